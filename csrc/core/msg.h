@@ -1,0 +1,77 @@
+/* What do peers say to each other? Plain structs for every message.
+ *
+ * Room: core (uses base, peer, addr). net/wire.c turns them into bytes and back; the limits here are
+ * the limits there, checked in both directions.
+ * Ownership: spans and arrays in a message are borrowed. A message handed to hv_env is read during that
+ * call only; a message in an event lives as long as that event's step.
+ */
+#ifndef HV_CORE_MSG_H
+#define HV_CORE_MSG_H
+
+#include "core/addr.h"
+#include "core/peer.h"
+
+/* The protocol this code speaks; in the first message of every call and stream. */
+#define HV_PROTOCOL_VERSION 1
+
+#define HV_CARD_ADDRS_MAX 8          /* addresses of one peer */
+#define HV_CARDS_MAX 64              /* cards in one message */
+#define HV_MSG_TEXT_MAX 256          /* bytes of an error text or agent name */
+#define HV_MSG_BLOB_MAX (1u << 20)   /* bytes of one span in a control message */
+#define HV_MSG_BYTES_MAX (2u << 20)  /* encoded bytes of a control message */
+#define HV_BULK_HEADER_MAX (1u << 16) /* encoded bytes of a bulk header */
+#define HV_BULK_PAYLOAD_MAX (4u << 20) /* payload bytes of one bulk message */
+
+typedef enum hv_msg_kind {
+  HV_MSG_NONE,
+  HV_MSG_REFUSAL, /* reply: no, and why */
+  HV_MSG_HELLO,   /* request and reply: who I am, whom I know */
+  HV_MSG_ECHO,    /* request and reply: the same bytes back */
+  HV_MSG_LEAVE,   /* request and (empty) reply: I am going */
+  HV_MSG_PARCEL,  /* stream: a piece of a bulk transfer, or its receipt */
+  HV_MSG_KINDS
+} hv_msg_kind;
+
+/* A peer as others know it. */
+typedef struct hv_card {
+  hv_peer_id id;
+  uint8_t client_mode; /* 1: cannot be dialled */
+  uint8_t n_addrs;
+  hv_addr addrs[HV_CARD_ADDRS_MAX];
+} hv_card;
+
+typedef struct hv_msg_refusal {
+  hv_status status;
+  hv_span text; /* one sentence */
+} hv_msg_refusal;
+
+typedef struct hv_msg_hello {
+  hv_card me;
+  hv_span agent;       /* "hivemind_c/0.1.0" */
+  hv_addr you;         /* reply only: where the call came from; kind HV_ADDR_NONE when not known */
+  const hv_card *cards; /* whom I know */
+  size_t n_cards;
+} hv_msg_hello;
+
+typedef struct hv_msg_echo {
+  hv_span bytes;
+} hv_msg_echo;
+
+/* One transfer is a stream: pieces one way, one receipt back. The bytes are the stream message's payload. */
+typedef struct hv_msg_parcel {
+  uint64_t size;    /* of the whole transfer */
+  uint64_t offset;  /* of this piece */
+  uint8_t receipt;  /* 1: no bytes, `offset` bytes have arrived whole */
+} hv_msg_parcel;
+
+typedef struct hv_msg {
+  hv_msg_kind kind;
+  union {
+    hv_msg_refusal refusal;
+    hv_msg_hello hello;
+    hv_msg_echo echo;
+    hv_msg_parcel parcel;
+  } u;
+} hv_msg;
+
+#endif

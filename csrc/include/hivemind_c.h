@@ -1,0 +1,81 @@
+/* hivemind_c: train one model together, on machines that come and go. The only public C header.
+ *
+ * A hive is one peer: its identity, its sockets, its hive thread and pool, and the protocol core. A program makes one
+ * (or several: nothing is global), asks it for things from any thread, and gets futures.
+ * Nothing here takes Python's GIL, forks, or aborts the process. After fork() every call in the child answers HV_FORKED.
+ */
+#ifndef HIVEMIND_C_H
+#define HIVEMIND_C_H
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/status.h"
+#include "core/msg.h"
+
+#define HV_VERSION_TEXT "0.1.0"
+
+typedef struct hv_hive hv_hive;
+typedef struct hv_future hv_future;
+
+typedef struct hv_hive_config {
+  const char *const *listen;        /* multiaddrs or short forms; none and not client_mode: every interface, a free port */
+  size_t n_listen;
+  const char *const *announce;      /* what others are told instead of what was found out */
+  size_t n_announce;
+  const char *const *initial_peers; /* multiaddrs or HOST:PORT; a comma-separated string counts as several */
+  size_t n_initial_peers;
+  const char *identity_path;        /* NULL: a fresh key */
+  int client_mode;                  /* only dials out */
+  int insecure;                     /* no TLS: for benchmarks and closed networks */
+  unsigned pool_threads;            /* 0: as many as there are processors, at most 8 */
+  size_t memory_limit;              /* 0: unlimited */
+  hv_log_level log_level;
+} hv_hive_config;
+
+/* Starts a hive: when it returns HV_OK the ports are bound and addresses known. Initial peers are contacted in the background
+ * (hv_hive_wait_peers waits). Every error comes with its sentence. config is borrowed. */
+hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *err);
+
+/* Says goodbye, ends calls under way with HV_CANCELLED, stops all threads: under 2 s. Afterwards every call answers HV_CLOSED
+ * and every future is done. May be called twice and from any thread. */
+void hv_hive_stop(hv_hive *hive);
+/* Stops if need be and frees. Futures of it stay valid (each is counted on its own). NULL is fine. */
+void hv_hive_free(hv_hive *hive);
+
+const hv_peer_id *hv_hive_peer(const hv_hive *hive);
+/* Where this peer can be reached, best first; returns how many there are, writes at most max. */
+size_t hv_hive_addrs(hv_hive *hive, hv_addr *out, size_t max);
+/* The log ring, for draining. */
+hv_log *hv_hive_log(hv_hive *hive);
+hv_mem *hv_hive_mem(hv_hive *hive);
+
+/* A peer as hv_hive_peers tells of it. */
+typedef struct hv_hive_peer_info {
+  hv_peer_id id;
+  hv_addr addr; /* kind HV_ADDR_NONE: it cannot be dialled */
+  int client_mode;
+  uint64_t rtt_us;
+  uint64_t seen_ago_us;
+} hv_hive_peer_info;
+
+/* The futures below resolve to HV_OK with a result, or to an error with its sentence. On HV_OK *out belongs to the caller. */
+hv_status hv_hive_peers(hv_hive *hive, hv_future **out);      /* result: bytes = an array of hv_hive_peer_info */
+hv_status hv_hive_wait_peers(hv_hive *hive, size_t at_least, hv_future **out); /* done when that many are known; fails with a list of addresses and causes if no initial peer answers */
+hv_status hv_hive_echo(hv_hive *hive, const hv_peer_id *to, hv_span bytes, uint32_t timeout_ms, hv_future **out); /* result: the bytes */
+/* Sends bytes in bulk; they are borrowed until `done(arg)` has been called (once, on any thread; never if this does not return HV_OK). */
+hv_status hv_hive_send(hv_hive *hive, const hv_peer_id *to, hv_span bytes, void (*done)(void *arg), void *arg, uint32_t timeout_ms, hv_future **out);
+/* The next whole parcel that a peer sent here. Result: bytes, and peer who sent them. */
+hv_status hv_hive_receive(hv_hive *hive, hv_future **out);
+
+/* ---- futures: counted, any thread ---- */
+/* Waits until done or for timeout_ms (UINT32_MAX: for good). 1: done. */
+int hv_future_wait(hv_future *future, uint32_t timeout_ms);
+int hv_future_done(hv_future *future);
+/* Asks for its end: it is done soon after, with HV_CANCELLED or what it had anyway. */
+void hv_future_cancel(hv_future *future);
+/* Once done: status, sentence, bytes (borrowed from the future), peer. err may be NULL. */
+hv_status hv_future_result(hv_future *future, hv_span *bytes, hv_peer_id *peer, hv_error *err);
+hv_future *hv_future_keep(hv_future *future);
+void hv_future_release(hv_future *future); /* NULL is fine */
+
+#endif
