@@ -20,6 +20,27 @@ void hv_mem_init(hv_mem *mem, hv_mem *parent, size_t limit) {
   atomic_init(&mem->blocks, 0);
   atomic_init(&mem->fail_in, -1);
   atomic_init(&mem->refused, 0);
+  mem->on_heap = 0;
+}
+
+hv_mem *hv_mem_new(hv_mem *parent, size_t limit) {
+  hv_mem *mem = malloc(sizeof *mem);
+  if (!mem)
+    return NULL;
+  hv_mem_init(mem, parent, limit);
+  mem->on_heap = 1;
+  atomic_init(&mem->blocks, 1);
+  return mem;
+}
+
+static void one_block_less(hv_mem *mem) {
+  if (atomic_fetch_sub_explicit(&mem->blocks, 1, memory_order_acq_rel) == 1 && mem->on_heap)
+    free(mem);
+}
+
+void hv_mem_drop(hv_mem *mem) {
+  if (mem)
+    one_block_less(mem);
 }
 
 void hv_mem_fail_in(hv_mem *mem, long n) {
@@ -35,9 +56,11 @@ static int told_to_fail(hv_mem *mem) {
 }
 
 static void uncharge(hv_mem *mem, hv_mem *until, size_t size) {
-  for (; mem != until; mem = mem->parent) {
+  while (mem != until) {
+    hv_mem *parent = mem->parent;
     atomic_fetch_sub_explicit(&mem->used, size, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&mem->blocks, 1, memory_order_relaxed);
+    one_block_less(mem);
+    mem = parent;
   }
 }
 

@@ -23,10 +23,16 @@ typedef struct hv_mem {
   atomic_size_t blocks;  /* allocations not yet freed */
   atomic_long fail_in;   /* < 0: never; n: the n-th allocation from now fails (0: the next), once */
   atomic_size_t refused; /* how many allocations were refused */
+  int on_heap;           /* made by hv_mem_new: the owner counts as one more block */
 } hv_mem;
 
 /* Opens an account below parent (may be NULL). Nothing to close: when `blocks` is 0 it may be dropped. */
 void hv_mem_init(hv_mem *mem, hv_mem *parent, size_t limit);
+
+/* An account on the heap, for blocks that outlive whoever opened it: it goes away when hv_mem_drop has been called and its last
+ * block is freed. NULL: no memory. */
+hv_mem *hv_mem_new(hv_mem *parent, size_t limit);
+void hv_mem_drop(hv_mem *mem); /* NULL is fine */
 
 /* Test door: the n-th allocation from now fails once (0 is the next); a negative n disarms. */
 void hv_mem_fail_in(hv_mem *mem, long n);

@@ -45,7 +45,7 @@ typedef enum hv_status {
 /* A status with its sentence. Zero-initialise it; text is always terminated. */
 typedef struct hv_error {
   hv_status status;
-  char text[248];
+  char text[1020];
 } hv_error;
 
 /* The few words for a status, for example "timed out". Never NULL, also for numbers off the list. */

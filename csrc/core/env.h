@@ -115,6 +115,9 @@ struct hv_env {
 
   void (*work)(hv_env *env, hv_job *job);
 
+  /* After HV_EVENT_STOP: this node has said its goodbyes, the world may end now (it ends after its grace anyway). */
+  void (*stopped)(hv_env *env);
+
   /* Drops the connections to a peer and what the world keeps for it; calls under way to it end. Fine when there are none. */
   void (*forget)(hv_env *env, const hv_target *to);
 

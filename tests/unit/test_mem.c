@@ -72,6 +72,16 @@ static void fails_once_on_demand(void **state) {
   hv_mem_free(b);
 }
 
+static void a_heap_account_outlives_its_owner(void **state) {
+  (void)state;
+  hv_mem *mem = hv_mem_new(NULL, 1000);
+  void *late = hv_mem_alloc(mem, 10);
+  hv_mem_drop(mem);
+  assert_int_equal(mem->used, 10);
+  hv_mem_free(late); /* the account goes with its last block: the sanitizers would tell */
+  hv_mem_drop(NULL);
+}
+
 static void a_buf_grows_to_its_limit(void **state) {
   (void)state;
   hv_mem mem;
@@ -141,6 +151,7 @@ int main(void) {
       cmocka_unit_test(a_child_is_bounded_by_its_own_limit_and_its_parents),
       cmocka_unit_test(overflowing_sizes_are_refused),
       cmocka_unit_test(fails_once_on_demand),
+      cmocka_unit_test(a_heap_account_outlives_its_owner),
       cmocka_unit_test(a_buf_grows_to_its_limit),
       cmocka_unit_test(a_payload_is_freed_by_its_last_holder),
       cmocka_unit_test(a_payload_reads_across_parts),
