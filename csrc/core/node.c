@@ -1,0 +1,159 @@
+#include "core/node.h"
+
+#include <string.h>
+
+struct hv_node {
+  hv_env *env;
+  hv_node_config config;
+  hv_peers peers;
+  hv_parcels parcels;
+  int stopping;
+};
+
+static void something_changed(void *arg) {
+  hv_node *node = arg;
+  if (node->config.changed)
+    node->config.changed(node->config.arg);
+}
+
+hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) {
+  hv_node *node = hv_mem_zalloc(env->mem, sizeof *node);
+  if (!node)
+    return HV_NOMEM;
+  node->env = env;
+  node->config = *config;
+  hv_peers_config peers = {
+      .me = {.id = config->me, .client_mode = config->client_mode != 0},
+      .initial = config->initial,
+      .n_initial = config->n_initial,
+      .hello_every_ms = config->hello_every_ms,
+      .hello_timeout_ms = config->hello_timeout_ms,
+      .room = config->peers_room,
+      .changed = something_changed,
+      .arg = node,
+  };
+  for (size_t i = 0; i < config->n_announce && i < HV_CARD_ADDRS_MAX; i++)
+    peers.me.addrs[peers.me.n_addrs++] = config->announce[i];
+  hv_status status = hv_peers_init(&node->peers, env, &peers);
+  if (status != HV_OK) {
+    hv_mem_free(node);
+    return status;
+  }
+  hv_parcels_init(&node->parcels, env, config->parcel_max ? config->parcel_max : (size_t)1 << 30,
+                  config->parcels_held_max ? config->parcels_held_max : (size_t)2 << 30, something_changed, node);
+  *out = node;
+  return HV_OK;
+}
+
+void hv_node_free(hv_node *node) {
+  if (!node)
+    return;
+  hv_parcels_fini(&node->parcels);
+  hv_peers_fini(&node->peers);
+  hv_mem_free(node);
+}
+
+hv_env *hv_node_env(hv_node *node) {
+  return node->env;
+}
+
+hv_peers *hv_node_peers(hv_node *node) {
+  return &node->peers;
+}
+
+const hv_peer_id *hv_node_id(const hv_node *node) {
+  return &node->config.me;
+}
+
+/* ---- what peers ask ---- */
+
+static void refuse(hv_node *node, hv_request *request, hv_status status, const char *text) {
+  hv_msg answer = {.kind = HV_MSG_REFUSAL, .u.refusal = {status, hv_span_of(text, strlen(text))}};
+  node->env->reply(node->env, request, &answer);
+}
+
+static void asked(hv_node *node, const hv_event *event) {
+  switch (event->msg->kind) {
+  case HV_MSG_HELLO:
+    hv_peers_hello(&node->peers, event);
+    return;
+  case HV_MSG_LEAVE:
+    hv_peers_left(&node->peers, event);
+    return;
+  case HV_MSG_ECHO:
+    node->env->reply(node->env, event->request, event->msg);
+    return;
+  default:
+    refuse(node, event->request, HV_UNSUPPORTED, "this peer does not answer such a message");
+  }
+}
+
+static void stream_opened(hv_node *node, const hv_event *event) {
+  if (event->msg->kind == HV_MSG_PARCEL && !node->stopping)
+    hv_parcels_opened(&node->parcels, event);
+}
+
+void hv_node_step(void *self, const hv_event *event) {
+  hv_node *node = self;
+  if (hv_event_dispatch(event))
+    return;
+  switch (event->kind) {
+  case HV_EVENT_START:
+    if (node->config.n_announce == 0)
+      hv_peers_start_asking(&node->peers, event);
+    else
+      hv_peers_start_asking(&node->peers, &(hv_event){.kind = HV_EVENT_START, .now_us = event->now_us});
+    return;
+  case HV_EVENT_REQUEST:
+    asked(node, event);
+    return;
+  case HV_EVENT_STREAM_OPENED:
+    stream_opened(node, event);
+    return;
+  case HV_EVENT_PEER_DOWN:
+    hv_peers_down(&node->peers, event);
+    return;
+  case HV_EVENT_COMMAND:
+    event->command->run(event->command, node);
+    return;
+  case HV_EVENT_STOP:
+    node->stopping = 1;
+    hv_peers_leave(&node->peers);
+    return;
+  default:
+    return;
+  }
+}
+
+/* ---- what the program asks ---- */
+
+static void echo_done(hv_call *call, const hv_event *event) {
+  hv_node_echo *echo = call->owner;
+  if (event->status != HV_OK)
+    echo->done(echo, event->status, hv_span_of(NULL, 0), event->text);
+  else if (event->msg->kind != HV_MSG_ECHO || !hv_span_equal(event->msg->u.echo.bytes, echo->bytes))
+    echo->done(echo, HV_CORRUPT, hv_span_of(NULL, 0), "the peer sent other bytes back");
+  else
+    echo->done(echo, HV_OK, event->msg->u.echo.bytes, "");
+}
+
+hv_status hv_node_echo_start(hv_node *node, hv_node_echo *echo) {
+  echo->call = (hv_call){.done = echo_done, .owner = echo, .timeout_ms = echo->timeout_ms};
+  hv_status status = hv_peers_target(&node->peers, &echo->to, &echo->call.to);
+  hv_msg msg = {.kind = HV_MSG_ECHO, .u.echo = {echo->bytes}};
+  return status == HV_OK ? node->env->call(node->env, &echo->call, &msg) : status;
+}
+
+void hv_node_echo_cancel(hv_node *node, hv_node_echo *echo) {
+  node->env->call_cancel(node->env, &echo->call);
+}
+
+hv_status hv_node_send_start(hv_node *node, hv_parcel_send *send, const hv_peer_id *to) {
+  hv_target target;
+  hv_status status = hv_peers_target(&node->peers, to, &target);
+  return status == HV_OK ? hv_parcel_send_start(send, node->env, &target) : status;
+}
+
+hv_parcel *hv_node_take_parcel(hv_node *node) {
+  return hv_parcels_take(&node->parcels);
+}

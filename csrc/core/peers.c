@@ -1,0 +1,519 @@
+#include "core/peers.h"
+
+#include <string.h>
+
+enum {
+  FIRST_PAUSE_MS = 500,   /* before an address that failed is tried again; doubles */
+  LONGEST_PAUSE_MS = 30000,
+  GOSSIP_CARDS = 8,       /* in one answer */
+  DOUBTS = 2,             /* silences before a peer is lost */
+  ADDRS_TO_TRY = 3,       /* of one that has many */
+  LOST_TRIES = 12,        /* before a lost one is only asked when nobody else is left */
+  CLIENT_SILENCE = 3,     /* hellos a client may miss */
+};
+
+/* ---- states ---- */
+
+static const uint8_t may_become[HV_PEERS_STATES][HV_PEERS_STATES] = {
+    [HV_PEERS_HEARD] = {[HV_PEERS_ALIVE] = 1, [HV_PEERS_LOST] = 1},
+    [HV_PEERS_ALIVE] = {[HV_PEERS_ALIVE] = 1, [HV_PEERS_DOUBTED] = 1, [HV_PEERS_LOST] = 1},
+    [HV_PEERS_DOUBTED] = {[HV_PEERS_ALIVE] = 1, [HV_PEERS_DOUBTED] = 1, [HV_PEERS_LOST] = 1},
+    [HV_PEERS_LOST] = {[HV_PEERS_ALIVE] = 1, [HV_PEERS_LOST] = 1},
+};
+
+const char *hv_peers_state_name(hv_peers_state state) {
+  static const char *const names[HV_PEERS_STATES] = {"heard", "alive", "doubted", "lost"};
+  return (unsigned)state < HV_PEERS_STATES ? names[state] : "?";
+}
+
+static void announce_change(hv_peers *peers) {
+  if (peers->config.changed)
+    peers->config.changed(peers->config.arg);
+}
+
+/* Moves an entry, says so, and returns whether the move is on the table. */
+static int move(hv_peers_entry *entry, hv_peers_state next, const char *why) {
+  hv_peers *peers = entry->peers;
+  hv_peers_state before = entry->state;
+  if (!may_become[before][next])
+    return 0;
+  entry->state = next;
+  if (before == next)
+    return 1;
+  char who[HV_PEER_SHORT_MAX];
+  hv_peer_short(&entry->card.id, who);
+  if (next == HV_PEERS_ALIVE && before != HV_PEERS_DOUBTED)
+    hv_env_log(peers->env, HV_LOG_INFO, "peers", "peer_found", "met peer %s", who);
+  if (next == HV_PEERS_DOUBTED)
+    hv_env_log(peers->env, HV_LOG_DEBUG, "peers", "peer_doubted", "peer %s may be gone: %s", who, why);
+  if (next == HV_PEERS_LOST && before != HV_PEERS_HEARD)
+    hv_env_log(peers->env, HV_LOG_WARN, "peers", "peer_lost", "lost peer %s: %s", who, why);
+  announce_change(peers);
+  return 1;
+}
+
+/* ---- the table ---- */
+
+static size_t find(const hv_peers *peers, const hv_peer_id *id) {
+  size_t i = 0;
+  while (i < peers->n_entries && !hv_peer_equal(&peers->entries[i]->card.id, id))
+    i++;
+  return i;
+}
+
+const hv_peers_entry *hv_peers_find(const hv_peers *peers, const hv_peer_id *id) {
+  size_t i = find(peers, id);
+  return i < peers->n_entries ? peers->entries[i] : NULL;
+}
+
+size_t hv_peers_alive(const hv_peers *peers) {
+  size_t n = 0;
+  for (size_t i = 0; i < peers->n_entries; i++)
+    n += peers->entries[i]->state == HV_PEERS_ALIVE;
+  return n;
+}
+
+/* Makes room for a newcomer of the given state: the lost go first, hearsay goes for the living. */
+static int make_room(hv_peers *peers, hv_peers_state newcomer) {
+  if (peers->n_entries < peers->config.room)
+    return 1;
+  size_t worst = peers->n_entries;
+  for (size_t i = 0; i < peers->n_entries; i++) {
+    hv_peers_state state = peers->entries[i]->state;
+    if (peers->entries[i]->asking)
+      continue;
+    if (state == HV_PEERS_LOST || (state == HV_PEERS_HEARD && newcomer == HV_PEERS_ALIVE && worst == peers->n_entries))
+      worst = i;
+  }
+  if (worst == peers->n_entries)
+    return 0;
+  hv_mem_free(peers->entries[worst]);
+  peers->entries[worst] = peers->entries[--peers->n_entries];
+  return 1;
+}
+
+static hv_peers_entry *add(hv_peers *peers, const hv_card *card, hv_peers_state state) {
+  if (!hv_peer_is_known(&card->id) || hv_peer_equal(&card->id, &peers->config.me.id) || !make_room(peers, state))
+    return NULL;
+  hv_peers_entry *entry = hv_mem_zalloc(peers->env->mem, sizeof *entry);
+  if (!entry)
+    return NULL; /* it will be heard of again */
+  entry->card = *card;
+  entry->state = HV_PEERS_HEARD;
+  entry->peers = peers;
+  entry->ask_us = card->client_mode || card->n_addrs == 0 ? UINT64_MAX : peers->env->now_us(peers->env);
+  peers->entries[peers->n_entries++] = entry;
+  return entry;
+}
+
+/* ---- when to ask whom ---- */
+
+static uint64_t spread(hv_peers *peers, uint64_t us) {
+  uint32_t r;
+  peers->env->random(peers->env, &r, sizeof r);
+  return us - us / 4 + (us / 2) * (r >> 16) / 65536; /* three to five quarters: so that a swarm does not ask in step */
+}
+
+static uint64_t pause_us(hv_peers *peers, unsigned failures) {
+  uint64_t ms = FIRST_PAUSE_MS;
+  while (failures-- > 1 && ms < LONGEST_PAUSE_MS)
+    ms *= 2;
+  return spread(peers, (ms < LONGEST_PAUSE_MS ? ms : LONGEST_PAUSE_MS) * 1000);
+}
+
+static void fill_hello(hv_peers *peers, hv_msg *msg, hv_card *cards, size_t n_cards) {
+  static const char agent[] = "hivemind_c";
+  *msg = (hv_msg){.kind = HV_MSG_HELLO};
+  msg->u.hello.me = peers->config.me;
+  msg->u.hello.agent = hv_span_of(agent, sizeof agent - 1);
+  msg->u.hello.cards = cards;
+  msg->u.hello.n_cards = n_cards;
+}
+
+static void hello_done(hv_call *call, const hv_event *event);
+static void start_done(hv_call *call, const hv_event *event);
+
+static int ask(hv_peers *peers, hv_call *call, const hv_target *to, void (*done)(hv_call *, const hv_event *), void *owner) {
+  hv_msg hello;
+  fill_hello(peers, &hello, NULL, 0);
+  *call = (hv_call){.done = done, .owner = owner, .to = *to, .timeout_ms = peers->config.hello_timeout_ms};
+  if (peers->env->call(peers->env, call, &hello) != HV_OK)
+    return 0;
+  peers->pending++;
+  return 1;
+}
+
+static void ask_entry(hv_peers_entry *entry, uint64_t now_us) {
+  hv_target to = {entry->card.id, entry->card.addrs[entry->addr % entry->card.n_addrs]};
+  entry->asked_us = now_us;
+  entry->asking = ask(entry->peers, &entry->call, &to, hello_done, entry);
+  entry->ask_us = entry->asking ? UINT64_MAX : now_us + pause_us(entry->peers, 1);
+}
+
+/* Sets the one timer for whatever is due next. */
+static void arm(hv_peers *peers) {
+  if (peers->leaving)
+    return;
+  uint64_t next = UINT64_MAX, now = peers->env->now_us(peers->env);
+  for (size_t i = 0; i < peers->n_entries; i++)
+    if (!peers->entries[i]->asking && peers->entries[i]->ask_us < next)
+      next = peers->entries[i]->ask_us;
+  for (size_t i = 0; i < peers->n_starts; i++)
+    if (!peers->starts[i].asking && peers->starts[i].ask_us < next)
+      next = peers->starts[i].ask_us;
+  if (next == UINT64_MAX)
+    peers->env->timer_clear(peers->env, &peers->timer);
+  else
+    peers->env->timer_set(peers->env, &peers->timer, next > now ? next - now : 0);
+}
+
+/* A client cannot be asked: its next moment is when its silence has lasted too long. */
+static void check_client(hv_peers_entry *entry, uint64_t now_us) {
+  uint64_t silence = (uint64_t)CLIENT_SILENCE * entry->peers->config.hello_every_ms * 1000;
+  if (now_us - entry->seen_us < silence) {
+    entry->ask_us = entry->seen_us + silence;
+    return;
+  }
+  entry->ask_us = UINT64_MAX;
+  move(entry, HV_PEERS_LOST, "it said no hello for a while");
+}
+
+static void tick(hv_timer *timer, const hv_event *event) {
+  hv_peers *peers = timer->owner;
+  for (size_t i = 0; i < peers->n_entries; i++) {
+    hv_peers_entry *entry = peers->entries[i];
+    if (entry->asking || entry->ask_us > event->now_us)
+      continue;
+    if (entry->card.client_mode)
+      check_client(entry, event->now_us);
+    else
+      ask_entry(entry, event->now_us);
+  }
+  for (size_t i = 0; i < peers->n_starts; i++) {
+    hv_peers_start *start = &peers->starts[i];
+    if (start->asking || start->ask_us > event->now_us)
+      continue;
+    start->asked_us = event->now_us;
+    start->asking = ask(peers, &start->call, &start->target, start_done, start);
+    start->ask_us = start->asking ? UINT64_MAX : event->now_us + pause_us(peers, 1);
+  }
+  arm(peers);
+}
+
+/* Nobody left: everyone who was ever given or known is worth a try. */
+static void start_over_if_alone(hv_peers *peers) {
+  if (peers->leaving || hv_peers_alive(peers) > 0)
+    return;
+  uint64_t now = peers->env->now_us(peers->env);
+  for (size_t i = 0; i < peers->n_starts; i++)
+    if (!peers->starts[i].asking && peers->starts[i].ask_us == UINT64_MAX)
+      peers->starts[i].ask_us = now + pause_us(peers, peers->starts[i].tries);
+  for (size_t i = 0; i < peers->n_entries; i++) {
+    hv_peers_entry *entry = peers->entries[i];
+    if (!entry->asking && entry->ask_us == UINT64_MAX && entry->card.n_addrs && !entry->card.client_mode)
+      entry->ask_us = now + pause_us(peers, entry->failures);
+  }
+}
+
+/* ---- answers ---- */
+
+static void learn_cards(hv_peers *peers, const hv_msg_hello *hello) {
+  for (size_t i = 0; i < hello->n_cards; i++)
+    if (hello->cards[i].n_addrs && find(peers, &hello->cards[i].id) == peers->n_entries)
+      add(peers, &hello->cards[i], HV_PEERS_HEARD);
+}
+
+static void finish_leaving(hv_peers *peers) {
+  if (peers->leaving && peers->pending == 0)
+    peers->env->stopped(peers->env);
+}
+
+static void heard_from(hv_peers_entry *entry, uint64_t now_us, const hv_card *card) {
+  unsigned addr = entry->addr;
+  int same = card->n_addrs == entry->card.n_addrs;
+  entry->card = *card;
+  entry->addr = same ? addr : 0;
+  entry->seen_us = now_us;
+  entry->failures = 0;
+  move(entry, HV_PEERS_ALIVE, "");
+}
+
+static void answered(hv_peers_entry *entry, const hv_event *event) {
+  hv_peers *peers = entry->peers;
+  const hv_card *card = &event->msg->u.hello.me;
+  hv_card kept = entry->card;
+  /* A peer that does not know its own address keeps the one that reached it. */
+  heard_from(entry, event->now_us, card->n_addrs ? card : &kept);
+  entry->rtt_us = event->now_us - entry->asked_us;
+  entry->ask_us = event->now_us + spread(peers, (uint64_t)peers->config.hello_every_ms * 1000);
+  learn_cards(peers, &event->msg->u.hello);
+}
+
+/* How many failures in a row mean that it is gone: each address once, and a silence (which may be a lost packet) not only once. */
+static unsigned patience(const hv_peers_entry *entry, hv_status status) {
+  int sure = status == HV_REFUSED || status == HV_DENIED || status == HV_VERSION;
+  unsigned addrs = entry->card.n_addrs < ADDRS_TO_TRY ? entry->card.n_addrs : ADDRS_TO_TRY;
+  return sure || addrs >= DOUBTS ? addrs : DOUBTS;
+}
+
+static void did_not_answer(hv_peers_entry *entry, const hv_event *event) {
+  hv_peers *peers = entry->peers;
+  entry->failures++;
+  entry->addr++;
+  entry->ask_us = event->now_us;
+  if (entry->failures < patience(entry, event->status)) {
+    if (entry->state == HV_PEERS_ALIVE)
+      move(entry, HV_PEERS_DOUBTED, event->text);
+    return;
+  }
+  int known = entry->state != HV_PEERS_HEARD && entry->failures < LOST_TRIES;
+  entry->ask_us = known ? event->now_us + pause_us(peers, entry->failures) : UINT64_MAX;
+  move(entry, HV_PEERS_LOST, event->text);
+  start_over_if_alone(peers);
+}
+
+static void hello_done(hv_call *call, const hv_event *event) {
+  hv_peers_entry *entry = call->owner;
+  hv_peers *peers = entry->peers;
+  peers->pending--;
+  entry->asking = 0;
+  if (peers->leaving || event->status == HV_CANCELLED) {
+    finish_leaving(peers);
+    return;
+  }
+  if (event->status == HV_OK && event->msg->kind == HV_MSG_HELLO && hv_peer_equal(&event->msg->u.hello.me.id, &event->peer))
+    answered(entry, event);
+  else
+    did_not_answer(entry, event);
+  arm(peers);
+}
+
+static void start_failed(hv_peers_start *start, const hv_event *event, hv_status status, const char *text) {
+  hv_peers *peers = start->peers;
+  int news = start->status != status;
+  start->status = status;
+  start->tries++;
+  strncpy(start->text, text, sizeof start->text - 1);
+  start->ask_us = event->now_us + pause_us(peers, start->tries);
+  if (news) {
+    char where[HV_ADDR_TEXT_MAX];
+    hv_env_log(peers->env, HV_LOG_WARN, "peers", "initial_peer_failed", "initial peer %s: %s",
+               hv_addr_print_short(&start->target.addr, where), text);
+    announce_change(peers);
+  }
+}
+
+static void start_answered(hv_peers_start *start, const hv_event *event) {
+  hv_peers *peers = start->peers;
+  char where[HV_ADDR_TEXT_MAX], who[HV_PEER_TEXT_MAX];
+  if (hv_peer_equal(&event->peer, &peers->config.me.id)) { /* a list that everybody shares names oneself too */
+    start->status = HV_OK;
+    start->ask_us = UINT64_MAX;
+    announce_change(peers);
+    return;
+  }
+  if (!hv_peer_is_known(&start->target.id))
+    hv_env_log(peers->env, HV_LOG_INFO, "peers", "identity_learned", "the peer at %s is %s",
+               hv_addr_print_short(&start->target.addr, where), hv_peer_print(&event->peer, who));
+  start->status = HV_OK;
+  start->tries = 0;
+  start->ask_us = UINT64_MAX;
+  hv_card card = event->msg->u.hello.me;
+  if (card.n_addrs == 0 && !card.client_mode) {
+    card.n_addrs = 1;
+    card.addrs[0] = start->target.addr;
+  }
+  size_t i = find(peers, &card.id);
+  hv_peers_entry *entry = i < peers->n_entries ? peers->entries[i] : add(peers, &card, HV_PEERS_ALIVE);
+  if (!entry)
+    return;
+  for (unsigned a = 0; a < card.n_addrs; a++) /* the address that works, first */
+    if (hv_addr_equal(&card.addrs[a], &start->target.addr))
+      entry->addr = a;
+  heard_from(entry, event->now_us, &card);
+  entry->rtt_us = event->now_us - start->asked_us;
+  if (!entry->asking)
+    entry->ask_us = card.client_mode ? UINT64_MAX : event->now_us + spread(peers, (uint64_t)peers->config.hello_every_ms * 1000);
+  learn_cards(peers, &event->msg->u.hello);
+  announce_change(peers);
+}
+
+static void start_done(hv_call *call, const hv_event *event) {
+  hv_peers_start *start = call->owner;
+  hv_peers *peers = start->peers;
+  peers->pending--;
+  start->asking = 0;
+  if (peers->leaving || event->status == HV_CANCELLED) {
+    finish_leaving(peers);
+    return;
+  }
+  if (event->status != HV_OK)
+    start_failed(start, event, event->status, event->text);
+  else if (event->msg->kind != HV_MSG_HELLO || !hv_peer_equal(&event->msg->u.hello.me.id, &event->peer))
+    start_failed(start, event, HV_MALFORMED, "something answers there that is no peer of this kind: check the address");
+  else
+    start_answered(start, event);
+  arm(peers);
+}
+
+/* ---- what others ask ---- */
+
+static size_t pick_cards(hv_peers *peers, const hv_peer_id *asker, hv_card out[GOSSIP_CARDS]) {
+  uint32_t r;
+  peers->env->random(peers->env, &r, sizeof r);
+  size_t n = 0;
+  for (size_t i = 0; i < peers->n_entries && n < GOSSIP_CARDS; i++) {
+    const hv_peers_entry *entry = peers->entries[(i + r) % peers->n_entries];
+    if (entry->state == HV_PEERS_ALIVE && entry->card.n_addrs && !entry->card.client_mode && !hv_peer_equal(&entry->card.id, asker))
+      out[n++] = entry->card;
+  }
+  return n;
+}
+
+void hv_peers_hello(hv_peers *peers, const hv_event *event) {
+  const hv_msg_hello *hello = &event->msg->u.hello;
+  hv_peer_id asker = event->request->peer;
+  hv_card cards[GOSSIP_CARDS];
+  hv_msg answer;
+  fill_hello(peers, &answer, cards, pick_cards(peers, &asker, cards));
+  answer.u.hello.you = event->request->from;
+  peers->env->reply(peers->env, event->request, &answer);
+  if (peers->leaving || !hv_peer_equal(&hello->me.id, &asker))
+    return;
+
+  size_t i = find(peers, &asker);
+  hv_peers_entry *entry = i < peers->n_entries ? peers->entries[i] : add(peers, &hello->me, HV_PEERS_ALIVE);
+  if (!entry)
+    return;
+  if (hello->me.client_mode || hello->me.n_addrs == 0) {
+    heard_from(entry, event->now_us, &hello->me);
+    entry->card.client_mode = 1;
+    entry->ask_us = event->now_us + (uint64_t)CLIENT_SILENCE * peers->config.hello_every_ms * 1000;
+  } else if (entry->state == HV_PEERS_HEARD || entry->state == HV_PEERS_LOST) {
+    entry->card = hello->me; /* it lives; whether it can be dialled is seen by asking back */
+    if (!entry->asking)
+      entry->ask_us = event->now_us;
+  } else
+    entry->seen_us = event->now_us;
+  arm(peers);
+}
+
+void hv_peers_left(hv_peers *peers, const hv_event *event) {
+  hv_msg answer = {.kind = HV_MSG_LEAVE};
+  hv_peer_id asker = event->request->peer;
+  peers->env->reply(peers->env, event->request, &answer);
+  size_t i = find(peers, &asker);
+  if (i == peers->n_entries || peers->leaving)
+    return;
+  hv_peers_entry *entry = peers->entries[i];
+  if (entry->state == HV_PEERS_HEARD)
+    return;
+  move(entry, HV_PEERS_LOST, "it left");
+  entry->ask_us = UINT64_MAX;
+  start_over_if_alone(peers);
+  arm(peers);
+}
+
+void hv_peers_down(hv_peers *peers, const hv_event *event) {
+  size_t i = find(peers, &event->peer);
+  if (i == peers->n_entries || peers->leaving)
+    return;
+  hv_peers_entry *entry = peers->entries[i];
+  if (entry->state != HV_PEERS_ALIVE)
+    return;
+  if (entry->card.client_mode) {
+    move(entry, HV_PEERS_LOST, event->text);
+    return;
+  }
+  move(entry, HV_PEERS_DOUBTED, event->text);
+  if (!entry->asking)
+    entry->ask_us = event->now_us;
+  arm(peers);
+}
+
+/* ---- life ---- */
+
+void hv_peers_start_asking(hv_peers *peers, const hv_event *event) {
+  hv_card *me = &peers->config.me;
+  for (size_t i = 0; i < event->n_addrs && me->n_addrs < HV_CARD_ADDRS_MAX && !me->client_mode; i++)
+    me->addrs[me->n_addrs++] = event->addrs[i];
+  arm(peers);
+}
+
+static void farewell_done(hv_call *call, const hv_event *event) {
+  hv_peers *peers = call->owner;
+  (void)event; /* whoever did not hear it will notice */
+  peers->pending--;
+  finish_leaving(peers);
+}
+
+void hv_peers_leave(hv_peers *peers) {
+  enum { FAREWELL_MS = 400 };
+  if (peers->leaving)
+    return;
+  peers->leaving = 1;
+  peers->env->timer_clear(peers->env, &peers->timer);
+  for (size_t i = 0; i < peers->n_entries; i++) {
+    hv_peers_entry *entry = peers->entries[i];
+    if (entry->asking)
+      peers->env->call_cancel(peers->env, &entry->call);
+    if (entry->state != HV_PEERS_ALIVE || entry->card.n_addrs == 0)
+      continue;
+    hv_msg leave = {.kind = HV_MSG_LEAVE};
+    entry->farewell = (hv_call){.done = farewell_done, .owner = peers, .timeout_ms = FAREWELL_MS};
+    entry->farewell.to = (hv_target){entry->card.id, entry->card.addrs[entry->addr % entry->card.n_addrs]};
+    if (peers->env->call(peers->env, &entry->farewell, &leave) == HV_OK)
+      peers->pending++;
+  }
+  for (size_t i = 0; i < peers->n_starts; i++)
+    if (peers->starts[i].asking)
+      peers->env->call_cancel(peers->env, &peers->starts[i].call);
+  finish_leaving(peers);
+}
+
+hv_status hv_peers_init(hv_peers *peers, hv_env *env, const hv_peers_config *config) {
+  *peers = (hv_peers){.env = env, .config = *config, .n_starts = config->n_initial};
+  if (!peers->config.hello_every_ms)
+    peers->config.hello_every_ms = 10000;
+  if (!peers->config.hello_timeout_ms)
+    peers->config.hello_timeout_ms = 3000;
+  if (!peers->config.room)
+    peers->config.room = 32;
+  peers->config.initial = NULL; /* was borrowed */
+  peers->timer.fire = tick;
+  peers->timer.owner = peers;
+  peers->entries = hv_mem_array(env->mem, peers->config.room, sizeof *peers->entries);
+  peers->starts = hv_mem_array(env->mem, config->n_initial, sizeof *peers->starts);
+  if (!peers->entries || !peers->starts) {
+    hv_mem_free(peers->entries);
+    hv_mem_free(peers->starts);
+    return HV_NOMEM;
+  }
+  for (size_t i = 0; i < config->n_initial; i++)
+    peers->starts[i] = (hv_peers_start){.target = config->initial[i], .status = HV_BUSY, .peers = peers};
+  return HV_OK;
+}
+
+void hv_peers_fini(hv_peers *peers) {
+  for (size_t i = 0; i < peers->n_entries; i++)
+    hv_mem_free(peers->entries[i]);
+  hv_mem_free(peers->entries);
+  hv_mem_free(peers->starts);
+}
+
+hv_status hv_peers_target(const hv_peers *peers, const hv_peer_id *id, hv_target *out) {
+  const hv_peers_entry *entry = hv_peers_find(peers, id);
+  if (!entry)
+    return HV_NOT_FOUND;
+  if (entry->card.client_mode || entry->card.n_addrs == 0)
+    return HV_UNREACHABLE;
+  *out = (hv_target){entry->card.id, entry->card.addrs[entry->addr % entry->card.n_addrs]};
+  return HV_OK;
+}
+
+int hv_peers_none_answers(const hv_peers *peers) {
+  for (size_t i = 0; i < peers->n_starts; i++)
+    if (peers->starts[i].status == HV_OK || peers->starts[i].status == HV_BUSY)
+      return 0;
+  return peers->n_starts > 0;
+}

@@ -1,0 +1,101 @@
+/* Who is alive around me? A bounded table of peers, kept fresh by hellos.
+ *
+ * Room: core (uses env, msg, peer, addr). Owned by node; the hive thread only.
+ * A hello tells my card and brings the other's, with a few more cards it knows: so peers that reach one common peer find
+ * each other. Whoever is known is asked again every hello_every_ms; one whose connection breaks, or who does not answer,
+ * is doubted and asked at once, then lost, and for some minutes asked again with growing pauses, so that a
+ * healed partition finds itself. A peer in client mode cannot be asked: it lives as long as it says hello.
+ * While nobody is alive, the initial peers and everyone ever known are tried again, with growing pauses, for good.
+ * Cards heard from others are hearsay: they only tell whom to ask, and the world checks who answers.
+ * Limits: `room` entries; hearsay makes way for the living, the lost for anyone.
+ */
+#ifndef HV_CORE_PEERS_H
+#define HV_CORE_PEERS_H
+
+#include "core/env.h"
+
+typedef enum hv_peers_state {
+  HV_PEERS_HEARD,   /* somebody spoke of it */
+  HV_PEERS_ALIVE,   /* it answered, or said hello itself */
+  HV_PEERS_DOUBTED, /* it was alive; now it is being asked again */
+  HV_PEERS_LOST,    /* it did not answer, or left */
+  HV_PEERS_STATES
+} hv_peers_state;
+
+typedef struct hv_peers hv_peers;
+
+typedef struct hv_peers_entry {
+  hv_card card;
+  hv_peers_state state;
+  unsigned addr;          /* which of card.addrs is tried */
+  unsigned failures;      /* in a row */
+  uint64_t seen_us;       /* when it last answered or said hello */
+  uint64_t rtt_us;        /* of the last hello */
+  uint64_t ask_us;        /* when it is to be asked next; UINT64_MAX: not at all */
+  uint64_t asked_us;
+  int asking;             /* a hello is under way; the entry stays until it ends */
+  hv_call call, farewell;
+  hv_peers *peers;
+} hv_peers_entry;
+
+/* An address the user gave: asked until somebody answers there, and whenever nobody is alive. */
+typedef struct hv_peers_start {
+  hv_target target;
+  hv_status status;   /* of the last try; HV_BUSY before the first has ended */
+  char text[160];     /* and its cause */
+  unsigned tries;
+  uint64_t ask_us, asked_us;
+  int asking;
+  hv_call call;
+  hv_peers *peers;
+} hv_peers_start;
+
+typedef struct hv_peers_config {
+  hv_card me;                /* without addrs: those of HV_EVENT_START are told */
+  const hv_target *initial;  /* copied */
+  size_t n_initial;
+  uint32_t hello_every_ms;   /* 0: 10,000 */
+  uint32_t hello_timeout_ms; /* 0: 3,000 */
+  size_t room;               /* 0: 32 */
+  void (*changed)(void *arg); /* somebody came or went, or an initial peer answered or failed; may be NULL */
+  void *arg;
+} hv_peers_config;
+
+struct hv_peers {
+  hv_env *env;
+  hv_peers_config config;
+  hv_peers_entry **entries;
+  size_t n_entries;
+  hv_peers_start *starts;
+  size_t n_starts;
+  size_t pending; /* calls under way, LEAVEs among them */
+  int leaving;
+  hv_timer timer;
+};
+
+/* On failure nothing is left to fini. */
+hv_status hv_peers_init(hv_peers *peers, hv_env *env, const hv_peers_config *config);
+/* Frees everything. No call of it may be under way any more, unless its world is dead. */
+void hv_peers_fini(hv_peers *peers);
+
+/* The events that concern this room. hv_peers_hello answers the request. */
+void hv_peers_start_asking(hv_peers *peers, const hv_event *event);
+void hv_peers_hello(hv_peers *peers, const hv_event *event);
+void hv_peers_left(hv_peers *peers, const hv_event *event); /* answers too */
+void hv_peers_down(hv_peers *peers, const hv_event *event);
+
+/* Tells everyone alive that this peer goes, and asks nobody any more; env->stopped is called when all have heard it or failed to. */
+void hv_peers_leave(hv_peers *peers);
+
+/* The entry of a peer, or NULL. */
+const hv_peers_entry *hv_peers_find(const hv_peers *peers, const hv_peer_id *id);
+/* How many are alive. */
+size_t hv_peers_alive(const hv_peers *peers);
+/* Where to reach a peer that is known. HV_NOT_FOUND; HV_UNREACHABLE when it is in client mode. */
+hv_status hv_peers_target(const hv_peers *peers, const hv_peer_id *id, hv_target *out);
+/* 1 when there are initial peers and each has failed at its last try. */
+int hv_peers_none_answers(const hv_peers *peers);
+
+const char *hv_peers_state_name(hv_peers_state state);
+
+#endif
