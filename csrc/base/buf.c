@@ -6,6 +6,16 @@ int hv_span_equal(hv_span a, hv_span b) {
   return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
 }
 
+const char *hv_span_quote(hv_span text, char out[HV_QUOTE_MAX]) {
+  size_t n = text.size < HV_QUOTE_MAX ? text.size : HV_QUOTE_MAX - 1;
+  for (size_t i = 0; i < n; i++)
+    out[i] = text.data[i] >= 0x20 && text.data[i] < 0x7f ? (char)text.data[i] : '?';
+  if (n < text.size)
+    memcpy(out + n - 3, "...", 3);
+  out[n] = 0;
+  return out;
+}
+
 void hv_buf_init(hv_buf *buf, hv_mem *mem, size_t limit) {
   *buf = (hv_buf){.mem = mem, .limit = limit};
 }

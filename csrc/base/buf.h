@@ -27,6 +27,11 @@ static inline hv_span hv_span_of(const void *data, size_t size) {
 /* 1 when both hold the same bytes. */
 int hv_span_equal(hv_span a, hv_span b);
 
+/* Writes the bytes into out as a sentence may quote them, and returns out: whatever is not printable ASCII becomes '?',
+ * and what is too long ends in "...". */
+#define HV_QUOTE_MAX 64
+const char *hv_span_quote(hv_span text, char out[HV_QUOTE_MAX]);
+
 /* Owned bytes that grow, up to a limit set at the start. */
 typedef struct hv_buf {
   hv_mem *mem;

@@ -1,0 +1,115 @@
+#include "core/peer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* An identity multihash (00) of 36 bytes (24): a protobuf with key type Ed25519 (08 01) and 32 bytes of key (12 20). */
+static const uint8_t prefix[] = {0x00, 0x24, 0x08, 0x01, 0x12, 0x20};
+static const char alphabet[] = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
+
+enum { BYTES = sizeof prefix + 32, DIGITS = 52, BASE = 58 }; /* the prefix fixes the number of digits */
+
+int hv_peer_is_known(const hv_peer_id *peer) {
+  uint8_t any = 0;
+  for (size_t i = 0; i < sizeof peer->key; i++)
+    any |= peer->key[i];
+  return any != 0;
+}
+
+int hv_peer_equal(const hv_peer_id *a, const hv_peer_id *b) {
+  return memcmp(a->key, b->key, sizeof a->key) == 0;
+}
+
+int hv_peer_compare(const hv_peer_id *a, const hv_peer_id *b) {
+  return memcmp(a->key, b->key, sizeof a->key);
+}
+
+const char *hv_peer_print(const hv_peer_id *peer, char out[HV_PEER_TEXT_MAX]) {
+  if (!hv_peer_is_known(peer))
+    return strcpy(out, "(unknown)");
+  uint8_t bytes[BYTES];
+  memcpy(bytes, prefix, sizeof prefix);
+  memcpy(bytes + sizeof prefix, peer->key, sizeof peer->key);
+  for (int digit = DIGITS - 1; digit >= 0; digit--) { /* long division; the leading zero byte leaves the leading '1' */
+    unsigned rest = 0;
+    for (int i = 0; i < BYTES; i++) {
+      rest = rest << 8 | bytes[i];
+      bytes[i] = (uint8_t)(rest / BASE);
+      rest %= BASE;
+    }
+    out[digit] = alphabet[rest];
+  }
+  out[DIGITS] = 0;
+  return out;
+}
+
+/* 1: the digits fit into the bytes. */
+static int from_base58(hv_span text, uint8_t bytes[BYTES]) {
+  memset(bytes, 0, BYTES);
+  for (size_t digit = 0; digit < text.size; digit++) {
+    unsigned carry = (unsigned)(strchr(alphabet, text.data[digit]) - alphabet);
+    for (int i = BYTES - 1; i >= 0; i--) {
+      carry += bytes[i] * (unsigned)BASE;
+      bytes[i] = (uint8_t)carry;
+      carry >>= 8;
+    }
+    if (carry)
+      return 0;
+  }
+  return 1;
+}
+
+hv_status hv_peer_parse(hv_span text, hv_peer_id *out, hv_error *err) {
+  char quote[HV_QUOTE_MAX];
+  hv_span_quote(text, quote);
+  for (size_t i = 0; i < text.size; i++)
+    if (!text.data[i] || !strchr(alphabet, text.data[i])) {
+      char c[HV_QUOTE_MAX];
+      return hv_fail(err, HV_MALFORMED,
+                     "'%s' is no peer ID: '%s' does not occur in base58; expected 12D3KooW and 44 characters more", quote,
+                     hv_span_quote(hv_span_of(text.data + i, 1), c));
+    }
+  if (text.size >= 2 && memcmp(text.data, "Qm", 2) == 0)
+    return hv_fail(err, HV_MALFORMED,
+                   "'%s' is the ID of an RSA key; only Ed25519 identities are spoken here, and their IDs begin with 12D3KooW",
+                   quote);
+  if (text.size != DIGITS)
+    return hv_fail(err, HV_MALFORMED, "'%s' is no peer ID: it has %zu characters, expected 52 that begin with 12D3KooW", quote,
+                   text.size);
+  uint8_t bytes[BYTES];
+  if (!from_base58(text, bytes) || memcmp(bytes, prefix, sizeof prefix) != 0)
+    return hv_fail(err, HV_MALFORMED, "'%s' is not the ID of an Ed25519 key, which begins with 12D3KooW", quote);
+  hv_peer_id peer;
+  memcpy(peer.key, bytes + sizeof prefix, sizeof peer.key);
+  if (!hv_peer_is_known(&peer))
+    return hv_fail(err, HV_MALFORMED, "'%s' stands for a key of zeros, which nobody has", quote);
+  *out = peer;
+  return HV_OK;
+}
+
+const char *hv_peer_short(const hv_peer_id *peer, char out[HV_PEER_SHORT_MAX]) {
+  char text[HV_PEER_TEXT_MAX];
+  hv_peer_print(peer, text);
+  return strcpy(out, hv_peer_is_known(peer) ? text + DIGITS - 6 : text);
+}
+
+hv_hash hv_hash_distance(const hv_hash *a, const hv_hash *b) {
+  hv_hash distance;
+  for (size_t i = 0; i < sizeof distance.bytes; i++)
+    distance.bytes[i] = a->bytes[i] ^ b->bytes[i];
+  return distance;
+}
+
+int hv_hash_nearer(const hv_hash *target, const hv_hash *a, const hv_hash *b) {
+  hv_hash to_a = hv_hash_distance(target, a), to_b = hv_hash_distance(target, b);
+  return memcmp(to_a.bytes, to_b.bytes, sizeof to_a.bytes);
+}
+
+int hv_hash_shared_bits(const hv_hash *a, const hv_hash *b) {
+  for (int i = 0; i < 32; i++) {
+    unsigned differ = a->bytes[i] ^ b->bytes[i];
+    if (differ)
+      return i * 8 + __builtin_clz(differ) - 24;
+  }
+  return 256;
+}
