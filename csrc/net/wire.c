@@ -124,13 +124,10 @@ static hv_status say_addr(const hv_addr *from, blob *to, room *r) {
   return say_exact(copy, size, to);
 }
 
-/* Kind HV_ADDR_NONE for an address of a kind that is not known here. */
-static hv_status hear_addr(blob from, hv_addr *to) {
-  hv_status status = from.len > HV_ADDR_PACKED_MAX ? HV_MALFORMED : hv_addr_unpack(hv_span_of(from.data, from.len), to);
-  if (status == HV_OK)
-    return HV_OK;
-  *to = (hv_addr){.kind = HV_ADDR_NONE};
-  return status == HV_UNSUPPORTED ? HV_OK : HV_MALFORMED;
+/* An address that cannot be read here (a kind yet to come) is none, not an error. */
+static void hear_addr(blob from, hv_addr *to) {
+  if (from.len > HV_ADDR_PACKED_MAX || hv_addr_unpack(hv_span_of(from.data, from.len), to) != HV_OK)
+    *to = (hv_addr){.kind = HV_ADDR_NONE};
 }
 
 static const int status_codes[HV_STATUS_COUNT] = {
@@ -172,15 +169,14 @@ static hv_status say_card(const hv_card *from, Hv__Card *to, room *r) {
 static hv_status hear_card(const Hv__Card *from, hv_card *to) {
   if (!from)
     return HV_MALFORMED;
-  hv_status status = hear_exact(from->id, to->id.key, sizeof to->id.key);
   to->client_mode = from->client_mode != 0;
   to->n_addrs = 0;
-  for (size_t i = 0; status == HV_OK && i < from->n_addrs; i++) {
+  for (size_t i = 0; i < from->n_addrs; i++) {
     hv_addr *addr = &to->addrs[to->n_addrs];
-    status = hear_addr(from->addrs[i], addr);
+    hear_addr(from->addrs[i], addr);
     to->n_addrs += addr->kind != HV_ADDR_NONE;
   }
-  return status;
+  return hear_exact(from->id, to->id.key, sizeof to->id.key);
 }
 
 static hv_status say_cards(const hv_card *from, size_t n, Hv__Card ***to, size_t *n_to, room *r) {
@@ -254,8 +250,7 @@ static hv_status hear_hello(const void *message, hv_msg *msg, room *r) {
   hv_msg_hello *to = &msg->u.hello;
   TRY(hear_card(from->me, &to->me));
   TRY(hear_bytes(from->agent, HV_MSG_TEXT_MAX, &to->agent));
-  if (from->you.len)
-    TRY(hear_addr(from->you, &to->you));
+  hear_addr(from->you, &to->you);
   return hear_cards(from->cards, from->n_cards, &to->cards, &to->n_cards, r);
 }
 
@@ -477,6 +472,8 @@ static hv_status scan_known(const ProtobufCFieldDescriptor *type, const field *f
   }
   if (type->type == PROTOBUF_C_TYPE_MESSAGE)
     return scan_message(type->descriptor, f->bytes, need);
+  if (f->bytes.size > HV_MSG_BLOB_MAX)
+    return HV_MALFORMED;
   *need += wire == WIRE_BYTES ? footprint(f->bytes.size + 1) : 0;
   return HV_OK;
 }
@@ -591,8 +588,6 @@ hv_status hv_wire_read(hv_span bytes, hv_mem *mem, size_t budget, hv_wire_msg *o
 }
 
 void hv_wire_release(hv_wire_msg *msg) {
-  if (msg->block)
-    ASAN_UNPOISON_MEMORY_REGION(msg->block, 1);
   hv_mem_free(msg->block);
   msg->block = NULL;
   msg->msg = (hv_msg){0};

@@ -1,8 +1,8 @@
 /* How does a message become bytes, and back? hv_msg <-> protobuf-c, under a memory budget.
  *
  * Room: net (uses core/msg). The only file that includes protobuf-c; proto/hivemind.proto is the format (docs/WIRE.md).
- * Everything read here is hostile: counts and sizes are bounded before memory is taken, the unpacker runs on an
- * account of its own, unknown fields are dropped, and what comes out satisfies the limits of msg.h.
+ * Everything read here is hostile: counts and sizes are bounded before memory is taken, the unpacker works
+ * in one block whose size is known beforehand, unknown fields are dropped, and what comes out satisfies the limits of msg.h.
  * Threads: pure functions; any thread.
  */
 #ifndef HV_NET_WIRE_H
@@ -22,7 +22,8 @@ typedef struct hv_wire_msg {
 } hv_wire_msg;
 
 /* Decodes the whole of bytes; memory comes from mem, at most `budget` bytes of it. HV_MALFORMED, HV_VERSION (another protocol version;
- * nothing else of it is looked at), HV_BUDGET, HV_NOMEM. On HV_OK give it back with hv_wire_release. Spans in the message may point into bytes. */
+ * nothing else of it is looked at), HV_UNSUPPORTED (this version, but a kind not known here), HV_BUDGET, HV_NOMEM. On HV_OK give it back
+ * with hv_wire_release. Spans in the message may point into bytes. Addresses that cannot be read are left out. */
 hv_status hv_wire_read(hv_span bytes, hv_mem *mem, size_t budget, hv_wire_msg *out);
 void hv_wire_release(hv_wire_msg *msg);
 
