@@ -2,6 +2,7 @@
  *
  * Room: net (uses core/peer). The only file with OpenSSL's EVP and X509; all of it is libcrypto's work.
  * Draws no randomness and reads no clock: seeds and times are handed in. Owns the key; wipes it at the end.
+ * Whatever OpenSSL puts on this thread's error queue is taken off again: others in the process (Python's ssl) use it too.
  * Threads: an hv_identity is read-only once made, any thread may use it.
  */
 #ifndef HV_NET_IDENTITY_H
@@ -19,6 +20,9 @@ hv_identity *hv_identity_from_seed(hv_mem *mem, const uint8_t seed[32]);
  * HV_PERMISSION: others may read it (err tells the chmod). HV_MALFORMED: it is no Ed25519 key. HV_IO. */
 hv_status hv_identity_load(hv_mem *mem, const char *path, const uint8_t seed[32], hv_identity **out, hv_error *err);
 
+/* The key in the bytes of such a file (hostile, for all we know). HV_MALFORMED with a sentence, HV_NOMEM, HV_CRYPTO. */
+hv_status hv_identity_parse(hv_mem *mem, hv_span bytes, hv_identity **out, hv_error *err);
+
 void hv_identity_free(hv_identity *identity); /* NULL is fine */
 
 const hv_peer_id *hv_identity_peer(const hv_identity *identity);
@@ -31,10 +35,12 @@ void hv_identity_sha256(hv_span bytes, hv_hash *out);
 
 /* A self-signed certificate for this key, valid from a day before `now_s` (seconds since 1970) for `days` days, and the
  * key, both in PEM, terminated, in blocks from mem that the caller frees. */
-hv_status hv_identity_certificate(const hv_identity *identity, hv_mem *mem, int64_t now_s, int days, char **certificate, char **key);
+hv_status hv_identity_certificate(const hv_identity *identity, hv_mem *mem, int64_t now_s, int days, char **certificate,
+                                  char **key);
 
-/* Whose certificate is this? Checks that it is one self-signed Ed25519 certificate whose signature holds, valid at now_s within a day
- * (clocks may be off), and gives its key. HV_MALFORMED, HV_DENIED (err says: expired, not yet valid, another kind of key, foreign signature). */
+/* Whose certificate is this? Checks that it is one self-signed Ed25519 certificate whose signature holds, valid at now_s within a
+ * day (clocks may be off), and gives its key. HV_MALFORMED, HV_DENIED (err says: expired, not yet valid, another kind of key,
+ * foreign signature). */
 hv_status hv_identity_check_certificate(hv_span pem, int64_t now_s, hv_peer_id *out, hv_error *err);
 
 #endif
