@@ -22,12 +22,12 @@ enum { GAP = 0 };
 
 enum {
   ALIGN = 16,
-  CHUNK = 8192,       /* a room that grows does so by this much */
-  UNKNOWN_MAX = 32,   /* unknown fields in one message */
-  FIELDS_MAX = 32,    /* known fields of one message: more in the .proto is our mistake */
-  SCANNED_SIZE = 48,  /* protobuf-c keeps a record of 32 bytes for each field beyond the 16th, in doubling slabs */
-  SLABS_SIZE = 1024,  /* what the alignment of those slabs may cost */
-  ELEMENT_SIZE = 16,  /* the largest element of a repeated field: a ProtobufCBinaryData */
+  CHUNK = 8192,      /* a room that grows does so by this much */
+  UNKNOWN_MAX = 32,  /* unknown fields in one message */
+  FIELDS_MAX = 32,   /* known fields of one message: more in the .proto is our mistake */
+  SCANNED_SIZE = 48, /* protobuf-c keeps a record of 32 bytes for each field beyond the 16th, in doubling slabs */
+  SLABS_SIZE = 1024, /* what the alignment of those slabs may cost */
+  ELEMENT_SIZE = 16, /* the largest element of a repeated field: a ProtobufCBinaryData */
   BULK_LEAD = 4
 };
 
@@ -38,6 +38,7 @@ typedef struct room {
   size_t left;
   hv_mem *mem;   /* grows from here; NULL: it is as large as it is */
   void **chunks; /* the first word of each points to the next */
+  int short_of;  /* 1: something did not fit */
 } room;
 
 static size_t footprint(size_t size) {
@@ -58,8 +59,10 @@ static int room_grow(room *r, size_t size) {
 
 static void *take(room *r, size_t size) {
   size_t n = footprint(size);
-  if (size > HV_WIRE_BUDGET || (n > r->left && !room_grow(r, n)))
+  if (size > HV_WIRE_BUDGET || (n > r->left && !room_grow(r, n))) {
+    r->short_of = 1;
     return NULL;
+  }
   void *piece = r->at;
   r->at += n;
   r->left -= n;
@@ -209,11 +212,11 @@ static hv_status hear_cards(Hv__Card *const *from, size_t n, const hv_card **to,
 
 /* ---- the kinds: one pair of functions each ---- */
 
-#define TRY(expression)                                                                                                        \
-  do {                                                                                                                         \
-    hv_status try_status = (expression);                                                                                       \
-    if (try_status != HV_OK)                                                                                                   \
-      return try_status;                                                                                                       \
+#define TRY(expression)                                                                                                            \
+  do {                                                                                                                             \
+    hv_status try_status = (expression);                                                                                           \
+    if (try_status != HV_OK)                                                                                                       \
+      return try_status;                                                                                                           \
   } while (0)
 
 static hv_status say_refusal(const hv_msg *msg, void *message, room *r) {
@@ -281,8 +284,8 @@ static hv_status hear_parcel(const void *message, hv_msg *msg, room *r) {
   return HV_OK;
 }
 
-/* A kind of message: its type, its number in Envelope, and its two functions (NULL where there is nothing in it). A new kind is a row here,
- * its message in the .proto, its pair above, and a row in `bounds` for each repeated field. */
+/* A kind of message: its type, its number in Envelope, and its two functions (NULL where there is nothing in it). A new kind is a
+ * row here, its message in the .proto, its pair above, and a row in `bounds` for each repeated field. */
 typedef struct kind {
   const ProtobufCMessageDescriptor *type;
   uint32_t number;
@@ -479,7 +482,8 @@ static hv_status scan_known(const ProtobufCFieldDescriptor *type, const field *f
 }
 
 /* Checks how often a field stood and adds what all its elements together cost. */
-static hv_status bound_field(const ProtobufCMessageDescriptor *type, const ProtobufCFieldDescriptor *f, size_t count, size_t *need) {
+static hv_status bound_field(const ProtobufCMessageDescriptor *type, const ProtobufCFieldDescriptor *f, size_t count,
+                             size_t *need) {
   if (f->label != PROTOBUF_C_LABEL_REPEATED)
     return count > 1 ? HV_MALFORMED : HV_OK;
   for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
@@ -561,7 +565,7 @@ static hv_status hear(const kind *k, hv_span body, size_t room_size, hv_wire_msg
   ASAN_POISON_MEMORY_REGION(r.at, r.left);
   const ProtobufCMessage *message = protobuf_c_message_unpack(k->type, &unpacker, body.size, body.data);
   if (!message)
-    return HV_MALFORMED;
+    return r.short_of ? HV_INTERNAL : HV_MALFORMED; /* the scan promised that it fits */
   out->msg.kind = (hv_msg_kind)(k - kinds);
   return k->hear ? k->hear(message, &out->msg, &r) : HV_OK;
 }

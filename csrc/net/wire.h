@@ -21,14 +21,16 @@ typedef struct hv_wire_msg {
   void *block;      /* wire's */
 } hv_wire_msg;
 
-/* Decodes the whole of bytes; memory comes from mem, at most `budget` bytes of it. HV_MALFORMED, HV_VERSION (another protocol version;
- * nothing else of it is looked at), HV_UNSUPPORTED (this version, but a kind not known here), HV_BUDGET, HV_NOMEM. On HV_OK give it back
- * with hv_wire_release. Spans in the message may point into bytes. Addresses that cannot be read are left out. */
+/* Decodes the whole of bytes; memory comes from mem, at most `budget` bytes of it. HV_MALFORMED, HV_VERSION (another protocol
+ * version; nothing else of it is looked at), HV_UNSUPPORTED (this version, but a kind not known here), HV_BUDGET, HV_NOMEM. On
+ * HV_OK give it back with hv_wire_release. Spans in the message may point into bytes. Addresses that cannot be read are left out.
+ */
 hv_status hv_wire_read(hv_span bytes, hv_mem *mem, size_t budget, hv_wire_msg *out);
 void hv_wire_release(hv_wire_msg *msg);
 
 /* A bulk message on a stream is: 4 bytes, little endian: size of the header; the header (as by hv_wire_write); the payload, raw.
- * hv_wire_write_bulk appends the first two. hv_wire_bulk_header tells from the first 4 bytes how long the header is (HV_MALFORMED over the limit). */
+ * hv_wire_write_bulk appends the first two. hv_wire_bulk_header tells from the first 4 bytes how long the header is (HV_MALFORMED
+ * over the limit). */
 hv_status hv_wire_write_bulk(const hv_msg *header, hv_buf *out);
 hv_status hv_wire_bulk_header(const uint8_t first[4], size_t *header_size);
 

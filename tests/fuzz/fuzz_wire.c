@@ -18,6 +18,7 @@ static void must(int held) {
 static hv_status again(hv_span bytes, hv_mem *mem, hv_buf *out) {
   hv_wire_msg got;
   hv_status status = hv_wire_read(bytes, mem, HV_WIRE_BUDGET, &got);
+  must(status == HV_OK || status == HV_MALFORMED || status == HV_VERSION || status == HV_UNSUPPORTED || status == HV_NOMEM);
   if (status == HV_OK) {
     status = hv_wire_write(&got.msg, out);
     must(status == HV_OK || status == HV_NOMEM);

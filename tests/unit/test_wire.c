@@ -156,8 +156,8 @@ static void put_number(raw *r, uint32_t number, uint64_t value) {
 /* The numbers of the .proto, on purpose written down once more. */
 enum { VERSION = 1, REFUSAL = 2, HELLO = 3, ECHO = 4, LEAVE = 5, PARCEL = 6 };
 
-#define RAW(name, bytes)                                                                                                       \
-  uint8_t name##_data[bytes];                                                                                                  \
+#define RAW(name, bytes)                                                                                                           \
+  uint8_t name##_data[bytes];                                                                                                      \
   raw name = {name##_data, 0, sizeof name##_data}
 
 static hv_span span(const raw *r) {
@@ -274,7 +274,8 @@ static void what_is_over_a_limit_is_not_written(void **state) {
   refusal.u.refusal.text.size++;
   assert_int_equal(try_write(&refusal), HV_TOO_LARGE);
 
-  hv_msg hello = {.kind = HV_MSG_HELLO, .u.hello = {.agent = hv_span_of(blob, HV_MSG_TEXT_MAX), .cards = cards, .n_cards = HV_CARDS_MAX}};
+  hv_msg hello = {.kind = HV_MSG_HELLO,
+                  .u.hello = {.agent = hv_span_of(blob, HV_MSG_TEXT_MAX), .cards = cards, .n_cards = HV_CARDS_MAX}};
   assert_int_equal(try_write(&hello), HV_OK);
   hello.u.hello.n_cards++;
   assert_int_equal(try_write(&hello), HV_TOO_LARGE);
@@ -403,8 +404,14 @@ static void unknown_fields_are_dropped(void **state) {
   put_number(&body, 9, 300);
   put_field(&body, 1, hv_span_of("kept", 4));
   put_field(&body, 1000, hv_span_of("dropped", 7));
-  put(&body, "\x55" "4444", 5);         /* 32 bits, field 10 */
-  put(&body, "\x59" "88888888", 9);     /* 64 bits, field 11 */
+  put(&body,
+      "\x55"
+      "4444",
+      5); /* 32 bits, field 10 */
+  put(&body,
+      "\x59"
+      "88888888",
+      9); /* 64 bits, field 11 */
   put_number(&whole, VERSION, HV_PROTOCOL_VERSION);
   put_field(&whole, 99, hv_span_of("later", 5));
   put_field(&whole, ECHO, span(&body));
@@ -523,7 +530,10 @@ static void oddly_formed_bytes_are_malformed(void **state) {
       {"a tag over 5 bytes", "\x08\x01\x22\x07\x8a\x80\x80\x80\x80\x00\x00", 11},
       {"bytes where a number should be", "\x08\x01\x32\x03\x0a\x01\x05", 7},
       {"a number where bytes should be", "\x08\x01\x22\x02\x08\x05", 6},
-      {"64 bits where a number should be", "\x08\x01\x32\x09\x09" "88888888", 13},
+      {"64 bits where a number should be",
+       "\x08\x01\x32\x09\x09"
+       "88888888",
+       13},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     hv_status status = read_raw(hv_span_of(cases[i].bytes, cases[i].size));
@@ -631,8 +641,7 @@ static void the_largest_messages_fit_the_budget(void **state) {
     cards[i] = full;
   hv_msg msgs[] = {
       {.kind = HV_MSG_ECHO, .u.echo.bytes = hv_span_of(blob, sizeof blob)},
-      {.kind = HV_MSG_HELLO,
-       .u.hello = {full, hv_span_of(blob, HV_MSG_TEXT_MAX), full.addrs[0], cards, HV_CARDS_MAX}},
+      {.kind = HV_MSG_HELLO, .u.hello = {full, hv_span_of(blob, HV_MSG_TEXT_MAX), full.addrs[0], cards, HV_CARDS_MAX}},
   };
   for (size_t i = 0; i < 2; i++) {
     hv_mem mem;
@@ -715,12 +724,8 @@ static void a_bulk_header_is_small(void **state) {
     uint8_t bytes[4];
     hv_status status;
   } cases[] = {
-      {{0, 0, 0, 0}, HV_MALFORMED},
-      {{1, 0, 0, 0}, HV_OK},
-      {{0, 0, 1, 0}, HV_OK}, /* 65,536: the limit */
-      {{1, 0, 1, 0}, HV_MALFORMED},
-      {{0, 0, 0, 1}, HV_MALFORMED},
-      {{255, 255, 255, 255}, HV_MALFORMED},
+      {{0, 0, 0, 0}, HV_MALFORMED}, {{1, 0, 0, 0}, HV_OK},        {{0, 0, 1, 0}, HV_OK}, /* 65,536: the limit */
+      {{1, 0, 1, 0}, HV_MALFORMED}, {{0, 0, 0, 1}, HV_MALFORMED}, {{255, 255, 255, 255}, HV_MALFORMED},
   };
   size_t size;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
