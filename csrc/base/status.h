@@ -33,6 +33,7 @@
   X(UNSUPPORTED, "not supported")                                                               \
   X(IO, "input or output failed")                                                               \
   X(CRYPTO, "cryptography failed")                                                              \
+  X(NOT_FINITE, "a value is not finite")                                                        \
   X(INTERNAL, "internal error")
 
 typedef enum hv_status {
