@@ -1,0 +1,261 @@
+/* How errors read, and the ring that the log is: what is kept, what is cut, what is dropped and counted. */
+#include "lib/check.h"
+
+#include "base/log.h"
+#include "base/status.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- status ---- */
+
+static void every_status_has_a_name_and_words(void **state) {
+  (void)state;
+  for (int a = 0; a < HV_STATUS_COUNT; a++) {
+    assert_true(hv_status_name((hv_status)a)[0] && hv_status_text((hv_status)a)[0]);
+    for (int b = 0; b < a; b++) {
+      assert_string_not_equal(hv_status_name((hv_status)a), hv_status_name((hv_status)b));
+      assert_string_not_equal(hv_status_text((hv_status)a), hv_status_text((hv_status)b));
+    }
+  }
+  assert_int_equal(HV_OK, 0);
+  assert_string_equal(hv_status_name(HV_TIMEOUT), "TIMEOUT");
+  assert_string_equal(hv_status_text(HV_TIMEOUT), "timed out");
+}
+
+static void a_number_off_the_list_reads_too(void **state) {
+  (void)state;
+  static const int numbers[] = {-1, HV_STATUS_COUNT, HV_STATUS_COUNT + 1, INT32_MAX, INT32_MIN};
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    assert_string_equal(hv_status_text((hv_status)numbers[i]), "unknown status");
+    assert_string_equal(hv_status_name((hv_status)numbers[i]), "UNKNOWN");
+  }
+}
+
+static void an_error_keeps_its_sentence_cut_where_its_room_ends(void **state) {
+  (void)state;
+  static char large[8192];
+  hv_error err = {0};
+  assert_int_equal(hv_fail(&err, HV_TIMEOUT, "%s after %d ms", "no answer", 30), HV_TIMEOUT);
+  assert_int_equal(err.status, HV_TIMEOUT);
+  assert_string_equal(err.text, "no answer after 30 ms");
+  assert_int_equal(hv_fail(NULL, HV_IO, "nobody %s", "listens"), HV_IO);
+  memset(large, 'x', sizeof large - 1);
+  assert_int_equal(hv_fail(&err, HV_INVALID, "%s", large), HV_INVALID);
+  assert_int_equal(strlen(err.text), sizeof err.text - 1);
+}
+
+/* ---- log ---- */
+
+static void a_record_comes_out_as_it_went_in(void **state) {
+  (void)state;
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  hv_log *log = hv_log_new(&mem, 4, HV_LOG_DEBUG);
+  hv_log_record record;
+  assert_int_equal(hv_log_take(log, &record), 0);
+  hv_log_write(log, 12345, HV_LOG_WARN, "peers", "peer_lost", "lost %s after %d s", "abc", 3);
+  assert_int_equal(hv_log_take(log, &record), 1);
+  assert_int_equal(record.time_us, 12345);
+  assert_int_equal(record.level, HV_LOG_WARN);
+  assert_string_equal(record.room, "peers");
+  assert_string_equal(record.event, "peer_lost");
+  assert_string_equal(record.text, "lost abc after 3 s");
+  assert_int_equal(hv_log_take(log, &record), 0);
+  hv_log_free(log);
+  hv_log_free(NULL);
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
+static void a_full_ring_drops_the_oldest_and_counts_them(void **state) {
+  (void)state;
+  hv_mem mem;
+  hv_log_record record;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  for (size_t room = 0; room < 9; room++) {
+    size_t kept = room ? room : 1; /* at least one */
+    hv_log *log = hv_log_new(&mem, room, HV_LOG_DEBUG);
+    for (unsigned i = 0; i < 20; i++)
+      hv_log_write(log, i, HV_LOG_INFO, "test", "count", "%u", i);
+    assert_int_equal(hv_log_dropped(log), 20 - kept);
+    assert_int_equal(hv_log_dropped(log), 0); /* since the last call */
+    for (size_t i = 20 - kept; i < 20; i++) {
+      assert_int_equal(hv_log_take(log, &record), 1);
+      assert_int_equal(record.time_us, i);
+    }
+    assert_int_equal(hv_log_take(log, &record), 0);
+    for (unsigned i = 0; i < 50; i++) { /* a ring that is drained as it fills drops nothing */
+      hv_log_write(log, i, HV_LOG_INFO, "test", "count", "%u", i);
+      assert_int_equal(hv_log_take(log, &record), 1);
+      assert_int_equal(record.time_us, i);
+    }
+    assert_int_equal(hv_log_dropped(log), 0);
+    hv_log_free(log);
+  }
+}
+
+static void what_is_below_the_least_level_is_not_kept(void **state) {
+  (void)state;
+  hv_mem mem;
+  hv_log_record record;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  hv_log *log = hv_log_new(&mem, 16, HV_LOG_WARN);
+  static const hv_log_level levels[] = {HV_LOG_DEBUG, HV_LOG_INFO, HV_LOG_WARN, HV_LOG_ERROR};
+  for (int i = 0; i < 4; i++)
+    hv_log_write(log, 0, levels[i], "test", "level", "x");
+  assert_int_equal(hv_log_take(log, &record), 1);
+  assert_int_equal(record.level, HV_LOG_WARN);
+  assert_int_equal(hv_log_take(log, &record), 1);
+  assert_int_equal(record.level, HV_LOG_ERROR);
+  assert_int_equal(hv_log_take(log, &record), 0);
+  hv_log_set_least(log, HV_LOG_DEBUG);
+  hv_log_write(log, 0, HV_LOG_DEBUG, "test", "level", "x");
+  assert_int_equal(hv_log_take(log, &record), 1);
+  assert_int_equal(hv_log_dropped(log), 0);
+  hv_log_free(log);
+  for (int i = 0; i < 4; i++)
+    for (int j = 0; j < i; j++)
+      assert_string_not_equal(hv_log_level_name(levels[i]), hv_log_level_name(levels[j]));
+  assert_string_equal(hv_log_level_name((hv_log_level)99), "unknown");
+  assert_string_equal(hv_log_level_name((hv_log_level)-1), "unknown");
+}
+
+static void no_control_character_gets_through(void **state) {
+  (void)state;
+  hv_mem mem;
+  hv_log_record record;
+  char all[256];
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  hv_log *log = hv_log_new(&mem, 4, HV_LOG_DEBUG);
+  for (int i = 0; i < 255; i++)
+    all[i] = (char)(i + 1);
+  all[255] = 0;
+  hv_log_write(log, 0, HV_LOG_INFO, "test", "hostile", "%s", all);
+  assert_int_equal(hv_log_take(log, &record), 1);
+  assert_int_equal(strlen(record.text), 255);
+  for (int i = 0; i < 255; i++) {
+    unsigned char before = (unsigned char)all[i];
+    assert_int_equal((unsigned char)record.text[i], before < 0x20 || before == 0x7f ? '?' : before);
+  }
+  hv_log_write(log, 0, HV_LOG_INFO, "test", "hostile", "a\nfake line\x1b[31m %s", "b\r");
+  assert_int_equal(hv_log_take(log, &record), 1);
+  assert_string_equal(record.text, "a?fake line?[31m b?");
+  hv_log_free(log);
+}
+
+static void what_is_too_long_is_cut_and_terminated(void **state) {
+  (void)state;
+  static char large[4096];
+  hv_mem mem;
+  hv_log_record record;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  hv_log *log = hv_log_new(&mem, 4, HV_LOG_DEBUG);
+  memset(large, 'x', sizeof large - 1);
+  hv_log_write(log, 0, HV_LOG_INFO, large, large, "%s", large);
+  assert_int_equal(hv_log_take(log, &record), 1);
+  assert_int_equal(strlen(record.room), sizeof record.room - 1);
+  assert_int_equal(strlen(record.event), sizeof record.event - 1);
+  assert_int_equal(strlen(record.text), sizeof record.text - 1);
+  hv_log_free(log);
+}
+
+static void without_a_log_nothing_is_said_and_nothing_breaks(void **state) {
+  (void)state;
+  hv_log_record record;
+  hv_log_write(NULL, 0, HV_LOG_ERROR, "test", "nobody", "%s", "listens");
+  assert_int_equal(hv_log_take(NULL, &record), 0);
+  assert_int_equal(hv_log_dropped(NULL), 0);
+}
+
+/* ---- threads ---- */
+
+enum { WRITERS = 4, RECORDS = 5000 };
+
+typedef struct writer {
+  hv_log *log;
+  unsigned id;
+  atomic_uint *running;
+} writer;
+
+static void *write_many(void *arg) {
+  writer *w = arg;
+  for (unsigned i = 0; i < RECORDS; i++)
+    hv_log_write(w->log, i, HV_LOG_INFO, "test", "thread", "%u %u", w->id, i);
+  atomic_fetch_sub(w->running, 1);
+  return NULL;
+}
+
+static void threads_write_whole_records_in_order_and_all_are_accounted_for(void **state) {
+  (void)state;
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  hv_log *log = hv_log_new(&mem, 64, HV_LOG_DEBUG);
+  atomic_uint running = WRITERS;
+  pthread_t threads[WRITERS];
+  writer writers[WRITERS];
+  for (unsigned i = 0; i < WRITERS; i++) {
+    writers[i] = (writer){log, i, &running};
+    assert_int_equal(pthread_create(&threads[i], NULL, write_many, &writers[i]), 0);
+  }
+  size_t taken = 0, dropped = 0;
+  long last[WRITERS] = {-1, -1, -1, -1};
+  for (int over = 0; !over;) {
+    hv_log_record record;
+    over = atomic_load(&running) == 0; /* seen before the last look */
+    dropped += hv_log_dropped(log);
+    while (hv_log_take(log, &record)) {
+      unsigned id, i;
+      assert_int_equal(sscanf(record.text, "%u %u", &id, &i), 2);
+      assert_in_range(id, 0, WRITERS - 1);
+      assert_int_equal(record.time_us, i);
+      assert_true((long)i > last[id]);
+      last[id] = (long)i;
+      taken++;
+    }
+  }
+  for (int i = 0; i < WRITERS; i++)
+    pthread_join(threads[i], NULL);
+  dropped += hv_log_dropped(log);
+  assert_int_equal(taken + dropped, WRITERS * RECORDS);
+  hv_log_free(log);
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
+static hv_status write_and_take(hv_mem *mem, void *arg) {
+  (void)arg;
+  hv_log_record record;
+  hv_log *log = hv_log_new(mem, 8, HV_LOG_DEBUG);
+  if (!log)
+    return HV_NOMEM;
+  hv_log_write(log, 1, HV_LOG_INFO, "test", "memory", "x");
+  assert_int_equal(hv_log_take(log, &record), 1);
+  hv_log_free(log);
+  return HV_OK;
+}
+
+static void a_log_without_memory_is_none(void **state) {
+  (void)state;
+  hv_mem mem;
+  assert_int_equal(check_out_of_memory(write_and_take, NULL), 2); /* and writing takes none */
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  assert_null(hv_log_new(&mem, SIZE_MAX, HV_LOG_DEBUG));
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_status_has_a_name_and_words),
+      cmocka_unit_test(a_number_off_the_list_reads_too),
+      cmocka_unit_test(an_error_keeps_its_sentence_cut_where_its_room_ends),
+      cmocka_unit_test(a_record_comes_out_as_it_went_in),
+      cmocka_unit_test(a_full_ring_drops_the_oldest_and_counts_them),
+      cmocka_unit_test(what_is_below_the_least_level_is_not_kept),
+      cmocka_unit_test(no_control_character_gets_through),
+      cmocka_unit_test(what_is_too_long_is_cut_and_terminated),
+      cmocka_unit_test(without_a_log_nothing_is_said_and_nothing_breaks),
+      cmocka_unit_test(threads_write_whole_records_in_order_and_all_are_accounted_for),
+      cmocka_unit_test(a_log_without_memory_is_none),
+  };
+  return cmocka_run_group_tests_name("status and log", tests, NULL, NULL);
+}
