@@ -19,6 +19,11 @@
 #define HV_MSG_TEXT_MAX 256          /* bytes of an error text or agent name */
 #define HV_MSG_BLOB_MAX (1u << 20)   /* bytes of one span in a control message */
 #define HV_MSG_BYTES_MAX (2u << 20)  /* encoded bytes of a control message */
+#define HV_CONTACTS_MAX 32           /* contacts in one message */
+#define HV_CONTACT_ADDRS_MAX 160     /* bytes of a contact's packed addresses */
+#define HV_RECORDS_MAX 2048          /* records in one message */
+#define HV_RECORD_KEY_MAX 1024       /* bytes of a key, and of a subkey */
+#define HV_RECORD_VALUE_MAX (1u << 16) /* bytes of a value */
 #define HV_BULK_HEADER_MAX (1u << 16) /* encoded bytes of a bulk header */
 #define HV_BULK_PAYLOAD_MAX (4u << 20) /* payload bytes of one bulk message */
 
@@ -29,6 +34,10 @@ typedef enum hv_msg_kind {
   HV_MSG_ECHO,    /* request and reply: the same bytes back */
   HV_MSG_LEAVE,   /* request and (empty) reply: I am going */
   HV_MSG_PARCEL,  /* stream: a piece of a bulk transfer, or its receipt */
+  HV_MSG_FIND,    /* request: who is near this point, and what is kept there? */
+  HV_MSG_FOUND,   /* reply: records, contacts */
+  HV_MSG_STORE,   /* request: keep these records */
+  HV_MSG_STORED,  /* reply: a verdict for each */
   HV_MSG_KINDS
 } hv_msg_kind;
 
@@ -64,6 +73,53 @@ typedef struct hv_msg_parcel {
   uint8_t receipt;  /* 1: no bytes, `offset` bytes have arrived whole */
 } hv_msg_parcel;
 
+/* A node of the DHT as others know it: addresses one after another, each a byte of length and a packed address (core/contact.h). */
+typedef struct hv_contact {
+  hv_peer_id id;
+  hv_span addrs; /* HV_CONTACT_ADDRS_MAX bytes at most; none: it cannot be dialled */
+} hv_contact;
+
+/* A record of the DHT as it travels; its rules are in core/store.h. */
+typedef struct hv_record {
+  hv_span key;         /* in a FOUND: empty, the asker knows it */
+  hv_span subkey;
+  hv_span value;
+  uint8_t has_subkey;  /* an empty subkey is a subkey, too */
+  uint32_t ttl_ms;     /* how much longer it lives */
+  uint32_t lease_ms;   /* signed: the longest that it may live from one word of its owner */
+  uint64_t version;    /* signed: the owner's newest word has the highest */
+  hv_peer_id signer;   /* unknown: not signed, and the three around it are nothing */
+  uint8_t signature[64];
+} hv_record;
+
+typedef struct hv_msg_find {
+  hv_hash target;      /* contacts near this */
+  hv_hash key;         /* records of this key; usually the same */
+  uint8_t want_records;
+  uint8_t n_contacts;  /* at most so many */
+  hv_span me;          /* my packed addresses; none: I cannot be dialled */
+} hv_msg_find;
+
+typedef struct hv_msg_found {
+  const hv_record *records;
+  size_t n_records;
+  const hv_contact *contacts;
+  size_t n_contacts;
+} hv_msg_found;
+
+typedef struct hv_msg_store {
+  const hv_record *records;
+  size_t n_records;
+  hv_span me;
+} hv_msg_store;
+
+typedef struct hv_msg_stored {
+  const hv_status *verdicts; /* in the order of the records */
+  size_t n_verdicts;
+  const hv_record *newer;    /* records that stood in the way: newer words of the same signer */
+  size_t n_newer;
+} hv_msg_stored;
+
 typedef struct hv_msg {
   hv_msg_kind kind;
   union {
@@ -71,6 +127,10 @@ typedef struct hv_msg {
     hv_msg_hello hello;
     hv_msg_echo echo;
     hv_msg_parcel parcel;
+    hv_msg_find find;
+    hv_msg_found found;
+    hv_msg_store store;
+    hv_msg_stored stored;
   } u;
 } hv_msg;
 

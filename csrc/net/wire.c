@@ -284,6 +284,176 @@ static hv_status hear_parcel(const void *message, hv_msg *msg, room *r) {
   return HV_OK;
 }
 
+static hv_status say_record(const hv_record *from, Hv__Record *to) {
+  hv__record__init(to);
+  TRY(say_bytes(from->key, HV_RECORD_KEY_MAX, &to->key));
+  TRY(say_bytes(from->subkey, HV_RECORD_KEY_MAX, &to->subkey));
+  TRY(say_bytes(from->value, HV_RECORD_VALUE_MAX, &to->value));
+  to->has_subkey = from->has_subkey != 0;
+  to->ttl_ms = from->ttl_ms;
+  if (!hv_peer_is_known(&from->signer))
+    return HV_OK;
+  to->lease_ms = from->lease_ms;
+  to->version = from->version;
+  TRY(say_exact(from->signer.key, sizeof from->signer.key, &to->signer));
+  return say_exact(from->signature, sizeof from->signature, &to->signature);
+}
+
+static hv_status hear_record(const Hv__Record *from, hv_record *to) {
+  *to = (hv_record){.has_subkey = from->has_subkey != 0, .ttl_ms = from->ttl_ms};
+  TRY(hear_bytes(from->key, HV_RECORD_KEY_MAX, &to->key));
+  TRY(hear_bytes(from->subkey, HV_RECORD_KEY_MAX, &to->subkey));
+  TRY(hear_bytes(from->value, HV_RECORD_VALUE_MAX, &to->value));
+  if (!to->has_subkey && to->subkey.size)
+    return HV_MALFORMED;
+  if (from->signer.len == 0)
+    return from->signature.len || from->version || from->lease_ms ? HV_MALFORMED : HV_OK;
+  to->lease_ms = from->lease_ms;
+  to->version = from->version;
+  TRY(hear_exact(from->signer, to->signer.key, sizeof to->signer.key));
+  TRY(hear_exact(from->signature, to->signature, sizeof to->signature));
+  return hv_peer_is_known(&to->signer) ? HV_OK : HV_MALFORMED;
+}
+
+static hv_status say_records(const hv_record *from, size_t n, Hv__Record ***to, size_t *n_to, room *r) {
+  if (n > HV_RECORDS_MAX)
+    return HV_TOO_LARGE;
+  Hv__Record *each = take(r, n * sizeof *each), **list = take(r, n * sizeof *list);
+  if (!each || !list)
+    return HV_NOMEM;
+  hv_status status = HV_OK;
+  for (size_t i = 0; status == HV_OK && i < n; i++) {
+    list[i] = &each[i];
+    status = say_record(&from[i], &each[i]);
+  }
+  *to = list;
+  *n_to = n;
+  return status;
+}
+
+static hv_status hear_records(Hv__Record *const *from, size_t n, const hv_record **to, size_t *n_to, room *r) {
+  hv_record *records = n ? take(r, n * sizeof *records) : NULL;
+  if (n && !records)
+    return HV_INTERNAL;
+  hv_status status = HV_OK;
+  for (size_t i = 0; status == HV_OK && i < n; i++)
+    status = hear_record(from[i], &records[i]);
+  *to = records;
+  *n_to = n;
+  return status;
+}
+
+static hv_status say_find(const hv_msg *msg, void *message, room *r) {
+  const hv_msg_find *from = &msg->u.find;
+  Hv__Find *to = message;
+  (void)r;
+  TRY(say_exact(from->target.bytes, sizeof from->target.bytes, &to->target));
+  if (memcmp(&from->key, &from->target, sizeof from->key) != 0)
+    TRY(say_exact(from->key.bytes, sizeof from->key.bytes, &to->key));
+  to->want_records = from->want_records != 0;
+  to->n_contacts = from->n_contacts;
+  return from->n_contacts > HV_CONTACTS_MAX ? HV_TOO_LARGE : say_bytes(from->me, HV_CONTACT_ADDRS_MAX, &to->me);
+}
+
+static hv_status hear_find(const void *message, hv_msg *msg, room *r) {
+  const Hv__Find *from = message;
+  hv_msg_find *to = &msg->u.find;
+  (void)r;
+  TRY(hear_exact(from->target, to->target.bytes, sizeof to->target.bytes));
+  to->key = to->target;
+  if (from->key.len)
+    TRY(hear_exact(from->key, to->key.bytes, sizeof to->key.bytes));
+  to->want_records = from->want_records != 0;
+  to->n_contacts = (uint8_t)from->n_contacts;
+  return from->n_contacts > HV_CONTACTS_MAX ? HV_MALFORMED : hear_bytes(from->me, HV_CONTACT_ADDRS_MAX, &to->me);
+}
+
+static hv_status say_contacts(const hv_contact *from, size_t n, Hv__Contact ***to, size_t *n_to, room *r) {
+  if (n > HV_CONTACTS_MAX)
+    return HV_TOO_LARGE;
+  Hv__Contact *each = take(r, n * sizeof *each), **list = take(r, n * sizeof *list);
+  if (!each || !list)
+    return HV_NOMEM;
+  hv_status status = HV_OK;
+  for (size_t i = 0; status == HV_OK && i < n; i++) {
+    list[i] = &each[i];
+    hv__contact__init(&each[i]);
+    TRY(say_exact(from[i].id.key, sizeof from[i].id.key, &each[i].id));
+    status = say_bytes(from[i].addrs, HV_CONTACT_ADDRS_MAX, &each[i].addrs);
+  }
+  *to = list;
+  *n_to = n;
+  return status;
+}
+
+static hv_status say_found(const hv_msg *msg, void *message, room *r) {
+  const hv_msg_found *from = &msg->u.found;
+  Hv__Found *to = message;
+  TRY(say_records(from->records, from->n_records, &to->records, &to->n_records, r));
+  return say_contacts(from->contacts, from->n_contacts, &to->contacts, &to->n_contacts, r);
+}
+
+static hv_status hear_found(const void *message, hv_msg *msg, room *r) {
+  const Hv__Found *from = message;
+  hv_msg_found *to = &msg->u.found;
+  hv_contact *contacts = from->n_contacts ? take(r, from->n_contacts * sizeof *contacts) : NULL;
+  if (from->n_contacts && !contacts)
+    return HV_INTERNAL;
+  for (size_t i = 0; i < from->n_contacts; i++) {
+    TRY(hear_exact(from->contacts[i]->id, contacts[i].id.key, sizeof contacts[i].id.key));
+    TRY(hear_bytes(from->contacts[i]->addrs, HV_CONTACT_ADDRS_MAX, &contacts[i].addrs));
+  }
+  to->contacts = contacts;
+  to->n_contacts = from->n_contacts;
+  return hear_records(from->records, from->n_records, &to->records, &to->n_records, r);
+}
+
+static hv_status say_store(const hv_msg *msg, void *message, room *r) {
+  const hv_msg_store *from = &msg->u.store;
+  Hv__Store *to = message;
+  TRY(say_records(from->records, from->n_records, &to->records, &to->n_records, r));
+  return say_bytes(from->me, HV_CONTACT_ADDRS_MAX, &to->me);
+}
+
+static hv_status hear_store(const void *message, hv_msg *msg, room *r) {
+  const Hv__Store *from = message;
+  hv_msg_store *to = &msg->u.store;
+  TRY(hear_bytes(from->me, HV_CONTACT_ADDRS_MAX, &to->me));
+  return hear_records(from->records, from->n_records, &to->records, &to->n_records, r);
+}
+
+static hv_status say_stored(const hv_msg *msg, void *message, room *r) {
+  const hv_msg_stored *from = &msg->u.stored;
+  Hv__Stored *to = message;
+  if (from->n_verdicts > HV_RECORDS_MAX)
+    return HV_TOO_LARGE;
+  to->verdicts = take(r, from->n_verdicts * sizeof *to->verdicts);
+  if (!to->verdicts)
+    return HV_NOMEM;
+  for (; to->n_verdicts < from->n_verdicts; to->n_verdicts++) {
+    to->verdicts[to->n_verdicts] = HV__STATUS__OK;
+    if (from->verdicts[to->n_verdicts] != HV_OK)
+      TRY(say_status(from->verdicts[to->n_verdicts], &to->verdicts[to->n_verdicts]));
+  }
+  return say_records(from->newer, from->n_newer, &to->newer, &to->n_newer, r);
+}
+
+static hv_status hear_stored(const void *message, hv_msg *msg, room *r) {
+  const Hv__Stored *from = message;
+  hv_msg_stored *to = &msg->u.stored;
+  hv_status *verdicts = from->n_verdicts ? take(r, from->n_verdicts * sizeof *verdicts) : NULL;
+  if (from->n_verdicts && !verdicts)
+    return HV_INTERNAL;
+  for (size_t i = 0; i < from->n_verdicts; i++) {
+    verdicts[i] = HV_OK;
+    if (from->verdicts[i] != HV__STATUS__OK)
+      TRY(hear_status(from->verdicts[i], &verdicts[i]));
+  }
+  to->verdicts = verdicts;
+  to->n_verdicts = from->n_verdicts;
+  return hear_records(from->newer, from->n_newer, &to->newer, &to->n_newer, r);
+}
+
 /* A kind of message: its type, its number in Envelope, and its two functions (NULL where there is nothing in it). A new kind is a
  * row here, its message in the .proto, its pair above, and a row in `bounds` for each repeated field. */
 typedef struct kind {
@@ -299,6 +469,10 @@ static const kind kinds[HV_MSG_KINDS] = {
     [HV_MSG_ECHO] = {&hv__echo__descriptor, HV__ENVELOPE__KIND_ECHO, say_echo, hear_echo},
     [HV_MSG_LEAVE] = {&hv__leave__descriptor, HV__ENVELOPE__KIND_LEAVE, NULL, NULL},
     [HV_MSG_PARCEL] = {&hv__parcel__descriptor, HV__ENVELOPE__KIND_PARCEL, say_parcel, hear_parcel},
+    [HV_MSG_FIND] = {&hv__find__descriptor, HV__ENVELOPE__KIND_FIND, say_find, hear_find},
+    [HV_MSG_FOUND] = {&hv__found__descriptor, HV__ENVELOPE__KIND_FOUND, say_found, hear_found},
+    [HV_MSG_STORE] = {&hv__store__descriptor, HV__ENVELOPE__KIND_STORE, say_store, hear_store},
+    [HV_MSG_STORED] = {&hv__stored__descriptor, HV__ENVELOPE__KIND_STORED, say_stored, hear_stored},
 };
 
 /* How often a repeated field may stand (one that is not here: never), and what each of its elements becomes in memory. */
@@ -310,6 +484,11 @@ static const struct bound {
 } bounds[] = {
     {&hv__card__descriptor, 3 /* addrs */, HV_CARD_ADDRS_MAX, 0},
     {&hv__hello__descriptor, 4 /* cards */, HV_CARDS_MAX, sizeof(hv_card)},
+    {&hv__found__descriptor, 1 /* records */, HV_RECORDS_MAX, sizeof(hv_record)},
+    {&hv__found__descriptor, 2 /* contacts */, HV_CONTACTS_MAX, sizeof(hv_contact)},
+    {&hv__store__descriptor, 1 /* records */, HV_RECORDS_MAX, sizeof(hv_record)},
+    {&hv__stored__descriptor, 1 /* verdicts */, HV_RECORDS_MAX, sizeof(hv_status)},
+    {&hv__stored__descriptor, 2 /* newer */, HV_RECORDS_MAX, sizeof(hv_record)},
 };
 
 /* ---- writing ---- */
