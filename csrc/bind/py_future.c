@@ -1,0 +1,272 @@
+#include "bind.h"
+
+#include <string.h>
+
+/* How long a wait lasts before signals are looked at: what Ctrl-C takes at most. */
+#define SLICE_MS 50u
+
+typedef struct py_future {
+  PyObject_HEAD
+  bind_node *node; /* kept: a node lives as long as somebody may wait for it */
+  hv_future *future;
+  bind_loan *loan; /* of a send, else NULL */
+  bind_future_kind kind;
+  PyObject *value; /* the result, once made; never refers back here */
+} py_future;
+
+static bind_state *state_of(py_future *self) {
+  return PyType_GetModuleState(Py_TYPE(self));
+}
+
+static const char *name_of(bind_future_kind kind) {
+  static const char *const names[] = {[BIND_FUTURE_PEERS] = "the list of peers",
+                                      [BIND_FUTURE_WAIT] = "peers",
+                                      [BIND_FUTURE_ECHO] = "an echo",
+                                      [BIND_FUTURE_SEND] = "a parcel's receipt",
+                                      [BIND_FUTURE_RECEIVE] = "a parcel"};
+  return names[kind];
+}
+
+PyObject *bind_future_new(bind_state *state, bind_node *node, bind_future_kind kind, hv_future *future, bind_loan *loan) {
+  py_future *self = (py_future *)PyType_GenericAlloc(state->future, 0);
+  if (!self) {
+    hv_future_release(future);
+    bind_loan_release(loan);
+    return NULL;
+  }
+  Py_INCREF(node);
+  self->node = node;
+  self->future = future;
+  self->loan = loan;
+  self->kind = kind;
+  return (PyObject *)self;
+}
+
+static int is_forked(py_future *self) {
+  return getpid() != self->node->pid;
+}
+
+/* 0, or -1 with the error raised that this future cannot be used here. */
+static int check_usable(py_future *self) {
+  if (!self->node || !self->future)
+    bind_raise(state_of(self), HV_STATE, "this future has been finalized");
+  else if (is_forked(self))
+    bind_raise(state_of(self), HV_FORKED, "this future was made before fork(): only the parent process can wait for it");
+  else
+    return 0;
+  return -1;
+}
+
+static int is_done(py_future *self) {
+  return hv_future_done(self->future) && (!self->loan || atomic_load(&self->loan->back));
+}
+
+/* Without the GIL: waits for the future, then until its bytes are Python's again. */
+static int wait_slice(py_future *self, uint32_t slice_ms) {
+  int done;
+  Py_BEGIN_ALLOW_THREADS
+  done = hv_future_wait(self->future, slice_ms) && (!self->loan || bind_loan_wait(self->loan, slice_ms));
+  Py_END_ALLOW_THREADS
+  return done;
+}
+
+static int monotonic(bind_state *state, double *out) {
+  PyObject *now = PyObject_CallNoArgs(state->monotonic);
+  *out = now ? PyFloat_AsDouble(now) : -1;
+  Py_XDECREF(now);
+  return PyErr_Occurred() ? -1 : 0;
+}
+
+/* 1: done; 0: not within the time; -1: an exception (KeyboardInterrupt, for one). */
+static int wait_done(py_future *self, uint32_t timeout_ms) {
+  double start, now;
+  if (is_done(self))
+    return 1;
+  if (monotonic(state_of(self), &start) < 0)
+    return -1;
+  for (now = start;;) {
+    double left_ms = timeout_ms == UINT32_MAX ? SLICE_MS : timeout_ms - (now - start) * 1000;
+    if (left_ms <= 0)
+      return is_done(self);
+    if (wait_slice(self, left_ms < SLICE_MS ? (uint32_t)left_ms + 1 : SLICE_MS))
+      return 1;
+    if (PyErr_CheckSignals() < 0 || monotonic(state_of(self), &now) < 0)
+      return -1;
+  }
+}
+
+/* ---- what a result becomes ---- */
+
+static PyObject *peer_tuple(const hv_hive_peer_info *info) {
+  char text[HV_ADDR_TEXT_MAX];
+  PyObject *address = Py_None;
+  if (info->addr.kind == HV_ADDR_NONE)
+    Py_INCREF(address);
+  else
+    address = PyUnicode_FromString(hv_addr_print(&info->addr, &info->id, text));
+  return Py_BuildValue("(NNNdd)", bind_peer_text(&info->id), address, PyBool_FromLong(info->client_mode), (double)info->rtt_us / 1e6,
+                       (double)info->seen_ago_us / 1e6);
+}
+
+static PyObject *peers_tuple(hv_span bytes) {
+  Py_ssize_t n = (Py_ssize_t)(bytes.size / sizeof(hv_hive_peer_info));
+  PyObject *all = PyTuple_New(n);
+  for (Py_ssize_t i = 0; all && i < n; i++) {
+    hv_hive_peer_info info;
+    memcpy(&info, bytes.data + (size_t)i * sizeof info, sizeof info);
+    PyObject *one = peer_tuple(&info);
+    if (!one || PyTuple_SetItem(all, i, one) < 0)
+      Py_CLEAR(all);
+  }
+  return all;
+}
+
+static PyObject *parcel_tuple(py_future *self, hv_span bytes, const hv_peer_id *peer) {
+  PyObject *parcel = bind_parcel_new(state_of(self), self->future, bytes);
+  PyObject *view = parcel ? PyMemoryView_FromObject(parcel) : NULL;
+  Py_XDECREF(parcel);
+  return view ? Py_BuildValue("(NN)", bind_peer_text(peer), view) : NULL;
+}
+
+static PyObject *convert(py_future *self, hv_span bytes, const hv_peer_id *peer) {
+  switch (self->kind) {
+  case BIND_FUTURE_PEERS:
+    return peers_tuple(bytes);
+  case BIND_FUTURE_ECHO:
+    return PyBytes_FromStringAndSize((const char *)bytes.data, (Py_ssize_t)bytes.size);
+  case BIND_FUTURE_RECEIVE:
+    return parcel_tuple(self, bytes, peer);
+  default:
+    Py_RETURN_NONE;
+  }
+}
+
+/* The result or the error of a future that is done: exactly one of them, new; both NULL with an exception set. */
+static void outcome(py_future *self, PyObject **value, PyObject **error) {
+  hv_span bytes = {0};
+  hv_peer_id peer = {0};
+  hv_error err = {0};
+  *value = *error = NULL;
+  if (self->loan)
+    bind_loan_settle(self->loan);
+  hv_status status = hv_future_result(self->future, &bytes, &peer, &err);
+  if (status != HV_OK) {
+    *error = bind_error(state_of(self), status, err.text);
+    return;
+  }
+  *value = self->value;
+  if (*value) {
+    Py_INCREF(*value);
+    return;
+  }
+  *value = convert(self, bytes, &peer);
+  if (!self->value && *value) { /* another thread may have been here meanwhile */
+    Py_INCREF(*value);
+    self->value = *value;
+  }
+}
+
+/* ---- methods ---- */
+
+/* Waits as the caller says. 0 when done, -1 with an exception set (a timeout among them). */
+static int wait_or_raise(py_future *self, PyObject *args, PyObject *kwargs, const char *format) {
+  static const char *const names[] = {"timeout", NULL};
+  PyObject *timeout = Py_None;
+  uint32_t timeout_ms;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, format, (char **)names, &timeout) || bind_timeout(timeout, &timeout_ms) < 0 ||
+      check_usable(self) < 0)
+    return -1;
+  int done = wait_done(self, timeout_ms);
+  if (done == 0) {
+    char text[96];
+    PyOS_snprintf(text, sizeof text, "waited %.3g s for %s", timeout_ms / 1000.0, name_of(self->kind));
+    bind_raise(state_of(self), HV_TIMEOUT, text);
+  }
+  return done == 1 ? 0 : -1;
+}
+
+static PyObject *future_result(PyObject *object, PyObject *args, PyObject *kwargs) {
+  PyObject *value, *error;
+  if (wait_or_raise((py_future *)object, args, kwargs, "|O:result") < 0)
+    return NULL;
+  outcome((py_future *)object, &value, &error);
+  if (error) {
+    PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    Py_DECREF(error);
+  }
+  return value;
+}
+
+static PyObject *future_exception(PyObject *object, PyObject *args, PyObject *kwargs) {
+  PyObject *value, *error;
+  if (wait_or_raise((py_future *)object, args, kwargs, "|O:exception") < 0)
+    return NULL;
+  outcome((py_future *)object, &value, &error);
+  if (!value)
+    return error;
+  Py_DECREF(value);
+  Py_RETURN_NONE;
+}
+
+static PyObject *future_done(PyObject *object, PyObject *ignored) {
+  py_future *self = (py_future *)object;
+  (void)ignored;
+  return check_usable(self) < 0 ? NULL : PyBool_FromLong(is_done(self));
+}
+
+static PyObject *future_cancel(PyObject *object, PyObject *ignored) {
+  py_future *self = (py_future *)object;
+  (void)ignored;
+  if (check_usable(self) < 0)
+    return NULL;
+  int pending = !hv_future_done(self->future);
+  if (pending)
+    hv_future_cancel(self->future);
+  return PyBool_FromLong(pending);
+}
+
+static PyObject *future_repr(PyObject *object) {
+  py_future *self = (py_future *)object;
+  const char *state = !self->future ? "finalized" : is_forked(self) ? "of another process" : is_done(self) ? "done" : "pending";
+  return PyUnicode_FromFormat("<hivemind_c.Future of %s, %s>", name_of(self->kind), state);
+}
+
+/* Nobody can ask for a parcel that came to a dropped future, so it must not take one. */
+static void future_finalize(PyObject *object) {
+  py_future *self = (py_future *)object;
+  if (self->future && !is_forked(self)) {
+    if (self->kind == BIND_FUTURE_RECEIVE && !hv_future_done(self->future))
+      hv_future_cancel(self->future);
+    hv_future_release(self->future);
+  }
+  self->future = NULL;
+  if (self->loan) {
+    bind_loan_settle(self->loan);
+    bind_loan_release(self->loan);
+  }
+  self->loan = NULL;
+  Py_CLEAR(self->value);
+  Py_CLEAR(self->node);
+}
+
+static const PyMethodDef methods[] = {
+    {"result", (PyCFunction)(void (*)(void))future_result, METH_VARARGS | METH_KEYWORDS,
+     "result(timeout=None): waits, then gives the result or raises what went wrong."},
+    {"exception", (PyCFunction)(void (*)(void))future_exception, METH_VARARGS | METH_KEYWORDS,
+     "exception(timeout=None): waits, then gives what went wrong, or None."},
+    {"done", future_done, METH_NOARGS, "Whether result() would answer at once."},
+    {"cancel", future_cancel, METH_NOARGS, "Asks for the end; False when it was done already."},
+    {NULL, NULL, 0, NULL}};
+
+PyTypeObject *bind_future_type(PyObject *module) {
+  PyType_Slot slots[] = {{Py_tp_doc, (void *)"What will be known: wait with result(), from any thread."},
+                         {Py_tp_finalize, (void *)future_finalize},
+                         {Py_tp_repr, (void *)future_repr},
+                         {Py_tp_methods, (void *)methods},
+                         {0, NULL}};
+  PyType_Spec spec = {.name = "hivemind_c.Future",
+                      .basicsize = sizeof(py_future),
+                      .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+                      .slots = slots};
+  return (PyTypeObject *)PyType_FromModuleAndSpec(module, &spec, NULL);
+}

@@ -1,0 +1,390 @@
+#include "bind.h"
+
+#include <string.h>
+
+static bind_state *state_of(bind_node *self) {
+  return PyType_GetModuleState(Py_TYPE(self));
+}
+
+/* 0, or -1 with the error raised that this node cannot be used here. */
+static int check_usable(bind_node *self) {
+  if (getpid() != self->pid)
+    bind_raise(state_of(self), HV_FORKED, "this node was started before fork(): only the parent process can use it; start another one here");
+  else if (!self->hive)
+    bind_raise(state_of(self), HV_CLOSED, "this node has been shut down");
+  else
+    return 0;
+  return -1;
+}
+
+/* ---- loans ---- */
+
+bind_loan *bind_loan_new(bind_state *state, bind_node *node, PyObject *bytes) {
+  bind_loan *loan = hv_mem_zalloc(state->mem, sizeof *loan);
+  if (!loan) {
+    PyErr_NoMemory();
+    return NULL;
+  }
+  loan->node = node;
+  loan->refs = 1;
+  atomic_init(&loan->back, 0);
+  loan->event = PyThread_allocate_lock();
+  if (!loan->event || PyObject_GetBuffer(bytes, &loan->view, PyBUF_SIMPLE) < 0) {
+    if (!loan->event)
+      PyErr_NoMemory();
+    loan->released = 1;
+    bind_loan_release(loan);
+    return NULL;
+  }
+  PyThread_acquire_lock(loan->event, WAIT_LOCK);
+  return loan;
+}
+
+void bind_loan_back(void *arg) {
+  bind_loan *loan = arg;
+  bind_node *node = loan->node;
+  atomic_store(&loan->back, 1);
+  PyThread_release_lock(loan->event);
+  bind_loan *first = atomic_load(&node->returned);
+  do
+    loan->next = first;
+  while (!atomic_compare_exchange_weak(&node->returned, &first, loan));
+}
+
+void bind_loan_settle(bind_loan *loan) {
+  if (loan->released || !atomic_load(&loan->back))
+    return;
+  loan->released = 1;
+  PyBuffer_Release(&loan->view);
+}
+
+void bind_loan_release(bind_loan *loan) {
+  if (!loan || --loan->refs > 0)
+    return;
+  if (!loan->released) {
+    loan->released = 1;
+    PyBuffer_Release(&loan->view);
+  }
+  if (loan->event)
+    PyThread_free_lock(loan->event);
+  hv_mem_free(loan);
+}
+
+int bind_loan_wait(bind_loan *loan, uint32_t timeout_ms) {
+  if (atomic_load(&loan->back))
+    return 1;
+  if (PyThread_acquire_lock_timed(loan->event, (long long)timeout_ms * 1000, 0) == PY_LOCK_ACQUIRED)
+    PyThread_release_lock(loan->event); /* for whoever else waits */
+  return atomic_load(&loan->back);
+}
+
+/* Releases the buffers of all loans that have come back. */
+static void settle_returned(bind_node *self) {
+  bind_loan *loan = atomic_exchange(&self->returned, NULL);
+  while (loan) {
+    bind_loan *next = loan->next;
+    bind_loan_settle(loan);
+    bind_loan_release(loan);
+    loan = next;
+  }
+}
+
+/* ---- making one ---- */
+
+/* A tuple of str as C strings that borrow from it; free with hv_mem_free. 0, or -1 with an exception set. */
+static int texts_of(bind_state *state, PyObject *tuple, const char *what, const char *const **out, size_t *n) {
+  *n = (size_t)PyTuple_Size(tuple);
+  const char **texts = hv_mem_array(state->mem, *n + 1, sizeof *texts);
+  if (!texts) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  for (size_t i = 0; i < *n; i++) {
+    PyObject *item = PyTuple_GetItem(tuple, (Py_ssize_t)i);
+    Py_ssize_t size = 0;
+    if (!PyUnicode_Check(item))
+      PyErr_Format(PyExc_TypeError, "%s: each address is a str, not %R", what, item);
+    else if ((texts[i] = PyUnicode_AsUTF8AndSize(item, &size)) && strlen(texts[i]) != (size_t)size)
+      PyErr_Format(PyExc_ValueError, "%s: %R has a zero byte in it", what, item);
+    if (PyErr_Occurred()) {
+      hv_mem_free(texts);
+      return -1;
+    }
+  }
+  *out = texts;
+  return 0;
+}
+
+static int path_or_none(PyObject *object, void *out) {
+  PyObject **path = out;
+  if (!object) {
+    Py_CLEAR(*path);
+    return 1;
+  }
+  if (object != Py_None)
+    return PyUnicode_FSConverter(object, path);
+  *path = NULL;
+  return 1;
+}
+
+typedef struct arguments {
+  PyObject *listen, *announce, *initial_peers, *identity_path;
+  int client_mode, insecure;
+  Py_ssize_t pool_threads, memory_limit;
+  int log_level;
+} arguments;
+
+static int parse_arguments(PyObject *args, PyObject *kwargs, arguments *out) {
+  static const char *const names[] = {"listen",   "announce",     "initial_peers", "identity_path", "client_mode",
+                          "insecure", "pool_threads", "memory_limit",  "log_level",     NULL};
+  *out = (arguments){.log_level = HV_LOG_INFO};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!|$O&ppnni:Node", (char **)names, &PyTuple_Type, &out->listen, &PyTuple_Type, &out->announce,
+                                   &PyTuple_Type, &out->initial_peers, path_or_none, &out->identity_path, &out->client_mode, &out->insecure,
+                                   &out->pool_threads, &out->memory_limit, &out->log_level))
+    return -1;
+  const char *wrong = NULL;
+  if (out->pool_threads < 0 || out->pool_threads > 1024)
+    wrong = "pool_threads is a number of threads from 1 to 1024, or 0 to choose";
+  else if (out->memory_limit < 0)
+    wrong = "memory_limit is a number of bytes, or 0 for none";
+  else if (out->log_level < HV_LOG_DEBUG || out->log_level > HV_LOG_ERROR)
+    wrong = "log_level is from 0 (debug) to 3 (error)";
+  if (!wrong)
+    return 0;
+  Py_XDECREF(out->identity_path);
+  PyErr_SetString(PyExc_ValueError, wrong);
+  return -1;
+}
+
+static int start(bind_state *state, bind_node *self, const hv_hive_config *config) {
+  hv_error err = {0};
+  hv_status status;
+  Py_BEGIN_ALLOW_THREADS
+  status = hv_hive_start(config, &self->hive, &err);
+  Py_END_ALLOW_THREADS
+  if (status == HV_OK)
+    return 0;
+  self->hive = NULL;
+  bind_raise(state, status, err.text);
+  return -1;
+}
+
+static PyObject *node_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+  bind_state *state = PyType_GetModuleState(type);
+  arguments given;
+  if (!state || parse_arguments(args, kwargs, &given) < 0)
+    return NULL;
+  hv_hive_config config = {.client_mode = given.client_mode,
+                           .insecure = given.insecure,
+                           .pool_threads = (unsigned)given.pool_threads,
+                           .memory_limit = (size_t)given.memory_limit,
+                           .log_level = (hv_log_level)given.log_level,
+                           .identity_path = given.identity_path ? PyBytes_AsString(given.identity_path) : NULL};
+  bind_node *self = NULL;
+  if (texts_of(state, given.listen, "listen", &config.listen, &config.n_listen) == 0 &&
+      texts_of(state, given.announce, "announce", &config.announce, &config.n_announce) == 0 &&
+      texts_of(state, given.initial_peers, "initial_peers", &config.initial_peers, &config.n_initial_peers) == 0)
+    self = (bind_node *)PyType_GenericAlloc(type, 0);
+  if (self) {
+    self->pid = getpid();
+    atomic_init(&self->returned, NULL);
+    if (start(state, self, &config) < 0)
+      Py_CLEAR(self);
+  }
+  hv_mem_free((void *)config.listen);
+  hv_mem_free((void *)config.announce);
+  hv_mem_free((void *)config.initial_peers);
+  Py_XDECREF(given.identity_path);
+  return (PyObject *)self;
+}
+
+/* Dropped without shutdown: stops it. In a forked child its threads do not exist and its locks may be held, so nothing is touched. */
+static void node_finalize(PyObject *object) {
+  bind_node *self = (bind_node *)object;
+  hv_hive *hive = self->hive;
+  self->hive = NULL;
+  if (!hive || getpid() != self->pid)
+    return;
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  Py_BEGIN_ALLOW_THREADS
+  hv_hive_free(hive);
+  Py_END_ALLOW_THREADS
+  settle_returned(self);
+  PyErr_Restore(type, value, traceback);
+}
+
+/* ---- what it can be asked ---- */
+
+static PyObject *node_shutdown(PyObject *object, PyObject *ignored) {
+  bind_node *self = (bind_node *)object;
+  (void)ignored;
+  if (self->hive && getpid() == self->pid) {
+    Py_BEGIN_ALLOW_THREADS
+    hv_hive_stop(self->hive);
+    Py_END_ALLOW_THREADS
+    settle_returned(self);
+  }
+  Py_RETURN_NONE;
+}
+
+static PyObject *node_peer_id(PyObject *object, void *closure) {
+  bind_node *self = (bind_node *)object;
+  (void)closure;
+  return check_usable(self) < 0 ? NULL : bind_peer_text(hv_hive_peer(self->hive));
+}
+
+static PyObject *node_addresses(PyObject *object, void *closure) {
+  bind_node *self = (bind_node *)object;
+  (void)closure;
+  if (check_usable(self) < 0)
+    return NULL;
+  hv_addr addrs[HV_CARD_ADDRS_MAX];
+  size_t n = hv_hive_addrs(self->hive, addrs, HV_CARD_ADDRS_MAX);
+  PyObject *list = PyList_New(0);
+  for (size_t i = 0; list && i < n && i < HV_CARD_ADDRS_MAX; i++) {
+    char text[HV_ADDR_TEXT_MAX];
+    PyObject *item = PyUnicode_FromString(hv_addr_print(&addrs[i], hv_hive_peer(self->hive), text));
+    if (!item || PyList_Append(list, item) < 0)
+      Py_CLEAR(list);
+    Py_XDECREF(item);
+  }
+  return list;
+}
+
+static PyObject *future_or_error(bind_node *self, bind_future_kind kind, hv_status status, hv_future *future) {
+  bind_state *state = state_of(self);
+  if (status == HV_CLOSED)
+    return bind_raise(state, status, "this node has been shut down");
+  return status == HV_OK ? bind_future_new(state, self, kind, future, NULL) : bind_raise(state, status, NULL);
+}
+
+static PyObject *node_peers(PyObject *object, PyObject *ignored) {
+  bind_node *self = (bind_node *)object;
+  (void)ignored;
+  hv_future *future = NULL;
+  return check_usable(self) < 0 ? NULL : future_or_error(self, BIND_FUTURE_PEERS, hv_hive_peers(self->hive, &future), future);
+}
+
+static PyObject *node_wait_for_peers(PyObject *object, PyObject *args) {
+  bind_node *self = (bind_node *)object;
+  Py_ssize_t at_least = 0;
+  if (!PyArg_ParseTuple(args, "n:wait_for_peers", &at_least) || check_usable(self) < 0)
+    return NULL;
+  if (at_least < 0) {
+    PyErr_SetString(PyExc_ValueError, "wait_for_peers: the number of peers is 0 or more");
+    return NULL;
+  }
+  hv_future *future = NULL;
+  return future_or_error(self, BIND_FUTURE_WAIT, hv_hive_wait_peers(self->hive, (size_t)at_least, &future), future);
+}
+
+/* The arguments that echo and send share: peer, bytes, timeout. */
+static int parse_transfer(bind_node *self, PyObject *args, const char *format, hv_peer_id *to, PyObject **bytes, uint32_t *timeout_ms) {
+  PyObject *peer, *timeout = Py_None;
+  if (!PyArg_ParseTuple(args, format, &peer, bytes, &timeout) || check_usable(self) < 0 || bind_peer(state_of(self), peer, to) < 0 ||
+      bind_timeout(timeout, timeout_ms) < 0)
+    return -1;
+  if (*timeout_ms == 0)
+    *timeout_ms = 1;
+  return 0;
+}
+
+static PyObject *node_echo(PyObject *object, PyObject *args) {
+  bind_node *self = (bind_node *)object;
+  hv_peer_id to;
+  PyObject *bytes;
+  uint32_t timeout_ms;
+  Py_buffer view;
+  if (parse_transfer(self, args, "OO|O:echo", &to, &bytes, &timeout_ms) < 0 || PyObject_GetBuffer(bytes, &view, PyBUF_SIMPLE) < 0)
+    return NULL;
+  if ((size_t)view.len > HV_MSG_BLOB_MAX) {
+    PyErr_Format(state_of(self)->errors[BIND_ERROR_VALUE], "an echo carries at most %d bytes, not %zd: use send for more", (int)HV_MSG_BLOB_MAX, view.len);
+    PyBuffer_Release(&view);
+    return NULL;
+  }
+  hv_future *future = NULL;
+  hv_status status;
+  Py_BEGIN_ALLOW_THREADS
+  status = hv_hive_echo(self->hive, &to, hv_span_of(view.buf, (size_t)view.len), timeout_ms, &future);
+  Py_END_ALLOW_THREADS
+  PyBuffer_Release(&view);
+  settle_returned(self);
+  return future_or_error(self, BIND_FUTURE_ECHO, status, future);
+}
+
+static PyObject *node_send(PyObject *object, PyObject *args) {
+  bind_node *self = (bind_node *)object;
+  hv_peer_id to;
+  PyObject *bytes;
+  uint32_t timeout_ms;
+  if (parse_transfer(self, args, "OO|O:send", &to, &bytes, &timeout_ms) < 0)
+    return NULL;
+  settle_returned(self);
+  bind_loan *loan = bind_loan_new(state_of(self), self, bytes);
+  if (!loan)
+    return NULL;
+  hv_span span = hv_span_of(loan->view.buf, (size_t)loan->view.len);
+  hv_future *future = NULL;
+  hv_status status;
+  loan->refs = 2; /* the hive's, and the future's */
+  Py_BEGIN_ALLOW_THREADS
+  status = hv_hive_send(self->hive, &to, span, bind_loan_back, loan, timeout_ms, &future);
+  Py_END_ALLOW_THREADS
+  if (status == HV_OK)
+    return bind_future_new(state_of(self), self, BIND_FUTURE_SEND, future, loan);
+  loan->refs = 1;
+  bind_loan_release(loan);
+  return future_or_error(self, BIND_FUTURE_SEND, status, NULL);
+}
+
+static PyObject *node_receive(PyObject *object, PyObject *ignored) {
+  bind_node *self = (bind_node *)object;
+  (void)ignored;
+  hv_future *future = NULL;
+  return check_usable(self) < 0 ? NULL : future_or_error(self, BIND_FUTURE_RECEIVE, hv_hive_receive(self->hive, &future), future);
+}
+
+/* The oldest log record as (level, room, event, text), or None; the drain comes by often, so returned loans are settled here too. */
+static PyObject *node_take_log(PyObject *object, PyObject *ignored) {
+  bind_node *self = (bind_node *)object;
+  (void)ignored;
+  if (!self->hive || getpid() != self->pid)
+    Py_RETURN_NONE;
+  settle_returned(self);
+  hv_log *log = hv_hive_log(self->hive);
+  hv_log_record record;
+  size_t dropped = hv_log_dropped(log);
+  if (dropped)
+    return Py_BuildValue("(issN)", (int)HV_LOG_WARN, "log", "records_dropped",
+                         PyUnicode_FromFormat("%zu log records were lost because nobody read them in time", dropped));
+  if (!hv_log_take(log, &record))
+    Py_RETURN_NONE;
+  return Py_BuildValue("(isss)", (int)record.level, record.room, record.event, record.text);
+}
+
+static const PyMethodDef methods[] = {
+    {"shutdown", node_shutdown, METH_NOARGS, "Says goodbye and ends what is under way; may be called twice and from any thread."},
+    {"peers", node_peers, METH_NOARGS, "A future of the peers that are alive."},
+    {"wait_for_peers", node_wait_for_peers, METH_VARARGS, "wait_for_peers(n): a future that is done when n peers are alive."},
+    {"echo", node_echo, METH_VARARGS, "echo(peer, bytes, timeout=None): a future of the same bytes."},
+    {"send", node_send, METH_VARARGS, "send(peer, bytes, timeout=None): a future; the bytes are borrowed until it is done."},
+    {"receive", node_receive, METH_NOARGS, "A future of (peer, memoryview) for the next parcel."},
+    {"take_log", node_take_log, METH_NOARGS, "The oldest log record, or None."},
+    {NULL, NULL, 0, NULL}};
+
+static const PyGetSetDef properties[] = {{"peer_id", node_peer_id, NULL, "This node's peer ID.", NULL},
+                                   {"addresses", node_addresses, NULL, "Where this node can be reached.", NULL},
+                                   {NULL, NULL, NULL, NULL, NULL}};
+
+/* No tp_dealloc: the one that Python gives a heap type calls the finalizer, then frees. */
+PyTypeObject *bind_node_type(PyObject *module) {
+  PyType_Slot slots[] = {{Py_tp_doc, (void *)"A running node, as C has it; hivemind_c.Node is the one to use."},
+                         {Py_tp_new, (void *)node_new},
+                         {Py_tp_finalize, (void *)node_finalize},
+                         {Py_tp_methods, (void *)methods},
+                         {Py_tp_getset, (void *)properties},
+                         {0, NULL}};
+  PyType_Spec spec = {.name = "_hivemind_c.Node", .basicsize = sizeof(bind_node), .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, .slots = slots};
+  return (PyTypeObject *)PyType_FromModuleAndSpec(module, &spec, NULL);
+}

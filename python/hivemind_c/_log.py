@@ -1,0 +1,115 @@
+"""Hands what nodes say to Python's logging: loggers "hivemind_c.ROOM", drained by one daemon thread and at every shutdown."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import weakref
+from typing import Optional, Union
+
+PERIOD = 0.1  #: seconds between two looks
+_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
+
+
+def level_number(level: Union[int, str]) -> int:
+    """A level as logging has it ("info", 20) as a node has it (1)."""
+    value = level
+    if isinstance(level, str):
+        value = logging.getLevelName(level.strip().upper())
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"log_level is a level of logging, like 'info' or logging.INFO, not {level!r}")
+    return sum(value > known for known in _LEVELS[:-1])
+
+
+class _Watch:
+    """The nodes that run in this process, and the thread that listens to them while there are any."""
+
+    def __init__(self) -> None:
+        self.nodes: weakref.WeakSet = weakref.WeakSet()
+        self.lock = threading.Lock()  # over nodes and thread
+        self.order = threading.RLock()  # one reader at a time, so that lines keep their order
+        self.wake = threading.Event()
+        self.thread: Optional[threading.Thread] = None
+
+    def add(self, node) -> None:
+        with self.lock:
+            self.nodes.add(node)
+            if self.thread is None:
+                thread = threading.Thread(target=self.run, name="hivemind_c-log", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # an interpreter without daemon threads, or one that ends: read at shutdown only
+                    return
+                self.thread = thread
+
+    def remove(self, node) -> None:
+        with self.lock:
+            self.nodes.discard(node)
+        self.read(node)
+
+    def living(self) -> list:
+        with self.lock:
+            nodes = list(self.nodes)
+            if not nodes:
+                self.thread = None
+            return nodes
+
+    def read(self, node) -> None:
+        # A handler may take long, or wait for whoever waits here: order is worth half a second, never a deadlock.
+        ours = self.order.acquire(timeout=0.5)
+        try:
+            while record := node._node.take_log():
+                _handle(*record)
+        finally:
+            if ours:
+                self.order.release()
+
+    def run(self) -> None:
+        while nodes := self.living():
+            for node in nodes:
+                self.read(node)
+            nodes = node = None  # a node that nobody else holds ends here
+            self.wake.wait(PERIOD)
+
+    def stop_all(self) -> None:
+        for node in self.living():
+            node.shutdown()
+        thread = self.thread
+        self.wake.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(1)
+
+
+def _handle(level: int, room: str, event: str, text: str) -> None:
+    logger = logging.getLogger(f"hivemind_c.{room}")
+    if logger.isEnabledFor(_LEVELS[level]):
+        logger.handle(logger.makeRecord(logger.name, _LEVELS[level], "hivemind_c", 0, text, None, None, extra={"event": event}))
+
+
+_watch = _Watch()
+
+
+def watch(node) -> None:
+    """Listens to a node until it is unwatched or dropped; at the end of the program it is shut down."""
+    _watch.add(node)
+
+
+def unwatch(node) -> None:
+    """Hands over what the node has said so far, and lets go of it."""
+    _watch.remove(node)
+
+
+def _forget() -> None:
+    """In a forked child: the parent's nodes and thread are not here."""
+    global _watch
+    _watch = _Watch()
+
+
+def _stop_all() -> None:
+    _watch.stop_all()
+
+
+atexit.register(_stop_all)
+os.register_at_fork(after_in_child=_forget)

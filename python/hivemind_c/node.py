@@ -1,0 +1,166 @@
+"""A node: one peer of a swarm, running in this process."""
+
+from __future__ import annotations
+
+import os
+from typing import Iterable, NamedTuple, Optional, Tuple, Union
+
+import _hivemind_c
+
+from hivemind_c import _log
+
+Addresses = Union[str, Iterable[str], None]
+
+
+class Peer(NamedTuple):
+    """Another peer, as this node knows it."""
+
+    peer_id: str
+    address: Optional[str]  #: None: it cannot be dialled (client mode)
+    client_mode: bool
+    rtt: float  #: seconds there and back, when last asked
+    seen_ago: float  #: seconds since it was last heard
+
+
+class Node:
+    """One peer: its identity, its ports, its connections. Usable from any thread.
+
+    listen: where to listen, as multiaddrs ("/ip4/0.0.0.0/tcp/31337") or HOST:PORT ("[::]:*"); by default every interface, at a free port.
+    initial_peers: addresses of peers to find the others through. Lists of addresses may also be one string with commas.
+    announce: what others are told instead of the addresses found out. identity_path: the file with this peer's key, made if missing.
+    client_mode: only dial out. insecure: no TLS (benchmarks and closed networks only). pool_threads: 0 chooses.
+    memory_limit: bytes the node may take, 0 for no limit. log_level: as in logging; lines go to the loggers below "hivemind_c".
+
+    A node stops with shutdown(), at the end of its `with` block, when it is dropped, or when the program ends.
+    """
+
+    def __init__(
+        self,
+        listen: Addresses = None,
+        *,
+        initial_peers: Addresses = None,
+        announce: Addresses = None,
+        identity_path: Union[str, os.PathLike, None] = None,
+        client_mode: bool = False,
+        insecure: bool = False,
+        pool_threads: int = 0,
+        memory_limit: int = 0,
+        log_level: Union[int, str] = "info",
+        start: bool = True,
+    ):
+        self._node: Optional[_hivemind_c.Node] = None
+        self._config = dict(
+            listen=_texts(listen, "listen"),
+            initial_peers=_texts(initial_peers, "initial_peers"),
+            announce=_texts(announce, "announce"),
+            identity_path=identity_path,
+            client_mode=client_mode,
+            insecure=insecure,
+            pool_threads=pool_threads,
+            memory_limit=memory_limit,
+            log_level=_log.level_number(log_level),
+        )
+        if start:
+            self.start()
+
+    def start(self) -> "Node":
+        """Starts it, unless it was started already: when this returns its ports are open."""
+        if self._node is None:
+            self._node = _hivemind_c.Node(**self._config)
+            _log.watch(self)
+        return self
+
+    def shutdown(self) -> None:
+        """Says goodbye and stops, within two seconds; what is under way ends with HivemindCancelledError. May be called twice."""
+        if self._node is not None:
+            self._node.shutdown()
+            _log.unwatch(self)
+
+    def __enter__(self) -> "Node":
+        return self.start()
+
+    def __exit__(self, *exc_info) -> None:
+        self.shutdown()
+
+    @property
+    def peer_id(self) -> str:
+        """Who this node is, in libp2p's text form."""
+        return self._started().peer_id
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where this node can be reached, best first; any of them serves as another's initial peer."""
+        return self._started().addresses
+
+    def peers(self) -> list[Peer]:
+        """The peers that are alive."""
+        return [Peer(*peer) for peer in self._started().peers().result()]
+
+    def wait_for_peers(self, n: int = 1, timeout: Optional[float] = None) -> list[Peer]:
+        """Waits until n peers are alive and returns them."""
+        future = self._started().wait_for_peers(n)
+        try:
+            future.result(timeout)
+        except _hivemind_c.HivemindTimeoutError as error:
+            if not future.cancel():
+                raise
+            known = len(self.peers())
+            error.args = (f"only {known} of {n} peers were found within {timeout:g} s",)
+            raise
+        return self.peers()
+
+    def echo(self, peer: Union[str, Peer], data, timeout: Optional[float] = 3, wait: bool = True):
+        """Sends up to 1 MiB there and back; returns the bytes, or with wait=False a future of them."""
+        future = self._started().echo(_peer_id(peer), data, timeout)
+        return future.result() if wait else future
+
+    def send(self, peer: Union[str, Peer], data, timeout: Optional[float] = None, wait: bool = True):
+        """Sends any C-contiguous buffer without copying it; it has arrived whole when this returns.
+
+        With wait=False a future comes back at once, and the buffer must not be changed until that is done."""
+        future = self._started().send(_peer_id(peer), data, timeout)
+        return future.result() if wait else future
+
+    def receive(self, timeout: Optional[float] = None) -> Tuple[str, memoryview]:
+        """The next parcel that a peer sent here: (its peer ID, the bytes where they arrived)."""
+        future = self._started().receive()
+        try:
+            return future.result(timeout)
+        except _hivemind_c.HivemindTimeoutError as late:
+            future.cancel()
+            try:
+                return future.result(1)  # it may have come in this very moment
+            except _hivemind_c.HivemindError:
+                raise late from None
+        finally:
+            future.cancel()  # after Ctrl-C: the next parcel is not for this call
+
+    def __repr__(self) -> str:
+        if self._node is None:
+            return "<hivemind_c.Node, not started>"
+        try:
+            return f"<hivemind_c.Node {self._node.peer_id}>"
+        except _hivemind_c.HivemindError as error:
+            return f"<hivemind_c.Node: {error}>"
+
+    def _started(self) -> _hivemind_c.Node:
+        if self._node is None:
+            raise _hivemind_c.HivemindError("this node has not been started: call start(), or use it in a with block")
+        return self._node
+
+
+def _texts(addresses: Addresses, name: str) -> Tuple[str, ...]:
+    if addresses is None:
+        return ()
+    if isinstance(addresses, str):
+        return tuple(part.strip() for part in addresses.split(",") if part.strip())
+    if isinstance(addresses, (bytes, bytearray)):
+        raise TypeError(f"{name}: addresses are text, not bytes")
+    try:
+        return tuple(addresses)
+    except TypeError:
+        raise TypeError(f"{name}: give one address or a list of them, not {addresses!r}") from None
+
+
+def _peer_id(peer: Union[str, Peer]) -> str:
+    return peer.peer_id if isinstance(peer, (Peer, Node)) else peer

@@ -1,0 +1,63 @@
+"""Builds the extension _hivemind_c: csrc/Makefile makes the C library, this puts the binding around it. The rest stands in pyproject.toml."""
+
+import os
+import re
+import shutil
+import subprocess
+from glob import glob
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+PACKAGES = "grpc >= 29", "libprotobuf-c", "libcrypto >= 3", "libxxhash"
+APT = "build-essential pkg-config libgrpc-dev libprotobuf-c-dev protobuf-c-compiler libssl-dev libxxhash-dev python3-dev"
+
+
+def version() -> str:
+    with open("csrc/include/hivemind_c.h") as header:
+        return re.search(r'HV_VERSION_TEXT "([^"]+)"', header.read()).group(1)
+
+
+def check_tools() -> None:
+    missing = [tool for tool in ("cc", "make", "pkg-config", "protoc-c") if not shutil.which(tool)]
+    if "pkg-config" not in missing:
+        missing += [name for name in PACKAGES if subprocess.run(["pkg-config", "--exists", name]).returncode]
+    if missing:
+        raise SystemExit(f"hivemind_c cannot be built without {', '.join(missing)}: on Debian 12 or Ubuntu 24.04 and later, apt-get install {APT}")
+
+
+def pkg_config(option: str, prefix: str) -> list:
+    output = subprocess.run(["pkg-config", option, *PACKAGES], check=True, capture_output=True, text=True).stdout
+    return [word[len(prefix) :] for word in output.split() if word.startswith(prefix)]
+
+
+class Build(build_ext):
+    def build_extensions(self) -> None:
+        check_tools()
+        # Warnings stop only those who develop this (make check), never an installation by another compiler.
+        subprocess.run(["make", "--no-print-directory", f"-j{os.cpu_count() or 1}", "-C", "csrc", "lib", "WARN=-Wall"], check=True)
+        for extension in self.extensions:
+            extension.include_dirs += pkg_config("--cflags-only-I", "-I")
+            extension.library_dirs += pkg_config("--libs-only-L", "-L")
+        super().build_extensions()
+
+
+setup(
+    version=version(),
+    ext_modules=[
+        Extension(
+            "_hivemind_c",
+            sources=sorted(glob("csrc/bind/*.c")),
+            depends=["csrc/build/rel/libhivemind_c.a", *glob("csrc/*/*.h")],
+            include_dirs=["csrc/include", "csrc"],
+            define_macros=[("_GNU_SOURCE", None)],
+            extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden", "-pthread"],
+            extra_objects=["csrc/build/rel/libhivemind_c.a"],
+            libraries=["grpc", "gpr", "protobuf-c", "xxhash", "crypto", "m"],
+            extra_link_args=["-pthread"],
+            py_limited_api=True,
+        )
+    ],
+    cmdclass={"build_ext": Build},
+    options={"bdist_wheel": {"py_limited_api": "cp310"}},
+)
