@@ -71,14 +71,17 @@ typedef struct bind_state {
   PyTypeObject *node, *future, *parcel;
   PyObject *errors[BIND_ERROR_COUNT];
   PyObject *monotonic; /* time.monotonic */
+  int ending;          /* the program ends: threads other than ending_thread get SystemExit instead of an error about it */
+  unsigned long ending_thread;
 } bind_state;
 
 /* Makes the exception classes and puts them into the module. 0, or -1 with an exception set. */
 int bind_errors_init(PyObject *module, bind_state *state);
 /* An exception for a status and its sentence (text may be NULL or empty); its .status is the status' name. New, or NULL with another one set. */
 PyObject *bind_error(bind_state *state, hv_status status, const char *text);
-/* Raises it; always returns NULL. */
+/* Raises it, or an exception that bind_error made (taken); always returns NULL. */
 PyObject *bind_raise(bind_state *state, hv_status status, const char *text);
+PyObject *bind_raise_error(bind_state *state, PyObject *error);
 
 /* ---- arguments (py_error.c, beside what they raise) ---- */
 

@@ -99,12 +99,18 @@ PyObject *bind_error(bind_state *state, hv_status status, const char *text) {
   return error;
 }
 
-PyObject *bind_raise(bind_state *state, hv_status status, const char *text) {
-  PyObject *error = bind_error(state, status, text);
-  if (error)
+/* A daemon thread that used a node when the program ended has done nothing wrong: it ends without a word. */
+PyObject *bind_raise_error(bind_state *state, PyObject *error) {
+  if (error && state->ending && PyThread_get_thread_ident() != state->ending_thread)
+    PyErr_SetNone(PyExc_SystemExit);
+  else if (error)
     PyErr_SetObject((PyObject *)Py_TYPE(error), error);
   Py_XDECREF(error);
   return NULL;
+}
+
+PyObject *bind_raise(bind_state *state, hv_status status, const char *text) {
+  return bind_raise_error(state, bind_error(state, status, text));
 }
 
 int bind_timeout(PyObject *seconds, uint32_t *out_ms) {
@@ -112,8 +118,11 @@ int bind_timeout(PyObject *seconds, uint32_t *out_ms) {
   if (!seconds || seconds == Py_None)
     return 0;
   double value = PyFloat_AsDouble(seconds);
-  if (value == -1 && PyErr_Occurred())
+  if (value == -1 && PyErr_Occurred()) {
+    if (PyErr_ExceptionMatches(PyExc_TypeError))
+      PyErr_Format(PyExc_TypeError, "timeout is %R: give seconds as a number, or None to wait for good", seconds);
     return -1;
+  }
   if (!(value >= 0)) {
     PyErr_Format(PyExc_ValueError, "timeout is %R: give seconds from 0 up, or None to wait for good", seconds);
     return -1;

@@ -190,11 +190,7 @@ static PyObject *future_result(PyObject *object, PyObject *args, PyObject *kwarg
   if (wait_or_raise((py_future *)object, args, kwargs, "|O:result") < 0)
     return NULL;
   outcome((py_future *)object, &value, &error);
-  if (error) {
-    PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-    Py_DECREF(error);
-  }
-  return value;
+  return error ? bind_raise_error(state_of((py_future *)object), error) : value;
 }
 
 static PyObject *future_exception(PyObject *object, PyObject *args, PyObject *kwargs) {

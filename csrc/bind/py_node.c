@@ -263,7 +263,10 @@ static PyObject *node_peers(PyObject *object, PyObject *ignored) {
   bind_node *self = (bind_node *)object;
   (void)ignored;
   hv_future *future = NULL;
-  return check_usable(self) < 0 ? NULL : future_or_error(self, BIND_FUTURE_PEERS, hv_hive_peers(self->hive, &future), future);
+  if (check_usable(self) < 0)
+    return NULL;
+  hv_status status = hv_hive_peers(self->hive, &future);
+  return future_or_error(self, BIND_FUTURE_PEERS, status, future);
 }
 
 static PyObject *node_wait_for_peers(PyObject *object, PyObject *args) {
@@ -276,7 +279,8 @@ static PyObject *node_wait_for_peers(PyObject *object, PyObject *args) {
     return NULL;
   }
   hv_future *future = NULL;
-  return future_or_error(self, BIND_FUTURE_WAIT, hv_hive_wait_peers(self->hive, (size_t)at_least, &future), future);
+  hv_status status = hv_hive_wait_peers(self->hive, (size_t)at_least, &future);
+  return future_or_error(self, BIND_FUTURE_WAIT, status, future);
 }
 
 /* The arguments that echo and send share: peer, bytes, timeout. */
@@ -342,7 +346,10 @@ static PyObject *node_receive(PyObject *object, PyObject *ignored) {
   bind_node *self = (bind_node *)object;
   (void)ignored;
   hv_future *future = NULL;
-  return check_usable(self) < 0 ? NULL : future_or_error(self, BIND_FUTURE_RECEIVE, hv_hive_receive(self->hive, &future), future);
+  if (check_usable(self) < 0)
+    return NULL;
+  hv_status status = hv_hive_receive(self->hive, &future);
+  return future_or_error(self, BIND_FUTURE_RECEIVE, status, future);
 }
 
 /* The oldest log record as (level, room, event, text), or None; the drain comes by often, so returned loans are settled here too. */

@@ -27,6 +27,8 @@ class Future(Generic[Result]):
 
 class Parcel: ...
 
+def end() -> None: ...
+
 class Node:
     def __init__(
         self,

@@ -6,8 +6,11 @@ import atexit
 import logging
 import os
 import threading
+import traceback
 import weakref
 from typing import Optional, Union
+
+import _hivemind_c
 
 PERIOD = 0.1  #: seconds between two looks
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
@@ -84,8 +87,13 @@ class _Watch:
 
 def _handle(level: int, room: str, event: str, text: str) -> None:
     logger = logging.getLogger(f"hivemind_c.{room}")
-    if logger.isEnabledFor(_LEVELS[level]):
+    if not logger.isEnabledFor(_LEVELS[level]):
+        return
+    try:
         logger.handle(logger.makeRecord(logger.name, _LEVELS[level], "hivemind_c", 0, text, None, None, extra={"event": event}))
+    except Exception:  # a handler's or filter's mistake: told as logging tells its own, and no reason to stop listening
+        if logging.raiseExceptions:
+            traceback.print_exc()
 
 
 _watch = _Watch()
@@ -108,6 +116,7 @@ def _forget() -> None:
 
 
 def _stop_all() -> None:
+    _hivemind_c.end()
     _watch.stop_all()
 
 

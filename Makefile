@@ -1,0 +1,38 @@
+# The everyday commands. Each installs what is missing first, and is quick when nothing is.
+#   make demo    three nodes on this machine find each other, talk, and lose one
+#   make test    every test: C, C under sanitizers, Python
+#   make build   the extension, in place (python/_hivemind_c.abi3.so)
+#   make deps    system packages only; make venv: .venv too
+#   make asan | tsan | fuzz T=wire | bench | fmt    as in csrc/Makefile
+#   make clean   everything built; .venv stays
+
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+PY   := .venv/bin/python
+CSRC := $(MAKE) --no-print-directory -j$(JOBS) -C csrc
+
+demo: build
+	@$(PY) examples/demo/demo.py
+
+test: build
+	@$(CSRC) check
+	@$(CSRC) asan
+	@$(PY) -m pytest -q tests
+
+deps:
+	@scripts/setup.sh system
+venv:
+	@scripts/setup.sh venv
+
+build: venv
+	@$(CSRC) lib
+	@$(PY) setup.py -q build_ext --inplace
+
+asan tsan fuzz bench fmt: deps
+	@$(CSRC) $@ $(if $(T),T=$(T)) $(if $(SECS),SECS=$(SECS))
+
+clean:
+	@$(CSRC) clean
+	@rm -rf build dist *.egg-info python/*.egg-info python/*.so
+	@find python tests examples -name __pycache__ -prune -exec rm -rf {} +
+
+.PHONY: demo test deps venv build asan tsan fuzz bench fmt clean

@@ -1,0 +1,43 @@
+"""Fixtures of the Python tests: nodes that are stopped at the end, and programs that run in processes of their own."""
+
+import pytest
+
+from hivemind_c import Node
+from support import HERE, Program
+
+@pytest.fixture
+def node():
+    """node(...) starts one on loopback; all are stopped when the test ends."""
+    started = []
+
+    def start(listen=HERE, **options):
+        started.append(Node(listen, **options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.shutdown()
+
+
+@pytest.fixture
+def pair(node):
+    """Two nodes that know each other."""
+    first = node()
+    second = node(initial_peers=first.addresses)
+    first.wait_for_peers(1, timeout=10)
+    second.wait_for_peers(1, timeout=10)
+    return first, second
+
+
+@pytest.fixture
+def program():
+    """program(source, *arguments) runs it; whatever still runs at the end of the test is killed."""
+    running = []
+
+    def run(source, *arguments):
+        running.append(Program(source, *arguments))
+        return running[-1]
+
+    yield run
+    for one in running:
+        one.end()

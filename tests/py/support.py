@@ -1,0 +1,79 @@
+"""What Python tests share besides fixtures."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+HERE = "/ip4/127.0.0.1/tcp/0"
+
+
+class Program:
+    """A Python program in a process of its own; what it prints is read line by line."""
+
+    def __init__(self, source, *arguments):
+        self.process = subprocess.Popen(
+            [sys.executable, "-u", "-X", "faulthandler", "-c", textwrap.dedent(source), *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def line(self):
+        return self.process.stdout.readline().strip()
+
+    def say(self, text=""):
+        self.process.stdin.write(text + "\n")
+        self.process.stdin.flush()
+
+    def finish(self, timeout=30):
+        """Its exit code, what else it printed, and its errors."""
+        self.process.stdin.close()
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGABRT)  # faulthandler tells where it hangs
+            self.process.wait()
+            pytest.fail(f"it did not end within {timeout} s:\n{self.process.stdout.read()}\n{self.process.stderr.read()}")
+        return code, self.process.stdout.read(), self.process.stderr.read()
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            stream.close()
+        self.process.wait()
+
+
+def eventually(condition, timeout=10.0):
+    """Whether the condition came true in time."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+
+def files():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def resident():
+    """Bytes of memory this process has."""
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")

@@ -1,0 +1,71 @@
+"""The package builds from its source archive, installs, and says what it misses."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def run(*command, **options):
+    result = subprocess.run(command, capture_output=True, text=True, timeout=600, **options)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    """The source archive, made from a copy so that nothing is built or left in the checkout."""
+    copy = tmp_path_factory.mktemp("copy") / "source"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "build", "dist", "__pycache__", "*.so", "*.egg-info", "corpus"))
+    make = "import setuptools.build_meta as backend; print(backend.build_sdist('dist'))"
+    name = run(sys.executable, "-c", make, cwd=copy).split()[-1]
+    return copy / "dist" / name
+
+
+def test_the_source_archive_has_all_it_takes_to_build(archive):
+    with tarfile.open(archive) as tar:
+        names = {name.split("/", 1)[1] for name in tar.getnames() if "/" in name}
+    sources = {str(path.relative_to(ROOT)) for kind in ("*.c", "*.h", "*.proto") for path in (ROOT / "csrc").rglob(kind) if "build" not in path.parts}
+    assert sources <= names
+    assert {"csrc/Makefile", "setup.py", "pyproject.toml", "LICENSE", "README.md", "python/hivemind_c/py.typed"} <= names
+
+
+def test_pip_installs_it_without_build_isolation(archive, tmp_path):
+    target = tmp_path / "target"
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-build-isolation", "--no-deps", "--no-index"]
+    run(*pip, "--target", target, archive)
+    assert (target / "_hivemind_c.abi3.so").exists()
+    assert (target / "hivemind_c/py.typed").exists() and (target / "_hivemind_c-stubs/__init__.pyi").exists()
+    (wheel,) = target.glob("hivemind_c-*.dist-info/WHEEL")
+    assert "cp310-abi3-linux" in wheel.read_text()
+    program = "import hivemind_c as h; n = h.Node('127.0.0.1:0'); print(h.__file__, h.__version__, n.addresses); n.shutdown()"
+    # -S: without this environment's own path to the checkout
+    out = run(sys.executable, "-S", "-c", program, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(target)})
+    assert out.startswith(str(target))
+
+
+def test_a_missing_library_is_named_in_one_sentence(tmp_path):
+    command = [sys.executable, "setup.py", "-q", "build_ext", "-b", tmp_path, "-t", tmp_path]
+    result = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=60, env={**os.environ, "PKG_CONFIG_LIBDIR": str(tmp_path), "PKG_CONFIG_PATH": ""}
+    )
+    assert result.returncode != 0
+    last = result.stderr.strip().split("\n")[-1]
+    assert "grpc" in last and "apt-get install" in last and "libgrpc-dev" in last
+    assert "Traceback" not in result.stderr
+
+
+def test_setup_is_quick_and_silent_when_nothing_is_missing():
+    result = subprocess.run([ROOT / "scripts/setup.sh", "system"], capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_setup_says_what_it_wants():
+    result = subprocess.run([ROOT / "scripts/setup.sh"], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1 and "system | venv" in result.stderr
