@@ -1,0 +1,101 @@
+"""What a row is made of: contestants measured in turns, the ratios between them, and how the outcome is said.
+
+A row is a module in benchmarks/rows/ with
+    a docstring     whose first line says what is measured
+    GOALS           {ratio: the least it should be}; may be empty
+    ROUNDS          how many rounds, unless --rounds says otherwise
+    measure(run)    calls run.interleave, run.ratio and run.figure
+It asserts nothing: it measures, and says beside each ratio what was aimed at.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+
+from benchmarks.stats import Spread, paired_ratios, spread, turns
+
+Sample = Dict[str, float]  #: what one turn of one contestant gave: {"calls_per_s": ..., "cpu_s": ...}
+
+
+class BenchmarkError(Exception):
+    """Something a benchmark needs is missing or broken; one sentence with cause and remedy."""
+
+
+class Run:
+    """One run of one row: collects ratios and figures."""
+
+    def __init__(self, name: str, rounds: int, say: Callable[[str], None] = lambda text: None):
+        self.name, self.rounds, self.say = name, rounds, say
+        self.ratios: Dict[str, Spread] = {}
+        self.figures: Dict[str, Spread] = {}
+        self.figure("load_before", [os.getloadavg()[0]])
+
+    def interleave(self, contestants: Mapping[str, Callable[[], Sample]], rounds: Optional[int] = None) -> Dict[str, List[Sample]]:
+        """Runs each contestant once in every round, in turns (A B - B A - ...), after one round that does not count."""
+        samples: Dict[str, List[Sample]] = {name: [] for name in contestants}
+        rounds = rounds or self.rounds
+        for name in contestants:
+            self.say(f"{self.name}: warming up {name}")
+            contestants[name]()
+        for number, name in turns(list(contestants), rounds):
+            self.say(f"{self.name}: round {number + 1} of {rounds}, {name}")
+            samples[name].append(contestants[name]())
+        return samples
+
+    def ratio(self, name: str, top: Sequence[float], bottom: Sequence[float]) -> Spread:
+        """The median of top / bottom, round by round. By custom more is better: rates as ours / theirs, times as theirs / ours."""
+        self.ratios[name] = spread(paired_ratios(top, bottom))
+        return self.ratios[name]
+
+    def figure(self, name: str, values: Sequence[float]) -> Spread:
+        """A number with its unit last in its name: "ours_calls_per_s"."""
+        self.figures[name] = spread(values)
+        return self.figures[name]
+
+    def figures_of(self, samples: Mapping[str, Sequence[Sample]]) -> None:
+        """Every measure of every contestant, as figures "CONTESTANT_MEASURE"."""
+        for who, list_of in samples.items():
+            for measure in list_of[0]:
+                self.figure(f"{who}_{measure}", column(list_of, measure))
+
+
+def column(samples: Sequence[Sample], measure: str) -> List[float]:
+    """One measure of all samples."""
+    return [sample[measure] for sample in samples]
+
+
+def short(value: float) -> float:
+    """Four digits that count; the rest is noise."""
+    return float(f"{value:.4g}")
+
+
+def as_json(run: Run, goals: Mapping[str, float]) -> str:
+    """The outcome on one line. `ratios` and `figures` are medians; `spread` holds [lower quartile, upper quartile, rounds] of each."""
+    both = {**run.ratios, **run.figures}
+    outcome: Dict[str, Any] = {
+        "row": run.name,
+        "ratios": {name: short(of.median) for name, of in run.ratios.items()},
+        "figures": {name: short(of.median) for name, of in run.figures.items()},
+        "spread": {name: [short(of.low), short(of.high), of.count] for name, of in both.items() if of.count > 1},
+        "goals": dict(goals),
+        "machine": {"cpus": os.cpu_count(), "python": sys.version.split()[0], "load_after": short(os.getloadavg()[0])},
+    }
+    return json.dumps(outcome)
+
+
+def as_table(run: Run, goals: Mapping[str, float]) -> str:
+    """The outcome for people: ratios first, then the figures they came from."""
+    lines = [f"{run.name}: median (quartiles) of {run.rounds} rounds, measured in turns"]
+    width = max(len(name) for name in (*run.ratios, *run.figures))
+    for name, of in run.ratios.items():
+        goal = f"   goal >= {goals[name]:g}: {'met' if of.median >= goals[name] else 'not met'}" if name in goals else ""
+        lines.append(f"  {name:<{width}}  {of.median:>10.3g} x ({of.low:.3g} ... {of.high:.3g}){goal}")
+    for name, of in run.figures.items():
+        around = f" ({of.low:.4g} ... {of.high:.4g})" if of.count > 1 else ""
+        lines.append(f"  {name:<{width}}  {of.median:>10.4g}{around}")
+    if run.figures["load_before"].median > 0.5:
+        lines.append("  Others were using this machine when it began: ratios stand, figures may be too low.")
+    return "\n".join(lines)
