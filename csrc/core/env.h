@@ -22,7 +22,7 @@
 typedef struct hv_env hv_env;
 typedef struct hv_event hv_event;
 
-/* Whom to reach, and where. An unknown id is learned at first contact (and then stands in hv_call.peer); a known id is
+/* Whom to reach, and where. An unknown id is learned at first contact (and then stands in hv_call.to); a known id is
  * checked against the identity that answers: another one is HV_DENIED. Without TLS the id is only what the peer claims. */
 typedef struct hv_target {
   hv_peer_id id;

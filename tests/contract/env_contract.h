@@ -1,8 +1,8 @@
 /* Does a world keep the contract of core/env.h? One suite over a small fixture, filled by the simulator and by the real loop.
  *
  * A test program fills a contract_fixture and returns contract_run(&fixture) from main. The suite brings its own cores: recorders
- * whose memory is the suite's, so that they can be looked at when their node has gone. In the real world steps run on other threads:
- * a recorder's step takes the suite's lock, so does every look at it, and no assertion is made off the test's own thread.
+ * whose memory is the suite's, so that they can be looked at when their node has gone. In the real world steps run on other
+ * threads: a recorder's step takes the suite's lock, so does every look at it, and no assertion is made off the test's own thread.
  *
  * Under TLS the checks of identity are part of the suite; a fixture without TLS sets `claims_only`.
  */
@@ -28,10 +28,12 @@ struct contract_fixture {
 
   /* A world with n nodes, all started. NULL: it could not be made. */
   void *(*open)(const contract_fixture *fixture, size_t n, const contract_seat *seats);
-  /* Ends every node that still runs (as stop does), frees the world; returns how many blocks were still charged to the nodes' accounts. */
+  /* Ends every node that still runs (as stop does), frees the world; returns how many blocks were still charged to the nodes'
+   * accounts. */
   size_t (*close)(void *world);
 
-  /* Lets the world go on until enough(arg) (asked between events, or every millisecond) or until timeout_ms of its time; 1: enough. */
+  /* Lets the world go on until enough(arg) (asked between events, or every millisecond) or until timeout_ms of its time; 1: enough.
+   */
   int (*drive)(void *world, int (*enough)(void *arg), void *arg, uint32_t timeout_ms);
   /* Hands a command to a node (whether it still runs or not) and returns at once. */
   void (*command)(void *world, size_t node, hv_command *command);
@@ -44,8 +46,8 @@ struct contract_fixture {
   /* Asks a node to end: STOP, and all that follows. Returns when its core has been freed. */
   void (*stop)(void *world, size_t node);
 
-  /* From now on the node is, to all others, as after kill -9: connections are reset, nobody listens. Its recorder is not looked at any
-   * more. NULL: this world cannot, the suite leaves those tests out (a test program that cannot must say why). */
+  /* From now on the node is, to all others, as after kill -9: connections are reset, nobody listens. Its recorder is not looked at
+   * any more. NULL: this world cannot, the suite leaves those tests out (a test program that cannot must say why). */
   void (*kill)(void *world, size_t node);
   /* Cuts (or mends) all between two nodes without telling either. NULL: this world cannot. */
   void (*cut)(void *world, size_t a, size_t b, int on);
