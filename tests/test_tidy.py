@@ -1,0 +1,505 @@
+"""The walls of the design: who may include whom, what may stand where, and how large a file may grow.
+
+Each wall is a function from the files of the tree to complaints. The tree itself must give none; beside each wall stand small
+examples that must be refused, and some that must not.
+"""
+
+import ast
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = "csrc", "cuda", "python", "tests", "benchmarks", "examples"
+NOT_OURS = {"build", "gen", "corpus", "__pycache__"}
+C_FILES = ".c", ".h", ".cpp", ".cu", ".cuh", ".hpp", ".cc", ".cxx"
+
+FILE_LINES, SHIM_LINES, FUNCTION_LINES = 800, 400, 100
+
+# ---- the tree, as {path: text} ----
+
+
+def tree_of(root):
+    tree = {}
+    for folder in FOLDERS:
+        for here, folders, names in os.walk(root / folder):
+            folders[:] = [name for name in folders if name not in NOT_OURS and not name.startswith(".")]
+            for name in names:
+                if name.endswith(C_FILES + (".py", ".pyi", ".proto")) or name == "Makefile":
+                    path = Path(here, name)
+                    tree[path.relative_to(root).as_posix()] = path.read_text(encoding="utf-8")
+    return tree
+
+
+def room_of(path):
+    """base, kern, core, net, bind, torch or include for a C file under csrc/; "" for others."""
+    parts = path.split("/")
+    return parts[1] if parts[0] == "csrc" and len(parts) > 2 and path.endswith(C_FILES) else ""
+
+
+BLANK = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.S)
+
+
+def code_of(text):
+    """C without what its comments and strings say; lines stay where they are. Includes keep their names."""
+    lines = BLANK.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text).split("\n")
+    return "\n".join(before if before.lstrip().startswith("#include") else line for before, line in zip(text.split("\n"), lines))
+
+
+def find(path, text, pattern, words):
+    """A complaint for each place in the C text where the pattern stands."""
+    code = code_of(text)
+    return [f"{path}:{code.count(chr(10), 0, m.start()) + 1}: {m.group().strip()}: {words}" for m in re.finditer(pattern, code, re.M)]
+
+
+def calls(*names):
+    """A pattern for these names used as functions: not as members, and not as parts of longer names."""
+    return r"(?<![\w.>*])(?:" + "|".join(names) + r")\s*\("
+
+
+WALLS = {}
+
+
+def wall(bad, good=()):
+    """Registers a wall with trees that it must refuse and trees that it must leave alone."""
+
+    def register(check):
+        WALLS[check.__name__] = check, list(bad), list(good)
+        return check
+
+    return register
+
+
+# ---- includes ----
+
+ROOMS = {
+    "base": {"base"},
+    "kern": {"base", "kern"},
+    "core": {"base", "kern", "core"},
+    "include": {"base", "core", "include"},
+    "net": {"base", "kern", "core", "include", "net"},
+    "torch": {"base", "kern", "torch"},
+    "bind": {"base", "kern", "core", "include", "net", "torch", "bind"},
+    "cuda": {"base", "kern", "cuda"},
+}
+
+
+@wall(
+    bad=[
+        {"csrc/base/a.c": '#include "core/b.h"'},
+        {"csrc/kern/a.h": '#include "core/peer.h"'},
+        {"csrc/core/a.c": '  #  include "net/loop.h"'},
+        {"csrc/net/a.c": '#include "bind/module.h"'},
+        {"csrc/core/a.c": '#include "hivemind_c.h"'},
+        {"csrc/core/a.c": '#include "../net/loop.h"'},
+        {"cuda/a.cu": '#include "core/peer.h"', "csrc/core/peer.h": ""},
+    ],
+    good=[
+        {"csrc/base/a.c": '#include "base/b.h"\n#include <string.h>'},
+        {"csrc/bind/a.c": '#include "net/loop.h"\n#include "hivemind_c.h"'},
+        {"csrc/net/a.c": '#include "hivemind.pb-c.h"\n#include "core/env.h"'},
+        {"csrc/core/a.c": '/* #include "net/loop.h" */'},
+    ],
+)
+def includes_go_leftwards_only(tree):
+    found = []
+    for path, text in tree.items():
+        room = "cuda" if path.startswith("cuda/") else room_of(path)
+        for m in re.finditer(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', BLANK_COMMENTS.sub("", text), re.M) if room else ():
+            name = m.group(1)
+            other = "include" if name == "hivemind_c.h" else name.split("/")[0] if "/" in name else room
+            if other not in ROOMS.get(room, ()):
+                found.append(f"{path}: {room} must not include {name}")
+    return found
+
+
+BLANK_COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+
+LIBC = """arpa/inet.h assert.h ctype.h errno.h float.h inttypes.h limits.h math.h netinet/in.h setjmp.h stdalign.h stdarg.h stdatomic.h
+    stdbool.h stddef.h stdint.h stdio.h string.h strings.h""".split()
+SIMD = "immintrin.h", "cpuid.h", "arm_neon.h"
+
+
+@wall(
+    bad=[
+        {"csrc/core/a.c": "#include <grpc/grpc.h>"},
+        {"csrc/kern/a.c": "#include <xxhash.h>"},
+        {"csrc/base/a.c": "#include <pthread.h>"},
+        {"csrc/core/a.c": "#include <stdlib.h>"},
+        {"csrc/core/a.c": "#include <immintrin.h>"},
+    ],
+    good=[{"csrc/core/a.c": "#include <string.h>"}, {"csrc/kern/a.c": "#include <immintrin.h>"}, {"csrc/net/a.c": "#include <poll.h>"}],
+)
+def base_kern_and_core_know_only_libc(tree):
+    also = {"csrc/base/mem.c": ["stdlib.h"], "csrc/base/log.c": ["pthread.h"]}
+    found = []
+    for path, text in tree.items():
+        if room_of(path) in ("base", "kern", "core"):
+            allowed = [*LIBC, *also.get(path, ()), *(SIMD if room_of(path) == "kern" else ())]
+            found += [f"{path}: <{name}> is not for this room" for name in re.findall(r"^\s*#\s*include\s+<([^>]+)>", text, re.M) if name not in allowed]
+    return found
+
+
+def only_in(files, pattern, words):
+    """A check that the pattern stands in no C file under csrc/ and cuda/ but these (paths, or folders ending in /)."""
+
+    def check(tree):
+        found = []
+        for path, text in tree.items():
+            if path.startswith(("csrc/", "cuda/")) and path.endswith(C_FILES) and not path.startswith(tuple(files)):
+                found += find(path, text, pattern, words)
+        return found
+
+    return check
+
+
+@wall(bad=[{"csrc/net/a.c": "#include <Python.h>"}, {"csrc/torch/a.h": "PyObject *x;"}], good=[{"csrc/bind/a.c": "#include <Python.h>\nPyObject *x;"}])
+def python_is_known_in_bind_only(tree):
+    return only_in(["csrc/bind/"], r"#\s*include\s+<(Python|numpy/[^>]*)\.?h?>|\bPy[A-Z]\w+", "Python stays in bind")(tree)
+
+
+@wall(
+    bad=[{"csrc/net/loop.c": "#include <grpc/grpc.h>"}, {"csrc/net/a.h": "typedef struct { grpc_call *call; } x;"}, {"csrc/net/a.c": "gpr_now(0);"}],
+    good=[{"csrc/net/grpc.c": "#include <grpc/grpc.h>\ngrpc_init();"}, {"csrc/net/a.c": '#include "net/grpc.h"\nhv_grpc_new(); /* grpc_init */'}],
+)
+def grpc_has_one_door(tree):
+    return only_in(["csrc/net/grpc.c"], r"#\s*include\s+<grpc[^>]*>|(?<![\w])(grpc|gpr)_\w+", "gRPC stays in net/grpc.c")(tree)
+
+
+@wall(
+    bad=[{"csrc/net/a.c": "#include <protobuf-c/protobuf-c.h>"}, {"csrc/core/a.c": '#include "hivemind.pb-c.h"'}, {"csrc/net/a.h": "ProtobufCAllocator a;"}],
+    good=[{"csrc/net/wire.c": '#include "hivemind.pb-c.h"\nProtobufCAllocator a;'}],
+)
+def protobuf_has_one_door(tree):
+    return only_in(["csrc/net/wire.c"], r"#\s*include\s+[<\"][^>\"]*(protobuf-c|pb-c)[^>\"]*[>\"]|\b(ProtobufC|protobuf_c_)\w+", "protobuf stays in net/wire.c")(tree)
+
+
+@wall(
+    bad=[{"csrc/net/a.c": "#include <openssl/evp.h>"}, {"csrc/net/identity.c": "void f(void) { RAND_bytes(a, 32); }"}],
+    good=[{"csrc/net/identity.c": "#include <openssl/evp.h>"}],
+)
+def openssl_has_one_door_and_draws_no_randomness(tree):
+    include = only_in(["csrc/net/identity.c"], r"#\s*include\s+<openssl/[^>]*>", "OpenSSL stays in net/identity.c")(tree)
+    return include + only_in([], r"\bRAND_\w+", "seeds are handed in")(tree)
+
+
+@wall(
+    bad=[
+        {"csrc/kern/a.c": "x = malloc(3);"},
+        {"csrc/net/a.c": "char *x = strdup (y);"},
+        {"csrc/bind/a.c": "free(x);"},
+        {"csrc/base/buf.c": "p = aligned_alloc(64, n);"},
+        {"csrc/core/a.c": "table t = {.take = malloc};"},
+        {"cuda/a.cu": "posix_memalign(&p, 64, n);"},
+    ],
+    good=[
+        {"csrc/base/mem.c": "x = malloc(3); free(x);"},
+        {"csrc/core/a.c": "payload->free(payload); s.free(s); hv_mem_free(x); void (*free)(int); /* malloc(3) */ x = hv_mem_alloc(m, 3);"},
+    ],
+)
+def memory_has_one_door(tree):
+    names = "malloc|calloc|realloc|reallocarray|strdup|strndup|aligned_alloc|posix_memalign|memalign|valloc|asprintf|vasprintf|open_memstream"
+    return only_in(["csrc/base/mem.c"], rf"(?<![\w.>])(?:{names})\b|" + calls("free"), "memory comes from base/mem.h")(tree)
+
+
+@wall(
+    bad=[
+        {"csrc/core/a.c": "clock_gettime(CLOCK_MONOTONIC, &t);"},
+        {"csrc/net/identity.c": "now = time(NULL);"},
+        {"csrc/net/a.c": "x = rand();"},
+        {"csrc/net/pool.c": "getrandom(x, 32, 0);"},
+        {"csrc/net/a.c": "nanosleep(&t, 0);"},
+        {"csrc/bind/a.c": "mkstemp(path);"},
+    ],
+    good=[
+        {"csrc/net/loop.c": "clock_gettime(CLOCK_MONOTONIC, &t); getrandom(x, 32, 0);"},
+        {"csrc/core/a.c": "env->random(env, x, 8); read_time(x); env.time(3); void (*random)(int); /* time(NULL) */"},
+    ],
+)
+def clocks_and_randomness_have_one_door(tree):
+    clocks = "clock_gettime|gettimeofday|time|clock|times|timespec_get|ftime|sleep|usleep|nanosleep|clock_nanosleep|gpr_now|__rdtsc"
+    chance = "s?rand|rand_r|s?random|random_r|[dejlmn]rand48|getrandom|getentropy|arc4random\\w*|mk[ds]?temp|mkostemps?|tmpfile"
+    return only_in(["csrc/net/loop.c", "csrc/net/sim.c"], calls(clocks, chance), "time and chance come through hv_env")(tree)
+
+
+THREADS_IN = "csrc/net/loop.c", "csrc/net/pool.c"  # the hive thread; the pool
+
+
+@wall(
+    bad=[{"csrc/net/grpc.c": "pthread_create(&t, NULL, run, x);"}, {"csrc/core/a.c": "thrd_create(&t, run, x);"}, {"csrc/bind/a.c": "fork();"}],
+    good=[{"csrc/net/pool.c": "pthread_create(&t, NULL, run, x);"}],
+)
+def threads_start_where_the_headers_say_and_processes_never(tree):
+    threads = only_in(THREADS_IN, calls("pthread_create", "thrd_create", "timer_create"), "threads are loop's and pool's")(tree)
+    return threads + only_in([], calls("v?fork", "system", "popen", "posix_spawnp?", "execl?[vpe]*", "shm_open", "shmget", "daemon"), "no processes")(tree)
+
+
+@wall(
+    bad=[{"csrc/net/a.c": "abort();"}, {"csrc/core/a.c": "assert(n < 3);"}, {"csrc/core/a.c": "exit(1);"}, {"csrc/net/a.c": 'printf("x");'}],
+    good=[{"csrc/core/a.c": '_Static_assert(sizeof(int) == 4, ""); snprintf(x, 3, "y"); hv_mem_exit(x);'}],
+)
+def a_library_never_ends_the_process_nor_writes_to_the_terminal(tree):
+    words = "the user's process and terminal are not ours: return a status, write to the log"
+    return only_in(["csrc/bench/"], calls("abort", "exit", "_exit", "quick_exit", "assert", "printf", "vprintf", "fprintf", "puts", "fputs", "perror"), words)(tree)
+
+
+@wall(
+    bad=[
+        {"csrc/base/a.c": "static int count;"},
+        {"csrc/core/a.c": "void f(void) {\n  static uint8_t seen[3] = {0};\n}"},
+        {"csrc/net/a.c": "static _Thread_local int depth;"},
+        {"csrc/net/a.c": "static struct node *first = NULL;"},
+    ],
+    good=[{"csrc/core/a.c": "static const int table[] = {1};\nstatic int f(int x);\nstatic inline void g(void) {\n}\nstatic const char *const x = 0;"}],
+)
+def nothing_static_changes(tree):
+    found = []
+    for path, text in tree.items():
+        if room_of(path) in ("base", "kern", "core", "net"):
+            found += find(path, text, r"^[ \t]*(static|_Thread_local|__thread)\b(?![^;{=(]*\b(const|inline)\b)[^;{=()]*[;=]", "no state that is not in a struct")
+    return found
+
+
+@wall(bad=[{"csrc/net/a.cpp": ""}, {"csrc/torch/other.cpp": ""}, {"csrc/core/a.hpp": ""}, {"cuda/a.cc": ""}], good=[{"csrc/torch/lowrank.cpp": ""}, {"cuda/codec.cu": ""}])
+def there_is_one_cxx_file(tree):
+    return [f"{path}: C++ is for csrc/torch/lowrank.cpp only" for path in tree
+            if path.endswith((".cpp", ".cc", ".cxx", ".hpp")) and path.startswith(("csrc/", "cuda/")) and path != "csrc/torch/lowrank.cpp"]  # fmt: skip
+
+
+# ---- size and manners ----
+
+
+@wall(bad=[{"csrc/core/a.c": "x;\n" * 801}, {"tests/unit/test_a.c": "x;\n" * 801}], good=[{"csrc/core/a.c": "x;\n" * 800}])
+def a_file_is_read_in_one_sitting(tree):
+    return [f"{path}: {n} lines, at most {FILE_LINES}" for path, text in tree.items() if (n := text.count("\n")) > FILE_LINES]
+
+
+@wall(bad=[{"python/hivemind_c/a.py": "x\n" * 401}], good=[{"python/hivemind_c/a.py": "x\n" * 400}, {"benchmarks/a.py": "x\n" * 500}])
+def the_shim_stays_thin(tree):
+    return [f"{path}: {n} lines, at most {SHIM_LINES}: a decision belongs to the core" for path, text in tree.items()
+            if path.startswith("python/") and path.endswith(".py") and (n := text.count("\n")) > SHIM_LINES]  # fmt: skip
+
+
+def c_functions(text):
+    """(first line, lines) of each C function: from its opening brace, right behind a ')', to the matching one."""
+    code = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda m: re.sub(r"[^\n]", " ", m.group()), code_of(text), flags=re.M)
+    code = re.sub(r"(?m)\bextern\s+\{", lambda m: " " * len(m.group()), code.replace('"C"', "   "))
+    depth, start = 0, None
+    for m in re.finditer(r"[{}]", code):
+        if m.group() == "{":
+            if depth == 0 and re.search(r"\)\s*(const|noexcept)?\s*$", code[: m.start()]):
+                start = m.start()
+            depth += 1
+        else:
+            depth = max(0, depth - 1)
+            if depth == 0 and start is not None:
+                yield code.count("\n", 0, start) + 1, code.count("\n", start, m.start()) + 1
+                start = None
+
+
+@wall(
+    bad=[
+        {"csrc/core/a.c": "int f(void) {\n" + "  x;\n" * 120 + "}\n"},
+        {"csrc/core/a.c": "int g(void) {\n  return '{' + 1; /* } */\n}\nint f(void)\n{\n" + "  if (a) {\n  }\n" * 60 + "}\n"},
+        {"python/hivemind_c/a.py": "def f():\n" + "    x = 1\n" * 120},
+    ],
+    good=[{"csrc/core/a.c": "int f(void) {\n" + "  x;\n" * 90 + "}\n" + "int g(void) {\n" + "  x;\n" * 90 + "}\nint t[] = {\n" + "1,\n" * 200 + "};\n"}],
+)
+def a_function_fits_on_a_screen(tree):
+    found = []
+    for path, text in tree.items():
+        if path.startswith("tests/"):
+            continue
+        if path.endswith(C_FILES):
+            found += [f"{path}:{line}: a function of {n} lines, at most {FUNCTION_LINES}" for line, n in c_functions(text) if n > FUNCTION_LINES]
+        elif path.endswith(".py"):
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno - node.lineno >= FUNCTION_LINES:
+                    found.append(f"{path}:{node.lineno}: {node.name} has more than {FUNCTION_LINES} lines")
+    return found
+
+
+@wall(
+    bad=[{"csrc/core/a.h": "#ifndef A\n#endif\n"}, {"csrc/core/a.h": "/* Stuff. */\n"}, {"csrc/core/a.h": "/* What is this, and why so, and for whom?\n * Nobody tells. */\n"}],
+    good=[{"csrc/core/a.h": "/* What is this?\n *\n * Room: core (uses base). Any thread.\n */\n"}, {"csrc/core/a.c": "int x;"}],
+)
+def a_header_begins_with_its_contract(tree):
+    found = []
+    for path, text in tree.items():
+        if path.endswith(".h") and path.startswith(("csrc/", "cuda/")):
+            comment = re.match(r"/\*.*?\*/", text, re.S)
+            if not comment or comment.group().count("\n") < 2 and not re.search(r"Room:|[Pp]rivate to|[Ii]ncluded by", comment.group()):
+                found.append(f"{path}: a header begins with its contract (docs/STYLE.md)")
+            elif not re.search(r"Room:|[Pp]rivate to|[Ii]ncluded by|public", comment.group()):
+                found.append(f"{path}: the contract does not tell the room")
+    return found
+
+
+LATER = "TO" + "DO", "FIX" + "ME", "HA" + "CK", "X" * 3
+
+
+@wall(bad=[{"csrc/core/a.c": f"/* {word}: later */"} for word in LATER], good=[{"csrc/core/a.c": 'mkdtemp("/tmp/XXXXXX"); /* todo el mundo */'}])
+def nothing_is_left_for_later(tree):
+    return [f"{path}: {m.group()}" for path, text in tree.items() for m in re.finditer(r"\b(" + "|".join(LATER) + r")\b", text)]
+
+
+def banned_words(path, text):
+    """What in a Python file may run a stranger's code."""
+    modules = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+    for node in ast.walk(ast.parse(text)):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [name.name.split(".")[0] for name in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [(node.module or "").split(".")[0]]
+            if node.module in ("torch", "torch.serialization") and any(name.name in ("load", "*") for name in node.names):
+                yield f"{path}:{node.lineno}: torch.load"
+        elif isinstance(node, ast.Attribute) and node.attr == "load" and ast.unparse(node.value) in ("torch", "torch.serialization"):
+            yield f"{path}:{node.lineno}: torch.load"
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec"):
+            yield f"{path}:{node.lineno}: {node.func.id}"
+        elif isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+            yield f"{path}:{node.value.lineno}: allow_pickle"
+        yield from (f"{path}:{node.lineno}: {name}" for name in names if name in modules)
+
+
+@wall(
+    bad=[{"python/hivemind_c/a.py": text} for text in ("import pickle", "from torch import load", "x = torch.load(f)", "eval(x)", "import os, dill as d",
+         "np.load(f, allow_pickle=True)", "def f():\n    from pickle import loads")],
+    good=[{"python/hivemind_c/a.py": "import torch\nmodel.eval()\nopt.load_state_dict(x)\n'torch.load'"}, {"benchmarks/a.py": "import pickle"}],
+)  # fmt: skip
+def no_bytes_become_code(tree):
+    return [words for path, text in tree.items() if path.startswith("python/") and path.endswith(".py") for words in banned_words(path, text)]
+
+
+@pytest.mark.parametrize("name", WALLS)
+def test_the_tree_keeps_to(name):
+    check, _, _ = WALLS[name]
+    assert not check(tree_of(ROOT)), "see docs/STYLE.md and docs/ARCHITECTURE.md"
+
+
+@pytest.mark.parametrize("name", WALLS)
+def test_a_breach_is_seen_of(name):
+    check, bad, good = WALLS[name]
+    assert bad
+    for tree in bad:
+        assert check(tree), f"this should have been refused: {tree}"
+    for tree in good:
+        assert not check(tree), f"this should have been left alone: {tree}"
+
+
+def test_the_tree_is_all_there():
+    tree = tree_of(ROOT)
+    assert {"csrc/base/mem.c", "csrc/core/peer.c", "csrc/net/identity.c", "tests/test_tidy.py", "tests/lib/check.h"} <= set(tree)
+    assert not any("/build/" in path or "/gen/" in path for path in tree)
+
+
+# ---- fuzz targets ----
+
+
+def without_corpus(fuzz):
+    return [path.stem for path in sorted(fuzz.glob("fuzz_*.c")) if not any((fuzz / "corpus" / path.stem[5:]).glob("[!.]*"))]
+
+
+def test_every_fuzz_target_has_a_corpus(tmp_path):
+    assert list((ROOT / "tests/fuzz").glob("fuzz_*.c"))
+    assert without_corpus(ROOT / "tests/fuzz") == []
+    (tmp_path / "fuzz_x.c").touch()
+    (tmp_path / "corpus/x").mkdir(parents=True)
+    assert without_corpus(tmp_path) == ["fuzz_x"]
+    (tmp_path / "corpus/x/seed").touch()
+    assert without_corpus(tmp_path) == []
+
+
+# ---- the same on what the compiler made of it ----
+
+
+def run(*command, **options):
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, **options)
+
+
+def told(*command):
+    """What a command says; its own words when it fails."""
+    done = run(*command)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def objects():
+    """{"core/peer": path of its object}, for all of base, kern, core and net, freshly made."""
+    clean = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MODE", "CFLAGS")}
+    made = run("make", "-s", "-C", ROOT / "csrc", "lib", env=clean)
+    assert made.returncode == 0, made.stderr
+    sources = [path for room in ("base", "kern", "core", "net") for path in (ROOT / "csrc" / room).glob("*.c")]
+    return {f"{path.parent.name}/{path.stem}": ROOT / "csrc/build/rel" / path.parent.name / f"{path.stem}.o" for path in sources}
+
+
+def compiled(tmp_path, code):
+    (tmp_path / "bad.c").write_text(code)
+    told("cc", "-O2", "-fPIC", "-c", tmp_path / "bad.c", "-o", tmp_path / "bad.o")
+    return tmp_path / "bad.o"
+
+
+def needed(path):
+    """The symbols that an object wants from elsewhere."""
+    return {line.split()[-1].split("@")[0] for line in told("nm", "-u", path).splitlines() if line.strip()}
+
+
+def mutable(path):
+    """Objects in sections that can be written to after loading."""
+    found = []
+    for line in told("objdump", "-t", path).splitlines():
+        m = re.match(r"[0-9a-f]+ .{5}[^d][O ] (\S+)\s+[0-9a-f]+ (.*)", line)
+        if m and re.match(r"(\.data(?!\.rel\.ro)|\.bss|\.tdata|\.tbss|\.ldata|\.lbss|\*COM\*)", m.group(1)):
+            found.append(m.group(2))
+    return found
+
+
+def test_no_object_holds_state(objects, tmp_path):
+    assert {name: state for name, path in objects.items() if (state := mutable(path))} == {}
+    bad = compiled(tmp_path, "static int count; int next(void) { return ++count; } int shared = 3; const char *name = \"x\"; static const char *const fixed[] = {\"y\"};\n"
+                             "const char *const *get(void) { return fixed; } _Thread_local int mine;")  # fmt: skip
+    assert sorted(mutable(bad)) == ["count", "mine", "name", "shared"]
+
+
+DOORS = {
+    r"(m|c|re)alloc|reallocarray|free|strn?dup|aligned_alloc|posix_memalign|memalign|v?asprintf|open_memstream": {"base/mem"},
+    r"clock_gettime|gettimeofday|time|clock|timespec_get|\w*sleep|s?rand(om)?(_r)?|[dejlmn]rand48|getrandom|getentropy|arc4random\w*|gpr_now": {"net/loop", "net/sim"},
+    r"pthread_create|thrd_create": {"net/loop", "net/pool"},
+    r"(grpc|gpr)_\w+": {"net/grpc"},
+    r"protobuf_c_\w+|hivemind__\w+": {"net/wire"},
+    r"(EVP|X509|PEM|BIO|ERR|SHA256|OPENSSL|d2i|i2d|ASN1|OBJ|PKCS8)_\w+": {"net/identity"},
+    r"RAND_\w+|_?Py[A-Z_]\w+|abort|exit|_exit|fork|vfork|system|popen|shm_open|stdout|stderr|__assert_fail|_Zn\w+": set(),
+}
+
+
+def through_the_wrong_door(wants):
+    """wants: {"room/file": the symbols it needs}."""
+    return [f"{name}: {symbol}" for name, symbols in sorted(wants.items()) for symbol in sorted(symbols)
+            for pattern, doors in DOORS.items() if re.fullmatch(pattern, symbol) and name not in doors]  # fmt: skip
+
+
+def test_every_door_is_the_only_one(objects, tmp_path):
+    wants = {name: needed(path) for name, path in objects.items()}
+    assert {"malloc", "free"} <= wants["base/mem"]
+    assert through_the_wrong_door(wants) == []
+    bad = compiled(tmp_path, "#include <stdlib.h>\n#include <time.h>\nvoid *f(void) { return time(NULL) ? malloc(3) : NULL; }")
+    assert through_the_wrong_door({"core/bad": needed(bad)}) == ["core/bad: malloc", "core/bad: time"]
+    assert through_the_wrong_door({"base/mem": {"malloc"}, "net/a": {"grpc_init"}, "core/b": {"PyObject_Call"}}) == ["core/b: PyObject_Call", "net/a: grpc_init"]
+
+
+def linked_alone(objects, tmp_path):
+    (tmp_path / "main.c").write_text("int main(void) { return 0; }")
+    return run("cc", tmp_path / "main.c", *objects, "-o", tmp_path / "main", "-lm")
+
+
+def test_the_core_links_alone_against_libc(objects, tmp_path):
+    core = [path for name, path in objects.items() if not name.startswith("net/")]
+    alone = linked_alone(core, tmp_path)
+    assert alone.returncode == 0, alone.stderr
+    bad = compiled(tmp_path, "void grpc_init(void); void f(void) { grpc_init(); }")
+    assert "grpc_init" in linked_alone([*core, bad], tmp_path).stderr
