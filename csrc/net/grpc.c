@@ -1,0 +1,884 @@
+#include "net/grpc.h"
+
+#include "net/listen.h"
+#include "net/loop.h"
+
+#include <ctype.h>
+#include <grpc/byte_buffer.h>
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+#include <grpc/slice.h>
+#include <grpc/support/alloc.h>
+#include <grpc/support/log.h>
+#include <grpc/support/string_util.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum { KNOWN_CERTIFICATES = 256, CERTIFICATE_DAYS = 3650, LINGER_MS = 500 };
+
+static const char *const method_names[HV_GRPC_METHODS] = {"/hivemind_c.Hive/Call", "/hivemind_c.Hive/Bulk"};
+
+/* Whose certificate this is, so that it is not parsed with every call. */
+typedef struct known_certificate {
+  char *pem;
+  size_t size;
+  hv_peer_id peer;
+} known_certificate;
+
+struct hv_grpc {
+  hv_mem *mem;
+  atomic_uint refs;   /* the owner and every received payload */
+  hv_mem *trusts;     /* an account of their own: gRPC may hold a verifier until a reconnect would have been due */
+  atomic_size_t lent; /* payloads that gRPC holds */
+  int insecure;
+  grpc_completion_queue *cq;
+  grpc_tls_certificate_provider *provider;
+  grpc_resource_quota *quota;
+  grpc_server_credentials *server_credentials;
+  grpc_server *server;
+  void *methods[HV_GRPC_METHODS];
+  hv_grpc_op served; /* the server has shut down */
+  int n_bound, stopping, stopped;
+  grpc_channel *nowhere; /* a call that never starts: an empty batch on it wakes the poll */
+  grpc_call *bell;
+  hv_grpc_op rung;
+  atomic_int ringing;
+  grpc_slice peer_key, my_claim;
+  known_certificate known[KNOWN_CERTIFICATES];
+};
+
+/* What a verifier knows and finds out; it may outlive its channel by a moment. */
+typedef struct trust {
+  grpc_tls_certificate_verifier_external external;
+  pthread_mutex_t lock;
+  atomic_uint refs;
+  hv_peer_id expected;
+  char where[HV_ADDR_TEXT_MAX];
+  int denied;
+  char why[HV_GRPC_TEXT_MAX];
+} trust;
+
+struct hv_grpc_channel {
+  hv_grpc *grpc;
+  grpc_channel *channel;
+  trust *trust; /* NULL without TLS */
+};
+
+struct hv_grpc_call {
+  hv_grpc *grpc;
+  grpc_call *call;
+  int server, hello_sent, broken;
+  grpc_metadata_array in_meta, end_meta;
+  grpc_byte_buffer *in;
+  grpc_status_code code;
+  grpc_slice details;
+  gpr_timespec deadline;
+};
+
+static gpr_timespec when(uint64_t us) {
+  return us > INT64_MAX ? gpr_inf_future(GPR_CLOCK_MONOTONIC) : gpr_time_from_micros((int64_t)us, GPR_CLOCK_MONOTONIC);
+}
+
+/* ---- identity ---- */
+
+static void trust_release(void *arg) {
+  trust *t = arg;
+  if (atomic_fetch_sub(&t->refs, 1) == 1) {
+    pthread_mutex_destroy(&t->lock);
+    hv_mem_free(t);
+  }
+}
+
+static void copy_text(char *out, size_t room, const char *text, size_t size) {
+  size_t n = size < room ? size : room - 1;
+  for (size_t i = 0; i < n; i++)
+    out[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
+  out[n] = 0;
+}
+
+static int verify(void *arg, grpc_tls_custom_verification_check_request *request, grpc_tls_on_custom_verification_check_done_cb callback,
+                  void *callback_arg, grpc_status_code *sync_status, char **sync_details) {
+  (void)callback, (void)callback_arg;
+  trust *t = arg;
+  hv_error err = {0};
+  hv_peer_id peer;
+  const char *pem = request->peer_info.peer_cert;
+  hv_status status = pem ? hv_identity_check_certificate(hv_span_of(pem, strlen(pem)), hv_clock_unix_s(), &peer, &err)
+                         : hv_fail(&err, HV_DENIED, "it showed no certificate");
+  char found[HV_PEER_TEXT_MAX], wanted[HV_PEER_TEXT_MAX];
+  pthread_mutex_lock(&t->lock);
+  t->denied = 0;
+  if (status != HV_OK) {
+    t->denied = 1;
+    snprintf(t->why, sizeof t->why, "%s did not prove who it is: %.300s", t->where, err.text);
+  } else if (hv_peer_is_known(&t->expected) && !hv_peer_equal(&peer, &t->expected)) {
+    t->denied = 1;
+    snprintf(t->why, sizeof t->why, "%s is %s, not %s: it has a new key, or the address belongs to another peer now", t->where,
+             hv_peer_print(&peer, found), hv_peer_print(&t->expected, wanted));
+  }
+  int denied = t->denied;
+  *sync_status = denied ? GRPC_STATUS_UNAUTHENTICATED : GRPC_STATUS_OK;
+  *sync_details = denied ? gpr_strdup(t->why) : NULL;
+  pthread_mutex_unlock(&t->lock);
+  return 1;
+}
+
+static void verify_cancel(void *arg, grpc_tls_custom_verification_check_request *request) {
+  (void)arg, (void)request;
+}
+
+/* Born with two references: the caller's and the verifier's. */
+static trust *trust_new(hv_grpc *grpc, const hv_target *to) {
+  trust *t = hv_mem_zalloc(grpc->trusts, sizeof *t);
+  if (!t)
+    return NULL;
+  t->external = (grpc_tls_certificate_verifier_external){.user_data = t, .verify = verify, .cancel = verify_cancel, .destruct = trust_release};
+  pthread_mutex_init(&t->lock, NULL);
+  atomic_init(&t->refs, 2);
+  snprintf(t->where, sizeof t->where, "%s", "the caller");
+  if (to) {
+    t->expected = to->id;
+    hv_addr_print_short(&to->addr, t->where);
+  }
+  return t;
+}
+
+/* Gives the verifier's reference of `t` away. */
+static grpc_tls_credentials_options *tls_options(hv_grpc *grpc, trust *t) {
+  grpc_tls_credentials_options *options = grpc_tls_credentials_options_create();
+  grpc_tls_certificate_verifier *verifier = grpc_tls_certificate_verifier_external_create(&t->external);
+  grpc_tls_credentials_options_set_certificate_provider(options, grpc->provider);
+  grpc_tls_credentials_options_watch_identity_key_cert_pairs(options);
+  grpc_tls_credentials_options_set_certificate_verifier(options, verifier);
+  grpc_tls_credentials_options_set_check_call_host(options, 0);
+  grpc_tls_certificate_verifier_release(verifier);
+  return options;
+}
+
+static hv_status peer_of_certificate(hv_grpc *grpc, const char *pem, size_t size, hv_peer_id *out) {
+  known_certificate *known = &grpc->known[XXH3_64bits(pem, size) % KNOWN_CERTIFICATES];
+  if (known->pem && known->size == size && memcmp(known->pem, pem, size) == 0) {
+    *out = known->peer;
+    return HV_OK;
+  }
+  hv_status status = hv_identity_check_certificate(hv_span_of(pem, size), hv_clock_unix_s(), out, NULL);
+  char *copy = status == HV_OK ? hv_mem_text(grpc->mem, pem, size) : NULL;
+  if (copy) {
+    hv_mem_free(known->pem);
+    *known = (known_certificate){copy, size, *out};
+  }
+  return status;
+}
+
+static hv_status peer_of_claim(const grpc_metadata_array *meta, grpc_slice key, hv_peer_id *out) {
+  for (size_t i = 0; i < meta->count; i++) {
+    if (!grpc_slice_eq(meta->metadata[i].key, key))
+      continue;
+    const grpc_slice *value = &meta->metadata[i].value;
+    if (GRPC_SLICE_LENGTH(*value) != 2 * sizeof out->key)
+      return HV_DENIED;
+    const uint8_t *text = GRPC_SLICE_START_PTR(*value);
+    for (size_t k = 0; k < sizeof out->key; k++) {
+      char digits[3] = {(char)text[2 * k], (char)text[2 * k + 1], 0};
+      if (!isxdigit((unsigned char)digits[0]) || !isxdigit((unsigned char)digits[1]))
+        return HV_DENIED;
+      out->key[k] = (uint8_t)strtoul(digits, NULL, 16);
+    }
+    return hv_peer_is_known(out) ? HV_OK : HV_DENIED;
+  }
+  return HV_NOT_FOUND;
+}
+
+hv_status hv_grpc_call_peer(hv_grpc_call *call, hv_peer_id *out) {
+  if (call->grpc->insecure)
+    return peer_of_claim(&call->in_meta, call->grpc->peer_key, out);
+  grpc_auth_context *context = grpc_call_auth_context(call->call);
+  if (!context)
+    return HV_NOT_FOUND;
+  grpc_auth_property_iterator it = grpc_auth_context_find_properties_by_name(context, GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  const grpc_auth_property *pem = grpc_auth_property_iterator_next(&it);
+  hv_status status = pem ? peer_of_certificate(call->grpc, pem->value, pem->value_length, out) : HV_NOT_FOUND;
+  grpc_auth_context_release(context);
+  return status;
+}
+
+/* ---- the queue ---- */
+
+static grpc_arg number(const char *key, int value) {
+  return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
+}
+
+enum { COMMON_ARGS = 14 };
+static void common_args(grpc_arg args[COMMON_ARGS]) {
+  const grpc_arg all[COMMON_ARGS] = {
+      number(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, HV_GRPC_MESSAGE_MAX),
+      number(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, HV_GRPC_MESSAGE_MAX),
+      number(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0),
+      number(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0), /* a few bytes must stay a few bytes */
+      number(GRPC_ARG_KEEPALIVE_TIME_MS, 10000),
+      number(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000),
+      number(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
+      number(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
+      number(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000),
+      number(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 4 << 20),
+      number(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4 << 20),
+      number(GRPC_ARG_ENABLE_CHANNELZ, 0),
+      number(GRPC_ARG_MAX_CHANNEL_TRACE_EVENT_MEMORY_PER_NODE, 0),
+      number(GRPC_ARG_ENABLE_CENSUS, 0),
+  };
+  memcpy(args, all, sizeof all);
+}
+
+static void bell_rang(hv_grpc_op *op, int ok) {
+  (void)ok;
+  atomic_store(&((hv_grpc *)((char *)op - offsetof(hv_grpc, rung)))->ringing, 0);
+}
+
+static void server_stopped(hv_grpc_op *op, int ok) {
+  (void)ok;
+  ((hv_grpc *)((char *)op - offsetof(hv_grpc, served)))->stopped = 1;
+}
+
+static hv_status make_provider(hv_grpc *grpc, const hv_identity *identity) {
+  char *certificate = NULL, *key = NULL;
+  hv_status status = hv_identity_certificate(identity, grpc->mem, hv_clock_unix_s(), CERTIFICATE_DAYS, &certificate, &key);
+  if (status != HV_OK)
+    return status;
+  grpc_tls_identity_pairs *pairs = grpc_tls_identity_pairs_create();
+  grpc_tls_identity_pairs_add_pair(pairs, key, certificate);
+  grpc->provider = grpc_tls_certificate_provider_static_data_create(NULL, pairs);
+  explicit_bzero(key, strlen(key));
+  hv_mem_free(key);
+  hv_mem_free(certificate);
+  return HV_OK;
+}
+
+hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, int insecure, hv_grpc **out, hv_error *err) {
+  hv_grpc *grpc = hv_mem_zalloc(mem, sizeof *grpc);
+  hv_mem *trusts = hv_mem_new(NULL, HV_MEM_UNLIMITED);
+  if (!grpc || !trusts) {
+    hv_mem_drop(trusts);
+    hv_mem_free(grpc);
+    return hv_fail(err, HV_NOMEM, "out of memory while opening the network");
+  }
+  /* gRPC writes to the user's stderr, also of what is our daily bread (a peer refused): silent unless asked for. */
+  if (!getenv("GRPC_VERBOSITY"))
+    gpr_set_log_verbosity((gpr_log_severity)(GPR_LOG_SEVERITY_ERROR + 1));
+  grpc_init();
+  grpc->mem = mem;
+  grpc->trusts = trusts;
+  grpc->insecure = insecure;
+  atomic_init(&grpc->refs, 1);
+  atomic_init(&grpc->lent, 0);
+  atomic_init(&grpc->ringing, 0);
+  hv_status status = insecure ? HV_OK : make_provider(grpc, identity);
+  if (status != HV_OK) {
+    grpc_shutdown();
+    hv_mem_drop(trusts);
+    hv_mem_free(grpc);
+    return hv_fail(err, status, "this node's certificate could not be made: %s", hv_status_text(status));
+  }
+  grpc->cq = grpc_completion_queue_create_for_next(NULL);
+  grpc->nowhere = grpc_lame_client_channel_create("nowhere", GRPC_STATUS_UNAVAILABLE, "nowhere");
+  grpc->bell = grpc_channel_create_call(grpc->nowhere, NULL, GRPC_PROPAGATE_DEFAULTS, grpc->cq, grpc_slice_from_static_string("/bell"),
+                                        NULL, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+  grpc->rung.done = bell_rang;
+  grpc->served.done = server_stopped;
+  char claim[2 * sizeof(hv_peer_id) + 1];
+  for (size_t i = 0; i < sizeof(hv_peer_id); i++)
+    snprintf(claim + 2 * i, 3, "%02x", hv_identity_peer(identity)->key[i]);
+  grpc->peer_key = grpc_slice_from_static_string("hv-peer");
+  grpc->my_claim = grpc_slice_from_copied_string(claim);
+  *out = grpc;
+  return HV_OK;
+}
+
+static hv_status make_server(hv_grpc *grpc) {
+  if (grpc->insecure) {
+    grpc->server_credentials = grpc_insecure_server_credentials_create();
+  } else {
+    trust *t = trust_new(grpc, NULL);
+    if (!t)
+      return HV_NOMEM;
+    grpc_tls_credentials_options *options = tls_options(grpc, t);
+    trust_release(t);
+    grpc_tls_credentials_options_set_cert_request_type(options, GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
+    grpc->server_credentials = grpc_tls_server_credentials_create(options);
+  }
+  grpc->quota = grpc_resource_quota_create("incoming");
+  grpc_resource_quota_resize(grpc->quota, HV_GRPC_QUOTA);
+  grpc_arg args[COMMON_ARGS + 4];
+  common_args(args);
+  args[COMMON_ARGS] = number(GRPC_ARG_ALLOW_REUSEPORT, 0); /* else two servers share a port in silence */
+  args[COMMON_ARGS + 1] = number(GRPC_ARG_MAX_CONCURRENT_STREAMS, HV_GRPC_STREAMS_MAX);
+  args[COMMON_ARGS + 2] = number(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 5000);
+  args[COMMON_ARGS + 3] = (grpc_arg){.type = GRPC_ARG_POINTER,
+                                     .key = (char *)GRPC_ARG_RESOURCE_QUOTA,
+                                     .value.pointer = {grpc->quota, grpc_resource_quota_arg_vtable()}};
+  grpc->server = grpc_server_create(&(grpc_channel_args){COMMON_ARGS + 4, args}, NULL);
+  grpc_server_register_completion_queue(grpc->server, grpc->cq, NULL);
+  for (int m = 0; m < HV_GRPC_METHODS; m++)
+    grpc->methods[m] = grpc_server_register_method(grpc->server, method_names[m], NULL, GRPC_SRM_PAYLOAD_NONE, 0);
+  return HV_OK;
+}
+
+hv_status hv_grpc_listen(hv_grpc *grpc, const hv_addr *addr, uint16_t *port, hv_error *err) {
+  char where[HV_ADDR_TEXT_MAX];
+  hv_addr to = *addr;
+  hv_addr_print_short(addr, where);
+  if (addr->kind != HV_ADDR_IP4 && addr->kind != HV_ADDR_IP6)
+    return hv_fail(err, HV_INVALID, "cannot listen on %s: give an IP address of this machine, or 0.0.0.0 or [::] for all", where);
+  if (!grpc->server && make_server(grpc) != HV_OK)
+    return hv_fail(err, HV_NOMEM, "out of memory while opening %s", where);
+  int error = hv_listen_try(&to, &to.port);
+  for (int tries = 0; error == 0 && tries < (addr->port ? 1 : 5); tries++) {
+    char target[HV_ADDR_TEXT_MAX];
+    int bound = grpc_server_add_http2_port(grpc->server, hv_addr_print_short(&to, target), grpc->server_credentials);
+    if (bound > 0) {
+      grpc->n_bound++;
+      *port = (uint16_t)bound;
+      return HV_OK;
+    }
+    to.port = addr->port;
+    error = hv_listen_try(&to, &to.port);
+  }
+  return hv_listen_explain(error, where, err);
+}
+
+void hv_grpc_serve(hv_grpc *grpc) {
+  if (grpc->n_bound)
+    grpc_server_start(grpc->server);
+}
+
+int hv_grpc_poll(hv_grpc *grpc, uint64_t until_us) {
+  grpc_event event = grpc_completion_queue_next(grpc->cq, when(until_us), NULL);
+  if (event.type != GRPC_OP_COMPLETE)
+    return 0;
+  hv_grpc_op *op = event.tag;
+  op->done(op, event.success);
+  return 1;
+}
+
+void hv_grpc_wake(hv_grpc *grpc) {
+  if (atomic_exchange(&grpc->ringing, 1) == 0)
+    grpc_call_start_batch(grpc->bell, NULL, 0, &grpc->rung, NULL);
+}
+
+void hv_grpc_stop_serving(hv_grpc *grpc) {
+  if (!grpc->server || grpc->stopping)
+    return;
+  grpc->stopping = 1;
+  grpc_server_shutdown_and_notify(grpc->server, grpc->cq, &grpc->served);
+  grpc_server_cancel_all_calls(grpc->server);
+}
+
+static void release(hv_grpc *grpc) {
+  if (atomic_fetch_sub(&grpc->refs, 1) == 1) {
+    hv_mem_free(grpc);
+    grpc_shutdown();
+  }
+}
+
+size_t hv_grpc_free(hv_grpc *grpc) {
+  hv_grpc_stop_serving(grpc);
+  while (grpc->server && !grpc->stopped)
+    hv_grpc_poll(grpc, UINT64_MAX);
+  grpc_call_unref(grpc->bell);
+  grpc_channel_destroy(grpc->nowhere);
+  grpc_completion_queue_shutdown(grpc->cq);
+  for (grpc_event event;;) {
+    event = grpc_completion_queue_next(grpc->cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    if (event.type == GRPC_QUEUE_SHUTDOWN)
+      break;
+    hv_grpc_op *op = event.tag;
+    op->done(op, event.success);
+  }
+  if (grpc->server)
+    grpc_server_destroy(grpc->server);
+  grpc_completion_queue_destroy(grpc->cq);
+  if (grpc->server_credentials)
+    grpc_server_credentials_release(grpc->server_credentials);
+  if (grpc->quota)
+    grpc_resource_quota_unref(grpc->quota);
+  if (grpc->provider)
+    grpc_tls_certificate_provider_release(grpc->provider);
+  grpc_slice_unref(grpc->my_claim);
+  for (size_t i = 0; i < KNOWN_CERTIFICATES; i++)
+    hv_mem_free(grpc->known[i].pem);
+  for (int ms = 0; ms < LINGER_MS && atomic_load(&grpc->lent); ms++)
+    usleep(1000);
+  size_t left = atomic_load(&grpc->lent);
+  hv_mem_drop(grpc->trusts);
+  if (!left) /* else gRPC will still come for it */
+    release(grpc);
+  return left;
+}
+
+/* ---- channels ---- */
+
+hv_status hv_grpc_channel_new(hv_grpc *grpc, const hv_target *to, hv_grpc_channel **out) {
+  char where[HV_ADDR_TEXT_MAX], target[HV_ADDR_TEXT_MAX + 16];
+  static const char *const schemes[] = {[HV_ADDR_IP4] = "ipv4:", [HV_ADDR_IP6] = "ipv6:", [HV_ADDR_DNS4] = "dns:///",
+                                        [HV_ADDR_DNS6] = "dns:///", [HV_ADDR_DNS] = "dns:///"};
+  if (to->addr.kind == HV_ADDR_NONE || to->addr.kind > HV_ADDR_DNS || to->addr.port == 0)
+    return HV_INVALID;
+  snprintf(target, sizeof target, "%s%s", schemes[to->addr.kind], hv_addr_print_short(&to->addr, where));
+  hv_grpc_channel *channel = hv_mem_zalloc(grpc->mem, sizeof *channel);
+  trust *t = channel && !grpc->insecure ? trust_new(grpc, to) : NULL;
+  if (!channel || (!t && !grpc->insecure)) {
+    hv_mem_free(channel);
+    return HV_NOMEM;
+  }
+  grpc_channel_credentials *credentials;
+  if (t) {
+    grpc_tls_credentials_options *options = tls_options(grpc, t);
+    grpc_tls_credentials_options_set_verify_server_cert(options, 0); /* no authority has signed it; `verify` checks it */
+    credentials = grpc_tls_credentials_create(options);
+  } else {
+    credentials = grpc_insecure_credentials_create();
+  }
+  grpc_arg args[COMMON_ARGS + 8];
+  common_args(args);
+  args[COMMON_ARGS] = number(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  args[COMMON_ARGS + 1] = number(GRPC_ARG_ENABLE_RETRIES, 0);
+  args[COMMON_ARGS + 2] = number(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+  args[COMMON_ARGS + 3] = number(GRPC_ARG_ENABLE_HTTP_PROXY, 0); /* peers are no web servers */
+  args[COMMON_ARGS + 4] = number(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 1000);
+  args[COMMON_ARGS + 5] = number(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000); /* one attempt's time */
+  args[COMMON_ARGS + 6] = number(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000);
+  args[COMMON_ARGS + 7] = number(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, INT32_MAX); /* links knows when one is idle */
+  channel->channel = grpc_channel_create(target, credentials, &(grpc_channel_args){COMMON_ARGS + 8, args});
+  grpc_channel_credentials_release(credentials);
+  channel->grpc = grpc;
+  channel->trust = t;
+  *out = channel;
+  return HV_OK;
+}
+
+void hv_grpc_channel_free(hv_grpc_channel *channel) {
+  if (!channel)
+    return;
+  grpc_channel_destroy(channel->channel);
+  if (channel->trust)
+    trust_release(channel->trust);
+  hv_mem_free(channel);
+}
+
+int hv_grpc_channel_watch(hv_grpc_channel *channel, hv_grpc_op *op) {
+  grpc_connectivity_state now = grpc_channel_check_connectivity_state(channel->channel, 0);
+  grpc_channel_watch_connectivity_state(channel->channel, now, gpr_inf_future(GPR_CLOCK_MONOTONIC), channel->grpc->cq, op);
+  return now == GRPC_CHANNEL_READY;
+}
+
+void hv_grpc_channel_expect(hv_grpc_channel *channel, const hv_peer_id *peer) {
+  if (!channel->trust)
+    return;
+  pthread_mutex_lock(&channel->trust->lock);
+  channel->trust->expected = *peer;
+  pthread_mutex_unlock(&channel->trust->lock);
+}
+
+int hv_grpc_channel_denied(hv_grpc_channel *channel, char text[HV_GRPC_TEXT_MAX]) {
+  trust *t = channel->trust;
+  if (!t)
+    return 0;
+  pthread_mutex_lock(&t->lock);
+  int denied = t->denied;
+  if (denied)
+    snprintf(text, HV_GRPC_TEXT_MAX, "%s", t->why);
+  pthread_mutex_unlock(&t->lock);
+  return denied;
+}
+
+/* ---- messages ---- */
+
+/* A payload that gRPC holds, as so many slices. */
+typedef struct lease {
+  hv_grpc *grpc;
+  hv_payload *payload;
+  atomic_size_t parts;
+} lease;
+
+static void lease_part_back(void *arg) {
+  lease *l = arg;
+  hv_grpc *grpc = l->grpc;
+  if (atomic_fetch_sub(&l->parts, 1) == 1) {
+    hv_payload_release(l->payload);
+    hv_mem_free(l);
+    atomic_fetch_sub(&grpc->lent, 1); /* last: the owner may be waiting for it to free all */
+  }
+}
+
+hv_grpc_message *hv_grpc_message_new(hv_grpc *grpc, hv_span head, hv_payload *payload) {
+  enum { FEW = 16 };
+  grpc_slice few[FEW], *slices = few;
+  size_t n_parts = payload && payload->size ? payload->n_parts : 0;
+  lease *l = NULL;
+  if (n_parts >= FEW)
+    slices = hv_mem_array(grpc->mem, n_parts + 1, sizeof *slices);
+  if (!slices || (n_parts && !(l = hv_mem_alloc(grpc->mem, sizeof *l)))) {
+    if (slices != few)
+      hv_mem_free(slices);
+    return NULL;
+  }
+  if (l) {
+    *l = (lease){.grpc = grpc, .payload = hv_payload_keep(payload)};
+    atomic_init(&l->parts, n_parts);
+    atomic_fetch_add(&grpc->lent, 1);
+  }
+  slices[0] = grpc_slice_from_copied_buffer((const char *)head.data, head.size);
+  for (size_t i = 0; i < n_parts; i++)
+    slices[i + 1] = grpc_slice_new_with_user_data((void *)payload->parts[i].data, payload->parts[i].size, lease_part_back, l);
+  grpc_byte_buffer *bytes = grpc_raw_byte_buffer_create(slices, n_parts + 1); /* with references of its own */
+  for (size_t i = 0; i <= n_parts; i++)
+    grpc_slice_unref(slices[i]);
+  if (slices != few)
+    hv_mem_free(slices);
+  return (hv_grpc_message *)bytes;
+}
+
+void hv_grpc_message_free(hv_grpc_message *message) {
+  if (message)
+    grpc_byte_buffer_destroy((grpc_byte_buffer *)message);
+}
+
+/* ---- calls ---- */
+
+static hv_grpc_call *call_alloc(hv_grpc *grpc, int server) {
+  hv_grpc_call *call = hv_mem_zalloc(grpc->mem, sizeof *call);
+  if (call) {
+    call->grpc = grpc;
+    call->server = server;
+    call->details = grpc_empty_slice();
+    grpc_metadata_array_init(&call->in_meta);
+    grpc_metadata_array_init(&call->end_meta);
+  }
+  return call;
+}
+
+hv_grpc_call *hv_grpc_call_new(hv_grpc_channel *channel, hv_grpc_method method, uint64_t deadline_us) {
+  hv_grpc_call *call = call_alloc(channel->grpc, 0);
+  if (call)
+    call->call = grpc_channel_create_call(channel->channel, NULL, GRPC_PROPAGATE_DEFAULTS, channel->grpc->cq,
+                                          grpc_slice_from_static_string(method_names[method]), NULL, when(deadline_us), NULL);
+  return call;
+}
+
+hv_grpc_call *hv_grpc_accept(hv_grpc *grpc, hv_grpc_method method, hv_grpc_op *op) {
+  hv_grpc_call *call = call_alloc(grpc, 1);
+  if (call && grpc_server_request_registered_call(grpc->server, grpc->methods[method], &call->call, &call->deadline, &call->in_meta, NULL,
+                                                  grpc->cq, grpc->cq, op) != GRPC_CALL_OK) {
+    hv_grpc_call_free(call);
+    return NULL;
+  }
+  return call;
+}
+
+void hv_grpc_call_free(hv_grpc_call *call) {
+  if (!call)
+    return;
+  if (call->call)
+    grpc_call_unref(call->call);
+  hv_grpc_message_free((hv_grpc_message *)call->in);
+  grpc_slice_unref(call->details);
+  grpc_metadata_array_destroy(&call->in_meta);
+  grpc_metadata_array_destroy(&call->end_meta);
+  hv_mem_free(call);
+}
+
+void hv_grpc_call_cancel(hv_grpc_call *call) {
+  if (call->call)
+    grpc_call_cancel(call->call, NULL);
+}
+
+/* The first batch that goes out carries the headers. */
+static grpc_op *add_hello(hv_grpc_call *call, grpc_op *op, grpc_metadata *claim) {
+  if (call->hello_sent)
+    return op;
+  call->hello_sent = 1;
+  op->op = GRPC_OP_SEND_INITIAL_METADATA;
+  if (call->grpc->insecure) {
+    *claim = (grpc_metadata){.key = call->grpc->peer_key, .value = call->grpc->my_claim};
+    op->data.send_initial_metadata.count = 1;
+    op->data.send_initial_metadata.metadata = claim;
+  }
+  return op + 1;
+}
+
+static grpc_op *add_message(grpc_op *op, hv_grpc_message *message) {
+  if (!message)
+    return op;
+  op->op = GRPC_OP_SEND_MESSAGE;
+  op->data.send_message.send_message = (grpc_byte_buffer *)message;
+  return op + 1;
+}
+
+static grpc_op *add_receive(hv_grpc_call *call, grpc_op *op) {
+  hv_grpc_message_free((hv_grpc_message *)call->in);
+  call->in = NULL;
+  op->op = GRPC_OP_RECV_MESSAGE;
+  op->data.recv_message.recv_message = &call->in;
+  return op + 1;
+}
+
+static grpc_op *add_end(hv_grpc_call *call, grpc_op *op) {
+  if (call->server) {
+    op->op = GRPC_OP_RECV_CLOSE_ON_SERVER;
+    op->data.recv_close_on_server.cancelled = &call->broken;
+  } else {
+    op->op = GRPC_OP_RECV_STATUS_ON_CLIENT;
+    op->data.recv_status_on_client.trailing_metadata = &call->end_meta;
+    op->data.recv_status_on_client.status = &call->code;
+    op->data.recv_status_on_client.status_details = &call->details;
+  }
+  return op + 1;
+}
+
+static int start(hv_grpc_call *call, const grpc_op *ops, const grpc_op *end, hv_grpc_op *op) {
+  return grpc_call_start_batch(call->call, ops, (size_t)(end - ops), op, NULL) == GRPC_CALL_OK;
+}
+
+int hv_grpc_call_ask(hv_grpc_call *call, hv_grpc_message *request, hv_grpc_op *op) {
+  grpc_op ops[6] = {0}, *at = ops;
+  grpc_metadata claim;
+  at = add_hello(call, at, &claim);
+  at = add_message(at, request);
+  at++->op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
+  at->op = GRPC_OP_RECV_INITIAL_METADATA;
+  at++->data.recv_initial_metadata.recv_initial_metadata = &call->in_meta;
+  at = add_receive(call, at);
+  at = add_end(call, at);
+  int started = start(call, ops, at, op);
+  hv_grpc_message_free(request);
+  return started;
+}
+
+static grpc_op *add_status(grpc_op *op, grpc_status_code code, grpc_slice *details, grpc_metadata *meta) {
+  op->op = GRPC_OP_SEND_STATUS_FROM_SERVER;
+  op->data.send_status_from_server.status = code;
+  op->data.send_status_from_server.status_details = details;
+  op->data.send_status_from_server.trailing_metadata_count = meta ? 1 : 0;
+  op->data.send_status_from_server.trailing_metadata = meta;
+  return op + 1;
+}
+
+int hv_grpc_call_answer(hv_grpc_call *call, hv_grpc_message *answer, hv_grpc_op *op) {
+  grpc_op ops[4] = {0}, *at = ops;
+  grpc_metadata claim;
+  at = add_hello(call, at, &claim);
+  at = add_message(at, answer);
+  at = add_status(at, GRPC_STATUS_OK, NULL, NULL);
+  at = add_end(call, at);
+  int started = start(call, ops, at, op);
+  hv_grpc_message_free(answer);
+  return started;
+}
+
+int hv_grpc_call_finish(hv_grpc_call *call, hv_status status, const char *text, int with_close, hv_grpc_op *op) {
+  grpc_op ops[3] = {0}, *at = ops;
+  grpc_metadata claim, refusal = {.key = grpc_slice_from_static_string("hv-status"),
+                                  .value = grpc_slice_from_static_string(hv_status_name(status))};
+  char clean[HV_MSG_TEXT_MAX + 1];
+  copy_text(clean, sizeof clean, text, strlen(text));
+  grpc_slice details = grpc_slice_from_copied_string(clean);
+  at = add_hello(call, at, &claim);
+  at = add_status(at, status == HV_OK ? GRPC_STATUS_OK : GRPC_STATUS_FAILED_PRECONDITION, &details, status == HV_OK ? NULL : &refusal);
+  if (with_close)
+    at = add_end(call, at);
+  int started = start(call, ops, at, op);
+  grpc_slice_unref(details);
+  return started;
+}
+
+int hv_grpc_call_send(hv_grpc_call *call, hv_grpc_message *message, int last, hv_grpc_op *op) {
+  grpc_op ops[3] = {0}, *at = ops;
+  grpc_metadata claim;
+  at = add_hello(call, at, &claim);
+  at = add_message(at, message);
+  if (last)
+    at++->op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
+  int started = start(call, ops, at, op);
+  hv_grpc_message_free(message);
+  return started;
+}
+
+int hv_grpc_call_recv(hv_grpc_call *call, hv_grpc_op *op) {
+  grpc_op ops[1] = {0};
+  return start(call, ops, add_receive(call, ops), op);
+}
+
+int hv_grpc_call_hello(hv_grpc_call *call, hv_grpc_op *op) {
+  grpc_op ops[1] = {{.op = GRPC_OP_RECV_INITIAL_METADATA, .data.recv_initial_metadata.recv_initial_metadata = &call->in_meta}};
+  return start(call, ops, ops + 1, op);
+}
+
+int hv_grpc_call_end(hv_grpc_call *call, hv_grpc_op *op) {
+  grpc_op ops[1] = {0};
+  return start(call, ops, add_end(call, ops), op);
+}
+
+/* ---- what was received ---- */
+
+static const grpc_slice_buffer *slices_in(const hv_grpc_call *call) {
+  return &call->in->data.raw.slice_buffer;
+}
+
+int64_t hv_grpc_call_size(const hv_grpc_call *call) {
+  return call->in ? (int64_t)slices_in(call)->length : -1;
+}
+
+static size_t copy_front(const grpc_slice_buffer *slices, uint8_t *out, size_t size) {
+  size_t got = 0;
+  for (size_t i = 0; i < slices->count && got < size; i++) {
+    size_t n = GRPC_SLICE_LENGTH(slices->slices[i]) < size - got ? GRPC_SLICE_LENGTH(slices->slices[i]) : size - got;
+    memcpy(out + got, GRPC_SLICE_START_PTR(slices->slices[i]), n);
+    got += n;
+  }
+  return got;
+}
+
+hv_status hv_grpc_call_bytes(hv_grpc_call *call, size_t size, hv_buf *scratch, hv_span *out) {
+  *out = hv_span_of("", 0);
+  if (!call->in || slices_in(call)->length < size || call->in->data.raw.compression != GRPC_COMPRESS_NONE)
+    return HV_MALFORMED;
+  if (size == 0)
+    return HV_OK;
+  const grpc_slice *first = &slices_in(call)->slices[0];
+  if (GRPC_SLICE_LENGTH(*first) >= size) {
+    *out = hv_span_of(GRPC_SLICE_START_PTR(*first), size);
+    return HV_OK;
+  }
+  uint8_t *at;
+  scratch->size = 0;
+  hv_status status = hv_buf_reserve(scratch, size, &at);
+  if (status == HV_OK)
+    *out = hv_span_of(at, copy_front(slices_in(call), at, size));
+  return status;
+}
+
+/* A received message as a payload: the parts point into gRPC's slices. */
+typedef struct arrival {
+  hv_payload payload;
+  hv_grpc *grpc;
+  grpc_byte_buffer *bytes;
+  size_t size;
+  void (*released)(void *arg, size_t size);
+  void *arg;
+  hv_span parts[];
+} arrival;
+
+static void arrival_free(hv_payload *payload) {
+  arrival *a = (arrival *)payload;
+  hv_grpc *grpc = a->grpc;
+  void (*released)(void *, size_t) = a->released;
+  void *arg = a->arg;
+  size_t size = a->size;
+  grpc_byte_buffer_destroy(a->bytes);
+  hv_mem_free(a);
+  if (released)
+    released(arg, size);
+  release(grpc);
+}
+
+hv_payload *hv_grpc_call_payload(hv_grpc_call *call, size_t skip, void (*released)(void *arg, size_t size), void *arg) {
+  const grpc_slice_buffer *slices = slices_in(call);
+  arrival *a = hv_mem_alloc(call->grpc->mem, sizeof *a + slices->count * sizeof(hv_span));
+  if (!a)
+    return NULL;
+  size_t n = 0;
+  for (size_t i = 0; i < slices->count; i++) {
+    const grpc_slice *slice = &slices->slices[i];
+    size_t size = GRPC_SLICE_LENGTH(*slice), past = skip < size ? skip : size;
+    skip -= past;
+    if (size > past)
+      a->parts[n++] = hv_span_of(GRPC_SLICE_START_PTR(*slice) + past, size - past);
+  }
+  a->grpc = call->grpc;
+  atomic_fetch_add(&call->grpc->refs, 1);
+  a->bytes = call->in;
+  a->size = slices->length;
+  a->released = released;
+  a->arg = arg;
+  hv_payload_init(&a->payload, a->parts, n, arrival_free, NULL);
+  call->in = NULL;
+  return &a->payload;
+}
+
+/* ---- from where, and how it ended ---- */
+
+void hv_grpc_call_from(hv_grpc_call *call, hv_addr *out) {
+  *out = (hv_addr){.kind = HV_ADDR_NONE};
+  char *uri = grpc_call_get_peer(call->call);
+  if (!uri)
+    return;
+  char host[64];
+  const char *text = strchr(uri, ':');
+  size_t n = 0;
+  for (text = text ? text + 1 : ""; *text && n < sizeof host - 1; text++) /* newer ones write "ipv6:%5B::1%5D:80" */
+    if (strncasecmp(text, "%5B", 3) == 0 || strncasecmp(text, "%5D", 3) == 0) {
+      host[n++] = tolower((unsigned char)text[2]) == 'b' ? '[' : ']';
+      text += 2;
+    } else {
+      host[n++] = *text;
+    }
+  if (hv_addr_parse(hv_span_of(host, n), out, NULL, NULL) != HV_OK)
+    *out = (hv_addr){.kind = HV_ADDR_NONE};
+  gpr_free(uri);
+}
+
+int hv_grpc_call_broken(const hv_grpc_call *call) {
+  return call->broken;
+}
+
+static hv_status refusal_of(const grpc_metadata_array *meta) {
+  for (size_t i = 0; i < meta->count; i++)
+    if (grpc_slice_str_cmp(meta->metadata[i].key, "hv-status") == 0)
+      for (hv_status status = HV_OK + 1; status < HV_STATUS_COUNT; status++)
+        if (grpc_slice_str_cmp(meta->metadata[i].value, hv_status_name(status)) == 0)
+          return status;
+  return HV_OK;
+}
+
+/* gRPC has one code, UNAVAILABLE, for all that can be wrong with a connection; only its text tells more. */
+static hv_status unavailable(const char *text) {
+  if (strcasestr(text, "refused"))
+    return HV_REFUSED;
+  static const char *const unreachable[] = {"failed to connect", "unreachable", "no route", "resol", "no address", "timed out", "handshake"};
+  for (size_t i = 0; i < sizeof unreachable / sizeof *unreachable; i++)
+    if (strcasestr(text, unreachable[i]))
+      return HV_UNREACHABLE;
+  return HV_CLOSED;
+}
+
+hv_status hv_grpc_call_result(hv_grpc_call *call, char text[HV_GRPC_TEXT_MAX]) {
+  copy_text(text, HV_GRPC_TEXT_MAX, (const char *)GRPC_SLICE_START_PTR(call->details), GRPC_SLICE_LENGTH(call->details));
+  hv_status refusal = call->code == GRPC_STATUS_FAILED_PRECONDITION ? refusal_of(&call->end_meta) : HV_OK;
+  if (refusal != HV_OK)
+    return refusal;
+  switch (call->code) {
+  case GRPC_STATUS_OK:
+    return HV_OK;
+  case GRPC_STATUS_CANCELLED:
+    return HV_CANCELLED;
+  case GRPC_STATUS_DEADLINE_EXCEEDED:
+    return HV_TIMEOUT;
+  case GRPC_STATUS_UNAVAILABLE:
+    return unavailable(text);
+  case GRPC_STATUS_RESOURCE_EXHAUSTED:
+    return HV_TOO_LARGE;
+  case GRPC_STATUS_PERMISSION_DENIED:
+  case GRPC_STATUS_UNAUTHENTICATED:
+    return HV_DENIED;
+  case GRPC_STATUS_UNIMPLEMENTED:
+    return HV_UNSUPPORTED;
+  case GRPC_STATUS_UNKNOWN: /* "Stream removed": the connection went away */
+    return HV_CLOSED;
+  default:
+    return HV_MALFORMED;
+  }
+}

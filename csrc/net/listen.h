@@ -1,0 +1,24 @@
+/* Which addresses does a listener take, and where can others reach it? The few socket facts that gRPC does not tell.
+ *
+ * Room: net (uses core/addr). Used by grpc (why a bind failed) and loop (what to announce). Any thread; keeps nothing.
+ */
+#ifndef HV_NET_LISTEN_H
+#define HV_NET_LISTEN_H
+
+#include "core/addr.h"
+
+/* Binds addr (an IP) for a moment. Returns 0 and the port that was taken (port 0: some free one), or errno. */
+int hv_listen_try(const hv_addr *addr, uint16_t *port);
+
+/* The status and sentence for an errno of a bind; 0: it could be bound by hand, but not for good. */
+hv_status hv_listen_explain(int error, const char *where, hv_error *err);
+
+/* An unspecified address listens on both families, so a second one on the same port (or on port 0) is already served: 1, and *port is its port.
+ * asked, ports: those before it, as asked for and as bound. */
+int hv_listen_covered(const hv_addr *asked, size_t n_before, const hv_addr *addr, const uint16_t *ports, uint16_t *port);
+
+/* Adds addr to the list; an unspecified one as the addresses of this machine's interfaces in its family, loopback only if there is
+ * nothing else. What does not fit or is there already is left out. */
+void hv_listen_expand(const hv_addr *addr, hv_addr *list, size_t *n, size_t max);
+
+#endif

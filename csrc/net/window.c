@@ -1,0 +1,65 @@
+#include "net/window.h"
+
+hv_window *hv_window_new(hv_mem *mem, size_t limit, hv_inbox *inbox, void *owner, void (*run)(hv_note *note)) {
+  hv_window *window = hv_mem_zalloc(mem, sizeof *window);
+  if (!window)
+    return NULL;
+  pthread_mutex_init(&window->lock, NULL);
+  window->note.run = run;
+  window->refs = 1;
+  window->limit = limit;
+  window->inbox = inbox;
+  window->owner = owner;
+  return window;
+}
+
+static void unlock_and_let_go(hv_window *window) {
+  unsigned left = --window->refs;
+  pthread_mutex_unlock(&window->lock);
+  if (left)
+    return;
+  pthread_mutex_destroy(&window->lock);
+  hv_mem_free(window);
+}
+
+void hv_window_leave(hv_window *window) {
+  if (!window)
+    return;
+  pthread_mutex_lock(&window->lock);
+  window->inbox = NULL;
+  window->owner = NULL;
+  unlock_and_let_go(window);
+}
+
+void hv_window_hold(hv_window *window, size_t size) {
+  pthread_mutex_lock(&window->lock);
+  window->refs++;
+  window->held += size;
+  pthread_mutex_unlock(&window->lock);
+}
+
+void hv_window_release(void *arg, size_t size) {
+  hv_window *window = arg;
+  pthread_mutex_lock(&window->lock);
+  window->held -= size;
+  if (window->starved && window->inbox && window->held < window->limit) {
+    window->starved = 0;
+    window->refs++; /* the note's */
+    if (hv_inbox_put_note(window->inbox, &window->note) != HV_OK)
+      window->refs--;
+  }
+  unlock_and_let_go(window);
+}
+
+int hv_window_open(hv_window *window) {
+  pthread_mutex_lock(&window->lock);
+  int open = window->held < window->limit;
+  window->starved = !open;
+  pthread_mutex_unlock(&window->lock);
+  return open;
+}
+
+void hv_window_note_done(hv_window *window) {
+  pthread_mutex_lock(&window->lock);
+  unlock_and_let_go(window);
+}
