@@ -1,0 +1,29 @@
+/* How does a thread of the program wait for the hive thread? Counted results.
+ *
+ * Room: net (uses base, core/peer, loop's clock). The public half (wait, result, keep, ...) stands in hivemind_c.h; this is the
+ * maker's half. The hive thread (or whoever stops the hive) finishes a future exactly once; any thread waits.
+ * Charged to an account that lives as long as its futures (hv_mem_new).
+ */
+#ifndef HV_NET_FUTURE_H
+#define HV_NET_FUTURE_H
+
+#include "core/env.h"
+#include "hivemind_c.h"
+
+/* What a future asks its maker when the program cancels it: a command ready to be posted, and a reference that whoever runs it gives up. */
+typedef struct hv_future_cancel_request {
+  hv_command command;
+  hv_future *future;
+  void *maker;
+} hv_future_cancel_request;
+
+/* Two references: the caller's and the finisher's. `cancel` (may be NULL) is called at most once, on any thread, never after the
+ * future is done, under the future's lock: it posts the request (or gives up its reference), and does not finish. NULL: no memory. */
+hv_future *hv_future_new(hv_mem *mem, void (*cancel)(hv_future_cancel_request *request), void *maker);
+
+/* Each finishes it and gives up the finisher's reference. Bytes are copied (hv_future_finish) or taken (block from the hive's account). */
+void hv_future_finish(hv_future *future, hv_span bytes, const hv_peer_id *peer);
+void hv_future_finish_taken(hv_future *future, void *block, size_t size, const hv_peer_id *peer);
+void hv_future_fail(hv_future *future, hv_status status, const char *text);
+
+#endif
