@@ -411,9 +411,7 @@ static hv_status parse_list(hv_hive *hive, const char *const *texts, size_t n, p
 
 static hv_status make_identity(hv_hive *hive, const hv_hive_config *config, hv_error *err) {
   uint8_t seed[32];
-  hv_status status = hv_clock_random(seed, sizeof seed);
-  if (status != HV_OK)
-    return hv_fail(err, status, "the system gave no random numbers for a key");
+  hv_random(seed, sizeof seed);
   if (config->identity_path)
     return hv_identity_load(hive->mem, config->identity_path, seed, &hive->identity, err);
   hive->identity = hv_identity_from_seed(hive->mem, seed);
@@ -461,7 +459,7 @@ static hv_status assemble(hv_hive *hive, const hv_hive_config *config, const par
   if (status == HV_OK)
     status = make_node(hive, config, initial, err);
   if (status == HV_OK)
-    status = hv_loop_run(hive->loop, (hv_core){hive->node, hv_node_step}, err);
+    status = hv_loop_run(hive->loop, &(hv_core){hive->node, hv_node_step}, err);
   return status;
 }
 
