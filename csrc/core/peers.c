@@ -121,6 +121,14 @@ static uint64_t pause_us(hv_peers *peers, unsigned failures) {
   return spread(peers, (ms < LONGEST_PAUSE_MS ? ms : LONGEST_PAUSE_MS) * 1000);
 }
 
+/* How long until the next hello after an answer: short at first, when both sides are still learning whom there is. */
+static uint64_t hello_pause_us(hv_peers_entry *entry) {
+  uint64_t ms = (uint64_t)FIRST_PAUSE_MS << (entry->answers < 16 ? entry->answers : 16);
+  entry->answers++;
+  uint32_t most = entry->peers->config.hello_every_ms;
+  return spread(entry->peers, (ms < most ? ms : most) * 1000);
+}
+
 static void fill_hello(hv_peers *peers, hv_msg *msg, hv_card *cards, size_t n_cards) {
   static const char agent[] = "hivemind_c";
   *msg = (hv_msg){.kind = HV_MSG_HELLO};
@@ -245,7 +253,7 @@ static void answered(hv_peers_entry *entry, const hv_event *event) {
   /* A peer that does not know its own address keeps the one that reached it. */
   heard_from(entry, event->now_us, card->n_addrs ? card : &kept);
   entry->rtt_us = event->now_us - entry->asked_us;
-  entry->ask_us = event->now_us + spread(peers, (uint64_t)peers->config.hello_every_ms * 1000);
+  entry->ask_us = event->now_us + hello_pause_us(entry);
   learn_cards(peers, &event->msg->u.hello);
 }
 
@@ -259,6 +267,7 @@ static unsigned patience(const hv_peers_entry *entry, hv_status status) {
 static void did_not_answer(hv_peers_entry *entry, const hv_event *event) {
   hv_peers *peers = entry->peers;
   entry->failures++;
+  entry->answers = 0;
   entry->addr++;
   entry->ask_us = event->now_us;
   if (entry->failures < patience(entry, event->status)) {
@@ -333,7 +342,7 @@ static void start_answered(hv_peers_start *start, const hv_event *event) {
   heard_from(entry, event->now_us, &card);
   entry->rtt_us = event->now_us - start->asked_us;
   if (!entry->asking)
-    entry->ask_us = card.client_mode ? UINT64_MAX : event->now_us + spread(peers, (uint64_t)peers->config.hello_every_ms * 1000);
+    entry->ask_us = card.client_mode ? UINT64_MAX : event->now_us + hello_pause_us(entry);
   learn_cards(peers, &event->msg->u.hello);
   announce_change(peers);
 }

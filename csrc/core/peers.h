@@ -2,7 +2,7 @@
  *
  * Room: core (uses env, msg, peer, addr). Owned by node; the hive thread only.
  * A hello tells my card and brings the other's, with a few more cards it knows: so peers that reach one common peer find
- * each other. Whoever is known is asked again every hello_every_ms; one whose connection breaks, or who does not answer,
+ * each other. Whoever is known is asked again every hello_every_ms (sooner while it is new: that is when there is news); one whose connection breaks, or who does not answer,
  * is doubted and asked at once, then lost, and for some minutes asked again with growing pauses, so that a
  * healed partition finds itself. A peer in client mode cannot be asked: it lives as long as it says hello.
  * While nobody is alive, the initial peers and everyone ever known are tried again, with growing pauses, for good.
@@ -29,6 +29,7 @@ typedef struct hv_peers_entry {
   hv_peers_state state;
   unsigned addr;          /* which of card.addrs is tried */
   unsigned failures;      /* in a row */
+  unsigned answers;       /* in a row */
   uint64_t seen_us;       /* when it last answered or said hello */
   uint64_t rtt_us;        /* of the last hello */
   uint64_t ask_us;        /* when it is to be asked next; UINT64_MAX: not at all */
