@@ -25,6 +25,25 @@ static void show(hv_span pem) {
   }
 }
 
+/* The certificate in the bytes, made one that holds a good key and its signature. */
+static void show_signed(hv_span der) {
+  static const uint8_t seed[32] = {1};
+  const uint8_t *at = der.data;
+  char *pem;
+  X509 *x509 = d2i_X509(NULL, &at, (long)der.size);
+  EVP_PKEY *key = EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, NULL, seed, sizeof seed);
+  BIO *bio = BIO_new(BIO_s_mem());
+  int right = x509 && X509_set_pubkey(x509, key) && X509_sign(x509, key, NULL) && PEM_write_bio_X509(bio, x509);
+  ERR_clear_error();
+  if (right) {
+    long n = BIO_get_mem_data(bio, &pem);
+    show(hv_span_of(pem, (size_t)n));
+  }
+  X509_free(x509);
+  EVP_PKEY_free(key);
+  BIO_free(bio);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -36,5 +55,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   long n = BIO_get_mem_data(bio, &pem);
   show(hv_span_of(pem, (size_t)n));
   BIO_free(bio);
+  show_signed(hv_span_of(data, size));
   return 0;
 }
