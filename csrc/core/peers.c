@@ -31,7 +31,7 @@ static void announce_change(hv_peers *peers) {
     peers->config.changed(peers->config.arg);
 }
 
-/* Moves an entry, says so, and returns whether the move is on the table. */
+/* Moves an entry, says so, and returns whether the move is on the table. No reason for a loss: it said goodbye. */
 static int move(hv_peers_entry *entry, hv_peers_state next, const char *why) {
   hv_peers *peers = entry->peers;
   hv_peers_state before = entry->state;
@@ -46,8 +46,10 @@ static int move(hv_peers_entry *entry, hv_peers_state next, const char *why) {
     hv_env_log(peers->env, HV_LOG_INFO, "peers", "peer_found", "met peer %s", who);
   if (next == HV_PEERS_DOUBTED)
     hv_env_log(peers->env, HV_LOG_DEBUG, "peers", "peer_doubted", "peer %s may be gone: %s", who, why);
-  if (next == HV_PEERS_LOST && before != HV_PEERS_HEARD)
+  if (next == HV_PEERS_LOST && before != HV_PEERS_HEARD && why)
     hv_env_log(peers->env, HV_LOG_WARN, "peers", "peer_lost", "lost peer %s: %s", who, why);
+  if (next == HV_PEERS_LOST && !why)
+    hv_env_log(peers->env, HV_LOG_INFO, "peers", "peer_left", "peer %s left", who);
   announce_change(peers);
   return 1;
 }
@@ -417,7 +419,7 @@ void hv_peers_left(hv_peers *peers, const hv_event *event) {
   hv_peers_entry *entry = peers->entries[i];
   if (entry->state == HV_PEERS_HEARD)
     return;
-  move(entry, HV_PEERS_LOST, "it left");
+  move(entry, HV_PEERS_LOST, NULL);
   entry->ask_us = UINT64_MAX;
   start_over_if_alone(peers);
   arm(peers);
