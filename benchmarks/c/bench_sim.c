@@ -25,7 +25,8 @@ static void done(hv_call *call, const hv_event *event) {
 static void ask_all(hv_timer *timer, const hv_event *event) {
   caller *c = timer->owner;
   (void)event;
-  hv_msg msg = {.kind = HV_MSG_ECHO, .u.echo = {hv_span_of("some sixty-four bytes, as a short question to a peer would have..", 64)}};
+  hv_msg msg = {.kind = HV_MSG_ECHO,
+                .u.echo = {hv_span_of("some sixty-four bytes, as a short question to a peer would have..", 64)}};
   for (int i = 0; i < NEIGHBOURS; i++) {
     if (c->calls[i].world)
       continue;
@@ -94,7 +95,8 @@ int main(int argc, char **argv) {
   size_t peak = atomic_load(&mem.peak);
   hv_sim_free(sim);
   free(callers);
-  printf("{\"nodes\": %zu, \"virtual_s\": %llu, \"wall_s\": %.3f, \"cpu_s\": %.3f, \"events\": %llu, \"events_per_s\": %.0f, \"calls\": %llu, \"answered\": %llu, "
+  printf("{\"nodes\": %zu, \"virtual_s\": %llu, \"wall_s\": %.3f, \"cpu_s\": %.3f, \"events\": %llu, \"events_per_s\": %.0f, "
+         "\"calls\": %llu, \"answered\": %llu, "
          "\"peak_bytes\": %zu, \"hash\": \"%016llx\"}\n",
          n, (unsigned long long)seconds, wall, cpu, (unsigned long long)counts.events, (double)counts.events / cpu,
          (unsigned long long)counts.calls, (unsigned long long)answered, peak, (unsigned long long)hash);

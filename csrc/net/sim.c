@@ -101,14 +101,16 @@ static const char *kind_name(hv_event_kind kind) {
 }
 
 static void say_event(hv_sim *sim, const sim_node *node, const hv_event *event) {
-  char peer[HV_PEER_SHORT_MAX] = "";
-  if (hv_peer_is_known(&event->peer))
-    hv_peer_short(&event->peer, peer);
+  char peer[HV_PEER_SHORT_MAX + 1] = "", size[32] = "";
+  int ends = event->kind == HV_EVENT_CALL_DONE || event->kind == HV_EVENT_STREAM_CLOSED || event->kind == HV_EVENT_WORK_DONE;
+  if (hv_peer_is_known(&event->peer)) {
+    peer[0] = ' ';
+    hv_peer_short(&event->peer, peer + 1);
+  }
   if (event->kind == HV_EVENT_STREAM_DATA)
-    sim_tell(sim, node, "%s %s %zu bytes", kind_name(event->kind), peer, event->payload ? event->payload->size : (size_t)0);
-  else
-    sim_tell(sim, node, "%s %s%s%s %s", kind_name(event->kind), peer, peer[0] ? " " : "",
-             event->status ? hv_status_name(event->status) : "", event->text);
+    snprintf(size, sizeof size, " %zu bytes", event->payload ? event->payload->size : (size_t)0);
+  sim_tell(sim, node, "%s%s%s%s%s%s%s", kind_name(event->kind), peer, size, ends ? " " : "",
+           ends ? hv_status_name(event->status) : "", event->text[0] ? ": " : "", event->text);
 }
 
 static void trace(hv_sim *sim, const sim_node *node, uint32_t kind, uint32_t status, uint64_t content) {

@@ -201,7 +201,8 @@ static void answer_arrives(sim_packet *packet) {
   if (wire.msg.kind == HV_MSG_REFUSAL) {
     hv_span why = wire.msg.u.refusal.text;
     event.status = wire.msg.u.refusal.status == HV_OK ? HV_MALFORMED : wire.msg.u.refusal.status;
-    memcpy(text, why.data, why.size < HV_MSG_TEXT_MAX ? why.size : HV_MSG_TEXT_MAX);
+    if (why.size)
+      memcpy(text, why.data, why.size < HV_MSG_TEXT_MAX ? why.size : HV_MSG_TEXT_MAX);
   } else {
     event.msg = &wire.msg;
   }

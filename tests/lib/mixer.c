@@ -1,5 +1,7 @@
 #include "lib/mixer.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { PIECES = 8, HOLD = 3 };
@@ -289,6 +291,18 @@ void mixer_free(void *self) {
   while (m->things)
     free_thing(m->things);
   hv_mem_free(m);
+}
+
+static void print_line(void *arg, const char *line) {
+  fprintf(arg, "%s\n", line);
+}
+
+void mixer_narrate(hv_sim_config *config) {
+  if (!getenv("HV_NARRATE"))
+    return;
+  config->say = print_line;
+  config->say_arg = stdout;
+  config->say_least = HV_LOG_DEBUG;
 }
 
 hv_status mixer_add_all(hv_sim *sim, mixer_seat *seats, hv_target *peers, size_t n) {

@@ -1,5 +1,5 @@
-/* A core that does a bit of everything: calls, late answers, streams both ways, held payloads, jobs, timers. What the simulator's own
- * tests drive, so that a fault at any moment finds something under way. All it has is on its account, and gone with it. */
+/* A core that does a bit of everything: calls, late answers, streams both ways, held payloads, jobs, timers. What the simulator's
+ * own tests drive, so that a fault at any moment finds something under way. All it has is on its account, and gone with it. */
 #ifndef HV_TESTS_MIXER_H
 #define HV_TESTS_MIXER_H
 
@@ -14,7 +14,8 @@ typedef struct mixer_seat {
   int calls_only; /* no streams, no jobs, no late answers */
   uint32_t piece; /* bytes of a stream's message */
   struct {
-    uint64_t starts, stops, ticks, asked, answered, timeouts, failed, requests, streams, streams_whole, streams_broken, bytes, jobs, downs;
+    uint64_t starts, stops, ticks, asked, answered, timeouts, failed, requests, streams, streams_whole, streams_broken, bytes, jobs,
+        downs;
   } seen;
   hv_status last_failure;
   uint64_t last_now_us;
@@ -23,6 +24,9 @@ typedef struct mixer_seat {
 
 hv_status mixer_make(hv_env *env, void *arg, hv_core *out); /* arg: mixer_seat */
 void mixer_free(void *self);
+
+/* With HV_NARRATE set in the environment, every event of the run is told on stdout. */
+void mixer_narrate(hv_sim_config *config);
 
 /* Adds n mixers that know each other; seats[i] as the test set them, peers and me are filled in. `peers` has room for n. */
 hv_status mixer_add_all(hv_sim *sim, mixer_seat *seats, hv_target *peers, size_t n);

@@ -21,7 +21,8 @@ static void count_line(void *arg, const char *line) {
 
 static hv_sim_config rough(uint64_t seed) {
   hv_sim_config config = hv_sim_defaults(seed);
-  config.link = (hv_sim_link){.delay_us = 15000, .jitter_us = 20000, .loss = 0.05, .duplicate = 0.03, .reorder = 0.05, .rate = 4 << 20};
+  config.link =
+      (hv_sim_link){.delay_us = 15000, .jitter_us = 20000, .loss = 0.05, .duplicate = 0.03, .reorder = 0.05, .rate = 4 << 20};
   return config;
 }
 
