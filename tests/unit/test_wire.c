@@ -625,6 +625,8 @@ static void oddly_formed_bytes_are_malformed(void **state) {
       {"a tag alone", "\x08", 1},
       {"a version that does not end", "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 13},
       {"a version in 32 bits", "\x0d\x01\x00\x00\x00", 5},
+      {"a number 1 that is no version", "\x10\x01\x2a\x00", 4},
+      {"the version twice", "\x08\x01\x2a\x00\x08\x01", 6},
       {"field number 0", "\x08\x01\x02\x00", 4},
       {"a group", "\x08\x01\x23\x24", 4},
       {"wire type 6", "\x08\x01\x26\x00", 4},
