@@ -1,0 +1,31 @@
+/* Messages of random contents, of every kind; whether two are the same; and how bytes are read. */
+#ifndef HV_TESTS_MSGS_H
+#define HV_TESTS_MSGS_H
+
+#include "lib/check.h"
+
+#include "core/msg.h"
+
+enum { MSGS_RECORDS = 40 };
+
+/* A message with the memory it points to. */
+typedef struct msgs_sample {
+  hv_msg msg;
+  hv_card cards[HV_CARDS_MAX];
+  hv_record records[MSGS_RECORDS], newer[MSGS_RECORDS];
+  hv_contact contacts[HV_CONTACTS_MAX];
+  hv_status verdicts[MSGS_RECORDS];
+  uint8_t bytes[4096];
+} msgs_sample;
+
+/* Fills s with a message of this kind, within the limits of msg.h. */
+void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s);
+
+/* Fails the test unless both say the same. */
+void msgs_assert_same(const hv_msg *a, const hv_msg *b);
+
+/* Reads bytes that stand in a block of exactly their size, so that a sanitizer sees a step beyond, and gives the message back;
+ * fails the test if anything of mem is left behind. */
+hv_status msgs_read(hv_span bytes, hv_mem *mem, size_t budget);
+
+#endif
