@@ -7,6 +7,7 @@
 #   make clean   everything built; .venv stays
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+WARN := -Wextra -Wshadow -Wstrict-prototypes -Wpointer-arith -Wvla -Werror
 PY   := .venv/bin/python
 CSRC := $(MAKE) --no-print-directory -j$(JOBS) -C csrc
 
@@ -24,8 +25,8 @@ venv:
 	@scripts/setup.sh venv
 
 build: venv
-	@$(CSRC) lib
-	@$(PY) setup.py -q build_ext --inplace
+	@$(CSRC) -s lib
+	@CFLAGS="$(WARN)" $(PY) setup.py -q build_ext --inplace
 
 asan tsan fuzz bench fmt: deps
 	@$(CSRC) $@ $(if $(T),T=$(T)) $(if $(SECS),SECS=$(SECS))

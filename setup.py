@@ -35,7 +35,7 @@ class Build(build_ext):
     def build_extensions(self) -> None:
         check_tools()
         # Warnings stop only those who develop this (make check), never an installation by another compiler.
-        subprocess.run(["make", "--no-print-directory", f"-j{os.cpu_count() or 1}", "-C", "csrc", "lib", "WARN=-Wall"], check=True)
+        subprocess.run(["make", "-s", "--no-print-directory", f"-j{os.cpu_count() or 1}", "-C", "csrc", "lib", "WARN=-Wall"], check=True)
         for extension in self.extensions:
             extension.include_dirs += pkg_config("--cflags-only-I", "-I")
             extension.library_dirs += pkg_config("--libs-only-L", "-L")

@@ -63,7 +63,7 @@ typedef enum bind_error_kind {
 #define BIND_ERROR_ENUM(kind, name) BIND_ERROR_##kind,
   BIND_ERROR_MAP(BIND_ERROR_ENUM)
 #undef BIND_ERROR_ENUM
-  BIND_ERROR_COUNT
+      BIND_ERROR_COUNT
 } bind_error_kind;
 
 typedef struct bind_state {
@@ -77,7 +77,8 @@ typedef struct bind_state {
 
 /* Makes the exception classes and puts them into the module. 0, or -1 with an exception set. */
 int bind_errors_init(PyObject *module, bind_state *state);
-/* An exception for a status and its sentence (text may be NULL or empty); its .status is the status' name. New, or NULL with another one set. */
+/* An exception for a status and its sentence (text may be NULL or empty); its .status is the status' name. New, or NULL with
+ * another one set. */
 PyObject *bind_error(bind_state *state, hv_status status, const char *text);
 /* Raises it, or an exception that bind_error made (taken); always returns NULL. */
 PyObject *bind_raise(bind_state *state, hv_status status, const char *text);
@@ -106,13 +107,13 @@ typedef struct bind_node {
 PyTypeObject *bind_node_type(PyObject *module);
 
 struct bind_loan {
-  bind_loan *next;          /* in returned */
-  bind_node *node;          /* borrowed: a node ends after its loans */
+  bind_loan *next; /* in returned */
+  bind_node *node; /* borrowed: a node ends after its loans */
   Py_buffer view;
   PyThread_type_lock event; /* held until the hive gives the bytes back */
   atomic_int back;
-  int released;             /* view has been released */
-  int refs;                 /* the hive (later: the list) and the future; under the GIL */
+  int released; /* view has been released */
+  int refs;     /* the hive (later: the list) and the future; under the GIL */
 };
 
 /* Takes a buffer out of bytes for a loan of this node. NULL with an exception set. It has one reference. */
@@ -125,7 +126,13 @@ int bind_loan_wait(bind_loan *loan, uint32_t timeout_ms);
 
 /* ---- a future (py_future.c) ---- */
 
-typedef enum bind_future_kind { BIND_FUTURE_PEERS, BIND_FUTURE_WAIT, BIND_FUTURE_ECHO, BIND_FUTURE_SEND, BIND_FUTURE_RECEIVE } bind_future_kind;
+typedef enum bind_future_kind {
+  BIND_FUTURE_PEERS,
+  BIND_FUTURE_WAIT,
+  BIND_FUTURE_ECHO,
+  BIND_FUTURE_SEND,
+  BIND_FUTURE_RECEIVE
+} bind_future_kind;
 
 PyTypeObject *bind_future_type(PyObject *module);
 /* Takes future and loan (may be NULL), also when it fails. */

@@ -93,16 +93,18 @@ static PyObject *module_end(PyObject *module, PyObject *ignored) {
 }
 
 static const PyMethodDef functions[] = {
-    {"end", module_end, METH_NOARGS, "The program ends: from now on errors of nodes end other threads without a word."}, {NULL, NULL, 0, NULL}};
+    {"end", module_end, METH_NOARGS, "The program ends: from now on errors of nodes end other threads without a word."},
+    {NULL, NULL, 0, NULL}};
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, module_exec}, {0, NULL}};
 static PyModuleDef_Slot slots_3_12[] = {{Py_mod_exec, module_exec}, {SLOT_INTERPRETERS, OWN_GIL}, {0, NULL}};
 
 #define DEFINITION(its_slots)                                                                                                      \
   {                                                                                                                                \
-    PyModuleDef_HEAD_INIT, .m_name = "_hivemind_c", .m_doc = "The C core of hivemind_c; use it through the package hivemind_c.",   \
-    .m_size = sizeof(bind_state), .m_methods = (PyMethodDef *)functions, .m_slots = its_slots, .m_traverse = module_traverse, .m_clear = module_clear,                    \
-    .m_free = module_free,                                                                                                         \
+    .m_base = PyModuleDef_HEAD_INIT, .m_name = "_hivemind_c",                                                                      \
+    .m_doc = "The C core of hivemind_c; use it through the package hivemind_c.", .m_size = sizeof(bind_state),                     \
+    .m_methods = (PyMethodDef *)functions, .m_slots = its_slots, .m_traverse = module_traverse, .m_clear = module_clear,           \
+    .m_free = module_free                                                                                                          \
   }
 static PyModuleDef definition = DEFINITION(slots);
 static PyModuleDef definition_3_12 = DEFINITION(slots_3_12);

@@ -104,8 +104,8 @@ static PyObject *peer_tuple(const hv_hive_peer_info *info) {
     Py_INCREF(address);
   else
     address = PyUnicode_FromString(hv_addr_print(&info->addr, &info->id, text));
-  return Py_BuildValue("(NNNdd)", bind_peer_text(&info->id), address, PyBool_FromLong(info->client_mode), (double)info->rtt_us / 1e6,
-                       (double)info->seen_ago_us / 1e6);
+  return Py_BuildValue("(NNNdd)", bind_peer_text(&info->id), address, PyBool_FromLong(info->client_mode),
+                       (double)info->rtt_us / 1e6, (double)info->seen_ago_us / 1e6);
 }
 
 static PyObject *peers_tuple(hv_span bytes) {
@@ -245,14 +245,13 @@ static void future_finalize(PyObject *object) {
   Py_CLEAR(self->node);
 }
 
-static const PyMethodDef methods[] = {
-    {"result", (PyCFunction)(void (*)(void))future_result, METH_VARARGS | METH_KEYWORDS,
-     "result(timeout=None): waits, then gives the result or raises what went wrong."},
-    {"exception", (PyCFunction)(void (*)(void))future_exception, METH_VARARGS | METH_KEYWORDS,
-     "exception(timeout=None): waits, then gives what went wrong, or None."},
-    {"done", future_done, METH_NOARGS, "Whether result() would answer at once."},
-    {"cancel", future_cancel, METH_NOARGS, "Asks for the end; False when it was done already."},
-    {NULL, NULL, 0, NULL}};
+static const PyMethodDef methods[] = {{"result", (PyCFunction)(void (*)(void))future_result, METH_VARARGS | METH_KEYWORDS,
+                                       "result(timeout=None): waits, then gives the result or raises what went wrong."},
+                                      {"exception", (PyCFunction)(void (*)(void))future_exception, METH_VARARGS | METH_KEYWORDS,
+                                       "exception(timeout=None): waits, then gives what went wrong, or None."},
+                                      {"done", future_done, METH_NOARGS, "Whether result() would answer at once."},
+                                      {"cancel", future_cancel, METH_NOARGS, "Asks for the end; False when it was done already."},
+                                      {NULL, NULL, 0, NULL}};
 
 PyTypeObject *bind_future_type(PyObject *module) {
   PyType_Slot slots[] = {{Py_tp_doc, (void *)"What will be known: wait with result(), from any thread."},

@@ -9,7 +9,8 @@ static bind_state *state_of(bind_node *self) {
 /* 0, or -1 with the error raised that this node cannot be used here. */
 static int check_usable(bind_node *self) {
   if (getpid() != self->pid)
-    bind_raise(state_of(self), HV_FORKED, "this node was started before fork(): only the parent process can use it; start another one here");
+    bind_raise(state_of(self), HV_FORKED,
+               "this node was started before fork(): only the parent process can use it; start another one here");
   else if (!self->hive)
     bind_raise(state_of(self), HV_CLOSED, "this node has been shut down");
   else
@@ -136,11 +137,11 @@ typedef struct arguments {
 
 static int parse_arguments(PyObject *args, PyObject *kwargs, arguments *out) {
   static const char *const names[] = {"listen",   "announce",     "initial_peers", "identity_path", "client_mode",
-                          "insecure", "pool_threads", "memory_limit",  "log_level",     NULL};
+                                      "insecure", "pool_threads", "memory_limit",  "log_level",     NULL};
   *out = (arguments){.log_level = HV_LOG_INFO};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!|$O&ppnni:Node", (char **)names, &PyTuple_Type, &out->listen, &PyTuple_Type, &out->announce,
-                                   &PyTuple_Type, &out->initial_peers, path_or_none, &out->identity_path, &out->client_mode, &out->insecure,
-                                   &out->pool_threads, &out->memory_limit, &out->log_level))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!|$O&ppnni:Node", (char **)names, &PyTuple_Type, &out->listen, &PyTuple_Type,
+                                   &out->announce, &PyTuple_Type, &out->initial_peers, path_or_none, &out->identity_path,
+                                   &out->client_mode, &out->insecure, &out->pool_threads, &out->memory_limit, &out->log_level))
     return -1;
   const char *wrong = NULL;
   if (out->pool_threads < 0 || out->pool_threads > 1024)
@@ -198,7 +199,8 @@ static PyObject *node_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
   return (PyObject *)self;
 }
 
-/* Dropped without shutdown: stops it. In a forked child its threads do not exist and its locks may be held, so nothing is touched. */
+/* Dropped without shutdown: stops it. In a forked child its threads do not exist and its locks may be held, so nothing is touched.
+ */
 static void node_finalize(PyObject *object) {
   bind_node *self = (bind_node *)object;
   hv_hive *hive = self->hive;
@@ -284,10 +286,11 @@ static PyObject *node_wait_for_peers(PyObject *object, PyObject *args) {
 }
 
 /* The arguments that echo and send share: peer, bytes, timeout. */
-static int parse_transfer(bind_node *self, PyObject *args, const char *format, hv_peer_id *to, PyObject **bytes, uint32_t *timeout_ms) {
+static int parse_transfer(bind_node *self, PyObject *args, const char *format, hv_peer_id *to, PyObject **bytes,
+                          uint32_t *timeout_ms) {
   PyObject *peer, *timeout = Py_None;
-  if (!PyArg_ParseTuple(args, format, &peer, bytes, &timeout) || check_usable(self) < 0 || bind_peer(state_of(self), peer, to) < 0 ||
-      bind_timeout(timeout, timeout_ms) < 0)
+  if (!PyArg_ParseTuple(args, format, &peer, bytes, &timeout) || check_usable(self) < 0 ||
+      bind_peer(state_of(self), peer, to) < 0 || bind_timeout(timeout, timeout_ms) < 0)
     return -1;
   if (*timeout_ms == 0)
     *timeout_ms = 1;
@@ -303,7 +306,8 @@ static PyObject *node_echo(PyObject *object, PyObject *args) {
   if (parse_transfer(self, args, "OO|O:echo", &to, &bytes, &timeout_ms) < 0 || PyObject_GetBuffer(bytes, &view, PyBUF_SIMPLE) < 0)
     return NULL;
   if ((size_t)view.len > HV_MSG_BLOB_MAX) {
-    PyErr_Format(state_of(self)->errors[BIND_ERROR_VALUE], "an echo carries at most %d bytes, not %zd: use send for more", (int)HV_MSG_BLOB_MAX, view.len);
+    PyErr_Format(state_of(self)->errors[BIND_ERROR_VALUE], "an echo carries at most %d bytes, not %zd: use send for more",
+                 (int)HV_MSG_BLOB_MAX, view.len);
     PyBuffer_Release(&view);
     return NULL;
   }
@@ -352,7 +356,8 @@ static PyObject *node_receive(PyObject *object, PyObject *ignored) {
   return future_or_error(self, BIND_FUTURE_RECEIVE, status, future);
 }
 
-/* The oldest log record as (level, room, event, text), or None; the drain comes by often, so returned loans are settled here too. */
+/* The oldest log record as (level, room, event, text), or None; the drain comes by often, so returned loans are settled here too.
+ */
 static PyObject *node_take_log(PyObject *object, PyObject *ignored) {
   bind_node *self = (bind_node *)object;
   (void)ignored;
@@ -381,8 +386,8 @@ static const PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL}};
 
 static const PyGetSetDef properties[] = {{"peer_id", node_peer_id, NULL, "This node's peer ID.", NULL},
-                                   {"addresses", node_addresses, NULL, "Where this node can be reached.", NULL},
-                                   {NULL, NULL, NULL, NULL, NULL}};
+                                         {"addresses", node_addresses, NULL, "Where this node can be reached.", NULL},
+                                         {NULL, NULL, NULL, NULL, NULL}};
 
 /* No tp_dealloc: the one that Python gives a heap type calls the finalizer, then frees. */
 PyTypeObject *bind_node_type(PyObject *module) {
@@ -392,6 +397,9 @@ PyTypeObject *bind_node_type(PyObject *module) {
                          {Py_tp_methods, (void *)methods},
                          {Py_tp_getset, (void *)properties},
                          {0, NULL}};
-  PyType_Spec spec = {.name = "_hivemind_c.Node", .basicsize = sizeof(bind_node), .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, .slots = slots};
+  PyType_Spec spec = {.name = "_hivemind_c.Node",
+                      .basicsize = sizeof(bind_node),
+                      .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+                      .slots = slots};
   return (PyTypeObject *)PyType_FromModuleAndSpec(module, &spec, NULL);
 }

@@ -40,8 +40,8 @@ class _Watch:
         with self.lock:
             self.nodes.add(node)
             if self.thread is None:
-                thread = threading.Thread(target=self.run, name="hivemind_c-log", daemon=True)
                 try:
+                    thread = threading.Thread(target=self.run, name="hivemind_c-log", daemon=True)
                     thread.start()
                 except RuntimeError:  # an interpreter without daemon threads, or one that ends: read at shutdown only
                     return

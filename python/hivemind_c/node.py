@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Iterable, NamedTuple, Optional, Tuple, Union
 
 import _hivemind_c
@@ -48,6 +49,7 @@ class Node:
         log_level: Union[int, str] = "info",
         start: bool = True,
     ):
+        self._starting = threading.Lock()
         self._node: Optional[_hivemind_c.Node] = None
         self._config = dict(
             listen=_texts(listen, "listen"),
@@ -65,9 +67,10 @@ class Node:
 
     def start(self) -> "Node":
         """Starts it, unless it was started already: when this returns its ports are open."""
-        if self._node is None:
-            self._node = _hivemind_c.Node(**self._config)
-            _log.watch(self)
+        with self._starting:
+            if self._node is None:
+                self._node = _hivemind_c.Node(**self._config)
+                _log.watch(self)
         return self
 
     def shutdown(self) -> None:

@@ -17,7 +17,7 @@ class Program:
 
     def __init__(self, source, *arguments):
         self.process = subprocess.Popen(
-            [sys.executable, "-u", "-X", "faulthandler", "-c", textwrap.dedent(source), *map(str, arguments)],
+            [sys.executable, "-u", "-W", "ignore:This process:DeprecationWarning", "-X", "faulthandler", "-c", textwrap.dedent(source), *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
