@@ -17,7 +17,7 @@ def leaks_nothing(work, times, bytes_allowed=8 << 20):
     before = sys.getallocatedblocks(), resident(), files(), threads()
     work(times)
     gc.collect()
-    assert eventually(lambda: (files(), threads()) <= before[2:])
+    assert eventually(lambda: files() <= before[2] and threads() <= before[3]), (files(), threads(), before)
     assert eventually(lambda: gc.collect() is not None and sys.getallocatedblocks() - before[0] < times // 2 + 50)
     assert resident() - before[1] < bytes_allowed
 
