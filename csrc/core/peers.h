@@ -43,7 +43,7 @@ typedef struct hv_peers_entry {
 typedef struct hv_peers_start {
   hv_target target;
   hv_status status;   /* of the last try; HV_BUSY before the first has ended */
-  char text[160];     /* and its cause */
+  char text[320];     /* and its cause */
   unsigned tries;
   uint64_t ask_us, asked_us;
   int asking;

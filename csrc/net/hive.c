@@ -475,6 +475,16 @@ static hv_status set_announce(hv_hive *hive, const parsed *announce, hv_error *e
   return HV_OK;
 }
 
+static void tell_where(hv_hive *hive) {
+  char who[HV_PEER_TEXT_MAX], where[HV_ADDR_TEXT_MAX] = "no address: it only dials out";
+  hv_addr first;
+  size_t n = hv_hive_addrs(hive, &first, 1);
+  if (n)
+    hv_addr_print_short(&first, where);
+  hv_log_write(hive->log, hv_clock_us(), HV_LOG_INFO, "hive", "started", "peer %s listens at %s%s",
+               hv_peer_print(hv_hive_peer(hive), who), where, n > 1 ? " and more" : "");
+}
+
 static void free_hive(hv_hive *hive) {
   hv_loop_free(hive->loop);
   hv_node_free(hive->node);
@@ -513,9 +523,10 @@ hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *e
   hv_mem_free(listen.targets);
   hv_mem_free(announce.targets);
   hv_mem_free(initial.targets);
-  if (status == HV_OK)
+  if (status == HV_OK) {
+    tell_where(hive);
     *out = hive;
-  else
+  } else
     free_hive(hive);
   return status;
 }

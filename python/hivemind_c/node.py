@@ -74,7 +74,7 @@ class Node:
         return self
 
     def shutdown(self) -> None:
-        """Says goodbye and stops, within two seconds; what is under way ends with HivemindCancelledError. May be called twice."""
+        """Says goodbye and stops, within two seconds; what is under way ends with an error that says so. May be called twice."""
         if self._node is not None:
             self._node.shutdown()
             _log.unwatch(self)

@@ -59,9 +59,11 @@ def test_futures_that_nobody_waits_for(pair):
     first, second = pair
 
     def work(times):
-        for _ in range(times):
+        for turn in range(times):
             first.echo(second, b"forgotten", wait=False)
             second._node.receive()
+            if turn % 50 == 0:
+                first.echo(second, b"and wait", timeout=60)
         first.echo(second, b"the last", timeout=60)
 
     leaks_nothing(work, 1000)

