@@ -13,7 +13,7 @@ import threading
 import time
 
 NAMES = "amber", "blue", "coral"
-BULK = 256 << 20
+BULK = 128 << 20
 LOST_WITHIN = 1.0  # seconds in which a killed node must be missed
 PATIENCE = 15.0  # seconds for any one thing to happen
 
@@ -45,8 +45,8 @@ class Stage:
         self.events, self.waiting = queue.Queue(), []
         self.processes, self.addresses, self.ids, self.names = {}, {}, {}, {}
 
-    def say(self, who, text):
-        at = paint(f"{time.monotonic() - self.start:6.2f} s", "dim")
+    def say(self, who, text, at=None):
+        at = paint(f"{(at or time.monotonic()) - self.start:6.2f} s", "dim")
         print(f"{at}  {paint(f'{who:<5}', who) if who in NAMES else ' ' * 5}  {text}", flush=True)
 
     def launch(self, name, *initial_peers):
@@ -110,12 +110,10 @@ def meet(stage):
     begun = time.monotonic()
     for name in rest:
         stage.launch(name, stage.addresses[first])
-    last = begun
-    for name in NAMES:
-        for other in others(name):
-            last = max(last, stage.expect(name, "found", other)["at"])
-            stage.say(name, f"found {paint(other, other)}")
-    return f"all three know each other, {ms(last - begun)} after the second was started"
+    meetings = [(stage.expect(name, "found", other)["at"], name, other) for name in NAMES for other in others(name)]
+    for at, name, other in sorted(meetings):
+        stage.say(name, f"found {paint(other, other)}", at)
+    return f"all three know each other, {ms(max(meetings)[0] - begun)} after the second was started"
 
 
 def talk(stage, times=200):
@@ -161,11 +159,12 @@ def lose(stage):
     killed = time.monotonic()
     stage.processes[victim].kill()
     stage.processes.pop(victim).wait()
-    stage.say("", f"{victim} is killed")
+    stage.say("", f"{paint(victim, victim)} is killed", killed)
     delays = []
     for name in stayed:
-        delays.append(stage.expect(name, "lost", victim)["at"] - killed)
-        stage.say(name, f"{paint(victim, victim)} is gone, noticed after {ms(delays[-1])}")
+        at = stage.expect(name, "lost", victim)["at"]
+        delays.append(at - killed)
+        stage.say(name, f"{paint(victim, victim)} is gone, noticed after {ms(delays[-1])}", at)
     stage.say(stayed[1], f"its parcel failed: {stage.expect(stayed[1], 'failed', victim)['why']}")
     if max(delays) > LOST_WITHIN:
         raise Failure(f"it took {max(delays):.2f} s to notice that {victim} was killed")
@@ -182,8 +181,7 @@ def go_on(stage):
     if stage.ids[victim] != before:
         raise Failure(f"{victim} came back as another peer")
     for name in (first, second):
-        stage.expect(name, "found", victim)
-        stage.say(name, f"found {paint(victim, victim)} again")
+        stage.say(name, f"found {paint(victim, victim)} again", stage.expect(name, "found", victim)["at"])
     return f"the others went on, and {victim} came back as the same peer"
 
 

@@ -1,6 +1,7 @@
 """One node of the demo, in a process of its own: does what it is told on stdin, tells what happens on stdout, a JSON object a line."""
 
 import json
+import logging
 import sys
 import threading
 import time
@@ -8,6 +9,7 @@ import zlib
 
 from hivemind_c import HivemindError, Node
 
+logging.getLogger("hivemind_c").addHandler(logging.NullHandler())  # the demo tells it in its own words
 telling = threading.Lock()
 
 
