@@ -26,7 +26,7 @@ def paint(text, color):
 
 
 def ms(seconds):
-    return f"{seconds * 1000:.3g} ms"
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 
 def gigabytes(size, seconds):
