@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ACCEPTS = 32 };
+enum { ACCEPTS = 32, EARLY_US = 2000 }; /* gRPC counts in milliseconds and may be early */
 
 /* ---- calls we make ---- */
 
@@ -45,8 +45,8 @@ static hv_status read_answer(asked *a, hv_wire_msg *answer, char text[HV_WORLD_T
   if (status == HV_OK)
     status = hv_wire_read(bytes, a->loop->mem, HV_WIRE_BUDGET, answer);
   if (status == HV_VERSION)
-    snprintf(text, HV_WORLD_TEXT_MAX, "%s speaks protocol version %u, this node speaks %d: upgrade the older one", where, answer->version,
-             HV_PROTOCOL_VERSION);
+    snprintf(text, HV_WORLD_TEXT_MAX, "%s speaks protocol version %u, this node speaks %d: upgrade the older one", where,
+             answer->version, HV_PROTOCOL_VERSION);
   else if (status != HV_OK)
     snprintf(text, HV_WORLD_TEXT_MAX, "the answer of %s cannot be read: %s", where, hv_status_text(status));
   return status;
@@ -102,7 +102,8 @@ hv_status hv_calls_ask(hv_env *env, hv_call *call, const hv_msg *request) {
   asked *a = hv_mem_zalloc(loop->mem, sizeof *a);
   hv_grpc_message *message = hv_grpc_message_new(loop->grpc, hv_span_of(loop->outgoing.data, loop->outgoing.size), NULL);
   status = a && message ? hv_link_get(loop, &call->to, &link) : HV_NOMEM;
-  if (status == HV_OK && !(a->rpc = hv_grpc_call_new(link->channel, HV_GRPC_CALL, hv_clock_us() + call->timeout_ms * (uint64_t)1000)))
+  if (status == HV_OK &&
+      !(a->rpc = hv_grpc_call_new(link->channel, HV_GRPC_CALL, hv_clock_us() + call->timeout_ms * (uint64_t)1000 + EARLY_US)))
     status = HV_NOMEM;
   if (status != HV_OK)
     goto out;
@@ -201,7 +202,8 @@ static void move(visit *v, visit_state to, hv_ring *ring) {
   static const uint8_t allowed[VISIT_STATES] = {
       [WAITING] = 1 << GREETING | 1 << ANSWERING, [GREETING] = 1 << ASKED | 1 << ANSWERING, [ASKED] = 1 << ANSWERING};
   if (!(allowed[v->state] & 1 << to))
-    hv_log_write(v->loop->log, v->loop->now_us, HV_LOG_ERROR, "net", "bad_move", "an incoming call went from state %d to %d", v->state, to);
+    hv_log_write(v->loop->log, v->loop->now_us, HV_LOG_ERROR, "net", "bad_move", "an incoming call went from state %d to %d",
+                 v->state, to);
   v->state = to;
   hv_ring_remove(&v->ring);
   if (ring)

@@ -78,18 +78,22 @@ int hv_grpc_channel_denied(hv_grpc_channel *channel, char text[HV_GRPC_TEXT_MAX]
 hv_grpc_message *hv_grpc_message_new(hv_grpc *grpc, hv_span head, hv_payload *payload);
 void hv_grpc_message_free(hv_grpc_message *message); /* if it was not sent; NULL is fine */
 
-/* ---- calls, either side. Functions with an op return 1 when it is under way, 0 when the call is past that (op will not come) ---- */
+/* ---- calls, either side. Functions with an op return 1 when it is under way, 0 when the call is past that (op will not come) ----
+ */
 
-hv_grpc_call *hv_grpc_call_new(hv_grpc_channel *channel, hv_grpc_method method, uint64_t deadline_us); /* UINT64_MAX: none. NULL: no memory */
-hv_grpc_call *hv_grpc_accept(hv_grpc *grpc, hv_grpc_method method, hv_grpc_op *op); /* the next incoming call; free it when op says no */
-void hv_grpc_call_free(hv_grpc_call *call); /* when no op of it is under way; NULL is fine. Breaks it off if it has not ended */
+hv_grpc_call *hv_grpc_call_new(hv_grpc_channel *channel, hv_grpc_method method,
+                               uint64_t deadline_us); /* UINT64_MAX: none. NULL: no memory */
+hv_grpc_call *hv_grpc_accept(hv_grpc *grpc, hv_grpc_method method,
+                             hv_grpc_op *op); /* the next incoming call; free it when op says no */
+void hv_grpc_call_free(hv_grpc_call *call);   /* when no op of it is under way; NULL is fine. Breaks it off if it has not ended */
 void hv_grpc_call_cancel(hv_grpc_call *call);
 
 /* Client: the whole of a unary call; takes request. */
 int hv_grpc_call_ask(hv_grpc_call *call, hv_grpc_message *request, hv_grpc_op *op);
 /* Server: the answer and the end. Takes answer. */
 int hv_grpc_call_answer(hv_grpc_call *call, hv_grpc_message *answer, hv_grpc_op *op);
-/* Server: the end, with HV_OK or a refusal and its sentence; with_close: also waits for the other side's end (when nobody else does). */
+/* Server: the end, with HV_OK or a refusal and its sentence; with_close: also waits for the other side's end (when nobody else
+ * does). */
 int hv_grpc_call_finish(hv_grpc_call *call, hv_status status, const char *text, int with_close, hv_grpc_op *op);
 
 /* One send and one receive may be under way at a time. Takes message, which may be NULL: then it only says hello (headers). */
@@ -102,19 +106,21 @@ int hv_grpc_call_end(hv_grpc_call *call, hv_grpc_op *op);
 
 /* After a receive: the message's size; -1 when there was none (the other side has ended). */
 int64_t hv_grpc_call_size(const hv_grpc_call *call);
-/* The first `size` bytes of the message as one span: in place if they came in one piece, else copied into scratch. Borrowed until the next
- * receive or the call's (or payload's) end. HV_MALFORMED: it is shorter, or compressed. HV_TOO_LARGE, HV_NOMEM: scratch. */
+/* The first `size` bytes of the message as one span: in place if they came in one piece, else copied into scratch. Borrowed until
+ * the next receive or the call's (or payload's) end. HV_MALFORMED: it is shorter, or compressed. HV_TOO_LARGE, HV_NOMEM: scratch.
+ */
 hv_status hv_grpc_call_bytes(hv_grpc_call *call, size_t size, hv_buf *scratch, hv_span *out);
 /* Takes the message as a payload in place, `skip` bytes left out at its front. When the last holder lets go, on whatever thread,
  * released(arg, size of the whole message) is called. NULL: no memory, the message stays. */
 hv_payload *hv_grpc_call_payload(hv_grpc_call *call, size_t skip, void (*released)(void *arg, size_t size), void *arg);
 
-/* Who is the other side? Client: after its hello or the end of a unary call. Server: at once. HV_DENIED, HV_NOT_FOUND: it has not said. */
+/* Who is the other side? Client: after its hello or the end of a unary call. Server: at once. HV_DENIED, HV_NOT_FOUND: it has not
+ * said. */
 hv_status hv_grpc_call_peer(hv_grpc_call *call, hv_peer_id *out);
 void hv_grpc_call_from(hv_grpc_call *call, hv_addr *out); /* where from; kind HV_ADDR_NONE if not known */
 
-/* How the call ended, for calls one has made: HV_OK, or why not with a few words (borrowed from text). A refusal by the other world comes with its status and text.
- * HV_CANCELLED, HV_TIMEOUT, HV_REFUSED, HV_UNREACHABLE, HV_CLOSED, HV_TOO_LARGE, HV_MALFORMED... */
+/* How the call ended, for calls one has made: HV_OK, or why not with a few words (borrowed from text). A refusal by the other world
+ * comes with its status and text. HV_CANCELLED, HV_TIMEOUT, HV_REFUSED, HV_UNREACHABLE, HV_CLOSED, HV_TOO_LARGE, HV_MALFORMED... */
 hv_status hv_grpc_call_result(hv_grpc_call *call, char text[HV_GRPC_TEXT_MAX]);
 /* Server: 1 when the other side broke it off. */
 int hv_grpc_call_broken(const hv_grpc_call *call);

@@ -1,6 +1,7 @@
 /* How much does each peer want of us at a time? Counts of incoming calls and streams, so that none takes all.
  *
- * Room: net (uses core/peer). Owned by loop; the hive thread only. An entry is as good as free while its counts are 0 and goes at the next sweep.
+ * Room: net (uses core/peer). Owned by loop; the hive thread only. An entry is as good as free while its counts are 0 and goes at
+ * the next sweep.
  */
 #ifndef HV_NET_GUESTS_H
 #define HV_NET_GUESTS_H

@@ -18,17 +18,17 @@ void hv_inbox_fini(hv_inbox *inbox) {
 }
 
 /* One body for three lists: links `item` at the end, rings when the box was empty. */
-#define PUT(inbox, item, last)                                                                                                             \
-  pthread_mutex_lock(&(inbox)->lock);                                                                                                      \
-  int closed = (inbox)->closed;                                                                                                            \
-  if (!closed) {                                                                                                                           \
-    (item)->next = NULL;                                                                                                                   \
-    *(inbox)->load.last = (item);                                                                                                          \
-    (inbox)->load.last = &(item)->next;                                                                                                    \
-    if (!atomic_exchange(&(inbox)->filled, 1))                                                                                             \
-      (inbox)->ring((inbox)->arg);                                                                                                         \
-  }                                                                                                                                        \
-  pthread_mutex_unlock(&(inbox)->lock);                                                                                                    \
+#define PUT(inbox, item, last)                                                                                                     \
+  pthread_mutex_lock(&(inbox)->lock);                                                                                              \
+  int closed = (inbox)->closed;                                                                                                    \
+  if (!closed) {                                                                                                                   \
+    (item)->next = NULL;                                                                                                           \
+    *(inbox)->load.last = (item);                                                                                                  \
+    (inbox)->load.last = &(item)->next;                                                                                            \
+    if (!atomic_exchange(&(inbox)->filled, 1))                                                                                     \
+      (inbox)->ring((inbox)->arg);                                                                                                 \
+  }                                                                                                                                \
+  pthread_mutex_unlock(&(inbox)->lock);                                                                                            \
   return closed ? HV_CLOSED : HV_OK
 
 hv_status hv_inbox_put_command(hv_inbox *inbox, hv_command *command) {

@@ -1,6 +1,7 @@
 /* What do other threads want of the hive thread? Commands, finished jobs, and notes, in one locked box with a bell.
  *
- * Room: net (uses core/env). Owned by loop. Any thread puts, the hive thread takes. Nothing is allocated: whatever is put brings its own link.
+ * Room: net (uses core/env). Owned by loop. Any thread puts, the hive thread takes. Nothing is allocated: whatever is put brings
+ * its own link.
  */
 #ifndef HV_NET_INBOX_H
 #define HV_NET_INBOX_H

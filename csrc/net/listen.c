@@ -31,17 +31,19 @@ hv_status hv_listen_explain(int error, const char *where, hv_error *err) {
   switch (error) {
   case 0: /* free for the hand that tried, but not for gRPC, which takes both families of 0.0.0.0 */
   case EADDRINUSE:
-    return hv_fail(err, HV_IN_USE, "cannot listen on %s: another program (or node) already does; choose another port, or 0 for any free one", where);
+    return hv_fail(err, HV_IN_USE,
+                   "cannot listen on %s: another program (or node) already does; choose another port, or 0 for any free one",
+                   where);
   case EACCES:
   case EPERM:
     return hv_fail(err, HV_PERMISSION, "cannot listen on %s: not allowed; choose a port from 1024 on", where);
   case EADDRNOTAVAIL:
-    return hv_fail(err, HV_INVALID, "cannot listen on %s: this machine has no such address; listen on one of its own, or on 0.0.0.0", where);
+    return hv_fail(err, HV_INVALID,
+                   "cannot listen on %s: this machine has no such address; listen on one of its own, or on 0.0.0.0", where);
   default:
     return hv_fail(err, HV_IO, "cannot listen on %s: %s", where, strerror(error));
   }
 }
-
 
 int hv_listen_covered(const hv_addr *asked, size_t n_before, const hv_addr *addr, const uint16_t *ports, uint16_t *port) {
   if (!hv_addr_is_unspecified(addr))

@@ -13,8 +13,8 @@ int hv_listen_try(const hv_addr *addr, uint16_t *port);
 /* The status and sentence for an errno of a bind; 0: it could be bound by hand, but not for good. */
 hv_status hv_listen_explain(int error, const char *where, hv_error *err);
 
-/* An unspecified address listens on both families, so a second one on the same port (or on port 0) is already served: 1, and *port is its port.
- * asked, ports: those before it, as asked for and as bound. */
+/* An unspecified address listens on both families, so a second one on the same port (or on port 0) is already served: 1, and *port
+ * is its port. asked, ports: those before it, as asked for and as bound. */
 int hv_listen_covered(const hv_addr *asked, size_t n_before, const hv_addr *addr, const uint16_t *ports, uint16_t *port);
 
 /* Adds addr to the list; an unspecified one as the addresses of this machine's interfaces in its family, loopback only if there is

@@ -52,7 +52,8 @@ static void env_timer_set(hv_env *env, hv_timer *timer, uint64_t delay_us) {
   uint64_t now = env_now(env);
   if (hv_timers_set(&loop->timers, timer, delay_us < UINT64_MAX - now ? now + delay_us : UINT64_MAX - 1) == HV_OK)
     return;
-  hv_log_write(loop->log, now, HV_LOG_ERROR, "net", "no_memory", "out of memory for a timer: this node ends; give it a higher memory limit");
+  hv_log_write(loop->log, now, HV_LOG_ERROR, "net", "no_memory",
+               "out of memory for a timer: this node ends; give it a higher memory limit");
   atomic_store(&loop->stopping, 1);
 }
 
@@ -330,7 +331,8 @@ hv_status hv_loop_run(hv_loop *loop, const hv_core *core, hv_error *err) {
   loop->core = *core;
   int error = pthread_create(&loop->thread, NULL, live, loop);
   if (error)
-    return hv_fail(err, HV_IO, "the hive thread could not be started: %s; raise the limit on processes (ulimit -u)", strerror(error));
+    return hv_fail(err, HV_IO, "the hive thread could not be started: %s; raise the limit on processes (ulimit -u)",
+                   strerror(error));
   loop->threaded = 1;
   return HV_OK;
 }

@@ -1,17 +1,18 @@
 /* What drives a node in the real world? One hive thread, a pool, sockets, clocks: the real filler of hv_env.
  *
  * Room: net (uses core/env, grpc, links, calls, streams, timers, pool, inbox). Used by whoever makes a node (futures, tests).
- * Owns the hive thread, which polls gRPC's queue itself: a completion is a step of core at once, no thread in between. The only file
- * here that reads clocks and draws randomness.
+ * Owns the hive thread, which polls gRPC's queue itself: a completion is a step of core at once, no thread in between. The only
+ * file here that reads clocks and draws randomness.
  *
- * Life: hv_loop_new binds the ports. The core is built on hv_loop_env. hv_loop_run starts the thread and the first event (START). hv_loop_stop: the event
- * STOP, a grace of HV_LOOP_GRACE_MS (less when core calls env.stopped), then calls and jobs end with HV_CANCELLED and streams are closed, and when the
- * thread has gone core is not called any more and may be freed, then hv_loop_free.
+ * Life: hv_loop_new binds the ports. The core is built on hv_loop_env. hv_loop_run starts the thread and the first event (START).
+ * hv_loop_stop: the event STOP, a grace of HV_LOOP_GRACE_MS (less when core calls env.stopped), then calls and jobs end with
+ * HV_CANCELLED and streams are closed, and when the thread has gone core is not called any more and may be freed, then
+ * hv_loop_free.
  *
  * Limits, all refused with HV_BUSY and a sentence: HV_LOOP_CALLS_MAX incoming calls at a time (HV_LOOP_PEER_CALLS_MAX of one peer),
- * HV_LOOP_STREAMS_MAX incoming streams (HV_LOOP_PEER_STREAMS_MAX of one peer), HV_LOOP_LINKS_MAX peers connected to. An incoming call whose
- * first message is not there after HV_LOOP_GREETING_MS is dropped; a connection that nobody has used for HV_LOOP_IDLE_MS is closed.
- * An unspecified address listens on both families, IPv4 and IPv6.
+ * HV_LOOP_STREAMS_MAX incoming streams (HV_LOOP_PEER_STREAMS_MAX of one peer), HV_LOOP_LINKS_MAX peers connected to. An incoming
+ * call whose first message is not there after HV_LOOP_GREETING_MS is dropped; a connection that nobody has used for HV_LOOP_IDLE_MS
+ * is closed. An unspecified address listens on both families, IPv4 and IPv6.
  */
 #ifndef HV_NET_LOOP_H
 #define HV_NET_LOOP_H
@@ -42,13 +43,15 @@ typedef struct hv_loop_config {
   unsigned pool_threads; /* 0: as many as there are processors, at most 8 */
 } hv_loop_config;
 
-/* Binds every address in config (borrowed) and starts the pool. HV_IN_USE, HV_PERMISSION, HV_INVALID, HV_IO, HV_NOMEM, HV_CRYPTO. */
+/* Binds every address in config (borrowed) and starts the pool. HV_IN_USE, HV_PERMISSION, HV_INVALID, HV_IO, HV_NOMEM, HV_CRYPTO.
+ */
 hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err);
 
 /* What core is built on; lives as long as the loop. */
 hv_env *hv_loop_env(hv_loop *loop);
 
-/* Where it can be reached: bound addresses, with unspecified ones replaced by those of this machine's interfaces. Borrowed from the loop. */
+/* Where it can be reached: bound addresses, with unspecified ones replaced by those of this machine's interfaces. Borrowed from the
+ * loop. */
 const hv_addr *hv_loop_addrs(const hv_loop *loop, size_t *n);
 
 /* Starts the hive thread on core (copied; core.self is borrowed until hv_loop_stop has returned). HV_IO. */

@@ -1,7 +1,7 @@
 /* Who does the heavy work? A few threads that run jobs.
  *
- * Room: net (uses core/env for hv_job). Owned by loop. Jobs run in the order they were given, as many at a time as there are threads.
- * Threads: hv_pool_give from the hive thread; `ran` is called on a pool thread.
+ * Room: net (uses core/env for hv_job). Owned by loop. Jobs run in the order they were given, as many at a time as there are
+ * threads. Threads: hv_pool_give from the hive thread; `ran` is called on a pool thread.
  */
 #ifndef HV_NET_POOL_H
 #define HV_NET_POOL_H
@@ -12,7 +12,8 @@
 
 typedef struct hv_pool hv_pool;
 
-/* Starts the threads (0: as many as there are processors, at most 8). ran(arg, job) follows each run. HV_NOMEM, HV_IO: no thread to be had. */
+/* Starts the threads (0: as many as there are processors, at most 8). ran(arg, job) follows each run. HV_NOMEM, HV_IO: no thread to
+ * be had. */
 hv_status hv_pool_new(hv_mem *mem, unsigned threads, void (*ran)(void *arg, hv_job *job), void *arg, hv_pool **out, hv_error *err);
 
 /* Gives a job (the caller's struct until `ran`). */

@@ -5,9 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ACCEPTS = 8, QUEUE = 4, QUEUE_BYTES = 8 << 20, WINDOW_BYTES = 8 << 20, TEXT = 512 };
+enum { ACCEPTS = 8, QUEUE = 64, QUEUE_BYTES = 8 << 20, WINDOW_BYTES = 8 << 20, TEXT = 512 };
 
-/* WAITING for somebody to open one -> GREETING: its first message is awaited -> OPEN: core has it -> CLOSING: broken off or refused. */
+/* WAITING for somebody to open one -> GREETING: its first message is awaited -> OPEN: core has it -> CLOSING: broken off or
+ * refused. */
 typedef enum state { WAITING, GREETING, OPEN, CLOSING, STATES } state;
 
 /* Each side ends with a frame whose header is empty; a server cannot half-close otherwise. */
@@ -24,12 +25,12 @@ typedef struct stream {
   hv_grpc_op sent, came, said_hello, over;
   state state;
   uint64_t since_us;
-  hv_grpc_message *queue[QUEUE]; /* waits to be sent */
+  hv_grpc_message *queue[QUEUE];        /* waits to be sent */
   size_t sizes[QUEUE], first, n, bytes; /* bytes: with the one under way */
   size_t under_way;
   uint8_t sending, receiving, greeting; /* is an op under way? */
   uint8_t is_over;
-  uint8_t starved;                     /* stream_send said HV_BUSY */
+  uint8_t starved; /* stream_send said HV_BUSY */
   uint8_t ending, end_sent, end_came;
   uint8_t finished; /* incoming: the last word was given to gRPC */
   uint8_t no_more;  /* gRPC has no further message */
@@ -44,8 +45,10 @@ static void was_over(hv_grpc_op *op, int ok);
 static void room_again(hv_note *note);
 
 static void move(stream *s, state to) {
-  static const uint8_t allowed[STATES] = {
-      [WAITING] = 1 << GREETING | 1 << CLOSING, [GREETING] = 1 << OPEN | 1 << CLOSING, [OPEN] = 1 << CLOSING, [CLOSING] = 1 << CLOSING};
+  static const uint8_t allowed[STATES] = {[WAITING] = 1 << GREETING | 1 << CLOSING,
+                                          [GREETING] = 1 << OPEN | 1 << CLOSING,
+                                          [OPEN] = 1 << CLOSING,
+                                          [CLOSING] = 1 << CLOSING};
   if (!(allowed[s->state] & 1 << to))
     hv_log_write(s->loop->log, s->loop->now_us, HV_LOG_ERROR, "net", "bad_move", "a stream went from state %d to %d", s->state, to);
   s->state = to;

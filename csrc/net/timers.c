@@ -15,8 +15,8 @@ hv_status hv_timers_reserve(hv_timers *timers, size_t spare) {
     room *= 2;
   if (room == timers->room)
     return HV_OK;
-  hv_timer **heap = timers->heap ? hv_mem_resize(timers->mem, timers->heap, room * sizeof *heap)
-                                 : hv_mem_array(timers->mem, room, sizeof *heap);
+  hv_timer **heap =
+      timers->heap ? hv_mem_resize(timers->mem, timers->heap, room * sizeof *heap) : hv_mem_array(timers->mem, room, sizeof *heap);
   if (!heap)
     return HV_NOMEM;
   timers->heap = heap;

@@ -1,8 +1,8 @@
 /* Which timer is due next? A binary heap over the timers of core/env.h.
  *
  * Room: net (uses core/env). Owned by loop; the hive thread only. Borrows the timers, owns the array.
- * Equal times fire in the order they were set. Room is made ahead (hv_timers_reserve, outside of core's steps), because arming a timer
- * may not fail.
+ * Equal times fire in the order they were set. Room is made ahead (hv_timers_reserve, outside of core's steps), because arming a
+ * timer may not fail.
  */
 #ifndef HV_NET_TIMERS_H
 #define HV_NET_TIMERS_H

@@ -13,9 +13,9 @@ typedef struct hv_window {
   pthread_mutex_t lock;
   unsigned refs;
   size_t held, limit;
-  int starved;      /* the stream stopped reading: a note is wanted when there is room */
-  hv_inbox *inbox;  /* NULL: the stream is gone */
-  void *owner;      /* the stream; the hive thread's */
+  int starved;     /* the stream stopped reading: a note is wanted when there is room */
+  hv_inbox *inbox; /* NULL: the stream is gone */
+  void *owner;     /* the stream; the hive thread's */
 } hv_window;
 
 /* notify(window->owner) is what a note does, on the hive thread. NULL: no memory. */

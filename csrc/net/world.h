@@ -41,19 +41,19 @@ static inline void hv_ring_remove(hv_ring *item) {
   item->next->prev = item->prev;
   hv_ring_init(item);
 }
-#define HV_HOLDER(type, member, pointer) ((type *)((char *)(pointer) - offsetof(type, member)))
+#define HV_HOLDER(type, member, pointer) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 /* ---- links.c: the connections to peers ---- */
 enum { HV_LINK_BUCKETS = 256 };
 
 typedef struct hv_link {
-  hv_ring all; /* in hv_loop.links, the least recently used first */
+  hv_ring all;          /* in hv_loop.links, the least recently used first */
   struct hv_link *next; /* of its bucket */
   size_t bucket;
   hv_loop *loop;
   hv_grpc_channel *channel;
   hv_grpc_op watch;
-  hv_target to; /* id: expected; unknown: whoever answers */
+  hv_target to;   /* id: expected; unknown: whoever answers */
   hv_peer_id met; /* who answered last */
   int up, dropped, watched;
   size_t uses; /* calls and streams on it */
@@ -81,7 +81,8 @@ void hv_calls_tick(hv_loop *loop);
 void hv_calls_end(hv_loop *loop); /* lets go of what core has not answered */
 
 /* ---- streams.c ---- */
-hv_status hv_streams_open(hv_env *env, const hv_target *to, const hv_msg *first, const hv_stream_events *on, void *owner, hv_stream **out);
+hv_status hv_streams_open(hv_env *env, const hv_target *to, const hv_msg *first, const hv_stream_events *on, void *owner,
+                          hv_stream **out);
 hv_status hv_streams_send(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload);
 void hv_streams_finish(hv_env *env, hv_stream *stream);
 void hv_streams_cancel(hv_env *env, hv_stream *stream);
@@ -106,8 +107,8 @@ struct hv_loop {
   uint64_t now_us; /* of this step */
   uint64_t tick_us;
   hv_phase phase;
-  int finished;    /* core has said its goodbyes */
-  hv_buf scratch;  /* a message being read or written */
+  int finished;   /* core has said its goodbyes */
+  hv_buf scratch; /* a message being read or written */
   hv_buf outgoing;
 
   hv_addr addrs[HV_LOOP_ADDRS_MAX];
@@ -128,8 +129,8 @@ struct hv_loop {
   size_t n_streams;
 
   hv_guests guests;
-  size_t n_jobs;      /* given and not yet done */
-  hv_job *never_ran;  /* given when the pool had gone */
+  size_t n_jobs;     /* given and not yet done */
+  hv_job *never_ran; /* given when the pool had gone */
 
   pthread_t thread;
   int threaded, joined;

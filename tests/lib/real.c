@@ -7,9 +7,10 @@
 static void note(real_node *node, const hv_event *event) {
   pthread_mutex_lock(&node->lock);
   node->events[event->kind]++;
-  if (event->kind == HV_EVENT_CALL_DONE || event->kind == HV_EVENT_STREAM_CLOSED || event->kind == HV_EVENT_PEER_DOWN) {
-    if (event->kind != HV_EVENT_PEER_DOWN)
-      node->last_status = event->status;
+  if (event->kind == HV_EVENT_PEER_DOWN)
+    node->down = event->peer;
+  if (event->kind == HV_EVENT_CALL_DONE || event->kind == HV_EVENT_STREAM_CLOSED) {
+    node->last_status = event->status;
     node->last_peer = event->peer;
     strncpy(node->last_text, event->text, sizeof node->last_text - 1);
   }
@@ -21,7 +22,7 @@ void real_call_done(hv_call *call, const hv_event *event) {
   note(call->owner, event);
 }
 
-static void stream_data(hv_stream *stream, const hv_event *event) {
+void real_data(hv_stream *stream, const hv_event *event) {
   real_node *node = stream->owner;
   uint64_t sum = 0;
   for (size_t i = 0; event->payload && i < event->payload->n_parts; i++)
@@ -86,7 +87,10 @@ void real_start(real_node *node, const real_options *options) {
   pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
   pthread_cond_init(&node->changed, &attr);
   pthread_condattr_destroy(&attr);
-  node->swallow = (hv_stream_events){stream_data, stream_ready, stream_closed};
+  node->swallow = (hv_stream_events){options->data ? options->data : real_data, stream_ready, stream_closed};
+  node->hold = options->hold;
+  node->refuse = options->refuse;
+  node->keep = options->keep;
   uint8_t seed[32] = {options->seed};
   node->identity = hv_identity_from_seed(&node->mem, seed);
   node->log = hv_log_new(&node->mem, 256, HV_LOG_DEBUG);
@@ -98,7 +102,9 @@ void real_start(real_node *node, const real_options *options) {
                            .identity = node->identity,
                            .insecure = options->insecure,
                            .listen = options->listen ? options->listen : &loopback,
-                           .n_listen = options->deaf ? 0 : options->listen ? options->n_listen : 1,
+                           .n_listen = options->deaf     ? 0
+                                       : options->listen ? options->n_listen
+                                                         : 1,
                            .pool_threads = 2};
   hv_error err = {0};
   hv_status status = hv_loop_new(&config, &node->loop, &err);

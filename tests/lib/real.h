@@ -1,7 +1,7 @@
 /* A real node for tests: identity, account, log and loop around a small core that echoes calls, swallows streams, and counts.
  *
- * The test's thread asks things of it by real_do: a function that runs as a step on the hive thread while the test waits. Everything in
- * real_node below `lock` is guarded by it; real_wait waits until a condition over it holds. */
+ * The test's thread asks things of it by real_do: a function that runs as a step on the hive thread while the test waits.
+ * Everything in real_node below `lock` is guarded by it; real_wait waits until a condition over it holds. */
 #ifndef HV_TESTS_REAL_H
 #define HV_TESTS_REAL_H
 
@@ -19,8 +19,7 @@ typedef struct real_node {
   hv_env *env;
   hv_target target; /* its id and first address */
   hv_stream_events swallow;
-  int hold;  /* keeps requests unanswered */
-  int refuse; /* takes no streams */
+  int hold, refuse;
 
   pthread_mutex_t lock;
   pthread_cond_t changed;
@@ -29,7 +28,7 @@ typedef struct real_node {
   uint64_t stream_sum;        /* of those bytes */
   hv_status last_status;      /* of the last CALL_DONE or STREAM_CLOSED */
   char last_text[1280];
-  hv_peer_id last_peer;
+  hv_peer_id last_peer, down;
   hv_payload *kept[64]; /* payloads held on to, when keep is set */
   int keep, n_kept;
 } real_node;
@@ -39,7 +38,11 @@ typedef struct real_options {
   int insecure;
   const hv_addr *listen; /* NULL: 127.0.0.1, any port */
   size_t n_listen;
-  int deaf; /* listens nowhere */
+  int deaf;                                               /* listens nowhere */
+  int hold;                                               /* keeps requests unanswered */
+  int refuse;                                             /* takes no streams */
+  int keep;                                               /* holds on to payloads */
+  void (*data)(hv_stream *stream, const hv_event *event); /* instead of counting them */
 } real_options;
 
 /* Starts it; asserts that it could. */
@@ -53,6 +56,9 @@ void real_do(real_node *node, void (*f)(real_node *node, void *arg), void *arg);
 int real_wait(real_node *node, int (*test)(real_node *node), unsigned ms);
 /* Waits up to ms until as many events of that kind have been. */
 int real_wait_for(real_node *node, hv_event_kind kind, int count, unsigned ms);
+
+/* What happens to a message of a stream if nobody says otherwise: its bytes are counted. */
+void real_data(hv_stream *stream, const hv_event *event);
 
 /* An echo call to a target; waits for its end and returns its status (the text stands in last_text). */
 hv_status real_echo(real_node *node, const hv_target *to, const char *text, uint32_t timeout_ms);
