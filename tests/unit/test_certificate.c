@@ -204,6 +204,16 @@ static void what_is_not_exactly_one_certificate_is_refused(void **state) {
   memcpy(large, a, strlen(a));
   check_as(hv_span_of(large, 8192), NOW, HV_OK, ID_1);
   check_as(hv_span_of(large, 8193), NOW, HV_MALFORMED, "8193 bytes long");
+  X509 *x509 = x509_of(a);
+  uint8_t der[2048] = {0}, *at = der;
+  int size = i2d_X509(x509, &at);
+  BIO *bio = BIO_new(BIO_s_mem());
+  char *longer;
+  PEM_write_bio(bio, "CERTIFICATE", "", der, size + 1); /* a byte behind the certificate */
+  long n = BIO_get_mem_data(bio, &longer);
+  check_as(hv_span_of(longer, (size_t)n), NOW, HV_MALFORMED, "not exactly one certificate");
+  BIO_free(bio);
+  X509_free(x509);
   hv_mem_free(a);
   hv_mem_free(b);
 }
