@@ -1,7 +1,7 @@
 # The everyday commands. Each installs what is missing first, and is quick when nothing is.
 #   make demo    three nodes on this machine find each other, talk, and lose one
 #   make test    every test: C, C under sanitizers, Python
-#   make build   the extension, in place (python/_hivemind_c.abi3.so)
+#   make build   the extension, in place (python/_hivemind_c.abi3.so, python/hivemind_c/libhivemind_lowrank.so)
 #   make deps    system packages only; make venv: .venv too
 #   make asan | tsan | fuzz T=wire | bench | fmt    as in csrc/Makefile
 #   make clean   everything built; .venv stays
@@ -33,7 +33,7 @@ asan tsan fuzz bench fmt: deps
 
 clean:
 	@$(CSRC) clean
-	@rm -rf build dist *.egg-info python/*.egg-info python/*.so
+	@rm -rf build dist *.egg-info python/*.egg-info python/*.so python/*/*.so
 	@find python tests examples -name __pycache__ -prune -exec rm -rf {} +
 
 .PHONY: demo test deps venv build asan tsan fuzz bench fmt clean

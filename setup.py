@@ -1,9 +1,11 @@
 """Builds the extension _hivemind_c: csrc/Makefile makes the C library, this puts the binding around it. The rest stands in pyproject.toml."""
 
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
+import sys
 from glob import glob
 
 from setuptools import Extension, setup
@@ -32,6 +34,10 @@ def pkg_config(option: str, prefix: str) -> list:
 
 
 class Build(build_ext):
+    def run(self) -> None:
+        super().run()
+        self.build_lowrank()
+
     def build_extensions(self) -> None:
         check_tools()
         # Warnings stop only those who develop this (make check), never an installation by another compiler.
@@ -40,6 +46,18 @@ class Build(build_ext):
             extension.include_dirs += pkg_config("--cflags-only-I", "-I")
             extension.library_dirs += pkg_config("--libs-only-L", "-L")
         super().build_extensions()
+
+    def build_lowrank(self) -> None:
+        """PowerSGD's maths beside the package, where torch is there to build against; without it everything else works."""
+        torch = importlib.util.find_spec("torch")
+        folder = os.path.dirname(torch.origin) if torch and torch.origin else ""
+        if not os.path.exists(os.path.join(folder, "include", "torch", "csrc", "stable", "library.h")):
+            print("hivemind_c: built without PowerSGD, because torch 2.10 or later is not here", file=sys.stderr)
+            return
+        subprocess.run(["make", "-s", "--no-print-directory", "-C", "csrc", "lowrank", f"TORCH={folder}", "WARN=-Wall"], check=True)
+        target = os.path.join("python" if self.inplace else self.build_lib, "hivemind_c")
+        os.makedirs(target, exist_ok=True)
+        shutil.copy(os.path.join("csrc", "build", "rel", "libhivemind_lowrank.so"), target)
 
 
 setup(

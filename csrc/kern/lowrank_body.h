@@ -1,0 +1,299 @@
+/* The passes over a matrix for one vector width: included by kern/lowrank.c once for each level.
+ *
+ * Takes LANES (floats in a vector), KB (columns of P, or rows of Q, worked on together), NAME(x), TARGET (function attribute),
+ * FMA(a, b, c) (a * b + c in any rounding), FUSED(a, b, c) (the same, rounded once) and LEVEL (its name), and undefines them. A
+ * tile of M = G + E lies on the stack; what does not fill a vector goes through plain loops. The order of additions in decode, gram
+ * and times_upper does not depend on the width.
+ */
+
+typedef float NAME(vec) __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef double NAME(dvec) __attribute__((vector_size(LANES * 4), aligned(8), may_alias));
+
+#define VEC NAME(vec)
+#define DVEC NAME(dvec)
+#define AT(p) (*(const VEC *)(p))
+#define TO(p) (*(VEC *)(p))
+#define DAT(p) (*(const DVEC *)(p))
+#define DTO(p) (*(DVEC *)(p))
+#define DLANES (LANES / 2)
+#define ROWS 4      /* rows of M worked on together in encode and decode */
+#define MID_ROWS 16 /* and in middle */
+#define JB 4        /* vectors of a row worked on together */
+
+typedef float NAME(tile)[MID_ROWS][WIDTH_MAX + PAD];
+
+TARGET static inline float NAME(sum)(VEC v) {
+  float t[LANES];
+  TO(t) = v;
+  four_floats s = *(const four_floats *)t;
+#pragma GCC unroll 4
+  for (int i = 4; i < LANES; i += 4)
+    s += *(const four_floats *)(t + i);
+  return (s[0] + s[2]) + (s[1] + s[3]);
+}
+
+TARGET static void NAME(add)(float *to, const float *a, const float *b, size_t n) {
+  size_t j = 0;
+  for (; j + LANES <= n; j += LANES)
+    TO(to + j) = AT(a + j) + AT(b + j);
+  for (; j < n; j++)
+    to[j] = a[j] + b[j];
+}
+
+/* Element i needs two words, numbers 2i and 2i + 1 of the stream that key starts. */
+TARGET static void NAME(sketch)(uint64_t key, float *out, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    int32_t sum = four(mix(key + (2 * i + 1) * GOLDEN)) + four(mix(key + (2 * i + 2) * GOLDEN));
+    out[i] = (float)(2 * sum - 8 * 65535) * 0x1.3988e2p-17f; /* 1 / sqrt(8 (65536^2 - 1) / 3); the sum is exact */
+  }
+}
+
+/* n_rows of M, n columns from (i, j) on. */
+TARGET static void NAME(load)(const hv_lowrank_matrix *m, size_t i, size_t j, size_t n_rows, size_t n, NAME(tile) tile) {
+  for (size_t r = 0; r < n_rows; r++)
+    NAME(add)(tile[r], m->grad + (i + r) * m->cols + j, m->error + (i + r) * m->cols + j, n);
+}
+
+/* p[.][0..KB) += ROWS rows of the tile times q's rows; only n_rows and n_k of them count. */
+TARGET static void NAME(dots)(const NAME(tile) tile, const float *q, size_t stride, size_t n, float *p, size_t rank, size_t n_rows,
+                              size_t n_k) {
+  const float *row[KB];
+  VEC acc[ROWS][KB];
+  for (size_t k = 0; k < KB; k++)
+    row[k] = q + (k < n_k ? k : n_k - 1) * stride;
+  for (int i = 0; i < ROWS; i++)
+    for (int k = 0; k < KB; k++)
+      acc[i][k] = (VEC){0};
+  size_t j = 0;
+  for (; j + LANES <= n; j += LANES) {
+    VEC m[ROWS];
+    for (int i = 0; i < ROWS; i++)
+      m[i] = AT(tile[i] + j);
+    for (int k = 0; k < KB; k++) {
+      VEC x = AT(row[k] + j);
+      for (int i = 0; i < ROWS; i++)
+        acc[i][k] = FMA(m[i], x, acc[i][k]);
+    }
+  }
+  for (size_t i = 0; i < ROWS; i++)
+    for (size_t k = 0; k < KB; k++) {
+      float s = NAME(sum)(acc[i][k]);
+      if (i >= n_rows || k >= n_k)
+        continue;
+      for (size_t t = j; t < n; t++)
+        s += tile[i][t] * row[k][t];
+      p[i * rank + k] += s;
+    }
+}
+
+TARGET static void NAME(pack)(const hv_lowrank_matrix *m, size_t j, size_t n, float *panel, size_t stride) {
+  for (size_t k = 0; k < m->rank; k++)
+    memcpy(panel + k * stride, m->q + k * m->cols + j, n * sizeof *panel);
+}
+
+TARGET static void NAME(encode_rows)(const hv_lowrank_matrix *m, size_t from, size_t to) {
+  _Alignas(64) NAME(tile) tile;
+  _Alignas(64) float panel[PANEL_MAX];
+  size_t width = panel_width(m->rank), stride = width + PAD;
+  memset(m->p + from * m->rank, 0, (to - from) * m->rank * sizeof *m->p);
+  memset(tile, 0, ROWS * sizeof tile[0]);
+  for (size_t j = 0; j < m->cols; j += width) {
+    size_t n = smaller(width, m->cols - j);
+    NAME(pack)(m, j, n, panel, stride);
+    for (size_t i = from; i < to; i += ROWS) {
+      size_t n_rows = smaller(ROWS, to - i);
+      NAME(load)(m, i, j, n_rows, n, tile);
+      for (size_t k = 0; k < m->rank; k += KB)
+        NAME(dots)
+        ((const float(*)[WIDTH_MAX + PAD]) tile, panel + k * stride, stride, n, m->p + i * m->rank + k, m->rank, n_rows,
+         smaller(KB, m->rank - k));
+    }
+  }
+}
+
+/* q[0..KB)[0..n) += p' times n_rows of the tile, whole groups of JB vectors; returns how many columns that were. */
+TARGET static size_t NAME(outer)(const NAME(tile) tile, const float *p, size_t rank, size_t n_rows, size_t n, float *q,
+                                 size_t stride) {
+  size_t j = 0;
+  for (; j + JB * LANES <= n; j += JB * LANES) {
+    VEC acc[KB][JB];
+    for (int k = 0; k < KB; k++)
+      for (int v = 0; v < JB; v++)
+        acc[k][v] = AT(q + (size_t)k * stride + j + v * LANES);
+    for (size_t i = 0; i < n_rows; i++) {
+      VEC m[JB];
+      for (int v = 0; v < JB; v++)
+        m[v] = AT(tile[i] + j + v * LANES);
+      for (int k = 0; k < KB; k++)
+        for (int v = 0; v < JB; v++)
+          acc[k][v] = FMA(m[v], (VEC){0} + p[i * rank + (size_t)k], acc[k][v]);
+    }
+    for (int k = 0; k < KB; k++)
+      for (int v = 0; v < JB; v++)
+        TO(q + (size_t)k * stride + j + v * LANES) = acc[k][v];
+  }
+  return j;
+}
+
+/* The same for columns [from, n) and any number of rows of Q. */
+TARGET static void NAME(outer_rest)(const NAME(tile) tile, const float *p, size_t rank, size_t n_rows, size_t from, size_t n,
+                                    float *q, size_t stride, size_t n_k) {
+  for (size_t k = 0; k < n_k; k++)
+    for (size_t i = 0; i < n_rows; i++) {
+      float x = p[i * rank + k];
+      for (size_t j = from; j < n; j++)
+        q[k * stride + j] += tile[i][j] * x;
+    }
+}
+
+TARGET static void NAME(middle_cols)(const hv_lowrank_matrix *m, size_t from, size_t to) {
+  _Alignas(64) NAME(tile) tile;
+  _Alignas(64) float panel[PANEL_MAX];
+  size_t width = panel_width(m->rank), stride = width + PAD;
+  for (size_t j = from; j < to; j += width) {
+    size_t n = smaller(width, to - j);
+    memset(panel, 0, m->rank * stride * sizeof *panel);
+    for (size_t i = 0; i < m->rows; i += MID_ROWS) {
+      const float(*rows)[WIDTH_MAX + PAD] = (const float(*)[WIDTH_MAX + PAD]) tile;
+      size_t n_rows = smaller(MID_ROWS, m->rows - i), k = 0;
+      NAME(load)(m, i, j, n_rows, n, tile);
+      for (const float *p = m->p + i * m->rank; k + KB <= m->rank; k += KB) {
+        size_t done = NAME(outer)(rows, p + k, m->rank, n_rows, n, panel + k * stride, stride);
+        NAME(outer_rest)(rows, p + k, m->rank, n_rows, done, n, panel + k * stride, stride, KB);
+      }
+      NAME(outer_rest)(rows, m->p + i * m->rank + k, m->rank, n_rows, 0, n, panel + k * stride, stride, m->rank - k);
+    }
+    for (size_t k = 0; k < m->rank; k++)
+      memcpy(m->q + k * m->cols + j, panel + k * stride, n * sizeof *panel);
+  }
+}
+
+/* One group of JB vectors in ROWS rows: out and error from P and Q's columns, packed at q. */
+TARGET static void NAME(decode_group)(const hv_lowrank_matrix *m, size_t i, size_t j, const float *q, size_t stride) {
+  VEC acc[ROWS][JB];
+  const float *p = m->p + i * m->rank;
+  for (int v = 0; v < JB; v++)
+    for (int r = 0; r < ROWS; r++)
+      acc[r][v] = AT(q + v * LANES) * p[(size_t)r * m->rank];
+  for (size_t k = 1; k < m->rank; k++) {
+    q += stride;
+    for (int v = 0; v < JB; v++) {
+      VEC x = AT(q + v * LANES);
+      for (int r = 0; r < ROWS; r++)
+        acc[r][v] = FUSED(x, (VEC){0} + p[(size_t)r * m->rank + k], acc[r][v]);
+    }
+  }
+  for (size_t r = 0; r < ROWS; r++)
+    for (size_t v = 0; v < JB; v++) {
+      size_t at = (i + r) * m->cols + j + v * LANES;
+      TO(m->error + at) = AT(m->grad + at) + AT(m->error + at) - acc[r][v];
+      TO(m->out + at) = acc[r][v];
+    }
+}
+
+TARGET static void NAME(decode_one)(const hv_lowrank_matrix *m, size_t i, size_t j) {
+  size_t at = i * m->cols + j;
+  float x = m->q[j] * m->p[i * m->rank];
+  for (size_t k = 1; k < m->rank; k++)
+    x = __builtin_fmaf(m->q[k * m->cols + j], m->p[i * m->rank + k], x);
+  m->error[at] = m->grad[at] + m->error[at] - x;
+  m->out[at] = x;
+}
+
+TARGET static void NAME(decode_rows)(const hv_lowrank_matrix *m, size_t from, size_t to) {
+  _Alignas(64) float panel[PANEL_MAX];
+  size_t width = panel_width(m->rank), stride = width + PAD, whole = from + (to - from) / ROWS * ROWS;
+  for (size_t j = 0; j < m->cols; j += width) {
+    size_t n = smaller(width, m->cols - j), groups = n / (JB * LANES) * (JB * LANES);
+    NAME(pack)(m, j, n, panel, stride);
+    for (size_t i = from; i < whole; i += ROWS)
+      for (size_t g = 0; g < groups; g += JB * LANES)
+        NAME(decode_group)(m, i, j + g, panel + g, stride);
+    for (size_t i = from; i < to; i++)
+      for (size_t c = i < whole ? groups : 0; c < n; c++)
+        NAME(decode_one)(m, i, j + c);
+  }
+}
+
+TARGET static void NAME(gram)(const double *a, size_t rows, size_t rank, double *out) {
+  memset(out, 0, rank * rank * sizeof *out);
+  size_t whole = rank - rank % DLANES;
+  for (size_t i = 0; i < rows; i += 8) {
+    size_t n = rows - i < 8 ? rows - i : 8;
+    for (size_t x = 0; x < rank; x++) {
+      for (size_t y = 0; y < whole; y += DLANES) {
+        DVEC s = DAT(out + x * rank + y);
+        for (size_t r = i; r < i + n; r++)
+          s += DAT(a + r * rank + y) * a[r * rank + x];
+        DTO(out + x * rank + y) = s;
+      }
+      for (size_t y = whole; y < rank; y++)
+        for (size_t r = i; r < i + n; r++)
+          out[x * rank + y] += a[r * rank + y] * a[r * rank + x];
+    }
+  }
+}
+
+/* Columns from the right, so that rows may be overwritten in place: column b needs columns 0..b only. Sums start from +0, which
+ * keeps the zeros of u without effect, however wide a block is. */
+TARGET static void NAME(times_upper)(double *a, size_t rows, size_t rank, const double *u) {
+  size_t whole = rank - rank % DLANES, i = 0;
+  for (size_t r = 0; r < rows; r++)
+    for (size_t b = rank; b-- > whole;) {
+      double s = 0;
+      for (size_t k = 0; k <= b; k++)
+        s += a[r * rank + k] * u[k * rank + b];
+      a[r * rank + b] = s;
+    }
+  for (; i + 4 <= rows; i += 4) /* four at once: their sums do not wait for each other */
+    for (size_t b = whole; b > 0; b -= DLANES) {
+      double *row = a + i * rank;
+      DVEC s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+      for (size_t k = 0; k < b; k++) {
+        DVEC x = DAT(u + k * rank + b - DLANES);
+        s0 += x * row[k];
+        s1 += x * row[rank + k];
+        s2 += x * row[2 * rank + k];
+        s3 += x * row[3 * rank + k];
+      }
+      DTO(row + b - DLANES) = s0;
+      DTO(row + rank + b - DLANES) = s1;
+      DTO(row + 2 * rank + b - DLANES) = s2;
+      DTO(row + 3 * rank + b - DLANES) = s3;
+    }
+  for (; i < rows; i++)
+    for (size_t b = whole; b > 0; b -= DLANES) {
+      DVEC s = {0};
+      for (size_t k = 0; k < b; k++)
+        s += DAT(u + k * rank + b - DLANES) * a[i * rank + k];
+      DTO(a + i * rank + b - DLANES) = s;
+    }
+}
+
+static const hv_lowrank_kern NAME(kern) = {
+    .name = LEVEL,
+    .sketch = NAME(sketch),
+    .encode_rows = NAME(encode_rows),
+    .middle_cols = NAME(middle_cols),
+    .decode_rows = NAME(decode_rows),
+    .gram = NAME(gram),
+    .times_upper = NAME(times_upper),
+};
+
+#undef VEC
+#undef DVEC
+#undef AT
+#undef TO
+#undef DAT
+#undef DTO
+#undef DLANES
+#undef ROWS
+#undef MID_ROWS
+#undef JB
+#undef LANES
+#undef KB
+#undef NAME
+#undef TARGET
+#undef FMA
+#undef FUSED
+#undef LEVEL

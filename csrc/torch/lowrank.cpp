@@ -1,0 +1,413 @@
+#include "torch/lowrank.h"
+
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+
+namespace {
+
+/* ---- ATen's operators that torch/csrc/stable/ops.h has no function for ---- */
+
+template <size_t N> void dispatch(const char *name, const char *overload, std::array<StableIValue, N> &stack) {
+  STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(name, overload, stack.data(), TORCH_ABI_VERSION));
+}
+
+using torch::stable::detail::from;
+using torch::stable::detail::to;
+
+Tensor plus(const Tensor &a, const Tensor &b) {
+  return torch::stable::subtract(a, b, -1.0);
+}
+
+Tensor flipped(const Tensor &a) {
+  return torch::stable::transpose(a, 0, 1);
+}
+
+Tensor cast(const Tensor &a, ScalarType dtype) {
+  return a.scalar_type() == dtype ? a : torch::stable::to(a, dtype);
+}
+
+/* The upper factor R of A'A = R'R; what comes out when A'A has none is not finite, or off, and the caller finds out. */
+Tensor cholesky_upper(const Tensor &gram) {
+  std::array<StableIValue, 3> stack{from(gram), from(true), from(false)};
+  dispatch("aten::linalg_cholesky_ex", "", stack);
+  Tensor info = to<Tensor>(stack[1]);
+  return to<Tensor>(stack[0]);
+}
+
+Tensor solve_right(const Tensor &upper, const Tensor &b) {
+  std::array<StableIValue, 5> stack{from(upper), from(b), from(true), from(false), from(false)};
+  dispatch("aten::linalg_solve_triangular", "", stack);
+  return to<Tensor>(stack[0]);
+}
+
+Tensor qr_basis(const Tensor &a) {
+  std::array<StableIValue, 2> stack{from(a), from(std::string("reduced"))};
+  dispatch("aten::linalg_qr", "", stack);
+  Tensor r = to<Tensor>(stack[1]);
+  return to<Tensor>(stack[0]);
+}
+
+Tensor on_cpu(const Tensor &a) {
+  torch::stable::Device cpu(torch::headeronly::DeviceType::CPU);
+  return a.is_cpu() ? a : torch::stable::to(a, std::nullopt, std::nullopt, cpu);
+}
+
+Tensor borrowed(AtenTensorHandle handle) {
+  AtenTensorHandle own = nullptr;
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(handle, &own));
+  return Tensor(own);
+}
+
+/* ---- the matrices of a call, checked ---- */
+
+struct Matrix {
+  Tensor grad, error, p, q, out;
+  hv_lowrank_matrix raw; /* on the CPU: where they lie */
+  Tensor wide;           /* keeps raw.grad when the gradient is no contiguous float32 */
+  bool cpu, has_out;
+};
+
+bool plain(const Tensor &t) {
+  return t.scalar_type() == ScalarType::Float && t.is_contiguous();
+}
+
+bool same_device(const Tensor &a, const Tensor &b) {
+  return a.device() == b.device();
+}
+
+bool floating(ScalarType t) {
+  return t == ScalarType::Float || t == ScalarType::Double || t == ScalarType::Half || t == ScalarType::BFloat16;
+}
+
+const char *misfit(const Matrix &m) {
+  if (!plain(m.error) || !plain(m.p) || !plain(m.q) || m.error.dim() != 2 || m.p.dim() != 2 || m.q.dim() != 2)
+    return "the residual, P and Q must be contiguous float32 matrices";
+  int64_t rows = m.error.size(0), cols = m.error.size(1), rank = m.p.size(1);
+  if (rank < 1 || rank > rows || rank > cols || rank > HV_LOWRANK_RANK_MAX)
+    return "the rank must be at least 1 and at most the smaller side";
+  if (m.p.size(0) != rows || m.q.size(0) != rank || m.q.size(1) != cols || m.grad.numel() != rows * cols)
+    return "the shapes of the gradient, the residual, P and Q do not fit";
+  if (!floating(m.grad.scalar_type()))
+    return "the gradient must be float32, float16, bfloat16 or float64";
+  if (!same_device(m.error, m.grad) || !same_device(m.error, m.p) || !same_device(m.error, m.q))
+    return "the gradient, the residual, P and Q must be on one device";
+  if (m.has_out && (m.out.numel() != m.grad.numel() || !floating(m.out.scalar_type()) || !same_device(m.out, m.error)))
+    return "the output must be like the gradient";
+  return nullptr;
+}
+
+float *data(const Tensor &t) {
+  return static_cast<float *>(t.mutable_data_ptr());
+}
+
+Tensor flat(const Tensor &t, const Matrix &m) {
+  return torch::stable::reshape(t, {m.error.size(0), m.error.size(1)});
+}
+
+hv_status gather(const hv_lowrank_call &call, std::vector<Matrix> &out, hv_error *err) {
+  for (size_t i = 0; i < call.n; i++) {
+    Matrix m{borrowed(call.grads[i]),
+             borrowed(call.errors[i]),
+             borrowed(call.ps[i]),
+             borrowed(call.qs[i]),
+             Tensor(),
+             {},
+             Tensor(),
+             false,
+             call.outs != nullptr};
+    if (m.has_out)
+      m.out = borrowed(call.outs[i]);
+    if (const char *why = misfit(m))
+      return hv_fail(err, HV_INVALID, "matrix %zu of %zu: %s", i, call.n, why);
+    m.cpu = m.error.is_cpu() && !call.portable;
+    if (m.cpu) {
+      m.wide = plain(m.grad) ? m.grad : torch::stable::contiguous(cast(m.grad, ScalarType::Float));
+      m.raw = {data(m.wide),       data(m.error), data(m.p), data(m.q), nullptr, size_t(m.error.size(0)), size_t(m.error.size(1)),
+               size_t(m.p.size(1))};
+    }
+    out.push_back(m);
+  }
+  return HV_OK;
+}
+
+/* ---- work of kern's, spread over torch's threads ---- */
+
+struct Task {
+  Matrix *m;
+  size_t from, to;
+};
+
+using Pass = void (*)(const hv_lowrank_kern *kern, const Task &task, double *scratch);
+
+/* One pass over all matrices on the CPU at once: big ones in pieces, small ones beside each other. */
+struct Crew {
+  const hv_lowrank_kern *kern = hv_lowrank_kern_best();
+  std::vector<Task> tasks;
+  size_t scratch = 0;
+  Pass pass = nullptr;
+
+  void add(Matrix &m, size_t n, size_t step) {
+    for (size_t i = 0; i < n; i += step)
+      tasks.push_back({&m, i, std::min(n, i + step)});
+  }
+
+  void run(Pass what) {
+    pass = what;
+    if (!tasks.empty())
+      STABLE_TORCH_ERROR_CODE_CHECK(torch_parallel_for(0, int64_t(tasks.size()), 1, &Crew::part, this));
+  }
+
+  static void part(int64_t from, int64_t to, void *self) {
+    const Crew *crew = static_cast<Crew *>(self);
+    std::vector<double> scratch(crew->scratch);
+    for (int64_t i = from; i < to; i++)
+      crew->pass(crew->kern, crew->tasks[size_t(i)], scratch.data());
+  }
+};
+
+constexpr size_t piece = 1 << 18; /* elements of a matrix in a task, about */
+
+size_t rows_step(const hv_lowrank_matrix &m) {
+  return std::max<size_t>(16, piece / m.cols / 16 * 16);
+}
+
+size_t cols_step(const hv_lowrank_matrix &m) {
+  return std::max<size_t>(256, piece / m.rows / 256 * 256);
+}
+
+/* ---- the steps ---- */
+
+/* The first matrix whose tensor has NaN or Inf, or -1. One copy to the CPU for each matrix elsewhere. */
+int64_t first_bad(const std::vector<Matrix> &all, Tensor Matrix::*what) {
+  for (size_t i = 0; i < all.size(); i++) {
+    Tensor here = on_cpu(all[i].*what);
+    if (!hv_lowrank_finite(data(here), size_t(here.numel())))
+      return int64_t(i);
+  }
+  return -1;
+}
+
+Tensor whole(const Matrix &m) {
+  return plus(flat(cast(m.grad, ScalarType::Float), m), m.error);
+}
+
+void encode_all(std::vector<Matrix> &all) {
+  Crew crew;
+  for (Matrix &m : all)
+    if (m.cpu)
+      crew.add(m, m.raw.rows, rows_step(m.raw));
+    else
+      torch::stable::copy_(m.p, torch::stable::matmul(whole(m), flipped(m.q)));
+  crew.run([](const hv_lowrank_kern *kern, const Task &t, double *) { kern->encode_rows(&t.m->raw, t.from, t.to); });
+}
+
+/* CholeskyQR2 in float64 by ATen; Householder QR where that did not give an orthonormal basis. */
+void orthogonalise(Matrix &m) {
+  Tensor start = cast(m.p, ScalarType::Double), a = start;
+  for (int turn = 0; turn < 2; turn++)
+    a = solve_right(cholesky_upper(torch::stable::matmul(flipped(a), a)), a);
+  Tensor gram = on_cpu(torch::stable::contiguous(torch::stable::matmul(flipped(a), a)));
+  const double *g = static_cast<const double *>(gram.const_data_ptr());
+  bool good = true;
+  for (int64_t i = 0, n = gram.size(0); i < n; i++)
+    for (int64_t j = 0; j < n; j++)
+      good = good && g[i * n + j] - (i == j) < 1e-6 && g[i * n + j] - (i == j) > -1e-6;
+  torch::stable::copy_(m.p, good ? a : qr_basis(start));
+}
+
+void middle_all(std::vector<Matrix> &all) {
+  Crew bases, products;
+  for (Matrix &m : all) {
+    if (m.cpu) {
+      bases.add(m, 1, 1);
+      bases.scratch = std::max(bases.scratch, hv_lowrank_scratch(m.raw.rows, m.raw.rank));
+      products.add(m, m.raw.cols, cols_step(m.raw));
+    } else {
+      orthogonalise(m);
+      torch::stable::copy_(m.q, torch::stable::matmul(flipped(m.p), whole(m)));
+    }
+  }
+  bases.run([](const hv_lowrank_kern *kern, const Task &t, double *scratch) {
+    (void)hv_lowrank_orthogonalise(kern, t.m->raw.p, t.m->raw.rows, t.m->raw.rank, scratch); /* found finite before */
+  });
+  products.run([](const hv_lowrank_kern *kern, const Task &t, double *) { kern->middle_cols(&t.m->raw, t.from, t.to); });
+}
+
+void decode_all(std::vector<Matrix> &all) {
+  Crew crew;
+  for (Matrix &m : all) {
+    if (!m.cpu) {
+      Tensor m_hat = torch::stable::matmul(m.p, m.q);
+      torch::stable::copy_(m.error, torch::stable::subtract(whole(m), m_hat));
+      torch::stable::copy_(m.out, torch::stable::reshape(m_hat, m.out.sizes()));
+      continue;
+    }
+    if (!plain(m.out) && plain(m.grad)) /* the gradient is the caller's: the average must not go there */
+      m.wide = torch::stable::clone(m.wide);
+    m.raw.grad = data(m.wide);
+    m.raw.out = plain(m.out) ? data(m.out) : data(m.wide);
+    crew.add(m, m.raw.rows, rows_step(m.raw));
+  }
+  crew.run([](const hv_lowrank_kern *kern, const Task &t, double *) { kern->decode_rows(&t.m->raw, t.from, t.to); });
+  for (Matrix &m : all)
+    if (m.cpu && !plain(m.out))
+      torch::stable::copy_(m.out, torch::stable::reshape(m.wide, m.out.sizes()));
+}
+
+template <typename Body> hv_status guarded(hv_error *err, Body body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc &) {
+    return hv_fail(err, HV_NOMEM, "out of memory in the low-rank maths: lower the rank, or free some");
+  } catch (const std::exception &e) {
+    return hv_fail(err, HV_INTERNAL, "torch: %.900s", e.what());
+  }
+}
+
+hv_status step(hv_lowrank_round *round, hv_lowrank_step which, int64_t id, const hv_lowrank_call *call, hv_error *err) {
+  return guarded(err, [&]() -> hv_status {
+    hv_status status = hv_lowrank_may(round, which, id, err);
+    std::vector<Matrix> all;
+    int64_t bad = -1;
+    if (status == HV_OK)
+      status = gather(*call, all, err);
+    if (status != HV_OK)
+      return status;
+    if (which == HV_LOWRANK_ENCODE) {
+      encode_all(all);
+      if ((bad = first_bad(all, &Matrix::p)) >= 0)
+        return hv_fail(err, HV_INVALID,
+                       "gradient %lld has NaN, Inf or values too large for float32: skip this round; its residual stays as it was",
+                       (long long)bad);
+    } else if ((bad = first_bad(all, which == HV_LOWRANK_DECODE ? &Matrix::q : &Matrix::p)) >= 0) {
+      return hv_fail(
+          err, HV_INVALID,
+          "the averaged %s of matrix %lld has NaN or Inf: average again or give up the round; the residual stays as it was",
+          which == HV_LOWRANK_DECODE ? "Q" : "P", (long long)bad);
+    } else if (which == HV_LOWRANK_DECODE) {
+      decode_all(all);
+    } else {
+      middle_all(all);
+    }
+    hv_lowrank_take(round, which, id);
+    return HV_OK;
+  });
+}
+
+} // namespace
+
+hv_status hv_lowrank_encode(hv_lowrank_round *round, int64_t id, const hv_lowrank_call *call, hv_error *err) {
+  return step(round, HV_LOWRANK_ENCODE, id, call, err);
+}
+
+hv_status hv_lowrank_middle(hv_lowrank_round *round, int64_t id, const hv_lowrank_call *call, hv_error *err) {
+  return step(round, HV_LOWRANK_AVERAGE_P, id, call, err);
+}
+
+hv_status hv_lowrank_decode(hv_lowrank_round *round, int64_t id, const hv_lowrank_call *call, hv_error *err) {
+  return step(round, HV_LOWRANK_DECODE, id, call, err);
+}
+
+/* ---- the operators torch.ops.hivemind_c.lowrank_*: the same, with tensors for arrays and exceptions for errors ---- */
+
+namespace {
+
+void must(hv_status status, const hv_error &err) {
+  if (status != HV_OK)
+    throw std::runtime_error(err.text);
+}
+
+/* The round lies in a tensor of four int64 on the CPU: torch frees it, and it can be saved. */
+hv_lowrank_round *round_in(const Tensor &state) {
+  static_assert(sizeof(hv_lowrank_round) == 4 * sizeof(int64_t), "the round is four numbers");
+  if (state.scalar_type() != ScalarType::Long || state.numel() != 4 || !state.is_cpu() || !state.is_contiguous())
+    throw std::runtime_error(
+        "the state of a low-rank round is a tensor of four int64 on the CPU: make it by torch.zeros(4, dtype=torch.int64)");
+  return static_cast<hv_lowrank_round *>(state.mutable_data_ptr());
+}
+
+std::vector<AtenTensorHandle> handles(const std::vector<Tensor> &tensors, size_t n) {
+  if (tensors.size() != n)
+    throw std::runtime_error("the lists of gradients, residuals, P and Q must be of one length");
+  std::vector<AtenTensorHandle> out;
+  for (const Tensor &t : tensors)
+    out.push_back(t.get());
+  return out;
+}
+
+void run(hv_lowrank_step which, const Tensor &state, int64_t id, const std::vector<Tensor> &grads,
+         const std::vector<Tensor> &errors, const std::vector<Tensor> &ps, const std::vector<Tensor> &qs,
+         const std::vector<Tensor> *outs, bool portable) {
+  hv_error err{};
+  must(hv_lowrank_may(round_in(state), which, id, &err), err);
+  size_t n = grads.size();
+  auto g = handles(grads, n), e = handles(errors, n), p = handles(ps, n), q = handles(qs, n);
+  auto o = outs ? handles(*outs, n) : g;
+  hv_lowrank_call call{n, g.data(), e.data(), p.data(), q.data(), outs ? o.data() : nullptr, portable};
+  must(step(round_in(state), which, id, &call, &err), err);
+}
+
+void op_encode(Tensor state, int64_t id, std::vector<Tensor> grads, std::vector<Tensor> errors, std::vector<Tensor> ps,
+               std::vector<Tensor> qs, bool portable) {
+  run(HV_LOWRANK_ENCODE, state, id, grads, errors, ps, qs, nullptr, portable);
+}
+
+void op_middle(Tensor state, int64_t id, std::vector<Tensor> grads, std::vector<Tensor> errors, std::vector<Tensor> ps,
+               std::vector<Tensor> qs, bool portable) {
+  run(HV_LOWRANK_AVERAGE_P, state, id, grads, errors, ps, qs, nullptr, portable);
+}
+
+void op_decode(Tensor state, int64_t id, std::vector<Tensor> grads, std::vector<Tensor> errors, std::vector<Tensor> ps,
+               std::vector<Tensor> qs, std::vector<Tensor> outs, bool portable) {
+  run(HV_LOWRANK_DECODE, state, id, grads, errors, ps, qs, &outs, portable);
+}
+
+void op_abort(Tensor state, int64_t id) {
+  hv_error err{};
+  must(hv_lowrank_may(round_in(state), HV_LOWRANK_ABORT, id, &err), err);
+  hv_lowrank_take(round_in(state), HV_LOWRANK_ABORT, id);
+}
+
+void op_sketch(Tensor q, int64_t seed, int64_t round, int64_t index) {
+  if (!plain(q) || !q.is_cpu())
+    throw std::runtime_error("a sketch is filled on the CPU, in contiguous float32");
+  hv_lowrank_sketch(uint64_t(seed), round, index, data(q), size_t(q.numel()));
+}
+
+/* Rows and columns of the matrix that stands for a tensor; none when it does not take part. */
+std::vector<int64_t> op_view(std::vector<int64_t> shape, int64_t rank, double min_ratio) {
+  hv_lowrank_size size;
+  if (hv_lowrank_view(shape.data(), shape.size(), &size) != HV_OK || !hv_lowrank_takes_part(size, rank, min_ratio))
+    return {};
+  return {size.rows, size.cols};
+}
+
+} // namespace
+
+#define LISTS "Tensor(a!) state, int round, Tensor[] grads, Tensor(b!)[] errors, Tensor(c!)[] ps, Tensor(d!)[] qs, "
+
+STABLE_TORCH_LIBRARY(hivemind_c, m) {
+  m.def("lowrank_encode(" LISTS "bool portable=False) -> ()");
+  m.def("lowrank_middle(" LISTS "bool portable=False) -> ()");
+  m.def("lowrank_decode(" LISTS "Tensor(e!)[] outs, bool portable=False) -> ()");
+  m.def("lowrank_abort(Tensor(a!) state, int round) -> ()");
+  m.def("lowrank_sketch(Tensor(a!) q, int seed, int round, int index) -> ()");
+  m.def("lowrank_view(int[] shape, int rank, float min_ratio) -> int[]");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(hivemind_c, CompositeExplicitAutograd, m) {
+  m.impl("lowrank_encode", TORCH_BOX(&op_encode));
+  m.impl("lowrank_middle", TORCH_BOX(&op_middle));
+  m.impl("lowrank_decode", TORCH_BOX(&op_decode));
+  m.impl("lowrank_abort", TORCH_BOX(&op_abort));
+  m.impl("lowrank_sketch", TORCH_BOX(&op_sketch));
+  m.impl("lowrank_view", TORCH_BOX(&op_view));
+}
