@@ -20,8 +20,9 @@
  *
  * ONE MEANING ON EVERY MACHINE: the same input gives the same chunk, and the same chunk the same values, bit for bit, on every
  * set of kernels (cpu.h; a CUDA twin follows). Therefore: sources other than float32 are first rounded to float32 (a float64
- * beyond its range becomes infinite), arithmetic is IEEE float32 with round-half-even and no fused multiply-add unless float64 is named,
- * reductions are exact in any order (minimum, maximum, integer sums) or have the fixed shape named STATS, and only + - * / sqrt occur.
+ * beyond its range becomes infinite), arithmetic is IEEE float32 with round-half-even and no fused multiply-add unless float64 is
+ * named, reductions are exact in any order (minimum, maximum, integer sums) or have the fixed shape named STATS, and only + - * /
+ * sqrt occur.
  *
  * STATS (sum and sum of squares in float64): a unit is 4,096 elements; in a unit lane j of 32 adds elements j, j+32, ... in order;
  * lanes fold 16, 8, 4, 2, 1 (lane j += lane j+fold); units join as a binary tree over their index, padded with zeros on the right.
@@ -35,37 +36,36 @@
  *   NONE            body: the elements as they are. v = x exactly (dtype float64 to float64 too). NaN, Inf kept to the bit.
  *   FLOAT16         16 bits. x limited to +-65504 (infinities too), then nearest-even float16.
  *                   |x - v| <= max(|x| * 2^-11, 2^-25) for |x| <= 65504. NaN becomes 0x7e00 and stays NaN.
- *   SCALED_FLOAT16  16 bits. head: f32 mean, f32 std (population), of the tame values by STATS. Body: FLOAT16 of (x - mean) * (1/std).
- *                   v = h * std + mean. |x - v| <= max(|x - mean| * 2^-11, std * 2^-25) + eps for |x - mean| <= 65504 std. NaN stays NaN, infinities
- *                   become +-65504 std. std below 2^-120 counts as 0: every v is the mean.
- *   BFLOAT16        16 bits. Nearest-even. |x - v| <= |x| * 2^-8 (2^-134 below the normal range). NaN becomes 0x7fc0, infinities stay; beyond 3.39e38
- *                   becomes infinite.
- *   UNIFORM8        8 bits. head: f32 mean, step, low, high. 255 even levels over mean +- R, R = min(6 std, largest |x - mean|), step = R / 127;
- *                   code = k + 128, k = nearest-even of (x - mean) / step limited to +-127; v = k * step + mean, but k = +-127 decode to high and low, the
+ *   SCALED_FLOAT16  16 bits. head: f32 mean, f32 std (population), of the tame values by STATS. Body: FLOAT16 of (x - mean) *
+ * (1/std). v = h * std + mean. |x - v| <= max(|x - mean| * 2^-11, std * 2^-25) + eps for |x - mean| <= 65504 std. NaN stays NaN,
+ * infinities become +-65504 std. std below 2^-120 counts as 0: every v is the mean. BFLOAT16        16 bits. Nearest-even. |x - v|
+ * <= |x| * 2^-8 (2^-134 below the normal range). NaN becomes 0x7fc0, infinities stay; beyond 3.39e38 becomes infinite. UNIFORM8 8
+ * bits. head: f32 mean, step, low, high. 255 even levels over mean +- R, R = min(6 std, largest |x - mean|), step = R / 127; code =
+ * k + 128, k = nearest-even of (x - mean) / step limited to +-127; v = k * step + mean, but k = +-127 decode to high and low, the
  *                   mean of what they stand for. Code 0 is unused (decodes like 1).
- *                   |x - v| <= step / 2 + eps where |x - mean| < 126.5 step; beyond: at most the largest |x - mean| - 126.5 step + eps.
- *   QUANTILE8       8 bits. head: 256 x f32, a code book that follows the data: code density as the cube root of the data's density (least
- *                   squared error: Panter and Dite), estimated from a fixed sample; a value is looked up by its leading bits. Zero stays
- *                   exactly zero. |x - v| <= largest x - smallest x; its mean square, which tests hold, is below that of 256 equal quantiles.
- *   BLOCKWISE8      8 bits + 32/4096. Blocks of 4,096; head: one f32 absmax each. Dettmers' signed dynamic map (seven decades, 2^i steps in
- *                   decade i, and 0 and +1), nearest entry of x / absmax; code = sign << 7 | m, with 0x80 for +1.
- *                   |x - v| <= absmax * 0.0072 + eps; down to absmax * 1e-5 also |x - v| <= |x| * 0.3.
- *   LINEAR8         8 bits + 16/64. Blocks of 64; head: one bfloat16 d each, the block's extreme (largest magnitude, with its sign; positive of two equal) / -128;
- *                   code = k + 128, k = nearest-even of x / d limited to -128..127; v = k * d. |x - v| <= 1.01 |d|, and |d| / 2 where |x| <= 126 |d|.
- *   LINEAR4         4 bits + 16/64. The same with extreme / -8, k in -8..7, code = k + 8, the even element in the low half of a byte.
- *                   |x - v| <= 1.05 |d|, and |d| / 2 where |x| <= 7.5 |d|.
- *   In the last three a scale below 2^-120 counts as 0: its block decodes to zeros.
+ *                   |x - v| <= step / 2 + eps where |x - mean| < 126.5 step; beyond: at most the largest |x - mean| - 126.5 step +
+ * eps. QUANTILE8       8 bits. head: 256 x f32, a code book that follows the data: code density as the cube root of the data's
+ * density (least squared error: Panter and Dite), estimated from a fixed sample; a value is looked up by its leading bits. Zero
+ * stays exactly zero. |x - v| <= largest x - smallest x; its mean square, which tests hold, is below that of 256 equal quantiles.
+ *   BLOCKWISE8      8 bits + 32/4096. Blocks of 4,096; head: one f32 absmax each. Dettmers' signed dynamic map (seven decades, 2^i
+ * steps in decade i, and 0 and +1), nearest entry of x / absmax; code = sign << 7 | m, with 0x80 for +1. |x - v| <= absmax * 0.0072
+ * + eps; down to absmax * 1e-5 also |x - v| <= |x| / 2. LINEAR8         8 bits + 16/64. Blocks of 64; head: one bfloat16 d each,
+ * the block's extreme (largest magnitude, with its sign; positive of two equal) / -128, rounded away from zero; code = k + 128, k =
+ * nearest-even of x * (1/d) limited to -128..127; v = k * d. |x - v| <= |d| / 2 where |x| <= 127.5 |d|, never above |d| (both but
+ * for one part in 2^14). LINEAR4         4 bits + 16/64. The same with extreme / -8, k in -8..7, code = k + 8, the even element in
+ * the low half of a byte. |x - v| <= |d| / 2 where |x| <= 7.5 |d|, never above |d|. In the last three a scale below 2^-120 counts
+ * as 0: its block decodes to zeros.
  *
- * ERROR FEEDBACK: every lossy codec takes a residual (count float32, zeros at first, the caller's). Then y = tame(residual + x) is encoded and residual
- * becomes y - v, so that what one round loses the next one sends.
+ * ERROR FEEDBACK: every lossy codec takes a residual (count float32, zeros at first, the caller's). Then y = tame(residual + x) is
+ * encoded and residual becomes y - v, so that what one round loses the next one sends.
  *
- * CHECKSUM: not against malice (transport is authenticated) but against faults. With 64-bit little-endian words, wrapping arithmetic
- * and mix(z) = { z ^= z >> 32; z *= 0xd6e8feb86659fd93; z ^= z >> 32; z *= 0xd6e8feb86659fd93; z ^= z >> 32 }:
- * head and body are each cut in pieces of 4,096 bytes, the last one filled up with zeros. In a piece of words w[0..511]:
- *     lane[j] = sum over r = 0..63 of low32(t) * high32(t) + w[8r + (j ^ 1)],  t = w[8r + j] ^ (K * (j + 1) + r * G),
- *     digest  = sum over j = 0..7 of mix(lane[j] + j * G),
- * K = 0x9e3779b185ebca87, G = 0xc2b2ae3d27d4eb4f. checksum = mix(sum over pieces of mix(digest + p * K) + mix(w0 + G) + mix(w1 + 2 * G) + mix(w2 + 3 * G)), where
- * p is the piece's index (from 0 in the body, from 2^40 in the head) and w0, w1, w2 are the first 24 bytes of the chunk.
+ * CHECKSUM: not against malice (transport is authenticated) but against faults. With 64-bit little-endian words, wrapping
+ * arithmetic and mix(z) = { z ^= z >> 32; z *= 0xd6e8feb86659fd93; z ^= z >> 32; z *= 0xd6e8feb86659fd93; z ^= z >> 32 }: head and
+ * body are each cut in pieces of 4,096 bytes, the last one filled up with zeros. In a piece of words w[0..511]: lane[j] = sum over
+ * r = 0..63 of low32(t) * high32(t) + w[8r + (j ^ 1)],  t = w[8r + j] ^ (K * (j + 1) + r * G), digest  = sum over j = 0..7 of
+ * mix(lane[j] + j * G), K = 0x9e3779b185ebca87, G = 0xc2b2ae3d27d4eb4f. checksum = mix(sum over pieces of mix(digest + p * K) +
+ * mix(w0 + G) + mix(w1 + 2 * G) + mix(w2 + 3 * G)), where p is the piece's index (from 0 in the body, from 2^40 in the head) and
+ * w0, w1, w2 are the first 24 bytes of the chunk.
  */
 #ifndef HV_KERN_CODEC_H
 #define HV_KERN_CODEC_H
@@ -76,7 +76,7 @@
 #include "kern/dtype.h"
 
 #define HV_CODEC_VERSION 1
-#define HV_CODEC_HEADER 32                    /* bytes */
+#define HV_CODEC_HEADER 32                     /* bytes */
 #define HV_CODEC_COUNT_MAX ((uint64_t)1 << 36) /* elements in one chunk at most */
 #define HV_CODEC_WEIGHT_MAX 0x1p64f            /* weights are finite, not negative, and at most this */
 
@@ -94,7 +94,8 @@ typedef enum hv_codec {
   HV_CODEC_COUNT
 } hv_codec;
 
-/* "none", "float16", "scaled_float16", "bfloat16", "uniform8", "quantile8", "blockwise8", "linear8", "linear4"; NULL off the list. */
+/* "none", "float16", "scaled_float16", "bfloat16", "uniform8", "quantile8", "blockwise8", "linear8", "linear4"; NULL off the list.
+ */
 const char *hv_codec_name(int codec);
 /* The codec of a name, or -1. */
 int hv_codec_find(const char *name);
@@ -114,8 +115,8 @@ uint64_t hv_codec_bound(int codec, int dtype, uint64_t count);
 
 /* Encodes count elements of src (aligned as its elements are) into out (any alignment, `room` bytes; must not overlap src).
  * residual: NULL, or count floats of the caller's for error feedback, read and updated; codec NONE leaves it alone.
- * *size is what was written: hv_codec_bound. HV_INVALID: codec, dtype or count off the list; HV_TOO_LARGE: room is too small. Nothing is
- * written then. */
+ * *size is what was written: hv_codec_bound. HV_INVALID: codec, dtype or count off the list; HV_TOO_LARGE: room is too small.
+ * Nothing is written then. */
 hv_status hv_codec_encode(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, float *residual,
                           uint8_t *out, uint64_t room, uint64_t *size);
 
@@ -126,18 +127,18 @@ hv_status hv_codec_encode(const hv_kern *kern, hv_codec codec, hv_dtype dtype, c
  * HV_VERSION: of another version; HV_UNSUPPORTED: a codec or dtype off the list. *info is set on HV_OK alone. */
 hv_status hv_codec_peek(const hv_span *parts, size_t n_parts, hv_codec_info *info);
 
-/* Reads all of it: hv_codec_peek, then the checksum (HV_CORRUPT), then the parameters (HV_MALFORMED: not finite, negative where they
- * cannot be, so large that values would overflow). *finite (may be NULL): 1 when every value decodes to a finite float32. */
+/* Reads all of it: hv_codec_peek, then the checksum (HV_CORRUPT), then the parameters (HV_MALFORMED: not finite, negative where
+ * they cannot be, so large that values would overflow). *finite (may be NULL): 1 when every value decodes to a finite float32. */
 hv_status hv_codec_check(const hv_kern *kern, const hv_span *parts, size_t n_parts, hv_codec_info *info, int *finite);
 
 /* Checks, then decodes into out: `count` elements of `dtype`, aligned as those are. The chunk must hold exactly count elements
- * (HV_INVALID); its own dtype need not be the same: float16 out is limited to +-65504, bfloat16 out is nearest-even, float64 is exact.
- * On any error nothing was written. */
+ * (HV_INVALID); its own dtype need not be the same: float16 out is limited to +-65504, bfloat16 out is nearest-even, float64 is
+ * exact. On any error nothing was written. */
 hv_status hv_codec_decode(const hv_kern *kern, const hv_span *parts, size_t n_parts, hv_dtype dtype, void *out, uint64_t count);
 
-/* Checks, then acc[i] = acc[i] + weight * v[i] for all count elements, v rounded to float32, the product rounded before the sum. What a
- * reducer does with a contribution: a chunk counts whole or not at all. HV_NOT_FINITE: a value is not finite; HV_INVALID: count differs, or the weight
- * is NaN, negative or over HV_CODEC_WEIGHT_MAX. On any error acc is as before. */
+/* Checks, then acc[i] = acc[i] + weight * v[i] for all count elements, v rounded to float32, the product rounded before the sum.
+ * What a reducer does with a contribution: a chunk counts whole or not at all. HV_NOT_FINITE: a value is not finite; HV_INVALID:
+ * count differs, or the weight is NaN, negative or over HV_CODEC_WEIGHT_MAX. On any error acc is as before. */
 hv_status hv_codec_accumulate(const hv_kern *kern, const hv_span *parts, size_t n_parts, float weight, float *acc, uint64_t count);
 
 #endif

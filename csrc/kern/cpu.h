@@ -19,7 +19,8 @@ typedef enum hv_cpu_level {
 /* The fastest set that this processor runs. Never NULL. */
 const hv_kern *hv_cpu_best(void);
 
-/* The set of one level; NULL when this processor or this build lacks it (HV_CPU_PORTABLE is never NULL). For tests and benchmarks. */
+/* The set of one level; NULL when this processor or this build lacks it (HV_CPU_PORTABLE is never NULL). For tests and benchmarks.
+ */
 const hv_kern *hv_cpu_kern(hv_cpu_level level);
 
 /* "portable", "avx2", "avx512". */

@@ -1,7 +1,7 @@
 /* How do values add up? Weighted sums of plain tensors, the finite check, norms, conversion.
  *
- * Room: kern (uses dtype, cpu). Used by core (through the pool) and bind. Pure, nothing allocated, no globals; the same bits on every
- * set of kernels. src and out are aligned as their elements are. A dtype off the list is HV_INVALID. Buffers overlap only if
+ * Room: kern (uses dtype, cpu). Used by core (through the pool) and bind. Pure, nothing allocated, no globals; the same bits on
+ * every set of kernels. src and out are aligned as their elements are. A dtype off the list is HV_INVALID. Buffers overlap only if
  * they are the same.
  */
 #ifndef HV_KERN_REDUCE_H
@@ -11,7 +11,8 @@
 #include "kern/cpu.h"
 #include "kern/dtype.h"
 
-/* acc[i] = acc[i] + weight * (float)src[i]: product and sum are rounded one after the other; float64 is rounded to float32 first. */
+/* acc[i] = acc[i] + weight * (float)src[i]: product and sum are rounded one after the other; float64 is rounded to float32 first.
+ */
 hv_status hv_reduce_accumulate(const hv_kern *kern, hv_dtype dtype, const void *src, float weight, float *acc, uint64_t count);
 
 /* acc[i] = acc[i] * factor. */
@@ -20,10 +21,11 @@ void hv_reduce_scale(const hv_kern *kern, float *acc, float factor, uint64_t cou
 /* *finite: 1 when no element is NaN or infinite. */
 hv_status hv_reduce_finite(const hv_kern *kern, hv_dtype dtype, const void *src, uint64_t count, int *finite);
 
-/* *sum: of squares of (float)src[i], in float64 with the fixed shape STATS of codec.h. */
+/* *sum: of squares of (float)src[i], tame, in float64 with the fixed shape STATS of codec.h. */
 hv_status hv_reduce_square_sum(const hv_kern *kern, hv_dtype dtype, const void *src, uint64_t count, double *sum);
 
-/* out[i] = src[i] in another dtype, through float32 unless both are float64: nearest-even; to float16 limited to +-65504, NaN kept as NaN. */
+/* out[i] = src[i] in another dtype, through float32 unless both are float64: nearest-even; to float16 limited to +-65504, NaN kept
+ * as NaN. */
 hv_status hv_reduce_convert(const hv_kern *kern, hv_dtype from, const void *src, hv_dtype to, void *out, uint64_t count);
 
 #endif

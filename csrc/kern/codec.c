@@ -1,0 +1,493 @@
+#include "kern/codec.h"
+
+#include "kern/coder.h"
+
+#define MAGIC 0x31635648 /* "HVc1" */
+#define HEAD_INDEX ((uint64_t)1 << 40)
+#define FAR ((uint64_t)8 << 20) /* results from this size on are written past the caches */
+#define ALIGN16(x) (((x) + 15) / 16 * 16)
+
+static const hv_coder *const coders[HV_CODEC_COUNT] = {
+    [HV_CODEC_NONE] = &hv_coder_none,
+    [HV_CODEC_FLOAT16] = &hv_coder_float16,
+    [HV_CODEC_SCALED_FLOAT16] = &hv_coder_scaled_float16,
+    [HV_CODEC_BFLOAT16] = &hv_coder_bfloat16,
+    [HV_CODEC_UNIFORM8] = &hv_coder_uniform8,
+    [HV_CODEC_QUANTILE8] = &hv_coder_quantile8,
+    [HV_CODEC_BLOCKWISE8] = &hv_coder_blockwise8,
+    [HV_CODEC_LINEAR8] = &hv_coder_linear8,
+    [HV_CODEC_LINEAR4] = &hv_coder_linear4,
+};
+
+/* ---- sizes and names ---- */
+
+static const hv_coder *coder_of(int codec) {
+  return codec >= 0 && codec < HV_CODEC_COUNT ? coders[codec] : NULL;
+}
+
+const char *hv_codec_name(int codec) {
+  const hv_coder *coder = coder_of(codec);
+  return coder ? coder->name : NULL;
+}
+
+int hv_codec_find(const char *name) {
+  for (int codec = 0; codec < HV_CODEC_COUNT; codec++)
+    if (!strcmp(name, coders[codec]->name))
+      return codec;
+  return -1;
+}
+
+static uint64_t body_bytes(const hv_coder *coder, int dtype, uint64_t count) {
+  unsigned bits = coder->bits ? coder->bits : 8 * (unsigned)hv_dtype_size(dtype);
+  return (count * bits + 7) / 8;
+}
+
+static uint64_t scale_bytes(const hv_coder *coder, uint64_t count) {
+  return coder->block ? (count + coder->block - 1) / coder->block * coder->scale : 0;
+}
+
+static uint64_t head_bytes(const hv_coder *coder, uint64_t count) {
+  return ALIGN16(coder->params + scale_bytes(coder, count));
+}
+
+uint64_t hv_codec_bound(int codec, int dtype, uint64_t count) {
+  const hv_coder *coder = coder_of(codec);
+  if (!coder || !hv_dtype_size(dtype) || count > HV_CODEC_COUNT_MAX)
+    return 0;
+  return HV_CODEC_HEADER + head_bytes(coder, count) + body_bytes(coder, dtype, count);
+}
+
+/* ---- the checksum ---- */
+
+static uint64_t piece_sum(const hv_kern *kern, const uint8_t *piece, uint64_t index) {
+  return hv_mix(kern->digest(piece) + index * HV_SUM_K);
+}
+
+/* Of `size` bytes that begin a piece; what is missing of the last piece counts as zeros. */
+static uint64_t region_sum(const hv_kern *kern, const uint8_t *bytes, uint64_t size, uint64_t index) {
+  uint64_t sum = 0;
+  for (; size >= HV_PIECE; bytes += HV_PIECE, size -= HV_PIECE)
+    sum += piece_sum(kern, bytes, index++);
+  if (size) {
+    uint8_t last[HV_PIECE] = {0};
+    memcpy(last, bytes, (size_t)size);
+    sum += piece_sum(kern, last, index);
+  }
+  return sum;
+}
+
+static uint64_t whole_sum(uint64_t sum, const uint8_t *header) {
+  for (unsigned i = 0; i < 3; i++)
+    sum += hv_mix(hv_load64(header + 8 * i) + (i + 1) * HV_SUM_G);
+  return hv_mix(sum);
+}
+
+/* ---- encoding ---- */
+
+const float *hv_coder_source(const hv_kern *kern, hv_dtype dtype, const void *src, uint64_t at, size_t n, float *scratch) {
+  const uint8_t *bytes = src;
+  if (dtype == HV_DTYPE_FLOAT32)
+    return (const float *)src + at;
+  if (dtype == HV_DTYPE_FLOAT16)
+    kern->widen_f16(scratch, bytes + 2 * at, n);
+  else if (dtype == HV_DTYPE_BFLOAT16)
+    kern->widen_bf16(scratch, bytes + 2 * at, n);
+  else
+    kern->narrow_f64(scratch, bytes + 8 * at, n);
+  return scratch;
+}
+
+/* The next unit, slice, piece ... of what is left. */
+static size_t next(uint64_t left, size_t most) {
+  return left < most ? (size_t)left : most;
+}
+
+/* A binary counter of subtrees: units join pairwise, whatever their number. */
+hv_measure hv_coder_measure(const hv_kern *kern, hv_dtype dtype, const void *src, uint64_t count) {
+  hv_measure tree[64], all = {0};
+  float scratch[HV_UNIT];
+  unsigned depth = 0;
+  for (uint64_t at = 0, unit = 1; at < count; at += HV_UNIT, unit++) {
+    size_t n = next(count - at, HV_UNIT);
+    kern->measure(hv_coder_source(kern, dtype, src, at, n, scratch), n, &tree[depth]);
+    all.low = at && all.low < tree[depth].low ? all.low : tree[depth].low;
+    all.high = at && all.high > tree[depth].high ? all.high : tree[depth].high;
+    for (uint64_t ones = unit; ones % 2 == 0; ones /= 2, depth--)
+      tree[depth - 1].sum += tree[depth].sum, tree[depth - 1].square += tree[depth].square;
+    depth++;
+  }
+  for (; depth > 1; depth--)
+    tree[depth - 2].sum += tree[depth - 1].sum, tree[depth - 2].square += tree[depth - 1].square;
+  if (depth)
+    all.sum = tree[0].sum, all.square = tree[0].square;
+  return all;
+}
+
+/* One chunk on its way out: where the next bytes of the body go, and their sum so far. */
+typedef struct writer {
+  const hv_kern *kern;
+  uint8_t *out; /* where `stage` belongs */
+  uint8_t *stage;
+  size_t fill;
+  int far;
+  uint64_t index, sum;
+} writer;
+
+/* Ends what is staged: sums it while it is in the first cache and sends it on its way. */
+static void flush(writer *w) {
+  w->sum += region_sum(w->kern, w->stage, w->fill, w->index);
+  w->index += w->fill / HV_PIECE;
+  if (w->far)
+    w->kern->copy(w->out, w->stage, w->fill);
+  else
+    w->stage += w->fill;
+  w->out += w->fill;
+  w->fill = 0;
+}
+
+static void decode_back(const hv_encoder *e, const hv_coder *coder, hv_decoder *d, uint64_t at, const uint8_t *body, size_t n,
+                        float *residual) {
+  float values[HV_SLICE];
+  for (size_t done = 0; done < n; done += HV_SLICE) {
+    size_t some = next(n - done, HV_SLICE);
+    d->scales = coder->block ? e->head + coder->params + (at + done) / coder->block * coder->scale : NULL;
+    coder->decode(d, body + done * coder->bits / 8, some, values);
+    e->kern->lose(residual + at + done, values, some);
+  }
+}
+
+static void feed_all(const hv_encoder *e, float *residual) {
+  float scratch[HV_UNIT];
+  for (uint64_t at = 0; at < e->count; at += HV_UNIT) {
+    size_t n = next(e->count - at, HV_UNIT);
+    e->kern->feed(residual + at, hv_coder_source(e->kern, e->dtype, e->src, at, n, scratch), n);
+  }
+}
+
+/* Fills head and body; returns the sum over the body's pieces. Codecs that look at everything first see the source with the
+ * residual in it, and lose what was sent at the end; the others do both unit by unit, in the first cache. */
+static uint64_t encode_body(hv_encoder *e, const hv_coder *coder, float *residual, uint8_t *body, int far) {
+  uint8_t stage[HV_PIECE + 2 * HV_UNIT];
+  float scratch[HV_UNIT];
+  hv_decoder back = {.kern = e->kern, .dtype = e->dtype};
+  writer w = {.kern = e->kern, .out = body, .stage = far ? stage : body, .far = far};
+  int at_once = residual && !coder->prepare;
+  if (residual && coder->prepare) {
+    feed_all(e, residual);
+    e->src = residual, e->dtype = HV_DTYPE_FLOAT32;
+  }
+  if (coder->prepare)
+    coder->prepare(e);
+  if (at_once && coder->load)
+    coder->load(&back, e->head);
+  for (uint64_t at = 0; at < e->count; at += HV_UNIT) {
+    size_t n = next(e->count - at, HV_UNIT);
+    const float *x = hv_coder_source(e->kern, e->dtype, e->src, at, n, scratch);
+    if (at_once) {
+      e->kern->feed(residual + at, x, n);
+      x = residual + at;
+    }
+    uint8_t *to = w.stage + w.fill;
+    coder->encode(e, at, x, n, to);
+    if (at_once)
+      decode_back(e, coder, &back, at, to, n, residual);
+    w.fill += (n * coder->bits + 7) / 8;
+    if (w.fill >= HV_PIECE || at + n == e->count)
+      flush(&w);
+  }
+  if (coder->finish)
+    coder->finish(e);
+  if (residual && coder->prepare && coder->load(&back, e->head))
+    for (uint64_t at = 0; at < e->count; at += HV_UNIT)
+      decode_back(e, coder, &back, at, body + at * coder->bits / 8, next(e->count - at, HV_UNIT), residual);
+  return w.sum;
+}
+
+static uint64_t copy_body(const hv_kern *kern, const uint8_t *src, uint64_t size, uint8_t *body, int far) {
+  uint64_t sum = 0, index = 0;
+  for (uint64_t at = 0; at < size; at += HV_PIECE, index++) {
+    size_t n = next(size - at, HV_PIECE);
+    sum += region_sum(kern, src + at, n, index);
+    if (far)
+      kern->copy(body + at, src + at, n);
+    else
+      memcpy(body + at, src + at, n);
+  }
+  return sum;
+}
+
+hv_status hv_codec_encode(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, float *residual,
+                          uint8_t *out, uint64_t room, uint64_t *size) {
+  const hv_coder *coder = coder_of((int)codec);
+  uint64_t whole = hv_codec_bound((int)codec, (int)dtype, count);
+  if (!whole)
+    return HV_INVALID;
+  if (room < whole)
+    return HV_TOO_LARGE;
+  unsigned mode = hv_mode_ours();
+  uint64_t head = head_bytes(coder, count), size_body = body_bytes(coder, (int)dtype, count);
+  uint8_t *body = out + HV_CODEC_HEADER + head;
+  memset(out, 0, HV_CODEC_HEADER + (size_t)head);
+  hv_store32(out, MAGIC);
+  out[4] = HV_CODEC_VERSION, out[5] = (uint8_t)codec, out[6] = (uint8_t)dtype;
+  hv_store64(out + 8, count);
+  hv_store64(out + 16, HV_CODEC_HEADER + head);
+  uint64_t sum;
+  if (coder->bits) {
+    hv_encoder e = {.kern = kern, .src = src, .dtype = dtype, .count = count, .head = out + HV_CODEC_HEADER};
+    sum = encode_body(&e, coder, residual, body, size_body >= FAR);
+  } else {
+    sum = copy_body(kern, src, size_body, body, size_body >= FAR);
+  }
+  sum += region_sum(kern, out + HV_CODEC_HEADER, head, HEAD_INDEX);
+  hv_store64(out + 24, whole_sum(sum, out));
+  *size = whole;
+  hv_mode_theirs(mode);
+  return HV_OK;
+}
+
+/* ---- reading a chunk that comes in parts ---- */
+
+typedef struct cursor {
+  const hv_span *part, *end;
+  size_t at; /* in *part */
+} cursor;
+
+static uint64_t skip(cursor *c, uint64_t size) {
+  while (c->part < c->end) {
+    size_t here = c->part->size - c->at;
+    if (here > size) {
+      c->at += (size_t)size;
+      return 0;
+    }
+    size -= here, c->part++, c->at = 0;
+  }
+  return size;
+}
+
+static cursor cursor_at(const hv_span *parts, size_t n_parts, uint64_t offset) {
+  cursor c = {parts, parts + n_parts, 0};
+  skip(&c, offset);
+  return c;
+}
+
+/* The next `size` bytes, which must be there: in place when one part has them all, else gathered in scratch. */
+static const uint8_t *take(cursor *c, size_t size, uint8_t *scratch) {
+  if (c->part < c->end && c->part->size - c->at >= size) {
+    const uint8_t *in_place = c->part->data + c->at;
+    skip(c, size);
+    return in_place;
+  }
+  for (size_t have = 0; have < size;) {
+    size_t some = next(size - have, c->part->size - c->at);
+    if (some)
+      memcpy(scratch + have, c->part->data + c->at, some);
+    skip(c, some);
+    have += some;
+  }
+  return scratch;
+}
+
+hv_status hv_codec_peek(const hv_span *parts, size_t n_parts, hv_codec_info *info) {
+  uint8_t scratch[HV_CODEC_HEADER];
+  uint64_t size = 0;
+  for (size_t i = 0; i < n_parts; i++)
+    size += parts[i].size;
+  if (size < HV_CODEC_HEADER)
+    return HV_MALFORMED;
+  cursor c = cursor_at(parts, n_parts, 0);
+  const uint8_t *header = take(&c, HV_CODEC_HEADER, scratch);
+  if (hv_load32(header) != MAGIC)
+    return HV_MALFORMED;
+  if (header[4] != HV_CODEC_VERSION)
+    return HV_VERSION;
+  const hv_coder *coder = coder_of(header[5]);
+  if (!coder || !hv_dtype_size(header[6]))
+    return HV_UNSUPPORTED;
+  uint64_t count = hv_load64(header + 8), body = hv_load64(header + 16);
+  if (header[7] || count > HV_CODEC_COUNT_MAX || hv_codec_bound(header[5], header[6], count) != size ||
+      body != HV_CODEC_HEADER + head_bytes(coder, count))
+    return HV_MALFORMED;
+  *info = (hv_codec_info){(hv_codec)header[5], (hv_dtype)header[6], count, body, size, hv_load64(header + 24)};
+  return HV_OK;
+}
+
+/* The next piece, filled up with zeros; n bytes of it are the chunk's. */
+static const uint8_t *take_piece(cursor *c, size_t n, uint8_t *scratch) {
+  const uint8_t *piece = take(c, n, scratch);
+  if (n == HV_PIECE)
+    return piece;
+  if (piece != scratch)
+    memcpy(scratch, piece, n);
+  memset(scratch + n, 0, HV_PIECE - n);
+  return scratch;
+}
+
+/* Sums the head; takes up the params, and looks at the scales. 0: they cannot be. */
+static int read_head(const hv_coder *coder, const hv_codec_info *info, cursor *c, hv_decoder *d, uint64_t *sum) {
+  uint8_t scratch[HV_PIECE];
+  uint64_t size = info->body - HV_CODEC_HEADER, scales = coder->params + scale_bytes(coder, info->count);
+  int fits = size || !coder->load || coder->load(d, NULL);
+  for (uint64_t at = 0, index = HEAD_INDEX; at < size; at += HV_PIECE, index++) {
+    size_t n = next(size - at, HV_PIECE);
+    const uint8_t *piece = take_piece(c, n, scratch);
+    *sum += piece_sum(d->kern, piece, index);
+    if (at == 0 && coder->load)
+      fits &= coder->load(d, piece);
+    if (coder->scales_fit && at < scales)
+      fits &= coder->scales_fit(piece, next(scales - at, HV_PIECE));
+  }
+  return fits;
+}
+
+static int read_body(const hv_coder *coder, const hv_codec_info *info, cursor *c, const hv_decoder *d, uint64_t *sum) {
+  uint8_t scratch[HV_PIECE];
+  uint64_t size = info->size - info->body;
+  int finite = 1;
+  for (uint64_t at = 0, index = 0; at < size; at += HV_PIECE, index++) {
+    const uint8_t *piece = take_piece(c, next(size - at, HV_PIECE), scratch);
+    *sum += piece_sum(d->kern, piece, index);
+    if (coder->finite)
+      finite &= coder->finite(d, piece, HV_PIECE); /* the zeros at the end are finite */
+  }
+  return finite;
+}
+
+static hv_status check(const hv_span *parts, size_t n_parts, hv_codec_info *info, hv_decoder *d, int *finite) {
+  uint8_t scratch[HV_CODEC_HEADER];
+  uint64_t sum = 0;
+  hv_status status = hv_codec_peek(parts, n_parts, info);
+  if (status != HV_OK)
+    return status;
+  const hv_coder *coder = coders[info->codec];
+  d->dtype = info->dtype;
+  cursor c = cursor_at(parts, n_parts, 0);
+  const uint8_t *header = take(&c, HV_CODEC_HEADER, scratch);
+  int fits = read_head(coder, info, &c, d, &sum);
+  *finite = read_body(coder, info, &c, d, &sum);
+  if (whole_sum(sum, header) != info->checksum)
+    return HV_CORRUPT;
+  return fits ? HV_OK : HV_MALFORMED;
+}
+
+hv_status hv_codec_check(const hv_kern *kern, const hv_span *parts, size_t n_parts, hv_codec_info *info, int *finite) {
+  hv_decoder d = {.kern = kern};
+  hv_codec_info found;
+  int is_finite = 0;
+  unsigned mode = hv_mode_ours();
+  hv_status status = check(parts, n_parts, &found, &d, &is_finite);
+  hv_mode_theirs(mode);
+  if (status != HV_OK)
+    return status;
+  *info = found;
+  if (finite)
+    *finite = is_finite;
+  return HV_OK;
+}
+
+/* ---- decoding ---- */
+
+/* Walks over the slices of a chunk that was checked. */
+typedef struct reader {
+  const hv_coder *coder;
+  hv_decoder *d;
+  uint64_t count, at, scaled; /* elements; done; how many have their scales taken */
+  unsigned bits;
+  cursor scales, body;
+  uint8_t scale_scratch[HV_SLICE / HV_LINEAR_BLOCK * 2], scratch[HV_SLICE * 8];
+} reader;
+
+static void reader_init(reader *r, const hv_span *parts, size_t n_parts, const hv_codec_info *info, hv_decoder *d) {
+  r->coder = coders[info->codec];
+  r->d = d;
+  r->count = info->count, r->at = r->scaled = 0;
+  r->bits = r->coder->bits ? r->coder->bits : 8 * (unsigned)hv_dtype_size((int)info->dtype);
+  r->scales = cursor_at(parts, n_parts, HV_CODEC_HEADER + r->coder->params);
+  r->body = cursor_at(parts, n_parts, info->body);
+}
+
+/* The body of the next slice, with its scales in r->d; *n is 0 at the end. */
+static const uint8_t *reader_next(reader *r, size_t *n) {
+  *n = next(r->count - r->at, HV_SLICE);
+  if (r->coder->block && r->at == r->scaled && *n) {
+    size_t covers = r->coder->block > HV_SLICE ? r->coder->block : HV_SLICE;
+    covers = next(r->count - r->at, covers);
+    r->d->scales = take(&r->scales, (size_t)scale_bytes(r->coder, covers), r->scale_scratch);
+    r->scaled += covers;
+  }
+  r->at += *n;
+  return take(&r->body, (*n * r->bits + 7) / 8, r->scratch);
+}
+
+/* One slice of float32 in another dtype; out is where the slice goes. */
+static void put(const hv_kern *kern, hv_dtype dtype, const float *values, size_t n, uint8_t *out, int far) {
+  if (dtype == HV_DTYPE_FLOAT16)
+    kern->narrow_f16(out, values, n);
+  else if (dtype == HV_DTYPE_BFLOAT16)
+    kern->narrow_bf16(out, values, n);
+  else if (dtype == HV_DTYPE_FLOAT64)
+    kern->widen_f64(out, values, n);
+  else if (far)
+    kern->copy(out, (const uint8_t *)values, 4 * n);
+}
+
+hv_status hv_codec_decode(const hv_kern *kern, const hv_span *parts, size_t n_parts, hv_dtype dtype, void *out, uint64_t count) {
+  hv_decoder d = {.kern = kern};
+  hv_codec_info info;
+  int finite;
+  if (!hv_dtype_size((int)dtype))
+    return HV_INVALID;
+  unsigned mode = hv_mode_ours();
+  hv_status status = check(parts, n_parts, &info, &d, &finite);
+  if (status == HV_OK && info.count != count)
+    status = HV_INVALID;
+  if (status == HV_OK) {
+    reader r;
+    reader_init(&r, parts, n_parts, &info, &d);
+    float values[HV_SLICE];
+    uint8_t *to = out;
+    size_t n, size = hv_dtype_size((int)dtype);
+    int as_is = info.codec == HV_CODEC_NONE && info.dtype == dtype, far = count * size >= FAR;
+    for (const uint8_t *body = reader_next(&r, &n); n; to += n * size, body = reader_next(&r, &n)) {
+      float *direct = dtype == HV_DTYPE_FLOAT32 && !far ? (float *)(void *)to : values;
+      if (as_is && far)
+        kern->copy(to, body, n * size);
+      else if (as_is)
+        memcpy(to, body, n * size);
+      else {
+        r.coder->decode(&d, body, n, direct);
+        put(kern, dtype, values, n, to, far);
+      }
+    }
+  }
+  hv_mode_theirs(mode);
+  return status;
+}
+
+hv_status hv_codec_accumulate(const hv_kern *kern, const hv_span *parts, size_t n_parts, float weight, float *acc, uint64_t count) {
+  hv_decoder d = {.kern = kern};
+  hv_codec_info info;
+  int finite;
+  if (!(weight >= 0 && weight <= HV_CODEC_WEIGHT_MAX))
+    return HV_INVALID;
+  unsigned mode = hv_mode_ours();
+  hv_status status = check(parts, n_parts, &info, &d, &finite);
+  if (status == HV_OK && info.count != count)
+    status = HV_INVALID;
+  if (status == HV_OK && !finite)
+    status = HV_NOT_FINITE;
+  if (status == HV_OK) {
+    reader r;
+    reader_init(&r, parts, n_parts, &info, &d);
+    float values[HV_SLICE];
+    int as_is = info.codec == HV_CODEC_NONE && info.dtype == HV_DTYPE_FLOAT32;
+    size_t n;
+    for (const uint8_t *body = reader_next(&r, &n); n; acc += n, body = reader_next(&r, &n)) {
+      if (!as_is)
+        r.coder->decode(&d, body, n, values);
+      kern->add(acc, as_is ? body : (const uint8_t *)values, weight, n);
+    }
+  }
+  hv_mode_theirs(mode);
+  return status;
+}

@@ -1,0 +1,101 @@
+#include "kern/coder.h"
+
+#include <math.h>
+
+static void no_encode(hv_encoder *e, uint64_t at, const float *x, size_t n, uint8_t *out) {
+  (void)x;
+  size_t size = hv_dtype_size(e->dtype);
+  memcpy(out, (const uint8_t *)e->src + at * size, n * size);
+}
+
+static void no_decode(const hv_decoder *d, const uint8_t *body, size_t n, float *out) {
+  if (d->dtype == HV_DTYPE_FLOAT32)
+    memcpy(out, body, 4 * n);
+  else if (d->dtype == HV_DTYPE_FLOAT16)
+    d->kern->widen_f16(out, body, n);
+  else if (d->dtype == HV_DTYPE_BFLOAT16)
+    d->kern->widen_bf16(out, body, n);
+  else
+    d->kern->narrow_f64(out, body, n);
+}
+
+static int no_finite(const hv_decoder *d, const uint8_t *body, size_t size) {
+  if (d->dtype == HV_DTYPE_FLOAT32)
+    return d->kern->finite_f32(body, size / 4);
+  if (d->dtype == HV_DTYPE_FLOAT64)
+    return d->kern->finite_f64(body, size / 8);
+  return d->kern->finite_16(body, d->dtype == HV_DTYPE_FLOAT16 ? 0x7c00 : 0x7f80, size / 2);
+}
+
+const hv_coder hv_coder_none = {.name = "none", .encode = no_encode, .finite = no_finite, .decode = no_decode};
+
+static void f16_encode(hv_encoder *e, uint64_t at, const float *x, size_t n, uint8_t *out) {
+  (void)at;
+  e->kern->narrow_f16(out, x, n);
+}
+
+static void f16_decode(const hv_decoder *d, const uint8_t *body, size_t n, float *out) {
+  d->kern->widen_f16(out, body, n);
+}
+
+static int f16_finite(const hv_decoder *d, const uint8_t *body, size_t size) {
+  return d->kern->finite_16(body, 0x7c00, size / 2);
+}
+
+const hv_coder hv_coder_float16 = {.name = "float16", .bits = 16, .encode = f16_encode, .finite = f16_finite, .decode = f16_decode};
+
+static void bf16_encode(hv_encoder *e, uint64_t at, const float *x, size_t n, uint8_t *out) {
+  (void)at;
+  e->kern->narrow_bf16(out, x, n);
+}
+
+static void bf16_decode(const hv_decoder *d, const uint8_t *body, size_t n, float *out) {
+  d->kern->widen_bf16(out, body, n);
+}
+
+static int bf16_finite(const hv_decoder *d, const uint8_t *body, size_t size) {
+  return d->kern->finite_16(body, 0x7f80, size / 2);
+}
+
+const hv_coder hv_coder_bfloat16 = {
+    .name = "bfloat16", .bits = 16, .encode = bf16_encode, .finite = bf16_finite, .decode = bf16_decode};
+
+#define STD_MAX 0x1p110f /* 65504 of these and a mean are still far from the largest float */
+
+static void scaled_prepare(hv_encoder *e) {
+  hv_measure all = hv_coder_measure(e->kern, e->dtype, e->src, e->count);
+  double n = e->count ? (double)e->count : 1, mean = all.sum / n, variance = (all.square - all.sum * mean) / n;
+  float std = (float)sqrt(variance > 0 ? variance : 0);
+  std = std < HV_TINY ? 0 : std > STD_MAX ? STD_MAX : std;
+  e->u.scaled.mean = (float)mean;
+  e->u.scaled.inverse = std > 0 ? 1 / std : 0;
+  hv_store_float(e->head, (float)mean);
+  hv_store_float(e->head + 4, std);
+}
+
+static void scaled_encode(hv_encoder *e, uint64_t at, const float *x, size_t n, uint8_t *out) {
+  (void)at;
+  if (e->u.scaled.inverse > 0)
+    e->kern->encode_scaled(out, x, e->u.scaled.mean, e->u.scaled.inverse, n);
+  else
+    memset(out, 0, 2 * n);
+}
+
+static int scaled_load(hv_decoder *d, const uint8_t *params) {
+  d->u.scaled.mean = hv_load_float(params);
+  d->u.scaled.std = hv_load_float(params + 4);
+  return hv_within(d->u.scaled.mean, HV_TAME) && d->u.scaled.std >= 0 && d->u.scaled.std <= STD_MAX;
+}
+
+static void scaled_decode(const hv_decoder *d, const uint8_t *body, size_t n, float *out) {
+  d->kern->decode_scaled(out, body, d->u.scaled.std, d->u.scaled.mean, n);
+}
+
+const hv_coder hv_coder_scaled_float16 = {.name = "scaled_float16",
+                                          .bits = 16,
+                                          .params = 8,
+                                          .prepare = scaled_prepare,
+                                          .encode = scaled_encode,
+                                          .load = scaled_load,
+                                          .finite = f16_finite,
+                                          .decode = scaled_decode};

@@ -1,0 +1,93 @@
+/* What does one codec fill in? The table behind codec.h's door.
+ *
+ * Room: kern alone: codec.c walks over chunks (headers, parts, checksums, error feedback) and calls these for what differs.
+ */
+#ifndef HV_KERN_CODER_H
+#define HV_KERN_CODER_H
+
+#include "base/status.h"
+#include "kern/codec.h"
+#include "kern/kernels.h"
+
+#define HV_BOOK 256 /* entries of a code book */
+
+typedef struct hv_encoder {
+  const hv_kern *kern;
+  const void *src; /* count elements of dtype */
+  hv_dtype dtype;
+  uint64_t count;
+  uint8_t *head; /* in the chunk, zeroed */
+  union {
+    struct {
+      float mean, inverse;
+    } scaled;
+    struct {
+      hv_uniform loop;
+      float step;
+    } uniform;
+    struct {
+      int32_t base;
+      uint8_t table[HV_CELLS + 3];
+    } quantile;
+  } u;
+} hv_encoder;
+
+typedef struct hv_decoder {
+  const hv_kern *kern;
+  hv_dtype dtype;        /* of the source: the body of NONE */
+  const uint8_t *scales; /* of the slice at hand: from the block that it starts in */
+  union {
+    struct {
+      float mean, std;
+    } scaled;
+    hv_even even;
+    float book[HV_BOOK];
+  } u;
+} hv_decoder;
+
+typedef struct hv_coder {
+  const char *name;
+  unsigned bits;         /* of one element in the body; 0: as the dtype has */
+  unsigned params;       /* bytes at the start of the head that are always there */
+  unsigned block, scale; /* after them `scale` bytes for each block of `block` elements */
+
+  /* Looks at the whole source before the first unit; NULL: no need. */
+  void (*prepare)(hv_encoder *e);
+  /* Encodes the n elements x of the unit that starts at element `at` into out. */
+  void (*encode)(hv_encoder *e, uint64_t at, const float *x, size_t n, uint8_t *out);
+  /* After the last unit; NULL: nothing left to do. */
+  void (*finish)(hv_encoder *e);
+
+  /* Takes up the params and holds them against what an encoder can write: 0 if they cannot be. NULL: there is nothing to take up.
+   */
+  int (*load)(hv_decoder *d, const uint8_t *params);
+  /* 1 when `size` bytes of scales can be. NULL: there are none. */
+  int (*scales_fit)(const uint8_t *scales, size_t size);
+  /* 1 when `size` bytes of the body decode to finite numbers. NULL: they always do. */
+  int (*finite)(const hv_decoder *d, const uint8_t *body, size_t size);
+  /* Decodes the n <= HV_SLICE elements of a slice. */
+  void (*decode)(const hv_decoder *d, const uint8_t *body, size_t n, float *out);
+} hv_coder;
+
+extern const hv_coder hv_coder_none, hv_coder_float16, hv_coder_scaled_float16, hv_coder_bfloat16; /* codec_float.c */
+extern const hv_coder hv_coder_uniform8, hv_coder_blockwise8, hv_coder_linear8, hv_coder_linear4;  /* codec_quant.c */
+extern const hv_coder hv_coder_quantile8;                                                          /* codec_quantile.c */
+
+/* n elements of src from `at` on as float32: in place, or converted into scratch. */
+const float *hv_coder_source(const hv_kern *kern, hv_dtype dtype, const void *src, uint64_t at, size_t n, float *scratch);
+
+/* STATS over the whole source, with the smallest and largest value; all zeros for an empty one. */
+hv_measure hv_coder_measure(const hv_kern *kern, hv_dtype dtype, const void *src, uint64_t count);
+
+static inline void hv_store_float(uint8_t *p, float x) {
+  hv_store32(p, hv_bits(x));
+}
+static inline float hv_load_float(const uint8_t *p) {
+  return hv_float(hv_load32(p));
+}
+/* 1 when |x| <= limit; NaN is not. */
+static inline int hv_within(float x, float limit) {
+  return x >= -limit && x <= limit;
+}
+
+#endif

@@ -1,0 +1,83 @@
+#include "kern/reduce.h"
+
+#include "kern/coder.h"
+
+static size_t next(uint64_t left) {
+  return left < HV_UNIT ? (size_t)left : HV_UNIT;
+}
+
+hv_status hv_reduce_accumulate(const hv_kern *kern, hv_dtype dtype, const void *src, float weight, float *acc, uint64_t count) {
+  float scratch[HV_UNIT];
+  if (!hv_dtype_size((int)dtype))
+    return HV_INVALID;
+  unsigned mode = hv_mode_ours();
+  for (uint64_t at = 0; at < count; at += HV_UNIT) {
+    size_t n = next(count - at);
+    kern->add(acc + at, (const uint8_t *)hv_coder_source(kern, dtype, src, at, n, scratch), weight, n);
+  }
+  hv_mode_theirs(mode);
+  return HV_OK;
+}
+
+void hv_reduce_scale(const hv_kern *kern, float *acc, float factor, uint64_t count) {
+  unsigned mode = hv_mode_ours();
+  kern->scale(acc, factor, (size_t)count);
+  hv_mode_theirs(mode);
+}
+
+hv_status hv_reduce_finite(const hv_kern *kern, hv_dtype dtype, const void *src, uint64_t count, int *finite) {
+  const uint8_t *bytes = src;
+  size_t size = hv_dtype_size((int)dtype);
+  if (!size)
+    return HV_INVALID;
+  *finite = 1;
+  for (uint64_t at = 0; at < count && *finite; at += HV_UNIT) {
+    const uint8_t *in = bytes + at * size;
+    size_t n = next(count - at);
+    if (dtype == HV_DTYPE_FLOAT32)
+      *finite = kern->finite_f32(in, n);
+    else if (dtype == HV_DTYPE_FLOAT64)
+      *finite = kern->finite_f64(in, n);
+    else
+      *finite = kern->finite_16(in, dtype == HV_DTYPE_FLOAT16 ? 0x7c00 : 0x7f80, n);
+  }
+  return HV_OK;
+}
+
+hv_status hv_reduce_square_sum(const hv_kern *kern, hv_dtype dtype, const void *src, uint64_t count, double *sum) {
+  if (!hv_dtype_size((int)dtype))
+    return HV_INVALID;
+  unsigned mode = hv_mode_ours();
+  *sum = hv_coder_measure(kern, dtype, src, count).square;
+  hv_mode_theirs(mode);
+  return HV_OK;
+}
+
+static void convert(const hv_kern *kern, hv_dtype from, const void *src, hv_dtype to, uint8_t *out, uint64_t at, size_t n,
+                    float *scratch) {
+  const float *values = hv_coder_source(kern, from, src, at, n, scratch);
+  uint8_t *here = out + at * hv_dtype_size((int)to);
+  if (to == HV_DTYPE_FLOAT16)
+    kern->narrow_f16(here, values, n);
+  else if (to == HV_DTYPE_BFLOAT16)
+    kern->narrow_bf16(here, values, n);
+  else if (to == HV_DTYPE_FLOAT64)
+    kern->widen_f64(here, values, n);
+  else
+    memmove(here, values, 4 * n);
+}
+
+hv_status hv_reduce_convert(const hv_kern *kern, hv_dtype from, const void *src, hv_dtype to, void *out, uint64_t count) {
+  float scratch[HV_UNIT];
+  if (!hv_dtype_size((int)from) || !hv_dtype_size((int)to))
+    return HV_INVALID;
+  if (from == to) {
+    memmove(out, src, (size_t)count * hv_dtype_size((int)to));
+    return HV_OK;
+  }
+  unsigned mode = hv_mode_ours();
+  for (uint64_t at = 0; at < count; at += HV_UNIT)
+    convert(kern, from, src, to, out, at, next(count - at), scratch);
+  hv_mode_theirs(mode);
+  return HV_OK;
+}
