@@ -1,0 +1,207 @@
+#include "sim/swarm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { ALL = 255 };
+
+/* A room of the house is one row here. */
+static const swarm_room rooms[] = {
+    {"house", "peers find each other, echo, and send parcels", 24, 5, ALL, 2, swarm_house_play},
+};
+enum { ROOMS = sizeof rooms / sizeof *rooms };
+
+static const struct {
+  const char *name;
+  unsigned bits;
+} faults[] = {
+    {"loss", SWARM_LOSS},
+    {"duplicate", SWARM_DUPLICATE},
+    {"reorder", SWARM_REORDER},
+    {"kill", SWARM_KILL},
+    {"unplug", SWARM_UNPLUG},
+    {"pause", SWARM_PAUSE},
+    {"partition", SWARM_PARTITION},
+    {"skew", SWARM_SKEW},
+    {"all", ALL},
+    {"none", 0},
+};
+enum { FAULTS = sizeof faults / sizeof *faults };
+
+void swarm_fail(swarm_run *run, const char *format, ...) {
+  if (run->failure[0])
+    return;
+  va_list args;
+  va_start(args, format);
+  vsnprintf(run->failure, sizeof run->failure, format, args);
+  va_end(args);
+  hv_sim_say(run->sim, "FAILED: %s", run->failure);
+}
+
+void swarm_figure(swarm_run *run, const char *name, double value) {
+  for (int i = 0; i < SWARM_FIGURES_MAX; i++) {
+    if (!run->figures[i].name)
+      run->figures[i].name = name;
+    if (strcmp(run->figures[i].name, name) == 0) {
+      run->figures[i].sum += value;
+      return;
+    }
+  }
+}
+
+void swarm_over(swarm_run *run) {
+  swarm_figure(run, "events", (double)hv_sim_count(run->sim).events);
+  swarm_figure(run, "messages", (double)hv_sim_count(run->sim).messages);
+  run->hash = hv_sim_hash(run->sim);
+  size_t left = hv_sim_free(run->sim);
+  run->sim = NULL;
+  if (left)
+    snprintf(run->failure, sizeof run->failure, "%zu blocks were left on the accounts of nodes", left);
+}
+
+static void print_line(void *arg, const char *line) {
+  (void)arg;
+  puts(line);
+}
+
+/* Plays one seed; the trace hash. The failure, if any, stands in run. */
+static uint64_t play(const swarm_room *room, const swarm_options *options, uint64_t seed, swarm_run *run) {
+  hv_sim_config config = hv_sim_defaults(seed);
+  config.link.delay_us = 25000;
+  config.link.jitter_us = 20000;
+  config.link.loss = options->faults & SWARM_LOSS ? 0.02 : 0;
+  config.link.duplicate = options->faults & SWARM_DUPLICATE ? 0.02 : 0;
+  config.link.reorder = options->faults & SWARM_REORDER ? 0.05 : 0;
+  config.say = options->narrate ? print_line : NULL;
+  *run = (swarm_run){.options = options, .seed = seed, .rng = {seed ^ 0x5eed}};
+  run->end_us = (uint64_t)(options->minutes * 60e6);
+  run->calm_us = run->end_us / 3 * 2;
+  hv_mem_init(&run->mem, NULL, HV_MEM_UNLIMITED);
+  run->sim = hv_sim_new(&run->mem, &config);
+  if (!run->sim) {
+    snprintf(run->failure, sizeof run->failure, "no memory for the world");
+    return 0;
+  }
+  room->play(run);
+  if (atomic_load(&run->mem.blocks) && !run->failure[0])
+    snprintf(run->failure, sizeof run->failure, "%zu blocks were left when the world had ended",
+             (size_t)atomic_load(&run->mem.blocks));
+  return run->hash;
+}
+
+static void add_up(swarm_run *sum, const swarm_run *run) {
+  for (int i = 0; i < SWARM_FIGURES_MAX && run->figures[i].name; i++)
+    swarm_figure(sum, run->figures[i].name, run->figures[i].sum);
+}
+
+static void say_failure(const swarm_room *room, const swarm_options *o, uint64_t seed, const char *failure) {
+  char list[128] = "";
+  for (int i = 0; i < FAULTS - 2; i++)
+    if (o->faults & faults[i].bits)
+      snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", list[0] ? "," : "", faults[i].name);
+  printf("seed %llu: %s\n  again: swarm %s --seeds %llu-%llu --nodes %zu --minutes %g --faults %s --narrate\n",
+         (unsigned long long)seed, failure, room->name, (unsigned long long)seed, (unsigned long long)seed, o->nodes, o->minutes,
+         list[0] ? list : "none");
+}
+
+/* All seeds of a room, the first one twice: it must give the same trace. */
+static int play_all(const swarm_room *room, const swarm_options *options) {
+  struct timespec start, end;
+  unsigned long long failed = 0, played = 0;
+  swarm_run run, sum = {.options = options};
+  clock_gettime(CLOCK_MONOTONIC, &start);
+  for (uint64_t seed = options->first_seed; seed <= options->last_seed; seed++) {
+    uint64_t hash = play(room, options, seed, &run);
+    add_up(&sum, &run);
+    played++;
+    swarm_run again;
+    if (seed == options->first_seed && !options->narrate && play(room, options, seed, &again) != hash && !run.failure[0])
+      snprintf(run.failure, sizeof run.failure, "the same seed gave another trace");
+    if (run.failure[0]) {
+      failed++;
+      say_failure(room, options, seed, run.failure);
+    }
+  }
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  printf("{\"room\": \"%s\", \"seeds\": %llu, \"failed\": %llu, \"nodes\": %zu, \"minutes\": %g, \"wall_s\": %.3f, \"figures\": {",
+         room->name, played, failed, options->nodes, options->minutes,
+         (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec) * 1e-9);
+  for (int i = 0; i < SWARM_FIGURES_MAX && sum.figures[i].name; i++)
+    printf("%s\"%s\": %.15g", i ? ", " : "", sum.figures[i].name, sum.figures[i].sum);
+  printf("}}\n");
+  return failed > 0;
+}
+
+/* ---- the command line ---- */
+
+static int usage(void) {
+  fprintf(stderr, "usage: swarm ROOM [--seeds A-B] [--nodes N] [--minutes M] [--faults LIST|all|none] [--narrate]\n       swarm "
+                  "check\nfaults:");
+  for (int i = 0; i < FAULTS; i++)
+    fprintf(stderr, " %s", faults[i].name);
+  fprintf(stderr, "\nrooms:\n");
+  for (int i = 0; i < ROOMS; i++)
+    fprintf(stderr, "  %-10s %s\n", rooms[i].name, rooms[i].about);
+  return 2;
+}
+
+static int read_faults(const char *list, unsigned *out) {
+  *out = 0;
+  while (*list) {
+    size_t n = strcspn(list, ",");
+    int i = 0;
+    while (i < FAULTS && (strlen(faults[i].name) != n || strncmp(faults[i].name, list, n) != 0))
+      i++;
+    if (i == FAULTS)
+      return 0;
+    *out |= faults[i].bits;
+    list += n + (list[n] == ',');
+  }
+  return 1;
+}
+
+static int read_option(const char *name, const char *value, swarm_options *o) {
+  char *end;
+  if (strcmp(name, "--seeds") == 0) {
+    o->first_seed = o->last_seed = strtoull(value, &end, 10);
+    if (*end == '-')
+      o->last_seed = strtoull(end + 1, &end, 10);
+    return *end == 0 && o->first_seed <= o->last_seed;
+  }
+  if (strcmp(name, "--nodes") == 0) {
+    o->nodes = strtoul(value, &end, 10);
+    return *end == 0 && o->nodes >= 2 && o->nodes <= 100000;
+  }
+  if (strcmp(name, "--minutes") == 0) {
+    o->minutes = strtod(value, &end);
+    return *end == 0 && o->minutes > 0 && o->minutes <= 1e6;
+  }
+  return strcmp(name, "--faults") == 0 && read_faults(value, &o->faults);
+}
+
+int main(int argc, char **argv) {
+  if (argc < 2)
+    return usage();
+  int failed = 0, found = 0, check = strcmp(argv[1], "check") == 0;
+  for (int i = 0; i < ROOMS; i++) {
+    const swarm_room *room = &rooms[i];
+    swarm_options o = {
+        .first_seed = 1, .last_seed = room->seeds, .nodes = room->nodes, .minutes = room->minutes, .faults = room->faults};
+    if (!check && strcmp(argv[1], room->name) != 0)
+      continue;
+    found = 1;
+    for (int a = 2; a < argc; a++) {
+      if (strcmp(argv[a], "--narrate") == 0) {
+        o.narrate = 1;
+        continue;
+      }
+      if (a + 1 >= argc || !read_option(argv[a], argv[a + 1], &o))
+        return usage();
+      a++;
+    }
+    failed |= play_all(room, &o);
+  }
+  return found ? failed : usage();
+}

@@ -1,0 +1,75 @@
+/* Many seeds of one room: whole swarms under random faults, with what must hold checked at the end and on the way.
+ *
+ *   swarm ROOM [--seeds A-B] [--nodes N] [--minutes M] [--faults loss,kill,...|all|none] [--narrate]
+ *   swarm check        every room as its own row says, short
+ *
+ * Prints what failed, how to repeat it, and one JSON line last; exits with 1 if a seed failed.
+ * A room is one file and one row in the table of swarm.c: its `play` makes nodes, lets them live for the time given
+ * (faults end before the last third, so that all may come to rest) and says swarm_fail when something does not hold.
+ */
+#ifndef HV_TESTS_SWARM_H
+#define HV_TESTS_SWARM_H
+
+#include "lib/check.h"
+#include "net/sim.h"
+
+typedef enum swarm_fault {
+  SWARM_LOSS = 1,       /* 2% of messages */
+  SWARM_DUPLICATE = 2,  /* 2% come twice */
+  SWARM_REORDER = 4,    /* 5% are held back */
+  SWARM_KILL = 8,       /* nodes are killed and most come back */
+  SWARM_UNPLUG = 16,    /* the same, and nobody is told */
+  SWARM_PAUSE = 32,     /* nodes stand still for up to 20 s */
+  SWARM_PARTITION = 64, /* the swarm falls apart into two for up to 40 s, or one way between two is cut */
+  SWARM_SKEW = 128      /* clocks an hour apart, running up to 200 ppm too fast or slow */
+} swarm_fault;
+
+typedef struct swarm_options {
+  uint64_t first_seed, last_seed;
+  size_t nodes;
+  double minutes;
+  unsigned faults;
+  int narrate;
+} swarm_options;
+
+enum { SWARM_FIGURES_MAX = 16 };
+
+typedef struct swarm_run {
+  const swarm_options *options;
+  uint64_t seed;
+  check_rng rng; /* of the scenario: apart from the sim's own */
+  hv_mem mem;
+  hv_sim *sim;
+  uint64_t end_us, calm_us; /* no more faults from calm_us on */
+  uint64_t hash;            /* of the whole trace, once it is over */
+  char failure[400];
+  struct {
+    const char *name;
+    double sum;
+  } figures[SWARM_FIGURES_MAX];
+} swarm_run;
+
+typedef struct swarm_room {
+  const char *name, *about;
+  size_t nodes; /* what `check` and a bare call take */
+  double minutes;
+  unsigned faults;
+  uint64_t seeds; /* of `check` */
+  void (*play)(
+      swarm_run *run); /* makes nodes in run->sim, runs until run->end_us, checks, ends with swarm_over, frees what is its own */
+} swarm_room;
+
+/* The skew and drift of a new node, as the faults say. */
+void swarm_seat(swarm_run *run, hv_sim_seat *seat);
+/* Starts the faults of the options on all nodes of the sim; at calm_us all is healed and all but a few nodes live. */
+void swarm_trouble(swarm_run *run);
+/* Frees the sim (cores and all), and fails if anything is left. */
+void swarm_over(swarm_run *run);
+/* Something does not hold. The first one is kept. */
+void swarm_fail(swarm_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Adds to a figure of the JSON line, summed over seeds. `name` is a constant. */
+void swarm_figure(swarm_run *run, const char *name, double value);
+
+void swarm_house_play(swarm_run *run);
+
+#endif
