@@ -86,33 +86,125 @@ static void unpacker_free(void *r, void *piece) {
   (void)piece;
 }
 
-/* ---- both directions: the simple things ---- */
+/* ---- shapes: how a struct of msg.h and a message of the .proto correspond, field by field ---- */
 
 typedef ProtobufCBinaryData blob;
 
-static hv_status say_bytes(hv_span from, size_t most, blob *to) {
-  if (from.size > most)
-    return HV_TOO_LARGE;
-  *to = (blob){.len = from.size, .data = (uint8_t *)from.data};
+typedef enum op {
+  OP_BYTES,
+  OP_EXACT,
+  OP_MAYBE,
+  OP_ADDR,
+  OP_ADDRS,
+  OP_FLAG,
+  OP_U8,
+  OP_U32,
+  OP_U64,
+  OP_STATUS,
+  OP_STATUSES,
+  OP_ONE,
+  OP_LIST
+} op;
+
+/* A field: where it stands on both sides, and how much of it there may be. */
+typedef struct row {
+  op op;
+  size_t ours, theirs;     /* offsets */
+  size_t n_ours, n_theirs; /* of lists: offsets of the counts */
+  size_t most;             /* bytes, elements, or the largest number */
+  const struct shape *of;  /* of OP_ONE and OP_LIST */
+} row;
+
+/* A message: one row for each field of the .proto, in the order of their numbers (a field without one is refused when read).
+ * `said` may take fields back before they are written; `heard` sees both sides when all rows have been read, and may say
+ * HV_MALFORMED. */
+typedef struct shape {
+  const ProtobufCMessageDescriptor *type;
+  const row *rows;
+  size_t n_rows, size;
+  void (*said)(void *theirs);
+  hv_status (*heard)(const void *theirs, void *ours);
+} shape;
+
+/* The offset of a member, which must be of this type. */
+#define AT(structure, member, type) (offsetof(structure, member) + 0 * sizeof(_Generic(((structure *)0)->member, type : 1)))
+#define FIELD(op_, s, member, ours_, theirs_, most_)                                                                               \
+  .op = op_, .ours = AT(s##_ours, member, ours_), .theirs = AT(s##_theirs, member, theirs_), .most = most_
+#define COUNTED(s, member, count_) .n_ours = AT(s##_ours, member, count_), .n_theirs = AT(s##_theirs, member, size_t)
+
+/* Rows, for a member of the same name on both sides. */
+#define BYTES(s, member, most)                                                                                                     \
+  { FIELD(OP_BYTES, s, member, hv_span, blob, most) }
+#define EXACT(s, member, ours)                                                                                                     \
+  { FIELD(OP_EXACT, s, member, ours, blob, sizeof(((s##_ours *)0)->member)) } /* of one size only: keys, hashes */
+#define MAYBE(s, member, ours)                                                                                                     \
+  { FIELD(OP_MAYBE, s, member, ours, blob, sizeof(((s##_ours *)0)->member)) } /* the same, or none: then zero */
+#define ADDR(s, member)                                                                                                            \
+  { FIELD(OP_ADDR, s, member, hv_addr, blob, HV_ADDR_PACKED_MAX) } /* may be none */
+#define FLAG(s, member)                                                                                                            \
+  { FIELD(OP_FLAG, s, member, uint8_t, protobuf_c_boolean, 1) }
+#define U8(s, member, most)                                                                                                        \
+  { FIELD(OP_U8, s, member, uint8_t, uint32_t, most) }
+#define U32(s, member)                                                                                                             \
+  { FIELD(OP_U32, s, member, uint32_t, uint32_t, UINT32_MAX) }
+#define U64(s, member)                                                                                                             \
+  { FIELD(OP_U64, s, member, uint64_t, uint64_t, UINT64_MAX) }
+#define STATUS(s, member)                                                                                                          \
+  { FIELD(OP_STATUS, s, member, hv_status, Hv__Status, 0) } /* never ok */
+#define STATUSES(s, member, most)                                                                                                  \
+  { FIELD(OP_STATUSES, s, member, const hv_status *, Hv__Status *, most), COUNTED(s, n_##member, size_t) }
+#define ADDRS(s, member, most)                                                                                                     \
+  { FIELD(OP_ADDRS, s, member, hv_addr *, blob *, most), COUNTED(s, n_##member, uint8_t) }
+#define ONE(s, member, e)                                                                                                          \
+  { FIELD(OP_ONE, s, member, e##_ours, e##_theirs *, 1), .of = &e##_shape }
+#define LIST(s, member, e, most)                                                                                                   \
+  { FIELD(OP_LIST, s, member, const e##_ours *, e##_theirs **, most), COUNTED(s, n_##member, size_t), .of = &e##_shape }
+
+#define PAIR(name, ours, theirs)                                                                                                   \
+  typedef ours name##_ours;                                                                                                        \
+  typedef theirs name##_theirs;                                                                                                    \
+  static const row name##_rows[]
+#define SHAPE(name, ...)                                                                                                           \
+  static const shape name##_shape = {.type = &hv__##name##__descriptor,                                                            \
+                                     .rows = name##_rows,                                                                          \
+                                     .n_rows = sizeof name##_rows / sizeof(row),                                                   \
+                                     .size = sizeof(name##_ours),                                                                  \
+                                     __VA_ARGS__}
+
+#include "net/wire_shapes.h"
+
+/* ---- the ops: what a row does in each direction; sizes of bytes and lists were bounded by the scan when a message is heard ----
+ */
+
+#define TRY(expression)                                                                                                            \
+  do {                                                                                                                             \
+    hv_status try_status = (expression);                                                                                           \
+    if (try_status != HV_OK)                                                                                                       \
+      return try_status;                                                                                                           \
+  } while (0)
+
+static hv_status say_shape(const shape *s, const uint8_t *ours, void *message, room *r);
+static hv_status hear_shape(const shape *s, const void *message, uint8_t *ours, room *r);
+
+static const int status_codes[HV_STATUS_COUNT] = {
+#define STATUS_CODE(name, text) [HV_##name] = HV__STATUS__##name,
+    HV_STATUS_MAP(STATUS_CODE)
+#undef STATUS_CODE
+};
+
+static hv_status say_status(hv_status from, Hv__Status *to) {
+  if ((unsigned)from >= HV_STATUS_COUNT)
+    return HV_INVALID;
+  *to = (Hv__Status)status_codes[from];
   return HV_OK;
 }
 
-static hv_status hear_bytes(blob from, size_t most, hv_span *to) {
-  *to = hv_span_of(from.data, from.len);
-  return from.len > most ? HV_MALFORMED : HV_OK;
-}
-
-/* Bytes that have one size only: keys, hashes, signatures. */
-static hv_status say_exact(const void *from, size_t size, blob *to) {
-  *to = (blob){.len = size, .data = (uint8_t *)from};
-  return HV_OK;
-}
-
-static hv_status hear_exact(blob from, void *to, size_t size) {
-  if (from.len != size)
-    return HV_MALFORMED;
-  memcpy(to, from.data, size);
-  return HV_OK;
+/* A code that is not known here reads as HV_INTERNAL. */
+static hv_status hear_status(Hv__Status from) {
+  for (unsigned i = 0; i < HV_STATUS_COUNT; i++)
+    if (status_codes[i] == (int)from)
+      return (hv_status)i;
+  return HV_INTERNAL;
 }
 
 static hv_status say_addr(const hv_addr *from, blob *to, room *r) {
@@ -124,372 +216,202 @@ static hv_status say_addr(const hv_addr *from, blob *to, room *r) {
   if (!copy)
     return HV_NOMEM;
   memcpy(copy, packed, size);
-  return say_exact(copy, size, to);
+  *to = (blob){size, copy};
+  return HV_OK;
 }
 
 /* An address that cannot be read here (a kind yet to come) is none, not an error. */
-static void hear_addr(blob from, hv_addr *to) {
-  if (from.len > HV_ADDR_PACKED_MAX || hv_addr_unpack(hv_span_of(from.data, from.len), to) != HV_OK)
-    *to = (hv_addr){.kind = HV_ADDR_NONE};
+static int hear_addr(blob from, hv_addr *to) {
+  if (from.len <= HV_ADDR_PACKED_MAX && hv_addr_unpack(hv_span_of(from.data, from.len), to) == HV_OK)
+    return 1;
+  *to = (hv_addr){.kind = HV_ADDR_NONE};
+  return 0;
 }
 
-static const int status_codes[HV_STATUS_COUNT] = {
-#define STATUS_CODE(name, text) [HV_##name] = HV__STATUS__##name,
-    HV_STATUS_MAP(STATUS_CODE)
-#undef STATUS_CODE
-};
-
-static hv_status say_status(hv_status from, Hv__Status *to) {
-  if ((unsigned)from >= HV_STATUS_COUNT || from == HV_OK)
-    return HV_INVALID;
-  *to = (Hv__Status)status_codes[from];
+static hv_status say_addrs(const row *w, const uint8_t *ours, uint8_t *theirs, room *r) {
+  const hv_addr *from = (const hv_addr *)(ours + w->ours);
+  size_t n = ours[w->n_ours];
+  blob *to = n <= w->most ? take(r, n * sizeof *to) : NULL;
+  if (!to)
+    return n > w->most ? HV_TOO_LARGE : HV_NOMEM;
+  for (size_t i = 0; i < n; i++)
+    TRY(say_addr(&from[i], &to[i], r));
+  *(blob **)(theirs + w->theirs) = to;
+  *(size_t *)(theirs + w->n_theirs) = n;
   return HV_OK;
 }
 
-/* A code that is not known here reads as HV_INTERNAL. */
-static hv_status hear_status(Hv__Status from, hv_status *to) {
-  *to = HV_INTERNAL;
-  for (unsigned i = 0; i < HV_STATUS_COUNT; i++)
-    if (status_codes[i] == (int)from)
-      *to = (hv_status)i;
-  return *to == HV_OK ? HV_MALFORMED : HV_OK;
+static void hear_addrs(const row *w, const uint8_t *theirs, uint8_t *ours) {
+  const blob *from = *(blob *const *)(theirs + w->theirs);
+  hv_addr *to = (hv_addr *)(ours + w->ours);
+  uint8_t n = 0;
+  for (size_t i = 0; i < *(const size_t *)(theirs + w->n_theirs); i++)
+    n = (uint8_t)(n + hear_addr(from[i], &to[n]));
+  ours[w->n_ours] = n;
 }
 
-static hv_status say_card(const hv_card *from, Hv__Card *to, room *r) {
-  hv__card__init(to);
-  if (from->n_addrs > HV_CARD_ADDRS_MAX)
-    return HV_TOO_LARGE;
-  hv_status status = say_exact(from->id.key, sizeof from->id.key, &to->id);
-  to->client_mode = from->client_mode != 0;
-  to->addrs = take(r, from->n_addrs * sizeof *to->addrs);
-  if (!to->addrs)
-    return HV_NOMEM;
-  for (; status == HV_OK && to->n_addrs < from->n_addrs; to->n_addrs++)
-    status = say_addr(&from->addrs[to->n_addrs], &to->addrs[to->n_addrs], r);
-  return status;
+static hv_status say_statuses(const row *w, const uint8_t *ours, uint8_t *theirs, room *r) {
+  const hv_status *from = *(const hv_status *const *)(ours + w->ours);
+  size_t n = *(const size_t *)(ours + w->n_ours);
+  Hv__Status *to = n <= w->most ? take(r, n * sizeof *to) : NULL;
+  if (!to)
+    return n > w->most ? HV_TOO_LARGE : HV_NOMEM;
+  for (size_t i = 0; i < n; i++)
+    TRY(say_status(from[i], &to[i]));
+  *(Hv__Status **)(theirs + w->theirs) = to;
+  *(size_t *)(theirs + w->n_theirs) = n;
+  return HV_OK;
 }
 
-static hv_status hear_card(const Hv__Card *from, hv_card *to) {
-  if (!from)
-    return HV_MALFORMED;
-  to->client_mode = from->client_mode != 0;
-  to->n_addrs = 0;
-  for (size_t i = 0; i < from->n_addrs; i++) {
-    hv_addr *addr = &to->addrs[to->n_addrs];
-    hear_addr(from->addrs[i], addr);
-    to->n_addrs += addr->kind != HV_ADDR_NONE;
-  }
-  return hear_exact(from->id, to->id.key, sizeof to->id.key);
-}
-
-static hv_status say_cards(const hv_card *from, size_t n, Hv__Card ***to, size_t *n_to, room *r) {
-  if (n > HV_CARDS_MAX)
-    return HV_TOO_LARGE;
-  Hv__Card *each = take(r, n * sizeof *each), **list = take(r, n * sizeof *list);
-  if (!each || !list)
-    return HV_NOMEM;
-  hv_status status = HV_OK;
-  for (size_t i = 0; status == HV_OK && i < n; i++) {
-    list[i] = &each[i];
-    status = say_card(&from[i], &each[i], r);
-  }
-  *to = list;
-  *n_to = n;
-  return status;
-}
-
-static hv_status hear_cards(Hv__Card *const *from, size_t n, const hv_card **to, size_t *n_to, room *r) {
-  hv_card *cards = n ? take(r, n * sizeof *cards) : NULL;
-  if (n && !cards)
+static hv_status hear_statuses(const row *w, const uint8_t *theirs, uint8_t *ours, room *r) {
+  const Hv__Status *from = *(Hv__Status *const *)(theirs + w->theirs);
+  size_t n = *(const size_t *)(theirs + w->n_theirs);
+  hv_status *to = n ? take(r, n * sizeof *to) : NULL;
+  if (n && !to)
     return HV_INTERNAL;
-  hv_status status = HV_OK;
-  for (size_t i = 0; status == HV_OK && i < n; i++)
-    status = hear_card(from[i], &cards[i]);
-  *to = cards;
-  *n_to = n;
-  return status;
+  for (size_t i = 0; i < n; i++)
+    to[i] = hear_status(from[i]);
+  *(const hv_status **)(ours + w->ours) = to;
+  *(size_t *)(ours + w->n_ours) = n;
+  return HV_OK;
 }
 
-/* ---- the kinds: one pair of functions each ---- */
-
-#define TRY(expression)                                                                                                            \
-  do {                                                                                                                             \
-    hv_status try_status = (expression);                                                                                           \
-    if (try_status != HV_OK)                                                                                                       \
-      return try_status;                                                                                                           \
-  } while (0)
-
-static hv_status say_refusal(const hv_msg *msg, void *message, room *r) {
-  const hv_msg_refusal *from = &msg->u.refusal;
-  Hv__Refusal *to = message;
-  (void)r;
-  TRY(say_status(from->status, &to->status));
-  return say_bytes(from->text, HV_MSG_TEXT_MAX, &to->text);
-}
-
-static hv_status hear_refusal(const void *message, hv_msg *msg, room *r) {
-  const Hv__Refusal *from = message;
-  hv_msg_refusal *to = &msg->u.refusal;
-  (void)r;
-  TRY(hear_status(from->status, &to->status));
-  return hear_bytes(from->text, HV_MSG_TEXT_MAX, &to->text);
-}
-
-static hv_status say_hello(const hv_msg *msg, void *message, room *r) {
-  const hv_msg_hello *from = &msg->u.hello;
-  Hv__Hello *to = message;
-  to->me = take(r, sizeof *to->me);
-  if (!to->me)
+/* Pointers to structs of this shape are moved as bytes: they have many types. */
+static hv_status say_one(const shape *s, const uint8_t *ours, uint8_t *pointer, room *r) {
+  void *message = take(r, s->type->sizeof_message);
+  if (!message)
     return HV_NOMEM;
-  TRY(say_card(&from->me, to->me, r));
-  TRY(say_bytes(from->agent, HV_MSG_TEXT_MAX, &to->agent));
-  if (from->you.kind != HV_ADDR_NONE)
-    TRY(say_addr(&from->you, &to->you, r));
-  return say_cards(from->cards, from->n_cards, &to->cards, &to->n_cards, r);
+  memcpy(pointer, &message, sizeof message);
+  return say_shape(s, ours, message, r);
 }
 
-static hv_status hear_hello(const void *message, hv_msg *msg, room *r) {
-  const Hv__Hello *from = message;
-  hv_msg_hello *to = &msg->u.hello;
-  TRY(hear_card(from->me, &to->me));
-  TRY(hear_bytes(from->agent, HV_MSG_TEXT_MAX, &to->agent));
-  hear_addr(from->you, &to->you);
-  return hear_cards(from->cards, from->n_cards, &to->cards, &to->n_cards, r);
-}
-
-static hv_status say_echo(const hv_msg *msg, void *message, room *r) {
-  (void)r;
-  return say_bytes(msg->u.echo.bytes, HV_MSG_BLOB_MAX, &((Hv__Echo *)message)->data);
-}
-
-static hv_status hear_echo(const void *message, hv_msg *msg, room *r) {
-  (void)r;
-  return hear_bytes(((const Hv__Echo *)message)->data, HV_MSG_BLOB_MAX, &msg->u.echo.bytes);
-}
-
-static hv_status say_parcel(const hv_msg *msg, void *message, room *r) {
-  const hv_msg_parcel *from = &msg->u.parcel;
-  Hv__Parcel *to = message;
-  (void)r;
-  to->size = from->size;
-  to->offset = from->offset;
-  to->receipt = from->receipt != 0;
+static hv_status say_list(const row *w, const uint8_t *ours, uint8_t *theirs, room *r) {
+  size_t n = *(const size_t *)(ours + w->n_ours);
+  const uint8_t *from;
+  uint8_t *list = n <= w->most ? take(r, n * sizeof(void *)) : NULL;
+  if (!list)
+    return n > w->most ? HV_TOO_LARGE : HV_NOMEM;
+  memcpy(&from, ours + w->ours, sizeof from);
+  for (size_t i = 0; i < n; i++)
+    TRY(say_one(w->of, from + i * w->of->size, list + i * sizeof(void *), r));
+  memcpy(theirs + w->theirs, &list, sizeof list);
+  *(size_t *)(theirs + w->n_theirs) = n;
   return HV_OK;
 }
 
-static hv_status hear_parcel(const void *message, hv_msg *msg, room *r) {
-  const Hv__Parcel *from = message;
-  (void)r;
-  msg->u.parcel = (hv_msg_parcel){.size = from->size, .offset = from->offset, .receipt = from->receipt != 0};
+static hv_status hear_list(const row *w, const uint8_t *theirs, uint8_t *ours, room *r) {
+  size_t n = *(const size_t *)(theirs + w->n_theirs);
+  uint8_t *to = n ? take(r, n * w->of->size) : NULL, *const * list;
+  if (n && !to)
+    return HV_INTERNAL;
+  memcpy(&list, theirs + w->theirs, sizeof list);
+  for (size_t i = 0; i < n; i++)
+    TRY(hear_shape(w->of, list[i], to + i * w->of->size, r));
+  memcpy(ours + w->ours, &to, sizeof to);
+  *(size_t *)(ours + w->n_ours) = n;
   return HV_OK;
 }
 
-static hv_status say_record(const hv_record *from, Hv__Record *to) {
-  hv__record__init(to);
-  TRY(say_bytes(from->key, HV_RECORD_KEY_MAX, &to->key));
-  TRY(say_bytes(from->subkey, HV_RECORD_KEY_MAX, &to->subkey));
-  TRY(say_bytes(from->value, HV_RECORD_VALUE_MAX, &to->value));
-  to->has_subkey = from->has_subkey != 0;
-  to->ttl_ms = from->ttl_ms;
-  if (!hv_peer_is_known(&from->signer))
+static hv_status say_row(const row *w, const uint8_t *ours, uint8_t *theirs, room *r) {
+  const uint8_t *from = ours + w->ours;
+  uint8_t *to = theirs + w->theirs;
+  const hv_span *bytes = (const hv_span *)from;
+  switch (w->op) {
+  case OP_BYTES:
+    *(blob *)to = (blob){bytes->size, (uint8_t *)bytes->data};
+    return bytes->size > w->most ? HV_TOO_LARGE : HV_OK;
+  case OP_EXACT:
+  case OP_MAYBE:
+    *(blob *)to = (blob){w->most, (uint8_t *)from};
     return HV_OK;
-  to->lease_ms = from->lease_ms;
-  to->version = from->version;
-  TRY(say_exact(from->signer.key, sizeof from->signer.key, &to->signer));
-  return say_exact(from->signature, sizeof from->signature, &to->signature);
-}
-
-static hv_status hear_record(const Hv__Record *from, hv_record *to) {
-  *to = (hv_record){.has_subkey = from->has_subkey != 0, .ttl_ms = from->ttl_ms};
-  TRY(hear_bytes(from->key, HV_RECORD_KEY_MAX, &to->key));
-  TRY(hear_bytes(from->subkey, HV_RECORD_KEY_MAX, &to->subkey));
-  TRY(hear_bytes(from->value, HV_RECORD_VALUE_MAX, &to->value));
-  if (!to->has_subkey && to->subkey.size)
-    return HV_MALFORMED;
-  if (from->signer.len == 0)
-    return from->signature.len || from->version || from->lease_ms ? HV_MALFORMED : HV_OK;
-  to->lease_ms = from->lease_ms;
-  to->version = from->version;
-  TRY(hear_exact(from->signer, to->signer.key, sizeof to->signer.key));
-  TRY(hear_exact(from->signature, to->signature, sizeof to->signature));
-  return hv_peer_is_known(&to->signer) ? HV_OK : HV_MALFORMED;
-}
-
-static hv_status say_records(const hv_record *from, size_t n, Hv__Record ***to, size_t *n_to, room *r) {
-  if (n > HV_RECORDS_MAX)
-    return HV_TOO_LARGE;
-  Hv__Record *each = take(r, n * sizeof *each), **list = take(r, n * sizeof *list);
-  if (!each || !list)
-    return HV_NOMEM;
-  hv_status status = HV_OK;
-  for (size_t i = 0; status == HV_OK && i < n; i++) {
-    list[i] = &each[i];
-    status = say_record(&from[i], &each[i]);
+  case OP_ADDR:
+    return ((const hv_addr *)from)->kind == HV_ADDR_NONE ? HV_OK : say_addr((const hv_addr *)from, (blob *)to, r);
+  case OP_ADDRS:
+    return say_addrs(w, ours, theirs, r);
+  case OP_FLAG:
+    *(protobuf_c_boolean *)to = *from != 0;
+    return HV_OK;
+  case OP_U8:
+    *(uint32_t *)to = *from;
+    return *from > w->most ? HV_TOO_LARGE : HV_OK;
+  case OP_U32:
+    *(uint32_t *)to = *(const uint32_t *)from;
+    return HV_OK;
+  case OP_U64:
+    *(uint64_t *)to = *(const uint64_t *)from;
+    return HV_OK;
+  case OP_STATUS:
+    return *(const hv_status *)from == HV_OK ? HV_INVALID : say_status(*(const hv_status *)from, (Hv__Status *)to);
+  case OP_STATUSES:
+    return say_statuses(w, ours, theirs, r);
+  case OP_ONE:
+    return say_one(w->of, from, to, r);
+  case OP_LIST:
+    return say_list(w, ours, theirs, r);
   }
-  *to = list;
-  *n_to = n;
-  return status;
+  return HV_INTERNAL;
 }
 
-static hv_status hear_records(Hv__Record *const *from, size_t n, const hv_record **to, size_t *n_to, room *r) {
-  hv_record *records = n ? take(r, n * sizeof *records) : NULL;
-  if (n && !records)
-    return HV_INTERNAL;
-  hv_status status = HV_OK;
-  for (size_t i = 0; status == HV_OK && i < n; i++)
-    status = hear_record(from[i], &records[i]);
-  *to = records;
-  *n_to = n;
-  return status;
-}
-
-static hv_status say_find(const hv_msg *msg, void *message, room *r) {
-  const hv_msg_find *from = &msg->u.find;
-  Hv__Find *to = message;
-  (void)r;
-  TRY(say_exact(from->target.bytes, sizeof from->target.bytes, &to->target));
-  if (memcmp(&from->key, &from->target, sizeof from->key) != 0)
-    TRY(say_exact(from->key.bytes, sizeof from->key.bytes, &to->key));
-  to->want_records = from->want_records != 0;
-  to->n_contacts = from->n_contacts;
-  return from->n_contacts > HV_CONTACTS_MAX ? HV_TOO_LARGE : say_bytes(from->me, HV_CONTACT_ADDRS_MAX, &to->me);
-}
-
-static hv_status hear_find(const void *message, hv_msg *msg, room *r) {
-  const Hv__Find *from = message;
-  hv_msg_find *to = &msg->u.find;
-  (void)r;
-  TRY(hear_exact(from->target, to->target.bytes, sizeof to->target.bytes));
-  to->key = to->target;
-  if (from->key.len)
-    TRY(hear_exact(from->key, to->key.bytes, sizeof to->key.bytes));
-  to->want_records = from->want_records != 0;
-  to->n_contacts = (uint8_t)from->n_contacts;
-  return from->n_contacts > HV_CONTACTS_MAX ? HV_MALFORMED : hear_bytes(from->me, HV_CONTACT_ADDRS_MAX, &to->me);
-}
-
-static hv_status say_contacts(const hv_contact *from, size_t n, Hv__Contact ***to, size_t *n_to, room *r) {
-  if (n > HV_CONTACTS_MAX)
-    return HV_TOO_LARGE;
-  Hv__Contact *each = take(r, n * sizeof *each), **list = take(r, n * sizeof *list);
-  if (!each || !list)
-    return HV_NOMEM;
-  hv_status status = HV_OK;
-  for (size_t i = 0; status == HV_OK && i < n; i++) {
-    list[i] = &each[i];
-    hv__contact__init(&each[i]);
-    TRY(say_exact(from[i].id.key, sizeof from[i].id.key, &each[i].id));
-    status = say_bytes(from[i].addrs, HV_CONTACT_ADDRS_MAX, &each[i].addrs);
+static hv_status hear_row(const row *w, const uint8_t *theirs, uint8_t *ours, room *r) {
+  const uint8_t *from = theirs + w->theirs, *message;
+  uint8_t *to = ours + w->ours;
+  const blob *bytes = (const blob *)from;
+  switch (w->op) {
+  case OP_BYTES:
+    *(hv_span *)to = hv_span_of(bytes->data, bytes->len);
+    return HV_OK;
+  case OP_EXACT:
+  case OP_MAYBE:
+    memset(to, 0, w->most);
+    if (bytes->len == w->most)
+      memcpy(to, bytes->data, w->most);
+    return bytes->len == w->most || (bytes->len == 0 && w->op == OP_MAYBE) ? HV_OK : HV_MALFORMED;
+  case OP_ADDR:
+    hear_addr(*bytes, (hv_addr *)to);
+    return HV_OK;
+  case OP_ADDRS:
+    hear_addrs(w, theirs, ours);
+    return HV_OK;
+  case OP_FLAG:
+    *to = *(const protobuf_c_boolean *)from != 0;
+    return HV_OK;
+  case OP_U8:
+    *to = (uint8_t) * (const uint32_t *)from;
+    return *(const uint32_t *)from > w->most ? HV_MALFORMED : HV_OK;
+  case OP_U32:
+    *(uint32_t *)to = *(const uint32_t *)from;
+    return HV_OK;
+  case OP_U64:
+    *(uint64_t *)to = *(const uint64_t *)from;
+    return HV_OK;
+  case OP_STATUS:
+    *(hv_status *)to = hear_status(*(const Hv__Status *)from);
+    return *(hv_status *)to == HV_OK ? HV_MALFORMED : HV_OK;
+  case OP_STATUSES:
+    return hear_statuses(w, theirs, ours, r);
+  case OP_ONE:
+    memcpy(&message, from, sizeof message);
+    return message ? hear_shape(w->of, message, to, r) : HV_MALFORMED;
+  case OP_LIST:
+    return hear_list(w, theirs, ours, r);
   }
-  *to = list;
-  *n_to = n;
-  return status;
+  return HV_INTERNAL;
 }
 
-static hv_status say_found(const hv_msg *msg, void *message, room *r) {
-  const hv_msg_found *from = &msg->u.found;
-  Hv__Found *to = message;
-  TRY(say_records(from->records, from->n_records, &to->records, &to->n_records, r));
-  return say_contacts(from->contacts, from->n_contacts, &to->contacts, &to->n_contacts, r);
+static hv_status say_shape(const shape *s, const uint8_t *ours, void *message, room *r) {
+  s->type->message_init(message);
+  for (size_t i = 0; i < s->n_rows; i++)
+    TRY(say_row(&s->rows[i], ours, message, r));
+  if (s->said)
+    s->said(message);
+  return HV_OK;
 }
 
-static hv_status hear_found(const void *message, hv_msg *msg, room *r) {
-  const Hv__Found *from = message;
-  hv_msg_found *to = &msg->u.found;
-  hv_contact *contacts = from->n_contacts ? take(r, from->n_contacts * sizeof *contacts) : NULL;
-  if (from->n_contacts && !contacts)
-    return HV_INTERNAL;
-  for (size_t i = 0; i < from->n_contacts; i++) {
-    TRY(hear_exact(from->contacts[i]->id, contacts[i].id.key, sizeof contacts[i].id.key));
-    TRY(hear_bytes(from->contacts[i]->addrs, HV_CONTACT_ADDRS_MAX, &contacts[i].addrs));
-  }
-  to->contacts = contacts;
-  to->n_contacts = from->n_contacts;
-  return hear_records(from->records, from->n_records, &to->records, &to->n_records, r);
+static hv_status hear_shape(const shape *s, const void *message, uint8_t *ours, room *r) {
+  for (size_t i = 0; i < s->n_rows; i++)
+    TRY(hear_row(&s->rows[i], message, ours, r));
+  return s->heard ? s->heard(message, ours) : HV_OK;
 }
-
-static hv_status say_store(const hv_msg *msg, void *message, room *r) {
-  const hv_msg_store *from = &msg->u.store;
-  Hv__Store *to = message;
-  TRY(say_records(from->records, from->n_records, &to->records, &to->n_records, r));
-  return say_bytes(from->me, HV_CONTACT_ADDRS_MAX, &to->me);
-}
-
-static hv_status hear_store(const void *message, hv_msg *msg, room *r) {
-  const Hv__Store *from = message;
-  hv_msg_store *to = &msg->u.store;
-  TRY(hear_bytes(from->me, HV_CONTACT_ADDRS_MAX, &to->me));
-  return hear_records(from->records, from->n_records, &to->records, &to->n_records, r);
-}
-
-static hv_status say_stored(const hv_msg *msg, void *message, room *r) {
-  const hv_msg_stored *from = &msg->u.stored;
-  Hv__Stored *to = message;
-  if (from->n_verdicts > HV_RECORDS_MAX)
-    return HV_TOO_LARGE;
-  to->verdicts = take(r, from->n_verdicts * sizeof *to->verdicts);
-  if (!to->verdicts)
-    return HV_NOMEM;
-  for (; to->n_verdicts < from->n_verdicts; to->n_verdicts++) {
-    to->verdicts[to->n_verdicts] = HV__STATUS__OK;
-    if (from->verdicts[to->n_verdicts] != HV_OK)
-      TRY(say_status(from->verdicts[to->n_verdicts], &to->verdicts[to->n_verdicts]));
-  }
-  return say_records(from->newer, from->n_newer, &to->newer, &to->n_newer, r);
-}
-
-static hv_status hear_stored(const void *message, hv_msg *msg, room *r) {
-  const Hv__Stored *from = message;
-  hv_msg_stored *to = &msg->u.stored;
-  hv_status *verdicts = from->n_verdicts ? take(r, from->n_verdicts * sizeof *verdicts) : NULL;
-  if (from->n_verdicts && !verdicts)
-    return HV_INTERNAL;
-  for (size_t i = 0; i < from->n_verdicts; i++) {
-    verdicts[i] = HV_OK;
-    if (from->verdicts[i] != HV__STATUS__OK)
-      TRY(hear_status(from->verdicts[i], &verdicts[i]));
-  }
-  to->verdicts = verdicts;
-  to->n_verdicts = from->n_verdicts;
-  return hear_records(from->newer, from->n_newer, &to->newer, &to->n_newer, r);
-}
-
-/* A kind of message: its type, its number in Envelope, and its two functions (NULL where there is nothing in it). A new kind is a
- * row here, its message in the .proto, its pair above, and a row in `bounds` for each repeated field. */
-typedef struct kind {
-  const ProtobufCMessageDescriptor *type;
-  uint32_t number;
-  hv_status (*say)(const hv_msg *msg, void *message, room *r);
-  hv_status (*hear)(const void *message, hv_msg *msg, room *r);
-} kind;
-
-static const kind kinds[HV_MSG_KINDS] = {
-    [HV_MSG_REFUSAL] = {&hv__refusal__descriptor, HV__ENVELOPE__KIND_REFUSAL, say_refusal, hear_refusal},
-    [HV_MSG_HELLO] = {&hv__hello__descriptor, HV__ENVELOPE__KIND_HELLO, say_hello, hear_hello},
-    [HV_MSG_ECHO] = {&hv__echo__descriptor, HV__ENVELOPE__KIND_ECHO, say_echo, hear_echo},
-    [HV_MSG_LEAVE] = {&hv__leave__descriptor, HV__ENVELOPE__KIND_LEAVE, NULL, NULL},
-    [HV_MSG_PARCEL] = {&hv__parcel__descriptor, HV__ENVELOPE__KIND_PARCEL, say_parcel, hear_parcel},
-    [HV_MSG_FIND] = {&hv__find__descriptor, HV__ENVELOPE__KIND_FIND, say_find, hear_find},
-    [HV_MSG_FOUND] = {&hv__found__descriptor, HV__ENVELOPE__KIND_FOUND, say_found, hear_found},
-    [HV_MSG_STORE] = {&hv__store__descriptor, HV__ENVELOPE__KIND_STORE, say_store, hear_store},
-    [HV_MSG_STORED] = {&hv__stored__descriptor, HV__ENVELOPE__KIND_STORED, say_stored, hear_stored},
-};
-
-/* How often a repeated field may stand (one that is not here: never), and what each of its elements becomes in memory. */
-static const struct bound {
-  const ProtobufCMessageDescriptor *type;
-  uint32_t number;
-  uint32_t most;
-  size_t size; /* taken from the room by its hear function, for each; 0: none */
-} bounds[] = {
-    {&hv__card__descriptor, 3 /* addrs */, HV_CARD_ADDRS_MAX, 0},
-    {&hv__hello__descriptor, 4 /* cards */, HV_CARDS_MAX, sizeof(hv_card)},
-    {&hv__found__descriptor, 1 /* records */, HV_RECORDS_MAX, sizeof(hv_record)},
-    {&hv__found__descriptor, 2 /* contacts */, HV_CONTACTS_MAX, sizeof(hv_contact)},
-    {&hv__store__descriptor, 1 /* records */, HV_RECORDS_MAX, sizeof(hv_record)},
-    {&hv__stored__descriptor, 1 /* verdicts */, HV_RECORDS_MAX, sizeof(hv_status)},
-    {&hv__stored__descriptor, 2 /* newer */, HV_RECORDS_MAX, sizeof(hv_record)},
-};
 
 /* ---- writing ---- */
 
@@ -504,17 +426,17 @@ static size_t put_varint(uint64_t value, uint8_t *to) {
 }
 
 /* What stands before the kind's own message: the version, the kind's number, the message's size. */
-static size_t put_envelope(const kind *k, size_t size, uint8_t to[32]) {
+static size_t put_envelope(uint32_t number, size_t size, uint8_t to[32]) {
   size_t n = put_varint(VERSION_FIELD << 3 | WIRE_VARINT, to);
   n += put_varint(HV_PROTOCOL_VERSION, to + n);
-  n += put_varint(k->number << 3 | WIRE_BYTES, to + n);
+  n += put_varint(number << 3 | WIRE_BYTES, to + n);
   return n + put_varint(size, to + n);
 }
 
 /* Appends `lead` bytes (the size of what follows) and the message. */
-static hv_status write_message(const kind *k, const ProtobufCMessage *message, size_t lead, size_t most, hv_buf *out) {
+static hv_status write_message(uint32_t number, const ProtobufCMessage *message, size_t lead, size_t most, hv_buf *out) {
   uint8_t envelope[32], *to;
-  size_t size = protobuf_c_message_get_packed_size(message), n = put_envelope(k, size, envelope), whole = n + size;
+  size_t size = protobuf_c_message_get_packed_size(message), n = put_envelope(number, size, envelope), whole = n + size;
   if (whole > most)
     return HV_TOO_LARGE;
   TRY(hv_buf_reserve(out, lead + whole, &to));
@@ -529,16 +451,13 @@ static hv_status write_message(const kind *k, const ProtobufCMessage *message, s
 static hv_status say(const hv_msg *msg, size_t lead, size_t most, hv_buf *out) {
   _Alignas(ALIGN) uint8_t first[1024];
   room r = {.at = first, .left = sizeof first, .mem = out->mem};
-  if ((unsigned)msg->kind >= HV_MSG_KINDS || !kinds[msg->kind].type)
+  const struct kind *k = (unsigned)msg->kind < HV_MSG_KINDS ? &kinds[msg->kind] : &kinds[HV_MSG_NONE];
+  if (!k->shape)
     return HV_INVALID;
-  const kind *k = &kinds[msg->kind];
-  ProtobufCMessage *message = take(&r, k->type->sizeof_message);
-  if (!message)
-    return HV_NOMEM;
-  k->type->message_init(message);
-  hv_status status = k->say ? k->say(msg, message, &r) : HV_OK;
+  ProtobufCMessage *message;
+  hv_status status = say_one(k->shape, (const uint8_t *)&msg->u, (uint8_t *)&message, &r);
   if (status == HV_OK)
-    status = write_message(k, message, lead, most, out);
+    status = write_message(k->number, message, lead, most, out);
   room_fini(&r);
   return status;
 }
@@ -641,10 +560,10 @@ static size_t count_packed(unsigned wire, hv_span bytes) {
   return n;
 }
 
-static hv_status scan_message(const ProtobufCMessageDescriptor *type, hv_span in, size_t *need);
+static hv_status scan_message(const shape *s, hv_span in, size_t *need);
 
 /* A known field: how many elements it adds, and what they cost beside their place in an array. */
-static hv_status scan_known(const ProtobufCFieldDescriptor *type, const field *f, size_t *count, size_t *need) {
+static hv_status scan_known(const row *w, const ProtobufCFieldDescriptor *type, const field *f, size_t *count, size_t *need) {
   unsigned wire = wire_of(type);
   *count = 1;
   if (f->wire != wire) {
@@ -653,30 +572,27 @@ static hv_status scan_known(const ProtobufCFieldDescriptor *type, const field *f
     *count = count_packed(wire, f->bytes);
   }
   if (type->type == PROTOBUF_C_TYPE_MESSAGE)
-    return scan_message(type->descriptor, f->bytes, need);
-  if (f->bytes.size > HV_MSG_BLOB_MAX)
+    return scan_message(w->of, f->bytes, need);
+  if (f->bytes.size > (w->op == OP_BYTES ? w->most : HV_MSG_BLOB_MAX))
     return HV_MALFORMED;
   *need += wire == WIRE_BYTES ? footprint(f->bytes.size + 1) : 0;
   return HV_OK;
 }
 
 /* Checks how often a field stood and adds what all its elements together cost. */
-static hv_status bound_field(const ProtobufCMessageDescriptor *type, const ProtobufCFieldDescriptor *f, size_t count,
-                             size_t *need) {
-  if (f->label != PROTOBUF_C_LABEL_REPEATED)
+static hv_status bound_field(const row *w, const ProtobufCFieldDescriptor *type, size_t count, size_t *need) {
+  if (type->label != PROTOBUF_C_LABEL_REPEATED)
     return count > 1 ? HV_MALFORMED : HV_OK;
-  for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
-    if (bounds[i].type == type && bounds[i].number == f->id && count <= bounds[i].most) {
-      *need += footprint(count * ELEMENT_SIZE) + footprint(count * bounds[i].size);
-      return HV_OK;
-    }
-  return HV_MALFORMED;
+  size_t size = w->op == OP_LIST ? w->of->size : w->op == OP_STATUSES ? sizeof(hv_status) : 0;
+  *need += footprint(count * ELEMENT_SIZE) + footprint(count * size);
+  return count > w->most ? HV_MALFORMED : HV_OK;
 }
 
-/* Adds to *need what unpacking this message takes from a room, at most. Goes no deeper than the .proto does. */
-static hv_status scan_message(const ProtobufCMessageDescriptor *type, hv_span in, size_t *need) {
+/* Adds to *need what unpacking and hearing this message takes from a room, at most. Goes no deeper than the .proto does. */
+static hv_status scan_message(const shape *s, hv_span in, size_t *need) {
+  const ProtobufCMessageDescriptor *type = s->type;
   size_t counts[FIELDS_MAX] = {0}, fields = 0, unknown = 0;
-  if (type->n_fields > FIELDS_MAX)
+  if (type->n_fields > FIELDS_MAX || type->n_fields != s->n_rows)
     return HV_INTERNAL;
   while (in.size) {
     field f;
@@ -686,7 +602,7 @@ static hv_status scan_message(const ProtobufCMessageDescriptor *type, hv_span in
     fields++;
     const ProtobufCFieldDescriptor *known = protobuf_c_message_descriptor_get_field(type, f.number);
     if (known) {
-      TRY(scan_known(known, &f, &count, need));
+      TRY(scan_known(&s->rows[known - type->fields], known, &f, &count, need));
       counts[known - type->fields] += count;
     } else {
       *need += footprint(before - in.size);
@@ -696,7 +612,7 @@ static hv_status scan_message(const ProtobufCMessageDescriptor *type, hv_span in
   }
   for (unsigned i = 0; i < type->n_fields; i++)
     if (counts[i])
-      TRY(bound_field(type, &type->fields[i], counts[i], need));
+      TRY(bound_field(&s->rows[i], &type->fields[i], counts[i], need));
   *need += footprint(type->sizeof_message) + footprint(unknown * sizeof(ProtobufCMessageUnknownField));
   *need += fields > 16 ? 2 * fields * SCANNED_SIZE + SLABS_SIZE : 0;
   return HV_OK;
@@ -704,9 +620,9 @@ static hv_status scan_message(const ProtobufCMessageDescriptor *type, hv_span in
 
 /* ---- reading ---- */
 
-static const kind *find_kind(uint32_t number) {
+static const struct kind *find_kind(uint32_t number) {
   for (size_t i = 0; i < HV_MSG_KINDS; i++)
-    if (kinds[i].type && kinds[i].number == number)
+    if (kinds[i].shape && kinds[i].number == number)
       return &kinds[i];
   return NULL;
 }
@@ -720,14 +636,14 @@ static hv_status read_version(hv_span *in, uint32_t *version) {
 }
 
 /* Finds the one kind that stands behind the version. */
-static hv_status read_kind(hv_span in, const kind **out, hv_span *body) {
+static hv_status read_kind(hv_span in, const struct kind **out, hv_span *body) {
   unsigned unknown = 0;
   *out = NULL;
   while (in.size) {
     field f;
     if (!read_field(&in, &f))
       return HV_MALFORMED;
-    const kind *k = find_kind(f.number);
+    const struct kind *k = find_kind(f.number);
     if (k && !*out && f.wire == WIRE_BYTES) {
       *out = k;
       *body = f.bytes;
@@ -738,19 +654,19 @@ static hv_status read_kind(hv_span in, const kind **out, hv_span *body) {
   return *out ? HV_OK : unknown ? HV_UNSUPPORTED : HV_MALFORMED;
 }
 
-static hv_status hear(const kind *k, hv_span body, size_t room_size, hv_wire_msg *out) {
+static hv_status hear(const struct kind *k, hv_span body, size_t room_size, hv_wire_msg *out) {
   room r = {.at = out->block, .left = room_size};
   ProtobufCAllocator unpacker = {unpacker_take, unpacker_free, &r};
   ASAN_POISON_MEMORY_REGION(r.at, r.left);
-  const ProtobufCMessage *message = protobuf_c_message_unpack(k->type, &unpacker, body.size, body.data);
+  const ProtobufCMessage *message = protobuf_c_message_unpack(k->shape->type, &unpacker, body.size, body.data);
   if (!message)
     return r.short_of ? HV_INTERNAL : HV_MALFORMED; /* the scan promised that it fits */
   out->msg.kind = (hv_msg_kind)(k - kinds);
-  return k->hear ? k->hear(message, &out->msg, &r) : HV_OK;
+  return hear_shape(k->shape, message, (uint8_t *)&out->msg.u, &r);
 }
 
 hv_status hv_wire_read(hv_span bytes, hv_mem *mem, size_t budget, hv_wire_msg *out) {
-  const kind *k;
+  const struct kind *k;
   hv_span in = bytes, body;
   size_t need = 0;
   *out = (hv_wire_msg){0};
@@ -758,7 +674,7 @@ hv_status hv_wire_read(hv_span bytes, hv_mem *mem, size_t budget, hv_wire_msg *o
   if (bytes.size > HV_MSG_BYTES_MAX)
     return HV_MALFORMED;
   TRY(read_kind(in, &k, &body));
-  TRY(scan_message(k->type, body, &need));
+  TRY(scan_message(k->shape, body, &need));
   if (need > budget)
     return HV_BUDGET;
   out->block = hv_mem_alloc(mem, need);

@@ -1,0 +1,116 @@
+/* Which field of a struct in msg.h is which field of a message in the .proto?
+ *
+ * Room: net. A table, included once, by wire.c, which gives it its words (PAIR, SHAPE, BYTES, LIST, ...) and reads it in both
+ * directions. One row for each field of the .proto, in the order of the numbers there; the rows hold the limits of msg.h. `said`
+ * may take fields back before they are written; `heard` sees both sides when all rows have been read, and may refuse. Threads:
+ * constants only.
+ */
+#ifndef HV_NET_WIRE_SHAPES_H
+#define HV_NET_WIRE_SHAPES_H
+
+PAIR(card, hv_card, Hv__Card) = {EXACT(card, id, hv_peer_id), FLAG(card, client_mode), ADDRS(card, addrs, HV_CARD_ADDRS_MAX)};
+SHAPE(card);
+
+PAIR(refusal, hv_msg_refusal, Hv__Refusal) = {STATUS(refusal, status), BYTES(refusal, text, HV_MSG_TEXT_MAX)};
+SHAPE(refusal);
+
+PAIR(hello, hv_msg_hello, Hv__Hello) = {
+    ONE(hello, me, card),
+    BYTES(hello, agent, HV_MSG_TEXT_MAX),
+    ADDR(hello, you),
+    LIST(hello, cards, card, HV_CARDS_MAX),
+};
+SHAPE(hello);
+
+PAIR(echo, hv_msg_echo, Hv__Echo) = {BYTES(echo, bytes, HV_MSG_BLOB_MAX)};
+SHAPE(echo);
+
+static const shape leave_shape = {.type = &hv__leave__descriptor};
+
+PAIR(parcel, hv_msg_parcel, Hv__Parcel) = {U64(parcel, size), U64(parcel, offset), FLAG(parcel, receipt)};
+SHAPE(parcel);
+
+PAIR(contact, hv_contact, Hv__Contact) = {EXACT(contact, id, hv_peer_id), BYTES(contact, addrs, HV_CONTACT_ADDRS_MAX)};
+SHAPE(contact);
+
+PAIR(record, hv_record, Hv__Record) = {
+    BYTES(record, key, HV_RECORD_KEY_MAX),
+    BYTES(record, subkey, HV_RECORD_KEY_MAX),
+    FLAG(record, has_subkey),
+    BYTES(record, value, HV_RECORD_VALUE_MAX),
+    U32(record, ttl_ms),
+    U32(record, lease_ms),
+    U64(record, version),
+    MAYBE(record, signer, hv_peer_id),
+    MAYBE(record, signature, uint8_t *),
+};
+
+/* What is not signed has no signature, and nothing that it would vouch for. */
+static void record_said(void *theirs) {
+  Hv__Record *to = theirs;
+  if (hv_peer_is_known((const hv_peer_id *)to->signer.data))
+    return;
+  to->signer.len = to->signature.len = 0;
+  to->lease_ms = 0;
+  to->version = 0;
+}
+
+static hv_status record_heard(const void *theirs, void *ours) {
+  const Hv__Record *from = theirs;
+  const hv_record *to = ours;
+  int is_signed = hv_peer_is_known(&to->signer),
+      by_rights = is_signed ? from->signature.len != 0 : !from->signer.len && !from->signature.len && !to->version && !to->lease_ms;
+  return by_rights && (to->has_subkey || !to->subkey.size) ? HV_OK : HV_MALFORMED;
+}
+SHAPE(record, .said = record_said, .heard = record_heard);
+
+PAIR(find, hv_msg_find, Hv__Find) = {
+    EXACT(find, target, hv_hash),
+    MAYBE(find, key, hv_hash), /* none: the target */
+    FLAG(find, want_records),
+    U8(find, n_contacts, HV_CONTACTS_MAX),
+    BYTES(find, me, HV_CONTACT_ADDRS_MAX),
+};
+
+static void find_said(void *theirs) {
+  Hv__Find *to = theirs;
+  if (memcmp(to->key.data, to->target.data, to->key.len) == 0)
+    to->key.len = 0;
+}
+
+static hv_status find_heard(const void *theirs, void *ours) {
+  hv_msg_find *to = ours;
+  if (!((const Hv__Find *)theirs)->key.len)
+    to->key = to->target;
+  return HV_OK;
+}
+SHAPE(find, .said = find_said, .heard = find_heard);
+
+PAIR(found, hv_msg_found, Hv__Found) = {
+    LIST(found, records, record, HV_RECORDS_MAX),
+    LIST(found, contacts, contact, HV_CONTACTS_MAX),
+};
+SHAPE(found);
+
+PAIR(store, hv_msg_store, Hv__Store) = {LIST(store, records, record, HV_RECORDS_MAX), BYTES(store, me, HV_CONTACT_ADDRS_MAX)};
+SHAPE(store);
+
+PAIR(stored, hv_msg_stored, Hv__Stored) = {
+    STATUSES(stored, verdicts, HV_RECORDS_MAX),
+    LIST(stored, newer, record, HV_RECORDS_MAX),
+};
+SHAPE(stored);
+
+/* The kinds: a new one is its message in the .proto, its PAIR and SHAPE above, and a line here. */
+static const struct kind {
+  const shape *shape;
+  uint32_t number; /* in Envelope */
+} kinds[HV_MSG_KINDS] = {
+    [HV_MSG_REFUSAL] = {&refusal_shape, HV__ENVELOPE__KIND_REFUSAL}, [HV_MSG_HELLO] = {&hello_shape, HV__ENVELOPE__KIND_HELLO},
+    [HV_MSG_ECHO] = {&echo_shape, HV__ENVELOPE__KIND_ECHO},          [HV_MSG_LEAVE] = {&leave_shape, HV__ENVELOPE__KIND_LEAVE},
+    [HV_MSG_PARCEL] = {&parcel_shape, HV__ENVELOPE__KIND_PARCEL},    [HV_MSG_FIND] = {&find_shape, HV__ENVELOPE__KIND_FIND},
+    [HV_MSG_FOUND] = {&found_shape, HV__ENVELOPE__KIND_FOUND},       [HV_MSG_STORE] = {&store_shape, HV__ENVELOPE__KIND_STORE},
+    [HV_MSG_STORED] = {&stored_shape, HV__ENVELOPE__KIND_STORED},
+};
+
+#endif
