@@ -302,20 +302,14 @@ V static void decode_uniform(float *out, const uint8_t *in, const hv_even *e, si
   REST(decode_uniform)(out + i, in + i, e, n - i);
 }
 
-IN __m512i cells(__m512 x, __m512i base) {
-  __m512i b = _mm512_castps_si512(tame(x)), size = _mm512_srli_epi32(_mm512_slli_epi32(b, 1), 15);
-  __m512i cell = _mm512_max_epi32(_mm512_sub_epi32(size, base), _mm512_setzero_si512());
-  return _mm512_add_epi32(_mm512_xor_si512(cell, _mm512_srai_epi32(b, 31)), _mm512_set1_epi32(HV_CELLS / 2));
-}
-
-V static void encode_quantile(uint8_t *out, const float *in, int32_t base, const uint8_t *table, size_t n) {
-  const __m512i bases = _mm512_set1_epi32(base);
-  size_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    __m512i codes = _mm512_i32gather_epi32(cells(_mm512_loadu_ps(in + i), bases), table, 1);
-    _mm_storeu_si128((void *)(out + i), _mm512_cvtepi32_epi8(codes));
+V static void cells(uint16_t *out, const float *in, int32_t base, size_t n) {
+  for (size_t i = 0; i < n; i += 16) {
+    __mmask16 m = first(n - i);
+    __m512i b = _mm512_castps_si512(tame(_mm512_maskz_loadu_ps(m, in + i)));
+    __m512i cell = _mm512_sub_epi32(_mm512_srli_epi32(_mm512_slli_epi32(b, 1), 15), _mm512_set1_epi32(base));
+    cell = _mm512_xor_si512(_mm512_max_epi32(cell, _mm512_setzero_si512()), _mm512_srai_epi32(b, 31));
+    _mm256_mask_storeu_epi16(out + i, m, _mm512_cvtepi32_epi16(_mm512_add_epi32(cell, _mm512_set1_epi32(HV_CELLS / 2))));
   }
-  REST(encode_quantile)(out + i, in + i, base, table, n - i);
 }
 
 /* By octave of u, from 2^-31 on: the one threshold in it, if any, and how many lie below. */
@@ -475,7 +469,7 @@ const hv_kern hv_kern_avx512 = {
     .decode_scaled = decode_scaled,
     .encode_uniform = encode_uniform,
     .decode_uniform = decode_uniform,
-    .encode_quantile = encode_quantile,
+    .cells = cells,
     .encode_dynamic = encode_dynamic,
     .decode_book = decode_book,
     .encode_linear8 = encode_linear8,

@@ -10,27 +10,27 @@
 #define ZERO (HV_CELLS / 2) /* the cells ZERO - 1 and ZERO hold what is as good as zero */
 #define BIN 32              /* cells */
 #define BINS (HV_CELLS / BIN)
-#define SPLITS 254       /* codes but for zero's own and the one that it may split */
-#define SAMPLE_ALL 16384 /* so many elements are all taken; of more, runs of RUN: a 64th, bounded */
+#define SPLITS 254   /* codes but for zero's own and the one that it may split */
+#define SAMPLE 16384 /* so many elements are all taken; of more, runs of RUN */
 #define RUN 16
-#define RUNS_MIN 1024
-#define RUNS_MAX 16384
 #define PSEUDO 0.125 /* what an empty bin counts: the tails beyond the sample get codes too */
 
 typedef struct book {
-  int32_t base;    /* of cells, as hv_kern.encode_quantile has it */
+  int32_t base;    /* of cells, as hv_kern.cells has it */
   float low, high; /* of all values */
+  size_t sampled;
+  float sample[SAMPLE];
+  uint16_t cells[SAMPLE]; /* of the sample */
   uint32_t bins[BINS];
   uint32_t counts[HV_BOOK];
   int64_t sums[HV_BOOK];
   int edges[HV_BOOK + 1]; /* code c holds the cells edges[c] .. edges[c + 1] - 1 */
 } book;
 
-static int cell_of(float x, int32_t base) {
-  uint32_t b = hv_bits(x);
-  int32_t cell = (int32_t)((b & 0x7fffffff) >> 14) - base;
-  cell = cell < 0 ? 0 : cell;
-  return b >> 31 ? ZERO - 1 - cell : ZERO + cell;
+static int cell_of(const book *b, float x) {
+  uint16_t cell;
+  hv_kern_portable.cells(&cell, &x, b->base, 1);
+  return cell;
 }
 
 /* Where a cell begins on the line of values. */
@@ -41,43 +41,37 @@ static double edge_of(int cell, int32_t base) {
   return cell < ZERO ? -value : value;
 }
 
-/* The cube root of x >= 0 by operations that are the same everywhere. */
-static double root3(double x) {
-  uint64_t bits;
-  double y;
-  if (!(x > 1e-300))
-    return 0;
-  memcpy(&bits, &x, 8);
-  bits = bits / 3 + 0x2a9f7893782da1ce;
-  memcpy(&y, &bits, 8);
-  for (int i = 0; i < 3; i++)
-    y = y - (y * y * y - x) / (3 * y * y);
-  return y;
+/* The cube roots of n numbers > 0 by operations that are the same everywhere. */
+static void root3(double *x, int n) {
+  for (int i = 0; i < n; i++) {
+    uint64_t bits;
+    double y;
+    memcpy(&bits, &x[i], 8);
+    bits = bits / 3 + 0x2a9f7893782da1ce;
+    memcpy(&y, &bits, 8);
+    for (int step = 0; step < 3; step++)
+      y = y - (y * y * y - x[i]) / (3 * y * y);
+    x[i] = y;
+  }
 }
 
-/* Calls `take` with the sampled runs, in order: the same ones for the same count. */
-static void sample(const hv_encoder *e, void (*take)(book *b, const hv_encoder *e, const float *x, size_t n), book *b) {
+/* Takes the sample: the same elements for the same count. */
+static void take_sample(book *b, const hv_encoder *e) {
   float scratch[HV_UNIT];
-  if (e->count <= SAMPLE_ALL) {
-    for (uint64_t at = 0; at < e->count; at += HV_UNIT) {
-      size_t n = e->count - at < HV_UNIT ? (size_t)(e->count - at) : HV_UNIT;
-      take(b, e, hv_coder_source(e->kern, e->dtype, e->src, at, n, scratch), n);
-    }
-    return;
+  uint64_t stride = e->count / (SAMPLE / RUN);
+  size_t each = e->count <= SAMPLE ? HV_UNIT : RUN;
+  for (uint64_t r = 0, at = 0; b->sampled < SAMPLE && b->sampled < e->count; r++) {
+    size_t n = e->count - at < each ? (size_t)(e->count - at) : each;
+    if (each == RUN) /* scattered within its stride, so that no rhythm of the data is followed */
+      at = r * stride + hv_mix(r + HV_SUM_K) % (stride - RUN + 1);
+    memcpy(b->sample + b->sampled, hv_coder_source(e->kern, e->dtype, e->src, at, n, scratch), n * sizeof(float));
+    b->sampled += n, at += n;
   }
-  uint64_t runs = e->count / 64 / RUN;
-  runs = runs < RUNS_MIN ? RUNS_MIN : runs > RUNS_MAX ? RUNS_MAX : runs;
-  uint64_t stride = e->count / runs;
-  for (uint64_t r = 0; r < runs; r++) { /* scattered within its stride, so that no rhythm of the data is followed */
-    uint64_t spare = stride - RUN, at = r * stride + (spare ? hv_mix(r + HV_SUM_K) % (spare + 1) : 0);
-    take(b, e, hv_coder_source(e->kern, e->dtype, e->src, at, RUN, scratch), RUN);
-  }
-}
-
-static void count_bins(book *b, const hv_encoder *e, const float *x, size_t n) {
-  (void)e;
-  for (size_t i = 0; i < n; i++)
-    b->bins[cell_of(hv_tame(x[i]), b->base) / BIN]++;
+  for (size_t i = 0; i < b->sampled; i++)
+    b->sample[i] = hv_tame(b->sample[i]);
+  e->kern->cells(b->cells, b->sample, b->base, b->sampled);
+  for (size_t i = 0; i < b->sampled; i++)
+    b->bins[b->cells[i] / BIN]++;
 }
 
 /* 2^(43 - exponent of the largest value): sums of a sample are exact integers below 2^62 then. */
@@ -89,27 +83,28 @@ static double fixed_point(const book *b) {
   return scale;
 }
 
-static void count_codes(book *b, const hv_encoder *e, const float *x, size_t n) {
+static void count_codes(book *b, const uint8_t *table) {
   double scale = fixed_point(b);
-  for (size_t i = 0; i < n; i++) {
-    float tame = hv_tame(x[i]);
-    uint8_t code = e->u.quantile.table[cell_of(tame, b->base)];
+  for (size_t i = 0; i < b->sampled; i++) {
+    uint8_t code = table[b->cells[i]];
     b->counts[code]++;
-    b->sums[code] += (int64_t)((tame * scale + 0x1.8p52) - 0x1.8p52);
+    b->sums[code] += (int64_t)((b->sample[i] * scale + 0x1.8p52) - 0x1.8p52);
   }
 }
 
 /* Splits the bins between the extremes into SPLITS parts of equal weight; split[k] is the first cell of part k. */
 static void split_cells(const book *b, int split[SPLITS + 1]) {
-  int first = cell_of(b->low, b->base), last = cell_of(b->high, b->base);
+  int first = cell_of(b, b->low), last = cell_of(b, b->high);
   float most = b->high > -b->low ? b->high : -b->low;
-  double weights[BINS], total = 0, before = 0;
+  double weights[BINS], total = 0, before = 0, left = edge_of(first, b->base);
   for (int i = first / BIN; i <= last / BIN; i++) {
-    int from = i * BIN > first ? i * BIN : first, to = (i + 1) * BIN <= last ? (i + 1) * BIN : last + 1;
-    double width = (edge_of(to, b->base) - edge_of(from, b->base)) / most;
-    weights[i] = root3((b->bins[i] + PSEUDO) * (width * width));
-    total += weights[i];
+    double right = edge_of((i + 1) * BIN <= last ? (i + 1) * BIN : last + 1, b->base), width = (right - left) / most;
+    weights[i] = (b->bins[i] + PSEUDO) * (width * width) + 1e-300;
+    left = right;
   }
+  root3(weights + first / BIN, last / BIN - first / BIN + 1);
+  for (int i = first / BIN; i <= last / BIN; i++)
+    total += weights[i];
   int k = 1;
   split[0] = 0;
   for (int i = first / BIN; i <= last / BIN; i++) {
@@ -147,8 +142,12 @@ static float entry(const book *b, int code) {
 }
 
 static void prepare(hv_encoder *e) {
-  book b = {.low = 0, .high = 0};
+  book b;
   float scratch[HV_UNIT];
+  memset(&b.bins, 0, sizeof b.bins);
+  memset(&b.counts, 0, sizeof b.counts);
+  memset(&b.sums, 0, sizeof b.sums);
+  b.low = b.high = 0, b.sampled = 0;
   for (uint64_t at = 0; at < e->count; at += HV_UNIT) {
     size_t n = e->count - at < HV_UNIT ? (size_t)(e->count - at) : HV_UNIT;
     e->kern->range(hv_coder_source(e->kern, e->dtype, e->src, at, n, scratch), n, &b.low, &b.high);
@@ -160,19 +159,27 @@ static void prepare(hv_encoder *e) {
     return;                               /* the book of zeros */
   b.low = b.low + 0, b.high = b.high + 0; /* never -0 */
   int split[SPLITS + 1];
-  sample(e, count_bins, &b);
+  take_sample(&b, e);
   split_cells(&b, split);
   place_edges(&b, split);
   for (int c = 0; c < HV_BOOK; c++)
     memset(e->u.quantile.table + b.edges[c], c, (size_t)(b.edges[c + 1] - b.edges[c]));
-  sample(e, count_codes, &b);
+  count_codes(&b, e->u.quantile.table);
   for (int c = 0; c < HV_BOOK; c++)
     hv_store_float(e->head + 4 * c, entry(&b, c));
 }
 
 static void encode(hv_encoder *e, uint64_t at, const float *x, size_t n, uint8_t *out) {
+  const uint8_t *table = e->u.quantile.table;
+  uint16_t cells[HV_SLICE];
   (void)at;
-  e->kern->encode_quantile(out, x, e->u.quantile.base, e->u.quantile.table, n);
+  for (; n; x += HV_SLICE) {
+    size_t some = n < HV_SLICE ? n : HV_SLICE;
+    e->kern->cells(cells, x, e->u.quantile.base, some);
+    for (size_t i = 0; i < some; i++)
+      *out++ = table[cells[i]];
+    n -= some;
+  }
 }
 
 static int load(hv_decoder *d, const uint8_t *params) {

@@ -27,7 +27,7 @@ typedef struct hv_encoder {
     } uniform;
     struct {
       int32_t base;
-      uint8_t table[HV_CELLS + 3];
+      uint8_t table[HV_CELLS];
     } quantile;
   } u;
 } hv_encoder;

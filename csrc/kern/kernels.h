@@ -95,9 +95,8 @@ struct hv_kern {
   void (*decode_scaled)(float *out, const uint8_t *in, float std, float mean, size_t n);
   void (*encode_uniform)(uint8_t *out, const float *in, hv_uniform *u, size_t n);
   void (*decode_uniform)(float *out, const uint8_t *in, const hv_even *e, size_t n);
-  void (*encode_quantile)(uint8_t *out, const float *in, int32_t base, const uint8_t *table,
-                          size_t n);                                              /* table[HV_CELLS + 3], by position */
-  void (*encode_dynamic)(uint8_t *out, const float *in, float inverse, size_t n); /* inverse: 1 / absmax */
+  void (*cells)(uint16_t *out, const float *in, int32_t base, size_t n);                         /* the positions of tame values */
+  void (*encode_dynamic)(uint8_t *out, const float *in, float inverse, size_t n);                /* inverse: 1 / absmax */
   void (*decode_book)(float *out, const uint8_t *in, const float *book, float factor, size_t n); /* book[code] * factor */
   void (*encode_linear8)(uint8_t *out, uint8_t *scales, const float *in, size_t n);
   void (*decode_linear8)(float *out, const uint8_t *in, const uint8_t *scales, size_t n);

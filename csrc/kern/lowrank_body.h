@@ -105,8 +105,8 @@ TARGET static void NAME(encode_rows)(const hv_lowrank_matrix *m, size_t from, si
       NAME(load)(m, i, j, n_rows, n, tile);
       for (size_t k = 0; k < m->rank; k += KB)
         NAME(dots)
-        ((const float(*)[WIDTH_MAX + PAD]) tile, panel + k * stride, stride, n, m->p + i * m->rank + k, m->rank, n_rows,
-         smaller(KB, m->rank - k));
+      ((const float(*)[WIDTH_MAX + PAD]) tile, panel + k * stride, stride, n, m->p + i * m->rank + k, m->rank, n_rows,
+       smaller(KB, m->rank - k));
     }
   }
 }

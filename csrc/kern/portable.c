@@ -211,12 +211,12 @@ static void decode_uniform(float *out, const uint8_t *in, const hv_even *e, size
   }
 }
 
-static void encode_quantile(uint8_t *out, const float *in, int32_t base, const uint8_t *table, size_t n) {
+static void cells(uint16_t *out, const float *in, int32_t base, size_t n) {
   for (size_t i = 0; i < n; i++) {
-    uint32_t b = hv_bits(hv_tame(in[i]));
+    uint32_t b = hv_bits(hv_tame(in[i])), below = b >> 31 ? 0xffffffff : 0;
     int32_t cell = (int32_t)((b & 0x7fffffff) >> 14) - base;
     cell = cell < 0 ? 0 : cell;
-    out[i] = table[b >> 31 ? HV_CELLS / 2 - 1 - cell : HV_CELLS / 2 + cell];
+    out[i] = (uint16_t)(HV_CELLS / 2 + ((uint32_t)cell ^ below));
   }
 }
 
@@ -304,7 +304,7 @@ const hv_kern hv_kern_portable = {
     .decode_scaled = decode_scaled,
     .encode_uniform = encode_uniform,
     .decode_uniform = decode_uniform,
-    .encode_quantile = encode_quantile,
+    .cells = cells,
     .encode_dynamic = encode_dynamic,
     .decode_book = decode_book,
     .encode_linear8 = encode_linear8,
