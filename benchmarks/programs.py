@@ -48,6 +48,8 @@ def run(command: Sequence[str], timeout_s: float = 300, env: Optional[Mapping[st
     except ValueError as error:
         raise BenchmarkError(f"`{shown}`: {error}; it said: {output.strip()[-200:]!r}") from None
     numbers = {name: float(value) for name, value in outcome.items() if isinstance(value, (int, float)) and not isinstance(value, bool)}
+    if numbers.get("failed"):
+        raise BenchmarkError(f"`{shown}`: {numbers['failed']:.0f} of its calls failed, so its rate says nothing")
     numbers.setdefault("cpu_s", cpu_seconds() - before)
     return numbers
 

@@ -176,6 +176,7 @@ def test_a_program_is_run_and_read():
         (["/nonexistent/bench_x"], "make -C csrc bench"),
         ([sys.executable, "-c", "import sys; sys.exit('it broke')"], "it broke"),
         ([sys.executable, "-c", "print('no json')"], "no JSON object"),
+        ([sys.executable, "-c", "print('{\"calls_per_s\": 9, \"failed\": 3}')"], "3 of its calls failed"),
         ([sys.executable, "-c", "import time; time.sleep(60)"], "did not end within"),
     ],
 )
