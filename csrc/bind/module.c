@@ -1,5 +1,6 @@
 /* The module _hivemind_c: what import does. */
 #include "bind.h"
+#include "tensor.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +45,7 @@ static int module_exec(PyObject *module) {
   if (!state->monotonic || bind_errors_init(module, state) < 0 || add_statuses(module) < 0 ||
       add_type(module, "Node", bind_node_type(module), &state->node) < 0 ||
       add_type(module, "Future", bind_future_type(module), &state->future) < 0 ||
-      add_type(module, "Parcel", bind_parcel_type(module), &state->parcel) < 0)
+      add_type(module, "Parcel", bind_parcel_type(module), &state->parcel) < 0 || hv_py_codec_init(module) < 0)
     return -1;
   return PyModule_AddStringConstant(module, "__version__", HV_VERSION_TEXT);
 }

@@ -10,7 +10,7 @@ static const struct {
     [BIND_ERROR_TIMEOUT] = {"hivemind_c.HivemindTimeoutError", "TimeoutError", "It took longer than allowed."},
     [BIND_ERROR_CONNECTION] = {"hivemind_c.HivemindConnectionError", "ConnectionError", "A peer cannot be reached, or is gone."},
     [BIND_ERROR_PERMISSION] = {"hivemind_c.HivemindPermissionError", "PermissionError", "An identity or a file was refused."},
-    [BIND_ERROR_VALUE] = {"hivemind_c.HivemindValueError", "ValueError", "An argument has no meaning."},
+    [BIND_ERROR_VALUE] = {"hivemind_c.HivemindValueError", "ValueError", "An argument, or what bytes hold, has no meaning."},
     [BIND_ERROR_MEMORY] = {"hivemind_c.HivemindMemoryError", "MemoryError", "Out of memory, or over its limit."},
     [BIND_ERROR_OS] = {"hivemind_c.HivemindOSError", "OSError",
                        "The system refused: an address in use, a file that cannot be read."},
@@ -26,6 +26,8 @@ static bind_error_kind kind_of(hv_status status) {
     return BIND_ERROR_MEMORY;
   case HV_INVALID:
   case HV_MALFORMED:
+  case HV_CORRUPT:
+  case HV_NOT_FINITE:
   case HV_TOO_LARGE:
     return BIND_ERROR_VALUE;
   case HV_DENIED:

@@ -1,0 +1,270 @@
+"""What a compression is, what it is told about a tensor, and what it makes of one."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import struct
+from abc import ABC
+from enum import Enum, IntEnum, auto
+from typing import Any, Dict, Hashable, Iterable, Optional, Tuple
+
+from _hivemind_c import HivemindLookupError, HivemindValueError
+
+from hivemind_c.compression import arrays
+
+Key = Hashable
+
+
+class TensorRole(Enum):
+    """What a tensor is to the model."""
+
+    ACTIVATION = auto()
+    PARAMETER = auto()
+    GRADIENT = auto()
+    OPTIMIZER = auto()
+    UNSPECIFIED = auto()
+
+
+class CompressionType(IntEnum):
+    """The numbers of the compressions that come with hivemind_c. Those from USER_FIRST to USER_LAST are for compressions of users."""
+
+    NONE = 0
+    MEANSTD_16BIT = 1
+    FLOAT16 = 2
+    QUANTILE_8BIT = 3
+    UNIFORM_8BIT = 4
+    BLOCKWISE_8BIT = 5
+    BFLOAT16 = 6
+    LINEAR_8BIT = 7
+    LINEAR_4BIT = 8
+
+    @classmethod
+    def Name(cls, number: int) -> str:
+        return cls(number).name
+
+    @classmethod
+    def Value(cls, name: str) -> int:
+        return cls[name].value
+
+
+USER_FIRST, USER_LAST = 128, 255
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorDescriptor:
+    """A tensor without its numbers."""
+
+    size: Tuple[int, ...]
+    dtype: Any = None
+    layout: Any = None
+    device: Any = None
+    requires_grad: bool = False
+    pin_memory: bool = False
+    compression: int = CompressionType.NONE
+
+    @property
+    def shape(self) -> Tuple[int, ...]:
+        return self.size
+
+    def numel(self) -> int:
+        return math.prod(self.size)
+
+    @classmethod
+    def from_tensor(cls, tensor: Any) -> TensorDescriptor:
+        if not arrays.is_tensor(tensor):
+            return cls(tuple(tensor.shape), tensor.dtype)
+        pinned = tensor.device.type == "cpu" and tensor.is_pinned()
+        return cls(tuple(tensor.shape), tensor.dtype, tensor.layout, tensor.device, tensor.requires_grad, pinned)
+
+    def make_zeros(self, **kwargs: Any) -> Any:
+        import torch
+
+        properties = {name: getattr(self, name) for name in ("dtype", "layout", "device", "requires_grad", "pin_memory")}
+        return torch.zeros(self.size, **{**{name: value for name, value in properties.items() if value is not None}, **kwargs})
+
+
+@dataclasses.dataclass(frozen=True)
+class CompressionInfo:
+    """What a compression may know about a tensor beside its numbers."""
+
+    key: Any  #: its name or index among the parameters, optimizer states, inputs or outputs
+    descriptor: TensorDescriptor
+    role: TensorRole = TensorRole.UNSPECIFIED
+    part_index: int = 0  #: which part of the tensor this is
+    part_size: Optional[int] = None  #: elements in a part at most; None: the tensor is whole
+
+    @classmethod
+    def from_tensor(cls, tensor: Any, key: Any = None, descriptor: Optional[TensorDescriptor] = None, **kwargs: Any) -> CompressionInfo:
+        return cls(key, descriptor or TensorDescriptor.from_tensor(tensor), **kwargs)
+
+    def get_part(self, part_index: int, part_size: Optional[int]) -> CompressionInfo:
+        return dataclasses.replace(self, part_index=part_index, part_size=part_size)
+
+
+class SerializedTensor:
+    """A compressed tensor, and its bytes.
+
+    Bytes, little-endian: "HVt1", u8 version 1, u8 flags (1: requires_grad, 2: a NumPy array), u16 compression, u8 dimensions, u8 and
+    u8 lengths of two names, u8 0, u32 chunks, u64 length of the buffer; then a u64 for each dimension, the name of the dtype, the
+    name of a compression of a user, and the buffer. What is compressed by hivemind_c has one chunk of csrc/kern/codec.h as its buffer.
+    """
+
+    __slots__ = ("buffer", "size", "requires_grad", "dtype", "compression", "chunks", "numpy", "name")
+    _HEAD = struct.Struct("<4sBBHBBBBIQ")
+    DIMS_MAX = 64
+
+    def __init__(
+        self,
+        buffer: bytes = b"",
+        size: Iterable[int] = (),
+        requires_grad: bool = False,
+        dtype: str = "",
+        compression: int = CompressionType.NONE,
+        chunks: int = 0,
+        *,
+        numpy: bool = False,
+        name: str = "",
+    ):
+        self.buffer, self.size, self.requires_grad, self.dtype = buffer, tuple(map(int, size)), bool(requires_grad), str(dtype)
+        self.compression, self.chunks, self.numpy, self.name = int(compression), int(chunks), bool(numpy), str(name)
+
+    def _fields(self) -> Tuple[Any, ...]:
+        return tuple(bytes(self.buffer) if field == "buffer" else getattr(self, field) for field in self.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SerializedTensor) and self._fields() == other._fields()
+
+    def __repr__(self) -> str:
+        return f"SerializedTensor({len(self.buffer)} bytes, compression={self.compression}, size={self.size}, dtype={self.dtype!r})"
+
+    def numel(self) -> int:
+        return math.prod(self.size)
+
+    def SerializeToString(self) -> bytes:
+        dtype, name = self.dtype.encode(), self.name.encode()
+        flags = self.requires_grad | self.numpy << 1
+        try:
+            head = self._HEAD.pack(
+                b"HVt1", 1, flags, self.compression, len(self.size), len(dtype), len(name), 0, self.chunks, len(self.buffer)
+            )
+            return b"".join([head, struct.pack(f"<{len(self.size)}Q", *self.size), dtype, name, self.buffer])
+        except struct.error as error:
+            raise HivemindValueError(f"this tensor cannot be written as bytes: {error}") from None
+
+    def ByteSize(self) -> int:
+        return self._HEAD.size + 8 * len(self.size) + len(self.dtype.encode()) + len(self.name.encode()) + len(self.buffer)
+
+    @classmethod
+    def FromString(cls, data: Any) -> SerializedTensor:
+        view = memoryview(data).cast("B")
+        if len(view) < cls._HEAD.size:
+            raise HivemindValueError("these bytes are no serialized tensor: they are too short")
+        magic, version, flags, compression, dims, n_dtype, n_name, zero, chunks, length = cls._HEAD.unpack_from(view)
+        if magic != b"HVt1" or zero or flags > 3:
+            raise HivemindValueError("these bytes are no serialized tensor: they were damaged, or made by something else")
+        if version != 1:
+            raise HivemindValueError("this tensor was serialized by another version of hivemind_c: use the same one on both sides")
+        start = cls._HEAD.size + 8 * dims
+        if dims > cls.DIMS_MAX or len(view) != start + n_dtype + n_name + length:
+            raise HivemindValueError("these bytes are no whole serialized tensor: their length is not the one they name")
+        try:
+            dtype, name = (bytes(view[a:b]).decode() for a, b in ((start, start + n_dtype), (start + n_dtype, start + n_dtype + n_name)))
+        except UnicodeDecodeError:
+            raise HivemindValueError("these bytes are no serialized tensor: a name in them is no text") from None
+        size = struct.unpack_from(f"<{dims}Q", view, cls._HEAD.size)
+        buffer = bytes(view[start + n_dtype + n_name :])
+        return cls(buffer, size, bool(flags & 1), dtype, compression, chunks, numpy=bool(flags & 2), name=name)
+
+    def ParseFromString(self, data: Any) -> int:
+        other = type(self).FromString(data)
+        for field in self.__slots__:
+            setattr(self, field, getattr(other, field))
+        return len(data)
+
+
+class CompressionBase(ABC):
+    """A compression. For one of your own, give it a ``compression_type`` between 128 and 255, write ``encode`` and ``decode`` (or
+    ``compress`` and ``extract``), and call ``register_compression`` with an instance on every peer."""
+
+    compression_type: int
+
+    def encode(self, tensor: Any, info: CompressionInfo) -> bytes:
+        """The bytes for a tensor (dense, contiguous, on the CPU, detached)."""
+        raise NotImplementedError(f"{type(self).__name__} has neither encode nor compress")
+
+    def decode(self, buffer: bytes, shape: Tuple[int, ...], dtype: Any) -> Any:
+        """A tensor of this shape and dtype from bytes that encode made, or that a peer says it made: do not trust them."""
+        raise NotImplementedError(f"{type(self).__name__} has neither decode nor extract")
+
+    def compress(self, tensor: Any, info: Optional[CompressionInfo] = None, allow_inplace: bool = False) -> SerializedTensor:
+        """The tensor, compressed. The tensor itself never changes, also where ``allow_inplace`` would let it."""
+        info = info or CompressionInfo.from_tensor(tensor)
+        plain, dtype = arrays.flat(tensor)
+        return self._serialized(tensor, dtype, self.encode(plain.reshape(tuple(tensor.shape)), info))
+
+    def extract(self, serialized_tensor: SerializedTensor) -> Any:
+        """The tensor back. HivemindValueError for bytes that hold none; nothing larger than they warrant is allocated."""
+        dtype = serialized_tensor.dtype
+        if dtype not in arrays.FLOATS and dtype not in arrays.PLAIN:
+            raise HivemindValueError(f"the bytes name a dtype that no tensor here can have: {dtype[:40]!r}")
+        if not arrays.fits(serialized_tensor.size):
+            raise HivemindValueError("the bytes name a shape that no tensor here can have")
+        library = __import__("numpy" if serialized_tensor.numpy else "torch")
+        tensor = self.decode(serialized_tensor.buffer, serialized_tensor.size, getattr(library, dtype))
+        if tuple(tensor.shape) != serialized_tensor.size:
+            raise HivemindValueError(f"{type(self).__name__} gave a tensor of shape {tuple(tensor.shape)} for {serialized_tensor.size}")
+        return with_grad(tensor, serialized_tensor)
+
+    def estimate_compression_ratio(self, info: CompressionInfo) -> float:
+        """Compressed size over size, without compressing; lower is better."""
+        return 1.0
+
+    def _serialized(self, tensor: Any, dtype: str, buffer: bytes) -> SerializedTensor:
+        is_array = not arrays.is_tensor(tensor)
+        name = type(self).__name__ if self.compression_type >= USER_FIRST else ""
+        requires_grad = not is_array and tensor.requires_grad
+        return SerializedTensor(buffer, tensor.shape, requires_grad, dtype, self.compression_type, numpy=is_array, name=name)
+
+    def __repr__(self) -> str:
+        return f"hivemind_c.{type(self).__name__}()"
+
+
+def with_grad(tensor: Any, serialized: SerializedTensor) -> Any:
+    if serialized.requires_grad and arrays.is_tensor(tensor) and (tensor.is_floating_point() or tensor.is_complex()):
+        tensor.requires_grad_()
+    return tensor
+
+
+_registered: Dict[int, CompressionBase] = {}
+
+
+def register_compression(compression: CompressionBase) -> None:
+    """Makes a compression known for decoding: what peers compress with it can be read from now on. The same class may be
+    registered again; another one under the same number is refused."""
+    if not isinstance(compression, CompressionBase):
+        raise TypeError(f"an instance of a CompressionBase is needed, not {compression!r}")
+    number = getattr(compression, "compression_type", None)
+    built_in = isinstance(number, CompressionType)
+    if not isinstance(number, int) or not (built_in or USER_FIRST <= number <= USER_LAST):
+        raise HivemindValueError(f"compression_type must be a number from {USER_FIRST} to {USER_LAST}, not {number!r}")
+    there = _registered.get(int(number))
+    if there is not None and type(there).__qualname__ != type(compression).__qualname__:
+        raise HivemindValueError(f"compression_type {number} is {type(there).__name__}'s already: choose another for {type(compression).__name__}")
+    _registered[int(number)] = compression
+
+
+def compression_of(serialized: SerializedTensor) -> CompressionBase:
+    """The registered compression that made this."""
+    found = _registered.get(serialized.compression)
+    if found is None:
+        name = f" ({serialized.name[:40]!r})" if serialized.name else ""
+        raise HivemindLookupError(
+            f"the tensor was compressed by number {serialized.compression}{name}, which is not known here: call register_compression on every peer"
+        )
+    if serialized.name and serialized.name != type(found).__name__:
+        raise HivemindLookupError(
+            f"the tensor was compressed by {serialized.name[:40]!r}, but number {serialized.compression} is {type(found).__name__} here: "
+            "register the same compressions on every peer"
+        )
+    return found
