@@ -18,6 +18,8 @@ const hv_kern *hv_cpu_kern(hv_cpu_level level) {
     return &hv_kern_portable;
 #if defined(__x86_64__)
   __builtin_cpu_init();
+  if (level == HV_CPU_AVX2 && has_avx2())
+    return &hv_kern_avx2;
   if (level == HV_CPU_AVX512 && has_avx512())
     return &hv_kern_avx512;
 #endif

@@ -1,0 +1,99 @@
+/* Chunks from hostile peers. Byte 0 chooses: bit 0 decode or accumulate, bit 1 make the checksum right, bit 2 build the header from
+ * bytes 1 (codec), 2 (dtype) and 3..4 (count) and take the rest as head and body, bit 3 hand the chunk over in parts, bits 4..5 the
+ * set of kernels, bits 6..7 the dtype to decode into. Nothing may be written beyond the output, nothing on an error, and the
+ * quantised codecs give finite numbers. */
+#include "kern/codec.h"
+#include "lib/seal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { COUNT = 1500, ROOM = 1 << 16 };
+
+static void demand(int truth) {
+  if (!truth)
+    abort();
+}
+
+/* A header whose sizes agree, so that what follows is reached. */
+static size_t build(uint8_t *chunk, const uint8_t *data, size_t size) {
+  int codec = data[0] % HV_CODEC_COUNT, dtype = 1 + data[1] % 4;
+  uint64_t count = (unsigned)(data[2] | data[3] << 8) % COUNT, whole = hv_codec_bound(codec, dtype, count);
+  hv_codec_info info;
+  uint64_t written;
+  static const double nothing[COUNT];
+  demand(hv_codec_encode(hv_cpu_best(), (hv_codec)codec, (hv_dtype)dtype, nothing, count, NULL, chunk, ROOM, &written) == HV_OK);
+  hv_span span = hv_span_of(chunk, (size_t)whole);
+  demand(hv_codec_peek(&span, 1, &info) == HV_OK);
+  data += 4, size -= 4;
+  for (size_t at = HV_CODEC_HEADER; size && at < whole; at += size)
+    memcpy(chunk + at, data, size < whole - at ? size : (size_t)whole - at);
+  return (size_t)whole;
+}
+
+static size_t cut(const uint8_t *chunk, size_t size, unsigned how, hv_span parts[64]) {
+  size_t n = 0, at = 0;
+  for (unsigned seed = how; n < 63 && at < size; n++) {
+    seed = seed * 1103515245 + 12345;
+    size_t some = (seed >> 16) % 200;
+    some = some < size - at ? some : size - at;
+    parts[n] = hv_span_of(chunk + at, some);
+    at += some;
+  }
+  parts[n++] = hv_span_of(chunk + at, size - at);
+  return n;
+}
+
+static void use(uint8_t how, const hv_span *parts, size_t n_parts) {
+  const hv_kern *kern = hv_cpu_kern((hv_cpu_level)(how >> 4 & 3));
+  hv_dtype dtype = (hv_dtype)(1 + (how >> 6));
+  hv_codec_info info;
+  int finite = 0;
+  kern = kern ? kern : hv_cpu_best();
+  if (hv_codec_peek(parts, n_parts, &info) != HV_OK || info.count > ROOM)
+    return;
+  size_t bytes = (size_t)info.count * (how & 1 ? 4 : hv_dtype_size((int)dtype));
+  uint8_t *out = malloc(bytes ? bytes : 1);
+  demand(out != NULL);
+  memset(out, 0, bytes);
+  hv_status checked = hv_codec_check(kern, parts, n_parts, &info, &finite);
+  hv_status status = how & 1 ? hv_codec_accumulate(kern, parts, n_parts, 0.5f, (float *)(void *)out, info.count)
+                             : hv_codec_decode(kern, parts, n_parts, dtype, out, info.count);
+  demand(status == (checked == HV_OK && how & 1 && !finite ? HV_NOT_FINITE : checked));
+  demand(checked != HV_OK || finite || info.codec <= HV_CODEC_BFLOAT16);
+  for (size_t i = 0; i < bytes; i++)
+    demand(status == HV_OK || !out[i]);
+  if (status == HV_OK && finite && (how & 1 || dtype == HV_DTYPE_FLOAT32))
+    for (uint64_t i = 0; i < info.count; i++)
+      demand(isfinite(((float *)(void *)out)[i]));
+  free(out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  uint8_t *chunk = malloc(ROOM);
+  hv_span parts[64];
+  if (size < 6 || size > ROOM || !chunk) {
+    free(chunk);
+    return 0;
+  }
+  uint8_t how = data[0];
+  size_t whole = size - 1;
+  if (how & 4)
+    whole = build(chunk, data + 1, size - 1);
+  else
+    memcpy(chunk, data + 1, whole);
+  if (how & 2)
+    seal_chunk(chunk, whole);
+  uint8_t *exact = realloc(chunk, whole); /* so that a step beyond is seen */
+  demand(exact != NULL);
+  size_t n_parts = 1;
+  parts[0] = hv_span_of(exact, whole);
+  if (how & 8)
+    n_parts = cut(exact, whole, how, parts);
+  use(how, parts, n_parts);
+  free(exact);
+  return 0;
+}
