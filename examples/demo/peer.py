@@ -66,12 +66,12 @@ def obey(node, order):
 
 def main():
     identity, *initial_peers = sys.argv[1:]
-    with Node("/ip4/127.0.0.1/tcp/0", initial_peers=initial_peers, identity_path=identity) as node:
-        tell("started", peer=node.peer_id, address=node.addresses[0])
-        for work in (watch_peers, receive_parcels):
-            threading.Thread(target=work, args=(node,), daemon=True).start()
-        for line in sys.stdin:
-            threading.Thread(target=obey, args=(node, json.loads(line)), daemon=True).start()
+    node = Node("/ip4/127.0.0.1/tcp/0", initial_peers=initial_peers, identity_path=identity)  # the end of the program stops it
+    tell("started", peer=node.peer_id, address=node.addresses[0])
+    for work in (watch_peers, receive_parcels):
+        threading.Thread(target=work, args=(node,), daemon=True).start()
+    for line in sys.stdin:
+        threading.Thread(target=obey, args=(node, json.loads(line)), daemon=True).start()
 
 
 main()
