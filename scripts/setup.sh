@@ -77,7 +77,7 @@ venv() {
     "$python" -m venv --clear .venv || fail "$python could not make a virtual environment: apt-get install python3-venv"
   fi
   say "installing requirements.txt into .venv (torch is large: this may take some minutes)"
-  .venv/bin/python -m pip install -q --disable-pip-version-check -r requirements.txt ||
+  .venv/bin/python -m pip install -qq --disable-pip-version-check -r requirements.txt ||
     fail "pip could not install requirements.txt: is the network there? then run this again"
   echo "$PWD/python" >"$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/hivemind_c.pth"
   echo "$want" >"$stamp"
