@@ -101,6 +101,30 @@ static void what_is_over_a_limit_is_not_written(void **state) {
   assert_int_equal(try_write(&hello), HV_TOO_LARGE);
 }
 
+static void what_is_over_a_limit_of_the_dht_is_not_written(void **state) {
+  (void)state;
+  static uint8_t blob[HV_RECORD_VALUE_MAX + 1];
+  static hv_record records[HV_RECORDS_MAX + 1];
+  static hv_contact contacts[HV_CONTACTS_MAX + 1];
+  hv_msg find = {.kind = HV_MSG_FIND, .u.find = {.n_contacts = HV_CONTACTS_MAX, .me = hv_span_of(blob, HV_CONTACT_ADDRS_MAX)}};
+  assert_int_equal(try_write(&find), HV_OK);
+  find.u.find.n_contacts++;
+  assert_int_equal(try_write(&find), HV_TOO_LARGE);
+  hv_msg found = {.kind = HV_MSG_FOUND, .u.found = {records, HV_RECORDS_MAX, contacts, HV_CONTACTS_MAX}};
+  assert_int_equal(try_write(&found), HV_OK);
+  found.u.found.n_contacts++;
+  assert_int_equal(try_write(&found), HV_TOO_LARGE);
+  hv_msg store = {.kind = HV_MSG_STORE, .u.store = {.records = records, .n_records = HV_RECORDS_MAX + 1}};
+  assert_int_equal(try_write(&store), HV_TOO_LARGE);
+  store.u.store.n_records = 1;
+  records[0] = (hv_record){.key = hv_span_of(blob, HV_RECORD_KEY_MAX), .value = hv_span_of(blob, HV_RECORD_VALUE_MAX)};
+  assert_int_equal(try_write(&store), HV_OK);
+  records[0].value.size++;
+  assert_int_equal(try_write(&store), HV_TOO_LARGE);
+  records[0] = (hv_record){.key = hv_span_of(blob, HV_RECORD_KEY_MAX + 1)};
+  assert_int_equal(try_write(&store), HV_TOO_LARGE);
+}
+
 static void what_cannot_be_said_is_invalid(void **state) {
   (void)state;
   hv_msg msg = {.kind = HV_MSG_NONE};
@@ -277,6 +301,7 @@ int main(void) {
       cmocka_unit_test(a_message_is_appended),
       cmocka_unit_test(a_buf_that_is_full_stays_as_it_was),
       cmocka_unit_test(what_is_over_a_limit_is_not_written),
+      cmocka_unit_test(what_is_over_a_limit_of_the_dht_is_not_written),
       cmocka_unit_test(what_cannot_be_said_is_invalid),
       cmocka_unit_test(a_message_cut_short_is_never_taken_for_whole),
       cmocka_unit_test(the_version_comes_first_and_is_what_another_version_reads),

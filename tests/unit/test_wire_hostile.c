@@ -36,7 +36,7 @@ static void put_number(raw *r, uint32_t number, uint64_t value) {
 }
 
 /* The numbers of the .proto, on purpose written down once more. */
-enum { VERSION = 1, REFUSAL = 2, HELLO = 3, ECHO = 4, LEAVE = 5, PARCEL = 6 };
+enum { VERSION = 1, REFUSAL = 2, HELLO = 3, ECHO = 4, LEAVE = 5, PARCEL = 6, FIND = 7, STORE = 9, STORED = 10 };
 
 #define RAW(name, bytes)                                                                                                           \
   uint8_t name##_data[bytes];                                                                                                      \
@@ -113,6 +113,46 @@ static void lists_and_keys_are_as_long_as_they_may_be(void **state) {
   assert_int_equal(read_hello(33, 0, 0), HV_MALFORMED);
   assert_int_equal(read_hello(0, 0, 0), HV_MALFORMED);
   assert_int_equal(read_kind(HELLO, &nobody), HV_MALFORMED); /* a hello from nobody */
+}
+
+static hv_status read_find(uint64_t n_contacts) {
+  static const uint8_t target[32] = {1};
+  RAW(body, 64);
+  put_field(&body, 1, hv_span_of(target, sizeof target));
+  put_number(&body, 4, n_contacts);
+  return read_kind(FIND, &body);
+}
+
+/* Messages of n empty records, and of n verdicts that are all a 1. */
+static hv_status read_records(size_t n) {
+  RAW(body, 8192);
+  for (size_t i = 0; i < n; i++)
+    put_field(&body, 1, hv_span_of("", 0));
+  return read_kind(STORE, &body);
+}
+
+static hv_status read_verdicts(size_t n, int packed) {
+  RAW(body, 8192);
+  static uint8_t ones[4096];
+  memset(ones, 1, sizeof ones);
+  if (packed)
+    put_field(&body, 1, hv_span_of(ones, n));
+  for (size_t i = 0; !packed && i < n; i++)
+    put_number(&body, 1, 1);
+  return read_kind(STORED, &body);
+}
+
+static void what_the_dht_says_is_as_long_as_it_may_be(void **state) {
+  (void)state;
+  assert_int_equal(read_find(HV_CONTACTS_MAX), HV_OK);
+  assert_int_equal(read_find(HV_CONTACTS_MAX + 1), HV_MALFORMED);
+  assert_int_equal(read_find(256), HV_MALFORMED);
+  assert_int_equal(read_records(HV_RECORDS_MAX), HV_OK);
+  assert_int_equal(read_records(HV_RECORDS_MAX + 1), HV_MALFORMED);
+  for (int packed = 0; packed < 2; packed++) {
+    assert_int_equal(read_verdicts(HV_RECORDS_MAX, packed), HV_OK);
+    assert_int_equal(read_verdicts(HV_RECORDS_MAX + 1, packed), HV_MALFORMED);
+  }
 }
 
 static void an_address_of_an_unknown_kind_is_left_out(void **state) {
@@ -350,12 +390,19 @@ static void a_small_message_is_one_allocation(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_is_over_a_limit_is_not_read),          cmocka_unit_test(lists_and_keys_are_as_long_as_they_may_be),
-      cmocka_unit_test(an_address_of_an_unknown_kind_is_left_out), cmocka_unit_test(unknown_fields_are_dropped),
-      cmocka_unit_test(a_kind_yet_to_come_is_unsupported),         cmocka_unit_test(another_version_is_told_apart),
-      cmocka_unit_test(a_version_that_comes_late_is_malformed),    cmocka_unit_test(nothing_stands_twice),
-      cmocka_unit_test(oddly_formed_bytes_are_malformed),          cmocka_unit_test(an_unknown_refusal_is_still_a_refusal),
-      cmocka_unit_test(hostile_bytes_take_bounded_memory),         cmocka_unit_test(a_small_message_is_one_allocation),
+      cmocka_unit_test(what_is_over_a_limit_is_not_read),
+      cmocka_unit_test(lists_and_keys_are_as_long_as_they_may_be),
+      cmocka_unit_test(what_the_dht_says_is_as_long_as_it_may_be),
+      cmocka_unit_test(an_address_of_an_unknown_kind_is_left_out),
+      cmocka_unit_test(unknown_fields_are_dropped),
+      cmocka_unit_test(a_kind_yet_to_come_is_unsupported),
+      cmocka_unit_test(another_version_is_told_apart),
+      cmocka_unit_test(a_version_that_comes_late_is_malformed),
+      cmocka_unit_test(nothing_stands_twice),
+      cmocka_unit_test(oddly_formed_bytes_are_malformed),
+      cmocka_unit_test(an_unknown_refusal_is_still_a_refusal),
+      cmocka_unit_test(hostile_bytes_take_bounded_memory),
+      cmocka_unit_test(a_small_message_is_one_allocation),
   };
   return cmocka_run_group_tests_name("wire, hostile", tests, NULL, NULL);
 }
