@@ -151,7 +151,7 @@ int sim_deliver(sim_node *node, hv_event *event, uint64_t content) {
   if (sim->config.say)
     say_log(sim, node);
   if (node->doomed)
-    sim_node_crash(node, 0);
+    sim_node_crash(node, node->doomed == SIM_UNPLUGGED);
   planned_kill(sim, node, 1);
   return node->life != SIM_DEAD && node->lives == lives;
 }

@@ -80,6 +80,8 @@ void sim_pool_fini(sim_pool *pool);
 /* ---- nodes (sim_node.c) ---- */
 typedef enum sim_life { SIM_DEAD, SIM_ALIVE, SIM_STOPPING, SIM_ENDING } sim_life;
 
+enum { SIM_KILLED = 1, SIM_UNPLUGGED };
+
 struct sim_node {
   hv_env env; /* first */
   hv_sim *sim;
@@ -91,7 +93,8 @@ struct sim_node {
   uint32_t index;
   uint32_t lives; /* how often it has been started */
   sim_life life;
-  uint8_t paused, unplugged, doomed; /* doomed: it dies after this step */
+  uint8_t paused, unplugged;
+  uint8_t doomed; /* it dies after this step: SIM_KILLED or SIM_UNPLUGGED */
   unsigned group;
   uint64_t random, secret;
   uint64_t up_free, down_free; /* when its way out and in is free again */
@@ -208,6 +211,7 @@ void sim_requests_drop(sim_node *node);
 typedef struct sim_segment sim_segment;
 typedef struct sim_held sim_held;
 
+enum { SIM_CREDITS = 8 };
 typedef struct sim_stream_ends sim_stream_ends;
 struct sim_end {
   hv_stream *pub; /* NULL: not yet, or no longer */
@@ -217,7 +221,11 @@ struct sim_end {
   sim_segment *flight, **flight_end; /* ... on the way */
   sim_held *held;                    /* what arrived here and the core has not let go */
   size_t taken, unread;
-  size_t credit_now, credit_next;
+  struct {
+    uint64_t due;
+    size_t bytes;
+  } credits[SIM_CREDITS]; /* let go by the other side, the news on its way; the oldest first */
+  unsigned n_credits;
   uint64_t last_due, retry_us; /* nothing overtakes; how long to wait while the way is blocked */
   hv_status status;            /* what it will close with */
   const char *text;

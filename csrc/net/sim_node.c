@@ -10,7 +10,7 @@
 /* The world has no memory for what it must do: the node pays. */
 static void doom(sim_node *node) {
   sim_tell(node->sim, node, "has no memory left and dies");
-  node->doomed = 1;
+  node->doomed = SIM_KILLED;
 }
 
 static sim_node *node_of(hv_env *env) {
@@ -189,7 +189,7 @@ void sim_node_crash(sim_node *node, int unplugged) {
   if (node->life == SIM_DEAD)
     return;
   if (node->sim->stepping == node) {
-    node->doomed = 1;
+    node->doomed = unplugged ? SIM_UNPLUGGED : SIM_KILLED;
     return;
   }
   node->unplugged = unplugged != 0;

@@ -421,21 +421,31 @@ void sim_stream_ready(sim_end *end) {
 
 /* ---- receiving ---- */
 
-static void credit(sim_end *sender, size_t cost) {
+/* Tells the sender that bytes have been let go. Of too many such news at once the last are put together, and come with the latest.
+ */
+static void credit(sim_end *sender, size_t bytes) {
   hv_sim *sim = world(sender);
-  sender->credit_next += cost;
-  if (sender->credit.slot || sender->both->broken)
+  if (bytes == 0 || sender->both->broken)
     return;
-  sender->credit_now = sender->credit_next;
-  sender->credit_next = 0;
-  set(sender, &sender->credit, SIM_CREDIT, sim->now + sim_delay_us(sim, other(sender)->node->index, sender->node->index));
+  uint64_t due = sim->now + sim_delay_us(sim, other(sender)->node->index, sender->node->index);
+  unsigned last = sender->n_credits - 1;
+  if (sender->n_credits == SIM_CREDITS || (sender->n_credits && sender->credits[last].due == due)) {
+    sender->credits[last].due = due;
+    sender->credits[last].bytes += bytes;
+  } else {
+    sender->credits[sender->n_credits].due = due;
+    sender->credits[sender->n_credits++].bytes = bytes;
+  }
+  if (!sender->credit.slot)
+    set(sender, &sender->credit, SIM_CREDIT, due);
 }
 
 void sim_stream_credit(sim_end *end) {
-  end->unread -= end->credit_now;
-  end->credit_now = 0;
-  if (end->credit_next)
-    credit(end, 0);
+  end->unread -= end->credits[0].bytes;
+  end->n_credits--;
+  memmove(end->credits, end->credits + 1, end->n_credits * sizeof *end->credits);
+  if (end->n_credits)
+    set(end, &end->credit, SIM_CREDIT, end->credits[0].due);
   pump(end);
 }
 

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { STARTS = 3, EVERY_US = 500000, HELLO_EVERY_MS = 4000, LAST_TRIES = 5, PARCEL_MAX = 1500000, ENOUGH = 8 };
+enum { STARTS = 3, EVERY_US = 500000, HELLO_EVERY_MS = 4000, LAST_TRIES = 5, PARCEL_MAX = 1500000, ENOUGH = 8, LAST_MS = 30000 };
 
 typedef struct house house;
 
@@ -24,7 +24,7 @@ struct errand {
   house *h;
   size_t from;
   int is_parcel, last; /* last: of the calm at the end, must succeed */
-  int begun, done, arrived, tries;
+  int begun, done, arrived;
   hv_status status;
   uint64_t number;
   size_t size;
@@ -166,12 +166,11 @@ static void begin(hv_command *command, void *core) {
   house *h = e->h;
   house_node *n = core ? &h->nodes[e->from] : NULL;
   const hv_peer_id *to = n ? somebody(h, n) : NULL;
-  e->tries++;
   if (!to)
     return;
   hv_status status;
   if (e->is_parcel) {
-    e->send = (hv_parcel_send){.done = send_over, .owner = e, .payload = e->payload, .timeout_ms = 60000};
+    e->send = (hv_parcel_send){.done = send_over, .owner = e, .payload = e->payload, .timeout_ms = LAST_MS};
     status = hv_node_send_start(n->node, &e->send, to);
   } else {
     e->echo = (hv_node_echo){
@@ -234,15 +233,19 @@ static size_t index_of(house *h, const hv_peer_id *id) {
   return i;
 }
 
-static void visit(house *h, size_t from, uint8_t *seen) {
-  seen[from] = 1;
-  if (!h->nodes[from].node)
-    return;
+/* Sets of nodes that know each other, directly or not, whoever of two knows the other: union by halving paths. */
+static size_t root_of(size_t *up, size_t i) {
+  while (up[i] != i)
+    i = up[i] = up[up[i]];
+  return i;
+}
+
+static void join_acquaintances(house *h, size_t from, size_t *up) {
   hv_peers *peers = hv_node_peers(h->nodes[from].node);
   for (size_t i = 0; i < peers->n_entries; i++) {
     size_t to = peers->entries[i]->state == HV_PEERS_ALIVE ? index_of(h, &peers->entries[i]->card.id) : h->n;
-    if (to < h->n && !seen[to])
-      visit(h, to, seen);
+    if (to < h->n)
+      up[root_of(up, to)] = root_of(up, from);
   }
 }
 
@@ -265,40 +268,51 @@ static void check_beliefs(house *h) {
 }
 
 static void check_one_swarm(house *h) {
-  uint8_t *seen = hv_mem_zalloc(&h->run->mem, h->n);
-  size_t first = 0;
-  while (first < h->n && !hv_sim_alive(h->run->sim, first))
-    first++;
-  if (!seen || first == h->n)
+  size_t *up = hv_mem_array(&h->run->mem, h->n, sizeof *up), first = h->n;
+  for (size_t i = 0; up && i < h->n; i++)
+    up[i] = i;
+  for (size_t i = 0; up && i < h->n; i++)
+    if (hv_sim_alive(h->run->sim, i))
+      join_acquaintances(h, i, up);
+  for (size_t i = 0; up && i < h->n; i++) {
+    if (!hv_sim_alive(h->run->sim, i))
+      continue;
+    if (first == h->n)
+      first = i;
+    if (root_of(up, i) != root_of(up, first))
+      swarm_fail(h->run, "n%zu and n%zu are on different islands", first, i);
+  }
+  if (first == h->n)
     swarm_fail(h->run, "nobody is alive at the end");
-  else
-    visit(h, first, seen);
-  for (size_t i = 0; seen && i < h->n; i++)
-    if (hv_sim_alive(h->run->sim, i) && !seen[i])
-      swarm_fail(h->run, "n%zu is on an island", i);
-  hv_mem_free(seen);
+  hv_mem_free(up);
 }
 
-/* In calm everyone can echo and send; with losses an echo may take several tries. */
-static void check_errands(house *h) {
-  errand *last[2] = {NULL, NULL};
-  hv_sim *sim = h->run->sim;
-  for (size_t i = 0; i < h->n; i++) {
-    if (!hv_sim_alive(sim, i))
-      continue;
-    for (int parcel = 0; parcel < 2; parcel++) {
-      errand *e = last[parcel] = new_errand(h, i, parcel);
-      do {
-        e->begun = e->done = 0;
-        if (hv_sim_command(sim, i, &e->command) != HV_OK)
-          break;
-        for (int k = 0; k < 70 && !e->done; k++)
-          hv_sim_run_until(sim, hv_sim_now(sim) + 1000000);
-      } while (e->status != HV_OK && e->tries < LAST_TRIES && !e->arrived);
-      if (!e->done || e->status != HV_OK)
-        swarm_fail(h->run, "n%zu could not %s in calm: %s", i, parcel ? "send a parcel" : "echo", hv_status_name(e->status));
+/* Orders what is not done yet; how many there are. */
+static size_t order_again(house *h) {
+  size_t open = 0;
+  for (errand *e = h->errands; e; e = e->next)
+    if (e->last && (!e->done || e->status != HV_OK) && !e->arrived) {
+      e->begun = e->done = 0;
+      open += hv_sim_command(h->run->sim, e->from, &e->command) == HV_OK;
     }
-  }
+  return open;
+}
+
+/* In calm everyone can echo and send; with losses it may take several tries. */
+static void check_errands(house *h) {
+  hv_sim *sim = h->run->sim;
+  for (size_t i = 0; i < h->n; i++)
+    for (int parcel = 0; parcel < 2 && hv_sim_alive(sim, i); parcel++) {
+      errand *e = new_errand(h, i, parcel);
+      if (e)
+        e->last = 1;
+    }
+  for (int tries = 0; tries < LAST_TRIES && order_again(h); tries++)
+    hv_sim_run_until(sim, hv_sim_now(sim) + (LAST_MS + 2000) * UINT64_C(1000));
+  for (errand *e = h->errands; e; e = e->next)
+    if (e->last && !(e->done && e->status == HV_OK))
+      swarm_fail(h->run, "n%zu could not %s in calm: %s", e->from, e->is_parcel ? "send a parcel" : "echo",
+                 e->begun ? hv_status_name(e->status) : "it knows nobody");
 }
 
 void swarm_house_play(swarm_run *run) {

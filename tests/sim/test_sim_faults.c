@@ -107,6 +107,130 @@ static void a_node_killed_at_any_event_of_its_end_leaves_nothing(void **state) {
   }
 }
 
+/* A core that tries everything while it is freed: its world is dead by then. */
+typedef struct stubborn {
+  hv_env *env;
+  hv_target to;
+  hv_timer timer;
+  hv_call call, other;
+  hv_job job;
+  hv_stream *stream, *one_more;
+  hv_request *request;
+  hv_sim *sim;
+  int kills_itself, events, freed;
+  hv_status call_status, open_status, send_status, sign_status;
+} stubborn;
+
+static void no_call(hv_call *call, const hv_event *event) {
+  (void)call, (void)event;
+  fail_msg("a dead node was called back");
+}
+static void no_timer(hv_timer *timer, const hv_event *event) {
+  (void)timer, (void)event;
+  fail_msg("a timer of a dead node fired");
+}
+static void no_stream(hv_stream *stream, const hv_event *event) {
+  (void)stream, (void)event;
+  fail_msg("a stream of a dead node had an event");
+}
+static void no_run(hv_job *job) {
+  (void)job;
+  fail_msg("a job of a dead node ran");
+}
+static void no_job(hv_job *job, const hv_event *event) {
+  (void)job, (void)event;
+  fail_msg("a job of a dead node was done");
+}
+static const hv_stream_events no_events = {no_stream, no_stream, no_stream};
+
+static void step_stubborn(void *self, const hv_event *event) {
+  stubborn *s = self;
+  hv_msg msg = {.kind = HV_MSG_ECHO}, first = {.kind = HV_MSG_PARCEL};
+  s->events++;
+  if (event->kind == HV_EVENT_START) {
+    s->env->call(s->env, &s->call, &msg);
+    s->env->timer_set(s->env, &s->timer, 5000000);
+    s->env->stream_open(s->env, &s->to, &first, &no_events, s, &s->stream);
+  } else if (event->kind == HV_EVENT_REQUEST) {
+    s->request = event->request;
+    s->env->work(s->env, &s->job);
+    if (s->kills_itself == 1)
+      hv_sim_kill(s->sim, 1);
+    if (s->kills_itself == 2)
+      hv_sim_unplug(s->sim, 1);
+  } else {
+    fail_msg("an event that should not come: %d", (int)event->kind);
+  }
+}
+
+static hv_status make_stubborn(hv_env *env, void *arg, hv_core *out) {
+  stubborn *s = arg;
+  s->env = env;
+  *out = (hv_core){s, step_stubborn};
+  return HV_OK;
+}
+
+static void free_stubborn(void *self) {
+  stubborn *s = self;
+  hv_env *env = s->env;
+  hv_msg msg = {.kind = HV_MSG_ECHO}, first = {.kind = HV_MSG_PARCEL};
+  uint8_t signature[64];
+  s->freed++;
+  s->call_status = env->call(env, &s->other, &msg);
+  s->open_status = env->stream_open(env, &s->to, &first, &no_events, s, &s->one_more);
+  s->send_status = env->stream_send(env, s->stream, &first, NULL);
+  s->sign_status = env->sign(env, "hv:test", hv_span_of("x", 1), signature);
+  env->call_cancel(env, &s->call);
+  env->stream_end(env, s->stream);
+  env->stream_cancel(env, s->stream);
+  env->timer_set(env, &s->timer, 1);
+  env->timer_clear(env, &s->timer);
+  env->work(env, &s->job);
+  env->forget(env, &s->to);
+  env->stopped(env);
+  if (s->request)
+    env->reply(env, s->request, &msg);
+}
+
+static hv_status add(hv_sim *sim, hv_status (*make)(hv_env *, void *, hv_core *), void (*let_go)(void *), void *arg) {
+  return hv_sim_add(sim, &(hv_sim_seat){.make = make, .free = let_go, .arg = arg}, NULL);
+}
+
+static void the_world_of_a_dead_node_does_nothing(void **state) {
+  (void)state;
+  for (int how = 0; how < 3; how++) { /* killed from outside; by itself; unplugged by itself */
+    hv_mem mem;
+    hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+    hv_sim_config config = hv_sim_defaults(4);
+    config.job_us = 100000000;
+    hv_sim *sim = hv_sim_new(&mem, &config);
+    hv_target peers[3] = {hv_sim_target(sim, 0), hv_sim_target(sim, 1), hv_sim_target(sim, 2)};
+    mixer_seat quiet = {.every_ms = 3600000, .timeout_ms = 1000, .calls_only = 1, .peers = peers, .n_peers = 2};
+    mixer_seat asker = {.every_ms = 20, .timeout_ms = 1000, .calls_only = 1, .peers = &peers[1], .n_peers = 1, .me = 2};
+    stubborn s = {
+        .sim = sim, .to = peers[0], .timer = {.fire = no_timer}, .job = {.run = no_run, .done = no_job}, .kills_itself = how};
+    s.call = s.other = (hv_call){.done = no_call, .to = {.addr = peers[0].addr}, .timeout_ms = 60000};
+    assert_int_equal(add(sim, mixer_make, mixer_free, &quiet), HV_OK);
+    assert_int_equal(add(sim, make_stubborn, free_stubborn, &s), HV_OK);
+    assert_int_equal(add(sim, mixer_make, mixer_free, &asker), HV_OK);
+    hv_sim_set_link(sim, 0, 1, &(hv_sim_link){.delay_us = 30000000}); /* so that all it began is still under way */
+    hv_sim_run_until(sim, 100000);
+    if (how == 0)
+      hv_sim_kill(sim, 1);
+    hv_sim_run_until(sim, 100000000);
+    assert_false(hv_sim_alive(sim, 1));
+    assert_int_equal(s.freed, 1);
+    assert_true(s.events >= 2);
+    assert_int_equal(s.call_status, HV_CLOSED);
+    assert_int_equal(s.open_status, HV_CLOSED);
+    assert_int_equal(s.send_status, HV_CLOSED);
+    assert_int_equal(s.sign_status, HV_CLOSED);
+    assert_int_equal(asker.seen.downs, how == 2 ? 0 : 1); /* of one that is unplugged nobody is told */
+    assert_int_equal(hv_sim_free(sim), 0);
+    assert_int_equal(atomic_load(&mem.blocks), 0);
+  }
+}
+
 static void those_who_dialled_a_killed_node_know_and_others_find_out(void **state) {
   (void)state;
   run r;
@@ -253,6 +377,7 @@ int main(void) {
       cmocka_unit_test(a_node_killed_after_any_event_leaves_nothing),
       cmocka_unit_test(a_node_killed_by_its_own_event_leaves_nothing),
       cmocka_unit_test(a_node_killed_at_any_event_of_its_end_leaves_nothing),
+      cmocka_unit_test(the_world_of_a_dead_node_does_nothing),
       cmocka_unit_test(those_who_dialled_a_killed_node_know_and_others_find_out),
       cmocka_unit_test(an_unplugged_node_is_only_missed),
       cmocka_unit_test(a_restarted_node_is_the_same_peer_with_a_fresh_core),

@@ -1,6 +1,7 @@
 /* What does the simulated network do to messages? Each setting, measured against what it promises. */
 #include "lib/check.h"
 
+#include "core/node.h"
 #include "lib/mixer.h"
 
 #include <string.h>
@@ -115,6 +116,81 @@ static void bytes_take_time_at_the_rate_of_the_link_and_of_both_ends(void **stat
   uint64_t us = time_a_call(r, 0, 1, 500000, HV_OK); /* half a second each way */
   assert_in_range(us, 1000000, 1010000);
   close_run(r);
+}
+
+/* A parcel of 5 MB over a link of 1 MB/s, there and nothing but a receipt back. */
+typedef struct transfer {
+  hv_command command;
+  hv_parcel_send send;
+  hv_target to;
+  uint64_t start_us, end_us;
+  hv_status status;
+} transfer;
+
+static void transfer_over(hv_parcel_send *send, hv_status status, const char *text) {
+  transfer *t = send->owner;
+  (void)text;
+  t->status = status;
+  t->end_us = send->env->now_us(send->env);
+}
+
+static void transfer_start(hv_command *command, void *core) {
+  transfer *t = (transfer *)command;
+  hv_env *env = hv_node_env(core);
+  t->start_us = env->now_us(env);
+  t->status = hv_parcel_send_start(&t->send, env, &t->to);
+}
+
+static hv_status make_node(hv_env *env, void *arg, hv_core *out) {
+  hv_node *node = NULL;
+  hv_status status = hv_node_new(env, &(hv_node_config){.me = *(hv_peer_id *)arg, .hello_every_ms = 3600000}, &node);
+  *out = (hv_core){node, hv_node_step};
+  return status;
+}
+
+static void free_node(void *node) {
+  hv_node_free(node);
+}
+
+static uint64_t time_a_transfer(hv_sim_link link, size_t window, size_t size) {
+  hv_mem mem;
+  hv_peer_id ids[2];
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  hv_sim_config config = hv_sim_defaults(3);
+  config.link = link;
+  config.window = window;
+  mixer_narrate(&config);
+  hv_sim *sim = hv_sim_new(&mem, &config);
+  for (size_t i = 0; i < 2; i++) {
+    ids[i] = hv_sim_target(sim, i).id;
+    assert_int_equal(hv_sim_add(sim, &(hv_sim_seat){.make = make_node, .free = free_node, .arg = &ids[i]}, NULL), HV_OK);
+  }
+  uint8_t *bytes = test_calloc(1, size);
+  transfer t = {.command = {.run = transfer_start}, .to = hv_sim_target(sim, 1), .status = HV_INTERNAL};
+  t.send = (hv_parcel_send){.done = transfer_over, .owner = &t, .timeout_ms = 600000};
+  t.send.payload = hv_payload_borrow(&mem, bytes, size, NULL, NULL);
+  assert_int_equal(hv_sim_command(sim, 0, &t.command), HV_OK);
+  hv_sim_run_until(sim, 600000000);
+  assert_int_equal(t.status, HV_OK);
+  assert_int_equal(hv_sim_free(sim), 0);
+  hv_payload_release(t.send.payload);
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+  test_free(bytes);
+  return t.end_us - t.start_us;
+}
+
+static void a_transfer_takes_its_bytes_over_the_rate(void **state) {
+  (void)state;
+  assert_in_range(time_a_transfer((hv_sim_link){.delay_us = 10000, .rate = 1000000}, 8 << 20, 5000000), 5000000, 5100000);
+  assert_in_range(time_a_transfer((hv_sim_link){.delay_us = 10000, .rate = 10000000}, 8 << 20, 5000000), 500000, 600000);
+}
+
+static void a_small_window_over_a_long_way_holds_a_transfer_back(void **state) {
+  (void)state;
+  /* 16 pieces of 1 MiB, one at a time on the way, each there and its credit back: 400 ms */
+  uint64_t us = time_a_transfer((hv_sim_link){.delay_us = 200000}, 1 << 20, 16 << 20);
+  assert_in_range(us, 16 * 400000, 16 * 400000 + 1400000);
+  assert_true(time_a_transfer((hv_sim_link){.delay_us = 200000}, 32 << 20, 16 << 20) < 1700000);
 }
 
 /* Many to one: the way into the one is shared. */
@@ -331,6 +407,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_call_takes_its_delays_and_at_first_a_handshake),
       cmocka_unit_test(bytes_take_time_at_the_rate_of_the_link_and_of_both_ends),
+      cmocka_unit_test(a_transfer_takes_its_bytes_over_the_rate),
+      cmocka_unit_test(a_small_window_over_a_long_way_holds_a_transfer_back),
       cmocka_unit_test(a_narrow_way_in_is_shared_by_all_who_send),
       cmocka_unit_test(lost_messages_are_timeouts),
       cmocka_unit_test(doubled_messages_reach_the_core_twice_and_answer_once),
