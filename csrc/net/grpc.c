@@ -2,8 +2,8 @@
 
 #include "net/listen.h"
 #include "net/loop.h"
+#include "net/trust.h"
 
-#include <ctype.h>
 #include <grpc/byte_buffer.h>
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
@@ -11,13 +11,10 @@
 #include <grpc/support/alloc.h>
 #include <grpc/support/log.h>
 #include <grpc/support/string_util.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 /* What goes through gRPC from one thread to another is handed over safely, but ThreadSanitizer cannot see it there: it is told
  * here. */
@@ -30,16 +27,12 @@
 #define BACK_FROM_GRPC(pointer) (void)(pointer)
 #endif
 
-enum { KNOWN_CERTIFICATES = 256, CERTIFICATE_DAYS = 3650, LINGER_MS = 500 };
+#define PEER_KEY "hv-peer"
+#define STATUS_KEY "hv-status"
+
+enum { CERTIFICATE_DAYS = 3650, LINGER_MS = 500 };
 
 static const char *const method_names[HV_GRPC_METHODS] = {"/hivemind_c.Hive/Call", "/hivemind_c.Hive/Bulk"};
-
-/* Whose certificate this is, so that it is not parsed with every call. */
-typedef struct known_certificate {
-  char *pem;
-  size_t size;
-  hv_peer_id peer;
-} known_certificate;
 
 struct hv_grpc {
   hv_mem *mem;
@@ -60,24 +53,19 @@ struct hv_grpc {
   hv_grpc_op rung;
   atomic_int ringing;
   grpc_slice peer_key, my_claim;
-  known_certificate known[KNOWN_CERTIFICATES];
+  hv_trust_known known;
 };
 
-/* What a verifier knows and finds out; it may outlive its channel by a moment. */
-typedef struct trust {
+/* gRPC's handle on a trust; it may outlive its channel by a moment. */
+typedef struct verifier {
   grpc_tls_certificate_verifier_external external;
-  pthread_mutex_t lock;
-  atomic_uint refs;
-  hv_peer_id expected;
-  char where[HV_ADDR_TEXT_MAX];
-  int denied;
-  char why[HV_GRPC_TEXT_MAX];
-} trust;
+  hv_trust *trust;
+} verifier;
 
 struct hv_grpc_channel {
   hv_grpc *grpc;
   grpc_channel *channel;
-  trust *trust; /* NULL without TLS */
+  hv_trust *trust; /* NULL without TLS */
 };
 
 struct hv_grpc_call {
@@ -95,17 +83,7 @@ static gpr_timespec when(uint64_t us) {
   return us > INT64_MAX ? gpr_inf_future(GPR_CLOCK_MONOTONIC) : gpr_time_from_micros((int64_t)us, GPR_CLOCK_MONOTONIC);
 }
 
-/* ---- identity ---- */
-
-static void trust_release(void *arg) {
-  trust *t = arg;
-  BACK_FROM_GRPC(t);
-  if (atomic_fetch_sub(&t->refs, 1) == 1) {
-    pthread_mutex_destroy(&t->lock);
-    hv_mem_free(t);
-  }
-}
-
+/* Text for people, cut to room, without control characters: it came from somewhere. */
 static void copy_text(char *out, size_t room, const char *text, size_t size) {
   size_t n = size < room ? size : room - 1;
   for (size_t i = 0; i < n; i++)
@@ -113,33 +91,26 @@ static void copy_text(char *out, size_t room, const char *text, size_t size) {
   out[n] = 0;
 }
 
+/* ---- identity ---- */
+
+static void verifier_free(void *arg) {
+  verifier *v = arg;
+  BACK_FROM_GRPC(v);
+  hv_trust_release(v->trust);
+  hv_mem_free(v);
+}
+
 static int verify(void *arg, grpc_tls_custom_verification_check_request *request,
                   grpc_tls_on_custom_verification_check_done_cb callback, void *callback_arg, grpc_status_code *sync_status,
                   char **sync_details) {
   (void)callback, (void)callback_arg;
-  trust *t = arg;
-  BACK_FROM_GRPC(t);
-  hv_error err = {0};
-  hv_peer_id peer;
-  const char *pem = request->peer_info.peer_cert;
-  hv_status status = pem ? hv_identity_check_certificate(hv_span_of(pem, strlen(pem)), hv_clock_unix_s(), &peer, &err)
-                         : hv_fail(&err, HV_DENIED, "it showed no certificate");
-  char found[HV_PEER_TEXT_MAX], wanted[HV_PEER_TEXT_MAX];
-  pthread_mutex_lock(&t->lock);
-  t->denied = 0;
-  if (status != HV_OK) {
-    t->denied = 1;
-    snprintf(t->why, sizeof t->why, "%s did not prove who it is: %.300s", t->where, err.text);
-  } else if (hv_peer_is_known(&t->expected) && !hv_peer_equal(&peer, &t->expected)) {
-    t->denied = 1;
-    snprintf(t->why, sizeof t->why, "%s is %s, not %s: it has a new key, or the address belongs to another peer now", t->where,
-             hv_peer_print(&peer, found), hv_peer_print(&t->expected, wanted));
-  }
-  int denied = t->denied;
-  *sync_status = denied ? GRPC_STATUS_UNAUTHENTICATED : GRPC_STATUS_OK;
-  *sync_details = denied ? gpr_strdup(t->why) : NULL;
-  pthread_mutex_unlock(&t->lock);
-  GIVEN_TO_GRPC(t);
+  verifier *v = arg;
+  char why[HV_TRUST_TEXT_MAX];
+  BACK_FROM_GRPC(v);
+  int right = hv_trust_check(v->trust, request->peer_info.peer_cert, why);
+  *sync_status = right ? GRPC_STATUS_OK : GRPC_STATUS_UNAUTHENTICATED;
+  *sync_details = right ? NULL : gpr_strdup(why);
+  GIVEN_TO_GRPC(v);
   return 1;
 }
 
@@ -147,109 +118,87 @@ static void verify_cancel(void *arg, grpc_tls_custom_verification_check_request 
   (void)arg, (void)request;
 }
 
-/* Born with two references: the caller's and the verifier's. */
-static trust *trust_new(hv_grpc *grpc, const hv_target *to) {
-  trust *t = hv_mem_zalloc(grpc->trusts, sizeof *t);
-  if (!t)
+/* Options that show our certificate and check the other's by `trust` (kept). NULL: no memory. */
+static grpc_tls_credentials_options *tls_options(hv_grpc *grpc, hv_trust *trust) {
+  verifier *v = trust ? hv_mem_zalloc(grpc->trusts, sizeof *v) : NULL;
+  if (!v)
     return NULL;
-  t->external = (grpc_tls_certificate_verifier_external){
-      .user_data = t, .verify = verify, .cancel = verify_cancel, .destruct = trust_release};
-  pthread_mutex_init(&t->lock, NULL);
-  atomic_init(&t->refs, 2);
-  snprintf(t->where, sizeof t->where, "%s", "the caller");
-  if (to) {
-    t->expected = to->id;
-    hv_addr_print_short(&to->addr, t->where);
-  }
-  GIVEN_TO_GRPC(t);
-  return t;
-}
-
-/* Gives the verifier's reference of `t` away. */
-static grpc_tls_credentials_options *tls_options(hv_grpc *grpc, trust *t) {
+  v->trust = hv_trust_keep(trust);
+  v->external = (grpc_tls_certificate_verifier_external){
+      .user_data = v, .verify = verify, .cancel = verify_cancel, .destruct = verifier_free};
+  GIVEN_TO_GRPC(v);
   grpc_tls_credentials_options *options = grpc_tls_credentials_options_create();
-  grpc_tls_certificate_verifier *verifier = grpc_tls_certificate_verifier_external_create(&t->external);
+  grpc_tls_certificate_verifier *checks = grpc_tls_certificate_verifier_external_create(&v->external);
   grpc_tls_credentials_options_set_certificate_provider(options, grpc->provider);
   grpc_tls_credentials_options_watch_identity_key_cert_pairs(options);
-  grpc_tls_credentials_options_set_certificate_verifier(options, verifier);
+  grpc_tls_credentials_options_set_certificate_verifier(options, checks);
   grpc_tls_credentials_options_set_check_call_host(options, 0);
-  grpc_tls_certificate_verifier_release(verifier);
+  grpc_tls_certificate_verifier_release(checks);
   return options;
 }
 
-static hv_status peer_of_certificate(hv_grpc *grpc, const char *pem, size_t size, hv_peer_id *out) {
-  known_certificate *known = &grpc->known[XXH3_64bits(pem, size) % KNOWN_CERTIFICATES];
-  if (known->pem && known->size == size && memcmp(known->pem, pem, size) == 0) {
-    *out = known->peer;
-    return HV_OK;
-  }
-  hv_status status = hv_identity_check_certificate(hv_span_of(pem, size), hv_clock_unix_s(), out, NULL);
-  char *copy = status == HV_OK ? hv_mem_text(grpc->mem, pem, size) : NULL;
-  if (copy) {
-    hv_mem_free(known->pem);
-    *known = (known_certificate){copy, size, *out};
-  }
-  return status;
+static hv_span span_of(const grpc_slice *slice) {
+  return hv_span_of(GRPC_SLICE_START_PTR(*slice), GRPC_SLICE_LENGTH(*slice));
 }
 
-static hv_status peer_of_claim(const grpc_metadata_array *meta, grpc_slice key, hv_peer_id *out) {
-  for (size_t i = 0; i < meta->count; i++) {
-    if (!grpc_slice_eq(meta->metadata[i].key, key))
-      continue;
-    const grpc_slice *value = &meta->metadata[i].value;
-    if (GRPC_SLICE_LENGTH(*value) != 2 * sizeof out->key)
-      return HV_DENIED;
-    const uint8_t *text = GRPC_SLICE_START_PTR(*value);
-    for (size_t k = 0; k < sizeof out->key; k++) {
-      char digits[3] = {(char)text[2 * k], (char)text[2 * k + 1], 0};
-      if (!isxdigit((unsigned char)digits[0]) || !isxdigit((unsigned char)digits[1]))
-        return HV_DENIED;
-      out->key[k] = (uint8_t)strtoul(digits, NULL, 16);
-    }
-    return hv_peer_is_known(out) ? HV_OK : HV_DENIED;
-  }
-  return HV_NOT_FOUND;
+static const grpc_slice *find_meta(const grpc_metadata_array *meta, const char *key) {
+  for (size_t i = 0; i < meta->count; i++)
+    if (grpc_slice_str_cmp(meta->metadata[i].key, key) == 0)
+      return &meta->metadata[i].value;
+  return NULL;
 }
 
 hv_status hv_grpc_call_peer(hv_grpc_call *call, hv_peer_id *out) {
-  if (call->grpc->insecure)
-    return peer_of_claim(&call->in_meta, call->grpc->peer_key, out);
+  hv_grpc *grpc = call->grpc;
+  if (grpc->insecure) {
+    const grpc_slice *claim = find_meta(&call->in_meta, PEER_KEY);
+    return claim ? hv_trust_claimed(span_of(claim), out) : HV_NOT_FOUND;
+  }
   grpc_auth_context *context = grpc_call_auth_context(call->call);
   if (!context)
     return HV_NOT_FOUND;
   grpc_auth_property_iterator it = grpc_auth_context_find_properties_by_name(context, GRPC_X509_PEM_CERT_PROPERTY_NAME);
   const grpc_auth_property *pem = grpc_auth_property_iterator_next(&it);
-  hv_status status = pem ? peer_of_certificate(call->grpc, pem->value, pem->value_length, out) : HV_NOT_FOUND;
+  hv_status status =
+      pem ? hv_trust_known_peer(&grpc->known, grpc->mem, hv_span_of(pem->value, pem->value_length), out) : HV_NOT_FOUND;
   grpc_auth_context_release(context);
   return status;
 }
 
 /* ---- the queue ---- */
 
-static grpc_arg number(const char *key, int value) {
-  return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
-}
+#define NUMBER(name, number)                                                                                                       \
+  { .type = GRPC_ARG_INTEGER, .key = (char *)(name), .value.integer = (number) }
+/* clang-format off */
+#define COMMON_ARGS                                                                                                                \
+  NUMBER(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, HV_GRPC_MESSAGE_MAX), NUMBER(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, HV_GRPC_MESSAGE_MAX), \
+  NUMBER(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0), /* a few bytes must stay a few bytes */                                      \
+  NUMBER(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),                                                                            \
+  NUMBER(GRPC_ARG_KEEPALIVE_TIME_MS, 10000), NUMBER(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000),                                          \
+  NUMBER(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1), NUMBER(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),                            \
+  NUMBER(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000),                                                             \
+  NUMBER(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 4 << 20), NUMBER(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4 << 20),                          \
+  NUMBER(GRPC_ARG_ENABLE_CHANNELZ, 0), NUMBER(GRPC_ARG_MAX_CHANNEL_TRACE_EVENT_MEMORY_PER_NODE, 0)
 
-enum { COMMON_ARGS = 14 };
-static void common_args(grpc_arg args[COMMON_ARGS]) {
-  const grpc_arg all[COMMON_ARGS] = {
-      number(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, HV_GRPC_MESSAGE_MAX),
-      number(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, HV_GRPC_MESSAGE_MAX),
-      number(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0),
-      number(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0), /* a few bytes must stay a few bytes */
-      number(GRPC_ARG_KEEPALIVE_TIME_MS, 10000),
-      number(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000),
-      number(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
-      number(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
-      number(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000),
-      number(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 4 << 20),
-      number(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4 << 20),
-      number(GRPC_ARG_ENABLE_CHANNELZ, 0),
-      number(GRPC_ARG_MAX_CHANNEL_TRACE_EVENT_MEMORY_PER_NODE, 0),
-      number(GRPC_ARG_ENABLE_CENSUS, 0),
-  };
-  memcpy(args, all, sizeof all);
-}
+static const grpc_arg client_args[] = {
+    COMMON_ARGS,
+    NUMBER(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
+    NUMBER(GRPC_ARG_ENABLE_RETRIES, 0),
+    NUMBER(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1),
+    NUMBER(GRPC_ARG_ENABLE_HTTP_PROXY, 0), /* peers are no web servers */
+    NUMBER(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 1000),
+    NUMBER(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000), /* one attempt's time */
+    NUMBER(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000),
+    NUMBER(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, INT32_MAX), /* links knows when one is idle */
+};
+static const grpc_arg server_args[] = {
+    COMMON_ARGS,
+    NUMBER(GRPC_ARG_ALLOW_REUSEPORT, 0), /* else two servers share a port in silence */
+    NUMBER(GRPC_ARG_MAX_CONCURRENT_STREAMS, HV_GRPC_STREAMS_MAX),
+    NUMBER(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 5000),
+};
+/* clang-format on */
+enum { N_CLIENT_ARGS = sizeof client_args / sizeof *client_args, N_SERVER_ARGS = sizeof server_args / sizeof *server_args };
 
 static void bell_rang(hv_grpc_op *op, int ok) {
   (void)ok;
@@ -306,10 +255,9 @@ hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, int insecure, hv
                                         grpc_slice_from_static_string("/bell"), NULL, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
   grpc->rung.done = bell_rang;
   grpc->served.done = server_stopped;
-  char claim[2 * sizeof(hv_peer_id) + 1];
-  for (size_t i = 0; i < sizeof(hv_peer_id); i++)
-    snprintf(claim + 2 * i, 3, "%02x", hv_identity_peer(identity)->key[i]);
-  grpc->peer_key = grpc_slice_from_static_string("hv-peer");
+  char claim[HV_CLAIM_MAX];
+  hv_trust_claim(hv_identity_peer(identity), claim);
+  grpc->peer_key = grpc_slice_from_static_string(PEER_KEY);
   grpc->my_claim = grpc_slice_from_copied_string(claim);
   *out = grpc;
   return HV_OK;
@@ -319,25 +267,22 @@ static hv_status make_server(hv_grpc *grpc) {
   if (grpc->insecure) {
     grpc->server_credentials = grpc_insecure_server_credentials_create();
   } else {
-    trust *t = trust_new(grpc, NULL);
-    if (!t)
+    hv_trust *trust = hv_trust_new(grpc->trusts, NULL);
+    grpc_tls_credentials_options *options = tls_options(grpc, trust);
+    hv_trust_release(trust);
+    if (!options)
       return HV_NOMEM;
-    grpc_tls_credentials_options *options = tls_options(grpc, t);
-    trust_release(t);
     grpc_tls_credentials_options_set_cert_request_type(options, GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
     grpc->server_credentials = grpc_tls_server_credentials_create(options);
   }
   grpc->quota = grpc_resource_quota_create("incoming");
   grpc_resource_quota_resize(grpc->quota, HV_GRPC_QUOTA);
-  grpc_arg args[COMMON_ARGS + 4];
-  common_args(args);
-  args[COMMON_ARGS] = number(GRPC_ARG_ALLOW_REUSEPORT, 0); /* else two servers share a port in silence */
-  args[COMMON_ARGS + 1] = number(GRPC_ARG_MAX_CONCURRENT_STREAMS, HV_GRPC_STREAMS_MAX);
-  args[COMMON_ARGS + 2] = number(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 5000);
-  args[COMMON_ARGS + 3] = (grpc_arg){.type = GRPC_ARG_POINTER,
-                                     .key = (char *)GRPC_ARG_RESOURCE_QUOTA,
-                                     .value.pointer = {grpc->quota, grpc_resource_quota_arg_vtable()}};
-  grpc->server = grpc_server_create(&(grpc_channel_args){COMMON_ARGS + 4, args}, NULL);
+  grpc_arg args[N_SERVER_ARGS + 1];
+  memcpy(args, server_args, sizeof server_args);
+  args[N_SERVER_ARGS] = (grpc_arg){.type = GRPC_ARG_POINTER,
+                                   .key = (char *)GRPC_ARG_RESOURCE_QUOTA,
+                                   .value.pointer = {grpc->quota, grpc_resource_quota_arg_vtable()}};
+  grpc->server = grpc_server_create(&(grpc_channel_args){N_SERVER_ARGS + 1, args}, NULL);
   grpc_server_register_completion_queue(grpc->server, grpc->cq, NULL);
   for (int m = 0; m < HV_GRPC_METHODS; m++)
     grpc->methods[m] = grpc_server_register_method(grpc->server, method_names[m], NULL, GRPC_SRM_PAYLOAD_NONE, 0);
@@ -415,18 +360,16 @@ size_t hv_grpc_free(hv_grpc *grpc) {
     hv_grpc_op *op = event.tag;
     op->done(op, event.success);
   }
-  if (grpc->server)
+  if (grpc->server) {
     grpc_server_destroy(grpc->server);
-  grpc_completion_queue_destroy(grpc->cq);
-  if (grpc->server_credentials)
     grpc_server_credentials_release(grpc->server_credentials);
-  if (grpc->quota)
     grpc_resource_quota_unref(grpc->quota);
+  }
+  grpc_completion_queue_destroy(grpc->cq);
   if (grpc->provider)
     grpc_tls_certificate_provider_release(grpc->provider);
   grpc_slice_unref(grpc->my_claim);
-  for (size_t i = 0; i < KNOWN_CERTIFICATES; i++)
-    hv_mem_free(grpc->known[i].pem);
+  hv_trust_known_fini(&grpc->known);
   for (int ms = 0; ms < LINGER_MS && atomic_load(&grpc->lent); ms++)
     usleep(1000);
   size_t left = atomic_load(&grpc->lent);
@@ -440,42 +383,29 @@ size_t hv_grpc_free(hv_grpc *grpc) {
 
 hv_status hv_grpc_channel_new(hv_grpc *grpc, const hv_target *to, hv_grpc_channel **out) {
   char where[HV_ADDR_TEXT_MAX], target[HV_ADDR_TEXT_MAX + 16];
-  static const char *const schemes[] = {[HV_ADDR_IP4] = "ipv4:",
-                                        [HV_ADDR_IP6] = "ipv6:",
-                                        [HV_ADDR_DNS4] = "dns:///",
-                                        [HV_ADDR_DNS6] = "dns:///",
-                                        [HV_ADDR_DNS] = "dns:///"};
+  const char *scheme = to->addr.kind == HV_ADDR_IP4 ? "ipv4:" : to->addr.kind == HV_ADDR_IP6 ? "ipv6:" : "dns:///";
   if (to->addr.kind == HV_ADDR_NONE || to->addr.kind > HV_ADDR_DNS || to->addr.port == 0)
     return HV_INVALID;
-  snprintf(target, sizeof target, "%s%s", schemes[to->addr.kind], hv_addr_print_short(&to->addr, where));
+  snprintf(target, sizeof target, "%s%s", scheme, hv_addr_print_short(&to->addr, where));
   hv_grpc_channel *channel = hv_mem_zalloc(grpc->mem, sizeof *channel);
-  trust *t = channel && !grpc->insecure ? trust_new(grpc, to) : NULL;
-  if (!channel || (!t && !grpc->insecure)) {
+  hv_trust *trust = channel && !grpc->insecure ? hv_trust_new(grpc->trusts, to) : NULL;
+  grpc_tls_credentials_options *options = tls_options(grpc, trust);
+  if (!channel || (!options && !grpc->insecure)) {
+    hv_trust_release(trust);
     hv_mem_free(channel);
     return HV_NOMEM;
   }
   grpc_channel_credentials *credentials;
-  if (t) {
-    grpc_tls_credentials_options *options = tls_options(grpc, t);
+  if (options) {
     grpc_tls_credentials_options_set_verify_server_cert(options, 0); /* no authority has signed it; `verify` checks it */
     credentials = grpc_tls_credentials_create(options);
   } else {
     credentials = grpc_insecure_credentials_create();
   }
-  grpc_arg args[COMMON_ARGS + 8];
-  common_args(args);
-  args[COMMON_ARGS] = number(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  args[COMMON_ARGS + 1] = number(GRPC_ARG_ENABLE_RETRIES, 0);
-  args[COMMON_ARGS + 2] = number(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
-  args[COMMON_ARGS + 3] = number(GRPC_ARG_ENABLE_HTTP_PROXY, 0); /* peers are no web servers */
-  args[COMMON_ARGS + 4] = number(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 1000);
-  args[COMMON_ARGS + 5] = number(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000); /* one attempt's time */
-  args[COMMON_ARGS + 6] = number(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000);
-  args[COMMON_ARGS + 7] = number(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, INT32_MAX); /* links knows when one is idle */
-  channel->channel = grpc_channel_create(target, credentials, &(grpc_channel_args){COMMON_ARGS + 8, args});
+  channel->channel = grpc_channel_create(target, credentials, &(grpc_channel_args){N_CLIENT_ARGS, (grpc_arg *)client_args});
   grpc_channel_credentials_release(credentials);
   channel->grpc = grpc;
-  channel->trust = t;
+  channel->trust = trust;
   *out = channel;
   return HV_OK;
 }
@@ -484,8 +414,7 @@ void hv_grpc_channel_free(hv_grpc_channel *channel) {
   if (!channel)
     return;
   grpc_channel_destroy(channel->channel);
-  if (channel->trust)
-    trust_release(channel->trust);
+  hv_trust_release(channel->trust);
   hv_mem_free(channel);
 }
 
@@ -495,24 +424,8 @@ int hv_grpc_channel_watch(hv_grpc_channel *channel, hv_grpc_op *op) {
   return now == GRPC_CHANNEL_READY;
 }
 
-void hv_grpc_channel_expect(hv_grpc_channel *channel, const hv_peer_id *peer) {
-  if (!channel->trust)
-    return;
-  pthread_mutex_lock(&channel->trust->lock);
-  channel->trust->expected = *peer;
-  pthread_mutex_unlock(&channel->trust->lock);
-}
-
-int hv_grpc_channel_denied(hv_grpc_channel *channel, char text[HV_GRPC_TEXT_MAX]) {
-  trust *t = channel->trust;
-  if (!t)
-    return 0;
-  pthread_mutex_lock(&t->lock);
-  int denied = t->denied;
-  if (denied)
-    snprintf(text, HV_GRPC_TEXT_MAX, "%s", t->why);
-  pthread_mutex_unlock(&t->lock);
-  return denied;
+hv_trust *hv_grpc_channel_trust(hv_grpc_channel *channel) {
+  return channel->trust;
 }
 
 /* ---- messages ---- */
@@ -551,9 +464,8 @@ hv_grpc_message *hv_grpc_message_new(hv_grpc *grpc, hv_span head, hv_payload *pa
     *l = (lease){.grpc = grpc, .payload = hv_payload_keep(payload)};
     atomic_init(&l->parts, n_parts);
     atomic_fetch_add(&grpc->lent, 1);
-  }
-  if (l)
     GIVEN_TO_GRPC(l);
+  }
   slices[0] = grpc_slice_from_copied_buffer((const char *)head.data, head.size);
   for (size_t i = 0; i < n_parts; i++)
     slices[i + 1] = grpc_slice_new_with_user_data((void *)payload->parts[i].data, payload->parts[i].size, lease_part_back, l);
@@ -705,7 +617,7 @@ int hv_grpc_call_answer(hv_grpc_call *call, hv_grpc_message *answer, hv_grpc_op 
 int hv_grpc_call_finish(hv_grpc_call *call, hv_status status, const char *text, int with_close, hv_grpc_op *op) {
   grpc_op ops[3] = {0}, *at = ops;
   grpc_metadata claim,
-      refusal = {.key = grpc_slice_from_static_string("hv-status"), .value = grpc_slice_from_static_string(hv_status_name(status))};
+      refusal = {.key = grpc_slice_from_static_string(STATUS_KEY), .value = grpc_slice_from_static_string(hv_status_name(status))};
   char clean[HV_MSG_TEXT_MAX + 1];
   copy_text(clean, sizeof clean, text, strlen(text));
   grpc_slice details = grpc_slice_from_copied_string(clean);
@@ -840,31 +752,15 @@ void hv_grpc_call_from(hv_grpc_call *call, hv_addr *out) {
   char *uri = grpc_call_get_peer(call->call);
   if (!uri)
     return;
-  char host[64];
-  const char *text = strchr(uri, ':');
-  size_t n = 0;
-  for (text = text ? text + 1 : ""; *text && n < sizeof host - 1; text++) /* newer ones write "ipv6:%5B::1%5D:80" */
-    if (strncasecmp(text, "%5B", 3) == 0 || strncasecmp(text, "%5D", 3) == 0) {
-      host[n++] = tolower((unsigned char)text[2]) == 'b' ? '[' : ']';
-      text += 2;
-    } else {
-      host[n++] = *text;
-    }
-  if (hv_addr_parse(hv_span_of(host, n), out, NULL, NULL) != HV_OK)
-    *out = (hv_addr){.kind = HV_ADDR_NONE};
+  hv_listen_read_uri(uri, out);
   gpr_free(uri);
 }
 
-int hv_grpc_call_broken(const hv_grpc_call *call) {
-  return call->broken;
-}
-
-static hv_status refusal_of(const grpc_metadata_array *meta) {
-  for (size_t i = 0; i < meta->count; i++)
-    if (grpc_slice_str_cmp(meta->metadata[i].key, "hv-status") == 0)
-      for (hv_status status = HV_OK + 1; status < HV_STATUS_COUNT; status++)
-        if (grpc_slice_str_cmp(meta->metadata[i].value, hv_status_name(status)) == 0)
-          return status;
+static hv_status refusal_of(const hv_grpc_call *call) {
+  const grpc_slice *name = call->code == GRPC_STATUS_FAILED_PRECONDITION ? find_meta(&call->end_meta, STATUS_KEY) : NULL;
+  for (hv_status status = HV_OK + 1; name && status < HV_STATUS_COUNT; status++)
+    if (grpc_slice_str_cmp(*name, hv_status_name(status)) == 0)
+      return status;
   return HV_OK;
 }
 
@@ -882,7 +778,7 @@ static hv_status unavailable(const char *text) {
 
 hv_status hv_grpc_call_result(hv_grpc_call *call, char text[HV_GRPC_TEXT_MAX]) {
   copy_text(text, HV_GRPC_TEXT_MAX, (const char *)GRPC_SLICE_START_PTR(call->details), GRPC_SLICE_LENGTH(call->details));
-  hv_status refusal = call->code == GRPC_STATUS_FAILED_PRECONDITION ? refusal_of(&call->end_meta) : HV_OK;
+  hv_status refusal = refusal_of(call);
   if (refusal != HV_OK)
     return refusal;
   switch (call->code) {

@@ -1,8 +1,8 @@
 /* How do bytes travel between two peers? gRPC core, behind one thin door.
  *
- * Room: net (uses base, core/env for its small types, net/identity). The only file that includes gRPC; used by loop, links, calls
- * and streams, which hold all policy: deadlines, windows, limits, what a failure means. Here: the completion queue, credentials,
- * channels, calls, and slices as spans and payloads without copying them.
+ * Room: net (uses base, core/env for its small types, identity, trust, listen). The only file that includes gRPC; used by loop,
+ * links, calls and streams, which hold all policy: deadlines, windows, limits, what a failure means. Here: the completion queue,
+ * credentials, channels, calls, and slices as spans and payloads without copying them.
  *
  * Service: /hivemind_c.Hive/Call (unary) and /hivemind_c.Hive/Bulk (a stream both ways). Under TLS both sides show a self-signed
  * certificate and check the other's in gRPC's external verifier (marked experimental there; it runs on gRPC's threads). Without TLS
@@ -18,11 +18,12 @@
 
 #include "core/env.h"
 #include "net/identity.h"
+#include "net/trust.h"
 
 #define HV_GRPC_MESSAGE_MAX (4 + HV_BULK_HEADER_MAX + HV_BULK_PAYLOAD_MAX)
 #define HV_GRPC_STREAMS_MAX 1024
 #define HV_GRPC_QUOTA ((size_t)1 << 30)
-#define HV_GRPC_TEXT_MAX 768
+#define HV_GRPC_TEXT_MAX HV_TRUST_TEXT_MAX
 
 typedef struct hv_grpc hv_grpc;
 typedef struct hv_grpc_channel hv_grpc_channel;
@@ -68,10 +69,8 @@ void hv_grpc_channel_free(hv_grpc_channel *channel); /* NULL is fine; a watch co
 /* Completes when the connection's state is another than now. 1: now it is up (connected, the peer's identity checked). */
 int hv_grpc_channel_watch(hv_grpc_channel *channel, hv_grpc_op *op);
 
-/* From now on only this identity will do. */
-void hv_grpc_channel_expect(hv_grpc_channel *channel, const hv_peer_id *peer);
-/* Why the other side's identity was refused when it was last met; 0: it was not. */
-int hv_grpc_channel_denied(hv_grpc_channel *channel, char text[HV_GRPC_TEXT_MAX]);
+/* What it expects and found of the other side's identity (borrowed from the channel); NULL without TLS. */
+hv_trust *hv_grpc_channel_trust(hv_grpc_channel *channel);
 
 /* ---- messages out ---- */
 /* head (copied) and then the payload's bytes (kept until they have left; may be NULL). NULL: no memory. */
@@ -122,7 +121,5 @@ void hv_grpc_call_from(hv_grpc_call *call, hv_addr *out); /* where from; kind HV
 /* How the call ended, for calls one has made: HV_OK, or why not with a few words (borrowed from text). A refusal by the other world
  * comes with its status and text. HV_CANCELLED, HV_TIMEOUT, HV_REFUSED, HV_UNREACHABLE, HV_CLOSED, HV_TOO_LARGE, HV_MALFORMED... */
 hv_status hv_grpc_call_result(hv_grpc_call *call, char text[HV_GRPC_TEXT_MAX]);
-/* Server: 1 when the other side broke it off. */
-int hv_grpc_call_broken(const hv_grpc_call *call);
 
 #endif

@@ -113,7 +113,9 @@ static hv_link *adopt(hv_loop *loop, const hv_target *to) {
     return NULL;
   take_out(link);
   link->to.id = to->id;
-  hv_grpc_channel_expect(link->channel, &to->id);
+  hv_trust *trust = hv_grpc_channel_trust(link->channel);
+  if (trust)
+    hv_trust_expect(trust, &to->id);
   put_in(link);
   return link;
 }
@@ -174,8 +176,9 @@ hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, int own, uint32_t t
   if (status == HV_CANCELLED && !own)
     status = HV_CLOSED;
   int no_way = status == HV_REFUSED || status == HV_UNREACHABLE || status == HV_CLOSED;
-  char why[HV_GRPC_TEXT_MAX];
-  if (no_way && !own && hv_grpc_channel_denied(link->channel, why)) {
+  char why[HV_TRUST_TEXT_MAX];
+  hv_trust *trust = hv_grpc_channel_trust(link->channel);
+  if (no_way && !own && trust && hv_trust_denied(trust, why)) {
     snprintf(text, HV_WORLD_TEXT_MAX, "%s", why);
     return HV_DENIED;
   }

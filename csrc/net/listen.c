@@ -1,10 +1,12 @@
 #include "net/listen.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -91,4 +93,19 @@ void hv_listen_expand(const hv_addr *addr, hv_addr *list, size_t *n, size_t max)
       if (read_interface(at, addr, &one) && hv_addr_is_loopback(&one) == loopback)
         add(&one, list, n, max);
   freeifaddrs(all);
+}
+
+void hv_listen_read_uri(const char *uri, hv_addr *out) {
+  char host[64];
+  size_t n = 0;
+  const char *text = strchr(uri, ':');
+  for (text = text ? text + 1 : ""; *text && n < sizeof host; text++)
+    if (strncasecmp(text, "%5B", 3) == 0 || strncasecmp(text, "%5D", 3) == 0) {
+      host[n++] = tolower((unsigned char)text[2]) == 'b' ? '[' : ']';
+      text += 2;
+    } else {
+      host[n++] = *text;
+    }
+  if (hv_addr_parse(hv_span_of(host, n), out, NULL, NULL) != HV_OK)
+    *out = (hv_addr){.kind = HV_ADDR_NONE};
 }

@@ -21,4 +21,8 @@ int hv_listen_covered(const hv_addr *asked, size_t n_before, const hv_addr *addr
  * nothing else. What does not fit or is there already is left out. */
 void hv_listen_expand(const hv_addr *addr, hv_addr *list, size_t *n, size_t max);
 
+/* Reads a peer's address as gRPC writes it: ipv4:1.2.3.4:80, ipv6:[::1]:80, or (newer ones) ipv6:%5B::1%5D:80. Kind NONE: it is
+ * none. */
+void hv_listen_read_uri(const char *uri, hv_addr *out);
+
 #endif

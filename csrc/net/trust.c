@@ -1,0 +1,124 @@
+#include "net/trust.h"
+
+#include "net/identity.h"
+#include "net/loop.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+struct hv_trust {
+  pthread_mutex_t lock;
+  atomic_uint refs;
+  hv_peer_id expected;
+  int denied;
+  char where[HV_ADDR_TEXT_MAX];
+  char why[HV_TRUST_TEXT_MAX];
+};
+
+hv_trust *hv_trust_new(hv_mem *mem, const hv_target *to) {
+  hv_trust *trust = hv_mem_zalloc(mem, sizeof *trust);
+  if (!trust)
+    return NULL;
+  pthread_mutex_init(&trust->lock, NULL);
+  atomic_init(&trust->refs, 1);
+  snprintf(trust->where, sizeof trust->where, "the caller");
+  if (to) {
+    trust->expected = to->id;
+    hv_addr_print_short(&to->addr, trust->where);
+  }
+  return trust;
+}
+
+hv_trust *hv_trust_keep(hv_trust *trust) {
+  atomic_fetch_add(&trust->refs, 1);
+  return trust;
+}
+
+void hv_trust_release(hv_trust *trust) {
+  if (!trust || atomic_fetch_sub(&trust->refs, 1) != 1)
+    return;
+  pthread_mutex_destroy(&trust->lock);
+  hv_mem_free(trust);
+}
+
+void hv_trust_expect(hv_trust *trust, const hv_peer_id *peer) {
+  pthread_mutex_lock(&trust->lock);
+  trust->expected = *peer;
+  pthread_mutex_unlock(&trust->lock);
+}
+
+int hv_trust_check(hv_trust *trust, const char *pem, char why[HV_TRUST_TEXT_MAX]) {
+  hv_error err = {0};
+  hv_peer_id peer;
+  hv_status status = pem ? hv_identity_check_certificate(hv_span_of(pem, strlen(pem)), hv_clock_unix_s(), &peer, &err)
+                         : hv_fail(&err, HV_DENIED, "it showed no certificate");
+  char found[HV_PEER_TEXT_MAX], wanted[HV_PEER_TEXT_MAX];
+  pthread_mutex_lock(&trust->lock);
+  int wrong = status == HV_OK && hv_peer_is_known(&trust->expected) && !hv_peer_equal(&peer, &trust->expected);
+  if (status != HV_OK)
+    snprintf(trust->why, sizeof trust->why, "%s did not prove who it is: %.300s", trust->where, err.text);
+  else if (wrong)
+    snprintf(trust->why, sizeof trust->why, "%s is %s, not %s: it has a new key, or the address belongs to another peer now",
+             trust->where, hv_peer_print(&peer, found), hv_peer_print(&trust->expected, wanted));
+  trust->denied = wrong || status != HV_OK;
+  int right = !trust->denied;
+  if (!right)
+    memcpy(why, trust->why, sizeof trust->why);
+  pthread_mutex_unlock(&trust->lock);
+  return right;
+}
+
+int hv_trust_denied(hv_trust *trust, char why[HV_TRUST_TEXT_MAX]) {
+  pthread_mutex_lock(&trust->lock);
+  int denied = trust->denied;
+  if (denied)
+    memcpy(why, trust->why, sizeof trust->why);
+  pthread_mutex_unlock(&trust->lock);
+  return denied;
+}
+
+hv_status hv_trust_known_peer(hv_trust_known *known, hv_mem *mem, hv_span pem, hv_peer_id *out) {
+  size_t i = XXH3_64bits(pem.data, pem.size) % HV_TRUST_KNOWN;
+  if (known->entries[i].pem && known->entries[i].size == pem.size && memcmp(known->entries[i].pem, pem.data, pem.size) == 0) {
+    *out = known->entries[i].peer;
+    return HV_OK;
+  }
+  hv_status status = hv_identity_check_certificate(pem, hv_clock_unix_s(), out, NULL);
+  char *copy = status == HV_OK ? hv_mem_text(mem, (const char *)pem.data, pem.size) : NULL;
+  if (copy) {
+    hv_mem_free(known->entries[i].pem);
+    known->entries[i].pem = copy;
+    known->entries[i].size = pem.size;
+    known->entries[i].peer = *out;
+  }
+  return status;
+}
+
+void hv_trust_known_fini(hv_trust_known *known) {
+  for (size_t i = 0; i < HV_TRUST_KNOWN; i++)
+    hv_mem_free(known->entries[i].pem);
+  memset(known, 0, sizeof *known);
+}
+
+void hv_trust_claim(const hv_peer_id *me, char out[HV_CLAIM_MAX]) {
+  for (size_t i = 0; i < sizeof me->key; i++)
+    snprintf(out + 2 * i, 3, "%02x", me->key[i]);
+}
+
+static int digit(uint8_t c) {
+  return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+hv_status hv_trust_claimed(hv_span text, hv_peer_id *out) {
+  if (text.size != HV_CLAIM_MAX - 1)
+    return HV_DENIED;
+  for (size_t i = 0; i < sizeof out->key; i++) {
+    int high = digit(text.data[2 * i]), low = digit(text.data[2 * i + 1]);
+    if (high < 0 || low < 0)
+      return HV_DENIED;
+    out->key[i] = (uint8_t)(high << 4 | low);
+  }
+  return hv_peer_is_known(out) ? HV_OK : HV_DENIED;
+}

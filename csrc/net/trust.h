@@ -1,0 +1,47 @@
+/* Who is at the other end, and is it who we wanted? What a connection expects, what it found, and whose certificate or claim that
+ * is.
+ *
+ * Room: net (uses identity, core/addr). Used by grpc, whose verifier asks hv_trust_check during each handshake.
+ * Threads: an hv_trust is counted and locked, any thread; the cache of certificates belongs to the hive thread.
+ */
+#ifndef HV_NET_TRUST_H
+#define HV_NET_TRUST_H
+
+#include "core/env.h"
+
+#define HV_TRUST_TEXT_MAX 768
+#define HV_CLAIM_MAX (2 * sizeof(hv_peer_id) + 1)
+
+typedef struct hv_trust hv_trust;
+
+/* What is expected at `to` (NULL: callers, whoever they are). Born with one reference. NULL: no memory. */
+hv_trust *hv_trust_new(hv_mem *mem, const hv_target *to);
+hv_trust *hv_trust_keep(hv_trust *trust);
+void hv_trust_release(hv_trust *trust); /* NULL is fine */
+
+/* From now on only this identity will do. */
+void hv_trust_expect(hv_trust *trust, const hv_peer_id *peer);
+
+/* Is this certificate (PEM; NULL: none was shown) right? 1: yes. 0: no, and why. */
+int hv_trust_check(hv_trust *trust, const char *pem, char why[HV_TRUST_TEXT_MAX]);
+
+/* What was the last check's objection? 0: none. */
+int hv_trust_denied(hv_trust *trust, char why[HV_TRUST_TEXT_MAX]);
+
+/* Whose certificate this is, remembered, so that it is not parsed with every call. */
+enum { HV_TRUST_KNOWN = 256 };
+typedef struct hv_trust_known {
+  struct {
+    char *pem;
+    size_t size;
+    hv_peer_id peer;
+  } entries[HV_TRUST_KNOWN];
+} hv_trust_known;
+hv_status hv_trust_known_peer(hv_trust_known *known, hv_mem *mem, hv_span pem, hv_peer_id *out);
+void hv_trust_known_fini(hv_trust_known *known);
+
+/* Without TLS: a claim, in hexadecimal. HV_DENIED: it is none. */
+void hv_trust_claim(const hv_peer_id *me, char out[HV_CLAIM_MAX]);
+hv_status hv_trust_claimed(hv_span text, hv_peer_id *out);
+
+#endif
