@@ -1,6 +1,6 @@
 """bulk bytes per second against bare gRPC core and raw TCP
 
-All are C programs on loopback, both ends in one process: benchmarks/c/bench_stream.c. Raw TCP is said, not aimed at.
+All are C programs on loopback, each end in a process of its own: benchmarks/c/bench_stream.c. Raw TCP is said, not aimed at.
 """
 
 from benchmarks.frame import column

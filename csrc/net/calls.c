@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ACCEPTS = 32, EARLY_US = 2000 }; /* gRPC counts in milliseconds and may be early */
+enum { ACCEPTS = 32 };
 
 /* ---- calls we make ---- */
 
@@ -14,14 +14,15 @@ typedef struct asked {
   hv_link *link;
   hv_call *call;
   hv_grpc_call *rpc;
-  int cancelled;
+  hv_timer deadline; /* ours: gRPC's may be early, and cost more */
+  int who;           /* the other side was asked who it is */
+  hv_status broken_off;
 } asked;
 
-/* Whoever answered: as the certificate said when the link was made, or as this call says. */
+/* Whoever answered: as this call says, or as was found out before on the same connection. */
 static hv_status who_answered(asked *a, hv_peer_id *peer, char text[HV_WORLD_TEXT_MAX]) {
-  if (!a->loop->insecure && hv_peer_is_known(&a->link->to.id)) {
-    *peer = a->link->to.id;
-    a->link->met = *peer;
+  if (!a->who) {
+    *peer = a->link->met;
     return HV_OK;
   }
   if (hv_grpc_call_peer(a->rpc, peer) != HV_OK) {
@@ -35,21 +36,21 @@ static hv_status who_answered(asked *a, hv_peer_id *peer, char text[HV_WORLD_TEX
 static hv_status read_answer(asked *a, hv_wire_msg *answer, char text[HV_WORLD_TEXT_MAX]) {
   char where[HV_ADDR_TEXT_MAX];
   hv_span bytes;
-  hv_addr_print_short(&a->link->to.addr, where);
   int64_t size = hv_grpc_call_size(a->rpc);
-  if (size > HV_MSG_BYTES_MAX) {
-    snprintf(text, HV_WORLD_TEXT_MAX, "%s answered with more than %u bytes", where, HV_MSG_BYTES_MAX);
-    return HV_MALFORMED;
-  }
-  hv_status status = hv_grpc_call_bytes(a->rpc, size < 0 ? 0 : (size_t)size, &a->loop->scratch, &bytes);
+  hv_status status = size > HV_MSG_BYTES_MAX ? HV_TOO_LARGE : HV_OK;
+  if (status == HV_OK)
+    status = hv_grpc_call_bytes(a->rpc, size < 0 ? 0 : (size_t)size, &a->loop->scratch, &bytes);
   if (status == HV_OK)
     status = hv_wire_read(bytes, a->loop->mem, HV_WIRE_BUDGET, answer);
+  if (status == HV_OK)
+    return status;
+  hv_addr_print_short(&a->link->to.addr, where);
   if (status == HV_VERSION)
     snprintf(text, HV_WORLD_TEXT_MAX, "%s speaks protocol version %u, this node speaks %d: upgrade the older one", where,
              answer->version, HV_PROTOCOL_VERSION);
-  else if (status != HV_OK)
+  else
     snprintf(text, HV_WORLD_TEXT_MAX, "the answer of %s cannot be read: %s", where, hv_status_text(status));
-  return status;
+  return status == HV_TOO_LARGE ? HV_MALFORMED : status;
 }
 
 /* A refusal is no answer: its status and text become the call's. */
@@ -66,7 +67,7 @@ static void ask_done(hv_grpc_op *op, int ok) {
   hv_event event = {.kind = HV_EVENT_CALL_DONE, .call = a->call, .text = text};
   hv_wire_msg answer = {0};
   int have_answer = 0;
-  event.status = hv_link_explain(a->link, a->rpc, a->cancelled, a->call->timeout_ms, text);
+  event.status = hv_link_explain(a->link, a->rpc, a->broken_off, a->call->timeout_ms, text);
   if (event.status == HV_OK)
     event.status = who_answered(a, &event.peer, text);
   if (event.status == HV_OK) {
@@ -81,6 +82,7 @@ static void ask_done(hv_grpc_op *op, int ok) {
   }
   a->call->world = NULL;
   hv_ring_remove(&a->ring);
+  hv_timers_clear(&loop->deadlines, &a->deadline);
   loop->n_asked--;
   hv_loop_deliver(loop, &event);
   if (have_answer)
@@ -88,6 +90,18 @@ static void ask_done(hv_grpc_op *op, int ok) {
   hv_grpc_call_free(a->rpc);
   hv_link_release(a->link);
   hv_mem_free(a);
+}
+
+static void break_off(asked *a, hv_status why) {
+  if (a->broken_off)
+    return;
+  a->broken_off = why;
+  hv_grpc_call_cancel(a->rpc);
+}
+
+static void too_late(hv_timer *timer, const hv_event *event) {
+  (void)event;
+  break_off(timer->owner, HV_TIMEOUT);
 }
 
 hv_status hv_calls_ask(hv_env *env, hv_call *call, const hv_msg *request) {
@@ -102,11 +116,15 @@ hv_status hv_calls_ask(hv_env *env, hv_call *call, const hv_msg *request) {
   asked *a = hv_mem_zalloc(loop->mem, sizeof *a);
   hv_grpc_message *message = hv_grpc_message_new(loop->grpc, hv_span_of(loop->outgoing.data, loop->outgoing.size), NULL);
   status = a && message ? hv_link_get(loop, &call->to, &link) : HV_NOMEM;
-  if (status == HV_OK &&
-      !(a->rpc = hv_grpc_call_new(link->channel, HV_GRPC_CALL, hv_clock_us() + call->timeout_ms * (uint64_t)1000 + EARLY_US)))
-    status = HV_NOMEM;
   if (status != HV_OK)
     goto out;
+  a->who = !link->sure;
+  a->rpc = hv_grpc_call_new(link->channel, HV_GRPC_CALL, a->who);
+  a->deadline = (hv_timer){.fire = too_late, .owner = a};
+  if (!a->rpc || hv_timers_set(&loop->deadlines, &a->deadline, hv_clock_us() + call->timeout_ms * (uint64_t)1000) != HV_OK) {
+    status = HV_NOMEM;
+    goto out;
+  }
   a->op.done = ask_done;
   a->loop = loop;
   a->link = link;
@@ -124,29 +142,25 @@ hv_status hv_calls_ask(hv_env *env, hv_call *call, const hv_msg *request) {
 
 out:
   hv_grpc_message_free(message);
-  if (a)
+  if (a) {
+    hv_timers_clear(&loop->deadlines, &a->deadline);
     hv_grpc_call_free(a->rpc);
+  }
   if (link)
     hv_link_release(link);
   hv_mem_free(a);
   return status;
 }
 
-static void cancel(asked *a) {
-  if (!a->cancelled)
-    hv_grpc_call_cancel(a->rpc);
-  a->cancelled = 1;
-}
-
 void hv_calls_cancel(hv_env *env, hv_call *call) {
   (void)env;
   if (call->world)
-    cancel(call->world);
+    break_off(call->world, HV_CANCELLED);
 }
 
 void hv_calls_cancel_link(hv_link *link) {
   for (hv_ring *at = link->calls.next; at != &link->calls; at = at->next)
-    cancel(HV_HOLDER(asked, ring, at));
+    break_off(HV_HOLDER(asked, ring, at), HV_CANCELLED);
 }
 
 /* ---- calls that come in ----
@@ -221,7 +235,7 @@ static void refuse(visit *v, hv_status status, const char *text) {
   move(v, ANSWERING, NULL);
   v->op.done = answered;
   v->loop->n_answering++;
-  if (!hv_grpc_call_finish(v->rpc, status, text, 1, &v->op))
+  if (!hv_grpc_call_finish(v->rpc, NULL, status, text, 1, &v->op))
     answered(&v->op, 0);
 }
 
@@ -300,7 +314,7 @@ void hv_calls_reply(hv_env *env, hv_request *request, const hv_msg *answer) {
   move(v, ANSWERING, NULL);
   v->op.done = answered;
   loop->n_answering++;
-  if (!hv_grpc_call_answer(v->rpc, message, &v->op))
+  if (!hv_grpc_call_finish(v->rpc, message, HV_OK, "", 1, &v->op))
     answered(&v->op, 0);
 }
 

@@ -1,5 +1,6 @@
 #include "net/grpc.h"
 
+#include "net/handover.h"
 #include "net/listen.h"
 #include "net/loop.h"
 #include "net/trust.h"
@@ -16,17 +17,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What goes through gRPC from one thread to another is handed over safely, but ThreadSanitizer cannot see it there: it is told
- * here. */
-#ifdef __SANITIZE_THREAD__
-#include <sanitizer/tsan_interface.h>
-#define GIVEN_TO_GRPC(pointer) __tsan_release(pointer)
-#define BACK_FROM_GRPC(pointer) __tsan_acquire(pointer)
-#else
-#define GIVEN_TO_GRPC(pointer) (void)(pointer)
-#define BACK_FROM_GRPC(pointer) (void)(pointer)
-#endif
-
+/* Without TLS a caller's claim stands in "user-agent", which HPACK sends once for each connection; the answering side is asked for
+ * its own (the header costs) when it is not known yet. */
+#define CLAIM_KEY "user-agent"
+#define CLAIM_PREFIX "hv-peer/"
+#define WHO_KEY "hv-who"
 #define PEER_KEY "hv-peer"
 #define STATUS_KEY "hv-status"
 
@@ -52,7 +47,8 @@ struct hv_grpc {
   grpc_call *bell;
   hv_grpc_op rung;
   atomic_int ringing;
-  grpc_slice peer_key, my_claim;
+  grpc_slice my_claim;
+  char agent[sizeof CLAIM_PREFIX + HV_CLAIM_MAX];
   hv_trust_known known;
 };
 
@@ -71,7 +67,7 @@ struct hv_grpc_channel {
 struct hv_grpc_call {
   hv_grpc *grpc;
   grpc_call *call;
-  int server, hello_sent, broken;
+  int server, hello_sent, broken, claims; /* claims: says who it is, or asks for it */
   grpc_metadata_array in_meta, end_meta;
   grpc_byte_buffer *in;
   grpc_status_code code;
@@ -151,8 +147,13 @@ static const grpc_slice *find_meta(const grpc_metadata_array *meta, const char *
 hv_status hv_grpc_call_peer(hv_grpc_call *call, hv_peer_id *out) {
   hv_grpc *grpc = call->grpc;
   if (grpc->insecure) {
-    const grpc_slice *claim = find_meta(&call->in_meta, PEER_KEY);
-    return claim ? hv_trust_claimed(span_of(claim), out) : HV_NOT_FOUND;
+    const grpc_slice *claim = find_meta(&call->in_meta, call->server ? CLAIM_KEY : PEER_KEY);
+    hv_span text = claim ? span_of(claim) : hv_span_of("", 0);
+    size_t skip = call->server ? sizeof CLAIM_PREFIX - 1 : 0;
+    if (text.size < skip || memcmp(text.data, CLAIM_PREFIX, skip) != 0)
+      return HV_NOT_FOUND;
+    size_t size = text.size - skip < HV_CLAIM_MAX ? text.size - skip : HV_CLAIM_MAX - 1; /* more may follow */
+    return hv_trust_claimed(hv_span_of(text.data + skip, size), out);
   }
   grpc_auth_context *context = grpc_call_auth_context(call->call);
   if (!context)
@@ -255,10 +256,9 @@ hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, int insecure, hv
                                         grpc_slice_from_static_string("/bell"), NULL, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
   grpc->rung.done = bell_rang;
   grpc->served.done = server_stopped;
-  char claim[HV_CLAIM_MAX];
-  hv_trust_claim(hv_identity_peer(identity), claim);
-  grpc->peer_key = grpc_slice_from_static_string(PEER_KEY);
-  grpc->my_claim = grpc_slice_from_copied_string(claim);
+  memcpy(grpc->agent, CLAIM_PREFIX, sizeof CLAIM_PREFIX);
+  hv_trust_claim(hv_identity_peer(identity), grpc->agent + sizeof CLAIM_PREFIX - 1);
+  grpc->my_claim = grpc_slice_from_copied_string(grpc->agent + sizeof CLAIM_PREFIX - 1);
   *out = grpc;
   return HV_OK;
 }
@@ -402,7 +402,11 @@ hv_status hv_grpc_channel_new(hv_grpc *grpc, const hv_target *to, hv_grpc_channe
   } else {
     credentials = grpc_insecure_credentials_create();
   }
-  channel->channel = grpc_channel_create(target, credentials, &(grpc_channel_args){N_CLIENT_ARGS, (grpc_arg *)client_args});
+  grpc_arg args[N_CLIENT_ARGS + 1];
+  memcpy(args, client_args, sizeof client_args);
+  args[N_CLIENT_ARGS] =
+      (grpc_arg){.type = GRPC_ARG_STRING, .key = (char *)GRPC_ARG_PRIMARY_USER_AGENT_STRING, .value.string = grpc->agent};
+  channel->channel = grpc_channel_create(target, credentials, &(grpc_channel_args){N_CLIENT_ARGS + (size_t)grpc->insecure, args});
   grpc_channel_credentials_release(credentials);
   channel->grpc = grpc;
   channel->trust = trust;
@@ -496,11 +500,14 @@ static hv_grpc_call *call_alloc(hv_grpc *grpc, int server) {
   return call;
 }
 
-hv_grpc_call *hv_grpc_call_new(hv_grpc_channel *channel, hv_grpc_method method, uint64_t deadline_us) {
+hv_grpc_call *hv_grpc_call_new(hv_grpc_channel *channel, hv_grpc_method method, int who) {
   hv_grpc_call *call = call_alloc(channel->grpc, 0);
   if (call)
+    call->claims = who;
+  if (call)
     call->call = grpc_channel_create_call(channel->channel, NULL, GRPC_PROPAGATE_DEFAULTS, channel->grpc->cq,
-                                          grpc_slice_from_static_string(method_names[method]), NULL, when(deadline_us), NULL);
+                                          grpc_slice_from_static_string(method_names[method]), NULL,
+                                          gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
   return call;
 }
 
@@ -537,8 +544,11 @@ static grpc_op *add_hello(hv_grpc_call *call, grpc_op *op, grpc_metadata *claim)
     return op;
   call->hello_sent = 1;
   op->op = GRPC_OP_SEND_INITIAL_METADATA;
-  if (call->grpc->insecure) {
-    *claim = (grpc_metadata){.key = call->grpc->peer_key, .value = call->grpc->my_claim};
+  if (call->grpc->insecure && call->server)
+    call->claims = find_meta(&call->in_meta, WHO_KEY) != NULL;
+  if (call->grpc->insecure && call->claims) {
+    *claim = (grpc_metadata){.key = grpc_slice_from_static_string(call->server ? PEER_KEY : WHO_KEY),
+                             .value = call->server ? call->grpc->my_claim : grpc_slice_from_static_string("?")};
     op->data.send_initial_metadata.count = 1;
     op->data.send_initial_metadata.metadata = claim;
   }
@@ -593,41 +603,25 @@ int hv_grpc_call_ask(hv_grpc_call *call, hv_grpc_message *request, hv_grpc_op *o
   return started;
 }
 
-static grpc_op *add_status(grpc_op *op, grpc_status_code code, grpc_slice *details, grpc_metadata *meta) {
-  op->op = GRPC_OP_SEND_STATUS_FROM_SERVER;
-  op->data.send_status_from_server.status = code;
-  op->data.send_status_from_server.status_details = details;
-  op->data.send_status_from_server.trailing_metadata_count = meta ? 1 : 0;
-  op->data.send_status_from_server.trailing_metadata = meta;
-  return op + 1;
-}
-
-int hv_grpc_call_answer(hv_grpc_call *call, hv_grpc_message *answer, hv_grpc_op *op) {
+int hv_grpc_call_finish(hv_grpc_call *call, hv_grpc_message *answer, hv_status status, const char *text, int with_close,
+                        hv_grpc_op *op) {
   grpc_op ops[4] = {0}, *at = ops;
-  grpc_metadata claim;
-  at = add_hello(call, at, &claim);
-  at = add_message(at, answer);
-  at = add_status(at, GRPC_STATUS_OK, NULL, NULL);
-  at = add_end(call, at);
-  int started = start(call, ops, at, op);
-  hv_grpc_message_free(answer);
-  return started;
-}
-
-int hv_grpc_call_finish(hv_grpc_call *call, hv_status status, const char *text, int with_close, hv_grpc_op *op) {
-  grpc_op ops[3] = {0}, *at = ops;
-  grpc_metadata claim,
-      refusal = {.key = grpc_slice_from_static_string(STATUS_KEY), .value = grpc_slice_from_static_string(hv_status_name(status))};
+  grpc_metadata claim, refusal = {.key = grpc_slice_from_static_string(STATUS_KEY),
+                                  .value = grpc_slice_from_static_string(hv_status_name(status))};
   char clean[HV_MSG_TEXT_MAX + 1];
   copy_text(clean, sizeof clean, text, strlen(text));
   grpc_slice details = grpc_slice_from_copied_string(clean);
-  at = add_hello(call, at, &claim);
-  at = add_status(at, status == HV_OK ? GRPC_STATUS_OK : GRPC_STATUS_FAILED_PRECONDITION, &details,
-                  status == HV_OK ? NULL : &refusal);
+  at = add_message(add_hello(call, at, &claim), answer);
+  at->op = GRPC_OP_SEND_STATUS_FROM_SERVER;
+  at->data.send_status_from_server.status = status == HV_OK ? GRPC_STATUS_OK : GRPC_STATUS_FAILED_PRECONDITION;
+  at->data.send_status_from_server.status_details = &details;
+  at->data.send_status_from_server.trailing_metadata_count = status != HV_OK;
+  at++->data.send_status_from_server.trailing_metadata = &refusal;
   if (with_close)
     at = add_end(call, at);
   int started = start(call, ops, at, op);
   grpc_slice_unref(details);
+  hv_grpc_message_free(answer);
   return started;
 }
 
@@ -748,11 +742,8 @@ hv_payload *hv_grpc_call_payload(hv_grpc_call *call, size_t skip, void (*release
 /* ---- from where, and how it ended ---- */
 
 void hv_grpc_call_from(hv_grpc_call *call, hv_addr *out) {
-  *out = (hv_addr){.kind = HV_ADDR_NONE};
   char *uri = grpc_call_get_peer(call->call);
-  if (!uri)
-    return;
-  hv_listen_read_uri(uri, out);
+  hv_trust_known_addr(&call->grpc->known, uri ? uri : "", out);
   gpr_free(uri);
 }
 
@@ -777,13 +768,13 @@ static hv_status unavailable(const char *text) {
 }
 
 hv_status hv_grpc_call_result(hv_grpc_call *call, char text[HV_GRPC_TEXT_MAX]) {
+  if (call->code == GRPC_STATUS_OK)
+    return HV_OK;
   copy_text(text, HV_GRPC_TEXT_MAX, (const char *)GRPC_SLICE_START_PTR(call->details), GRPC_SLICE_LENGTH(call->details));
   hv_status refusal = refusal_of(call);
   if (refusal != HV_OK)
     return refusal;
   switch (call->code) {
-  case GRPC_STATUS_OK:
-    return HV_OK;
   case GRPC_STATUS_CANCELLED:
     return HV_CANCELLED;
   case GRPC_STATUS_DEADLINE_EXCEEDED:

@@ -6,7 +6,7 @@
  *
  * Service: /hivemind_c.Hive/Call (unary) and /hivemind_c.Hive/Bulk (a stream both ways). Under TLS both sides show a self-signed
  * certificate and check the other's in gRPC's external verifier (marked experimental there; it runs on gRPC's threads). Without TLS
- * each side says who it is in the header "hv-peer": a claim, no more.
+ * a caller says who it is in "user-agent", and whoever answers, when asked, in "hv-peer": claims, no more.
  *
  * Threads: one thread owns an hv_grpc and all below it. Any thread: hv_grpc_wake, and letting go of payloads, sent or received.
  * Limits: a message is at most HV_GRPC_MESSAGE_MAX; compression is off both ways; a connection carries HV_GRPC_STREAMS_MAX calls at
@@ -80,20 +80,19 @@ void hv_grpc_message_free(hv_grpc_message *message); /* if it was not sent; NULL
 /* ---- calls, either side. Functions with an op return 1 when it is under way, 0 when the call is past that (op will not come) ----
  */
 
-hv_grpc_call *hv_grpc_call_new(hv_grpc_channel *channel, hv_grpc_method method,
-                               uint64_t deadline_us); /* UINT64_MAX: none. NULL: no memory */
-hv_grpc_call *hv_grpc_accept(hv_grpc *grpc, hv_grpc_method method,
-                             hv_grpc_op *op); /* the next incoming call; free it when op says no */
-void hv_grpc_call_free(hv_grpc_call *call);   /* when no op of it is under way; NULL is fine. Breaks it off if it has not ended */
+/* Without a deadline. who: without TLS, asks the other side to say who it is. NULL: no memory. */
+hv_grpc_call *hv_grpc_call_new(hv_grpc_channel *channel, hv_grpc_method method, int who);
+/* The next incoming call, when op says so; else free it. NULL: no memory, or serving has stopped. */
+hv_grpc_call *hv_grpc_accept(hv_grpc *grpc, hv_grpc_method method, hv_grpc_op *op);
+void hv_grpc_call_free(hv_grpc_call *call); /* when no op of it is under way; NULL is fine. Breaks it off if it has not ended */
 void hv_grpc_call_cancel(hv_grpc_call *call);
 
 /* Client: the whole of a unary call; takes request. */
 int hv_grpc_call_ask(hv_grpc_call *call, hv_grpc_message *request, hv_grpc_op *op);
-/* Server: the answer and the end. Takes answer. */
-int hv_grpc_call_answer(hv_grpc_call *call, hv_grpc_message *answer, hv_grpc_op *op);
-/* Server: the end, with HV_OK or a refusal and its sentence; with_close: also waits for the other side's end (when nobody else
- * does). */
-int hv_grpc_call_finish(hv_grpc_call *call, hv_status status, const char *text, int with_close, hv_grpc_op *op);
+/* Server: the answer (taken; NULL: none) and the end, with HV_OK or a refusal and its sentence; with_close: also waits for the other
+ * side's end (when nobody else does). */
+int hv_grpc_call_finish(hv_grpc_call *call, hv_grpc_message *answer, hv_status status, const char *text, int with_close,
+                        hv_grpc_op *op);
 
 /* One send and one receive may be under way at a time. Takes message, which may be NULL: then it only says hello (headers). */
 int hv_grpc_call_send(hv_grpc_call *call, hv_grpc_message *message, int last, hv_grpc_op *op); /* last (client only): and no more */

@@ -61,6 +61,8 @@ static void changed(hv_grpc_op *op, int ok) {
     return;
   }
   const hv_peer_id *peer = hv_peer_is_known(&link->to.id) ? &link->to.id : &link->met;
+  if (link->up)
+    link->sure = 0;
   if (link->up && hv_peer_is_known(peer)) {
     char where[HV_ADDR_TEXT_MAX], text[HV_WORLD_TEXT_MAX];
     snprintf(text, sizeof text, "the connection to %s broke", hv_addr_print_short(&link->to.addr, where));
@@ -162,23 +164,23 @@ hv_status hv_link_meet(hv_link *link, const hv_peer_id *peer, char text[HV_WORLD
     return HV_DENIED;
   }
   link->met = *peer;
+  link->sure = 1;
   return HV_OK;
 }
 
-hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, int own, uint32_t timeout_ms, char text[HV_WORLD_TEXT_MAX]) {
+hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint32_t timeout_ms, char text[HV_WORLD_TEXT_MAX]) {
   char where[HV_ADDR_TEXT_MAX], detail[HV_GRPC_TEXT_MAX];
   hv_status status = hv_grpc_call_result(call, detail);
-  hv_addr_print_short(&link->to.addr, where);
-  if (status == HV_OK) {
-    text[0] = 0;
+  text[0] = 0;
+  if (status == HV_OK)
     return status;
-  }
-  if (status == HV_CANCELLED && !own)
-    status = HV_CLOSED;
+  hv_addr_print_short(&link->to.addr, where);
+  if (status == HV_CANCELLED)
+    status = own != HV_OK ? own : HV_CLOSED;
   int no_way = status == HV_REFUSED || status == HV_UNREACHABLE || status == HV_CLOSED;
   char why[HV_TRUST_TEXT_MAX];
   hv_trust *trust = hv_grpc_channel_trust(link->channel);
-  if (no_way && !own && trust && hv_trust_denied(trust, why)) {
+  if (no_way && own == HV_OK && trust && hv_trust_denied(trust, why)) {
     snprintf(text, HV_WORLD_TEXT_MAX, "%s", why);
     return HV_DENIED;
   }

@@ -165,6 +165,7 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
   loop->insecure = config->insecure;
   loop->pid = getpid();
   hv_timers_init(&loop->timers, loop->mem);
+  hv_timers_init(&loop->deadlines, loop->mem);
   hv_inbox_init(&loop->inbox, ring_bell, loop);
   hv_guests_init(&loop->guests, loop->mem);
   hv_buf_init(&loop->scratch, loop->mem, HV_GRPC_MESSAGE_MAX);
@@ -255,6 +256,8 @@ static void run_timers(hv_loop *loop) {
     hv_loop_deliver(loop, &event);
     hv_timers_reserve(&loop->timers, SPARE_TIMERS); /* if not now, then perhaps later: some are there yet */
   }
+  for (hv_timer *deadline; (deadline = hv_timers_take(&loop->deadlines, now));)
+    deadline->fire(deadline, NULL);
   if (now < loop->tick_us)
     return;
   loop->tick_us = now + TICK_US;
@@ -267,7 +270,9 @@ static void run_timers(hv_loop *loop) {
 }
 
 static void turn(hv_loop *loop, uint64_t until_us) {
-  uint64_t next = hv_timers_next(&loop->timers);
+  uint64_t next = hv_timers_next(&loop->timers), deadline = hv_timers_next(&loop->deadlines);
+  if (deadline < next)
+    next = deadline;
   if (loop->tick_us < next)
     next = loop->tick_us;
   hv_grpc_poll(loop->grpc, next < until_us ? next : until_us);
@@ -373,6 +378,7 @@ void hv_loop_free(hv_loop *loop) {
   if (lent)
     hv_log_write(loop->log, hv_clock_us(), HV_LOG_WARN, "net", "left_behind", "gRPC still held %zu payloads at the end", lent);
   hv_timers_fini(&loop->timers);
+  hv_timers_fini(&loop->deadlines);
   hv_guests_fini(&loop->guests);
   hv_buf_fini(&loop->scratch);
   hv_buf_fini(&loop->outgoing);

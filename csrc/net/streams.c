@@ -98,7 +98,7 @@ static hv_status how_it_ended(stream *s, char text[HV_WORLD_TEXT_MAX]) {
   if (s->why != HV_OK)
     return s->why;
   if (s->link)
-    status = hv_link_explain(s->link, s->rpc, 0, 0, text);
+    status = hv_link_explain(s->link, s->rpc, HV_OK, 0, text);
   if (status == HV_OK && !(s->end_sent && s->end_came)) {
     snprintf(text, HV_WORLD_TEXT_MAX, "the other side broke the stream off");
     status = HV_CLOSED;
@@ -132,7 +132,7 @@ static void break_off(stream *s, hv_status why, const char *text) {
 /* Says no (or yes, at the very end) to the peer that opened it. */
 static void finish(stream *s, hv_status status, const char *text) {
   s->finished = 1;
-  s->sending = (uint8_t)hv_grpc_call_finish(s->rpc, status, text, 0, &s->sent);
+  s->sending = (uint8_t)hv_grpc_call_finish(s->rpc, NULL, status, text, 0, &s->sent);
 }
 
 static void refuse(stream *s, hv_status status, const char *text) {
@@ -378,7 +378,7 @@ hv_status hv_streams_open(hv_env *env, const hv_target *to, const hv_msg *first,
   hv_grpc_message *message = hv_grpc_message_new(loop->grpc, hv_span_of(loop->outgoing.data, loop->outgoing.size), NULL);
   stream *s = make(loop);
   status = s && message ? hv_link_get(loop, to, &s->link) : HV_NOMEM;
-  if (status == HV_OK && !(s->rpc = hv_grpc_call_new(s->link->channel, HV_GRPC_BULK, UINT64_MAX)))
+  if (status == HV_OK && !(s->rpc = hv_grpc_call_new(s->link->channel, HV_GRPC_BULK, 1)))
     status = HV_NOMEM;
   if (status == HV_OK && !hv_grpc_call_end(s->rpc, &s->over))
     status = HV_INTERNAL;

@@ -1,6 +1,7 @@
 #include "net/trust.h"
 
 #include "net/identity.h"
+#include "net/listen.h"
 #include "net/loop.h"
 
 #include <pthread.h>
@@ -94,6 +95,19 @@ hv_status hv_trust_known_peer(hv_trust_known *known, hv_mem *mem, hv_span pem, h
     known->entries[i].peer = *out;
   }
   return status;
+}
+
+void hv_trust_known_addr(hv_trust_known *known, const char *uri, hv_addr *out) {
+  size_t size = strlen(uri), i = XXH3_64bits(uri, size) % HV_TRUST_KNOWN;
+  if (size && strcmp(known->addrs[i].uri, uri) == 0) {
+    *out = known->addrs[i].addr;
+    return;
+  }
+  hv_listen_read_uri(uri, out);
+  if (size < HV_TRUST_URI_MAX) {
+    memcpy(known->addrs[i].uri, uri, size + 1);
+    known->addrs[i].addr = *out;
+  }
 }
 
 void hv_trust_known_fini(hv_trust_known *known) {

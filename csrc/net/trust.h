@@ -1,7 +1,7 @@
 /* Who is at the other end, and is it who we wanted? What a connection expects, what it found, and whose certificate or claim that
  * is.
  *
- * Room: net (uses identity, core/addr). Used by grpc, whose verifier asks hv_trust_check during each handshake.
+ * Room: net (uses identity, listen, core/addr). Used by grpc, whose verifier asks hv_trust_check during each handshake.
  * Threads: an hv_trust is counted and locked, any thread; the cache of certificates belongs to the hive thread.
  */
 #ifndef HV_NET_TRUST_H
@@ -28,16 +28,22 @@ int hv_trust_check(hv_trust *trust, const char *pem, char why[HV_TRUST_TEXT_MAX]
 /* What was the last check's objection? 0: none. */
 int hv_trust_denied(hv_trust *trust, char why[HV_TRUST_TEXT_MAX]);
 
-/* Whose certificate this is, remembered, so that it is not parsed with every call. */
-enum { HV_TRUST_KNOWN = 256 };
+/* Whose certificate this is, and what address, remembered, so that they are not parsed with every call. */
+enum { HV_TRUST_KNOWN = 128, HV_TRUST_URI_MAX = 64 };
 typedef struct hv_trust_known {
   struct {
     char *pem;
     size_t size;
     hv_peer_id peer;
   } entries[HV_TRUST_KNOWN];
+  struct {
+    char uri[HV_TRUST_URI_MAX];
+    hv_addr addr;
+  } addrs[HV_TRUST_KNOWN];
 } hv_trust_known;
 hv_status hv_trust_known_peer(hv_trust_known *known, hv_mem *mem, hv_span pem, hv_peer_id *out);
+/* As hv_listen_read_uri. */
+void hv_trust_known_addr(hv_trust_known *known, const char *uri, hv_addr *out);
 void hv_trust_known_fini(hv_trust_known *known);
 
 /* Without TLS: a claim, in hexadecimal. HV_DENIED: it is none. */

@@ -55,6 +55,7 @@ typedef struct hv_link {
   hv_grpc_op watch;
   hv_target to;   /* id: expected; unknown: whoever answers */
   hv_peer_id met; /* who answered last */
+  int sure;       /* `met` is at the end of the connection that is up now */
   int up, dropped, watched;
   size_t uses; /* calls and streams on it */
   uint64_t used_us;
@@ -66,8 +67,8 @@ hv_status hv_link_get(hv_loop *loop, const hv_target *to, hv_link **out);
 void hv_link_release(hv_link *link);
 /* Somebody proved to be there. HV_DENIED with a sentence: another one than expected. */
 hv_status hv_link_meet(hv_link *link, const hv_peer_id *peer, char text[HV_WORLD_TEXT_MAX]);
-/* How a call over this link ended, as a status and a sentence. `own`: 1 when we broke it off. */
-hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, int own, uint32_t timeout_ms, char text[HV_WORLD_TEXT_MAX]);
+/* How a call over this link ended, as a status and a sentence. `own`: not HV_OK when we broke it off, and why. */
+hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint32_t timeout_ms, char text[HV_WORLD_TEXT_MAX]);
 void hv_links_forget(hv_loop *loop, const hv_target *to); /* to NULL: all */
 void hv_links_tick(hv_loop *loop);
 
@@ -101,7 +102,8 @@ struct hv_loop {
   int insecure;
   hv_grpc *grpc;
   hv_pool *pool;
-  hv_timers timers;
+  hv_timers timers;    /* core's */
+  hv_timers deadlines; /* of calls */
   hv_inbox inbox;
   hv_core core;
   uint64_t now_us; /* of this step */
