@@ -71,6 +71,7 @@ typedef struct bind_state {
   PyTypeObject *node, *future, *parcel;
   PyObject *errors[BIND_ERROR_COUNT];
   PyObject *monotonic; /* time.monotonic */
+  pid_t pid;           /* the process in which the first node was started; 0: none yet */
   int ending;          /* the program ends: threads other than ending_thread get SystemExit instead of an error about it */
   unsigned long ending_thread;
 } bind_state;
@@ -92,23 +93,21 @@ int bind_timeout(PyObject *seconds, uint32_t *out_ms);
 int bind_peer(bind_state *state, PyObject *text, hv_peer_id *out);
 PyObject *bind_peer_text(const hv_peer_id *peer);
 
-/* ---- a node (py_node.c) ---- */
+/* ---- loans (loan.c) ---- */
 
 /* Bytes of Python's that are lent to the hive until it calls bind_loan_back. */
 typedef struct bind_loan bind_loan;
 
-typedef struct bind_node {
-  PyObject_HEAD
-  hv_hive *hive; /* NULL: finalized */
-  pid_t pid;
-  _Atomic(bind_loan *) returned; /* loans the hive has given back; their buffers are released when Python next comes by */
-} bind_node;
-
-PyTypeObject *bind_node_type(PyObject *module);
+/* Where the hive leaves the loans it gives back; their buffers are released when Python next comes by. Counted under the GIL: by
+ * the node and by each loan, so that a loan that comes back even after its node's end finds it. */
+typedef struct bind_bay {
+  _Atomic(bind_loan *) returned;
+  size_t refs;
+} bind_bay;
 
 struct bind_loan {
   bind_loan *next; /* in returned */
-  bind_node *node; /* borrowed: a node ends after its loans */
+  bind_bay *bay;
   Py_buffer view;
   PyThread_type_lock event; /* held until the hive gives the bytes back */
   atomic_int back;
@@ -116,13 +115,28 @@ struct bind_loan {
   int refs;     /* the hive (later: the list) and the future; under the GIL */
 };
 
-/* Takes a buffer out of bytes for a loan of this node. NULL with an exception set. It has one reference. */
-bind_loan *bind_loan_new(bind_state *state, bind_node *node, PyObject *bytes);
+bind_bay *bind_bay_new(bind_state *state); /* NULL with an exception set */
+void bind_bay_settle(bind_bay *bay);       /* releases the buffers of all loans that have come back */
+void bind_bay_release(bind_bay *bay);      /* one reference less; NULL is fine */
+
+/* Takes a buffer out of bytes for a loan. NULL with an exception set. It has one reference. */
+bind_loan *bind_loan_new(bind_state *state, bind_bay *bay, PyObject *bytes);
 void bind_loan_back(void *loan);         /* the hive's callback: any thread, no GIL */
 void bind_loan_settle(bind_loan *loan);  /* releases the buffer if the loan is back; once */
 void bind_loan_release(bind_loan *loan); /* one reference less; NULL is fine */
 /* Waits for a loan without the GIL; 1: it is back. */
 int bind_loan_wait(bind_loan *loan, uint32_t timeout_ms);
+
+/* ---- a node (py_node.c) ---- */
+
+typedef struct bind_node {
+  PyObject_HEAD
+  hv_hive *hive; /* NULL: finalized */
+  pid_t pid;
+  bind_bay *bay;
+} bind_node;
+
+PyTypeObject *bind_node_type(PyObject *module);
 
 /* ---- a future (py_future.c) ---- */
 

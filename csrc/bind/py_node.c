@@ -9,85 +9,12 @@ static bind_state *state_of(bind_node *self) {
 /* 0, or -1 with the error raised that this node cannot be used here. */
 static int check_usable(bind_node *self) {
   if (getpid() != self->pid)
-    bind_raise(state_of(self), HV_FORKED,
-               "this node was started before fork(): only the parent process can use it; start another one here");
+    bind_raise(state_of(self), HV_FORKED, "this node was started before fork(): only the parent process can use it");
   else if (!self->hive)
     bind_raise(state_of(self), HV_CLOSED, "this node has been shut down");
   else
     return 0;
   return -1;
-}
-
-/* ---- loans ---- */
-
-bind_loan *bind_loan_new(bind_state *state, bind_node *node, PyObject *bytes) {
-  bind_loan *loan = hv_mem_zalloc(state->mem, sizeof *loan);
-  if (!loan) {
-    PyErr_NoMemory();
-    return NULL;
-  }
-  loan->node = node;
-  loan->refs = 1;
-  atomic_init(&loan->back, 0);
-  loan->event = PyThread_allocate_lock();
-  if (!loan->event || PyObject_GetBuffer(bytes, &loan->view, PyBUF_SIMPLE) < 0) {
-    if (!loan->event)
-      PyErr_NoMemory();
-    loan->released = 1;
-    bind_loan_release(loan);
-    return NULL;
-  }
-  PyThread_acquire_lock(loan->event, WAIT_LOCK);
-  return loan;
-}
-
-void bind_loan_back(void *arg) {
-  bind_loan *loan = arg;
-  bind_node *node = loan->node;
-  atomic_store(&loan->back, 1);
-  PyThread_release_lock(loan->event);
-  bind_loan *first = atomic_load(&node->returned);
-  do
-    loan->next = first;
-  while (!atomic_compare_exchange_weak(&node->returned, &first, loan));
-}
-
-void bind_loan_settle(bind_loan *loan) {
-  if (loan->released || !atomic_load(&loan->back))
-    return;
-  loan->released = 1;
-  PyBuffer_Release(&loan->view);
-}
-
-void bind_loan_release(bind_loan *loan) {
-  if (!loan || --loan->refs > 0)
-    return;
-  if (!loan->released) {
-    loan->released = 1;
-    PyBuffer_Release(&loan->view);
-  }
-  if (loan->event)
-    PyThread_free_lock(loan->event);
-  hv_mem_free(loan);
-}
-
-int bind_loan_wait(bind_loan *loan, uint32_t timeout_ms) {
-  if (atomic_load(&loan->back))
-    return 1;
-  if (PyThread_acquire_lock_timed(loan->event, (long long)timeout_ms * 1000, 0) == PY_LOCK_ACQUIRED)
-    PyThread_release_lock(loan->event); /* for whoever else waits */
-  return atomic_load(&loan->back);
-}
-
-/* Releases the buffers of all loans that have come back. */
-static void settle_returned(bind_node *self) {
-  bind_loan *loan = atomic_exchange(&self->returned, NULL);
-  while (loan) {
-    bind_loan *next = loan->next;
-    bind_loan_settle(loan);
-    bind_loan_release(loan);
-    loan = next;
-  }
 }
 
 /* ---- making one ---- */
@@ -160,20 +87,33 @@ static int parse_arguments(PyObject *args, PyObject *kwargs, arguments *out) {
 static int start(bind_state *state, bind_node *self, const hv_hive_config *config) {
   hv_error err = {0};
   hv_status status;
+  state->pid = self->pid;
   Py_BEGIN_ALLOW_THREADS
   status = hv_hive_start(config, &self->hive, &err);
   Py_END_ALLOW_THREADS
-  if (status == HV_OK)
+  if (status == HV_OK) {
     return 0;
+  }
   self->hive = NULL;
   bind_raise(state, status, err.text);
+  return -1;
+}
+
+/* gRPC that has run before fork() shares sockets with the parent and may hold locks: using it here would break both, even when
+ * the parent's nodes have ended. 0, or -1 with that error raised. */
+static int check_not_forked(bind_state *state) {
+  if (state->pid == 0 || state->pid == getpid())
+    return 0;
+  bind_raise(state, HV_FORKED,
+             "this process was forked from one that had started a node, so it cannot start its own: "
+             "make it by spawn (multiprocessing.get_context('spawn')), or fork before the first node");
   return -1;
 }
 
 static PyObject *node_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
   bind_state *state = PyType_GetModuleState(type);
   arguments given;
-  if (!state || parse_arguments(args, kwargs, &given) < 0)
+  if (!state || check_not_forked(state) < 0 || parse_arguments(args, kwargs, &given) < 0)
     return NULL;
   hv_hive_config config = {.client_mode = given.client_mode,
                            .insecure = given.insecure,
@@ -188,8 +128,8 @@ static PyObject *node_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
     self = (bind_node *)PyType_GenericAlloc(type, 0);
   if (self) {
     self->pid = getpid();
-    atomic_init(&self->returned, NULL);
-    if (start(state, self, &config) < 0)
+    self->bay = bind_bay_new(state);
+    if (!self->bay || start(state, self, &config) < 0)
       Py_CLEAR(self);
   }
   hv_mem_free((void *)config.listen);
@@ -203,16 +143,21 @@ static PyObject *node_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
  */
 static void node_finalize(PyObject *object) {
   bind_node *self = (bind_node *)object;
+  bind_bay *bay = self->bay;
   hv_hive *hive = self->hive;
   self->hive = NULL;
-  if (!hive || getpid() != self->pid)
+  self->bay = NULL;
+  if (!hive || getpid() != self->pid) {
+    bind_bay_release(bay);
     return;
+  }
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   Py_BEGIN_ALLOW_THREADS
   hv_hive_free(hive);
   Py_END_ALLOW_THREADS
-  settle_returned(self);
+  bind_bay_settle(bay);
+  bind_bay_release(bay);
   PyErr_Restore(type, value, traceback);
 }
 
@@ -225,7 +170,7 @@ static PyObject *node_shutdown(PyObject *object, PyObject *ignored) {
     Py_BEGIN_ALLOW_THREADS
     hv_hive_stop(self->hive);
     Py_END_ALLOW_THREADS
-    settle_returned(self);
+    bind_bay_settle(self->bay);
   }
   Py_RETURN_NONE;
 }
@@ -317,7 +262,7 @@ static PyObject *node_echo(PyObject *object, PyObject *args) {
   status = hv_hive_echo(self->hive, &to, hv_span_of(view.buf, (size_t)view.len), timeout_ms, &future);
   Py_END_ALLOW_THREADS
   PyBuffer_Release(&view);
-  settle_returned(self);
+  bind_bay_settle(self->bay);
   return future_or_error(self, BIND_FUTURE_ECHO, status, future);
 }
 
@@ -328,8 +273,8 @@ static PyObject *node_send(PyObject *object, PyObject *args) {
   uint32_t timeout_ms;
   if (parse_transfer(self, args, "OO|O:send", &to, &bytes, &timeout_ms) < 0)
     return NULL;
-  settle_returned(self);
-  bind_loan *loan = bind_loan_new(state_of(self), self, bytes);
+  bind_bay_settle(self->bay);
+  bind_loan *loan = bind_loan_new(state_of(self), self->bay, bytes);
   if (!loan)
     return NULL;
   hv_span span = hv_span_of(loan->view.buf, (size_t)loan->view.len);
@@ -363,7 +308,7 @@ static PyObject *node_take_log(PyObject *object, PyObject *ignored) {
   (void)ignored;
   if (!self->hive || getpid() != self->pid)
     Py_RETURN_NONE;
-  settle_returned(self);
+  bind_bay_settle(self->bay);
   hv_log *log = hv_hive_log(self->hive);
   hv_log_record record;
   size_t dropped = hv_log_dropped(log);

@@ -61,6 +61,36 @@ def test_a_child_cannot_use_the_node_and_ends_as_it_likes(program, ending, drop)
     assert sorted(out.split("\n")) == ["", "child ends", "parent ends 0"]
 
 
+STARTS = """
+    import os
+    from hivemind_c import HivemindError, Node
+
+    BEFORE
+    if os.fork() == 0:
+        try:
+            with Node("/ip4/127.0.0.1/tcp/0") as third, Node("/ip4/127.0.0.1/tcp/0", initial_peers=third.addresses) as fourth:
+                fourth.wait_for_peers(1, 10)
+                print(fourth.echo(third, b"child"))
+        except HivemindError as error:
+            print(error.status)
+    else:
+        assert os.wait()[1] == 0
+        first = Node("/ip4/127.0.0.1/tcp/0")
+        second = Node("/ip4/127.0.0.1/tcp/0", initial_peers=first.addresses)
+        second.wait_for_peers(1, 10)
+        print(second.echo(first, b"parent"))
+"""
+
+
+@pytest.mark.parametrize("before", ["kept = Node('127.0.0.1:0')", "Node('127.0.0.1:0').shutdown()"])
+def test_a_child_of_a_process_with_nodes_starts_none_and_harms_nobody(program, before):
+    assert program(STARTS.replace("BEFORE", before)).finish() == (0, "FORKED\nb'parent'\n", "")
+
+
+def test_a_child_forked_before_the_first_node_has_its_own(program):
+    assert program(STARTS.replace("BEFORE", "")).finish() == (0, "b'child'\nb'parent'\n", "")
+
+
 def square(number):
     return number * number
 
