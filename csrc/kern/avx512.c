@@ -63,7 +63,10 @@ V static uint64_t digest(const uint8_t *piece) {
     d = digest_round(d, piece + 192, k3), k3 = _mm512_add_epi64(k3, step);
   }
   a = _mm512_add_epi64(_mm512_add_epi64(a, b), _mm512_add_epi64(c, d));
-  return (uint64_t)_mm512_reduce_add_epi64(mix(_mm512_add_epi64(a, _mm512_mullo_epi64(lanes, g))));
+  a = mix(_mm512_add_epi64(a, _mm512_mullo_epi64(lanes, g)));
+  __m256i e = _mm256_add_epi64(_mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1));
+  __m128i f = _mm_add_epi64(_mm256_castsi256_si128(e), _mm256_extracti128_si256(e, 1));
+  return (uint64_t)_mm_cvtsi128_si64(_mm_add_epi64(f, _mm_unpackhi_epi64(f, f)));
 }
 
 /* ---- plain numbers ---- */

@@ -3,7 +3,7 @@
  * set of kernels, bits 6..7 the dtype to decode into. Nothing may be written beyond the output, nothing on an error, and the
  * quantised codecs give finite numbers. */
 #include "kern/codec.h"
-#include "lib/seal.h"
+#include "kern/kernels.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,20 +18,50 @@ static void demand(int truth) {
     abort();
 }
 
+static void put(uint8_t *at, uint64_t value) {
+  for (int i = 0; i < 8; i++)
+    at[i] = (uint8_t)(value >> 8 * i);
+}
+
 /* A header whose sizes agree, so that what follows is reached. */
 static size_t build(uint8_t *chunk, const uint8_t *data, size_t size) {
+  static const uint8_t bits[HV_CODEC_COUNT] = {0, 16, 16, 16, 8, 8, 8, 8, 4};
   int codec = data[0] % HV_CODEC_COUNT, dtype = 1 + data[1] % 4;
   uint64_t count = (unsigned)(data[2] | data[3] << 8) % COUNT, whole = hv_codec_bound(codec, dtype, count);
+  uint64_t body = (count * (bits[codec] ? bits[codec] : 8 * hv_dtype_size(dtype)) + 7) / 8;
   hv_codec_info info;
-  uint64_t written;
-  static const double nothing[COUNT];
-  demand(hv_codec_encode(hv_cpu_best(), (hv_codec)codec, (hv_dtype)dtype, nothing, count, NULL, chunk, ROOM, &written) == HV_OK);
+  memset(chunk, 0, whole);
+  memcpy(chunk, "HVc1\1", 5);
+  chunk[5] = (uint8_t)codec, chunk[6] = (uint8_t)dtype;
+  put(chunk + 8, count), put(chunk + 16, whole - body);
   hv_span span = hv_span_of(chunk, (size_t)whole);
   demand(hv_codec_peek(&span, 1, &info) == HV_OK);
   data += 4, size -= 4;
   for (size_t at = HV_CODEC_HEADER; size && at < whole; at += size)
     memcpy(chunk + at, data, size < whole - at ? size : (size_t)whole - at);
   return (size_t)whole;
+}
+
+static uint64_t region(const uint8_t *bytes, size_t size, uint64_t index) {
+  uint64_t sum = 0;
+  for (size_t at = 0; at < size; at += HV_PIECE, index++) {
+    uint8_t piece[HV_PIECE] = {0};
+    memcpy(piece, bytes + at, size - at < HV_PIECE ? size - at : HV_PIECE);
+    sum += hv_mix(hv_cpu_best()->digest(piece) + index * HV_SUM_K);
+  }
+  return sum;
+}
+
+/* Makes the checksum right, by the kernels' own digest: this is about what lies behind it. */
+static void seal(uint8_t *chunk, size_t size) {
+  uint64_t body = size < HV_CODEC_HEADER ? 0 : hv_load64(chunk + 16), sum = 0;
+  if (body < HV_CODEC_HEADER || body > size)
+    return;
+  sum = region(chunk + HV_CODEC_HEADER, (size_t)body - HV_CODEC_HEADER, (uint64_t)1 << 40) +
+        region(chunk + body, size - (size_t)body, 0);
+  for (uint64_t i = 0; i < 3; i++)
+    sum += hv_mix(hv_load64(chunk + 8 * i) + (i + 1) * HV_SUM_G);
+  put(chunk + 24, hv_mix(sum));
 }
 
 static size_t cut(const uint8_t *chunk, size_t size, unsigned how, hv_span parts[64]) {
@@ -73,23 +103,21 @@ static void use(uint8_t how, const hv_span *parts, size_t n_parts) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  uint8_t *chunk = malloc(ROOM);
+  static uint8_t chunk[ROOM];
   hv_span parts[64];
-  if (size < 6 || size > ROOM || !chunk) {
-    free(chunk);
+  if (size < 6 || size > ROOM)
     return 0;
-  }
   uint8_t how = data[0];
-  size_t whole = size - 1;
+  size_t whole = size - 1, n_parts = 1;
   if (how & 4)
     whole = build(chunk, data + 1, size - 1);
   else
     memcpy(chunk, data + 1, whole);
   if (how & 2)
-    seal_chunk(chunk, whole);
-  uint8_t *exact = realloc(chunk, whole); /* so that a step beyond is seen */
+    seal(chunk, whole);
+  uint8_t *exact = malloc(whole); /* so that a step beyond is seen */
   demand(exact != NULL);
-  size_t n_parts = 1;
+  memcpy(exact, chunk, whole);
   parts[0] = hv_span_of(exact, whole);
   if (how & 8)
     n_parts = cut(exact, whole, how, parts);
