@@ -1,0 +1,204 @@
+#include "core/dht_inner.h"
+
+#include <math.h>
+#include <string.h>
+
+/* How much more densely than expected (in bits) the nearest nodes stand before their region is searched. */
+#define CROWD_BITS 1.6
+
+enum { TIMEOUT_MS = 30000, MARGIN = 3 /* nodes asked beyond the replicas: those that joined, or have gone */ };
+
+/* ---- distances ---- */
+
+double dht_bits_of(const hv_hash *distance) {
+  double share = 0;
+  for (int i = 15; i >= 0; i--)
+    share = (share + distance->bytes[i]) / 256;
+  return share > 0 ? -log2(share) : 128;
+}
+
+void dht_bound(double bits, hv_hash *out) {
+  memset(out, 0xff, sizeof *out);
+  if (bits <= 0)
+    return;
+  double share = exp2(-bits);
+  for (size_t i = 0; i < sizeof out->bytes; i++) {
+    share *= 256;
+    double whole = floor(share);
+    out->bytes[i] = (uint8_t)(whole < 255 ? whole : 255);
+    share -= whole;
+  }
+}
+
+/* ---- life ---- */
+
+static void tick(hv_timer *timer, const hv_event *event);
+
+dht_work *dht_work_new(hv_dht *dht, hv_dht_op *op, hv_span key, uint32_t timeout_ms, size_t targets) {
+  dht_work *work = hv_mem_zalloc(dht->env->mem, sizeof *work + targets * sizeof *work->targets);
+  if (!work)
+    return NULL;
+  work->dht = dht;
+  work->op = op;
+  work->key = key;
+  work->started_us = dht->env->now_us(dht->env);
+  work->ends_us = work->started_us + (timeout_ms ? timeout_ms : TIMEOUT_MS) * UINT64_C(1000);
+  work->timer = (hv_timer){.fire = tick, .owner = work};
+  dht->env->sha256(dht->env, key, &work->place);
+  work->bits = hv_route_bits(&dht->route, dht->config.num_replicas);
+  dht_bound(work->bits > 2 ? work->bits - 2 : 0, &work->near);
+  work->next = dht->works;
+  if (work->next)
+    work->next->where = &work->next;
+  work->where = &dht->works;
+  dht->works = work;
+  if (op)
+    op->work = work;
+  dht->env->timer_set(dht->env, &work->timer, 0);
+  return work;
+}
+
+void dht_work_free(dht_work *work) {
+  *work->where = work->next;
+  if (work->next)
+    work->next->where = work->where;
+  work->dht->env->timer_clear(work->dht->env, &work->timer);
+  for (size_t i = 0; i < work->n_lookups; i++)
+    if (work->lookups[i])
+      hv_lookup_end(work->lookups[i]);
+  for (size_t i = 0; i < work->n_targets; i++)
+    if (work->targets[i].ask)
+      hv_ask_forget(work->targets[i].ask);
+  hv_mem_free(work->found);
+  hv_mem_free(work->records);
+  hv_mem_free(work->statuses);
+  hv_mem_free(work->newer);
+  if (work->is_get)
+    hv_gather_fini(&work->gather);
+  hv_mem_free(work);
+}
+
+void dht_work_end(dht_work *work, hv_status status, const char *text) {
+  work->over = 1;
+  work->why = status;
+  work->why_text = text;
+  if (!work->in_hand)
+    work->finish(work, status, text);
+}
+
+void dht_work_arm(dht_work *work, uint64_t due_us) {
+  hv_env *env = work->dht->env;
+  uint64_t now = env->now_us(env), due = due_us < work->ends_us ? due_us : work->ends_us;
+  env->timer_set(env, &work->timer, due > now ? due - now : 0);
+}
+
+/* ---- lookups ---- */
+
+static void one_looked(void *owner, hv_lookup *lookup);
+
+static int look(dht_work *work, const hv_hash *target) {
+  hv_dht *dht = work->dht;
+  hv_lookup_config config = {
+      .target = *target,
+      .key = work->place,
+      .want_records = work->is_get,
+      .width = dht->config.num_replicas + (work->is_get ? MARGIN : 0),
+      .parallel = dht->config.parallel_rpc,
+      .paths = dht->config.paths,
+      .me = hv_span_of(dht->me, dht->me_size),
+      .heard = work->is_get ? dht_get_heard : NULL,
+      .done = one_looked,
+      .owner = work,
+  };
+  work->open++;
+  if (hv_lookup_start(&dht->asker, &config, &work->lookups[work->n_lookups++]) == HV_OK)
+    return 1;
+  work->lookups[--work->n_lookups] = NULL;
+  work->open--;
+  return 0;
+}
+
+/* Do the num_replicas nearest stand more densely than nodes stand around here? */
+static int is_crowded(const dht_work *work) {
+  size_t n = work->dht->config.num_replicas;
+  const hv_lookup_node *last = hv_lookup_nearest(work->lookups[0], n - 1);
+  return last && work->bits > 1 && dht_bits_of(&last->distance) > work->bits + CROWD_BITS;
+}
+
+/* The region is what shares `first` bits with the place: searched in its parts that lie beside the place, halves of halves. */
+static void look_at_region(dht_work *work) {
+  int first = (int)work->bits;
+  work->phase = DHT_REGION;
+  work->crowded = 1;
+  for (int bit = first; bit < first + DHT_REGIONS && bit < 256; bit++) {
+    hv_hash target = work->place;
+    target.bytes[bit / 8] ^= (uint8_t)(0x80 >> bit % 8);
+    look(work, &target);
+  }
+}
+
+static void proceed(dht_work *work) {
+  if (work->open || work->over)
+    return;
+  if (work->phase == DHT_LOOKING && is_crowded(work)) {
+    look_at_region(work);
+    if (work->open || work->over)
+      return;
+  }
+  if (work->is_get)
+    dht_get_looked(work);
+  else
+    dht_put_looked(work);
+}
+
+/* Everything that may end a work happens between these two. */
+static void take_in_hand(dht_work *work) {
+  work->in_hand++;
+}
+
+static void let_go(dht_work *work) {
+  if (--work->in_hand == 0 && work->over)
+    work->finish(work, work->why, work->why_text);
+}
+
+static void one_looked(void *owner, hv_lookup *lookup) {
+  dht_work *work = owner;
+  work->open--;
+  for (size_t i = 0; !work->is_get && i < work->dht->config.num_replicas; i++) {
+    const hv_lookup_node *node = hv_lookup_nearest(lookup, i);
+    work->rounds = node && node->depth > work->rounds ? node->depth : work->rounds;
+  }
+  if (work->in_hand) /* within look(): whoever started it goes on */
+    return;
+  take_in_hand(work);
+  proceed(work);
+  let_go(work);
+}
+
+void dht_work_look(dht_work *work) {
+  work->phase = DHT_LOOKING;
+  if (!look(work, &work->place))
+    dht_work_end(work, HV_NOMEM, "out of memory");
+  else
+    proceed(work);
+}
+
+static void tick(hv_timer *timer, const hv_event *event) {
+  dht_work *work = timer->owner;
+  take_in_hand(work);
+  if (event->now_us >= work->ends_us)
+    dht_work_end(work, HV_TIMEOUT, "the swarm did not answer in time");
+  else if (work->phase == DHT_WAITING) {
+    dht_work_arm(work, UINT64_MAX);
+    if (!work->is_get || !dht_get_begin(work))
+      dht_work_look(work);
+  } else if (work->phase == DHT_STORING)
+    dht_put_tick(work, event->now_us);
+  let_go(work);
+}
+
+void hv_dht_cancel(hv_dht *dht, hv_dht_op *op) {
+  (void)dht;
+  if (op->work)
+    dht_work_end(op->work, HV_CANCELLED, "cancelled");
+}

@@ -1,0 +1,27 @@
+/* A small keyed hash for tables of what strangers send: who does not know the salt cannot fill one chain.
+ *
+ * Room: core (knows nothing). Pure. Not for anything that travels: SHA-256 is (env.h).
+ */
+#ifndef HV_CORE_FOLD_H
+#define HV_CORE_FOLD_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+static inline uint64_t hv_fold(uint64_t a, uint64_t b) {
+  unsigned __int128 product = (unsigned __int128)a * b;
+  return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static inline uint64_t hv_fold_bytes(const uint64_t salt[2], uint64_t seed, const void *bytes, size_t size) {
+  uint64_t hash = salt[0] ^ hv_fold(seed ^ 0x9e3779b97f4a7c15u, size ^ salt[1]);
+  for (size_t at = 0; at < size; at += 8) {
+    uint64_t word = 0;
+    memcpy(&word, (const uint8_t *)bytes + at, size - at < 8 ? size - at : 8);
+    hash = hv_fold(hash ^ word, salt[1] | 1);
+  }
+  return hv_fold(hash, 0x9e3779b97f4a7c15u);
+}
+
+#endif

@@ -1,0 +1,307 @@
+#include "core/route.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+  HEARD_LATELY_MS = 15000, /* a contact this fresh is not asked for the sake of a newcomer */
+  LONGEST_BACKOFF_MS = 600000,
+  DENSITY_SAMPLE = 16,     /* neighbours that tell how many nodes there are */
+};
+
+void hv_route_hash(hv_env *env, const hv_peer_id *id, hv_hash *out) {
+  env->sha256(env, hv_span_of(id->key, sizeof id->key), out);
+}
+
+void hv_route_init(hv_route *route, hv_env *env, const hv_route_config *config) {
+  *route = (hv_route){.env = env, .config = *config};
+  if (!route->config.bucket_size)
+    route->config.bucket_size = 20;
+  if (!route->config.blacklist_ms)
+    route->config.blacklist_ms = 5000;
+  if (!route->config.backoff_rate)
+    route->config.backoff_rate = 2;
+  hv_route_hash(env, &config->me, &route->me);
+}
+
+void hv_route_fini(hv_route *route) {
+  for (size_t b = 0; b < HV_ROUTE_BUCKETS; b++) {
+    hv_route_bucket *bucket = &route->buckets[b];
+    for (size_t i = 0; i < bucket->n; i++)
+      hv_mem_free(bucket->contacts[i]);
+    hv_mem_free(bucket->contacts);
+    hv_mem_free(bucket->waiting);
+  }
+  memset(route->buckets, 0, sizeof route->buckets);
+}
+
+/* ---- silence ---- */
+
+static uint64_t backoff_us(const hv_route *route, unsigned failures) {
+  uint64_t ms = route->config.blacklist_ms;
+  while (--failures && ms < LONGEST_BACKOFF_MS)
+    ms *= route->config.backoff_rate;
+  return (ms < LONGEST_BACKOFF_MS ? ms : LONGEST_BACKOFF_MS) * 1000;
+}
+
+static uint64_t short_id(const hv_peer_id *id) {
+  uint64_t bytes;
+  memcpy(&bytes, id->key, sizeof bytes);
+  return bytes ? bytes : 1;
+}
+
+static void remember_silence(hv_route *route, const hv_peer_id *id, uint64_t now_us) {
+  hv_route_silent *slot = &route->silent[short_id(id) % HV_ROUTE_BLACKLIST];
+  if (slot->id != short_id(id))
+    *slot = (hv_route_silent){.id = short_id(id)};
+  slot->retry_us = now_us + backoff_us(route, ++slot->failures);
+}
+
+int hv_route_is_silent(const hv_route *route, const hv_peer_id *id) {
+  const hv_route_silent *slot = &route->silent[short_id(id) % HV_ROUTE_BLACKLIST];
+  uint64_t now = route->env->now_us(route->env);
+  if (slot->id == short_id(id) && slot->retry_us > now)
+    return 1;
+  const hv_route_contact *contact = hv_route_find(route, id);
+  return contact && contact->failures && contact->retry_us > now;
+}
+
+/* ---- buckets ---- */
+
+static size_t bucket_of(const hv_route *route, const hv_hash *hash) {
+  size_t shared = (size_t)hv_hash_shared_bits(&route->me, hash);
+  return shared < HV_ROUTE_BUCKETS ? shared : HV_ROUTE_BUCKETS - 1;
+}
+
+static size_t position(const hv_route_bucket *bucket, const hv_peer_id *id) {
+  size_t i = 0;
+  while (i < bucket->n && !hv_peer_equal(&bucket->contacts[i]->id, id))
+    i++;
+  return i;
+}
+
+const hv_route_contact *hv_route_find(const hv_route *route, const hv_peer_id *id) {
+  hv_hash hash;
+  hv_route_hash(route->env, id, &hash);
+  const hv_route_bucket *bucket = &route->buckets[bucket_of(route, &hash)];
+  size_t i = position(bucket, id);
+  return i < bucket->n ? bucket->contacts[i] : NULL;
+}
+
+static size_t neighbours(const hv_route_bucket *bucket, uint64_t network, const hv_peer_id *but) {
+  size_t n = 0;
+  for (size_t i = 0; network && i < bucket->n; i++)
+    n += bucket->contacts[i]->network == network && !hv_peer_equal(&bucket->contacts[i]->id, but);
+  return n;
+}
+
+static hv_route_contact *new_contact(hv_route *route, const hv_peer_id *id, const hv_hash *hash, const hv_addr *addrs, size_t n) {
+  uint8_t packed[HV_CONTACT_ADDRS_MAX];
+  size_t size = hv_contact_pack(addrs, n, packed);
+  hv_route_contact *contact = size ? hv_mem_alloc(route->env->mem, sizeof *contact + size) : NULL;
+  if (!contact)
+    return NULL;
+  *contact = (hv_route_contact){.hash = *hash, .id = *id, .network = hv_contact_network(&addrs[0]), .addrs_size = (uint8_t)size};
+  memcpy(contact->addrs, packed, size);
+  return contact;
+}
+
+static hv_route_contact *take_out(hv_route *route, hv_route_bucket *bucket, size_t i) {
+  hv_route_contact *contact = bucket->contacts[i];
+  memmove(bucket->contacts + i, bucket->contacts + i + 1, (--bucket->n - i) * sizeof *bucket->contacts);
+  route->n--;
+  route->changes++;
+  return contact;
+}
+
+/* Puts it last: it was heard most lately. */
+static int put_in(hv_route *route, hv_route_bucket *bucket, hv_route_contact *contact) {
+  if (!bucket->contacts)
+    bucket->contacts = hv_mem_array(route->env->mem, route->config.bucket_size, sizeof *bucket->contacts);
+  if (!bucket->contacts || bucket->n == route->config.bucket_size)
+    return 0;
+  bucket->contacts[bucket->n++] = contact;
+  route->n++;
+  route->changes++;
+  return 1;
+}
+
+/* The contact that gives way to a newcomer without a question: the one whose silence has lasted longest. */
+static size_t worst_silent(const hv_route_bucket *bucket) {
+  size_t worst = bucket->n;
+  for (size_t i = 0; i < bucket->n; i++)
+    if (bucket->contacts[i]->failures && (worst == bucket->n || bucket->contacts[i]->failures > bucket->contacts[worst]->failures))
+      worst = i;
+  return worst;
+}
+
+static void wait_beside(hv_route_bucket *bucket, hv_route_contact *contact) {
+  hv_mem_free(bucket->waiting);
+  bucket->waiting = contact;
+}
+
+static void heard(hv_route *route, hv_route_bucket *bucket, size_t i, const hv_route_contact *news) {
+  hv_route_contact *contact = bucket->contacts[i];
+  contact->seen_us = news->seen_us;
+  contact->rtt_us = contact->rtt_us ? (contact->rtt_us * 7 + news->rtt_us) / 8 : news->rtt_us;
+  if (contact->failures)
+    route->changes++;
+  contact->failures = 0;
+  memmove(bucket->contacts + i, bucket->contacts + i + 1, (bucket->n - 1 - i) * sizeof *bucket->contacts);
+  bucket->contacts[bucket->n - 1] = contact;
+}
+
+static int same_addrs(const hv_route_contact *a, const hv_route_contact *b) {
+  return hv_span_equal(hv_span_of(a->addrs, a->addrs_size), hv_span_of(b->addrs, b->addrs_size));
+}
+
+/* Takes contact over: into the bucket, beside it, or away. */
+static int place(hv_route *route, hv_route_bucket *bucket, hv_route_contact *contact) {
+  size_t i = position(bucket, &contact->id);
+  int known = i < bucket->n;
+  if (neighbours(bucket, contact->network, &contact->id) >= HV_ROUTE_PER_NETWORK) {
+    if (known && bucket->contacts[i]->network != contact->network) /* it moved to where there are too many already */
+      hv_mem_free(take_out(route, bucket, i));
+    hv_mem_free(contact);
+    return 0;
+  }
+  if (known && same_addrs(bucket->contacts[i], contact)) {
+    heard(route, bucket, i, contact);
+    hv_mem_free(contact);
+    return 1;
+  }
+  if (!known && bucket->n == route->config.bucket_size)
+    i = worst_silent(bucket);
+  if (i < bucket->n)
+    hv_mem_free(take_out(route, bucket, i));
+  if (put_in(route, bucket, contact))
+    return 1;
+  wait_beside(bucket, contact);
+  return 0;
+}
+
+int hv_route_answered(hv_route *route, const hv_peer_id *id, const hv_addr *addrs, size_t n_addrs, uint32_t rtt_us) {
+  hv_hash hash;
+  hv_route_silent *slot = &route->silent[short_id(id) % HV_ROUTE_BLACKLIST];
+  if (slot->id == short_id(id))
+    *slot = (hv_route_silent){0};
+  if (hv_peer_equal(id, &route->config.me) || !hv_peer_is_known(id) || n_addrs == 0)
+    return 0;
+  hv_route_hash(route->env, id, &hash);
+  hv_route_contact *contact = new_contact(route, id, &hash, addrs, n_addrs);
+  if (!contact)
+    return 0;
+  contact->seen_us = route->env->now_us(route->env);
+  contact->rtt_us = rtt_us;
+  return place(route, &route->buckets[bucket_of(route, &hash)], contact);
+}
+
+void hv_route_silence(hv_route *route, const hv_peer_id *id) {
+  hv_hash hash;
+  uint64_t now = route->env->now_us(route->env);
+  hv_route_hash(route->env, id, &hash);
+  hv_route_bucket *bucket = &route->buckets[bucket_of(route, &hash)];
+  if (bucket->waiting && hv_peer_equal(&bucket->waiting->id, id))
+    wait_beside(bucket, NULL);
+  size_t i = position(bucket, id);
+  if (i == bucket->n) {
+    remember_silence(route, id, now);
+    return;
+  }
+  hv_route_contact *contact = bucket->contacts[i];
+  if (contact->failures < UINT16_MAX)
+    contact->failures++;
+  contact->retry_us = now + backoff_us(route, contact->failures);
+  route->changes++;
+  hv_route_contact *waiting = bucket->waiting;
+  if (!waiting)
+    return;
+  bucket->waiting = NULL;
+  place(route, bucket, waiting);
+}
+
+int hv_route_wants(const hv_route *route, const hv_peer_id *id, const hv_hash *hash) {
+  const hv_route_bucket *bucket = &route->buckets[bucket_of(route, hash)];
+  if (hv_peer_equal(id, &route->config.me) || position(bucket, id) < bucket->n || hv_route_is_silent(route, id))
+    return 0;
+  if (bucket->n < route->config.bucket_size || worst_silent(bucket) < bucket->n)
+    return 1;
+  return !bucket->waiting && bucket->contacts[0]->seen_us + HEARD_LATELY_MS * UINT64_C(1000) < route->env->now_us(route->env);
+}
+
+const hv_route_contact *hv_route_doubtful(const hv_route *route, const hv_hash *hash) {
+  const hv_route_bucket *bucket = &route->buckets[bucket_of(route, hash)];
+  if (!bucket->waiting || bucket->n == 0)
+    return NULL;
+  const hv_route_contact *oldest = bucket->contacts[0];
+  return oldest->seen_us + HEARD_LATELY_MS * UINT64_C(1000) < route->env->now_us(route->env) ? oldest : NULL;
+}
+
+/* ---- questions ---- */
+
+typedef struct nearest {
+  const hv_hash *target;
+  const hv_peer_id *except;
+  const hv_route_contact **out;
+  size_t n, max;
+} nearest;
+
+static void offer(nearest *list, const hv_route_bucket *bucket) {
+  for (size_t b = 0; b < bucket->n; b++) {
+    const hv_route_contact *contact = bucket->contacts[b];
+    if (contact->failures || (list->except && hv_peer_equal(list->except, &contact->id)))
+      continue;
+    size_t i = list->n < list->max ? list->n++ : list->max - 1;
+    if (i == list->max - 1 && list->out[i] && hv_hash_nearer(list->target, &contact->hash, &list->out[i]->hash) >= 0)
+      continue;
+    for (; i > 0 && hv_hash_nearer(list->target, &contact->hash, &list->out[i - 1]->hash) < 0; i--)
+      list->out[i] = list->out[i - 1];
+    list->out[i] = contact;
+  }
+}
+
+size_t hv_route_nearest(const hv_route *route, const hv_hash *target, const hv_peer_id *except, const hv_route_contact **out, size_t max) {
+  nearest list = {target, except, out, 0, max < HV_CONTACTS_MAX ? max : HV_CONTACTS_MAX};
+  if (list.max == 0)
+    return 0;
+  memset(out, 0, list.max * sizeof *out);
+  size_t at = bucket_of(route, target);
+  /* The target's own bucket is nearest; then all beyond it, which only together are in order; then outwards, each farther than all before. */
+  offer(&list, &route->buckets[at]);
+  if (list.n < list.max)
+    for (size_t b = at + 1; b < HV_ROUTE_BUCKETS; b++)
+      offer(&list, &route->buckets[b]);
+  for (size_t b = at; list.n < list.max && b-- > 0;)
+    offer(&list, &route->buckets[b]);
+  return list.n;
+}
+
+const hv_route_contact *hv_route_to_retry(const hv_route *route) {
+  const hv_route_contact *first = NULL;
+  uint64_t now = route->env->now_us(route->env);
+  for (size_t b = 0; b < HV_ROUTE_BUCKETS; b++)
+    for (size_t i = 0; i < route->buckets[b].n; i++) {
+      const hv_route_contact *contact = route->buckets[b].contacts[i];
+      if (contact->failures && contact->retry_us <= now && (!first || contact->retry_us < first->retry_us))
+        first = contact;
+    }
+  return first;
+}
+
+/* -log2 of a distance's share of the whole space. */
+static double bits_of(const hv_hash *distance) {
+  double share = 0;
+  for (int i = 15; i >= 0; i--)
+    share = (share + distance->bytes[i]) / 256;
+  return share > 0 ? -log2(share) : 128;
+}
+
+double hv_route_bits(const hv_route *route, size_t n) {
+  const hv_route_contact *around[DENSITY_SAMPLE];
+  size_t sample = hv_route_nearest(route, &route->me, NULL, around, DENSITY_SAMPLE);
+  if (sample < 4 || n == 0)
+    return 0;
+  hv_hash distance = hv_hash_distance(&route->me, &around[sample - 1]->hash);
+  double bits = bits_of(&distance) + log2((double)sample) - log2((double)n);
+  return bits > 0 ? bits : 0;
+}
