@@ -7,6 +7,7 @@ struct hv_node {
   hv_node_config config;
   hv_peers peers;
   hv_parcels parcels;
+  hv_dht *dht;
   int stopping;
 };
 
@@ -14,6 +15,16 @@ static void something_changed(void *arg) {
   hv_node *node = arg;
   if (node->config.changed)
     node->config.changed(node->config.arg);
+}
+
+static void peer_answered(void *arg, const hv_peer_id *id, const hv_addr *addrs, size_t n_addrs, uint64_t rtt_us) {
+  hv_node *node = arg;
+  hv_dht_met(node->dht, id, addrs, n_addrs, rtt_us);
+}
+
+static void peer_lost(void *arg, const hv_peer_id *id) {
+  hv_node *node = arg;
+  hv_dht_lost(node->dht, id);
 }
 
 hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) {
@@ -30,12 +41,23 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
       .hello_timeout_ms = config->hello_timeout_ms,
       .room = config->peers_room,
       .changed = something_changed,
+      .answered = peer_answered,
+      .lost = peer_lost,
       .arg = node,
   };
   for (size_t i = 0; i < config->n_announce && i < HV_CARD_ADDRS_MAX; i++)
     peers.me.addrs[peers.me.n_addrs++] = config->announce[i];
   hv_status status = hv_peers_init(&node->peers, env, &peers);
   if (status != HV_OK) {
+    hv_mem_free(node);
+    return status;
+  }
+  hv_dht_config dht = config->dht;
+  dht.me = config->me;
+  dht.client_mode = config->client_mode;
+  status = hv_dht_new(env, &dht, &node->dht);
+  if (status != HV_OK) {
+    hv_peers_fini(&node->peers);
     hv_mem_free(node);
     return status;
   }
@@ -48,6 +70,7 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
 void hv_node_free(hv_node *node) {
   if (!node)
     return;
+  hv_dht_free(node->dht);
   hv_parcels_fini(&node->parcels);
   hv_peers_fini(&node->peers);
   hv_mem_free(node);
@@ -59,6 +82,10 @@ hv_env *hv_node_env(hv_node *node) {
 
 hv_peers *hv_node_peers(hv_node *node) {
   return &node->peers;
+}
+
+hv_dht *hv_node_dht(hv_node *node) {
+  return node->dht;
 }
 
 const hv_peer_id *hv_node_id(const hv_node *node) {
@@ -80,6 +107,10 @@ static void asked(hv_node *node, const hv_event *event) {
   case HV_MSG_LEAVE:
     hv_peers_left(&node->peers, event);
     return;
+  case HV_MSG_FIND:
+  case HV_MSG_STORE:
+    hv_dht_asked(node->dht, event);
+    return;
   case HV_MSG_ECHO:
     node->env->reply(node->env, event->request, event->msg);
     return;
@@ -93,12 +124,21 @@ static void stream_opened(hv_node *node, const hv_event *event) {
     hv_parcels_opened(&node->parcels, event);
 }
 
+static void start_dht(hv_node *node, const hv_event *event) {
+  const hv_card *me = &node->peers.config.me;
+  if (me->n_addrs) /* what the program announces */
+    hv_dht_start(node->dht, me->addrs, me->n_addrs);
+  else
+    hv_dht_start(node->dht, event->addrs, event->n_addrs);
+}
+
 void hv_node_step(void *self, const hv_event *event) {
   hv_node *node = self;
   if (hv_event_dispatch(event))
     return;
   switch (event->kind) {
   case HV_EVENT_START:
+    start_dht(node, event);
     if (node->config.n_announce == 0)
       hv_peers_start_asking(&node->peers, event);
     else
@@ -118,6 +158,7 @@ void hv_node_step(void *self, const hv_event *event) {
     return;
   case HV_EVENT_STOP:
     node->stopping = 1;
+    hv_dht_stop(node->dht);
     hv_peers_leave(&node->peers);
     return;
   default:

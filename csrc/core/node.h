@@ -7,6 +7,7 @@
 #ifndef HV_CORE_NODE_H
 #define HV_CORE_NODE_H
 
+#include "core/dht.h"
 #include "core/parcel.h"
 #include "core/peers.h"
 
@@ -24,6 +25,7 @@ typedef struct hv_node_config {
   size_t peers_room;
   size_t parcel_max;       /* bytes of one parcel; 0: 1 GiB */
   size_t parcels_held_max; /* bytes of all parcels waiting or under way; 0: 2 GiB */
+  hv_dht_config dht;       /* me and client_mode are filled in */
   void (*changed)(void *arg); /* peers came or went, or a parcel arrived; called within a step; may be NULL */
   void *arg;
 } hv_node_config;
@@ -37,6 +39,7 @@ void hv_node_step(void *node, const hv_event *event);
 
 hv_env *hv_node_env(hv_node *node);
 hv_peers *hv_node_peers(hv_node *node);
+hv_dht *hv_node_dht(hv_node *node);
 const hv_peer_id *hv_node_id(const hv_node *node);
 
 /* The same bytes back from a peer that is known. call->done as in env.h: HV_OK with an echo, whose bytes are the right ones.

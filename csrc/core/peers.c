@@ -48,6 +48,8 @@ static int move(hv_peers_entry *entry, hv_peers_state next, const char *why) {
     hv_env_log(peers->env, HV_LOG_DEBUG, "peers", "peer_doubted", "peer %s may be gone: %s", who, why);
   if (next == HV_PEERS_LOST && before != HV_PEERS_HEARD && why)
     hv_env_log(peers->env, HV_LOG_WARN, "peers", "peer_lost", "lost peer %s: %s", who, why);
+  if (next == HV_PEERS_LOST && peers->config.lost)
+    peers->config.lost(peers->config.arg, &entry->card.id);
   if (next == HV_PEERS_LOST && !why)
     hv_env_log(peers->env, HV_LOG_INFO, "peers", "peer_left", "peer %s left", who);
   announce_change(peers);
@@ -248,6 +250,17 @@ static void heard_from(hv_peers_entry *entry, uint64_t now_us, const hv_card *ca
   move(entry, HV_PEERS_ALIVE, "");
 }
 
+/* For whoever wants to know: its addresses, the one that worked first. */
+static void tell_answered(const hv_peers_entry *entry) {
+  hv_addr addrs[HV_CARD_ADDRS_MAX];
+  const hv_card *card = &entry->card;
+  if (!entry->peers->config.answered || card->client_mode || card->n_addrs == 0)
+    return;
+  for (unsigned i = 0; i < card->n_addrs; i++)
+    addrs[i] = card->addrs[(entry->addr + i) % card->n_addrs];
+  entry->peers->config.answered(entry->peers->config.arg, &card->id, addrs, card->n_addrs, entry->rtt_us);
+}
+
 static void answered(hv_peers_entry *entry, const hv_event *event) {
   hv_peers *peers = entry->peers;
   const hv_card *card = &event->msg->u.hello.me;
@@ -256,6 +269,7 @@ static void answered(hv_peers_entry *entry, const hv_event *event) {
   heard_from(entry, event->now_us, card->n_addrs ? card : &kept);
   entry->rtt_us = event->now_us - entry->asked_us;
   entry->ask_us = event->now_us + hello_pause_us(entry);
+  tell_answered(entry);
   learn_cards(peers, &event->msg->u.hello);
 }
 
@@ -345,6 +359,7 @@ static void start_answered(hv_peers_start *start, const hv_event *event) {
   entry->rtt_us = event->now_us - start->asked_us;
   if (!entry->asking)
     entry->ask_us = card.client_mode ? UINT64_MAX : event->now_us + hello_pause_us(entry);
+  tell_answered(entry);
   learn_cards(peers, &event->msg->u.hello);
   announce_change(peers);
 }

@@ -59,6 +59,9 @@ typedef struct hv_peers_config {
   uint32_t hello_timeout_ms; /* 0: 3,000 */
   size_t room;               /* 0: 32 */
   void (*changed)(void *arg); /* somebody came or went, or an initial peer answered or failed; may be NULL */
+  /* A peer that can be dialled answered a hello of ours (the address that worked first), or is lost. May be NULL. */
+  void (*answered)(void *arg, const hv_peer_id *id, const hv_addr *addrs, size_t n_addrs, uint64_t rtt_us);
+  void (*lost)(void *arg, const hv_peer_id *id);
   void *arg;
 } hv_peers_config;
 
