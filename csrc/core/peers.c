@@ -251,14 +251,13 @@ static void heard_from(hv_peers_entry *entry, uint64_t now_us, const hv_card *ca
 }
 
 /* For whoever wants to know: its addresses, the one that worked first. */
-static void tell_answered(const hv_peers_entry *entry) {
+static void tell_answered(const hv_peers *peers, const hv_card *card, unsigned worked, uint64_t rtt_us) {
   hv_addr addrs[HV_CARD_ADDRS_MAX];
-  const hv_card *card = &entry->card;
-  if (!entry->peers->config.answered || card->client_mode || card->n_addrs == 0)
+  if (!peers->config.answered || card->client_mode || card->n_addrs == 0)
     return;
   for (unsigned i = 0; i < card->n_addrs; i++)
-    addrs[i] = card->addrs[(entry->addr + i) % card->n_addrs];
-  entry->peers->config.answered(entry->peers->config.arg, &card->id, addrs, card->n_addrs, entry->rtt_us);
+    addrs[i] = card->addrs[(worked + i) % card->n_addrs];
+  peers->config.answered(peers->config.arg, &card->id, addrs, card->n_addrs, rtt_us);
 }
 
 static void answered(hv_peers_entry *entry, const hv_event *event) {
@@ -269,7 +268,7 @@ static void answered(hv_peers_entry *entry, const hv_event *event) {
   heard_from(entry, event->now_us, card->n_addrs ? card : &kept);
   entry->rtt_us = event->now_us - entry->asked_us;
   entry->ask_us = event->now_us + hello_pause_us(entry);
-  tell_answered(entry);
+  tell_answered(peers, &entry->card, entry->addr, entry->rtt_us);
   learn_cards(peers, &event->msg->u.hello);
 }
 
@@ -348,18 +347,20 @@ static void start_answered(hv_peers_start *start, const hv_event *event) {
     card.n_addrs = 1;
     card.addrs[0] = start->target.addr;
   }
+  unsigned worked = 0;
+  for (unsigned a = 0; a < card.n_addrs; a++)
+    if (hv_addr_equal(&card.addrs[a], &start->target.addr))
+      worked = a;
+  tell_answered(peers, &card, worked, event->now_us - start->asked_us);
   size_t i = find(peers, &card.id);
   hv_peers_entry *entry = i < peers->n_entries ? peers->entries[i] : add(peers, &card, HV_PEERS_ALIVE);
   if (!entry)
     return;
-  for (unsigned a = 0; a < card.n_addrs; a++) /* the address that works, first */
-    if (hv_addr_equal(&card.addrs[a], &start->target.addr))
-      entry->addr = a;
+  entry->addr = worked;
   heard_from(entry, event->now_us, &card);
   entry->rtt_us = event->now_us - start->asked_us;
   if (!entry->asking)
     entry->ask_us = card.client_mode ? UINT64_MAX : event->now_us + hello_pause_us(entry);
-  tell_answered(entry);
   learn_cards(peers, &event->msg->u.hello);
   announce_change(peers);
 }
