@@ -136,7 +136,10 @@ static void pick(dht_work *work) {
   hv_hash not_nearer = {{0}};
   if (work->crowded)
     dht_bound(work->bits + 2, &not_nearer);
-  hv_gather_pick(&work->gather, believed, &not_nearer, add_found, work);
+  if (hv_gather_pick(&work->gather, believed, &not_nearer, add_found, work) == 0) { /* no voice among those speaks of it at all */
+    memset(&not_nearer, 0, sizeof not_nearer);
+    hv_gather_pick(&work->gather, HV_GATHER_VOICES_MAX, &not_nearer, add_found, work);
+  }
   value_or_dictionary(work);
 }
 

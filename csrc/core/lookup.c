@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { BAD_GUIDE = 3, CONTACTS_ASKED = 20 };
+enum { BAD_GUIDE = 4, CONTACTS_ASKED = 20, PATIENCE = 4, LEAST_PATIENCE_US = 1000000 };
 
 hv_span hv_lookup_addrs(const hv_lookup_node *node) {
   return hv_span_of(node->addrs, node->addrs_size);
@@ -87,7 +87,9 @@ static int ask_node(hv_lookup *lookup, size_t i) {
     return 0;
   node->state = HV_LOOKUP_ASKED;
   node->asked_us = lookup->asker->env->now_us(lookup->asker->env);
-  node->late_us = node->asked_us + hv_asker_late_us(lookup->asker, &node->id);
+  uint64_t late = hv_asker_late_us(lookup->asker, &node->id);
+  node->late_us = node->asked_us + late;
+  node->hopeless_us = node->asked_us + (late * PATIENCE > LEAST_PATIENCE_US ? late * PATIENCE : LEAST_PATIENCE_US);
   lookup->calls++;
   lookup->waiting++;
   return 1;
@@ -95,7 +97,7 @@ static int ask_node(hv_lookup *lookup, size_t i) {
 
 static int is_misled(const hv_lookup *lookup, const hv_lookup_node *node) {
   const hv_lookup_node *guide = node->guide >= 0 ? &lookup->nodes[node->guide] : NULL;
-  return guide && guide->failed >= BAD_GUIDE && guide->answered == 0;
+  return !lookup->desperate && guide && guide->failed >= BAD_GUIDE && guide->answered == 0;
 }
 
 static int on_path(const hv_lookup *lookup, const hv_lookup_node *node, unsigned path) {
@@ -106,6 +108,7 @@ static int on_path(const hv_lookup *lookup, const hv_lookup_node *node, unsigned
  * wait for those that are late: they may come while others go on. */
 static size_t go_on(hv_lookup *lookup, unsigned path, size_t width, size_t parallel) {
   size_t seen = 0, busy = 0, pending = 0;
+  uint64_t now = lookup->asker->env->now_us(lookup->asker->env);
   for (size_t i = 0; i < lookup->n; i++)
     busy += lookup->nodes[i].state == HV_LOOKUP_ASKED && on_path(lookup, &lookup->nodes[i], path);
   for (size_t at = 0; at < lookup->n && seen < width; at++) {
@@ -118,7 +121,7 @@ static size_t go_on(hv_lookup *lookup, unsigned path, size_t width, size_t paral
       else
         pending++, seen++; /* its turn will come */
     }
-    pending += node->state == HV_LOOKUP_ASKED || (lookup->joined && node->state == HV_LOOKUP_LATE);
+    pending += node->state == HV_LOOKUP_ASKED || (lookup->joined && node->state == HV_LOOKUP_LATE && now < node->hopeless_us);
     seen += node->state == HV_LOOKUP_ANSWERED || node->state == HV_LOOKUP_ASKED;
   }
   return pending;
@@ -130,6 +133,8 @@ static void arm(hv_lookup *lookup) {
   for (size_t i = 0; i < lookup->n; i++)
     if (lookup->nodes[i].state == HV_LOOKUP_ASKED && lookup->nodes[i].late_us < next)
       next = lookup->nodes[i].late_us;
+    else if (lookup->nodes[i].state == HV_LOOKUP_LATE && lookup->nodes[i].hopeless_us > now && lookup->nodes[i].hopeless_us < next)
+      next = lookup->nodes[i].hopeless_us;
   if (next == UINT64_MAX)
     env->timer_clear(env, &lookup->timer);
   else
@@ -151,6 +156,27 @@ void hv_lookup_end(hv_lookup *lookup) {
     free_now(lookup);
 }
 
+/* From the table, those that are not known to be silent; returns how many were new. */
+static size_t learn_own(hv_lookup *lookup) {
+  const hv_route_contact *nearest[CONTACTS_ASKED];
+  size_t n = hv_route_nearest(lookup->asker->route, &lookup->config.target, NULL, nearest, CONTACTS_ASKED), before = lookup->n;
+  for (size_t i = 0; i < n; i++)
+    if (!known(lookup, &nearest[i]->id))
+      learn(lookup, &nearest[i]->id, &nearest[i]->hash, hv_span_of(nearest[i]->addrs, nearest[i]->addrs_size), -1,
+            (unsigned)(i % lookup->config.paths));
+  return lookup->n - before;
+}
+
+/* Nothing is left of what the first contacts led to: what bad guides said, and then others from the table, if few answered. */
+static size_t try_the_rest(hv_lookup *lookup) {
+  const hv_lookup_config *config = &lookup->config;
+  lookup->desperate = 1;
+  size_t pending = go_on(lookup, 0, config->width, config->parallel);
+  if (pending == 0 && lookup->n < HV_LOOKUP_ROOM && !hv_lookup_nearest(lookup, config->width - 1) && learn_own(lookup))
+    pending = go_on(lookup, 0, config->width, config->parallel);
+  return pending;
+}
+
 /* Does what there is to do; the lookup may be gone afterwards. */
 static void work(hv_lookup *lookup) {
   const hv_lookup_config *config = &lookup->config;
@@ -164,6 +190,8 @@ static void work(hv_lookup *lookup) {
   }
   if (lookup->joined)
     pending = go_on(lookup, 0, config->width, config->parallel);
+  if (pending == 0)
+    pending = try_the_rest(lookup);
   if (pending == 0 && !lookup->ended && !lookup->finished) {
     lookup->finished = 1;
     config->done(config->owner, lookup);
@@ -216,7 +244,6 @@ static void answer(void *owner, size_t i, hv_status status, const hv_msg *msg, c
 }
 
 hv_status hv_lookup_start(hv_asker *asker, const hv_lookup_config *config, hv_lookup **out) {
-  const hv_route_contact *first[HV_CONTACTS_MAX];
   hv_lookup *lookup = hv_mem_zalloc(asker->env->mem, sizeof *lookup);
   if (!lookup)
     return HV_NOMEM;
@@ -225,10 +252,7 @@ hv_status hv_lookup_start(hv_asker *asker, const hv_lookup_config *config, hv_lo
   lookup->config.paths = config->paths < 1 ? 1 : config->paths > HV_LOOKUP_PATHS_MAX ? HV_LOOKUP_PATHS_MAX : config->paths;
   lookup->timer = (hv_timer){.fire = late, .owner = lookup};
   *out = lookup;
-  size_t n = hv_route_nearest(asker->route, &config->target, NULL, first, CONTACTS_ASKED);
-  for (size_t i = 0; i < n; i++)
-    learn(lookup, &first[i]->id, &first[i]->hash, hv_span_of(first[i]->addrs, first[i]->addrs_size), -1,
-          (unsigned)(i % lookup->config.paths));
+  learn_own(lookup);
   work(lookup);
   return HV_OK;
 }

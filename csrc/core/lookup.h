@@ -2,10 +2,12 @@
  *
  * Room: core (uses ask, route). Started by dht; the hive thread only. Owned by whoever started it until hv_lookup_end.
  * It begins with the nearest contacts of the table and asks the nearest it was told of, `parallel` at once, until the `width` nearest
- * that answer have all been asked. It never waits for a round: whoever answers late is overtaken by the next.
+ * that answer have all been asked. It never waits for a round: whoever answers late is overtaken by the next, and in the end is waited for
+ * only a while (PATIENCE times what was late, a second at least): the call goes on, and its failure is still learned from.
  * Over disjoint paths (S/Kademlia, Baumgart, Mies 2007): the first contacts are dealt out to `paths`, and whoever a node tells of is on
  * its path; each path is brought to its end by itself, so that a liar leads astray only its own. Then the paths are joined.
- * A node whose contacts fail is a bad guide: after BAD_GUIDE failures and not one that answered, the rest of what it said is left out.
+ * A node whose contacts fail is a bad guide: after BAD_GUIDE failures and not one that answered, the rest of what it said waits until
+ * nothing else is left to ask (when half a swarm has died, an honest guide looks like that, too).
  * `depth` is how many answers in a row led to a node (1: from the table): the lookup's rounds.
  * Limits: ROOM nodes are looked at, CALLS calls made.
  */
@@ -14,8 +16,8 @@
 
 #include "core/ask.h"
 
-#define HV_LOOKUP_ROOM 160
-#define HV_LOOKUP_CALLS 100
+#define HV_LOOKUP_ROOM 224
+#define HV_LOOKUP_CALLS 200
 #define HV_LOOKUP_PATHS_MAX 4
 
 typedef struct hv_lookup hv_lookup;
@@ -34,7 +36,7 @@ typedef struct hv_lookup_node {
   uint8_t state, path, depth, addrs_size;
   uint8_t failed, answered; /* of those it told of */
   int16_t guide;            /* who told of it; -1: the table */
-  uint64_t asked_us, late_us;
+  uint64_t asked_us, late_us, hopeless_us;
   hv_ask *ask;
   uint8_t addrs[HV_CONTACT_ADDRS_MAX];
 } hv_lookup_node;
@@ -59,6 +61,7 @@ struct hv_lookup {
   hv_timer timer;
   size_t n, calls, waiting; /* waiting: asked and not late */
   int joined;               /* the paths are one now */
+  int desperate;            /* and what bad guides said is tried, too */
   int in_hand;              /* being worked on: hv_lookup_end only marks */
   int ended, finished;
   uint16_t order[HV_LOOKUP_ROOM]; /* nearest first */
