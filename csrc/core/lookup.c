@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { BAD_GUIDE = 4, CONTACTS_ASKED = 20, PATIENCE = 4, LEAST_PATIENCE_US = 1000000 };
+enum { BAD_GUIDE = 4, CONTACTS_ASKED = 20, PATIENCE = 4, LEAST_PATIENCE_US = 1000000, OWN_MAX = 100 /* where most of the table is dead */ };
 
 hv_span hv_lookup_addrs(const hv_lookup_node *node) {
   return hv_span_of(node->addrs, node->addrs_size);
@@ -156,10 +156,10 @@ void hv_lookup_end(hv_lookup *lookup) {
     free_now(lookup);
 }
 
-/* From the table, those that are not known to be silent; returns how many were new. */
-static size_t learn_own(hv_lookup *lookup) {
-  const hv_route_contact *nearest[CONTACTS_ASKED];
-  size_t n = hv_route_nearest(lookup->asker->route, &lookup->config.target, NULL, nearest, CONTACTS_ASKED), before = lookup->n;
+/* From the table, the nearest that are not known to be silent; returns how many were new. */
+static size_t learn_own(hv_lookup *lookup, size_t most) {
+  const hv_route_contact *nearest[OWN_MAX];
+  size_t n = hv_route_nearest(lookup->asker->route, &lookup->config.target, NULL, nearest, most), before = lookup->n;
   for (size_t i = 0; i < n; i++)
     if (!known(lookup, &nearest[i]->id))
       learn(lookup, &nearest[i]->id, &nearest[i]->hash, hv_span_of(nearest[i]->addrs, nearest[i]->addrs_size), -1,
@@ -172,7 +172,7 @@ static size_t try_the_rest(hv_lookup *lookup) {
   const hv_lookup_config *config = &lookup->config;
   lookup->desperate = 1;
   size_t pending = go_on(lookup, 0, config->width, config->parallel);
-  if (pending == 0 && lookup->n < HV_LOOKUP_ROOM && !hv_lookup_nearest(lookup, config->width - 1) && learn_own(lookup))
+  if (pending == 0 && lookup->n < HV_LOOKUP_ROOM && !hv_lookup_nearest(lookup, config->width - 1) && learn_own(lookup, OWN_MAX))
     pending = go_on(lookup, 0, config->width, config->parallel);
   return pending;
 }
@@ -252,7 +252,7 @@ hv_status hv_lookup_start(hv_asker *asker, const hv_lookup_config *config, hv_lo
   lookup->config.paths = config->paths < 1 ? 1 : config->paths > HV_LOOKUP_PATHS_MAX ? HV_LOOKUP_PATHS_MAX : config->paths;
   lookup->timer = (hv_timer){.fire = late, .owner = lookup};
   *out = lookup;
-  learn_own(lookup);
+  learn_own(lookup, CONTACTS_ASKED);
   work(lookup);
   return HV_OK;
 }

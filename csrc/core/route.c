@@ -261,7 +261,7 @@ static void offer(nearest *list, const hv_route_bucket *bucket) {
 }
 
 size_t hv_route_nearest(const hv_route *route, const hv_hash *target, const hv_peer_id *except, const hv_route_contact **out, size_t max) {
-  nearest list = {target, except, out, 0, max < HV_CONTACTS_MAX ? max : HV_CONTACTS_MAX};
+  nearest list = {target, except, out, 0, max};
   if (list.max == 0)
     return 0;
   memset(out, 0, list.max * sizeof *out);

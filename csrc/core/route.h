@@ -85,7 +85,7 @@ int hv_route_wants(const hv_route *route, const hv_peer_id *id, const hv_hash *h
 /* The contact that stands in the way of one that waits, in the bucket of `hash`; NULL: nobody waits there, or the oldest was heard lately. */
 const hv_route_contact *hv_route_doubtful(const hv_route *route, const hv_hash *hash);
 
-/* The up to max (at most HV_CONTACTS_MAX) contacts nearest to target that are not silent, nearest first, without `except` (may be NULL);
+/* The up to max contacts nearest to target that are not silent, nearest first, without `except` (may be NULL);
  * returns how many. Borrowed as above. */
 size_t hv_route_nearest(const hv_route *route, const hv_hash *target, const hv_peer_id *except, const hv_route_contact **out, size_t max);
 
