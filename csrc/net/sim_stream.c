@@ -222,7 +222,6 @@ void sim_streams_break(sim_node *node, int tell_others) {
     if (!end->both->broken && tell_others)
       tell_other(end, HV_CLOSED, "the peer was lost");
     break_off(end->both);
-    detach_held(end);
   }
 }
 
