@@ -97,5 +97,5 @@ def as_table(run: Run, goals: Mapping[str, float]) -> str:
         around = f" ({of.low:.4g} ... {of.high:.4g})" if of.count > 1 else ""
         lines.append(f"  {name:<{width}}  {of.median:>10.4g}{around}")
     if run.figures["load_before"].median > 0.5:
-        lines.append("  Others were using this machine when it began: ratios stand, figures may be too low.")
+        lines.append("  Others were using this machine when it began: take nothing here as final.")
     return "\n".join(lines)
