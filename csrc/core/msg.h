@@ -38,6 +38,8 @@ typedef enum hv_msg_kind {
   HV_MSG_FOUND,   /* reply: records, contacts */
   HV_MSG_STORE,   /* request: keep these records */
   HV_MSG_STORED,  /* reply: a verdict for each */
+  HV_MSG_SHARE,   /* stream, first: a member's contributions to a span, and the averages back */
+  HV_MSG_CHUNK,   /* stream: one chunk, the codes are the payload */
   HV_MSG_KINDS
 } hv_msg_kind;
 
@@ -120,6 +122,17 @@ typedef struct hv_msg_stored {
   size_t n_newer;
 } hv_msg_stored;
 
+#define HV_ROUND_ID_SIZE 16
+
+typedef struct hv_msg_share {
+  uint8_t round[HV_ROUND_ID_SIZE];
+  uint32_t member; /* which one this is, in the group's order */
+} hv_msg_share;
+
+typedef struct hv_msg_chunk {
+  uint32_t index; /* in the whole run */
+} hv_msg_chunk;
+
 typedef struct hv_msg {
   hv_msg_kind kind;
   union {
@@ -127,6 +140,8 @@ typedef struct hv_msg {
     hv_msg_hello hello;
     hv_msg_echo echo;
     hv_msg_parcel parcel;
+    hv_msg_share share;
+    hv_msg_chunk chunk;
     hv_msg_find find;
     hv_msg_found found;
     hv_msg_store store;

@@ -8,6 +8,7 @@ struct hv_node {
   hv_peers peers;
   hv_parcels parcels;
   hv_dht *dht;
+  hv_allreduce_hall hall;
   int stopping;
 };
 
@@ -61,6 +62,7 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
     hv_mem_free(node);
     return status;
   }
+  hv_allreduce_hall_init(&node->hall, env);
   hv_parcels_init(&node->parcels, env, config->parcel_max ? config->parcel_max : (size_t)1 << 30,
                   config->parcels_held_max ? config->parcels_held_max : (size_t)2 << 30, something_changed, node);
   *out = node;
@@ -71,6 +73,7 @@ void hv_node_free(hv_node *node) {
   if (!node)
     return;
   hv_dht_free(node->dht);
+  hv_allreduce_hall_fini(&node->hall);
   hv_parcels_fini(&node->parcels);
   hv_peers_fini(&node->peers);
   hv_mem_free(node);
@@ -86,6 +89,10 @@ hv_peers *hv_node_peers(hv_node *node) {
 
 hv_dht *hv_node_dht(hv_node *node) {
   return node->dht;
+}
+
+hv_allreduce_hall *hv_node_hall(hv_node *node) {
+  return &node->hall;
 }
 
 const hv_peer_id *hv_node_id(const hv_node *node) {
@@ -120,8 +127,12 @@ static void asked(hv_node *node, const hv_event *event) {
 }
 
 static void stream_opened(hv_node *node, const hv_event *event) {
-  if (event->msg->kind == HV_MSG_PARCEL && !node->stopping)
+  if (node->stopping)
+    return;
+  if (event->msg->kind == HV_MSG_PARCEL)
     hv_parcels_opened(&node->parcels, event);
+  if (event->msg->kind == HV_MSG_SHARE)
+    hv_allreduce_opened(&node->hall, event);
 }
 
 static void start_dht(hv_node *node, const hv_event *event) {

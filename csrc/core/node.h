@@ -7,6 +7,7 @@
 #ifndef HV_CORE_NODE_H
 #define HV_CORE_NODE_H
 
+#include "core/allreduce.h"
 #include "core/dht.h"
 #include "core/parcel.h"
 #include "core/peers.h"
@@ -40,6 +41,7 @@ void hv_node_step(void *node, const hv_event *event);
 hv_env *hv_node_env(hv_node *node);
 hv_peers *hv_node_peers(hv_node *node);
 hv_dht *hv_node_dht(hv_node *node);
+hv_allreduce_hall *hv_node_hall(hv_node *node); /* where rounds of averaging begin */
 const hv_peer_id *hv_node_id(const hv_node *node);
 
 /* The same bytes back from a peer that is known. call->done as in env.h: HV_OK with an echo, whose bytes are the right ones.

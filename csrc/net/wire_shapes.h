@@ -101,6 +101,12 @@ PAIR(stored, hv_msg_stored, Hv__Stored) = {
 };
 SHAPE(stored);
 
+PAIR(share, hv_msg_share, Hv__Share) = {EXACT(share, round, uint8_t *), U32(share, member)};
+SHAPE(share);
+
+PAIR(chunk, hv_msg_chunk, Hv__Chunk) = {U32(chunk, index)};
+SHAPE(chunk);
+
 /* The kinds: a new one is its message in the .proto, its PAIR and SHAPE above, and a line here. */
 static const struct kind {
   const shape *shape;
@@ -110,7 +116,8 @@ static const struct kind {
     [HV_MSG_ECHO] = {&echo_shape, HV__ENVELOPE__KIND_ECHO},          [HV_MSG_LEAVE] = {&leave_shape, HV__ENVELOPE__KIND_LEAVE},
     [HV_MSG_PARCEL] = {&parcel_shape, HV__ENVELOPE__KIND_PARCEL},    [HV_MSG_FIND] = {&find_shape, HV__ENVELOPE__KIND_FIND},
     [HV_MSG_FOUND] = {&found_shape, HV__ENVELOPE__KIND_FOUND},       [HV_MSG_STORE] = {&store_shape, HV__ENVELOPE__KIND_STORE},
-    [HV_MSG_STORED] = {&stored_shape, HV__ENVELOPE__KIND_STORED},
+    [HV_MSG_STORED] = {&stored_shape, HV__ENVELOPE__KIND_STORED},    [HV_MSG_SHARE] = {&share_shape, HV__ENVELOPE__KIND_SHARE},
+    [HV_MSG_CHUNK] = {&chunk_shape, HV__ENVELOPE__KIND_CHUNK},
 };
 
 #endif

@@ -102,6 +102,14 @@ void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
   case HV_MSG_PARCEL:
     s->msg.u.parcel = (hv_msg_parcel){check_random(rng), check_random(rng) >> below(rng, 64), (uint8_t)below(rng, 2)};
     break;
+  case HV_MSG_SHARE:
+    for (int i = 0; i < HV_ROUND_ID_SIZE; i++)
+      s->msg.u.share.round[i] = (uint8_t)check_random(rng);
+    s->msg.u.share.member = (uint32_t)check_random(rng);
+    break;
+  case HV_MSG_CHUNK:
+    s->msg.u.chunk.index = (uint32_t)check_random(rng);
+    break;
   case HV_MSG_FIND:
   case HV_MSG_FOUND:
   case HV_MSG_STORE:
@@ -195,6 +203,13 @@ void msgs_assert_same(const hv_msg *a, const hv_msg *b) {
     assert_int_equal(a->u.parcel.size, b->u.parcel.size);
     assert_int_equal(a->u.parcel.offset, b->u.parcel.offset);
     assert_int_equal(a->u.parcel.receipt, b->u.parcel.receipt);
+    break;
+  case HV_MSG_SHARE:
+    assert_memory_equal(a->u.share.round, b->u.share.round, HV_ROUND_ID_SIZE);
+    assert_int_equal(a->u.share.member, b->u.share.member);
+    break;
+  case HV_MSG_CHUNK:
+    assert_int_equal(a->u.chunk.index, b->u.chunk.index);
     break;
   case HV_MSG_FIND:
     assert_same_find(&a->u.find, &b->u.find);
