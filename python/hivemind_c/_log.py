@@ -33,7 +33,7 @@ class _Watch:
         self.nodes: weakref.WeakSet = weakref.WeakSet()
         self.lock = threading.Lock()  # over nodes and thread
         self.order = threading.RLock()  # one reader at a time, so that lines keep their order
-        self.wake = threading.Event()
+        self.ending = threading.Event()
         self.thread: Optional[threading.Thread] = None
 
     def add(self, node) -> None:
@@ -70,19 +70,21 @@ class _Watch:
                 self.order.release()
 
     def run(self) -> None:
-        while nodes := self.living():
+        while not self.ending.is_set() and (nodes := self.living()):
             for node in nodes:
                 self.read(node)
             nodes = node = None  # a node that nobody else holds ends here
-            self.wake.wait(PERIOD)
+            self.ending.wait(PERIOD)
 
     def stop_all(self) -> None:
-        for node in self.living():
-            node.shutdown()
-        thread = self.thread
-        self.wake.set()
-        if thread is not None and thread is not threading.current_thread():
+        nodes, thread = self.living(), self.thread
+        self.ending.set()
+        if thread is not None:
             thread.join(1)
+        for node in nodes:
+            self.read(node)
+        for node in nodes:  # that they miss each other now is no news
+            node._node.shutdown()
 
 
 def _handle(level: int, room: str, event: str, text: str) -> None:
