@@ -16,6 +16,8 @@
 extern "C" {
 #endif
 
+#define HV_LOWRANK_API __attribute__((visibility("default")))
+
 struct AtenTensorOpaque; /* torch/csrc/inductor/aoti_torch/c/shim.h */
 
 /* The matrices of one call: n handles in each array, all borrowed. */
@@ -29,9 +31,9 @@ typedef struct hv_lowrank_call {
 /* The three steps of a round; each checks hv_lowrank_may first and takes the step when all went well. Each may be repeated.
  * HV_STATE: wrong step. HV_INVALID: shapes, dtypes or devices do not fit, or a matrix is not finite; E and the outs are
  * untouched. HV_INTERNAL: what torch said. */
-hv_status hv_lowrank_encode(hv_lowrank_round *round, int64_t id, const hv_lowrank_call *call, hv_error *err);
-hv_status hv_lowrank_middle(hv_lowrank_round *round, int64_t id, const hv_lowrank_call *call, hv_error *err);
-hv_status hv_lowrank_decode(hv_lowrank_round *round, int64_t id, const hv_lowrank_call *call, hv_error *err);
+HV_LOWRANK_API hv_status hv_lowrank_encode(hv_lowrank_round *round, int64_t id, const hv_lowrank_call *call, hv_error *err);
+HV_LOWRANK_API hv_status hv_lowrank_middle(hv_lowrank_round *round, int64_t id, const hv_lowrank_call *call, hv_error *err);
+HV_LOWRANK_API hv_status hv_lowrank_decode(hv_lowrank_round *round, int64_t id, const hv_lowrank_call *call, hv_error *err);
 
 #ifdef __cplusplus
 }

@@ -295,3 +295,29 @@ def test_a_package_without_the_library_says_so():
             print("said so")
     """
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120).stdout == "said so\n"
+
+
+def test_the_library_asks_torch_for_its_stable_c_functions_alone():
+    """No C++ of libtorch's, and no function younger than 2.10: one build serves every torch from there on."""
+    from hivemind_c._lowrank import _LIBRARY
+
+    listed = subprocess.run(["nm", "-D", "--undefined-only", _LIBRARY], capture_output=True, text=True, check=True, timeout=60).stdout
+    wanted = {line.split()[-1] for line in listed.splitlines()}
+    of_torch = {name for name in wanted if "torch" in name or "c10" in name or name.startswith("_ZN2at")}
+    assert of_torch and all(name.startswith(("aoti_torch_", "torch_")) for name in of_torch), sorted(of_torch)
+    younger = {name for name in of_torch if name.startswith("torch_")} - {
+        "torch_call_dispatcher",
+        "torch_library_impl",
+        "torch_parallel_for",
+        "torch_get_mutable_data_ptr",
+        "torch_get_const_data_ptr",
+        "torch_new_list_reserve_size",
+        "torch_list_size",
+        "torch_list_get_item",
+        "torch_list_set_item",
+        "torch_list_push_back",
+        "torch_delete_list",
+        "torch_new_string_handle",
+        "torch_delete_string",
+    }
+    assert not younger
