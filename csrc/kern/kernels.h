@@ -17,7 +17,7 @@
 #include <stdint.h>
 #include <string.h>
 #if defined(__SSE__)
-#include <xmmintrin.h>
+#include <immintrin.h>
 #endif
 
 #define HV_UNIT 4096  /* elements that an encoder handles at once: STATS and BLOCKWISE8 are in these */
