@@ -139,24 +139,25 @@ static inline float hv_float(uint32_t b) {
   memcpy(&x, &b, 4);
   return x;
 }
-static inline uint16_t hv_load16(const uint8_t *p) {
-  return (uint16_t)(p[0] | p[1] << 8);
-}
-static inline void hv_store16(uint8_t *p, uint16_t v) {
-  p[0] = (uint8_t)v, p[1] = (uint8_t)(v >> 8);
-}
-static inline uint32_t hv_load32(const uint8_t *p) {
-  return (uint32_t)hv_load16(p) | (uint32_t)hv_load16(p + 2) << 16;
-}
-static inline void hv_store32(uint8_t *p, uint32_t v) {
-  hv_store16(p, (uint16_t)v), hv_store16(p + 2, (uint16_t)(v >> 16));
-}
-static inline uint64_t hv_load64(const uint8_t *p) {
-  return (uint64_t)hv_load32(p) | (uint64_t)hv_load32(p + 4) << 32;
-}
-static inline void hv_store64(uint8_t *p, uint64_t v) {
-  hv_store32(p, (uint32_t)v), hv_store32(p + 4, (uint32_t)(v >> 32));
-}
+/* Little-endian numbers at any alignment; compilers make one move of each. */
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define HV_LITTLE(x, bits) (x)
+#else
+#define HV_LITTLE(x, bits) __builtin_bswap##bits(x)
+#endif
+#define HV_LOAD_STORE(bits)                                                                                                        \
+  static inline uint##bits##_t hv_load##bits(const uint8_t *p) {                                                                   \
+    uint##bits##_t v;                                                                                                              \
+    memcpy(&v, p, bits / 8);                                                                                                       \
+    return HV_LITTLE(v, bits);                                                                                                     \
+  }                                                                                                                                \
+  static inline void hv_store##bits(uint8_t *p, uint##bits##_t v) {                                                                \
+    v = HV_LITTLE(v, bits);                                                                                                        \
+    memcpy(p, &v, bits / 8);                                                                                                       \
+  }
+HV_LOAD_STORE(16)
+HV_LOAD_STORE(32)
+HV_LOAD_STORE(64)
 
 static inline uint64_t hv_mix(uint64_t z) {
   z ^= z >> 32;

@@ -89,7 +89,7 @@ static void use(uint8_t how, const hv_span *parts, size_t n_parts) {
   uint8_t *out = malloc(bytes ? bytes : 1);
   demand(out != NULL);
   memset(out, 0, bytes);
-  hv_status checked = hv_codec_check(kern, parts, n_parts, &info, &finite);
+  hv_status checked = hv_codec_check(hv_cpu_best(), parts, n_parts, &info, &finite);
   hv_status status = how & 1 ? hv_codec_accumulate(kern, parts, n_parts, 0.5f, (float *)(void *)out, info.count)
                              : hv_codec_decode(kern, parts, n_parts, dtype, out, info.count);
   demand(status == (checked == HV_OK && how & 1 && !finite ? HV_NOT_FINITE : checked));
