@@ -94,7 +94,11 @@ static void decode_all(bench *b, int add) {
   }
 }
 
-static __attribute__((noinline)) void plain_add(float *restrict a, const float *restrict c, size_t n) {
+#if defined(__x86_64__)
+__attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
+static void
+plain_add(float *restrict a, const float *restrict c, size_t n) {
   for (size_t i = 0; i < n; i++)
     a[i] += c[i];
 }

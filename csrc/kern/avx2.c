@@ -244,6 +244,22 @@ V static void measure(const float *in, size_t n, hv_measure *out) {
   out->sum = fold(sum), out->square = fold(square);
 }
 
+V static float absmax(const float *in, size_t n) {
+  const __m256i size = _mm256_set1_epi32(0x7fffffff);
+  __m256i a = _mm256_setzero_si256();
+  uint32_t lanes[8], worst = 0;
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    a = _mm256_max_epu32(a, _mm256_and_si256(size, load(in + i)));
+  store(lanes, a);
+  for (int l = 0; l < 8; l++)
+    worst = lanes[l] > worst ? lanes[l] : worst;
+  float top = hv_float(worst), rest = REST(absmax)(in + i, n - i);
+  if (!(top <= HV_TAME)) /* hardly ever: NaN must count as 0 */
+    return REST(absmax)(in, n);
+  return top > rest ? top : rest;
+}
+
 V static void range(const float *in, size_t n, float *low, float *high) {
   __m256 la = _mm256_set1_ps(*low), ha = _mm256_set1_ps(*high), lb = la, hb = ha;
   size_t i = 0;
@@ -344,8 +360,9 @@ V static void cells(uint16_t *out, const float *in, int32_t base, size_t n) {
 
 IN __m256i dynamic_codes(const float *in, __m256 inverse) {
   const hv_dynamic *map = &hv_dynamic_map;
-  __m256 x = tame(_mm256_loadu_ps(in)), zero = _mm256_setzero_ps();
+  __m256 x = _mm256_loadu_ps(in), zero = _mm256_setzero_ps();
   __m256 u = _mm256_mul_ps(_mm256_andnot_ps(_mm256_set1_ps(-0.0f), x), inverse);
+  u = _mm256_min_ps(_mm256_max_ps(u, zero), _mm256_set1_ps(1)); /* NaN, and what is beyond tame, come out as if it were */
   __m256i decade = _mm256_setzero_si256();
   for (int k = 1; k < 8; k++)
     decade = _mm256_sub_epi32(decade, _mm256_castps_si256(_mm256_cmp_ps(_mm256_set1_ps(map->threshold[k]), u, _CMP_LE_OQ)));
@@ -465,6 +482,7 @@ const hv_kern hv_kern_avx2 = {
     .feed = feed,
     .lose = lose,
     .measure = measure,
+    .absmax = absmax,
     .range = range,
     .encode_scaled = encode_scaled,
     .decode_scaled = decode_scaled,

@@ -231,6 +231,20 @@ V static void measure(const float *in, size_t n, hv_measure *out) {
   out->low = _mm512_reduce_min_ps(low), out->high = _mm512_reduce_max_ps(high);
 }
 
+V static float absmax(const float *in, size_t n) {
+  const __m512i size = _mm512_set1_epi32(0x7fffffff);
+  __m512i a = _mm512_setzero_si512(), b = a;
+  size_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    a = _mm512_max_epu32(a, _mm512_and_si512(size, _mm512_loadu_si512(in + i)));
+    b = _mm512_max_epu32(b, _mm512_and_si512(size, _mm512_loadu_si512(in + i + 16)));
+  }
+  float most = hv_float(_mm512_reduce_max_epu32(_mm512_max_epu32(a, b))), rest = REST(absmax)(in + i, n - i);
+  if (!(most <= HV_TAME)) /* hardly ever: NaN must count as 0 */
+    return REST(absmax)(in, n);
+  return most > rest ? most : rest;
+}
+
 V static void range(const float *in, size_t n, float *low, float *high) {
   __m512 la = _mm512_set1_ps(*low), ha = _mm512_set1_ps(*high), lb = la, hb = ha;
   size_t i = 0;
@@ -352,29 +366,47 @@ static const float octave_threshold[32] = {NONE,
 static const int32_t octave_decade[32] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 2, 3,
                                           3, 3, 3, 4, 4, 4, 5, 5, 5, 6, 6, 6, 7, 7, 7, 7};
 
-V static void encode_dynamic(uint8_t *out, const float *in, float inverse, size_t n) {
-  const __m512 t0 = _mm512_loadu_ps(octave_threshold), t1 = _mm512_loadu_ps(octave_threshold + 16);
-  const __m512i d0 = _mm512_loadu_si512(octave_decade), d1 = _mm512_loadu_si512(octave_decade + 16);
+/* Clamping u keeps its octave in the table and makes NaN and what is beyond tame come out as if it were. */
+IN __m512i dynamic_codes(const float *in, __m512 inverse, __m512 *clamped) {
   const __m512 slopes = _mm512_castps256_ps512(_mm256_loadu_ps(hv_dynamic_map.slope));
   const __m512 offsets = _mm512_castps256_ps512(_mm256_loadu_ps(hv_dynamic_map.offset));
   const __m512 caps = _mm512_castps256_ps512(_mm256_loadu_ps(hv_dynamic_map.cap));
+  __m512 u = _mm512_mul_ps(_mm512_abs_ps(_mm512_loadu_ps(in)), inverse);
+  u = _mm512_min_ps(_mm512_max_ps(u, _mm512_set1_ps(0x1p-31f)), _mm512_set1_ps(1));
+  __m512i octave = _mm512_srli_epi32(_mm512_castps_si512(u), 23);
+  __m512 threshold = _mm512_permutex2var_ps(_mm512_loadu_ps(octave_threshold), octave, _mm512_loadu_ps(octave_threshold + 16));
+  __m512i decade = _mm512_permutex2var_epi32(_mm512_loadu_si512(octave_decade), octave, _mm512_loadu_si512(octave_decade + 16));
+  decade = _mm512_mask_add_epi32(decade, _mm512_cmp_ps_mask(u, threshold, _CMP_GE_OQ), decade, _mm512_set1_epi32(1));
+  __m512 t = _mm512_add_ps(_mm512_mul_ps(u, _mm512_permutexvar_ps(decade, slopes)), _mm512_permutexvar_ps(decade, offsets));
+  *clamped = u;
+  return _mm512_cvtps_epi32(_mm512_min_ps(t, _mm512_permutexvar_ps(decade, caps)));
+}
+
+/* The lanes of four vectors with their sign bits set. */
+IN __mmask64 signs(const float *in) {
+  uint64_t a = _mm512_movepi32_mask(_mm512_loadu_si512(in)), b = _mm512_movepi32_mask(_mm512_loadu_si512(in + 16));
+  uint64_t c = _mm512_movepi32_mask(_mm512_loadu_si512(in + 32)), d = _mm512_movepi32_mask(_mm512_loadu_si512(in + 48));
+  return a | b << 16 | c << 32 | d << 48;
+}
+
+V static void encode_dynamic(uint8_t *out, const float *in, float inverse, size_t n) {
+  const __m512i in_order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0), sign = _mm512_set1_epi8(-128);
   const __m512 factor = _mm512_set1_ps(inverse), one = _mm512_set1_ps(HV_DYNAMIC_ONE);
   size_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    __m512 x = tame(_mm512_loadu_ps(in + i));
-    __m512 u = _mm512_mul_ps(_mm512_abs_ps(x), factor);
-    __m512i octave = _mm512_srli_epi32(_mm512_castps_si512(_mm512_max_ps(u, _mm512_set1_ps(0x1p-31f))), 23);
-    __m512i decade = _mm512_permutex2var_epi32(d0, octave, d1);
-    __mmask16 above = _mm512_cmp_ps_mask(u, _mm512_permutex2var_ps(t0, octave, t1), _CMP_GE_OQ);
-    decade = _mm512_mask_add_epi32(decade, above, decade, _mm512_set1_epi32(1));
-    __m512 t = _mm512_mul_ps(u, _mm512_permutexvar_ps(decade, slopes));
-    t = _mm512_min_ps(_mm512_add_ps(t, _mm512_permutexvar_ps(decade, offsets)), _mm512_permutexvar_ps(decade, caps));
-    __m512i m = _mm512_cvtps_epi32(t);
-    __mmask16 below = _mm512_mask_cmp_ps_mask(_mm512_test_epi32_mask(m, m), x, _mm512_setzero_ps(), _CMP_LT_OQ);
-    __mmask16 top = _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(u, one, _CMP_GT_OQ), x, _mm512_setzero_ps(), _CMP_GT_OQ);
-    m = _mm512_mask_or_epi32(m, below, m, _mm512_set1_epi32(0x80));
-    m = _mm512_mask_mov_epi32(m, top, _mm512_set1_epi32(0x80));
-    _mm_storeu_si128((void *)(out + i), _mm512_cvtepi32_epi8(m));
+  for (; i + 64 <= n; i += 64) {
+    __m512 ua, ub, uc, ud;
+    __m512i a = dynamic_codes(in + i, factor, &ua), b = dynamic_codes(in + i + 16, factor, &ub);
+    __m512i c = dynamic_codes(in + i + 32, factor, &uc), d = dynamic_codes(in + i + 48, factor, &ud);
+    __m512i m = _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
+    m = _mm512_permutexvar_epi32(in_order, m);
+    __mmask64 below = signs(in + i), top = 0;
+    if (_mm512_cmp_ps_mask(_mm512_max_ps(_mm512_max_ps(ua, ub), _mm512_max_ps(uc, ud)), one, _CMP_GT_OQ)) {
+      top = _mm512_cmp_ps_mask(ua, one, _CMP_GT_OQ) | (uint64_t)_mm512_cmp_ps_mask(ub, one, _CMP_GT_OQ) << 16;
+      top |= (uint64_t)_mm512_cmp_ps_mask(uc, one, _CMP_GT_OQ) << 32 | (uint64_t)_mm512_cmp_ps_mask(ud, one, _CMP_GT_OQ) << 48;
+    }
+    m = _mm512_mask_mov_epi8(m, top & ~below, sign);
+    m = _mm512_mask_add_epi8(m, _mm512_mask_test_epi8_mask(below, m, m), m, sign);
+    _mm512_storeu_si512(out + i, m);
   }
   REST(encode_dynamic)(out + i, in + i, inverse, n - i);
 }
@@ -467,6 +499,7 @@ const hv_kern hv_kern_avx512 = {
     .feed = feed,
     .lose = lose,
     .measure = measure,
+    .absmax = absmax,
     .range = range,
     .encode_scaled = encode_scaled,
     .decode_scaled = decode_scaled,

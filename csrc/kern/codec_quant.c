@@ -63,9 +63,7 @@ const hv_coder hv_coder_uniform8 = {.name = "uniform8",
 /* ---- BLOCKWISE8 ---- */
 
 static void dynamic_encode(hv_encoder *e, uint64_t at, const float *x, size_t n, uint8_t *out) {
-  float low = 0, high = 0;
-  e->kern->range(x, n, &low, &high);
-  float absmax = high >= -low ? high : -low;
+  float absmax = e->kern->absmax(x, n);
   absmax = absmax < HV_TINY ? 0 : absmax;
   hv_store_float(e->head + at / HV_UNIT * 4, absmax);
   if (absmax > 0)

@@ -87,7 +87,8 @@ struct hv_kern {
   void (*lose)(float *residual, const float *in, size_t n); /* residual = residual - in */
 
   /* statistics of the tame values of at most HV_UNIT elements */
-  void (*measure)(const float *in, size_t n, hv_measure *out);       /* n > 0 */
+  void (*measure)(const float *in, size_t n, hv_measure *out); /* n > 0 */
+  float (*absmax)(const float *in, size_t n);
   void (*range)(const float *in, size_t n, float *low, float *high); /* widens [*low, *high] */
 
   /* the codecs, at most HV_UNIT elements */

@@ -158,6 +158,16 @@ static void measure(const float *in, size_t n, hv_measure *out) {
   out->sum = sum[0], out->square = square[0];
 }
 
+static float absmax(const float *in, size_t n) {
+  float most = 0;
+  for (size_t i = 0; i < n; i++) {
+    float x = hv_tame(in[i]);
+    x = x < 0 ? -x : x;
+    most = x > most ? x : most;
+  }
+  return most;
+}
+
 static void range(const float *in, size_t n, float *low, float *high) {
   for (size_t i = 0; i < n; i++) {
     float x = hv_tame(in[i]);
@@ -299,6 +309,7 @@ const hv_kern hv_kern_portable = {
     .feed = feed,
     .lose = lose,
     .measure = measure,
+    .absmax = absmax,
     .range = range,
     .encode_scaled = encode_scaled,
     .decode_scaled = decode_scaled,
