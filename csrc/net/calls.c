@@ -322,7 +322,7 @@ void hv_calls_tick(hv_loop *loop) {
   hv_calls_accept(loop);
   for (hv_ring *at = loop->greeting.next; at != &loop->greeting; at = at->next) {
     visit *v = HV_HOLDER(visit, ring, at);
-    if (v->since_us + HV_LOOP_GREETING_MS * (uint64_t)1000 > loop->now_us)
+    if (v->since_us + loop->greeting_us > loop->now_us)
       break;
     hv_grpc_call_cancel(v->rpc);
   }

@@ -163,6 +163,7 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
   loop->log = config->log;
   loop->identity = config->identity;
   loop->insecure = config->insecure;
+  loop->greeting_us = (config->greeting_ms ? config->greeting_ms : HV_LOOP_GREETING_MS) * (uint64_t)1000;
   loop->pid = getpid();
   hv_timers_init(&loop->timers, loop->mem);
   hv_timers_init(&loop->deadlines, loop->mem);

@@ -40,6 +40,7 @@ typedef struct hv_loop_config {
   int insecure;                /* no TLS: identities are only claimed */
   const hv_addr *listen;       /* none: it only dials out */
   size_t n_listen;
+  uint32_t greeting_ms;  /* 0: HV_LOOP_GREETING_MS */
   unsigned pool_threads; /* 0: as many as there are processors, at most 8 */
 } hv_loop_config;
 

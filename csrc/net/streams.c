@@ -459,7 +459,7 @@ void hv_streams_tick(hv_loop *loop) {
   hv_streams_accept(loop);
   for (hv_ring *at = loop->streams_greeting.next; at != &loop->streams_greeting; at = at->next) {
     stream *s = HV_HOLDER(stream, all, at);
-    if (s->since_us + HV_LOOP_GREETING_MS * (uint64_t)1000 > loop->now_us)
+    if (s->since_us + loop->greeting_us > loop->now_us)
       break;
     break_off(s, HV_TIMEOUT, "no first message");
   }

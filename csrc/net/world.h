@@ -100,6 +100,7 @@ struct hv_loop {
   hv_log *log;
   const hv_identity *identity;
   int insecure;
+  uint64_t greeting_us; /* a first message's time */
   hv_grpc *grpc;
   hv_pool *pool;
   hv_timers timers;    /* core's */

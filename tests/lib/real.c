@@ -105,6 +105,7 @@ void real_start(real_node *node, const real_options *options) {
                            .n_listen = options->deaf     ? 0
                                        : options->listen ? options->n_listen
                                                          : 1,
+                           .greeting_ms = options->greeting_ms,
                            .pool_threads = 2};
   hv_error err = {0};
   hv_status status = hv_loop_new(&config, &node->loop, &err);
@@ -179,13 +180,19 @@ int real_wait(real_node *node, int (*test)(real_node *node), unsigned ms) {
   return good;
 }
 
+int real_count(real_node *node, hv_event_kind kind) {
+  pthread_mutex_lock(&node->lock);
+  int count = node->events[kind];
+  pthread_mutex_unlock(&node->lock);
+  return count;
+}
+
 int real_wait_for(real_node *node, hv_event_kind kind, int count, unsigned ms) {
   for (uint64_t until = hv_clock_us() + ms * (uint64_t)1000;;) {
-    pthread_mutex_lock(&node->lock);
-    int good = node->events[kind] >= count;
-    pthread_mutex_unlock(&node->lock);
-    if (good || hv_clock_us() > until)
-      return good;
+    if (real_count(node, kind) >= count)
+      return 1;
+    if (hv_clock_us() > until)
+      return 0;
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
   }
 }
@@ -206,10 +213,15 @@ static void ask_echo(real_node *node, void *arg) {
 
 hv_status real_echo(real_node *node, const hv_target *to, const char *text, uint32_t timeout_ms) {
   echo_call e = {.call = {.to = *to, .timeout_ms = timeout_ms}, .text = text};
-  int before = node->events[HV_EVENT_CALL_DONE];
+  int before = real_count(node, HV_EVENT_CALL_DONE);
   real_do(node, ask_echo, &e);
   if (e.status != HV_OK)
     return e.status;
   assert_true(real_wait_for(node, HV_EVENT_CALL_DONE, before + 1, timeout_ms + 5000));
   return node->last_status;
+}
+
+void real_ask(real_node *node, void *call) {
+  hv_msg msg = {.kind = HV_MSG_ECHO};
+  assert_int_equal(node->env->call(node->env, call, &msg), HV_OK);
 }

@@ -38,6 +38,7 @@ typedef struct real_options {
   int insecure;
   const hv_addr *listen; /* NULL: 127.0.0.1, any port */
   size_t n_listen;
+  uint32_t greeting_ms;
   int deaf;                                               /* listens nowhere */
   int hold;                                               /* keeps requests unanswered */
   int refuse;                                             /* takes no streams */
@@ -54,6 +55,8 @@ unsigned real_stop(real_node *node);
 void real_do(real_node *node, void (*f)(real_node *node, void *arg), void *arg);
 /* Waits up to ms until test(node) holds; 1: it does. The lock is held while it is asked. */
 int real_wait(real_node *node, int (*test)(real_node *node), unsigned ms);
+/* How many events of that kind there have been. */
+int real_count(real_node *node, hv_event_kind kind);
 /* Waits up to ms until as many events of that kind have been. */
 int real_wait_for(real_node *node, hv_event_kind kind, int count, unsigned ms);
 
@@ -63,6 +66,8 @@ void real_data(hv_stream *stream, const hv_event *event);
 /* An echo call to a target; waits for its end and returns its status (the text stands in last_text). */
 hv_status real_echo(real_node *node, const hv_target *to, const char *text, uint32_t timeout_ms);
 
+/* For real_do: starts the hv_call it is given, with an empty echo. */
+void real_ask(real_node *node, void *call);
 /* A call for whoever wants one: done counts in events, last_status, last_text. */
 void real_call_done(hv_call *call, const hv_event *event);
 

@@ -2,7 +2,9 @@
 #include "lib/real.h"
 
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 static void an_echo_comes_back(void **state) {
   (void)state;
@@ -112,7 +114,7 @@ static void bulk_bytes_arrive_whole_and_in_place(void **state) {
     assert_true(f.busy > 0);
     assert_int_equal(f.status, HV_OK);
     assert_int_equal(b.last_status, HV_OK);
-    assert_int_equal(b.events[HV_EVENT_STREAM_CLOSED], 1);
+    assert_int_equal(real_count(&b, HV_EVENT_STREAM_CLOSED), 1);
     hv_payload_release(payload);
     assert_true(real_stop(&a) < 2000);
     assert_true(real_stop(&b) < 2000);
@@ -271,7 +273,7 @@ static void a_stop_takes_under_2_s_with_calls_and_streams_in_flight(void **state
   uint64_t before = hv_clock_us();
   hv_loop_stop(a.loop);
   assert_true(hv_clock_us() - before < 2000000);
-  assert_int_equal(a.events[HV_EVENT_CALL_DONE], MANY);
+  assert_int_equal(real_count(&a, HV_EVENT_CALL_DONE), MANY);
   assert_int_equal(a.last_status, HV_CANCELLED);
   assert_int_equal(f.closed, 1);
   assert_int_equal(f.status, HV_CANCELLED);
@@ -303,6 +305,30 @@ static void commands_run_once_and_are_refused_after_the_end(void **state) {
   hv_command late = {.run = count_run};
   assert_int_equal(hv_loop_post(a.loop, &late), HV_CLOSED);
   real_stop(&a);
+}
+
+static void a_forked_child_is_told_and_does_no_harm(void **state) {
+  (void)state;
+  real_node a, b;
+  real_start(&a, &(real_options){.seed = 1});
+  real_start(&b, &(real_options){.seed = 2});
+  assert_int_equal(real_echo(&a, &b.target, "x", 5000), HV_OK);
+  for (int i = 0; i < 5; i++) {
+    pid_t child = fork();
+    if (child == 0) {
+      hv_command command = {.run = count_run};
+      int right = hv_loop_forked(a.loop) && hv_loop_post(a.loop, &command) == HV_FORKED;
+      hv_loop_stop(a.loop);
+      hv_loop_free(a.loop);
+      _exit(right ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_int_equal(real_echo(&a, &b.target, "x", 5000), HV_OK);
+  }
+  real_stop(&a);
+  real_stop(&b);
 }
 
 /* ---- jobs ---- */
@@ -517,6 +543,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(a_peer_that_came_back_is_reached_again),
       cmocka_unit_test(a_stop_takes_under_2_s_with_calls_and_streams_in_flight),
       cmocka_unit_test(commands_run_once_and_are_refused_after_the_end),
+      cmocka_unit_test(a_forked_child_is_told_and_does_no_harm),
       cmocka_unit_test(a_job_is_done_once_or_cancelled_at_the_end),
       cmocka_unit_test(timers_fire_once_in_order_and_not_when_cleared),
       cmocka_unit_test(several_addresses_and_both_families_are_served),
