@@ -485,9 +485,10 @@ static void tell_where(hv_hive *hive) {
                hv_peer_print(hv_hive_peer(hive), who), where, n > 1 ? " and more" : "");
 }
 
+/* The loop has stopped (or never ran); its env stands until the node that may still clear a timer there is gone. */
 static void free_hive(hv_hive *hive) {
-  hv_loop_free(hive->loop);
   hv_node_free(hive->node);
+  hv_loop_free(hive->loop);
   hv_identity_free(hive->identity);
   hv_log_free(hive->log);
   pthread_mutex_destroy(&hive->stopping);
