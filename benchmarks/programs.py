@@ -34,7 +34,7 @@ def cpu_seconds() -> float:
 def run(command: Sequence[str], timeout_s: float = 300, env: Optional[Mapping[str, str]] = None) -> Sample:
     """Runs a program to its end; what it printed last, its numbers only, with the CPU seconds it took (unless it says so itself)."""
     before = cpu_seconds()
-    shown = " ".join(str(part) for part in command)[:120]
+    shown = " ".join(" ".join(str(part) for part in command).split())[:120]  # code has lines
     try:
         code, output, errors = _finish(command, timeout_s, {**os.environ, **(env or {})})
     except FileNotFoundError:
