@@ -12,7 +12,8 @@
  * Limits, all refused with HV_BUSY and a sentence: HV_LOOP_CALLS_MAX incoming calls at a time (HV_LOOP_PEER_CALLS_MAX of one peer),
  * HV_LOOP_STREAMS_MAX incoming streams (HV_LOOP_PEER_STREAMS_MAX of one peer), HV_LOOP_LINKS_MAX peers connected to. An incoming
  * call whose first message is not there after HV_LOOP_GREETING_MS is dropped; a connection that nobody has used for HV_LOOP_IDLE_MS
- * is closed. An unspecified address listens on both families, IPv4 and IPv6.
+ * is closed. An unspecified address listens on both families, IPv4 and IPv6. PEER_DOWN tells of connections that this node opened;
+ * of one that a peer opened, the end of its streams tells.
  */
 #ifndef HV_NET_LOOP_H
 #define HV_NET_LOOP_H

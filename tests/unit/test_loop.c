@@ -244,6 +244,53 @@ static void a_peer_that_came_back_is_reached_again(void **state) {
   real_stop(&b);
 }
 
+static void cancel_flow(real_node *node, void *arg) {
+  flow *f = arg;
+  if (!f->closed)
+    node->env->stream_cancel(node->env, f->stream);
+}
+
+static void open_if_possible(real_node *node, void *arg) {
+  flow *f = arg;
+  f->events = (hv_stream_events){flow_data, flow_ready, flow_closed};
+  hv_msg first = {.kind = HV_MSG_PARCEL};
+  f->status = node->env->stream_open(node->env, &f->to, &first, &f->events, f, &f->stream);
+  if (f->status == HV_OK)
+    flow_on(f);
+}
+
+/* Whichever allocation fails, on either side: what was started ends once, and the next one is served. */
+static void without_memory_calls_and_streams_end_and_the_next_are_served(void **state) {
+  (void)state;
+  real_node a, b;
+  real_start(&a, &(real_options){.seed = 1});
+  real_start(&b, &(real_options){.seed = 2});
+  static uint8_t bytes[1000];
+  assert_int_equal(real_echo(&a, &b.target, "x", 5000), HV_OK);
+  for (int i = 0; i < 60; i++) {
+    hv_payload *payload = hv_payload_copy(&a.mem, bytes, sizeof bytes);
+    flow f = {.from = &a, .to = b.target, .payload = payload, .left = 3};
+    int closed = real_count(&a, HV_EVENT_STREAM_CLOSED);
+    hv_mem_fail_in(i % 2 ? &a.mem : &b.mem, i / 4);
+    if (i / 2 % 2) {
+      real_echo(&a, &b.target, "x", 3000); /* asserts itself that it ends */
+    } else {
+      real_do(&a, open_if_possible, &f);
+      if (f.status == HV_OK) {
+        real_do(&a, cancel_flow, &f);
+        assert_true(real_wait_for(&a, HV_EVENT_STREAM_CLOSED, closed + 1, 5000));
+        assert_int_equal(f.closed, 1);
+      }
+    }
+    hv_mem_fail_in(&a.mem, -1);
+    hv_mem_fail_in(&b.mem, -1);
+    hv_payload_release(payload);
+    assert_int_equal(real_echo(&a, &b.target, "x", 5000), HV_OK);
+  }
+  real_stop(&a);
+  real_stop(&b);
+}
+
 /* ---- the end ---- */
 
 enum { MANY = 50 };
@@ -541,6 +588,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(no_answer_is_a_timeout),
       cmocka_unit_test(a_lost_connection_is_told_at_once),
       cmocka_unit_test(a_peer_that_came_back_is_reached_again),
+      cmocka_unit_test(without_memory_calls_and_streams_end_and_the_next_are_served),
       cmocka_unit_test(a_stop_takes_under_2_s_with_calls_and_streams_in_flight),
       cmocka_unit_test(commands_run_once_and_are_refused_after_the_end),
       cmocka_unit_test(a_forked_child_is_told_and_does_no_harm),
