@@ -54,9 +54,10 @@ TARGET static void NAME(load)(const hv_lowrank_matrix *m, size_t i, size_t j, si
     NAME(add)(tile[r], m->grad + (i + r) * m->cols + j, m->error + (i + r) * m->cols + j, n);
 }
 
-/* p[.][0..KB) += ROWS rows of the tile times q's rows; only n_rows and n_k of them count. */
+/* p[.][0..KB) += ROWS rows of the tile times q's rows; only n_rows and n_k of them count. Meanwhile the memory is asked for n
+ * floats from each of n_next addresses: a share of the tile after this one. */
 TARGET static void NAME(dots)(const NAME(tile) tile, const float *q, size_t stride, size_t n, float *p, size_t rank, size_t n_rows,
-                              size_t n_k) {
+                              size_t n_k, const float *const *next, size_t n_next) {
   const float *row[KB];
   VEC acc[ROWS][KB];
   for (size_t k = 0; k < KB; k++)
@@ -69,6 +70,8 @@ TARGET static void NAME(dots)(const NAME(tile) tile, const float *q, size_t stri
     VEC m[ROWS];
     for (int i = 0; i < ROWS; i++)
       m[i] = AT(tile[i] + j);
+    for (size_t s = 0; s < n_next; s++)
+      __builtin_prefetch(next[s] + j, 0, 2);
     for (int k = 0; k < KB; k++) {
       VEC x = AT(row[k] + j);
       for (int i = 0; i < ROWS; i++)
@@ -101,19 +104,26 @@ TARGET static void NAME(encode_rows)(const hv_lowrank_matrix *m, size_t from, si
     size_t n = smaller(width, m->cols - j);
     NAME(pack)(m, j, n, panel, stride);
     for (size_t i = from; i < to; i += ROWS) {
-      size_t n_rows = smaller(ROWS, to - i);
+      size_t n_rows = smaller(ROWS, to - i), n_next = to - i >= 2 * ROWS ? 2 * ROWS : 0, turns = (m->rank + KB - 1) / KB,
+             share = (n_next + turns - 1) / turns;
+      const float *next[2 * ROWS];
+      for (size_t r = 0; r < n_next; r++)
+        next[r] = (r % 2 ? m->grad : m->error) + (i + ROWS + r / 2) * m->cols + j;
       NAME(load)(m, i, j, n_rows, n, tile);
-      for (size_t k = 0; k < m->rank; k += KB)
+      for (size_t k = 0, at = 0; k < m->rank; k += KB, at += share) {
+        const float(*rows)[WIDTH_MAX + PAD] = (const float(*)[WIDTH_MAX + PAD]) tile;
+        size_t ahead = at < n_next ? smaller(share, n_next - at) : 0;
         NAME(dots)
-      ((const float(*)[WIDTH_MAX + PAD]) tile, panel + k * stride, stride, n, m->p + i * m->rank + k, m->rank, n_rows,
-       smaller(KB, m->rank - k));
+        (rows, panel + k * stride, stride, n, m->p + i * m->rank + k, m->rank, n_rows, smaller(KB, m->rank - k), next + at, ahead);
+      }
     }
   }
 }
 
-/* q[0..KB)[0..n) += p' times n_rows of the tile, whole groups of JB vectors; returns how many columns that were. */
+/* q[0..KB)[0..n) += p' times n_rows of the tile, whole groups of JB vectors; returns how many columns that were. Meanwhile the
+ * memory is asked for one vector of each group in rows of `cols` floats, from next on: a share of the tile after this one. */
 TARGET static size_t NAME(outer)(const NAME(tile) tile, const float *p, size_t rank, size_t n_rows, size_t n, float *q,
-                                 size_t stride) {
+                                 size_t stride, const float *next, size_t cols) {
   size_t j = 0;
   for (; j + JB * LANES <= n; j += JB * LANES) {
     VEC acc[KB][JB];
@@ -122,6 +132,7 @@ TARGET static size_t NAME(outer)(const NAME(tile) tile, const float *p, size_t r
         acc[k][v] = AT(q + (size_t)k * stride + j + v * LANES);
     for (size_t i = 0; i < n_rows; i++) {
       VEC m[JB];
+      __builtin_prefetch(next + i * cols + j, 0, 2);
       for (int v = 0; v < JB; v++)
         m[v] = AT(tile[i] + j + v * LANES);
       for (int k = 0; k < KB; k++)
@@ -155,10 +166,12 @@ TARGET static void NAME(middle_cols)(const hv_lowrank_matrix *m, size_t from, si
     memset(panel, 0, m->rank * stride * sizeof *panel);
     for (size_t i = 0; i < m->rows; i += MID_ROWS) {
       const float(*rows)[WIDTH_MAX + PAD] = (const float(*)[WIDTH_MAX + PAD]) tile;
-      size_t n_rows = smaller(MID_ROWS, m->rows - i), k = 0;
+      size_t n_rows = smaller(MID_ROWS, m->rows - i), k = 0, after = m->rows - i >= 2 * MID_ROWS ? i + MID_ROWS : i;
       NAME(load)(m, i, j, n_rows, n, tile);
       for (const float *p = m->p + i * m->rank; k + KB <= m->rank; k += KB) {
-        size_t done = NAME(outer)(rows, p + k, m->rank, n_rows, n, panel + k * stride, stride);
+        size_t turn = k / KB % (2 * JB);
+        const float *next = (turn % 2 ? m->grad : m->error) + after * m->cols + j + turn / 2 * LANES;
+        size_t done = NAME(outer)(rows, p + k, m->rank, n_rows, n, panel + k * stride, stride, next, m->cols);
         NAME(outer_rest)(rows, p + k, m->rank, n_rows, done, n, panel + k * stride, stride, KB);
       }
       NAME(outer_rest)(rows, m->p + i * m->rank + k, m->rank, n_rows, 0, n, panel + k * stride, stride, m->rank - k);
@@ -172,6 +185,11 @@ TARGET static void NAME(middle_cols)(const hv_lowrank_matrix *m, size_t from, si
 TARGET static void NAME(decode_group)(const hv_lowrank_matrix *m, size_t i, size_t j, const float *q, size_t stride) {
   VEC acc[ROWS][JB];
   const float *p = m->p + i * m->rank;
+  for (int r = 0; r < ROWS; r++)
+    for (int v = 0; v < JB; v++) { /* needed at the end: the products hide how far away it is */
+      __builtin_prefetch(m->grad + (i + (size_t)r) * m->cols + j + v * LANES);
+      __builtin_prefetch(m->error + (i + (size_t)r) * m->cols + j + v * LANES, 1);
+    }
   for (int v = 0; v < JB; v++)
     for (int r = 0; r < ROWS; r++)
       acc[r][v] = AT(q + v * LANES) * p[(size_t)r * m->rank];
@@ -215,23 +233,41 @@ TARGET static void NAME(decode_rows)(const hv_lowrank_matrix *m, size_t from, si
   }
 }
 
+/* Rows are added in their order, so that the sums do not depend on the blocks. Only the upper triangle (and what vectors take
+ * along) is computed; the lower one is its mirror. */
 TARGET static void NAME(gram)(const double *a, size_t rows, size_t rank, double *out) {
   memset(out, 0, rank * rank * sizeof *out);
-  size_t whole = rank - rank % DLANES;
-  for (size_t i = 0; i < rows; i += 8) {
-    size_t n = rows - i < 8 ? rows - i : 8;
-    for (size_t x = 0; x < rank; x++) {
-      for (size_t y = 0; y < whole; y += DLANES) {
-        DVEC s = DAT(out + x * rank + y);
-        for (size_t r = i; r < i + n; r++)
-          s += DAT(a + r * rank + y) * a[r * rank + x];
-        DTO(out + x * rank + y) = s;
+  size_t whole = rank - rank % DLANES, fours = rank - rank % 4;
+  for (size_t i = 0; i < rows; i += 64) {
+    size_t end = smaller(rows, i + 64);
+    for (size_t x = 0; x < fours; x += 4)
+      for (size_t y = x / DLANES * DLANES; y < whole; y += DLANES) {
+        DVEC s0 = DAT(out + x * rank + y), s1 = DAT(out + (x + 1) * rank + y), s2 = DAT(out + (x + 2) * rank + y),
+             s3 = DAT(out + (x + 3) * rank + y);
+        for (size_t r = i; r < end; r++) {
+          const double *row = a + r * rank;
+          DVEC v = DAT(row + y);
+          s0 += v * row[x];
+          s1 += v * row[x + 1];
+          s2 += v * row[x + 2];
+          s3 += v * row[x + 3];
+        }
+        DTO(out + x * rank + y) = s0;
+        DTO(out + (x + 1) * rank + y) = s1;
+        DTO(out + (x + 2) * rank + y) = s2;
+        DTO(out + (x + 3) * rank + y) = s3;
       }
-      for (size_t y = whole; y < rank; y++)
-        for (size_t r = i; r < i + n; r++)
-          out[x * rank + y] += a[r * rank + y] * a[r * rank + x];
-    }
+    for (size_t x = 0; x < rank; x++)
+      for (size_t y = x < fours ? smaller(rank, whole > x ? whole : x) : x; y < rank; y++) {
+        double s = out[x * rank + y];
+        for (size_t r = i; r < end; r++)
+          s += a[r * rank + y] * a[r * rank + x];
+        out[x * rank + y] = s;
+      }
   }
+  for (size_t x = 0; x < rank; x++)
+    for (size_t y = 0; y < x; y++)
+      out[x * rank + y] = out[y * rank + x];
 }
 
 /* Columns from the right, so that rows may be overwritten in place: column b needs columns 0..b only. Sums start from +0, which

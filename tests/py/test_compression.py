@@ -371,6 +371,14 @@ def test_users_bring_codecs_of_their_own():
         hc.deserialize_torch_tensor(hc.SerializedTensor(b"1234", (9,), dtype="float32", compression=200))
 
 
+def test_a_dtype_that_a_library_lacks_is_named():
+    for codec in (Signs.compression_type, 0):
+        hc.register_compression(Signs())
+        chunk = _hivemind_c.codec_encode(0, torch.ones(3, dtype=torch.bfloat16))
+        with pytest.raises(hivemind_c.HivemindValueError, match="NumPy here has no dtype bfloat16"):
+            hc.deserialize_torch_tensor(hc.SerializedTensor(chunk, (3,), dtype="bfloat16", compression=codec, numpy=True))
+
+
 def test_numbers_and_names_of_codecs_are_watched():
     hc.register_compression(Signs())
     hc.register_compression(Signs())  # again is fine

@@ -64,12 +64,25 @@ def flat(array: Any) -> Tuple[Any, str]:
     raise TypeError(f"a torch tensor or a NumPy array is needed, not {type(array).__name__}")
 
 
+def dtype_of(name: str, numpy_array: bool) -> Any:
+    """The dtype of a name that stands in FLOATS or PLAIN."""
+    if numpy_array:
+        import numpy
+
+        try:
+            return numpy.dtype(name)
+        except TypeError:
+            raise HivemindValueError(f"NumPy here has no dtype {name}: it cannot hold this array") from None
+    import torch
+
+    if not hasattr(torch, name):
+        raise HivemindValueError(f"torch here has no dtype {name}: it cannot hold this tensor")
+    return getattr(torch, name)
+
+
 def empty(shape: Tuple[int, ...], dtype: str, numpy_array: bool) -> Any:
     """A new array. Its size must have been held against what is there to fill it."""
-    library = __import__("numpy" if numpy_array else "torch")
-    if not hasattr(library, dtype):
-        raise HivemindValueError(f"{library.__name__} here has no dtype {dtype}: it cannot hold this tensor")
-    return library.empty(shape, dtype=getattr(library, dtype))
+    return __import__("numpy" if numpy_array else "torch").empty(shape, dtype=dtype_of(dtype, numpy_array))
 
 
 def as_carrier(numbers: Any, dtype: str) -> Any:
@@ -84,14 +97,12 @@ def as_carrier(numbers: Any, dtype: str) -> Any:
 
 
 def from_carrier(carrier: Any, shape: Tuple[int, ...], dtype: str) -> Any:
-    library = sys.modules["torch" if is_tensor(carrier) else "numpy"]
-    count = math.prod(shape)
+    is_array = not is_tensor(carrier)
     if PLAIN[dtype] == 1:
-        carrier = carrier.view(library.uint8)[:count]
-        if dtype == "bool":
-            carrier = carrier != 0  # whatever the bytes were, each is a truth value
-        return (carrier if dtype == "bool" else carrier.view(getattr(library, dtype))).reshape(shape)
-    return carrier.view(getattr(library, dtype)).reshape(shape)
+        carrier = carrier.view(dtype_of("uint8", is_array))[: math.prod(shape)]
+    if dtype == "bool":
+        return (carrier != 0).reshape(shape)  # whatever the bytes were, each is a truth value
+    return carrier.view(dtype_of(dtype, is_array)).reshape(shape)
 
 
 def carrier_of(shape: Tuple[int, ...], dtype: str) -> Tuple[str, int]:

@@ -210,8 +210,8 @@ class CompressionBase(ABC):
             raise HivemindValueError(f"the bytes name a dtype that no tensor here can have: {dtype[:40]!r}")
         if not arrays.fits(serialized_tensor.size):
             raise HivemindValueError("the bytes name a shape that no tensor here can have")
-        library = __import__("numpy" if serialized_tensor.numpy else "torch")
-        tensor = self.decode(serialized_tensor.buffer, serialized_tensor.size, getattr(library, dtype))
+        wanted = arrays.dtype_of(dtype, serialized_tensor.numpy)
+        tensor = self.decode(serialized_tensor.buffer, serialized_tensor.size, wanted)
         if tuple(tensor.shape) != serialized_tensor.size:
             raise HivemindValueError(f"{type(self).__name__} gave a tensor of shape {tuple(tensor.shape)} for {serialized_tensor.size}")
         return with_grad(tensor, serialized_tensor)
