@@ -36,7 +36,7 @@ typedef struct hv_hive_config {
  * (hv_hive_wait_peers waits). Every error comes with its sentence. config is borrowed. */
 hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *err);
 
-/* Says goodbye, ends calls under way with HV_CANCELLED, stops all threads: under 2 s. Afterwards every call answers HV_CLOSED
+/* Says goodbye, ends what is under way with HV_CANCELLED and what waits for something to come with HV_CLOSED, stops all threads: under 2 s. Afterwards every call answers HV_CLOSED
  * and every future is done. May be called twice and from any thread. */
 void hv_hive_stop(hv_hive *hive);
 /* Stops if need be and frees. Futures of it stay valid (each is counted on its own). NULL is fine. */

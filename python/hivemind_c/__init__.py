@@ -15,31 +15,61 @@ from _hivemind_c import (
     HivemindValueError,
 )
 
-from hivemind_c.compression import (
-    BFloat16Compression,
-    BlockwiseQuantization,
-    CompressionBase,
-    CompressionInfo,
-    CompressionType,
-    ErrorFeedback,
-    Float16Compression,
-    Linear4BitQuantization,
-    Linear8BitQuantization,
-    NoCompression,
-    PerTensorCompression,
-    Quantile8BitQuantization,
-    RoleAdaptiveCompression,
-    ScaledFloat16Compression,
-    SerializedTensor,
-    SizeAdaptiveCompression,
-    TensorDescriptor,
-    TensorRole,
-    Uniform8BitQuantization,
-    deserialize_torch_tensor,
-    register_compression,
-    serialize_torch_tensor,
-)
 from hivemind_c.node import Node, Peer
+
+TYPE_CHECKING = False  # type checkers take it for true: they see the imports that happen on first use
+if TYPE_CHECKING:
+    from hivemind_c.compression import (
+        BFloat16Compression,
+        BlockwiseQuantization,
+        CompressionBase,
+        CompressionInfo,
+        CompressionType,
+        ErrorFeedback,
+        Float16Compression,
+        Linear4BitQuantization,
+        Linear8BitQuantization,
+        NoCompression,
+        PerTensorCompression,
+        Quantile8BitQuantization,
+        RoleAdaptiveCompression,
+        ScaledFloat16Compression,
+        SerializedTensor,
+        SizeAdaptiveCompression,
+        TensorDescriptor,
+        TensorRole,
+        Uniform8BitQuantization,
+        deserialize_torch_tensor,
+        register_compression,
+        serialize_torch_tensor,
+    )
+
+_LATER = {  # names at the top whose module a program that only wants a node need not wait for
+    "hivemind_c.compression": (
+        "BFloat16Compression",
+        "BlockwiseQuantization",
+        "CompressionBase",
+        "CompressionInfo",
+        "CompressionType",
+        "ErrorFeedback",
+        "Float16Compression",
+        "Linear4BitQuantization",
+        "Linear8BitQuantization",
+        "NoCompression",
+        "PerTensorCompression",
+        "Quantile8BitQuantization",
+        "RoleAdaptiveCompression",
+        "ScaledFloat16Compression",
+        "SerializedTensor",
+        "SizeAdaptiveCompression",
+        "TensorDescriptor",
+        "TensorRole",
+        "Uniform8BitQuantization",
+        "deserialize_torch_tensor",
+        "register_compression",
+        "serialize_torch_tensor",
+    ),
+}
 
 __version__: str = _hivemind_c.__version__
 
@@ -81,3 +111,17 @@ __all__ = [
     "serialize_torch_tensor",
     "__version__",
 ]
+
+
+def __getattr__(name: str) -> object:
+    for module, names in _LATER.items():
+        if name in names:
+            from importlib import import_module
+
+            value = globals()[name] = getattr(import_module(module), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list:
+    return sorted({*globals(), *__all__})
