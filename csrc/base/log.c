@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include "base/status.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,6 +51,7 @@ void hv_log_vwrite(hv_log *log, uint64_t time_us, hv_log_level level, const char
   for (unsigned char *c = (unsigned char *)record.text; *c; c++)
     if (*c < 0x20 || *c == 0x7f)
       *c = '?';
+  hv_text_mend(record.text);
 
   pthread_mutex_lock(&log->lock);
   if (log->count == log->room) {

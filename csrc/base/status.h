@@ -3,6 +3,7 @@
  * Room: base (knows nothing). Used by everybody.
  * HV_OK is 0. A function that can fail returns hv_status; one that speaks to a person also takes an
  * `hv_error *` (may be NULL) and leaves there one sentence with the cause and the remedy.
+ * What a person reads is UTF-8, whoever wrote it.
  * Threads: pure functions; an hv_error belongs to its caller.
  */
 #ifndef HV_BASE_STATUS_H
@@ -54,6 +55,9 @@ const char *hv_status_text(hv_status status);
 
 /* The name of a status, for example "TIMEOUT". Never NULL. */
 const char *hv_status_name(hv_status status);
+
+/* Makes text UTF-8 in place: each byte that is none becomes '?'. It may have come from a peer, or been cut inside a character. */
+void hv_text_mend(char *text);
 
 /* Writes the sentence into err (borrowed, may be NULL) and returns status: `return hv_fail(err, HV_X, "...");` */
 hv_status hv_fail(hv_error *err, hv_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));

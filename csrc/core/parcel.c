@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { SILENCE_MS = 30000 };
+enum { SILENCE_MS = 30000, PARCEL_COST = 256 /* what one takes beside its bytes */ };
 
 /* ---- sending ---- */
 
@@ -109,7 +109,7 @@ typedef struct hv_parcel_incoming {
 } incoming;
 
 static void drop_parcel(hv_parcels *parcels, hv_parcel *parcel) {
-  parcels->held -= parcel->size;
+  parcels->held -= parcel->size + PARCEL_COST;
   hv_mem_free(parcel->bytes);
   hv_mem_free(parcel);
 }
@@ -178,7 +178,7 @@ static void incoming_closed(hv_stream *stream, const hv_event *event) {
 void hv_parcels_opened(hv_parcels *parcels, const hv_event *event) {
   static const hv_stream_events on = {piece_came, nothing_to_send, incoming_closed};
   uint64_t size = event->msg->u.parcel.size;
-  if (event->msg->u.parcel.receipt || size > parcels->size_max || size > parcels->held_max - parcels->held)
+  if (event->msg->u.parcel.receipt || size > parcels->size_max || size + PARCEL_COST > parcels->held_max - parcels->held)
     return; /* refused: too large, or too many wait already */
   hv_mem *mem = parcels->env->mem;
   incoming *in = hv_mem_zalloc(mem, sizeof *in);
@@ -196,7 +196,7 @@ void hv_parcels_opened(hv_parcels *parcels, const hv_event *event) {
   if (in->next)
     in->next->link = &in->next;
   parcels->incoming = in;
-  parcels->held += parcel->size;
+  parcels->held += parcel->size + PARCEL_COST;
   event->stream->on = &on;
   event->stream->owner = in;
   parcels->env->timer_set(parcels->env, &in->silence, (uint64_t)parcels->silence_ms * 1000);
@@ -211,7 +211,7 @@ hv_parcel *hv_parcels_take(hv_parcels *parcels) {
   parcels->first = parcel->next;
   if (!parcels->first)
     parcels->last = &parcels->first;
-  parcels->held -= parcel->size;
+  parcels->held -= parcel->size + PARCEL_COST;
   return parcel;
 }
 

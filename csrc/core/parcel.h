@@ -4,7 +4,8 @@
  * The sender's bytes are borrowed until its payload has been released; they leave in pieces of PIECE bytes, as fast as the
  * stream's window allows. The receiver takes memory for the whole only after it has checked the size against its limits, and
  * piece by piece only what fits where it belongs. A parcel is whole, or it is not there.
- * Limits: `size_max` bytes in one parcel, `held_max` bytes in parcels under way or waiting to be taken; a peer that sends
+ * Limits: `size_max` bytes in one parcel, `held_max` bytes in parcels under way or waiting to be taken (each counts, also an
+ * empty one); a peer that sends
  * nothing for silence_ms loses its parcel.
  */
 #ifndef HV_CORE_PARCEL_H

@@ -142,6 +142,7 @@ static void fill_hello(hv_peers *peers, hv_msg *msg, hv_card *cards, size_t n_ca
   msg->u.hello.n_cards = n_cards;
 }
 
+static void start_over_if_alone(hv_peers *peers);
 static void hello_done(hv_call *call, const hv_event *event);
 static void start_done(hv_call *call, const hv_event *event);
 
@@ -188,6 +189,7 @@ static void check_client(hv_peers_entry *entry, uint64_t now_us) {
   }
   entry->ask_us = UINT64_MAX;
   move(entry, HV_PEERS_LOST, "it said no hello for a while");
+  start_over_if_alone(entry->peers);
 }
 
 static void tick(hv_timer *timer, const hv_event *event) {
@@ -450,6 +452,8 @@ void hv_peers_down(hv_peers *peers, const hv_event *event) {
     return;
   if (entry->card.client_mode) {
     move(entry, HV_PEERS_LOST, event->text);
+    start_over_if_alone(peers);
+    arm(peers);
     return;
   }
   move(entry, HV_PEERS_DOUBTED, event->text);

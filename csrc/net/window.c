@@ -1,5 +1,8 @@
 #include "net/window.h"
 
+/* What a message takes beside its bytes: what gRPC, the payload and its holder keep for it. */
+enum { MESSAGE_COST = 512 };
+
 hv_window *hv_window_new(hv_mem *mem, size_t limit, hv_inbox *inbox, void *owner, void (*run)(hv_note *note)) {
   hv_window *window = hv_mem_zalloc(mem, sizeof *window);
   if (!window)
@@ -34,14 +37,14 @@ void hv_window_leave(hv_window *window) {
 void hv_window_hold(hv_window *window, size_t size) {
   pthread_mutex_lock(&window->lock);
   window->refs++;
-  window->held += size;
+  window->held += size + MESSAGE_COST;
   pthread_mutex_unlock(&window->lock);
 }
 
 void hv_window_release(void *arg, size_t size) {
   hv_window *window = arg;
   pthread_mutex_lock(&window->lock);
-  window->held -= size;
+  window->held -= size + MESSAGE_COST;
   if (window->starved && window->inbox && window->held < window->limit) {
     window->starved = 0;
     window->refs++; /* the note's */

@@ -12,7 +12,7 @@ enum { NODES_MAX = 48, MYSELF = 3 };
 typedef struct seat {
   hv_target initial[4]; /* the last one: who it is itself */
   size_t n_initial;
-  size_t parcel_max, room;
+  size_t parcel_max, held_max, room;
   int client_mode;
 } seat;
 
@@ -31,6 +31,7 @@ static hv_status make_node(hv_env *env, void *arg, hv_core *out) {
       .initial = s->initial,
       .n_initial = s->n_initial,
       .parcel_max = s->parcel_max,
+      .parcels_held_max = s->held_max,
       .peers_room = s->room,
   };
   hv_status status = hv_node_new(env, &config, &node);
@@ -231,6 +232,28 @@ static void a_client_is_known_while_it_says_hello(void **unused) {
   close_scene(&s);
 }
 
+/* The initial peer was lost long ago; a client kept the node company until it went without a word. */
+static void who_is_alone_again_tries_everyone_for_good(void **unused) {
+  (void)unused;
+  scene s;
+  open_scene(&s, 11);
+  add(&s, HV_SIM_ANY), add(&s, 0);
+  s.seats[2].client_mode = 1;
+  add(&s, 1);
+  run(&s, 5);
+  hv_sim_kill(s.sim, 0);
+  run(&s, 600);
+  assert_int_equal(state_of(&s, 1, 0), HV_PEERS_LOST);
+  assert_int_equal(alive(&s, 1), 1);
+  hv_sim_unplug(s.sim, 2);
+  run(&s, 60);
+  assert_int_equal(alive(&s, 1), 0);
+  hv_sim_restart(s.sim, 0); /* it knows nobody: it has to be found */
+  run(&s, 60);
+  assert_int_equal(state_of(&s, 1, 0), HV_PEERS_ALIVE);
+  close_scene(&s);
+}
+
 static void a_small_table_holds_in_a_large_swarm(void **unused) {
   (void)unused;
   scene s;
@@ -339,6 +362,36 @@ static void a_parcel_over_the_limit_is_refused_before_memory_is_taken(void **unu
   close_scene(&s);
 }
 
+/* Each is small, but there is no end of them. */
+static void parcels_that_nobody_takes_are_bounded_also_when_they_are_empty(void **unused) {
+  (void)unused;
+  enum { HELD_MAX = 16 << 10, MANY = 200 };
+  scene s;
+  open_scene(&s, 25);
+  s.seats[0].held_max = HELD_MAX;
+  add(&s, HV_SIM_ANY), add(&s, 0);
+  run(&s, 3);
+  hv_payload *payload = some_bytes(&s.mem, 0);
+  size_t before = hv_sim_mem(s.sim, 0)->used, accepted = 0;
+  transfer t;
+  for (int i = 0; i < MANY; i++) {
+    give(&s, &t, 1, 0, payload, 60000);
+    run(&s, 0.2);
+    assert_int_equal(t.done, 1);
+    accepted += t.status == HV_OK;
+  }
+  assert_in_range(accepted, 1, MANY - 1);
+  assert_in_range(hv_sim_mem(s.sim, 0)->used, 0, before + HELD_MAX);
+  hv_parcel *parcel = hv_node_take_parcel(hv_sim_core(s.sim, 0)); /* whoever takes one makes room for another */
+  hv_mem_free(parcel->bytes);
+  hv_mem_free(parcel);
+  give(&s, &t, 1, 0, payload, 60000);
+  run(&s, 0.2);
+  assert_int_equal(t.status, HV_OK);
+  hv_payload_release(payload);
+  close_scene(&s);
+}
+
 static void a_parcel_whose_sender_dies_is_not_there(void **unused) {
   (void)unused;
   scene s;
@@ -396,9 +449,11 @@ int main(void) {
       cmocka_unit_test(a_list_that_names_oneself_is_fine),
       cmocka_unit_test(a_wrong_identity_is_refused),
       cmocka_unit_test(a_client_is_known_while_it_says_hello),
+      cmocka_unit_test(who_is_alone_again_tries_everyone_for_good),
       cmocka_unit_test(a_small_table_holds_in_a_large_swarm),
       cmocka_unit_test(parcels_arrive_whole_and_in_order),
       cmocka_unit_test(a_parcel_over_the_limit_is_refused_before_memory_is_taken),
+      cmocka_unit_test(parcels_that_nobody_takes_are_bounded_also_when_they_are_empty),
       cmocka_unit_test(a_parcel_whose_sender_dies_is_not_there),
       cmocka_unit_test(a_parcel_whose_receiver_dies_fails),
       cmocka_unit_test(a_parcel_has_its_time),

@@ -136,11 +136,48 @@ static void no_control_character_gets_through(void **state) {
   assert_int_equal(strlen(record.text), 255);
   for (int i = 0; i < 255; i++) {
     unsigned char before = (unsigned char)all[i];
-    assert_int_equal((unsigned char)record.text[i], before < 0x20 || before == 0x7f ? '?' : before);
+    assert_int_equal((unsigned char)record.text[i], before < 0x20 || before >= 0x7f ? '?' : before);
   }
   hv_log_write(log, 0, HV_LOG_INFO, "test", "hostile", "a\nfake line\x1b[31m %s", "b\r");
   assert_int_equal(hv_log_take(log, &record), 1);
   assert_string_equal(record.text, "a?fake line?[31m b?");
+  hv_log_free(log);
+}
+
+/* Python's text is decoded strictly: a peer's refusal with one wrong byte in it must not become another error there. */
+static void what_people_read_is_utf8_whatever_a_peer_says(void **state) {
+  (void)state;
+  static const struct {
+    const char *said, *read;
+  } texts[] = {
+      {"", ""},
+      {"gr\xc3\xb6\xc3\x9f" "er \xe2\x82\xac \xf0\x9f\x90\x9d", "gr\xc3\xb6\xc3\x9f" "er \xe2\x82\xac \xf0\x9f\x90\x9d"},
+      {"\xef\xbf\xbd \xf4\x8f\xbf\xbf \xed\x9f\xbf", "\xef\xbf\xbd \xf4\x8f\xbf\xbf \xed\x9f\xbf"},
+      {"a\xff" "b\x80", "a?b?"},
+      {"\xc0\xaf \xe0\x9f\xbf \xf0\x8f\xbf\xbf", "?? ??? ????"},   /* longer than need be */
+      {"\xed\xa0\x80 \xf4\x90\x80\x80 \xf8", "??? ???? ?"},       /* a surrogate; beyond Unicode */
+      {"cut \xe2\x82", "cut ??"},
+      {"cut \xe2\x82z", "cut ??z"},
+  };
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  hv_log *log = hv_log_new(&mem, 4, HV_LOG_DEBUG);
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    hv_log_record record;
+    hv_error err;
+    hv_log_write(log, 0, HV_LOG_INFO, "test", "hostile", "%s", texts[i].said);
+    assert_int_equal(hv_log_take(log, &record), 1);
+    assert_string_equal(record.text, texts[i].read);
+    hv_fail(&err, HV_DENIED, "%s", texts[i].said);
+    assert_string_equal(err.text, texts[i].read);
+  }
+  hv_error cut;
+  char large[sizeof cut.text + 8];
+  memset(large, 'x', sizeof large);
+  memcpy(large + sizeof cut.text - 2, "\xc3\xb6", 3); /* its second half has no room */
+  hv_fail(&cut, HV_DENIED, "%s", large);
+  assert_int_equal(strlen(cut.text), sizeof cut.text - 1);
+  assert_int_equal(cut.text[sizeof cut.text - 2], '?');
   hv_log_free(log);
 }
 
@@ -252,6 +289,7 @@ int main(void) {
       cmocka_unit_test(a_full_ring_drops_the_oldest_and_counts_them),
       cmocka_unit_test(what_is_below_the_least_level_is_not_kept),
       cmocka_unit_test(no_control_character_gets_through),
+      cmocka_unit_test(what_people_read_is_utf8_whatever_a_peer_says),
       cmocka_unit_test(what_is_too_long_is_cut_and_terminated),
       cmocka_unit_test(without_a_log_nothing_is_said_and_nothing_breaks),
       cmocka_unit_test(threads_write_whole_records_in_order_and_all_are_accounted_for),
