@@ -234,6 +234,7 @@ static void a_peer_that_came_back_is_reached_again(void **state) {
   hv_target at = b.target;
   assert_int_equal(real_echo(&a, &at, "x", 5000), HV_OK);
   real_stop(&b);
+  assert_true(real_wait_for(&a, HV_EVENT_PEER_DOWN, 1, 1000)); /* before that a call may still meet the old connection's end */
   assert_int_equal(real_echo(&a, &at, "x", 5000), HV_REFUSED);
   real_start(&b, &(real_options){.seed = 2, .listen = &at.addr, .n_listen = 1});
   hv_status status = HV_REFUSED;
