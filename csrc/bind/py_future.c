@@ -227,11 +227,11 @@ static PyObject *future_repr(PyObject *object) {
   return PyUnicode_FromFormat("<hivemind_c.Future of %s, %s>", name_of(self->kind), state);
 }
 
-/* Nobody can ask for a parcel that came to a dropped future, so it must not take one. */
+/* Nobody can ask a dropped future any more: it must not take a parcel that comes, and what may never end must not stay with the node. */
 static void future_finalize(PyObject *object) {
   py_future *self = (py_future *)object;
   if (self->future && !is_forked(self)) {
-    if (self->kind == BIND_FUTURE_RECEIVE && !hv_future_done(self->future))
+    if ((self->kind == BIND_FUTURE_RECEIVE || self->kind == BIND_FUTURE_WAIT) && !hv_future_done(self->future))
       hv_future_cancel(self->future);
     hv_future_release(self->future);
   }

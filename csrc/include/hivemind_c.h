@@ -2,7 +2,8 @@
  *
  * A hive is one peer: its identity, its sockets, its hive thread and pool, and the protocol core. A program makes one
  * (or several: nothing is global), asks it for things from any thread, and gets futures.
- * Nothing here takes Python's GIL, forks, or aborts the process. After fork() every call in the child answers HV_FORKED.
+ * Nothing here takes Python's GIL, forks, or aborts the process. After fork() every call on a hive in the child answers HV_FORKED;
+ * futures and the log from before the fork are not to be touched there (their locks may be held for good).
  */
 #ifndef HIVEMIND_C_H
 #define HIVEMIND_C_H
@@ -62,7 +63,8 @@ typedef struct hv_hive_peer_info {
 hv_status hv_hive_peers(hv_hive *hive, hv_future **out);      /* result: bytes = an array of hv_hive_peer_info */
 hv_status hv_hive_wait_peers(hv_hive *hive, size_t at_least, hv_future **out); /* done when that many are known; fails with a list of addresses and causes if no initial peer answers */
 hv_status hv_hive_echo(hv_hive *hive, const hv_peer_id *to, hv_span bytes, uint32_t timeout_ms, hv_future **out); /* result: the bytes */
-/* Sends bytes in bulk; they are borrowed until `done(arg)` has been called (once, on any thread; never if this does not return HV_OK). */
+/* Sends bytes in bulk; they are borrowed until `done(arg)` has been called (once; never if this does not return HV_OK). It may be
+ * called on the hive thread or one of gRPC's: it must not wait, nor call the hive. */
 hv_status hv_hive_send(hv_hive *hive, const hv_peer_id *to, hv_span bytes, void (*done)(void *arg), void *arg, uint32_t timeout_ms, hv_future **out);
 /* The next whole parcel that a peer sent here. Result: bytes, and peer who sent them. */
 hv_status hv_hive_receive(hv_hive *hive, hv_future **out);

@@ -69,6 +69,15 @@ def test_futures_that_nobody_waits_for(pair):
     leaks_nothing(work, 1000)
 
 
+def test_waits_that_were_given_up(pair):
+    def work(times):
+        for _ in range(times):
+            pair[0]._node.wait_for_peers(99)
+        pair[0].peers()  # so much it has seen
+
+    leaks_nothing(work, 6000)
+
+
 def test_failing_calls(pair):
     first, second = pair
     with Node(HERE) as stranger:

@@ -119,6 +119,12 @@ def test_a_key_file_makes_the_same_peer_again(tmp_path):
     assert isinstance(caught.value, PermissionError)
 
 
+def test_a_path_that_is_no_utf8_does_not_hide_what_went_wrong():
+    with pytest.raises(HivemindError, match="nowhere-\\?") as raised:
+        Node(HERE, identity_path=b"/nowhere-\xff/key")
+    assert raised.value.status != "INTERNAL"
+
+
 def test_a_port_in_use_is_named(node):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
