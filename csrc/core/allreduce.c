@@ -320,7 +320,7 @@ int hv_allreduce_averaged(const hv_allreduce *self, uint32_t chunk) {
       continue;
     if (i == round->me)
       return hv_reducer_status(self->reducer) == HV_OK;
-    return self->shares[i] && chunk - m->first < hv_share_averaged(self->shares[i]);
+    return self->shares[i] && hv_share_averaged(self->shares[i], chunk - m->first);
   }
   return 0;
 }

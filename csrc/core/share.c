@@ -35,6 +35,8 @@ struct hv_share {
   hv_status encode_status;
   hv_job job;
   lane lanes[LANES];
+  uint32_t refused[LANES]; /* chunks whose averages could not be decoded */
+  size_t n_refused;
   waiting *first_waiting, **last_waiting;
   size_t jobs;
   hv_status status;
@@ -150,6 +152,7 @@ static void decode_done(hv_job *job, const hv_event *event) {
   l->payload = NULL;
   hv_status status = event->status != HV_OK ? event->status : l->status;
   if (status != HV_OK) {
+    s->refused[s->n_refused++] = l->chunk - s->first; /* no lane begins anew after this */
     fail(s, status);
     return;
   }
@@ -273,8 +276,11 @@ hv_status hv_share_status(const hv_share *s) {
   return s->status;
 }
 
-uint32_t hv_share_averaged(const hv_share *s) {
-  return s->decoded;
+int hv_share_averaged(const hv_share *s, uint32_t chunk) {
+  for (size_t i = 0; i < s->n_refused; i++)
+    if (s->refused[i] == chunk)
+      return 0;
+  return chunk < s->started;
 }
 
 void hv_share_free(hv_share *s) {

@@ -26,7 +26,7 @@ int hv_share_done(const hv_share *share);
 int hv_share_over(const hv_share *share);
 /* HV_OK, or why not all averages of this span came. */
 hv_status hv_share_status(const hv_share *share);
-/* How many chunks of the span are averaged here, from its front. */
-uint32_t hv_share_averaged(const hv_share *share);
+/* Once it is done: 1 when this chunk of the span (from 0) holds its average, else it holds what was there. */
+int hv_share_averaged(const hv_share *share, uint32_t chunk);
 
 #endif
