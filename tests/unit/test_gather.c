@@ -187,7 +187,7 @@ static void a_dictionary_is_put_together_from_all(void **unused) {
 static void one_node_has_one_voice_about_one_thing(void **unused) {
   (void)unused;
   hall *h = open_hall(0);
-  static char values[100][8];
+  static char values[100][12];
   hv_record many[100], right = plain("right", 1000);
   for (int i = 0; i < 100; i++) {
     snprintf(values[i], sizeof values[i], "%d", i);
