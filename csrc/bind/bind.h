@@ -137,6 +137,8 @@ typedef struct bind_node {
 } bind_node;
 
 PyTypeObject *bind_node_type(PyObject *module);
+/* 0, or -1 with the error raised that this node cannot be used here. */
+int bind_node_check(bind_node *self);
 
 /* ---- a future (py_future.c) ---- */
 
@@ -145,12 +147,28 @@ typedef enum bind_future_kind {
   BIND_FUTURE_WAIT,
   BIND_FUTURE_ECHO,
   BIND_FUTURE_SEND,
-  BIND_FUTURE_RECEIVE
+  BIND_FUTURE_RECEIVE,
+  BIND_FUTURE_DHT_STORE,
+  BIND_FUTURE_DHT_GET,
+  BIND_FUTURE_DHT_LOOK
 } bind_future_kind;
 
 PyTypeObject *bind_future_type(PyObject *module);
 /* Takes future and loan (may be NULL), also when it fails. */
 PyObject *bind_future_new(bind_state *state, bind_node *node, bind_future_kind kind, hv_future *future, bind_loan *loan);
+/* Takes future; raises what status says if there is none. */
+PyObject *bind_node_future(bind_node *self, bind_future_kind kind, hv_status status, hv_future *future);
+
+/* ---- the DHT (py_dht.c): methods of a node, its settings, and what their futures become ---- */
+
+PyObject *bind_dht_store(PyObject *node, PyObject *args);
+PyObject *bind_dht_get(PyObject *node, PyObject *args);
+PyObject *bind_dht_look(PyObject *node, PyObject *ignored);
+/* A dict of whole numbers (NULL: none). 0, or -1 with an exception set. */
+int bind_dht_settings(PyObject *dict, hv_hive_dht_config *out);
+PyObject *bind_dht_stored(hv_span bytes);
+PyObject *bind_dht_records(hv_span bytes);
+PyObject *bind_dht_state(hv_span bytes);
 
 /* ---- a parcel that came (py_parcel.c): shows a future's bytes through the buffer protocol, read-only ---- */
 

@@ -23,7 +23,10 @@ static const char *name_of(bind_future_kind kind) {
                                       [BIND_FUTURE_WAIT] = "peers",
                                       [BIND_FUTURE_ECHO] = "an echo",
                                       [BIND_FUTURE_SEND] = "a parcel's receipt",
-                                      [BIND_FUTURE_RECEIVE] = "a parcel"};
+                                      [BIND_FUTURE_RECEIVE] = "a parcel",
+                                      [BIND_FUTURE_DHT_STORE] = "the DHT to store",
+                                      [BIND_FUTURE_DHT_GET] = "the DHT to answer",
+                                      [BIND_FUTURE_DHT_LOOK] = "the DHT's numbers"};
   return names[kind];
 }
 
@@ -136,6 +139,12 @@ static PyObject *convert(py_future *self, hv_span bytes, const hv_peer_id *peer)
     return PyBytes_FromStringAndSize((const char *)bytes.data, (Py_ssize_t)bytes.size);
   case BIND_FUTURE_RECEIVE:
     return parcel_tuple(self, bytes, peer);
+  case BIND_FUTURE_DHT_STORE:
+    return bind_dht_stored(bytes);
+  case BIND_FUTURE_DHT_GET:
+    return bind_dht_records(bytes);
+  case BIND_FUTURE_DHT_LOOK:
+    return bind_dht_state(bytes);
   default:
     Py_RETURN_NONE;
   }

@@ -6,8 +6,7 @@ static bind_state *state_of(bind_node *self) {
   return PyType_GetModuleState(Py_TYPE(self));
 }
 
-/* 0, or -1 with the error raised that this node cannot be used here. */
-static int check_usable(bind_node *self) {
+int bind_node_check(bind_node *self) {
   if (getpid() != self->pid)
     bind_raise(state_of(self), HV_FORKED, "this node was started before fork(): only the parent process can use it");
   else if (!self->hive)
@@ -56,19 +55,20 @@ static int path_or_none(PyObject *object, void *out) {
 }
 
 typedef struct arguments {
-  PyObject *listen, *announce, *initial_peers, *identity_path;
+  PyObject *listen, *announce, *initial_peers, *identity_path, *dht;
   int client_mode, insecure;
   Py_ssize_t pool_threads, memory_limit;
   int log_level;
 } arguments;
 
 static int parse_arguments(PyObject *args, PyObject *kwargs, arguments *out) {
-  static const char *const names[] = {"listen",   "announce",     "initial_peers", "identity_path", "client_mode",
-                                      "insecure", "pool_threads", "memory_limit",  "log_level",     NULL};
+  static const char *const names[] = {"listen",       "announce",     "initial_peers", "identity_path", "client_mode", "insecure",
+                                      "pool_threads", "memory_limit", "log_level",     "dht",           NULL};
   *out = (arguments){.log_level = HV_LOG_INFO};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!|$O&ppnni:Node", (char **)names, &PyTuple_Type, &out->listen, &PyTuple_Type,
-                                   &out->announce, &PyTuple_Type, &out->initial_peers, path_or_none, &out->identity_path,
-                                   &out->client_mode, &out->insecure, &out->pool_threads, &out->memory_limit, &out->log_level))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!|$O&ppnniO!:Node", (char **)names, &PyTuple_Type, &out->listen,
+                                   &PyTuple_Type, &out->announce, &PyTuple_Type, &out->initial_peers, path_or_none,
+                                   &out->identity_path, &out->client_mode, &out->insecure, &out->pool_threads, &out->memory_limit,
+                                   &out->log_level, &PyDict_Type, &out->dht))
     return -1;
   const char *wrong = NULL;
   if (out->pool_threads < 0 || out->pool_threads > 1024)
@@ -122,7 +122,8 @@ static PyObject *node_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
                            .log_level = (hv_log_level)given.log_level,
                            .identity_path = given.identity_path ? PyBytes_AsString(given.identity_path) : NULL};
   bind_node *self = NULL;
-  if (texts_of(state, given.listen, "listen", &config.listen, &config.n_listen) == 0 &&
+  if (bind_dht_settings(given.dht, &config.dht) == 0 &&
+      texts_of(state, given.listen, "listen", &config.listen, &config.n_listen) == 0 &&
       texts_of(state, given.announce, "announce", &config.announce, &config.n_announce) == 0 &&
       texts_of(state, given.initial_peers, "initial_peers", &config.initial_peers, &config.n_initial_peers) == 0)
     self = (bind_node *)PyType_GenericAlloc(type, 0);
@@ -178,13 +179,13 @@ static PyObject *node_shutdown(PyObject *object, PyObject *ignored) {
 static PyObject *node_peer_id(PyObject *object, void *closure) {
   bind_node *self = (bind_node *)object;
   (void)closure;
-  return check_usable(self) < 0 ? NULL : bind_peer_text(hv_hive_peer(self->hive));
+  return bind_node_check(self) < 0 ? NULL : bind_peer_text(hv_hive_peer(self->hive));
 }
 
 static PyObject *node_addresses(PyObject *object, void *closure) {
   bind_node *self = (bind_node *)object;
   (void)closure;
-  if (check_usable(self) < 0)
+  if (bind_node_check(self) < 0)
     return NULL;
   hv_addr addrs[HV_CARD_ADDRS_MAX];
   size_t n = hv_hive_addrs(self->hive, addrs, HV_CARD_ADDRS_MAX);
@@ -199,7 +200,7 @@ static PyObject *node_addresses(PyObject *object, void *closure) {
   return list;
 }
 
-static PyObject *future_or_error(bind_node *self, bind_future_kind kind, hv_status status, hv_future *future) {
+PyObject *bind_node_future(bind_node *self, bind_future_kind kind, hv_status status, hv_future *future) {
   bind_state *state = state_of(self);
   if (status == HV_CLOSED)
     return bind_raise(state, status, "this node has been shut down");
@@ -210,16 +211,16 @@ static PyObject *node_peers(PyObject *object, PyObject *ignored) {
   bind_node *self = (bind_node *)object;
   (void)ignored;
   hv_future *future = NULL;
-  if (check_usable(self) < 0)
+  if (bind_node_check(self) < 0)
     return NULL;
   hv_status status = hv_hive_peers(self->hive, &future);
-  return future_or_error(self, BIND_FUTURE_PEERS, status, future);
+  return bind_node_future(self, BIND_FUTURE_PEERS, status, future);
 }
 
 static PyObject *node_wait_for_peers(PyObject *object, PyObject *args) {
   bind_node *self = (bind_node *)object;
   Py_ssize_t at_least = 0;
-  if (!PyArg_ParseTuple(args, "n:wait_for_peers", &at_least) || check_usable(self) < 0)
+  if (!PyArg_ParseTuple(args, "n:wait_for_peers", &at_least) || bind_node_check(self) < 0)
     return NULL;
   if (at_least < 0) {
     PyErr_SetString(PyExc_ValueError, "wait_for_peers: the number of peers is 0 or more");
@@ -227,14 +228,14 @@ static PyObject *node_wait_for_peers(PyObject *object, PyObject *args) {
   }
   hv_future *future = NULL;
   hv_status status = hv_hive_wait_peers(self->hive, (size_t)at_least, &future);
-  return future_or_error(self, BIND_FUTURE_WAIT, status, future);
+  return bind_node_future(self, BIND_FUTURE_WAIT, status, future);
 }
 
 /* The arguments that echo and send share: peer, bytes, timeout. */
 static int parse_transfer(bind_node *self, PyObject *args, const char *format, hv_peer_id *to, PyObject **bytes,
                           uint32_t *timeout_ms) {
   PyObject *peer, *timeout = Py_None;
-  if (!PyArg_ParseTuple(args, format, &peer, bytes, &timeout) || check_usable(self) < 0 ||
+  if (!PyArg_ParseTuple(args, format, &peer, bytes, &timeout) || bind_node_check(self) < 0 ||
       bind_peer(state_of(self), peer, to) < 0 || bind_timeout(timeout, timeout_ms) < 0)
     return -1;
   if (*timeout_ms == 0)
@@ -263,7 +264,7 @@ static PyObject *node_echo(PyObject *object, PyObject *args) {
   Py_END_ALLOW_THREADS
   PyBuffer_Release(&view);
   bind_bay_settle(self->bay);
-  return future_or_error(self, BIND_FUTURE_ECHO, status, future);
+  return bind_node_future(self, BIND_FUTURE_ECHO, status, future);
 }
 
 static PyObject *node_send(PyObject *object, PyObject *args) {
@@ -288,17 +289,17 @@ static PyObject *node_send(PyObject *object, PyObject *args) {
     return bind_future_new(state_of(self), self, BIND_FUTURE_SEND, future, loan);
   loan->refs = 1;
   bind_loan_release(loan);
-  return future_or_error(self, BIND_FUTURE_SEND, status, NULL);
+  return bind_node_future(self, BIND_FUTURE_SEND, status, NULL);
 }
 
 static PyObject *node_receive(PyObject *object, PyObject *ignored) {
   bind_node *self = (bind_node *)object;
   (void)ignored;
   hv_future *future = NULL;
-  if (check_usable(self) < 0)
+  if (bind_node_check(self) < 0)
     return NULL;
   hv_status status = hv_hive_receive(self->hive, &future);
-  return future_or_error(self, BIND_FUTURE_RECEIVE, status, future);
+  return bind_node_future(self, BIND_FUTURE_RECEIVE, status, future);
 }
 
 /* The oldest log record as (level, room, event, text), or None; the drain comes by often, so returned loans are settled here too.
@@ -327,6 +328,11 @@ static const PyMethodDef methods[] = {
     {"echo", node_echo, METH_VARARGS, "echo(peer, bytes, timeout=None): a future of the same bytes."},
     {"send", node_send, METH_VARARGS, "send(peer, bytes, timeout=None): a future; the bytes are borrowed until it is done."},
     {"receive", node_receive, METH_NOARGS, "A future of (peer, memoryview) for the next parcel."},
+    {"dht_store", bind_dht_store, METH_VARARGS,
+     "dht_store(key, subkey, value, ttl_ms, timeout=None): a future of how many nodes keep it."},
+    {"dht_get", bind_dht_get, METH_VARARGS,
+     "dht_get(key, latest=False, timeout=None): a future of ((subkey, value, end, signer), ...)."},
+    {"dht_look", bind_dht_look, METH_NOARGS, "A future of numbers about this node's part of the DHT."},
     {"take_log", node_take_log, METH_NOARGS, "The oldest log record, or None."},
     {NULL, NULL, 0, NULL}};
 

@@ -333,6 +333,7 @@ static void start_answered(hv_peers_start *start, const hv_event *event) {
   hv_peers *peers = start->peers;
   char where[HV_ADDR_TEXT_MAX], who[HV_PEER_TEXT_MAX];
   if (hv_peer_equal(&event->peer, &peers->config.me.id)) { /* a list that everybody shares names oneself too */
+    start->target.id = event->peer;
     start->status = HV_OK;
     start->ask_us = UINT64_MAX;
     announce_change(peers);

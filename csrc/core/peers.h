@@ -41,7 +41,7 @@ typedef struct hv_peers_entry {
 
 /* An address the user gave: asked until somebody answers there, and whenever nobody is alive. */
 typedef struct hv_peers_start {
-  hv_target target;
+  hv_target target;   /* with this node's own ID once it turned out to be it */
   hv_status status;   /* of the last try; HV_BUSY before the first has ended */
   char text[320];     /* and its cause */
   unsigned tries;

@@ -18,6 +18,19 @@
 typedef struct hv_hive hv_hive;
 typedef struct hv_future hv_future;
 
+/* This node's place in the DHT; 0 is the default of core/dht.h everywhere. */
+typedef struct hv_hive_dht_config {
+  size_t bucket_size;       /* nodes of one distance that are remembered */
+  size_t num_replicas;      /* nodes that keep each record */
+  size_t parallel_rpc;      /* questions of one lookup at once */
+  size_t cache_records;     /* how many that were got are remembered for some seconds */
+  int cache_locally;        /* < 0: none of them */
+  int cache_nearest;        /* near nodes that are given what was got and they did not have; < 0: none */
+  uint32_t wait_timeout_ms; /* of one question */
+  uint32_t refresh_ms;
+  uint32_t blacklist_ms, backoff_rate;
+} hv_hive_dht_config;
+
 typedef struct hv_hive_config {
   const char *const *listen;        /* multiaddrs or short forms; none and not client_mode: every interface, a free port */
   size_t n_listen;
@@ -31,6 +44,7 @@ typedef struct hv_hive_config {
   unsigned pool_threads;            /* 0: as many as there are processors, at most 8 */
   size_t memory_limit;              /* 0: unlimited */
   hv_log_level log_level;
+  hv_hive_dht_config dht;
 } hv_hive_config;
 
 /* Starts a hive: when it returns HV_OK the ports are bound and addresses known. Initial peers are contacted in the background
@@ -68,6 +82,34 @@ hv_status hv_hive_echo(hv_hive *hive, const hv_peer_id *to, hv_span bytes, uint3
 hv_status hv_hive_send(hv_hive *hive, const hv_peer_id *to, hv_span bytes, void (*done)(void *arg), void *arg, uint32_t timeout_ms, hv_future **out);
 /* The next whole parcel that a peer sent here. Result: bytes, and peer who sent them. */
 hv_status hv_hive_receive(hv_hive *hive, hv_future **out);
+
+/* ---- the DHT: small records that the swarm keeps; their rules are in core/store.h ---- */
+
+typedef struct hv_hive_record {
+  hv_span subkey, value;
+  int has_subkey;
+  uint64_t ttl_ms;   /* how much longer it lives */
+  uint64_t end_us;   /* got: its end on this machine's CLOCK_MONOTONIC, as ttl_ms was true when it arrived */
+  hv_peer_id signer; /* got: whose it is; unknown: anybody's */
+} hv_hive_record;
+
+/* Keeps a record (its bytes are copied) at the nodes nearest to its key. Result: a uint32_t, how many keep it. HV_EXISTS: something
+ * newer is there. HV_UNREACHABLE, HV_TIMEOUT: nobody took it. HV_DENIED: the key is another's. HV_TOO_LARGE, also from here.
+ * timeout_ms 0: 30 s. */
+hv_status hv_hive_dht_store(hv_hive *hive, hv_span key, const hv_hive_record *record, uint32_t timeout_ms, hv_future **out);
+/* Result: an array of hv_hive_record, whose spans borrow from the future too: one without a subkey, or some with. HV_NOT_FOUND,
+ * HV_UNREACHABLE, HV_TIMEOUT. latest: 1 asks all who may have it for the newest. */
+hv_status hv_hive_dht_get(hv_hive *hive, hv_span key, int latest, uint32_t timeout_ms, hv_future **out);
+
+typedef struct hv_hive_dht_state {
+  size_t peers;     /* that are alive */
+  size_t contacts;  /* nodes of the DHT that are known */
+  size_t records;   /* kept here for the swarm */
+  size_t bytes;     /* of them */
+  size_t published; /* this node's own, which it says again */
+  int is_initial;   /* one of the initial peers is this node itself */
+} hv_hive_dht_state;
+hv_status hv_hive_dht_look(hv_hive *hive, hv_future **out); /* result: an hv_hive_dht_state */
 
 /* ---- futures: counted, any thread ---- */
 /* Waits until done or for timeout_ms (UINT32_MAX: for good). 1: done. */

@@ -3,8 +3,7 @@
  * Every request becomes an op: made on the program's thread, started and ended on the hive thread, where it stands in the
  * hive's list meanwhile; its future outlives it.
  */
-#include "core/node.h"
-#include "net/future.h"
+#include "net/hive_inner.h"
 #include "net/identity.h"
 #include "net/loop.h"
 
@@ -13,24 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct op op;
-struct op {
-  hv_command command;
-  op *next, **link;
-  hv_hive *hive;
-  hv_future *future;
-  void (*start)(op *self, hv_node *node);
-  void (*cancel)(op *self, hv_node *node); /* NULL: it just ends */
-  void (*check)(op *self, hv_node *node);  /* something changed in the node; NULL: not waiting for that */
-  hv_payload *payload;
-  uint8_t *bytes;
-  size_t count;
-  hv_peer_id peer;
-  union {
-    hv_node_echo echo;
-    hv_parcel_send send;
-  } u;
-};
+typedef hv_hive_op op;
 
 struct hv_hive {
   hv_mem *mem;
@@ -43,18 +25,18 @@ struct hv_hive {
   pid_t pid;
   pthread_mutex_t stopping;
   int stopped;
-  op *ops;              /* the hive thread's; whoever stopped it, afterwards */
-  hv_command recheck;   /* runs the checks in a step of its own */
+  op *ops;            /* the hive thread's; whoever stopped it, afterwards */
+  hv_command recheck; /* runs the checks in a step of its own */
   int recheck_posted;
 };
 
-static hv_status usable(const hv_hive *hive) {
+hv_status hv_hive_usable(const hv_hive *hive) {
   return hive->pid == getpid() ? HV_OK : HV_FORKED;
 }
 
 /* ---- ops ---- */
 
-static void free_op(op *o) {
+void hv_hive_free_op(op *o) {
   if (o->link) {
     *o->link = o->next;
     if (o->next)
@@ -65,15 +47,15 @@ static void free_op(op *o) {
   hv_mem_free(o);
 }
 
-static void fail_op(op *o, hv_status status, const char *text) {
+void hv_hive_fail_op(op *o, hv_status status, const char *text) {
   hv_future_fail(o->future, status, text);
-  free_op(o);
+  hv_hive_free_op(o);
 }
 
 static void run_op(hv_command *command, void *core) {
   op *o = (op *)command;
   if (!core) {
-    fail_op(o, HV_CLOSED, "the node is shut down");
+    hv_hive_fail_op(o, HV_CLOSED, "the node is shut down");
     return;
   }
   hv_hive *hive = o->hive;
@@ -94,18 +76,18 @@ static void run_cancel(hv_command *command, void *core) {
   if (o && o->cancel)
     o->cancel(o, core);
   else if (o)
-    fail_op(o, HV_CANCELLED, "cancelled");
+    hv_hive_fail_op(o, HV_CANCELLED, "cancelled");
   hv_future_release(request->future);
 }
 
 static void cancel_wanted(hv_future_cancel_request *request) {
   hv_hive *hive = request->maker;
   request->command.run = run_cancel;
-  if (usable(hive) != HV_OK || hv_loop_post(hive->loop, &request->command) != HV_OK)
+  if (hv_hive_usable(hive) != HV_OK || hv_loop_post(hive->loop, &request->command) != HV_OK)
     hv_future_release(request->future); /* it is being ended anyway */
 }
 
-static op *new_op(hv_hive *hive, void (*start)(op *, hv_node *)) {
+op *hv_hive_new_op(hv_hive *hive, void (*start)(op *, hv_node *)) {
   op *o = hv_mem_zalloc(hive->mem, sizeof *o);
   if (!o)
     return NULL;
@@ -115,12 +97,11 @@ static op *new_op(hv_hive *hive, void (*start)(op *, hv_node *)) {
   return o;
 }
 
-/* Takes the op, also on failure. */
-static hv_status submit(op *o, hv_future **out) {
+hv_status hv_hive_submit(op *o, hv_future **out) {
   hv_hive *hive = o->hive;
   o->future = hv_future_new(hive->mem, cancel_wanted, hive);
   if (!o->future) {
-    free_op(o);
+    hv_hive_free_op(o);
     return HV_NOMEM;
   }
   *out = o->future;
@@ -128,7 +109,7 @@ static hv_status submit(op *o, hv_future **out) {
   if (status != HV_OK) {
     hv_future_release(o->future);
     hv_future_release(o->future);
-    free_op(o);
+    hv_hive_free_op(o);
     *out = NULL;
   }
   return status;
@@ -161,7 +142,7 @@ static void start_peers(op *o, hv_node *node) {
   uint64_t now = hv_node_env(node)->now_us(hv_node_env(node));
   hv_hive_peer_info *infos = hv_mem_array(o->hive->mem, peers->n_entries, sizeof *infos);
   if (!infos) {
-    fail_op(o, HV_NOMEM, "no memory for the list of peers");
+    hv_hive_fail_op(o, HV_NOMEM, "no memory for the list of peers");
     return;
   }
   size_t n = 0;
@@ -175,14 +156,14 @@ static void start_peers(op *o, hv_node *node) {
     infos[n++] = (hv_hive_peer_info){id, target.addr, entry->card.client_mode, entry->rtt_us, now - entry->seen_us};
   }
   hv_future_finish_taken(o->future, infos, n * sizeof *infos, NULL);
-  free_op(o);
+  hv_hive_free_op(o);
 }
 
 hv_status hv_hive_peers(hv_hive *hive, hv_future **out) {
-  if (usable(hive) != HV_OK)
+  if (hv_hive_usable(hive) != HV_OK)
     return HV_FORKED;
-  op *o = new_op(hive, start_peers);
-  return o ? submit(o, out) : HV_NOMEM;
+  op *o = hv_hive_new_op(hive, start_peers);
+  return o ? hv_hive_submit(o, out) : HV_NOMEM;
 }
 
 static void tell_that_none_answers(op *o, const hv_peers *peers) {
@@ -194,27 +175,27 @@ static void tell_that_none_answers(op *o, const hv_peers *peers) {
     snprintf(error.text + used, sizeof error.text - used, "%s %s (%s)", i ? "," : "",
              hv_addr_print_short(&peers->starts[i].target.addr, where), peers->starts[i].text);
   }
-  fail_op(o, error.status, error.text);
+  hv_hive_fail_op(o, error.status, error.text);
 }
 
 static void check_wait_peers(op *o, hv_node *node) {
   const hv_peers *peers = hv_node_peers(node);
   if (hv_peers_alive(peers) >= o->count) {
     hv_future_finish(o->future, hv_span_of(NULL, 0), NULL);
-    free_op(o);
+    hv_hive_free_op(o);
   } else if (hv_peers_alive(peers) == 0 && hv_peers_none_answers(peers))
     tell_that_none_answers(o, peers);
 }
 
 hv_status hv_hive_wait_peers(hv_hive *hive, size_t at_least, hv_future **out) {
-  if (usable(hive) != HV_OK)
+  if (hv_hive_usable(hive) != HV_OK)
     return HV_FORKED;
-  op *o = new_op(hive, check_wait_peers);
+  op *o = hv_hive_new_op(hive, check_wait_peers);
   if (!o)
     return HV_NOMEM;
   o->check = check_wait_peers;
   o->count = at_least;
-  return submit(o, out);
+  return hv_hive_submit(o, out);
 }
 
 /* ---- echo ---- */
@@ -223,9 +204,9 @@ static void echo_over(hv_node_echo *echo, hv_status status, hv_span bytes, const
   op *o = echo->owner;
   if (status == HV_OK) {
     hv_future_finish(o->future, bytes, &echo->to);
-    free_op(o);
+    hv_hive_free_op(o);
   } else
-    fail_op(o, status, text);
+    hv_hive_fail_op(o, status, text);
 }
 
 static void cancel_echo(op *o, hv_node *node) {
@@ -243,7 +224,7 @@ static void fail_to_reach(op *o, hv_status status, const hv_peer_id *peer) {
     hv_fail(&error, status, "peer %s is in client mode and cannot be dialled: let it begin", who);
   else
     hv_fail(&error, status, "peer %s could not be asked: %s", who, hv_status_text(status));
-  fail_op(o, status, error.text);
+  hv_hive_fail_op(o, status, error.text);
 }
 
 static void start_echo(op *o, hv_node *node) {
@@ -257,16 +238,16 @@ static void start_echo(op *o, hv_node *node) {
 }
 
 hv_status hv_hive_echo(hv_hive *hive, const hv_peer_id *to, hv_span bytes, uint32_t timeout_ms, hv_future **out) {
-  if (usable(hive) != HV_OK)
+  if (hv_hive_usable(hive) != HV_OK)
     return HV_FORKED;
   if (bytes.size > HV_MSG_BLOB_MAX)
     return HV_TOO_LARGE;
-  op *o = new_op(hive, start_echo);
+  op *o = hv_hive_new_op(hive, start_echo);
   if (!o)
     return HV_NOMEM;
   o->bytes = hv_mem_alloc(hive->mem, bytes.size);
   if (!o->bytes) {
-    free_op(o);
+    hv_hive_free_op(o);
     return HV_NOMEM;
   }
   if (bytes.size)
@@ -274,7 +255,7 @@ hv_status hv_hive_echo(hv_hive *hive, const hv_peer_id *to, hv_span bytes, uint3
   o->u.echo.to = *to;
   o->u.echo.bytes = hv_span_of(o->bytes, bytes.size);
   o->u.echo.timeout_ms = timeout_ms ? timeout_ms : 1;
-  return submit(o, out);
+  return hv_hive_submit(o, out);
 }
 
 /* ---- parcels ---- */
@@ -283,9 +264,9 @@ static void send_over(hv_parcel_send *send, hv_status status, const char *text) 
   op *o = send->owner;
   if (status == HV_OK) {
     hv_future_finish(o->future, hv_span_of(NULL, 0), NULL);
-    free_op(o);
+    hv_hive_free_op(o);
   } else
-    fail_op(o, status, text);
+    hv_hive_fail_op(o, status, text);
 }
 
 static void cancel_send(op *o, hv_node *node) {
@@ -318,9 +299,9 @@ static void lent_done(void *arg) {
 
 hv_status hv_hive_send(hv_hive *hive, const hv_peer_id *to, hv_span bytes, void (*done)(void *arg), void *arg, uint32_t timeout_ms,
                        hv_future **out) {
-  if (usable(hive) != HV_OK)
+  if (hv_hive_usable(hive) != HV_OK)
     return HV_FORKED;
-  op *o = new_op(hive, start_send);
+  op *o = hv_hive_new_op(hive, start_send);
   lent *l = hv_mem_zalloc(hive->mem, sizeof *l);
   if (o && l)
     o->payload = hv_payload_borrow(hive->mem, bytes.data, bytes.size, lent_done, l);
@@ -333,7 +314,7 @@ hv_status hv_hive_send(hv_hive *hive, const hv_peer_id *to, hv_span bytes, void 
   o->u.send.timeout_ms = timeout_ms ? timeout_ms : 1;
   hv_payload *payload = hv_payload_keep(o->payload);
   *l = (lent){done, arg};
-  hv_status status = submit(o, out);
+  hv_status status = hv_hive_submit(o, out);
   if (status != HV_OK)
     l->done = NULL; /* not accepted: the program still has its bytes, and is not told */
   hv_payload_release(payload);
@@ -346,17 +327,17 @@ static void check_receive(op *o, hv_node *node) {
     return;
   hv_future_finish_taken(o->future, parcel->bytes, parcel->size, &parcel->from);
   hv_mem_free(parcel);
-  free_op(o);
+  hv_hive_free_op(o);
 }
 
 hv_status hv_hive_receive(hv_hive *hive, hv_future **out) {
-  if (usable(hive) != HV_OK)
+  if (hv_hive_usable(hive) != HV_OK)
     return HV_FORKED;
-  op *o = new_op(hive, check_receive);
+  op *o = hv_hive_new_op(hive, check_receive);
   if (!o)
     return HV_NOMEM;
   o->check = check_receive;
-  return submit(o, out);
+  return hv_hive_submit(o, out);
 }
 
 /* ---- life ---- */
@@ -426,6 +407,7 @@ static hv_status make_node(hv_hive *hive, const hv_hive_config *config, const pa
       .n_announce = hive->n_announce,
       .initial = initial->targets,
       .n_initial = initial->n,
+      .dht = hv_hive_dht_settings(&config->dht),
       .changed = node_changed,
       .arg = hive,
   };
@@ -469,7 +451,8 @@ static hv_status set_announce(hv_hive *hive, const parsed *announce, hv_error *e
   for (size_t i = 0; i < announce->n; i++) {
     hive->announce[i] = announce->targets[i].addr;
     if (hv_addr_is_unspecified(&hive->announce[i]) || hive->announce[i].port == 0)
-      return hv_fail(err, HV_INVALID, "an announced address needs a host and a port that others can dial, not 0.0.0.0, :: or port 0");
+      return hv_fail(err, HV_INVALID,
+                     "an announced address needs a host and a port that others can dial, not 0.0.0.0, :: or port 0");
   }
   hive->n_announce = announce->n;
   return HV_OK;
@@ -533,20 +516,20 @@ hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *e
 }
 
 void hv_hive_stop(hv_hive *hive) {
-  if (usable(hive) != HV_OK)
+  if (hv_hive_usable(hive) != HV_OK)
     return; /* the threads are the parent's */
   pthread_mutex_lock(&hive->stopping);
   if (!hive->stopped) {
     hv_loop_stop(hive->loop);
     while (hive->ops)
-      fail_op(hive->ops, HV_CLOSED, "the node is shut down");
+      hv_hive_fail_op(hive->ops, HV_CLOSED, "the node is shut down");
     hive->stopped = 1;
   }
   pthread_mutex_unlock(&hive->stopping);
 }
 
 void hv_hive_free(hv_hive *hive) {
-  if (!hive || usable(hive) != HV_OK)
+  if (!hive || hv_hive_usable(hive) != HV_OK)
     return; /* in a forked child nothing of it may be touched: its locks and threads stayed behind */
   hv_hive_stop(hive);
   free_hive(hive);

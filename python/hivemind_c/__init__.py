@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         register_compression,
         serialize_torch_tensor,
     )
+    from hivemind_c.dht import DHT, get_dht_time
 
 _LATER = {  # names at the top whose module a program that only wants a node need not wait for
     "hivemind_c.compression": (
@@ -69,6 +70,7 @@ _LATER = {  # names at the top whose module a program that only wants a node nee
         "register_compression",
         "serialize_torch_tensor",
     ),
+    "hivemind_c.dht": ("DHT", "get_dht_time"),
 }
 
 __version__: str = _hivemind_c.__version__
@@ -79,6 +81,7 @@ __all__ = [
     "CompressionBase",
     "CompressionInfo",
     "CompressionType",
+    "DHT",
     "ErrorFeedback",
     "Float16Compression",
     "Future",
@@ -107,6 +110,7 @@ __all__ = [
     "TensorRole",
     "Uniform8BitQuantization",
     "deserialize_torch_tensor",
+    "get_dht_time",
     "register_compression",
     "serialize_torch_tensor",
     "__version__",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Iterable, NamedTuple, Optional, Tuple, Union
+from types import MappingProxyType
+from typing import Iterable, Mapping, NamedTuple, Optional, Tuple, Union
 
 import _hivemind_c
 
@@ -32,6 +33,8 @@ class Node:
     client_mode: only dial out. insecure: no TLS (benchmarks and closed networks only). pool_threads: 0 chooses.
     memory_limit: bytes the node may take, 0 for no limit. log_level: as in logging; lines go to the loggers below "hivemind_c".
 
+    dht: settings of its place in the DHT, as hivemind_c.DHT makes them.
+
     A node stops with shutdown(), at the end of its `with` block, when it is dropped, or when the program ends.
     """
 
@@ -48,6 +51,7 @@ class Node:
         memory_limit: int = 0,
         log_level: Union[int, str] = "info",
         start: bool = True,
+        dht: Mapping[str, int] = MappingProxyType({}),
     ):
         self._starting = threading.Lock()
         self._node: Optional[_hivemind_c.Node] = None
@@ -61,6 +65,7 @@ class Node:
             pool_threads=pool_threads,
             memory_limit=memory_limit,
             log_level=_log.level_number(log_level),
+            dht=dict(dht),
         )
         if start:
             self.start()
