@@ -1,8 +1,10 @@
 /* How does a tensor become few bytes, and come back? Every codec behind one door.
  *
  * Room: kern (uses base, dtype, cpu). Used by core (through the pool), bind and tests.
- * Pure: buffers in, buffers out. Nothing is allocated (at most 160 KiB of stack), no clock, no threads, no globals; any number of
+ * Pure: buffers in, buffers out. Nothing is allocated (at most 200 KiB of stack), no clock, no threads, no globals; any number of
  * calls may run at once on different buffers. The caller's floating-point mode (rounding, flush to zero) is put aside and back.
+ *
+ * clang-format off
  *
  * A CHUNK is self-describing and independent of its neighbours. Little-endian:
  *     0  u32  magic "HVc1" (bytes 48 56 63 31)
@@ -15,57 +17,72 @@
  *    24  u64  checksum (below)
  *    32  head: the codec's parameters and scales, zeros up to the next multiple of 16
  *  body  the codes, in the order of the elements; the chunk ends with the last one
- * (codec, dtype, count) fix the sizes of head and body, so a chunk's size is known before it is made and a chunk of any other
- * size is malformed.
+ * (codec, dtype, count) fix the sizes of head and body, so a chunk's size is known before it is made, and a chunk of any
+ * other size is malformed.
  *
- * ONE MEANING ON EVERY MACHINE: the same input gives the same chunk, and the same chunk the same values, bit for bit, on every
+ * ONE MEANING ON EVERY MACHINE. The same input gives the same chunk, and the same chunk the same values, bit for bit, on every
  * set of kernels (cpu.h; a CUDA twin follows). Therefore: sources other than float32 are first rounded to float32 (a float64
- * beyond its range becomes infinite), arithmetic is IEEE float32 with round-half-even and no fused multiply-add unless float64 is
- * named, reductions are exact in any order (minimum, maximum, integer sums) or have the fixed shape named STATS, and only + - * /
- * sqrt occur.
+ * beyond its range becomes infinite); arithmetic is IEEE float32, nearest-even, no fused multiply-add, unless float64 is named;
+ * reductions are exact in any order (minimum, maximum, integer sums) or have the fixed shape named STATS; only + - * / sqrt occur.
+ * Only the payload bits of a NaN may differ.
  *
- * STATS (sum and sum of squares in float64): a unit is 4,096 elements; in a unit lane j of 32 adds elements j, j+32, ... in order;
- * lanes fold 16, 8, 4, 2, 1 (lane j += lane j+fold); units join as a binary tree over their index, padded with zeros on the right.
+ * STATS: sum and sum of squares in float64. A unit is 4,096 elements; in a unit lane j of 32 adds elements j, j+32, ... in order;
+ * lanes fold by 16, 8, 4, 2, 1 (lane j += lane j+fold); units join as a binary tree over their index, padded with zeros on the
+ * right. From them, in float64: mean = sum / count, variance = (square - sum * mean) / count, at least 0; std = sqrt(variance).
  *
- * TAME (codecs 4 to 8): before anything else NaN becomes 0 and values beyond +-2^126 (infinities too) become +-2^126. These codecs
- * never decode to anything but finite numbers, whatever the chunk. Check gradients with hv_reduce_finite first: a NaN is
- * the sender's to report, not the codec's.
+ * TAME: before anything else NaN becomes 0 and values beyond +-2^126 (infinities too) become +-2^126. So UNIFORM8 and all after it
+ * never decode to anything but finite numbers, whatever the chunk. Check gradients with hv_reduce_finite first: a NaN is the
+ * sender's to report, not the codec's.
  *
- * The codecs, with x the source in float32 and v what it decodes to. Bounds hold for finite |x| <= 2^126; "eps" is 2^-22 times the
- * largest magnitude of x in the chunk (rounding of the float32 arithmetic). Bits per element are for the body and the scales.
- *   NONE            body: the elements as they are. v = x exactly (dtype float64 to float64 too). NaN, Inf kept to the bit.
- *   FLOAT16         16 bits. x limited to +-65504 (infinities too), then nearest-even float16.
- *                   |x - v| <= max(|x| * 2^-11, 2^-25) for |x| <= 65504. NaN becomes 0x7e00 and stays NaN.
- *   SCALED_FLOAT16  16 bits. head: f32 mean, f32 std (population), of the tame values by STATS. Body: FLOAT16 of (x - mean) *
- * (1/std). v = h * std + mean. |x - v| <= max(|x - mean| * 2^-11, std * 2^-25) + eps for |x - mean| <= 65504 std. NaN stays NaN,
- * infinities become +-65504 std. std below 2^-120 counts as 0: every v is the mean. BFLOAT16        16 bits. Nearest-even. |x - v|
- * <= |x| * 2^-8 (2^-134 below the normal range). NaN becomes 0x7fc0, infinities stay; beyond 3.39e38 becomes infinite. UNIFORM8 8
- * bits. head: f32 mean, step, low, high. 255 even levels over mean +- R, R = min(6 std, largest |x - mean|), step = R / 127; code =
- * k + 128, k = nearest-even of (x - mean) / step limited to +-127; v = k * step + mean, but k = +-127 decode to high and low, the
- *                   mean of what they stand for. Code 0 is unused (decodes like 1).
- *                   |x - v| <= step / 2 + eps where |x - mean| < 126.5 step; beyond: at most the largest |x - mean| - 126.5 step +
- * eps. QUANTILE8       8 bits. head: 256 x f32, a code book that follows the data: code density as the cube root of the data's
- * density (least squared error: Panter and Dite), estimated from a fixed sample; a value is looked up by its leading bits. Zero
- * stays exactly zero. |x - v| <= largest x - smallest x; its mean square, which tests hold, is below that of 256 equal quantiles.
- *   BLOCKWISE8      8 bits + 32/4096. Blocks of 4,096; head: one f32 absmax each. Dettmers' signed dynamic map (seven decades, 2^i
- * steps in decade i, and 0 and +1), nearest entry of x / absmax; code = sign << 7 | m, with 0x80 for +1. |x - v| <= absmax * 0.0072
- * + eps; down to absmax * 1e-5 also |x - v| <= |x| / 2. LINEAR8         8 bits + 16/64. Blocks of 64; head: one bfloat16 d each,
- * the block's extreme (largest magnitude, with its sign; positive of two equal) / -128, rounded away from zero; code = k + 128, k =
- * nearest-even of x * (1/d) limited to -128..127; v = k * d. |x - v| <= |d| / 2 where |x| <= 127.5 |d|, never above |d| (both but
- * for one part in 2^14). LINEAR4         4 bits + 16/64. The same with extreme / -8, k in -8..7, code = k + 8, the even element in
- * the low half of a byte. |x - v| <= |d| / 2 where |x| <= 7.5 |d|, never above |d|. In the last three a scale below 2^-120 counts
- * as 0: its block decodes to zeros.
+ * THE CODECS, with x the source in float32 and v what it decodes to. Bounds hold for finite |x| <= 2^126; "eps" is 2^-22 times
+ * the largest |x| in the chunk (the float32 arithmetic's own rounding). Scales and steps below 2^-120 count as 0, so that their
+ * inverses are finite: everything below them decodes to the mean, or to 0.
  *
- * ERROR FEEDBACK: every lossy codec takes a residual (count float32, zeros at first, the caller's). Then y = tame(residual + x) is
- * encoded and residual becomes y - v, so that what one round loses the next one sends.
+ *   NONE            The elements as they are; v = x exactly, and float64 decodes to float64 exactly. NaN, Inf: kept to the bit.
+ *   FLOAT16         16 bits. x limited to +-65504, then nearest-even float16.
+ *                   |x - v| <= max(|x| * 2^-11, 2^-25) for |x| <= 65504. NaN becomes 0x7e00 and stays NaN, Inf becomes +-65504.
+ *   SCALED_FLOAT16  16 bits. Head: f32 mean, f32 std (at most 2^110) by STATS of the tame values.
+ *                   Body: FLOAT16 of (x - mean) * (1 / std). v = h * std + mean.
+ *                   |x - v| <= max(|x - mean| * 2^-11, std * 2^-25) + eps for |x - mean| <= 65504 std.
+ *                   NaN stays NaN, Inf becomes +-65504 std.
+ *   BFLOAT16        16 bits. Nearest-even; beyond 3.39e38 infinite, as IEEE says.
+ *                   |x - v| <= |x| * 2^-8 (2^-134 below the normal range). NaN becomes 0x7fc0, Inf stays.
+ *   UNIFORM8        8 bits, tame. Head: f32 mean, step, low, high. In float64 R = min(6 std, largest |x - mean|), then
+ *                   step = float32(R / 127), inverse = float32(127 / R); both 0 if R < 127 * 2^-120.
+ *                   code = k + 128, k = nearest-even((x - mean) * inverse) limited to +-127. v = k * step + mean, but the end
+ *                   codes decode to `low` and `high`, the mean of what they hold: mean + step * (sum of nearest-even(256 * min(
+ *                   |(x - mean) * inverse|, 2^21)), an integer, with its sign) / (256 * how many); +-127 steps if none.
+ *                   Code 0 is not used and decodes as 1 does.
+ *                   |x - v| <= step / 2 + eps where |x - mean| < 126.5 step; beyond, at most the largest |x - mean| - 126.5 step
+ *                   + step / 64 + eps.
+ *   QUANTILE8       8 bits, tame. Head: 256 x f32, a code book that follows the data: the density of codes is the cube root of the
+ *                   density of values, which is the least squared error. It is estimated from a fixed sample: codec_quantile.c is
+ *                   its definition. Zero stays exactly zero.
+ *                   |x - v| <= largest - smallest x (0 counted in); mean square below that of 256 equal quantiles on the tests'
+ * data. BLOCKWISE8      8 bits + 32/4096, tame. Blocks of 4,096; head: one f32 absmax each. Dettmers' signed dynamic map: seven
+ * decades with 2^i entries each way in decade i, and 0, and +1. code = sign << 7 | m for the entry nearest to |x| * (1 / absmax), m
+ * counted from 0 up; 0x80 is +1. v = entry * absmax. |x - v| <= absmax * 0.0072 + eps; where |x| >= absmax * 1e-5 also |x - v| <=
+ * |x| / 2. LINEAR8         8 bits + 16/64, tame. Blocks of 64; head: one bfloat16 d each: the extreme of the block (the largest
+ * magnitude, with its sign; positive of two equal ones) / -128, rounded away from zero. code = k + 128, k = nearest-even of x * (1
+ * / d) limited to -128 .. 127. v = k * d. |x - v| <= |d| / 2 where |x| <= 127.5 |d|, and never above |d| (both but for one part in
+ * 2^14). LINEAR4         4 bits + 16/64, tame. The same with extreme / -8 and k in -8 .. 7; code = k + 8, the even element in the
+ * low half of a byte; a half without an element is 0. |x - v| <= |d| / 2 where |x| <= 7.5 |d|, and never above |d| (both but for
+ * one part in 2^14).
  *
- * CHECKSUM: not against malice (transport is authenticated) but against faults. With 64-bit little-endian words, wrapping
- * arithmetic and mix(z) = { z ^= z >> 32; z *= 0xd6e8feb86659fd93; z ^= z >> 32; z *= 0xd6e8feb86659fd93; z ^= z >> 32 }: head and
- * body are each cut in pieces of 4,096 bytes, the last one filled up with zeros. In a piece of words w[0..511]: lane[j] = sum over
- * r = 0..63 of low32(t) * high32(t) + w[8r + (j ^ 1)],  t = w[8r + j] ^ (K * (j + 1) + r * G), digest  = sum over j = 0..7 of
- * mix(lane[j] + j * G), K = 0x9e3779b185ebca87, G = 0xc2b2ae3d27d4eb4f. checksum = mix(sum over pieces of mix(digest + p * K) +
- * mix(w0 + G) + mix(w1 + 2 * G) + mix(w2 + 3 * G)), where p is the piece's index (from 0 in the body, from 2^40 in the head) and
- * w0, w1, w2 are the first 24 bytes of the chunk.
+ * ERROR FEEDBACK. Every codec but NONE takes a residual: count float32, zeros at first, the caller's. Then y = tame(residual + x)
+ * is encoded and residual becomes y - v, so that what one round loses a later one sends.
+ *
+ * CHECKSUM: against faults, not against malice (transport is authenticated). With 64-bit little-endian words, wrapping arithmetic,
+ *     mix(z) = { z ^= z >> 32; z *= 0xd6e8feb86659fd93; z ^= z >> 32; z *= 0xd6e8feb86659fd93; z ^= z >> 32 },
+ *     K = 0x9e3779b185ebca87, G = 0xc2b2ae3d27d4eb4f:
+ * head and body are each cut in pieces of 4,096 bytes, the last one filled up with zeros. In a piece of words w[0 .. 511]
+ *     lane[j] = sum over r = 0 .. 63 of low32(t) * high32(t) + w[8r + (j ^ 1)],  t = w[8r + j] ^ (K * (j + 1) + r * G),
+ *     digest  = sum over j = 0 .. 7 of mix(lane[j] + j * G),
+ *     checksum = mix(sum over pieces of mix(digest + p * K) + mix(w0 + G) + mix(w1 + 2 * G) + mix(w2 + 3 * G)),
+ * where p is the piece's index (from 0 in the body, from 2^40 in the head) and w0, w1, w2 are the first 24 bytes of the chunk.
+ * All sums are over independent pieces: a GPU computes them in any order.
+ *
+ * clang-format on
  */
 #ifndef HV_KERN_CODEC_H
 #define HV_KERN_CODEC_H
@@ -94,8 +111,8 @@ typedef enum hv_codec {
   HV_CODEC_COUNT
 } hv_codec;
 
-/* "none", "float16", "scaled_float16", "bfloat16", "uniform8", "quantile8", "blockwise8", "linear8", "linear4"; NULL off the list.
- */
+/* "none", "float16", "scaled_float16", "bfloat16", "uniform8", "quantile8", "blockwise8", "linear8", "linear4"; NULL off
+ * the list. */
 const char *hv_codec_name(int codec);
 /* The codec of a name, or -1. */
 int hv_codec_find(const char *name);

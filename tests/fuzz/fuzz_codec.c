@@ -18,6 +18,15 @@ static void demand(int truth) {
     abort();
 }
 
+/* The set of a level, or the best where there is none; asked once, for in a virtual machine asking is slow. */
+static const hv_kern *set(hv_cpu_level level) {
+  static const hv_kern *sets[HV_CPU_LEVELS + 1];
+  if (!sets[HV_CPU_LEVELS])
+    for (int i = 0; i <= HV_CPU_LEVELS; i++)
+      sets[i] = hv_cpu_kern((hv_cpu_level)i) ? hv_cpu_kern((hv_cpu_level)i) : hv_cpu_best();
+  return sets[level];
+}
+
 static void put(uint8_t *at, uint64_t value) {
   for (int i = 0; i < 8; i++)
     at[i] = (uint8_t)(value >> 8 * i);
@@ -47,7 +56,7 @@ static uint64_t region(const uint8_t *bytes, size_t size, uint64_t index) {
   for (size_t at = 0; at < size; at += HV_PIECE, index++) {
     uint8_t piece[HV_PIECE] = {0};
     memcpy(piece, bytes + at, size - at < HV_PIECE ? size - at : HV_PIECE);
-    sum += hv_mix(hv_cpu_best()->digest(piece) + index * HV_SUM_K);
+    sum += hv_mix(set(HV_CPU_LEVELS)->digest(piece) + index * HV_SUM_K);
   }
   return sum;
 }
@@ -78,18 +87,17 @@ static size_t cut(const uint8_t *chunk, size_t size, unsigned how, hv_span parts
 }
 
 static void use(uint8_t how, const hv_span *parts, size_t n_parts) {
-  const hv_kern *kern = hv_cpu_kern((hv_cpu_level)(how >> 4 & 3));
+  const hv_kern *kern = set((hv_cpu_level)(how >> 4 & 3));
   hv_dtype dtype = (hv_dtype)(1 + (how >> 6));
   hv_codec_info info;
   int finite = 0;
-  kern = kern ? kern : hv_cpu_best();
   if (hv_codec_peek(parts, n_parts, &info) != HV_OK || info.count > ROOM)
     return;
   size_t bytes = (size_t)info.count * (how & 1 ? 4 : hv_dtype_size((int)dtype));
   uint8_t *out = malloc(bytes ? bytes : 1);
   demand(out != NULL);
   memset(out, 0, bytes);
-  hv_status checked = hv_codec_check(hv_cpu_best(), parts, n_parts, &info, &finite);
+  hv_status checked = hv_codec_check(set(HV_CPU_LEVELS), parts, n_parts, &info, &finite);
   hv_status status = how & 1 ? hv_codec_accumulate(kern, parts, n_parts, 0.5f, (float *)(void *)out, info.count)
                              : hv_codec_decode(kern, parts, n_parts, dtype, out, info.count);
   demand(status == (checked == HV_OK && how & 1 && !finite ? HV_NOT_FINITE : checked));
