@@ -1,7 +1,7 @@
 /* How does a tensor become few bytes, and come back? Every codec behind one door.
  *
  * Room: kern (uses base, dtype, cpu). Used by core (through the pool), bind and tests.
- * Pure: buffers in, buffers out. Nothing is allocated (at most 200 KiB of stack), no clock, no threads, no globals; any number of
+ * Pure: buffers in, buffers out. Nothing is allocated (at most 224 KiB of stack), no clock, no threads, no globals; any number of
  * calls may run at once on different buffers. The caller's floating-point mode (rounding, flush to zero) is put aside and back.
  *
  * clang-format off

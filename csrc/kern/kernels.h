@@ -169,7 +169,8 @@ static inline uint64_t hv_mix(uint64_t z) {
 }
 
 static inline float hv_tame(float x) {
-  return x != x ? 0 : x > HV_TAME ? HV_TAME : x < -HV_TAME ? -HV_TAME : x;
+  uint32_t b = hv_bits(x), size = b & 0x7fffffff, limited = size < 0x7e800000 ? size : 0x7e800000;
+  return hv_float(size > 0x7f800000 ? 0 : (b & 0x80000000) | limited);
 }
 
 /* Nearest-even integer of |t| < 2^21, without libm. */

@@ -159,13 +159,12 @@ static void measure(const float *in, size_t n, hv_measure *out) {
 }
 
 static float absmax(const float *in, size_t n) {
-  float most = 0;
+  uint32_t most = 0;
   for (size_t i = 0; i < n; i++) {
-    float x = hv_tame(in[i]);
-    x = x < 0 ? -x : x;
-    most = x > most ? x : most;
+    uint32_t size = hv_bits(hv_tame(in[i])) & 0x7fffffff;
+    most = size > most ? size : most;
   }
-  return most;
+  return hv_float(most);
 }
 
 static void range(const float *in, size_t n, float *low, float *high) {
@@ -230,17 +229,30 @@ static void cells(uint16_t *out, const float *in, int32_t base, size_t n) {
   }
 }
 
-static void encode_dynamic(uint8_t *out, const float *in, float inverse, size_t n) {
+static uint8_t dynamic_code(float x, float u, int32_t decade) {
   const hv_dynamic *map = &hv_dynamic_map;
-  for (size_t i = 0; i < n; i++) {
-    float x = hv_tame(in[i]), u = (x < 0 ? -x : x) * inverse;
-    unsigned decade = 0;
+  float t = u * map->slope[decade];
+  t = t + map->offset[decade];
+  int32_t m = hv_nearest(t < map->cap[decade] ? t : map->cap[decade]), below = hv_bits(x) >> 31, top = u > HV_DYNAMIC_ONE;
+  m |= -(below & (m > 0)) & 0x80; /* no branches: signs cannot be foreseen */
+  return (uint8_t)(top & !below ? 0x80 : m);
+}
+
+static void encode_dynamic(uint8_t *out, const float *in, float inverse, size_t n) {
+  enum { SOME = 64 }; /* at a time, in loops that compilers make vectors of */
+  for (size_t at = 0; at < n; at += SOME) {
+    float x[SOME], u[SOME];
+    int32_t decade[SOME] = {0};
+    size_t some = n - at < SOME ? n - at : SOME;
+    for (size_t i = 0; i < some; i++) {
+      x[i] = hv_tame(in[at + i]);
+      u[i] = hv_float(hv_bits(x[i]) & 0x7fffffff) * inverse;
+    }
     for (unsigned k = 1; k < 8; k++)
-      decade += map->threshold[k] <= u;
-    float t = u * map->slope[decade];
-    t = t + map->offset[decade];
-    int32_t m = hv_nearest(t < map->cap[decade] ? t : map->cap[decade]);
-    out[i] = x > 0 && u > HV_DYNAMIC_ONE ? 0x80 : (uint8_t)(x < 0 && m ? m | 0x80 : m);
+      for (size_t i = 0; i < some; i++)
+        decade[i] += hv_dynamic_map.threshold[k] <= u[i];
+    for (size_t i = 0; i < some; i++)
+      out[at + i] = dynamic_code(x[i], u[i], decade[i]);
   }
 }
 
