@@ -10,6 +10,12 @@ enum { ALL = 255 };
 /* A room of the house is one row here. */
 static const swarm_room rooms[] = {
     {"house", "peers find each other, echo, and send parcels", 24, 5, ALL, 2, swarm_house_play},
+    {"dht", "stores and gets while everything goes wrong", 24, 5, ALL, 4, swarm_dht_play},
+    {"dht-join", "random bootstrap lists: one swarm within ten seconds", 32, 1, 0, 12, swarm_dht_join_play},
+    {"dht-half", "20 replicas, half of all nodes die at once", 128, 1, 0, 1, swarm_dht_half_play},
+    {"dht-quarter", "20 replicas, three quarters die at once", 128, 1, 0, 1, swarm_dht_three_quarters_play},
+    {"dht-five", "5 replicas, half die at once: 1 - p^5 are found", 128, 1, 0, 1, swarm_dht_five_play},
+    {"dht-skew", "clocks an hour apart: nothing is lost early, nothing kept late", 24, 3, 0, 3, swarm_dht_skew_play},
 };
 enum { ROOMS = sizeof rooms / sizeof *rooms };
 
