@@ -16,6 +16,8 @@ void dht_get_heard(void *owner, hv_lookup *lookup, const hv_lookup_node *node, c
   dht_work *work = owner;
   hv_hash hash, distance;
   (void)lookup;
+  if (work->crowded && found->n_records == 0) /* many are asked then, and there are only so many voices */
+    return;
   hv_route_hash(work->dht->env, &node->id, &hash);
   distance = hv_hash_distance(&work->place, &hash); /* a region's lookup has another target */
   size_t voice = work->gather.n_voices;

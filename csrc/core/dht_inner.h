@@ -8,8 +8,8 @@
 
 #include "core/dht.h"
 
-#define DHT_REGIONS 3        /* extra lookups when a point is crowded */
-#define DHT_TARGETS_MAX 48   /* nodes that one store is offered to, at most */
+#define DHT_REGIONS 4        /* extra lookups when a point is crowded */
+#define DHT_TARGETS_MAX 64   /* nodes that one store is offered to, at most */
 #define DHT_PUBLISHED_CHAINS 1024
 #define DHT_PUBLISHED_MAX 65536
 
@@ -104,7 +104,9 @@ void dht_work_end(dht_work *work, hv_status status, const char *text);
 void dht_work_free(dht_work *work);
 /* Sets its timer for due_us or its end, whichever is sooner. */
 void dht_work_arm(dht_work *work, uint64_t due_us);
-/* The furthest that counts as `times` the distance within which the num_replicas nearest nodes are expected. */
+/* The shortest prefix that a region shares with its place. */
+int dht_region_bits(const dht_work *work);
+/* The distance whose -log2 is bits; <= 0: any. */
 void dht_bound(double bits, hv_hash *out);
 double dht_bits_of(const hv_hash *distance);
 

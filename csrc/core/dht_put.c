@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { MESSAGE_BYTES_MAX = 1 << 20, REGION_MORE = 24 };
+enum { MESSAGE_BYTES_MAX = 1 << 20, REGION_MORE = 30 };
 
 /* ---- records ---- */
 
@@ -75,7 +75,7 @@ static void gather_targets(dht_work *work) {
   hv_dht *dht = work->dht;
   size_t most = dht->config.num_replicas + (work->crowded ? REGION_MORE : dht->config.num_replicas);
   hv_hash region, mine = hv_hash_distance(&work->place, &dht->route.me);
-  dht_bound(work->crowded ? (double)(int)work->bits : 0, &region);
+  dht_bound(work->crowded ? dht_region_bits(work) : 0, &region);
   for (size_t l = 0; l < work->n_lookups; l++)
     for (size_t i = 0; i < most; i++) {
       const hv_lookup_node *node = hv_lookup_nearest(work->lookups[l], i);
