@@ -67,7 +67,7 @@ struct hv_dht_op {
   const hv_record *records;
   size_t n_records;
   /* out, for both */
-  unsigned rounds; /* how many answers in a row led there */
+  unsigned rounds; /* how many answers in a row led to the last node that mattered */
   unsigned calls;
   struct hv_dht_work *work; /* dht's; NULL while not under way */
 };

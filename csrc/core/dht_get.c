@@ -15,15 +15,16 @@ static int is_agreed(const dht_work *work) {
 void dht_get_heard(void *owner, hv_lookup *lookup, const hv_lookup_node *node, const hv_msg_found *found) {
   dht_work *work = owner;
   hv_hash hash, distance;
-  (void)lookup;
   if (work->crowded && found->n_records == 0) /* many are asked then, and there are only so many voices */
     return;
   hv_route_hash(work->dht->env, &node->id, &hash);
   distance = hv_hash_distance(&work->place, &hash); /* a region's lookup has another target */
   size_t voice = work->gather.n_voices;
   hv_gather_hear(&work->gather, &distance, found->records, found->n_records);
-  if (hv_gather_had(&work->gather, voice) && work->rounds == 0)
-    work->rounds = node->depth;
+  if (hv_gather_had(&work->gather, voice)) {
+    work->rounds = node->depth > work->rounds ? node->depth : work->rounds;
+    hv_lookup_hurry(lookup);
+  }
   if (!work->in_hand && is_agreed(work))
     dht_get_looked(work);
 }

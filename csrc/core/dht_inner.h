@@ -57,6 +57,7 @@ struct hv_dht_work {
   unsigned rounds, calls;
   /* get */
   hv_gather gather;
+  hv_hash replicas;      /* where they may be expected */
   hv_hash near;          /* voices not farther than this may end it early */
   hv_record *found;
   size_t n_found, found_room;

@@ -49,6 +49,7 @@ dht_work *dht_work_new(hv_dht *dht, hv_dht_op *op, hv_span key, uint32_t timeout
   dht->env->sha256(dht->env, key, &work->place);
   work->bits = hv_route_bits(&dht->route, dht->config.num_replicas);
   dht_bound(work->bits > 2 ? work->bits - 2 : 0, &work->near);
+  dht_bound(work->bits > 0.5 ? work->bits - 0.5 : 0, &work->replicas);
   work->next = dht->works;
   if (work->next)
     work->next->where = &work->next;
@@ -107,6 +108,7 @@ static int look(dht_work *work, const hv_hash *target, size_t width) {
       .width = width,
       .parallel = dht->config.parallel_rpc,
       .paths = dht->config.paths,
+      .near = work->replicas,
       .me = hv_span_of(dht->me, dht->me_size),
       .heard = work->is_get ? dht_get_heard : NULL,
       .done = one_looked,

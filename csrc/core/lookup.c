@@ -116,7 +116,7 @@ static size_t go_on(hv_lookup *lookup, unsigned path, size_t width, size_t paral
     if (!on_path(lookup, node, path))
       continue;
     if (node->state == HV_LOOKUP_TOLD && !is_misled(lookup, node) && lookup->calls < HV_LOOKUP_CALLS) {
-      if (busy < parallel)
+      if (busy < parallel || memcmp(&node->distance, &lookup->config.near, sizeof node->distance) <= 0)
         busy += (size_t)ask_node(lookup, lookup->order[at]);
       else
         pending++, seen++; /* its turn will come */
@@ -148,6 +148,12 @@ static void free_now(hv_lookup *lookup) {
     if (lookup->nodes[i].state == HV_LOOKUP_ASKED || lookup->nodes[i].state == HV_LOOKUP_LATE)
       hv_ask_forget(lookup->nodes[i].ask);
   hv_mem_free(lookup);
+}
+
+void hv_lookup_hurry(hv_lookup *lookup) {
+  lookup->joined = 1;
+  if (lookup->config.parallel < lookup->config.width)
+    lookup->config.parallel = lookup->config.width;
 }
 
 void hv_lookup_end(hv_lookup *lookup) {

@@ -47,6 +47,7 @@ typedef struct hv_lookup_config {
   size_t width;    /* how many of the nearest must have answered */
   size_t parallel; /* calls at once, all paths together */
   size_t paths;
+  hv_hash near;    /* whoever is not farther from the target is asked beyond `parallel`: what is looked for should be there */
   hv_span me;      /* my packed addresses; borrowed until the end */
   /* A node answered. It may call hv_lookup_end. May be NULL. */
   void (*heard)(void *owner, hv_lookup *lookup, const hv_lookup_node *node, const hv_msg_found *found);
@@ -73,6 +74,8 @@ hv_status hv_lookup_start(hv_asker *asker, const hv_lookup_config *config, hv_lo
 /* Gives it back; what is still under way teaches the table and nobody else. */
 void hv_lookup_end(hv_lookup *lookup);
 
+/* What is looked for has been found: the paths join, and all the nearest are asked at once. For heard(); takes effect when it returns. */
+void hv_lookup_hurry(hv_lookup *lookup);
 /* The i-th nearest that answered, or NULL. */
 const hv_lookup_node *hv_lookup_nearest(const hv_lookup *lookup, size_t i);
 hv_span hv_lookup_addrs(const hv_lookup_node *node);

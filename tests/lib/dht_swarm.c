@@ -1,5 +1,7 @@
 #include "lib/dht_swarm.h"
 
+#include "core/dht_inner.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -245,22 +247,73 @@ size_t dht_swarm_keepers(dht_swarm *swarm, const char *key) {
   return n;
 }
 
-/* A random order, so that buckets hold whom they happened to meet first. */
+/* ---- a swarm that has long been there ---- */
+
+typedef struct stand {
+  hv_hash place;
+  hv_target target;
+  size_t number;
+} stand;
+
+static int by_place(const void *a, const void *b) {
+  return memcmp(&((const stand *)a)->place, &((const stand *)b)->place, sizeof(hv_hash));
+}
+
+/* The first of the sorted that is not before this place. */
+static size_t first_from(const stand *stands, size_t n, const hv_hash *place) {
+  size_t low = 0, high = n;
+  while (low < high) {
+    size_t middle = (low + high) / 2;
+    if (memcmp(&stands[middle].place, place, sizeof *place) < 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+/* Where those stand that share exactly `bits` bits with me: [*from, *to) of the sorted. */
+static void range_of(const stand *stands, size_t n, const hv_hash *me, size_t bits, size_t *from, size_t *to) {
+  hv_hash low = *me, high;
+  low.bytes[bits / 8] ^= (uint8_t)(0x80 >> bits % 8);
+  high = low;
+  for (size_t bit = bits + 1; bit < 256; bit++) {
+    low.bytes[bit / 8] &= (uint8_t)~(0x80 >> bit % 8);
+    high.bytes[bit / 8] |= (uint8_t)(0x80 >> bit % 8);
+  }
+  *from = first_from(stands, n, &low);
+  *to = first_from(stands, n, &high); /* nobody stands on it */
+}
+
 void dht_swarm_settle(dht_swarm *swarm) {
+  enum { DEEPEST = 24 };
+  stand *stands = calloc(swarm->n, sizeof *stands);
   uint64_t state = 88172645463325252u + swarm->n;
+  size_t n = 0;
+  must(stands != NULL, "no memory");
+  for (size_t i = 0; i < swarm->n; i++)
+    if (serves(swarm, i)) {
+      stands[n] = (stand){.target = hv_sim_target(swarm->sim, i), .number = i};
+      hv_route_hash(swarm->seats[i].env, &stands[n].target.id, &stands[n].place);
+      n++;
+    }
+  qsort(stands, n, sizeof *stands, by_place);
   for (size_t i = 0; i < swarm->n; i++) {
     hv_dht *dht = dht_swarm_dht(swarm, i);
-    for (size_t j = 0; dht && j < swarm->n; j++) {
+    hv_route *route = dht ? &dht->route : NULL;
+    if (dht)
+      dht->look_us = UINT64_MAX / 2; /* it has looked around already */
+    for (size_t b = 0; dht && b < HV_ROUTE_BUCKETS; b++)
+      route->buckets[b].looked_us = dht->env->now_us(dht->env) + 1;
+    for (size_t bits = 0; route && bits < DEEPEST; bits++) {
+      size_t from, to, most = route->config.bucket_size;
+      range_of(stands, n, &route->me, bits, &from, &to);
       state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-      size_t other = (j + state % swarm->n) % swarm->n;
-      hv_target target = hv_sim_target(swarm->sim, other);
-      if (serves(swarm, other) && other != i)
-        hv_route_answered((hv_route *)hv_dht_route(dht), &target.id, &target.addr, 1, 20000);
-    }
-    for (size_t j = 0; dht && j < swarm->n; j++) { /* whom the draw left out, where there is still room */
-      hv_target target = hv_sim_target(swarm->sim, j);
-      if (serves(swarm, j) && j != i && !hv_route_find(hv_dht_route(dht), &target.id))
-        hv_route_answered((hv_route *)hv_dht_route(dht), &target.id, &target.addr, 1, 20000);
+      for (size_t j = 0; j < most && j < to - from; j++) { /* evenly over the bucket, from a random one on */
+        size_t at = to - from <= most ? j : (state % (to - from) + j * (to - from) / most) % (to - from);
+        hv_route_answered(route, &stands[from + at].target.id, &stands[from + at].target.addr, 1, 20000);
+      }
     }
   }
+  free(stands);
 }

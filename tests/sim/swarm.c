@@ -15,6 +15,7 @@ static const swarm_room rooms[] = {
     {"dht-half", "20 replicas, half of all nodes die at once", 128, 1, 0, 1, swarm_dht_half_play},
     {"dht-quarter", "20 replicas, three quarters die at once", 128, 1, 0, 1, swarm_dht_three_quarters_play},
     {"dht-five", "5 replicas, half die at once: 1 - p^5 are found", 128, 1, 0, 1, swarm_dht_five_play},
+    {"dht-hops", "rounds of a get, and its time against rounds x RTT", 256, 1, 0, 1, swarm_dht_hops_play},
     {"dht-skew", "clocks an hour apart: nothing is lost early, nothing kept late", 24, 3, 0, 3, swarm_dht_skew_play},
     {"dht-liars", "a fifth of all nodes lie: owned records are got right", 100, 1, 0, 1, swarm_dht_liars_play},
     {"dht-liars20", "the same, records without owners, 20 replicas", 100, 1, 0, 1, swarm_dht_liars_unowned_play},

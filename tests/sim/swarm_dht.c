@@ -177,6 +177,76 @@ void swarm_dht_five_play(swarm_run *run) {
   death_play(run, 5, 500, 1 - 0.03125 - 0.005);
 }
 
+/* ---- measures: in a swarm that has long been there ---- */
+
+static int by_number(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return x < y ? -1 : x > y;
+}
+
+static void measure(death *d, uint64_t rtt_us, int warm) {
+  double *ratios = hv_mem_array(&d->run->mem, d->keys, sizeof *ratios), rounds = 0, calls = 0;
+  size_t n = 0;
+  for (size_t i = 0; i < d->keys; i++) {
+    const dht_try *try = &d->tries[i];
+    rounds += try->op.rounds;
+    calls += try->op.calls;
+    if (try->op.rounds) /* else the asker kept it itself, and heard the others */
+      ratios[n++] = (double)(try->ended_us - try->started_us) / ((double)try->op.rounds * (double)rtt_us);
+  }
+  qsort(ratios, n, sizeof *ratios, by_number);
+  if (warm) {
+    swarm_figure(d->run, "gets", (double)d->keys);
+    swarm_figure(d->run, "rounds_sum", rounds);
+    swarm_figure(d->run, "calls_sum", calls);
+  }
+  swarm_figure(d->run, warm ? "p50_latency_over_rounds_x_rtt" : "p50_with_first_contacts", ratios[n / 2]);
+  swarm_figure(d->run, warm ? "p99_latency_over_rounds_x_rtt" : "p99_with_first_contacts", ratios[n * 99 / 100]);
+  hv_mem_free(ratios);
+}
+
+/* Each key by the same node each time; returns how many are found. */
+static size_t get_from_same(death *d) {
+  size_t found = 0;
+  for (size_t i = 0; i < d->keys; i++) {
+    char key[64], value[64];
+    name_of(i, key, value);
+    dht_swarm_get(&d->s, i * 7919 % d->s.n, &d->tries[i], key, 0);
+    dht_swarm_run(&d->s, 0.05);
+  }
+  dht_swarm_finish(&d->s, d->tries, d->keys, 60);
+  for (size_t i = 0; i < d->keys; i++)
+    found += (size_t)d->tries[i].found;
+  return found;
+}
+
+/* Links of 20 ms: an answer takes 40, and a first contact as much again. Each get is made twice, the second time over connections that stand. */
+void swarm_dht_hops_play(swarm_run *run) {
+  enum { LINK_US = 20000 };
+  death d = {.run = run, .keys = 1000, .s.config = {.num_replicas = 5, .refresh_ms = UINT32_MAX, .replicate_ms = 3600000}};
+  d.tries = hv_mem_array(&run->mem, d.keys, sizeof *d.tries);
+  d.s.config.cache_nearest = d.s.config.cache_locally = -1;
+  quiet_links(run, LINK_US, 0);
+  d.s.hello_every_ms = 3600000;
+  d.s.peers_room = 1;
+  dht_swarm_init(&d.s, run->sim, &run->mem, run->options->nodes);
+  for (size_t i = 0; i < run->options->nodes; i++)
+    dht_swarm_add(&d.s, NULL, 0, 0);
+  dht_swarm_run(&d.s, 0.001);
+  dht_swarm_settle(&d.s);
+  swarm_figure(run, "bytes_per_node", (double)atomic_load(&run->mem.used) / (double)d.s.n);
+  store_all(&d);
+  size_t right = get_from_same(&d);
+  measure(&d, 2 * LINK_US, 0);
+  right = get_from_same(&d) < right ? 0 : right;
+  measure(&d, 2 * LINK_US, 1);
+  if (right < d.keys)
+    swarm_fail(run, "only %zu of %zu keys are found", right, d.keys);
+  swarm_over(run);
+  hv_mem_free(d.tries);
+  dht_swarm_fini(&d.s);
+}
+
 /* ---- skew: clocks an hour apart; every record ends when it should ---- */
 
 void swarm_dht_skew_play(swarm_run *run) {
