@@ -72,9 +72,273 @@ static void what_one_stores_all_can_get(void **unused) {
   close_scene(c);
 }
 
+static void a_dictionary_is_put_together_from_its_subkeys(void **unused) {
+  (void)unused;
+  scene *c = open_scene(2);
+  grow(c, 12);
+  dht_swarm_run(&c->s, 10);
+  for (size_t i = 0; i < 10; i++) {
+    char subkey[16];
+    snprintf(subkey, sizeof subkey, "peer %zu", i);
+    assert_int_equal(store(c, i, "progress", subkey, "x", 60000)->status, HV_OK);
+  }
+  dht_try *got = get(c, 11, "progress");
+  assert_int_equal(got->status, HV_OK);
+  assert_int_equal(got->n_records, 10);
+  assert_int_equal(store(c, 3, "progress", NULL, "plain", 90000)->status, HV_OK); /* lives longer than all of them */
+  got = get(c, 11, "progress");
+  assert_int_equal(got->n_records, 1);
+  assert_value(got, "plain");
+  close_scene(c);
+}
+
+static void the_newest_expiry_wins(void **unused) {
+  (void)unused;
+  scene *c = open_scene(3);
+  grow(c, 12);
+  dht_swarm_run(&c->s, 10);
+  assert_int_equal(store(c, 1, "key", NULL, "long", 90000)->status, HV_OK);
+  assert_int_equal(store(c, 2, "key", NULL, "short", 60000)->status, HV_EXISTS);
+  assert_value(get(c, 5, "key"), "long");
+  assert_int_equal(store(c, 2, "key", NULL, "longer", 120000)->status, HV_OK);
+  assert_value(get(c, 5, "key"), "longer");
+  close_scene(c);
+}
+
+static const char *owned_key(scene *c, size_t owner) {
+  static char key[120];
+  char who[HV_PEER_TEXT_MAX];
+  hv_peer_id id = hv_sim_target(c->s.sim, owner).id;
+  snprintf(key, sizeof key, "key[owner:%s]", hv_peer_print(&id, who));
+  return key;
+}
+
+static void an_owned_key_is_its_owners(void **unused) {
+  (void)unused;
+  scene *c = open_scene(4);
+  grow(c, 12);
+  dht_swarm_run(&c->s, 10);
+  const char *key = owned_key(c, 4);
+  dht_try *try = store(c, 5, key, NULL, "theft", 60000);
+  assert_int_equal(try->status, HV_DENIED);
+  assert_int_equal(store(c, 4, key, NULL, "mine", 60000)->status, HV_OK);
+  assert_value(get(c, 9, key), "mine");
+  close_scene(c);
+}
+
+static void an_owner_that_begins_anew_counts_on(void **unused) {
+  (void)unused;
+  scene *c = open_scene(5);
+  grow(c, 12);
+  dht_swarm_run(&c->s, 100);
+  const char *key = owned_key(c, 4);
+  assert_int_equal(store(c, 4, key, NULL, "before", 600000)->status, HV_OK);
+  hv_sim_kill(c->s.sim, 4);
+  hv_sim_restart(c->s.sim, 4); /* same identity, and nothing remembered: its version would be lower for a shorter life */
+  dht_swarm_run(&c->s, 10);
+  assert_int_equal(store(c, 4, key, NULL, "after", 60000)->status, HV_OK);
+  assert_value(get(c, 9, key), "after");
+  close_scene(c);
+}
+
+static void a_client_asks_and_is_never_asked(void **unused) {
+  (void)unused;
+  scene *c = open_scene(6);
+  grow(c, 10);
+  size_t knows = 2, client = dht_swarm_add(&c->s, &knows, 1, 1);
+  dht_swarm_run(&c->s, 20);
+  assert_int_equal(store(c, client, "key", NULL, "value", 60000)->status, HV_OK);
+  assert_value(get(c, 7, "key"), "value");
+  assert_value(get(c, client, "key"), "value");
+  hv_peer_id id = hv_sim_target(c->s.sim, client).id;
+  for (size_t i = 0; i < 10; i++)
+    assert_null(hv_route_find(hv_dht_route(dht_swarm_dht(&c->s, i)), &id));
+  assert_int_equal(hv_store_count(hv_dht_kept(dht_swarm_dht(&c->s, client))), 0);
+  close_scene(c);
+}
+
+static void a_lone_node_keeps_for_itself(void **unused) {
+  (void)unused;
+  scene *c = open_scene(7);
+  grow(c, 1);
+  dht_swarm_add(&c->s, NULL, 0, 1);
+  dht_swarm_run(&c->s, 1);
+  assert_int_equal(store(c, 0, "key", NULL, "value", 60000)->status, HV_OK);
+  assert_value(get(c, 0, "key"), "value");
+  assert_int_equal(store(c, 1, "key", NULL, "value", 60000)->status, HV_UNREACHABLE); /* a client keeps nothing */
+  close_scene(c);
+}
+
+static void what_is_too_large_is_named(void **unused) {
+  (void)unused;
+  scene *c = open_scene(8);
+  grow(c, 2);
+  dht_swarm_run(&c->s, 5);
+  static uint8_t big[HV_RECORD_VALUE_MAX + 1];
+  dht_try *try = &c->tries[0];
+  dht_swarm_store(&c->s, 0, try, "key", NULL, "", 60000);
+  try->item.value = hv_span_of(big, sizeof big);
+  assert_true(dht_swarm_finish(&c->s, try, 1, 60));
+  assert_int_equal(try->status, HV_TOO_LARGE);
+  assert_non_null(strstr(try->text, "65537 bytes"));
+  dht_swarm_store(&c->s, 0, try, "key", NULL, "", 0);
+  assert_true(dht_swarm_finish(&c->s, try, 1, 60));
+  assert_int_equal(try->status, HV_INVALID); /* in the past */
+  assert_int_equal(get(c, 1, "key")->status, HV_NOT_FOUND);
+  close_scene(c);
+}
+
+static void records_outlive_those_who_kept_them(void **unused) {
+  (void)unused;
+  scene *c = open_scene(9);
+  c->s.config.replicate_ms = 10000;
+  grow(c, 12);
+  dht_swarm_run(&c->s, 10);
+  assert_int_equal(store(c, 0, "key", NULL, "value", 3000000)->status, HV_OK);
+  hv_sim_kill(c->s.sim, 0);
+  for (size_t i = 1; i < 11; i++) { /* one goes, one comes, until none is left of those who were there */
+    size_t knows = i + 1;
+    hv_sim_kill(c->s.sim, i);
+    dht_swarm_add(&c->s, &knows, 1, 0);
+    dht_swarm_run(&c->s, 60);
+  }
+  assert_value(get(c, 15, "key"), "value");
+  close_scene(c);
+}
+
+static void a_long_life_is_said_again_before_each_lease_ends(void **unused) {
+  (void)unused;
+  scene *c = open_scene(10);
+  c->s.config.store.ttl_max_ms = 60000;
+  grow(c, 12);
+  dht_swarm_run(&c->s, 10);
+  const char *key = owned_key(c, 3);
+  assert_int_equal(store(c, 3, key, NULL, "value", 600000)->status, HV_OK);
+  dht_swarm_run(&c->s, 400);
+  assert_value(get(c, 7, key), "value");
+  hv_sim_kill(c->s.sim, 3); /* the owner goes, and the record with its lease */
+  dht_swarm_run(&c->s, 65);
+  assert_int_equal(get(c, 7, key)->status, HV_NOT_FOUND);
+  close_scene(c);
+}
+
+static void two_halves_find_each_other_again(void **unused) {
+  (void)unused;
+  scene *c = open_scene(11);
+  grow(c, 16);
+  dht_swarm_run(&c->s, 10);
+  for (size_t i = 0; i < 8; i++)
+    hv_sim_group(c->s.sim, i, 1);
+  dht_swarm_run(&c->s, 120);
+  assert_int_equal(store(c, 2, "key", NULL, "value", 600000)->status, HV_OK);
+  assert_int_equal(get(c, 12, "key")->status, HV_NOT_FOUND);
+  hv_sim_heal(c->s.sim);
+  dht_swarm_run(&c->s, 120);
+  for (size_t i = 0; i < 16; i++)
+    assert_int_equal(dht_swarm_reach(&c->s, i), 16);
+  assert_value(get(c, 12, "key"), "value");
+  close_scene(c);
+}
+
+static void every_op_ends_once_whatever_happens_to_its_node(void **unused) {
+  (void)unused;
+  for (int how = 0; how < 3; how++) {
+    scene *c = open_scene(12);
+    grow(c, 10);
+    dht_swarm_run(&c->s, 10);
+    for (size_t i = 0; i < 40; i++)
+      if (i % 2)
+        dht_swarm_get(&c->s, 3, &c->tries[i], "key", 1);
+      else
+        dht_swarm_store(&c->s, 3, &c->tries[i], "key", "sub", "value", 60000 + i);
+    dht_swarm_run(&c->s, 0.025); /* in the middle of it */
+    if (how == 0)
+      hv_sim_stop(c->s.sim, 3);
+    else if (how == 1)
+      hv_sim_kill(c->s.sim, 3);
+    else
+      for (size_t i = 0; i < 10; i++)
+        if (i != 3)
+          hv_sim_unplug(c->s.sim, i);
+    assert_true(dht_swarm_finish(&c->s, c->tries, 40, 60));
+    for (size_t i = 0; i < 40; i++)
+      assert_true(how == 0 ? c->tries[i].status != HV_CLOSED : how == 1 ? c->tries[i].status == HV_CLOSED : 1);
+    close_scene(c);
+  }
+}
+
+static void without_memory_an_op_fails_and_nothing_else(void **unused) {
+  (void)unused;
+  for (long n = 0; n < 60; n += 3) {
+    scene *c = open_scene(13);
+    grow(c, 5);
+    dht_swarm_run(&c->s, 5);
+    store(c, 1, "before", NULL, "value", 600000);
+    dht_swarm_store(&c->s, 2, &c->tries[0], "key", NULL, "value", 600000);
+    dht_swarm_get(&c->s, 2, &c->tries[1], "before", 1);
+    hv_mem_fail_in(hv_sim_mem(c->s.sim, 2), n);
+    assert_true(dht_swarm_finish(&c->s, c->tries, 2, 60));
+    hv_mem_fail_in(hv_sim_mem(c->s.sim, 2), -1);
+    assert_value(get(c, 3, "before"), "value");
+    close_scene(c);
+  }
+}
+
+static void swarms_of_any_list_become_one(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 100; seed < 108; seed++) {
+    scene *c = open_scene(seed);
+    grow(c, 32);
+    dht_swarm_run(&c->s, 10);
+    for (size_t i = 0; i < 32; i++)
+      assert_int_equal(dht_swarm_reach(&c->s, i), 32);
+    close_scene(c);
+  }
+}
+
+static void half_a_swarm_dies_and_everything_is_found(void **unused) {
+  (void)unused;
+  scene *c = open_scene(14);
+  c->s.config.num_replicas = 20;
+  grow(c, 64);
+  dht_swarm_run(&c->s, 15);
+  char key[32], value[32];
+  for (size_t i = 0; i < 200; i++) {
+    snprintf(key, sizeof key, "key %zu", i), snprintf(value, sizeof value, "value %zu", i);
+    dht_swarm_store(&c->s, i % 64, &c->tries[i], key, NULL, value, 600000);
+  }
+  assert_true(dht_swarm_finish(&c->s, c->tries, 200, 60));
+  for (size_t i = 0; i < 64; i += 2)
+    i % 4 ? hv_sim_kill(c->s.sim, i) : hv_sim_unplug(c->s.sim, i);
+  for (size_t i = 0; i < 200; i++) {
+    snprintf(key, sizeof key, "key %zu", i);
+    dht_swarm_get(&c->s, i % 32 * 2 + 1, &c->tries[i], key, 0);
+  }
+  assert_true(dht_swarm_finish(&c->s, c->tries, 200, 60));
+  for (size_t i = 0; i < 200; i++) {
+    snprintf(value, sizeof value, "value %zu", i);
+    assert_value(&c->tries[i], value);
+  }
+  close_scene(c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_one_stores_all_can_get),
+      cmocka_unit_test(a_dictionary_is_put_together_from_its_subkeys),
+      cmocka_unit_test(the_newest_expiry_wins),
+      cmocka_unit_test(an_owned_key_is_its_owners),
+      cmocka_unit_test(an_owner_that_begins_anew_counts_on),
+      cmocka_unit_test(a_client_asks_and_is_never_asked),
+      cmocka_unit_test(a_lone_node_keeps_for_itself),
+      cmocka_unit_test(what_is_too_large_is_named),
+      cmocka_unit_test(records_outlive_those_who_kept_them),
+      cmocka_unit_test(a_long_life_is_said_again_before_each_lease_ends),
+      cmocka_unit_test(two_halves_find_each_other_again),
+      cmocka_unit_test(every_op_ends_once_whatever_happens_to_its_node),
+      cmocka_unit_test(without_memory_an_op_fails_and_nothing_else),
+      cmocka_unit_test(swarms_of_any_list_become_one),
+      cmocka_unit_test(half_a_swarm_dies_and_everything_is_found),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
