@@ -39,7 +39,7 @@ class DHT:
     new swarm begins here. If none answers within bootstrap_timeout (wait_timeout by default) an error names each with its cause, unless
     ensure_bootstrap_success=False: then it goes on trying. host_maddrs: where to listen; announce_maddrs: what others are told instead.
     identity_path: the file with this peer's key, so that its address can be known beforehand. client_mode: ask, but do not serve.
-    record_validators: see RecordValidatorBase. The rest are limits of the DHT itself (docs/DHT.md); 0 or None is the default.
+    record_validators: see RecordValidatorBase. The rest are limits of the DHT itself (docs/DHT_USE.md); 0 or None is the default.
     """
 
     def __init__(

@@ -1,0 +1,1 @@
+"""Programs to run from a shell."""

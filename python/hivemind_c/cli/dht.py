@@ -1,0 +1,113 @@
+"""hivemind-dht: a node of the DHT that others find each other through, and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import signal
+import sys
+import threading
+from typing import Optional, Sequence
+
+from hivemind_c import HivemindError, __version__
+from hivemind_c.dht import DHT
+
+logger = logging.getLogger("hivemind_c.cli")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object on each line; what a record has besides its text becomes fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"time": record.created, "level": record.levelname.lower(), "logger": record.name, "event": getattr(record, "event", None)}
+        line.update(getattr(record, "fields", {}))
+        line["text"] = record.getMessage()
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps({name: value for name, value in line.items() if value is not None})
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hivemind-dht", description="Runs a node of the DHT. It prints its addresses: give them to others as --initial_peers."
+    )
+    addresses = dict(nargs="*", metavar="ADDRESS", default=[])
+    parser.add_argument("--initial_peers", **addresses, help="where others are: multiaddrs or HOST:PORT, one that answers is enough; none begins a new swarm")
+    parser.add_argument("--host_maddrs", **addresses, help="where to listen, e.g. 0.0.0.0:31337 or [::]:*; by default every interface, at a free port")
+    parser.add_argument("--announce_maddrs", **addresses, help="what others are told instead of the addresses found out")
+    parser.add_argument("--identity_path", metavar="FILE", help="this node's key, made if missing: with it and a port of your choice the address stays the same")
+    parser.add_argument("--refresh_period", type=float, default=30, metavar="SECONDS", help="how often it tells how it is (default: %(default)s)")
+    parser.add_argument("--use_ipfs", action="store_true", help="accepted, but peers are not looked up outside the swarm")
+    parser.add_argument("--no_relay", action="store_true", help="accepted: connections are always direct")
+    parser.add_argument("--use_auto_relay", action="store_true", help="accepted, but connections are always direct")
+    parser.add_argument("--json", action="store_true", help="log lines as JSON objects")
+    parser.add_argument("--version", action="version", version=f"hivemind_c {__version__}")
+    return parser
+
+
+def reachable(addresses: Sequence[str]) -> list[str]:
+    """Without those that only this machine can reach, unless it has no others."""
+    outward = [address for address in addresses if not address.startswith(("/ip4/127.", "/ip6/::1/"))]
+    return outward or list(addresses)
+
+
+def set_up_logs(as_json: bool) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)
+
+
+def say(event: str, fields: dict, text: str) -> None:
+    logger.info("%s", text, extra={"event": event, "fields": fields})
+
+
+def heartbeat(dht: DHT) -> None:
+    state = dht.state()
+    fields = {name: state[name] for name in ("peers", "contacts", "records", "bytes")}
+    say("heartbeat", fields, f"{state['peers']} peers, {state['contacts']} of them in the DHT's table, {state['records']} records of {state['bytes']} bytes kept")
+
+
+def serve(options: argparse.Namespace, ended: threading.Event) -> None:
+    dht = DHT(
+        options.initial_peers,
+        start=True,
+        host_maddrs=options.host_maddrs or None,
+        announce_maddrs=options.announce_maddrs,
+        identity_path=options.identity_path,
+        use_ipfs=options.use_ipfs,
+        use_auto_relay=options.use_auto_relay,
+    )
+    try:
+        addresses = reachable(dht.get_visible_maddrs())
+        print("--initial_peers", *addresses, flush=True)
+        say("ready", {"peer_id": dht.peer_id, "addresses": addresses}, "others join this node with the --initial_peers printed above")
+        while not ended.is_set():
+            heartbeat(dht)
+            ended.wait(options.refresh_period)
+    finally:
+        dht.shutdown()
+    say("ended", {}, "ended")
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    options = parser().parse_args(arguments)
+    if not 0 < options.refresh_period <= threading.TIMEOUT_MAX:
+        parser().error("--refresh_period is a number of seconds above 0")
+    set_up_logs(options.json)
+    ended = threading.Event()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the terminal may go, the node stays
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    try:
+        serve(options, ended)
+    except (HivemindError, ValueError, OSError) as error:
+        logger.error("%s", error, extra={"event": "failed"})
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

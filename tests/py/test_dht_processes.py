@@ -1,0 +1,197 @@
+"""The DHT in real processes on this machine: killed, restarted, over IPv6, and as the program hivemind-dht."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from hivemind_c import DHT, get_dht_time
+from support import eventually
+
+NODE = """
+    import sys
+    from hivemind_c import DHT
+
+    dht = DHT(sys.argv[1:], start=True)
+    print(dht.get_visible_maddrs()[0], flush=True)
+    input()
+    dht.shutdown()
+"""
+
+RESTARTED = """
+    import sys
+    from hivemind_c import DHT
+
+    dht = DHT(start=True, host_maddrs=sys.argv[1], identity_path=sys.argv[2])
+    print(dht.get_visible_maddrs()[0], flush=True)
+    input()
+"""
+
+
+def soon(seconds=120):
+    return get_dht_time() + seconds
+
+
+@pytest.fixture
+def dht():
+    started = []
+
+    def start(initial_peers=None, **options):
+        started.append(DHT(initial_peers, start=True, **options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.shutdown()
+
+
+def test_half_of_eight_are_killed_and_every_value_is_found(dht, program):
+    first = dht()
+    others = [program(NODE, *first.get_visible_maddrs()) for _ in range(7)]
+    assert all(other.line().startswith("/ip4/127.0.0.1/") for other in others)
+    assert eventually(lambda: first.state()["contacts"] == 7, 20)
+    stored = [first.store(f"key{i}", {"number": i}, soon(), return_future=True) for i in range(200)]
+    assert all(future.result(60) for future in stored)
+    for other in others[:4]:
+        os.kill(other.pid, signal.SIGKILL)
+        other.process.wait()
+    late = dht(first.get_visible_maddrs())
+    got = [late.get(f"key{i}", latest=True, return_future=True) for i in range(200)]
+    found = [future.result(60) for future in got]
+    assert [entry and entry.value["number"] for entry in found] == list(range(200))
+    assert late.store("afterwards", 1, soon()) and first.get("afterwards", latest=True).value == 1
+    for other in others[4:]:
+        other.say()
+        assert other.finish()[0] == 0
+
+
+def test_a_node_that_comes_back_at_its_port_is_found_again(dht, program, tmp_path):
+    first = program(RESTARTED, "127.0.0.1:0", tmp_path / "key")
+    address = first.line()
+    one = dht(address)
+    assert one.store("key", 1, soon())
+    first.end()
+    again = program(RESTARTED, address.split("/p2p/")[0], tmp_path / "key")
+    assert again.line() == address
+    assert eventually(lambda: one.state()["peers"] == 1 and one.state()["contacts"] == 1, 30)
+    assert dht(address).get("key", latest=True).value == 1
+
+
+def has_ip6():
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ip6(), reason="this machine has no IPv6")
+def test_over_ip6_and_both(dht, program):
+    first = dht(host_maddrs=["[::1]:0", "127.0.0.1:0"])
+    six, four = first.get_visible_maddrs()
+    assert six.startswith("/ip6/::1/tcp/") and four.startswith("/ip4/127.0.0.1/tcp/")
+    other = program(NODE, six)
+    other.line()
+    second = dht(four, host_maddrs="/ip6/::1/tcp/0")
+    assert eventually(lambda: second.state()["contacts"] == 2, 20)
+    assert second.store("key", 6, soon()) and first.get("key", latest=True).value == 6
+
+
+# ---- hivemind-dht ----
+
+
+class Command:
+    def __init__(self, *arguments):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "hivemind_c.cli.dht", *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+
+    def peers(self):
+        """What it prints to be pasted."""
+        option, *addresses = self.process.stdout.readline().split()
+        assert option == "--initial_peers" and addresses
+        return addresses
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=20)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def command():
+    running = []
+
+    def run(*arguments):
+        running.append(Command(*arguments))
+        return running[-1]
+
+    yield run
+    for one in running:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.communicate()
+
+
+def test_the_command_prints_what_others_paste(command, dht, tmp_path):
+    root = command("--host_maddrs", "127.0.0.1:0", "--identity_path", tmp_path / "key", "--refresh_period", "0.1")
+    peers = root.peers()
+    second = command("--initial_peers", *peers, "--host_maddrs", "127.0.0.1:0")
+    one = dht(second.peers())
+    assert one.store("key", 1, soon()) and dht(peers).get("key").value == 1
+    assert eventually(lambda: one.state()["contacts"] >= 2)
+    code, out, err = second.end()
+    assert (code, out) == (0, "") and "Traceback" not in err
+    port = peers[0].split("/")[4]
+    code, out, err = root.end(signal.SIGINT)
+    assert (code, out) == (0, "") and "Traceback" not in err and "peers, " in err and " records of " in err
+    again = command("--host_maddrs", f"127.0.0.1:{port}", "--identity_path", tmp_path / "key")
+    assert again.peers() == peers
+
+
+def test_the_command_survives_its_terminal_and_tells_its_state_in_json(command, dht):
+    root = command("--host_maddrs", "127.0.0.1:0", "--json", "--refresh_period", "0.05")
+    one = dht(root.peers())
+    root.process.send_signal(signal.SIGHUP)
+    assert one.store("key", 1, soon())
+    lines = []
+
+    def heard():
+        lines.append(json.loads(root.process.stderr.readline()))
+        return lines[-1]["event"] == "heartbeat" and lines[-1]["peers"] == 1 and lines[-1]["records"] == 1
+
+    assert eventually(heard)
+    assert {"time", "level", "logger", "event", "text"} <= lines[0].keys()
+    code, _, err = root.end()
+    assert code == 0
+    assert json.loads(err.strip().split("\n")[-1])["event"] == "ended"
+
+
+def test_the_command_listens_on_every_interface_and_keeps_quiet_about_loopback(command):
+    addresses = command().peers()
+    local = [address for address in addresses if address.startswith("/ip4/127.")]
+    assert local == [] or local == addresses
+
+
+@pytest.mark.parametrize(
+    "arguments, code, words",
+    [
+        (["--initial_peers", "127.0.0.1:1"], 1, "127.0.0.1:1"),
+        (["--host_maddrs", "nonsense"], 1, "nonsense"),
+        (["--refresh_period", "0"], 2, "refresh_period"),
+        (["--no_such_option"], 2, "no_such_option"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(command, arguments, code, words):
+    process = command(*arguments).process
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (code, "") and words in err and "Traceback" not in err

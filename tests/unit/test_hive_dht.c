@@ -1,0 +1,183 @@
+/* A hive's DHT as a program holds it: what is stored is found, without memory too, and cancelled or stopped in the middle. */
+#include "lib/check.h"
+
+#include "hivemind_c.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static hv_hive *start(const char *initial) {
+  static const char *const here[] = {"/ip4/127.0.0.1/tcp/0"};
+  hv_hive *hive = NULL;
+  hv_error err = {0};
+  hv_hive_config config = {.listen = here,
+                           .n_listen = 1,
+                           .initial_peers = &initial,
+                           .n_initial_peers = initial ? 1 : 0,
+                           .insecure = 1,
+                           .pool_threads = 1};
+  if (hv_hive_start(&config, &hive, &err) != HV_OK)
+    fail_msg("%s", err.text);
+  return hive;
+}
+
+static hv_status end_of(hv_future *future, hv_span *bytes) {
+  hv_error err = {0};
+  assert_true(hv_future_wait(future, 60000));
+  return hv_future_result(future, bytes, NULL, &err);
+}
+
+static hv_hive_dht_state state_of(hv_hive *hive) {
+  hv_future *future;
+  hv_span bytes;
+  hv_hive_dht_state out;
+  assert_int_equal(hv_hive_dht_look(hive, &future), HV_OK);
+  assert_int_equal(end_of(future, &bytes), HV_OK);
+  assert_int_equal(bytes.size, sizeof out);
+  memcpy(&out, bytes.data, sizeof out);
+  hv_future_release(future);
+  return out;
+}
+
+/* Two that know each other, in the DHT too. */
+static void start_two(hv_hive **a, hv_hive **b) {
+  char where[HV_ADDR_TEXT_MAX];
+  hv_addr addr;
+  hv_future *met;
+  *a = start(NULL);
+  assert_int_equal(hv_hive_addrs(*a, &addr, 1), 1);
+  *b = start(hv_addr_print(&addr, hv_hive_peer(*a), where));
+  assert_int_equal(hv_hive_wait_peers(*b, 1, &met), HV_OK);
+  assert_int_equal(end_of(met, NULL), HV_OK);
+  hv_future_release(met);
+  for (int ms = 0; ms < 10000 && state_of(*a).contacts == 0; ms++)
+    usleep(1000);
+  assert_int_equal(state_of(*a).contacts, 1);
+}
+
+static hv_span text(const char *chars) {
+  return hv_span_of(chars, strlen(chars));
+}
+
+static hv_status store(hv_hive *hive, const char *key, const char *subkey, const char *value, uint64_t ttl_ms, hv_future **out) {
+  hv_hive_record record = {
+      .subkey = text(subkey ? subkey : ""), .has_subkey = subkey != NULL, .value = text(value), .ttl_ms = ttl_ms};
+  return hv_hive_dht_store(hive, text(key), &record, 0, out);
+}
+
+static hv_status store_and_wait(hv_hive *hive, const char *key, const char *subkey, const char *value, uint64_t ttl_ms) {
+  hv_future *future;
+  assert_int_equal(store(hive, key, subkey, value, ttl_ms, &future), HV_OK);
+  hv_status status = end_of(future, NULL);
+  hv_future_release(future);
+  return status;
+}
+
+static void what_one_stores_the_other_gets_whole(void **state) {
+  (void)state;
+  hv_hive *a, *b;
+  hv_future *future;
+  hv_span bytes;
+  hv_hive_record records[2];
+  start_two(&a, &b);
+  assert_int_equal(store_and_wait(a, "key", "one", "first", 60000), HV_OK);
+  assert_int_equal(store_and_wait(b, "key", "", "", 30000), HV_OK); /* an empty subkey and an empty value are some */
+  assert_int_equal(hv_hive_dht_get(b, text("key"), 1, 0, &future), HV_OK);
+  assert_int_equal(end_of(future, &bytes), HV_OK);
+  assert_int_equal(bytes.size, sizeof records);
+  memcpy(records, bytes.data, sizeof records);
+  int one = records[0].subkey.size ? 0 : 1;
+  assert_true(records[0].has_subkey && records[1].has_subkey);
+  assert_int_equal(records[one].value.size, 5);
+  assert_memory_equal(records[one].value.data, "first", 5);
+  assert_memory_equal(records[one].subkey.data, "one", 3);
+  assert_int_equal(records[!one].value.size + records[!one].subkey.size, 0);
+  assert_true(records[one].ttl_ms > 30000 && records[one].ttl_ms <= 60000 && records[one].end_us > records[!one].end_us);
+  assert_false(hv_peer_is_known(&records[one].signer));
+  hv_future_release(future);
+  assert_int_equal(store_and_wait(b, "key", "one", "shorter", 40000), HV_EXISTS);
+  assert_int_equal(state_of(a).records, 2);
+  assert_int_equal(state_of(a).peers, 1);
+  assert_int_equal(hv_hive_dht_get(a, text("nothing"), 0, 0, &future), HV_OK);
+  assert_int_equal(end_of(future, NULL), HV_NOT_FOUND);
+  hv_future_release(future);
+  hv_hive_free(b);
+  hv_hive_free(a);
+}
+
+static void what_is_too_large_or_wrong_is_refused_and_nothing_is_lost(void **state) {
+  (void)state;
+  static const uint8_t much[HV_RECORD_VALUE_MAX + 1];
+  hv_hive *a = start(NULL);
+  hv_future *future = NULL;
+  hv_hive_record record = {.value = hv_span_of(much, sizeof much), .ttl_ms = 1000};
+  assert_int_equal(hv_hive_dht_store(a, text("key"), &record, 0, &future), HV_TOO_LARGE);
+  record.value.size = 1;
+  assert_int_equal(hv_hive_dht_store(a, hv_span_of(much, HV_RECORD_KEY_MAX + 1), &record, 0, &future), HV_TOO_LARGE);
+  assert_int_equal(hv_hive_dht_get(a, hv_span_of(much, HV_RECORD_KEY_MAX + 1), 0, 0, &future), HV_TOO_LARGE);
+  assert_null(future);
+  assert_int_equal(store_and_wait(a, "key", NULL, "value", 0), HV_INVALID);
+  assert_int_equal(store_and_wait(a, "[owner:nobody]", NULL, "value", 1000), HV_DENIED);
+  assert_int_equal(store_and_wait(a, "key", NULL, "value", 60000), HV_OK);
+  assert_int_equal(state_of(a).records, 1);
+  hv_hive_free(a);
+}
+
+static hv_status request(hv_hive *hive, int what, hv_future **out) {
+  return what == 0   ? store(hive, "key", "subkey", "value", 60000, out)
+         : what == 1 ? hv_hive_dht_get(hive, text("stored before"), 1, 0, out)
+                     : hv_hive_dht_look(hive, out);
+}
+
+static void whichever_allocation_fails_it_is_refused_or_ends(void **state) {
+  (void)state;
+  enum { ALLOCATIONS = 40 };
+  hv_hive *a, *b;
+  start_two(&a, &b);
+  assert_int_equal(store_and_wait(a, "stored before", NULL, "value", 600000), HV_OK);
+  for (int what = 0; what < 3; what++)
+    for (int n = 0; n < ALLOCATIONS; n++) {
+      hv_future *future = NULL;
+      hv_mem_fail_in(hv_hive_mem(b), n);
+      if (request(b, what, &future) == HV_OK)
+        end_of(future, NULL);
+      else
+        assert_null(future);
+      hv_mem_fail_in(hv_hive_mem(b), -1);
+      hv_future_release(future);
+    }
+  assert_int_equal(store_and_wait(b, "afterwards", NULL, "value", 60000), HV_OK);
+  hv_hive_free(b);
+  hv_hive_free(a);
+}
+
+static void cancelled_or_stopped_in_the_middle_each_ends_once(void **state) {
+  (void)state;
+  enum { MANY = 60 };
+  hv_future *futures[MANY];
+  hv_hive *a, *b;
+  start_two(&a, &b);
+  for (int i = 0; i < MANY; i++)
+    assert_int_equal(request(b, i % 2, &futures[i]), HV_OK);
+  for (int i = 0; i < MANY; i += 3)
+    hv_future_cancel(futures[i]);
+  hv_hive_stop(b);
+  for (int i = 0; i < MANY; i++) {
+    hv_status status = end_of(futures[i], NULL);
+    assert_true(status == HV_OK || status == HV_NOT_FOUND || status == HV_CANCELLED || status == HV_CLOSED);
+    hv_future_release(futures[i]);
+  }
+  assert_int_equal(request(b, 0, &futures[0]), HV_CLOSED);
+  hv_hive_free(b);
+  hv_hive_free(a);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(what_one_stores_the_other_gets_whole),
+      cmocka_unit_test(what_is_too_large_or_wrong_is_refused_and_nothing_is_lost),
+      cmocka_unit_test(whichever_allocation_fails_it_is_refused_or_ends),
+      cmocka_unit_test(cancelled_or_stopped_in_the_middle_each_ends_once),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
