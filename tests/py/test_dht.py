@@ -47,7 +47,9 @@ def pair(dht):
 def swarm(dht):
     def grow(n, **options):
         first = dht(**options)
-        return [first, *(dht(first.get_visible_maddrs(), **options) for _ in range(n - 1))]
+        nodes = [first, *(dht(first.get_visible_maddrs(), **options) for _ in range(n - 1))]
+        assert eventually(lambda: all(node.state()["contacts"] == n - 1 for node in nodes), 30)
+        return nodes
 
     return grow
 
