@@ -28,7 +28,9 @@ build: venv
 	@$(CSRC) -s lib
 	@CFLAGS="$(WARN)" $(PY) setup.py -q build_ext --inplace
 
-asan tsan fuzz bench fmt: deps
+fmt: venv
+asan tsan fuzz bench: deps
+asan tsan fuzz bench fmt:
 	@$(CSRC) $@ $(if $(T),T=$(T)) $(if $(SECS),SECS=$(SECS))
 
 clean:

@@ -7,7 +7,9 @@ examples that must be refused, and some that must not.
 import ast
 import os
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -397,6 +399,32 @@ def test_the_tree_is_all_there():
     tree = tree_of(ROOT)
     assert {"csrc/base/mem.c", "csrc/core/peer.c", "csrc/net/identity.c", "tests/test_tidy.py", "tests/lib/check.h"} <= set(tree)
     assert not any("/build/" in path or "/gen/" in path for path in tree)
+
+
+# ---- how C looks ----
+
+
+def clang_format(*arguments):
+    """The version in requirements.txt: another one has other tastes."""
+    beside = Path(sys.executable).parent / "clang-format"
+    for name in (beside, "clang-format", "clang-format-14"):
+        if shutil.which(name) and " 14." in told(name, "--version"):
+            return run(name, *arguments)
+    pytest.fail("clang-format 14 is not here: pip install -r requirements.txt", pytrace=False)
+
+
+def not_formatted(paths):
+    words = clang_format("--dry-run", *paths).stderr
+    return sorted(set(re.findall(r"^(\S+):\d+:\d+: \w+: code should be clang-formatted", words, re.M)))
+
+
+def test_all_c_looks_as_make_fmt_makes_it(tmp_path):
+    found = not_formatted([ROOT / path for path in tree_of(ROOT) if path.endswith((".c", ".h", ".cpp"))])
+    assert found == [], "run: make -C csrc fmt"
+    (tmp_path / ".clang-format").write_text((ROOT / ".clang-format").read_text())
+    (tmp_path / "ugly.c").write_text("int f( int x ){return x;}\n")
+    (tmp_path / "neat.c").write_text("int f(int x);\n")
+    assert not_formatted([tmp_path / "ugly.c", tmp_path / "neat.c"]) == [str(tmp_path / "ugly.c")]
 
 
 # ---- fuzz targets ----

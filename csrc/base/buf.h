@@ -53,7 +53,7 @@ hv_status hv_buf_reserve(hv_buf *buf, size_t size, uint8_t **at);
 typedef struct hv_payload hv_payload;
 struct hv_payload {
   atomic_uint refs;
-  size_t size;          /* of all parts together */
+  size_t size; /* of all parts together */
   size_t n_parts;
   const hv_span *parts; /* lives as long as the payload */
   void (*free)(hv_payload *self);
@@ -65,7 +65,8 @@ void hv_payload_init(hv_payload *payload, const hv_span *parts, size_t n_parts, 
 /* A payload of one part with a copy of the bytes (64-byte aligned). NULL: no memory. */
 hv_payload *hv_payload_copy(hv_mem *mem, const void *data, size_t size);
 
-/* A payload of one part that borrows the bytes; `done` (may be NULL) is called once when the last holder lets go. NULL: no memory. */
+/* A payload of one part that borrows the bytes; `done` (may be NULL) is called once when the last holder lets go. NULL: no memory.
+ */
 hv_payload *hv_payload_borrow(hv_mem *mem, const void *data, size_t size, void (*done)(void *arg), void *arg);
 
 hv_payload *hv_payload_keep(hv_payload *payload);

@@ -15,11 +15,11 @@
 typedef enum hv_log_level { HV_LOG_DEBUG, HV_LOG_INFO, HV_LOG_WARN, HV_LOG_ERROR } hv_log_level;
 
 typedef struct hv_log_record {
-  uint64_t time_us;  /* the writer's clock */
+  uint64_t time_us; /* the writer's clock */
   hv_log_level level;
-  char room[16];     /* who speaks: "peers", "grpc", ... */
-  char event[24];    /* a stable name that programs may match: "peer_lost" */
-  char text[336];    /* one sentence for people, cut if longer; never has a control character */
+  char room[16];  /* who speaks: "peers", "grpc", ... */
+  char event[24]; /* a stable name that programs may match: "peer_lost" */
+  char text[336]; /* one sentence for people, cut if longer; never has a control character */
 } hv_log_record;
 
 typedef struct hv_log hv_log;

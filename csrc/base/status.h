@@ -9,39 +9,39 @@
 #ifndef HV_BASE_STATUS_H
 #define HV_BASE_STATUS_H
 
-#define HV_STATUS_MAP(X)                                                                        \
-  X(OK, "ok")                                                                                   \
-  X(NOMEM, "out of memory")                                                                     \
-  X(BUDGET, "memory budget exceeded")                                                           \
-  X(INVALID, "invalid argument")                                                                \
-  X(MALFORMED, "malformed bytes")                                                               \
-  X(CORRUPT, "checksum or signature does not match")                                            \
-  X(TOO_LARGE, "larger than allowed")                                                           \
-  X(VERSION, "other protocol version")                                                          \
-  X(DENIED, "identity refused")                                                                 \
-  X(PERMISSION, "file permissions refused")                                                     \
-  X(REFUSED, "connection refused")                                                              \
-  X(UNREACHABLE, "no way to the peer")                                                          \
-  X(TIMEOUT, "timed out")                                                                       \
-  X(CANCELLED, "cancelled")                                                                     \
-  X(CLOSED, "closed")                                                                           \
-  X(BUSY, "busy, try again when told")                                                          \
-  X(NOT_FOUND, "not found")                                                                     \
-  X(EXISTS, "already there")                                                                    \
-  X(IN_USE, "address already in use")                                                           \
-  X(STATE, "not possible in this state")                                                        \
-  X(FORKED, "used in a forked child")                                                           \
-  X(UNSUPPORTED, "not supported")                                                               \
-  X(IO, "input or output failed")                                                               \
-  X(CRYPTO, "cryptography failed")                                                              \
-  X(NOT_FINITE, "a value is not finite")                                                        \
+#define HV_STATUS_MAP(X)                                                                                                           \
+  X(OK, "ok")                                                                                                                      \
+  X(NOMEM, "out of memory")                                                                                                        \
+  X(BUDGET, "memory budget exceeded")                                                                                              \
+  X(INVALID, "invalid argument")                                                                                                   \
+  X(MALFORMED, "malformed bytes")                                                                                                  \
+  X(CORRUPT, "checksum or signature does not match")                                                                               \
+  X(TOO_LARGE, "larger than allowed")                                                                                              \
+  X(VERSION, "other protocol version")                                                                                             \
+  X(DENIED, "identity refused")                                                                                                    \
+  X(PERMISSION, "file permissions refused")                                                                                        \
+  X(REFUSED, "connection refused")                                                                                                 \
+  X(UNREACHABLE, "no way to the peer")                                                                                             \
+  X(TIMEOUT, "timed out")                                                                                                          \
+  X(CANCELLED, "cancelled")                                                                                                        \
+  X(CLOSED, "closed")                                                                                                              \
+  X(BUSY, "busy, try again when told")                                                                                             \
+  X(NOT_FOUND, "not found")                                                                                                        \
+  X(EXISTS, "already there")                                                                                                       \
+  X(IN_USE, "address already in use")                                                                                              \
+  X(STATE, "not possible in this state")                                                                                           \
+  X(FORKED, "used in a forked child")                                                                                              \
+  X(UNSUPPORTED, "not supported")                                                                                                  \
+  X(IO, "input or output failed")                                                                                                  \
+  X(CRYPTO, "cryptography failed")                                                                                                 \
+  X(NOT_FINITE, "a value is not finite")                                                                                           \
   X(INTERNAL, "internal error")
 
 typedef enum hv_status {
 #define HV_STATUS_ENUM(name, text) HV_##name,
   HV_STATUS_MAP(HV_STATUS_ENUM)
 #undef HV_STATUS_ENUM
-  HV_STATUS_COUNT
+      HV_STATUS_COUNT
 } hv_status;
 
 /* A status with its sentence. Zero-initialise it; text is always terminated. */

@@ -236,7 +236,8 @@ static PyObject *future_repr(PyObject *object) {
   return PyUnicode_FromFormat("<hivemind_c.Future of %s, %s>", name_of(self->kind), state);
 }
 
-/* Nobody can ask a dropped future any more: it must not take a parcel that comes, and what may never end must not stay with the node. */
+/* Nobody can ask a dropped future any more: it must not take a parcel that comes, and what may never end must not stay with the
+ * node. */
 static void future_finalize(PyObject *object) {
   py_future *self = (py_future *)object;
   if (self->future && !is_forked(self)) {

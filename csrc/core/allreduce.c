@@ -123,7 +123,8 @@ void hv_allreduce_opened(hv_allreduce_hall *hall, const hv_event *event) {
   early *e = hall->n_early < HALL_ROOM ? hv_mem_zalloc(hall->env->mem, sizeof *e) : NULL;
   if (!e)
     return;
-  *e = (early){.next = hall->early, .link = &hall->early, .hall = hall, .stream = event->stream, .share = *share, .since_us = event->now_us};
+  *e = (early){
+      .next = hall->early, .link = &hall->early, .hall = hall, .stream = event->stream, .share = *share, .since_us = event->now_us};
   e->last = &e->pieces;
   if (e->next)
     e->next->link = &e->next;
@@ -252,7 +253,12 @@ static void admit_early(hv_allreduce *self, early *e) {
   }
   for (piece *p = e->pieces; p; p = p->next) {
     hv_msg msg = {.kind = HV_MSG_CHUNK, .u.chunk = {p->chunk}};
-    hv_event event = {.kind = HV_EVENT_STREAM_DATA, .now_us = self->env->now_us(self->env), .stream = stream, .msg = &msg, .payload = p->payload, .text = ""};
+    hv_event event = {.kind = HV_EVENT_STREAM_DATA,
+                      .now_us = self->env->now_us(self->env),
+                      .stream = stream,
+                      .msg = &msg,
+                      .payload = p->payload,
+                      .text = ""};
     stream->on->data(stream, &event);
   }
   leave_hall(e);

@@ -93,8 +93,8 @@ static void call_done(hv_call *call, const hv_event *event) {
   finish(ask, event->status, NULL, event->text);
 }
 
-hv_status hv_asker_ask(hv_asker *asker, const hv_peer_id *id, hv_span addrs, const hv_msg *msg, int keep, hv_ask_done *done, void *owner,
-                       size_t mark, hv_ask **out) {
+hv_status hv_asker_ask(hv_asker *asker, const hv_peer_id *id, hv_span addrs, const hv_msg *msg, int keep, hv_ask_done *done,
+                       void *owner, size_t mark, hv_ask **out) {
   if (asker->closing)
     return HV_CLOSED;
   hv_ask *ask = hv_mem_zalloc(asker->env->mem, sizeof *ask);

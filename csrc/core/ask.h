@@ -24,8 +24,8 @@ struct hv_asker {
   uint32_t rtt_us;     /* smoothed, of all */
   hv_ask *first;       /* under way */
   size_t n;
-  uint64_t asked;      /* calls so far */
-  int closing;         /* no more questions */
+  uint64_t asked;                                                         /* calls so far */
+  int closing;                                                            /* no more questions */
   void (*answered)(void *arg, const hv_peer_id *id, const hv_hash *hash); /* after the routing table has heard of it; may be NULL */
   void *arg;
 };
@@ -36,10 +36,10 @@ void hv_asker_fini(hv_asker *asker);
 /* Cancels everything and starts nothing any more; completions still come. */
 void hv_asker_close(hv_asker *asker);
 
-/* Asks. If `keep` is 0 msg's spans are borrowed during this function only and just one address is tried; otherwise until done. owner and mark
- * are handed to done. Not HV_OK: done will not come. *out (may be NULL) is good until done. */
-hv_status hv_asker_ask(hv_asker *asker, const hv_peer_id *id, hv_span addrs, const hv_msg *msg, int keep, hv_ask_done *done, void *owner,
-                       size_t mark, hv_ask **out);
+/* Asks. If `keep` is 0 msg's spans are borrowed during this function only and just one address is tried; otherwise until done.
+ * owner and mark are handed to done. Not HV_OK: done will not come. *out (may be NULL) is good until done. */
+hv_status hv_asker_ask(hv_asker *asker, const hv_peer_id *id, hv_span addrs, const hv_msg *msg, int keep, hv_ask_done *done,
+                       void *owner, size_t mark, hv_ask **out);
 
 /* Its owner is not interested any more: done will not come; the call is cancelled. */
 void hv_ask_drop(hv_ask *ask);

@@ -1,7 +1,8 @@
 /* Where can a DHT node be dialled? Its addresses as compact bytes, as they travel and as tables keep them.
  *
  * Room: core (uses addr, msg). Pure functions; any thread. Packed addresses stand one after another, each a byte of length and
- * then what hv_addr_pack wrote; HV_CONTACT_ADDRS_MAX bytes in all. They come from strangers: nothing about them is taken for granted.
+ * then what hv_addr_pack wrote; HV_CONTACT_ADDRS_MAX bytes in all. They come from strangers: nothing about them is taken for
+ * granted.
  */
 #ifndef HV_CORE_CONTACT_H
 #define HV_CORE_CONTACT_H

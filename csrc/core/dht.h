@@ -1,18 +1,19 @@
 /* Where is what the swarm knows? A Kademlia node: it serves the records near it, and stores and gets for the program.
  *
  * Room: core (uses route, store, ask, lookup, gather). Owned by node; the hive thread only; no I/O, no clock but env's.
- * A node's place is SHA-256 of its public key, a record's that of its key; a record is kept by the num_replicas nodes nearest to it.
+ * A node's place is SHA-256 of its public key, a record's that of its key; a record is kept by the num_replicas nodes nearest to
+ * it.
  *
- * Learning nodes: whoever peers.h has had an answer from (hv_dht_met), whoever answers a lookup, and whoever asks us and then answers a
- * question of ours. A node in client mode asks and never serves: it names no address, so nobody asks it.
- * Isolation: contacts that are silent stay known and are tried again with growing pauses, as peers.h tries the initial peers.
+ * Learning nodes: whoever peers.h has had an answer from (hv_dht_met), whoever answers a lookup, and whoever asks us and then
+ * answers a question of ours. A node in client mode asks and never serves: it names no address, so nobody asks it. Isolation:
+ * contacts that are silent stay known and are tried again with growing pauses, as peers.h tries the initial peers.
  *
- * Lookups go over `paths` disjoint paths (lookup.h), answers are weighed (gather.h). If the nodes found nearest to a point stand far
- * more densely than around this node, somebody may have made identities for that point: then the region where honest nodes must be is
- * searched too, and stored to (as Sridhar et al., "Content Censorship in the InterPlanetary File System", 2023).
+ * Lookups go over `paths` disjoint paths (lookup.h), answers are weighed (gather.h). If the nodes found nearest to a point stand
+ * far more densely than around this node, somebody may have made identities for that point: then the region where honest nodes must
+ * be is searched too, and stored to (as Sridhar et al., "Content Censorship in the InterPlanetary File System", 2023).
  *
- * While this node lives it says its own records again before their lease ends, as long as the program asked for them (publish). What it keeps
- * for others it hands on to nodes that came nearer, or took the place of others (replicate).
+ * While this node lives it says its own records again before their lease ends, as long as the program asked for them (publish).
+ * What it keeps for others it hands on to nodes that came nearer, or took the place of others (replicate).
  */
 #ifndef HV_CORE_DHT_H
 #define HV_CORE_DHT_H
@@ -27,18 +28,18 @@ typedef struct hv_dht_op hv_dht_op;
 typedef struct hv_dht_config {
   hv_peer_id me;
   int client_mode;
-  size_t bucket_size;        /* 0: 20 */
-  size_t num_replicas;       /* 0: 5; at most 20 */
-  size_t parallel_rpc;       /* 0: 4 */
-  size_t paths;              /* 0: 2; at most HV_LOOKUP_PATHS_MAX */
-  int cache_nearest;         /* how many of the nearest that did not have a record are given it by who got it; 0: 1; < 0: none */
-  int cache_locally;         /* < 0: no; else what was got is remembered for some seconds, for gets that are not `latest` */
-  uint32_t wait_timeout_ms;  /* of one call; 0: 3,000 */
-  uint32_t refresh_ms;       /* buckets nobody was looked for in for so long are refreshed; 0: 600,000 */
-  uint32_t replicate_ms;     /* all kept keys are looked over once in this time; 0: 60,000 */
+  size_t bucket_size;       /* 0: 20 */
+  size_t num_replicas;      /* 0: 5; at most 20 */
+  size_t parallel_rpc;      /* 0: 4 */
+  size_t paths;             /* 0: 2; at most HV_LOOKUP_PATHS_MAX */
+  int cache_nearest;        /* how many of the nearest that did not have a record are given it by who got it; 0: 1; < 0: none */
+  int cache_locally;        /* < 0: no; else what was got is remembered for some seconds, for gets that are not `latest` */
+  uint32_t wait_timeout_ms; /* of one call; 0: 3,000 */
+  uint32_t refresh_ms;      /* buckets nobody was looked for in for so long are refreshed; 0: 600,000 */
+  uint32_t replicate_ms;    /* all kept keys are looked over once in this time; 0: 60,000 */
   uint32_t blacklist_ms, backoff_rate; /* as in route.h */
   hv_store_config store;
-  hv_store_quota cache;      /* 0: 4,096 records, 16 MiB */
+  hv_store_quota cache; /* 0: 4,096 records, 16 MiB */
 } hv_dht_config;
 
 /* One of the records of a store. `stored` is how many nodes keep it; `status` is HV_OK if any does, else why not. */
@@ -51,8 +52,8 @@ typedef struct hv_dht_item {
   size_t stored;
 } hv_dht_item;
 
-/* What the program wants: its own struct, alive and unchanged until done, which comes exactly once (also when the node ends: HV_CANCELLED,
- * or HV_CLOSED from hv_dht_fini; then nothing of the dht may be called). */
+/* What the program wants: its own struct, alive and unchanged until done, which comes exactly once (also when the node ends:
+ * HV_CANCELLED, or HV_CLOSED from hv_dht_fini; then nothing of the dht may be called). */
 struct hv_dht_op {
   void (*done)(hv_dht_op *self, hv_status status, const char *text);
   void *owner;
@@ -89,9 +90,9 @@ void hv_dht_asked(hv_dht *dht, const hv_event *event);
 void hv_dht_met(hv_dht *dht, const hv_peer_id *id, const hv_addr *addrs, size_t n_addrs, uint64_t rtt_us);
 void hv_dht_lost(hv_dht *dht, const hv_peer_id *id);
 
-/* Stores op->items under op->key. HV_OK at done: each item is kept by somebody; else the status of the first that is not. HV_EXISTS:
- * something newer is there. HV_UNREACHABLE: nobody is known. HV_TIMEOUT. Not HV_OK here: not started (HV_TOO_LARGE and HV_INVALID name the
- * limit in err, may be NULL). */
+/* Stores op->items under op->key. HV_OK at done: each item is kept by somebody; else the status of the first that is not.
+ * HV_EXISTS: something newer is there. HV_UNREACHABLE: nobody is known. HV_TIMEOUT. Not HV_OK here: not started (HV_TOO_LARGE and
+ * HV_INVALID name the limit in err, may be NULL). */
 hv_status hv_dht_store(hv_dht *dht, hv_dht_op *op, hv_error *err);
 /* Gets what is under op->key. HV_NOT_FOUND at done: nobody has it. HV_UNREACHABLE, HV_TIMEOUT. */
 hv_status hv_dht_get(hv_dht *dht, hv_dht_op *op, hv_error *err);

@@ -1,15 +1,15 @@
 /* What is a DHT node made of? Shared by the dht*.c files only; core/dht.h is the contract.
  *
- * dht.c: life, serving, whom it knows. dht_work.c: what every op goes through, lookups and regions. dht_get.c, dht_put.c: the two ops.
- * dht_keep.c: what happens by itself: refresh, retries, republishing, replication.
+ * dht.c: life, serving, whom it knows. dht_work.c: what every op goes through, lookups and regions. dht_get.c, dht_put.c: the two
+ * ops. dht_keep.c: what happens by itself: refresh, retries, republishing, replication.
  */
 #ifndef HV_CORE_DHT_INNER_H
 #define HV_CORE_DHT_INNER_H
 
 #include "core/dht.h"
 
-#define DHT_REGIONS 4        /* extra lookups when a point is crowded */
-#define DHT_TARGETS_MAX 64   /* nodes that one store is offered to, at most */
+#define DHT_REGIONS 4      /* extra lookups when a point is crowded */
+#define DHT_TARGETS_MAX 64 /* nodes that one store is offered to, at most */
 #define DHT_PUBLISHED_CHAINS 1024
 #define DHT_PUBLISHED_MAX 65536
 
@@ -30,8 +30,8 @@ typedef struct dht_published {
   hv_dht_item item;           /* spans into bytes */
   hv_span key;
   uint64_t end_us, due_us, version;
-  dht_work *work;             /* being said again now */
-  uint8_t stale;              /* replaced meanwhile: goes when work has ended */
+  dht_work *work; /* being said again now */
+  uint8_t stale;  /* replaced meanwhile: goes when work has ended */
   uint8_t bytes[];
 } dht_published;
 
@@ -40,8 +40,8 @@ typedef enum dht_phase { DHT_WAITING, DHT_LOOKING, DHT_REGION, DHT_STORING, DHT_
 struct hv_dht_work {
   dht_work *next, **where;
   hv_dht *dht;
-  hv_dht_op *op;            /* NULL: the node's own wish */
-  dht_published *published; /* of a republication */
+  hv_dht_op *op;                                                      /* NULL: the node's own wish */
+  dht_published *published;                                           /* of a republication */
   void (*finish)(dht_work *work, hv_status status, const char *text); /* ends it; frees it */
   hv_timer timer;
   dht_phase phase;
@@ -51,14 +51,14 @@ struct hv_dht_work {
   int is_get, crowded, in_hand, over;
   hv_status why; /* while in hand: what it is to end with */
   const char *why_text;
-  double bits;   /* of how far the num_replicas-th node may be expected; 0: not known */
+  double bits;            /* of how far the num_replicas-th node may be expected; 0: not known */
   size_t n_lookups, open; /* open: lookups not done */
   hv_lookup *lookups[1 + DHT_REGIONS];
   unsigned rounds, calls;
   /* get */
   hv_gather gather;
-  hv_hash replicas;      /* where they may be expected */
-  hv_hash near;          /* voices not farther than this may end it early */
+  hv_hash replicas; /* where they may be expected */
+  hv_hash near;     /* voices not farther than this may end it early */
   hv_record *found;
   size_t n_found, found_room;
   /* store */
@@ -66,9 +66,9 @@ struct hv_dht_work {
   hv_status *statuses;
   hv_dht_item *items;
   size_t n_records;
-  uint64_t *newer;       /* the highest version that stood in the way, for each */
+  uint64_t *newer; /* the highest version that stood in the way, for each */
   size_t n_targets, wanted, acks, asking, tries;
-  dht_target targets[];  /* DHT_TARGETS_MAX for a store, none for a get */
+  dht_target targets[]; /* DHT_TARGETS_MAX for a store, none for a get */
 };
 
 struct hv_dht {
@@ -82,16 +82,20 @@ struct hv_dht {
   int started, stopping;
   dht_work *works;
   hv_timer timer;
-  hv_lookup *looks[3];   /* the node's own: around itself, and two refreshes */
+  hv_lookup *looks[3];             /* the node's own: around itself, and two refreshes */
   uint64_t look_us, look_pause_us; /* when it looks around itself next */
-  uint64_t wake_us;      /* the timer's */
+  uint64_t wake_us;                /* the timer's */
   size_t pings;
   size_t replicate_at;
   uint64_t replicate_us;
   uint64_t salt[2];
   dht_published *published[DHT_PUBLISHED_CHAINS];
   size_t n_published, publish_at;
-  struct { hv_hash near; uint64_t changes; double bits; } density;
+  struct {
+    hv_hash near;
+    uint64_t changes;
+    double bits;
+  } density;
 };
 
 /* ---- dht_work.c ---- */

@@ -7,11 +7,11 @@
 enum {
   TICK_US = 5000000,
   FIRST_LOOK_US = 200000,
-  FEW = 8,                 /* with no more contacts than this, a new one is reason to look around at once */
-  RETRIES = 4,             /* silent contacts asked again in one tick */
-  AGAIN_AT_ONCE = 8,       /* republications under way */
-  AGAIN_US = 600000000,    /* a record is said again at least so often */
-  SHORT_US = 30000000,     /* what ends sooner is not said again */
+  FEW = 8,              /* with no more contacts than this, a new one is reason to look around at once */
+  RETRIES = 4,          /* silent contacts asked again in one tick */
+  AGAIN_AT_ONCE = 8,    /* republications under way */
+  AGAIN_US = 600000000, /* a record is said again at least so often */
+  SHORT_US = 30000000,  /* what ends sooner is not said again */
   PUSH_RECORDS = 64,
   PUSH_BYTES = 256 << 10,
   PUSH_PEERS = 16,
@@ -196,7 +196,8 @@ static void say_again(hv_dht *dht, uint64_t now_us) {
         continue;
       }
       if (!published->work && published->due_us <= now_us && busy < AGAIN_AT_ONCE && dht_put_again(dht, published) == HV_OK) {
-        uint64_t lease = published->item.ttl_ms < dht->store.config.ttl_max_ms ? published->item.ttl_ms : dht->store.config.ttl_max_ms;
+        uint64_t lease =
+            published->item.ttl_ms < dht->store.config.ttl_max_ms ? published->item.ttl_ms : dht->store.config.ttl_max_ms;
         published->due_us = due_again(now_us, lease, published->end_us);
         busy++;
       }
@@ -266,8 +267,8 @@ static int was_told(const hv_store_key *key, uint32_t print) {
   return 0;
 }
 
-/* Who are its replicas now, this node among them? Those that were not a while ago are given it. At the first look they are only noted: whoever
- * stored it has told them all. */
+/* Who are its replicas now, this node among them? Those that were not a while ago are given it. At the first look they are only
+ * noted: whoever stored it has told them all. */
 static void look_over(void *arg, hv_store_key *key) {
   pushes *all = arg;
   hv_dht *dht = all->dht;

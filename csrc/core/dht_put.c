@@ -19,7 +19,8 @@ static hv_status make_record(dht_work *work, size_t i, uint64_t version, hv_erro
   if (status == HV_OK && hv_peer_is_known(&owner)) {
     char who[HV_PEER_TEXT_MAX];
     if (!hv_peer_equal(&owner, &dht->config.me))
-      return hv_fail(err, HV_DENIED, "the key or subkey belongs to peer %s: only that peer can store there", hv_peer_print(&owner, who));
+      return hv_fail(err, HV_DENIED, "the key or subkey belongs to peer %s: only that peer can store there",
+                     hv_peer_print(&owner, who));
     record->lease_ms = record->ttl_ms;
     record->version = version ? version : dht->env->now_us(dht->env) + item->ttl_ms * 1000;
     status = hv_record_sign(dht->env, &dht->config.me, &work->place, record);
@@ -48,8 +49,8 @@ static hv_status make_records(dht_work *work, const uint64_t *version, hv_error 
   }
   return bytes <= MESSAGE_BYTES_MAX
              ? HV_OK
-             : hv_fail(err, HV_TOO_LARGE, "the records to store have %zu bytes together, and %d are the limit: store them in parts", bytes,
-                       MESSAGE_BYTES_MAX);
+             : hv_fail(err, HV_TOO_LARGE, "the records to store have %zu bytes together, and %d are the limit: store them in parts",
+                       bytes, MESSAGE_BYTES_MAX);
 }
 
 /* ---- targets ---- */
@@ -154,8 +155,8 @@ static void offer(dht_work *work, size_t i) {
   }
   hv_msg msg = {.kind = HV_MSG_STORE, .u.store = {work->records, work->n_records, hv_span_of(dht->me, dht->me_size)}};
   target->state = HV_LOOKUP_FAILED;
-  if (hv_asker_ask(&dht->asker, &target->id, hv_span_of(target->addrs, target->addrs_size), &msg, 1, stored, work, i, &target->ask) !=
-      HV_OK)
+  if (hv_asker_ask(&dht->asker, &target->id, hv_span_of(target->addrs, target->addrs_size), &msg, 1, stored, work, i,
+                   &target->ask) != HV_OK)
     return;
   target->state = HV_LOOKUP_ASKED;
   target->late_us = dht->env->now_us(dht->env) + 2 * hv_asker_late_us(&dht->asker, &target->id);
@@ -191,7 +192,10 @@ static void end_store(dht_work *work) {
     work->items[i].status = work->items[i].stored ? HV_OK : work->statuses[i];
     status = status == HV_OK ? work->items[i].status : status;
   }
-  dht_work_end(work, status, status == HV_OK ? "" : status == HV_EXISTS ? "something newer is stored there" : hv_status_text(status));
+  dht_work_end(work, status,
+               status == HV_OK       ? ""
+               : status == HV_EXISTS ? "something newer is stored there"
+                                     : hv_status_text(status));
 }
 
 static void go_on(dht_work *work) {
@@ -264,8 +268,8 @@ hv_status hv_dht_store(hv_dht *dht, hv_dht_op *op, hv_error *err) {
   if (dht->stopping || !dht->started)
     return hv_fail(err, HV_CLOSED, "this node has ended, or has not started");
   if (op->n_items == 0 || op->n_items > HV_RECORDS_MAX)
-    return hv_fail(err, op->n_items ? HV_TOO_LARGE : HV_INVALID, "%zu records to store at once: at least 1 and at most %d are possible",
-                   op->n_items, HV_RECORDS_MAX);
+    return hv_fail(err, op->n_items ? HV_TOO_LARGE : HV_INVALID,
+                   "%zu records to store at once: at least 1 and at most %d are possible", op->n_items, HV_RECORDS_MAX);
   dht_work *work = dht_work_new(dht, op, op->key, op->timeout_ms, DHT_TARGETS_MAX);
   if (!work)
     return hv_fail(err, HV_NOMEM, "out of memory");

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-/* How much more densely than expected (in bits) the nearest nodes stand before their region is searched. Chance alone brings five nodes so near
- * in 7 and in 25 of 100 places: a store searches then, and a get that would otherwise end with nothing. */
+/* How much more densely than expected (in bits) the nearest nodes stand before their region is searched. Chance alone brings five
+ * nodes so near in 7 and in 25 of 100 places: a store searches then, and a get that would otherwise end with nothing. */
 #define CROWD_BITS 1.2
 #define CROWD_BITS_EMPTY 0.6
 
@@ -137,7 +137,8 @@ int dht_region_bits(const dht_work *work) {
   return work->bits > 1 ? (int)work->bits - 1 : 0;
 }
 
-/* The region is searched in its parts that lie beside the place, halves of halves, and as broadly as a crowd needs that stands in it. */
+/* The region is searched in its parts that lie beside the place, halves of halves, and as broadly as a crowd needs that stands in
+ * it. */
 static void look_at_region(dht_work *work) {
   enum { BROAD = 24 };
   int first = dht_region_bits(work);

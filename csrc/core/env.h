@@ -33,16 +33,19 @@ typedef struct hv_target {
 typedef struct hv_timer hv_timer;
 struct hv_timer {
   void (*fire)(hv_timer *self, const hv_event *event);
-  void *owner;                        /* the caller's */
-  struct { uint64_t due_us, order; size_t slot; } world; /* the world's; zero while not armed (slot counts from 1) */
+  void *owner; /* the caller's */
+  struct {
+    uint64_t due_us, order;
+    size_t slot;
+  } world; /* the world's; zero while not armed (slot counts from 1) */
 };
 
 /* ---- unary calls: the caller's struct ---- */
 typedef struct hv_call hv_call;
 struct hv_call {
-  /* Event CALL_DONE. HV_OK: event->msg is the answer (never a refusal) and event->peer who gave it. Else msg is NULL and event->text
-   * says why. HV_TIMEOUT, HV_CANCELLED, HV_REFUSED (nobody listens), HV_UNREACHABLE, HV_DENIED, HV_VERSION, HV_CLOSED (peer lost while
-   * asking), HV_MALFORMED, or the status of the peer's refusal. */
+  /* Event CALL_DONE. HV_OK: event->msg is the answer (never a refusal) and event->peer who gave it. Else msg is NULL and
+   * event->text says why. HV_TIMEOUT, HV_CANCELLED, HV_REFUSED (nobody listens), HV_UNREACHABLE, HV_DENIED, HV_VERSION, HV_CLOSED
+   * (peer lost while asking), HV_MALFORMED, or the status of the peer's refusal. */
   void (*done)(hv_call *self, const hv_event *event);
   void *owner;         /* the caller's */
   hv_target to;        /* in */
@@ -62,8 +65,8 @@ struct hv_request {
  * STREAM_OPENED (if it leaves `on` NULL the stream is refused). */
 typedef struct hv_stream hv_stream;
 typedef struct hv_stream_events {
-  /* A message came. event->msg is its header, event->payload its bytes (NULL if none), borrowed: hv_payload_keep to hold on. Bytes that are
-   * held count against the stream's window: while it is full no more are read and the sender is held back. */
+  /* A message came. event->msg is its header, event->payload its bytes (NULL if none), borrowed: hv_payload_keep to hold on. Bytes
+   * that are held count against the stream's window: while it is full no more are read and the sender is held back. */
   void (*data)(hv_stream *self, const hv_event *event);
   /* There is room again after hv_env.stream_send said HV_BUSY. */
   void (*ready)(hv_stream *self, const hv_event *event);
@@ -79,16 +82,16 @@ struct hv_stream {
 /* ---- work for the pool: the caller's struct ---- */
 typedef struct hv_job hv_job;
 struct hv_job {
-  void (*run)(hv_job *self);                           /* on a pool thread: touches what the job holds, nothing else */
-  void (*done)(hv_job *self, const hv_event *event);   /* WORK_DONE: HV_OK after run, HV_CANCELLED if it never ran */
+  void (*run)(hv_job *self);                         /* on a pool thread: touches what the job holds, nothing else */
+  void (*done)(hv_job *self, const hv_event *event); /* WORK_DONE: HV_OK after run, HV_CANCELLED if it never ran */
   void *owner;
   hv_job *next; /* the world's */
 };
 
 struct hv_env {
-  void *world;   /* the world's */
-  hv_mem *mem;   /* the account that core allocates from (borrowed) */
-  hv_log *log;   /* may be NULL */
+  void *world; /* the world's */
+  hv_mem *mem; /* the account that core allocates from (borrowed) */
+  hv_log *log; /* may be NULL */
 
   uint64_t (*now_us)(hv_env *env); /* does not move within one step */
   void (*random)(hv_env *env, void *out, size_t size);
@@ -104,9 +107,10 @@ struct hv_env {
   void (*reply)(hv_env *env, hv_request *request, const hv_msg *answer);
 
   /* Opens a stream; `first` may not carry a payload. Events come until STREAM_CLOSED, also when the peer cannot be reached. */
-  hv_status (*stream_open)(hv_env *env, const hv_target *to, const hv_msg *first, const hv_stream_events *on, void *owner, hv_stream **out);
-  /* Sends a header with bytes (payload may be NULL; it is kept by the world until it has left). HV_BUSY: the window is full, nothing was taken,
-   * `ready` will come. HV_CLOSED: over. */
+  hv_status (*stream_open)(hv_env *env, const hv_target *to, const hv_msg *first, const hv_stream_events *on, void *owner,
+                           hv_stream **out);
+  /* Sends a header with bytes (payload may be NULL; it is kept by the world until it has left). HV_BUSY: the window is full,
+   * nothing was taken, `ready` will come. HV_CLOSED: over. */
   hv_status (*stream_send)(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload);
   /* No more from this side (what was taken still leaves). When both sides have said so: STREAM_CLOSED with HV_OK. */
   void (*stream_end)(hv_env *env, hv_stream *stream);
@@ -121,7 +125,8 @@ struct hv_env {
   /* Drops the connections to a peer and what the world keeps for it; calls under way to it end. Fine when there are none. */
   void (*forget)(hv_env *env, const hv_target *to);
 
-  /* Cryptography, by whoever has it. sign uses this node's key; `domain` is a short constant ("hv:record") that keeps uses apart. */
+  /* Cryptography, by whoever has it. sign uses this node's key; `domain` is a short constant ("hv:record") that keeps uses apart.
+   */
   void (*sha256)(hv_env *env, hv_span bytes, hv_hash *out);
   hv_status (*sign)(hv_env *env, const char *domain, hv_span bytes, uint8_t out[64]);
   int (*verify)(hv_env *env, const hv_peer_id *peer, const char *domain, hv_span bytes, const uint8_t signature[64]); /* 1: right */

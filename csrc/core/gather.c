@@ -68,7 +68,8 @@ static int is_possible(hv_gather *gather, const hv_record *record) {
          hv_record_owner(gather->key, record->subkey, &owner) == HV_OK && hv_peer_equal(&owner, &record->signer);
 }
 
-/* NULL: not possible, no room, or this voice has said something of this slot already (so that a slot has no more variants than voices). */
+/* NULL: not possible, no room, or this voice has said something of this slot already (so that a slot has no more variants than
+ * voices). */
 static hv_gather_variant *find_or_add(hv_gather *gather, const hv_record *record, uint64_t voice) {
   size_t chain = chain_of(gather, gather->room, record->has_subkey, record->subkey.data, record->subkey.size);
   hv_gather_variant *same = NULL;
@@ -239,7 +240,8 @@ static void show(const hv_gather *gather, const hv_gather_variant *variant, void
   see(arg, &record);
 }
 
-size_t hv_gather_pick(const hv_gather *gather, size_t believed, const hv_hash *not_nearer, void (*see)(void *arg, const hv_record *record), void *arg) {
+size_t hv_gather_pick(const hv_gather *gather, size_t believed, const hv_hash *not_nearer,
+                      void (*see)(void *arg, const hv_record *record), void *arg) {
   size_t n = 0;
   slot s = {.gather = gather, .mask = nearest_voices(gather, believed, not_nearer)};
   for (size_t i = 0; i < gather->room; i++)

@@ -3,10 +3,10 @@
  * Room: core (uses record). Owned by a get of dht; the hive thread only. Owns copies of what it heard, up to its limit.
  * A voice is one node's whole answer; only the voices of the `believed` nearest nodes count, since a record's place is with them.
  * For each (key, subkey):
- *   signed: a version whose signature holds; the highest, unless the nodes that say it has ended are more than twice those that still
- *     have it. (No node can forge a record; to bring back an ended one, or to hide a living one, liars need that majority.)
- *   unsigned: the one that lives longest of those that at least half of the nodes with anything say; if there is none, the one with the most voices.
- * The time a record still has is the median of what its nodes say.
+ *   signed: a version whose signature holds; the highest, unless the nodes that say it has ended are more than twice those that
+ * still have it. (No node can forge a record; to bring back an ended one, or to hide a living one, liars need that majority.)
+ *   unsigned: the one that lives longest of those that at least half of the nodes with anything say; if there is none, the one with
+ * the most voices. The time a record still has is the median of what its nodes say.
  */
 #ifndef HV_CORE_GATHER_H
 #define HV_CORE_GATHER_H
@@ -53,7 +53,8 @@ size_t hv_gather_agreed(const hv_gather *gather, const hv_hash *within);
 /* 1: that voice had something that lives. */
 int hv_gather_had(const hv_gather *gather, size_t voice);
 
-/* Shows the best of each slot to see(); borrowed from the gather. Returns how many. Voices nearer than not_nearer (a crowd) do not count. */
+/* Shows the best of each slot to see(); borrowed from the gather. Returns how many. Voices nearer than not_nearer (a crowd) do not
+ * count. */
 size_t hv_gather_pick(const hv_gather *gather, size_t believed, const hv_hash *not_nearer,
                       void (*see)(void *arg, const hv_record *record), void *arg);
 

@@ -2,7 +2,13 @@
 
 #include <string.h>
 
-enum { BAD_GUIDE = 4, CONTACTS_ASKED = 20, PATIENCE = 4, LEAST_PATIENCE_US = 1000000, OWN_MAX = 100 /* where most of the table is dead */ };
+enum {
+  BAD_GUIDE = 4,
+  CONTACTS_ASKED = 20,
+  PATIENCE = 4,
+  LEAST_PATIENCE_US = 1000000,
+  OWN_MAX = 100 /* where most of the table is dead */
+};
 
 hv_span hv_lookup_addrs(const hv_lookup_node *node) {
   return hv_span_of(node->addrs, node->addrs_size);
@@ -104,8 +110,8 @@ static int on_path(const hv_lookup *lookup, const hv_lookup_node *node, unsigned
   return lookup->joined || node->path == path;
 }
 
-/* Asks along one path (or, once they are joined, along all); returns how many of the nearest have still to answer. A single path does not
- * wait for those that are late: they may come while others go on. */
+/* Asks along one path (or, once they are joined, along all); returns how many of the nearest have still to answer. A single path
+ * does not wait for those that are late: they may come while others go on. */
 static size_t go_on(hv_lookup *lookup, unsigned path, size_t width, size_t parallel) {
   size_t seen = 0, busy = 0, pending = 0;
   uint64_t now = lookup->asker->env->now_us(lookup->asker->env);

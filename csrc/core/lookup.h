@@ -1,15 +1,14 @@
 /* Who are the nodes nearest to a point? Kademlia's iterative lookup, over disjoint paths.
  *
  * Room: core (uses ask, route). Started by dht; the hive thread only. Owned by whoever started it until hv_lookup_end.
- * It begins with the nearest contacts of the table and asks the nearest it was told of, `parallel` at once, until the `width` nearest
- * that answer have all been asked. It never waits for a round: whoever answers late is overtaken by the next, and in the end is waited for
- * only a while (PATIENCE times what was late, a second at least): the call goes on, and its failure is still learned from.
- * Over disjoint paths (S/Kademlia, Baumgart, Mies 2007): the first contacts are dealt out to `paths`, and whoever a node tells of is on
- * its path; each path is brought to its end by itself, so that a liar leads astray only its own. Then the paths are joined.
- * A node whose contacts fail is a bad guide: after BAD_GUIDE failures and not one that answered, the rest of what it said waits until
- * nothing else is left to ask (when half a swarm has died, an honest guide looks like that, too).
- * `depth` is how many answers in a row led to a node (1: from the table): the lookup's rounds.
- * Limits: ROOM nodes are looked at, CALLS calls made.
+ * It begins with the nearest contacts of the table and asks the nearest it was told of, `parallel` at once, until the `width`
+ * nearest that answer have all been asked. It never waits for a round: whoever answers late is overtaken by the next, and in the
+ * end is waited for only a while (PATIENCE times what was late, a second at least): the call goes on, and its failure is still
+ * learned from. Over disjoint paths (S/Kademlia, Baumgart, Mies 2007): the first contacts are dealt out to `paths`, and whoever a
+ * node tells of is on its path; each path is brought to its end by itself, so that a liar leads astray only its own. Then the paths
+ * are joined. A node whose contacts fail is a bad guide: after BAD_GUIDE failures and not one that answered, the rest of what it
+ * said waits until nothing else is left to ask (when half a swarm has died, an honest guide looks like that, too). `depth` is how
+ * many answers in a row led to a node (1: from the table): the lookup's rounds. Limits: ROOM nodes are looked at, CALLS calls made.
  */
 #ifndef HV_CORE_LOOKUP_H
 #define HV_CORE_LOOKUP_H
@@ -23,9 +22,9 @@
 typedef struct hv_lookup hv_lookup;
 
 typedef enum hv_lookup_state {
-  HV_LOOKUP_TOLD,     /* somebody spoke of it */
+  HV_LOOKUP_TOLD, /* somebody spoke of it */
   HV_LOOKUP_ASKED,
-  HV_LOOKUP_LATE,     /* asked, and others are asked meanwhile */
+  HV_LOOKUP_LATE, /* asked, and others are asked meanwhile */
   HV_LOOKUP_ANSWERED,
   HV_LOOKUP_FAILED
 } hv_lookup_state;
@@ -47,8 +46,8 @@ typedef struct hv_lookup_config {
   size_t width;    /* how many of the nearest must have answered */
   size_t parallel; /* calls at once, all paths together */
   size_t paths;
-  hv_hash near;    /* whoever is not farther from the target is asked beyond `parallel`: what is looked for should be there */
-  hv_span me;      /* my packed addresses; borrowed until the end */
+  hv_hash near; /* whoever is not farther from the target is asked beyond `parallel`: what is looked for should be there */
+  hv_span me;   /* my packed addresses; borrowed until the end */
   /* A node answered. It may call hv_lookup_end. May be NULL. */
   void (*heard)(void *owner, hv_lookup *lookup, const hv_lookup_node *node, const hv_msg_found *found);
   /* Nothing is left to ask; called once, never after hv_lookup_end. */
@@ -74,7 +73,8 @@ hv_status hv_lookup_start(hv_asker *asker, const hv_lookup_config *config, hv_lo
 /* Gives it back; what is still under way teaches the table and nobody else. */
 void hv_lookup_end(hv_lookup *lookup);
 
-/* What is looked for has been found: the paths join, and all the nearest are asked at once. For heard(); takes effect when it returns. */
+/* What is looked for has been found: the paths join, and all the nearest are asked at once. For heard(); takes effect when it
+ * returns. */
 void hv_lookup_hurry(hv_lookup *lookup);
 /* The i-th nearest that answered, or NULL. */
 const hv_lookup_node *hv_lookup_nearest(const hv_lookup *lookup, size_t i);

@@ -14,17 +14,17 @@
 /* The protocol this code speaks; in the first message of every call and stream. */
 #define HV_PROTOCOL_VERSION 1
 
-#define HV_CARD_ADDRS_MAX 8          /* addresses of one peer */
-#define HV_CARDS_MAX 64              /* cards in one message */
-#define HV_MSG_TEXT_MAX 256          /* bytes of an error text or agent name */
-#define HV_MSG_BLOB_MAX (1u << 20)   /* bytes of one span in a control message */
-#define HV_MSG_BYTES_MAX (2u << 20)  /* encoded bytes of a control message */
-#define HV_CONTACTS_MAX 32           /* contacts in one message */
-#define HV_CONTACT_ADDRS_MAX 160     /* bytes of a contact's packed addresses */
-#define HV_RECORDS_MAX 2048          /* records in one message */
-#define HV_RECORD_KEY_MAX 1024       /* bytes of a key, and of a subkey */
+#define HV_CARD_ADDRS_MAX 8            /* addresses of one peer */
+#define HV_CARDS_MAX 64                /* cards in one message */
+#define HV_MSG_TEXT_MAX 256            /* bytes of an error text or agent name */
+#define HV_MSG_BLOB_MAX (1u << 20)     /* bytes of one span in a control message */
+#define HV_MSG_BYTES_MAX (2u << 20)    /* encoded bytes of a control message */
+#define HV_CONTACTS_MAX 32             /* contacts in one message */
+#define HV_CONTACT_ADDRS_MAX 160       /* bytes of a contact's packed addresses */
+#define HV_RECORDS_MAX 2048            /* records in one message */
+#define HV_RECORD_KEY_MAX 1024         /* bytes of a key, and of a subkey */
 #define HV_RECORD_VALUE_MAX (1u << 16) /* bytes of a value */
-#define HV_BULK_HEADER_MAX (1u << 16) /* encoded bytes of a bulk header */
+#define HV_BULK_HEADER_MAX (1u << 16)  /* encoded bytes of a bulk header */
 #define HV_BULK_PAYLOAD_MAX (4u << 20) /* payload bytes of one bulk message */
 
 typedef enum hv_msg_kind {
@@ -58,8 +58,8 @@ typedef struct hv_msg_refusal {
 
 typedef struct hv_msg_hello {
   hv_card me;
-  hv_span agent;       /* "hivemind_c/0.1.0" */
-  hv_addr you;         /* reply only: where the call came from; kind HV_ADDR_NONE when not known */
+  hv_span agent;        /* "hivemind_c/0.1.0" */
+  hv_addr you;          /* reply only: where the call came from; kind HV_ADDR_NONE when not known */
   const hv_card *cards; /* whom I know */
   size_t n_cards;
 } hv_msg_hello;
@@ -70,9 +70,9 @@ typedef struct hv_msg_echo {
 
 /* One transfer is a stream: pieces one way, one receipt back. The bytes are the stream message's payload. */
 typedef struct hv_msg_parcel {
-  uint64_t size;    /* of the whole transfer */
-  uint64_t offset;  /* of this piece */
-  uint8_t receipt;  /* 1: no bytes, `offset` bytes have arrived whole */
+  uint64_t size;   /* of the whole transfer */
+  uint64_t offset; /* of this piece */
+  uint8_t receipt; /* 1: no bytes, `offset` bytes have arrived whole */
 } hv_msg_parcel;
 
 /* A node of the DHT as others know it: addresses one after another, each a byte of length and a packed address (core/contact.h). */
@@ -83,23 +83,23 @@ typedef struct hv_contact {
 
 /* A record of the DHT as it travels; its rules are in core/store.h. */
 typedef struct hv_record {
-  hv_span key;         /* in a FOUND: empty, the asker knows it */
+  hv_span key; /* in a FOUND: empty, the asker knows it */
   hv_span subkey;
   hv_span value;
-  uint8_t has_subkey;  /* an empty subkey is a subkey, too */
-  uint32_t ttl_ms;     /* how much longer it lives */
-  uint32_t lease_ms;   /* signed: the longest that it may live from one word of its owner */
-  uint64_t version;    /* signed: the owner's newest word has the highest */
-  hv_peer_id signer;   /* unknown: not signed, and the three around it are nothing */
+  uint8_t has_subkey; /* an empty subkey is a subkey, too */
+  uint32_t ttl_ms;    /* how much longer it lives */
+  uint32_t lease_ms;  /* signed: the longest that it may live from one word of its owner */
+  uint64_t version;   /* signed: the owner's newest word has the highest */
+  hv_peer_id signer;  /* unknown: not signed, and the three around it are nothing */
   uint8_t signature[64];
 } hv_record;
 
 typedef struct hv_msg_find {
-  hv_hash target;      /* contacts near this */
-  hv_hash key;         /* records of this key; usually the same */
+  hv_hash target; /* contacts near this */
+  hv_hash key;    /* records of this key; usually the same */
   uint8_t want_records;
-  uint8_t n_contacts;  /* at most so many */
-  hv_span me;          /* my packed addresses; none: I cannot be dialled */
+  uint8_t n_contacts; /* at most so many */
+  hv_span me;         /* my packed addresses; none: I cannot be dialled */
 } hv_msg_find;
 
 typedef struct hv_msg_found {
@@ -118,7 +118,7 @@ typedef struct hv_msg_store {
 typedef struct hv_msg_stored {
   const hv_status *verdicts; /* in the order of the records */
   size_t n_verdicts;
-  const hv_record *newer;    /* records that stood in the way: newer words of the same signer */
+  const hv_record *newer; /* records that stood in the way: newer words of the same signer */
   size_t n_newer;
 } hv_msg_stored;
 

@@ -21,12 +21,12 @@ typedef struct hv_node_config {
   size_t n_announce;
   const hv_target *initial; /* copied */
   size_t n_initial;
-  uint32_t hello_every_ms;  /* 0: the room's own default; likewise below */
+  uint32_t hello_every_ms; /* 0: the room's own default; likewise below */
   uint32_t hello_timeout_ms;
   size_t peers_room;
-  size_t parcel_max;       /* bytes of one parcel; 0: 1 GiB */
-  size_t parcels_held_max; /* bytes of all parcels waiting or under way; 0: 2 GiB */
-  hv_dht_config dht;       /* me and client_mode are filled in */
+  size_t parcel_max;          /* bytes of one parcel; 0: 1 GiB */
+  size_t parcels_held_max;    /* bytes of all parcels waiting or under way; 0: 2 GiB */
+  hv_dht_config dht;          /* me and client_mode are filled in */
   void (*changed)(void *arg); /* peers came or went, or a parcel arrived; called within a step; may be NULL */
   void *arg;
 } hv_node_config;

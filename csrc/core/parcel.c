@@ -191,7 +191,8 @@ void hv_parcels_opened(hv_parcels *parcels, const hv_event *event) {
     return;
   }
   *parcel = (hv_parcel){.from = event->stream->peer, .bytes = bytes, .size = (size_t)size};
-  *in = (incoming){.next = parcels->incoming, .link = &parcels->incoming, .parcels = parcels, .stream = event->stream, .parcel = parcel};
+  *in = (incoming){
+      .next = parcels->incoming, .link = &parcels->incoming, .parcels = parcels, .stream = event->stream, .parcel = parcel};
   in->silence = (hv_timer){.fire = fell_silent, .owner = in};
   if (in->next)
     in->next->link = &in->next;
@@ -216,7 +217,8 @@ hv_parcel *hv_parcels_take(hv_parcels *parcels) {
 }
 
 void hv_parcels_init(hv_parcels *parcels, hv_env *env, size_t size_max, size_t held_max, void (*arrived)(void *arg), void *arg) {
-  *parcels = (hv_parcels){.env = env, .size_max = size_max, .held_max = held_max, .silence_ms = SILENCE_MS, .arrived = arrived, .arg = arg};
+  *parcels = (hv_parcels){
+      .env = env, .size_max = size_max, .held_max = held_max, .silence_ms = SILENCE_MS, .arrived = arrived, .arg = arg};
   parcels->last = &parcels->first;
 }
 

@@ -38,7 +38,7 @@ static double share_in(const hv_partition_member *m, const shape *s, double time
     return 0;
   double carried = time * bandwidth_of(m, s); /* volumes its link carries in that time */
   if (s->free_owners)
-    return carried; /* any will do: by speed, since the others wait for what comes from there */
+    return carried;                     /* any will do: by speed, since the others wait for what comes from there */
   double base = m->contributes ? 1 : 0; /* it sends its own values anyway */
   double share = (carried - base) / (s->contributors - 2 * base);
   return share < 0 ? 0 : share < 1 ? share : 1;

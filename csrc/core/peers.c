@@ -3,13 +3,13 @@
 #include <string.h>
 
 enum {
-  FIRST_PAUSE_MS = 500,   /* before an address that failed is tried again; doubles */
+  FIRST_PAUSE_MS = 500, /* before an address that failed is tried again; doubles */
   LONGEST_PAUSE_MS = 30000,
-  GOSSIP_CARDS = 8,       /* in one answer */
-  DOUBTS = 2,             /* silences before a peer is lost */
-  ADDRS_TO_TRY = 3,       /* of one that has many */
-  LOST_TRIES = 12,        /* before a lost one is only asked when nobody else is left */
-  CLIENT_SILENCE = 3,     /* hellos a client may miss */
+  GOSSIP_CARDS = 8,   /* in one answer */
+  DOUBTS = 2,         /* silences before a peer is lost */
+  ADDRS_TO_TRY = 3,   /* of one that has many */
+  LOST_TRIES = 12,    /* before a lost one is only asked when nobody else is left */
+  CLIENT_SILENCE = 3, /* hellos a client may miss */
 };
 
 /* ---- states ---- */

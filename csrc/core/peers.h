@@ -2,12 +2,12 @@
  *
  * Room: core (uses env, msg, peer, addr). Owned by node; the hive thread only.
  * A hello tells my card and brings the other's, with a few more cards it knows: so peers that reach one common peer find
- * each other. Whoever is known is asked again every hello_every_ms (sooner while it is new: that is when there is news); one whose connection breaks, or who does not answer,
- * is doubted and asked at once, then lost, and for some minutes asked again with growing pauses, so that a
- * healed partition finds itself. A peer in client mode cannot be asked: it lives as long as it says hello.
- * While nobody is alive, the initial peers and everyone ever known are tried again, with growing pauses, for good.
- * Cards heard from others are hearsay: they only tell whom to ask, and the world checks who answers.
- * Limits: `room` entries; hearsay makes way for the living, the lost for anyone.
+ * each other. Whoever is known is asked again every hello_every_ms (sooner while it is new: that is when there is news); one whose
+ * connection breaks, or who does not answer, is doubted and asked at once, then lost, and for some minutes asked again with growing
+ * pauses, so that a healed partition finds itself. A peer in client mode cannot be asked: it lives as long as it says hello. While
+ * nobody is alive, the initial peers and everyone ever known are tried again, with growing pauses, for good. Cards heard from
+ * others are hearsay: they only tell whom to ask, and the world checks who answers. Limits: `room` entries; hearsay makes way for
+ * the living, the lost for anyone.
  */
 #ifndef HV_CORE_PEERS_H
 #define HV_CORE_PEERS_H
@@ -27,23 +27,23 @@ typedef struct hv_peers hv_peers;
 typedef struct hv_peers_entry {
   hv_card card;
   hv_peers_state state;
-  unsigned addr;          /* which of card.addrs is tried */
-  unsigned failures;      /* in a row */
-  unsigned answers;       /* in a row */
-  uint64_t seen_us;       /* when it last answered or said hello */
-  uint64_t rtt_us;        /* of the last hello */
-  uint64_t ask_us;        /* when it is to be asked next; UINT64_MAX: not at all */
+  unsigned addr;     /* which of card.addrs is tried */
+  unsigned failures; /* in a row */
+  unsigned answers;  /* in a row */
+  uint64_t seen_us;  /* when it last answered or said hello */
+  uint64_t rtt_us;   /* of the last hello */
+  uint64_t ask_us;   /* when it is to be asked next; UINT64_MAX: not at all */
   uint64_t asked_us;
-  int asking;             /* a hello is under way; the entry stays until it ends */
+  int asking; /* a hello is under way; the entry stays until it ends */
   hv_call call, farewell;
   hv_peers *peers;
 } hv_peers_entry;
 
 /* An address the user gave: asked until somebody answers there, and whenever nobody is alive. */
 typedef struct hv_peers_start {
-  hv_target target;   /* with this node's own ID once it turned out to be it */
-  hv_status status;   /* of the last try; HV_BUSY before the first has ended */
-  char text[320];     /* and its cause */
+  hv_target target; /* with this node's own ID once it turned out to be it */
+  hv_status status; /* of the last try; HV_BUSY before the first has ended */
+  char text[320];   /* and its cause */
   unsigned tries;
   uint64_t ask_us, asked_us;
   int asking;
@@ -52,12 +52,12 @@ typedef struct hv_peers_start {
 } hv_peers_start;
 
 typedef struct hv_peers_config {
-  hv_card me;                /* without addrs: those of HV_EVENT_START are told */
-  const hv_target *initial;  /* copied */
+  hv_card me;               /* without addrs: those of HV_EVENT_START are told */
+  const hv_target *initial; /* copied */
   size_t n_initial;
-  uint32_t hello_every_ms;   /* 0: 10,000 */
-  uint32_t hello_timeout_ms; /* 0: 3,000 */
-  size_t room;               /* 0: 32 */
+  uint32_t hello_every_ms;    /* 0: 10,000 */
+  uint32_t hello_timeout_ms;  /* 0: 3,000 */
+  size_t room;                /* 0: 32 */
   void (*changed)(void *arg); /* somebody came or went, or an initial peer answered or failed; may be NULL */
   /* A peer that can be dialled answered a hello of ours (the address that worked first), or is lost. May be NULL. */
   void (*answered)(void *arg, const hv_peer_id *id, const hv_addr *addrs, size_t n_addrs, uint64_t rtt_us);
@@ -88,7 +88,8 @@ void hv_peers_hello(hv_peers *peers, const hv_event *event);
 void hv_peers_left(hv_peers *peers, const hv_event *event); /* answers too */
 void hv_peers_down(hv_peers *peers, const hv_event *event);
 
-/* Tells everyone alive that this peer goes, and asks nobody any more; env->stopped is called when all have heard it or failed to. */
+/* Tells everyone alive that this peer goes, and asks nobody any more; env->stopped is called when all have heard it or failed to.
+ */
 void hv_peers_leave(hv_peers *peers);
 
 /* The entry of a peer, or NULL. */

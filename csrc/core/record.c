@@ -47,10 +47,12 @@ hv_status hv_record_check(const hv_record *record, hv_error *err) {
   if (!record->has_subkey && record->subkey.size)
     return hv_fail(err, HV_INVALID, "the record has a subkey and says that it has none");
   if (hv_record_owner(record->key, record->subkey, &owner) != HV_OK)
-    return hv_fail(err, HV_DENIED, "an [owner:...] mark in the key or subkey names no peer, or several: only one peer can own a record");
+    return hv_fail(err, HV_DENIED,
+                   "an [owner:...] mark in the key or subkey names no peer, or several: only one peer can own a record");
   if (!hv_peer_equal(&owner, &record->signer))
-    return hv_fail(err, HV_DENIED, hv_peer_is_known(&owner) ? "the record is not signed by the owner that its key or subkey names"
-                                                            : "the record is signed, but its key and subkey name no owner");
+    return hv_fail(err, HV_DENIED,
+                   hv_peer_is_known(&owner) ? "the record is not signed by the owner that its key or subkey names"
+                                            : "the record is signed, but its key and subkey name no owner");
   if (hv_peer_is_known(&owner) && (record->version == 0 || record->ttl_ms > record->lease_ms))
     return hv_fail(err, HV_INVALID, "the record would live for longer than its owner signed, or has no version");
   return HV_OK;

@@ -54,7 +54,7 @@ struct guest {
   hv_stream *stream;
   uint32_t next, placed, sent; /* the contribution that comes next, that is placed next; the average that goes next */
   list held;
-  uint64_t moved_us;   /* when something of it last went on */
+  uint64_t moved_us; /* when something of it last went on */
 };
 
 struct hv_reducer {
@@ -64,10 +64,10 @@ struct hv_reducer {
   void *arg;
   uint32_t first, count, low; /* the span; the oldest open chunk in it */
   slot slots[WINDOW];
-  guest *guests;              /* one for each member; this one's own is never expected */
+  guest *guests; /* one for each member; this one's own is never expected */
   uint32_t *counted;
-  uint32_t averaged;          /* chunks whose average is made */
-  size_t jobs, streams;       /* under way, open */
+  uint32_t averaged;    /* chunks whose average is made */
+  size_t jobs, streams; /* under way, open */
   hv_status status;
   hv_timer stall;
 };
@@ -160,8 +160,8 @@ static void run_accumulate(hv_job *job) {
   const hv_round *round = s->reducer->round;
   const contribution *c = s->current;
   if (!c->from) {
-    s->status = hv_reduce_accumulate(round->kern, HV_DTYPE_FLOAT32, round->in + value_at(s), round->members[round->me].weight, s->acc,
-                                     values_of(s));
+    s->status = hv_reduce_accumulate(round->kern, HV_DTYPE_FLOAT32, round->in + value_at(s), round->members[round->me].weight,
+                                     s->acc, values_of(s));
     return;
   }
   float weight = round->members[c->from->member].weight;
@@ -173,7 +173,8 @@ static void run_average(hv_job *job) {
   const hv_round *round = s->reducer->round;
   uint64_t size;
   hv_reduce_scale(round->kern, s->acc, (float)(1 / s->weight), values_of(s));
-  s->status = hv_codec_encode(round->kern, round->codec, HV_DTYPE_FLOAT32, s->acc, values_of(s), NULL, s->codes, s->codes_size, &size);
+  s->status =
+      hv_codec_encode(round->kern, round->codec, HV_DTYPE_FLOAT32, s->acc, values_of(s), NULL, s->codes, s->codes_size, &size);
   hv_span codes = hv_span_of(s->codes, s->codes_size);
   if (s->status == HV_OK && round->out)
     s->status = hv_codec_decode(round->kern, &codes, 1, HV_DTYPE_FLOAT32, round->out + value_at(s), values_of(s));
@@ -371,8 +372,8 @@ static void chunk_came(hv_stream *stream, const hv_event *event) {
   hv_reducer *r = g->reducer;
   if (g->state != GUEST_HERE || r->status != HV_OK)
     return;
-  if (event->msg->kind != HV_MSG_CHUNK || g->next >= r->count || event->msg->u.chunk.index != r->first + g->next || !event->payload ||
-      event->payload->size != hv_round_chunk_bytes(r->round, r->first + g->next)) {
+  if (event->msg->kind != HV_MSG_CHUNK || g->next >= r->count || event->msg->u.chunk.index != r->first + g->next ||
+      !event->payload || event->payload->size != hv_round_chunk_bytes(r->round, r->first + g->next)) {
     leave_out(g, HV_MALFORMED, "it sent another chunk than was its turn");
   } else {
     contribution *c = hv_mem_zalloc(r->env->mem, sizeof *c);

@@ -4,9 +4,9 @@
  * At most WINDOW chunks are open. A contribution is accumulated on arrival, straight from the received parts, whole or not at all;
  * one for a chunk beyond the window is held, and what is held keeps its sender back. When all who are expected are in, the
  * average is encoded once, decoded here from its own bytes, and the same bytes go to everybody. A chunk makes way when all have it.
- * A contributor that breaks off, or holds the others up for stall_ms, is left out from then on; one whose chunk is refused (not finite, corrupt,
- * out of order) too. `counted` tells how many chunks of each member are in the averages.
- * Memory: WINDOW accumulators and encoded chunks, and the windows of the streams.
+ * A contributor that breaks off, or holds the others up for stall_ms, is left out from then on; one whose chunk is refused (not
+ * finite, corrupt, out of order) too. `counted` tells how many chunks of each member are in the averages. Memory: WINDOW
+ * accumulators and encoded chunks, and the windows of the streams.
  */
 #ifndef HV_CORE_REDUCER_H
 #define HV_CORE_REDUCER_H
@@ -15,13 +15,15 @@
 
 typedef struct hv_reducer hv_reducer;
 
-/* For the span of round->me. `changed(arg)` is called from within steps when hv_reducer_done or _over may have become true. HV_NOMEM. */
+/* For the span of round->me. `changed(arg)` is called from within steps when hv_reducer_done or _over may have become true.
+ * HV_NOMEM. */
 hv_status hv_reducer_new(hv_env *env, const hv_round *round, void (*changed)(void *arg), void *arg, hv_reducer **out);
 /* When it is over, or its world is dead. NULL is fine. */
 void hv_reducer_free(hv_reducer *reducer);
 
 void hv_reducer_start(hv_reducer *reducer);
-/* A contributor opened its stream (checked to be that member). Takes it on, or leaves stream->on NULL: it is left out already, or here already. */
+/* A contributor opened its stream (checked to be that member). Takes it on, or leaves stream->on NULL: it is left out already, or
+ * here already. */
 void hv_reducer_opened(hv_reducer *reducer, size_t member, hv_stream *stream);
 /* Breaks it off: it is over soon. */
 void hv_reducer_cancel(hv_reducer *reducer);

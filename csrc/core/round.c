@@ -23,7 +23,8 @@ hv_status hv_round_check(const hv_round *round, hv_error *err) {
   if (round->n_values / round->chunk_values >= UINT32_MAX)
     return hv_fail(err, HV_INVALID, "the run has too many chunks: make them larger");
   if (hv_codec_bound(round->codec, HV_DTYPE_FLOAT32, round->chunk_values) > HV_BULK_PAYLOAD_MAX)
-    return hv_fail(err, HV_INVALID, "an encoded chunk must fit into a message of %u bytes: make chunks smaller", HV_BULK_PAYLOAD_MAX);
+    return hv_fail(err, HV_INVALID, "an encoded chunk must fit into a message of %u bytes: make chunks smaller",
+                   HV_BULK_PAYLOAD_MAX);
   if (!round->members[round->me].auxiliary && (!round->in || !round->out) && round->n_values)
     return hv_fail(err, HV_INVALID, "a member that contributes needs its values and a place for the averages");
   return check_members(round, err);

@@ -1,7 +1,8 @@
 /* What is one round? The facts that all its members share, and this member's buffers.
  *
- * Room: core (uses kern/codec, env's hv_target). Read by reducer, share and allreduce; made by whoever formed the group. Nothing in it changes
- * while a round runs. A run of n_values float32 is cut into chunks of chunk_values (the last may be shorter); a span is a run of chunks.
+ * Room: core (uses kern/codec, env's hv_target). Read by reducer, share and allreduce; made by whoever formed the group. Nothing in
+ * it changes while a round runs. A run of n_values float32 is cut into chunks of chunk_values (the last may be shorter); a span is
+ * a run of chunks.
  */
 #ifndef HV_CORE_ROUND_H
 #define HV_CORE_ROUND_H
@@ -27,10 +28,10 @@ typedef struct hv_round {
   uint64_t n_values;
   uint32_t chunk_values;
   hv_codec codec;
-  uint32_t stall_ms;   /* a member that holds the others up for longer is left out */
+  uint32_t stall_ms; /* a member that holds the others up for longer is left out */
   const hv_kern *kern;
-  const float *in;     /* this member's values (an auxiliary's: NULL) */
-  float *out;          /* the averages (an auxiliary's: NULL); may be `in` */
+  const float *in; /* this member's values (an auxiliary's: NULL) */
+  float *out;      /* the averages (an auxiliary's: NULL); may be `in` */
 } hv_round;
 
 static inline uint32_t hv_round_chunks(const hv_round *round) {

@@ -6,7 +6,7 @@
 enum {
   HEARD_LATELY_MS = 15000, /* a contact this fresh is not asked for the sake of a newcomer */
   LONGEST_BACKOFF_MS = 600000,
-  DENSITY_SAMPLE = 16,     /* neighbours that tell how many nodes there are */
+  DENSITY_SAMPLE = 16, /* neighbours that tell how many nodes there are */
 };
 
 void hv_route_hash(hv_env *env, const hv_peer_id *id, hv_hash *out) {
@@ -260,13 +260,15 @@ static void offer(nearest *list, const hv_route_bucket *bucket) {
   }
 }
 
-size_t hv_route_nearest(const hv_route *route, const hv_hash *target, const hv_peer_id *except, const hv_route_contact **out, size_t max) {
+size_t hv_route_nearest(const hv_route *route, const hv_hash *target, const hv_peer_id *except, const hv_route_contact **out,
+                        size_t max) {
   nearest list = {target, except, out, 0, max};
   if (list.max == 0)
     return 0;
   memset(out, 0, list.max * sizeof *out);
   size_t at = bucket_of(route, target);
-  /* The target's own bucket is nearest; then all beyond it, which only together are in order; then outwards, each farther than all before. */
+  /* The target's own bucket is nearest; then all beyond it, which only together are in order; then outwards, each farther than all
+   * before. */
   offer(&list, &route->buckets[at]);
   if (list.n < list.max)
     for (size_t b = at + 1; b < HV_ROUTE_BUCKETS; b++)

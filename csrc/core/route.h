@@ -1,12 +1,12 @@
 /* Whom do I ask about a point of the key space? The k-buckets of Kademlia (Maymounkov, Mazieres 2002).
  *
- * Room: core (uses env for hashes, contact). Owned by dht; the hive thread only. Sends nothing: dht tells it who answered and who did not.
- * A node is in a bucket only because it answered a call of ours, so those that cannot be dialled never are. A full bucket keeps whom it
- * has: a newcomer waits beside it while the one that was silent longest is asked (hv_route_doubtful), and comes in when that one is gone.
- * At most PER_NETWORK nodes of a bucket lie in the same /24, /48 or domain, unless it is a private network.
- * Who does not answer is left alone for blacklist_ms, then backoff_rate times as long and so on; meanwhile nobody hears of it from us, but it
- * stays until somebody takes its place: after a partition the table still knows everyone.
- * Limits: 256 buckets of bucket_size and one waiting; BLACKLIST nodes beside the table whose silence is remembered.
+ * Room: core (uses env for hashes, contact). Owned by dht; the hive thread only. Sends nothing: dht tells it who answered and who
+ * did not. A node is in a bucket only because it answered a call of ours, so those that cannot be dialled never are. A full bucket
+ * keeps whom it has: a newcomer waits beside it while the one that was silent longest is asked (hv_route_doubtful), and comes in
+ * when that one is gone. At most PER_NETWORK nodes of a bucket lie in the same /24, /48 or domain, unless it is a private network.
+ * Who does not answer is left alone for blacklist_ms, then backoff_rate times as long and so on; meanwhile nobody hears of it from
+ * us, but it stays until somebody takes its place: after a partition the table still knows everyone. Limits: 256 buckets of
+ * bucket_size and one waiting; BLACKLIST nodes beside the table whose silence is remembered.
  */
 #ifndef HV_CORE_ROUTE_H
 #define HV_CORE_ROUTE_H
@@ -21,24 +21,24 @@
 typedef struct hv_route_contact {
   hv_hash hash;
   hv_peer_id id;
-  uint64_t network;   /* of the address that works */
-  uint64_t seen_us;   /* when it answered last */
-  uint64_t retry_us;  /* silent ones: not before */
+  uint64_t network;  /* of the address that works */
+  uint64_t seen_us;  /* when it answered last */
+  uint64_t retry_us; /* silent ones: not before */
   uint32_t rtt_us;
-  uint16_t failures;  /* in a row */
+  uint16_t failures; /* in a row */
   uint8_t addrs_size;
-  uint8_t addrs[];    /* packed; the one that works first */
+  uint8_t addrs[]; /* packed; the one that works first */
 } hv_route_contact;
 
 typedef struct hv_route_bucket {
   hv_route_contact **contacts; /* the one that was silent longest first */
   size_t n;
-  hv_route_contact *waiting;   /* answered, but there is no room */
-  uint64_t looked_us;          /* when somebody was looked for in here */
+  hv_route_contact *waiting; /* answered, but there is no room */
+  uint64_t looked_us;        /* when somebody was looked for in here */
 } hv_route_bucket;
 
 typedef struct hv_route_silent {
-  uint64_t id;       /* the first bytes of its key; 0: none */
+  uint64_t id; /* the first bytes of its key; 0: none */
   uint64_t retry_us;
   unsigned failures;
 } hv_route_silent;
@@ -66,8 +66,8 @@ void hv_route_fini(hv_route *route);
 /* Where a peer stands: SHA-256 of its key. */
 void hv_route_hash(hv_env *env, const hv_peer_id *id, hv_hash *out);
 
-/* A node answered a call of ours at the first of these addresses. 1: it is in its bucket now. 0: there is no place, or no memory; the
- * node waits beside the bucket if the one silent longest is worth a question (hv_route_doubtful). */
+/* A node answered a call of ours at the first of these addresses. 1: it is in its bucket now. 0: there is no place, or no memory;
+ * the node waits beside the bucket if the one silent longest is worth a question (hv_route_doubtful). */
 int hv_route_answered(hv_route *route, const hv_peer_id *id, const hv_addr *addrs, size_t n_addrs, uint32_t rtt_us);
 
 /* A node did not answer a call of ours. */
@@ -82,18 +82,20 @@ const hv_route_contact *hv_route_find(const hv_route *route, const hv_peer_id *i
 /* Would a node that is not in the table find a place there, now or after a question to another? */
 int hv_route_wants(const hv_route *route, const hv_peer_id *id, const hv_hash *hash);
 
-/* The contact that stands in the way of one that waits, in the bucket of `hash`; NULL: nobody waits there, or the oldest was heard lately. */
+/* The contact that stands in the way of one that waits, in the bucket of `hash`; NULL: nobody waits there, or the oldest was heard
+ * lately. */
 const hv_route_contact *hv_route_doubtful(const hv_route *route, const hv_hash *hash);
 
 /* The up to max contacts nearest to target that are not silent, nearest first, without `except` (may be NULL);
  * returns how many. Borrowed as above. */
-size_t hv_route_nearest(const hv_route *route, const hv_hash *target, const hv_peer_id *except, const hv_route_contact **out, size_t max);
+size_t hv_route_nearest(const hv_route *route, const hv_hash *target, const hv_peer_id *except, const hv_route_contact **out,
+                        size_t max);
 
 /* The contact that has waited longest to be tried again after its silence, if it is due; NULL: none. */
 const hv_route_contact *hv_route_to_retry(const hv_route *route);
 
-/* How far away the n-th node from any point may be expected: 2^(256 - bits) for `bits` = log2(nodes / n), from how densely nodes stand around
- * me. Fractional; 0 when too few are known to tell. */
+/* How far away the n-th node from any point may be expected: 2^(256 - bits) for `bits` = log2(nodes / n), from how densely nodes
+ * stand around me. Fractional; 0 when too few are known to tell. */
 double hv_route_bits(const hv_route *route, size_t n);
 
 #endif

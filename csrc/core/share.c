@@ -29,9 +29,9 @@ struct hv_share {
   uint32_t encoded, received, started, decoded; /* chunks that are past that */
   hv_stream *stream;
   int encoding;
-  uint8_t *codes;     /* being encoded */
+  uint8_t *codes; /* being encoded */
   size_t codes_size;
-  hv_payload *ready;  /* encoded, not taken by the stream yet */
+  hv_payload *ready; /* encoded, not taken by the stream yet */
   hv_status encode_status;
   hv_job job;
   lane lanes[LANES];

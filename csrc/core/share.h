@@ -2,8 +2,8 @@
  *
  * Room: core (uses env, round, kern). Owned by allreduce; the hive thread, with jobs on the pool.
  * Encodes chunk after chunk, each while the one before is on its way, as fast as the stream takes them; decodes the averages as
- * they come, straight from the received parts, two at a time. Received bytes are held until they are decoded, which holds the owner back.
- * An owner from whom nothing moves for twice stall_ms is given up (once stall_ms it may be waiting for somebody else).
+ * they come, straight from the received parts, two at a time. Received bytes are held until they are decoded, which holds the owner
+ * back. An owner from whom nothing moves for twice stall_ms is given up (once stall_ms it may be waiting for somebody else).
  */
 #ifndef HV_CORE_SHARE_H
 #define HV_CORE_SHARE_H
@@ -12,7 +12,8 @@
 
 typedef struct hv_share hv_share;
 
-/* For the span of member `owner`. `changed(arg)` is called from within steps when hv_share_done or _over may have become true. HV_NOMEM. */
+/* For the span of member `owner`. `changed(arg)` is called from within steps when hv_share_done or _over may have become true.
+ * HV_NOMEM. */
 hv_status hv_share_new(hv_env *env, const hv_round *round, size_t owner, void (*changed)(void *arg), void *arg, hv_share **out);
 /* When it is over, or its world is dead. NULL is fine. */
 void hv_share_free(hv_share *share);

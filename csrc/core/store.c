@@ -454,7 +454,8 @@ static int may_add(const hv_store_account *account, size_t records, size_t bytes
 }
 
 /* In place: the old one stands until the new one is sure. */
-static hv_status replace(hv_store *store, hv_store_item *item, const hv_record *record, const hv_peer_id *bringer, uint64_t end_us) {
+static hv_status replace(hv_store *store, hv_store_item *item, const hv_record *record, const hv_peer_id *bringer,
+                         uint64_t end_us) {
   size_t size = hv_record_size(record), grows = size > item->size ? size - item->size : 0;
   uint8_t *value = hv_mem_alloc(store->env->mem, record->value.size);
   hv_store_account *account = value ? open_account(store, bringer, 0) : NULL;
@@ -496,7 +497,8 @@ static int same_value(const hv_store_item *item, const hv_record *record) {
   return !item->dead && hv_span_equal(hv_span_of(item->value, item->value_size), record->value);
 }
 
-static hv_status put_unsigned(hv_store *store, hv_store_item *item, const hv_record *record, const hv_peer_id *bringer, uint64_t end_us) {
+static hv_status put_unsigned(hv_store *store, hv_store_item *item, const hv_record *record, const hv_peer_id *bringer,
+                              uint64_t end_us) {
   uint64_t slack = HV_STORE_SLACK_MS * UINT64_C(1000);
   if (same_value(item, record) && end_us <= item->end_us + slack)
     return HV_OK;
@@ -509,8 +511,8 @@ static int is_the_same(const hv_store_item *item, const hv_record *record) {
          memcmp(item->signature, record->signature, sizeof item->signature) == 0;
 }
 
-static hv_status put_signed(hv_store *store, const hv_hash *place, hv_store_item *item, const hv_record *record, const hv_peer_id *bringer,
-                            uint64_t end_us) {
+static hv_status put_signed(hv_store *store, const hv_hash *place, hv_store_item *item, const hv_record *record,
+                            const hv_peer_id *bringer, uint64_t end_us) {
   int in_person = hv_peer_equal(&record->signer, bringer);
   if (is_the_same(item, record)) {
     if (in_person)
@@ -541,7 +543,8 @@ hv_status hv_store_put(hv_store *store, const hv_record *record, const hv_peer_i
   int is_signed = hv_peer_is_known(&record->signer);
   if (!item)
     return is_signed && !hv_record_verify(store->env, &place, record) ? HV_CORRUPT : add(store, &place, record, bringer, end_us);
-  status = is_signed ? put_signed(store, &place, item, record, bringer, end_us) : put_unsigned(store, item, record, bringer, end_us);
+  status =
+      is_signed ? put_signed(store, &place, item, record, bringer, end_us) : put_unsigned(store, item, record, bringer, end_us);
   if (status == HV_EXISTS && stands)
     *stands = item;
   return status;

@@ -2,28 +2,30 @@
  *
  * Room: core (uses env, record). Owned by dht; the hive thread only. Owns what it keeps.
  *
- * A record is (key, maybe a subkey) -> value, with a time to live. A key with subkeys is a dictionary: each subkey is a record of its own.
+ * A record is (key, maybe a subkey) -> value, with a time to live. A key with subkeys is a dictionary: each subkey is a record of
+ * its own.
  *
- * Time. Every time is relative: "lives for ttl_ms more", counted from arrival on this node's clock and cut to ttl_max_ms. No two clocks
- * are ever compared, so that it is all the same how far they are apart; a hand-over costs what the message took to arrive, no more.
+ * Time. Every time is relative: "lives for ttl_ms more", counted from arrival on this node's clock and cut to ttl_max_ms. No two
+ * clocks are ever compared, so that it is all the same how far they are apart; a hand-over costs what the message took to arrive,
+ * no more.
  *
  * Which of two records of one (key, subkey) stays?
- *   unsigned: the one that lives longer (the newest expiry wins). The same value again, for no more than SLACK longer, changes nothing:
- *     copies handed round would otherwise live a little longer each time.
- *   signed: the one with the higher version, which is the owner's own count (by custom the expiry on the owner's clock, so that
- *     again the newest expiry wins); ttl_ms is at most the lease that was signed. Of two with one version the first stays.
+ *   unsigned: the one that lives longer (the newest expiry wins). The same value again, for no more than SLACK longer, changes
+ * nothing: copies handed round would otherwise live a little longer each time. signed: the one with the higher version, which is
+ * the owner's own count (by custom the expiry on the owner's clock, so that again the newest expiry wins); ttl_ms is at most the
+ * lease that was signed. Of two with one version the first stays.
  *
  * Replays. A relay may send on a record it has, and cannot be told from an honest copy; but then
  *   - it never outlives the lease from its arrival, and never replaces a higher version;
- *   - a version that is kept already keeps the end it has, whatever a relay says: neither earlier nor later. Only its owner, in person
- *     (the peer at the other end of the connection is the signer), may set another end within the lease;
+ *   - a version that is kept already keeps the end it has, whatever a relay says: neither earlier nor later. Only its owner, in
+ * person (the peer at the other end of the connection is the signer), may set another end within the lease;
  *   - when a signed record ends, its version stays behind as a tombstone for tomb_ms: until then the same or an older version
- *     comes in from nobody but its owner in person. An owner who wants its record longer says a higher version (dht does for each lease).
- *   What is left: a node that never saw the record, or whose tombstone went, may be told of an ended one; askers count the
+ *     comes in from nobody but its owner in person. An owner who wants its record longer says a higher version (dht does for each
+ * lease). What is left: a node that never saw the record, or whose tombstone went, may be told of an ended one; askers count the
  *   voices of several nodes, tombstones among them (lookup.h).
  *
- * Quotas. Each record is on the account of the peer that brought it, and a signed one also on its signer's. An account has a limit of
- * records and bytes (HV_BUDGET over it). Over the limits of the whole store, or of one key, whoever has brought most loses the
+ * Quotas. Each record is on the account of the peer that brought it, and a signed one also on its signer's. An account has a limit
+ * of records and bytes (HV_BUDGET over it). Over the limits of the whole store, or of one key, whoever has brought most loses the
  * record that would end soonest; if that is who brings the newcomer, the newcomer is refused (HV_BUDGET).
  */
 #ifndef HV_CORE_STORE_H
@@ -59,7 +61,7 @@ typedef struct hv_store_config {
 struct hv_store_account {
   hv_store_account *next; /* in its chain */
   hv_peer_id id;
-  uint8_t signer; /* 1: what it signed, 0: what it brought */
+  uint8_t signer;              /* 1: what it signed, 0: what it brought */
   size_t records, bytes, here; /* here: scratch, within one key */
 };
 
@@ -109,22 +111,23 @@ struct hv_store {
 hv_status hv_store_init(hv_store *store, hv_env *env, const hv_store_config *config);
 void hv_store_fini(hv_store *store);
 
-/* Keeps a copy of a record that `bringer` gave (this node itself for its own). HV_OK: it is kept, or was already. HV_EXISTS: something newer
- * stands there; *stands (may be NULL) is then it, if it is a record of the same signer. HV_CORRUPT: the signature does not hold. HV_TOO_LARGE,
- * HV_INVALID, HV_DENIED as in record.h. HV_BUDGET: a quota. HV_NOMEM. What `accept` said. */
+/* Keeps a copy of a record that `bringer` gave (this node itself for its own). HV_OK: it is kept, or was already. HV_EXISTS:
+ * something newer stands there; *stands (may be NULL) is then it, if it is a record of the same signer. HV_CORRUPT: the signature
+ * does not hold. HV_TOO_LARGE, HV_INVALID, HV_DENIED as in record.h. HV_BUDGET: a quota. HV_NOMEM. What `accept` said. */
 hv_status hv_store_put(hv_store *store, const hv_record *record, const hv_peer_id *bringer, const hv_store_item **stands);
 
 /* What is kept of a key, first item or NULL; the next ones by ->next. Borrowed until the next put or expire. */
 const hv_store_item *hv_store_first(const hv_store *store, const hv_hash *place);
 
-/* 1: the item lives and *out shows it (borrowed likewise; ttl_ms is at least 1). 0: it is a tombstone, or has ended just now. A tombstone
- * shows, too: without value, ttl_ms 0. */
+/* 1: the item lives and *out shows it (borrowed likewise; ttl_ms is at least 1). 0: it is a tombstone, or has ended just now. A
+ * tombstone shows, too: without value, ttl_ms 0. */
 int hv_store_show(const hv_store *store, const hv_store_item *item, hv_record *out);
 
 /* Ends what has reached its end; put does so by itself. When the next ends: UINT64_MAX for none. */
 uint64_t hv_store_expire(hv_store *store);
 
-/* Goes through all keys, some at each call: those in chains from *cursor on, at most `most` chains; *cursor moves and wraps to 0. */
+/* Goes through all keys, some at each call: those in chains from *cursor on, at most `most` chains; *cursor moves and wraps to 0.
+ */
 void hv_store_walk(hv_store *store, size_t *cursor, size_t most, void (*see)(void *arg, hv_store_key *key), void *arg);
 
 /* Records that live. */

@@ -32,17 +32,17 @@ typedef struct hv_hive_dht_config {
 } hv_hive_dht_config;
 
 typedef struct hv_hive_config {
-  const char *const *listen;        /* multiaddrs or short forms; none and not client_mode: every interface, a free port */
+  const char *const *listen; /* multiaddrs or short forms; none and not client_mode: every interface, a free port */
   size_t n_listen;
-  const char *const *announce;      /* what others are told instead of what was found out */
+  const char *const *announce; /* what others are told instead of what was found out */
   size_t n_announce;
   const char *const *initial_peers; /* multiaddrs or HOST:PORT; a comma-separated string counts as several */
   size_t n_initial_peers;
-  const char *identity_path;        /* NULL: a fresh key */
-  int client_mode;                  /* only dials out */
-  int insecure;                     /* no TLS: for benchmarks and closed networks */
-  unsigned pool_threads;            /* 0: as many as there are processors, at most 8 */
-  size_t memory_limit;              /* 0: unlimited */
+  const char *identity_path; /* NULL: a fresh key */
+  int client_mode;           /* only dials out */
+  int insecure;              /* no TLS: for benchmarks and closed networks */
+  unsigned pool_threads;     /* 0: as many as there are processors, at most 8 */
+  size_t memory_limit;       /* 0: unlimited */
   hv_log_level log_level;
   hv_hive_dht_config dht;
 } hv_hive_config;
@@ -51,8 +51,8 @@ typedef struct hv_hive_config {
  * (hv_hive_wait_peers waits). Every error comes with its sentence. config is borrowed. */
 hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *err);
 
-/* Says goodbye, ends what is under way with HV_CANCELLED and what waits for something to come with HV_CLOSED, stops all threads: under 2 s. Afterwards every call answers HV_CLOSED
- * and every future is done. May be called twice and from any thread. */
+/* Says goodbye, ends what is under way with HV_CANCELLED and what waits for something to come with HV_CLOSED, stops all threads:
+ * under 2 s. Afterwards every call answers HV_CLOSED and every future is done. May be called twice and from any thread. */
 void hv_hive_stop(hv_hive *hive);
 /* Stops if need be and frees. Futures of it stay valid (each is counted on its own). NULL is fine. */
 void hv_hive_free(hv_hive *hive);
@@ -74,12 +74,16 @@ typedef struct hv_hive_peer_info {
 } hv_hive_peer_info;
 
 /* The futures below resolve to HV_OK with a result, or to an error with its sentence. On HV_OK *out belongs to the caller. */
-hv_status hv_hive_peers(hv_hive *hive, hv_future **out);      /* result: bytes = an array of hv_hive_peer_info */
-hv_status hv_hive_wait_peers(hv_hive *hive, size_t at_least, hv_future **out); /* done when that many are known; fails with a list of addresses and causes if no initial peer answers */
-hv_status hv_hive_echo(hv_hive *hive, const hv_peer_id *to, hv_span bytes, uint32_t timeout_ms, hv_future **out); /* result: the bytes */
+hv_status hv_hive_peers(hv_hive *hive, hv_future **out); /* result: bytes = an array of hv_hive_peer_info */
+hv_status hv_hive_wait_peers(
+    hv_hive *hive, size_t at_least,
+    hv_future **out); /* done when that many are known; fails with a list of addresses and causes if no initial peer answers */
+hv_status hv_hive_echo(hv_hive *hive, const hv_peer_id *to, hv_span bytes, uint32_t timeout_ms,
+                       hv_future **out); /* result: the bytes */
 /* Sends bytes in bulk; they are borrowed until `done(arg)` has been called (once; never if this does not return HV_OK). It may be
  * called on the hive thread or one of gRPC's: it must not wait, nor call the hive. */
-hv_status hv_hive_send(hv_hive *hive, const hv_peer_id *to, hv_span bytes, void (*done)(void *arg), void *arg, uint32_t timeout_ms, hv_future **out);
+hv_status hv_hive_send(hv_hive *hive, const hv_peer_id *to, hv_span bytes, void (*done)(void *arg), void *arg, uint32_t timeout_ms,
+                       hv_future **out);
 /* The next whole parcel that a peer sent here. Result: bytes, and peer who sent them. */
 hv_status hv_hive_receive(hv_hive *hive, hv_future **out);
 

@@ -10,7 +10,8 @@
 #include "core/env.h"
 #include "hivemind_c.h"
 
-/* What a future asks its maker when the program cancels it: a command ready to be posted, and a reference that whoever runs it gives up. */
+/* What a future asks its maker when the program cancels it: a command ready to be posted, and a reference that whoever runs it
+ * gives up. */
 typedef struct hv_future_cancel_request {
   hv_command command;
   hv_future *future;
@@ -18,10 +19,12 @@ typedef struct hv_future_cancel_request {
 } hv_future_cancel_request;
 
 /* Two references: the caller's and the finisher's. `cancel` (may be NULL) is called at most once, on any thread, never after the
- * future is done, under the future's lock: it posts the request (or gives up its reference), and does not finish. NULL: no memory. */
+ * future is done, under the future's lock: it posts the request (or gives up its reference), and does not finish. NULL: no memory.
+ */
 hv_future *hv_future_new(hv_mem *mem, void (*cancel)(hv_future_cancel_request *request), void *maker);
 
-/* Each finishes it and gives up the finisher's reference. Bytes are copied (hv_future_finish) or taken (block from the hive's account). */
+/* Each finishes it and gives up the finisher's reference. Bytes are copied (hv_future_finish) or taken (block from the hive's
+ * account). */
 void hv_future_finish(hv_future *future, hv_span bytes, const hv_peer_id *peer);
 void hv_future_finish_taken(hv_future *future, void *block, size_t size, const hv_peer_id *peer);
 void hv_future_fail(hv_future *future, hv_status status, const char *text);

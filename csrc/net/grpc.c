@@ -606,8 +606,8 @@ int hv_grpc_call_ask(hv_grpc_call *call, hv_grpc_message *request, hv_grpc_op *o
 int hv_grpc_call_finish(hv_grpc_call *call, hv_grpc_message *answer, hv_status status, const char *text, int with_close,
                         hv_grpc_op *op) {
   grpc_op ops[4] = {0}, *at = ops;
-  grpc_metadata claim, refusal = {.key = grpc_slice_from_static_string(STATUS_KEY),
-                                  .value = grpc_slice_from_static_string(hv_status_name(status))};
+  grpc_metadata claim,
+      refusal = {.key = grpc_slice_from_static_string(STATUS_KEY), .value = grpc_slice_from_static_string(hv_status_name(status))};
   char clean[HV_MSG_TEXT_MAX + 1];
   copy_text(clean, sizeof clean, text, strlen(text));
   grpc_slice details = grpc_slice_from_copied_string(clean);

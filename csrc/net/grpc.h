@@ -89,8 +89,8 @@ void hv_grpc_call_cancel(hv_grpc_call *call);
 
 /* Client: the whole of a unary call; takes request. */
 int hv_grpc_call_ask(hv_grpc_call *call, hv_grpc_message *request, hv_grpc_op *op);
-/* Server: the answer (taken; NULL: none) and the end, with HV_OK or a refusal and its sentence; with_close: also waits for the other
- * side's end (when nobody else does). */
+/* Server: the answer (taken; NULL: none) and the end, with HV_OK or a refusal and its sentence; with_close: also waits for the
+ * other side's end (when nobody else does). */
 int hv_grpc_call_finish(hv_grpc_call *call, hv_grpc_message *answer, hv_status status, const char *text, int with_close,
                         hv_grpc_op *op);
 

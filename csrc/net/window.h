@@ -22,7 +22,8 @@ typedef struct hv_window {
 hv_window *hv_window_new(hv_mem *mem, size_t limit, hv_inbox *inbox, void *owner, void (*run)(hv_note *note));
 void hv_window_leave(hv_window *window); /* the stream is gone. NULL is fine */
 
-/* Counts a message that core gets to see (its bytes, and what it takes beside them, so that many small ones are not free); hv_window_release (for hv_grpc_call_payload) counts it back. */
+/* Counts a message that core gets to see (its bytes, and what it takes beside them, so that many small ones are not free);
+ * hv_window_release (for hv_grpc_call_payload) counts it back. */
 void hv_window_hold(hv_window *window, size_t size);
 void hv_window_release(void *window, size_t size);
 

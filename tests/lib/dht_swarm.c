@@ -133,7 +133,8 @@ static void start(dht_swarm *swarm, size_t node, dht_try *try) {
   must(hv_sim_command(swarm->sim, node, &try->command) == HV_OK, "no memory for a command");
 }
 
-void dht_swarm_store(dht_swarm *swarm, size_t node, dht_try *try, const char *key, const char *subkey, const char *value, uint64_t ttl_ms) {
+void dht_swarm_store(dht_swarm *swarm, size_t node, dht_try *try, const char *key, const char *subkey, const char *value,
+                     uint64_t ttl_ms) {
   *try = (dht_try){0};
   snprintf(try->key, sizeof try->key, "%s", key);
   snprintf(try->subkey, sizeof try->subkey, "%s", subkey ? subkey : "");
@@ -278,7 +279,7 @@ static void range_of(const stand *stands, size_t n, const hv_hash *me, size_t bi
   low.bytes[bits / 8] ^= (uint8_t)(0x80 >> bits % 8);
   high = low;
   for (size_t bit = bits + 1; bit < 256; bit++) {
-    low.bytes[bit / 8] &= (uint8_t)~(0x80 >> bit % 8);
+    low.bytes[bit / 8] &= (uint8_t) ~(0x80 >> bit % 8);
     high.bytes[bit / 8] |= (uint8_t)(0x80 >> bit % 8);
   }
   *from = first_from(stands, n, &low);

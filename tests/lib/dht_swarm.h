@@ -1,5 +1,6 @@
-/* Many nodes with a DHT in the simulator, and what a scenario wants of them. Shared by tests/sim/test_sim_dht*.c and the swarm program.
- * The checker stands apart from the protocol: it looks at routing tables from outside and counts with its own idea of what is right. */
+/* Many nodes with a DHT in the simulator, and what a scenario wants of them. Shared by tests/sim/test_sim_dht*.c and the swarm
+ * program. The checker stands apart from the protocol: it looks at routing tables from outside and counts with its own idea of what
+ * is right. */
 #ifndef HV_TESTS_DHT_SWARM_H
 #define HV_TESTS_DHT_SWARM_H
 
@@ -17,7 +18,7 @@ typedef struct dht_seat {
   hv_target initial[DHT_INITIAL_MAX];
   size_t n_initial;
   int client_mode;
-  int is_liar;   /* answers through dht_swarm.lie */
+  int is_liar; /* answers through dht_swarm.lie */
   int64_t skew_us;
   hv_env *env;   /* while it lives */
   hv_node *node; /* NULL: none */
@@ -55,7 +56,8 @@ typedef struct dht_try {
   char key[120], subkey[120], text[64];
 } dht_try;
 
-/* For up to `room` nodes in a sim, which with its memory is the caller's and lives until dht_swarm_fini. Fields above may be set before. */
+/* For up to `room` nodes in a sim, which with its memory is the caller's and lives until dht_swarm_fini. Fields above may be set
+ * before. */
 void dht_swarm_init(dht_swarm *swarm, hv_sim *sim, hv_mem *mem, size_t room);
 /* After the sim has been freed. */
 void dht_swarm_fini(dht_swarm *swarm);
@@ -67,12 +69,14 @@ void dht_swarm_run(dht_swarm *swarm, double seconds);
 hv_dht *dht_swarm_dht(dht_swarm *swarm, size_t node);
 
 /* Starts it; `try` is cleared but for what is asked. Not started (the node is dead): done at once with HV_CLOSED. */
-void dht_swarm_store(dht_swarm *swarm, size_t node, dht_try *try, const char *key, const char *subkey, const char *value, uint64_t ttl_ms);
+void dht_swarm_store(dht_swarm *swarm, size_t node, dht_try *try, const char *key, const char *subkey, const char *value,
+                     uint64_t ttl_ms);
 void dht_swarm_get(dht_swarm *swarm, size_t node, dht_try *try, const char *key, int latest);
 /* Until all are done, or for so many seconds; 1: all done. */
 int dht_swarm_finish(dht_swarm *swarm, dht_try *tries, size_t n, double seconds);
 
-/* How many live, dialable nodes can be reached from a node over contacts of live nodes' tables (itself counted, if it lives and serves). */
+/* How many live, dialable nodes can be reached from a node over contacts of live nodes' tables (itself counted, if it lives and
+ * serves). */
 size_t dht_swarm_reach(dht_swarm *swarm, size_t from);
 /* Live nodes that serve. */
 size_t dht_swarm_serving(dht_swarm *swarm);

@@ -1,4 +1,5 @@
-/* Runs a fuzz target without libFuzzer: every corpus file, then seeded mutations of them, a few seconds' worth. For `make check`. */
+/* Runs a fuzz target without libFuzzer: every corpus file, then seeded mutations of them, a few seconds' worth. For `make check`.
+ */
 #include "lib/check.h"
 
 #include <dirent.h>

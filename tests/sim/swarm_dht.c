@@ -1,5 +1,6 @@
 /* The DHT in trouble: joins, crashes, partitions, loss, skew; and what must be found afterwards.
- * The checker keeps its own book of what was stored when, in the world's true time, and never asks the protocol's own tables what is right. */
+ * The checker keeps its own book of what was stored when, in the world's true time, and never asks the protocol's own tables what
+ * is right. */
 #include "lib/dht_swarm.h"
 #include "sim/swarm.h"
 
@@ -220,7 +221,8 @@ static size_t get_from_same(death *d) {
   return found;
 }
 
-/* Links of 20 ms: an answer takes 40, and a first contact as much again. Each get is made twice, the second time over connections that stand. */
+/* Links of 20 ms: an answer takes 40, and a first contact as much again. Each get is made twice, the second time over connections
+ * that stand. */
 void swarm_dht_hops_play(swarm_run *run) {
   enum { LINK_US = 20000 };
   death d = {.run = run, .keys = 1000, .s.config = {.num_replicas = 5, .refresh_ms = UINT32_MAX, .replicate_ms = 3600000}};
@@ -404,8 +406,8 @@ static void last_word(trouble *t) {
     char value[64];
     snprintf(value, sizeof value, "value %zu", stored[i]->value);
     if (!got[i]->try.found || got[i]->try.value_size != strlen(value) || memcmp(got[i]->try.value, value, strlen(value)) != 0)
-      swarm_fail(t->run, "%s is not '%s' for everybody in the calm, but '%.*s' (%s)", t->keys[i], value, (int)got[i]->try.value_size,
-                 (const char *)got[i]->try.value, hv_status_name(got[i]->try.status));
+      swarm_fail(t->run, "%s is not '%s' for everybody in the calm, but '%.*s' (%s)", t->keys[i], value,
+                 (int)got[i]->try.value_size, (const char *)got[i]->try.value, hv_status_name(got[i]->try.status));
   }
   check_errands(t);
 }

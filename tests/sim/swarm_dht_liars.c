@@ -74,7 +74,8 @@ static size_t name_liars(plot *p, const hv_hash *target, hv_contact *out, uint8_
   size_t chosen[NAMED], n = 0, most = NAMED - invented;
   for (size_t i = p->honest; i < p->s.n; i++) {
     size_t at = n < most ? n++ : most - 1;
-    if (at == most - 1 && n == most && at < n && i >= p->honest + most && hv_hash_nearer(target, &p->places[i], &p->places[chosen[at]]) >= 0)
+    if (at == most - 1 && n == most && at < n && i >= p->honest + most &&
+        hv_hash_nearer(target, &p->places[i], &p->places[chosen[at]]) >= 0)
       continue;
     for (; at > 0 && hv_hash_nearer(target, &p->places[i], &p->places[chosen[at - 1]]) < 0; at--)
       chosen[at] = chosen[at - 1];
@@ -317,7 +318,8 @@ static void forge(forger *f, size_t i) {
     r.version += 1 + check_random(rng) % 1000;
     break;
   case 2:
-    r.value = hv_span_of(f->scratch[i], (size_t)snprintf(f->scratch[i], sizeof f->scratch[i], "forged %u", (unsigned)check_random(rng)));
+    r.value =
+        hv_span_of(f->scratch[i], (size_t)snprintf(f->scratch[i], sizeof f->scratch[i], "forged %u", (unsigned)check_random(rng)));
     break;
   case 3: /* another's key */
     r.key = f->said[(o + 1) % OWNERS][0].key;
@@ -343,7 +345,8 @@ static void send_batch(forger *f) {
     forge(f, i);
   f->sent += BATCH;
   hv_msg msg = {.kind = HV_MSG_STORE, .u.store = {f->batch, BATCH, hv_span_of(NULL, 0)}};
-  f->call = (hv_call){.done = batch_done, .owner = f, .timeout_ms = 3000, .to = hv_sim_target(p->run->sim, below(p->run, p->honest))};
+  f->call =
+      (hv_call){.done = batch_done, .owner = f, .timeout_ms = 3000, .to = hv_sim_target(p->run->sim, below(p->run, p->honest))};
   if (env->call(env, &f->call, &msg) != HV_OK)
     f->over = 1;
 }

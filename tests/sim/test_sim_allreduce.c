@@ -113,9 +113,17 @@ static void open_scene(scene *s, const setup *how) {
       m->out = how->in_place ? m->in : hv_mem_aligned(&s->mem, how->n_values * sizeof(float));
       fill(m->in, how->n_values, how->seed * 100 + i);
     }
-    m->round = (hv_round){.id = {(uint8_t)how->seed, 7}, .members = s->plan, .n_members = how->n, .me = i, .n_values = how->n_values,
-                          .chunk_values = how->chunk_values, .codec = how->codec, .stall_ms = how->stall_ms ? how->stall_ms : 3000,
-                          .kern = hv_cpu_best(), .in = m->in, .out = m->out};
+    m->round = (hv_round){.id = {(uint8_t)how->seed, 7},
+                          .members = s->plan,
+                          .n_members = how->n,
+                          .me = i,
+                          .n_values = how->n_values,
+                          .chunk_values = how->chunk_values,
+                          .codec = how->codec,
+                          .stall_ms = how->stall_ms ? how->stall_ms : 3000,
+                          .kern = hv_cpu_best(),
+                          .in = m->in,
+                          .out = m->out};
   }
 }
 
@@ -248,7 +256,12 @@ static void clients_and_auxiliaries_take_part(void **unused) {
 static void a_rough_network_changes_nothing(void **unused) {
   (void)unused;
   for (uint64_t seed = 60; seed < 70; seed++)
-    whole_round((setup){.n = 5, .n_values = 100000, .chunk_values = 2048, .codec = HV_CODEC_UNIFORM8, .seed = seed, .stall_ms = 30000,
+    whole_round((setup){.n = 5,
+                        .n_values = 100000,
+                        .chunk_values = 2048,
+                        .codec = HV_CODEC_UNIFORM8,
+                        .seed = seed,
+                        .stall_ms = 30000,
                         .link = {.delay_us = 20000, .jitter_us = 30000, .loss = 0.05, .rate = 2 << 20}});
 }
 
@@ -262,7 +275,12 @@ static void memory_does_not_grow_with_the_run(void **unused) {
   size_t peak[2];
   for (int i = 0; i < 2; i++) {
     scene s;
-    setup how = {.n = 3, .n_values = 1000000u << (2 * i), .chunk_values = 16384, .seed = 80, .window = 1 << 18, .link = {.delay_us = 1000, .rate = 50 << 20}};
+    setup how = {.n = 3,
+                 .n_values = 1000000u << (2 * i),
+                 .chunk_values = 16384,
+                 .seed = 80,
+                 .window = 1 << 18,
+                 .link = {.delay_us = 1000, .rate = 50 << 20}};
     open_scene(&s, &how);
     begin_all(&s);
     run(&s, 60);
@@ -301,7 +319,8 @@ static void survivors_agree(scene *s, size_t lost) {
       if (i == lost || !hv_allreduce_averaged(s->members[i].allreduce, c) || !hv_allreduce_averaged(s->members[first].allreduce, c))
         continue;
       uint64_t at = hv_round_chunk_at(&s->members[i].round, c);
-      assert_memory_equal(s->members[i].out + at, s->members[first].out + at, hv_round_chunk_size(&s->members[i].round, c) * sizeof(float));
+      assert_memory_equal(s->members[i].out + at, s->members[first].out + at,
+                          hv_round_chunk_size(&s->members[i].round, c) * sizeof(float));
     }
 }
 
@@ -310,7 +329,12 @@ static void a_client_that_dies_is_in_some_chunks_wholly_and_in_others_not_at_all
   for (uint64_t seed = 100; seed < 130; seed++) {
     scene s;
     float *saved[MEMBERS_MAX];
-    setup how = {.n = 4, .n_values = 200000, .chunk_values = 2000, .seed = seed, .client = 2, .link = {.delay_us = 5000, .jitter_us = 5000, .rate = 1 << 20}};
+    setup how = {.n = 4,
+                 .n_values = 200000,
+                 .chunk_values = 2000,
+                 .seed = seed,
+                 .client = 2,
+                 .link = {.delay_us = 5000, .jitter_us = 5000, .rate = 1 << 20}};
     open_scene(&s, &how);
     copies(&s, saved);
     begin_all(&s);
@@ -334,7 +358,11 @@ static void an_owner_that_dies_takes_only_its_span(void **unused) {
   for (uint64_t seed = 200; seed < 230; seed++) {
     scene s;
     float *saved[MEMBERS_MAX];
-    setup how = {.n = 4, .n_values = 200000, .chunk_values = 2000, .seed = seed, .link = {.delay_us = 5000, .jitter_us = 5000, .rate = 1 << 20}};
+    setup how = {.n = 4,
+                 .n_values = 200000,
+                 .chunk_values = 2000,
+                 .seed = seed,
+                 .link = {.delay_us = 5000, .jitter_us = 5000, .rate = 1 << 20}};
     open_scene(&s, &how);
     copies(&s, saved);
     begin_all(&s);
@@ -376,7 +404,13 @@ static void a_member_that_stands_still_is_left_out_in_time(void **unused) {
   (void)unused;
   scene s;
   float *saved[MEMBERS_MAX];
-  setup how = {.n = 3, .n_values = 400000, .chunk_values = 2000, .seed = 310, .client = 2, .stall_ms = 1000, .link = {.delay_us = 5000, .rate = 1 << 20}};
+  setup how = {.n = 3,
+               .n_values = 400000,
+               .chunk_values = 2000,
+               .seed = 310,
+               .client = 2,
+               .stall_ms = 1000,
+               .link = {.delay_us = 5000, .rate = 1 << 20}};
   open_scene(&s, &how);
   copies(&s, saved);
   begin_all(&s);

@@ -11,7 +11,12 @@ static hv_hive *start(const char *initial) {
   static const char *const here[] = {"/ip4/127.0.0.1/tcp/0"};
   hv_hive *hive = NULL;
   hv_error err = {0};
-  hv_hive_config config = {.listen = here, .n_listen = 1, .initial_peers = &initial, .n_initial_peers = initial ? 1 : 0, .insecure = 1, .pool_threads = 1};
+  hv_hive_config config = {.listen = here,
+                           .n_listen = 1,
+                           .initial_peers = &initial,
+                           .n_initial_peers = initial ? 1 : 0,
+                           .insecure = 1,
+                           .pool_threads = 1};
   if (hv_hive_start(&config, &hive, &err) != HV_OK)
     fail_msg("%s", err.text);
   return hive;

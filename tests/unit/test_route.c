@@ -255,7 +255,8 @@ static void how_many_nodes_there_are_is_seen_from_the_neighbours(void **unused) 
 
 static void packed_addresses_come_back(void **unused) {
   (void)unused;
-  hv_addr addrs[3] = {address(1, 2, 3, 4), {.kind = HV_ADDR_DNS4, .port = 9, .host.name = "peer.example.org"}, address(5, 6, 7, 8)}, out[3];
+  hv_addr addrs[3] = {address(1, 2, 3, 4), {.kind = HV_ADDR_DNS4, .port = 9, .host.name = "peer.example.org"}, address(5, 6, 7, 8)},
+          out[3];
   uint8_t packed[HV_CONTACT_ADDRS_MAX];
   size_t size = hv_contact_pack(addrs, 3, packed);
   assert_int_equal(hv_contact_unpack(hv_span_of(packed, size), out, 3), 3);
@@ -263,7 +264,11 @@ static void packed_addresses_come_back(void **unused) {
     assert_true(hv_addr_equal(&addrs[i], &out[i]));
   for (size_t cut = 1; cut < size; cut++) /* whole, or not at all */
     assert_true(hv_contact_unpack(hv_span_of(packed, cut), out, 3) == 0 || cut == 9 || cut == size - 9);
-  assert_int_equal(hv_contact_unpack(hv_span_of("\x03" "abc", 4), out, 3), 0);
+  assert_int_equal(hv_contact_unpack(hv_span_of("\x03"
+                                                "abc",
+                                                4),
+                                     out, 3),
+                   0);
   memset(addrs[1].host.name, 'a', 250), addrs[1].host.name[250] = 0; /* a name that is too long to carry about */
   assert_int_equal(hv_contact_unpack(hv_span_of(packed, hv_contact_pack(addrs, 3, packed)), out, 3), 2);
 }

@@ -15,7 +15,8 @@ typedef struct world {
   size_t n_jobs;
 } world;
 
-static hv_status stream_open(hv_env *env, const hv_target *to, const hv_msg *first, const hv_stream_events *on, void *owner, hv_stream **out) {
+static hv_status stream_open(hv_env *env, const hv_target *to, const hv_msg *first, const hv_stream_events *on, void *owner,
+                             hv_stream **out) {
   world *w = (world *)env;
   (void)to, (void)first;
   w->stream = (hv_stream){.on = on, .owner = owner};
@@ -64,7 +65,8 @@ static void send_average(world *w, const hv_round *round, uint32_t chunk, float 
   uint64_t size = 0;
   for (int i = 0; i < VALUES; i++)
     values[i] = value;
-  assert_int_equal(hv_codec_encode(round->kern, round->codec, HV_DTYPE_FLOAT32, values, VALUES, NULL, codes, sizeof codes, &size), HV_OK);
+  assert_int_equal(hv_codec_encode(round->kern, round->codec, HV_DTYPE_FLOAT32, values, VALUES, NULL, codes, sizeof codes, &size),
+                   HV_OK);
   if (damaged)
     codes[size - 1] ^= 1;
   hv_payload *payload = hv_payload_copy(&w->fake.mem, codes, size);
@@ -87,8 +89,15 @@ static void a_damaged_average_is_not_said_to_be_there_and_one_that_came_is(void 
   for (int i = 0; i < CHUNKS * VALUES; i++)
     in[i] = 1, out[i] = -1;
   hv_round_member members[2] = {{.weight = 1}, {.weight = 1, .count = CHUNKS}};
-  hv_round round = {.members = members, .n_members = 2, .n_values = CHUNKS * VALUES, .chunk_values = VALUES, .codec = HV_CODEC_NONE,
-                    .stall_ms = 1000, .kern = hv_cpu_best(), .in = in, .out = out};
+  hv_round round = {.members = members,
+                    .n_members = 2,
+                    .n_values = CHUNKS * VALUES,
+                    .chunk_values = VALUES,
+                    .codec = HV_CODEC_NONE,
+                    .stall_ms = 1000,
+                    .kern = hv_cpu_best(),
+                    .in = in,
+                    .out = out};
   hv_share *share;
   assert_int_equal(hv_share_new(&w.fake.env, &round, 1, changed, NULL, &share), HV_OK);
   hv_share_start(share);

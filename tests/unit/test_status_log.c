@@ -151,11 +151,16 @@ static void what_people_read_is_utf8_whatever_a_peer_says(void **state) {
     const char *said, *read;
   } texts[] = {
       {"", ""},
-      {"gr\xc3\xb6\xc3\x9f" "er \xe2\x82\xac \xf0\x9f\x90\x9d", "gr\xc3\xb6\xc3\x9f" "er \xe2\x82\xac \xf0\x9f\x90\x9d"},
+      {"gr\xc3\xb6\xc3\x9f"
+       "er \xe2\x82\xac \xf0\x9f\x90\x9d",
+       "gr\xc3\xb6\xc3\x9f"
+       "er \xe2\x82\xac \xf0\x9f\x90\x9d"},
       {"\xef\xbf\xbd \xf4\x8f\xbf\xbf \xed\x9f\xbf", "\xef\xbf\xbd \xf4\x8f\xbf\xbf \xed\x9f\xbf"},
-      {"a\xff" "b\x80", "a?b?"},
-      {"\xc0\xaf \xe0\x9f\xbf \xf0\x8f\xbf\xbf", "?? ??? ????"},   /* longer than need be */
-      {"\xed\xa0\x80 \xf4\x90\x80\x80 \xf8", "??? ???? ?"},       /* a surrogate; beyond Unicode */
+      {"a\xff"
+       "b\x80",
+       "a?b?"},
+      {"\xc0\xaf \xe0\x9f\xbf \xf0\x8f\xbf\xbf", "?? ??? ????"}, /* longer than need be */
+      {"\xed\xa0\x80 \xf4\x90\x80\x80 \xf8", "??? ???? ?"},      /* a surrogate; beyond Unicode */
       {"cut \xe2\x82", "cut ??"},
       {"cut \xe2\x82z", "cut ??z"},
   };

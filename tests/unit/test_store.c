@@ -33,7 +33,8 @@ static hv_span text(const char *from) {
 }
 
 static hv_record record_of(const char *key, const char *subkey, const char *value, uint32_t ttl_ms) {
-  return (hv_record){.key = text(key), .subkey = text(subkey), .has_subkey = subkey != NULL, .value = text(value), .ttl_ms = ttl_ms};
+  return (hv_record){
+      .key = text(key), .subkey = text(subkey), .has_subkey = subkey != NULL, .value = text(value), .ttl_ms = ttl_ms};
 }
 
 /* "NAME[owner:PEERID]", kept until the shelf closes. */
@@ -76,7 +77,8 @@ static const char *got(shelf *s, const char *key, const char *subkey) {
   hv_record record;
   out[0] = 0;
   for (const hv_store_item *item = hv_store_first(&s->store, &place); item; item = item->next)
-    if (hv_store_show(&s->store, item, &record) && record.has_subkey == (subkey != NULL) && hv_span_equal(record.subkey, text(subkey)))
+    if (hv_store_show(&s->store, item, &record) && record.has_subkey == (subkey != NULL) &&
+        hv_span_equal(record.subkey, text(subkey)))
       snprintf(out, sizeof out, "%.*s", (int)record.value.size, (const char *)record.value.data);
   return out;
 }
@@ -164,7 +166,8 @@ static void an_owned_record_needs_its_owners_signature(void **unused) {
   shelf *s = open_shelf(NULL);
   hv_peer_id owner = fake_peer(50), other = fake_peer(51);
   const char *key = owned(s, "k", &owner);
-  hv_record plain = record_of(key, NULL, "v", 5000), right = signed_by(s, &owner, plain, 1, 5000), wrong = signed_by(s, &other, plain, 1, 5000);
+  hv_record plain = record_of(key, NULL, "v", 5000), right = signed_by(s, &owner, plain, 1, 5000),
+            wrong = signed_by(s, &other, plain, 1, 5000);
   assert_int_equal(put(s, &plain, 1), HV_DENIED);
   assert_int_equal(put(s, &wrong, 1), HV_DENIED);
   wrong.signer = owner;
@@ -213,7 +216,7 @@ static void of_an_owner_the_highest_version_stays(void **unused) {
   assert_int_equal(put(s, &new, 1), HV_OK);
   hv_peer_id by = fake_peer(2);
   assert_int_equal(hv_store_put(&s->store, &old, &by, &stands), HV_EXISTS);
-  assert_int_equal(stands->version, 6); /* so that the owner can count on from there */
+  assert_int_equal(stands->version, 6);          /* so that the owner can count on from there */
   assert_int_equal(put(s, &twin, 1), HV_EXISTS); /* an owner that says two things at once: the first stays */
   assert_string_equal(got(s, key, NULL), "new");
   close_shelf(s);
@@ -247,7 +250,8 @@ static void what_has_ended_does_not_come_back(void **unused) {
   shelf *s = open_shelf(NULL);
   hv_peer_id owner = fake_peer(50);
   const char *key = owned(s, "k", &owner);
-  hv_record old = signed_by(s, &owner, record_of(key, NULL, "old", 5000), 4, 5000), r = signed_by(s, &owner, record_of(key, NULL, "v", 5000), 5, 5000),
+  hv_record old = signed_by(s, &owner, record_of(key, NULL, "old", 5000), 4, 5000),
+            r = signed_by(s, &owner, record_of(key, NULL, "v", 5000), 5, 5000),
             next = signed_by(s, &owner, record_of(key, NULL, "next", 5000), 6, 5000);
   assert_int_equal(put(s, &r, 1), HV_OK);
   wait(s, 5000);
@@ -460,7 +464,8 @@ static void check_sums(const hv_store *store) {
 
 static void whatever_happens_the_sums_are_right(void **unused) {
   (void)unused;
-  shelf *s = open_shelf(&(hv_store_config){.whole = {200, 90000}, .per_peer = {80, 40000}, .per_signer = {40, 20000}, .tomb_ms = 20000});
+  shelf *s =
+      open_shelf(&(hv_store_config){.whole = {200, 90000}, .per_peer = {80, 40000}, .per_signer = {40, 20000}, .tomb_ms = 20000});
   check_rng rng = {5};
   static const uint8_t bytes[3000] = {1};
   for (int round = 0; round < 30000; round++) {
@@ -470,7 +475,8 @@ static void whatever_happens_the_sums_are_right(void **unused) {
     snprintf(name, sizeof name, "k%d", (int)(r >> 12 & 63));
     snprintf(sub, sizeof sub, "s%d", (int)(r >> 18 & 3));
     int is_signed = r >> 20 & 1;
-    hv_record record = record_of(is_signed ? owned(s, name, &owner) : name, r >> 21 & 1 ? sub : NULL, "", (uint32_t)(1000 + (r >> 22 & 16383)));
+    hv_record record =
+        record_of(is_signed ? owned(s, name, &owner) : name, r >> 21 & 1 ? sub : NULL, "", (uint32_t)(1000 + (r >> 22 & 16383)));
     record.value = hv_span_of(bytes, (size_t)(r >> 36 & 2047));
     if (is_signed)
       record = signed_by(s, &owner, record, 1 + (r >> 48 & 7), 20000);
