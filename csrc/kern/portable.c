@@ -235,7 +235,7 @@ static uint8_t dynamic_code(float x, float u, int32_t decade) {
   t = t + map->offset[decade];
   int32_t m = hv_nearest(t < map->cap[decade] ? t : map->cap[decade]), below = hv_bits(x) >> 31, top = u > HV_DYNAMIC_ONE;
   m |= -(below & (m > 0)) & 0x80; /* no branches: signs cannot be foreseen */
-  return (uint8_t)(top & !below ? 0x80 : m);
+  return (uint8_t)((top & !below) ? 0x80 : m);
 }
 
 static void encode_dynamic(uint8_t *out, const float *in, float inverse, size_t n) {
