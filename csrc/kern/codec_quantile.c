@@ -176,8 +176,16 @@ static void encode(hv_encoder *e, uint64_t at, const float *x, size_t n, uint8_t
   for (; n; x += HV_SLICE) {
     size_t some = n < HV_SLICE ? n : HV_SLICE;
     e->kern->cells(cells, x, e->u.quantile.base, some);
-    for (size_t i = 0; i < some; i++)
-      *out++ = table[cells[i]];
+    size_t i = 0;
+    for (; i + 8 <= some; i += 8) { /* eight codes make one store, which bounds this loop */
+      uint64_t codes = 0;
+      for (int k = 0; k < 8; k++)
+        codes |= (uint64_t)table[cells[i + k]] << 8 * k;
+      hv_store64(out + i, codes);
+    }
+    for (; i < some; i++)
+      out[i] = table[cells[i]];
+    out += some;
     n -= some;
   }
 }
