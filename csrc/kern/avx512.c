@@ -411,12 +411,37 @@ V static void encode_dynamic(uint8_t *out, const float *in, float inverse, size_
   REST(encode_dynamic)(out + i, in + i, inverse, n - i);
 }
 
+/* The same byte of 64 book entries. plane: that byte of all 256, in order. */
+IN __m512i entry_bytes(const __m512i plane[4], __m512i codes) {
+  __m512i low = _mm512_permutex2var_epi8(plane[0], codes, plane[1]), high = _mm512_permutex2var_epi8(plane[2], codes, plane[3]);
+  return _mm512_mask_blend_epi8(_mm512_movepi8_mask(codes), low, high);
+}
+
+/* The book is held in registers, byte by byte: memory is not asked for single entries. */
 V static void decode_book(float *out, const uint8_t *in, const float *book, float factor, size_t n) {
+  /* Groups of four codes, so placed that interleaving four bytes of each brings them into order. */
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   const __m512 scaled = _mm512_set1_ps(factor);
+  __m512i plane[4][4];
   size_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    __m512i code = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(in + i)));
-    _mm512_storeu_ps(out + i, _mm512_mul_ps(_mm512_i32gather_ps(code, book, 4), scaled));
+  for (int q = 0; n >= 64 && q < 4; q++)
+    for (int byte = 0; byte < 4; byte++) {
+      __m128i part[4];
+      for (int k = 0; k < 4; k++)
+        part[k] = _mm512_cvtepi32_epi8(_mm512_srli_epi32(_mm512_loadu_si512(book + 64 * q + 16 * k), (unsigned)(8 * byte)));
+      __m256i half = _mm256_set_m128i(part[1], part[0]);
+      plane[byte][q] = _mm512_inserti64x4(_mm512_castsi256_si512(half), _mm256_set_m128i(part[3], part[2]), 1);
+    }
+  for (; i + 64 <= n; i += 64) {
+    __m512i codes = _mm512_permutexvar_epi32(order, _mm512_loadu_si512(in + i));
+    __m512i a = entry_bytes(plane[0], codes), b = entry_bytes(plane[1], codes), c = entry_bytes(plane[2], codes),
+            d = entry_bytes(plane[3], codes);
+    __m512i ab = _mm512_unpacklo_epi8(a, b), cd = _mm512_unpacklo_epi8(c, d);
+    __m512i AB = _mm512_unpackhi_epi8(a, b), CD = _mm512_unpackhi_epi8(c, d);
+    __m512i x[4] = {_mm512_unpacklo_epi16(ab, cd), _mm512_unpackhi_epi16(ab, cd), _mm512_unpacklo_epi16(AB, CD),
+                    _mm512_unpackhi_epi16(AB, CD)};
+    for (int k = 0; k < 4; k++)
+      _mm512_storeu_ps(out + i + 16 * k, _mm512_mul_ps(_mm512_castsi512_ps(x[k]), scaled));
   }
   REST(decode_book)(out + i, in + i, book, factor, n - i);
 }
