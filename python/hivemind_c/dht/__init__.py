@@ -4,7 +4,12 @@ from hivemind_c.dht.dht import DHT, DHTNode
 from hivemind_c.dht.validation import DHTRecord, RecordValidatorBase, SignatureValidator
 from hivemind_c.dht.values import DHTExpiration, DHTKey, DHTValue, Subkey, ValueWithExpiration, get_dht_time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hivemind_c.dht.schema import BytesWithPublicKey, SchemaValidator
+
 __all__ = [
+    "BytesWithPublicKey",
     "DHT",
     "DHTExpiration",
     "DHTKey",
@@ -12,8 +17,17 @@ __all__ = [
     "DHTRecord",
     "DHTValue",
     "RecordValidatorBase",
+    "SchemaValidator",
     "SignatureValidator",
     "Subkey",
     "ValueWithExpiration",
     "get_dht_time",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name in ("BytesWithPublicKey", "SchemaValidator"):  # pydantic is needed for these alone
+        from hivemind_c.dht import schema
+
+        return getattr(schema, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
