@@ -427,6 +427,15 @@ def test_all_c_looks_as_make_fmt_makes_it(tmp_path):
     assert not_formatted([tmp_path / "ugly.c", tmp_path / "neat.c"]) == [str(tmp_path / "ugly.c")]
 
 
+# ---- what is installed ----
+
+
+def test_every_package_of_the_shim_is_installed():
+    listed = re.search(r"^packages = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), re.M | re.S)[1]
+    there = {".".join(path.parent.relative_to(ROOT / "python").parts) for path in (ROOT / "python/hivemind_c").rglob("__init__.py")}
+    assert there <= set(re.findall(r'"([^"]+)"', listed)), "name it under packages in pyproject.toml"
+
+
 # ---- fuzz targets ----
 
 
