@@ -3,6 +3,7 @@
 #   make test    every test: C, C under sanitizers, Python
 #   make build   the extension, in place (python/_hivemind_c.abi3.so, python/hivemind_c/libhivemind_lowrank.so)
 #   make deps    system packages only; make venv: .venv too
+#   make wheel   dist/hivemind_c-*.whl, with all it needs inside; make wheel-test tries it in a clean environment (minutes); make sdist
 #   make asan | tsan | fuzz T=wire | bench | fmt    as in csrc/Makefile
 #   make clean   everything built; .venv stays
 
@@ -28,6 +29,14 @@ build: venv
 	@$(CSRC) -s lib
 	@CFLAGS="$(WARN)" $(PY) setup.py -q build_ext --inplace
 
+wheel: venv
+	@rm -f dist/*.whl
+	@$(PY) scripts/wheel.py dist
+wheel-test: venv
+	@$(PY) -m pytest -q tests/wheel/check_wheel.py
+sdist: venv
+	@$(PY) -c "import setuptools.build_meta as backend; print('dist/' + backend.build_sdist('dist'))" | tail -n 1
+
 fmt: venv
 asan tsan fuzz bench: deps
 asan tsan fuzz bench fmt:
@@ -38,4 +47,4 @@ clean:
 	@rm -rf build dist *.egg-info python/*.egg-info python/*.so python/*/*.so
 	@find python tests examples -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: demo test deps venv build asan tsan fuzz bench fmt clean
+.PHONY: demo test deps venv build wheel wheel-test sdist asan tsan fuzz bench fmt clean
