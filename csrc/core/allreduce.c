@@ -109,7 +109,7 @@ static void admit(hv_allreduce *self, const hv_msg_share *share, hv_stream *stre
   const hv_round *round = &self->round;
   if (!self->told && self->reducer && share->member < round->n_members && share->member != round->me &&
       hv_peer_equal(&stream->peer, &round->members[share->member].at.id))
-    hv_reducer_opened(self->reducer, share->member, stream);
+    hv_reducer_opened(self->reducer, share->member, share->weight, stream);
 }
 
 void hv_allreduce_opened(hv_allreduce_hall *hall, const hv_event *event) {

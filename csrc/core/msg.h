@@ -127,6 +127,7 @@ typedef struct hv_msg_stored {
 typedef struct hv_msg_share {
   uint8_t round[HV_ROUND_ID_SIZE];
   uint32_t member; /* which one this is, in the group's order */
+  float weight;    /* samples behind its values; any bits: the owner checks it */
 } hv_msg_share;
 
 typedef struct hv_msg_chunk {

@@ -52,6 +52,7 @@ struct guest {
   size_t member;
   guest_state state;
   hv_stream *stream;
+  float weight;                /* as it said, and as it counts */
   uint32_t next, placed, sent; /* the contribution that comes next, that is placed next; the average that goes next */
   list held;
   uint64_t moved_us; /* when something of it last went on */
@@ -67,6 +68,7 @@ struct hv_reducer {
   guest *guests; /* one for each member; this one's own is never expected */
   uint32_t *counted;
   uint32_t averaged;    /* chunks whose average is made */
+  int own_left_out;     /* this member's own values were refused: they count no more */
   size_t jobs, streams; /* under way, open */
   hv_status status;
   hv_timer stall;
@@ -106,12 +108,8 @@ static slot *slot_of(hv_reducer *r, uint32_t chunk) {
   return &r->slots[chunk % WINDOW];
 }
 
-static size_t values_of(const slot *s) {
-  return hv_round_chunk_size(s->reducer->round, s->reducer->first + s->chunk);
-}
-
-static uint64_t value_at(const slot *s) {
-  return hv_round_chunk_at(s->reducer->round, s->reducer->first + s->chunk);
+static hv_run_chunk chunk_of(const slot *s) {
+  return hv_run_chunk_of(s->reducer->round->in, s->reducer->first + s->chunk);
 }
 
 static int has(const slot *s, size_t member) {
@@ -123,6 +121,7 @@ static void put_has(slot *s, size_t member) {
 }
 
 static void go_on(slot *s);
+static void go_on_all(hv_reducer *r);
 static void advance(hv_reducer *r);
 
 static void fail(hv_reducer *r, hv_status status) {
@@ -153,6 +152,15 @@ static void leave_out(guest *g, hv_status status, const char *why) {
              hv_peer_short(&r->round->members[g->member].at.id, who), r->counted[g->member], r->count, why, hv_status_text(status));
 }
 
+/* This member's own values are held to the rules of all. */
+static void own_refused(hv_reducer *r, hv_status status) {
+  if (r->own_left_out)
+    return;
+  r->own_left_out = 1;
+  hv_env_log(r->env, HV_LOG_WARN, "reducer", "own_left_out", "this member's own values are left out after %u of %u chunks: %s",
+             r->counted[r->round->me], r->count, hv_status_text(status));
+}
+
 /* ---- jobs on the pool ---- */
 
 static void run_accumulate(hv_job *job) {
@@ -160,24 +168,23 @@ static void run_accumulate(hv_job *job) {
   const hv_round *round = s->reducer->round;
   const contribution *c = s->current;
   if (!c->from) {
-    s->status = hv_reduce_accumulate(round->kern, HV_DTYPE_FLOAT32, round->in + value_at(s), round->members[round->me].weight,
-                                     s->acc, values_of(s));
+    s->status = hv_run_accumulate(round->in, round->kern, s->reducer->first + s->chunk, round->weight, round->norm_max, s->acc);
     return;
   }
-  float weight = round->members[c->from->member].weight;
-  s->status = hv_codec_accumulate(round->kern, c->payload->parts, c->payload->n_parts, weight, s->acc, values_of(s));
+  s->status = hv_codec_accumulate_within(round->kern, c->payload->parts, c->payload->n_parts, c->from->weight, round->norm_max,
+                                         s->acc, chunk_of(s).size);
 }
 
 static void run_average(hv_job *job) {
   slot *s = job->owner;
   const hv_round *round = s->reducer->round;
+  hv_run_chunk chunk = chunk_of(s);
   uint64_t size;
-  hv_reduce_scale(round->kern, s->acc, (float)(1 / s->weight), values_of(s));
-  s->status =
-      hv_codec_encode(round->kern, round->codec, HV_DTYPE_FLOAT32, s->acc, values_of(s), NULL, s->codes, s->codes_size, &size);
+  hv_reduce_scale(round->kern, s->acc, (float)(1 / s->weight), chunk.size);
+  s->status = hv_codec_encode(round->kern, chunk.codec, HV_DTYPE_FLOAT32, s->acc, chunk.size, NULL, s->codes, s->codes_size, &size);
   hv_span codes = hv_span_of(s->codes, s->codes_size);
   if (s->status == HV_OK && round->out)
-    s->status = hv_codec_decode(round->kern, &codes, 1, HV_DTYPE_FLOAT32, round->out + value_at(s), values_of(s));
+    s->status = hv_run_decode(round->out, round->kern, s->reducer->first + s->chunk, &codes, 1);
 }
 
 static void start_job(slot *s, void (*run)(hv_job *), void (*done)(hv_job *, const hv_event *)) {
@@ -216,10 +223,14 @@ static void accumulated(hv_job *job, const hv_event *event) {
   if (s->status == HV_OK) {
     put_has(s, member);
     s->inputs++;
-    s->weight += r->round->members[member].weight;
+    s->weight += from ? (double)from->weight : (double)r->round->weight;
     r->counted[member]++;
-  } else if (from)
+  } else if (from) {
     leave_out(from, s->status, "its values were refused");
+    go_on_all(r);
+  } else {
+    own_refused(r, s->status);
+  }
   go_on(s);
   advance(r);
 }
@@ -279,7 +290,7 @@ static void close_slot(slot *s) {
     r->changed(r->arg);
     return;
   }
-  s->codes_size = hv_round_chunk_bytes(r->round, r->first + s->chunk);
+  s->codes_size = chunk_of(s).bytes;
   s->codes = hv_mem_aligned(r->env->mem, s->codes_size);
   if (!s->codes) {
     fail(r, HV_NOMEM);
@@ -296,7 +307,7 @@ static int is_complete(const slot *s) {
   for (size_t i = 0; i < r->round->n_members; i++)
     if (r->guests[i].state != GUEST_GONE && !has(s, i))
       return 0;
-  return r->round->members[r->round->me].auxiliary || has(s, r->round->me);
+  return r->own_left_out || r->round->members[r->round->me].auxiliary || has(s, r->round->me);
 }
 
 /* Starts whatever a slot can do next. */
@@ -308,6 +319,11 @@ static void go_on(slot *s) {
     start_job(s, run_accumulate, accumulated);
   else if (is_complete(s))
     close_slot(s);
+}
+
+static void go_on_all(hv_reducer *r) {
+  for (uint32_t i = r->low; i < r->count && i < r->low + WINDOW; i++)
+    go_on(slot_of(r, i));
 }
 
 /* Moves what is held for chunks that are open now into their slots. */
@@ -327,8 +343,8 @@ static hv_status open_slot(hv_reducer *r, uint32_t chunk) {
   s->weight = 0;
   s->inputs = 0;
   memset(s->has, 0, sizeof s->has);
-  memset(s->acc, 0, values_of(s) * sizeof *s->acc);
-  if (r->round->members[r->round->me].auxiliary)
+  memset(s->acc, 0, chunk_of(s).size * sizeof *s->acc);
+  if (r->own_left_out || r->round->members[r->round->me].auxiliary)
     return HV_OK;
   contribution *own = hv_mem_zalloc(r->env->mem, sizeof *own);
   if (!own)
@@ -373,7 +389,7 @@ static void chunk_came(hv_stream *stream, const hv_event *event) {
   if (g->state != GUEST_HERE || r->status != HV_OK)
     return;
   if (event->msg->kind != HV_MSG_CHUNK || g->next >= r->count || event->msg->u.chunk.index != r->first + g->next ||
-      !event->payload || event->payload->size != hv_round_chunk_bytes(r->round, r->first + g->next)) {
+      !event->payload || event->payload->size != hv_run_chunk_of(r->round->in, r->first + g->next).bytes) {
     leave_out(g, HV_MALFORMED, "it sent another chunk than was its turn");
   } else {
     contribution *c = hv_mem_zalloc(r->env->mem, sizeof *c);
@@ -388,8 +404,7 @@ static void chunk_came(hv_stream *stream, const hv_event *event) {
     }
     leave_out(g, HV_NOMEM, "there is no memory for its chunk");
   }
-  for (uint32_t i = r->low; i < r->count && i < r->low + WINDOW; i++)
-    go_on(slot_of(r, i));
+  go_on_all(r);
   advance(r);
 }
 
@@ -409,17 +424,23 @@ static void stream_over(hv_stream *stream, const hv_event *event) {
     leave_out(g, event->status, event->text);
   else
     g->state = GUEST_GONE; /* it has everything */
-  for (uint32_t i = r->low; i < r->count && i < r->low + WINDOW; i++)
-    go_on(slot_of(r, i));
+  go_on_all(r);
   advance(r);
 }
 
-void hv_reducer_opened(hv_reducer *r, size_t member, hv_stream *stream) {
+void hv_reducer_opened(hv_reducer *r, size_t member, float weight, hv_stream *stream) {
   static const hv_stream_events on = {chunk_came, room_again, stream_over};
   guest *g = &r->guests[member];
   if (g->state != GUEST_EXPECTED || r->status != HV_OK)
     return;
+  if (!hv_round_takes_weight(r->round, weight)) {
+    leave_out(g, HV_INVALID, "its weight was refused");
+    go_on_all(r);
+    advance(r);
+    return;
+  }
   g->state = GUEST_HERE;
+  g->weight = weight;
   g->stream = stream;
   g->moved_us = r->env->now_us(r->env);
   r->streams++;
@@ -457,8 +478,7 @@ static void look_for_stalls(hv_timer *timer, const hv_event *event) {
   r->env->timer_set(r->env, &r->stall, patience / 8 + 1);
   if (!anybody)
     return;
-  for (uint32_t i = r->low; i < r->count && i < r->low + WINDOW; i++)
-    go_on(slot_of(r, i));
+  go_on_all(r);
   advance(r);
 }
 
@@ -474,11 +494,12 @@ hv_status hv_reducer_new(hv_env *env, const hv_round *round, void (*changed)(voi
   r->guests = hv_mem_array(env->mem, round->n_members, sizeof *r->guests);
   r->counted = hv_mem_array(env->mem, round->n_members, sizeof *r->counted);
   int whole = r->guests && r->counted;
+  size_t most = hv_run_chunk_most(round->in);
   for (size_t i = 0; i < WINDOW; i++) {
     r->slots[i].reducer = r;
     list_init(&r->slots[i].waiting);
     if (i < me->count)
-      whole = (r->slots[i].acc = hv_mem_aligned(env->mem, round->chunk_values * sizeof(float))) && whole;
+      whole = (r->slots[i].acc = hv_mem_aligned(env->mem, most * sizeof(float))) && whole;
   }
   for (size_t i = 0; r->guests && i < round->n_members; i++) {
     guest_state state = i == round->me || round->members[i].auxiliary ? GUEST_GONE : GUEST_EXPECTED;

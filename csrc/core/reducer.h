@@ -1,6 +1,6 @@
 /* Who averages a span? Its owner: takes every contributor's chunks, and gives all of them the same average.
  *
- * Room: core (uses env, round, kern). Owned by allreduce; the hive thread, with jobs on the pool.
+ * Room: core (uses env, round, run, kern). Owned by allreduce; the hive thread, with jobs on the pool.
  * At most WINDOW chunks are open. A contribution is accumulated on arrival, straight from the received parts, whole or not at all;
  * one for a chunk beyond the window is held, and what is held keeps its sender back. When all who are expected are in, the
  * average is encoded once, decoded here from its own bytes, and the same bytes go to everybody. A chunk makes way when all have it.
@@ -22,9 +22,9 @@ hv_status hv_reducer_new(hv_env *env, const hv_round *round, void (*changed)(voi
 void hv_reducer_free(hv_reducer *reducer);
 
 void hv_reducer_start(hv_reducer *reducer);
-/* A contributor opened its stream (checked to be that member). Takes it on, or leaves stream->on NULL: it is left out already, or
- * here already. */
-void hv_reducer_opened(hv_reducer *reducer, size_t member, hv_stream *stream);
+/* A contributor opened its stream (checked to be that member), and told its weight. Takes it on, or leaves stream->on NULL: it is
+ * here or left out already, or its weight is refused. */
+void hv_reducer_opened(hv_reducer *reducer, size_t member, float weight, hv_stream *stream);
 /* Breaks it off: it is over soon. */
 void hv_reducer_cancel(hv_reducer *reducer);
 

@@ -89,9 +89,9 @@ static void run_encode(hv_job *job) {
   hv_share *s = job->owner;
   const hv_round *round = s->round;
   uint32_t chunk = s->first + s->encoded;
-  uint64_t size;
-  s->encode_status = hv_codec_encode(round->kern, round->codec, HV_DTYPE_FLOAT32, round->in + hv_round_chunk_at(round, chunk),
-                                     hv_round_chunk_size(round, chunk), NULL, s->codes, s->codes_size, &size);
+  size_t size;
+  s->encode_status =
+      hv_run_encode(round->in, round->kern, chunk, hv_run_chunk_of(round->in, chunk).codec, s->codes, s->codes_size, &size);
 }
 
 static void encode_done(hv_job *job, const hv_event *event) {
@@ -121,7 +121,7 @@ static void encode_next(hv_share *s) {
     s->env->stream_end(s->env, s->stream);
     return;
   }
-  s->codes_size = hv_round_chunk_bytes(s->round, s->first + s->encoded);
+  s->codes_size = hv_run_chunk_of(s->round->in, s->first + s->encoded).bytes;
   s->codes = hv_mem_aligned(s->env->mem, s->codes_size);
   if (!s->codes) {
     fail(s, HV_NOMEM);
@@ -138,8 +138,7 @@ static void encode_next(hv_share *s) {
 static void run_decode(hv_job *job) {
   lane *l = job->owner;
   const hv_round *round = l->share->round;
-  l->status = hv_codec_decode(round->kern, l->payload->parts, l->payload->n_parts, HV_DTYPE_FLOAT32,
-                              round->out + hv_round_chunk_at(round, l->chunk), hv_round_chunk_size(round, l->chunk));
+  l->status = hv_run_decode(round->out, round->kern, l->chunk, l->payload->parts, l->payload->n_parts);
 }
 
 static void decode_some(hv_share *s);
@@ -185,7 +184,7 @@ static void average_came(hv_stream *stream, const hv_event *event) {
     return;
   /* An average can only come for a chunk that was sent: what is being encoded is never overwritten. */
   if (event->msg->kind != HV_MSG_CHUNK || s->received >= s->encoded || event->msg->u.chunk.index != s->first + s->received ||
-      !event->payload || event->payload->size != hv_round_chunk_bytes(s->round, s->first + s->received)) {
+      !event->payload || event->payload->size != hv_run_chunk_of(s->round->in, s->first + s->received).bytes) {
     fail(s, HV_MALFORMED);
     return;
   }
@@ -251,7 +250,7 @@ void hv_share_start(hv_share *s) {
   s->moved_us = s->env->now_us(s->env);
   s->patience = (hv_timer){.fire = look_for_stall, .owner = s};
   s->env->timer_set(s->env, &s->patience, (uint64_t)s->round->stall_ms * 1000 / 4 + 1);
-  hv_msg hello = {.kind = HV_MSG_SHARE, .u.share = {.member = (uint32_t)s->round->me}};
+  hv_msg hello = {.kind = HV_MSG_SHARE, .u.share = {.member = (uint32_t)s->round->me, .weight = s->round->weight}};
   memcpy(hello.u.share.round, s->round->id, HV_ROUND_ID_SIZE);
   hv_status status = s->env->stream_open(s->env, &s->round->members[s->owner].at, &hello, &on, s, &s->stream);
   if (status != HV_OK)

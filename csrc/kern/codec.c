@@ -431,7 +431,8 @@ static void put(const hv_kern *kern, hv_dtype dtype, const float *values, size_t
     kern->copy(out, (const uint8_t *)values, 4 * n);
 }
 
-hv_status hv_codec_decode(const hv_kern *kern, const hv_span *parts, size_t n_parts, hv_dtype dtype, void *out, uint64_t count) {
+static hv_status decode(const hv_kern *kern, const hv_span *parts, size_t n_parts, hv_dtype dtype, void *out, uint64_t count,
+                        int must_be_finite) {
   hv_decoder d = {.kern = kern};
   hv_codec_info info;
   int finite;
@@ -441,6 +442,8 @@ hv_status hv_codec_decode(const hv_kern *kern, const hv_span *parts, size_t n_pa
   hv_status status = check(parts, n_parts, &info, &d, &finite);
   if (status == HV_OK && info.count != count)
     status = HV_INVALID;
+  if (status == HV_OK && must_be_finite && !finite)
+    status = HV_NOT_FINITE;
   if (status == HV_OK) {
     reader r;
     reader_init(&r, parts, n_parts, &info, &d);
@@ -464,30 +467,81 @@ hv_status hv_codec_decode(const hv_kern *kern, const hv_span *parts, size_t n_pa
   return status;
 }
 
-hv_status hv_codec_accumulate(const hv_kern *kern, const hv_span *parts, size_t n_parts, float weight, float *acc, uint64_t count) {
+hv_status hv_codec_decode(const hv_kern *kern, const hv_span *parts, size_t n_parts, hv_dtype dtype, void *out, uint64_t count) {
+  return decode(kern, parts, n_parts, dtype, out, count, 0);
+}
+
+hv_status hv_codec_decode_finite(const hv_kern *kern, const hv_span *parts, size_t n_parts, hv_dtype dtype, void *out,
+                                 uint64_t count) {
+  return decode(kern, parts, n_parts, dtype, out, count, 1);
+}
+
+/* The next slice as float32: where it lies, or in `values`. */
+static const uint8_t *next_values(reader *r, int as_is, float *values, size_t *n) {
+  const uint8_t *body = reader_next(r, n);
+  if (as_is || !*n)
+    return body;
+  r->coder->decode(r->d, body, *n, values);
+  return (const uint8_t *)values;
+}
+
+/* Norm and largest value, before anything counts. */
+static hv_status hold_within(const hv_kern *kern, reader *r, int as_is, float weight, float norm_max) {
+  float values[HV_SLICE], aligned[HV_SLICE];
+  double square = 0, most = (double)HV_CODEC_ADDEND_MAX;
+  size_t n;
+  for (const uint8_t *slice = next_values(r, as_is, values, &n); n; slice = next_values(r, as_is, values, &n)) {
+    hv_measure m;
+    memcpy(aligned, slice, n * sizeof *aligned);
+    kern->measure(aligned, n, &m);
+    square += m.square;
+    if ((double)m.high * (double)weight > most || (double)m.low * (double)weight < -most)
+      return HV_TOO_LARGE;
+  }
+  return norm_max > 0 && square > (double)norm_max * (double)norm_max ? HV_TOO_LARGE : HV_OK;
+}
+
+static hv_status accumulate(const hv_kern *kern, const hv_span *parts, size_t n_parts, float weight, const float *norm_max,
+                            float *acc, uint64_t count) {
   hv_decoder d = {.kern = kern};
   hv_codec_info info;
   int finite;
   if (!(weight >= 0 && weight <= HV_CODEC_WEIGHT_MAX))
     return HV_INVALID;
-  unsigned mode = hv_mode_ours();
   hv_status status = check(parts, n_parts, &info, &d, &finite);
   if (status == HV_OK && info.count != count)
     status = HV_INVALID;
   if (status == HV_OK && !finite)
     status = HV_NOT_FINITE;
-  if (status == HV_OK) {
-    reader r;
+  if (status != HV_OK)
+    return status;
+  reader r;
+  float values[HV_SLICE];
+  int as_is = info.codec == HV_CODEC_NONE && info.dtype == HV_DTYPE_FLOAT32;
+  if (norm_max) {
     reader_init(&r, parts, n_parts, &info, &d);
-    float values[HV_SLICE];
-    int as_is = info.codec == HV_CODEC_NONE && info.dtype == HV_DTYPE_FLOAT32;
-    size_t n;
-    for (const uint8_t *body = reader_next(&r, &n); n; acc += n, body = reader_next(&r, &n)) {
-      if (!as_is)
-        r.coder->decode(&d, body, n, values);
-      kern->add(acc, as_is ? body : (const uint8_t *)values, weight, n);
-    }
+    status = hold_within(kern, &r, as_is, weight, *norm_max);
   }
+  reader_init(&r, parts, n_parts, &info, &d);
+  size_t n = 1;
+  for (; status == HV_OK && n; acc += n) {
+    const uint8_t *slice = next_values(&r, as_is, values, &n);
+    kern->add(acc, slice, weight, n);
+  }
+  return status;
+}
+
+hv_status hv_codec_accumulate(const hv_kern *kern, const hv_span *parts, size_t n_parts, float weight, float *acc, uint64_t count) {
+  unsigned mode = hv_mode_ours();
+  hv_status status = accumulate(kern, parts, n_parts, weight, NULL, acc, count);
+  hv_mode_theirs(mode);
+  return status;
+}
+
+hv_status hv_codec_accumulate_within(const hv_kern *kern, const hv_span *parts, size_t n_parts, float weight, float norm_max,
+                                     float *acc, uint64_t count) {
+  unsigned mode = hv_mode_ours();
+  hv_status status = accumulate(kern, parts, n_parts, weight, &norm_max, acc, count);
   hv_mode_theirs(mode);
   return status;
 }

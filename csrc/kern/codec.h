@@ -152,10 +152,18 @@ hv_status hv_codec_check(const hv_kern *kern, const hv_span *parts, size_t n_par
  * (HV_INVALID); its own dtype need not be the same: float16 out is limited to +-65504, bfloat16 out is nearest-even, float64 is
  * exact. On any error nothing was written. */
 hv_status hv_codec_decode(const hv_kern *kern, const hv_span *parts, size_t n_parts, hv_dtype dtype, void *out, uint64_t count);
+/* The same, and HV_NOT_FINITE when a value is not finite. */
+hv_status hv_codec_decode_finite(const hv_kern *kern, const hv_span *parts, size_t n_parts, hv_dtype dtype, void *out,
+                                 uint64_t count);
 
 /* Checks, then acc[i] = acc[i] + weight * v[i] for all count elements, v rounded to float32, the product rounded before the sum.
  * What a reducer does with a contribution: a chunk counts whole or not at all. HV_NOT_FINITE: a value is not finite; HV_INVALID:
  * count differs, or the weight is NaN, negative or over HV_CODEC_WEIGHT_MAX. On any error acc is as before. */
 hv_status hv_codec_accumulate(const hv_kern *kern, const hv_span *parts, size_t n_parts, float weight, float *acc, uint64_t count);
+/* The same, from whoever may mean harm. HV_TOO_LARGE: the L2 norm of the values (by STATS of each 1,024 in turn) is more than
+ * norm_max (0: any), or a value times the weight is beyond +-HV_CODEC_ADDEND_MAX: 256 of those cannot overflow a sum. */
+#define HV_CODEC_ADDEND_MAX 0x1p119f
+hv_status hv_codec_accumulate_within(const hv_kern *kern, const hv_span *parts, size_t n_parts, float weight, float norm_max,
+                                     float *acc, uint64_t count);
 
 #endif

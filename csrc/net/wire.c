@@ -100,6 +100,7 @@ typedef enum op {
   OP_U8,
   OP_U32,
   OP_U64,
+  OP_F32,
   OP_STATUS,
   OP_STATUSES,
   OP_ONE,
@@ -149,6 +150,8 @@ typedef struct shape {
   { FIELD(OP_U32, s, member, uint32_t, uint32_t, UINT32_MAX) }
 #define U64(s, member)                                                                                                             \
   { FIELD(OP_U64, s, member, uint64_t, uint64_t, UINT64_MAX) }
+#define F32(s, member)                                                                                                             \
+  { FIELD(OP_F32, s, member, float, float, 0) } /* any bits: whoever reads it checks what it means */
 #define STATUS(s, member)                                                                                                          \
   { FIELD(OP_STATUS, s, member, hv_status, Hv__Status, 0) } /* never ok */
 #define STATUSES(s, member, most)                                                                                                  \
@@ -340,6 +343,9 @@ static hv_status say_row(const row *w, const uint8_t *ours, uint8_t *theirs, roo
   case OP_U64:
     *(uint64_t *)to = *(const uint64_t *)from;
     return HV_OK;
+  case OP_F32:
+    *(float *)to = *(const float *)from;
+    return HV_OK;
   case OP_STATUS:
     return *(const hv_status *)from == HV_OK ? HV_INVALID : say_status(*(const hv_status *)from, (Hv__Status *)to);
   case OP_STATUSES:
@@ -383,6 +389,9 @@ static hv_status hear_row(const row *w, const uint8_t *theirs, uint8_t *ours, ro
     return HV_OK;
   case OP_U64:
     *(uint64_t *)to = *(const uint64_t *)from;
+    return HV_OK;
+  case OP_F32:
+    *(float *)to = *(const float *)from;
     return HV_OK;
   case OP_STATUS:
     *(hv_status *)to = hear_status(*(const Hv__Status *)from);

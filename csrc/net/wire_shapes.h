@@ -101,7 +101,7 @@ PAIR(stored, hv_msg_stored, Hv__Stored) = {
 };
 SHAPE(stored);
 
-PAIR(share, hv_msg_share, Hv__Share) = {EXACT(share, round, uint8_t *), U32(share, member)};
+PAIR(share, hv_msg_share, Hv__Share) = {EXACT(share, round, uint8_t *), U32(share, member), F32(share, weight)};
 SHAPE(share);
 
 PAIR(chunk, hv_msg_chunk, Hv__Chunk) = {U32(chunk, index)};

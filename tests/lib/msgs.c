@@ -106,6 +106,7 @@ void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
     for (int i = 0; i < HV_ROUND_ID_SIZE; i++)
       s->msg.u.share.round[i] = (uint8_t)check_random(rng);
     s->msg.u.share.member = (uint32_t)check_random(rng);
+    random_bytes(rng, &s->msg.u.share.weight, sizeof s->msg.u.share.weight);
     break;
   case HV_MSG_CHUNK:
     s->msg.u.chunk.index = (uint32_t)check_random(rng);
@@ -207,6 +208,7 @@ void msgs_assert_same(const hv_msg *a, const hv_msg *b) {
   case HV_MSG_SHARE:
     assert_memory_equal(a->u.share.round, b->u.share.round, HV_ROUND_ID_SIZE);
     assert_int_equal(a->u.share.member, b->u.share.member);
+    assert_memory_equal(&a->u.share.weight, &b->u.share.weight, sizeof a->u.share.weight);
     break;
   case HV_MSG_CHUNK:
     assert_int_equal(a->u.chunk.index, b->u.chunk.index);

@@ -17,6 +17,8 @@ typedef struct member {
   hv_round round;
   hv_allreduce *allreduce;
   float *in, *out;
+  float weight;
+  hv_run in_run, out_run;
   hv_status status;
   int done, begun;
   uint64_t done_us;
@@ -93,7 +95,7 @@ static void open_scene(scene *s, const setup *how) {
   hv_partition_member shares[MEMBERS_MAX];
   for (size_t i = 0; i < how->n; i++) {
     hv_round_member *m = &s->plan[i];
-    *m = (hv_round_member){.at = hv_sim_target(s->sim, i), .weight = 1 + (float)(i % 3)};
+    *m = (hv_round_member){.at = hv_sim_target(s->sim, i)};
     m->client = how->client && i == how->client;
     m->auxiliary = how->auxiliary && i == how->auxiliary;
     shares[i] = (hv_partition_member){.bandwidth = 1, .owns = !m->client, .contributes = !m->auxiliary};
@@ -113,17 +115,20 @@ static void open_scene(scene *s, const setup *how) {
       m->out = how->in_place ? m->in : hv_mem_aligned(&s->mem, how->n_values * sizeof(float));
       fill(m->in, how->n_values, how->seed * 100 + i);
     }
+    m->weight = 1 + (float)(i % 3);
+    hv_run_part part = {m->in, HV_DTYPE_FLOAT32, how->n_values, how->codec};
+    assert_int_equal(hv_run_init(&m->in_run, &s->mem, &part, 1, how->chunk_values, NULL), HV_OK);
+    part.data = m->out;
+    assert_int_equal(hv_run_init(&m->out_run, &s->mem, &part, 1, how->chunk_values, NULL), HV_OK);
     m->round = (hv_round){.id = {(uint8_t)how->seed, 7},
                           .members = s->plan,
                           .n_members = how->n,
                           .me = i,
-                          .n_values = how->n_values,
-                          .chunk_values = how->chunk_values,
-                          .codec = how->codec,
+                          .weight = m->weight,
                           .stall_ms = how->stall_ms ? how->stall_ms : 3000,
                           .kern = hv_cpu_best(),
-                          .in = m->in,
-                          .out = m->out};
+                          .in = &m->in_run,
+                          .out = s->plan[i].auxiliary ? NULL : &m->out_run};
   }
 }
 
@@ -155,6 +160,8 @@ static void close_scene(scene *s) {
   for (size_t i = 0; i < s->n; i++) {
     hv_mem_free(s->members[i].out == s->members[i].in ? NULL : s->members[i].out);
     hv_mem_free(s->members[i].in);
+    hv_run_fini(&s->members[i].in_run);
+    hv_run_fini(&s->members[i].out_run);
   }
   assert_int_equal(s->mem.blocks, 0);
 }
@@ -164,8 +171,8 @@ static double mean_of(const scene *s, unsigned set, uint64_t at, const float *co
   double sum = 0, weight = 0;
   for (size_t i = 0; i < s->n; i++)
     if (set >> i & 1 && !s->plan[i].auxiliary) {
-      sum += (double)s->plan[i].weight * in[i][at];
-      weight += s->plan[i].weight;
+      sum += (double)s->members[i].weight * in[i][at];
+      weight += s->members[i].weight;
     }
   return sum / weight;
 }
@@ -302,8 +309,8 @@ static void each_chunk_is_with_or_without(scene *s, size_t lost, float *const sa
       if (!hv_allreduce_averaged(s->members[survivor].allreduce, c))
         continue;
       int with = 1, without = 1;
-      uint64_t end = (c + 1) * (uint64_t)s->members[0].round.chunk_values;
-      for (uint64_t at = c * (uint64_t)s->members[0].round.chunk_values; at < end && at < s->n_values; at++) {
+      uint64_t end = (c + 1) * (uint64_t)s->members[0].in_run.chunk_values;
+      for (uint64_t at = c * (uint64_t)s->members[0].in_run.chunk_values; at < end && at < s->n_values; at++) {
         float value = s->members[survivor].out[at];
         with &= fabs(value - mean_of(s, all, at, (const float *const *)saved)) < 1e-5;
         without &= fabs(value - mean_of(s, rest, at, (const float *const *)saved)) < 1e-5;
@@ -314,13 +321,12 @@ static void each_chunk_is_with_or_without(scene *s, size_t lost, float *const sa
 
 static void survivors_agree(scene *s, size_t lost) {
   size_t first = lost == 0 ? 1 : 0;
-  for (uint32_t c = 0; c < hv_round_chunks(&s->members[first].round); c++)
+  for (uint32_t c = 0; c < s->members[first].in_run.n_chunks; c++)
     for (size_t i = 0; i < s->n; i++) {
       if (i == lost || !hv_allreduce_averaged(s->members[i].allreduce, c) || !hv_allreduce_averaged(s->members[first].allreduce, c))
         continue;
-      uint64_t at = hv_round_chunk_at(&s->members[i].round, c);
-      assert_memory_equal(s->members[i].out + at, s->members[first].out + at,
-                          hv_round_chunk_size(&s->members[i].round, c) * sizeof(float));
+      hv_run_chunk chunk = hv_run_chunk_of(&s->members[i].in_run, c);
+      assert_memory_equal(s->members[i].out + chunk.at, s->members[first].out + chunk.at, chunk.size * sizeof(float));
     }
 }
 
@@ -372,7 +378,7 @@ static void an_owner_that_dies_takes_only_its_span(void **unused) {
     for (size_t i = 0; i < s.n; i++)
       if (i != 1) {
         assert_int_equal(s.members[i].done, 1);
-        for (uint32_t c = 0; c < hv_round_chunks(&s.members[i].round); c++)
+        for (uint32_t c = 0; c < s.members[i].in_run.n_chunks; c++)
           if (c < s.plan[1].first || c >= s.plan[1].first + s.plan[1].count)
             assert_true(hv_allreduce_averaged(s.members[i].allreduce, c));
       }
@@ -449,6 +455,61 @@ static void values_that_are_not_finite_are_refused_and_the_others_average_is_rig
   }
   assert_int_equal(s.members[3].done, 1);
   assert_int_not_equal(s.members[3].status, HV_OK);
+  free_copies(&s, saved);
+  close_scene(&s);
+}
+
+/* The last member's contribution breaks a limit of the others: they average without it, and say so. */
+static void refused_by_all(scene *s) {
+  float *saved[MEMBERS_MAX];
+  copies(s, saved);
+  begin_all(s);
+  run(s, 20);
+  for (size_t i = 0; i < 3; i++) {
+    assert_int_equal(s->members[i].status, HV_OK);
+    assert_int_equal(hv_allreduce_counted(s->members[i].allreduce, 3), 0);
+    for (uint64_t at = 0; at < s->n_values; at++)
+      assert_true(fabs(s->members[i].out[at] - mean_of(s, 7, at, (const float *const *)saved)) < 1e-5);
+  }
+  assert_int_equal(s->members[3].done, 1);
+  assert_int_not_equal(s->members[3].status, HV_OK);
+  free_copies(s, saved);
+  close_scene(s);
+}
+
+static void absurd_weights_and_oversized_norms_are_refused(void **unused) {
+  (void)unused;
+  scene s;
+  setup how = {.n = 4, .n_values = 8000, .chunk_values = 1000, .seed = 325, .client = 3};
+  open_scene(&s, &how);
+  for (size_t i = 0; i < 3; i++)
+    s.members[i].round.weight_max = 100;
+  s.members[3].round.weight = s.members[3].weight = 101;
+  refused_by_all(&s);
+  open_scene(&s, &how);
+  for (size_t i = 0; i < 3; i++)
+    s.members[i].round.norm_max = 50; /* of 1,000 normal values: about 32 */
+  for (uint64_t at = 0; at < s.n_values; at++)
+    s.members[3].in[at] *= 2;
+  refused_by_all(&s);
+}
+
+static void an_owners_own_values_are_held_to_the_same_rules(void **unused) {
+  (void)unused;
+  scene s;
+  float *saved[MEMBERS_MAX];
+  setup how = {.n = 3, .n_values = 8000, .chunk_values = 1000, .seed = 327};
+  open_scene(&s, &how);
+  for (uint64_t at = 0; at < s.n_values; at += 100)
+    s.members[1].in[at] = NAN;
+  copies(&s, saved);
+  begin_all(&s);
+  run(&s, 20);
+  const float *out = s.members[1].out; /* its own span: the others' mean */
+  uint64_t first = s.plan[1].first * 1000ull, end = first + s.plan[1].count * 1000ull;
+  assert_int_equal(hv_allreduce_counted(s.members[1].allreduce, 1), 0);
+  for (uint64_t at = first; at < end && at < s.n_values; at++)
+    assert_true(fabs(out[at] - mean_of(&s, 5, at, (const float *const *)saved)) < 1e-5);
   free_copies(&s, saved);
   close_scene(&s);
 }
@@ -532,6 +593,8 @@ int main(void) {
       cmocka_unit_test(a_member_that_never_comes_is_left_out),
       cmocka_unit_test(a_member_that_stands_still_is_left_out_in_time),
       cmocka_unit_test(values_that_are_not_finite_are_refused_and_the_others_average_is_right),
+      cmocka_unit_test(absurd_weights_and_oversized_norms_are_refused),
+      cmocka_unit_test(an_owners_own_values_are_held_to_the_same_rules),
       cmocka_unit_test(cancel_ends_it),
       cmocka_unit_test(nobody_hangs_wherever_somebody_dies),
       cmocka_unit_test(no_memory_is_an_end_not_a_crash),

@@ -65,7 +65,7 @@ static void send_average(world *w, const hv_round *round, uint32_t chunk, float 
   uint64_t size = 0;
   for (int i = 0; i < VALUES; i++)
     values[i] = value;
-  assert_int_equal(hv_codec_encode(round->kern, round->codec, HV_DTYPE_FLOAT32, values, VALUES, NULL, codes, sizeof codes, &size),
+  assert_int_equal(hv_codec_encode(round->kern, HV_CODEC_NONE, HV_DTYPE_FLOAT32, values, VALUES, NULL, codes, sizeof codes, &size),
                    HV_OK);
   if (damaged)
     codes[size - 1] ^= 1;
@@ -88,16 +88,14 @@ static void a_damaged_average_is_not_said_to_be_there_and_one_that_came_is(void 
   w.fake.env.timer_clear = timer_clear;
   for (int i = 0; i < CHUNKS * VALUES; i++)
     in[i] = 1, out[i] = -1;
-  hv_round_member members[2] = {{.weight = 1}, {.weight = 1, .count = CHUNKS}};
-  hv_round round = {.members = members,
-                    .n_members = 2,
-                    .n_values = CHUNKS * VALUES,
-                    .chunk_values = VALUES,
-                    .codec = HV_CODEC_NONE,
-                    .stall_ms = 1000,
-                    .kern = hv_cpu_best(),
-                    .in = in,
-                    .out = out};
+  hv_round_member members[2] = {{.first = 0}, {.count = CHUNKS}};
+  hv_run_part from = {in, HV_DTYPE_FLOAT32, CHUNKS * VALUES, HV_CODEC_NONE},
+              to = {out, HV_DTYPE_FLOAT32, CHUNKS * VALUES, HV_CODEC_NONE};
+  hv_run in_run, out_run;
+  assert_int_equal(hv_run_init(&in_run, &w.fake.mem, &from, 1, VALUES, NULL), HV_OK);
+  assert_int_equal(hv_run_init(&out_run, &w.fake.mem, &to, 1, VALUES, NULL), HV_OK);
+  hv_round round = {
+      .members = members, .n_members = 2, .weight = 1, .stall_ms = 1000, .kern = hv_cpu_best(), .in = &in_run, .out = &out_run};
   hv_share *share;
   assert_int_equal(hv_share_new(&w.fake.env, &round, 1, changed, NULL, &share), HV_OK);
   hv_share_start(share);
@@ -115,6 +113,8 @@ static void a_damaged_average_is_not_said_to_be_there_and_one_that_came_is(void 
     assert_int_equal(hv_share_averaged(share, c), out[c * VALUES] != -1);
   assert_int_equal(hv_share_averaged(share, 1), 1);
   hv_share_free(share);
+  hv_run_fini(&in_run);
+  hv_run_fini(&out_run);
   assert_int_equal(atomic_load(&w.fake.mem.blocks), 0);
 }
 

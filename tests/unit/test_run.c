@@ -1,0 +1,305 @@
+/* Many tensors as one run: nothing is lost at any seam, and each part gets the bits that its dtype makes of the same float32. */
+#include "lib/check.h"
+
+#include "core/run.h"
+#include "kern/reduce.h"
+#include "lib/values.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { PARTS = 12, VALUES = 4000 };
+
+/* Parts over one stretch of memory, with what their values are in float32. */
+typedef struct sample {
+  hv_run_part parts[PARTS];
+  size_t n;
+  uint64_t n_values;
+  _Alignas(64) uint8_t bytes[PARTS][VALUES * 8];
+  float flat[PARTS * VALUES];
+} sample;
+
+static void make_sample(sample *s, check_rng *rng, int one_codec) {
+  s->n = 1 + check_random(rng) % PARTS;
+  s->n_values = 0;
+  for (size_t i = 0; i < s->n; i++) {
+    hv_run_part *p = &s->parts[i];
+    hv_codec codec = one_codec >= 0 ? (hv_codec)one_codec : (hv_codec)(check_random(rng) % 3 * 2);
+    *p = (hv_run_part){s->bytes[i], (hv_dtype)(1 + check_random(rng) % 4), check_random(rng) % VALUES, codec};
+    if (check_random(rng) % 5 == 0)
+      p->n_values = check_random(rng) % 2;
+    float values[VALUES];
+    values_fill(values, p->n_values, VALUES_NORMAL, check_random(rng));
+    values_as(p->dtype, values, p->n_values, p->data, s->flat + s->n_values);
+    s->n_values += p->n_values;
+  }
+}
+
+static hv_run run_over(const sample *s, hv_mem *mem, uint32_t chunk_values) {
+  hv_run run;
+  assert_int_equal(hv_run_init(&run, mem, s->parts, s->n, chunk_values, NULL), HV_OK);
+  return run;
+}
+
+static hv_codec codec_at(const sample *s, uint64_t at) {
+  size_t i = 0;
+  for (uint64_t end = s->parts[0].n_values; end <= at; end += s->parts[i].n_values)
+    i++;
+  return s->parts[i].codec;
+}
+
+static void chunks_cover_every_value_once_and_never_cross_a_section(void **state) {
+  (void)state;
+  static sample s;
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  for (uint64_t seed = 1; seed <= 300; seed++) {
+    check_rng rng = {seed};
+    make_sample(&s, &rng, -1);
+    uint32_t chunk_values = 1 + (uint32_t)(check_random(&rng) % 3000), most = 0;
+    hv_run run = run_over(&s, &mem, chunk_values);
+    uint64_t at = 0;
+    assert_int_equal(run.n_values, s.n_values);
+    for (uint32_t i = 0; i < run.n_chunks; i++) {
+      hv_run_chunk chunk = hv_run_chunk_of(&run, i);
+      assert_int_equal(chunk.at, at);
+      assert_in_range(chunk.size, 1, chunk_values);
+      assert_int_equal(chunk.bytes, hv_codec_bound((int)chunk.codec, HV_DTYPE_FLOAT32, chunk.size));
+      for (uint64_t v = at; v < at + chunk.size; v++)
+        assert_int_equal(codec_at(&s, v), chunk.codec);
+      at += chunk.size;
+      most = chunk.size > most ? chunk.size : most;
+      if (chunk.size < chunk_values && at < s.n_values) /* short only where a section ends */
+        assert_int_not_equal(codec_at(&s, at), chunk.codec);
+    }
+    assert_int_equal(at, s.n_values);
+    assert_int_equal(hv_run_chunk_most(&run), most);
+    hv_run_fini(&run);
+  }
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
+static void a_chunk_is_encoded_as_its_values_in_one_row_would_be(void **state) {
+  (void)state;
+  static sample s;
+  static uint8_t ours[VALUES * PARTS * 8], theirs[VALUES * PARTS * 8];
+  const hv_kern *kern = hv_cpu_best();
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  for (uint64_t seed = 1; seed <= 180; seed++) {
+    check_rng rng = {seed};
+    make_sample(&s, &rng, (int)(seed % HV_CODEC_COUNT));
+    hv_run run = run_over(&s, &mem, 1 + (uint32_t)(check_random(&rng) % 5000));
+    for (uint32_t i = 0; i < run.n_chunks; i++) {
+      hv_run_chunk chunk = hv_run_chunk_of(&run, i);
+      size_t size;
+      uint64_t other;
+      assert_int_equal(hv_run_encode(&run, kern, i, chunk.codec, ours, sizeof ours, &size), HV_OK);
+      assert_int_equal(
+          hv_codec_encode(kern, chunk.codec, HV_DTYPE_FLOAT32, s.flat + chunk.at, chunk.size, NULL, theirs, sizeof theirs, &other),
+          HV_OK);
+      assert_int_equal(size, chunk.bytes);
+      assert_memory_equal(ours, theirs, size);
+    }
+    hv_run_fini(&run);
+  }
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
+/* Into each part goes what its dtype makes of the decoded float32; and values sent as they are come back to the bit. */
+static void a_decoded_chunk_is_in_its_places_and_nowhere_else(void **state) {
+  (void)state;
+  static sample s, other;
+  static uint8_t codes[VALUES * PARTS * 8], whole[VALUES * PARTS * 8], want[VALUES * 8];
+  static float decoded[VALUES * PARTS];
+  const hv_kern *kern = hv_cpu_best();
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  for (uint64_t seed = 1; seed <= 180; seed++) {
+    check_rng rng = {seed}, same = {seed};
+    make_sample(&s, &rng, (int)(seed % HV_CODEC_COUNT));
+    make_sample(&other, &same, (int)(seed % HV_CODEC_COUNT));
+    for (size_t p = 0; p < other.n; p++)
+      memset(other.bytes[p], 0xab, sizeof other.bytes[p]);
+    uint32_t chunk_values = 1 + (uint32_t)(check_random(&rng) % 5000);
+    hv_run from = run_over(&s, &mem, chunk_values), to = run_over(&other, &mem, chunk_values);
+    assert_true(hv_run_alike(&from, &to));
+    for (uint32_t i = from.n_chunks; i-- > 0;) { /* in any order */
+      hv_run_chunk chunk = hv_run_chunk_of(&from, i);
+      size_t size, cut = check_random(&rng) % 100;
+      assert_int_equal(hv_run_encode(&from, kern, i, chunk.codec, codes, sizeof codes, &size), HV_OK);
+      hv_span halves[] = {hv_span_of(codes, cut < size ? cut : size),
+                          hv_span_of(codes + (cut < size ? cut : size), size - (cut < size ? cut : size))};
+      assert_int_equal(hv_run_decode(&to, kern, i, halves, 2), HV_OK);
+      assert_int_equal(hv_codec_decode(kern, halves, 2, HV_DTYPE_FLOAT32, decoded + chunk.at, chunk.size), HV_OK);
+    }
+    uint64_t at = 0;
+    for (size_t p = 0; p < other.n; at += other.parts[p++].n_values) {
+      hv_dtype dtype = other.parts[p].dtype;
+      size_t size = other.parts[p].n_values * hv_dtype_size((int)dtype);
+      hv_reduce_convert(kern, HV_DTYPE_FLOAT32, decoded + at, dtype, want, other.parts[p].n_values);
+      assert_memory_equal(other.parts[p].data, want, size);
+      for (size_t b = size; b < sizeof other.bytes[p]; b++)
+        assert_int_equal(other.bytes[p][b], 0xab);
+    }
+    for (uint32_t i = 0; i < to.n_chunks; i++) { /* a forwarded chunk: as it is, and back */
+      size_t size;
+      memcpy(whole, other.bytes, sizeof other.bytes < sizeof whole ? sizeof other.bytes : sizeof whole);
+      assert_int_equal(hv_run_encode(&to, kern, i, HV_CODEC_NONE, codes, sizeof codes, &size), HV_OK);
+      hv_span span = hv_span_of(codes, size);
+      assert_int_equal(hv_run_decode(&to, kern, i, &span, 1), HV_OK);
+      assert_memory_equal(whole, other.bytes, sizeof other.bytes < sizeof whole ? sizeof other.bytes : sizeof whole);
+    }
+    hv_run_fini(&from), hv_run_fini(&to);
+  }
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
+static void own_values_count_as_if_they_had_travelled_as_they_are(void **state) {
+  (void)state;
+  static sample s;
+  static float ours[VALUES * PARTS], theirs[VALUES * PARTS];
+  static uint8_t codes[VALUES * PARTS * 8];
+  const hv_kern *kern = hv_cpu_best();
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  for (uint64_t seed = 1; seed <= 100; seed++) {
+    check_rng rng = {seed};
+    make_sample(&s, &rng, HV_CODEC_NONE);
+    hv_run run = run_over(&s, &mem, 1 + (uint32_t)(check_random(&rng) % 5000));
+    for (uint32_t i = 0; i < run.n_chunks; i++) {
+      hv_run_chunk chunk = hv_run_chunk_of(&run, i);
+      float weight = (float)(check_random(&rng) % 100);
+      size_t size;
+      for (uint32_t v = 0; v < chunk.size; v++)
+        ours[v] = theirs[v] = (float)v;
+      assert_int_equal(hv_run_accumulate(&run, kern, i, weight, 0, ours), HV_OK);
+      assert_int_equal(hv_run_encode(&run, kern, i, chunk.codec, codes, sizeof codes, &size), HV_OK);
+      hv_span span = hv_span_of(codes, size);
+      assert_int_equal(hv_codec_accumulate_within(kern, &span, 1, weight, 0, theirs, chunk.size), HV_OK);
+      assert_memory_equal(ours, theirs, chunk.size * sizeof *ours);
+    }
+    hv_run_fini(&run);
+  }
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
+/* Both ways in which values come to an owner, held to the same limits. */
+static hv_status both_refuse(hv_run *run, float weight, float norm_max) {
+  const hv_kern *kern = hv_cpu_best();
+  uint8_t codes[4096];
+  float acc[64], before[64];
+  size_t size;
+  for (int i = 0; i < 64; i++)
+    acc[i] = before[i] = (float)i;
+  assert_int_equal(hv_run_encode(run, kern, 0, HV_CODEC_NONE, codes, sizeof codes, &size), HV_OK);
+  hv_span span = hv_span_of(codes, size);
+  hv_status own = hv_run_accumulate(run, kern, 0, weight, norm_max, acc);
+  if (own != HV_OK)
+    assert_memory_equal(acc, before, sizeof acc);
+  memcpy(acc, before, sizeof acc);
+  hv_status theirs = hv_codec_accumulate_within(kern, &span, 1, weight, norm_max, acc, hv_run_chunk_of(run, 0).size);
+  if (theirs != HV_OK)
+    assert_memory_equal(acc, before, sizeof acc);
+  assert_int_equal(own, theirs);
+  return own;
+}
+
+static void values_that_would_spoil_an_average_are_refused_whole(void **state) {
+  (void)state;
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  float a[30] = {0}, b[20] = {0};
+  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE}, {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE}};
+  hv_run run;
+  assert_int_equal(hv_run_init(&run, &mem, parts, 2, 50, NULL), HV_OK);
+  a[3] = 3, b[19] = -4;
+  assert_int_equal(both_refuse(&run, 2, 0), HV_OK);
+  assert_int_equal(both_refuse(&run, 2, 5.001f), HV_OK);
+  assert_int_equal(both_refuse(&run, 2, 4.999f), HV_TOO_LARGE);
+  b[19] = NAN;
+  assert_int_equal(both_refuse(&run, 1, 0), HV_NOT_FINITE);
+  b[19] = -INFINITY;
+  assert_int_equal(both_refuse(&run, 0, 0), HV_NOT_FINITE);
+  b[19] = -3e38f; /* finite, but sums of it are not */
+  assert_int_equal(both_refuse(&run, 1, 0), HV_TOO_LARGE);
+  b[19] = 1e30f;
+  assert_int_equal(both_refuse(&run, 1, 0), HV_OK);
+  assert_int_equal(both_refuse(&run, 1e15f, 0), HV_TOO_LARGE);
+  hv_run_fini(&run);
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
+static void an_average_that_is_not_finite_is_refused_and_nothing_is_torn(void **state) {
+  (void)state;
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  float a[4] = {1, 2, 3, 4}, bad[5] = {9, 9, 9, 9, NAN};
+  double b[1] = {5};
+  uint8_t codes[256];
+  uint64_t size;
+  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 4, HV_CODEC_NONE}, {b, HV_DTYPE_FLOAT64, 1, HV_CODEC_NONE}};
+  hv_run run;
+  assert_int_equal(hv_run_init(&run, &mem, parts, 2, 5, NULL), HV_OK);
+  hv_codec_encode(hv_cpu_best(), HV_CODEC_NONE, HV_DTYPE_FLOAT32, bad, 5, NULL, codes, sizeof codes, &size);
+  hv_span span = hv_span_of(codes, size);
+  assert_int_equal(hv_run_decode(&run, hv_cpu_best(), 0, &span, 1), HV_NOT_FINITE);
+  codes[size - 1] ^= 1;
+  assert_int_equal(hv_run_decode(&run, hv_cpu_best(), 0, &span, 1), HV_CORRUPT);
+  mem.limit = 1; /* no memory for what lies in two parts */
+  assert_int_equal(hv_run_decode(&run, hv_cpu_best(), 0, &span, 1), HV_NOMEM);
+  assert_true(a[0] == 1 && a[3] == 4 && b[0] == 5);
+  hv_run_fini(&run);
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
+static void what_cannot_be_a_run_is_refused_with_a_reason(void **state) {
+  (void)state;
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  hv_run run;
+  hv_error err = {0};
+  float value = 0;
+  hv_run_part good = {&value, HV_DTYPE_FLOAT32, 1, HV_CODEC_NONE}, bad[] = {good, good, good, good};
+  bad[0].dtype = (hv_dtype)9;
+  bad[1].codec = (hv_codec)99;
+  bad[2].n_values = HV_RUN_VALUES_MAX + 1;
+  for (int i = 0; i < 3; i++) {
+    err.text[0] = 0;
+    assert_int_equal(hv_run_init(&run, &mem, &bad[i], 1, 10, &err), HV_INVALID);
+    assert_true(strlen(err.text) > 10);
+  }
+  hv_run_part mixed[] = {good, good};
+  mixed[1].data = NULL;
+  assert_int_equal(hv_run_init(&run, &mem, mixed, 2, 10, &err), HV_INVALID);
+  assert_int_equal(hv_run_init(&run, &mem, &good, 1, 0, &err), HV_INVALID);
+  assert_int_equal(hv_run_init(&run, &mem, &good, 1, HV_RUN_CHUNK_MAX + 1, &err), HV_INVALID);
+  mixed[0].data = NULL;
+  mixed[0].n_values = (uint64_t)1 << 40;
+  assert_int_equal(hv_run_init(&run, &mem, mixed, 1, 1, &err), HV_INVALID); /* too many chunks */
+  assert_int_equal(hv_run_init(&run, &mem, mixed, 1, 1000, NULL), HV_OK);   /* a layout alone */
+  size_t size;
+  uint8_t codes[64];
+  assert_int_equal(run.has_values, 0);
+  assert_int_equal(hv_run_encode(&run, hv_cpu_best(), 0, HV_CODEC_NONE, codes, sizeof codes, &size), HV_STATE);
+  assert_int_equal(hv_run_decode(&run, hv_cpu_best(), 0, NULL, 0), HV_STATE);
+  assert_int_equal(hv_run_accumulate(&run, hv_cpu_best(), 0, 1, 0, &value), HV_STATE);
+  hv_run_fini(&run);
+  assert_int_equal(hv_run_init(&run, &mem, NULL, 0, 10, NULL), HV_OK);
+  assert_int_equal(run.n_chunks, 0);
+  hv_run_fini(&run);
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(chunks_cover_every_value_once_and_never_cross_a_section),
+      cmocka_unit_test(a_chunk_is_encoded_as_its_values_in_one_row_would_be),
+      cmocka_unit_test(a_decoded_chunk_is_in_its_places_and_nowhere_else),
+      cmocka_unit_test(own_values_count_as_if_they_had_travelled_as_they_are),
+      cmocka_unit_test(values_that_would_spoil_an_average_are_refused_whole),
+      cmocka_unit_test(an_average_that_is_not_finite_is_refused_and_nothing_is_torn),
+      cmocka_unit_test(what_cannot_be_a_run_is_refused_with_a_reason),
+  };
+  return cmocka_run_group_tests_name("run", tests, NULL, NULL);
+}
