@@ -19,6 +19,7 @@
 
 typedef struct hv_round_member {
   hv_target at;
+  float weight;          /* as it was told when the group formed; what counts is told with the stream */
   uint8_t client;        /* cannot be dialled, owns nothing */
   uint8_t auxiliary;     /* owns a span, contributes nothing */
   uint32_t first, count; /* its span, in chunks */
