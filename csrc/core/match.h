@@ -1,17 +1,19 @@
 /* With whom do I average now? Finds, under a key, all who want to average, and forms one group of them.
  *
- * Room: core (uses dht, peers, roster, muster, round). Owned by whoever averages; the hive thread. docs/MATCH.md tells it as a story.
+ * Room: core (uses dht, peers, roster, muster, round). Owned by whoever averages; the hive thread. docs/MATCH.md tells it as a
+ * story.
  *
- * From its start a match declares its node in the DHT under the key (prefix "." bits) and keeps a roster of the others there, so that at the moment
- * of averaging nobody waits for the DHT. For each epoch all who know the key agree on one order of the roster, by SHA-256 of key, epoch and
- * identity; the first in it who can be reached is the host. Every node with a match hosts, whether it seeks itself or not, clients aside (nobody can dial them).
- * A seeker opens one stream to the host, which answers at once: accepted; redirected to a host that comes sooner in the order; or no, and why. The host
- * begins as soon as everyone expected is there. A host that dies or falls silent is replaced by the next in order; nobody joins a host
- * behind itself in the order, so no two can wait for each other. BEGIN fixes the group. Its id is a hash over all that it says: members who were told
- * different things are in different rounds.
+ * From its start a match declares its node in the DHT under the key (prefix "." bits) and keeps a roster of the others there, so
+ * that at the moment of averaging nobody waits for the DHT. For each epoch all who know the key agree on one order of the roster,
+ * by SHA-256 of key, epoch and identity; the first in it who can be reached is the host. Every node with a match hosts, whether it
+ * seeks itself or not, clients aside (nobody can dial them). A seeker opens one stream to the host, which answers at once:
+ * accepted; redirected to a host that comes sooner in the order; or no, and why. The host begins as soon as everyone expected is
+ * there. A host that dies or falls silent is replaced by the next in order; nobody joins a host behind itself in the order, so no
+ * two can wait for each other. BEGIN fixes the group. Its id is a hash over all that it says: members who were told different
+ * things are in different rounds.
  *
- * Bad hosts: one that begins wrongly (not its member, spans that do not cover the run, ...) or lets seekers wait in vain is not asked again for a while.
- * Limits: HV_MATCH_* below; HV_ROUND_MEMBERS_MAX members; GATHERINGS epochs hosted at a time.
+ * Bad hosts: one that begins wrongly (not its member, spans that do not cover the run, ...) or lets seekers wait in vain is not
+ * asked again for a while. Limits: HV_MATCH_* below; HV_ROUND_MEMBERS_MAX members; GATHERINGS epochs hosted at a time.
  */
 #ifndef HV_CORE_MATCH_H
 #define HV_CORE_MATCH_H
@@ -20,12 +22,12 @@
 #include "core/peers.h"
 #include "core/round.h"
 
-#define HV_MATCH_PREFIX_MAX 256      /* bytes */
-#define HV_MATCH_BITS_MAX 64         /* characters */
-#define HV_MATCH_EPOCH_MAX 64        /* bytes */
+#define HV_MATCH_PREFIX_MAX 256             /* bytes */
+#define HV_MATCH_BITS_MAX 64                /* characters */
+#define HV_MATCH_EPOCH_MAX 64               /* bytes */
 #define HV_MATCH_SCHEMA_TEXT_MAX (1u << 14) /* bytes; what is longer is cut */
-#define HV_MATCH_GATHER_MAX (1u << 16)  /* bytes of one member */
-#define HV_MATCH_GATHERS_MAX (1u << 20) /* bytes of a group */
+#define HV_MATCH_GATHER_MAX (1u << 16)      /* bytes of one member */
+#define HV_MATCH_GATHERS_MAX (1u << 20)     /* bytes of a group */
 #define HV_MATCH_WAIT_MAX_MS (24u * 3600 * 1000)
 #define HV_MATCH_GRACE_MS 1000 /* a seek is done at the latest so long after its wait_ms */
 
@@ -53,7 +55,8 @@ typedef struct hv_match_config {
   hv_span prefix;           /* copied; "run_grad_averager" */
   hv_span bits;             /* '0' and '1', may be empty; copied */
   hv_hash schema;           /* of the tensors, codecs and whatever else must be equal: others are refused */
-  hv_span schema_text;      /* what it is the hash of, for people, one line for each tensor: so that a refusal can name the first difference; copied, may be empty */
+  hv_span schema_text;      /* what it is the hash of, for people, one line for each tensor: so that a refusal can name the first
+                               difference; copied, may be empty */
   uint32_t n_chunks;        /* of the run, for the spans */
   size_t target_group_size; /* 0: everybody, HV_ROUND_MEMBERS_MAX at most */
   size_t min_group_size;    /* 0: 2 */
@@ -61,9 +64,11 @@ typedef struct hv_match_config {
   uint8_t auxiliary;        /* 1: owns a span, contributes nothing */
 } hv_match_config;
 
-/* Opens a match and begins to declare it. HV_INVALID (err says why), HV_EXISTS: there is one of this prefix here, HV_STATE: the node stops, HV_NOMEM. */
+/* Opens a match and begins to declare it. HV_INVALID (err says why), HV_EXISTS: there is one of this prefix here, HV_STATE: the
+ * node stops, HV_NOMEM. */
 hv_status hv_match_new(hv_match_hall *hall, const hv_match_config *config, hv_match **out, hv_error *err);
-/* Closes it: takes the declaration back, sends on who waits here, ends a seek with HV_CANCELLED (within this call). It goes away by itself. NULL is fine. */
+/* Closes it: takes the declaration back, sends on who waits here, ends a seek with HV_CANCELLED (within this call). It goes away by
+ * itself. NULL is fine. */
 void hv_match_free(hv_match *match);
 
 void hv_match_set_bandwidth(hv_match *match, uint64_t bandwidth);
@@ -80,7 +85,7 @@ const char *hv_match_difference(const hv_match *match);
 
 /* The group: one block, freed with hv_mem_free. The same for all its members, but for `me`, and the addresses in members[].at. */
 typedef struct hv_match_group {
-  uint8_t id[HV_ROUND_ID_SIZE]; /* of the round */
+  uint8_t id[HV_ROUND_ID_SIZE];   /* of the round */
   const hv_round_member *members; /* spans are set; at.id is the identity, at.addr an address to try */
   const hv_span *gathers;         /* of each member */
   size_t n_members;
@@ -88,32 +93,36 @@ typedef struct hv_match_group {
   size_t leader; /* who coordinates the round: the first in the epoch's order that can be dialled */
 } hv_match_group;
 
-/* The caller's struct, alive and unchanged until done, which comes exactly once, not from within hv_match_seek_start; it may start the next. */
+/* The caller's struct, alive and unchanged until done, which comes exactly once, not from within hv_match_seek_start; it may start
+ * the next. */
 typedef struct hv_match_seek hv_match_seek;
 struct hv_match_seek {
   /* HV_OK: `group` is the caller's now. Else text says why in a sentence, and group is NULL:
-   * HV_TIMEOUT: fewer than min_group_size came together in wait_ms. HV_EXISTS: others have begun this epoch without this peer: next time.
-   * HV_INVALID: all others here average other tensors. HV_CANCELLED, HV_CLOSED, HV_NOMEM. */
+   * HV_TIMEOUT: fewer than min_group_size came together in wait_ms. HV_EXISTS: others have begun this epoch without this peer: next
+   * time. HV_INVALID: all others here average other tensors. HV_CANCELLED, HV_CLOSED, HV_NOMEM. */
   void (*done)(hv_match_seek *self, hv_status status, hv_match_group *group, const char *text);
   void *owner;
-  hv_span epoch;      /* 1 to HV_MATCH_EPOCH_MAX bytes that must agree: "5", or "5/1" for a second attempt */
-  uint32_t expected;  /* begin as soon as so many are together, this peer among them; 0: all who are declared and not known to be gone */
-  uint32_t wait_ms;   /* then with whoever is there, if they are min_group_size; 1 to HV_MATCH_WAIT_MAX_MS */
-  float weight;       /* told to the others in members[].weight */
-  hv_span gather;     /* told to the others in gathers[]; HV_MATCH_GATHER_MAX bytes at most, HV_MATCH_GATHERS_MAX for all members together */
-  hv_match *match;    /* match's; NULL while not under way */
+  hv_span epoch; /* 1 to HV_MATCH_EPOCH_MAX bytes that must agree: "5", or "5/1" for a second attempt */
+  uint32_t
+      expected; /* begin as soon as so many are together, this peer among them; 0: all who are declared and not known to be gone */
+  uint32_t wait_ms; /* then with whoever is there, if they are min_group_size; 1 to HV_MATCH_WAIT_MAX_MS */
+  float weight;     /* told to the others in members[].weight */
+  hv_span gather;   /* told to the others in gathers[]; HV_MATCH_GATHER_MAX bytes at most, HV_MATCH_GATHERS_MAX for all members
+                       together */
+  hv_match *match;  /* match's; NULL while not under way */
 };
 
-/* One at a time for a match: HV_STATE. HV_INVALID (err says why). Not HV_OK: not started. Begin it ahead of time: match knows nothing of data. */
+/* One at a time for a match: HV_STATE. HV_INVALID (err says why). Not HV_OK: not started. Begin it ahead of time: match knows
+ * nothing of data. */
 hv_status hv_match_seek_start(hv_match *match, hv_match_seek *seek, hv_error *err);
 /* Ends it within this call, with HV_CANCELLED; who hosts it is told. Fine when not under way. */
 void hv_match_seek_cancel(hv_match_seek *seek);
 
 /* ---- group bits ---- */
 
-/* A member's bits for its next round, as in Moshpit SGD (Ryabinin et al., 2021): its place in the group becomes the last digit of a number with
- * base target_group_size, and the first digit goes. Members of a group that has at most target_group_size members get different digits. `bits` and
- * `out` have the same length (out is terminated). */
+/* A member's bits for its next round, as in Moshpit SGD (Ryabinin et al., 2021): its place in the group becomes the last digit of a
+ * number with base target_group_size, and the first digit goes. Members of a group that has at most target_group_size members get
+ * different digits. `bits` and `out` have the same length (out is terminated). */
 void hv_match_next_bits(hv_span bits, size_t target_group_size, const hv_match_group *group, char out[HV_MATCH_BITS_MAX + 1]);
 
 #endif
