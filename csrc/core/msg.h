@@ -40,6 +40,7 @@ typedef enum hv_msg_kind {
   HV_MSG_STORED,  /* reply: a verdict for each */
   HV_MSG_SHARE,   /* stream, first: a member's contributions to a span, and the averages back */
   HV_MSG_CHUNK,   /* stream: one chunk, the codes are the payload */
+  HV_MSG_STATE,   /* stream, first: which manifest's bytes are wanted; HV_MSG_CHUNK asks and answers */
   HV_MSG_KINDS
 } hv_msg_kind;
 
@@ -130,6 +131,10 @@ typedef struct hv_msg_share {
   float weight;    /* samples behind its values; any bits: the owner checks it */
 } hv_msg_share;
 
+typedef struct hv_msg_state {
+  hv_hash digest; /* of the manifest */
+} hv_msg_state;
+
 typedef struct hv_msg_chunk {
   uint32_t index; /* in the whole run */
 } hv_msg_chunk;
@@ -143,6 +148,7 @@ typedef struct hv_msg {
     hv_msg_parcel parcel;
     hv_msg_share share;
     hv_msg_chunk chunk;
+    hv_msg_state state;
     hv_msg_find find;
     hv_msg_found found;
     hv_msg_store store;

@@ -107,6 +107,9 @@ SHAPE(share);
 PAIR(chunk, hv_msg_chunk, Hv__Chunk) = {U32(chunk, index)};
 SHAPE(chunk);
 
+PAIR(state, hv_msg_state, Hv__State) = {EXACT(state, digest, hv_hash)};
+SHAPE(state);
+
 /* The kinds: a new one is its message in the .proto, its PAIR and SHAPE above, and a line here. */
 static const struct kind {
   const shape *shape;
@@ -117,7 +120,7 @@ static const struct kind {
     [HV_MSG_PARCEL] = {&parcel_shape, HV__ENVELOPE__KIND_PARCEL},    [HV_MSG_FIND] = {&find_shape, HV__ENVELOPE__KIND_FIND},
     [HV_MSG_FOUND] = {&found_shape, HV__ENVELOPE__KIND_FOUND},       [HV_MSG_STORE] = {&store_shape, HV__ENVELOPE__KIND_STORE},
     [HV_MSG_STORED] = {&stored_shape, HV__ENVELOPE__KIND_STORED},    [HV_MSG_SHARE] = {&share_shape, HV__ENVELOPE__KIND_SHARE},
-    [HV_MSG_CHUNK] = {&chunk_shape, HV__ENVELOPE__KIND_CHUNK},
+    [HV_MSG_CHUNK] = {&chunk_shape, HV__ENVELOPE__KIND_CHUNK},       [HV_MSG_STATE] = {&state_shape, HV__ENVELOPE__KIND_STATE},
 };
 
 #endif

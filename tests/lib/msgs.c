@@ -111,6 +111,9 @@ void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
   case HV_MSG_CHUNK:
     s->msg.u.chunk.index = (uint32_t)check_random(rng);
     break;
+  case HV_MSG_STATE:
+    random_bytes(rng, &s->msg.u.state.digest, sizeof s->msg.u.state.digest);
+    break;
   case HV_MSG_FIND:
   case HV_MSG_FOUND:
   case HV_MSG_STORE:
@@ -212,6 +215,9 @@ void msgs_assert_same(const hv_msg *a, const hv_msg *b) {
     break;
   case HV_MSG_CHUNK:
     assert_int_equal(a->u.chunk.index, b->u.chunk.index);
+    break;
+  case HV_MSG_STATE:
+    assert_memory_equal(&a->u.state.digest, &b->u.state.digest, sizeof a->u.state.digest);
     break;
   case HV_MSG_FIND:
     assert_same_find(&a->u.find, &b->u.find);

@@ -1,0 +1,49 @@
+/* Which state does the swarm mean? Announcements, and how they are counted against liars.
+ *
+ * Room: core (uses msg, peer). Pure; any thread.
+ *
+ * An announcement is the value of an owned record of the DHT (key PREFIX + ".state", subkey "[owner:PEERID]"), so each signer has
+ * one voice.
+ *
+ * THE RULE. Of n signers that announce anything (the asker's own voice is not counted), a manifest M of epoch E is chosen when
+ *   1. more than half of all n announce epoch E or a later one (so somebody who tells the truth has reached it: an epoch that a
+ * lone liar, or any minority, makes up is never looked at),
+ *   2. more than half of those who announce exactly E name M,
+ *   3. more than a third of all n name M,
+ * and E is the newest epoch for which there is such an M. While fewer than a third of all signers lie, they cannot reach 3 by
+ * themselves, however honest peers are spread over epochs; M then has an honest donor, and the next epoch is chosen as soon as a
+ * third of the swarm has it. With n of 1 that one is believed; with 2 a liar can only hold things up at the same epoch, but one who
+ * claims an older epoch than the only honest donor wins: two are too few to tell. Identities cost nothing here: where strangers may
+ * join, the run's authorizer is what bounds their share.
+ *
+ * BYTES of an announcement, little endian: u8 version 1; u64 epoch; 32 digest of the manifest; u64 bytes of the image; f32 priority
+ * (finite); then packed addresses (core/contact.h), none when it cannot be dialled: then it is a voice, but no donor. An empty
+ * value: withdrawn.
+ */
+#ifndef HV_CORE_BALLOT_H
+#define HV_CORE_BALLOT_H
+
+#include "core/msg.h"
+
+#define HV_BALLOT_BYTES_MAX (1 + 8 + 32 + 8 + 4 + HV_CONTACT_ADDRS_MAX)
+
+typedef struct hv_ballot {
+  hv_peer_id signer; /* not in the bytes: the record's */
+  uint64_t epoch;
+  hv_hash digest;
+  uint64_t size;
+  float priority; /* donors with more are asked first */
+  hv_span addrs;  /* borrowed from the bytes */
+} hv_ballot;
+
+/* Writes it into out and returns the size. */
+size_t hv_ballot_write(const hv_ballot *ballot, uint8_t out[HV_BALLOT_BYTES_MAX]);
+/* Reads a stranger's bytes; signer is left alone. HV_MALFORMED, HV_VERSION. */
+hv_status hv_ballot_read(hv_span bytes, hv_ballot *out);
+
+/* Counts by the rule; the order of ballots (one for each signer) may be changed. epoch_least: older epochs are not chosen, though
+ * their voices count. HV_OK: *out is an index into ballots, one that names what was chosen. HV_NOT_FOUND: nobody announces anything
+ * (of such an epoch). HV_STATE: there is no such majority. */
+hv_status hv_ballot_count(hv_ballot *ballots, size_t n, uint64_t epoch_least, size_t *out);
+
+#endif
