@@ -68,7 +68,7 @@ typedef enum bind_error_kind {
 
 typedef struct bind_state {
   hv_mem *mem; /* what the binding itself takes; outlives the module as long as a block is held */
-  PyTypeObject *node, *future, *parcel;
+  PyTypeObject *node, *future, *parcel, *progress;
   PyObject *errors[BIND_ERROR_COUNT];
   PyObject *monotonic; /* time.monotonic */
   pid_t pid;           /* the process in which the first node was started; 0: none yet */
@@ -169,6 +169,10 @@ int bind_dht_settings(PyObject *dict, hv_hive_dht_config *out);
 PyObject *bind_dht_stored(hv_span bytes);
 PyObject *bind_dht_records(hv_span bytes);
 PyObject *bind_dht_state(hv_span bytes);
+
+/* ---- progress of a run (py_progress.c) ---- */
+
+PyTypeObject *bind_progress_type(PyObject *module);
 
 /* ---- a parcel that came (py_parcel.c): shows a future's bytes through the buffer protocol, read-only ---- */
 

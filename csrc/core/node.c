@@ -9,6 +9,7 @@ struct hv_node {
   hv_parcels parcels;
   hv_dht *dht;
   hv_allreduce_hall hall;
+  hv_progress_hall progress;
   int stopping;
 };
 
@@ -63,6 +64,7 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
     return status;
   }
   hv_allreduce_hall_init(&node->hall, env);
+  hv_progress_hall_init(&node->progress, env, node->dht, &node->config.me);
   hv_parcels_init(&node->parcels, env, config->parcel_max ? config->parcel_max : (size_t)1 << 30,
                   config->parcels_held_max ? config->parcels_held_max : (size_t)2 << 30, something_changed, node);
   *out = node;
@@ -72,6 +74,7 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
 void hv_node_free(hv_node *node) {
   if (!node)
     return;
+  hv_progress_hall_fini(&node->progress);
   hv_dht_free(node->dht);
   hv_allreduce_hall_fini(&node->hall);
   hv_parcels_fini(&node->parcels);
@@ -93,6 +96,10 @@ hv_dht *hv_node_dht(hv_node *node) {
 
 hv_allreduce_hall *hv_node_hall(hv_node *node) {
   return &node->hall;
+}
+
+hv_progress_hall *hv_node_progress(hv_node *node) {
+  return &node->progress;
 }
 
 const hv_peer_id *hv_node_id(const hv_node *node) {
@@ -169,6 +176,7 @@ void hv_node_step(void *self, const hv_event *event) {
     return;
   case HV_EVENT_STOP:
     node->stopping = 1;
+    hv_progress_hall_fini(&node->progress);
     hv_dht_stop(node->dht);
     hv_peers_leave(&node->peers);
     return;

@@ -115,6 +115,56 @@ typedef struct hv_hive_dht_state {
 } hv_hive_dht_state;
 hv_status hv_hive_dht_look(hv_hive *hive, hv_future **out); /* result: an hv_hive_dht_state */
 
+/* ---- progress: how far is the swarm? Its rules are in core/progress.h and core/tally.h ---- */
+
+/* A contributor to a run. Any thread; nobody waits for the network here, and reporting allocates nothing. */
+typedef struct hv_hive_progress hv_hive_progress;
+
+typedef struct hv_hive_progress_config {
+  const char *prefix; /* the run's name */
+  uint64_t target_batch_size, batch_size_lead;
+  uint32_t matchmaking_ms;
+  uint32_t min_refresh_ms, max_refresh_ms, default_refresh_ms, expiration_ms; /* 0: core/progress.h's */
+  double expected_drift_peers, expected_drift_rate;                           /* < 0: 3 and 0.2 */
+  double ema_alpha;                                                           /* 0: 0.1 */
+  double fast; /* no peer counts for more than so many times the reference of tally.h; 0: 8 */
+  int client_mode;
+} hv_hive_progress_config;
+
+typedef struct hv_hive_progress_state {
+  /* this contributor, as it reported; any: it has */
+  int any, client_mode;
+  uint64_t local_epoch, local_samples;
+  double local_speed;
+  uint64_t local_us; /* when, on CLOCK_MONOTONIC */
+  /* the swarm, as of now */
+  uint64_t now_us, epoch, target;
+  double samples, speed; /* speed: per second, as counted */
+  size_t n_peers, n_clients;
+  double eta_s; /* infinite while nobody's speed is known */
+  uint64_t next_fetch_us;
+  int standing;     /* core/progress.h: 0 in step, 1 late, 2 behind, 3 ahead */
+  int ready, match; /* time to make the step; time to form a group */
+  int fetched;      /* the swarm was heard since this contributor's epoch began */
+  hv_status status; /* HV_OK, or why it does not follow the swarm (any more) */
+} hv_hive_progress_state;
+
+/* Opens it; config is borrowed. Free it before the hive is freed. HV_INVALID with a sentence, HV_NOMEM, HV_CLOSED, HV_FORKED. */
+hv_status hv_hive_progress_open(hv_hive *hive, const hv_hive_progress_config *config, hv_hive_progress **out, hv_error *err);
+/* This contributor has gone; what it reported and what was heard last can still be read. May be called twice. */
+void hv_hive_progress_close(hv_hive_progress *progress);
+/* Closes it if need be. NULL is fine. Nobody may be in another call with it. */
+void hv_hive_progress_free(hv_hive_progress *progress);
+/* This contributor has so many samples in so high an epoch. The latest counts; well under a microsecond but when the epoch changes. */
+hv_status hv_hive_progress_report(hv_hive_progress *progress, uint64_t epoch, uint64_t samples);
+/* Its speed is not measured meanwhile. */
+void hv_hive_progress_pause(hv_hive_progress *progress, int on);
+void hv_hive_progress_read(hv_hive_progress *progress, hv_hive_progress_state *out);
+/* Asks the swarm now instead of when it is due. */
+hv_status hv_hive_progress_refresh(hv_hive_progress *progress);
+/* Waits until the swarm was heard since this contributor's epoch began, or for timeout_ms (UINT32_MAX: for good). HV_OK, HV_TIMEOUT, HV_CLOSED. */
+hv_status hv_hive_progress_wait(hv_hive_progress *progress, uint32_t timeout_ms);
+
 /* ---- futures: counted, any thread ---- */
 /* Waits until done or for timeout_ms (UINT32_MAX: for good). 1: done. */
 int hv_future_wait(hv_future *future, uint32_t timeout_ms);

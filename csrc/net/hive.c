@@ -115,6 +115,10 @@ hv_status hv_hive_submit(op *o, hv_future **out) {
   return status;
 }
 
+hv_status hv_hive_post(hv_hive *hive, hv_command *command) {
+  return hv_loop_post(hive->loop, command);
+}
+
 /* ---- what changes in the node is told to those who wait, in a step of its own ---- */
 
 static void run_recheck(hv_command *command, void *core) {

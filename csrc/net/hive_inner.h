@@ -42,6 +42,9 @@ hv_status hv_hive_submit(hv_hive_op *op, hv_future **out);
 void hv_hive_free_op(hv_hive_op *op); /* its future is finished already, or it was never submitted */
 void hv_hive_fail_op(hv_hive_op *op, hv_status status, const char *text); /* fails its future and frees it */
 
+/* Hands a command to the hive thread; HV_CLOSED: it is still the caller's. */
+hv_status hv_hive_post(hv_hive *hive, hv_command *command);
+
 hv_dht_config hv_hive_dht_settings(const hv_hive_dht_config *config); /* hive_dht.c */
 
 #endif

@@ -37,6 +37,32 @@ class Future(Generic[Result]):
 
 class Parcel: ...
 
+class Progress:
+    def __init__(
+        self,
+        node: "Node",
+        prefix: str,
+        target_batch_size: int,
+        *,
+        client_mode: bool = False,
+        batch_size_lead: int = 0,
+        matchmaking_time: float = 0,
+        min_refresh_period: float = 0,
+        max_refresh_period: float = 0,
+        default_refresh_period: float = 0,
+        expected_drift_peers: float = -1,
+        expected_drift_rate: float = -1,
+        performance_ema_alpha: float = 0,
+        metadata_expiration: float = 0,
+        fast: float = 0,
+    ) -> None: ...
+    def report(self, epoch: int, samples: int, /) -> None: ...
+    def pause(self, on: bool, /) -> None: ...
+    def refresh(self) -> None: ...
+    def wait(self, timeout: Optional[float] = None, /) -> bool: ...
+    def read(self) -> Tuple[bool, int, int, float, float, int, float, int, int, int, float, int, bool, bool, bool, bool, float]: ...
+    def close(self) -> None: ...
+
 def end() -> None: ...
 
 class Node:

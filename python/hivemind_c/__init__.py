@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         serialize_torch_tensor,
     )
     from hivemind_c.dht import DHT, get_dht_time
+    from hivemind_c.optim import ProgressTracker
 
 _LATER = {  # names at the top whose module a program that only wants a node need not wait for
     "hivemind_c.compression": (
@@ -71,6 +72,7 @@ _LATER = {  # names at the top whose module a program that only wants a node nee
         "serialize_torch_tensor",
     ),
     "hivemind_c.dht": ("DHT", "get_dht_time"),
+    "hivemind_c.optim": ("ProgressTracker",),
 }
 
 __version__: str = _hivemind_c.__version__
@@ -101,6 +103,7 @@ __all__ = [
     "Node",
     "Peer",
     "PerTensorCompression",
+    "ProgressTracker",
     "Quantile8BitQuantization",
     "RoleAdaptiveCompression",
     "ScaledFloat16Compression",
