@@ -155,14 +155,16 @@ hv_status hv_hive_progress_open(hv_hive *hive, const hv_hive_progress_config *co
 void hv_hive_progress_close(hv_hive_progress *progress);
 /* Closes it if need be. NULL is fine. Nobody may be in another call with it. */
 void hv_hive_progress_free(hv_hive_progress *progress);
-/* This contributor has so many samples in so high an epoch. The latest counts; well under a microsecond but when the epoch changes. */
+/* This contributor has so many samples in so high an epoch. The latest counts; well under a microsecond but when the epoch changes.
+ */
 hv_status hv_hive_progress_report(hv_hive_progress *progress, uint64_t epoch, uint64_t samples);
 /* Its speed is not measured meanwhile. */
 void hv_hive_progress_pause(hv_hive_progress *progress, int on);
 void hv_hive_progress_read(hv_hive_progress *progress, hv_hive_progress_state *out);
 /* Asks the swarm now instead of when it is due. */
 hv_status hv_hive_progress_refresh(hv_hive_progress *progress);
-/* Waits until the swarm was heard since this contributor's epoch began, or for timeout_ms (UINT32_MAX: for good). HV_OK, HV_TIMEOUT, HV_CLOSED. */
+/* Waits until the swarm was heard since this contributor's epoch began, or for timeout_ms (UINT32_MAX: for good). HV_OK,
+ * HV_TIMEOUT, HV_CLOSED. */
 hv_status hv_hive_progress_wait(hv_hive_progress *progress, uint32_t timeout_ms);
 
 /* ---- futures: counted, any thread ---- */
