@@ -29,6 +29,11 @@ static void peer_lost(void *arg, const hv_peer_id *id) {
   hv_dht_lost(node->dht, id);
 }
 
+static int knows(void *arg, const hv_peer_id *peer) {
+  const hv_peers_entry *entry = hv_peers_find(&((hv_node *)arg)->peers, peer);
+  return entry && entry->state == HV_PEERS_ALIVE;
+}
+
 hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) {
   hv_node *node = hv_mem_zalloc(env->mem, sizeof *node);
   if (!node)
@@ -67,6 +72,7 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
   hv_progress_hall_init(&node->progress, env, node->dht, &node->config.me);
   hv_parcels_init(&node->parcels, env, config->parcel_max ? config->parcel_max : (size_t)1 << 30,
                   config->parcels_held_max ? config->parcels_held_max : (size_t)2 << 30, something_changed, node);
+  node->parcels.knows = knows;
   *out = node;
   return HV_OK;
 }

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { SILENCE_MS = 30000, PARCEL_COST = 256 /* what one takes beside its bytes */ };
+enum { SILENCE_MS = 30000, PARCEL_COST = 256 /* what one takes beside its bytes */, PARCELS_MAX = 4096 };
 
 /* ---- sending ---- */
 
@@ -10,10 +10,15 @@ static void let_go(void *arg) {
   hv_payload_release(arg);
 }
 
+/* Of what is left the next piece: whole ones, so that nobody holds memory by single bytes. */
+static size_t piece_size(size_t whole, size_t done) {
+  return whole - done < HV_PARCEL_PIECE ? whole - done : HV_PARCEL_PIECE;
+}
+
 /* The piece at `sent`, as a payload that keeps the whole. NULL: no memory. */
 static hv_payload *cut(hv_parcel_send *send) {
   hv_span whole = send->payload->parts[0];
-  size_t size = whole.size - send->sent < HV_PARCEL_PIECE ? whole.size - send->sent : HV_PARCEL_PIECE;
+  size_t size = piece_size(whole.size, send->sent);
   hv_payload *piece = hv_payload_borrow(send->env->mem, whole.data + send->sent, size, let_go, send->payload);
   if (piece)
     hv_payload_keep(send->payload);
@@ -108,8 +113,34 @@ typedef struct hv_parcel_incoming {
   hv_timer silence;
 } incoming;
 
+/* Each costs something beside its bytes, and so much that there are never more than PARCELS_MAX. */
+static size_t cost_of(const hv_parcels *parcels, size_t size) {
+  size_t each = parcels->held_max / PARCELS_MAX;
+  return size + (each > PARCEL_COST ? each : PARCEL_COST);
+}
+
+/* What is held of one peer, or of all strangers (NULL). */
+static size_t held_of(const hv_parcels *parcels, const hv_peer_id *peer) {
+  size_t held = 0;
+  for (const hv_parcel *parcel = parcels->first; parcel; parcel = parcel->next)
+    if (peer ? hv_peer_equal(&parcel->from, peer) : parcel->stranger)
+      held += cost_of(parcels, parcel->size);
+  for (const incoming *in = parcels->incoming; in; in = in->next)
+    if (in->parcel && (peer ? hv_peer_equal(&in->parcel->from, peer) : in->parcel->stranger))
+      held += cost_of(parcels, in->parcel->size);
+  return held;
+}
+
+static int fits(const hv_parcels *parcels, const hv_peer_id *peer, int stranger, uint64_t size) {
+  if (size > parcels->size_max)
+    return 0;
+  size_t cost = cost_of(parcels, (size_t)size), of_peer = held_of(parcels, peer);
+  return cost <= parcels->held_max - parcels->held && (of_peer == 0 || of_peer + cost <= parcels->held_max / 2) &&
+         (!stranger || held_of(parcels, NULL) + cost <= parcels->held_max / 2);
+}
+
 static void drop_parcel(hv_parcels *parcels, hv_parcel *parcel) {
-  parcels->held -= parcel->size + PARCEL_COST;
+  parcels->held -= cost_of(parcels, parcel->size);
   hv_mem_free(parcel->bytes);
   hv_mem_free(parcel);
 }
@@ -152,7 +183,7 @@ static void piece_came(hv_stream *stream, const hv_event *event) {
   const hv_msg_parcel *piece = &event->msg->u.parcel;
   size_t size = event->payload ? event->payload->size : 0;
   if (!in->parcel || event->msg->kind != HV_MSG_PARCEL || piece->receipt || size == 0 || piece->size != in->parcel->size ||
-      piece->offset != in->have || size > in->parcel->size - in->have) {
+      piece->offset != in->have || size != piece_size(in->parcel->size, in->have)) {
     parcels->env->stream_cancel(parcels->env, stream);
     return;
   }
@@ -178,7 +209,9 @@ static void incoming_closed(hv_stream *stream, const hv_event *event) {
 void hv_parcels_opened(hv_parcels *parcels, const hv_event *event) {
   static const hv_stream_events on = {piece_came, nothing_to_send, incoming_closed};
   uint64_t size = event->msg->u.parcel.size;
-  if (event->msg->u.parcel.receipt || size > parcels->size_max || size + PARCEL_COST > parcels->held_max - parcels->held)
+  const hv_peer_id *peer = &event->stream->peer;
+  int stranger = parcels->knows && !parcels->knows(parcels->arg, peer);
+  if (event->msg->u.parcel.receipt || !fits(parcels, peer, stranger, size))
     return; /* refused: too large, or too many wait already */
   hv_mem *mem = parcels->env->mem;
   incoming *in = hv_mem_zalloc(mem, sizeof *in);
@@ -190,14 +223,14 @@ void hv_parcels_opened(hv_parcels *parcels, const hv_event *event) {
     hv_mem_free(bytes);
     return;
   }
-  *parcel = (hv_parcel){.from = event->stream->peer, .bytes = bytes, .size = (size_t)size};
+  *parcel = (hv_parcel){.from = event->stream->peer, .bytes = bytes, .size = (size_t)size, .stranger = stranger};
   *in = (incoming){
       .next = parcels->incoming, .link = &parcels->incoming, .parcels = parcels, .stream = event->stream, .parcel = parcel};
   in->silence = (hv_timer){.fire = fell_silent, .owner = in};
   if (in->next)
     in->next->link = &in->next;
   parcels->incoming = in;
-  parcels->held += parcel->size + PARCEL_COST;
+  parcels->held += cost_of(parcels, parcel->size);
   event->stream->on = &on;
   event->stream->owner = in;
   parcels->env->timer_set(parcels->env, &in->silence, (uint64_t)parcels->silence_ms * 1000);
@@ -212,7 +245,7 @@ hv_parcel *hv_parcels_take(hv_parcels *parcels) {
   parcels->first = parcel->next;
   if (!parcels->first)
     parcels->last = &parcels->first;
-  parcels->held -= parcel->size + PARCEL_COST;
+  parcels->held -= cost_of(parcels, parcel->size);
   return parcel;
 }
 

@@ -4,9 +4,9 @@
  * The sender's bytes are borrowed until its payload has been released; they leave in pieces of PIECE bytes, as fast as the
  * stream's window allows. The receiver takes memory for the whole only after it has checked the size against its limits, and
  * piece by piece only what fits where it belongs. A parcel is whole, or it is not there.
- * Limits: `size_max` bytes in one parcel, `held_max` bytes in parcels under way or waiting to be taken (each counts, also an
- * empty one); a peer that sends
- * nothing for silence_ms loses its parcel.
+ * Limits: `size_max` bytes in one parcel, `held_max` bytes in parcels under way or waiting to be taken (each counts, also an empty
+ * one: there are never more than 4,096); of one peer half of that at most (but one parcel always), and half of all strangers
+ * together, so that those who are known find room. A peer that sends no whole piece for silence_ms loses its parcel.
  */
 #ifndef HV_CORE_PARCEL_H
 #define HV_CORE_PARCEL_H
@@ -21,6 +21,7 @@ typedef struct hv_parcel {
   hv_peer_id from;
   uint8_t *bytes;
   size_t size;
+  int stranger; /* its sender was not known when it began */
 } hv_parcel;
 
 /* One parcel to send: the caller's struct, alive until done. */
@@ -44,7 +45,8 @@ typedef struct hv_parcels {
   uint32_t silence_ms;
   hv_parcel *first, **last; /* whole ones, waiting to be taken */
   struct hv_parcel_incoming *incoming;
-  void (*arrived)(void *arg); /* one more waits; may be NULL */
+  void (*arrived)(void *arg);                      /* one more waits; may be NULL */
+  int (*knows)(void *arg, const hv_peer_id *peer); /* 1: no stranger; NULL: nobody is */
   void *arg;
 } hv_parcels;
 

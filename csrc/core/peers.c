@@ -1,5 +1,7 @@
 #include "core/peers.h"
 
+#include "core/contact.h"
+
 #include <string.h>
 
 enum {
@@ -40,6 +42,8 @@ static int move(hv_peers_entry *entry, hv_peers_state next, const char *why) {
   entry->state = next;
   if (before == next)
     return 1;
+  peers->n_alive += next == HV_PEERS_ALIVE;
+  peers->n_alive -= before == HV_PEERS_ALIVE;
   char who[HV_PEER_SHORT_MAX];
   hv_peer_short(&entry->card.id, who);
   if (next == HV_PEERS_ALIVE && before != HV_PEERS_DOUBTED)
@@ -58,9 +62,16 @@ static int move(hv_peers_entry *entry, hv_peers_state next, const char *why) {
 
 /* ---- the table ---- */
 
+static uint64_t tag_of(const hv_peer_id *id) {
+  uint64_t tag;
+  memcpy(&tag, id->key, sizeof tag);
+  return tag;
+}
+
 static size_t find(const hv_peers *peers, const hv_peer_id *id) {
+  uint64_t tag = tag_of(id);
   size_t i = 0;
-  while (i < peers->n_entries && !hv_peer_equal(&peers->entries[i]->card.id, id))
+  while (i < peers->n_entries && (peers->tags[i] != tag || !hv_peer_equal(&peers->entries[i]->card.id, id)))
     i++;
   return i;
 }
@@ -71,42 +82,86 @@ const hv_peers_entry *hv_peers_find(const hv_peers *peers, const hv_peer_id *id)
 }
 
 size_t hv_peers_alive(const hv_peers *peers) {
+  return peers->n_alive;
+}
+
+static void copy_card(hv_card *to, const hv_card *from) { /* without the room for addresses that it has not */
+  memcpy(to, from, offsetof(hv_card, addrs) + from->n_addrs * sizeof from->addrs[0]);
+}
+
+static void evict(hv_peers *peers, size_t i) {
+  peers->n_alive -= peers->entries[i]->state == HV_PEERS_ALIVE;
+  hv_mem_free(peers->entries[i]);
+  peers->entries[i] = peers->entries[--peers->n_entries];
+  peers->tags[i] = peers->tags[peers->n_entries];
+}
+
+/* Strangers are those who came by themselves, and whom such ones told of. */
+static size_t strangers_of(const hv_peers *peers, uint64_t network) {
   size_t n = 0;
   for (size_t i = 0; i < peers->n_entries; i++)
-    n += peers->entries[i]->state == HV_PEERS_ALIVE;
+    n += peers->entries[i]->stranger && peers->entries[i]->network == network;
   return n;
 }
 
-/* Makes room for a newcomer of the given state: the lost go first, hearsay goes for the living. */
-static int make_room(hv_peers *peers, hv_peers_state newcomer) {
+/* The youngest stranger of the public network that has most of them, if that is more than `share`. None: n_entries. */
+static size_t one_too_many(const hv_peers *peers, size_t share) {
+  size_t found = peers->n_entries, most = share;
+  for (size_t i = 0; i < peers->n_entries; i++) {
+    const hv_peers_entry *entry = peers->entries[i];
+    if (!entry->stranger || !entry->network || entry->asking)
+      continue;
+    size_t n = strangers_of(peers, entry->network);
+    if (n > most || (n == most && found < peers->n_entries && entry->since_us > peers->entries[found]->since_us)) {
+      most = n;
+      found = i;
+    }
+  }
+  return found;
+}
+
+/* Makes room for a newcomer of the given state: the lost go first, hearsay goes for the living, and of strangers one of a network
+ * that sent more than others did. */
+static int make_room(hv_peers *peers, hv_peers_state state, int stranger, uint64_t network) {
   if (peers->n_entries < peers->config.room)
     return 1;
-  size_t worst = peers->n_entries;
+  size_t worst = peers->n_entries, strangers = 0;
   for (size_t i = 0; i < peers->n_entries; i++) {
-    hv_peers_state state = peers->entries[i]->state;
-    if (peers->entries[i]->asking)
+    const hv_peers_entry *entry = peers->entries[i];
+    strangers += entry->stranger;
+    if (entry->asking)
       continue;
-    if (state == HV_PEERS_LOST || (state == HV_PEERS_HEARD && newcomer == HV_PEERS_ALIVE && worst == peers->n_entries))
+    if (entry->state == HV_PEERS_LOST || (entry->state == HV_PEERS_HEARD && state == HV_PEERS_ALIVE && worst == peers->n_entries))
       worst = i;
   }
+  if (worst == peers->n_entries && stranger)
+    worst = one_too_many(peers, strangers_of(peers, network) + 1);
+  else if (worst == peers->n_entries && strangers > peers->config.room / 2)
+    worst = one_too_many(peers, 0);
   if (worst == peers->n_entries)
     return 0;
-  hv_mem_free(peers->entries[worst]);
-  peers->entries[worst] = peers->entries[--peers->n_entries];
+  evict(peers, worst);
   return 1;
 }
 
-static hv_peers_entry *add(hv_peers *peers, const hv_card *card, hv_peers_state state) {
-  if (!hv_peer_is_known(&card->id) || hv_peer_equal(&card->id, &peers->config.me.id) || !make_room(peers, state))
+static void sooner(hv_peers *peers, uint64_t at_us);
+
+static hv_peers_entry *add(hv_peers *peers, const hv_card *card, hv_peers_state state, int stranger, uint64_t network) {
+  if (!hv_peer_is_known(&card->id) || hv_peer_equal(&card->id, &peers->config.me.id) || !make_room(peers, state, stranger, network))
     return NULL;
   hv_peers_entry *entry = hv_mem_zalloc(peers->env->mem, sizeof *entry);
   if (!entry)
     return NULL; /* it will be heard of again */
-  entry->card = *card;
+  copy_card(&entry->card, card);
   entry->state = HV_PEERS_HEARD;
   entry->peers = peers;
-  entry->ask_us = card->client_mode || card->n_addrs == 0 ? UINT64_MAX : peers->env->now_us(peers->env);
+  entry->stranger = stranger;
+  entry->network = network;
+  entry->since_us = peers->env->now_us(peers->env);
+  entry->ask_us = card->client_mode || card->n_addrs == 0 ? UINT64_MAX : entry->since_us;
+  peers->tags[peers->n_entries] = tag_of(&card->id);
   peers->entries[peers->n_entries++] = entry;
+  sooner(peers, entry->ask_us);
   return entry;
 }
 
@@ -136,7 +191,7 @@ static uint64_t hello_pause_us(hv_peers_entry *entry) {
 static void fill_hello(hv_peers *peers, hv_msg *msg, hv_card *cards, size_t n_cards) {
   static const char agent[] = "hivemind_c";
   *msg = (hv_msg){.kind = HV_MSG_HELLO};
-  msg->u.hello.me = peers->config.me;
+  copy_card(&msg->u.hello.me, &peers->config.me);
   msg->u.hello.agent = hv_span_of(agent, sizeof agent - 1);
   msg->u.hello.cards = cards;
   msg->u.hello.n_cards = n_cards;
@@ -163,21 +218,34 @@ static void ask_entry(hv_peers_entry *entry, uint64_t now_us) {
   entry->ask_us = entry->asking ? UINT64_MAX : now_us + pause_us(entry->peers, 1);
 }
 
-/* Sets the one timer for whatever is due next. */
+/* The one timer: it may be set for too early, never for too late. */
+static void set_timer(hv_peers *peers, uint64_t at_us) {
+  uint64_t now = peers->env->now_us(peers->env);
+  peers->armed_us = at_us;
+  if (at_us == UINT64_MAX)
+    peers->env->timer_clear(peers->env, &peers->timer);
+  else
+    peers->env->timer_set(peers->env, &peers->timer, at_us > now ? at_us - now : 0);
+}
+
+/* Something is due at that time. */
+static void sooner(hv_peers *peers, uint64_t at_us) {
+  if (!peers->leaving && at_us < peers->armed_us)
+    set_timer(peers, at_us);
+}
+
+/* Sets the timer for whatever is due next. */
 static void arm(hv_peers *peers) {
   if (peers->leaving)
     return;
-  uint64_t next = UINT64_MAX, now = peers->env->now_us(peers->env);
+  uint64_t next = UINT64_MAX;
   for (size_t i = 0; i < peers->n_entries; i++)
     if (!peers->entries[i]->asking && peers->entries[i]->ask_us < next)
       next = peers->entries[i]->ask_us;
   for (size_t i = 0; i < peers->n_starts; i++)
     if (!peers->starts[i].asking && peers->starts[i].ask_us < next)
       next = peers->starts[i].ask_us;
-  if (next == UINT64_MAX)
-    peers->env->timer_clear(peers->env, &peers->timer);
-  else
-    peers->env->timer_set(peers->env, &peers->timer, next > now ? next - now : 0);
+  set_timer(peers, next);
 }
 
 /* A client cannot be asked: its next moment is when its silence has lasted too long. */
@@ -227,14 +295,24 @@ static void start_over_if_alone(hv_peers *peers) {
     if (!entry->asking && entry->ask_us == UINT64_MAX && entry->card.n_addrs && !entry->card.client_mode)
       entry->ask_us = now + pause_us(peers, entry->failures);
   }
+  arm(peers);
 }
 
 /* ---- answers ---- */
 
-static void learn_cards(hv_peers *peers, const hv_msg_hello *hello) {
-  for (size_t i = 0; i < hello->n_cards; i++)
-    if (hello->cards[i].n_addrs && find(peers, &hello->cards[i].id) == peers->n_entries)
-      add(peers, &hello->cards[i], HV_PEERS_HEARD);
+/* Whom a stranger tells of is a stranger. And of one network no more than a quarter of the room are believed in. */
+static void learn_cards(hv_peers *peers, const hv_msg_hello *hello, int stranger) {
+  for (size_t i = 0; i < hello->n_cards; i++) {
+    const hv_card *card = &hello->cards[i];
+    if (card->n_addrs == 0 || find(peers, &card->id) < peers->n_entries)
+      continue;
+    uint64_t network = hv_contact_network(&card->addrs[0]);
+    size_t near = 0;
+    for (size_t k = 0; network && k < peers->n_entries; k++)
+      near += peers->entries[k]->network == network;
+    if (near < peers->config.room / 4 || !network)
+      add(peers, card, HV_PEERS_HEARD, stranger, network);
+  }
 }
 
 static void finish_leaving(hv_peers *peers) {
@@ -242,14 +320,17 @@ static void finish_leaving(hv_peers *peers) {
     peers->env->stopped(peers->env);
 }
 
-static void heard_from(hv_peers_entry *entry, uint64_t now_us, const hv_card *card) {
-  unsigned addr = entry->addr;
-  int same = card->n_addrs == entry->card.n_addrs;
-  entry->card = *card;
-  entry->addr = same ? addr : 0;
+static void lives(hv_peers_entry *entry, uint64_t now_us) {
   entry->seen_us = now_us;
   entry->failures = 0;
   move(entry, HV_PEERS_ALIVE, "");
+}
+
+static void heard_from(hv_peers_entry *entry, uint64_t now_us, const hv_card *card) {
+  if (card->n_addrs != entry->card.n_addrs)
+    entry->addr = 0;
+  copy_card(&entry->card, card);
+  lives(entry, now_us);
 }
 
 /* For whoever wants to know: its addresses, the one that worked first. */
@@ -265,13 +346,15 @@ static void tell_answered(const hv_peers *peers, const hv_card *card, unsigned w
 static void answered(hv_peers_entry *entry, const hv_event *event) {
   hv_peers *peers = entry->peers;
   const hv_card *card = &event->msg->u.hello.me;
-  hv_card kept = entry->card;
-  /* A peer that does not know its own address keeps the one that reached it. */
-  heard_from(entry, event->now_us, card->n_addrs ? card : &kept);
+  if (card->n_addrs)
+    heard_from(entry, event->now_us, card);
+  else /* a peer that does not know its own address keeps the one that reached it */
+    lives(entry, event->now_us);
   entry->rtt_us = event->now_us - entry->asked_us;
   entry->ask_us = event->now_us + hello_pause_us(entry);
+  sooner(peers, entry->ask_us);
   tell_answered(peers, &entry->card, entry->addr, entry->rtt_us);
-  learn_cards(peers, &event->msg->u.hello);
+  learn_cards(peers, &event->msg->u.hello, entry->stranger);
 }
 
 /* How many failures in a row mean that it is gone: each address once, and a silence (which may be a lost packet) not only once. */
@@ -286,14 +369,16 @@ static void did_not_answer(hv_peers_entry *entry, const hv_event *event) {
   entry->failures++;
   entry->answers = 0;
   entry->addr++;
-  entry->ask_us = event->now_us;
   if (entry->failures < patience(entry, event->status)) {
+    entry->ask_us = event->now_us;
+    sooner(peers, entry->ask_us);
     if (entry->state == HV_PEERS_ALIVE)
       move(entry, HV_PEERS_DOUBTED, event->text);
     return;
   }
   int known = entry->state != HV_PEERS_HEARD && entry->failures < LOST_TRIES;
   entry->ask_us = known ? event->now_us + pause_us(peers, entry->failures) : UINT64_MAX;
+  sooner(peers, entry->ask_us);
   move(entry, HV_PEERS_LOST, event->text);
   start_over_if_alone(peers);
 }
@@ -311,7 +396,6 @@ static void hello_done(hv_call *call, const hv_event *event) {
     answered(entry, event);
   else
     did_not_answer(entry, event);
-  arm(peers);
 }
 
 static void start_failed(hv_peers_start *start, const hv_event *event, hv_status status, const char *text) {
@@ -356,15 +440,17 @@ static void start_answered(hv_peers_start *start, const hv_event *event) {
       worked = a;
   tell_answered(peers, &card, worked, event->now_us - start->asked_us);
   size_t i = find(peers, &card.id);
-  hv_peers_entry *entry = i < peers->n_entries ? peers->entries[i] : add(peers, &card, HV_PEERS_ALIVE);
+  uint64_t network = hv_contact_network(&start->target.addr);
+  hv_peers_entry *entry = i < peers->n_entries ? peers->entries[i] : add(peers, &card, HV_PEERS_ALIVE, 0, network);
   if (!entry)
     return;
+  entry->stranger = 0;
   entry->addr = worked;
   heard_from(entry, event->now_us, &card);
   entry->rtt_us = event->now_us - start->asked_us;
   if (!entry->asking)
     entry->ask_us = card.client_mode ? UINT64_MAX : event->now_us + hello_pause_us(entry);
-  learn_cards(peers, &event->msg->u.hello);
+  learn_cards(peers, &event->msg->u.hello, 0);
   announce_change(peers);
 }
 
@@ -395,7 +481,7 @@ static size_t pick_cards(hv_peers *peers, const hv_peer_id *asker, hv_card out[G
   for (size_t i = 0; i < peers->n_entries && n < GOSSIP_CARDS; i++) {
     const hv_peers_entry *entry = peers->entries[(i + r) % peers->n_entries];
     if (entry->state == HV_PEERS_ALIVE && entry->card.n_addrs && !entry->card.client_mode && !hv_peer_equal(&entry->card.id, asker))
-      out[n++] = entry->card;
+      copy_card(&out[n++], &entry->card);
   }
   return n;
 }
@@ -412,7 +498,8 @@ void hv_peers_hello(hv_peers *peers, const hv_event *event) {
     return;
 
   size_t i = find(peers, &asker);
-  hv_peers_entry *entry = i < peers->n_entries ? peers->entries[i] : add(peers, &hello->me, HV_PEERS_ALIVE);
+  uint64_t network = hv_contact_network(&event->request->from);
+  hv_peers_entry *entry = i < peers->n_entries ? peers->entries[i] : add(peers, &hello->me, HV_PEERS_ALIVE, 1, network);
   if (!entry)
     return;
   if (hello->me.client_mode || hello->me.n_addrs == 0) {
@@ -420,12 +507,12 @@ void hv_peers_hello(hv_peers *peers, const hv_event *event) {
     entry->card.client_mode = 1;
     entry->ask_us = event->now_us + (uint64_t)CLIENT_SILENCE * peers->config.hello_every_ms * 1000;
   } else if (entry->state == HV_PEERS_HEARD || entry->state == HV_PEERS_LOST) {
-    entry->card = hello->me; /* it lives; whether it can be dialled is seen by asking back */
+    copy_card(&entry->card, &hello->me); /* it lives; whether it can be dialled is seen by asking back */
     if (!entry->asking)
       entry->ask_us = event->now_us;
   } else
     entry->seen_us = event->now_us;
-  arm(peers);
+  sooner(peers, entry->ask_us);
 }
 
 void hv_peers_left(hv_peers *peers, const hv_event *event) {
@@ -514,10 +601,13 @@ hv_status hv_peers_init(hv_peers *peers, hv_env *env, const hv_peers_config *con
   peers->config.initial = NULL; /* was borrowed */
   peers->timer.fire = tick;
   peers->timer.owner = peers;
+  peers->armed_us = UINT64_MAX;
   peers->entries = hv_mem_array(env->mem, peers->config.room, sizeof *peers->entries);
+  peers->tags = hv_mem_array(env->mem, peers->config.room, sizeof *peers->tags);
   peers->starts = hv_mem_array(env->mem, config->n_initial, sizeof *peers->starts);
-  if (!peers->entries || !peers->starts) {
+  if (!peers->entries || !peers->tags || !peers->starts) {
     hv_mem_free(peers->entries);
+    hv_mem_free(peers->tags);
     hv_mem_free(peers->starts);
     return HV_NOMEM;
   }
@@ -530,6 +620,7 @@ void hv_peers_fini(hv_peers *peers) {
   for (size_t i = 0; i < peers->n_entries; i++)
     hv_mem_free(peers->entries[i]);
   hv_mem_free(peers->entries);
+  hv_mem_free(peers->tags);
   hv_mem_free(peers->starts);
 }
 

@@ -1,13 +1,16 @@
 /* Who is alive around me? A bounded table of peers, kept fresh by hellos.
  *
- * Room: core (uses env, msg, peer, addr). Owned by node; the hive thread only.
+ * Room: core (uses env, msg, peer, addr, contact). Owned by node; the hive thread only.
  * A hello tells my card and brings the other's, with a few more cards it knows: so peers that reach one common peer find
  * each other. Whoever is known is asked again every hello_every_ms (sooner while it is new: that is when there is news); one whose
  * connection breaks, or who does not answer, is doubted and asked at once, then lost, and for some minutes asked again with growing
  * pauses, so that a healed partition finds itself. A peer in client mode cannot be asked: it lives as long as it says hello. While
  * nobody is alive, the initial peers and everyone ever known are tried again, with growing pauses, for good. Cards heard from
- * others are hearsay: they only tell whom to ask, and the world checks who answers. Limits: `room` entries; hearsay makes way for
- * the living, the lost for anyone.
+ * others are hearsay: they only tell whom to ask, and the world checks who answers.
+ * Limits: `room` entries; hearsay makes way for the living, the lost for anyone. Identities are free, so those who live and were
+ * met through the initial peers make way for nobody; strangers (who came by themselves, and whom such ones tell of) may fill what
+ * is free, but give back half of the room when it is wanted, and among them no public network (/24, /48, domain) keeps more places
+ * than another that wants one. Of hearsay, a quarter of the room at most lies in one public network.
  */
 #ifndef HV_CORE_PEERS_H
 #define HV_CORE_PEERS_H
@@ -34,7 +37,10 @@ typedef struct hv_peers_entry {
   uint64_t rtt_us;   /* of the last hello */
   uint64_t ask_us;   /* when it is to be asked next; UINT64_MAX: not at all */
   uint64_t asked_us;
-  int asking; /* a hello is under way; the entry stays until it ends */
+  int asking;        /* a hello is under way; the entry stays until it ends */
+  int stranger;      /* it came by itself, or a stranger told of it */
+  uint64_t network;  /* where it came from, or where it is said to be (core/contact.h); 0: a private one */
+  uint64_t since_us; /* when it was taken in */
   hv_call call, farewell;
   hv_peers *peers;
 } hv_peers_entry;
@@ -69,11 +75,13 @@ struct hv_peers {
   hv_env *env;
   hv_peers_config config;
   hv_peers_entry **entries;
-  size_t n_entries;
+  uint64_t *tags; /* of each entry the first bytes of its ID: most are told apart without looking there */
+  size_t n_entries, n_alive;
   hv_peers_start *starts;
   size_t n_starts;
   size_t pending; /* calls under way, LEAVEs among them */
   int leaving;
+  uint64_t armed_us; /* what the timer is set for */
   hv_timer timer;
 };
 

@@ -6,13 +6,23 @@
 
 #include <string.h>
 
-enum { STARTS = 3, EVERY_US = 500000, HELLO_EVERY_MS = 4000, LAST_TRIES = 5, PARCEL_MAX = 1500000, ENOUGH = 8, LAST_MS = 30000 };
+enum {
+  STARTS = 3,
+  EVERY_US = 500000,
+  HELLO_EVERY_MS = 4000,
+  LAST_TRIES = 5,
+  PARCEL_MAX = 1500000,
+  ENOUGH = 8,
+  LAST_MS = 30000,
+  MANY = 100
+};
 
 typedef struct house house;
 
 typedef struct house_node {
   house *h;
   size_t index;
+  hv_peer_id id;
   hv_node *node; /* NULL: dead */
   int client;
 } house_node;
@@ -38,12 +48,29 @@ struct house {
   swarm_run *run;
   house_node *nodes;
   size_t n;
-  errand *errands;
-  uint64_t numbers;
+  errand *errands, **by_number;
+  size_t numbers, numbers_room;
 };
 
-static uint8_t byte_at(uint64_t number, size_t i) {
-  return (uint8_t)((number * 131 + i * 7 + (i >> 9)) & 0xff);
+/* What a parcel holds: its number, then words that follow from it. */
+static uint64_t word_at(uint64_t number, size_t i) {
+  return i ? (number + i) * UINT64_C(0x9e3779b97f4a7c15) : number;
+}
+
+static void fill(uint8_t *bytes, size_t size, uint64_t number) {
+  for (size_t i = 0; i * 8 < size; i++) {
+    uint64_t word = word_at(number, i);
+    memcpy(bytes + i * 8, &word, size - i * 8 < 8 ? size - i * 8 : 8);
+  }
+}
+
+static int is_filled(const uint8_t *bytes, size_t size, uint64_t number) {
+  for (size_t i = 0; i * 8 < size; i++) {
+    uint64_t word = word_at(number, i);
+    if (memcmp(bytes + i * 8, &word, size - i * 8 < 8 ? size - i * 8 : 8) != 0)
+      return 0;
+  }
+  return 1;
 }
 
 static uint64_t below(house *h, uint64_t n) {
@@ -53,10 +80,7 @@ static uint64_t below(house *h, uint64_t n) {
 /* ---- parcels that arrive ---- */
 
 static errand *find(house *h, uint64_t number) {
-  errand *e = h->errands;
-  while (e && e->number != number)
-    e = e->next;
-  return e;
+  return number && number <= h->numbers ? h->by_number[number - 1] : NULL;
 }
 
 static void unpack(house_node *to, const hv_parcel *parcel) {
@@ -69,11 +93,8 @@ static void unpack(house_node *to, const hv_parcel *parcel) {
     swarm_fail(h->run, "n%zu got a parcel that nobody sent", to->index);
     return;
   }
-  for (size_t i = sizeof number; i < parcel->size; i++)
-    if (parcel->bytes[i] != byte_at(number, i)) {
-      swarm_fail(h->run, "parcel %llu is spoiled at byte %zu", (unsigned long long)number, i);
-      return;
-    }
+  if (!is_filled(parcel->bytes, parcel->size, number))
+    swarm_fail(h->run, "parcel %llu is spoiled", (unsigned long long)number);
   if (e->arrived++)
     swarm_fail(h->run, "parcel %llu arrived twice", (unsigned long long)number);
   swarm_figure(h->run, "parcels", 1);
@@ -102,7 +123,7 @@ static hv_status make_node(hv_env *env, void *arg, hv_core *out) {
                            .client_mode = n->client,
                            .initial = starts,
                            .n_initial = STARTS,
-                           .hello_every_ms = HELLO_EVERY_MS,
+                           .hello_every_ms = n->h->n <= MANY ? HELLO_EVERY_MS : 0,
                            .changed = something_changed,
                            .arg = n};
   hv_status status = hv_node_new(env, &config, &n->node);
@@ -137,6 +158,10 @@ static void errand_over(errand *e, hv_status status, const char *text) {
     swarm_fail(h->run, "n%zu: an errand ended with %s: %s", e->from, hv_status_name(status), text);
   if (e->is_parcel && status == HV_OK && !e->arrived)
     swarm_fail(h->run, "n%zu was told that parcel %llu arrived, and it did not", e->from, (unsigned long long)e->number);
+  if (!e->last || status == HV_OK) { /* nobody sends it again */
+    hv_payload_release(e->payload);
+    e->payload = NULL;
+  }
   swarm_figure(h->run, status == HV_OK ? "errands_done" : "errands_failed", 1);
 }
 
@@ -182,24 +207,37 @@ static void begin(hv_command *command, void *core) {
     swarm_fail(h->run, "n%zu could not begin an errand to a peer it knows: %s", e->from, hv_status_name(status));
 }
 
+static int room_for_one_more(house *h) {
+  if (h->numbers < h->numbers_room)
+    return 1;
+  size_t room = h->numbers_room ? 2 * h->numbers_room : 1024;
+  errand **more = hv_mem_array(&h->run->mem, room, sizeof *more);
+  if (!more)
+    return 0;
+  if (h->numbers)
+    memcpy(more, h->by_number, h->numbers * sizeof *more);
+  hv_mem_free(h->by_number);
+  h->by_number = more;
+  h->numbers_room = room;
+  return 1;
+}
+
 static errand *new_errand(house *h, size_t from, int is_parcel) {
-  errand *e = hv_mem_zalloc(&h->run->mem, sizeof *e);
+  errand *e = room_for_one_more(h) ? hv_mem_zalloc(&h->run->mem, sizeof *e) : NULL;
   if (!e)
     return NULL;
   e->command.run = begin;
   e->h = h;
   e->from = from;
   e->is_parcel = is_parcel;
-  e->number = ++h->numbers;
-  for (size_t i = 0; i < sizeof e->bytes; i++)
-    e->bytes[i] = byte_at(e->number, i);
+  e->number = h->numbers + 1;
+  h->by_number[h->numbers++] = e;
+  fill(e->bytes, sizeof e->bytes, e->number);
   if (is_parcel) {
     e->size = sizeof e->number + below(h, PARCEL_MAX);
     uint8_t *bytes = hv_mem_alloc(&h->run->mem, e->size);
-    for (size_t i = 0; bytes && i < e->size; i++)
-      bytes[i] = byte_at(e->number, i);
     if (bytes)
-      memcpy(bytes, &e->number, sizeof e->number);
+      fill(bytes, e->size, e->number);
     e->payload = bytes ? hv_payload_borrow(&h->run->mem, bytes, e->size, hv_mem_free, bytes) : NULL;
   }
   e->next = h->errands;
@@ -223,14 +261,10 @@ static void bustle(hv_sim *sim, void *arg) {
 /* ---- what must hold in the end ---- */
 
 static size_t index_of(house *h, const hv_peer_id *id) {
-  size_t i = 0;
-  while (i < h->n) {
-    hv_peer_id one = hv_sim_target(h->run->sim, i).id;
-    if (hv_peer_equal(&one, id))
-      break;
-    i++;
-  }
-  return i;
+  for (size_t i = 0; i < h->n; i++)
+    if (hv_peer_equal(&h->nodes[i].id, id))
+      return i;
+  return h->n;
 }
 
 /* Sets of nodes that know each other, directly or not, whoever of two knows the other: union by halving paths. */
@@ -324,6 +358,7 @@ void swarm_house_play(swarm_run *run) {
     swarm_seat(run, &seat);
     if (hv_sim_add(run->sim, &seat, NULL) != HV_OK)
       swarm_fail(run, "node %zu could not be made", i);
+    h.nodes[i].id = hv_sim_target(run->sim, i).id;
   }
   swarm_trouble(run);
   hv_sim_at(run->sim, EVERY_US, bustle, &h);
@@ -338,5 +373,6 @@ void swarm_house_play(swarm_run *run) {
     hv_payload_release(e->payload);
     hv_mem_free(e);
   }
+  hv_mem_free(h.by_number);
   hv_mem_free(h.nodes);
 }
