@@ -12,8 +12,8 @@ fail() { say "$*"; exit 1; }
 # What must be there, each with the Debian package that brings it.
 missing_packages() {
   local tool library
-  for tool in cc:build-essential make:make pkg-config:pkg-config protoc-c:protobuf-c-compiler; do
-    command -v "${tool%%:*}" >/dev/null || echo "${tool#*:}"
+  for tool in cc:build-essential make:make pkg-config:pkg-config protoc-c:protobuf-c-compiler ip:iproute2 nft:nftables unshare:util-linux; do
+    PATH=$PATH:/usr/sbin:/sbin command -v "${tool%%:*}" >/dev/null || echo "${tool#*:}"
   done
   for library in grpc:libgrpc-dev libprotobuf-c:libprotobuf-c-dev libcrypto:libssl-dev libxxhash:libxxhash-dev cmocka:libcmocka-dev; do
     pkg-config --exists "${library%%:*}" 2>/dev/null || echo "${library#*:}"
