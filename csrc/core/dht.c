@@ -250,3 +250,7 @@ const hv_store *hv_dht_kept(const hv_dht *dht) {
 size_t hv_dht_published(const hv_dht *dht) {
   return dht->n_published;
 }
+
+uint64_t hv_dht_calls(const hv_dht *dht) {
+  return dht->asker.asked;
+}

@@ -103,5 +103,6 @@ void hv_dht_cancel(hv_dht *dht, hv_dht_op *op);
 const hv_route *hv_dht_route(const hv_dht *dht);
 const hv_store *hv_dht_kept(const hv_dht *dht);
 size_t hv_dht_published(const hv_dht *dht);
+uint64_t hv_dht_calls(const hv_dht *dht); /* that it has made so far */
 
 #endif

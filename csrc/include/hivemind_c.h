@@ -111,6 +111,7 @@ typedef struct hv_hive_dht_state {
   size_t records;   /* kept here for the swarm */
   size_t bytes;     /* of them */
   size_t published; /* this node's own, which it says again */
+  uint64_t calls;   /* to other nodes, so far */
   int is_initial;   /* one of the initial peers is this node itself */
 } hv_hive_dht_state;
 hv_status hv_hive_dht_look(hv_hive *hive, hv_future **out); /* result: an hv_hive_dht_state */

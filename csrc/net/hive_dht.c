@@ -168,6 +168,7 @@ static void start_state(hv_hive_op *o, hv_node *node) {
       .records = hv_store_count(kept),
       .bytes = kept->bytes,
       .published = hv_dht_published(dht),
+      .calls = hv_dht_calls(dht),
       .is_initial = names_me(hv_node_peers(node)),
   };
   hv_future_finish(o->future, hv_span_of(&state, sizeof state), NULL);

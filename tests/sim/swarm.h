@@ -1,6 +1,7 @@
 /* Many seeds of one room: whole swarms under random faults, with what must hold checked at the end and on the way.
  *
  *   swarm ROOM [--seeds A-B] [--nodes N] [--minutes M] [--faults loss,kill,...|all|none] [--narrate]
+ *   swarm dht [...]    every room whose name begins with dht-
  *   swarm check        every room as its own row says, short
  *
  * Prints what failed, how to repeat it, and one JSON line last; exits with 1 if a seed failed.

@@ -178,7 +178,8 @@ class DHT:
         return self._node.addresses
 
     def state(self) -> dict[str, int]:
-        """Numbers: peers alive, contacts in the DHT, records kept here and their bytes, and how many of its own it renews (published)."""
+        """Numbers: peers alive, contacts in the DHT, records kept here and their bytes, how many of its own it renews (published),
+        and how many calls to others it has made."""
         return self._node._started().dht_look().result()
 
     # ---- store and get ----
