@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         serialize_torch_tensor,
     )
     from hivemind_c.dht import DHT, get_dht_time
-    from hivemind_c.optim import ProgressTracker
+    from hivemind_c.optim import CollaborativeOptimizer, GradientAverager, GradScaler, Optimizer, ProgressTracker, TrainingStateAverager
 
 _LATER = {  # names at the top whose module a program that only wants a node need not wait for
     "hivemind_c.compression": (
@@ -72,7 +72,7 @@ _LATER = {  # names at the top whose module a program that only wants a node nee
         "serialize_torch_tensor",
     ),
     "hivemind_c.dht": ("DHT", "get_dht_time"),
-    "hivemind_c.optim": ("ProgressTracker",),
+    "hivemind_c.optim": ("CollaborativeOptimizer", "GradScaler", "GradientAverager", "Optimizer", "ProgressTracker", "TrainingStateAverager"),
 }
 
 __version__: str = _hivemind_c.__version__
@@ -80,6 +80,7 @@ __version__: str = _hivemind_c.__version__
 __all__ = [
     "BFloat16Compression",
     "BlockwiseQuantization",
+    "CollaborativeOptimizer",
     "CompressionBase",
     "CompressionInfo",
     "CompressionType",
@@ -87,6 +88,8 @@ __all__ = [
     "ErrorFeedback",
     "Float16Compression",
     "Future",
+    "GradScaler",
+    "GradientAverager",
     "HivemindCancelledError",
     "HivemindConnectionError",
     "HivemindError",
@@ -101,6 +104,7 @@ __all__ = [
     "Linear8BitQuantization",
     "NoCompression",
     "Node",
+    "Optimizer",
     "Peer",
     "PerTensorCompression",
     "ProgressTracker",
@@ -111,6 +115,7 @@ __all__ = [
     "SizeAdaptiveCompression",
     "TensorDescriptor",
     "TensorRole",
+    "TrainingStateAverager",
     "Uniform8BitQuantization",
     "deserialize_torch_tensor",
     "get_dht_time",

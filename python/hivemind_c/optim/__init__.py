@@ -1,9 +1,42 @@
-"""Training with a swarm: how far it is."""
+"""Training with a swarm: the optimizer, what it is made of, and how far the swarm is."""
 
-from hivemind_c.optim.progress_tracker import GlobalTrainingProgress, LocalTrainingProgress, ProgressTracker
+TYPE_CHECKING = False  # as at the top: who wants the tracker alone needs no torch
+if TYPE_CHECKING:
+    from hivemind_c.optim.grad_averager import GradientAverager, GradientAveragerFactory
+    from hivemind_c.optim.grad_scaler import GradScaler
+    from hivemind_c.optim.optimizer import CollaborativeOptimizer, Optimizer
+    from hivemind_c.optim.progress_tracker import GlobalTrainingProgress, LocalTrainingProgress, ProgressTracker
+    from hivemind_c.optim.state_averager import TrainingStateAverager
+
+_LATER = {
+    "CollaborativeOptimizer": "optimizer",
+    "GlobalTrainingProgress": "progress_tracker",
+    "GradScaler": "grad_scaler",
+    "GradientAverager": "grad_averager",
+    "GradientAveragerFactory": "grad_averager",
+    "LocalTrainingProgress": "progress_tracker",
+    "Optimizer": "optimizer",
+    "ProgressTracker": "progress_tracker",
+    "TrainingStateAverager": "state_averager",
+}
 
 __all__ = [
+    "CollaborativeOptimizer",
     "GlobalTrainingProgress",
+    "GradScaler",
+    "GradientAverager",
+    "GradientAveragerFactory",
     "LocalTrainingProgress",
+    "Optimizer",
     "ProgressTracker",
+    "TrainingStateAverager",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    return value

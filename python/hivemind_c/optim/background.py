@@ -1,0 +1,66 @@
+"""One thing at a time, beside the training loop; what goes wrong in it is raised where its outcome is asked for."""
+
+from __future__ import annotations
+
+import threading
+from typing import Callable, Optional
+
+
+class Background:
+    def __init__(self, name: str):
+        self._name = name
+        self._thread: Optional[threading.Thread] = None
+        self._error: Optional[BaseException] = None
+        self._finish: Optional[Callable[[], None]] = None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is a job, under way or finished, whose outcome has not been taken."""
+        return self._thread is not None
+
+    @property
+    def busy(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self, job: Callable[[], None], finish: Callable[[], None] = lambda: None) -> None:
+        """Runs job in a thread; finish runs in the thread that takes the outcome. The job before must have been taken."""
+        if self._thread is not None:
+            raise RuntimeError("the job before has not been taken")
+        self._error, self._finish = None, finish
+        self._thread = threading.Thread(target=self._run, args=(job,), name=self._name, daemon=True)
+        self._thread.start()
+
+    def take(self, wait: bool = False, timeout: Optional[float] = None) -> bool:
+        """Takes the outcome if it is there (wait: when it is there) and finishes it. Raises what the job raised. False: nothing taken."""
+        thread = self._thread
+        if thread is None or not wait and thread.is_alive():
+            return False
+        if wait:
+            thread.join(timeout)
+            if thread.is_alive():
+                return False
+        error, finish = self._error, self._finish
+        self._thread = self._error = self._finish = None
+        if error is not None:
+            raise error
+        finish()
+        return True
+
+    def settle(self, timeout: Optional[float] = None) -> bool:
+        """Waits until the job is over, from any thread, and takes nothing. False: it is not over yet."""
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return True
+        thread.join(timeout)
+        return not thread.is_alive()
+
+    def drop(self, timeout: Optional[float] = None) -> None:
+        """Forgets the outcome, an error included, once the job is over."""
+        self.settle(timeout)
+        self._thread = self._error = self._finish = None
+
+    def _run(self, job: Callable[[], None]) -> None:
+        try:
+            job()
+        except BaseException as error:  # it belongs to whoever calls take()
+            self._error = error

@@ -1,0 +1,217 @@
+"""The gradients of an epoch: what this peer adds up, and their average over the swarm."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
+
+import torch
+
+from hivemind_c.optim._alone import DecentralizedAverager
+from hivemind_c.compression import CompressionInfo, TensorRole
+from hivemind_c.optim.parameters import copy_all, flat_views
+
+logger = logging.getLogger("hivemind_c.optim")
+
+GradientAveragerFactory = Callable[..., "GradientAverager"]
+
+
+class GradientAverager(DecentralizedAverager):
+    """Adds up gradients batch by batch, weighted by their batch sizes, and averages their mean with other peers.
+
+    ``accumulate_grads_(batch_size)`` after each backward; at the end of an epoch ``step()``, then either
+    ``with use_averaged_gradients(): optimizer.step()`` or the tensors given as ``averaged_grads``.
+
+    reuse_grad_buffers: the sum is kept in the parameters' own ``.grad``, which nobody may set to zero then. accumulate_grads_on: the
+    device for the sums, by default the parameters'. averaged_grads: where averages are to be, in the host's memory.
+    in_place: sums may be averaged where they are, if they lie in the host's memory; otherwise a copy is averaged, and the sums stay.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[torch.Tensor],
+        *,
+        dht: Any,
+        prefix: str,
+        reuse_grad_buffers: bool = False,
+        accumulate_grads_on: Any = None,
+        client_mode: Optional[bool] = None,
+        warn: bool = True,
+        averaged_grads: Sequence[torch.Tensor] = (),
+        in_place: bool = True,
+        **kwargs: Any,
+    ):
+        if reuse_grad_buffers and accumulate_grads_on is not None:
+            raise ValueError("with reuse_grad_buffers the sums are where the gradients are: leave accumulate_grads_on out")
+        self.parameters = list(parameters)
+        if not self.parameters or not all(isinstance(p, torch.Tensor) for p in self.parameters):
+            raise ValueError("parameters must be a list of at least one tensor")
+        self.reuse_grad_buffers, self.warn = reuse_grad_buffers, warn
+        self._views = flat_views(self.parameters, device=accumulate_grads_on, halves=reuse_grad_buffers)
+        if reuse_grad_buffers:
+            self._lend()
+        in_place = in_place and all(view.device.type == "cpu" and view.dtype in (torch.float32, torch.float64) for view in self._views)
+        if averaged_grads:
+            self._averaged = list(averaged_grads)
+            if in_place and not reuse_grad_buffers and all(a.dtype == v.dtype for a, v in zip(self._averaged, self._views)):
+                self._views = self._averaged
+        elif in_place:
+            self._averaged = self._views
+        else:
+            self._averaged = flat_views(self._views, device="cpu", pin=True)
+        if [tuple(t.shape) for t in self._averaged] != [tuple(p.shape) for p in self.parameters]:
+            raise ValueError("averaged_grads must have the shapes of the parameters, one for each")
+        self.local_samples_accumulated = self.local_times_accumulated = 0
+        self._anchor: Optional[int] = None
+        self.scale = 1.0  #: of a GradScaler, by which sums kept in .grad are too large
+        self._touched = [False] * len(self.parameters)
+        self._new_averaged_grads = False
+        infos = [CompressionInfo.from_tensor(t, key=i, role=TensorRole.GRADIENT) for i, t in enumerate(self._averaged)]
+        super().__init__(self._averaged, dht, prefix=prefix, client_mode=client_mode, tensor_infos=infos, **kwargs)
+
+    @classmethod
+    def get_factory(cls, **kwargs: Any) -> GradientAveragerFactory:
+        """A factory with these options, for Optimizer(grad_averager_factory=...)."""
+        return lambda *args, **more: cls(*args, **{**kwargs, **more})
+
+    # ---- adding up ----
+
+    def _lend(self) -> None:
+        for p, view in zip(self.parameters, self._views):
+            p.grad = view
+
+    @torch.no_grad()
+    def accumulate_grads_(self, batch_size: int) -> None:
+        """Adds the gradients that lie in the parameters, as the mean over batch_size samples."""
+        grads = [p.grad for p in self.parameters]
+        if self.reuse_grad_buffers:
+            self._count_reused(grads, batch_size)
+        else:
+            self._add(grads, batch_size)
+        self.local_samples_accumulated += batch_size
+        self.local_times_accumulated += 1
+
+    def _count_reused(self, grads: List[Optional[torch.Tensor]], batch_size: int) -> None:
+        if self._anchor is None:
+            self._anchor = batch_size
+        elif batch_size != self._anchor:
+            raise ValueError(
+                f"with reuse_grad_buffers all batches of an epoch must be equally large, not {self._anchor} and then {batch_size}: "
+                "drop the last short batch (DataLoader(drop_last=True)), or leave reuse_grad_buffers out"
+            )
+        for grad, view in zip(grads, self._views):
+            if grad is not view:
+                raise ValueError(
+                    "with reuse_grad_buffers gradients are added up in .grad, and somebody has replaced them there: do not call zero_grad(), "
+                    "of the optimizer or of the model, or leave reuse_grad_buffers out"
+                )
+
+    def _add(self, grads: List[Optional[torch.Tensor]], batch_size: int) -> None:
+        views: List[torch.Tensor] = self._views
+        if any(grad is None for grad in grads):
+            if self._anchor is None:
+                torch._foreach_zero_([view for view, grad in zip(views, grads) if grad is None])
+            self._touched = [was or grad is not None for was, grad in zip(self._touched, grads)]
+            views = [view for view, grad in zip(views, grads) if grad is not None]
+            grads = [grad for grad in grads if grad is not None]
+        elif self._anchor is None:
+            self._touched = [True] * len(views)
+        if not grads:
+            self._anchor = self._anchor or batch_size
+        elif self._anchor is None:
+            torch._foreach_copy_(views, grads)
+            self._anchor = batch_size
+        elif any(grad.device != view.device for grad, view in zip(grads, views)):
+            torch._foreach_add_(views, [grad.to(view.device) for grad, view in zip(grads, views)], alpha=batch_size / self._anchor)
+        else:
+            torch._foreach_add_(views, grads, alpha=batch_size / self._anchor)
+
+    @torch.no_grad()
+    def rescale_(self, factor: float) -> None:
+        """Multiplies the sums: what a GradScaler that keeps scaled sums in .grad does when its scale changes."""
+        torch._foreach_mul_(self._views, factor)
+        self.scale *= factor
+
+    @torch.no_grad()
+    def reset_accumulated_grads_(self) -> None:
+        """Forgets the sums, and the samples behind them."""
+        self.local_samples_accumulated = self.local_times_accumulated = 0
+        self._anchor, self.scale = None, 1.0
+        if self.reuse_grad_buffers:
+            torch._foreach_zero_(self._views)
+            self._lend()
+
+    # ---- averaging ----
+
+    def schedule_step(self, scheduled_time: Optional[float] = None, **kwargs: Any) -> Any:
+        """Begins to look for a group now, so that it stands at scheduled_time; hand the outcome to step(control=...)."""
+        return super().step(scheduled_time=scheduled_time, wait=False, require_trigger=True, **kwargs)
+
+    def step(
+        self,
+        weight: Optional[float] = None,
+        reset_accumulators: bool = True,
+        control: Any = None,
+        timeout: Optional[float] = None,
+        wait: bool = True,
+        **kwargs: Any,
+    ) -> Any:
+        """Averages the mean of what was added up, weighted by its samples. The others' gather by peer ID, None where no group was
+        found; wait=False: the control, whose result() is that."""
+        if weight is None:
+            weight = self.local_samples_accumulated
+        self.load_accumulators_into_averager_()
+        if reset_accumulators and self._averaged is not self._views:
+            self.reset_accumulated_grads_()
+        return self.average_loaded(weight, control=control, timeout=timeout, wait=wait, **kwargs)
+
+    def average_loaded(self, weight: float, *, control: Any = None, timeout: Optional[float] = None, wait: bool = True, **kwargs: Any) -> Any:
+        """Averages what load_accumulators_into_averager_ made ready."""
+        if control is None:
+            control = super().step(wait=False, timeout=timeout, weight=weight, require_trigger=True, **kwargs)
+        elif kwargs:
+            raise ValueError(f"{', '.join(kwargs)}: give this to schedule_step, which made the control")
+        control.weight = weight
+        control.allow_allreduce()
+        return control.result(timeout) if wait else control
+
+    @torch.no_grad()
+    def load_accumulators_into_averager_(self) -> None:
+        """Makes the mean of what was added up ready for averaging: the sums themselves where they are averaged in place."""
+        if self._averaged is not self._views:
+            copy_all(self._averaged, self._views)
+        if self.local_samples_accumulated == 0:
+            torch._foreach_zero_(self._averaged)
+            return
+        anchors = (self.local_times_accumulated if self.reuse_grad_buffers else self.local_samples_accumulated / self._anchor) * self.scale
+        if anchors != 1:
+            torch._foreach_mul_(self._averaged, 1 / anchors)
+        if self._averaged is self._views:  # they hold a mean from now on
+            self.local_times_accumulated, self._anchor, self.scale = 1, self.local_samples_accumulated, 1.0
+
+    @property
+    def averaged_grads(self) -> List[torch.Tensor]:
+        return self._averaged
+
+    def touched(self) -> List[bool]:
+        """For each parameter whether a gradient came since the reset."""
+        return [True] * len(self._touched) if self.reuse_grad_buffers else list(self._touched)
+
+    @contextlib.contextmanager
+    def use_averaged_gradients(self, only: Optional[Sequence[bool]] = None, of: Optional[Sequence[torch.Tensor]] = None) -> Iterator[None]:
+        """Within it the .grad of the parameters, or of their copies `of`, are the averages (None where `only` is false). Then they are what they were."""
+        parameters = self.parameters if of is None else of
+        before = [p.grad for p in parameters]
+        try:
+            for i, (p, averaged) in enumerate(zip(parameters, self._averaged)):
+                same = averaged.dtype == p.dtype and averaged.device == p.device
+                p.grad = None if only is not None and not only[i] else averaged if same else averaged.to(device=p.device, dtype=p.dtype)
+            yield
+        finally:
+            for p, grad in zip(parameters, before):
+                p.grad = grad
+
+    def notify_used_averaged_gradients(self) -> None:
+        """Tells that the last averages were taken."""
+        self._new_averaged_grads = False

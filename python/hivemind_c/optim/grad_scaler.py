@@ -1,0 +1,67 @@
+"""Loss scaling for half precision, where an overflow on one peer costs that peer's batch and not the swarm's step."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Optional
+
+import torch
+from torch.amp.grad_scaler import OptState
+
+
+class GradScaler(torch.amp.GradScaler):
+    """torch's GradScaler for an Optimizer: scale(loss).backward(), perhaps unscale_(optimizer), step(optimizer), update().
+
+    Its arguments are torch's, those of torch.amp.GradScaler or of the older torch.cuda.amp.GradScaler. A batch whose gradients are not finite is
+    left out of this peer's sum, and the scale goes down as in torch; what the other peers and other batches contribute is stepped with.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        if args and not isinstance(args[0], (str, torch.device)) or not args and "device" not in kwargs:
+            args = ("cuda" if torch.cuda.is_available() else "cpu", *args)
+        if isinstance(args[0] if args else None, torch.device):
+            args = (args[0].type, *args[1:])
+        super().__init__(*args, **kwargs)
+        self._keep_sums: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+    def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Optional[Any]:
+        if not hasattr(optimizer, "skip_overflown_batch"):  # one of torch's
+            return super().step(optimizer, *args, **kwargs)
+        if not self.is_enabled():
+            return optimizer.step(*args, **kwargs)
+        if args or "closure" in kwargs:
+            raise RuntimeError("a closure cannot be used with a GradScaler: call scaler.scale(loss).backward() before scaler.step(optimizer)")
+        return optimizer.step(grad_scaler=self, **kwargs)
+
+    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
+        """Divides the gradients by the scale; where sums are kept in .grad, those stay scaled and are only looked at."""
+        if not getattr(optimizer, "reuse_grad_buffers", False) or not self.is_enabled():
+            super().unscale_(optimizer)
+            return
+        state = self._per_optimizer_states[id(optimizer)]
+        if state["stage"] is not OptState.READY:
+            raise RuntimeError("unscale_() has already been called on this optimizer since the last update()")
+        scale, _ = self._check_scale_growth_tracker("unscale_")
+        one = torch.ones((), dtype=torch.float32, device=scale.device)
+        state["found_inf_per_device"] = self._unscale_grads_(optimizer, one, torch.zeros_like(one), True)
+        state["stage"] = OptState.UNSCALED
+        self._keep_sums.add(optimizer)
+
+    def are_grads_finite(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Called by an Optimizer within its step: unscales its gradients, unless that was done, and tells whether they are finite."""
+        state = self._per_optimizer_states[id(optimizer)]
+        if state["stage"] is OptState.STEPPED:
+            raise RuntimeError("step() has already been called since the last update()")
+        if state["stage"] is OptState.READY:
+            self.unscale_(optimizer)
+        state["stage"] = OptState.STEPPED
+        return not sum(found.item() for found in state["found_inf_per_device"].values())
+
+    def update(self, new_scale: Any = None) -> None:
+        keepers = list(self._keep_sums)
+        before = self.get_scale() if keepers else 1.0
+        super().update(new_scale)
+        after = self.get_scale() if keepers else 1.0
+        if after != before:
+            for optimizer in keepers:
+                optimizer.rescale_sums(after / before)

@@ -1,0 +1,351 @@
+"""Optimizer: one peer's part in training a model with very large batches, together with a swarm."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Union
+
+import torch
+
+from hivemind_c.compression import CompressionBase, NoCompression
+from hivemind_c.optim import options
+from hivemind_c.optim._alone import DecentralizedAverager
+from hivemind_c.optim.grad_averager import GradientAverager, GradientAveragerFactory
+from hivemind_c.optim.grad_scaler import GradScaler
+from hivemind_c.optim.parameters import flat_views
+from hivemind_c.optim.progress_tracker import ProgressTracker
+from hivemind_c.optim.schedule import Action, Schedule
+from hivemind_c.optim.state_averager import LRScheduler, OptimizerFactory, SchedulerFactory, TrainingStateAverager
+from hivemind_c.optim.transition import Transition
+
+logger = logging.getLogger("hivemind_c.optim")
+
+GradHook = Callable[[List[torch.Tensor]], None]
+_SET_HERE = (
+    "averaged_tensors dht start prefix compression state_compression tensor_infos auxiliary client_mode min_matchmaking_time allreduce_timeout "
+    "next_chunk_timeout shutdown_timeout"
+).split()
+_TRACKER_SET_HERE = "dht prefix target_batch_size client_mode start".split()
+
+
+class Optimizer(torch.optim.Optimizer):
+    """Steps when the swarm has gathered target_batch_size samples, with the gradient of them all: as one machine would with that batch.
+
+    Use it as the optimizer that it wraps: loss.backward(), step(), zero_grad(). docs/OPTIMIZER.md shows which option does what when.
+
+    dht, run_id: the swarm, and the name of the run in it. target_batch_size: samples in an epoch, from all peers. batch_size_per_step: samples in
+    one call of step(), unless told there. optimizer, scheduler: torch's, or functions that make them of parameter groups and of the
+    optimizer; the scheduler is stepped once in an epoch. params: for a function. matchmaking_time: seconds before an epoch's end to look for a
+    group. averaging_timeout: seconds for an averaging at most, its all-reduce allreduce_timeout of them. load_state_timeout: to get state.
+
+    reuse_grad_buffers: gradients are added up in .grad, without a copy; call no zero_grad() then. offload_optimizer: parameters and
+    statistics of the optimizer are in the host's memory, in float32; the default if params are given. delay_optimizer_step,
+    delay_grad_averaging, delay_state_averaging: training goes on meanwhile. use_local_updates: step with each batch's own gradient, and average
+    parameters. average_state_every: epochs. client_mode: only dial out. auxiliary: average for others, train nothing.
+
+    grad_compression, state_averaging_compression, load_state_compression: what travels. grad_averager_factory: another GradientAverager.
+    average_opt_statistics: names, like ("exp_avg_sq",). extra_tensors: averaged with the parameters. averager_opts, tracker_opts: more options.
+    max_grad_norm: clips the averaged gradient. averaged_grad_hook: called with the parameters when their .grad are the averages, before the step.
+    verbose: logs how the swarm does.
+    """
+
+    def __init__(
+        self,
+        *,
+        dht: Any,
+        run_id: str,
+        target_batch_size: int,
+        batch_size_per_step: Optional[int] = None,
+        optimizer: Union[torch.optim.Optimizer, OptimizerFactory],
+        params: Optional[Iterable[Any]] = None,
+        scheduler: Union[None, LRScheduler, SchedulerFactory] = None,
+        matchmaking_time: float = 15.0,
+        averaging_timeout: float = 60.0,
+        allreduce_timeout: Optional[float] = None,
+        next_chunk_timeout: Optional[float] = None,
+        load_state_timeout: float = 600.0,
+        reuse_grad_buffers: bool = False,
+        offload_optimizer: Optional[bool] = None,
+        delay_optimizer_step: Optional[bool] = None,
+        delay_grad_averaging: bool = False,
+        delay_state_averaging: bool = True,
+        average_state_every: int = 1,
+        use_local_updates: bool = False,
+        client_mode: Optional[bool] = None,
+        auxiliary: bool = False,
+        grad_compression: CompressionBase = NoCompression(),
+        grad_averager_factory: Optional[GradientAveragerFactory] = None,
+        state_averaging_compression: CompressionBase = NoCompression(),
+        load_state_compression: CompressionBase = NoCompression(),
+        average_opt_statistics: Sequence[str] = (),
+        extra_tensors: Sequence[torch.Tensor] = (),
+        averager_opts: Optional[Dict[str, Any]] = None,
+        tracker_opts: Optional[Dict[str, Any]] = None,
+        performance_ema_alpha: float = 0.1,
+        shutdown_timeout: float = 5.0,
+        verbose: bool = False,
+        max_grad_norm: Optional[float] = None,
+        averaged_grad_hook: Optional[GradHook] = None,
+    ):
+        self.dht, self.run_id = dht, options.run_name(run_id)
+        self.target_batch_size = options.positive_int(target_batch_size, "target_batch_size")
+        self.batch_size_per_step = options.positive_int(batch_size_per_step, "batch_size_per_step", allow_none=True)
+        self.matchmaking_time = options.seconds(matchmaking_time, "matchmaking_time", zero=True)
+        self.averaging_timeout = options.seconds(averaging_timeout, "averaging_timeout")
+        self.load_state_timeout = options.seconds(load_state_timeout, "load_state_timeout")
+        if self.averaging_timeout <= self.matchmaking_time:
+            raise ValueError(
+                f"averaging_timeout={averaging_timeout:g} leaves no time for averaging after matchmaking_time={matchmaking_time:g}: make it larger"
+            )
+        if max_grad_norm is not None and not max_grad_norm > 0:
+            raise ValueError(f"max_grad_norm is a norm, more than 0, not {max_grad_norm!r}")
+        self.client_mode, self.auxiliary = options.check_peer(client_mode, auxiliary, dht), bool(auxiliary)
+        offload = bool(params is not None and not isinstance(optimizer, torch.optim.Optimizer) if offload_optimizer is None else offload_optimizer)
+        self.schedule = Schedule(
+            use_local_updates=bool(use_local_updates),
+            delay_grad_averaging=bool(delay_grad_averaging),
+            delay_optimizer_step=bool(delay_grad_averaging if delay_optimizer_step is None else delay_optimizer_step),
+            delay_state_averaging=bool(delay_state_averaging),
+            offload_optimizer=offload,
+            auxiliary=self.auxiliary,
+            average_state_every=average_state_every,
+        )
+        options.check_gradients(self.schedule, reuse_grad_buffers, grad_averager_factory, batch_size_per_step)
+        self.reuse_grad_buffers, self.max_grad_norm, self.averaged_grad_hook = bool(reuse_grad_buffers), max_grad_norm, averaged_grad_hook
+        self.verbose, self.shutdown_timeout = verbose, shutdown_timeout
+        common = dict(
+            dht=dht,
+            client_mode=self.client_mode,
+            auxiliary=self.auxiliary,
+            min_matchmaking_time=self.matchmaking_time,
+            allreduce_timeout=options.seconds(allreduce_timeout, "allreduce_timeout", allow_none=True),
+            next_chunk_timeout=options.seconds(next_chunk_timeout, "next_chunk_timeout", allow_none=True),
+            shutdown_timeout=shutdown_timeout,
+            **options.known_options(averager_opts, "averager_opts", [DecentralizedAverager.__init__], _SET_HERE),
+        )
+        tracking = options.known_options(tracker_opts, "tracker_opts", [ProgressTracker.__init__], _TRACKER_SET_HERE)
+        self.state_averager = TrainingStateAverager(
+            prefix=f"{run_id}_state_averager",
+            optimizer=optimizer,
+            params=params,
+            scheduler=scheduler,
+            offload_optimizer=offload,
+            delta_rule_averaging=self.schedule.use_local_updates and self.schedule.delay_state_averaging,
+            average_opt_statistics=average_opt_statistics,
+            extra_tensors=extra_tensors,
+            compression=options.compression(state_averaging_compression, "state_averaging_compression"),
+            state_compression=options.compression(load_state_compression, "load_state_compression"),
+            start=True,
+            **common,
+        )
+        compression = options.compression(grad_compression, "grad_compression")
+        self.grad_averager = None if use_local_updates else self._make_grad_averager(grad_averager_factory or GradientAverager, compression=compression, **common)
+        tracking.setdefault("performance_ema_alpha", performance_ema_alpha)
+        self.tracker = ProgressTracker(dht, self.run_id, self.target_batch_size, client_mode=self.client_mode, start=True, **tracking)
+        self.defaults = self.opt.defaults
+        self._local_samples = 0
+        self._metric: List[Any] = []
+        self.__setstate__({})  # torch's hooks
+
+    def _make_grad_averager(self, factory: GradientAveragerFactory, **common: Any) -> GradientAverager:
+        parameters, main = self.state_averager.parameters.trainable()
+        pin = any(p.device.type == "cuda" for p in parameters)
+        return factory(
+            parameters=parameters,
+            averaged_grads=flat_views(main, pin=pin) if self.schedule.offload_optimizer else (),
+            prefix=f"{self.run_id}_grad_averager",
+            reuse_grad_buffers=self.reuse_grad_buffers,
+            in_place=not self.schedule.delay_optimizer_step,
+            start=True,
+            **common,
+        )
+
+    # ---- training ----
+
+    def step(
+        self, closure: Optional[Callable[[], Any]] = None, batch_size: Optional[int] = None, grad_scaler: Optional[GradScaler] = None
+    ) -> Any:
+        """Counts a batch whose gradients are there (or made by closure); if with it the swarm has enough, an epoch ends.
+
+        Raises what went wrong in the background since the last call."""
+        loss = None
+        if closure is not None:
+            if self.auxiliary or grad_scaler is not None:
+                raise ValueError("a closure makes gradients of its own: " + ("an auxiliary peer has none" if self.auxiliary else "leave grad_scaler out"))
+            with torch.enable_grad():
+                loss = closure()
+        batch_size = self._checked_batch_size(batch_size)
+        self.state_averager.background.take()
+        if self._must_catch_up():
+            self.load_state_from_peers()
+            return loss
+        if not self.auxiliary and (grad_scaler is None or self.skip_overflown_batch(grad_scaler)):
+            self._count_batch(batch_size)
+            self.tracker.report_local_progress(self.local_epoch, self.local_samples)
+        if self.tracker.ready_to_update_epoch:
+            self._end_epoch()
+        return loss
+
+    def _checked_batch_size(self, batch_size: Optional[int]) -> int:
+        if self.auxiliary:
+            if batch_size is not None:
+                raise ValueError("an auxiliary peer trains nothing: call step() without a batch size")
+            return 0
+        if batch_size is None:
+            batch_size = self.batch_size_per_step
+        elif type(batch_size) is not int:
+            batch_size = options.positive_int(batch_size, "batch_size")
+        if batch_size is None:
+            raise ValueError("how many samples is this step? Give batch_size_per_step to Optimizer, or batch_size to step()")
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be 1 or more, not {batch_size}")
+        return batch_size
+
+    def _count_batch(self, batch_size: int) -> None:
+        if self.grad_averager is not None:
+            self.grad_averager.accumulate_grads_(batch_size)
+            return
+        self._local_samples += batch_size
+        self._step_locally()
+
+    def _step_locally(self) -> None:
+        averager = self.state_averager
+        if Action.LOCAL_STEP in self.schedule.batch().background:
+            averager.background.take(wait=True)
+            averager.parameters.lend_gradients()
+            averager.background.start(averager.step_optimizer, averager.update_model)
+            return
+        averager.parameters.lend_gradients()
+        self.clip_averaged_gradients()
+        averager.step_optimizer()
+        averager.parameters.push()
+
+    @property
+    def local_samples(self) -> int:
+        """Samples that this peer has done in this epoch."""
+        return self.grad_averager.local_samples_accumulated if self.grad_averager is not None else self._local_samples
+
+    def skip_overflown_batch(self, grad_scaler: GradScaler) -> bool:
+        """Whether the gradients are finite; if not they count for nothing."""
+        if not isinstance(grad_scaler, GradScaler):
+            raise TypeError(f"grad_scaler must be a hivemind_c.GradScaler, which knows of swarms, not {type(grad_scaler).__name__}")
+        if grad_scaler.are_grads_finite(self):
+            if self.grad_averager is not None and self.reuse_grad_buffers:
+                self.grad_averager.scale = grad_scaler.get_scale()
+            return True
+        if self.reuse_grad_buffers:
+            logger.info("a gradient overflowed: the %d samples that this peer had summed up in .grad are left out", self.local_samples)
+            self.grad_averager.reset_accumulated_grads_()
+            self.tracker.report_local_progress(self.local_epoch, 0)
+        return False
+
+    def rescale_sums(self, factor: float) -> None:
+        """The GradScaler's scale has changed by this factor: so do the sums that are kept scaled."""
+        if self.grad_averager is not None:
+            self.grad_averager.rescale_(factor)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forgets the model's gradients, as torch does; what has been counted stays counted."""
+        if self.reuse_grad_buffers:
+            raise ValueError(
+                "with reuse_grad_buffers gradients are added up in .grad until the epoch ends, and are set to zero then: do not call zero_grad(), "
+                "or leave reuse_grad_buffers out"
+            )
+        grads = [p.grad for p in self.state_averager.parameters.model if p.grad is not None]
+        if set_to_none:
+            for p in self.state_averager.parameters.model:
+                p.grad = None
+        elif grads:
+            with torch.no_grad():
+                torch._foreach_zero_(grads)
+
+    def report_metric(self, value: Any) -> None:
+        """A loss or another figure of this step, for ReduceLROnPlateau: it looks at the mean over the epoch and the swarm."""
+        self._metric.append(value.detach() if isinstance(value, torch.Tensor) else value)
+
+    def take_metric(self) -> Optional[float]:
+        """The mean of what was reported since the last time."""
+        values, self._metric = self._metric, []
+        return sum(float(value) for value in values) / len(values) if values else None
+
+    def clip_averaged_gradients(self) -> None:
+        parameters = [p for p in self.state_averager.parameters.main if p.grad is not None]
+        if self.max_grad_norm is not None:
+            torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
+        if self.averaged_grad_hook is not None:
+            self.averaged_grad_hook(parameters)
+
+    # ---- epochs ----
+
+    def _end_epoch(self) -> None:
+        self.state_averager.background.take(wait=True)
+        next_epoch = max(self.local_epoch + 1, self.tracker.global_epoch)
+        alone = self.tracker.global_progress.num_peers <= 1
+        Transition(self, next_epoch, alone).run(self.schedule.epoch(next_epoch, alone))
+        self._local_samples = 0
+
+    def _must_catch_up(self) -> bool:
+        return self.tracker.standing == "behind"
+
+    def is_synchronized_with_peers(self) -> bool:
+        """Whether this peer is in the swarm's epoch, or at its very end."""
+        return not self._must_catch_up()
+
+    def load_state_from_peers(self, **kwargs: Any) -> None:
+        """Takes over the swarm's state; what this peer had summed up of its own is dropped."""
+
+    @property
+    def local_epoch(self) -> int:
+        return self.state_averager.local_epoch
+
+    @property
+    def local_progress(self) -> Any:
+        return self.tracker.local_progress
+
+    def say(self, text: str, *args: Any) -> None:
+        logger.log(logging.INFO if self.verbose else logging.DEBUG, text, *args)
+
+    # ---- as torch's optimizers ----
+
+    @property
+    def opt(self) -> torch.optim.Optimizer:
+        """The optimizer inside."""
+        return self.state_averager.optimizer
+
+    @property
+    def state(self) -> Any:
+        return self.opt.state
+
+    @property
+    def param_groups(self) -> List[Dict[str, Any]]:
+        return self.state_averager.param_groups
+
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        raise ValueError("all peers must have the same parameters from the start: give all groups to the optimizer before it is given to Optimizer")
+
+    def state_dict(self) -> Dict[str, Any]:
+        """The inner optimizer's state_dict, and with it the scheduler, the epoch and, with offload, the exact parameters."""
+        return self.state_averager.state_dict()
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Restores what state_dict gave. The model's own checkpoint may be loaded before or after it."""
+        self.state_averager.load_state_dict(state_dict)
+        if self.grad_averager is not None:
+            self.grad_averager.reset_accumulated_grads_()
+        self._local_samples = 0
+        self.tracker.report_local_progress(self.local_epoch, 0)
+
+    def shutdown(self) -> None:
+        """Leaves the run; the DHT stays. May be called twice."""
+        self.state_averager.background.settle(self.shutdown_timeout)
+        self.tracker.shutdown()
+        self.state_averager.shutdown()
+        if self.grad_averager is not None:
+            self.grad_averager.shutdown()
+
+    def __repr__(self) -> str:
+        return f"hivemind_c.Optimizer({self.opt!r}, run_id={self.run_id!r}, epoch {self.local_epoch})"
+
+
+class CollaborativeOptimizer(Optimizer):
+    """Optimizer's older name."""

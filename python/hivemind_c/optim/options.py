@@ -1,0 +1,94 @@
+"""Whether an Optimizer's options fit together; what does not is told with what to write instead."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from typing import Any, Callable, Dict, Iterable, Optional
+
+from hivemind_c.compression import CompressionBase
+
+
+def positive_int(value: Any, name: str, allow_none: bool = False) -> Optional[int]:
+    if value is None and allow_none:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        try:
+            as_int = int(value)
+        except (TypeError, ValueError):
+            as_int = None
+        if isinstance(value, (bool, str)) or as_int is None or as_int != value:
+            raise TypeError(f"{name} is a number of samples, not {value!r}")
+        value = as_int
+    if value < 1:
+        raise ValueError(f"{name} must be 1 or more, not {value}")
+    return value
+
+
+def seconds(value: Any, name: str, allow_none: bool = False, zero: bool = False) -> Optional[float]:
+    if value is None and allow_none:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} is a number of seconds, not {value!r}")
+    if not (value > 0 or zero and value == 0):  # NaN is neither
+        raise ValueError(f"{name} must be more than 0 seconds, not {value!r}")
+    return float(value)
+
+
+def run_name(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"run_id is the name of the run that all its peers give, not {value!r}")
+    if "." in value or len(value.encode()) > 200:
+        raise ValueError(f'run_id has no "." in it and at most 200 bytes: {value[:60]!r}')
+    return value
+
+
+def compression(value: Any, name: str) -> CompressionBase:
+    if isinstance(value, type) and issubclass(value, CompressionBase):
+        raise TypeError(f"{name} is an instance: write {value.__name__}()")
+    if not isinstance(value, CompressionBase):
+        raise TypeError(f"{name} is a compression, like hivemind_c.Float16Compression(), not {value!r}")
+    return value
+
+
+def known_options(given: Optional[Dict[str, Any]], name: str, takers: Iterable[Callable[..., Any]], own: Iterable[str]) -> Dict[str, Any]:
+    """given as a dict of its own. TypeError: it has an option that no taker knows; ValueError: one that the Optimizer sets itself (own)."""
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise TypeError(f"{name} is a dict of options, not {given!r}")
+    known = {option for taker in takers for option, p in inspect.signature(taker).parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+    known -= {"self", *own}
+    for option in given:
+        if option in own:
+            raise ValueError(f"{name}: {option!r} is set by the Optimizer's own options, not here")
+        if option not in known:
+            near = difflib.get_close_matches(str(option), known, 1)
+            raise TypeError(f"{name}: there is no option {option!r}; " + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"))
+    return dict(given)
+
+
+def check_peer(client_mode: Optional[bool], auxiliary: bool, dht: Any) -> bool:
+    """Whether this peer is in client mode."""
+    dht_client = bool(dht.client_mode)
+    if client_mode is None:
+        client_mode = dht_client
+    if not client_mode and dht_client:
+        raise ValueError("client_mode=False, but its DHT was made with client_mode=True: leave client_mode out, or make the DHT without it")
+    if client_mode and auxiliary:
+        raise ValueError("an auxiliary peer averages what others send to it, and in client mode nobody can reach it: leave out auxiliary or client_mode")
+    return bool(client_mode)
+
+
+def check_gradients(schedule: Any, reuse_grad_buffers: bool, grad_averager_factory: Any, batch_size_per_step: Optional[int]) -> None:
+    if schedule.use_local_updates and reuse_grad_buffers:
+        raise ValueError("use_local_updates adds up no gradients, so there are no buffers to reuse: leave reuse_grad_buffers out")
+    if schedule.use_local_updates and grad_averager_factory is not None:
+        raise ValueError("use_local_updates averages parameters and no gradients: leave grad_averager_factory out")
+    if grad_averager_factory is not None and not callable(grad_averager_factory):
+        raise TypeError(
+            "grad_averager_factory is a function that makes a GradientAverager, like functools.partial(PowerSGDGradientAverager, averager_rank=32), "
+            f"not {grad_averager_factory!r}"
+        )
+    if schedule.auxiliary and batch_size_per_step is not None:
+        raise ValueError("an auxiliary peer trains nothing: leave out batch_size_per_step, or auxiliary")

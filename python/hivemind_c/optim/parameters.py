@@ -1,0 +1,151 @@
+"""The model's parameters, and those that the optimizer works on: the same, or copies in the host's memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, Iterable, List, Sequence, Tuple
+
+import torch
+
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def flat_views(like: Sequence[torch.Tensor], device: Any = None, halves: bool = False, pin: bool = False) -> List[torch.Tensor]:
+    """Zeros in the shapes of `like`, lying one after the other in one piece of memory for each dtype and device.
+
+    Half-precision tensors become float32 unless halves is true. pin: page-locked, for copies to and from CUDA."""
+    kinds = [(torch.float32 if t.dtype in HALVES and not halves else t.dtype, t.device if device is None else torch.device(device)) for t in like]
+    flats, used = {}, {}
+    for kind in dict.fromkeys(kinds):
+        size = sum(t.numel() for t, k in zip(like, kinds) if k == kind)
+        flats[kind] = torch.zeros(size, dtype=kind[0], device=kind[1], pin_memory=pin and kind[1].type == "cpu" and torch.cuda.is_available())
+        used[kind] = 0
+    views = []
+    for t, kind in zip(like, kinds):
+        views.append(flats[kind][used[kind] : used[kind] + t.numel()].view(t.shape))
+        used[kind] += t.numel()
+    return views
+
+
+@torch.no_grad()
+def copy_all(to: Sequence[torch.Tensor], source: Sequence[torch.Tensor]) -> None:
+    """to[i] = source[i]; between the host and a CUDA device all at once, and done when this returns."""
+    for copied in copy_soon(to, source):
+        copied.synchronize()
+
+
+@torch.no_grad()
+def copy_soon(to: Sequence[torch.Tensor], source: Sequence[torch.Tensor]) -> List[Any]:
+    """The same without waiting for CUDA: what has to be waited for before either side is touched outside the current stream."""
+    if to:
+        torch._foreach_copy_(list(to), list(source), non_blocking=True)
+    devices = {t.device for t in (*to, *source) if t.device.type == "cuda"}
+    return [torch.cuda.current_stream(device).record_event() for device in devices]
+
+
+def param_groups(params: Iterable[Any]) -> List[Dict[str, Any]]:
+    """What torch's optimizers take (tensors, pairs of a name and a tensor, groups) as groups of tensors."""
+    if isinstance(params, torch.Tensor):
+        raise TypeError("params is a list of parameters, not one: write params=[parameter]")
+    given = list(params)
+    if not given:
+        raise ValueError("params is empty: give model.parameters(), which can be read only once if it was kept in a variable")
+    groups = given if isinstance(given[0], dict) else [{"params": given}]
+    result = []
+    for group in groups:
+        if not isinstance(group, dict) or "params" not in group:
+            raise TypeError(f"a parameter group is a dict with 'params', not {group!r}")
+        inside = [group["params"]] if isinstance(group["params"], torch.Tensor) else list(group["params"])
+        tensors = [entry[1] if isinstance(entry, tuple) else entry for entry in inside]
+        for tensor in tensors:
+            if not isinstance(tensor, torch.Tensor):
+                raise TypeError(f"params holds {type(tensor).__name__} where parameters are expected: give model.parameters() or parameter groups")
+        result.append({**group, "params": tensors})
+    return result
+
+
+def count(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(math.prod(t.shape) for t in tensors)
+
+
+class Parameters:
+    """model: the user's parameters. main: what the optimizer changes, the same tensors unless offload is true; then they are float32 (float64
+    for float64) in the host's memory, and `groups` refers to them."""
+
+    def __init__(self, groups: List[Dict[str, Any]], offload: bool):
+        self.model: List[torch.Tensor] = [p for group in groups for p in group["params"]]
+        if len({id(p) for p in self.model}) != len(self.model):
+            raise ValueError("a parameter is there twice: give each parameter in one group, once")
+        self.offload, self.groups, self.main = offload, groups, self.model
+        self._copying: List[Any] = []
+        if not offload:
+            return
+        pin = any(p.device.type == "cuda" for p in self.model)
+        views = flat_views(self.model, device="cpu", pin=pin)
+        copy_all(views, [p.detach() for p in self.model])
+        self.main = [torch.nn.Parameter(view, requires_grad=p.requires_grad) for view, p in zip(views, self.model)]
+        rest = iter(self.main)
+        self.groups = [{**group, "params": [next(rest) for _ in group["params"]]} for group in groups]
+        self._versions = self._seen()
+
+    def trainable(self) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
+        """Those that get gradients: the model's, and the optimizer's."""
+        return [p for p in self.model if p.requires_grad], [main for p, main in zip(self.model, self.main) if p.requires_grad]
+
+    @torch.no_grad()
+    def lend_gradients(self) -> None:
+        """Copies the model's gradients to where the optimizer looks for them."""
+        if not self.offload:
+            return
+        wanted = [(p, main) for p, main in zip(self.model, self.main) if p.grad is not None]
+        missing = [main for _, main in wanted if main.grad is None]
+        for main, grad in zip(missing, flat_views([main.detach() for main in missing], pin=any(p.device.type == "cuda" for p in self.model))):
+            main.grad = grad
+        for p, main in zip(self.model, self.main):
+            if p.grad is None:
+                main.grad = None
+        copy_all([main.grad for _, main in wanted], [p.grad for p, _ in wanted])
+
+    def _seen(self) -> List[int]:
+        return [p._version for p in self.model]
+
+    @torch.no_grad()
+    def pull(self) -> bool:
+        """Takes over what somebody else wrote into the model, like model.load_state_dict(); a copy that is only more exact stays."""
+        if not self.offload or self._versions == self._seen():
+            return False
+        for p, main, version in zip(self.model, self.main, self._versions):
+            if p._version != version:
+                self.settle()
+                here = p.detach().to(main.device)
+                main.copy_(torch.where(main.to(p.dtype) == here, main, here.to(main.dtype)))
+        self._versions = self._seen()
+        return True
+
+    def push(self, force: bool = False) -> bool:
+        """Writes what the optimizer made into the model, unless somebody else has written there and it is not forced: then that counts (False)."""
+        if not self.offload:
+            return True
+        if not force and self.pull():
+            return False
+        self._copying = copy_soon([p.detach() for p in self.model], [main.detach() for main in self.main])
+        self._versions = self._seen()
+        return True
+
+    def settle(self) -> None:
+        """Waits until copies into the model are over: before main changes again."""
+        while self._copying:
+            self._copying.pop().synchronize()
+
+
+class Group(dict):
+    """A parameter group of the optimizer's with the model's parameters in it; what is written here reaches the optimizer."""
+
+    def __init__(self, group: Dict[str, Any], params: List[torch.Tensor]):
+        super().__init__(group, params=params)
+        self._group = group
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        super().__setitem__(key, value)
+        if key != "params":
+            self._group[key] = value

@@ -1,0 +1,273 @@
+"""The training state: parameters, the optimizer and what it remembers, the scheduler, the epoch; kept in step with the swarm."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import threading
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+
+import torch
+
+from hivemind_c.compression import CompressionInfo, TensorRole
+from hivemind_c.optim._alone import DecentralizedAverager
+from hivemind_c.optim.background import Background
+from hivemind_c.optim.parameters import Group, Parameters, copy_all, flat_views, param_groups
+from hivemind_c.optim.statistics import describe, describe_scheduler, probe, restore, restore_scheduler, statistics_of
+
+logger = logging.getLogger("hivemind_c.optim")
+
+LRScheduler = torch.optim.lr_scheduler.LRScheduler
+OptimizerFactory = Callable[[List[Dict[str, Any]]], torch.optim.Optimizer]
+SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
+
+
+class TrainingStateAverager(DecentralizedAverager):
+    """Steps the optimizer and the scheduler, averages their state with other peers, gives it to joiners and takes it from others.
+
+    optimizer, scheduler: an object, or a function that makes one (of parameter groups; of the optimizer). offload_optimizer: the optimizer works on
+    float32 copies in the host's memory; it is a function then. extra_tensors: averaged and shared too, floating-point (a batch norm's statistics).
+    average_opt_statistics: names of what the optimizer remembers, to be averaged as well. delta_rule_averaging: averages are added as a
+    difference, because training goes on while they are made. reuse_tensors: parameters are averaged where they are.
+    parameter_names, initialize_optimizer, performance_ema_alpha and sync_epoch_when_averaging: accepted as hivemind has them.
+    """
+
+    def __init__(
+        self,
+        *,
+        dht: Any,
+        optimizer: Union[torch.optim.Optimizer, OptimizerFactory],
+        params: Optional[Iterable[Any]] = None,
+        scheduler: Union[None, LRScheduler, SchedulerFactory] = None,
+        initialize_optimizer: Optional[bool] = None,
+        offload_optimizer: bool = False,
+        custom_gradients: bool = False,
+        reuse_tensors: Optional[bool] = None,
+        delta_rule_averaging: bool = False,
+        performance_ema_alpha: float = 0.1,
+        sync_epoch_when_averaging: bool = False,
+        parameter_names: Optional[Sequence[str]] = None,
+        average_opt_statistics: Sequence[str] = (),
+        extra_tensors: Sequence[torch.Tensor] = (),
+        **kwargs: Any,
+    ):
+        self.parameters, self.optimizer = make_optimizer(optimizer, params, offload_optimizer)
+        self.scheduler = make_scheduler(scheduler, self.optimizer, offload_optimizer)
+        self.offload_optimizer, self.custom_gradients = offload_optimizer, custom_gradients
+        self.sync_epoch_when_averaging, self.delta_rule_averaging = sync_epoch_when_averaging, delta_rule_averaging
+        self.extra_tensors = list(extra_tensors)
+        for tensor in self.extra_tensors:
+            if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
+                raise ValueError("extra_tensors must be floating-point tensors, like a batch norm's running_mean; others cannot be averaged")
+        names = (average_opt_statistics,) if isinstance(average_opt_statistics, str) else tuple(average_opt_statistics)
+        probed = probe(self.optimizer, names)
+        self._statistics = [(index, name) for index, name, _ in probed]
+        self.background = Background("hivemind_c optimizer")
+        self.state_lock = threading.RLock()  # who changes or reads the state holds it
+        self.local_epoch = 0
+        self._averaged, infos = self._buffers(probed, offload_optimizer if reuse_tensors is None else reuse_tensors, parameter_names)
+        self._before: List[torch.Tensor] = []
+        self._loaded = False
+        super().__init__(self._averaged, dht, tensor_infos=infos, **kwargs)
+
+    def _buffers(self, probed: Sequence[Tuple[int, str, torch.Tensor]], reuse: bool, names: Optional[Sequence[str]]) -> Tuple[List[torch.Tensor], list]:
+        main = [p.detach() for p in self.parameters.main]
+        reuse = reuse and not self.delta_rule_averaging and all(p.device.type == "cpu" and p.dtype in (torch.float32, torch.float64) for p in main)
+        pin = any(p.device.type == "cuda" for p in (*self.parameters.model, *self.extra_tensors))
+        tensors = (main if reuse else flat_views(main, device="cpu", pin=pin)) + flat_views(
+            [tensor for _, _, tensor in probed] + self.extra_tensors, device="cpu", pin=pin
+        )
+        keys = list(names or range(len(main))) + [f"{name} of {index}" for index, name, _ in probed] + [f"extra {i}" for i in range(len(self.extra_tensors))]
+        roles = [TensorRole.PARAMETER] * len(main) + [TensorRole.OPTIMIZER] * len(probed) + [TensorRole.UNSPECIFIED] * len(self.extra_tensors)
+        return tensors, [CompressionInfo.from_tensor(tensor, key=key, role=role) for tensor, key, role in zip(tensors, keys, roles)]
+
+    @property
+    def main_parameters(self) -> List[torch.Tensor]:
+        return self.parameters.model
+
+    @property
+    def param_groups(self) -> List[Dict[str, Any]]:
+        """The optimizer's groups, with the model's parameters."""
+        if not self.parameters.offload:
+            return self.optimizer.param_groups
+        rest = iter(self.parameters.model)
+        return [Group(group, [next(rest) for _ in group["params"]]) for group in self.optimizer.param_groups]
+
+    # ---- one thing each; the Optimizer decides when ----
+
+    def step_optimizer(self, grad_scaler: Any = None) -> None:
+        """Steps the optimizer with the gradients that lie in its parameters."""
+        with self.state_lock:
+            self.parameters.pull()
+            self.parameters.settle()
+            if grad_scaler is not None:
+                grad_scaler.step_inner(self.optimizer)
+            else:
+                self.optimizer.step()
+
+    def step_scheduler(self, metric: Optional[float] = None) -> None:
+        """Steps the scheduler by one epoch; metric: what ReduceLROnPlateau looks at, without which it is not stepped."""
+        if self.scheduler is None:
+            return
+        with self.state_lock:
+            if not isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+                self.scheduler.step()
+            elif metric is not None:
+                self.scheduler.step(metric)
+            else:
+                logger.warning("ReduceLROnPlateau was not stepped, because no metric was given in this epoch: call optimizer.report_metric(loss)")
+
+    @torch.no_grad()
+    def load_state_into_averager_(self) -> bool:
+        """Takes copies of what is to be averaged. False: the optimizer remembers nothing yet that should be."""
+        live = self._live()
+        if live is None:
+            return False
+        pairs = [(averaged, tensor) for averaged, tensor in zip(self._averaged, live) if averaged.data_ptr() != tensor.data_ptr()]
+        copy_all([averaged for averaged, _ in pairs], [tensor for _, tensor in pairs])
+        if self.delta_rule_averaging:
+            self._before = self._before or [torch.empty_like(averaged) for averaged in self._averaged]
+            copy_all(self._before, self._averaged)
+        self._loaded = True
+        return True
+
+    @torch.no_grad()
+    def apply_averaged_state_(self) -> None:
+        """Writes averages where they belong (with delta_rule_averaging: adds what they changed)."""
+        live = self._live() if self._loaded else None
+        self._loaded = False
+        if live is None:
+            return
+        with self.state_lock:
+            self.parameters.settle()
+            if self.delta_rule_averaging:
+                torch._foreach_sub_(self._averaged, self._before)
+                torch._foreach_add_(live, [a.to(t.device) for a, t in zip(self._averaged, live)])
+                return
+            pairs = [(averaged, tensor) for averaged, tensor in zip(self._averaged, live) if averaged.data_ptr() != tensor.data_ptr()]
+            copy_all([tensor for _, tensor in pairs], [averaged for averaged, _ in pairs])
+
+    def update_model(self) -> None:
+        """Brings what is there to where the model reads it; in the thread that trains."""
+        self.apply_averaged_state_()
+        with self.state_lock:
+            self.parameters.push()
+
+    def _live(self) -> Optional[List[torch.Tensor]]:
+        states = [self.optimizer.state.get(self.parameters.main[index], {}).get(name) for index, name in self._statistics]
+        if any(state is None for state in states):
+            return None
+        return [p.detach() for p in self.parameters.main] + [state for state in states if state is not None] + [t.detach() for t in self.extra_tensors]
+
+    # ---- giving it to others and taking it from them ----
+
+    def get_current_state(self) -> Tuple[Dict[str, Any], List[torch.Tensor], List[CompressionInfo]]:
+        """(what is plain, tensors, what they are): all that a joiner needs. The tensors are the very ones in use."""
+        self.background.settle(60)
+        with self.state_lock:
+            statistics = statistics_of(self.optimizer)
+            main = [p.detach() for p in self.parameters.main]
+            tensors = main + [s.tensor for s in statistics] + self.extra_tensors
+            roles = [TensorRole.PARAMETER] * len(main) + [TensorRole.OPTIMIZER] * len(statistics) + [TensorRole.UNSPECIFIED] * len(self.extra_tensors)
+            metadata = {
+                "epoch": self.local_epoch,
+                "parameters": len(main),
+                "optimizer": describe(self.optimizer),
+                "scheduler": describe_scheduler(self.scheduler),
+            }
+            infos = [CompressionInfo.from_tensor(t, key=i, role=role) for i, (t, role) in enumerate(zip(tensors, roles))]
+            return metadata, tensors, infos
+
+    @torch.no_grad()
+    def set_current_state(self, metadata: Dict[str, Any], tensors: Sequence[torch.Tensor]) -> None:
+        """Takes over what a peer gave. ValueError, and nothing has changed: it is not the state of such a training."""
+        main, extra = [p.detach() for p in self.parameters.main], [t.detach() for t in self.extra_tensors]
+        n = len(main)
+        if not isinstance(metadata, dict) or metadata.get("parameters") != n or len(tensors) < n + len(extra):
+            raise ValueError("the state from a peer is of another model: it has another number of tensors")
+        middle, last = tensors[n : len(tensors) - len(extra)], tensors[len(tensors) - len(extra) :]
+        for own, given in zip((*main, *extra), (*tensors[:n], *last)):
+            if tuple(own.shape) != tuple(given.shape):
+                raise ValueError(f"the state from a peer is of another model: a tensor in it is {tuple(given.shape)}, and {tuple(own.shape)} here")
+        epoch = metadata.get("epoch")
+        if not isinstance(epoch, int) or isinstance(epoch, bool) or not 0 <= epoch < 1 << 48:
+            raise ValueError("the state from a peer is damaged: it has no epoch")
+        with self.state_lock:
+            restore(self.optimizer, metadata.get("optimizer"), middle)
+            restore_scheduler(self.scheduler, metadata.get("scheduler"))
+            self.parameters.settle()
+            copy_all((*main, *extra), (*tensors[:n], *last))
+            self.local_epoch, self._loaded = epoch, False
+            self.parameters.push(force=True)
+
+    # ---- checkpoints ----
+
+    def state_dict(self) -> Dict[str, Any]:
+        """All of it but the model, for torch.save: torch's own state_dict of the optimizer, and beside it what else there is."""
+        self.background.take(wait=True)
+        with self.state_lock:
+            self.parameters.pull()
+            more: Dict[str, Any] = {"local_epoch": self.local_epoch}
+            if self.scheduler is not None:
+                more["scheduler"] = self.scheduler.state_dict()
+            if self.parameters.offload:
+                more["parameters"] = [p.detach().clone() for p in self.parameters.main]
+            return {**self.optimizer.state_dict(), "hivemind_c": more}
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Restores what state_dict gave, or what torch's optimizer did. The model is restored by itself, before or after."""
+        self.background.drop()
+        more = state_dict.get("hivemind_c", {})
+        old_epoch = state_dict.get("state", {}).get("local_epoch")  # where hivemind keeps it
+        state = {index: value for index, value in state_dict["state"].items() if index != "local_epoch"}
+        with self.state_lock:
+            self.optimizer.load_state_dict(copy.deepcopy({"state": state, "param_groups": state_dict["param_groups"]}))
+            if self.scheduler is not None and "scheduler" in more:
+                self.scheduler.load_state_dict(copy.deepcopy(more["scheduler"]))
+            self.parameters.pull()
+            self.parameters.settle()
+            if self.parameters.offload and "parameters" in more:
+                copy_all([p.detach() for p in self.parameters.main], more["parameters"])
+                self.parameters.push(force=True)
+            self.local_epoch, self._loaded = int(more.get("local_epoch", old_epoch or 0)), False
+
+
+def make_optimizer(optimizer: Any, params: Optional[Iterable[Any]], offload: bool) -> Tuple[Parameters, torch.optim.Optimizer]:
+    if isinstance(optimizer, torch.optim.Optimizer):
+        if params is not None:
+            raise ValueError("params: an optimizer object has its parameters already: leave params out, or give optimizer=lambda params: ...")
+        if offload:
+            raise ValueError(
+                "offload_optimizer makes copies of the parameters for the optimizer, so it must be made for them: give "
+                f"params=model.parameters() and optimizer=lambda params: torch.optim.{type(optimizer).__name__}(params, ...)"
+            )
+        return Parameters(optimizer.param_groups, False), optimizer
+    if not callable(optimizer):
+        raise TypeError(f"optimizer is one of torch's, or a function that makes one of parameters, not {optimizer!r}")
+    if params is None:
+        raise ValueError("optimizer is a function, so it needs the parameters: give params=model.parameters()")
+    parameters = Parameters(param_groups(params), offload)
+    made = optimizer(parameters.groups)
+    if not isinstance(made, torch.optim.Optimizer):
+        raise TypeError(f"the function given as optimizer must return one of torch's, not {made!r}")
+    inside = [id(p) for group in made.param_groups for p in group["params"]]
+    if inside != [id(p) for p in parameters.main]:
+        raise ValueError("the function given as optimizer must use the parameters that it is given, all of them and in their order: lambda params: torch.optim.SGD(params, ...)")
+    return parameters, made
+
+
+def make_scheduler(scheduler: Any, optimizer: torch.optim.Optimizer, offload: bool) -> Any:
+    if scheduler is None or isinstance(scheduler, (LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)):
+        if scheduler is not None and scheduler.optimizer is not optimizer:
+            raise ValueError(
+                "the scheduler belongs to another optimizer" + (", because offload_optimizer makes its own" if offload else "")
+                + f": give scheduler=lambda optimizer: torch.optim.lr_scheduler.{type(scheduler).__name__}(optimizer, ...)"
+            )
+        return scheduler
+    if not callable(scheduler):
+        raise TypeError(f"scheduler is one of torch's, or a function that makes one of an optimizer, not {scheduler!r}")
+    made = scheduler(optimizer)
+    if not hasattr(made, "step") or not hasattr(made, "state_dict"):
+        raise TypeError(f"the function given as scheduler must return one of torch's, not {made!r}")
+    return made

@@ -1,0 +1,535 @@
+"""One peer, alone: the Optimizer is the optimizer that it wraps, to the bit."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import hivemind_c as hivemind
+from optim_support import OPTIMIZERS, SCHEDULERS, backward, batch, flat, loss_of, make, network, settle, train, train_plainly
+from support import HERE
+
+
+@pytest.fixture(scope="module")
+def dht():
+    with hivemind.DHT(host_maddrs=[HERE], start=True) as one:
+        yield one
+
+
+@pytest.fixture
+def optimizer(dht):
+    """optimizer(model, ...) makes one; all are shut down when the test ends."""
+    made = []
+
+    def start(model, **options):
+        made.append(make(dht, model, **options))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.shutdown()
+
+
+def plain(name, scheduler="none", model=None, **how):
+    model = model or network()
+    inner = OPTIMIZERS[name](model.parameters())
+    return train_plainly(model, inner, SCHEDULERS[scheduler] and SCHEDULERS[scheduler](inner), **how)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_a_lone_peer_is_bit_identical_to_plain_torch(optimizer, name, scheduler):
+    model = network()
+    train(model, optimizer(model, optimizer=name, scheduler=scheduler))
+    assert torch.equal(flat(model), flat(plain(name, scheduler)))
+
+
+WAYS = {
+    "as a factory": dict(as_factory=True),
+    "reusing buffers": dict(reuse_grad_buffers=True),
+    "offloaded": dict(offload_optimizer=True),
+    "offloaded, reusing buffers": dict(offload_optimizer=True, reuse_grad_buffers=True),
+    "local updates": dict(use_local_updates=True),
+    "local updates, offloaded": dict(use_local_updates=True, offload_optimizer=True),
+    "state averaged at once": dict(delay_state_averaging=False),
+    "every third epoch": dict(average_state_every=3),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_so_it_is_with_every_option_that_does_not_delay(optimizer, way, name):
+    model = network()
+    train(model, optimizer(model, optimizer=name, scheduler="cosine", **WAYS[way]))
+    assert torch.equal(flat(model), flat(plain(name, "cosine")))
+
+
+@pytest.mark.parametrize("size", [16, 13])
+def test_a_batch_of_any_size_is_exact(optimizer, size):
+    model = network()
+    train(model, optimizer(model, target_batch_size=size, batch_size_per_step=size), size=size)
+    assert torch.equal(flat(model), flat(plain("sgd", size=size)))
+
+
+def test_float64_stays_float64(optimizer):
+    for options in ({}, {"offload_optimizer": True}):
+        model, other = network(dtype=torch.float64), network(dtype=torch.float64)
+        train(model, optimizer(model, **options))
+        assert torch.equal(flat(model), flat(plain("sgd", model=other)))
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+@pytest.mark.parametrize("offload", [False, True])
+def test_an_epoch_of_several_batches_is_one_large_batch(optimizer, reuse, offload):
+    model, expected = network(), network()
+    swarm = optimizer(model, batch_size_per_step=8, reuse_grad_buffers=reuse, offload_optimizer=offload)
+    inner = OPTIMIZERS["sgd"](expected.parameters())
+    for epoch in range(6):
+        inputs, targets = batch(epoch, 32)
+        for part in range(0, 32, 8):
+            loss_of(model, inputs[part : part + 8], targets[part : part + 8]).backward()
+            swarm.step()
+            if not reuse:
+                swarm.zero_grad()
+        inner.zero_grad()
+        loss_of(expected, inputs, targets).backward()
+        inner.step()
+        assert swarm.local_epoch == epoch + 1
+    torch.testing.assert_close(flat(model), flat(expected), rtol=1e-5, atol=1e-6)
+
+
+def test_batches_weigh_as_many_samples_as_they_have(optimizer):
+    model, expected = network(), network()
+    swarm = optimizer(model, batch_size_per_step=None)
+    inputs, targets = batch(0, 32)
+    for start, end in ((0, 5), (5, 25), (25, 32)):
+        loss_of(model, inputs[start:end], targets[start:end]).backward()
+        swarm.step(batch_size=end - start)
+        swarm.zero_grad()
+    inner = OPTIMIZERS["sgd"](expected.parameters())
+    loss_of(expected, inputs, targets).backward()
+    inner.step()
+    torch.testing.assert_close(flat(model), flat(expected), rtol=1e-5, atol=1e-6)
+
+
+def test_the_model_changes_only_at_the_end_of_an_epoch(optimizer):
+    model = network()
+    swarm = optimizer(model, batch_size_per_step=8)
+    before = flat(model)
+    for number in range(3):
+        backward(model, number, 8)
+        swarm.step()
+        swarm.zero_grad()
+        assert torch.equal(flat(model), before) and swarm.local_epoch == 0
+    backward(model, 3, 8)
+    swarm.step()
+    assert not torch.equal(flat(model), before) and swarm.local_epoch == 1
+    assert swarm.local_samples == 0
+
+
+@pytest.mark.parametrize("delay", [dict(delay_optimizer_step=True), dict(delay_grad_averaging=True)])
+def test_a_delayed_step_is_the_same_step_later(optimizer, delay):
+    """With batches whose gradients do not depend on the parameters, late is the only difference."""
+    model = nn.Linear(4, 1, bias=False)
+    with torch.no_grad():
+        model.weight.zero_()
+    swarm = optimizer(model, offload_optimizer=True, scheduler="cosine", **delay)
+    expected = torch.zeros_like(model.weight).requires_grad_()
+    inner = OPTIMIZERS["sgd"]([expected])
+    scheduler = SCHEDULERS["cosine"](inner)
+    for number in range(5):
+        inputs = torch.arange(4.0) + number
+        model(inputs).sum().backward()
+        swarm.step()
+        swarm.zero_grad()
+        expected.grad = inputs[None].clone()
+        inner.step()
+        scheduler.step()
+    assert swarm.local_epoch == 5
+    settle(swarm)
+    assert torch.equal(model.weight, expected)
+
+
+def test_parameters_without_gradients_are_left_alone(optimizer):
+    class Partly(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(3)
+            self.used, self.unused, self.frozen = nn.Linear(4, 2), nn.Linear(4, 2), nn.Linear(4, 2)
+            self.frozen.requires_grad_(False)
+
+        def forward(self, inputs):
+            return self.used(inputs) + self.frozen(inputs)
+
+    for options in ({}, {"offload_optimizer": True}):
+        model, expected = Partly(), Partly()
+        swarm, inner = optimizer(model, optimizer="adamw", **options), OPTIMIZERS["adamw"](expected.parameters())
+        for number in range(4):
+            for net, opt in ((model, swarm), (expected, inner)):
+                net(torch.full((32, 4), number + 1.0)).square().mean().backward()
+                opt.step()
+                opt.zero_grad()
+        assert torch.equal(flat(model), flat(expected))
+
+
+def test_half_precision_keeps_a_full_copy_when_offloaded(optimizer):
+    model, expected = network(dtype=torch.bfloat16), network(dtype=torch.bfloat16).float()
+    swarm = optimizer(model, optimizer="adamw", offload_optimizer=True)
+    assert all(p.dtype is torch.float32 for group in swarm.opt.param_groups for p in group["params"])
+    inner = OPTIMIZERS["adamw"](expected.parameters())
+    twin = network(dtype=torch.bfloat16)
+    for number in range(8):
+        backward(model, number, 32)
+        swarm.step()
+        swarm.zero_grad()
+        twin.zero_grad()
+        backward(twin, number, 32)
+        for p, t in zip(expected.parameters(), twin.parameters()):
+            p.grad = t.grad.float()
+        inner.step()
+        with torch.no_grad():
+            for p, t in zip(expected.parameters(), twin.parameters()):
+                t.copy_(p)
+    assert torch.equal(flat(model), flat(twin))
+    for p, main in zip(expected.parameters(), swarm.opt.param_groups[0]["params"]):
+        assert torch.equal(p, main)
+
+
+def test_half_precision_works_in_place_too(optimizer):
+    model = network(dtype=torch.bfloat16)
+    train(model, optimizer(model))
+    assert torch.equal(flat(model), flat(plain("sgd", model=network(dtype=torch.bfloat16))))
+
+
+def test_a_closure_makes_the_gradients_and_its_loss_comes_back(optimizer):
+    model = network()
+    swarm = optimizer(model)
+
+    def closure():
+        swarm.zero_grad()
+        loss = loss_of(model, *batch(0, 32))
+        loss.backward()
+        return loss
+
+    first = swarm.step(closure)
+    assert first.item() > 0 and swarm.local_epoch == 1
+    assert swarm.step(closure).item() < first.item()
+
+
+def test_the_gradients_of_a_step_are_still_there_after_it(optimizer):
+    model = network()
+    swarm = optimizer(model, batch_size_per_step=16)
+    for number in range(2):
+        backward(model, number, 16)
+        grads = [p.grad.clone() for p in model.parameters()]
+        swarm.step()
+        assert all(torch.equal(p.grad, grad) for p, grad in zip(model.parameters(), grads))
+        swarm.zero_grad()
+        assert all(p.grad is None for p in model.parameters())
+    backward(model, 0, 16)
+    swarm.zero_grad(set_to_none=False)
+    assert all(not p.grad.any() for p in model.parameters())
+
+
+def test_reused_buffers_are_added_up_without_a_copy(optimizer):
+    model = network()
+    swarm = optimizer(model, batch_size_per_step=16, reuse_grad_buffers=True)
+    places = [p.grad.data_ptr() for p in model.parameters()]
+    for number in range(6):
+        backward(model, number, 16)
+        swarm.step()
+        assert [p.grad.data_ptr() for p in model.parameters()] == places
+    assert [t.data_ptr() for t in swarm.grad_averager.averaged_grads] == places
+    assert swarm.local_epoch == 3
+
+
+def test_reused_buffers_must_not_be_zeroed(optimizer):
+    model = network()
+    swarm = optimizer(model, reuse_grad_buffers=True)
+    with pytest.raises(ValueError, match="do not call zero_grad"):
+        swarm.zero_grad()
+    backward(model, 0, 32)
+    swarm.step()
+    model.zero_grad()
+    backward(model, 1, 32)
+    with pytest.raises(ValueError, match="do not call zero_grad"):
+        swarm.step()
+
+
+def test_reused_buffers_need_batches_of_one_size(optimizer):
+    model = network()
+    swarm = optimizer(model, reuse_grad_buffers=True, batch_size_per_step=None, target_batch_size=64)
+    backward(model, 0, 16)
+    swarm.step(batch_size=16)
+    backward(model, 1, 8)
+    with pytest.raises(ValueError, match="drop_last"):
+        swarm.step(batch_size=8)
+
+
+def test_the_averaged_gradient_is_clipped_by_norm(optimizer):
+    for options in ({}, {"offload_optimizer": True}, {"reuse_grad_buffers": True}):
+        model, expected = network(), network()
+        swarm = optimizer(model, batch_size_per_step=16, max_grad_norm=0.05, **options)
+        inner = OPTIMIZERS["sgd"](expected.parameters())
+        for epoch in range(4):
+            inner.zero_grad()
+            for part in range(2):
+                backward(model, 2 * epoch + part, 16)
+                swarm.step()
+                if not swarm.reuse_grad_buffers:
+                    swarm.zero_grad()
+                (loss_of(expected, *batch(2 * epoch + part, 16)) / 2).backward()
+            nn.utils.clip_grad_norm_(expected.parameters(), 0.05)
+            inner.step()
+        torch.testing.assert_close(flat(model), flat(expected), rtol=1e-5, atol=1e-6)
+
+
+def test_a_hook_sees_the_averaged_gradients_before_the_step(optimizer):
+    seen = []
+    model = network()
+    swarm = optimizer(model, batch_size_per_step=16, averaged_grad_hook=lambda params: seen.append(torch.cat([p.grad.flatten() for p in params])))
+    expected = []
+    for number in range(2):
+        backward(model, number, 16)
+        expected.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+        swarm.step()
+        swarm.zero_grad()
+    assert len(seen) == 1
+    torch.testing.assert_close(seen[0], (expected[0] + expected[1]) / 2)
+
+
+def test_a_plateau_is_seen_in_the_metric_of_the_epoch(optimizer):
+    model = network()
+    inner = OPTIMIZERS["sgd"](model.parameters())
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(inner, factor=0.5, patience=0, threshold=0)
+    swarm = hivemind.Optimizer(
+        dht=optimizer(network()).dht, run_id="plateau", target_batch_size=32, batch_size_per_step=16, optimizer=inner, scheduler=scheduler
+    )
+    for metrics, rate in (((4.0, 2.0), 0.1), ((2.0, 2.0), 0.1), ((1.0, 5.0), 0.05), ((torch.tensor(1.0), 1), 0.05), ((3, 3), 0.025)):
+        for number, metric in enumerate(metrics):
+            backward(model, number, 16)
+            swarm.report_metric(metric)
+            swarm.step()
+            swarm.zero_grad()
+        assert inner.param_groups[0]["lr"] == rate
+    swarm.shutdown()
+
+
+def test_torch_takes_it_for_an_optimizer(optimizer):
+    model = network()
+    swarm = optimizer(model, offload_optimizer=True)
+    assert isinstance(swarm, torch.optim.Optimizer)
+    calls = []
+    swarm.register_step_post_hook(lambda *_: calls.append(1))
+    train(model, swarm, steps=3)
+    assert len(calls) == 3
+    assert [p for group in swarm.param_groups for p in group["params"]] == list(model.parameters())
+    swarm.param_groups[0]["lr"] = 0.125
+    assert swarm.opt.param_groups[0]["lr"] == 0.125
+    with pytest.raises(ValueError, match="all groups"):
+        swarm.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
+    assert "epoch 3" in repr(swarm)
+
+
+# ---- checkpoints ----
+
+
+@pytest.mark.parametrize("options", [{}, {"reuse_grad_buffers": True}, {"offload_optimizer": True}, {"offload_optimizer": True, "delay_optimizer_step": True}])
+@pytest.mark.parametrize("model_first", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_defect_05_a_checkpoint_restores_exactly(optimizer, tmp_path, options, model_first, dtype):
+    def run(model, swarm, first, steps):
+        for number in range(first, first + steps):
+            train(model, swarm, steps=1, first=number)  # with every delay settled: then both runs read the same parameters
+
+    model = network(dtype=dtype)
+    swarm = optimizer(model, optimizer="adamw", scheduler="cosine", **options)
+    run(model, swarm, 0, 5)
+    torch.save({"model": model.state_dict(), "optimizer": swarm.state_dict()}, tmp_path / "checkpoint")
+    run(model, swarm, 5, 5)
+
+    saved = torch.load(tmp_path / "checkpoint", weights_only=True)
+    other = network(seed=1, dtype=dtype)
+    again = optimizer(other, optimizer="adamw", scheduler="cosine", **options)
+    run(other, again, 20, 2)
+    if model_first:
+        other.load_state_dict(saved["model"])
+    again.load_state_dict(saved["optimizer"])
+    if not model_first:
+        other.load_state_dict(saved["model"])
+    assert again.local_epoch == 5
+    assert torch.equal(flat(other), torch.cat([value.flatten() for value in saved["model"].values()]))
+    run(other, again, 5, 5)
+    assert again.local_epoch == swarm.local_epoch == 10
+    assert torch.equal(flat(other), flat(model))
+    assert again.opt.param_groups[0]["lr"] == swarm.opt.param_groups[0]["lr"]
+
+
+def test_defect_05_the_callers_dictionary_is_not_changed(optimizer):
+    model = network()
+    swarm = optimizer(model, optimizer="adamw", scheduler="cosine", offload_optimizer=True)
+    train(model, swarm)
+    saved = swarm.state_dict()
+    before = copy.deepcopy(saved)
+    swarm.load_state_dict(saved)
+    train(model, swarm)
+    same = lambda a, b: (  # noqa: E731
+        torch.equal(a, b) if isinstance(a, torch.Tensor)
+        else a.keys() == b.keys() and all(same(a[k], b[k]) for k in a) if isinstance(a, dict)
+        else len(a) == len(b) and all(map(same, a, b)) if isinstance(a, (list, tuple))
+        else a == b
+    )
+    assert same({k: v for k, v in saved.items() if k != "state"}, {k: v for k, v in before.items() if k != "state"})
+    swarm.load_state_dict(before)
+    kept = copy.deepcopy(before)
+    train(model, swarm)
+    assert same(before, kept)
+
+
+def test_a_model_loaded_by_itself_is_trained_on(optimizer):
+    model, wanted = network(), network(seed=7)
+    swarm = optimizer(model, optimizer="sgd", offload_optimizer=True)
+    train(model, swarm, steps=3)
+    model.load_state_dict(wanted.state_dict())
+    backward(model, 0, 32)
+    gradient = torch.cat([p.grad.flatten() for p in model.parameters()])
+    before = flat(model)
+    swarm.step()
+    assert (flat(model) - before).abs().max() < 1
+    assert torch.equal(before, flat(wanted)) and gradient.any()
+
+
+def test_a_plain_checkpoint_of_torch_can_be_gone_on_with_and_ours_in_torch(optimizer):
+    model = network()
+    inner = OPTIMIZERS["adamw"](model.parameters())
+    train_plainly(model, inner, epochs=4)
+    other = network(seed=5)
+    swarm = optimizer(other, optimizer="adamw", offload_optimizer=True)
+    other.load_state_dict(model.state_dict())
+    swarm.load_state_dict(inner.state_dict())
+    train(other, swarm, steps=4, first=4)
+    train_plainly(model, inner, epochs=4, first=4)
+    assert torch.equal(flat(other), flat(model))
+    third = network(seed=6)
+    third.load_state_dict(other.state_dict())
+    plain_again = OPTIMIZERS["adamw"](third.parameters())
+    plain_again.load_state_dict(copy.deepcopy(swarm.state_dict()))
+    train_plainly(third, plain_again, epochs=2, first=8)
+    train(other, swarm, steps=2, first=8)
+    assert torch.equal(flat(third), flat(other))
+
+
+# ---- what goes wrong in the background ----
+
+
+def test_defect_10_an_exception_in_a_delayed_step_comes_at_the_next_call(optimizer):
+    model = network()
+    swarm = optimizer(model, offload_optimizer=True, delay_optimizer_step=True)
+    train(model, swarm, steps=2)
+    before = flat(model)
+
+    def fail(*_):
+        raise RuntimeError("out of cheese")
+
+    real, swarm.opt.step = swarm.opt.step, fail
+    backward(model, 0, 32)
+    swarm.step()
+    swarm.state_averager.background.settle()
+    with pytest.raises(RuntimeError, match="out of cheese"):
+        swarm.step()
+    assert swarm.local_epoch == 2, "an epoch whose step failed has not happened"
+    assert torch.equal(flat(model), before)
+    swarm.opt.step = real
+    swarm.zero_grad()
+    train(model, swarm, steps=1)
+    assert swarm.local_epoch == 3 and not torch.equal(flat(model), before)
+
+
+# ---- half precision ----
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+def test_a_scaled_loss_changes_nothing_else(optimizer, reuse):
+    model = network()
+    swarm = optimizer(model, batch_size_per_step=16, reuse_grad_buffers=reuse)
+    scaler = hivemind.GradScaler("cpu", init_scale=1024.0, growth_interval=3)
+    expected = network()
+    other = optimizer(expected, batch_size_per_step=16, reuse_grad_buffers=reuse, run_id="other")
+    for number in range(12):
+        scaler.scale(loss_of(model, *batch(number, 16))).backward()
+        scaler.step(swarm)
+        scaler.update()
+        backward(expected, number, 16)
+        other.step()
+        if not reuse:
+            swarm.zero_grad()
+            other.zero_grad()
+    assert scaler.get_scale() == 1024 * 2**4
+    assert swarm.local_epoch == 6
+    torch.testing.assert_close(flat(model), flat(expected), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+def test_an_overflow_costs_its_own_batch_alone(optimizer, reuse):
+    model, expected = network(), network()
+    swarm = optimizer(model, batch_size_per_step=16, reuse_grad_buffers=reuse)
+    scaler = hivemind.GradScaler("cpu", init_scale=1024.0)
+    for number, overflow in ((0, False), (9, True), (1, False), (2, False)):
+        scaler.scale(loss_of(model, *batch(number, 16))).backward()
+        if overflow:
+            next(model.parameters()).grad[0, 0] = math.inf
+        scaler.step(swarm)
+        scaler.update()
+        if not reuse:
+            swarm.zero_grad()
+    assert scaler.get_scale() == 512
+    assert swarm.local_epoch == 1
+    used = (1, 2) if reuse else (0, 1)  # what was summed up in the same buffer is lost with it
+    inner = OPTIMIZERS["sgd"](expected.parameters())
+    for number in used:
+        (loss_of(expected, *batch(number, 16)) / 2).backward()
+    inner.step()
+    assert swarm.local_samples == (0 if reuse else 16)
+    torch.testing.assert_close(flat(model), flat(expected), rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_may_be_unscaled_by_hand_and_a_disabled_scaler_does_nothing(optimizer):
+    model, expected = network(), network()
+    swarm = optimizer(model)
+    scaler = hivemind.GradScaler("cpu", init_scale=256.0)
+    scaler.scale(loss_of(model, *batch(0, 32))).backward()
+    scaler.unscale_(swarm)
+    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    scaler.step(swarm)
+    scaler.update()
+    inner = OPTIMIZERS["sgd"](expected.parameters())
+    loss_of(expected, *batch(0, 32)).backward()
+    nn.utils.clip_grad_norm_(expected.parameters(), 0.1)
+    inner.step()
+    torch.testing.assert_close(flat(model), flat(expected), rtol=1e-6, atol=1e-7)
+    off = hivemind.GradScaler(enabled=False)
+    swarm.zero_grad()
+    off.scale(loss_of(model, *batch(1, 32))).backward()
+    off.step(swarm)
+    off.update()
+    assert swarm.local_epoch == 2
+
+
+def test_a_scaler_that_knows_no_swarm_is_refused(optimizer):
+    model = network()
+    swarm = optimizer(model)
+    backward(model, 0, 32)
+    with pytest.raises(TypeError, match="hivemind_c.GradScaler"):
+        swarm.step(grad_scaler=torch.amp.GradScaler("cpu"))
+
+
+def test_the_scaler_steps_torchs_optimizers_as_torchs_own(dht):
+    model, expected = network(), network()
+    for net, scaler in ((model, hivemind.GradScaler(512.0)), (expected, torch.amp.GradScaler("cpu", 512.0))):
+        inner = OPTIMIZERS["sgd"](net.parameters())
+        scaler.scale(loss_of(net, *batch(0, 32))).backward()
+        scaler.step(inner)
+        scaler.update()
+    assert torch.equal(flat(model), flat(expected))

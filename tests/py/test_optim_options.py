@@ -1,0 +1,159 @@
+"""Options that do not fit together, or that nobody knows, are refused when the Optimizer is made, with what to write instead."""
+
+import functools
+
+import pytest
+import torch
+
+import hivemind_c as hivemind
+from optim_support import OPTIMIZERS, make, network
+from support import HERE
+
+
+@pytest.fixture(scope="module")
+def dht():
+    with hivemind.DHT(host_maddrs=[HERE], start=True) as one:
+        yield one
+
+
+SGD = OPTIMIZERS["sgd"]
+STEP = torch.optim.lr_scheduler.StepLR
+
+REFUSED = {
+    "a delay without offload": (dict(delay_optimizer_step=True), ValueError, "offload_optimizer=True"),
+    "late gradients without offload": (dict(delay_grad_averaging=True), ValueError, "offload_optimizer=True"),
+    "gradients later than their step": (dict(delay_grad_averaging=True, delay_optimizer_step=False, offload_optimizer=True), ValueError, "leave delay_optimizer_step out"),
+    "local updates and late gradients": (dict(delay_grad_averaging=True, use_local_updates=True, offload_optimizer=True), ValueError, "leave delay_grad_averaging out"),
+    "local updates and reused buffers": (dict(use_local_updates=True, reuse_grad_buffers=True), ValueError, "leave reuse_grad_buffers out"),
+    "local updates and a gradient averager": (
+        dict(use_local_updates=True, grad_averager_factory=hivemind.GradientAverager), ValueError, "leave grad_averager_factory out",
+    ),
+    "local updates of an auxiliary": (dict(use_local_updates=True, auxiliary=True, batch_size_per_step=None), ValueError, "leave out auxiliary or"),
+    "an auxiliary with a batch": (dict(auxiliary=True), ValueError, "leave out batch_size_per_step"),
+    "an auxiliary client": (dict(auxiliary=True, client_mode=True, batch_size_per_step=None), ValueError, "nobody can reach it"),
+    "a run with a dot": (dict(run_id="a.b"), ValueError, 'has no "."'),
+    "a run without a name": (dict(run_id=""), TypeError, "run_id is the name"),
+    "no target": (dict(target_batch_size=0), ValueError, "target_batch_size must be 1 or more"),
+    "half a sample": (dict(target_batch_size=0.5), TypeError, "a number of samples"),
+    "a target as a text": (dict(target_batch_size="32"), TypeError, "a number of samples"),
+    "a batch of nothing": (dict(batch_size_per_step=0), ValueError, "batch_size_per_step must be 1 or more"),
+    "no time": (dict(averaging_timeout=0), ValueError, "averaging_timeout must be more than 0"),
+    "no time after matchmaking": (dict(averaging_timeout=5, matchmaking_time=10), ValueError, "leaves no time for averaging"),
+    "time as a text": (dict(matchmaking_time="5"), TypeError, "a number of seconds"),
+    "no chunk's time": (dict(next_chunk_timeout=-1), ValueError, "next_chunk_timeout must be more"),
+    "no epoch between averages": (dict(average_state_every=0), ValueError, "average_state_every is a number of epochs"),
+    "a norm of nothing": (dict(max_grad_norm=0), ValueError, "max_grad_norm"),
+    "a compression's class": (dict(grad_compression=hivemind.Float16Compression), TypeError, r"write Float16Compression\(\)"),
+    "a compression as a text": (dict(state_averaging_compression="fp16"), TypeError, "state_averaging_compression is a compression"),
+    "what cannot make an averager": (dict(grad_averager_factory=3), TypeError, "functools.partial"),
+    "statistics that nobody keeps": (dict(average_opt_statistics=("exp_avg",)), ValueError, "does not remember 'exp_avg'"),
+    "extra tensors of whole numbers": (dict(extra_tensors=[torch.zeros(2, dtype=torch.int64)]), ValueError, "floating-point"),
+    "averager_opts that are none": (dict(averager_opts=["bandwidth"]), TypeError, "averager_opts is a dict"),
+    "an averager option of ours": (dict(averager_opts={"prefix": "x"}), ValueError, "set by the Optimizer's own options"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_it_is_refused(dht, case):
+    options, kind, words = REFUSED[case]
+    with pytest.raises(kind, match=words):
+        make(dht, network(), **options).shutdown()
+
+
+def test_defect_07_an_unknown_option_is_named_with_the_one_that_was_meant(dht):
+    with pytest.raises(TypeError, match="bandwith"):
+        make(dht, network(), bandwith=1)
+    with pytest.raises(TypeError, match="there is no option 'no_such_thing'"):
+        make(dht, network(), averager_opts={"no_such_thing": 1})
+    with pytest.raises(TypeError, match="there is no option 'max_refresh'.*did you mean 'max_refresh_period'"):
+        make(dht, network(), tracker_opts={"max_refresh": 1})
+
+
+def test_what_optimizers_and_schedulers_must_be(dht):
+    base = dict(dht=dht, run_id="r", target_batch_size=32, batch_size_per_step=32)
+    model = network()
+    inner = SGD(model.parameters())
+    for options, kind, words in (
+        (dict(optimizer=SGD), ValueError, "give params=model.parameters"),
+        (dict(optimizer=inner, params=model.parameters()), ValueError, "leave params out"),
+        (dict(optimizer=inner, offload_optimizer=True), ValueError, r"torch\.optim\.SGD\(params"),
+        (dict(optimizer="sgd", params=model.parameters()), TypeError, "one of torch's"),
+        (dict(optimizer=lambda params: 3, params=model.parameters()), TypeError, "must return one of torch's"),
+        (dict(optimizer=lambda params: SGD(network().parameters()), params=model.parameters()), ValueError, "must use the parameters that it is given"),
+        (dict(optimizer=SGD, params=[]), ValueError, "params is empty"),
+        (dict(optimizer=SGD, params=torch.zeros(1)), TypeError, "a list of parameters"),
+        (dict(optimizer=SGD, params=["w"]), TypeError, "where parameters are expected"),
+        (dict(optimizer=inner, scheduler=STEP(SGD(network().parameters()), 1)), ValueError, "another optimizer.*lambda optimizer: .*StepLR"),
+        (dict(optimizer=SGD, params=model.parameters(), scheduler=STEP(inner, 1)), ValueError, "because offload_optimizer makes its own"),
+        (dict(optimizer=inner, scheduler="cosine"), TypeError, "scheduler is one of torch's"),
+        (dict(optimizer=inner, scheduler=lambda optimizer: 3), TypeError, "must return one of torch's"),
+    ):
+        with pytest.raises(kind, match=words):
+            hivemind.Optimizer(**base, **options).shutdown()
+
+
+def test_batches_must_say_how_large_they_are(dht):
+    optimizer = make(dht, network(), batch_size_per_step=None)
+    with pytest.raises(ValueError, match="how many samples"):
+        optimizer.step()
+    for wrong in (0, -3):
+        with pytest.raises(ValueError, match="1 or more"):
+            optimizer.step(batch_size=wrong)
+    for wrong in (1.5, "8", True):
+        with pytest.raises((TypeError, ValueError), match="batch_size"):
+            optimizer.step(batch_size=wrong)
+    optimizer.shutdown()
+    helper = make(dht, network(), auxiliary=True, batch_size_per_step=None)
+    with pytest.raises(ValueError, match="auxiliary"):
+        helper.step(batch_size=1)
+    with pytest.raises(ValueError, match="auxiliary"):
+        helper.step(lambda: None)
+    helper.step()
+    helper.shutdown()
+
+
+def test_defect_02_client_mode_stays_what_it_is(dht):
+    with hivemind.DHT(dht.get_visible_maddrs(), client_mode=True, start=True) as behind:
+        for options in ({}, {"client_mode": True}):
+            optimizer = make(behind, network(), **options)
+            assert optimizer.client_mode and optimizer.tracker.client_mode
+            assert optimizer.grad_averager.client_mode and optimizer.state_averager.client_mode
+            optimizer.shutdown()
+        with pytest.raises(ValueError, match="client_mode=False"):
+            make(behind, network(), client_mode=False)
+    optimizer = make(dht, network(), client_mode=True)
+    assert optimizer.client_mode and optimizer.tracker.client_mode and optimizer.grad_averager.client_mode
+    optimizer.shutdown()
+
+
+def test_parameters_may_be_named_or_in_groups(dht):
+    for params in (
+        lambda model: model.parameters(),
+        lambda model: list(model.named_parameters()),
+        lambda model: [{"params": model[0].parameters(), "lr": 0.5}, {"params": list(model[2].parameters())}],
+    ):
+        model = network()
+        optimizer = make(dht, network(), as_factory=True)
+        optimizer.shutdown()
+        swarm = hivemind.Optimizer(dht=dht, run_id="r", target_batch_size=8, batch_size_per_step=8, optimizer=SGD, params=params(model))
+        assert [p for group in swarm.param_groups for p in group["params"]] == list(model.parameters())
+        swarm.shutdown()
+    assert swarm.param_groups[0]["lr"] == 0.5 and swarm.param_groups[1]["lr"] == 0.1
+
+
+def test_a_gradient_averager_of_ones_own_is_made_with_ones_options(dht):
+    class Mine(hivemind.GradientAverager):
+        def __init__(self, *args, flavour, **kwargs):
+            self.flavour = flavour
+            super().__init__(*args, **kwargs)
+
+    optimizer = make(dht, network(), grad_averager_factory=functools.partial(Mine, flavour="sour"))
+    assert optimizer.grad_averager.flavour == "sour"
+    optimizer.shutdown()
+    optimizer = make(dht, network(), grad_averager_factory=Mine.get_factory(flavour="sweet"))
+    assert optimizer.grad_averager.flavour == "sweet"
+    optimizer.shutdown()
+
+
+def test_its_older_name_is_the_same_thing(dht):
+    assert issubclass(hivemind.CollaborativeOptimizer, hivemind.Optimizer)
