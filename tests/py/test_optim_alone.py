@@ -1,6 +1,7 @@
 """One peer, alone: the Optimizer is the optimizer that it wraps, to the bit."""
 
 import copy
+import itertools
 import math
 
 import pytest
@@ -11,6 +12,8 @@ import hivemind_c as hivemind
 from optim_support import OPTIMIZERS, SCHEDULERS, backward, batch, flat, loss_of, make, network, settle, train, train_plainly
 from support import HERE
 
+RUNS = itertools.count()
+
 
 @pytest.fixture(scope="module")
 def dht():
@@ -20,11 +23,11 @@ def dht():
 
 @pytest.fixture
 def optimizer(dht):
-    """optimizer(model, ...) makes one; all are shut down when the test ends."""
+    """optimizer(model, ...) makes one, in a run of its own; all are shut down when the test ends."""
     made = []
 
     def start(model, **options):
-        made.append(make(dht, model, **options))
+        made.append(make(dht, model, **{"run_id": f"run {next(RUNS)}", **options}))
         return made[-1]
 
     yield start
@@ -456,7 +459,7 @@ def test_a_scaled_loss_changes_nothing_else(optimizer, reuse):
     swarm = optimizer(model, batch_size_per_step=16, reuse_grad_buffers=reuse)
     scaler = hivemind.GradScaler("cpu", init_scale=1024.0, growth_interval=3)
     expected = network()
-    other = optimizer(expected, batch_size_per_step=16, reuse_grad_buffers=reuse, run_id="other")
+    other = optimizer(expected, batch_size_per_step=16, reuse_grad_buffers=reuse)
     for number in range(12):
         scaler.scale(loss_of(model, *batch(number, 16))).backward()
         scaler.step(swarm)
