@@ -22,12 +22,10 @@
 #include "core/peers.h"
 #include "core/round.h"
 
-#define HV_MATCH_PREFIX_MAX 256             /* bytes */
-#define HV_MATCH_BITS_MAX 64                /* characters */
-#define HV_MATCH_EPOCH_MAX 64               /* bytes */
-#define HV_MATCH_SCHEMA_TEXT_MAX (1u << 14) /* bytes; what is longer is cut */
-#define HV_MATCH_GATHER_MAX (1u << 16)      /* bytes of one member */
-#define HV_MATCH_GATHERS_MAX (1u << 20)     /* bytes of a group */
+#define HV_MATCH_PREFIX_MAX 256         /* bytes */
+#define HV_MATCH_BITS_MAX 64            /* characters */
+#define HV_MATCH_GATHER_MAX (1u << 16)  /* bytes of one member */
+#define HV_MATCH_GATHERS_MAX (1u << 20) /* bytes of a group */
 #define HV_MATCH_WAIT_MAX_MS (24u * 3600 * 1000)
 #define HV_MATCH_GRACE_MS 1000 /* a seek is done at the latest so long after its wait_ms */
 
@@ -55,11 +53,11 @@ typedef struct hv_match_config {
   hv_span prefix;           /* copied; "run_grad_averager" */
   hv_span bits;             /* '0' and '1', may be empty; copied */
   hv_hash schema;           /* of the tensors, codecs and whatever else must be equal: others are refused */
-  hv_span schema_text;      /* what it is the hash of, for people, one line for each tensor: so that a refusal can name the first
-                               difference; copied, may be empty */
+  hv_span schema_text;      /* what it is the hash of, for people, a line for each tensor: a refusal names the first that differs;
+                               copied, cut      to HV_MATCH_SCHEMA_TEXT_MAX, may be empty */
   uint32_t n_chunks;        /* of the run, for the spans */
   size_t target_group_size; /* 0: everybody, HV_ROUND_MEMBERS_MAX at most */
-  size_t min_group_size;    /* 0: 2 */
+  size_t min_group_size;    /* 0: 2; with 1 a seek that finds nobody ends with a group of one */
   uint64_t bandwidth;       /* bytes per second; 0: not known */
   uint8_t auxiliary;        /* 1: owns a span, contributes nothing */
 } hv_match_config;
@@ -99,14 +97,13 @@ typedef struct hv_match_seek hv_match_seek;
 struct hv_match_seek {
   /* HV_OK: `group` is the caller's now. Else text says why in a sentence, and group is NULL:
    * HV_TIMEOUT: fewer than min_group_size came together in wait_ms. HV_EXISTS: others have begun this epoch without this peer: next
-   * time. HV_INVALID: all others here average other tensors. HV_CANCELLED, HV_CLOSED, HV_NOMEM. */
+   * time (never for an empty epoch). HV_INVALID: all others here average other tensors. HV_CANCELLED, HV_CLOSED, HV_NOMEM. */
   void (*done)(hv_match_seek *self, hv_status status, hv_match_group *group, const char *text);
   void *owner;
-  hv_span epoch; /* 1 to HV_MATCH_EPOCH_MAX bytes that must agree: "5", or "5/1" for a second attempt */
+  hv_span epoch; /* HV_MATCH_EPOCH_MAX bytes at most that must agree: "5", or "5/1" for a second attempt; none: whoever seeks now */
   uint32_t
       expected; /* begin as soon as so many are together, this peer among them; 0: all who are declared and not known to be gone */
   uint32_t wait_ms; /* then with whoever is there, if they are min_group_size; 1 to HV_MATCH_WAIT_MAX_MS */
-  float weight;     /* told to the others in members[].weight */
   hv_span gather;   /* told to the others in gathers[]; HV_MATCH_GATHER_MAX bytes at most, HV_MATCH_GATHERS_MAX for all members
                        together */
   hv_match *match;  /* match's; NULL while not under way */

@@ -14,33 +14,46 @@
 /* The protocol this code speaks; in the first message of every call and stream. */
 #define HV_PROTOCOL_VERSION 1
 
-#define HV_CARD_ADDRS_MAX 8            /* addresses of one peer */
-#define HV_CARDS_MAX 64                /* cards in one message */
-#define HV_MSG_TEXT_MAX 256            /* bytes of an error text or agent name */
-#define HV_MSG_BLOB_MAX (1u << 20)     /* bytes of one span in a control message */
-#define HV_MSG_BYTES_MAX (2u << 20)    /* encoded bytes of a control message */
-#define HV_CONTACTS_MAX 32             /* contacts in one message */
-#define HV_CONTACT_ADDRS_MAX 160       /* bytes of a contact's packed addresses */
-#define HV_RECORDS_MAX 2048            /* records in one message */
-#define HV_RECORD_KEY_MAX 1024         /* bytes of a key, and of a subkey */
-#define HV_RECORD_VALUE_MAX (1u << 16) /* bytes of a value */
-#define HV_BULK_HEADER_MAX (1u << 16)  /* encoded bytes of a bulk header */
-#define HV_BULK_PAYLOAD_MAX (4u << 20) /* payload bytes of one bulk message */
+#define HV_CARD_ADDRS_MAX 8                 /* addresses of one peer */
+#define HV_CARDS_MAX 64                     /* cards in one message */
+#define HV_MSG_TEXT_MAX 256                 /* bytes of an error text or agent name */
+#define HV_MSG_BLOB_MAX (1u << 20)          /* bytes of one span in a control message */
+#define HV_MSG_BYTES_MAX (2u << 20)         /* encoded bytes of a control message */
+#define HV_CONTACTS_MAX 32                  /* contacts in one message */
+#define HV_CONTACT_ADDRS_MAX 160            /* bytes of a contact's packed addresses */
+#define HV_RECORDS_MAX 2048                 /* records in one message */
+#define HV_RECORD_KEY_MAX 1024              /* bytes of a key, and of a subkey */
+#define HV_RECORD_VALUE_MAX (1u << 16)      /* bytes of a value */
+#define HV_MATCH_KEY_MAX 384                /* bytes of a key of matchmaking */
+#define HV_MATCH_EPOCH_MAX 64               /* bytes of what names an epoch */
+#define HV_MATCH_SCHEMA_TEXT_MAX (1u << 14) /* bytes of a description of tensors */
+#define HV_MATCH_AVOID_MAX 16               /* hosts that did not serve a seeker */
+#define HV_MATCH_MEMBERS_MAX 256            /* members of a group */
+#define HV_BULK_HEADER_MAX (1u << 16)       /* encoded bytes of a bulk header */
+#define HV_BULK_PAYLOAD_MAX (4u << 20)      /* payload bytes of one bulk message */
 
 typedef enum hv_msg_kind {
   HV_MSG_NONE,
-  HV_MSG_REFUSAL, /* reply: no, and why */
-  HV_MSG_HELLO,   /* request and reply: who I am, whom I know */
-  HV_MSG_ECHO,    /* request and reply: the same bytes back */
-  HV_MSG_LEAVE,   /* request and (empty) reply: I am going */
-  HV_MSG_PARCEL,  /* stream: a piece of a bulk transfer, or its receipt */
-  HV_MSG_FIND,    /* request: who is near this point, and what is kept there? */
-  HV_MSG_FOUND,   /* reply: records, contacts */
-  HV_MSG_STORE,   /* request: keep these records */
-  HV_MSG_STORED,  /* reply: a verdict for each */
-  HV_MSG_SHARE,   /* stream, first: a member's contributions to a span, and the averages back */
-  HV_MSG_CHUNK,   /* stream: one chunk, the codes are the payload */
-  HV_MSG_STATE,   /* stream, first: which manifest's bytes are wanted; HV_MSG_CHUNK asks and answers */
+  HV_MSG_REFUSAL,  /* reply: no, and why */
+  HV_MSG_HELLO,    /* request and reply: who I am, whom I know */
+  HV_MSG_ECHO,     /* request and reply: the same bytes back */
+  HV_MSG_LEAVE,    /* request and (empty) reply: I am going */
+  HV_MSG_PARCEL,   /* stream: a piece of a bulk transfer, or its receipt */
+  HV_MSG_FIND,     /* request: who is near this point, and what is kept there? */
+  HV_MSG_FOUND,    /* reply: records, contacts */
+  HV_MSG_STORE,    /* request: keep these records */
+  HV_MSG_STORED,   /* reply: a verdict for each */
+  HV_MSG_SHARE,    /* stream, first: a member's contributions to a span, and the averages back */
+  HV_MSG_CHUNK,    /* stream: one chunk, the codes are the payload */
+  HV_MSG_STATE,    /* stream, first: which manifest's bytes are wanted; HV_MSG_CHUNK asks and answers */
+  HV_MSG_JOIN,     /* stream, first: may I average with those who gather at you? (core/match.h, also for those below) */
+  HV_MSG_GATHER,   /* stream: what I have to tell the group; the bytes are the payload */
+  HV_MSG_ACCEPTED, /* stream: you may wait here, and I am alive */
+  HV_MSG_REDIRECT, /* stream: not here, but there */
+  HV_MSG_DISBAND,  /* stream: no, or not any more, and why; from a member: let me go */
+  HV_MSG_BEGIN,    /* stream: the group; what its members have to tell is the payload */
+  HV_MSG_SUMMON,   /* request: I host an epoch */
+  HV_MSG_SUMMONED, /* reply: what I am doing */
   HV_MSG_KINDS
 } hv_msg_kind;
 
@@ -139,6 +152,60 @@ typedef struct hv_msg_chunk {
   uint32_t index; /* in the whole run */
 } hv_msg_chunk;
 
+typedef struct hv_msg_join {
+  hv_span key, epoch;
+  hv_hash schema; /* of what must be equal */
+  uint32_t n_chunks;
+  hv_span addrs; /* packed, as in hv_contact; none: it cannot be dialled */
+  uint8_t auxiliary;
+  uint64_t bandwidth;   /* bytes per second; 0: not known */
+  uint32_t expected;    /* so many are enough; 0: all who are known */
+  uint32_t wait_ms;     /* how much longer it waits */
+  uint32_t gather_size; /* of the payload of the HV_MSG_GATHER that follows; 0: none follows */
+  hv_span avoid;        /* identities of hosts that do not serve it, one after another: HV_MATCH_AVOID_MAX at most */
+  uint8_t stay;         /* 1: it cannot go elsewhere */
+} hv_msg_join;
+
+typedef struct hv_msg_accepted {
+  uint32_t present, expected;
+} hv_msg_accepted;
+
+typedef struct hv_msg_redirect {
+  hv_contact to;
+} hv_msg_redirect;
+
+typedef struct hv_msg_disband {
+  hv_status status;    /* never HV_OK */
+  hv_span text;        /* one sentence */
+  hv_span schema_text; /* of a host that averages other tensors: what it averages */
+} hv_msg_disband;
+
+typedef struct hv_match_member {
+  hv_peer_id id;
+  hv_span addrs; /* packed; none: a client */
+  uint8_t auxiliary;
+  uint32_t first, count; /* its span, in chunks */
+  uint32_t gather_size;  /* of its part of the payload */
+} hv_match_member;
+
+typedef struct hv_msg_begin {
+  uint8_t nonce[HV_ROUND_ID_SIZE]; /* the round's id is a hash over this and all that follows */
+  uint32_t leader;
+  const hv_match_member *members;
+  size_t n_members;
+} hv_msg_begin;
+
+typedef struct hv_msg_summon {
+  hv_span key, epoch;
+  hv_span addrs; /* the host's, packed */
+} hv_msg_summon;
+
+typedef enum hv_summoned { HV_SUMMONED_IDLE, HV_SUMMONED_SEEKS, HV_SUMMONED_STRANGER, HV_SUMMONED_KINDS } hv_summoned;
+
+typedef struct hv_msg_summoned {
+  uint8_t state; /* hv_summoned: it will come once it seeks; it comes, or waits elsewhere; it knows no such key */
+} hv_msg_summoned;
+
 typedef struct hv_msg {
   hv_msg_kind kind;
   union {
@@ -149,6 +216,13 @@ typedef struct hv_msg {
     hv_msg_share share;
     hv_msg_chunk chunk;
     hv_msg_state state;
+    hv_msg_join join;
+    hv_msg_accepted accepted;
+    hv_msg_redirect redirect;
+    hv_msg_disband disband;
+    hv_msg_begin begin;
+    hv_msg_summon summon;
+    hv_msg_summoned summoned;
     hv_msg_find find;
     hv_msg_found found;
     hv_msg_store store;

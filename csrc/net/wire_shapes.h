@@ -110,17 +110,89 @@ SHAPE(chunk);
 PAIR(state, hv_msg_state, Hv__State) = {EXACT(state, digest, hv_hash)};
 SHAPE(state);
 
+PAIR(join, hv_msg_join, Hv__Join) = {
+    BYTES(join, key, HV_MATCH_KEY_MAX),
+    BYTES(join, epoch, HV_MATCH_EPOCH_MAX),
+    EXACT(join, schema, hv_hash),
+    U32(join, n_chunks),
+    BYTES(join, addrs, HV_CONTACT_ADDRS_MAX),
+    FLAG(join, auxiliary),
+    U64(join, bandwidth),
+    U32(join, expected),
+    U32(join, wait_ms),
+    U32(join, gather_size),
+    BYTES(join, avoid, HV_MATCH_AVOID_MAX * sizeof(hv_peer_id)),
+    FLAG(join, stay),
+};
+SHAPE(join);
+
+static const shape gather_shape = {.type = &hv__gather__descriptor};
+
+PAIR(accepted, hv_msg_accepted, Hv__Accepted) = {U32(accepted, present), U32(accepted, expected)};
+SHAPE(accepted);
+
+PAIR(redirect, hv_msg_redirect, Hv__Redirect) = {ONE(redirect, to, contact)};
+SHAPE(redirect);
+
+PAIR(disband, hv_msg_disband, Hv__Disband) = {
+    STATUS(disband, status),
+    BYTES(disband, text, HV_MSG_TEXT_MAX),
+    BYTES(disband, schema_text, HV_MATCH_SCHEMA_TEXT_MAX),
+};
+SHAPE(disband);
+
+PAIR(match_member, hv_match_member, Hv__MatchMember) = {
+    EXACT(match_member, id, hv_peer_id),
+    BYTES(match_member, addrs, HV_CONTACT_ADDRS_MAX),
+    FLAG(match_member, auxiliary),
+    U32(match_member, first),
+    U32(match_member, count),
+    U32(match_member, gather_size),
+};
+SHAPE(match_member);
+
+PAIR(begin, hv_msg_begin, Hv__Begin) = {
+    EXACT(begin, nonce, uint8_t *),
+    U32(begin, leader),
+    LIST(begin, members, match_member, HV_MATCH_MEMBERS_MAX),
+};
+SHAPE(begin);
+
+PAIR(summon, hv_msg_summon, Hv__Summon) = {
+    BYTES(summon, key, HV_MATCH_KEY_MAX),
+    BYTES(summon, epoch, HV_MATCH_EPOCH_MAX),
+    BYTES(summon, addrs, HV_CONTACT_ADDRS_MAX),
+};
+SHAPE(summon);
+
+PAIR(summoned, hv_msg_summoned, Hv__Summoned) = {U8(summoned, state, HV_SUMMONED_KINDS - 1)};
+SHAPE(summoned);
+
 /* The kinds: a new one is its message in the .proto, its PAIR and SHAPE above, and a line here. */
 static const struct kind {
   const shape *shape;
   uint32_t number; /* in Envelope */
 } kinds[HV_MSG_KINDS] = {
-    [HV_MSG_REFUSAL] = {&refusal_shape, HV__ENVELOPE__KIND_REFUSAL}, [HV_MSG_HELLO] = {&hello_shape, HV__ENVELOPE__KIND_HELLO},
-    [HV_MSG_ECHO] = {&echo_shape, HV__ENVELOPE__KIND_ECHO},          [HV_MSG_LEAVE] = {&leave_shape, HV__ENVELOPE__KIND_LEAVE},
-    [HV_MSG_PARCEL] = {&parcel_shape, HV__ENVELOPE__KIND_PARCEL},    [HV_MSG_FIND] = {&find_shape, HV__ENVELOPE__KIND_FIND},
-    [HV_MSG_FOUND] = {&found_shape, HV__ENVELOPE__KIND_FOUND},       [HV_MSG_STORE] = {&store_shape, HV__ENVELOPE__KIND_STORE},
-    [HV_MSG_STORED] = {&stored_shape, HV__ENVELOPE__KIND_STORED},    [HV_MSG_SHARE] = {&share_shape, HV__ENVELOPE__KIND_SHARE},
-    [HV_MSG_CHUNK] = {&chunk_shape, HV__ENVELOPE__KIND_CHUNK},       [HV_MSG_STATE] = {&state_shape, HV__ENVELOPE__KIND_STATE},
+    [HV_MSG_REFUSAL] = {&refusal_shape, HV__ENVELOPE__KIND_REFUSAL},
+    [HV_MSG_HELLO] = {&hello_shape, HV__ENVELOPE__KIND_HELLO},
+    [HV_MSG_ECHO] = {&echo_shape, HV__ENVELOPE__KIND_ECHO},
+    [HV_MSG_LEAVE] = {&leave_shape, HV__ENVELOPE__KIND_LEAVE},
+    [HV_MSG_PARCEL] = {&parcel_shape, HV__ENVELOPE__KIND_PARCEL},
+    [HV_MSG_FIND] = {&find_shape, HV__ENVELOPE__KIND_FIND},
+    [HV_MSG_FOUND] = {&found_shape, HV__ENVELOPE__KIND_FOUND},
+    [HV_MSG_STORE] = {&store_shape, HV__ENVELOPE__KIND_STORE},
+    [HV_MSG_STORED] = {&stored_shape, HV__ENVELOPE__KIND_STORED},
+    [HV_MSG_SHARE] = {&share_shape, HV__ENVELOPE__KIND_SHARE},
+    [HV_MSG_CHUNK] = {&chunk_shape, HV__ENVELOPE__KIND_CHUNK},
+    [HV_MSG_STATE] = {&state_shape, HV__ENVELOPE__KIND_STATE},
+    [HV_MSG_JOIN] = {&join_shape, HV__ENVELOPE__KIND_JOIN},
+    [HV_MSG_GATHER] = {&gather_shape, HV__ENVELOPE__KIND_GATHER},
+    [HV_MSG_ACCEPTED] = {&accepted_shape, HV__ENVELOPE__KIND_ACCEPTED},
+    [HV_MSG_REDIRECT] = {&redirect_shape, HV__ENVELOPE__KIND_REDIRECT},
+    [HV_MSG_DISBAND] = {&disband_shape, HV__ENVELOPE__KIND_DISBAND},
+    [HV_MSG_BEGIN] = {&begin_shape, HV__ENVELOPE__KIND_BEGIN},
+    [HV_MSG_SUMMON] = {&summon_shape, HV__ENVELOPE__KIND_SUMMON},
+    [HV_MSG_SUMMONED] = {&summoned_shape, HV__ENVELOPE__KIND_SUMMONED},
 };
 
 #endif

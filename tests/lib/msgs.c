@@ -81,6 +81,49 @@ static void random_dht_msg(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
   }
 }
 
+static void random_match_msg(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
+  if (kind == HV_MSG_JOIN) {
+    hv_msg_join *join = &s->msg.u.join;
+    *join = (hv_msg_join){.key = random_span(rng, s, HV_MATCH_KEY_MAX),
+                          .epoch = random_span(rng, s, HV_MATCH_EPOCH_MAX),
+                          .n_chunks = (uint32_t)check_random(rng),
+                          .addrs = random_span(rng, s, HV_CONTACT_ADDRS_MAX),
+                          .auxiliary = (uint8_t)below(rng, 2),
+                          .bandwidth = check_random(rng) >> below(rng, 64),
+                          .expected = (uint32_t)check_random(rng) >> below(rng, 32),
+                          .wait_ms = (uint32_t)check_random(rng),
+                          .gather_size = (uint32_t)check_random(rng) >> below(rng, 32),
+                          .avoid = random_span(rng, s, HV_MATCH_AVOID_MAX * sizeof(hv_peer_id)),
+                          .stay = (uint8_t)below(rng, 2)};
+    random_bytes(rng, &join->schema, sizeof join->schema);
+  } else if (kind == HV_MSG_ACCEPTED) {
+    s->msg.u.accepted = (hv_msg_accepted){(uint32_t)check_random(rng), (uint32_t)check_random(rng)};
+  } else if (kind == HV_MSG_REDIRECT) {
+    random_bytes(rng, &s->msg.u.redirect.to.id, sizeof(hv_peer_id));
+    s->msg.u.redirect.to.addrs = random_span(rng, s, HV_CONTACT_ADDRS_MAX);
+  } else if (kind == HV_MSG_DISBAND) {
+    s->msg.u.disband = (hv_msg_disband){(hv_status)(1 + below(rng, HV_STATUS_COUNT - 1)), random_span(rng, s, HV_MSG_TEXT_MAX),
+                                        random_span(rng, s, sizeof s->bytes)};
+  } else if (kind == HV_MSG_BEGIN) {
+    hv_msg_begin *begin = &s->msg.u.begin;
+    *begin = (hv_msg_begin){
+        .leader = (uint32_t)check_random(rng), .members = s->members, .n_members = below(rng, HV_MATCH_MEMBERS_MAX + 1)};
+    random_bytes(rng, begin->nonce, sizeof begin->nonce);
+    for (size_t i = 0; i < begin->n_members; i++) {
+      s->members[i] = (hv_match_member){.addrs = random_span(rng, s, HV_CONTACT_ADDRS_MAX), .auxiliary = (uint8_t)below(rng, 2)};
+      random_bytes(rng, &s->members[i].id, sizeof s->members[i].id);
+      s->members[i].first = (uint32_t)check_random(rng);
+      s->members[i].count = (uint32_t)check_random(rng);
+      s->members[i].gather_size = (uint32_t)check_random(rng);
+    }
+  } else if (kind == HV_MSG_SUMMON) {
+    s->msg.u.summon = (hv_msg_summon){random_span(rng, s, HV_MATCH_KEY_MAX), random_span(rng, s, HV_MATCH_EPOCH_MAX),
+                                      random_span(rng, s, HV_CONTACT_ADDRS_MAX)};
+  } else if (kind == HV_MSG_SUMMONED) {
+    s->msg.u.summoned.state = (uint8_t)below(rng, HV_SUMMONED_KINDS);
+  }
+}
+
 void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
   memset(&s->msg, 0, sizeof s->msg);
   s->msg.kind = kind;
@@ -119,6 +162,16 @@ void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
   case HV_MSG_STORE:
   case HV_MSG_STORED:
     random_dht_msg(rng, kind, s);
+    break;
+  case HV_MSG_JOIN:
+  case HV_MSG_GATHER:
+  case HV_MSG_ACCEPTED:
+  case HV_MSG_REDIRECT:
+  case HV_MSG_DISBAND:
+  case HV_MSG_BEGIN:
+  case HV_MSG_SUMMON:
+  case HV_MSG_SUMMONED:
+    random_match_msg(rng, kind, s);
     break;
   default:
     break;
@@ -188,6 +241,55 @@ static void assert_same_stored(const hv_msg_stored *a, const hv_msg_stored *b) {
   assert_same_records(a->newer, a->n_newer, b->newer, b->n_newer);
 }
 
+static void assert_same_join(const hv_msg_join *a, const hv_msg_join *b) {
+  assert_same_span(a->key, b->key);
+  assert_same_span(a->epoch, b->epoch);
+  assert_memory_equal(&a->schema, &b->schema, sizeof a->schema);
+  assert_int_equal(a->n_chunks, b->n_chunks);
+  assert_same_span(a->addrs, b->addrs);
+  assert_int_equal(a->auxiliary, b->auxiliary);
+  assert_int_equal(a->bandwidth, b->bandwidth);
+  assert_int_equal(a->expected, b->expected);
+  assert_int_equal(a->wait_ms, b->wait_ms);
+  assert_int_equal(a->gather_size, b->gather_size);
+  assert_same_span(a->avoid, b->avoid);
+  assert_int_equal(a->stay, b->stay);
+}
+
+static void assert_same_begin(const hv_msg_begin *a, const hv_msg_begin *b) {
+  assert_memory_equal(a->nonce, b->nonce, sizeof a->nonce);
+  assert_int_equal(a->leader, b->leader);
+  assert_int_equal(a->n_members, b->n_members);
+  for (size_t i = 0; i < a->n_members; i++) {
+    assert_true(hv_peer_equal(&a->members[i].id, &b->members[i].id));
+    assert_same_span(a->members[i].addrs, b->members[i].addrs);
+    assert_int_equal(a->members[i].auxiliary, b->members[i].auxiliary);
+    assert_int_equal(a->members[i].first, b->members[i].first);
+    assert_int_equal(a->members[i].count, b->members[i].count);
+    assert_int_equal(a->members[i].gather_size, b->members[i].gather_size);
+  }
+}
+
+static void assert_same_match_msg(const hv_msg *a, const hv_msg *b) {
+  if (a->kind == HV_MSG_ACCEPTED) {
+    assert_int_equal(a->u.accepted.present, b->u.accepted.present);
+    assert_int_equal(a->u.accepted.expected, b->u.accepted.expected);
+  } else if (a->kind == HV_MSG_REDIRECT) {
+    assert_true(hv_peer_equal(&a->u.redirect.to.id, &b->u.redirect.to.id));
+    assert_same_span(a->u.redirect.to.addrs, b->u.redirect.to.addrs);
+  } else if (a->kind == HV_MSG_DISBAND) {
+    assert_int_equal(a->u.disband.status, b->u.disband.status);
+    assert_same_span(a->u.disband.text, b->u.disband.text);
+    assert_same_span(a->u.disband.schema_text, b->u.disband.schema_text);
+  } else if (a->kind == HV_MSG_SUMMON) {
+    assert_same_span(a->u.summon.key, b->u.summon.key);
+    assert_same_span(a->u.summon.epoch, b->u.summon.epoch);
+    assert_same_span(a->u.summon.addrs, b->u.summon.addrs);
+  } else if (a->kind == HV_MSG_SUMMONED) {
+    assert_int_equal(a->u.summoned.state, b->u.summoned.state);
+  }
+}
+
 void msgs_assert_same(const hv_msg *a, const hv_msg *b) {
   assert_int_equal(a->kind, b->kind);
   switch (a->kind) {
@@ -218,6 +320,21 @@ void msgs_assert_same(const hv_msg *a, const hv_msg *b) {
     break;
   case HV_MSG_STATE:
     assert_memory_equal(&a->u.state.digest, &b->u.state.digest, sizeof a->u.state.digest);
+    break;
+  case HV_MSG_JOIN:
+    assert_same_join(&a->u.join, &b->u.join);
+    break;
+  case HV_MSG_BEGIN:
+    assert_same_begin(&a->u.begin, &b->u.begin);
+    break;
+  case HV_MSG_GATHER:
+    break;
+  case HV_MSG_ACCEPTED:
+  case HV_MSG_REDIRECT:
+  case HV_MSG_DISBAND:
+  case HV_MSG_SUMMON:
+  case HV_MSG_SUMMONED:
+    assert_same_match_msg(a, b);
     break;
   case HV_MSG_FIND:
     assert_same_find(&a->u.find, &b->u.find);

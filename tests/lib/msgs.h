@@ -15,6 +15,7 @@ typedef struct msgs_sample {
   hv_record records[MSGS_RECORDS], newer[MSGS_RECORDS];
   hv_contact contacts[HV_CONTACTS_MAX];
   hv_status verdicts[MSGS_RECORDS];
+  hv_match_member members[HV_MATCH_MEMBERS_MAX];
   uint8_t bytes[4096];
 } msgs_sample;
 

@@ -198,6 +198,22 @@ static void the_budget_holds(void **state) {
   hv_buf_fini(&out);
 }
 
+static void the_largest_group_fits_a_bulk_header(void **state) {
+  (void)state;
+  static uint8_t addrs[HV_CONTACT_ADDRS_MAX];
+  static hv_match_member members[HV_MATCH_MEMBERS_MAX];
+  hv_msg msg = {.kind = HV_MSG_BEGIN, .u.begin = {.leader = UINT32_MAX, .members = members, .n_members = HV_MATCH_MEMBERS_MAX}};
+  for (size_t i = 0; i < HV_MATCH_MEMBERS_MAX; i++)
+    members[i] = (hv_match_member){{{1}}, hv_span_of(addrs, sizeof addrs), 1, UINT32_MAX, UINT32_MAX, 1u << 16};
+  hv_mem mem;
+  hv_buf out;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  hv_buf_init(&out, &mem, HV_MSG_BYTES_MAX);
+  assert_int_equal(hv_wire_write_bulk(&msg, &out), HV_OK);
+  assert_true(out.size > 50000); /* it is near the limit, so this test says something */
+  hv_buf_fini(&out);
+}
+
 static void the_largest_messages_fit_the_budget(void **state) {
   (void)state;
   static uint8_t blob[HV_MSG_BLOB_MAX];
@@ -307,6 +323,7 @@ int main(void) {
       cmocka_unit_test(the_version_comes_first_and_is_what_another_version_reads),
       cmocka_unit_test(the_budget_holds),
       cmocka_unit_test(the_largest_messages_fit_the_budget),
+      cmocka_unit_test(the_largest_group_fits_a_bulk_header),
       cmocka_unit_test(every_allocation_may_fail),
       cmocka_unit_test(a_bulk_header_tells_its_size),
       cmocka_unit_test(a_bulk_header_is_small),
