@@ -10,11 +10,11 @@
  * lone liar, or any minority, makes up is never looked at),
  *   2. more than half of those who announce exactly E name M,
  *   3. more than a third of all n name M,
- * and E is the newest epoch for which there is such an M. While fewer than a third of all signers lie, they cannot reach 3 by
- * themselves, however honest peers are spread over epochs; M then has an honest donor, and the next epoch is chosen as soon as a
- * third of the swarm has it. With n of 1 that one is believed; with 2 a liar can only hold things up at the same epoch, but one who
- * claims an older epoch than the only honest donor wins: two are too few to tell. Identities cost nothing here: where strangers may
- * join, the run's authorizer is what bounds their share.
+ * and E is the newest epoch for which there is such an M. While honest peers stand at one epoch, no minority is chosen, nor can it
+ * prevent the choice. While they are between epochs fewer than a third who lie cannot reach 3 by themselves: M has an honest donor,
+ * or there is none for the moment, and the joiner looks again. With n of 1 that one is believed; with 2, one who lies about the
+ * epoch's state can prevent a choice, and one who claims an older epoch than the only honest donor wins: two are too few to tell.
+ * Identities cost nothing here: where strangers may join, the run's authorizer is what bounds their share.
  *
  * BYTES of an announcement, little endian: u8 version 1; u64 epoch; 32 digest of the manifest; u64 bytes of the image; f32 priority
  * (finite); then packed addresses (core/contact.h), none when it cannot be dialled: then it is a voice, but no donor. An empty
@@ -36,6 +36,9 @@ typedef struct hv_ballot {
   hv_span addrs;  /* borrowed from the bytes */
 } hv_ballot;
 
+#define HV_BALLOT_SUBKEY_MAX (HV_PEER_TEXT_MAX + 16)
+/* The subkey under which this peer announces; returns its size. */
+size_t hv_ballot_subkey(const hv_peer_id *signer, char out[HV_BALLOT_SUBKEY_MAX]);
 /* Writes it into out and returns the size. */
 size_t hv_ballot_write(const hv_ballot *ballot, uint8_t out[HV_BALLOT_BYTES_MAX]);
 /* Reads a stranger's bytes; signer is left alone. HV_MALFORMED, HV_VERSION. */

@@ -8,6 +8,7 @@ struct hv_node {
   hv_peers peers;
   hv_parcels parcels;
   hv_dht *dht;
+  hv_state *state;
   hv_allreduce_hall hall;
   hv_progress_hall progress;
   int stopping;
@@ -68,6 +69,16 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
     hv_mem_free(node);
     return status;
   }
+  hv_state_config state = config->state;
+  state.me = config->me;
+  state.client_mode = config->client_mode;
+  status = hv_state_new(env, &state, node->dht, &node->state);
+  if (status != HV_OK) {
+    hv_dht_free(node->dht);
+    hv_peers_fini(&node->peers);
+    hv_mem_free(node);
+    return status;
+  }
   hv_allreduce_hall_init(&node->hall, env);
   hv_progress_hall_init(&node->progress, env, node->dht, &node->config.me);
   hv_parcels_init(&node->parcels, env, config->parcel_max ? config->parcel_max : (size_t)1 << 30,
@@ -81,6 +92,7 @@ void hv_node_free(hv_node *node) {
   if (!node)
     return;
   hv_progress_hall_fini(&node->progress);
+  hv_state_free(node->state);
   hv_dht_free(node->dht);
   hv_allreduce_hall_fini(&node->hall);
   hv_parcels_fini(&node->parcels);
@@ -98,6 +110,10 @@ hv_peers *hv_node_peers(hv_node *node) {
 
 hv_dht *hv_node_dht(hv_node *node) {
   return node->dht;
+}
+
+hv_state *hv_node_state(hv_node *node) {
+  return node->state;
 }
 
 hv_allreduce_hall *hv_node_hall(hv_node *node) {
@@ -146,14 +162,16 @@ static void stream_opened(hv_node *node, const hv_event *event) {
     hv_parcels_opened(&node->parcels, event);
   if (event->msg->kind == HV_MSG_SHARE)
     hv_allreduce_opened(&node->hall, event);
+  if (event->msg->kind == HV_MSG_STATE)
+    hv_state_opened(node->state, event);
 }
 
 static void start_dht(hv_node *node, const hv_event *event) {
   const hv_card *me = &node->peers.config.me;
-  if (me->n_addrs) /* what the program announces */
-    hv_dht_start(node->dht, me->addrs, me->n_addrs);
-  else
-    hv_dht_start(node->dht, event->addrs, event->n_addrs);
+  const hv_addr *addrs = me->n_addrs ? me->addrs : event->addrs; /* what the program announces, or where it listens */
+  size_t n_addrs = me->n_addrs ? me->n_addrs : event->n_addrs;
+  hv_dht_start(node->dht, addrs, n_addrs);
+  hv_state_start(node->state, addrs, n_addrs);
 }
 
 void hv_node_step(void *self, const hv_event *event) {
@@ -183,6 +201,7 @@ void hv_node_step(void *self, const hv_event *event) {
   case HV_EVENT_STOP:
     node->stopping = 1;
     hv_progress_hall_fini(&node->progress);
+    hv_state_stop(node->state);
     hv_dht_stop(node->dht);
     hv_peers_leave(&node->peers);
     return;

@@ -12,6 +12,7 @@
 #include "core/parcel.h"
 #include "core/peers.h"
 #include "core/progress.h"
+#include "core/state.h"
 
 typedef struct hv_node hv_node;
 
@@ -28,6 +29,7 @@ typedef struct hv_node_config {
   size_t parcel_max;          /* bytes of one parcel; 0: 1 GiB */
   size_t parcels_held_max;    /* bytes of all parcels waiting or under way; 0: 2 GiB */
   hv_dht_config dht;          /* me and client_mode are filled in */
+  hv_state_config state;      /* likewise */
   void (*changed)(void *arg); /* peers came or went, or a parcel arrived; called within a step; may be NULL */
   void *arg;
 } hv_node_config;
@@ -44,6 +46,7 @@ hv_peers *hv_node_peers(hv_node *node);
 hv_dht *hv_node_dht(hv_node *node);
 hv_allreduce_hall *hv_node_hall(hv_node *node);    /* where rounds of averaging begin */
 hv_progress_hall *hv_node_progress(hv_node *node); /* where the trackers of runs are opened */
+hv_state *hv_node_state(hv_node *node);
 const hv_peer_id *hv_node_id(const hv_node *node);
 
 /* The same bytes back from a peer that is known. call->done as in env.h: HV_OK with an echo, whose bytes are the right ones.

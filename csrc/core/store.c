@@ -437,6 +437,7 @@ static hv_status add(hv_store *store, const hv_hash *place, const hv_record *rec
     if (item->key)
       drop_key_if_empty(store, item->key);
     close_if_empty(store, item->bringer);
+    close_if_empty(store, item->signer);
     hv_mem_free(item->value);
     hv_mem_free(item);
     return HV_NOMEM;

@@ -24,6 +24,8 @@ static void other_sha256(hv_env *env, hv_span bytes, hv_hash *out) {
 
 static void step(void *self, const hv_event *event) {
   dht_seat *seat = self;
+  if (seat->swarm->see)
+    seat->swarm->see(seat, event);
   if (seat->is_liar && event->kind == HV_EVENT_REQUEST && seat->swarm->lie && seat->swarm->lie(seat, event))
     return;
   hv_node_step(seat->node, event);
@@ -38,8 +40,11 @@ static hv_status make(hv_env *env, void *arg, hv_core *out) {
                            .n_initial = seat->n_initial,
                            .hello_every_ms = swarm->hello_every_ms,
                            .peers_room = swarm->peers_room,
-                           .dht = swarm->config};
+                           .dht = swarm->config,
+                           .state = swarm->state};
   seat->env = env;
+  if (swarm->meet)
+    swarm->meet(seat, env);
   if (swarm->sha256) {
     if (env->sha256 != other_sha256)
       swarm->true_sha256 = env->sha256;

@@ -32,6 +32,9 @@ struct dht_swarm {
   hv_dht_config config; /* of all nodes */
   uint32_t hello_every_ms;
   size_t peers_room;
+  hv_state_config state;
+  void (*meet)(dht_seat *seat, hv_env *env);          /* may change a new node's env; may be NULL */
+  void (*see)(dht_seat *seat, const hv_event *event); /* sees each event before the node does; may be NULL */
   /* A liar's way with a request: 1 if it has answered it. */
   int (*lie)(dht_seat *liar, const hv_event *event);
   /* Stands for SHA-256 where a scenario grinds identities; NULL: the true one. */

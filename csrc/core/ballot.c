@@ -1,0 +1,107 @@
+#include "core/ballot.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { EPOCH_AT = 1, DIGEST_AT = 9, SIZE_AT = 41, PRIORITY_AT = 49, ADDRS_AT = 53 };
+
+static void put(uint8_t *to, uint64_t value, int bytes) {
+  for (int i = 0; i < bytes; i++)
+    to[i] = (uint8_t)(value >> 8 * i);
+}
+
+static uint64_t get(const uint8_t *from, int bytes) {
+  uint64_t value = 0;
+  for (int i = bytes; i-- > 0;)
+    value = value << 8 | from[i];
+  return value;
+}
+
+size_t hv_ballot_subkey(const hv_peer_id *signer, char out[HV_BALLOT_SUBKEY_MAX]) {
+  char text[HV_PEER_TEXT_MAX];
+  return (size_t)snprintf(out, HV_BALLOT_SUBKEY_MAX, "[owner:%s]", hv_peer_print(signer, text));
+}
+
+size_t hv_ballot_write(const hv_ballot *ballot, uint8_t out[HV_BALLOT_BYTES_MAX]) {
+  uint32_t priority;
+  size_t addrs = ballot->addrs.size <= HV_CONTACT_ADDRS_MAX ? ballot->addrs.size : 0;
+  memcpy(&priority, &ballot->priority, sizeof priority);
+  out[0] = 1;
+  put(out + EPOCH_AT, ballot->epoch, 8);
+  memcpy(out + DIGEST_AT, ballot->digest.bytes, 32);
+  put(out + SIZE_AT, ballot->size, 8);
+  put(out + PRIORITY_AT, priority, 4);
+  if (addrs)
+    memcpy(out + ADDRS_AT, ballot->addrs.data, addrs);
+  return ADDRS_AT + addrs;
+}
+
+hv_status hv_ballot_read(hv_span bytes, hv_ballot *out) {
+  if (bytes.size && bytes.data[0] != 1)
+    return HV_VERSION;
+  if (bytes.size < ADDRS_AT || bytes.size > HV_BALLOT_BYTES_MAX)
+    return HV_MALFORMED;
+  uint32_t priority = (uint32_t)get(bytes.data + PRIORITY_AT, 4);
+  out->epoch = get(bytes.data + EPOCH_AT, 8);
+  memcpy(out->digest.bytes, bytes.data + DIGEST_AT, 32);
+  out->size = get(bytes.data + SIZE_AT, 8);
+  memcpy(&out->priority, &priority, sizeof priority);
+  out->addrs = hv_span_of(bytes.data + ADDRS_AT, bytes.size - ADDRS_AT);
+  return isfinite(out->priority) ? HV_OK : HV_MALFORMED;
+}
+
+/* ---- the count ---- */
+
+/* The newest epoch first, then by digest. */
+static int comes_before(const hv_ballot *a, const hv_ballot *b) {
+  if (a->epoch != b->epoch)
+    return a->epoch > b->epoch;
+  return memcmp(&a->digest, &b->digest, sizeof a->digest) < 0;
+}
+
+static void sort(hv_ballot *ballots, size_t n) {
+  size_t gap = 1;
+  while (gap < n / 3)
+    gap = 3 * gap + 1;
+  for (; gap > 0; gap /= 3)
+    for (size_t i = gap; i < n; i++) {
+      hv_ballot moved = ballots[i];
+      size_t at = i;
+      for (; at >= gap && comes_before(&moved, &ballots[at - gap]); at -= gap)
+        ballots[at] = ballots[at - gap];
+      ballots[at] = moved;
+    }
+}
+
+/* Within the ballots from `first` to `end`, all of one epoch: where the digest that most name begins, and how many they are. */
+static size_t most_named(const hv_ballot *ballots, size_t first, size_t end, size_t *voices) {
+  size_t best = first;
+  *voices = 0;
+  for (size_t i = first, next; i < end; i = next) {
+    for (next = i + 1; next < end && memcmp(&ballots[next].digest, &ballots[i].digest, sizeof(hv_hash)) == 0;)
+      next++;
+    if (next - i > *voices) {
+      *voices = next - i;
+      best = i;
+    }
+  }
+  return best;
+}
+
+hv_status hv_ballot_count(hv_ballot *ballots, size_t n, uint64_t epoch_least, size_t *out) {
+  sort(ballots, n);
+  if (n == 0 || ballots[0].epoch < epoch_least)
+    return HV_NOT_FOUND;
+  for (size_t first = 0, end; first < n && ballots[first].epoch >= epoch_least; first = end) {
+    size_t voices;
+    for (end = first + 1; end < n && ballots[end].epoch == ballots[first].epoch;)
+      end++;
+    size_t best = most_named(ballots, first, end, &voices);
+    if (2 * end > n && 2 * voices > end - first && 3 * voices > n) {
+      *out = best;
+      return HV_OK;
+    }
+  }
+  return HV_STATE;
+}
