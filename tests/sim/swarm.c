@@ -21,6 +21,8 @@ static const swarm_room rooms[] = {
     {"dht-liars20", "the same, records without owners, 20 replicas", 60, 1, 0, 1, swarm_dht_liars_unowned_play},
     {"dht-ground", "20 identities made to stand around one key", 100, 1, 0, 1, swarm_dht_ground_play},
     {"dht-forged", "forged, altered and replayed records: a million a minute", 16, 0.02, 0, 1, swarm_dht_forged_play},
+    {"state", "joiners load the swarm's state while donors die", 10, 1, 0, 4, swarm_state_play},
+    {"state-liars", "the same, three donors of ten lie", 24, 1, 0, 4, swarm_state_liars_play},
 };
 enum { ROOMS = sizeof rooms / sizeof *rooms };
 
