@@ -68,7 +68,7 @@ typedef enum bind_error_kind {
 
 typedef struct bind_state {
   hv_mem *mem; /* what the binding itself takes; outlives the module as long as a block is held */
-  PyTypeObject *node, *future, *parcel, *progress;
+  PyTypeObject *node, *future, *parcel, *progress, *averager;
   PyObject *errors[BIND_ERROR_COUNT];
   PyObject *monotonic; /* time.monotonic */
   pid_t pid;           /* the process in which the first node was started; 0: none yet */
@@ -150,10 +150,13 @@ typedef enum bind_future_kind {
   BIND_FUTURE_RECEIVE,
   BIND_FUTURE_DHT_STORE,
   BIND_FUTURE_DHT_GET,
-  BIND_FUTURE_DHT_LOOK
+  BIND_FUTURE_DHT_LOOK,
+  BIND_FUTURE_AVERAGE
 } bind_future_kind;
 
 PyTypeObject *bind_future_type(PyObject *module);
+/* What is in a Future of this process, borrowed; NULL with an exception set. */
+hv_future *bind_future_inner(bind_state *state, PyObject *object);
 /* Takes future and loan (may be NULL), also when it fails. */
 PyObject *bind_future_new(bind_state *state, bind_node *node, bind_future_kind kind, hv_future *future, bind_loan *loan);
 /* Takes future; raises what status says if there is none. */
@@ -173,6 +176,11 @@ PyObject *bind_dht_state(hv_span bytes);
 /* ---- progress of a run (py_progress.c) ---- */
 
 PyTypeObject *bind_progress_type(PyObject *module);
+
+/* ---- an averager (py_average.c), and what the future of a step becomes ---- */
+
+PyTypeObject *bind_averager_type(PyObject *module);
+PyObject *bind_average_done(hv_span bytes);
 
 /* ---- a parcel that came (py_parcel.c): shows a future's bytes through the buffer protocol, read-only ---- */
 

@@ -46,7 +46,8 @@ static int module_exec(PyObject *module) {
       add_type(module, "Node", bind_node_type(module), &state->node) < 0 ||
       add_type(module, "Future", bind_future_type(module), &state->future) < 0 ||
       add_type(module, "Parcel", bind_parcel_type(module), &state->parcel) < 0 ||
-      add_type(module, "Progress", bind_progress_type(module), &state->progress) < 0 || hv_py_codec_init(module) < 0)
+      add_type(module, "Progress", bind_progress_type(module), &state->progress) < 0 ||
+      add_type(module, "Averager", bind_averager_type(module), &state->averager) < 0 || hv_py_codec_init(module) < 0)
     return -1;
   return PyModule_AddStringConstant(module, "__version__", HV_VERSION_TEXT);
 }
@@ -57,6 +58,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg) {
   Py_VISIT(state->future);
   Py_VISIT(state->parcel);
   Py_VISIT(state->progress);
+  Py_VISIT(state->averager);
   for (int i = 0; i < BIND_ERROR_COUNT; i++)
     Py_VISIT(state->errors[i]);
   Py_VISIT(state->monotonic);
@@ -69,6 +71,7 @@ static int module_clear(PyObject *module) {
   Py_CLEAR(state->future);
   Py_CLEAR(state->parcel);
   Py_CLEAR(state->progress);
+  Py_CLEAR(state->averager);
   for (int i = 0; i < BIND_ERROR_COUNT; i++)
     Py_CLEAR(state->errors[i]);
   Py_CLEAR(state->monotonic);

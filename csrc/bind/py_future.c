@@ -26,7 +26,8 @@ static const char *name_of(bind_future_kind kind) {
                                       [BIND_FUTURE_RECEIVE] = "a parcel",
                                       [BIND_FUTURE_DHT_STORE] = "the DHT to store",
                                       [BIND_FUTURE_DHT_GET] = "the DHT to answer",
-                                      [BIND_FUTURE_DHT_LOOK] = "the DHT's numbers"};
+                                      [BIND_FUTURE_DHT_LOOK] = "the DHT's numbers",
+                                      [BIND_FUTURE_AVERAGE] = "a round of averaging"};
   return names[kind];
 }
 
@@ -58,6 +59,14 @@ static int check_usable(py_future *self) {
   else
     return 0;
   return -1;
+}
+
+hv_future *bind_future_inner(bind_state *state, PyObject *object) {
+  if (!PyObject_TypeCheck(object, state->future)) {
+    PyErr_Format(PyExc_TypeError, "a Future of this averager's step is needed, not %R", object);
+    return NULL;
+  }
+  return check_usable((py_future *)object) < 0 ? NULL : ((py_future *)object)->future;
 }
 
 static int is_done(py_future *self) {
@@ -145,6 +154,8 @@ static PyObject *convert(py_future *self, hv_span bytes, const hv_peer_id *peer)
     return bind_dht_records(bytes);
   case BIND_FUTURE_DHT_LOOK:
     return bind_dht_state(bytes);
+  case BIND_FUTURE_AVERAGE:
+    return bind_average_done(bytes);
   default:
     Py_RETURN_NONE;
   }

@@ -11,6 +11,8 @@ struct hv_node {
   hv_state *state;
   hv_allreduce_hall hall;
   hv_progress_hall progress;
+  hv_match_hall matches;
+  hv_averages averages;
   int stopping;
 };
 
@@ -81,6 +83,8 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
   }
   hv_allreduce_hall_init(&node->hall, env);
   hv_progress_hall_init(&node->progress, env, node->dht, &node->config.me);
+  hv_match_hall_init(&node->matches, env, node->dht, &node->peers);
+  hv_averages_init(&node->averages, env, &node->matches, &node->hall);
   hv_parcels_init(&node->parcels, env, config->parcel_max ? config->parcel_max : (size_t)1 << 30,
                   config->parcels_held_max ? config->parcels_held_max : (size_t)2 << 30, something_changed, node);
   node->parcels.knows = knows;
@@ -93,6 +97,8 @@ void hv_node_free(hv_node *node) {
     return;
   hv_progress_hall_fini(&node->progress);
   hv_state_free(node->state);
+  hv_averages_fini(&node->averages);
+  hv_match_hall_fini(&node->matches);
   hv_dht_free(node->dht);
   hv_allreduce_hall_fini(&node->hall);
   hv_parcels_fini(&node->parcels);
@@ -124,6 +130,10 @@ hv_progress_hall *hv_node_progress(hv_node *node) {
   return &node->progress;
 }
 
+hv_averages *hv_node_averages(hv_node *node) {
+  return &node->averages;
+}
+
 const hv_peer_id *hv_node_id(const hv_node *node) {
   return &node->config.me;
 }
@@ -147,6 +157,9 @@ static void asked(hv_node *node, const hv_event *event) {
   case HV_MSG_STORE:
     hv_dht_asked(node->dht, event);
     return;
+  case HV_MSG_SUMMON:
+    hv_match_asked(&node->matches, event);
+    return;
   case HV_MSG_ECHO:
     node->env->reply(node->env, event->request, event->msg);
     return;
@@ -164,6 +177,8 @@ static void stream_opened(hv_node *node, const hv_event *event) {
     hv_allreduce_opened(&node->hall, event);
   if (event->msg->kind == HV_MSG_STATE)
     hv_state_opened(node->state, event);
+  if (event->msg->kind == HV_MSG_JOIN)
+    hv_match_opened(&node->matches, event);
 }
 
 static void start_dht(hv_node *node, const hv_event *event) {
@@ -202,6 +217,8 @@ void hv_node_step(void *self, const hv_event *event) {
     node->stopping = 1;
     hv_progress_hall_fini(&node->progress);
     hv_state_stop(node->state);
+    hv_averages_stop(&node->averages);
+    hv_match_hall_stop(&node->matches);
     hv_dht_stop(node->dht);
     hv_peers_leave(&node->peers);
     return;

@@ -168,6 +168,79 @@ hv_status hv_hive_progress_refresh(hv_hive_progress *progress);
  * HV_TIMEOUT, HV_CLOSED. */
 hv_status hv_hive_progress_wait(hv_hive_progress *progress, uint32_t timeout_ms);
 
+/* ---- averaging: rounds of tensors with whoever has the same prefix; their rules are in core/average.h ---- */
+
+typedef struct hv_hive_averager hv_hive_averager;
+
+typedef struct hv_hive_tensor {
+  void *data;           /* in plain memory, aligned; borrowed until hv_hive_averager_free has returned. NULL only without values */
+  int dtype, codec;     /* hv_dtype; hv_codec: how its values travel */
+  const int64_t *shape; /* members must agree on it */
+  size_t n_dims;
+} hv_hive_tensor;
+
+/* 0 and NULL are the defaults of core/average.h. */
+typedef struct hv_hive_averager_config {
+  const char *prefix;
+  const hv_hive_tensor *tensors; /* the array is copied */
+  size_t n_tensors;
+  size_t part_bytes; /* of a chunk as it is, before a codec */
+  double alpha;
+  size_t target_group, min_group;
+  const char *group_bits;
+  uint32_t round_ms, stall_ms, request_ms;
+  double bandwidth;
+  int auxiliary;
+} hv_hive_averager_config;
+
+/* HV_INVALID with its sentence. HV_EXISTS: this hive averages under that prefix already. config is borrowed. */
+hv_status hv_hive_averager_new(hv_hive *hive, const hv_hive_averager_config *config, hv_hive_averager **out, hv_error *err);
+/* Ends its steps (HV_CANCELLED); when this returns nobody but the program touches the tensors: under 2 s. May be called after
+ * hv_hive_stop, and must be called before hv_hive_free. NULL is fine. */
+void hv_hive_averager_free(hv_hive_averager *averager);
+
+/* The program's lock on the tensors: held, no round reads or writes them. Waits while a round has them. 1: locked; 0: not within
+ * the time. One thread at a time holds it, any may let go. A round that comes meanwhile waits for it, and so do the other members.
+ */
+int hv_hive_averager_lock(hv_hive_averager *averager, uint32_t timeout_ms);
+void hv_hive_averager_unlock(hv_hive_averager *averager);
+
+typedef struct hv_hive_step {
+  hv_span epoch; /* members must agree on it; none: whoever steps now. Copied */
+  float weight;
+  hv_span gather;      /* copied */
+  uint32_t wait_ms;    /* for a group to form, at most */
+  uint32_t timeout_ms; /* for all of it; UINT32_MAX: for good */
+  size_t expected;     /* so many begin at once; 0: not known */
+  int require_trigger, allow_retries;
+} hv_hive_step;
+
+typedef struct hv_hive_member {
+  hv_peer_id id;
+  int me, client, auxiliary;
+  hv_span gather;
+} hv_hive_member;
+
+typedef struct hv_hive_average {
+  const hv_hive_member *members; /* in the group's order */
+  size_t n_members;
+  uint32_t n_chunks, averaged;
+  uint64_t bytes;
+  double matching_s, waiting_s, reducing_s;
+  unsigned tries;
+} hv_hive_average;
+
+/* One step. Result: an hv_hive_average, whose arrays borrow from the future too. HV_BUSY: a step is under way already. */
+hv_status hv_hive_averager_step(hv_hive_averager *averager, const hv_hive_step *step, hv_future **out);
+/* To the step of that future, if it is still under way: its all-reduce may begin; its weight is another (until it begins). */
+hv_status hv_hive_averager_trigger(hv_hive_averager *averager, hv_future *step);
+hv_status hv_hive_averager_weight(hv_hive_averager *averager, hv_future *step, float weight);
+
+/* Which group of a large swarm it looks for: '0' and '1', at most HV_GROUP_BITS_MAX. */
+#define HV_GROUP_BITS_MAX 64
+void hv_hive_averager_bits(hv_hive_averager *averager, char out[HV_GROUP_BITS_MAX + 1]);
+hv_status hv_hive_averager_set_bits(hv_hive_averager *averager, const char *bits, hv_error *err);
+
 /* ---- futures: counted, any thread ---- */
 /* Waits until done or for timeout_ms (UINT32_MAX: for good). 1: done. */
 int hv_future_wait(hv_future *future, uint32_t timeout_ms);

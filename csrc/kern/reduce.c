@@ -81,3 +81,34 @@ hv_status hv_reduce_convert(const hv_kern *kern, hv_dtype from, const void *src,
   hv_mode_theirs(mode);
   return HV_OK;
 }
+
+static void blend_f32(float *out, const float *to, double alpha, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    out[i] = (float)((double)out[i] + alpha * ((double)to[i] - (double)out[i]));
+}
+
+static void blend_f64(double *out, const float *to, double alpha, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    out[i] = out[i] + alpha * ((double)to[i] - out[i]);
+}
+
+hv_status hv_reduce_blend(const hv_kern *kern, hv_dtype dtype, void *out, const float *to, double alpha, uint64_t count) {
+  float scratch[HV_UNIT], values[HV_UNIT];
+  if (!hv_dtype_size((int)dtype))
+    return HV_INVALID;
+  unsigned mode = hv_mode_ours();
+  for (uint64_t at = 0; at < count; at += HV_UNIT) {
+    size_t n = next(count - at);
+    if (dtype == HV_DTYPE_FLOAT32) {
+      blend_f32((float *)out + at, to + at, alpha, n);
+    } else if (dtype == HV_DTYPE_FLOAT64) {
+      blend_f64((double *)out + at, to + at, alpha, n);
+    } else {
+      memcpy(values, hv_coder_source(kern, dtype, out, at, n, scratch), n * sizeof *values);
+      blend_f32(values, to + at, alpha, n);
+      convert(kern, HV_DTYPE_FLOAT32, values, dtype, (uint8_t *)out + at * 2, 0, n, scratch);
+    }
+  }
+  hv_mode_theirs(mode);
+  return HV_OK;
+}

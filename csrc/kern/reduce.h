@@ -28,4 +28,8 @@ hv_status hv_reduce_square_sum(const hv_kern *kern, hv_dtype dtype, const void *
  * as NaN. */
 hv_status hv_reduce_convert(const hv_kern *kern, hv_dtype from, const void *src, hv_dtype to, void *out, uint64_t count);
 
+/* out[i] = out[i] + alpha * (to[i] - out[i]) in float64, rounded to out's dtype: nearest-even, to float16 limited to +-65504,
+ * through float32 for both 16-bit ones. */
+hv_status hv_reduce_blend(const hv_kern *kern, hv_dtype dtype, void *out, const float *to, double alpha, uint64_t count);
+
 #endif

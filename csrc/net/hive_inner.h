@@ -31,6 +31,14 @@ struct hv_hive_op {
       hv_dht_item item;
       hv_env *env;
     } dht;
+    struct {
+      hv_hive_averager *averager;
+      hv_average_step step;
+      const hv_average_config *config; /* to make one */
+      hv_future *about;                /* the step that is meant; compared only */
+      float weight;
+      hv_span bits;
+    } average;
   } u;
 };
 

@@ -19,6 +19,7 @@ from hivemind_c.node import Node, Peer
 
 TYPE_CHECKING = False  # type checkers take it for true: they see the imports that happen on first use
 if TYPE_CHECKING:
+    from hivemind_c.averaging import DecentralizedAverager
     from hivemind_c.compression import (
         BFloat16Compression,
         BlockwiseQuantization,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from hivemind_c.optim import CollaborativeOptimizer, GradientAverager, GradScaler, Optimizer, ProgressTracker, TrainingStateAverager
 
 _LATER = {  # names at the top whose module a program that only wants a node need not wait for
+    "hivemind_c.averaging": ("DecentralizedAverager",),
     "hivemind_c.compression": (
         "BFloat16Compression",
         "BlockwiseQuantization",
@@ -85,6 +87,7 @@ __all__ = [
     "CompressionInfo",
     "CompressionType",
     "DHT",
+    "DecentralizedAverager",
     "ErrorFeedback",
     "Float16Compression",
     "Future",

@@ -89,7 +89,7 @@ def test_the_stubs_name_what_is_there():
     values = {node.target.id for node in stubs.body if isinstance(node, ast.AnnAssign)}
     there = {name for name in dir(_hivemind_c) if not name.startswith("__")} | {"__version__"}
     assert there == told.keys() | values | functions
-    for name in ("Node", "Future"):
+    for name in ("Node", "Future", "Averager"):
         methods = {node.name for node in told[name].body if isinstance(node, ast.FunctionDef)} - {"__init__"}
         assert methods == {method for method in vars(getattr(_hivemind_c, name)) if not method.startswith("_")}
 

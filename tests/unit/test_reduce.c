@@ -256,9 +256,41 @@ static void a_dtype_off_the_list_is_invalid(void **state) {
   assert_int_equal(hv_reduce_convert(set(0), HV_DTYPE_FLOAT32, plain, (hv_dtype)77, acc, 1), HV_INVALID);
 }
 
+/* Against float64, element by element; and alpha 1 gives the values themselves. */
+static void a_blend_is_between_what_was_there_and_the_average(void **state) {
+  (void)state;
+  check_rng rng = {77};
+  for (int level = 0; level < HV_CPU_LEVELS; level++)
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+      static double local[N], mixed[N], whole[N];
+      size_t size = hv_dtype_size((int)dtypes[d]);
+      for (size_t i = 0; i < N; i++) {
+        plain[i] = (float)check_normal(&rng);
+        x[i] = (float)check_normal(&rng);
+      }
+      assert_int_equal(hv_reduce_convert(set(level), HV_DTYPE_FLOAT32, plain, dtypes[d], local, N), HV_OK);
+      memcpy(mixed, local, N * size);
+      memcpy(whole, local, N * size);
+      assert_int_equal(hv_reduce_blend(set(level), dtypes[d], mixed, x, 0.25, N), HV_OK);
+      assert_int_equal(hv_reduce_blend(set(level), dtypes[d], whole, x, 1, N), HV_OK);
+      static double before[N], after[N], all[N];
+      hv_reduce_convert(set(level), dtypes[d], local, HV_DTYPE_FLOAT64, before, N);
+      hv_reduce_convert(set(level), dtypes[d], mixed, HV_DTYPE_FLOAT64, after, N);
+      hv_reduce_convert(set(level), dtypes[d], whole, HV_DTYPE_FLOAT64, all, N);
+      double close = size == 2 ? 0x1p-7 : 0x1p-22;
+      for (size_t i = 0; i < N; i++) {
+        double ideal = before[i] + 0.25 * ((double)x[i] - before[i]);
+        assert_true(fabs(after[i] - ideal) <= close * (1 + fabs(ideal)));
+        assert_true(fabs(all[i] - (double)x[i]) <= close * (1 + fabs((double)x[i])));
+      }
+    }
+  assert_int_equal(hv_reduce_blend(set(0), (hv_dtype)9, acc, x, 0.5, 1), HV_INVALID);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_float16_widens_to_its_value),
+      cmocka_unit_test(a_blend_is_between_what_was_there_and_the_average),
       cmocka_unit_test(float32_becomes_the_nearest_float16_and_bfloat16),
       cmocka_unit_test(accumulating_rounds_the_product_and_then_the_sum),
       cmocka_unit_test(one_value_that_is_not_finite_is_found_anywhere),

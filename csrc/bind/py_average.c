@@ -1,0 +1,378 @@
+/* A node's averager: tensors that are borrowed as long as it lives, and steps that average them. */
+#include "bind.h"
+#include "tensor.h"
+
+#include "kern/codec.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#define SLICE_MS 50u /* how long a wait lasts before signals are looked at */
+
+typedef struct py_averager {
+  PyObject_HEAD
+  bind_node *node;            /* kept: the hive outlives its averagers */
+  hv_hive_averager *averager; /* NULL: closed */
+  bind_tensor *tensors;       /* loans */
+  size_t n_tensors;
+  size_t users;            /* threads that are in it without the GIL */
+  PyThread_type_lock idle; /* held while there are any */
+} py_averager;
+
+static bind_state *state_of(py_averager *self) {
+  return PyType_GetModuleState(Py_TYPE(self));
+}
+
+/* 0, or -1 with the error raised that it cannot be used here. */
+static int check_usable(py_averager *self) {
+  if (!self->averager) {
+    bind_raise(state_of(self), HV_CLOSED, "this averager has been shut down");
+    return -1;
+  }
+  return bind_node_check(self->node);
+}
+
+/* Around work without the GIL: closing waits for it. */
+static void come_in(py_averager *self) {
+  if (self->users++ == 0)
+    PyThread_acquire_lock(self->idle, NOWAIT_LOCK);
+}
+
+static void go_out(py_averager *self) {
+  if (--self->users == 0)
+    PyThread_release_lock(self->idle);
+}
+
+/* ---- settings ---- */
+
+typedef struct setting {
+  const char *name;
+  size_t offset;
+  char kind; /* 's'ize_t, 'u'int32_t, 'd'ouble, 'i'nt */
+} setting;
+
+#define AT(name, kind)                                                                                                             \
+  { #name, offsetof(hv_hive_averager_config, name), kind }
+static const setting settings[] = {AT(part_bytes, 's'), AT(alpha, 'd'),     AT(target_group, 's'),
+                                   AT(min_group, 's'),  AT(round_ms, 'u'),  AT(stall_ms, 'u'),
+                                   AT(request_ms, 'u'), AT(bandwidth, 'd'), AT(auxiliary, 'i')};
+
+static int set_one(hv_hive_averager_config *config, const setting *s, PyObject *value) {
+  char *at = (char *)config + s->offset;
+  if (s->kind == 'd') {
+    double number = PyFloat_AsDouble(value);
+    memcpy(at, &number, sizeof number);
+    return PyErr_Occurred() ? -1 : 0;
+  }
+  long long number = PyLong_AsLongLong(value);
+  if (number == -1 && PyErr_Occurred())
+    return -1;
+  if (number < 0 || number > (s->kind == 'i' ? 1 : UINT32_MAX - 1ll)) {
+    PyErr_Format(PyExc_ValueError, "%s cannot be %R", s->name, value);
+    return -1;
+  }
+  size_t wide = (size_t)number;
+  uint32_t narrow = (uint32_t)number;
+  int choice = (int)number;
+  memcpy(at,
+         s->kind == 's'   ? (void *)&wide
+         : s->kind == 'u' ? (void *)&narrow
+                          : (void *)&choice,
+         s->kind == 's'   ? sizeof wide
+         : s->kind == 'u' ? sizeof narrow
+                          : sizeof choice);
+  return 0;
+}
+
+static int read_settings(PyObject *dict, hv_hive_averager_config *config) {
+  PyObject *key, *value;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(dict, &at, &key, &value)) {
+    const char *name = PyUnicode_Check(key) ? PyUnicode_AsUTF8AndSize(key, NULL) : NULL;
+    const setting *known = NULL;
+    for (size_t i = 0; name && i < sizeof settings / sizeof *settings; i++)
+      if (strcmp(settings[i].name, name) == 0)
+        known = &settings[i];
+    if (!known) {
+      PyErr_Format(PyExc_TypeError, "an averager has no setting %R", key);
+      return -1;
+    }
+    if (set_one(config, known, value) < 0)
+      return -1;
+  }
+  return 0;
+}
+
+/* ---- making one ---- */
+
+/* Borrows all of (tensor, codec number). */
+static int borrow_all(bind_state *state, py_averager *self, PyObject *list, hv_hive_tensor *out) {
+  for (Py_ssize_t i = 0; i < PyList_Size(list); i++) {
+    PyObject *tensor;
+    int codec;
+    char what[48];
+    PyOS_snprintf(what, sizeof what, "averaged_tensors[%zd]", i);
+    if (!PyArg_ParseTuple(PyList_GetItem(list, i), "Oi", &tensor, &codec))
+      return -1;
+    bind_tensor *loan = &self->tensors[self->n_tensors];
+    if (bind_tensor_borrow_plain(state, tensor, 1, what, loan) < 0)
+      return -1;
+    self->n_tensors++;
+    out[i] = (hv_hive_tensor){loan->data, loan->dtype, codec, loan->shape, (size_t)loan->n_dims};
+  }
+  return 0;
+}
+
+static void return_all(py_averager *self) {
+  for (size_t i = 0; i < self->n_tensors; i++)
+    bind_tensor_return(&self->tensors[i]);
+  self->n_tensors = 0;
+  hv_mem_free(self->tensors);
+  self->tensors = NULL;
+}
+
+static int open_averager(bind_state *state, py_averager *self, PyObject *list, hv_hive_averager_config *config) {
+  size_t n = (size_t)PyList_Size(list);
+  hv_hive_tensor *tensors = hv_mem_array(state->mem, n + 1, sizeof *tensors);
+  self->tensors = hv_mem_array(state->mem, n + 1, sizeof *self->tensors);
+  hv_error err = {0};
+  hv_status status = HV_NOMEM;
+  int rc = -1;
+  if (!tensors || !self->tensors)
+    PyErr_NoMemory();
+  else if (borrow_all(state, self, list, tensors) == 0) {
+    config->tensors = tensors;
+    config->n_tensors = n;
+    Py_BEGIN_ALLOW_THREADS
+    status = hv_hive_averager_new(self->node->hive, config, &self->averager, &err);
+    Py_END_ALLOW_THREADS
+    if (status == HV_OK)
+      rc = 0;
+    else
+      bind_raise(state, status, err.text);
+  }
+  hv_mem_free(tensors);
+  return rc;
+}
+
+static PyObject *averager_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+  static const char *const names[] = {"node", "prefix", "tensors", "group_bits", "settings", NULL};
+  bind_state *state = PyType_GetModuleState(type);
+  PyObject *node, *list, *dict;
+  hv_hive_averager_config config = {.alpha = 1};
+  if (!state || !PyArg_ParseTupleAndKeywords(args, kwargs, "O!sO!sO!:Averager", (char **)names, state->node, &node, &config.prefix,
+                                             &PyList_Type, &list, &config.group_bits, &PyDict_Type, &dict))
+    return NULL;
+  if (bind_node_check((bind_node *)node) < 0 || read_settings(dict, &config) < 0)
+    return NULL;
+  py_averager *self = (py_averager *)PyType_GenericAlloc(type, 0);
+  if (!self)
+    return NULL;
+  Py_INCREF(node);
+  self->node = (bind_node *)node;
+  self->idle = PyThread_allocate_lock();
+  if (!self->idle)
+    PyErr_NoMemory();
+  if (!self->idle || open_averager(state, self, list, &config) < 0)
+    Py_CLEAR(self);
+  return (PyObject *)self;
+}
+
+/* Others that wait in it see within a slice that it is closed. */
+static void close_averager(py_averager *self) {
+  hv_hive_averager *averager = self->averager;
+  self->averager = NULL;
+  if (averager) {
+    Py_BEGIN_ALLOW_THREADS
+    PyThread_acquire_lock(self->idle, WAIT_LOCK);
+    PyThread_release_lock(self->idle);
+    hv_hive_averager_free(averager);
+    Py_END_ALLOW_THREADS
+    return_all(self);
+  }
+}
+
+/* In a forked child nothing is touched: the threads that use the tensors stayed behind. */
+static void averager_finalize(PyObject *object) {
+  py_averager *self = (py_averager *)object;
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  if (self->node && self->node->pid == getpid()) {
+    close_averager(self);
+    return_all(self);
+  }
+  if (self->idle)
+    PyThread_free_lock(self->idle);
+  self->idle = NULL;
+  Py_CLEAR(self->node);
+  PyErr_Restore(type, value, traceback);
+}
+
+static PyObject *averager_close(PyObject *object, PyObject *ignored) {
+  py_averager *self = (py_averager *)object;
+  (void)ignored;
+  if (self->node->pid == getpid())
+    close_averager(self);
+  Py_RETURN_NONE;
+}
+
+/* ---- steps ---- */
+
+static PyObject *averager_step(PyObject *object, PyObject *args) {
+  py_averager *self = (py_averager *)object;
+  bind_state *state = state_of(self);
+  Py_buffer gather, epoch;
+  PyObject *wait, *timeout;
+  double weight;
+  Py_ssize_t expected;
+  hv_hive_step step = {0};
+  hv_future *future = NULL;
+  if (!PyArg_ParseTuple(args, "y*y*dOOnpp:step", &gather, &epoch, &weight, &wait, &timeout, &expected, &step.require_trigger,
+                        &step.allow_retries))
+    return NULL;
+  hv_status status = HV_INVALID;
+  int fine = check_usable(self) == 0 && bind_timeout(wait, &step.wait_ms) == 0 && bind_timeout(timeout, &step.timeout_ms) == 0;
+  if (fine) {
+    step.weight = (float)weight;
+    step.gather = hv_span_of(gather.buf, (size_t)gather.len);
+    step.epoch = hv_span_of(epoch.buf, (size_t)epoch.len);
+    step.expected = expected > 0 ? (size_t)expected : 0;
+    status = hv_hive_averager_step(self->averager, &step, &future);
+  }
+  PyBuffer_Release(&gather);
+  PyBuffer_Release(&epoch);
+  if (!fine)
+    return NULL;
+  if (status == HV_CLOSED)
+    return bind_raise(state, status, "this node has been shut down");
+  return status == HV_OK ? bind_future_new(state, self->node, BIND_FUTURE_AVERAGE, future, NULL) : bind_raise(state, status, NULL);
+}
+
+static PyObject *averager_trigger(PyObject *object, PyObject *step) {
+  py_averager *self = (py_averager *)object;
+  hv_future *future = check_usable(self) == 0 ? bind_future_inner(state_of(self), step) : NULL;
+  if (!future)
+    return NULL;
+  hv_status status = hv_hive_averager_trigger(self->averager, future);
+  return status == HV_OK || status == HV_CLOSED ? Py_NewRef(Py_None) : bind_raise(state_of(self), status, NULL);
+}
+
+static PyObject *averager_set_weight(PyObject *object, PyObject *args) {
+  py_averager *self = (py_averager *)object;
+  PyObject *step;
+  double weight;
+  if (!PyArg_ParseTuple(args, "Od:set_weight", &step, &weight))
+    return NULL;
+  hv_future *future = check_usable(self) == 0 ? bind_future_inner(state_of(self), step) : NULL;
+  if (!future)
+    return NULL;
+  hv_status status = hv_hive_averager_weight(self->averager, future, (float)weight);
+  if (status == HV_INVALID)
+    return bind_raise(state_of(self), status, "a weight is a finite number, 0 or more");
+  return status == HV_OK || status == HV_CLOSED ? Py_NewRef(Py_None) : bind_raise(state_of(self), status, NULL);
+}
+
+/* ---- the lock on the tensors ---- */
+
+/* One slice of a wait: signals are looked at between them. */
+static PyObject *averager_lock(PyObject *object, PyObject *args) {
+  py_averager *self = (py_averager *)object;
+  PyObject *timeout;
+  uint32_t timeout_ms;
+  int locked;
+  if (!PyArg_ParseTuple(args, "O:lock", &timeout) || bind_timeout(timeout, &timeout_ms) < 0 || check_usable(self) < 0)
+    return NULL;
+  hv_hive_averager *averager = self->averager;
+  come_in(self);
+  Py_BEGIN_ALLOW_THREADS
+  locked = hv_hive_averager_lock(averager, timeout_ms < SLICE_MS ? timeout_ms : SLICE_MS);
+  Py_END_ALLOW_THREADS
+  go_out(self);
+  return PyBool_FromLong(locked);
+}
+
+static PyObject *averager_unlock(PyObject *object, PyObject *ignored) {
+  py_averager *self = (py_averager *)object;
+  (void)ignored;
+  if (self->averager && self->node->pid == getpid())
+    hv_hive_averager_unlock(self->averager);
+  Py_RETURN_NONE;
+}
+
+/* ---- group bits ---- */
+
+static PyObject *averager_bits(PyObject *object, PyObject *ignored) {
+  py_averager *self = (py_averager *)object;
+  char bits[HV_GROUP_BITS_MAX + 1];
+  (void)ignored;
+  if (check_usable(self) < 0)
+    return NULL;
+  hv_hive_averager *averager = self->averager;
+  come_in(self);
+  Py_BEGIN_ALLOW_THREADS
+  hv_hive_averager_bits(averager, bits);
+  Py_END_ALLOW_THREADS
+  go_out(self);
+  return PyUnicode_FromString(bits);
+}
+
+static PyObject *averager_set_bits(PyObject *object, PyObject *args) {
+  py_averager *self = (py_averager *)object;
+  const char *bits;
+  hv_error err = {0};
+  hv_status status;
+  if (!PyArg_ParseTuple(args, "s:set_bits", &bits) || check_usable(self) < 0)
+    return NULL;
+  hv_hive_averager *averager = self->averager;
+  come_in(self);
+  Py_BEGIN_ALLOW_THREADS
+  status = hv_hive_averager_set_bits(averager, bits, &err);
+  Py_END_ALLOW_THREADS
+  go_out(self);
+  return status == HV_OK ? Py_NewRef(Py_None) : bind_raise(state_of(self), status, err.text);
+}
+
+/* ---- what a step's future becomes ---- */
+
+PyObject *bind_average_done(hv_span bytes) {
+  const hv_hive_average *a = (const hv_hive_average *)bytes.data;
+  PyObject *members = PyTuple_New((Py_ssize_t)a->n_members);
+  for (size_t i = 0; members && i < a->n_members; i++) {
+    const hv_hive_member *m = &a->members[i];
+    PyObject *one = Py_BuildValue("(NNNNy#)", bind_peer_text(&m->id), PyBool_FromLong(m->me), PyBool_FromLong(m->client),
+                                  PyBool_FromLong(m->auxiliary), (const char *)m->gather.data, (Py_ssize_t)m->gather.size);
+    if (!one || PyTuple_SetItem(members, (Py_ssize_t)i, one) < 0)
+      Py_CLEAR(members);
+  }
+  if (!members)
+    return NULL;
+  return Py_BuildValue("(NIIKdddI)", members, (unsigned)a->n_chunks, (unsigned)a->averaged, (unsigned long long)a->bytes,
+                       a->matching_s, a->waiting_s, a->reducing_s, a->tries);
+}
+
+static const PyMethodDef methods[] = {
+    {"step", averager_step, METH_VARARGS,
+     "step(gather, epoch, weight, wait, timeout, expected, require_trigger, allow_retries): a future."},
+    {"trigger", averager_trigger, METH_O, "trigger(step): its all-reduce may begin."},
+    {"set_weight", averager_set_weight, METH_VARARGS, "set_weight(step, weight): until its all-reduce begins."},
+    {"lock", averager_lock, METH_VARARGS,
+     "lock(timeout): True when no round touches the tensors until unlock(). Waits 50 ms at most."},
+    {"unlock", averager_unlock, METH_NOARGS, "Lets rounds go on."},
+    {"bits", averager_bits, METH_NOARGS, "Its group bits."},
+    {"set_bits", averager_set_bits, METH_VARARGS, "set_bits(bits)"},
+    {"close", averager_close, METH_NOARGS, "Ends its steps and gives the tensors back. May be called twice."},
+    {NULL, NULL, 0, NULL}};
+
+PyTypeObject *bind_averager_type(PyObject *module) {
+  PyType_Slot slots[] = {
+      {Py_tp_doc, (void *)"Averager(node, prefix, tensors, group_bits, settings): tensors is a list of (tensor, codec number)."},
+      {Py_tp_new, (void *)averager_new},
+      {Py_tp_finalize, (void *)averager_finalize},
+      {Py_tp_methods, (void *)methods},
+      {0, NULL}};
+  PyType_Spec spec = {.name = "hivemind_c.Averager",
+                      .basicsize = sizeof(py_averager),
+                      .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+                      .slots = slots};
+  return (PyTypeObject *)PyType_FromModuleAndSpec(module, &spec, NULL);
+}

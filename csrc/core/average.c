@@ -1,0 +1,578 @@
+#include "core/average_inner.h"
+
+#include "kern/reduce.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { CHUNK_VALUES = 1 << 17, STALL_MS = 10000, PAUSE_MS = 50, PAUSE_MAX_MS = 2000 };
+
+typedef hv_average_work work;
+
+/* A step's stages, and where it may go from each. */
+static const uint8_t moves[HV_AVERAGE_STAGES] = {
+#define TO(stage) (1u << HV_AVERAGE_##stage)
+    [HV_AVERAGE_SEEKING] = TO(PAUSING) | TO(READY) | TO(OVER),
+    [HV_AVERAGE_PAUSING] = TO(SEEKING) | TO(OVER),
+    [HV_AVERAGE_READY] = TO(KNOCKING) | TO(OVER),
+    [HV_AVERAGE_KNOCKING] = TO(REDUCING) | TO(OVER),
+    [HV_AVERAGE_REDUCING] = TO(BLENDING) | TO(OVER),
+    [HV_AVERAGE_BLENDING] = TO(OVER),
+#undef TO
+};
+
+static hv_env *env_of(const work *w) {
+  return w->average->all->env;
+}
+
+static uint64_t now_of(const work *w) {
+  return env_of(w)->now_us(env_of(w));
+}
+
+/* Where the time of a stage is counted. */
+static uint64_t *spent(work *w) {
+  switch (w->stage) {
+  case HV_AVERAGE_SEEKING:
+  case HV_AVERAGE_PAUSING:
+    return &w->outcome.matching_us;
+  case HV_AVERAGE_READY:
+  case HV_AVERAGE_KNOCKING:
+    return &w->outcome.waiting_us;
+  default:
+    return &w->outcome.reducing_us;
+  }
+}
+
+static void move(work *w, hv_average_stage to) {
+  uint64_t now = now_of(w);
+  if (!(moves[w->stage] >> to & 1))
+    hv_env_log(env_of(w), HV_LOG_ERROR, "average", "move", "a step went from stage %d to %d", (int)w->stage, (int)to);
+  *spent(w) += now - w->since_us;
+  w->since_us = now;
+  w->stage = to;
+}
+
+/* ---- the end of a step ---- */
+
+static void let_tensors_go(work *w) {
+  const hv_average_gate *gate = &w->average->config.gate;
+  if (w->at_gate && gate->leave)
+    gate->leave(gate->arg);
+  w->at_gate = 0;
+}
+
+static void release(hv_average *self);
+
+static void drop_work(work *w) {
+  hv_mem_free((void *)w->outcome.members);
+  hv_mem_free(w->group);
+  hv_mem_free(w);
+}
+
+/* What it has of its averager. */
+static void detach(work *w) {
+  hv_average *a = w->average;
+  env_of(w)->timer_clear(env_of(w), &w->timer);
+  env_of(w)->timer_clear(env_of(w), &w->round_end);
+  let_tensors_go(w);
+  hv_run_fini(&a->staging);
+  hv_mem_free(a->copies);
+  a->copies = NULL;
+  a->work = NULL;
+}
+
+/* The members as the program is told of them. */
+static void tell_members(work *w) {
+  const hv_match_group *group = w->group;
+  hv_average_member *members = group ? hv_mem_array(env_of(w)->mem, group->n_members, sizeof *members) : NULL;
+  if (!members)
+    return;
+  for (size_t i = 0; i < group->n_members; i++)
+    members[i] = (hv_average_member){.id = group->members[i].at.id,
+                                     .me = i == group->me,
+                                     .client = group->members[i].client,
+                                     .auxiliary = group->members[i].auxiliary,
+                                     .gather = group->gathers[i]};
+  w->outcome.members = members;
+  w->outcome.n_members = group->n_members;
+}
+
+/* Within done the program may start the next step or close the averager: neither is touched after it. */
+static void over(work *w, hv_status status, const char *text) {
+  hv_average *a = w->average, *closing = a->closing ? a : NULL;
+  hv_average_step *step = w->step;
+  move(w, HV_AVERAGE_OVER);
+  w->outcome.n_chunks = a->run.n_chunks;
+  tell_members(w);
+  detach(w);
+  step->work = NULL;
+  step->done(step, status, text, &w->outcome);
+  drop_work(w);
+  if (closing)
+    release(closing);
+}
+
+/* It is to end: at once, or as soon as what runs lets it. The first reason counts. */
+static void end(work *w, hv_status status, const char *text) {
+  if (w->why.status == HV_OK)
+    hv_fail(&w->why, status, "%s", text);
+  switch (w->stage) {
+  case HV_AVERAGE_SEEKING:
+    if (w->seek.match)
+      hv_match_seek_cancel(&w->seek); /* its done ends the step */
+    else
+      over(w, w->why.status, w->why.text);
+    return;
+  case HV_AVERAGE_REDUCING:
+    hv_allreduce_cancel(w->round);
+    return;
+  case HV_AVERAGE_BLENDING:
+    return; /* on the pool, and soon over */
+  default:
+    over(w, w->why.status, w->why.text);
+  }
+}
+
+/* ---- blending ---- */
+
+static void run_blend(hv_job *job) {
+  work *w = job->owner;
+  hv_average *a = w->average;
+  const float *from = a->copies;
+  w->blended = HV_OK;
+  for (size_t i = 0; i < a->config.n_tensors && w->blended == HV_OK; i++) {
+    const hv_run_part *part = &a->config.tensors[i].part;
+    w->blended = hv_reduce_blend(a->kern, part->dtype, part->data, from, a->config.alpha, part->n_values);
+    from += part->n_values;
+  }
+}
+
+static void blended(hv_job *job, const hv_event *event) {
+  work *w = job->owner;
+  hv_status status = event->status != HV_OK ? event->status : w->blended;
+  over(w, status, status == HV_OK ? "" : "the averages could not be blended into the tensors");
+}
+
+/* ---- the all-reduce ---- */
+
+static const char *sentence_for(hv_status status) {
+  switch (status) {
+  case HV_CLOSED:
+    return "the round failed: too few members were left to finish it";
+  case HV_TIMEOUT:
+    return "the round failed: its time was over";
+  case HV_NOMEM:
+    return "the round failed: there is no memory for it; make parts smaller";
+  default:
+    return "the round failed: not every average came";
+  }
+}
+
+static void round_done(void *arg, hv_allreduce *round, hv_status status) {
+  work *w = arg;
+  hv_average *a = w->average;
+  w->round = NULL;
+  for (uint32_t i = 0; i < a->run.n_chunks; i++)
+    w->outcome.averaged += hv_allreduce_averaged(round, i) != 0;
+  hv_allreduce_free(round);
+  if (status == HV_OK && a->copies) {
+    move(w, HV_AVERAGE_BLENDING);
+    w->blend = (hv_job){.run = run_blend, .done = blended, .owner = w};
+    env_of(w)->work(env_of(w), &w->blend);
+  } else if (status == HV_OK) {
+    over(w, HV_OK, ""); /* also when its end was asked for: it has what it wanted */
+  } else if (w->why.status != HV_OK) {
+    over(w, w->why.status, w->why.text);
+  } else {
+    over(w, status, sentence_for(status));
+  }
+}
+
+static void round_too_long(hv_timer *timer, const hv_event *event) {
+  (void)event;
+  end(timer->owner, HV_TIMEOUT, "the all-reduce was not over within allreduce_timeout");
+}
+
+/* With an alpha other than 1 averages go into a copy first, float32 whatever the tensors are. */
+static hv_status make_staging(hv_average *a, hv_error *err) {
+  if (a->config.alpha == 1 || a->config.auxiliary)
+    return HV_OK;
+  size_t n = a->config.n_tensors;
+  a->copies = hv_mem_aligned(a->all->env->mem, a->run.n_values * sizeof *a->copies);
+  hv_run_part *parts = hv_mem_array(a->all->env->mem, n, sizeof *parts);
+  hv_status status =
+      a->copies && parts
+          ? HV_OK
+          : hv_fail(err, HV_NOMEM, "there is no memory for a copy of the tensors, which an averaging_alpha other than 1 needs");
+  float *at = a->copies;
+  for (size_t i = 0; i < n && status == HV_OK; i++) {
+    parts[i] = a->config.tensors[i].part;
+    parts[i].dtype = HV_DTYPE_FLOAT32;
+    parts[i].data = at;
+    at += parts[i].n_values;
+  }
+  if (status == HV_OK)
+    status = hv_run_init(&a->staging, a->all->env->mem, parts, n, a->run.chunk_values, err);
+  hv_mem_free(parts);
+  return status;
+}
+
+static void reduce(work *w) {
+  hv_average *a = w->average;
+  const hv_match_group *group = w->group;
+  hv_error err = {0};
+  if (group->n_members == 1) {
+    over(w, HV_OK, "");
+    return;
+  }
+  hv_status status = make_staging(a, &err);
+  hv_round round = {.members = group->members,
+                    .n_members = group->n_members,
+                    .me = group->me,
+                    .in = &a->run,
+                    .out = a->config.auxiliary ? NULL
+                           : a->copies         ? &a->staging
+                                               : &a->run,
+                    .weight = w->step->weight,
+                    .stall_ms = a->config.stall_ms,
+                    .kern = a->kern};
+  memcpy(round.id, group->id, sizeof round.id);
+  if (status == HV_OK)
+    status = hv_allreduce_begin(a->all->rounds, &round, round_done, w, &w->round, &err);
+  if (status != HV_OK) {
+    over(w, status, err.text);
+    return;
+  }
+  move(w, HV_AVERAGE_REDUCING);
+  if (a->config.round_ms)
+    env_of(w)->timer_set(env_of(w), &w->round_end, (uint64_t)a->config.round_ms * 1000);
+}
+
+static void try_gate(work *w) {
+  const hv_average_gate *gate = &w->average->config.gate;
+  w->at_gate = 1;
+  if (!gate->enter || gate->enter(gate->arg))
+    reduce(w);
+}
+
+static void go(work *w) {
+  move(w, HV_AVERAGE_KNOCKING);
+  try_gate(w);
+}
+
+/* ---- the group ---- */
+
+static uint64_t left_ms(const work *w) {
+  uint64_t now = now_of(w);
+  return w->end_us == UINT64_MAX ? UINT64_MAX : w->end_us > now ? (w->end_us - now) / 1000 : 0;
+}
+
+static void arm(work *w) {
+  uint64_t now = now_of(w), due = w->end_us;
+  if (w->stage == HV_AVERAGE_PAUSING && w->since_us + w->pause_ms * 1000 < due)
+    due = w->since_us + w->pause_ms * 1000;
+  if (due != UINT64_MAX)
+    env_of(w)->timer_set(env_of(w), &w->timer, due > now ? due - now : 0);
+}
+
+/* None yet: once more after a pause, if the step has time and leave for it. */
+static void not_found(work *w, hv_status status, const char *text) {
+  int again = w->step->allow_retries && (status == HV_TIMEOUT || status == HV_EXISTS);
+  if (again && w->outcome.tries > 1)
+    w->pause_ms = w->pause_ms * 2 < PAUSE_MAX_MS ? w->pause_ms * 2 : PAUSE_MAX_MS;
+  if (!again || left_ms(w) <= w->pause_ms) {
+    over(w, status, text);
+    return;
+  }
+  if (status == HV_EXISTS)
+    w->attempt++; /* others have begun without this one: it looks for those who were late, too */
+  move(w, HV_AVERAGE_PAUSING);
+  arm(w);
+}
+
+static void found(hv_match_seek *seek, hv_status status, hv_match_group *group, const char *text) {
+  work *w = seek->owner;
+  w->group = group;
+  if (w->why.status != HV_OK) {
+    over(w, w->why.status, w->why.text);
+  } else if (status != HV_OK) {
+    not_found(w, status, text);
+  } else {
+    move(w, HV_AVERAGE_READY);
+    if (w->triggered)
+      go(w);
+  }
+}
+
+static hv_span epoch_of(work *w) {
+  hv_span epoch = w->step->epoch;
+  int n = 0;
+  if (epoch.size)
+    memcpy(w->epoch, epoch.data, epoch.size);
+  if (epoch.size && w->attempt)
+    n = snprintf((char *)w->epoch + epoch.size, sizeof w->epoch - epoch.size, "/%u", w->attempt % 1000000);
+  return hv_span_of(w->epoch, epoch.size + (size_t)n);
+}
+
+static void seek(work *w) {
+  const hv_average_step *step = w->step;
+  hv_error err = {0};
+  uint64_t wait = step->wait_ms < left_ms(w) ? step->wait_ms : left_ms(w);
+  w->outcome.tries++;
+  w->seek = (hv_match_seek){.done = found,
+                            .owner = w,
+                            .epoch = epoch_of(w),
+                            .expected = (uint32_t)step->expected,
+                            .wait_ms = wait ? (uint32_t)wait : 1,
+                            .gather = step->gather};
+  hv_status status = hv_match_seek_start(w->average->match, &w->seek, &err);
+  if (status != HV_OK) {
+    w->why = err;
+    env_of(w)->timer_set(env_of(w), &w->timer, 0);
+  }
+}
+
+static void time_goes_by(hv_timer *timer, const hv_event *event) {
+  work *w = timer->owner;
+  if (w->why.status != HV_OK) {
+    end(w, w->why.status, w->why.text);
+  } else if (event->now_us >= w->end_us) {
+    static const char *const late[HV_AVERAGE_STAGES] = {
+        [HV_AVERAGE_SEEKING] = "no group was found in the time of the step",
+        [HV_AVERAGE_PAUSING] = "no group was found in the time of the step",
+        [HV_AVERAGE_READY] = "there was a group, but nobody said allow_allreduce() in the time of the step",
+        [HV_AVERAGE_KNOCKING] = "there was a group, but the program held the tensors (get_tensors) for the time of the step",
+        [HV_AVERAGE_REDUCING] = "the all-reduce was not over in the time of the step",
+        [HV_AVERAGE_BLENDING] = "the all-reduce was not over in the time of the step",
+    };
+    end(w, HV_TIMEOUT, late[w->stage]);
+  } else if (w->stage == HV_AVERAGE_PAUSING) {
+    move(w, HV_AVERAGE_SEEKING);
+    arm(w);
+    seek(w);
+  } else {
+    arm(w);
+  }
+}
+
+/* ---- what the program says ---- */
+
+static hv_status check_step(const hv_average *self, const hv_average_step *step, hv_error *err) {
+  if (self->all->stopping || self->closing)
+    return hv_fail(err, HV_CLOSED, "the averager is shut down");
+  if (self->work)
+    return hv_fail(err, HV_BUSY, "a step of this averager is under way: wait for it, or cancel it first");
+  if (!(step->weight >= 0 && step->weight <= HV_CODEC_WEIGHT_MAX))
+    return hv_fail(err, HV_INVALID, "the weight is %g: it must be finite, 0 or more", (double)step->weight);
+  if (step->epoch.size > HV_MATCH_EPOCH_MAX - 8)
+    return hv_fail(err, HV_INVALID, "the epoch has %zu bytes, and %d are the limit", step->epoch.size, HV_MATCH_EPOCH_MAX - 8);
+  if (step->gather.size > HV_MATCH_GATHER_MAX)
+    return hv_fail(err, HV_INVALID, "what is to be gathered has %zu bytes when packed, and %u are the limit", step->gather.size,
+                   HV_MATCH_GATHER_MAX);
+  if (step->wait_ms == 0 || step->wait_ms > HV_MATCH_WAIT_MAX_MS || step->timeout_ms == 0)
+    return hv_fail(err, HV_INVALID, "the time to find a group is from 1 ms to a day, and that of the step 1 ms or more");
+  if (step->wait_ms > step->timeout_ms)
+    return hv_fail(err, HV_INVALID, "the round is scheduled %u ms from now, but the step ends in %u ms: give it a longer timeout",
+                   (unsigned)step->wait_ms, (unsigned)step->timeout_ms);
+  if (step->expected > HV_ROUND_MEMBERS_MAX)
+    return hv_fail(err, HV_INVALID, "a group has at most %d members", HV_ROUND_MEMBERS_MAX);
+  return HV_OK;
+}
+
+hv_status hv_average_start(hv_average *self, hv_average_step *step, hv_error *err) {
+  hv_status status = check_step(self, step, err);
+  if (status != HV_OK)
+    return status;
+  work *w = hv_mem_zalloc(self->all->env->mem, sizeof *w);
+  if (!w)
+    return hv_fail(err, HV_NOMEM, "there is no memory for a step");
+  *w = (work){.average = self, .step = step, .pause_ms = PAUSE_MS, .triggered = !step->require_trigger};
+  self->work = step->work = w;
+  w->since_us = now_of(w);
+  w->end_us = step->timeout_ms == UINT32_MAX ? UINT64_MAX : w->since_us + (uint64_t)step->timeout_ms * 1000;
+  w->timer = (hv_timer){.fire = time_goes_by, .owner = w};
+  w->round_end = (hv_timer){.fire = round_too_long, .owner = w};
+  arm(w);
+  seek(w);
+  return HV_OK;
+}
+
+void hv_average_trigger(hv_average *self, hv_average_step *step) {
+  work *w = self->work && self->work->step == step ? self->work : NULL;
+  if (!w || w->triggered)
+    return;
+  w->triggered = 1;
+  if (w->stage == HV_AVERAGE_READY)
+    go(w);
+}
+
+hv_status hv_average_set_weight(hv_average *self, hv_average_step *step, float weight) {
+  work *w = self->work && self->work->step == step ? self->work : NULL;
+  if (!(weight >= 0 && weight <= HV_CODEC_WEIGHT_MAX))
+    return HV_INVALID;
+  if (!w || w->stage >= HV_AVERAGE_REDUCING)
+    return HV_STATE;
+  step->weight = weight;
+  return HV_OK;
+}
+
+void hv_average_cancel(hv_average *self, hv_average_step *step) {
+  if (self->work && self->work->step == step)
+    end(self->work, HV_CANCELLED, "cancelled");
+}
+
+void hv_average_knock(hv_average *self) {
+  if (self->work && self->work->stage == HV_AVERAGE_KNOCKING)
+    try_gate(self->work);
+}
+
+hv_span hv_average_bits(const hv_average *self) {
+  return hv_match_bits(self->match);
+}
+
+hv_status hv_average_set_bits(hv_average *self, hv_span bits, hv_error *err) {
+  return hv_match_set_bits(self->match, bits, err);
+}
+
+/* ---- life ---- */
+
+void hv_averages_init(hv_averages *all, hv_env *env, hv_match_hall *matches, hv_allreduce_hall *rounds) {
+  *all = (hv_averages){.env = env, .matches = matches, .rounds = rounds};
+}
+
+/* Its memory. The match has been freed, or its world is dead and the hall frees it. */
+static void drop(hv_average *self) {
+  if (self->link) {
+    *self->link = self->next;
+    if (self->next)
+      self->next->link = self->link;
+  }
+  hv_run_fini(&self->staging);
+  hv_run_fini(&self->run);
+  hv_mem_free(self->copies);
+  hv_mem_free((void *)self->config.tensors);
+  hv_mem_free(self);
+}
+
+static void release(hv_average *self) {
+  void (*closed)(void *arg) = self->closed;
+  void *arg = self->closed_arg;
+  hv_match_free(self->match);
+  drop(self);
+  if (closed)
+    closed(arg);
+}
+
+void hv_averages_fini(hv_averages *all) {
+  while (all->first) {
+    hv_average *a = all->first;
+    work *w = a->work;
+    if (w) {
+      detach(w);
+      drop_work(w);
+    }
+    drop(a);
+  }
+}
+
+void hv_averages_stop(hv_averages *all) {
+  all->stopping = 1;
+  for (hv_average *a = all->first, *next; a; a = next) {
+    next = a->next;
+    if (a->work)
+      end(a->work, HV_CANCELLED, "the node is shut down");
+  }
+}
+
+void hv_average_close(hv_average *self, void (*closed)(void *arg), void *arg) {
+  self->closing = 1;
+  self->closed = closed;
+  self->closed_arg = arg;
+  if (self->work)
+    end(self->work, HV_CANCELLED, "the averager is shut down");
+  else
+    release(self);
+}
+
+static hv_status check_config(const hv_average_config *config, hv_error *err) {
+  if (config->n_tensors == 0)
+    return hv_fail(err, HV_INVALID, "there is nothing to average: give at least one tensor");
+  if (config->n_tensors > HV_AVERAGE_TENSORS_MAX)
+    return hv_fail(err, HV_INVALID, "%zu tensors are too many for one averager: %u are the limit", config->n_tensors,
+                   HV_AVERAGE_TENSORS_MAX);
+  if (!isfinite(config->alpha) || fabs(config->alpha) > 1e6)
+    return hv_fail(err, HV_INVALID, "averaging_alpha is %g: it must be a finite number", config->alpha);
+  if (!isfinite(config->bandwidth) || config->bandwidth < 0)
+    return hv_fail(err, HV_INVALID, "the bandwidth is %g: it must be finite, 0 or more", config->bandwidth);
+  for (size_t i = 0; i < config->n_tensors; i++)
+    if (config->tensors[i].n_dims > HV_AVERAGE_DIMS_MAX)
+      return hv_fail(err, HV_INVALID, "tensor %zu has more than %d dimensions", i, HV_AVERAGE_DIMS_MAX);
+  return HV_OK;
+}
+
+/* The match needs the text of the schema only while it is made. */
+static hv_status open_match(hv_average *self, const hv_average_config *config, hv_error *err) {
+  hv_match_config match = {.prefix = config->prefix,
+                           .bits = config->group_bits,
+                           .n_chunks = self->run.n_chunks,
+                           .target_group_size = config->target_group,
+                           .min_group_size = config->min_group,
+                           .bandwidth = (uint64_t)config->bandwidth,
+                           .auxiliary = config->auxiliary != 0};
+  hv_buf text;
+  hv_status status = hv_average_schema(self->all->env, config, self->run.chunk_values, &text, &match.schema);
+  if (status == HV_OK) {
+    size_t size = text.size < HV_MATCH_SCHEMA_TEXT_MAX ? text.size : HV_MATCH_SCHEMA_TEXT_MAX;
+    match.schema_text = hv_span_of(text.data, size);
+    status = hv_match_new(self->all->matches, &match, &self->match, err);
+  } else {
+    hv_fail(err, status, "there is no memory for the list of tensors");
+  }
+  hv_buf_fini(&text);
+  return status;
+}
+
+static hv_status copy_config(hv_average *self, const hv_average_config *config, hv_error *err) {
+  hv_env *env = self->all->env;
+  size_t n = config->n_tensors;
+  self->config = *config;
+  self->config.prefix = self->config.group_bits = hv_span_of(NULL, 0); /* match has its own */
+  self->config.stall_ms = config->stall_ms ? config->stall_ms : STALL_MS;
+  hv_average_tensor *tensors = hv_mem_array(env->mem, n, sizeof *tensors);
+  hv_run_part *parts = hv_mem_array(env->mem, n, sizeof *parts);
+  self->config.tensors = tensors;
+  hv_status status = tensors && parts ? HV_OK : hv_fail(err, HV_NOMEM, "there is no memory for the table of tensors");
+  for (size_t i = 0; i < n && status == HV_OK; i++) {
+    tensors[i].part = parts[i] = config->tensors[i].part; /* shapes are the schema's */
+  }
+  if (status == HV_OK)
+    status = hv_run_init(&self->run, env->mem, parts, n, config->chunk_values ? config->chunk_values : CHUNK_VALUES, err);
+  hv_mem_free(parts);
+  return status;
+}
+
+hv_status hv_average_new(hv_averages *all, const hv_average_config *config, hv_average **out, hv_error *err) {
+  hv_status status = all->stopping ? hv_fail(err, HV_CLOSED, "the node is shut down") : check_config(config, err);
+  if (status != HV_OK)
+    return status;
+  hv_average *self = hv_mem_zalloc(all->env->mem, sizeof *self);
+  if (!self)
+    return hv_fail(err, HV_NOMEM, "there is no memory for an averager");
+  self->all = all;
+  self->kern = hv_cpu_best();
+  status = copy_config(self, config, err);
+  if (status == HV_OK)
+    status = open_match(self, config, err);
+  if (status != HV_OK) {
+    drop(self);
+    return status;
+  }
+  self->next = all->first;
+  self->link = &all->first;
+  if (self->next)
+    self->next->link = &self->next;
+  all->first = self;
+  *out = self;
+  return HV_OK;
+}

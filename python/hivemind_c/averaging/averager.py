@@ -1,0 +1,295 @@
+"""Tensors that are averaged with those of other peers, under the names that hivemind's users know."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, Optional, Sequence, Tuple, Union
+
+import _hivemind_c
+from _hivemind_c import Future, HivemindError, HivemindValueError
+
+from hivemind_c.averaging.control import Gathered, StepControl
+from hivemind_c.averaging.tensors import LentTensors
+from hivemind_c.compression.base import CompressionBase, CompressionInfo
+from hivemind_c.compression.codecs import NoCompression
+from hivemind_c.dht import DHT
+from hivemind_c.dht.values import get_dht_time, pack
+
+logger = logging.getLogger("hivemind_c.averaging")
+STALL = 10.0  #: seconds that one member may hold the others up, by default
+
+
+class DecentralizedAverager:
+    """Averages its tensors with those of all peers that have the same prefix, and the same shapes and dtypes. Usable from any thread.
+
+    averaged_tensors: floating tensors of torch, or NumPy arrays; those in plain memory are averaged where they lie. dht: a DHT that runs; the
+    averager uses its node, and client_mode is that node's. prefix: who has the same averages together.
+    target_group_size: a larger swarm averages in groups of so many, by group bits. min_group_size: fewer make no group; with 1 a
+    step that finds nobody succeeds alone, and changes nothing. min_matchmaking_time: how long a group may take to form when no time is
+    scheduled; it begins as soon as everybody is there. averaging_alpha: tensor + alpha * (average - tensor); other than 1 it needs a float32
+    copy of the tensors during a round. part_size_bytes: what is encoded and sent at a time. bandwidth: bytes per second, if known. auxiliary: helps, and contributes
+    nothing. allreduce_timeout: of a round. sender_timeout (or next_chunk_timeout): who holds the others up for longer is left out; an
+    owner of a span is given twice as long (reducer_timeout). compression: what travels; for each tensor by an adaptive one. docs/AVERAGING.md tells more.
+    """
+
+    def __init__(
+        self,
+        averaged_tensors: Sequence[Any],
+        dht: DHT,
+        *,
+        start: bool,
+        prefix: str,
+        target_group_size: Optional[int] = None,
+        min_group_size: int = 2,
+        initial_group_bits: str = "",
+        min_matchmaking_time: float = 5,
+        request_timeout: float = 3,
+        averaging_alpha: float = 1,
+        part_size_bytes: int = 2**19,
+        allreduce_timeout: Optional[float] = None,
+        next_chunk_timeout: Optional[float] = None,
+        sender_timeout: Optional[float] = None,
+        reducer_timeout: Optional[float] = None,
+        compression: CompressionBase = NoCompression(),
+        state_compression: CompressionBase = NoCompression(),
+        tensor_infos: Optional[Sequence[CompressionInfo]] = None,
+        bandwidth: Optional[float] = None,
+        min_vector_size: int = 0,
+        auxiliary: bool = False,
+        allow_state_sharing: Optional[bool] = None,
+        declare_state_period: float = 30,
+        client_mode: Optional[bool] = None,
+        daemon: bool = True,
+        shutdown_timeout: float = 5,
+    ):
+        self._dht, self._prefix, self._auxiliary = dht, prefix, bool(auxiliary)
+        self._client_mode = dht.client_mode if client_mode is None else bool(client_mode)
+        if self._client_mode != dht.client_mode:
+            raise HivemindValueError(f"client_mode={client_mode}: an averager uses its DHT's node, so make the DHT with client_mode={client_mode}")
+        if self._client_mode and auxiliary:
+            raise HivemindValueError("an auxiliary peer reduces what others send, so it cannot be in client mode")
+        stall = _stall(next_chunk_timeout, sender_timeout, reducer_timeout)
+        if allreduce_timeout is not None and allreduce_timeout < stall and (sender_timeout or next_chunk_timeout):
+            raise HivemindValueError(f"allreduce_timeout of {allreduce_timeout:g} s is over before a sender_timeout of {stall:g} s: make it longer")
+        self._min_matchmaking_time = _seconds(min_matchmaking_time, "min_matchmaking_time")
+        self._tensors = LentTensors(averaged_tensors, compression, tensor_infos)
+        self._bits = initial_group_bits
+        self._settings: Dict[str, Union[int, float]] = dict(
+            part_bytes=part_size_bytes,
+            alpha=averaging_alpha,
+            target_group=target_group_size or 0,
+            min_group=min_group_size,
+            round_ms=_ms(allreduce_timeout, "allreduce_timeout"),
+            stall_ms=_ms(stall, "sender_timeout"),
+            request_ms=_ms(request_timeout, "request_timeout"),
+            bandwidth=bandwidth or 0,
+            auxiliary=int(auxiliary),
+        )
+        self._averager: Optional[_hivemind_c.Averager] = None
+        self._holder: Optional[int] = None  # the thread within get_tensors
+        self._ended = False
+        self._starting = threading.Lock()
+        if start:
+            self.run_in_background()
+
+    # ---- life ----
+
+    def run_in_background(self, await_ready: bool = True, timeout: Optional[float] = None) -> None:
+        """Starts it, unless it runs."""
+        with self._starting:
+            if self._averager is None and not self._ended:
+                self._averager = _hivemind_c.Averager(self._dht._node._started(), self._prefix, self._tensors.loans, self._bits, self._settings)
+
+    start = run_in_background
+
+    def shutdown(self) -> None:
+        """Ends its steps, within two seconds; the tensors are the program's alone from then on. May be called twice."""
+        with self._starting:
+            self._ended = True
+            averager = self._averager
+        if averager is not None:
+            averager.close()
+
+    def is_alive(self) -> bool:
+        return self._averager is not None and not self._ended
+
+    def __enter__(self) -> "DecentralizedAverager":
+        self.run_in_background()
+        return self
+
+    def __exit__(self, *exc_info) -> None:
+        self.shutdown()
+
+    # ---- a step ----
+
+    def step(
+        self,
+        gather: Any = None,
+        scheduled_time: Optional[float] = None,
+        weight: Optional[float] = None,
+        timeout: Optional[float] = None,
+        allow_retries: bool = True,
+        require_trigger: bool = False,
+        wait: bool = True,
+        *,
+        expected: int = 0,
+        epoch: Union[str, int, None] = None,
+    ) -> Union[None, Gathered, StepControl]:
+        """One round. Returns what its members gave to be gathered, {peer_id: value}, or None if it failed (the log tells why, and every
+        element holds the average or what was there). With wait=False a StepControl at once.
+
+        gather: told to all members; anything that MessagePack takes. scheduled_time: when the round should begin, in get_dht_time(); a group is looked for
+        until then, and begins as soon as all are there. weight: how much these tensors count, 1 by default. timeout: seconds for all
+        of it. allow_retries: look for another group as long as time is left, if none was found. require_trigger: the group forms, and
+        waits for control.allow_allreduce(). expected: how many peers make a whole group, if known. epoch: members must agree on it."""
+        averager = self._running()
+        if wait and require_trigger:
+            raise HivemindValueError("require_trigger needs wait=False: who waits here cannot call allow_allreduce()")
+        if wait and self._holder == threading.get_ident():
+            raise HivemindValueError("step() within get_tensors() would wait for itself: leave the context first, or give wait=False")
+        self._tensors.check()
+        now = get_dht_time()
+        if timeout is not None and not timeout > 0:
+            raise HivemindValueError(f"timeout is a positive number of seconds, not {timeout!r}")
+        if scheduled_time is None:
+            looking = self._min_matchmaking_time if timeout is None else min(self._min_matchmaking_time, timeout)
+        else:
+            looking = max(scheduled_time - now, 0.001)
+            if timeout is not None and looking > timeout:
+                raise HivemindValueError(f"scheduled_time is {looking:.3g} s from now, and the step ends after {timeout:g} s: give it a longer timeout")
+        weight = self._weight(weight)
+        if self._tensors.staged and not require_trigger:
+            self._tensors.to_host()
+        future = averager.step(_packed(gather), _epoch(epoch), weight, looking, timeout, expected, require_trigger, allow_retries)
+        control = StepControl(self, future, weight, now + looking, None if timeout is None else now + timeout, not require_trigger)
+        if self._tensors.staged:
+            threading.Thread(target=control._watch, name="hivemind_c-step", daemon=True).start()
+        return self._wait_for(control) if wait else control
+
+    def _wait_for(self, control: StepControl) -> Optional[Gathered]:
+        try:
+            return control.result()
+        except (HivemindValueError, TypeError):
+            raise
+        except HivemindError as error:
+            logger.warning("%s: averaging failed: %s", self._prefix, error)
+            return None
+        except BaseException:
+            control.cancel()  # Ctrl-C, for one
+            raise
+
+    def _weight(self, weight: Optional[float]) -> float:
+        if weight is None:
+            return 0.0 if self._auxiliary else 1.0
+        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < float("inf"):
+            raise HivemindValueError(f"weight is a finite number, 0 or more, not {weight!r}")
+        return float(weight)
+
+    def _go(self, step: Future) -> None:
+        if self._tensors.staged:
+            self._tensors.to_host()
+        self._running().trigger(step)
+
+    def _weigh(self, step: Future, weight: float) -> None:
+        self._running().set_weight(step, self._weight(weight))
+
+    def _over(self, step: Future) -> None:
+        if self._tensors.staged and step.exception() is None:
+            self._tensors.from_host()
+
+    # ---- the tensors ----
+
+    @contextmanager
+    def get_tensors(self) -> Iterator[Tuple[Any, ...]]:
+        """The tensors, to read or change: within this context no round touches them. Waits while a round does; a round that is to begin waits for the
+        end of the context, and so do the other members: keep it short."""
+        if self._holder == threading.get_ident():
+            raise HivemindValueError("get_tensors() within get_tensors() would wait for itself")
+        averager = self._averager if not self._ended else None
+        while averager is not None and not averager.lock(None):
+            if self._ended:
+                averager = None
+        self._holder = threading.get_ident()
+        try:
+            yield self._tensors.tensors
+        finally:
+            self._holder = None
+            if averager is not None:
+                averager.unlock()
+
+    # ---- groups ----
+
+    def get_group_bits(self) -> str:
+        """Which of the groups of a large swarm this peer averages in next."""
+        return self._running().bits()
+
+    def set_group_bits(self, group_bits: str) -> None:
+        self._running().set_bits(group_bits)
+
+    @property
+    def peer_id(self) -> str:
+        return self._dht.peer_id
+
+    @property
+    def dht(self) -> DHT:
+        return self._dht
+
+    @property
+    def prefix(self) -> str:
+        return self._prefix
+
+    @property
+    def client_mode(self) -> bool:
+        return self._client_mode
+
+    @property
+    def auxiliary(self) -> bool:
+        return self._auxiliary
+
+    def _running(self) -> _hivemind_c.Averager:
+        if self._ended:
+            raise HivemindError("this averager has been shut down")
+        if self._averager is None:
+            raise HivemindError("this averager has not been started: call run_in_background(), or give start=True")
+        return self._averager
+
+    def __repr__(self) -> str:
+        state = "shut down" if self._ended else "running" if self._averager else "not started"
+        return f"<hivemind_c.{type(self).__name__} {self._prefix!r} of {len(self._tensors.tensors)} tensors, {state}>"
+
+
+def _packed(gather: Any) -> bytes:
+    try:
+        return pack(gather)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"gather: {error}") from None
+
+
+def _epoch(epoch: Union[str, int, None]) -> bytes:
+    return b"" if epoch is None else str(epoch).encode()
+
+
+def _seconds(value: Optional[float], name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} is a number of seconds, not {value!r}")
+    if not 0 < value <= 7 * 86400:
+        raise HivemindValueError(f"{name} is more than 0 and at most a week, in seconds, not {value!r}")
+    return float(value)
+
+
+def _ms(value: Optional[float], name: str) -> int:
+    return 0 if value is None else max(1, round(_seconds(value, name) * 1000))
+
+
+def _stall(next_chunk: Optional[float], sender: Optional[float], reducer: Optional[float]) -> float:
+    """How long one member may hold the others up."""
+    stall = sender if sender is not None else next_chunk
+    if stall is None:
+        stall = STALL if reducer is None else reducer / 2
+    if next_chunk is not None and next_chunk > stall:
+        raise HivemindValueError(f"next_chunk_timeout of {next_chunk:g} s is longer than a sender_timeout of {stall:g} s")
+    if reducer is not None and reducer < stall:
+        raise HivemindValueError(f"reducer_timeout of {reducer:g} s is shorter than a sender_timeout of {stall:g} s: an owner waits for senders, so give it longer")
+    return _seconds(stall, "sender_timeout")

@@ -1,0 +1,151 @@
+"""A step under way: told to go, given its weight, waited for, cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Dict, Optional
+
+from _hivemind_c import Future, HivemindCancelledError, HivemindError
+
+from hivemind_c.dht.values import get_dht_time, unpack
+
+if TYPE_CHECKING:
+    from hivemind_c.averaging.averager import DecentralizedAverager
+
+logger = logging.getLogger("hivemind_c.averaging")
+Gathered = Dict[str, Any]
+
+
+class AveragingStage(Enum):
+    """Where a step is, as far as the program decides it."""
+
+    AWAITING_TRIGGER = auto()  #: it looks for a group, or has one; allow_allreduce() has not been called
+    RUNNING = auto()  #: it may run, and does as soon as there is a group
+    FINISHED = auto()
+
+
+def _value(member: tuple) -> Any:
+    try:
+        return unpack(member[4])
+    except ValueError as error:  # a stranger's bytes
+        logger.warning("what peer %s gave to be gathered is left out: %s", member[0], error)
+        return None
+
+
+class StepControl:
+    """What DecentralizedAverager.step(wait=False) returns. Usable from any thread, and awaitable.
+
+    result() gives what was gathered, {peer_id: value}, or raises what went wrong.
+    """
+
+    def __init__(
+        self, averager: "DecentralizedAverager", future: Future, weight: float, scheduled_time: float, deadline: Optional[float], triggered: bool
+    ):
+        self._averager, self._future = averager, future
+        self._weight, self._triggered = weight, triggered
+        self.scheduled_time = scheduled_time  #: in get_dht_time()
+        self.deadline = deadline  #: likewise; None: none
+        self._settled = threading.Event()
+        self._settling = threading.Lock()
+
+    # ---- what the program says ----
+
+    def allow_allreduce(self) -> None:
+        """The values are in the tensors: the round may begin. Needed after require_trigger=True."""
+        if not self._triggered:
+            self._averager._go(self._future)
+            self._triggered = True
+
+    @property
+    def weight(self) -> float:
+        """How much these tensors count. May be set until the round begins."""
+        return self._weight
+
+    @weight.setter
+    def weight(self, weight: float) -> None:
+        self._averager._weigh(self._future, weight)
+        self._weight = weight
+
+    def cancel(self) -> bool:
+        """Asks for its end; False if it was over already."""
+        return self._future.cancel()
+
+    # ---- how it is ----
+
+    @property
+    def triggered(self) -> bool:
+        return self._triggered
+
+    @property
+    def stage(self) -> AveragingStage:
+        if self.done():
+            return AveragingStage.FINISHED
+        return AveragingStage.RUNNING if self._triggered else AveragingStage.AWAITING_TRIGGER
+
+    def get_timeout(self) -> Optional[float]:
+        """Seconds that it has left; None: it has no end."""
+        return None if self.deadline is None else max(0.0, self.deadline - get_dht_time())
+
+    def done(self) -> bool:
+        return self._future.done() and self._settle()
+
+    def cancelled(self) -> bool:
+        return self.done() and isinstance(self.exception(), HivemindCancelledError)
+
+    # ---- its end ----
+
+    def _settle(self) -> bool:
+        """Once over: what a round on host copies brought goes back to where the tensors live. Whoever comes first does it."""
+        if not self._settled.is_set():
+            with self._settling:
+                if not self._settled.is_set():
+                    self._averager._over(self._future)
+                    self._settled.set()
+        return True
+
+    def result(self, timeout: Optional[float] = None) -> Gathered:
+        """Waits; what each member of the group gave to be gathered. HivemindTimeoutError if it is not over in this time."""
+        return {member[0]: _value(member) for member in self.details(timeout)[0]}
+
+    def details(self, timeout: Optional[float] = None) -> tuple:
+        """Waits; (members, parts, parts averaged, bytes, seconds of matchmaking, of waiting, of the all-reduce, tries): members are tuples
+        (peer_id, is this one, client mode, auxiliary, packed value)."""
+        try:
+            details = self._future.result(timeout)
+        except HivemindError:
+            if self._future.done():
+                self._settle()
+            raise
+        self._settle()
+        return details
+
+    def exception(self, timeout: Optional[float] = None) -> Optional[BaseException]:
+        """Waits; what went wrong, or None."""
+        error = self._future.exception(timeout)
+        self._settle()
+        return error
+
+    def __await__(self):
+        return self._wait().__await__()
+
+    def _watch(self) -> None:
+        """In a thread of its own: settles also when nobody waits for it."""
+        self._future.exception()
+        self._settle()
+
+    async def _wait(self) -> Gathered:
+        pause = 0.001
+        try:
+            while not self._future.done():
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.5, 0.05)
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        return self.result(0)
+
+    def __repr__(self) -> str:
+        return f"<hivemind_c.StepControl, {self.stage.name.lower()}, weight {self._weight:g}>"

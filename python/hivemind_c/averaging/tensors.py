@@ -1,0 +1,121 @@
+"""What a round reads and writes: the caller's own memory where it can be lent, copies on the host where it cannot."""
+
+from __future__ import annotations
+
+from typing import Any, List, Optional, Sequence, Tuple
+
+import _hivemind_c
+from _hivemind_c import HivemindValueError
+
+from hivemind_c.compression import arrays
+from hivemind_c.compression.adaptive import AdaptiveCompressionBase
+from hivemind_c.compression.base import CompressionBase, CompressionInfo
+from hivemind_c.compression.codecs import BUILT_IN, _Codec
+
+
+def codec_of(compression: Any, info: CompressionInfo) -> int:
+    """The core's codec for one tensor."""
+    chosen = compression
+    while isinstance(chosen, AdaptiveCompressionBase):
+        chosen = chosen.choose_compression(info)
+    if not isinstance(chosen, CompressionBase):
+        raise TypeError(f"compression must be an instance, for example Float16Compression(), not {chosen!r}")
+    if not isinstance(chosen, _Codec):
+        names = ", ".join(one.__name__ for one in BUILT_IN)
+        raise HivemindValueError(f"{type(chosen).__name__} cannot average: rounds run without Python, so choose one of {names}, or an adaptive compression made of them")
+    return _hivemind_c.CODECS.index(chosen._name)
+
+
+def _hold(tensor: Any) -> Any:
+    """Something that keeps torch from moving the memory of a tensor (resize_) while it is lent."""
+    import torch
+
+    return tensor.detach().reshape(-1).view(torch.uint8).numpy() if tensor.numel() else None
+
+
+class LentTensors:
+    """The tensors of one averager, and what the core has of each: its memory, or that of a copy on the host."""
+
+    def __init__(self, tensors: Sequence[Any], compression: CompressionBase, infos: Optional[Sequence[CompressionInfo]] = None):
+        self.tensors: Tuple[Any, ...] = tuple(tensors)
+        if infos is not None and len(infos) != len(self.tensors):
+            raise HivemindValueError(f"tensor_infos has {len(infos)} entries for {len(self.tensors)} tensors")
+        self.infos = tuple(infos) if infos is not None else tuple(CompressionInfo.from_tensor(one, key=i) for i, one in enumerate(self.tensors))
+        self._codecs = [codec_of(compression, info) for info in self.infos]
+        self._lent: List[Any] = []
+        self._holds: List[Any] = []
+        for i, tensor in enumerate(self.tensors):
+            self._lent.append(self._lend(i, tensor))
+        self._places = [self._place(tensor) for tensor in self.tensors]
+
+    def _lend(self, i: int, tensor: Any) -> Any:
+        if not arrays.is_tensor(tensor):
+            return tensor
+        if tensor.layout != _strided() or not tensor.is_floating_point():
+            raise HivemindValueError(f"averaged_tensors[{i}] is a {tensor.layout} tensor of {tensor.dtype}: only dense floating tensors can be averaged")
+        if tensor.device.type != "cpu":
+            return _host_twin(tensor)
+        if tensor.is_contiguous():
+            self._holds.append(_hold(tensor))
+        return tensor.detach()
+
+    @property
+    def loans(self) -> List[Tuple[Any, int]]:
+        return list(zip(self._lent, self._codecs))
+
+    @property
+    def staged(self) -> bool:
+        """Whether some live on another device, so that rounds work on copies."""
+        return any(lent is not tensor and lent.device != tensor.device for lent, tensor in self._pairs())
+
+    def _pairs(self) -> List[Tuple[Any, Any]]:
+        return [(lent, tensor) for lent, tensor in zip(self._lent, self.tensors) if arrays.is_tensor(tensor)]
+
+    def to_host(self) -> None:
+        self._copy(lambda host, tensor: host.copy_(tensor.detach(), non_blocking=True))
+
+    def from_host(self) -> None:
+        self._copy(lambda host, tensor: tensor.detach().copy_(host, non_blocking=True))
+
+    def _copy(self, copy: Any) -> None:
+        devices = set()
+        for lent, tensor in self._pairs():
+            if lent.device != tensor.device:
+                copy(lent, tensor)
+                devices.add(tensor.device)
+        for device in devices:
+            _wait_for(device)
+
+    @staticmethod
+    def _place(tensor: Any) -> Tuple[int, Tuple[int, ...]]:
+        where = tensor.data_ptr() if arrays.is_tensor(tensor) else tensor.__array_interface__["data"][0]
+        return where, tuple(tensor.shape)
+
+    def check(self) -> None:
+        """That the tensors are still those that were lent."""
+        for i, (tensor, place) in enumerate(zip(self.tensors, self._places)):
+            if self._place(tensor) != place:
+                raise HivemindValueError(
+                    f"averaged_tensors[{i}] has been resized, or its memory exchanged, since the averager was made: change tensors in place, or make a new averager"
+                )
+
+
+def _strided() -> Any:
+    import torch
+
+    return torch.strided
+
+
+def _host_twin(tensor: Any) -> Any:
+    import torch
+
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=tensor.device.type == "cuda")
+
+
+def _wait_for(device: Any) -> None:
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+    elif device.type == "mps":
+        torch.mps.synchronize()

@@ -1,0 +1,328 @@
+"""DecentralizedAverager between nodes of one process."""
+
+import logging
+import threading
+import time
+
+import numpy
+import pytest
+import torch
+
+import hivemind_c
+from hivemind_c import DHT, DecentralizedAverager, HivemindError, HivemindValueError, get_dht_time
+from support import eventually
+
+
+@pytest.fixture
+def swarm():
+    """swarm(n) makes n DHTs that know each other; averagers made by swarm.averager are shut down with them."""
+
+    class Swarm:
+        def __init__(self):
+            self.dhts, self.averagers = [], []
+
+        def __call__(self, n, **options):
+            for _ in range(n):
+                known = self.dhts[0].get_visible_maddrs() if self.dhts else None
+                self.dhts.append(DHT(known, start=True, **options))
+            serving = sum(not dht.client_mode for dht in self.dhts)
+            for dht in self.dhts:
+                assert eventually(lambda: dht.state()["peers"] >= serving - (not dht.client_mode), 20)
+            return self.dhts
+
+        def averager(self, dht, tensors, prefix="test", **options):
+            options.setdefault("min_matchmaking_time", 20)
+            self.averagers.append(DecentralizedAverager(tensors, dht, prefix=prefix, start=True, **options))
+            return self.averagers[-1]
+
+        def together(self, averagers, options=None, **common):
+            """One step of all; what each gathered."""
+            controls = [a.step(wait=False, timeout=60, expected=len(averagers), **{**common, **(options[i] if options else {})}) for i, a in enumerate(averagers)]
+            return [control.result(70) for control in controls]
+
+    made = Swarm()
+    yield made
+    for averager in made.averagers:
+        averager.shutdown()
+    for dht in made.dhts:
+        dht.shutdown()
+
+
+def test_two_peers_hold_the_mean_and_what_both_gave(swarm):
+    first, second = swarm(2)
+    mine, theirs = torch.full((1000, 37), 1.0), torch.full((1000, 37), 4.0)
+    a, b = swarm.averager(first, [mine]), swarm.averager(second, [theirs])
+    gathered = swarm.together([a, b], [dict(gather={"loss": 0.5}), dict(gather=("two", 2))])
+    assert gathered[0] == gathered[1] == {a.peer_id: {"loss": 0.5}, b.peer_id: ("two", 2)}
+    assert torch.equal(mine, torch.full_like(mine, 2.5)) and torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_weighted_means_of_mixed_dtypes(swarm, n):
+    dhts = swarm(n)
+    torch.manual_seed(n)
+    shapes = [(300, 100), (1,), (), (7, 5, 3), (0, 4), (5000,)]
+    dtypes = [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.float32, torch.float16]
+    tensors = [[torch.randn(shape, dtype=torch.float64).to(dtype) for shape, dtype in zip(shapes, dtypes)] for _ in dhts]
+    weights = [1.0 + i for i in range(n)]
+    expected = [sum(w * one[k].double() for w, one in zip(weights, tensors)) / sum(weights) for k in range(len(shapes))]
+    averagers = [swarm.averager(dht, own, part_size_bytes=4096) for dht, own in zip(dhts, tensors)]
+    swarm.together(averagers, [dict(weight=w) for w in weights])
+    for k, dtype in enumerate(dtypes):
+        close = {torch.float32: 1e-5, torch.float64: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}[dtype]
+        assert torch.allclose(tensors[0][k].double(), expected[k], atol=close, rtol=close), k
+        assert all(torch.equal(own[k], tensors[0][k]) for own in tensors), k
+
+
+@pytest.mark.parametrize("name", ["Float16Compression", "ScaledFloat16Compression", "BFloat16Compression", "Uniform8BitQuantization", "Quantile8BitQuantization", "BlockwiseQuantization"])
+def test_replicas_are_equal_to_the_bit_under_every_codec(swarm, name):
+    dhts = swarm(3)
+    tensors = [torch.randn(70_001) for _ in dhts]
+    mean = sum(tensors) / 3
+    averagers = [swarm.averager(dht, [own], compression=getattr(hivemind_c, name)()) for dht, own in zip(dhts, tensors)]
+    swarm.together(averagers)
+    assert all(torch.equal(own, tensors[0]) for own in tensors)
+    assert (tensors[0] - mean).abs().mean() < 0.05
+
+
+def test_numpy_arrays_are_averaged_where_they_lie(swarm):
+    dhts = swarm(2)
+    arrays = [numpy.full((10, 10), float(i), dtype=numpy.float32) for i in range(2)]
+    averagers = [swarm.averager(dht, [own]) for dht, own in zip(dhts, arrays)]
+    swarm.together(averagers)
+    assert (arrays[0] == 0.5).all() and (arrays[1] == 0.5).all()
+
+
+def test_alpha_goes_part_of_the_way(swarm):
+    dhts = swarm(2)
+    tensors = [torch.full((5000,), 0.0), torch.full((5000,), 8.0, dtype=torch.float32)]
+    averagers = [swarm.averager(dht, [own], averaging_alpha=0.25) for dht, own in zip(dhts, tensors)]
+    swarm.together(averagers)
+    assert (tensors[0] == 1).all() and (tensors[1] == 7).all()
+
+
+def test_adaptive_compressions_choose_for_each_tensor(swarm):
+    dhts = swarm(2)
+    compression = hivemind_c.SizeAdaptiveCompression(1000, less=hivemind_c.NoCompression(), greater_equal=hivemind_c.Uniform8BitQuantization())
+    tensors = [[torch.randn(999), torch.randn(50_000)] for _ in dhts]
+    small, large = (tensors[0][0] + tensors[1][0]) / 2, (tensors[0][1] + tensors[1][1]) / 2
+    swarm.together([swarm.averager(dht, own, compression=compression) for dht, own in zip(dhts, tensors)])
+    assert torch.allclose(tensors[0][0], small, atol=1e-6)
+    assert not torch.equal(tensors[0][1], large) and torch.allclose(tensors[0][1], large, atol=0.1)
+
+
+def test_a_codec_of_the_users_own_is_refused_by_name(swarm):
+    class Mine(hivemind_c.CompressionBase):
+        compression_type = 200
+
+    with pytest.raises(HivemindValueError, match="Mine cannot average.*Float16Compression"):
+        swarm.averager(swarm(1)[0], [torch.zeros(1)], compression=Mine())
+
+
+def test_a_step_waits_for_its_trigger(swarm):
+    dhts = swarm(2)
+    tensors = [torch.zeros(100), torch.zeros(100)]
+    a, b = [swarm.averager(dht, [own]) for dht, own in zip(dhts, tensors)]
+    controls = [one.step(wait=False, require_trigger=True, timeout=60, expected=2) for one in (a, b)]
+    time.sleep(0.5)
+    assert not any(control.done() for control in controls) and not controls[0].triggered
+    tensors[0].fill_(3)  # until the trigger the tensors are the program's
+    controls[0].weight = 2
+    for control in controls:
+        control.allow_allreduce()
+    assert controls[0].result(60).keys() == {a.peer_id, b.peer_id}
+    controls[1].result(60)
+    assert (tensors[0] == 2).all() and (tensors[1] == 2).all()
+
+
+def test_a_step_can_be_cancelled(swarm):
+    dhts = swarm(2)
+    own = torch.ones(10)
+    averager = swarm.averager(dhts[0], [own])
+    control = averager.step(wait=False)
+    assert not control.done() and control.cancel()
+    assert eventually(control.cancelled, 5)
+    with pytest.raises(hivemind_c.HivemindCancelledError):
+        control.result()
+    assert not control.cancel() and (own == 1).all()
+    assert averager.step(timeout=0.3) is None  # the next step is none the worse
+
+
+def test_alone_a_step_fails_in_its_time_and_changes_nothing(swarm, caplog):
+    own = torch.randn(1000)
+    before = own.clone()
+    averager = swarm.averager(swarm(1)[0], [own])
+    start = time.monotonic()
+    assert averager.step(timeout=1) is None
+    assert time.monotonic() - start < 2
+    assert torch.equal(own, before) and "averaging failed" in caplog.text
+
+
+def test_with_a_group_of_one_allowed_a_lone_step_succeeds_and_changes_nothing(swarm):
+    own = torch.randn(1000)
+    before = own.clone()
+    averager = swarm.averager(swarm(1)[0], [own], min_group_size=1, min_matchmaking_time=0.5, compression=hivemind_c.Uniform8BitQuantization())
+    assert averager.step(gather=7, timeout=10) == {averager.peer_id: 7}
+    assert torch.equal(own, before)
+
+
+def test_clients_and_auxiliaries_take_part(swarm):
+    swarm(2)
+    dhts = swarm(1, client_mode=True)
+    tensors = [torch.full((20_000,), float(i)) for i in range(3)]
+    averagers = [swarm.averager(dhts[0], [tensors[0]], auxiliary=True), swarm.averager(dhts[1], [tensors[1]]), swarm.averager(dhts[2], [tensors[2]])]
+    assert averagers[2].client_mode and averagers[0].auxiliary
+    gathered = swarm.together(averagers)
+    assert all(len(one) == 3 for one in gathered)
+    assert (tensors[0] == 0).all()  # it helps, and neither gives nor gets
+    assert (tensors[1] == 1.5).all() and (tensors[2] == 1.5).all()
+
+
+def test_one_peers_nan_does_not_reach_the_others(swarm):
+    dhts = swarm(3)
+    tensors = [torch.full((5000,), 1.0), torch.full((5000,), 3.0), torch.full((5000,), float("nan"))]
+    averagers = [swarm.averager(dht, [own]) for dht, own in zip(dhts, tensors)]
+    controls = [a.step(wait=False, timeout=60, expected=3) for a in averagers]
+    for control in controls:
+        control.exception(70)
+    assert torch.isfinite(tensors[0]).all() and torch.isfinite(tensors[1]).all()
+
+
+def test_while_the_tensors_are_held_no_average_is_written(swarm):
+    dhts = swarm(2)
+    tensors = [torch.zeros(1000), torch.ones(1000)]
+    a, b = [swarm.averager(dht, [own]) for dht, own in zip(dhts, tensors)]
+    with a.get_tensors() as held:
+        assert held[0] is tensors[0]
+        controls = [one.step(wait=False, timeout=60, expected=2) for one in (a, b)]
+        time.sleep(0.7)
+        assert not controls[0].done() and (tensors[0] == 0).all()
+        tensors[0].fill_(3)
+    controls[0].result(60), controls[1].result(60)
+    assert (tensors[0] == 2).all() and torch.equal(*tensors)
+
+
+def test_the_lock_on_the_tensors_is_for_one_thread_at_a_time(swarm):
+    averager = swarm.averager(swarm(1)[0], [torch.zeros(10)])
+    inside, most, lock = [], [], threading.Lock()
+
+    def work():
+        for _ in range(20):
+            with averager.get_tensors():
+                inside.append(1)
+                most.append(len(inside))
+                time.sleep(0.001)
+                inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(most) == 80 and max(most) == 1
+    with averager.get_tensors(), pytest.raises(HivemindValueError, match="wait for itself"):
+        with averager.get_tensors():
+            pass
+    with averager.get_tensors(), pytest.raises(HivemindValueError, match="wait for itself"):
+        averager.step(timeout=1)
+
+
+def test_lent_tensors_cannot_be_moved_away(swarm):
+    own = torch.zeros(100)
+    averager = swarm.averager(swarm(1)[0], [own])
+    with pytest.raises(RuntimeError):
+        own.resize_(100_000)  # torch refuses: their memory is in use
+    own.resize_(50)
+    with pytest.raises(HivemindValueError, match="averaged_tensors\\[0\\] has been resized"):
+        averager.step(timeout=1)
+    other = torch.zeros(100)
+    second = swarm.averager(swarm.dhts[0], [other], prefix="second")
+    other.data = torch.ones(100)
+    with pytest.raises(HivemindValueError, match="memory exchanged"):
+        second.step(timeout=1)
+
+
+@pytest.mark.parametrize(
+    "tensors, options, error",
+    [
+        ([], {}, "nothing to average"),
+        ([torch.zeros(4, 4).t()[:2]], {}, "averaged_tensors\\[0\\]"),
+        ([torch.zeros(3, dtype=torch.int64)], {}, "only dense floating"),
+        ([torch.zeros(3)], {"averaging_alpha": float("nan")}, "averaging_alpha"),
+        ([torch.zeros(3)], {"bandwidth": -1.0}, "bandwidth"),
+        ([torch.zeros(3)], {"prefix": ""}, "prefix"),
+        ([torch.zeros(3)], {"sender_timeout": 5, "reducer_timeout": 2}, "reducer_timeout of 2 s is shorter"),
+        ([torch.zeros(3)], {"sender_timeout": 1, "next_chunk_timeout": 5}, "next_chunk_timeout of 5 s is longer"),
+        ([torch.zeros(3)], {"sender_timeout": 9, "allreduce_timeout": 3}, "allreduce_timeout of 3 s"),
+        ([torch.zeros(3)], {"client_mode": True}, "make the DHT with client_mode=True"),
+        ([torch.zeros(3)], {"tensor_infos": []}, "tensor_infos has 0 entries"),
+    ],
+)
+def test_what_cannot_be_averaged_is_refused_at_once(swarm, tensors, options, error):
+    with pytest.raises(HivemindError, match=error):
+        swarm.averager(swarm(1)[0], tensors, **options)
+
+
+def test_contradictory_steps_are_refused_at_once(swarm):
+    averager = swarm.averager(swarm(1)[0], [torch.zeros(3)])
+    with pytest.raises(ValueError, match="scheduled_time is .* the step ends after 1 s"):
+        averager.step(scheduled_time=get_dht_time() + 10, timeout=1)
+    with pytest.raises(ValueError, match="require_trigger needs wait=False"):
+        averager.step(require_trigger=True)
+    for weight in (-1.0, float("nan"), float("inf"), "1"):
+        with pytest.raises(ValueError, match="weight"):
+            averager.step(weight=weight, timeout=1)
+    with pytest.raises(ValueError, match="timeout"):
+        averager.step(timeout=0)
+    with pytest.raises(TypeError, match="gather"):
+        averager.step(gather=object(), timeout=1)
+    first = averager.step(wait=False, timeout=30)
+    second = averager.step(wait=False, timeout=30)
+    assert second.exception(10).status == "BUSY"
+    first.cancel()
+
+
+def test_two_averagers_of_one_prefix_do_not_live_on_one_node(swarm):
+    dht = swarm(1)[0]
+    swarm.averager(dht, [torch.zeros(1)])
+    with pytest.raises(HivemindError, match="already"):
+        swarm.averager(dht, [torch.zeros(1)])
+
+
+def test_shutdown_ends_a_step_within_two_seconds_and_is_final(swarm):
+    averager = swarm.averager(swarm(1)[0], [torch.zeros(3)])
+    control = averager.step(wait=False)
+    start = time.monotonic()
+    averager.shutdown()
+    averager.shutdown()
+    assert time.monotonic() - start < 2 and control.exception(1) is not None
+    with pytest.raises(HivemindError, match="shut down"):
+        averager.step()
+    with averager.get_tensors() as tensors:
+        assert len(tensors) == 1
+
+
+def test_it_works_when_the_dht_goes_first(swarm):
+    dht = swarm(1)[0]
+    averager = swarm.averager(dht, [torch.zeros(3)])
+    control = averager.step(wait=False)
+    dht.shutdown()
+    assert control.exception(5) is not None
+    averager.shutdown()
+
+
+def test_steps_from_threads(swarm):
+    dhts = swarm(2)
+    tensors = [torch.full((1000,), float(i)) for i in range(2)]
+    averagers = [swarm.averager(dht, [own]) for dht, own in zip(dhts, tensors)]
+    results = [None, None]
+
+    def work(i):
+        results[i] = averagers[i].step(timeout=60, expected=2)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(70)
+    assert results[0] and results[0] == results[1] and (tensors[0] == 0.5).all()
