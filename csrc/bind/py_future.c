@@ -247,13 +247,16 @@ static PyObject *future_repr(PyObject *object) {
   return PyUnicode_FromFormat("<hivemind_c.Future of %s, %s>", name_of(self->kind), state);
 }
 
-/* Nobody can ask a dropped future any more: it must not take a parcel that comes, and what may never end must not stay with the
- * node. */
+/* Nobody can ask a dropped future any more: it must not take a parcel that comes, what came and was not looked at goes back, and
+ * what may never end must not stay with the node. */
 static void future_finalize(PyObject *object) {
   py_future *self = (py_future *)object;
   if (self->future && !is_forked(self)) {
-    if ((self->kind == BIND_FUTURE_RECEIVE || self->kind == BIND_FUTURE_WAIT) && !hv_future_done(self->future))
-      hv_future_cancel(self->future);
+    int waits = self->kind == BIND_FUTURE_RECEIVE || self->kind == BIND_FUTURE_WAIT;
+    int pending = waits && hv_future_cancel(self->future);
+    hv_hive *hive = self->node ? ((bind_node *)self->node)->hive : NULL;
+    if (self->kind == BIND_FUTURE_RECEIVE && !pending && !self->value && hive)
+      hv_hive_unreceive(hive, self->future);
     hv_future_release(self->future);
   }
   self->future = NULL;

@@ -142,11 +142,18 @@ typedef enum hv_event_kind {
   HV_EVENT_STREAM_READY,  /* stream */
   HV_EVENT_STREAM_CLOSED, /* stream, status, text */
   HV_EVENT_WORK_DONE,     /* job, status */
-  HV_EVENT_PEER_DOWN,     /* peer, text: a connection to it broke (it may still live) */
+  HV_EVENT_PEER_DOWN,     /* peer, text: a connection that this node opened to it broke (it may still live). See below. */
   HV_EVENT_COMMAND,       /* command: the program that holds this node wants something */
   HV_EVENT_STOP,          /* say goodbye: soon after this the world ends */
   HV_EVENT_KINDS
 } hv_event_kind;
+
+/* PEER_DOWN in the real world: at once when the other side's kernel says so (its process ended), within 15 s when nothing is heard
+ * any more (keepalive: a ping after 10 s without a sign of life, 5 s to answer it). Of a connection that the other side opened
+ * gRPC's C core tells nothing: it has no event for a server's transports, only for the calls and streams on them. So such an end is
+ * known from what was under way on it (STREAM_CLOSED, at the same speed), and of a peer that can be dialled from the connection
+ * that hellos open to it. What is left is a peer in client mode with no stream to it: core/peers loses it when its hellos stop,
+ * after three of them (30 s as a rule). The simulator tells whoever dialled, too, and nobody else. */
 
 /* Something the program asks of the node: run in a step of its own. The struct is the program's until `run`, then core's. */
 typedef struct hv_command hv_command;

@@ -259,3 +259,7 @@ hv_status hv_node_send_start(hv_node *node, hv_parcel_send *send, const hv_peer_
 hv_parcel *hv_node_take_parcel(hv_node *node) {
   return hv_parcels_take(&node->parcels);
 }
+
+void hv_node_return_parcel(hv_node *node, hv_parcel *parcel) {
+  hv_parcels_return(&node->parcels, parcel);
+}

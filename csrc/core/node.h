@@ -68,5 +68,6 @@ void hv_node_echo_cancel(hv_node *node, hv_node_echo *echo);
 hv_status hv_node_send_start(hv_node *node, hv_parcel_send *send, const hv_peer_id *to);
 /* The oldest parcel that arrived, or NULL. */
 hv_parcel *hv_node_take_parcel(hv_node *node);
+void hv_node_return_parcel(hv_node *node, hv_parcel *parcel); /* not wanted after all: given back, as the oldest */
 
 #endif

@@ -135,7 +135,8 @@ static int fits(const hv_parcels *parcels, const hv_peer_id *peer, int stranger,
   if (size > parcels->size_max)
     return 0;
   size_t cost = cost_of(parcels, (size_t)size), of_peer = held_of(parcels, peer);
-  return cost <= parcels->held_max - parcels->held && (of_peer == 0 || of_peer + cost <= parcels->held_max / 2) &&
+  size_t left = parcels->held < parcels->held_max ? parcels->held_max - parcels->held : 0; /* some may have been given back */
+  return cost <= left && (of_peer == 0 || of_peer + cost <= parcels->held_max / 2) &&
          (!stranger || held_of(parcels, NULL) + cost <= parcels->held_max / 2);
 }
 
@@ -247,6 +248,16 @@ hv_parcel *hv_parcels_take(hv_parcels *parcels) {
     parcels->last = &parcels->first;
   parcels->held -= cost_of(parcels, parcel->size);
   return parcel;
+}
+
+void hv_parcels_return(hv_parcels *parcels, hv_parcel *parcel) {
+  parcel->next = parcels->first;
+  if (!parcels->first)
+    parcels->last = &parcel->next;
+  parcels->first = parcel;
+  parcels->held += cost_of(parcels, parcel->size);
+  if (parcels->arrived)
+    parcels->arrived(parcels->arg);
 }
 
 void hv_parcels_init(hv_parcels *parcels, hv_env *env, size_t size_max, size_t held_max, void (*arrived)(void *arg), void *arg) {

@@ -58,6 +58,8 @@ void hv_parcels_opened(hv_parcels *parcels, const hv_event *event);
 
 /* The oldest whole parcel, or NULL. */
 hv_parcel *hv_parcels_take(hv_parcels *parcels);
+/* It was taken and is not wanted: it is the oldest again (given). */
+void hv_parcels_return(hv_parcels *parcels, hv_parcel *parcel);
 
 /* Starts sending. Not HV_OK: done will not come. */
 hv_status hv_parcel_send_start(hv_parcel_send *send, hv_env *env, const hv_target *to);

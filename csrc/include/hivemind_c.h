@@ -48,14 +48,17 @@ typedef struct hv_hive_config {
 } hv_hive_config;
 
 /* Starts a hive: when it returns HV_OK the ports are bound and addresses known. Initial peers are contacted in the background
- * (hv_hive_wait_peers waits). Every error comes with its sentence. config is borrowed. */
+ * (hv_hive_wait_peers waits). Every error comes with its sentence. config is borrowed. HV_FORKED: this is the child of a process
+ * that had a hive, whose threads gRPC still counts on here. */
 hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *err);
 
 /* Says goodbye, ends what is under way with HV_CANCELLED and what waits for something to come with HV_CLOSED, stops all threads:
- * under 2 s. Afterwards every call answers HV_CLOSED and every future is done. May be called twice and from any thread. */
-void hv_hive_stop(hv_hive *hive);
-/* Stops if need be and frees. Futures of it stay valid (each is counted on its own). NULL is fine. */
-void hv_hive_free(hv_hive *hive);
+ * under 2 s. Afterwards every call answers HV_CLOSED and every future is done. May be called twice and from any thread. From within
+ * a `done` of hv_hive_send it cannot wait: HV_STATE, and nothing has happened. In a forked child: HV_FORKED. */
+hv_status hv_hive_stop(hv_hive *hive);
+/* Stops if need be and frees. Futures of it stay valid (each is counted on its own). NULL is fine. Not HV_OK, as hv_hive_stop:
+ * nothing was freed. */
+hv_status hv_hive_free(hv_hive *hive);
 
 const hv_peer_id *hv_hive_peer(const hv_hive *hive);
 /* Where this peer can be reached, best first; returns how many there are, writes at most max. */
@@ -86,6 +89,10 @@ hv_status hv_hive_send(hv_hive *hive, const hv_peer_id *to, hv_span bytes, void 
                        hv_future **out);
 /* The next whole parcel that a peer sent here. Result: bytes, and peer who sent them. */
 hv_status hv_hive_receive(hv_hive *hive, hv_future **out);
+/* A parcel that was received and that nobody looked at goes back, to be received again before all others. Only by the last holder
+ * of the future, whose result is empty afterwards; it is still to be released. HV_NOT_FOUND: there is none. Not HV_OK: it is lost.
+ */
+hv_status hv_hive_unreceive(hv_hive *hive, hv_future *future);
 
 /* ---- the DHT: small records that the swarm keeps; their rules are in core/store.h ---- */
 
@@ -245,8 +252,9 @@ hv_status hv_hive_averager_set_bits(hv_hive_averager *averager, const char *bits
 /* Waits until done or for timeout_ms (UINT32_MAX: for good). 1: done. */
 int hv_future_wait(hv_future *future, uint32_t timeout_ms);
 int hv_future_done(hv_future *future);
-/* Asks for its end: it is done soon after, with HV_CANCELLED or what it had anyway. */
-void hv_future_cancel(hv_future *future);
+/* Asks for its end: it is done soon after, with HV_CANCELLED or what it had anyway. 0: it was done already. A receive that was
+ * asked so takes no parcel any more. */
+int hv_future_cancel(hv_future *future);
 /* Once done: status, sentence, bytes (borrowed from the future), peer. err may be NULL. */
 hv_status hv_future_result(hv_future *future, hv_span *bytes, hv_peer_id *peer, hv_error *err);
 hv_future *hv_future_keep(hv_future *future);

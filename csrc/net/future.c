@@ -76,6 +76,33 @@ void hv_future_finish_taken(hv_future *future, void *block, size_t size, const h
   finish(future);
 }
 
+int hv_future_offer(hv_future *future, void *block, size_t size, const hv_peer_id *peer) {
+  pthread_mutex_lock(&future->lock);
+  int wanted = !future->cancelled;
+  if (wanted) {
+    future->block = block;
+    future->bytes = hv_span_of(block, size);
+    future->peer = *peer;
+    future->done = 1;
+    pthread_cond_broadcast(&future->finished);
+  }
+  pthread_mutex_unlock(&future->lock);
+  if (wanted)
+    hv_future_release(future);
+  return wanted;
+}
+
+void *hv_future_take(hv_future *future, size_t *size, hv_peer_id *peer) {
+  if (!hv_future_done(future) || future->error.status != HV_OK)
+    return NULL;
+  void *block = future->block;
+  *size = future->bytes.size;
+  *peer = future->peer;
+  future->block = NULL;
+  future->bytes = hv_span_of(NULL, 0);
+  return block;
+}
+
 void hv_future_finish(hv_future *future, hv_span bytes, const hv_peer_id *peer) {
   void *copy = NULL;
   if (bytes.size) {
@@ -114,14 +141,16 @@ int hv_future_wait(hv_future *future, uint32_t timeout_ms) {
   return done;
 }
 
-void hv_future_cancel(hv_future *future) {
+int hv_future_cancel(hv_future *future) {
   pthread_mutex_lock(&future->lock);
+  int pending = !future->done;
   if (!future->done && !future->cancelled && future->cancel) {
     future->cancelled = 1;
     hv_future_keep(future);
     future->cancel(&future->request);
   }
   pthread_mutex_unlock(&future->lock);
+  return pending;
 }
 
 hv_status hv_future_result(hv_future *future, hv_span *bytes, hv_peer_id *peer, hv_error *err) {

@@ -27,6 +27,10 @@ hv_future *hv_future_new(hv_mem *mem, void (*cancel)(hv_future_cancel_request *r
  * account). */
 void hv_future_finish(hv_future *future, hv_span bytes, const hv_peer_id *peer);
 void hv_future_finish_taken(hv_future *future, void *block, size_t size, const hv_peer_id *peer);
+/* The same, if nobody has cancelled it: then 0, and nothing has happened. */
+int hv_future_offer(hv_future *future, void *block, size_t size, const hv_peer_id *peer);
+/* Takes the result of a future that is done and that nobody else looks at any more: its block, or NULL when there is none. */
+void *hv_future_take(hv_future *future, size_t *size, hv_peer_id *peer);
 void hv_future_fail(hv_future *future, hv_status status, const char *text);
 
 #endif

@@ -3,6 +3,7 @@
 #include "net/handover.h"
 #include "net/listen.h"
 #include "net/loop.h"
+#include "net/outage.h"
 #include "net/trust.h"
 
 #include <grpc/byte_buffer.h>
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Without TLS a caller's claim stands in "user-agent", which HPACK sends once for each connection; the answering side is asked for
@@ -223,6 +225,11 @@ static hv_status make_provider(hv_grpc *grpc, const hv_identity *identity) {
   hv_mem_free(key);
   hv_mem_free(certificate);
   return HV_OK;
+}
+
+int hv_grpc_orphaned(void) {
+  struct stat tasks; /* one folder for each thread, beside "." and ".." */
+  return grpc_is_initialized() && stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink <= 3;
 }
 
 hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, int insecure, hv_grpc **out, hv_error *err) {
@@ -755,18 +762,6 @@ static hv_status refusal_of(const hv_grpc_call *call) {
   return HV_OK;
 }
 
-/* gRPC has one code, UNAVAILABLE, for all that can be wrong with a connection; only its text tells more. */
-static hv_status unavailable(const char *text) {
-  if (strcasestr(text, "refused"))
-    return HV_REFUSED;
-  static const char *const unreachable[] = {"failed to connect", "unreachable", "no route", "resol",
-                                            "no address",        "timed out",   "handshake"};
-  for (size_t i = 0; i < sizeof unreachable / sizeof *unreachable; i++)
-    if (strcasestr(text, unreachable[i]))
-      return HV_UNREACHABLE;
-  return HV_CLOSED;
-}
-
 hv_status hv_grpc_call_result(hv_grpc_call *call, char text[HV_GRPC_TEXT_MAX]) {
   if (call->code == GRPC_STATUS_OK)
     return HV_OK;
@@ -780,7 +775,7 @@ hv_status hv_grpc_call_result(hv_grpc_call *call, char text[HV_GRPC_TEXT_MAX]) {
   case GRPC_STATUS_DEADLINE_EXCEEDED:
     return HV_TIMEOUT;
   case GRPC_STATUS_UNAVAILABLE:
-    return unavailable(text);
+    return hv_outage_of(text);
   case GRPC_STATUS_RESOURCE_EXHAUSTED:
     return HV_TOO_LARGE;
   case GRPC_STATUS_PERMISSION_DENIED:

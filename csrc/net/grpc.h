@@ -40,6 +40,10 @@ typedef enum hv_grpc_method { HV_GRPC_CALL, HV_GRPC_BULK, HV_GRPC_METHODS } hv_g
 
 /* ---- the queue ---- */
 
+/* 1 in the child of a process that used gRPC: it counts as started, and its threads are not here. (Known while this thread is the
+ * only one.) */
+int hv_grpc_orphaned(void);
+
 /* mem (must outlive every payload received here) and identity are borrowed. HV_NOMEM, HV_CRYPTO. */
 hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, int insecure, hv_grpc **out, hv_error *err);
 

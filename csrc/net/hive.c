@@ -3,6 +3,7 @@
  * Every request becomes an op: made on the program's thread, started and ended on the hive thread, where it stands in the
  * hive's list meanwhile; its future outlives it.
  */
+#include "net/grpc.h"
 #include "net/hive_inner.h"
 #include "net/identity.h"
 #include "net/loop.h"
@@ -14,7 +15,20 @@
 
 typedef hv_hive_op op;
 
+/* The threads that are in a `done` of the program's just now; counted, for gRPC may hold a payload longer than there is a hive. */
+typedef struct inside {
+  struct inside *next;
+  pthread_t thread;
+} inside;
+
+typedef struct insides {
+  pthread_mutex_t lock;
+  atomic_uint refs;
+  inside *first;
+} insides;
+
 struct hv_hive {
+  insides *insides;
   hv_mem *mem;
   hv_log *log;
   hv_identity *identity;
@@ -289,15 +303,48 @@ static void start_send(op *o, hv_node *node) {
     fail_to_reach(o, status, &o->peer);
 }
 
+static void release_insides(insides *all) {
+  if (!all || atomic_fetch_sub(&all->refs, 1) != 1)
+    return;
+  pthread_mutex_destroy(&all->lock);
+  hv_mem_free(all);
+}
+
+static int is_inside(insides *all) {
+  pthread_mutex_lock(&all->lock);
+  inside *one = all->first;
+  while (one && !pthread_equal(one->thread, pthread_self()))
+    one = one->next;
+  pthread_mutex_unlock(&all->lock);
+  return one != NULL;
+}
+
 typedef struct lent { /* the program's done, called only if the send was accepted */
   void (*done)(void *arg);
   void *arg;
+  insides *insides;
 } lent;
+
+static void call_done(const lent *l) {
+  insides *all = l->insides;
+  inside me = {.thread = pthread_self()}, **at;
+  pthread_mutex_lock(&all->lock);
+  me.next = all->first;
+  all->first = &me;
+  pthread_mutex_unlock(&all->lock);
+  l->done(l->arg);
+  pthread_mutex_lock(&all->lock);
+  for (at = &all->first; *at != &me;)
+    at = &(*at)->next;
+  *at = me.next;
+  pthread_mutex_unlock(&all->lock);
+}
 
 static void lent_done(void *arg) {
   lent *l = arg;
   if (l->done)
-    l->done(l->arg);
+    call_done(l);
+  release_insides(l->insides);
   hv_mem_free(l);
 }
 
@@ -307,9 +354,15 @@ hv_status hv_hive_send(hv_hive *hive, const hv_peer_id *to, hv_span bytes, void 
     return HV_FORKED;
   op *o = hv_hive_new_op(hive, start_send);
   lent *l = hv_mem_zalloc(hive->mem, sizeof *l);
+  if (l) {
+    l->insides = hive->insides;
+    atomic_fetch_add(&l->insides->refs, 1);
+  }
   if (o && l)
     o->payload = hv_payload_borrow(hive->mem, bytes.data, bytes.size, lent_done, l);
   if (!o || !l || !o->payload) {
+    if (l)
+      release_insides(l->insides);
     hv_mem_free(l);
     hv_mem_free(o);
     return HV_NOMEM;
@@ -317,7 +370,8 @@ hv_status hv_hive_send(hv_hive *hive, const hv_peer_id *to, hv_span bytes, void 
   o->peer = *to;
   o->u.send.timeout_ms = timeout_ms ? timeout_ms : 1;
   hv_payload *payload = hv_payload_keep(o->payload);
-  *l = (lent){done, arg};
+  l->done = done;
+  l->arg = arg;
   hv_status status = hv_hive_submit(o, out);
   if (status != HV_OK)
     l->done = NULL; /* not accepted: the program still has its bytes, and is not told */
@@ -329,9 +383,52 @@ static void check_receive(op *o, hv_node *node) {
   hv_parcel *parcel = hv_node_take_parcel(node);
   if (!parcel)
     return;
-  hv_future_finish_taken(o->future, parcel->bytes, parcel->size, &parcel->from);
+  if (!hv_future_offer(o->future, parcel->bytes, parcel->size, &parcel->from)) {
+    hv_hive_fail_op(o, HV_CANCELLED, "cancelled");
+    hv_node_return_parcel(node, parcel); /* for the next who waits */
+    return;
+  }
   hv_mem_free(parcel);
   hv_hive_free_op(o);
+}
+
+/* ---- a parcel goes back ---- */
+
+typedef struct going_back {
+  hv_command command;
+  hv_parcel *parcel;
+} going_back;
+
+static void run_going_back(hv_command *command, void *core) {
+  going_back *b = (going_back *)command;
+  if (core)
+    hv_node_return_parcel(core, b->parcel);
+  else {
+    hv_mem_free(b->parcel->bytes);
+    hv_mem_free(b->parcel);
+  }
+  hv_mem_free(b);
+}
+
+hv_status hv_hive_unreceive(hv_hive *hive, hv_future *future) {
+  if (hv_hive_usable(hive) != HV_OK)
+    return HV_FORKED;
+  going_back *b = hv_mem_zalloc(hive->mem, sizeof *b);
+  hv_parcel *parcel = hv_mem_zalloc(hive->mem, sizeof *parcel);
+  hv_status status = b && parcel ? HV_OK : HV_NOMEM;
+  if (status == HV_OK && !(parcel->bytes = hv_future_take(future, &parcel->size, &parcel->from)))
+    status = HV_NOT_FOUND;
+  if (status == HV_OK) {
+    *b = (going_back){.command = {.run = run_going_back}, .parcel = parcel};
+    status = hv_loop_post(hive->loop, &b->command);
+  }
+  if (status != HV_OK) {
+    if (parcel)
+      hv_mem_free(parcel->bytes);
+    hv_mem_free(parcel);
+    hv_mem_free(b);
+  }
+  return status;
 }
 
 hv_status hv_hive_receive(hv_hive *hive, hv_future **out) {
@@ -419,6 +516,13 @@ static hv_status make_node(hv_hive *hive, const hv_hive_config *config, const pa
   return status == HV_OK ? HV_OK : hv_fail(err, status, "the node could not be made: %s", hv_status_text(status));
 }
 
+/* On the hive thread: whatever still waits for something that will not come. */
+static void ended(void *arg, const char *why) {
+  hv_hive *hive = arg;
+  while (hive->ops)
+    hv_hive_fail_op(hive->ops, HV_CLOSED, why);
+}
+
 static hv_status assemble(hv_hive *hive, const hv_hive_config *config, const parsed *listen, const parsed *initial, hv_error *err) {
   hv_addr addrs[HV_CARD_ADDRS_MAX] = {{.kind = HV_ADDR_IP4}}; /* 0.0.0.0, a free port */
   size_t n_addrs = config->client_mode ? 0 : 1;
@@ -440,6 +544,8 @@ static hv_status assemble(hv_hive *hive, const hv_hive_config *config, const par
       .listen = addrs,
       .n_listen = n_addrs,
       .pool_threads = config->pool_threads,
+      .ended = ended,
+      .arg = hive,
   };
   status = hv_loop_new(&loop, &hive->loop, err);
   if (status == HV_OK)
@@ -478,6 +584,7 @@ static void free_hive(hv_hive *hive) {
   hv_loop_free(hive->loop);
   hv_identity_free(hive->identity);
   hv_log_free(hive->log);
+  release_insides(hive->insides);
   pthread_mutex_destroy(&hive->stopping);
   hv_mem *mem = hive->mem;
   hv_mem_free(hive);
@@ -486,6 +593,10 @@ static void free_hive(hv_hive *hive) {
 
 hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *err) {
   enum { LOG_RECORDS = 1024 };
+  if (hv_grpc_orphaned())
+    return hv_fail(err, HV_FORKED,
+                   "this process was forked from one that had a node, and gRPC does not survive that: start the node in a process "
+                   "started anew (spawn), or fork before the first node");
   hv_mem *mem = hv_mem_new(NULL, config->memory_limit ? config->memory_limit : HV_MEM_UNLIMITED);
   hv_hive *hive = mem ? hv_mem_zalloc(mem, sizeof *hive) : NULL;
   if (!hive) {
@@ -497,7 +608,12 @@ hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *e
   pthread_mutex_init(&hive->stopping, NULL);
   parsed listen = {0}, announce = {0}, initial = {0};
   hive->log = hv_log_new(mem, LOG_RECORDS, config->log_level);
-  hv_status status = hive->log ? HV_OK : hv_fail(err, HV_NOMEM, "no memory to start: raise the memory limit");
+  hive->insides = hv_mem_zalloc(mem, sizeof *hive->insides);
+  if (hive->insides) {
+    atomic_init(&hive->insides->refs, 1);
+    pthread_mutex_init(&hive->insides->lock, NULL);
+  }
+  hv_status status = hive->log && hive->insides ? HV_OK : hv_fail(err, HV_NOMEM, "no memory to start: raise the memory limit");
   if (status == HV_OK)
     status = parse_list(hive, config->listen, config->n_listen, &listen, err);
   if (status == HV_OK)
@@ -519,24 +635,24 @@ hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *e
   return status;
 }
 
-void hv_hive_stop(hv_hive *hive) {
+hv_status hv_hive_stop(hv_hive *hive) {
   if (hv_hive_usable(hive) != HV_OK)
-    return; /* the threads are the parent's */
+    return HV_FORKED; /* the threads are the parent's */
+  if (hv_loop_inside(hive->loop) || is_inside(hive->insides))
+    return HV_STATE; /* it would wait for itself */
   pthread_mutex_lock(&hive->stopping);
-  if (!hive->stopped) {
-    hv_loop_stop(hive->loop);
-    while (hive->ops)
-      hv_hive_fail_op(hive->ops, HV_CLOSED, "the node is shut down");
-    hive->stopped = 1;
-  }
+  if (!hive->stopped)
+    hv_loop_stop(hive->loop); /* the hive thread has ended all ops */
+  hive->stopped = 1;
   pthread_mutex_unlock(&hive->stopping);
+  return HV_OK;
 }
 
-void hv_hive_free(hv_hive *hive) {
-  if (!hive || hv_hive_usable(hive) != HV_OK)
-    return; /* in a forked child nothing of it may be touched: its locks and threads stayed behind */
-  hv_hive_stop(hive);
-  free_hive(hive);
+hv_status hv_hive_free(hv_hive *hive) {
+  hv_status status = hive ? hv_hive_stop(hive) : HV_OK;
+  if (hive && status == HV_OK)
+    free_hive(hive);
+  return status;
 }
 
 const hv_peer_id *hv_hive_peer(const hv_hive *hive) {

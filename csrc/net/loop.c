@@ -54,6 +54,7 @@ static void env_timer_set(hv_env *env, hv_timer *timer, uint64_t delay_us) {
     return;
   hv_log_write(loop->log, now, HV_LOG_ERROR, "net", "no_memory",
                "out of memory for a timer: this node ends; give it a higher memory limit");
+  loop->why = "this node ran out of memory and ended: give it a higher memory limit";
   atomic_store(&loop->stopping, 1);
 }
 
@@ -163,6 +164,8 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
   loop->log = config->log;
   loop->identity = config->identity;
   loop->insecure = config->insecure;
+  loop->ended = config->ended;
+  loop->arg = config->arg;
   loop->greeting_us = (config->greeting_ms ? config->greeting_ms : HV_LOOP_GREETING_MS) * (uint64_t)1000;
   loop->pid = getpid();
   hv_timers_init(&loop->timers, loop->mem);
@@ -173,6 +176,7 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
   hv_buf_init(&loop->outgoing, loop->mem, HV_GRPC_MESSAGE_MAX);
   pthread_mutex_init(&loop->stop_lock, NULL);
   atomic_init(&loop->stopping, 0);
+  atomic_init(&loop->joined, 0);
   hv_ring *rings[] = {&loop->links, &loop->greeting, &loop->asked_of_us, &loop->streams_greeting, &loop->streams_open};
   for (size_t i = 0; i < sizeof rings / sizeof *rings; i++)
     hv_ring_init(rings[i]);
@@ -205,6 +209,10 @@ const hv_addr *hv_loop_addrs(const hv_loop *loop, size_t *n) {
 
 int hv_loop_forked(const hv_loop *loop) {
   return loop->pid != getpid();
+}
+
+int hv_loop_inside(const hv_loop *loop) {
+  return loop->threaded && !atomic_load(&loop->joined) && pthread_equal(pthread_self(), loop->thread);
 }
 
 /* ---- the hive thread ---- */
@@ -330,6 +338,8 @@ static void *live(void *arg) {
   while (!loop->finished && hv_clock_us() < until)
     turn(loop, until);
   end(loop);
+  if (loop->ended)
+    loop->ended(loop->arg, loop->why ? loop->why : "the node is shut down");
   return NULL;
 }
 
@@ -354,12 +364,12 @@ void hv_loop_stop(hv_loop *loop) {
     return;
   atomic_store(&loop->stopping, 1);
   hv_inbox_ring(&loop->inbox);
-  if (pthread_equal(pthread_self(), loop->thread))
+  if (hv_loop_inside(loop))
     return;
   pthread_mutex_lock(&loop->stop_lock); /* whoever comes second waits here for the first */
-  if (!loop->joined)
+  if (!atomic_load(&loop->joined))
     pthread_join(loop->thread, NULL);
-  loop->joined = 1;
+  atomic_store(&loop->joined, 1);
   pthread_mutex_unlock(&loop->stop_lock);
 }
 

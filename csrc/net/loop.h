@@ -41,8 +41,10 @@ typedef struct hv_loop_config {
   int insecure;                /* no TLS: identities are only claimed */
   const hv_addr *listen;       /* none: it only dials out */
   size_t n_listen;
-  uint32_t greeting_ms;  /* 0: HV_LOOP_GREETING_MS */
-  unsigned pool_threads; /* 0: as many as there are processors, at most 8 */
+  uint32_t greeting_ms;                      /* 0: HV_LOOP_GREETING_MS */
+  unsigned pool_threads;                     /* 0: as many as there are processors, at most 8 */
+  void (*ended)(void *arg, const char *why); /* the hive thread's last word, also when the node ended by itself; may be NULL */
+  void *arg;
 } hv_loop_config;
 
 /* Binds every address in config (borrowed) and starts the pool. HV_IN_USE, HV_PERMISSION, HV_INVALID, HV_IO, HV_NOMEM, HV_CRYPTO.
@@ -69,6 +71,8 @@ void hv_loop_free(hv_loop *loop);
 
 /* 1 in a forked child, where the threads of this loop are not. */
 int hv_loop_forked(const hv_loop *loop);
+/* 1 on the hive thread. */
+int hv_loop_inside(const hv_loop *loop);
 
 /* The clocks, for all of net. Any thread. */
 uint64_t hv_clock_us(void);    /* monotonic */

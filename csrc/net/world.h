@@ -136,9 +136,13 @@ struct hv_loop {
   hv_job *never_ran; /* given when the pool had gone */
 
   pthread_t thread;
-  int threaded, joined;
+  int threaded;
+  atomic_int joined;
   pthread_mutex_t stop_lock;
   atomic_int stopping;
+  const char *why; /* it ends by itself; NULL: it was told to */
+  void (*ended)(void *arg, const char *why);
+  void *arg;
   long pid;
 };
 

@@ -2,9 +2,12 @@
 #include "lib/check.h"
 
 #include "hivemind_c.h"
+#include "net/hive_inner.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static hv_hive *start(const char *initial) {
@@ -174,11 +177,180 @@ static void a_future_outlives_its_hive(void **state) {
   hv_future_release(peers);
 }
 
+/* ---- parcels that nobody looks at ---- */
+
+static void send_to(hv_hive *from, hv_hive *to, const char *text) {
+  hv_future *sent;
+  assert_int_equal(hv_hive_send(from, hv_hive_peer(to), hv_span_of(text, strlen(text)), NULL, NULL, 10000, &sent), HV_OK);
+  assert_true(hv_future_wait(sent, 10000));
+  assert_int_equal(hv_future_result(sent, NULL, NULL, NULL), HV_OK);
+  hv_future_release(sent);
+}
+
+static void expect(hv_hive *hive, const char *text) {
+  hv_future *got;
+  hv_span bytes;
+  assert_int_equal(hv_hive_receive(hive, &got), HV_OK);
+  assert_true(hv_future_wait(got, 10000));
+  assert_int_equal(hv_future_result(got, &bytes, NULL, NULL), HV_OK);
+  assert_true(hv_span_equal(bytes, hv_span_of(text, strlen(text))));
+  hv_future_release(got);
+}
+
+static void a_parcel_that_nobody_looked_at_is_received_again_first(void **state) {
+  (void)state;
+  hv_hive *a, *b;
+  hv_future *got;
+  start_two(&a, &b);
+  send_to(b, a, "one");
+  send_to(b, a, "two");
+  assert_int_equal(hv_hive_receive(a, &got), HV_OK);
+  assert_true(hv_future_wait(got, 10000));
+  assert_false(hv_future_cancel(got));
+  assert_int_equal(hv_hive_unreceive(a, got), HV_OK);
+  assert_int_equal(hv_hive_unreceive(a, got), HV_NOT_FOUND);
+  hv_future_release(got);
+  expect(a, "one");
+  expect(a, "two");
+  free_both(a, b);
+}
+
+/* Parcels come while receives are dropped all the time, each as a program drops it: cancelled, or given back if it was too late. */
+static void dropping_receives_loses_no_parcel(void **state) {
+  (void)state;
+  enum { PARCELS = 60 };
+  hv_hive *a, *b;
+  start_two(&a, &b);
+  for (int i = 0; i < PARCELS; i++) {
+    char text[32];
+    hv_future *sent, *got;
+    snprintf(text, sizeof text, "parcel %d", i);
+    assert_int_equal(hv_hive_send(b, hv_hive_peer(a), hv_span_of(text, strlen(text)), NULL, NULL, 10000, &sent), HV_OK);
+    while (!hv_future_done(sent)) {
+      assert_int_equal(hv_hive_receive(a, &got), HV_OK);
+      usleep((unsigned)i * 7);
+      if (!hv_future_cancel(got))
+        hv_hive_unreceive(a, got);
+      hv_future_release(got);
+    }
+    assert_int_equal(hv_future_result(sent, NULL, NULL, NULL), HV_OK);
+    hv_future_release(sent);
+    expect(a, text);
+  }
+  free_both(a, b);
+}
+
+/* ---- stopping from where it cannot wait ---- */
+
+typedef struct stopper {
+  hv_hive *hive;
+  atomic_int stop, freed, called;
+} stopper;
+
+static void stop_from_within(void *arg) {
+  stopper *s = arg;
+  atomic_store(&s->stop, (int)hv_hive_stop(s->hive));
+  atomic_store(&s->freed, (int)hv_hive_free(s->hive));
+  atomic_store(&s->called, 1);
+}
+
+static void stopping_within_a_done_is_refused_and_harms_nothing(void **state) {
+  (void)state;
+  static const uint8_t bytes[3000000];
+  hv_hive *a, *b;
+  start_two(&a, &b);
+  stopper s = {.hive = b};
+  hv_future *sent;
+  assert_int_equal(hv_hive_send(b, hv_hive_peer(a), hv_span_of(bytes, sizeof bytes), stop_from_within, &s, 10000, &sent), HV_OK);
+  assert_true(hv_future_wait(sent, 10000));
+  for (int ms = 0; ms < 10000 && !atomic_load(&s.called); ms++)
+    usleep(1000);
+  assert_int_equal(atomic_load(&s.called), 1);
+  assert_int_equal(atomic_load(&s.stop), HV_STATE);
+  assert_int_equal(atomic_load(&s.freed), HV_STATE);
+  assert_int_equal(hv_future_result(sent, NULL, NULL, NULL), HV_OK);
+  hv_future_release(sent);
+  send_to(b, a, "still here");
+  assert_int_equal(hv_hive_stop(b), HV_OK);
+  assert_int_equal(hv_hive_stop(b), HV_OK);
+  free_both(a, b);
+}
+
+/* ---- a node that ends by itself ---- */
+
+enum { TIMERS = 2000 };
+static hv_timer timers[TIMERS];
+
+static void never(hv_timer *timer, const hv_event *event) {
+  (void)timer, (void)event;
+}
+
+/* More timers than there is memory for: each time it would take more, there is none. */
+static void set_too_many(hv_hive_op *o, hv_node *node) {
+  hv_env *env = hv_node_env(node);
+  for (int i = 0; i < TIMERS; i++) {
+    timers[i] = (hv_timer){.fire = never};
+    hv_mem_fail_in(hv_hive_mem(o->hive), 0);
+    env->timer_set(env, &timers[i], 3600000000ull);
+  }
+  hv_mem_fail_in(hv_hive_mem(o->hive), -1);
+  hv_hive_fail_op(o, HV_BUSY, "they are set");
+}
+
+static void when_a_node_ends_by_itself_nobody_waits_for_good(void **state) {
+  (void)state;
+  hv_hive *hive = start(NULL);
+  hv_future *receive, *met, *set, *late = NULL;
+  hv_error err = {0};
+  assert_int_equal(hv_hive_receive(hive, &receive), HV_OK);
+  assert_int_equal(hv_hive_wait_peers(hive, 3, &met), HV_OK);
+  assert_int_equal(hv_hive_submit(hv_hive_new_op(hive, set_too_many), &set), HV_OK);
+  assert_true(hv_future_wait(receive, 10000));
+  assert_true(hv_future_wait(met, 10000));
+  assert_int_equal(hv_future_result(receive, NULL, NULL, &err), HV_CLOSED);
+  assert_non_null(strstr(err.text, "memory"));
+  assert_int_equal(hv_future_result(met, NULL, NULL, &err), HV_CLOSED);
+  assert_non_null(strstr(err.text, "memory"));
+  assert_int_equal(hv_hive_receive(hive, &late), HV_CLOSED);
+  assert_null(late);
+  hv_future_release(receive);
+  hv_future_release(met);
+  hv_future_release(set);
+  assert_int_equal(hv_hive_free(hive), HV_OK);
+}
+
+/* ---- a forked child ---- */
+
+static void a_forked_child_starts_no_hive_and_is_told_why(void **state) {
+  (void)state;
+  hv_hive *hive = start(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    hv_hive *mine = NULL;
+    hv_error err = {0};
+    hv_hive_config config = {.insecure = 1};
+    int right = hv_hive_start(&config, &mine, &err) == HV_FORKED && !mine && strstr(err.text, "fork") && err.status == HV_FORKED &&
+                hv_hive_stop(hive) == HV_FORKED && hv_hive_free(hive) == HV_FORKED;
+    _exit(right ? 0 : 1);
+  }
+  int status = -1;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), 0);
+  hv_hive *another = start(NULL); /* the parent goes on */
+  free_both(another, hive);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(whichever_allocation_fails_a_request_is_refused_or_ends_and_bytes_come_back_once),
       cmocka_unit_test(threads_that_ask_and_cancel_all_get_an_end_when_others_stop_the_hive),
       cmocka_unit_test(a_future_outlives_its_hive),
+      cmocka_unit_test(a_parcel_that_nobody_looked_at_is_received_again_first),
+      cmocka_unit_test(dropping_receives_loses_no_parcel),
+      cmocka_unit_test(stopping_within_a_done_is_refused_and_harms_nothing),
+      cmocka_unit_test(when_a_node_ends_by_itself_nobody_waits_for_good),
+      cmocka_unit_test(a_forked_child_starts_no_hive_and_is_told_why),
   };
   return cmocka_run_group_tests_name("hive", tests, NULL, NULL);
 }
