@@ -489,6 +489,7 @@ static size_t pick_cards(hv_peers *peers, const hv_peer_id *asker, hv_card out[G
 void hv_peers_hello(hv_peers *peers, const hv_event *event) {
   const hv_msg_hello *hello = &event->msg->u.hello;
   hv_peer_id asker = event->request->peer;
+  uint64_t network = hv_contact_network(&event->request->from); /* the request ends with its answer */
   hv_card cards[GOSSIP_CARDS];
   hv_msg answer;
   fill_hello(peers, &answer, cards, pick_cards(peers, &asker, cards));
@@ -498,7 +499,6 @@ void hv_peers_hello(hv_peers *peers, const hv_event *event) {
     return;
 
   size_t i = find(peers, &asker);
-  uint64_t network = hv_contact_network(&event->request->from);
   hv_peers_entry *entry = i < peers->n_entries ? peers->entries[i] : add(peers, &hello->me, HV_PEERS_ALIVE, 1, network);
   if (!entry)
     return;
