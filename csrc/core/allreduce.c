@@ -1,8 +1,20 @@
 #include "core/allreduce.h"
 
+#include "core/council.h"
+#include "core/reducer.h"
+#include "core/share.h"
+
 #include <string.h>
 
-enum { HALL_ROOM = 256, HALL_PATIENCE_MS = 15000 };
+enum { HALL_ROOM = 1024, HALL_PATIENCE_MS = 15000 };
+
+/* What one view does. */
+typedef struct turn {
+  struct turn *next;
+  hv_view *view;
+  hv_reducer *reducer;
+  hv_share **shares; /* one for each member; NULL for those that own nothing, and this one */
+} turn;
 
 struct hv_allreduce {
   hv_allreduce *next, **link;
@@ -12,26 +24,33 @@ struct hv_allreduce {
   hv_round_member *members; /* the round's */
   hv_allreduce_done *done;
   void *arg;
-  hv_reducer *reducer;
-  hv_share **shares; /* one for each member; NULL for those that own nothing, and this one */
-  hv_status status;  /* HV_CANCELLED once asked for */
-  int told, given_up, lingers;
-  hv_timer look; /* looks, in a step of its own, how far it is */
+  hv_hold hold;
+  hv_council *council; /* NULL when alone */
+  turn *present;       /* NULL between two views */
+  turn *past;          /* broken off, not over yet */
+  uint32_t view;
+  hv_members suspects; /* whom the council was told of, in this view */
+  hv_status status;    /* not HV_OK: it ends with this */
+  int stopping, told, given_up, lingers;
+  hv_timer look;     /* looks, in a step of its own, how far it is */
+  hv_timer deadline; /* until done; then: of the lingering */
 };
 
-/* What came on a stream before its round began. */
+/* What came on a stream before its round or view began. */
 typedef struct piece {
   struct piece *next;
-  uint32_t chunk;
+  hv_msg msg;
+  uint8_t members[HV_CHUNK_FROM_MAX]; /* msg's */
   hv_payload *payload;
 } piece;
 
-/* A stream whose round has not begun here. What it brings is held, which closes its window. */
+/* A stream whose round or view has not begun here. What it brings is held, which closes its window. */
 typedef struct hv_allreduce_early {
   struct hv_allreduce_early *next, **link;
   hv_allreduce_hall *hall;
   hv_stream *stream;
-  hv_msg_share share;
+  hv_msg first;
+  uint8_t *lacks; /* first's */
   uint64_t since_us;
   piece *pieces, **last;
 } early;
@@ -49,19 +68,32 @@ static void leave_hall(early *e) {
   if (e->next)
     e->next->link = e->link;
   e->hall->n_early--;
+  hv_mem_free(e->lacks);
   hv_mem_free(e);
+}
+
+/* A copy of a message that may come on a stream of a round, with its bytes; 0: it may not. */
+static int copy_piece(const hv_msg *msg, piece *p) {
+  p->msg = *msg;
+  hv_span *bytes = msg->kind == HV_MSG_CHUNK ? &p->msg.u.chunk.from : msg->kind == HV_MSG_NEWS ? &p->msg.u.news.members : NULL;
+  if (!bytes || bytes->size > sizeof p->members)
+    return 0;
+  if (bytes->size)
+    memcpy(p->members, bytes->data, bytes->size);
+  bytes->data = p->members;
+  return 1;
 }
 
 static void held_in_hall(hv_stream *stream, const hv_event *event) {
   early *e = stream->owner;
   hv_env *env = e->hall->env;
-  piece *p = event->msg->kind == HV_MSG_CHUNK && event->payload ? hv_mem_zalloc(env->mem, sizeof *p) : NULL;
-  if (!p) {
+  piece *p = hv_mem_zalloc(env->mem, sizeof *p);
+  if (!p || !copy_piece(event->msg, p)) {
+    hv_mem_free(p);
     env->stream_cancel(env, stream);
     return;
   }
-  p->chunk = event->msg->u.chunk.index;
-  p->payload = hv_payload_keep(event->payload);
+  p->payload = event->payload ? hv_payload_keep(event->payload) : NULL;
   *e->last = p;
   e->last = &p->next;
 }
@@ -93,8 +125,13 @@ void hv_allreduce_hall_fini(hv_allreduce_hall *hall) {
   hall->env->timer_clear(hall->env, &hall->sweep);
   while (hall->early)
     leave_hall(hall->early);
-  while (hall->rounds)
+  while (hall->rounds) {
     release(hall->rounds);
+  }
+}
+
+static const uint8_t *round_of(const hv_msg *first) {
+  return first->kind == HV_MSG_SHARE ? first->u.share.round : first->u.attend.round;
 }
 
 static hv_allreduce *find_round(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SIZE]) {
@@ -104,27 +141,44 @@ static hv_allreduce *find_round(hv_allreduce_hall *hall, const uint8_t id[HV_ROU
   return self;
 }
 
-/* Gives a stream to the reducer if it is who it says, a contributor of that round. */
-static void admit(hv_allreduce *self, const hv_msg_share *share, hv_stream *stream) {
+/* Gives a stream to whom it is for, if it is who it says, a member of that round and view. */
+static void admit(hv_allreduce *self, const hv_msg *first, hv_stream *stream) {
   const hv_round *round = &self->round;
-  if (!self->told && self->reducer && share->member < round->n_members && share->member != round->me &&
-      hv_peer_equal(&stream->peer, &round->members[share->member].at.id))
-    hv_reducer_opened(self->reducer, share->member, share->weight, stream);
+  uint32_t member = first->kind == HV_MSG_SHARE ? first->u.share.member : first->u.attend.member;
+  if (member >= round->n_members || member == round->me || !hv_peer_equal(&stream->peer, &round->members[member].at.id))
+    return;
+  if (first->kind == HV_MSG_ATTEND && self->council)
+    hv_council_opened(self->council, &first->u.attend, stream);
+  if (first->kind == HV_MSG_SHARE && first->u.share.view == self->view && self->present && !self->stopping &&
+      self->present->reducer)
+    hv_reducer_opened(self->present->reducer, &first->u.share, stream);
 }
 
-void hv_allreduce_opened(hv_allreduce_hall *hall, const hv_event *event) {
+static int comes_early(const hv_allreduce *self, const hv_msg *first) {
+  return !self || (first->kind == HV_MSG_SHARE && first->u.share.view > self->view);
+}
+
+static void let_wait(hv_allreduce_hall *hall, const hv_event *event) {
   static const hv_stream_events on = {held_in_hall, nothing_to_send, left_early};
-  const hv_msg_share *share = &event->msg->u.share;
-  hv_allreduce *self = find_round(hall, share->round);
-  if (self) {
-    admit(self, share, event->stream);
-    return;
-  }
   early *e = hall->n_early < HALL_ROOM ? hv_mem_zalloc(hall->env->mem, sizeof *e) : NULL;
   if (!e)
     return;
-  *e = (early){
-      .next = hall->early, .link = &hall->early, .hall = hall, .stream = event->stream, .share = *share, .since_us = event->now_us};
+  *e = (early){.next = hall->early,
+               .link = &hall->early,
+               .hall = hall,
+               .stream = event->stream,
+               .first = *event->msg,
+               .since_us = event->now_us};
+  hv_span *lacks = &e->first.u.share.lacks;
+  if (e->first.kind == HV_MSG_SHARE && lacks->size) {
+    e->lacks = hv_mem_alloc(hall->env->mem, lacks->size);
+    if (!e->lacks) {
+      hv_mem_free(e);
+      return;
+    }
+    memcpy(e->lacks, lacks->data, lacks->size);
+    lacks->data = e->lacks;
+  }
   e->last = &e->pieces;
   if (e->next)
     e->next->link = &e->next;
@@ -136,127 +190,30 @@ void hv_allreduce_opened(hv_allreduce_hall *hall, const hv_event *event) {
     hall->env->timer_set(hall->env, &hall->sweep, HALL_PATIENCE_MS * 1000ull / 4);
 }
 
-/* ---- the end ---- */
-
-static int every_part(const hv_allreduce *self, int (*reducer_is)(const hv_reducer *), int (*share_is)(const hv_share *)) {
-  if (self->reducer && !reducer_is(self->reducer))
-    return 0;
-  for (size_t i = 0; i < self->round.n_members; i++)
-    if (self->shares[i] && !share_is(self->shares[i]))
-      return 0;
-  return 1;
-}
-
-static int all_done(const hv_allreduce *self) {
-  return every_part(self, hv_reducer_done, hv_share_done);
-}
-
-static int all_over(const hv_allreduce *self) {
-  return every_part(self, hv_reducer_over, hv_share_over);
-}
-
-static hv_status outcome(const hv_allreduce *self) {
-  if (self->status != HV_OK)
-    return self->status;
-  hv_status status = self->reducer ? hv_reducer_status(self->reducer) : HV_OK;
-  for (size_t i = 0; i < self->round.n_members && status == HV_OK; i++)
-    status = self->shares[i] ? hv_share_status(self->shares[i]) : HV_OK;
-  return status;
-}
-
-static void release(hv_allreduce *self) {
-  self->env->timer_clear(self->env, &self->look);
-  if (self->link) {
-    *self->link = self->next;
-    if (self->next)
-      self->next->link = self->link;
-  }
-  for (size_t i = 0; self->shares && i < self->round.n_members; i++)
-    hv_share_free(self->shares[i]);
-  hv_mem_free(self->shares);
-  hv_reducer_free(self->reducer);
-  hv_mem_free(self->members);
-  hv_mem_free(self);
-}
-
-static void break_off(hv_allreduce *self) {
-  if (self->reducer && !hv_reducer_over(self->reducer))
-    hv_reducer_cancel(self->reducer);
-  for (size_t i = 0; i < self->round.n_members; i++)
-    if (self->shares[i] && !hv_share_over(self->shares[i]))
-      hv_share_cancel(self->shares[i]);
-}
-
-/* It has told its outcome; those who still read from here get stall_ms to come to an end. */
-static void linger(hv_allreduce *self) {
-  if (all_over(self)) {
-    if (self->given_up)
-      release(self);
-    return;
-  }
-  if (self->lingers++)
-    break_off(self);
-  self->env->timer_set(self->env, &self->look, (uint64_t)self->round.stall_ms * 1000);
-}
-
-static void look(hv_timer *timer, const hv_event *event) {
-  hv_allreduce *self = timer->owner;
-  (void)event;
-  if (!self->told) {
-    if (!all_done(self))
-      return;
-    self->told = 1;
-    self->env->timer_set(self->env, &self->look, 0); /* to linger, if it is still there after done */
-    self->done(self->arg, self, outcome(self));
-    return;
-  }
-  linger(self);
-}
-
-static void something_changed(void *arg) {
-  hv_allreduce *self = arg;
-  if (self->told ? self->given_up && all_over(self) : all_done(self))
-    self->env->timer_set(self->env, &self->look, 0);
-}
-
-/* ---- the beginning ---- */
-
-static hv_status make_parts(hv_allreduce *self) {
-  hv_round *round = &self->round;
-  self->members = hv_mem_array(self->env->mem, round->n_members, sizeof *self->members);
-  if (!self->members)
-    return HV_NOMEM;
-  memcpy(self->members, round->members, round->n_members * sizeof *self->members);
-  round->members = self->members;
-  self->shares = hv_mem_array(self->env->mem, round->n_members, sizeof *self->shares);
-  if (!self->shares)
-    return HV_NOMEM;
-  hv_status status = HV_OK;
-  if (round->members[round->me].count)
-    status = hv_reducer_new(self->env, round, something_changed, self, &self->reducer);
-  for (size_t i = 0; status == HV_OK && i < round->n_members && !round->members[round->me].auxiliary; i++)
-    if (i != round->me && round->members[i].count)
-      status = hv_share_new(self->env, round, i, something_changed, self, &self->shares[i]);
-  return status;
+void hv_allreduce_opened(hv_allreduce_hall *hall, const hv_event *event) {
+  hv_allreduce *self = find_round(hall, round_of(event->msg));
+  if (comes_early(self, event->msg))
+    let_wait(hall, event);
+  else
+    admit(self, event->msg, event->stream);
 }
 
 /* Brings a waiting stream to its round, and then what it has brought. */
-static void admit_early(hv_allreduce *self, early *e) {
+static void admit_one(hv_allreduce *self, early *e) {
   hv_stream *stream = e->stream;
   const hv_stream_events *before = stream->on;
   stream->on = NULL;
-  admit(self, &e->share, stream);
+  admit(self, &e->first, stream);
   if (!stream->on) {
     stream->on = before;
     self->env->stream_cancel(self->env, stream);
     return;
   }
   for (piece *p = e->pieces; p; p = p->next) {
-    hv_msg msg = {.kind = HV_MSG_CHUNK, .u.chunk = {p->chunk}};
     hv_event event = {.kind = HV_EVENT_STREAM_DATA,
                       .now_us = self->env->now_us(self->env),
                       .stream = stream,
-                      .msg = &msg,
+                      .msg = &p->msg,
                       .payload = p->payload,
                       .text = ""};
     stream->on->data(stream, &event);
@@ -264,8 +221,301 @@ static void admit_early(hv_allreduce *self, early *e) {
   leave_hall(e);
 }
 
-hv_status hv_allreduce_begin(hv_allreduce_hall *hall, const hv_round *round, hv_allreduce_done *done, void *arg, hv_allreduce **out,
-                             hv_error *err) {
+/* One at a time: what one brings may change what the next one finds. */
+static void admit_early(hv_allreduce *self) {
+  for (early *e = self->hall->early, *following; e; e = following) {
+    following = e->next;
+    if (memcmp(round_of(&e->first), self->round.id, HV_ROUND_ID_SIZE) == 0 && !comes_early(self, &e->first))
+      admit_one(self, e);
+  }
+}
+
+/* ---- what a view does ---- */
+
+static int every_part(const hv_allreduce *self, const turn *t, int (*reducer_is)(const hv_reducer *),
+                      int (*share_is)(const hv_share *)) {
+  if (t->reducer && !reducer_is(t->reducer))
+    return 0;
+  for (size_t i = 0; i < self->round.n_members; i++)
+    if (t->shares[i] && !share_is(t->shares[i]))
+      return 0;
+  return 1;
+}
+
+static int is_done(const hv_allreduce *self, const turn *t) {
+  return every_part(self, t, hv_reducer_done, hv_share_done);
+}
+
+static int is_over(const hv_allreduce *self, const turn *t) {
+  return every_part(self, t, hv_reducer_over, hv_share_over);
+}
+
+static void free_turn(const hv_allreduce *self, turn *t) {
+  if (!t)
+    return;
+  for (size_t i = 0; t->shares && i < self->round.n_members; i++)
+    hv_share_free(t->shares[i]);
+  hv_mem_free(t->shares);
+  hv_reducer_free(t->reducer);
+  hv_view_free(t->view);
+  hv_mem_free(t);
+}
+
+static void break_off(hv_allreduce *self) {
+  turn *t = self->present;
+  if (!t)
+    return;
+  if (t->reducer && !hv_reducer_over(t->reducer))
+    hv_reducer_cancel(t->reducer);
+  for (size_t i = 0; i < self->round.n_members; i++)
+    if (t->shares[i] && !hv_share_over(t->shares[i]))
+      hv_share_cancel(t->shares[i]);
+}
+
+static void something_changed(void *arg) {
+  hv_allreduce *self = arg;
+  self->env->timer_set(self->env, &self->look, 0);
+}
+
+/* Takes the view in any case. */
+static turn *new_turn(hv_allreduce *self, hv_view *view) {
+  const hv_round *round = &self->round;
+  hv_env *env = self->env;
+  turn *t = hv_mem_zalloc(env->mem, sizeof *t);
+  if (!t) {
+    hv_view_free(view);
+    return NULL;
+  }
+  t->view = view;
+  t->shares = hv_mem_array(env->mem, round->n_members, sizeof *t->shares);
+  hv_status status = t->shares ? HV_OK : HV_NOMEM;
+  if (status == HV_OK && view->count[round->me])
+    status = hv_reducer_new(env, round, view, &self->hold, something_changed, self, &t->reducer);
+  for (size_t i = 0; status == HV_OK && i < round->n_members && !round->members[round->me].auxiliary; i++)
+    if (i != round->me && view->count[i])
+      status = hv_share_new(env, round, view, &self->hold, i, something_changed, self, &t->shares[i]);
+  if (status == HV_OK)
+    return t;
+  free_turn(self, t);
+  return NULL;
+}
+
+static void start_turn(hv_allreduce *self, turn *t) {
+  self->present = t;
+  self->view = t->view->number;
+  self->suspects = (hv_members){{0}};
+  if (t->reducer)
+    hv_reducer_start(t->reducer);
+  admit_early(self);
+  for (size_t i = 0; i < self->round.n_members; i++)
+    if (t->shares[i])
+      hv_share_start(t->shares[i]);
+  something_changed(self); /* a run without values, an auxiliary without a span */
+}
+
+/* ---- the end ---- */
+
+static void release(hv_allreduce *self) {
+  self->env->timer_clear(self->env, &self->look);
+  self->env->timer_clear(self->env, &self->deadline);
+  if (self->link) {
+    *self->link = self->next;
+    if (self->next)
+      self->next->link = self->link;
+  }
+  hv_council_free(self->council);
+  free_turn(self, self->present);
+  for (turn *t; (t = self->past);) {
+    self->past = t->next;
+    free_turn(self, t);
+  }
+  hv_hold_fini(&self->hold);
+  hv_mem_free(self->members);
+  hv_mem_free(self);
+}
+
+/* It ends with this, as soon as nothing touches the buffers any more. */
+static void finish(hv_allreduce *self, hv_status status) {
+  if (self->told || self->status != HV_OK)
+    return;
+  self->status = status;
+  self->stopping = 0;
+  break_off(self);
+  something_changed(self);
+}
+
+static void tell(hv_allreduce *self) {
+  self->told = 1;
+  self->env->timer_clear(self->env, &self->deadline);
+  if (self->status == HV_OK) {
+    if (self->council)
+      hv_council_done(self->council);
+  } else if (self->council) {
+    hv_council_leave(self->council);
+  }
+  self->done(self->arg, self, self->status);
+}
+
+/* ---- what the council says ---- */
+
+static void stop(void *arg) {
+  hv_allreduce *self = arg;
+  self->stopping = 1;
+  break_off(self);
+  something_changed(self);
+}
+
+static void go_on(void *arg, hv_view *view) {
+  hv_allreduce *self = arg;
+  if (self->status != HV_OK && !self->told) {
+    hv_view_free(view);
+    return;
+  }
+  turn *t = new_turn(self, view);
+  if (t)
+    start_turn(self, t);
+  else
+    finish(self, HV_NOMEM);
+}
+
+static void out(void *arg, hv_status status, const char *text) {
+  hv_allreduce *self = arg;
+  if (!self->told)
+    hv_env_log(self->env, HV_LOG_WARN, "allreduce", "out", "this member's round has ended early: %s", text);
+  finish(self, status);
+}
+
+/* ---- how far it is ---- */
+
+/* Tells the council whom this member waits for in vain; 1: somebody. */
+static int has_trouble(hv_allreduce *self) {
+  const turn *t = self->present;
+  hv_members suspects = self->suspects;
+  int timed_out = 0, trouble = 0;
+  if (t->reducer && hv_reducer_status(t->reducer) != HV_OK) {
+    trouble = 1;
+    if (hv_reducer_lost(t->reducer) < HV_ROUND_MEMBERS_MAX)
+      hv_members_put(&suspects, hv_reducer_lost(t->reducer));
+    else
+      finish(self, hv_reducer_status(t->reducer));
+  }
+  for (size_t i = 0; i < self->round.n_members; i++) {
+    hv_status status = t->shares[i] ? hv_share_status(t->shares[i]) : HV_OK;
+    if (status == HV_OK)
+      continue;
+    trouble = 1;
+    timed_out |= status == HV_TIMEOUT;
+    hv_members_put(&suspects, i);
+    if (status == HV_NOMEM)
+      finish(self, HV_NOMEM);
+  }
+  if (trouble && self->status == HV_OK && !hv_members_equal(&suspects, &self->suspects)) {
+    self->suspects = suspects;
+    hv_council_trouble(self->council, &suspects, timed_out);
+  }
+  return trouble;
+}
+
+static void drop_past(hv_allreduce *self) {
+  for (turn **link = &self->past, *t; (t = *link);) {
+    if (!is_over(self, t)) {
+      link = &t->next;
+      continue;
+    }
+    *link = t->next;
+    free_turn(self, t);
+  }
+}
+
+/* All that the present view did has ended: what is held here is held for good. */
+static void report(hv_allreduce *self) {
+  turn *t = self->present;
+  self->stopping = 0;
+  self->present = NULL;
+  if (t) {
+    t->next = self->past;
+    self->past = t;
+  }
+  drop_past(self);
+  hv_council_report(self->council);
+}
+
+static int has_everything(const hv_allreduce *self) {
+  return self->round.members[self->round.me].auxiliary || self->hold.n_held == self->hold.n_chunks;
+}
+
+/* It has told its outcome and was given up. */
+static void linger(hv_allreduce *self) {
+  if ((!self->present || is_over(self, self->present)) && !self->past && (!self->council || hv_council_over(self->council)))
+    release(self);
+}
+
+static void look(hv_timer *timer, const hv_event *event) {
+  hv_allreduce *self = timer->owner;
+  (void)event;
+  drop_past(self);
+  if (self->given_up) {
+    linger(self);
+    return;
+  }
+  if (self->stopping && (!self->present || is_done(self, self->present))) {
+    report(self);
+    return;
+  }
+  if (self->told || self->stopping) {
+    if (self->told && self->council && self->present && !self->stopping)
+      has_trouble(self);
+    return;
+  }
+  if (self->status == HV_OK && (!self->present || has_trouble(self)))
+    return;
+  if (self->present && !is_done(self, self->present))
+    return;
+  if (self->status == HV_OK && !has_everything(self))
+    self->status = HV_CLOSED; /* nobody's values counted somewhere */
+  tell(self);
+}
+
+static void too_late(hv_timer *timer, const hv_event *event) {
+  hv_allreduce *self = timer->owner;
+  (void)event;
+  if (!self->told) {
+    finish(self, HV_TIMEOUT);
+    return;
+  }
+  break_off(self);
+  if (self->lingers++ == 0)
+    something_changed(self);
+}
+
+/* ---- the beginning ---- */
+
+static hv_status make(hv_allreduce *self, turn **first) {
+  static const hv_council_acts acts = {stop, go_on, out, something_changed};
+  hv_round *round = &self->round;
+  hv_view *view;
+  self->members = hv_mem_array(self->env->mem, round->n_members, sizeof *self->members);
+  if (!self->members)
+    return HV_NOMEM;
+  memcpy(self->members, round->members, round->n_members * sizeof *self->members);
+  round->members = self->members;
+  hv_status status = hv_hold_init(&self->hold, self->env->mem, round->in->n_chunks);
+  if (status == HV_OK)
+    status = hv_view_first(self->env->mem, round, &view);
+  if (status != HV_OK)
+    return status;
+  if (round->n_members > 1)
+    status = hv_council_new(self->env, round, &self->hold, view, &acts, self, &self->council);
+  if (status != HV_OK) {
+    hv_view_free(view);
+    return status;
+  }
+  *first = new_turn(self, view);
+  return *first ? HV_OK : HV_NOMEM;
+}
+
+hv_status hv_allreduce_begin(hv_allreduce_hall *hall, const hv_round *round, hv_allreduce_done *done, void *arg,
+                             hv_allreduce **out_, hv_error *err) {
   hv_status status = hv_round_check(round, err);
   if (status != HV_OK)
     return status;
@@ -276,7 +526,9 @@ hv_status hv_allreduce_begin(hv_allreduce_hall *hall, const hv_round *round, hv_
     return hv_fail(err, HV_NOMEM, "there is no memory for a round");
   *self = (hv_allreduce){.hall = hall, .env = hall->env, .round = *round, .done = done, .arg = arg};
   self->look = (hv_timer){.fire = look, .owner = self};
-  status = make_parts(self);
+  self->deadline = (hv_timer){.fire = too_late, .owner = self};
+  turn *first;
+  status = make(self, &first);
   if (status != HV_OK) {
     release(self);
     return hv_fail(err, status, "there is no memory for a round: make chunks smaller");
@@ -287,50 +539,52 @@ hv_status hv_allreduce_begin(hv_allreduce_hall *hall, const hv_round *round, hv_
     self->next->link = &self->next;
   hall->rounds = self;
 
-  if (self->reducer) {
-    hv_reducer_start(self->reducer);
-    for (early *e = hall->early, *following; e; e = following) {
-      following = e->next;
-      if (memcmp(e->share.round, round->id, HV_ROUND_ID_SIZE) == 0)
-        admit_early(self, e);
-    }
-  }
-  for (size_t i = 0; i < round->n_members; i++)
-    if (self->shares[i])
-      hv_share_start(self->shares[i]);
-  something_changed(self); /* a run without values, an auxiliary without a span */
-  *out = self;
+  uint64_t timeout_ms = round->timeout_ms ? round->timeout_ms : (uint64_t)round->stall_ms * HV_ROUND_STALLS;
+  self->env->timer_set(self->env, &self->deadline, timeout_ms * 1000);
+  start_turn(self, first);
+  if (self->council)
+    hv_council_start(self->council);
+  *out_ = self;
   return HV_OK;
 }
 
 void hv_allreduce_cancel(hv_allreduce *self) {
-  if (self->told)
-    return;
-  self->status = HV_CANCELLED;
-  break_off(self);
-  something_changed(self);
+  finish(self, HV_CANCELLED);
 }
 
 void hv_allreduce_free(hv_allreduce *self) {
   if (!self)
     return;
   self->given_up = 1;
+  self->stopping = 0;
+  if (self->council)
+    hv_council_leave(self->council);
+  if (self->view > 0 || self->status != HV_OK)
+    break_off(self); /* what it forwards lies in buffers that are the caller's again */
+  self->env->timer_set(self->env, &self->deadline, (uint64_t)self->round.stall_ms * 2000);
   something_changed(self);
 }
 
 int hv_allreduce_averaged(const hv_allreduce *self, uint32_t chunk) {
-  const hv_round *round = &self->round;
-  for (size_t i = 0; i < round->n_members; i++) {
-    const hv_round_member *m = &round->members[i];
-    if (chunk < m->first || chunk - m->first >= m->count)
-      continue;
-    if (i == round->me)
-      return hv_reducer_status(self->reducer) == HV_OK;
-    return self->shares[i] && hv_share_averaged(self->shares[i], chunk - m->first);
-  }
-  return 0;
+  return hv_hold_has(&self->hold, chunk);
 }
 
-uint32_t hv_allreduce_counted(const hv_allreduce *self, size_t member) {
-  return self->reducer ? hv_reducer_counted(self->reducer, member) : 0;
+int hv_allreduce_counts(const hv_allreduce *self, uint32_t chunk, size_t member) {
+  return hv_hold_has(&self->hold, chunk) && hv_members_has(&self->hold.from[chunk], member);
+}
+
+uint64_t hv_allreduce_counted(const hv_allreduce *self, size_t member) {
+  uint64_t values = 0;
+  for (uint32_t chunk = 0; chunk < self->hold.n_chunks; chunk++)
+    if (hv_allreduce_counts(self, chunk, member))
+      values += hv_run_chunk_of(self->round.in, chunk).size;
+  return values;
+}
+
+uint32_t hv_allreduce_view(const hv_allreduce *self) {
+  return self->view;
+}
+
+int hv_allreduce_finished(const hv_allreduce *self) {
+  return self->round.n_members == 1 || (self->council && hv_council_finished(self->council));
 }

@@ -1,18 +1,18 @@
-/* How do a group's values become their average? One round: a butterfly all-reduce over streams.
+/* How do a group's values become their average? One round: a butterfly all-reduce over streams, that ends whatever dies.
  *
- * Room: core (uses reducer, share, round). Owned by whoever formed the group; the hive thread.
- * Every contributor opens one stream to each owner: contributions there, averages back. This member's own span is averaged here.
- * The owner encodes an average once, so all members that got it hold the same bits.
- * A sender that dies is left out by the owners. An owner that dies takes its span with it: the round then ends with that status,
- * and hv_allreduce_averaged tells which chunks hold averages and which still hold what was there (docs/ROUND.md says what is to
- * come). Streams of a round that has not begun here yet wait in the hall for a while: members begin at different moments. Limits:
- * HALL_ROOM waiting streams, of members that say hello early, for HALL_PATIENCE_MS.
+ * Room: core (uses council, reducer, share, view, round). Owned by whoever formed the group; the hive thread. docs/ROUND.md tells
+ * it as a story. Every contributor opens one stream to each owner: contributions there, averages back. This member's own span is
+ * averaged here. The owner encodes an average once, so all members that got it hold the same bits. A sender that dies is left out
+ * by the owners. When an owner dies the members agree on a new view (core/council): what anyone holds is forwarded, the rest is
+ * averaged anew by those who are left. A chunk holds either its average or what was there, nothing between; also in place. Streams
+ * of a round or view that has not begun here yet wait in the hall for a while: members begin at different moments. Those of earlier
+ * ones are refused.
+ * Limits: HALL_ROOM waiting streams, of members that say hello early, for HALL_PATIENCE_MS.
  */
 #ifndef HV_CORE_ALLREDUCE_H
 #define HV_CORE_ALLREDUCE_H
 
-#include "core/reducer.h"
-#include "core/share.h"
+#include "core/round.h"
 
 typedef struct hv_allreduce hv_allreduce;
 
@@ -28,22 +28,36 @@ typedef struct hv_allreduce_hall {
 void hv_allreduce_hall_init(hv_allreduce_hall *hall, hv_env *env);
 /* When the world has ended: ends the rounds that are still there, untold. */
 void hv_allreduce_hall_fini(hv_allreduce_hall *hall);
-/* A peer opened a stream with HV_MSG_SHARE: brings it to its round, lets it wait, or leaves stream->on NULL. */
+/* A peer opened a stream with HV_MSG_SHARE or HV_MSG_ATTEND: brings it to its round, lets it wait, or leaves stream->on NULL. */
 void hv_allreduce_opened(hv_allreduce_hall *hall, const hv_event *event);
 
-/* Begins a round. `round` and its members are copied; in and out are borrowed until done. done is called once, not from within this
- * function, as soon as this member has its averages (others may still be served then), and may free the round. HV_OK: every chunk
- * is averaged. HV_INVALID (err says why), HV_EXISTS, HV_NOMEM: nothing was begun. */
+/* Begins a round. `round` and its members are copied; its runs and their values are borrowed until hv_allreduce_free. done is
+ * called once, not from within this function, as soon as this member has its averages, or will not have them: at the latest after
+ * the round's time. From then on nothing is written any more, and nothing read by other threads; what is there is forwarded to
+ * members that lost an owner, so it should stay as it is until hv_allreduce_finished or the buffers are needed. done may free the
+ * round. HV_OK: every chunk is averaged. HV_CLOSED: not all; too few members are left, or the round went on without this one, or
+ * nobody's values counted. HV_TIMEOUT, HV_CANCELLED, HV_UNREACHABLE, HV_NOMEM: likewise not all. hv_allreduce_averaged tells of
+ * each chunk. What begin says: HV_INVALID (err says why), HV_EXISTS, HV_NOMEM: nothing was begun. */
 typedef void hv_allreduce_done(void *arg, hv_allreduce *self, hv_status status);
 hv_status hv_allreduce_begin(hv_allreduce_hall *hall, const hv_round *round, hv_allreduce_done *done, void *arg, hv_allreduce **out,
                              hv_error *err);
 void hv_allreduce_cancel(hv_allreduce *self); /* done comes soon, with HV_CANCELLED */
-/* After done: gives it up; it goes on by itself until all others are served, at most for stall_ms. NULL is fine. */
+/* After done: gives it up, and the buffers are the caller's again at once. It goes on by itself until all that it owns has been
+ * fetched, at most for twice stall_ms. NULL is fine. */
 void hv_allreduce_free(hv_allreduce *self);
 
-/* After done: 1 when this chunk holds the average. */
+/* ---- after done ---- */
+
+/* 1 when this chunk holds the average. */
 int hv_allreduce_averaged(const hv_allreduce *self, uint32_t chunk);
-/* After done: how many chunks of this member's own span a member's values are in. */
-uint32_t hv_allreduce_counted(const hv_allreduce *self, size_t member);
+/* 1 when the average that this chunk holds has this member's values in it. */
+int hv_allreduce_counts(const hv_allreduce *self, uint32_t chunk, size_t member);
+/* How many values of the run are averages, as this member holds them, that have that member's values in them. Of a member's samples
+ * this part of all its values was averaged; the rest is lost, and its to report. */
+uint64_t hv_allreduce_counted(const hv_allreduce *self, size_t member);
+/* The last view that this member took part in: members that ended a round with HV_OK in one view hold the same bits. */
+uint32_t hv_allreduce_view(const hv_allreduce *self);
+/* 1 when all members are known to have everything: nobody will ask for this one's copies any more. */
+int hv_allreduce_finished(const hv_allreduce *self);
 
 #endif

@@ -54,6 +54,8 @@ typedef enum hv_msg_kind {
   HV_MSG_BEGIN,    /* stream: the group; what its members have to tell is the payload */
   HV_MSG_SUMMON,   /* request: I host an epoch */
   HV_MSG_SUMMONED, /* reply: what I am doing */
+  HV_MSG_ATTEND,   /* stream, first: a member's line to the coordinator of its round */
+  HV_MSG_NEWS,     /* stream: what a member or the coordinator says on it */
   HV_MSG_KINDS
 } hv_msg_kind;
 
@@ -137,11 +139,15 @@ typedef struct hv_msg_stored {
 } hv_msg_stored;
 
 #define HV_ROUND_ID_SIZE 16
+#define HV_SHARE_LACKS_MAX (1u << 15) /* bytes: a bit for each chunk of a row */
+#define HV_CHUNK_FROM_MAX 32          /* bytes: a bit for each member */
 
 typedef struct hv_msg_share {
   uint8_t round[HV_ROUND_ID_SIZE];
   uint32_t member; /* which one this is, in the group's order */
   float weight;    /* samples behind its values; any bits: the owner checks it */
+  uint32_t view;   /* of the round */
+  hv_span lacks;   /* a bit for each chunk of the owner's row whose average it lacks; none: all */
 } hv_msg_share;
 
 typedef struct hv_msg_state {
@@ -150,6 +156,8 @@ typedef struct hv_msg_state {
 
 typedef struct hv_msg_chunk {
   uint32_t index; /* in the whole run */
+  hv_span
+      from; /* of an average: whose values are in it, a bit for each member (HV_CHUNK_FROM_MAX bytes); no payload: there is none */
 } hv_msg_chunk;
 
 typedef struct hv_msg_join {
@@ -205,6 +213,30 @@ typedef enum hv_summoned { HV_SUMMONED_IDLE, HV_SUMMONED_SEEKS, HV_SUMMONED_STRA
 typedef struct hv_msg_summoned {
   uint8_t state; /* hv_summoned: it will come once it seeks; it comes, or waits elsewhere; it knows no such key */
 } hv_msg_summoned;
+typedef struct hv_msg_attend {
+  uint8_t round[HV_ROUND_ID_SIZE];
+  uint32_t member;
+  uint32_t view; /* the last that it took part in */
+} hv_msg_attend;
+
+/* What members and the coordinator of a round tell each other (core/council.h). */
+typedef enum hv_news {
+  HV_NEWS_TROUBLE,  /* to the coordinator: in `view`, these members are suspected */
+  HV_NEWS_ASK,      /* to a member: stop, promise to take part in no view before `view`, and report */
+  HV_NEWS_REPORT,   /* to the coordinator: I have stopped; `installed` and its members; the payload says what I hold */
+  HV_NEWS_PLAN,     /* to a member: the members of `view`; the payload is its plan (core/view.h) */
+  HV_NEWS_DONE,     /* to the coordinator: I have everything */
+  HV_NEWS_FINISHED, /* to a member: all have everything */
+  HV_NEWS_OUT,      /* to a member: the round goes on without it, or not at all */
+  HV_NEWS_COUNT
+} hv_news;
+
+typedef struct hv_msg_news {
+  uint8_t what; /* hv_news */
+  uint32_t view;
+  uint32_t installed;
+  hv_span members; /* a bit for each, HV_CHUNK_FROM_MAX bytes; or none */
+} hv_msg_news;
 
 typedef struct hv_msg {
   hv_msg_kind kind;
@@ -223,6 +255,8 @@ typedef struct hv_msg {
     hv_msg_begin begin;
     hv_msg_summon summon;
     hv_msg_summoned summoned;
+    hv_msg_attend attend;
+    hv_msg_news news;
     hv_msg_find find;
     hv_msg_found found;
     hv_msg_store store;

@@ -173,7 +173,7 @@ static void stream_opened(hv_node *node, const hv_event *event) {
     return;
   if (event->msg->kind == HV_MSG_PARCEL)
     hv_parcels_opened(&node->parcels, event);
-  if (event->msg->kind == HV_MSG_SHARE)
+  if (event->msg->kind == HV_MSG_SHARE || event->msg->kind == HV_MSG_ATTEND)
     hv_allreduce_opened(&node->hall, event);
   if (event->msg->kind == HV_MSG_STATE)
     hv_state_opened(node->state, event);

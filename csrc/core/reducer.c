@@ -2,7 +2,6 @@
 
 #include "kern/reduce.h"
 
-#include <math.h>
 #include <string.h>
 
 enum { WINDOW = 8 };
@@ -13,7 +12,9 @@ typedef struct guest guest;
 /* One chunk of one member, on its way into an accumulator. */
 typedef struct contribution {
   struct contribution *next;
-  guest *from;         /* NULL: this member's own values */
+  guest *from; /* NULL: this member's own values */
+  uint32_t item;
+  hv_members in;       /* of a forwarded average: whose values are in it */
   hv_payload *payload; /* kept */
 } contribution;
 
@@ -24,36 +25,43 @@ typedef struct list {
 typedef enum slot_state {
   SLOT_OPEN,    /* contributions come in, one job at a time */
   SLOT_CLOSING, /* the average is being made */
-  SLOT_READY,   /* it is on its way to all */
+  SLOT_READY,   /* it is on its way to all; or there is none, and they are told so */
 } slot_state;
 
 struct slot {
   hv_reducer *reducer;
-  uint32_t chunk; /* in the span */
+  uint32_t item; /* of the row, from 0 */
   slot_state state;
   float *acc;
   double weight;
   int busy; /* its job is under way */
-  size_t inputs;
   contribution *current;
   list waiting;
-  uint8_t has[HV_ROUND_MEMBERS_MAX / 8];
-  uint8_t *codes; /* the average's, until payload owns them */
+  hv_members heard;   /* whose contribution was looked at */
+  hv_members counted; /* whose values are in */
+  uint8_t *codes;     /* the average's, until payload owns them */
   size_t codes_size;
   hv_payload *average;
   hv_status status; /* of the job */
   hv_job job;
 };
 
-typedef enum guest_state { GUEST_EXPECTED, GUEST_HERE, GUEST_GONE } guest_state;
+typedef enum guest_state {
+  GUEST_EXPECTED,
+  GUEST_HERE,
+  GUEST_LOST, /* its stream broke: it may have stopped for another view, of which this member is told soon */
+  GUEST_GONE
+} guest_state;
 
 struct guest {
   hv_reducer *reducer;
   size_t member;
   guest_state state;
+  int refused; /* what it contributes is not listened to any more */
   hv_stream *stream;
-  float weight;                /* as it said, and as it counts */
-  uint32_t next, placed, sent; /* the contribution that comes next, that is placed next; the average that goes next */
+  float weight;        /* as it said, and as it counts */
+  uint8_t *lacks;      /* a bit for each item; NULL: all */
+  uint32_t next, sent; /* the item it gives next; whose average goes to it next */
   list held;
   uint64_t moved_us; /* when something of it last went on */
 };
@@ -61,16 +69,19 @@ struct guest {
 struct hv_reducer {
   hv_env *env;
   const hv_round *round;
+  const hv_view *view;
+  hv_hold *hold;
   void (*changed)(void *arg);
   void *arg;
-  uint32_t first, count, low; /* the span; the oldest open chunk in it */
+  uint32_t first, count, low; /* the row in the view's work; the oldest open item in it */
   slot slots[WINDOW];
-  guest *guests; /* one for each member; this one's own is never expected */
-  uint32_t *counted;
-  uint32_t averaged;    /* chunks whose average is made */
-  int own_left_out;     /* this member's own values were refused: they count no more */
+  guest *guests;    /* one for each member; this one's own is never expected */
+  uint32_t settled; /* items whose average is made, or that have none */
+  int own_refused;
   size_t jobs, streams; /* under way, open */
+  size_t lost;
   hv_status status;
+  uint64_t looked_us;
   hv_timer stall;
 };
 
@@ -95,7 +106,8 @@ static contribution *list_take(list *l) {
 }
 
 static void drop_contribution(contribution *c) {
-  hv_payload_release(c->payload);
+  if (c)
+    hv_payload_release(c->payload);
   hv_mem_free(c);
 }
 
@@ -104,20 +116,33 @@ static void list_drop(list *l) {
     drop_contribution(c);
 }
 
-static slot *slot_of(hv_reducer *r, uint32_t chunk) {
-  return &r->slots[chunk % WINDOW];
+static slot *slot_of(hv_reducer *r, uint32_t item) {
+  return &r->slots[item % WINDOW];
 }
 
-static hv_run_chunk chunk_of(const slot *s) {
-  return hv_run_chunk_of(s->reducer->round->in, s->reducer->first + s->chunk);
+static uint32_t index_of(const hv_reducer *r, uint32_t item) {
+  return r->view->chunks[r->first + item];
 }
 
-static int has(const slot *s, size_t member) {
-  return s->has[member / 8] >> member % 8 & 1;
+static uint32_t source_of(const hv_reducer *r, uint32_t item) {
+  return r->view->sources[r->first + item];
 }
 
-static void put_has(slot *s, size_t member) {
-  s->has[member / 8] |= (uint8_t)(1u << member % 8);
+static hv_run_chunk chunk_of(const hv_reducer *r, uint32_t item) {
+  return hv_run_chunk_of(r->round->in, index_of(r, item));
+}
+
+static size_t bytes_of(const hv_reducer *r, uint32_t item) {
+  hv_run_chunk chunk = chunk_of(r, item);
+  return source_of(r, item) == HV_VIEW_REDUCE ? chunk.bytes : (size_t)hv_codec_bound(HV_CODEC_NONE, HV_DTYPE_FLOAT32, chunk.size);
+}
+
+static int gives(const hv_reducer *r, size_t member, uint32_t item) {
+  return hv_view_gives(r->view, r->round, member, r->first + item);
+}
+
+static int lacks(const guest *g, uint32_t item) {
+  return !g->lacks || g->lacks[item / 8] >> item % 8 & 1;
 }
 
 static void go_on(slot *s);
@@ -138,6 +163,21 @@ static void fail(hv_reducer *r, hv_status status) {
     list_drop(&r->slots[i].waiting);
 }
 
+/* Nobody else can give what this member was to forward. */
+static int is_needed(const hv_reducer *r, const guest *g) {
+  for (uint32_t item = r->low; item < r->count; item++)
+    if (source_of(r, item) == g->member && (item >= r->low + WINDOW || r->slots[item % WINDOW].state == SLOT_OPEN))
+      return 1;
+  return 0;
+}
+
+static void lose(hv_reducer *r, const guest *g) {
+  if (r->status == HV_OK && is_needed(r, g)) {
+    r->lost = g->member;
+    fail(r, HV_CLOSED);
+  }
+}
+
 /* From now on this member is not waited for, and is sent nothing any more. */
 static void leave_out(guest *g, hv_status status, const char *why) {
   hv_reducer *r = g->reducer;
@@ -149,42 +189,72 @@ static void leave_out(guest *g, hv_status status, const char *why) {
     r->env->stream_cancel(r->env, g->stream);
   char who[HV_PEER_SHORT_MAX];
   hv_env_log(r->env, HV_LOG_WARN, "reducer", "left_out", "member %s is left out after %u of %u chunks: %s (%s)",
-             hv_peer_short(&r->round->members[g->member].at.id, who), r->counted[g->member], r->count, why, hv_status_text(status));
+             hv_peer_short(&r->round->members[g->member].at.id, who), g->next, r->count, why, hv_status_text(status));
+  lose(r, g);
+}
+
+/* From now on what this member contributes does not count; it is given the averages. */
+static void refuse(guest *g, hv_status status, const char *why) {
+  hv_reducer *r = g->reducer;
+  char who[HV_PEER_SHORT_MAX];
+  if (g->refused)
+    return;
+  g->refused = 1;
+  list_drop(&g->held);
+  hv_env_log(r->env, HV_LOG_WARN, "reducer", "refused", "what member %s contributes is refused from chunk %u of %u on: %s (%s)",
+             hv_peer_short(&r->round->members[g->member].at.id, who), g->next, r->count, why, hv_status_text(status));
+  lose(r, g);
 }
 
 /* This member's own values are held to the rules of all. */
-static void own_refused(hv_reducer *r, hv_status status) {
-  if (r->own_left_out)
+static void refuse_own(hv_reducer *r, hv_status status) {
+  if (r->own_refused)
     return;
-  r->own_left_out = 1;
-  hv_env_log(r->env, HV_LOG_WARN, "reducer", "own_left_out", "this member's own values are left out after %u of %u chunks: %s",
-             r->counted[r->round->me], r->count, hv_status_text(status));
+  r->own_refused = 1;
+  hv_env_log(r->env, HV_LOG_WARN, "reducer", "own_refused", "this member's own values are left out from chunk %u of %u on: %s",
+             r->low, r->count, hv_status_text(status));
 }
 
 /* ---- jobs on the pool ---- */
 
 static void run_accumulate(hv_job *job) {
   slot *s = job->owner;
-  const hv_round *round = s->reducer->round;
+  hv_reducer *r = s->reducer;
+  const hv_round *round = r->round;
   const contribution *c = s->current;
-  if (!c->from) {
-    s->status = hv_run_accumulate(round->in, round->kern, s->reducer->first + s->chunk, round->weight, round->norm_max, s->acc);
-    return;
-  }
-  s->status = hv_codec_accumulate_within(round->kern, c->payload->parts, c->payload->n_parts, c->from->weight, round->norm_max,
-                                         s->acc, chunk_of(s).size);
+  if (c->from)
+    s->status = hv_codec_accumulate_within(round->kern, c->payload->parts, c->payload->n_parts, c->from->weight, round->norm_max,
+                                           s->acc, chunk_of(r, s->item).size);
+  else
+    s->status = hv_run_accumulate(round->in, round->kern, index_of(r, s->item), round->weight, round->norm_max, s->acc);
 }
 
 static void run_average(hv_job *job) {
   slot *s = job->owner;
-  const hv_round *round = s->reducer->round;
-  hv_run_chunk chunk = chunk_of(s);
+  hv_reducer *r = s->reducer;
+  const hv_round *round = r->round;
+  hv_run_chunk chunk = chunk_of(r, s->item);
   uint64_t size;
   hv_reduce_scale(round->kern, s->acc, (float)(1 / s->weight), chunk.size);
   s->status = hv_codec_encode(round->kern, chunk.codec, HV_DTYPE_FLOAT32, s->acc, chunk.size, NULL, s->codes, s->codes_size, &size);
   hv_span codes = hv_span_of(s->codes, s->codes_size);
   if (s->status == HV_OK && round->out)
-    s->status = hv_run_decode(round->out, round->kern, s->reducer->first + s->chunk, &codes, 1);
+    s->status = hv_run_decode(round->out, round->kern, index_of(r, s->item), &codes, 1);
+}
+
+/* Takes a forwarded average into memory of our own, and to its place if it is lacking here. */
+static void run_relay(hv_job *job) {
+  slot *s = job->owner;
+  hv_reducer *r = s->reducer;
+  const hv_payload *payload = s->current->payload;
+  hv_codec_info info;
+  int finite;
+  s->status = hv_codec_check(r->round->kern, payload->parts, payload->n_parts, &info, &finite);
+  if (s->status == HV_OK && (info.codec != HV_CODEC_NONE || info.count != chunk_of(r, s->item).size || !finite))
+    s->status = HV_MALFORMED;
+  hv_payload_read(payload, 0, s->codes, s->codes_size);
+  if (s->status == HV_OK && r->round->out && !hv_hold_has(r->hold, index_of(r, s->item)))
+    s->status = hv_run_decode(r->round->out, r->round->kern, index_of(r, s->item), payload->parts, payload->n_parts);
 }
 
 static void start_job(slot *s, void (*run)(hv_job *), void (*done)(hv_job *, const hv_event *)) {
@@ -192,47 +262,6 @@ static void start_job(slot *s, void (*run)(hv_job *), void (*done)(hv_job *, con
   s->reducer->jobs++;
   s->job = (hv_job){.run = run, .done = done, .owner = s};
   s->reducer->env->work(s->reducer->env, &s->job);
-}
-
-/* The job's end, for both kinds: 1 when the round goes on. */
-static int job_over(slot *s, const hv_event *event) {
-  hv_reducer *r = s->reducer;
-  s->busy = 0;
-  r->jobs--;
-  if (event->status != HV_OK && r->status == HV_OK)
-    fail(r, event->status);
-  if (r->status == HV_OK)
-    return 1;
-  if (s->current)
-    drop_contribution(s->current);
-  s->current = NULL;
-  r->changed(r->arg);
-  return 0;
-}
-
-static void accumulated(hv_job *job, const hv_event *event) {
-  slot *s = job->owner;
-  hv_reducer *r = s->reducer;
-  if (!job_over(s, event))
-    return;
-  contribution *c = s->current;
-  size_t member = c->from ? c->from->member : r->round->me;
-  guest *from = c->from;
-  drop_contribution(c);
-  s->current = NULL;
-  if (s->status == HV_OK) {
-    put_has(s, member);
-    s->inputs++;
-    s->weight += from ? (double)from->weight : (double)r->round->weight;
-    r->counted[member]++;
-  } else if (from) {
-    leave_out(from, s->status, "its values were refused");
-    go_on_all(r);
-  } else {
-    own_refused(r, s->status);
-  }
-  go_on(s);
-  advance(r);
 }
 
 /* ---- the average goes out ---- */
@@ -245,9 +274,15 @@ static void send_averages(guest *g) {
   hv_reducer *r = g->reducer;
   while (g->state == GUEST_HERE && g->sent < r->count) {
     slot *s = slot_of(r, g->sent);
-    if (s->chunk != g->sent || s->state != SLOT_READY)
+    if (!lacks(g, g->sent)) {
+      g->sent++;
+      continue;
+    }
+    if (s->item != g->sent || s->state != SLOT_READY)
       return;
-    hv_msg header = {.kind = HV_MSG_CHUNK, .u.chunk = {r->first + s->chunk}};
+    hv_msg header = {.kind = HV_MSG_CHUNK, .u.chunk = {.index = index_of(r, s->item)}};
+    if (s->average)
+      header.u.chunk.from = hv_span_of(&s->counted, sizeof s->counted);
     hv_status status = r->env->stream_send(r->env, g->stream, &header, s->average);
     if (status == HV_BUSY)
       return;
@@ -262,89 +297,214 @@ static void send_averages(guest *g) {
     r->env->stream_end(r->env, g->stream);
 }
 
-static void averaged(hv_job *job, const hv_event *event) {
-  slot *s = job->owner;
+/* The item has its average, or none: `average` NULL. */
+static void settle(slot *s) {
   hv_reducer *r = s->reducer;
-  if (!job_over(s, event))
-    return;
-  if (s->status == HV_OK)
-    s->average = hv_payload_borrow(r->env->mem, s->codes, s->codes_size, free_codes, s->codes);
+  s->state = SLOT_READY;
+  r->settled++;
+  for (size_t i = 0; i < r->round->n_members; i++)
+    send_averages(&r->guests[i]);
+}
+
+/* What was encoded becomes what all are given. */
+static void publish(slot *s) {
+  hv_reducer *r = s->reducer;
+  s->average = hv_payload_borrow(r->env->mem, s->codes, s->codes_size, free_codes, s->codes);
   if (!s->average) {
-    fail(r, s->status == HV_OK ? HV_NOMEM : s->status);
-    r->changed(r->arg);
+    fail(r, HV_NOMEM);
     return;
   }
   s->codes = NULL;
-  s->state = SLOT_READY;
-  r->averaged++;
-  for (size_t i = 0; i < r->round->n_members; i++)
-    send_averages(&r->guests[i]);
+  if (r->round->out)
+    hv_hold_put(r->hold, index_of(r, s->item), &s->counted);
+  settle(s);
+}
+
+/* A job's end, for all kinds: 1 when the round goes on. */
+static int job_over(slot *s, const hv_event *event) {
+  hv_reducer *r = s->reducer;
+  s->busy = 0;
+  r->jobs--;
+  if (event->status != HV_OK && r->status == HV_OK)
+    fail(r, event->status);
+  if (r->status == HV_OK)
+    return 1;
+  drop_contribution(s->current);
+  s->current = NULL;
+  return 0;
+}
+
+static void averaged(hv_job *job, const hv_event *event) {
+  slot *s = job->owner;
+  hv_reducer *r = s->reducer;
+  int goes_on = job_over(s, event);
+  if (event->status == HV_OK && s->status == HV_OK && !goes_on && r->round->out)
+    hv_hold_put(r->hold, index_of(r, s->item), &s->counted); /* it is in its place, whatever else happened */
+  if (goes_on && s->status == HV_NOT_FINITE) {               /* the codec cannot hold it */
+    hv_mem_free(s->codes);
+    s->codes = NULL;
+    settle(s);
+  } else if (goes_on && s->status == HV_OK) {
+    publish(s);
+  } else if (goes_on) {
+    fail(r, s->status);
+  }
   advance(r);
 }
 
-static void close_slot(slot *s) {
+static void relayed(hv_job *job, const hv_event *event) {
+  slot *s = job->owner;
   hv_reducer *r = s->reducer;
-  s->state = SLOT_CLOSING;
-  if (s->inputs == 0 || !(s->weight > 0)) {
-    fail(r, HV_CLOSED);
-    r->changed(r->arg);
-    return;
+  hv_members in = s->current->in;
+  guest *from = s->current->from;
+  int goes_on = job_over(s, event);
+  if (event->status == HV_OK && s->status == HV_OK && !goes_on && r->round->out)
+    hv_hold_put(r->hold, index_of(r, s->item), &in);
+  if (goes_on) {
+    drop_contribution(s->current);
+    s->current = NULL;
+    s->counted = in;
+    if (s->status == HV_OK) {
+      publish(s);
+    } else {
+      s->state = SLOT_OPEN;
+      refuse(from, s->status, "the average that it was to forward is none");
+    }
   }
-  s->codes_size = chunk_of(s).bytes;
-  s->codes = hv_mem_aligned(r->env->mem, s->codes_size);
-  if (!s->codes) {
-    fail(r, HV_NOMEM);
-    r->changed(r->arg);
-    return;
-  }
-  start_job(s, run_average, averaged);
+  advance(r);
 }
 
-/* ---- contributions come in ---- */
+static void accumulated(hv_job *job, const hv_event *event) {
+  slot *s = job->owner;
+  hv_reducer *r = s->reducer;
+  if (job_over(s, event)) {
+    guest *from = s->current->from;
+    size_t member = from ? from->member : r->round->me;
+    drop_contribution(s->current);
+    s->current = NULL;
+    hv_members_put(&s->heard, member);
+    if (s->status == HV_OK) {
+      hv_members_put(&s->counted, member);
+      s->weight += from ? (double)from->weight : (double)r->round->weight;
+    } else if (from) {
+      refuse(from, s->status, "its values");
+    } else {
+      refuse_own(r, s->status);
+    }
+    go_on_all(r);
+  }
+  advance(r);
+}
+
+/* ---- an item goes on ---- */
+
+static int make_codes(slot *s) {
+  s->codes_size = bytes_of(s->reducer, s->item);
+  s->codes = hv_mem_aligned(s->reducer->env->mem, s->codes_size);
+  if (!s->codes)
+    fail(s->reducer, HV_NOMEM);
+  return s->codes != NULL;
+}
+
+static void close_slot(slot *s) {
+  s->state = SLOT_CLOSING;
+  if (!(s->weight > 0))
+    settle(s); /* nobody's values count: all keep their own */
+  else if (make_codes(s))
+    start_job(s, run_average, averaged);
+}
+
+/* An average that is here already, encoded within the step: the pool reads nothing of a member that has told its outcome. */
+static void give_own(slot *s) {
+  hv_reducer *r = s->reducer;
+  size_t size;
+  s->state = SLOT_CLOSING;
+  if (!make_codes(s))
+    return;
+  s->status = hv_run_encode(r->round->out, r->round->kern, index_of(r, s->item), HV_CODEC_NONE, s->codes, s->codes_size, &size);
+  s->counted = r->hold->from[index_of(r, s->item)];
+  if (s->status == HV_OK)
+    publish(s);
+  else
+    fail(r, s->status);
+}
 
 static int is_complete(const slot *s) {
   const hv_reducer *r = s->reducer;
-  for (size_t i = 0; i < r->round->n_members; i++)
-    if (r->guests[i].state != GUEST_GONE && !has(s, i))
+  for (size_t i = 0; i < r->round->n_members; i++) {
+    const guest *g = &r->guests[i];
+    if (g->state != GUEST_GONE && !g->refused && gives(r, i, s->item) && !hv_members_has(&s->heard, i))
       return 0;
-  return r->own_left_out || r->round->members[r->round->me].auxiliary || has(s, r->round->me);
+  }
+  return 1;
+}
+
+/* The next that has something for this item; who has nothing has been heard. */
+static contribution *take_waiting(slot *s) {
+  contribution *c;
+  while ((c = list_take(&s->waiting)) && c->from && !c->payload) {
+    hv_members_put(&s->heard, c->from->member);
+    drop_contribution(c);
+  }
+  return c;
 }
 
 /* Starts whatever a slot can do next. */
 static void go_on(slot *s) {
-  if (s->reducer->status != HV_OK || s->busy || s->state != SLOT_OPEN)
+  hv_reducer *r = s->reducer;
+  if (r->status != HV_OK || s->busy || s->state != SLOT_OPEN)
     return;
-  s->current = list_take(&s->waiting);
-  if (s->current)
+  uint32_t source = source_of(r, s->item);
+  if (source == r->round->me) {
+    give_own(s);
+    return;
+  }
+  s->current = take_waiting(s);
+  if (s->current && source == HV_VIEW_REDUCE) {
     start_job(s, run_accumulate, accumulated);
-  else if (is_complete(s))
+  } else if (s->current) {
+    s->state = SLOT_CLOSING;
+    if (make_codes(s))
+      start_job(s, run_relay, relayed);
+  } else if (source == HV_VIEW_REDUCE && is_complete(s)) {
     close_slot(s);
+  }
+}
+
+static uint32_t open_end(const hv_reducer *r) {
+  return r->count - r->low < WINDOW ? r->count : r->low + WINDOW;
 }
 
 static void go_on_all(hv_reducer *r) {
-  for (uint32_t i = r->low; i < r->count && i < r->low + WINDOW; i++)
+  for (uint32_t i = r->low; r->status == HV_OK && i < open_end(r); i++)
     go_on(slot_of(r, i));
 }
 
-/* Moves what is held for chunks that are open now into their slots. */
+/* Moves what is held for items that are open now into their slots. */
 static void place(guest *g) {
   hv_reducer *r = g->reducer;
-  while (g->held.first && g->placed < r->low + WINDOW) {
-    slot *s = slot_of(r, g->placed++);
-    list_put(&s->waiting, list_take(&g->held));
+  while (r->status == HV_OK && g->held.first && g->held.first->item < open_end(r)) {
+    contribution *c = list_take(&g->held);
+    slot *s = slot_of(r, c->item);
+    if (c->item < r->low || s->state != SLOT_OPEN) {
+      drop_contribution(c); /* too late: it went on without */
+      continue;
+    }
+    list_put(&s->waiting, c);
     go_on(s);
   }
 }
 
-static hv_status open_slot(hv_reducer *r, uint32_t chunk) {
-  slot *s = slot_of(r, chunk);
-  s->chunk = chunk;
+static hv_status open_slot(hv_reducer *r, uint32_t item) {
+  slot *s = slot_of(r, item);
+  s->item = item;
   s->state = SLOT_OPEN;
   s->weight = 0;
-  s->inputs = 0;
-  memset(s->has, 0, sizeof s->has);
-  memset(s->acc, 0, chunk_of(s).size * sizeof *s->acc);
-  if (r->own_left_out || r->round->members[r->round->me].auxiliary)
+  s->heard = s->counted = (hv_members){{0}};
+  if (source_of(r, item) != HV_VIEW_REDUCE)
+    return HV_OK;
+  memset(s->acc, 0, chunk_of(r, item).size * sizeof *s->acc);
+  if (r->own_refused || r->round->members[r->round->me].auxiliary)
     return HV_OK;
   contribution *own = hv_mem_zalloc(r->env->mem, sizeof *own);
   if (!own)
@@ -353,23 +513,23 @@ static hv_status open_slot(hv_reducer *r, uint32_t chunk) {
   return HV_OK;
 }
 
-static int everybody_has(const hv_reducer *r, uint32_t chunk) {
+static int everybody_has(const hv_reducer *r, uint32_t item) {
   for (size_t i = 0; i < r->round->n_members; i++)
-    if (r->guests[i].state != GUEST_GONE && r->guests[i].sent <= chunk)
+    if (r->guests[i].state != GUEST_GONE && r->guests[i].sent <= item)
       return 0;
   return 1;
 }
 
-/* Lets finished chunks make way for the next ones. */
+/* Lets finished items make way for the next ones. */
 static void advance(hv_reducer *r) {
   while (r->status == HV_OK && r->low < r->count && slot_of(r, r->low)->state == SLOT_READY && everybody_has(r, r->low)) {
     slot *s = slot_of(r, r->low);
     hv_payload_release(s->average);
     s->average = NULL;
-    uint32_t chunk = r->low++ + WINDOW;
-    if (chunk >= r->count)
+    uint32_t item = r->low++ + WINDOW;
+    if (item >= r->count)
       continue;
-    hv_status status = open_slot(r, chunk);
+    hv_status status = open_slot(r, item);
     if (status != HV_OK) {
       fail(r, status);
       break;
@@ -383,27 +543,52 @@ static void advance(hv_reducer *r) {
   r->changed(r->arg);
 }
 
+/* ---- streams ---- */
+
+static uint32_t next_given(const guest *g) {
+  uint32_t item = g->next;
+  while (item < g->reducer->count && !gives(g->reducer, g->member, item))
+    item++;
+  return item;
+}
+
+static hv_status take_contribution(guest *g, const hv_event *event) {
+  hv_reducer *r = g->reducer;
+  const hv_msg_chunk *header = &event->msg->u.chunk;
+  uint32_t item = next_given(g);
+  if (event->msg->kind != HV_MSG_CHUNK || item >= r->count || header->index != index_of(r, item))
+    return HV_MALFORMED;
+  int forwarded = source_of(r, item) != HV_VIEW_REDUCE;
+  if (event->payload ? event->payload->size != bytes_of(r, item) : forwarded)
+    return HV_MALFORMED;
+  if (header->from.size != (forwarded ? sizeof(hv_members) : 0))
+    return HV_MALFORMED;
+  contribution *c = hv_mem_zalloc(r->env->mem, sizeof *c);
+  if (!c)
+    return HV_NOMEM;
+  c->from = g;
+  c->item = item;
+  if (forwarded)
+    memcpy(&c->in, header->from.data, sizeof c->in);
+  c->payload = event->payload ? hv_payload_keep(event->payload) : NULL;
+  list_put(&g->held, c);
+  g->next = item + 1;
+  return HV_OK;
+}
+
 static void chunk_came(hv_stream *stream, const hv_event *event) {
   guest *g = stream->owner;
   hv_reducer *r = g->reducer;
   if (g->state != GUEST_HERE || r->status != HV_OK)
     return;
-  if (event->msg->kind != HV_MSG_CHUNK || g->next >= r->count || event->msg->u.chunk.index != r->first + g->next ||
-      !event->payload || event->payload->size != hv_run_chunk_of(r->round->in, r->first + g->next).bytes) {
-    leave_out(g, HV_MALFORMED, "it sent another chunk than was its turn");
-  } else {
-    contribution *c = hv_mem_zalloc(r->env->mem, sizeof *c);
-    if (c) {
-      c->from = g;
-      c->payload = hv_payload_keep(event->payload);
-      list_put(&g->held, c);
-      g->next++;
-      g->moved_us = event->now_us;
-      place(g);
-      return;
-    }
-    leave_out(g, HV_NOMEM, "there is no memory for its chunk");
-  }
+  g->moved_us = event->now_us;
+  if (g->refused)
+    return;
+  hv_status status = take_contribution(g, event);
+  if (status == HV_OK)
+    place(g);
+  else
+    refuse(g, status, "it sent another chunk than was its turn, or there was no memory for it");
   go_on_all(r);
   advance(r);
 }
@@ -420,62 +605,77 @@ static void stream_over(hv_stream *stream, const hv_event *event) {
   hv_reducer *r = g->reducer;
   g->stream = NULL;
   r->streams--;
-  if (g->sent < r->count || event->status != HV_OK)
-    leave_out(g, event->status, event->text);
-  else
-    g->state = GUEST_GONE; /* it has everything */
+  if (event->status == HV_OK && g->sent == r->count && next_given(g) == r->count)
+    g->state = GUEST_GONE; /* it has given everything, and has everything */
+  else if (g->state == GUEST_HERE)
+    g->state = GUEST_LOST;
+  g->moved_us = event->now_us;
   go_on_all(r);
   advance(r);
 }
 
-void hv_reducer_opened(hv_reducer *r, size_t member, float weight, hv_stream *stream) {
+static int lacks_well(const hv_reducer *r, const hv_msg_share *share) {
+  return share->lacks.size == 0 || share->lacks.size == hv_hold_bytes(r->count);
+}
+
+void hv_reducer_opened(hv_reducer *r, const hv_msg_share *share, hv_stream *stream) {
   static const hv_stream_events on = {chunk_came, room_again, stream_over};
-  guest *g = &r->guests[member];
-  if (g->state != GUEST_EXPECTED || r->status != HV_OK)
+  guest *g = &r->guests[share->member];
+  if (g->state != GUEST_EXPECTED || r->status != HV_OK || !lacks_well(r, share))
     return;
-  if (!hv_round_takes_weight(r->round, weight)) {
-    leave_out(g, HV_INVALID, "its weight was refused");
-    go_on_all(r);
-    advance(r);
-    return;
+  if (share->lacks.size) {
+    g->lacks = hv_mem_alloc(r->env->mem, share->lacks.size);
+    if (!g->lacks)
+      return;
+    memcpy(g->lacks, share->lacks.data, share->lacks.size);
   }
   g->state = GUEST_HERE;
-  g->weight = weight;
   g->stream = stream;
+  g->weight = share->weight;
   g->moved_us = r->env->now_us(r->env);
   r->streams++;
   stream->on = &on;
   stream->owner = g;
+  if (!hv_round_takes_weight(r->round, share->weight))
+    refuse(g, HV_INVALID, "its weight");
+  send_averages(g);
+  go_on_all(r);
+  advance(r);
 }
 
 /* ---- those who hold the others up ---- */
 
 static int holds_up(const guest *g) {
   hv_reducer *r = g->reducer;
-  const slot *s = slot_of(r, r->low);
   if (g->state == GUEST_GONE)
     return 0;
-  if (r->low >= r->count)
-    return 1; /* it has everything, and does not end */
+  if (g->state != GUEST_HERE || r->low >= r->count)
+    return 1; /* it does not come; it is lost; it has everything, and does not end */
+  const slot *s = slot_of(r, r->low);
   if (s->state == SLOT_OPEN)
-    return g->next <= r->low;
+    return !g->refused && gives(r, g->member, r->low) && g->next <= r->low;
   return s->state == SLOT_READY && g->sent <= r->low;
 }
 
+/* If this timer is late it was this node that stood still. */
 static void look_for_stalls(hv_timer *timer, const hv_event *event) {
   hv_reducer *r = timer->owner;
-  uint64_t patience = (uint64_t)r->round->stall_ms * 1000;
-  int anybody = 0;
-  for (size_t i = 0; i < r->round->n_members; i++) {
+  uint64_t patience = (uint64_t)r->round->stall_ms * 1000, every = patience / 8 + 1;
+  int anybody = 0, late = event->now_us - r->looked_us > 2 * every;
+  r->looked_us = event->now_us;
+  for (size_t i = 0; i < r->round->n_members && r->status == HV_OK; i++) {
     guest *g = &r->guests[i];
-    if (!holds_up(g))
+    if (late || !holds_up(g))
       g->moved_us = event->now_us > g->moved_us ? event->now_us : g->moved_us;
-    else if (event->now_us - g->moved_us >= patience) {
-      leave_out(g, HV_TIMEOUT, g->stream ? "it stands still" : "it did not come");
+    else if (event->now_us - g->moved_us >= (g->state == GUEST_LOST ? patience / 8 : patience)) {
+      leave_out(g, g->state == GUEST_LOST ? HV_CLOSED : HV_TIMEOUT,
+                g->state == GUEST_LOST ? "it broke off"
+                : g->stream            ? "it stands still"
+                                       : "it did not come");
       anybody = 1;
     }
   }
-  r->env->timer_set(r->env, &r->stall, patience / 8 + 1);
+  r->env->timer_set(r->env, &r->stall, every);
   if (!anybody)
     return;
   go_on_all(r);
@@ -484,26 +684,36 @@ static void look_for_stalls(hv_timer *timer, const hv_event *event) {
 
 /* ---- life ---- */
 
-hv_status hv_reducer_new(hv_env *env, const hv_round *round, void (*changed)(void *arg), void *arg, hv_reducer **out) {
+static int is_expected(const hv_round *round, const hv_view *view, size_t member) {
+  return member != round->me && !round->members[member].auxiliary && hv_members_has(&view->members, member);
+}
+
+hv_status hv_reducer_new(hv_env *env, const hv_round *round, const hv_view *view, hv_hold *hold, void (*changed)(void *arg),
+                         void *arg, hv_reducer **out) {
   hv_reducer *r = hv_mem_zalloc(env->mem, sizeof *r);
   if (!r)
     return HV_NOMEM;
-  const hv_round_member *me = &round->members[round->me];
-  *r = (hv_reducer){.env = env, .round = round, .changed = changed, .arg = arg, .first = me->first, .count = me->count};
+  *r = (hv_reducer){.env = env,
+                    .round = round,
+                    .view = view,
+                    .hold = hold,
+                    .changed = changed,
+                    .arg = arg,
+                    .first = view->first[round->me],
+                    .count = view->count[round->me],
+                    .lost = HV_ROUND_MEMBERS_MAX};
   r->stall = (hv_timer){.fire = look_for_stalls, .owner = r};
   r->guests = hv_mem_array(env->mem, round->n_members, sizeof *r->guests);
-  r->counted = hv_mem_array(env->mem, round->n_members, sizeof *r->counted);
-  int whole = r->guests && r->counted;
+  int whole = r->guests != NULL;
   size_t most = hv_run_chunk_most(round->in);
   for (size_t i = 0; i < WINDOW; i++) {
     r->slots[i].reducer = r;
     list_init(&r->slots[i].waiting);
-    if (i < me->count)
+    if (i < r->count)
       whole = (r->slots[i].acc = hv_mem_aligned(env->mem, most * sizeof(float))) && whole;
   }
   for (size_t i = 0; r->guests && i < round->n_members; i++) {
-    guest_state state = i == round->me || round->members[i].auxiliary ? GUEST_GONE : GUEST_EXPECTED;
-    r->guests[i] = (guest){.reducer = r, .member = i, .state = state};
+    r->guests[i] = (guest){.reducer = r, .member = i, .state = is_expected(round, view, i) ? GUEST_EXPECTED : GUEST_GONE};
     list_init(&r->guests[i].held);
   }
   if (!whole) {
@@ -515,18 +725,18 @@ hv_status hv_reducer_new(hv_env *env, const hv_round *round, void (*changed)(voi
 }
 
 void hv_reducer_start(hv_reducer *r) {
-  uint64_t now = r->env->now_us(r->env);
+  r->looked_us = r->env->now_us(r->env);
   for (size_t i = 0; i < r->round->n_members; i++)
-    r->guests[i].moved_us = now;
+    r->guests[i].moved_us = r->looked_us;
   for (uint32_t i = 0; i < r->count && i < WINDOW && r->status == HV_OK; i++) {
     hv_status status = open_slot(r, i);
     if (status != HV_OK)
       fail(r, status);
-    else
-      go_on(slot_of(r, i));
   }
+  go_on_all(r);
   if (r->count)
     r->env->timer_set(r->env, &r->stall, (uint64_t)r->round->stall_ms * 1000 / 8 + 1);
+  advance(r);
 }
 
 void hv_reducer_cancel(hv_reducer *r) {
@@ -535,37 +745,37 @@ void hv_reducer_cancel(hv_reducer *r) {
 }
 
 int hv_reducer_done(const hv_reducer *r) {
-  return r->jobs == 0 && (r->status != HV_OK || r->averaged == r->count);
+  return r->jobs == 0 && (r->status != HV_OK || r->settled == r->count);
 }
 
 int hv_reducer_over(const hv_reducer *r) {
-  return hv_reducer_done(r) && r->streams == 0;
+  return hv_reducer_done(r) && r->streams == 0 && (r->status != HV_OK || r->low == r->count);
 }
 
 hv_status hv_reducer_status(const hv_reducer *r) {
   return r->status;
 }
 
-uint32_t hv_reducer_counted(const hv_reducer *r, size_t member) {
-  return r->counted[member];
+size_t hv_reducer_lost(const hv_reducer *r) {
+  return r->lost;
 }
 
 void hv_reducer_free(hv_reducer *r) {
   if (!r)
     return;
   r->env->timer_clear(r->env, &r->stall);
-  for (size_t i = 0; r->guests && i < r->round->n_members; i++)
+  for (size_t i = 0; r->guests && i < r->round->n_members; i++) {
     list_drop(&r->guests[i].held);
+    hv_mem_free(r->guests[i].lacks);
+  }
   for (size_t i = 0; i < WINDOW; i++) {
     slot *s = &r->slots[i];
     list_drop(&s->waiting);
-    if (s->current)
-      drop_contribution(s->current);
+    drop_contribution(s->current);
     hv_payload_release(s->average);
     hv_mem_free(s->codes);
     hv_mem_free(s->acc);
   }
   hv_mem_free(r->guests);
-  hv_mem_free(r->counted);
   hv_mem_free(r);
 }

@@ -21,6 +21,9 @@ static hv_status check_members(const hv_round *round, hv_error *err) {
 static hv_status check_buffers(const hv_round *round, hv_error *err) {
   if (!round->in)
     return hv_fail(err, HV_INVALID, "a round needs the layout of its run");
+  if (round->in->n_chunks > HV_ROUND_CHUNKS_MAX)
+    return hv_fail(err, HV_INVALID, "the run has %u chunks, %u are the most: make them larger", round->in->n_chunks,
+                   HV_ROUND_CHUNKS_MAX);
   if (round->members[round->me].auxiliary)
     return round->out ? hv_fail(err, HV_INVALID, "an auxiliary member takes no averages") : HV_OK;
   if (!round->in->has_values || !round->out || !round->out->has_values)
@@ -34,8 +37,11 @@ static hv_status check_buffers(const hv_round *round, hv_error *err) {
 }
 
 hv_status hv_round_check(const hv_round *round, hv_error *err) {
-  if (round->n_members == 0 || round->n_members > HV_ROUND_MEMBERS_MAX || round->me >= round->n_members)
-    return hv_fail(err, HV_INVALID, "a round has 1 to %d members, this one among them", HV_ROUND_MEMBERS_MAX);
+  if (round->n_members == 0 || round->n_members > HV_ROUND_MEMBERS_MAX || round->me >= round->n_members ||
+      round->leader >= round->n_members)
+    return hv_fail(err, HV_INVALID, "a round has 1 to %d members, this one and its leader among them", HV_ROUND_MEMBERS_MAX);
+  if (round->stall_ms == 0)
+    return hv_fail(err, HV_INVALID, "a round needs a time after which a silent member is left out");
   if (!isfinite(round->weight_max) || round->weight_max < 0 || round->weight_max > HV_CODEC_WEIGHT_MAX)
     return hv_fail(err, HV_INVALID, "the largest weight is %g: it must be 0 or more, and at most %g", (double)round->weight_max,
                    (double)HV_CODEC_WEIGHT_MAX);

@@ -15,6 +15,8 @@
 #include "core/run.h"
 
 #define HV_ROUND_MEMBERS_MAX 256
+#define HV_ROUND_CHUNKS_MAX (1u << 18) /* so that what a member holds fits into one message */
+#define HV_ROUND_STALLS 100
 #define HV_ROUND_WEIGHT_MIN 0x1p-64f /* of weights that are not 0: a sum of them has an inverse */
 
 typedef struct hv_round_member {
@@ -29,12 +31,14 @@ typedef struct hv_round {
   uint8_t id[HV_ROUND_ID_SIZE];
   const hv_round_member *members;
   size_t n_members, me;
-  const hv_run *in;  /* this member's values; of an auxiliary the layout is enough */
-  const hv_run *out; /* where averages go: alike to `in`, and may be it; NULL for an auxiliary */
-  float weight;      /* samples behind `in`; told to the owners. An auxiliary's is not used */
-  float weight_max;  /* of others' contributions; 0: HV_CODEC_WEIGHT_MAX */
-  float norm_max;    /* likewise, the L2 norm of one chunk; 0: any */
-  uint32_t stall_ms; /* a member that holds the others up for longer is left out */
+  size_t leader;       /* who coordinates when members are lost; after it those who follow in order */
+  const hv_run *in;    /* this member's values; of an auxiliary the layout is enough */
+  const hv_run *out;   /* where averages go: alike to `in`, and may be it; NULL for an auxiliary */
+  float weight;        /* samples behind `in`; told to the owners. An auxiliary's is not used */
+  float weight_max;    /* of others' contributions; 0: HV_CODEC_WEIGHT_MAX */
+  float norm_max;      /* likewise, the L2 norm of one chunk; 0: any */
+  uint32_t stall_ms;   /* a member that holds the others up for longer is left out; 1 or more */
+  uint32_t timeout_ms; /* by then the round is over here, however far it is; 0: HV_ROUND_STALLS times stall_ms */
   const hv_kern *kern;
 } hv_round;
 

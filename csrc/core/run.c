@@ -173,6 +173,13 @@ static hv_status scatter(const hv_kern *kern, const stretch *s, float *values, f
   return hv_reduce_convert(kern, HV_DTYPE_FLOAT32, values, s->dtype, s->data, s->n);
 }
 
+static hv_status refuse_not_finite(const hv_kern *kern, const stretch *s, float *values, float weight) {
+  (void)values, (void)weight;
+  int finite;
+  hv_status status = hv_reduce_finite(kern, s->dtype, s->data, s->n, &finite);
+  return status == HV_OK && !finite ? HV_NOT_FINITE : status;
+}
+
 static hv_status add(const hv_kern *kern, const stretch *s, float *values, float weight) {
   return hv_reduce_accumulate(kern, s->dtype, s->data, weight, values, s->n);
 }
@@ -185,8 +192,8 @@ hv_status hv_run_encode(const hv_run *run, const hv_kern *kern, uint32_t index, 
   stretch s = stretch_in(run, &chunk, part_at(run, chunk.at));
   float *scratch = NULL;
   const void *values = s.data;
-  hv_status status = HV_OK;
-  if (s.n < chunk.size || s.dtype != HV_DTYPE_FLOAT32) {
+  hv_status status = each_stretch(run, kern, &chunk, refuse_not_finite, NULL, 0);
+  if (status == HV_OK && (s.n < chunk.size || s.dtype != HV_DTYPE_FLOAT32)) {
     values = scratch = hv_mem_aligned(run->mem, chunk.size * sizeof *scratch);
     status = scratch ? each_stretch(run, kern, &chunk, gather, scratch, 0) : HV_NOMEM;
   }

@@ -58,7 +58,7 @@ uint32_t hv_run_chunk_most(const hv_run *run);
 /* The functions below need a run that has values (HV_STATE else), and index < n_chunks. */
 
 /* Encodes a chunk's values under a codec (the chunk's own, or HV_CODEC_NONE: as they are) into out; *size is what was written.
- * HV_TOO_LARGE: room is too small; HV_NOMEM. */
+ * HV_NOT_FINITE: a value is not finite (some codecs would hide it); HV_TOO_LARGE: room is too small; HV_NOMEM. */
 hv_status hv_run_encode(const hv_run *run, const hv_kern *kern, uint32_t index, hv_codec codec, uint8_t *out, size_t room,
                         size_t *size);
 

@@ -9,6 +9,7 @@ typedef struct lane {
   hv_share *share;
   hv_payload *payload; /* NULL: free */
   uint32_t chunk;
+  hv_members from;
   hv_status status;
   hv_job job;
 } lane;
@@ -16,33 +17,59 @@ typedef struct lane {
 /* An average that waits for a lane. */
 typedef struct waiting {
   struct waiting *next;
+  uint32_t item;
+  hv_members from;
   hv_payload *payload;
 } waiting;
 
 struct hv_share {
   hv_env *env;
   const hv_round *round;
+  const hv_view *view;
+  hv_hold *hold;
   size_t owner;
   void (*changed)(void *arg);
   void *arg;
-  uint32_t first, count;
-  uint32_t encoded, received, started, decoded; /* chunks that are past that */
+  uint32_t end;           /* items of the view: the row ends here */
+  uint32_t sending, next; /* the item that is sent next; whose average comes next */
+  uint32_t lacking;       /* averages that are not settled */
+  uint8_t *lacks;         /* a bit for each item of the row */
   hv_stream *stream;
-  int encoding;
   uint8_t *codes; /* being encoded */
   size_t codes_size;
   hv_payload *ready; /* encoded, not taken by the stream yet */
   hv_status encode_status;
   hv_job job;
   lane lanes[LANES];
-  uint32_t refused[LANES]; /* chunks whose averages could not be decoded */
-  size_t n_refused;
   waiting *first_waiting, **last_waiting;
   size_t jobs;
   hv_status status;
-  uint64_t moved_us; /* when something of it last went on */
+  int encoding, said_all;       /* a job is; nothing more is sent */
+  int nothing;                  /* of the chunk that is sent next: its values are not finite */
+  uint64_t moved_us, looked_us; /* when something of it last went on; when it was last looked at */
   hv_timer patience;
 };
+
+/* ---- small things ---- */
+
+static uint32_t first_of(const hv_share *s) {
+  return s->view->first[s->owner];
+}
+
+static int lacks(const hv_share *s, uint32_t item) {
+  uint32_t at = item - first_of(s);
+  return s->lacks[at / 8] >> at % 8 & 1;
+}
+
+static hv_run_chunk chunk_of(const hv_share *s, uint32_t item) {
+  return hv_run_chunk_of(s->round->in, s->view->chunks[item]);
+}
+
+static size_t bytes_of(const hv_share *s, uint32_t item) {
+  hv_run_chunk chunk = chunk_of(s, item);
+  return s->view->sources[item] == HV_VIEW_REDUCE ? chunk.bytes
+                                                  : (size_t)hv_codec_bound(HV_CODEC_NONE, HV_DTYPE_FLOAT32, chunk.size);
+}
 
 static void drop_waiting(hv_share *s) {
   for (waiting *w; (w = s->first_waiting); hv_mem_free(w)) {
@@ -61,44 +88,55 @@ static void fail(hv_share *s, hv_status status) {
   s->changed(s->arg);
 }
 
-/* ---- out: contributions ---- */
+/* ---- out: this member's values, or averages that it has ---- */
 
-static void encode_next(hv_share *s);
+static void send_on(hv_share *s);
+static void decode_some(hv_share *s);
 
 static void free_codes(void *codes) {
   hv_mem_free(codes);
 }
 
-static void send_ready(hv_share *s) {
-  hv_msg header = {.kind = HV_MSG_CHUNK, .u.chunk = {s->first + s->encoded}};
+/* Gives what is encoded to the stream; 0 when it takes nothing now. */
+static int hand_over(hv_share *s) {
+  uint32_t chunk = s->view->chunks[s->sending];
+  hv_msg header = {.kind = HV_MSG_CHUNK, .u.chunk = {.index = chunk}};
+  if (s->view->sources[s->sending] != HV_VIEW_REDUCE)
+    header.u.chunk.from = hv_span_of(&s->hold->from[chunk], sizeof *s->hold->from);
   hv_status status = s->env->stream_send(s->env, s->stream, &header, s->ready);
   if (status == HV_BUSY)
-    return;
+    return 0;
   hv_payload_release(s->ready);
   s->ready = NULL;
-  if (status != HV_OK) {
-    fail(s, status);
-    return;
-  }
-  s->encoded++;
+  s->nothing = 0;
   s->moved_us = s->env->now_us(s->env);
-  encode_next(s);
+  if (status == HV_OK)
+    s->sending++;
+  else
+    fail(s, status);
+  return 1;
 }
 
 static void run_encode(hv_job *job) {
   hv_share *s = job->owner;
-  const hv_round *round = s->round;
-  uint32_t chunk = s->first + s->encoded;
+  uint32_t chunk = s->view->chunks[s->sending];
+  int forwarded = s->view->sources[s->sending] != HV_VIEW_REDUCE;
+  hv_codec codec = forwarded ? HV_CODEC_NONE : hv_run_chunk_of(s->round->in, chunk).codec;
   size_t size;
   s->encode_status =
-      hv_run_encode(round->in, round->kern, chunk, hv_run_chunk_of(round->in, chunk).codec, s->codes, s->codes_size, &size);
+      hv_run_encode(forwarded ? s->round->out : s->round->in, s->round->kern, chunk, codec, s->codes, s->codes_size, &size);
 }
 
-static void encode_done(hv_job *job, const hv_event *event) {
-  hv_share *s = job->owner;
-  s->encoding = 0;
-  s->jobs--;
-  hv_status status = event->status != HV_OK ? event->status : s->encode_status;
+/* What was encoded is ready to go, if there is still somebody to whom. */
+static void encoded(hv_share *s, hv_status status) {
+  if (status == HV_NOT_FINITE && s->view->sources[s->sending] == HV_VIEW_REDUCE) {
+    hv_env_log(s->env, HV_LOG_WARN, "share", "not_finite", "this member's values of chunk %u are not finite: they are left out",
+               s->view->chunks[s->sending]);
+    s->nothing = 1;
+    hv_mem_free(s->codes);
+    s->codes = NULL;
+    return;
+  }
   if (s->status == HV_OK && s->stream && status == HV_OK) {
     s->ready = hv_payload_borrow(s->env->mem, s->codes, s->codes_size, free_codes, s->codes);
     if (s->ready)
@@ -108,29 +146,55 @@ static void encode_done(hv_job *job, const hv_event *event) {
   }
   hv_mem_free(s->codes);
   s->codes = NULL;
-  if (s->status != HV_OK || !s->stream)
-    s->changed(s->arg);
-  else if (status != HV_OK)
+  if (s->status == HV_OK && s->stream && status != HV_OK)
     fail(s, status);
-  else
-    send_ready(s);
+}
+
+static void encode_done(hv_job *job, const hv_event *event) {
+  hv_share *s = job->owner;
+  s->jobs--;
+  s->encoding = 0;
+  encoded(s, event->status != HV_OK ? event->status : s->encode_status);
+  send_on(s);
+  decode_some(s);
+  s->changed(s->arg);
 }
 
 static void encode_next(hv_share *s) {
-  if (s->encoded == s->count) {
-    s->env->stream_end(s->env, s->stream);
-    return;
-  }
-  s->codes_size = hv_run_chunk_of(s->round->in, s->first + s->encoded).bytes;
+  int forwarded = s->view->sources[s->sending] != HV_VIEW_REDUCE;
+  s->codes_size = bytes_of(s, s->sending);
   s->codes = hv_mem_aligned(s->env->mem, s->codes_size);
   if (!s->codes) {
     fail(s, HV_NOMEM);
     return;
   }
-  s->encoding = 1;
-  s->jobs++;
   s->job = (hv_job){.run = run_encode, .done = encode_done, .owner = s};
+  if (forwarded) {
+    run_encode(&s->job);
+    encoded(s, s->encode_status);
+    return;
+  }
+  s->jobs++;
+  s->encoding = 1;
   s->env->work(s->env, &s->job);
+}
+
+static void send_on(hv_share *s) {
+  while (s->status == HV_OK && s->stream && !s->encoding && !s->said_all) {
+    if (s->ready || s->nothing) {
+      if (!hand_over(s))
+        return;
+      continue;
+    }
+    while (s->sending < s->end && !hv_view_gives(s->view, s->round, s->round->me, s->sending))
+      s->sending++;
+    if (s->sending < s->end) {
+      encode_next(s);
+      continue;
+    }
+    s->said_all = 1;
+    s->env->stream_end(s->env, s->stream);
+  }
 }
 
 /* ---- in: averages ---- */
@@ -141,8 +205,6 @@ static void run_decode(hv_job *job) {
   l->status = hv_run_decode(round->out, round->kern, l->chunk, l->payload->parts, l->payload->n_parts);
 }
 
-static void decode_some(hv_share *s);
-
 static void decode_done(hv_job *job, const hv_event *event) {
   lane *l = job->owner;
   hv_share *s = l->share;
@@ -151,11 +213,11 @@ static void decode_done(hv_job *job, const hv_event *event) {
   l->payload = NULL;
   hv_status status = event->status != HV_OK ? event->status : l->status;
   if (status != HV_OK) {
-    s->refused[s->n_refused++] = l->chunk - s->first; /* no lane begins anew after this */
     fail(s, status);
     return;
   }
-  s->decoded++;
+  hv_hold_put(s->hold, l->chunk, &l->from);
+  s->lacking--;
   decode_some(s);
   s->changed(s->arg);
 }
@@ -163,12 +225,14 @@ static void decode_done(hv_job *job, const hv_event *event) {
 static void decode_some(hv_share *s) {
   for (int i = 0; i < LANES && s->first_waiting && s->status == HV_OK; i++) {
     lane *l = &s->lanes[i];
+    waiting *w = s->first_waiting;
+    if (w->item >= s->sending)
+      return; /* what is still to be sent of it is not overwritten */
     if (l->payload)
       continue;
-    waiting *w = s->first_waiting;
     if (!(s->first_waiting = w->next))
       s->last_waiting = &s->first_waiting;
-    *l = (lane){.share = s, .payload = w->payload, .chunk = s->first + s->started++};
+    *l = (lane){.share = s, .payload = w->payload, .chunk = s->view->chunks[w->item], .from = w->from};
     hv_mem_free(w);
     s->jobs++;
     l->job = (hv_job){.run = run_decode, .done = decode_done, .owner = l};
@@ -178,34 +242,57 @@ static void decode_some(hv_share *s) {
 
 /* ---- the stream ---- */
 
+/* The item whose average comes next; the end when none does. */
+static uint32_t next_lacked(const hv_share *s) {
+  uint32_t item = s->next;
+  while (item < s->end && !lacks(s, item))
+    item++;
+  return item;
+}
+
+static hv_status take_average(hv_share *s, uint32_t item, const hv_event *event) {
+  const hv_msg_chunk *header = &event->msg->u.chunk;
+  if (event->msg->kind != HV_MSG_CHUNK || item >= s->end || header->index != s->view->chunks[item])
+    return HV_MALFORMED;
+  if (!event->payload) { /* there is no average of this one: nobody's values counted */
+    s->lacking--;
+    return HV_OK;
+  }
+  if (event->payload->size != bytes_of(s, item) || header->from.size != sizeof(hv_members))
+    return HV_MALFORMED;
+  waiting *w = hv_mem_zalloc(s->env->mem, sizeof *w);
+  if (!w)
+    return HV_NOMEM;
+  w->item = item;
+  memcpy(&w->from, header->from.data, sizeof w->from);
+  w->payload = hv_payload_keep(event->payload);
+  *s->last_waiting = w;
+  s->last_waiting = &w->next;
+  return HV_OK;
+}
+
 static void average_came(hv_stream *stream, const hv_event *event) {
   hv_share *s = stream->owner;
   if (s->status != HV_OK)
     return;
-  /* An average can only come for a chunk that was sent: what is being encoded is never overwritten. */
-  if (event->msg->kind != HV_MSG_CHUNK || s->received >= s->encoded || event->msg->u.chunk.index != s->first + s->received ||
-      !event->payload || event->payload->size != hv_run_chunk_of(s->round->in, s->first + s->received).bytes) {
-    fail(s, HV_MALFORMED);
+  uint32_t item = next_lacked(s);
+  hv_status status = take_average(s, item, event);
+  if (status != HV_OK) {
+    fail(s, status);
     return;
   }
-  waiting *w = hv_mem_zalloc(s->env->mem, sizeof *w);
-  if (!w) {
-    fail(s, HV_NOMEM);
-    return;
-  }
-  w->payload = hv_payload_keep(event->payload);
-  *s->last_waiting = w;
-  s->last_waiting = &w->next;
-  s->received++;
+  s->next = item + 1;
   s->moved_us = event->now_us;
   decode_some(s);
+  s->changed(s->arg);
 }
 
 static void room_again(hv_stream *stream, const hv_event *event) {
   hv_share *s = stream->owner;
   (void)event;
-  if (s->ready && s->status == HV_OK)
-    send_ready(s);
+  send_on(s);
+  decode_some(s);
+  s->changed(s->arg);
 }
 
 static void stream_over(hv_stream *stream, const hv_event *event) {
@@ -213,50 +300,71 @@ static void stream_over(hv_stream *stream, const hv_event *event) {
   s->stream = NULL;
   hv_payload_release(s->ready);
   s->ready = NULL;
-  if (s->received < s->count && s->status == HV_OK)
+  if (s->status == HV_OK && (next_lacked(s) < s->end || !s->said_all))
     fail(s, event->status == HV_OK ? HV_CLOSED : event->status);
   else
     s->changed(s->arg);
 }
 
-/* An owner may wait for somebody else for stall_ms; one that is silent for twice that stands still itself. */
+/* An owner may wait for somebody else for stall_ms; one that is silent for twice that stands still itself. If this timer is late it
+ * was this node that stood still. */
 static void look_for_stall(hv_timer *timer, const hv_event *event) {
   hv_share *s = timer->owner;
-  uint64_t patience = (uint64_t)s->round->stall_ms * 2000;
-  if (hv_share_done(s))
+  uint64_t patience = (uint64_t)s->round->stall_ms * 2000, every = patience / 8 + 1;
+  if (hv_share_over(s) || s->status != HV_OK)
     return;
-  if (s->received < s->count && event->now_us - s->moved_us >= patience)
-    fail(s, HV_TIMEOUT);
+  if (event->now_us - s->looked_us > 2 * every)
+    s->moved_us = event->now_us;
+  s->looked_us = event->now_us;
+  if (event->now_us - s->moved_us < patience)
+    s->env->timer_set(s->env, timer, every);
+  else if (hv_share_done(s))
+    s->env->stream_cancel(s->env, s->stream); /* it has nothing more to say, and does not end */
   else
-    s->env->timer_set(s->env, timer, patience / 8 + 1);
+    fail(s, HV_TIMEOUT);
 }
 
 /* ---- life ---- */
 
-hv_status hv_share_new(hv_env *env, const hv_round *round, size_t owner, void (*changed)(void *arg), void *arg, hv_share **out) {
+hv_status hv_share_new(hv_env *env, const hv_round *round, const hv_view *view, hv_hold *hold, size_t owner,
+                       void (*changed)(void *arg), void *arg, hv_share **out) {
   hv_share *s = hv_mem_zalloc(env->mem, sizeof *s);
   if (!s)
     return HV_NOMEM;
-  *s = (hv_share){.env = env, .round = round, .owner = owner, .changed = changed, .arg = arg};
-  s->first = round->members[owner].first;
-  s->count = round->members[owner].count;
+  *s = (hv_share){.env = env, .round = round, .view = view, .hold = hold, .owner = owner, .changed = changed, .arg = arg};
+  s->sending = s->next = first_of(s);
+  s->end = first_of(s) + view->count[owner];
   s->last_waiting = &s->first_waiting;
+  s->patience = (hv_timer){.fire = look_for_stall, .owner = s};
+  s->lacks = hv_mem_array(env->mem, hv_hold_bytes(view->count[owner]), 1);
+  if (!s->lacks) {
+    hv_mem_free(s);
+    return HV_NOMEM;
+  }
+  for (uint32_t i = 0; i < view->count[owner]; i++)
+    if (!hv_hold_has(hold, view->chunks[first_of(s) + i])) {
+      s->lacks[i / 8] |= (uint8_t)(1u << i % 8);
+      s->lacking++;
+    }
   *out = s;
   return HV_OK;
 }
 
 void hv_share_start(hv_share *s) {
   static const hv_stream_events on = {average_came, room_again, stream_over};
-  s->moved_us = s->env->now_us(s->env);
-  s->patience = (hv_timer){.fire = look_for_stall, .owner = s};
-  s->env->timer_set(s->env, &s->patience, (uint64_t)s->round->stall_ms * 1000 / 4 + 1);
-  hv_msg hello = {.kind = HV_MSG_SHARE, .u.share = {.member = (uint32_t)s->round->me, .weight = s->round->weight}};
+  s->moved_us = s->looked_us = s->env->now_us(s->env);
+  s->env->timer_set(s->env, &s->patience, (uint64_t)s->round->stall_ms * 2000 / 8 + 1);
+  hv_msg hello = {.kind = HV_MSG_SHARE,
+                  .u.share = {.member = (uint32_t)s->round->me, .weight = s->round->weight, .view = s->view->number}};
   memcpy(hello.u.share.round, s->round->id, HV_ROUND_ID_SIZE);
+  if (s->lacking < s->view->count[s->owner])
+    hello.u.share.lacks = hv_span_of(s->lacks, hv_hold_bytes(s->view->count[s->owner]));
   hv_status status = s->env->stream_open(s->env, &s->round->members[s->owner].at, &hello, &on, s, &s->stream);
   if (status != HV_OK)
     fail(s, status);
   else
-    encode_next(s);
+    send_on(s);
+  s->changed(s->arg);
 }
 
 void hv_share_cancel(hv_share *s) {
@@ -264,7 +372,7 @@ void hv_share_cancel(hv_share *s) {
 }
 
 int hv_share_done(const hv_share *s) {
-  return s->jobs == 0 && (s->status != HV_OK || s->decoded == s->count);
+  return s->jobs == 0 && (s->status != HV_OK || (s->lacking == 0 && s->said_all));
 }
 
 int hv_share_over(const hv_share *s) {
@@ -275,13 +383,6 @@ hv_status hv_share_status(const hv_share *s) {
   return s->status;
 }
 
-int hv_share_averaged(const hv_share *s, uint32_t chunk) {
-  for (size_t i = 0; i < s->n_refused; i++)
-    if (s->refused[i] == chunk)
-      return 0;
-  return chunk < s->started;
-}
-
 void hv_share_free(hv_share *s) {
   if (!s)
     return;
@@ -289,6 +390,7 @@ void hv_share_free(hv_share *s) {
   drop_waiting(s);
   hv_payload_release(s->ready);
   hv_mem_free(s->codes);
+  hv_mem_free(s->lacks);
   for (int i = 0; i < LANES; i++)
     hv_payload_release(s->lanes[i].payload);
   hv_mem_free(s);

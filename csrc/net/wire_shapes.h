@@ -101,10 +101,13 @@ PAIR(stored, hv_msg_stored, Hv__Stored) = {
 };
 SHAPE(stored);
 
-PAIR(share, hv_msg_share, Hv__Share) = {EXACT(share, round, uint8_t *), U32(share, member), F32(share, weight)};
+PAIR(share, hv_msg_share, Hv__Share) = {
+    EXACT(share, round, uint8_t *),          U32(share, member), F32(share, weight), U32(share, view),
+    BYTES(share, lacks, HV_SHARE_LACKS_MAX),
+};
 SHAPE(share);
 
-PAIR(chunk, hv_msg_chunk, Hv__Chunk) = {U32(chunk, index)};
+PAIR(chunk, hv_msg_chunk, Hv__Chunk) = {U32(chunk, index), BYTES(chunk, from, HV_CHUNK_FROM_MAX)};
 SHAPE(chunk);
 
 PAIR(state, hv_msg_state, Hv__State) = {EXACT(state, digest, hv_hash)};
@@ -168,6 +171,17 @@ SHAPE(summon);
 PAIR(summoned, hv_msg_summoned, Hv__Summoned) = {U8(summoned, state, HV_SUMMONED_KINDS - 1)};
 SHAPE(summoned);
 
+PAIR(attend, hv_msg_attend, Hv__Attend) = {EXACT(attend, round, uint8_t *), U32(attend, member), U32(attend, view)};
+SHAPE(attend);
+
+PAIR(news, hv_msg_news, Hv__News) = {
+    U8(news, what, HV_NEWS_COUNT - 1),
+    U32(news, view),
+    U32(news, installed),
+    BYTES(news, members, HV_CHUNK_FROM_MAX),
+};
+SHAPE(news);
+
 /* The kinds: a new one is its message in the .proto, its PAIR and SHAPE above, and a line here. */
 static const struct kind {
   const shape *shape;
@@ -193,6 +207,8 @@ static const struct kind {
     [HV_MSG_BEGIN] = {&begin_shape, HV__ENVELOPE__KIND_BEGIN},
     [HV_MSG_SUMMON] = {&summon_shape, HV__ENVELOPE__KIND_SUMMON},
     [HV_MSG_SUMMONED] = {&summoned_shape, HV__ENVELOPE__KIND_SUMMONED},
+    [HV_MSG_ATTEND] = {&attend_shape, HV__ENVELOPE__KIND_ATTEND},
+    [HV_MSG_NEWS] = {&news_shape, HV__ENVELOPE__KIND_NEWS},
 };
 
 #endif

@@ -150,9 +150,20 @@ void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
       s->msg.u.share.round[i] = (uint8_t)check_random(rng);
     s->msg.u.share.member = (uint32_t)check_random(rng);
     random_bytes(rng, &s->msg.u.share.weight, sizeof s->msg.u.share.weight);
+    s->msg.u.share.view = (uint32_t)check_random(rng);
+    s->msg.u.share.lacks = random_span(rng, s, 300);
     break;
   case HV_MSG_CHUNK:
-    s->msg.u.chunk.index = (uint32_t)check_random(rng);
+    s->msg.u.chunk = (hv_msg_chunk){(uint32_t)check_random(rng), random_span(rng, s, HV_CHUNK_FROM_MAX)};
+    break;
+  case HV_MSG_ATTEND:
+    random_bytes(rng, s->msg.u.attend.round, HV_ROUND_ID_SIZE);
+    s->msg.u.attend.member = (uint32_t)check_random(rng);
+    s->msg.u.attend.view = (uint32_t)check_random(rng);
+    break;
+  case HV_MSG_NEWS:
+    s->msg.u.news = (hv_msg_news){(uint8_t)below(rng, HV_NEWS_COUNT), (uint32_t)check_random(rng), (uint32_t)check_random(rng),
+                                  random_span(rng, s, HV_CHUNK_FROM_MAX)};
     break;
   case HV_MSG_STATE:
     random_bytes(rng, &s->msg.u.state.digest, sizeof s->msg.u.state.digest);
@@ -314,9 +325,23 @@ void msgs_assert_same(const hv_msg *a, const hv_msg *b) {
     assert_memory_equal(a->u.share.round, b->u.share.round, HV_ROUND_ID_SIZE);
     assert_int_equal(a->u.share.member, b->u.share.member);
     assert_memory_equal(&a->u.share.weight, &b->u.share.weight, sizeof a->u.share.weight);
+    assert_int_equal(a->u.share.view, b->u.share.view);
+    assert_same_span(a->u.share.lacks, b->u.share.lacks);
     break;
   case HV_MSG_CHUNK:
     assert_int_equal(a->u.chunk.index, b->u.chunk.index);
+    assert_same_span(a->u.chunk.from, b->u.chunk.from);
+    break;
+  case HV_MSG_ATTEND:
+    assert_memory_equal(a->u.attend.round, b->u.attend.round, HV_ROUND_ID_SIZE);
+    assert_int_equal(a->u.attend.member, b->u.attend.member);
+    assert_int_equal(a->u.attend.view, b->u.attend.view);
+    break;
+  case HV_MSG_NEWS:
+    assert_int_equal(a->u.news.what, b->u.news.what);
+    assert_int_equal(a->u.news.view, b->u.news.view);
+    assert_int_equal(a->u.news.installed, b->u.news.installed);
+    assert_same_span(a->u.news.members, b->u.news.members);
     break;
   case HV_MSG_STATE:
     assert_memory_equal(&a->u.state.digest, &b->u.state.digest, sizeof a->u.state.digest);

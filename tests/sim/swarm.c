@@ -23,6 +23,7 @@ static const swarm_room rooms[] = {
     {"dht-forged", "forged, altered and replayed records: a million a minute", 16, 0.02, 0, 1, swarm_dht_forged_play},
     {"state", "joiners load the swarm's state while donors die", 10, 1, 0, 4, swarm_state_play},
     {"state-liars", "the same, three donors of ten lie", 24, 1, 0, 4, swarm_state_liars_play},
+    {"round", "one round of averaging: all ends, and ends the same, whatever dies or lies", 8, 1.5, ALL, 20, swarm_round_play},
 };
 enum { ROOMS = sizeof rooms / sizeof *rooms };
 

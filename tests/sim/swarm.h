@@ -72,6 +72,7 @@ void swarm_fail(swarm_run *run, const char *format, ...) __attribute__((format(p
 void swarm_figure(swarm_run *run, const char *name, double value);
 
 void swarm_house_play(swarm_run *run);
+void swarm_round_play(swarm_run *run);
 void swarm_dht_play(swarm_run *run);
 void swarm_dht_join_play(swarm_run *run);
 void swarm_dht_half_play(swarm_run *run);

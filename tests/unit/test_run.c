@@ -185,14 +185,16 @@ static void own_values_count_as_if_they_had_travelled_as_they_are(void **state) 
 }
 
 /* Both ways in which values come to an owner, held to the same limits. */
-static hv_status both_refuse(hv_run *run, float weight, float norm_max) {
+static hv_status both_refuse(hv_run *run, const float *a, const float *b, float weight, float norm_max) {
   const hv_kern *kern = hv_cpu_best();
   uint8_t codes[4096];
   float acc[64], before[64];
-  size_t size;
+  uint64_t size;
   for (int i = 0; i < 64; i++)
     acc[i] = before[i] = (float)i;
-  assert_int_equal(hv_run_encode(run, kern, 0, HV_CODEC_NONE, codes, sizeof codes, &size), HV_OK);
+  float flat[50];
+  memcpy(flat, a, 30 * sizeof *flat), memcpy(flat + 30, b, 20 * sizeof *flat);
+  assert_int_equal(hv_codec_encode(kern, HV_CODEC_NONE, HV_DTYPE_FLOAT32, flat, 50, NULL, codes, sizeof codes, &size), HV_OK);
   hv_span span = hv_span_of(codes, size);
   hv_status own = hv_run_accumulate(run, kern, 0, weight, norm_max, acc);
   if (own != HV_OK)
@@ -214,18 +216,21 @@ static void values_that_would_spoil_an_average_are_refused_whole(void **state) {
   hv_run run;
   assert_int_equal(hv_run_init(&run, &mem, parts, 2, 50, NULL), HV_OK);
   a[3] = 3, b[19] = -4;
-  assert_int_equal(both_refuse(&run, 2, 0), HV_OK);
-  assert_int_equal(both_refuse(&run, 2, 5.001f), HV_OK);
-  assert_int_equal(both_refuse(&run, 2, 4.999f), HV_TOO_LARGE);
+  assert_int_equal(both_refuse(&run, a, b, 2, 0), HV_OK);
+  assert_int_equal(both_refuse(&run, a, b, 2, 5.001f), HV_OK);
+  assert_int_equal(both_refuse(&run, a, b, 2, 4.999f), HV_TOO_LARGE);
   b[19] = NAN;
-  assert_int_equal(both_refuse(&run, 1, 0), HV_NOT_FINITE);
+  assert_int_equal(both_refuse(&run, a, b, 1, 0), HV_NOT_FINITE);
+  uint8_t codes[4096];
+  size_t written;
+  assert_int_equal(hv_run_encode(&run, hv_cpu_best(), 0, HV_CODEC_UNIFORM8, codes, sizeof codes, &written), HV_NOT_FINITE);
   b[19] = -INFINITY;
-  assert_int_equal(both_refuse(&run, 0, 0), HV_NOT_FINITE);
+  assert_int_equal(both_refuse(&run, a, b, 0, 0), HV_NOT_FINITE);
   b[19] = -3e38f; /* finite, but sums of it are not */
-  assert_int_equal(both_refuse(&run, 1, 0), HV_TOO_LARGE);
+  assert_int_equal(both_refuse(&run, a, b, 1, 0), HV_TOO_LARGE);
   b[19] = 1e30f;
-  assert_int_equal(both_refuse(&run, 1, 0), HV_OK);
-  assert_int_equal(both_refuse(&run, 1e15f, 0), HV_TOO_LARGE);
+  assert_int_equal(both_refuse(&run, a, b, 1, 0), HV_OK);
+  assert_int_equal(both_refuse(&run, a, b, 1e15f, 0), HV_TOO_LARGE);
   hv_run_fini(&run);
   assert_int_equal(atomic_load(&mem.blocks), 0);
 }

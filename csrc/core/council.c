@@ -1,0 +1,581 @@
+#include "core/council.h"
+
+#include <string.h>
+
+enum { NOBODY = HV_ROUND_MEMBERS_MAX };
+
+/* A member, as the coordinator knows it. */
+typedef struct seat {
+  hv_council *council;
+  size_t member;
+  hv_stream *stream;
+  int came, gone, done, suspected, answered;
+  uint32_t told; /* the last view whose plan was sent to it */
+  hv_view_report report;
+  uint8_t *held;     /* the report's */
+  hv_members doubts; /* whom it could not reach in views up to this one */
+  uint32_t doubted_in;
+  int strikes; /* how many others it could not reach twice */
+  size_t troubles;
+} seat;
+
+struct hv_council {
+  hv_env *env;
+  const hv_round *round;
+  const hv_hold *hold;
+  const hv_council_acts *acts;
+  void *arg;
+  hv_members members; /* of the present view */
+  uint32_t installed, promised;
+  int stopped, quiet; /* for the view that was promised: told to stop; all has stopped */
+  int trouble, done, finished, over;
+  hv_members suspects, given_up;
+
+  size_t chair;    /* who coordinates, as far as this member knows; NOBODY */
+  hv_stream *line; /* to it */
+  int waits;       /* for the coordinator, until then */
+  uint64_t until_us;
+
+  seat *seats; /* what this member needs to coordinate */
+  uint32_t asking;
+  uint64_t grace_us, deadline_us;
+  hv_members no_owner, barred; /* who owns and forwards nothing more; who is out */
+
+  size_t streams;
+  uint64_t looked_us;
+  hv_timer look;
+};
+
+static void attend_next(hv_council *c);
+static void start_ask(hv_council *c);
+static void try_plan(hv_council *c);
+
+static uint64_t stall_us(const hv_council *c) {
+  return (uint64_t)c->round->stall_ms * 1000;
+}
+
+static uint64_t now(const hv_council *c) {
+  return c->env->now_us(c->env);
+}
+
+/* ---- what is said ---- */
+
+static void tell(hv_council *c, hv_stream *stream, hv_news what, uint32_t view, const hv_members *members, hv_payload *payload) {
+  hv_msg msg = {.kind = HV_MSG_NEWS, .u.news = {.what = (uint8_t)what, .view = view, .installed = c->installed}};
+  if (members)
+    msg.u.news.members = hv_span_of(members, sizeof *members);
+  if (c->env->stream_send(c->env, stream, &msg, payload) != HV_OK)
+    c->env->stream_cancel(c->env, stream); /* it takes not even so little */
+}
+
+static void wait_for_chair(hv_council *c, uint64_t us) {
+  c->waits = 1;
+  c->until_us = now(c) + us;
+}
+
+static void say_trouble(hv_council *c) {
+  tell(c, c->line, HV_NEWS_TROUBLE, c->installed, &c->suspects, NULL);
+  wait_for_chair(c, 2 * stall_us(c));
+}
+
+/* This member's part in the round is over; nothing of it is heard any more. */
+static void leave(hv_council *c) {
+  c->over = 1;
+  c->waits = 0;
+  c->asking = 0;
+  c->env->timer_clear(c->env, &c->look);
+  if (c->line)
+    c->env->stream_cancel(c->env, c->line);
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (c->seats[i].stream)
+      c->env->stream_cancel(c->env, c->seats[i].stream);
+}
+
+static void go_out(hv_council *c, hv_status status, const char *text) {
+  if (c->over)
+    return;
+  leave(c);
+  c->acts->out(c->arg, status, text);
+}
+
+static void install(hv_council *c, hv_view *view) {
+  c->members = view->members;
+  c->installed = view->number;
+  c->stopped = c->quiet = c->trouble = c->waits = 0;
+  c->suspects = (hv_members){{0}};
+  c->acts->go_on(c->arg, view);
+}
+
+/* ---- a member's side ---- */
+
+static void hear(hv_stream *stream, const hv_event *event);
+
+static void room_again(hv_stream *stream, const hv_event *event) {
+  (void)stream, (void)event;
+}
+
+static void give_up_chair(hv_council *c) {
+  char who[HV_PEER_SHORT_MAX];
+  hv_env_log(c->env, HV_LOG_WARN, "council", "given_up", "member %s coordinates no more: it is lost or silent",
+             hv_peer_short(&c->round->members[c->chair].at.id, who));
+  hv_members_put(&c->given_up, c->chair);
+  attend_next(c);
+}
+
+static void line_closed(hv_stream *stream, const hv_event *event) {
+  hv_council *c = stream->owner;
+  (void)event;
+  c->streams--;
+  if (stream == c->line) {
+    c->line = NULL;
+    if (!c->over && !c->finished)
+      give_up_chair(c);
+  }
+  c->acts->changed(c->arg);
+}
+
+/* The first in order who can be dialled, is in the view and was not given up. */
+static size_t next_chair(const hv_council *c) {
+  for (size_t k = 0; k < c->round->n_members; k++) {
+    size_t i = (c->round->leader + k) % c->round->n_members;
+    if (!c->round->members[i].client && hv_members_has(&c->members, i) && !hv_members_has(&c->given_up, i))
+      return i;
+  }
+  return NOBODY;
+}
+
+static void open_line(hv_council *c) {
+  static const hv_stream_events on = {hear, room_again, line_closed};
+  hv_msg hello = {.kind = HV_MSG_ATTEND, .u.attend = {.member = (uint32_t)c->round->me, .view = c->installed}};
+  memcpy(hello.u.attend.round, c->round->id, HV_ROUND_ID_SIZE);
+  if (c->env->stream_open(c->env, &c->round->members[c->chair].at, &hello, &on, c, &c->line) != HV_OK)
+    c->line = NULL;
+  else
+    c->streams++;
+}
+
+static void attend_next(hv_council *c) {
+  if (c->line)
+    c->env->stream_cancel(c->env, c->line);
+  c->line = NULL;
+  c->waits = 0;
+  for (c->chair = next_chair(c); c->chair != NOBODY && c->chair != c->round->me; c->chair = next_chair(c)) {
+    open_line(c);
+    if (c->line)
+      break;
+    hv_members_put(&c->given_up, c->chair);
+  }
+  if (c->line && c->trouble)
+    say_trouble(c);
+  if (c->line && c->done)
+    tell(c, c->line, HV_NEWS_DONE, c->installed, NULL, NULL);
+  if (!c->line && c->trouble && c->chair == c->round->me)
+    start_ask(c);
+  if (!c->line && c->trouble && c->chair == NOBODY)
+    go_out(c, HV_UNREACHABLE, "no member is left who could coordinate");
+}
+
+static void send_report(hv_council *c) {
+  size_t bytes = hv_hold_bytes(c->hold->n_chunks);
+  if (c->chair == c->round->me) {
+    seat *own = &c->seats[c->round->me];
+    memcpy(own->held, c->hold->held, bytes);
+    own->report = (hv_view_report){c->members, c->installed, own->held};
+    own->answered = 1;
+    try_plan(c);
+    return;
+  }
+  if (!c->line)
+    return;
+  hv_payload *held = hv_payload_copy(c->env->mem, c->hold->held, bytes);
+  if (!held) {
+    go_out(c, HV_NOMEM, "there is no memory for a report");
+    return;
+  }
+  tell(c, c->line, HV_NEWS_REPORT, c->promised, &c->members, held);
+  hv_payload_release(held);
+  wait_for_chair(c, 3 * stall_us(c));
+}
+
+/* Nothing of earlier views is done any more, from here on. */
+static void promise(hv_council *c, uint32_t view) {
+  c->promised = view;
+  c->trouble = 1;
+  if (c->stopped) {
+    if (c->quiet)
+      send_report(c);
+    return;
+  }
+  c->stopped = 1;
+  c->acts->stop(c->arg);
+}
+
+static int names(const hv_council *c, hv_span bytes, hv_members *out) {
+  if (bytes.size != sizeof *out)
+    return 0;
+  memcpy(out, bytes.data, sizeof *out);
+  for (size_t i = c->round->n_members; i < HV_ROUND_MEMBERS_MAX; i++)
+    if (hv_members_has(out, i))
+      return 0;
+  return 1;
+}
+
+static int is_within(const hv_members *part, const hv_members *whole) {
+  for (size_t i = 0; i < sizeof part->bits; i++)
+    if (part->bits[i] & ~whole->bits[i])
+      return 0;
+  return 1;
+}
+
+static void hear_plan(hv_council *c, const hv_msg_news *news, const hv_payload *payload) {
+  hv_members members;
+  hv_view *view;
+  if (news->view != c->promised || !c->stopped || !c->quiet)
+    return; /* late: this member has promised another one since */
+  hv_status status = names(c, news->members, &members) && is_within(&members, &c->members) ? HV_OK : HV_MALFORMED;
+  if (status == HV_OK)
+    status = hv_view_read(c->env->mem, c->round, c->hold, news->view, &members, payload, &view);
+  if (status == HV_OK)
+    install(c, view);
+  else if (status == HV_NOMEM)
+    go_out(c, HV_NOMEM, "there is no memory for a plan");
+  else
+    give_up_chair(c);
+}
+
+/* The coordinator says something. */
+static void hear(hv_stream *stream, const hv_event *event) {
+  hv_council *c = stream->owner;
+  const hv_msg_news *news = &event->msg->u.news;
+  if (stream != c->line || c->over || c->finished)
+    return;
+  if (event->msg->kind != HV_MSG_NEWS) {
+    give_up_chair(c);
+  } else if (news->what == HV_NEWS_ASK) {
+    if (news->view <= c->promised || news->view % c->round->n_members != c->chair)
+      return;
+    wait_for_chair(c, 3 * stall_us(c));
+    promise(c, news->view);
+  } else if (news->what == HV_NEWS_PLAN) {
+    hear_plan(c, news, event->payload);
+  } else if (news->what == HV_NEWS_FINISHED) {
+    c->finished = 1;
+    c->waits = 0;
+    c->env->stream_end(c->env, stream);
+  } else if (news->what == HV_NEWS_OUT) {
+    go_out(c, HV_CLOSED, "the round goes on without this member");
+  }
+}
+
+/* ---- the coordinator's side ---- */
+
+/* A member says whom it cannot reach. Twice, in two views, is a fact: then one of both must do with less. */
+static void note_doubts(hv_council *c, seat *s, uint32_t view, const hv_members *suspects) {
+  for (size_t i = 0; i < c->round->n_members; i++) {
+    if (!hv_members_has(suspects, i))
+      continue;
+    c->seats[i].suspected = 1;
+    if (view > s->doubted_in && hv_members_has(&s->doubts, i)) {
+      if (s->strikes++)
+        hv_members_put(&c->barred, s->member);
+      else
+        hv_members_put(&c->no_owner, i);
+    }
+    hv_members_put(&s->doubts, i);
+  }
+  s->doubted_in = view;
+}
+
+static void start_ask(hv_council *c) {
+  size_t n = c->round->n_members;
+  if (c->asking || c->over || c->finished)
+    return;
+  uint32_t number = (uint32_t)((c->promised / n + 1) * n + c->round->me);
+  c->asking = number;
+  c->grace_us = now(c) + stall_us(c) / 4;
+  c->deadline_us = now(c) + stall_us(c);
+  for (size_t i = 0; i < n; i++) {
+    c->seats[i].answered = 0;
+    if (c->seats[i].stream)
+      tell(c, c->seats[i].stream, HV_NEWS_ASK, number, NULL, NULL);
+  }
+  promise(c, number);
+}
+
+/* 1 when it may still answer. */
+static int is_awaited(const hv_council *c, size_t i) {
+  const seat *s = &c->seats[i];
+  if (!hv_members_has(&c->members, i) || s->answered || hv_members_has(&c->barred, i))
+    return 0;
+  if (i == c->round->me)
+    return 1; /* jobs end soon */
+  return !s->gone && now(c) < (s->suspected ? c->grace_us : c->deadline_us);
+}
+
+/* Whom the latest of the reported views has. */
+static int am_in(const hv_council *c, const hv_members *answered) {
+  const hv_view_report *latest = &c->seats[c->round->me].report;
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (hv_members_has(answered, i) && c->seats[i].report.installed > latest->installed)
+      latest = &c->seats[i].report;
+  return hv_members_has(&latest->members, c->round->me);
+}
+
+static hv_status make_plan(hv_council *c, hv_view **view) {
+  size_t n = c->round->n_members;
+  hv_members answered = {{0}}, may_own = {{0}};
+  hv_view_report *reports = hv_mem_array(c->env->mem, n, sizeof *reports);
+  if (!reports)
+    return HV_NOMEM;
+  for (size_t i = 0; i < n; i++) {
+    reports[i] = c->seats[i].report;
+    if (c->seats[i].answered && !hv_members_has(&c->barred, i))
+      hv_members_put(&answered, i);
+    if (!hv_members_has(&c->no_owner, i))
+      hv_members_put(&may_own, i);
+  }
+  hv_status status =
+      am_in(c, &answered) ? hv_view_plan(c->env->mem, c->round, c->asking, reports, &answered, &may_own, view) : HV_CLOSED;
+  hv_mem_free(reports);
+  return status;
+}
+
+static void tell_plan(hv_council *c, const hv_view *view, hv_payload *bytes) {
+  for (size_t i = 0; i < c->round->n_members; i++) {
+    seat *s = &c->seats[i];
+    s->suspected = 0;
+    if (!s->stream)
+      continue;
+    if (hv_members_has(&view->members, i))
+      tell(c, s->stream, HV_NEWS_PLAN, view->number, &view->members, bytes);
+    else
+      tell(c, s->stream, HV_NEWS_OUT, view->number, NULL, NULL);
+    s->told = view->number;
+  }
+}
+
+static void try_plan(hv_council *c) {
+  if (!c->asking || c->over)
+    return;
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (is_awaited(c, i))
+      return;
+  hv_view *view = NULL;
+  hv_status status = make_plan(c, &view);
+  hv_payload *bytes = status == HV_OK ? hv_view_write(c->env->mem, c->round, view) : NULL;
+  c->asking = 0;
+  if (bytes) {
+    hv_env_log(c->env, HV_LOG_INFO, "council", "view", "view %u of a round: %zu members, %u chunks to come", view->number,
+               hv_members_count(&view->members), view->n_work);
+    tell_plan(c, view, bytes);
+    hv_payload_release(bytes);
+    install(c, view);
+    return;
+  }
+  hv_view_free(view);
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (c->seats[i].stream && status == HV_STATE)
+      tell(c, c->seats[i].stream, HV_NEWS_OUT, c->promised, NULL, NULL);
+  go_out(c, status == HV_OK || status == HV_NOMEM ? HV_NOMEM : HV_CLOSED, "too few members are left to average with");
+}
+
+static void see_if_finished(hv_council *c) {
+  if (c->chair != c->round->me || !c->done || c->finished || c->over)
+    return;
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (i != c->round->me && hv_members_has(&c->members, i) && !c->seats[i].done && !c->seats[i].gone)
+      return;
+  c->finished = 1;
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (c->seats[i].stream) {
+      tell(c, c->seats[i].stream, HV_NEWS_FINISHED, c->installed, NULL, NULL);
+      c->env->stream_end(c->env, c->seats[i].stream);
+    }
+}
+
+static void take_report(hv_council *c, seat *s, const hv_msg_news *news, const hv_payload *payload) {
+  size_t bytes = hv_hold_bytes(c->hold->n_chunks);
+  if (!c->asking || news->view != c->asking || s->answered)
+    return;
+  if (!names(c, news->members, &s->report.members) || !hv_members_has(&s->report.members, s->member) ||
+      news->installed >= c->asking || (payload ? payload->size : 0) != bytes) {
+    c->env->stream_cancel(c->env, s->stream);
+    return;
+  }
+  if (payload)
+    hv_payload_read(payload, 0, s->held, bytes);
+  s->report.installed = news->installed;
+  s->report.held = s->held;
+  s->answered = 1;
+  try_plan(c);
+}
+
+static void take_trouble(hv_council *c, seat *s, const hv_msg_news *news) {
+  hv_members suspects;
+  if (!names(c, news->members, &suspects) || news->view < s->told)
+    return; /* it has a plan since */
+  if (++s->troubles > 2 * c->round->n_members)
+    hv_members_put(&c->barred, s->member);
+  note_doubts(c, s, news->view, &suspects);
+  if (c->chair == c->round->me)
+    start_ask(c);
+  else if (!c->trouble)
+    hv_council_trouble(c, &(hv_members){{0}}, 0); /* another one coordinates, as far as is known here: it will show */
+}
+
+/* A member says something. */
+static void member_said(hv_stream *stream, const hv_event *event) {
+  seat *s = stream->owner;
+  hv_council *c = s->council;
+  const hv_msg_news *news = &event->msg->u.news;
+  if (stream != s->stream || c->over || c->finished)
+    return;
+  if (event->msg->kind != HV_MSG_NEWS || hv_members_has(&c->barred, s->member) || !hv_members_has(&c->members, s->member))
+    c->env->stream_cancel(c->env, stream);
+  else if (news->what == HV_NEWS_TROUBLE)
+    take_trouble(c, s, news);
+  else if (news->what == HV_NEWS_REPORT)
+    take_report(c, s, news, event->payload);
+  else if (news->what == HV_NEWS_DONE) {
+    s->done = 1;
+    see_if_finished(c);
+  }
+}
+
+static void member_left(hv_stream *stream, const hv_event *event) {
+  seat *s = stream->owner;
+  hv_council *c = s->council;
+  (void)event;
+  c->streams--;
+  if (stream == s->stream) {
+    s->stream = NULL;
+    s->gone = 1;
+    try_plan(c);
+    see_if_finished(c);
+  }
+  c->acts->changed(c->arg);
+}
+
+void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *stream) {
+  static const hv_stream_events on = {member_said, room_again, member_left};
+  if (c->over || !hv_members_has(&c->members, attend->member) || hv_members_has(&c->barred, attend->member))
+    return;
+  seat *s = &c->seats[attend->member];
+  if (s->stream)
+    c->env->stream_cancel(c->env, s->stream);
+  s->stream = stream;
+  s->came = 1;
+  s->gone = 0;
+  s->told = attend->view;
+  stream->on = &on;
+  stream->owner = s;
+  c->streams++;
+  if (c->finished)
+    tell(c, stream, HV_NEWS_FINISHED, c->installed, NULL, NULL);
+  else if (c->asking)
+    tell(c, stream, HV_NEWS_ASK, c->asking, NULL, NULL);
+}
+
+/* ---- time ---- */
+
+/* If this timer is late it was this node that stood still: the others get their time anew. */
+static void look(hv_timer *timer, const hv_event *event) {
+  hv_council *c = timer->owner;
+  uint64_t every = stall_us(c) / 8 + 1, since = event->now_us - c->looked_us;
+  c->looked_us = event->now_us;
+  if (since > 2 * every) {
+    c->until_us += since;
+    c->grace_us += since;
+    c->deadline_us += since;
+  }
+  c->env->timer_set(c->env, timer, every);
+  if (c->waits && event->now_us >= c->until_us)
+    give_up_chair(c);
+  try_plan(c);
+}
+
+/* ---- life ---- */
+
+hv_status hv_council_new(hv_env *env, const hv_round *round, const hv_hold *hold, const hv_view *first, const hv_council_acts *acts,
+                         void *arg, hv_council **out) {
+  hv_council *c = hv_mem_zalloc(env->mem, sizeof *c);
+  if (!c)
+    return HV_NOMEM;
+  *c = (hv_council){.env = env, .round = round, .hold = hold, .acts = acts, .arg = arg, .members = first->members, .chair = NOBODY};
+  c->look = (hv_timer){.fire = look, .owner = c};
+  c->seats = hv_mem_array(env->mem, round->n_members, sizeof *c->seats);
+  int whole = c->seats != NULL;
+  for (size_t i = 0; c->seats && i < round->n_members; i++) {
+    c->seats[i] = (seat){.council = c, .member = i, .held = hv_mem_alloc(env->mem, hv_hold_bytes(hold->n_chunks))};
+    whole = c->seats[i].held && whole;
+  }
+  if (!whole) {
+    hv_council_free(c);
+    return HV_NOMEM;
+  }
+  *out = c;
+  return HV_OK;
+}
+
+void hv_council_start(hv_council *c) {
+  c->looked_us = now(c);
+  c->env->timer_set(c->env, &c->look, stall_us(c) / 8 + 1);
+  attend_next(c);
+}
+
+void hv_council_leave(hv_council *c) {
+  if (!c->over)
+    leave(c);
+}
+
+int hv_council_over(const hv_council *c) {
+  return c->over && c->streams == 0;
+}
+
+void hv_council_free(hv_council *c) {
+  if (!c)
+    return;
+  c->env->timer_clear(c->env, &c->look);
+  for (size_t i = 0; c->seats && i < c->round->n_members; i++)
+    hv_mem_free(c->seats[i].held);
+  hv_mem_free(c->seats);
+  hv_mem_free(c);
+}
+
+void hv_council_trouble(hv_council *c, const hv_members *suspects, int timed_out) {
+  if (c->over || c->finished || c->stopped)
+    return;
+  c->trouble = 1;
+  for (size_t i = 0; i < sizeof suspects->bits; i++)
+    c->suspects.bits[i] |= suspects->bits[i];
+  if (c->chair == c->round->me) {
+    note_doubts(c, &c->seats[c->round->me], c->installed, suspects);
+    start_ask(c);
+  } else if (c->chair != NOBODY && timed_out && hv_members_has(suspects, c->chair)) {
+    give_up_chair(c);
+  } else if (c->line) {
+    say_trouble(c);
+  } else {
+    attend_next(c);
+  }
+}
+
+void hv_council_report(hv_council *c) {
+  if (c->over)
+    return;
+  c->quiet = 1;
+  send_report(c);
+}
+
+void hv_council_done(hv_council *c) {
+  if (c->over)
+    return;
+  c->done = 1;
+  if (c->line)
+    tell(c, c->line, HV_NEWS_DONE, c->installed, NULL, NULL);
+  see_if_finished(c);
+}
+
+int hv_council_finished(const hv_council *c) {
+  return c->finished;
+}

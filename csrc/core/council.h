@@ -1,0 +1,60 @@
+/* Who is still in the round, and what is to become of it? Members, their coordinator, and how they agree on the next view.
+ *
+ * Room: core (uses env, round, view). Owned by allreduce, one for each round; the hive thread.
+ *
+ * The coordinator is the first of the members, in their order from round->leader on, who can be dialled and has not been given up.
+ * Everybody else keeps a stream open to it from the beginning (clients need not be dialled). Nothing is said on it in a round
+ * without faults but DONE and FINISHED.
+ *
+ * A member that cannot go on says TROUBLE, and whom it suspects. The coordinator then asks all (ASK v). Who answers has stopped
+ * before: it takes no average of an earlier view any more, and says what it holds. When all have answered, or the others had time
+ * enough (those under suspicion less), the coordinator tells the plan of view v (core/view) to those who answered and whom the
+ * latest view among their reports has; the others are OUT.
+ *
+ * A coordinator that is silent, lost, or tells a plan that contradicts what is here is given up for good, and the next one is
+ * attended: views of another coordinator have other numbers, and a member's promise holds for all of them. So every view has one
+ * plan. Of two that do not know of each other (a partition) each has its own members from then on: nobody is ever in both.
+ *
+ * A member whom another one cannot reach in two views, while it answers the coordinator, owns and forwards nothing more; one that
+ * says so of two others is out itself.
+ */
+#ifndef HV_CORE_COUNCIL_H
+#define HV_CORE_COUNCIL_H
+
+#include "core/view.h"
+
+typedef struct hv_council hv_council;
+
+/* What the owner of a council does when it says so, within steps. */
+typedef struct hv_council_acts {
+  void (*stop)(void *arg);                                    /* stop all that the present view does, then hv_council_report */
+  void (*go_on)(void *arg, hv_view *view);                    /* the next view; given */
+  void (*out)(void *arg, hv_status status, const char *text); /* this member is out, or nobody is left */
+  void (*changed)(void *arg);                                 /* hv_council_over may have become true */
+} hv_council_acts;
+
+/* round and hold are borrowed; `first` is the first view, read within this call. HV_NOMEM. */
+hv_status hv_council_new(hv_env *env, const hv_round *round, const hv_hold *hold, const hv_view *first, const hv_council_acts *acts,
+                         void *arg, hv_council **out);
+void hv_council_start(hv_council *council);
+/* Breaks off its streams; nothing is heard or said any more. Fine when it has left. */
+void hv_council_leave(hv_council *council);
+/* 1 when it has left and its streams are over: it may be freed. */
+int hv_council_over(const hv_council *council);
+/* When it is over, or its world is dead. NULL is fine. */
+void hv_council_free(hv_council *council);
+
+/* A member opened its line (checked to be that member). Takes it on, or leaves stream->on NULL. */
+void hv_council_opened(hv_council *council, const hv_msg_attend *attend, hv_stream *stream);
+
+/* This member cannot go on in the present view, because of these. `timed_out`: they were silent. */
+void hv_council_trouble(hv_council *council, const hv_members *suspects, int timed_out);
+/* After `stop`: all has stopped, the hold says what is held. */
+void hv_council_report(hv_council *council);
+/* This member has everything, and has told its outcome. */
+void hv_council_done(hv_council *council);
+
+/* 1 when all members are known to have everything. */
+int hv_council_finished(const hv_council *council);
+
+#endif

@@ -1,0 +1,86 @@
+/* Who is in, and who makes which average now? One view of a round, and what is so of each chunk here.
+ *
+ * Room: core (uses round, partition). Views are made by a round's coordinator (core/council) and told to its members; allreduce,
+ * reducer and share read them. Pure, the hive thread. Bytes of a plan are hostile: they are held against what this member knows. A
+ * view names its members and its work: the chunks that are still to come, each with the member whose copy of the average is
+ * forwarded, or none: then it is averaged anew. Each member owns a row of the work. The first view is the group's own plan:
+ * everybody, and all chunks in order. A plan as bytes: for each member a u32 (how many items it owns), then for each chunk of the
+ * run a u16: HV_VIEW_NONE (nobody lacks it), HV_VIEW_REDUCE, or the member who holds it. Little-endian.
+ */
+#ifndef HV_CORE_VIEW_H
+#define HV_CORE_VIEW_H
+
+#include "core/round.h"
+
+#define HV_VIEW_REDUCE 0xffffu
+#define HV_VIEW_NONE 0xfffeu
+
+/* A set of members. */
+typedef struct hv_members {
+  uint8_t bits[HV_ROUND_MEMBERS_MAX / 8];
+} hv_members;
+static inline int hv_members_has(const hv_members *set, size_t member) {
+  return set->bits[member / 8] >> member % 8 & 1;
+}
+static inline void hv_members_put(hv_members *set, size_t member) {
+  set->bits[member / 8] |= (uint8_t)(1u << member % 8);
+}
+static inline void hv_members_drop(hv_members *set, size_t member) {
+  set->bits[member / 8] &= (uint8_t) ~(1u << member % 8);
+}
+size_t hv_members_count(const hv_members *set);
+int hv_members_equal(const hv_members *a, const hv_members *b);
+
+/* What this member has. */
+typedef struct hv_hold {
+  uint8_t *held;    /* a bit for each chunk: its average is in place */
+  hv_members *from; /* for each chunk that is held: whose values are in it */
+  uint32_t n_chunks, n_held;
+} hv_hold;
+hv_status hv_hold_init(hv_hold *hold, hv_mem *mem, uint32_t n_chunks);
+void hv_hold_fini(hv_hold *hold);
+static inline int hv_hold_has(const hv_hold *hold, uint32_t chunk) {
+  return hold->held[chunk / 8] >> chunk % 8 & 1;
+}
+void hv_hold_put(hv_hold *hold, uint32_t chunk, const hv_members *from);
+static inline size_t hv_hold_bytes(uint32_t n_chunks) {
+  return ((size_t)n_chunks + 7) / 8;
+}
+
+typedef struct hv_view {
+  uint32_t number; /* 0: the group's own plan */
+  hv_members members;
+  uint32_t n_work;
+  uint32_t *chunks;        /* of each item of the work: which chunk it is, ascending */
+  uint16_t *sources;       /* HV_VIEW_REDUCE, or the member whose copy is forwarded */
+  uint32_t *first, *count; /* of each member: its items */
+} hv_view;
+
+/* The group's own plan. HV_NOMEM. */
+hv_status hv_view_first(hv_mem *mem, const hv_round *round, hv_view **out);
+
+/* What a member said of itself. */
+typedef struct hv_view_report {
+  hv_members members;  /* of the last view that it took part in */
+  uint32_t installed;  /* its number */
+  const uint8_t *held; /* hv_hold_bytes */
+} hv_view_report;
+
+/* The coordinator's work: who answered (reports of `answered`), who may own. Members are those who answered and whom the latest of
+ * all views in the reports has. HV_STATE: nobody is left who could own anything, or fewer than two are. HV_NOMEM. */
+hv_status hv_view_plan(hv_mem *mem, const hv_round *round, uint32_t number, const hv_view_report *reports,
+                       const hv_members *answered, const hv_members *may_own, hv_view **out);
+
+/* As bytes. NULL: no memory. */
+hv_payload *hv_view_write(hv_mem *mem, const hv_round *round, const hv_view *view);
+/* Reads a plan that names this member. HV_MALFORMED: it contradicts itself, the round, or what this member has. HV_NOMEM. */
+hv_status hv_view_read(hv_mem *mem, const hv_round *round, const hv_hold *hold, uint32_t number, const hv_members *members,
+                       const hv_payload *bytes, hv_view **out);
+void hv_view_free(hv_view *view); /* NULL is fine */
+
+/* 1 when a member gives something for an item: its values, or the copy that is forwarded. */
+static inline int hv_view_gives(const hv_view *view, const hv_round *round, size_t member, uint32_t item) {
+  return view->sources[item] == HV_VIEW_REDUCE ? !round->members[member].auxiliary : view->sources[item] == member;
+}
+
+#endif
