@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         serialize_torch_tensor,
     )
     from hivemind_c.dht import DHT, get_dht_time
-    from hivemind_c.optim import CollaborativeOptimizer, GradientAverager, GradScaler, Optimizer, ProgressTracker, TrainingStateAverager
+    from hivemind_c.optim import CollaborativeOptimizer, GradientAverager, GradScaler, Optimizer, PowerSGDGradientAverager, ProgressTracker, TrainingStateAverager
 
 _LATER = {  # names at the top whose module a program that only wants a node need not wait for
     "hivemind_c.averaging": ("DecentralizedAverager",),
@@ -74,7 +74,7 @@ _LATER = {  # names at the top whose module a program that only wants a node nee
         "serialize_torch_tensor",
     ),
     "hivemind_c.dht": ("DHT", "get_dht_time"),
-    "hivemind_c.optim": ("CollaborativeOptimizer", "GradScaler", "GradientAverager", "Optimizer", "ProgressTracker", "TrainingStateAverager"),
+    "hivemind_c.optim": ("CollaborativeOptimizer", "GradScaler", "GradientAverager", "Optimizer", "PowerSGDGradientAverager", "ProgressTracker", "TrainingStateAverager"),
 }
 
 __version__: str = _hivemind_c.__version__
@@ -110,6 +110,7 @@ __all__ = [
     "Optimizer",
     "Peer",
     "PerTensorCompression",
+    "PowerSGDGradientAverager",
     "ProgressTracker",
     "Quantile8BitQuantization",
     "RoleAdaptiveCompression",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -86,6 +86,11 @@ class LowRank:
             self._round, round_id, self._grads, self.residuals, self._bases, self._qs, outs, self._portable
         )
         self._grads = []
+
+    @property
+    def buffers(self) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
+        """Where P and Q are written in every round: ``ps`` and ``qs``, the same tensors always."""
+        return self._sent, self._qs
 
     def abort(self, round_id: int) -> None:
         """Gives the round up; the residual stays as it was before it."""

@@ -1,5 +1,8 @@
 """What tests of the optimizer share: a small problem, a plain way to train on it, and a swarm's way."""
 
+import concurrent.futures
+import time
+
 import torch
 from torch import nn
 
@@ -46,6 +49,7 @@ SCHEDULERS = {
     "none": None,
     "cosine": lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 12),
     "lambda": lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 / (1 + epoch)),
+    "plateau": lambda optimizer: torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=0),
     "one cycle": lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=13, cycle_momentum=False),
 }
 
@@ -86,3 +90,93 @@ def train(model, optimizer, *, steps=12, size=32, first=0):
 def settle(optimizer):
     """Takes over what is still under way in the background."""
     optimizer.state_averager.background.take(wait=True)
+
+
+# ---- several peers in one process ----
+
+QUICK = dict(
+    matchmaking_time=3.0,
+    averaging_timeout=20.0,
+    tracker_opts=dict(min_refresh_period=0.1, default_refresh_period=0.1, max_refresh_period=0.5),
+)
+
+
+class Peer:
+    """One of several: its model, its Optimizer, and what it did in each epoch."""
+
+    def __init__(self, index, dht, model, **options):
+        self.index, self.dht, self.model = index, dht, model
+        self.optimizer = make(dht, model, **{**QUICK, "batch_size_per_step": 16, **options})
+        self.batches = 0
+        self.used = {}  # epoch: numbers of the batches in it
+        self.after = {}  # epoch: the model when it had ended
+
+    def wait_for(self, n, timeout=20.0):
+        """Until it knows of n peers in the run, itself among them."""
+        tracker = self.optimizer.tracker
+        tracker.report_local_progress(self.optimizer.local_epoch, 0)
+        deadline = time.monotonic() + timeout
+        while tracker.global_progress.num_peers < n:
+            assert time.monotonic() < deadline, f"peer {self.index} knows {tracker.global_progress.num_peers} peers of {n}"
+            tracker.fetch_global_progress()
+            time.sleep(0.05)
+
+    def batch(self, number=None):
+        number = 1000 * self.index + self.batches if number is None else number
+        optimizer, epoch = self.optimizer, self.optimizer.local_epoch
+        self.used.setdefault(epoch, []).append(number)
+        self.batches += 1
+        backward(self.model, number, optimizer.batch_size_per_step)
+        optimizer.step()
+        if not optimizer.reuse_grad_buffers:
+            optimizer.zero_grad()
+        if optimizer.local_epoch != epoch:
+            self.after[epoch] = flat(self.model)
+
+    def train(self, epochs, pause=0.01):
+        while self.optimizer.local_epoch < epochs:
+            self.batch()
+            time.sleep(pause)  # the others share this machine, and the interpreter
+
+
+def together(*jobs, timeout=90.0):
+    """Runs functions in threads of their own; the first exception is raised here."""
+    with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
+        running = [pool.submit(job) for job in jobs]
+        done, late = concurrent.futures.wait(running, timeout, concurrent.futures.FIRST_EXCEPTION)
+        for one in done:
+            one.result()
+        assert not late, "peers that should have ended train on"
+
+
+def meet(peers):
+    """Each knows all of them."""
+    for peer in peers:
+        peer.optimizer.tracker.report_local_progress(peer.optimizer.local_epoch, 0)
+    for peer in peers:
+        peer.wait_for(len(peers))
+
+
+def train_together(peers, epochs):
+    meet(peers)
+    together(*(lambda peer=peer: peer.train(epochs) for peer in peers))
+    for peer in peers:
+        settle(peer.optimizer)
+
+
+def in_one_process(peers, epochs, optimizer="sgd", scheduler="none"):
+    """What plain torch makes of the batches that the peers used: the model after each epoch."""
+    model = network()
+    inner = OPTIMIZERS[optimizer](model.parameters())
+    steps = SCHEDULERS[scheduler] and SCHEDULERS[scheduler](inner)
+    after = []
+    for epoch in range(epochs):
+        inner.zero_grad()
+        numbers = [number for peer in peers for number in peer.used.get(epoch, [])]
+        for number in numbers:
+            (loss_of(model, *batch(number, 16)) / len(numbers)).backward()
+        inner.step()
+        if steps:
+            steps.step()
+        after.append(flat(model))
+    return after

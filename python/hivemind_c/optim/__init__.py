@@ -5,6 +5,7 @@ if TYPE_CHECKING:
     from hivemind_c.optim.grad_averager import GradientAverager, GradientAveragerFactory
     from hivemind_c.optim.grad_scaler import GradScaler
     from hivemind_c.optim.optimizer import CollaborativeOptimizer, Optimizer
+    from hivemind_c.optim.power_sgd_averager import PowerSGDGradientAverager
     from hivemind_c.optim.progress_tracker import GlobalTrainingProgress, LocalTrainingProgress, ProgressTracker
     from hivemind_c.optim.state_averager import TrainingStateAverager
 
@@ -16,6 +17,7 @@ _LATER = {
     "GradientAveragerFactory": "grad_averager",
     "LocalTrainingProgress": "progress_tracker",
     "Optimizer": "optimizer",
+    "PowerSGDGradientAverager": "power_sgd_averager",
     "ProgressTracker": "progress_tracker",
     "TrainingStateAverager": "state_averager",
 }
@@ -28,6 +30,7 @@ __all__ = [
     "GradientAveragerFactory",
     "LocalTrainingProgress",
     "Optimizer",
+    "PowerSGDGradientAverager",
     "ProgressTracker",
     "TrainingStateAverager",
 ]

@@ -8,13 +8,25 @@ from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
 
 import torch
 
-from hivemind_c.optim._alone import DecentralizedAverager
-from hivemind_c.compression import CompressionInfo, TensorRole
-from hivemind_c.optim.parameters import copy_all, flat_views
+from hivemind_c.averaging import DecentralizedAverager
+from hivemind_c.compression import AdaptiveCompressionBase, CompressionBase, CompressionInfo, NoCompression, TensorRole
+from hivemind_c.optim.parameters import all_finite, copy_all, flat_views
 
 logger = logging.getLogger("hivemind_c.optim")
 
 GradientAveragerFactory = Callable[..., "GradientAverager"]
+
+
+class MetricAsItIs(AdaptiveCompressionBase):
+    """What the user chose, but for the metric, which travels beside the gradients and is to arrive exactly."""
+
+    KEY = "metric"
+
+    def __init__(self, rest: CompressionBase):
+        self.rest, self.exact = rest, NoCompression()
+
+    def choose_compression(self, info: CompressionInfo) -> CompressionBase:
+        return self.exact if info.key == self.KEY else self.rest
 
 
 class GradientAverager(DecentralizedAverager):
@@ -40,6 +52,7 @@ class GradientAverager(DecentralizedAverager):
         warn: bool = True,
         averaged_grads: Sequence[torch.Tensor] = (),
         in_place: bool = True,
+        start: bool = True,
         **kwargs: Any,
     ):
         if reuse_grad_buffers and accumulate_grads_on is not None:
@@ -67,8 +80,14 @@ class GradientAverager(DecentralizedAverager):
         self.scale = 1.0  #: of a GradScaler, by which sums kept in .grad are too large
         self._touched = [False] * len(self.parameters)
         self._new_averaged_grads = False
-        infos = [CompressionInfo.from_tensor(t, key=i, role=TensorRole.GRADIENT) for i, t in enumerate(self._averaged)]
-        super().__init__(self._averaged, dht, prefix=prefix, client_mode=client_mode, tensor_infos=infos, **kwargs)
+        self._metric = torch.zeros(2)  # the metric if there is one, and whether there is
+        self._join(dht, self._averaged, prefix=prefix, client_mode=client_mode, start=start, **kwargs)
+
+    def _join(self, dht: Any, tensors: List[torch.Tensor], *, compression: CompressionBase = NoCompression(), **kwargs: Any) -> None:
+        """Becomes a DecentralizedAverager of these tensors and the metric."""
+        infos = [CompressionInfo.from_tensor(t, key=i, role=TensorRole.GRADIENT) for i, t in enumerate(tensors)]
+        infos.append(CompressionInfo.from_tensor(self._metric, key=MetricAsItIs.KEY))
+        super().__init__([*tensors, self._metric], dht, tensor_infos=infos, compression=MetricAsItIs(compression), **kwargs)
 
     @classmethod
     def get_factory(cls, **kwargs: Any) -> GradientAveragerFactory:
@@ -146,7 +165,7 @@ class GradientAverager(DecentralizedAverager):
 
     def schedule_step(self, scheduled_time: Optional[float] = None, **kwargs: Any) -> Any:
         """Begins to look for a group now, so that it stands at scheduled_time; hand the outcome to step(control=...)."""
-        return super().step(scheduled_time=scheduled_time, wait=False, require_trigger=True, **kwargs)
+        return DecentralizedAverager.step(self, scheduled_time=scheduled_time, wait=False, require_trigger=True, **kwargs)
 
     def step(
         self,
@@ -157,8 +176,8 @@ class GradientAverager(DecentralizedAverager):
         wait: bool = True,
         **kwargs: Any,
     ) -> Any:
-        """Averages the mean of what was added up, weighted by its samples. The others' gather by peer ID, None where no group was
-        found; wait=False: the control, whose result() is that."""
+        """Averages the mean of what was added up, weighted by its samples. Returns what the members gave to be gathered, by peer ID; raises
+        HivemindError if it failed. wait=False: the control, whose result() is that."""
         if weight is None:
             weight = self.local_samples_accumulated
         self.load_accumulators_into_averager_()
@@ -169,16 +188,17 @@ class GradientAverager(DecentralizedAverager):
     def average_loaded(self, weight: float, *, control: Any = None, timeout: Optional[float] = None, wait: bool = True, **kwargs: Any) -> Any:
         """Averages what load_accumulators_into_averager_ made ready."""
         if control is None:
-            control = super().step(wait=False, timeout=timeout, weight=weight, require_trigger=True, **kwargs)
+            control = self.schedule_step(timeout=timeout, **kwargs)
         elif kwargs:
             raise ValueError(f"{', '.join(kwargs)}: give this to schedule_step, which made the control")
-        control.weight = weight
+        control.weight = 0.0 if self.auxiliary else float(weight)
         control.allow_allreduce()
         return control.result(timeout) if wait else control
 
     @torch.no_grad()
-    def load_accumulators_into_averager_(self) -> None:
-        """Makes the mean of what was added up ready for averaging: the sums themselves where they are averaged in place."""
+    def load_accumulators_into_averager_(self, metric: Optional[float] = None) -> None:
+        """Makes the mean of what was added up ready for averaging (the sums themselves where they are averaged in place), and a metric."""
+        self._metric[0], self._metric[1] = metric or 0.0, float(metric is not None)
         if self._averaged is not self._views:
             copy_all(self._averaged, self._views)
         if self.local_samples_accumulated == 0:
@@ -189,6 +209,18 @@ class GradientAverager(DecentralizedAverager):
             torch._foreach_mul_(self._averaged, 1 / anchors)
         if self._averaged is self._views:  # they hold a mean from now on
             self.local_times_accumulated, self._anchor, self.scale = 1, self.local_samples_accumulated, 1.0
+
+    def drop_if_not_finite(self) -> bool:
+        """Sets what is ready for averaging to zero if there is a NaN or Inf in it, and tells whether it did."""
+        if all_finite(self._averaged):
+            return False
+        torch._foreach_zero_(self._averaged)
+        return True
+
+    def averaged_metric(self) -> Optional[float]:
+        """The mean of the metrics of those members that had one."""
+        value, there = self._metric.tolist()
+        return value / there if there > 0 else None
 
     @property
     def averaged_grads(self) -> List[torch.Tensor]:

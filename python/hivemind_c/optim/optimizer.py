@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import torch
 
+from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.compression import CompressionBase, NoCompression
+from hivemind_c.dht import get_dht_time
 from hivemind_c.optim import options
-from hivemind_c.optim._alone import DecentralizedAverager
+from hivemind_c.optim.as_torch import AsTorch
 from hivemind_c.optim.grad_averager import GradientAverager, GradientAveragerFactory
 from hivemind_c.optim.grad_scaler import GradScaler
+from hivemind_c.optim.meeting import Meeting
 from hivemind_c.optim.parameters import flat_views
 from hivemind_c.optim.progress_tracker import ProgressTracker
 from hivemind_c.optim.schedule import Action, Schedule
@@ -25,10 +28,10 @@ _SET_HERE = (
     "averaged_tensors dht start prefix compression state_compression tensor_infos auxiliary client_mode min_matchmaking_time allreduce_timeout "
     "next_chunk_timeout shutdown_timeout"
 ).split()
-_TRACKER_SET_HERE = "dht prefix target_batch_size client_mode start".split()
+_TRACKER_SET_HERE = "dht prefix target_batch_size client_mode matchmaking_time start".split()
 
 
-class Optimizer(torch.optim.Optimizer):
+class Optimizer(AsTorch):
     """Steps when the swarm has gathered target_batch_size samples, with the gradient of them all: as one machine would with that batch.
 
     Use it as the optimizer that it wraps: loss.backward(), step(), zero_grad(). docs/OPTIMIZER.md shows which option does what when.
@@ -124,28 +127,37 @@ class Optimizer(torch.optim.Optimizer):
             **options.known_options(averager_opts, "averager_opts", [DecentralizedAverager.__init__], _SET_HERE),
         )
         tracking = options.known_options(tracker_opts, "tracker_opts", [ProgressTracker.__init__], _TRACKER_SET_HERE)
-        self.state_averager = TrainingStateAverager(
-            prefix=f"{run_id}_state_averager",
+        state_options = dict(
             optimizer=optimizer,
             params=params,
             scheduler=scheduler,
-            offload_optimizer=offload,
-            delta_rule_averaging=self.schedule.use_local_updates and self.schedule.delay_state_averaging,
             average_opt_statistics=average_opt_statistics,
             extra_tensors=extra_tensors,
             compression=options.compression(state_averaging_compression, "state_averaging_compression"),
             state_compression=options.compression(load_state_compression, "load_state_compression"),
-            start=True,
-            **common,
         )
+        self.state_averager = self._make_state_averager(**state_options, **common)
         compression = options.compression(grad_compression, "grad_compression")
         self.grad_averager = None if use_local_updates else self._make_grad_averager(grad_averager_factory or GradientAverager, compression=compression, **common)
         tracking.setdefault("performance_ema_alpha", performance_ema_alpha)
-        self.tracker = ProgressTracker(dht, self.run_id, self.target_batch_size, client_mode=self.client_mode, start=True, **tracking)
-        self.defaults = self.opt.defaults
-        self._local_samples = 0
+        self.tracker = ProgressTracker(
+            dht, self.run_id, self.target_batch_size, client_mode=self.client_mode, matchmaking_time=self.matchmaking_time, start=True, **tracking
+        )
+        self.meeting = Meeting(self)
+        self.missed = False  # the swarm has made a step without this peer
+        self._local_samples, self._told = 0, 0.0
         self._metric: List[Any] = []
-        self.__setstate__({})  # torch's hooks
+        self._become()
+
+    def _make_state_averager(self, **given: Any) -> TrainingStateAverager:
+        with options.one_of_a_run(self.run_id):
+            return TrainingStateAverager(
+                prefix=f"{self.run_id}_state_averager",
+                offload_optimizer=self.schedule.offload_optimizer,
+                delta_rule_averaging=self.schedule.use_local_updates and self.schedule.delay_state_averaging,
+                start=True,
+                **given,
+            )
 
     def _make_grad_averager(self, factory: GradientAveragerFactory, **common: Any) -> GradientAverager:
         parameters, main = self.state_averager.parameters.trainable()
@@ -182,8 +194,7 @@ class Optimizer(torch.optim.Optimizer):
         if not self.auxiliary and (grad_scaler is None or self.skip_overflown_batch(grad_scaler)):
             self._count_batch(batch_size)
             self.tracker.report_local_progress(self.local_epoch, self.local_samples)
-        if self.tracker.ready_to_update_epoch:
-            self._end_epoch()
+        self._look_around()
         return loss
 
     def _checked_batch_size(self, batch_size: Optional[int]) -> int:
@@ -244,21 +255,6 @@ class Optimizer(torch.optim.Optimizer):
         if self.grad_averager is not None:
             self.grad_averager.rescale_(factor)
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets the model's gradients, as torch does; what has been counted stays counted."""
-        if self.reuse_grad_buffers:
-            raise ValueError(
-                "with reuse_grad_buffers gradients are added up in .grad until the epoch ends, and are set to zero then: do not call zero_grad(), "
-                "or leave reuse_grad_buffers out"
-            )
-        grads = [p.grad for p in self.state_averager.parameters.model if p.grad is not None]
-        if set_to_none:
-            for p in self.state_averager.parameters.model:
-                p.grad = None
-        elif grads:
-            with torch.no_grad():
-                torch._foreach_zero_(grads)
-
     def report_metric(self, value: Any) -> None:
         """A loss or another figure of this step, for ReduceLROnPlateau: it looks at the mean over the epoch and the swarm."""
         self._metric.append(value.detach() if isinstance(value, torch.Tensor) else value)
@@ -277,15 +273,51 @@ class Optimizer(torch.optim.Optimizer):
 
     # ---- epochs ----
 
+    def _look_around(self) -> None:
+        """Looks for a group when the end of an epoch is near, and ends it when it is there."""
+        tracker = self.tracker
+        if self.verbose:
+            self._tell_progress()
+        if self.auxiliary:
+            near, there = self._assist()
+        else:
+            near, there = tracker.should_begin_matchmaking, tracker.ready_to_update_epoch
+        if near and tracker.global_progress.num_peers > 1:
+            self.meeting.prepare()
+        if there:
+            self._end_epoch()
+
+    def _tell_progress(self) -> None:
+        progress = self.tracker.global_progress
+        if abs(progress.next_fetch_time - self._told) > 0.05:  # there is news
+            self._told = progress.next_fetch_time
+            eta = max(0.0, progress.eta_next_epoch - get_dht_time())
+            when = f"{eta:.2f} seconds" if eta < float("inf") else "not known yet"
+            self.say(
+                "Collaboration accumulated %d samples from %d peers; ETA %s (this peer: %d samples of epoch %d)",
+                progress.samples_accumulated, progress.num_peers, when, self.local_samples, self.local_epoch,
+            )  # fmt: skip
+
+    def _assist(self) -> Tuple[bool, bool]:
+        """An auxiliary peer follows the epochs of the others, and goes to their meetings."""
+        progress = self.tracker.global_progress
+        if progress.epoch > self.local_epoch:
+            self.state_averager.local_epoch = progress.epoch
+            self.meeting.cancel()
+        near = progress.epoch == self.local_epoch and progress.eta_next_epoch - get_dht_time() <= self.matchmaking_time
+        return near, near and progress.num_peers > 1
+
     def _end_epoch(self) -> None:
         self.state_averager.background.take(wait=True)
         next_epoch = max(self.local_epoch + 1, self.tracker.global_epoch)
         alone = self.tracker.global_progress.num_peers <= 1
+        if alone:
+            self.meeting.cancel()
         Transition(self, next_epoch, alone).run(self.schedule.epoch(next_epoch, alone))
         self._local_samples = 0
 
     def _must_catch_up(self) -> bool:
-        return self.tracker.standing == "behind"
+        return self.missed or self.tracker.standing == "behind"
 
     def is_synchronized_with_peers(self) -> bool:
         """Whether this peer is in the swarm's epoch, or at its very end."""
@@ -305,46 +337,16 @@ class Optimizer(torch.optim.Optimizer):
     def say(self, text: str, *args: Any) -> None:
         logger.log(logging.INFO if self.verbose else logging.DEBUG, text, *args)
 
-    # ---- as torch's optimizers ----
-
-    @property
-    def opt(self) -> torch.optim.Optimizer:
-        """The optimizer inside."""
-        return self.state_averager.optimizer
-
-    @property
-    def state(self) -> Any:
-        return self.opt.state
-
-    @property
-    def param_groups(self) -> List[Dict[str, Any]]:
-        return self.state_averager.param_groups
-
-    def add_param_group(self, param_group: Dict[str, Any]) -> None:
-        raise ValueError("all peers must have the same parameters from the start: give all groups to the optimizer before it is given to Optimizer")
-
-    def state_dict(self) -> Dict[str, Any]:
-        """The inner optimizer's state_dict, and with it the scheduler, the epoch and, with offload, the exact parameters."""
-        return self.state_averager.state_dict()
-
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Restores what state_dict gave. The model's own checkpoint may be loaded before or after it."""
-        self.state_averager.load_state_dict(state_dict)
-        if self.grad_averager is not None:
-            self.grad_averager.reset_accumulated_grads_()
-        self._local_samples = 0
-        self.tracker.report_local_progress(self.local_epoch, 0)
+    # ---- its end ----
 
     def shutdown(self) -> None:
         """Leaves the run; the DHT stays. May be called twice."""
+        self.meeting.cancel()
         self.state_averager.background.settle(self.shutdown_timeout)
         self.tracker.shutdown()
         self.state_averager.shutdown()
         if self.grad_averager is not None:
             self.grad_averager.shutdown()
-
-    def __repr__(self) -> str:
-        return f"hivemind_c.Optimizer({self.opt!r}, run_id={self.run_id!r}, epoch {self.local_epoch})"
 
 
 class CollaborativeOptimizer(Optimizer):

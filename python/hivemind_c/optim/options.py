@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import inspect
-from typing import Any, Callable, Dict, Iterable, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional
+
+from _hivemind_c import HivemindError
 
 from hivemind_c.compression import CompressionBase
 
@@ -73,11 +76,24 @@ def check_peer(client_mode: Optional[bool], auxiliary: bool, dht: Any) -> bool:
     dht_client = bool(dht.client_mode)
     if client_mode is None:
         client_mode = dht_client
-    if not client_mode and dht_client:
-        raise ValueError("client_mode=False, but its DHT was made with client_mode=True: leave client_mode out, or make the DHT without it")
     if client_mode and auxiliary:
         raise ValueError("an auxiliary peer averages what others send to it, and in client mode nobody can reach it: leave out auxiliary or client_mode")
+    if bool(client_mode) != dht_client:
+        raise ValueError(f"client_mode={client_mode}, but its DHT was made with client_mode={dht_client}: leave client_mode out here, and give the DHT the one that is meant")
     return bool(client_mode)
+
+
+@contextlib.contextmanager
+def one_of_a_run(run_id: str) -> Iterator[None]:
+    try:
+        yield
+    except HivemindError as error:
+        if error.status != "EXISTS":
+            raise
+        raise ValueError(
+            f"this DHT takes part in {run_id!r} already: a second optimizer in this process needs a DHT of its own (another peer of the same run), or another "
+            "run_id (another model)"
+        ) from error
 
 
 def check_gradients(schedule: Any, reuse_grad_buffers: bool, grad_averager_factory: Any, batch_size_per_step: Optional[int]) -> None:

@@ -43,6 +43,12 @@ def copy_soon(to: Sequence[torch.Tensor], source: Sequence[torch.Tensor]) -> Lis
     return [torch.cuda.current_stream(device).record_event() for device in devices]
 
 
+@torch.no_grad()
+def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
+    full = [t for t in tensors if t.numel()]
+    return all(math.isfinite(largest) for largest in torch._foreach_norm(full, math.inf)) if full else True
+
+
 def param_groups(params: Iterable[Any]) -> List[Dict[str, Any]]:
     """What torch's optimizers take (tensors, pairs of a name and a tensor, groups) as groups of tensors."""
     if isinstance(params, torch.Tensor):

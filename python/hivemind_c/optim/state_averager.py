@@ -9,8 +9,8 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 
 import torch
 
+from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.compression import CompressionInfo, TensorRole
-from hivemind_c.optim._alone import DecentralizedAverager
 from hivemind_c.optim.background import Background
 from hivemind_c.optim.parameters import Group, Parameters, copy_all, flat_views, param_groups
 from hivemind_c.optim.statistics import describe, describe_scheduler, probe, restore, restore_scheduler, statistics_of
@@ -65,10 +65,10 @@ class TrainingStateAverager(DecentralizedAverager):
         self.background = Background("hivemind_c optimizer")
         self.state_lock = threading.RLock()  # who changes or reads the state holds it
         self.local_epoch = 0
-        self._averaged, infos = self._buffers(probed, offload_optimizer if reuse_tensors is None else reuse_tensors, parameter_names)
+        self.tensors_to_average, infos = self._buffers(probed, offload_optimizer if reuse_tensors is None else reuse_tensors, parameter_names)
         self._before: List[torch.Tensor] = []
-        self._loaded = False
-        super().__init__(self._averaged, dht, tensor_infos=infos, **kwargs)
+        self.loaded = False  # what is to be averaged, or has been, is in the averager's tensors
+        super().__init__(self.tensors_to_average, dht, tensor_infos=infos, **kwargs)
 
     def _buffers(self, probed: Sequence[Tuple[int, str, torch.Tensor]], reuse: bool, names: Optional[Sequence[str]]) -> Tuple[List[torch.Tensor], list]:
         main = [p.detach() for p in self.parameters.main]
@@ -123,28 +123,28 @@ class TrainingStateAverager(DecentralizedAverager):
         live = self._live()
         if live is None:
             return False
-        pairs = [(averaged, tensor) for averaged, tensor in zip(self._averaged, live) if averaged.data_ptr() != tensor.data_ptr()]
+        pairs = [(averaged, tensor) for averaged, tensor in zip(self.tensors_to_average, live) if averaged.data_ptr() != tensor.data_ptr()]
         copy_all([averaged for averaged, _ in pairs], [tensor for _, tensor in pairs])
         if self.delta_rule_averaging:
-            self._before = self._before or [torch.empty_like(averaged) for averaged in self._averaged]
-            copy_all(self._before, self._averaged)
-        self._loaded = True
+            self._before = self._before or [torch.empty_like(averaged) for averaged in self.tensors_to_average]
+            copy_all(self._before, self.tensors_to_average)
+        self.loaded = True
         return True
 
     @torch.no_grad()
     def apply_averaged_state_(self) -> None:
         """Writes averages where they belong (with delta_rule_averaging: adds what they changed)."""
-        live = self._live() if self._loaded else None
-        self._loaded = False
+        live = self._live() if self.loaded else None
+        self.loaded = False
         if live is None:
             return
         with self.state_lock:
             self.parameters.settle()
             if self.delta_rule_averaging:
-                torch._foreach_sub_(self._averaged, self._before)
-                torch._foreach_add_(live, [a.to(t.device) for a, t in zip(self._averaged, live)])
+                torch._foreach_sub_(self.tensors_to_average, self._before)
+                torch._foreach_add_(live, [a.to(t.device) for a, t in zip(self.tensors_to_average, live)])
                 return
-            pairs = [(averaged, tensor) for averaged, tensor in zip(self._averaged, live) if averaged.data_ptr() != tensor.data_ptr()]
+            pairs = [(averaged, tensor) for averaged, tensor in zip(self.tensors_to_average, live) if averaged.data_ptr() != tensor.data_ptr()]
             copy_all([tensor for _, tensor in pairs], [averaged for averaged, _ in pairs])
 
     def update_model(self) -> None:
@@ -158,6 +158,21 @@ class TrainingStateAverager(DecentralizedAverager):
         if any(state is None for state in states):
             return None
         return [p.detach() for p in self.parameters.main] + [state for state in states if state is not None] + [t.detach() for t in self.extra_tensors]
+
+    # ---- with others ----
+
+    def schedule_step(self, scheduled_time: Optional[float] = None, **kwargs: Any) -> Any:
+        """Begins to look for a group now, so that it stands at scheduled_time; hand the outcome to average_loaded."""
+        return DecentralizedAverager.step(self, scheduled_time=scheduled_time, wait=False, require_trigger=True, **kwargs)
+
+    def average_loaded(self, control: Any, timeout: Optional[float] = None) -> Dict[str, Any]:
+        """Averages what load_state_into_averager_ took. HivemindError: it failed, and apply_averaged_state_ will write nothing."""
+        control.allow_allreduce()
+        try:
+            return control.result(timeout)
+        except BaseException:
+            self.loaded = False
+            raise
 
     # ---- giving it to others and taking it from them ----
 
@@ -197,7 +212,7 @@ class TrainingStateAverager(DecentralizedAverager):
             restore_scheduler(self.scheduler, metadata.get("scheduler"))
             self.parameters.settle()
             copy_all((*main, *extra), (*tensors[:n], *last))
-            self.local_epoch, self._loaded = epoch, False
+            self.local_epoch, self.loaded = epoch, False
             self.parameters.push(force=True)
 
     # ---- checkpoints ----
@@ -230,7 +245,7 @@ class TrainingStateAverager(DecentralizedAverager):
             if self.parameters.offload and "parameters" in more:
                 copy_all([p.detach() for p in self.parameters.main], more["parameters"])
                 self.parameters.push(force=True)
-            self.local_epoch, self._loaded = int(more.get("local_epoch", old_epoch or 0)), False
+            self.local_epoch, self.loaded = int(more.get("local_epoch", old_epoch or 0)), False
 
 
 def make_optimizer(optimizer: Any, params: Optional[Iterable[Any]], offload: bool) -> Tuple[Parameters, torch.optim.Optimizer]:

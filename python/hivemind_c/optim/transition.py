@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict
 
 import torch
+from _hivemind_c import HivemindError
 
+from hivemind_c.optim.parameters import all_finite
 from hivemind_c.optim.schedule import Action, Actions, Plan
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ class Transition:
         self.averaged = False  # the gradients are the swarm's
         self.stepped = optimizer.schedule.use_local_updates or optimizer.auxiliary
         self.metric = optimizer.take_metric()
+        self.touched: Any = None
         self._do: Dict[Action, Callable[[], None]] = {
             Action.AVERAGE_GRADIENTS: self._average_gradients,
             Action.OPTIMIZER_STEP: self._optimizer_step,
@@ -36,16 +39,21 @@ class Transition:
         }
 
     def run(self, plan: Plan) -> None:
-        if self.gradients is not None and not self.optimizer.auxiliary:
-            self._prepare_gradients()
-        self._run(plan.now)
+        """Does what is to be done now, and starts the rest."""
+        if self.gradients is not None:
+            if self.alone:
+                self.touched = self.gradients.touched()
+            self.gradients.load_accumulators_into_averager_(self.metric)
+        with self.optimizer.tracker.pause_updates():
+            self._run(plan.now)
         if self.gradients is not None:
             self.gradients.reset_accumulated_grads_()
-        if not plan.background:
-            return
-        *job, last = plan.background
-        assert last is Action.UPDATE_MODEL, "what is done in the background reaches the model in the thread that trains"
-        self.state.background.start(lambda: self._in_background(tuple(job)), self.state.update_model)
+        if plan.background:
+            if plan.background[0] is Action.AVERAGE_STATE:  # while the model trains on: what is averaged is taken before
+                self.state.load_state_into_averager_()
+            *job, last = plan.background
+            assert last is Action.UPDATE_MODEL, "what is done in the background reaches the model in the thread that trains"
+            self.state.background.start(lambda: self._in_background(tuple(job)), self.state.update_model)
 
     def _run(self, actions: Actions) -> None:
         for action in actions:
@@ -61,13 +69,24 @@ class Transition:
 
     # ---- gradients ----
 
-    def _prepare_gradients(self) -> None:
-        self.touched = self.gradients.touched() if self.alone else None
-        self.main = self.state.parameters.trainable()[1]
-        self.gradients.load_accumulators_into_averager_()
-
     def _average_gradients(self) -> None:
-        self.averaged = False
+        optimizer, control = self.optimizer, self.optimizer.meeting.gradients(self.epoch)
+        if control is None:
+            return
+        if self.gradients.drop_if_not_finite():
+            logger.warning("epoch %d: this peer's gradient is not finite, so its %d samples do not count; it takes the others' average", self.epoch, self.samples)
+            self.samples = 0
+        try:
+            members = self.gradients.average_loaded(float(self.samples), control=control)
+        except HivemindError as error:
+            if error.status == "EXISTS":  # the others have made this step without this peer
+                optimizer.missed = True
+            own = f"steps with its own {self.samples} samples' gradient" if self.samples else "has no gradient of its own to step with"
+            logger.warning("epoch %d: averaging gradients failed, so this peer %s: %s", self.epoch, own, error)
+            return
+        self.averaged = True
+        self.metric = self.gradients.averaged_metric()
+        optimizer.say("Averaged tensors successfully with %d peers", len(members))
 
     @torch.no_grad()
     def _optimizer_step(self) -> None:
@@ -75,11 +94,11 @@ class Transition:
         if not self.averaged and self.samples == 0:
             logger.warning("epoch %d is not stepped: this peer has no gradients of its own, and averaging gave none", self.epoch)
         else:
-            with self.gradients.use_averaged_gradients(self.touched, self.main):
+            with self.gradients.use_averaged_gradients(self.touched, self.state.parameters.trainable()[1]):
                 optimizer.clip_averaged_gradients()
                 self.state.step_optimizer()
+            optimizer.say("Optimizer step: done! This peer contributed %d samples to epoch %d", self.samples, self.epoch)
         self.stepped = True
-        optimizer.say("Optimizer step: done!")
 
     def _scheduler_step(self) -> None:
         for epoch in range(self.epoch, self.next_epoch):
@@ -87,9 +106,24 @@ class Transition:
 
     def _count_epoch(self) -> None:
         self.state.local_epoch = self.next_epoch
-        self.optimizer.tracker.update_epoch(self.next_epoch)
+        if not self.optimizer.auxiliary:  # who reports an epoch is counted as one who trains
+            self.optimizer.tracker.update_epoch(self.next_epoch)
 
     # ---- state ----
 
     def _average_state(self) -> None:
-        pass
+        control = self.optimizer.meeting.state(self.next_epoch)
+        ready = self.optimizer.auxiliary or self.state.loaded
+        if control is None or not (ready or self.state.load_state_into_averager_()):
+            return
+        if not self.optimizer.auxiliary and not all_finite(self.state.tensors_to_average):
+            logger.warning("epoch %d: the state of this peer is not finite, so it is not averaged but loaded from others", self.next_epoch)
+            control.cancel()
+            self.state.loaded, self.optimizer.missed = False, True
+            return
+        try:
+            members = self.state.average_loaded(control)
+        except HivemindError as error:
+            logger.warning("epoch %d: averaging the state failed, so this peer keeps its own: %s", self.next_epoch, error)
+            return
+        self.optimizer.say("Averaged state successfully with %d peers", len(members))

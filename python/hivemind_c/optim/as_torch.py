@@ -1,0 +1,75 @@
+"""What makes an Optimizer one of torch's: groups, state, checkpoints, zero_grad."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, List
+
+import torch
+
+if TYPE_CHECKING:
+    from hivemind_c.optim.state_averager import TrainingStateAverager
+
+
+class AsTorch(torch.optim.Optimizer):
+    state_averager: "TrainingStateAverager"
+    grad_averager: Any
+    tracker: Any
+    reuse_grad_buffers: bool
+    run_id: str
+
+    def _become(self) -> None:
+        """In place of torch's __init__, whose groups are the inner optimizer's here."""
+        self.defaults = self.opt.defaults
+        self.__setstate__({})  # torch's hooks
+
+    @property
+    def opt(self) -> torch.optim.Optimizer:
+        """The optimizer inside."""
+        return self.state_averager.optimizer
+
+    @property
+    def state(self) -> Any:
+        return self.opt.state
+
+    @property
+    def param_groups(self) -> List[Dict[str, Any]]:
+        return self.state_averager.param_groups
+
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        raise ValueError("all peers must have the same parameters from the start: give all groups to the optimizer before it is given to Optimizer")
+
+    def state_dict(self) -> Dict[str, Any]:
+        """The inner optimizer's state_dict, and with it the scheduler, the epoch and, with offload, the exact parameters."""
+        state_dict = self.state_averager.state_dict()
+        if hasattr(self.grad_averager, "state_dict"):
+            state_dict["hivemind_c"]["grad_averager"] = self.grad_averager.state_dict()
+        return state_dict
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Restores what state_dict gave. The model's own checkpoint may be loaded before or after it."""
+        self.state_averager.load_state_dict(state_dict)
+        if self.grad_averager is not None:
+            self.grad_averager.reset_accumulated_grads_()
+            kept = state_dict.get("hivemind_c", {}).get("grad_averager")
+            if kept is not None and hasattr(self.grad_averager, "load_state_dict"):
+                self.grad_averager.load_state_dict(kept)
+        self._local_samples = 0
+        self.tracker.report_local_progress(self.local_epoch, 0)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forgets the model's gradients, as torch does; what has been counted stays counted."""
+        if self.reuse_grad_buffers:
+            raise ValueError(
+                "with reuse_grad_buffers gradients are added up in .grad until the epoch ends, and are set to zero then: do not call zero_grad(), "
+                "or leave reuse_grad_buffers out"
+            )
+        grads = [p.grad for p in self.state_averager.parameters.model if p.grad is not None]
+        if set_to_none:
+            for p in self.state_averager.parameters.model:
+                p.grad = None
+        elif grads:
+            with torch.no_grad():
+                torch._foreach_zero_(grads)
+
+    def __repr__(self) -> str:
+        return f"hivemind_c.Optimizer({self.opt!r}, run_id={self.run_id!r}, epoch {self.state_averager.local_epoch})"

@@ -1,0 +1,70 @@
+"""Groups for the end of an epoch: looked for ahead of it, so that nobody waits when it comes."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Optional
+
+from _hivemind_c import HivemindError
+
+from hivemind_c.dht import get_dht_time
+
+if TYPE_CHECKING:
+    from hivemind_c.optim.optimizer import Optimizer
+
+logger = logging.getLogger("hivemind_c.optim")
+
+
+class Meeting:
+    """The averaging steps of one Optimizer that wait for their epoch's end: one for gradients, one for state."""
+
+    def __init__(self, optimizer: "Optimizer"):
+        self._optimizer = optimizer
+        self._gradients: Any = None
+        self._state: Any = None
+        self._epoch: Optional[int] = None  # both are for the end of this epoch
+
+    def prepare(self) -> None:
+        """It is time to look for groups: does so once in an epoch."""
+        optimizer = self._optimizer
+        epoch = optimizer.local_epoch
+        if self._epoch == epoch or optimizer.state_averager.background.busy:
+            return
+        self.cancel()
+        self._epoch = epoch
+        if optimizer.grad_averager is not None:
+            self._gradients = self._begin(optimizer.grad_averager, epoch)
+        if optimizer.schedule.averages_state_at(epoch + 1):
+            self._state = self._begin(optimizer.state_averager, epoch + 1)
+
+    def gradients(self, epoch: int) -> Any:
+        """The control for averaging gradients now; None: there can be none, and the log tells why."""
+        control, self._gradients = self._gradients, None
+        return self._usable(control) or self._begin(self._optimizer.grad_averager, epoch)
+
+    def state(self, epoch: int) -> Any:
+        control, self._state = self._state, None
+        return self._usable(control) or self._begin(self._optimizer.state_averager, epoch)
+
+    def cancel(self) -> None:
+        """Nobody waits for these groups any more."""
+        for control in (self._gradients, self._state):
+            if control is not None:
+                control.cancel()
+        self._gradients = self._state = self._epoch = None
+
+    def _usable(self, control: Any) -> Any:
+        return control if control is not None and not control.done() else None
+
+    def _begin(self, averager: Any, epoch: int) -> Any:
+        optimizer = self._optimizer
+        left = max(0.0, min(optimizer.tracker.estimated_next_update_time - get_dht_time(), optimizer.averaging_timeout))
+        try:
+            return averager.schedule_step(
+                get_dht_time() + left + max(optimizer.matchmaking_time, 0.1),
+                timeout=left + optimizer.averaging_timeout + 0.1,
+                epoch=epoch,
+            )
+        except HivemindError as error:
+            logger.warning("epoch %d: no group can be looked for: %s", epoch, error)
+            return None

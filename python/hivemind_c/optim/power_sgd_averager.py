@@ -1,0 +1,105 @@
+"""Gradients averaged as products of two narrow matrices: PowerSGD (Vogels et al., arXiv 1905.13727), for slow links."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Dict, Iterable, List, Optional, Sequence
+
+import torch
+
+from hivemind_c._lowrank import LowRank
+from hivemind_c.averaging import DecentralizedAverager
+from hivemind_c.compression import CompressionBase, CompressionInfo, NoCompression, TensorRole
+from hivemind_c.dht import get_dht_time
+from hivemind_c.optim.grad_averager import GradientAverager
+
+Q_SECONDS = 5.0  #: to find those who have the same P again; they are all on the point of it
+
+
+class PowerSGDGradientAverager(GradientAverager):
+    """A GradientAverager that sends rank-r factors in place of each large gradient, and keeps what they miss for the next round.
+
+    averager_rank: more is more exact. min_compression_ratio: tensors that would not shrink by at least so much travel as they are.
+    All peers of a run give the same. For Optimizer(grad_averager_factory=functools.partial(PowerSGDGradientAverager, averager_rank=32)).
+
+    A round: P of all members is averaged, with whatever travels as it is; then Q among those who hold the same average of P, to the bit.
+    Peers need the same random numbers for it, which follow from the epoch. What is kept for the next round changes at the end of a whole round alone.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[torch.Tensor],
+        averager_rank: int,
+        *,
+        dht: Any,
+        prefix: str,
+        min_compression_ratio: float = 0.5,
+        averaged_grads: Optional[Sequence[torch.Tensor]] = None,
+        **kwargs: Any,
+    ):
+        self.rank, self.min_compression_ratio = averager_rank, min_compression_ratio
+        self._round = self._next = 0  # the round under way, and the one after it unless told otherwise
+        self._qs: Optional[DecentralizedAverager] = None
+        super().__init__(parameters, dht=dht, prefix=prefix, averaged_grads=averaged_grads or (), **kwargs)
+
+    def _join(self, dht: Any, tensors: List[torch.Tensor], *, prefix: str, compression: CompressionBase = NoCompression(), **kwargs: Any) -> None:
+        if any(t.dtype is not torch.float32 for t in tensors):
+            raise ValueError("PowerSGD works in float32: use another gradient averager for parameters in float64")
+        self._low = LowRank(tensors, self.rank, self.min_compression_ratio)
+        ps, qs = self._low.buffers
+        super()._join(dht, ps + [t for i, t in enumerate(tensors) if i not in self._low.indices], prefix=prefix, compression=compression, **kwargs)
+        if qs and not self.auxiliary:
+            infos = [CompressionInfo.from_tensor(t, key=i, role=TensorRole.GRADIENT) for i, t in enumerate(qs)]
+            self._qs = DecentralizedAverager(qs, dht, prefix=f"{prefix}_q", compression=compression, tensor_infos=infos, **kwargs)
+
+    def schedule_step(self, scheduled_time: Optional[float] = None, *, epoch: Optional[int] = None, **kwargs: Any) -> Any:
+        self._round = self._next if epoch is None else epoch
+        return super().schedule_step(scheduled_time, epoch=self._round, **kwargs)
+
+    def average_loaded(self, weight: float, *, control: Any = None, timeout: Optional[float] = None, wait: bool = True, **kwargs: Any) -> Any:
+        """Averages what load_accumulators_into_averager_ made ready: both rounds, so wait=False is not to be had."""
+        if not wait:
+            raise ValueError("PowerSGD takes two rounds, and the second waits for the first: leave wait=False out, or call it in a thread")
+        if control is None:
+            control = self.schedule_step(timeout=timeout, **kwargs)
+        if self.auxiliary:
+            return super().average_loaded(0.0, control=control, timeout=timeout)
+        number = self._round
+        try:
+            if self._low.indices:
+                self._low.encode(number, self._averaged)
+            members = super().average_loaded(weight, control=control, timeout=timeout)
+            if self._qs is not None:
+                self._second(number, weight, control)
+            self._next = number + 1
+            return members
+        except BaseException:
+            if self._low.indices:
+                self._low.abort(number)
+            raise
+
+    @torch.no_grad()
+    def _second(self, number: int, weight: float, control: Any) -> None:
+        ps, _ = self._low.buffers
+        same = hashlib.blake2b(digest_size=16)
+        for p in ps:
+            same.update(memoryview(p.numpy()).cast("B"))
+        qs = self._low.middle(number, ps)
+        left = control.get_timeout()
+        step = DecentralizedAverager.step(
+            self._qs, weight=weight, wait=False, epoch=f"{number}/{same.hexdigest()}", scheduled_time=get_dht_time() + min(Q_SECONDS, left or Q_SECONDS), timeout=left
+        )
+        step.result()
+        self._low.decode(number, qs)
+
+    def shutdown(self) -> None:
+        if self._qs is not None:
+            self._qs.shutdown()
+        super().shutdown()
+
+    def state_dict(self) -> Dict[str, Any]:
+        """What the gradients so far have left over; part of an Optimizer's checkpoint."""
+        return self._low.state_dict()
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        self._low.load_state_dict(state)

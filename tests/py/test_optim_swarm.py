@@ -1,0 +1,364 @@
+"""Several peers in one process: together they are one machine with a large batch, and they stay equal to the bit."""
+
+import functools
+import gc
+import itertools
+import logging
+import math
+import time
+
+import pytest
+import torch
+
+import hivemind_c as hivemind
+from optim_support import QUICK, Peer, backward, batch, flat, in_one_process, loss_of, make, meet, network, settle, together, train_together
+from support import HERE, eventually, files, resident, threads
+
+RUNS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def dhts():
+    """Four nodes that know each other."""
+    made = [hivemind.DHT(host_maddrs=[HERE], start=True)]
+    made += [hivemind.DHT(made[0].get_visible_maddrs(), host_maddrs=[HERE], start=True) for _ in range(3)]
+    yield made
+    for one in made:
+        one.shutdown()
+
+
+@pytest.fixture
+def swarm(dhts):
+    """swarm(n, ...) makes n peers of one run; all are shut down when the test ends."""
+    made = []
+
+    def start(n, **options):
+        run = f"swarm {next(RUNS)}"
+        peers = [Peer(i, dhts[i], network(), **{"run_id": run, "target_batch_size": 16 * n, **options}) for i in range(n)]
+        made.extend(peers)
+        return peers
+
+    yield start
+    for peer in made:
+        peer.optimizer.shutdown()
+
+
+def the_same(peers, epochs):
+    for epoch in range(epochs):
+        for peer in peers[1:]:
+            assert torch.equal(peer.after[epoch], peers[0].after[epoch]), f"peer {peer.index} differs after epoch {epoch}"
+
+
+EXACT = {
+    "plainly": {},
+    "with reused buffers": dict(reuse_grad_buffers=True),
+    "offloaded": dict(offload_optimizer=True),
+    "with state averaged at once": dict(delay_state_averaging=False),
+    "with gradients alone": dict(average_state_every=1000),
+}
+
+
+@pytest.mark.parametrize("n", [2, 4])
+@pytest.mark.parametrize("way", EXACT)
+def test_peers_are_one_process_with_the_large_batch(swarm, n, way):
+    peers = swarm(n, optimizer="sgd", scheduler="cosine", **EXACT[way])
+    train_together(peers, 4)
+    the_same(peers, 4)
+    for ours, expected in zip(peers[0].after.values(), in_one_process(peers, 4, "sgd", "cosine")):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=2e-6)
+
+
+def test_peers_with_adamw_and_all_of_its_statistics_averaged(swarm):
+    peers = swarm(3, optimizer="adamw", average_opt_statistics=("exp_avg", "exp_avg_sq"))
+    train_together(peers, 4)
+    the_same(peers, 4)
+    for ours, expected in zip(peers[0].after.values(), in_one_process(peers, 4, "adamw")):
+        torch.testing.assert_close(ours, expected, rtol=1e-3, atol=1e-4)
+
+
+COMPRESSED = {
+    "fp16": (hivemind.Float16Compression(), 2e-3),
+    "scaled fp16": (hivemind.ScaledFloat16Compression(), 2e-3),
+    "uniform8": (hivemind.Uniform8BitQuantization(), 5e-2),
+    "quantile8": (hivemind.Quantile8BitQuantization(), 5e-2),
+    "blockwise8": (hivemind.BlockwiseQuantization(), 5e-2),
+}
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_with_compression_peers_stay_equal_to_the_bit_and_near_the_exact_result(swarm, codec):
+    compression, bound = COMPRESSED[codec]
+    peers = swarm(3, grad_compression=compression, state_averaging_compression=compression, average_state_every=2)
+    train_together(peers, 4)
+    the_same(peers, 4)
+    exact = in_one_process(peers, 4)[-1]
+    assert (peers[0].after[3] - exact).norm() <= bound * 4 * exact.norm()
+
+
+def test_power_sgd_keeps_peers_equal_and_its_residual_counts_a_round_once(swarm):
+    factory = functools.partial(hivemind.PowerSGDGradientAverager, averager_rank=2, min_compression_ratio=0.2)
+    peers = swarm(3, grad_averager_factory=factory, average_state_every=1000)
+    train_together(peers, 5)
+    the_same(peers, 5)
+    exact = in_one_process(peers, 5)[-1]
+    assert (peers[0].after[4] - exact).norm() < 0.1 * exact.norm()
+    residuals = [sum(e.norm() for e in peer.optimizer.state_dict()["hivemind_c"]["grad_averager"]["residuals"]) for peer in peers]
+    assert all(residual > 0 for residual in residuals)
+
+
+def test_power_sgd_of_all_ranks_is_exact(swarm):
+    factory = functools.partial(hivemind.PowerSGDGradientAverager, averager_rank=12, min_compression_ratio=0.0)
+    peers = swarm(2, grad_averager_factory=factory, average_state_every=1000)
+    train_together(peers, 3)
+    the_same(peers, 3)
+    torch.testing.assert_close(peers[0].after[2], in_one_process(peers, 3)[-1], rtol=1e-3, atol=1e-5)
+
+
+DELAYED = {
+    "step": dict(delay_optimizer_step=True),
+    "gradients": dict(delay_grad_averaging=True),
+    "gradients, reusing buffers": dict(delay_grad_averaging=True, reuse_grad_buffers=True),
+}
+
+
+@pytest.mark.parametrize("way", DELAYED)
+def test_delayed_peers_end_equal(swarm, way):
+    peers = swarm(3, offload_optimizer=True, scheduler="cosine", **DELAYED[way])
+    train_together(peers, 5)
+    assert all(torch.equal(flat(peer.model), flat(peers[0].model)) for peer in peers)
+    assert not torch.equal(flat(peers[0].model), flat(network()))
+    assert len({peer.optimizer.opt.param_groups[0]["lr"] for peer in peers}) == 1
+
+
+@pytest.mark.parametrize("offload", [False, True])
+def test_local_updates_meet_in_the_average(swarm, offload):
+    peers = swarm(3, use_local_updates=True, delay_state_averaging=False, offload_optimizer=offload)
+    train_together(peers, 4)
+    the_same(peers, 4)
+
+
+def test_local_updates_take_late_averages_as_a_difference(swarm):
+    peers = swarm(2, use_local_updates=True, target_batch_size=32)
+    before = [flat(peer.model) for peer in peers]
+    train_together(peers, 4)
+    assert all(not torch.equal(flat(peer.model), old) for peer, old in zip(peers, before))
+    apart = (flat(peers[0].model) - flat(peers[1].model)).norm()
+    assert apart < 0.5 * (flat(peers[0].model) - before[0]).norm()
+
+
+def test_an_auxiliary_peer_helps_and_changes_nothing(swarm, dhts, caplog):
+    caplog.set_level(logging.INFO, "hivemind_c.optim")
+    peers = swarm(2, verbose=True)
+    helper = make(dhts[2], network(), run_id=peers[0].optimizer.run_id, auxiliary=True, **{**QUICK, "batch_size_per_step": None, "target_batch_size": 32})
+    ended = []
+
+    def assist():
+        while not ended:
+            helper.step()
+            time.sleep(0.01)
+
+    def train():
+        try:
+            train_together(peers, 5)
+        finally:
+            ended.append(True)
+
+    try:
+        together(train, assist)
+    finally:
+        helper.shutdown()
+    the_same(peers, 5)
+    assert "Averaged tensors successfully with 3 peers" in caplog.messages
+    for ours, expected in zip(peers[0].after.values(), in_one_process(peers, 5)):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=2e-6)
+
+
+def test_defect_02_a_peer_in_client_mode_trains_with_the_others(swarm, dhts):
+    peers = swarm(2)
+    with hivemind.DHT(dhts[0].get_visible_maddrs(), client_mode=True, start=True) as behind:
+        client = Peer(7, behind, network(), run_id=peers[0].optimizer.run_id, target_batch_size=32, client_mode=True)
+        try:
+            assert client.optimizer.client_mode
+            train_together([*peers, client], 4)
+            assert peers[0].optimizer.tracker.global_progress.num_clients == 1
+            the_same([*peers, client], 4)
+        finally:
+            client.optimizer.shutdown()
+
+
+# ---- what goes wrong ----
+
+
+def lonely(dhts, n=1, **options):
+    """A peer that believes in another, who never comes to average."""
+    run = f"lonely {next(RUNS)}"
+    ghost = hivemind.ProgressTracker(dhts[1], run, 16, start=True)
+    ghost.report_local_progress(0, 1)
+    peer = Peer(0, dhts[0], network(), run_id=run, **{"target_batch_size": 16, "matchmaking_time": 0.2, "averaging_timeout": 5.0, **options})
+    peer.wait_for(2)
+    return peer, ghost
+
+
+@pytest.mark.parametrize("options", [{}, {"reuse_grad_buffers": True}, {"offload_optimizer": True}, {"offload_optimizer": True, "delay_grad_averaging": True}])
+def test_defect_01_a_failed_averaging_is_a_step_with_the_own_gradient(dhts, caplog, options):
+    peer, ghost = lonely(dhts, average_state_every=1000, **options)
+    try:
+        ghost.report_local_progress(0, 16)
+        with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
+            while peer.optimizer.local_epoch < 1:
+                peer.batch()
+            settle(peer.optimizer)
+        torch.testing.assert_close(flat(peer.model), in_one_process([peer], 1)[0], rtol=1e-5, atol=1e-6)
+        assert not torch.equal(flat(peer.model), flat(network()))
+        assert any("averaging gradients failed" in line and "own" in line for line in caplog.messages)
+    finally:
+        ghost.shutdown()
+        peer.optimizer.shutdown()
+
+
+def test_defect_01_without_any_gradient_there_is_no_step_at_all(dhts):
+    peer, ghost = lonely(dhts, average_state_every=1000)
+    try:
+        before = flat(peer.model)
+        ghost.report_local_progress(0, 16)
+        assert eventually(lambda: peer.optimizer.tracker.ready_to_update_epoch)
+        peer.optimizer._look_around()  # a batch that overflowed, say, has brought it here
+        assert peer.optimizer.local_epoch == 1
+        assert torch.equal(flat(peer.model), before)
+    finally:
+        ghost.shutdown()
+        peer.optimizer.shutdown()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("power_sgd", [False, True])
+def test_defect_04_a_gradient_that_is_not_finite_reaches_nobody(swarm, value, power_sgd):
+    factory = functools.partial(hivemind.PowerSGDGradientAverager, averager_rank=2, min_compression_ratio=0.2) if power_sgd else None
+    peers = swarm(3, grad_averager_factory=factory)
+    meet(peers)
+    poisoned = []
+
+    def train(peer):
+        if peer.index == 1:
+            backward(peer.model, 5, 16)
+            next(peer.model.parameters()).grad[0, 0] = value
+            peer.optimizer.step()
+            peer.optimizer.zero_grad()
+            poisoned.append(peer.optimizer.local_epoch)
+        peer.train(3)
+
+    together(*(lambda peer=peer: train(peer) for peer in peers))
+    for peer in peers:
+        settle(peer.optimizer)
+        assert flat(peer.model).isfinite().all()
+    assert torch.equal(flat(peers[0].model), flat(peers[2].model))
+    assert poisoned
+
+
+def test_defect_07_options_reach_both_averagers(dhts):
+    optimizer = make(dhts[0], network(), run_id=f"options {next(RUNS)}", averager_opts=dict(bandwidth=12345.0, part_size_bytes=2**16))
+    for averager in (optimizer.grad_averager, optimizer.state_averager):
+        assert averager._settings["bandwidth"] == 12345.0
+        assert averager._settings["part_bytes"] == 2**16
+    optimizer.shutdown()
+
+
+def test_defect_11_two_optimizers_in_one_process_are_two_peers(swarm):
+    peers = swarm(2)
+    train_together(peers, 2)
+    assert [peer.optimizer.tracker.global_progress.num_peers for peer in peers] == [2, 2]
+
+
+def test_defect_11_one_node_trains_in_two_runs_and_only_once_in_each(dhts):
+    first, second = (Peer(0, dhts[0], network(seed), run_id=f"of two {next(RUNS)}", target_batch_size=16) for seed in (0, 1))
+    for peer in (first, second):
+        peer.train(2)
+    assert [peer.optimizer.tracker.global_progress.num_peers for peer in (first, second)] == [1, 1]
+    with pytest.raises(ValueError, match="needs a DHT of its own"):
+        Peer(0, dhts[0], network(), run_id=first.optimizer.run_id)
+    for peer in (first, second):
+        peer.optimizer.shutdown()
+    Peer(0, dhts[0], network(), run_id=first.optimizer.run_id).optimizer.shutdown()
+
+
+def test_defect_18_rounds_that_fail_leave_nothing_behind(dhts):
+    peer, ghost = lonely(dhts, matchmaking_time=0.05)
+
+    def fail(epochs):
+        until = peer.optimizer.local_epoch + epochs
+        while peer.optimizer.local_epoch < until:
+            ghost.report_local_progress(peer.optimizer.local_epoch, 16)
+            peer.batch()
+        settle(peer.optimizer)
+        gc.collect()
+
+    try:
+        fail(10)
+        before = files(), threads(), resident()
+        fail(40)
+        assert files() <= before[0] and threads() <= before[1]
+        assert resident() - before[2] < 8 << 20
+    finally:
+        ghost.shutdown()
+        peer.optimizer.shutdown()
+
+
+# ---- what peers tell each other besides gradients ----
+
+
+def test_a_plateau_is_seen_in_the_swarms_mean(swarm):
+    plateau = dict(scheduler="plateau", as_factory=True)
+    peers = swarm(2, **plateau)
+    meet(peers)
+
+    def train(peer):
+        while peer.optimizer.local_epoch < 4:
+            # one sees its loss fall, the other more quickly rise
+            peer.optimizer.report_metric(10.0 - peer.optimizer.local_epoch if peer.index == 0 else 10.0 + 99 * peer.optimizer.local_epoch)
+            peer.batch()
+            time.sleep(0.01)
+
+    together(*(lambda peer=peer: train(peer) for peer in peers))
+    assert [peer.optimizer.opt.param_groups[0]["lr"] for peer in peers] == [0.1 * 0.5**3] * 2
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+def test_an_overflow_on_one_peer_is_not_the_swarms(swarm, reuse):
+    peers = swarm(2, reuse_grad_buffers=reuse)
+    meet(peers)
+    overflown = []
+
+    def train(peer):
+        scaler = hivemind.GradScaler("cpu", init_scale=256.0)
+        for step in itertools.count():
+            optimizer = peer.optimizer
+            if optimizer.local_epoch >= 3:
+                break
+            scaler.scale(loss_of(peer.model, *batch(1000 * peer.index + step, 16))).backward()
+            if peer.index == 1 and step % 3 == 1:
+                next(peer.model.parameters()).grad[0, 0] = math.inf
+                overflown.append(step)
+            scaler.step(optimizer)
+            scaler.update()
+            if not reuse:
+                optimizer.zero_grad()
+            time.sleep(0.01)
+
+    together(*(lambda peer=peer: train(peer) for peer in peers))
+    for peer in peers:
+        settle(peer.optimizer)
+    assert overflown
+    assert torch.equal(flat(peers[0].model), flat(peers[1].model)) and flat(peers[0].model).isfinite().all()
+
+
+def test_a_healthy_peer_says_so(swarm, caplog):
+    peers = swarm(2, verbose=True)
+    with caplog.at_level(logging.INFO, "hivemind_c.optim"):
+        train_together(peers, 2)
+    lines = "\n".join(caplog.messages)
+    assert "Averaged tensors successfully with 2 peers" in lines
+    assert "Optimizer step: done!" in lines
+    import re
+
+    assert re.search(r"^Collaboration accumulated \d+ samples from 2 peers; ETA \d+\.\d\d seconds", lines, re.M)
+    assert re.search(r"this peer contributed \d+ samples", lines, re.I)
