@@ -309,14 +309,14 @@ static void settle(slot *s) {
 /* What was encoded becomes what all are given. */
 static void publish(slot *s) {
   hv_reducer *r = s->reducer;
+  if (r->round->out) /* it is in its place, whatever comes now */
+    hv_hold_put(r->hold, index_of(r, s->item), &s->counted);
   s->average = hv_payload_borrow(r->env->mem, s->codes, s->codes_size, free_codes, s->codes);
   if (!s->average) {
     fail(r, HV_NOMEM);
     return;
   }
   s->codes = NULL;
-  if (r->round->out)
-    hv_hold_put(r->hold, index_of(r, s->item), &s->counted);
   settle(s);
 }
 

@@ -1,196 +1,8 @@
 /* One round of averaging, told against the virtual clock: what comes out, and what happens when members die. */
-#include "lib/check.h"
-
-#include "core/node.h"
-#include "core/partition.h"
-#include "net/sim.h"
+#include "lib/scene.h"
 
 #include <math.h>
 #include <string.h>
-
-enum { MEMBERS_MAX = 8 };
-#define SECOND 1000000ull
-
-typedef struct member {
-  struct scene *scene;
-  size_t index;
-  hv_round round;
-  hv_allreduce *allreduce;
-  float *in, *out;
-  float weight;
-  hv_run in_run, out_run;
-  hv_status status;
-  int done, begun;
-  uint64_t done_us;
-  hv_command begin;
-} member;
-
-typedef struct scene {
-  hv_mem mem;
-  hv_sim *sim;
-  size_t n;
-  uint64_t n_values;
-  hv_round_member plan[MEMBERS_MAX];
-  member members[MEMBERS_MAX];
-} scene;
-
-typedef struct setup {
-  size_t n;
-  uint64_t n_values;
-  uint32_t chunk_values;
-  hv_codec codec;
-  uint64_t seed;
-  uint32_t stall_ms;
-  size_t client, auxiliary; /* which member is one; 0: none is */
-  hv_sim_link link;
-  size_t window;
-  int in_place;
-} setup;
-
-static hv_status make_node(hv_env *env, void *arg, hv_core *out) {
-  hv_node *node;
-  hv_node_config config = {.me = *(hv_peer_id *)arg};
-  hv_status status = hv_node_new(env, &config, &node);
-  if (status == HV_OK)
-    *out = (hv_core){node, hv_node_step};
-  return status;
-}
-
-static void free_node(void *self) {
-  hv_node_free(self);
-}
-
-static void fill(float *values, uint64_t n, uint64_t seed) {
-  check_rng rng = {seed};
-  for (uint64_t i = 0; i < n; i++)
-    values[i] = (float)check_normal(&rng);
-}
-
-static void round_done(void *arg, hv_allreduce *self, hv_status status) {
-  member *m = arg;
-  m->status = status;
-  m->done++;
-  m->done_us = hv_sim_now(m->scene->sim);
-  assert_ptr_equal(self, m->allreduce);
-}
-
-static void begin_round(hv_command *command, void *core) {
-  member *m = (member *)((char *)command - offsetof(member, begin));
-  if (!core)
-    return;
-  m->begun = hv_allreduce_begin(hv_node_hall(core), &m->round, round_done, m, &m->allreduce, NULL) == HV_OK;
-}
-
-static void open_scene(scene *s, const setup *how) {
-  memset(s, 0, sizeof *s);
-  hv_mem_init(&s->mem, NULL, HV_MEM_UNLIMITED);
-  hv_sim_config config = hv_sim_defaults(how->seed);
-  if (how->link.delay_us)
-    config.link = how->link;
-  if (how->window)
-    config.window = how->window;
-  s->sim = hv_sim_new(&s->mem, &config);
-  s->n = how->n;
-  s->n_values = how->n_values;
-  hv_partition_member shares[MEMBERS_MAX];
-  for (size_t i = 0; i < how->n; i++) {
-    hv_round_member *m = &s->plan[i];
-    *m = (hv_round_member){.at = hv_sim_target(s->sim, i)};
-    m->client = how->client && i == how->client;
-    m->auxiliary = how->auxiliary && i == how->auxiliary;
-    shares[i] = (hv_partition_member){.bandwidth = 1, .owns = !m->client, .contributes = !m->auxiliary};
-    hv_sim_seat seat = {.make = make_node, .free = free_node, .arg = &m->at.id, .client_mode = m->client};
-    size_t node;
-    assert_int_equal(hv_sim_add(s->sim, &seat, &node), HV_OK);
-  }
-  uint32_t chunks = (uint32_t)((how->n_values + how->chunk_values - 1) / how->chunk_values);
-  assert_int_equal(hv_partition(shares, how->n, chunks), HV_OK);
-  for (size_t i = 0; i < how->n; i++) {
-    s->plan[i].first = shares[i].first, s->plan[i].count = shares[i].count;
-    member *m = &s->members[i];
-    m->scene = s, m->index = i;
-    m->begin.run = begin_round;
-    if (!s->plan[i].auxiliary) {
-      m->in = hv_mem_aligned(&s->mem, how->n_values * sizeof(float));
-      m->out = how->in_place ? m->in : hv_mem_aligned(&s->mem, how->n_values * sizeof(float));
-      fill(m->in, how->n_values, how->seed * 100 + i);
-    }
-    m->weight = 1 + (float)(i % 3);
-    hv_run_part part = {m->in, HV_DTYPE_FLOAT32, how->n_values, how->codec};
-    assert_int_equal(hv_run_init(&m->in_run, &s->mem, &part, 1, how->chunk_values, NULL), HV_OK);
-    part.data = m->out;
-    assert_int_equal(hv_run_init(&m->out_run, &s->mem, &part, 1, how->chunk_values, NULL), HV_OK);
-    m->round = (hv_round){.id = {(uint8_t)how->seed, 7},
-                          .members = s->plan,
-                          .n_members = how->n,
-                          .me = i,
-                          .weight = m->weight,
-                          .stall_ms = how->stall_ms ? how->stall_ms : 3000,
-                          .kern = hv_cpu_best(),
-                          .in = &m->in_run,
-                          .out = s->plan[i].auxiliary ? NULL : &m->out_run};
-  }
-}
-
-static void begin(scene *s, size_t i) {
-  assert_int_equal(hv_sim_command(s->sim, i, &s->members[i].begin), HV_OK);
-}
-
-static void run(scene *s, double seconds) {
-  hv_sim_run_until(s->sim, hv_sim_now(s->sim) + (uint64_t)(seconds * SECOND));
-}
-
-/* All begin, each a little after the one before. */
-static void begin_all(scene *s) {
-  for (size_t i = 0; i < s->n; i++) {
-    begin(s, i);
-    run(s, 0.003);
-  }
-}
-
-static void close_scene(scene *s) {
-  for (size_t i = 0; i < s->n; i++)
-    if (s->members[i].begun && hv_sim_alive(s->sim, i))
-      hv_allreduce_free(s->members[i].allreduce);
-  run(s, 20);
-  for (size_t i = 0; i < s->n; i++) /* what lingered is gone */
-    if (hv_sim_alive(s->sim, i))
-      assert_null(hv_node_hall(hv_sim_core(s->sim, i))->rounds);
-  assert_int_equal(hv_sim_free(s->sim), 0);
-  for (size_t i = 0; i < s->n; i++) {
-    hv_mem_free(s->members[i].out == s->members[i].in ? NULL : s->members[i].out);
-    hv_mem_free(s->members[i].in);
-    hv_run_fini(&s->members[i].in_run);
-    hv_run_fini(&s->members[i].out_run);
-  }
-  assert_int_equal(s->mem.blocks, 0);
-}
-
-/* The weighted mean in float64 over the members of a set. */
-static double mean_of(const scene *s, unsigned set, uint64_t at, const float *const in[]) {
-  double sum = 0, weight = 0;
-  for (size_t i = 0; i < s->n; i++)
-    if (set >> i & 1 && !s->plan[i].auxiliary) {
-      sum += (double)s->members[i].weight * in[i][at];
-      weight += s->members[i].weight;
-    }
-  return sum / weight;
-}
-
-static void copies(scene *s, float *saved[]) {
-  for (size_t i = 0; i < s->n; i++) {
-    saved[i] = NULL;
-    if (s->members[i].in) {
-      saved[i] = hv_mem_alloc(&s->mem, s->n_values * sizeof(float) + 1);
-      memcpy(saved[i], s->members[i].in, s->n_values * sizeof(float));
-    }
-  }
-}
-
-static void free_copies(scene *s, float *saved[]) {
-  for (size_t i = 0; i < s->n; i++)
-    hv_mem_free(saved[i]);
-}
 
 static double tolerance(hv_codec codec) {
   switch (codec) {
@@ -206,7 +18,7 @@ static double tolerance(hv_codec codec) {
   }
 }
 
-static void all_hold_the_mean(scene *s, hv_codec codec, float *const saved[]) {
+static void all_hold_the_mean(scene *s, hv_codec codec) {
   const float *first = s->members[0].out;
   for (size_t i = 0; i < s->n; i++) {
     assert_int_equal(s->members[i].done, 1);
@@ -215,66 +27,65 @@ static void all_hold_the_mean(scene *s, hv_codec codec, float *const saved[]) {
       assert_memory_equal(s->members[i].out, first, s->n_values * sizeof(float));
   }
   for (uint64_t at = 0; at < s->n_values; at++)
-    assert_true(fabs(first[at] - mean_of(s, (1u << s->n) - 1, at, (const float *const *)saved)) <= tolerance(codec));
+    assert_true(fabs(first[at] - scene_mean(s, (1u << s->n) - 1, at)) <= tolerance(codec));
 }
 
-static void whole_round(setup how) {
+static void whole_round(scene_setup how) {
   scene s;
-  float *saved[MEMBERS_MAX];
-  open_scene(&s, &how);
-  copies(&s, saved);
-  begin_all(&s);
-  run(&s, 60);
-  all_hold_the_mean(&s, how.codec, saved);
+  scene_open(&s, &how);
+  scene_begin_all(&s);
+  scene_run(&s, 60);
+  all_hold_the_mean(&s, how.codec);
   for (size_t i = 0; i < s.n; i++) /* every chunk has everybody in it */
     for (size_t j = 0; j < s.n; j++)
       if (!s.plan[j].auxiliary)
         assert_int_equal(hv_allreduce_counted(s.members[i].allreduce, j), s.plan[i].auxiliary ? 0 : s.n_values);
-  free_copies(&s, saved);
-  close_scene(&s);
+  scene_close(&s);
 }
 
 static void all_end_with_the_same_bits_under_every_codec(void **unused) {
   (void)unused;
   for (int codec = 0; codec < HV_CODEC_COUNT; codec++)
-    whole_round((setup){.n = 4, .n_values = 30011, .chunk_values = 1000, .codec = (hv_codec)codec, .seed = 1 + (uint64_t)codec});
+    whole_round(
+        (scene_setup){.n = 4, .n_values = 30011, .chunk_values = 1000, .codec = (hv_codec)codec, .seed = 1 + (uint64_t)codec});
 }
 
 static void groups_of_every_size(void **unused) {
   (void)unused;
-  for (size_t n = 1; n <= MEMBERS_MAX; n++)
-    whole_round((setup){.n = n, .n_values = 12345, .chunk_values = 256, .codec = HV_CODEC_FLOAT16, .seed = 20 + n});
+  for (size_t n = 1; n <= SCENE_MEMBERS_MAX; n++)
+    whole_round((scene_setup){.n = n, .n_values = 12345, .chunk_values = 256, .codec = HV_CODEC_FLOAT16, .seed = 20 + n});
 }
 
 static void runs_of_odd_sizes(void **unused) {
   (void)unused;
   static const uint64_t sizes[] = {0, 1, 2, 255, 256, 257, 5000};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-    whole_round((setup){.n = 3, .n_values = sizes[i], .chunk_values = 256, .seed = 40 + i});
+    whole_round((scene_setup){.n = 3, .n_values = sizes[i], .chunk_values = 256, .seed = 40 + i});
 }
 
 static void clients_and_auxiliaries_take_part(void **unused) {
   (void)unused;
-  whole_round((setup){.n = 4, .n_values = 20000, .chunk_values = 500, .seed = 50, .client = 1, .auxiliary = 3});
-  whole_round((setup){.n = 3, .n_values = 20000, .chunk_values = 500, .seed = 51, .client = 2});
-  whole_round((setup){.n = 2, .n_values = 20000, .chunk_values = 500, .seed = 52, .auxiliary = 1});
+  whole_round((scene_setup){.n = 4, .n_values = 20000, .chunk_values = 500, .seed = 50, .client = 1, .auxiliary = 3});
+  whole_round((scene_setup){.n = 3, .n_values = 20000, .chunk_values = 500, .seed = 51, .client = 2});
+  whole_round((scene_setup){.n = 2, .n_values = 20000, .chunk_values = 500, .seed = 52, .auxiliary = 1});
 }
 
 static void a_rough_network_changes_nothing(void **unused) {
   (void)unused;
   for (uint64_t seed = 60; seed < 70; seed++)
-    whole_round((setup){.n = 5,
-                        .n_values = 100000,
-                        .chunk_values = 2048,
-                        .codec = HV_CODEC_UNIFORM8,
-                        .seed = seed,
-                        .stall_ms = 30000,
-                        .link = {.delay_us = 20000, .jitter_us = 30000, .loss = 0.05, .rate = 2 << 20}});
+    whole_round((scene_setup){.n = 5,
+                              .n_values = 100000,
+                              .chunk_values = 2048,
+                              .codec = HV_CODEC_UNIFORM8,
+                              .seed = seed,
+                              .stall_ms = 30000,
+                              .link = {.delay_us = 20000, .jitter_us = 30000, .loss = 0.05, .rate = 2 << 20}});
 }
 
 static void in_place(void **unused) {
   (void)unused;
-  whole_round((setup){.n = 4, .n_values = 50000, .chunk_values = 1000, .codec = HV_CODEC_BLOCKWISE8, .seed = 70, .in_place = 1});
+  whole_round(
+      (scene_setup){.n = 4, .n_values = 50000, .chunk_values = 1000, .codec = HV_CODEC_BLOCKWISE8, .seed = 70, .in_place = 1});
 }
 
 static void memory_does_not_grow_with_the_run(void **unused) {
@@ -282,18 +93,18 @@ static void memory_does_not_grow_with_the_run(void **unused) {
   size_t peak[2];
   for (int i = 0; i < 2; i++) {
     scene s;
-    setup how = {.n = 3,
-                 .n_values = 1000000u << (2 * i),
-                 .chunk_values = 16384,
-                 .seed = 80,
-                 .window = 1 << 18,
-                 .link = {.delay_us = 1000, .rate = 50 << 20}};
-    open_scene(&s, &how);
-    begin_all(&s);
-    run(&s, 60);
+    scene_setup how = {.n = 3,
+                       .n_values = 1000000u << (2 * i),
+                       .chunk_values = 16384,
+                       .seed = 80,
+                       .window = 1 << 18,
+                       .link = {.delay_us = 1000, .rate = 50 << 20}};
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 60);
     assert_int_equal(s.members[0].status, HV_OK);
     peak[i] = hv_sim_mem(s.sim, 0)->peak;
-    close_scene(&s);
+    scene_close(&s);
   }
   assert_in_range(peak[1], 0, peak[0] * 5 / 4 + (1 << 20));
 }
@@ -301,7 +112,7 @@ static void memory_does_not_grow_with_the_run(void **unused) {
 /* ---- members that die, stand still, or send nonsense ---- */
 
 /* Every chunk of a survivor's span averages those that were in: with or without the lost one, nothing between. */
-static void each_chunk_is_with_or_without(scene *s, size_t lost, float *const saved[]) {
+static void each_chunk_is_with_or_without(scene *s, size_t lost) {
   unsigned all = (1u << s->n) - 1, rest = all & ~(1u << lost);
   size_t survivor = lost == 0 ? 1 : 0;
   for (size_t owner = 0; owner < s->n; owner++)
@@ -312,8 +123,8 @@ static void each_chunk_is_with_or_without(scene *s, size_t lost, float *const sa
       uint64_t end = (c + 1) * (uint64_t)s->members[0].in_run.chunk_values;
       for (uint64_t at = c * (uint64_t)s->members[0].in_run.chunk_values; at < end && at < s->n_values; at++) {
         float value = s->members[survivor].out[at];
-        with &= fabs(value - mean_of(s, all, at, (const float *const *)saved)) < 1e-5;
-        without &= fabs(value - mean_of(s, rest, at, (const float *const *)saved)) < 1e-5;
+        with &= fabs(value - scene_mean(s, all, at)) < 1e-5;
+        without &= fabs(value - scene_mean(s, rest, at)) < 1e-5;
       }
       assert_true(with || without);
     }
@@ -334,28 +145,25 @@ static void a_client_that_dies_is_in_some_chunks_wholly_and_in_others_not_at_all
   (void)unused;
   for (uint64_t seed = 100; seed < 130; seed++) {
     scene s;
-    float *saved[MEMBERS_MAX];
-    setup how = {.n = 4,
-                 .n_values = 200000,
-                 .chunk_values = 2000,
-                 .seed = seed,
-                 .client = 2,
-                 .link = {.delay_us = 5000, .jitter_us = 5000, .rate = 1 << 20}};
-    open_scene(&s, &how);
-    copies(&s, saved);
-    begin_all(&s);
-    run(&s, 0.01 * (double)(seed - 99));
+    scene_setup how = {.n = 4,
+                       .n_values = 200000,
+                       .chunk_values = 2000,
+                       .seed = seed,
+                       .client = 2,
+                       .link = {.delay_us = 5000, .jitter_us = 5000, .rate = 1 << 20}};
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 0.01 * (double)(seed - 99));
     hv_sim_kill(s.sim, 2);
-    run(&s, 60);
+    scene_run(&s, 60);
     for (size_t i = 0; i < s.n; i++)
       if (i != 2) {
         assert_int_equal(s.members[i].done, 1);
         assert_int_equal(s.members[i].status, HV_OK); /* nothing was lost but its values */
       }
-    each_chunk_is_with_or_without(&s, 2, saved);
+    each_chunk_is_with_or_without(&s, 2);
     survivors_agree(&s, 2);
-    free_copies(&s, saved);
-    close_scene(&s);
+    scene_close(&s);
   }
 }
 
@@ -363,130 +171,115 @@ static void an_owner_that_dies_costs_nobody_anything(void **unused) {
   (void)unused;
   for (uint64_t seed = 200; seed < 230; seed++) {
     scene s;
-    float *saved[MEMBERS_MAX];
-    setup how = {.n = 4,
-                 .n_values = 200000,
-                 .chunk_values = 2000,
-                 .seed = seed,
-                 .link = {.delay_us = 5000, .jitter_us = 5000, .rate = 1 << 20}};
-    open_scene(&s, &how);
-    copies(&s, saved);
-    begin_all(&s);
-    run(&s, 0.01 * (double)(seed - 199));
+    scene_setup how = {.n = 4,
+                       .n_values = 200000,
+                       .chunk_values = 2000,
+                       .seed = seed,
+                       .link = {.delay_us = 5000, .jitter_us = 5000, .rate = 1 << 20}};
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 0.01 * (double)(seed - 199));
     hv_sim_kill(s.sim, 1);
-    run(&s, 60);
+    scene_run(&s, 60);
     for (size_t i = 0; i < s.n; i++)
       if (i != 1) {
         assert_int_equal(s.members[i].done, 1);
         assert_int_equal(s.members[i].status, HV_OK);
         assert_memory_equal(s.members[i].out, s.members[0].out, s.n_values * sizeof(float));
       }
-    each_chunk_is_with_or_without(&s, 1, saved);
+    each_chunk_is_with_or_without(&s, 1);
     survivors_agree(&s, 1);
-    free_copies(&s, saved);
-    close_scene(&s);
+    scene_close(&s);
   }
 }
 
 static void a_member_that_never_comes_is_left_out(void **unused) {
   (void)unused;
   scene s;
-  float *saved[MEMBERS_MAX];
-  setup how = {.n = 3, .n_values = 9000, .chunk_values = 1000, .seed = 300, .client = 2, .stall_ms = 1000};
-  open_scene(&s, &how);
-  copies(&s, saved);
-  begin(&s, 0), begin(&s, 1);
-  run(&s, 3);
+  scene_setup how = {.n = 3, .n_values = 9000, .chunk_values = 1000, .seed = 300, .client = 2, .stall_ms = 1000};
+  scene_open(&s, &how);
+  scene_begin(&s, 0), scene_begin(&s, 1);
+  scene_run(&s, 3);
   assert_int_equal(s.members[0].status, HV_OK);
   assert_int_equal(s.members[1].status, HV_OK);
   for (uint64_t at = 0; at < s.n_values; at++)
-    assert_true(fabs(s.members[0].out[at] - mean_of(&s, 3, at, (const float *const *)saved)) < 1e-5);
-  free_copies(&s, saved);
-  close_scene(&s);
+    assert_true(fabs(s.members[0].out[at] - scene_mean(&s, 3, at)) < 1e-5);
+  scene_close(&s);
 }
 
 static void a_member_that_stands_still_is_left_out_in_time(void **unused) {
   (void)unused;
   scene s;
-  float *saved[MEMBERS_MAX];
-  setup how = {.n = 3,
-               .n_values = 400000,
-               .chunk_values = 2000,
-               .seed = 310,
-               .client = 2,
-               .stall_ms = 1000,
-               .link = {.delay_us = 5000, .rate = 1 << 20}};
-  open_scene(&s, &how);
-  copies(&s, saved);
-  begin_all(&s);
-  run(&s, 0.2);
+  scene_setup how = {.n = 3,
+                     .n_values = 400000,
+                     .chunk_values = 2000,
+                     .seed = 310,
+                     .client = 2,
+                     .stall_ms = 1000,
+                     .link = {.delay_us = 5000, .rate = 1 << 20}};
+  scene_open(&s, &how);
+  scene_begin_all(&s);
+  scene_run(&s, 0.2);
   hv_sim_pause(s.sim, 2);
-  run(&s, 10);
+  scene_run(&s, 10);
   assert_int_equal(s.members[0].status, HV_OK);
   assert_int_equal(s.members[1].status, HV_OK);
   assert_true(s.members[0].done && s.members[1].done);
-  each_chunk_is_with_or_without(&s, 2, saved);
+  each_chunk_is_with_or_without(&s, 2);
   survivors_agree(&s, 2);
   hv_sim_continue(s.sim, 2); /* it finds that it was left out, and is given the averages */
-  run(&s, 10);
+  scene_run(&s, 10);
   assert_int_equal(s.members[2].done, 1);
   assert_int_equal(s.members[2].status, HV_OK);
   assert_memory_equal(s.members[2].out, s.members[0].out, s.n_values * sizeof(float));
-  free_copies(&s, saved);
-  close_scene(&s);
+  scene_close(&s);
 }
 
 static void values_that_are_not_finite_are_refused_and_the_others_average_is_right(void **unused) {
   (void)unused;
   scene s;
-  float *saved[MEMBERS_MAX];
-  setup how = {.n = 4, .n_values = 8000, .chunk_values = 1000, .seed = 320, .client = 3};
-  open_scene(&s, &how);
+  scene_setup how = {.n = 4, .n_values = 8000, .chunk_values = 1000, .seed = 320, .client = 3};
+  scene_open(&s, &how);
   for (uint64_t at = 0; at < s.n_values; at += 500)
     s.members[3].in[at] = NAN;
-  copies(&s, saved);
-  begin_all(&s);
-  run(&s, 20);
+  scene_begin_all(&s);
+  scene_run(&s, 20);
   for (size_t i = 0; i < 3; i++) {
     assert_int_equal(s.members[i].status, HV_OK);
     assert_int_equal(hv_allreduce_counted(s.members[i].allreduce, 3), 0);
     for (uint64_t at = 0; at < s.n_values; at++)
-      assert_true(fabs(s.members[i].out[at] - mean_of(&s, 7, at, (const float *const *)saved)) < 1e-5);
+      assert_true(fabs(s.members[i].out[at] - scene_mean(&s, 7, at)) < 1e-5);
   }
   assert_int_equal(s.members[3].status, HV_OK); /* it has the others' average, too */
   assert_memory_equal(s.members[3].out, s.members[0].out, s.n_values * sizeof(float));
-  free_copies(&s, saved);
-  close_scene(&s);
+  scene_close(&s);
 }
 
 /* The last member's contribution breaks a limit of the others: they average without it, and say so. */
 static void refused_by_all(scene *s) {
-  float *saved[MEMBERS_MAX];
-  copies(s, saved);
-  begin_all(s);
-  run(s, 20);
+  scene_begin_all(s);
+  scene_run(s, 20);
   for (size_t i = 0; i < 3; i++) {
     assert_int_equal(s->members[i].status, HV_OK);
     assert_int_equal(hv_allreduce_counted(s->members[i].allreduce, 3), 0);
     for (uint64_t at = 0; at < s->n_values; at++)
-      assert_true(fabs(s->members[i].out[at] - mean_of(s, 7, at, (const float *const *)saved)) < 1e-5);
+      assert_true(fabs(s->members[i].out[at] - scene_mean(s, 7, at)) < 1e-5);
   }
   assert_int_equal(s->members[3].status, HV_OK);
   assert_memory_equal(s->members[3].out, s->members[0].out, s->n_values * sizeof(float));
-  free_copies(s, saved);
-  close_scene(s);
+  scene_close(s);
 }
 
 static void absurd_weights_and_oversized_norms_are_refused(void **unused) {
   (void)unused;
   scene s;
-  setup how = {.n = 4, .n_values = 8000, .chunk_values = 1000, .seed = 325, .client = 3};
-  open_scene(&s, &how);
+  scene_setup how = {.n = 4, .n_values = 8000, .chunk_values = 1000, .seed = 325, .client = 3};
+  scene_open(&s, &how);
   for (size_t i = 0; i < 3; i++)
     s.members[i].round.weight_max = 100;
   s.members[3].round.weight = s.members[3].weight = 101;
   refused_by_all(&s);
-  open_scene(&s, &how);
+  scene_open(&s, &how);
   for (size_t i = 0; i < 3; i++)
     s.members[i].round.norm_max = 50; /* of 1,000 normal values: about 32 */
   for (uint64_t at = 0; at < s.n_values; at++)
@@ -497,49 +290,46 @@ static void absurd_weights_and_oversized_norms_are_refused(void **unused) {
 static void an_owners_own_values_are_held_to_the_same_rules(void **unused) {
   (void)unused;
   scene s;
-  float *saved[MEMBERS_MAX];
-  setup how = {.n = 3, .n_values = 8000, .chunk_values = 1000, .seed = 327};
-  open_scene(&s, &how);
+  scene_setup how = {.n = 3, .n_values = 8000, .chunk_values = 1000, .seed = 327};
+  scene_open(&s, &how);
   for (uint64_t at = 0; at < s.n_values; at += 100)
     s.members[1].in[at] = NAN;
-  copies(&s, saved);
-  begin_all(&s);
-  run(&s, 20);
+  scene_begin_all(&s);
+  scene_run(&s, 20);
   const float *out = s.members[1].out; /* its own span: the others' mean */
   uint64_t first = s.plan[1].first * 1000ull, end = first + s.plan[1].count * 1000ull;
   assert_int_equal(hv_allreduce_counted(s.members[1].allreduce, 1), 0);
   for (uint64_t at = first; at < end && at < s.n_values; at++)
-    assert_true(fabs(out[at] - mean_of(&s, 5, at, (const float *const *)saved)) < 1e-5);
-  free_copies(&s, saved);
-  close_scene(&s);
+    assert_true(fabs(out[at] - scene_mean(&s, 5, at)) < 1e-5);
+  scene_close(&s);
 }
 
 static void cancel_ends_it(void **unused) {
   (void)unused;
   scene s;
-  setup how = {.n = 3, .n_values = 400000, .chunk_values = 2000, .seed = 330, .link = {.delay_us = 5000, .rate = 1 << 20}};
-  open_scene(&s, &how);
-  begin_all(&s);
-  run(&s, 0.2);
+  scene_setup how = {.n = 3, .n_values = 400000, .chunk_values = 2000, .seed = 330, .link = {.delay_us = 5000, .rate = 1 << 20}};
+  scene_open(&s, &how);
+  scene_begin_all(&s);
+  scene_run(&s, 0.2);
   hv_allreduce_cancel(s.members[1].allreduce); /* between events: as good as a command */
-  run(&s, 0.5);
+  scene_run(&s, 0.5);
   assert_int_equal(s.members[1].done, 1);
   assert_int_equal(s.members[1].status, HV_CANCELLED);
-  run(&s, 30);
+  scene_run(&s, 30);
   for (size_t i = 0; i < 3; i++)
     assert_int_equal(s.members[i].done, 1); /* the others end too */
-  close_scene(&s);
+  scene_close(&s);
 }
 
 static void nobody_hangs_wherever_somebody_dies(void **unused) {
   (void)unused;
   for (uint64_t n = 1;; n++) {
     scene s;
-    setup how = {.n = 3, .n_values = 3000, .chunk_values = 500, .seed = 400, .stall_ms = 1000};
-    open_scene(&s, &how);
+    scene_setup how = {.n = 3, .n_values = 3000, .chunk_values = 500, .seed = 400, .stall_ms = 1000};
+    scene_open(&s, &how);
     hv_sim_kill_at_event(s.sim, HV_SIM_ANY, n, 0);
-    begin_all(&s);
-    run(&s, 30);
+    scene_begin_all(&s);
+    scene_run(&s, 30);
     size_t dead = 0;
     for (size_t i = 0; i < s.n; i++) {
       dead += !hv_sim_alive(s.sim, i);
@@ -547,7 +337,7 @@ static void nobody_hangs_wherever_somebody_dies(void **unused) {
         assert_int_equal(s.members[i].done, 1);
     }
     int over = s.members[0].done && s.members[1].done && s.members[2].done && !dead;
-    close_scene(&s);
+    scene_close(&s);
     if (over || n > 3000) {
       assert_in_range(n, 30, 3000);
       return;
@@ -559,20 +349,20 @@ static void no_memory_is_an_end_not_a_crash(void **unused) {
   (void)unused;
   for (long n = 0;; n++) {
     scene s;
-    setup how = {.n = 2, .n_values = 3000, .chunk_values = 500, .seed = 500, .stall_ms = 500};
-    open_scene(&s, &how);
+    scene_setup how = {.n = 2, .n_values = 3000, .chunk_values = 500, .seed = 500, .stall_ms = 500};
+    scene_open(&s, &how);
     hv_mem *mem = hv_sim_mem(s.sim, 0);
     size_t refused = mem->refused;
     hv_mem_fail_in(mem, n);
-    begin_all(&s);
-    run(&s, 10);
+    scene_begin_all(&s);
+    scene_run(&s, 10);
     int untouched = mem->refused == refused;
     for (size_t i = 0; i < s.n; i++)
       if (hv_sim_alive(s.sim, i) && s.members[i].begun)
         assert_int_equal(s.members[i].done, 1);
     if (untouched)
       assert_int_equal(s.members[0].status, HV_OK);
-    close_scene(&s);
+    scene_close(&s);
     if (untouched)
       return;
     assert_true(n < 2000);

@@ -1,0 +1,66 @@
+/* A group in the simulator that averages once: who is in it, what each brought, and what came out. */
+#ifndef HV_TESTS_SCENE_H
+#define HV_TESTS_SCENE_H
+
+#include "lib/check.h"
+
+#include "core/node.h"
+#include "net/sim.h"
+
+enum { SCENE_MEMBERS_MAX = 8 };
+
+typedef struct scene_member {
+  struct scene *scene;
+  size_t index;
+  hv_round round;
+  hv_allreduce *allreduce;
+  float *in, *out; /* an auxiliary's: NULL */
+  float *saved;    /* what `in` was at the beginning */
+  float weight;
+  hv_run in_run, out_run;
+  hv_status status;
+  int done, begun;
+  uint64_t done_us;
+  hv_command begin;
+} scene_member;
+
+typedef struct scene {
+  hv_mem mem;
+  hv_sim *sim;
+  size_t n;
+  uint64_t n_values;
+  hv_round_member plan[SCENE_MEMBERS_MAX];
+  scene_member members[SCENE_MEMBERS_MAX];
+} scene;
+
+typedef struct scene_setup {
+  size_t n;
+  uint64_t n_values;
+  uint32_t chunk_values;
+  hv_codec codec;
+  uint64_t seed;
+  uint32_t stall_ms;        /* 0: 3,000 */
+  size_t client, auxiliary; /* which member is one; 0: none is */
+  size_t leader;
+  hv_sim_link link; /* delay_us 0: the sim's own */
+  size_t window;
+  int in_place;
+} scene_setup;
+
+void scene_open(scene *s, const scene_setup *how);
+void scene_begin(scene *s, size_t member);
+void scene_begin_all(scene *s); /* each a little after the one before */
+void scene_run(scene *s, double seconds);
+/* Gives all rounds up, and holds that nothing is left of them. */
+void scene_close(scene *s);
+/* The weighted mean in float64 of what those of a set (bits) brought. */
+double scene_mean(const scene *s, unsigned set, uint64_t at);
+/* The set of those who are in a chunk, as a member says. */
+unsigned scene_set(const scene *s, size_t member, uint32_t chunk);
+
+/* Every chunk that a member holds is the mean of those whom it names (codec none), and the rest is as it was; nothing between. */
+void scene_each_chunk_is_right(const scene *s, size_t member);
+/* These are told HV_OK, and have the same bits. */
+void scene_all_have_the_same(const scene *s, unsigned set);
+
+#endif

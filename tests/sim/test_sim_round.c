@@ -1,0 +1,384 @@
+/* One round, and what happens when those are lost on whom it depends: owners, coordinators, a half of all, all but one. */
+#include "lib/scene.h"
+
+#include <math.h>
+#include <string.h>
+
+static const hv_sim_link slow = {.delay_us = 5000, .jitter_us = 5000, .rate = 1 << 20};
+
+static scene_setup four(uint64_t seed) {
+  return (scene_setup){.n = 4, .n_values = 200000, .chunk_values = 2000, .seed = seed, .link = slow, .in_place = (int)(seed & 1)};
+}
+
+/* Everybody of the set is told HV_OK and has the same; what they hold is right. */
+static void ends_well_for(scene *s, unsigned set) {
+  scene_all_have_the_same(s, set);
+  for (size_t i = 0; i < s->n; i++)
+    if (set >> i & 1 && s->members[i].out)
+      scene_each_chunk_is_right(s, i);
+}
+
+static void an_owner_dies_at_any_moment(void **unused) {
+  (void)unused;
+  int forwarded = 0, anew = 0;
+  for (uint64_t seed = 100; seed < 140; seed++) {
+    scene s;
+    scene_setup how = four(seed);
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 0.01 * (double)(seed - 99));
+    hv_sim_kill(s.sim, 1);
+    scene_run(&s, 60);
+    ends_well_for(&s, 1 | 4 | 8);
+    for (uint32_t c = s.plan[1].first; c < s.plan[1].first + s.plan[1].count; c++) {
+      forwarded += scene_set(&s, 0, c) >> 1 & 1; /* its values are in a chunk that it owned: it was averaged before */
+      anew += !(scene_set(&s, 0, c) >> 1 & 1);
+    }
+    scene_close(&s);
+  }
+  assert_in_range(forwarded, 100, 100000);
+  assert_in_range(anew, 100, 100000);
+}
+
+static void two_owners_die_together_or_the_second_in_the_recovery_from_the_first(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 200; seed < 240; seed++) {
+    scene s;
+    scene_setup how = four(seed);
+    how.n = 5;
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 0.3);
+    hv_sim_kill(s.sim, 1);
+    scene_run(&s, 0.004 * (double)(seed - 200));
+    hv_sim_kill(s.sim, 3);
+    scene_run(&s, 60);
+    ends_well_for(&s, 1 | 4 | 16);
+    scene_close(&s);
+  }
+}
+
+static void the_coordinator_dies_and_the_next_in_order_takes_over(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 300; seed < 340; seed++) {
+    scene s;
+    scene_setup how = four(seed);
+    how.n = 5;
+    how.leader = 2;
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 0.3);
+    if (seed & 1) { /* while it deals with another death */
+      hv_sim_kill(s.sim, 4);
+      scene_run(&s, 0.002 * (double)(seed - 300));
+    }
+    hv_sim_kill(s.sim, 2);
+    scene_run(&s, 60);
+    ends_well_for(&s, 1 | 2 | 8 | (seed & 1 ? 0 : 16));
+    scene_close(&s);
+  }
+}
+
+static void a_machine_that_is_gone_without_a_word_is_replaced_in_time(void **unused) {
+  (void)unused;
+  for (size_t who = 0; who < 4; who++) {
+    scene s;
+    scene_setup how = four(400 + who);
+    how.stall_ms = 1000;
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 0.3);
+    hv_sim_unplug(s.sim, who); /* 0 coordinates */
+    scene_run(&s, 8);
+    ends_well_for(&s, 15 & ~(1u << who));
+    scene_close(&s);
+  }
+}
+
+static void an_owner_that_stood_still_comes_back_and_harms_nobody(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 500; seed < 520; seed++) {
+    scene s;
+    scene_setup how = four(seed);
+    how.stall_ms = 1000;
+    size_t who = seed % 4;
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 0.3);
+    hv_sim_pause(s.sim, who);
+    scene_run(&s, 0.5 * (double)(seed - 499)); /* shorter and longer than their patience */
+    hv_sim_continue(s.sim, who);
+    scene_run(&s, 60);
+    ends_well_for(&s, 15 & ~(1u << who));
+    assert_int_equal(s.members[who].done, 1);
+    scene_each_chunk_is_right(&s, who);
+    if (s.members[who].status == HV_OK &&
+        hv_allreduce_view(s.members[who].allreduce) == hv_allreduce_view(s.members[(who + 1) % 4].allreduce))
+      scene_all_have_the_same(&s, 15);
+    scene_close(&s);
+  }
+}
+
+static void a_group_that_falls_apart_ends_the_same_on_each_side(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 600; seed < 620; seed++) {
+    scene s;
+    scene_setup how = four(seed);
+    how.n = 6;
+    how.stall_ms = 1000;
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 0.3);
+    for (size_t i = 3; i < 6; i++)
+      hv_sim_group(s.sim, i, 1);
+    scene_run(&s, 0.4 * (double)(seed - 599));
+    hv_sim_heal(s.sim);
+    scene_run(&s, 60);
+    for (size_t i = 0; i < s.n; i++) {
+      assert_int_equal(s.members[i].done, 1);
+      scene_each_chunk_is_right(&s, i);
+      for (size_t j = 0; j < i; j++)
+        if (s.members[i].status == HV_OK && s.members[j].status == HV_OK &&
+            hv_allreduce_view(s.members[i].allreduce) == hv_allreduce_view(s.members[j].allreduce))
+          scene_all_have_the_same(&s, 1u << i | 1u << j);
+    }
+    if (seed >= 615) /* apart for long: both sides have gone on, each with those that it has */
+      scene_all_have_the_same(&s, 7), scene_all_have_the_same(&s, 56);
+    scene_close(&s);
+  }
+}
+
+static void who_is_left_alone_keeps_its_own(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 700; seed < 710; seed++) {
+    scene s;
+    scene_setup how = four(seed);
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 0.02 * (double)(seed - 699));
+    for (size_t i = 0; i < 4; i++)
+      if (i != seed % 4)
+        hv_sim_kill(s.sim, i);
+    scene_run(&s, 60);
+    assert_int_equal(s.members[seed % 4].done, 1);
+    assert_int_equal(s.members[seed % 4].status, HV_CLOSED);
+    scene_each_chunk_is_right(&s, seed % 4);
+    scene_close(&s);
+  }
+}
+
+static void what_a_client_alone_holds_comes_from_there(void **unused) {
+  (void)unused;
+  int forwarded = 0;
+  for (uint64_t seed = 800; seed < 830; seed++) {
+    scene s;
+    scene_setup how = four(seed);
+    how.client = 2;
+    scene_open(&s, &how);
+    hv_sim_link fast = {.delay_us = 1000}, far = {.delay_us = 200000};
+    hv_sim_set_link(s.sim, 1, 2, &fast);
+    hv_sim_set_link(s.sim, 1, 0, &far); /* averages of 1 come late to all but the client */
+    hv_sim_set_link(s.sim, 1, 3, &far);
+    scene_begin_all(&s);
+    scene_run(&s, 0.02 * (double)(seed - 780));
+    hv_sim_kill(s.sim, 1);
+    scene_run(&s, 60);
+    ends_well_for(&s, 1 | 4 | 8);
+    for (uint32_t c = s.plan[1].first; c < s.plan[1].first + s.plan[1].count; c++)
+      forwarded += scene_set(&s, 0, c) >> 1 & 1;
+    scene_close(&s);
+  }
+  assert_in_range(forwarded, 10, 100000);
+}
+
+static void under_every_codec_what_is_forwarded_has_the_same_bits(void **unused) {
+  (void)unused;
+  for (int codec = 0; codec < HV_CODEC_COUNT; codec++)
+    for (uint64_t seed = 900; seed < 905; seed++) {
+      scene s;
+      scene_setup how = four(seed);
+      how.codec = (hv_codec)codec;
+      how.link.rate = 200000;
+      scene_open(&s, &how);
+      scene_begin_all(&s);
+      scene_run(&s, 0.15 * (double)(seed - 899));
+      hv_sim_kill(s.sim, 1);
+      scene_run(&s, 60);
+      scene_all_have_the_same(&s, 1 | 4 | 8);
+      scene_close(&s);
+    }
+}
+
+/* ---- who comes late, or says what is not so ---- */
+
+typedef struct stranger {
+  hv_command command;
+  scene *s;
+  size_t to, as;
+  hv_msg_kind kind;
+  uint32_t view;
+  int closed;
+} stranger;
+
+static void unheard(hv_stream *stream, const hv_event *event) {
+  (void)stream, (void)event;
+  fail_msg("a late stream was answered");
+}
+
+static void not_ready(hv_stream *stream, const hv_event *event) {
+  (void)stream, (void)event;
+}
+
+static void refused(hv_stream *stream, const hv_event *event) {
+  stranger *x = stream->owner;
+  (void)event;
+  x->closed = 1;
+}
+
+static void open_stream(hv_command *command, void *core) {
+  static const hv_stream_events on = {unheard, not_ready, refused};
+  stranger *x = (stranger *)command;
+  hv_env *env = hv_node_env(core);
+  hv_stream *stream;
+  hv_msg msg = {.kind = x->kind};
+  if (x->kind == HV_MSG_SHARE)
+    msg.u.share = (hv_msg_share){.member = (uint32_t)x->as, .weight = 1, .view = x->view};
+  else
+    msg.u.attend = (hv_msg_attend){.member = (uint32_t)x->as};
+  memcpy(x->kind == HV_MSG_SHARE ? msg.u.share.round : msg.u.attend.round, x->s->members[0].round.id, HV_ROUND_ID_SIZE);
+  assert_int_equal(env->stream_open(env, &x->s->plan[x->to].at, &msg, &on, x, &stream), HV_OK);
+}
+
+static void streams_of_an_earlier_view_and_of_others_names_are_refused(void **unused) {
+  (void)unused;
+  scene s;
+  scene_setup how = four(1000);
+  how.link.rate = 200000;
+  scene_open(&s, &how);
+  scene_begin_all(&s);
+  scene_run(&s, 0.3);
+  hv_sim_kill(s.sim, 1);
+  scene_run(&s, 0.3); /* a new view is there, and not over */
+  assert_int_equal(s.members[0].done, 0);
+  stranger x[] = {{.to = 0, .as = 3, .kind = HV_MSG_SHARE, .view = 0}, /* late */
+                  {.to = 0, .as = 2, .kind = HV_MSG_SHARE, .view = 4}, /* from member 3, in the name of 2 */
+                  {.to = 0, .as = 2, .kind = HV_MSG_ATTEND},           /* likewise */
+                  {.to = 0, .as = 99, .kind = HV_MSG_SHARE, .view = 4}};
+  for (size_t i = 0; i < sizeof x / sizeof *x; i++) {
+    x[i].command.run = open_stream;
+    x[i].s = &s;
+    assert_int_equal(hv_sim_command(s.sim, 3, &x[i].command), HV_OK);
+  }
+  scene_run(&s, 60);
+  for (size_t i = 0; i < sizeof x / sizeof *x; i++)
+    assert_int_equal(x[i].closed, 1);
+  ends_well_for(&s, 1 | 4 | 8);
+  scene_close(&s);
+}
+
+static void a_round_is_over_by_its_time_however_slow_it_is(void **unused) {
+  (void)unused;
+  scene s;
+  scene_setup how = four(1100);
+  how.link.rate = 10000; /* half a minute for all of it */
+  how.window = 20000;
+  how.stall_ms = 5000;
+  scene_open(&s, &how);
+  for (size_t i = 0; i < 4; i++)
+    s.members[i].round.timeout_ms = 20000;
+  scene_begin_all(&s);
+  scene_run(&s, 21);
+  for (size_t i = 0; i < 4; i++) {
+    assert_int_equal(s.members[i].done, 1);
+    assert_int_equal(s.members[i].status, HV_TIMEOUT);
+    scene_each_chunk_is_right(&s, i);
+  }
+  scene_close(&s);
+}
+
+static void all_know_when_all_have_everything(void **unused) {
+  (void)unused;
+  scene s;
+  scene_setup how = four(1200);
+  how.leader = 3;
+  scene_open(&s, &how);
+  scene_begin_all(&s);
+  scene_run(&s, 20);
+  ends_well_for(&s, 15);
+  for (size_t i = 0; i < 4; i++)
+    assert_int_equal(hv_allreduce_finished(s.members[i].allreduce), 1);
+  scene_close(&s);
+}
+
+/* ---- everything else that can end it ---- */
+
+static void nobody_hangs_wherever_two_die(void **unused) {
+  (void)unused;
+  for (uint64_t n = 1; n < 900; n += 3) {
+    scene s;
+    scene_setup how = {.n = 4, .n_values = 3000, .chunk_values = 250, .seed = 1300 + n, .stall_ms = 1000, .in_place = 1};
+    scene_open(&s, &how);
+    hv_sim_kill_at_event(s.sim, HV_SIM_ANY, n, n & 1);
+    scene_begin_all(&s);
+    scene_run(&s, 0.05);
+    if (hv_sim_alive(s.sim, n % 4))
+      hv_sim_kill(s.sim, n % 4);
+    scene_run(&s, 30);
+    unsigned alive = 0;
+    for (size_t i = 0; i < s.n; i++)
+      if (hv_sim_alive(s.sim, i) && s.members[i].begun) {
+        assert_int_equal(s.members[i].done, 1);
+        scene_each_chunk_is_right(&s, i);
+        alive |= 1u << i;
+      }
+    if (alive & (alive - 1))
+      scene_all_have_the_same(&s, alive);
+    scene_close(&s);
+  }
+}
+
+static void no_memory_in_a_recovery_is_an_end_not_a_crash(void **unused) {
+  (void)unused;
+  for (long n = 0;; n++) {
+    scene s;
+    scene_setup how = {.n = 3, .n_values = 3000, .chunk_values = 500, .seed = 1400, .stall_ms = 500};
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 0.02);
+    hv_sim_kill(s.sim, 1);
+    hv_mem *mem = hv_sim_mem(s.sim, n & 1 ? 2 : 0); /* 0 coordinates */
+    size_t before = mem->refused;
+    hv_mem_fail_in(mem, n / 2);
+    scene_run(&s, 20);
+    int untouched = mem->refused == before;
+    for (size_t i = 0; i < s.n; i++)
+      if (hv_sim_alive(s.sim, i) && s.members[i].begun) {
+        assert_int_equal(s.members[i].done, 1);
+        scene_each_chunk_is_right(&s, i);
+      }
+    scene_close(&s);
+    if (untouched && n & 1)
+      return;
+    assert_true(n < 4000);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(an_owner_dies_at_any_moment),
+      cmocka_unit_test(two_owners_die_together_or_the_second_in_the_recovery_from_the_first),
+      cmocka_unit_test(the_coordinator_dies_and_the_next_in_order_takes_over),
+      cmocka_unit_test(a_machine_that_is_gone_without_a_word_is_replaced_in_time),
+      cmocka_unit_test(an_owner_that_stood_still_comes_back_and_harms_nobody),
+      cmocka_unit_test(a_group_that_falls_apart_ends_the_same_on_each_side),
+      cmocka_unit_test(who_is_left_alone_keeps_its_own),
+      cmocka_unit_test(what_a_client_alone_holds_comes_from_there),
+      cmocka_unit_test(under_every_codec_what_is_forwarded_has_the_same_bits),
+      cmocka_unit_test(streams_of_an_earlier_view_and_of_others_names_are_refused),
+      cmocka_unit_test(a_round_is_over_by_its_time_however_slow_it_is),
+      cmocka_unit_test(all_know_when_all_have_everything),
+      cmocka_unit_test(nobody_hangs_wherever_two_die),
+      cmocka_unit_test(no_memory_in_a_recovery_is_an_end_not_a_crash),
+  };
+  return cmocka_run_group_tests_name("round in the sim", tests, NULL, NULL);
+}
