@@ -4,6 +4,7 @@
 #   make build   the extension, in place (python/_hivemind_c.abi3.so, python/hivemind_c/libhivemind_lowrank.so)
 #   make deps    system packages only; make venv: .venv too
 #   make wheel   dist/hivemind_c-*.whl, with all it needs inside; make wheel-test tries it in a clean environment (minutes); make sdist
+#   make partition  a cable is pulled between two network namespaces (as root)
 #   make pythons    the node's tests on every other Python found, with the extension as it is built
 #   make asan | tsan | fuzz T=wire | bench | fmt    as in csrc/Makefile
 #   make clean   everything built; .venv stays
@@ -20,6 +21,9 @@ test: build
 	@$(CSRC) check
 	@$(CSRC) asan
 	@$(PY) -m pytest -q tests
+
+partition: build
+	@$(PY) -m pytest -q -s tests/partition/check_partition.py
 
 pythons: build
 	@$(PY) scripts/pythons.py $(PYTHONS)
@@ -51,4 +55,4 @@ clean:
 	@rm -rf build dist *.egg-info python/*.egg-info python/*.so python/*/*.so
 	@find python tests examples -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: demo test pythons deps venv build wheel wheel-test sdist asan tsan fuzz bench fmt clean
+.PHONY: demo test partition pythons deps venv build wheel wheel-test sdist asan tsan fuzz bench fmt clean

@@ -1,7 +1,7 @@
 """Does the one abi3 extension work on every Python? Runs the node's tests on each interpreter found, with the .so as it was built.
 
 scripts/pythons.py [PYTHON...]: without arguments python3.10 to python3.14 on PATH, but not the one this runs on. Each gets an
-environment of its own, .venv-pythons/X.Y, with what the tests import (requirements.txt without torch). When no interpreter is found
+environment of its own, .venv-pythons/X.Y, with what these tests import, as requirements.txt pins it. When no interpreter is found
 it says so and fails: nothing was tested.
 """
 
@@ -14,7 +14,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 VERSIONS = [f"3.{minor}" for minor in range(10, 15)]
 TESTS = ["tests/py/test_node.py", "tests/py/test_dht.py", "tests/py/test_log.py", "tests/py/test_interrupt.py"]
-NOT_NEEDED = "torch", "clang-format", "mypy"
+NEEDED = "numpy", "msgpack", "pytest"
 VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
 
 
@@ -46,7 +46,7 @@ def environment(version, python):
     home = ROOT / ".venv-pythons" / version
     inside = home / "bin/python"
     if not (home / "ready").exists():
-        needs = [line for line in (ROOT / "requirements.txt").read_text().split("\n") if line and not line.startswith(("#", *NOT_NEEDED))]
+        needs = [line for line in (ROOT / "requirements.txt").read_text().split("\n") if line.split("=")[0] in NEEDED]
         subprocess.run([python, "-m", "venv", "--clear", home], check=True)
         subprocess.run([inside, "-m", "pip", "install", "-q", "--disable-pip-version-check", *needs], check=True)
         (home / "ready").touch()

@@ -10,13 +10,12 @@ import threading
 import time
 
 import _hivemind_c
+import numpy as np
 import pytest
+import torch
 
-np = pytest.importorskip("numpy")
-torch = pytest.importorskip("torch")
-
-import hivemind_c  # noqa: E402
-from hivemind_c import compression as hc  # noqa: E402
+import hivemind_c
+from hivemind_c import compression as hc
 
 CLASSES = {one.compression_type.name: type(one) for one in hc.BASE_COMPRESSION_TYPES.values()}
 LOSSY = [one for name, one in CLASSES.items() if name != "NONE"]

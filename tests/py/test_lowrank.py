@@ -4,10 +4,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from hivemind_c._lowrank import LowRank  # noqa: E402
+from hivemind_c._lowrank import LowRank
 
 PORTABLE = pytest.mark.parametrize("portable", [False, True], ids=["kernels", "aten"])
 

@@ -91,6 +91,18 @@ def test_a_stopped_peer_costs_its_time_limit_and_no_more(node, program):
     assert eventually(lambda: one.peers() and one.echo(known, b"awake", timeout=5) == b"awake")
 
 
+def test_a_peer_that_falls_silent_is_given_up_long_before_a_long_time_limit(node, program):
+    other = program(PEER)
+    one = node(initial_peers=other.line())
+    (known,) = one.wait_for_peers(1, timeout=10)
+    os.kill(other.pid, signal.SIGSTOP)  # its kernel still takes what is sent: only keepalive can tell, after 10 + 5 s
+    start = time.monotonic()
+    with pytest.raises(HivemindError) as failed:
+        one.echo(known, b"anybody?", timeout=300)
+    assert failed.value.status == "CLOSED"
+    assert time.monotonic() - start < 60
+
+
 def test_a_peer_that_says_goodbye_is_gone_at_once(node, program):
     other = program(
         """
