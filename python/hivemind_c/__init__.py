@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from hivemind_c.dht import DHT, get_dht_time
     from hivemind_c.optim import CollaborativeOptimizer, GradientAverager, GradScaler, Optimizer, PowerSGDGradientAverager, ProgressTracker, TrainingStateAverager
+    from hivemind_c.strategy import CollaborativeStrategy, HivemindStrategy, SwarmProgressBar
 
 _LATER = {  # names at the top whose module a program that only wants a node need not wait for
     "hivemind_c.averaging": ("DecentralizedAverager",),
@@ -75,6 +76,7 @@ _LATER = {  # names at the top whose module a program that only wants a node nee
     ),
     "hivemind_c.dht": ("DHT", "get_dht_time"),
     "hivemind_c.optim": ("CollaborativeOptimizer", "GradScaler", "GradientAverager", "Optimizer", "PowerSGDGradientAverager", "ProgressTracker", "TrainingStateAverager"),
+    "hivemind_c.strategy": ("CollaborativeStrategy", "HivemindStrategy", "SwarmProgressBar"),  # not in __all__: they need Lightning
 }
 
 __version__: str = _hivemind_c.__version__

@@ -1,0 +1,1 @@
+"""What HivemindStrategy is made of; hivemind_c.strategy is the door."""

@@ -1,0 +1,63 @@
+"""How a peer finds its swarm: initial peers from options or the environment, and the line that others paste."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import sys
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
+
+from _hivemind_c import HivemindError
+
+from hivemind_c.dht import DHT
+from hivemind_c.node import Addresses, _texts
+
+logger = logging.getLogger("hivemind_c.strategy")
+VARIABLES = "INITIAL_PEERS", "PL_INITIAL_PEERS"
+
+
+def initial_peers(given: Addresses, environment: Optional[Mapping[str, str]] = None) -> Tuple[str, ...]:
+    """Those given (one, a string with commas, a list), else those of INITIAL_PEERS, else of PL_INITIAL_PEERS."""
+    environment = os.environ if environment is None else environment
+    for peers in (given, *(environment.get(name) for name in VARIABLES)):
+        if found := _texts(peers, "initial_peers"):
+            return found
+    return ()
+
+
+def reachable(addresses: Sequence[str]) -> List[str]:
+    """Without those that only this machine can reach, unless there are no others."""
+    others = [address for address in addresses if not address.startswith(("/ip4/127.", "/ip6/::1/", "/dns4/localhost/", "/dns6/localhost/"))]
+    return others or list(addresses)
+
+
+def join_line(addresses: Sequence[str], command: Optional[Sequence[str]] = None) -> str:
+    """What to paste into a shell elsewhere (in a notebook: into a cell) to run this program as another peer of the swarm."""
+    command = sys.orig_argv if command is None else command
+    peers = ",".join(addresses)
+    if any("ipykernel" in word for word in command):
+        return f"%env INITIAL_PEERS={peers}"
+    return f"INITIAL_PEERS={shlex.quote(peers)} {shlex.join(command)}"
+
+
+def start(peers: Sequence[str], patience: float, **options: Any) -> DHT:
+    """A DHT that has found its peers; if none answers in time it says why, each by its address, and goes on trying while training begins."""
+    dht = DHT(peers, start=True, ensure_bootstrap_success=False, **options)
+    try:
+        if peers:
+            dht._wait_for_others(patience)
+    except HivemindError as error:
+        logger.warning("training begins alone, and goes on looking for the swarm: %s", error)
+        dht._troubled = True  # that has been told
+    except BaseException:
+        dht.shutdown()
+        raise
+    return dht
+
+
+def invite(dht: DHT) -> str:
+    """Tells what others run to join, and returns it."""
+    line = join_line(reachable(dht.get_visible_maddrs()))
+    print(f"\nA swarm begins here. To join it, run this on other machines, any number of them:\n\n{line}\n", flush=True)
+    return line

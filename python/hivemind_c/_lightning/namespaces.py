@@ -1,0 +1,58 @@
+"""Which Lightning: `lightning.pytorch` or `pytorch_lightning`, the same code under two names whose classes do not know each other.
+
+A class of ours is written once, as a mixin. An object of it gets the base class of the Lightning that the program has imported; where it has
+imported both, it has both bases until a Trainer takes it (settle), and from then on that Trainer's alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from typing import Any, Dict, List, Tuple
+
+NAMES = "lightning.pytorch", "pytorch_lightning"
+_made: Dict[Tuple[type, Tuple[str, ...], str], type] = {}
+
+
+def imported() -> List[str]:
+    """Those that the program has imported; if none, those that are installed. ImportError: neither is."""
+    there = [name for name in NAMES if hasattr(sys.modules.get(name), "Trainer")]
+    there = there or [name for name in NAMES if importlib.util.find_spec(name.split(".")[0])]
+    if not there:
+        raise ImportError("the strategy works with Lightning, and it is not installed: pip install lightning")
+    return there
+
+
+def part(name: str, where: str) -> Any:
+    """part("lightning.pytorch", "strategies.Strategy")."""
+    *modules, last = where.split(".")
+    return getattr(importlib.import_module(".".join((name, *modules))), last)
+
+
+def make(cls: type, base: str, names: Tuple[str, ...]) -> type:
+    """cls with the base class of these namespaces."""
+    key = cls, names, base
+    if key not in _made:
+        bases = (cls, *(part(name, base) for name in names))
+        _made[key] = type(cls.__name__, bases, {"__module__": cls.__module__, "__doc__": cls.__doc__, "_mixin": cls, "_names": names})
+    return _made[key]
+
+
+def new(cls: type, base: str) -> Any:
+    """An object, not yet initialized, of cls with the base class of the Lightning at hand."""
+    return object.__new__(cls if hasattr(cls, "_mixin") else make(cls, base, tuple(imported())))
+
+
+def settle(thing: Any, base: str, witness: object) -> None:
+    """Makes a thing of both namespaces one of the namespace that the witness comes from."""
+    if len(thing._names) > 1:
+        root = type(witness).__module__.split(".")[0]
+        name = next((name for name in thing._names if name.split(".")[0] == root), None)
+        if name:
+            thing.__class__ = make(thing._mixin, base, (name,))
+
+
+def misconfigured(thing: Any, text: str) -> Exception:
+    """Lightning's exception for options that do not fit together."""
+    return part(thing._names[0], "utilities.exceptions.MisconfigurationException")(text)

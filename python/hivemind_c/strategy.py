@@ -1,0 +1,444 @@
+"""HivemindStrategy: Lightning's Trainer as one peer of a swarm. docs/STRATEGY.md tells how to use it."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import logging
+import os
+from contextlib import suppress
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Union
+
+import torch
+
+from hivemind_c._lightning import joining, namespaces, schedulers, writing
+from hivemind_c._lightning.election import Election
+from hivemind_c._lightning.swarm import Speed, SwarmProgressBar, figures
+from hivemind_c.dht import DHT
+from hivemind_c.node import Addresses
+from hivemind_c.optim import GradScaler, Optimizer
+
+__all__ = ["CollaborativeStrategy", "HivemindStrategy", "SwarmProgressBar"]
+
+logger = logging.getLogger("hivemind_c.strategy")
+_OURS = {"dht", "run_id", "optimizer", "params", "scheduler", "batch_size_per_step", "averaged_grad_hook"}  # Optimizer's, that are set here
+
+
+class HivemindStrategy:
+    """Trains together with other peers: Trainer(strategy=HivemindStrategy(target_batch_size=4096)).
+
+    target_batch_size: samples from all peers for one step of the optimizer, a global epoch. run_id: the run's name; peers of one run have the same.
+    batch_size: samples in a batch here, where they cannot be counted in the batch itself. initial_peers: others of the swarm (a string, with
+    commas, or a list); or the variable INITIAL_PEERS. host_maddrs: where to listen, every interface by default; announce_maddrs: what
+    others are told instead. identity_path: the file with this peer's key. client_mode: only dial out. dht: one that runs already.
+
+    scheduler_fn: makes the scheduler of the optimizer; without offload and delays, one from configure_optimizers serves as well. It is
+    stepped once in a global epoch. reuse_grad_buffers: no second copy of the gradients; the module's optimizer_zero_grad does nothing then.
+
+    checkpoints: "own" (the elected peer writes where the program says, the others in a folder of their own beside it) or "elected" (no other
+    writes). reseed: peers that join change their seeds, so that they do not read the same data in the same order.
+
+    Everything else is Optimizer's: delays, offload, compression, max_grad_norm, averager_opts, ...
+    """
+
+    strategy_name = "hivemind"
+    _base = "strategies.Strategy"
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> "HivemindStrategy":
+        return namespaces.new(cls, cls._base)
+
+    def __init__(
+        self,
+        target_batch_size: int,
+        run_id: str = "lightning_run",
+        batch_size: Optional[int] = None,
+        delay_state_averaging: bool = False,
+        delay_optimizer_step: Optional[bool] = None,
+        delay_grad_averaging: bool = False,
+        offload_optimizer: Optional[bool] = None,
+        reuse_grad_buffers: bool = False,
+        scheduler_fn: Optional[Callable[[torch.optim.Optimizer], Any]] = None,
+        matchmaking_time: float = 5.0,
+        averaging_timeout: float = 30.0,
+        verbose: bool = False,
+        averager_opts: Optional[Dict[str, Any]] = None,
+        host_maddrs: Addresses = None,
+        initial_peers: Addresses = None,
+        use_ipfs: bool = False,
+        wait_timeout: float = 3.0,
+        bootstrap_timeout: Optional[float] = None,
+        use_relay: bool = True,
+        use_auto_relay: bool = False,
+        identity_path: Union[str, os.PathLike, None] = None,
+        *,
+        announce_maddrs: Addresses = None,
+        client_mode: bool = False,
+        dht: Optional[DHT] = None,
+        checkpoints: str = writing.OWN,
+        reseed: bool = True,
+        **optimizer_kwargs: Any,
+    ):
+        super().__init__()
+        delayed = delay_grad_averaging if delay_optimizer_step is None else delay_optimizer_step
+        self._offload = bool(delayed if offload_optimizer is None else offload_optimizer)
+        self._scheduler_fn, self._reuse_grad_buffers = scheduler_fn, reuse_grad_buffers
+        self._run_id, self._batch_size, self._reseed = run_id, batch_size, reseed
+        self._checkpoints = self._one_of(checkpoints, writing.OWN, writing.ELECTED)
+        self._optimizer_options = dict(
+            target_batch_size=target_batch_size,
+            run_id=run_id,
+            delay_state_averaging=delay_state_averaging,
+            delay_optimizer_step=delay_optimizer_step,
+            delay_grad_averaging=delay_grad_averaging,
+            offload_optimizer=self._offload,
+            reuse_grad_buffers=reuse_grad_buffers,
+            matchmaking_time=matchmaking_time,
+            averaging_timeout=averaging_timeout,
+            verbose=verbose,
+            averager_opts=averager_opts,
+            **self._known(optimizer_kwargs),
+        )
+        if client_mode:
+            self._optimizer_options["client_mode"] = True
+        self._patience = wait_timeout if bootstrap_timeout is None else bootstrap_timeout
+        self._peers = joining.initial_peers(initial_peers)
+        self._dht_options = dict(
+            host_maddrs=host_maddrs,
+            announce_maddrs=announce_maddrs,
+            identity_path=identity_path,
+            client_mode=client_mode,
+            wait_timeout=wait_timeout,
+            use_ipfs=use_ipfs,
+            use_auto_relay=use_auto_relay,
+        )
+        self._dht, self._own_dht = dht, dht is None
+        self.parallel_devices: Any = None  # the Trainer fills it in
+        self._hive: Optional[Optimizer] = None
+        self._election: Optional[Election] = None
+        self._places: Optional[writing.Places] = None
+        self._last_progress: Any = None
+        self._batch: Optional[int] = batch_size
+        self._undo: list = []
+
+    @staticmethod
+    def _one_of(value: str, *known: str) -> str:
+        if value not in known:
+            raise ValueError(f"checkpoints is one of {', '.join(map(repr, known))}, not {value!r}")
+        return value
+
+    @staticmethod
+    def _known(options: Dict[str, Any]) -> Dict[str, Any]:
+        known = set(inspect.signature(Optimizer).parameters) - _OURS
+        for name in options:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                raise TypeError(f"HivemindStrategy has no option {name!r}" + (f"; did you mean {near[0]!r}?" if near else f": it has its own and Optimizer's {', '.join(sorted(known))}"))
+        return options
+
+    # ---- what users ask ----
+
+    @property
+    def dht(self) -> DHT:
+        """This peer in the DHT; it starts with fit, or when it is asked for."""
+        if self._dht is None:
+            self._dht = joining.start(self._peers, self._patience, **self._dht_options)
+            if not self._peers and not self._dht.client_mode:
+                joining.invite(self._dht)
+        return self._dht
+
+    @property
+    def optimizer(self) -> Optional[Optimizer]:
+        """The swarm's optimizer, around that of configure_optimizers, while fit runs."""
+        return self._hive
+
+    @property
+    def global_progress(self) -> Any:
+        """What the swarm has gathered for the next step: epoch, samples_accumulated, num_peers, eta_next_epoch ...; None before the first fit."""
+        if self._hive is not None:
+            self._last_progress = self._hive.tracker.global_progress
+        return self._last_progress
+
+    @property
+    def num_peers(self) -> int:
+        """Peers of this run, this one among them."""
+        progress = self.global_progress
+        return progress.num_peers if progress is not None else 1
+
+    @property
+    def global_epoch(self) -> int:
+        """How often the optimizer has stepped, counted by the swarm; where this peer is."""
+        return self._hive.local_epoch if self._hive is not None else getattr(self._last_progress, "epoch", 0)
+
+    @property
+    def is_elected(self) -> bool:
+        """Whether this is the one peer that writes what the run's peers share; another takes over when it is gone."""
+        return self._election is not None and self._election.elected
+
+    # ---- one process, one device ----
+
+    @property
+    def accelerator(self) -> Any:
+        return self._accelerator
+
+    @accelerator.setter
+    def accelerator(self, accelerator: Any) -> None:
+        self._accelerator = accelerator
+        if accelerator is not None:
+            namespaces.settle(self, self._base, accelerator)
+
+    @property
+    def root_device(self) -> torch.device:
+        device = self.parallel_devices[0] if self.parallel_devices else "cpu"
+        return device if isinstance(device, torch.device) else torch.device(device)
+
+    def model_to_device(self) -> None:
+        self.model.to(self.root_device)
+
+    @property
+    def global_rank(self) -> int:
+        return 0
+
+    local_rank = node_rank = global_rank
+
+    @property
+    def world_size(self) -> int:
+        return 1
+
+    @property
+    def is_global_zero(self) -> bool:
+        return True  # each peer has its own bars, logs and metrics; checkpoints: writing.py
+
+    def reduce(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        return tensor
+
+    def all_gather(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        return tensor
+
+    def barrier(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def broadcast(self, obj: Any, src: int = 0) -> Any:
+        return obj
+
+    # ---- a run's beginning ----
+
+    def setup(self, trainer: Any) -> None:
+        fitting = trainer.state.fn == "fit"
+        if fitting:
+            self._check(trainer)
+        super().setup(trainer)  # type: ignore[misc]
+        if fitting:
+            try:
+                self._join(trainer)
+            except BaseException:
+                self._leave()
+                raise
+
+    def _check(self, trainer: Any) -> None:
+        target = self._optimizer_options["target_batch_size"]
+        if len(self.parallel_devices or ()) > 1 or trainer.num_nodes > 1:
+            raise self._misconfigured("a peer trains on one device: give Trainer(devices=1), and start a process for each GPU (CUDA_VISIBLE_DEVICES=0, =1, ...)")
+        accumulating = any(type(callback).__name__ == "GradientAccumulationScheduler" for callback in trainer.callbacks)
+        if trainer.accumulate_grad_batches != 1 or accumulating:
+            raise self._misconfigured(
+                "accumulate_grad_batches is what the swarm does: gradients add up over all peers until target_batch_size samples are there. "
+                f"Leave it out and choose target_batch_size instead ({target} now)"
+            )
+        if not self.lightning_module.automatic_optimization:
+            raise self._misconfigured(
+                "manual optimization cannot be used with HivemindStrategy, because it would step before the swarm has gathered its samples: "
+                "leave automatic_optimization at True, or write the loop yourself around hivemind_c.Optimizer (docs/STRATEGY.md)"
+            )
+
+    def _misconfigured(self, text: str) -> Exception:
+        return namespaces.misconfigured(self, text)
+
+    def _join(self, trainer: Any) -> None:
+        there = sum(type(optimizer).__name__ != "_MockOptimizer" for optimizer in self.optimizers)  # Lightning's, for none
+        if there != 1:
+            raise self._misconfigured(
+                f"HivemindStrategy works with one optimizer, and configure_optimizers returned {there}: put the parameters into groups of one optimizer "
+                "([{'params': ..., 'lr': ...}, ...]), or use hivemind_c.Optimizer, one with a run_id of its own for each"
+            )
+        arguments = self._optimizer_and_scheduler(self.optimizers[0])
+        dht = self.dht
+        self._election = Election(dht, self._run_id)
+        hive = self._hive = Optimizer(dht=dht, averaged_grad_hook=self._clip_averaged, **arguments, **self._optimizer_options)
+        hive.__class__ = type(type(hive.opt).__name__, (type(hive),), {})  # LearningRateMonitor and others log under its name
+        self.optimizers = [hive]
+        for config in self.lr_scheduler_configs:
+            config.scheduler = schedulers.FollowsGlobalEpochs(config.scheduler, hive)
+        self._speed = Speed()
+        self._prepare(trainer)
+        if self._reseed and not self.is_elected:
+            self._change_seeds()
+
+    def _optimizer_and_scheduler(self, optimizer: torch.optim.Optimizer) -> Dict[str, Any]:
+        configs, scheduler_fn = self.lr_scheduler_configs, self._scheduler_fn
+        if configs and scheduler_fn:
+            raise self._misconfigured("there are two schedulers, scheduler_fn and that of configure_optimizers: leave one out")
+        if configs and self._offload:
+            example = type(configs[0].scheduler).__name__
+            raise self._misconfigured(
+                "with offload_optimizer, which delay_optimizer_step and delay_grad_averaging bring along, the optimizer is made again for copies of the "
+                "parameters, and a scheduler from configure_optimizers would belong to the old one: return the optimizer alone, and write "
+                f"HivemindStrategy(scheduler_fn=lambda optimizer: torch.optim.lr_scheduler.{example}(optimizer, ...))"
+            )
+        if self._offload:
+            return dict(optimizer=schedulers.factory(optimizer), params=optimizer.param_groups, scheduler=scheduler_fn)
+        try:
+            return dict(optimizer=optimizer, scheduler=scheduler_fn or schedulers.one_scheduler(configs))
+        except ValueError as error:
+            raise self._misconfigured(str(error)) from None
+
+    def _prepare(self, trainer: Any) -> None:
+        """Changes in the module, the precision plugin and the callbacks that last as long as fit does."""
+        plugin, module = self.precision_plugin, self.lightning_module
+        self._replace(plugin, "_clip_gradients", lambda *args, **kwargs: None)  # _clip_averaged clips what is averaged
+        scaler = getattr(plugin, "scaler", None)
+        if isinstance(scaler, torch.amp.GradScaler) and not isinstance(scaler, GradScaler):
+            ours = GradScaler(
+                scaler._device,
+                init_scale=scaler._init_scale,
+                growth_factor=scaler.get_growth_factor(),
+                backoff_factor=scaler.get_backoff_factor(),
+                growth_interval=scaler.get_growth_interval(),
+                enabled=scaler.is_enabled(),
+            )
+            self._replace(plugin, "scaler", ours)
+        if self._reuse_grad_buffers:
+            if type(module).optimizer_zero_grad is not namespaces.part(self._names[0], "LightningModule").optimizer_zero_grad:
+                logger.warning("reuse_grad_buffers: the module's own optimizer_zero_grad is not called while the swarm sums gradients up in .grad")
+            for name in ("optimizer_zero_grad", "zero_grad"):  # the Trainer calls the second before it begins, and before validation
+                self._replace(module, name, lambda *args, **kwargs: None)
+        if self._checkpoints == writing.OWN:
+            self._places = writing.Places(trainer, self.dht.peer_id)
+            self._places.choose(self.is_elected)
+
+    def _replace(self, thing: Any, name: str, value: Any) -> None:
+        before = thing.__dict__.get(name, _replace := object())
+        thing.__dict__[name] = value
+        self._undo.append(lambda: thing.__dict__.pop(name) if before is _replace else thing.__dict__.__setitem__(name, before))
+
+    def _change_seeds(self) -> None:
+        import random
+
+        import numpy
+
+        mark = int.from_bytes(self.dht.peer_id[-8:].encode(), "little")
+        torch.manual_seed((torch.initial_seed() ^ mark) & (1 << 63) - 1)
+        random.seed(random.getrandbits(64) ^ mark)
+        numpy.random.seed((int(numpy.random.randint(1 << 31)) ^ mark) & 0xFFFFFFFF)
+
+    # ---- a step ----
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        if self._batch_size is None:
+            self._batch = self._count(args[0] if args else next(iter(kwargs.values())))
+        output = super().training_step(*args, **kwargs)  # type: ignore[misc]
+        module = self.lightning_module
+        if (module.trainer.global_step + 1) % max(1, module.trainer.log_every_n_steps) == 0:
+            for name, value in figures(self.global_progress, self._speed).items():
+                module.log(name, value, on_step=True, on_epoch=False, batch_size=1)
+        return output
+
+    def _count(self, batch: Any) -> int:
+        try:
+            size = batch.shape[0] if isinstance(batch, torch.Tensor) and batch.ndim else namespaces.part(self._names[0], "utilities.data.extract_batch_size")(batch)
+        except Exception as error:
+            raise self._misconfigured(
+                f"how many samples are in a batch? It cannot be seen in {type(batch).__name__}, which holds no tensor: "
+                "write HivemindStrategy(batch_size=...)"
+            ) from error
+        return int(size)
+
+    def optimizer_step(self, optimizer: Any, closure: Callable[[], Any], model: Any = None, **kwargs: Any) -> Any:
+        loss = closure()
+        if loss is None:
+            return None  # training_step gave none: this batch has no gradients, and does not count
+        epoch = self.global_epoch
+        result = super().optimizer_step(optimizer, lambda: loss, model, batch_size=self._batch, **kwargs)  # type: ignore[misc]
+        if self._places is not None and self.global_epoch != epoch:
+            self._places.choose(self.is_elected)
+        return result
+
+    def _clip_averaged(self, parameters: Any) -> None:
+        """Lightning's gradient clipping, of the averaged gradient instead of each batch's."""
+        module, trainer = self.lightning_module, self.lightning_module.trainer
+        module.configure_gradient_clipping(
+            self._hive.opt, gradient_clip_val=trainer.gradient_clip_val, gradient_clip_algorithm=trainer.gradient_clip_algorithm
+        )
+
+    # ---- checkpoints ----
+
+    def _settle(self) -> None:
+        """What a delayed step has made is in the model when this returns."""
+        if self._hive is not None:
+            self._hive.state_averager.background.take(wait=True)
+
+    def lightning_module_state_dict(self) -> Dict[str, Any]:
+        self._settle()
+        return super().lightning_module_state_dict()  # type: ignore[misc]
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"]):
+            optimizer.load_state_dict(state)
+
+    def save_checkpoint(self, checkpoint: Dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
+        if self._hive is None or self._checkpoints == writing.OWN or self.is_elected:
+            super().save_checkpoint(checkpoint, filepath, storage_options)  # type: ignore[misc]
+
+    # ---- a run's end ----
+
+    def on_exception(self, exception: BaseException) -> None:
+        if type(exception).__name__ == "SIGTERMException" and self._hive is not None:
+            trainer = self.lightning_module.trainer
+            path = writing.preemption_path(trainer, self._run_id)
+            trainer.save_checkpoint(path)
+            logger.warning("preempted: where training stood is in %s; go on with trainer.fit(model, ckpt_path=%r)", path, path)
+
+    def teardown(self) -> None:
+        self._leave()
+        super().teardown()  # type: ignore[misc]
+
+    def _leave(self) -> None:
+        """Says goodbye, and puts back what was changed for the run."""
+        hive, self._hive = self._hive, None
+        if hive is not None:
+            with suppress(Exception):  # what a delayed step raises is told by the optimizer
+                hive.state_averager.background.take(wait=True)
+            self._last_progress = hive.tracker.global_progress
+            hive.shutdown()
+        if self._election is not None:
+            self._election.shutdown()
+            self._election = None
+        if self._dht is not None and self._own_dht:
+            self._dht.shutdown()
+            self._dht = None
+        if self._places is not None:
+            self._places.restore()
+            self._places = None
+        while self._undo:
+            self._undo.pop()()
+
+    @classmethod
+    def register_strategies(cls, strategy_registry: Any) -> None:
+        strategy_registry.register(cls.strategy_name, cls._from_registry, description=cls.__name__, override=True)
+
+    @classmethod
+    def _from_registry(cls, **options: Any) -> "HivemindStrategy":
+        return cls(**{"target_batch_size": int(os.environ.get("HIVEMIND_TARGET_BATCH_SIZE", "4096")), **options})
+
+
+class CollaborativeStrategy(HivemindStrategy):
+    """HivemindStrategy's older name."""
+
+
+def _register() -> None:
+    """Trainer(strategy="hivemind"), and LightningCLI's class_path, in every Lightning that the program has."""
+    for name in namespaces.imported():
+        namespaces.part(name, "strategies.Strategy").register(HivemindStrategy)
+        HivemindStrategy.register_strategies(namespaces.part(name, "strategies.StrategyRegistry"))
+
+
+_register()

@@ -1,0 +1,378 @@
+"""HivemindStrategy in one process: its options, each at least once, and the defects that it is not to have."""
+
+import functools
+import logging
+
+import pytest
+import torch
+from trainers import BATCH, NAMESPACES, SAMPLES, data, fit, lightning, same, small
+
+import hivemind_c
+from hivemind_c import DHT, Float16Compression
+from hivemind_c.strategy import CollaborativeStrategy, HivemindStrategy, SwarmProgressBar
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+HERE = "/ip4/127.0.0.1/tcp/0"
+STEP = torch.optim.lr_scheduler.StepLR
+
+
+def alone(target=BATCH, **options):
+    return HivemindStrategy(target, host_maddrs=HERE, **options)
+
+
+def misconfigured(pl=None):
+    return (pl or lightning()).utilities.exceptions.MisconfigurationException
+
+
+class Watch(lightning().Callback):
+    """Notes something after each batch."""
+
+    def __init__(self, look):
+        self.look, self.seen = look, []
+
+    def on_train_batch_end(self, trainer, *args):
+        self.seen.append(self.look(trainer))
+
+
+class Count(Watch):
+    def __init__(self):
+        super().__init__(lambda trainer: trainer.strategy.global_progress.samples_accumulated)
+
+
+# ---- both Lightnings, and the default strategy's bits ----
+
+
+@pytest.mark.parametrize("name", NAMESPACES)
+def test_alone_it_gives_the_default_strategys_weights_bit_for_bit(name):
+    pl = lightning(name)
+    plain, _ = fit(pl=pl)
+    hive, made = fit(alone(), pl=pl)
+    assert same(plain, hive)
+    assert isinstance(made.strategy, pl.strategies.Strategy) and made.strategy.global_epoch == 2 * SAMPLES // BATCH
+
+
+@pytest.mark.parametrize("name", NAMESPACES)
+def test_the_registry_knows_it_by_name(name):
+    pl = lightning(name)
+    _, made = fit("hivemind", pl=pl)
+    assert isinstance(made.strategy, HivemindStrategy) and made.strategy.global_progress.target_batch_size == 4096
+
+
+def test_the_top_of_the_package_has_it_and_its_older_name():
+    assert hivemind_c.HivemindStrategy is HivemindStrategy and hivemind_c.CollaborativeStrategy is CollaborativeStrategy
+    assert issubclass(CollaborativeStrategy, HivemindStrategy)
+    plain, _ = fit()
+    assert same(plain, fit(CollaborativeStrategy(BATCH, host_maddrs=HERE))[0])
+
+
+def test_a_large_batch_is_gathered_as_one_machine_would():
+    big, _ = fit(loader=data(batch=SAMPLES, shuffle=False), max_epochs=4)
+    gathered, made = fit(alone(SAMPLES), loader=data(shuffle=False), max_epochs=4)
+    assert made.strategy.global_epoch == 4
+    for p, q in zip(big.parameters(), gathered.parameters()):
+        torch.testing.assert_close(p, q)
+
+
+# ---- batch sizes ----
+
+
+def test_the_size_of_each_batch_is_counted_the_last_short_one_too():
+    count = Count()
+    fit(alone(10_000), loader=data(samples=40), max_epochs=1, callbacks=[count])
+    assert count.seen == [16, 32, 40]
+
+
+class Nested:
+    """A batch in which no tensor can be seen."""
+
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __getitem__(self, index):
+        if index > 1:
+            raise TypeError("not a sequence")
+        return (self.x, self.y)[index]
+
+
+def nested(samples):
+    return Nested(*(torch.stack(part) for part in zip(*samples)))
+
+
+def test_a_batch_that_cannot_be_counted_is_told_what_to_write():
+    with pytest.raises(misconfigured(), match=r"how many samples are in a batch.*Nested.*HivemindStrategy\(batch_size=\.\.\.\)"):
+        fit(alone(), loader=data(collate_fn=nested))
+
+
+def test_a_batch_size_given_is_believed():
+    count = Count()
+    module = small()
+    module.log = lambda *args, **kwargs: None  # Lightning's own log wants to count as well
+    fit(alone(10_000, batch_size=5), module, loader=data(collate_fn=nested), max_epochs=1, callbacks=[count])
+    assert count.seen == [5, 10, 15, 20]
+
+
+def test_a_step_without_a_loss_counts_for_nothing():
+    module, count = small(), Count()
+    step = module.training_step
+    module.training_step = lambda batch, batch_idx: None if batch_idx == 1 else step(batch, batch_idx)
+    fit(alone(10_000), module, max_epochs=1, callbacks=[count])
+    assert count.seen == [16, 16, 32, 48]
+
+
+# ---- what is refused, and what to write instead ----
+
+
+def test_accumulate_grad_batches_is_refused_with_what_to_use_instead():
+    with pytest.raises(misconfigured(), match="choose target_batch_size instead"):
+        fit(alone(), accumulate_grad_batches=2)
+    with pytest.raises(misconfigured(), match="choose target_batch_size instead"):
+        fit(alone(), callbacks=[lightning().callbacks.GradientAccumulationScheduler({1: 2})])
+
+
+def test_manual_optimization_is_refused_with_what_to_use_instead():
+    module = small()
+    module.automatic_optimization = False
+    with pytest.raises(misconfigured(), match="manual optimization.*hivemind_c.Optimizer"):
+        fit(alone(), module)
+
+
+@pytest.mark.parametrize("made", [lambda self: None, lambda self: [torch.optim.SGD(self.net[i].parameters(), lr=0.1) for i in (0, 2)]])
+def test_any_number_of_optimizers_but_one_is_refused(made):
+    module = small()
+    module.automatic_optimization = True
+    type(module).configure_optimizers = made
+    with pytest.raises((misconfigured(), RuntimeError), match="one optimizer|multiple optimizers"):
+        fit(alone(), module)
+
+
+def test_more_than_one_device_is_refused():
+    with pytest.raises(misconfigured(), match="start a process for each GPU"):
+        fit(alone(), devices=2)
+
+
+def test_an_unknown_option_is_an_error_that_names_the_nearest():
+    with pytest.raises(TypeError, match="no option 'grad_compresion'; did you mean 'grad_compression'"):
+        alone(grad_compresion=Float16Compression())
+    with pytest.raises(ValueError, match="checkpoints is one of 'own', 'elected', not 'all'"):
+        alone(checkpoints="all")
+
+
+def test_options_that_contradict_each_other_are_errors_when_fit_begins():
+    with pytest.raises(ValueError, match="offload_optimizer=True"):
+        fit(alone(delay_optimizer_step=True, offload_optimizer=False))
+    _, made = fit(alone())
+    assert made.strategy.optimizer is None  # and nothing is left of the one that failed
+
+
+# ---- every option reaches the optimizer ----
+
+OPTIONS = {
+    "delay_state_averaging": True,
+    "average_state_every": 3,
+    "use_local_updates": True,
+    "verbose": True,
+    "matchmaking_time": 1.5,
+    "averaging_timeout": 20.0,
+    "allreduce_timeout": 10.0,
+    "next_chunk_timeout": 2.0,
+    "load_state_timeout": 30.0,
+    "grad_compression": Float16Compression(),
+    "state_averaging_compression": Float16Compression(),
+    "load_state_compression": Float16Compression(),
+    "average_opt_statistics": ("momentum_buffer",),
+    "max_grad_norm": 0.5,
+    "shutdown_timeout": 1.0,
+    "performance_ema_alpha": 0.2,
+    "averager_opts": {"bandwidth": 1e6},
+    "tracker_opts": {"min_refresh_period": 0.1},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_optimizer_gets_the_option(name, monkeypatch):
+    import hivemind_c.strategy as module
+
+    given = {}
+
+    class Spy(module.Optimizer):
+        def __init__(self, **options):
+            given.update(options)
+            super().__init__(**options)
+
+    monkeypatch.setattr(module, "Optimizer", functools.wraps(module.Optimizer, updated=())(Spy))
+    _, made = fit(alone(**{name: OPTIONS[name]}))
+    assert given[name] == OPTIONS[name] and given["run_id"] == "lightning_run" and made.strategy.global_epoch > 0
+
+
+def test_client_mode_reaches_the_dht_and_the_optimizer():
+    with DHT(start=True) as first:
+        seen = Watch(lambda trainer: (trainer.strategy.dht.client_mode, trainer.strategy.optimizer.client_mode))
+        fit(HivemindStrategy(BATCH, client_mode=True, initial_peers=first.get_visible_maddrs()), callbacks=[seen], max_steps=1)
+        assert seen.seen == [(True, True)]
+
+
+def test_a_dht_of_the_users_own_is_used_and_left_running():
+    with DHT(start=True) as dht:
+        fit(HivemindStrategy(BATCH, dht=dht), max_steps=1)
+        assert dht.is_alive()
+
+
+@pytest.mark.parametrize("options", [dict(offload_optimizer=True), dict(delay_optimizer_step=True), dict(delay_grad_averaging=True)], ids=lambda o: next(iter(o)))
+def test_offload_and_delays_train_with_the_optimizers_own_settings(options):
+    plain, _ = fit(module=small(optimizer=lambda p: torch.optim.AdamW(p, lr=0.02, weight_decay=0.3)), max_epochs=4)
+    watch = Watch(lambda trainer: dict(trainer.strategy.optimizer.opt.param_groups[0]))
+    module, made = fit(alone(**options), small(optimizer=lambda p: torch.optim.AdamW(p, lr=0.02, weight_decay=0.3)), max_epochs=4, callbacks=[watch])
+    assert (watch.seen[0]["lr"], watch.seen[0]["weight_decay"]) == (0.02, 0.3)
+    assert made.strategy.global_epoch >= 15
+    if "offload_optimizer" in options:
+        assert same(plain, module)
+
+
+# ---- schedulers (defect 14) ----
+
+
+def rates(strategy, module, **options):
+    watch = Watch(lambda trainer: trainer.optimizers[0].param_groups[0]["lr"])
+    _, made = fit(strategy, module, callbacks=[watch], **options)
+    return [round(rate, 6) for rate in watch.seen]
+
+
+def test_14_scheduler_fn_counts_without_any_delay():
+    assert rates(alone(2 * BATCH, scheduler_fn=lambda o: STEP(o, 1, 0.5)), small(), max_epochs=1) == [0.1, 0.05, 0.05, 0.025]
+
+
+def test_14_a_scheduler_of_configure_optimizers_follows_global_epochs():
+    assert rates(alone(2 * BATCH), small(scheduler=lambda o: STEP(o, 1, 0.5)), max_epochs=1) == [0.1, 0.05, 0.05, 0.025]
+    per_step = small(scheduler=lambda o: {"scheduler": STEP(o, 1, 0.5), "interval": "step"})
+    assert rates(alone(2 * BATCH), per_step, max_epochs=1) == [0.1, 0.05, 0.05, 0.025]
+
+
+def test_14_with_a_scheduler_for_each_step_the_weights_are_the_default_strategys():
+    def module():
+        return small(scheduler=lambda o: {"scheduler": STEP(o, 3, 0.5), "interval": "step"})
+
+    assert same(fit(module=module())[0], fit(alone(), module())[0])
+
+
+@pytest.mark.parametrize("options", [dict(offload_optimizer=True), dict(delay_optimizer_step=True), dict(delay_grad_averaging=True)], ids=lambda o: next(iter(o)))
+def test_14_delays_and_offload_want_scheduler_fn_and_it_counts(options):
+    with pytest.raises(misconfigured(), match=r"scheduler_fn=lambda optimizer: torch.optim.lr_scheduler.StepLR"):
+        fit(alone(**options), small(scheduler=lambda o: STEP(o, 1, 0.5)))
+    watch = Watch(lambda trainer: trainer.strategy.optimizer.opt.param_groups[0]["lr"])
+    fit(alone(2 * BATCH, scheduler_fn=lambda o: STEP(o, 1, 0.5), **options), callbacks=[watch])
+    assert watch.seen[-1] < 0.05
+
+
+def test_two_schedulers_are_chained_and_two_sources_are_refused():
+    module = small()
+    type(module).configure_optimizers = lambda self: ([o := torch.optim.SGD(self.parameters(), lr=0.1)], [STEP(o, 1, 0.5), STEP(o, 1, 0.1)])
+    assert rates(alone(2 * BATCH), module, max_epochs=1) == [0.1, 0.005, 0.005, 0.00025]
+    with pytest.raises(misconfigured(), match="two schedulers"):
+        fit(alone(scheduler_fn=lambda o: STEP(o, 1)), small(scheduler=lambda o: STEP(o, 1)))
+
+
+def test_reduce_on_plateau_looks_at_the_monitored_metric():
+    plateau = functools.partial(torch.optim.lr_scheduler.ReduceLROnPlateau, factor=0.5, patience=0, threshold=1e9, threshold_mode="abs")
+    module = small(scheduler=lambda o: {"scheduler": plateau(o), "monitor": "loss", "interval": "step"})
+    assert rates(alone(), module, max_epochs=2)[-1] < 0.1
+
+
+# ---- gradients ----
+
+
+@pytest.mark.parametrize("clip", [dict(gradient_clip_val=0.1), dict(gradient_clip_val=0.01, gradient_clip_algorithm="value")], ids=["norm", "value"])
+def test_lightnings_clipping_clips_the_averaged_gradient(clip):
+    assert same(fit(**clip)[0], fit(alone(), **clip)[0])
+    big, _ = fit(loader=data(batch=SAMPLES, shuffle=False), **clip)
+    gathered, _ = fit(alone(SAMPLES), loader=data(shuffle=False), **clip)
+    for p, q in zip(big.parameters(), gathered.parameters()):
+        torch.testing.assert_close(p, q)
+
+
+def test_a_modules_own_clipping_sees_the_averaged_gradient_only():
+    module, calls = small(), []
+    module.configure_gradient_clipping = lambda optimizer, gradient_clip_val, gradient_clip_algorithm: calls.append(type(optimizer))
+    fit(alone(2 * BATCH), module, max_epochs=1)
+    assert calls == [torch.optim.SGD] * 2
+
+
+def test_reuse_grad_buffers_makes_optimizer_zero_grad_do_nothing_and_restores_it():
+    module = small()
+    before = module.optimizer_zero_grad
+    watch = Watch(lambda trainer: trainer.lightning_module.optimizer_zero_grad == before)
+    _, made = fit(alone(2 * BATCH, reuse_grad_buffers=True), module, callbacks=[watch])
+    assert not any(watch.seen) and module.optimizer_zero_grad == before
+    assert same(module, fit(alone(2 * BATCH))[0]) or all(torch.allclose(p, q, atol=1e-6) for p, q in zip(module.parameters(), fit(alone(2 * BATCH))[0].parameters()))
+
+
+def test_reuse_grad_buffers_warns_of_a_modules_own_optimizer_zero_grad(caplog):
+    module = small()
+    type(module).optimizer_zero_grad = lambda self, epoch, batch_idx, optimizer: optimizer.zero_grad()
+    with caplog.at_level(logging.WARNING, "hivemind_c.strategy"):
+        fit(alone(reuse_grad_buffers=True), module)
+    assert "the module's own optimizer_zero_grad is not called" in caplog.text
+    caplog.clear()
+    fit(alone(reuse_grad_buffers=True))
+    assert "optimizer_zero_grad" not in caplog.text
+
+
+# ---- precision (defect 13) ----
+
+
+def half(device="cpu", **options):
+    return lightning().plugins.precision.MixedPrecision("16-mixed", device, torch.amp.GradScaler(device, init_scale=1024.0, **options))
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+def test_13_16_mixed_gets_the_swarms_grad_scaler_and_trains_as_the_default_does(reuse):
+    plain, _ = fit(plugins=[half()])
+    watch = Watch(lambda trainer: type(trainer.precision_plugin.scaler))
+    plugin = half()
+    before = plugin.scaler
+    hive, _ = fit(alone(reuse_grad_buffers=reuse), plugins=[plugin], callbacks=[watch])
+    assert set(watch.seen) == {hivemind_c.GradScaler} and plugin.scaler is before
+    assert same(plain, hive) or reuse and all(torch.allclose(p, q, atol=1e-3) for p, q in zip(plain.parameters(), hive.parameters()))
+
+
+def test_13_an_overflow_skips_that_batch_alone():
+    count, module = Count(), small()
+    step = module.training_step
+    module.training_step = lambda batch, batch_idx: step(batch, batch_idx) * (float("inf") if batch_idx == 1 else 1.0)
+    fit(alone(10_000), module, plugins=[half()], max_epochs=1, callbacks=[count])
+    assert count.seen == [16, 16, 32, 48]
+
+
+def test_13_bf16_mixed_trains_as_the_default_does():
+    assert same(fit(precision="bf16-mixed")[0], fit(alone(), precision="bf16-mixed")[0])
+
+
+# ---- what is seen ----
+
+
+def test_the_swarms_figures_are_logged_as_metrics():
+    _, made = fit(alone(), max_epochs=6)
+    metrics = made.callback_metrics
+    assert metrics["num_peers"] == 1 and metrics["global_epoch"] > 0 and "swarm_samples_per_second" in metrics
+
+
+@pytest.mark.parametrize("name", NAMESPACES)
+def test_the_progress_bar_shows_the_swarm(name, capsys):
+    pl = lightning(name)
+    fit(alone(10_000), pl=pl, callbacks=[SwarmProgressBar()], enable_progress_bar=True, max_epochs=1)
+    shown = "".join(capsys.readouterr())
+    assert "swarm=64/10000" in shown and "peers=1" in shown and "eta=" in shown
+
+
+def test_the_progress_bar_works_without_the_strategy(capsys):
+    fit(callbacks=[SwarmProgressBar()], enable_progress_bar=True, max_epochs=1)
+    assert "swarm=" not in "".join(capsys.readouterr())
+
+
+def test_learning_rates_are_logged_under_the_optimizers_own_name():
+    monitor = lightning().callbacks.LearningRateMonitor()
+    logger = lightning().loggers.CSVLogger
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        fit(alone(), small(scheduler=lambda o: {"scheduler": STEP(o, 2, 0.5), "interval": "step"}), callbacks=[monitor], logger=logger(folder))
+    assert list(monitor.lrs) == ["lr-SGD"] and monitor.lrs["lr-SGD"][-1] < 0.1
