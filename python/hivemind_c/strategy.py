@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import logging
 import os
 from contextlib import suppress
@@ -12,6 +10,8 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Union
 import torch
 
 from hivemind_c._lightning import joining, namespaces, schedulers, writing
+from hivemind_c._lightning.changes import Changes, change_seeds, known_options, swarm_scaler
+from hivemind_c._lightning.device import OneDevice
 from hivemind_c._lightning.election import Election
 from hivemind_c._lightning.swarm import Speed, SwarmProgressBar, figures
 from hivemind_c.dht import DHT
@@ -21,10 +21,9 @@ from hivemind_c.optim import GradScaler, Optimizer
 __all__ = ["CollaborativeStrategy", "HivemindStrategy", "SwarmProgressBar"]
 
 logger = logging.getLogger("hivemind_c.strategy")
-_OURS = {"dht", "run_id", "optimizer", "params", "scheduler", "batch_size_per_step", "averaged_grad_hook"}  # Optimizer's, that are set here
 
 
-class HivemindStrategy:
+class HivemindStrategy(OneDevice):
     """Trains together with other peers: Trainer(strategy=HivemindStrategy(target_batch_size=4096)).
 
     target_batch_size: samples from all peers for one step of the optimizer, a global epoch. run_id: the run's name; peers of one run have the same.
@@ -42,7 +41,6 @@ class HivemindStrategy:
     """
 
     strategy_name = "hivemind"
-    _base = "strategies.Strategy"
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "HivemindStrategy":
         return namespaces.new(cls, cls._base)
@@ -83,7 +81,7 @@ class HivemindStrategy:
         self._offload = bool(delayed if offload_optimizer is None else offload_optimizer)
         self._scheduler_fn, self._reuse_grad_buffers = scheduler_fn, reuse_grad_buffers
         self._run_id, self._batch_size, self._reseed = run_id, batch_size, reseed
-        self._checkpoints = self._one_of(checkpoints, writing.OWN, writing.ELECTED)
+        self._checkpoints = writing.known(checkpoints)
         self._optimizer_options = dict(
             target_batch_size=target_batch_size,
             run_id=run_id,
@@ -96,7 +94,7 @@ class HivemindStrategy:
             averaging_timeout=averaging_timeout,
             verbose=verbose,
             averager_opts=averager_opts,
-            **self._known(optimizer_kwargs),
+            **known_options(Optimizer, optimizer_kwargs),
         )
         if client_mode:
             self._optimizer_options["client_mode"] = True
@@ -112,28 +110,12 @@ class HivemindStrategy:
             use_auto_relay=use_auto_relay,
         )
         self._dht, self._own_dht = dht, dht is None
-        self.parallel_devices: Any = None  # the Trainer fills it in
         self._hive: Optional[Optimizer] = None
         self._election: Optional[Election] = None
         self._places: Optional[writing.Places] = None
         self._last_progress: Any = None
         self._batch: Optional[int] = batch_size
-        self._undo: list = []
-
-    @staticmethod
-    def _one_of(value: str, *known: str) -> str:
-        if value not in known:
-            raise ValueError(f"checkpoints is one of {', '.join(map(repr, known))}, not {value!r}")
-        return value
-
-    @staticmethod
-    def _known(options: Dict[str, Any]) -> Dict[str, Any]:
-        known = set(inspect.signature(Optimizer).parameters) - _OURS
-        for name in options:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                raise TypeError(f"HivemindStrategy has no option {name!r}" + (f"; did you mean {near[0]!r}?" if near else f": it has its own and Optimizer's {', '.join(sorted(known))}"))
-        return options
+        self._changes = Changes()
 
     # ---- what users ask ----
 
@@ -173,52 +155,6 @@ class HivemindStrategy:
     def is_elected(self) -> bool:
         """Whether this is the one peer that writes what the run's peers share; another takes over when it is gone."""
         return self._election is not None and self._election.elected
-
-    # ---- one process, one device ----
-
-    @property
-    def accelerator(self) -> Any:
-        return self._accelerator
-
-    @accelerator.setter
-    def accelerator(self, accelerator: Any) -> None:
-        self._accelerator = accelerator
-        if accelerator is not None:
-            namespaces.settle(self, self._base, accelerator)
-
-    @property
-    def root_device(self) -> torch.device:
-        device = self.parallel_devices[0] if self.parallel_devices else "cpu"
-        return device if isinstance(device, torch.device) else torch.device(device)
-
-    def model_to_device(self) -> None:
-        self.model.to(self.root_device)
-
-    @property
-    def global_rank(self) -> int:
-        return 0
-
-    local_rank = node_rank = global_rank
-
-    @property
-    def world_size(self) -> int:
-        return 1
-
-    @property
-    def is_global_zero(self) -> bool:
-        return True  # each peer has its own bars, logs and metrics; checkpoints: writing.py
-
-    def reduce(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        return tensor
-
-    def all_gather(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        return tensor
-
-    def barrier(self, *args: Any, **kwargs: Any) -> None:
-        pass
-
-    def broadcast(self, obj: Any, src: int = 0) -> Any:
-        return obj
 
     # ---- a run's beginning ----
 
@@ -271,7 +207,7 @@ class HivemindStrategy:
         self._speed = Speed()
         self._prepare(trainer)
         if self._reseed and not self.is_elected:
-            self._change_seeds()
+            change_seeds(self.dht.peer_id)
 
     def _optimizer_and_scheduler(self, optimizer: torch.optim.Optimizer) -> Dict[str, Any]:
         configs, scheduler_fn = self.lr_scheduler_configs, self._scheduler_fn
@@ -293,42 +229,19 @@ class HivemindStrategy:
 
     def _prepare(self, trainer: Any) -> None:
         """Changes in the module, the precision plugin and the callbacks that last as long as fit does."""
-        plugin, module = self.precision_plugin, self.lightning_module
-        self._replace(plugin, "_clip_gradients", lambda *args, **kwargs: None)  # _clip_averaged clips what is averaged
+        plugin, module, changes = self.precision_plugin, self.lightning_module, self._changes
+        changes.put(plugin, "_clip_gradients", changes.nothing)  # _clip_averaged clips what is averaged
         scaler = getattr(plugin, "scaler", None)
         if isinstance(scaler, torch.amp.GradScaler) and not isinstance(scaler, GradScaler):
-            ours = GradScaler(
-                scaler._device,
-                init_scale=scaler._init_scale,
-                growth_factor=scaler.get_growth_factor(),
-                backoff_factor=scaler.get_backoff_factor(),
-                growth_interval=scaler.get_growth_interval(),
-                enabled=scaler.is_enabled(),
-            )
-            self._replace(plugin, "scaler", ours)
+            changes.put(plugin, "scaler", swarm_scaler(scaler))
         if self._reuse_grad_buffers:
             if type(module).optimizer_zero_grad is not namespaces.part(self._names[0], "LightningModule").optimizer_zero_grad:
                 logger.warning("reuse_grad_buffers: the module's own optimizer_zero_grad is not called while the swarm sums gradients up in .grad")
             for name in ("optimizer_zero_grad", "zero_grad"):  # the Trainer calls the second before it begins, and before validation
-                self._replace(module, name, lambda *args, **kwargs: None)
+                changes.put(module, name, changes.nothing)
         if self._checkpoints == writing.OWN:
             self._places = writing.Places(trainer, self.dht.peer_id)
             self._places.choose(self.is_elected)
-
-    def _replace(self, thing: Any, name: str, value: Any) -> None:
-        before = thing.__dict__.get(name, _replace := object())
-        thing.__dict__[name] = value
-        self._undo.append(lambda: thing.__dict__.pop(name) if before is _replace else thing.__dict__.__setitem__(name, before))
-
-    def _change_seeds(self) -> None:
-        import random
-
-        import numpy
-
-        mark = int.from_bytes(self.dht.peer_id[-8:].encode(), "little")
-        torch.manual_seed((torch.initial_seed() ^ mark) & (1 << 63) - 1)
-        random.seed(random.getrandbits(64) ^ mark)
-        numpy.random.seed((int(numpy.random.randint(1 << 31)) ^ mark) & 0xFFFFFFFF)
 
     # ---- a step ----
 
@@ -418,8 +331,7 @@ class HivemindStrategy:
         if self._places is not None:
             self._places.restore()
             self._places = None
-        while self._undo:
-            self._undo.pop()()
+        self._changes.undo()
 
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:

@@ -8,6 +8,12 @@ from typing import Any, Dict, List
 OWN, ELECTED = "own", "elected"
 
 
+def known(checkpoints: str) -> str:
+    if checkpoints not in (OWN, ELECTED):
+        raise ValueError(f"checkpoints is one of {OWN!r}, {ELECTED!r}, not {checkpoints!r}")
+    return checkpoints
+
+
 class Places:
     """Where the ModelCheckpoints of a Trainer write. The elected peer writes where its program says; the others into folders of their own beside it."""
 

@@ -1,0 +1,52 @@
+"""A first swarm: run this, then paste the line that it prints on other machines.
+
+Everybody trains one small network to tell two spirals apart; whenever the swarm has gone through 4,096 points, the network takes a step."""
+
+import lightning as L
+import torch
+
+from hivemind_c import HivemindStrategy, SwarmProgressBar
+
+
+def spirals(count):
+    """Points on two spirals, and which of the two each lies on."""
+    which = torch.randint(2, (count,))
+    angle = 3 * torch.pi * torch.rand(count).sqrt()
+    turned = angle + torch.pi * which
+    points = torch.stack([turned.cos(), turned.sin()], 1) * angle[:, None] / 5
+    return torch.utils.data.TensorDataset(points + 0.03 * torch.randn(count, 2), which)
+
+
+class Network(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(2, 64), torch.nn.Tanh(), torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 2)
+        )
+
+    def training_step(self, batch, batch_idx):
+        points, which = batch
+        loss = torch.nn.functional.cross_entropy(self.layers(points), which)
+        self.log("loss", loss, prog_bar=True)
+        return loss
+
+    def test_step(self, batch, batch_idx):
+        points, which = batch
+        self.log("accuracy", (self.layers(points).argmax(1) == which).float().mean())
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), lr=0.01)
+
+
+if __name__ == "__main__":
+    trainer = L.Trainer(
+        strategy=HivemindStrategy(target_batch_size=4096),  # this line makes it a swarm
+        callbacks=[SwarmProgressBar()],
+        max_epochs=20,
+        devices=1,
+        logger=False,
+        enable_checkpointing=False,
+    )
+    network = Network()
+    trainer.fit(network, torch.utils.data.DataLoader(spirals(32768), batch_size=256, shuffle=True))
+    trainer.test(network, torch.utils.data.DataLoader(spirals(4096), batch_size=1024))

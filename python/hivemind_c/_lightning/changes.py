@@ -1,0 +1,71 @@
+"""What is changed around a run, and put back after it."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import random
+from typing import Any, Callable, Dict, List
+
+import torch
+
+from hivemind_c.optim import GradScaler
+
+_SET_HERE = {"dht", "run_id", "optimizer", "params", "scheduler", "batch_size_per_step", "averaged_grad_hook"}  # Optimizer's, but the strategy's to set
+_MISSING = object()
+
+
+class Changes:
+    """Attributes of other people's objects, replaced for a while."""
+
+    def __init__(self) -> None:
+        self._before: List[Any] = []
+
+    @staticmethod
+    def nothing(*args: Any, **kwargs: Any) -> None:
+        pass
+
+    def put(self, thing: Any, name: str, value: Any) -> None:
+        self._before.append((thing, name, thing.__dict__.get(name, _MISSING)))
+        thing.__dict__[name] = value  # not setattr: a module would take some of these for its parts
+
+    def undo(self) -> None:
+        while self._before:
+            thing, name, value = self._before.pop()
+            if value is _MISSING:
+                del thing.__dict__[name]
+            else:
+                thing.__dict__[name] = value
+
+
+def known_options(taker: Callable[..., Any], options: Dict[str, Any]) -> Dict[str, Any]:
+    """The options, if the taker has them all. TypeError names the nearest that it has."""
+    known = set(inspect.signature(taker).parameters) - _SET_HERE
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            there = f"; did you mean {near[0]!r}?" if near else f": it has its own and Optimizer's {', '.join(sorted(known))}"
+            raise TypeError(f"HivemindStrategy has no option {name!r}{there}")
+    return options
+
+
+def swarm_scaler(scaler: torch.amp.GradScaler) -> GradScaler:
+    """A GradScaler for swarms with another's settings."""
+    return GradScaler(
+        scaler._device,
+        init_scale=scaler._init_scale,
+        growth_factor=scaler.get_growth_factor(),
+        backoff_factor=scaler.get_backoff_factor(),
+        growth_interval=scaler.get_growth_interval(),
+        enabled=scaler.is_enabled(),
+    )
+
+
+def change_seeds(peer_id: str) -> None:
+    """Mixes the peer's name into the seeds of torch, Python and NumPy."""
+    import numpy
+
+    mark = int.from_bytes(peer_id[-8:].encode(), "little")
+    torch.manual_seed((torch.initial_seed() ^ mark) & (1 << 63) - 1)
+    random.seed(random.getrandbits(64) ^ mark)
+    numpy.random.seed((int(numpy.random.randint(1 << 31)) ^ mark) & 0xFFFFFFFF)
