@@ -392,6 +392,52 @@ static void parcels_that_nobody_takes_are_bounded_also_when_they_are_empty(void 
   close_scene(&s);
 }
 
+static hv_status outcome_of(scene *s, size_t from, hv_payload *payload) {
+  transfer t;
+  give(s, &t, from, 0, payload, 60000);
+  run(s, 1);
+  assert_int_equal(t.done, 1);
+  return t.status;
+}
+
+static void one_peer_gets_half_of_the_room_for_parcels(void **unused) {
+  (void)unused;
+  scene s;
+  open_scene(&s, 26);
+  s.seats[0].held_max = 4 << 20;
+  add(&s, HV_SIM_ANY), add(&s, 0), add(&s, 0);
+  run(&s, 3);
+  hv_payload *payload = some_bytes(&s.mem, (1 << 20) - 4096);
+  assert_int_equal(outcome_of(&s, 1, payload), HV_OK);
+  assert_int_equal(outcome_of(&s, 1, payload), HV_OK);
+  assert_int_not_equal(outcome_of(&s, 1, payload), HV_OK);
+  assert_int_equal(outcome_of(&s, 2, payload), HV_OK);
+  assert_int_equal(outcome_of(&s, 2, payload), HV_OK);
+  hv_payload_release(payload);
+  close_scene(&s);
+}
+
+static void strangers_leave_room_for_parcels_of_those_who_are_known(void **unused) {
+  (void)unused;
+  scene s;
+  open_scene(&s, 27);
+  s.seats[0].held_max = 4 << 20;
+  s.seats[0].room = 1; /* only its own initial peer has a place in its table */
+  s.seats[0].initial[s.seats[0].n_initial++] = hv_sim_target(s.sim, 1);
+  add(&s, HV_SIM_ANY), add(&s, HV_SIM_ANY);
+  run(&s, 3);
+  assert_int_equal(state_of(&s, 0, 1), HV_PEERS_ALIVE);
+  add(&s, 0), add(&s, 0), add(&s, 0);
+  run(&s, 3);
+  hv_payload *payload = some_bytes(&s.mem, (1 << 20) - 4096);
+  assert_int_equal(outcome_of(&s, 2, payload), HV_OK);
+  assert_int_equal(outcome_of(&s, 3, payload), HV_OK);
+  assert_int_not_equal(outcome_of(&s, 4, payload), HV_OK);
+  assert_int_equal(outcome_of(&s, 1, payload), HV_OK);
+  hv_payload_release(payload);
+  close_scene(&s);
+}
+
 static void a_parcel_whose_sender_dies_is_not_there(void **unused) {
   (void)unused;
   scene s;
@@ -454,6 +500,8 @@ int main(void) {
       cmocka_unit_test(parcels_arrive_whole_and_in_order),
       cmocka_unit_test(a_parcel_over_the_limit_is_refused_before_memory_is_taken),
       cmocka_unit_test(parcels_that_nobody_takes_are_bounded_also_when_they_are_empty),
+      cmocka_unit_test(one_peer_gets_half_of_the_room_for_parcels),
+      cmocka_unit_test(strangers_leave_room_for_parcels_of_those_who_are_known),
       cmocka_unit_test(a_parcel_whose_sender_dies_is_not_there),
       cmocka_unit_test(a_parcel_whose_receiver_dies_fails),
       cmocka_unit_test(a_parcel_has_its_time),
