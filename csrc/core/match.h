@@ -19,6 +19,7 @@
 #define HV_CORE_MATCH_H
 
 #include "core/dht.h"
+#include "core/parting.h"
 #include "core/peers.h"
 #include "core/round.h"
 
@@ -37,6 +38,8 @@ typedef struct hv_match_hall {
   hv_dht *dht;
   hv_peers *peers; /* whose config.me is this node's card */
   hv_match *matches;
+  struct hv_match_summons *summons; /* questions under way */
+  hv_parting parting;               /* streams on which all has been said */
   int stopped;
 } hv_match_hall;
 

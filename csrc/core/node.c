@@ -134,6 +134,10 @@ hv_averages *hv_node_averages(hv_node *node) {
   return &node->averages;
 }
 
+hv_match_hall *hv_node_match_hall(hv_node *node) {
+  return &node->matches;
+}
+
 const hv_peer_id *hv_node_id(const hv_node *node) {
   return &node->config.me;
 }

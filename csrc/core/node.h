@@ -10,6 +10,7 @@
 #include "core/allreduce.h"
 #include "core/average.h"
 #include "core/dht.h"
+#include "core/match.h"
 #include "core/parcel.h"
 #include "core/peers.h"
 #include "core/progress.h"
@@ -49,6 +50,7 @@ hv_allreduce_hall *hv_node_hall(hv_node *node);    /* where rounds of averaging 
 hv_progress_hall *hv_node_progress(hv_node *node); /* where the trackers of runs are opened */
 hv_state *hv_node_state(hv_node *node);
 hv_averages *hv_node_averages(hv_node *node);
+hv_match_hall *hv_node_match_hall(hv_node *node); /* where groups form */
 const hv_peer_id *hv_node_id(const hv_node *node);
 
 /* The same bytes back from a peer that is known. call->done as in env.h: HV_OK with an echo, whose bytes are the right ones.

@@ -11,6 +11,8 @@ enum { ALL = 255 };
 static const swarm_room rooms[] = {
     {"house", "peers find each other, echo, and send parcels", 24, 5, ALL, 2, swarm_house_play},
     {"dht-trouble", "stores and gets while everything goes wrong", 24, 3, ALL, 2, swarm_dht_play},
+    {"match", "groups form, epoch after epoch, while everything goes wrong", 16, 6, ALL, 2, swarm_match_play},
+    {"mix", "averages in groups of 16, a tenth missing: rounds until all agree", 48, 4, 0, 1, swarm_mix_play},
     {"dht-join", "random bootstrap lists: one swarm within ten seconds", 32, 1, 0, 3, swarm_dht_join_play},
     {"dht-half", "20 replicas, half of all nodes die at once", 40, 1, 0, 1, swarm_dht_half_play},
     {"dht-quarter", "20 replicas, three quarters die at once", 40, 1, 0, 1, swarm_dht_three_quarters_play},

@@ -1,0 +1,263 @@
+#include "core/match_inner.h"
+
+#include <string.h>
+
+enum { BEGUN_MS = 60000 };
+
+/* ---- what has begun ---- */
+
+int match_has_begun(const hv_match *match, hv_span epoch) {
+  uint64_t now = match->env->now_us(match->env);
+  for (size_t i = 0; epoch.size && i < MATCH_BEGUN_MAX; i++)
+    if (match->begun[i].at_us && now - match->begun[i].at_us < BEGUN_MS * 1000ull &&
+        hv_span_equal(hv_span_of(match->begun[i].epoch, match->begun[i].size), epoch))
+      return 1;
+  return 0;
+}
+
+void match_note_begun(hv_match *match, hv_span epoch) {
+  if (epoch.size == 0 || match_has_begun(match, epoch))
+    return;
+  size_t at = match->begun_at++ % MATCH_BEGUN_MAX;
+  memcpy(match->begun[at].epoch, epoch.data, epoch.size);
+  match->begun[at].size = epoch.size;
+  match->begun[at].at_us = match->env->now_us(match->env) | 1; /* 0: none */
+}
+
+/* ---- small questions ---- */
+
+size_t match_target(const hv_match *match) {
+  return match->config.target_group_size ? match->config.target_group_size : HV_ROUND_MEMBERS_MAX;
+}
+
+size_t match_least(const hv_match *match) {
+  return match->config.min_group_size ? match->config.min_group_size : 2;
+}
+
+hv_group_facts match_facts(const hv_match *match, hv_span epoch) {
+  return (hv_group_facts){.key = match_key(match),
+                          .epoch = epoch,
+                          .schema = match->config.schema,
+                          .n_chunks = match->config.n_chunks,
+                          .me = match->roster.config.me,
+                          .client = match->seek.client,
+                          .auxiliary = match->config.auxiliary,
+                          .gather = match->seek.wish ? match->seek.wish->gather : hv_span_of(NULL, 0),
+                          .roster = &match->roster};
+}
+
+hv_span hv_match_bits(const hv_match *match) {
+  return match->config.bits;
+}
+
+void hv_match_set_bandwidth(hv_match *match, uint64_t bandwidth) {
+  match->config.bandwidth = bandwidth;
+}
+
+size_t hv_match_others(const hv_match *match) {
+  size_t n = 0;
+  for (size_t i = 0; i < match->roster.n; i++)
+    n += (size_t)hv_roster_counts(&match->roster, &match->roster.entries[i]);
+  return n;
+}
+
+size_t hv_match_strangers(const hv_match *match) {
+  uint64_t now = match->env->now_us(match->env);
+  size_t n = 0;
+  for (size_t i = 0; i < match->roster.n; i++)
+    n += match->roster.entries[i].stranger && match->roster.entries[i].until_us > now;
+  return n;
+}
+
+const char *hv_match_difference(const hv_match *match) {
+  return match->difference;
+}
+
+/* ---- life ---- */
+
+static void roster_changed(void *arg) {
+  hv_match *match = arg;
+  match->env->timer_set(match->env, &match->news, 0);
+}
+
+static void news(hv_timer *timer, const hv_event *event) {
+  hv_match *match = timer->owner;
+  (void)event;
+  match_ask_strangers(match);
+  match_host_news(match);
+  match_seek_news(match);
+}
+
+static void start_roster(hv_match *match, int young) {
+  hv_match_hall *hall = match->hall;
+  hv_roster_config config = {.me = hall->peers->config.me.id,
+                             .card = &hall->peers->config.me,
+                             .key = match_key(match),
+                             .schema = match->config.schema,
+                             .young = young,
+                             .changed = roster_changed,
+                             .arg = match};
+  hv_roster_init(&match->roster, match->env, hall->dht, hall->peers, &config);
+}
+
+static hv_status check_bits(hv_span bits, hv_error *err) {
+  if (bits.size > HV_MATCH_BITS_MAX)
+    return hv_fail(err, HV_INVALID, "there are %zu group bits, and %d are the limit", bits.size, HV_MATCH_BITS_MAX);
+  for (size_t i = 0; i < bits.size; i++)
+    if (bits.data[i] != '0' && bits.data[i] != '1')
+      return hv_fail(err, HV_INVALID, "group bits are written with 0 and 1");
+  return HV_OK;
+}
+
+static hv_status check_config(const hv_match_config *config, hv_error *err) {
+  size_t least = config->min_group_size ? config->min_group_size : 2;
+  if (config->prefix.size == 0 || config->prefix.size > HV_MATCH_PREFIX_MAX)
+    return hv_fail(err, HV_INVALID, "a prefix has 1 to %d bytes", HV_MATCH_PREFIX_MAX);
+  if (config->target_group_size > HV_ROUND_MEMBERS_MAX || least > HV_ROUND_MEMBERS_MAX)
+    return hv_fail(err, HV_INVALID, "a group has %d members at most: use group bits in larger swarms", HV_ROUND_MEMBERS_MAX);
+  if (config->target_group_size && config->target_group_size < least)
+    return hv_fail(err, HV_INVALID, "target_group_size is %zu, and min_group_size is %zu: it must not be larger",
+                   config->target_group_size, least);
+  return check_bits(config->bits, err);
+}
+
+static void set_key(hv_match *match, hv_span bits) {
+  match->key[match->prefix_size] = '.';
+  if (bits.size)
+    memmove(match->key + match->prefix_size + 1, bits.data, bits.size);
+  match->key_size = match->prefix_size + 1 + bits.size;
+  match->config.prefix = hv_span_of(match->key, match->prefix_size);
+  match->config.bits = hv_span_of(match->key + match->prefix_size + 1, bits.size);
+}
+
+static hv_match *find_prefix(const hv_match_hall *hall, hv_span prefix) {
+  hv_match *match = hall->matches;
+  while (match && !hv_span_equal(match->config.prefix, prefix))
+    match = match->next;
+  return match;
+}
+
+hv_status hv_match_new(hv_match_hall *hall, const hv_match_config *config, hv_match **out, hv_error *err) {
+  hv_status status = check_config(config, err);
+  if (status != HV_OK)
+    return status;
+  if (hall->stopped)
+    return hv_fail(err, HV_STATE, "this node ends");
+  if (find_prefix(hall, config->prefix))
+    return hv_fail(err, HV_EXISTS, "this node averages under that prefix already: choose another one");
+  hv_match *match = hv_mem_zalloc(hall->env->mem, sizeof *match);
+  size_t size = config->schema_text.size < HV_MATCH_SCHEMA_TEXT_MAX ? config->schema_text.size : HV_MATCH_SCHEMA_TEXT_MAX;
+  uint8_t *text = match ? hv_mem_alloc(hall->env->mem, size) : NULL;
+  if (!text) {
+    hv_mem_free(match);
+    return hv_fail(err, HV_NOMEM, "there is no memory for matchmaking");
+  }
+  *match = (hv_match){.hall = hall, .env = hall->env, .config = *config, .schema_text = text, .prefix_size = config->prefix.size};
+  if (size)
+    memcpy(text, config->schema_text.data, size);
+  memcpy(match->key, config->prefix.data, config->prefix.size);
+  match->config.schema_text = hv_span_of(text, size);
+  match->news = (hv_timer){.fire = news, .owner = match};
+  set_key(match, config->bits);
+  start_roster(match, 1);
+  match->next = hall->matches;
+  match->link = &hall->matches;
+  if (match->next)
+    match->next->link = &match->next;
+  hall->matches = match;
+  *out = match;
+  return HV_OK;
+}
+
+static void release(hv_match *match, int goodbye) {
+  *match->link = match->next;
+  if (match->next)
+    match->next->link = match->link;
+  match_host_close(match);
+  match_ask_fini(match);
+  hv_roster_fini(&match->roster, goodbye);
+  match->env->timer_clear(match->env, &match->news);
+  match->env->timer_clear(match->env, &match->seek.timer);
+  hv_mem_free(match->schema_text);
+  hv_mem_free(match);
+}
+
+void hv_match_free(hv_match *match) {
+  if (!match)
+    return;
+  match_seek_end(match, HV_CANCELLED, "matchmaking was closed");
+  release(match, 1);
+}
+
+hv_status hv_match_set_bits(hv_match *match, hv_span bits, hv_error *err) {
+  hv_status status = check_bits(bits, err);
+  if (status != HV_OK)
+    return status;
+  if (match->seek.state != SEEK_IDLE)
+    return hv_fail(err, HV_STATE, "group bits cannot change while a group is sought");
+  if (hv_span_equal(bits, match->config.bits))
+    return HV_OK;
+  match_host_close(match);
+  match_ask_fini(match);
+  hv_roster_fini(&match->roster, 1);
+  set_key(match, bits);
+  start_roster(match, 0);
+  return HV_OK;
+}
+
+/* ---- the hall ---- */
+
+void hv_match_hall_init(hv_match_hall *hall, hv_env *env, hv_dht *dht, hv_peers *peers) {
+  *hall = (hv_match_hall){.env = env, .dht = dht, .peers = peers};
+  hv_parting_init(&hall->parting, env);
+}
+
+void hv_match_hall_stop(hv_match_hall *hall) {
+  hall->stopped = 1;
+  for (hv_match *match = hall->matches; match;) {
+    int seeks = match->seek.state != SEEK_IDLE;
+    match_seek_end(match, HV_CANCELLED, "this node ends");
+    match = seeks ? hall->matches : match->next; /* done may have freed any of them */
+  }
+  for (hv_match *match = hall->matches; match; match = match->next)
+    match_host_close(match);
+}
+
+void hv_match_hall_fini(hv_match_hall *hall) {
+  hall->stopped = 1;
+  for (hv_match *match; (match = hall->matches);) {
+    if (match->seek.state != SEEK_IDLE)
+      match_seek_end(match, HV_CLOSED, "this node has ended"); /* done may free it */
+    else
+      release(match, 0);
+  }
+  for (match_summons *s; (s = hall->summons); hv_mem_free(s))
+    hall->summons = s->next;
+  hv_parting_fini(&hall->parting);
+}
+
+static hv_match *find_key(const hv_match_hall *hall, hv_span key) {
+  hv_match *match = hall->matches;
+  while (match && !hv_span_equal(match_key(match), key))
+    match = match->next;
+  return match;
+}
+
+void hv_match_opened(hv_match_hall *hall, const hv_event *event) {
+  hv_match *match = hall->stopped ? NULL : find_key(hall, event->msg->u.join.key);
+  if (match && !hv_peer_equal(&event->stream->peer, &match->roster.config.me))
+    match_host_opened(match, event);
+}
+
+void hv_match_asked(hv_match_hall *hall, const hv_event *event) {
+  const hv_msg_summon *summon = &event->msg->u.summon;
+  hv_match *match = hall->stopped ? NULL : find_key(hall, summon->key);
+  hv_msg answer = {.kind = HV_MSG_SUMMONED, .u.summoned.state = HV_SUMMONED_STRANGER};
+  if (match) {
+    int seeks = match->seek.wish && hv_span_equal(match->seek.wish->epoch, summon->epoch);
+    answer.u.summoned.state = seeks ? HV_SUMMONED_SEEKS : HV_SUMMONED_IDLE;
+    if (summon->addrs.size)
+      hv_roster_met(&match->roster, &event->request->peer, summon->addrs);
+  }
+  hall->env->reply(hall->env, event->request, &answer);
+}

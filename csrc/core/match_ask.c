@@ -1,0 +1,138 @@
+#include "core/match_inner.h"
+
+#include "core/contact.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SUMMONS_MAX = 64, SUMMON_TIMEOUT_MS = 2000 };
+
+/* ---- are you coming? ---- */
+
+static void summoned(hv_call *call, const hv_event *event) {
+  match_summons *s = call->owner;
+  hv_match *match = s->match;
+  *s->link = s->next;
+  if (s->next)
+    s->next->link = s->link;
+  int known = event->status == HV_OK && event->msg->kind == HV_MSG_SUMMONED && event->msg->u.summoned.state != HV_SUMMONED_STRANGER;
+  if (match && known)
+    hv_roster_met(&match->roster, &call->to.id, hv_span_of(s->addrs, s->addrs_size));
+  else if (match && event->status != HV_CANCELLED)
+    hv_roster_failed(&match->roster, &call->to.id);
+  hv_mem_free(s);
+}
+
+static void summon(hv_match *match, hv_span epoch, const hv_target *to, hv_span addrs) {
+  uint8_t mine[HV_CONTACT_ADDRS_MAX];
+  match_summons *s = hv_mem_zalloc(match->env->mem, sizeof *s);
+  if (!s)
+    return;
+  hv_msg msg = {.kind = HV_MSG_SUMMON, .u.summon = {match_key(match), epoch, hv_span_of(mine, hv_roster_me(&match->roster, mine))}};
+  *s = (match_summons){.match = match, .call = {.done = summoned, .owner = s, .to = *to, .timeout_ms = SUMMON_TIMEOUT_MS}};
+  s->addrs_size = (uint8_t)(addrs.size <= sizeof s->addrs ? addrs.size : 0);
+  if (s->addrs_size)
+    memcpy(s->addrs, addrs.data, s->addrs_size);
+  if (match->env->call(match->env, &s->call, &msg) != HV_OK) {
+    hv_mem_free(s);
+    return;
+  }
+  s->next = match->hall->summons;
+  s->link = &match->hall->summons;
+  if (s->next)
+    s->next->link = &s->next;
+  match->hall->summons = s;
+}
+
+void match_ask_missing(match_gathering *gathering) {
+  hv_match *match = gathering->match;
+  hv_roster *roster = &match->roster;
+  size_t asked = 0;
+  for (size_t i = 0; i < roster->n && asked < SUMMONS_MAX; i++) {
+    hv_roster_entry *entry = &roster->entries[i];
+    hv_span addrs = hv_span_of(entry->addrs, entry->addrs_size);
+    hv_target target;
+    int here = 0;
+    for (const match_joiner *j = gathering->joiners; j && !here; j = j->next)
+      here = hv_peer_equal(&j->id, &entry->id);
+    if (here || !addrs.size || !hv_roster_counts(roster, entry) || hv_roster_target(roster, &entry->id, addrs, 0, &target) != HV_OK)
+      continue;
+    summon(match, hv_span_of(gathering->epoch, gathering->epoch_size), &target, addrs);
+    asked++;
+  }
+}
+
+void match_ask_acquaintances(hv_match *match, hv_span epoch) {
+  const hv_peers *peers = match->hall->peers;
+  for (size_t i = 0; i < peers->n_entries && i < SUMMONS_MAX; i++) {
+    const hv_peers_entry *entry = peers->entries[i];
+    uint8_t packed[HV_CONTACT_ADDRS_MAX];
+    hv_target target;
+    if (entry->state != HV_PEERS_ALIVE || hv_peers_target(peers, &entry->card.id, &target) != HV_OK)
+      continue;
+    summon(match, epoch, &target, hv_span_of(packed, hv_contact_pack(entry->card.addrs, entry->card.n_addrs, packed)));
+  }
+}
+
+/* ---- how do your tensors differ? ---- */
+
+void match_ask_learned(hv_match *match, const hv_peer_id *who, hv_span schema_text) {
+  hv_roster_entry *entry = hv_roster_find(&match->roster, who);
+  char name[HV_PEER_SHORT_MAX], difference[200];
+  if (!entry || entry->asked == 2)
+    return;
+  entry->asked = 2;
+  hv_group_difference(match->config.schema_text, schema_text, difference, sizeof difference);
+  snprintf(match->difference, sizeof match->difference, "peer %s: %s", hv_peer_short(who, name), difference);
+  hv_env_log(match->env, HV_LOG_WARN, "match", "other_tensors",
+             "peer %s averages other tensors under the same prefix, and is left out: %s", name, difference);
+}
+
+static void answered(hv_stream *stream, const hv_event *event) {
+  hv_match *match = stream->owner;
+  hv_peer_id who = stream->peer;
+  match->asking = NULL;
+  hv_parting_cut(&match->hall->parting, stream);
+  if (event->msg->kind == HV_MSG_DISBAND && event->msg->u.disband.status == HV_INVALID)
+    match_ask_learned(match, &who, event->msg->u.disband.schema_text);
+  match_ask_strangers(match);
+}
+
+static void nothing_to_send(hv_stream *stream, const hv_event *event) {
+  (void)stream, (void)event;
+}
+
+static void did_not_answer(hv_stream *stream, const hv_event *event) {
+  hv_match *match = stream->owner;
+  (void)event;
+  match->asking = NULL;
+  match_ask_strangers(match);
+}
+
+void match_ask_strangers(hv_match *match) {
+  static const hv_stream_events on = {answered, nothing_to_send, did_not_answer};
+  hv_roster *roster = &match->roster;
+  for (size_t i = 0; i < roster->n && !match->asking && match->n_asked < MATCH_STRANGERS_ASKED; i++) {
+    hv_roster_entry *entry = &roster->entries[i];
+    hv_target target;
+    hv_msg msg = {.kind = HV_MSG_JOIN,
+                  .u.join = {.key = match_key(match), .schema = match->config.schema, .n_chunks = match->config.n_chunks}};
+    msg.u.join.gather_size = 1; /* which never comes: if it has our tensors after all, we are not in its way */
+    if (!entry->stranger || entry->asked ||
+        hv_roster_target(roster, &entry->id, hv_span_of(entry->addrs, entry->addrs_size), 0, &target) != HV_OK)
+      continue;
+    entry->asked = 1;
+    match->n_asked++;
+    if (match->env->stream_open(match->env, &target, &msg, &on, match, &match->asking) != HV_OK)
+      match->asking = NULL;
+  }
+}
+
+void match_ask_fini(hv_match *match) {
+  if (match->asking)
+    hv_parting_cut(&match->hall->parting, match->asking);
+  match->asking = NULL;
+  for (match_summons *s = match->hall->summons; s; s = s->next)
+    if (s->match == match)
+      s->match = NULL;
+}

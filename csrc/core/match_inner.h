@@ -1,0 +1,161 @@
+/* What is a match made of? Shared by the match*.c files only; core/match.h is the contract.
+ *
+ * match.c: life, the door for streams and requests. match_seek.c: a seeker's way to a group. match_host.c: those who gather here.
+ * match_ask.c: questions to single peers: are you coming, and how do your tensors differ?
+ */
+#ifndef HV_CORE_MATCH_INNER_H
+#define HV_CORE_MATCH_INNER_H
+
+#include "core/group.h"
+#include "core/match.h"
+#include "core/parting.h"
+#include "core/roster.h"
+
+#define MATCH_BEGUN_MAX 16      /* epochs remembered that have begun */
+#define MATCH_GATHERINGS_MAX 16 /* epochs hosted at a time */
+#define MATCH_JOINERS_MAX (2 * HV_ROUND_MEMBERS_MAX)
+#define MATCH_PULSE_MS 1000       /* how often a host gives a sign of life */
+#define MATCH_SILENCE_MS 3000     /* without one for so long, a host is given up */
+#define MATCH_ANSWER_MS 2000      /* so long it may take to answer */
+#define MATCH_STOOD_STILL_MS 1000 /* so late, this node itself stood still: what has arrived meanwhile is heard first, */
+#define MATCH_HEAR_MS 100         /* for so long */
+#define MATCH_RETRY_MS 500        /* a client that knows nobody tries again */
+#define MATCH_STRANGERS_ASKED 4
+
+typedef struct match_gathering match_gathering;
+typedef struct match_joiner match_joiner;
+
+/* ---- who gathers here ---- */
+struct match_joiner {
+  match_joiner *next, **link;
+  match_gathering *at;
+  hv_stream *stream; /* NULL: this node's own seek */
+  hv_peer_id id;
+  uint8_t addrs[HV_CONTACT_ADDRS_MAX];
+  uint8_t addrs_size;               /* 0: a client */
+  uint8_t auxiliary, present, stay; /* present: all that it has to tell has arrived */
+  uint64_t bandwidth, since_us, deadline_us;
+  uint32_t expected, gather_size;
+  hv_payload *gather;
+  size_t avoid_size;
+  uint8_t avoid[HV_MATCH_AVOID_MAX * sizeof(hv_peer_id)];
+};
+
+struct match_gathering {
+  match_gathering *next, **link;
+  hv_match *match;
+  char epoch[HV_MATCH_EPOCH_MAX];
+  size_t epoch_size;
+  hv_rank rank;
+  match_joiner *joiners;
+  size_t n_joiners, n_present, begun;
+  uint64_t since_us, pulse_us, summon_us, summon_pause_us;
+  uint64_t due_us, hear_us; /* the timer's; nothing begins before hear_us */
+  hv_timer timer;
+};
+
+/* ---- the way of this node's own seek ---- */
+typedef enum seek_state {
+  SEEK_IDLE,
+  SEEK_CHOOSING, /* it has no host */
+  SEEK_JOINING,  /* a host has been asked */
+  SEEK_WAITING,  /* it said yes */
+  SEEK_LEAVING,  /* it has been asked to let go, for one that comes sooner in the order */
+  SEEK_HOSTING,  /* this node is the host */
+  SEEK_OVER,     /* done will be called in a step of its own */
+  SEEK_STATES
+} seek_state;
+
+typedef struct match_seek {
+  seek_state state;
+  hv_match_seek *wish; /* the program's */
+  hv_rank rank;
+  int client;
+  hv_stream *stream;
+  hv_peer_id host;
+  hv_timer timer;
+  uint64_t started_us, ends_us, due_us; /* due_us: the timer's */
+  unsigned redirects;
+  uint32_t present; /* at the host, as it said last */
+  hv_status status; /* with which it is over */
+  hv_match_group *group;
+  char text[400];
+} match_seek;
+
+struct hv_match {
+  hv_match *next, **link;
+  hv_match_hall *hall;
+  hv_env *env;
+  hv_match_config config; /* spans are into the copies below */
+  char key[HV_MATCH_KEY_MAX];
+  size_t key_size, prefix_size;
+  uint8_t *schema_text;
+  hv_roster roster;
+  hv_timer news; /* the roster has changed: looked at in a step of its own */
+  match_gathering *gatherings;
+  size_t n_gatherings;
+  match_seek seek;
+  struct {
+    char epoch[HV_MATCH_EPOCH_MAX];
+    size_t size;
+    uint64_t at_us;
+  } begun[MATCH_BEGUN_MAX];
+  size_t begun_at;
+  hv_stream *asking; /* a stranger, how its tensors differ */
+  unsigned n_asked;
+  char difference[300];
+};
+
+/* A question: are you coming? */
+typedef struct hv_match_summons {
+  struct hv_match_summons *next, **link;
+  hv_match *match; /* NULL: it has gone */
+  hv_call call;
+  uint8_t addrs[HV_CONTACT_ADDRS_MAX];
+  uint8_t addrs_size;
+} match_summons;
+
+static inline hv_span match_key(const hv_match *match) {
+  return hv_span_of(match->key, match->key_size);
+}
+
+/* ---- match.c ---- */
+size_t match_target(const hv_match *match); /* members of a group at most */
+size_t match_least(const hv_match *match);
+int match_has_begun(const hv_match *match, hv_span epoch);
+void match_note_begun(hv_match *match, hv_span epoch);
+hv_group_facts match_facts(const hv_match *match, hv_span epoch);
+
+/* ---- match_seek.c ---- */
+/* The roster has changed: is there a better host? */
+void match_seek_news(hv_match *match);
+/* It has a group (given). In a step of its own, done. */
+void match_seek_begun(hv_match *match, hv_match_group *group);
+/* Ends it within this call. Fine when there is none. */
+void match_seek_end(hv_match *match, hv_status status, const char *text);
+/* What JOIN says of this node. `avoid` has room for HV_MATCH_AVOID_MAX; `addrs` for HV_CONTACT_ADDRS_MAX. */
+void match_seek_join(hv_match *match, const hv_peer_id *host, uint8_t *addrs, hv_peer_id *avoid, hv_msg_join *out);
+
+/* ---- match_host.c ---- */
+void match_host_opened(hv_match *match, const hv_event *event);
+/* This node's own seek gathers here, or does not any more. HV_NOMEM, HV_BUSY. */
+hv_status match_host_join(hv_match *match);
+void match_host_leave(hv_match *match);
+/* 1: somebody gathers here for this epoch, or more groups of it are to begin. */
+int match_host_is_open(hv_match *match, hv_span epoch);
+/* The roster has changed, or an epoch has begun elsewhere: who waits here may have to go on, or fewer may be expected. */
+void match_host_news(hv_match *match);
+/* Sends everybody away. */
+void match_host_close(hv_match *match);
+
+/* ---- match_ask.c ---- */
+/* Asks those who are expected and not there yet whether they are; those who do not answer are not expected any more. */
+void match_ask_missing(match_gathering *gathering);
+/* Nobody is in the roster: asks those whom this node knows otherwise. */
+void match_ask_acquaintances(hv_match *match, hv_span epoch);
+void match_ask_strangers(hv_match *match);
+/* A host refused, and said what it averages. */
+void match_ask_learned(hv_match *match, const hv_peer_id *who, hv_span schema_text);
+void match_ask_fini(hv_match *match);
+
+#endif

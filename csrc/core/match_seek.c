@@ -1,0 +1,391 @@
+#include "core/match_inner.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { REDIRECTS_MAX = 3 };
+
+static const uint8_t may_become[SEEK_STATES][SEEK_STATES] = {
+    [SEEK_IDLE] = {[SEEK_CHOOSING] = 1},
+    [SEEK_CHOOSING] = {[SEEK_JOINING] = 1, [SEEK_HOSTING] = 1, [SEEK_OVER] = 1},
+    [SEEK_JOINING] = {[SEEK_WAITING] = 1, [SEEK_CHOOSING] = 1, [SEEK_OVER] = 1},
+    [SEEK_WAITING] = {[SEEK_LEAVING] = 1, [SEEK_CHOOSING] = 1, [SEEK_OVER] = 1},
+    [SEEK_LEAVING] = {[SEEK_CHOOSING] = 1, [SEEK_OVER] = 1},
+    [SEEK_HOSTING] = {[SEEK_CHOOSING] = 1, [SEEK_OVER] = 1},
+    [SEEK_OVER] = {[SEEK_IDLE] = 1},
+};
+
+static int move(hv_match *match, seek_state next) {
+  if (!may_become[match->seek.state][next])
+    return 0;
+  match->seek.state = next;
+  return 1;
+}
+
+static uint64_t now_of(const hv_match *match) {
+  return match->env->now_us(match->env);
+}
+
+/* Sets the timer for the end of patience, or of the seek. */
+static void arm(hv_match *match, uint64_t patience_ms) {
+  match_seek *s = &match->seek;
+  uint64_t now = now_of(match), late = now + patience_ms * 1000, bound = s->ends_us + HV_MATCH_GRACE_MS * 1000ull;
+  uint64_t next = late < bound ? late : bound;
+  s->due_us = next > now ? next : now;
+  match->env->timer_set(match->env, &s->timer, s->due_us - now);
+}
+
+/* ---- the end ---- */
+
+/* Lets go of the host, whatever it is. */
+static void let_go(hv_match *match) {
+  match_seek *s = &match->seek;
+  if (s->stream)
+    hv_parting_cut(&match->hall->parting, s->stream);
+  s->stream = NULL;
+  if (s->state == SEEK_HOSTING)
+    match_host_leave(match);
+}
+
+/* done comes in a step of its own. */
+static void is_over(hv_match *match, hv_status status, hv_match_group *group) {
+  match_seek *s = &match->seek;
+  let_go(match);
+  if (!move(match, SEEK_OVER)) {
+    hv_mem_free(group);
+    return;
+  }
+  s->status = status;
+  s->group = group;
+  match->env->timer_set(match->env, &s->timer, 0);
+}
+
+static void tell(hv_match *match) {
+  match_seek over = match->seek;
+  match->seek = (match_seek){.timer = over.timer};
+  over.wish->match = NULL;
+  over.wish->done(over.wish, over.status, over.group, over.text); /* match may be gone now */
+}
+
+void match_seek_begun(hv_match *match, hv_match_group *group) {
+  match_seek *s = &match->seek;
+  hv_env_log(match->env, HV_LOG_DEBUG, "match", "group_found", "a group of %zu in %.3f s", group->n_members,
+             (double)(now_of(match) - s->started_us) * 1e-6);
+  match_note_begun(match, s->wish->epoch);
+  s->text[0] = 0;
+  is_over(match, HV_OK, group);
+  match->env->timer_set(match->env, &match->news, 0); /* others may wait here for the same epoch */
+}
+
+void match_seek_end(hv_match *match, hv_status status, const char *text) {
+  match_seek *s = &match->seek;
+  if (s->state == SEEK_IDLE)
+    return;
+  let_go(match);
+  match->env->timer_clear(match->env, &s->timer);
+  hv_mem_free(s->group);
+  s->group = NULL;
+  s->state = SEEK_OVER; /* from anywhere: the program said so */
+  s->status = status;
+  snprintf(s->text, sizeof s->text, "%s", text);
+  tell(match);
+}
+
+static void has_begun_without(hv_match *match) {
+  snprintf(match->seek.text, sizeof match->seek.text, "the others have begun without this peer: it is expected next time");
+  is_over(match, HV_EXISTS, NULL);
+}
+
+static void nobody_came(hv_match *match) {
+  match_seek *s = &match->seek;
+  double seconds = (double)(now_of(match) - s->started_us) * 1e-6;
+  size_t strangers = hv_match_strangers(match), others = hv_match_others(match);
+  if (strangers && others == 0)
+    snprintf(s->text, sizeof s->text,
+             "all %zu others under this prefix average other tensors (%.250s): give each model a prefix of its own", strangers,
+             match->difference[0] ? match->difference : "how they differ is not known yet");
+  else
+    snprintf(s->text, sizeof s->text,
+             "no group of %zu came together in %.1f s (%zu others are known): wait longer, or check that they are reachable",
+             match_least(match), seconds, others);
+  is_over(match, strangers && others == 0 ? HV_INVALID : HV_TIMEOUT, NULL);
+}
+
+/* ---- asking a host ---- */
+
+static void choose(hv_match *match);
+
+static void host_failed(hv_match *match) {
+  match_seek *s = &match->seek;
+  let_go(match);
+  hv_roster_failed(&match->roster, &s->host);
+  choose(match);
+}
+
+static void accepted(hv_match *match, uint32_t present) {
+  match->seek.present = present;
+  if (match->seek.state == SEEK_JOINING)
+    move(match, SEEK_WAITING);
+  if (match->seek.state != SEEK_WAITING)
+    return;
+  arm(match, MATCH_SILENCE_MS);
+  match_seek_news(match); /* who failed some time ago may be asked again */
+}
+
+static void redirected(hv_match *match, const hv_contact *to) {
+  match_seek *s = &match->seek;
+  if (hv_rank_compare(&s->rank, &to->id, &s->host) >= 0) { /* only ever to somebody who comes sooner: so that it ends */
+    host_failed(match);
+    return;
+  }
+  let_go(match);
+  s->redirects++;
+  hv_roster_heard(&match->roster, &to->id, to->addrs);
+  choose(match);
+}
+
+static void sent_away(hv_match *match, const hv_msg_disband *why) {
+  match_seek *s = &match->seek;
+  if (why->status == HV_EXISTS && s->wish->epoch.size) {
+    has_begun_without(match);
+  } else if (why->status == HV_INVALID) {
+    hv_peer_id host = s->host;
+    let_go(match);
+    hv_roster_stranger(&match->roster, &host);
+    match_ask_learned(match, &host, why->schema_text);
+    choose(match);
+  } else if (why->status == HV_CANCELLED && s->state == SEEK_LEAVING) {
+    let_go(match);
+    choose(match);
+  } else {
+    host_failed(match);
+  }
+}
+
+static void begins(hv_match *match, const hv_event *event) {
+  hv_group_facts facts = match_facts(match, match->seek.wish->epoch);
+  hv_match_group *group;
+  hv_error err = {0};
+  char who[HV_PEER_SHORT_MAX];
+  if (hv_group_read(match->env, &facts, &event->msg->u.begin, event->payload, &group, &err) == HV_OK) {
+    for (size_t i = 0; i < group->n_members; i++)
+      hv_roster_heard(&match->roster, &event->msg->u.begin.members[i].id, event->msg->u.begin.members[i].addrs);
+    match_seek_begun(match, group);
+    return;
+  }
+  hv_env_log(match->env, HV_LOG_WARN, "match", "group_refused", "a group of peer %s was refused: %s",
+             hv_peer_short(&match->seek.host, who), err.text);
+  host_failed(match);
+}
+
+static void heard(hv_stream *stream, const hv_event *event) {
+  hv_match *match = stream->owner;
+  const hv_msg *msg = event->msg;
+  if (msg->kind == HV_MSG_ACCEPTED)
+    accepted(match, msg->u.accepted.present);
+  else if (msg->kind == HV_MSG_REDIRECT)
+    redirected(match, &msg->u.redirect.to);
+  else if (msg->kind == HV_MSG_DISBAND)
+    sent_away(match, &msg->u.disband);
+  else if (msg->kind == HV_MSG_BEGIN)
+    begins(match, event);
+  else
+    host_failed(match);
+}
+
+static void nothing_to_send(hv_stream *stream, const hv_event *event) {
+  (void)stream, (void)event;
+}
+
+static void host_closed(hv_stream *stream, const hv_event *event) {
+  hv_match *match = stream->owner;
+  (void)event;
+  match->seek.stream = NULL;
+  host_failed(match);
+}
+
+void match_seek_join(hv_match *match, const hv_peer_id *host, uint8_t *addrs, hv_peer_id *avoid, hv_msg_join *out) {
+  const hv_match_seek *wish = match->seek.wish;
+  uint64_t now = now_of(match), left_us = match->seek.ends_us > now ? match->seek.ends_us - now : 0;
+  size_t failing = hv_roster_failing(&match->roster, &match->seek.rank, host, avoid, HV_MATCH_AVOID_MAX);
+  *out = (hv_msg_join){.key = match_key(match),
+                       .epoch = wish->epoch,
+                       .schema = match->config.schema,
+                       .n_chunks = match->config.n_chunks,
+                       .addrs = hv_span_of(addrs, match->seek.client ? 0 : hv_roster_me(&match->roster, addrs)),
+                       .auxiliary = match->config.auxiliary,
+                       .bandwidth = match->config.bandwidth,
+                       .expected = wish->expected,
+                       .wait_ms = (uint32_t)(left_us / 1000),
+                       .gather_size = (uint32_t)wish->gather.size};
+  out->stay = failing > HV_MATCH_AVOID_MAX || match->seek.redirects > REDIRECTS_MAX;
+  out->avoid = hv_span_of(avoid, (failing < HV_MATCH_AVOID_MAX ? failing : HV_MATCH_AVOID_MAX) * sizeof *avoid);
+}
+
+/* What the group is to be told follows the question at once. */
+static hv_status send_gather(hv_match *match, hv_stream *stream) {
+  hv_span gather = match->seek.wish->gather;
+  hv_msg msg = {.kind = HV_MSG_GATHER};
+  if (gather.size == 0)
+    return HV_OK;
+  hv_payload *payload = hv_payload_copy(match->env->mem, gather.data, gather.size);
+  if (!payload)
+    return HV_NOMEM;
+  hv_status status = match->env->stream_send(match->env, stream, &msg, payload);
+  hv_payload_release(payload);
+  return status;
+}
+
+/* 0: it cannot even be asked. */
+static int join(hv_match *match, const hv_roster_entry *entry) {
+  static const hv_stream_events on = {heard, nothing_to_send, host_closed};
+  match_seek *s = &match->seek;
+  uint8_t addrs[HV_CONTACT_ADDRS_MAX];
+  hv_peer_id avoid[HV_MATCH_AVOID_MAX];
+  hv_target target;
+  hv_stream *stream;
+  hv_msg msg = {.kind = HV_MSG_JOIN};
+  s->host = entry->id;
+  match_seek_join(match, &s->host, addrs, avoid, &msg.u.join);
+  if (hv_roster_target(&match->roster, &entry->id, hv_span_of(entry->addrs, entry->addrs_size), entry->failures, &target) !=
+          HV_OK ||
+      match->env->stream_open(match->env, &target, &msg, &on, match, &stream) != HV_OK)
+    return 0;
+  s->stream = stream;
+  move(match, SEEK_JOINING);
+  if (send_gather(match, stream) != HV_OK) {
+    let_go(match);
+    move(match, SEEK_CHOOSING);
+    return 0;
+  }
+  arm(match, MATCH_ANSWER_MS);
+  return 1;
+}
+
+/* This node is the host. 0: there is no room for one more. */
+static int host(hv_match *match) {
+  match_seek *s = &match->seek;
+  s->host = match->roster.config.me;
+  move(match, SEEK_HOSTING);
+  arm(match, MATCH_PULSE_MS);
+  if (match_host_join(match) == HV_OK)
+    return 1; /* it may be over already */
+  move(match, SEEK_CHOOSING);
+  return 0;
+}
+
+/* The first in order that can be asked; if that is this node itself, it hosts. */
+static void choose(hv_match *match) {
+  match_seek *s = &match->seek;
+  if (s->state != SEEK_CHOOSING && !move(match, SEEK_CHOOSING))
+    return;
+  const hv_peer_id *me = s->client ? NULL : &match->roster.config.me;
+  hv_roster_entry *entry;
+  if (match_has_begun(match, s->wish->epoch) && !match_host_is_open(match, s->wish->epoch)) { /* under these very eyes */
+    has_begun_without(match);
+    return;
+  }
+  while ((entry = hv_roster_first(&match->roster, &s->rank, me, hv_span_of(NULL, 0)))) {
+    if (join(match, entry))
+      return;
+    hv_roster_failed(&match->roster, &s->host);
+  }
+  if (s->client || !host(match))
+    arm(match, MATCH_RETRY_MS);
+}
+
+/* ---- news, and the end of patience ---- */
+
+void match_seek_news(hv_match *match) {
+  match_seek *s = &match->seek;
+  if (s->state == SEEK_CHOOSING) {
+    choose(match);
+    return;
+  }
+  if (s->state != SEEK_WAITING && s->state != SEEK_HOSTING)
+    return;
+  if (!hv_roster_first(&match->roster, &s->rank, &s->host, hv_span_of(NULL, 0)))
+    return;
+  if (s->state == SEEK_HOSTING) {
+    let_go(match);
+    choose(match);
+    return;
+  }
+  hv_msg msg = {.kind = HV_MSG_DISBAND, .u.disband.status = HV_CANCELLED};
+  if (match->env->stream_send(match->env, s->stream, &msg, NULL) != HV_OK) {
+    host_failed(match);
+    return;
+  }
+  move(match, SEEK_LEAVING); /* BEGIN may be on its way: it holds then */
+  arm(match, MATCH_ANSWER_MS);
+}
+
+/* It waited in vain; with a least group of one it is a group by itself. */
+static void time_is_over(hv_match *match) {
+  match_seek *s = &match->seek;
+  if (s->stream && s->present >= match_least(match))
+    hv_roster_failed(&match->roster, &s->host); /* it could have begun */
+  let_go(match);
+  if (s->state != SEEK_CHOOSING)
+    move(match, SEEK_CHOOSING);
+  if (match_least(match) == 1 && !s->client)
+    host(match);
+  if (s->state != SEEK_OVER)
+    nobody_came(match);
+}
+
+static void tick(hv_timer *timer, const hv_event *event) {
+  hv_match *match = timer->owner;
+  match_seek *s = &match->seek;
+  if (s->state == SEEK_OVER) {
+    tell(match);
+  } else if (event->now_us > s->due_us + MATCH_STOOD_STILL_MS * 1000ull) {
+    s->due_us = event->now_us + MATCH_HEAR_MS * 1000ull; /* a BEGIN may have arrived meanwhile */
+    match->env->timer_set(match->env, &s->timer, MATCH_HEAR_MS * 1000ull);
+  } else if (event->now_us >= s->ends_us + HV_MATCH_GRACE_MS * 1000ull)
+    time_is_over(match);
+  else if (s->state == SEEK_CHOOSING)
+    choose(match);
+  else if (s->state != SEEK_HOSTING)
+    host_failed(match);
+  else {
+    arm(match, MATCH_PULSE_MS);
+    match_seek_news(match);
+  }
+}
+
+/* ---- the program's side ---- */
+
+hv_status hv_match_seek_start(hv_match *match, hv_match_seek *seek, hv_error *err) {
+  uint8_t addrs[HV_CONTACT_ADDRS_MAX];
+  if (match->hall->stopped)
+    return hv_fail(err, HV_STATE, "this node ends");
+  if (match->seek.state != SEEK_IDLE)
+    return hv_fail(err, HV_STATE, "a group is sought already: cancel that first");
+  if (seek->epoch.size > HV_MATCH_EPOCH_MAX)
+    return hv_fail(err, HV_INVALID, "an epoch's name has %zu bytes, and %d are the limit", seek->epoch.size, HV_MATCH_EPOCH_MAX);
+  if (seek->gather.size > HV_MATCH_GATHER_MAX)
+    return hv_fail(err, HV_INVALID, "there are %zu bytes to tell the group, and %u are the limit", seek->gather.size,
+                   HV_MATCH_GATHER_MAX);
+  if (seek->wait_ms == 0 || seek->wait_ms > HV_MATCH_WAIT_MAX_MS)
+    return hv_fail(err, HV_INVALID, "the time to wait for a group is %u ms: it must be between 1 ms and a day", seek->wait_ms);
+  match_seek *s = &match->seek;
+  uint64_t now = now_of(match);
+  *s = (match_seek){.wish = seek, .started_us = now, .ends_us = now + seek->wait_ms * 1000ull};
+  s->timer = (hv_timer){.fire = tick, .owner = match};
+  s->rank = hv_rank_for(match->env, match_key(match), seek->epoch);
+  s->client = hv_roster_me(&match->roster, addrs) == 0;
+  seek->match = match;
+  hv_roster_look_soon(&match->roster);
+  if (hv_match_others(match) == 0)
+    match_ask_acquaintances(match, seek->epoch);
+  move(match, SEEK_CHOOSING);
+  s->due_us = now;
+  match->env->timer_set(match->env, &s->timer, 0);
+  return HV_OK;
+}
+
+void hv_match_seek_cancel(hv_match_seek *seek) {
+  if (seek->match && seek->match->seek.wish == seek)
+    match_seek_end(seek->match, HV_CANCELLED, "cancelled");
+}

@@ -1,0 +1,91 @@
+/* Who else averages under this key, and who of them comes first? What is known of the others, ahead of time.
+ *
+ * Room: core (uses dht, peers, contact). Owned by a match; the hive thread.
+ * Declares this node in the DHT under the key: a signed record of its own for DECLARED_MS, said again in time, taken back at the
+ * end. Gets all the others' again and again, often when something is going on and seldom when not. Whoever is met in person is
+ * known, too. A peer that failed is not asked again for a while, and not counted until it is heard of anew. Limits: HV_ROSTER_MAX
+ * peers; who would go soonest makes room.
+ */
+#ifndef HV_CORE_ROSTER_H
+#define HV_CORE_ROSTER_H
+
+#include "core/dht.h"
+#include "core/peers.h"
+
+#define HV_ROSTER_MAX 1024
+#define HV_ROSTER_VALUE_MAX (2 + 32 + HV_CONTACT_ADDRS_MAX)
+
+/* An order of all peers that everybody agrees on, another one for each key and epoch. */
+typedef struct hv_rank {
+  uint64_t salt[2];
+} hv_rank;
+hv_rank hv_rank_for(hv_env *env, hv_span key, hv_span epoch);
+int hv_rank_compare(const hv_rank *rank, const hv_peer_id *a, const hv_peer_id *b); /* < 0: a comes first */
+
+typedef struct hv_roster_entry {
+  hv_peer_id id;
+  uint8_t addrs[HV_CONTACT_ADDRS_MAX];
+  uint8_t addrs_size; /* 0: it cannot be dialled */
+  uint8_t stranger;   /* 1: it averages other tensors */
+  uint8_t asked;      /* 1: it has been asked which */
+  unsigned failures;  /* since it was last heard of */
+  uint64_t until_us;  /* declared, or met, until then */
+  uint64_t again_us;  /* after failures: when it may be asked again */
+  uint64_t version;   /* of its declaration */
+} hv_roster_entry;
+
+typedef struct hv_roster_config {
+  hv_peer_id me;
+  const hv_card *card; /* this node's, borrowed: its addresses as they are when they are told */
+  hv_span key;         /* borrowed */
+  hv_hash schema;
+  int young;                  /* 1: this node has only just begun: what it finds in the DHT may not be all yet */
+  void (*changed)(void *arg); /* somebody came or went; from within steps and from within the functions that tell of peers */
+  void *arg;
+} hv_roster_config;
+
+typedef struct hv_roster {
+  hv_env *env;
+  hv_dht *dht;
+  hv_peers *peers;
+  hv_roster_config config;
+  hv_roster_entry *entries;
+  size_t n, room;
+  hv_timer declare_timer, look_timer;
+  hv_dht_op put, get;
+  hv_dht_item item;
+  uint64_t declare_ms, look_ms;
+  int declared;
+  uint8_t value[HV_ROSTER_VALUE_MAX];
+  char subkey[HV_PEER_TEXT_MAX + 16];
+} hv_roster;
+
+/* Nothing can fail yet. */
+void hv_roster_init(hv_roster *roster, hv_env *env, hv_dht *dht, hv_peers *peers, const hv_roster_config *config);
+/* Stops; takes the declaration back, as far as it can, if `goodbye`. Then the roster may be freed. */
+void hv_roster_fini(hv_roster *roster, int goodbye);
+
+/* Something is going on: look often for a while. */
+void hv_roster_look_soon(hv_roster *roster);
+
+/* In person: it called, or answered. No addresses: it is a client. */
+void hv_roster_met(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
+/* Somebody said so. */
+void hv_roster_heard(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
+void hv_roster_stranger(hv_roster *roster, const hv_peer_id *id);
+void hv_roster_failed(hv_roster *roster, const hv_peer_id *id);
+
+hv_roster_entry *hv_roster_find(hv_roster *roster, const hv_peer_id *id); /* NULL: not known */
+/* 1: it is declared, of our kind, and nothing speaks against its coming. */
+int hv_roster_counts(const hv_roster *roster, const hv_roster_entry *entry);
+/* The first in order that can be dialled now and does not stand in avoid (identities, one after another), before that peer (NULL:
+ * anywhere). */
+hv_roster_entry *hv_roster_first(hv_roster *roster, const hv_rank *rank, const hv_peer_id *before, hv_span avoid);
+/* Identities of those before that peer (NULL: anywhere) that cannot be asked now; at most `max`; how many there are. */
+size_t hv_roster_failing(const hv_roster *roster, const hv_rank *rank, const hv_peer_id *before, hv_peer_id *out, size_t max);
+/* An address to try. HV_UNREACHABLE: it has none that can be read. */
+hv_status hv_roster_target(const hv_roster *roster, const hv_peer_id *id, hv_span addrs, unsigned try, hv_target *out);
+/* This node's packed addresses (none: a client); returns the size. */
+size_t hv_roster_me(const hv_roster *roster, uint8_t out[HV_CONTACT_ADDRS_MAX]);
+
+#endif

@@ -1,0 +1,611 @@
+/* How groups form, told against the virtual clock. */
+#include "lib/check.h"
+
+#include "lib/match_swarm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NODES_MAX = 48, RTT_US = 24000 /* of the sim's own link, at most */ };
+
+typedef struct scene {
+  hv_mem mem;
+  match_swarm s;
+} scene;
+
+static void print_line(void *arg, const char *line) {
+  (void)arg;
+  puts(line);
+}
+
+static scene *open_scene(uint64_t seed) {
+  static scene one;
+  memset(&one, 0, sizeof one);
+  hv_mem_init(&one.mem, NULL, HV_MEM_UNLIMITED);
+  hv_sim_config config = hv_sim_defaults(seed);
+  config.say = getenv("NARRATE") ? print_line : NULL;
+  hv_sim *sim = hv_sim_new(&one.mem, &config);
+  assert_non_null(sim);
+  match_swarm_init(&one.s, sim, &one.mem, NODES_MAX);
+  return &one;
+}
+
+static void close_scene(scene *c) {
+  assert_int_equal(hv_sim_free(c->s.sim), 0);
+  match_swarm_fini(&c->s);
+  assert_int_equal(c->mem.blocks, 0);
+}
+
+static void grow(scene *c, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    match_swarm_add(&c->s);
+}
+
+static match_try *seek(scene *c, size_t node, const char *epoch, uint32_t expected, uint32_t wait_ms) {
+  return match_swarm_seek(&c->s, node, epoch, expected, wait_ms, hv_span_of(NULL, 0));
+}
+
+static match_try *newest(scene *c, size_t node) {
+  return match_swarm_try(&c->s, node);
+}
+
+/* These nodes, from..to-1 without one (or none: SIZE_MAX), are one group of so many and agree on it. */
+static void one_group(scene *c, size_t from, size_t to, size_t without) {
+  const hv_match_group *first = NULL;
+  size_t n = to - from - (without >= from && without < to);
+  for (size_t i = from; i < to; i++) {
+    if (i == without)
+      continue;
+    match_try *t = newest(c, i);
+    assert_true(t->done);
+    if (t->status != HV_OK)
+      fail_msg("node %zu: %s: %s", i, hv_status_name(t->status), t->text);
+    if (!first)
+      first = t->group;
+    assert_true(match_swarm_agree(first, t->group));
+    assert_null(match_swarm_wrong(t->group, c->s.config.n_chunks));
+    assert_int_equal(match_swarm_place(&c->s, t->group, i), t->group->me);
+  }
+  assert_int_equal(first->n_members, n);
+}
+
+static void run(scene *c, double seconds) {
+  match_swarm_run(&c->s, seconds);
+}
+
+/* ---- no faults ---- */
+
+static void eight_who_are_ready_are_one_group_at_once(void **unused) {
+  (void)unused;
+  for (size_t last = 0; last < 8; last++) { /* whoever comes last: the host, or another */
+    scene *c = open_scene(1 + last);
+    grow(c, 8);
+    run(c, 8);
+    for (size_t i = 0; i < 8; i++)
+      assert_int_equal(hv_match_others(c->s.seats[i].match), 7);
+    for (size_t i = 0; i < 8; i++)
+      if (i != last)
+        seek(c, i, "1", last % 2 ? 8 : 0, 15000);
+    run(c, 0.5);
+    for (size_t i = 0; i < 8; i++)
+      assert_true(i == last || !newest(c, i)->done); /* they wait for the last */
+    match_try *t = seek(c, last, "1", 8, 15000);
+    assert_true(match_swarm_finish(&c->s, 5));
+    one_group(c, 0, 8, SIZE_MAX);
+    for (size_t i = 0; i < 8;
+         i++) /* 3 RTT + 50 ms from the last call to the first byte of data; the data's own way is half an RTT */
+      assert_true(newest(c, i)->ended_us - t->asked_us <= 3 * RTT_US + 50000 - RTT_US / 2);
+    close_scene(c);
+  }
+}
+
+static void who_seeks_ahead_of_time_is_found_later(void **unused) {
+  (void)unused;
+  scene *c = open_scene(20);
+  grow(c, 5);
+  run(c, 5);
+  seek(c, 3, "7", 0, 60000);
+  run(c, 20);
+  for (size_t i = 0; i < 5; i++)
+    if (i != 3)
+      seek(c, i, "7", 0, 15000);
+  assert_true(match_swarm_finish(&c->s, 5));
+  one_group(c, 0, 5, SIZE_MAX);
+  close_scene(c);
+}
+
+static void nobody_need_know_anybody_at_first(void **unused) {
+  (void)unused;
+  scene *c = open_scene(21);
+  grow(c, 6);
+  for (size_t i = 0; i < 6; i++) /* in the very first moment: nothing is declared yet */
+    seek(c, i, "1", 6, 15000);
+  assert_true(match_swarm_finish(&c->s, 15));
+  one_group(c, 0, 6, SIZE_MAX);
+  close_scene(c);
+}
+
+static void a_number_that_is_enough_need_not_wait_for_the_rest(void **unused) {
+  (void)unused;
+  scene *c = open_scene(22);
+  grow(c, 8);
+  run(c, 8);
+  for (size_t i = 2; i < 8; i++)
+    seek(c, i, "1", 6, 30000);
+  assert_true(match_swarm_finish(&c->s, 2)); /* the host may be one of the two who do not seek: then it is none of the group */
+  one_group(c, 2, 8, SIZE_MAX);
+  close_scene(c);
+}
+
+static void the_wait_is_an_upper_bound(void **unused) {
+  (void)unused;
+  scene *c = open_scene(23);
+  grow(c, 6);
+  run(c, 8);
+  uint64_t start = hv_sim_now(c->s.sim);
+  for (size_t i = 0; i < 5; i++)
+    seek(c, i, "1", 0, 4000);
+  assert_true(match_swarm_finish(&c->s, 10));
+  one_group(c, 0, 5, SIZE_MAX);
+  for (size_t i = 0; i < 5; i++)
+    assert_in_range(newest(c, i)->ended_us - start, 3900000, 4000000 + 4 * RTT_US);
+  close_scene(c);
+}
+
+static void who_is_alone_is_told_so_in_time(void **unused) {
+  (void)unused;
+  scene *c = open_scene(24);
+  grow(c, 3);
+  run(c, 8);
+  match_try *t = seek(c, 1, "1", 0, 3000);
+  assert_true(match_swarm_finish(&c->s, 5));
+  assert_int_equal(t->status, HV_TIMEOUT);
+  assert_null(t->group);
+  assert_true(t->ended_us - t->asked_us <= (3000 + HV_MATCH_GRACE_MS) * 1000ull);
+  close_scene(c);
+}
+
+static void with_a_least_group_of_one_it_is_a_group_by_itself(void **unused) {
+  (void)unused;
+  scene *c = open_scene(25);
+  c->s.config.min_group_size = 1;
+  grow(c, 2);
+  run(c, 8);
+  match_try *t = seek(c, 1, "1", 0, 3000), *u = seek(c, 0, "other", 1, 3000);
+  run(c, 0.2);
+  assert_true(u->done && u->status == HV_OK && u->group->n_members == 1); /* one was enough */
+  assert_true(match_swarm_finish(&c->s, 5));
+  assert_int_equal(t->status, HV_OK);
+  assert_int_equal(t->group->n_members, 1);
+  close_scene(c);
+}
+
+static void a_late_comer_is_told_at_once(void **unused) {
+  (void)unused;
+  for (size_t late = 0; late < 4; late++) {
+    scene *c = open_scene(30 + late);
+    grow(c, 4);
+    run(c, 8);
+    for (size_t i = 0; i < 4; i++)
+      if (i != late)
+        seek(c, i, "1", 3, 15000);
+    assert_true(match_swarm_finish(&c->s, 5));
+    one_group(c, 0, 4, late);
+    match_try *t = seek(c, late, "1", 3, 15000);
+    assert_true(match_swarm_finish(&c->s, 5));
+    assert_int_equal(t->status, HV_EXISTS);
+    assert_true(t->ended_us - t->asked_us <= 3 * RTT_US);
+    for (size_t i = 0; i < 4; i++)
+      seek(c, i, "2", 4, 15000);
+    assert_true(match_swarm_finish(&c->s, 5));
+    one_group(c, 0, 4, SIZE_MAX);
+    close_scene(c);
+  }
+}
+
+static void epochs_do_not_mix(void **unused) {
+  (void)unused;
+  scene *c = open_scene(40);
+  grow(c, 6);
+  run(c, 8);
+  for (size_t i = 0; i < 6; i++)
+    seek(c, i, i < 3 ? "4" : "5", 3, 15000);
+  assert_true(match_swarm_finish(&c->s, 5));
+  one_group(c, 0, 3, SIZE_MAX);
+  one_group(c, 3, 6, SIZE_MAX);
+  close_scene(c);
+}
+
+static void an_empty_epoch_is_whoever_seeks_now(void **unused) {
+  (void)unused;
+  scene *c = open_scene(41);
+  grow(c, 4);
+  run(c, 8);
+  for (int round = 0; round < 3; round++) {
+    for (size_t i = 0; i < 4; i++)
+      seek(c, i, "", 0, 15000);
+    assert_true(match_swarm_finish(&c->s, 5));
+    one_group(c, 0, 4, SIZE_MAX);
+  }
+  close_scene(c);
+}
+
+static void all_hear_what_each_has_to_tell(void **unused) {
+  (void)unused;
+  static uint8_t told[6][HV_MATCH_GATHER_MAX];
+  static const size_t sizes[6] = {0, 1, 100, HV_MATCH_GATHER_MAX, 5000, HV_MATCH_GATHER_MAX};
+  scene *c = open_scene(42);
+  check_rng rng = {42};
+  grow(c, 6);
+  run(c, 8);
+  for (size_t i = 0; i < 6; i++) {
+    for (size_t b = 0; b < sizes[i]; b++)
+      told[i][b] = (uint8_t)check_random(&rng);
+    match_swarm_seek(&c->s, i, "1", 6, 15000, hv_span_of(told[i], sizes[i]));
+  }
+  assert_true(match_swarm_finish(&c->s, 5));
+  one_group(c, 0, 6, SIZE_MAX);
+  const hv_match_group *group = newest(c, 0)->group;
+  for (size_t i = 0; i < 6; i++)
+    assert_true(hv_span_equal(group->gathers[match_swarm_place(&c->s, group, i)], hv_span_of(told[i], sizes[i])));
+  close_scene(c);
+}
+
+static void clients_join_and_own_nothing_and_auxiliaries_are_said_to_be(void **unused) {
+  (void)unused;
+  scene *c = open_scene(43);
+  for (size_t i = 0; i < 6; i++) {
+    match_seat *seat = match_swarm_next(&c->s);
+    seat->client = i == 2 || i == 4;
+    seat->config.auxiliary = i == 5;
+    match_swarm_add(&c->s);
+  }
+  run(c, 8);
+  for (int round = 0; round < 6; round++) {
+    char epoch[8];
+    snprintf(epoch, sizeof epoch, "%d", round);
+    for (size_t i = 0; i < 6; i++)
+      seek(c, i, epoch, 0, 15000);
+    assert_true(match_swarm_finish(&c->s, 5));
+    one_group(c, 0, 6, SIZE_MAX);
+    const hv_match_group *group = newest(c, 0)->group;
+    for (size_t i = 0; i < 6; i++) {
+      const hv_round_member *m = &group->members[match_swarm_place(&c->s, group, i)];
+      assert_int_equal(m->client, i == 2 || i == 4);
+      assert_int_equal(m->auxiliary, i == 5);
+    }
+  }
+  close_scene(c);
+}
+
+static void clients_alone_cannot_be_a_group(void **unused) {
+  (void)unused;
+  scene *c = open_scene(44);
+  for (size_t i = 0; i < 4; i++) {
+    match_swarm_next(&c->s)->client = i > 0;
+    match_swarm_add(&c->s);
+  }
+  run(c, 8);
+  for (size_t i = 1; i < 4; i++) /* the one that can be dialled does not seek: it hosts, but nobody could own anything */
+    seek(c, i, "1", 3, 3000);
+  assert_true(match_swarm_finish(&c->s, 5));
+  for (size_t i = 1; i < 4; i++)
+    assert_int_equal(newest(c, i)->status, HV_TIMEOUT);
+  for (size_t i = 0; i < 4; i++)
+    seek(c, i, "2", 4, 3000);
+  assert_true(match_swarm_finish(&c->s, 5));
+  one_group(c, 0, 4, SIZE_MAX);
+  close_scene(c);
+}
+
+/* n nodes seek with a target: groups of how many come out? */
+static void split(size_t n, size_t target, uint32_t expected, size_t smallest, size_t largest) {
+  scene *c = open_scene(100 + n * 10 + target);
+  c->s.config.target_group_size = target;
+  grow(c, n);
+  run(c, 12);
+  for (size_t i = 0; i < n; i++)
+    seek(c, i, "1", expected, 6000);
+  assert_true(match_swarm_finish(&c->s, 10));
+  for (size_t i = 0; i < n; i++) {
+    match_try *t = newest(c, i);
+    if (t->status != HV_OK)
+      fail_msg("%zu nodes, target %zu: node %zu: %s", n, target, i, t->text);
+    assert_in_range(t->group->n_members, smallest, largest);
+    assert_null(match_swarm_wrong(t->group, c->s.config.n_chunks));
+    for (size_t j = 0; j < n; j++) /* groups are disjoint */
+      if (match_swarm_place(&c->s, t->group, j) < t->group->n_members)
+        assert_true(match_swarm_agree(t->group, newest(c, j)->group));
+  }
+  close_scene(c);
+}
+
+static void too_many_are_split_evenly_and_nobody_is_left_alone(void **unused) {
+  (void)unused;
+  split(5, 4, 5, 2, 3);
+  split(9, 4, 9, 2, 4);
+  split(16, 4, 16, 4, 4);
+  split(17, 4, 0, 2, 4);
+  split(17, 16, 17, 8, 9);
+  split(33, 8, 33, 4, 8);
+}
+
+/* ---- other tensors ---- */
+
+static void other_tensors_are_refused_and_the_difference_has_a_name(void **unused) {
+  (void)unused;
+  static const char ours[] = "w1 float32 [4, 8]\nb1 float32 [8]\nw2 float32 [8, 2]",
+                    theirs[] = "w1 float32 [4, 8]\nb1 float32 [9]\nw2 float32 [9, 2]";
+  scene *c = open_scene(50);
+  for (size_t i = 0; i < 5; i++) {
+    match_seat *seat = match_swarm_next(&c->s);
+    seat->config.schema.bytes[0] = i == 2;
+    seat->config.schema_text = i == 2 ? hv_span_of(theirs, sizeof theirs - 1) : hv_span_of(ours, sizeof ours - 1);
+    match_swarm_add(&c->s);
+  }
+  run(c, 10);
+  for (int round = 0; round < 5; round++) { /* whoever comes first in the order */
+    char epoch[8];
+    snprintf(epoch, sizeof epoch, "%d", round);
+    for (size_t i = 0; i < 5; i++)
+      seek(c, i, epoch, 0, 3000);
+    assert_true(match_swarm_finish(&c->s, 6));
+    one_group(c, 0, 5, 2);
+    assert_true(newest(c, 0)->ended_us - newest(c, 0)->asked_us < 1000000); /* the stranger is not waited for */
+    assert_int_equal(newest(c, 2)->status, HV_INVALID);
+    assert_non_null(strstr(newest(c, 2)->text, "b1 float32 [8]"));
+    assert_non_null(strstr(newest(c, 2)->text, "b1 float32 [9]"));
+  }
+  assert_int_equal(hv_match_strangers(c->s.seats[0].match), 1);
+  assert_non_null(strstr(hv_match_difference(c->s.seats[0].match), "b1 float32 [9]"));
+  close_scene(c);
+}
+
+/* ---- faults ---- */
+
+static void a_host_that_dies_is_replaced_at_once(void **unused) {
+  (void)unused;
+  for (size_t gone = 1; gone <= 3; gone++) { /* the first, and then the next ones, too */
+    scene *c = open_scene(60 + gone);
+    grow(c, 8);
+    run(c, 8);
+    size_t dead[3], last = 0;
+    for (size_t k = 0; k < gone; k++)
+      dead[k] = match_swarm_first(&c->s, "1", k);
+    while (last == dead[0] || (gone > 1 && last == dead[1]) || (gone > 2 && last == dead[2]))
+      last++;
+    for (size_t i = 0; i < 8; i++)
+      if (i != last)
+        seek(c, i, "1", 0, 15000);
+    run(c, 0.5);
+    for (size_t k = 0; k < gone; k++) {
+      hv_sim_kill(c->s.sim, dead[k]);
+      run(c, 0.05);
+    }
+    match_try *t = seek(c, last, "1", 0, 15000);
+    assert_true(match_swarm_finish(&c->s, 10));
+    assert_int_equal(t->status, HV_OK);
+    assert_int_equal(t->group->n_members, 8 - gone);
+    for (size_t i = 0; i < 8; i++)
+      if (hv_sim_alive(c->s.sim, i))
+        assert_true(match_swarm_agree(t->group, newest(c, i)->group));
+    assert_true(t->ended_us - t->asked_us < 1000000);
+    close_scene(c);
+  }
+}
+
+static void a_host_that_stands_still_is_replaced(void **unused) {
+  (void)unused;
+  scene *c = open_scene(64);
+  grow(c, 6);
+  run(c, 8);
+  size_t host = match_swarm_first(&c->s, "1", 0);
+  for (size_t i = 0; i < 6; i++)
+    if (i != (host + 1) % 6)
+      seek(c, i, "1", 0, 15000);
+  run(c, 0.5);
+  hv_sim_pause(c->s.sim, host);
+  run(c, 1);
+  seek(c, (host + 1) % 6, "1", 0, 15000);
+  run(c, 14);
+  one_group(c, 0, 6, host);
+  for (size_t i = 0; i < 6; i++)
+    assert_true(i == host || newest(c, i)->ended_us - newest(c, (host + 1) % 6)->asked_us < 8000000);
+  hv_sim_continue(c->s.sim, host);
+  run(c, 20);
+  assert_true(newest(c, host)->done);
+  close_scene(c);
+}
+
+static void a_machine_that_is_gone_does_not_hold_up_the_next_epochs(void **unused) {
+  (void)unused;
+  scene *c = open_scene(65);
+  grow(c, 6);
+  run(c, 8);
+  hv_sim_unplug(c->s.sim, 3);
+  for (int round = 0; round < 8; round++) {
+    char epoch[8];
+    snprintf(epoch, sizeof epoch, "%d", round);
+    for (size_t i = 0; i < 6; i++)
+      if (i != 3)
+        seek(c, i, epoch, 0, 15000);
+    assert_true(match_swarm_finish(&c->s, 8));
+    one_group(c, 0, 6, 3);
+    run(c, 0.5);
+  }
+  close_scene(c);
+}
+
+static void a_member_that_vanishes_is_left_out(void **unused) {
+  (void)unused;
+  scene *c = open_scene(66);
+  grow(c, 5);
+  run(c, 8);
+  size_t host = match_swarm_first(&c->s, "1", 0), gone = (host + 1) % 5, last = (host + 2) % 5;
+  for (size_t i = 0; i < 5; i++)
+    if (i != last)
+      seek(c, i, "1", 0, 15000);
+  run(c, 0.5);
+  hv_sim_kill(c->s.sim, gone);
+  run(c, 1);
+  match_try *t = seek(c, last, "1", 0, 15000);
+  assert_true(match_swarm_finish(&c->s, 5));
+  one_group(c, 0, 5, gone);
+  assert_true(t->ended_us - t->asked_us < 1000000);
+  close_scene(c);
+}
+
+static void who_cancels_is_not_in_the_group(void **unused) {
+  (void)unused;
+  for (size_t quits = 0; quits < 4; quits++) { /* the host, too: it hosts on */
+    scene *c = open_scene(70 + quits);
+    grow(c, 4);
+    run(c, 8);
+    match_try *t = seek(c, quits, "1", 3, 15000);
+    run(c, 0.3);
+    hv_match_seek_cancel(&t->seek);
+    assert_true(t->done && t->status == HV_CANCELLED);
+    run(c, 0.3);
+    for (size_t i = 0; i < 4; i++)
+      if (i != quits)
+        seek(c, i, "1", 3, 15000);
+    assert_true(match_swarm_finish(&c->s, 5));
+    one_group(c, 0, 4, quits);
+    close_scene(c);
+  }
+}
+
+static void a_node_that_leaves_sends_its_guests_on(void **unused) {
+  (void)unused;
+  scene *c = open_scene(75);
+  grow(c, 6);
+  run(c, 8);
+  size_t host = match_swarm_first(&c->s, "1", 0), last = (host + 1) % 6;
+  for (size_t i = 0; i < 6; i++)
+    if (i != last)
+      seek(c, i, "1", 0, 15000);
+  run(c, 0.5);
+  hv_sim_stop(c->s.sim, host);
+  run(c, 1);
+  assert_int_equal(newest(c, host)->status, HV_CANCELLED);
+  match_try *t = seek(c, last, "1", 0, 15000);
+  assert_true(match_swarm_finish(&c->s, 5));
+  one_group(c, 0, 6, host);
+  assert_true(t->ended_us - t->asked_us < 1000000);
+  close_scene(c);
+}
+
+static void two_halves_are_two_groups_and_one_again_when_healed(void **unused) {
+  (void)unused;
+  scene *c = open_scene(76);
+  grow(c, 8);
+  run(c, 10);
+  for (size_t i = 4; i < 8; i++)
+    hv_sim_group(c->s.sim, i, 1);
+  for (size_t i = 0; i < 8; i++)
+    seek(c, i, "1", 0, 20000);
+  assert_true(match_swarm_finish(&c->s, 25));
+  one_group(c, 0, 4, SIZE_MAX);
+  one_group(c, 4, 8, SIZE_MAX);
+  hv_sim_heal(c->s.sim);
+  run(c, 60);
+  for (size_t i = 0; i < 8; i++)
+    seek(c, i, "2", 8, 20000);
+  assert_true(match_swarm_finish(&c->s, 25));
+  one_group(c, 0, 8, SIZE_MAX);
+  close_scene(c);
+}
+
+static void halves_that_are_healed_while_they_wait_become_one(void **unused) {
+  (void)unused;
+  scene *c = open_scene(77);
+  grow(c, 8);
+  run(c, 10);
+  for (size_t i = 4; i < 8; i++)
+    hv_sim_group(c->s.sim, i, 1);
+  for (size_t i = 0; i < 8; i++)
+    seek(c, i, "1", 8, 60000);
+  run(c, 6);
+  hv_sim_heal(c->s.sim);
+  assert_true(match_swarm_finish(&c->s, 50));
+  one_group(c, 0, 8, SIZE_MAX);
+  close_scene(c);
+}
+
+/* ---- group bits ---- */
+
+static void other_bits_are_other_groups(void **unused) {
+  (void)unused;
+  scene *c = open_scene(80);
+  static const char *const bits[2] = {"01", "10"};
+  for (size_t i = 0; i < 8; i++) {
+    match_swarm_next(&c->s)->config.bits = hv_span_of(bits[i / 4], 2);
+    match_swarm_add(&c->s);
+  }
+  run(c, 8);
+  for (size_t i = 0; i < 8; i++)
+    seek(c, i, "1", 0, 15000);
+  assert_true(match_swarm_finish(&c->s, 5));
+  one_group(c, 0, 4, SIZE_MAX);
+  one_group(c, 4, 8, SIZE_MAX);
+  for (size_t i = 0; i < 8; i++) /* they all move to one key */
+    assert_int_equal(hv_match_set_bits(c->s.seats[i].match, hv_span_of("11", 2), NULL), HV_OK);
+  run(c, 5);
+  for (size_t i = 0; i < 8; i++)
+    assert_int_equal(hv_match_others(c->s.seats[i].match), 7);
+  for (size_t i = 0; i < 8; i++)
+    seek(c, i, "2", 0, 15000);
+  assert_true(match_swarm_finish(&c->s, 5));
+  one_group(c, 0, 8, SIZE_MAX);
+  close_scene(c);
+}
+
+static void who_moves_away_is_not_waited_for(void **unused) {
+  (void)unused;
+  scene *c = open_scene(81);
+  grow(c, 5);
+  run(c, 8);
+  assert_int_equal(hv_match_set_bits(c->s.seats[2].match, hv_span_of("1", 1), NULL), HV_OK);
+  hv_match_free(c->s.seats[4].match);
+  c->s.seats[4].match = NULL;
+  run(c, 20);
+  for (size_t i = 0; i < 4; i++)
+    if (i != 2)
+      seek(c, i, "1", 0, 15000);
+  run(c, 0.5);
+  assert_int_equal(newest(c, 0)->status, HV_OK);
+  assert_int_equal(newest(c, 0)->group->n_members, 3);
+  close_scene(c);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(eight_who_are_ready_are_one_group_at_once),
+      cmocka_unit_test(who_seeks_ahead_of_time_is_found_later),
+      cmocka_unit_test(nobody_need_know_anybody_at_first),
+      cmocka_unit_test(a_number_that_is_enough_need_not_wait_for_the_rest),
+      cmocka_unit_test(the_wait_is_an_upper_bound),
+      cmocka_unit_test(who_is_alone_is_told_so_in_time),
+      cmocka_unit_test(with_a_least_group_of_one_it_is_a_group_by_itself),
+      cmocka_unit_test(a_late_comer_is_told_at_once),
+      cmocka_unit_test(epochs_do_not_mix),
+      cmocka_unit_test(an_empty_epoch_is_whoever_seeks_now),
+      cmocka_unit_test(all_hear_what_each_has_to_tell),
+      cmocka_unit_test(clients_join_and_own_nothing_and_auxiliaries_are_said_to_be),
+      cmocka_unit_test(clients_alone_cannot_be_a_group),
+      cmocka_unit_test(too_many_are_split_evenly_and_nobody_is_left_alone),
+      cmocka_unit_test(other_tensors_are_refused_and_the_difference_has_a_name),
+      cmocka_unit_test(a_host_that_dies_is_replaced_at_once),
+      cmocka_unit_test(a_host_that_stands_still_is_replaced),
+      cmocka_unit_test(a_machine_that_is_gone_does_not_hold_up_the_next_epochs),
+      cmocka_unit_test(a_member_that_vanishes_is_left_out),
+      cmocka_unit_test(who_cancels_is_not_in_the_group),
+      cmocka_unit_test(a_node_that_leaves_sends_its_guests_on),
+      cmocka_unit_test(two_halves_are_two_groups_and_one_again_when_healed),
+      cmocka_unit_test(halves_that_are_healed_while_they_wait_become_one),
+      cmocka_unit_test(other_bits_are_other_groups),
+      cmocka_unit_test(who_moves_away_is_not_waited_for),
+  };
+  return cmocka_run_group_tests_name("sim_match", tests, NULL, NULL);
+}

@@ -1,0 +1,342 @@
+/* A BEGIN is held against what a member knows; what a host plans is what members accept. */
+#include "lib/check.h"
+
+#include "core/contact.h"
+#include "core/group.h"
+#include "lib/fake_env.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { N = 6, CHUNKS = 40, TOLD = 3 };
+
+typedef struct bench {
+  fake_env world;
+  hv_peers peers;
+  hv_roster roster;
+  hv_match_member members[N + 1];
+  uint64_t bandwidth[N + 1];
+  uint8_t addrs[HV_CONTACT_ADDRS_MAX], told[TOLD * N];
+  hv_msg_begin begin;
+  hv_payload *gathers;
+  hv_group_facts facts;
+} bench;
+
+/* Six members, the fifth a client, the sixth an auxiliary; member `me` reads. */
+static void open_bench(bench *b, size_t me) {
+  memset(b, 0, sizeof *b);
+  fake_env_init(&b->world, 7);
+  b->roster.peers = &b->peers;
+  hv_addr addr = {.kind = HV_ADDR_IP4, .port = 99, .host.ip = {10, 0, 0, 1}};
+  hv_span addrs = hv_span_of(b->addrs, hv_contact_pack(&addr, 1, b->addrs));
+  for (size_t i = 0; i < N; i++)
+    b->members[i] = (hv_match_member){
+        .id = fake_peer(10 + i), .addrs = i == 4 ? hv_span_of(NULL, 0) : addrs, .auxiliary = i == 5, .gather_size = TOLD};
+  for (size_t i = 0; i < sizeof b->told; i++)
+    b->told[i] = (uint8_t)(i * 11);
+  b->begin = (hv_msg_begin){.nonce = {1, 2, 3}, .members = b->members, .n_members = N};
+  assert_int_equal(hv_group_plan(&b->world.env, b->members, b->bandwidth, N, CHUNKS, &b->begin.leader), HV_OK);
+  b->gathers = hv_payload_copy(&b->world.mem, b->told, sizeof b->told);
+  b->facts = (hv_group_facts){.key = hv_span_of("run.", 4),
+                              .epoch = hv_span_of("5", 1),
+                              .n_chunks = CHUNKS,
+                              .me = b->members[me].id,
+                              .client = me == 4,
+                              .auxiliary = me == 5,
+                              .gather = hv_span_of(b->told + TOLD * me, TOLD),
+                              .roster = &b->roster};
+}
+
+static void close_bench(bench *b) {
+  hv_payload_release(b->gathers);
+  assert_int_equal(b->world.mem.blocks, 0);
+}
+
+static hv_status read_group(bench *b, hv_match_group **out, hv_error *err) {
+  return hv_group_read(&b->world.env, &b->facts, &b->begin, b->gathers, out, err);
+}
+
+static void every_member_reads_the_same(void **unused) {
+  (void)unused;
+  uint8_t id[HV_ROUND_ID_SIZE];
+  for (size_t me = 0; me < N; me++) {
+    bench b;
+    hv_match_group *group;
+    open_bench(&b, me);
+    assert_int_equal(read_group(&b, &group, NULL), HV_OK);
+    if (me == 0)
+      memcpy(id, group->id, sizeof id);
+    assert_memory_equal(id, group->id, sizeof id);
+    assert_int_equal(group->me, me);
+    assert_int_equal(group->n_members, N);
+    assert_int_equal(group->leader, 0);
+    uint32_t at = 0;
+    for (size_t i = 0; i < N; i++) {
+      const hv_round_member *m = &group->members[i];
+      assert_true(hv_peer_equal(&m->at.id, &b.members[i].id));
+      assert_int_equal(m->client, i == 4);
+      assert_int_equal(m->auxiliary, i == 5);
+      assert_int_equal(m->at.addr.port, i == 4 ? 0 : 99);
+      assert_true(hv_span_equal(group->gathers[i], hv_span_of(b.told + TOLD * i, TOLD)));
+      if (m->count)
+        assert_int_equal(m->first, at);
+      at += m->count;
+    }
+    assert_int_equal(at, CHUNKS);
+    hv_mem_free(group);
+    close_bench(&b);
+  }
+}
+
+/* ---- forgeries ---- */
+
+static void not_me(bench *b) {
+  b->facts.me = fake_peer(99);
+}
+static void me_as_an_auxiliary(bench *b) {
+  b->facts.auxiliary = 1;
+}
+static void me_as_a_client(bench *b) {
+  b->facts.client = 1;
+}
+static void somebody_twice(bench *b) {
+  b->members[3].id = b->members[2].id;
+}
+static void nobody(bench *b) {
+  memset(&b->members[3].id, 0, sizeof b->members[3].id);
+}
+static void a_gap(bench *b) {
+  b->members[1].first++;
+}
+static void an_overlap(bench *b) {
+  b->members[1].first--;
+}
+static void too_few_chunks(bench *b) {
+  b->members[5].count--;
+}
+static void too_many_chunks(bench *b) {
+  b->members[5].count++;
+}
+static void a_sum_that_wraps(bench *b) {
+  b->members[1].count = UINT32_MAX;
+  b->members[2].first = b->members[0].count + UINT32_MAX;
+  b->members[2].count = CHUNKS - b->members[0].count + 1;
+  b->members[3].count = b->members[5].count = 0;
+}
+static void a_client_that_owns(bench *b) {
+  b->members[4].first = b->members[3].first + b->members[3].count;
+  b->members[4].count = 1;
+  b->members[5].first++;
+  b->members[5].count--;
+}
+static void a_leader_beyond(bench *b) {
+  b->begin.leader = N;
+}
+static void a_client_that_leads(bench *b) {
+  b->begin.leader = 4;
+}
+static void no_members(bench *b) {
+  b->begin.n_members = 0;
+}
+static void nobody_contributes(bench *b) {
+  for (size_t i = 0; i < N; i++)
+    b->members[i].auxiliary = 1;
+  b->facts.auxiliary = 1;
+}
+static void less_told_than_said(bench *b) {
+  b->members[3].gather_size++;
+}
+static void more_told_than_said(bench *b) {
+  b->members[3].gather_size--;
+}
+static void sizes_that_wrap(bench *b) {
+  b->members[2].gather_size = UINT32_MAX;
+  b->members[3].gather_size = 2 * TOLD + 1;
+}
+static void nothing_told(bench *b) {
+  hv_payload_release(b->gathers);
+  b->gathers = NULL;
+}
+static void my_words_altered(bench *b) {
+  b->facts.gather = hv_span_of("abc", TOLD);
+}
+
+static void a_begin_that_is_wrong_is_refused(void **unused) {
+  (void)unused;
+  void (*const forgeries[])(bench *) = {
+      not_me,
+      me_as_an_auxiliary,
+      me_as_a_client,
+      somebody_twice,
+      nobody,
+      a_gap,
+      an_overlap,
+      too_few_chunks,
+      too_many_chunks,
+      a_sum_that_wraps,
+      a_client_that_owns,
+      a_leader_beyond,
+      a_client_that_leads,
+      no_members,
+      nobody_contributes,
+      less_told_than_said,
+      more_told_than_said,
+      sizes_that_wrap,
+      nothing_told,
+      my_words_altered,
+  };
+  for (size_t i = 0; i < sizeof forgeries / sizeof *forgeries; i++) {
+    bench b;
+    hv_match_group *group = NULL;
+    hv_error err = {0};
+    open_bench(&b, 1);
+    forgeries[i](&b);
+    if (read_group(&b, &group, &err) != HV_MALFORMED)
+      fail_msg("forgery %zu was taken", i);
+    assert_null(group);
+    assert_true(err.text[0] != 0);
+    close_bench(&b);
+  }
+}
+
+/* What members are not told alike gives them different rounds. */
+static void whatever_differs_is_another_round(void **unused) {
+  (void)unused;
+  uint8_t ids[12][HV_ROUND_ID_SIZE];
+  for (size_t k = 0; k < 12; k++) {
+    bench b;
+    hv_match_group *group;
+    open_bench(&b, 1);
+    if (k == 1)
+      b.begin.nonce[15]++;
+    if (k == 2)
+      b.begin.leader = 2;
+    if (k == 3)
+      b.members[3].id = fake_peer(77);
+    if (k == 4)
+      b.members[2].count += b.members[3].count, b.members[3].count = 0;
+    if (k == 5)
+      b.members[0].auxiliary = 1;
+    if (k == 6)
+      b.facts.epoch = hv_span_of("6", 1);
+    if (k == 7)
+      b.facts.key = hv_span_of("run", 3), b.facts.epoch = hv_span_of(".5", 2);
+    if (k == 8)
+      b.facts.schema.bytes[31] = 1;
+    if (k == 9)
+      b.members[2].gather_size++, b.members[3].gather_size--;
+    if (k == 10) {
+      hv_payload_release(b.gathers);
+      b.told[0] ^= 1;
+      b.gathers = hv_payload_copy(&b.world.mem, b.told, sizeof b.told);
+    }
+    if (k == 11)
+      b.members[0].addrs.size = b.members[0].addrs.size - 1; /* it cannot be read, and is told */
+    assert_int_equal(read_group(&b, &group, NULL), HV_OK);
+    memcpy(ids[k], group->id, sizeof ids[k]);
+    for (size_t other = 0; other < k; other++)
+      assert_memory_not_equal(ids[k], ids[other], sizeof ids[k]);
+    hv_mem_free(group);
+    close_bench(&b);
+  }
+}
+
+static hv_status plan_and_read(hv_mem *mem, void *arg) {
+  bench b;
+  hv_match_group *group = NULL;
+  (void)arg;
+  open_bench(&b, 2);
+  hv_mem *before = b.world.env.mem;
+  b.world.env.mem = mem;
+  hv_status status = hv_group_plan(&b.world.env, b.members, b.bandwidth, N, CHUNKS, &b.begin.leader);
+  if (status == HV_OK)
+    status = read_group(&b, &group, NULL);
+  hv_mem_free(group);
+  b.world.env.mem = before;
+  close_bench(&b);
+  return status;
+}
+
+static void every_allocation_may_fail(void **unused) {
+  (void)unused;
+  assert_true(check_out_of_memory(plan_and_read, NULL) >= 3);
+}
+
+static void a_plan_needs_an_owner_and_a_contributor(void **unused) {
+  (void)unused;
+  bench b;
+  uint32_t leader;
+  open_bench(&b, 0);
+  for (size_t i = 0; i < N; i++)
+    b.members[i].auxiliary = 1;
+  assert_int_equal(hv_group_plan(&b.world.env, b.members, b.bandwidth, N, CHUNKS, &leader), HV_STATE);
+  for (size_t i = 0; i < N; i++)
+    b.members[i].auxiliary = 0, b.members[i].addrs = hv_span_of(NULL, 0);
+  assert_int_equal(hv_group_plan(&b.world.env, b.members, b.bandwidth, N, CHUNKS, &leader), HV_STATE);
+  close_bench(&b);
+}
+
+/* ---- descriptions ---- */
+
+static void difference(const char *mine, const char *theirs, const char *expected) {
+  char out[300];
+  hv_group_difference(hv_span_of(mine, strlen(mine)), hv_span_of(theirs, strlen(theirs)), out, sizeof out);
+  if (!strstr(out, expected))
+    fail_msg("\"%s\" does not say \"%s\"", out, expected);
+}
+
+static void the_first_line_that_differs_is_named(void **unused) {
+  (void)unused;
+  difference("a\nb\nc", "a\nx\ny", "it has x where this peer has b");
+  difference("a\nb", "a", "it ends before b");
+  difference("a", "a\nb", "it goes on with b");
+  difference("a\n", "a", "equal");
+  difference("", "a", "not described");
+  difference("a", "\nnothing", "it has  where this peer has a");
+  difference("a", "\x01\x02", "??");
+}
+
+/* ---- group bits ---- */
+
+static void members_go_different_ways(void **unused) {
+  (void)unused;
+  for (size_t target = 2; target <= 32; target++)
+    for (size_t n = 1; n <= target; n++) {
+      char seen[32][HV_MATCH_BITS_MAX + 1];
+      for (size_t me = 0; me < n; me++) {
+        hv_match_group group = {.id = {(uint8_t)target, (uint8_t)n}, .n_members = n, .me = me};
+        hv_match_next_bits(hv_span_of("0110100110", 10), target, &group, seen[me]);
+        assert_int_equal(strlen(seen[me]), 10);
+        for (size_t other = 0; other < me; other++)
+          assert_string_not_equal(seen[me], seen[other]);
+      }
+    }
+}
+
+static void the_oldest_digit_goes(void **unused) {
+  (void)unused;
+  char out[HV_MATCH_BITS_MAX + 1];
+  hv_match_group group = {.n_members = 16, .me = 3};
+  hv_match_next_bits(hv_span_of("00001111", 8), 16, &group, out);
+  assert_memory_equal(out, "1111", 4);
+  hv_match_next_bits(hv_span_of("", 0), 16, &group, out);
+  assert_string_equal(out, "");
+  hv_match_next_bits(hv_span_of("01", 2), 0, &group, out);
+  assert_string_equal(out, "01");
+  hv_match_next_bits(hv_span_of("01", 2), 16, &group, out);
+  assert_int_equal(strlen(out), 2);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_member_reads_the_same),
+      cmocka_unit_test(a_begin_that_is_wrong_is_refused),
+      cmocka_unit_test(whatever_differs_is_another_round),
+      cmocka_unit_test(every_allocation_may_fail),
+      cmocka_unit_test(a_plan_needs_an_owner_and_a_contributor),
+      cmocka_unit_test(the_first_line_that_differs_is_named),
+      cmocka_unit_test(members_go_different_ways),
+      cmocka_unit_test(the_oldest_digit_goes),
+  };
+  return cmocka_run_group_tests_name("group", tests, NULL, NULL);
+}
