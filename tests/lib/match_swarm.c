@@ -15,6 +15,8 @@ static void must(int held, const char *what) {
 
 static void step(void *self, const hv_event *event) {
   match_seat *seat = self;
+  if (seat->is_liar && seat->swarm->lie && seat->swarm->lie(seat, event))
+    return;
   hv_node_step(seat->node, event);
   if (event->kind == HV_EVENT_START) /* as a program would, in its first command */
     must(hv_match_new(hv_node_match_hall(seat->node), &seat->config, &seat->match, NULL) == HV_OK, "no memory for a match");

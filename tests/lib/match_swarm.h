@@ -34,6 +34,7 @@ typedef struct match_seat {
   int has_initial, client;
   int64_t skew_us;
   int32_t drift_ppm;
+  int is_liar;            /* answers through match_swarm.lie */
   hv_match_config config; /* may be changed before the node is added */
   hv_env *env;
   hv_node *node; /* NULL: none */
@@ -51,6 +52,8 @@ struct match_swarm {
   uint32_t hello_every_ms;
   size_t peers_room;
   void (*done)(match_try *done); /* may be NULL */
+  /* A liar's way with an event: 1 if it was answered there. */
+  int (*lie)(match_seat *liar, const hv_event *event);
   void *scenario;
 };
 

@@ -263,7 +263,7 @@ static void clients_join_and_own_nothing_and_auxiliaries_are_said_to_be(void **u
   }
   run(c, 8);
   for (int round = 0; round < 6; round++) {
-    char epoch[8];
+    char epoch[16];
     snprintf(epoch, sizeof epoch, "%d", round);
     for (size_t i = 0; i < 6; i++)
       seek(c, i, epoch, 0, 15000);
@@ -346,7 +346,7 @@ static void other_tensors_are_refused_and_the_difference_has_a_name(void **unuse
   }
   run(c, 10);
   for (int round = 0; round < 5; round++) { /* whoever comes first in the order */
-    char epoch[8];
+    char epoch[16];
     snprintf(epoch, sizeof epoch, "%d", round);
     for (size_t i = 0; i < 5; i++)
       seek(c, i, epoch, 0, 3000);
@@ -425,7 +425,7 @@ static void a_machine_that_is_gone_does_not_hold_up_the_next_epochs(void **unuse
   run(c, 8);
   hv_sim_unplug(c->s.sim, 3);
   for (int round = 0; round < 8; round++) {
-    char epoch[8];
+    char epoch[16];
     snprintf(epoch, sizeof epoch, "%d", round);
     for (size_t i = 0; i < 6; i++)
       if (i != 3)
@@ -533,6 +533,93 @@ static void halves_that_are_healed_while_they_wait_become_one(void **unused) {
   close_scene(c);
 }
 
+/* ---- memory ---- */
+
+static void whoever_has_no_memory_harms_its_own_seek_at_most(void **unused) {
+  (void)unused;
+  for (long n = 0; n < 60; n++) {
+    scene *c = open_scene(200 + (uint64_t)n);
+    static const uint8_t told[100];
+    grow(c, 3);
+    run(c, 6);
+    size_t host = match_swarm_first(&c->s, "1", 0);
+    for (size_t i = 0; i < 3; i++)
+      match_swarm_seek(&c->s, i, "1", 3, 3000, hv_span_of(told, sizeof told));
+    hv_mem_fail_in(hv_sim_mem(c->s.sim, n % 2 ? host : (host + 1) % 3), n / 2);
+    run(c, 3.0 + HV_MATCH_GRACE_MS * 1e-3 + 0.1);
+    for (size_t i = 0; i < 3; i++) /* in time, whatever came out */
+      assert_true(newest(c, i)->done);
+    for (size_t i = 0; i < 3; i++)
+      if (hv_sim_alive(c->s.sim, i))
+        match_swarm_seek(&c->s, i, "2", 0, 3000, hv_span_of(told, sizeof told));
+    assert_true(match_swarm_finish(&c->s, 5));
+    for (size_t i = 0; i < 3; i++)
+      if (hv_sim_alive(c->s.sim, i))
+        assert_int_equal(newest(c, i)->status, HV_OK);
+    close_scene(c);
+  }
+}
+
+/* ---- liars ---- */
+
+typedef enum lie_kind { NOT_A_MEMBER, TWICE, NO_SPANS, SENDS_BACK, SENDS_NOWHERE, SAYS_NOTHING, SAYS_NONSENSE, LIES } lie_kind;
+
+static void lie_heard(hv_stream *stream, const hv_event *event) {
+  (void)stream, (void)event;
+}
+
+/* A host that answers JOIN with a lie. */
+static int lie(match_seat *liar, const hv_event *event) {
+  static const hv_stream_events on = {lie_heard, lie_heard, lie_heard};
+  lie_kind kind = *(lie_kind *)liar->swarm->scenario;
+  if (event->kind != HV_EVENT_STREAM_OPENED || event->msg->kind != HV_MSG_JOIN)
+    return 0;
+  hv_env *env = liar->env;
+  hv_stream *stream = event->stream;
+  hv_match_member members[3] = {{.id = stream->peer, .addrs = event->msg->u.join.addrs, .count = liar->config.n_chunks},
+                                {.id = hv_sim_target(liar->swarm->sim, liar->number).id, .addrs = event->msg->u.join.addrs},
+                                {.id = stream->peer, .addrs = event->msg->u.join.addrs}};
+  hv_msg msg = {.kind = HV_MSG_BEGIN, .u.begin = {.members = members, .n_members = 2}};
+  if (kind == NOT_A_MEMBER)
+    members[0].id.key[3]++;
+  if (kind == TWICE)
+    msg.u.begin.n_members = 3;
+  if (kind == NO_SPANS)
+    members[0].count = 0;
+  if (kind == SENDS_BACK || kind == SENDS_NOWHERE) {
+    msg = (hv_msg){.kind = HV_MSG_REDIRECT, .u.redirect.to = {.id = stream->peer, .addrs = event->msg->u.join.addrs}};
+    msg.u.redirect.to.id.key[0] ^= kind == SENDS_NOWHERE;
+  }
+  if (kind == SAYS_NONSENSE)
+    msg = (hv_msg){.kind = HV_MSG_JOIN, .u.join = event->msg->u.join};
+  stream->on = &on;
+  if (kind != SAYS_NOTHING)
+    env->stream_send(env, stream, &msg, NULL);
+  return 1;
+}
+
+static void a_host_that_lies_is_left_out(void **unused) {
+  (void)unused;
+  for (lie_kind kind = NOT_A_MEMBER; kind < LIES; kind++) {
+    scene *c = open_scene(300 + kind);
+    c->s.lie = lie;
+    c->s.scenario = &kind;
+    for (size_t i = 0; i < 6; i++) {
+      match_swarm_next(&c->s)->is_liar = i == 5;
+      match_swarm_add(&c->s);
+    }
+    run(c, 8);
+    char epoch[16];
+    for (int n = 0; snprintf(epoch, sizeof epoch, "%d", n), match_swarm_first(&c->s, epoch, 0) != 5; n++)
+      ; /* an epoch in which all go to the liar first */
+    for (size_t i = 0; i < 5; i++)
+      seek(c, i, epoch, 5, 15000);
+    assert_true(match_swarm_finish(&c->s, 10));
+    one_group(c, 0, 5, SIZE_MAX);
+    close_scene(c);
+  }
+}
+
 /* ---- group bits ---- */
 
 static void other_bits_are_other_groups(void **unused) {
@@ -604,6 +691,8 @@ int main(void) {
       cmocka_unit_test(a_node_that_leaves_sends_its_guests_on),
       cmocka_unit_test(two_halves_are_two_groups_and_one_again_when_healed),
       cmocka_unit_test(halves_that_are_healed_while_they_wait_become_one),
+      cmocka_unit_test(whoever_has_no_memory_harms_its_own_seek_at_most),
+      cmocka_unit_test(a_host_that_lies_is_left_out),
       cmocka_unit_test(other_bits_are_other_groups),
       cmocka_unit_test(who_moves_away_is_not_waited_for),
   };
