@@ -306,8 +306,9 @@ static void pulse(match_gathering *g, uint64_t now_us) {
   hv_msg msg = {.kind = HV_MSG_ACCEPTED, .u.accepted = {(uint32_t)g->n_present, (uint32_t)expected(g)}};
   for (match_joiner *j = g->joiners, *next; j; j = next) {
     next = j->next;
-    if (!j->present && now_us - j->since_us >= MATCH_SILENCE_MS * 1000ull)
-      send_away(j, HV_TIMEOUT, "what this peer has to tell did not arrive");
+    uint64_t silent_us = now_us - (j->present ? j->heard_us : j->since_us);
+    if (j->stream && silent_us >= MATCH_SILENCE_MS * 1000ull)
+      send_away(j, HV_TIMEOUT, "this peer gave no sign of life, or what it has to tell did not arrive");
     else if (j->stream)
       env->stream_send(env, j->stream, &msg, NULL); /* if it has no room for that, it will miss us, rightly */
   }
@@ -386,6 +387,9 @@ static void gather_came(match_joiner *joiner, hv_payload *payload) {
 static void heard(hv_stream *stream, const hv_event *event) {
   match_joiner *joiner = stream->owner;
   match_gathering *g = joiner->at;
+  joiner->heard_us = event->now_us;
+  if (event->msg->kind == HV_MSG_ACCEPTED)
+    return; /* it is alive */
   if (event->msg->kind == HV_MSG_GATHER) {
     gather_came(joiner, event->payload);
     return;
@@ -423,6 +427,7 @@ static match_joiner *add(match_gathering *g, const hv_peer_id *id, const hv_msg_
                       .stay = join->stay,
                       .bandwidth = join->bandwidth,
                       .since_us = now,
+                      .heard_us = now,
                       .expected = join->expected,
                       .gather_size = join->gather_size,
                       .avoid_size = join->avoid.size};

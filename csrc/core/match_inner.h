@@ -34,7 +34,7 @@ struct match_joiner {
   uint8_t addrs[HV_CONTACT_ADDRS_MAX];
   uint8_t addrs_size;               /* 0: a client */
   uint8_t auxiliary, present, stay; /* present: all that it has to tell has arrived */
-  uint64_t bandwidth, since_us, deadline_us;
+  uint64_t bandwidth, since_us, heard_us, deadline_us;
   uint32_t expected, gather_size;
   hv_payload *gather;
   size_t avoid_size;

@@ -124,6 +124,8 @@ static void host_failed(hv_match *match) {
 
 static void accepted(hv_match *match, uint32_t present) {
   match->seek.present = present;
+  hv_msg here = {.kind = HV_MSG_ACCEPTED};
+  match->env->stream_send(match->env, match->seek.stream, &here, NULL); /* a sign of life, too: for want of it a host lets go */
   if (match->seek.state == SEEK_JOINING)
     move(match, SEEK_WAITING);
   if (match->seek.state != SEEK_WAITING)
@@ -154,7 +156,8 @@ static void sent_away(hv_match *match, const hv_msg_disband *why) {
     hv_roster_stranger(&match->roster, &host);
     match_ask_learned(match, &host, why->schema_text);
     choose(match);
-  } else if (why->status == HV_CANCELLED && s->state == SEEK_LEAVING) {
+  } else if ((why->status == HV_CANCELLED && s->state == SEEK_LEAVING) ||
+             (why->status == HV_TIMEOUT && s->redirects++ < REDIRECTS_MAX)) {
     let_go(match);
     choose(match);
   } else {

@@ -13,7 +13,8 @@ enum {
   WELL_KEPT = 3,           /* nodes that keep a declaration: then it need not be said again soon */
   GOODBYE_MS = 10000,
   HEARSAY_MS = 15000,
-  LOOK_FIRST_MS = 1000,
+  LOOK_FIRST_MS = 1500,
+  LOOK_FRESH_MS = 3000, /* what was read so short a time ago is news enough */
   LOOK_MOST_MS = 15000,
   AGAIN_FIRST_MS = 2000, /* doubles */
   AGAIN_DOUBLINGS = 4,
@@ -354,6 +355,7 @@ static void looked(hv_dht_op *op, hv_status status, const char *text) {
   hv_roster *roster = op->owner;
   int news = 0;
   (void)text;
+  roster->looked_us = roster->env->now_us(roster->env);
   for (size_t i = 0; status == HV_OK && i < op->n_records; i++)
     news |= read_record(roster, &op->records[i]);
   drop_expired(roster);
@@ -371,9 +373,11 @@ static void look(hv_timer *timer, const hv_event *event) {
 }
 
 void hv_roster_look_soon(hv_roster *roster) {
+  int fresh = roster->looked_us && roster->env->now_us(roster->env) - roster->looked_us < LOOK_FRESH_MS * 1000ull;
+  if (roster->get.work || fresh)
+    return;
   roster->look_ms = LOOK_FIRST_MS;
-  if (!roster->get.work)
-    look_later(roster);
+  look_later(roster);
 }
 
 /* ---- life ---- */

@@ -54,7 +54,7 @@ typedef struct hv_roster {
   hv_timer declare_timer, look_timer;
   hv_dht_op put, get;
   hv_dht_item item;
-  uint64_t declare_ms, look_ms;
+  uint64_t declare_ms, look_ms, looked_us;
   int declared;
   uint8_t value[HV_ROSTER_VALUE_MAX];
   char subkey[HV_PEER_TEXT_MAX + 16];

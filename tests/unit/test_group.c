@@ -5,7 +5,8 @@
 #include "core/group.h"
 #include "lib/fake_env.h"
 
-#include <stdio.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { N = 6, CHUNKS = 40, TOLD = 3 };
@@ -327,6 +328,102 @@ static void the_oldest_digit_goes(void **unused) {
   assert_int_equal(strlen(out), 2);
 }
 
+/* ---- a large swarm, by bits alone: who shares a key averages; a key with more than ROOM splits evenly ---- */
+
+enum { MANY = 4096, BASE = 16, ROOM = 24, DIGITS = 2, WIDTH = 8 };
+
+typedef struct walker {
+  char bits[HV_MATCH_BITS_MAX + 1];
+  double value;
+  uint64_t order; /* drawn anew in each round */
+  int misses;
+} walker;
+
+static int by_key(const void *a, const void *b) {
+  const walker *x = a, *y = b;
+  int order = strcmp(x->bits, y->bits);
+  return order ? order : x->order < y->order ? -1 : x->order > y->order;
+}
+
+static void average_group(check_rng *rng, walker *w, size_t n) {
+  hv_match_group group = {.n_members = n};
+  double sum = 0;
+  for (size_t i = 0; i < sizeof group.id; i++)
+    group.id[i] = (uint8_t)check_random(rng);
+  for (size_t i = 0; i < n; i++)
+    sum += w[i].value;
+  for (size_t i = 0; i < n; i++) {
+    char before[HV_MATCH_BITS_MAX + 1];
+    memcpy(before, w[i].bits, sizeof before);
+    w[i].value = sum / (double)n;
+    group.me = i;
+    hv_match_next_bits(hv_span_of(before, WIDTH), BASE, &group, w[i].bits);
+  }
+}
+
+/* One round; how many groups there were, those who missed it among them. */
+static size_t play_round(check_rng *rng, walker *w) {
+  size_t groups = 0, here = 0;
+  for (size_t i = 0; i < MANY; i++)
+    w[i].order = check_random(rng), w[i].misses = check_random(rng) % 10 == 0;
+  qsort(w, MANY, sizeof *w, by_key);
+  for (size_t i = 0; i < MANY; i++) /* those who miss it go to the end */
+    if (!w[i].misses) {
+      walker kept = w[here];
+      w[here++] = w[i];
+      w[i] = kept;
+    }
+  qsort(w, here, sizeof *w, by_key);
+  for (size_t from = 0, to; from < here; from = to) {
+    for (to = from + 1; to < here && strcmp(w[from].bits, w[to].bits) == 0;)
+      to++;
+    size_t n = to - from, parts = (n + ROOM - 1) / ROOM;
+    for (size_t k = 0, at = from; k < parts; k++) {
+      size_t size = (n + parts - 1 - k) / parts;
+      average_group(rng, w + at, size);
+      at += size;
+    }
+    groups += parts;
+  }
+  return groups + MANY - here;
+}
+
+/* Moshpit SGD's theorem on random groups: in a round with r groups (who misses it is one by himself) the mean square of the
+ * deviations goes down by (r - 1) / N + r / N^2. When it is e^2 / N, all are within e. */
+static void thousands_mix_as_fast_as_the_paper_says(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1; seed <= 5; seed++) {
+    static walker w[MANY];
+    check_rng rng = {seed};
+    double mean = 0, most = 1, square = 1, bound = 1, r = 0.9 * MANY / BASE + 0.1 * MANY;
+    unsigned rounds = 0, square_rounds = 0, bound_rounds = 0, bound_square_rounds = 0;
+    memset(w, 0, sizeof w);
+    for (size_t i = 0; i < MANY; i++) {
+      w[i].value = check_normal(&rng);
+      mean += w[i].value / MANY;
+      for (size_t b = 0; b < WIDTH; b++)
+        w[i].bits[b] = check_random(&rng) & 1 ? '1' : '0';
+    }
+    for (; bound > 1e-6 / MANY; bound_rounds++) {
+      bound_square_rounds += bound > 1e-6;
+      bound *= (r - 1) / MANY + r / ((double)MANY * MANY);
+    }
+    for (; most > 1e-3 && rounds < 100; rounds++) {
+      square_rounds += square > 1e-6;
+      play_round(&rng, w);
+      most = square = 0;
+      for (size_t i = 0; i < MANY; i++) {
+        most = fmax(most, fabs(w[i].value - mean));
+        square += (w[i].value - mean) * (w[i].value - mean) / MANY;
+      }
+    }
+    print_message("%u peers, groups of %d, a tenth missing: mean square 1e-6 after %u rounds (the paper: %u), all within 1e-3 "
+                  "after %u (%u)\n",
+                  MANY, BASE, square_rounds, bound_square_rounds, rounds, bound_rounds);
+    assert_true(square_rounds <= bound_square_rounds * 1.25 && rounds <= bound_rounds * 1.25);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_member_reads_the_same),
@@ -337,6 +434,7 @@ int main(void) {
       cmocka_unit_test(the_first_line_that_differs_is_named),
       cmocka_unit_test(members_go_different_ways),
       cmocka_unit_test(the_oldest_digit_goes),
+      cmocka_unit_test(thousands_mix_as_fast_as_the_paper_says),
   };
   return cmocka_run_group_tests_name("group", tests, NULL, NULL);
 }
