@@ -88,8 +88,18 @@ static void news(hv_timer *timer, const hv_event *event) {
   match_seek_news(match);
 }
 
+/* A new match is known to the whole of a small swarm at once, long before the DHT tells. */
+static void greet(hv_timer *timer, const hv_event *event) {
+  hv_match *match = timer->owner;
+  (void)event;
+  match_ask_acquaintances(match);
+  if (++match->greetings < MATCH_GREETINGS)
+    match->env->timer_set(match->env, timer, MATCH_GREET_MS * 1000ull);
+}
+
 static void start_roster(hv_match *match, int young) {
   hv_match_hall *hall = match->hall;
+  match->opened_us = match->env->now_us(match->env);
   hv_roster_config config = {.me = hall->peers->config.me.id,
                              .card = &hall->peers->config.me,
                              .key = match_key(match),
@@ -158,8 +168,10 @@ hv_status hv_match_new(hv_match_hall *hall, const hv_match_config *config, hv_ma
   memcpy(match->key, config->prefix.data, config->prefix.size);
   match->config.schema_text = hv_span_of(text, size);
   match->news = (hv_timer){.fire = news, .owner = match};
+  match->greet = (hv_timer){.fire = greet, .owner = match};
   set_key(match, config->bits);
   start_roster(match, 1);
+  match->env->timer_set(match->env, &match->greet, 0);
   match->next = hall->matches;
   match->link = &hall->matches;
   if (match->next)
@@ -177,6 +189,7 @@ static void release(hv_match *match, int goodbye) {
   match_ask_fini(match);
   hv_roster_fini(&match->roster, goodbye);
   match->env->timer_clear(match->env, &match->news);
+  match->env->timer_clear(match->env, &match->greet);
   match->env->timer_clear(match->env, &match->seek.timer);
   hv_mem_free(match->schema_text);
   hv_mem_free(match);
@@ -256,8 +269,7 @@ void hv_match_asked(hv_match_hall *hall, const hv_event *event) {
   if (match) {
     int seeks = match->seek.wish && hv_span_equal(match->seek.wish->epoch, summon->epoch);
     answer.u.summoned.state = seeks ? HV_SUMMONED_SEEKS : HV_SUMMONED_IDLE;
-    if (summon->addrs.size)
-      hv_roster_met(&match->roster, &event->request->peer, summon->addrs);
+    hv_roster_met(&match->roster, &event->request->peer, summon->addrs);
   }
   hall->env->reply(hall->env, event->request, &answer);
 }

@@ -62,15 +62,17 @@ void match_ask_missing(match_gathering *gathering) {
   }
 }
 
-void match_ask_acquaintances(hv_match *match, hv_span epoch) {
+void match_ask_acquaintances(hv_match *match) {
   const hv_peers *peers = match->hall->peers;
   for (size_t i = 0; i < peers->n_entries && i < SUMMONS_MAX; i++) {
     const hv_peers_entry *entry = peers->entries[i];
     uint8_t packed[HV_CONTACT_ADDRS_MAX];
     hv_target target;
-    if (entry->state != HV_PEERS_ALIVE || hv_peers_target(peers, &entry->card.id, &target) != HV_OK)
+    if (entry->state != HV_PEERS_ALIVE || hv_roster_find(&match->roster, &entry->card.id) ||
+        hv_peers_target(peers, &entry->card.id, &target) != HV_OK)
       continue;
-    summon(match, epoch, &target, hv_span_of(packed, hv_contact_pack(entry->card.addrs, entry->card.n_addrs, packed)));
+    summon(match, hv_span_of(NULL, 0), &target,
+           hv_span_of(packed, hv_contact_pack(entry->card.addrs, entry->card.n_addrs, packed)));
   }
 }
 

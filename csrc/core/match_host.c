@@ -78,6 +78,10 @@ static size_t known(const match_gathering *g) {
   return n > g->begun ? n - g->begun : 0;
 }
 
+static uint64_t settled_us(const match_gathering *g) {
+  return g->match->opened_us + MATCH_SETTLE_MS * 1000ull;
+}
+
 /* The median of what they said, so that nobody alone can hold the others up, or hurry them. */
 static size_t expected(const match_gathering *g) {
   uint32_t sorted[MATCH_JOINERS_MAX];
@@ -86,7 +90,7 @@ static size_t expected(const match_gathering *g) {
     if (!j->present || n == MATCH_JOINERS_MAX)
       continue;
     if (j->expected == 0 && all == 0)
-      all = known(g);
+      all = now_of(g->match) < settled_us(g) ? UINT32_MAX : known(g);
     size_t want = j->expected == 0 ? all : j->expected > g->begun ? j->expected - g->begun : 0, at = n++;
     for (; at > 0 && sorted[at - 1] > want; at--)
       sorted[at] = sorted[at - 1];
@@ -297,6 +301,8 @@ static void arm(match_gathering *g) {
     next = end;
   if (g->summon_us < next)
     next = g->summon_us;
+  if (settled_us(g) > now && settled_us(g) < next)
+    next = settled_us(g);
   g->due_us = next > now ? next : now;
   g->match->env->timer_set(g->match->env, &g->timer, next > now ? next - now : 0);
 }

@@ -21,6 +21,9 @@
 #define MATCH_HEAR_MS 100         /* for so long */
 #define MATCH_RETRY_MS 500        /* a client that knows nobody tries again */
 #define MATCH_STRANGERS_ASKED 4
+#define MATCH_SETTLE_MS 3000 /* a match that has stood for less does not take its roster for all there are */
+#define MATCH_GREETINGS 3    /* a new match asks those whom this node knows otherwise: at once, */
+#define MATCH_GREET_MS 1000  /* and again after this */
 
 typedef struct match_gathering match_gathering;
 typedef struct match_joiner match_joiner;
@@ -92,6 +95,9 @@ struct hv_match {
   uint8_t *schema_text;
   hv_roster roster;
   hv_timer news; /* the roster has changed: looked at in a step of its own */
+  hv_timer greet;
+  unsigned greetings;
+  uint64_t opened_us; /* under this key */
   match_gathering *gatherings;
   size_t n_gatherings;
   match_seek seek;
@@ -151,8 +157,8 @@ void match_host_close(hv_match *match);
 /* ---- match_ask.c ---- */
 /* Asks those who are expected and not there yet whether they are; those who do not answer are not expected any more. */
 void match_ask_missing(match_gathering *gathering);
-/* Nobody is in the roster: asks those whom this node knows otherwise. */
-void match_ask_acquaintances(hv_match *match, hv_span epoch);
+/* Asks those whom this node knows otherwise and who are not in the roster. */
+void match_ask_acquaintances(hv_match *match);
 void match_ask_strangers(hv_match *match);
 /* A host refused, and said what it averages. */
 void match_ask_learned(hv_match *match, const hv_peer_id *who, hv_span schema_text);

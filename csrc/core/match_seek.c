@@ -381,7 +381,7 @@ hv_status hv_match_seek_start(hv_match *match, hv_match_seek *seek, hv_error *er
   seek->match = match;
   hv_roster_look_soon(&match->roster);
   if (hv_match_others(match) == 0)
-    match_ask_acquaintances(match, seek->epoch);
+    match_ask_acquaintances(match);
   move(match, SEEK_CHOOSING);
   s->due_us = now;
   match->env->timer_set(match->env, &s->timer, 0);

@@ -126,6 +126,26 @@ static void nobody_need_know_anybody_at_first(void **unused) {
   close_scene(c);
 }
 
+static void in_the_first_moments_nobody_takes_a_part_for_the_whole(void **unused) {
+  (void)unused;
+  for (uint64_t when = 0; when < 6; when++) {
+    scene *c = open_scene(400 + when);
+    for (size_t i = 0; i < 6; i++) { /* one after the other */
+      match_swarm_next(&c->s)->client = i == 4;
+      match_swarm_add(&c->s);
+      run(c, 0.3 * (double)(when % 3));
+    }
+    run(c, 0.5 * (double)when);
+    for (size_t i = 0; i < 6; i++) {
+      seek(c, i, "1", 0, 15000);
+      run(c, 0.1);
+    }
+    assert_true(match_swarm_finish(&c->s, 10));
+    one_group(c, 0, 6, SIZE_MAX);
+    close_scene(c);
+  }
+}
+
 static void a_number_that_is_enough_need_not_wait_for_the_rest(void **unused) {
   (void)unused;
   scene *c = open_scene(22);
@@ -674,6 +694,7 @@ int main(void) {
       cmocka_unit_test(eight_who_are_ready_are_one_group_at_once),
       cmocka_unit_test(who_seeks_ahead_of_time_is_found_later),
       cmocka_unit_test(nobody_need_know_anybody_at_first),
+      cmocka_unit_test(in_the_first_moments_nobody_takes_a_part_for_the_whole),
       cmocka_unit_test(a_number_that_is_enough_need_not_wait_for_the_rest),
       cmocka_unit_test(the_wait_is_an_upper_bound),
       cmocka_unit_test(who_is_alone_is_told_so_in_time),
