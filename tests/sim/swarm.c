@@ -13,6 +13,8 @@ static const swarm_room rooms[] = {
     {"dht-trouble", "stores and gets while everything goes wrong", 24, 3, ALL, 2, swarm_dht_play},
     {"match", "groups form, epoch after epoch, while everything goes wrong", 16, 6, ALL, 2, swarm_match_play},
     {"mix", "averages in groups of 16, a tenth missing: rounds until all agree", 48, 4, 0, 1, swarm_mix_play},
+    {"average", "epochs of averaging: every sample once or lost, replicas equal, nobody waits for good", 12,
+     6 * SWARM_EPOCH_US / 60e6, ALL, 4, swarm_average_play},
     {"dht-join", "random bootstrap lists: one swarm within ten seconds", 32, 1, 0, 3, swarm_dht_join_play},
     {"dht-half", "20 replicas, half of all nodes die at once", 40, 1, 0, 1, swarm_dht_half_play},
     {"dht-quarter", "20 replicas, three quarters die at once", 40, 1, 0, 1, swarm_dht_three_quarters_play},
@@ -127,10 +129,12 @@ static int play_all(const swarm_room *room, const swarm_options *options) {
   struct timespec start, end;
   unsigned long long failed = 0, played = 0;
   swarm_run run, sum = {.options = options};
+  uint64_t hashes = 0;
   clock_gettime(CLOCK_MONOTONIC, &start);
   for (uint64_t seed = options->first_seed; seed <= options->last_seed; seed++) {
     uint64_t hash = play(room, options, seed, &run);
     add_up(&sum, &run);
+    hashes = hashes * 31 + hash;
     played++;
     swarm_run again;
     if (seed == options->first_seed && !options->narrate && play(room, options, seed, &again) != hash && !run.failure[0])
@@ -141,9 +145,10 @@ static int play_all(const swarm_room *room, const swarm_options *options) {
     }
   }
   clock_gettime(CLOCK_MONOTONIC, &end);
-  printf("{\"room\": \"%s\", \"seeds\": %llu, \"failed\": %llu, \"nodes\": %zu, \"minutes\": %g, \"wall_s\": %.3f, \"figures\": {",
+  printf("{\"room\": \"%s\", \"seeds\": %llu, \"failed\": %llu, \"nodes\": %zu, \"minutes\": %g, \"wall_s\": %.3f, \"trace\": "
+         "\"%016llx\", \"figures\": {",
          room->name, played, failed, options->nodes, options->minutes,
-         (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec) * 1e-9);
+         (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec) * 1e-9, (unsigned long long)hashes);
   for (int i = 0; i < SWARM_FIGURES_MAX && sum.figures[i].name; i++)
     printf("%s\"%s\": %.15g", i ? ", " : "", sum.figures[i].name, sum.figures[i].sum);
   printf("}}\n");
@@ -153,8 +158,10 @@ static int play_all(const swarm_room *room, const swarm_options *options) {
 /* ---- the command line ---- */
 
 static int usage(void) {
-  fprintf(stderr, "usage: swarm ROOM [--seeds A-B] [--nodes N] [--minutes M] [--faults LIST|all|none] [--narrate]\n       swarm "
-                  "check\na ROOM that others begin with, as dht, is all of them\nfaults:");
+  fprintf(
+      stderr,
+      "usage: swarm ROOM [--seeds A-B] [--nodes N] [--minutes M | --epochs E] [--faults LIST|all|none] [--narrate]\n       swarm "
+      "check\na ROOM that others begin with, as dht, is all of them\nfaults:");
   for (int i = 0; i < FAULTS; i++)
     fprintf(stderr, " %s", faults[i].name);
   fprintf(stderr, "\nrooms:\n");
@@ -192,6 +199,10 @@ static int read_option(const char *name, const char *value, swarm_options *o) {
   }
   if (strcmp(name, "--minutes") == 0) {
     o->minutes = strtod(value, &end);
+    return *end == 0 && o->minutes > 0 && o->minutes <= 1e6;
+  }
+  if (strcmp(name, "--epochs") == 0) {
+    o->minutes = strtod(value, &end) * SWARM_EPOCH_US / 60e6;
     return *end == 0 && o->minutes > 0 && o->minutes <= 1e6;
   }
   return strcmp(name, "--faults") == 0 && read_faults(value, &o->faults);

@@ -1,6 +1,6 @@
 /* Many seeds of one room: whole swarms under random faults, with what must hold checked at the end and on the way.
  *
- *   swarm ROOM [--seeds A-B] [--nodes N] [--minutes M] [--faults loss,kill,...|all|none] [--narrate]
+ *   swarm ROOM [--seeds A-B] [--nodes N] [--minutes M | --epochs E] [--faults loss,kill,...|all|none] [--narrate]
  *   swarm dht [...]    every room whose name begins with dht-
  *   swarm check        every room as its own row says, short
  *
@@ -32,6 +32,8 @@ typedef struct swarm_options {
   unsigned faults;
   int narrate;
 } swarm_options;
+
+#define SWARM_EPOCH_US UINT64_C(26000000) /* what --epochs counts in */
 
 enum { SWARM_FIGURES_MAX = 16 };
 
@@ -75,6 +77,7 @@ void swarm_house_play(swarm_run *run);
 void swarm_round_play(swarm_run *run);
 void swarm_match_play(swarm_run *run);
 void swarm_mix_play(swarm_run *run);
+void swarm_average_play(swarm_run *run);
 void swarm_dht_play(swarm_run *run);
 void swarm_dht_join_play(swarm_run *run);
 void swarm_dht_half_play(swarm_run *run);

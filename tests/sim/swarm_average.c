@@ -1,0 +1,363 @@
+/* Epoch after epoch of a swarm that averages, under faults, and the ledger of its samples.
+ *
+ * The judge knows nothing of rounds: it looks at what came out. In each chunk of the first tensor node j has a 1 at place j and 0
+ * elsewhere, so the average itself tells who is in it, and with what weight. The second tensor is noise under a codec of the seed:
+ * there only bits are compared. */
+#include "core/node.h"
+#include "sim/swarm.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+  NODES_MAX = 64,
+  MARKED = 4,  /* chunks of marks */
+  NOISE = 500, /* values */
+  MARKS = MARKED * NODES_MAX,
+  WAIT_MS = 8000,
+  TIMEOUT_MS = 20000,
+  LATE_US = 1000000, /* what a step may take beyond its time */
+  STILL_US = 3000000 /* who does nothing for so long is not running */
+};
+
+typedef struct room room;
+
+/* One step, as the judge remembers it. */
+typedef struct entry {
+  int begun, done, poisoned, disturbed; /* disturbed: its node died, stood still, or came late */
+  hv_status status;
+  float weight;
+  uint64_t group; /* who was in it: a hash; 0: none */
+  size_t n_members;
+  uint64_t members; /* a bit for each node */
+  uint32_t averaged, n_chunks;
+  uint64_t begun_us, done_us;
+} entry;
+
+typedef struct seat {
+  room *r;
+  size_t index;
+  hv_peer_id id;
+  hv_node *node;
+  hv_average *average;
+  int client, auxiliary;
+  float marks[MARKS], noise[NOISE];
+  int64_t shapes[2];
+  hv_average_step step;
+  hv_command begin;
+  char epoch[16];
+  uint64_t seen_us; /* when it last did something */
+  entry now;
+} seat;
+
+struct room {
+  swarm_run *run;
+  size_t n, epochs, epoch;
+  uint64_t epoch_us; /* when it began */
+  hv_codec codec;
+  seat seats[NODES_MAX];
+  uint8_t counted[NODES_MAX][MARKED]; /* in how many groups of this epoch a sample is */
+};
+
+static uint64_t below(room *r, uint64_t n) {
+  return check_random(&r->run->rng) % n;
+}
+
+static double figure(room *r, const char *name, double value) {
+  swarm_figure(r->run, name, value);
+  return value;
+}
+
+/* ---- nodes ---- */
+
+static void notice(seat *s) {
+  uint64_t now = hv_sim_now(s->r->run->sim);
+  if (s->now.begun && now - s->seen_us > STILL_US)
+    s->now.disturbed = 1;
+  s->seen_us = now;
+}
+
+static hv_status make(hv_env *env, void *arg, hv_core *out) {
+  seat *s = arg;
+  hv_target starts[2] = {hv_sim_target(s->r->run->sim, 0), hv_sim_target(s->r->run->sim, 1)};
+  hv_node_config config = {.me = s->id, .client_mode = s->client, .initial = starts, .n_initial = 2, .hello_every_ms = 1500};
+  *out = (hv_core){s, NULL};
+  s->seen_us = hv_sim_now(s->r->run->sim);
+  return hv_node_new(env, &config, &s->node);
+}
+
+static void step_node(void *self, const hv_event *event) {
+  notice(self);
+  hv_node_step(((seat *)self)->node, event);
+}
+
+static hv_status make_core(hv_env *env, void *arg, hv_core *out) {
+  hv_status status = make(env, arg, out);
+  out->step = step_node;
+  return status;
+}
+
+static void let_go(void *self) {
+  seat *s = self;
+  hv_node_free(s->node);
+  s->node = NULL;
+  s->average = NULL;
+  s->now.disturbed = 1;
+}
+
+static hv_status open_averager(seat *s) {
+  static const hv_dtype dtype = HV_DTYPE_FLOAT32;
+  hv_average_tensor tensors[2] = {{{s->marks, dtype, MARKS, HV_CODEC_NONE}, &s->shapes[0], 1},
+                                  {{s->noise, dtype, NOISE, s->r->codec}, &s->shapes[1], 1}};
+  hv_average_config config = {.prefix = hv_span_of("swarm", 5),
+                              .tensors = tensors,
+                              .n_tensors = 2,
+                              .chunk_values = NODES_MAX,
+                              .alpha = 1,
+                              .stall_ms = 3000,
+                              .target_group = s->r->n > 16 ? 8 : 0,
+                              .auxiliary = s->auxiliary};
+  return hv_average_new(hv_node_averages(s->node), &config, &s->average, NULL);
+}
+
+/* ---- a step ---- */
+
+static uint64_t index_of(room *r, const hv_peer_id *id) {
+  size_t i = 0;
+  while (i < r->n && !hv_peer_equal(&r->seats[i].id, id))
+    i++;
+  return i;
+}
+
+static void was_done(hv_average_step *step, hv_status status, const char *text, const hv_average_outcome *outcome) {
+  seat *s = step->owner;
+  entry *e = &s->now;
+  uint64_t hash = 14695981039346656037u;
+  if (!e->begun)
+    return; /* of an epoch that has been judged: it stood still too long */
+  if (e->done++)
+    swarm_fail(s->r->run, "n%zu: a step was done twice", s->index);
+  e->status = status;
+  e->done_us = hv_sim_now(s->r->run->sim);
+  e->averaged = outcome->averaged;
+  e->n_chunks = outcome->n_chunks;
+  e->n_members = outcome->n_members;
+  for (size_t i = 0; i < outcome->n_members; i++) {
+    uint64_t at = index_of(s->r, &outcome->members[i].id);
+    hash = (hash ^ at) * 1099511628211u;
+    if (at == s->r->n)
+      swarm_fail(s->r->run, "n%zu was in a group with a stranger", s->index);
+    else
+      e->members |= UINT64_C(1) << at;
+  }
+  e->group = outcome->n_members ? hash : 0;
+  hv_sim_say(s->r->run->sim, "n%zu: epoch %zu done, %s %s (%zu members, %u of %u chunks)", s->index, s->r->epoch,
+             hv_status_name(status), text, e->n_members, e->averaged, e->n_chunks);
+}
+
+static void fill(seat *s) {
+  memset(s->marks, 0, sizeof s->marks);
+  for (size_t c = 0; c < MARKED; c++)
+    s->marks[c * NODES_MAX + s->index] = 1;
+  for (size_t i = 0; i < NOISE; i++)
+    s->noise[i] = (float)check_normal(&s->r->run->rng);
+  if (s->now.poisoned)
+    s->noise[below(s->r, NOISE)] = below(s->r, 2) ? NAN : INFINITY;
+}
+
+static void begin(hv_command *command, void *core) {
+  seat *s = (seat *)((char *)command - offsetof(seat, begin));
+  hv_error err = {0};
+  if (!core || (!s->average && open_averager(s) != HV_OK))
+    return;
+  int n = snprintf(s->epoch, sizeof s->epoch, "%zu", s->r->epoch);
+  s->step = (hv_average_step){.done = was_done,
+                              .owner = s,
+                              .epoch = hv_span_of(s->epoch, (size_t)n),
+                              .weight = s->now.weight,
+                              .wait_ms = WAIT_MS,
+                              .timeout_ms = TIMEOUT_MS,
+                              .allow_retries = 1};
+  s->now.begun_us = hv_sim_now(s->r->run->sim);
+  s->now.disturbed |= s->now.begun_us - s->r->epoch_us > LATE_US;
+  hv_status status = hv_average_start(s->average, &s->step, &err);
+  s->now.begun = status == HV_OK;
+  if (status != HV_OK)
+    swarm_fail(s->r->run, "n%zu could not begin a step: %s", s->index, err.text);
+}
+
+/* ---- the judge ---- */
+
+static int is_live(room *r, size_t i) {
+  return hv_sim_alive(r->run->sim, i) && !r->seats[i].now.disturbed;
+}
+
+static void judge_time(room *r, seat *s) {
+  entry *e = &s->now;
+  if (!is_live(r, s->index))
+    return;
+  if (!e->done || e->done_us - e->begun_us > TIMEOUT_MS * 1000ull + LATE_US) {
+    figure(r, "hangs", 1);
+    swarm_fail(r->run, "n%zu: its step of epoch %zu %s", s->index, r->epoch, e->done ? "was late" : "hangs");
+  }
+}
+
+/* Who is in a chunk of marks, and that their weights are right. Only a chunk that is a mean of marks counts; else 0. */
+static uint64_t who_is_in(room *r, const seat *s, size_t chunk) {
+  const float *marks = s->marks + chunk * NODES_MAX;
+  uint64_t in = 0;
+  double weights = 0;
+  for (size_t j = 0; j < r->n; j++)
+    if (marks[j] != 0) {
+      in |= UINT64_C(1) << j;
+      weights += (double)r->seats[j].now.weight;
+    }
+  for (size_t j = 0; j < r->n; j++)
+    if (in >> j & 1 && fabs((double)marks[j] - (double)r->seats[j].now.weight / weights) > 1e-5)
+      swarm_fail(r->run, "n%zu holds %g of n%zu in chunk %zu of epoch %zu, not its share", s->index, (double)marks[j], j, chunk,
+                 r->epoch);
+  return in;
+}
+
+static int same_bits(const seat *a, const seat *b) {
+  return memcmp(a->marks, b->marks, sizeof a->marks) == 0 && memcmp(a->noise, b->noise, sizeof a->noise) == 0;
+}
+
+/* All who were told OK in one group hold the same bits, and no others' values. */
+static void judge_group(room *r, const seat *first) {
+  size_t live = 0;
+  for (size_t i = 0; i < r->n; i++) {
+    const entry *e = &r->seats[i].now;
+    if (!e->done || e->group != first->now.group)
+      continue;
+    live += (size_t)is_live(r, i);
+    if (e->status == HV_OK && !r->seats[i].auxiliary && first->now.status == HV_OK && !first->auxiliary &&
+        !same_bits(first, &r->seats[i])) {
+      figure(r, "unequal", 1);
+      swarm_fail(r->run, "n%zu and n%zu were in one group in epoch %zu and hold other bits", first->index, i, r->epoch);
+    }
+  }
+  for (size_t i = 0; i < r->n && live >= 2; i++) {
+    const entry *e = &r->seats[i].now;
+    if (e->done && e->group == first->now.group && is_live(r, i) && !r->seats[i].auxiliary)
+      figure(r, "unaveraged", e->n_chunks - e->averaged);
+  }
+  figure(r, "groups", 1);
+}
+
+/* One who holds an average: whose samples are in it is booked, once for the group. */
+static void book(room *r, const seat *s, uint64_t booked[MARKED]) {
+  for (size_t c = 0; c < MARKED; c++) {
+    uint64_t in = s->now.status == HV_OK ? who_is_in(r, s, c) : 0;
+    if (in & ~s->now.members)
+      swarm_fail(r->run, "n%zu holds values of somebody outside its group in epoch %zu", s->index, r->epoch);
+    if (in && booked[c] && in != booked[c])
+      swarm_fail(r->run, "two members of a group have others in chunk %zu of epoch %zu", c, r->epoch);
+    for (size_t j = 0; j < r->n && !booked[c]; j++)
+      r->counted[j][c] = (uint8_t)(r->counted[j][c] + (in >> j & 1));
+    booked[c] |= in;
+    int mine = in >> s->index & 1;
+    if (in && !mine && !s->now.poisoned && is_live(r, s->index))
+      swarm_fail(r->run, "n%zu was told OK in epoch %zu, but is not in chunk %zu of its own average", s->index, r->epoch, c);
+  }
+}
+
+static void judge_ledger(room *r) {
+  for (size_t i = 0; i < r->n; i++) {
+    const seat *s = &r->seats[i];
+    double samples = s->now.begun && !s->auxiliary ? (double)s->now.weight * MARKED : 0;
+    figure(r, "produced", samples);
+    for (size_t c = 0; c < MARKED && samples > 0; c++) {
+      figure(r, r->counted[i][c] ? "averaged" : "lost", (double)s->now.weight);
+      if (r->counted[i][c] > 1)
+        swarm_fail(r->run, "a sample of n%zu is in %d averages of epoch %zu", i, r->counted[i][c], r->epoch);
+      if (!r->counted[i][c] && s->now.done && s->now.status == HV_OK && s->now.n_members > 1 && is_live(r, i) && !s->now.poisoned)
+        swarm_fail(r->run, "n%zu was told OK in epoch %zu, but its samples are lost", i, r->epoch);
+    }
+  }
+}
+
+static void judge(room *r) {
+  memset(r->counted, 0, sizeof r->counted);
+  for (size_t i = 0; i < r->n; i++) {
+    seat *s = &r->seats[i];
+    if (!s->now.begun)
+      continue;
+    notice(s);
+    judge_time(r, s);
+    figure(r, s->now.done && s->now.status == HV_OK ? "steps_ok" : "steps_failed", 1);
+    if (!s->now.done || !s->now.group)
+      continue;
+    int is_first = 1;
+    for (size_t j = 0; j < i; j++)
+      is_first &= !(r->seats[j].now.done && r->seats[j].now.group == s->now.group);
+    if (!is_first)
+      continue;
+    uint64_t booked[MARKED] = {0};
+    judge_group(r, s);
+    for (size_t j = i; j < r->n; j++)
+      if (r->seats[j].now.done && r->seats[j].now.group == s->now.group && !r->seats[j].auxiliary)
+        book(r, &r->seats[j], booked);
+  }
+  judge_ledger(r);
+}
+
+/* ---- epochs ---- */
+
+static void next_epoch(hv_sim *sim, void *arg) {
+  room *r = arg;
+  if (r->epoch)
+    judge(r);
+  if (r->epoch++ == r->epochs)
+    return;
+  r->epoch_us = hv_sim_now(sim);
+  for (size_t i = 0; i < r->n; i++) {
+    seat *s = &r->seats[i];
+    int busy = s->now.begun && !s->now.done && hv_sim_alive(sim, i); /* it stood still, and is at its last step yet */
+    if (busy || !hv_sim_alive(sim, i)) {
+      s->now.begun = 0;
+      s->now.done = 0;
+      s->now.group = 0;
+      continue;
+    }
+    s->now = (entry){.weight = 1 + (float)below(r, 5), .poisoned = below(r, 60) == 0};
+    fill(s);
+    s->begin.run = begin;
+    if (hv_sim_command(sim, i, &s->begin) != HV_OK)
+      swarm_fail(r->run, "no memory for a command");
+  }
+  hv_sim_at(sim, hv_sim_now(sim) + SWARM_EPOCH_US, next_epoch, r);
+}
+
+static size_t epochs_of(const swarm_run *run) {
+  return (size_t)(run->options->minutes * 60e6 / SWARM_EPOCH_US + 0.5);
+}
+
+void swarm_average_play(swarm_run *run) {
+  static const hv_codec codecs[] = {HV_CODEC_NONE, HV_CODEC_FLOAT16, HV_CODEC_UNIFORM8, HV_CODEC_BLOCKWISE8};
+  room *r = hv_mem_zalloc(&run->mem, sizeof *r);
+  if (!r) {
+    swarm_fail(run, "no memory");
+    return;
+  }
+  r->run = run;
+  r->n = run->options->nodes < NODES_MAX ? run->options->nodes : NODES_MAX;
+  r->epochs = epochs_of(run);
+  r->codec = codecs[run->seed % 4];
+  for (size_t i = 0; i < r->n; i++) {
+    seat *s = &r->seats[i];
+    *s = (seat){.r = r, .index = i, .id = hv_sim_target(run->sim, i).id, .shapes = {MARKS, NOISE}};
+    s->client = i > 1 && below(r, 8) == 0;
+    s->auxiliary = i > 1 && !s->client && below(r, 16) == 0;
+    hv_sim_seat chair = {.make = make_core, .free = let_go, .arg = s, .client_mode = s->client};
+    swarm_seat(run, &chair);
+    if (hv_sim_add(run->sim, &chair, NULL) != HV_OK)
+      swarm_fail(run, "node %zu could not be made", i);
+  }
+  swarm_trouble(run);
+  hv_sim_at(run->sim, 4000000, next_epoch, r);
+  hv_sim_run_until(run->sim, 5000000 + (r->epochs + 1) * SWARM_EPOCH_US);
+  swarm_over(run);
+  hv_mem_free(r);
+}
