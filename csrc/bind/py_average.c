@@ -339,8 +339,9 @@ PyObject *bind_average_done(hv_span bytes) {
   PyObject *members = PyTuple_New((Py_ssize_t)a->n_members);
   for (size_t i = 0; members && i < a->n_members; i++) {
     const hv_hive_member *m = &a->members[i];
-    PyObject *one = Py_BuildValue("(NNNNy#)", bind_peer_text(&m->id), PyBool_FromLong(m->me), PyBool_FromLong(m->client),
-                                  PyBool_FromLong(m->auxiliary), (const char *)m->gather.data, (Py_ssize_t)m->gather.size);
+    PyObject *one =
+        Py_BuildValue("(NNNNy#d)", bind_peer_text(&m->id), PyBool_FromLong(m->me), PyBool_FromLong(m->client),
+                      PyBool_FromLong(m->auxiliary), (const char *)m->gather.data, (Py_ssize_t)m->gather.size, m->share);
     if (!one || PyTuple_SetItem(members, (Py_ssize_t)i, one) < 0)
       Py_CLEAR(members);
   }

@@ -484,6 +484,8 @@ static void too_late(hv_timer *timer, const hv_event *event) {
     return;
   }
   break_off(self);
+  if (self->council)
+    hv_council_leave(self->council);
   if (self->lingers++ == 0)
     something_changed(self);
 }
@@ -557,8 +559,8 @@ void hv_allreduce_free(hv_allreduce *self) {
     return;
   self->given_up = 1;
   self->stopping = 0;
-  if (self->council)
-    hv_council_leave(self->council);
+  if (self->council && !hv_council_finished(self->council))
+    hv_council_leave(self->council); /* else it ends by itself, once all have heard so */
   if (self->view > 0 || self->status != HV_OK)
     break_off(self); /* what it forwards lies in buffers that are the caller's again */
   self->env->timer_set(self->env, &self->deadline, (uint64_t)self->round.stall_ms * 2000);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CHUNK_VALUES = 1 << 17, STALL_MS = 10000, PAUSE_MS = 50, PAUSE_MAX_MS = 2000 };
+enum { CHUNK_VALUES = 1 << 17, STALL_MS = 10000, PAUSE_MS = 50, PAUSE_MAX_MS = 2000, SETTLE_US = 500, SETTLE_MAX_US = 20000 };
 
 typedef hv_average_work work;
 
@@ -17,7 +17,8 @@ static const uint8_t moves[HV_AVERAGE_STAGES] = {
     [HV_AVERAGE_PAUSING] = TO(SEEKING) | TO(OVER),
     [HV_AVERAGE_READY] = TO(KNOCKING) | TO(OVER),
     [HV_AVERAGE_KNOCKING] = TO(REDUCING) | TO(OVER),
-    [HV_AVERAGE_REDUCING] = TO(BLENDING) | TO(OVER),
+    [HV_AVERAGE_REDUCING] = TO(SETTLING) | TO(OVER),
+    [HV_AVERAGE_SETTLING] = TO(BLENDING) | TO(OVER),
     [HV_AVERAGE_BLENDING] = TO(OVER),
 #undef TO
 };
@@ -66,6 +67,7 @@ static void release(hv_average *self);
 
 static void drop_work(work *w) {
   hv_mem_free((void *)w->outcome.members);
+  hv_mem_free(w->shares);
   hv_mem_free(w->group);
   hv_mem_free(w);
 }
@@ -74,7 +76,7 @@ static void drop_work(work *w) {
 static void detach(work *w) {
   hv_average *a = w->average;
   env_of(w)->timer_clear(env_of(w), &w->timer);
-  env_of(w)->timer_clear(env_of(w), &w->round_end);
+  env_of(w)->timer_clear(env_of(w), &w->settle);
   let_tensors_go(w);
   hv_run_fini(&a->staging);
   hv_mem_free(a->copies);
@@ -93,6 +95,7 @@ static void tell_members(work *w) {
                                      .me = i == group->me,
                                      .client = group->members[i].client,
                                      .auxiliary = group->members[i].auxiliary,
+                                     .share = w->shares ? w->shares[i] : 0,
                                      .gather = group->gathers[i]};
   w->outcome.members = members;
   w->outcome.n_members = group->n_members;
@@ -127,6 +130,10 @@ static void end(work *w, hv_status status, const char *text) {
   case HV_AVERAGE_REDUCING:
     hv_allreduce_cancel(w->round);
     return;
+  case HV_AVERAGE_SETTLING: /* it has what it wanted */
+    w->settled_us = 0;
+    env_of(w)->timer_set(env_of(w), &w->settle, 0);
+    return;
   case HV_AVERAGE_BLENDING:
     return; /* on the pool, and soon over */
   default:
@@ -159,9 +166,10 @@ static void blended(hv_job *job, const hv_event *event) {
 static const char *sentence_for(hv_status status) {
   switch (status) {
   case HV_CLOSED:
-    return "the round failed: too few members were left to finish it";
+    return "the round failed: too few members were left to finish it, it went on without this one, or nobody's values could be "
+           "counted";
   case HV_TIMEOUT:
-    return "the round failed: its time was over";
+    return "the round failed: its time (allreduce_timeout, or that of the step) was over";
   case HV_NOMEM:
     return "the round failed: there is no memory for it; make parts smaller";
   default:
@@ -169,29 +177,58 @@ static const char *sentence_for(hv_status status) {
   }
 }
 
-static void round_done(void *arg, hv_allreduce *round, hv_status status) {
-  work *w = arg;
+/* The averages are here and nobody needs them from here any more. */
+static void settled(work *w) {
   hv_average *a = w->average;
+  hv_allreduce_free(w->round);
   w->round = NULL;
-  for (uint32_t i = 0; i < a->run.n_chunks; i++)
-    w->outcome.averaged += hv_allreduce_averaged(round, i) != 0;
-  hv_allreduce_free(round);
-  if (status == HV_OK && a->copies) {
-    move(w, HV_AVERAGE_BLENDING);
-    w->blend = (hv_job){.run = run_blend, .done = blended, .owner = w};
-    env_of(w)->work(env_of(w), &w->blend);
-  } else if (status == HV_OK) {
-    over(w, HV_OK, ""); /* also when its end was asked for: it has what it wanted */
-  } else if (w->why.status != HV_OK) {
-    over(w, w->why.status, w->why.text);
-  } else {
-    over(w, status, sentence_for(status));
+  if (!a->copies) {
+    over(w, HV_OK, "");
+    return;
   }
+  move(w, HV_AVERAGE_BLENDING);
+  w->blend = (hv_job){.run = run_blend, .done = blended, .owner = w};
+  env_of(w)->work(env_of(w), &w->blend);
 }
 
-static void round_too_long(hv_timer *timer, const hv_event *event) {
-  (void)event;
-  end(timer->owner, HV_TIMEOUT, "the all-reduce was not over within allreduce_timeout");
+static void look_whether_settled(hv_timer *timer, const hv_event *event) {
+  work *w = timer->owner;
+  if (hv_allreduce_finished(w->round) || event->now_us >= w->settled_us) {
+    settled(w);
+    return;
+  }
+  w->settle_us = w->settle_us * 3 / 2 < SETTLE_MAX_US ? w->settle_us * 3 / 2 : SETTLE_MAX_US;
+  env_of(w)->timer_set(env_of(w), timer, w->settle_us);
+}
+
+/* What is in the averages, by chunk and by member. */
+static void count(work *w, const hv_allreduce *round) {
+  const hv_average *a = w->average;
+  for (uint32_t i = 0; i < a->run.n_chunks; i++)
+    w->outcome.averaged += hv_allreduce_averaged(round, i) != 0;
+  w->shares = hv_mem_array(env_of(w)->mem, w->group->n_members, sizeof *w->shares);
+  for (size_t i = 0; w->shares && i < w->group->n_members; i++)
+    w->shares[i] = a->run.n_values ? (double)hv_allreduce_counted(round, i) / (double)a->run.n_values : 1;
+}
+
+static void round_done(void *arg, hv_allreduce *round, hv_status status) {
+  work *w = arg;
+  count(w, round);
+  if (status == HV_OK) { /* also when its end was asked for: it has what it wanted */
+    move(w, HV_AVERAGE_SETTLING);
+    w->settle_us = SETTLE_US;
+    w->settled_us = w->since_us + 3000ull * w->average->config.stall_ms;
+    if (w->why.status != HV_OK || w->settled_us > w->end_us)
+      w->settled_us = w->why.status != HV_OK ? 0 : w->end_us;
+    env_of(w)->timer_set(env_of(w), &w->settle, 0);
+    return;
+  }
+  w->round = NULL;
+  hv_allreduce_free(round);
+  if (w->why.status != HV_OK)
+    over(w, w->why.status, w->why.text);
+  else
+    over(w, status, sentence_for(status));
 }
 
 /* With an alpha other than 1 averages go into a copy first, float32 whatever the tensors are. */
@@ -218,6 +255,19 @@ static hv_status make_staging(hv_average *a, hv_error *err) {
   return status;
 }
 
+static uint64_t left_ms(const work *w) {
+  uint64_t now = now_of(w);
+  return w->end_us == UINT64_MAX ? UINT64_MAX : w->end_us > now ? (w->end_us - now) / 1000 : 0;
+}
+
+/* 0: as long as it takes, within the all-reduce's own limit. */
+static uint32_t round_time(const work *w) {
+  uint64_t left = left_ms(w), most = w->average->config.round_ms;
+  if (left == UINT64_MAX || (most && most < left))
+    return (uint32_t)most;
+  return left ? (uint32_t)left : 1;
+}
+
 static void reduce(work *w) {
   hv_average *a = w->average;
   const hv_match_group *group = w->group;
@@ -230,12 +280,14 @@ static void reduce(work *w) {
   hv_round round = {.members = group->members,
                     .n_members = group->n_members,
                     .me = group->me,
+                    .leader = group->leader,
                     .in = &a->run,
                     .out = a->config.auxiliary ? NULL
                            : a->copies         ? &a->staging
                                                : &a->run,
                     .weight = w->step->weight,
                     .stall_ms = a->config.stall_ms,
+                    .timeout_ms = round_time(w),
                     .kern = a->kern};
   memcpy(round.id, group->id, sizeof round.id);
   if (status == HV_OK)
@@ -245,8 +297,6 @@ static void reduce(work *w) {
     return;
   }
   move(w, HV_AVERAGE_REDUCING);
-  if (a->config.round_ms)
-    env_of(w)->timer_set(env_of(w), &w->round_end, (uint64_t)a->config.round_ms * 1000);
 }
 
 static void try_gate(work *w) {
@@ -262,11 +312,6 @@ static void go(work *w) {
 }
 
 /* ---- the group ---- */
-
-static uint64_t left_ms(const work *w) {
-  uint64_t now = now_of(w);
-  return w->end_us == UINT64_MAX ? UINT64_MAX : w->end_us > now ? (w->end_us - now) / 1000 : 0;
-}
 
 static void arm(work *w) {
   uint64_t now = now_of(w), due = w->end_us;
@@ -344,6 +389,7 @@ static void time_goes_by(hv_timer *timer, const hv_event *event) {
         [HV_AVERAGE_READY] = "there was a group, but nobody said allow_allreduce() in the time of the step",
         [HV_AVERAGE_KNOCKING] = "there was a group, but the program held the tensors (get_tensors) for the time of the step",
         [HV_AVERAGE_REDUCING] = "the all-reduce was not over in the time of the step",
+        [HV_AVERAGE_SETTLING] = "the all-reduce was not over in the time of the step",
         [HV_AVERAGE_BLENDING] = "the all-reduce was not over in the time of the step",
     };
     end(w, HV_TIMEOUT, late[w->stage]);
@@ -392,7 +438,7 @@ hv_status hv_average_start(hv_average *self, hv_average_step *step, hv_error *er
   w->since_us = now_of(w);
   w->end_us = step->timeout_ms == UINT32_MAX ? UINT64_MAX : w->since_us + (uint64_t)step->timeout_ms * 1000;
   w->timer = (hv_timer){.fire = time_goes_by, .owner = w};
-  w->round_end = (hv_timer){.fire = round_too_long, .owner = w};
+  w->settle = (hv_timer){.fire = look_whether_settled, .owner = w};
   arm(w);
   seek(w);
   return HV_OK;
@@ -464,11 +510,18 @@ static void release(hv_average *self) {
     closed(arg);
 }
 
+static void nobody_asks(hv_match_seek *seek, hv_status status, hv_match_group *group, const char *text) {
+  (void)seek, (void)status, (void)text;
+  hv_mem_free(group);
+}
+
 void hv_averages_fini(hv_averages *all) {
   while (all->first) {
     hv_average *a = all->first;
     work *w = a->work;
     if (w) {
+      w->seek.done = nobody_asks;
+      hv_match_seek_cancel(&w->seek);
       detach(w);
       drop_work(w);
     }

@@ -9,6 +9,7 @@
  *   READY     there is a group; the program has not said go yet (require_trigger)
  *   KNOCKING  the tensors are the program's just now (the gate): the round waits until they are let go
  *   REDUCING  the all-reduce runs
+ *   SETTLING  this member has all averages; others may still need its copies, should an owner die now (usually a round trip)
  *   BLENDING  alpha other than 1: the averages are blended into the tensors, on the pool
  * and it is done exactly once. One step at a time: a second one while the first is under way is HV_BUSY.
  *
@@ -69,6 +70,8 @@ typedef struct hv_average_config {
 typedef struct hv_average_member {
   hv_peer_id id;
   uint8_t me, client, auxiliary;
+  double share; /* which part of its values is in the averages that this peer holds; less than 1: the rest is lost (it died, or was
+                   refused) */
   hv_span gather;
 } hv_average_member;
 

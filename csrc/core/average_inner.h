@@ -13,6 +13,7 @@ typedef enum hv_average_stage {
   HV_AVERAGE_READY,    /* there is a group; the program has not said go */
   HV_AVERAGE_KNOCKING, /* the tensors are the program's just now */
   HV_AVERAGE_REDUCING,
+  HV_AVERAGE_SETTLING, /* it has the averages, and stays readable for those who have not */
   HV_AVERAGE_BLENDING,
   HV_AVERAGE_OVER,
   HV_AVERAGE_STAGES
@@ -32,8 +33,10 @@ typedef struct hv_average_work {
   uint8_t epoch[HV_MATCH_EPOCH_MAX];
   hv_match_group *group;
   hv_allreduce *round;
+  double *shares; /* of each member */
   hv_timer timer; /* of the whole, and of a pause */
-  hv_timer round_end;
+  hv_timer settle;
+  uint64_t settle_us, settled_us; /* how long until it looks again; when it waits no more */
   hv_job blend;
   hv_status blended;
   hv_average_outcome outcome;

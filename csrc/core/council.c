@@ -529,7 +529,7 @@ void hv_council_leave(hv_council *c) {
 }
 
 int hv_council_over(const hv_council *c) {
-  return c->over && c->streams == 0;
+  return (c->over || c->finished) && c->streams == 0;
 }
 
 void hv_council_free(hv_council *c) {

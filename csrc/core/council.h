@@ -39,7 +39,7 @@ hv_status hv_council_new(hv_env *env, const hv_round *round, const hv_hold *hold
 void hv_council_start(hv_council *council);
 /* Breaks off its streams; nothing is heard or said any more. Fine when it has left. */
 void hv_council_leave(hv_council *council);
-/* 1 when it has left and its streams are over: it may be freed. */
+/* 1 when it has left, or all have finished, and its streams are over: it may be freed. */
 int hv_council_over(const hv_council *council);
 /* When it is over, or its world is dead. NULL is fine. */
 void hv_council_free(hv_council *council);

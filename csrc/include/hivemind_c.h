@@ -225,6 +225,7 @@ typedef struct hv_hive_step {
 typedef struct hv_hive_member {
   hv_peer_id id;
   int me, client, auxiliary;
+  double share; /* of its values, that is in the averages here */
   hv_span gather;
 } hv_hive_member;
 

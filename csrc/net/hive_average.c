@@ -267,7 +267,8 @@ static void give_outcome(hv_hive_op *o, const hv_average_outcome *outcome) {
                               .tries = outcome->tries};
   for (size_t i = 0; i < n; i++) {
     const hv_average_member *from = &outcome->members[i];
-    members[i] = (hv_hive_member){from->id, from->me, from->client, from->auxiliary, hv_span_of(at, from->gather.size)};
+    members[i] =
+        (hv_hive_member){from->id, from->me, from->client, from->auxiliary, from->share, hv_span_of(at, from->gather.size)};
     if (from->gather.size)
       memcpy(at, from->gather.data, from->gather.size);
     at += from->gather.size;

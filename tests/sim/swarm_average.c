@@ -32,6 +32,7 @@ typedef struct entry {
   size_t n_members;
   uint64_t members; /* a bit for each node */
   uint32_t averaged, n_chunks;
+  double share; /* which part of its own values it was told to be counted */
   uint64_t begun_us, done_us;
 } entry;
 
@@ -144,6 +145,8 @@ static void was_done(hv_average_step *step, hv_status status, const char *text, 
   e->n_chunks = outcome->n_chunks;
   e->n_members = outcome->n_members;
   for (size_t i = 0; i < outcome->n_members; i++) {
+    if (outcome->members[i].me)
+      e->share = outcome->members[i].share;
     uint64_t at = index_of(s->r, &outcome->members[i].id);
     hash = (hash ^ at) * 1099511628211u;
     if (at == s->r->n)
@@ -258,8 +261,9 @@ static void book(room *r, const seat *s, uint64_t booked[MARKED]) {
       r->counted[j][c] = (uint8_t)(r->counted[j][c] + (in >> j & 1));
     booked[c] |= in;
     int mine = in >> s->index & 1;
-    if (in && !mine && !s->now.poisoned && is_live(r, s->index))
-      swarm_fail(r->run, "n%zu was told OK in epoch %zu, but is not in chunk %zu of its own average", s->index, r->epoch, c);
+    if (in && !mine && s->now.share >= 1)
+      swarm_fail(r->run, "n%zu was told that all it gave counts in epoch %zu, but is not in chunk %zu of its own average", s->index,
+                 r->epoch, c);
   }
 }
 
@@ -272,7 +276,7 @@ static void judge_ledger(room *r) {
       figure(r, r->counted[i][c] ? "averaged" : "lost", (double)s->now.weight);
       if (r->counted[i][c] > 1)
         swarm_fail(r->run, "a sample of n%zu is in %d averages of epoch %zu", i, r->counted[i][c], r->epoch);
-      if (!r->counted[i][c] && s->now.done && s->now.status == HV_OK && s->now.n_members > 1 && is_live(r, i) && !s->now.poisoned)
+      if (!r->counted[i][c] && s->now.done && s->now.status == HV_OK && s->now.n_members > 1 && s->now.share >= 1)
         swarm_fail(r->run, "n%zu was told OK in epoch %zu, but its samples are lost", i, r->epoch);
     }
   }

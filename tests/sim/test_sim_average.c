@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { PEERS_MAX = 6, VALUES = 3000 };
@@ -119,7 +120,9 @@ static void run(scene *s, double seconds) {
 }
 
 static void open_scene(scene *s, size_t n, uint64_t seed) {
+  int narrate = getenv("NARRATE") != NULL;
   memset(s, 0, sizeof *s);
+  s->narrate = narrate;
   hv_mem_init(&s->mem, NULL, HV_MEM_UNLIMITED);
   hv_sim_config config = hv_sim_defaults(seed);
   config.say = s->narrate ? say_line : NULL;

@@ -112,7 +112,7 @@ class StepControl:
 
     def details(self, timeout: Optional[float] = None) -> tuple:
         """Waits; (members, parts, parts averaged, bytes, seconds of matchmaking, of waiting, of the all-reduce, tries): members are tuples
-        (peer_id, is this one, client mode, auxiliary, packed value)."""
+        (peer_id, is this one, client mode, auxiliary, packed value, which part of its values was counted)."""
         try:
             details = self._future.result(timeout)
         except HivemindError:

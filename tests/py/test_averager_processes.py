@@ -1,0 +1,153 @@
+"""Averaging between real processes: together, and when some are killed, stopped, or interrupted half way."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+
+from hivemind_c import DHT
+from support import eventually
+
+#: Steps when told so by a line of JSON; says a line of JSON about each. With "die" it sends itself that signal as soon as half of its values are averaged.
+PEER = """
+    import hashlib, json, os, sys, threading, time
+    import numpy
+    from hivemind_c import DHT, DecentralizedAverager
+
+    config = json.loads(sys.argv[1])
+    tensor = numpy.zeros(config["values"], dtype=numpy.float32)
+    dht = DHT(config["peers"], start=True, client_mode=config.get("client", False))
+    averager = DecentralizedAverager(
+        [tensor], dht, start=True, prefix="processes", min_matchmaking_time=30, sender_timeout=config.get("stall", 10), part_size_bytes=1 << 17
+    )
+
+    def die_half_way(number):
+        while (tensor[:: 1 << 12] != config["value"]).mean() < 0.5:
+            time.sleep(0.0005)
+        os.kill(os.getpid(), number)
+
+    print(dht.peer_id, flush=True)
+    for line in sys.stdin:
+        order = json.loads(line)
+        tensor.fill(config["value"])
+        if order.get("die"):
+            threading.Thread(target=die_half_way, args=(order["die"],), daemon=True).start()
+        start = time.monotonic()
+        control = averager.step(gather=config["value"], weight=config.get("weight", 1), wait=False, timeout=order["timeout"], expected=order["expected"])
+        error = control.exception()
+        print(json.dumps({
+            "error": None if error is None else f"{error.status}: {error}",
+            "took": time.monotonic() - start,
+            "members": None if error else sorted(control.result().values()),
+            "digest": hashlib.sha256(tensor).hexdigest(),
+            "values": sorted(set(tensor.tolist())),
+            "threads": len(os.listdir("/proc/self/task")),
+            "files": len(os.listdir("/proc/self/fd")),
+        }), flush=True)
+    averager.shutdown()
+    dht.shutdown()
+"""
+
+
+@pytest.fixture
+def peers(program):
+    """peers(n, values) starts n processes, each with its number as all its values, that know each other."""
+    first = DHT(start=True)
+
+    def start(n, values, **options):
+        running = [program(PEER, json.dumps({"values": values, "value": i, "peers": first.get_visible_maddrs(), **options})) for i in range(n)]
+        assert all(one.line().startswith("12D3") for one in running)
+        assert eventually(lambda: first.state()["peers"] == n, 60)
+        time.sleep(2)  # and they hear of each other
+        return running
+
+    yield start
+    first.shutdown()
+
+
+def tell(peers, timeout=60, expected=None, **more):
+    for i, one in enumerate(peers):
+        one.say(json.dumps({"timeout": timeout, "expected": expected or len(peers), "die": more.get("die", {}).get(i)}))
+
+
+def heard(peers):
+    return [json.loads(one.line()) for one in peers]
+
+
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_processes_hold_the_same_bits_round_after_round(peers, n):
+    running = peers(n, 300_001)
+    for _ in range(3):
+        tell(running)
+        said = heard(running)
+        assert [one["error"] for one in said] == [None] * n
+        assert all(one["members"] == list(range(n)) and one["digest"] == said[0]["digest"] for one in said)
+        assert len(said[0]["values"]) == 1 and abs(said[0]["values"][0] - (n - 1) / 2) < 1e-5
+    for one in running:
+        one.process.stdin.close()
+        assert one.process.wait(10) == 0
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_quarter_is_killed_or_stopped_half_way_and_the_others_finish_equal(peers, how):
+    running = peers(8, 2_000_000, stall=3)
+    tell(running, timeout=40, die={1: how, 4: how})
+    said = heard([one for i, one in enumerate(running) if i not in (1, 4)])
+    if how == signal.SIGSTOP:
+        for i in (1, 4):
+            os.kill(running[i].pid, signal.SIGKILL)
+    assert all(one["took"] < 41 for one in said), said
+    assert [one["error"] for one in said] == [None] * 6, said
+    assert all(one["digest"] == said[0]["digest"] for one in said)
+    assert all(0 < value < 7 for value in said[0]["values"])  # means, everywhere; with the two or without
+
+
+def test_survivors_of_many_rounds_leave_nothing_behind(peers):
+    running = peers(4, 50_000)
+    first = None
+    for round_number in range(50):
+        tell(running)
+        said = heard(running)
+        assert [one["error"] for one in said] == [None] * 4
+        if round_number == 9:
+            first = said
+    assert all(one["threads"] <= then["threads"] + 2 and one["files"] <= then["files"] + 2 for one, then in zip(said, first))
+
+
+INTERRUPTED = """
+    import numpy
+    from hivemind_c import DHT, DecentralizedAverager
+
+    averager = DecentralizedAverager([numpy.zeros(10)], DHT(start=True), start=True, prefix="alone")
+    print("ready", flush=True)
+    try:
+        averager.step(timeout=600)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    try:
+        with averager.get_tensors():
+            control = averager.step(wait=False)
+            print("inside", flush=True)
+            control.result()
+    except KeyboardInterrupt:
+        print("again", flush=True)
+"""
+
+
+def test_ctrl_c_interrupts_a_step_at_once(program):
+    running = program(INTERRUPTED)
+    for expected in ("interrupted", "inside"):
+        assert running.line() in ("ready", "interrupted", "inside")
+        if expected == "inside":
+            running.line()
+        time.sleep(0.5)
+        start = time.monotonic()
+        running.process.send_signal(signal.SIGINT)
+        if expected == "interrupted":
+            continue
+        assert running.line() == "again"
+        assert time.monotonic() - start < 2
+    code, _, errors = running.finish(10)
+    assert code == 0 and "Traceback" not in errors
