@@ -180,6 +180,7 @@ static const char *sentence_for(hv_status status) {
 /* The averages are here and nobody needs them from here any more. */
 static void settled(work *w) {
   hv_average *a = w->average;
+  w->outcome.view = hv_allreduce_view(w->round);
   hv_allreduce_free(w->round);
   w->round = NULL;
   if (!a->copies) {
@@ -206,6 +207,7 @@ static void count(work *w, const hv_allreduce *round) {
   const hv_average *a = w->average;
   for (uint32_t i = 0; i < a->run.n_chunks; i++)
     w->outcome.averaged += hv_allreduce_averaged(round, i) != 0;
+  w->outcome.view = hv_allreduce_view(round);
   w->shares = hv_mem_array(env_of(w)->mem, w->group->n_members, sizeof *w->shares);
   for (size_t i = 0; w->shares && i < w->group->n_members; i++)
     w->shares[i] = a->run.n_values ? (double)hv_allreduce_counted(round, i) / (double)a->run.n_values : 1;

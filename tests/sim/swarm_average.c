@@ -25,13 +25,14 @@ typedef struct room room;
 
 /* One step, as the judge remembers it. */
 typedef struct entry {
-  int begun, done, poisoned, disturbed; /* disturbed: its node died, stood still, or came late */
+  int begun, done, poisoned, aside,
+      disturbed; /* aside: on the smaller side of a partition; disturbed: its node died, stood still, or came late */
   hv_status status;
   float weight;
   uint64_t group; /* who was in it: a hash; 0: none */
   size_t n_members;
   uint64_t members; /* a bit for each node */
-  uint32_t averaged, n_chunks;
+  uint32_t averaged, n_chunks, view;
   double share; /* which part of its own values it was told to be counted */
   uint64_t begun_us, done_us;
 } entry;
@@ -143,6 +144,7 @@ static void was_done(hv_average_step *step, hv_status status, const char *text, 
   e->done_us = hv_sim_now(s->r->run->sim);
   e->averaged = outcome->averaged;
   e->n_chunks = outcome->n_chunks;
+  e->view = outcome->view;
   e->n_members = outcome->n_members;
   for (size_t i = 0; i < outcome->n_members; i++) {
     if (outcome->members[i].me)
@@ -227,7 +229,41 @@ static int same_bits(const seat *a, const seat *b) {
   return memcmp(a->marks, b->marks, sizeof a->marks) == 0 && memcmp(a->noise, b->noise, sizeof a->noise) == 0;
 }
 
-/* All who were told OK in one group hold the same bits, and no others' values. */
+/* The view in which most members of a group ended well: in a partition each side has its own, and all but one reload. */
+static uint32_t main_view(room *r, uint64_t group) {
+  size_t most = 0;
+  uint32_t view = 0;
+  for (size_t i = 0; i < r->n; i++) {
+    size_t n = 0;
+    for (size_t j = 0; j < r->n; j++)
+      n += r->seats[j].now.done && r->seats[j].now.group == group && r->seats[j].now.status == HV_OK &&
+           r->seats[j].now.view == r->seats[i].now.view;
+    if (n > most) {
+      most = n;
+      view = r->seats[i].now.view;
+    }
+  }
+  return view;
+}
+
+/* All who were told OK in one view of a group hold the same bits. */
+static void judge_pairs(room *r, uint64_t group) {
+  for (size_t i = 0; i < r->n; i++)
+    for (size_t j = 0; j < i; j++) {
+      const seat *a = &r->seats[i], *b = &r->seats[j];
+      int both = a->now.done && b->now.done && a->now.group == group && b->now.group == group && a->now.status == HV_OK &&
+                 b->now.status == HV_OK;
+      if (!both || a->auxiliary || b->auxiliary || same_bits(a, b))
+        continue;
+      if (a->now.view != b->now.view) {
+        figure(r, "pairs_apart", 1);
+        continue;
+      }
+      figure(r, "unequal", 1);
+      swarm_fail(r->run, "n%zu and n%zu were in one group in epoch %zu and hold other bits", j, i, r->epoch);
+    }
+}
+
 static void judge_group(room *r, const seat *first) {
   size_t live = 0;
   for (size_t i = 0; i < r->n; i++) {
@@ -235,12 +271,8 @@ static void judge_group(room *r, const seat *first) {
     if (!e->done || e->group != first->now.group)
       continue;
     live += (size_t)is_live(r, i);
-    if (e->status == HV_OK && !r->seats[i].auxiliary && first->now.status == HV_OK && !first->auxiliary &&
-        !same_bits(first, &r->seats[i])) {
-      figure(r, "unequal", 1);
-      swarm_fail(r->run, "n%zu and n%zu were in one group in epoch %zu and hold other bits", first->index, i, r->epoch);
-    }
   }
+  judge_pairs(r, first->now.group);
   for (size_t i = 0; i < r->n && live >= 2; i++) {
     const entry *e = &r->seats[i].now;
     if (e->done && e->group == first->now.group && is_live(r, i) && !r->seats[i].auxiliary)
@@ -276,7 +308,7 @@ static void judge_ledger(room *r) {
       figure(r, r->counted[i][c] ? "averaged" : "lost", (double)s->now.weight);
       if (r->counted[i][c] > 1)
         swarm_fail(r->run, "a sample of n%zu is in %d averages of epoch %zu", i, r->counted[i][c], r->epoch);
-      if (!r->counted[i][c] && s->now.done && s->now.status == HV_OK && s->now.n_members > 1 && s->now.share >= 1)
+      if (!r->counted[i][c] && s->now.done && s->now.status == HV_OK && s->now.n_members > 1 && s->now.share >= 1 && !s->now.aside)
         swarm_fail(r->run, "n%zu was told OK in epoch %zu, but its samples are lost", i, r->epoch);
     }
   }
@@ -299,9 +331,12 @@ static void judge(room *r) {
     if (!is_first)
       continue;
     uint64_t booked[MARKED] = {0};
+    uint32_t view = main_view(r, s->now.group);
     judge_group(r, s);
     for (size_t j = i; j < r->n; j++)
-      if (r->seats[j].now.done && r->seats[j].now.group == s->now.group && !r->seats[j].auxiliary)
+      r->seats[j].now.aside |= r->seats[j].now.done && r->seats[j].now.group == s->now.group && r->seats[j].now.view != view;
+    for (size_t j = i; j < r->n; j++)
+      if (r->seats[j].now.done && r->seats[j].now.group == s->now.group && r->seats[j].now.view == view && !r->seats[j].auxiliary)
         book(r, &r->seats[j], booked);
   }
   judge_ledger(r);
