@@ -243,6 +243,10 @@ const hv_route *hv_dht_route(const hv_dht *dht) {
   return &dht->route;
 }
 
+hv_asker *hv_dht_asker(hv_dht *dht) {
+  return &dht->asker;
+}
+
 const hv_store *hv_dht_kept(const hv_dht *dht) {
   return &dht->store;
 }

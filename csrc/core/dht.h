@@ -101,6 +101,7 @@ void hv_dht_cancel(hv_dht *dht, hv_dht_op *op);
 
 /* To look at. */
 const hv_route *hv_dht_route(const hv_dht *dht);
+hv_asker *hv_dht_asker(hv_dht *dht); /* for questions of other rooms to nodes that are in the table */
 const hv_store *hv_dht_kept(const hv_dht *dht);
 size_t hv_dht_published(const hv_dht *dht);
 uint64_t hv_dht_calls(const hv_dht *dht); /* that it has made so far */

@@ -34,28 +34,30 @@
 
 typedef enum hv_msg_kind {
   HV_MSG_NONE,
-  HV_MSG_REFUSAL,  /* reply: no, and why */
-  HV_MSG_HELLO,    /* request and reply: who I am, whom I know */
-  HV_MSG_ECHO,     /* request and reply: the same bytes back */
-  HV_MSG_LEAVE,    /* request and (empty) reply: I am going */
-  HV_MSG_PARCEL,   /* stream: a piece of a bulk transfer, or its receipt */
-  HV_MSG_FIND,     /* request: who is near this point, and what is kept there? */
-  HV_MSG_FOUND,    /* reply: records, contacts */
-  HV_MSG_STORE,    /* request: keep these records */
-  HV_MSG_STORED,   /* reply: a verdict for each */
-  HV_MSG_SHARE,    /* stream, first: a member's contributions to a span, and the averages back */
-  HV_MSG_CHUNK,    /* stream: one chunk, the codes are the payload */
-  HV_MSG_STATE,    /* stream, first: which manifest's bytes are wanted; HV_MSG_CHUNK asks and answers */
-  HV_MSG_JOIN,     /* stream, first: may I average with those who gather at you? (core/match.h, also for those below) */
-  HV_MSG_GATHER,   /* stream: what I have to tell the group; the bytes are the payload */
-  HV_MSG_ACCEPTED, /* stream: you may wait here, and I am alive */
-  HV_MSG_REDIRECT, /* stream: not here, but there */
-  HV_MSG_DISBAND,  /* stream: no, or not any more, and why; from a member: let me go */
-  HV_MSG_BEGIN,    /* stream: the group; what its members have to tell is the payload */
-  HV_MSG_SUMMON,   /* request: I host an epoch */
-  HV_MSG_SUMMONED, /* reply: what I am doing */
-  HV_MSG_ATTEND,   /* stream, first: a member's line to the coordinator of its round */
-  HV_MSG_NEWS,     /* stream: what a member or the coordinator says on it */
+  HV_MSG_REFUSAL,       /* reply: no, and why */
+  HV_MSG_HELLO,         /* request and reply: who I am, whom I know */
+  HV_MSG_ECHO,          /* request and reply: the same bytes back */
+  HV_MSG_LEAVE,         /* request and (empty) reply: I am going */
+  HV_MSG_PARCEL,        /* stream: a piece of a bulk transfer, or its receipt */
+  HV_MSG_FIND,          /* request: who is near this point, and what is kept there? */
+  HV_MSG_FOUND,         /* reply: records, contacts */
+  HV_MSG_STORE,         /* request: keep these records */
+  HV_MSG_STORED,        /* reply: a verdict for each */
+  HV_MSG_SHARE,         /* stream, first: a member's contributions to a span, and the averages back */
+  HV_MSG_CHUNK,         /* stream: one chunk, the codes are the payload */
+  HV_MSG_STATE,         /* stream, first: which manifest's bytes are wanted; HV_MSG_CHUNK asks and answers */
+  HV_MSG_JOIN,          /* stream, first: may I average with those who gather at you? (core/match.h, also for those below) */
+  HV_MSG_GATHER,        /* stream: what I have to tell the group; the bytes are the payload */
+  HV_MSG_ACCEPTED,      /* stream: you may wait here, and I am alive */
+  HV_MSG_REDIRECT,      /* stream: not here, but there */
+  HV_MSG_DISBAND,       /* stream: no, or not any more, and why; from a member: let me go */
+  HV_MSG_BEGIN,         /* stream: the group; what its members have to tell is the payload */
+  HV_MSG_SUMMON,        /* request: I host an epoch */
+  HV_MSG_SUMMONED,      /* reply: what I am doing */
+  HV_MSG_ATTEND,        /* stream, first: a member's line to the coordinator of its round */
+  HV_MSG_NEWS,          /* stream: what a member or the coordinator says on it */
+  HV_MSG_PROGRESS,      /* request: how far is a zone of a run? (core/zones.h) */
+  HV_MSG_PROGRESS_TOLD, /* reply: its sum */
   HV_MSG_KINDS
 } hv_msg_kind;
 
@@ -213,6 +215,7 @@ typedef enum hv_summoned { HV_SUMMONED_IDLE, HV_SUMMONED_SEEKS, HV_SUMMONED_STRA
 typedef struct hv_msg_summoned {
   uint8_t state; /* hv_summoned: it will come once it seeks; it comes, or waits elsewhere; it knows no such key */
 } hv_msg_summoned;
+
 typedef struct hv_msg_attend {
   uint8_t round[HV_ROUND_ID_SIZE];
   uint32_t member;
@@ -238,6 +241,36 @@ typedef struct hv_msg_news {
   hv_span members; /* a bit for each, HV_CHUNK_FROM_MAX bytes; or none */
 } hv_msg_news;
 
+#define HV_PARTS_MAX 8 /* of one sum */
+
+/* Those contributors of a run that are in one epoch. */
+typedef struct hv_part {
+  uint64_t epoch;
+  uint32_t owners;
+  uint64_t samples;     /* in this epoch */
+  uint64_t before;      /* in the one before it, when it was left */
+  uint64_t speed_milli; /* thousandths of a sample per second */
+} hv_part;
+
+/* A zone's contributors added up (core/sum.h). */
+typedef struct hv_sum_told {
+  const hv_part *parts;
+  size_t n_parts;
+  uint32_t owners, more, clients; /* of all, also those in no part; more: contributors beyond one for each owner */
+  uint32_t age_ms;                /* on average */
+} hv_sum_told;
+
+typedef struct hv_msg_progress {
+  uint32_t run;
+  uint32_t depth;   /* of the zone around whoever is asked, in bits; 256: itself */
+  hv_sum_told mine; /* the asker's own zone of that depth */
+} hv_msg_progress;
+
+typedef struct hv_msg_progress_told {
+  uint8_t absent; /* 1: this node is no contributor */
+  hv_sum_told sum;
+} hv_msg_progress_told;
+
 typedef struct hv_msg {
   hv_msg_kind kind;
   union {
@@ -247,6 +280,8 @@ typedef struct hv_msg {
     hv_msg_parcel parcel;
     hv_msg_share share;
     hv_msg_chunk chunk;
+    hv_msg_progress progress;
+    hv_msg_progress_told progress_told;
     hv_msg_state state;
     hv_msg_join join;
     hv_msg_accepted accepted;

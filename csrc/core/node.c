@@ -164,6 +164,9 @@ static void asked(hv_node *node, const hv_event *event) {
   case HV_MSG_SUMMON:
     hv_match_asked(&node->matches, event);
     return;
+  case HV_MSG_PROGRESS:
+    hv_progress_asked(&node->progress, event);
+    return;
   case HV_MSG_ECHO:
     node->env->reply(node->env, event->request, event->msg);
     return;

@@ -1,201 +1,60 @@
-#include "core/progress.h"
+#include "core/progress_inner.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { FIRST_ROOM = 16, AGAIN_MS = 500, SUBKEY_MAX = 96, MOVED = 50 };
-
-/* A contributor as it was last heard. */
-typedef struct heard {
-  hv_claim claim;
-  uint64_t version, ends_us;
-  uint8_t instance;
-} heard;
-
-struct hv_progress {
-  hv_progress *next;
-  hv_progress_hall *hall;
-  hv_progress_config config;
-  hv_progress_terms terms;
-  uint8_t instance;
-  int closing, saying, asking;
-  heard *heard;
-  size_t n_heard, room;
-  hv_progress_view view;
-  /* what was said last, and when it is due again */
-  hv_progress_own said, being_said;
-  uint64_t said_us;
-  uint64_t again_us; /* after a failure not before */
-  uint64_t ask_us, asked_serial;
-  unsigned failures;
-  hv_timer timer;
-  hv_dht_op store, get;
-  hv_dht_item item;
-  uint8_t value[HV_REPORT_BYTES];
-  char subkey[SUBKEY_MAX];
-  size_t key_size;
-  char key[];
+enum {
+  AGAIN_MS = 500,
+  MOVED = 50,
+  SAID_IN_A_LIFE = 3,
+  ASKED = 3,
+  ASKED_WIDE = 20,
+  COUNT_LEAST_US = 200000,
+  ROUND_LEAST_US = 500000,
+  ROUND_MOST_US = 2500000,
+  ROUND_WIDE_US = 1400000
 };
 
 static uint64_t ms(uint64_t n) {
-  return n * 1000;
-}
-
-static uint64_t now_of(const hv_progress *self) {
-  return self->hall->env->now_us(self->hall->env);
+  return progress_ms(n);
 }
 
 static void wake_at(hv_progress *self, uint64_t due_us) {
-  uint64_t now = now_of(self);
+  uint64_t now = progress_clock(self);
   self->hall->env->timer_set(self->hall->env, &self->timer, due_us > now ? due_us - now : 0);
 }
 
-/* ---- counting ---- */
-
-static hv_report report_of(const hv_progress *self, const hv_progress_own *own, uint64_t now_us) {
-  uint64_t age = now_us > own->at_us ? (now_us - own->at_us) / 1000 : 0;
-  return (hv_report){.epoch = own->epoch,
-                     .samples = own->samples,
-                     .before = own->before,
-                     .speed = own->speed,
-                     .age_ms = age < UINT32_MAX ? (uint32_t)age : UINT32_MAX,
-                     .client_mode = self->config.client_mode != 0};
-}
-
-static void forget_ended(hv_progress *self, uint64_t now_us) {
-  size_t kept = 0;
-  for (size_t i = 0; i < self->n_heard; i++)
-    if (self->heard[i].ends_us > now_us)
-      self->heard[kept++] = self->heard[i];
-  self->n_heard = kept;
-}
-
-/* The time until the target would be reached if the swarm grew as it may. */
-static uint64_t refresh_us(const hv_progress *self, const hv_progress_figures *figures) {
-  const hv_progress_terms *t = &self->terms;
-  double n = figures->n_peers ? (double)figures->n_peers : 1;
-  double grown = fmax(n + t->drift_peers, n * (1 + t->drift_rate));
-  if (figures->eta_us == HV_PROGRESS_NEVER)
-    return ms(t->default_refresh_ms);
-  double us = (double)figures->eta_us * n / grown;
-  return us < (double)ms(t->min_refresh_ms)   ? ms(t->min_refresh_ms)
-         : us > (double)ms(t->max_refresh_ms) ? ms(t->max_refresh_ms)
-                                              : (uint64_t)us;
-}
-
-/* On failure the last figures stand. */
-static void count(hv_progress *self, const hv_progress_own *own, uint64_t now_us) {
-  forget_ended(self, now_us);
-  hv_mem *mem = self->hall->env->mem;
-  hv_claim *claims = hv_mem_array(mem, self->n_heard + 1, sizeof *claims);
-  hv_tally tally;
-  hv_tally_rule rule = {.target = self->terms.target,
-                        .fast = self->terms.fast,
-                        .horizon_ms = 3 * self->terms.max_refresh_ms,
-                        .stale_ms = 3 * self->terms.max_refresh_ms};
-  if (!claims)
-    return;
-  size_t n = 0;
-  for (size_t i = 0; i < self->n_heard; i++)
-    claims[n++] = self->heard[i].claim;
-  if (own->any)
-    claims[n++] = (hv_claim){.owner = self->hall->me, .report = report_of(self, own, now_us), .at_us = own->at_us, .mine = 1};
-  if (hv_tally_count(mem, claims, n, &rule, now_us, &tally) == HV_OK) {
-    self->view.tally = tally;
-    self->view.mine = own->any;
-    self->view.at_us = now_us;
-  }
-  hv_mem_free(claims);
-}
-
-static void tell(hv_progress *self) {
-  self->view.next_us = self->ask_us;
-  if (self->config.counted)
-    self->config.counted(self->config.arg, &self->view);
-}
-
-/* ---- hearing ---- */
-
-/* N of "N[owner:PEERID]", or -1. */
-static int instance_of(const hv_record *record) {
-  char expected[SUBKEY_MAX], who[HV_PEER_TEXT_MAX];
-  if (!record->has_subkey || record->subkey.size < 2 || !hv_peer_is_known(&record->signer))
-    return -1;
-  int n = record->subkey.data[0] - '0';
-  if (n < 0 || n >= HV_TALLY_INSTANCES_MAX)
-    return -1;
-  int size = snprintf(expected, sizeof expected, "%d[owner:%s]", n, hv_peer_print(&record->signer, who));
-  return hv_span_equal(record->subkey, hv_span_of(expected, (size_t)size)) ? n : -1;
-}
-
-static heard *heard_of(hv_progress *self, const hv_peer_id *owner, int instance) {
-  for (size_t i = 0; i < self->n_heard; i++)
-    if (self->heard[i].instance == instance && hv_peer_equal(&self->heard[i].claim.owner, owner))
-      return &self->heard[i];
-  if (self->n_heard == self->room) {
-    size_t room = self->room ? self->room * 2 : FIRST_ROOM;
-    heard *grown = NULL;
-    if (room <= HV_PROGRESS_CLAIMS_MAX)
-      grown = self->heard ? hv_mem_resize(self->hall->env->mem, self->heard, room * sizeof *grown)
-                          : hv_mem_alloc(self->hall->env->mem, room * sizeof *grown);
-    if (!grown)
-      return NULL;
-    self->heard = grown;
-    self->room = room;
-  }
-  heard *new = &self->heard[self->n_heard++];
-  *new = (heard){.instance = (uint8_t)instance, .claim.owner = *owner};
-  return new;
-}
-
-static void hear(hv_progress *self, const hv_record *record, uint64_t now_us) {
-  hv_report report;
-  int instance = instance_of(record);
-  if (instance < 0 || hv_report_unpack(record->value, &report) != HV_OK)
-    return;
-  if (hv_peer_equal(&record->signer, &self->hall->me) && instance == self->instance)
-    return; /* I know better */
-  heard *known = heard_of(self, &record->signer, instance);
-  if (!known || (known->ends_us && record->version <= known->version))
-    return;
-  uint64_t kept = record->lease_ms > record->ttl_ms ? ms(record->lease_ms - record->ttl_ms) : 0;
-  uint64_t said = now_us > kept ? now_us - kept : 0;
-  known->version = record->version;
-  known->ends_us = now_us + ms(record->ttl_ms);
-  known->claim.report = report;
-  known->claim.heard_us = said;
-  known->claim.at_us = said > ms(report.age_ms) ? said - ms(report.age_ms) : 0;
-}
-
-/* ---- asking ---- */
+/* ---- asking for records ---- */
 
 static void plan(hv_progress *self);
 
+/* When records are to be asked for again. */
+static uint64_t next_ask(const hv_progress *self, const hv_progress_own *own, uint64_t now_us) {
+  uint64_t wait = progress_refresh_us(self, own, now_us), soon = ms(AGAIN_MS) << (self->failures < 4 ? self->failures : 4);
+  if (self->covered)
+    return self->asked_us + ms(self->terms.expiration_ms) * (self->view.wide ? ASKED_WIDE : ASKED);
+  return self->asked_us + (self->failures && soon < wait ? soon : wait);
+}
+
 static void got(hv_dht_op *op, hv_status status, const char *text) {
   hv_progress *self = op->owner;
-  uint64_t now = now_of(self);
+  uint64_t now = progress_clock(self);
   (void)text;
   self->asking = 0;
   if (status == HV_CANCELLED || status == HV_CLOSED || self->closing)
     return;
   for (size_t i = 0; status == HV_OK && i < op->n_records; i++)
-    hear(self, &op->records[i], now);
-  /* Nobody there is an answer, too. */
-  int answered = status == HV_OK || status == HV_NOT_FOUND || status == HV_UNREACHABLE;
+    progress_hear(self, &op->records[i], now);
   self->failures = status == HV_OK || status == HV_NOT_FOUND ? 0 : self->failures + 1;
-  if (answered) {
+  if (self->failures == 0 || status == HV_UNREACHABLE) { /* nobody there is an answer, too */
     self->view.fetched++;
     self->view.fetched_serial = self->asked_serial;
   }
   hv_progress_own own;
-  hv_progress_figures figures;
   self->config.own(self->config.arg, &own);
-  count(self, &own, now);
-  hv_progress_now(&self->view, &own, &self->terms, now, &figures);
-  uint64_t wait = refresh_us(self, &figures), soon = ms(AGAIN_MS) << (self->failures < 4 ? self->failures : 4);
-  self->ask_us = now + (self->failures && soon < wait ? soon : wait);
-  tell(self);
+  self->ask_us = next_ask(self, &own, now);
+  progress_count(self, &own, now);
   plan(self);
 }
 
@@ -206,12 +65,25 @@ static void ask(hv_progress *self, const hv_progress_own *own) {
                           .latest = 1,
                           .timeout_ms = self->terms.max_refresh_ms};
   self->asked_serial = own->serial;
+  self->asked_us = progress_clock(self);
   self->asking = hv_dht_get(self->hall->dht, &self->get, NULL) == HV_OK;
-  if (!self->asking)
-    self->ask_us = now_of(self) + ms(AGAIN_MS);
+  self->ask_us = self->asked_us + ms(AGAIN_MS);
 }
 
-/* ---- saying ---- */
+/* ---- saying by records ---- */
+
+static void leave_run(hv_progress *self) {
+  hv_progress_run *run = self->run;
+  if (--run->n)
+    return;
+  for (hv_progress_run **at = &self->hall->runs; *at; at = &(*at)->next)
+    if (*at == run) {
+      *at = run->next;
+      break;
+    }
+  hv_zones_fini(&run->zones);
+  hv_mem_free(run);
+}
 
 static void free_tracker(hv_progress *self) {
   for (hv_progress **at = &self->hall->trackers; *at; at = &(*at)->next)
@@ -219,6 +91,7 @@ static void free_tracker(hv_progress *self) {
       *at = self->next;
       break;
     }
+  leave_run(self);
   self->hall->env->timer_clear(self->hall->env, &self->timer);
   hv_mem_free(self->heard);
   hv_mem_free(self);
@@ -238,7 +111,7 @@ static void said(hv_dht_op *op, hv_status status, const char *text) {
     self->said = self->being_said;
   } else {
     self->said.any = 0;
-    self->again_us = now_of(self) + ms(AGAIN_MS) * 2;
+    self->again_us = progress_clock(self) + ms(AGAIN_MS) * 2;
   }
   plan(self);
 }
@@ -267,13 +140,22 @@ static int has_moved(const hv_progress *self, const hv_progress_own *own) {
   return fabs(expected - (double)own->samples) * MOVED * (double)n > (double)self->terms.target;
 }
 
+/* In a wide swarm only some have records. */
+static int has_record(const hv_progress *self) {
+  size_t n = self->view.tally.n_owners, in = self->view.wide ? n / HV_PROGRESS_KNOWN + 1 : 1;
+  const uint8_t *last = self->run->zones.me.bytes + 28;
+  return ((size_t)last[0] << 16 | (size_t)last[1] << 8 | last[2]) % in == 0;
+}
+
 /* When something is to be said, with what the program says now; HV_PROGRESS_NEVER: nothing to say. */
 static uint64_t say_due(const hv_progress *self, const hv_progress_own *own, uint64_t now_us) {
   uint64_t due;
-  if (!own->any)
+  if (!own->any || !has_record(self))
     return HV_PROGRESS_NEVER;
-  if (!self->said.any || self->said.epoch != own->epoch)
+  if (!self->said.any || (!self->covered && self->said.epoch != own->epoch))
     due = now_us;
+  else if (self->covered)
+    due = self->said_us + ms(self->terms.expiration_ms) / SAID_IN_A_LIFE;
   else if (has_moved(self, own))
     due = self->said_us + ms(self->terms.min_refresh_ms);
   else
@@ -284,17 +166,22 @@ static uint64_t say_due(const hv_progress *self, const hv_progress_own *own, uin
 /* Does what is due, and sets the timer for what will be. */
 static void plan(hv_progress *self) {
   hv_progress_own own;
-  uint64_t now = now_of(self), due;
+  uint64_t now = progress_clock(self);
   self->config.own(self->config.arg, &own);
-  due = say_due(self, &own, now);
+  uint64_t due = say_due(self, &own, now), round = progress_refresh_us(self, &own, now) / 4;
+  if (self->view.wide || round > ROUND_MOST_US) /* in a wide swarm a word has several rounds to go */
+    round = self->view.wide ? ROUND_WIDE_US : ROUND_MOST_US;
+  hv_zones_pace(&self->run->zones, round > ROUND_LEAST_US ? round : ROUND_LEAST_US);
   if (due <= now && !self->saying) {
-    hv_report report = report_of(self, &own, now);
+    hv_report report = progress_report(self, &own, now);
     self->being_said = own;
     self->said_us = now;
     if (!say(self, &report))
       self->again_us = now + ms(AGAIN_MS);
     due = HV_PROGRESS_NEVER;
   }
+  if (!self->asking && !self->covered && self->ask_us > next_ask(self, &own, now) && self->asked_us)
+    self->ask_us = next_ask(self, &own, now);
   if (self->ask_us <= now && !self->asking)
     ask(self, &own);
   uint64_t next = now + ms(self->terms.min_refresh_ms);
@@ -306,8 +193,68 @@ static void plan(hv_progress *self) {
 }
 
 static void tick(hv_timer *timer, const hv_event *event) {
-  (void)event;
-  plan(timer->owner);
+  hv_progress *self = timer->owner;
+  hv_progress_own own;
+  self->config.own(self->config.arg, &own);
+  progress_count(self, &own, event->now_us);
+  plan(self);
+}
+
+/* ---- zones ---- */
+
+static void something_heard(void *arg) {
+  hv_progress_run *run = arg;
+  for (hv_progress *at = run->hall->trackers; at; at = at->next) {
+    hv_progress_own own;
+    uint64_t now = progress_clock(at);
+    if (at->run != run || at->closing || now - at->view.at_us < COUNT_LEAST_US)
+      continue;
+    at->config.own(at->config.arg, &own);
+    progress_count(at, &own, now);
+  }
+}
+
+static hv_progress_run *run_of(hv_progress_hall *hall, uint32_t id) {
+  hv_progress_run *run = hall->runs;
+  while (run && run->id != id)
+    run = run->next;
+  return run;
+}
+
+void hv_progress_asked(hv_progress_hall *hall, const hv_event *event) {
+  hv_progress_run *run = run_of(hall, event->msg->u.progress.run);
+  hv_msg absent = {.kind = HV_MSG_PROGRESS_TOLD, .u.progress_told.absent = 1};
+  if (run && run->open)
+    hv_zones_asked(&run->zones, event);
+  else
+    hall->env->reply(hall->env, event->request, &absent);
+}
+
+static hv_progress_run *join_run(hv_progress_hall *hall, hv_span key, const hv_progress_terms *terms, int client_mode) {
+  hv_hash hash;
+  uint32_t id = 0;
+  hall->env->sha256(hall->env, key, &hash);
+  for (size_t i = 0; i < sizeof id; i++)
+    id |= (uint32_t)hash.bytes[i] << 8 * i;
+  hv_progress_run *run = run_of(hall, id);
+  if (!run) {
+    run = hv_mem_zalloc(hall->env->mem, sizeof *run);
+    if (!run)
+      return NULL;
+    *run = (hv_progress_run){.next = hall->runs, .hall = hall, .id = id};
+    hall->runs = run;
+    hv_zones_config zones = {.run = id,
+                             .target = terms->target,
+                             .fast = terms->fast,
+                             .client_mode = client_mode,
+                             .own = progress_own_sum,
+                             .moved = something_heard,
+                             .arg = run};
+    hv_zones_init(&run->zones, hall->env, hall->dht, &zones);
+  }
+  run->n++;
+  run->open++;
+  return run;
 }
 
 /* ---- life ---- */
@@ -345,11 +292,9 @@ static int free_instance(const hv_progress_hall *hall, hv_span prefix) {
   return -1;
 }
 
-hv_status hv_progress_open(hv_progress_hall *hall, const hv_progress_config *config, hv_progress **out, hv_error *err) {
-  static const char after[] = "_progress";
-  char who[HV_PEER_TEXT_MAX];
-  hv_progress_terms terms = config->terms;
-  hv_status status = hv_progress_check(&terms, err);
+static hv_status check(const hv_progress_hall *hall, const hv_progress_config *config, hv_progress_terms *terms, int *instance,
+                       hv_error *err) {
+  hv_status status = hv_progress_check(terms, err);
   if (status != HV_OK)
     return status;
   if (hall->ended)
@@ -357,16 +302,31 @@ hv_status hv_progress_open(hv_progress_hall *hall, const hv_progress_config *con
   if (config->prefix.size == 0 || config->prefix.size > HV_PROGRESS_PREFIX_MAX)
     return hv_fail(err, HV_INVALID, "the prefix of a run has from 1 to %d bytes, not %zu", HV_PROGRESS_PREFIX_MAX,
                    config->prefix.size);
-  int instance = free_instance(hall, config->prefix);
-  if (instance < 0)
-    return hv_fail(err, HV_BUDGET, "this node has %d trackers of this run already: use another node for more",
-                   HV_TALLY_INSTANCES_MAX);
+  *instance = free_instance(hall, config->prefix);
+  return *instance >= 0 ? HV_OK
+                        : hv_fail(err, HV_BUDGET, "this node has %d trackers of this run already: use another node for more",
+                                  HV_TALLY_INSTANCES_MAX);
+}
+
+hv_status hv_progress_open(hv_progress_hall *hall, const hv_progress_config *config, hv_progress **out, hv_error *err) {
+  static const char after[] = "_progress";
+  char who[HV_PEER_TEXT_MAX];
+  hv_progress_terms terms = config->terms;
+  int instance;
+  hv_status status = check(hall, config, &terms, &instance, err);
+  if (status != HV_OK)
+    return status;
   size_t key_size = config->prefix.size + sizeof after - 1;
   hv_progress *self = hv_mem_zalloc(hall->env->mem, sizeof *self + key_size + 1);
   if (!self)
     return hv_fail(err, HV_NOMEM, "no memory for a tracker: raise the memory limit");
   memcpy(self->key, config->prefix.data, config->prefix.size);
   memcpy(self->key + config->prefix.size, after, sizeof after);
+  self->run = join_run(hall, hv_span_of(self->key, key_size), &terms, config->client_mode);
+  if (!self->run) {
+    hv_mem_free(self);
+    return hv_fail(err, HV_NOMEM, "no memory for a tracker: raise the memory limit");
+  }
   self->key_size = key_size;
   self->hall = hall;
   self->config = *config;
@@ -377,7 +337,7 @@ hv_status hv_progress_open(hv_progress_hall *hall, const hv_progress_config *con
   self->timer = (hv_timer){.fire = tick, .owner = self};
   self->next = hall->trackers;
   hall->trackers = self;
-  self->view.at_us = now_of(self);
+  self->view.at_us = progress_clock(self);
   wake_at(self, 0);
   *out = self;
   return HV_OK;
@@ -385,27 +345,27 @@ hv_status hv_progress_open(hv_progress_hall *hall, const hv_progress_config *con
 
 void hv_progress_wake(hv_progress *self, int ask_now) {
   hv_progress_own own;
-  uint64_t due = now_of(self) + (ask_now ? 0 : ms(self->terms.min_refresh_ms));
-  self->ask_us = due < self->ask_us ? due : self->ask_us;
+  uint64_t due = progress_clock(self) + (ask_now ? 0 : ms(self->terms.min_refresh_ms));
+  if (ask_now || !self->covered)
+    self->ask_us = due < self->ask_us ? due : self->ask_us;
   self->config.own(self->config.arg, &own);
-  count(self, &own, now_of(self));
-  tell(self);
+  progress_count(self, &own, progress_clock(self));
   plan(self);
 }
 
 void hv_progress_close(hv_progress *self) {
   hv_report gone = {.gone = 1};
   self->closing = 1;
+  self->run->open--;
   self->hall->env->timer_clear(self->hall->env, &self->timer);
   if (self->asking)
     hv_dht_cancel(self->hall->dht, &self->get);
   if (self->saying) {
     self->closing = 0; /* so that its end does not free it yet */
-    self->config.own = NULL;
     hv_dht_cancel(self->hall->dht, &self->store);
     self->closing = 1;
   }
-  if ((!self->said.any && self->said_us == 0) || !say(self, &gone))
+  if (self->said_us == 0 || !say(self, &gone))
     free_tracker(self);
 }
 

@@ -1,39 +1,57 @@
 /* How far is the swarm? One contributor of a run says how far it is, and learns how far all are.
  *
- * Room: core (uses env, dht, tally, report). The trackers of a node are in its hall; the hive thread only. The program's side of it
- * (a desk that any thread writes and reads, and nobody waits at) is net/hive_progress.c; hv_progress_now is pure and runs there,
- * too.
+ * Room: core (uses env, dht, zones, tally, report). The trackers of a node are in its hall; the hive thread only. The
+ * program's side of it (a desk that any thread writes and reads, and nobody waits at) is net/hive_progress.c;
+ * hv_progress_now is pure and runs there, too.
  *
- * A contributor's report (report.h) is a record of its own in the DHT: key PREFIX_progress, subkey N[owner:PEERID], signed, with
- * expiration_ms to live; N counts the contributors of one node under one prefix. Times are relative: a count is as old as its
- * report said plus what has passed of the record's lease. Said anew: at once when the epoch changes, at a refresh when the count
- * has moved away from what others would make of the last one by its speed, and at least every max_refresh_ms. Asked: whenever a
- * refresh is due, which follows the ETA: at the time when the target would be reached if expected_drift_peers more (or
- * expected_drift_rate of all) came, between min_refresh_ms and max_refresh_ms; while nobody's speed is known every
- * default_refresh_ms. What was heard is kept until its own end, so that an answer that lacks somebody takes nobody away; an owner's
- * newest word counts. The figures follow tally.h's rule.
+ * Two ways, so that it works in any DHT, and costs little where most of its nodes take part.
+ *
+ * Zones (zones.h): contributors are asked one by one, and for the sums of zones where there are many.
+ *
+ * Records: a contributor's report (report.h) is a record of its own in the DHT: key PREFIX_progress, subkey
+ * N[owner:PEERID], signed, with expiration_ms to live; N counts the contributors of one node under one prefix. Times are
+ * relative: a count is as old as its report said plus what has passed of the record's lease. Said anew: at once when the
+ * epoch changes, when the count has moved away from what others would make of the last one by its speed, and at least
+ * every max_refresh_ms. Asked: whenever a refresh is due. What was found is kept until its own end, so that an answer
+ * that lacks somebody takes nobody away; an owner's newest word counts.
+ *
+ * While all whose records were found are heard directly, records are said three times in their life and asked for once
+ * in it, for newcomers and onlookers; in a swarm wider than a leaf by some of its peers, HV_PROGRESS_KNOWN or so.
+ *
+ * A refresh follows the ETA: at the time when the target would be reached if expected_drift_peers more (or
+ * expected_drift_rate of all) came, between min_refresh_ms and max_refresh_ms; every default_refresh_ms while nobody's
+ * speed is known. The figures follow tally.h's rule.
  *
  * Where I stand (hv_progress_standing) and what follows from it:
- *   IN_STEP  my epoch is the swarm's.
- *   LATE     the swarm is one further: its step is under way or just done. Who takes part in it goes on; who does not must load the
- * state. BEHIND   the swarm is two or more further: what I have is stale. Load the state before contributing again. AHEAD    I have
- * made a step that the swarm has not (f + 1 owners have not said so yet). I go on with my epoch's samples and wait: the swarm's
- * epoch is what others are to reach, never a reason to go back. ready: it is time to make the step: the swarm's epoch is beyond
- * mine, or is mine and its samples are enough. (Those that have made it already count with what they gave, so that it stays reached
- * for the rest.) match: it is time to form a group: ready, or the ETA is within matchmaking_ms, or batch_size_lead samples are all
- * that lacks. Never while I am ahead of the swarm by a step it has not followed, or behind.
+ *
+ * - IN_STEP: my epoch is the swarm's.
+ *
+ * - LATE: the swarm is one further: its step is under way or just done. Who takes part in it goes on; who does not must
+ *   load the state.
+ *
+ * - BEHIND: the swarm is two or more further: what I have is stale. Load the state before contributing again.
+ *
+ * - AHEAD: I have made a step that the swarm has not (f + 1 owners have not said so yet). I go on with my epoch's samples
+ *   and wait: the swarm's epoch is what others are to reach, never a reason to go back.
+ *
+ * ready: it is time to make the step: the swarm's epoch is beyond mine, or is mine and its samples are enough. (Those that
+ * have made it already count with what they gave, so that it stays reached for the rest.)
+ *
+ * match: it is time to form a group: ready, or in step and either the ETA is within matchmaking_ms or batch_size_lead
+ * samples are all that lacks.
  */
 #ifndef HV_CORE_PROGRESS_H
 #define HV_CORE_PROGRESS_H
 
-#include "core/dht.h"
-#include "core/tally.h"
+#include "core/zones.h"
 
 #define HV_PROGRESS_PREFIX_MAX 512
 #define HV_PROGRESS_CLAIMS_MAX 2048 /* contributors that are remembered */
 #define HV_PROGRESS_NEVER UINT64_MAX
+#define HV_PROGRESS_KNOWN 48 /* how many of a wide swarm have records */
 
 typedef struct hv_progress hv_progress;
+typedef struct hv_progress_run hv_progress_run;
 
 /* What the program says of this contributor, as of at_us. */
 typedef struct hv_progress_own {
@@ -60,6 +78,8 @@ typedef struct hv_progress_view {
   uint64_t at_us, next_us; /* next_us: when it asks again */
   uint64_t fetched;        /* how often an answer came (or it turned out that nobody is there) */
   uint64_t fetched_serial; /* the own serial before the latest of them */
+  uint32_t age_ms;         /* of what is counted by zones, on average */
+  int wide;                /* counted by zones */
   int mine;                /* the own claim is in it */
 } hv_progress_view;
 
@@ -100,6 +120,7 @@ typedef struct hv_progress_hall {
   hv_dht *dht;
   hv_peer_id me;
   hv_progress *trackers;
+  hv_progress_run *runs;
   int ended;
 } hv_progress_hall;
 
@@ -115,6 +136,9 @@ void hv_progress_wake(hv_progress *self, int ask);
 /* Says that this contributor has gone, and frees it when that is said. */
 void hv_progress_close(hv_progress *self);
 const hv_progress_view *hv_progress_look(const hv_progress *self);
+
+/* HV_MSG_PROGRESS: answers it. */
+void hv_progress_asked(hv_progress_hall *hall, const hv_event *event);
 
 /* The terms with their defaults. HV_INVALID. */
 hv_status hv_progress_check(hv_progress_terms *terms, hv_error *err);

@@ -16,6 +16,7 @@ typedef struct msgs_sample {
   hv_contact contacts[HV_CONTACTS_MAX];
   hv_status verdicts[MSGS_RECORDS];
   hv_match_member members[HV_MATCH_MEMBERS_MAX];
+  hv_part parts[HV_PARTS_MAX];
   uint8_t bytes[4096];
 } msgs_sample;
 

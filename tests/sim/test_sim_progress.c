@@ -1,0 +1,391 @@
+/* How far is the swarm? Told against the virtual clock: who comes, who is slow, who runs ahead, who lies, and what the others make
+ * of it. */
+#include "lib/progress_swarm.h"
+
+#include "lib/check.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { NODES_MAX = 48, TARGET = 12000 };
+
+typedef struct scene {
+  hv_mem mem;
+  progress_swarm s;
+  check_rng rng;
+} scene;
+
+static scene *open_scene(uint64_t seed) {
+  static scene one;
+  memset(&one, 0, sizeof one);
+  hv_mem_init(&one.mem, NULL, HV_MEM_UNLIMITED);
+  hv_sim_config config = hv_sim_defaults(seed);
+  hv_sim *sim = hv_sim_new(&one.mem, &config);
+  assert_non_null(sim);
+  one.rng.state = seed;
+  one.s.terms = (hv_progress_terms){.target = TARGET, .drift_peers = -1, .drift_rate = -1, .matchmaking_ms = 5000};
+  progress_swarm_init(&one.s, sim, &one.mem, NODES_MAX);
+  return &one;
+}
+
+static void close_scene(scene *c) {
+  assert_int_equal(hv_sim_free(c->s.dht.sim), 0);
+  progress_swarm_fini(&c->s);
+  assert_int_equal(c->mem.blocks, 0);
+}
+
+static void run(scene *c, double seconds) {
+  dht_swarm_run(&c->s.dht, seconds);
+}
+
+/* One more contributor, at this speed. */
+static size_t join(scene *c, double speed, int client_mode) {
+  size_t knows = c->s.dht.n ? check_random(&c->rng) % c->s.dht.n : 0, node;
+  while (c->s.dht.n && c->s.dht.seats[knows].client_mode)
+    knows = (knows + 1) % c->s.dht.n;
+  node = dht_swarm_add(&c->s.dht, &knows, c->s.dht.n ? 1 : 0, client_mode);
+  run(c, 0.01);
+  progress_swarm_open(&c->s, node);
+  if (speed > 0)
+    progress_swarm_work(&c->s, node, speed);
+  return node;
+}
+
+static void grow(scene *c, size_t n, double speed) {
+  for (size_t i = 0; i < n; i++)
+    join(c, speed, 0);
+}
+
+static hv_progress_figures read_of(scene *c, size_t node) {
+  return progress_swarm_read(&c->s, node);
+}
+
+static void assert_near(double value, double expected, double by) {
+  if (fabs(value - expected) > by)
+    fail_msg("%g is not %g, give or take %g", value, expected, by);
+}
+
+/* All of [from, to) see this epoch. */
+static void assert_epoch(scene *c, size_t from, size_t to, uint64_t epoch) {
+  for (size_t i = from; i < to; i++)
+    if (hv_sim_alive(c->s.dht.sim, i))
+      assert_int_equal(read_of(c, i).epoch, epoch);
+}
+
+static void all_begin(scene *c, size_t from, size_t to, uint64_t epoch) {
+  for (size_t i = from; i < to; i++) {
+    progress_swarm_begin(&c->s, i, epoch);
+    progress_swarm_wake(&c->s, i);
+  }
+}
+
+static void alone_everything_is_mine(void **unused) {
+  (void)unused;
+  scene *c = open_scene(1);
+  join(c, 100, 0);
+  run(c, 60);
+  hv_progress_figures now = read_of(c, 0);
+  assert_int_equal(now.n_peers, 1);
+  assert_near(now.samples, 6000, 2);
+  assert_near((double)now.eta_us * 1e-6, 60, 0.1);
+  assert_false(now.ready || now.match);
+  run(c, 56);
+  assert_true(read_of(c, 0).match && !read_of(c, 0).ready);
+  run(c, 5);
+  assert_true(read_of(c, 0).ready);
+  close_scene(c);
+}
+
+static void all_see_the_same_sum_and_are_ready_together(void **unused) {
+  (void)unused;
+  scene *c = open_scene(2);
+  grow(c, 6, 40);
+  run(c, 20);
+  for (size_t i = 0; i < 6; i++) {
+    hv_progress_figures now = read_of(c, i);
+    assert_int_equal(now.n_peers, 6);
+    assert_near(now.samples, 6 * 40 * 20, 120);
+    assert_near(now.speed, 240, 1);
+    assert_false(now.ready);
+  }
+  run(c, 26);
+  for (size_t i = 0; i < 6; i++)
+    assert_true(read_of(c, i).match && !read_of(c, i).ready);
+  run(c, 5);
+  for (size_t i = 0; i < 6; i++)
+    assert_true(read_of(c, i).ready);
+  all_begin(c, 0, 6, 1);
+  run(c, 5);
+  for (size_t i = 0; i < 6; i++) {
+    assert_int_equal(read_of(c, i).epoch, 1);
+    assert_false(read_of(c, i).ready);
+    assert_near(read_of(c, i).samples, 6 * 40 * 5, 120);
+  }
+  close_scene(c);
+}
+
+static void a_newcomer_learns_where_the_swarm_is_before_it_says_anything(void **unused) {
+  (void)unused;
+  scene *c = open_scene(3);
+  grow(c, 5, 40);
+  all_begin(c, 0, 5, 70);
+  run(c, 10);
+  size_t node = join(c, 0, 0);
+  run(c, 5);
+  hv_progress_figures now = read_of(c, node);
+  assert_int_equal(now.epoch, 70);
+  assert_int_equal(now.n_peers, 5);
+  assert_int_equal(now.standing, HV_PROGRESS_BEHIND);
+  assert_false(now.ready || now.match);
+  progress_swarm_begin(&c->s, node, 70);
+  progress_swarm_work(&c->s, node, 40);
+  progress_swarm_wake(&c->s, node);
+  run(c, 5);
+  assert_int_equal(read_of(c, 0).n_peers, 6);
+  assert_int_equal(read_of(c, node).standing, HV_PROGRESS_IN_STEP);
+  close_scene(c);
+}
+
+static void newcomers_that_report_at_once_do_not_drag_the_swarm_back(void **unused) {
+  (void)unused;
+  scene *c = open_scene(4);
+  grow(c, 4, 40);
+  all_begin(c, 0, 4, 70);
+  grow(c, 4, 40); /* at epoch 0 */
+  run(c, 10);
+  assert_epoch(c, 0, 8, 70);
+  assert_int_equal(read_of(c, 7).standing, HV_PROGRESS_BEHIND);
+  assert_true(read_of(c, 7).ready); /* to take the swarm's state, that is */
+  close_scene(c);
+}
+
+static void a_straggler_is_late_then_behind_and_holds_nobody(void **unused) {
+  (void)unused;
+  scene *c = open_scene(5);
+  grow(c, 6, 40);
+  run(c, 10);
+  all_begin(c, 0, 5, 1);
+  run(c, 5);
+  assert_epoch(c, 0, 6, 1);
+  assert_int_equal(read_of(c, 5).standing, HV_PROGRESS_LATE);
+  assert_true(read_of(c, 5).ready);
+  all_begin(c, 0, 5, 2);
+  run(c, 5);
+  assert_int_equal(read_of(c, 5).standing, HV_PROGRESS_BEHIND);
+  assert_near(read_of(c, 0).samples, 5 * 40 * 5, 100); /* what the straggler does is not counted */
+  close_scene(c);
+}
+
+static void a_leader_waits_and_the_target_stays_reached_for_the_rest(void **unused) {
+  (void)unused;
+  scene *c = open_scene(6);
+  grow(c, 6, 40);
+  run(c, 52);
+  progress_swarm_begin(&c->s, 0, 1);
+  progress_swarm_wake(&c->s, 0);
+  run(c, 5);
+  assert_int_equal(read_of(c, 0).standing, HV_PROGRESS_AHEAD);
+  assert_false(read_of(c, 0).ready || read_of(c, 0).match);
+  assert_epoch(c, 0, 6, 0);
+  for (size_t i = 1; i < 6; i++)
+    assert_true(read_of(c, i).ready);
+  all_begin(c, 1, 3, 1); /* three of six: more than a third */
+  run(c, 5);
+  assert_epoch(c, 0, 6, 1);
+  assert_int_equal(read_of(c, 0).standing, HV_PROGRESS_IN_STEP);
+  close_scene(c);
+}
+
+static void far_epoch(progress_peer *peer, hv_progress_own *own) {
+  (void)peer;
+  own->epoch = 1000000;
+}
+
+static void far_too_much(progress_peer *peer, hv_progress_own *own) {
+  (void)peer;
+  own->samples = own->before = HV_REPORT_SAMPLES_MAX;
+}
+
+static void too_fast(progress_peer *peer, hv_progress_own *own) {
+  (void)peer;
+  own->speed = HV_REPORT_SPEED_MAX;
+}
+
+static void far_back(progress_peer *peer, hv_progress_own *own) {
+  (void)peer;
+  own->epoch = 0;
+}
+
+static void one_that_claims_the_highest_epoch_puts_nobody_out_of_step(void **unused) { /* defect 16 */
+  (void)unused;
+  scene *c = open_scene(7);
+  grow(c, 4, 40);
+  c->s.peers[3].lie = far_epoch;
+  run(c, 20);
+  assert_epoch(c, 0, 3, 0);
+  for (size_t i = 0; i < 3; i++) {
+    assert_int_equal(read_of(c, i).standing, HV_PROGRESS_IN_STEP);
+    assert_false(read_of(c, i).ready);
+  }
+  all_begin(c, 0, 3, 1);
+  c->s.peers[3].lie = far_back;
+  run(c, 20);
+  assert_epoch(c, 0, 3, 1);
+  close_scene(c);
+}
+
+static void a_liar_about_samples_counts_for_little(void **unused) {
+  (void)unused;
+  scene *c = open_scene(8);
+  grow(c, 20, 10);
+  c->s.peers[19].lie = far_too_much;
+  run(c, 20);
+  for (size_t i = 0; i < 19; i++) {
+    hv_progress_figures now = read_of(c, i);
+    assert_true(now.samples >= 19 * 10 * 20 * 0.9);
+    assert_true(now.samples <= 19 * 10 * 21 + fmax(8 * 10 * 21, TARGET / 20.0));
+    assert_false(now.ready);
+  }
+  close_scene(c);
+}
+
+static void a_liar_about_its_speed_hurries_nobody(void **unused) {
+  (void)unused;
+  scene *c = open_scene(9);
+  grow(c, 6, 10);
+  c->s.peers[5].lie = too_fast;
+  run(c, 20);
+  for (size_t i = 0; i < 5; i++) {
+    hv_progress_figures now = read_of(c, i);
+    assert_true(now.speed <= 5 * 10 + 8 * 10 + 1);
+    assert_false(now.ready || now.match);
+  }
+  close_scene(c);
+}
+
+static void two_halves_of_a_swarm_count_themselves_and_find_together_again(void **unused) {
+  (void)unused;
+  scene *c = open_scene(10);
+  grow(c, 8, 10);
+  run(c, 20);
+  for (size_t i = 0; i < 4; i++)
+    hv_sim_group(c->s.dht.sim, i, 1);
+  run(c, 60);
+  for (size_t i = 0; i < 8; i++)
+    assert_int_equal(read_of(c, i).n_peers, 4);
+  all_begin(c, 0, 4, 1);
+  hv_sim_heal(c->s.dht.sim);
+  run(c, 90);
+  for (size_t i = 0; i < 8; i++)
+    assert_int_equal(read_of(c, i).n_peers, 8);
+  assert_epoch(c, 0, 8, 1); /* four of eight have reached it */
+  close_scene(c);
+}
+
+static void clocks_an_hour_apart_make_no_difference(void **unused) {
+  (void)unused;
+  scene *c = open_scene(11);
+  for (size_t i = 0; i < 6; i++) {
+    c->s.dht.seats[i].skew_us = (i % 3 ? -1 : 1) * INT64_C(3600000000) * (int64_t)(i % 2);
+    join(c, 40, 0);
+  }
+  run(c, 30);
+  for (size_t i = 0; i < 6; i++)
+    assert_near(read_of(c, i).samples, 6 * 40 * 30, 240);
+  close_scene(c);
+}
+
+static void clients_count_and_are_counted(void **unused) {
+  (void)unused;
+  scene *c = open_scene(12);
+  grow(c, 4, 40);
+  run(c, 10);
+  size_t client = join(c, 40, 1);
+  run(c, 20);
+  for (size_t i = 0; i <= client; i++) {
+    assert_int_equal(read_of(c, i).n_peers, 5);
+    assert_int_equal(read_of(c, i).n_clients, 1);
+    assert_near(read_of(c, i).samples, 4 * 40 * 30 + 40 * 20, 240);
+  }
+  close_scene(c);
+}
+
+static void who_dies_or_goes_is_not_counted_for_long(void **unused) {
+  (void)unused;
+  scene *c = open_scene(13);
+  grow(c, 6, 40);
+  run(c, 20);
+  hv_sim_unplug(c->s.dht.sim, 5);
+  progress_swarm_close(&c->s, 4);
+  run(c, 40);
+  for (size_t i = 0; i < 4; i++)
+    assert_int_equal(read_of(c, i).n_peers, 4);
+  close_scene(c);
+}
+
+static void a_node_has_eight_contributors_at_most_and_ends_with_them(void **unused) {
+  (void)unused;
+  scene *c = open_scene(14);
+  grow(c, 2, 40);
+  for (int i = 0; i < 8; i++) {
+    progress_swarm_open(&c->s, 0);
+    assert_int_equal(c->s.peers[0].opened, i < 7 ? HV_OK : HV_BUDGET);
+  }
+  run(c, 20);
+  assert_int_equal(read_of(c, 1).n_peers, 9);
+  hv_sim_stop(c->s.dht.sim, 0);
+  run(c, 30);
+  assert_int_equal(read_of(c, 1).n_peers, 1);
+  close_scene(c);
+}
+
+static void a_swarm_wider_than_a_leaf_is_counted_by_zones(void **unused) {
+  (void)unused;
+  scene *c = open_scene(15);
+  grow(c, 40, 5);
+  run(c, 40);
+  for (size_t i = 0; i < 40; i++) {
+    assert_true(hv_progress_look(c->s.peers[i].tracker)->wide);
+    assert_int_equal(read_of(c, i).n_peers, 40);
+    assert_near(read_of(c, i).samples, 40 * 5 * 40, 200);
+  }
+  all_begin(c, 0, 40, 1);
+  run(c, 10);
+  assert_epoch(c, 0, 40, 1);
+  close_scene(c);
+}
+
+/* Each allocation of a node that follows a run fails in turn: it goes on, or is killed by its world, and nothing is left behind. */
+static void without_memory_nothing_breaks(void **unused) {
+  (void)unused;
+  for (long n = 0; n < 400; n += 7) {
+    scene *c = open_scene(16);
+    grow(c, 3, 40);
+    hv_mem_fail_in(hv_sim_mem(c->s.dht.sim, 1), n);
+    run(c, 12);
+    assert_int_equal(read_of(c, 0).epoch, 0);
+    close_scene(c);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(alone_everything_is_mine),
+      cmocka_unit_test(all_see_the_same_sum_and_are_ready_together),
+      cmocka_unit_test(a_newcomer_learns_where_the_swarm_is_before_it_says_anything),
+      cmocka_unit_test(newcomers_that_report_at_once_do_not_drag_the_swarm_back),
+      cmocka_unit_test(a_straggler_is_late_then_behind_and_holds_nobody),
+      cmocka_unit_test(a_leader_waits_and_the_target_stays_reached_for_the_rest),
+      cmocka_unit_test(one_that_claims_the_highest_epoch_puts_nobody_out_of_step),
+      cmocka_unit_test(a_liar_about_samples_counts_for_little),
+      cmocka_unit_test(a_liar_about_its_speed_hurries_nobody),
+      cmocka_unit_test(two_halves_of_a_swarm_count_themselves_and_find_together_again),
+      cmocka_unit_test(clocks_an_hour_apart_make_no_difference),
+      cmocka_unit_test(clients_count_and_are_counted),
+      cmocka_unit_test(who_dies_or_goes_is_not_counted_for_long),
+      cmocka_unit_test(a_node_has_eight_contributors_at_most_and_ends_with_them),
+      cmocka_unit_test(a_swarm_wider_than_a_leaf_is_counted_by_zones),
+      cmocka_unit_test(without_memory_nothing_breaks),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
