@@ -178,14 +178,39 @@ def test_clients_and_auxiliaries_take_part(swarm):
     assert (tensors[1] == 1.5).all() and (tensors[2] == 1.5).all()
 
 
-def test_one_peers_nan_does_not_reach_the_others(swarm):
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 3e38])
+def test_one_peers_poison_is_left_out_said_and_counted_as_lost(swarm, caplog, bad):
     dhts = swarm(3)
-    tensors = [torch.full((5000,), 1.0), torch.full((5000,), 3.0), torch.full((5000,), float("nan"))]
-    averagers = [swarm.averager(dht, [own]) for dht, own in zip(dhts, tensors)]
+    tensors = [torch.full((50_000,), 1.0), torch.full((50_000,), 3.0), torch.full((50_000,), bad)]
+    averagers = [swarm.averager(dht, [own], part_size_bytes=1 << 14) for dht, own in zip(dhts, tensors)]
+    caplog.set_level(logging.WARNING)
     controls = [a.step(wait=False, timeout=60, expected=3) for a in averagers]
-    for control in controls:
-        control.exception(70)
-    assert torch.isfinite(tensors[0]).all() and torch.isfinite(tensors[1]).all()
+    assert controls[0].exception(70) is None and controls[1].exception(70) is None
+    assert (tensors[0] == 2).all() and torch.equal(tensors[0], tensors[1])
+    counted = {member[0]: member[5] for member in controls[0].details()[0]}
+    assert [counted[a.peer_id] for a in averagers] == [1, 1, 0]
+    controls[2].exception(70)
+    assert eventually(lambda: "left out" in caplog.text, 5), caplog.text
+
+
+def test_other_tensors_are_refused_and_the_first_difference_is_named(swarm, caplog):
+    dhts = swarm(2)
+    caplog.set_level(logging.INFO)
+    a = swarm.averager(dhts[0], [torch.zeros(10), torch.zeros(20, 3)])
+    b = swarm.averager(dhts[1], [torch.zeros(10), torch.zeros(3, 20)])
+    controls = [one.step(wait=False, timeout=8, expected=2) for one in (a, b)]
+    errors = [str(control.exception(20)) for control in controls]
+    assert any("tensor 1: float32 (20, 3)" in text or "tensor 1: float32 (3, 20)" in text for text in [*errors, caplog.text]), (errors, caplog.text)
+
+
+def test_members_agree_on_an_epoch_if_they_name_one(swarm):
+    dhts = swarm(2)
+    tensors = [torch.zeros(10), torch.ones(10)]
+    a, b = [swarm.averager(dht, [own]) for dht, own in zip(dhts, tensors)]
+    for epoch in (5, "six"):
+        assert all(len(one) == 2 for one in swarm.together([a, b], epoch=epoch))
+    late, other = a.step(wait=False, timeout=3, epoch=7, expected=2), b.step(wait=False, timeout=3, epoch=8, expected=2)
+    assert late.exception(10) is not None and other.exception(10) is not None
 
 
 def test_while_the_tensors_are_held_no_average_is_written(swarm):

@@ -11,6 +11,7 @@ import _hivemind_c
 from _hivemind_c import Future, HivemindError, HivemindValueError
 
 from hivemind_c.averaging.control import Gathered, StepControl
+from hivemind_c.averaging.sharing import SharesState
 from hivemind_c.averaging.tensors import LentTensors
 from hivemind_c.compression.base import CompressionBase, CompressionInfo
 from hivemind_c.compression.codecs import NoCompression
@@ -21,7 +22,7 @@ logger = logging.getLogger("hivemind_c.averaging")
 STALL = 10.0  #: seconds that one member may hold the others up, by default
 
 
-class DecentralizedAverager:
+class DecentralizedAverager(SharesState):
     """Averages its tensors with those of all peers that have the same prefix, and the same shapes and dtypes. Usable from any thread.
 
     averaged_tensors: floating tensors of torch, or NumPy arrays; those in plain memory are averaged where they lie. dht: a DHT that runs; the
@@ -31,7 +32,8 @@ class DecentralizedAverager:
     scheduled; it begins as soon as everybody is there. averaging_alpha: tensor + alpha * (average - tensor); other than 1 it needs a float32
     copy of the tensors during a round. part_size_bytes: what is encoded and sent at a time. bandwidth: bytes per second, if known. auxiliary: helps, and contributes
     nothing. allreduce_timeout: of a round. sender_timeout (or next_chunk_timeout): who holds the others up for longer is left out; an
-    owner of a span is given twice as long (reducer_timeout). compression: what travels; for each tensor by an adaptive one. docs/AVERAGING.md tells more.
+    owner of a span is given twice as long (reducer_timeout). compression: what travels; for each tensor by an adaptive one. allow_state_sharing: whether
+    share_state() offers this peer's state to joiners; True unless it is a client or auxiliary. docs/AVERAGING.md tells more.
     """
 
     def __init__(
@@ -73,6 +75,8 @@ class DecentralizedAverager:
         stall = _stall(next_chunk_timeout, sender_timeout, reducer_timeout)
         if allreduce_timeout is not None and allreduce_timeout < stall and (sender_timeout or next_chunk_timeout):
             raise HivemindValueError(f"allreduce_timeout of {allreduce_timeout:g} s is over before a sender_timeout of {stall:g} s: make it longer")
+        self._state_compression, self._declare_state_period = state_compression, declare_state_period
+        self._allow_state_sharing = not (self._client_mode or auxiliary) if allow_state_sharing is None else bool(allow_state_sharing)
         self._min_matchmaking_time = _seconds(min_matchmaking_time, "min_matchmaking_time")
         self._tensors = LentTensors(averaged_tensors, compression, tensor_infos)
         self._bits = initial_group_bits
@@ -109,6 +113,7 @@ class DecentralizedAverager:
         with self._starting:
             self._ended = True
             averager = self._averager
+        self._stop_sharing()
         if averager is not None:
             averager.close()
 

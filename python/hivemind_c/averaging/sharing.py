@@ -1,0 +1,115 @@
+"""What an averager gives to those who join, and takes from the swarm when it joins itself."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
+
+from _hivemind_c import HivemindError
+
+from hivemind_c.compression import arrays
+from hivemind_c.compression.base import CompressionBase, CompressionInfo
+
+if TYPE_CHECKING:
+    from hivemind_c.averaging.averager import DecentralizedAverager
+    from hivemind_c.averaging.state import StateSharing
+
+logger = logging.getLogger("hivemind_c.averaging")
+State = Tuple[Any, List[Any]]
+
+
+class SharesState:
+    """The part of DecentralizedAverager that shares state. A subclass that has more to share than its tensors overrides get_current_state."""
+
+    _state_compression: CompressionBase
+    _declare_state_period: float
+    _allow_state_sharing: bool
+    _sharing: Optional["StateSharing"] = None
+
+    def get_current_state(self: "DecentralizedAverager") -> Tuple[Any, Sequence[Any], Sequence[CompressionInfo]]:
+        """(metadata, tensors, infos): all that a joiner needs. Metadata is what MessagePack can say, the same at all peers whose state is the same."""
+        with self.get_tensors() as tensors:
+            copies = [tensor.detach().clone() if arrays.is_tensor(tensor) else _as_tensor(tensor) for tensor in tensors]
+        return {"group_key": self.prefix}, copies, self._tensors.infos
+
+    def share_state(self: "DecentralizedAverager", epoch: int = 0, wait: bool = True) -> None:
+        """Offers what get_current_state gives, in place of what was offered before. epoch: peers of the same epoch have the same state; joiners take
+        the newest that a majority of them names. Nothing happens while allow_state_sharing is False."""
+        if not self._allow_state_sharing:
+            return
+        metadata, tensors, *infos = self.get_current_state()
+        self._shared().offer(epoch, list(tensors), metadata, infos=list(infos[0]) if infos and infos[0] is not None else None, wait=wait)
+
+    def load_state_from_peers(
+        self: "DecentralizedAverager", wait: bool = True, timeout: Optional[float] = None
+    ) -> Union[None, State, "Future[Optional[State]]"]:
+        """The state that the swarm has: (metadata, tensors), or None if nobody offers one, or no donor could be reached (the log tells). It changes nothing
+        here. With wait=False a concurrent.futures.Future of it."""
+        sharing = self._shared()
+        if wait:
+            return self._load(sharing, timeout)
+        future: "Future[Optional[State]]" = Future()
+
+        def work() -> None:
+            try:
+                future.set_result(self._load(sharing, timeout))
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=work, name="hivemind_c-load", daemon=True).start()
+        return future
+
+    def _load(self: "DecentralizedAverager", sharing: "StateSharing", timeout: Optional[float]) -> Optional[State]:
+        try:
+            loaded = sharing.load(timeout)
+        except HivemindError as error:
+            logger.warning("%s: no state was loaded from peers: %s", self.prefix, error)
+            return None
+        return loaded.metadata, loaded.tensors
+
+    @property
+    def allow_state_sharing(self) -> bool:
+        """Whether others may download this peer's state."""
+        return self._allow_state_sharing
+
+    @allow_state_sharing.setter
+    def allow_state_sharing(self: "DecentralizedAverager", value: bool) -> None:
+        if value and (self.client_mode or self.auxiliary):
+            raise ValueError("a peer in client mode cannot be asked for its state, and an auxiliary one has none")
+        self._allow_state_sharing = bool(value)
+        if not value and self._sharing is not None:
+            self._sharing.withdraw()
+
+    @property
+    def state_sharing_priority(self: "DecentralizedAverager") -> float:
+        """Donors with more are asked first."""
+        return self._shared().priority
+
+    @state_sharing_priority.setter
+    def state_sharing_priority(self: "DecentralizedAverager", value: float) -> None:
+        self._shared().priority = value
+
+    def _shared(self: "DecentralizedAverager") -> "StateSharing":
+        self._running()
+        if self._sharing is None:
+            from hivemind_c.averaging.state import StateSharing
+
+            self._sharing = StateSharing(
+                self._dht, self.prefix, compression=self._state_compression, declare_period=self._declare_state_period
+            )
+        return self._sharing
+
+    def _stop_sharing(self) -> None:
+        if self._sharing is not None:
+            try:
+                self._sharing.withdraw()
+            except HivemindError:
+                pass  # the node has ended, and offers nothing any more
+
+
+def _as_tensor(array: Any) -> Any:
+    import torch
+
+    return torch.from_numpy(array.copy())
