@@ -198,6 +198,7 @@ static void release(hv_match *match, int goodbye) {
 void hv_match_free(hv_match *match) {
   if (!match)
     return;
+  match->closing = 1;
   match_seek_end(match, HV_CANCELLED, "matchmaking was closed");
   release(match, 1);
 }

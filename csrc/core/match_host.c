@@ -1,6 +1,6 @@
+#include "core/contact.h"
 #include "core/match_inner.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { SUMMON_FIRST_MS = 300, SUMMON_FACTOR = 3 };
@@ -422,13 +422,15 @@ static void joiner_closed(hv_stream *stream, const hv_event *event) {
 static match_joiner *add(match_gathering *g, const hv_peer_id *id, const hv_msg_join *join) {
   match_joiner *j = g->n_joiners < MATCH_JOINERS_MAX ? hv_mem_zalloc(g->match->env->mem, sizeof *j) : NULL;
   uint64_t now = now_of(g->match);
+  hv_addr one;
+  int dialable = hv_contact_unpack(join->addrs, &one, 1) > 0; /* what nobody can read owns nothing */
   if (!j)
     return NULL;
   *j = (match_joiner){.next = g->joiners,
                       .link = &g->joiners,
                       .at = g,
                       .id = *id,
-                      .addrs_size = (uint8_t)join->addrs.size,
+                      .addrs_size = (uint8_t)(dialable ? join->addrs.size : 0),
                       .auxiliary = join->auxiliary,
                       .stay = join->stay,
                       .bandwidth = join->bandwidth,
@@ -437,7 +439,7 @@ static match_joiner *add(match_gathering *g, const hv_peer_id *id, const hv_msg_
                       .expected = join->expected,
                       .gather_size = join->gather_size,
                       .avoid_size = join->avoid.size};
-  if (join->addrs.size)
+  if (dialable)
     memcpy(j->addrs, join->addrs.data, join->addrs.size);
   if (join->avoid.size)
     memcpy(j->avoid, join->avoid.data, join->avoid.size);

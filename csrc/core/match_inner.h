@@ -96,6 +96,7 @@ struct hv_match {
   hv_roster roster;
   hv_timer news; /* the roster has changed: looked at in a step of its own */
   hv_timer greet;
+  int closing; /* it is being freed: nothing begins any more */
   unsigned greetings;
   uint64_t opened_us; /* under this key */
   match_gathering *gatherings;

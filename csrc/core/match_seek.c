@@ -361,8 +361,8 @@ static void tick(hv_timer *timer, const hv_event *event) {
 
 hv_status hv_match_seek_start(hv_match *match, hv_match_seek *seek, hv_error *err) {
   uint8_t addrs[HV_CONTACT_ADDRS_MAX];
-  if (match->hall->stopped)
-    return hv_fail(err, HV_STATE, "this node ends");
+  if (match->hall->stopped || match->closing)
+    return hv_fail(err, HV_STATE, "this node or its matchmaking ends");
   if (match->seek.state != SEEK_IDLE)
     return hv_fail(err, HV_STATE, "a group is sought already: cancel that first");
   if (seek->epoch.size > HV_MATCH_EPOCH_MAX)

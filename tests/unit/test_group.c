@@ -200,6 +200,62 @@ static void a_begin_that_is_wrong_is_refused(void **unused) {
   }
 }
 
+/* Whatever bytes make of it: it is refused, or it is a group that a round can begin with. */
+static void random_begins_are_refused_or_right(void **unused) {
+  (void)unused;
+  check_rng rng = {11};
+  size_t taken = 0;
+  for (int k = 0; k < 20000; k++) {
+    bench b;
+    hv_match_group *group = NULL;
+    open_bench(&b, (size_t)(check_random(&rng) % N));
+    for (uint64_t changes = 1 + check_random(&rng) % 3; changes > 0; changes--) {
+      hv_match_member *m = &b.members[check_random(&rng) % N];
+      uint32_t small = (uint32_t)(check_random(&rng) % 9) - 4;
+      switch (check_random(&rng) % 8) {
+      case 0:
+        m->first += small;
+        break;
+      case 1:
+        m->count += small;
+        break;
+      case 2:
+        m->gather_size += small;
+        break;
+      case 3:
+        m->id = b.members[check_random(&rng) % N].id;
+        break;
+      case 4:
+        m->auxiliary ^= 1;
+        break;
+      case 5:
+        m->addrs.size = m->addrs.size ? 0 : 4; /* cut, or from nowhere: it need not be readable */
+        m->addrs.data = b.addrs;
+        break;
+      case 6:
+        b.begin.leader = (uint32_t)(check_random(&rng) % (N + 2));
+        break;
+      default:
+        b.begin.n_members = (size_t)(check_random(&rng) % (N + 1));
+      }
+    }
+    if (read_group(&b, &group, NULL) == HV_OK) {
+      uint32_t at = 0;
+      taken++;
+      assert_true(hv_peer_equal(&group->members[group->me].at.id, &b.facts.me));
+      assert_false(group->members[group->leader].client);
+      for (size_t i = 0; i < group->n_members; i++) {
+        assert_true(!group->members[i].count || (group->members[i].first == at && !group->members[i].client));
+        at += group->members[i].count;
+      }
+      assert_int_equal(at, CHUNKS);
+    }
+    hv_mem_free(group);
+    close_bench(&b);
+  }
+  assert_true(taken > 100);
+}
+
 /* What members are not told alike gives them different rounds. */
 static void whatever_differs_is_another_round(void **unused) {
   (void)unused;
@@ -428,6 +484,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_member_reads_the_same),
       cmocka_unit_test(a_begin_that_is_wrong_is_refused),
+      cmocka_unit_test(random_begins_are_refused_or_right),
       cmocka_unit_test(whatever_differs_is_another_round),
       cmocka_unit_test(every_allocation_may_fail),
       cmocka_unit_test(a_plan_needs_an_owner_and_a_contributor),
