@@ -387,6 +387,13 @@ static void out(void *arg, hv_status status, const char *text) {
 
 /* ---- how far it is ---- */
 
+static void log_loss(hv_allreduce *self, size_t member, hv_status status) {
+  char who[HV_PEER_SHORT_MAX];
+  if (!hv_members_has(&self->suspects, member))
+    hv_env_log(self->env, HV_LOG_WARN, "allreduce", "lost", "in view %u the chunks of member %s do not come: %s", self->view,
+               hv_peer_short(&self->round.members[member].at.id, who), hv_status_text(status));
+}
+
 /* Tells the council whom this member waits for in vain; 1: somebody. */
 static int has_trouble(hv_allreduce *self) {
   const turn *t = self->present;
@@ -394,10 +401,13 @@ static int has_trouble(hv_allreduce *self) {
   int timed_out = 0, trouble = 0;
   if (t->reducer && hv_reducer_status(t->reducer) != HV_OK) {
     trouble = 1;
-    if (hv_reducer_lost(t->reducer) < HV_ROUND_MEMBERS_MAX)
-      hv_members_put(&suspects, hv_reducer_lost(t->reducer));
-    else
+    size_t lost = hv_reducer_lost(t->reducer);
+    if (lost < HV_ROUND_MEMBERS_MAX) {
+      log_loss(self, lost, HV_CLOSED);
+      hv_members_put(&suspects, lost);
+    } else {
       finish(self, hv_reducer_status(t->reducer));
+    }
   }
   for (size_t i = 0; i < self->round.n_members; i++) {
     hv_status status = t->shares[i] ? hv_share_status(t->shares[i]) : HV_OK;
@@ -405,6 +415,8 @@ static int has_trouble(hv_allreduce *self) {
       continue;
     trouble = 1;
     timed_out |= status == HV_TIMEOUT;
+    if (!hv_members_has(&suspects, i))
+      log_loss(self, i, status);
     hv_members_put(&suspects, i);
     if (status == HV_NOMEM)
       finish(self, HV_NOMEM);

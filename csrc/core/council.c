@@ -2,7 +2,10 @@
 
 #include <string.h>
 
-enum { NOBODY = HV_ROUND_MEMBERS_MAX };
+enum {
+  NOBODY = HV_ROUND_MEMBERS_MAX,
+  STRIDE_MAX = 1 << 16, /* so much further may a member say that the numbers of views are */
+};
 
 /* A member, as the coordinator knows it. */
 typedef struct seat {
@@ -13,9 +16,9 @@ typedef struct seat {
   uint32_t told; /* the last view whose plan was sent to it */
   hv_view_report report;
   uint8_t *held;     /* the report's */
-  hv_members doubts; /* whom it could not reach in views up to this one */
-  uint32_t doubted_in;
-  int strikes; /* how many others it could not reach twice */
+  hv_members fresh;  /* whom it could not reach in this view */
+  hv_members doubts; /* and in earlier ones, though they were there */
+  int strikes;       /* how many others it could not reach twice */
   size_t troubles;
 } seat;
 
@@ -27,6 +30,7 @@ struct hv_council {
   void *arg;
   hv_members members; /* of the present view */
   uint32_t installed, promised;
+  uint32_t highest;   /* that anyone here has promised */
   int stopped, quiet; /* for the view that was promised: told to stop; all has stopped */
   int trouble, done, finished, over;
   hv_members suspects, given_up;
@@ -146,7 +150,7 @@ static size_t next_chair(const hv_council *c) {
 
 static void open_line(hv_council *c) {
   static const hv_stream_events on = {hear, room_again, line_closed};
-  hv_msg hello = {.kind = HV_MSG_ATTEND, .u.attend = {.member = (uint32_t)c->round->me, .view = c->installed}};
+  hv_msg hello = {.kind = HV_MSG_ATTEND, .u.attend = {.member = (uint32_t)c->round->me, .view = c->promised}};
   memcpy(hello.u.attend.round, c->round->id, HV_ROUND_ID_SIZE);
   if (c->env->stream_open(c->env, &c->round->members[c->chair].at, &hello, &on, c, &c->line) != HV_OK)
     c->line = NULL;
@@ -200,6 +204,7 @@ static void send_report(hv_council *c) {
 /* Nothing of earlier views is done any more, from here on. */
 static void promise(hv_council *c, uint32_t view) {
   c->promised = view;
+  c->highest = view > c->highest ? view : c->highest;
   c->trouble = 1;
   if (c->stopped) {
     if (c->quiet)
@@ -269,28 +274,35 @@ static void hear(hv_stream *stream, const hv_event *event) {
 
 /* ---- the coordinator's side ---- */
 
-/* A member says whom it cannot reach. Twice, in two views, is a fact: then one of both must do with less. */
-static void note_doubts(hv_council *c, seat *s, uint32_t view, const hv_members *suspects) {
-  for (size_t i = 0; i < c->round->n_members; i++) {
-    if (!hv_members_has(suspects, i))
-      continue;
-    c->seats[i].suspected = 1;
-    if (view > s->doubted_in && hv_members_has(&s->doubts, i)) {
-      if (s->strikes++)
-        hv_members_put(&c->barred, s->member);
-      else
-        hv_members_put(&c->no_owner, i);
+/* A member says whom it cannot reach. */
+static void note_doubts(hv_council *c, seat *s, const hv_members *suspects) {
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (hv_members_has(suspects, i)) {
+      hv_members_put(&s->fresh, i);
+      c->seats[i].suspected = 1;
     }
-    hv_members_put(&s->doubts, i);
+}
+
+/* Whom it could not reach, though both are here: said in two views it is a fact, and one of both must do with less. */
+static void weigh_doubts(hv_council *c, seat *s, const hv_members *here) {
+  for (size_t i = 0; i < c->round->n_members; i++) {
+    if (!hv_members_has(&s->fresh, i) || !hv_members_has(here, i))
+      continue;
+    if (!hv_members_has(&s->doubts, i))
+      hv_members_put(&s->doubts, i);
+    else if (s->strikes++)
+      hv_members_put(&c->barred, s->member);
+    else
+      hv_members_put(&c->no_owner, i);
   }
-  s->doubted_in = view;
+  s->fresh = (hv_members){{0}};
 }
 
 static void start_ask(hv_council *c) {
   size_t n = c->round->n_members;
   if (c->asking || c->over || c->finished)
     return;
-  uint32_t number = (uint32_t)((c->promised / n + 1) * n + c->round->me);
+  uint32_t number = (uint32_t)((c->highest / n + 1) * n + c->round->me);
   c->asking = number;
   c->grace_us = now(c) + stall_us(c) / 4;
   c->deadline_us = now(c) + stall_us(c);
@@ -321,21 +333,34 @@ static int am_in(const hv_council *c, const hv_members *answered) {
   return hv_members_has(&latest->members, c->round->me);
 }
 
+/* Those who have answered, are still here and not barred. */
+static hv_members those_here(hv_council *c) {
+  hv_members here = {{0}};
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (c->seats[i].answered && !c->seats[i].gone)
+      hv_members_put(&here, i);
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (hv_members_has(&here, i))
+      weigh_doubts(c, &c->seats[i], &here);
+  for (size_t i = 0; i < sizeof here.bits; i++)
+    here.bits[i] &= (uint8_t)~c->barred.bits[i];
+  return here;
+}
+
 static hv_status make_plan(hv_council *c, hv_view **view) {
   size_t n = c->round->n_members;
-  hv_members answered = {{0}}, may_own = {{0}};
+  hv_members here = those_here(c), may_own = {{0}};
   hv_view_report *reports = hv_mem_array(c->env->mem, n, sizeof *reports);
   if (!reports)
     return HV_NOMEM;
   for (size_t i = 0; i < n; i++) {
     reports[i] = c->seats[i].report;
-    if (c->seats[i].answered && !hv_members_has(&c->barred, i))
-      hv_members_put(&answered, i);
     if (!hv_members_has(&c->no_owner, i))
       hv_members_put(&may_own, i);
   }
-  hv_status status =
-      am_in(c, &answered) ? hv_view_plan(c->env->mem, c->round, c->asking, reports, &answered, &may_own, view) : HV_CLOSED;
+  hv_status status = HV_CLOSED;
+  if (am_in(c, &here))
+    status = hv_view_plan(c->env->mem, c->round, c->asking, reports, &here, &may_own, view);
   hv_mem_free(reports);
   return status;
 }
@@ -416,10 +441,12 @@ static void take_trouble(hv_council *c, seat *s, const hv_msg_news *news) {
     return; /* it has a plan since */
   if (++s->troubles > 2 * c->round->n_members)
     hv_members_put(&c->barred, s->member);
-  note_doubts(c, s, news->view, &suspects);
-  if (c->chair == c->round->me)
+  if (c->asking)
+    return; /* who stops breaks off its streams: that is no reason to doubt it */
+  if (c->chair == c->round->me) {
+    note_doubts(c, s, &suspects);
     start_ask(c);
-  else if (!c->trouble)
+  } else if (!c->trouble)
     hv_council_trouble(c, &(hv_members){{0}}, 0); /* another one coordinates, as far as is known here: it will show */
 }
 
@@ -466,14 +493,21 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
   s->stream = stream;
   s->came = 1;
   s->gone = 0;
-  s->told = attend->view;
+  s->told = 0;
   stream->on = &on;
   stream->owner = s;
   c->streams++;
   if (c->finished)
     tell(c, stream, HV_NEWS_FINISHED, c->installed, NULL, NULL);
-  else if (c->asking)
+  else if (c->asking && attend->view <= c->asking)
     tell(c, stream, HV_NEWS_ASK, c->asking, NULL, NULL);
+  if (attend->view <= c->highest || attend->view - c->highest > STRIDE_MAX)
+    return;
+  c->highest = attend->view; /* it would not answer to a lower number */
+  if (c->asking) {
+    c->asking = 0;
+    start_ask(c);
+  }
 }
 
 /* ---- time ---- */
@@ -549,7 +583,7 @@ void hv_council_trouble(hv_council *c, const hv_members *suspects, int timed_out
   for (size_t i = 0; i < sizeof suspects->bits; i++)
     c->suspects.bits[i] |= suspects->bits[i];
   if (c->chair == c->round->me) {
-    note_doubts(c, &c->seats[c->round->me], c->installed, suspects);
+    note_doubts(c, &c->seats[c->round->me], suspects);
     start_ask(c);
   } else if (c->chair != NOBODY && timed_out && hv_members_has(suspects, c->chair)) {
     give_up_chair(c);

@@ -219,7 +219,7 @@ typedef struct hv_msg_summoned {
 typedef struct hv_msg_attend {
   uint8_t round[HV_ROUND_ID_SIZE];
   uint32_t member;
-  uint32_t view; /* the last that it took part in */
+  uint32_t view; /* the highest that it has promised to take part in nothing before */
 } hv_msg_attend;
 
 /* What members and the coordinator of a round tell each other (core/council.h). */

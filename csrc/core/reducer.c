@@ -57,7 +57,8 @@ struct guest {
   hv_reducer *reducer;
   size_t member;
   guest_state state;
-  int refused; /* what it contributes is not listened to any more */
+  int refused; /* what it contributes does not count any more */
+  int ignored; /* nothing that it sends is heard any more */
   hv_stream *stream;
   float weight;        /* as it said, and as it counts */
   uint8_t *lacks;      /* a bit for each item; NULL: all */
@@ -193,17 +194,23 @@ static void leave_out(guest *g, hv_status status, const char *why) {
   lose(r, g);
 }
 
-/* From now on what this member contributes does not count; it is given the averages. */
+/* From now on what this member contributes does not count; it is given the averages, and what it holds is forwarded. */
 static void refuse(guest *g, hv_status status, const char *why) {
   hv_reducer *r = g->reducer;
   char who[HV_PEER_SHORT_MAX];
   if (g->refused)
     return;
   g->refused = 1;
-  list_drop(&g->held);
   hv_env_log(r->env, HV_LOG_WARN, "reducer", "refused", "what member %s contributes is refused from chunk %u of %u on: %s (%s)",
              hv_peer_short(&r->round->members[g->member].at.id, who), g->next, r->count, why, hv_status_text(status));
-  lose(r, g);
+}
+
+/* It does not even say what it was to say: nothing is heard of it any more. */
+static void ignore(guest *g, hv_status status, const char *why) {
+  refuse(g, status, why);
+  g->ignored = 1;
+  list_drop(&g->held);
+  lose(g->reducer, g);
 }
 
 /* This member's own values are held to the rules of all. */
@@ -368,7 +375,7 @@ static void relayed(hv_job *job, const hv_event *event) {
       publish(s);
     } else {
       s->state = SLOT_OPEN;
-      refuse(from, s->status, "the average that it was to forward is none");
+      ignore(from, s->status, "the average that it was to forward is none");
     }
   }
   advance(r);
@@ -442,7 +449,8 @@ static int is_complete(const slot *s) {
 /* The next that has something for this item; who has nothing has been heard. */
 static contribution *take_waiting(slot *s) {
   contribution *c;
-  while ((c = list_take(&s->waiting)) && c->from && !c->payload) {
+  while ((c = list_take(&s->waiting)) && c->from &&
+         (!c->payload || (c->from->refused && source_of(s->reducer, s->item) == HV_VIEW_REDUCE))) {
     hv_members_put(&s->heard, c->from->member);
     drop_contribution(c);
   }
@@ -570,7 +578,7 @@ static hv_status take_contribution(guest *g, const hv_event *event) {
   c->item = item;
   if (forwarded)
     memcpy(&c->in, header->from.data, sizeof c->in);
-  c->payload = event->payload ? hv_payload_keep(event->payload) : NULL;
+  c->payload = event->payload && (forwarded || !g->refused) ? hv_payload_keep(event->payload) : NULL;
   list_put(&g->held, c);
   g->next = item + 1;
   return HV_OK;
@@ -582,13 +590,13 @@ static void chunk_came(hv_stream *stream, const hv_event *event) {
   if (g->state != GUEST_HERE || r->status != HV_OK)
     return;
   g->moved_us = event->now_us;
-  if (g->refused)
+  if (g->ignored)
     return;
   hv_status status = take_contribution(g, event);
   if (status == HV_OK)
     place(g);
   else
-    refuse(g, status, "it sent another chunk than was its turn, or there was no memory for it");
+    ignore(g, status, "it sent another chunk than was its turn, or there was no memory for it");
   go_on_all(r);
   advance(r);
 }

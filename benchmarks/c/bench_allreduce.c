@@ -1,0 +1,247 @@
+/* One group in processes of its own on loopback averages the same run again and again: how long does a round take?
+ *
+ *   bench_allreduce [--peers N] [--mb M] [--rounds R] [--codec NAME] [--chunk VALUES] [--insecure]
+ *
+ * Each peer has M MB of float32. A round lasts from the moment when all are told to begin to the last one's done. One line for each
+ * round, JSON last: seconds of the median, GB/s (M over that), processor seconds of all peers for each GB of M. */
+#include "core/node.h"
+#include "core/partition.h"
+#include "net/identity.h"
+#include "net/loop.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PEERS_MAX = 16, ROUNDS_MAX = 200 };
+
+typedef struct options {
+  size_t peers, mb, rounds;
+  uint32_t chunk;
+  int codec, insecure;
+} options;
+
+typedef struct peer {
+  const options *how;
+  size_t index;
+  int from, to; /* pipes to the parent */
+  hv_mem mem;
+  hv_identity *identity;
+  hv_loop *loop;
+  hv_node *node;
+  hv_run run;
+  float *values;
+  hv_round_member plan[PEERS_MAX];
+  hv_round round;
+  hv_command begin;
+} peer;
+
+static void die(const char *what) {
+  fprintf(stderr, "%s\n", what);
+  exit(1);
+}
+
+static void put(int fd, const void *bytes, size_t size) {
+  if (write(fd, bytes, size) != (ssize_t)size)
+    die("a pipe broke");
+}
+
+static void get(int fd, void *bytes, size_t size) {
+  for (size_t at = 0; at < size;) {
+    ssize_t n = read(fd, (char *)bytes + at, size - at);
+    if (n <= 0)
+      die("a pipe broke");
+    at += (size_t)n;
+  }
+}
+
+static hv_identity *identity_of(hv_mem *mem, size_t index) {
+  uint8_t seed[32] = {(uint8_t)(index + 1), 77};
+  hv_identity *identity = hv_identity_from_seed(mem, seed);
+  if (!identity)
+    die("no identity");
+  return identity;
+}
+
+/* ---- a peer ---- */
+
+static void round_done(void *arg, hv_allreduce *self, hv_status status) {
+  peer *p = arg;
+  int32_t told = status;
+  put(p->to, &told, sizeof told);
+  hv_allreduce_free(self);
+}
+
+static void begin_round(hv_command *command, void *core) {
+  peer *p = (peer *)((char *)command - offsetof(peer, begin));
+  hv_allreduce *round;
+  hv_error err = {0};
+  if (!core || hv_allreduce_begin(hv_node_hall(core), &p->round, round_done, p, &round, &err) != HV_OK)
+    die(err.text);
+}
+
+static void open_node(peer *p) {
+  hv_addr any;
+  hv_error err = {0};
+  hv_addr_parse(hv_span_of("/ip4/127.0.0.1/tcp/0", 20), &any, NULL, NULL);
+  hv_mem_init(&p->mem, NULL, HV_MEM_UNLIMITED);
+  p->identity = identity_of(&p->mem, p->index);
+  hv_loop_config config = {.mem = &p->mem, .identity = p->identity, .insecure = p->how->insecure, .listen = &any, .n_listen = 1};
+  hv_node_config node = {.me = *hv_identity_peer(p->identity)};
+  if (hv_loop_new(&config, &p->loop, &err) != HV_OK || hv_node_new(hv_loop_env(p->loop), &node, &p->node) != HV_OK)
+    die(err.text);
+  if (hv_loop_run(p->loop, &(hv_core){p->node, hv_node_step}, &err) != HV_OK)
+    die(err.text);
+}
+
+static void make_plan(peer *p) {
+  hv_partition_member shares[PEERS_MAX];
+  size_t n = p->how->peers, n_addrs;
+  const hv_addr *addrs = hv_loop_addrs(p->loop, &n_addrs);
+  put(p->to, addrs, sizeof *addrs);
+  for (size_t i = 0; i < n; i++) {
+    hv_identity *identity = identity_of(&p->mem, i);
+    p->plan[i] = (hv_round_member){.at = {.id = *hv_identity_peer(identity)}};
+    hv_identity_free(identity);
+    get(p->from, &p->plan[i].at.addr, sizeof(hv_addr));
+    shares[i] = (hv_partition_member){.bandwidth = 1, .owns = 1, .contributes = 1};
+  }
+  hv_partition(shares, n, p->run.n_chunks);
+  for (size_t i = 0; i < n; i++)
+    p->plan[i].first = shares[i].first, p->plan[i].count = shares[i].count;
+}
+
+static void live(peer *p) {
+  const options *how = p->how;
+  uint64_t n = (uint64_t)how->mb * 250000;
+  open_node(p);
+  p->values = hv_mem_aligned(&p->mem, n * sizeof(float));
+  for (uint64_t i = 0; i < n; i++)
+    p->values[i] = (float)((i * 2654435761u + p->index) % 1000) / 500 - 1;
+  hv_run_part part = {p->values, HV_DTYPE_FLOAT32, n, (hv_codec)how->codec};
+  hv_error err = {0};
+  if (hv_run_init(&p->run, &p->mem, &part, 1, how->chunk, &err) != HV_OK)
+    die(err.text);
+  make_plan(p);
+  p->begin.run = begin_round;
+  for (uint32_t r = 0; r < how->rounds; r++) {
+    char go;
+    get(p->from, &go, 1);
+    p->round = (hv_round){.id = {(uint8_t)r, 1},
+                          .members = p->plan,
+                          .n_members = how->peers,
+                          .me = p->index,
+                          .in = &p->run,
+                          .out = &p->run,
+                          .weight = 1,
+                          .stall_ms = 20000,
+                          .kern = hv_cpu_best()};
+    if (hv_loop_post(p->loop, &p->begin) != HV_OK)
+      die("the node has ended");
+  }
+  char go;
+  get(p->from, &go, 1);
+  hv_loop_stop(p->loop);
+  hv_node_free(p->node);
+  hv_loop_free(p->loop);
+  hv_run_fini(&p->run);
+  hv_mem_free(p->values);
+  hv_identity_free(p->identity);
+  struct rusage u;
+  getrusage(RUSAGE_SELF, &u);
+  double cpu = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+  put(p->to, &cpu, sizeof cpu);
+}
+
+/* ---- all of them ---- */
+
+static int by_value(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static void read_options(int argc, char **argv, options *o) {
+  *o = (options){.peers = 4, .mb = 64, .rounds = 5, .chunk = 1 << 18, .codec = HV_CODEC_NONE};
+  for (int i = 1; i < argc; i++) {
+    const char *value = i + 1 < argc ? argv[i + 1] : "";
+    if (strcmp(argv[i], "--insecure") == 0) {
+      o->insecure = 1;
+      continue;
+    }
+    if (strcmp(argv[i], "--peers") == 0)
+      o->peers = strtoul(value, NULL, 10);
+    else if (strcmp(argv[i], "--mb") == 0)
+      o->mb = strtoul(value, NULL, 10);
+    else if (strcmp(argv[i], "--rounds") == 0)
+      o->rounds = strtoul(value, NULL, 10);
+    else if (strcmp(argv[i], "--chunk") == 0)
+      o->chunk = (uint32_t)strtoul(value, NULL, 10);
+    else if (strcmp(argv[i], "--codec") == 0)
+      o->codec = hv_codec_find(value);
+    else
+      die("usage: bench_allreduce [--peers N] [--mb M] [--rounds R] [--codec NAME] [--chunk VALUES] [--insecure]");
+    i++;
+  }
+  if (o->peers < 1 || o->peers > PEERS_MAX || o->rounds < 1 || o->rounds > ROUNDS_MAX || o->mb < 1 || o->codec < 0)
+    die("1 to 16 peers, 1 to 200 rounds, 1 MB or more, and a codec that there is");
+}
+
+int main(int argc, char **argv) {
+  options how;
+  read_options(argc, argv, &how);
+  int to[PEERS_MAX], from[PEERS_MAX];
+  for (size_t i = 0; i < how.peers; i++) {
+    int down[2], up[2];
+    if (pipe(down) != 0 || pipe(up) != 0)
+      die("no pipe");
+    pid_t child = fork();
+    if (child == 0) {
+      static peer p;
+      p = (peer){.how = &how, .index = i, .from = down[0], .to = up[1]};
+      live(&p);
+      _exit(0);
+    }
+    close(down[0]), close(up[1]);
+    to[i] = down[1], from[i] = up[0];
+  }
+  hv_addr addrs[PEERS_MAX];
+  for (size_t i = 0; i < how.peers; i++)
+    get(from[i], &addrs[i], sizeof *addrs);
+  for (size_t i = 0; i < how.peers; i++)
+    for (size_t j = 0; j < how.peers; j++)
+      put(to[i], &addrs[j], sizeof *addrs);
+  double seconds[ROUNDS_MAX];
+  for (size_t r = 0; r < how.rounds; r++) {
+    uint64_t began = hv_clock_us();
+    for (size_t i = 0; i < how.peers; i++)
+      put(to[i], "g", 1);
+    for (size_t i = 0; i < how.peers; i++) {
+      int32_t status;
+      get(from[i], &status, sizeof status);
+      if (status != HV_OK)
+        die(hv_status_text((hv_status)status));
+    }
+    seconds[r] = (double)(hv_clock_us() - began) / 1e6;
+    printf("round %zu: %.3f s\n", r, seconds[r]);
+  }
+  double cpu = 0, one;
+  for (size_t i = 0; i < how.peers; i++)
+    put(to[i], "e", 1);
+  for (size_t i = 0; i < how.peers; i++) {
+    get(from[i], &one, sizeof one);
+    cpu += one;
+  }
+  while (wait(NULL) > 0)
+    ;
+  qsort(seconds, how.rounds, sizeof *seconds, by_value);
+  double median = seconds[how.rounds / 2], gb = (double)how.mb / 1000;
+  printf("{\"peers\": %zu, \"mb\": %zu, \"codec\": \"%s\", \"tls\": %d, \"median_s\": %.4f, \"best_s\": %.4f, \"gb_per_s\": %.4f, "
+         "\"cpu_s_per_gb\": %.3f}\n",
+         how.peers, how.mb, hv_codec_name(how.codec), !how.insecure, median, seconds[0], gb / median,
+         cpu / gb / (double)how.rounds);
+  return 0;
+}
