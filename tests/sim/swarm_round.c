@@ -575,8 +575,9 @@ void swarm_round_play(swarm_run *run) {
   p->kern = hv_cpu_best();
   p->mildly = 1;
   p->in_place = (int)below(run, 2);
-  hv_sim_link link = {
-      .delay_us = 1000 + below(run, 30000), .jitter_us = below(run, 20000), .rate = below(run, 2) ? 150000 + below(run, 400000) : 0};
+  hv_sim_link link = {.delay_us = 1000 + below(run, 30000),
+                      .jitter_us = below(run, 20000),
+                      .rate = below(run, 2) ? 150000 + below(run, 400000) : 0};
   link.loss = run->options->faults & SWARM_LOSS && below(run, 3) == 0 ? 0.03 : 0;
   hv_sim_set_link(run->sim, HV_SIM_ANY, HV_SIM_ANY, &link);
   choose_layout(p);
