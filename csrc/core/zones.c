@@ -263,6 +263,13 @@ static void hear_member(hv_zones *z, const hv_peer_id *id, unsigned bits, const 
   m->heard_us = now_of(z);
 }
 
+/* How long a word of theirs takes to come here. */
+static uint64_t way_us(const hv_route_contact *contact) {
+  enum { MOST_US = 500000 };
+  uint64_t way = contact ? contact->rtt_us / 2 : 0;
+  return way < MOST_US ? way : MOST_US;
+}
+
 /* What somebody tells of itself, or of the half that is its own and the other one for me. */
 static void hear(hv_zones *z, const hv_peer_id *who, unsigned depth, int asked, const hv_sum_told *told) {
   hv_hash hash;
@@ -271,9 +278,11 @@ static void hear(hv_zones *z, const hv_peer_id *who, unsigned depth, int asked, 
     return;
   hv_route_hash(z->env, who, &hash);
   unsigned bits = (unsigned)hv_hash_shared_bits(&hash, &z->me);
+  const hv_route_contact *contact = hv_route_find(hv_dht_route(z->dht), who);
+  hv_sum_forward(&sum, way_us(contact));
   if (depth >= HV_ZONES_SELF)
     hear_member(z, who, bits, &sum);
-  else if (depth == bits + 1 && bits < z->leaf_bits && (asked || hv_route_find(hv_dht_route(z->dht), who)))
+  else if (depth == bits + 1 && bits < z->leaf_bits && (asked || contact))
     hear_half(z, bits, mark_of(who), asked, &sum);
   if (z->config.moved)
     z->config.moved(z->config.arg);

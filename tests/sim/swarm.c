@@ -28,7 +28,7 @@ static const swarm_room rooms[] = {
     {"state", "joiners load the swarm's state while donors die", 10, 1, 0, 4, swarm_state_play},
     {"state-liars", "the same, three donors of ten lie", 24, 1, 0, 4, swarm_state_liars_play},
     {"round", "one round of averaging: all ends, and ends the same, whatever dies or lies", 8, 1.5, ALL, 20, swarm_round_play},
-    {"progress", "what knowing the swarm's progress costs, how near the sum is and how old", 48, 1, 0, 1, swarm_progress_play},
+    {"progress-cost", "what knowing the swarm's progress costs, how near the sum is and how old", 48, 1, 0, 1, swarm_progress_play},
     {"progress-liars", "the same with a twentieth of liars about epochs, samples and speeds", 64, 1, 0, 1,
      swarm_progress_liars_play},
 };

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WATCHED_MAX = 64, WARM_S = 25, SEEN_MAX = WATCHED_MAX * 400, NEWS_US = 3000000 };
+enum { WATCHED_MAX = 64, WARM_S = 25, SEEN_MAX = WATCHED_MAX * 400, NEWS_US = 5000000 };
 
 typedef struct room {
   swarm_run *run;
@@ -119,10 +119,11 @@ static double at(double *sorted, size_t n, size_t of_1000) {
   return n ? sorted[(n - 1) * of_1000 / 1000] : 0;
 }
 
-static void tell(room *r, double bytes_each) {
+static void tell(room *r, double bytes_each, double messages_each) {
   qsort(r->errors, r->n_errors, sizeof *r->errors, by_number);
   qsort(r->ages, r->n_ages, sizeof *r->ages, by_number);
   swarm_figure(r->run, "bytes_per_s_each", bytes_each);
+  swarm_figure(r->run, "messages_per_s_each", messages_each);
   swarm_figure(r->run, "error_p50_of_target", at(r->errors, r->n_errors, 500));
   swarm_figure(r->run, "error_p99_of_target", at(r->errors, r->n_errors, 990));
   swarm_figure(r->run, "error_max_of_target", at(r->errors, r->n_errors, 1000));
@@ -144,13 +145,14 @@ static void play(swarm_run *run, size_t liars, void (*lie)(progress_peer *, hv_p
     r->s.peers[i].lie = lie;
   for (int i = 0; i < WARM_S * 10; i++)
     go_on(r);
-  uint64_t bytes = hv_sim_count(run->sim).bytes, from = hv_sim_now(run->sim);
+  uint64_t bytes = hv_sim_count(run->sim).bytes, messages = hv_sim_count(run->sim).messages, from = hv_sim_now(run->sim);
   while (hv_sim_now(run->sim) < run->end_us || r->n_errors == 0) {
     go_on(r);
     watch(r);
   }
   double seconds = (double)(hv_sim_now(run->sim) - from) * 1e-6;
-  tell(r, (double)(hv_sim_count(run->sim).bytes - bytes) / seconds / (double)r->n);
+  tell(r, (double)(hv_sim_count(run->sim).bytes - bytes) / seconds / (double)r->n,
+       (double)(hv_sim_count(run->sim).messages - messages) / seconds / (double)r->n);
   if (at(r->errors, r->n_errors, 990) > most_error)
     swarm_fail(run, "the sum is wrong by %g of the target", at(r->errors, r->n_errors, 990));
   if (r->wrong_epoch * 4 > r->looked)
