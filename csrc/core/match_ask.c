@@ -9,9 +9,17 @@ enum { SUMMONS_MAX = 64, SUMMON_TIMEOUT_MS = 2000 };
 
 /* ---- are you coming? ---- */
 
+static hv_status ask(hv_match *match, match_summons *s, hv_span epoch) {
+  uint8_t mine[HV_CONTACT_ADDRS_MAX];
+  hv_msg msg = {.kind = HV_MSG_SUMMON, .u.summon = {match_key(match), epoch, hv_span_of(mine, hv_roster_me(&match->roster, mine))}};
+  return match->env->call(match->env, &s->call, &msg);
+}
+
 static void summoned(hv_call *call, const hv_event *event) {
   match_summons *s = call->owner;
   hv_match *match = s->match;
+  if (match && event->status == HV_TIMEOUT && !s->again++ && ask(match, s, hv_span_of(NULL, 0)) == HV_OK)
+    return;
   *s->link = s->next;
   if (s->next)
     s->next->link = s->link;
@@ -24,16 +32,14 @@ static void summoned(hv_call *call, const hv_event *event) {
 }
 
 static void summon(hv_match *match, hv_span epoch, const hv_target *to, hv_span addrs) {
-  uint8_t mine[HV_CONTACT_ADDRS_MAX];
   match_summons *s = hv_mem_zalloc(match->env->mem, sizeof *s);
   if (!s)
     return;
-  hv_msg msg = {.kind = HV_MSG_SUMMON, .u.summon = {match_key(match), epoch, hv_span_of(mine, hv_roster_me(&match->roster, mine))}};
   *s = (match_summons){.match = match, .call = {.done = summoned, .owner = s, .to = *to, .timeout_ms = SUMMON_TIMEOUT_MS}};
   s->addrs_size = (uint8_t)(addrs.size <= sizeof s->addrs ? addrs.size : 0);
   if (s->addrs_size)
     memcpy(s->addrs, addrs.data, s->addrs_size);
-  if (match->env->call(match->env, &s->call, &msg) != HV_OK) {
+  if (ask(match, s, epoch) != HV_OK) {
     hv_mem_free(s);
     return;
   }

@@ -120,6 +120,7 @@ typedef struct hv_match_summons {
   hv_call call;
   uint8_t addrs[HV_CONTACT_ADDRS_MAX];
   uint8_t addrs_size;
+  uint8_t again; /* it was silent once: one packet may be lost */
 } match_summons;
 
 static inline hv_span match_key(const hv_match *match) {
