@@ -63,6 +63,7 @@ class Meeting:
             return averager.schedule_step(
                 get_dht_time() + left + max(optimizer.matchmaking_time, 0.1),
                 timeout=left + optimizer.averaging_timeout + 0.1,
+                allow_retries=False,
                 epoch=epoch,
             )
         except HivemindError as error:

@@ -23,6 +23,7 @@ from hivemind_c.optim.transition import Transition
 
 logger = logging.getLogger("hivemind_c.optim")
 
+FIRST_LOOK_S = 5.0  #: to hear of others before the first batch counts
 GradHook = Callable[[List[torch.Tensor]], None]
 _SET_HERE = (
     "averaged_tensors dht start prefix compression state_compression tensor_infos auxiliary client_mode min_matchmaking_time allreduce_timeout "
@@ -145,7 +146,7 @@ class Optimizer(AsTorch):
         )
         self.meeting = Meeting(self)
         self.missed = False  # the swarm has made a step without this peer
-        self._local_samples, self._told = 0, 0.0
+        self._local_samples, self._told, self._joined = 0, 0.0, False
         self._metric: List[Any] = []
         self._become()
 
@@ -188,14 +189,24 @@ class Optimizer(AsTorch):
                 loss = closure()
         batch_size = self._checked_batch_size(batch_size)
         self.state_averager.background.take()
+        if not self._joined:
+            self._join()
         if self._must_catch_up():
-            self.load_state_from_peers()
+            self._catch_up()
             return loss
         if not self.auxiliary and (grad_scaler is None or self.skip_overflown_batch(grad_scaler)):
             self._count_batch(batch_size)
             self.tracker.report_local_progress(self.local_epoch, self.local_samples)
         self._look_around()
         return loss
+
+    def _join(self) -> None:
+        """Before the first batch counts: where is the swarm?"""
+        self._joined = True
+        if not self.auxiliary:
+            self.tracker.report_local_progress(self.local_epoch, 0)
+        if not self.tracker.fetched_global_progress_this_epoch.wait(FIRST_LOOK_S):
+            logger.warning("the swarm has not answered within %g s: this peer begins alone, and joins the others when it hears them", FIRST_LOOK_S)
 
     def _checked_batch_size(self, batch_size: Optional[int]) -> int:
         if self.auxiliary:
@@ -323,8 +334,26 @@ class Optimizer(AsTorch):
         """Whether this peer is in the swarm's epoch, or at its very end."""
         return not self._must_catch_up()
 
-    def load_state_from_peers(self, **kwargs: Any) -> None:
-        """Takes over the swarm's state; what this peer had summed up of its own is dropped."""
+    def _catch_up(self) -> None:
+        shared = self.state_averager.shared
+        if shared.may_try():
+            logger.info("this peer is in epoch %d and the swarm in %d: it loads the swarm's state", self.local_epoch, self.tracker.global_epoch)
+            behind = self.tracker.standing == "behind"
+            if self.load_state_from_peers() or not behind:
+                self.missed = False  # who only missed a round, and finds no state, is brought back by the next average
+
+    def load_state_from_peers(self, **kwargs: Any) -> bool:
+        """Takes over the swarm's state; what this peer had summed up of its own is dropped. False: there is none to be had; nothing has changed."""
+        averager = self.state_averager
+        self.meeting.cancel()
+        averager.background.drop()
+        with self.tracker.pause_updates():
+            loaded = averager.load_state_from_peers(timeout=kwargs.pop("timeout", self.load_state_timeout), **kwargs)
+        if self.grad_averager is not None:
+            self.grad_averager.reset_accumulated_grads_()
+        self._local_samples = 0
+        self.tracker.report_local_progress(self.local_epoch, 0)
+        return loaded
 
     @property
     def local_epoch(self) -> int:

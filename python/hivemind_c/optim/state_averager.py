@@ -10,9 +10,10 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 import torch
 
 from hivemind_c.averaging import DecentralizedAverager
-from hivemind_c.compression import CompressionInfo, TensorRole
+from hivemind_c.compression import CompressionInfo, NoCompression, TensorRole
 from hivemind_c.optim.background import Background
 from hivemind_c.optim.parameters import Group, Parameters, copy_all, flat_views, param_groups
+from hivemind_c.optim.sharing import SharedState
 from hivemind_c.optim.statistics import describe, describe_scheduler, probe, restore, restore_scheduler, statistics_of
 
 logger = logging.getLogger("hivemind_c.optim")
@@ -68,7 +69,14 @@ class TrainingStateAverager(DecentralizedAverager):
         self.tensors_to_average, infos = self._buffers(probed, offload_optimizer if reuse_tensors is None else reuse_tensors, parameter_names)
         self._before: List[torch.Tensor] = []
         self.loaded = False  # what is to be averaged, or has been, is in the averager's tensors
+        self._infos = infos
+        own = {"state_compression": NoCompression(), "declare_state_period": 30.0, "allow_state_sharing": None}
+        own.update({name: kwargs.pop(name) for name in own if name in kwargs})
         super().__init__(self.tensors_to_average, dht, tensor_infos=infos, **kwargs)
+        allow = not self.auxiliary if own["allow_state_sharing"] is None else bool(own["allow_state_sharing"])
+        self.shared = SharedState(
+            self, dht, f"{self.prefix}_state", allow=allow, compression=own["state_compression"], declare_period=own["declare_state_period"]
+        )
 
     def _buffers(self, probed: Sequence[Tuple[int, str, torch.Tensor]], reuse: bool, names: Optional[Sequence[str]]) -> Tuple[List[torch.Tensor], list]:
         main = [p.detach() for p in self.parameters.main]
@@ -141,8 +149,8 @@ class TrainingStateAverager(DecentralizedAverager):
         with self.state_lock:
             self.parameters.settle()
             if self.delta_rule_averaging:
-                torch._foreach_sub_(self.tensors_to_average, self._before)
-                torch._foreach_add_(live, [a.to(t.device) for a, t in zip(self.tensors_to_average, live)])
+                torch._foreach_sub_(self._before, self.tensors_to_average)  # what averages are stays as it is, for joiners
+                torch._foreach_sub_(live, [change.to(t.device) for change, t in zip(self._before, live)])
                 return
             pairs = [(averaged, tensor) for averaged, tensor in zip(self.tensors_to_average, live) if averaged.data_ptr() != tensor.data_ptr()]
             copy_all([tensor for _, tensor in pairs], [averaged for averaged, _ in pairs])
@@ -176,9 +184,15 @@ class TrainingStateAverager(DecentralizedAverager):
 
     # ---- giving it to others and taking it from them ----
 
+    def get_averaged_state(self) -> Tuple[Dict[str, Any], List[torch.Tensor], List[CompressionInfo]]:
+        """The same of what the last averaging brought, equal on all its members also where training has gone on since."""
+        with self.state_lock:
+            described = {**describe(self.optimizer), "numbers": [], "tensors": [list(entry) for entry in self._statistics]}
+            metadata = {"epoch": self.local_epoch, "parameters": len(self.parameters.main), "optimizer": described, "scheduler": describe_scheduler(self.scheduler)}
+            return metadata, list(self.tensors_to_average), list(self._infos)
+
     def get_current_state(self) -> Tuple[Dict[str, Any], List[torch.Tensor], List[CompressionInfo]]:
         """(what is plain, tensors, what they are): all that a joiner needs. The tensors are the very ones in use."""
-        self.background.settle(60)
         with self.state_lock:
             statistics = statistics_of(self.optimizer)
             main = [p.detach() for p in self.parameters.main]
@@ -214,6 +228,25 @@ class TrainingStateAverager(DecentralizedAverager):
             copy_all((*main, *extra), (*tensors[:n], *last))
             self.local_epoch, self.loaded = epoch, False
             self.parameters.push(force=True)
+
+    def load_state_from_peers(self, wait: bool = True, timeout: Optional[float] = None) -> bool:
+        """Takes over the state that a majority of the swarm offers; False if there is none to be had, and nothing has changed then."""
+        if not wait:
+            raise ValueError("load_state_from_peers changes parameters, so nothing may train meanwhile: leave wait=False out")
+        return self.shared.load(timeout)
+
+    @property
+    def state_sharing_priority(self) -> float:
+        """Joiners ask peers with more of it first."""
+        return self.shared.priority
+
+    @state_sharing_priority.setter
+    def state_sharing_priority(self, value: float) -> None:
+        self.shared.priority = value
+
+    def shutdown(self) -> None:
+        self.shared.shutdown()
+        super().shutdown()
 
     # ---- checkpoints ----
 

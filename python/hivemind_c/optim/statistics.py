@@ -84,13 +84,14 @@ def restore_scheduler(scheduler: Any, described: Any) -> None:
         return
     mine = scheduler.state_dict()
     taken = {name: value for name, value in described.items() if name in mine and is_plain(mine[name]) and alike(mine[name], value)}
+    taken.pop("lr_lambdas", None)  # the insides of functions
     scheduler.load_state_dict({**mine, **taken})
 
 
 def alike(mine: Any, theirs: Any) -> bool:
     """Whether a stranger's value may stand for this one: of the same kind, and finite where this one is a number."""
     if mine is None or theirs is None:
-        return is_plain(theirs) and not isinstance(theirs, (list, dict))
+        return theirs is None or mine is None and isinstance(theirs, (int, float))
     if isinstance(mine, bool) or isinstance(theirs, bool):
         return isinstance(mine, bool) and isinstance(theirs, bool)
     if isinstance(mine, (int, float)):
@@ -98,7 +99,7 @@ def alike(mine: Any, theirs: Any) -> bool:
     if isinstance(mine, (list, tuple)):
         return isinstance(theirs, (list, tuple)) and len(mine) == len(theirs) and all(map(alike, mine, theirs))
     if isinstance(mine, dict):
-        return isinstance(theirs, dict) and is_plain(theirs)
+        return isinstance(theirs, dict) and all(key in mine and alike(mine[key], value) for key, value in theirs.items())
     return isinstance(mine, str) and isinstance(theirs, str) and len(theirs) <= NAME_MAX
 
 

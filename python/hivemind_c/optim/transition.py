@@ -25,6 +25,7 @@ class Transition:
         self.epoch = optimizer.local_epoch
         self.state, self.gradients = optimizer.state_averager, optimizer.grad_averager
         self.samples = optimizer.local_samples
+        self.state_averaged = False
         self.averaged = False  # the gradients are the swarm's
         self.stepped = optimizer.schedule.use_local_updates or optimizer.auxiliary
         self.metric = optimizer.take_metric()
@@ -46,6 +47,8 @@ class Transition:
             self.gradients.load_accumulators_into_averager_(self.metric)
         with self.optimizer.tracker.pause_updates():
             self._run(plan.now)
+        if not self.optimizer.auxiliary:  # who reports an epoch is counted as one who trains, from then on
+            self.optimizer.tracker.update_epoch(self.next_epoch)
         if self.gradients is not None:
             self.gradients.reset_accumulated_grads_()
         if plan.background:
@@ -53,7 +56,9 @@ class Transition:
                 self.state.load_state_into_averager_()
             *job, last = plan.background
             assert last is Action.UPDATE_MODEL, "what is done in the background reaches the model in the thread that trains"
-            self.state.background.start(lambda: self._in_background(tuple(job)), self.state.update_model)
+            self.state.background.start(lambda: self._in_background(tuple(job)), self._finish)
+        else:
+            self._offer()
 
     def _run(self, actions: Actions) -> None:
         for action in actions:
@@ -66,6 +71,19 @@ class Transition:
             if not self.stepped:  # this epoch has not happened here: the peer is behind, and knows it
                 self.state.local_epoch = self.epoch
             raise
+
+    def _finish(self) -> None:
+        self.state.update_model()
+        self._offer()
+
+    def _offer(self) -> None:
+        """Where this peer's state is that of the others, joiners may have it."""
+        if self.averaged:
+            self.state.shared.loads = 0
+        if self.optimizer.auxiliary or not self.alone and not self.state_averaged and (self.state.extra_tensors or self.gradients is None):
+            return  # it has none, or one of its own
+        averaged = self.gradients is None and not self.alone
+        self.state.shared.settled(self.next_epoch, self.state.get_averaged_state if averaged else self.state.get_current_state)
 
     # ---- gradients ----
 
@@ -106,8 +124,6 @@ class Transition:
 
     def _count_epoch(self) -> None:
         self.state.local_epoch = self.next_epoch
-        if not self.optimizer.auxiliary:  # who reports an epoch is counted as one who trains
-            self.optimizer.tracker.update_epoch(self.next_epoch)
 
     # ---- state ----
 
@@ -126,4 +142,5 @@ class Transition:
         except HivemindError as error:
             logger.warning("epoch %d: averaging the state failed, so this peer keeps its own: %s", self.next_epoch, error)
             return
+        self.state_averaged = True
         self.optimizer.say("Averaged state successfully with %d peers", len(members))

@@ -1,0 +1,177 @@
+"""Who comes late, falls behind, or was restarted takes over the swarm's state, and is equal to the others to the bit."""
+
+import functools
+import itertools
+import logging
+import threading
+import time
+
+import pytest
+import torch
+
+import hivemind_c as hivemind
+from optim_support import OPTIMIZERS, Peer, flat, meet, network, settle, together, train_together
+from support import HERE
+
+RUNS = itertools.count()
+SHARING = dict(averager_opts=dict(declare_state_period=1.0))
+
+
+@pytest.fixture(scope="module")
+def dhts():
+    made = [hivemind.DHT(host_maddrs=[HERE], start=True)]
+    made += [hivemind.DHT(made[0].get_visible_maddrs(), host_maddrs=[HERE], start=True) for _ in range(3)]
+    yield made
+    for one in made:
+        one.shutdown()
+
+
+@pytest.fixture
+def peer(dhts):
+    """peer(index, ...) makes one; all are shut down when the test ends."""
+    made = []
+
+    def start(index, model=None, **options):
+        made.append(Peer(index, dhts[index], model or network(), **{**SHARING, **options}))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.optimizer.shutdown()
+
+
+def train_until(peers, condition, pause=0.02):
+    """All train until it is so; then they settle."""
+    stop = threading.Event()
+
+    def train(one):
+        while not stop.is_set():
+            one.batch()
+            time.sleep(pause)
+
+    def watch():
+        deadline = time.monotonic() + 60
+        try:
+            while not condition():
+                assert time.monotonic() < deadline, [one.optimizer.local_epoch for one in peers]
+                time.sleep(0.05)
+        finally:
+            stop.set()
+
+    together(watch, *(functools.partial(train, one) for one in peers))
+    for one in peers:
+        settle(one.optimizer)
+
+
+WAYS = {
+    "sgd": dict(optimizer="sgd", scheduler="cosine"),
+    "adamw": dict(optimizer="adamw", scheduler="lambda"),
+    "offloaded": dict(optimizer="adamw", offload_optimizer=True, scheduler="cosine"),
+    "delayed": dict(optimizer="adamw", offload_optimizer=True, delay_grad_averaging=True),
+    "compressed": dict(optimizer="adamw", delay_state_averaging=False, load_state_compression=hivemind.Float16Compression()),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_joiner_is_soon_one_of_them(peer, way):
+    run = dict(run_id=f"join {next(RUNS)}", target_batch_size=48, average_state_every=1000 if way != "compressed" else 1, **WAYS[way])
+    old = [peer(0, **run), peer(1, **run)]
+    train_together(old, 4)
+    late = peer(2, network(seed=9), **run)
+    everyone = [*old, late]
+
+    def together_for(epochs):
+        done = set(late.after) & set(old[0].after) & set(old[1].after)
+        equal = [epoch for epoch in done if all(torch.equal(one.after[epoch], late.after[epoch]) for one in old)]
+        return len(equal) >= epochs
+
+    train_until(everyone, lambda: together_for(3))
+    assert late.optimizer.local_epoch > 4
+    assert late.optimizer.opt.param_groups[0]["lr"] in [one.optimizer.opt.param_groups[0]["lr"] for one in old]
+
+
+def test_local_updates_give_joiners_the_average(peer):
+    run = dict(run_id=f"join {next(RUNS)}", target_batch_size=48, use_local_updates=True)
+    old = [peer(0, **run), peer(1, **run)]
+    train_together(old, 4)
+    late = peer(2, network(seed=9), **run)
+    train_until([*old, late], lambda: late.optimizer.local_epoch > 6)
+    assert (flat(late.model) - flat(old[0].model)).norm() < (flat(network(seed=9)) - flat(old[0].model)).norm()
+
+
+def test_a_whole_swarm_goes_on_from_its_checkpoints(peer, dhts):
+    run = dict(run_id=f"join {next(RUNS)}", target_batch_size=32, optimizer="adamw", scheduler="cosine")
+    first = [peer(0, **run), peer(1, **run)]
+    train_together(first, 4)
+    saved = [(one.model.state_dict(), one.optimizer.state_dict()) for one in first]
+    for one in first:
+        one.optimizer.shutdown()
+    run["run_id"] = f"join {next(RUNS)}"
+    second = [peer(0, network(seed=3), **run), peer(1, network(seed=4), **run)]
+    for one, (model, optimizer) in zip(second, saved):
+        one.model.load_state_dict(model)
+        one.optimizer.load_state_dict(optimizer)
+        assert one.optimizer.local_epoch == 4
+    train_together(second, 7)
+    assert sorted(second[0].after) == sorted(second[1].after) == [4, 5, 6]
+    assert all(torch.equal(second[0].after[epoch], second[1].after[epoch]) for epoch in (4, 5, 6))
+
+
+def test_without_anybody_who_gives_it_a_joiner_says_so_and_changes_nothing(peer, dhts, caplog):
+    run = f"join {next(RUNS)}"
+    ghost = hivemind.ProgressTracker(dhts[1], run, 16, start=True)
+    ghost.report_local_progress(7, 1)
+    one = peer(0, run_id=run, target_batch_size=16)
+    meet([one])
+    one.wait_for(2)
+    before = flat(one.model)
+    with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
+        for _ in range(5):
+            one.batch()
+    assert one.optimizer.local_epoch == 0 and torch.equal(flat(one.model), before)
+    assert not one.optimizer.is_synchronized_with_peers()
+    assert any("state could not be loaded" in line for line in caplog.messages)
+    ghost.shutdown()
+
+
+def test_a_stranger_cannot_give_what_does_not_fit(peer):
+    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16, optimizer="adamw", scheduler="cosine")
+    one.train(2)
+    settle(one.optimizer)
+    averager = one.optimizer.state_averager
+    metadata, tensors, _ = averager.get_current_state()
+    before, kept = flat(one.model), one.optimizer.state_dict()["state"]
+    damaged = [
+        ({**metadata, "epoch": -1}, tensors),
+        ({**metadata, "epoch": "7"}, tensors),
+        ({**metadata, "parameters": 3}, tensors),
+        ({**metadata, "optimizer": None}, tensors),
+        ({**metadata, "optimizer": {"groups": [], "numbers": [], "tensors": []}}, tensors),
+        ({**metadata, "optimizer": {**metadata["optimizer"], "numbers": [[99, "step", 1]]}}, tensors),
+        ({**metadata, "optimizer": {**metadata["optimizer"], "numbers": [["x"]]}}, tensors),
+        ({**metadata, "optimizer": {**metadata["optimizer"], "groups": [7]}}, tensors),
+        (metadata, tensors[:-1]),
+        (metadata, [tensors[0].t(), *tensors[1:]]),
+        ([], tensors),
+    ]
+    for wrong, given in damaged:
+        with pytest.raises(ValueError, match="from a peer"):
+            averager.set_current_state(wrong, given)
+        assert torch.equal(flat(one.model), before)
+        now = one.optimizer.state_dict()["state"]
+        assert all(torch.equal(now[i]["exp_avg"], kept[i]["exp_avg"]) for i in kept)
+
+
+def test_a_strangers_numbers_are_taken_only_for_numbers(peer):
+    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16, optimizer="adamw", scheduler="lambda")
+    one.train(2)
+    settle(one.optimizer)
+    averager = one.optimizer.state_averager
+    metadata, tensors, _ = averager.get_current_state()
+    group = {**metadata["optimizer"]["groups"][0], "lr": "large", "eps": float("nan"), "foreach": [1], "unheard": 1, "weight_decay": 0.25}
+    rates = {**metadata["scheduler"], "last_epoch": "x", "lr_lambdas": ["os.system"], "base_lrs": [0.5, 0.5]}
+    averager.set_current_state({**metadata, "optimizer": {**metadata["optimizer"], "groups": [group]}, "scheduler": rates}, tensors)
+    inside = one.optimizer.opt.param_groups[0]
+    assert inside["lr"] != "large" and inside["eps"] == 1e-8 and "unheard" not in inside and inside["weight_decay"] == 0.25
+    assert averager.scheduler.last_epoch == 2 and averager.scheduler.base_lrs == [0.01]
+    one.train(4)
