@@ -17,6 +17,15 @@ logger = logging.getLogger("hivemind_c.optim")
 GradientAveragerFactory = Callable[..., "GradientAverager"]
 
 
+def outcome_of(control: Any, timeout: Optional[float] = None) -> Any:
+    """Waits for an averaging; who is interrupted meanwhile, by Ctrl-C, wants it no more."""
+    try:
+        return control.result(timeout)
+    except BaseException:
+        control.cancel()
+        raise
+
+
 class MetricAsItIs(AdaptiveCompressionBase):
     """What the user chose, but for the metric, which travels beside the gradients and is to arrive exactly."""
 
@@ -193,7 +202,7 @@ class GradientAverager(DecentralizedAverager):
             raise ValueError(f"{', '.join(kwargs)}: give this to schedule_step, which made the control")
         control.weight = 0.0 if self.auxiliary else float(weight)
         control.allow_allreduce()
-        return control.result(timeout) if wait else control
+        return outcome_of(control, timeout) if wait else control
 
     @torch.no_grad()
     def load_accumulators_into_averager_(self, metric: Optional[float] = None) -> None:

@@ -11,7 +11,7 @@ from hivemind_c._lowrank import LowRank
 from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.compression import CompressionBase, CompressionInfo, NoCompression, TensorRole
 from hivemind_c.dht import get_dht_time
-from hivemind_c.optim.grad_averager import GradientAverager
+from hivemind_c.optim.grad_averager import GradientAverager, outcome_of
 
 Q_SECONDS = 5.0  #: to find those who have the same P again; they are all on the point of it
 
@@ -89,7 +89,7 @@ class PowerSGDGradientAverager(GradientAverager):
         step = DecentralizedAverager.step(
             self._qs, weight=weight, wait=False, epoch=f"{number}/{same.hexdigest()}", scheduled_time=get_dht_time() + min(Q_SECONDS, left or Q_SECONDS), timeout=left
         )
-        step.result()
+        outcome_of(step)
         self._low.decode(number, qs)
 
     def shutdown(self) -> None:

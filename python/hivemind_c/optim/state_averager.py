@@ -12,6 +12,7 @@ import torch
 from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.compression import CompressionInfo, NoCompression, TensorRole
 from hivemind_c.optim.background import Background
+from hivemind_c.optim.grad_averager import outcome_of
 from hivemind_c.optim.parameters import Group, Parameters, copy_all, flat_views, param_groups
 from hivemind_c.optim.sharing import SharedState
 from hivemind_c.optim.statistics import describe, describe_scheduler, probe, restore, restore_scheduler, statistics_of
@@ -177,7 +178,7 @@ class TrainingStateAverager(DecentralizedAverager):
         """Averages what load_state_into_averager_ took. HivemindError: it failed, and apply_averaged_state_ will write nothing."""
         control.allow_allreduce()
         try:
-            return control.result(timeout)
+            return outcome_of(control, timeout)
         except BaseException:
             self.loaded = False
             raise

@@ -1,0 +1,130 @@
+"""Real processes: trainers that are killed, interrupted, and read their data with forked workers."""
+
+import pathlib
+import signal
+import sys
+import time
+
+import pytest
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "digits"
+
+ALONE = """
+    import sys, torch
+    import hivemind_c as hivemind
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(8, 1)
+    dht = hivemind.DHT(host_maddrs=["/ip4/127.0.0.1/tcp/0"], start=True)
+    optimizer = hivemind.Optimizer(dht=dht, run_id="r", target_batch_size=64, batch_size_per_step=16, optimizer=torch.optim.SGD(model.parameters(), lr=0.01))
+"""
+
+
+def test_defect_03_ctrl_c_ends_a_trainer(program):
+    running = program(
+        ALONE
+        + """
+    while True:
+        model(torch.randn(16, 8)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if optimizer.local_epoch == 3:
+            print("training", flush=True)
+    """
+    )
+    assert running.line() == "training"
+    running.process.send_signal(signal.SIGINT)
+    for _ in range(1000):
+        if running.line() != "training":
+            break
+    code, _, err = running.finish(timeout=20)
+    assert code in (-2, 130)
+    assert err.strip().endswith("KeyboardInterrupt")
+
+
+def test_defect_03_ctrl_c_ends_a_trainer_that_waits_for_others(program):
+    running = program(
+        """
+    import sys, time, torch
+    import hivemind_c as hivemind
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(8, 1)
+    here = ["/ip4/127.0.0.1/tcp/0"]
+    other = hivemind.DHT(host_maddrs=here, start=True)
+    dht = hivemind.DHT(other.get_visible_maddrs(), host_maddrs=here, start=True)
+    ghost = hivemind.ProgressTracker(other, "r", 16, start=True)
+    ghost.report_local_progress(0, 15)
+    optimizer = hivemind.Optimizer(
+        dht=dht, run_id="r", target_batch_size=16, batch_size_per_step=16, optimizer=torch.optim.SGD(model.parameters(), lr=0.01),
+        matchmaking_time=60, averaging_timeout=120,
+    )
+    optimizer.tracker.report_local_progress(0, 0)
+    while optimizer.tracker.global_progress.num_peers < 2:
+        optimizer.tracker.fetch_global_progress()
+        time.sleep(0.05)
+    print("about to wait", flush=True)
+    try:
+        while optimizer.local_epoch == 0:
+            model(torch.randn(16, 8)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        print("it came back", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        optimizer.shutdown()
+        print("shut down", flush=True)
+    """
+    )
+    assert running.line() == "about to wait"
+    time.sleep(2)
+    running.process.send_signal(signal.SIGINT)
+    assert running.line() == "interrupted"
+    assert running.line() == "shut down"
+    code, _, err = running.finish(timeout=20)
+    assert (code, err) == (0, "")
+
+
+def test_data_may_be_read_by_forked_workers(program):
+    code, out, err = program(
+        ALONE
+        + """
+    data = torch.utils.data.TensorDataset(torch.randn(256, 8))
+    for (inputs,) in torch.utils.data.DataLoader(data, batch_size=16, num_workers=2, multiprocessing_context="fork"):
+        model(inputs).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    print(optimizer.local_epoch)
+    optimizer.shutdown()
+    dht.shutdown()
+    """
+    ).finish(timeout=120)
+    assert (code, out.strip()) == (0, "4"), err
+
+
+def test_a_trainer_that_just_ends_leaves_no_noise(program):
+    code, out, err = program(
+        ALONE
+        + """
+    for _ in range(8):
+        model(torch.randn(16, 8)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    print(optimizer.local_epoch)
+    """
+    ).finish(timeout=60)
+    assert (code, out.strip(), err) == (0, "2", "")
+
+
+def test_trainers_that_are_killed_and_restarted_end_where_the_others_do():
+    """examples/digits, in short: three trainers, six epochs. In each epoch each is killed with probability 0.3."""
+    pytest.importorskip("sklearn")
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        import swarm
+    finally:
+        sys.path.remove(str(EXAMPLES))
+    options = ["--target_batch_size", "1536", "--pause", "0.1"]
+    clean = swarm.run(3, 6, 0.0, 0, options, timeout=240)
+    harsh = swarm.run(3, 6, 0.3, 1, options, timeout=240)
+    assert clean["killed"] == 0 and clean["finished"] == 3 and clean["equal_at_the_end"]
+    assert harsh["killed"] >= 1 and harsh["finished"] >= 1
+    assert abs(harsh["loss"] / clean["loss"] - 1) < 0.05
