@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import logging
 import threading
+import time
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import torch
 
 from hivemind_c.averaging import DecentralizedAverager
-from hivemind_c.compression import CompressionInfo, NoCompression, TensorRole
+from hivemind_c.compression import CompressionInfo, TensorRole
 from hivemind_c.optim.background import Background
 from hivemind_c.optim.grad_averager import outcome_of
 from hivemind_c.optim.parameters import Group, Parameters, copy_all, flat_views, param_groups
@@ -70,14 +71,9 @@ class TrainingStateAverager(DecentralizedAverager):
         self.tensors_to_average, infos = self._buffers(probed, offload_optimizer if reuse_tensors is None else reuse_tensors, parameter_names)
         self._before: List[torch.Tensor] = []
         self.loaded = False  # what is to be averaged, or has been, is in the averager's tensors
-        self._infos = infos
-        own = {"state_compression": NoCompression(), "declare_state_period": 30.0, "allow_state_sharing": None}
-        own.update({name: kwargs.pop(name) for name in own if name in kwargs})
+        self.shared = SharedState(self)
+        self.share_averages = False  # what is offered to joiners is the last average instead of the state in use
         super().__init__(self.tensors_to_average, dht, tensor_infos=infos, **kwargs)
-        allow = not self.auxiliary if own["allow_state_sharing"] is None else bool(own["allow_state_sharing"])
-        self.shared = SharedState(
-            self, dht, f"{self.prefix}_state", allow=allow, compression=own["state_compression"], declare_period=own["declare_state_period"]
-        )
 
     def _buffers(self, probed: Sequence[Tuple[int, str, torch.Tensor]], reuse: bool, names: Optional[Sequence[str]]) -> Tuple[List[torch.Tensor], list]:
         main = [p.detach() for p in self.parameters.main]
@@ -185,28 +181,21 @@ class TrainingStateAverager(DecentralizedAverager):
 
     # ---- giving it to others and taking it from them ----
 
-    def get_averaged_state(self) -> Tuple[Dict[str, Any], List[torch.Tensor], List[CompressionInfo]]:
-        """The same of what the last averaging brought, equal on all its members also where training has gone on since."""
-        with self.state_lock:
-            described = {**describe(self.optimizer), "numbers": [], "tensors": [list(entry) for entry in self._statistics]}
-            metadata = {"epoch": self.local_epoch, "parameters": len(self.parameters.main), "optimizer": described, "scheduler": describe_scheduler(self.scheduler)}
-            return metadata, list(self.tensors_to_average), list(self._infos)
-
     def get_current_state(self) -> Tuple[Dict[str, Any], List[torch.Tensor], List[CompressionInfo]]:
-        """(what is plain, tensors, what they are): all that a joiner needs. The tensors are the very ones in use."""
+        """(what is plain, tensors, what they are): all that a joiner needs. The tensors are copies."""
         with self.state_lock:
-            statistics = statistics_of(self.optimizer)
-            main = [p.detach() for p in self.parameters.main]
-            tensors = main + [s.tensor for s in statistics] + self.extra_tensors
-            roles = [TensorRole.PARAMETER] * len(main) + [TensorRole.OPTIMIZER] * len(statistics) + [TensorRole.UNSPECIFIED] * len(self.extra_tensors)
-            metadata = {
-                "epoch": self.local_epoch,
-                "parameters": len(main),
-                "optimizer": describe(self.optimizer),
-                "scheduler": describe_scheduler(self.scheduler),
-            }
-            infos = [CompressionInfo.from_tensor(t, key=i, role=role) for i, (t, role) in enumerate(zip(tensors, roles))]
-            return metadata, tensors, infos
+            described, infos = describe(self.optimizer), list(self._tensors.infos)
+            if self.share_averages:  # of what the optimizer remembers only what is averaged is equal on all peers
+                described.update(numbers=[], tensors=[list(entry) for entry in self._statistics])
+                tensors = self.tensors_to_average
+            else:
+                statistics = statistics_of(self.optimizer)
+                main = [p.detach() for p in self.parameters.main]
+                tensors = main + [s.tensor for s in statistics] + self.extra_tensors
+                roles = [TensorRole.PARAMETER] * len(main) + [TensorRole.OPTIMIZER] * len(statistics) + [TensorRole.UNSPECIFIED] * len(self.extra_tensors)
+                infos = [CompressionInfo.from_tensor(t, key=i, role=role) for i, (t, role) in enumerate(zip(tensors, roles))]
+            metadata = {"epoch": self.local_epoch, "parameters": len(self.parameters.main), "optimizer": described, "scheduler": describe_scheduler(self.scheduler)}
+            return metadata, [tensor.detach().clone() for tensor in tensors], infos
 
     @torch.no_grad()
     def set_current_state(self, metadata: Dict[str, Any], tensors: Sequence[torch.Tensor]) -> None:
@@ -230,24 +219,12 @@ class TrainingStateAverager(DecentralizedAverager):
             self.local_epoch, self.loaded = epoch, False
             self.parameters.push(force=True)
 
-    def load_state_from_peers(self, wait: bool = True, timeout: Optional[float] = None) -> bool:
+    def load_state_from_peers(self, wait: bool = True, timeout: Optional[float] = None) -> bool:  # type: ignore[override]
         """Takes over the state that a majority of the swarm offers; False if there is none to be had, and nothing has changed then."""
         if not wait:
             raise ValueError("load_state_from_peers changes parameters, so nothing may train meanwhile: leave wait=False out")
-        return self.shared.load(timeout)
-
-    @property
-    def state_sharing_priority(self) -> float:
-        """Joiners ask peers with more of it first."""
-        return self.shared.priority
-
-    @state_sharing_priority.setter
-    def state_sharing_priority(self, value: float) -> None:
-        self.shared.priority = value
-
-    def shutdown(self) -> None:
-        self.shared.shutdown()
-        super().shutdown()
+        begin = time.monotonic()
+        return self.shared.taken(super().load_state_from_peers(timeout=timeout), time.monotonic() - begin)
 
     # ---- checkpoints ----
 

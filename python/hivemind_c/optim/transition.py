@@ -82,8 +82,8 @@ class Transition:
             self.state.shared.loads = 0
         if self.optimizer.auxiliary or not self.alone and not self.state_averaged and (self.state.extra_tensors or self.gradients is None):
             return  # it has none, or one of its own
-        averaged = self.gradients is None and not self.alone
-        self.state.shared.settled(self.next_epoch, self.state.get_averaged_state if averaged else self.state.get_current_state)
+        self.state.share_averages = self.gradients is None and not self.alone
+        self.state.shared.settled(self.next_epoch)
 
     # ---- gradients ----
 
