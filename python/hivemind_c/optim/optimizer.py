@@ -137,18 +137,31 @@ class Optimizer(AsTorch):
             compression=options.compression(state_averaging_compression, "state_averaging_compression"),
             state_compression=options.compression(load_state_compression, "load_state_compression"),
         )
-        self.state_averager = self._make_state_averager(**state_options, **common)
-        compression = options.compression(grad_compression, "grad_compression")
-        self.grad_averager = None if use_local_updates else self._make_grad_averager(grad_averager_factory or GradientAverager, compression=compression, **common)
         tracking.setdefault("performance_ema_alpha", performance_ema_alpha)
-        self.tracker = ProgressTracker(
-            dht, self.run_id, self.target_batch_size, client_mode=self.client_mode, matchmaking_time=self.matchmaking_time, start=True, **tracking
-        )
-        self.meeting = Meeting(self)
+        self._build(state_options, options.compression(grad_compression, "grad_compression"), grad_averager_factory, common, tracking)
         self.missed = False  # the swarm has made a step without this peer
         self._local_samples, self._told, self._joined = 0, 0.0, False
         self._metric: List[Any] = []
         self._become()
+
+    def _build(self, state: Dict[str, Any], compression: CompressionBase, factory: Any, common: Dict[str, Any], tracking: Dict[str, Any]) -> None:
+        """All or nothing: what fails leaves no averager behind."""
+        self.grad_averager: Any = None
+        self.state_averager = self._make_state_averager(**state, **common)
+        try:
+            if not self.schedule.use_local_updates:
+                self.grad_averager = self._make_grad_averager(factory or GradientAverager, compression=compression, **common)
+            self.tracker = self._make_tracker(**tracking)
+        except BaseException:
+            self.state_averager.shutdown()
+            if self.grad_averager is not None:
+                self.grad_averager.shutdown()
+            raise
+        self.meeting = Meeting(self)
+
+    def _make_tracker(self, **given: Any) -> ProgressTracker:
+        about = dict(client_mode=self.client_mode, matchmaking_time=self.matchmaking_time)
+        return ProgressTracker(self.dht, self.run_id, self.target_batch_size, start=True, **about, **given)
 
     def _make_state_averager(self, **given: Any) -> TrainingStateAverager:
         with options.one_of_a_run(self.run_id):
