@@ -202,12 +202,27 @@ static void look_whether_settled(hv_timer *timer, const hv_event *event) {
   env_of(w)->timer_set(env_of(w), timer, w->settle_us);
 }
 
+/* Encoded bytes that this member sent and received in a round without losses: contributions to other spans, and its own span's
+ * average to all. */
+static uint64_t bytes_moved(const work *w) {
+  const hv_average *a = w->average;
+  const hv_match_group *group = w->group;
+  const hv_round_member *me = &group->members[group->me];
+  uint64_t own = 0, others = 0, guests = 0;
+  for (uint32_t i = 0; i < a->run.n_chunks; i++)
+    *(i >= me->first && i - me->first < me->count ? &own : &others) += hv_run_chunk_of(&a->run, i).bytes;
+  for (size_t i = 0; i < group->n_members; i++)
+    guests += i != group->me && !group->members[i].auxiliary;
+  return 2 * ((me->auxiliary ? 0 : others) + own * guests);
+}
+
 /* What is in the averages, by chunk and by member. */
 static void count(work *w, const hv_allreduce *round) {
   const hv_average *a = w->average;
   for (uint32_t i = 0; i < a->run.n_chunks; i++)
     w->outcome.averaged += hv_allreduce_averaged(round, i) != 0;
   w->outcome.view = hv_allreduce_view(round);
+  w->outcome.bytes = bytes_moved(w);
   w->shares = hv_mem_array(env_of(w)->mem, w->group->n_members, sizeof *w->shares);
   for (size_t i = 0; w->shares && i < w->group->n_members; i++)
     w->shares[i] = a->run.n_values ? (double)hv_allreduce_counted(round, i) / (double)a->run.n_values : 1;

@@ -18,7 +18,7 @@ enum {
   WAIT_MS = 8000,
   TIMEOUT_MS = 20000,
   LATE_US = 1000000, /* what a step may take beyond its time */
-  STILL_US = 3000000 /* who does nothing for so long is not running */
+  STILL_US = 900000  /* who does nothing for so long is not running */
 };
 
 typedef struct room room;
@@ -83,7 +83,7 @@ static void notice(seat *s) {
 static hv_status make(hv_env *env, void *arg, hv_core *out) {
   seat *s = arg;
   hv_target starts[2] = {hv_sim_target(s->r->run->sim, 0), hv_sim_target(s->r->run->sim, 1)};
-  hv_node_config config = {.me = s->id, .client_mode = s->client, .initial = starts, .n_initial = 2, .hello_every_ms = 1500};
+  hv_node_config config = {.me = s->id, .client_mode = s->client, .initial = starts, .n_initial = 2, .hello_every_ms = 400};
   *out = (hv_core){s, NULL};
   s->seen_us = hv_sim_now(s->r->run->sim);
   return hv_node_new(env, &config, &s->node);

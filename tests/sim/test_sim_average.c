@@ -528,6 +528,40 @@ static void closed_or_stopped_under_way_it_ends(void **unused) {
   }
 }
 
+/* From the averager's making to the end of its step each allocation of one peer fails in turn: it says so or does without; the
+ * others are done in time. */
+static void no_memory_is_an_end_not_a_crash(void **unused) {
+  (void)unused;
+  for (long n = 0;; n += 5) {
+    scene s;
+    open_scene(&s, 3, 5000);
+    for (size_t i = 0; i < 3; i++)
+      s.peers[i].config.alpha = 0.5, s.peers[i].step.expected = 3, s.peers[i].step.timeout_ms = 15000;
+    hv_mem *mem = hv_sim_mem(s.sim, 1);
+    size_t refused = mem->refused;
+    hv_mem_fail_in(mem, n);
+    all(&s, open_averager);
+    for (size_t i = 0; i < 3; i++)
+      if (s.peers[i].average)
+        tell(&s, i, step);
+    run(&s, 17);
+    int failed = mem->refused > refused;
+    hv_mem_fail_in(mem, -1);
+    for (size_t i = 0; i < 3; i++) {
+      peer *p = &s.peers[i];
+      if (!hv_sim_alive(s.sim, i)) /* a node whose world has no memory for a timer or a job is killed */
+        assert_int_equal(i, 1);
+      else if (p->average && p->begun == HV_OK)
+        assert_int_equal(p->done, 1);
+      else
+        assert_int_equal(p->begun, HV_NOMEM);
+    }
+    close_scene(&s);
+    if (!failed)
+      break;
+  }
+}
+
 static void what_makes_no_sense_is_refused_in_a_sentence(void **unused) {
   (void)unused;
   scene s;
@@ -577,6 +611,7 @@ int main(void) {
       cmocka_unit_test(with_an_alpha_a_failed_round_leaves_everything_as_it_was),
       cmocka_unit_test(whoever_dies_the_others_are_done_in_their_time),
       cmocka_unit_test(closed_or_stopped_under_way_it_ends),
+      cmocka_unit_test(no_memory_is_an_end_not_a_crash),
       cmocka_unit_test(what_makes_no_sense_is_refused_in_a_sentence),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
