@@ -37,6 +37,7 @@ struct hv_council {
 
   size_t chair;    /* who coordinates, as far as this member knows; NOBODY */
   hv_stream *line; /* to it */
+  int heard;       /* something from it, on this line */
   int waits;       /* for the coordinator, until then */
   uint64_t until_us;
 
@@ -77,9 +78,10 @@ static void wait_for_chair(hv_council *c, uint64_t us) {
   c->until_us = now(c) + us;
 }
 
+/* Who says nothing at all may not even know of this round: that shows sooner. */
 static void say_trouble(hv_council *c) {
   tell(c, c->line, HV_NEWS_TROUBLE, c->installed, &c->suspects, NULL);
-  wait_for_chair(c, 2 * stall_us(c));
+  wait_for_chair(c, c->heard ? 2 * stall_us(c) : stall_us(c) / 2);
 }
 
 /* This member's part in the round is over; nothing of it is heard any more. */
@@ -162,7 +164,7 @@ static void attend_next(hv_council *c) {
   if (c->line)
     c->env->stream_cancel(c->env, c->line);
   c->line = NULL;
-  c->waits = 0;
+  c->waits = c->heard = 0;
   for (c->chair = next_chair(c); c->chair != NOBODY && c->chair != c->round->me; c->chair = next_chair(c)) {
     open_line(c);
     if (c->line)
@@ -254,6 +256,9 @@ static void hear(hv_stream *stream, const hv_event *event) {
   const hv_msg_news *news = &event->msg->u.news;
   if (stream != c->line || c->over || c->finished)
     return;
+  if (!c->heard && c->waits)
+    wait_for_chair(c, 2 * stall_us(c));
+  c->heard = 1;
   if (event->msg->kind != HV_MSG_NEWS) {
     give_up_chair(c);
   } else if (news->what == HV_NEWS_ASK) {
@@ -497,6 +502,7 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
   stream->on = &on;
   stream->owner = s;
   c->streams++;
+  tell(c, stream, HV_NEWS_HERE, c->installed, NULL, NULL);
   if (c->finished)
     tell(c, stream, HV_NEWS_FINISHED, c->installed, NULL, NULL);
   else if (c->asking && attend->view <= c->asking)

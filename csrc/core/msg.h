@@ -231,6 +231,7 @@ typedef enum hv_news {
   HV_NEWS_DONE,     /* to the coordinator: I have everything */
   HV_NEWS_FINISHED, /* to a member: all have everything */
   HV_NEWS_OUT,      /* to a member: the round goes on without it, or not at all */
+  HV_NEWS_HERE,     /* to a member: I know of this round */
   HV_NEWS_COUNT
 } hv_news;
 

@@ -492,8 +492,10 @@ static hv_status hold_within(const hv_kern *kern, reader *r, int as_is, float we
   size_t n;
   for (const uint8_t *slice = next_values(r, as_is, values, &n); n; slice = next_values(r, as_is, values, &n)) {
     hv_measure m;
-    memcpy(aligned, slice, n * sizeof *aligned);
-    kern->measure(aligned, n, &m);
+    const float *in = (const float *)(const void *)slice;
+    if ((uintptr_t)slice % sizeof *in)
+      in = memcpy(aligned, slice, n * sizeof *aligned);
+    kern->measure(in, n, &m);
     square += m.square;
     if ((double)m.high * (double)weight > most || (double)m.low * (double)weight < -most)
       return HV_TOO_LARGE;

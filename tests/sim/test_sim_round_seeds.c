@@ -66,11 +66,17 @@ static void whose_values_are_refused_may_still_forward_an_average(void **unused)
   plays_well(1606, 8);
 }
 
+static void who_knows_nothing_of_the_round_is_not_waited_for_as_long(void **unused) {
+  (void)unused;
+  plays_well(10999, 8);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(members_who_died_after_their_report_are_not_taken_for_unreachable),
       cmocka_unit_test(who_stopped_for_a_new_view_is_not_doubted),
       cmocka_unit_test(a_new_coordinator_learns_what_was_promised_to_the_last_one),
+      cmocka_unit_test(who_knows_nothing_of_the_round_is_not_waited_for_as_long),
       cmocka_unit_test(whose_values_are_refused_may_still_forward_an_average),
   };
   return cmocka_run_group_tests_name("seeds of rounds", tests, NULL, NULL);
