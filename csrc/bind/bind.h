@@ -151,7 +151,10 @@ typedef enum bind_future_kind {
   BIND_FUTURE_DHT_STORE,
   BIND_FUTURE_DHT_GET,
   BIND_FUTURE_DHT_LOOK,
-  BIND_FUTURE_AVERAGE
+  BIND_FUTURE_AVERAGE,
+  BIND_FUTURE_STATE_OFFER,
+  BIND_FUTURE_STATE_CHANGE,
+  BIND_FUTURE_STATE_LOAD
 } bind_future_kind;
 
 PyTypeObject *bind_future_type(PyObject *module);
@@ -173,6 +176,14 @@ PyObject *bind_dht_stored(hv_span bytes);
 PyObject *bind_dht_records(hv_span bytes);
 PyObject *bind_dht_state(hv_span bytes);
 
+/* ---- states (py_state.c): methods of a node, and what their futures become ---- */
+
+PyObject *bind_state_offer(PyObject *node, PyObject *args);
+PyObject *bind_state_withdraw(PyObject *node, PyObject *args);
+PyObject *bind_state_priority(PyObject *node, PyObject *args);
+PyObject *bind_state_load(PyObject *node, PyObject *args);
+PyObject *bind_state_loaded(bind_state *state, hv_future *future, hv_span bytes, const hv_peer_id *donor);
+
 /* ---- progress of a run (py_progress.c) ---- */
 
 PyTypeObject *bind_progress_type(PyObject *module);
@@ -182,10 +193,11 @@ PyTypeObject *bind_progress_type(PyObject *module);
 PyTypeObject *bind_averager_type(PyObject *module);
 PyObject *bind_average_done(hv_span bytes);
 
-/* ---- a parcel that came (py_parcel.c): shows a future's bytes through the buffer protocol, read-only ---- */
+/* ---- a parcel that came (py_parcel.c): shows a future's bytes through the buffer protocol; read-only, unless they are nobody
+ * else's ---- */
 
 PyTypeObject *bind_parcel_type(PyObject *module);
 /* Keeps future. */
-PyObject *bind_parcel_new(bind_state *state, hv_future *future, hv_span bytes);
+PyObject *bind_parcel_new(bind_state *state, hv_future *future, hv_span bytes, int writable);
 
 #endif

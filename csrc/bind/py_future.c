@@ -27,7 +27,10 @@ static const char *name_of(bind_future_kind kind) {
                                       [BIND_FUTURE_DHT_STORE] = "the DHT to store",
                                       [BIND_FUTURE_DHT_GET] = "the DHT to answer",
                                       [BIND_FUTURE_DHT_LOOK] = "the DHT's numbers",
-                                      [BIND_FUTURE_AVERAGE] = "a round of averaging"};
+                                      [BIND_FUTURE_AVERAGE] = "a round of averaging",
+                                      [BIND_FUTURE_STATE_OFFER] = "a state to be offered",
+                                      [BIND_FUTURE_STATE_CHANGE] = "an offer to be changed",
+                                      [BIND_FUTURE_STATE_LOAD] = "the swarm's state"};
   return names[kind];
 }
 
@@ -134,7 +137,7 @@ static PyObject *peers_tuple(hv_span bytes) {
 }
 
 static PyObject *parcel_tuple(py_future *self, hv_span bytes, const hv_peer_id *peer) {
-  PyObject *parcel = bind_parcel_new(state_of(self), self->future, bytes);
+  PyObject *parcel = bind_parcel_new(state_of(self), self->future, bytes, 0);
   PyObject *view = parcel ? PyMemoryView_FromObject(parcel) : NULL;
   Py_XDECREF(parcel);
   return view ? Py_BuildValue("(NN)", bind_peer_text(peer), view) : NULL;
@@ -156,6 +159,10 @@ static PyObject *convert(py_future *self, hv_span bytes, const hv_peer_id *peer)
     return bind_dht_state(bytes);
   case BIND_FUTURE_AVERAGE:
     return bind_average_done(bytes);
+  case BIND_FUTURE_STATE_OFFER:
+    return PyBytes_FromStringAndSize((const char *)bytes.data, (Py_ssize_t)bytes.size);
+  case BIND_FUTURE_STATE_LOAD:
+    return bind_state_loaded(state_of(self), self->future, bytes, peer);
   default:
     Py_RETURN_NONE;
   }

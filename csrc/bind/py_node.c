@@ -333,6 +333,15 @@ static const PyMethodDef methods[] = {
     {"dht_get", bind_dht_get, METH_VARARGS,
      "dht_get(key, latest=False, timeout=None): a future of ((subkey, value, end, signer), ...)."},
     {"dht_look", bind_dht_look, METH_NOARGS, "A future of numbers about this node's part of the DHT."},
+    {"state_offer", bind_state_offer, METH_VARARGS,
+     "state_offer(prefix, epoch, metadata, parts, priority=0.0, declare_ms=0): a future of the manifest's digest; parts are "
+     "(buffer, codec, dtype)."},
+    {"state_withdraw", bind_state_withdraw, METH_VARARGS,
+     "state_withdraw(prefix, at_once=False): a future that is done when nothing is offered any more."},
+    {"state_priority", bind_state_priority, METH_VARARGS,
+     "state_priority(prefix, priority): a future that is done when it is said."},
+    {"state_load", bind_state_load, METH_VARARGS,
+     "state_load(prefix, timeout=None, size_max=0, epoch_least=0): a future of (epoch, metadata, donor, buffers)."},
     {"take_log", node_take_log, METH_NOARGS, "The oldest log record, or None."},
     {NULL, NULL, 0, NULL}};
 

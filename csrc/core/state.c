@@ -17,7 +17,9 @@ typedef struct hv_state_entry {
   hv_snapshot *offered; /* NULL: nothing */
   hv_snapshot *coming;  /* being hashed, for `offer` */
   hv_state_offer *offer;
+  hv_state_offer *telling; /* whose snapshot is offered, and being announced for the first time */
   float priority, coming_priority;
+  uint32_t declare_ms;
   hv_timer declare;
   hv_dht_op op;
   hv_dht_item item;
@@ -68,6 +70,15 @@ static int is_done_with(const entry *e) {
   return !e->offered && !e->coming && !e->saying && !e->dirty;
 }
 
+static void end_telling(entry *e, hv_status status, const char *text) {
+  hv_state_offer *offer = e->telling;
+  if (!offer)
+    return;
+  e->telling = NULL;
+  offer->entry = NULL;
+  offer->done(offer, status, text);
+}
+
 static void said(hv_dht_op *op, hv_status status, const char *text) {
   entry *e = op->owner;
   hv_state *s = e->state;
@@ -77,10 +88,12 @@ static void said(hv_dht_op *op, hv_status status, const char *text) {
   if (status != HV_OK)
     hv_env_log(s->env, HV_LOG_DEBUG, "state", "state_not_declared", "the state could not be announced, and will be again: %s",
                text);
-  uint64_t ms = e->dirty ? 0 : status != HV_OK && s->config.declare_ms > AGAIN_MS ? AGAIN_MS : s->config.declare_ms;
+  uint64_t ms = e->dirty ? 0 : status != HV_OK && e->declare_ms > AGAIN_MS ? AGAIN_MS : e->declare_ms;
   if (!e->offered) /* the withdrawal was said, or nobody could hear it: on to what is next, or the end */
     ms = 0;
   s->env->timer_set(s->env, &e->declare, ms * 1000);
+  if (!e->dirty)
+    end_telling(e, HV_OK, "");
 }
 
 static void say(entry *e) {
@@ -102,7 +115,7 @@ static void say(entry *e) {
   e->item = (hv_dht_item){.subkey = hv_span_of(s->subkey, s->subkey_size),
                           .value = hv_span_of(e->value, size),
                           .has_subkey = 1,
-                          .ttl_ms = (uint64_t)s->config.declare_ms * 5 / 2};
+                          .ttl_ms = (uint64_t)e->declare_ms * 5 / 2};
   e->op = (hv_dht_op){
       .done = said, .owner = e, .key = hv_span_of(e->key, e->prefix_size + sizeof suffix - 1), .items = &e->item, .n_items = 1};
   e->saying = 1;
@@ -160,18 +173,22 @@ static void drop_coming(entry *e, hv_status status, const char *text) {
 static void hashed(void *arg, hv_status status) {
   entry *e = arg;
   hv_state_offer *offer = e->offer;
-  if (status == HV_OK) {
-    hv_snapshot_release(e->offered);
-    e->offered = e->coming;
-    e->priority = e->coming_priority;
-    offer->digest = e->offered->digest;
-    say(e);
-  } else
-    hv_snapshot_release(e->coming);
+  hv_snapshot *snapshot = e->coming;
   e->coming = NULL;
   e->offer = NULL;
-  offer->entry = NULL;
-  offer->done(offer, status, status == HV_OK ? "" : "the state could not be offered: its digests could not be made");
+  if (status != HV_OK) {
+    hv_snapshot_release(snapshot);
+    offer->entry = NULL;
+    offer->done(offer, status, "the state could not be offered: its digests could not be made");
+    return;
+  }
+  end_telling(e, HV_CANCELLED, "a newer snapshot took its place");
+  hv_snapshot_release(e->offered);
+  e->offered = snapshot;
+  e->priority = e->coming_priority;
+  offer->digest = snapshot->digest;
+  e->telling = offer;
+  say(e);
 }
 
 static hv_status check_offer(const hv_state *s, const hv_state_offer *offer, hv_error *err) {
@@ -209,6 +226,7 @@ hv_status hv_state_offer_start(hv_state *s, hv_state_offer *offer, hv_error *err
   drop_coming(e, HV_CANCELLED, "a newer snapshot took its place");
   e->coming = snapshot;
   e->coming_priority = offer->priority;
+  e->declare_ms = offer->declare_ms ? offer->declare_ms : s->config.declare_ms;
   e->offer = offer;
   offer->entry = e;
   return HV_OK;
@@ -233,6 +251,7 @@ hv_status hv_state_withdraw(hv_state *s, hv_span prefix, int at_once) {
     say(e);
   } else
     s->env->timer_set(s->env, &e->declare, 0); /* to go away, in a step of its own */
+  end_telling(e, HV_CANCELLED, "the offer was withdrawn");
   drop_coming(e, HV_CANCELLED, "the offer was withdrawn");
   return HV_OK;
 }
@@ -372,7 +391,10 @@ void hv_state_stop(hv_state *s) {
   s->stopping = 1;
   for (entry *e = s->entries; e; e = e->next) {
     s->env->timer_clear(s->env, &e->declare);
+    end_telling(e, HV_CANCELLED, "the node is shut down");
     drop_coming(e, HV_CANCELLED, "the node is shut down");
+    hv_snapshot_release(e->offered); /* its memory goes back when uploads have ended */
+    e->offered = NULL;
   }
   for (hv_upload *u = s->uploads; u; u = u->next)
     hv_upload_cancel(u);
@@ -387,6 +409,7 @@ void hv_state_free(hv_state *s) {
   for (entry *e; (e = s->entries);) {
     if (e->coming)
       hv_snapshot_abandon(e->coming);
+    end_telling(e, HV_CLOSED, "the node has ended");
     drop_coming(e, HV_CLOSED, "the node has ended");
     if (e->saying)
       hv_dht_cancel(s->dht, &e->op);

@@ -63,9 +63,9 @@ void hv_state_stop(hv_state *state);
 /* A peer opened a stream with HV_MSG_STATE: takes it on, or leaves stream->on NULL. */
 void hv_state_opened(hv_state *state, const hv_event *event);
 
-/* A snapshot to offer: the caller's struct, alive until done, which comes once (HV_CANCELLED: a newer offer or a withdrawal came
- * first, or the node ends; HV_CLOSED from hv_state_free; HV_NOMEM; HV_NOT_FINITE and others of hv_codec_encode). HV_OK: the digests
- * are made and it is being announced. Nothing of it but bytes is used afterwards. */
+/* A snapshot to offer: the caller's struct, alive until done, which comes once. HV_OK: the digests are made, and it has been
+ * announced (or that was tried: it will be again). HV_CANCELLED: a newer offer or a withdrawal came first, or the node ends;
+ * HV_CLOSED from hv_state_free; HV_NOMEM. Nothing of it but bytes is used afterwards. */
 struct hv_state_offer {
   void (*done)(hv_state_offer *self, hv_status status, const char *text);
   void *owner;
@@ -76,6 +76,7 @@ struct hv_state_offer {
   const hv_manifest_part *parts; /* codec and dtype for each span; NULL: all plain. Sizes are the spans'. */
   hv_span metadata;
   float priority;
+  uint32_t declare_ms;          /* announced anew so often; 0: as configured */
   hv_hash digest;               /* out, within done: the manifest's */
   struct hv_state_entry *entry; /* state's; NULL while not under way */
 };

@@ -123,6 +123,49 @@ typedef struct hv_hive_dht_state {
 } hv_hive_dht_state;
 hv_status hv_hive_dht_look(hv_hive *hive, hv_future **out); /* result: an hv_hive_dht_state */
 
+/* ---- states: what a joiner needs; the rules are in core/state.h and core/ballot.h ---- */
+
+typedef struct hv_hive_state_part {
+  hv_span bytes;
+  uint8_t codec; /* kern/codec.h; 0: travels as it is. Offered: how its floats are encoded. Loaded: how they were. */
+  uint8_t dtype; /* kern/dtype.h; 0 for what is not floats */
+} hv_hive_state_part;
+
+typedef struct hv_hive_snapshot {
+  hv_span prefix; /* of the run; up to HV_STATE_PREFIX_MAX bytes */
+  uint64_t epoch;
+  hv_span metadata;   /* up to 1 MiB; the same at all peers whose state is the same */
+  hv_hash state_hash; /* the program's own; may be zero */
+  const hv_hive_state_part *parts;
+  size_t n_parts;
+  float priority;      /* who has more is asked first */
+  uint32_t declare_ms; /* announced anew so often; 0: 30 s */
+} hv_hive_snapshot;
+
+/* Offers a snapshot in place of the one before. The parts' bytes are borrowed, and must not change, until `done(arg)` has been
+ * called (once; never if this does not return HV_OK): a newer offer or a withdrawal has come and nobody downloads it any more, or
+ * the hive has stopped. It may be called on the hive thread or one of gRPC's: it must not wait, nor call the hive. Everything else
+ * is copied. Resolves when it is being announced; result: the hv_hash of its manifest. HV_CANCELLED: a newer offer came before. */
+hv_status hv_hive_state_offer(hv_hive *hive, const hv_hive_snapshot *given, void (*done)(void *arg), void *arg, hv_future **out);
+/* No more under this prefix; at_once breaks off who is downloading. HV_NOT_FOUND: nothing was offered. */
+hv_status hv_hive_state_withdraw(hv_hive *hive, hv_span prefix, int at_once, hv_future **out);
+hv_status hv_hive_state_set_priority(hv_hive *hive, hv_span prefix, float priority, hv_future **out);
+
+typedef struct hv_hive_state {
+  uint64_t epoch;
+  hv_hash state_hash, digest;
+  hv_span metadata;
+  const hv_hive_state_part *parts;
+  size_t n_parts;
+} hv_hive_state;
+
+/* Gets the state that a majority of the swarm names. Result: an hv_hive_state, whose metadata and parts are the future's too (each
+ * part at a multiple of 64 bytes; nobody else's, so they may be written); peer: who gave most. timeout_ms 0: 600 s; size_max 0: no
+ * limit but the hive's memory. HV_NOT_FOUND: nobody offers one (of such an epoch). HV_STATE: no majority. HV_UNREACHABLE: no donor
+ * answers. HV_TOO_LARGE, HV_TIMEOUT, HV_NOMEM. */
+hv_status hv_hive_state_load(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t size_max, uint64_t epoch_least,
+                             hv_future **out);
+
 /* ---- progress: how far is the swarm? Its rules are in core/progress.h and core/tally.h ---- */
 
 /* A contributor to a run. Any thread; nobody waits for the network here, and reporting allocates nothing. */

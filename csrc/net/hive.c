@@ -58,6 +58,7 @@ void hv_hive_free_op(op *o) {
   }
   hv_payload_release(o->payload);
   hv_mem_free(o->bytes);
+  hv_mem_free(o->block);
   hv_mem_free(o);
 }
 

@@ -21,6 +21,7 @@ struct hv_hive_op {
   void (*check)(hv_hive_op *self, hv_node *node);  /* something changed in the node; NULL: not waiting for that */
   hv_payload *payload;
   uint8_t *bytes; /* freed with it */
+  void *block;    /* likewise, until it is given away */
   size_t count;
   hv_peer_id peer;
   union {
@@ -39,6 +40,13 @@ struct hv_hive_op {
       float weight;
       hv_span bits;
     } average;
+    hv_state_offer state_offer;
+    hv_state_load state_load;
+    struct {
+      hv_span prefix;
+      int at_once;
+      float priority;
+    } state_change;
   } u;
 };
 

@@ -1,0 +1,181 @@
+#include "bind.h"
+
+#include <string.h>
+
+static bind_state *state_of(bind_node *self) {
+  return PyType_GetModuleState(Py_TYPE(self));
+}
+
+/* ---- offer ---- */
+
+/* All buffers of one offer: they come back together. */
+typedef struct loans {
+  size_t n;
+  bind_loan *each[];
+} loans;
+
+static void all_back(void *arg) { /* the hive's callback: any thread, no GIL */
+  loans *lent = arg;
+  for (size_t i = 0; i < lent->n; i++)
+    bind_loan_back(lent->each[i]);
+  hv_mem_free(lent);
+}
+
+static void release_all(loans *lent) {
+  for (size_t i = 0; i < lent->n; i++)
+    bind_loan_release(lent->each[i]);
+  hv_mem_free(lent);
+}
+
+/* One (buffer, codec, dtype). 0, or -1 with an exception set. */
+static int lend_part(bind_node *self, PyObject *item, bind_loan **loan, hv_hive_state_part *part) {
+  PyObject *buffer;
+  unsigned char codec, dtype;
+  if (!PyTuple_Check(item)) {
+    PyErr_SetString(PyExc_TypeError, "state_offer: each part is a tuple (buffer, codec, dtype)");
+    return -1;
+  }
+  if (!PyArg_ParseTuple(item, "Obb:state_offer", &buffer, &codec, &dtype))
+    return -1;
+  *loan = bind_loan_new(state_of(self), self->bay, buffer);
+  if (!*loan)
+    return -1;
+  *part = (hv_hive_state_part){hv_span_of((*loan)->view.buf, (size_t)(*loan)->view.len), codec, dtype};
+  return 0;
+}
+
+static loans *lend_parts(bind_node *self, PyObject *tuple, hv_hive_state_part **parts) {
+  size_t n = (size_t)PyTuple_Size(tuple);
+  hv_mem *mem = state_of(self)->mem;
+  loans *lent = hv_mem_zalloc(mem, sizeof *lent + n * sizeof *lent->each);
+  *parts = hv_mem_array(mem, n, sizeof **parts);
+  if (!lent || !*parts) {
+    hv_mem_free(lent);
+    PyErr_NoMemory();
+    return NULL;
+  }
+  for (; lent->n < n; lent->n++)
+    if (lend_part(self, PyTuple_GetItem(tuple, (Py_ssize_t)lent->n), &lent->each[lent->n], &(*parts)[lent->n]) < 0) {
+      release_all(lent);
+      return NULL;
+    }
+  return lent;
+}
+
+/* What cannot be offered, in a sentence of its own: from here there is no hv_error. */
+static PyObject *offer_failed(bind_node *self, hv_status status) {
+  if (status == HV_TOO_LARGE)
+    return bind_raise(state_of(self), status,
+                      "the state has too many parts (16,384 are the limit), metadata over 1 MiB, or a prefix over 512 bytes");
+  return bind_node_future(self, BIND_FUTURE_STATE_OFFER, status, NULL);
+}
+
+PyObject *bind_state_offer(PyObject *object, PyObject *args) {
+  bind_node *self = (bind_node *)object;
+  hv_hive_snapshot offer = {.epoch = 0};
+  Py_buffer prefix, metadata;
+  PyObject *tuple;
+  unsigned long long epoch;
+  unsigned int declare_ms = 0;
+  hv_hive_state_part *parts = NULL;
+  hv_future *future = NULL;
+  hv_status status = HV_NOMEM;
+  if (bind_node_check(self) < 0 || !PyArg_ParseTuple(args, "y*Ky*O!|fI:state_offer", &prefix, &epoch, &metadata, &PyTuple_Type,
+                                                     &tuple, &offer.priority, &declare_ms))
+    return NULL;
+  bind_bay_settle(self->bay);
+  loans *lent = lend_parts(self, tuple, &parts);
+  if (lent) {
+    offer.prefix = hv_span_of(prefix.buf, (size_t)prefix.len);
+    offer.metadata = hv_span_of(metadata.buf, (size_t)metadata.len);
+    offer.epoch = epoch;
+    offer.parts = parts;
+    offer.n_parts = lent->n;
+    offer.declare_ms = declare_ms;
+    Py_BEGIN_ALLOW_THREADS
+    status = hv_hive_state_offer(self->hive, &offer, all_back, lent, &future);
+    Py_END_ALLOW_THREADS
+    if (status != HV_OK)
+      release_all(lent);
+  }
+  hv_mem_free(parts);
+  PyBuffer_Release(&prefix);
+  PyBuffer_Release(&metadata);
+  if (!lent)
+    return NULL;
+  return status == HV_OK ? bind_node_future(self, BIND_FUTURE_STATE_OFFER, status, future) : offer_failed(self, status);
+}
+
+/* ---- what stands already ---- */
+
+PyObject *bind_state_withdraw(PyObject *object, PyObject *args) {
+  bind_node *self = (bind_node *)object;
+  Py_buffer prefix;
+  int at_once = 0;
+  hv_future *future = NULL;
+  if (bind_node_check(self) < 0 || !PyArg_ParseTuple(args, "y*|p:state_withdraw", &prefix, &at_once))
+    return NULL;
+  hv_status status = hv_hive_state_withdraw(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), at_once, &future);
+  PyBuffer_Release(&prefix);
+  bind_bay_settle(self->bay);
+  return bind_node_future(self, BIND_FUTURE_STATE_CHANGE, status, future);
+}
+
+PyObject *bind_state_priority(PyObject *object, PyObject *args) {
+  bind_node *self = (bind_node *)object;
+  Py_buffer prefix;
+  float priority;
+  hv_future *future = NULL;
+  if (bind_node_check(self) < 0 || !PyArg_ParseTuple(args, "y*f:state_priority", &prefix, &priority))
+    return NULL;
+  hv_status status = hv_hive_state_set_priority(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), priority, &future);
+  PyBuffer_Release(&prefix);
+  return bind_node_future(self, BIND_FUTURE_STATE_CHANGE, status, future);
+}
+
+/* ---- load ---- */
+
+PyObject *bind_state_load(PyObject *object, PyObject *args) {
+  bind_node *self = (bind_node *)object;
+  Py_buffer prefix;
+  PyObject *timeout = Py_None;
+  unsigned long long size_max = 0, epoch_least = 0;
+  uint32_t timeout_ms;
+  hv_future *future = NULL;
+  if (bind_node_check(self) < 0 || !PyArg_ParseTuple(args, "y*|OKK:state_load", &prefix, &timeout, &size_max, &epoch_least))
+    return NULL;
+  if (bind_timeout(timeout, &timeout_ms) < 0) {
+    PyBuffer_Release(&prefix);
+    return NULL;
+  }
+  if (timeout_ms == 0)
+    timeout_ms = 1;
+  else if (timeout_ms == UINT32_MAX)
+    timeout_ms = 0; /* as the core has it */
+  hv_status status =
+      hv_hive_state_load(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), timeout_ms, size_max, epoch_least, &future);
+  PyBuffer_Release(&prefix);
+  return bind_node_future(self, BIND_FUTURE_STATE_LOAD, status, future);
+}
+
+static PyObject *view_of(bind_state *state, hv_future *future, hv_span bytes) {
+  PyObject *parcel = bind_parcel_new(state, future, bytes, 1);
+  PyObject *view = parcel ? PyMemoryView_FromObject(parcel) : NULL;
+  Py_XDECREF(parcel);
+  return view;
+}
+
+PyObject *bind_state_loaded(bind_state *state, hv_future *future, hv_span bytes, const hv_peer_id *donor) {
+  hv_hive_state got;
+  memcpy(&got, bytes.data, sizeof got);
+  PyObject *parts = PyTuple_New((Py_ssize_t)got.n_parts);
+  for (size_t i = 0; parts && i < got.n_parts; i++) {
+    PyObject *view = view_of(state, future, got.parts[i].bytes);
+    if (!view || PyTuple_SetItem(parts, (Py_ssize_t)i, view) < 0)
+      Py_CLEAR(parts);
+  }
+  if (!parts)
+    return NULL;
+  return Py_BuildValue("(Ky#NN)", (unsigned long long)got.epoch, (const char *)got.metadata.data, (Py_ssize_t)got.metadata.size,
+                       bind_peer_text(donor), parts);
+}
