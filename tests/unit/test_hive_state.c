@@ -133,7 +133,7 @@ static void what_one_offers_the_other_gets_whole(void **state) {
 
 static void whichever_allocation_fails_it_is_refused_or_ends_and_memory_comes_back(void **state) {
   (void)state;
-  enum { ALLOCATIONS = 60 };
+  enum { ALLOCATIONS = 40 };
   hv_hive *a, *b;
   hv_span bytes;
   fill();
