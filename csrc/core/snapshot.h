@@ -14,8 +14,9 @@ typedef struct hv_snapshot {
   unsigned refs;
   hv_payload *bytes; /* of the parts */
   hv_manifest manifest;
-  hv_hash digest;   /* of the manifest's bytes; known when `said` is there */
-  hv_payload *said; /* the manifest's bytes; NULL: not all is hashed */
+  hv_hash digest;      /* of the manifest's bytes; known when `said` is there */
+  hv_payload *said;    /* the manifest's bytes; NULL: not all is hashed */
+  uint64_t retired_us; /* when it was no longer offered; 0: it is */
   struct hv_snapshot_hashing *hashing;
 } hv_snapshot;
 

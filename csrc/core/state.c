@@ -157,6 +157,14 @@ static entry *enter(hv_state *s, hv_span prefix) {
   return e;
 }
 
+/* What is offered makes way; who is downloading it may finish, within limits. */
+static void retire(entry *e) {
+  if (e->offered)
+    e->offered->retired_us = e->state->env->now_us(e->state->env) + 1;
+  hv_snapshot_release(e->offered);
+  e->offered = NULL;
+}
+
 /* What is being hashed is not wanted any more. */
 static void drop_coming(entry *e, hv_status status, const char *text) {
   hv_state_offer *offer = e->offer;
@@ -183,7 +191,7 @@ static void hashed(void *arg, hv_status status) {
     return;
   }
   end_telling(e, HV_CANCELLED, "a newer snapshot took its place");
-  hv_snapshot_release(e->offered);
+  retire(e);
   e->offered = snapshot;
   e->priority = e->coming_priority;
   offer->digest = snapshot->digest;
@@ -242,12 +250,10 @@ hv_status hv_state_withdraw(hv_state *s, hv_span prefix, int at_once) {
   entry *e = find(s, prefix);
   if (!e || (!e->offered && !e->coming))
     return HV_NOT_FOUND;
-  hv_snapshot *was = e->offered;
-  e->offered = NULL;
-  if (was) {
+  if (e->offered) {
     if (at_once)
-      break_uploads(s, was);
-    hv_snapshot_release(was);
+      break_uploads(s, e->offered);
+    retire(e);
     say(e);
   } else
     s->env->timer_set(s->env, &e->declare, 0); /* to go away, in a step of its own */

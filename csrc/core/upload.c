@@ -128,7 +128,8 @@ static void closed(hv_stream *stream, const hv_event *event) {
 static void look_at_silence(hv_timer *timer, const hv_event *event) {
   hv_upload *u = timer->owner;
   uint64_t patience = HV_UPLOAD_SILENCE_MS * UINT64_C(1000), since = event->now_us - u->moved_us;
-  if (since >= patience)
+  uint64_t retired_us = u->snapshot ? u->snapshot->retired_us : 0;
+  if (since >= patience || (retired_us && event->now_us - retired_us >= HV_UPLOAD_RETIRED_MS * UINT64_C(1000)))
     hv_upload_cancel(u);
   else
     u->env->timer_set(u->env, timer, patience - since);

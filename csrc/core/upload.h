@@ -2,7 +2,8 @@
  *
  * Room: core (uses env, snapshot). Owned by state; the hive thread, with one job at a time on the pool.
  * Holds at most HV_STATE_ASKED_MAX numbers and one chunk that the stream has not taken yet. Who takes nothing and asks nothing for
- * HV_UPLOAD_SILENCE_MS is dropped. One without a snapshot only says why not, and ends.
+ * HV_UPLOAD_SILENCE_MS is dropped. So is who is still at it HV_UPLOAD_RETIRED_MS after the snapshot was replaced: the program wants
+ * its memory back. One without a snapshot only says why not, and ends.
  */
 #ifndef HV_CORE_UPLOAD_H
 #define HV_CORE_UPLOAD_H
@@ -10,6 +11,7 @@
 #include "core/snapshot.h"
 
 #define HV_UPLOAD_SILENCE_MS 30000u
+#define HV_UPLOAD_RETIRED_MS 300000u
 #define HV_UPLOAD_ASKED_MAX 32
 
 typedef struct hv_upload hv_upload;

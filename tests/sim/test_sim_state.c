@@ -328,6 +328,29 @@ static void a_snapshot_is_pinned_until_its_download_is_over_and_no_longer(void *
   close_scene(&sc);
 }
 
+static void a_snapshot_that_was_replaced_is_not_pinned_for_good(void **unused) {
+  (void)unused;
+  scene sc;
+  open_scene(&sc, 169, 4 << 10);
+  sc.s.swarm.state.chunk_bytes = 8192;
+  nodes(&sc, 2);
+  offers(&sc, 0, 7, 3, 800000, HV_CODEC_NONE); /* would take thirteen minutes */
+  dht_swarm_run(&sc.s.swarm, 60);
+  hv_payload_release(&sc.copies[0].payload);
+  state_load(&sc.s, 1, &sc.try, "run", 1000000);
+  dht_swarm_run(&sc.s.swarm, 30);
+  assert_int_equal(hv_state_uploads(hv_node_state(sc.s.swarm.seats[0].node)), 1);
+  offers(&sc, 0, 8, 4, 10, HV_CODEC_NONE);
+  dht_swarm_run(&sc.s.swarm, 240);
+  assert_int_equal(sc.copies[0].freed, 0);
+  dht_swarm_run(&sc.s.swarm, 180);
+  assert_int_equal(sc.copies[0].freed, 1);
+  assert_true(state_finish(&sc.s, &sc.try, 1, 300));
+  assert_int_equal(sc.try.status, HV_OK);
+  assert_int_equal(sc.try.epoch, 4); /* it began again */
+  close_scene(&sc);
+}
+
 static void a_newer_offer_takes_the_place_of_one_that_is_being_hashed(void **unused) {
   (void)unused;
   scene sc;
@@ -596,6 +619,7 @@ int main(void) {
       cmocka_unit_test(a_donor_that_comes_back_is_asked_again),
       cmocka_unit_test(when_the_swarm_has_moved_on_the_load_begins_again),
       cmocka_unit_test(a_snapshot_is_pinned_until_its_download_is_over_and_no_longer),
+      cmocka_unit_test(a_snapshot_that_was_replaced_is_not_pinned_for_good),
       cmocka_unit_test(a_newer_offer_takes_the_place_of_one_that_is_being_hashed),
       cmocka_unit_test(what_is_withdrawn_is_offered_to_nobody),
       cmocka_unit_test(an_announcement_lives_no_longer_than_its_donor_renews_it),
