@@ -179,7 +179,7 @@ void donor_ask(load_donor *d) {
   hv_loader *l = d->loader;
   uint32_t index;
   while (l->phase == LOAD_FETCHING && d->state == DONOR_OPEN && d->stream && !d->closing && !d->draining && next_for(d, &index)) {
-    hv_msg msg = {.kind = HV_MSG_CHUNK, .u.chunk = {index}};
+    hv_msg msg = {.kind = HV_MSG_CHUNK, .u.chunk = {.index = index}};
     if (l->env->stream_send(l->env, d->stream, &msg, NULL) != HV_OK)
       return; /* ready or closed will come */
     uint64_t now = l->env->now_us(l->env);

@@ -19,7 +19,7 @@ static void moved(hv_upload *u) {
 
 /* The stream has taken what was ready, or there is none: 1. */
 static int send_ready(hv_upload *u) {
-  hv_msg header = {.kind = HV_MSG_CHUNK, .u.chunk = {u->asked[u->first]}};
+  hv_msg header = {.kind = HV_MSG_CHUNK, .u.chunk = {.index = u->asked[u->first]}};
   hv_status status = u->env->stream_send(u->env, u->stream, &header, u->ready);
   if (status == HV_BUSY)
     return 0;
