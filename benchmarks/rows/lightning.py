@@ -80,7 +80,12 @@ class Trainer:
         pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self.process = subprocess.Popen([sys.executable, "-c", PROGRAM, kind, *more], env=env, text=True, **pipes)
         self.lines = queue.Queue()
-        threading.Thread(target=lambda: [self.lines.put(line) for line in (*self.process.stdout, "")], daemon=True).start()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self):
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put("")
 
     def line(self, start):
         while True:
