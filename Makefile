@@ -1,5 +1,5 @@
 # The everyday commands. Each installs what is missing first, and is quick when nothing is.
-#   make demo    three nodes on this machine find each other, talk, and lose one
+#   make demo    three trainers on this machine train one network; one joins late, one is killed
 #   make test    every test: C, C under sanitizers, Python
 #   make build   the extension, in place (python/_hivemind_c.abi3.so, python/hivemind_c/libhivemind_lowrank.so)
 #   make deps    system packages only; make venv: .venv too

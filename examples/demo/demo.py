@@ -1,11 +1,13 @@
-"""Three nodes on this machine find each other, exchange echoes and bulk data, lose one of them to kill -9, and go on.
+"""Three trainers on this machine train one network together. One joins late, one is killed with -9; those that are left end equal to the bit.
 
-Everything told here is told by the nodes themselves, as it happens; the exit code is 0 only if all of it did."""
+Everything told here is told by the trainers themselves, as it happens; the exit code is 0 only if all of it did."""
 
 import json
 import os
 import pathlib
 import queue
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,10 +15,7 @@ import threading
 import time
 
 NAMES = "amber", "blue", "coral"
-BULK = 128 << 20
-LOST_WITHIN = 1.0  # seconds in which a killed node must be missed
-PATIENCE = 15.0  # seconds for any one thing to happen
-
+PATIENCE = 150.0  # seconds for any one thing to happen
 fancy = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 COLORS = dict(zip(NAMES, ("33", "34", "35")), good="32", bad="31", dim="2", bold="1")
 
@@ -25,189 +24,136 @@ def paint(text, color):
     return f"\033[{COLORS[color]}m{text}\033[0m" if fancy else text
 
 
-def ms(seconds):
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
-
-
-def gigabytes(size, seconds):
-    return f"{size / seconds / 1e9:.2f} GB/s"
-
-
 class Failure(Exception):
     pass
 
 
 class Stage:
-    """The nodes' processes, and what they tell."""
+    """The trainers' processes, and what they tell."""
 
-    def __init__(self, folder):
-        self.folder, self.start = folder, time.monotonic()
-        self.events, self.waiting = queue.Queue(), []
-        self.processes, self.addresses, self.ids, self.names = {}, {}, {}, {}
+    def __init__(self):
+        self.start = time.monotonic()
+        self.events, self.processes, self.errors, self.latest, self.weights = queue.Queue(), {}, {}, {}, {}
+        self.line = None
 
-    def say(self, who, text, at=None):
-        at = paint(f"{(at or time.monotonic()) - self.start:6.2f} s", "dim")
+    def say(self, who, text):
+        at = paint(f"{time.monotonic() - self.start:6.2f} s", "dim")
         print(f"{at}  {paint(f'{who:<5}', who) if who in NAMES else ' ' * 5}  {text}", flush=True)
 
-    def launch(self, name, *initial_peers):
-        command = [sys.executable, pathlib.Path(__file__).with_name("peer.py"), self.folder / name, *initial_peers]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def launch(self, name):
+        """The first is run as it is; the others as the line says that the first has printed."""
+        command = [sys.executable, str(pathlib.Path(__file__).with_name("trainer.py")), str(NAMES.index(name))]
+        peers = re.match(r"INITIAL_PEERS=(\S+) ", self.line)[1] if self.line else ""
+        errors = self.errors[name] = tempfile.TemporaryFile("w+")
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, "INITIAL_PEERS": peers})
         self.processes[name] = process
         threading.Thread(target=self.listen, args=(name, process), daemon=True).start()
-        event = self.expect(name, "started")
-        self.ids[name], self.addresses[name] = event["peer"], event["address"]
-        self.names[event["peer"]] = name
-        self.say(name, f"process {process.pid}, peer {event['peer'][:8]}…{event['peer'][-6:]}, listens at {event['address'].split('/p2p/')[0]}")
+        self.say(name, f"process {process.pid} starts" + (", with the line that amber printed" if self.line else ""))
 
     def listen(self, name, process):
         for line in process.stdout:
-            self.events.put({"who": name, **json.loads(line)})
+            if line.startswith("INITIAL_PEERS="):
+                self.line = line.strip()
+            elif line.startswith("{"):
+                self.events.put({"who": name, **json.loads(line)})
+        self.events.put({"who": name, "event": "ended"})
 
-    def order(self, name, do, peer, **details):
-        process = self.processes[name]
-        process.stdin.write(json.dumps({"do": do, "peer": self.ids[peer], **details}) + "\n")
-        process.stdin.flush()
-
-    def expect(self, who, kind, peer=None):
-        """The next event of this kind; others are kept for whoever asks for them."""
+    def until(self, what, condition):
+        """Tells events until the condition holds."""
         deadline = time.monotonic() + PATIENCE
-
-        def fits(event):
-            return event["who"] == who and event["event"] == kind and (peer is None or self.names.get(event["peer"]) == peer)
-
-        while True:
-            for event in self.waiting:
-                if fits(event):
-                    self.waiting.remove(event)
-                    return event
+        while not condition():
             try:
                 event = self.events.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
-                raise Failure(f"{who} did not tell '{kind}'{f' of {peer}' if peer else ''} within {PATIENCE:g} s") from None
-            if event["event"] == "failed" and kind not in ("failed", "lost"):
-                raise Failure(f"{event['who']}: {event['why']}")
-            self.waiting.append(event)
+                raise Failure(f"{what}: this has not happened within {PATIENCE:g} s") from None
+            self.take(event)
+
+    def take(self, event):
+        who = event["who"]
+        if event["event"] == "ended" and who in self.processes:
+            self.errors[who].seek(0)
+            raise Failure(f"{who} ended by itself, with exit code {self.processes[who].wait()}:\n{self.errors[who].read()[-2000:]}")
+        if event["event"] == "note":
+            self.say(who, paint(event["text"].split(" (")[0], "dim"))
+        if event["event"] == "started":
+            self.say(who, f"trains, as peer {event['peer'][:8]}…{event['peer'][-6:]}")
+        if event["event"] == "epoch":
+            before = self.latest.get(who, {}).get("peers", 1)
+            self.latest[who] = event
+            self.weights.setdefault(event["epoch"], {})[who] = event["weights"]
+            peers = event["peers"]
+            told = f"{peers} peer{'s' if peers > 1 else ' '}"
+            bar = "█" * round(12 * min(event["loss"], 2.5))
+            change = "  ← one more" if peers > before else "  ← one less" if peers < before else ""
+            self.say(who, f"epoch {event['epoch']:>3}  {told}  loss {event['loss']:.3f}  {bar}{paint(change, 'bold')}")
+
+    def epoch(self, name):
+        return self.latest.get(name, {}).get("epoch", 0)
+
+    def peers(self, name):
+        return self.latest.get(name, {}).get("peers", 1)
+
+    def equal(self, since, *names):
+        """The epochs since then after which these had the same weights; Failure: they differed after one."""
+        both = {epoch: {weights[name] for name in names} for epoch, weights in self.weights.items() if epoch > since and set(names) <= set(weights)}
+        if wrong := [epoch for epoch, seen in both.items() if len(seen) > 1]:
+            raise Failure(f"the weights of {' and '.join(names)} differ after epoch {wrong[0]}")
+        return sorted(both)
 
     def end(self):
-        for process in self.processes.values():
-            process.stdin.close()
-        for process in self.processes.values():
+        running, self.processes = self.processes, {}
+        for process in running.values():
+            process.send_signal(signal.SIGINT)
+        for process in running.values():
             try:
-                process.wait(5)
+                process.wait(15)
             except subprocess.TimeoutExpired:
                 process.kill()
-        return all(process.returncode == 0 for process in self.processes.values())
 
 
-def others(name):
-    return [other for other in NAMES if other != name]
+def act(stage):
+    stage.say("", paint("two trainers; the second is told only the line that the first prints", "bold"))
+    stage.launch("amber")
+    stage.until("amber trains", lambda: "amber" in stage.latest and stage.line)
+    first = stage.latest["amber"]["loss"]
+    stage.launch("blue")
+    stage.until("amber and blue train together", lambda: stage.peers("amber") == stage.peers("blue") == 2 and stage.epoch("blue") > 1)
+    met = max(map(stage.epoch, ("amber", "blue")))
+    stage.until("amber and blue agree", lambda: len(stage.equal(met, "amber", "blue")) >= 2)
 
+    stage.say("", paint("a third joins late", "bold"))
+    stage.launch("coral")
+    stage.until("all three train together", lambda: all(stage.peers(name) == 3 for name in NAMES))
+    joined = max(map(stage.epoch, NAMES))
+    stage.until("all three agree", lambda: len(stage.equal(joined + 1, *NAMES)) >= 3)
 
-def meet(stage):
-    stage.say("", paint("three nodes; the second and third are told only the first one's address", "bold"))
-    first, *rest = NAMES
-    stage.launch(first)
-    begun = time.monotonic()
-    for name in rest:
-        stage.launch(name, stage.addresses[first])
-    meetings = [(stage.expect(name, "found", other)["at"], name, other) for name in NAMES for other in others(name)]
-    for at, name, other in sorted(meetings):
-        stage.say(name, f"found {paint(other, other)}", at)
-    return f"all three know each other, {ms(max(meetings)[0] - begun)} after the second was started"
-
-
-def talk(stage, times=200):
-    stage.say("", paint(f"each sends each {times} echoes", "bold"))
-    pairs = [(name, other) for name in NAMES for other in others(name)]
-    medians = []
-    for name, other in pairs:
-        stage.order(name, "echo", other, times=times)
-        event = stage.expect(name, "echoed", other)
-        medians.append(event["median"])
-        stage.say(name, f"{times} echoes from {paint(other, other)}, {ms(event['median'])} there and back")
-    return f"{times * len(pairs)} echoes came back right, {ms(sorted(medians)[len(medians) // 2])} in the median"
-
-
-def carry(stage, name, other):
-    """The receipt of one parcel, checked on both sides; returns GB/s as text."""
-    sent, came = stage.expect(name, "sent", other), stage.expect(other, "parcel", name)
-    if (sent["size"], sent["check"]) != (came["size"], came["check"]):
-        raise Failure(f"{other} received other bytes than {name} sent")
-    speed = gigabytes(sent["size"], sent["seconds"])
-    stage.say(name, f"{sent['size'] >> 20} MiB to {paint(other, other)} in {ms(sent['seconds'])}: {speed}, checksum right")
-    return speed
-
-
-def bulk(stage):
-    stage.say("", paint(f"bulk data, {BULK >> 20} MiB a parcel over mutual TLS: one link, then a ring all at once", "bold"))
-    ring = list(zip(NAMES, NAMES[1:] + NAMES[:1]))
-    stage.order(ring[0][0], "send", ring[0][1], size=BULK)
-    alone = carry(stage, *ring[0])
-    for name, other in ring:
-        stage.order(name, "send", other, size=BULK)
-    for name, other in ring:
-        carry(stage, name, other)
-    return f"{4 * BULK >> 20} MiB arrived whole, {alone} on one link"
-
-
-def lose(stage):
-    stayed, victim = NAMES[:2], NAMES[2]
-    stage.say("", paint(f"kill -9 for {victim}, in the middle of a parcel to it", "bold"))
-    stage.order(stayed[1], "send", victim, size=4 * BULK)
-    stage.expect(stayed[1], "sending", victim)
-    time.sleep(0.1)
-    killed = time.monotonic()
-    stage.processes[victim].kill()
-    stage.processes.pop(victim).wait()
-    stage.say("", f"{paint(victim, victim)} is killed", killed)
-    delays = []
-    for name in stayed:
-        at = stage.expect(name, "lost", victim)["at"]
-        delays.append(at - killed)
-        stage.say(name, f"{paint(victim, victim)} is gone, noticed after {ms(delays[-1])}", at)
-    stage.say(stayed[1], f"its parcel failed: {stage.expect(stayed[1], 'failed', victim)['why']}")
-    if max(delays) > LOST_WITHIN:
-        raise Failure(f"it took {max(delays):.2f} s to notice that {victim} was killed")
-    return f"{victim} was killed, and missed by both others within {ms(max(delays))}"
-
-
-def go_on(stage):
-    (first, second), victim = NAMES[:2], NAMES[2]
-    stage.say("", paint(f"the two go on; {victim} comes back with its key", "bold"))
-    stage.order(first, "send", second, size=BULK)
-    carry(stage, first, second)
-    before = stage.ids[victim]
-    stage.launch(victim, stage.addresses[second])
-    if stage.ids[victim] != before:
-        raise Failure(f"{victim} came back as another peer")
-    for name in (first, second):
-        stage.say(name, f"found {paint(victim, victim)} again", stage.expect(name, "found", victim)["at"])
-    return f"the others went on, and {victim} came back as the same peer"
+    stage.say("", paint("blue is killed with -9", "bold"))
+    stage.processes.pop("blue").kill()
+    left = "amber", "coral"
+    stage.until("the others have missed blue", lambda: all(stage.peers(name) == 2 for name in left))
+    killed = max(map(stage.epoch, left))
+    stage.until("the others go on and agree", lambda: len(stage.equal(killed + 1, *left)) >= 3)
+    last = stage.equal(killed + 1, *left)[-1]
+    loss = stage.latest["amber"]["loss"]
+    if not loss < first:
+        raise Failure(f"the loss did not fall: {first:.3f} at first, {loss:.3f} in the end")
+    stage.say("", f"loss {first:.3f} → {loss:.3f}; after epoch {last} the survivors' weights are equal to the bit: {stage.weights[last]['amber']}")
 
 
 def main():
-    done = []
-    with tempfile.TemporaryDirectory(prefix="hivemind_c-demo-") as folder:
-        stage = Stage(pathlib.Path(folder))
-        wrong = None
-        try:
-            for act in (meet, talk, bulk, lose, go_on):
-                done.append(act(stage))
-        except (Failure, BrokenPipeError) as failure:
-            wrong = str(failure)
-        if not stage.end() and not wrong:
-            wrong = "a node did not end as it should"
-    print()
-    for line in done:
-        print(f"  {paint('yes', 'good')}  {line}")
-    if wrong:
-        print(f"  {paint('no', 'bad')}   {wrong}")
-    print(f"\n{time.monotonic() - stage.start:.1f} s in all")
-    return 1 if wrong else 0
+    stage = Stage()
+    try:
+        act(stage)
+        stage.say("", paint("all of it worked", "good"))
+        return 0
+    except Failure as failure:
+        stage.say("", paint(str(failure), "bad"))
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        stage.end()
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(main())

@@ -47,6 +47,12 @@ def test_the_notebook_is_the_quickstart():
             assert all(line in program for line in lines), cell.source
 
 
+def test_the_demo_tells_of_three_trainers_one_late_and_one_killed():
+    done = run(sys.executable, ROOT / "examples/demo/demo.py")
+    assert done.returncode == 0, done.stdout
+    assert "equal to the bit" in done.stdout and "one more" in done.stdout and "one less" in done.stdout
+
+
 def test_the_readme_names_what_is_there():
     for target in re.findall(r"^make (\S+)", README, re.M) + re.findall(r"`make (\S+?)`", README):
         assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.M), f"make {target}"
