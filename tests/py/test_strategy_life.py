@@ -135,7 +135,7 @@ def test_20_every_interface_is_listened_on_and_only_addresses_that_others_reach_
     finally:
         strategy.dht.shutdown()
     told = re.search(r"^INITIAL_PEERS=(\S+) ", capsys.readouterr().out, re.M)[1].split(",")
-    assert set(told) <= set(addresses) and all(address.endswith(strategy.dht._node._config and told[0].split("/p2p/")[1]) for address in told)
+    assert told and set(told) <= set(addresses)
     if any(not address.startswith(("/ip4/127.", "/ip6/::1/")) for address in addresses):
         assert not any("127.0.0.1" in address or "/ip6/::1/" in address for address in told)
 
@@ -302,10 +302,10 @@ def test_fit_may_be_called_twice_and_leaves_nothing_running():
     gc.collect()
     before = threads(), files()
     module, made = fit(HivemindStrategy(BATCH, host_maddrs=HERE))
-    first = made.strategy.global_epoch
-    made.fit_loop.max_epochs = 4
+    assert made.strategy.global_epoch == 8
+    made.fit_loop.max_epochs = 5
     made.fit(module, data())
-    assert first == made.strategy.global_epoch == 8 or made.strategy.global_epoch > 0
+    assert made.strategy.global_epoch == 12  # a new swarm began, for three epochs of four batches
     assert eventually(lambda: threads() <= before[0]) and eventually(lambda: files() <= before[1] + 8)
 
 
