@@ -312,7 +312,7 @@ hv_status hv_progress_open(hv_progress_hall *hall, const hv_progress_config *con
   static const char after[] = "_progress";
   char who[HV_PEER_TEXT_MAX];
   hv_progress_terms terms = config->terms;
-  int instance;
+  int instance = 0;
   hv_status status = check(hall, config, &terms, &instance, err);
   if (status != HV_OK)
     return status;
