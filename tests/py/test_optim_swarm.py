@@ -293,9 +293,9 @@ def test_defect_18_rounds_that_fail_leave_nothing_behind(dhts):
         gc.collect()
 
     try:
-        fail(10)
+        fail(3)
         before = files(), threads(), resident()
-        fail(40)
+        fail(12)
         assert files() <= before[0] and threads() <= before[1]
         assert resident() - before[2] < 8 << 20
     finally:

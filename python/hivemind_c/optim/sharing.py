@@ -40,7 +40,7 @@ class SharedState:
             return
         try:
             self._averager.share_state(epoch, wait=False)
-        except (HivemindError, ValueError, ImportError) as error:
+        except (HivemindError, ValueError) as error:
             logger.warning("epoch %d: the state is not offered to others: %s", epoch, error)
         self._cost_s = time.monotonic() - now
 
