@@ -336,6 +336,39 @@ def test_it_works_when_the_dht_goes_first(swarm):
     averager.shutdown()
 
 
+def test_a_joiner_loads_the_state_that_a_majority_names_and_changes_nothing(swarm):
+    dhts = swarm(3)
+    donors = [swarm.averager(dht, [torch.full((1000,), 7.0)]) for dht in dhts[:2]]
+    joiner = swarm.averager(dhts[2], [torch.zeros(1000)])
+    assert joiner.load_state_from_peers(timeout=10) is None  # nobody offers one
+    for donor in donors:
+        donor.share_state(epoch=3)
+    metadata, loaded = joiner.load_state_from_peers(timeout=30)
+    assert torch.equal(loaded[0], torch.full((1000,), 7.0)) and metadata == {"group_key": "test"}
+    with joiner.get_tensors() as tensors:
+        assert (tensors[0] == 0).all()
+    assert torch.equal(joiner.load_state_from_peers(wait=False, timeout=30).result(40)[1][0], loaded[0])
+    for donor in donors:
+        donor.allow_state_sharing = False
+        donor.share_state(epoch=4)
+    assert eventually(lambda: joiner.load_state_from_peers(timeout=10) is None, 90)
+
+
+def test_a_subclass_shares_what_it_says(swarm):
+    class Mine(DecentralizedAverager):
+        def get_current_state(self):
+            return {"rate": 0.5}, [torch.arange(10.0), torch.arange(5)]
+
+    dhts = swarm(2)
+    donor = Mine([torch.zeros(3)], dhts[0], prefix="mine", start=True)
+    swarm.averagers.append(donor)
+    donor.state_sharing_priority = 2.0
+    donor.share_state(epoch=1)
+    metadata, (floats, ints) = swarm.averager(dhts[1], [torch.zeros(3)], prefix="mine").load_state_from_peers(timeout=30)
+    assert metadata == {"rate": 0.5} and floats.tolist() == list(range(10)) and ints.tolist() == list(range(5))
+    assert donor.state_sharing_priority == 2.0
+
+
 def test_steps_from_threads(swarm):
     dhts = swarm(2)
     tensors = [torch.full((1000,), float(i)) for i in range(2)]
