@@ -352,6 +352,7 @@ class Optimizer(AsTorch):
         if shared.may_try():
             logger.info("this peer is in epoch %d and the swarm in %d: it loads the swarm's state", self.local_epoch, self.tracker.global_epoch)
             behind = self.tracker.standing == "behind"
+            shared.withdraw()
             if self.load_state_from_peers() or not behind:
                 self.missed = False  # who only missed a round, and finds no state, is brought back by the next average
 

@@ -54,6 +54,10 @@ class SharedState:
         """Whether it is time for another attempt, after those that failed."""
         return time.monotonic() >= self._again
 
+    def withdraw(self) -> None:
+        """Offers nothing until the next settled(): who is behind must not speak for a state that is out of date, or no majority can be found."""
+        self._averager._stop_sharing()
+
     def taken(self, loaded: Any, seconds: float) -> bool:
         """Takes over what was loaded: (metadata, tensors), or None. False: it was nothing, or does not fit; then nothing has changed."""
         try:
