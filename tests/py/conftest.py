@@ -1,9 +1,14 @@
 """Fixtures of the Python tests: nodes that are stopped at the end, and programs that run in processes of their own."""
 
+import signal
+
 import pytest
 
 from hivemind_c import Node
 from support import HERE, Program
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started with & by a shell: programs of the tests would inherit that
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.fixture
 def node():
