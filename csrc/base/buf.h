@@ -24,6 +24,18 @@ static inline hv_span hv_span_of(const void *data, size_t size) {
   return (hv_span){(const uint8_t *)data, size};
 }
 
+/* A number as its lowest `bytes` bytes, the lowest first: the same on every machine. */
+static inline void hv_le_put(uint8_t *to, uint64_t value, size_t bytes) {
+  for (size_t i = 0; i < bytes; i++)
+    to[i] = (uint8_t)(value >> 8 * i);
+}
+static inline uint64_t hv_le_get(const uint8_t *from, size_t bytes) {
+  uint64_t value = 0;
+  for (size_t i = 0; i < bytes; i++)
+    value |= (uint64_t)from[i] << 8 * i;
+  return value;
+}
+
 /* 1 when both hold the same bytes. */
 int hv_span_equal(hv_span a, hv_span b);
 

@@ -6,18 +6,6 @@
 
 enum { EPOCH_AT = 1, DIGEST_AT = 9, SIZE_AT = 41, PRIORITY_AT = 49, ADDRS_AT = 53 };
 
-static void put(uint8_t *to, uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; i++)
-    to[i] = (uint8_t)(value >> 8 * i);
-}
-
-static uint64_t get(const uint8_t *from, int bytes) {
-  uint64_t value = 0;
-  for (int i = bytes; i-- > 0;)
-    value = value << 8 | from[i];
-  return value;
-}
-
 size_t hv_ballot_subkey(const hv_peer_id *signer, char out[HV_BALLOT_SUBKEY_MAX]) {
   char text[HV_PEER_TEXT_MAX];
   return (size_t)snprintf(out, HV_BALLOT_SUBKEY_MAX, "[owner:%s]", hv_peer_print(signer, text));
@@ -28,10 +16,10 @@ size_t hv_ballot_write(const hv_ballot *ballot, uint8_t out[HV_BALLOT_BYTES_MAX]
   size_t addrs = ballot->addrs.size <= HV_CONTACT_ADDRS_MAX ? ballot->addrs.size : 0;
   memcpy(&priority, &ballot->priority, sizeof priority);
   out[0] = 1;
-  put(out + EPOCH_AT, ballot->epoch, 8);
+  hv_le_put(out + EPOCH_AT, ballot->epoch, 8);
   memcpy(out + DIGEST_AT, ballot->digest.bytes, 32);
-  put(out + SIZE_AT, ballot->size, 8);
-  put(out + PRIORITY_AT, priority, 4);
+  hv_le_put(out + SIZE_AT, ballot->size, 8);
+  hv_le_put(out + PRIORITY_AT, priority, 4);
   if (addrs)
     memcpy(out + ADDRS_AT, ballot->addrs.data, addrs);
   return ADDRS_AT + addrs;
@@ -42,10 +30,10 @@ hv_status hv_ballot_read(hv_span bytes, hv_ballot *out) {
     return HV_VERSION;
   if (bytes.size < ADDRS_AT || bytes.size > HV_BALLOT_BYTES_MAX)
     return HV_MALFORMED;
-  uint32_t priority = (uint32_t)get(bytes.data + PRIORITY_AT, 4);
-  out->epoch = get(bytes.data + EPOCH_AT, 8);
+  uint32_t priority = (uint32_t)hv_le_get(bytes.data + PRIORITY_AT, 4);
+  out->epoch = hv_le_get(bytes.data + EPOCH_AT, 8);
   memcpy(out->digest.bytes, bytes.data + DIGEST_AT, 32);
-  out->size = get(bytes.data + SIZE_AT, 8);
+  out->size = hv_le_get(bytes.data + SIZE_AT, 8);
   memcpy(&out->priority, &priority, sizeof priority);
   out->addrs = hv_span_of(bytes.data + ADDRS_AT, bytes.size - ADDRS_AT);
   return isfinite(out->priority) ? HV_OK : HV_MALFORMED;

@@ -7,20 +7,6 @@
 enum { HEAD = 96, PART = 16, USUAL_CHUNK = 256 << 10, CHUNKS_AIM = HV_MANIFEST_CHUNKS_MAX / 2 };
 static const uint8_t magic[4] = {'H', 'V', 's', '1'};
 
-/* ---- numbers ---- */
-
-static void put(uint8_t *to, uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; i++)
-    to[i] = (uint8_t)(value >> 8 * i);
-}
-
-static uint64_t get(const uint8_t *from, int bytes) {
-  uint64_t value = 0;
-  for (int i = bytes; i-- > 0;)
-    value = value << 8 | from[i];
-  return value;
-}
-
 /* ---- the layout: chunks that follow from parts ---- */
 
 static hv_status check_part(const hv_manifest_part *part, hv_error *err) {
@@ -173,18 +159,18 @@ hv_status hv_manifest_digests(const hv_manifest *manifest, hv_buf *out) {
 hv_status hv_manifest_write(const hv_manifest *m, hv_buf *out) {
   uint8_t head[HEAD];
   memcpy(head, magic, 4);
-  put(head + 4, 1, 4);
-  put(head + 8, m->epoch, 8);
+  hv_le_put(head + 4, 1, 4);
+  hv_le_put(head + 8, m->epoch, 8);
   memcpy(head + 16, m->state_hash.bytes, 32);
   memcpy(head + 48, m->whole.bytes, 32);
-  put(head + 80, m->chunk_bytes, 4);
-  put(head + 84, m->n_parts, 4);
-  put(head + 88, m->n_chunks, 4);
-  put(head + 92, m->metadata.size, 4);
+  hv_le_put(head + 80, m->chunk_bytes, 4);
+  hv_le_put(head + 84, m->n_parts, 4);
+  hv_le_put(head + 88, m->n_chunks, 4);
+  hv_le_put(head + 92, m->metadata.size, 4);
   hv_status status = hv_buf_append(out, head, sizeof head);
   for (size_t i = 0; i < m->n_parts && status == HV_OK; i++) {
     uint8_t part[PART] = {0};
-    put(part, m->parts[i].size, 8);
+    hv_le_put(part, m->parts[i].size, 8);
     part[8] = m->parts[i].codec;
     part[9] = m->parts[i].dtype;
     status = hv_buf_append(out, part, sizeof part);
@@ -196,7 +182,7 @@ hv_status hv_manifest_write(const hv_manifest *m, hv_buf *out) {
 
 static hv_status read_part(const uint8_t *from, hv_manifest_part *out) {
   static const uint8_t zeros[6] = {0};
-  *out = (hv_manifest_part){.size = get(from, 8), .codec = from[8], .dtype = from[9]};
+  *out = (hv_manifest_part){.size = hv_le_get(from, 8), .codec = from[8], .dtype = from[9]};
   return memcmp(from + 10, zeros, sizeof zeros) == 0 ? HV_OK : HV_MALFORMED;
 }
 
@@ -207,15 +193,15 @@ static hv_status read_head(hv_span bytes, hv_manifest *m, size_t *n_chunks, size
     return HV_TOO_LARGE;
   if (bytes.size < HEAD || memcmp(at, magic, sizeof magic) != 0)
     return HV_MALFORMED;
-  if (get(at + 4, 4) != 1)
+  if (hv_le_get(at + 4, 4) != 1)
     return HV_UNSUPPORTED;
-  m->epoch = get(at + 8, 8);
+  m->epoch = hv_le_get(at + 8, 8);
   memcpy(m->state_hash.bytes, at + 16, 32);
   memcpy(m->whole.bytes, at + 48, 32);
-  m->chunk_bytes = (uint32_t)get(at + 80, 4);
-  m->n_parts = (size_t)get(at + 84, 4);
-  *n_chunks = (size_t)get(at + 88, 4);
-  *metadata = (size_t)get(at + 92, 4);
+  m->chunk_bytes = (uint32_t)hv_le_get(at + 80, 4);
+  m->n_parts = (size_t)hv_le_get(at + 84, 4);
+  *n_chunks = (size_t)hv_le_get(at + 88, 4);
+  *metadata = (size_t)hv_le_get(at + 92, 4);
   if (m->n_parts > HV_MANIFEST_PARTS_MAX || *n_chunks > HV_MANIFEST_CHUNKS_MAX || *metadata > HV_MANIFEST_METADATA_MAX)
     return HV_TOO_LARGE;
   return chunk_bytes_fit(m->chunk_bytes) && bytes.size == HEAD + m->n_parts * PART + *n_chunks * sizeof(hv_hash) + *metadata

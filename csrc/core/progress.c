@@ -232,10 +232,8 @@ void hv_progress_asked(hv_progress_hall *hall, const hv_event *event) {
 
 static hv_progress_run *join_run(hv_progress_hall *hall, hv_span key, const hv_progress_terms *terms, int client_mode) {
   hv_hash hash;
-  uint32_t id = 0;
   hall->env->sha256(hall->env, key, &hash);
-  for (size_t i = 0; i < sizeof id; i++)
-    id |= (uint32_t)hash.bytes[i] << 8 * i;
+  uint32_t id = (uint32_t)hv_le_get(hash.bytes, 4);
   hv_progress_run *run = run_of(hall, id);
   if (!run) {
     run = hv_mem_zalloc(hall->env->mem, sizeof *run);

@@ -58,25 +58,20 @@ hv_status hv_record_check(const hv_record *record, hv_error *err) {
   return HV_OK;
 }
 
-static void put_number(uint8_t *to, uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; i++)
-    to[i] = (uint8_t)(value >> 8 * i);
-}
-
 static hv_span say(hv_env *env, const hv_hash *place, const hv_record *record, uint8_t out[SAID_MAX]) {
   uint8_t *at = out;
   hv_hash value;
   env->sha256(env, record->value, &value);
   memcpy(at, place->bytes, 32);
   at[32] = record->has_subkey != 0;
-  put_number(at + 33, record->subkey.size, 4);
+  hv_le_put(at + 33, record->subkey.size, 4);
   at += 37;
   if (record->subkey.size)
     memcpy(at, record->subkey.data, record->subkey.size);
   at += record->subkey.size;
   memcpy(at, value.bytes, 32);
-  put_number(at + 32, record->version, 8);
-  put_number(at + 40, record->lease_ms, 4);
+  hv_le_put(at + 32, record->version, 8);
+  hv_le_put(at + 40, record->lease_ms, 4);
   return hv_span_of(out, (size_t)(at + 44 - out));
 }
 

@@ -5,15 +5,13 @@
 enum { VERSION = 1, CLIENT = 1, GONE = 2 };
 
 static void put(uint8_t **at, uint64_t value, size_t size) {
-  for (size_t i = 0; i < size; i++)
-    *(*at)++ = (uint8_t)(value >> 8 * i);
+  hv_le_put(*at, value, size);
+  *at += size;
 }
 
 static uint64_t take(const uint8_t **at, size_t size) {
-  uint64_t value = 0;
-  for (size_t i = 0; i < size; i++)
-    value |= (uint64_t) * (*at)++ << 8 * i;
-  return value;
+  *at += size;
+  return hv_le_get(*at - size, size);
 }
 
 static uint64_t least(uint64_t a, uint64_t b) {

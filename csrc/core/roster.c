@@ -36,22 +36,15 @@ hv_rank hv_rank_for(hv_env *env, hv_span key, hv_span epoch) {
   if (epoch.size && epoch.size <= HV_MATCH_EPOCH_MAX)
     memcpy(at, epoch.data, epoch.size), at += epoch.size;
   env->sha256(env, hv_span_of(text, (size_t)(at - text)), &hash);
-  for (int i = 0; i < 2; i++) {
-    rank.salt[i] = 0;
-    for (int b = 0; b < 8; b++)
-      rank.salt[i] |= (uint64_t)hash.bytes[8 * i + b] << 8 * b; /* the same on every machine */
-  }
+  for (int i = 0; i < 2; i++)
+    rank.salt[i] = hv_le_get(hash.bytes + 8 * i, 8);
   return rank;
 }
 
 static uint64_t place_of(const hv_rank *rank, const hv_peer_id *id) {
   uint64_t hash = rank->salt[0];
-  for (int w = 0; w < 4; w++) {
-    uint64_t word = 0;
-    for (int b = 0; b < 8; b++)
-      word |= (uint64_t)id->key[8 * w + b] << 8 * b;
-    hash = hv_fold(hash ^ word, rank->salt[1] | 1);
-  }
+  for (int w = 0; w < 4; w++)
+    hash = hv_fold(hash ^ hv_le_get(id->key + 8 * w, 8), rank->salt[1] | 1);
   return hv_fold(hash, 0x9e3779b97f4a7c15u);
 }
 

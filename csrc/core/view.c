@@ -167,18 +167,6 @@ static size_t plan_bytes(const hv_round *round) {
   return round->n_members * 4 + (size_t)round->in->n_chunks * 2;
 }
 
-static void put_le(uint8_t *to, uint32_t value, size_t size) {
-  for (size_t i = 0; i < size; i++)
-    to[i] = (uint8_t)(value >> 8 * i);
-}
-
-static uint32_t get_le(const uint8_t *from, size_t size) {
-  uint32_t value = 0;
-  for (size_t i = 0; i < size; i++)
-    value |= (uint32_t)from[i] << 8 * i;
-  return value;
-}
-
 static void free_bytes(void *bytes) {
   hv_mem_free(bytes);
 }
@@ -192,10 +180,10 @@ hv_payload *hv_view_write(hv_mem *mem, const hv_round *round, const hv_view *vie
     return NULL;
   }
   for (size_t i = 0; i < round->n_members; i++, to += 4)
-    put_le(to, view->count[i], 4);
+    hv_le_put(to, view->count[i], 4);
   for (uint32_t chunk = 0, item = 0; chunk < round->in->n_chunks; chunk++, to += 2) {
     int is_work = item < view->n_work && view->chunks[item] == chunk;
-    put_le(to, is_work ? view->sources[item] : HV_VIEW_NONE, 2);
+    hv_le_put(to, is_work ? view->sources[item] : HV_VIEW_NONE, 2);
     item += (uint32_t)is_work;
   }
   return payload;
@@ -204,7 +192,7 @@ hv_payload *hv_view_write(hv_mem *mem, const hv_round *round, const hv_view *vie
 static hv_status read_spans(const hv_round *round, const uint8_t *from, hv_view *view) {
   uint32_t at = 0;
   for (size_t i = 0; i < round->n_members; i++, from += 4) {
-    uint32_t count = get_le(from, 4);
+    uint32_t count = (uint32_t)hv_le_get(from, 4);
     if (count > view->n_work - at || (count && (round->members[i].client || !hv_members_has(&view->members, i))))
       return HV_MALFORMED;
     view->first[i] = at;
@@ -228,7 +216,7 @@ static int agrees(const hv_round *round, const hv_hold *hold, const hv_view *vie
 static hv_status read_plan(const hv_round *round, const hv_hold *hold, const uint8_t *bytes, hv_view *view) {
   const uint8_t *from = bytes + round->n_members * 4;
   for (uint32_t chunk = 0; chunk < round->in->n_chunks; chunk++, from += 2) {
-    uint32_t source = get_le(from, 2);
+    uint32_t source = (uint32_t)hv_le_get(from, 2);
     if (!agrees(round, hold, view, chunk, source))
       return HV_MALFORMED;
     if (source != HV_VIEW_NONE)

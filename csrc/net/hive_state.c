@@ -28,6 +28,22 @@ static hv_payload *borrow_parts(hv_mem *mem, const hv_hive_state_part *parts, si
   return &lent->payload;
 }
 
+/* An op with a copy of its own of the prefix, which then stands for it. NULL: no memory. */
+static hv_hive_op *new_prefix_op(hv_hive *hive, void (*start)(hv_hive_op *, hv_node *), hv_span *prefix) {
+  hv_hive_op *o = hv_hive_new_op(hive, start);
+  if (!o)
+    return NULL;
+  o->bytes = hv_mem_alloc(hv_hive_mem(hive), prefix->size);
+  if (!o->bytes) {
+    hv_hive_free_op(o);
+    return NULL;
+  }
+  if (prefix->size)
+    memcpy(o->bytes, prefix->data, prefix->size);
+  prefix->data = o->bytes;
+  return o;
+}
+
 /* ---- offer ---- */
 
 static void offer_over(hv_state_offer *offer, hv_status status, const char *text) {
@@ -126,17 +142,10 @@ static hv_status change(hv_hive *hive, hv_span prefix, void (*start)(hv_hive_op 
                         hv_future **out) {
   if (hv_hive_usable(hive) != HV_OK)
     return HV_FORKED;
-  hv_hive_op *o = hv_hive_new_op(hive, start);
+  hv_hive_op *o = new_prefix_op(hive, start, &prefix);
   if (!o)
     return HV_NOMEM;
-  o->bytes = hv_mem_alloc(hv_hive_mem(hive), prefix.size);
-  if (!o->bytes) {
-    hv_hive_free_op(o);
-    return HV_NOMEM;
-  }
-  if (prefix.size)
-    memcpy(o->bytes, prefix.data, prefix.size);
-  o->u.state_change.prefix = hv_span_of(o->bytes, prefix.size);
+  o->u.state_change.prefix = prefix;
   o->u.state_change.at_once = at_once;
   o->u.state_change.priority = priority;
   return hv_hive_submit(o, out);
@@ -216,17 +225,9 @@ hv_status hv_hive_state_load(hv_hive *hive, hv_span prefix, uint32_t timeout_ms,
                              hv_future **out) {
   if (hv_hive_usable(hive) != HV_OK)
     return HV_FORKED;
-  hv_hive_op *o = hv_hive_new_op(hive, start_load);
+  hv_hive_op *o = new_prefix_op(hive, start_load, &prefix);
   if (!o)
     return HV_NOMEM;
-  o->bytes = hv_mem_alloc(hv_hive_mem(hive), prefix.size);
-  if (!o->bytes) {
-    hv_hive_free_op(o);
-    return HV_NOMEM;
-  }
-  if (prefix.size)
-    memcpy(o->bytes, prefix.data, prefix.size);
-  o->u.state_load = (hv_state_load){
-      .prefix = hv_span_of(o->bytes, prefix.size), .timeout_ms = timeout_ms, .size_max = size_max, .epoch_least = epoch_least};
+  o->u.state_load = (hv_state_load){.prefix = prefix, .timeout_ms = timeout_ms, .size_max = size_max, .epoch_least = epoch_least};
   return hv_hive_submit(o, out);
 }
