@@ -1,7 +1,6 @@
 /* A hive as a program holds it: requests without memory, and threads that ask, cancel and stop at the same time. */
-#include "lib/check.h"
+#include "lib/hives.h"
 
-#include "hivemind_c.h"
 #include "net/hive_inner.h"
 
 #include <pthread.h>
@@ -9,35 +8,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static hv_hive *start(const char *initial) {
-  static const char *const here[] = {"/ip4/127.0.0.1/tcp/0"};
-  hv_hive *hive = NULL;
-  hv_error err = {0};
-  hv_hive_config config = {.listen = here,
-                           .n_listen = 1,
-                           .initial_peers = &initial,
-                           .n_initial_peers = initial ? 1 : 0,
-                           .insecure = 1,
-                           .pool_threads = 1};
-  if (hv_hive_start(&config, &hive, &err) != HV_OK)
-    fail_msg("%s", err.text);
-  return hive;
-}
-
-/* Two that know each other. */
-static void start_two(hv_hive **a, hv_hive **b) {
-  char where[HV_ADDR_TEXT_MAX];
-  hv_addr addr;
-  hv_future *met;
-  *a = start(NULL);
-  assert_int_equal(hv_hive_addrs(*a, &addr, 1), 1);
-  *b = start(hv_addr_print(&addr, hv_hive_peer(*a), where));
-  assert_int_equal(hv_hive_wait_peers(*b, 1, &met), HV_OK);
-  assert_true(hv_future_wait(met, 10000));
-  assert_int_equal(hv_future_result(met, NULL, NULL, NULL), HV_OK);
-  hv_future_release(met);
-}
 
 static void given_back(void *arg) {
   atomic_fetch_add((atomic_int *)arg, 1);
@@ -70,7 +40,7 @@ static void whichever_allocation_fails_a_request_is_refused_or_ends_and_bytes_co
   (void)state;
   enum { ALLOCATIONS = 24 };
   hv_hive *a, *b;
-  start_two(&a, &b);
+  hives_start_two(&a, &b, 1);
   for (int what = 0; what < REQUESTS; what++)
     for (int n = 0; n < ALLOCATIONS; n++) {
       hv_future *future = NULL;
@@ -138,7 +108,7 @@ static void threads_that_ask_and_cancel_all_get_an_end_when_others_stop_the_hive
   (void)state;
   hv_hive *a, *b;
   user users[THREADS] = {0};
-  start_two(&a, &b);
+  hives_start_two(&a, &b, 1);
   for (int i = 0; i < THREADS; i++) {
     users[i].hive = b;
     users[i].to = *hv_hive_peer(a);
@@ -160,7 +130,7 @@ static void a_future_outlives_its_hive(void **state) {
   (void)state;
   hv_error err = {0};
   hv_future *receive, *peers, *late = NULL;
-  hv_hive *hive = start(NULL);
+  hv_hive *hive = hives_start(NULL, 1);
   assert_int_equal(hv_hive_receive(hive, &receive), HV_OK);
   assert_int_equal(hv_hive_peers(hive, &peers), HV_OK);
   assert_true(hv_future_wait(peers, 10000));
@@ -201,7 +171,7 @@ static void a_parcel_that_nobody_looked_at_is_received_again_first(void **state)
   (void)state;
   hv_hive *a, *b;
   hv_future *got;
-  start_two(&a, &b);
+  hives_start_two(&a, &b, 1);
   send_to(b, a, "one");
   send_to(b, a, "two");
   assert_int_equal(hv_hive_receive(a, &got), HV_OK);
@@ -220,7 +190,7 @@ static void dropping_receives_loses_no_parcel(void **state) {
   (void)state;
   enum { PARCELS = 60 };
   hv_hive *a, *b;
-  start_two(&a, &b);
+  hives_start_two(&a, &b, 1);
   for (int i = 0; i < PARCELS; i++) {
     char text[32];
     hv_future *sent, *got;
@@ -258,7 +228,7 @@ static void stopping_within_a_done_is_refused_and_harms_nothing(void **state) {
   (void)state;
   static const uint8_t bytes[3000000];
   hv_hive *a, *b;
-  start_two(&a, &b);
+  hives_start_two(&a, &b, 1);
   stopper s = {.hive = b};
   hv_future *sent;
   assert_int_equal(hv_hive_send(b, hv_hive_peer(a), hv_span_of(bytes, sizeof bytes), stop_from_within, &s, 10000, &sent), HV_OK);
@@ -299,7 +269,7 @@ static void set_too_many(hv_hive_op *o, hv_node *node) {
 
 static void when_a_node_ends_by_itself_nobody_waits_for_good(void **state) {
   (void)state;
-  hv_hive *hive = start(NULL);
+  hv_hive *hive = hives_start(NULL, 1);
   hv_future *receive, *met, *set, *late = NULL;
   hv_error err = {0};
   assert_int_equal(hv_hive_receive(hive, &receive), HV_OK);
@@ -323,7 +293,7 @@ static void when_a_node_ends_by_itself_nobody_waits_for_good(void **state) {
 
 static void a_forked_child_starts_no_hive_and_is_told_why(void **state) {
   (void)state;
-  hv_hive *hive = start(NULL);
+  hv_hive *hive = hives_start(NULL, 1);
   pid_t child = fork();
   if (child == 0) {
     hv_hive *mine = NULL;
@@ -337,7 +307,7 @@ static void a_forked_child_starts_no_hive_and_is_told_why(void **state) {
   assert_int_equal(waitpid(child, &status, 0), child);
   assert_true(WIFEXITED(status));
   assert_int_equal(WEXITSTATUS(status), 0);
-  hv_hive *another = start(NULL); /* the parent goes on */
+  hv_hive *another = hives_start(NULL, 1); /* the parent goes on */
   free_both(another, hive);
 }
 

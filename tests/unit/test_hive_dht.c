@@ -1,25 +1,8 @@
 /* A hive's DHT as a program holds it: what is stored is found, without memory too, and cancelled or stopped in the middle. */
-#include "lib/check.h"
-
-#include "hivemind_c.h"
+#include "lib/hives.h"
 
 #include <string.h>
 #include <unistd.h>
-
-static hv_hive *start(const char *initial) {
-  static const char *const here[] = {"/ip4/127.0.0.1/tcp/0"};
-  hv_hive *hive = NULL;
-  hv_error err = {0};
-  hv_hive_config config = {.listen = here,
-                           .n_listen = 1,
-                           .initial_peers = &initial,
-                           .n_initial_peers = initial ? 1 : 0,
-                           .insecure = 1,
-                           .pool_threads = 1};
-  if (hv_hive_start(&config, &hive, &err) != HV_OK)
-    fail_msg("%s", err.text);
-  return hive;
-}
 
 static hv_status end_of(hv_future *future, hv_span *bytes) {
   hv_error err = {0};
@@ -41,15 +24,7 @@ static hv_hive_dht_state state_of(hv_hive *hive) {
 
 /* Two that know each other, in the DHT too. */
 static void start_two(hv_hive **a, hv_hive **b) {
-  char where[HV_ADDR_TEXT_MAX];
-  hv_addr addr;
-  hv_future *met;
-  *a = start(NULL);
-  assert_int_equal(hv_hive_addrs(*a, &addr, 1), 1);
-  *b = start(hv_addr_print(&addr, hv_hive_peer(*a), where));
-  assert_int_equal(hv_hive_wait_peers(*b, 1, &met), HV_OK);
-  assert_int_equal(end_of(met, NULL), HV_OK);
-  hv_future_release(met);
+  hives_start_two(a, b, 1);
   for (int ms = 0; ms < 10000 && state_of(*a).contacts == 0; ms++)
     usleep(1000);
   assert_int_equal(state_of(*a).contacts, 1);
@@ -108,7 +83,7 @@ static void what_one_stores_the_other_gets_whole(void **state) {
 static void what_is_too_large_or_wrong_is_refused_and_nothing_is_lost(void **state) {
   (void)state;
   static const uint8_t much[HV_RECORD_VALUE_MAX + 1];
-  hv_hive *a = start(NULL);
+  hv_hive *a = hives_start(NULL, 1);
   hv_future *future = NULL;
   hv_hive_record record = {.value = hv_span_of(much, sizeof much), .ttl_ms = 1000};
   assert_int_equal(hv_hive_dht_store(a, text("key"), &record, 0, &future), HV_TOO_LARGE);

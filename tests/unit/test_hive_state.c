@@ -1,8 +1,6 @@
 /* A hive's states as a program holds them: borrowed until let go of, whole when loaded, without memory too, and cancelled or
  * stopped. */
-#include "lib/check.h"
-
-#include "hivemind_c.h"
+#include "lib/hives.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -13,39 +11,12 @@ enum { VALUES = 300000, PARTS = 3 };
 static float values[VALUES];
 static atomic_int back; /* how often the program's bytes were given back */
 
-static hv_hive *start(const char *initial) {
-  static const char *const here[] = {"/ip4/127.0.0.1/tcp/0"};
-  hv_hive *hive = NULL;
-  hv_error err = {0};
-  hv_hive_config config = {.listen = here,
-                           .n_listen = 1,
-                           .initial_peers = &initial,
-                           .n_initial_peers = initial ? 1 : 0,
-                           .insecure = 1,
-                           .pool_threads = 2};
-  if (hv_hive_start(&config, &hive, &err) != HV_OK)
-    fail_msg("%s", err.text);
-  return hive;
-}
-
 static hv_status end_of(hv_future *future, hv_span *bytes, hv_peer_id *peer) {
   hv_error err = {0};
   assert_true(hv_future_wait(future, 60000));
   hv_status status = hv_future_result(future, bytes, peer, &err);
   assert_true(status == HV_OK || strlen(err.text) > 5);
   return status;
-}
-
-static void start_two(hv_hive **a, hv_hive **b) {
-  char where[HV_ADDR_TEXT_MAX];
-  hv_addr addr;
-  hv_future *met;
-  *a = start(NULL);
-  assert_int_equal(hv_hive_addrs(*a, &addr, 1), 1);
-  *b = start(hv_addr_print(&addr, hv_hive_peer(*a), where));
-  assert_int_equal(hv_hive_wait_peers(*b, 1, &met), HV_OK);
-  assert_int_equal(end_of(met, NULL, NULL), HV_OK);
-  hv_future_release(met);
 }
 
 static void given_back(void *arg) {
@@ -106,7 +77,7 @@ static void what_one_offers_the_other_gets_whole(void **state) {
   hv_span bytes;
   hv_peer_id donor;
   fill();
-  start_two(&a, &b);
+  hives_start_two(&a, &b, 2);
   for (uint8_t codec = 0; codec < 2; codec++) {
     offer_and_wait(a, 5 + codec, codec);
     assert_int_equal(hv_hive_state_load(b, hv_span_of("run", 3), 30000, 0, 0, &future), HV_OK);
@@ -137,7 +108,7 @@ static void whichever_allocation_fails_it_is_refused_or_ends_and_memory_comes_ba
   hv_hive *a, *b;
   hv_span bytes;
   fill();
-  start_two(&a, &b);
+  hives_start_two(&a, &b, 2);
   offer_and_wait(a, 1, 0);
   int lent = 1;
   for (int n = 0; n < ALLOCATIONS; n++) {
@@ -175,7 +146,7 @@ static void cancelled_or_stopped_in_the_middle_each_ends_once(void **state) {
   hv_future *futures[MANY];
   hv_hive *a, *b;
   fill();
-  start_two(&a, &b);
+  hives_start_two(&a, &b, 2);
   offer_and_wait(a, 1, 0);
   for (int i = 0; i < MANY; i++)
     assert_int_equal(i % 2 ? hv_hive_state_load(b, hv_span_of("run", 3), 30000, 0, 0, &futures[i])
