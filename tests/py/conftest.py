@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from hivemind_c import Node
+from hivemind_c import DHT, Node
 from support import HERE, Program
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started with & by a shell: programs of the tests would inherit that
@@ -21,6 +21,30 @@ def node():
 
     yield start
     for one in started:
+        one.shutdown()
+
+
+@pytest.fixture
+def dht():
+    """dht(...) starts one on loopback; all are stopped when the test ends."""
+    started = []
+
+    def start(initial_peers=None, **options):
+        started.append(DHT(initial_peers, start=True, **options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.shutdown()
+
+
+@pytest.fixture(scope="module")
+def dhts():
+    """Four nodes that know each other."""
+    made = [DHT(host_maddrs=[HERE], start=True)]
+    made += [DHT(made[0].get_visible_maddrs(), host_maddrs=[HERE], start=True) for _ in range(3)]
+    yield made
+    for one in made:
         one.shutdown()
 
 

@@ -22,20 +22,6 @@ from support import eventually, files, resident, threads
 
 
 @pytest.fixture
-def dht():
-    """dht(...) starts one on loopback; all are stopped when the test ends."""
-    started = []
-
-    def start(initial_peers=None, **options):
-        started.append(DHT(initial_peers, start=True, **options))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.shutdown()
-
-
-@pytest.fixture
 def pair(dht):
     first = dht()
     second = dht(first.get_visible_maddrs())

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from hivemind_c import DHT, get_dht_time
+from hivemind_c import get_dht_time
 from support import eventually
 
 NODE = """
@@ -34,19 +34,6 @@ RESTARTED = """
 
 def soon(seconds=120):
     return get_dht_time() + seconds
-
-
-@pytest.fixture
-def dht():
-    started = []
-
-    def start(initial_peers=None, **options):
-        started.append(DHT(initial_peers, start=True, **options))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.shutdown()
 
 
 def test_half_of_sixteen_are_killed_and_every_value_is_found(dht, program):

@@ -10,20 +10,10 @@ import pytest
 import torch
 
 import hivemind_c as hivemind
-from optim_support import OPTIMIZERS, Peer, flat, meet, network, settle, together, train_together
-from support import HERE
+from optim_support import Peer, flat, meet, network, settle, together, train_together
 
 RUNS = itertools.count()
 SHARING = dict(averager_opts=dict(declare_state_period=1.0))
-
-
-@pytest.fixture(scope="module")
-def dhts():
-    made = [hivemind.DHT(host_maddrs=[HERE], start=True)]
-    made += [hivemind.DHT(made[0].get_visible_maddrs(), host_maddrs=[HERE], start=True) for _ in range(3)]
-    yield made
-    for one in made:
-        one.shutdown()
 
 
 @pytest.fixture

@@ -12,19 +12,9 @@ import torch
 
 import hivemind_c as hivemind
 from optim_support import QUICK, Peer, backward, batch, flat, in_one_process, loss_of, make, meet, network, settle, together, train_together
-from support import HERE, eventually, files, resident, threads
+from support import eventually, files, resident, threads
 
 RUNS = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def dhts():
-    """Four nodes that know each other."""
-    made = [hivemind.DHT(host_maddrs=[HERE], start=True)]
-    made += [hivemind.DHT(made[0].get_visible_maddrs(), host_maddrs=[HERE], start=True) for _ in range(3)]
-    yield made
-    for one in made:
-        one.shutdown()
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import time
 import pytest
 
 import hivemind_c
-from hivemind_c import DHT
 from hivemind_c.optim import GlobalTrainingProgress, LocalTrainingProgress, ProgressTracker
 from support import eventually
 
@@ -29,19 +28,6 @@ TRAINER = """
         epoch, samples = map(int, line.split())
         tracker.report_local_progress(epoch, samples)
 """
-
-
-@pytest.fixture
-def dht():
-    started = []
-
-    def start(initial_peers=None, **options):
-        started.append(DHT(initial_peers, start=True, **options))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.shutdown()
 
 
 def tracker_of(node, target=1000, **options):
