@@ -1,8 +1,8 @@
 /* Chunks from hostile peers. Byte 0 chooses: bit 0 decode or accumulate, bit 1 make the checksum right, bit 2 build the header from
  * bytes 1 (codec), 2 (dtype) and 3..4 (count) and take the rest as head and body, bit 3 hand the chunk over in parts, bits 4..5 the
- * set of kernels, bits 6..7 the dtype to decode into. With FUZZ_CODEC=0..8 in the environment every execution gives that codec's decoder a
- * header and a checksum that agree. Nothing may be written beyond the output, nothing on an error, and the
- * quantised codecs give finite numbers. */
+ * set of kernels, bits 6..7 the dtype to decode into. With FUZZ_CODEC=0..8 in the environment every execution gives that codec's
+ * decoder a header and a checksum that agree. Nothing may be written beyond the output, nothing on an error, and the quantised
+ * codecs give finite numbers. */
 #include "kern/codec.h"
 #include "kern/kernels.h"
 
