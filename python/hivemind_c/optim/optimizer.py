@@ -19,6 +19,7 @@ from hivemind_c.optim.parameters import flat_views
 from hivemind_c.optim.progress_tracker import ProgressTracker
 from hivemind_c.optim.schedule import Action, Schedule
 from hivemind_c.optim.state_averager import LRScheduler, OptimizerFactory, SchedulerFactory, TrainingStateAverager
+from hivemind_c.optim.telling import Telling, Tells
 from hivemind_c.optim.transition import Transition
 
 logger = logging.getLogger("hivemind_c.optim")
@@ -32,7 +33,7 @@ _SET_HERE = (
 _TRACKER_SET_HERE = "dht prefix target_batch_size client_mode matchmaking_time start".split()
 
 
-class Optimizer(AsTorch):
+class Optimizer(AsTorch, Tells):
     """Steps when the swarm has gathered target_batch_size samples, with the gradient of them all: as one machine would with that batch.
 
     Use it as the optimizer that it wraps: loss.backward(), step(), zero_grad(). docs/OPTIMIZER.md shows which option does what when.
@@ -142,6 +143,7 @@ class Optimizer(AsTorch):
         self.missed = False  # the swarm has made a step without this peer
         self._local_samples, self._told, self._joined = 0, 0.0, False
         self._metric: List[Any] = []
+        self.telling = Telling(self)
         self._become()
 
     def _build(self, state: Dict[str, Any], compression: CompressionBase, factory: Any, common: Dict[str, Any], tracking: Dict[str, Any]) -> None:
@@ -200,6 +202,7 @@ class Optimizer(AsTorch):
                 raise ValueError("a closure makes gradients of its own: " + ("an auxiliary peer has none" if self.auxiliary else "leave grad_scaler out"))
             with torch.enable_grad():
                 loss = closure()
+            self.report_loss(loss)
         batch_size = self._checked_batch_size(batch_size)
         self.state_averager.background.take()
         if not self._joined:
@@ -216,6 +219,7 @@ class Optimizer(AsTorch):
     def _join(self) -> None:
         """Before the first batch counts: where is the swarm?"""
         self._joined = True
+        self.telling.start()
         if not self.auxiliary:
             self.tracker.report_local_progress(self.local_epoch, 0)
         if not self.tracker.fetched_global_progress_this_epoch.wait(FIRST_LOOK_S):
@@ -278,15 +282,6 @@ class Optimizer(AsTorch):
         """The GradScaler's scale has changed by this factor: so do the sums that are kept scaled."""
         if self.grad_averager is not None:
             self.grad_averager.rescale_(factor)
-
-    def report_metric(self, value: Any) -> None:
-        """A loss or another figure of this step, for ReduceLROnPlateau: it looks at the mean over the epoch and the swarm."""
-        self._metric.append(value.detach() if isinstance(value, torch.Tensor) else value)
-
-    def take_metric(self) -> Optional[float]:
-        """The mean of what was reported since the last time."""
-        values, self._metric = self._metric, []
-        return sum(float(value) for value in values) / len(values) if values else None
 
     def clip_averaged_gradients(self) -> None:
         parameters = [p for p in self.state_averager.parameters.main if p.grad is not None]
@@ -385,6 +380,7 @@ class Optimizer(AsTorch):
     def shutdown(self) -> None:
         """Leaves the run; the DHT stays. May be called twice."""
         self.meeting.cancel()
+        self.telling.shutdown()
         self.state_averager.background.settle(self.shutdown_timeout)
         self.tracker.shutdown()
         self.state_averager.shutdown()

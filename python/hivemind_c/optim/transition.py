@@ -51,6 +51,8 @@ class Transition:
             self.optimizer.tracker.update_epoch(self.next_epoch)
         if self.gradients is not None:
             self.gradients.reset_accumulated_grads_()
+        if self.alone or self.gradients is None:  # these samples wait for nobody
+            self.optimizer.telling.contributed(self.samples)
         if plan.background:
             if plan.background[0] is Action.AVERAGE_STATE:  # while the model trains on: what is averaged is taken before
                 self.state.load_state_into_averager_()
@@ -101,8 +103,10 @@ class Transition:
                 optimizer.missed = True
             own = f"steps with its own {self.samples} samples' gradient" if self.samples else "has no gradient of its own to step with"
             logger.warning("epoch %d: averaging gradients failed, so this peer %s: %s", self.epoch, own, error)
+            optimizer.telling.failed(self.epoch, f"gradients: {error}")
             return
         self.averaged = True
+        optimizer.telling.averaged(self.samples)
         self.metric = self.gradients.averaged_metric()
         optimizer.say("Averaged tensors successfully with %d peers", len(members))
 
@@ -141,6 +145,8 @@ class Transition:
             members = self.state.average_loaded(control)
         except HivemindError as error:
             logger.warning("epoch %d: averaging the state failed, so this peer keeps its own: %s", self.next_epoch, error)
+            self.optimizer.telling.failed(self.next_epoch, f"state: {error}")
             return
         self.state_averaged = True
+        self.optimizer.telling.averaged()
         self.optimizer.say("Averaged state successfully with %d peers", len(members))

@@ -1,0 +1,128 @@
+"""What a peer of a run tells of itself to whoever watches: a small record in the DHT, signed by the peer, that lives for some seconds.
+
+The swarm's own decisions never use it: those follow the core's reports (docs/PROGRESS.md). A watcher takes it as a claim: read_news checks
+each field against its bounds, and a record that breaks one is nobody's news.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Dict, Iterator, Optional, Tuple
+
+from hivemind_c.dht.values import ValueWithExpiration, get_dht_time, pack
+
+SHARDS = 8  #: keys of a run, among which the peers' records are spread: one key keeps 2,048 of them
+TEXT_MAX, ERRORS_MAX, COUNT_MAX, SPEED_MAX, LEASE_MAX = 200, 4, 1 << 48, 1e12, 600.0
+
+
+@dataclass(frozen=True)
+class News:
+    """One peer's figures, as it says."""
+
+    version: str  #: of hivemind_c
+    name: str  #: of the machine, or what its owner calls it
+    role: str  #: "trainer", "client" (cannot be dialled), "auxiliary"
+    time: float  #: on the peer's own clock, when it said so
+    lease: float  #: seconds that the record lives from then
+    epoch: int
+    target: int  #: samples of an epoch
+    samples: int  #: contributed since it started
+    speed: float  #: samples per second
+    loss: Optional[float]  #: mean over its latest batches; None: it tells none
+    rounds: int  #: of averaging that worked
+    failures: int  #: and that did not
+    errors: Tuple[Tuple[int, str], ...]  #: the latest of these: (epoch, why)
+
+
+_NAMES = frozenset(field.name for field in fields(News))
+
+
+def keys(run_id: str) -> Tuple[str, ...]:
+    return tuple(f"{run_id}_news{shard}" for shard in range(SHARDS))
+
+
+def key_of(run_id: str, peer_id: str) -> str:
+    return keys(run_id)[hashlib.sha256(peer_id.encode()).digest()[0] % SHARDS]
+
+
+def subkey_of(peer_id: str) -> bytes:
+    return f"[owner:{peer_id}]".encode()
+
+
+def write_news(news: News) -> bytes:
+    """The record's value, with long texts cut short."""
+    value: Dict[str, Any] = asdict(news)
+    for name in ("version", "name", "role"):
+        value[name] = value[name][:TEXT_MAX]
+    value["errors"] = [[epoch, text[:TEXT_MAX]] for epoch, text in news.errors[-ERRORS_MAX:]]
+    return pack(value)
+
+
+def _text(value: Any) -> bool:
+    return type(value) is str and len(value) <= TEXT_MAX
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= COUNT_MAX
+
+
+def _number(value: Any, most: float) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and 0 <= value <= most
+
+
+def read_news(value: Any) -> News:
+    """A stranger's words. ValueError: they are not what write_news makes."""
+    if not isinstance(value, dict) or set(value) != _NAMES:
+        raise ValueError("it has not the fields of a peer's news")
+    good = {
+        "version": _text(value["version"]),
+        "name": _text(value["name"]),
+        "role": value["role"] in ("trainer", "client", "auxiliary"),
+        "time": _number(value["time"], 1e11),
+        "lease": _number(value["lease"], LEASE_MAX),
+        "epoch": _count(value["epoch"]),
+        "target": _count(value["target"]) and value["target"] > 0,
+        "samples": _count(value["samples"]),
+        "speed": _number(value["speed"], SPEED_MAX),
+        "loss": value["loss"] is None or type(value["loss"]) in (int, float) and math.isfinite(value["loss"]),
+        "rounds": _count(value["rounds"]),
+        "failures": _count(value["failures"]),
+        "errors": isinstance(value["errors"], list)
+        and len(value["errors"]) <= ERRORS_MAX
+        and all(isinstance(error, list) and len(error) == 2 and _count(error[0]) and _text(error[1]) for error in value["errors"]),
+    }
+    if wrong := [name for name, fine in good.items() if not fine]:
+        raise ValueError(f"{wrong[0]} is out of its bounds")
+    return News(**{**value, "errors": tuple((epoch, text) for epoch, text in value["errors"])})
+
+
+def owner(subkey: Any) -> Optional[str]:
+    """Whose record it is; None: not a subkey of this kind."""
+    if type(subkey) is not bytes or not subkey.startswith(b"[owner:") or not subkey.endswith(b"]") or len(subkey) > 100:
+        return None
+    try:
+        name = subkey[7:-1].decode("ascii")
+    except UnicodeDecodeError:
+        return None
+    return name if name.isalnum() else None
+
+
+def gather(dht: Any, run_id: str) -> Iterator[Tuple[str, News, float]]:
+    """Of each peer of a run: (its ID, its news, how many seconds old they are). What does not fit is left out."""
+    replies = [dht.get(key, latest=True, return_future=True) for key in keys(run_id)]
+    for reply in replies:
+        found = reply.result(15)
+        if found is None or not isinstance(found.value, dict):
+            continue
+        now = get_dht_time()
+        for subkey, entry in found.value.items():
+            peer = owner(subkey)
+            if peer is None or not isinstance(entry, ValueWithExpiration):
+                continue
+            try:
+                news = read_news(entry.value)
+            except ValueError:
+                continue
+            yield peer, news, max(0.0, news.lease - (entry.expiration_time - now))

@@ -1,0 +1,45 @@
+"""hivemind-doctor: can this machine take part in a swarm, and if not, why? One sentence for each finding, with cause and remedy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Callable, Iterator, List, Mapping, Optional, Sequence
+
+from hivemind_c.doctor.finding import FAULT, NOTE, OK, WARNING, Finding
+
+__all__ = ["FAULT", "Finding", "NOTE", "OK", "Settings", "WARNING", "diagnose"]
+
+
+@dataclass
+class Settings:
+    """What a peer would be started with; the same names as in hivemind_c.DHT."""
+
+    initial_peers: Sequence[str] = ()
+    host_maddrs: Sequence[str] = ()
+    announce_maddrs: Sequence[str] = ()
+    identity_path: Optional[str] = None
+    client_mode: bool = False
+    run_id: Optional[str] = None
+    timeout: float = 6.0
+    environment: Optional[Mapping[str, str]] = None  #: None: os.environ
+
+
+def diagnose(settings: Settings, told: Callable[[Finding], None] = lambda finding: None) -> List[Finding]:
+    """All findings, the machine's first; each is also told as soon as it is there."""
+    found = []
+    for finding in _all(settings):
+        told(finding)
+        found.append(finding)
+    return found
+
+
+def _all(settings: Settings) -> Iterator[Finding]:
+    from hivemind_c.doctor import machine, network, swarm
+
+    yield from machine.check()
+    peers = yield from network.check_environment(settings)
+    yield from network.check_identity(settings)
+    answering = yield from network.dial(peers, settings.timeout)
+    yield from network.check_reachable(settings, answering)
+    if settings.run_id and answering:
+        yield from swarm.check(settings.run_id, answering, settings.timeout)

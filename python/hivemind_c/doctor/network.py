@@ -1,0 +1,238 @@
+"""The way to others: are their addresses right, do they answer, and can they dial back?"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import ipaddress
+import os
+import re
+import socket
+import time
+from typing import Generator, Iterator, List, Optional, Sequence, Set, Tuple
+
+from hivemind_c import HivemindError, Node
+from hivemind_c.doctor.finding import FAULT, NOTE, OK, WARNING, Finding
+from hivemind_c.node import _texts
+
+DIALLED_MAX = 16  #: initial peers that are tried
+VARIABLES = "INITIAL_PEERS", "PL_INITIAL_PEERS"
+Findings = Generator[Finding, None, List[str]]
+
+
+# ---- what was said ----
+
+
+def check_environment(settings) -> Findings:
+    """Gives the addresses of initial peers that can be read."""
+    environment = os.environ if settings.environment is None else settings.environment
+    said = {name: value for name in VARIABLES if (value := environment.get(name, "").strip())}
+    if len(set(said.values())) > 1:
+        yield Finding("environment", WARNING, "INITIAL_PEERS and PL_INITIAL_PEERS are both set and differ, and the first one counts: unset PL_INITIAL_PEERS")
+    proxies = [name for name in ("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "grpc_proxy") if environment.get(name)]
+    if proxies:
+        yield Finding("proxy", NOTE, f"{proxies[0]} is set, and peers dial each other directly without a proxy: if nobody answers below, ask for outgoing TCP to be allowed")
+    source, given = "--initial_peers", _texts(tuple(settings.initial_peers), "initial_peers")
+    if not given and said:
+        source, given = next((name, _texts(value, name)) for name, value in said.items())
+    peers = []
+    for address in given:
+        finding = unreadable(source, address)
+        if finding is None:
+            peers.append(address)
+        else:
+            yield finding
+    if not given:
+        yield Finding("initial peers", NOTE, "no initial peers are named, so a swarm would begin here: give --initial_peers, or set INITIAL_PEERS, to join one")
+    elif len(peers) > DIALLED_MAX:
+        yield Finding("initial peers", NOTE, f"{len(peers)} initial peers are named; the first {DIALLED_MAX} are tried")
+    return peers[:DIALLED_MAX]
+
+
+def unreadable(source: str, address: str) -> Optional[Finding]:
+    if re.match(r"/(ip4|ip6|dns4|dns6|dns)/[^/]+/udp/", address):
+        return Finding(
+            "initial peers", FAULT, f"{address!r} in {source} is an address for UDP (QUIC), which is not spoken here: take the one of that peer with /tcp/ in it"
+        )  # fmt: skip
+    try:
+        Node("/ip4/127.0.0.1/tcp/0", initial_peers=[address], log_level="error").shutdown()
+    except (HivemindError, ValueError) as error:
+        return Finding("initial peers", FAULT, f"{source} cannot be read: {error}")
+    return None
+
+
+def check_identity(settings) -> Iterator[Finding]:
+    path = settings.identity_path
+    if path is None:
+        yield Finding("identity", NOTE, "this peer gets a new key each time that it starts, and so another address: give identity_path to keep one")
+        return
+    if not os.path.exists(path):
+        folder = os.path.dirname(os.path.abspath(path))
+        if not os.path.isdir(folder):
+            yield Finding("identity", FAULT, f"the identity file {path} cannot be made, because its folder is not there: run mkdir -p {folder}")
+        elif not os.access(folder, os.W_OK):
+            yield Finding("identity", FAULT, f"the identity file {path} cannot be made, because its folder may not be written to: choose another folder, or run as its owner")
+        else:
+            yield Finding("identity", OK, f"the identity file {path} will be made when a peer starts with it")
+        return
+    try:
+        with Node(client_mode=True, identity_path=path, log_level="error") as node:
+            yield Finding("identity", OK, f"the identity file {path} is that of {node.peer_id}")
+    except (HivemindError, OSError, ValueError) as error:
+        yield Finding("identity", FAULT, str(error))
+
+
+# ---- do they answer? ----
+
+
+def dial(peers: Sequence[str], timeout: float) -> Findings:
+    """Gives those that answer."""
+    answering = []
+    with concurrent.futures.ThreadPoolExecutor(max(1, len(peers))) as pool:
+        for address, finding in zip(peers, pool.map(lambda address: _dial(address, timeout), peers)):
+            yield finding
+            if finding.level == OK:
+                answering.append(address)
+    if peers and not answering:
+        yield Finding("swarm", FAULT, "no initial peer answers, so this machine would train alone: see above why for each, or take addresses that a running peer prints now")
+    return answering
+
+
+def _dial(address: str, timeout: float) -> Finding:
+    node = Node(client_mode=True, initial_peers=[address], log_level=50)
+    try:
+        found = node.wait_for_peers(1, timeout=timeout)
+        peer = found[0]
+        return Finding("initial peer", OK, f"{address} answers within {1000 * peer.rtt:.0f} ms as {peer.peer_id}")
+    except HivemindError as error:
+        return Finding("initial peer", FAULT, why(address, str(error), timeout))
+    finally:
+        node.shutdown()
+
+
+def why(address: str, error: str, timeout: float) -> str:
+    """Cause and remedy of what the core says about an initial peer that does not answer."""
+    if m := re.search(r"([^ (]+) is (12D3\w+), not (12D3\w+)", error):
+        return f"at {m[1]} is peer {m[2]} and not {m[3]}, which has a new key or another address now: take the line that it prints now"
+    if m := re.search(r"[^(]*protocol version[^()]*", error):
+        return f"{address} cannot be talked to: {m[0].strip()}"
+    if "nobody listens" in error:
+        return f"nobody listens at {address} (the connection is refused): start the peer there, or correct the address and port"
+    if "wrong version number" in error or "handshake failed" in error:
+        return f"at {address} is something else than a peer (it does not speak TLS as peers do): correct the port, or take the line that the peer prints"
+    if "DNS" in error or "resol" in error:
+        return f"the name in {address} cannot be resolved: correct it, check this machine's DNS, or write the IP address"
+    if "No route" in error or "nreachable" in error:
+        family = "IPv6" if "/ip6/" in address or "[" in address else "IPv4"
+        return f"there is no way from here to {address}: check the address and this machine's {family}, or name the peer by another address"
+    if "no answer" in error or "0 of 1" in error:
+        return f"{address} does not answer within {timeout:g} s: open its TCP port in the firewall there, and see whether the peer still runs"
+    return f"{address} does not answer: {error}"
+
+
+# ---- can they dial back? ----
+
+
+def check_reachable(settings, answering: Sequence[str]) -> Iterator[Finding]:
+    if settings.client_mode:
+        yield Finding("reachable", NOTE, "in client mode nobody dials this machine: it can train, but reduces for nobody and is no initial peer")
+        return
+    node = Node(settings.host_maddrs or None, announce=settings.announce_maddrs, start=False, log_level=50)
+    try:
+        node.start()
+    except (HivemindError, ValueError, OSError) as error:
+        more = " (if that is your trainer, all is well: stop it for this test)" if getattr(error, "status", "") == "IN_USE" else ""
+        yield Finding("listening", FAULT, f"{error}{more}")
+        return
+    addresses = node.addresses
+    node.shutdown()
+    yield Finding("listening", OK, f"can listen; others would be told {', '.join(_without_peer(address) for address in addresses)}")
+    if not any(_host(address) for address in addresses if not _loopback(address)):
+        yield Finding(
+            "addresses", WARNING, "only this machine can reach a peer that listens on loopback (127.0.0.1): listen on every interface, "
+            "with host_maddrs=/ip4/0.0.0.0/tcp/31337"
+        )  # fmt: skip
+    elif all(_private(address) for address in addresses):
+        yield Finding(
+            "addresses", NOTE, "all addresses of this machine are private, so peers elsewhere reach it only if its router forwards the port: "
+            "forward it and give the outer address as announce_maddrs, or take part with client_mode=True"
+        )  # fmt: skip
+    if answering:
+        yield from _dialled_back(settings, answering)
+    else:
+        yield Finding("reachable", NOTE, "whether others can dial this machine is seen only with a peer that answers: give one as --initial_peers")
+
+
+def _dialled_back(settings, answering: Sequence[str]) -> Iterator[Finding]:
+    before = _listening()
+    with Node(settings.host_maddrs or None, announce=settings.announce_maddrs, initial_peers=list(answering), log_level=50) as node:
+        ports = _listening() - before
+        deadline = time.monotonic() + settings.timeout
+        came: Set[Tuple[str, int]] = set()
+        while not came and time.monotonic() < deadline:
+            time.sleep(0.1)
+            came = connections(ports)
+        addresses = ", ".join(_without_peer(address) for address in node.addresses)
+    if came:
+        yield Finding("reachable", OK, f"peers have dialled back, by {', '.join(f'{host} port {port}' for host, port in sorted(came))}")
+    else:
+        port = ", ".join(map(str, sorted(ports)))
+        yield Finding(
+            "reachable", FAULT, f"no peer could dial back to {addresses} within {settings.timeout:g} s: open TCP port {port} in the firewall, behind a router forward "
+            "it and give the outer address as announce_maddrs, or take part with client_mode=True"
+        )  # fmt: skip
+
+
+def _tables() -> Iterator[Tuple[str, int, int, int]]:
+    """Of each TCP socket of this machine: its host and port here, the state, the inode."""
+    for path, family in (("/proc/net/tcp", socket.AF_INET), ("/proc/net/tcp6", socket.AF_INET6)):
+        try:
+            with open(path) as table:
+                lines = table.readlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            words = line.split()
+            host, port = words[1].split(":")
+            raw = b"".join(bytes.fromhex(host[i : i + 8])[::-1] for i in range(0, len(host), 8))
+            yield socket.inet_ntop(family, raw).removeprefix("::ffff:"), int(port, 16), int(words[3], 16), int(words[9])
+
+
+def _listening() -> Set[int]:
+    """The ports at which this process listens now."""
+    mine = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+        if m := re.match(r"socket:\[(\d+)\]", target):
+            mine.add(int(m[1]))
+    return {port for _, port, state, inode in _tables() if state == 0x0A and inode in mine}
+
+
+def connections(ports: Set[int]) -> Set[Tuple[str, int]]:
+    """By which host and port of this machine others are connected to these ports."""
+    return {(host, port) for host, port, state, _ in _tables() if state == 0x01 and port in ports}
+
+
+def _host(address: str) -> str:
+    m = re.match(r"/(?:ip4|ip6|dns4|dns6|dns)/([^/]+)/", address)
+    return m[1] if m else ""
+
+
+def _loopback(address: str) -> bool:
+    host = _host(address)
+    return host.startswith("127.") or host in ("::1", "localhost")
+
+
+def _private(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(_host(address)).is_private
+    except ValueError:
+        return False  # a name
+
+
+def _without_peer(address: str) -> str:
+    return address.split("/p2p/")[0]
+
+

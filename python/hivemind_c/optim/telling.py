@@ -1,0 +1,137 @@
+"""What an Optimizer tells whoever watches the run (hivemind_c/dht/news.py), beside training: a thread of its own reads a few numbers and stores
+them in the DHT. No step waits for it, and nothing that goes wrong in it is more than news that did not come."""
+
+from __future__ import annotations
+
+import collections
+import logging
+import math
+import os
+import platform
+import threading
+from typing import TYPE_CHECKING, Any, Deque, List, Optional, Tuple
+
+import _hivemind_c
+
+from hivemind_c.dht import get_dht_time
+from hivemind_c.dht.news import ERRORS_MAX, News, key_of, subkey_of, write_news
+from hivemind_c.dht.values import pack
+
+if TYPE_CHECKING:
+    from hivemind_c.optim.optimizer import Optimizer
+
+logger = logging.getLogger("hivemind_c.optim")
+
+LEAST_S, MOST_S, PEERS_A_SECOND = 2.0, 30.0, 20  #: a record each 2 s in small swarms; in large ones 20 peers a second, all together
+LIVES = 3  #: periods
+BATCHES = 64  #: a loss is the mean over so many batches at most
+
+
+class Telling:
+    """Counts what happens to one Optimizer, and tells it."""
+
+    def __init__(self, optimizer: "Optimizer"):
+        self._optimizer = optimizer
+        self._ended = threading.Event()
+        self._thread: Optional[threading.Thread] = None
+        self._losses: Deque[Any] = collections.deque(maxlen=BATCHES)
+        self._loss: Optional[float] = None
+        self._errors: Deque[Tuple[int, str]] = collections.deque(maxlen=ERRORS_MAX)
+        self._samples = self._rounds = self._failures = 0
+        self._name = os.environ.get("HIVEMIND_NAME") or platform.node() or "?"
+
+    # ---- what the training thread says; none of it waits ----
+
+    def loss(self, value: Any) -> None:
+        if value is not None:
+            self._losses.append(value.detach() if hasattr(value, "detach") else value)
+
+    def contributed(self, samples: int) -> None:
+        self._samples += samples
+
+    def averaged(self, samples: int = 0) -> None:
+        self._rounds += 1
+        self._samples += samples
+
+    def failed(self, epoch: int, why: Any) -> None:
+        self._failures += 1
+        self._errors.append((epoch, str(why)))
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="hivemind_c telling", daemon=True)
+            self._thread.start()
+
+    def shutdown(self) -> None:
+        self._ended.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(2)
+
+    # ---- its own thread ----
+
+    def _run(self) -> None:
+        period, waiting = LEAST_S, None
+        while not self._ended.wait(period / 4 if waiting is None else period):
+            try:
+                peers = self._optimizer.tracker.global_progress.num_peers
+                period = min(MOST_S, max(LEAST_S, peers / PEERS_A_SECOND))
+                if waiting is None or waiting.done():  # else the network is slow, and what is newer waits
+                    waiting = self._store(self.news(LIVES * period))
+            except _hivemind_c.HivemindError as error:
+                logger.debug("this peer's news were not told: %s", error)
+                if error.status in ("CLOSED", "FORKED"):
+                    return
+            except Exception as error:  # a loss that is no number, say
+                logger.debug("this peer's news were not told: %s", error)
+
+    def _store(self, news: News) -> Any:
+        dht, run_id = self._optimizer.dht, self._optimizer.run_id
+        key, subkey = key_of(run_id, dht.peer_id).encode(), pack(subkey_of(dht.peer_id))
+        return dht._node._started().dht_store(key, subkey, write_news(news), math.ceil(news.lease * 1000))
+
+    def news(self, lease: float) -> News:
+        optimizer = self._optimizer
+        role = "auxiliary" if optimizer.auxiliary else "client" if optimizer.client_mode else "trainer"
+        return News(
+            version=_hivemind_c.__version__,
+            name=self._name,
+            role=role,
+            time=get_dht_time(),
+            lease=lease,
+            epoch=optimizer.local_epoch,
+            target=optimizer.target_batch_size,
+            samples=self._samples + optimizer.local_samples,
+            speed=optimizer.tracker.local_progress.samples_per_second,
+            loss=self._mean_loss(),
+            rounds=self._rounds,
+            failures=self._failures,
+            errors=tuple(self._errors),
+        )
+
+    def _mean_loss(self) -> Optional[float]:
+        values: List[float] = []
+        while self._losses:
+            values.append(float(self._losses.popleft()))
+        if values and math.isfinite(mean := sum(values) / len(values)):
+            self._loss = mean
+        return self._loss
+
+
+class Tells:
+    """What an Optimizer is told about losses, and by whom it is asked."""
+
+    telling: Telling
+    _metric: List[Any]
+
+    def report_loss(self, value: Any) -> None:
+        """The loss of this batch, for those who watch the run (hivemind-monitor); a closure's, and Lightning's, are reported anyway. Waits for nothing."""
+        self.telling.loss(value)
+
+    def report_metric(self, value: Any) -> None:
+        """A loss or another figure of this step, for ReduceLROnPlateau: it looks at the mean over the epoch and the swarm."""
+        self._metric.append(value.detach() if hasattr(value, "detach") else value)
+
+    def take_metric(self) -> Optional[float]:
+        """The mean of what was reported since the last time."""
+        values, self._metric = self._metric, []
+        return sum(float(value) for value in values) / len(values) if values else None

@@ -1,0 +1,262 @@
+"""hivemind-doctor: scripted faults, each of which must be told with cause and remedy, and nothing else be called a fault."""
+
+import http.server
+import json
+import os
+import re
+import resource
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from hivemind_c import Node, get_dht_time
+from hivemind_c.dht import news
+from hivemind_c.dht.values import unpack
+from hivemind_c.doctor import FAULT, NOTE, OK, WARNING, Settings, diagnose, machine, network, swarm
+from support import HERE
+
+QUIET = {"environment": {}}
+
+
+def told(found, name):
+    """The one finding of that name."""
+    (finding,) = [finding for finding in found if finding.name == name]
+    assert finding.text.count(". ") == 0, "one sentence"
+    return finding
+
+
+def faults(found):
+    return [finding.name for finding in found if finding.level == FAULT]
+
+
+def looked(**settings):
+    return diagnose(Settings(**{"timeout": 2.0, "host_maddrs": [HERE], **QUIET, **settings}))
+
+
+def port_of(node):
+    return int(node.addresses[0].split("/")[4])
+
+
+@pytest.fixture
+def listener():
+    """A socket that listens on loopback, and never says anything."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+# ---- nothing is wrong ----
+
+
+def test_a_peer_that_is_fine_is_told_so_and_dialled_back(node, tmp_path):
+    found = looked(initial_peers=node().addresses, identity_path=str(tmp_path / "key"))
+    assert not faults(found)
+    assert told(found, "initial peer").level == told(found, "reachable").level == OK
+    assert re.search(r"by 127\.0\.0\.1 port \d+$", told(found, "reachable").text)
+
+
+# ---- initial peers ----
+
+
+def test_fault_01_a_closed_port(listener):
+    port = listener.getsockname()[1]
+    listener.close()
+    found = looked(initial_peers=[f"/ip4/127.0.0.1/tcp/{port}"])
+    assert faults(found) == ["initial peer", "swarm"]
+    assert "refused" in told(found, "initial peer").text and f"{port}" in told(found, "initial peer").text
+
+
+def test_fault_02_another_identity(node):
+    there, other = node(), node()
+    found = looked(initial_peers=[f"/ip4/127.0.0.1/tcp/{port_of(there)}/p2p/{other.peer_id}"])
+    assert faults(found) == ["initial peer", "swarm"]
+    text = told(found, "initial peer").text
+    assert text.index(there.peer_id) < text.index(other.peer_id) and "new key" in text
+
+
+def test_fault_03_a_port_behind_which_nobody_answers(listener):
+    found = looked(initial_peers=[f"127.0.0.1:{listener.getsockname()[1]}"], timeout=1.0)
+    assert faults(found) == ["initial peer", "swarm"]
+    assert "does not answer within 1 s" in told(found, "initial peer").text and "firewall" in told(found, "initial peer").text
+
+
+def test_fault_04_a_web_server_is_no_peer():
+    class Quiet(http.server.BaseHTTPRequestHandler):
+        def log_message(self, *words):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        found = looked(initial_peers=[f"127.0.0.1:{server.server_port}"], timeout=6.0)
+        server.shutdown()
+    assert "something else than a peer" in told(found, "initial peer").text
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("no way to x:3: check (DNS resolution failed for x:3: C-ares status is not ARES_SUCCESS qtype=A name=x is_balancer=0: Domain name not found)", "DNS"),
+        ("no way to [2001:db8::1]:3: check (Failed to connect to remote host: No route to host)", "this machine's IPv6"),
+        ("x:3 (it speaks protocol version 2, this program 1: upgrade the older one)", "upgrade the older one"),
+    ],
+)
+def test_fault_05_names_routes_and_protocol_versions(said, words):
+    assert words in network.why("[2001:db8::1]:3" if "2001" in said else "x:3", said, 3.0)
+
+
+def test_fault_06_an_address_for_udp():
+    found = looked(initial_peers=["/ip4/127.0.0.1/udp/3/quic"])
+    assert faults(found) == ["initial peers"] and "/tcp/" in told(found, "initial peers").text
+
+
+def test_fault_07_initial_peers_that_cannot_be_read():
+    found = looked(environment={"INITIAL_PEERS": "my-machine"})
+    assert faults(found) == ["initial peers"]
+    assert told(found, "initial peers").text.startswith("INITIAL_PEERS cannot be read: 'my-machine' is no address")
+
+
+def test_fault_08_two_variables_that_differ_and_a_proxy():
+    found = looked(environment={"INITIAL_PEERS": "foo", "PL_INITIAL_PEERS": "bar", "https_proxy": "http://proxy:3128"})
+    assert told(found, "environment").level == WARNING and "PL_INITIAL_PEERS" in told(found, "environment").text
+    assert told(found, "proxy").level == NOTE
+
+
+# ---- this peer ----
+
+
+def test_fault_09_its_own_port_is_taken(node):
+    found = looked(host_maddrs=[f"127.0.0.1:{port_of(node())}"])
+    assert faults(found) == ["listening"] and "already" in told(found, "listening").text
+    assert "no such address" in told(looked(host_maddrs=["192.0.2.77:4"]), "listening").text
+
+
+def test_fault_10_others_may_read_the_key(tmp_path):
+    path = tmp_path / "key"
+    Node(HERE, identity_path=path).shutdown()
+    assert told(looked(identity_path=str(path)), "identity").level == OK
+    path.chmod(0o644)
+    found = looked(identity_path=str(path))
+    assert faults(found) == ["identity"] and f"chmod 600 {path}" in told(found, "identity").text
+
+
+def test_fault_11_the_key_is_none_or_has_no_folder(tmp_path):
+    path = tmp_path / "key"
+    path.write_text("not a key")
+    path.chmod(0o600)
+    assert faults(looked(identity_path=str(path))) == ["identity"]
+    found = looked(identity_path=str(tmp_path / "none" / "key"))
+    assert faults(found) == ["identity"] and f"mkdir -p {tmp_path}/none" in told(found, "identity").text
+
+
+def test_fault_12_the_announced_port_is_closed(node, listener):
+    port = listener.getsockname()[1]
+    listener.close()
+    found = looked(initial_peers=node().addresses, announce_maddrs=[f"/ip4/127.0.0.1/tcp/{port}"])
+    assert faults(found) == ["reachable"]
+    assert f"/ip4/127.0.0.1/tcp/{port}" in told(found, "reachable").text and "client_mode" in told(found, "reachable").text
+    assert told(looked(client_mode=True), "reachable").level == NOTE
+
+
+def test_fault_13_loopback_is_nobody_elses():
+    assert told(looked(), "addresses").level == WARNING and "host_maddrs" in told(looked(), "addresses").text
+
+
+# ---- the machine ----
+
+
+def test_fault_14_too_few_open_files():
+    def limited():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+
+    program = "from hivemind_c.doctor import machine; print(machine.files(machine._files_allowed()))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, preexec_fn=limited, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    assert "256" in done.stdout and "ulimit -n 4096" in done.stdout and "'warning'" in done.stdout
+
+
+def test_fault_15_no_network_and_no_ipv6():
+    assert [f.level for f in machine.internet(None, None, False)] == [FAULT]
+    assert [(f.name, f.level) for f in machine.internet("192.0.2.3", None, False)] == [("network", OK), ("IPv6", NOTE)]
+    assert "switched off" in list(machine.internet("192.0.2.3", None, False))[1].text
+    assert "no way to IPv6" in list(machine.internet("192.0.2.3", None, True))[1].text
+    assert [f.level for f in machine.internet(None, "2001:db8::3", True)] == [WARNING, OK]
+
+
+def test_fault_16_the_clock_stands_in_another_year():
+    assert machine.clock(0.0, True).level == WARNING and "1970-01-01" in machine.clock(0.0, True).text
+    assert machine.clock(2e9, False).level == NOTE
+    assert machine.clock(2e9, True).level == machine.clock(2e9, None).level == OK
+
+
+def test_fault_17_packages_are_missing_or_old():
+    none, old = (lambda name: None), (lambda name: "1.13.1")
+    assert machine.torch_there(none).level == WARNING and machine.torch_there(old).level == FAULT
+    assert [f.level for f in machine.lightning_there(none)] == [NOTE]
+    assert [f.level for f in machine.lightning_there(old)] == [FAULT, FAULT]
+    assert machine.versions(old).level == FAULT and "old build" in machine.versions(old).text
+    assert machine.low_rank("/nowhere").level == NOTE
+
+
+def test_fault_18_the_gpu_is_there_and_unused(tmp_path):
+    assert machine.gpu(False, lambda: (False, None), []).level == NOTE
+    assert machine.gpu(True, lambda: None, []).level == WARNING
+    assert "built without CUDA" in machine.gpu(True, lambda: (False, None), []).text
+    assert "driver" in machine.gpu(True, lambda: (False, "12.8"), []).text
+    assert machine.gpu(True, lambda: (True, "12.8"), []).level == NOTE
+    broken = tmp_path / "libhivemind_cuda.so"
+    broken.write_bytes(b"no library")
+    finding = machine.gpu(True, lambda: (True, "12.8"), [str(broken)])
+    assert finding.level == WARNING and "libhivemind_cuda.so" in finding.text
+
+
+# ---- the run ----
+
+
+def tell(dht, **changed):
+    said = dict(version="0.1.0", name="x", role="trainer", time=get_dht_time(), lease=60.0, epoch=3, target=64, samples=1, speed=1.0, loss=None, rounds=9, failures=0, errors=())
+    value = unpack(news.write_news(news.News(**{**said, **changed})))
+    assert dht.store(news.key_of("run", dht.peer_id), value, get_dht_time() + 60, subkey=news.subkey_of(dht.peer_id))
+
+
+def test_fault_19_the_clock_is_off_against_the_peers(dhts):
+    for one in dhts[:3]:
+        tell(one, time=get_dht_time() + 600)
+    found = looked(initial_peers=dhts[0].get_visible_maddrs(), run_id="run")
+    assert not faults(found)
+    clocks = told(found, "clocks")
+    assert clocks.level == WARNING and re.search(r"(599|600|601) s behind", clocks.text) and "timedatectl" in clocks.text
+    assert swarm.apart([0.5, -2.0, 3.0]).level == OK and "ahead of" in swarm.apart([-99.0]).text
+
+
+def test_fault_20_other_versions_and_failing_rounds(dhts):
+    tell(dhts[0], version="0.0.7\x1b[2J", rounds=1, failures=9, errors=((2, "nobody came"),))
+    found = looked(initial_peers=dhts[1].get_visible_maddrs(), run_id="run")
+    assert told(found, "peers' versions").level == WARNING and "0.0.7?[2J" in told(found, "peers' versions").text
+    assert "nobody came" in told(found, "rounds").text
+
+
+def test_fault_21_nobody_trains_in_that_run(dhts):
+    found = looked(initial_peers=dhts[0].get_visible_maddrs(), run_id="another")
+    assert told(found, "run").level == WARNING and "'another'" in told(found, "run").text
+
+
+# ---- the program ----
+
+
+def test_the_program_tells_and_its_exit_code_is_the_verdict(node):
+    peer = node()
+    command = [sys.executable, "-m", "hivemind_c.cli.doctor", "--timeout", "2", "--host_maddrs", HERE]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "INITIAL_PEERS": ""}
+    fine = subprocess.run([*command, "--initial_peers", *peer.addresses], capture_output=True, text=True, env=env)
+    assert fine.returncode == 0 and "answers within" in fine.stdout, fine.stderr
+    wrong = subprocess.run([*command, "--json", "--initial_peers", "foo", *peer.addresses], capture_output=True, text=True, env=env)
+    found = [json.loads(line) for line in wrong.stdout.splitlines()]
+    assert wrong.returncode == 1 and [f["text"][:14] for f in found if f["level"] == FAULT] == ["--initial_peer"]
+    assert subprocess.run([*command, "--nothing"], capture_output=True, env=env).returncode == 2
+
+
+def test_the_package_needs_neither_typer_nor_rich():
+    program = "import sys, hivemind_c, hivemind_c.dht, hivemind_c.doctor; print({'rich', 'typer', 'starlette', 'uvicorn'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    assert done.stdout.strip() == "set()"
