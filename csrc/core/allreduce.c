@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { HALL_ROOM = 1024, HALL_PATIENCE_MS = 15000 };
+enum { HALL_PATIENCE_MS = 15000, BARE_PIECES = 64 };
 
 /* What one view does. */
 typedef struct turn {
@@ -36,11 +36,15 @@ struct hv_allreduce {
   hv_timer deadline; /* until done; then: of the lingering */
 };
 
-/* What came on a stream before its round or view began. */
+/* What came on a stream before its round or view began. Small: there may be as many as a window has room for. */
 typedef struct piece {
   struct piece *next;
-  hv_msg msg;
-  uint8_t members[HV_CHUNK_FROM_MAX]; /* msg's */
+  hv_msg_kind kind;
+  union {
+    hv_msg_chunk chunk;
+    hv_msg_news news;
+  } u;
+  uint8_t members[HV_CHUNK_FROM_MAX]; /* its own */
   hv_payload *payload;
 } piece;
 
@@ -51,8 +55,10 @@ typedef struct hv_allreduce_early {
   hv_stream *stream;
   hv_msg first;
   uint8_t *lacks; /* first's */
+  int stranger;   /* its peer was not known when it came */
   uint64_t since_us;
   piece *pieces, **last;
+  size_t n_bare; /* pieces without a payload: no window counts them */
 } early;
 
 static void release(hv_allreduce *self);
@@ -74,9 +80,15 @@ static void leave_hall(early *e) {
 
 /* A copy of a message that may come on a stream of a round, with its bytes; 0: it may not. */
 static int copy_piece(const hv_msg *msg, piece *p) {
-  p->msg = *msg;
-  hv_span *bytes = msg->kind == HV_MSG_CHUNK ? &p->msg.u.chunk.from : msg->kind == HV_MSG_NEWS ? &p->msg.u.news.members : NULL;
-  if (!bytes || bytes->size > sizeof p->members)
+  p->kind = msg->kind;
+  if (msg->kind == HV_MSG_CHUNK)
+    p->u.chunk = msg->u.chunk;
+  else if (msg->kind == HV_MSG_NEWS)
+    p->u.news = msg->u.news;
+  else
+    return 0;
+  hv_span *bytes = msg->kind == HV_MSG_CHUNK ? &p->u.chunk.from : &p->u.news.members;
+  if (bytes->size > sizeof p->members)
     return 0;
   if (bytes->size)
     memcpy(p->members, bytes->data, bytes->size);
@@ -87,7 +99,8 @@ static int copy_piece(const hv_msg *msg, piece *p) {
 static void held_in_hall(hv_stream *stream, const hv_event *event) {
   early *e = stream->owner;
   hv_env *env = e->hall->env;
-  piece *p = hv_mem_zalloc(env->mem, sizeof *p);
+  e->n_bare += event->payload == NULL;
+  piece *p = e->n_bare <= BARE_PIECES ? hv_mem_zalloc(env->mem, sizeof *p) : NULL;
   if (!p || !copy_piece(event->msg, p)) {
     hv_mem_free(p);
     env->stream_cancel(env, stream);
@@ -125,9 +138,8 @@ void hv_allreduce_hall_fini(hv_allreduce_hall *hall) {
   hall->env->timer_clear(hall->env, &hall->sweep);
   while (hall->early)
     leave_hall(hall->early);
-  while (hall->rounds) {
+  while (hall->rounds)
     release(hall->rounds);
-  }
 }
 
 static const uint8_t *round_of(const hv_msg *first) {
@@ -158,9 +170,22 @@ static int comes_early(const hv_allreduce *self, const hv_msg *first) {
   return !self || (first->kind == HV_MSG_SHARE && first->u.share.view > self->view);
 }
 
+/* Is there a place for one more of this peer? */
+static int has_place(const hv_allreduce_hall *hall, const hv_peer_id *peer, int stranger) {
+  size_t of_peer = 0, of_strangers = 0;
+  for (const early *e = hall->early; e; e = e->next) {
+    of_peer += (size_t)hv_peer_equal(&e->stream->peer, peer);
+    of_strangers += (size_t)e->stranger;
+  }
+  return hall->n_early < HV_ALLREDUCE_HALL_ROOM && of_peer < HV_ALLREDUCE_HALL_OF_PEER &&
+         (!stranger || of_strangers < HV_ALLREDUCE_HALL_OF_STRANGERS);
+}
+
 static void let_wait(hv_allreduce_hall *hall, const hv_event *event) {
   static const hv_stream_events on = {held_in_hall, nothing_to_send, left_early};
-  early *e = hall->n_early < HALL_ROOM ? hv_mem_zalloc(hall->env->mem, sizeof *e) : NULL;
+  const hv_peer_id *peer = &event->stream->peer;
+  int stranger = hall->knows && !hall->knows(hall->arg, peer);
+  early *e = has_place(hall, peer, stranger) ? hv_mem_zalloc(hall->env->mem, sizeof *e) : NULL;
   if (!e)
     return;
   *e = (early){.next = hall->early,
@@ -168,6 +193,7 @@ static void let_wait(hv_allreduce_hall *hall, const hv_event *event) {
                .hall = hall,
                .stream = event->stream,
                .first = *event->msg,
+               .stranger = stranger,
                .since_us = event->now_us};
   hv_span *lacks = &e->first.u.share.lacks;
   if (e->first.kind == HV_MSG_SHARE && lacks->size) {
@@ -210,10 +236,15 @@ static void admit_one(hv_allreduce *self, early *e) {
     return;
   }
   for (piece *p = e->pieces; p; p = p->next) {
+    hv_msg msg = {.kind = p->kind};
+    if (p->kind == HV_MSG_CHUNK)
+      msg.u.chunk = p->u.chunk;
+    else
+      msg.u.news = p->u.news;
     hv_event event = {.kind = HV_EVENT_STREAM_DATA,
                       .now_us = self->env->now_us(self->env),
                       .stream = stream,
-                      .msg = &p->msg,
+                      .msg = &msg,
                       .payload = p->payload,
                       .text = ""};
     stream->on->data(stream, &event);

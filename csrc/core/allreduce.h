@@ -7,12 +7,18 @@
  * averaged anew by those who are left. A chunk holds either its average or what was there, nothing between; also in place. Streams
  * of a round or view that has not begun here yet wait in the hall for a while: members begin at different moments. Those of earlier
  * ones are refused.
- * Limits: HALL_ROOM waiting streams, of members that say hello early, for HALL_PATIENCE_MS.
+ * Limits: HV_ALLREDUCE_HALL_ROOM streams that wait, each for 15 s at most; HV_ALLREDUCE_HALL_OF_PEER of one peer, and half of all
+ * of strangers, of whom a whole group (core/round.h) finds room with the two streams that each of its members has. Others are
+ * refused.
  */
 #ifndef HV_CORE_ALLREDUCE_H
 #define HV_CORE_ALLREDUCE_H
 
 #include "core/round.h"
+
+#define HV_ALLREDUCE_HALL_ROOM 1024
+#define HV_ALLREDUCE_HALL_OF_PEER 16
+#define HV_ALLREDUCE_HALL_OF_STRANGERS (HV_ALLREDUCE_HALL_ROOM / 2)
 
 typedef struct hv_allreduce hv_allreduce;
 
@@ -22,6 +28,8 @@ typedef struct hv_allreduce_hall {
   hv_allreduce *rounds;
   struct hv_allreduce_early *early;
   size_t n_early;
+  int (*knows)(void *arg, const hv_peer_id *peer); /* 1: no stranger; NULL: nobody is one */
+  void *arg;
   hv_timer sweep;
 } hv_allreduce_hall;
 

@@ -82,6 +82,8 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
     return status;
   }
   hv_allreduce_hall_init(&node->hall, env);
+  node->hall.knows = knows;
+  node->hall.arg = node;
   hv_progress_hall_init(&node->progress, env, node->dht, &node->config.me);
   hv_match_hall_init(&node->matches, env, node->dht, &node->peers);
   hv_averages_init(&node->averages, env, &node->matches, &node->hall);
