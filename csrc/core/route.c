@@ -121,6 +121,8 @@ static int put_in(hv_route *route, hv_route_bucket *bucket, hv_route_contact *co
   if (!bucket->contacts || bucket->n == route->config.bucket_size)
     return 0;
   bucket->contacts[bucket->n++] = contact;
+  if (route->end <= (size_t)(bucket - route->buckets))
+    route->end = (size_t)(bucket - route->buckets) + 1;
   route->n++;
   route->changes++;
   return 1;
@@ -271,7 +273,7 @@ size_t hv_route_nearest(const hv_route *route, const hv_hash *target, const hv_p
    * before. */
   offer(&list, &route->buckets[at]);
   if (list.n < list.max)
-    for (size_t b = at + 1; b < HV_ROUTE_BUCKETS; b++)
+    for (size_t b = at + 1; b < route->end; b++)
       offer(&list, &route->buckets[b]);
   for (size_t b = at; list.n < list.max && b-- > 0;)
     offer(&list, &route->buckets[b]);
@@ -281,7 +283,7 @@ size_t hv_route_nearest(const hv_route *route, const hv_hash *target, const hv_p
 const hv_route_contact *hv_route_to_retry(const hv_route *route) {
   const hv_route_contact *first = NULL;
   uint64_t now = route->env->now_us(route->env);
-  for (size_t b = 0; b < HV_ROUTE_BUCKETS; b++)
+  for (size_t b = 0; b < route->end; b++)
     for (size_t i = 0; i < route->buckets[b].n; i++) {
       const hv_route_contact *contact = route->buckets[b].contacts[i];
       if (contact->failures && contact->retry_us <= now && (!first || contact->retry_us < first->retry_us))

@@ -55,6 +55,7 @@ typedef struct hv_route {
   hv_route_config config;
   hv_hash me;
   hv_route_bucket buckets[HV_ROUTE_BUCKETS]; /* [i]: those that share exactly i leading bits with me */
+  size_t end;                                /* no bucket from here on ever had a contact */
   size_t n;                                  /* contacts in buckets */
   uint64_t changes;                          /* counts who came and went */
   hv_route_silent silent[HV_ROUTE_BLACKLIST];

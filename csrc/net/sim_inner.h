@@ -268,6 +268,7 @@ struct hv_sim {
   sim_pair **pairs;
   size_t n_pairs, pairs_room;
   uint64_t random, secret, hash, cuts, serial;
+  int any_cut, any_link; /* else no pair need be looked at */
   hv_sim_counts counts;
   hv_buf scratch;
   hv_sim_tap *tap;

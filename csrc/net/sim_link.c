@@ -90,7 +90,7 @@ static const hv_sim_link *link_of(hv_sim *sim, const sim_pair *pair, uint32_t fr
 }
 
 const hv_sim_link *sim_link_of(hv_sim *sim, uint32_t from, uint32_t to) {
-  return link_of(sim, look(sim, from, to), from, to);
+  return link_of(sim, sim->any_link ? look(sim, from, to) : NULL, from, to);
 }
 
 static hv_status set(hv_sim *sim, hv_sim_link **where, const hv_sim_link *link) {
@@ -117,6 +117,7 @@ hv_status hv_sim_set_link(hv_sim *sim, size_t from, size_t to, const hv_sim_link
   if (from == HV_SIM_ANY)
     return set(sim, &sim->nodes[to]->in_link, link);
   sim_pair *pair = sim_pair_of(sim, (uint32_t)from, (uint32_t)to);
+  sim->any_link = 1;
   return pair ? set(sim, &pair->link, link) : HV_NOMEM;
 }
 
@@ -127,6 +128,7 @@ hv_status hv_sim_cut(hv_sim *sim, size_t from, size_t to, int on) {
   if (!pair)
     return HV_NOMEM;
   pair->cuts = on ? sim->cuts : 0;
+  sim->any_cut = 1;
   sim_tell(sim, NULL, "%s n%zu -> n%zu", on ? "cut" : "mended", from, to);
   return HV_OK;
 }
@@ -140,6 +142,7 @@ void hv_sim_group(hv_sim *sim, size_t node, unsigned group) {
 
 void hv_sim_heal(hv_sim *sim) {
   sim->cuts++;
+  sim->any_cut = 0;
   for (size_t i = 0; i < sim->n_nodes; i++)
     sim->nodes[i]->group = 0;
   sim_tell(sim, NULL, "all partitions healed");
@@ -148,7 +151,7 @@ void hv_sim_heal(hv_sim *sim) {
 int sim_blocked(hv_sim *sim, uint32_t from, uint32_t to) {
   if (sim->nodes[from]->group != sim->nodes[to]->group)
     return 1;
-  const sim_pair *pair = look(sim, from, to);
+  const sim_pair *pair = sim->any_cut ? look(sim, from, to) : NULL;
   return pair && pair->cuts == sim->cuts;
 }
 

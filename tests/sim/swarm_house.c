@@ -12,6 +12,7 @@ enum {
   HELLO_EVERY_MS = 4000,
   LAST_TRIES = 5,
   PARCEL_MAX = 1500000,
+  PARCELS_LAST = 24 * PARCEL_MAX, /* of all together in the end, when everyone sends at once */
   ENOUGH = 8,
   LAST_MS = 30000,
   MANY = 100
@@ -222,7 +223,7 @@ static int room_for_one_more(house *h) {
   return 1;
 }
 
-static errand *new_errand(house *h, size_t from, int is_parcel) {
+static errand *new_errand(house *h, size_t from, int is_parcel, size_t size_max) {
   errand *e = room_for_one_more(h) ? hv_mem_zalloc(&h->run->mem, sizeof *e) : NULL;
   if (!e)
     return NULL;
@@ -234,7 +235,7 @@ static errand *new_errand(house *h, size_t from, int is_parcel) {
   h->by_number[h->numbers++] = e;
   fill(e->bytes, sizeof e->bytes, e->number);
   if (is_parcel) {
-    e->size = sizeof e->number + below(h, PARCEL_MAX);
+    e->size = sizeof e->number + below(h, size_max);
     uint8_t *bytes = hv_mem_alloc(&h->run->mem, e->size);
     if (bytes)
       fill(bytes, e->size, e->number);
@@ -250,7 +251,7 @@ static void bustle(hv_sim *sim, void *arg) {
   house *h = arg;
   for (size_t i = 0; i < 1 + h->n / 16; i++) {
     size_t from = below(h, h->n);
-    errand *e = hv_sim_alive(sim, from) ? new_errand(h, from, below(h, 8) == 0) : NULL;
+    errand *e = hv_sim_alive(sim, from) ? new_errand(h, from, below(h, 8) == 0, PARCEL_MAX) : NULL;
     if (e && hv_sim_command(sim, from, &e->command) != HV_OK)
       swarm_fail(h->run, "no memory for a command");
   }
@@ -337,7 +338,7 @@ static void check_errands(house *h) {
   hv_sim *sim = h->run->sim;
   for (size_t i = 0; i < h->n; i++)
     for (int parcel = 0; parcel < 2 && hv_sim_alive(sim, i); parcel++) {
-      errand *e = new_errand(h, i, parcel);
+      errand *e = new_errand(h, i, parcel, PARCELS_LAST / h->n < PARCEL_MAX ? PARCELS_LAST / h->n : PARCEL_MAX);
       if (e)
         e->last = 1;
     }
