@@ -42,6 +42,9 @@ hv_status hv_listen_explain(int error, const char *where, hv_error *err) {
   case EADDRNOTAVAIL:
     return hv_fail(err, HV_INVALID,
                    "cannot listen on %s: this machine has no such address; listen on one of its own, or on 0.0.0.0", where);
+  case EAFNOSUPPORT:
+    return hv_fail(err, HV_INVALID, "cannot listen on %s: this machine has no IPv6; listen on 0.0.0.0 or another of its addresses",
+                   where);
   default:
     return hv_fail(err, HV_IO, "cannot listen on %s: %s", where, strerror(error));
   }
@@ -66,11 +69,10 @@ static void add(const hv_addr *addr, hv_addr *list, size_t *n, size_t max) {
     list[(*n)++] = *addr;
 }
 
-static int read_interface(const struct ifaddrs *at, const hv_addr *like, hv_addr *out) {
-  int family = like->kind == HV_ADDR_IP6 ? AF_INET6 : AF_INET;
+static int read_interface(const struct ifaddrs *at, int family, uint16_t port, hv_addr *out) {
   if (!at->ifa_addr || at->ifa_addr->sa_family != family || !(at->ifa_flags & IFF_UP))
     return 0;
-  *out = (hv_addr){.kind = like->kind, .port = like->port};
+  *out = (hv_addr){.kind = family == AF_INET6 ? HV_ADDR_IP6 : HV_ADDR_IP4, .port = port};
   if (family == AF_INET) {
     memcpy(out->host.ip, &((const struct sockaddr_in *)at->ifa_addr)->sin_addr, 4);
     return 1;
@@ -88,9 +90,11 @@ void hv_listen_expand(const hv_addr *addr, hv_addr *list, size_t *n, size_t max)
   }
   hv_addr one;
   size_t before = *n;
-  for (int loopback = 0; loopback < 2 && *n == before; loopback++)
+  int family = addr->kind == HV_ADDR_IP6 ? AF_INET6 : AF_INET, other = addr->kind == HV_ADDR_IP6 ? AF_INET : AF_INET6;
+  /* A machine may have addresses of the other family only: it is listened on both. */
+  for (int way = 0; way < 4 && *n == before; way++)
     for (const struct ifaddrs *at = all; at; at = at->ifa_next)
-      if (read_interface(at, addr, &one) && hv_addr_is_loopback(&one) == loopback)
+      if (read_interface(at, way < 2 ? family : other, addr->port, &one) && hv_addr_is_loopback(&one) == way % 2)
         add(&one, list, n, max);
   freeifaddrs(all);
 }

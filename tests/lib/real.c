@@ -1,5 +1,7 @@
 #include "lib/real.h"
 
+#include "net/listen.h"
+
 #include <errno.h>
 #include <string.h>
 #include <time.h>
@@ -76,6 +78,12 @@ hv_addr real_addr(const char *text) {
   hv_addr addr;
   assert_int_equal(hv_addr_parse(hv_span_of(text, strlen(text)), &addr, NULL, NULL), HV_OK);
   return addr;
+}
+
+int real_has_ip6(void) {
+  hv_addr six = real_addr("/ip6/::1/tcp/0");
+  uint16_t port;
+  return hv_listen_try(&six, &port) == 0;
 }
 
 void real_start(real_node *node, const real_options *options) {

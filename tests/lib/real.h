@@ -72,5 +72,7 @@ void real_ask(real_node *node, void *call);
 void real_call_done(hv_call *call, const hv_event *event);
 
 hv_addr real_addr(const char *text);
+/* 1 when this machine has IPv6: in many a container there is no ::1. */
+int real_has_ip6(void);
 
 #endif

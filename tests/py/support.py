@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -10,6 +11,16 @@ import time
 import pytest
 
 HERE = "/ip4/127.0.0.1/tcp/0"
+
+
+def has_ip6():
+    """In many a container there is no ::1."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
 
 
 class Program:

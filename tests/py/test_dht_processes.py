@@ -3,14 +3,13 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 
 import pytest
 
-from hivemind_c import get_dht_time
-from support import eventually
+from hivemind_c import HivemindConnectionError, HivemindValueError, get_dht_time
+from support import eventually, has_ip6
 
 NODE = """
     import sys
@@ -70,17 +69,13 @@ def test_a_node_that_comes_back_at_its_port_is_found_again(dht, program, tmp_pat
     assert late.get("key", latest=True).value == 1  # the other copy
 
 
-def has_ip6():
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
-
-
-@pytest.mark.skipif(not has_ip6(), reason="this machine has no IPv6")
-def test_over_ip6_and_both(dht, program):
+def test_over_ip6_and_both_or_told_that_there_is_none(dht, program):
+    if not has_ip6():
+        with pytest.raises(HivemindValueError, match=r"cannot listen on \[::1\]:0: this machine has no"):
+            dht(host_maddrs=["127.0.0.1:0", "[::1]:0"])
+        with pytest.raises(HivemindConnectionError, match=r"no way to \[::1\]:31337"):
+            dht("/ip6/::1/tcp/31337")
+        return
     first = dht(host_maddrs=["[::1]:0", "127.0.0.1:0"])
     six, four = first.get_visible_maddrs()
     assert six.startswith("/ip6/::1/tcp/") and four.startswith("/ip4/127.0.0.1/tcp/")
