@@ -1,8 +1,8 @@
 # The everyday commands. Each installs what is missing first, and is quick when nothing is.
-#   make demo    three trainers on this machine train one network; one joins late, one is killed
+#   make demo    three trainers on this machine train one network; one joins late, one is killed; WEB=1 shows it in a browser, too
 #   make test    every test: C, C under sanitizers, Python
 #   make build   the extension, in place (python/_hivemind_c.abi3.so, python/hivemind_c/libhivemind_lowrank.so)
-#   make deps    system packages only; make venv: .venv too
+#   make deps    system packages only; make venv: .venv too; make browser: chromium, which only tests want
 #   make wheel   dist/hivemind_c-*.whl, with all it needs inside; make wheel-test tries it in a clean environment (minutes); make sdist
 #   make partition  a cable is pulled between two network namespaces (as root)
 #   make pythons    the node's tests on every other Python found, with the extension as it is built
@@ -15,9 +15,9 @@ PY   := .venv/bin/python
 CSRC := $(MAKE) --no-print-directory -j$(JOBS) -C csrc
 
 demo: build
-	@$(PY) examples/demo/demo.py
+	@WEB=$(WEB) $(PY) examples/demo/demo.py
 
-test: build
+test: build browser
 	@$(CSRC) check
 	@$(CSRC) asan
 	@$(PY) -m pytest -q tests
@@ -32,6 +32,8 @@ deps:
 	@scripts/setup.sh system
 venv:
 	@scripts/setup.sh venv
+browser:
+	@scripts/setup.sh browser
 
 build: venv
 	@$(CSRC) -s lib
@@ -55,4 +57,4 @@ clean:
 	@rm -rf build dist *.egg-info python/*.egg-info python/*.so python/*/*.so
 	@find python tests examples -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: demo test partition pythons deps venv build wheel wheel-test sdist asan tsan fuzz bench fmt clean
+.PHONY: demo test partition pythons deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean

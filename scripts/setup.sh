@@ -2,6 +2,7 @@
 # Installs what is missing to build, test and run hivemind_c, and nothing else: system packages by apt, Python packages into .venv.
 #   scripts/setup.sh system   a compiler, gRPC, protobuf-c, OpenSSL, xxHash, cmocka, and a Python >= 3.10 with its headers
 #   scripts/setup.sh venv     .venv with requirements.txt (and the system packages first)
+#   scripts/setup.sh browser  chromium, for the tests of the monitor's page
 # When nothing is missing both are done in a moment. PYTHON=/path/to/python3 chooses the Python of .venv.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -83,8 +84,17 @@ venv() {
   echo "$want" >"$stamp"
 }
 
+browser() {
+  local name
+  for name in chromium google-chrome chromium-browser; do
+    command -v "$name" >/dev/null && return
+  done
+  install_packages chromium fonts-dejavu-core
+}
+
 case "${1:-}" in
 system) system ;;
 venv) system && venv ;;
-*) fail "say which: $0 system | venv" ;;
+browser) browser ;;
+*) fail "say which: $0 system | venv | browser" ;;
 esac

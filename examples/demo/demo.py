@@ -1,5 +1,7 @@
 """Three trainers on this machine train one network together. One joins late, one is killed with -9; those that are left end equal to the bit.
 
+With WEB=1 (or WEB=PORT) in the environment hivemind-monitor shows it in a browser, too, and stays until Ctrl-C.
+
 Everything told here is told by the trainers themselves, as it happens; the exit code is 0 only if all of it did."""
 
 import json
@@ -34,7 +36,7 @@ class Stage:
     def __init__(self):
         self.start = time.monotonic()
         self.events, self.processes, self.errors, self.latest, self.weights = queue.Queue(), {}, {}, {}, {}
-        self.line = None
+        self.line = self.monitor = None
 
     def say(self, who, text):
         at = paint(f"{time.monotonic() - self.start:6.2f} s", "dim")
@@ -45,10 +47,22 @@ class Stage:
         command = [sys.executable, str(pathlib.Path(__file__).with_name("trainer.py")), str(NAMES.index(name))]
         peers = re.match(r"INITIAL_PEERS=(\S+) ", self.line)[1] if self.line else ""
         errors = self.errors[name] = tempfile.TemporaryFile("w+")
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, "INITIAL_PEERS": peers})
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, "INITIAL_PEERS": peers, "HIVEMIND_NAME": name})
         self.processes[name] = process
         threading.Thread(target=self.listen, args=(name, process), daemon=True).start()
         self.say(name, f"process {process.pid} starts" + (", with the line that amber printed" if self.line else ""))
+
+    def show(self, port):
+        """The monitor joins as a peer does, by the line that the first has printed."""
+        peers = re.match(r"INITIAL_PEERS=(\S+) ", self.line)[1]
+        command = [sys.executable, "-m", "hivemind_c.cli.monitor", "--run_id", "demo", "--initial_peers", *peers.split(",")]
+        command += ["--host_maddrs", "/ip4/0.0.0.0/tcp/0", "--history", "none", "--web", port, "--no-live"]
+        process = self.monitor = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        for line in process.stdout:
+            if line.startswith("WEB="):
+                self.say("", paint(f"hivemind-monitor shows all of it at {line[4:].strip()}", "bold"))
+                return
+        raise Failure(f"the monitor ended with exit code {process.wait()}; is port {port} free?")
 
     def listen(self, name, process):
         for line in process.stdout:
@@ -102,6 +116,8 @@ class Stage:
 
     def end(self):
         running, self.processes = self.processes, {}
+        if self.monitor is not None:
+            running["monitor"] = self.monitor
         for process in running.values():
             process.send_signal(signal.SIGINT)
         for process in running.values():
@@ -116,6 +132,8 @@ def act(stage):
     stage.launch("amber")
     stage.until("amber trains", lambda: "amber" in stage.latest and stage.line)
     first = stage.latest["amber"]["loss"]
+    if web := os.environ.get("WEB"):
+        stage.show("8080" if web == "1" else web)
     stage.launch("blue")
     stage.until("amber and blue train together", lambda: stage.peers("amber") == stage.peers("blue") == 2 and stage.epoch("blue") > 1)
     met = max(map(stage.epoch, ("amber", "blue")))
@@ -145,6 +163,10 @@ def main():
     try:
         act(stage)
         stage.say("", paint("all of it worked", "good"))
+        if stage.monitor is not None and sys.stdout.isatty():
+            stage.say("", paint("training goes on, and the page shows it; Ctrl-C ends it", "dim"))
+            while True:
+                stage.take(stage.events.get())
         return 0
     except Failure as failure:
         stage.say("", paint(str(failure), "bad"))

@@ -269,6 +269,7 @@ class HivemindStrategy(OneDevice):
         loss = closure()
         if loss is None:
             return None  # training_step gave none: this batch has no gradients, and does not count
+        self._hive.report_loss(loss)
         epoch = self.global_epoch
         result = super().optimizer_step(optimizer, lambda: loss, model, batch_size=self._batch, **kwargs)  # type: ignore[misc]
         if self._places is not None and self.global_epoch != epoch:

@@ -68,4 +68,4 @@ def test_setup_is_quick_and_silent_when_nothing_is_missing():
 
 def test_setup_says_what_it_wants():
     result = subprocess.run([ROOT / "scripts/setup.sh"], capture_output=True, text=True, timeout=60)
-    assert result.returncode == 1 and "system | venv" in result.stderr
+    assert result.returncode == 1 and "system | venv | browser" in result.stderr

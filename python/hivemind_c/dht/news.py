@@ -111,15 +111,15 @@ def owner(subkey: Any) -> Optional[str]:
 
 def gather(dht: Any, run_id: str) -> Iterator[Tuple[str, News, float]]:
     """Of each peer of a run: (its ID, its news, how many seconds old they are). What does not fit is left out."""
-    replies = [dht.get(key, latest=True, return_future=True) for key in keys(run_id)]
-    for reply in replies:
+    replies = [(key, dht.get(key, latest=True, return_future=True)) for key in keys(run_id)]
+    for key, reply in replies:
         found = reply.result(15)
         if found is None or not isinstance(found.value, dict):
             continue
         now = get_dht_time()
         for subkey, entry in found.value.items():
             peer = owner(subkey)
-            if peer is None or not isinstance(entry, ValueWithExpiration):
+            if peer is None or key_of(run_id, peer) != key or not isinstance(entry, ValueWithExpiration):
                 continue
             try:
                 news = read_news(entry.value)

@@ -111,7 +111,10 @@ class Telling:
     def _mean_loss(self) -> Optional[float]:
         values: List[float] = []
         while self._losses:
-            values.append(float(self._losses.popleft()))
+            try:
+                values.append(float(self._losses.popleft()))
+            except (TypeError, ValueError, RuntimeError):  # a closure may return anything
+                continue
         if values and math.isfinite(mean := sum(values) / len(values)):
             self._loss = mean
         return self._loss

@@ -1,0 +1,142 @@
+"""hivemind-monitor: where a run's peers find each other, and where people see how it goes."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import signal
+import sys
+import threading
+from typing import Any, List, Optional
+
+from hivemind_c import HivemindError
+from hivemind_c.cli._typer import rich, run, typer
+from hivemind_c.cli.dht import reachable
+from hivemind_c.dht import DHT
+
+logger = logging.getLogger("hivemind_c.monitor")
+SEVERAL = "--initial_peers", "--host_maddrs", "--announce_maddrs", "--dht_listen_on"
+PORT = 31337
+OLD = "accepted, and means nothing to a monitor here"
+
+app = typer.Typer(add_completion=False)
+
+
+def start(initial_peers: List[str], host_maddrs: List[str], announce_maddrs: List[str], identity_path: str, client_mode: bool) -> DHT:
+    """Without an address to listen on: port 31337, or a free one if that is taken."""
+    options = dict(start=True, announce_maddrs=announce_maddrs, identity_path=identity_path, client_mode=client_mode, ensure_bootstrap_success=False)
+    if host_maddrs or client_mode:
+        return DHT(initial_peers, host_maddrs=host_maddrs, **options)
+    try:
+        return DHT(initial_peers, host_maddrs=f"/ip4/0.0.0.0/tcp/{PORT}", **options)
+    except HivemindError as error:
+        if error.status != "IN_USE":
+            raise
+        logger.warning("port %d is taken, so this monitor listens at a free one; its address will be another next time: give --host_maddrs to keep one", PORT)
+        return DHT(initial_peers, host_maddrs="/ip4/0.0.0.0/tcp/0", **options)
+
+
+def watch(dht: DHT, options: Any, ended: threading.Event) -> None:
+    from hivemind_c.monitor.gather import Gatherer
+    from hivemind_c.monitor.history import History
+    from hivemind_c.monitor.sinks import Sinks
+    from hivemind_c.monitor.view import draw
+    from hivemind_c.monitor.watch import Watch
+
+    watching = Watch(Gatherer(dht, options.run_id, options.target), History(options.history, options.run_id), options.period)
+    server = None
+    try:
+        sinks = Sinks()
+        if options.tensorboard:
+            sinks.tensorboard(options.tensorboard)
+        if options.wandb:
+            sinks.wandb(options.wandb, options.run_id)
+        watching.add(sinks)
+        if options.every:
+            from hivemind_c.monitor.checkpoints import Saver
+
+            watching.add(Saver(dht, options.run_id, options.every, options.folder))
+        if options.web is not None:
+            from hivemind_c.monitor.web import Server
+
+            server = Server(lambda: watching.latest, watching.points, options.join, options.host, options.web)
+            print(f"WEB={server.address}", flush=True)
+        if not options.live:
+            watching.run(ended)
+            return
+        from rich.live import Live
+
+        with Live(console=rich.get_console(), auto_refresh=False, screen=False) as live:
+            watching.add(type("Screen", (), {"look": lambda self, now: live.update(draw(now, options.join), refresh=True), "close": lambda self: None})())
+            watching.run(ended)
+    finally:
+        if server is not None:
+            server.close()
+        watching.close()
+
+
+@app.command(help="The coordinator of a run: peers find each other through it, and it shows how the run goes. It trains nothing and needs no GPU; several may run.")
+def monitor(
+    run_id: str = typer.Option(..., "--run_id", "--experiment_prefix", help="the run's name, as the trainers have it"),
+    initial_peers: List[str] = typer.Option([], "--initial_peers", help="peers of a swarm that is there already"),
+    host_maddrs: List[str] = typer.Option([], "--host_maddrs", "--dht_listen_on", help=f"where to listen; every interface, port {PORT} by default"),
+    announce_maddrs: List[str] = typer.Option([], "--announce_maddrs", help="what others are told instead"),
+    identity_path: Optional[str] = typer.Option(None, "--identity_path", help="the file with this monitor's key; by default one in ~/.local/state/hivemind_c"),
+    client_mode: bool = typer.Option(False, "--client_mode", help="only dial out: it watches, and peers do not find each other through it"),
+    target_batch_size: Optional[int] = typer.Option(None, "--target_batch_size", min=1, help="samples of an epoch; by default what the trainers say"),
+    web: Optional[int] = typer.Option(None, "--web", min=0, max=65535, metavar="PORT", help="serves the page there, with /metrics for Prometheus; 0: a free port"),
+    web_host: str = typer.Option("127.0.0.1", "--web_host", help="who may see the page: this machine only by default; 0.0.0.0: everybody who reaches it"),
+    tensorboard: Optional[str] = typer.Option(None, "--tensorboard", metavar="DIR", help="writes each epoch's figures there"),
+    wandb_project: Optional[str] = typer.Option(None, "--wandb_project", help="sends each epoch's figures to Weights & Biases"),
+    every: int = typer.Option(0, "--save_checkpoint_step_interval", min=0, help="saves the swarm's state every so many epochs; 0: never"),
+    folder: str = typer.Option("checkpoints", "--checkpoint_dir", help="where to"),
+    history: Optional[str] = typer.Option(None, "--history", metavar="FILE", help="keeps what it saw; by default in ~/.local/state/hivemind_c; 'none': in memory only"),
+    refresh_period: float = typer.Option(1.0, "--refresh_period", min=0.1, help="seconds between two looks"),
+    live: Optional[bool] = typer.Option(None, "--live/--no-live", help="the live view; by default where there is a terminal"),
+    batch_size_lead: int = typer.Option(0, "--batch_size_lead", help=OLD),
+    bandwidth: float = typer.Option(0.0, "--bandwidth", help=OLD),
+    averaging_timeout: float = typer.Option(0.0, "--averaging_timeout", "--averaging_expiration", help=OLD),
+    matchmaking_time: float = typer.Option(0.0, "--matchmaking_time", help=OLD),
+    target_group_size: int = typer.Option(0, "--target_group_size", help=OLD),
+    statistics_expiration: float = typer.Option(0.0, "--statistics_expiration", help=OLD),
+    use_ipfs: bool = typer.Option(False, "--use_ipfs", help=OLD),
+    no_relay: bool = typer.Option(False, "--no_relay", help=OLD),
+    use_auto_relay: bool = typer.Option(False, "--use_auto_relay", help=OLD),
+) -> int:
+    from types import SimpleNamespace
+
+    from hivemind_c.monitor.history import state_folder
+    from hivemind_c.monitor.sinks import Missing
+    from hivemind_c.optim.options import run_name
+
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the terminal may go, the monitor stays
+    try:
+        name = pathlib.Path(run_name(run_id)).name  # a folder is nobody's to choose by the name of a run
+        kept = None if history == "none" else history or str(state_folder() / f"{name}.db")
+        dht = start(initial_peers, host_maddrs, announce_maddrs, identity_path or str(state_folder() / "monitor.key"), client_mode)
+        try:
+            join = "INITIAL_PEERS=" + ",".join(reachable(dht.get_visible_maddrs()) or initial_peers)
+            print(join, flush=True)
+            options = SimpleNamespace(
+                run_id=run_id, target=target_batch_size, history=kept, period=refresh_period, tensorboard=tensorboard, wandb=wandb_project, every=every, folder=folder,
+                web=web, host=web_host, join=join, live=sys.stdout.isatty() if live is None else live,
+            )  # fmt: skip
+            watch(dht, options, ended)
+        finally:
+            dht.shutdown()
+    except (HivemindError, ValueError, TypeError, OSError, Missing) as error:
+        logger.error("%s", error)
+        return 1
+    return 0
+
+
+def main() -> int:
+    return run(app, SEVERAL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""One look at a run: how far the swarm is (the core's tracker says so), and what its peers tell of themselves."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import Any, List, Optional, Sequence, Tuple
+
+from hivemind_c.dht import get_dht_time
+from hivemind_c.dht.news import News, gather
+from hivemind_c.optim.progress_tracker import ProgressTracker
+from hivemind_c.optim.speed import Speed
+
+TARGET = 4096  #: samples of an epoch, until a peer tells the run's own
+FAST = 8.0  #: as in docs/PROGRESS.md: who claims more times the reference is doubtful
+FAILURES_MAX = 500
+
+
+@dataclass(frozen=True)
+class PeerView:
+    """A peer of the run, as it says. All texts are a stranger's."""
+
+    peer_id: str
+    name: str
+    version: str
+    role: str
+    epoch: int
+    samples: int
+    share: float  #: of all samples that peers say they have contributed
+    speed: float
+    loss: Optional[float]
+    rounds: int
+    failures: int
+    age: float  #: seconds since it said so
+    doubt: str  #: why its figures cannot be right; "": nothing speaks against them
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A round that failed at a peer, as it says."""
+
+    time: float
+    peer_id: str
+    epoch: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The run at one moment."""
+
+    time: float
+    run_id: str
+    epoch: int
+    samples: int  #: in this epoch
+    target: int
+    speed: float  #: samples per second of the whole swarm, as they are counted
+    eta: Optional[float]  #: seconds to the next epoch; None: not known
+    num_peers: int
+    num_clients: int
+    loss: Optional[float]  #: the middle one of the peers' losses
+    peers: Tuple[PeerView, ...] = ()  #: who contributed most is first
+    failures: Tuple[Failure, ...] = ()  #: the newest first
+
+    @property
+    def total(self) -> int:
+        return self.epoch * self.target + min(self.samples, self.target)
+
+
+def reference(values: Sequence[float]) -> float:
+    """What at least one honest peer claims, if a third of them lies: the (f+1)-th highest."""
+    return sorted(values, reverse=True)[len(values) // 3] if values else 0.0
+
+
+class Gatherer:
+    """Looks at a run through a DHT node. target: samples of an epoch; None: what most peers say."""
+
+    def __init__(self, dht: Any, run_id: str, target: Optional[int] = None):
+        self._dht, self.run_id, self._target = dht, run_id, target
+        self._tracker = ProgressTracker(dht, run_id, target or TARGET, start=True)
+        self._speed = Speed()
+        self._failures: "OrderedDict[Tuple[str, int, str], Failure]" = OrderedDict()
+
+    def look(self) -> Snapshot:
+        heard = list(gather(self._dht, self.run_id))
+        if self._target is None and heard:
+            self._follow(statistics.mode(news.target for _, news, _ in heard))
+        return self._snapshot(heard, self._tracker.global_progress, time.time())
+
+    def _follow(self, target: int) -> None:
+        if target != self._tracker.target_batch_size:
+            self._tracker.shutdown()
+            self._tracker = ProgressTracker(self._dht, self.run_id, target, start=True)
+            self._tracker.fetched_global_progress_this_epoch.wait(2)
+
+    def _snapshot(self, heard: List[Tuple[str, News, float]], progress: Any, now: float) -> Snapshot:
+        epoch, target = progress.epoch, progress.target_batch_size
+        samples = min(progress.samples_accumulated, target)
+        eta = progress.eta_next_epoch - get_dht_time()
+        snapshot = Snapshot(
+            time=now,
+            run_id=self.run_id,
+            epoch=epoch,
+            samples=samples,
+            target=target,
+            speed=self._speed.look(progress),
+            eta=max(0.0, eta) if math.isfinite(eta) else None,
+            num_peers=progress.num_peers,
+            num_clients=progress.num_clients,
+            loss=None,
+        )
+        peers = views(heard, epoch)
+        losses = [view.loss for view in peers if view.loss is not None and not view.doubt]
+        self._note_failures(heard, now)
+        return replace(
+            snapshot,
+            loss=statistics.median(losses) if losses else None,
+            peers=tuple(peers),
+            failures=tuple(reversed(self._failures.values())),
+        )
+
+    def _note_failures(self, heard: List[Tuple[str, News, float]], now: float) -> None:
+        for peer, news, _ in heard:
+            for epoch, text in news.errors:
+                self._failures.setdefault((peer, epoch, text), Failure(now, peer, epoch, text))
+        while len(self._failures) > FAILURES_MAX:
+            self._failures.popitem(last=False)
+
+    def known_failures(self, failures: Sequence[Failure]) -> None:
+        """Those of before a restart, oldest first."""
+        for failure in failures:
+            self._failures.setdefault((failure.peer_id, failure.epoch, failure.text), failure)
+
+    def shutdown(self) -> None:
+        self._tracker.shutdown()
+
+
+def views(heard: Sequence[Tuple[str, News, float]], epoch: int) -> List[PeerView]:
+    fast = FAST * reference([news.speed for _, news, _ in heard])
+    much = FAST * max(1.0, reference([float(news.samples) for _, news, _ in heard]))
+    doubts = [_doubt(news, epoch, fast if len(heard) > 2 else math.inf) for _, news, _ in heard]
+    counted = sum(min(news.samples, much) for _, news, _ in heard) or 1.0
+    found = [
+        PeerView(
+            peer, news.name, news.version, news.role, news.epoch, news.samples, min(news.samples, much) / counted, float(news.speed), news.loss, news.rounds, news.failures, age, doubt
+        )
+        for (peer, news, age), doubt in zip(heard, doubts)
+    ]  # fmt: skip
+    return sorted(found, key=lambda view: (-view.samples, view.peer_id))
+
+
+def _doubt(news: News, epoch: int, fast: float) -> str:
+    if news.epoch > epoch + 2:
+        return f"says epoch {news.epoch}, and the swarm is in {epoch}"
+    if news.speed > fast > 0:
+        return f"says to be more than {FAST:g} times faster than most"
+    return ""

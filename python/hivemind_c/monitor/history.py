@@ -1,0 +1,87 @@
+"""What was seen of a run, kept over restarts: a small SQLite file whose size is bounded, and as much of it in memory as a chart can show."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sqlite3
+from typing import List, NamedTuple, Optional, Sequence
+
+from hivemind_c.monitor.gather import FAILURES_MAX, Failure, Snapshot
+
+SHOWN_MAX = 1200  #: points in memory: when there are more, every second one of the older half goes
+KEPT_MAX = 20_000  #: rows in the file, likewise
+
+
+class Point(NamedTuple):
+    time: float
+    epoch: int
+    total: int  #: samples since the run's beginning
+    speed: float
+    loss: Optional[float]
+    peers: int
+
+
+def state_folder() -> pathlib.Path:
+    """Where monitors keep what must outlive them: $XDG_STATE_HOME/hivemind_c."""
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    folder = pathlib.Path(base, "hivemind_c")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder
+
+
+def thinned(points: List[Point], most: int) -> List[Point]:
+    """Not more than so many, the older ones ever further apart."""
+    while len(points) > most:
+        half = len(points) // 2
+        points = points[:half:2] + points[half:]
+    return points
+
+
+class History:
+    """Not to be used by several threads at once. path None: kept in memory only."""
+
+    def __init__(self, path: Optional[str], run_id: str):
+        self._db = sqlite3.connect(":memory:" if path is None else path, timeout=5, check_same_thread=False)
+        self._run = run_id
+        if path is not None:
+            self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.execute("CREATE TABLE IF NOT EXISTS points (run TEXT, time REAL, epoch INTEGER, total INTEGER, speed REAL, loss REAL, peers INTEGER)")
+        self._db.execute("CREATE TABLE IF NOT EXISTS failures (run TEXT, time REAL, peer TEXT, epoch INTEGER, text TEXT, UNIQUE (run, peer, epoch, text))")
+        self._db.commit()
+        rows = self._db.execute("SELECT time, epoch, total, speed, loss, peers FROM points WHERE run = ? ORDER BY time", (run_id,))
+        self.points = thinned([Point(*row) for row in rows], SHOWN_MAX)
+        self._kept = self._db.execute("SELECT COUNT(*) FROM points WHERE run = ?", (run_id,)).fetchone()[0]
+
+    def failures(self) -> Sequence[Failure]:
+        rows = self._db.execute("SELECT time, peer, epoch, text FROM failures WHERE run = ? ORDER BY time DESC LIMIT ?", (self._run, FAILURES_MAX)).fetchall()
+        return [Failure(*row) for row in reversed(rows)]
+
+    def add(self, snapshot: Snapshot) -> None:
+        point = Point(snapshot.time, snapshot.epoch, snapshot.total, snapshot.speed, snapshot.loss, snapshot.num_peers)
+        self.points = thinned([*self.points, point], SHOWN_MAX)
+        with self._db:
+            self._db.execute("INSERT INTO points VALUES (?, ?, ?, ?, ?, ?, ?)", (self._run, *point))
+            self._db.executemany(
+                "INSERT OR IGNORE INTO failures VALUES (?, ?, ?, ?, ?)",
+                [(self._run, failure.time, failure.peer_id, failure.epoch, failure.text) for failure in snapshot.failures[:20]],
+            )
+        self._kept += 1
+        if self._kept > KEPT_MAX:
+            self._thin()
+
+    def _thin(self) -> None:
+        with self._db:
+            (middle,) = self._db.execute("SELECT time FROM points WHERE run = ? ORDER BY time LIMIT 1 OFFSET ?", (self._run, self._kept // 2)).fetchone()
+            self._db.execute(
+                "DELETE FROM points WHERE run = ? AND time < ? AND rowid IN (SELECT id FROM (SELECT rowid AS id, ROW_NUMBER() OVER (ORDER BY time) AS n "
+                "FROM points WHERE run = ? AND time < ?) WHERE n % 2 = 0)",
+                (self._run, middle, self._run, middle),
+            )
+            keep = "SELECT rowid FROM failures WHERE run = ? ORDER BY time DESC LIMIT ?"
+            self._db.execute(f"DELETE FROM failures WHERE run = ? AND rowid NOT IN ({keep})", (self._run, self._run, FAILURES_MAX))
+        self._kept = self._db.execute("SELECT COUNT(*) FROM points WHERE run = ?", (self._run,)).fetchone()[0]
+
+    def close(self) -> None:
+        self._db.close()

@@ -1,0 +1,24 @@
+"""How fast is a swarm? From how far it is, looked at now and then."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+
+class Speed:
+    """Samples per second of the whole swarm, as they are counted: smoothed over some ten seconds."""
+
+    def __init__(self) -> None:
+        self._at = self._total = self._speed = 0.0
+
+    def look(self, progress: Any) -> float:
+        now, total = time.monotonic(), float(progress.epoch * progress.target_batch_size + progress.samples_accumulated)
+        passed = now - self._at
+        if not self._at or total < self._total:
+            self._at, self._total = now, total
+        elif passed >= 0.5:
+            keep = 0.0 if not self._speed else 0.5 ** (passed / 5)
+            self._speed = keep * self._speed + (1 - keep) * (total - self._total) / passed
+            self._at, self._total = now, total
+        return self._speed

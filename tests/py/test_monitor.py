@@ -1,0 +1,293 @@
+"""What hivemind-monitor gathers, keeps and hands on; the page and the program are test_monitor_page's."""
+
+import dataclasses
+import math
+import sys
+import threading
+import time
+
+import pytest
+import torch
+
+from hivemind_c import ProgressTracker, get_dht_time
+from hivemind_c.dht import news
+from hivemind_c.dht.values import unpack
+from hivemind_c.monitor import Failure, Gatherer, History, Point, Snapshot, history
+from hivemind_c.monitor.checkpoints import Saver, load_checkpoint, save
+from hivemind_c.monitor.gather import reference, views
+from hivemind_c.monitor.prometheus import exposition
+from hivemind_c.monitor.sinks import Missing, Sinks
+from hivemind_c.monitor.view import draw
+from hivemind_c.monitor.watch import Watch
+from optim_support import Peer, flat, network, settle, train_together
+from support import eventually
+
+SAID = news.News(
+    version="0.1.0", name="amber", role="trainer", time=1e9, lease=10.0, epoch=3, target=64, samples=640, speed=12.5, loss=0.25, rounds=6, failures=1, errors=((2, "nobody came"),)
+)  # fmt: skip
+
+
+def snapshot(**changed):
+    about = dict(time=time.time(), run_id="run", epoch=3, samples=32, target=64, speed=20.0, eta=1.5, num_peers=2, num_clients=0, loss=0.5)
+    return Snapshot(**{**about, **changed})
+
+
+# ---- a peer's news ----
+
+
+def test_news_come_through_as_they_were_said_and_texts_are_cut():
+    assert news.read_news(unpack(news.write_news(SAID))) == SAID
+    long = dataclasses.replace(SAID, name="x" * 5000, errors=tuple((i, "y" * 5000) for i in range(9)))
+    heard = news.read_news(unpack(news.write_news(long)))
+    assert heard.name == "x" * 200 and [epoch for epoch, _ in heard.errors] == [5, 6, 7, 8] and len(heard.errors[0][1]) == 200
+    assert len(news.write_news(long)) < 1500
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"version": 3}, {"name": "x" * 201}, {"name": None}, {"role": "king"}, {"role": ["trainer"]}, {"time": -1}, {"time": math.nan}, {"lease": 601}, {"epoch": -1},
+        {"epoch": True}, {"epoch": 1 << 49}, {"epoch": 1.5}, {"target": 0}, {"samples": "9"}, {"speed": math.inf}, {"speed": -1.0}, {"speed": True}, {"loss": math.nan}, {"loss": "low"},
+        {"rounds": None}, {"failures": -1}, {"errors": None}, {"errors": [[1, "x"]] * 5}, {"errors": [[1]]}, {"errors": [["1", "x"]]}, {"errors": [[1, "x" * 201]]}, {"more": 1},
+    ],
+)  # fmt: skip
+def test_news_out_of_bounds_are_nobodys(wrong):
+    value = unpack(news.write_news(SAID))
+    value.update(wrong)
+    with pytest.raises(ValueError):
+        news.read_news(value)
+
+
+def test_what_is_no_record_of_a_peer_is_left_out(dhts):
+    for value in (b"x", [], {"epoch": 1}, None):
+        with pytest.raises(ValueError):
+            news.read_news(value)
+    key, end = news.key_of("strange", dhts[0].peer_id), get_dht_time() + 60
+    value = unpack(news.write_news(SAID))
+    assert dhts[0].store(key, value, end, subkey=news.subkey_of(dhts[0].peer_id))
+    assert all(dhts[1].store(other, value, end, subkey=subkey) for other in news.keys("strange") for subkey in (b"somebody", 7))
+    assert all(dhts[0].store(other, value, end, subkey=news.subkey_of(dhts[0].peer_id)) for other in news.keys("strange"))  # once is enough
+    assert dhts[2].store(key, "nonsense", end, subkey=news.subkey_of(dhts[2].peer_id))
+    with pytest.raises(Exception, match="only that peer can store there"):
+        dhts[3].store(key, value, end, subkey=news.subkey_of(dhts[1].peer_id))
+    ((peer, heard, age),) = news.gather(dhts[3], "strange")
+    assert (peer, heard) == (dhts[0].peer_id, SAID) and age == 0.0  # it lives longer than it says: as young as can be
+
+
+# ---- who can be believed ----
+
+
+def test_a_liar_is_in_doubt_and_moves_neither_epoch_nor_loss():
+    honest = [(f"peer{i}", dataclasses.replace(SAID, speed=10.0 + i, samples=100, loss=0.5), 1.0) for i in range(5)]
+    liar = ("liar", dataclasses.replace(SAID, epoch=1 << 40, speed=1e9, samples=1 << 40, loss=-1e9), 1.0)
+    found = {view.peer_id: view for view in views([*honest, liar], 3)}
+    assert found["liar"].doubt and not any(found[f"peer{i}"].doubt for i in range(5))
+    assert found["liar"].share < 0.62 and math.isclose(sum(view.share for view in found.values()), 1.0)
+    assert reference([1, 1, 1, 9, 9]) == 9 and reference([1, 1, 1, 1, 9, 9]) == 1 and reference([]) == 0
+
+
+def test_the_monitor_sees_what_the_trainers_did(dhts):
+    peers = [Peer(i, one, network(), run_id="seen", target_batch_size=64) for i, one in enumerate(dhts[:2])]
+    liar = ProgressTracker(dhts[2], "seen", 64, start=True)
+    watcher = Gatherer(dhts[3], "seen")
+    try:
+        train_together(peers, 3)
+        value = unpack(news.write_news(dataclasses.replace(SAID, epoch=1 << 40, loss=1e30, time=get_dht_time())))
+        dhts[2].store(news.key_of("seen", dhts[2].peer_id), value, get_dht_time() + 60, subkey=news.subkey_of(dhts[2].peer_id))
+        for peer, loss in zip(peers, (1.0, 2.0)):
+            peer.optimizer.report_loss(torch.tensor(loss))
+            peer.optimizer.telling.failed(2, "nobody came")
+        assert eventually(lambda: [view.loss for view in watcher.look().peers if not view.doubt].count(None) == 0 and len(watcher.look().failures) >= 2, 30)
+        now = watcher.look()
+        assert (now.target, now.num_peers, now.epoch, now.loss) == (64, 2, 3, 1.5)
+        seen = {view.peer_id: view for view in now.peers}
+        assert seen[dhts[2].peer_id].doubt.startswith(f"says epoch {1 << 40}")
+        for peer, loss in zip(peers, (1.0, 2.0)):
+            view = seen[peer.dht.peer_id]
+            assert (view.epoch, view.loss, view.failures, view.role) == (3, loss, 1, "trainer") and view.rounds >= 3
+            assert view.samples == sum(16 * len(peer.used.get(epoch, [])) for epoch in range(3)) + peer.optimizer.local_samples
+        assert {(f.peer_id, f.epoch, f.text) for f in now.failures} >= {(peer.dht.peer_id, 2, "nobody came") for peer in peers}
+    finally:
+        watcher.shutdown()
+        liar.shutdown()
+        for peer in peers:
+            peer.optimizer.shutdown()
+
+
+def test_no_step_waits_for_what_is_told(dht, monkeypatch):
+    from hivemind_c.optim import telling
+
+    never, reached = threading.Event(), threading.Event()
+    monkeypatch.setattr(telling, "LEAST_S", 0.01)
+    monkeypatch.setattr(telling.Telling, "_store", lambda self, said: (reached.set(), never.wait(60)))
+    peer = Peer(0, dht(), network(), run_id="slow")
+    try:
+        while not reached.is_set():
+            peer.batch()
+        epoch = peer.optimizer.local_epoch
+        peer.train(epoch + 2)
+        assert not never.is_set()
+    finally:
+        never.set()
+        settle(peer.optimizer)
+        peer.optimizer.shutdown()
+
+
+def test_a_loss_that_is_no_number_is_not_told(dht):
+    peer = Peer(0, dht(), network(), run_id="nan")
+    telling = peer.optimizer.telling
+    for value in (1.0, torch.tensor(3.0), torch.ones(2), "low", None):
+        peer.optimizer.report_loss(value)
+    assert telling.news(6.0).loss == 2.0
+    peer.optimizer.report_loss(torch.tensor(math.nan))
+    assert telling.news(6.0).loss == 2.0 and news.read_news(unpack(news.write_news(telling.news(6.0))))
+    peer.optimizer.shutdown()
+
+
+# ---- what is kept ----
+
+
+def test_a_restart_loses_nothing_and_runs_do_not_mix(tmp_path):
+    path = str(tmp_path / "history.db")
+    first = History(path, "run")
+    for i in range(5):
+        first.add(snapshot(time=100.0 + i, loss=None if i == 2 else 0.5, failures=(Failure(99.0, "peer", 2, "nobody came"),)))
+    first.close()
+    again, other = History(path, "run"), History(path, "another")
+    assert [point.time for point in again.points] == [100.0, 101.0, 102.0, 103.0, 104.0] and again.points[2].loss is None
+    assert again.points[0] == Point(100.0, 3, 3 * 64 + 32, 20.0, 0.5, 2)
+    assert again.failures() == [Failure(99.0, "peer", 2, "nobody came")]
+    assert other.points == [] and other.failures() == []
+    for one in (again, other):
+        one.close()
+
+
+def test_a_day_of_looking_takes_bounded_room(monkeypatch):
+    monkeypatch.setattr(history, "KEPT_MAX", 3000)
+    kept = History(None, "run")
+    for i in range(12_000):
+        kept.add(snapshot(time=float(i), failures=(Failure(float(i), "peer", i, "why"),)))
+    rows = kept._db.execute("SELECT COUNT(*), MIN(time), MAX(time) FROM points").fetchone()
+    assert rows[0] <= 3000 and rows[1:] == (0.0, 11_999.0)
+    assert len(kept.points) <= history.SHOWN_MAX and kept.points[0].time == 0.0 and kept.points[-1].time == 11_999.0
+    assert [point.time for point in kept.points] == sorted(point.time for point in kept.points)
+    assert kept._db.execute("SELECT COUNT(*) FROM failures").fetchone()[0] <= 3500
+    kept.close()
+
+
+class Looks:
+    """A gatherer that sees what it is told."""
+
+    def __init__(self, *snapshots):
+        self.snapshots, self.known = list(snapshots), []
+
+    def look(self):
+        return self.snapshots.pop(0) if len(self.snapshots) > 1 else self.snapshots[0]
+
+    def known_failures(self, failures):
+        self.known += failures
+
+    def shutdown(self):
+        pass
+
+
+def test_watching_goes_on_when_a_listener_fails():
+    class Broken:
+        closed = False
+
+        def look(self, now):
+            raise OSError("the disk is full")
+
+        def close(self):
+            self.closed = True
+
+    watching, broken, ended = Watch(Looks(snapshot()), History(None, "run"), 0.01), Broken(), threading.Event()
+    watching.add(broken)
+    thread = threading.Thread(target=watching.run, args=(ended,))
+    thread.start()
+    assert eventually(lambda: watching.looks >= 3)
+    ended.set()
+    thread.join(10)
+    assert len(watching.points()) == watching.looks
+    watching.close()
+    assert broken.closed
+
+
+# ---- where it goes ----
+
+
+def test_prometheus_reads_it_whatever_a_peer_is_called():
+    view = views([("12D3peer", dataclasses.replace(SAID, name='a"\n\\b'), 1.0)], 3)[0]
+    text = exposition(snapshot(peers=(view,), eta=None))
+    assert 'hivemind_epoch{run="run"} 3\n' in text and "hivemind_seconds_to_next_epoch" not in text
+    assert 'hivemind_peer_loss{run="run",peer="12D3peer",name="a\\"\\n\\\\b"} 0.25\n' in text
+    assert all(line.startswith(("# ", "hivemind_")) for line in text.splitlines())
+
+
+def test_tensorboard_gets_each_epoch_once(tmp_path):
+    sinks = Sinks()
+    sinks.tensorboard(str(tmp_path))
+    for epoch in (1, 1, 2):
+        sinks.look(snapshot(epoch=epoch, loss=epoch / 4))
+    sinks.close()
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator(str(tmp_path)).Reload()
+    assert [(event.step, event.value) for event in found.Scalars("loss")] == [(1, 0.25), (2, 0.5)]
+
+
+def test_wandb_gets_it_or_is_asked_for_in_one_sentence(monkeypatch):
+    told = []
+
+    class Run:
+        def log(self, known, step):
+            told.append((step, known["loss"]))
+
+        def finish(self):
+            told.append("finished")
+
+    wandb = type("wandb", (), {"init": staticmethod(lambda project, name: told.append((project, name)) or Run())})
+    sinks = Sinks()
+    sinks.wandb("project", "run", wandb)
+    sinks.look(snapshot())
+    sinks.close()
+    assert told == [("project", "run"), (3, 0.5), "finished"]
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(Missing, match="pip install wandb"):
+        Sinks().wandb("project", "run")
+
+
+def test_the_swarms_state_is_saved_and_fits_the_model(dhts, tmp_path, caplog):
+    peers = [Peer(i, one, network(), run_id="kept", delay_state_averaging=False) for i, one in enumerate(dhts[:2])]
+    try:
+        train_together(peers, 3)
+        path = save(dhts[3], "kept", tmp_path)
+        other = network(seed=5)
+        epoch = load_checkpoint(torch.load(path, weights_only=True), other)
+        assert path.name == f"kept-{epoch}.pt" and any(torch.equal(flat(other), after) for peer in peers for after in [peer.after.get(epoch - 1)] if after is not None)
+        with pytest.raises(ValueError, match="another model"):
+            load_checkpoint(torch.load(path, weights_only=True), torch.nn.Linear(2, 2))
+        saver = Saver(dhts[3], "kept", 2, str(tmp_path / "saved"))
+        for epoch in (1, 2, 3):
+            saver.look(snapshot(epoch=epoch))
+        saver._thread.join(30)
+        assert len(list((tmp_path / "saved").iterdir())) == 1
+        missing = Saver(dhts[3], "nobody", 1, str(tmp_path / "none"))
+        missing.look(snapshot(epoch=1))
+        missing.look(snapshot(epoch=2))
+        missing._thread.join(30)
+        assert "no checkpoint this time" in caplog.text and not (tmp_path / "none").exists()
+    finally:
+        for peer in peers:
+            peer.optimizer.shutdown()
+
+
+def test_a_terminal_shows_no_control_characters_of_a_stranger():
+    from rich.console import Console
+
+    peers = views([("12D3peer", dataclasses.replace(SAID, name="\x1b[2Jevil[red]"), 1.0), *[(f"p{i}", SAID, 1.0) for i in range(30)]], 3)
+    console = Console(width=160, force_terminal=False, record=True, file=open("/dev/null", "w"))
+    console.print(draw(snapshot(peers=tuple(peers), failures=(Failure(1.0, "peer", 2, "bad\x07[bold]"),)), "INITIAL_PEERS=x"))
+    text = console.export_text()
+    assert "?[2Jevil[red]" in text and "bad?[bold]" in text and "\x1b" not in text and "and 11 more" in text
+    assert "looking" in str(draw(None, ""))
