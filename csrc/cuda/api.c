@@ -1,0 +1,43 @@
+#include "base/mem.h"
+#include "cuda/hv_cuda.h"
+#include "cuda/world.h"
+
+static hv_status open_device(int index, hv_cuda **out, hv_error *err) {
+  hv_cuda_world world;
+  hv_status status = hv_cuda_world_open(index, &world, err);
+  if (status != HV_OK)
+    return status;
+  hv_mem *mem = hv_mem_new(NULL, HV_MEM_UNLIMITED);
+  hv_cuda *cuda = mem ? hv_mem_alloc(mem, sizeof *cuda) : NULL;
+  if (mem)
+    hv_mem_drop(mem); /* it stays as long as the block does */
+  if (!cuda)
+    return hv_fail(err, HV_NOMEM, "no memory for a GPU's table");
+  cuda->world = world;
+  *out = cuda;
+  return HV_OK;
+}
+
+static void close_device(hv_cuda *cuda) {
+  hv_mem_free(cuda);
+}
+
+const hv_cuda_api *hv_cuda_api_of(uint32_t version) {
+  static const hv_cuda_api api = {
+      .open = open_device,
+      .close = close_device,
+      .encode_room = hv_cuda_encode_room,
+      .encode = hv_cuda_encode,
+      .check_room = hv_cuda_check_room,
+      .check = hv_cuda_check,
+      .decode = hv_cuda_decode,
+      .add = hv_cuda_add,
+      .finite = hv_cuda_finite,
+      .accumulate = hv_cuda_accumulate,
+      .stage_new = hv_stage_new,
+      .stage_free = hv_stage_free,
+      .send = hv_stage_send,
+      .receive = hv_stage_receive,
+  };
+  return version == HV_CUDA_VERSION ? &api : NULL;
+}

@@ -1,0 +1,183 @@
+/* How does a chunk on the device get its checksum and header, and how is one held against them?
+ *
+ * Room: cuda (uses block). Included by chunk.cu and by the tests' stand-in for the host. The kernels BEGIN, SUM, SEAL, JUDGE.
+ */
+#ifndef HV_CUDA_BODY_CHUNK_H
+#define HV_CUDA_BODY_CHUNK_H
+
+#include "cuda/block.h"
+
+HV_BLOCK void cu_begin_block(const cu_args *a, uint32_t block) {
+  HV_EACH(t) {
+    uint32_t i = block * CU_THREADS + t;
+    if (i < a->n_jobs) {
+      const cu_job *job = &a->job[i];
+      cu_state zero;
+      memset(&zero, 0, sizeof zero);
+      *job->state = zero;
+      uint64_t head = cu_head_bytes(a->codec, job->count);
+      cu_16 nothing = {{0, 0, 0, 0}};
+      if (job->src && head)
+        cu_write16(job->chunk + CU_HEADER + head - 16, nothing);
+    }
+  }
+}
+
+/* ---- what cannot be, or is not finite, in 16 bytes ---- */
+
+HV_BLOCK uint32_t cu_halves_over(cu_16 v, uint32_t most, uint32_t n_bytes) {
+  uint32_t over = 0;
+  for (uint32_t i = 0; i < 8; i++)
+    over |= 2 * i < n_bytes && (v.w[i / 2] >> i % 2 * 16 & 0x7fff) > most;
+  return over;
+}
+HV_BLOCK uint32_t cu_words_over(cu_16 v, uint32_t mask, uint32_t most, uint32_t n_bytes) {
+  uint32_t over = 0;
+  for (uint32_t i = 0; i < 4; i++)
+    over |= 4 * i < n_bytes && (v.w[i] & mask) > most;
+  return over;
+}
+/* Of the body. */
+HV_BLOCK uint32_t cu_not_finite(int codec, int dtype, cu_16 v) {
+  if (codec == CU_NONE && dtype == CU_F32)
+    return cu_words_over(v, 0x7fffffff, 0x7f7fffff, 16);
+  if (codec == CU_BFLOAT16 || (codec == CU_NONE && dtype == CU_BF16))
+    return cu_halves_over(v, 0x7f7f, 16);
+  return codec <= CU_SCALED ? cu_halves_over(v, 0x7bff, 16) : 0;
+}
+/* Of the head, of which the first n_bytes of these are scales. */
+HV_BLOCK uint32_t cu_misfit(int codec, cu_16 v, uint32_t n_bytes) {
+  if (codec == CU_BLOCKWISE8)
+    return cu_words_over(v, 0xffffffff, 0x7e800000, n_bytes);
+  if (codec == CU_LINEAR8 || codec == CU_LINEAR4)
+    return cu_halves_over(v, codec == CU_LINEAR8 ? 0x7b00 : 0x7d00, n_bytes);
+  return codec == CU_QUANTILE8 ? cu_words_over(v, 0x7fffffff, 0x7f7fffff, 16) : 0;
+}
+
+/* ---- SUM ---- */
+
+/* Sums piece `index` of the head (of the body: behind the head's pieces, unless heads alone are asked for). */
+HV_BLOCK void cu_sum_piece(cu_piece_room *s, const cu_job *job, uint64_t index) {
+  uint64_t head = cu_head_bytes(job->codec, job->count), in_head = (head + CU_PIECE - 1) / CU_PIECE;
+  int of_head = index < in_head;
+  uint64_t at = (of_head ? index : index - in_head) * CU_PIECE;
+  uint64_t size = of_head ? head : cu_body_bytes(job->codec, job->dtype, job->count);
+  const uint8_t *from = job->chunk + CU_HEADER + (of_head ? 0 : head) + at;
+  uint32_t n = size - at < CU_PIECE ? (uint32_t)(size - at) : CU_PIECE;
+  uint64_t scales = of_head && !cu_param_bytes(job->codec) ? cu_scale_bytes(job->codec, job->count) - at : CU_PIECE;
+  HV_EACH(t) {
+    cu_16 v = cu_read_some(from + 16 * t, n > 16 * t ? n - 16 * t : 0);
+    s->bytes[t] = v;
+    uint32_t n_scales = scales > 16 * t ? (scales - 16 * t < 16 ? (uint32_t)(scales - 16 * t) : 16) : 0;
+    uint32_t bad =
+        of_head ? cu_misfit(job->codec, v, n_scales) * CU_BAD_FIT : cu_not_finite(job->codec, job->dtype, v) * CU_BAD_FINITE;
+    if (bad)
+      cu_or32(&job->state->bad, bad);
+  }
+  cu_piece(s, of_head ? CU_HEAD_INDEX + index : index - in_head, NULL, 0);
+}
+
+HV_BLOCK void cu_sum_block(cu_piece_room *s, const cu_args *a, uint32_t block) {
+  cu_range r = cu_share(a, block);
+  uint32_t j = r.job;
+  cu_piece_begin(s);
+  for (uint64_t item = r.from; item < r.to; item++) {
+    uint32_t next = cu_job_of(a, j, item);
+    if (next != j)
+      cu_piece_end(s, a->job[j].state);
+    j = next;
+    cu_sum_piece(s, &a->job[j], item - a->job[j].first);
+  }
+  if (r.from < r.to)
+    cu_piece_end(s, a->job[j].state);
+}
+
+/* ---- the header ---- */
+
+HV_BLOCK void cu_header(uint64_t w[3], int codec, int dtype, uint64_t count) {
+  w[0] = 0x31635648u | (uint64_t)1 << 32 | (uint64_t)codec << 40 | (uint64_t)dtype << 48;
+  w[1] = count;
+  w[2] = CU_HEADER + cu_head_bytes(codec, count);
+}
+HV_BLOCK uint64_t cu_whole_sum(uint64_t sum, const uint64_t w[3]) {
+  for (uint32_t i = 0; i < 3; i++)
+    sum += cu_mix(w[i] + (i + 1) * CU_G);
+  return cu_mix(sum);
+}
+
+HV_BLOCK float cu_uniform_end(const cu_state *state, uint64_t n, uint64_t steps, double usual) {
+  double k = n ? (double)(int64_t)steps / (256 * (double)n) : usual;
+  double far = k * (double)state->step;
+  return (float)((double)state->mean + far);
+}
+
+/* Block `block` is job `block`. */
+HV_BLOCK void cu_seal_block(cu_piece_room *s, const cu_args *a, uint32_t block) {
+  const cu_job *job = &a->job[block];
+  uint64_t head = cu_head_bytes(a->codec, job->count);
+  float *params = (float *)(void *)(job->chunk + CU_HEADER);
+  HV_EACH(t) {
+    if (t == 0 && a->codec == CU_UNIFORM8) {
+      const cu_state *state = job->state;
+      params[0] = state->mean;
+      params[1] = state->step;
+      params[2] = cu_uniform_end(state, state->n_low, state->low, -127);
+      params[3] = cu_uniform_end(state, state->n_high, state->high, 127);
+    }
+  }
+  cu_piece_begin(s);
+  HV_SYNC;
+  if (head && head <= CU_PIECE) { /* longer ones were summed before */
+    HV_EACH(t) {
+      s->bytes[t] = cu_read_some(job->chunk + CU_HEADER + 16 * t, head > 16 * t ? (uint32_t)head - 16 * t : 0);
+    }
+    cu_piece(s, CU_HEAD_INDEX, NULL, 0);
+  }
+  HV_EACH(t) {
+    if (t == 0) {
+      uint64_t *out = (uint64_t *)(void *)job->chunk, w[3];
+      cu_header(w, a->codec, a->named, job->count);
+      out[0] = w[0], out[1] = w[1], out[2] = w[2];
+      out[3] = cu_whole_sum(job->state->sum + s->sum, w);
+    }
+  }
+}
+
+/* ---- JUDGE ---- */
+
+HV_BLOCK int cu_params_fit(int codec, const uint8_t *head) {
+  float a = cu_head_float(head, 0), b = cu_head_float(head, 1);
+  if (codec == CU_SCALED)
+    return a >= -CU_TAME && a <= CU_TAME && b >= 0 && b <= CU_STD_MAX;
+  float c = cu_head_float(head, 2), d = cu_head_float(head, 3), most = 0x1.fffffep127f;
+  return a >= -CU_TAME && a <= CU_TAME && b >= 0 && b <= 0x1p127f / 127 && c >= -most && c <= most && d >= -most && d <= most;
+}
+
+/* As HV_OK, HV_MALFORMED, HV_CORRUPT, HV_NOT_FINITE; codec.c holds the numbers to those. */
+enum { CU_FINE = 0, CU_MALFORMED = 4, CU_CORRUPT = 5, CU_NOT_FINITE = 24 };
+
+HV_BLOCK void cu_judge_block(const cu_args *a, uint32_t block) {
+  HV_EACH(t) {
+    uint32_t i = block * CU_THREADS + t;
+    if (i < a->n_jobs) {
+      const cu_job *job = &a->job[i];
+      const uint64_t *in = (const uint64_t *)(const void *)job->chunk;
+      uint64_t w[3];
+      int fits = !(job->state->bad & CU_BAD_FIT), verdict = CU_FINE;
+      cu_header(w, job->codec, job->dtype, job->count);
+      if (job->codec == CU_SCALED || job->codec == CU_UNIFORM8)
+        fits = fits && cu_params_fit(job->codec, job->chunk + CU_HEADER);
+      if (in[0] != w[0] || in[1] != w[1] || in[2] != w[2])
+        verdict = CU_MALFORMED;
+      else if (cu_whole_sum(job->state->sum, w) != in[3])
+        verdict = CU_CORRUPT;
+      else if (!fits)
+        verdict = CU_MALFORMED;
+      else if (a->mode & CU_MODE_FINITE && job->state->bad & CU_BAD_FINITE)
+        verdict = CU_NOT_FINITE;
+      *job->verdict = verdict;
+    }
+  }
+}
+
+#endif

@@ -1,0 +1,286 @@
+/* How do chunks on the device become values again, and how do values add up there?
+ *
+ * Room: cuda (uses block). Included by decode.cu and by the tests' stand-in for the host. The kernels DECODE, ADD, FINITE, FEED,
+ * GATHER. A unit is 4,096 elements: four times four for each thread, so that a warp reads and writes what lies together.
+ */
+#ifndef HV_CUDA_BODY_DECODE_H
+#define HV_CUDA_BODY_DECODE_H
+
+#include "cuda/block.h"
+
+#define CU_INPUTS 16
+
+/* ---- four values of a chunk ---- */
+
+HV_BLOCK void cu_codes8(const uint8_t *body, uint64_t at, uint64_t count, uint8_t codes[4]) {
+  uint32_t v = 0;
+  if (at + 4 <= count)
+    v = *(const uint32_t *)(const void *)(body + at);
+  else
+    for (uint32_t i = 0; i < 4; i++)
+      v |= at + i < count ? (uint32_t)body[at + i] << 8 * i : 0;
+  for (uint32_t i = 0; i < 4; i++)
+    codes[i] = (uint8_t)(v >> 8 * i);
+}
+
+HV_BLOCK void cu_linear4(const uint8_t *chunk, const uint8_t *body, int codec, uint64_t at, uint64_t count, float v[4]) {
+  float scale = cu_bf16_to(((const uint16_t *)(const void *)(chunk + CU_HEADER))[at / CU_LINEAR]);
+  uint8_t codes[4];
+  if (codec == CU_LINEAR8) {
+    cu_codes8(body, at, count, codes);
+  } else {
+    uint32_t both = body[at / 2] | (at + 2 < count ? (uint32_t)body[at / 2 + 1] << 8 : 0);
+    for (uint32_t i = 0; i < 4; i++)
+      codes[i] = (uint8_t)(both >> 4 * i & 15);
+  }
+  for (uint32_t i = 0; i < 4; i++)
+    v[i] = (float)((int32_t)codes[i] - (codec == CU_LINEAR8 ? 128 : 8)) * scale;
+}
+
+/* Elements at .. at + 3 < count + 3 of a chunk as float32; book: 256 entries, of the codecs that have them. */
+HV_BLOCK void cu_decode4(const uint8_t *chunk, int codec, int dtype, const float *book, uint64_t at, uint64_t count, float v[4]) {
+  const uint8_t *head = chunk + CU_HEADER, *body = head + cu_head_bytes(codec, count);
+  if (codec == CU_NONE || codec == CU_FLOAT16 || codec == CU_BFLOAT16) {
+    cu_load4(codec == CU_NONE ? dtype : codec == CU_FLOAT16 ? CU_F16 : CU_BF16, body, at, count, v);
+  } else if (codec == CU_SCALED) {
+    uint64_t four = 0;
+    for (uint32_t i = 0; i < 4 && at + 4 > count; i++)
+      four |= at + i < count ? (uint64_t)((const uint16_t *)(const void *)body)[at + i] << 16 * i : 0;
+    four = at + 4 > count ? four : cu_read8((const uint16_t *)(const void *)body + at);
+    float mean = cu_head_float(head, 0), std = cu_head_float(head, 1);
+    for (uint32_t i = 0; i < 4; i++)
+      v[i] = cu_scaled_to((uint16_t)(four >> 16 * i), std, mean);
+  } else if (codec == CU_LINEAR8 || codec == CU_LINEAR4) {
+    cu_linear4(chunk, body, codec, at, count, v);
+  } else {
+    uint8_t codes[4];
+    cu_codes8(body, at, count, codes);
+    if (codec == CU_UNIFORM8) {
+      float mean = cu_head_float(head, 0), step = cu_head_float(head, 1), low = cu_head_float(head, 2),
+            high = cu_head_float(head, 3);
+      for (uint32_t i = 0; i < 4; i++)
+        v[i] = cu_uniform_to(codes[i], mean, step, low, high);
+    } else {
+      float factor = codec == CU_BLOCKWISE8 ? cu_head_float(head, (uint32_t)(at / CU_UNIT)) : 1;
+      for (uint32_t i = 0; i < 4; i++)
+        v[i] = book[codes[i]] * factor;
+    }
+  }
+}
+
+HV_BLOCK void cu_book(float *book, const uint8_t *chunk, int codec) {
+  HV_EACH(t) {
+    if (codec == CU_QUANTILE8)
+      book[t] = cu_head_float(chunk + CU_HEADER, t);
+    else if (codec == CU_BLOCKWISE8)
+      book[t] = cu_dynamic_entry(t);
+  }
+}
+
+/* ---- DECODE ---- */
+
+HV_BLOCK void cu_decode_unit(const float *book, const cu_args *a, const cu_job *job, uint64_t unit) {
+  HV_EACH(t) {
+    HV_UNROLL
+    for (uint32_t k = 0; k < 4; k++) {
+      uint64_t at = unit * CU_UNIT + 4 * (t + CU_THREADS * k);
+      if (at < job->count) {
+        float v[4], was[4];
+        cu_decode4(job->chunk, job->codec, job->dtype, book, at, job->count, v);
+        if (a->mode & CU_MODE_LOSE) {
+          cu_load4(CU_F32, job->residual, at, job->count, was);
+          for (uint32_t i = 0; i < 4; i++)
+            v[i] = was[i] - v[i];
+          cu_store4(CU_F32, job->residual, at, job->count, v);
+        } else {
+          cu_store4(a->dtype, job->out, at, job->count, v);
+        }
+      }
+    }
+  }
+}
+
+/* NONE into its own dtype keeps every bit, of a NaN too. */
+HV_BLOCK void cu_copy_unit(const cu_job *job, uint64_t unit) {
+  uint32_t size = cu_size_of(job->dtype), each = CU_UNIT * size / 16 / CU_THREADS;
+  const uint8_t *from = job->chunk + CU_HEADER;
+  uint8_t *to = (uint8_t *)job->out;
+  uint64_t end = job->count * size;
+  HV_EACH(t) {
+    for (uint32_t k = 0; k < each; k++) {
+      uint64_t at = unit * CU_UNIT * size + 16 * (uint64_t)(t + CU_THREADS * k);
+      if (at < end) {
+        uint32_t n = end - at < 16 ? (uint32_t)(end - at) : 16;
+        cu_16 v = cu_read_some(from + at, n);
+        if (n == 16 && (uintptr_t)to % 16 == 0)
+          cu_write16(to + at, v);
+        else
+          for (uint32_t i = 0; i < n; i++)
+            to[at + i] = (uint8_t)(v.w[i / 4] >> i % 4 * 8);
+      }
+    }
+  }
+}
+
+HV_BLOCK void cu_decode_block(float *book, const cu_args *a, uint32_t block) {
+  cu_range r = cu_share(a, block);
+  uint32_t j = r.job, booked = CU_JOBS;
+  for (uint64_t item = r.from; item < r.to; item++) {
+    j = cu_job_of(a, j, item);
+    const cu_job *job = &a->job[j];
+    if (job->verdict && *job->verdict)
+      continue;
+    if (booked != j && (job->codec == CU_QUANTILE8 || job->codec == CU_BLOCKWISE8)) {
+      HV_SYNC; /* the book before may still be read */
+      cu_book(book, job->chunk, job->codec);
+      HV_SYNC;
+    }
+    booked = j;
+    if (job->codec == CU_NONE && job->dtype == a->dtype && !(a->mode & CU_MODE_LOSE))
+      cu_copy_unit(job, item - job->first);
+    else
+      cu_decode_unit(book, a, job, item - job->first);
+  }
+}
+
+/* ---- ADD ---- */
+
+HV_BLOCK void cu_add_unit(const float *books, const cu_args *a, const cu_job *job, uint64_t unit) {
+  const cu_part *part = &a->part[job->input];
+  HV_EACH(t) {
+    float acc[4][4];
+    HV_UNROLL
+    for (uint32_t k = 0; k < 4; k++)
+      cu_load4(CU_F32, job->out, unit * CU_UNIT + 4 * (t + CU_THREADS * k), job->count, acc[k]);
+    for (uint32_t p = 0; p < job->n_inputs; p++) {
+      if (part[p].verdict && *part[p].verdict)
+        continue;
+      HV_UNROLL
+      for (uint32_t k = 0; k < 4; k++) {
+        uint64_t at = unit * CU_UNIT + 4 * (t + CU_THREADS * k);
+        float v[4];
+        if (at < job->count) {
+          cu_decode4(part[p].chunk, part[p].codec, part[p].dtype, books + 256 * p, at, job->count, v);
+          for (uint32_t i = 0; i < 4; i++) {
+            float product = part[p].weight * v[i];
+            acc[k][i] = acc[k][i] + product;
+          }
+        }
+      }
+    }
+    HV_UNROLL
+    for (uint32_t k = 0; k < 4; k++)
+      if (unit * CU_UNIT + 4 * (t + CU_THREADS * k) < job->count)
+        cu_store4(CU_F32, job->out, unit * CU_UNIT + 4 * (t + CU_THREADS * k), job->count, acc[k]);
+  }
+}
+
+HV_BLOCK void cu_add_block(float *books, const cu_args *a, uint32_t block) {
+  cu_range r = cu_share(a, block);
+  uint32_t j = r.job, booked = CU_JOBS;
+  for (uint64_t item = r.from; item < r.to; item++) {
+    j = cu_job_of(a, j, item);
+    const cu_job *job = &a->job[j];
+    if (booked != j) {
+      HV_SYNC;
+      for (uint32_t p = 0; p < job->n_inputs; p++)
+        cu_book(books + 256 * p, a->part[job->input + p].chunk, a->part[job->input + p].codec);
+      HV_SYNC;
+      booked = j;
+    }
+    cu_add_unit(books, a, job, item - job->first);
+  }
+}
+
+/* ---- plain tensors ---- */
+
+/* 1 when one of the four is not finite. */
+HV_BLOCK uint32_t cu_wild4(const float x[4]) {
+  uint32_t wild = 0;
+  for (uint32_t i = 0; i < 4; i++)
+    wild |= (cu_bits(x[i]) & 0x7fffffff) > 0x7f7fffff;
+  return wild;
+}
+
+HV_BLOCK void cu_finite_block(const cu_args *a, uint32_t block) {
+  cu_range r = cu_share(a, block);
+  uint32_t j = r.job;
+  HV_REG(uint32_t, wild);
+  HV_EACH(t) HV_R(wild) = 0;
+  for (uint64_t item = r.from; item < r.to; item++) {
+    j = cu_job_of(a, j, item);
+    const cu_job *job = &a->job[j];
+    HV_EACH(t) {
+      HV_UNROLL
+      for (uint32_t k = 0; k < 4; k++) {
+        float x[4];
+        cu_load4(a->dtype, job->src, (item - job->first) * CU_UNIT + 4 * (t + CU_THREADS * k), job->count, x);
+        HV_R(wild) |= cu_wild4(x);
+      }
+    }
+  }
+  HV_EACH(t) {
+    if (HV_R(wild))
+      cu_or32(a->flag, 1);
+  }
+}
+
+HV_BLOCK void cu_feed_block(const cu_args *a, uint32_t block) {
+  cu_range r = cu_share(a, block);
+  uint32_t j = r.job;
+  for (uint64_t item = r.from; item < r.to; item++) {
+    j = cu_job_of(a, j, item);
+    const cu_job *job = &a->job[j];
+    HV_EACH(t) {
+      for (uint32_t k = 0; k < 4; k++) {
+        uint64_t at = (item - job->first) * CU_UNIT + 4 * (t + CU_THREADS * k);
+        float x[4], rest[4];
+        if (at < job->count) {
+          cu_load4(a->dtype, job->src, at, job->count, x);
+          cu_load4(CU_F32, job->residual, at, job->count, rest);
+          for (uint32_t i = 0; i < 4; i++)
+            rest[i] = cu_tame(rest[i] + x[i]);
+          cu_store4(CU_F32, job->residual, at, job->count, rest);
+        }
+      }
+    }
+  }
+}
+
+HV_BLOCK void cu_gather_unit(const cu_gather *g, const cu_tensor *tensor, uint64_t unit) {
+  HV_EACH(t) {
+    HV_UNROLL
+    for (uint32_t k = 0; k < 4; k++) {
+      uint64_t at = unit * CU_UNIT + 4 * (t + CU_THREADS * k);
+      if (at < tensor->count) {
+        float x[4], acc[4];
+        cu_load4(g->dtype, tensor->src, at, tensor->count, x);
+        cu_load4(CU_F32, tensor->acc, at, tensor->count, acc);
+        for (uint32_t i = 0; i < 4; i++) {
+          float product = g->weight * x[i];
+          acc[i] = acc[i] + product;
+        }
+        cu_store4(CU_F32, tensor->acc, at, tensor->count, acc);
+      }
+    }
+  }
+}
+
+HV_BLOCK void cu_gather_block(const cu_gather *g, uint32_t block) {
+  uint64_t each = (g->items + g->blocks - 1) / g->blocks, from = each * block, to = from + each < g->items ? from + each : g->items;
+  uint32_t low = 0, high = g->n_tensors;
+  while (low + 1 < high) {
+    uint32_t middle = (low + high) / 2;
+    if (g->tensor[middle].first <= from)
+      low = middle;
+    else
+      high = middle;
+  }
+  for (uint64_t item = from; item < to; item++) {
+    while (low + 1 < g->n_tensors && item >= g->tensor[low + 1].first)
+      low++;
+    cu_gather_unit(g, &g->tensor[low], item - g->tensor[low].first);
+  }
+}
+
+#endif

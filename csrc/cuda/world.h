@@ -1,0 +1,46 @@
+/* What does this room want of CUDA? The few calls of its runtime as a table, filled twice: by runtime.cu, and by a stand-in on the
+ * host.
+ *
+ * Room: cuda (uses base, kernel). codec.c and stage.c are plain C over this table, and are tested on it without a GPU, errors
+ * included (tests/lib/cuda_stand_in.c). Every call is asynchronous but `wait` and those that allocate; none synchronises the
+ * device. Errors are HV_NOMEM, HV_INVALID or HV_IO with CUDA's words in err (may be NULL).
+ */
+#ifndef HV_CUDA_WORLD_H
+#define HV_CUDA_WORLD_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+#include "cuda/kernel.h"
+
+typedef struct hv_cuda_world {
+  void *self;
+  uint32_t processors; /* that run blocks */
+  /* args: a cu_gather for CU_K_GATHER, a cu_args for the others; copied before this returns. */
+  hv_status (*launch)(void *self, void *stream, cu_kernel kernel, uint32_t blocks, const void *args, hv_error *err);
+  /* Memory of the device, and page-locked memory of the host; freed whatever state the device is in. NULL is fine to free. */
+  hv_status (*device_take)(void *self, size_t bytes, void **out, hv_error *err);
+  void (*device_free)(void *self, void *memory);
+  hv_status (*pinned_take)(void *self, size_t bytes, void **out, hv_error *err);
+  void (*pinned_free)(void *self, void *memory);
+  /* One side is the device's, the other pinned. */
+  hv_status (*copy)(void *self, void *stream, void *to, const void *from, size_t bytes, hv_error *err);
+  hv_status (*stream_new)(void *self, void **out, hv_error *err);
+  void (*stream_free)(void *self, void *stream);
+  hv_status (*event_new)(void *self, void **out, hv_error *err);
+  void (*event_free)(void *self, void *event);
+  hv_status (*record)(void *self, void *event, void *stream, hv_error *err);
+  hv_status (*follow)(void *self, void *stream, void *event,
+                      hv_error *err);                        /* what comes on stream waits for the event's last record */
+  hv_status (*wait)(void *self, void *event, hv_error *err); /* this thread waits for it; never recorded: at once */
+} hv_cuda_world;
+
+/* runtime.cu: the world of GPU number `index`; HV_NOT_FOUND, HV_UNSUPPORTED. */
+hv_status hv_cuda_world_open(int index, hv_cuda_world *out, hv_error *err);
+
+/* One device, as hv_cuda.h's functions get it. */
+struct hv_cuda {
+  hv_cuda_world world;
+};
+
+#endif
