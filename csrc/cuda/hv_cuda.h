@@ -121,8 +121,8 @@ hv_status hv_stage_send(hv_stage *stage, void *stream, const void *src, uint64_t
  */
 typedef hv_status (*hv_stage_well)(void *arg, uint64_t index, uint8_t *bytes, size_t room, size_t *size, hv_error *err);
 /* The other way, into count values at out. Each chunk is checked on the device before it is decoded there: HV_MALFORMED,
- * HV_CORRUPT, HV_NOT_FINITE (of the first chunk that is wrong; its values, and what follows it by then, are as before). When this
- * returns, whatever it says, nothing of it is under way any more unless the device is lost. */
+ * HV_CORRUPT, HV_NOT_FINITE of the first chunk that is wrong; its values are as before, those of the next `slots` may have been
+ * written. When this returns, whatever it says, nothing of it is under way any more unless the device is lost. */
 hv_status hv_stage_receive(hv_stage *stage, void *stream, void *out, uint64_t count, hv_stage_well well, void *arg, hv_error *err);
 
 /* ---- what the shared object gives ---- */

@@ -4,11 +4,8 @@
 
 #define ALIGN(x) (((x) + 255) / 256 * 256)
 
-typedef enum slot_state { SLOT_FREE, SLOT_OUT, SLOT_IN } slot_state;
-
 /* Device and host side of one chunk under way. */
 typedef struct slot {
-  slot_state state;
   uint8_t *device, *pinned;
   int32_t *verdict, *verdict_pinned;
   void *made, *done; /* events: the device's bytes stand; nothing of this chunk is under way any more */
@@ -124,15 +121,14 @@ static slot *slot_of(hv_stage *s, uint64_t index) {
   return &s->slots[index % s->shape.slots];
 }
 
-/* Waits until nothing is under way: after an error, whose words stay. */
-static void settle(hv_stage *s) {
+/* After an error, whose words stay: waits until nothing is under way on either stream, whether or not its event was recorded. */
+static void settle(hv_stage *s, void *stream) {
   const hv_cuda_world *w = world_of(s);
-  for (uint32_t i = 0; i < s->shape.slots; i++)
-    if (s->slots[i].state != SLOT_FREE) {
-      w->wait(w->self, s->slots[i].made, NULL);
-      w->wait(w->self, s->slots[i].done, NULL);
-      s->slots[i].state = SLOT_FREE;
-    }
+  void *end = s->slots[0].done;
+  if (w->record(w->self, end, s->copier, NULL) == HV_OK)
+    w->wait(w->self, end, NULL);
+  if (w->record(w->self, end, stream, NULL) == HV_OK)
+    w->wait(w->self, end, NULL);
 }
 
 /* ---- out ---- */
@@ -142,7 +138,6 @@ static hv_status send_one(hv_stage *s, void *stream, const void *src, uint64_t c
   slot *one = slot_of(s, index);
   hv_cuda_source source = {
       .src = (const uint8_t *)src + offset_of(s, index), .chunk = one->device, .count = values_of(s, count, index)};
-  one->state = SLOT_OUT;
   one->index = index;
   one->size = (size_t)hv_codec_bound((int)s->shape.codec, (int)s->shape.dtype, source.count);
   hv_status status = hv_cuda_encode(s->cuda, stream, s->shape.codec, s->shape.dtype, &source, 1, s->scratch, s->scratch_bytes, err);
@@ -159,11 +154,7 @@ static hv_status give_one(hv_stage *s, uint64_t index, hv_stage_sink sink, void 
   const hv_cuda_world *w = world_of(s);
   slot *one = slot_of(s, index);
   hv_status status = w->wait(w->self, one->done, err);
-  if (status == HV_OK) {
-    one->state = SLOT_FREE;
-    status = sink(arg, one->index, hv_span_of(one->pinned, one->size), err);
-  }
-  return status;
+  return status == HV_OK ? sink(arg, one->index, hv_span_of(one->pinned, one->size), err) : status;
 }
 
 hv_status hv_stage_send(hv_stage *s, void *stream, const void *src, uint64_t count, hv_stage_sink sink, void *arg, hv_error *err) {
@@ -177,7 +168,8 @@ hv_status hv_stage_send(hv_stage *s, void *stream, const void *src, uint64_t cou
   }
   for (; given < n && status == HV_OK; given++)
     status = give_one(s, given, sink, arg, err);
-  settle(s);
+  if (status != HV_OK)
+    settle(s, stream);
   return status;
 }
 
@@ -189,7 +181,6 @@ static hv_status take_one(hv_stage *s, slot *one, hv_error *err) {
   hv_status status = w->wait(w->self, one->done, err);
   if (status != HV_OK)
     return status;
-  one->state = SLOT_FREE;
   status = (hv_status)*one->verdict_pinned;
   return status == HV_OK ? status : hv_fail(err, status, "chunk %llu: %s", (unsigned long long)one->index, hv_status_text(status));
 }
@@ -199,7 +190,6 @@ static hv_status place_one(hv_stage *s, void *stream, slot *one, const hv_codec_
   const hv_cuda_world *w = world_of(s);
   hv_cuda_target target = {one->device, info->codec, info->dtype, info->count, (uint8_t *)out + offset_of(s, one->index),
                            one->verdict};
-  one->state = SLOT_IN;
   hv_status status = w->copy(w->self, s->copier, one->device, one->pinned, one->size, err);
   if (status == HV_OK)
     status = w->record(w->self, one->made, s->copier, err);
@@ -248,6 +238,7 @@ hv_status hv_stage_receive(hv_stage *s, void *stream, void *out, uint64_t count,
   }
   for (; taken < n && status == HV_OK; taken++)
     status = take_one(s, slot_of(s, taken), err);
-  settle(s);
+  if (status != HV_OK)
+    settle(s, stream);
   return status;
 }
