@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = "csrc", "cuda", "python", "tests", "benchmarks", "examples"
+FOLDERS = "csrc", "python", "tests", "benchmarks", "examples"
 NOT_OURS = {"build", "gen", "corpus", "__pycache__"}
 C_FILES = ".c", ".h", ".cpp", ".cu", ".cuh", ".hpp", ".cc", ".cxx"
 
@@ -84,7 +84,7 @@ ROOMS = {
     "include": {"base", "core", "include"},
     "net": {"base", "kern", "core", "include", "net"},
     "torch": {"base", "kern", "torch"},
-    "bind": {"base", "kern", "core", "include", "net", "torch", "bind"},
+    "bind": {"base", "kern", "core", "include", "net", "torch", "cuda", "bind"},
     "cuda": {"base", "kern", "cuda"},
 }
 
@@ -97,7 +97,9 @@ ROOMS = {
         {"csrc/net/a.c": '#include "bind/module.h"'},
         {"csrc/core/a.c": '#include "hivemind_c.h"'},
         {"csrc/core/a.c": '#include "../net/loop.h"'},
-        {"cuda/a.cu": '#include "core/peer.h"', "csrc/core/peer.h": ""},
+        {"csrc/cuda/a.cu": '#include "core/peer.h"', "csrc/core/peer.h": ""},
+        {"csrc/core/a.c": '#include "cuda/hv_cuda.h"'},
+        {"csrc/net/a.c": '#include "cuda/hv_cuda.h"'},
     ],
     good=[
         {"csrc/base/a.c": '#include "base/b.h"\n#include <string.h>'},
@@ -109,7 +111,7 @@ ROOMS = {
 def includes_go_leftwards_only(tree):
     found = []
     for path, text in tree.items():
-        room = "cuda" if path.startswith("cuda/") else room_of(path)
+        room = room_of(path)
         for m in re.finditer(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', BLANK_COMMENTS.sub("", text), re.M) if room else ():
             name = m.group(1)
             other = "include" if name == "hivemind_c.h" else name.split("/")[0] if "/" in name else room
@@ -146,12 +148,12 @@ def base_kern_and_core_know_only_libc(tree):
 
 
 def only_in(files, pattern, words):
-    """A check that the pattern stands in no C file under csrc/ and cuda/ but these (paths, or folders ending in /)."""
+    """A check that the pattern stands in no C file under csrc/ but these (paths, or folders ending in /)."""
 
     def check(tree):
         found = []
         for path, text in tree.items():
-            if path.startswith(("csrc/", "cuda/")) and path.endswith(C_FILES) and not path.startswith(tuple(files)):
+            if path.startswith("csrc/") and path.endswith(C_FILES) and not path.startswith(tuple(files)):
                 found += find(path, text, pattern, words)
         return found
 
@@ -195,7 +197,7 @@ def openssl_has_one_door_and_draws_no_randomness(tree):
         {"csrc/bind/a.c": "free(x);"},
         {"csrc/base/buf.c": "p = aligned_alloc(64, n);"},
         {"csrc/core/a.c": "table t = {.take = malloc};"},
-        {"cuda/a.cu": "posix_memalign(&p, 64, n);"},
+        {"csrc/cuda/a.cu": "posix_memalign(&p, 64, n);"},
     ],
     good=[
         {"csrc/base/mem.c": "x = malloc(3); free(x);"},
@@ -261,15 +263,33 @@ def a_library_never_ends_the_process_nor_writes_to_the_terminal(tree):
 def nothing_static_changes(tree):
     found = []
     for path, text in tree.items():
-        if room_of(path) in ("base", "kern", "core", "net"):
+        if room_of(path) in ("base", "kern", "core", "net", "cuda"):
             found += find(path, text, r"^[ \t]*(static|_Thread_local|__thread)\b(?![^;{=(]*\b(const|inline)\b)[^;{=()]*[;=]", "no state that is not in a struct")
     return found
 
 
-@wall(bad=[{"csrc/net/a.cpp": ""}, {"csrc/torch/other.cpp": ""}, {"csrc/core/a.hpp": ""}, {"cuda/a.cc": ""}], good=[{"csrc/torch/lowrank.cpp": ""}, {"cuda/codec.cu": ""}])
+@wall(bad=[{"csrc/net/a.cpp": ""}, {"csrc/torch/other.cpp": ""}, {"csrc/core/a.hpp": ""}, {"csrc/cuda/a.cc": ""}], good=[{"csrc/torch/lowrank.cpp": ""}, {"csrc/cuda/codec.cu": ""}])
 def there_is_one_cxx_file(tree):
     return [f"{path}: C++ is for csrc/torch/lowrank.cpp only" for path in tree
-            if path.endswith((".cpp", ".cc", ".cxx", ".hpp")) and path.startswith(("csrc/", "cuda/")) and path != "csrc/torch/lowrank.cpp"]  # fmt: skip
+            if path.endswith((".cpp", ".cc", ".cxx", ".hpp")) and path.startswith("csrc/") and path != "csrc/torch/lowrank.cpp"]  # fmt: skip
+
+
+@wall(
+    bad=[
+        {"csrc/kern/a.cu": ""},
+        {"benchmarks/a.cuh": ""},
+        {"csrc/cuda/a.c": "#include <cuda_runtime.h>"},
+        {"csrc/cuda/runtime.cu": "void f(void) { cudaDeviceSynchronize(); }"},
+        {"csrc/bind/a.c": "cudaMalloc(&p, 3);"},
+    ],
+    good=[{"csrc/cuda/runtime.cu": "#include <cuda_runtime.h>\ncudaMalloc(&p, 3);"}, {"csrc/cuda/a.c": "world->device_take(world->self, 3, &p, err);"}],
+)
+def cuda_has_one_door_and_nobody_waits_for_the_whole_device(tree):
+    found = [f"{path}: nvcc's files are for csrc/cuda and benchmarks/cuda_ladder" for path in tree
+             if path.endswith((".cu", ".cuh")) and not path.startswith(("csrc/cuda/", "benchmarks/cuda_ladder/"))]  # fmt: skip
+    doors = ["csrc/cuda/" + name for name in ("runtime.cu", "launch.cuh", "chunk.cu", "decode.cu", "encode.cu", "quantile.cu")]
+    found += only_in(doors, r"#\s*include\s+<cuda[^>]*>|\bcuda[A-Z]\w+", "CUDA's runtime stays in csrc/cuda/*.cu")(tree)
+    return found + only_in([], r"\bcuda(Device|Ctx)Synchronize\b|\bcudaStreamSynchronize\b|<<<[^>]*,\s*0\s*>>>", "nobody waits for a device or a stream")(tree)
 
 
 # ---- size and manners ----
@@ -332,7 +352,7 @@ def a_function_fits_on_a_screen(tree):
 def a_header_begins_with_its_contract(tree):
     found = []
     for path, text in tree.items():
-        if path.endswith(".h") and path.startswith(("csrc/", "cuda/")):
+        if path.endswith(".h") and path.startswith("csrc/"):
             comment = re.match(r"/\*.*?\*/", text, re.S)
             if not comment or comment.group().count("\n") < 2 and not re.search(r"Room:|[Pp]rivate to|[Ss]hared by|[Ii]ncluded by", comment.group()):
                 found.append(f"{path}: a header begins with its contract (docs/STYLE.md)")
