@@ -1,6 +1,7 @@
 #include "core/allreduce.h"
 
 #include "core/council.h"
+#include "core/fold.h"
 #include "core/reducer.h"
 #include "core/share.h"
 
@@ -628,6 +629,14 @@ uint64_t hv_allreduce_counted(const hv_allreduce *self, size_t member) {
 
 uint32_t hv_allreduce_view(const hv_allreduce *self) {
   return self->view;
+}
+
+uint64_t hv_allreduce_stamp(const hv_allreduce *self) {
+  static const uint64_t salt[2] = {0x243f6a8885a308d3u, 0x13198a2e03707344u};
+  uint64_t stamp = hv_fold_bytes(salt, 0, self->round.id, sizeof self->round.id);
+  for (uint32_t chunk = 0; chunk < self->hold.n_chunks; chunk++)
+    stamp = hv_fold_bytes(salt, stamp, &self->hold.from[chunk], sizeof *self->hold.from);
+  return stamp;
 }
 
 int hv_allreduce_finished(const hv_allreduce *self) {

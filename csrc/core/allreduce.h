@@ -65,6 +65,9 @@ int hv_allreduce_counts(const hv_allreduce *self, uint32_t chunk, size_t member)
 uint64_t hv_allreduce_counted(const hv_allreduce *self, size_t member);
 /* The last view that this member took part in: members that ended a round with HV_OK in one view hold the same bits. */
 uint32_t hv_allreduce_view(const hv_allreduce *self);
+/* What the averages here are made of: whose values are in which chunk, in which round. Members whose stamps are equal hold the same
+ * bits, whatever happened on the way; for a member that has all averages (HV_OK). Not for judging strangers: it is no digest. */
+uint64_t hv_allreduce_stamp(const hv_allreduce *self);
 /* 1 when all members are known to have everything: nobody will ask for this one's copies any more. */
 int hv_allreduce_finished(const hv_allreduce *self);
 

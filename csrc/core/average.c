@@ -181,6 +181,7 @@ static const char *sentence_for(hv_status status) {
 static void settled(work *w) {
   hv_average *a = w->average;
   w->outcome.view = hv_allreduce_view(w->round);
+  w->outcome.stamp = hv_allreduce_stamp(w->round);
   hv_allreduce_free(w->round);
   w->round = NULL;
   if (!a->copies) {

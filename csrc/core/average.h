@@ -80,6 +80,7 @@ typedef struct hv_average_outcome {
   size_t n_members;
   uint32_t n_chunks, averaged; /* chunks, and those that hold the average */
   uint32_t view;  /* members of one view hold the same bits; other views are other sides of a partition (docs/ROUND.md) */
+  uint64_t stamp; /* alike where the averages are the same bits (hv_allreduce_stamp); 0 when alone */
   uint64_t bytes; /* encoded, that this member sends and receives in a round without losses */
   uint64_t matching_us, waiting_us, reducing_us;
   unsigned tries; /* groups that were tried */

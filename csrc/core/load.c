@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LOOK_MS = 15000, PAUSE_MS = 500, PAUSE_DOUBLINGS = 3, SILENCE_MS = 15000, DONORS = 4, LOOKS = 4, TIMEOUT_MS = 600000 };
+enum { LOOK_MS = 15000, PAUSE_MS = 250, PAUSE_DOUBLINGS = 2, SILENCE_MS = 15000, DONORS = 4, LOOKS = 5, TIMEOUT_MS = 600000 };
 
 static void look(hv_loader *l);
 
@@ -197,9 +197,11 @@ static void count(hv_loader *l, hv_ballot *ballots, size_t n) {
     look_again(l, HV_STATE, "the peers that offer a state do not agree: no state is named by a majority; try again when they have");
   else if (l->chosen)
     look_again(l, HV_UNREACHABLE, "all peers that offered the state have gone");
-  else if (n)
-    load_end(l, HV_NOT_FOUND, "nobody offers a state of epoch %llu or later", (unsigned long long)l->load->epoch_least);
-  else
+  else if (l->load->epoch_least > 0) { /* who asks for an epoch knows of somebody there, who may be about to offer it */
+    char text[80];
+    snprintf(text, sizeof text, "nobody offers a state of epoch %llu or later", (unsigned long long)l->load->epoch_least);
+    look_again(l, HV_NOT_FOUND, text);
+  } else
     load_end(l, HV_NOT_FOUND, "nobody offers a state: no other peer shares it under this prefix, or none has announced it yet");
 }
 

@@ -49,7 +49,7 @@ typedef struct hv_state_config {
   uint32_t chunk_bytes; /* 0: by size; a power of two (manifest.h) */
   uint32_t donors;      /* asked at once; 0: 4, at most 16 */
   uint32_t silence_ms;  /* before anything was measured: a donor from whom nothing comes for so long is given up; 0: 15,000 */
-  uint32_t looks;       /* how often announcements are looked at again for want of a majority or of donors; 0: 4 */
+  uint32_t looks;       /* how often announcements are looked at again for want of a majority or of donors; 0: 5 */
 } hv_state_config;
 
 /* HV_NOMEM: nothing to free. dht is borrowed. */
@@ -112,7 +112,7 @@ struct hv_state_load {
   hv_span prefix;       /* borrowed until done */
   uint32_t timeout_ms;  /* 0: 600,000 */
   uint64_t size_max;    /* of the image; 0: HV_MANIFEST_IMAGE_MAX */
-  uint64_t epoch_least; /* older ones are not wanted */
+  uint64_t epoch_least; /* older ones are not wanted; other than 0, it is waited a few looks long for one to be offered */
   const hv_kern *kern;  /* NULL: the best of this processor */
   /* out, within done */
   const hv_manifest *manifest; /* HV_OK: epoch, metadata, parts with their places */

@@ -276,6 +276,7 @@ typedef struct hv_hive_average {
   const hv_hive_member *members; /* in the group's order */
   size_t n_members;
   uint32_t n_chunks, averaged;
+  uint64_t stamp; /* members in whom it is alike hold the same averages, to the bit; 0 when alone */
   uint64_t bytes;
   double matching_s, waiting_s, reducing_s;
   unsigned tries;

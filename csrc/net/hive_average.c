@@ -260,6 +260,7 @@ static void give_outcome(hv_hive_op *o, const hv_average_outcome *outcome) {
                               .n_members = n,
                               .n_chunks = outcome->n_chunks,
                               .averaged = outcome->averaged,
+                              .stamp = outcome->stamp,
                               .bytes = outcome->bytes,
                               .matching_s = (double)outcome->matching_us / 1e6,
                               .waiting_s = (double)outcome->waiting_us / 1e6,

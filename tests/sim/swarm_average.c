@@ -33,6 +33,7 @@ typedef struct entry {
   size_t n_members;
   uint64_t members; /* a bit for each node */
   uint32_t averaged, n_chunks, view;
+  uint64_t stamp;
   double share; /* which part of its own values it was told to be counted */
   uint64_t begun_us, done_us;
 } entry;
@@ -145,6 +146,7 @@ static void was_done(hv_average_step *step, hv_status status, const char *text, 
   e->averaged = outcome->averaged;
   e->n_chunks = outcome->n_chunks;
   e->view = outcome->view;
+  e->stamp = outcome->stamp;
   e->n_members = outcome->n_members;
   for (size_t i = 0; i < outcome->n_members; i++) {
     if (outcome->members[i].me)
@@ -246,14 +248,21 @@ static uint32_t main_view(room *r, uint64_t group) {
   return view;
 }
 
-/* All who were told OK in one view of a group hold the same bits. */
+/* All who were told OK in one view of a group hold the same bits; so do all who have one stamp, and nobody else. */
 static void judge_pairs(room *r, uint64_t group) {
   for (size_t i = 0; i < r->n; i++)
     for (size_t j = 0; j < i; j++) {
       const seat *a = &r->seats[i], *b = &r->seats[j];
       int both = a->now.done && b->now.done && a->now.group == group && b->now.group == group && a->now.status == HV_OK &&
                  b->now.status == HV_OK;
-      if (!both || a->auxiliary || b->auxiliary || same_bits(a, b))
+      if (!both || a->auxiliary || b->auxiliary)
+        continue;
+      if (same_bits(a, b) != (a->now.stamp == b->now.stamp)) {
+        figure(r, "stamps_wrong", 1);
+        swarm_fail(r->run, "n%zu and n%zu hold %s bits in epoch %zu, and their stamps say otherwise", j, i,
+                   same_bits(a, b) ? "the same" : "other", r->epoch);
+      }
+      if (same_bits(a, b))
         continue;
       if (a->now.view != b->now.view) {
         figure(r, "pairs_apart", 1);

@@ -111,8 +111,9 @@ class StepControl:
         return {member[0]: _value(member) for member in self.details(timeout)[0]}
 
     def details(self, timeout: Optional[float] = None) -> tuple:
-        """Waits; (members, parts, parts averaged, bytes, seconds of matchmaking, of waiting, of the all-reduce, tries): members are tuples
-        (peer_id, is this one, client mode, auxiliary, packed value, which part of its values was counted)."""
+        """Waits; (members, parts, parts averaged, bytes, seconds of matchmaking, of waiting, of the all-reduce, tries, stamp): members are tuples
+        (peer_id, is this one, client mode, auxiliary, packed value, which part of its values was counted). stamp: a number, alike in members that hold
+        the same averages to the bit; 0 when alone."""
         try:
             details = self._future.result(timeout)
         except HivemindError:
@@ -121,6 +122,11 @@ class StepControl:
             raise
         self._settle()
         return details
+
+    @property
+    def stamp(self) -> int:
+        """Of a step that is done well: a number that is alike in members that hold the same averages, to the bit; 0 when alone."""
+        return self.details(0)[-1]
 
     def exception(self, timeout: Optional[float] = None) -> Optional[BaseException]:
         """Waits; what went wrong, or None."""

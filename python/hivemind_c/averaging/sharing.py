@@ -43,27 +43,27 @@ class SharesState:
         self._shared().offer(epoch, list(tensors), metadata, infos=list(infos[0]) if infos and infos[0] is not None else None, wait=wait)
 
     def load_state_from_peers(
-        self: "DecentralizedAverager", wait: bool = True, timeout: Optional[float] = None
+        self: "DecentralizedAverager", wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0
     ) -> Union[None, State, "Future[Optional[State]]"]:
         """The state that the swarm has: (metadata, tensors), or None if nobody offers one, or no donor could be reached (the log tells). It changes nothing
-        here. With wait=False a concurrent.futures.Future of it."""
+        here. epoch_least: older ones are not wanted. With wait=False a concurrent.futures.Future of it."""
         sharing = self._shared()
         if wait:
-            return self._load(sharing, timeout)
+            return self._load(sharing, timeout, epoch_least)
         future: "Future[Optional[State]]" = Future()
 
         def work() -> None:
             try:
-                future.set_result(self._load(sharing, timeout))
+                future.set_result(self._load(sharing, timeout, epoch_least))
             except BaseException as error:
                 future.set_exception(error)
 
         threading.Thread(target=work, name="hivemind_c-load", daemon=True).start()
         return future
 
-    def _load(self: "DecentralizedAverager", sharing: "StateSharing", timeout: Optional[float]) -> Optional[State]:
+    def _load(self: "DecentralizedAverager", sharing: "StateSharing", timeout: Optional[float], epoch_least: int) -> Optional[State]:
         try:
-            loaded = sharing.load(timeout)
+            loaded = sharing.load(timeout, epoch_least=epoch_least)
         except HivemindError as error:
             logger.warning("%s: no state was loaded from peers: %s", self.prefix, error)
             return None

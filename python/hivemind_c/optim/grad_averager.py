@@ -49,6 +49,8 @@ class GradientAverager(DecentralizedAverager):
     in_place: sums may be averaged where they are, if they lie in the host's memory; otherwise a copy is averaged, and the sums stay.
     """
 
+    stamp: Any = 0  #: of the last averages: alike in peers that have the same, to the bit
+
     def __init__(
         self,
         parameters: Iterable[torch.Tensor],
@@ -202,7 +204,11 @@ class GradientAverager(DecentralizedAverager):
             raise ValueError(f"{', '.join(kwargs)}: give this to schedule_step, which made the control")
         control.weight = 0.0 if self.auxiliary else float(weight)
         control.allow_allreduce()
-        return outcome_of(control, timeout) if wait else control
+        if not wait:
+            return control
+        members = outcome_of(control, timeout)
+        self.stamp = control.stamp
+        return members
 
     @torch.no_grad()
     def load_accumulators_into_averager_(self, metric: Optional[float] = None) -> None:

@@ -33,14 +33,14 @@ class Meeting:
         self.cancel()
         self._epoch = epoch
         if optimizer.grad_averager is not None:
-            self._gradients = self._begin(optimizer.grad_averager, epoch)
+            self._gradients = self._begin_gradients(epoch)
         if optimizer.schedule.averages_state_at(epoch + 1):
             self._state = self._begin(optimizer.state_averager, epoch + 1)
 
     def gradients(self, epoch: int) -> Any:
         """The control for averaging gradients now; None: there can be none, and the log tells why."""
         control, self._gradients = self._gradients, None
-        return self._usable(control) or self._begin(self._optimizer.grad_averager, epoch)
+        return self._usable(control) or self._begin_gradients(epoch)
 
     def state(self, epoch: int) -> Any:
         control, self._state = self._state, None
@@ -56,7 +56,15 @@ class Meeting:
     def _usable(self, control: Any) -> Any:
         return control if control is not None and not control.done() else None
 
-    def _begin(self, averager: Any, epoch: int) -> Any:
+    def has_begun(self) -> bool:
+        """Whether a group for the gradients of this epoch has been looked for, and may still come."""
+        return self._epoch == self._optimizer.local_epoch and self._usable(self._gradients) is not None
+
+    def _begin_gradients(self, epoch: int) -> Any:
+        word = None if self._optimizer.auxiliary else self._optimizer.state_averager.lineage.word()
+        return self._begin(self._optimizer.grad_averager, epoch, gather=word)
+
+    def _begin(self, averager: Any, epoch: int, **more: Any) -> Any:
         optimizer = self._optimizer
         left = max(0.0, min(optimizer.tracker.estimated_next_update_time - get_dht_time(), optimizer.averaging_timeout))
         try:
@@ -65,6 +73,7 @@ class Meeting:
                 timeout=left + optimizer.averaging_timeout + 0.1,
                 allow_retries=False,
                 epoch=epoch,
+                **more,
             )
         except HivemindError as error:
             logger.warning("epoch %d: no group can be looked for: %s", epoch, error)

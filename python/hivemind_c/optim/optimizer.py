@@ -336,7 +336,13 @@ class Optimizer(AsTorch, Tells):
         self._local_samples = 0
 
     def _must_catch_up(self) -> bool:
-        return self.missed or self.tracker.standing == "behind"
+        standing = self.tracker.standing
+        return self.missed or standing == "behind" or standing == "late" and self._has_missed_it()
+
+    def _has_missed_it(self) -> bool:
+        """Late, the others being in the next epoch: whether no group is left with which this peer could have ended its own."""
+        counted_at_once = self.schedule.delay_grad_averaging  # the others', before its gradients are averaged
+        return self.grad_averager is not None and not (counted_at_once or self.auxiliary or self.meeting.has_begun())
 
     def is_synchronized_with_peers(self) -> bool:
         """Whether this peer is in the swarm's epoch, or at its very end."""
@@ -357,7 +363,8 @@ class Optimizer(AsTorch, Tells):
         self.meeting.cancel()
         averager.background.drop()
         with self.tracker.pause_updates():
-            loaded = averager.load_state_from_peers(timeout=kwargs.pop("timeout", self.load_state_timeout), **kwargs)
+            newest = self.local_epoch if self.grad_averager is None else max(self.local_epoch, self.tracker.global_epoch)
+            loaded = averager.load_state_from_peers(**{"timeout": self.load_state_timeout, "epoch_least": newest, **kwargs})
         if self.grad_averager is not None:
             self.grad_averager.reset_accumulated_grads_()
         self._local_samples = 0

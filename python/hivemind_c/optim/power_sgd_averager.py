@@ -90,6 +90,7 @@ class PowerSGDGradientAverager(GradientAverager):
             self._qs, weight=weight, wait=False, epoch=f"{number}/{same.hexdigest()}", scheduled_time=get_dht_time() + min(Q_SECONDS, left or Q_SECONDS), timeout=left
         )
         outcome_of(step)
+        self.stamp = (self.stamp, step.stamp)
         self._low.decode(number, qs)
 
     def shutdown(self) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hivemind_c.optim.state_averager import TrainingStateAverager
 
 logger = logging.getLogger("hivemind_c.optim")
-LEAST_PERIOD = 1.0  #: seconds between two offers at least
+LEAST_PERIOD = 0.5  #: seconds between two offers at least
 COST = 0.02  #: of the time that offering may take
 
 
@@ -29,14 +29,14 @@ class SharedState:
         self._failures, self._again = 0, 0.0
         self.loads = 0  # since an epoch was made together with others
 
-    def settled(self, epoch: int) -> None:
-        """The state of this epoch's beginning is there, and the same as the others': offers it, if it is its turn."""
+    def settled(self, epoch: int, wanted: bool = False) -> None:
+        """The state of this epoch's beginning is there, and the same as the others': offers it, if it is its turn, or known to be wanted."""
         now = time.monotonic()
         if self._last is not None:
             took = now - self._last
             self._epoch_s = took if not self._epoch_s else 0.8 * self._epoch_s + 0.2 * took
         self._last = now
-        if epoch % self._every():
+        if not wanted and epoch % self._every():
             return
         try:
             self._averager.share_state(epoch, wait=False)
@@ -68,7 +68,7 @@ class SharedState:
             loaded = None
         if loaded is None:
             self._failures += 1
-            self._again = time.monotonic() + min(0.25 * 2**self._failures, 30.0)
+            self._again = time.monotonic() + min(0.25 * 2**self._failures, 5.0)
             return False
         self._failures, self._again = 0, 0.0
         self.loads += 1

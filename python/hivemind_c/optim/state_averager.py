@@ -14,6 +14,7 @@ from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.compression import CompressionInfo, TensorRole
 from hivemind_c.optim.background import Background
 from hivemind_c.optim.grad_averager import outcome_of
+from hivemind_c.optim.lineage import Lineage
 from hivemind_c.optim.parameters import Group, Parameters, copy_all, flat_views, param_groups
 from hivemind_c.optim.sharing import SharedState
 from hivemind_c.optim.statistics import describe, describe_scheduler, probe, restore, restore_scheduler, statistics_of
@@ -68,6 +69,7 @@ class TrainingStateAverager(DecentralizedAverager):
         self.background = Background("hivemind_c optimizer")
         self.state_lock = threading.RLock()  # who changes or reads the state holds it
         self.local_epoch = 0
+        self.lineage = Lineage(lambda: (*self.parameters.main, *(statistic.tensor for statistic in statistics_of(self.optimizer))))
         self.tensors_to_average, infos = self._buffers(probed, offload_optimizer if reuse_tensors is None else reuse_tensors, parameter_names)
         self._before: List[torch.Tensor] = []
         self.loaded = False  # what is to be averaged, or has been, is in the averager's tensors
@@ -174,10 +176,12 @@ class TrainingStateAverager(DecentralizedAverager):
         """Averages what load_state_into_averager_ took. HivemindError: it failed, and apply_averaged_state_ will write nothing."""
         control.allow_allreduce()
         try:
-            return outcome_of(control, timeout)
+            members = outcome_of(control, timeout)
         except BaseException:
             self.loaded = False
             raise
+        self.lineage.became("averaged", control.stamp)
+        return members
 
     # ---- giving it to others and taking it from them ----
 
@@ -195,6 +199,7 @@ class TrainingStateAverager(DecentralizedAverager):
                 roles = [TensorRole.PARAMETER] * len(main) + [TensorRole.OPTIMIZER] * len(statistics) + [TensorRole.UNSPECIFIED] * len(self.extra_tensors)
                 infos = [CompressionInfo.from_tensor(t, key=i, role=role) for i, (t, role) in enumerate(zip(tensors, roles))]
             metadata = {"epoch": self.local_epoch, "parameters": len(self.parameters.main), "optimizer": described, "scheduler": describe_scheduler(self.scheduler)}
+            metadata["lineage"] = b"" if self.share_averages else self.lineage.mark
             return metadata, [tensor.detach().clone() for tensor in tensors], infos
 
     @torch.no_grad()
@@ -217,14 +222,15 @@ class TrainingStateAverager(DecentralizedAverager):
             self.parameters.settle()
             copy_all((*main, *extra), (*tensors[:n], *last))
             self.local_epoch, self.loaded = epoch, False
+            self.lineage.restart(metadata.get("lineage"))
             self.parameters.push(force=True)
 
-    def load_state_from_peers(self, wait: bool = True, timeout: Optional[float] = None) -> bool:  # type: ignore[override]
-        """Takes over the state that a majority of the swarm offers; False if there is none to be had, and nothing has changed then."""
+    def load_state_from_peers(self, wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0) -> bool:  # type: ignore[override]
+        """Takes over the state that a majority of the swarm offers, of epoch_least or later; False if there is none to be had, and nothing has changed then."""
         if not wait:
             raise ValueError("load_state_from_peers changes parameters, so nothing may train meanwhile: leave wait=False out")
         begin = time.monotonic()
-        return self.shared.taken(super().load_state_from_peers(timeout=timeout), time.monotonic() - begin)
+        return self.shared.taken(super().load_state_from_peers(timeout=timeout, epoch_least=epoch_least), time.monotonic() - begin)
 
     # ---- checkpoints ----
 
@@ -257,6 +263,7 @@ class TrainingStateAverager(DecentralizedAverager):
                 copy_all([p.detach() for p in self.parameters.main], more["parameters"])
                 self.parameters.push(force=True)
             self.local_epoch, self.loaded = int(more.get("local_epoch", old_epoch or 0)), False
+            self.lineage.restart()
 
 
 def make_optimizer(optimizer: Any, params: Optional[Iterable[Any]], offload: bool) -> Tuple[Parameters, torch.optim.Optimizer]:

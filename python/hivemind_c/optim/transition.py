@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Callable, Dict
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable
 
 import torch
 from _hivemind_c import HivemindError
@@ -27,6 +27,7 @@ class Transition:
         self.samples = optimizer.local_samples
         self.state_averaged = False
         self.averaged = False  # the gradients are the swarm's
+        self.meets_another = False  # not all members of the group had the same replica
         self.stepped = optimizer.schedule.use_local_updates or optimizer.auxiliary
         self.metric = optimizer.take_metric()
         self.touched: Any = None
@@ -82,10 +83,13 @@ class Transition:
         """Where this peer's state is that of the others, joiners may have it."""
         if self.averaged:
             self.state.shared.loads = 0
+        if self.optimizer.missed:  # a state of its own, that nobody should take
+            self.state.shared.withdraw()
+            return
         if self.optimizer.auxiliary or not self.alone and not self.state_averaged and (self.state.extra_tensors or self.gradients is None):
             return  # it has none, or one of its own
         self.state.share_averages = self.gradients is None and not self.alone
-        self.state.shared.settled(self.next_epoch)
+        self.state.shared.settled(self.next_epoch, wanted=self.meets_another)
 
     # ---- gradients ----
 
@@ -107,20 +111,37 @@ class Transition:
             return
         self.averaged = True
         optimizer.telling.averaged(self.samples)
+        self._look_at(members.values())
         self.metric = self.gradients.averaged_metric()
         optimizer.say("Averaged tensors successfully with %d peers", len(members))
+
+    def _look_at(self, words: Iterable[Any]) -> None:
+        """Where members have different replicas, one of them is the swarm's, and the rest take it over."""
+        mine, alike = self.state.lineage.compare(words)
+        self.meets_another = not alike
+        if not mine and not self.optimizer.auxiliary:
+            logger.warning("epoch %d: this peer's state is not the swarm's (an averaging failed here, or it began with another): it takes the swarm's over", self.epoch)
+            self.optimizer.missed = True
 
     @torch.no_grad()
     def _optimizer_step(self) -> None:
         optimizer = self.optimizer
         if not self.averaged and self.samples == 0:
             logger.warning("epoch %d is not stepped: this peer has no gradients of its own, and averaging gave none", self.epoch)
+            self._mark_step()
         else:
             with self.gradients.use_averaged_gradients(self.touched, self.state.parameters.trainable()[1]):
                 optimizer.clip_averaged_gradients()
                 self.state.step_optimizer()
+            self._mark_step()
             optimizer.say("Optimizer step: done! This peer contributed %d samples to epoch %d", self.samples, self.epoch)
         self.stepped = True
+
+    def _mark_step(self) -> None:
+        if self.averaged:
+            self.state.lineage.became("stepped", self.gradients.stamp, samples=self.optimizer.target_batch_size)
+        else:
+            self.state.lineage.became("stepped alone", self.optimizer.dht.peer_id, self.epoch, samples=self.samples)
 
     def _scheduler_step(self) -> None:
         for epoch in range(self.epoch, self.next_epoch):

@@ -1,0 +1,159 @@
+"""Replicas that drifted apart notice it when they meet, and one of them is kept; the rule alone, and in peers."""
+
+import functools
+import itertools
+import time
+
+import pytest
+import torch
+from _hivemind_c import HivemindError
+
+from hivemind_c.optim.lineage import SIZE, Lineage, most_common
+from optim_support import Peer, flat, meet, network, settle, together, train_together
+
+RUNS = itertools.count()
+
+
+def a_lineage(*values):
+    return Lineage(lambda: [torch.tensor(values or (1.0, 2.0))])
+
+
+def test_equal_beginnings_with_equal_deeds_stay_equal():
+    one, two = a_lineage(), a_lineage()
+    assert one.mark == two.mark and len(one.mark) == SIZE
+    for lineage in (one, two):
+        lineage.became("stepped", 17)
+        lineage.became("averaged", 4)
+    assert one.mark == two.mark
+
+
+def test_other_beginnings_deeds_and_orders_differ():
+    marks = [a_lineage().mark, a_lineage(1.0, 2.5).mark]
+    for deeds in ([("stepped", 1)], [("stepped", 2)], [("averaged", 1)], [("stepped", 1), ("averaged", 1)], [("averaged", 1), ("stepped", 1)]):
+        lineage = a_lineage()
+        for deed in deeds:
+            lineage.became(*deed)
+        marks.append(lineage.mark)
+    assert len(set(marks)) == len(marks)
+
+
+def test_who_loads_a_state_goes_on_under_its_mark_and_who_restores_one_under_its_digest():
+    one, two = a_lineage(), a_lineage(5.0)
+    one.became("stepped", 3)
+    two.restart(one.mark)
+    assert two.mark == one.mark
+    for damaged in (None, "text", b"short", 7):
+        two.restart(damaged)
+        assert two.mark == a_lineage(5.0).mark
+
+
+A, B, C = (bytes([letter]) * SIZE for letter in b"abc")
+
+
+@pytest.mark.parametrize(
+    "words, main",
+    [
+        ([(A, 0)], A),
+        ([(A, 0), (B, 100), (A, 0)], A),  # who are more
+        ([(A, 64), (B, 8192)], B),  # as many: the one with more behind it
+        ([(A, 1), (C, 1), (B, 1)], C),
+        ([(A, 1), (A, 2), (B, 9), (B, 1), (C, 99)], B),
+    ],
+)
+def test_the_rule(words, main):
+    for order in itertools.permutations(words):
+        assert most_common(order) == main
+
+
+def test_strangers_words_are_passed_over():
+    lineage = a_lineage()
+    strange = [None, 7, "x", [], [lineage.mark], [b"", 1], [A, "many"], [A, 1.5], [A, True], {"a": 1}, [lineage.mark, 1, 2], b"\0" * SIZE]
+    assert lineage.compare(strange) == (True, True)
+    assert lineage.compare([*strange, lineage.word(), [A, 5], [A, 5]]) == (False, False)
+    assert lineage.compare([*strange, lineage.word(), lineage.word(), [A, 5]]) == (True, False)
+
+
+# ---- peers ----
+
+
+@pytest.fixture
+def swarm(dhts):
+    made = []
+
+    def start(n, models=None, **options):
+        run = dict(run_id=f"lineage {next(RUNS)}", target_batch_size=16 * n, optimizer="adamw", average_state_every=1000, **options)
+        made.extend(Peer(i, dhts[i], models[i] if models else network(), **run) for i in range(n))
+        return made
+
+    yield start
+    for peer in made:
+        peer.optimizer.shutdown()
+
+
+def fails_once(peer, epoch):
+    """Its gradients of that epoch are averaged by nobody."""
+    averager = peer.optimizer.grad_averager
+    inner = averager.average_loaded
+
+    def average_loaded(*args, **kwargs):
+        if peer.optimizer.local_epoch != epoch:
+            return inner(*args, **kwargs)
+        kwargs["control"].cancel()
+        raise HivemindError("the network is down, says this test")
+
+    averager.average_loaded = average_loaded
+
+
+def until_equal(peers, deadline_s=60):
+    """All train until, after what went wrong, they ended an epoch equal to the bit."""
+    deadline, stop = time.monotonic() + deadline_s, []
+
+    def equal():
+        common = set.intersection(*(set(peer.after) for peer in peers))
+        return any(all(torch.equal(peer.after[e], peers[0].after[e]) for peer in peers) for e in common if e >= 4)
+
+    def train(peer):
+        while not stop:
+            peer.batch()
+            time.sleep(0.02)
+
+    def watch():
+        try:
+            while not equal():
+                assert time.monotonic() < deadline, [peer.optimizer.local_epoch for peer in peers]
+                time.sleep(0.05)
+        finally:
+            stop.append(True)
+
+    together(watch, *(functools.partial(train, peer) for peer in peers))
+    for peer in peers:
+        settle(peer.optimizer)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_who_stepped_alone_is_soon_equal_to_the_others_again(swarm, n):
+    peers = swarm(n)
+    fails_once(peers[-1], 2)
+    train_together(peers, 3)
+    assert not torch.equal(peers[-1].after[2], peers[0].after[2])
+    until_equal(peers)
+
+
+def test_peers_that_began_with_other_weights_agree_on_one_of_them(swarm):
+    peers = swarm(2, models=[network(seed=1), network(seed=2)])
+    meet(peers)
+    until_equal(peers)
+
+
+def test_a_joiner_gets_the_state_even_where_everybody_once_stepped_alone(swarm, dhts):
+    """As seen in the demo: AdamW's moments stayed different in the two who were there, and a third never found a majority."""
+    peers = swarm(2)
+    for peer in peers:
+        fails_once(peer, 1)
+    train_together(peers, 3)
+    late = Peer(2, dhts[2], network(seed=9), run_id=peers[0].optimizer.run_id, target_batch_size=32, optimizer="adamw", average_state_every=1000)
+    peers.append(late)
+    until_equal(peers)
+    state = [peer.optimizer.state_dict()["state"] for peer in peers]
+    assert late.optimizer.local_epoch > 3 and state[2][0]["exp_avg"].shape == state[0][0]["exp_avg"].shape
+    assert (flat(late.model) - flat(network(seed=9))).norm() > 0
