@@ -348,8 +348,7 @@ PyObject *bind_average_done(hv_span bytes) {
   if (!members)
     return NULL;
   return Py_BuildValue("(NIIKdddIK)", members, (unsigned)a->n_chunks, (unsigned)a->averaged, (unsigned long long)a->bytes,
-                       a->matching_s, a->waiting_s, a->reducing_s, a->tries,
-                       (unsigned long long)a->stamp);
+                       a->matching_s, a->waiting_s, a->reducing_s, a->tries, (unsigned long long)a->stamp);
 }
 
 static const PyMethodDef methods[] = {
