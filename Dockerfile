@@ -17,10 +17,10 @@ RUN .venv/bin/python scripts/wheel.py /wheels
 FROM python:3.12-slim-bookworm
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir --extra-index-url $TORCH_INDEX torch numpy lightning /wheels/*.whl && rm -r /wheels
+RUN pip install --no-cache-dir --extra-index-url $TORCH_INDEX torch numpy lightning "$(ls /wheels/*.whl)[monitor]" && rm -r /wheels
 RUN useradd --create-home trainer
 USER trainer
 WORKDIR /home/trainer
-COPY examples/quickstart.py ./
+COPY examples/quickstart.py examples/cluster/train.py ./
 EXPOSE 31337
 CMD ["python", "quickstart.py"]
