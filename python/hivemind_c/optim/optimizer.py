@@ -7,33 +7,27 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 
 import torch
 
-from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.compression import CompressionBase, NoCompression
 from hivemind_c.dht import get_dht_time
 from hivemind_c.optim import options
 from hivemind_c.optim.as_torch import AsTorch
-from hivemind_c.optim.grad_averager import GradientAverager, GradientAveragerFactory
+from hivemind_c.optim.building import averager_options, build, tracker_options
+from hivemind_c.optim.grad_averager import GradientAveragerFactory
 from hivemind_c.optim.grad_scaler import GradScaler
+from hivemind_c.optim.joining import KeepsUp
 from hivemind_c.optim.meeting import Meeting
-from hivemind_c.optim.parameters import flat_views
-from hivemind_c.optim.progress_tracker import ProgressTracker
+from hivemind_c.optim.outlook import Outlook
 from hivemind_c.optim.schedule import Action, Schedule
-from hivemind_c.optim.state_averager import LRScheduler, OptimizerFactory, SchedulerFactory, TrainingStateAverager
+from hivemind_c.optim.state_averager import LRScheduler, OptimizerFactory, SchedulerFactory
 from hivemind_c.optim.telling import Telling, Tells
 from hivemind_c.optim.transition import Transition
 
 logger = logging.getLogger("hivemind_c.optim")
 
-FIRST_LOOK_S = 5.0  #: to hear of others before the first batch counts
 GradHook = Callable[[List[torch.Tensor]], None]
-_SET_HERE = (
-    "averaged_tensors dht start prefix compression state_compression tensor_infos auxiliary client_mode min_matchmaking_time allreduce_timeout "
-    "next_chunk_timeout shutdown_timeout"
-).split()
-_TRACKER_SET_HERE = "dht prefix target_batch_size client_mode matchmaking_time start".split()
 
 
-class Optimizer(AsTorch, Tells):
+class Optimizer(AsTorch, Tells, KeepsUp):
     """Steps when the swarm has gathered target_batch_size samples, with the gradient of them all: as one machine would with that batch.
 
     Use it as the optimizer that it wraps: loss.backward(), step(), zero_grad(). docs/OPTIMIZER.md shows which option does what when.
@@ -118,75 +112,27 @@ class Optimizer(AsTorch, Tells):
         options.check_gradients(self.schedule, reuse_grad_buffers, grad_averager_factory, batch_size_per_step)
         self.reuse_grad_buffers, self.max_grad_norm, self.averaged_grad_hook = bool(reuse_grad_buffers), max_grad_norm, averaged_grad_hook
         self.verbose, self.shutdown_timeout = verbose, shutdown_timeout
-        common = dict(
-            dht=dht,
-            client_mode=self.client_mode,
-            auxiliary=self.auxiliary,
-            min_matchmaking_time=self.matchmaking_time,
-            allreduce_timeout=options.seconds(allreduce_timeout, "allreduce_timeout", allow_none=True),
-            next_chunk_timeout=options.seconds(next_chunk_timeout, "next_chunk_timeout", allow_none=True),
-            shutdown_timeout=shutdown_timeout,
-            **options.known_options(averager_opts, "averager_opts", [DecentralizedAverager.__init__], _SET_HERE),
+        build(
+            self,
+            averager_options(self, averager_opts, allreduce_timeout, next_chunk_timeout),
+            dict(
+                optimizer=optimizer,
+                params=params,
+                scheduler=scheduler,
+                average_opt_statistics=average_opt_statistics,
+                extra_tensors=extra_tensors,
+                compression=options.compression(state_averaging_compression, "state_averaging_compression"),
+                state_compression=options.compression(load_state_compression, "load_state_compression"),
+            ),
+            options.compression(grad_compression, "grad_compression"),
+            grad_averager_factory,
+            tracker_options(tracker_opts, performance_ema_alpha),
         )
-        tracking = options.known_options(tracker_opts, "tracker_opts", [ProgressTracker.__init__], _TRACKER_SET_HERE)
-        state_options = dict(
-            optimizer=optimizer,
-            params=params,
-            scheduler=scheduler,
-            average_opt_statistics=average_opt_statistics,
-            extra_tensors=extra_tensors,
-            compression=options.compression(state_averaging_compression, "state_averaging_compression"),
-            state_compression=options.compression(load_state_compression, "load_state_compression"),
-        )
-        tracking.setdefault("performance_ema_alpha", performance_ema_alpha)
-        self._build(state_options, options.compression(grad_compression, "grad_compression"), grad_averager_factory, common, tracking)
-        self.missed = False  # the swarm has made a step without this peer
-        self._local_samples, self._told, self._joined = 0, 0.0, False
-        self._metric: List[Any] = []
-        self.telling = Telling(self)
-        self._become()
-
-    def _build(self, state: Dict[str, Any], compression: CompressionBase, factory: Any, common: Dict[str, Any], tracking: Dict[str, Any]) -> None:
-        """All or nothing: what fails leaves no averager behind."""
-        self.grad_averager: Any = None
-        self.state_averager = self._make_state_averager(**state, **common)
-        try:
-            if not self.schedule.use_local_updates:
-                self.grad_averager = self._make_grad_averager(factory or GradientAverager, compression=compression, **common)
-            self.tracker = self._make_tracker(**tracking)
-        except BaseException:
-            self.state_averager.shutdown()
-            if self.grad_averager is not None:
-                self.grad_averager.shutdown()
-            raise
         self.meeting = Meeting(self)
-
-    def _make_tracker(self, **given: Any) -> ProgressTracker:
-        about = dict(client_mode=self.client_mode, matchmaking_time=self.matchmaking_time)
-        return ProgressTracker(self.dht, self.run_id, self.target_batch_size, start=True, **about, **given)
-
-    def _make_state_averager(self, **given: Any) -> TrainingStateAverager:
-        with options.one_of_a_run(self.run_id):
-            return TrainingStateAverager(
-                prefix=f"{self.run_id}_state_averager",
-                offload_optimizer=self.schedule.offload_optimizer,
-                delta_rule_averaging=self.schedule.use_local_updates and self.schedule.delay_state_averaging,
-                start=True,
-                **given,
-            )
-
-    def _make_grad_averager(self, factory: GradientAveragerFactory, **common: Any) -> GradientAverager:
-        parameters, main = self.state_averager.parameters.trainable()
-        pin = any(p.device.type == "cuda" for p in parameters)
-        return factory(
-            parameters=parameters,
-            averaged_grads=flat_views(main, pin=pin) if self.schedule.offload_optimizer else (),
-            prefix=f"{self.run_id}_grad_averager",
-            reuse_grad_buffers=self.reuse_grad_buffers,
-            in_place=not self.schedule.delay_optimizer_step,
-            start=True,
-            **common,
-        )
+        self._local_samples, self._joined = 0, False
+        self._metric: List[Any] = []
+        self.telling, self._outlook = Telling(self), Outlook(self)
+        self._become()
 
     # ---- training ----
 
@@ -215,15 +161,6 @@ class Optimizer(AsTorch, Tells):
             self.tracker.report_local_progress(self.local_epoch, self.local_samples)
         self._look_around()
         return loss
-
-    def _join(self) -> None:
-        """Before the first batch counts: where is the swarm?"""
-        self._joined = True
-        self.telling.start()
-        if not self.auxiliary:
-            self.tracker.report_local_progress(self.local_epoch, 0)
-        if not self.tracker.fetched_global_progress_this_epoch.wait(FIRST_LOOK_S):
-            logger.warning("the swarm has not answered within %g s: this peer begins alone, and joins the others when it hears them", FIRST_LOOK_S)
 
     def _checked_batch_size(self, batch_size: Optional[int]) -> int:
         if self.auxiliary:
@@ -295,8 +232,7 @@ class Optimizer(AsTorch, Tells):
     def _look_around(self) -> None:
         """Looks for a group when the end of an epoch is near, and ends it when it is there."""
         tracker = self.tracker
-        if self.verbose:
-            self._tell_progress()
+        self._outlook.look()
         if self.auxiliary:
             near, there = self._assist()
         else:
@@ -305,17 +241,6 @@ class Optimizer(AsTorch, Tells):
             self.meeting.prepare()
         if there:
             self._end_epoch()
-
-    def _tell_progress(self) -> None:
-        progress = self.tracker.global_progress
-        if abs(progress.next_fetch_time - self._told) > 0.05:  # there is news
-            self._told = progress.next_fetch_time
-            eta = max(0.0, progress.eta_next_epoch - get_dht_time())
-            when = f"{eta:.2f} seconds" if eta < float("inf") else "not known yet"
-            self.say(
-                "Collaboration accumulated %d samples from %d peers; ETA %s (this peer: %d samples of epoch %d)",
-                progress.samples_accumulated, progress.num_peers, when, self.local_samples, self.local_epoch,
-            )  # fmt: skip
 
     def _assist(self) -> Tuple[bool, bool]:
         """An auxiliary peer follows the epochs of the others, and goes to their meetings."""
@@ -334,42 +259,6 @@ class Optimizer(AsTorch, Tells):
             self.meeting.cancel()
         Transition(self, next_epoch, alone).run(self.schedule.epoch(next_epoch, alone))
         self._local_samples = 0
-
-    def _must_catch_up(self) -> bool:
-        standing = self.tracker.standing
-        return self.missed or standing == "behind" or standing == "late" and self._has_missed_it()
-
-    def _has_missed_it(self) -> bool:
-        """Late, the others being in the next epoch: whether no group is left with which this peer could have ended its own."""
-        counted_at_once = self.schedule.delay_grad_averaging  # the others', before its gradients are averaged
-        return self.grad_averager is not None and not (counted_at_once or self.auxiliary or self.meeting.has_begun())
-
-    def is_synchronized_with_peers(self) -> bool:
-        """Whether this peer is in the swarm's epoch, or at its very end."""
-        return not self._must_catch_up()
-
-    def _catch_up(self) -> None:
-        shared = self.state_averager.shared
-        if shared.may_try():
-            logger.info("this peer is in epoch %d and the swarm in %d: it loads the swarm's state", self.local_epoch, self.tracker.global_epoch)
-            behind = self.tracker.standing == "behind"
-            shared.withdraw()
-            if self.load_state_from_peers() or not behind:
-                self.missed = False  # who only missed a round, and finds no state, is brought back by the next average
-
-    def load_state_from_peers(self, **kwargs: Any) -> bool:
-        """Takes over the swarm's state; what this peer had summed up of its own is dropped. False: there is none to be had; nothing has changed."""
-        averager = self.state_averager
-        self.meeting.cancel()
-        averager.background.drop()
-        with self.tracker.pause_updates():
-            newest = self.local_epoch if self.grad_averager is None else max(self.local_epoch, self.tracker.global_epoch)
-            loaded = averager.load_state_from_peers(**{"timeout": self.load_state_timeout, "epoch_least": newest, **kwargs})
-        if self.grad_averager is not None:
-            self.grad_averager.reset_accumulated_grads_()
-        self._local_samples = 0
-        self.tracker.report_local_progress(self.local_epoch, 0)
-        return loaded
 
     @property
     def local_epoch(self) -> int:

@@ -1,0 +1,97 @@
+"""What an Optimizer is made of: its averagers and its tracker, from its options."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
+
+from hivemind_c.averaging import DecentralizedAverager
+from hivemind_c.compression import CompressionBase
+from hivemind_c.optim import options
+from hivemind_c.optim.grad_averager import GradientAverager, GradientAveragerFactory
+from hivemind_c.optim.parameters import flat_views
+from hivemind_c.optim.progress_tracker import ProgressTracker
+from hivemind_c.optim.state_averager import TrainingStateAverager
+
+if TYPE_CHECKING:
+    from hivemind_c.optim.optimizer import Optimizer
+
+_SET_HERE = (
+    "averaged_tensors dht start prefix compression state_compression tensor_infos auxiliary client_mode min_matchmaking_time allreduce_timeout "
+    "next_chunk_timeout shutdown_timeout"
+).split()
+_TRACKER_SET_HERE = "dht prefix target_batch_size client_mode matchmaking_time start".split()
+
+
+def averager_options(o: "Optimizer", given: Optional[Dict[str, Any]], allreduce_timeout: Optional[float], next_chunk_timeout: Optional[float]) -> Dict[str, Any]:
+    """For both averagers."""
+    return dict(
+        dht=o.dht,
+        client_mode=o.client_mode,
+        auxiliary=o.auxiliary,
+        min_matchmaking_time=o.matchmaking_time,
+        allreduce_timeout=options.seconds(allreduce_timeout, "allreduce_timeout", allow_none=True),
+        next_chunk_timeout=options.seconds(next_chunk_timeout, "next_chunk_timeout", allow_none=True),
+        shutdown_timeout=o.shutdown_timeout,
+        **options.known_options(given, "averager_opts", [DecentralizedAverager.__init__], _SET_HERE),
+    )
+
+
+def tracker_options(given: Optional[Dict[str, Any]], performance_ema_alpha: float) -> Dict[str, Any]:
+    known = options.known_options(given, "tracker_opts", [ProgressTracker.__init__], _TRACKER_SET_HERE)
+    return {"performance_ema_alpha": performance_ema_alpha, **known}
+
+
+def build(
+    o: "Optimizer",
+    common: Dict[str, Any],
+    state: Dict[str, Any],
+    compression: CompressionBase,
+    factory: Optional[GradientAveragerFactory],
+    tracking: Dict[str, Any],
+) -> None:
+    """All or nothing: what fails leaves no averager behind."""
+    made = []
+
+    def make(part: Callable[[], Any]) -> Any:
+        made.append(part())
+        return made[-1]
+
+    try:
+        o.state_averager = make(lambda: _state_averager(o, **state, **common))
+        o.grad_averager = None
+        if not o.schedule.use_local_updates:
+            o.grad_averager = make(lambda: _grad_averager(o, factory or GradientAverager, compression=compression, **common))
+        o.tracker = make(
+            lambda: ProgressTracker(
+                o.dht, o.run_id, o.target_batch_size, start=True, client_mode=o.client_mode, matchmaking_time=o.matchmaking_time, **tracking
+            )
+        )
+    except BaseException:
+        for part in made:
+            part.shutdown()
+        raise
+
+
+def _state_averager(o: "Optimizer", **given: Any) -> TrainingStateAverager:
+    with options.one_of_a_run(o.run_id):
+        return TrainingStateAverager(
+            prefix=f"{o.run_id}_state_averager",
+            offload_optimizer=o.schedule.offload_optimizer,
+            delta_rule_averaging=o.schedule.use_local_updates and o.schedule.delay_state_averaging,
+            start=True,
+            **given,
+        )
+
+
+def _grad_averager(o: "Optimizer", factory: GradientAveragerFactory, **common: Any) -> GradientAverager:
+    parameters, main = o.state_averager.parameters.trainable()
+    pin = any(p.device.type == "cuda" for p in parameters)
+    return factory(
+        parameters=parameters,
+        averaged_grads=flat_views(main, pin=pin) if o.schedule.offload_optimizer else (),
+        prefix=f"{o.run_id}_grad_averager",
+        reuse_grad_buffers=o.reuse_grad_buffers,
+        in_place=not o.schedule.delay_optimizer_step,
+        start=True,
+        **common,
+    )

@@ -1,0 +1,73 @@
+"""What an Optimizer says of the swarm's progress, and of a target that is out of its reach."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING, Optional
+
+from hivemind_c.dht import get_dht_time
+
+if TYPE_CHECKING:
+    from hivemind_c.optim.optimizer import Optimizer
+
+logger = logging.getLogger("hivemind_c.optim")
+TOO_LONG_S, SENSIBLE_S = 3600.0, 300.0  #: an epoch that lasts longer earns a warning; how long the suggested one would
+SURE_AFTER_S = 60.0  #: newcomers and the first batches make speeds that mean nothing
+
+
+def reachable(target: int, speed: float) -> Optional[int]:
+    """None: at this speed (samples per second) the target is reached in a sensible time. Otherwise a target that would be, of two digits."""
+    if not 0 < speed < math.inf or target / speed <= TOO_LONG_S:
+        return None
+    better = max(1.0, speed * SENSIBLE_S)
+    unit = 10 ** max(0, math.floor(math.log10(better)) - 1)
+    return max(1, int(better // unit * unit))
+
+
+class Outlook:
+    """Looks whenever there is news of the swarm; no look takes more than microseconds."""
+
+    def __init__(self, optimizer: "Optimizer"):
+        self._optimizer = optimizer
+        self._told = 0.0
+        self._slow_since: Optional[float] = None
+        self._warned = False
+
+    def look(self) -> None:
+        optimizer, progress = self._optimizer, self._optimizer.tracker.global_progress
+        if abs(progress.next_fetch_time - self._told) <= 0.05:
+            return
+        self._told = progress.next_fetch_time
+        eta = max(0.0, progress.eta_next_epoch - get_dht_time())
+        optimizer.say(
+            "Collaboration accumulated %d samples from %d peers; ETA %s (this peer: %d samples of epoch %d)",
+            progress.samples_accumulated,
+            progress.num_peers,
+            f"{eta:.2f} seconds" if eta < math.inf else "not known yet",
+            optimizer.local_samples,
+            optimizer.local_epoch,
+        )
+        missing = progress.target_batch_size - progress.samples_accumulated
+        if not self._warned and missing > 0 and eta > 0:
+            self._judge(progress.target_batch_size, missing / eta, progress.num_peers)
+
+    def _judge(self, target: int, speed: float, peers: int) -> None:
+        better = reachable(target, speed)
+        now = get_dht_time()
+        if better is None:
+            self._slow_since = None
+        elif self._slow_since is None:
+            self._slow_since = now
+        elif now - self._slow_since >= SURE_AFTER_S:
+            self._warned = True
+            logger.warning(
+                "target_batch_size=%d takes %.1f hours with the %d peers that are there (%.3g samples/s together): more peers, or a target_batch_size of about %d "
+                "(some %d minutes for an epoch)",
+                target,
+                target / speed / 3600,
+                peers,
+                speed,
+                better,
+                round(SENSIBLE_S / 60),
+            )

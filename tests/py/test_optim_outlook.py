@@ -1,0 +1,73 @@
+"""A target that this swarm will hardly reach is told, once, with one that it would."""
+
+import logging
+import types
+
+import pytest
+
+from hivemind_c.optim import outlook
+from hivemind_c.optim.outlook import Outlook, reachable
+
+
+@pytest.mark.parametrize(
+    "target, speed, better",
+    [
+        (4096, 100.0, None),
+        (360_000, 100.0, None),  # just an hour
+        (361_000, 100.0, 30_000),
+        (1_000_000, 12.34, 3_700),
+        (4096, 0.0001, 1),
+        (4096, 0.0, None),  # nothing is known
+        (4096, float("inf"), None),
+    ],
+)
+def test_what_would_be_reached(target, speed, better):
+    assert reachable(target, speed) == better
+
+
+class Swarm:
+    """One peer's view of a swarm of this speed, at a clock moved by hand."""
+
+    def __init__(self, monkeypatch, target, speed):
+        self.now, self.target, self.speed, self.said = 1000.0, target, speed, []
+        self.local_samples, self.local_epoch, self.tracker = 7, 3, self
+        monkeypatch.setattr(outlook, "get_dht_time", lambda: self.now)
+
+    @property
+    def global_progress(self):
+        eta = self.now + (self.target - 100) / self.speed
+        return types.SimpleNamespace(samples_accumulated=100, target_batch_size=self.target, num_peers=2, eta_next_epoch=eta, next_fetch_time=self.now + 1)
+
+    def say(self, text, *args):
+        self.said.append(text % args)
+
+
+def test_a_target_out_of_reach_is_told_once_when_the_speed_is_sure(monkeypatch, caplog):
+    swarm = Swarm(monkeypatch, target=1_000_000, speed=10.0)
+    one = Outlook(swarm)
+    for _ in range(300):
+        one.look()
+        if swarm.now < 1000 + outlook.SURE_AFTER_S:
+            assert not caplog.messages
+        swarm.now += 1
+    assert len(caplog.messages) == 1 and caplog.records[0].levelno == logging.WARNING
+    assert caplog.messages[0].startswith("target_batch_size=1000000 takes 27.8 hours with the 2 peers that are there (10 samples/s together): more peers, or a target_batch_size of about 3000")
+    assert swarm.said[0] == "Collaboration accumulated 100 samples from 2 peers; ETA 99990.00 seconds (this peer: 7 samples of epoch 3)"
+
+
+def test_a_slow_beginning_alone_is_no_reason(monkeypatch, caplog):
+    swarm = Swarm(monkeypatch, target=1_000_000, speed=10.0)
+    one = Outlook(swarm)
+    for second in range(300):
+        swarm.speed = 10.0 if second % 50 < 40 else 1000.0
+        one.look()
+        swarm.now += 1
+    assert not caplog.messages
+
+
+def test_without_news_nothing_is_said(monkeypatch):
+    swarm = Swarm(monkeypatch, target=1000, speed=10.0)
+    one = Outlook(swarm)
+    for _ in range(10):
+        one.look()
+    assert len(swarm.said) == 1
