@@ -272,6 +272,15 @@ static PyObject *averager_set_weight(PyObject *object, PyObject *args) {
   return status == HV_OK || status == HV_CLOSED ? Py_NewRef(Py_None) : bind_raise(state_of(self), status, NULL);
 }
 
+static PyObject *averager_reached(PyObject *object, PyObject *args) {
+  py_averager *self = (py_averager *)object;
+  unsigned long long epoch;
+  if (!PyArg_ParseTuple(args, "K:reached", &epoch) || check_usable(self) < 0)
+    return NULL;
+  hv_status status = hv_hive_averager_reached(self->averager, epoch);
+  return status == HV_OK || status == HV_CLOSED ? Py_NewRef(Py_None) : bind_raise(state_of(self), status, NULL);
+}
+
 /* ---- the lock on the tensors ---- */
 
 /* One slice of a wait: signals are looked at between them. */
@@ -356,6 +365,7 @@ static const PyMethodDef methods[] = {
      "step(gather, epoch, weight, wait, timeout, expected, require_trigger, allow_retries): a future."},
     {"trigger", averager_trigger, METH_O, "trigger(step): its all-reduce may begin."},
     {"set_weight", averager_set_weight, METH_VARARGS, "set_weight(step, weight): until its all-reduce begins."},
+    {"reached", averager_reached, METH_VARARGS, "reached(epoch): no step for an earlier one will come."},
     {"lock", averager_lock, METH_VARARGS,
      "lock(timeout): True when no round touches the tensors until unlock(). Waits 50 ms at most."},
     {"unlock", averager_unlock, METH_NOARGS, "Lets rounds go on."},

@@ -217,8 +217,25 @@ static void let_wait(hv_allreduce_hall *hall, const hv_event *event) {
     hall->env->timer_set(hall->env, &hall->sweep, HALL_PATIENCE_MS * 1000ull / 4);
 }
 
+static int was_left(const hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SIZE]) {
+  size_t n = hall->n_left < HV_ALLREDUCE_LEFT ? hall->n_left : HV_ALLREDUCE_LEFT;
+  for (size_t i = 0; i < n; i++)
+    if (memcmp(hall->left[i], id, HV_ROUND_ID_SIZE) == 0)
+      return 1;
+  return 0;
+}
+
+void hv_allreduce_leave(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SIZE]) {
+  memcpy(hall->left[hall->n_left++ % HV_ALLREDUCE_LEFT], id, HV_ROUND_ID_SIZE);
+  for (early *e = hall->early; e; e = e->next)
+    if (memcmp(round_of(&e->first), id, HV_ROUND_ID_SIZE) == 0)
+      hall->env->stream_cancel(hall->env, e->stream);
+}
+
 void hv_allreduce_opened(hv_allreduce_hall *hall, const hv_event *event) {
   hv_allreduce *self = find_round(hall, round_of(event->msg));
+  if (!self && was_left(hall, round_of(event->msg)))
+    return;
   if (comes_early(self, event->msg))
     let_wait(hall, event);
   else

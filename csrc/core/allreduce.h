@@ -19,6 +19,7 @@
 #define HV_ALLREDUCE_HALL_ROOM 1024
 #define HV_ALLREDUCE_HALL_OF_PEER 16
 #define HV_ALLREDUCE_HALL_OF_STRANGERS (HV_ALLREDUCE_HALL_ROOM / 2)
+#define HV_ALLREDUCE_LEFT 16 /* rounds remembered that were left before they began here */
 
 typedef struct hv_allreduce hv_allreduce;
 
@@ -30,6 +31,8 @@ typedef struct hv_allreduce_hall {
   size_t n_early;
   int (*knows)(void *arg, const hv_peer_id *peer); /* 1: no stranger; NULL: nobody is one */
   void *arg;
+  uint8_t left[HV_ALLREDUCE_LEFT][HV_ROUND_ID_SIZE];
+  size_t n_left;
   hv_timer sweep;
 } hv_allreduce_hall;
 
@@ -38,6 +41,10 @@ void hv_allreduce_hall_init(hv_allreduce_hall *hall, hv_env *env);
 void hv_allreduce_hall_fini(hv_allreduce_hall *hall);
 /* A peer opened a stream with HV_MSG_SHARE or HV_MSG_ATTEND: brings it to its round, lets it wait, or leaves stream->on NULL. */
 void hv_allreduce_opened(hv_allreduce_hall *hall, const hv_event *event);
+
+/* This member takes no part in a round that it is in, and that has not begun here: the others are told so as soon as they call, and
+ * need not wait for it. */
+void hv_allreduce_leave(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SIZE]);
 
 /* Begins a round. `round` and its members are copied; its runs and their values are borrowed until hv_allreduce_free. done is
  * called once, not from within this function, as soon as this member has its averages, or will not have them: at the latest after

@@ -105,6 +105,8 @@ static void tell_members(work *w) {
 static void over(work *w, hv_status status, const char *text) {
   hv_average *a = w->average, *closing = a->closing ? a : NULL;
   hv_average_step *step = w->step;
+  if (w->group && w->stage < HV_AVERAGE_REDUCING && w->group->n_members > 1)
+    hv_allreduce_leave(a->all->rounds, w->group->id); /* it never came: nobody waits for it */
   move(w, HV_AVERAGE_OVER);
   w->outcome.n_chunks = a->run.n_chunks;
   tell_members(w);
@@ -341,7 +343,7 @@ static void arm(work *w) {
 
 /* None yet: once more after a pause, if the step has time and leave for it. */
 static void not_found(work *w, hv_status status, const char *text) {
-  int again = w->step->allow_retries && (status == HV_TIMEOUT || status == HV_EXISTS);
+  int again = w->step->allow_retries && (status == HV_TIMEOUT || (status == HV_EXISTS && !w->seek.further));
   if (again && w->outcome.tries > 1)
     w->pause_ms = w->pause_ms * 2 < PAUSE_MAX_MS ? w->pause_ms * 2 : PAUSE_MAX_MS;
   if (!again || left_ms(w) <= w->pause_ms) {
@@ -479,6 +481,10 @@ hv_status hv_average_set_weight(hv_average *self, hv_average_step *step, float w
     return HV_STATE;
   step->weight = weight;
   return HV_OK;
+}
+
+void hv_average_reached(hv_average *self, uint64_t epoch) {
+  hv_match_reached(self->match, epoch);
 }
 
 void hv_average_cancel(hv_average *self, hv_average_step *step) {

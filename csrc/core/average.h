@@ -18,6 +18,9 @@
  * in every element either what was there or the average, chunk by chunk; with HV_OK the average in all of them. With an alpha other
  * than 1 the round works on a copy, and the tensors change only in BLENDING, so that a failed round leaves them as they were.
  *
+ * Epochs: those of a swarm are numbers, and go up. Who steps for one that all the others have done, or all the others have yet to
+ * come to, is told so at once (HV_EXISTS, HV_TIMEOUT), and not when its time is over: docs/MATCH.md.
+ *
  * Retries: what has been sent may be in somebody's average, so it is never sent again: a step that finds no group, or whose group
  * falls apart before its all-reduce has begun here, is tried again as long as its time lasts; once it has begun, its end is the
  * step's.
@@ -127,6 +130,9 @@ hv_status hv_average_start(hv_average *self, hv_average_step *step, hv_error *er
 /* Fine also when it is not under way. */
 void hv_average_trigger(hv_average *self, hv_average_step *step);
 hv_status hv_average_set_weight(hv_average *self, hv_average_step *step, float weight); /* HV_STATE: its all-reduce has begun */
+/* The program is in this epoch and will not step for an earlier one: who looks for a group there need not wait for it. A step whose
+ * epoch is a number says the same. */
+void hv_average_reached(hv_average *self, uint64_t epoch);
 void hv_average_cancel(hv_average *self, hv_average_step *step); /* done comes soon, with HV_CANCELLED or what it had anyway */
 /* Which group of a large swarm it looks for. HV_STATE while a step seeks; HV_INVALID (err says why). */
 hv_span hv_average_bits(const hv_average *self); /* borrowed until the next set */

@@ -53,6 +53,7 @@ struct hv_council {
 
 static void attend_next(hv_council *c);
 static void start_ask(hv_council *c);
+static void note_doubts(hv_council *c, seat *s, const hv_members *suspects);
 static void try_plan(hv_council *c);
 
 static uint64_t stall_us(const hv_council *c) {
@@ -175,8 +176,10 @@ static void attend_next(hv_council *c) {
     say_trouble(c);
   if (c->line && c->done)
     tell(c, c->line, HV_NEWS_DONE, c->installed, NULL, NULL);
-  if (!c->line && c->trouble && c->chair == c->round->me)
+  if (!c->line && c->trouble && c->chair == c->round->me) {
+    note_doubts(c, &c->seats[c->round->me], &c->suspects); /* nobody has heard them yet */
     start_ask(c);
+  }
   if (!c->line && c->trouble && c->chair == NOBODY)
     go_out(c, HV_UNREACHABLE, "no member is left who could coordinate");
 }

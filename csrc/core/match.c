@@ -24,6 +24,37 @@ void match_note_begun(hv_match *match, hv_span epoch) {
   match->begun[at].at_us = match->env->now_us(match->env) | 1; /* 0: none */
 }
 
+/* ---- where it is ---- */
+
+uint64_t match_number(hv_span epoch) {
+  uint64_t n = 0;
+  size_t i = 0;
+  for (; i < epoch.size && epoch.data[i] >= '0' && epoch.data[i] <= '9' && n < UINT64_MAX / 20; i++)
+    n = 10 * n + (uint64_t)(epoch.data[i] - '0');
+  return i && (i == epoch.size || epoch.data[i] == '/') ? n + 1 : 0;
+}
+
+void match_moves_to(hv_match *match, uint64_t at) {
+  uint64_t before = match->roster.at;
+  if (!at || at == before)
+    return;
+  match->roster.at = at;
+  match->stuck_us = 0;
+  if (hv_roster_furthest(&match->roster) <= at)
+    match->behind_us = 0;
+  match->env->timer_set(match->env, &match->news, 0); /* who waits here for an earlier epoch, waits in vain */
+  if (at > before)
+    match_ask_laggards(match);
+}
+
+int match_is_stuck(const hv_match *match) {
+  return match->seek.wish || (match->stuck_us && match->env->now_us(match->env) - match->stuck_us < MATCH_STUCK_MS * 1000ull);
+}
+
+void hv_match_reached(hv_match *match, uint64_t epoch) {
+  match_moves_to(match, (epoch < UINT64_MAX / 2 ? epoch : UINT64_MAX / 2) + 1);
+}
+
 /* ---- small questions ---- */
 
 size_t match_target(const hv_match *match) {
@@ -32,6 +63,11 @@ size_t match_target(const hv_match *match) {
 
 size_t match_least(const hv_match *match) {
   return match->config.min_group_size ? match->config.min_group_size : 2;
+}
+
+void match_group_has(hv_match *match, hv_span epoch, const hv_match_member *member) {
+  hv_roster_heard(&match->roster, &member->id, member->addrs);
+  hv_roster_stands(&match->roster, &member->id, match_number(epoch), 0);
 }
 
 hv_group_facts match_facts(const hv_match *match, hv_span epoch) {
@@ -99,6 +135,7 @@ static void greet(hv_timer *timer, const hv_event *event) {
 
 static void start_roster(hv_match *match, int young) {
   hv_match_hall *hall = match->hall;
+  uint64_t at = match->roster.at;
   match->opened_us = match->env->now_us(match->env);
   hv_roster_config config = {.me = hall->peers->config.me.id,
                              .card = &hall->peers->config.me,
@@ -108,6 +145,7 @@ static void start_roster(hv_match *match, int young) {
                              .changed = roster_changed,
                              .arg = match};
   hv_roster_init(&match->roster, match->env, hall->dht, hall->peers, &config);
+  match->roster.at = at;
 }
 
 static hv_status check_bits(hv_span bits, hv_error *err) {
@@ -268,9 +306,10 @@ void hv_match_asked(hv_match_hall *hall, const hv_event *event) {
   hv_match *match = hall->stopped ? NULL : find_key(hall, summon->key);
   hv_msg answer = {.kind = HV_MSG_SUMMONED, .u.summoned.state = HV_SUMMONED_STRANGER};
   if (match) {
-    int seeks = match->seek.wish && hv_span_equal(match->seek.wish->epoch, summon->epoch);
-    answer.u.summoned.state = seeks ? HV_SUMMONED_SEEKS : HV_SUMMONED_IDLE;
+    answer.u.summoned.state = match_is_stuck(match) ? HV_SUMMONED_SEEKS : HV_SUMMONED_IDLE;
+    answer.u.summoned.at = match->roster.at;
     hv_roster_met(&match->roster, &event->request->peer, summon->addrs);
+    hv_roster_stands(&match->roster, &event->request->peer, summon->at, summon->seeks);
   }
   hall->env->reply(hall->env, event->request, &answer);
 }

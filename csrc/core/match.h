@@ -8,9 +8,9 @@
  * by SHA-256 of key, epoch and identity; the first in it who can be reached is the host. Every node with a match hosts, whether it
  * seeks itself or not, clients aside (nobody can dial them). A seeker opens one stream to the host, which answers at once:
  * accepted; redirected to a host that comes sooner in the order; or no, and why. The host begins as soon as everyone expected is
- * there. A host that dies or falls silent is replaced by the next in order; nobody joins a host behind itself in the order, so no
- * two can wait for each other. BEGIN fixes the group. Its id is a hash over all that it says: members who were told different
- * things are in different rounds.
+ * there, or sends all away when it is certain that nobody else comes. A host that dies or falls silent is replaced by the next in
+ * order; nobody joins a host behind itself in the order, so no two can wait for each other. BEGIN fixes the group. Its id is a hash
+ * over all that it says: members who were told different things are in different rounds.
  *
  * Bad hosts: one that begins wrongly (not its member, spans that do not cover the run, ...) or lets seekers wait in vain is not
  * asked again for a while. Limits: HV_MATCH_* below; HV_ROUND_MEMBERS_MAX members; GATHERINGS epochs hosted at a time.
@@ -78,6 +78,9 @@ hv_status hv_match_set_bits(hv_match *match, hv_span bits, hv_error *err);
 hv_span hv_match_bits(const hv_match *match); /* borrowed until the next set */
 /* How many others are declared under the key and not known to be gone. */
 size_t hv_match_others(const hv_match *match);
+/* The program is in this epoch, and will not seek one before it: who seeks one need not wait for this peer. A seek of an epoch
+ * whose name begins with a number says the same of that number; 2^63 is the limit. */
+void hv_match_reached(hv_match *match, uint64_t epoch);
 /* How many of the others are expected to average other tensors, and the last difference found, in one sentence ("" for none). */
 size_t hv_match_strangers(const hv_match *match);
 const char *hv_match_difference(const hv_match *match);
@@ -99,8 +102,9 @@ typedef struct hv_match_group {
 typedef struct hv_match_seek hv_match_seek;
 struct hv_match_seek {
   /* HV_OK: `group` is the caller's now. Else text says why in a sentence, and group is NULL:
-   * HV_TIMEOUT: fewer than min_group_size came together in wait_ms. HV_EXISTS: others have begun this epoch without this peer: next
-   * time (never for an empty epoch). HV_INVALID: all others here average other tensors. HV_CANCELLED, HV_CLOSED, HV_NOMEM. */
+   * HV_TIMEOUT: fewer than min_group_size came together in wait_ms, or all the others are behind and not on their way. HV_EXISTS:
+   * others have begun this epoch without this peer: next time (never for an empty epoch); or are `further`, so that this epoch
+   * will never have a group. HV_INVALID: all others here average other tensors. HV_CANCELLED, HV_CLOSED, HV_NOMEM. */
   void (*done)(hv_match_seek *self, hv_status status, hv_match_group *group, const char *text);
   void *owner;
   hv_span epoch; /* HV_MATCH_EPOCH_MAX bytes at most that must agree: "5", or "5/1" for a second attempt; none: whoever seeks now */
@@ -109,6 +113,7 @@ struct hv_match_seek {
   uint32_t wait_ms; /* then with whoever is there, if they are min_group_size; 1 to HV_MATCH_WAIT_MAX_MS */
   hv_span gather;   /* told to the others in gathers[]; HV_MATCH_GATHER_MAX bytes at most, HV_MATCH_GATHERS_MAX for all members
                        together */
+  int further;      /* match's, when done: 1: all the others are in later epochs */
   hv_match *match;  /* match's; NULL while not under way */
 };
 

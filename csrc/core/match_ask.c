@@ -12,6 +12,8 @@ enum { SUMMONS_MAX = 64, SUMMON_TIMEOUT_MS = 2000 };
 static hv_status ask(hv_match *match, match_summons *s, hv_span epoch) {
   uint8_t mine[HV_CONTACT_ADDRS_MAX];
   hv_msg msg = {.kind = HV_MSG_SUMMON, .u.summon = {match_key(match), epoch, hv_span_of(mine, hv_roster_me(&match->roster, mine))}};
+  msg.u.summon.at = match->roster.at;
+  msg.u.summon.seeks = (uint8_t)match_is_stuck(match);
   return match->env->call(match->env, &s->call, &msg);
 }
 
@@ -24,9 +26,10 @@ static void summoned(hv_call *call, const hv_event *event) {
   if (s->next)
     s->next->link = s->link;
   int known = event->status == HV_OK && event->msg->kind == HV_MSG_SUMMONED && event->msg->u.summoned.state != HV_SUMMONED_STRANGER;
-  if (match && known)
+  if (match && known) {
     hv_roster_met(&match->roster, &call->to.id, hv_span_of(s->addrs, s->addrs_size));
-  else if (match && event->status != HV_CANCELLED)
+    hv_roster_stands(&match->roster, &call->to.id, event->msg->u.summoned.at, event->msg->u.summoned.state == HV_SUMMONED_SEEKS);
+  } else if (match && event->status != HV_CANCELLED)
     hv_roster_failed(&match->roster, &call->to.id);
   hv_mem_free(s);
 }
@@ -61,10 +64,26 @@ void match_ask_missing(match_gathering *gathering) {
     int here = 0;
     for (const match_joiner *j = gathering->joiners; j && !here; j = j->next)
       here = hv_peer_equal(&j->id, &entry->id);
-    if (here || !addrs.size || !hv_roster_counts(roster, entry) || hv_roster_target(roster, &entry->id, addrs, 0, &target) != HV_OK)
+    if (here || !addrs.size || !hv_roster_counts(roster, entry) || (gathering->at && entry->at > gathering->at) ||
+        hv_roster_target(roster, &entry->id, addrs, 0, &target) != HV_OK)
       continue;
     summon(match, hv_span_of(gathering->epoch, gathering->epoch_size), &target, addrs);
     asked++;
+  }
+}
+
+void match_ask_laggards(hv_match *match) {
+  hv_roster *roster = &match->roster;
+  size_t told = 0;
+  for (size_t i = 0; i < roster->n && told < SUMMONS_MAX; i++) {
+    const hv_roster_entry *entry = &roster->entries[i];
+    hv_span addrs = hv_span_of(entry->addrs, entry->addrs_size);
+    hv_target target;
+    if (!entry->seeks || !entry->at || entry->at >= roster->at || !addrs.size || !hv_roster_counts(roster, entry) ||
+        hv_roster_target(roster, &entry->id, addrs, 0, &target) != HV_OK)
+      continue;
+    summon(match, hv_span_of(NULL, 0), &target, addrs);
+    told++;
   }
 }
 

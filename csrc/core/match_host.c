@@ -40,8 +40,8 @@ static void drop_if_empty(match_gathering *g) {
   hv_mem_free(g);
 }
 
-static void say_no(hv_match *match, hv_stream *stream, hv_status status, const char *text) {
-  hv_msg msg = {.kind = HV_MSG_DISBAND, .u.disband = {.status = status, .text = hv_span_of(text, strlen(text))}};
+static void say_no(hv_match *match, hv_stream *stream, hv_status status, const char *text, uint64_t at) {
+  hv_msg msg = {.kind = HV_MSG_DISBAND, .u.disband = {.status = status, .text = hv_span_of(text, strlen(text)), .at = at}};
   if (status == HV_INVALID)
     msg.u.disband.schema_text = match->config.schema_text;
   hv_parting_say(&match->hall->parting, stream, &msg, NULL);
@@ -52,7 +52,7 @@ static void send_away(match_joiner *joiner, hv_status status, const char *text) 
   hv_match *match = joiner->at->match;
   hv_stream *stream = take_out(joiner);
   if (stream)
-    say_no(match, stream, status, text);
+    say_no(match, stream, status, text, 0);
 }
 
 static void send_on(hv_match *match, hv_stream *stream, const hv_roster_entry *to) {
@@ -69,13 +69,55 @@ static int is_present(const match_gathering *g, const hv_peer_id *id) {
   return 0;
 }
 
-/* All who are declared and not known to be gone, this node among them. */
+/* 1: this node itself seeks or may yet seek this epoch. */
+static int may_come(const match_gathering *g) {
+  const hv_match *match = g->match;
+  uint64_t at = match->roster.at;
+  if (!g->at || !at)
+    return 1;
+  return at <= g->at &&
+         (!hv_roster_is_behind(at, match_is_stuck(match), g->at) || hv_roster_catches_up(&match->roster, match->behind_us));
+}
+
+/* All who are there, or declared, not known to be gone, and may yet come; this node among them. */
 static size_t known(const match_gathering *g) {
   hv_match *match = g->match;
-  size_t n = 1 + g->n_present - (size_t)is_present(g, &match->roster.config.me);
+  size_t n = g->n_present + (may_come(g) && !is_present(g, &match->roster.config.me));
   for (size_t i = 0; i < match->roster.n; i++)
-    n += hv_roster_counts(&match->roster, &match->roster.entries[i]) && !is_present(g, &match->roster.entries[i].id);
+    n += !is_present(g, &match->roster.entries[i].id) && hv_roster_may_come(&match->roster, &match->roster.entries[i], g->at);
   return n > g->begun ? n - g->begun : 0;
+}
+
+static const match_joiner *joiner_of(const match_gathering *g, const hv_peer_id *id) {
+  const match_joiner *j = g->joiners;
+  while (j && !hv_peer_equal(&j->id, id))
+    j = j->next;
+  return j;
+}
+
+/* 1: too few are here, and nobody else comes to this epoch: all the others are further (*at: how far), or behind (0). Of those who
+ * are not known at all nothing is certain: more may be expected than are known. */
+static int is_in_vain(const match_gathering *g, uint64_t *at) {
+  const hv_match *match = g->match;
+  const hv_roster *roster = &match->roster;
+  size_t others = 0, may = g->n_joiners + (may_come(g) && !joiner_of(g, &roster->config.me));
+  uint32_t wanted = 0;
+  *at = roster->at > g->at ? roster->at : 0;
+  if (!g->at || g->begun || now_of(match) < match->opened_us + MATCH_GREET_MS * 1000ull)
+    return 0;
+  for (const match_joiner *j = g->joiners; j; j = j->next)
+    wanted = j->expected > wanted ? j->expected : wanted;
+  for (size_t i = 0; i < roster->n; i++) {
+    const hv_roster_entry *entry = &roster->entries[i];
+    if (!hv_roster_counts(roster, entry) || joiner_of(g, &entry->id))
+      continue;
+    others++;
+    may += (size_t)hv_roster_may_come(roster, entry, g->at);
+    if (entry->at > g->at && entry->at > *at)
+      *at = entry->at;
+  }
+  others += !may_come(g);
+  return others && may < match_least(match) && wanted <= others + g->n_joiners;
 }
 
 static uint64_t settled_us(const match_gathering *g) {
@@ -180,6 +222,8 @@ static hv_status join_gathers(hv_env *env, match_joiner *const *group, size_t n,
 
 static void tell_group(match_gathering *g, match_joiner **group, size_t n, const hv_msg *msg, hv_payload *gathers) {
   hv_match *match = g->match;
+  for (size_t i = 0; i < n; i++)
+    match_group_has(match, epoch_of(g), &msg->u.begin.members[i]);
   for (size_t i = 0; i < n; i++) {
     if (group[i]->stream) {
       hv_parting_say(&match->hall->parting, take_out(group[i]), msg, gathers);
@@ -266,15 +310,36 @@ static void close_gathering(match_gathering *g) {
   drop_if_empty(g);
 }
 
+/* Nobody else comes: all who wait here are told at once. */
+static void give_up(match_gathering *g, uint64_t at) {
+  hv_match *match = g->match;
+  for (match_joiner *j = g->joiners, *next; j; j = next) {
+    next = j->next;
+    hv_stream *stream = take_out(j);
+    if (stream)
+      say_no(match, stream, at ? HV_EXISTS : HV_NOT_FOUND, at ? "the others are further" : "the others are behind", at);
+    else
+      match_seek_in_vain(match, at);
+  }
+  drop_if_empty(g);
+}
+
 static void arm(match_gathering *g);
 
-/* Begins if it is time. The gathering may be gone afterwards. */
+/* Begins if it is time, or gives up. The gathering may be gone afterwards. */
 static void consider(match_gathering *g) {
   hv_match *match = g->match;
   if (now_of(match) > g->due_us + MATCH_STOOD_STILL_MS * 1000ull) /* some may have gone long ago */
     g->hear_us = now_of(match) + MATCH_HEAR_MS * 1000ull;
   if (now_of(match) < g->hear_us) {
     arm(g);
+    return;
+  }
+  uint64_t at;
+  if (!match->behind_us && hv_roster_is_behind(match->roster.at, match_is_stuck(match), g->at))
+    match->behind_us = now_of(match);
+  if (is_in_vain(g, &at)) {
+    give_up(g, at);
     return;
   }
   size_t target = match_target(match), want = expected(g), n = g->n_present;
@@ -363,6 +428,7 @@ static match_gathering *open_gathering(hv_match *match, hv_span epoch) {
   if (epoch.size)
     memcpy(g->epoch, epoch.data, epoch.size);
   g->rank = hv_rank_for(match->env, match_key(match), epoch);
+  g->at = match_number(epoch);
   g->pulse_us = now + MATCH_PULSE_MS * 1000ull;
   g->summon_pause_us = SUMMON_FIRST_MS * 1000ull;
   g->summon_us = now + g->summon_pause_us;
@@ -499,8 +565,9 @@ void match_host_opened(hv_match *match, const hv_event *event) {
     hv_roster_stranger(&match->roster, &peer);
   else
     hv_roster_met(&match->roster, &peer, join->addrs);
+  hv_roster_stands(&match->roster, &peer, match_number(join->epoch), 1);
   if (no) {
-    say_no(match, stream, status, no);
+    say_no(match, stream, status, no, 0);
     return;
   }
   hv_rank rank = g ? g->rank : hv_rank_for(match->env, match_key(match), join->epoch);
@@ -514,7 +581,7 @@ void match_host_opened(hv_match *match, const hv_event *event) {
     replace_same(g, &peer);
   match_joiner *joiner = g ? add(g, &peer, join) : NULL;
   if (!joiner) {
-    say_no(match, stream, HV_BUSY, "too many gather at this peer");
+    say_no(match, stream, HV_BUSY, "too many gather at this peer", 0);
     if (g)
       drop_if_empty(g);
     return;

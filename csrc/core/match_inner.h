@@ -22,6 +22,7 @@
 #define MATCH_RETRY_MS 500        /* a client that knows nobody tries again */
 #define MATCH_STRANGERS_ASKED 4
 #define MATCH_SETTLE_MS 3000 /* a match that has stood for less does not take its roster for all there are */
+#define MATCH_STUCK_MS 5000  /* who found no group is at that epoch for so long */
 #define MATCH_GREETINGS 3    /* a new match asks those whom this node knows otherwise: at once, */
 #define MATCH_GREET_MS 1000  /* and again after this */
 
@@ -50,6 +51,7 @@ struct match_gathering {
   char epoch[HV_MATCH_EPOCH_MAX];
   size_t epoch_size;
   hv_rank rank;
+  uint64_t at; /* 1 + its number; 0: it has none */
   match_joiner *joiners;
   size_t n_joiners, n_present, begun;
   uint64_t since_us, pulse_us, summon_us, summon_pause_us;
@@ -81,6 +83,7 @@ typedef struct match_seek {
   unsigned redirects;
   uint32_t present; /* at the host, as it said last */
   hv_status status; /* with which it is over */
+  int further;
   hv_match_group *group;
   char text[400];
 } match_seek;
@@ -99,6 +102,8 @@ struct hv_match {
   int closing; /* it is being freed: nothing begins any more */
   unsigned greetings;
   uint64_t opened_us; /* under this key */
+  uint64_t stuck_us;  /* when its last seek ended without a group; 0: it had one */
+  uint64_t behind_us; /* since when it has known that others are further; 0: they are not */
   match_gathering *gatherings;
   size_t n_gatherings;
   match_seek seek;
@@ -128,15 +133,25 @@ static inline hv_span match_key(const hv_match *match) {
 }
 
 /* ---- match.c ---- */
+/* 1 + the number with which an epoch's name begins ("5", "5/1"); 0: it begins with none, and has no place among others. */
+uint64_t match_number(hv_span epoch);
+/* This node is there now. */
+void match_moves_to(hv_match *match, uint64_t at);
+/* 1: it has not done that epoch yet: it seeks a group, or has just found none. */
+int match_is_stuck(const hv_match *match);
 size_t match_target(const hv_match *match); /* members of a group at most */
 size_t match_least(const hv_match *match);
 int match_has_begun(const hv_match *match, hv_span epoch);
 void match_note_begun(hv_match *match, hv_span epoch);
+/* It is in a group of this epoch. */
+void match_group_has(hv_match *match, hv_span epoch, const hv_match_member *member);
 hv_group_facts match_facts(const hv_match *match, hv_span epoch);
 
 /* ---- match_seek.c ---- */
 /* The roster has changed: is there a better host? */
 void match_seek_news(hv_match *match);
+/* Nobody else will come to its epoch: the others are further (at: where), or behind (0). In a step of its own, done. */
+void match_seek_in_vain(hv_match *match, uint64_t at);
 /* It has a group (given). In a step of its own, done. */
 void match_seek_begun(hv_match *match, hv_match_group *group);
 /* Ends it within this call. Fine when there is none. */
@@ -162,6 +177,8 @@ void match_ask_missing(match_gathering *gathering);
 /* Asks those whom this node knows otherwise and who are not in the roster. */
 void match_ask_acquaintances(hv_match *match);
 void match_ask_strangers(hv_match *match);
+/* Tells those who seek an earlier epoch that this node is further. */
+void match_ask_laggards(hv_match *match);
 /* A host refused, and said what it averages. */
 void match_ask_learned(hv_match *match, const hv_peer_id *who, hv_span schema_text);
 void match_ask_fini(hv_match *match);

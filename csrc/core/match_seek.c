@@ -63,7 +63,9 @@ static void is_over(hv_match *match, hv_status status, hv_match_group *group) {
 static void tell(hv_match *match) {
   match_seek over = match->seek;
   match->seek = (match_seek){.timer = over.timer};
+  match->stuck_us = over.status == HV_OK ? 0 : now_of(match) | 1;
   over.wish->match = NULL;
+  over.wish->further = over.further;
   over.wish->done(over.wish, over.status, over.group, over.text); /* match may be gone now */
 }
 
@@ -94,6 +96,21 @@ void match_seek_end(hv_match *match, hv_status status, const char *text) {
 static void has_begun_without(hv_match *match) {
   snprintf(match->seek.text, sizeof match->seek.text, "the others have begun without this peer: it is expected next time");
   is_over(match, HV_EXISTS, NULL);
+}
+
+void match_seek_in_vain(hv_match *match, uint64_t at) {
+  match_seek *s = &match->seek;
+  if (at)
+    snprintf(s->text, sizeof s->text,
+             "the others are in epoch %llu already, and nobody comes to this one any more: load their state",
+             (unsigned long long)(at - 1));
+  else
+    snprintf(s->text, sizeof s->text, "nobody else is in this epoch: the %zu others known are behind, and not on their way",
+             hv_match_others(match));
+  s->further = at != 0;
+  if (at && !match->behind_us)
+    match->behind_us = now_of(match);
+  is_over(match, at ? HV_EXISTS : HV_TIMEOUT, NULL);
 }
 
 static void nobody_came(hv_match *match) {
@@ -148,7 +165,11 @@ static void redirected(hv_match *match, const hv_contact *to) {
 
 static void sent_away(hv_match *match, const hv_msg_disband *why) {
   match_seek *s = &match->seek;
-  if (why->status == HV_EXISTS && s->wish->epoch.size) {
+  if (why->status == HV_EXISTS && s->wish->epoch.size && why->at > match_number(s->wish->epoch)) {
+    match_seek_in_vain(match, why->at);
+  } else if (why->status == HV_NOT_FOUND && s->wish->epoch.size) {
+    match_seek_in_vain(match, 0);
+  } else if (why->status == HV_EXISTS && s->wish->epoch.size) {
     has_begun_without(match);
   } else if (why->status == HV_INVALID) {
     hv_peer_id host = s->host;
@@ -172,7 +193,7 @@ static void begins(hv_match *match, const hv_event *event) {
   char who[HV_PEER_SHORT_MAX];
   if (hv_group_read(match->env, &facts, &event->msg->u.begin, event->payload, &group, &err) == HV_OK) {
     for (size_t i = 0; i < group->n_members; i++)
-      hv_roster_heard(&match->roster, &event->msg->u.begin.members[i].id, event->msg->u.begin.members[i].addrs);
+      match_group_has(match, match->seek.wish->epoch, &event->msg->u.begin.members[i]);
     match_seek_begun(match, group);
     return;
   }
@@ -378,6 +399,7 @@ hv_status hv_match_seek_start(hv_match *match, hv_match_seek *seek, hv_error *er
   s->timer = (hv_timer){.fire = tick, .owner = match};
   s->rank = hv_rank_for(match->env, match_key(match), seek->epoch);
   s->client = hv_roster_me(&match->roster, addrs) == 0;
+  match_moves_to(match, match_number(seek->epoch));
   seek->match = match;
   hv_roster_look_soon(&match->roster);
   if (hv_match_others(match) == 0)

@@ -188,6 +188,7 @@ typedef struct hv_msg_disband {
   hv_status status;    /* never HV_OK */
   hv_span text;        /* one sentence */
   hv_span schema_text; /* of a host that averages other tensors: what it averages */
+  uint64_t at;         /* where the others are: 1 + the number of their epoch; 0: not known */
 } hv_msg_disband;
 
 typedef struct hv_match_member {
@@ -208,12 +209,15 @@ typedef struct hv_msg_begin {
 typedef struct hv_msg_summon {
   hv_span key, epoch;
   hv_span addrs; /* the host's, packed */
+  uint64_t at;   /* where it is itself, likewise */
+  uint8_t seeks; /* 1: it seeks a group there, or has just found none */
 } hv_msg_summon;
 
 typedef enum hv_summoned { HV_SUMMONED_IDLE, HV_SUMMONED_SEEKS, HV_SUMMONED_STRANGER, HV_SUMMONED_KINDS } hv_summoned;
 
 typedef struct hv_msg_summoned {
-  uint8_t state; /* hv_summoned: it will come once it seeks; it comes, or waits elsewhere; it knows no such key */
+  uint8_t state; /* hv_summoned: it will come once it seeks; it seeks, or has just found no group; it knows no such key */
+  uint64_t at;   /* where it is, likewise */
 } hv_msg_summoned;
 
 typedef struct hv_msg_attend {

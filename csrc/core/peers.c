@@ -40,6 +40,8 @@ static int move(hv_peers_entry *entry, hv_peers_state next, const char *why) {
   if (!may_become[before][next])
     return 0;
   entry->state = next;
+  if (next == HV_PEERS_LOST)
+    entry->lost_us = peers->env->now_us(peers->env);
   if (before == next)
     return 1;
   peers->n_alive += next == HV_PEERS_ALIVE;

@@ -8,6 +8,8 @@
 
 enum {
   DECLARED_MS = 60000,
+  CATCH_UP_MS = 1500, /* who is behind may be back in time */
+  AT_FRESH_MS = 3000, /* by then who was behind may be anywhere */
   DECLARE_AGAIN_MS = 20000,
   DECLARE_RETRY_MS = 1000, /* doubles */
   WELL_KEPT = 3,           /* nodes that keep a declaration: then it need not be said again soon */
@@ -130,6 +132,7 @@ void hv_roster_met(hv_roster *roster, const hv_peer_id *id, hv_span addrs) {
   entry->until_us = entry->until_us > until ? entry->until_us : until;
   entry->failures = entry->stranger = 0;
   entry->again_us = 0;
+  entry->heard_us = roster->env->now_us(roster->env);
   if (news)
     tell(roster);
 }
@@ -169,6 +172,27 @@ void hv_roster_failed(hv_roster *roster, const hv_peer_id *id) {
   tell(roster);
 }
 
+int hv_roster_is_behind(uint64_t at, int seeks, uint64_t there) {
+  return at && there && (at + 1 < there || (at < there && seeks));
+}
+
+void hv_roster_stands(hv_roster *roster, const hv_peer_id *id, uint64_t at, int seeks) {
+  hv_roster_entry *entry = hv_roster_find(roster, id);
+  if (!entry || !at)
+    return;
+  int news = entry->at != at || entry->seeks != seeks || entry->failures;
+  entry->at = at;
+  entry->seeks = (uint8_t)seeks;
+  entry->failures = 0;
+  entry->heard_us = entry->at_us = roster->env->now_us(roster->env);
+  if (at >= roster->at)
+    entry->behind_us = 0;
+  else if (!entry->behind_us && hv_roster_is_behind(at, seeks, roster->at))
+    entry->behind_us = entry->at_us;
+  if (news)
+    tell(roster);
+}
+
 /* ---- questions ---- */
 
 static int is_there(const hv_roster *roster, const hv_roster_entry *entry) {
@@ -179,7 +203,29 @@ int hv_roster_counts(const hv_roster *roster, const hv_roster_entry *entry) {
   if (!is_there(roster, entry) || entry->failures)
     return 0;
   const hv_peers_entry *peer = hv_peers_find(roster->peers, &entry->id);
-  return !peer || peer->state != HV_PEERS_LOST;
+  return !peer || peer->state != HV_PEERS_LOST || entry->heard_us > peer->lost_us;
+}
+
+int hv_roster_catches_up(const hv_roster *roster, uint64_t behind_us) {
+  return !behind_us || roster->env->now_us(roster->env) - behind_us < CATCH_UP_MS * 1000ull;
+}
+
+int hv_roster_may_come(const hv_roster *roster, const hv_roster_entry *entry, uint64_t at) {
+  uint64_t now = roster->env->now_us(roster->env);
+  if (!hv_roster_counts(roster, entry))
+    return 0;
+  if (at && entry->at > at)
+    return 0;
+  return !hv_roster_is_behind(entry->at, entry->seeks, at) || now - entry->at_us >= AT_FRESH_MS * 1000ull ||
+         hv_roster_catches_up(roster, entry->behind_us);
+}
+
+uint64_t hv_roster_furthest(const hv_roster *roster) {
+  uint64_t at = 0;
+  for (size_t i = 0; i < roster->n; i++)
+    if (roster->entries[i].at > at && hv_roster_counts(roster, &roster->entries[i]))
+      at = roster->entries[i].at;
+  return at;
 }
 
 static int stands_in(hv_span ids, const hv_peer_id *id) {
@@ -331,6 +377,10 @@ static int read_record(hv_roster *roster, const hv_record *record) {
     set_addrs(entry, hv_span_of(value.data + 34, value.size - 34));
     entry->version = record->version;
     entry->failures = 0; /* it lived when it said so; when to ask it again is another question */
+    uint64_t now = roster->env->now_us(roster->env),
+             age_us = until < now + DECLARED_MS * 1000ull ? now + DECLARED_MS * 1000ull - until : 0;
+    if (now > age_us && now - age_us > entry->heard_us)
+      entry->heard_us = now - age_us;
   }
   if (entry->until_us < until)
     entry->until_us = until;

@@ -32,6 +32,11 @@ typedef struct hv_roster_entry {
   uint64_t until_us;  /* declared, or met, until then */
   uint64_t again_us;  /* after failures: when it may be asked again */
   uint64_t version;   /* of its declaration */
+  uint64_t heard_us;  /* when it last gave word of itself */
+  uint64_t at;        /* where it is: 1 + the number of its epoch; 0: not known */
+  uint64_t at_us;     /* when it said so */
+  uint64_t behind_us; /* since when it has been behind this node; 0: it is not */
+  uint8_t seeks;      /* 1: it had no group there yet */
 } hv_roster_entry;
 
 typedef struct hv_roster_config {
@@ -56,6 +61,7 @@ typedef struct hv_roster {
   hv_dht_item item;
   uint64_t declare_ms, look_ms, looked_us;
   int declared;
+  uint64_t at; /* where this node is, likewise */
   uint8_t value[HV_ROSTER_VALUE_MAX];
   char subkey[HV_PEER_TEXT_MAX + 16];
 } hv_roster;
@@ -75,9 +81,22 @@ void hv_roster_heard(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
 void hv_roster_stranger(hv_roster *roster, const hv_peer_id *id);
 void hv_roster_failed(hv_roster *roster, const hv_peer_id *id);
 
+/* Where a peer is, from itself or from its host. */
+void hv_roster_stands(hv_roster *roster, const hv_peer_id *id, uint64_t at, int seeks);
+
 hv_roster_entry *hv_roster_find(hv_roster *roster, const hv_peer_id *id); /* NULL: not known */
 /* 1: it is declared, of our kind, and nothing speaks against its coming. */
 int hv_roster_counts(const hv_roster *roster, const hv_roster_entry *entry);
+/* 1: who is at this epoch, and had no group there if `seeks`, is neither there nor on the way. */
+int hv_roster_is_behind(uint64_t at, int seeks, uint64_t there);
+/* 1: who has been behind since then may yet come. */
+int hv_roster_catches_up(const hv_roster *roster, uint64_t behind_us);
+/* 1: it counts, and may yet come to that epoch (1 + its number; 0: it has none). Who is further does not; nor who is behind,
+ * unless it may be on its way: it has just done the epoch before, or was found to be behind so short a time ago that it may be
+ * catching up. */
+int hv_roster_may_come(const hv_roster *roster, const hv_roster_entry *entry, uint64_t at);
+/* Where those are who count and are furthest. */
+uint64_t hv_roster_furthest(const hv_roster *roster);
 /* The first in order that can be dialled now and does not stand in avoid (identities, one after another), before that peer (NULL:
  * anywhere). */
 hv_roster_entry *hv_roster_first(hv_roster *roster, const hv_rank *rank, const hv_peer_id *before, hv_span avoid);

@@ -288,6 +288,10 @@ hv_status hv_hive_averager_step(hv_hive_averager *averager, const hv_hive_step *
 hv_status hv_hive_averager_trigger(hv_hive_averager *averager, hv_future *step);
 hv_status hv_hive_averager_weight(hv_hive_averager *averager, hv_future *step, float weight);
 
+/* The program is in this epoch, and will not step for an earlier one (a step whose epoch is a number says so, too): others that
+ * look for a group there need not wait for it, and are told where the swarm is. Nobody waits for this. */
+hv_status hv_hive_averager_reached(hv_hive_averager *averager, uint64_t epoch);
+
 /* Which group of a large swarm it looks for: '0' and '1', at most HV_GROUP_BITS_MAX. */
 #define HV_GROUP_BITS_MAX 64
 void hv_hive_averager_bits(hv_hive_averager *averager, char out[HV_GROUP_BITS_MAX + 1]);

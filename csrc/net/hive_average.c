@@ -356,8 +356,14 @@ static void start_weight(hv_hive_op *o, hv_node *node) {
   end_op(o, HV_OK, "");
 }
 
+static void start_reached(hv_hive_op *o, hv_node *node) {
+  (void)node;
+  hv_average_reached(o->u.average.averager->average, o->u.average.reached);
+  end_op(o, HV_OK, "");
+}
+
 /* Nobody waits for these. A later step whose future lies where this one's was cannot be meant: its op comes after this one. */
-static hv_status say(hv_hive_averager *a, hv_future *step, float weight, void (*start)(hv_hive_op *, hv_node *)) {
+static hv_status say(hv_hive_averager *a, hv_future *step, float weight, uint64_t reached, void (*start)(hv_hive_op *, hv_node *)) {
   hv_future *future;
   if (hv_hive_usable(a->hive) != HV_OK)
     return HV_FORKED;
@@ -366,6 +372,7 @@ static hv_status say(hv_hive_averager *a, hv_future *step, float weight, void (*
     return HV_NOMEM;
   o->u.average.about = step;
   o->u.average.weight = weight;
+  o->u.average.reached = reached;
   hv_status status = hv_hive_submit(o, &future);
   if (status == HV_OK)
     hv_future_release(future);
@@ -373,13 +380,17 @@ static hv_status say(hv_hive_averager *a, hv_future *step, float weight, void (*
 }
 
 hv_status hv_hive_averager_trigger(hv_hive_averager *a, hv_future *step) {
-  return say(a, step, 0, start_trigger);
+  return say(a, step, 0, 0, start_trigger);
+}
+
+hv_status hv_hive_averager_reached(hv_hive_averager *a, uint64_t epoch) {
+  return say(a, NULL, 0, epoch, start_reached);
 }
 
 hv_status hv_hive_averager_weight(hv_hive_averager *a, hv_future *step, float weight) {
   if (!(weight >= 0 && weight <= HV_CODEC_WEIGHT_MAX))
     return HV_INVALID;
-  return say(a, step, weight, start_weight);
+  return say(a, step, weight, 0, start_weight);
 }
 
 /* ---- bits ---- */

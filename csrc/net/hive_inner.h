@@ -39,6 +39,7 @@ struct hv_hive_op {
       hv_future *about;                /* the step that is meant; compared only */
       float weight;
       hv_span bits;
+      uint64_t reached;
     } average;
     hv_state_offer state_offer;
     hv_state_load state_load;

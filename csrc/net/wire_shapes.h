@@ -141,6 +141,7 @@ PAIR(disband, hv_msg_disband, Hv__Disband) = {
     STATUS(disband, status),
     BYTES(disband, text, HV_MSG_TEXT_MAX),
     BYTES(disband, schema_text, HV_MATCH_SCHEMA_TEXT_MAX),
+    U64(disband, at),
 };
 SHAPE(disband);
 
@@ -165,10 +166,12 @@ PAIR(summon, hv_msg_summon, Hv__Summon) = {
     BYTES(summon, key, HV_MATCH_KEY_MAX),
     BYTES(summon, epoch, HV_MATCH_EPOCH_MAX),
     BYTES(summon, addrs, HV_CONTACT_ADDRS_MAX),
+    U64(summon, at),
+    FLAG(summon, seeks),
 };
 SHAPE(summon);
 
-PAIR(summoned, hv_msg_summoned, Hv__Summoned) = {U8(summoned, state, HV_SUMMONED_KINDS - 1)};
+PAIR(summoned, hv_msg_summoned, Hv__Summoned) = {U8(summoned, state, HV_SUMMONED_KINDS - 1), U64(summoned, at)};
 SHAPE(summoned);
 
 PAIR(attend, hv_msg_attend, Hv__Attend) = {EXACT(attend, round, uint8_t *), U32(attend, member), U32(attend, view)};

@@ -103,7 +103,7 @@ static void random_match_msg(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
     s->msg.u.redirect.to.addrs = random_span(rng, s, HV_CONTACT_ADDRS_MAX);
   } else if (kind == HV_MSG_DISBAND) {
     s->msg.u.disband = (hv_msg_disband){(hv_status)(1 + below(rng, HV_STATUS_COUNT - 1)), random_span(rng, s, HV_MSG_TEXT_MAX),
-                                        random_span(rng, s, sizeof s->bytes)};
+                                        random_span(rng, s, sizeof s->bytes), check_random(rng)};
   } else if (kind == HV_MSG_BEGIN) {
     hv_msg_begin *begin = &s->msg.u.begin;
     *begin = (hv_msg_begin){
@@ -118,9 +118,9 @@ static void random_match_msg(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
     }
   } else if (kind == HV_MSG_SUMMON) {
     s->msg.u.summon = (hv_msg_summon){random_span(rng, s, HV_MATCH_KEY_MAX), random_span(rng, s, HV_MATCH_EPOCH_MAX),
-                                      random_span(rng, s, HV_CONTACT_ADDRS_MAX)};
+                                      random_span(rng, s, HV_CONTACT_ADDRS_MAX), check_random(rng), (uint8_t)below(rng, 2)};
   } else if (kind == HV_MSG_SUMMONED) {
-    s->msg.u.summoned.state = (uint8_t)below(rng, HV_SUMMONED_KINDS);
+    s->msg.u.summoned = (hv_msg_summoned){(uint8_t)below(rng, HV_SUMMONED_KINDS), check_random(rng)};
   }
 }
 
@@ -311,12 +311,16 @@ static void assert_same_match_msg(const hv_msg *a, const hv_msg *b) {
     assert_int_equal(a->u.disband.status, b->u.disband.status);
     assert_same_span(a->u.disband.text, b->u.disband.text);
     assert_same_span(a->u.disband.schema_text, b->u.disband.schema_text);
+    assert_int_equal(a->u.disband.at, b->u.disband.at);
   } else if (a->kind == HV_MSG_SUMMON) {
     assert_same_span(a->u.summon.key, b->u.summon.key);
     assert_same_span(a->u.summon.epoch, b->u.summon.epoch);
     assert_same_span(a->u.summon.addrs, b->u.summon.addrs);
+    assert_int_equal(a->u.summon.at, b->u.summon.at);
+    assert_int_equal(a->u.summon.seeks, b->u.summon.seeks);
   } else if (a->kind == HV_MSG_SUMMONED) {
     assert_int_equal(a->u.summoned.state, b->u.summoned.state);
+    assert_int_equal(a->u.summoned.at, b->u.summoned.at);
   }
 }
 

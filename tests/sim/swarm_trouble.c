@@ -1,17 +1,17 @@
 /* Random faults, one after another, drawn from the run's own generator. */
 #include "sim/swarm.h"
 
-enum { EVERY_US = 4000000, AWAY_US = 30000000, STILL_US = 20000000, APART_US = 40000000 };
+enum { EVERY_US = 4000000, AWAY_US = 30000000, STOPPED_US = 20000000, APART_US = 40000000 };
 
-static uint64_t below(swarm_run *run, uint64_t n) {
+static uint64_t draw(swarm_run *run, uint64_t n) {
   return check_random(&run->rng) % n;
 }
 
 void swarm_seat(swarm_run *run, hv_sim_seat *seat) {
   if (!(run->options->faults & SWARM_SKEW))
     return;
-  seat->skew_us = (int64_t)below(run, UINT64_C(7200000000)) - INT64_C(3600000000);
-  seat->drift_ppm = (int32_t)below(run, 401) - 200;
+  seat->skew_us = (int64_t)draw(run, UINT64_C(7200000000)) - INT64_C(3600000000);
+  seat->drift_ppm = (int32_t)draw(run, 401) - 200;
 }
 
 /* A fault that ends by itself later. */
@@ -58,37 +58,37 @@ static void ends_for(swarm_run *run, size_t node, int unplugged) {
     hv_sim_unplug(run->sim, node);
   else
     hv_sim_kill(run->sim, node);
-  if (below(run, 10) || node == 0) /* one in ten never comes back; the first is where others begin */
-    later(run, 1000 + below(run, AWAY_US), comes_back, node, 0);
+  if (draw(run, 10) || node == 0) /* one in ten never comes back; the first is where others begin */
+    later(run, 1000 + draw(run, AWAY_US), comes_back, node, 0);
 }
 
 static void falls_apart(swarm_run *run) {
-  size_t n = hv_sim_nodes(run->sim), away = 1 + below(run, n / 2);
-  if (below(run, 2)) {
-    size_t from = below(run, n), to = below(run, n);
+  size_t n = hv_sim_nodes(run->sim), away = 1 + draw(run, n / 2);
+  if (draw(run, 2)) {
+    size_t from = draw(run, n), to = draw(run, n);
     hv_sim_cut(run->sim, from, to, 1);
-    later(run, below(run, APART_US), mends, from, to);
+    later(run, draw(run, APART_US), mends, from, to);
     return;
   }
   for (size_t i = 0; i < away; i++)
-    hv_sim_group(run->sim, below(run, n), 1);
-  later(run, below(run, APART_US), heals, 0, 0);
+    hv_sim_group(run->sim, draw(run, n), 1);
+  later(run, draw(run, APART_US), heals, 0, 0);
 }
 
 static void one_more(hv_sim *sim, void *arg) {
   swarm_run *run = arg;
-  size_t node = below(run, hv_sim_nodes(sim));
-  uint64_t next = hv_sim_now(sim) + below(run, 2 * EVERY_US);
+  size_t node = draw(run, hv_sim_nodes(sim));
+  uint64_t next = hv_sim_now(sim) + draw(run, 2 * EVERY_US);
   if (next < run->calm_us)
     hv_sim_at(sim, next, one_more, run);
-  unsigned fault = 1u << (3 + below(run, 4));
+  unsigned fault = 1u << (3 + draw(run, 4));
   if (!(run->options->faults & fault))
     return;
   if (fault == SWARM_PARTITION) {
     falls_apart(run);
   } else if (fault == SWARM_PAUSE) {
     hv_sim_pause(sim, node);
-    later(run, below(run, STILL_US), goes_on, node, 0);
+    later(run, draw(run, STOPPED_US), goes_on, node, 0);
   } else {
     ends_for(run, node, fault == SWARM_UNPLUG);
   }
@@ -104,7 +104,7 @@ static void calm(hv_sim *sim, void *arg) {
 }
 
 void swarm_trouble(swarm_run *run) {
-  uint64_t first = EVERY_US + below(run, EVERY_US);
+  uint64_t first = EVERY_US + draw(run, EVERY_US);
   if (first < run->calm_us)
     hv_sim_at(run->sim, first, one_more, run);
   hv_sim_at(run->sim, run->calm_us, calm, run);

@@ -384,6 +384,69 @@ static void a_step_can_be_cancelled_at_any_moment(void **unused) {
   }
 }
 
+static void who_quits_a_group_before_its_round_holds_nobody_up(void **unused) {
+  (void)unused;
+  for (int case_ = 0; case_ < 24; case_++) {
+    size_t n = 2 + (size_t)case_ % 3, quits = (size_t)case_ / 3 % n;
+    int first = case_ % 2; /* it quits before the others go, or after */
+    scene s;
+    open_scene(&s, n, 60 + (uint64_t)case_);
+    all(&s, open_averager);
+    for (size_t i = 0; i < n; i++)
+      s.peers[i].step.require_trigger = 1, s.peers[i].step.expected = n;
+    all(&s, step);
+    run(&s, 5);
+    if (first)
+      tell(&s, quits, cancel);
+    run(&s, 1);
+    for (size_t i = 0; i < n; i++)
+      if (i != quits)
+        tell(&s, i, trigger);
+    run(&s, 0.2);
+    if (!first)
+      tell(&s, quits, cancel);
+    run(&s, 3); /* a member that is silent is given twice its stall_ms of 3 s */
+    assert_int_equal(s.peers[quits].status, HV_CANCELLED);
+    is_untouched(&s.peers[quits]);
+    for (size_t i = 0; i < n; i++) {
+      peer *p = &s.peers[i];
+      if (i == quits)
+        continue;
+      assert_int_equal(p->done, 1);
+      assert_int_equal(p->status, n == 2 ? HV_CLOSED : HV_OK); /* alone it has nobody to average with */
+      if (n == 2)
+        is_untouched(p);
+      else
+        assert_memory_equal(p->values, s.peers[quits ? 0 : 1].values, sizeof p->values);
+    }
+    close_scene(&s);
+  }
+}
+
+static void who_is_left_behind_by_the_epochs_does_not_try_again(void **unused) {
+  (void)unused;
+  scene s;
+  open_scene(&s, 2, 90);
+  all(&s, open_averager);
+  run(&s, 4);
+  hv_average_reached(s.peers[0].average, 8);
+  s.peers[1].step.epoch = hv_span_of("7", 1);
+  s.peers[1].step.allow_retries = 1;
+  s.peers[1].step.wait_ms = 20000;
+  tell(&s, 1, step);
+  run(&s, 1);
+  assert_int_equal(s.peers[1].done, 1);
+  assert_int_equal(s.peers[1].status, HV_EXISTS);
+  assert_int_equal(s.peers[1].tries, 1);
+  assert_non_null(strstr(s.peers[1].text, "in epoch 8 already"));
+  is_untouched(&s.peers[1]);
+  s.peers[0].step.epoch = s.peers[1].step.epoch = hv_span_of("8", 1); /* it has loaded the state */
+  all(&s, step);
+  run(&s, 3);
+  everybody_holds_the_mean(&s, 2);
+  close_scene(&s);
+}
+
 static void time_that_runs_out_says_where(void **unused) {
   (void)unused;
   scene s;
@@ -605,6 +668,8 @@ int main(void) {
       cmocka_unit_test(a_group_waits_for_its_triggers_and_takes_the_weights_of_then),
       cmocka_unit_test(a_round_waits_while_the_program_holds_the_tensors),
       cmocka_unit_test(a_step_can_be_cancelled_at_any_moment),
+      cmocka_unit_test(who_quits_a_group_before_its_round_holds_nobody_up),
+      cmocka_unit_test(who_is_left_behind_by_the_epochs_does_not_try_again),
       cmocka_unit_test(time_that_runs_out_says_where),
       cmocka_unit_test(who_finds_nobody_tries_again_until_somebody_comes),
       cmocka_unit_test(alone_it_is_fine_if_that_is_allowed),

@@ -1,78 +1,9 @@
 /* How groups form, told against the virtual clock. */
-#include "lib/check.h"
-
-#include "lib/match_swarm.h"
+#include "lib/match_scene.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { NODES_MAX = 48, RTT_US = 24000 /* of the sim's own link, at most */ };
-
-typedef struct scene {
-  hv_mem mem;
-  match_swarm s;
-} scene;
-
-static void print_line(void *arg, const char *line) {
-  (void)arg;
-  puts(line);
-}
-
-static scene *open_scene(uint64_t seed) {
-  static scene one;
-  memset(&one, 0, sizeof one);
-  hv_mem_init(&one.mem, NULL, HV_MEM_UNLIMITED);
-  hv_sim_config config = hv_sim_defaults(seed);
-  config.say = getenv("NARRATE") ? print_line : NULL;
-  hv_sim *sim = hv_sim_new(&one.mem, &config);
-  assert_non_null(sim);
-  match_swarm_init(&one.s, sim, &one.mem, NODES_MAX);
-  return &one;
-}
-
-static void close_scene(scene *c) {
-  assert_int_equal(hv_sim_free(c->s.sim), 0);
-  match_swarm_fini(&c->s);
-  assert_int_equal(c->mem.blocks, 0);
-}
-
-static void grow(scene *c, size_t n) {
-  for (size_t i = 0; i < n; i++)
-    match_swarm_add(&c->s);
-}
-
-static match_try *seek(scene *c, size_t node, const char *epoch, uint32_t expected, uint32_t wait_ms) {
-  return match_swarm_seek(&c->s, node, epoch, expected, wait_ms, hv_span_of(NULL, 0));
-}
-
-static match_try *newest(scene *c, size_t node) {
-  return match_swarm_try(&c->s, node);
-}
-
-/* These nodes, from..to-1 without one (or none: SIZE_MAX), are one group of so many and agree on it. */
-static void one_group(scene *c, size_t from, size_t to, size_t without) {
-  const hv_match_group *first = NULL;
-  size_t n = to - from - (without >= from && without < to);
-  for (size_t i = from; i < to; i++) {
-    if (i == without)
-      continue;
-    match_try *t = newest(c, i);
-    assert_true(t->done);
-    if (t->status != HV_OK)
-      fail_msg("node %zu: %s: %s", i, hv_status_name(t->status), t->text);
-    if (!first)
-      first = t->group;
-    assert_true(match_swarm_agree(first, t->group));
-    assert_null(match_swarm_wrong(t->group, c->s.config.n_chunks));
-    assert_int_equal(match_swarm_place(&c->s, t->group, i), t->group->me);
-  }
-  assert_int_equal(first->n_members, n);
-}
-
-static void run(scene *c, double seconds) {
-  match_swarm_run(&c->s, seconds);
-}
 
 /* ---- no faults ---- */
 
@@ -476,6 +407,31 @@ static void a_member_that_vanishes_is_left_out(void **unused) {
   close_scene(c);
 }
 
+static void who_was_lost_and_has_said_since_that_it_lives_is_expected(void **unused) {
+  (void)unused;
+  scene *c = open_scene(66);
+  grow(c, 4);
+  run(c, 8);
+  hv_sim_cut(c->s.sim, 0, 1, 1); /* they hear of each other through the DHT alone */
+  hv_sim_cut(c->s.sim, 1, 0, 1);
+  run(c, 90);
+  hv_sim_cut(c->s.sim, 0, 1, 0);
+  hv_sim_cut(c->s.sim, 1, 0, 0);
+  const hv_peers_entry *lost = hv_peers_find(c->s.seats[0].match->hall->peers, &c->s.seats[1].match->roster.config.me);
+  assert_true(lost && lost->state == HV_PEERS_LOST);
+  char epoch[8] = "0";
+  for (unsigned e = 1; match_swarm_first(&c->s, epoch, 0) != 0; e++)
+    snprintf(epoch, sizeof epoch, "%u", e);
+  for (size_t i = 0; i < 4; i++)
+    if (i != 1)
+      seek(c, i, epoch, 0, 15000);
+  run(c, 0.1);
+  seek(c, 1, epoch, 0, 15000);
+  assert_true(match_swarm_finish(&c->s, 5));
+  one_group(c, 0, 4, SIZE_MAX);
+  close_scene(c);
+}
+
 static void who_cancels_is_not_in_the_group(void **unused) {
   (void)unused;
   for (size_t quits = 0; quits < 4; quits++) { /* the host, too: it hosts on */
@@ -711,6 +667,7 @@ int main(void) {
       cmocka_unit_test(a_host_that_stands_still_is_replaced),
       cmocka_unit_test(a_machine_that_is_gone_does_not_hold_up_the_next_epochs),
       cmocka_unit_test(a_member_that_vanishes_is_left_out),
+      cmocka_unit_test(who_was_lost_and_has_said_since_that_it_lives_is_expected),
       cmocka_unit_test(who_cancels_is_not_in_the_group),
       cmocka_unit_test(a_node_that_leaves_sends_its_guests_on),
       cmocka_unit_test(two_halves_are_two_groups_and_one_again_when_healed),

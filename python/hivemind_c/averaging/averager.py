@@ -173,6 +173,11 @@ class DecentralizedAverager(SharesState):
             threading.Thread(target=control._watch, name="hivemind_c-step", daemon=True).start()
         return self._wait_for(control) if wait else control
 
+    def reached(self, epoch: int) -> None:
+        """This peer is in that epoch, and will not step for an earlier one: others that look for a group there hear at once that they are behind. A step whose
+        epoch is a number says the same; say it where an epoch is passed without one."""
+        self._running().reached(_number(epoch))
+
     def _wait_for(self, control: StepControl) -> Optional[Gathered]:
         try:
             return control.result()
@@ -274,6 +279,12 @@ def _packed(gather: Any) -> bytes:
 
 def _epoch(epoch: Union[str, int, None]) -> bytes:
     return b"" if epoch is None else str(epoch).encode()
+
+
+def _number(epoch: int) -> int:
+    if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < 2**63:
+        raise HivemindValueError(f"an epoch is a whole number, 0 or more, not {epoch!r}")
+    return epoch
 
 
 def _seconds(value: Optional[float], name: str) -> float:

@@ -1,0 +1,254 @@
+/* What becomes of those who seek different epochs, told against the virtual clock. */
+#include "lib/match_scene.h"
+
+enum { WAIT_MS = 15000, SOON_US = 700000 /* a host asks after 0.3 s, then what it hears travels */ };
+
+static const char *name_of(unsigned epoch) {
+  static char names[4][16];
+  static unsigned turn;
+  char *name = names[turn++ % 4];
+  snprintf(name, sizeof names[0], "%u", epoch);
+  return name;
+}
+
+static match_try *seek_number(scene *c, size_t node, unsigned epoch) {
+  return seek(c, node, name_of(epoch), 0, WAIT_MS);
+}
+
+static uint64_t took(const match_try *t) {
+  return t->ended_us - t->asked_us;
+}
+
+/* The others have gone on: it is told so, at once, and that it is in vain. */
+static void was_left_behind(const match_try *t) {
+  assert_true(t->done);
+  if (t->status != HV_EXISTS)
+    fail_msg("n%zu: %s: %s", t->seat->number, hv_status_name(t->status), t->text);
+  assert_true(t->seek.further);
+  assert_non_null(strstr(t->text, "already"));
+  assert_true(took(t) <= SOON_US);
+}
+
+static void who_is_behind_hears_it_at_once_and_who_is_ahead_does_not_wait_for_good(void **unused) {
+  (void)unused;
+  int hosts[2][2] = {{0}}; /* who hosts the epochs of each: all four ways are seen */
+  for (unsigned epoch = 4; epoch < 20; epoch++) {
+    scene *c = open_scene(500 + epoch);
+    grow(c, 2);
+    run(c, 8);
+    hosts[match_swarm_first(&c->s, name_of(epoch), 0)][match_swarm_first(&c->s, name_of(epoch + 1), 0)] = 1;
+    match_try *ahead = seek_number(c, 0, epoch + 1);
+    run(c, epoch % 3 * 0.2);
+    match_try *behind = seek_number(c, 1, epoch);
+    assert_true(match_swarm_finish(&c->s, 5));
+    was_left_behind(behind);
+    assert_int_equal(ahead->status, HV_TIMEOUT); /* a while, since the other might have caught up */
+    assert_non_null(strstr(ahead->text, "behind"));
+    assert_in_range(took(ahead), 1000000, 3500000);
+    close_scene(c);
+  }
+  assert_true(hosts[0][0] && hosts[0][1] && hosts[1][0] && hosts[1][1]);
+}
+
+/* As in a run where the second peer joins while the first ends an epoch alone. */
+static void who_was_behind_and_catches_up_soon_is_waited_for(void **unused) {
+  (void)unused;
+  for (unsigned epoch = 4; epoch < 12; epoch++) {
+    scene *c = open_scene(520 + epoch);
+    grow(c, 2);
+    run(c, 8);
+    match_try *behind = seek_number(c, 1, epoch), *ahead = seek_number(c, 0, epoch + 1);
+    while (!behind->done)
+      run(c, 0.05);
+    was_left_behind(behind);
+    run(c, 0.5); /* it loads the other's state */
+    assert_false(ahead->done);
+    match_try *again = seek_number(c, 1, epoch + 1);
+    assert_true(match_swarm_finish(&c->s, 5));
+    one_group(c, 0, 2, SIZE_MAX);
+    assert_true(took(again) <= 3 * RTT_US);
+    close_scene(c);
+  }
+}
+
+static void a_joiner_is_told_so_in_its_first_seconds(void **unused) {
+  (void)unused;
+  for (unsigned epoch = 4; epoch < 12; epoch++) {
+    scene *c = open_scene(540 + epoch);
+    grow(c, 1);
+    run(c, 8);
+    hv_match_reached(c->s.seats[0].match, epoch + 1); /* it made its epoch alone: no group was ever sought */
+    match_swarm_add(&c->s);
+    run(c, 0.2);
+    match_try *joiner = seek_number(c, 1, epoch);
+    assert_true(match_swarm_finish(&c->s, 2.5));
+    assert_int_equal(joiner->status, HV_EXISTS);
+    assert_true(joiner->seek.further);
+    close_scene(c);
+  }
+}
+
+static void who_waits_hears_at_once_that_the_other_goes_on_without_a_group(void **unused) {
+  (void)unused;
+  for (unsigned epoch = 4; epoch < 12; epoch++) {
+    scene *c = open_scene(560 + epoch);
+    grow(c, 2);
+    run(c, 8);
+    hv_match_reached(c->s.seats[0].match, epoch);
+    match_try *t = seek_number(c, 1, epoch);
+    run(c, 2);
+    assert_false(t->done); /* the other may come */
+    uint64_t then = hv_sim_now(c->s.sim);
+    hv_match_reached(c->s.seats[0].match, epoch + 1);
+    assert_true(match_swarm_finish(&c->s, 2));
+    assert_int_equal(t->status, HV_EXISTS);
+    assert_true(t->ended_us - then <= 2 * RTT_US);
+    close_scene(c);
+  }
+}
+
+static void who_has_just_done_the_epoch_before_is_waited_for(void **unused) {
+  (void)unused;
+  scene *c = open_scene(580);
+  grow(c, 3);
+  run(c, 8);
+  for (unsigned epoch = 1; epoch < 8; epoch++) {
+    for (size_t i = 0; i < 3; i++)
+      seek_number(c, i, epoch);
+    assert_true(match_swarm_finish(&c->s, 5));
+    one_group(c, 0, 3, SIZE_MAX);
+    seek_number(c, 0, epoch + 1); /* the others train longer */
+    seek_number(c, 1, epoch + 1);
+    run(c, 5);
+    assert_false(newest(c, 0)->done || newest(c, 1)->done);
+    match_try *last = seek_number(c, 2, epoch + 1);
+    assert_true(match_swarm_finish(&c->s, 5));
+    one_group(c, 0, 3, SIZE_MAX);
+    assert_true(took(last) <= 3 * RTT_US);
+    epoch++;
+  }
+  close_scene(c);
+}
+
+static void who_is_ahead_is_not_waited_for_by_the_others(void **unused) {
+  (void)unused;
+  for (unsigned epoch = 4; epoch < 10; epoch++) {
+    scene *c = open_scene(600 + epoch);
+    grow(c, 4);
+    run(c, 8);
+    seek_number(c, 3, epoch + 1);
+    run(c, 1);
+    for (size_t i = 0; i < 3; i++)
+      seek_number(c, i, epoch);
+    run(c, 1);
+    for (size_t i = 0; i < 3; i++)
+      assert_true(newest(c, i)->done);
+    one_group(c, 0, 3, SIZE_MAX);
+    assert_false(newest(c, 3)->done); /* they will be in its epoch soon */
+    for (size_t i = 0; i < 3; i++)
+      seek_number(c, i, epoch + 1);
+    assert_true(match_swarm_finish(&c->s, 5));
+    one_group(c, 0, 4, SIZE_MAX);
+    close_scene(c);
+  }
+}
+
+static void one_who_stays_behind_holds_each_host_up_once(void **unused) {
+  (void)unused;
+  scene *c = open_scene(620);
+  grow(c, 4);
+  run(c, 8);
+  size_t held_up = 0;
+  for (unsigned epoch = 10; epoch < 26; epoch++) {
+    match_try *slow = seek_number(c, 3, epoch - 2);
+    for (size_t i = 0; i < 3; i++)
+      seek_number(c, i, epoch);
+    assert_true(match_swarm_finish(&c->s, 6));
+    one_group(c, 0, 3, SIZE_MAX);
+    assert_int_equal(slow->status, HV_EXISTS);
+    uint64_t us = took(newest(c, 0));
+    assert_true(us <= 3500000);
+    held_up += us > 1200000;
+    run(c, 1);
+  }
+  assert_in_range(held_up, 1, 4);
+  close_scene(c);
+}
+
+static void a_second_attempt_is_the_same_epoch(void **unused) {
+  (void)unused;
+  scene *c = open_scene(640);
+  grow(c, 3);
+  run(c, 8);
+  seek(c, 0, "5", 2, WAIT_MS);
+  seek(c, 1, "5", 2, WAIT_MS);
+  assert_true(match_swarm_finish(&c->s, 5));
+  seek(c, 2, "5", 0, WAIT_MS);
+  assert_true(match_swarm_finish(&c->s, 5));
+  assert_int_equal(newest(c, 2)->status, HV_EXISTS);
+  assert_false(newest(c, 2)->seek.further); /* others who came late may be there yet */
+  match_try *late = seek(c, 2, "5/1", 0, 2000);
+  run(c, 1);
+  assert_false(late->done);
+  assert_true(match_swarm_finish(&c->s, 5));
+  assert_int_equal(late->status, HV_TIMEOUT);
+  close_scene(c);
+}
+
+static void epochs_without_numbers_have_no_order(void **unused) {
+  (void)unused;
+  scene *c = open_scene(641);
+  grow(c, 2);
+  run(c, 8);
+  match_try *a = seek(c, 0, "apples", 0, 3000), *b = seek(c, 1, "pears", 0, 3000);
+  assert_true(match_swarm_finish(&c->s, 6));
+  assert_true(a->status == HV_TIMEOUT && b->status == HV_TIMEOUT);
+  assert_in_range(took(a), 2900000, 4100000);
+  close_scene(c);
+}
+
+static void a_program_that_goes_back_is_believed(void **unused) { /* it was restored from a checkpoint */
+  (void)unused;
+  scene *c = open_scene(642);
+  grow(c, 2);
+  run(c, 8);
+  seek_number(c, 0, 90);
+  run(c, 0.5);
+  hv_match_seek_cancel(&newest(c, 0)->seek);
+  seek_number(c, 0, 7);
+  seek_number(c, 1, 7);
+  assert_true(match_swarm_finish(&c->s, 3));
+  one_group(c, 0, 2, SIZE_MAX);
+  close_scene(c);
+}
+
+static void a_number_that_is_expected_is_waited_for_when_some_are_not_known(void **unused) {
+  (void)unused;
+  scene *c = open_scene(643);
+  grow(c, 2);
+  run(c, 8);
+  seek_number(c, 0, 6);
+  match_try *t = seek(c, 1, "5", 3, 4000); /* the program knows of a third */
+  run(c, 2);
+  assert_false(t->done);
+  assert_true(match_swarm_finish(&c->s, 4));
+  assert_int_equal(t->status, HV_TIMEOUT);
+  close_scene(c);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(who_is_behind_hears_it_at_once_and_who_is_ahead_does_not_wait_for_good),
+      cmocka_unit_test(who_was_behind_and_catches_up_soon_is_waited_for),
+      cmocka_unit_test(a_joiner_is_told_so_in_its_first_seconds),
+      cmocka_unit_test(who_waits_hears_at_once_that_the_other_goes_on_without_a_group),
+      cmocka_unit_test(who_has_just_done_the_epoch_before_is_waited_for),
+      cmocka_unit_test(who_is_ahead_is_not_waited_for_by_the_others),
+      cmocka_unit_test(one_who_stays_behind_holds_each_host_up_once),
+      cmocka_unit_test(a_second_attempt_is_the_same_epoch),
+      cmocka_unit_test(epochs_without_numbers_have_no_order),
+      cmocka_unit_test(a_program_that_goes_back_is_believed),
+      cmocka_unit_test(a_number_that_is_expected_is_waited_for_when_some_are_not_known),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
