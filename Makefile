@@ -5,6 +5,7 @@
 #   make deps    system packages only; make venv: .venv too; make browser: chromium, which only tests want
 #   make wheel   dist/hivemind_c-*.whl, with all it needs inside; make wheel-test tries it in a clean environment (minutes); make sdist
 #   make partition  a cable is pulled between two network namespaces (as root)
+#   make book    docs/ and the READMEs as a book: build/site/index.html
 #   make pythons    the node's tests on every other Python found, with the extension as it is built
 #   make asan | tsan | fuzz T=wire | bench | fmt    as in csrc/Makefile
 #   make clean   everything built; .venv stays
@@ -27,6 +28,9 @@ partition: build
 
 pythons: build
 	@$(PY) scripts/pythons.py $(PYTHONS)
+
+book: venv
+	@$(PY) scripts/book.py build/site && echo build/site/index.html
 
 deps:
 	@scripts/setup.sh system
@@ -57,4 +61,4 @@ clean:
 	@rm -rf build dist *.egg-info python/*.egg-info python/*.so python/*/*.so
 	@find python tests examples -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: demo test partition pythons deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean
+.PHONY: demo test partition pythons book deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean

@@ -1,0 +1,99 @@
+"""The book: built without a warning, no dead link; its tables are the code's, its Python can be read, and what runs by itself is run."""
+
+import ast
+import inspect
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import hivemind_c
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "examples").rglob("README.md")])
+ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+
+
+def blocks(page, language="python"):
+    return re.findall(rf"(?ms)^```{language}\n(.*?)^```$", page.read_text())
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    target = tmp_path_factory.mktemp("book") / "site"
+    done = subprocess.run([sys.executable, ROOT / "scripts/book.py", target], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
+    return target
+
+
+def test_the_book_is_built_without_a_warning(site):
+    assert (site / "index.html").exists()
+    for page in PAGES:
+        path = page.relative_to(ROOT)
+        built = site / (path.parent / "index.html" if path.name == "README.md" else path.with_suffix(".html"))
+        assert built.exists(), f"{path} is no chapter: add it to mkdocs.yml"
+
+
+def test_no_link_in_it_is_dead_and_nothing_comes_from_elsewhere(site):
+    for page in site.rglob("*.html"):
+        text = page.read_text()
+        for link in re.findall(r'<(?:a|link|img|script)\b[^>]*?\b(?:href|src)="([^"]*)"', text):
+            path = link.split("#")[0].split("?")[0]
+            if path and not re.match(r"[a-z]+:|//", path) and page.name != "404.html":
+                assert (page.parent / path).resolve().exists(), f"{page.relative_to(site)}: {link}"
+        for link in re.findall(r'<(?:link|img|script)\b[^>]*?\b(?:href|src)="([^"]*)"', text):
+            assert not re.match(r"https?:|//", link), f"{page.relative_to(site)} fetches {link}"
+
+
+def test_a_dead_link_is_an_error(tmp_path, capsys):
+    sys.path.insert(0, str(ROOT / "scripts"))
+    try:
+        import book
+    finally:
+        sys.path.remove(str(ROOT / "scripts"))
+    book.lay_out(tmp_path / "pages")
+    page = tmp_path / "pages" / "docs" / "HOW.md"
+    page.write_text(page.read_text() + "\n[dead](NOWHERE.md) [deader](MATCH.md#nowhere)\n")
+    config = (ROOT / "mkdocs.yml").read_text()
+    (tmp_path / "mkdocs.yml").write_text(config.replace("build/book", str(tmp_path / "pages")).replace("build/site", str(tmp_path / "site")))
+    assert book.build(tmp_path / "mkdocs.yml") != 0
+    told = capsys.readouterr().err
+    assert "NOWHERE.md" in told and "#nowhere" in told
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_its_python_can_be_read(page):
+    for block in blocks(page):
+        ast.parse(block)
+
+
+@pytest.mark.parametrize("name", ["UNRELIABLE", "MIGRATING"])
+def test_what_runs_by_itself_runs(name, tmp_path):
+    for block in blocks(ROOT / "docs" / f"{name}.md"):
+        done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, timeout=120, cwd=tmp_path, env=ENV)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["Optimizer", "DHT", "DecentralizedAverager", "ProgressTracker"])
+def test_the_table_of_options_is_the_codes(name):
+    text = (ROOT / "docs/OPTIONS.md").read_text()
+    table = text[text.index(f"<!-- {name} -->") :].split("\n\n")[1]
+    said = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", table, re.M))
+    known = {}
+    for option, parameter in inspect.signature(getattr(hivemind_c, name).__init__).parameters.items():
+        if option != "self":
+            default = parameter.default
+            known[option] = "-" if default is parameter.empty else f"`{type(default).__name__}()`" if isinstance(default, hivemind_c.CompressionBase) else f"`{default!r}`"
+    assert said == known
+
+
+def test_the_commands_have_the_options_that_pages_name():
+    for program in ("monitor", "doctor"):
+        told = subprocess.run([sys.executable, "-m", f"hivemind_c.cli.{program}", "--help"], capture_output=True, text=True, env={**ENV, "COLUMNS": "250"}).stdout
+        for page in PAGES:
+            for line in re.findall(rf"hivemind-{program} (--.*)$", page.read_text(), re.M):
+                for option in re.findall(r"(--[a-z_]+)", line):
+                    assert option in told, f"{page.name}: {option} of hivemind-{program}"
