@@ -54,6 +54,8 @@ class KeepsUp:
         with self.tracker.pause_updates():
             newest = self.local_epoch if self.grad_averager is None else max(self.local_epoch, self.tracker.global_epoch)
             loaded = averager.load_state_from_peers(**{"timeout": self.load_state_timeout, "epoch_least": newest, **kwargs})
+        if loaded:
+            self.meeting.passed(self.local_epoch)
         if self.grad_averager is not None:
             self.grad_averager.reset_accumulated_grads_()
         self._local_samples = 0

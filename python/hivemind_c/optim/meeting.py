@@ -35,7 +35,7 @@ class Meeting:
         if optimizer.grad_averager is not None:
             self._gradients = self._begin_gradients(epoch)
         if optimizer.schedule.averages_state_at(epoch + 1):
-            self._state = self._begin(optimizer.state_averager, epoch + 1)
+            self._state = self._begin_state(epoch + 1)
 
     def gradients(self, epoch: int) -> Any:
         """The control for averaging gradients now; None: there can be none, and the log tells why."""
@@ -44,7 +44,7 @@ class Meeting:
 
     def state(self, epoch: int) -> Any:
         control, self._state = self._state, None
-        return self._usable(control) or self._begin(self._optimizer.state_averager, epoch)
+        return self._usable(control) or self._begin_state(epoch)
 
     def cancel(self) -> None:
         """Nobody waits for these groups any more."""
@@ -63,6 +63,17 @@ class Meeting:
     def _begin_gradients(self, epoch: int) -> Any:
         word = None if self._optimizer.auxiliary else self._optimizer.state_averager.lineage.word()
         return self._begin(self._optimizer.grad_averager, epoch, gather=word)
+
+    def _begin_state(self, epoch: int) -> Any:
+        """Averagings of state are counted one by one, so that who comes next is known to be about to come."""
+        return self._begin(self._optimizer.state_averager, epoch // self._optimizer.schedule.average_state_every)
+
+    def passed(self, epoch: int) -> None:
+        """This peer begins that epoch, whatever became of the ones before: nobody need wait for it there."""
+        optimizer = self._optimizer
+        if optimizer.grad_averager is not None:
+            optimizer.grad_averager.reached(epoch)
+        optimizer.state_averager.reached(epoch // optimizer.schedule.average_state_every + 1)
 
     def _begin(self, averager: Any, epoch: int, **more: Any) -> Any:
         optimizer = self._optimizer

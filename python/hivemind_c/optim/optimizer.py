@@ -248,6 +248,7 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         if progress.epoch > self.local_epoch:
             self.state_averager.local_epoch = progress.epoch
             self.meeting.cancel()
+            self.meeting.passed(progress.epoch)
         near = progress.epoch == self.local_epoch and progress.eta_next_epoch - get_dht_time() <= self.matchmaking_time
         return near, near and progress.num_peers > 1
 

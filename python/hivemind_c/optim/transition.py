@@ -61,7 +61,7 @@ class Transition:
             assert last is Action.UPDATE_MODEL, "what is done in the background reaches the model in the thread that trains"
             self.state.background.start(lambda: self._in_background(tuple(job)), self._finish)
         else:
-            self._offer()
+            self._settle()
 
     def _run(self, actions: Actions) -> None:
         for action in actions:
@@ -77,10 +77,11 @@ class Transition:
 
     def _finish(self) -> None:
         self.state.update_model()
-        self._offer()
+        self._settle()
 
-    def _offer(self) -> None:
-        """Where this peer's state is that of the others, joiners may have it."""
+    def _settle(self) -> None:
+        """The epoch has ended here. Where this peer's state is that of the others, joiners may have it."""
+        self.optimizer.meeting.passed(self.next_epoch)
         if self.averaged:
             self.state.shared.loads = 0
         if self.optimizer.missed:  # a state of its own, that nobody should take
