@@ -1,8 +1,8 @@
 """stores and gets per second of 12 and 32 DHT nodes in processes, against hivemind's on the same schedule and against bare calls
 
-Each node is a process; one more asks: values are stored, 16 at a time, and got again by another node that has not seen them. What hivemind does
-is done in the same number of processes. `..._bare`: the calls that our stores and gets needed, per second, against those of a bare gRPC core
-client and server over TLS (benchmarks/c/bench_rpc.c).
+Each node is a process of its own (hivemind cannot hold two in one): one stores values, 16 at a time, and another that has not seen them gets
+them. `..._bare`: the calls that our stores and gets needed, per second, against those of a bare gRPC core client and server over TLS
+(benchmarks/c/bench_rpc.c). A call needed is one node told of one value, or asked for it, however many of them travel together.
 """
 
 from benchmarks import peers
@@ -14,18 +14,12 @@ ROUNDS = 3
 
 SCHEDULE = """
 import json, subprocess, sys, time
+
+NODE = '''
+import json, sys, time
 from collections import deque
 from {package} import DHT
 from {clock} import get_dht_time
-
-NODE = '''
-import sys
-from {package} import DHT
-dht = DHT(sys.argv[1:], start=True)
-print("up", flush=True)
-sys.stdin.read()
-dht.shutdown()
-'''
 
 def many(ask, n):
     waiting, begun = deque(), time.perf_counter()
@@ -37,32 +31,52 @@ def many(ask, n):
         assert waiting.popleft().result()
     return n / (time.perf_counter() - begun)
 
+def store(name):
+    return lambda i: dht.store(f"{{name}} {{i}}", i, get_dht_time() + 600, return_future=True)
+
+def get(name):
+    return lambda i: dht.get(f"{{name}} {{i}}", return_future=True)
+
+dht = DHT(sys.argv[1:], start=True, startup_timeout=120)
+print(*dht.get_visible_maddrs(), flush=True)
+for line in sys.stdin:
+    what, name, n = line.split()
+    calls = dht.state()["calls"] if hasattr(dht, "state") else 0
+    rate = many((store if what == "store" else get)(name), int(n))
+    calls = (dht.state()["calls"] - calls) / int(n) if calls else 0
+    print(json.dumps([rate, calls]), flush=True)
+dht.shutdown()
+'''
+
+def tell(node, what, name, n):
+    node.stdin.write(f"{{what}} {{name}} {{n}}\\n")
+    node.stdin.flush()
+    return json.loads(node.stdout.readline())
+
 def main():
-    nodes, operations = int(sys.argv[1]), int(sys.argv[2])
-    first = DHT(start=True)
-    there = [str(address) for address in first.get_visible_maddrs()]
-    others = [subprocess.Popen([sys.executable, "-W", "ignore", "-c", NODE, *there], stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(nodes - 2)]
-    for other in others:
-        assert other.stdout.readline() == b"up\\n"
-    second = DHT(there, start=True)
+    n, operations = int(sys.argv[1]), int(sys.argv[2])
+    nodes, there = [], []
+    for _ in range(n):  # one after another: each starts in earnest, whatever that costs
+        pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        nodes.append(subprocess.Popen([sys.executable, "-W", "ignore", "-c", NODE, *there], **pipes))
+        visible = nodes[-1].stdout.readline().split()
+        assert visible, "a node did not start"
+        there = there or visible
     time.sleep(2)
-    out = {{}}
-    many(lambda i: first.store(f"warm {{i}}", i, get_dht_time() + 600, return_future=True), 50)
-    many(lambda i: second.get(f"warm {{i}}", return_future=True), 50)
-    before = first.state()["calls"] if hasattr(first, "state") else 0
-    out["stores_per_s"] = many(lambda i: first.store(f"key {{i}}", i, get_dht_time() + 600, return_future=True), operations)
-    if before:
-        out["calls_per_store"] = (first.state()["calls"] - before) / operations
-        before = second.state()["calls"]
-    out["gets_per_s"] = many(lambda i: second.get(f"key {{i}}", return_future=True), operations)
-    if before:
-        out["calls_per_get"] = (second.state()["calls"] - before) / operations
-    for other in others:
-        other.stdin.close()
-    for other in others:
-        other.wait()
-    second.shutdown()
-    first.shutdown()
+    out, first, last = {{}}, nodes[0], nodes[-1]
+    tell(first, "store", "warm", 50)
+    tell(last, "get", "warm", 50)
+    out["stores_per_s"], calls_per_store = tell(first, "store", "key", operations)
+    out["gets_per_s"], calls_per_get = tell(last, "get", "key", operations)
+    if calls_per_store:
+        out["calls_per_store"], out["calls_per_get"] = calls_per_store, calls_per_get
+    for node in nodes:
+        node.stdin.close()
+    for node in nodes:
+        try:
+            node.wait(30)
+        except subprocess.TimeoutExpired:
+            node.kill()
     print(json.dumps(out))
 
 if __name__ == "__main__":
@@ -76,7 +90,7 @@ def measure(run):
     contestants = {"bare": lambda: c_program("bench_rpc", "bare_tls")}
     for nodes in (12, 32):
         contestants[f"ours_{nodes}"] = lambda nodes=nodes: our_python(OURS, str(nodes), "3000")
-        contestants[f"hivemind_{nodes}"] = lambda nodes=nodes: peers.python(THEIRS, str(nodes), "200")
+        contestants[f"hivemind_{nodes}"] = lambda nodes=nodes: peers.python(THEIRS, str(nodes), "200", timeout_s=600)
     samples = run.interleave(contestants)
     bare = column(samples["bare"], "calls_per_s")
     for nodes in (12, 32):

@@ -30,7 +30,7 @@ static void somebody_answered(void *arg, const hv_peer_id *id, const hv_hash *ha
   const hv_route_contact *doubtful = hv_route_doubtful(&dht->route, hash);
   if (doubtful)
     dht_ping_contact(dht, doubtful);
-  dht_keep_new_contact(dht);
+  dht_keep_new_contact(dht, hash);
 }
 
 void hv_dht_met(hv_dht *dht, const hv_peer_id *id, const hv_addr *addrs, size_t n_addrs, uint64_t rtt_us) {

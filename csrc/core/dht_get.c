@@ -6,10 +6,22 @@ enum { FRESH_US = 10000000, BELIEVED_MORE = 3 };
 
 /* ---- hearing ---- */
 
-/* Enough of the nodes that should keep it say the same: no majority of the replicas can say otherwise. */
+/* So many of the replicas that no majority of them can say otherwise. */
+static size_t enough(const dht_work *work) {
+  return work->dht->config.num_replicas / 2 + 1;
+}
+
+/* Enough of the nodes that should keep it say the same. */
 static int is_agreed(const dht_work *work) {
-  size_t enough = work->dht->config.num_replicas / 2 + 1;
-  return !work->op->latest && !work->crowded && hv_gather_agreed(&work->gather, &work->near) >= enough;
+  return !work->op->latest && !work->crowded && hv_gather_agreed(&work->gather, &work->near) >= enough(work);
+}
+
+/* The voice of the node that stands so far away; n_voices: it has said nothing yet. */
+static size_t voice_at(const dht_work *work, const hv_hash *distance) {
+  size_t i = 0;
+  while (i < work->gather.n_voices && memcmp(&work->gather.distances[i], distance, sizeof *distance) != 0)
+    i++;
+  return i;
 }
 
 void dht_get_heard(void *owner, hv_lookup *lookup, const hv_lookup_node *node, const hv_msg_found *found) {
@@ -19,8 +31,9 @@ void dht_get_heard(void *owner, hv_lookup *lookup, const hv_lookup_node *node, c
     return;
   hv_route_hash(work->dht->env, &node->id, &hash);
   distance = hv_hash_distance(&work->place, &hash); /* a region's lookup has another target */
-  size_t voice = work->gather.n_voices;
-  hv_gather_hear(&work->gather, &distance, found->records, found->n_records);
+  size_t voice = voice_at(work, &distance);
+  if (voice == work->gather.n_voices) /* not of one that was asked twice */
+    hv_gather_hear(&work->gather, &distance, found->records, found->n_records);
   if (hv_gather_had(&work->gather, voice)) {
     work->rounds = node->depth > work->rounds ? node->depth : work->rounds;
     hv_lookup_hurry(lookup);
@@ -84,13 +97,6 @@ static void remember(dht_work *work) {
     item->key->seen_changes = dht->env->now_us(dht->env);
 }
 
-static int voice_of(const dht_work *work, const hv_lookup_node *node) {
-  for (size_t i = 0; i < work->gather.n_voices; i++)
-    if (memcmp(&work->gather.distances[i], &node->distance, sizeof node->distance) == 0)
-      return (int)i;
-  return -1;
-}
-
 static void given(void *owner, size_t mark, hv_status status, const hv_msg *msg, const char *text) {
   (void)owner, (void)mark, (void)status, (void)msg, (void)text; /* a gift */
 }
@@ -108,8 +114,8 @@ static void cache_nearest(dht_work *work) {
   int left = dht->config.cache_nearest;
   for (size_t i = 0; i < dht->config.num_replicas && left > 0; i++) {
     const hv_lookup_node *node = hv_lookup_nearest(work->lookups[0], i);
-    int voice = node ? voice_of(work, node) : -1;
-    if (voice < 0 || hv_gather_had(&work->gather, (size_t)voice))
+    size_t voice = node ? voice_at(work, &node->distance) : work->gather.n_voices;
+    if (voice == work->gather.n_voices || hv_gather_had(&work->gather, voice))
       continue;
     hv_asker_ask(&dht->asker, &node->id, hv_lookup_addrs(node), &msg, 0, given, NULL, 0, NULL);
     left--;
@@ -178,14 +184,16 @@ static int recall(dht_work *work) {
   return work->n_found > 0;
 }
 
-/* 1: it has ended already. */
-int dht_get_begin(dht_work *work) {
+void dht_get_begin(dht_work *work) {
   if (recall(work)) {
     dht_work_end(work, HV_OK, "");
-    return 1;
+    return;
   }
   hear_myself(work);
-  return 0;
+  if (!work->op->latest && dht_work_knows(work))
+    dht_work_ask_known(work, enough(work) + 1 - hv_gather_had(&work->gather, 0)); /* one more than needed: it may be slow */
+  else
+    dht_work_look(work);
 }
 
 hv_status hv_dht_get(hv_dht *dht, hv_dht_op *op, hv_error *err) {

@@ -35,7 +35,7 @@ typedef struct dht_published {
   uint8_t bytes[];
 } dht_published;
 
-typedef enum dht_phase { DHT_WAITING, DHT_LOOKING, DHT_REGION, DHT_STORING, DHT_PHASES } dht_phase;
+typedef enum dht_phase { DHT_WAITING, DHT_KNOWING, DHT_LOOKING, DHT_REGION, DHT_STORING, DHT_PHASES } dht_phase;
 
 struct hv_dht_work {
   dht_work *next, **where;
@@ -49,6 +49,7 @@ struct hv_dht_work {
   hv_span key;
   uint64_t started_us, ends_us;
   int is_get, crowded, in_hand, over;
+  int known; /* whom it asks is taken from the table alone */
   hv_status why; /* while in hand: what it is to end with */
   const char *why_text;
   double bits;            /* of how far the num_replicas-th node may be expected; 0: not known */
@@ -83,6 +84,7 @@ struct hv_dht {
   dht_work *works;
   hv_timer timer;
   hv_lookup *looks[3];             /* the node's own: around itself, and two refreshes */
+  int looked;                      /* it has looked around itself */
   uint64_t look_us, look_pause_us; /* when it looks around itself next */
   uint64_t wake_us;                /* the timer's */
   size_t pings;
@@ -101,6 +103,11 @@ struct hv_dht {
 /* ---- dht_work.c ---- */
 /* A work with room for `targets`; it begins in a step of its own, with begin(work). */
 dht_work *dht_work_new(hv_dht *dht, hv_dht_op *op, hv_span key, uint32_t timeout_ms, size_t targets);
+/* 1: the nodes nearest to its place are known, of a store into a crowd also those of the region (`crowded` is set then): nobody has
+ * to be asked for them. */
+int dht_work_knows(dht_work *work);
+/* Asks the `width` nearest that are known what they keep; then, unless that was enough, dht_work_look. */
+void dht_work_ask_known(dht_work *work, size_t width);
 /* Looks for the nearest nodes, and the region if they stand too densely; then looked(work). */
 void dht_work_look(dht_work *work);
 /* Ends it (at once, or as soon as it is out of hand): finish is called. */
@@ -117,9 +124,10 @@ double dht_bits_of(const hv_hash *distance);
 
 /* ---- dht_get.c, dht_put.c: what a work does next ---- */
 void dht_get_heard(void *owner, hv_lookup *lookup, const hv_lookup_node *node, const hv_msg_found *found);
-int dht_get_begin(dht_work *work); /* 1: it is over already */
+void dht_get_begin(dht_work *work);
 void dht_get_looked(dht_work *work);
 void dht_put_looked(dht_work *work);
+void dht_put_known(dht_work *work);
 void dht_put_tick(dht_work *work, uint64_t now_us);
 hv_status dht_put_again(hv_dht *dht, dht_published *published); /* starts a republication */
 void dht_publish(hv_dht *dht, const dht_work *work);
@@ -128,7 +136,8 @@ void dht_publish(hv_dht *dht, const dht_work *work);
 void dht_keep_start(hv_dht *dht);
 void dht_keep_stop(hv_dht *dht);
 void dht_keep_fini(hv_dht *dht);
-void dht_keep_new_contact(hv_dht *dht); /* look around soon if few are known */
+/* Looks around soon if few are known, or nobody was ever looked for where this one stands. */
+void dht_keep_new_contact(hv_dht *dht, const hv_hash *hash);
 /* Finds the publication of (key, subkey); *at is where it hangs. */
 dht_published **dht_published_at(hv_dht *dht, hv_span key, const hv_dht_item *item);
 

@@ -19,12 +19,17 @@ enum {
 
 /* ---- looking around ---- */
 
+static void refresh_buckets(hv_dht *dht, uint64_t now_us);
+
 static void looked(void *owner, hv_lookup *lookup) {
   hv_dht *dht = owner;
   for (size_t i = 0; i < sizeof dht->looks / sizeof *dht->looks; i++)
     if (dht->looks[i] == lookup)
       dht->looks[i] = NULL;
+  dht->looked |= !dht->looks[0];
   hv_lookup_end(lookup);
+  if (dht->looked && !dht->looks[0])
+    refresh_buckets(dht, dht->env->now_us(dht->env)); /* one after the other */
 }
 
 static void look_for(hv_dht *dht, hv_lookup **slot, const hv_hash *target) {
@@ -54,8 +59,11 @@ static void wake_at(hv_dht *dht, uint64_t due_us) {
   dht->env->timer_set(dht->env, &dht->timer, due_us > now ? due_us - now : 0);
 }
 
-void dht_keep_new_contact(hv_dht *dht) {
+void dht_keep_new_contact(hv_dht *dht, const hv_hash *hash) {
   uint64_t soon = dht->env->now_us(dht->env) + spread(dht, FIRST_LOOK_US);
+  const hv_route_bucket *bucket = hv_route_bucket_of(&dht->route, hash);
+  if (bucket->n && !bucket->looked_us)
+    wake_at(dht, soon);
   if (dht->route.n > FEW || dht->look_us <= soon)
     return;
   dht->look_us = soon;

@@ -71,6 +71,25 @@ static void add_target(dht_work *work, const hv_peer_id *id, const hv_hash *dist
     memcpy(target->addrs, addrs.data, addrs.size);
 }
 
+/* Of a crowd's region: the nearest, and as many beyond where nobody honest is likely to stand. */
+static void trim(dht_work *work) {
+  size_t each = work->dht->config.num_replicas, kept = each < work->n_targets ? each : work->n_targets, beyond = 0;
+  hv_hash not_nearer;
+  dht_bound(work->bits + 2, &not_nearer);
+  for (size_t i = kept; i < work->n_targets && beyond < each; i++)
+    if (memcmp(&work->targets[i].distance, &not_nearer, sizeof not_nearer) >= 0) {
+      work->targets[kept++] = work->targets[i];
+      beyond++;
+    }
+  work->n_targets = kept;
+}
+
+static void want(dht_work *work) {
+  if (work->crowded)
+    trim(work);
+  work->wanted = work->crowded ? work->n_targets : work->dht->config.num_replicas;
+}
+
 /* The nearest of each lookup; in a crowd as many as may stand in the region and are within it. */
 static void gather_targets(dht_work *work) {
   hv_dht *dht = work->dht;
@@ -90,7 +109,23 @@ static void gather_targets(dht_work *work) {
     }
   if (!dht->config.client_mode)
     add_target(work, &dht->config.me, &mine, hv_span_of(NULL, 0));
-  work->wanted = work->crowded ? work->n_targets : dht->config.num_replicas;
+  want(work);
+}
+
+/* Likewise from the table. */
+static void gather_known(dht_work *work) {
+  hv_dht *dht = work->dht;
+  const hv_route_contact *nearest[DHT_TARGETS_MAX];
+  hv_hash mine = hv_hash_distance(&work->place, &dht->route.me);
+  size_t most = work->crowded ? DHT_TARGETS_MAX - 1 : 2 * dht->config.num_replicas;
+  size_t n = hv_route_nearest(&dht->route, &work->place, NULL, nearest, most);
+  for (size_t i = 0; i < n; i++) {
+    hv_hash distance = hv_hash_distance(&work->place, &nearest[i]->hash);
+    add_target(work, &nearest[i]->id, &distance, hv_span_of(nearest[i]->addrs, nearest[i]->addrs_size));
+  }
+  if (!dht->config.client_mode)
+    add_target(work, &dht->config.me, &mine, hv_span_of(NULL, 0));
+  want(work);
 }
 
 /* ---- offering ---- */
@@ -179,6 +214,11 @@ static int say_it_newer(dht_work *work) {
 
 static void end_store(dht_work *work) {
   enum { TRIES = 3 };
+  if (work->known && work->acks < work->wanted && work->acks < work->n_targets) { /* some have gone: who stands there now? */
+    work->known = 0;
+    dht_work_look(work);
+    return;
+  }
   if (++work->tries < TRIES && say_it_newer(work)) {
     work->acks = 0;
     for (size_t i = 0; i < work->n_targets; i++)
@@ -232,6 +272,14 @@ void dht_put_looked(dht_work *work) {
                  work->dht->route.n ? "none of the nodes that are known answers" : "no other node of the DHT is known");
   else
     go_on(work);
+}
+
+void dht_put_known(dht_work *work) {
+  work->phase = DHT_STORING;
+  work->known = 1;
+  work->rounds = 1;
+  gather_known(work);
+  go_on(work);
 }
 
 /* ---- the doors ---- */

@@ -8,7 +8,7 @@
 #define CROWD_BITS 1.2
 #define CROWD_BITS_EMPTY 0.6
 
-enum { TIMEOUT_MS = 30000, MARGIN = 3 /* nodes asked beyond the replicas: those that joined, or have gone */ };
+enum { TIMEOUT_MS = 30000, REGION_TIMES = 4, MARGIN = 3 /* nodes asked beyond the replicas: those that joined, or have gone */ };
 
 /* ---- distances ---- */
 
@@ -99,16 +99,17 @@ void dht_work_arm(dht_work *work, uint64_t due_us) {
 
 static void one_looked(void *owner, hv_lookup *lookup);
 
-static int look(dht_work *work, const hv_hash *target, size_t width) {
+static int look(dht_work *work, const hv_hash *target, size_t width, int own_only) {
   hv_dht *dht = work->dht;
   hv_lookup_config config = {
       .target = *target,
       .key = work->place,
       .want_records = work->is_get,
       .width = width,
-      .parallel = dht->config.parallel_rpc,
-      .paths = dht->config.paths,
+      .parallel = own_only ? width : dht->config.parallel_rpc,
+      .paths = own_only ? 1 : dht->config.paths,
       .near = work->replicas,
+      .own_only = own_only,
       .me = hv_span_of(dht->me, dht->me_size),
       .heard = work->is_get ? dht_get_heard : NULL,
       .done = one_looked,
@@ -122,17 +123,35 @@ static int look(dht_work *work, const hv_hash *target, size_t width) {
   return 0;
 }
 
+static int is_dense(const dht_work *work, const hv_hash *distance, double more_bits) {
+  return work->bits > 1 && dht_bits_of(distance) > work->bits + more_bits;
+}
+
 /* Do the num_replicas nearest stand more densely than nodes stand around here? */
 static int is_crowded(const dht_work *work) {
-  size_t n = work->dht->config.num_replicas;
-  const hv_lookup_node *last = hv_lookup_nearest(work->lookups[0], n - 1);
+  const hv_lookup_node *last = hv_lookup_nearest(work->lookups[0], work->dht->config.num_replicas - 1);
   int empty = work->is_get;
   for (size_t i = 0; empty && i < work->gather.n_voices; i++)
     empty = !hv_gather_had(&work->gather, i);
-  return last && work->bits > 1 && dht_bits_of(&last->distance) > work->bits + (empty ? CROWD_BITS_EMPTY : CROWD_BITS);
+  return last && is_dense(work, &last->distance, empty ? CROWD_BITS_EMPTY : CROWD_BITS);
 }
 
-/* Where two to four times num_replicas honest nodes may be expected. */
+int dht_work_knows(dht_work *work) {
+  hv_dht *dht = work->dht;
+  const hv_route_contact *nearest[HV_STORE_TOLD_MAX];
+  size_t n = dht->config.num_replicas;
+  if (!dht->looked || !hv_route_knows(&dht->route, &work->place, n))
+    return 0;
+  if (hv_route_nearest(&dht->route, &work->place, NULL, nearest, n) < n)
+    return 1;
+  hv_hash distance = hv_hash_distance(&work->place, &nearest[n - 1]->hash);
+  if (!is_dense(work, &distance, CROWD_BITS))
+    return 1;
+  work->crowded = !work->is_get && hv_route_knows(&dht->route, &work->place, n * REGION_TIMES);
+  return work->crowded;
+}
+
+/* Where two to REGION_TIMES times num_replicas honest nodes may be expected. */
 int dht_region_bits(const dht_work *work) {
   return work->bits > 1 ? (int)work->bits - 1 : 0;
 }
@@ -147,13 +166,17 @@ static void look_at_region(dht_work *work) {
   for (int bit = first; bit < first + DHT_REGIONS && bit < 256; bit++) {
     hv_hash target = work->place;
     target.bytes[bit / 8] ^= (uint8_t)(0x80 >> bit % 8);
-    look(work, &target, BROAD);
+    look(work, &target, BROAD, 0);
   }
 }
 
 static void proceed(dht_work *work) {
   if (work->open || work->over)
     return;
+  if (work->phase == DHT_KNOWING) { /* those that were asked are not agreed */
+    dht_work_look(work);
+    return;
+  }
   if (work->phase == DHT_LOOKING && is_crowded(work)) {
     look_at_region(work);
     if (work->open || work->over)
@@ -189,12 +212,31 @@ static void one_looked(void *owner, hv_lookup *lookup) {
   let_go(work);
 }
 
-void dht_work_look(dht_work *work) {
-  work->phase = DHT_LOOKING;
-  if (!look(work, &work->place, work->dht->config.num_replicas + (work->is_get ? MARGIN : 0)))
+static void drop_lookups(dht_work *work) {
+  for (size_t i = 0; i < work->n_lookups; i++) {
+    work->calls += (unsigned)work->lookups[i]->calls;
+    hv_lookup_end(work->lookups[i]);
+  }
+  work->n_lookups = 0;
+}
+
+static void look_and_proceed(dht_work *work, dht_phase phase, size_t width) {
+  take_in_hand(work);
+  drop_lookups(work);
+  work->phase = phase;
+  if (!look(work, &work->place, width, phase == DHT_KNOWING))
     dht_work_end(work, HV_NOMEM, "out of memory");
   else
     proceed(work);
+  let_go(work);
+}
+
+void dht_work_ask_known(dht_work *work, size_t width) {
+  look_and_proceed(work, DHT_KNOWING, width);
+}
+
+void dht_work_look(dht_work *work) {
+  look_and_proceed(work, DHT_LOOKING, work->dht->config.num_replicas + (work->is_get ? MARGIN : 0));
 }
 
 static void tick(hv_timer *timer, const hv_event *event) {
@@ -204,7 +246,11 @@ static void tick(hv_timer *timer, const hv_event *event) {
     dht_work_end(work, HV_TIMEOUT, "the swarm did not answer in time");
   else if (work->phase == DHT_WAITING) {
     dht_work_arm(work, UINT64_MAX);
-    if (!work->is_get || !dht_get_begin(work))
+    if (work->is_get)
+      dht_get_begin(work);
+    else if (dht_work_knows(work))
+      dht_put_known(work);
+    else
       dht_work_look(work);
   } else if (work->phase == DHT_STORING)
     dht_put_tick(work, event->now_us);

@@ -87,7 +87,7 @@ static int ask_node(hv_lookup *lookup, size_t i) {
   hv_lookup_node *node = &lookup->nodes[i];
   const hv_lookup_config *config = &lookup->config;
   hv_msg msg = {.kind = HV_MSG_FIND};
-  msg.u.find = (hv_msg_find){config->target, config->key, (uint8_t)config->want_records, CONTACTS_ASKED, config->me};
+  msg.u.find = (hv_msg_find){config->target, config->key, (uint8_t)config->want_records, config->own_only ? 0 : CONTACTS_ASKED, config->me};
   node->state = HV_LOOKUP_FAILED;
   if (hv_asker_ask(lookup->asker, &node->id, hv_lookup_addrs(node), &msg, 1, answer, lookup, i, &node->ask) != HV_OK)
     return 0;
@@ -157,6 +157,8 @@ static void free_now(hv_lookup *lookup) {
 }
 
 void hv_lookup_hurry(hv_lookup *lookup) {
+  if (lookup->config.own_only) /* all are asked */
+    return;
   lookup->joined = 1;
   if (lookup->config.parallel < lookup->config.width)
     lookup->config.parallel = lookup->config.width;
@@ -200,9 +202,9 @@ static void work(hv_lookup *lookup) {
       pending += go_on(lookup, path, (config->width + paths - 1) / paths, each);
     lookup->joined = pending == 0;
   }
-  if (lookup->joined)
+  if (lookup->joined && !config->own_only)
     pending = go_on(lookup, 0, config->width, config->parallel);
-  if (pending == 0)
+  if (pending == 0 && !config->own_only)
     pending = try_the_rest(lookup);
   if (pending == 0 && !lookup->ended && !lookup->finished) {
     lookup->finished = 1;
@@ -244,7 +246,8 @@ static void answer(void *owner, size_t i, hv_status status, const hv_msg *msg, c
   credit(lookup, node, found);
   lookup->in_hand++;
   if (found) {
-    learn_told(lookup, i, &msg->u.found);
+    if (!lookup->config.own_only)
+      learn_told(lookup, i, &msg->u.found);
     if (lookup->config.heard && !lookup->finished)
       lookup->config.heard(lookup->config.owner, lookup, node, &msg->u.found);
   }
@@ -256,15 +259,16 @@ static void answer(void *owner, size_t i, hv_status status, const hv_msg *msg, c
 }
 
 hv_status hv_lookup_start(hv_asker *asker, const hv_lookup_config *config, hv_lookup **out) {
-  hv_lookup *lookup = hv_mem_zalloc(asker->env->mem, sizeof *lookup);
+  hv_lookup *lookup = hv_mem_alloc(asker->env->mem, sizeof *lookup);
   if (!lookup)
     return HV_NOMEM;
+  memset(lookup, 0, offsetof(hv_lookup, order)); /* what stands in order and nodes is told by n */
   lookup->asker = asker;
   lookup->config = *config;
   lookup->config.paths = config->paths < 1 ? 1 : config->paths > HV_LOOKUP_PATHS_MAX ? HV_LOOKUP_PATHS_MAX : config->paths;
   lookup->timer = (hv_timer){.fire = late, .owner = lookup};
   *out = lookup;
-  learn_own(lookup, CONTACTS_ASKED);
+  learn_own(lookup, config->own_only ? config->width : CONTACTS_ASKED);
   work(lookup);
   return HV_OK;
 }

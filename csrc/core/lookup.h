@@ -48,6 +48,7 @@ typedef struct hv_lookup_config {
   size_t paths;
   hv_hash near; /* whoever is not farther from the target is asked beyond `parallel`: what is looked for should be there */
   hv_span me;   /* my packed addresses; borrowed until the end */
+  int own_only; /* asks the `width` nearest of the table for records and for nobody else; whoever is late is not waited for */
   /* A node answered. It may call hv_lookup_end. May be NULL. */
   void (*heard)(void *owner, hv_lookup *lookup, const hv_lookup_node *node, const hv_msg_found *found);
   /* Nothing is left to ask; called once, never after hv_lookup_end. */

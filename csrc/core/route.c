@@ -7,6 +7,7 @@ enum {
   HEARD_LATELY_MS = 15000, /* a contact this fresh is not asked for the sake of a newcomer */
   LONGEST_BACKOFF_MS = 600000,
   DENSITY_SAMPLE = 16, /* neighbours that tell how many nodes there are */
+  LEFT_OUT_MS = 1200000,
 };
 
 void hv_route_hash(hv_env *env, const hv_peer_id *id, hv_hash *out) {
@@ -78,6 +79,10 @@ static size_t position(const hv_route_bucket *bucket, const hv_peer_id *id) {
   while (i < bucket->n && !hv_peer_equal(&bucket->contacts[i]->id, id))
     i++;
   return i;
+}
+
+const hv_route_bucket *hv_route_bucket_of(const hv_route *route, const hv_hash *hash) {
+  return &route->buckets[bucket_of(route, hash)];
 }
 
 const hv_route_contact *hv_route_find(const hv_route *route, const hv_peer_id *id) {
@@ -164,6 +169,7 @@ static int place(hv_route *route, hv_route_bucket *bucket, hv_route_contact *con
   if (neighbours(bucket, contact->network, &contact->id) >= HV_ROUTE_PER_NETWORK) {
     if (known && bucket->contacts[i]->network != contact->network) /* it moved to where there are too many already */
       hv_mem_free(take_out(route, bucket, i));
+    bucket->left_out_us = contact->seen_us;
     hv_mem_free(contact);
     return 0;
   }
@@ -178,6 +184,7 @@ static int place(hv_route *route, hv_route_bucket *bucket, hv_route_contact *con
     hv_mem_free(take_out(route, bucket, i));
   if (put_in(route, bucket, contact))
     return 1;
+  bucket->left_out_us = contact->seen_us;
   wait_beside(bucket, contact);
   return 0;
 }
@@ -280,6 +287,34 @@ size_t hv_route_nearest(const hv_route *route, const hv_hash *target, const hv_p
   return list.n;
 }
 
+static size_t alive_in(const hv_route_bucket *bucket) {
+  size_t n = 0;
+  for (size_t i = 0; i < bucket->n; i++)
+    n += bucket->contacts[i]->failures == 0;
+  return n;
+}
+
+static int is_whole(const hv_route *route, const hv_route_bucket *bucket) {
+  uint64_t lately = LEFT_OUT_MS * UINT64_C(1000), now = route->env->now_us(route->env);
+  return bucket->n == 0 || (bucket->looked_us && bucket->n < route->config.bucket_size &&
+                            (!bucket->left_out_us || bucket->left_out_us + lately < now));
+}
+
+/* In the order of hv_route_nearest: the target's own bucket; all beyond it together; then outwards one by one. */
+int hv_route_knows(const hv_route *route, const hv_hash *target, size_t n) {
+  size_t at = bucket_of(route, target), found = alive_in(&route->buckets[at]);
+  int whole = is_whole(route, &route->buckets[at]);
+  for (size_t b = at + 1; found < n && whole && b < HV_ROUTE_BUCKETS; b++)
+    whole = is_whole(route, &route->buckets[b]);
+  for (size_t b = at + 1; found < n && whole && b < HV_ROUTE_BUCKETS; b++)
+    found += alive_in(&route->buckets[b]);
+  for (size_t b = at; found < n && whole && b-- > 0;) {
+    whole = is_whole(route, &route->buckets[b]);
+    found += alive_in(&route->buckets[b]);
+  }
+  return whole && route->n > 0;
+}
+
 const hv_route_contact *hv_route_to_retry(const hv_route *route) {
   const hv_route_contact *first = NULL;
   uint64_t now = route->env->now_us(route->env);
@@ -305,6 +340,8 @@ double hv_route_bits(const hv_route *route, size_t n) {
   size_t sample = hv_route_nearest(route, &route->me, NULL, around, DENSITY_SAMPLE);
   if (sample < 4 || n == 0)
     return 0;
+  if (sample < DENSITY_SAMPLE) /* that is everybody, all over the space */
+    return route->n + 1 > n ? log2((double)(route->n + 1) / (double)n) : 0;
   hv_hash distance = hv_hash_distance(&route->me, &around[sample - 1]->hash);
   double bits = bits_of(&distance) + log2((double)sample) - log2((double)n);
   return bits > 0 ? bits : 0;

@@ -35,6 +35,7 @@ typedef struct hv_route_bucket {
   size_t n;
   hv_route_contact *waiting; /* answered, but there is no room */
   uint64_t looked_us;        /* when somebody was looked for in here */
+  uint64_t left_out_us;      /* when somebody who answered found no place; 0: never */
 } hv_route_bucket;
 
 typedef struct hv_route_silent {
@@ -77,6 +78,9 @@ void hv_route_silence(hv_route *route, const hv_peer_id *id);
 /* 1: it did not answer lately and should be left alone for now. */
 int hv_route_is_silent(const hv_route *route, const hv_peer_id *id);
 
+/* Where a node stands, or would. */
+const hv_route_bucket *hv_route_bucket_of(const hv_route *route, const hv_hash *hash);
+
 /* The contact of a peer, or NULL. Borrowed until the next hv_route_answered or _silence. */
 const hv_route_contact *hv_route_find(const hv_route *route, const hv_peer_id *id);
 
@@ -91,6 +95,10 @@ const hv_route_contact *hv_route_doubtful(const hv_route *route, const hv_hash *
  * returns how many. Borrowed as above. */
 size_t hv_route_nearest(const hv_route *route, const hv_hash *target, const hv_peer_id *except, const hv_route_contact **out,
                         size_t max);
+
+/* 1: the n nodes nearest to target are in this table, as far as can be known: nobody has been left out lately of the buckets that
+ * they could stand in, all of which have been looked for. So it is in swarms of a few dozen nodes, and near this node in any. */
+int hv_route_knows(const hv_route *route, const hv_hash *target, size_t n);
 
 /* The contact that has waited longest to be tried again after its silence, if it is due; NULL: none. */
 const hv_route_contact *hv_route_to_retry(const hv_route *route);

@@ -152,6 +152,14 @@ static void death_play(swarm_run *run, size_t replicas, size_t dead_of_1000, dou
   quiet_links(run, 10000, 5000);
   open_settled(run, &d.s, run->options->nodes, run->options->nodes);
   store_all(&d);
+  double copies = 0, more = 0;
+  for (size_t i = 0; i < d.keys; i++) {
+    size_t keepers = dht_swarm_keepers(&d.s, d.tries[i].key);
+    copies += (double)keepers;
+    more += keepers > replicas;
+  }
+  swarm_figure(run, "copies_of_each", copies / (double)d.keys);
+  swarm_figure(run, "with_more_than_replicas", more);
   die(&d, dead_of_1000);
   size_t right = get_all(&d), kept = 0;
   for (size_t i = 0; i < d.keys; i++)

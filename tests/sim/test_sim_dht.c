@@ -251,7 +251,7 @@ static void every_op_ends_once_whatever_happens_to_its_node(void **unused) {
         dht_swarm_get(&c->s, 3, &c->tries[i], "key", 1);
       else
         dht_swarm_store(&c->s, 3, &c->tries[i], "key", "sub", "value", 60000 + i);
-    dht_swarm_run(&c->s, 0.025); /* in the middle of it */
+    dht_swarm_run(&c->s, 0.01); /* in the middle of it */
     if (how == 0)
       hv_sim_stop(c->s.sim, 3);
     else if (how == 1)
