@@ -1,6 +1,6 @@
 """stores and gets per second of 12 and 32 DHT nodes in processes, against hivemind's on the same schedule and against bare calls
 
-Each node is a process of its own (hivemind cannot hold two in one): one stores values, 16 at a time, and another that has not seen them gets
+Each node is a process of its own (hivemind cannot hold two in one): one stores values, 64 at a time, and another that has not seen them gets
 them. `..._bare`: the calls that our stores and gets needed, per second, against those of a bare gRPC core client and server over TLS
 (benchmarks/c/bench_rpc.c). A call needed is one node told of one value, or asked for it, however many of them travel together.
 """
@@ -25,7 +25,7 @@ def many(ask, n):
     waiting, begun = deque(), time.perf_counter()
     for i in range(n):
         waiting.append(ask(i))
-        if len(waiting) == 16:
+        if len(waiting) == 64:
             assert waiting.popleft().result()
     while waiting:
         assert waiting.popleft().result()
@@ -41,10 +41,10 @@ dht = DHT(sys.argv[1:], start=True, startup_timeout=120)
 print(*dht.get_visible_maddrs(), flush=True)
 for line in sys.stdin:
     what, name, n = line.split()
-    calls = dht.state()["calls"] if hasattr(dht, "state") else 0
+    before = dht.state() if hasattr(dht, "state") else {{}}
     rate = many((store if what == "store" else get)(name), int(n))
-    calls = (dht.state()["calls"] - calls) / int(n) if calls else 0
-    print(json.dumps([rate, calls]), flush=True)
+    after = dht.state() if before else {{}}
+    print(json.dumps([rate, *((after[of] - before[of]) / int(n) for of in ("questions", "calls") if before)]), flush=True)
 dht.shutdown()
 '''
 
@@ -66,10 +66,11 @@ def main():
     out, first, last = {{}}, nodes[0], nodes[-1]
     tell(first, "store", "warm", 50)
     tell(last, "get", "warm", 50)
-    out["stores_per_s"], calls_per_store = tell(first, "store", "key", operations)
-    out["gets_per_s"], calls_per_get = tell(last, "get", "key", operations)
-    if calls_per_store:
-        out["calls_per_store"], out["calls_per_get"] = calls_per_store, calls_per_get
+    for node, what in (first, "store"), (last, "get"):
+        rate, *counts = tell(node, what, "key", operations)
+        out[what + "s_per_s"] = rate
+        for name, count in zip((f"needed_per_{{what}}", f"calls_per_{{what}}"), counts):
+            out[name] = count
     for node in nodes:
         node.stdin.close()
     for node in nodes:
@@ -97,6 +98,6 @@ def measure(run):
         ours, theirs = samples[f"ours_{nodes}"], samples[f"hivemind_{nodes}"]
         for what in ("store", "get"):
             run.ratio(f"{what}s_{nodes}", column(ours, f"{what}s_per_s"), column(theirs, f"{what}s_per_s"))
-            calls = [sample[f"{what}s_per_s"] * sample[f"calls_per_{what}"] for sample in ours]
-            run.ratio(f"{what}s_{nodes}_bare", calls, bare)
+            needed = [sample[f"{what}s_per_s"] * sample[f"needed_per_{what}"] for sample in ours]
+            run.ratio(f"{what}s_{nodes}_bare", needed, bare)
     run.figures_of(samples)

@@ -2,6 +2,8 @@
  *
  * Room: core (uses env, contact, route). Owned by dht, used by lookup, dht and keep; the hive thread only.
  * Whoever answers is entered into the routing table with the address that worked; whoever does not is silent there.
+ * Questions to one node go together: while a call to it is under way, FINDs and STOREs wait until it is answered, or for HOLD_US,
+ * and leave as one call. So whoever asks little never waits, and whoever asks much needs few calls.
  * Owns the questions under way; a question's `done` comes exactly once, unless it was dropped.
  */
 #ifndef HV_CORE_ASK_H
@@ -20,11 +22,11 @@ typedef void hv_ask_done(void *owner, size_t mark, hv_status status, const hv_ms
 struct hv_asker {
   hv_env *env;
   hv_route *route;
-  uint32_t timeout_ms; /* for each address */
-  uint32_t rtt_us;     /* smoothed, of all */
-  hv_ask *first;       /* under way */
-  size_t n;
-  uint64_t asked;                                                         /* calls so far */
+  uint32_t timeout_ms;                                                    /* for each address */
+  uint32_t rtt_us;                                                        /* smoothed, of all */
+  struct hv_ask_call *calls;                                              /* under way */
+  struct hv_ask_line *lines;                                              /* nodes that calls are under way to */
+  uint64_t asked, called;                                                 /* questions and calls so far */
   int closing;                                                            /* no more questions */
   void (*answered)(void *arg, const hv_peer_id *id, const hv_hash *hash); /* after the routing table has heard of it; may be NULL */
   void *arg;
@@ -33,7 +35,7 @@ struct hv_asker {
 void hv_asker_init(hv_asker *asker, hv_env *env, hv_route *route, uint32_t timeout_ms);
 /* Frees what is under way: only when its world is dead, or has delivered all completions. */
 void hv_asker_fini(hv_asker *asker);
-/* Cancels everything and starts nothing any more; completions still come. */
+/* Cancels everything and starts nothing any more; completions still come, those of questions that have not left at once. */
 void hv_asker_close(hv_asker *asker);
 
 /* Asks. If `keep` is 0 msg's spans are borrowed during this function only and just one address is tried; otherwise until done.

@@ -65,19 +65,18 @@ static void refuse(hv_dht *dht, hv_request *request, hv_status status, const cha
   dht->env->reply(dht->env, request, &answer);
 }
 
-static size_t fill_contacts(hv_dht *dht, const hv_event *event, hv_contact *out) {
-  const hv_msg_find *find = &event->msg->u.find;
+static size_t fill_contacts(hv_dht *dht, const hv_msg_find *find, const hv_peer_id *asker, hv_contact *out) {
   const hv_route_contact *nearest[ANSWER_CONTACTS];
   size_t most = find->n_contacts < ANSWER_CONTACTS ? find->n_contacts : ANSWER_CONTACTS;
-  size_t n = hv_route_nearest(&dht->route, &find->target, &event->request->peer, nearest, most);
+  size_t n = hv_route_nearest(&dht->route, &find->target, asker, nearest, most);
   for (size_t i = 0; i < n; i++)
     out[i] = (hv_contact){nearest[i]->id, hv_span_of(nearest[i]->addrs, nearest[i]->addrs_size)};
   return n;
 }
 
-/* All that is kept of a key; the limits of one key see to it that it fits into an answer. */
-static hv_record *fill_records(hv_dht *dht, const hv_hash *key, size_t *n) {
-  size_t room = 0, bytes = 0;
+/* All that is kept of a key; the limits of one key see to it that it fits into an answer of its own. *bytes grows. */
+static hv_record *fill_records(hv_dht *dht, const hv_hash *key, size_t *n, size_t *bytes) {
+  size_t room = 0;
   for (const hv_store_item *item = hv_store_first(&dht->store, key); item; item = item->next)
     room++;
   *n = 0;
@@ -88,25 +87,50 @@ static hv_record *fill_records(hv_dht *dht, const hv_hash *key, size_t *n) {
     hv_record *record = &records[*n];
     int lives = hv_store_show(&dht->store, item, record);
     record->key = hv_span_of(NULL, 0);
-    bytes += hv_record_size(record);
-    if ((lives || item->dead) && bytes < ANSWER_BYTES_MAX && *n < HV_RECORDS_MAX)
+    *bytes += hv_record_size(record);
+    if ((lives || item->dead) && *bytes < ANSWER_BYTES_MAX && *n < HV_RECORDS_MAX)
       ++*n;
   }
   return records;
+}
+
+/* found->records is to be freed. */
+static void fill_found(hv_dht *dht, const hv_msg_find *find, const hv_peer_id *asker, hv_contact *contacts, hv_msg_found *found,
+                       size_t *bytes) {
+  *found = (hv_msg_found){.contacts = contacts};
+  if (find->want_records)
+    found->records = fill_records(dht, &find->key, &found->n_records, bytes);
+  found->n_contacts = fill_contacts(dht, find, asker, contacts);
 }
 
 static void asked_find(hv_dht *dht, const hv_event *event) {
   hv_contact contacts[ANSWER_CONTACTS];
   const hv_msg_find *find = &event->msg->u.find;
   hv_msg answer = {.kind = HV_MSG_FOUND};
-  hv_record *records = find->want_records ? fill_records(dht, &find->key, &answer.u.found.n_records) : NULL;
-  answer.u.found.records = records;
-  answer.u.found.contacts = contacts;
-  answer.u.found.n_contacts = fill_contacts(dht, event, contacts);
+  size_t bytes = 0;
   hv_request request = *event->request;
+  fill_found(dht, find, &request.peer, contacts, &answer.u.found, &bytes);
   dht->env->reply(dht->env, event->request, &answer);
-  hv_mem_free(records);
+  hv_mem_free((void *)answer.u.found.records);
   consider(dht, &request, find->me);
+}
+
+/* As many as fit: the asker asks for the others alone. */
+static void asked_finds(hv_dht *dht, const hv_event *event) {
+  hv_contact contacts[HV_FINDS_MAX][ANSWER_CONTACTS];
+  hv_msg_found founds[HV_FINDS_MAX];
+  const hv_msg_finds *finds = &event->msg->u.finds;
+  hv_request request = *event->request;
+  size_t n = 0, filled = 0, bytes = 0;
+  for (; filled < finds->n_finds && bytes < ANSWER_BYTES_MAX; filled++) {
+    fill_found(dht, &finds->finds[filled], &request.peer, contacts[filled], &founds[filled], &bytes);
+    n += bytes < ANSWER_BYTES_MAX;
+  }
+  hv_msg answer = {.kind = HV_MSG_FOUNDS, .u.founds = {founds, n}};
+  dht->env->reply(dht->env, event->request, &answer);
+  while (filled-- > 0)
+    hv_mem_free((void *)founds[filled].records);
+  consider(dht, &request, finds->me);
 }
 
 static void asked_store(hv_dht *dht, const hv_event *event) {
@@ -142,6 +166,8 @@ void hv_dht_asked(hv_dht *dht, const hv_event *event) {
     refuse(dht, event->request, HV_UNSUPPORTED, "this peer does not serve the DHT: it is in client mode, or about to end");
   else if (event->msg->kind == HV_MSG_FIND)
     asked_find(dht, event);
+  else if (event->msg->kind == HV_MSG_FINDS)
+    asked_finds(dht, event);
   else
     asked_store(dht, event);
 }
@@ -256,5 +282,9 @@ size_t hv_dht_published(const hv_dht *dht) {
 }
 
 uint64_t hv_dht_calls(const hv_dht *dht) {
+  return dht->asker.called;
+}
+
+uint64_t hv_dht_questions(const hv_dht *dht) {
   return dht->asker.asked;
 }

@@ -83,7 +83,7 @@ void hv_dht_start(hv_dht *dht, const hv_addr *addrs, size_t n_addrs);
 /* Ends all ops with HV_CANCELLED; asks nobody any more. */
 void hv_dht_stop(hv_dht *dht);
 
-/* HV_MSG_FIND and HV_MSG_STORE: answers them. */
+/* HV_MSG_FIND, HV_MSG_FINDS and HV_MSG_STORE: answers them. */
 void hv_dht_asked(hv_dht *dht, const hv_event *event);
 
 /* A peer answered a call of ours at the first of these addresses; or did not, or said that it goes. */
@@ -104,6 +104,7 @@ const hv_route *hv_dht_route(const hv_dht *dht);
 hv_asker *hv_dht_asker(hv_dht *dht); /* for questions of other rooms to nodes that are in the table */
 const hv_store *hv_dht_kept(const hv_dht *dht);
 size_t hv_dht_published(const hv_dht *dht);
-uint64_t hv_dht_calls(const hv_dht *dht); /* that it has made so far */
+uint64_t hv_dht_calls(const hv_dht *dht);     /* that it has made so far */
+uint64_t hv_dht_questions(const hv_dht *dht); /* and what it has asked in them */
 
 #endif

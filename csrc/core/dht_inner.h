@@ -49,7 +49,7 @@ struct hv_dht_work {
   hv_span key;
   uint64_t started_us, ends_us;
   int is_get, crowded, in_hand, over;
-  int known; /* whom it asks is taken from the table alone */
+  int known;     /* whom it asks is taken from the table alone */
   hv_status why; /* while in hand: what it is to end with */
   const char *why_text;
   double bits;            /* of how far the num_replicas-th node may be expected; 0: not known */

@@ -1,5 +1,6 @@
 #include "core/dht_inner.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { MESSAGE_BYTES_MAX = 1 << 20, REGION_MORE = 30 };
@@ -71,17 +72,18 @@ static void add_target(dht_work *work, const hv_peer_id *id, const hv_hash *dist
     memcpy(target->addrs, addrs.data, addrs.size);
 }
 
-/* Of a crowd's region: the nearest, and as many beyond where nobody honest is likely to stand. */
+/* In a region where nodes stand no more densely than chance would have it, those that somebody may have made there without showing
+ * are fewer than half of those expected: so many and num_replicas are enough. Else all of the region. */
 static void trim(dht_work *work) {
-  size_t each = work->dht->config.num_replicas, kept = each < work->n_targets ? each : work->n_targets, beyond = 0;
-  hv_hash not_nearer;
-  dht_bound(work->bits + 2, &not_nearer);
-  for (size_t i = kept; i < work->n_targets && beyond < each; i++)
-    if (memcmp(&work->targets[i].distance, &not_nearer, sizeof not_nearer) >= 0) {
-      work->targets[kept++] = work->targets[i];
-      beyond++;
-    }
-  work->n_targets = kept;
+  size_t least = work->dht->config.num_replicas, within = 0;
+  double expected = (double)least * exp2(work->bits - dht_region_bits(work));
+  hv_hash region;
+  dht_bound(dht_region_bits(work), &region);
+  while (within < work->n_targets && memcmp(&work->targets[within].distance, &region, sizeof region) <= 0)
+    within++;
+  size_t most = (double)within > 1.5 * expected ? within : least + (size_t)ceil(expected / 2);
+  if (work->n_targets > most)
+    work->n_targets = most < least ? least : most;
 }
 
 static void want(dht_work *work) {

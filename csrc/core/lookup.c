@@ -87,7 +87,8 @@ static int ask_node(hv_lookup *lookup, size_t i) {
   hv_lookup_node *node = &lookup->nodes[i];
   const hv_lookup_config *config = &lookup->config;
   hv_msg msg = {.kind = HV_MSG_FIND};
-  msg.u.find = (hv_msg_find){config->target, config->key, (uint8_t)config->want_records, config->own_only ? 0 : CONTACTS_ASKED, config->me};
+  msg.u.find =
+      (hv_msg_find){config->target, config->key, (uint8_t)config->want_records, config->own_only ? 0 : CONTACTS_ASKED, config->me};
   node->state = HV_LOOKUP_FAILED;
   if (hv_asker_ask(lookup->asker, &node->id, hv_lookup_addrs(node), &msg, 1, answer, lookup, i, &node->ask) != HV_OK)
     return 0;

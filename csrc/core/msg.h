@@ -22,6 +22,7 @@
 #define HV_CONTACTS_MAX 32                  /* contacts in one message */
 #define HV_CONTACT_ADDRS_MAX 160            /* bytes of a contact's packed addresses */
 #define HV_RECORDS_MAX 2048                 /* records in one message */
+#define HV_FINDS_MAX 32                     /* FINDs in one message */
 #define HV_RECORD_KEY_MAX 1024              /* bytes of a key, and of a subkey */
 #define HV_RECORD_VALUE_MAX (1u << 16)      /* bytes of a value */
 #define HV_MATCH_KEY_MAX 384                /* bytes of a key of matchmaking */
@@ -58,6 +59,8 @@ typedef enum hv_msg_kind {
   HV_MSG_NEWS,          /* stream: what a member or the coordinator says on it */
   HV_MSG_PROGRESS,      /* request: how far is a zone of a run? (core/zones.h) */
   HV_MSG_PROGRESS_TOLD, /* reply: its sum */
+  HV_MSG_FINDS,         /* request: several FINDs at once */
+  HV_MSG_FOUNDS,        /* reply: a FOUND for each, or for as many as fit */
   HV_MSG_KINDS
 } hv_msg_kind;
 
@@ -126,6 +129,17 @@ typedef struct hv_msg_found {
   const hv_contact *contacts;
   size_t n_contacts;
 } hv_msg_found;
+
+typedef struct hv_msg_finds {
+  const hv_msg_find *finds; /* without `me` */
+  size_t n_finds;
+  hv_span me;
+} hv_msg_finds;
+
+typedef struct hv_msg_founds {
+  const hv_msg_found *founds; /* in the order of the finds; the last may be missing */
+  size_t n_founds;
+} hv_msg_founds;
 
 typedef struct hv_msg_store {
   const hv_record *records;
@@ -299,6 +313,8 @@ typedef struct hv_msg {
     hv_msg_news news;
     hv_msg_find find;
     hv_msg_found found;
+    hv_msg_finds finds;
+    hv_msg_founds founds;
     hv_msg_store store;
     hv_msg_stored stored;
   } u;

@@ -160,6 +160,7 @@ static void asked(hv_node *node, const hv_event *event) {
     hv_peers_left(&node->peers, event);
     return;
   case HV_MSG_FIND:
+  case HV_MSG_FINDS:
   case HV_MSG_STORE:
     hv_dht_asked(node->dht, event);
     return;

@@ -113,13 +113,14 @@ hv_status hv_hive_dht_store(hv_hive *hive, hv_span key, const hv_hive_record *re
 hv_status hv_hive_dht_get(hv_hive *hive, hv_span key, int latest, uint32_t timeout_ms, hv_future **out);
 
 typedef struct hv_hive_dht_state {
-  size_t peers;     /* that are alive */
-  size_t contacts;  /* nodes of the DHT that are known */
-  size_t records;   /* kept here for the swarm */
-  size_t bytes;     /* of them */
-  size_t published; /* this node's own, which it says again */
-  uint64_t calls;   /* to other nodes, so far */
-  int is_initial;   /* one of the initial peers is this node itself */
+  size_t peers;       /* that are alive */
+  size_t contacts;    /* nodes of the DHT that are known */
+  size_t records;     /* kept here for the swarm */
+  size_t bytes;       /* of them */
+  size_t published;   /* this node's own, which it says again */
+  uint64_t calls;     /* to other nodes, so far */
+  uint64_t questions; /* asked in them */
+  int is_initial;     /* one of the initial peers is this node itself */
 } hv_hive_dht_state;
 hv_status hv_hive_dht_look(hv_hive *hive, hv_future **out); /* result: an hv_hive_dht_state */
 

@@ -169,6 +169,7 @@ static void start_state(hv_hive_op *o, hv_node *node) {
       .bytes = kept->bytes,
       .published = hv_dht_published(dht),
       .calls = hv_dht_calls(dht),
+      .questions = hv_dht_questions(dht),
       .is_initial = names_me(hv_node_peers(node)),
   };
   hv_future_finish(o->future, hv_span_of(&state, sizeof state), NULL);

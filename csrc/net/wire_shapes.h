@@ -92,6 +92,12 @@ PAIR(found, hv_msg_found, Hv__Found) = {
 };
 SHAPE(found);
 
+PAIR(finds, hv_msg_finds, Hv__Finds) = {LIST(finds, finds, find, HV_FINDS_MAX), BYTES(finds, me, HV_CONTACT_ADDRS_MAX)};
+SHAPE(finds);
+
+PAIR(founds, hv_msg_founds, Hv__Founds) = {LIST(founds, founds, found, HV_FINDS_MAX)};
+SHAPE(founds);
+
 PAIR(store, hv_msg_store, Hv__Store) = {LIST(store, records, record, HV_RECORDS_MAX), BYTES(store, me, HV_CONTACT_ADDRS_MAX)};
 SHAPE(store);
 
@@ -233,6 +239,8 @@ static const struct kind {
     [HV_MSG_NEWS] = {&news_shape, HV__ENVELOPE__KIND_NEWS},
     [HV_MSG_PROGRESS] = {&progress_shape, HV__ENVELOPE__KIND_PROGRESS},
     [HV_MSG_PROGRESS_TOLD] = {&progress_told_shape, HV__ENVELOPE__KIND_PROGRESS_TOLD},
+    [HV_MSG_FINDS] = {&finds_shape, HV__ENVELOPE__KIND_FINDS},
+    [HV_MSG_FOUNDS] = {&founds_shape, HV__ENVELOPE__KIND_FOUNDS},
 };
 
 #endif

@@ -57,17 +57,34 @@ static size_t random_records(check_rng *rng, msgs_sample *s, hv_record *out) {
   return n;
 }
 
+static hv_msg_find random_find(check_rng *rng) {
+  hv_msg_find find = {.want_records = (uint8_t)below(rng, 2), .n_contacts = (uint8_t)below(rng, HV_CONTACTS_MAX + 1)};
+  random_bytes(rng, &find.target, sizeof find.target);
+  find.key = find.target;
+  find.key.bytes[31] ^= (uint8_t)below(rng, 2);
+  return find;
+}
+
+static hv_msg_found random_found(check_rng *rng, msgs_sample *s) {
+  return (hv_msg_found){s->records, random_records(rng, s, s->records), s->contacts, below(rng, HV_CONTACTS_MAX + 1)};
+}
+
 static void random_dht_msg(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
   if (kind == HV_MSG_FIND) {
-    hv_msg_find *find = &s->msg.u.find;
-    random_bytes(rng, &find->target, sizeof find->target);
-    find->key = find->target;
-    find->key.bytes[31] ^= (uint8_t)below(rng, 2);
-    find->want_records = (uint8_t)below(rng, 2);
-    find->n_contacts = (uint8_t)below(rng, HV_CONTACTS_MAX + 1);
-    find->me = random_span(rng, s, HV_CONTACT_ADDRS_MAX);
+    s->msg.u.find = random_find(rng);
+    s->msg.u.find.me = random_span(rng, s, HV_CONTACT_ADDRS_MAX);
+  } else if (kind == HV_MSG_FINDS) {
+    s->msg.u.finds = (hv_msg_finds){s->finds, below(rng, MSGS_FINDS + 1), random_span(rng, s, HV_CONTACT_ADDRS_MAX)};
+    for (size_t i = 0; i < s->msg.u.finds.n_finds; i++)
+      s->finds[i] = random_find(rng);
+  } else if (kind == HV_MSG_FOUNDS) { /* all of the same records and contacts */
+    random_dht_msg(rng, HV_MSG_FOUND, s);
+    hv_msg_found one = s->msg.u.found;
+    s->msg.u.founds = (hv_msg_founds){s->founds, below(rng, MSGS_FINDS + 1)};
+    for (size_t i = 0; i < s->msg.u.founds.n_founds; i++)
+      s->founds[i] = one;
   } else if (kind == HV_MSG_FOUND) {
-    s->msg.u.found = (hv_msg_found){s->records, random_records(rng, s, s->records), s->contacts, below(rng, HV_CONTACTS_MAX + 1)};
+    s->msg.u.found = random_found(rng, s);
     for (size_t i = 0; i < s->msg.u.found.n_contacts; i++) {
       random_bytes(rng, &s->contacts[i].id, sizeof s->contacts[i].id);
       s->contacts[i].addrs = random_span(rng, s, HV_CONTACT_ADDRS_MAX);
@@ -189,6 +206,8 @@ void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
     break;
   case HV_MSG_FIND:
   case HV_MSG_FOUND:
+  case HV_MSG_FINDS:
+  case HV_MSG_FOUNDS:
   case HV_MSG_STORE:
   case HV_MSG_STORED:
     random_dht_msg(rng, kind, s);
@@ -407,6 +426,17 @@ void msgs_assert_same(const hv_msg *a, const hv_msg *b) {
     break;
   case HV_MSG_FOUND:
     assert_same_found(&a->u.found, &b->u.found);
+    break;
+  case HV_MSG_FINDS:
+    assert_int_equal(a->u.finds.n_finds, b->u.finds.n_finds);
+    for (size_t i = 0; i < a->u.finds.n_finds; i++)
+      assert_same_find(&a->u.finds.finds[i], &b->u.finds.finds[i]);
+    assert_same_span(a->u.finds.me, b->u.finds.me);
+    break;
+  case HV_MSG_FOUNDS:
+    assert_int_equal(a->u.founds.n_founds, b->u.founds.n_founds);
+    for (size_t i = 0; i < a->u.founds.n_founds; i++)
+      assert_same_found(&a->u.founds.founds[i], &b->u.founds.founds[i]);
     break;
   case HV_MSG_STORE:
     assert_same_records(a->u.store.records, a->u.store.n_records, b->u.store.records, b->u.store.n_records);

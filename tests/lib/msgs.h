@@ -6,7 +6,7 @@
 
 #include "core/msg.h"
 
-enum { MSGS_RECORDS = 40 };
+enum { MSGS_RECORDS = 40, MSGS_FINDS = 5 };
 
 /* A message with the memory it points to. */
 typedef struct msgs_sample {
@@ -14,6 +14,8 @@ typedef struct msgs_sample {
   hv_card cards[HV_CARDS_MAX];
   hv_record records[MSGS_RECORDS], newer[MSGS_RECORDS];
   hv_contact contacts[HV_CONTACTS_MAX];
+  hv_msg_find finds[MSGS_FINDS];
+  hv_msg_found founds[MSGS_FINDS];
   hv_status verdicts[MSGS_RECORDS];
   hv_match_member members[HV_MATCH_MEMBERS_MAX];
   hv_part parts[HV_PARTS_MAX];

@@ -100,6 +100,15 @@ static void say_stored(dht_seat *liar, const hv_event *event) {
   liar->env->reply(liar->env, event->request, &answer);
 }
 
+/* Several questions at once: none is answered, so that each comes again by itself. */
+static int is_asked_many(dht_seat *liar, const hv_event *event) {
+  hv_msg answer = {.kind = HV_MSG_FOUNDS};
+  if (event->msg->kind != HV_MSG_FINDS)
+    return 0;
+  liar->env->reply(liar->env, event->request, &answer);
+  return 1;
+}
+
 /* All liars tell the same lie about every key, and for as long as can be; they claim to keep what they throw away. */
 static int tell_lies(dht_seat *liar, const hv_event *event) {
   plot *p = liar->swarm->scenario;
@@ -111,7 +120,7 @@ static int tell_lies(dht_seat *liar, const hv_event *event) {
     return 1;
   }
   if (event->msg->kind != HV_MSG_FIND)
-    return 0;
+    return is_asked_many(liar, event);
   lies[1].signer = hv_sim_target(p->run->sim, 0).id; /* not theirs to give */
   lies[1].version = UINT64_MAX;
   lies[1].lease_ms = 3600000;
@@ -132,7 +141,7 @@ static int hide(dht_seat *liar, const hv_event *event) {
     return 1;
   }
   if (event->msg->kind != HV_MSG_FIND)
-    return 0;
+    return is_asked_many(liar, event);
   hv_msg answer = {.kind = HV_MSG_FOUND, .u.found = {.contacts = contacts}};
   answer.u.found.n_contacts = name_liars(p, &event->msg->u.find.target, contacts, packed, 0);
   liar->env->reply(liar->env, event->request, &answer);

@@ -128,6 +128,30 @@ static void a_newcomer_takes_the_place_of_a_silent_one_at_once(void **unused) {
   close_table(&t);
 }
 
+static void the_nearest_are_known_where_nobody_was_left_out(void **unused) {
+  (void)unused;
+  table t;
+  open_table(&t, 3);
+  uint64_t number = 0;
+  hv_peer_id far = peer_in(&t, 0, &number), near = peer_in(&t, 1, &number);
+  hv_hash there = hash_of(&t, &far);
+  assert_false(hv_route_knows(&t.route, &there, 2)); /* nobody is known at all */
+  answered(&t, &far, address(10, 0, 0, 1)), answered(&t, &near, address(10, 0, 0, 2));
+  assert_false(hv_route_knows(&t.route, &there, 2)); /* who else stands there has not been asked */
+  t.route.buckets[0].looked_us = t.route.buckets[1].looked_us = 1;
+  assert_true(hv_route_knows(&t.route, &there, 2));
+  assert_true(hv_route_knows(&t.route, &there, 20)); /* all there are */
+  for (uint8_t i = 0; i < 3; i++) {
+    hv_peer_id more = peer_in(&t, 1, &number);
+    answered(&t, &more, address(10, 0, 0, (uint8_t)(3 + i)));
+  }
+  hv_hash here = hash_of(&t, &near);
+  assert_false(hv_route_knows(&t.route, &here, 2)); /* its bucket is full, and one was left out */
+  assert_true(hv_route_knows(&t.route, &there, 1));
+  assert_false(hv_route_knows(&t.route, &there, 2)); /* the next of it would be in there */
+  close_table(&t);
+}
+
 static void two_of_a_network_are_enough_for_a_bucket(void **unused) {
   (void)unused;
   table t;
@@ -302,6 +326,7 @@ int main(void) {
       cmocka_unit_test(oneself_and_nobody_are_not_entered),
       cmocka_unit_test(a_full_bucket_keeps_whom_it_has),
       cmocka_unit_test(a_newcomer_takes_the_place_of_a_silent_one_at_once),
+      cmocka_unit_test(the_nearest_are_known_where_nobody_was_left_out),
       cmocka_unit_test(two_of_a_network_are_enough_for_a_bucket),
       cmocka_unit_test(networks_are_told_apart_by_kind),
       cmocka_unit_test(who_is_silent_is_not_named_until_it_answers),
