@@ -5,6 +5,7 @@
 #   make deps    system packages only; make venv: .venv too; make browser: chromium, which only tests want
 #   make wheel   dist/hivemind_c-*.whl, with all it needs inside; make wheel-test tries it in a clean environment (minutes); make sdist
 #   make partition  a cable is pulled between two network namespaces (as root)
+#   make soak       a DHT of real processes, busy for five minutes: memory, files and threads stay flat (MINUTES=5)
 #   make book    docs/ and the READMEs as a book: build/site/index.html
 #   make pythons    the node's tests on every other Python found, with the extension as it is built
 #   make asan | tsan | fuzz T=wire | bench | fmt    as in csrc/Makefile
@@ -25,6 +26,10 @@ test: build browser
 
 partition: build
 	@$(PY) -m pytest -q -s tests/partition/check_partition.py
+
+MINUTES ?= 5
+soak: build
+	@PYTHONPATH=python $(PY) tests/soak/soak_dht.py --minutes $(MINUTES)
 
 pythons: build
 	@$(PY) scripts/pythons.py $(PYTHONS)
@@ -61,4 +66,4 @@ clean:
 	@rm -rf build dist *.egg-info python/*.egg-info python/*.so python/*/*.so
 	@find python tests examples -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: demo test partition pythons book deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean
+.PHONY: demo test partition soak pythons book deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean

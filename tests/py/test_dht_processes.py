@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -179,3 +180,15 @@ def test_what_is_wrong_is_said_in_a_line(command, arguments, code, words):
     process = command(*arguments).process
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (code, "") and words in err and "Traceback" not in err
+
+
+# ---- for long ----
+
+
+def test_a_busy_swarm_that_comes_and_goes_holds_no_more_with_time():
+    """A few seconds of what `make soak` does for minutes."""
+    soak = pathlib.Path(__file__).resolve().parents[1] / "soak" / "soak_dht.py"
+    command = [sys.executable, soak, "--minutes", "0.1", "--guests", "2", "--every", "0.3"]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True, timeout=120)
+    outcome = json.loads(done.stdout.splitlines()[-1])
+    assert done.returncode == 0 and outcome["killed"] >= 3, (outcome, done.stderr)

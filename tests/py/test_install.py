@@ -1,8 +1,10 @@
 """The package builds from its source archive, installs, and says what it misses."""
 
+import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -36,10 +38,16 @@ def test_the_source_archive_has_all_it_takes_to_build(archive):
     assert {"csrc/Makefile", "setup.py", "pyproject.toml", "LICENSE", "README.md", "python/hivemind_c/py.typed"} <= names
 
 
-def test_pip_installs_it_without_build_isolation(archive, tmp_path):
-    target = tmp_path / "target"
+@pytest.fixture(scope="module")
+def target(archive, tmp_path_factory):
+    """Where pip has installed it; its commands are in bin/."""
+    target = tmp_path_factory.mktemp("installed") / "target"
     pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-build-isolation", "--no-deps", "--no-index"]
     run(*pip, "--target", target, archive)
+    return target
+
+
+def test_pip_installs_it_without_build_isolation(target, tmp_path):
     assert (target / "_hivemind_c.abi3.so").exists()
     assert (target / "hivemind_c/py.typed").exists() and (target / "_hivemind_c-stubs/__init__.pyi").exists()
     (wheel,) = target.glob("hivemind_c-*.dist-info/WHEEL")
@@ -48,6 +56,28 @@ def test_pip_installs_it_without_build_isolation(archive, tmp_path):
     # -S: without this environment's own path to the checkout
     out = run(sys.executable, "-S", "-c", program, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(target)})
     assert out.startswith(str(target))
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_the_installed_command_runs_a_root_that_others_join(target, tmp_path, how):
+    command = [target / "bin" / "hivemind-dht", "--host_maddrs", "127.0.0.1:0", "--refresh_period", "0.1", "--json"]
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    root = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(target)}, **pipes)
+    try:
+        option, *addresses = root.stdout.readline().split()
+        assert option == "--initial_peers"
+        root.send_signal(signal.SIGHUP)  # as when its terminal is closed
+        join = "import sys, hivemind_c as h; d = h.DHT(sys.argv[1:], start=True); print(h.__file__, d.store('k', 1, h.get_dht_time() + 60)); d.shutdown()"
+        out = run(sys.executable, "-c", join, *addresses, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(target)})
+        assert out.startswith(str(target)) and out.split()[-1] == "True"
+        root.send_signal(how)
+        rest, errors = root.communicate(timeout=20)
+    finally:
+        root.kill()
+        root.communicate()
+    lines = [json.loads(line) for line in errors.splitlines()]
+    assert (root.returncode, rest) == (0, "")
+    assert lines[-1]["event"] == "ended" and any(line["event"] == "heartbeat" and line["records"] == 1 for line in lines)
 
 
 def test_a_missing_library_is_named_in_one_sentence(tmp_path):

@@ -21,6 +21,7 @@ static const swarm_room rooms[] = {
     {"dht-five", "5 replicas, half die at once: 1 - p^5 are found", 64, 1, 0, 1, swarm_dht_five_play},
     {"dht-hops", "rounds of a get, and its time against rounds x RTT", 128, 1, 0, 1, swarm_dht_hops_play},
     {"dht-skew", "clocks an hour apart: nothing is lost early, nothing kept late", 24, 3, 0, 1, swarm_dht_skew_play},
+    {"dht-day", "hours of coming and going: what lives long is found, and nothing grows", 16, 180, 0, 1, swarm_dht_day_play},
     {"dht-liars", "a fifth of all nodes lie: owned records are got right", 60, 1, 0, 1, swarm_dht_liars_play},
     {"dht-liars20", "the same, records without owners, 20 replicas", 60, 1, 0, 1, swarm_dht_liars_unowned_play},
     {"dht-ground", "20 identities made to stand around one key", 100, 1, 0, 1, swarm_dht_ground_play},

@@ -79,6 +79,7 @@ void swarm_match_play(swarm_run *run);
 void swarm_mix_play(swarm_run *run);
 void swarm_average_play(swarm_run *run);
 void swarm_dht_play(swarm_run *run);
+void swarm_dht_day_play(swarm_run *run);
 void swarm_dht_join_play(swarm_run *run);
 void swarm_dht_half_play(swarm_run *run);
 void swarm_dht_three_quarters_play(swarm_run *run);
