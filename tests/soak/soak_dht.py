@@ -1,7 +1,8 @@
 """A DHT of real processes, busy for minutes: memory, files and threads must stay flat. `python tests/soak/soak_dht.py --minutes 5`
 
-One process stores and gets all the time and one serves all the time; of the others one is killed and started anew every few seconds. The two that
-stay are looked at: the last third of the time must not hold more than the second third. Prints one JSON line; exits with 1 if something grew.
+One process stores and gets all the time and one serves all the time; of the others one is killed and started anew, as who it was, every few seconds.
+The two that stay are looked at: the last third of the time must not hold more than the second third. Prints one JSON line; exits with 1 if something
+grew.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -22,7 +24,7 @@ from hivemind_c import DHT, get_dht_time
 NODE = """
 import sys
 from hivemind_c import DHT
-dht = DHT(sys.argv[1:], start=True)
+dht = DHT(sys.argv[2:], start=True, identity_path=sys.argv[1])
 print(*dht.get_visible_maddrs(), flush=True)
 sys.stdin.read()
 dht.shutdown()
@@ -32,9 +34,10 @@ SLACK = {"memory_kib": 8192, "files": 6, "threads": 2}
 
 
 class Guest:
-    def __init__(self, *peers: str):
-        pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.process = subprocess.Popen([sys.executable, "-c", NODE, *peers], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, **pipes)
+    def __init__(self, key: pathlib.Path, *peers: str):
+        self.key = key
+        pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.process = subprocess.Popen([sys.executable, "-c", NODE, key, *peers], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, **pipes)
         self.addresses = self.process.stdout.readline().split()
 
     def kill(self) -> None:
@@ -65,10 +68,10 @@ def worst(samples: list, begin: float, end: float) -> dict:
     return {name: max(sample[name] for sample in some) for name in SLACK}
 
 
-def soak(minutes: float, guests: int, every_s: float) -> dict:
+def soak(minutes: float, guests: int, every_s: float, keys: pathlib.Path) -> dict:
     with DHT(start=True) as here:
-        stays = Guest(*here.get_visible_maddrs())
-        others = [Guest(*here.get_visible_maddrs()) for _ in range(guests)]
+        stays = Guest(keys / "stays", *here.get_visible_maddrs())
+        others = [Guest(keys / str(i), *here.get_visible_maddrs()) for i in range(guests)]
         pids, ended, counts = {"asks": os.getpid(), "serves": stays.process.pid}, threading.Event(), dict.fromkeys(("operations", "stored", "got", "killed"), 0)
         samples: dict = {name: [] for name in pids}
         worker = threading.Thread(target=work, args=(here, ended, counts))
@@ -77,7 +80,7 @@ def soak(minutes: float, guests: int, every_s: float) -> dict:
             until = time.monotonic() + minutes * 60
             for i in itertools.count():
                 others[i % guests].kill()
-                others[i % guests] = Guest(*stays.addresses)
+                others[i % guests] = Guest(others[i % guests].key, *stays.addresses)
                 counts["killed"] += 1
                 for name, pid in pids.items():
                     samples[name].append(look_at(pid))
@@ -104,7 +107,8 @@ def main() -> int:
     options.add_argument("--every", type=float, default=5, metavar="SECONDS")
     chosen = options.parse_args()
     logging.getLogger("hivemind_c").setLevel(logging.ERROR)  # that peers are lost is no news here
-    outcome = soak(chosen.minutes, chosen.guests, chosen.every)
+    with tempfile.TemporaryDirectory() as keys:
+        outcome = soak(chosen.minutes, chosen.guests, chosen.every, pathlib.Path(keys))
     print(json.dumps(outcome))
     return 1 if outcome["grew"] or outcome["got"] < outcome["operations"] * 0.4 else 0
 
