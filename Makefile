@@ -2,6 +2,7 @@
 #   make demo    three trainers on this machine train one network; one joins late, one is killed; WEB=1 shows it in a browser, too
 #   make test    every test: C, C under sanitizers, Python
 #   make build   the extension, in place (python/_hivemind_c.abi3.so, python/hivemind_c/libhivemind_lowrank.so)
+#   make cuda    the same with the codecs for GPUs (nvcc; minutes): python/hivemind_c/libhivemind_cuda.so. docs/CUDA.md
 #   make deps    system packages only; make venv: .venv too; make browser: chromium, which only tests want
 #   make wheel   dist/hivemind_c-*.whl, with all it needs inside; make wheel-test tries it in a clean environment (minutes); make sdist
 #   make partition  a cable is pulled between two network namespaces (as root)
@@ -47,6 +48,9 @@ browser:
 build: venv
 	@$(CSRC) -s lib
 	@CFLAGS="$(WARN)" $(PY) setup.py -q build_ext --inplace
+
+cuda: build
+	@HIVEMIND_C_CUDA=1 $(PY) setup.py -q build_ext --inplace
 
 wheel: venv
 	@rm -f dist/*.whl

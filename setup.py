@@ -37,6 +37,7 @@ class Build(build_ext):
     def run(self) -> None:
         super().run()
         self.build_lowrank()
+        self.build_cuda()
 
     def build_extensions(self) -> None:
         check_tools()
@@ -58,6 +59,19 @@ class Build(build_ext):
         target = os.path.join("python" if self.inplace else self.build_lib, "hivemind_c")
         os.makedirs(target, exist_ok=True)
         shutil.copy(os.path.join("csrc", "build", "rel", "libhivemind_lowrank.so"), target)
+
+    def build_cuda(self) -> None:
+        """The codecs for GPUs beside the package, where nvcc is; in place only where there is a GPU too. HIVEMIND_C_CUDA=1 or 0 decides otherwise."""
+        nvcc = os.environ.get("NVCC") or shutil.which("nvcc") or next(iter(glob("/usr/local/cuda*/bin/nvcc")), None)
+        wanted = os.environ.get("HIVEMIND_C_CUDA", "1" if nvcc and (not self.inplace or os.path.exists("/dev/nvidiactl")) else "0")
+        if wanted == "0":
+            return
+        archs = [f"CUDA_ARCHS={os.environ['CUDA_ARCHS']}"] if "CUDA_ARCHS" in os.environ else []
+        jobs = f"-j{os.cpu_count() or 1}"
+        subprocess.run(["make", "-s", "--no-print-directory", jobs, "-C", "csrc", "cuda", f"NVCC={nvcc or ''}", "WARN=-Wall", *archs], check=True)
+        target = os.path.join("python" if self.inplace else self.build_lib, "hivemind_c")
+        os.makedirs(target, exist_ok=True)
+        shutil.copy(os.path.join("csrc", "build", "rel", "libhivemind_cuda.so"), target)
 
 
 setup(

@@ -47,7 +47,8 @@ static int module_exec(PyObject *module) {
       add_type(module, "Future", bind_future_type(module), &state->future) < 0 ||
       add_type(module, "Parcel", bind_parcel_type(module), &state->parcel) < 0 ||
       add_type(module, "Progress", bind_progress_type(module), &state->progress) < 0 ||
-      add_type(module, "Averager", bind_averager_type(module), &state->averager) < 0 || hv_py_codec_init(module) < 0)
+      add_type(module, "Averager", bind_averager_type(module), &state->averager) < 0 || hv_py_codec_init(module) < 0 ||
+      hv_py_cuda_init(module) < 0)
     return -1;
   return PyModule_AddStringConstant(module, "__version__", HV_VERSION_TEXT);
 }

@@ -57,6 +57,7 @@ static int from_dlpack(bind_state *state, const dlpack_tensor *d, bind_tensor *t
       t->dtype = kinds[i].dtype;
   t->n_dims = d->n_dims;
   t->data = d->data ? (char *)d->data + d->byte_offset : NULL;
+  t->device_type = d->device.type, t->device_index = d->device.index;
   t->on_cpu = d->device.type == DLPACK_CPU || d->device.type == DLPACK_CUDA_HOST || d->device.type == DLPACK_ROCM_HOST;
   int64_t stride = 1;
   for (int i = t->n_dims; i-- > 0; stride *= t->shape[i]) {
@@ -91,7 +92,8 @@ static int by_exchange(bind_state *state, const dlpack_exchange *table, PyObject
     return refuse(state, HV_INVALID, "the array is read-only: give one that may be written");
   if (from_dlpack(state, &managed->tensor, t) < 0)
     return -1;
-  if (!t->on_cpu && table->stream_of(managed->tensor.device.type, managed->tensor.device.index, &t->stream) != 0)
+  t->knows_stream = !t->on_cpu && table->stream_of(managed->tensor.device.type, managed->tensor.device.index, &t->stream) == 0;
+  if (!t->on_cpu && !t->knows_stream)
     PyErr_Clear();
   return 0;
 }
@@ -150,6 +152,7 @@ static int by_buffer(bind_state *state, PyObject *object, int writable, bind_ten
   t->n_dims = t->view.ndim;
   t->data = t->view.buf;
   t->on_cpu = 1;
+  t->device_type = DLPACK_CPU;
   int whole = 1;
   for (int i = 0; i < t->n_dims; i++) {
     t->shape[i] = t->view.shape[i];

@@ -23,7 +23,9 @@ typedef struct bind_tensor {
   int contiguous; /* 1: the elements lie one after the other, the last dimension fastest, and are aligned */
   uint64_t count; /* elements */
   int on_cpu;
-  void *stream; /* another device: its current stream, when the exchange table told it */
+  int device_type, device_index; /* as DLPack counts; 1 is the CPU, 2 CUDA */
+  void *stream;                  /* another device: its current stream, when the exchange table told it */
+  int knows_stream;
   int64_t shape[BIND_TENSOR_DIMS_MAX], strides[BIND_TENSOR_DIMS_MAX]; /* in elements */
   PyObject *owner;                                                    /* below: how it is given back */
   Py_buffer view;
@@ -41,6 +43,9 @@ int bind_tensor_borrow_plain(bind_state *state, PyObject *object, int writable, 
 
 /* Gives it back; an exception that is set stays so. */
 void bind_tensor_return(bind_tensor *tensor);
+
+/* py_cuda.c: adds the functions over cuda/hv_cuda.h, which work where that library and a GPU are. 0, or -1 with an exception set. */
+int hv_py_cuda_init(PyObject *module);
 
 /* py_codec.c: adds the functions over kern/codec.h to the module. 0, or -1 with an exception set. */
 int hv_py_codec_init(PyObject *module);

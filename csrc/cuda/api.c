@@ -24,6 +24,7 @@ static void close_device(hv_cuda *cuda) {
 
 const hv_cuda_api *hv_cuda_api_of(uint32_t version) {
   static const hv_cuda_api api = {
+      .device_type = HV_CUDA_DEVICE_TYPE,
       .open = open_device,
       .close = close_device,
       .encode_room = hv_cuda_encode_room,

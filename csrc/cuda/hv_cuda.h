@@ -128,6 +128,7 @@ hv_status hv_stage_receive(hv_stage *stage, void *stream, void *out, uint64_t co
 /* ---- what the shared object gives ---- */
 
 typedef struct hv_cuda_api {
+  int device_type; /* of the tensors that it takes, as DLPack counts: 2 is CUDA; a test's stand-in takes the CPU's */
   /* Opens device `index` as CUDA counts. HV_NOT_FOUND: no GPU, or no driver, and err says which; HV_UNSUPPORTED: an older one than
    * the kernels were made for. */
   hv_status (*open)(int index, hv_cuda **out, hv_error *err);

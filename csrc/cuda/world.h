@@ -35,6 +35,11 @@ typedef struct hv_cuda_world {
   hv_status (*wait)(void *self, void *event, hv_error *err); /* this thread waits for it; never recorded: at once */
 } hv_cuda_world;
 
+/* DLPack's number for the memory that this world's kernels reach; a stand-in's library is compiled with 1, the CPU's. */
+#ifndef HV_CUDA_DEVICE_TYPE
+#define HV_CUDA_DEVICE_TYPE 2
+#endif
+
 /* runtime.cu: the world of GPU number `index`; HV_NOT_FOUND, HV_UNSUPPORTED. */
 hv_status hv_cuda_world_open(int index, hv_cuda_world *out, hv_error *err);
 

@@ -173,7 +173,7 @@ static hv_status asked(stand_in *s, hv_error *err) {
 }
 
 static op *op_new(stand_in *s, void *which, op_kind kind, size_t more) {
-  stand_in_stream *stream = which;
+  stand_in_stream *stream = which ? which : s->streams;
   op *o = hv_mem_zalloc(&s->mem, sizeof *o + more);
   assert_non_null(o);
   o->kind = kind;
@@ -183,6 +183,13 @@ static op *op_new(stand_in *s, void *which, op_kind kind, size_t more) {
     stream->first = o;
   stream->last = o;
   return o;
+}
+
+/* What was put on the stream just now stands. */
+static hv_status asked_for(stand_in *s, void *which) {
+  if (s->eager)
+    stand_in_run(s, which ? which : s->streams);
+  return HV_OK;
 }
 
 /* ---- the table ---- */
@@ -198,7 +205,7 @@ static hv_status launch(void *self, void *stream, cu_kernel kernel, uint32_t blo
   o->kernel = kernel, o->blocks = blocks;
   memcpy(o->args, args, size);
   s->launches++;
-  return HV_OK;
+  return asked_for(s, stream);
 }
 static hv_status take(stand_in *s, size_t bytes, void **out, hv_error *err) {
   hv_status status = asked(s, err);
@@ -253,7 +260,7 @@ static hv_status copy(void *self, void *stream, void *to, const void *from, size
     return status;
   op *o = op_new(self, stream, OP_COPY, 0);
   o->to = to, o->from = from, o->size = bytes;
-  return HV_OK;
+  return asked_for(self, stream);
 }
 static hv_status stream_new(void *self, void **out, hv_error *err) {
   hv_status status = asked(self, err);
@@ -282,8 +289,8 @@ static hv_status record(void *self, void *which, void *stream, hv_error *err) {
     return status;
   op *o = op_new(self, stream, OP_RECORD, 0);
   o->event = e, o->turn = ++e->recorded;
-  e->on = stream;
-  return HV_OK;
+  e->on = stream ? stream : ((stand_in *)self)->streams;
+  return asked_for(self, stream);
 }
 static hv_status follow(void *self, void *stream, void *which, hv_error *err) {
   event *e = which;
@@ -292,7 +299,7 @@ static hv_status follow(void *self, void *stream, void *which, hv_error *err) {
     return status;
   op *o = op_new(self, stream, OP_FOLLOW, 0);
   o->event = e, o->turn = e->recorded;
-  return HV_OK;
+  return asked_for(self, stream);
 }
 static hv_status wait_for(void *self, void *which, hv_error *err) {
   event *e = which;
@@ -300,6 +307,24 @@ static hv_status wait_for(void *self, void *which, hv_error *err) {
   if (status == HV_OK)
     pass(self, e, e->recorded);
   return status;
+}
+
+/* ---- as a library, for tests in Python: what is asked is done at once ---- */
+
+hv_status hv_cuda_world_open(int index, hv_cuda_world *out, hv_error *err) {
+  static stand_in whole; /* one for the process */
+  if (index && index < STAND_IN_FAILS)
+    return hv_fail(err, HV_NOT_FOUND, "there is no GPU number %d: this process sees 1", index);
+  if (!whole.eager)
+    stand_in_init(&whole, 2);
+  whole.eager = 1;
+  whole.calls = whole.lost = 0;
+  whole.fail_at = index ? index - STAND_IN_FAILS : -1;
+  whole.fail_with = HV_IO;
+  if (!whole.streams)
+    stand_in_stream_new(&whole);
+  *out = whole.cuda.world;
+  return HV_OK;
 }
 
 /* ---- life ---- */

@@ -18,6 +18,7 @@ typedef struct stand_in {
   size_t pinned; /* bytes of pinned memory held now */
   size_t pinned_peak;
   int backwards;
+  int eager; /* 1: nothing waits on a stream */
   int restless; /* 1: streams go on at random whenever something is asked */
   long calls;   /* made so far */
   long fail_at; /* the call with this number fails with fail_with; -1: none */
@@ -32,6 +33,10 @@ typedef struct stand_in {
 void stand_in_init(stand_in *s, uint32_t processors);
 /* Everything must have been given back: fails the test otherwise. */
 void stand_in_fini(stand_in *s);
+
+/* As a library for tests in Python (hv_cuda_world_open is in it): a GPU with this number or a higher one is lost at the call that
+ * is as many further. */
+#define STAND_IN_FAILS 1000
 
 /* A stream of the test's own, and the end of all that is on it. */
 void *stand_in_stream_new(stand_in *s);

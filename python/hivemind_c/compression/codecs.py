@@ -8,6 +8,7 @@ from typing import Any, Dict, Hashable, Optional, Tuple
 import _hivemind_c
 from _hivemind_c import HivemindValueError
 
+from hivemind_c import cuda
 from hivemind_c.compression import arrays
 from hivemind_c.compression.base import (
     CompressionBase,
@@ -35,6 +36,9 @@ class _Codec(CompressionBase):
     ) -> SerializedTensor:
         """``residual``: float32, as many elements as the tensor, contiguous; what earlier calls lost is added from it, and what
         this one loses is left in it."""
+        at_home = cuda.compressed(self._name, tensor) if residual is None else None
+        if at_home is not None:
+            return self._serialized(tensor, arrays.dtype_name(tensor.dtype), at_home)
         numbers, dtype = arrays.flat(tensor)
         if dtype not in arrays.FLOATS:
             numbers = self._plain(numbers, dtype)

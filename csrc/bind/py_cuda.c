@@ -1,0 +1,464 @@
+/* The functions of _hivemind_c over cuda/hv_cuda.h: the library is loaded when it is asked for, and says why when it cannot be. The
+ * classes that people use are Python's (hivemind_c/cuda.py). Tensors are on the GPU, contiguous; memory for chunks and scratch is
+ * torch's, handed in as tensors of uint8. Work goes onto the current stream of the tensor's device, and nobody waits for it here. */
+#include "tensor.h"
+
+#include "cuda/hv_cuda.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+#define GPU "hivemind_c.cuda"
+#define STAGE "hivemind_c.cuda.stage"
+#define LIST_MAX 100000 /* tensors in one call */
+
+typedef struct gpu {
+  const hv_cuda_api *api;
+  hv_cuda *cuda;
+  int index;
+  pid_t pid;
+} gpu;
+
+static bind_state *state_of(PyObject *module) {
+  return PyModule_GetState(module);
+}
+
+/* ---- the library and the device ---- */
+
+static void gpu_end(PyObject *capsule) {
+  gpu *g = PyCapsule_GetPointer(capsule, GPU);
+  if (g && g->pid == getpid())
+    g->api->close(g->cuda);
+  hv_mem_free(g);
+}
+
+/* The library stays loaded: CUDA's runtime in it has handlers for the process's end. */
+static const hv_cuda_api *load(bind_state *state, const char *path) {
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    bind_raise(state, HV_UNSUPPORTED, dlerror());
+    return NULL;
+  }
+  const hv_cuda_api *(*api_of)(uint32_t) = NULL;
+  *(void **)&api_of = dlsym(library, "hv_cuda_api_of");
+  const hv_cuda_api *api = api_of ? api_of(HV_CUDA_VERSION) : NULL;
+  if (!api) {
+    dlclose(library);
+    bind_raise(state, HV_UNSUPPORTED, "the library for GPUs is of another version of hivemind_c: build it again (make cuda)");
+  }
+  return api;
+}
+
+static PyObject *cuda_open(PyObject *module, PyObject *args) {
+  bind_state *state = state_of(module);
+  const char *path;
+  hv_error err = {0};
+  hv_status status;
+  int index;
+  if (!PyArg_ParseTuple(args, "si:cuda_open", &path, &index))
+    return NULL;
+  const hv_cuda_api *api = load(state, path);
+  gpu *g = api ? hv_mem_zalloc(state->mem, sizeof *g) : NULL;
+  if (!g)
+    return api ? PyErr_NoMemory() : NULL;
+  g->api = api, g->index = index, g->pid = getpid();
+  Py_BEGIN_ALLOW_THREADS
+  status = api->open(index, &g->cuda, &err);
+  Py_END_ALLOW_THREADS
+  PyObject *capsule = status == HV_OK ? PyCapsule_New(g, GPU, gpu_end) : bind_raise(state, status, err.text);
+  if (!capsule) {
+    if (status == HV_OK)
+      api->close(g->cuda);
+    hv_mem_free(g);
+  }
+  return capsule;
+}
+
+static gpu *gpu_of(bind_state *state, PyObject *capsule) {
+  gpu *g = PyCapsule_GetPointer(capsule, GPU);
+  if (g && g->pid != getpid()) {
+    bind_raise(state, HV_FORKED, "a GPU cannot be used in a forked child: start the process with spawn");
+    return NULL;
+  }
+  return g;
+}
+
+/* ---- tensors ---- */
+
+/* Borrows a contiguous tensor on the GPU; dtype: it must have one that codecs take. */
+static int borrow(bind_state *state, const gpu *g, PyObject *object, int writable, int floats, const char *what, bind_tensor *out) {
+  if (bind_tensor_borrow(state, object, writable, out) < 0)
+    return -1;
+  int elsewhere = out->device_type != g->api->device_type || (!out->on_cpu && out->device_index != g->index);
+  const char *wrong = elsewhere                            ? "must be on the GPU that these kernels are for"
+                      : !out->contiguous                   ? "must be contiguous: call .contiguous() first"
+                      : floats != (out->dtype != 0)        ? "is of another dtype than it must be"
+                      : !out->on_cpu && !out->knows_stream ? "tells no stream: GPUs need torch 2.10 or later"
+                                                           : NULL;
+  if (!wrong)
+    return 0;
+  char text[200];
+  PyOS_snprintf(text, sizeof text, "%s %s", what, wrong);
+  bind_tensor_return(out);
+  bind_raise(state, HV_INVALID, text);
+  return -1;
+}
+
+static PyObject *done(PyObject *module, hv_status status, const hv_error *err) {
+  return status == HV_OK ? Py_NewRef(Py_None) : bind_raise(state_of(module), status, err->text);
+}
+
+static PyObject *cuda_room(PyObject *module, PyObject *args) {
+  PyObject *capsule;
+  int codec, dtype;
+  unsigned long long count;
+  if (!PyArg_ParseTuple(args, "OiiK:cuda_room", &capsule, &codec, &dtype, &count))
+    return NULL;
+  const gpu *g = gpu_of(state_of(module), capsule);
+  uint64_t size = hv_codec_bound(codec, dtype, count);
+  if (!g)
+    return NULL;
+  if (!size)
+    return bind_raise(state_of(module), HV_INVALID, "there is no chunk of this codec, dtype and count");
+  hv_cuda_source one = {.count = count};
+  size_t encode = g->api->encode_room((hv_codec)codec, &one, 1), check = g->api->check_room(1);
+  return Py_BuildValue("(KK)", (unsigned long long)size, (unsigned long long)(encode > check ? encode : check));
+}
+
+static PyObject *cuda_encode(PyObject *module, PyObject *args) {
+  bind_state *state = state_of(module);
+  PyObject *capsule, *objects[4] = {NULL, NULL, NULL, Py_None};
+  bind_tensor t[4] = {{0}};
+  hv_error err = {0};
+  hv_status status = HV_INVALID;
+  int codec, ok = 1;
+  if (!PyArg_ParseTuple(args, "OiOOO|O:cuda_encode", &capsule, &codec, &objects[0], &objects[1], &objects[2], &objects[3]))
+    return NULL;
+  const gpu *g = gpu_of(state, capsule);
+  if (!g)
+    return NULL;
+  static const char *const names[] = {"the tensor", "the chunk", "the scratch memory", "the residual"};
+  for (int i = 0; i < 4 && ok; i++)
+    ok = objects[i] == Py_None || borrow(state, g, objects[i], i > 0, i == 0 || i == 3, names[i], &t[i]) == 0;
+  if (ok && t[3].owner && (t[3].dtype != HV_DTYPE_FLOAT32 || t[3].count != t[0].count)) {
+    bind_raise(state, HV_INVALID, "the residual must be float32 and have as many elements as the tensor");
+    ok = 0;
+  }
+  if (ok && t[1].count < hv_codec_bound(codec, t[0].dtype, t[0].count)) {
+    bind_raise(state, HV_INVALID, "the chunk's memory is too small");
+    ok = 0;
+  }
+  if (ok) {
+    hv_cuda_source one = {t[0].data, t[3].owner ? t[3].data : NULL, t[1].data, t[0].count};
+    Py_BEGIN_ALLOW_THREADS
+    status = g->api->encode(g->cuda, t[0].stream, (hv_codec)codec, (hv_dtype)t[0].dtype, &one, 1, t[2].data, t[2].count, &err);
+    Py_END_ALLOW_THREADS
+  }
+  for (int i = 0; i < 4; i++)
+    bind_tensor_return(&t[i]);
+  return ok ? done(module, status, &err) : NULL;
+}
+
+/* cuda_check and cuda_decode: the chunk, and a tensor or scratch to go with it. */
+static PyObject *read_chunk(PyObject *module, PyObject *args, int check) {
+  bind_state *state = state_of(module);
+  PyObject *capsule, *chunk, *other, *verdict = Py_None;
+  bind_tensor c = {0}, o = {0}, v = {0};
+  hv_error err = {0};
+  hv_status status = HV_INVALID;
+  int codec, dtype, finite = 0, ok;
+  unsigned long long count;
+  if (!(check ? PyArg_ParseTuple(args, "OOiiKpOO:cuda_check", &capsule, &chunk, &codec, &dtype, &count, &finite, &verdict, &other)
+              : PyArg_ParseTuple(args, "OOiiKO|O:cuda_decode", &capsule, &chunk, &codec, &dtype, &count, &other, &verdict)))
+    return NULL;
+  const gpu *g = gpu_of(state, capsule);
+  if (!g)
+    return NULL;
+  ok = borrow(state, g, chunk, 0, 0, "the chunk", &c) == 0 && borrow(state, g, other, 1, !check, check ? "the scratch memory" : "the output", &o) == 0 &&
+       (verdict == Py_None || borrow(state, g, verdict, 1, 0, "the verdict", &v) == 0);
+  if (ok && (!hv_codec_bound(codec, dtype, count) || c.count < hv_codec_bound(codec, dtype, count) || (!check && o.count != count) || (v.owner && v.count < 4))) {
+    bind_raise(state, HV_INVALID, "the chunk's memory, its output or its verdict is not of the size that its header says");
+    ok = 0;
+  }
+  if (ok) {
+    hv_cuda_target one = {c.data, (hv_codec)codec, (hv_dtype)dtype, count, check ? NULL : o.data, v.owner ? v.data : NULL};
+    Py_BEGIN_ALLOW_THREADS
+    status = check ? g->api->check(g->cuda, c.stream, &one, 1, finite, o.data, o.count, &err)
+                   : g->api->decode(g->cuda, c.stream, (hv_dtype)o.dtype, &one, 1, &err);
+    Py_END_ALLOW_THREADS
+  }
+  bind_tensor_return(&c), bind_tensor_return(&o), bind_tensor_return(&v);
+  return ok ? done(module, status, &err) : NULL;
+}
+static PyObject *cuda_check(PyObject *module, PyObject *args) {
+  return read_chunk(module, args, 1);
+}
+static PyObject *cuda_decode(PyObject *module, PyObject *args) {
+  return read_chunk(module, args, 0);
+}
+
+static PyObject *cuda_add(PyObject *module, PyObject *args) {
+  bind_state *state = state_of(module);
+  PyObject *capsule, *sum, *list;
+  bind_tensor acc = {0}, t[HV_CUDA_INPUTS_MAX] = {{0}};
+  hv_cuda_input inputs[HV_CUDA_INPUTS_MAX];
+  hv_error err = {0};
+  hv_status status = HV_INVALID;
+  if (!PyArg_ParseTuple(args, "OOO!:cuda_add", &capsule, &sum, &PyList_Type, &list))
+    return NULL;
+  const gpu *g = gpu_of(state, capsule);
+  Py_ssize_t n = PyList_Size(list);
+  if (!g)
+    return NULL;
+  if (n < 1 || n > HV_CUDA_INPUTS_MAX)
+    return bind_raise(state, HV_INVALID, "a sum has 1 to 16 inputs");
+  int ok = borrow(state, g, sum, 1, 1, "the sum", &acc) == 0;
+  for (Py_ssize_t i = 0; i < n && ok; i++) {
+    PyObject *chunk;
+    int codec, dtype;
+    float weight;
+    ok = PyArg_ParseTuple(PyList_GetItem(list, i), "Oiif:cuda_add", &chunk, &codec, &dtype, &weight) &&
+         borrow(state, g, chunk, 0, 0, "the chunk", &t[i]) == 0;
+    if (ok && (acc.dtype != HV_DTYPE_FLOAT32 || t[i].count < hv_codec_bound(codec, dtype, acc.count))) {
+      bind_raise(state, HV_INVALID, "the sum must be float32, and a chunk of as many elements");
+      ok = 0;
+    }
+    if (ok)
+      inputs[i] = (hv_cuda_input){t[i].data, (hv_codec)codec, (hv_dtype)dtype, weight, NULL};
+  }
+  if (ok) {
+    hv_cuda_sum one = {acc.data, acc.count, inputs, (size_t)n};
+    Py_BEGIN_ALLOW_THREADS
+    status = g->api->add(g->cuda, acc.stream, &one, 1, &err);
+    Py_END_ALLOW_THREADS
+  }
+  bind_tensor_return(&acc);
+  for (Py_ssize_t i = 0; i < n; i++)
+    bind_tensor_return(&t[i]);
+  return ok ? done(module, status, &err) : NULL;
+}
+
+static PyObject *cuda_finite(PyObject *module, PyObject *args) {
+  bind_state *state = state_of(module);
+  PyObject *capsule, *tensor, *flag;
+  bind_tensor t = {0}, f = {0};
+  hv_error err = {0};
+  hv_status status = HV_INVALID;
+  if (!PyArg_ParseTuple(args, "OOO:cuda_finite", &capsule, &tensor, &flag))
+    return NULL;
+  const gpu *g = gpu_of(state, capsule);
+  if (!g || borrow(state, g, tensor, 0, 1, "the tensor", &t) < 0)
+    return NULL;
+  int ok = borrow(state, g, flag, 1, 0, "the flag", &f) == 0;
+  if (ok && (f.count < 4 || (uintptr_t)f.data % 4)) {
+    bind_raise(state, HV_INVALID, "the flag needs four bytes");
+    ok = 0;
+  }
+  if (ok) {
+    Py_BEGIN_ALLOW_THREADS
+    status = g->api->finite(g->cuda, t.stream, (hv_dtype)t.dtype, t.data, t.count, f.data, &err);
+    Py_END_ALLOW_THREADS
+  }
+  bind_tensor_return(&t), bind_tensor_return(&f);
+  return ok ? done(module, status, &err) : NULL;
+}
+
+/* ---- many tensors at once ---- */
+
+typedef struct many {
+  bind_tensor *tensors; /* 2 n: source, sum, source, ... */
+  hv_cuda_pair *pairs;
+  size_t n;
+} many;
+
+static int borrow_many(bind_state *state, const gpu *g, PyObject *sources, PyObject *sums, many *m) {
+  for (size_t i = 0; i < m->n; i++) {
+    bind_tensor *src = &m->tensors[2 * i], *acc = src + 1;
+    if (borrow(state, g, PyList_GetItem(sources, (Py_ssize_t)i), 0, 1, "a tensor", src) < 0 ||
+        borrow(state, g, PyList_GetItem(sums, (Py_ssize_t)i), 1, 1, "a sum", acc) < 0)
+      return -1;
+    if (acc->dtype != HV_DTYPE_FLOAT32 || acc->count != src->count || src->dtype != m->tensors[0].dtype) {
+      bind_raise(state, HV_INVALID, "sums are float32 and as large as their tensors, which are all of one dtype");
+      return -1;
+    }
+    m->pairs[i] = (hv_cuda_pair){src->data, acc->data, src->count};
+  }
+  return 0;
+}
+
+static PyObject *cuda_accumulate(PyObject *module, PyObject *args) {
+  bind_state *state = state_of(module);
+  PyObject *capsule, *sources, *sums, *result = NULL;
+  hv_error err = {0};
+  hv_status status;
+  float weight;
+  many m = {0};
+  if (!PyArg_ParseTuple(args, "OfO!O!:cuda_accumulate", &capsule, &weight, &PyList_Type, &sources, &PyList_Type, &sums))
+    return NULL;
+  const gpu *g = gpu_of(state, capsule);
+  m.n = (size_t)PyList_Size(sources);
+  if (!g)
+    return NULL;
+  if (m.n > LIST_MAX || PyList_Size(sums) != PyList_Size(sources))
+    return bind_raise(state, HV_INVALID, "there must be as many sums as tensors");
+  if (!m.n)
+    Py_RETURN_NONE;
+  m.tensors = hv_mem_array(state->mem, 2 * m.n, sizeof *m.tensors);
+  m.pairs = hv_mem_array(state->mem, m.n, sizeof *m.pairs);
+  if (!m.tensors || !m.pairs) {
+    PyErr_NoMemory();
+  } else if (borrow_many(state, g, sources, sums, &m) == 0) {
+    Py_BEGIN_ALLOW_THREADS
+    status = g->api->accumulate(g->cuda, m.tensors[0].stream, (hv_dtype)m.tensors[0].dtype, weight, m.pairs, m.n, &err);
+    Py_END_ALLOW_THREADS
+    result = done(module, status, &err);
+  }
+  for (size_t i = 0; m.tensors && i < 2 * m.n; i++)
+    bind_tensor_return(&m.tensors[i]);
+  hv_mem_free(m.tensors);
+  hv_mem_free(m.pairs);
+  return result;
+}
+
+/* ---- chunk by chunk ---- */
+
+typedef struct staged {
+  PyObject *gpu; /* kept alive */
+  const hv_cuda_api *api;
+  hv_stage *stage;
+  int dtype, busy;
+  pid_t pid;
+} staged;
+
+static void stage_end(PyObject *capsule) {
+  staged *s = PyCapsule_GetPointer(capsule, STAGE);
+  if (s->pid == getpid())
+    s->api->stage_free(s->stage);
+  Py_DECREF(s->gpu);
+  hv_mem_free(s);
+}
+
+static PyObject *cuda_stage(PyObject *module, PyObject *args) {
+  bind_state *state = state_of(module);
+  PyObject *capsule, *result = NULL;
+  int codec, dtype;
+  unsigned chunk_values, slots;
+  unsigned long long pinned_most;
+  hv_error err = {0};
+  hv_status status;
+  if (!PyArg_ParseTuple(args, "OiiIIK:cuda_stage", &capsule, &codec, &dtype, &chunk_values, &slots, &pinned_most))
+    return NULL;
+  const gpu *g = gpu_of(state, capsule);
+  if (!g)
+    return NULL;
+  staged *s = hv_mem_zalloc(state->mem, sizeof *s);
+  if (!s)
+    return PyErr_NoMemory();
+  hv_stage_shape shape = {(hv_codec)codec, (hv_dtype)dtype, chunk_values, slots, (size_t)pinned_most};
+  Py_BEGIN_ALLOW_THREADS
+  status = g->api->stage_new(g->cuda, state->mem, &shape, &s->stage, &err);
+  Py_END_ALLOW_THREADS
+  if (status != HV_OK) {
+    hv_mem_free(s);
+    return bind_raise(state, status, err.text);
+  }
+  s->gpu = Py_NewRef(capsule), s->api = g->api, s->dtype = dtype, s->pid = getpid();
+  result = PyCapsule_New(s, STAGE, stage_end);
+  if (!result) {
+    g->api->stage_free(s->stage);
+    Py_DECREF(capsule);
+    hv_mem_free(s);
+  }
+  return result;
+}
+
+/* What a sink or a well calls; the GIL is let go in between. */
+typedef struct talk {
+  PyObject *call;
+  PyThreadState *thread;
+} talk;
+
+static hv_status give(void *arg, uint64_t index, hv_span bytes, hv_error *err) {
+  talk *t = arg;
+  PyEval_RestoreThread(t->thread);
+  PyObject *answer = PyObject_CallFunction(t->call, "Ky#", (unsigned long long)index, (const char *)bytes.data, (Py_ssize_t)bytes.size);
+  hv_status status = answer ? HV_OK : hv_fail(err, HV_CANCELLED, "the receiver of the chunks failed");
+  Py_XDECREF(answer);
+  t->thread = PyEval_SaveThread();
+  return status;
+}
+
+static hv_status fetch(void *arg, uint64_t index, uint8_t *bytes, size_t room, size_t *size, hv_error *err) {
+  talk *t = arg;
+  Py_buffer view;
+  hv_status status = HV_OK;
+  PyEval_RestoreThread(t->thread);
+  PyObject *answer = PyObject_CallFunction(t->call, "K", (unsigned long long)index);
+  if (!answer || PyObject_GetBuffer(answer, &view, PyBUF_SIMPLE) < 0) {
+    status = hv_fail(err, HV_CANCELLED, "the source of the chunks failed");
+  } else {
+    *size = (size_t)view.len;
+    if (*size <= room)
+      memcpy(bytes, view.buf, *size);
+    PyBuffer_Release(&view);
+  }
+  Py_XDECREF(answer);
+  t->thread = PyEval_SaveThread();
+  return status;
+}
+
+static PyObject *move(PyObject *module, PyObject *args, int in) {
+  bind_state *state = state_of(module);
+  PyObject *capsule, *tensor;
+  bind_tensor t = {0};
+  talk to = {0};
+  hv_error err = {0};
+  hv_status status;
+  if (!PyArg_ParseTuple(args, in ? "OOO:cuda_receive" : "OOO:cuda_send", &capsule, &tensor, &to.call))
+    return NULL;
+  staged *s = PyCapsule_GetPointer(capsule, STAGE);
+  const gpu *g = s ? gpu_of(state, s->gpu) : NULL;
+  if (!g)
+    return NULL;
+  if (s->busy)
+    return bind_raise(state, HV_BUSY, "this stage is in use: one thread at a time");
+  if (borrow(state, g, tensor, in, 1, "the tensor", &t) < 0)
+    return NULL;
+  if (t.dtype != s->dtype) {
+    bind_tensor_return(&t);
+    return bind_raise(state, HV_INVALID, "the tensor is of another dtype than the stage was made for");
+  }
+  s->busy = 1;
+  to.thread = PyEval_SaveThread();
+  status = in ? s->api->receive(s->stage, t.stream, t.data, t.count, fetch, &to, &err)
+              : s->api->send(s->stage, t.stream, t.data, t.count, give, &to, &err);
+  PyEval_RestoreThread(to.thread);
+  s->busy = 0;
+  bind_tensor_return(&t);
+  return status != HV_OK && PyErr_Occurred() ? NULL : done(module, status, &err);
+}
+static PyObject *cuda_send(PyObject *module, PyObject *args) {
+  return move(module, args, 0);
+}
+static PyObject *cuda_receive(PyObject *module, PyObject *args) {
+  return move(module, args, 1);
+}
+
+static PyMethodDef functions[] = {
+    {"cuda_open", cuda_open, METH_VARARGS, "cuda_open(library, index) -> gpu"},
+    {"cuda_room", cuda_room, METH_VARARGS, "cuda_room(gpu, codec, dtype, count) -> bytes of the chunk, of scratch memory"},
+    {"cuda_encode", cuda_encode, METH_VARARGS, "cuda_encode(gpu, codec, tensor, chunk, scratch, residual=None)"},
+    {"cuda_check", cuda_check, METH_VARARGS, "cuda_check(gpu, chunk, codec, dtype, count, finite, verdict, scratch)"},
+    {"cuda_decode", cuda_decode, METH_VARARGS, "cuda_decode(gpu, chunk, codec, dtype, count, out, verdict=None)"},
+    {"cuda_add", cuda_add, METH_VARARGS, "cuda_add(gpu, sum, [(chunk, codec, dtype, weight), ...])"},
+    {"cuda_finite", cuda_finite, METH_VARARGS, "cuda_finite(gpu, tensor, flag)"},
+    {"cuda_accumulate", cuda_accumulate, METH_VARARGS, "cuda_accumulate(gpu, weight, tensors, sums)"},
+    {"cuda_stage", cuda_stage, METH_VARARGS, "cuda_stage(gpu, codec, dtype, chunk_values, slots, pinned_most) -> stage"},
+    {"cuda_send", cuda_send, METH_VARARGS, "cuda_send(stage, tensor, call(index, bytes))"},
+    {"cuda_receive", cuda_receive, METH_VARARGS, "cuda_receive(stage, tensor, call(index) -> bytes)"},
+    {NULL, NULL, 0, NULL},
+};
+
+int hv_py_cuda_init(PyObject *module) {
+  return PyModule_AddFunctions(module, functions);
+}
