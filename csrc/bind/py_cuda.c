@@ -1,6 +1,7 @@
 /* The functions of _hivemind_c over cuda/hv_cuda.h: the library is loaded when it is asked for, and says why when it cannot be. The
  * classes that people use are Python's (hivemind_c/cuda.py). Tensors are on the GPU, contiguous; memory for chunks and scratch is
- * torch's, handed in as tensors of uint8. Work goes onto the current stream of the tensor's device, and nobody waits for it here. */
+ * torch's, handed in as tensors of uint8. Work goes onto the current stream of the tensor's device, and nobody waits for it here.
+ */
 #include "tensor.h"
 
 #include "cuda/hv_cuda.h"
@@ -174,9 +175,11 @@ static PyObject *read_chunk(PyObject *module, PyObject *args, int check) {
   const gpu *g = gpu_of(state, capsule);
   if (!g)
     return NULL;
-  ok = borrow(state, g, chunk, 0, 0, "the chunk", &c) == 0 && borrow(state, g, other, 1, !check, check ? "the scratch memory" : "the output", &o) == 0 &&
+  ok = borrow(state, g, chunk, 0, 0, "the chunk", &c) == 0 &&
+       borrow(state, g, other, 1, !check, check ? "the scratch memory" : "the output", &o) == 0 &&
        (verdict == Py_None || borrow(state, g, verdict, 1, 0, "the verdict", &v) == 0);
-  if (ok && (!hv_codec_bound(codec, dtype, count) || c.count < hv_codec_bound(codec, dtype, count) || (!check && o.count != count) || (v.owner && v.count < 4))) {
+  if (ok && (!hv_codec_bound(codec, dtype, count) || c.count < hv_codec_bound(codec, dtype, count) ||
+             (!check && o.count != count) || (v.owner && v.count < 4))) {
     bind_raise(state, HV_INVALID, "the chunk's memory, its output or its verdict is not of the size that its header says");
     ok = 0;
   }
@@ -381,7 +384,8 @@ typedef struct talk {
 static hv_status give(void *arg, uint64_t index, hv_span bytes, hv_error *err) {
   talk *t = arg;
   PyEval_RestoreThread(t->thread);
-  PyObject *answer = PyObject_CallFunction(t->call, "Ky#", (unsigned long long)index, (const char *)bytes.data, (Py_ssize_t)bytes.size);
+  PyObject *answer =
+      PyObject_CallFunction(t->call, "Ky#", (unsigned long long)index, (const char *)bytes.data, (Py_ssize_t)bytes.size);
   hv_status status = answer ? HV_OK : hv_fail(err, HV_CANCELLED, "the receiver of the chunks failed");
   Py_XDECREF(answer);
   t->thread = PyEval_SaveThread();

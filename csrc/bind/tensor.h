@@ -44,7 +44,8 @@ int bind_tensor_borrow_plain(bind_state *state, PyObject *object, int writable, 
 /* Gives it back; an exception that is set stays so. */
 void bind_tensor_return(bind_tensor *tensor);
 
-/* py_cuda.c: adds the functions over cuda/hv_cuda.h, which work where that library and a GPU are. 0, or -1 with an exception set. */
+/* py_cuda.c: adds the functions over cuda/hv_cuda.h, which work where that library and a GPU are. 0, or -1 with an exception set.
+ */
 int hv_py_cuda_init(PyObject *module);
 
 /* py_codec.c: adds the functions over kern/codec.h to the module. 0, or -1 with an exception set. */

@@ -18,7 +18,7 @@ typedef struct stand_in {
   size_t pinned; /* bytes of pinned memory held now */
   size_t pinned_peak;
   int backwards;
-  int eager; /* 1: nothing waits on a stream */
+  int eager;    /* 1: nothing waits on a stream */
   int restless; /* 1: streams go on at random whenever something is asked */
   long calls;   /* made so far */
   long fail_at; /* the call with this number fails with fail_with; -1: none */

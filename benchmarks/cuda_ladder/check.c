@@ -1,0 +1,160 @@
+/* Every kernel on the GPU against the C reference: small enough for compute-sanitizer, which is what it is for. Prints what differs
+ * and ends with 1, or "all equal, 0 of N differ" and 0.   check [quick] */
+#include "gpu.h"
+
+enum { MOST = 40000, ROOM = MOST * 4 + 4096 };
+static const size_t lengths[] = {0,    1,    3,    4,    5,    15,   16,   17,   63,   64,   65,    255,   256, 1023,
+                                 1024, 1025, 2048, 2049, 4095, 4096, 4097, 8191, 8192, 8193, 16384, 16385, MOST};
+enum { LENGTHS = sizeof lengths / sizeof *lengths };
+
+static hv_error err;
+static hv_cuda *cuda;
+static const hv_cuda_api *api;
+static cudaStream_t stream;
+static uint8_t *on_gpu[LENGTHS], *chunk_gpu[LENGTHS], *out_gpu[LENGTHS], *scratch;
+static float *rest_gpu[LENGTHS];
+static int32_t *verdicts;
+static float values[MOST], rest[MOST], rest2[MOST];
+static uint8_t tensor[ROOM], want[ROOM], got[ROOM], plain[ROOM];
+static unsigned wrong, compared;
+
+static void equal(const void *a, const void *b, size_t n, const char *what, int codec, int dtype, size_t count) {
+  compared++;
+  if (n && memcmp(a, b, n) && wrong++ < 30)
+    printf("%s: %s, dtype %d, %zu elements: other bytes\n", what, hv_codec_name(codec), dtype, count);
+}
+
+static const hv_kern *reference(void) {
+  return hv_cpu_kern(HV_CPU_PORTABLE);
+}
+
+/* Encodes all lengths in one call, with residuals or not, and holds chunks and residuals against the CPU's. */
+static void encode(int codec, hv_dtype dtype, int kind, int off, int feedback) {
+  hv_cuda_source s[LENGTHS];
+  size_t size = hv_dtype_size((int)dtype);
+  for (size_t l = 0; l < LENGTHS; l++) {
+    gpu_fill(values, lengths[l], kind, l);
+    hv_reduce_convert(reference(), HV_DTYPE_FLOAT32, values, dtype, tensor, lengths[l]);
+    s[l] = (hv_cuda_source){on_gpu[l] + (off ? size : 0), feedback ? rest_gpu[l] : NULL, chunk_gpu[l], lengths[l]};
+    MUST(cudaMemcpyAsync(on_gpu[l] + (off ? size : 0), tensor, size * lengths[l], cudaMemcpyHostToDevice, stream));
+    gpu_fill(rest, lengths[l], 0, 99);
+    MUST(cudaMemcpyAsync(rest_gpu[l], rest, 4 * lengths[l], cudaMemcpyHostToDevice, stream));
+    MUST(cudaStreamSynchronize(stream));
+  }
+  FINE(api->encode(cuda, stream, (hv_codec)codec, dtype, s, LENGTHS, scratch, 64 << 20, &err));
+  for (size_t l = 0; l < LENGTHS; l++) {
+    uint64_t bytes = 0;
+    gpu_fill(values, lengths[l], kind, l);
+    hv_reduce_convert(reference(), HV_DTYPE_FLOAT32, values, dtype, tensor, lengths[l]);
+    gpu_fill(rest, lengths[l], 0, 99);
+    FINE(hv_codec_encode(reference(), (hv_codec)codec, dtype, tensor, lengths[l], feedback ? rest : NULL, want, ROOM, &bytes));
+    MUST(cudaMemcpyAsync(got, chunk_gpu[l], bytes, cudaMemcpyDeviceToHost, stream));
+    MUST(cudaMemcpyAsync(rest2, rest_gpu[l], 4 * lengths[l], cudaMemcpyDeviceToHost, stream));
+    MUST(cudaStreamSynchronize(stream));
+    equal(got, want, bytes, "encode", codec, (int)dtype, lengths[l]);
+    equal(rest2, rest, 4 * lengths[l], "residual", codec, (int)dtype, lengths[l]);
+  }
+}
+
+/* Of the chunks that encode left. */
+static void decode(int codec, hv_dtype dtype, hv_dtype into) {
+  hv_cuda_target t[LENGTHS];
+  for (size_t l = 0; l < LENGTHS; l++)
+    t[l] = (hv_cuda_target){chunk_gpu[l], (hv_codec)codec, dtype, lengths[l], out_gpu[l], verdicts + l};
+  FINE(api->check(cuda, stream, t, LENGTHS, 0, scratch, 64 << 20, &err));
+  FINE(api->decode(cuda, stream, into, t, LENGTHS, &err));
+  for (size_t l = 0; l < LENGTHS; l++) {
+    uint64_t bytes = hv_codec_bound(codec, (int)dtype, lengths[l]);
+    int32_t verdict = -1;
+    MUST(cudaMemcpyAsync(want, chunk_gpu[l], bytes, cudaMemcpyDeviceToHost, stream));
+    MUST(cudaMemcpyAsync(got, out_gpu[l], hv_dtype_size((int)into) * lengths[l], cudaMemcpyDeviceToHost, stream));
+    MUST(cudaMemcpyAsync(&verdict, verdicts + l, 4, cudaMemcpyDeviceToHost, stream));
+    MUST(cudaStreamSynchronize(stream));
+    hv_span one = hv_span_of(want, (size_t)bytes);
+    FINE(hv_codec_decode(reference(), &one, 1, into, plain, lengths[l]));
+    equal(&verdict, &(int32_t){HV_OK}, 4, "verdict", codec, (int)dtype, lengths[l]);
+    equal(got, plain, hv_dtype_size((int)into) * lengths[l], "decode", codec, (int)dtype, lengths[l]);
+  }
+}
+
+/* The chunks of the longest tensor that lie there, sixteen times over, onto a sum; then one that is spoiled. */
+static void add(int codec, hv_dtype dtype) {
+  size_t l = LENGTHS - 1;
+  hv_cuda_input in[HV_CUDA_INPUTS_MAX];
+  hv_cuda_sum sum = {rest_gpu[l], MOST, in, HV_CUDA_INPUTS_MAX};
+  uint64_t bytes = hv_codec_bound(codec, (int)dtype, MOST);
+  gpu_fill(rest, MOST, 0, 5);
+  MUST(cudaMemcpyAsync(rest_gpu[l], rest, sizeof rest, cudaMemcpyHostToDevice, stream));
+  MUST(cudaMemcpyAsync(want, chunk_gpu[l], bytes, cudaMemcpyDeviceToHost, stream));
+  MUST(cudaStreamSynchronize(stream));
+  hv_span one = hv_span_of(want, (size_t)bytes);
+  for (int i = 0; i < HV_CUDA_INPUTS_MAX; i++) {
+    in[i] = (hv_cuda_input){chunk_gpu[l], (hv_codec)codec, dtype, 0.3f * (float)i, verdicts + l};
+    FINE(hv_codec_accumulate(reference(), &one, 1, 0.3f * (float)i, rest, MOST));
+  }
+  FINE(api->add(cuda, stream, &sum, 1, &err));
+  hv_cuda_target spoiled = {chunk_gpu[l], (hv_codec)codec, dtype, MOST, out_gpu[l], verdicts + l};
+  int32_t verdict = -1;
+  MUST(cudaMemsetAsync(chunk_gpu[l] + bytes - 3, 0x5b, 1, stream));
+  MUST(cudaMemsetAsync(chunk_gpu[l] + bytes - 9, want[bytes - 9] ^ 4, 1, stream));
+  FINE(api->check(cuda, stream, &spoiled, 1, 0, scratch, 64 << 20, &err));
+  FINE(api->add(cuda, stream, &sum, 1, &err));
+  MUST(cudaMemcpyAsync(&verdict, verdicts + l, 4, cudaMemcpyDeviceToHost, stream));
+  MUST(cudaMemcpyAsync(rest2, rest_gpu[l], sizeof rest2, cudaMemcpyDeviceToHost, stream));
+  MUST(cudaStreamSynchronize(stream));
+  equal(rest2, rest, sizeof rest, "add", codec, (int)dtype, MOST);
+  equal(&verdict, &(int32_t){HV_CORRUPT}, 4, "verdict of a spoiled chunk", codec, (int)dtype, MOST);
+}
+
+static void gather_and_finite(hv_dtype dtype) {
+  enum { MANY = 1200 };
+  static hv_cuda_pair pairs[MANY];
+  size_t size = hv_dtype_size((int)dtype), at = 0, l = LENGTHS - 1;
+  uint32_t flag = 1;
+  gpu_fill(values, MOST, 1, 2), gpu_fill(rest, MOST, 0, 3);
+  hv_reduce_convert(reference(), HV_DTYPE_FLOAT32, values, dtype, tensor, MOST);
+  MUST(cudaMemcpyAsync(on_gpu[l], tensor, size * MOST, cudaMemcpyHostToDevice, stream));
+  MUST(cudaMemcpyAsync(rest_gpu[l], rest, sizeof rest, cudaMemcpyHostToDevice, stream));
+  MUST(cudaMemsetAsync(verdicts, 0, 4, stream));
+  for (size_t i = 0; i < MANY; at += pairs[i++].count)
+    pairs[i] = (hv_cuda_pair){on_gpu[l] + size * at, rest_gpu[l] + at, i == 700 ? 9000 : i % 50};
+  FINE(api->accumulate(cuda, stream, dtype, 0.7f, pairs, MANY, &err));
+  FINE(api->finite(cuda, stream, dtype, on_gpu[l], MOST, (uint32_t *)verdicts, &err));
+  MUST(cudaMemcpyAsync(rest2, rest_gpu[l], sizeof rest2, cudaMemcpyDeviceToHost, stream));
+  MUST(cudaMemcpyAsync(&flag, verdicts, 4, cudaMemcpyDeviceToHost, stream));
+  MUST(cudaStreamSynchronize(stream));
+  FINE(hv_reduce_accumulate(reference(), dtype, tensor, 0.7f, rest, at));
+  equal(rest2, rest, sizeof rest, "accumulate", 0, (int)dtype, at);
+  equal(&flag, &(uint32_t){0}, 4, "finite", 0, (int)dtype, MOST);
+}
+
+int main(int argc, char **argv) {
+  int quick = argc > 1 && !strcmp(argv[1], "quick");
+  api = hv_cuda_api_of(HV_CUDA_VERSION);
+  FINE(api->open(0, &cuda, &err));
+  MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  MUST(cudaMalloc((void **)&scratch, 64 << 20));
+  MUST(cudaMalloc((void **)&verdicts, LENGTHS * 4));
+  for (size_t l = 0; l < LENGTHS; l++) { /* each in an allocation of its own, of its own size: memcheck sees a step too far */
+    MUST(cudaMalloc((void **)&on_gpu[l], 4 * lengths[l] + 4));
+    MUST(cudaMalloc((void **)&chunk_gpu[l], hv_codec_bound(0, 1, lengths[l]) + 1024 + lengths[l] / 2));
+    MUST(cudaMalloc((void **)&out_gpu[l], 4 * lengths[l] + 4));
+    MUST(cudaMalloc((void **)&rest_gpu[l], 4 * lengths[l] + 4));
+  }
+  for (int codec = 0; codec < HV_CODEC_COUNT; codec++)
+    for (int d = 0; d < 3; d++)
+      for (int kind = 0; kind < (quick ? 1 : 5); kind++) {
+        if (quick && (codec + d) % 3)
+          continue;
+        encode(codec, gpu_dtypes[d], kind, kind % 2, codec && kind % 3 == 1);
+        decode(codec, gpu_dtypes[d], gpu_dtypes[(d + kind) % 3]);
+        if (kind == 0)
+          add(codec, gpu_dtypes[d]);
+      }
+  for (int d = 0; d < 3; d++)
+    gather_and_finite(gpu_dtypes[d]);
+  api->close(cuda);
+  MUST(cudaDeviceSynchronize());
+  printf(wrong ? "%u of %u comparisons differ\n" : "all equal, %u of %u differ\n", wrong, compared);
+  return wrong != 0;
+}
