@@ -260,3 +260,10 @@ def test_the_package_needs_neither_typer_nor_rich():
     program = "import sys, hivemind_c, hivemind_c.dht, hivemind_c.doctor; print({'rich', 'typer', 'starlette', 'uvicorn'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
     assert done.stdout.strip() == "set()"
+
+
+def test_what_the_programs_need_is_named():
+    for program in ("doctor", "monitor"):
+        code = f"import sys; sys.modules['typer'] = None; import hivemind_c.cli.{program}"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+        assert done.returncode == 1 and done.stderr.strip() == "this program needs typer, which is not installed: pip install 'hivemind_c[monitor]'"

@@ -50,6 +50,7 @@ def target(archive, tmp_path_factory):
 def test_pip_installs_it_without_build_isolation(target, tmp_path):
     assert (target / "_hivemind_c.abi3.so").exists()
     assert (target / "hivemind_c/py.typed").exists() and (target / "_hivemind_c-stubs/__init__.pyi").exists()
+    assert {path.name for path in (target / "hivemind_c/monitor/page").iterdir()} == {"index.html", "page.js", "page.css"}
     (wheel,) = target.glob("hivemind_c-*.dist-info/WHEEL")
     assert "cp310-abi3-linux" in wheel.read_text()
     program = "import hivemind_c as h; n = h.Node('127.0.0.1:0'); print(h.__file__, h.__version__, n.addresses); n.shutdown()"

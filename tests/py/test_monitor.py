@@ -175,6 +175,27 @@ def test_a_day_of_looking_takes_bounded_room(monkeypatch):
     kept.close()
 
 
+def test_two_monitors_of_one_machine_have_keys_of_their_own(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    first, held = history.own_key()
+    second, other = history.own_key()
+    assert first.endswith("hivemind_c/monitor.key") and second.endswith("hivemind_c/monitor-2.key")
+    held.close()
+    assert history.own_key()[0] == first
+    other.close()
+
+
+def test_nobody_fills_the_list_of_failures(dht):
+    watcher = Gatherer(dht(), "run")
+    honest = ("honest", dataclasses.replace(SAID, errors=((1, "nobody came"),)), 1.0)
+    for i in range(200):
+        liar = ("liar", dataclasses.replace(SAID, errors=tuple((4 * i + k, "x") for k in range(4))), 1.0)
+        watcher._note_failures([honest, liar], float(i))
+    failures = list(watcher._failures.values())
+    assert len(failures) == 21 and failures[0].peer_id == "honest" and failures[-1].epoch == 799
+    watcher.shutdown()
+
+
 class Looks:
     """A gatherer that sees what it is told."""
 

@@ -105,7 +105,7 @@ def monitor(
 ) -> int:
     from types import SimpleNamespace
 
-    from hivemind_c.monitor.history import state_folder
+    from hivemind_c.monitor.history import own_key, state_folder
     from hivemind_c.monitor.sinks import Missing
     from hivemind_c.optim.options import run_name
 
@@ -117,7 +117,8 @@ def monitor(
     try:
         name = pathlib.Path(run_name(run_id)).name  # a folder is nobody's to choose by the name of a run
         kept = None if history == "none" else history or str(state_folder() / f"{name}.db")
-        dht = start(initial_peers, host_maddrs, announce_maddrs, identity_path or str(state_folder() / "monitor.key"), client_mode)
+        key, _held = (identity_path, None) if identity_path else own_key()
+        dht = start(initial_peers, host_maddrs, announce_maddrs, key, client_mode)
         try:
             join = "INITIAL_PEERS=" + ",".join(reachable(dht.get_visible_maddrs()) or initial_peers)
             print(join, flush=True)

@@ -17,6 +17,7 @@ from hivemind_c.optim.speed import Speed
 TARGET = 4096  #: samples of an epoch, until a peer tells the run's own
 FAST = 8.0  #: as in docs/PROGRESS.md: who claims more times the reference is doubtful
 FAILURES_MAX = 500
+PEERS_FAILURES_MAX = 20  #: of one peer: nobody fills the list
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,10 @@ class Gatherer:
         for peer, news, _ in heard:
             for epoch, text in news.errors:
                 self._failures.setdefault((peer, epoch, text), Failure(now, peer, epoch, text))
+            if news.errors:
+                mine = [known for known in self._failures if known[0] == peer]
+                for known in mine[:-PEERS_FAILURES_MAX]:
+                    del self._failures[known]
         while len(self._failures) > FAILURES_MAX:
             self._failures.popitem(last=False)
 

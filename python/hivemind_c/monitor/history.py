@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pathlib
 import sqlite3
-from typing import List, NamedTuple, Optional, Sequence
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from hivemind_c.monitor.gather import FAILURES_MAX, Failure, Snapshot
 
@@ -28,6 +29,20 @@ def state_folder() -> pathlib.Path:
     folder = pathlib.Path(base, "hivemind_c")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder
+
+
+def own_key() -> Tuple[str, Any]:
+    """(the key file of this monitor, what holds it while it runs): the first one of this machine that no other monitor uses."""
+    folder = state_folder()
+    for number in range(1, 65):
+        path = folder / ("monitor.key" if number == 1 else f"monitor-{number}.key")
+        lock = open(path.with_suffix(".lock"), "w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return str(path), lock
+        except OSError:
+            lock.close()
+    raise OSError(f"64 monitors run on this machine with keys in {folder}: give this one --identity_path")
 
 
 def thinned(points: List[Point], most: int) -> List[Point]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
 import time
 from typing import Any, List, Optional, Protocol
@@ -43,7 +44,7 @@ class Watch:
             began, cpu = time.monotonic(), time.process_time()
             try:
                 self.look()
-            except HivemindError as error:
+            except (HivemindError, sqlite3.Error) as error:  # the network is away, or the disk is full: it looks again
                 logger.warning("the run could not be looked at: %s", error)
             spent = time.process_time() - cpu  # the node's threads too: they check the signatures
             ended.wait(max(self._period - (time.monotonic() - began), spent / BUSY, 0.05))
