@@ -157,15 +157,33 @@ def remote(num_gpus, num_cpus, max_retries, retry_exceptions):
             try:
                 return function(*arguments)
             except Exception as error:
-                print("again:", error.stderr[-500:], flush=True)
+                print("again:", error.stderr.strip()[-500:], flush=True)
     return lambda function: types.SimpleNamespace(remote=lambda *arguments: pool.submit(retried, function, *arguments))
 '''
 
 
-def test_ray_starts_trainers_and_waits_for_them(start, tmp_path):
+TAKEN_ONCE = """
+import os, pathlib, sys
+words = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+folder = pathlib.Path(words["--folder"])
+print("it was", os.environ["INITIAL_PEERS"], os.environ["HIVEMIND_NAME"], words["--run_id"], words["--epochs"])
+if not folder.exists():
+    folder.mkdir(parents=True)
+    sys.exit("taken away")
+print("ended", folder.name)
+"""
+
+
+def test_ray_starts_trainers_anew_and_waits_for_them(start, tmp_path):
     (tmp_path / "ray.py").write_text(STAND_IN)
+    (tmp_path / "taken_once.py").write_text(TAKEN_ONCE)
     search = os.pathsep.join([str(tmp_path), *sys.path])
-    command = [sys.executable, CLUSTER / "ray" / "swarm.py", "--trainers", "1", "--epochs", "2", "--folder", tmp_path / "ray", "--listen", "/ip4/127.0.0.1/tcp/0"]
-    out = ended(start(*command, PYTHONPATH=search))
-    assert out.startswith("INITIAL_PEERS=/ip4/127.0.0.1/tcp/") and len(re.findall(r"^ended in global epoch \d+$", out, re.M)) == 1 and "again:" not in out
-    assert (tmp_path / "ray" / "peer-0" / "peer.key").exists()
+    command = [sys.executable, CLUSTER / "ray" / "swarm.py", "--trainers", "2", "--epochs", "2", "--folder", tmp_path / "ray", "--listen", "/ip4/127.0.0.1/tcp/0"]
+    out = ended(start(*command, PYTHONPATH=search, TRAINER=str(tmp_path / "taken_once.py"))).splitlines()
+    assert out[0].startswith("INITIAL_PEERS=/ip4/127.0.0.1/tcp/") and out.count("again: taken away") == 2 and sorted(out[-2:]) == ["ended peer-0", "ended peer-1"]
+
+
+def test_what_ray_starts_has_the_options_of_the_trainer():
+    program, trainer = (CLUSTER / "ray" / "swarm.py").read_text(), (CLUSTER / "train.py").read_text()
+    options = re.findall(r'"(--[a-z_]+)"', program[program.index("command = ") : program.index("environment = ")])
+    assert options == ["--run_id", "--folder", "--epochs"] and all(f'add_argument("{option}"' in trainer for option in options)

@@ -10,7 +10,7 @@ import sys
 
 import ray
 
-TRAINER = pathlib.Path(__file__).resolve().parents[1] / "train.py"
+TRAINER = os.environ.get("TRAINER") or pathlib.Path(__file__).resolve().parents[1] / "train.py"
 
 
 def train(index, peers, options):
