@@ -53,9 +53,9 @@ typedef struct setting {
 
 #define AT(name, kind)                                                                                                             \
   { #name, offsetof(hv_hive_averager_config, name), kind }
-static const setting settings[] = {AT(part_bytes, 's'), AT(alpha, 'd'),     AT(target_group, 's'),
-                                   AT(min_group, 's'),  AT(round_ms, 'u'),  AT(stall_ms, 'u'),
-                                   AT(request_ms, 'u'), AT(bandwidth, 'd'), AT(auxiliary, 'i')};
+static const setting settings[] = {AT(part_bytes, 's'), AT(alpha, 'd'),     AT(target_group, 's'), AT(min_group, 's'),
+                                   AT(round_ms, 'u'),   AT(stall_ms, 'u'),  AT(request_ms, 'u'),   AT(bandwidth, 'd'),
+                                   AT(auxiliary, 'i'),  AT(min_vector, 's')};
 
 static int set_one(hv_hive_averager_config *config, const setting *s, PyObject *value) {
   char *at = (char *)config + s->offset;

@@ -6,7 +6,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CHUNK_VALUES = 1 << 17, STALL_MS = 10000, PAUSE_MS = 50, PAUSE_MAX_MS = 2000, SETTLE_US = 500, SETTLE_MAX_US = 20000 };
+enum {
+  CHUNK_VALUES = 1 << 17,
+  STALL_MS = 10000,
+  PAUSE_MS = 50,
+  PAUSE_MAX_MS = 2000,
+  SETTLE_US = 500,
+  SETTLE_MAX_US = 20000,
+  ROUND_LEAST_MS = 500
+};
 
 typedef hv_average_work work;
 
@@ -195,8 +203,21 @@ static void settled(work *w) {
   env_of(w)->work(env_of(w), &w->blend);
 }
 
+/* Whoever lacks something yet has three stall_ms for it, from the latest view on: each may lose another owner. */
+static void settle_by(work *w) {
+  w->settled_view = hv_allreduce_view(w->round);
+  uint64_t stall_us = 1000ull * w->average->config.stall_ms, last_us = w->since_us + HV_ROUND_STALLS * stall_us;
+  w->settled_us = now_of(w) + 3 * stall_us;
+  if (w->settled_us > last_us)
+    w->settled_us = last_us;
+  if (w->settled_us > w->end_us)
+    w->settled_us = w->end_us;
+}
+
 static void look_whether_settled(hv_timer *timer, const hv_event *event) {
   work *w = timer->owner;
+  if (w->why.status == HV_OK && hv_allreduce_view(w->round) != w->settled_view)
+    settle_by(w);
   if (hv_allreduce_finished(w->round) || event->now_us >= w->settled_us) {
     settled(w);
     return;
@@ -237,9 +258,9 @@ static void round_done(void *arg, hv_allreduce *round, hv_status status) {
   if (status == HV_OK) { /* also when its end was asked for: it has what it wanted */
     move(w, HV_AVERAGE_SETTLING);
     w->settle_us = SETTLE_US;
-    w->settled_us = w->since_us + 3000ull * w->average->config.stall_ms;
-    if (w->why.status != HV_OK || w->settled_us > w->end_us)
-      w->settled_us = w->why.status != HV_OK ? 0 : w->end_us;
+    settle_by(w);
+    if (w->why.status != HV_OK)
+      w->settled_us = 0;
     env_of(w)->timer_set(env_of(w), &w->settle, 0);
     return;
   }
@@ -346,7 +367,7 @@ static void not_found(work *w, hv_status status, const char *text) {
   int again = w->step->allow_retries && (status == HV_TIMEOUT || (status == HV_EXISTS && !w->seek.further));
   if (again && w->outcome.tries > 1)
     w->pause_ms = w->pause_ms * 2 < PAUSE_MAX_MS ? w->pause_ms * 2 : PAUSE_MAX_MS;
-  if (!again || left_ms(w) <= w->pause_ms) {
+  if (!again || left_ms(w) <= w->pause_ms + ROUND_LEAST_MS) {
     over(w, status, text);
     return;
   }
@@ -383,8 +404,8 @@ static hv_span epoch_of(work *w) {
 static void seek(work *w) {
   const hv_average_step *step = w->step;
   hv_error err = {0};
-  uint64_t wait = step->wait_ms < left_ms(w) ? step->wait_ms : left_ms(w);
-  w->outcome.tries++;
+  uint64_t left = w->outcome.tries++ ? left_ms(w) / 2 : left_ms(w); /* a group is worth nothing without time for its round */
+  uint64_t wait = step->wait_ms < left ? step->wait_ms : left;
   w->seek = (hv_match_seek){.done = found,
                             .owner = w,
                             .epoch = epoch_of(w),
@@ -588,6 +609,12 @@ static hv_status check_config(const hv_average_config *config, hv_error *err) {
   return HV_OK;
 }
 
+/* So many values, in chunks; all of them are a span for one. */
+static uint32_t least_chunks(const hv_average *self, uint64_t values) {
+  uint64_t chunks = values / self->run.chunk_values + (values % self->run.chunk_values != 0);
+  return chunks < self->run.n_chunks ? (uint32_t)chunks : self->run.n_chunks;
+}
+
 /* The match needs the text of the schema only while it is made. */
 static hv_status open_match(hv_average *self, const hv_average_config *config, hv_error *err) {
   hv_match_config match = {.prefix = config->prefix,
@@ -596,6 +623,8 @@ static hv_status open_match(hv_average *self, const hv_average_config *config, h
                            .target_group_size = config->target_group,
                            .min_group_size = config->min_group,
                            .bandwidth = (uint64_t)config->bandwidth,
+                           .request_ms = config->request_ms,
+                           .least_chunks = least_chunks(self, config->min_vector),
                            .auxiliary = config->auxiliary != 0};
   hv_buf text;
   hv_status status = hv_average_schema(self->all->env, config, self->run.chunk_values, &text, &match.schema);

@@ -64,7 +64,8 @@ typedef struct hv_average_config {
   hv_span group_bits;             /* '0' and '1'; copied */
   uint32_t round_ms;              /* of the all-reduce at most; 0: as long as the step has */
   uint32_t stall_ms;              /* 10,000: who holds the others up for longer is left out */
-  uint32_t request_ms;            /* 3,000: one question of match */
+  uint32_t request_ms;            /* 2,000: how long one question of match may take, but half of a seek's time at most */
+  uint64_t min_vector;            /* values: when this node hosts, who would own fewer owns none */
   double bandwidth;               /* bytes per second, as stated; 0: not known */
   int auxiliary;                  /* owns a span, contributes nothing; its tensors tell the layout alone */
   hv_average_gate gate;

@@ -37,6 +37,7 @@ typedef struct hv_average_work {
   hv_timer timer; /* of the whole, and of a pause */
   hv_timer settle;
   uint64_t settle_us, settled_us; /* how long until it looks again; when it waits no more */
+  uint32_t settled_view;          /* as of which view */
   hv_job blend;
   hv_status blended;
   hv_average_outcome outcome;

@@ -8,8 +8,19 @@
 
 /* ---- the host's side ---- */
 
+/* The one with the smallest span of those that are too small, while others own something, too; n: none. */
+static size_t too_small(const hv_partition_member *shares, size_t n, uint32_t least) {
+  size_t found = n, owners = 0;
+  for (size_t i = 0; i < n; i++) {
+    owners += shares[i].count > 0;
+    if (shares[i].count > 0 && shares[i].count < least && (found == n || shares[i].count < shares[found].count))
+      found = i;
+  }
+  return owners > 1 ? found : n;
+}
+
 hv_status hv_group_plan(hv_env *env, hv_match_member *members, const uint64_t *bandwidth, size_t n, uint32_t n_chunks,
-                        uint32_t *leader) {
+                        uint32_t least, uint32_t *leader) {
   hv_partition_member *shares = hv_mem_array(env->mem, n, sizeof *shares);
   size_t contributors = 0;
   if (!shares)
@@ -23,6 +34,10 @@ hv_status hv_group_plan(hv_env *env, hv_match_member *members, const uint64_t *b
       *leader = (uint32_t)i;
   }
   hv_status status = contributors ? hv_partition(shares, n, n_chunks) : HV_STATE;
+  for (size_t out; status == HV_OK && (out = too_small(shares, n, least)) < n;) {
+    shares[out].owns = 0;
+    status = hv_partition(shares, n, n_chunks);
+  }
   for (size_t i = 0; status == HV_OK && i < n; i++) {
     members[i].first = shares[i].first;
     members[i].count = shares[i].count;

@@ -21,10 +21,11 @@ typedef struct hv_group_facts {
 } hv_group_facts;
 
 /* Gives the members (id, addrs, auxiliary, gather_size are set) their spans by bandwidth[] (bytes per second, 0: not known) and
- * names the leader, the first that can be dialled. HV_STATE: nobody could own a span, or nobody has anything to average. HV_NOMEM.
+ * names the leader, the first that can be dialled. Who would own fewer chunks than `least` owns none, as long as somebody else
+ * does. HV_STATE: nobody could own a span, or nobody has anything to average. HV_NOMEM.
  */
 hv_status hv_group_plan(hv_env *env, hv_match_member *members, const uint64_t *bandwidth, size_t n, uint32_t n_chunks,
-                        uint32_t *leader);
+                        uint32_t least, uint32_t *leader);
 
 /* Holds a BEGIN against what this member knows, and makes the group of it: *out is given. HV_MALFORMED with the reason in err (also
  * when it is about somebody else's round); HV_NOMEM. */

@@ -62,6 +62,8 @@ typedef struct hv_match_config {
   size_t target_group_size; /* 0: everybody, HV_ROUND_MEMBERS_MAX at most */
   size_t min_group_size;    /* 0: 2; with 1 a seek that finds nobody ends with a group of one */
   uint64_t bandwidth;       /* bytes per second; 0: not known */
+  uint32_t least_chunks;    /* when this node hosts: who would own fewer owns none; 0: any span will do */
+  uint32_t request_ms;      /* how long one question may take, but half of a seek's time at most; 0: 2,000 */
   uint8_t auxiliary;        /* 1: owns a span, contributes nothing */
 } hv_match_config;
 

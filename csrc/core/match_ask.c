@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SUMMONS_MAX = 64, SUMMON_TIMEOUT_MS = 2000 };
+enum { SUMMONS_MAX = 64 };
 
 /* ---- are you coming? ---- */
 
@@ -38,7 +38,8 @@ static void summon(hv_match *match, hv_span epoch, const hv_target *to, hv_span 
   match_summons *s = hv_mem_zalloc(match->env->mem, sizeof *s);
   if (!s)
     return;
-  *s = (match_summons){.match = match, .call = {.done = summoned, .owner = s, .to = *to, .timeout_ms = SUMMON_TIMEOUT_MS}};
+  uint32_t timeout_ms = match->config.request_ms ? match->config.request_ms : MATCH_ANSWER_MS;
+  *s = (match_summons){.match = match, .call = {.done = summoned, .owner = s, .to = *to, .timeout_ms = timeout_ms}};
   s->addrs_size = (uint8_t)(addrs.size <= sizeof s->addrs ? addrs.size : 0);
   if (s->addrs_size)
     memcpy(s->addrs, addrs.data, s->addrs_size);

@@ -269,7 +269,8 @@ static int begin_group(match_gathering *g, match_joiner **group, size_t n) {
   if (status == HV_OK) {
     write_draft(d, group, n);
     msg.u.begin.members = d->members;
-    status = hv_group_plan(env, d->members, d->bandwidth, n, g->match->config.n_chunks, &msg.u.begin.leader);
+    status = hv_group_plan(env, d->members, d->bandwidth, n, g->match->config.n_chunks, g->match->config.least_chunks,
+                           &msg.u.begin.leader);
   }
   if (status == HV_OK) {
     env->random(env, msg.u.begin.nonce, sizeof msg.u.begin.nonce);

@@ -16,7 +16,8 @@
 #define MATCH_JOINERS_MAX (2 * HV_ROUND_MEMBERS_MAX)
 #define MATCH_PULSE_MS 1000       /* how often a host gives a sign of life */
 #define MATCH_SILENCE_MS 3000     /* without one for so long, a host is given up */
-#define MATCH_ANSWER_MS 2000      /* so long it may take to answer */
+#define MATCH_ANSWER_MS 2000      /* so long it may take to answer, if nothing else is said; */
+#define MATCH_ANSWER_LEAST_MS 500 /* so long at least, in a short seek too */
 #define MATCH_STOOD_STILL_MS 1000 /* so late, this node itself stood still: what has arrived meanwhile is heard first, */
 #define MATCH_HEAR_MS 100         /* for so long */
 #define MATCH_RETRY_MS 500        /* a client that knows nobody tries again */

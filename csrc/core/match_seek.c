@@ -35,6 +35,14 @@ static void arm(hv_match *match, uint64_t patience_ms) {
   match->env->timer_set(match->env, &s->timer, s->due_us - now);
 }
 
+/* One silent host is not to use up the whole time. */
+static uint64_t answer_ms(const hv_match *match) {
+  uint64_t ms = match->config.request_ms ? match->config.request_ms : MATCH_ANSWER_MS, half = match->seek.wish->wait_ms / 2;
+  if (half < MATCH_ANSWER_LEAST_MS)
+    half = MATCH_ANSWER_LEAST_MS;
+  return ms < half ? ms : half;
+}
+
 /* ---- the end ---- */
 
 /* Lets go of the host, whatever it is. */
@@ -282,7 +290,7 @@ static int join(hv_match *match, const hv_roster_entry *entry) {
     move(match, SEEK_CHOOSING);
     return 0;
   }
-  arm(match, MATCH_ANSWER_MS);
+  arm(match, answer_ms(match));
   return 1;
 }
 
@@ -341,7 +349,7 @@ void match_seek_news(hv_match *match) {
     return;
   }
   move(match, SEEK_LEAVING); /* BEGIN may be on its way: it holds then */
-  arm(match, MATCH_ANSWER_MS);
+  arm(match, answer_ms(match));
 }
 
 /* It waited in vain; with a least group of one it is a group by itself. */

@@ -240,6 +240,7 @@ typedef struct hv_hive_averager_config {
   size_t target_group, min_group;
   const char *group_bits;
   uint32_t round_ms, stall_ms, request_ms;
+  size_t min_vector;
   double bandwidth;
   int auxiliary;
 } hv_hive_averager_config;

@@ -176,6 +176,7 @@ static hv_status start_average(hv_hive_averager *a, const hv_hive_averager_confi
                              .round_ms = config->round_ms,
                              .stall_ms = config->stall_ms,
                              .request_ms = config->request_ms,
+                             .min_vector = config->min_vector,
                              .bandwidth = config->bandwidth,
                              .auxiliary = config->auxiliary,
                              .gate = {enter, leave, a}};

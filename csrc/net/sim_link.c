@@ -148,6 +148,10 @@ void hv_sim_heal(hv_sim *sim) {
   sim_tell(sim, NULL, "all partitions healed");
 }
 
+int hv_sim_apart(hv_sim *sim, size_t from, size_t to) {
+  return from < sim->n_nodes && to < sim->n_nodes && sim_blocked(sim, (uint32_t)from, (uint32_t)to);
+}
+
 int sim_blocked(hv_sim *sim, uint32_t from, uint32_t to) {
   if (sim->nodes[from]->group != sim->nodes[to]->group)
     return 1;

@@ -213,6 +213,32 @@ def test_members_agree_on_an_epoch_if_they_name_one(swarm):
     assert late.exception(10) is not None and other.exception(10) is not None
 
 
+def test_who_is_in_an_earlier_epoch_than_all_others_hears_it_at_once(swarm):
+    dhts = swarm(2)
+    tensors = [torch.zeros(10), torch.ones(10)]
+    a, b = [swarm.averager(dht, [own]) for dht, own in zip(dhts, tensors)]
+    assert all(len(one) == 2 for one in swarm.together([a, b], epoch=5))
+    a.reached(7)  # it passed an epoch alone
+    late = b.step(wait=False, timeout=60, epoch=6, allow_retries=True)
+    error = late.exception(30)
+    assert isinstance(error, HivemindError) and error.status == "EXISTS" and "in epoch 7 already" in str(error)
+    assert all(len(one) == 2 for one in swarm.together([a, b], epoch=7))
+    for wrong in (-1, "7", 2**63, True):
+        with pytest.raises(ValueError, match="an epoch is a whole number"):
+            a.reached(wrong)
+
+
+@pytest.mark.parametrize("least, most_by_least", [(0, 1), (1024, 1), (9000, 2), (10**9, 2)])
+def test_who_would_reduce_too_little_reduces_nothing(swarm, least, most_by_least):
+    tensors = [torch.full((8192,), value) for value in (1.0, 2.0, 3.0)]
+    options = dict(part_size_bytes=1024, min_vector_size=least)
+    averagers = [swarm.averager(dht, [own], **options) for dht, own in zip(swarm(3), tensors)]
+    controls = [averager.step(wait=False, timeout=60, expected=3) for averager in averagers]
+    moved = [control.details(70)[3] for control in controls]
+    assert all(torch.equal(own, torch.full((8192,), 2.0)) for own in tensors)
+    assert abs(max(moved) / min(moved) - most_by_least) < 0.1  # who reduces it all serves two others
+
+
 def test_while_the_tensors_are_held_no_average_is_written(swarm):
     dhts = swarm(2)
     tensors = [torch.zeros(1000), torch.ones(1000)]
@@ -275,6 +301,9 @@ def test_lent_tensors_cannot_be_moved_away(swarm):
         ([torch.zeros(3, dtype=torch.int64)], {}, "only dense floating"),
         ([torch.zeros(3)], {"averaging_alpha": float("nan")}, "averaging_alpha"),
         ([torch.zeros(3)], {"bandwidth": -1.0}, "bandwidth"),
+        ([torch.zeros(3)], {"min_vector_size": -1}, "min_vector_size"),
+        ([torch.zeros(3)], {"min_vector_size": 1.5}, "min_vector_size"),
+        ([torch.zeros(3)], {"request_timeout": 0}, "request_timeout"),
         ([torch.zeros(3)], {"prefix": ""}, "prefix"),
         ([torch.zeros(3)], {"sender_timeout": 5, "reducer_timeout": 2}, "reducer_timeout of 2 s is shorter"),
         ([torch.zeros(3)], {"sender_timeout": 1, "next_chunk_timeout": 5}, "next_chunk_timeout of 5 s is longer"),

@@ -18,7 +18,9 @@ enum {
   WAIT_MS = 8000,
   TIMEOUT_MS = 20000,
   LATE_US = 1000000, /* what a step may take beyond its time */
-  STILL_US = 900000  /* who does nothing for so long is not running */
+  STILL_US = 900000, /* who does nothing for so long is not running */
+  LOSS_US = 6000000, /* four stall_ms: what it takes to find out that somebody is gone, and to do without */
+  LOOK_US = 50000    /* how often it is looked who is apart */
 };
 
 typedef struct room room;
@@ -34,8 +36,8 @@ typedef struct entry {
   uint64_t members; /* a bit for each node */
   uint32_t averaged, n_chunks, view;
   uint64_t stamp;
-  double share; /* which part of its own values it was told to be counted */
-  uint64_t begun_us, done_us;
+  double share;                        /* which part of its own values it was told to be counted */
+  uint64_t begun_us, done_us, away_us; /* away_us: when it was last seen before it was disturbed */
 } entry;
 
 typedef struct seat {
@@ -60,7 +62,8 @@ struct room {
   uint64_t epoch_us; /* when it began */
   hv_codec codec;
   seat seats[NODES_MAX];
-  uint8_t counted[NODES_MAX][MARKED]; /* in how many groups of this epoch a sample is */
+  uint64_t apart_us[NODES_MAX][NODES_MAX]; /* when these two were last seen to be apart, either way */
+  uint8_t counted[NODES_MAX][MARKED];      /* in how many groups of this epoch a sample is */
 };
 
 static uint64_t below(room *r, uint64_t n) {
@@ -76,8 +79,10 @@ static double figure(room *r, const char *name, double value) {
 
 static void notice(seat *s) {
   uint64_t now = hv_sim_now(s->r->run->sim);
-  if (s->now.begun && now - s->seen_us > STILL_US)
+  if (s->now.begun && now - s->seen_us > STILL_US) {
     s->now.disturbed = 1;
+    s->now.away_us = s->seen_us;
+  }
   s->seen_us = now;
 }
 
@@ -107,6 +112,7 @@ static void let_go(void *self) {
   s->node = NULL;
   s->average = NULL;
   s->now.disturbed = 1;
+  s->now.away_us = s->seen_us;
 }
 
 static hv_status open_averager(seat *s) {
@@ -118,7 +124,7 @@ static hv_status open_averager(seat *s) {
                               .n_tensors = 2,
                               .chunk_values = NODES_MAX,
                               .alpha = 1,
-                              .stall_ms = 3000,
+                              .stall_ms = 1500,
                               .target_group = s->r->n > 16 ? 8 : 0,
                               .auxiliary = s->auxiliary};
   return hv_average_new(hv_node_averages(s->node), &config, &s->average, NULL);
@@ -273,20 +279,60 @@ static void judge_pairs(room *r, uint64_t group) {
     }
 }
 
-static void judge_group(room *r, const seat *first) {
-  size_t live = 0;
+/* A member of a group that ran all the time. */
+static int stayed(room *r, const seat *first, size_t i) {
+  const entry *e = &r->seats[i].now;
+  return e->begun && first->now.members >> i & 1 && is_live(r, i) && (!e->done || e->group == first->now.group);
+}
+
+/* It was apart from another member meanwhile, either way. */
+static int was_apart(const room *r, const seat *first, size_t i) {
+  for (size_t j = 0; j < r->n; j++)
+    if (first->now.members >> j & 1 && r->apart_us[i][j] >= r->epoch_us)
+      return 1;
+  return 0;
+}
+
+/* Its step's time was over while it missed another member that had just gone, or come to stand still. */
+static int ran_out_of_time(const room *r, const seat *first, size_t i) {
+  const entry *e = &r->seats[i].now;
+  for (size_t j = 0; j < r->n && e->status == HV_TIMEOUT; j++) {
+    const entry *o = &r->seats[j].now;
+    if (first->now.members >> j & 1 && o->disturbed && o->away_us + LOSS_US >= e->done_us)
+      return 1;
+  }
+  return 0;
+}
+
+/* While a group has two live members, one of them with values that may count, they average every element. There are two excuses,
+ * each counted by itself. */
+static void judge_whole(room *r, const seat *first) {
+  size_t live = 0, sound = 0;
   for (size_t i = 0; i < r->n; i++) {
+    live += (size_t)stayed(r, first, i);
+    sound += stayed(r, first, i) && !r->seats[i].auxiliary && !r->seats[i].now.poisoned;
+  }
+  for (size_t i = 0; i < r->n && live >= 2 && sound; i++) {
     const entry *e = &r->seats[i].now;
-    if (!e->done || e->group != first->now.group)
+    uint32_t lacks = e->n_chunks - e->averaged;
+    if (!stayed(r, first, i) || !e->done || r->seats[i].auxiliary)
       continue;
-    live += (size_t)is_live(r, i);
+    figure(r, "members_judged", 1);
+    if (lacks && was_apart(r, first, i)) {
+      figure(r, "unaveraged_apart", lacks);
+    } else if (lacks && ran_out_of_time(r, first, i)) {
+      figure(r, "unaveraged_late", lacks);
+    } else if (lacks) {
+      figure(r, "unaveraged", lacks);
+      swarm_fail(r->run, "n%zu: %u of %u chunks are not averaged in epoch %zu, in a group with %zu live members", i, lacks,
+                 e->n_chunks, r->epoch, live);
+    }
   }
+}
+
+static void judge_group(room *r, const seat *first) {
   judge_pairs(r, first->now.group);
-  for (size_t i = 0; i < r->n && live >= 2; i++) {
-    const entry *e = &r->seats[i].now;
-    if (e->done && e->group == first->now.group && is_live(r, i) && !r->seats[i].auxiliary)
-      figure(r, "unaveraged", e->n_chunks - e->averaged);
-  }
+  judge_whole(r, first);
   figure(r, "groups", 1);
 }
 
@@ -325,11 +371,12 @@ static void judge_ledger(room *r) {
 
 static void judge(room *r) {
   memset(r->counted, 0, sizeof r->counted);
+  for (size_t i = 0; i < r->n; i++)
+    notice(&r->seats[i]); /* who stands still to this day has not noticed it itself */
   for (size_t i = 0; i < r->n; i++) {
     seat *s = &r->seats[i];
     if (!s->now.begun)
       continue;
-    notice(s);
     judge_time(r, s);
     figure(r, s->now.done && s->now.status == HV_OK ? "steps_ok" : "steps_failed", 1);
     if (!s->now.done || !s->now.group)
@@ -378,6 +425,17 @@ static void next_epoch(hv_sim *sim, void *arg) {
   hv_sim_at(sim, hv_sim_now(sim) + SWARM_EPOCH_US, next_epoch, r);
 }
 
+static void look_around(hv_sim *sim, void *arg) {
+  room *r = arg;
+  uint64_t now = hv_sim_now(sim);
+  for (size_t i = 0; i < r->n; i++)
+    for (size_t j = 0; j < i; j++)
+      if (hv_sim_alive(sim, i) && hv_sim_alive(sim, j) && (hv_sim_apart(sim, i, j) || hv_sim_apart(sim, j, i)))
+        r->apart_us[i][j] = r->apart_us[j][i] = now;
+  if (r->epoch <= r->epochs)
+    hv_sim_at(sim, now + LOOK_US, look_around, r);
+}
+
 static size_t epochs_of(const swarm_run *run) {
   return (size_t)(run->options->minutes * 60e6 / SWARM_EPOCH_US + 0.5);
 }
@@ -405,6 +463,7 @@ void swarm_average_play(swarm_run *run) {
   }
   swarm_trouble(run);
   hv_sim_at(run->sim, 4000000, next_epoch, r);
+  hv_sim_at(run->sim, LOOK_US, look_around, r);
   hv_sim_run_until(run->sim, 5000000 + (r->epochs + 1) * SWARM_EPOCH_US);
   swarm_over(run);
   hv_mem_free(r);

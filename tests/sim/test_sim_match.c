@@ -369,6 +369,33 @@ static void a_host_that_stands_still_is_replaced(void **unused) {
   close_scene(c);
 }
 
+static void a_question_takes_as_long_as_it_may_and_half_of_the_time_at_most(void **unused) {
+  (void)unused;
+  static const struct {
+    uint32_t request_ms, wait_ms, least_us, most_us;
+  } cases[] = {
+      {0, 15000, 2000000, 2600000}, {500, 15000, 500000, 1100000}, {5000, 15000, 5000000, 5600000}, {5000, 3000, 1500000, 2100000}};
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+    scene *c = open_scene(700 + k);
+    c->s.config.request_ms = cases[k].request_ms;
+    grow(c, 3);
+    run(c, 8);
+    size_t host = match_swarm_first(&c->s, "1", 0);
+    hv_sim_pause(c->s.sim, host);
+    for (size_t i = 0; i < 3; i++)
+      if (i != host)
+        seek(c, i, "1", 2, cases[k].wait_ms);
+    run(c, 7);
+    one_group(c, 0, 3, host);
+    for (size_t i = 0; i < 3; i++)
+      if (i != host)
+        assert_in_range(newest(c, i)->ended_us - newest(c, i)->asked_us, cases[k].least_us, cases[k].most_us);
+    hv_sim_continue(c->s.sim, host);
+    run(c, 5);
+    close_scene(c);
+  }
+}
+
 static void a_machine_that_is_gone_does_not_hold_up_the_next_epochs(void **unused) {
   (void)unused;
   scene *c = open_scene(65);
@@ -665,6 +692,7 @@ int main(void) {
       cmocka_unit_test(other_tensors_are_refused_and_the_difference_has_a_name),
       cmocka_unit_test(a_host_that_dies_is_replaced_at_once),
       cmocka_unit_test(a_host_that_stands_still_is_replaced),
+      cmocka_unit_test(a_question_takes_as_long_as_it_may_and_half_of_the_time_at_most),
       cmocka_unit_test(a_machine_that_is_gone_does_not_hold_up_the_next_epochs),
       cmocka_unit_test(a_member_that_vanishes_is_left_out),
       cmocka_unit_test(who_was_lost_and_has_said_since_that_it_lives_is_expected),

@@ -36,7 +36,7 @@ static void open_bench(bench *b, size_t me) {
   for (size_t i = 0; i < sizeof b->told; i++)
     b->told[i] = (uint8_t)(i * 11);
   b->begin = (hv_msg_begin){.nonce = {1, 2, 3}, .members = b->members, .n_members = N};
-  assert_int_equal(hv_group_plan(&b->world.env, b->members, b->bandwidth, N, CHUNKS, &b->begin.leader), HV_OK);
+  assert_int_equal(hv_group_plan(&b->world.env, b->members, b->bandwidth, N, CHUNKS, 0, &b->begin.leader), HV_OK);
   b->gathers = hv_payload_copy(&b->world.mem, b->told, sizeof b->told);
   b->facts = (hv_group_facts){.key = hv_span_of("run.", 4),
                               .epoch = hv_span_of("5", 1),
@@ -305,7 +305,7 @@ static hv_status plan_and_read(hv_mem *mem, void *arg) {
   open_bench(&b, 2);
   hv_mem *before = b.world.env.mem;
   b.world.env.mem = mem;
-  hv_status status = hv_group_plan(&b.world.env, b.members, b.bandwidth, N, CHUNKS, &b.begin.leader);
+  hv_status status = hv_group_plan(&b.world.env, b.members, b.bandwidth, N, CHUNKS, 0, &b.begin.leader);
   if (status == HV_OK)
     status = read_group(&b, &group, NULL);
   hv_mem_free(group);
@@ -319,6 +319,29 @@ static void every_allocation_may_fail(void **unused) {
   assert_true(check_out_of_memory(plan_and_read, NULL) >= 3);
 }
 
+static void who_would_own_too_little_owns_nothing(void **unused) {
+  (void)unused;
+  for (uint32_t least = 0; least <= CHUNKS; least++) {
+    bench b;
+    uint32_t leader, at = 0;
+    size_t owners = 0;
+    open_bench(&b, 0);
+    for (size_t i = 0; i < N; i++)
+      b.bandwidth[i] = 1000 + 50 * i;
+    assert_int_equal(hv_group_plan(&b.world.env, b.members, b.bandwidth, N, CHUNKS, least, &leader), HV_OK);
+    for (size_t i = 0; i < N; i++) {
+      assert_true(b.members[i].count == 0 || b.members[i].count >= least);
+      assert_int_equal(b.members[i].first, at);
+      at += b.members[i].count;
+      owners += b.members[i].count > 0;
+    }
+    assert_int_equal(at, CHUNKS); /* whatever is asked for, every chunk has an owner */
+    assert_true(owners >= 1 && (least > 1 || owners == N - 1));
+    assert_true(least <= CHUNKS / 2 || owners == 1);
+    close_bench(&b);
+  }
+}
+
 static void a_plan_needs_an_owner_and_a_contributor(void **unused) {
   (void)unused;
   bench b;
@@ -326,10 +349,10 @@ static void a_plan_needs_an_owner_and_a_contributor(void **unused) {
   open_bench(&b, 0);
   for (size_t i = 0; i < N; i++)
     b.members[i].auxiliary = 1;
-  assert_int_equal(hv_group_plan(&b.world.env, b.members, b.bandwidth, N, CHUNKS, &leader), HV_STATE);
+  assert_int_equal(hv_group_plan(&b.world.env, b.members, b.bandwidth, N, CHUNKS, 0, &leader), HV_STATE);
   for (size_t i = 0; i < N; i++)
     b.members[i].auxiliary = 0, b.members[i].addrs = hv_span_of(NULL, 0);
-  assert_int_equal(hv_group_plan(&b.world.env, b.members, b.bandwidth, N, CHUNKS, &leader), HV_STATE);
+  assert_int_equal(hv_group_plan(&b.world.env, b.members, b.bandwidth, N, CHUNKS, 0, &leader), HV_STATE);
   close_bench(&b);
 }
 
@@ -487,6 +510,7 @@ int main(void) {
       cmocka_unit_test(random_begins_are_refused_or_right),
       cmocka_unit_test(whatever_differs_is_another_round),
       cmocka_unit_test(every_allocation_may_fail),
+      cmocka_unit_test(who_would_own_too_little_owns_nothing),
       cmocka_unit_test(a_plan_needs_an_owner_and_a_contributor),
       cmocka_unit_test(the_first_line_that_differs_is_named),
       cmocka_unit_test(members_go_different_ways),

@@ -30,7 +30,9 @@ class DecentralizedAverager(SharesState):
     target_group_size: a larger swarm averages in groups of so many, by group bits. min_group_size: fewer make no group; with 1 a
     step that finds nobody succeeds alone, and changes nothing. min_matchmaking_time: how long a group may take to form when no time is
     scheduled; it begins as soon as everybody is there. averaging_alpha: tensor + alpha * (average - tensor); other than 1 it needs a float32
-    copy of the tensors during a round. part_size_bytes: what is encoded and sent at a time. bandwidth: bytes per second, if known. auxiliary: helps, and contributes
+    copy of the tensors during a round. part_size_bytes: what is encoded and sent at a time. bandwidth: bytes per second, if known. min_vector_size: who would reduce
+    fewer values reduces none (of groups that this peer hosts). request_timeout: how long a question to one peer may take while a group is looked for, but half of that
+    time at most. auxiliary: helps, and contributes
     nothing. allreduce_timeout: of a round. sender_timeout (or next_chunk_timeout): who holds the others up for longer is left out; an
     owner of a span is given twice as long (reducer_timeout). compression: what travels; for each tensor by an adaptive one. allow_state_sharing: whether
     share_state() offers this peer's state to joiners; True unless it is a client or auxiliary. docs/AVERAGING.md tells more.
@@ -88,6 +90,7 @@ class DecentralizedAverager(SharesState):
             round_ms=_ms(allreduce_timeout, "allreduce_timeout"),
             stall_ms=_ms(stall, "sender_timeout"),
             request_ms=_ms(request_timeout, "request_timeout"),
+            min_vector=_values(min_vector_size),
             bandwidth=bandwidth or 0,
             auxiliary=int(auxiliary),
         )
@@ -285,6 +288,12 @@ def _number(epoch: int) -> int:
     if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < 2**63:
         raise HivemindValueError(f"an epoch is a whole number, 0 or more, not {epoch!r}")
     return epoch
+
+
+def _values(number: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 2**32 - 1:
+        raise HivemindValueError(f"min_vector_size is a number of values, 0 or more and below 2**32 - 1, not {number!r}")
+    return number
 
 
 def _seconds(value: Optional[float], name: str) -> float:
