@@ -116,7 +116,6 @@ def test_a_trainer_that_just_ends_leaves_no_noise(program):
 
 def test_trainers_that_are_killed_and_restarted_end_where_the_others_do():
     """examples/digits, in short: three trainers, six epochs. In each epoch each is killed with probability 0.3."""
-    pytest.importorskip("sklearn")
     sys.path.insert(0, str(EXAMPLES))
     try:
         import swarm
