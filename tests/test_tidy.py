@@ -166,11 +166,12 @@ def python_is_known_in_bind_only(tree):
 
 
 @wall(
-    bad=[{"csrc/net/loop.c": "#include <grpc/grpc.h>"}, {"csrc/net/a.h": "typedef struct { grpc_call *call; } x;"}, {"csrc/net/a.c": "gpr_now(0);"}],
+    bad=[{"csrc/net/loop.c": "#include <grpc/grpc.h>"}, {"csrc/net/loop.c": '#include "net/grpc_tls.h"'}, {"csrc/net/a.h": "typedef struct { grpc_call *call; } x;"}, {"csrc/net/a.c": "gpr_now(0);"}],
     good=[{"csrc/net/grpc.c": "#include <grpc/grpc.h>\ngrpc_init();"}, {"csrc/net/a.c": '#include "net/grpc.h"\nhv_grpc_new(); /* grpc_init */'}],
 )
 def grpc_has_one_door(tree):
-    return only_in(["csrc/net/grpc.c"], r"#\s*include\s+<grpc[^>]*>|(?<![\w])(grpc|gpr)_\w+", "gRPC stays in net/grpc.c")(tree)
+    door = ["csrc/net/grpc.c", "csrc/net/grpc_tls.c", "csrc/net/grpc_tls.h"]
+    return only_in(door, r"#\s*include\s+(<grpc[^>]*>|\"net/grpc_tls.h\")|(?<![\w/])(grpc|gpr)_\w+", "gRPC stays in net/grpc.c and its other half, grpc_tls")(tree)
 
 
 @wall(
@@ -529,7 +530,7 @@ DOORS = {
     r"(m|c|re)alloc|reallocarray|free|strn?dup|aligned_alloc|posix_memalign|memalign|v?asprintf|open_memstream": {"base/mem"},
     r"clock_gettime|gettimeofday|time|clock|timespec_get|s?rand(om)?(_r)?|[dejlmn]rand48|getrandom|getentropy|arc4random\w*|gpr_now": {"net/loop", "net/sim"},
     r"pthread_create|thrd_create": {"net/loop", "net/pool"},
-    r"(grpc|gpr)_\w+": {"net/grpc"},
+    r"(grpc|gpr)_\w+": {"net/grpc", "net/grpc_tls"},
     r"protobuf_c_\w+|hivemind__\w+": {"net/wire"},
     r"(EVP|X509|PEM|BIO|ERR|SHA256|OPENSSL|d2i|i2d|ASN1|OBJ|PKCS8)_\w+": {"net/identity"},
     r"RAND_\w+|_?Py[A-Z_]\w+|abort|exit|_exit|fork|vfork|system|popen|shm_open|stdout|stderr|__assert_fail|_Zn\w+": set(),

@@ -1,5 +1,6 @@
 #include "net/grpc.h"
 
+#include "net/grpc_tls.h"
 #include "net/handover.h"
 #include "net/listen.h"
 #include "net/loop.h"
@@ -7,14 +8,9 @@
 #include "net/trust.h"
 
 #include <grpc/byte_buffer.h>
-#include <grpc/grpc.h>
-#include <grpc/grpc_security.h>
 #include <grpc/slice.h>
 #include <grpc/support/alloc.h>
-#include <grpc/support/log.h>
-#include <grpc/support/string_util.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,7 +23,7 @@
 #define PEER_KEY "hv-peer"
 #define STATUS_KEY "hv-status"
 
-enum { CERTIFICATE_DAYS = 3650, LINGER_MS = 500 };
+enum { LINGER_MS = 500 };
 
 static const char *const method_names[HV_GRPC_METHODS] = {"/hivemind_c.Hive/Call", "/hivemind_c.Hive/Bulk"};
 
@@ -53,12 +49,6 @@ struct hv_grpc {
   char agent[sizeof CLAIM_PREFIX + HV_CLAIM_MAX];
   hv_trust_known known;
 };
-
-/* gRPC's handle on a trust; it may outlive its channel by a moment. */
-typedef struct verifier {
-  grpc_tls_certificate_verifier_external external;
-  hv_trust *trust;
-} verifier;
 
 struct hv_grpc_channel {
   hv_grpc *grpc;
@@ -90,50 +80,6 @@ static void copy_text(char *out, size_t room, const char *text, size_t size) {
 }
 
 /* ---- identity ---- */
-
-static void verifier_free(void *arg) {
-  verifier *v = arg;
-  BACK_FROM_GRPC(v);
-  hv_trust_release(v->trust);
-  hv_mem_free(v);
-}
-
-static int verify(void *arg, grpc_tls_custom_verification_check_request *request,
-                  grpc_tls_on_custom_verification_check_done_cb callback, void *callback_arg, grpc_status_code *sync_status,
-                  char **sync_details) {
-  (void)callback, (void)callback_arg;
-  verifier *v = arg;
-  char why[HV_TRUST_TEXT_MAX];
-  BACK_FROM_GRPC(v);
-  int right = hv_trust_check(v->trust, request->peer_info.peer_cert, why);
-  *sync_status = right ? GRPC_STATUS_OK : GRPC_STATUS_UNAUTHENTICATED;
-  *sync_details = right ? NULL : gpr_strdup(why);
-  GIVEN_TO_GRPC(v);
-  return 1;
-}
-
-static void verify_cancel(void *arg, grpc_tls_custom_verification_check_request *request) {
-  (void)arg, (void)request;
-}
-
-/* Options that show our certificate and check the other's by `trust` (kept). NULL: no memory. */
-static grpc_tls_credentials_options *tls_options(hv_grpc *grpc, hv_trust *trust) {
-  verifier *v = trust ? hv_mem_zalloc(grpc->trusts, sizeof *v) : NULL;
-  if (!v)
-    return NULL;
-  v->trust = hv_trust_keep(trust);
-  v->external = (grpc_tls_certificate_verifier_external){
-      .user_data = v, .verify = verify, .cancel = verify_cancel, .destruct = verifier_free};
-  GIVEN_TO_GRPC(v);
-  grpc_tls_credentials_options *options = grpc_tls_credentials_options_create();
-  grpc_tls_certificate_verifier *checks = grpc_tls_certificate_verifier_external_create(&v->external);
-  grpc_tls_credentials_options_set_certificate_provider(options, grpc->provider);
-  grpc_tls_credentials_options_watch_identity_key_cert_pairs(options);
-  grpc_tls_credentials_options_set_certificate_verifier(options, checks);
-  grpc_tls_credentials_options_set_check_call_host(options, 0);
-  grpc_tls_certificate_verifier_release(checks);
-  return options;
-}
 
 static hv_span span_of(const grpc_slice *slice) {
   return hv_span_of(GRPC_SLICE_START_PTR(*slice), GRPC_SLICE_LENGTH(*slice));
@@ -213,22 +159,9 @@ static void server_stopped(hv_grpc_op *op, int ok) {
   ((hv_grpc *)((char *)op - offsetof(hv_grpc, served)))->stopped = 1;
 }
 
-static hv_status make_provider(hv_grpc *grpc, const hv_identity *identity) {
-  char *certificate = NULL, *key = NULL;
-  hv_status status = hv_identity_certificate(identity, grpc->mem, hv_clock_unix_s(), CERTIFICATE_DAYS, &certificate, &key);
-  if (status != HV_OK)
-    return status;
-  grpc_tls_identity_pairs *pairs = grpc_tls_identity_pairs_create();
-  grpc_tls_identity_pairs_add_pair(pairs, key, certificate);
-  grpc->provider = grpc_tls_certificate_provider_static_data_create(NULL, pairs);
-  explicit_bzero(key, strlen(key));
-  hv_mem_free(key);
-  hv_mem_free(certificate);
-  return HV_OK;
-}
-
 int hv_grpc_orphaned(void) {
   struct stat tasks; /* one folder for each thread, beside "." and ".." */
+  hv_grpc_tls_hush();
   return grpc_is_initialized() && stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink <= 3;
 }
 
@@ -240,9 +173,7 @@ hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, int insecure, hv
     hv_mem_free(grpc);
     return hv_fail(err, HV_NOMEM, "out of memory while opening the network");
   }
-  /* gRPC writes to the user's stderr, also of what is our daily bread (a peer refused): silent unless asked for. */
-  if (!getenv("GRPC_VERBOSITY"))
-    gpr_set_log_verbosity((gpr_log_severity)(GPR_LOG_SEVERITY_ERROR + 1));
+  hv_grpc_tls_hush();
   grpc_init();
   grpc->mem = mem;
   grpc->trusts = trusts;
@@ -250,7 +181,7 @@ hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, int insecure, hv
   atomic_init(&grpc->refs, 1);
   atomic_init(&grpc->lent, 0);
   atomic_init(&grpc->ringing, 0);
-  hv_status status = insecure ? HV_OK : make_provider(grpc, identity);
+  hv_status status = insecure ? HV_OK : hv_grpc_tls_provider(mem, identity, &grpc->provider);
   if (status != HV_OK) {
     grpc_shutdown();
     hv_mem_drop(trusts);
@@ -275,7 +206,7 @@ static hv_status make_server(hv_grpc *grpc) {
     grpc->server_credentials = grpc_insecure_server_credentials_create();
   } else {
     hv_trust *trust = hv_trust_new(grpc->trusts, NULL);
-    grpc_tls_credentials_options *options = tls_options(grpc, trust);
+    grpc_tls_credentials_options *options = hv_grpc_tls_options(grpc->trusts, grpc->provider, trust);
     hv_trust_release(trust);
     if (!options)
       return HV_NOMEM;
@@ -396,7 +327,7 @@ hv_status hv_grpc_channel_new(hv_grpc *grpc, const hv_target *to, hv_grpc_channe
   snprintf(target, sizeof target, "%s%s", scheme, hv_addr_print_short(&to->addr, where));
   hv_grpc_channel *channel = hv_mem_zalloc(grpc->mem, sizeof *channel);
   hv_trust *trust = channel && !grpc->insecure ? hv_trust_new(grpc->trusts, to) : NULL;
-  grpc_tls_credentials_options *options = tls_options(grpc, trust);
+  grpc_tls_credentials_options *options = hv_grpc_tls_options(grpc->trusts, grpc->provider, trust);
   if (!channel || (!options && !grpc->insecure)) {
     hv_trust_release(trust);
     hv_mem_free(channel);

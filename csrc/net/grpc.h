@@ -1,8 +1,8 @@
 /* How do bytes travel between two peers? gRPC core, behind one thin door.
  *
- * Room: net (uses base, core/env for its small types, identity, trust, listen). The only file that includes gRPC; used by loop,
- * links, calls and streams, which hold all policy: deadlines, windows, limits, what a failure means. Here: the completion queue,
- * credentials, channels, calls, and slices as spans and payloads without copying them.
+ * Room: net (uses base, core/env for its small types, identity, trust, listen). The only one that includes gRPC (with its other
+ * half, grpc_tls); used by loop, links, calls and streams, which hold all policy: deadlines, windows, limits, what a failure means.
+ * Here: the completion queue, credentials, channels, calls, and slices as spans and payloads without copying them.
  *
  * Service: /hivemind_c.Hive/Call (unary) and /hivemind_c.Hive/Bulk (a stream both ways). Under TLS both sides show a self-signed
  * certificate and check the other's in gRPC's external verifier (marked experimental there; it runs on gRPC's threads). Without TLS

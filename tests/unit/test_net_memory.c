@@ -21,15 +21,14 @@ static void nothing_to_free(hv_payload *payload) {
 }
 
 /* It outlives every node: gRPC is done with it when they have stopped. */
-static hv_payload *many_parts(void) {
+static hv_payload many_parts;
+
+static void make_parts(void) {
   static uint8_t bytes[PARTS];
   static hv_span parts[PARTS];
-  static hv_payload payload;
   for (size_t i = 0; i < PARTS; i++)
     parts[i] = hv_span_of(&bytes[i], 1);
-  if (payload.n_parts == 0)
-    hv_payload_init(&payload, parts, PARTS, nothing_to_free, NULL);
-  return &payload;
+  hv_payload_init(&many_parts, parts, PARTS, nothing_to_free, NULL);
 }
 
 static void ask(real_node *node, void *arg) {
@@ -61,7 +60,7 @@ static void open_and_send(real_node *node, void *arg) {
   t->opened = env->stream_open(env, &t->to, &msg, &t->on, t, &t->stream);
   hv_status status = t->opened;
   for (int i = 0; i < MESSAGES && status == HV_OK; i++)
-    status = env->stream_send(env, t->stream, &msg, many_parts());
+    status = env->stream_send(env, t->stream, &msg, &many_parts);
   if (status == HV_OK)
     env->stream_end(env, t->stream);
   else if (t->opened == HV_OK)
@@ -81,7 +80,7 @@ static void answer(hv_stream *stream, const hv_event *event) {
   real_data(stream, event);
   if (real_count(node, HV_EVENT_STREAM_DATA) < MESSAGES)
     return;
-  if (env->stream_send(env, stream, event->msg, many_parts()) == HV_OK)
+  if (env->stream_send(env, stream, event->msg, &many_parts) == HV_OK)
     env->stream_end(env, stream);
   else
     env->stream_cancel(env, stream);
@@ -209,6 +208,7 @@ static void who_has_no_memory_at_all_for_a_while_is_there_again_afterwards(void 
 int main(int argc, char **argv) {
   if (argc > 1)
     cmocka_set_test_filter(argv[1]);
+  make_parts();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_caller_without_memory_ends_what_it_began),
       cmocka_unit_test(a_callee_without_memory_says_no_and_serves_the_next),
