@@ -1,0 +1,37 @@
+#!/bin/sh
+# Do the tests of the network pass on a newer gRPC core than this system's? scripts/newer_grpc.sh [SUITE]
+# Fetches libgrpc of another Debian suite (experimental unless said otherwise) and all it needs, down to libc, by apt with lists of its
+# own; unpacks it all under csrc/build/newer and runs the tests there with that loader. Nothing is installed, nothing of the system
+# changes. Needs Debian or Ubuntu with Debian's keyring, and what `make test` installs.
+set -e
+suite=${1:-experimental}
+cd "$(dirname "$0")/../csrc"
+here=$PWD/build/newer/$suite
+root=$here/root
+libs=$root/usr/lib/$(gcc -print-multiarch)
+keys=/usr/share/keyrings/debian-archive-keyring.gpg
+tests=${TESTS:-"contract/test_contract_real unit/test_loop unit/test_net_hostile unit/test_net_memory unit/test_hive unit/test_hive_dht unit/test_hive_state"}
+
+if [ ! -e "$here/ready" ]; then
+  test -e $keys || { echo "newer_grpc: no $keys: apt-get install debian-archive-keyring"; exit 2; }
+  mkdir -p "$here/parts" "$here/lists/partial" "$here/cache/archives/partial" "$root" "$here/include" "$here/link"
+  for one in "$suite" sid; do
+    printf 'Types: deb\nURIs: http://deb.debian.org/debian\nSuites: %s\nComponents: main\nSigned-By: %s\n' "$one" $keys > "$here/parts/$one.sources"
+  done
+  apt="apt-get -qq -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts=$here/parts -o Dir::State::lists=$here/lists -o Dir::Cache=$here/cache -o Dir::State::status=/dev/null -o Debug::NoLocking=1"
+  $apt update
+  $apt -t "$suite" -d -y --no-install-recommends install libgrpc-dev libstdc++6 libgcc-s1 > /dev/null
+  for package in "$here"/cache/archives/*.deb; do dpkg -x "$package" "$root"; done
+  cp -r "$root/usr/include/grpc" "$here/include/"
+  for lib in grpc gpr; do ln -sf "$libs/lib$lib.so" "$here/link/lib$lib.so"; done
+  touch "$here/ready"
+fi
+
+basename "$here"/cache/archives/libgrpc-dev_*.deb
+make -s MODE=newer OPT_newer="-O2 -g" FOREIGN="-isystem $here/include $(pkg-config --cflags libprotobuf-c libcrypto libxxhash)" \
+  LIBS="-L$here/link -Wl,--allow-shlib-undefined -lgrpc -lgpr -lprotobuf-c -lxxhash -lcrypto -lm -pthread" \
+  $(for one in $tests; do echo "build/newer/tests/$one"; done)
+for one in $tests; do
+  echo "== $one"
+  "$libs"/ld-linux-x86-64.so.2 --library-path "$libs:/usr/lib/$(gcc -print-multiarch)" "build/newer/tests/$one"
+done
