@@ -83,6 +83,7 @@ def test_a_liar_is_in_doubt_and_moves_neither_epoch_nor_loss():
     found = {view.peer_id: view for view in views([*honest, liar], 3)}
     assert found["liar"].doubt and not any(found[f"peer{i}"].doubt for i in range(5))
     assert found["liar"].share < 0.62 and math.isclose(sum(view.share for view in found.values()), 1.0)
+    assert not views(honest, int(reference([3.0] * 5)))[0].doubt
     assert reference([1, 1, 1, 9, 9]) == 9 and reference([1, 1, 1, 1, 9, 9]) == 1 and reference([]) == 0
 
 
@@ -97,7 +98,11 @@ def test_the_monitor_sees_what_the_trainers_did(dhts):
         for peer, loss in zip(peers, (1.0, 2.0)):
             peer.optimizer.report_loss(torch.tensor(loss))
             peer.optimizer.telling.failed(2, "nobody came")
-        assert eventually(lambda: [view.loss for view in watcher.look().peers if not view.doubt].count(None) == 0 and len(watcher.look().failures) >= 2, 30)
+
+        def seen(now):
+            return now.num_peers == 2 and now.epoch == 3 and now.loss == 1.5 and len(now.peers) == 3 and len(now.failures) >= 2
+
+        assert eventually(lambda: seen(watcher.look()), 30), watcher.look()
         now = watcher.look()
         assert (now.target, now.num_peers, now.epoch, now.loss) == (64, 2, 3, 1.5)
         seen = {view.peer_id: view for view in now.peers}

@@ -91,7 +91,7 @@ def monitor(
     every: int = typer.Option(0, "--save_checkpoint_step_interval", min=0, help="saves the swarm's state every so many epochs; 0: never"),
     folder: str = typer.Option("checkpoints", "--checkpoint_dir", help="where to"),
     history: Optional[str] = typer.Option(None, "--history", metavar="FILE", help="keeps what it saw; by default in ~/.local/state/hivemind_c; 'none': in memory only"),
-    refresh_period: float = typer.Option(1.0, "--refresh_period", min=0.1, help="seconds between two looks"),
+    refresh_period: float = typer.Option(0.5, "--refresh_period", min=0.1, help="seconds between two looks"),
     live: Optional[bool] = typer.Option(None, "--live/--no-live", help="the live view; by default where there is a terminal"),
     batch_size_lead: int = typer.Option(0, "--batch_size_lead", help=OLD),
     bandwidth: float = typer.Option(0.0, "--bandwidth", help=OLD),

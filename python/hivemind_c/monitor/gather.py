@@ -113,7 +113,8 @@ class Gatherer:
             num_clients=progress.num_clients,
             loss=None,
         )
-        peers = views(heard, epoch)
+        known = epoch if progress.num_peers else int(reference([news.epoch for _, news, _ in heard]))  # before the tracker has heard anybody
+        peers = views(heard, known)
         losses = [view.loss for view in peers if view.loss is not None and not view.doubt]
         self._note_failures(heard, now)
         return replace(

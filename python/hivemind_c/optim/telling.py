@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("hivemind_c.optim")
 
-LEAST_S, MOST_S, PEERS_A_SECOND = 2.0, 30.0, 20  #: a record each 2 s in small swarms; in large ones 20 peers a second, all together
-LIVES = 3  #: periods
+LEAST_S, MOST_S, PEERS_A_SECOND = 1.0, 30.0, 20  #: a record each second in small swarms; in large ones 20 peers a second, all together
+LIVES, LIVES_S = 3, 10.0  #: periods that a record lives, and seconds at least
 BATCHES = 64  #: a loss is the mean over so many batches at most
 
 
@@ -76,7 +76,7 @@ class Telling:
                 peers = self._optimizer.tracker.global_progress.num_peers
                 period = min(MOST_S, max(LEAST_S, peers / PEERS_A_SECOND))
                 if waiting is None or waiting.done():  # else the network is slow, and what is newer waits
-                    waiting = self._store(self.news(LIVES * period))
+                    waiting = self._store(self.news(max(LIVES_S, LIVES * period)))
             except _hivemind_c.HivemindError as error:
                 logger.debug("this peer's news were not told: %s", error)
                 if error.status in ("CLOSED", "FORKED"):

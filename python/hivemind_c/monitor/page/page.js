@@ -1,7 +1,7 @@
 // Draws what /api/run and /api/history say. Peers' texts go into the page as text (textContent), never as markup.
 "use strict";
 
-const PERIOD_MS = 1000, POINTS = 1200, SVG = "http://www.w3.org/2000/svg";
+const PERIOD_MS = 500, POINTS = 1200, SVG = "http://www.w3.org/2000/svg";
 const at = id => document.getElementById(id);
 const number = (value, digits = 0) =>
   value === null || value === undefined ? "–" : value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
