@@ -79,22 +79,62 @@ HV_BLOCK void cu_book(float *book, const uint8_t *chunk, int codec) {
 
 /* ---- DECODE ---- */
 
-HV_BLOCK void cu_decode_unit(const float *book, const cu_args *a, const cu_job *job, uint64_t unit) {
+/* What follows is compiled for each codec by itself: `codec` is a constant where it is called. */
+#define CU_BY_CODEC(codec, call)                                                                                                   \
+  switch (codec) {                                                                                                                 \
+  case CU_NONE:                                                                                                                    \
+    call(CU_NONE);                                                                                                                 \
+    break;                                                                                                                         \
+  case CU_FLOAT16:                                                                                                                 \
+    call(CU_FLOAT16);                                                                                                              \
+    break;                                                                                                                         \
+  case CU_SCALED:                                                                                                                  \
+    call(CU_SCALED);                                                                                                               \
+    break;                                                                                                                         \
+  case CU_BFLOAT16:                                                                                                                \
+    call(CU_BFLOAT16);                                                                                                             \
+    break;                                                                                                                         \
+  case CU_UNIFORM8:                                                                                                                \
+    call(CU_UNIFORM8);                                                                                                             \
+    break;                                                                                                                         \
+  case CU_QUANTILE8:                                                                                                               \
+    call(CU_QUANTILE8);                                                                                                            \
+    break;                                                                                                                         \
+  case CU_BLOCKWISE8:                                                                                                              \
+    call(CU_BLOCKWISE8);                                                                                                           \
+    break;                                                                                                                         \
+  case CU_LINEAR8:                                                                                                                 \
+    call(CU_LINEAR8);                                                                                                              \
+    break;                                                                                                                         \
+  default:                                                                                                                         \
+    call(CU_LINEAR4);                                                                                                              \
+    break;                                                                                                                         \
+  }
+
+/* Where group k of this thread lies in a unit; behind the last element: where the first group does, which is there. */
+HV_BLOCK uint64_t cu_group(uint64_t unit, uint32_t t, uint32_t k, uint64_t count) {
+  uint64_t at = unit * CU_UNIT + 4 * (t + CU_THREADS * k);
+  return at < count ? at : unit * CU_UNIT;
+}
+
+/* All four groups are fetched before the first is written. */
+HV_BLOCK void cu_decode_unit(const float *book, const cu_args *a, const cu_job *job, uint64_t unit, int codec) {
   HV_EACH(t) {
+    float v[4][4];
+    HV_UNROLL
+    for (uint32_t k = 0; k < 4; k++)
+      cu_decode4(job->chunk, codec, job->dtype, book, cu_group(unit, t, k, job->count), job->count, v[k]);
     HV_UNROLL
     for (uint32_t k = 0; k < 4; k++) {
       uint64_t at = unit * CU_UNIT + 4 * (t + CU_THREADS * k);
-      if (at < job->count) {
-        float v[4], was[4];
-        cu_decode4(job->chunk, job->codec, job->dtype, book, at, job->count, v);
-        if (a->mode & CU_MODE_LOSE) {
-          cu_load4(CU_F32, job->residual, at, job->count, was);
-          for (uint32_t i = 0; i < 4; i++)
-            v[i] = was[i] - v[i];
-          cu_store4(CU_F32, job->residual, at, job->count, v);
-        } else {
-          cu_store4(a->dtype, job->out, at, job->count, v);
-        }
+      if (a->mode & CU_MODE_LOSE && at < job->count) {
+        float was[4];
+        cu_load4(CU_F32, job->residual, at, job->count, was);
+        for (uint32_t i = 0; i < 4; i++)
+          was[i] = was[i] - v[k][i];
+        cu_store4(CU_F32, job->residual, at, job->count, was);
+      } else if (at < job->count) {
+        cu_store4(a->dtype, job->out, at, job->count, v[k]);
       }
     }
   }
@@ -115,13 +155,15 @@ HV_BLOCK void cu_copy_unit(const cu_job *job, uint64_t unit) {
         if (n == 16 && (uintptr_t)to % 16 == 0)
           cu_write16(to + at, v);
         else
-          for (uint32_t i = 0; i < n; i++)
-            to[at + i] = (uint8_t)(v.w[i / 4] >> i % 4 * 8);
+          for (uint32_t i = 0; i < 16; i++)
+            if (i < n)
+              to[at + i] = (uint8_t)(v.w[i / 4] >> i % 4 * 8);
       }
     }
   }
 }
 
+#define CU_DECODE_IT(codec) cu_decode_unit(book, a, job, item - job->first, codec)
 HV_BLOCK void cu_decode_block(float *book, const cu_args *a, uint32_t block) {
   cu_range r = cu_share(a, block);
   uint32_t j = r.job, booked = CU_JOBS;
@@ -139,34 +181,39 @@ HV_BLOCK void cu_decode_block(float *book, const cu_args *a, uint32_t block) {
     if (job->codec == CU_NONE && job->dtype == a->dtype && !(a->mode & CU_MODE_LOSE))
       cu_copy_unit(job, item - job->first);
     else
-      cu_decode_unit(book, a, job, item - job->first);
+      CU_BY_CODEC(job->codec, CU_DECODE_IT)
   }
 }
 
 /* ---- ADD ---- */
 
+/* One input onto the sums that a thread holds. */
+HV_BLOCK void cu_add_part(float acc[4][4], const cu_part *part, const float *book, uint64_t unit, uint32_t t, uint64_t count,
+                          int codec) {
+  float v[4][4];
+  HV_UNROLL
+  for (uint32_t k = 0; k < 4; k++)
+    cu_decode4(part->chunk, codec, part->dtype, book, cu_group(unit, t, k, count), count, v[k]);
+  HV_UNROLL
+  for (uint32_t k = 0; k < 4; k++)
+    for (uint32_t i = 0; i < 4; i++) {
+      float product = part->weight * v[k][i];
+      acc[k][i] = acc[k][i] + product;
+    }
+}
+
+#define CU_ADD_IT(codec) cu_add_part(acc, &part[p], books + 256 * p, unit, t, job->count, codec)
 HV_BLOCK void cu_add_unit(const float *books, const cu_args *a, const cu_job *job, uint64_t unit) {
   const cu_part *part = &a->part[job->input];
   HV_EACH(t) {
     float acc[4][4];
     HV_UNROLL
     for (uint32_t k = 0; k < 4; k++)
-      cu_load4(CU_F32, job->out, unit * CU_UNIT + 4 * (t + CU_THREADS * k), job->count, acc[k]);
+      cu_load4(CU_F32, job->out, cu_group(unit, t, k, job->count), job->count, acc[k]);
     for (uint32_t p = 0; p < job->n_inputs; p++) {
       if (part[p].verdict && *part[p].verdict)
         continue;
-      HV_UNROLL
-      for (uint32_t k = 0; k < 4; k++) {
-        uint64_t at = unit * CU_UNIT + 4 * (t + CU_THREADS * k);
-        float v[4];
-        if (at < job->count) {
-          cu_decode4(part[p].chunk, part[p].codec, part[p].dtype, books + 256 * p, at, job->count, v);
-          for (uint32_t i = 0; i < 4; i++) {
-            float product = part[p].weight * v[i];
-            acc[k][i] = acc[k][i] + product;
-          }
-        }
-      }
+      CU_BY_CODEC(part[p].codec, CU_ADD_IT)
     }
     HV_UNROLL
     for (uint32_t k = 0; k < 4; k++)
