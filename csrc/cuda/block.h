@@ -151,7 +151,8 @@ HV_BLOCK void cu_piece_end(cu_piece_room *s, cu_state *state) {
     }
   }
 }
-/* Sums the piece in s->bytes (each thread's own 16 bytes, or behind a barrier) and writes the n bytes of it to out, unless NULL. */
+/* Sums the piece in s->bytes and writes the n bytes of it to out, unless NULL. There must be a barrier between two of these: the
+ * lanes of the one before may still be read. */
 HV_BLOCK void cu_piece(cu_piece_room *s, uint64_t index, uint8_t *out, uint32_t n) {
   HV_REG(uint64_t, even);
   HV_REG(uint64_t, odd);

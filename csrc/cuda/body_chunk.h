@@ -74,6 +74,7 @@ HV_BLOCK void cu_sum_piece(cu_piece_room *s, const cu_job *job, uint64_t index) 
     if (bad)
       cu_or32(&job->state->bad, bad);
   }
+  HV_SYNC;
   cu_piece(s, of_head ? CU_HEAD_INDEX + index : index - in_head, NULL, 0);
 }
 

@@ -77,6 +77,7 @@ HV_BLOCK void cu_make_plain(cu_encode_room *s, const cu_args *a, const cu_job *j
   HV_EACH(t) {
     s->piece.bytes[t] = cu_read_some(from + 16 * t, left > 16 * t ? (left - 16 * t < 16 ? (uint32_t)(left - 16 * t) : 16) : 0);
   }
+  HV_SYNC;
 }
 HV_BLOCK void cu_encode_plain_block(cu_encode_room *s, const cu_args *a, uint32_t block) {
   CU_PIECES(s, a, block, cu_make_plain);
