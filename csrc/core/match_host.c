@@ -95,29 +95,32 @@ static const match_joiner *joiner_of(const match_gathering *g, const hv_peer_id 
   return j;
 }
 
-/* 1: too few are here, and nobody else comes to this epoch: all the others are further (*at: how far), or behind (0). Of those who
- * are not known at all nothing is certain: more may be expected than are known. */
+/* 1: too few are here to be a group, or clients alone, and nobody else comes to this epoch: all the others are further (*at: how
+ * far), or behind (0). Of those who are not known at all nothing is certain: more may be expected than are known. */
 static int is_in_vain(const match_gathering *g, uint64_t *at) {
   const hv_match *match = g->match;
   const hv_roster *roster = &match->roster;
   size_t others = 0, may = g->n_joiners + (may_come(g) && !joiner_of(g, &roster->config.me));
+  size_t owners = (size_t)may_come(g);
   uint32_t wanted = 0;
   *at = roster->at > g->at ? roster->at : 0;
   if (!g->at || g->begun || now_of(match) < match->opened_us + MATCH_GREET_MS * 1000ull)
     return 0;
   for (const match_joiner *j = g->joiners; j; j = j->next)
-    wanted = j->expected > wanted ? j->expected : wanted;
+    wanted = j->expected > wanted ? j->expected : wanted, owners += j->addrs_size > 0;
   for (size_t i = 0; i < roster->n; i++) {
     const hv_roster_entry *entry = &roster->entries[i];
     if (!hv_roster_counts(roster, entry) || joiner_of(g, &entry->id))
       continue;
     others++;
-    may += (size_t)hv_roster_may_come(roster, entry, g->at);
+    int comes = hv_roster_may_come(roster, entry, g->at);
+    may += (size_t)comes;
+    owners += comes && entry->addrs_size;
     if (entry->at > g->at && entry->at > *at)
       *at = entry->at;
   }
   others += !may_come(g);
-  return others && may < match_least(match) && wanted <= others + g->n_joiners;
+  return others && (may < match_least(match) || !owners) && wanted <= others + g->n_joiners;
 }
 
 static uint64_t settled_us(const match_gathering *g) {

@@ -8,8 +8,9 @@
 
 enum {
   DECLARED_MS = 60000,
-  CATCH_UP_MS = 1500, /* who is behind may be back in time */
-  AT_FRESH_MS = 3000, /* by then who was behind may be anywhere */
+  CATCH_UP_MS = 1500,   /* who is behind may be back in time */
+  AT_FRESH_MS = 3000,   /* by then who was behind may be anywhere, */
+  AT_CLIENT_MS = 15000, /* a client, which nobody can ask, by then */
   DECLARE_AGAIN_MS = 20000,
   DECLARE_RETRY_MS = 1000, /* doubles */
   WELL_KEPT = 3,           /* nodes that keep a declaration: then it need not be said again soon */
@@ -216,7 +217,8 @@ int hv_roster_may_come(const hv_roster *roster, const hv_roster_entry *entry, ui
     return 0;
   if (at && entry->at > at)
     return 0;
-  return !hv_roster_is_behind(entry->at, entry->seeks, at) || now - entry->at_us >= AT_FRESH_MS * 1000ull ||
+  uint64_t fresh_us = (entry->addrs_size ? AT_FRESH_MS : AT_CLIENT_MS) * 1000ull;
+  return !hv_roster_is_behind(entry->at, entry->seeks, at) || now - entry->at_us >= fresh_us ||
          hv_roster_catches_up(roster, entry->behind_us);
 }
 

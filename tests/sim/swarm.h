@@ -76,6 +76,7 @@ void swarm_figure(swarm_run *run, const char *name, double value);
 void swarm_house_play(swarm_run *run);
 void swarm_round_play(swarm_run *run);
 void swarm_match_play(swarm_run *run);
+void swarm_epochs_play(swarm_run *run);
 void swarm_mix_play(swarm_run *run);
 void swarm_average_play(swarm_run *run);
 void swarm_dht_play(swarm_run *run);

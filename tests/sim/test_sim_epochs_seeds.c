@@ -1,0 +1,17 @@
+/* Seeds of the swarm room `epochs` (8 nodes, 6 minutes, all faults) that once found something, by their numbers. */
+#include "sim/swarm_epochs.c"
+#include "sim/swarm_trouble.c"
+
+#include "sim/swarm_seed.h"
+
+static void clients_who_fell_behind_together_catch_up(void **unused) {
+  (void)unused;
+  plays_well(swarm_epochs_play, 126, 8, 6);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(clients_who_fell_behind_together_catch_up),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
