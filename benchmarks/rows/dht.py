@@ -90,7 +90,7 @@ def measure(run):
     build_c()
     contestants = {"bare": lambda: c_program("bench_rpc", "bare_tls")}
     for nodes in (12, 32):
-        contestants[f"ours_{nodes}"] = lambda nodes=nodes: our_python(OURS, str(nodes), "3000")
+        contestants[f"ours_{nodes}"] = lambda nodes=nodes: our_python(OURS, str(nodes), "12000")
         contestants[f"hivemind_{nodes}"] = lambda nodes=nodes: peers.python(THEIRS, str(nodes), "200", timeout_s=600)
     samples = run.interleave(contestants)
     bare = column(samples["bare"], "calls_per_s")
