@@ -2,8 +2,9 @@
  *
  *   bench_allreduce [--peers N] [--mb M] [--rounds R] [--codec NAME] [--chunk VALUES] [--insecure]
  *
- * Each peer has M MB of float32. A round lasts from the moment when all are told to begin to the last one's done. One line for each
- * round, JSON last: seconds of the median, GB/s (M over that), processor seconds of all peers for each GB of M. */
+ * Each peer has M MB of float32. A round lasts from the moment when all are told to begin to the last one's done; one before them
+ * all warms up. One line for each round, JSON last: seconds of the median, GB/s (M over that), processor seconds of all peers for
+ * each GB of M. */
 #include "core/node.h"
 #include "core/partition.h"
 #include "net/identity.h"
@@ -115,6 +116,12 @@ static void make_plan(peer *p) {
     p->plan[i].first = shares[i].first, p->plan[i].count = shares[i].count;
 }
 
+static double cpu_seconds(void) {
+  struct rusage u;
+  getrusage(RUSAGE_SELF, &u);
+  return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
 static void live(peer *p) {
   const options *how = p->how;
   uint64_t n = (uint64_t)how->mb * 250000;
@@ -128,9 +135,12 @@ static void live(peer *p) {
     die(err.text);
   make_plan(p);
   p->begin.run = begin_round;
-  for (uint32_t r = 0; r < how->rounds; r++) {
+  double before = 0;
+  for (uint32_t r = 0; r <= how->rounds; r++) {
     char go;
     get(p->from, &go, 1);
+    if (r == 1) /* the first one does not count */
+      before = cpu_seconds();
     p->round = (hv_round){.id = {(uint8_t)r, 1},
                           .members = p->plan,
                           .n_members = how->peers,
@@ -145,15 +155,13 @@ static void live(peer *p) {
   }
   char go;
   get(p->from, &go, 1);
+  double cpu = cpu_seconds() - before;
   hv_loop_stop(p->loop);
   hv_node_free(p->node);
   hv_loop_free(p->loop);
   hv_run_fini(&p->run);
   hv_mem_free(p->values);
   hv_identity_free(p->identity);
-  struct rusage u;
-  getrusage(RUSAGE_SELF, &u);
-  double cpu = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
   put(p->to, &cpu, sizeof cpu);
 }
 
@@ -215,7 +223,7 @@ int main(int argc, char **argv) {
     for (size_t j = 0; j < how.peers; j++)
       put(to[i], &addrs[j], sizeof *addrs);
   double seconds[ROUNDS_MAX];
-  for (size_t r = 0; r < how.rounds; r++) {
+  for (size_t r = 0; r <= how.rounds; r++) {
     uint64_t began = hv_clock_us();
     for (size_t i = 0; i < how.peers; i++)
       put(to[i], "g", 1);
@@ -225,8 +233,10 @@ int main(int argc, char **argv) {
       if (status != HV_OK)
         die(hv_status_text((hv_status)status));
     }
-    seconds[r] = (double)(hv_clock_us() - began) / 1e6;
-    printf("round %zu: %.3f s\n", r, seconds[r]);
+    if (r == 0)
+      continue;
+    seconds[r - 1] = (double)(hv_clock_us() - began) / 1e6;
+    printf("round %zu: %.3f s\n", r, seconds[r - 1]);
   }
   double cpu = 0, one;
   for (size_t i = 0; i < how.peers; i++)

@@ -10,7 +10,7 @@ typedef struct header {
 } header;
 
 _Static_assert(sizeof(header) == 16, "a block must stay aligned to 16 bytes");
-enum { ALIGNED_LEAD = 64 };
+enum { ALIGNED_LEAD = 64, KEPT_BLOCK = (32 << 20) - (64 << 10) /* the largest of which glibc learns */ };
 
 void hv_mem_init(hv_mem *mem, hv_mem *parent, size_t limit) {
   mem->parent = parent;
@@ -151,4 +151,9 @@ void hv_mem_free(void *block) {
   int aligned = (int)(h->size & 1);
   uncharge(h->mem, NULL, size);
   free((char *)block - (aligned ? ALIGNED_LEAD : sizeof(header)));
+}
+
+void hv_mem_keep_pages(void) {
+  void *volatile block = malloc(KEPT_BLOCK); /* never touched */
+  free(block);
 }

@@ -52,6 +52,11 @@ void *hv_mem_resize(hv_mem *mem, void *block, size_t size);
 /* A terminated copy of n bytes of text. */
 char *hv_mem_text(hv_mem *mem, const char *text, size_t n);
 
+/* Lets the system's allocator keep what is freed (up to some 64 MB for each of its arenas) for those who allocate next, instead of
+ * giving the pages back to a kernel that clears each before it gives it out again: what glibc does by itself in a process that has
+ * ever freed a block of 32 MB. Whoever runs the process and has chosen otherwise (mallopt, GLIBC_TUNABLES) is obeyed. */
+void hv_mem_keep_pages(void);
+
 /* Gives a block back to the account it came from. NULL is fine. */
 void hv_mem_free(void *block);
 

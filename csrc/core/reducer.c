@@ -32,9 +32,10 @@ struct slot {
   hv_reducer *reducer;
   uint32_t item; /* of the row, from 0 */
   slot_state state;
-  float *acc;
+  float *acc; /* once it has begun */
   double weight;
-  int busy; /* its job is under way */
+  int begun; /* a contribution was added up */
+  int busy;  /* its job is under way */
   contribution *current;
   list waiting;
   hv_members heard;   /* whose contribution was looked at */
@@ -229,6 +230,9 @@ static void run_accumulate(hv_job *job) {
   hv_reducer *r = s->reducer;
   const hv_round *round = r->round;
   const contribution *c = s->current;
+  if (!s->begun)
+    memset(s->acc, 0, chunk_of(r, s->item).size * sizeof *s->acc);
+  s->begun = 1;
   if (c->from)
     s->status = hv_codec_accumulate_within(round->kern, c->payload->parts, c->payload->n_parts, c->from->weight, round->norm_max,
                                            s->acc, chunk_of(r, s->item).size);
@@ -508,10 +512,10 @@ static hv_status open_slot(hv_reducer *r, uint32_t item) {
   s->item = item;
   s->state = SLOT_OPEN;
   s->weight = 0;
+  s->begun = 0;
   s->heard = s->counted = (hv_members){{0}};
   if (source_of(r, item) != HV_VIEW_REDUCE)
     return HV_OK;
-  memset(s->acc, 0, chunk_of(r, item).size * sizeof *s->acc);
   if (r->own_refused || r->round->members[r->round->me].auxiliary)
     return HV_OK;
   contribution *own = hv_mem_zalloc(r->env->mem, sizeof *own);

@@ -230,8 +230,13 @@ static hv_status check_values(const hv_run *run, const hv_kern *kern, const hv_r
   for (size_t i = part_at(run, chunk->at); status == HV_OK && i < run->n_places && run->places[i].at < end; i++) {
     stretch s = stretch_in(run, chunk, i);
     double more = 0;
-    int finite = 0;
-    status = hv_reduce_finite(kern, s.dtype, s.data, s.n, &finite);
+    int finite = 0, within = 0;
+    if (!(norm_max > 0))
+      status = hv_reduce_within(kern, s.dtype, s.data, weight, s.n, &within);
+    if (within)
+      continue;
+    if (status == HV_OK)
+      status = hv_reduce_finite(kern, s.dtype, s.data, s.n, &finite);
     if (status == HV_OK && !finite)
       status = HV_NOT_FINITE;
     if (status == HV_OK)

@@ -163,13 +163,13 @@ V static void scale(float *acc, float factor, size_t n) {
   REST(scale)(acc + i, factor, n - i);
 }
 
-V static int finite_f32(const uint8_t *in, size_t n) {
-  const __m256i exponent = _mm256_set1_epi32(0x7f800000);
+V static int finite_f32(const uint8_t *in, uint32_t infinity, size_t n) {
+  const __m256i size = _mm256_set1_epi32(INT32_MAX), last = _mm256_set1_epi32((int)infinity - 1);
   __m256i odd = _mm256_setzero_si256();
   size_t i = 0;
   for (; i + 8 <= n; i += 8)
-    odd = _mm256_or_si256(odd, _mm256_cmpeq_epi32(_mm256_and_si256(load(in + 4 * i), exponent), exponent));
-  return _mm256_testz_si256(odd, odd) && REST(finite_f32)(in + 4 * i, n - i);
+    odd = _mm256_or_si256(odd, _mm256_cmpgt_epi32(_mm256_and_si256(load(in + 4 * i), size), last));
+  return _mm256_testz_si256(odd, odd) && REST(finite_f32)(in + 4 * i, infinity, n - i);
 }
 
 V static int finite_16(const uint8_t *in, uint16_t infinity, size_t n) {

@@ -153,7 +153,7 @@ V static void scale(float *acc, float factor, size_t n) {
   REST(scale)(acc + i, factor, n - i);
 }
 
-V static int finite_f32(const uint8_t *in, size_t n) {
+V static int finite_f32(const uint8_t *in, uint32_t infinity, size_t n) {
   const __m512i size = _mm512_set1_epi32(0x7fffffff);
   __m512i a = _mm512_setzero_si512(), b = a;
   size_t i = 0;
@@ -161,7 +161,7 @@ V static int finite_f32(const uint8_t *in, size_t n) {
     a = _mm512_max_epu32(a, _mm512_and_si512(size, _mm512_loadu_si512(in + 4 * i)));
     b = _mm512_max_epu32(b, _mm512_and_si512(size, _mm512_loadu_si512(in + 4 * i + 64)));
   }
-  return _mm512_reduce_max_epu32(_mm512_max_epu32(a, b)) < 0x7f800000 && REST(finite_f32)(in + 4 * i, n - i);
+  return _mm512_reduce_max_epu32(_mm512_max_epu32(a, b)) < infinity && REST(finite_f32)(in + 4 * i, infinity, n - i);
 }
 
 V static int finite_16(const uint8_t *in, uint16_t infinity, size_t n) {

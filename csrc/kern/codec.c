@@ -169,7 +169,7 @@ static void feed_all(const hv_encoder *e, float *residual) {
 static uint64_t encode_body(hv_encoder *e, const hv_coder *coder, float *residual, uint8_t *body, int far) {
   uint8_t stage[HV_PIECE + 2 * HV_UNIT];
   float scratch[HV_UNIT];
-  hv_decoder back = {.kern = e->kern, .dtype = e->dtype};
+  hv_decoder back = {.kern = e->kern, .dtype = e->dtype, .infinity = HV_INFINITE};
   writer w = {.kern = e->kern, .out = body, .stage = far ? stage : body, .far = far};
   int at_once = residual && !coder->prepare;
   if (residual && coder->prepare) {
@@ -371,7 +371,7 @@ static hv_status check(const hv_span *parts, size_t n_parts, hv_codec_info *info
 }
 
 hv_status hv_codec_check(const hv_kern *kern, const hv_span *parts, size_t n_parts, hv_codec_info *info, int *finite) {
-  hv_decoder d = {.kern = kern};
+  hv_decoder d = {.kern = kern, .infinity = HV_INFINITE};
   hv_codec_info found;
   int is_finite = 0;
   unsigned mode = hv_mode_ours();
@@ -433,7 +433,7 @@ static void put(const hv_kern *kern, hv_dtype dtype, const float *values, size_t
 
 static hv_status decode(const hv_kern *kern, const hv_span *parts, size_t n_parts, hv_dtype dtype, void *out, uint64_t count,
                         int must_be_finite) {
-  hv_decoder d = {.kern = kern};
+  hv_decoder d = {.kern = kern, .infinity = HV_INFINITE};
   hv_codec_info info;
   int finite;
   if (!hv_dtype_size((int)dtype))
@@ -485,7 +485,7 @@ static const uint8_t *next_values(reader *r, int as_is, float *values, size_t *n
   return (const uint8_t *)values;
 }
 
-/* Norm and largest value, before anything counts. */
+/* Norm (when there is a limit) and largest value, before anything counts. */
 static hv_status hold_within(const hv_kern *kern, reader *r, int as_is, float weight, float norm_max) {
   float values[HV_SLICE], aligned[HV_SLICE];
   double square = 0, most = (double)HV_CODEC_ADDEND_MAX;
@@ -503,34 +503,56 @@ static hv_status hold_within(const hv_kern *kern, reader *r, int as_is, float we
   return norm_max > 0 && square > (double)norm_max * (double)norm_max ? HV_TOO_LARGE : HV_OK;
 }
 
+uint32_t hv_codec_infinity(float weight) {
+  double most = (double)HV_CODEC_ADDEND_MAX / (weight > 0x1p-8f ? (double)weight : 0x1p-8);
+  return hv_bits((float)(most * (1 - 0x1p-20))); /* whatever the rounding: below it a value times the weight is within */
+}
+
+/* Values that may count: *d and *info are the chunk's. Most chunks are seen to be within all limits while they are checked, or by
+ * their params; others are looked at again. */
+static hv_status check_within(const hv_span *parts, size_t n_parts, hv_codec_info *info, hv_decoder *d, uint64_t count,
+                              float weight, const float *norm_max) {
+  int finite, by_norm = norm_max && *norm_max > 0;
+  d->infinity = norm_max && !by_norm ? hv_codec_infinity(weight) : HV_INFINITE;
+  hv_status status = check(parts, n_parts, info, d, &finite);
+  int plain = status == HV_OK && info->codec == HV_CODEC_NONE && info->dtype == HV_DTYPE_FLOAT32, small = plain && finite;
+  if (plain && !finite && d->infinity < HV_INFINITE) { /* too large, or infinite? */
+    d->infinity = HV_INFINITE;
+    status = check(parts, n_parts, info, d, &finite);
+  }
+  if (status == HV_OK && info->count != count)
+    return HV_INVALID;
+  if (status == HV_OK && !finite)
+    return HV_NOT_FINITE;
+  if (status != HV_OK || !norm_max)
+    return status;
+  double (*most)(const hv_decoder *) = coders[info->codec]->most;
+  if (!by_norm && (small || (most && most(d) * (double)weight <= (double)HV_CODEC_ADDEND_MAX)))
+    return HV_OK;
+  reader r;
+  reader_init(&r, parts, n_parts, info, d);
+  return hold_within(d->kern, &r, plain, weight, *norm_max);
+}
+
 static hv_status accumulate(const hv_kern *kern, const hv_span *parts, size_t n_parts, float weight, const float *norm_max,
                             float *acc, uint64_t count) {
   hv_decoder d = {.kern = kern};
   hv_codec_info info;
-  int finite;
   if (!(weight >= 0 && weight <= HV_CODEC_WEIGHT_MAX))
     return HV_INVALID;
-  hv_status status = check(parts, n_parts, &info, &d, &finite);
-  if (status == HV_OK && info.count != count)
-    status = HV_INVALID;
-  if (status == HV_OK && !finite)
-    status = HV_NOT_FINITE;
+  hv_status status = check_within(parts, n_parts, &info, &d, count, weight, norm_max);
   if (status != HV_OK)
     return status;
   reader r;
   float values[HV_SLICE];
   int as_is = info.codec == HV_CODEC_NONE && info.dtype == HV_DTYPE_FLOAT32;
-  if (norm_max) {
-    reader_init(&r, parts, n_parts, &info, &d);
-    status = hold_within(kern, &r, as_is, weight, *norm_max);
-  }
   reader_init(&r, parts, n_parts, &info, &d);
   size_t n = 1;
-  for (; status == HV_OK && n; acc += n) {
+  for (; n; acc += n) {
     const uint8_t *slice = next_values(&r, as_is, values, &n);
     kern->add(acc, slice, weight, n);
   }
-  return status;
+  return HV_OK;
 }
 
 hv_status hv_codec_accumulate(const hv_kern *kern, const hv_span *parts, size_t n_parts, float weight, float *acc, uint64_t count) {

@@ -21,7 +21,7 @@ static void no_decode(const hv_decoder *d, const uint8_t *body, size_t n, float 
 
 static int no_finite(const hv_decoder *d, const uint8_t *body, size_t size) {
   if (d->dtype == HV_DTYPE_FLOAT32)
-    return d->kern->finite_f32(body, size / 4);
+    return d->kern->finite_f32(body, d->infinity, size / 4);
   if (d->dtype == HV_DTYPE_FLOAT64)
     return d->kern->finite_f64(body, size / 8);
   return d->kern->finite_16(body, d->dtype == HV_DTYPE_FLOAT16 ? 0x7c00 : 0x7f80, size / 2);
@@ -42,7 +42,13 @@ static int f16_finite(const hv_decoder *d, const uint8_t *body, size_t size) {
   return d->kern->finite_16(body, 0x7c00, size / 2);
 }
 
-const hv_coder hv_coder_float16 = {.name = "float16", .bits = 16, .encode = f16_encode, .finite = f16_finite, .decode = f16_decode};
+static double f16_most(const hv_decoder *d) {
+  (void)d;
+  return 65504;
+}
+
+const hv_coder hv_coder_float16 = {
+    .name = "float16", .bits = 16, .encode = f16_encode, .finite = f16_finite, .decode = f16_decode, .most = f16_most};
 
 static void bf16_encode(hv_encoder *e, uint64_t at, const float *x, size_t n, uint8_t *out) {
   (void)at;
@@ -91,6 +97,10 @@ static void scaled_decode(const hv_decoder *d, const uint8_t *body, size_t n, fl
   d->kern->decode_scaled(out, body, d->u.scaled.std, d->u.scaled.mean, n);
 }
 
+static double scaled_most(const hv_decoder *d) {
+  return fabs((double)d->u.scaled.mean) + 65505 * (double)d->u.scaled.std;
+}
+
 const hv_coder hv_coder_scaled_float16 = {.name = "scaled_float16",
                                           .bits = 16,
                                           .params = 8,
@@ -98,4 +108,5 @@ const hv_coder hv_coder_scaled_float16 = {.name = "scaled_float16",
                                           .encode = scaled_encode,
                                           .load = scaled_load,
                                           .finite = f16_finite,
-                                          .decode = scaled_decode};
+                                          .decode = scaled_decode,
+                                          .most = scaled_most};

@@ -51,6 +51,12 @@ static void uniform_decode(const hv_decoder *d, const uint8_t *body, size_t n, f
   d->kern->decode_uniform(out, body, &d->u.even, n);
 }
 
+static double uniform_most(const hv_decoder *d) {
+  const hv_even *e = &d->u.even;
+  double ends = fmax(fabs((double)e->low), fabs((double)e->high));
+  return fmax(ends, fabs((double)e->mean) + 129 * (double)e->step);
+}
+
 const hv_coder hv_coder_uniform8 = {.name = "uniform8",
                                     .bits = 8,
                                     .params = 16,
@@ -58,7 +64,8 @@ const hv_coder hv_coder_uniform8 = {.name = "uniform8",
                                     .encode = uniform_encode,
                                     .finish = uniform_finish,
                                     .load = uniform_load,
-                                    .decode = uniform_decode};
+                                    .decode = uniform_decode,
+                                    .most = uniform_most};
 
 /* ---- BLOCKWISE8 ---- */
 

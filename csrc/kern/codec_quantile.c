@@ -193,7 +193,7 @@ static void encode(hv_encoder *e, uint64_t at, const float *x, size_t n, uint8_t
 static int load(hv_decoder *d, const uint8_t *params) {
   for (size_t c = 0; c < HV_BOOK; c++)
     d->u.book[c] = hv_load_float(params + 4 * c);
-  return d->kern->finite_f32(params, HV_BOOK);
+  return d->kern->finite_f32(params, HV_INFINITE, HV_BOOK);
 }
 
 static void decode(const hv_decoder *d, const uint8_t *body, size_t n, float *out) {

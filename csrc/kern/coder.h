@@ -34,7 +34,8 @@ typedef struct hv_encoder {
 
 typedef struct hv_decoder {
   const hv_kern *kern;
-  hv_dtype dtype;        /* of the source: the body of NONE */
+  hv_dtype dtype;    /* of the source: the body of NONE */
+  uint32_t infinity; /* float32 bodies of NONE: from this size on a value is too large to be taken; HV_INFINITE: only infinite */
   const uint8_t *scales; /* of the slice at hand: from the block that it starts in */
   union {
     struct {
@@ -67,11 +68,16 @@ typedef struct hv_coder {
   int (*finite)(const hv_decoder *d, const uint8_t *body, size_t size);
   /* Decodes the n <= HV_SLICE elements of a slice. */
   void (*decode)(const hv_decoder *d, const uint8_t *body, size_t n, float *out);
+  /* No finite value of it is larger than this, whatever the body. NULL: the params do not tell. */
+  double (*most)(const hv_decoder *d);
 } hv_coder;
 
 extern const hv_coder hv_coder_none, hv_coder_float16, hv_coder_scaled_float16, hv_coder_bfloat16; /* codec_float.c */
 extern const hv_coder hv_coder_uniform8, hv_coder_blockwise8, hv_coder_linear8, hv_coder_linear4;  /* codec_quant.c */
 extern const hv_coder hv_coder_quantile8;                                                          /* codec_quantile.c */
+
+/* Magnitudes of float32 whose bits are below this, times the weight, are well within HV_CODEC_ADDEND_MAX. */
+uint32_t hv_codec_infinity(float weight);
 
 /* n elements of src from `at` on as float32: in place, or converted into scratch. */
 const float *hv_coder_source(const hv_kern *kern, hv_dtype dtype, const void *src, uint64_t at, size_t n, float *scratch);

@@ -62,6 +62,8 @@ extern const hv_dynamic hv_dynamic_map;
  * i = max((bits(|x|) >> 14) - base, 0), position = 16384 + i, or 16383 - i below zero. */
 #define HV_CELLS 32768
 
+#define HV_INFINITE 0x7f800000u /* the bits of an infinite float32 */
+
 struct hv_kern {
   const char *name;
 
@@ -78,9 +80,9 @@ struct hv_kern {
   void (*widen_f64)(uint8_t *out, const float *in, size_t n);
   void (*add)(float *acc, const uint8_t *in, float weight, size_t n); /* acc + (weight * in), rounded twice; in: floats */
   void (*scale)(float *acc, float factor, size_t n);
-  int (*finite_f32)(const uint8_t *in, size_t n);
-  int (*finite_16)(const uint8_t *in, uint16_t infinity, size_t n); /* 0x7c00 or 0x7f80: magnitudes below it are finite */
-  int (*finite_f64)(const uint8_t *in, size_t n);                   /* finite when rounded to float32 */
+  int (*finite_f32)(const uint8_t *in, uint32_t infinity, size_t n); /* HV_INFINITE, or less: magnitudes below it will do */
+  int (*finite_16)(const uint8_t *in, uint16_t infinity, size_t n);  /* 0x7c00 or 0x7f80: magnitudes below it are finite */
+  int (*finite_f64)(const uint8_t *in, size_t n);                    /* finite when rounded to float32 */
 
   /* error feedback */
   void (*feed)(float *residual, const float *in, size_t n); /* residual = tame(residual + in) */

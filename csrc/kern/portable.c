@@ -103,13 +103,13 @@ static void scale(float *acc, float factor, size_t n) {
     acc[i] = acc[i] * factor;
 }
 
-static int finite_f32(const uint8_t *in, size_t n) {
+static int finite_f32(const uint8_t *in, uint32_t infinity, size_t n) {
   uint32_t worst = 0;
   for (size_t i = 0; i < n; i++) {
     uint32_t size = hv_load32(in + 4 * i) & 0x7fffffff;
     worst = size > worst ? size : worst;
   }
-  return worst < 0x7f800000;
+  return worst < infinity;
 }
 
 static int finite_16(const uint8_t *in, uint16_t infinity, size_t n) {

@@ -35,12 +35,23 @@ hv_status hv_reduce_finite(const hv_kern *kern, hv_dtype dtype, const void *src,
     const uint8_t *in = bytes + at * size;
     size_t n = next(count - at);
     if (dtype == HV_DTYPE_FLOAT32)
-      *finite = kern->finite_f32(in, n);
+      *finite = kern->finite_f32(in, HV_INFINITE, n);
     else if (dtype == HV_DTYPE_FLOAT64)
       *finite = kern->finite_f64(in, n);
     else
       *finite = kern->finite_16(in, dtype == HV_DTYPE_FLOAT16 ? 0x7c00 : 0x7f80, n);
   }
+  return HV_OK;
+}
+
+hv_status hv_reduce_within(const hv_kern *kern, hv_dtype dtype, const void *src, float weight, uint64_t count, int *within) {
+  if (!hv_dtype_size((int)dtype))
+    return HV_INVALID;
+  *within = 0;
+  if (dtype == HV_DTYPE_FLOAT32)
+    *within = kern->finite_f32(src, hv_codec_infinity(weight), (size_t)count);
+  else if (dtype == HV_DTYPE_FLOAT16 && weight <= 0x1p100f)
+    *within = kern->finite_16(src, 0x7c00, (size_t)count);
   return HV_OK;
 }
 

@@ -21,6 +21,10 @@ void hv_reduce_scale(const hv_kern *kern, float *acc, float factor, uint64_t cou
 /* *finite: 1 when no element is NaN or infinite. */
 hv_status hv_reduce_finite(const hv_kern *kern, hv_dtype dtype, const void *src, uint64_t count, int *finite);
 
+/* *within: 1 when every element is finite, and times the weight (0 or more) is well within HV_CODEC_ADDEND_MAX (codec.h). One pass,
+ * for float32 and float16; of other dtypes, and values near the limit, it may say 0 without need. */
+hv_status hv_reduce_within(const hv_kern *kern, hv_dtype dtype, const void *src, float weight, uint64_t count, int *within);
+
 /* *sum: of squares of (float)src[i], tame, in float64 with the fixed shape STATS of codec.h. */
 hv_status hv_reduce_square_sum(const hv_kern *kern, hv_dtype dtype, const void *src, uint64_t count, double *sum);
 

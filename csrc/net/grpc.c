@@ -174,6 +174,7 @@ hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, int insecure, hv
     return hv_fail(err, HV_NOMEM, "out of memory while opening the network");
   }
   hv_grpc_tls_hush();
+  hv_mem_keep_pages(); /* for the buffers that gRPC reads into */
   grpc_init();
   grpc->mem = mem;
   grpc->trusts = trusts;

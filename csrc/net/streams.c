@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ACCEPTS = 8, QUEUE = 64, QUEUE_BYTES = 8 << 20, WINDOW_BYTES = 8 << 20, TEXT = 512 };
+enum { ACCEPTS = 8, QUEUE = 64, QUEUE_BYTES = 2 << 20, WINDOW_BYTES = 4 << 20, TEXT = 512 };
 
 /* WAITING for somebody to open one -> GREETING: its first message is awaited -> OPEN: core has it -> CLOSING: broken off or
  * refused. */
@@ -224,7 +224,7 @@ hv_status hv_streams_send(hv_env *env, hv_stream *face, const hv_msg *header, hv
     return HV_CLOSED;
   if (size > HV_BULK_PAYLOAD_MAX)
     return HV_TOO_LARGE;
-  if (s->n >= QUEUE || (s->bytes && s->bytes + size > QUEUE_BYTES)) {
+  if (s->n >= QUEUE || s->bytes >= QUEUE_BYTES) {
     s->starved = 1;
     return HV_BUSY;
   }

@@ -142,7 +142,7 @@ static void cut(void *arg, size_t a, size_t b, int on) {
 int main(void) {
   contract_fixture fixture = {
       .name = "hv_env on gRPC, TLS",
-      .window_max = 48 << 20, /* 8 MiB taken, 8 MiB unread, and what gRPC, two kernels' sockets and the relay hold */
+      .window_max = 48 << 20, /* 3 MiB taken, 4 MiB unread, and what gRPC, two kernels' sockets and the relay hold */
       .open = open_world,
       .close = close_world,
       .drive = drive,
