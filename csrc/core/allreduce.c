@@ -26,12 +26,13 @@ struct hv_allreduce {
   hv_allreduce_done *done;
   void *arg;
   hv_hold hold;
+  hv_pace pace;
   hv_council *council; /* NULL when alone */
   turn *present;       /* NULL between two views */
   turn *past;          /* broken off, not over yet */
   uint32_t view;
-  hv_members suspects; /* whom the council was told of, in this view */
-  hv_status status;    /* not HV_OK: it ends with this */
+  hv_members suspects, silent; /* whom the council was told of, in this view */
+  hv_status status;            /* not HV_OK: it ends with this */
   int stopping, told, given_up, lingers;
   hv_timer look;     /* looks, in a step of its own, how far it is */
   hv_timer deadline; /* until done; then: of the lingering */
@@ -339,10 +340,10 @@ static turn *new_turn(hv_allreduce *self, hv_view *view) {
   t->shares = hv_mem_array(env->mem, round->n_members, sizeof *t->shares);
   hv_status status = t->shares ? HV_OK : HV_NOMEM;
   if (status == HV_OK && view->count[round->me])
-    status = hv_reducer_new(env, round, view, &self->hold, something_changed, self, &t->reducer);
+    status = hv_reducer_new(env, round, view, &self->hold, &self->pace, something_changed, self, &t->reducer);
   for (size_t i = 0; status == HV_OK && i < round->n_members && !round->members[round->me].auxiliary; i++)
     if (i != round->me && view->count[i])
-      status = hv_share_new(env, round, view, &self->hold, i, something_changed, self, &t->shares[i]);
+      status = hv_share_new(env, round, view, &self->hold, &self->pace, i, something_changed, self, &t->shares[i]);
   if (status == HV_OK)
     return t;
   free_turn(self, t);
@@ -352,7 +353,7 @@ static turn *new_turn(hv_allreduce *self, hv_view *view) {
 static void start_turn(hv_allreduce *self, turn *t) {
   self->present = t;
   self->view = t->view->number;
-  self->suspects = (hv_members){{0}};
+  self->suspects = self->silent = (hv_members){{0}};
   if (t->reducer)
     hv_reducer_start(t->reducer);
   admit_early(self);
@@ -446,8 +447,8 @@ static void log_loss(hv_allreduce *self, size_t member, hv_status status) {
 /* Tells the council whom this member waits for in vain; 1: somebody. */
 static int has_trouble(hv_allreduce *self) {
   const turn *t = self->present;
-  hv_members suspects = self->suspects;
-  int timed_out = 0, trouble = 0;
+  hv_members suspects = self->suspects, silent = {{0}};
+  int trouble = 0;
   if (t->reducer && hv_reducer_status(t->reducer) != HV_OK) {
     trouble = 1;
     size_t lost = hv_reducer_lost(t->reducer);
@@ -463,16 +464,22 @@ static int has_trouble(hv_allreduce *self) {
     if (status == HV_OK)
       continue;
     trouble = 1;
-    timed_out |= status == HV_TIMEOUT;
+    if (status == HV_TIMEOUT)
+      hv_members_put(&silent, i);
     if (!hv_members_has(&suspects, i))
       log_loss(self, i, status);
     hv_members_put(&suspects, i);
     if (status == HV_NOMEM)
       finish(self, HV_NOMEM);
   }
-  if (trouble && self->status == HV_OK && !hv_members_equal(&suspects, &self->suspects)) {
+  for (size_t i = 0; i < self->round.n_members && hv_members_count(&silent); i++)
+    if (t->shares[i] && hv_share_quiet(t->shares[i])) /* who stopped together with those is asked with them */
+      hv_members_put(&suspects, i);
+  if (trouble && self->status == HV_OK &&
+      (!hv_members_equal(&suspects, &self->suspects) || !hv_members_equal(&silent, &self->silent))) {
     self->suspects = suspects;
-    hv_council_trouble(self->council, &suspects, timed_out);
+    self->silent = silent;
+    hv_council_trouble(self->council, &suspects, &silent);
   }
   return trouble;
 }
@@ -568,7 +575,7 @@ static hv_status make(hv_allreduce *self, turn **first) {
   if (status != HV_OK)
     return status;
   if (round->n_members > 1)
-    status = hv_council_new(self->env, round, &self->hold, view, &acts, self, &self->council);
+    status = hv_council_new(self->env, round, &self->hold, &self->pace, view, &acts, self, &self->council);
   if (status != HV_OK) {
     hv_view_free(view);
     return status;

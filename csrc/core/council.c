@@ -26,6 +26,7 @@ struct hv_council {
   hv_env *env;
   const hv_round *round;
   const hv_hold *hold;
+  const hv_pace *pace;
   const hv_council_acts *acts;
   void *arg;
   hv_members members; /* of the present view */
@@ -52,8 +53,8 @@ struct hv_council {
 };
 
 static void attend_next(hv_council *c);
-static void start_ask(hv_council *c);
 static void note_doubts(hv_council *c, seat *s, const hv_members *suspects);
+static void start_ask(hv_council *c);
 static void try_plan(hv_council *c);
 
 static uint64_t stall_us(const hv_council *c) {
@@ -306,19 +307,27 @@ static void weigh_doubts(hv_council *c, seat *s, const hv_members *here) {
   s->fresh = (hv_members){{0}};
 }
 
+static void look_again(hv_council *c) {
+  uint64_t us = hv_pace_tick_us(stall_us(c));
+  if (c->asking && c->grace_us > now(c) && c->grace_us - now(c) < us)
+    us = c->grace_us - now(c);
+  c->env->timer_set(c->env, &c->look, us);
+}
+
 static void start_ask(hv_council *c) {
   size_t n = c->round->n_members;
   if (c->asking || c->over || c->finished)
     return;
   uint32_t number = (uint32_t)((c->highest / n + 1) * n + c->round->me);
   c->asking = number;
-  c->grace_us = now(c) + stall_us(c) / 4;
+  c->grace_us = now(c) + hv_pace_patience_us(c->pace, stall_us(c)) / 4;
   c->deadline_us = now(c) + stall_us(c);
   for (size_t i = 0; i < n; i++) {
     c->seats[i].answered = 0;
     if (c->seats[i].stream)
       tell(c, c->seats[i].stream, HV_NEWS_ASK, number, NULL, NULL);
   }
+  look_again(c);
   promise(c, number);
 }
 
@@ -455,7 +464,8 @@ static void take_trouble(hv_council *c, seat *s, const hv_msg_news *news) {
     note_doubts(c, s, &suspects);
     start_ask(c);
   } else if (!c->trouble)
-    hv_council_trouble(c, &(hv_members){{0}}, 0); /* another one coordinates, as far as is known here: it will show */
+    hv_council_trouble(c, &(hv_members){{0}},
+                       &(hv_members){{0}}); /* another one coordinates, as far as is known here: it will show */
 }
 
 /* A member says something. */
@@ -524,14 +534,14 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
 /* If this timer is late it was this node that stood still: the others get their time anew. */
 static void look(hv_timer *timer, const hv_event *event) {
   hv_council *c = timer->owner;
-  uint64_t every = stall_us(c) / 8 + 1, since = event->now_us - c->looked_us;
+  uint64_t every = hv_pace_tick_us(stall_us(c)), since = event->now_us - c->looked_us;
   c->looked_us = event->now_us;
   if (since > 2 * every) {
     c->until_us += since;
     c->grace_us += since;
     c->deadline_us += since;
   }
-  c->env->timer_set(c->env, timer, every);
+  look_again(c);
   if (c->waits && event->now_us >= c->until_us)
     give_up_chair(c);
   try_plan(c);
@@ -539,12 +549,13 @@ static void look(hv_timer *timer, const hv_event *event) {
 
 /* ---- life ---- */
 
-hv_status hv_council_new(hv_env *env, const hv_round *round, const hv_hold *hold, const hv_view *first, const hv_council_acts *acts,
-                         void *arg, hv_council **out) {
+hv_status hv_council_new(hv_env *env, const hv_round *round, const hv_hold *hold, const hv_pace *pace, const hv_view *first,
+                         const hv_council_acts *acts, void *arg, hv_council **out) {
   hv_council *c = hv_mem_zalloc(env->mem, sizeof *c);
   if (!c)
     return HV_NOMEM;
-  *c = (hv_council){.env = env, .round = round, .hold = hold, .acts = acts, .arg = arg, .members = first->members, .chair = NOBODY};
+  *c = (hv_council){
+      .env = env, .round = round, .hold = hold, .pace = pace, .acts = acts, .arg = arg, .members = first->members, .chair = NOBODY};
   c->look = (hv_timer){.fire = look, .owner = c};
   c->seats = hv_mem_array(env->mem, round->n_members, sizeof *c->seats);
   int whole = c->seats != NULL;
@@ -562,7 +573,7 @@ hv_status hv_council_new(hv_env *env, const hv_round *round, const hv_hold *hold
 
 void hv_council_start(hv_council *c) {
   c->looked_us = now(c);
-  c->env->timer_set(c->env, &c->look, stall_us(c) / 8 + 1);
+  look_again(c);
   attend_next(c);
 }
 
@@ -585,7 +596,7 @@ void hv_council_free(hv_council *c) {
   hv_mem_free(c);
 }
 
-void hv_council_trouble(hv_council *c, const hv_members *suspects, int timed_out) {
+void hv_council_trouble(hv_council *c, const hv_members *suspects, const hv_members *silent) {
   if (c->over || c->finished || c->stopped)
     return;
   c->trouble = 1;
@@ -594,7 +605,7 @@ void hv_council_trouble(hv_council *c, const hv_members *suspects, int timed_out
   if (c->chair == c->round->me) {
     note_doubts(c, &c->seats[c->round->me], suspects);
     start_ask(c);
-  } else if (c->chair != NOBODY && timed_out && hv_members_has(suspects, c->chair)) {
+  } else if (c->chair != NOBODY && hv_members_has(silent, c->chair)) {
     give_up_chair(c);
   } else if (c->line) {
     say_trouble(c);

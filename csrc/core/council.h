@@ -21,6 +21,7 @@
 #ifndef HV_CORE_COUNCIL_H
 #define HV_CORE_COUNCIL_H
 
+#include "core/pace.h"
 #include "core/view.h"
 
 typedef struct hv_council hv_council;
@@ -33,9 +34,9 @@ typedef struct hv_council_acts {
   void (*changed)(void *arg);                                 /* hv_council_over may have become true */
 } hv_council_acts;
 
-/* round and hold are borrowed; `first` is the first view, read within this call. HV_NOMEM. */
-hv_status hv_council_new(hv_env *env, const hv_round *round, const hv_hold *hold, const hv_view *first, const hv_council_acts *acts,
-                         void *arg, hv_council **out);
+/* round, hold and pace are borrowed; `first` is the first view, read within this call. HV_NOMEM. */
+hv_status hv_council_new(hv_env *env, const hv_round *round, const hv_hold *hold, const hv_pace *pace, const hv_view *first,
+                         const hv_council_acts *acts, void *arg, hv_council **out);
 void hv_council_start(hv_council *council);
 /* Breaks off its streams; nothing is heard or said any more. Fine when it has left. */
 void hv_council_leave(hv_council *council);
@@ -47,8 +48,9 @@ void hv_council_free(hv_council *council);
 /* A member opened its line (checked to be that member). Takes it on, or leaves stream->on NULL. */
 void hv_council_opened(hv_council *council, const hv_msg_attend *attend, hv_stream *stream);
 
-/* This member cannot go on in the present view, because of these. `timed_out`: they were silent. */
-void hv_council_trouble(hv_council *council, const hv_members *suspects, int timed_out);
+/* This member cannot go on in the present view, because of these. `silent` are those of them who said nothing; the others' streams
+ * broke, as those of a coordinator do that has stopped. */
+void hv_council_trouble(hv_council *council, const hv_members *suspects, const hv_members *silent);
 /* After `stop`: all has stopped, the hold says what is held. */
 void hv_council_report(hv_council *council);
 /* This member has everything, and has told its outcome. */

@@ -66,6 +66,7 @@ struct guest {
   uint32_t next, sent; /* the item it gives next; whose average goes to it next */
   list held;
   uint64_t moved_us; /* when something of it last went on */
+  uint64_t told_us;  /* when it was last told anything */
 };
 
 struct hv_reducer {
@@ -73,6 +74,7 @@ struct hv_reducer {
   const hv_round *round;
   const hv_view *view;
   hv_hold *hold;
+  hv_pace *pace;
   void (*changed)(void *arg);
   void *arg;
   uint32_t first, count, low; /* the row in the view's work; the oldest open item in it */
@@ -302,7 +304,7 @@ static void send_averages(guest *g) {
       return;
     }
     g->sent++;
-    g->moved_us = r->env->now_us(r->env);
+    g->moved_us = g->told_us = r->env->now_us(r->env);
   }
   if (g->state == GUEST_HERE)
     r->env->stream_end(r->env, g->stream);
@@ -593,6 +595,8 @@ static void chunk_came(hv_stream *stream, const hv_event *event) {
   hv_reducer *r = g->reducer;
   if (g->state != GUEST_HERE || r->status != HV_OK)
     return;
+  if (g->next && event->now_us > g->moved_us)
+    hv_pace_saw(r->pace, event->now_us - g->moved_us);
   g->moved_us = event->now_us;
   if (g->ignored)
     return;
@@ -644,7 +648,7 @@ void hv_reducer_opened(hv_reducer *r, const hv_msg_share *share, hv_stream *stre
   g->state = GUEST_HERE;
   g->stream = stream;
   g->weight = share->weight;
-  g->moved_us = r->env->now_us(r->env);
+  g->moved_us = g->told_us = r->env->now_us(r->env);
   r->streams++;
   stream->on = &on;
   stream->owner = g;
@@ -669,17 +673,45 @@ static int holds_up(const guest *g) {
   return s->state == SLOT_READY && g->sent <= r->low;
 }
 
+static uint64_t stall_us(const hv_reducer *r) {
+  return (uint64_t)r->round->stall_ms * 1000;
+}
+
+/* For how long a guest may hold the others up. Until it gives something it may not even have begun; what is on its way to it says
+ * nothing of its pace. */
+static uint64_t patience_for(const guest *g) {
+  hv_reducer *r = g->reducer;
+  uint64_t limit = stall_us(r);
+  int gives = g->next > 0 && r->low < r->count && slot_of(r, r->low)->state == SLOT_OPEN;
+  return g->state == GUEST_LOST ? limit / 8 : gives ? hv_pace_patience_us(r->pace, limit) : limit;
+}
+
+/* Tells who waits for its next average, and has been told nothing for a while, that this owner is there. */
+static void say_here(guest *g, uint64_t now_us) {
+  hv_reducer *r = g->reducer;
+  uint64_t pause = (HV_PACE_FLOOR_US < stall_us(r) ? HV_PACE_FLOOR_US : stall_us(r)) / 4;
+  hv_msg here = {.kind = HV_MSG_NEWS, .u.news = {.what = HV_NEWS_HERE, .view = r->view->number, .installed = r->view->number}};
+  if (g->state != GUEST_HERE || g->sent >= r->count || now_us - g->told_us < pause)
+    return;
+  g->told_us = now_us;
+  r->env->stream_send(r->env, g->stream, &here, NULL); /* if there is no room, something else is on its way */
+}
+
 /* If this timer is late it was this node that stood still. */
 static void look_for_stalls(hv_timer *timer, const hv_event *event) {
   hv_reducer *r = timer->owner;
-  uint64_t patience = (uint64_t)r->round->stall_ms * 1000, every = patience / 8 + 1;
-  int anybody = 0, late = event->now_us - r->looked_us > 2 * every;
+  uint64_t every = hv_pace_tick_us(stall_us(r)), since = event->now_us - r->looked_us;
+  int anybody = 0;
   r->looked_us = event->now_us;
   for (size_t i = 0; i < r->round->n_members && r->status == HV_OK; i++) {
     guest *g = &r->guests[i];
-    if (late || !holds_up(g))
+    uint64_t late = since > 2 * every ? since : 0;
+    if (!holds_up(g) || g->moved_us + late > event->now_us)
       g->moved_us = event->now_us > g->moved_us ? event->now_us : g->moved_us;
-    else if (event->now_us - g->moved_us >= (g->state == GUEST_LOST ? patience / 8 : patience)) {
+    else
+      g->moved_us += late;
+    say_here(g, event->now_us);
+    if (event->now_us - g->moved_us >= patience_for(g) && holds_up(g)) {
       leave_out(g, g->state == GUEST_LOST ? HV_CLOSED : HV_TIMEOUT,
                 g->state == GUEST_LOST ? "it broke off"
                 : g->stream            ? "it stands still"
@@ -700,8 +732,8 @@ static int is_expected(const hv_round *round, const hv_view *view, size_t member
   return member != round->me && !round->members[member].auxiliary && hv_members_has(&view->members, member);
 }
 
-hv_status hv_reducer_new(hv_env *env, const hv_round *round, const hv_view *view, hv_hold *hold, void (*changed)(void *arg),
-                         void *arg, hv_reducer **out) {
+hv_status hv_reducer_new(hv_env *env, const hv_round *round, const hv_view *view, hv_hold *hold, hv_pace *pace,
+                         void (*changed)(void *arg), void *arg, hv_reducer **out) {
   hv_reducer *r = hv_mem_zalloc(env->mem, sizeof *r);
   if (!r)
     return HV_NOMEM;
@@ -709,6 +741,7 @@ hv_status hv_reducer_new(hv_env *env, const hv_round *round, const hv_view *view
                     .round = round,
                     .view = view,
                     .hold = hold,
+                    .pace = pace,
                     .changed = changed,
                     .arg = arg,
                     .first = view->first[round->me],
@@ -747,7 +780,7 @@ void hv_reducer_start(hv_reducer *r) {
   }
   go_on_all(r);
   if (r->count)
-    r->env->timer_set(r->env, &r->stall, (uint64_t)r->round->stall_ms * 1000 / 8 + 1);
+    r->env->timer_set(r->env, &r->stall, hv_pace_tick_us(stall_us(r)));
   advance(r);
 }
 

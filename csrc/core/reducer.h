@@ -6,21 +6,23 @@
  * average is encoded once, decoded here from its own bytes, entered into the hold, and the same bytes go to everybody who lacks
  * it. A chunk makes way when all have it. A chunk that somebody holds already is not averaged: the holder's copy goes to those who
  * lack it. A contributor that breaks off (and for an eighth of stall_ms no other view is told of), or holds the others up for
- * stall_ms (in which this node did not stand still itself), is left out from then on. One whose weight, values or order are refused
+ * too long (core/pace; stall_ms at most, in which this node did not stand still itself), is left out from then on. While an owner
+ * has nothing to send it says that it is there, so that its silence tells. One whose weight, values or order are refused
  * is listened to no more, but still gets the averages. A chunk to which nobody contributed has no average, and all are told so.
  * Memory: WINDOW accumulators and encoded chunks, and the windows of the streams.
  */
 #ifndef HV_CORE_REDUCER_H
 #define HV_CORE_REDUCER_H
 
+#include "core/pace.h"
 #include "core/view.h"
 
 typedef struct hv_reducer hv_reducer;
 
 /* For the row of round->me. `changed(arg)` is called from within steps when hv_reducer_done or _over may have become true.
- * round, view and hold are borrowed until it is over. HV_NOMEM. */
-hv_status hv_reducer_new(hv_env *env, const hv_round *round, const hv_view *view, hv_hold *hold, void (*changed)(void *arg),
-                         void *arg, hv_reducer **out);
+ * round, view, hold and pace are borrowed until it is over. HV_NOMEM. */
+hv_status hv_reducer_new(hv_env *env, const hv_round *round, const hv_view *view, hv_hold *hold, hv_pace *pace,
+                         void (*changed)(void *arg), void *arg, hv_reducer **out);
 /* When it is over, or its world is dead. NULL is fine. */
 void hv_reducer_free(hv_reducer *reducer);
 

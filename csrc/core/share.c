@@ -27,6 +27,7 @@ struct hv_share {
   const hv_round *round;
   const hv_view *view;
   hv_hold *hold;
+  hv_pace *pace;
   size_t owner;
   void (*changed)(void *arg);
   void *arg;
@@ -44,9 +45,11 @@ struct hv_share {
   waiting *first_waiting, **last_waiting;
   size_t jobs;
   hv_status status;
-  int encoding, said_all;       /* a job is; nothing more is sent */
-  int nothing;                  /* of the chunk that is sent next: its values are not finite */
-  uint64_t moved_us, looked_us; /* when something of it last went on; when it was last looked at */
+  int encoding, said_all;      /* a job is; nothing more is sent */
+  int nothing;                 /* of the chunk that is sent next: its values are not finite */
+  int heard;                   /* the owner has said something */
+  uint64_t moved_us, heard_us; /* when something of it last went on; when the owner last said anything */
+  uint64_t looked_us;          /* when it was last looked at */
   hv_timer patience;
 };
 
@@ -275,6 +278,12 @@ static void average_came(hv_stream *stream, const hv_event *event) {
   hv_share *s = stream->owner;
   if (s->status != HV_OK)
     return;
+  if (s->heard)
+    hv_pace_saw(s->pace, event->now_us - s->heard_us);
+  s->heard = 1;
+  s->heard_us = event->now_us;
+  if (event->msg->kind == HV_MSG_NEWS && event->msg->u.news.what == HV_NEWS_HERE)
+    return; /* it waits for somebody else */
   uint32_t item = next_lacked(s);
   hv_status status = take_average(s, item, event);
   if (status != HV_OK) {
@@ -306,18 +315,42 @@ static void stream_over(hv_stream *stream, const hv_event *event) {
     s->changed(s->arg);
 }
 
+static uint64_t patience_us(const hv_share *s) {
+  return (uint64_t)s->round->stall_ms * 2000;
+}
+
+/* When it will have been silent for too long. What it said may lie unread while averages wait here: then it is not its silence. Who
+ * has given everything need not say anything. */
+static uint64_t due_us(hv_share *s, uint64_t now_us) {
+  uint64_t patience = patience_us(s), silence = hv_pace_patience_us(s->pace, patience), due = s->moved_us + patience;
+  if (s->first_waiting)
+    s->heard_us = now_us;
+  if (s->lacking && silence < patience && s->heard && s->heard_us + silence / 4 * 3 < due)
+    due = s->heard_us + silence / 4 * 3;
+  return due;
+}
+
+static void look_again(hv_share *s, uint64_t now_us, uint64_t due) {
+  uint64_t every = hv_pace_tick_us(patience_us(s));
+  s->env->timer_set(s->env, &s->patience, due - now_us < every ? due - now_us : every);
+}
+
 /* An owner may wait for somebody else for stall_ms; one that is silent for twice that stands still itself. If this timer is late it
  * was this node that stood still. */
 static void look_for_stall(hv_timer *timer, const hv_event *event) {
   hv_share *s = timer->owner;
-  uint64_t patience = (uint64_t)s->round->stall_ms * 2000, every = patience / 8 + 1;
+  uint64_t every = hv_pace_tick_us(patience_us(s)), since = event->now_us - s->looked_us;
+  (void)timer;
   if (hv_share_over(s) || s->status != HV_OK)
     return;
-  if (event->now_us - s->looked_us > 2 * every)
-    s->moved_us = event->now_us;
+  if (since > 2 * every) {
+    s->moved_us = s->moved_us + since < event->now_us ? s->moved_us + since : event->now_us;
+    s->heard_us = s->heard_us + since < event->now_us ? s->heard_us + since : event->now_us;
+  }
   s->looked_us = event->now_us;
-  if (event->now_us - s->moved_us < patience)
-    s->env->timer_set(s->env, timer, every);
+  uint64_t due = due_us(s, event->now_us);
+  if (event->now_us < due)
+    look_again(s, event->now_us, due);
   else if (hv_share_done(s))
     s->env->stream_cancel(s->env, s->stream); /* it has nothing more to say, and does not end */
   else
@@ -326,12 +359,13 @@ static void look_for_stall(hv_timer *timer, const hv_event *event) {
 
 /* ---- life ---- */
 
-hv_status hv_share_new(hv_env *env, const hv_round *round, const hv_view *view, hv_hold *hold, size_t owner,
+hv_status hv_share_new(hv_env *env, const hv_round *round, const hv_view *view, hv_hold *hold, hv_pace *pace, size_t owner,
                        void (*changed)(void *arg), void *arg, hv_share **out) {
   hv_share *s = hv_mem_zalloc(env->mem, sizeof *s);
   if (!s)
     return HV_NOMEM;
-  *s = (hv_share){.env = env, .round = round, .view = view, .hold = hold, .owner = owner, .changed = changed, .arg = arg};
+  *s = (hv_share){
+      .env = env, .round = round, .view = view, .hold = hold, .pace = pace, .owner = owner, .changed = changed, .arg = arg};
   s->sending = s->next = first_of(s);
   s->end = first_of(s) + view->count[owner];
   s->last_waiting = &s->first_waiting;
@@ -353,7 +387,7 @@ hv_status hv_share_new(hv_env *env, const hv_round *round, const hv_view *view, 
 void hv_share_start(hv_share *s) {
   static const hv_stream_events on = {average_came, room_again, stream_over};
   s->moved_us = s->looked_us = s->env->now_us(s->env);
-  s->env->timer_set(s->env, &s->patience, (uint64_t)s->round->stall_ms * 2000 / 8 + 1);
+  s->env->timer_set(s->env, &s->patience, hv_pace_tick_us(patience_us(s)));
   hv_msg hello = {.kind = HV_MSG_SHARE,
                   .u.share = {.member = (uint32_t)s->round->me, .weight = s->round->weight, .view = s->view->number}};
   memcpy(hello.u.share.round, s->round->id, HV_ROUND_ID_SIZE);
@@ -381,6 +415,12 @@ int hv_share_over(const hv_share *s) {
 
 hv_status hv_share_status(const hv_share *s) {
   return s->status;
+}
+
+int hv_share_quiet(const hv_share *s) {
+  uint64_t patience = patience_us(s), silence = hv_pace_patience_us(s->pace, patience);
+  return s->status == HV_OK && s->heard && s->lacking && !s->first_waiting && silence < patience &&
+         s->env->now_us(s->env) - s->heard_us >= silence / 8 * 3;
 }
 
 void hv_share_free(hv_share *s) {

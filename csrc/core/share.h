@@ -6,11 +6,13 @@
  * are decoded, which holds the owner back. A chunk is overwritten only after what was to be sent of it has been encoded. An average
  * that this member has already and that others lack is sent as it is, encoded within the step: the pool reads nothing of a member
  * that has told its outcome. An owner from whom nothing moves for twice stall_ms is given up (once stall_ms it may be waiting for
- * somebody else); the time in which this node itself stood still does not count.
+ * somebody else), one that says nothing at all, not even that it is there, after three quarters of what core/pace has for too long
+ * (the last quarter is the coordinator's, who asks it). The time in which this node itself stood still does not count.
  */
 #ifndef HV_CORE_SHARE_H
 #define HV_CORE_SHARE_H
 
+#include "core/pace.h"
 #include "core/view.h"
 
 typedef struct hv_share hv_share;
@@ -18,8 +20,8 @@ typedef struct hv_share hv_share;
 /* (A chunk whose values are not finite is said to be left out: a chunk without payload.)
  *
  * For the row of member `owner`. `changed(arg)` is called from within steps when hv_share_done or _over may have become true.
- * round, view and hold are borrowed until it is over. HV_NOMEM. */
-hv_status hv_share_new(hv_env *env, const hv_round *round, const hv_view *view, hv_hold *hold, size_t owner,
+ * round, view, hold and pace are borrowed until it is over. HV_NOMEM. */
+hv_status hv_share_new(hv_env *env, const hv_round *round, const hv_view *view, hv_hold *hold, hv_pace *pace, size_t owner,
                        void (*changed)(void *arg), void *arg, hv_share **out);
 /* When it is over, or its world is dead. NULL is fine. */
 void hv_share_free(hv_share *share);
@@ -34,5 +36,7 @@ int hv_share_done(const hv_share *share);
 int hv_share_over(const hv_share *share);
 /* HV_OK, or why not all of this row came. */
 hv_status hv_share_status(const hv_share *share);
+/* 1 when the owner is there as far as is known, but has been silent for half of what is too long. */
+int hv_share_quiet(const hv_share *share);
 
 #endif

@@ -119,6 +119,85 @@ static void an_owner_that_stood_still_comes_back_and_harms_nobody(void **unused)
   }
 }
 
+/* How long a round of eight takes when these stop half way for good; 0: nobody. */
+static double seconds_when_stopped(unsigned stopped, size_t leader, uint64_t seed, hv_sim_link link, double half) {
+  scene s;
+  scene_setup how = four(seed);
+  how.n = 8;
+  how.link = link;
+  how.window = 40000; /* in each of its halves there is something to stop */
+  how.stall_ms = 10000;
+  how.leader = leader;
+  scene_open(&s, &how);
+  scene_begin_all(&s);
+  scene_run(&s, half);
+  for (size_t i = 0; i < s.n; i++)
+    if (stopped >> i & 1)
+      hv_sim_pause(s.sim, i);
+  scene_run(&s, 60);
+  ends_well_for(&s, 255 & ~stopped);
+  uint64_t last = 0;
+  for (size_t i = 0; i < s.n; i++)
+    if (!(stopped >> i & 1) && s.members[i].done_us > last)
+      last = s.members[i].done_us;
+  for (size_t i = 0; i < s.n; i++)
+    if (stopped >> i & 1)
+      hv_sim_kill(s.sim, i);
+  scene_close(&s);
+  return (double)last / 1e6;
+}
+
+static void who_stops_costs_one_deadline_that_follows_the_pace(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 520; seed < 540; seed++) {
+    double clean = seconds_when_stopped(0, 0, seed, slow, 0.1);
+    /* two that own and give; then one of them coordinates */
+    double two = seconds_when_stopped(1u << 3 | 1u << 6, 0, seed, slow, clean / 2);
+    double first = seconds_when_stopped(1u << 2 | 1u << 5, 2, seed, slow, clean / 2);
+    assert_true(two <= 1.5 * clean + 2 + 0.2 && first <= 1.5 * clean + 2 + 0.2); /* not 10 s, and not 20 */
+  }
+}
+
+static void who_is_slow_but_moves_is_not_given_up(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 540; seed < 550; seed++) {
+    scene s;
+    scene_setup how = four(seed);
+    how.link.rate = 24000; /* 8,000 bytes take seconds when four streams share it */
+    how.stall_ms = 30000;
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 600);
+    ends_well_for(&s, 15);
+    for (uint32_t c = 0; c < s.members[0].out_run.n_chunks; c++)
+      assert_int_equal(scene_set(&s, 0, c), 15);
+    assert_int_equal(hv_allreduce_view(s.members[0].allreduce), 0);
+    scene_close(&s);
+  }
+}
+
+/* One gives nothing for eight seconds: owners wait for it, and those who wait for owners hear that these are there. */
+static void an_owner_that_waits_for_another_is_not_given_up(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 550; seed < 560; seed++) {
+    scene s;
+    scene_setup how = four(seed);
+    how.client = 3;
+    how.stall_ms = 10000;
+    scene_open(&s, &how);
+    for (size_t i = 0; i < 3; i++)
+      scene_begin(&s, i);
+    scene_run(&s, 8);
+    scene_begin(&s, 3);
+    scene_run(&s, 60);
+    ends_well_for(&s, 15);
+    for (uint32_t c = 0; c < s.members[0].out_run.n_chunks; c++)
+      assert_int_equal(scene_set(&s, 0, c), 15);
+    assert_int_equal(hv_allreduce_view(s.members[0].allreduce), 0);
+    scene_close(&s);
+  }
+}
+
 static void a_group_that_falls_apart_ends_the_same_on_each_side(void **unused) {
   (void)unused;
   for (uint64_t seed = 600; seed < 620; seed++) {
@@ -370,6 +449,9 @@ int main(void) {
       cmocka_unit_test(the_coordinator_dies_and_the_next_in_order_takes_over),
       cmocka_unit_test(a_machine_that_is_gone_without_a_word_is_replaced_in_time),
       cmocka_unit_test(an_owner_that_stood_still_comes_back_and_harms_nobody),
+      cmocka_unit_test(who_stops_costs_one_deadline_that_follows_the_pace),
+      cmocka_unit_test(who_is_slow_but_moves_is_not_given_up),
+      cmocka_unit_test(an_owner_that_waits_for_another_is_not_given_up),
       cmocka_unit_test(a_group_that_falls_apart_ends_the_same_on_each_side),
       cmocka_unit_test(who_is_left_alone_keeps_its_own),
       cmocka_unit_test(what_a_client_alone_holds_comes_from_there),

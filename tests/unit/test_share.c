@@ -100,9 +100,10 @@ static void a_damaged_average_is_not_said_to_be_there_and_one_that_came_is(void 
   hv_share *share;
   hv_view *view;
   hv_hold hold;
+  hv_pace pace = {0};
   assert_int_equal(hv_view_first(&w.fake.mem, &round, &view), HV_OK);
   assert_int_equal(hv_hold_init(&hold, &w.fake.mem, CHUNKS), HV_OK);
-  assert_int_equal(hv_share_new(&w.fake.env, &round, view, &hold, 1, changed, NULL, &share), HV_OK);
+  assert_int_equal(hv_share_new(&w.fake.env, &round, view, &hold, &pace, 1, changed, NULL, &share), HV_OK);
   hv_share_start(share);
   for (int i = 0; i < CHUNKS; i++) /* each contribution leaves */
     do_job(&w, 0);
