@@ -1,6 +1,12 @@
-/* One group in processes of its own on loopback averages the same run again and again: how long does a round take?
+/* One group in processes of its own averages the same run again and again: how long does a round take?
  *
  *   bench_allreduce [--peers N] [--mb M] [--rounds R] [--codec NAME] [--chunk VALUES] [--insecure]
+ *                   [--wan MBIT [--rtt MS] [--loss PERCENT] [--queue KB] [--congestion NAME] [--raw]]
+ *                   [--lose K [--stop] [--stall MS]]
+ *
+ * On loopback, or over lines of so many Mbit/s each way (wan.h; as root). --raw: no averaging; the same bytes between the same
+ * peers over plain TCP connections, one where ours has one. --lose: one more round, in which K of the peers are killed (or stopped)
+ * when half of the median is over; it lasts until the others are done.
  *
  * Each peer has M MB of float32. A round lasts from the moment when all are told to begin to the last one's done; one before them
  * all warms up. One line for each round, JSON last: seconds of the median, GB/s (M over that), processor seconds of all peers for
@@ -9,6 +15,7 @@
 #include "core/partition.h"
 #include "net/identity.h"
 #include "net/loop.h"
+#include "wan.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -21,9 +28,10 @@
 enum { PEERS_MAX = 16, ROUNDS_MAX = 200 };
 
 typedef struct options {
-  size_t peers, mb, rounds;
-  uint32_t chunk;
-  int codec, insecure;
+  size_t peers, mb, rounds, lose;
+  uint32_t chunk, stall_ms;
+  int codec, insecure, raw, stop;
+  wan_link wan; /* rate 0: loopback */
 } options;
 
 typedef struct peer {
@@ -88,7 +96,11 @@ static void begin_round(hv_command *command, void *core) {
 static void open_node(peer *p) {
   hv_addr any;
   hv_error err = {0};
-  hv_addr_parse(hv_span_of("/ip4/127.0.0.1/tcp/0", 20), &any, NULL, NULL);
+  char text[64], host[32] = "127.0.0.1";
+  if (p->how->wan.rate > 0)
+    wan_address(p->index, host);
+  int size = snprintf(text, sizeof text, "/ip4/%s/tcp/0", host);
+  hv_addr_parse(hv_span_of(text, (size_t)size), &any, NULL, NULL);
   hv_mem_init(&p->mem, NULL, HV_MEM_UNLIMITED);
   p->identity = identity_of(&p->mem, p->index);
   hv_loop_config config = {.mem = &p->mem, .identity = p->identity, .insecure = p->how->insecure, .listen = &any, .n_listen = 1};
@@ -136,7 +148,7 @@ static void live(peer *p) {
   make_plan(p);
   p->begin.run = begin_round;
   double before = 0;
-  for (uint32_t r = 0; r <= how->rounds; r++) {
+  for (uint32_t r = 0; r <= how->rounds + (how->lose > 0); r++) {
     char go;
     get(p->from, &go, 1);
     if (r == 1) /* the first one does not count */
@@ -148,7 +160,7 @@ static void live(peer *p) {
                           .in = &p->run,
                           .out = &p->run,
                           .weight = 1,
-                          .stall_ms = 20000,
+                          .stall_ms = how->stall_ms,
                           .kern = hv_cpu_best()};
     if (hv_loop_post(p->loop, &p->begin) != HV_OK)
       die("the node has ended");
@@ -165,6 +177,85 @@ static void live(peer *p) {
   put(p->to, &cpu, sizeof cpu);
 }
 
+/* ---- the same bytes over plain TCP ---- */
+
+enum { RAW_PORT = 5000 };
+
+typedef struct pipeline {
+  int fd;
+  size_t sent, got;
+} pipeline;
+
+static void open_pipelines(peer *p, pipeline *pipes) {
+  size_t n = p->how->peers, n_pipes = 0;
+  char host[32];
+  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(RAW_PORT)};
+  int door = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+  hv_addr nothing = {0};
+  if (setsockopt(door, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) || bind(door, (struct sockaddr *)&at, sizeof at) ||
+      listen(door, PEERS_MAX))
+    die("cannot listen");
+  put(p->to, &nothing, sizeof nothing);
+  for (size_t i = 0; i < n; i++)
+    get(p->from, &nothing, sizeof nothing); /* all listen now */
+  for (size_t i = 0; i < n; i++) {
+    if (i == p->index)
+      continue;
+    wan_address(i, host);
+    at.sin_addr.s_addr = inet_addr(host);
+    pipes[n_pipes].fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(pipes[n_pipes++].fd, (struct sockaddr *)&at, sizeof at) != 0)
+      die("cannot connect");
+  }
+  for (size_t i = 1; i < n; i++)
+    pipes[n_pipes++].fd = accept(door, NULL, NULL);
+  for (size_t i = 0; i < n_pipes; i++)
+    fcntl(pipes[i].fd, F_SETFL, O_NONBLOCK);
+  close(door);
+}
+
+/* Moves `bytes` each way through each. */
+static void fill_pipelines(pipeline *pipes, size_t n, size_t bytes) {
+  static uint8_t buffer[1 << 18];
+  struct pollfd polls[2 * PEERS_MAX];
+  for (size_t left = n; left > 0;) {
+    for (size_t i = 0; i < n; i++) {
+      int wants = (pipes[i].sent < bytes ? POLLOUT : 0) | (pipes[i].got < bytes ? POLLIN : 0);
+      polls[i] = (struct pollfd){.fd = wants ? pipes[i].fd : -1, .events = (short)wants};
+    }
+    poll(polls, n, -1);
+    left = 0;
+    for (size_t i = 0; i < n; i++) {
+      size_t more = bytes - pipes[i].sent < sizeof buffer ? bytes - pipes[i].sent : sizeof buffer;
+      ssize_t out = more ? write(pipes[i].fd, buffer, more) : 0;
+      ssize_t in = pipes[i].got < bytes ? read(pipes[i].fd, buffer, sizeof buffer) : 0;
+      pipes[i].sent += out > 0 ? (size_t)out : 0;
+      pipes[i].got += in > 0 ? (size_t)in : 0;
+      left += pipes[i].sent < bytes || pipes[i].got < bytes;
+    }
+  }
+  for (size_t i = 0; i < n; i++)
+    pipes[i].sent = pipes[i].got = 0;
+}
+
+static void live_raw(peer *p) {
+  const options *how = p->how;
+  pipeline pipes[2 * PEERS_MAX] = {{0}};
+  int32_t status = HV_OK;
+  double before = 0;
+  char go;
+  open_pipelines(p, pipes);
+  for (size_t r = 0; r <= how->rounds; r++) {
+    get(p->from, &go, 1);
+    before = r == 1 ? cpu_seconds() : before;
+    fill_pipelines(pipes, 2 * (how->peers - 1), how->mb * 1000000 / how->peers);
+    put(p->to, &status, sizeof status);
+  }
+  get(p->from, &go, 1);
+  double cpu = cpu_seconds() - before;
+  put(p->to, &cpu, sizeof cpu);
+}
+
 /* ---- all of them ---- */
 
 static int by_value(const void *a, const void *b) {
@@ -173,11 +264,16 @@ static int by_value(const void *a, const void *b) {
 }
 
 static void read_options(int argc, char **argv, options *o) {
-  *o = (options){.peers = 4, .mb = 64, .rounds = 5, .chunk = 1 << 18, .codec = HV_CODEC_NONE};
+  *o = (options){.peers = 4, .mb = 64, .rounds = 5, .chunk = 1 << 17, .codec = HV_CODEC_NONE, .stall_ms = 10000};
+  o->wan = (wan_link){.rtt_s = 0.05, .queue = 1 << 20};
   for (int i = 1; i < argc; i++) {
     const char *value = i + 1 < argc ? argv[i + 1] : "";
-    if (strcmp(argv[i], "--insecure") == 0) {
-      o->insecure = 1;
+    int *flag = strcmp(argv[i], "--insecure") == 0 ? &o->insecure
+                : strcmp(argv[i], "--raw") == 0    ? &o->raw
+                : strcmp(argv[i], "--stop") == 0   ? &o->stop
+                                                   : NULL;
+    if (flag) {
+      *flag = 1;
       continue;
     }
     if (strcmp(argv[i], "--peers") == 0)
@@ -190,18 +286,75 @@ static void read_options(int argc, char **argv, options *o) {
       o->chunk = (uint32_t)strtoul(value, NULL, 10);
     else if (strcmp(argv[i], "--codec") == 0)
       o->codec = hv_codec_find(value);
+    else if (strcmp(argv[i], "--wan") == 0)
+      o->wan.rate = strtod(value, NULL) * 125000;
+    else if (strcmp(argv[i], "--rtt") == 0)
+      o->wan.rtt_s = strtod(value, NULL) / 1000;
+    else if (strcmp(argv[i], "--loss") == 0)
+      o->wan.loss = strtod(value, NULL) / 100;
+    else if (strcmp(argv[i], "--queue") == 0)
+      o->wan.queue = strtoul(value, NULL, 10) * 1000;
+    else if (strcmp(argv[i], "--congestion") == 0)
+      o->wan.congestion = value;
+    else if (strcmp(argv[i], "--lose") == 0)
+      o->lose = strtoul(value, NULL, 10);
+    else if (strcmp(argv[i], "--stall") == 0)
+      o->stall_ms = (uint32_t)strtoul(value, NULL, 10);
     else
-      die("usage: bench_allreduce [--peers N] [--mb M] [--rounds R] [--codec NAME] [--chunk VALUES] [--insecure]");
+      die("what? The options stand at the top of benchmarks/c/bench_allreduce.c");
     i++;
   }
   if (o->peers < 1 || o->peers > PEERS_MAX || o->rounds < 1 || o->rounds > ROUNDS_MAX || o->mb < 1 || o->codec < 0)
     die("1 to 16 peers, 1 to 200 rounds, 1 MB or more, and a codec that there is");
+  if ((o->raw && !(o->wan.rate > 0)) || o->lose + 1 >= o->peers)
+    die("--raw needs --wan, and two peers must be left");
+}
+
+/* Half of the median into a round some are lost; how long it takes for the others. */
+static double round_with_losses(const options *how, const int *to, const int *from, const pid_t *children, double median) {
+  uint64_t began = hv_clock_us();
+  for (size_t i = 0; i < how->peers; i++)
+    put(to[i], "g", 1);
+  usleep((useconds_t)(median * 500000));
+  for (size_t i = 0; i < how->lose; i++)
+    kill(children[2 * i + 1 < how->peers ? 2 * i + 1 : i], how->stop ? SIGSTOP : SIGKILL);
+  for (size_t i = 0; i < how->peers; i++) {
+    int32_t status;
+    int lost = 0;
+    for (size_t k = 0; k < how->lose; k++)
+      lost |= i == (2 * k + 1 < how->peers ? 2 * k + 1 : k);
+    if (lost)
+      continue;
+    get(from[i], &status, sizeof status);
+    if (status != HV_OK)
+      die(hv_status_text((hv_status)status));
+  }
+  double seconds = (double)(hv_clock_us() - began) / 1e6;
+  for (size_t i = 0; i < how->peers; i++)
+    kill(children[i], SIGKILL);
+  return seconds;
+}
+
+static int start_relay(const options *how) {
+  int ends[2];
+  if (!(how->wan.rate > 0))
+    return -1;
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) != 0)
+    die("no socket");
+  if (fork() == 0) {
+    close(ends[1]);
+    wan_relay(how->peers, &how->wan, ends[0], (uint64_t)time(NULL));
+    _exit(0);
+  }
+  close(ends[0]);
+  return ends[1];
 }
 
 int main(int argc, char **argv) {
   options how;
   read_options(argc, argv, &how);
-  int to[PEERS_MAX], from[PEERS_MAX];
+  int to[PEERS_MAX], from[PEERS_MAX], relay = start_relay(&how);
+  pid_t children[PEERS_MAX];
   for (size_t i = 0; i < how.peers; i++) {
     int down[2], up[2];
     if (pipe(down) != 0 || pipe(up) != 0)
@@ -210,9 +363,16 @@ int main(int argc, char **argv) {
     if (child == 0) {
       static peer p;
       p = (peer){.how = &how, .index = i, .from = down[0], .to = up[1]};
-      live(&p);
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (relay >= 0)
+        wan_enter(i, &how.wan, relay);
+      if (how.raw)
+        live_raw(&p);
+      else
+        live(&p);
       _exit(0);
     }
+    children[i] = child;
     close(down[0]), close(up[1]);
     to[i] = down[1], from[i] = up[0];
   }
@@ -238,6 +398,14 @@ int main(int argc, char **argv) {
     seconds[r - 1] = (double)(hv_clock_us() - began) / 1e6;
     printf("round %zu: %.3f s\n", r, seconds[r - 1]);
   }
+  qsort(seconds, how.rounds, sizeof *seconds, by_value);
+  double median = seconds[how.rounds / 2], gb = (double)how.mb / 1000;
+  if (how.lose) {
+    double lost = round_with_losses(&how, to, from, children, median);
+    printf("{\"peers\": %zu, \"mb\": %zu, \"lost\": %zu, \"clean_s\": %.4f, \"s\": %.4f}\n", how.peers, how.mb, how.lose, median,
+           lost);
+    return 0;
+  }
   double cpu = 0, one;
   for (size_t i = 0; i < how.peers; i++)
     put(to[i], "e", 1);
@@ -245,10 +413,8 @@ int main(int argc, char **argv) {
     get(from[i], &one, sizeof one);
     cpu += one;
   }
-  while (wait(NULL) > 0)
-    ;
-  qsort(seconds, how.rounds, sizeof *seconds, by_value);
-  double median = seconds[how.rounds / 2], gb = (double)how.mb / 1000;
+  for (size_t i = 0; i < how.peers; i++)
+    waitpid(children[i], NULL, 0);
   printf("{\"peers\": %zu, \"mb\": %zu, \"codec\": \"%s\", \"tls\": %d, \"median_s\": %.4f, \"best_s\": %.4f, \"gb_per_s\": %.4f, "
          "\"cpu_s_per_gb\": %.3f}\n",
          how.peers, how.mb, hv_codec_name(how.codec), !how.insecure, median, seconds[0], gb / median,

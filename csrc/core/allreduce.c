@@ -473,7 +473,8 @@ static int has_trouble(hv_allreduce *self) {
       finish(self, HV_NOMEM);
   }
   for (size_t i = 0; i < self->round.n_members && hv_members_count(&silent); i++)
-    if (t->shares[i] && hv_share_quiet(t->shares[i])) /* who stopped together with those is asked with them */
+    if ((t->shares[i] && hv_share_quiet(t->shares[i])) ||
+        (t->reducer && hv_reducer_quiet(t->reducer, i))) /* who stopped together with those is asked with them */
       hv_members_put(&suspects, i);
   if (trouble && self->status == HV_OK &&
       (!hv_members_equal(&suspects, &self->suspects) || !hv_members_equal(&silent, &self->silent))) {

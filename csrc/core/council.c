@@ -309,8 +309,9 @@ static void weigh_doubts(hv_council *c, seat *s, const hv_members *here) {
 
 static void look_again(hv_council *c) {
   uint64_t us = hv_pace_tick_us(stall_us(c));
-  if (c->asking && c->grace_us > now(c) && c->grace_us - now(c) < us)
-    us = c->grace_us - now(c);
+  uint64_t until = c->grace_us > now(c) ? c->grace_us : c->deadline_us;
+  if (c->asking && until > now(c) && until - now(c) < us)
+    us = until - now(c);
   c->env->timer_set(c->env, &c->look, us);
 }
 
@@ -320,8 +321,9 @@ static void start_ask(hv_council *c) {
     return;
   uint32_t number = (uint32_t)((c->highest / n + 1) * n + c->round->me);
   c->asking = number;
-  c->grace_us = now(c) + hv_pace_patience_us(c->pace, stall_us(c)) / 4;
-  c->deadline_us = now(c) + stall_us(c);
+  uint64_t patience = hv_pace_patience_us(c->pace, stall_us(c));
+  c->grace_us = now(c) + patience / 4;
+  c->deadline_us = now(c) + (patience * 2 < stall_us(c) ? patience * 2 : stall_us(c));
   for (size_t i = 0; i < n; i++) {
     c->seats[i].answered = 0;
     if (c->seats[i].stream)

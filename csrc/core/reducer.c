@@ -149,6 +149,10 @@ static int lacks(const guest *g, uint32_t item) {
   return !g->lacks || g->lacks[item / 8] >> item % 8 & 1;
 }
 
+static uint64_t stall_us(const hv_reducer *r) {
+  return (uint64_t)r->round->stall_ms * 1000;
+}
+
 static void go_on(slot *s);
 static void go_on_all(hv_reducer *r);
 static void advance(hv_reducer *r);
@@ -630,6 +634,17 @@ static void stream_over(hv_stream *stream, const hv_event *event) {
   advance(r);
 }
 
+/* Tells who waits for its next average, and has been told nothing for a while, that this owner is there. */
+static void say_here(guest *g, uint64_t now_us) {
+  hv_reducer *r = g->reducer;
+  uint64_t pause = (HV_PACE_FLOOR_US < stall_us(r) ? HV_PACE_FLOOR_US : stall_us(r)) / 4;
+  hv_msg here = {.kind = HV_MSG_NEWS, .u.news = {.what = HV_NEWS_HERE, .view = r->view->number, .installed = r->view->number}};
+  if (g->state != GUEST_HERE || g->sent >= r->count || (g->told_us && now_us - g->told_us < pause))
+    return;
+  g->told_us = now_us;
+  r->env->stream_send(r->env, g->stream, &here, NULL); /* if there is no room, something else is on its way */
+}
+
 static int lacks_well(const hv_reducer *r, const hv_msg_share *share) {
   return share->lacks.size == 0 || share->lacks.size == hv_hold_bytes(r->count);
 }
@@ -648,12 +663,13 @@ void hv_reducer_opened(hv_reducer *r, const hv_msg_share *share, hv_stream *stre
   g->state = GUEST_HERE;
   g->stream = stream;
   g->weight = share->weight;
-  g->moved_us = g->told_us = r->env->now_us(r->env);
+  g->moved_us = r->env->now_us(r->env);
   r->streams++;
   stream->on = &on;
   stream->owner = g;
   if (!hv_round_takes_weight(r->round, share->weight))
     refuse(g, HV_INVALID, "its weight");
+  say_here(g, g->moved_us);
   send_averages(g);
   go_on_all(r);
   advance(r);
@@ -673,28 +689,21 @@ static int holds_up(const guest *g) {
   return s->state == SLOT_READY && g->sent <= r->low;
 }
 
-static uint64_t stall_us(const hv_reducer *r) {
-  return (uint64_t)r->round->stall_ms * 1000;
-}
-
 /* For how long a guest may hold the others up. Until it gives something it may not even have begun; what is on its way to it says
  * nothing of its pace. */
-static uint64_t patience_for(const guest *g) {
+static int is_giving(const guest *g) {
   hv_reducer *r = g->reducer;
-  uint64_t limit = stall_us(r);
-  int gives = g->next > 0 && r->low < r->count && slot_of(r, r->low)->state == SLOT_OPEN;
-  return g->state == GUEST_LOST ? limit / 8 : gives ? hv_pace_patience_us(r->pace, limit) : limit;
+  return g->state == GUEST_HERE && g->next > 0 && r->low < r->count && slot_of(r, r->low)->state == SLOT_OPEN;
 }
 
-/* Tells who waits for its next average, and has been told nothing for a while, that this owner is there. */
-static void say_here(guest *g, uint64_t now_us) {
-  hv_reducer *r = g->reducer;
-  uint64_t pause = (HV_PACE_FLOOR_US < stall_us(r) ? HV_PACE_FLOOR_US : stall_us(r)) / 4;
-  hv_msg here = {.kind = HV_MSG_NEWS, .u.news = {.what = HV_NEWS_HERE, .view = r->view->number, .installed = r->view->number}};
-  if (g->state != GUEST_HERE || g->sent >= r->count || now_us - g->told_us < pause)
-    return;
-  g->told_us = now_us;
-  r->env->stream_send(r->env, g->stream, &here, NULL); /* if there is no room, something else is on its way */
+static uint64_t patience_for(const guest *g) {
+  uint64_t limit = stall_us(g->reducer);
+  return g->state == GUEST_LOST ? limit / 8 : is_giving(g) ? hv_pace_patience_us(g->reducer->pace, limit) : limit;
+}
+
+int hv_reducer_quiet(const hv_reducer *r, size_t member) {
+  const guest *g = &r->guests[member];
+  return r->status == HV_OK && is_giving(g) && holds_up(g) && r->env->now_us(r->env) - g->moved_us >= patience_for(g) / 8 * 3;
 }
 
 /* If this timer is late it was this node that stood still. */

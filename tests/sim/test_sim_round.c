@@ -163,7 +163,8 @@ static void who_is_slow_but_moves_is_not_given_up(void **unused) {
   for (uint64_t seed = 540; seed < 550; seed++) {
     scene s;
     scene_setup how = four(seed);
-    how.link.rate = 24000; /* 8,000 bytes take seconds when four streams share it */
+    how.link.rate = 24000; /* a chunk has 8,000 bytes */
+    how.window = 40000;    /* a few chunks wait before each line, as in the real world */
     how.stall_ms = 30000;
     scene_open(&s, &how);
     scene_begin_all(&s);
