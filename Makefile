@@ -8,6 +8,7 @@
 #   make partition  a cable is pulled between two network namespaces (as root)
 #   make soak       a DHT of real processes, busy for five minutes: memory, files and threads stay flat (MINUTES=5)
 #   make book    docs/ and the READMEs as a book: build/site/index.html
+#   make churn   16 processes average 50 times; in each round a third of them is killed, and started anew (minutes)
 #   make pythons    the node's tests on every other Python found, with the extension as it is built
 #   make asan | tsan | fuzz T=wire | bench | fmt    as in csrc/Makefile
 #   make clean   everything built; .venv stays
@@ -31,6 +32,9 @@ partition: build
 MINUTES ?= 5
 soak: build
 	@PYTHONPATH=python $(PY) tests/soak/soak_dht.py --minutes $(MINUTES)
+
+churn: build
+	@CHURN_PEERS=16 CHURN_ROUNDS=50 $(PY) -m pytest -q -s tests/py/test_averager_churn.py
 
 pythons: build
 	@$(PY) scripts/pythons.py $(PYTHONS)
@@ -70,4 +74,4 @@ clean:
 	@rm -rf build dist *.egg-info python/*.egg-info python/*.so python/*/*.so
 	@find python tests examples -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: demo test partition soak pythons book deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean
+.PHONY: demo test partition churn soak pythons book deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean

@@ -2,7 +2,7 @@
  *
  * Room: core (knows nothing). Owned by allreduce, one for each round, through all its views; fed and asked by reducer, share and
  * council. Pure values.
- * Whenever somebody who was waited for goes on, the wait is told. A member is silent for too long after four times the longest wait
+ * Whenever somebody who was waited for goes on, the wait is told. A member is silent for too long after six times the longest wait
  * of this round, and HV_PACE_FLOOR_US at least; never later than the limit that was given (stall_ms), which alone counts until
  * enough was seen.
  */
@@ -12,7 +12,8 @@
 #include <stdint.h>
 
 #define HV_PACE_FLOOR_US 2000000ull /* what a lossy link may stand still by itself: a few retransmissions in a row */
-#define HV_PACE_TICK_US 125000ull   /* so often it is looked, at least */
+#define HV_PACE_TIMES 6
+#define HV_PACE_TICK_US 125000ull /* so often it is looked, at least */
 
 typedef struct hv_pace {
   uint64_t longest_us;
@@ -27,8 +28,8 @@ static inline void hv_pace_saw(hv_pace *pace, uint64_t us) {
 
 /* After this long somebody is silent for too long. */
 static inline uint64_t hv_pace_patience_us(const hv_pace *pace, uint64_t limit_us) {
-  enum { ENOUGH = 8, TIMES = 4 };
-  uint64_t us = pace->longest_us < limit_us ? pace->longest_us * TIMES : limit_us;
+  enum { ENOUGH = 8 };
+  uint64_t us = pace->longest_us < limit_us ? pace->longest_us * HV_PACE_TIMES : limit_us;
   us = us > HV_PACE_FLOOR_US ? us : HV_PACE_FLOOR_US;
   return pace->n >= ENOUGH && us < limit_us ? us : limit_us;
 }

@@ -637,7 +637,7 @@ static void stream_over(hv_stream *stream, const hv_event *event) {
 /* Tells who waits for its next average, and has been told nothing for a while, that this owner is there. */
 static void say_here(guest *g, uint64_t now_us) {
   hv_reducer *r = g->reducer;
-  uint64_t pause = (HV_PACE_FLOOR_US < stall_us(r) ? HV_PACE_FLOOR_US : stall_us(r)) / 4;
+  uint64_t pause = (HV_PACE_FLOOR_US < stall_us(r) ? HV_PACE_FLOOR_US : stall_us(r)) / (HV_PACE_TIMES + 1);
   hv_msg here = {.kind = HV_MSG_NEWS, .u.news = {.what = HV_NEWS_HERE, .view = r->view->number, .installed = r->view->number}};
   if (g->state != GUEST_HERE || g->sent >= r->count || (g->told_us && now_us - g->told_us < pause))
     return;

@@ -1,0 +1,37 @@
+"""A third of a swarm dies in each round and comes back: rounds end in their time, and nothing is left behind."""
+
+import os
+
+from churn_peers import churn
+from hivemind_c import DHT
+
+PEERS, ROUNDS, TIMEOUT = int(os.environ.get("CHURN_PEERS", 8)), int(os.environ.get("CHURN_ROUNDS", 4)), 20
+
+
+def children():
+    """The processes below this one that are not the server and the tracker which fork the peers."""
+    listed = open(f"/proc/self/task/{os.getpid()}/children").read().split()
+    return len(listed)
+
+
+def test_a_third_is_killed_in_each_round_and_started_anew():
+    first = DHT(start=True)
+    told, before = [], None
+    try:
+        for number, said in enumerate(churn(first, PEERS, ROUNDS, timeout=TIMEOUT, say=print)):
+            told.append(said)
+            assert None not in said.values(), "a peer died that was not killed"
+            assert all(one["took"] < TIMEOUT + 1 for one in said.values()), said
+            assert all(one["error"] is None and one["members"] == PEERS for one in said.values()), said
+            assert len({one["digest"] for one in said.values()}) == 1, said
+            assert all(0 < one["low"] and one["high"] < PEERS - 1 for one in said.values()), said  # means, everywhere
+            if number == min(9, ROUNDS // 2):
+                before = said[0], children(), len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+        last = told[-1][0]  # peer 0 was in all of them
+        assert last["threads"] <= before[0]["threads"] + 2 and last["files"] <= before[0]["files"] + 2
+        assert last["mb"] < before[0]["mb"] + 24, (before[0]["mb"], last["mb"])
+        assert children() <= before[1]
+        assert len(os.listdir("/proc/self/fd")) <= before[2] and len(os.listdir("/proc/self/task")) <= before[3] + 1
+        print({name: (before[0][name], last[name]) for name in ("threads", "files", "mb")})
+    finally:
+        first.shutdown()
