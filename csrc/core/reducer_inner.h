@@ -1,0 +1,95 @@
+/* What does an owner keep while it averages its span? The reducer's tables, for reducer.c alone.
+ *
+ * Room: core (uses reducer.h). Types only: a slot for each open chunk, a guest for each member, a contribution on its way.
+ */
+#ifndef HV_CORE_REDUCER_INNER_H
+#define HV_CORE_REDUCER_INNER_H
+
+#include "core/reducer.h"
+
+enum { WINDOW = 8 };
+
+typedef struct slot slot;
+typedef struct guest guest;
+
+/* One chunk of one member, on its way into an accumulator. */
+typedef struct contribution {
+  struct contribution *next;
+  guest *from; /* NULL: this member's own values */
+  uint32_t item;
+  hv_members in;       /* of a forwarded average: whose values are in it */
+  hv_payload *payload; /* kept */
+} contribution;
+
+typedef struct list {
+  contribution *first, **last;
+} list;
+
+typedef enum slot_state {
+  SLOT_OPEN,    /* contributions come in, one job at a time */
+  SLOT_CLOSING, /* the average is being made */
+  SLOT_READY,   /* it is on its way to all; or there is none, and they are told so */
+} slot_state;
+
+struct slot {
+  hv_reducer *reducer;
+  uint32_t item; /* of the row, from 0 */
+  slot_state state;
+  float *acc; /* once it has begun */
+  double weight;
+  int begun; /* a contribution was added up */
+  int busy;  /* its job is under way */
+  contribution *current;
+  list waiting;
+  hv_members heard;   /* whose contribution was looked at */
+  hv_members counted; /* whose values are in */
+  uint8_t *codes;     /* the average's, until payload owns them */
+  size_t codes_size;
+  hv_payload *average;
+  hv_status status; /* of the job */
+  hv_job job;
+};
+
+typedef enum guest_state {
+  GUEST_EXPECTED,
+  GUEST_HERE,
+  GUEST_LOST, /* its stream broke: it may have stopped for another view, of which this member is told soon */
+  GUEST_GONE
+} guest_state;
+
+struct guest {
+  hv_reducer *reducer;
+  size_t member;
+  guest_state state;
+  int refused; /* what it contributes does not count any more */
+  int ignored; /* nothing that it sends is heard any more */
+  hv_stream *stream;
+  float weight;        /* as it said, and as it counts */
+  uint8_t *lacks;      /* a bit for each item; NULL: all */
+  uint32_t next, sent; /* the item it gives next; whose average goes to it next */
+  list held;
+  uint64_t moved_us; /* when something of it last went on */
+  uint64_t told_us;  /* when it was last told anything */
+};
+
+struct hv_reducer {
+  hv_env *env;
+  const hv_round *round;
+  const hv_view *view;
+  hv_hold *hold;
+  hv_pace *pace;
+  void (*changed)(void *arg);
+  void *arg;
+  uint32_t first, count, low; /* the row in the view's work; the oldest open item in it */
+  slot slots[WINDOW];
+  guest *guests;    /* one for each member; this one's own is never expected */
+  uint32_t settled; /* items whose average is made, or that have none */
+  int own_refused;
+  size_t jobs, streams; /* under way, open */
+  size_t lost;
+  hv_status status;
+  uint64_t looked_us;
+  hv_timer stall;
+};
+
+#endif
