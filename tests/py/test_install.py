@@ -71,14 +71,14 @@ def test_the_installed_command_runs_a_root_that_others_join(target, tmp_path, ho
         join = "import sys, hivemind_c as h; d = h.DHT(sys.argv[1:], start=True); print(h.__file__, d.store('k', 1, h.get_dht_time() + 60)); d.shutdown()"
         out = run(sys.executable, "-c", join, *addresses, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(target)})
         assert out.startswith(str(target)) and out.split()[-1] == "True"
+        said = iter(lambda: json.loads(root.stderr.readline()), None)
+        assert any(line["event"] == "heartbeat" and line["records"] == 1 for line in said)
         root.send_signal(how)
         rest, errors = root.communicate(timeout=20)
     finally:
         root.kill()
         root.communicate()
-    lines = [json.loads(line) for line in errors.splitlines()]
-    assert (root.returncode, rest) == (0, "")
-    assert lines[-1]["event"] == "ended" and any(line["event"] == "heartbeat" and line["records"] == 1 for line in lines)
+    assert (root.returncode, rest) == (0, "") and json.loads(errors.splitlines()[-1])["event"] == "ended"
 
 
 def test_a_missing_library_is_named_in_one_sentence(tmp_path):
