@@ -36,7 +36,8 @@ struct hv_council {
   int trouble, done, finished, over;
   hv_members suspects, given_up;
 
-  size_t chair;    /* who coordinates, as far as this member knows; NOBODY */
+  size_t chair;      /* who coordinates, as far as this member knows; NOBODY */
+  uint64_t chair_us; /* since when that has been this member */
   hv_stream *line; /* to it */
   int heard;       /* something from it, on this line */
   int waits;       /* for the coordinator, until then */
@@ -167,6 +168,7 @@ static void attend_next(hv_council *c) {
     c->env->stream_cancel(c->env, c->line);
   c->line = NULL;
   c->waits = c->heard = 0;
+  c->chair_us = now(c);
   for (c->chair = next_chair(c); c->chair != NOBODY && c->chair != c->round->me; c->chair = next_chair(c)) {
     open_line(c);
     if (c->line)
@@ -423,11 +425,18 @@ static void try_plan(hv_council *c) {
   go_out(c, status == HV_OK || status == HV_NOMEM ? HV_NOMEM : HV_CLOSED, "too few members are left to average with");
 }
 
+/* 1 when this member's word is waited for no more. Who never came to a coordinator that took over has died with the one before, or
+ * heard from that one that all is done. */
+static int is_settled(const hv_council *c, size_t i) {
+  const seat *s = &c->seats[i];
+  return s->done || s->gone || (!s->came && now(c) >= c->chair_us + hv_pace_patience_us(c->pace, stall_us(c)));
+}
+
 static void see_if_finished(hv_council *c) {
   if (c->chair != c->round->me || !c->done || c->finished || c->over)
     return;
   for (size_t i = 0; i < c->round->n_members; i++)
-    if (i != c->round->me && hv_members_has(&c->members, i) && !c->seats[i].done && !c->seats[i].gone)
+    if (i != c->round->me && hv_members_has(&c->members, i) && !is_settled(c, i))
       return;
   c->finished = 1;
   for (size_t i = 0; i < c->round->n_members; i++)
@@ -542,11 +551,13 @@ static void look(hv_timer *timer, const hv_event *event) {
     c->until_us += since;
     c->grace_us += since;
     c->deadline_us += since;
+    c->chair_us += since;
   }
   look_again(c);
   if (c->waits && event->now_us >= c->until_us)
     give_up_chair(c);
   try_plan(c);
+  see_if_finished(c);
 }
 
 /* ---- life ---- */

@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#define HV_PACE_FLOOR_US 2000000ull /* what a lossy link may stand still by itself: a few retransmissions in a row */
+#define HV_PACE_FLOOR_US 4000000ull /* what a lossy link or a busy machine may stand still by itself */
 #define HV_PACE_TIMES 6
 #define HV_PACE_TICK_US 125000ull /* so often it is looked, at least */
 
