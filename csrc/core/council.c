@@ -38,9 +38,9 @@ struct hv_council {
 
   size_t chair;      /* who coordinates, as far as this member knows; NOBODY */
   uint64_t chair_us; /* since when that has been this member */
-  hv_stream *line; /* to it */
-  int heard;       /* something from it, on this line */
-  int waits;       /* for the coordinator, until then */
+  hv_stream *line;   /* to it */
+  int heard;         /* something from it, on this line */
+  int waits;         /* for the coordinator, until then */
   uint64_t until_us;
 
   seat *seats; /* what this member needs to coordinate */

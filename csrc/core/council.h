@@ -15,8 +15,8 @@
  * attended: views of another coordinator have other numbers, and a member's promise holds for all of them. So every view has one
  * plan. Of two that do not know of each other (a partition) each has its own members from then on: nobody is ever in both.
  *
- * When the coordinator and all others that are there are done, all have finished. One that took over waits for those who never came to
- * it only as long as a silent member is waited for: they have died with the coordinator before, or were told by it.
+ * When the coordinator and all others that are there are done, all have finished. One that took over waits for those who never came
+ * to it only as long as a silent member is waited for: they have died with the coordinator before, or were told by it.
  *
  * A member whom another one cannot reach in two views, while it answers the coordinator, owns and forwards nothing more; one that
  * says so of two others is out itself.

@@ -158,7 +158,8 @@ static void who_stops_costs_one_deadline_that_follows_the_pace(void **unused) {
   }
 }
 
-/* The coordinator and another one die as soon as they have all averages; the others know soon that nobody will ask them for more. */
+/* The coordinator and another one die as soon as they have all averages; the others know soon that nobody will ask them for more.
+ */
 static void when_the_coordinator_dies_at_the_end_the_rest_still_learn_that_it_is_the_end(void **unused) {
   (void)unused;
   for (uint64_t seed = 560; seed < 580; seed++) {
