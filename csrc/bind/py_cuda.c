@@ -96,13 +96,7 @@ static int borrow(bind_state *state, const gpu *g, PyObject *object, int writabl
                       : floats != (out->dtype != 0)        ? "is of another dtype than it must be"
                       : !out->on_cpu && !out->knows_stream ? "tells no stream: GPUs need torch 2.10 or later"
                                                            : NULL;
-  if (!wrong)
-    return 0;
-  char text[200];
-  PyOS_snprintf(text, sizeof text, "%s %s", what, wrong);
-  bind_tensor_return(out);
-  bind_raise(state, HV_INVALID, text);
-  return -1;
+  return wrong ? bind_tensor_refuse(state, out, what, wrong) : 0;
 }
 
 static PyObject *done(PyObject *module, hv_status status, const hv_error *err) {

@@ -199,6 +199,13 @@ int bind_tensor_borrow(bind_state *state, PyObject *object, int writable, bind_t
   return rc;
 }
 
+int bind_tensor_refuse(bind_state *state, bind_tensor *tensor, const char *what, const char *wrong) {
+  char text[200];
+  PyOS_snprintf(text, sizeof text, "%s %s", what, wrong);
+  bind_tensor_return(tensor);
+  return refuse(state, HV_INVALID, text);
+}
+
 int bind_tensor_borrow_plain(bind_state *state, PyObject *object, int writable, const char *what, bind_tensor *out) {
   if (bind_tensor_borrow(state, object, writable, out) < 0)
     return -1;
@@ -206,12 +213,7 @@ int bind_tensor_borrow_plain(bind_state *state, PyObject *object, int writable, 
                       : !out->on_cpu     ? "must be on the CPU: call .cpu() first"
                       : !out->contiguous ? "must be contiguous: call .contiguous() (NumPy: numpy.ascontiguousarray) first"
                                          : NULL;
-  if (!wrong)
-    return 0;
-  char text[200];
-  PyOS_snprintf(text, sizeof text, "%s %s", what, wrong);
-  bind_tensor_return(out);
-  return refuse(state, HV_INVALID, text);
+  return wrong ? bind_tensor_refuse(state, out, what, wrong) : 0;
 }
 
 void bind_tensor_return(bind_tensor *tensor) {

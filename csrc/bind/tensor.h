@@ -41,6 +41,9 @@ int bind_tensor_borrow(bind_state *state, PyObject *object, int writable, bind_t
 /* The same, and it must be one of the four dtypes, contiguous and on the CPU. `what` names it in the sentence. */
 int bind_tensor_borrow_plain(bind_state *state, PyObject *object, int writable, const char *what, bind_tensor *out);
 
+/* What was borrowed will not do: gives it back and raises "what wrong". Returns -1. */
+int bind_tensor_refuse(bind_state *state, bind_tensor *tensor, const char *what, const char *wrong);
+
 /* Gives it back; an exception that is set stays so. */
 void bind_tensor_return(bind_tensor *tensor);
 
