@@ -33,11 +33,13 @@ class Run:
         self.figures: Dict[str, Spread] = {}
         self.figure("load_before", [os.getloadavg()[0]])
 
-    def interleave(self, contestants: Mapping[str, Callable[[], Sample]], rounds: Optional[int] = None) -> Dict[str, List[Sample]]:
-        """Runs each contestant once in every round, in turns (A B - B A - ...), after one round that does not count."""
+    def interleave(
+        self, contestants: Mapping[str, Callable[[], Sample]], rounds: Optional[int] = None, warm_up: Optional[Sequence[str]] = None
+    ) -> Dict[str, List[Sample]]:
+        """Runs each contestant once in every round, in turns (A B - B A - ...), after one round that does not count: of all, or of `warm_up`."""
         samples: Dict[str, List[Sample]] = {name: [] for name in contestants}
         rounds = rounds or self.rounds
-        for name in contestants:
+        for name in contestants if warm_up is None else warm_up:
             self.say(f"{self.name}: warming up {name}")
             contestants[name]()
         for number, name in turns(list(contestants), rounds):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Dict, Mapping, Optional, Sequence, Tuple
 
@@ -55,15 +58,18 @@ def run(command: Sequence[str], timeout_s: float = 300, env: Optional[Mapping[st
 
 
 def _finish(command: Sequence[str], timeout_s: float, env: Mapping[str, str]) -> Tuple[int, str, str]:
-    """Exit code and output; if it is late it is ended with all the processes it started."""
-    pipes = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    with subprocess.Popen([str(part) for part in command], text=True, env=env, start_new_session=True, **pipes) as process:
-        try:
-            output, errors = process.communicate(timeout=timeout_s)
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-    return process.returncode, output, errors
+    """Exit code and output; whatever it started ends with it. Files take the output: a pipe would stay open while a child that it left behind lives."""
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        words = [str(part) for part in command]
+        with subprocess.Popen(words, env=env, start_new_session=True, stdin=subprocess.DEVNULL, stdout=output, stderr=errors) as process:
+            try:
+                process.wait(timeout_s)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        output.seek(0)
+        errors.seek(0)
+        return process.returncode, output.read(), errors.read()
 
 
 def build_c() -> None:

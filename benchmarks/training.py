@@ -111,7 +111,7 @@ os._exit(0)
 """
 
 
-def program(side: str, target: int, *, keep: bool = False, seconds: float = 2.0, epochs: bool = False) -> dict:
+def program(side: str, target: int, *, keep: bool = False, seconds: float = 5.0, epochs: bool = False) -> dict:
     """One turn: samples per second of both processes together."""
     from benchmarks.peers import python as their_python
     from benchmarks.programs import our_python

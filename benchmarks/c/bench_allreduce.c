@@ -141,9 +141,9 @@ static void live(peer *p) {
   p->values = hv_mem_aligned(&p->mem, n * sizeof(float));
   for (uint64_t i = 0; i < n; i++)
     p->values[i] = (float)((i * 2654435761u + p->index) % 1000) / 500 - 1;
-  hv_run_part part = {p->values, HV_DTYPE_FLOAT32, n, (hv_codec)how->codec};
+  hv_run_part part = {p->values, HV_DTYPE_FLOAT32, n, (hv_codec)how->codec, NULL};
   hv_error err = {0};
-  if (hv_run_init(&p->run, &p->mem, &part, 1, how->chunk, &err) != HV_OK)
+  if (hv_run_init(&p->run, &p->mem, &part, 1, how->chunk ? how->chunk : hv_run_fit(n, 1 << 17), &err) != HV_OK)
     die(err.text);
   make_plan(p);
   p->begin.run = begin_round;
@@ -264,7 +264,7 @@ static int by_value(const void *a, const void *b) {
 }
 
 static void read_options(int argc, char **argv, options *o) {
-  *o = (options){.peers = 4, .mb = 64, .rounds = 5, .chunk = 1 << 17, .codec = HV_CODEC_NONE, .stall_ms = 10000};
+  *o = (options){.peers = 4, .mb = 64, .rounds = 5, .codec = HV_CODEC_NONE, .stall_ms = 10000};
   o->wan = (wan_link){.rtt_s = 0.05, .queue = 1 << 20};
   for (int i = 1; i < argc; i++) {
     const char *value = i + 1 < argc ? argv[i + 1] : "";

@@ -1,9 +1,9 @@
 /* Runs a command once for each peer of a wide-area network on this machine (wan.h; as root).
  *
- *   bench_wan PEERS MBIT RTT_MS LOSS_PERCENT CONGESTION COMMAND [ARGUMENTS]
+ *   bench_wan PEERS MBIT[/SLOW_MBIT] RTT_MS LOSS_PERCENT CONGESTION COMMAND [ARGUMENTS]
  *
  * Each runs in a namespace of its own and finds in its environment who it is: WAN_PEER (from 0), WAN_ADDRESS; peer 0 has 10.77.0.1,
- * and the device is called "wan". Ends when all have ended, with 1 if one failed. */
+ * and the device is called "wan". The last one has SLOW_MBIT. Ends when all have ended, with 1 if one failed. */
 #include "wan.h"
 
 #include <sys/wait.h>
@@ -12,10 +12,12 @@ int main(int argc, char **argv) {
   size_t n = argc > 6 ? strtoul(argv[1], NULL, 10) : 0;
   int ends[2], failed = 0, status;
   if (n < 1 || n > WAN_PEERS_MAX) {
-    fprintf(stderr, "usage: bench_wan PEERS MBIT RTT_MS LOSS_PERCENT CONGESTION COMMAND [ARGUMENTS]; 1 to 16 peers\n");
+    fprintf(stderr, "usage: bench_wan PEERS MBIT[/SLOW_MBIT] RTT_MS LOSS_PERCENT CONGESTION COMMAND [ARGUMENTS]; 1 to 16 peers\n");
     return 2;
   }
-  wan_link link = {.rate = strtod(argv[2], NULL) * 125000,
+  char *slow;
+  wan_link link = {.rate = strtod(argv[2], &slow) * 125000,
+                   .slow = *slow == '/' ? strtod(slow + 1, NULL) * 125000 : 0,
                    .rtt_s = strtod(argv[3], NULL) / 1000,
                    .loss = strtod(argv[4], NULL) / 100,
                    .queue = 1 << 20,

@@ -1,8 +1,8 @@
 /* A wide-area network on one machine: each peer in a network namespace of its own, joined by a relay over TUN devices.
  *
- * Every peer has a line of `rate` bytes per second, up and down, each with a queue of `queue` bytes before it (what comes when it
- * is full is dropped); between two lines lies half of the round-trip time, where `loss` of all packets is dropped, by a seeded
- * generator. Needs root; nothing of it is left when the processes have ended. */
+ * Every peer has a line of `rate` bytes per second (the last one of `slow`, if that is not 0), up and down, each with a queue of
+ * `queue` bytes before it (what comes when it is full is dropped); between two lines lies half of the round-trip time, where `loss`
+ * of all packets is dropped, by a seeded generator. Needs root; nothing of it is left when the processes have ended. */
 #ifndef HV_BENCHMARKS_WAN_H
 #define HV_BENCHMARKS_WAN_H
 
@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,9 +29,9 @@
 enum { WAN_PEERS_MAX = 16, WAN_MTU = 1500, WAN_RING = 1 << 14 };
 
 typedef struct wan_link {
-  double rate, rtt_s, loss; /* bytes per second; of a packet */
-  size_t queue;             /* bytes */
-  const char *congestion;   /* cubic, bbr ...; NULL: the machine's own */
+  double rate, slow, rtt_s, loss; /* bytes per second; of a packet */
+  size_t queue;                   /* bytes */
+  const char *congestion;         /* cubic, bbr ...; NULL: the machine's own */
 } wan_link;
 
 typedef struct wan_packet {
@@ -43,7 +44,9 @@ typedef struct wan_packet {
 typedef struct wan_line {
   wan_packet *ring;
   unsigned first, n;
+  double rate;
   uint64_t free_ns;
+  uint64_t seen_ns; /* nothing was waiting before it then: what comes now may have come at any time since */
 } wan_line;
 
 static uint64_t wan_ns(void) {
@@ -108,14 +111,16 @@ static void wan_take_devices(size_t n, int from, int *tuns) {
   }
 }
 
-/* Puts a packet behind those of a line; it leaves when the line is free, and is due `later` after that. Or the queue is full. */
+/* Puts a packet behind those of a line that came at `now` at the latest; it leaves when the line is free, and is due `later` after
+ * that. Or the queue is full. A relay that gets its turn late does not make the line slower by that. */
 static void wan_put(wan_line *line, const wan_link *link, const wan_packet *packet, uint64_t now, uint64_t later) {
-  uint64_t begins = line->free_ns > now ? line->free_ns : now;
-  if ((double)(begins - now) * link->rate / 1e9 + packet->size > (double)link->queue || line->n == WAN_RING)
+  uint64_t came = line->seen_ns && line->seen_ns < now ? line->seen_ns : now;
+  uint64_t begins = line->free_ns > came ? line->free_ns : came;
+  if (((double)begins - (double)now) * line->rate / 1e9 + packet->size > (double)link->queue || line->n == WAN_RING)
     return;
   wan_packet *slot = &line->ring[(line->first + line->n++) % WAN_RING];
   memcpy(slot, packet, offsetof(wan_packet, bytes) + packet->size);
-  line->free_ns = begins + (uint64_t)(packet->size * 1e9 / link->rate);
+  line->free_ns = begins + (uint64_t)(packet->size * 1e9 / line->rate);
   slot->due_ns = line->free_ns + later;
 }
 
@@ -139,10 +144,12 @@ static void wan_relay(size_t n, const wan_link *link, int from, uint64_t seed) {
   int tuns[WAN_PEERS_MAX];
   struct pollfd polls[WAN_PEERS_MAX];
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  setpriority(PRIO_PROCESS, 0, -15); /* lines do not wait for the machine; where it may not, it does without */
   wan_take_devices(n, from, tuns);
   for (size_t i = 0; i < n; i++) {
     up[i].ring = malloc(WAN_RING * sizeof(wan_packet)), down[i].ring = malloc(WAN_RING * sizeof(wan_packet));
     wan_must(up[i].ring && down[i].ring, "memory");
+    up[i].rate = down[i].rate = link->slow > 0 && i == n - 1 ? link->slow : link->rate;
     polls[i] = (struct pollfd){.fd = tuns[i], .events = POLLIN};
   }
   uint64_t chance = (uint64_t)(link->loss * 18446744073709549568.0), half = (uint64_t)(link->rtt_s / 2 * 1e9);
@@ -154,8 +161,11 @@ static void wan_relay(size_t n, const wan_link *link, int from, uint64_t seed) {
     for (size_t i = 0; i < n; i++) {
       if (polls[i].revents & (POLLERR | POLLNVAL))
         polls[i].fd = -1; /* the peer has ended */
+      uint64_t before = wan_ns();
       for (int k = 0; k < 64 && polls[i].fd >= 0; k++) {
         ssize_t size = read(tuns[i], packet.bytes, WAN_MTU);
+        if (size < 0)
+          up[i].seen_ns = before;
         if (size < 20 || packet.bytes[0] >> 4 != 4)
           break;
         packet.size = (uint16_t)size, packet.to = (uint16_t)(packet.bytes[19] - 1);

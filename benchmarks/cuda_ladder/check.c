@@ -2,6 +2,8 @@
  * and ends with 1, or "all equal, 0 of N differ" and 0.   check [quick] */
 #include "gpu.h"
 
+#include "core/run.h"
+
 enum { MOST = 40000, ROOM = MOST * 4 + 4096 };
 static const size_t lengths[] = {0,    1,    3,    4,    5,    15,   16,   17,   63,   64,   65,    255,   256, 1023,
                                  1024, 1025, 2048, 2049, 4095, 4096, 4097, 8191, 8192, 8193, 16384, 16385, MOST};
@@ -128,6 +130,96 @@ static void gather_and_finite(hv_dtype dtype) {
   equal(&flag, &(uint32_t){0}, 4, "finite", 0, (int)dtype, MOST);
 }
 
+/* ---- the ferry: a member on the GPU and one in the host's memory, chunk by chunk as owners and members do ---- */
+
+enum { TENSORS = 40, LARGEST = 3000, CHUNK = 5000 };
+
+typedef struct side {
+  hv_run_part parts[TENSORS];
+  hv_run run;
+  uint8_t *bytes; /* on the GPU or here */
+} side;
+
+static const hv_device *ferry_table;
+static const side *gpus_side;
+
+/* Tensors of all kinds, in one piece of memory with gaps. */
+static size_t lay_out(side *s, hv_codec codec, const hv_device *where) {
+  uint64_t seed = 5;
+  size_t at = 0;
+  for (int i = 0; i < TENSORS; i++) {
+    uint64_t n = i % 4 ? gpu_random(&seed) % 50 : gpu_random(&seed) % LARGEST;
+    at = (at + 3) / 4 * 4 + 4 * (size_t)(i % 2);
+    s->parts[i] = (hv_run_part){s->bytes + at, i % 5 < 3 ? HV_DTYPE_FLOAT32 : gpu_dtypes[i % 3], n, codec, where};
+    at += n * hv_dtype_size((int)s->parts[i].dtype);
+  }
+  return at;
+}
+
+static void fill_here(side *s, uint64_t seed) {
+  for (int i = 0; i < TENSORS; i++) {
+    gpu_fill(values, s->parts[i].n_values, 0, seed + (uint64_t)i);
+    hv_reduce_convert(reference(), HV_DTYPE_FLOAT32, values, s->parts[i].dtype, s->parts[i].data, s->parts[i].n_values);
+  }
+}
+
+/* The owner of this chunk takes both contributions, and gives the average to both; on the GPU where that is the owner's. */
+static void average_chunk(side *owner, side *other, uint32_t index, hv_codec codec) {
+  static uint8_t codes[ROOM];
+  static float acc[CHUNK];
+  size_t size = 0;
+  hv_run_sum sum = {.here = acc};
+  FINE(hv_run_encode(&other->run, reference(), index, codec, codes, ROOM, &size));
+  hv_span given = hv_span_of(codes, size);
+  FINE(hv_run_sum_begin(&owner->run, index, &sum));
+  FINE(hv_run_sum_add(reference(), &sum, hv_run_chunk_of(&owner->run, index).size, &given, 1, 2, 1e6f));
+  FINE(hv_run_sum_add_own(&owner->run, reference(), index, &sum, 1, 0));
+  if (owner == gpus_side && !sum.device)
+    printf("an owner's sum is not on the GPU\n"), exit(1);
+  FINE(hv_run_sum_encode(&owner->run, reference(), index, &sum, 1 / 3.0f, codes, ROOM, &size));
+  hv_run_sum_end(&sum);
+  hv_span average = hv_span_of(codes, size);
+  FINE(hv_run_decode(&owner->run, reference(), index, &average, 1));
+  FINE(hv_run_decode(&other->run, reference(), index, &average, 1));
+}
+
+static void ferried(hv_codec codec, hv_mem *mem) {
+  static uint8_t bytes[TENSORS * LARGEST * 4 + 4096], image[sizeof bytes];
+  static side here, there;
+  gpus_side = &there;
+  here.bytes = bytes;
+  MUST(cudaMalloc((void **)&there.bytes, sizeof bytes));
+  size_t used = lay_out(&here, codec, NULL);
+  lay_out(&there, codec, ferry_table);
+  memset(bytes, 0, sizeof bytes);
+  fill_here(&here, 100); /* the GPU's member's values first, by way of this memory */
+  MUST(cudaMemcpyAsync(there.bytes, bytes, sizeof bytes, cudaMemcpyHostToDevice, stream));
+  MUST(cudaStreamSynchronize(stream));
+  fill_here(&here, 900);
+  FINE(hv_run_init(&here.run, mem, here.parts, TENSORS, CHUNK, &err));
+  FINE(hv_run_init(&there.run, mem, there.parts, TENSORS, CHUNK, &err));
+  for (uint32_t i = 0; i < here.run.n_chunks; i++)
+    average_chunk(i % 2 ? &here : &there, i % 2 ? &there : &here, i, codec);
+  MUST(cudaMemcpyAsync(image, there.bytes, sizeof bytes, cudaMemcpyDeviceToHost, stream));
+  MUST(cudaStreamSynchronize(stream));
+  equal(image, bytes, used, "a round of two", (int)codec, 0, here.run.n_values);
+  hv_run_fini(&here.run), hv_run_fini(&there.run);
+  MUST(cudaFree(there.bytes));
+}
+
+static void ferry_all(void) {
+  hv_mem mem;
+  hv_ferry *ferry = NULL;
+  hv_ferry_shape shape = {CHUNK, 3, 3, 1 << 24};
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  FINE(api->ferry_new(cuda, &mem, &shape, &ferry, &err));
+  ferry_table = api->ferry_device(ferry);
+  FINE(api->ferry_follow(ferry, stream, &err));
+  for (int codec = 0; codec < HV_CODEC_COUNT; codec++)
+    ferried((hv_codec)codec, &mem);
+  api->ferry_free(ferry);
+}
+
 int main(int argc, char **argv) {
   int quick = argc > 1 && !strcmp(argv[1], "quick");
   api = hv_cuda_api_of(HV_CUDA_VERSION);
@@ -153,6 +245,7 @@ int main(int argc, char **argv) {
       }
   for (int d = 0; d < 3; d++)
     gather_and_finite(gpu_dtypes[d]);
+  ferry_all();
   api->close(cuda);
   MUST(cudaDeviceSynchronize());
   printf(wrong ? "%u of %u comparisons differ\n" : "all equal, %u of %u differ\n", wrong, compared);

@@ -2,6 +2,9 @@
  * JSON object a line.   rows [MB ...]   (512 and 25 by default) */
 #include "gpu.h"
 
+#include <pthread.h>
+#include <time.h>
+
 static hv_error err;
 static hv_cuda *cuda;
 static const hv_cuda_api *api;
@@ -117,6 +120,67 @@ static void stage_row(job *j) {
   MUST(cudaFreeHost(pinned));
 }
 
+/* ---- the ferry: chunks of a round, as pool threads ask for them; wall time ---- */
+
+typedef struct shift {
+  const hv_device *table;
+  const job *j;
+  uint64_t chunk;
+  unsigned first, step;
+  int back;
+} shift;
+
+static void *carry(void *arg) {
+  const shift *s = arg;
+  size_t room = (size_t)hv_codec_bound((int)s->j->codec, HV_DTYPE_FLOAT32, s->chunk), size = 0;
+  uint8_t *codes = malloc(room);
+  hv_stretch first = {s->j->a, HV_DTYPE_FLOAT32, s->chunk};
+  if (s->table->encode(s->table->self, s->j->codec, &first, 1, codes, room, &size) != HV_OK)
+    printf("a chunk could not be ferried\n"), exit(2);
+  hv_span span = hv_span_of(codes, size);
+  for (uint64_t i = s->first; (i + 1) * s->chunk <= s->j->count; i += s->step) {
+    hv_stretch one = {(s->back ? s->j->b : s->j->a) + 4 * i * s->chunk, HV_DTYPE_FLOAT32, s->chunk};
+    hv_status status = s->back ? s->table->decode(s->table->self, &span, 1, &one, 1)
+                               : s->table->encode(s->table->self, s->j->codec, &one, 1, codes, room, &size);
+    if (status != HV_OK)
+      printf("a chunk could not be ferried\n"), exit(2);
+  }
+  free(codes);
+  return NULL;
+}
+
+static double seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void ferry_rows(job *j) {
+  enum { CHUNK = 1 << 17, THREADS_MOST = 4 };
+  hv_mem mem;
+  hv_ferry *ferry = NULL;
+  hv_ferry_shape shape = {CHUNK, THREADS_MOST, HV_FERRY_SUMS, 1 << 28};
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  FINE(api->ferry_new(cuda, &mem, &shape, &ferry, &err));
+  for (int back = 0; back < 2; back++)
+    for (unsigned n = 1; n <= THREADS_MOST; n *= 4) {
+      pthread_t threads[THREADS_MOST];
+      shift shifts[THREADS_MOST];
+      double from_s = seconds();
+      for (unsigned i = 0; i < n; i++) {
+        shifts[i] = (shift){api->ferry_device(ferry), j, CHUNK, i, n, back};
+        pthread_create(&threads[i], NULL, carry, &shifts[i]);
+      }
+      for (unsigned i = 0; i < n; i++)
+        pthread_join(threads[i], NULL);
+      double took = seconds() - from_s, bytes = 4.0 * (double)(j->count / CHUNK * CHUNK);
+      printf("{\"row\": \"ferry %s\", \"codec\": \"%s\", \"MB\": %.0f, \"threads\": %u, \"ms\": %.3f, \"GB/s of values\": %.2f}\n",
+             back ? "in" : "out", hv_codec_name((int)j->codec), bytes / 1e6, n, 1e3 * took, bytes / took / 1e9);
+      fflush(stdout);
+    }
+  api->ferry_free(ferry);
+}
+
 static void rows(uint64_t count) {
   job j = {.count = count};
   float *host = malloc(4 * (1 << 20));
@@ -140,6 +204,7 @@ static void rows(uint64_t count) {
     row("decode", hv_codec_name(codec), decode, &j, 4.0 * (double)count + bytes);
     row("accumulate 8", hv_codec_name(codec), add8, &j, 8.0 * (double)count + 8 * bytes);
     stage_row(&j);
+    ferry_rows(&j);
     MUST(cudaFree(j.scratch));
   }
   enum { TENSORS = 500 };

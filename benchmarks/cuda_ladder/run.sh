@@ -1,10 +1,12 @@
 #!/bin/bash
 # Everything that waits for a GPU, in less than ten minutes on a machine with one: builds, tests, compute-sanitizer, figures.
 #   benchmarks/cuda_ladder/run.sh [FOLDER]     the results' folder (default: gpu-results)
+#   DRY=1 benchmarks/cuda_ladder/run.sh        only says what would be run
 # Needs nvcc 12.4 or later, a C compiler, python3 with its headers, torch 2.10 or later and pytest. No network, gRPC or OpenSSL.
 cd "$(dirname "$0")/../.." || exit 1
 out=$(realpath -m "${1:-gpu-results}")
 build=build/gpu
+[ -n "$DRY" ] && out=$(mktemp -d) && trap 'rm -r "$out"' EXIT
 mkdir -p "$out"
 export PATH=$PATH:$(ls -d /usr/local/cuda/bin 2>/dev/null) PYTHONUNBUFFERED=1
 failed=0
@@ -12,6 +14,7 @@ failed=0
 step() {
   local name=$1 most=$2 from=$SECONDS
   shift 2
+  [ -n "$DRY" ] && { printf '%s: %s\n' "$name" "$*"; return; }
   if timeout "$most" "$@" > "$out/$name.log" 2>&1; then local how=ok; else local how="FAILED ($?)"; failed=1; fi
   printf '%-22s %-14s %4d s   %s\n' "$name" "$how" $((SECONDS - from)) "$(tail -n 1 "$out/$name.log" | cut -c 1-120)" | tee -a "$out/summary.txt"
 }
@@ -29,7 +32,7 @@ sanitizer=$(command -v compute-sanitizer || ls -d /usr/local/cuda/bin/compute-sa
 for tool in memcheck racecheck initcheck synccheck; do
   step "$tool" 60 "${sanitizer:-compute-sanitizer}" --tool $tool --error-exitcode 3 csrc/$build/cuda_check quick
 done
-cp csrc/$build/libhivemind_cuda.so python/hivemind_c/ 2>> "$out/build.log"
+[ -n "$DRY" ] || cp csrc/$build/libhivemind_cuda.so python/hivemind_c/ 2>> "$out/build.log"
 small() {
   include=$(python3 -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
   make_ $(cd csrc && ls base/*.c kern/*.c core/*.c | sed "s|\(.*\)\.c|$build/\1.o|") &&
@@ -41,7 +44,14 @@ export -f small
 step small 90 bash -c small
 step python 120 env PYTHONPATH=csrc/$build:benchmarks/cuda_ladder:python python3 -m pytest -q --noconftest -p small -p no:cacheprovider \
   -k "${TESTS:-gpu and not lost}" tests/py/test_cuda.py
-step rows 100 csrc/$build/cuda_rows
+step lowrank 60 bash -c 'make_ lowrank TORCH=$(python3 -c "import torch; print(torch.__path__[0])") && cp csrc/$build/libhivemind_lowrank.so python/hivemind_c/'
+step without-network 120 env PYTHONPATH=csrc/$build:benchmarks/cuda_ladder:python python3 -m pytest -q --noconftest -p small -p no:cacheprovider \
+  -k "gpu and (mixed or kernel_takes or on_a_gpu_a_round)" tests/py/test_cuda_rounds.py tests/py/test_lowrank.py
+step rows 150 csrc/$build/cuda_rows
 step ladder 60 csrc/$build/cuda_ladder
+for row in powersgd micro bitsandbytes_row; do
+  step $row 60 env PYTHONPATH=csrc/$build:benchmarks/cuda_ladder:python python3 benchmarks/cuda_ladder/$row.py
+done
+[ -n "$DRY" ] && exit 0
 echo "everything is in $out" | tee -a "$out/summary.txt"
 exit $failed

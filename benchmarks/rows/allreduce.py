@@ -2,7 +2,8 @@
 
 Ours goes without TLS, as gloo does; the ratio `tls` is ours with it against ours without. All sides are processes of one machine on loopback; the time is that of the slowest peer, from the call to the average, when all are ready. hivemind's figure
 includes its matchmaking, as its users wait for it; ours is given both ways. `..._cpu_s` is for all rounds of a turn together.
-ALLREDUCE_MB and ALLREDUCE_PEERS choose another size.
+ALLREDUCE_MB, ALLREDUCE_PEERS and ALLREDUCE_TIMES (rounds in a turn, 3) choose others. hivemind's peers are started one after another: a daemon for each, which fail when
+they start at once. `..._missing` is how many were not in the group (at most): hivemind's groups are often not whole, ours are.
 """
 
 import json
@@ -13,7 +14,7 @@ from benchmarks.frame import column
 from benchmarks.programs import our_python
 
 PEERS, MB = int(os.environ.get("ALLREDUCE_PEERS", 4)), int(os.environ.get("ALLREDUCE_MB", 256))
-TIMES = 3
+TIMES = int(os.environ.get("ALLREDUCE_TIMES", 3))
 GOALS = {"fp32": 0.65, "fp16": 1.1, "uniform8": 1.8, "tls": 0.6, "hivemind_fp32": 6, "hivemind_fp16": 10, "hivemind_uniform8": 15}
 ROUNDS = 5
 
@@ -24,9 +25,12 @@ import json, statistics, subprocess, sys
 code, config = sys.argv[1], json.loads(sys.argv[2])
 first = subprocess.Popen([sys.executable, "-W", "ignore", "-c", code, json.dumps({**config, "rank": 0, "where": ""})], stdin=-1, stdout=-1, text=True)
 where = first.stdout.readline().strip()
-others = [subprocess.Popen([sys.executable, "-W", "ignore", "-c", code, json.dumps({**config, "rank": i, "where": where})], stdin=-1, stdout=-1, text=True) for i in range(1, config["peers"])]
-all_of = [first, *others]
-for one in others:
+all_of = [first]
+for rank in range(1, config["peers"]):
+    all_of.append(subprocess.Popen([sys.executable, "-W", "ignore", "-c", code, json.dumps({**config, "rank": rank, "where": where})], stdin=-1, stdout=-1, text=True))
+    if config["one_by_one"]:
+        all_of[-1].stdout.readline()
+for one in all_of[1:] * (not config["one_by_one"]):
     one.stdout.readline()
 times = []
 for number in range(config["times"] + 1):
@@ -103,15 +107,16 @@ config = json.loads(sys.argv[1])
 torch.set_num_threads(1)
 torch.manual_seed(config["rank"])
 tensor = torch.randn(config["mb"] << 18)
-dht = hivemind.DHT([config["where"]] if config["where"] else [], start=True)
+dht = hivemind.DHT([config["where"]] if config["where"] else [], start=True, startup_timeout=120)
 print(dht.get_visible_maddrs()[0], flush=True)
 averager = hivemind.averaging.DecentralizedAverager([tensor], dht, start=True, prefix="bench", target_group_size=config["peers"], min_matchmaking_time=5,
-    compression=getattr(hivemind, config["codec"])())
+    compression=getattr(hivemind.compression, config["codec"])())
 for line in sys.stdin:
     start = time.perf_counter()
-    while not averager.step(timeout=120):
-        pass
-    print(json.dumps({"s": time.perf_counter() - start}), flush=True)
+    group = None
+    while not group:
+        group = averager.step(timeout=120)
+    print(json.dumps({"s": time.perf_counter() - start, "missing": config["peers"] - len(group)}), flush=True)
 averager.shutdown()
 dht.shutdown()
 """
@@ -120,14 +125,14 @@ CODECS = {"fp32": "NoCompression", "fp16": "Float16Compression", "uniform8": "Un
 
 
 def config(**more):
-    return json.dumps({"peers": PEERS, "mb": MB, "times": TIMES, "insecure": True, "options": {}, **more})
+    return json.dumps({"peers": PEERS, "mb": MB, "times": TIMES, "insecure": True, "options": {}, "one_by_one": False, **more})
 
 
 def measure(run):
     ours = {name: (lambda codec=codec: our_python(PARENT, OURS, config(codec=codec), timeout_s=300)) for name, codec in CODECS.items()}
     ours["fp32_tls"] = lambda: our_python(PARENT, OURS, config(codec=CODECS["fp32"], insecure=False), timeout_s=300)
     contestants = {**ours, "gloo": lambda: our_python(PARENT, GLOO, config(), timeout_s=300)}
-    theirs = {f"hivemind_{name}": (lambda codec=codec: peers.python(PARENT, HIVEMIND, config(codec=codec), timeout_s=600)) for name, codec in CODECS.items()}
+    theirs = {f"hivemind_{name}": (lambda codec=codec: peers.python(PARENT, HIVEMIND, config(codec=codec, one_by_one=True), timeout_s=600)) for name, codec in CODECS.items()}
     if peers.stands():
         contestants.update(theirs)
     samples = run.interleave(contestants)

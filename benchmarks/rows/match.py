@@ -20,14 +20,14 @@ def one_element(code):
     return code.replace('torch.randn(config["mb"] << 18)', "torch.randn(1)").replace("min_matchmaking_time=5", "min_matchmaking_time=2")
 
 
-def config():
-    return json.dumps({"peers": PEERS, "mb": 0, "times": TIMES, "insecure": False, "options": {}, "codec": "NoCompression"})
+def config(one_by_one=False):
+    return json.dumps({"peers": PEERS, "mb": 0, "times": TIMES, "insecure": False, "options": {}, "codec": "NoCompression", "one_by_one": one_by_one})
 
 
 def measure(run):
     contestants = {"ours": lambda: our_python(PARENT, one_element(OURS), config())}
     if peers.stands():
-        contestants["hivemind"] = lambda: peers.python(PARENT, one_element(HIVEMIND), config(), timeout_s=600)
+        contestants["hivemind"] = lambda: peers.python(PARENT, one_element(HIVEMIND), config(one_by_one=True), timeout_s=600)
     samples = run.interleave(contestants)
     if peers.stands():
         run.ratio("hivemind", column(samples["hivemind"], "s"), column(samples["ours"], "match_s"))

@@ -1,63 +1,104 @@
-"""what it costs hivemind-monitor to watch 1,000 peers
+"""what hivemind-monitor takes of a core for 1,000 peers, in real processes
 
-The peers' records are read from their bytes, checked, judged and kept, as in each look of a monitor; what the DHT does to bring them, the check of signatures
-among it, is not in it. `share_of_core` is what a look takes of the pause that the monitor makes after it (monitor/watch.py), `looks_every_s` that pause.
+A process keeps the DHT: two nodes, and 1,000 more, one after the other, each of which has its own key, joins, stores its signed news as a peer of a run does, and goes; their
+records live for ten minutes. The program hivemind-monitor joins, fetches and checks them (a fresh check of each signature each time, as in a run whose peers tell anew), judges
+and keeps them, and serves its page to one reader who asks as the page does, twice a second. `share_of_core` is the monitor's processor time, all its threads, over time;
+`page_s` is how long the page's two questions take, `look_age_s` how old its figures are then, the largest of a turn; `grown_mb` is what the monitor's memory has grown by
+from the first turn on. What is not in it: the count of the swarm's samples, which the core's nodes make among themselves (row `progress`)."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+from benchmarks.frame import BenchmarkError, column
+
+PEERS = int(os.environ.get("MONITOR_PEERS", "1000"))
+TURN_S = float(os.environ.get("MONITOR_TURN_S", "20"))
+GOALS = {"goal_against_share": 1.0, "goal_against_page": 1.0}
+ROUNDS = 5
+LOOPBACK = "/ip4/127.0.0.1/tcp/0"
+
+KEEPERS = """
+import sys
+from hivemind_c import DHT, Node
+from hivemind_c.dht import get_dht_time, news
+from hivemind_c.dht.values import pack
+
+first = DHT(start=True)
+second = DHT(first.get_visible_maddrs(), start=True)
+peers = first.get_visible_maddrs() + second.get_visible_maddrs()
+for i in range(int(sys.argv[1])):
+    with Node(client_mode=True, initial_peers=peers, log_level=50) as node:
+        node.wait_for_peers(1, timeout=60)
+        errors = ((11, "no group of 2 came together in 3.5 s"), (12, "the others have begun"))
+        said = news.News("0.1.0", f"machine {i}", "trainer", get_dht_time(), 600.0, 12, 65536, i, 50.0 + i % 7, 2 + i / 1000, 24, 2, errors)
+        stored = node._started().dht_store(news.key_of("large", node.peer_id).encode(), pack(news.subkey_of(node.peer_id)), news.write_news(said), 600_000)
+        assert stored.result(60) > 0
+print(",".join(peers), flush=True)
+sys.stdin.read()
 """
 
-import dataclasses
-import time
 
-from hivemind_c.dht import news
-from hivemind_c.dht.values import ValueWithExpiration, get_dht_time, unpack
-from hivemind_c.monitor.gather import Gatherer
-from hivemind_c.monitor.history import History
-from hivemind_c.monitor.watch import BUSY
-
-PEERS = 1000
-GOALS = {"goal_against_share": 1.0}
-ROUNDS = 5
-SAID = news.News("0.1.0", "machine", "trainer", 1e9, 30.0, 12, 65536, 4096, 123.4, 2.5, 24, 2, ((11, "no group of 2 came together in 3.5 s"), (12, "the others have begun")))
+def cpu_s(pid):
+    with open(f"/proc/{pid}/stat") as stat:
+        words = stat.read().rsplit(")", 1)[1].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
-class Reply:
-    def __init__(self, records):
-        self.records = records
-
-    def result(self, timeout=None):
-        end = get_dht_time() + 25
-        return ValueWithExpiration({news.subkey_of(peer): ValueWithExpiration(unpack(value), end) for peer, value in self.records}, end)
+def resident_mb(pid):
+    with open(f"/proc/{pid}/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
 
 
-class Swarm:
-    """A DHT that keeps the news of many peers."""
+def ask(web, path):
+    with urllib.request.urlopen(web + path, timeout=30) as answer:
+        return json.load(answer)
 
-    def __init__(self, dht):
-        self._node, self.client_mode, self.peer_id, self.kept = dht._node, False, dht.peer_id, {}
-        for i in range(PEERS):
-            peer = f"12D3KooW{i:044}"
-            value = news.write_news(dataclasses.replace(SAID, samples=i, speed=50.0 + i % 7, loss=2 + i / 1000))
-            self.kept.setdefault(news.key_of("run", peer), []).append((peer, value))
 
-    def get(self, key, latest=False, return_future=False):
-        return Reply(self.kept.get(key, ()))
+def turn(pid, web):
+    """Reads the page for TURN_S seconds."""
+    began, spent, took, old, after = time.monotonic(), cpu_s(pid), [], [], 0
+    while time.monotonic() - began < TURN_S:
+        asked = time.monotonic()
+        run, points = ask(web, "api/run"), ask(web, f"api/history?after={after}")
+        took.append(time.monotonic() - asked)
+        old.append(time.time() - run["time"])
+        after = points[-1][0] if points else after
+        time.sleep(max(0.0, 0.5 - took[-1]))
+    return {"share": (cpu_s(pid) - spent) / (time.monotonic() - began), "page_s": max(took), "look_age_s": max(old), "resident_mb": resident_mb(pid)}
 
 
 def measure(run):
-    from hivemind_c import DHT
+    running = []
 
-    with DHT(start=True) as dht:
-        gatherer, history = Gatherer(Swarm(dht), "run", 65536), History(None, "run")
+    def start(*command, **more):
+        running.append(subprocess.Popen([sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **more))
+        return running[-1]
 
-        def look():
-            began = time.process_time()
-            history.add(gatherer.look())
-            return {"cpu_s": time.process_time() - began}
-
-        spent = [sample["cpu_s"] for sample in run.interleave({"look": look})["look"]]
-        gatherer.shutdown()
-        history.close()
-    shares = [cpu / max(1.0, cpu / BUSY) for cpu in spent]
-    run.figure("look_cpu_s", spent)
-    run.figure("looks_every_s", [max(1.0, cpu / BUSY) for cpu in spent])
-    run.figure("share_of_core", shares)
-    run.ratio("goal_against_share", [0.05] * len(shares), shares)
+    try:
+        run.say(f"monitor: {PEERS} peers join, tell and go")
+        peers = start("-c", KEEPERS, str(PEERS)).stdout.readline().strip()
+        if not peers:
+            raise BenchmarkError("the peers' records could not be stored: run the row again without other load")
+        with tempfile.TemporaryDirectory() as folder:
+            about = {**os.environ, "XDG_STATE_HOME": folder}
+            monitor = start("-m", "hivemind_c.cli.monitor", "--run_id", "large", "--initial_peers", *peers.split(","), "--host_maddrs", LOOPBACK, "--web", "0", "--no-live", env=about)
+            web = [monitor.stdout.readline() for _ in range(2)][1].strip().removeprefix("WEB=")
+            while ask(web, "api/run").get("more_peers", 0) + 200 < PEERS:
+                time.sleep(0.5)
+            seen = run.interleave({"monitor": lambda: turn(monitor.pid, web)})["monitor"]
+            monitor.terminate()
+            monitor.wait(60)
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()
+    for name, figure in (("share", "share_of_core"), ("page_s", "page_s"), ("look_age_s", "look_age_s"), ("resident_mb", "resident_mb")):
+        run.figure(figure, column(seen, name))
+    run.figure("grown_mb", [seen[-1]["resident_mb"] - seen[0]["resident_mb"]])
+    run.ratio("goal_against_share", [0.05] * len(seen), column(seen, "share"))
+    run.ratio("goal_against_page", [2.0] * len(seen), [sample["page_s"] + sample["look_age_s"] for sample in seen])

@@ -15,6 +15,7 @@ typedef struct py_averager {
   hv_hive_averager *averager; /* NULL: closed */
   bind_tensor *tensors;       /* loans */
   size_t n_tensors;
+  PyObject *list;          /* keeps the ferries, too */
   size_t users;            /* threads that are in it without the GIL */
   PyThread_type_lock idle; /* held while there are any */
 } py_averager;
@@ -105,20 +106,22 @@ static int read_settings(PyObject *dict, hv_hive_averager_config *config) {
 
 /* ---- making one ---- */
 
-/* Borrows all of (tensor, codec number). */
+/* Borrows all of (tensor, codec number, ferry or None). */
 static int borrow_all(bind_state *state, py_averager *self, PyObject *list, hv_hive_tensor *out) {
   for (Py_ssize_t i = 0; i < PyList_Size(list); i++) {
-    PyObject *tensor;
+    PyObject *tensor, *ferry = Py_None;
+    const struct hv_device *device = NULL;
     int codec;
     char what[48];
     PyOS_snprintf(what, sizeof what, "averaged_tensors[%zd]", i);
-    if (!PyArg_ParseTuple(PyList_GetItem(list, i), "Oi", &tensor, &codec))
+    if (!PyArg_ParseTuple(PyList_GetItem(list, i), "Oi|O", &tensor, &codec, &ferry))
       return -1;
     bind_tensor *loan = &self->tensors[self->n_tensors];
-    if (bind_tensor_borrow_plain(state, tensor, 1, what, loan) < 0)
+    if (ferry != Py_None ? !(device = bind_ferry_borrow(state, ferry, tensor, what, loan))
+                         : bind_tensor_borrow_plain(state, tensor, 1, what, loan) < 0)
       return -1;
     self->n_tensors++;
-    out[i] = (hv_hive_tensor){loan->data, loan->dtype, codec, loan->shape, (size_t)loan->n_dims};
+    out[i] = (hv_hive_tensor){loan->data, loan->dtype, codec, loan->shape, (size_t)loan->n_dims, device};
   }
   return 0;
 }
@@ -129,10 +132,12 @@ static void return_all(py_averager *self) {
   self->n_tensors = 0;
   hv_mem_free(self->tensors);
   self->tensors = NULL;
+  Py_CLEAR(self->list);
 }
 
 static int open_averager(bind_state *state, py_averager *self, PyObject *list, hv_hive_averager_config *config) {
   size_t n = (size_t)PyList_Size(list);
+  self->list = Py_NewRef(list);
   hv_hive_tensor *tensors = hv_mem_array(state->mem, n + 1, sizeof *tensors);
   self->tensors = hv_mem_array(state->mem, n + 1, sizeof *self->tensors);
   hv_error err = {0};
@@ -376,7 +381,9 @@ static const PyMethodDef methods[] = {
 
 PyTypeObject *bind_averager_type(PyObject *module) {
   PyType_Slot slots[] = {
-      {Py_tp_doc, (void *)"Averager(node, prefix, tensors, group_bits, settings): tensors is a list of (tensor, codec number)."},
+      {Py_tp_doc,
+       (void
+            *)"Averager(node, prefix, tensors, group_bits, settings): tensors is a list of (tensor, codec number, ferry or None)."},
       {Py_tp_new, (void *)averager_new},
       {Py_tp_finalize, (void *)averager_finalize},
       {Py_tp_methods, (void *)methods},

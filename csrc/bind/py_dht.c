@@ -194,8 +194,8 @@ PyObject *bind_dht_records(hv_span bytes) {
 PyObject *bind_dht_state(hv_span bytes) {
   hv_hive_dht_state state;
   memcpy(&state, bytes.data, sizeof state);
-  return Py_BuildValue("{s:n,s:n,s:n,s:n,s:n,s:K,s:K,s:i}", "peers", (Py_ssize_t)state.peers, "contacts",
+  return Py_BuildValue("{s:n,s:n,s:n,s:n,s:n,s:K,s:K,s:n,s:i}", "peers", (Py_ssize_t)state.peers, "contacts",
                        (Py_ssize_t)state.contacts, "records", (Py_ssize_t)state.records, "bytes", (Py_ssize_t)state.bytes,
                        "published", (Py_ssize_t)state.published, "calls", (unsigned long long)state.calls, "questions",
-                       (unsigned long long)state.questions, "is_initial", state.is_initial);
+                       (unsigned long long)state.questions, "memory", (Py_ssize_t)state.memory, "is_initial", state.is_initial);
 }

@@ -334,8 +334,9 @@ static const PyMethodDef methods[] = {
      "dht_get(key, latest=False, timeout=None): a future of ((subkey, value, end, signer), ...)."},
     {"dht_look", bind_dht_look, METH_NOARGS, "A future of numbers about this node's part of the DHT."},
     {"state_offer", bind_state_offer, METH_VARARGS,
-     "state_offer(prefix, epoch, metadata, parts, priority=0.0, declare_ms=0): a future of the manifest's digest; parts are "
-     "(buffer, codec, dtype)."},
+     "state_offer(prefix, epoch, metadata, parts, priority=0.0, declare_ms=0, lineage=b''): a future of the manifest's digest; "
+     "parts "
+     "are (buffer, codec, dtype), a lineage has 16 bytes or none."},
     {"state_withdraw", bind_state_withdraw, METH_VARARGS,
      "state_withdraw(prefix, at_once=False): a future that is done when nothing is offered any more."},
     {"state_priority", bind_state_priority, METH_VARARGS,

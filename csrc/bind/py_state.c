@@ -77,12 +77,16 @@ PyObject *bind_state_offer(PyObject *object, PyObject *args) {
   PyObject *tuple;
   unsigned long long epoch;
   unsigned int declare_ms = 0;
+  const char *lineage = NULL;
+  Py_ssize_t lineage_size = 0;
   hv_hive_state_part *parts = NULL;
   hv_future *future = NULL;
   hv_status status = HV_NOMEM;
-  if (bind_node_check(self) < 0 || !PyArg_ParseTuple(args, "y*Ky*O!|fI:state_offer", &prefix, &epoch, &metadata, &PyTuple_Type,
-                                                     &tuple, &offer.priority, &declare_ms))
+  if (bind_node_check(self) < 0 || !PyArg_ParseTuple(args, "y*Ky*O!|fIy#:state_offer", &prefix, &epoch, &metadata, &PyTuple_Type,
+                                                     &tuple, &offer.priority, &declare_ms, &lineage, &lineage_size))
     return NULL;
+  if (lineage_size == sizeof offer.lineage)
+    memcpy(offer.lineage, lineage, sizeof offer.lineage);
   bind_bay_settle(self->bay);
   loans *lent = lend_parts(self, tuple, &parts);
   if (lent) {

@@ -2,6 +2,7 @@
 
 #include "core/council.h"
 #include "core/fold.h"
+#include "core/gauge.h"
 #include "core/reducer.h"
 #include "core/share.h"
 
@@ -469,8 +470,8 @@ static int has_trouble(hv_allreduce *self) {
     if (!hv_members_has(&suspects, i))
       log_loss(self, i, status);
     hv_members_put(&suspects, i);
-    if (status == HV_NOMEM)
-      finish(self, HV_NOMEM);
+    if (status == HV_NOMEM || status == HV_IO) /* it is this member that cannot: its memory, or the device that its values lie on */
+      finish(self, status);
   }
   for (size_t i = 0; i < self->round.n_members && hv_members_count(&silent); i++)
     if ((t->shares[i] && hv_share_quiet(t->shares[i])) ||
@@ -664,6 +665,17 @@ uint64_t hv_allreduce_stamp(const hv_allreduce *self) {
   return stamp;
 }
 
+uint64_t hv_allreduce_line(const hv_allreduce *self) {
+  uint64_t rates[HV_ROUND_MEMBERS_MAX] = {0};
+  for (size_t i = 0; self->present && i < self->round.n_members; i++)
+    rates[i] = self->present->shares[i] ? hv_share_rate(self->present->shares[i]) : 0;
+  return hv_gauge_line(rates, self->round.n_members);
+}
+
 int hv_allreduce_finished(const hv_allreduce *self) {
   return self->round.n_members == 1 || (self->council && hv_council_finished(self->council));
+}
+
+int hv_allreduce_troubled(const hv_allreduce *self) {
+  return self->council && hv_council_troubled(self->council);
 }

@@ -75,7 +75,12 @@ uint32_t hv_allreduce_view(const hv_allreduce *self);
 /* What the averages here are made of: whose values are in which chunk, in which round. Members whose stamps are equal hold the same
  * bits, whatever happened on the way; for a member that has all averages (HV_OK). Not for judging strangers: it is no digest. */
 uint64_t hv_allreduce_stamp(const hv_allreduce *self);
+/* Bytes per second that this member's line carries, as the owners saw it (core/gauge.h); 0: not known, since the round was too
+ * small, or went through another view. */
+uint64_t hv_allreduce_line(const hv_allreduce *self);
 /* 1 when all members are known to have everything: nobody will ask for this one's copies any more. */
 int hv_allreduce_finished(const hv_allreduce *self);
+/* 1 when some member is known to lack something: this one's copies may be asked for soon. */
+int hv_allreduce_troubled(const hv_allreduce *self);
 
 #endif

@@ -1,5 +1,6 @@
 #include "core/average_inner.h"
 
+#include "core/gauge.h"
 #include "kern/reduce.h"
 
 #include <math.h>
@@ -13,7 +14,8 @@ enum {
   PAUSE_MAX_MS = 2000,
   SETTLE_US = 500,
   SETTLE_MAX_US = 20000,
-  ROUND_LEAST_MS = 500
+  ROUND_LEAST_MS = 1000, /* a round is not begun for less, */
+  SEEK_LEAST_MS = 500    /* nor a group looked for */
 };
 
 typedef hv_average_work work;
@@ -182,6 +184,8 @@ static const char *sentence_for(hv_status status) {
     return "the round failed: its time (allreduce_timeout, or that of the step) was over";
   case HV_NOMEM:
     return "the round failed: there is no memory for it; make parts smaller";
+  case HV_IO:
+    return "the round failed here: the device that holds the tensors gave an error";
   default:
     return "the round failed: not every average came";
   }
@@ -203,7 +207,8 @@ static void settled(work *w) {
   env_of(w)->work(env_of(w), &w->blend);
 }
 
-/* Whoever lacks something yet has three stall_ms for it, from the latest view on: each may lose another owner. */
+/* Whoever lacks something yet has three stall_ms for it, from the latest view on, and longer while another one is agreed on: each
+ * may lose another owner. */
 static void settle_by(work *w) {
   w->settled_view = hv_allreduce_view(w->round);
   uint64_t stall_us = 1000ull * w->average->config.stall_ms, last_us = w->since_us + HV_ROUND_STALLS * stall_us;
@@ -216,7 +221,7 @@ static void settle_by(work *w) {
 
 static void look_whether_settled(hv_timer *timer, const hv_event *event) {
   work *w = timer->owner;
-  if (w->why.status == HV_OK && hv_allreduce_view(w->round) != w->settled_view)
+  if (w->why.status == HV_OK && (hv_allreduce_troubled(w->round) || hv_allreduce_view(w->round) != w->settled_view))
     settle_by(w);
   if (hv_allreduce_finished(w->round) || event->now_us >= w->settled_us) {
     settled(w);
@@ -252,10 +257,24 @@ static void count(work *w, const hv_allreduce *round) {
     w->shares[i] = a->run.n_values ? (double)hv_allreduce_counted(round, i) / (double)a->run.n_values : 1;
 }
 
+/* What the round has shown of this peer's line is told to the host of the next one. */
+static void learn_line(hv_average *a, const hv_allreduce *round) {
+  a->line = hv_gauge_blend(a->line, hv_allreduce_line(round));
+  hv_match_set_bandwidth(a->match, a->line);
+}
+
+/* The last one's time; one that was slow for once counts for twice the one before. */
+static void learn_time(work *w) {
+  uint64_t us = now_of(w) - w->since_us, *usual_us = &w->average->usual_us;
+  *usual_us = *usual_us && us > 2 * *usual_us ? 2 * *usual_us : us;
+}
+
 static void round_done(void *arg, hv_allreduce *round, hv_status status) {
   work *w = arg;
   count(w, round);
+  learn_line(w->average, round);
   if (status == HV_OK) { /* also when its end was asked for: it has what it wanted */
+    learn_time(w);
     move(w, HV_AVERAGE_SETTLING);
     w->settle_us = SETTLE_US;
     settle_by(w);
@@ -287,6 +306,7 @@ static hv_status make_staging(hv_average *a, hv_error *err) {
   for (size_t i = 0; i < n && status == HV_OK; i++) {
     parts[i] = a->config.tensors[i].part;
     parts[i].dtype = HV_DTYPE_FLOAT32;
+    parts[i].device = NULL;
     parts[i].data = at;
     at += parts[i].n_values;
   }
@@ -362,12 +382,30 @@ static void arm(work *w) {
     env_of(w)->timer_set(env_of(w), &w->timer, due > now ? due - now : 0);
 }
 
+/* What its round will take: at least what is usual here, since a group is worth nothing without time for its round. */
+static uint64_t round_least_ms(const work *w) {
+  uint64_t usual_ms = w->average->usual_us / 1000;
+  return usual_ms > ROUND_LEAST_MS ? usual_ms : ROUND_LEAST_MS;
+}
+
+/* For how long the next try may look for a group, if `left` is left of the step's time; 0: no try is worth beginning. The first one
+ * has what the program said. */
+static uint32_t seek_ms(const work *w, uint64_t left) {
+  uint64_t needs = HV_MATCH_GRACE_MS + round_least_ms(w), most = left;
+  if (w->outcome.tries) {
+    most = left < needs + SEEK_LEAST_MS ? 0 : left - needs;
+    most = most < left / 2 ? most : left / 2;
+  }
+  return most < w->step->wait_ms ? (uint32_t)most : w->step->wait_ms;
+}
+
 /* None yet: once more after a pause, if the step has time and leave for it. */
 static void not_found(work *w, hv_status status, const char *text) {
   int again = w->step->allow_retries && (status == HV_TIMEOUT || (status == HV_EXISTS && !w->seek.further));
   if (again && w->outcome.tries > 1)
     w->pause_ms = w->pause_ms * 2 < PAUSE_MAX_MS ? w->pause_ms * 2 : PAUSE_MAX_MS;
-  if (!again || left_ms(w) <= w->pause_ms + ROUND_LEAST_MS) {
+  uint64_t left = left_ms(w);
+  if (!again || left <= w->pause_ms || !seek_ms(w, left - w->pause_ms)) {
     over(w, status, text);
     return;
   }
@@ -404,13 +442,13 @@ static hv_span epoch_of(work *w) {
 static void seek(work *w) {
   const hv_average_step *step = w->step;
   hv_error err = {0};
-  uint64_t left = w->outcome.tries++ ? left_ms(w) / 2 : left_ms(w); /* a group is worth nothing without time for its round */
-  uint64_t wait = step->wait_ms < left ? step->wait_ms : left;
+  uint32_t wait = seek_ms(w, left_ms(w));
+  w->outcome.tries++;
   w->seek = (hv_match_seek){.done = found,
                             .owner = w,
                             .epoch = epoch_of(w),
                             .expected = (uint32_t)step->expected,
-                            .wait_ms = wait ? (uint32_t)wait : 1,
+                            .wait_ms = wait ? wait : 1,
                             .gather = step->gather};
   hv_status status = hv_match_seek_start(w->average->match, &w->seek, &err);
   if (status != HV_OK) {
@@ -604,6 +642,9 @@ static hv_status check_config(const hv_average_config *config, hv_error *err) {
   if (!isfinite(config->bandwidth) || config->bandwidth < 0)
     return hv_fail(err, HV_INVALID, "the bandwidth is %g: it must be finite, 0 or more", config->bandwidth);
   for (size_t i = 0; i < config->n_tensors; i++)
+    if (config->tensors[i].part.device && config->alpha != 1)
+      return hv_fail(err, HV_INVALID, "an averaging_alpha other than 1 needs the tensors in the host's memory");
+  for (size_t i = 0; i < config->n_tensors; i++)
     if (config->tensors[i].n_dims > HV_AVERAGE_DIMS_MAX)
       return hv_fail(err, HV_INVALID, "tensor %zu has more than %d dimensions", i, HV_AVERAGE_DIMS_MAX);
   return HV_OK;
@@ -622,7 +663,7 @@ static hv_status open_match(hv_average *self, const hv_average_config *config, h
                            .n_chunks = self->run.n_chunks,
                            .target_group_size = config->target_group,
                            .min_group_size = config->min_group,
-                           .bandwidth = (uint64_t)config->bandwidth,
+                           .bandwidth = self->line,
                            .request_ms = config->request_ms,
                            .least_chunks = least_chunks(self, config->min_vector),
                            .auxiliary = config->auxiliary != 0};
@@ -644,16 +685,20 @@ static hv_status copy_config(hv_average *self, const hv_average_config *config, 
   size_t n = config->n_tensors;
   self->config = *config;
   self->config.prefix = self->config.group_bits = hv_span_of(NULL, 0); /* match has its own */
+  self->line = config->bandwidth < 1e18 ? (uint64_t)config->bandwidth : (uint64_t)1e18;
   self->config.stall_ms = config->stall_ms ? config->stall_ms : STALL_MS;
   hv_average_tensor *tensors = hv_mem_array(env->mem, n, sizeof *tensors);
   hv_run_part *parts = hv_mem_array(env->mem, n, sizeof *parts);
   self->config.tensors = tensors;
   hv_status status = tensors && parts ? HV_OK : hv_fail(err, HV_NOMEM, "there is no memory for the table of tensors");
+  uint64_t values = 0;
   for (size_t i = 0; i < n && status == HV_OK; i++) {
     tensors[i].part = parts[i] = config->tensors[i].part; /* shapes are the schema's */
+    values += parts[i].n_values < HV_RUN_VALUES_MAX ? parts[i].n_values : HV_RUN_VALUES_MAX;
   }
+  uint32_t chunk = hv_run_fit(values, config->chunk_values ? config->chunk_values : CHUNK_VALUES);
   if (status == HV_OK)
-    status = hv_run_init(&self->run, env->mem, parts, n, config->chunk_values ? config->chunk_values : CHUNK_VALUES, err);
+    status = hv_run_init(&self->run, env->mem, parts, n, chunk, err);
   hv_mem_free(parts);
   return status;
 }

@@ -23,7 +23,7 @@
  *
  * Retries: what has been sent may be in somebody's average, so it is never sent again: a step that finds no group, or whose group
  * falls apart before its all-reduce has begun here, is tried again as long as its time lasts; once it has begun, its end is the
- * step's.
+ * step's. A try that leaves less time for its round than rounds take here is not begun.
  *
  * Alone: with min_group of 1 a step that finds nobody is done with HV_OK, itself as the only member and the tensors untouched.
  */
@@ -58,7 +58,7 @@ typedef struct hv_average_config {
   hv_span prefix;                   /* who has the same averages together with others; copied */
   const hv_average_tensor *tensors; /* the array is copied, the data borrowed */
   size_t n_tensors;
-  uint32_t chunk_values;          /* 2^17: 512 KiB of float32 */
+  uint32_t chunk_values;          /* at most: a smaller run has smaller ones (hv_run_fit); 2^17: 512 KiB of float32 */
   double alpha;                   /* 1: tensor + alpha * (average - tensor) */
   size_t target_group, min_group; /* 0: any; 2 */
   hv_span group_bits;             /* '0' and '1'; copied */
@@ -66,7 +66,7 @@ typedef struct hv_average_config {
   uint32_t stall_ms;              /* 10,000: who holds the others up for longer is left out */
   uint32_t request_ms;            /* 2,000: how long one question of match may take, but half of a seek's time at most */
   uint64_t min_vector;            /* values: when this node hosts, who would own fewer owns none */
-  double bandwidth;               /* bytes per second, as stated; 0: not known */
+  double bandwidth;               /* bytes per second, as stated; rounds measure it from then on; 0: not known */
   int auxiliary;                  /* owns a span, contributes nothing; its tensors tell the layout alone */
   hv_average_gate gate;
 } hv_average_config;

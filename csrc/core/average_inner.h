@@ -48,9 +48,11 @@ struct hv_average {
   hv_average *next, **link;
   hv_average_config config; /* without its texts and shapes */
   const hv_kern *kern;
-  hv_run run;     /* the tensors */
-  hv_run staging; /* where averages go when alpha is not 1, while a round lasts: one float32 part, alike to run */
-  float *copies;  /* its memory */
+  hv_run run;        /* the tensors */
+  hv_run staging;    /* where averages go when alpha is not 1, while a round lasts: one float32 part, alike to run */
+  float *copies;     /* its memory */
+  uint64_t usual_us; /* that a round which ends well takes; 0: there was none */
+  uint64_t line;     /* bytes per second of this peer's line: stated, then seen (core/gauge.h); 0: not known */
   hv_match *match;
   hv_average_work *work; /* NULL: idle */
   int closing;

@@ -4,7 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { EPOCH_AT = 1, DIGEST_AT = 9, SIZE_AT = 41, PRIORITY_AT = 49, ADDRS_AT = 53 };
+enum {
+  EPOCH_AT = 1,
+  DIGEST_AT = 9,
+  SIZE_AT = 41,
+  PRIORITY_AT = 49,
+  LINEAGE_AT = 53,
+  ADDRS_AT = LINEAGE_AT + HV_BALLOT_LINEAGE,
+  VERSION = 2
+};
 
 size_t hv_ballot_subkey(const hv_peer_id *signer, char out[HV_BALLOT_SUBKEY_MAX]) {
   char text[HV_PEER_TEXT_MAX];
@@ -15,18 +23,19 @@ size_t hv_ballot_write(const hv_ballot *ballot, uint8_t out[HV_BALLOT_BYTES_MAX]
   uint32_t priority;
   size_t addrs = ballot->addrs.size <= HV_CONTACT_ADDRS_MAX ? ballot->addrs.size : 0;
   memcpy(&priority, &ballot->priority, sizeof priority);
-  out[0] = 1;
+  out[0] = VERSION;
   hv_le_put(out + EPOCH_AT, ballot->epoch, 8);
   memcpy(out + DIGEST_AT, ballot->digest.bytes, 32);
   hv_le_put(out + SIZE_AT, ballot->size, 8);
   hv_le_put(out + PRIORITY_AT, priority, 4);
+  memcpy(out + LINEAGE_AT, ballot->lineage, HV_BALLOT_LINEAGE);
   if (addrs)
     memcpy(out + ADDRS_AT, ballot->addrs.data, addrs);
   return ADDRS_AT + addrs;
 }
 
 hv_status hv_ballot_read(hv_span bytes, hv_ballot *out) {
-  if (bytes.size && bytes.data[0] != 1)
+  if (bytes.size && bytes.data[0] != VERSION)
     return HV_VERSION;
   if (bytes.size < ADDRS_AT || bytes.size > HV_BALLOT_BYTES_MAX)
     return HV_MALFORMED;
@@ -35,6 +44,7 @@ hv_status hv_ballot_read(hv_span bytes, hv_ballot *out) {
   memcpy(out->digest.bytes, bytes.data + DIGEST_AT, 32);
   out->size = hv_le_get(bytes.data + SIZE_AT, 8);
   memcpy(&out->priority, &priority, sizeof priority);
+  memcpy(out->lineage, bytes.data + LINEAGE_AT, HV_BALLOT_LINEAGE);
   out->addrs = hv_span_of(bytes.data + ADDRS_AT, bytes.size - ADDRS_AT);
   return isfinite(out->priority) ? HV_OK : HV_MALFORMED;
 }
@@ -62,12 +72,16 @@ static void sort(hv_ballot *ballots, size_t n) {
     }
 }
 
+static int same_digest(const hv_ballot *a, const hv_ballot *b) {
+  return memcmp(&a->digest, &b->digest, sizeof a->digest) == 0;
+}
+
 /* Within the ballots from `first` to `end`, all of one epoch: where the digest that most name begins, and how many they are. */
 static size_t most_named(const hv_ballot *ballots, size_t first, size_t end, size_t *voices) {
   size_t best = first;
   *voices = 0;
   for (size_t i = first, next; i < end; i = next) {
-    for (next = i + 1; next < end && memcmp(&ballots[next].digest, &ballots[i].digest, sizeof(hv_hash)) == 0;)
+    for (next = i + 1; next < end && same_digest(&ballots[next], &ballots[i]);)
       next++;
     if (next - i > *voices) {
       *voices = next - i;
@@ -75,6 +89,42 @@ static size_t most_named(const hv_ballot *ballots, size_t first, size_t end, siz
     }
   }
   return best;
+}
+
+static int are_kin(const hv_ballot *a, const hv_ballot *b) {
+  static const uint8_t none[HV_BALLOT_LINEAGE];
+  return memcmp(a->lineage, b->lineage, sizeof none) == 0 && memcmp(a->lineage, none, sizeof none) != 0;
+}
+
+/* Of ballots of one epoch, one whose lineage more than half of them may have, and nobody else's: different ones cancel out. */
+static const hv_ballot *likely_kin(const hv_ballot *ballots, size_t n) {
+  const hv_ballot *left = ballots;
+  size_t lead = 0;
+  for (size_t i = 0; i < n; i++) {
+    if (lead == 0)
+      left = &ballots[i];
+    lead = lead == 0 || are_kin(left, &ballots[i]) ? lead + 1 : lead - 1;
+  }
+  return left;
+}
+
+/* How many of these ballots of one epoch have the lineage that most have, if that is more than half; *best: one of those that name
+ * the digest that most of them name. */
+static size_t kin_of(const hv_ballot *ballots, size_t n, size_t *best) {
+  const hv_ballot *kin = likely_kin(ballots, n);
+  size_t voices = 0, same = 0, most = 0;
+  for (size_t i = 0; i < n; i++) {
+    if (i > 0 && !same_digest(&ballots[i], &ballots[i - 1]))
+      same = 0;
+    if (!are_kin(kin, &ballots[i]))
+      continue;
+    voices++;
+    if (++same > most) {
+      most = same;
+      *best = i;
+    }
+  }
+  return voices;
 }
 
 hv_status hv_ballot_count(hv_ballot *ballots, size_t n, uint64_t epoch_least, size_t *out) {
@@ -88,6 +138,10 @@ hv_status hv_ballot_count(hv_ballot *ballots, size_t n, uint64_t epoch_least, si
     size_t best = most_named(ballots, first, end, &voices);
     if (2 * end > n && 2 * voices > end - first && 3 * voices > n) {
       *out = best;
+      return HV_OK;
+    }
+    if (3 * kin_of(ballots + first, end - first, &best) > 2 * n) { /* more than the rest: no other epoch has a majority */
+      *out = first + best;
       return HV_OK;
     }
   }

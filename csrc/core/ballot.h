@@ -10,22 +10,29 @@
  * lone liar, or any minority, makes up is never looked at),
  *   2. more than half of those who announce exactly E name M,
  *   3. more than a third of all n name M,
- * and E is the newest epoch for which there is such an M. While honest peers stand at one epoch, no minority is chosen, nor can it
- * prevent the choice. While they are between epochs fewer than a third who lie cannot reach 3 by themselves: M has an honest donor,
- * or there is none for the moment, and the joiner looks again. With n of 1 that one is believed; with 2, one who lies about the
- * epoch's state can prevent a choice, and one who claims an older epoch than the only honest donor wins: two are too few to tell.
+ * and E is the newest epoch for which there is such an M. Where there is none: a manifest is chosen also when
+ *   4. more than two thirds of all n announce the same epoch with the same lineage;
+ * it is the one that most of those name, among equals the first by its digest. That is for replicas that have one history but not
+ * the same bits, because they compute on different hardware or came through a lossy codec: a lineage says which averages and steps
+ * a state is made of, and is the program's. While honest peers stand at one epoch, no minority is chosen, nor can it prevent the
+ * choice. While they are between epochs fewer than a third who lie cannot reach 3 by themselves: M has an honest donor, or there is
+ * none for the moment, and the joiner looks again. With n of 1 that one is believed; with 2, one who lies about the epoch's state
+ * can prevent a choice, and one who claims an older epoch than the only honest donor wins: two are too few to tell. Rule 4 gives
+ * fewer than a third who lie nothing where honest replicas are equal to the bit: of more than two thirds more than half are honest,
+ * name one manifest and are the most. Where honest ones differ, liars that are more than each kind of hardware can deceive.
  * Identities cost nothing here: where strangers may join, the run's authorizer is what bounds their share.
  *
- * BYTES of an announcement, little endian: u8 version 1; u64 epoch; 32 digest of the manifest; u64 bytes of the image; f32 priority
- * (finite); then packed addresses (core/contact.h), none when it cannot be dialled: then it is a voice, but no donor. An empty
- * value: withdrawn.
+ * BYTES of an announcement, little endian: u8 version 2; u64 epoch; 32 digest of the manifest; u64 bytes of the image; f32 priority
+ * (finite); 16 lineage (zeros: none is told); then packed addresses (core/contact.h), none when it cannot be dialled: then it is a
+ * voice, but no donor. An empty value: withdrawn.
  */
 #ifndef HV_CORE_BALLOT_H
 #define HV_CORE_BALLOT_H
 
 #include "core/msg.h"
 
-#define HV_BALLOT_BYTES_MAX (1 + 8 + 32 + 8 + 4 + HV_CONTACT_ADDRS_MAX)
+#define HV_BALLOT_LINEAGE 16
+#define HV_BALLOT_BYTES_MAX (1 + 8 + 32 + 8 + 4 + HV_BALLOT_LINEAGE + HV_CONTACT_ADDRS_MAX)
 
 typedef struct hv_ballot {
   hv_peer_id signer; /* not in the bytes: the record's */
@@ -33,7 +40,8 @@ typedef struct hv_ballot {
   hv_hash digest;
   uint64_t size;
   float priority; /* donors with more are asked first */
-  hv_span addrs;  /* borrowed from the bytes */
+  uint8_t lineage[HV_BALLOT_LINEAGE];
+  hv_span addrs; /* borrowed from the bytes */
 } hv_ballot;
 
 #define HV_BALLOT_SUBKEY_MAX (HV_PEER_TEXT_MAX + 16)

@@ -13,12 +13,14 @@ typedef struct seat {
   size_t member;
   hv_stream *stream;
   int came, gone, done, suspected, answered;
-  uint32_t told; /* the last view whose plan was sent to it */
+  uint64_t came_us; /* when it first came */
+  uint32_t told;    /* the last view whose plan was sent to it */
   hv_view_report report;
   uint8_t *held;     /* the report's */
-  hv_members fresh;  /* whom it could not reach in this view */
+  hv_members named;  /* whom it has named in this view */
+  hv_members fresh;  /* those of them whom it could not reach, as far as is known */
   hv_members doubts; /* and in earlier ones, though they were there */
-  int strikes;       /* how many others it could not reach twice */
+  int strikes;       /* how many others it alone could not reach twice */
   size_t troubles;
 } seat;
 
@@ -34,7 +36,8 @@ struct hv_council {
   uint32_t highest;   /* that anyone here has promised */
   int stopped, quiet; /* for the view that was promised: told to stop; all has stopped */
   int trouble, done, finished, over;
-  hv_members suspects, given_up;
+  hv_members suspects, silent, given_up; /* silent: those of the suspects who said nothing */
+  hv_members recalled;                   /* given up, and attended again at others' word: once each */
 
   size_t chair;      /* who coordinates, as far as this member knows; NOBODY */
   uint64_t chair_us; /* since when that has been this member */
@@ -42,10 +45,12 @@ struct hv_council {
   int heard;         /* something from it, on this line */
   int waits;         /* for the coordinator, until then */
   uint64_t until_us;
+  uint64_t sign_us;  /* when it gave a sign of life last, */
+  uint64_t pulse_us; /* and when this one did */
 
   seat *seats; /* what this member needs to coordinate */
   uint32_t asking;
-  uint64_t grace_us, deadline_us;
+  uint64_t asked_us, grace_us, deadline_us;
   hv_members no_owner, barred; /* who owns and forwards nothing more; who is out */
 
   size_t streams;
@@ -55,6 +60,7 @@ struct hv_council {
 
 static void attend_next(hv_council *c);
 static void note_doubts(hv_council *c, seat *s, const hv_members *suspects);
+static int some_stopped(const hv_council *c);
 static void start_ask(hv_council *c);
 static void try_plan(hv_council *c);
 
@@ -87,6 +93,38 @@ static void say_trouble(hv_council *c) {
   wait_for_chair(c, c->heard ? 2 * stall_us(c) : stall_us(c) / 2);
 }
 
+static uint64_t patience_us(const hv_council *c) {
+  return hv_pace_patience_us(c->pace, stall_us(c));
+}
+
+/* That this one is there; and if another one coordinates who has given a sign of life since that member came here, who it is. */
+static void say_here(hv_council *c, const seat *s) {
+  hv_members chair = {{0}};
+  int other = c->line && c->heard && c->sign_us > s->came_us;
+  if (other)
+    hv_members_put(&chair, c->chair);
+  tell(c, s->stream, HV_NEWS_HERE, c->installed, other ? &chair : NULL, NULL);
+}
+
+static void say_here_to_all(hv_council *c) {
+  c->pulse_us = now(c);
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (c->seats[i].stream)
+      say_here(c, &c->seats[i]);
+}
+
+/* Everybody who attends here is told that now and then, once a round takes long. */
+static void give_sign(hv_council *c) {
+  if (!c->over && !c->finished && (c->chair == c->round->me || c->trouble) && now(c) >= c->pulse_us + patience_us(c) / 4)
+    say_here_to_all(c);
+}
+
+/* 1: it answers too late, or has been silent for as long as anybody may be. Members who wait for nothing see that as soon as others
+ * do, and so come to the next one together with them. */
+static int chair_is_silent(const hv_council *c) {
+  return (c->waits && now(c) >= c->until_us) || (c->line && c->heard && !c->finished && now(c) >= c->sign_us + patience_us(c));
+}
+
 /* This member's part in the round is over; nothing of it is heard any more. */
 static void leave(hv_council *c) {
   c->over = 1;
@@ -107,11 +145,19 @@ static void go_out(hv_council *c, hv_status status, const char *text) {
   c->acts->out(c->arg, status, text);
 }
 
+/* Who attends a member that does not coordinate, and is not in the view, need not wait there. */
+static void send_away_others(hv_council *c) {
+  for (size_t i = 0; i < c->round->n_members && c->chair != c->round->me; i++)
+    if (c->seats[i].stream && !hv_members_has(&c->members, i))
+      c->env->stream_cancel(c->env, c->seats[i].stream);
+}
+
 static void install(hv_council *c, hv_view *view) {
   c->members = view->members;
+  send_away_others(c);
   c->installed = view->number;
   c->stopped = c->quiet = c->trouble = c->waits = 0;
-  c->suspects = (hv_members){{0}};
+  c->suspects = c->silent = (hv_members){{0}};
   c->acts->go_on(c->arg, view);
 }
 
@@ -168,7 +214,7 @@ static void attend_next(hv_council *c) {
     c->env->stream_cancel(c->env, c->line);
   c->line = NULL;
   c->waits = c->heard = 0;
-  c->chair_us = now(c);
+  c->chair_us = c->pulse_us = now(c);
   for (c->chair = next_chair(c); c->chair != NOBODY && c->chair != c->round->me; c->chair = next_chair(c)) {
     open_line(c);
     if (c->line)
@@ -180,7 +226,7 @@ static void attend_next(hv_council *c) {
   if (c->line && c->done)
     tell(c, c->line, HV_NEWS_DONE, c->installed, NULL, NULL);
   if (!c->line && c->trouble && c->chair == c->round->me) {
-    note_doubts(c, &c->seats[c->round->me], &c->suspects); /* nobody has heard them yet */
+    note_doubts(c, &c->seats[c->round->me], some_stopped(c) ? &c->silent : &c->suspects); /* nobody has heard them yet */
     start_ask(c);
   }
   if (!c->line && c->trouble && c->chair == NOBODY)
@@ -206,7 +252,7 @@ static void send_report(hv_council *c) {
   }
   tell(c, c->line, HV_NEWS_REPORT, c->promised, &c->members, held);
   hv_payload_release(held);
-  wait_for_chair(c, 3 * stall_us(c));
+  wait_for_chair(c, 4 * stall_us(c));
 }
 
 /* Nothing of earlier views is done any more, from here on. */
@@ -256,6 +302,23 @@ static void hear_plan(hv_council *c, const hv_msg_news *news, const hv_payload *
     give_up_chair(c);
 }
 
+/* Whom this member attends attends another one, who is there: one that this member has given up too soon is attended again, once.
+ */
+static void hear_who_coordinates(hv_council *c, hv_span told) {
+  hv_members chair;
+  char who[HV_PEER_SHORT_MAX];
+  for (size_t i = 0; names(c, told, &chair) && i < c->round->n_members; i++) {
+    if (!hv_members_has(&chair, i) || !hv_members_has(&c->given_up, i) || hv_members_has(&c->recalled, i))
+      continue;
+    hv_env_log(c->env, HV_LOG_INFO, "council", "recalled", "member %s coordinates after all: others attend it",
+               hv_peer_short(&c->round->members[i].at.id, who));
+    hv_members_put(&c->recalled, i);
+    hv_members_drop(&c->given_up, i);
+    attend_next(c);
+    return;
+  }
+}
+
 /* The coordinator says something. */
 static void hear(hv_stream *stream, const hv_event *event) {
   hv_council *c = stream->owner;
@@ -265,12 +328,14 @@ static void hear(hv_stream *stream, const hv_event *event) {
   if (!c->heard && c->waits)
     wait_for_chair(c, 2 * stall_us(c));
   c->heard = 1;
+  c->sign_us = event->now_us;
   if (event->msg->kind != HV_MSG_NEWS) {
     give_up_chair(c);
   } else if (news->what == HV_NEWS_ASK) {
     if (news->view <= c->promised || news->view % c->round->n_members != c->chair)
       return;
-    wait_for_chair(c, 3 * stall_us(c));
+    wait_for_chair(c, 4 * stall_us(c));
+    say_here_to_all(c); /* who waits for it here is asked there */
     promise(c, news->view);
   } else if (news->what == HV_NEWS_PLAN) {
     hear_plan(c, news, event->payload);
@@ -280,38 +345,70 @@ static void hear(hv_stream *stream, const hv_event *event) {
     c->env->stream_end(c->env, stream);
   } else if (news->what == HV_NEWS_OUT) {
     go_out(c, HV_CLOSED, "the round goes on without this member");
+  } else if (news->what == HV_NEWS_HERE) {
+    hear_who_coordinates(c, news->members);
   }
 }
 
 /* ---- the coordinator's side ---- */
 
+/* 1: another coordinator has asked before, and told no plan. Who was asked has stopped and broken off its streams: that is no
+ * reason to doubt it. */
+static int some_stopped(const hv_council *c) {
+  return c->highest > c->installed;
+}
+
 /* A member says whom it cannot reach. */
 static void note_doubts(hv_council *c, seat *s, const hv_members *suspects) {
   for (size_t i = 0; i < c->round->n_members; i++)
     if (hv_members_has(suspects, i)) {
+      hv_members_put(&s->named, i);
       hv_members_put(&s->fresh, i);
       c->seats[i].suspected = 1;
     }
 }
 
-/* Whom it could not reach, though both are here: said in two views it is a fact, and one of both must do with less. */
-static void weigh_doubts(hv_council *c, seat *s, const hv_members *here) {
-  for (size_t i = 0; i < c->round->n_members; i++) {
-    if (!hv_members_has(&s->fresh, i) || !hv_members_has(here, i))
+/* This one had to break off itself, because of somebody other than that one: it says so. */
+static int had_trouble_with_others(const hv_council *c, size_t i, size_t than) {
+  hv_members others = c->seats[i].named;
+  hv_members_drop(&others, than);
+  return hv_members_count(&others) > 0;
+}
+
+/* Who says in a second view that it cannot reach this one, though both are here; the others are noted. */
+static size_t doubts_of(hv_council *c, size_t i, const hv_members *here, seat **last) {
+  size_t n = 0;
+  for (size_t j = 0; j < c->round->n_members; j++) {
+    seat *s = &c->seats[j];
+    if (!hv_members_has(here, j) || !hv_members_has(&s->fresh, i) || had_trouble_with_others(c, i, j))
       continue;
-    if (!hv_members_has(&s->doubts, i))
-      hv_members_put(&s->doubts, i);
-    else if (s->strikes++)
-      hv_members_put(&c->barred, s->member);
+    if (hv_members_has(&s->doubts, i))
+      *last = s, n++;
+    hv_members_put(&s->doubts, i);
+  }
+  return n;
+}
+
+/* Said in two views it is a fact, and one of both must do with less: whom several cannot reach; else it may be either. */
+static void weigh_doubts(hv_council *c, const hv_members *here) {
+  for (size_t i = 0; i < c->round->n_members; i++) {
+    seat *alone = NULL;
+    size_t n = hv_members_has(here, i) ? doubts_of(c, i, here, &alone) : 0;
+    if (n == 0 || hv_members_has(&c->no_owner, i))
+      continue;
+    if (n == 1 && alone->strikes++)
+      hv_members_put(&c->barred, alone->member);
     else
       hv_members_put(&c->no_owner, i);
   }
-  s->fresh = (hv_members){{0}};
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (hv_members_has(here, i))
+      c->seats[i].fresh = c->seats[i].named = (hv_members){{0}};
 }
 
 static void look_again(hv_council *c) {
   uint64_t us = hv_pace_tick_us(stall_us(c));
-  uint64_t until = c->grace_us > now(c) ? c->grace_us : c->deadline_us;
+  uint64_t until = c->grace_us > now(c) ? c->grace_us : c->deadline_us; /* others are seen at the next tick */
   if (c->asking && until > now(c) && until - now(c) < us)
     us = until - now(c);
   c->env->timer_set(c->env, &c->look, us);
@@ -323,7 +420,8 @@ static void start_ask(hv_council *c) {
     return;
   uint32_t number = (uint32_t)((c->highest / n + 1) * n + c->round->me);
   c->asking = number;
-  uint64_t patience = hv_pace_patience_us(c->pace, stall_us(c));
+  uint64_t patience = patience_us(c);
+  c->asked_us = now(c);
   c->grace_us = now(c) + patience / 4;
   c->deadline_us = now(c) + (patience * 2 < stall_us(c) ? patience * 2 : stall_us(c));
   for (size_t i = 0; i < n; i++) {
@@ -335,6 +433,16 @@ static void start_ask(hv_council *c) {
   promise(c, number);
 }
 
+/* Until when it may answer. Who comes to this coordinator only now, because the one before was silent, has its time from then on;
+ * it comes for the first time only once. Who has not come may take longer to miss that one than this member did. */
+static uint64_t answers_by_us(const hv_council *c, const seat *s) {
+  uint64_t us = s->suspected ? c->grace_us : c->deadline_us;
+  if (!s->came && !s->suspected && hv_members_count(&c->given_up))
+    us = c->asked_us + 2 * patience_us(c);
+  uint64_t own_us = s->came && s->came_us > c->asked_us ? s->came_us + (c->deadline_us - c->asked_us) : 0;
+  return own_us > us ? own_us : us;
+}
+
 /* 1 when it may still answer. */
 static int is_awaited(const hv_council *c, size_t i) {
   const seat *s = &c->seats[i];
@@ -342,7 +450,7 @@ static int is_awaited(const hv_council *c, size_t i) {
     return 0;
   if (i == c->round->me)
     return 1; /* jobs end soon */
-  return !s->gone && now(c) < (s->suspected ? c->grace_us : c->deadline_us);
+  return !s->gone && now(c) < answers_by_us(c, s);
 }
 
 /* Whom the latest of the reported views has. */
@@ -360,9 +468,7 @@ static hv_members those_here(hv_council *c) {
   for (size_t i = 0; i < c->round->n_members; i++)
     if (c->seats[i].answered && !c->seats[i].gone)
       hv_members_put(&here, i);
-  for (size_t i = 0; i < c->round->n_members; i++)
-    if (hv_members_has(&here, i))
-      weigh_doubts(c, &c->seats[i], &here);
+  weigh_doubts(c, &here);
   for (size_t i = 0; i < sizeof here.bits; i++)
     here.bits[i] &= (uint8_t)~c->barred.bits[i];
   return here;
@@ -400,6 +506,27 @@ static void tell_plan(hv_council *c, const hv_view *view, hv_payload *bytes) {
   }
 }
 
+/* Nobody came to this coordinator: the first two whom it has given up may live after all, and the others be with them. Once for
+ * each.
+ */
+static int goes_back(hv_council *c) {
+  int n = 0;
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (i != c->round->me && c->seats[i].came)
+      return 0;
+  for (size_t k = 0; k < c->round->n_members && n < 2; k++) {
+    size_t i = (c->round->leader + k) % c->round->n_members;
+    if (!hv_members_has(&c->given_up, i) || hv_members_has(&c->recalled, i))
+      continue;
+    hv_members_put(&c->recalled, i);
+    hv_members_drop(&c->given_up, i);
+    n++;
+  }
+  if (n)
+    attend_next(c);
+  return n > 0;
+}
+
 static void try_plan(hv_council *c) {
   if (!c->asking || c->over)
     return;
@@ -419,6 +546,8 @@ static void try_plan(hv_council *c) {
     return;
   }
   hv_view_free(view);
+  if ((status == HV_CLOSED || status == HV_STATE) && goes_back(c))
+    return;
   for (size_t i = 0; i < c->round->n_members; i++)
     if (c->seats[i].stream && status == HV_STATE)
       tell(c, c->seats[i].stream, HV_NEWS_OUT, c->promised, NULL, NULL);
@@ -429,7 +558,7 @@ static void try_plan(hv_council *c) {
  * heard from that one that all is done. */
 static int is_settled(const hv_council *c, size_t i) {
   const seat *s = &c->seats[i];
-  return s->done || s->gone || (!s->came && now(c) >= c->chair_us + hv_pace_patience_us(c->pace, stall_us(c)));
+  return s->done || s->gone || (!s->came && now(c) >= c->chair_us + patience_us(c));
 }
 
 static void see_if_finished(hv_council *c) {
@@ -469,10 +598,13 @@ static void take_trouble(hv_council *c, seat *s, const hv_msg_news *news) {
     return; /* it has a plan since */
   if (++s->troubles > 2 * c->round->n_members)
     hv_members_put(&c->barred, s->member);
+  for (size_t i = 0; i < sizeof suspects.bits; i++)
+    s->named.bits[i] |= suspects.bits[i];
   if (c->asking)
     return; /* who stops breaks off its streams: that is no reason to doubt it */
   if (c->chair == c->round->me) {
-    note_doubts(c, s, &suspects);
+    if (!some_stopped(c))
+      note_doubts(c, s, &suspects);
     start_ask(c);
   } else if (!c->trouble)
     hv_council_trouble(c, &(hv_members){{0}},
@@ -520,13 +652,14 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
   if (s->stream)
     c->env->stream_cancel(c->env, s->stream);
   s->stream = stream;
+  s->came_us = s->came ? s->came_us : now(c);
   s->came = 1;
   s->gone = 0;
   s->told = 0;
   stream->on = &on;
   stream->owner = s;
   c->streams++;
-  tell(c, stream, HV_NEWS_HERE, c->installed, NULL, NULL);
+  say_here(c, s);
   if (c->finished)
     tell(c, stream, HV_NEWS_FINISHED, c->installed, NULL, NULL);
   else if (c->asking && attend->view <= c->asking)
@@ -549,12 +682,17 @@ static void look(hv_timer *timer, const hv_event *event) {
   c->looked_us = event->now_us;
   if (since > 2 * every) {
     c->until_us += since;
+    c->sign_us += since;
+    c->asked_us += since;
     c->grace_us += since;
     c->deadline_us += since;
+    for (size_t i = 0; i < c->round->n_members; i++)
+      c->seats[i].came_us += since;
     c->chair_us += since;
   }
   look_again(c);
-  if (c->waits && event->now_us >= c->until_us)
+  give_sign(c);
+  if (chair_is_silent(c))
     give_up_chair(c);
   try_plan(c);
   see_if_finished(c);
@@ -614,7 +752,7 @@ void hv_council_trouble(hv_council *c, const hv_members *suspects, const hv_memb
     return;
   c->trouble = 1;
   for (size_t i = 0; i < sizeof suspects->bits; i++)
-    c->suspects.bits[i] |= suspects->bits[i];
+    c->suspects.bits[i] |= suspects->bits[i], c->silent.bits[i] |= silent->bits[i];
   if (c->chair == c->round->me) {
     note_doubts(c, &c->seats[c->round->me], suspects);
     start_ask(c);
@@ -645,4 +783,8 @@ void hv_council_done(hv_council *c) {
 
 int hv_council_finished(const hv_council *c) {
   return c->finished;
+}
+
+int hv_council_troubled(const hv_council *c) {
+  return c->trouble && !c->over && !c->finished;
 }

@@ -11,15 +11,16 @@
  * enough (those under suspicion less), the coordinator tells the plan of view v (core/view) to those who answered and whom the
  * latest view among their reports has; the others are OUT.
  *
- * A coordinator that is silent, lost, or tells a plan that contradicts what is here is given up for good, and the next one is
- * attended: views of another coordinator have other numbers, and a member's promise holds for all of them. So every view has one
- * plan. Of two that do not know of each other (a partition) each has its own members from then on: nobody is ever in both.
+ * A coordinator that is silent, lost, or tells a plan that contradicts what is here is given up, and the next one is attended; for
+ * good, unless that one says (HERE) that it attends the other itself, and has heard it since: then it is attended again, once.
+ * Views of another coordinator have other numbers, and a member's promise holds for all of them. So every view has one plan. Of two
+ * that do not know of each other (a partition) each has its own members from then on: nobody is ever in both.
  *
  * When the coordinator and all others that are there are done, all have finished. One that took over waits for those who never came
  * to it only as long as a silent member is waited for: they have died with the coordinator before, or were told by it.
  *
  * A member whom another one cannot reach in two views, while it answers the coordinator, owns and forwards nothing more; one that
- * says so of two others is out itself.
+ * alone says so of two others is out itself.
  */
 #ifndef HV_CORE_COUNCIL_H
 #define HV_CORE_COUNCIL_H
@@ -61,5 +62,7 @@ void hv_council_done(hv_council *council);
 
 /* 1 when all members are known to have everything. */
 int hv_council_finished(const hv_council *council);
+/* 1 when a new view is needed, or being agreed on, as far as is known here. */
+int hv_council_troubled(const hv_council *council);
 
 #endif

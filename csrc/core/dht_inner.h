@@ -29,9 +29,9 @@ typedef struct dht_published {
   struct dht_published *next; /* in its chain */
   hv_dht_item item;           /* spans into bytes */
   hv_span key;
-  uint64_t end_us, due_us, version;
-  dht_work *work; /* being said again now */
-  uint8_t stale;  /* replaced meanwhile: goes when work has ended */
+  uint64_t end_us, due_us, version, nth; /* nth: of the work that stored it */
+  dht_work *work;                        /* being said again now */
+  uint8_t stale;                         /* replaced meanwhile: goes when work has ended */
   uint8_t bytes[];
 } dht_published;
 
@@ -47,7 +47,7 @@ struct hv_dht_work {
   dht_phase phase;
   hv_hash place;
   hv_span key;
-  uint64_t started_us, ends_us;
+  uint64_t started_us, ends_us, nth; /* nth: in the order of their beginnings */
   int is_get, crowded, in_hand, over;
   int known;     /* whom it asks is taken from the table alone */
   hv_status why; /* while in hand: what it is to end with */
@@ -81,9 +81,11 @@ struct hv_dht {
   uint8_t me[HV_CONTACT_ADDRS_MAX];
   uint8_t me_size;
   int started, stopping;
-  dht_work *works;
+  dht_work *works; /* the newest first */
+  uint64_t n_works;
   hv_timer timer;
   hv_lookup *looks[3];             /* the node's own: around itself, and two refreshes */
+  size_t look_buckets[3];          /* where they look */
   int looked;                      /* it has looked around itself */
   uint64_t look_us, look_pause_us; /* when it looks around itself next */
   uint64_t wake_us;                /* the timer's */
@@ -93,11 +95,6 @@ struct hv_dht {
   uint64_t salt[2];
   dht_published *published[DHT_PUBLISHED_CHAINS];
   size_t n_published, publish_at;
-  struct {
-    hv_hash near;
-    uint64_t changes;
-    double bits;
-  } density;
 };
 
 /* ---- dht_work.c ---- */

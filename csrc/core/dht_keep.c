@@ -15,17 +15,28 @@ enum {
   PUSH_RECORDS = 64,
   PUSH_BYTES = 256 << 10,
   PUSH_PEERS = 16,
+  SAMPLE = 16, /* nodes around a random point that tell how densely they stand */
 };
 
 /* ---- looking around ---- */
 
 static void refresh_buckets(hv_dht *dht, uint64_t now_us);
 
+/* A refresh has looked at a random point: how densely do nodes stand there? */
+static void sample_density(hv_dht *dht, const hv_lookup *lookup, size_t bucket) {
+  const hv_lookup_node *last = hv_lookup_nearest(lookup, SAMPLE - 1);
+  if (last)
+    hv_route_sample(&dht->route, bucket, &last->distance, SAMPLE);
+}
+
 static void looked(void *owner, hv_lookup *lookup) {
   hv_dht *dht = owner;
   for (size_t i = 0; i < sizeof dht->looks / sizeof *dht->looks; i++)
-    if (dht->looks[i] == lookup)
+    if (dht->looks[i] == lookup) {
       dht->looks[i] = NULL;
+      if (i)
+        sample_density(dht, lookup, dht->look_buckets[i]);
+    }
   dht->looked |= !dht->looks[0];
   hv_lookup_end(lookup);
   if (dht->looked && !dht->looks[0])
@@ -108,6 +119,7 @@ static void refresh_buckets(hv_dht *dht, uint64_t now_us) {
     if (bucket->looked_us && now_us - bucket->looked_us < (uint64_t)dht->config.refresh_ms * 1000)
       continue;
     bucket->looked_us = now_us;
+    dht->look_buckets[slot - dht->looks] = b;
     point_in(dht, b, &target);
     look_for(dht, slot, &target);
   }
@@ -160,6 +172,8 @@ static uint64_t due_again(uint64_t now_us, uint64_t ttl_ms, uint64_t end_us) {
 
 static void publish_one(hv_dht *dht, const dht_work *work, const hv_dht_item *item, const hv_record *record) {
   dht_published **at = dht_published_at(dht, work->key, item);
+  if (*at && (*at)->nth > work->nth) /* a later word was stored sooner */
+    return;
   if (*at)
     withdraw(dht, at);
   if (item->ttl_ms * 1000 < SHORT_US || dht->n_published == DHT_PUBLISHED_MAX)
@@ -174,6 +188,7 @@ static void publish_one(hv_dht *dht, const dht_work *work, const hv_dht_item *it
   published->item.subkey = copy_to(&bytes, item->subkey);
   published->item.value = copy_to(&bytes, item->value);
   published->version = record->version;
+  published->nth = work->nth;
   published->end_us = work->started_us + item->ttl_ms * 1000;
   published->due_us = due_again(work->started_us, record->ttl_ms, published->end_us);
   at = dht_published_at(dht, work->key, item);

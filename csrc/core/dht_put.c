@@ -201,11 +201,32 @@ static void offer(dht_work *work, size_t i) {
   work->calls++;
 }
 
-/* Signs anew, above what stands in the way: where the program left the version to us. */
+static int is_said(const dht_work *work, const hv_dht_item *item) {
+  for (size_t i = 0; i < work->n_records; i++)
+    if (work->items[i].has_subkey == item->has_subkey && hv_span_equal(work->items[i].subkey, item->subkey))
+      return 1;
+  return 0;
+}
+
+/* What stands in the way of the i-th, or is about to, is this program's own later word. */
+static int is_overtaken(const dht_work *work, size_t i) {
+  const hv_dht_item *item = &work->items[i];
+  if (work->published && work->published->stale)
+    return 1;
+  const dht_work *end = work->published ? NULL : work; /* the newest come first; what is said again is older than any of them */
+  for (const dht_work *later = work->dht->works; later != end; later = later->next)
+    if (!later->is_get && !later->published && hv_span_equal(later->key, work->key) && is_said(later, item))
+      return 1;
+  const dht_published *published = *dht_published_at(work->dht, work->key, item);
+  return published && published->nth > work->nth;
+}
+
+/* Signs anew, above what stands in the way: where the program left the version to us, and has not said anything since. */
 static int say_it_newer(dht_work *work) {
   int any = 0;
   for (size_t i = 0; i < work->n_records; i++) {
-    int mine = work->newer[i] >= work->records[i].version && work->items[i].version == 0 && work->newer[i] < UINT64_MAX;
+    int mine = work->newer[i] >= work->records[i].version && work->items[i].version == 0 && work->newer[i] < UINT64_MAX &&
+               !is_overtaken(work, i);
     if (hv_peer_is_known(&work->records[i].signer) && mine && make_record(work, i, work->newer[i] + 1, NULL) == HV_OK)
       any = 1;
   }

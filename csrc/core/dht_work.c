@@ -3,10 +3,14 @@
 #include <math.h>
 #include <string.h>
 
-/* How much more densely than expected (in bits) the nearest nodes stand before their region is searched. Chance alone brings five
+/* How much more densely than expected (in bits) the nearest nodes stand before their region is searched: the num_replicas nearest,
+ * and as many as a crowd may have, since a few of a broad one may stand as if by chance, but not all. Chance alone brings five
  * nodes so near in 7 and in 25 of 100 places: a store searches then, and a get that would otherwise end with nothing. */
-#define CROWD_BITS 1.2
-#define CROWD_BITS_EMPTY 0.6
+static const struct {
+  size_t n;
+  double bits, bits_empty;
+} crowds[] = {{0, 1.2, 0.6}, {10, 1.2, 0.8}, {20, 1.0, 0.7}};
+enum { CROWDS = sizeof crowds / sizeof *crowds };
 
 enum { TIMEOUT_MS = 30000, REGION_TIMES = 4, MARGIN = 3 /* nodes asked beyond the replicas: those that joined, or have gone */ };
 
@@ -55,6 +59,7 @@ dht_work *dht_work_new(hv_dht *dht, hv_dht_op *op, hv_span key, uint32_t timeout
     work->next->where = &work->next;
   work->where = &dht->works;
   dht->works = work;
+  work->nth = ++dht->n_works;
   if (op)
     op->work = work;
   dht->env->timer_set(dht->env, &work->timer, 0);
@@ -123,29 +128,54 @@ static int look(dht_work *work, const hv_hash *target, size_t width, int own_onl
   return 0;
 }
 
-static int is_dense(const dht_work *work, const hv_hash *distance, double more_bits) {
-  return work->bits > 1 && dht_bits_of(distance) > work->bits + more_bits;
+/* How many of the nearest the c-th test of a crowd looks at; 0: this one is not for so many replicas. */
+static size_t crowd_size(const dht_work *work, size_t c) {
+  size_t n = work->dht->config.num_replicas;
+  return c == 0 ? n : crowds[c].n > n ? crowds[c].n : 0;
 }
 
-/* Do the num_replicas nearest stand more densely than nodes stand around here? */
+/* Does the farthest of those that the c-th test looks at stand too near? */
+static int is_dense(const dht_work *work, size_t c, const hv_hash *distance, int empty) {
+  double expected = work->bits + log2((double)work->dht->config.num_replicas / (double)crowd_size(work, c));
+  return work->bits > 1 && dht_bits_of(distance) > expected + (empty ? crowds[c].bits_empty : crowds[c].bits);
+}
+
+/* Do the nearest stand more densely than nodes stand elsewhere? */
 static int is_crowded(const dht_work *work) {
-  const hv_lookup_node *last = hv_lookup_nearest(work->lookups[0], work->dht->config.num_replicas - 1);
-  int empty = work->is_get;
+  int empty = work->is_get, dense = 0;
   for (size_t i = 0; empty && i < work->gather.n_voices; i++)
     empty = !hv_gather_had(&work->gather, i);
-  return last && is_dense(work, &last->distance, empty ? CROWD_BITS_EMPTY : CROWD_BITS);
+  for (size_t c = 0; c < CROWDS && !dense; c++) {
+    size_t n = crowd_size(work, c);
+    const hv_lookup_node *last = !n  ? NULL
+                                 : c ? hv_lookup_told(work->lookups[0], n - 1)
+                                     : hv_lookup_nearest(work->lookups[0], n - 1);
+    dense = last && is_dense(work, c, &last->distance, empty);
+  }
+  return dense;
+}
+
+/* Likewise of the nearest of the table. */
+static int is_crowded_here(const dht_work *work) {
+  const hv_route_contact *nearest[HV_STORE_TOLD_MAX];
+  size_t known = hv_route_nearest(&work->dht->route, &work->place, NULL, nearest, HV_STORE_TOLD_MAX);
+  for (size_t c = 0; c < CROWDS; c++) {
+    size_t n = crowd_size(work, c);
+    if (n == 0 || n > known)
+      continue;
+    hv_hash distance = hv_hash_distance(&work->place, &nearest[n - 1]->hash);
+    if (is_dense(work, c, &distance, 0))
+      return 1;
+  }
+  return 0;
 }
 
 int dht_work_knows(dht_work *work) {
   hv_dht *dht = work->dht;
-  const hv_route_contact *nearest[HV_STORE_TOLD_MAX];
   size_t n = dht->config.num_replicas;
   if (!dht->looked || !hv_route_knows(&dht->route, &work->place, n))
     return 0;
-  if (hv_route_nearest(&dht->route, &work->place, NULL, nearest, n) < n)
-    return 1;
-  hv_hash distance = hv_hash_distance(&work->place, &nearest[n - 1]->hash);
-  if (!is_dense(work, &distance, CROWD_BITS))
+  if (!is_crowded_here(work))
     return 1;
   work->crowded = !work->is_get && hv_route_knows(&dht->route, &work->place, n * REGION_TIMES);
   return work->crowded;

@@ -1,6 +1,7 @@
 #include "core/group.h"
 
 #include "core/fold.h"
+#include "core/gauge.h"
 #include "core/partition.h"
 
 #include <stdio.h>
@@ -19,13 +20,14 @@ static size_t too_small(const hv_partition_member *shares, size_t n, uint32_t le
   return owners > 1 ? found : n;
 }
 
-hv_status hv_group_plan(hv_env *env, hv_match_member *members, const uint64_t *bandwidth, size_t n, uint32_t n_chunks,
-                        uint32_t least, uint32_t *leader) {
+hv_status hv_group_plan(hv_env *env, hv_match_member *members, uint64_t *bandwidth, size_t n, uint32_t n_chunks, uint32_t least,
+                        uint32_t *leader) {
   hv_partition_member *shares = hv_mem_array(env->mem, n, sizeof *shares);
   size_t contributors = 0;
   if (!shares)
     return HV_NOMEM;
   *leader = UINT32_MAX;
+  hv_gauge_settle(bandwidth, n);
   for (size_t i = 0; i < n; i++) {
     shares[i] = (hv_partition_member){
         .bandwidth = (double)bandwidth[i], .owns = members[i].addrs.size != 0, .contributes = !members[i].auxiliary};

@@ -1,6 +1,6 @@
 /* What does a host say to a group, and is it what a member may believe? The contents of BEGIN.
  *
- * Room: core (uses partition, contact, match.h's structs). Pure but for env's sha256 and memory; the hive thread.
+ * Room: core (uses partition, gauge, contact, match.h's structs). Pure but for env's sha256 and memory; the hive thread.
  */
 #ifndef HV_CORE_GROUP_H
 #define HV_CORE_GROUP_H
@@ -20,12 +20,12 @@ typedef struct hv_group_facts {
   const hv_roster *roster; /* where members may be dialled */
 } hv_group_facts;
 
-/* Gives the members (id, addrs, auxiliary, gather_size are set) their spans by bandwidth[] (bytes per second, 0: not known) and
- * names the leader, the first that can be dialled. Who would own fewer chunks than `least` owns none, as long as somebody else
- * does. HV_STATE: nobody could own a span, or nobody has anything to average. HV_NOMEM.
+/* Gives the members (id, addrs, auxiliary, gather_size are set) their spans by bandwidth[] (bytes per second, 0: not known;
+ * hv_gauge_settle) and names the leader, the first that can be dialled. Who would own fewer chunks than `least` owns none, as long
+ * as somebody else does. HV_STATE: nobody could own a span, or nobody has anything to average. HV_NOMEM.
  */
-hv_status hv_group_plan(hv_env *env, hv_match_member *members, const uint64_t *bandwidth, size_t n, uint32_t n_chunks,
-                        uint32_t least, uint32_t *leader);
+hv_status hv_group_plan(hv_env *env, hv_match_member *members, uint64_t *bandwidth, size_t n, uint32_t n_chunks, uint32_t least,
+                        uint32_t *leader);
 
 /* Holds a BEGIN against what this member knows, and makes the group of it: *out is given. HV_MALFORMED with the reason in err (also
  * when it is about somebody else's round); HV_NOMEM. */

@@ -23,6 +23,15 @@ const hv_lookup_node *hv_lookup_nearest(const hv_lookup *lookup, size_t i) {
   return NULL;
 }
 
+const hv_lookup_node *hv_lookup_told(const hv_lookup *lookup, size_t i) {
+  for (size_t at = 0; at < lookup->n; at++) {
+    const hv_lookup_node *node = &lookup->nodes[lookup->order[at]];
+    if (node->state != HV_LOOKUP_FAILED && i-- == 0)
+      return node;
+  }
+  return NULL;
+}
+
 /* ---- who is told of ---- */
 
 static int known(const hv_lookup *lookup, const hv_peer_id *id) {

@@ -79,6 +79,8 @@ void hv_lookup_end(hv_lookup *lookup);
 void hv_lookup_hurry(hv_lookup *lookup);
 /* The i-th nearest that answered, or NULL. */
 const hv_lookup_node *hv_lookup_nearest(const hv_lookup *lookup, size_t i);
+/* Likewise of all that somebody spoke of and that have not failed, asked or not. */
+const hv_lookup_node *hv_lookup_told(const hv_lookup *lookup, size_t i);
 hv_span hv_lookup_addrs(const hv_lookup_node *node);
 
 #endif

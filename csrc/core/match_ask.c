@@ -11,9 +11,12 @@ enum { SUMMONS_MAX = 64 };
 
 static hv_status ask(hv_match *match, match_summons *s, hv_span epoch) {
   uint8_t mine[HV_CONTACT_ADDRS_MAX];
-  hv_msg msg = {.kind = HV_MSG_SUMMON, .u.summon = {match_key(match), epoch, hv_span_of(mine, hv_roster_me(&match->roster, mine))}};
-  msg.u.summon.at = match->roster.at;
-  msg.u.summon.seeks = (uint8_t)match_is_stuck(match);
+  hv_msg msg = {.kind = HV_MSG_SUMMON};
+  msg.u.summon = (hv_msg_summon){.key = match_key(match),
+                                 .epoch = epoch,
+                                 .addrs = hv_span_of(mine, hv_roster_me(&match->roster, mine)),
+                                 .at = match->roster.at,
+                                 .seeks = (uint8_t)match_is_stuck(match)};
   return match->env->call(match->env, &s->call, &msg);
 }
 

@@ -249,7 +249,7 @@ typedef enum hv_news {
   HV_NEWS_DONE,     /* to the coordinator: I have everything */
   HV_NEWS_FINISHED, /* to a member: all have everything */
   HV_NEWS_OUT,      /* to a member: the round goes on without it, or not at all */
-  HV_NEWS_HERE,     /* to a member: I know of this round */
+  HV_NEWS_HERE,     /* to a member: I know of this round; `members`: who coordinates, if it is another one, and lives */
   HV_NEWS_COUNT
 } hv_news;
 
@@ -258,6 +258,7 @@ typedef struct hv_msg_news {
   uint32_t view;
   uint32_t installed;
   hv_span members; /* a bit for each, HV_CHUNK_FROM_MAX bytes; or none */
+  uint64_t rate;   /* of HERE: bytes per second that the owner saw of this sender's first chunks; 0: not known */
 } hv_msg_news;
 
 #define HV_PARTS_MAX 8 /* of one sum */

@@ -4,12 +4,13 @@
  * council. Pure values.
  * Whenever somebody who was waited for goes on, the wait is told. A member is silent for too long after six times the longest wait
  * of this round, and HV_PACE_FLOOR_US at least; never later than the limit that was given (stall_ms), which alone counts until
- * enough was seen.
+ * enough was seen. Whatever comes from a member on any stream is a sign that it lives: what it has to say on one of them may wait
+ * behind what it sends on others.
  */
 #ifndef HV_CORE_PACE_H
 #define HV_CORE_PACE_H
 
-#include <stdint.h>
+#include "core/round.h"
 
 #define HV_PACE_FLOOR_US 4000000ull /* what a lossy link or a busy machine may stand still by itself */
 #define HV_PACE_TIMES 6
@@ -18,7 +19,17 @@
 typedef struct hv_pace {
   uint64_t longest_us;
   unsigned n;
+  uint64_t heard_us[HV_ROUND_MEMBERS_MAX]; /* of each member: when anything came from it last */
 } hv_pace;
+
+static inline void hv_pace_heard(hv_pace *pace, size_t member, uint64_t now_us) {
+  pace->heard_us[member] = now_us;
+}
+
+/* The later one of this and when anything came. */
+static inline uint64_t hv_pace_sign_us(const hv_pace *pace, size_t member, uint64_t us) {
+  return pace->heard_us[member] > us ? pace->heard_us[member] : us;
+}
 
 /* Somebody went on after so long. */
 static inline void hv_pace_saw(hv_pace *pace, uint64_t us) {

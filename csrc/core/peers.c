@@ -382,6 +382,8 @@ static void did_not_answer(hv_peers_entry *entry, const hv_event *event) {
   entry->ask_us = known ? event->now_us + pause_us(peers, entry->failures) : UINT64_MAX;
   sooner(peers, entry->ask_us);
   move(entry, HV_PEERS_LOST, event->text);
+  if (event->status == HV_TIMEOUT)
+    entry->lost_us = entry->asked_us; /* what has been heard of it since speaks against it */
   start_over_if_alone(peers);
 }
 

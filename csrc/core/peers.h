@@ -34,7 +34,7 @@ typedef struct hv_peers_entry {
   unsigned failures; /* in a row */
   unsigned answers;  /* in a row */
   uint64_t seen_us;  /* when it last answered or said hello */
-  uint64_t lost_us;  /* when it was last found to be lost */
+  uint64_t lost_us;  /* when it was last found to be lost; of a silent one: when it was asked last */
   uint64_t rtt_us;   /* of the last hello */
   uint64_t ask_us;   /* when it is to be asked next; UINT64_MAX: not at all */
   uint64_t asked_us;

@@ -11,6 +11,8 @@ enum {
   ASKED = 3,
   ASKED_WIDE = 20,
   COUNT_LEAST_US = 200000,
+  FIRST_WIDE_US = 10000000, /* by then it knows how many there are, and so who has a record */
+  FIRST_ALONE_US = 3000000,
   ROUND_LEAST_US = 500000,
   ROUND_MOST_US = 2500000,
   ROUND_WIDE_US = 1400000
@@ -51,8 +53,7 @@ static void got(hv_dht_op *op, hv_status status, const char *text) {
     self->view.fetched++;
     self->view.fetched_serial = self->asked_serial;
   }
-  hv_progress_own own;
-  self->config.own(self->config.arg, &own);
+  hv_progress_own own = progress_own(self, now);
   self->ask_us = next_ask(self, &own, now);
   progress_count(self, &own, now);
   plan(self);
@@ -152,7 +153,9 @@ static uint64_t say_due(const hv_progress *self, const hv_progress_own *own, uin
   uint64_t due;
   if (!own->any || !has_record(self))
     return HV_PROGRESS_NEVER;
-  if (!self->said.any || (!self->covered && self->said.epoch != own->epoch))
+  if (!self->said.any && hv_zones_is_wide(&self->run->zones))
+    due = self->opened_us + (hv_zones_heard(&self->run->zones) ? FIRST_WIDE_US : FIRST_ALONE_US);
+  else if (!self->said.any || (!self->covered && self->said.epoch != own->epoch))
     due = now_us;
   else if (self->covered)
     due = self->said_us + ms(self->terms.expiration_ms) / SAID_IN_A_LIFE;
@@ -165,9 +168,8 @@ static uint64_t say_due(const hv_progress *self, const hv_progress_own *own, uin
 
 /* Does what is due, and sets the timer for what will be. */
 static void plan(hv_progress *self) {
-  hv_progress_own own;
   uint64_t now = progress_clock(self);
-  self->config.own(self->config.arg, &own);
+  hv_progress_own own = progress_own(self, now);
   uint64_t due = say_due(self, &own, now), round = progress_refresh_us(self, &own, now) / 4;
   if (self->view.wide || round > ROUND_MOST_US) /* in a wide swarm a word has several rounds to go */
     round = self->view.wide ? ROUND_WIDE_US : ROUND_MOST_US;
@@ -182,6 +184,8 @@ static void plan(hv_progress *self) {
   }
   if (!self->asking && !self->covered && self->ask_us > next_ask(self, &own, now) && self->asked_us)
     self->ask_us = next_ask(self, &own, now);
+  if (self->covered && self->view.wide && self->asked_us && self->ask_us < next_ask(self, &own, now))
+    self->ask_us = next_ask(self, &own, now); /* zones have taken over meanwhile */
   if (self->ask_us <= now && !self->asking)
     ask(self, &own);
   uint64_t next = now + ms(self->terms.min_refresh_ms);
@@ -194,8 +198,7 @@ static void plan(hv_progress *self) {
 
 static void tick(hv_timer *timer, const hv_event *event) {
   hv_progress *self = timer->owner;
-  hv_progress_own own;
-  self->config.own(self->config.arg, &own);
+  hv_progress_own own = progress_own(self, event->now_us);
   progress_count(self, &own, event->now_us);
   plan(self);
 }
@@ -205,11 +208,10 @@ static void tick(hv_timer *timer, const hv_event *event) {
 static void something_heard(void *arg) {
   hv_progress_run *run = arg;
   for (hv_progress *at = run->hall->trackers; at; at = at->next) {
-    hv_progress_own own;
     uint64_t now = progress_clock(at);
     if (at->run != run || at->closing || now - at->view.at_us < COUNT_LEAST_US)
       continue;
-    at->config.own(at->config.arg, &own);
+    hv_progress_own own = progress_own(at, now);
     progress_count(at, &own, now);
   }
 }
@@ -335,19 +337,18 @@ hv_status hv_progress_open(hv_progress_hall *hall, const hv_progress_config *con
   self->timer = (hv_timer){.fire = tick, .owner = self};
   self->next = hall->trackers;
   hall->trackers = self;
-  self->view.at_us = progress_clock(self);
+  self->view.at_us = self->opened_us = progress_clock(self);
   wake_at(self, 0);
   *out = self;
   return HV_OK;
 }
 
 void hv_progress_wake(hv_progress *self, int ask_now) {
-  hv_progress_own own;
-  uint64_t due = progress_clock(self) + (ask_now ? 0 : ms(self->terms.min_refresh_ms));
+  uint64_t now = progress_clock(self), due = now + (ask_now ? 0 : ms(self->terms.min_refresh_ms));
   if (ask_now || !self->covered)
     self->ask_us = due < self->ask_us ? due : self->ask_us;
-  self->config.own(self->config.arg, &own);
-  progress_count(self, &own, progress_clock(self));
+  hv_progress_own own = progress_own(self, now);
+  progress_count(self, &own, now);
   plan(self);
 }
 

@@ -37,6 +37,10 @@
  * ready: it is time to make the step: the swarm's epoch is beyond mine, or is mine and its samples are enough. (Those that
  * have made it already count with what they gave, so that it stays reached for the rest.)
  *
+ * Others' counts are carried on by their speed between what is heard of them. A program that reports nothing for much longer than
+ * its batches take (it validates, saves, waits for a person) stands still: its node says what it has told, and of its speed
+ * what one batch in all that time would be, so that no step is called for samples that nobody makes.
+ *
  * match: it is time to form a group: ready, or in step and either the ETA is within matchmaking_ms or batch_size_lead
  * samples are all that lacks.
  */
@@ -60,6 +64,8 @@ typedef struct hv_progress_own {
   double speed;
   uint64_t at_us;
   uint64_t serial; /* counts its changes of epoch */
+  uint64_t step;   /* the samples that its latest report added, a batch; 0: not known */
+  int paused;      /* the program averages or loads state: that is no standstill */
 } hv_progress_own;
 
 typedef struct hv_progress_terms {
@@ -139,6 +145,9 @@ const hv_progress_view *hv_progress_look(const hv_progress *self);
 
 /* HV_MSG_PROGRESS: answers it. */
 void hv_progress_asked(hv_progress_hall *hall, const hv_event *event);
+
+/* What a contributor counts for at now_us: what it said, or if it stands still that and a speed that makes no more of it. Pure. */
+hv_progress_own hv_progress_as_of(const hv_progress_own *own, uint64_t now_us);
 
 /* The terms with their defaults. HV_INVALID. */
 hv_status hv_progress_check(hv_progress_terms *terms, hv_error *err);

@@ -10,6 +10,12 @@ static uint64_t ms(uint64_t n) {
   return progress_ms(n);
 }
 
+hv_progress_own progress_own(const hv_progress *self, uint64_t now_us) {
+  hv_progress_own own = {0};
+  self->config.own(self->config.arg, &own);
+  return hv_progress_as_of(&own, now_us);
+}
+
 hv_report progress_report(const hv_progress *self, const hv_progress_own *own, uint64_t now_us) {
   uint64_t age = now_us > own->at_us ? (now_us - own->at_us) / 1000 : 0;
   return (hv_report){.epoch = own->epoch,
@@ -98,13 +104,13 @@ void progress_own_sum(void *arg, hv_sum *out) {
   hv_part *highest = NULL;
   *out = (hv_sum){0};
   for (const hv_progress *at = run->hall->trackers; at; at = at->next) {
-    hv_progress_own own = {0};
     if (at->run != run || at->closing)
       continue;
-    at->config.own(at->config.arg, &own);
+    uint64_t now = progress_clock(at);
+    hv_progress_own own = progress_own(at, now);
     if (!own.any)
       continue;
-    double age = (double)(progress_clock(at) - own.at_us) * 1e-6, most = 3e-3 * at->terms.max_refresh_ms;
+    double age = (double)(now - own.at_us) * 1e-6, most = 3e-3 * at->terms.max_refresh_ms;
     double gone_on = (double)own.samples + own.speed * (age < most ? age : most);
     hv_part part = {.epoch = own.epoch,
                     .samples = gone_on < (double)HV_REPORT_SAMPLES_MAX ? (uint64_t)gone_on : HV_REPORT_SAMPLES_MAX,
@@ -152,10 +158,9 @@ static void add_sum(union_of *all, const hv_peer_id *owner, const hv_sum *sum, u
 /* The other trackers of this node in the same run. */
 static void add_siblings(const hv_progress *self, union_of *all, uint64_t now_us) {
   for (const hv_progress *at = self->hall->trackers; at; at = at->next) {
-    hv_progress_own own = {0};
     if (at == self || at->run != self->run || at->closing)
       continue;
-    at->config.own(at->config.arg, &own);
+    hv_progress_own own = progress_own(at, now_us);
     if (own.any)
       all->claims[all->n++] =
           (hv_claim){.owner = self->hall->me, .report = progress_report(at, &own, now_us), .at_us = own.at_us, .heard_us = now_us};

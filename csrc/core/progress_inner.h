@@ -40,7 +40,7 @@ struct hv_progress {
   int covered;                /* all that have records are heard directly */
   uint64_t serial, serial_us; /* the own serial, and since when */
   hv_progress_own said, being_said;
-  uint64_t said_us;
+  uint64_t said_us, opened_us;
   uint64_t again_us; /* after a failure not before */
   uint64_t asked_us, ask_us, asked_serial;
   unsigned failures;
@@ -62,6 +62,8 @@ static inline uint64_t progress_clock(const hv_progress *self) {
 }
 
 /* ---- progress_count.c ---- */
+/* What this contributor counts for now. */
+hv_progress_own progress_own(const hv_progress *self, uint64_t now_us);
 hv_report progress_report(const hv_progress *self, const hv_progress_own *own, uint64_t now_us);
 /* A record was found. */
 void progress_hear(hv_progress *self, const hv_record *record, uint64_t now_us);

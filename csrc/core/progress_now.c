@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+enum { STILL_BATCHES = 4, STILL_LEAST_S = 1 }; /* so many batches' time without a report is a standstill, but no less than that */
+
 hv_status hv_progress_check(hv_progress_terms *t, hv_error *err) {
   if (t->target == 0 || t->target > HV_REPORT_SAMPLES_MAX)
     return hv_fail(err, HV_INVALID, "target_batch_size is a number of samples from 1 to 2^48");
@@ -28,6 +30,16 @@ hv_status hv_progress_check(hv_progress_terms *t, hv_error *err) {
 
 static double own_samples(const hv_progress_own *own, uint64_t epoch) {
   return !own->any ? 0 : own->epoch == epoch ? (double)own->samples : own->epoch == epoch + 1 ? (double)own->before : 0;
+}
+
+hv_progress_own hv_progress_as_of(const hv_progress_own *own, uint64_t now_us) {
+  hv_progress_own now = *own;
+  double silent_s = now_us > own->at_us ? (double)(now_us - own->at_us) * 1e-6 : 0, step = (double)own->step;
+  if (own->paused || !own->step || silent_s < STILL_LEAST_S || own->speed * silent_s < STILL_BATCHES * step)
+    return now;
+  now.at_us = now_us;
+  now.speed = step / silent_s;
+  return now;
 }
 
 static uint64_t time_to(double samples, double speed) {

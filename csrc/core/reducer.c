@@ -82,8 +82,11 @@ static void fail(hv_reducer *r, hv_status status) {
       r->env->stream_cancel(r->env, g->stream);
     g->state = GUEST_GONE;
   }
-  for (size_t i = 0; i < WINDOW; i++)
+  for (size_t i = 0; i < WINDOW; i++) {
     list_drop(&r->slots[i].waiting);
+    if (!r->slots[i].busy) /* else its job is still in it */
+      hv_run_sum_end(&r->slots[i].sum);
+  }
 }
 
 /* Nobody else can give what this member was to forward. */
@@ -151,24 +154,25 @@ static void run_accumulate(hv_job *job) {
   hv_reducer *r = s->reducer;
   const hv_round *round = r->round;
   const contribution *c = s->current;
-  if (!s->begun)
-    memset(s->acc, 0, chunk_of(r, s->item).size * sizeof *s->acc);
+  s->status = s->begun ? HV_OK : hv_run_sum_begin(round->in, index_of(r, s->item), &s->sum);
   s->begun = 1;
+  if (s->status != HV_OK)
+    return;
   if (c->from)
-    s->status = hv_codec_accumulate_within(round->kern, c->payload->parts, c->payload->n_parts, c->from->weight, round->norm_max,
-                                           s->acc, chunk_of(r, s->item).size);
+    s->status = hv_run_sum_add(round->kern, &s->sum, chunk_of(r, s->item).size, c->payload->parts, c->payload->n_parts,
+                               c->from->weight, round->norm_max);
   else
-    s->status = hv_run_accumulate(round->in, round->kern, index_of(r, s->item), round->weight, round->norm_max, s->acc);
+    s->status = hv_run_sum_add_own(round->in, round->kern, index_of(r, s->item), &s->sum, round->weight, round->norm_max);
 }
 
 static void run_average(hv_job *job) {
   slot *s = job->owner;
   hv_reducer *r = s->reducer;
   const hv_round *round = r->round;
-  hv_run_chunk chunk = chunk_of(r, s->item);
-  uint64_t size;
-  hv_reduce_scale(round->kern, s->acc, (float)(1 / s->weight), chunk.size);
-  s->status = hv_codec_encode(round->kern, chunk.codec, HV_DTYPE_FLOAT32, s->acc, chunk.size, NULL, s->codes, s->codes_size, &size);
+  size_t size;
+  s->status = hv_run_sum_encode(round->in, round->kern, index_of(r, s->item), &s->sum, (float)(1 / s->weight), s->codes,
+                                s->codes_size, &size);
+  hv_run_sum_end(&s->sum);
   hv_span codes = hv_span_of(s->codes, s->codes_size);
   if (s->status == HV_OK && round->out)
     s->status = hv_run_decode(round->out, round->kern, index_of(r, s->item), &codes, 1);
@@ -261,6 +265,7 @@ static int job_over(slot *s, const hv_event *event) {
     fail(r, event->status);
   if (r->status == HV_OK)
     return 1;
+  hv_run_sum_end(&s->sum);
   drop_contribution(s->current);
   s->current = NULL;
   return 0;
@@ -315,7 +320,9 @@ static void accumulated(hv_job *job, const hv_event *event) {
     drop_contribution(s->current);
     s->current = NULL;
     hv_members_put(&s->heard, member);
-    if (s->status == HV_OK) {
+    if (s->status == HV_IO) {
+      fail(r, s->status); /* a device's fault, and nobody's who contributes */
+    } else if (s->status == HV_OK) {
       hv_members_put(&s->counted, member);
       s->weight += from ? (double)from->weight : (double)r->round->weight;
     } else if (from) {
@@ -340,10 +347,12 @@ static int make_codes(slot *s) {
 
 static void close_slot(slot *s) {
   s->state = SLOT_CLOSING;
-  if (!(s->weight > 0))
+  if (!(s->weight > 0)) {
+    hv_run_sum_end(&s->sum);
     settle(s); /* nobody's values count: all keep their own */
-  else if (make_codes(s))
+  } else if (make_codes(s)) {
     start_job(s, run_average, averaged);
+  }
 }
 
 /* An average that is here already, encoded within the step: the pool reads nothing of a member that has told its outcome. */
@@ -509,6 +518,19 @@ static hv_status take_contribution(guest *g, const hv_event *event) {
   return HV_OK;
 }
 
+/* The first chunks of a round come as fast as the sender's line lets them: it is told how fast that was. */
+static void gauge(guest *g, uint64_t now_us, const hv_payload *payload) {
+  hv_reducer *r = g->reducer;
+  uint32_t enough = r->count < HV_GAUGE_CHUNKS ? r->count : HV_GAUGE_CHUNKS;
+  if (r->view->number > 0 || g->next > enough || !payload)
+    return;
+  hv_gauge_saw(&g->gauge, now_us, payload->size);
+  uint64_t rate = g->next == enough ? hv_gauge_rate(&g->gauge) : 0;
+  hv_msg here = {.kind = HV_MSG_NEWS, .u.news = {.what = HV_NEWS_HERE, .rate = rate}};
+  if (rate)
+    r->env->stream_send(r->env, g->stream, &here, NULL); /* if there is no room, the next round will tell */
+}
+
 static void chunk_came(hv_stream *stream, const hv_event *event) {
   guest *g = stream->owner;
   hv_reducer *r = g->reducer;
@@ -517,13 +539,16 @@ static void chunk_came(hv_stream *stream, const hv_event *event) {
   if (g->next && event->now_us > g->moved_us)
     hv_pace_saw(r->pace, event->now_us - g->moved_us);
   g->moved_us = event->now_us;
+  hv_pace_heard(r->pace, g->member, event->now_us);
   if (g->ignored)
     return;
   hv_status status = take_contribution(g, event);
-  if (status == HV_OK)
+  if (status == HV_OK) {
+    gauge(g, event->now_us, event->payload);
     place(g);
-  else
+  } else {
     ignore(g, status, "it sent another chunk than was its turn, or there was no memory for it");
+  }
   go_on_all(r);
   advance(r);
 }
@@ -604,16 +629,23 @@ static int holds_up(const guest *g) {
   return s->state == SLOT_READY && g->sent <= r->low;
 }
 
-/* For how long a guest may hold the others up. Until it gives something it may not even have begun; what is on its way to it says
- * nothing of its pace. */
+/* For how long a guest may hold the others up. Until it has given twice its own pace is not known; what is on its way to it says
+ * nothing of that. */
 static int is_giving(const guest *g) {
   hv_reducer *r = g->reducer;
-  return g->state == GUEST_HERE && g->next > 0 && r->low < r->count && slot_of(r, r->low)->state == SLOT_OPEN;
+  return g->state == GUEST_HERE && g->next > 1 && r->low < r->count && slot_of(r, r->low)->state == SLOT_OPEN;
 }
 
 static uint64_t patience_for(const guest *g) {
   uint64_t limit = stall_us(g->reducer);
   return g->state == GUEST_LOST ? limit / 8 : is_giving(g) ? hv_pace_patience_us(g->reducer->pace, limit) : limit;
+}
+
+/* 1: it has held the others up for too long; who gives signs of life elsewhere has the whole of stall_ms. */
+static int is_late(const guest *g, uint64_t now_us) {
+  const hv_reducer *r = g->reducer;
+  uint64_t since = is_giving(g) ? hv_pace_sign_us(r->pace, g->member, g->moved_us) : g->moved_us;
+  return now_us - g->moved_us >= stall_us(r) || (now_us >= since && now_us - since >= patience_for(g));
 }
 
 int hv_reducer_quiet(const hv_reducer *r, size_t member) {
@@ -635,7 +667,7 @@ static void look_for_stalls(hv_timer *timer, const hv_event *event) {
     else
       g->moved_us += late;
     say_here(g, event->now_us);
-    if (event->now_us - g->moved_us >= patience_for(g) && holds_up(g)) {
+    if (is_late(g, event->now_us) && holds_up(g)) {
       leave_out(g, g->state == GUEST_LOST ? HV_CLOSED : HV_TIMEOUT,
                 g->state == GUEST_LOST ? "it broke off"
                 : g->stream            ? "it stands still"
@@ -679,7 +711,7 @@ hv_status hv_reducer_new(hv_env *env, const hv_round *round, const hv_view *view
     r->slots[i].reducer = r;
     list_init(&r->slots[i].waiting);
     if (i < r->count)
-      whole = (r->slots[i].acc = hv_mem_aligned(env->mem, most * sizeof(float))) && whole;
+      whole = (r->slots[i].sum.here = hv_mem_aligned(env->mem, most * sizeof(float))) && whole;
   }
   for (size_t i = 0; r->guests && i < round->n_members; i++) {
     r->guests[i] = (guest){.reducer = r, .member = i, .state = is_expected(round, view, i) ? GUEST_EXPECTED : GUEST_GONE};
@@ -743,7 +775,7 @@ void hv_reducer_free(hv_reducer *r) {
     drop_contribution(s->current);
     hv_payload_release(s->average);
     hv_mem_free(s->codes);
-    hv_mem_free(s->acc);
+    hv_mem_free(s->sum.here); /* a device's was ended by whoever is done; in a world that is dead it is not touched */
   }
   hv_mem_free(r->guests);
   hv_mem_free(r);

@@ -1,6 +1,6 @@
 /* Who averages a span? Its owner: takes every contributor's chunks, and gives all of them the same average.
  *
- * Room: core (uses env, round, view, run, kern). Owned by allreduce, for one view; the hive thread, with jobs on the pool.
+ * Room: core (uses env, round, view, run, gauge, kern). Owned by allreduce, for one view; the hive thread, with jobs on the pool.
  * At most WINDOW items are open. A contribution is accumulated on arrival, straight from the received parts, whole or not at all;
  * one for a chunk beyond the window is held, and what is held keeps its sender back. When all who are expected are in, the
  * average is encoded once, decoded here from its own bytes, entered into the hold, and the same bytes go to everybody who lacks
@@ -9,6 +9,7 @@
  * too long (core/pace; stall_ms at most, in which this node did not stand still itself), is left out from then on. While an owner
  * has nothing to send it says that it is there, so that its silence tells. One whose weight, values or order are refused
  * is listened to no more, but still gets the averages. A chunk to which nobody contributed has no average, and all are told so.
+ * In the first view each sender is told how fast its first chunks came (core/gauge).
  * Memory: WINDOW accumulators and encoded chunks, and the windows of the streams.
  */
 #ifndef HV_CORE_REDUCER_H

@@ -5,6 +5,7 @@
 #ifndef HV_CORE_REDUCER_INNER_H
 #define HV_CORE_REDUCER_INNER_H
 
+#include "core/gauge.h"
 #include "core/reducer.h"
 
 enum { WINDOW = 8 };
@@ -35,7 +36,7 @@ struct slot {
   hv_reducer *reducer;
   uint32_t item; /* of the row, from 0 */
   slot_state state;
-  float *acc; /* once it has begun */
+  hv_run_sum sum; /* once it has begun */
   double weight;
   int begun; /* a contribution was added up */
   int busy;  /* its job is under way */
@@ -70,6 +71,7 @@ struct guest {
   list held;
   uint64_t moved_us; /* when something of it last went on */
   uint64_t told_us;  /* when it was last told anything */
+  hv_gauge gauge;    /* of its first chunks */
 };
 
 struct hv_reducer {

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+enum { STANDSTILL = 16, STANDSTILL_LEAST_S = 1 };
 enum { VERSION = 1, CLIENT = 1, GONE = 2 };
 
 static void put(uint8_t **at, uint64_t value, size_t size) {
@@ -53,7 +54,10 @@ hv_status hv_report_unpack(hv_span bytes, hv_report *out) {
 void hv_meter_done(hv_meter *meter, uint64_t samples, uint64_t now_us) {
   uint64_t now = meter->paused_us ? meter->paused_us : now_us;
   if (samples && meter->since_us && now > meter->since_us) {
-    double spent = (double)(now - meter->since_us) * 1e-6 / (double)samples;
+    double took = (double)(now - meter->since_us) * 1e-6, spent = took / (double)samples;
+    double most = meter->weight > 0 ? STANDSTILL * meter->spent / meter->weight : spent;
+    if (spent > most && took > STANDSTILL_LEAST_S) /* it did other things: that is no slow batch */
+      spent = most * (double)samples > STANDSTILL_LEAST_S ? most : STANDSTILL_LEAST_S / (double)samples;
     meter->spent += meter->alpha * (spent - meter->spent);
     meter->weight += meter->alpha * (1 - meter->weight);
   }

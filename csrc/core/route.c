@@ -335,14 +335,41 @@ static double bits_of(const hv_hash *distance) {
   return share > 0 ? -log2(share) : 128;
 }
 
+void hv_route_sample(hv_route *route, size_t bucket, const hv_hash *distance, size_t n) {
+  double bits = bits_of(distance);
+  if (n == 0 || bits < (double)bucket + 1)
+    return;
+  route->samples[route->next_sample] = bits + log2((double)n);
+  route->next_sample = (route->next_sample + 1) % HV_ROUTE_SAMPLES;
+  if (route->n_samples < HV_ROUTE_SAMPLES)
+    route->n_samples++;
+}
+
+/* log2 of how many nodes there are, by how densely they stand around me. */
+static double nodes_by_neighbours(const hv_route *route, const hv_route_contact **around) {
+  hv_hash distance = hv_hash_distance(&route->me, &around[DENSITY_SAMPLE - 1]->hash);
+  return bits_of(&distance) + log2(DENSITY_SAMPLE);
+}
+
+/* The middle one of the samples and this; of two the smaller. */
+static double median_with(const hv_route *route, double nodes) {
+  double sorted[HV_ROUTE_SAMPLES + 1] = {nodes};
+  for (size_t i = 0; i < route->n_samples; i++) {
+    size_t at = i + 1;
+    for (; at > 0 && sorted[at - 1] > route->samples[i]; at--)
+      sorted[at] = sorted[at - 1];
+    sorted[at] = route->samples[i];
+  }
+  return sorted[route->n_samples / 2];
+}
+
 double hv_route_bits(const hv_route *route, size_t n) {
   const hv_route_contact *around[DENSITY_SAMPLE];
   size_t sample = hv_route_nearest(route, &route->me, NULL, around, DENSITY_SAMPLE);
   if (sample < 4 || n == 0)
     return 0;
-  if (sample < DENSITY_SAMPLE) /* that is everybody, all over the space */
-    return route->n + 1 > n ? log2((double)(route->n + 1) / (double)n) : 0;
-  hv_hash distance = hv_hash_distance(&route->me, &around[sample - 1]->hash);
-  double bits = bits_of(&distance) + log2((double)sample) - log2((double)n);
-  return bits > 0 ? bits : 0;
+  double nodes = log2((double)(route->n + 1)); /* fewer than a sample: that is everybody, all over the space */
+  if (sample == DENSITY_SAMPLE)
+    nodes = median_with(route, nodes_by_neighbours(route, around));
+  return nodes > log2((double)n) ? nodes - log2((double)n) : 0;
 }

@@ -17,6 +17,7 @@
 #define HV_ROUTE_BUCKETS 256
 #define HV_ROUTE_PER_NETWORK 2
 #define HV_ROUTE_BLACKLIST 256
+#define HV_ROUTE_SAMPLES 8
 
 typedef struct hv_route_contact {
   hv_hash hash;
@@ -60,6 +61,8 @@ typedef struct hv_route {
   size_t n;                                  /* contacts in buckets */
   uint64_t changes;                          /* counts who came and went */
   hv_route_silent silent[HV_ROUTE_BLACKLIST];
+  double samples[HV_ROUTE_SAMPLES]; /* log2 of how many nodes there are, as seen elsewhere */
+  size_t n_samples, next_sample;
 } hv_route;
 
 void hv_route_init(hv_route *route, hv_env *env, const hv_route_config *config);
@@ -104,7 +107,12 @@ int hv_route_knows(const hv_route *route, const hv_hash *target, size_t n);
 const hv_route_contact *hv_route_to_retry(const hv_route *route);
 
 /* How far away the n-th node from any point may be expected: 2^(256 - bits) for `bits` = log2(nodes / n), from how densely nodes
- * stand around me. Fractional; 0 when too few are known to tell. */
+ * stand around me and at the points sampled lately: the median, so that a crowd at one place, be it mine, says little.
+ * Fractional; 0 when too few are known to tell. */
 double hv_route_bits(const hv_route *route, size_t n);
+
+/* The n-th node from a random point, which shares `bucket` bits with me, was found at this distance: a sample, if the n are all of
+ * one bucket, which no other sample of the time looks at. */
+void hv_route_sample(hv_route *route, size_t bucket, const hv_hash *distance, size_t n);
 
 #endif

@@ -19,6 +19,7 @@ typedef struct hv_run_section {
 typedef struct stretch {
   uint8_t *data; /* in the part; NULL in a layout */
   hv_dtype dtype;
+  const hv_device *device;
   uint64_t at; /* in the chunk */
   uint64_t n;
 } stretch;
@@ -91,6 +92,14 @@ void hv_run_fini(hv_run *run) {
   *run = (hv_run){0};
 }
 
+uint32_t hv_run_fit(uint64_t n_values, uint32_t most) {
+  enum { CHUNKS = 256, LEAST = 1 << 15 };
+  uint32_t fit = LEAST;
+  while (fit < most && n_values / fit >= CHUNKS)
+    fit *= 2;
+  return fit < most ? fit : most;
+}
+
 int hv_run_alike(const hv_run *a, const hv_run *b) {
   if (a->n_values != b->n_values || a->chunk_values != b->chunk_values || a->n_sections != b->n_sections)
     return 0;
@@ -145,12 +154,30 @@ static stretch stretch_in(const hv_run *run, const hv_run_chunk *chunk, size_t p
   uint64_t begin = p->at > chunk->at ? p->at : chunk->at, end = p->at + p->part.n_values;
   if (end > chunk->at + chunk->size)
     end = chunk->at + chunk->size;
-  stretch s = {.dtype = p->part.dtype, .at = begin - chunk->at, .n = end - begin};
+  stretch s = {.dtype = p->part.dtype, .device = p->part.device, .at = begin - chunk->at, .n = end - begin};
   s.data = (uint8_t *)p->part.data + (begin - p->at) * hv_dtype_size((int)s.dtype);
   return s;
 }
 
 typedef hv_status visit(const hv_kern *kern, const stretch *s, float *values, float weight);
+
+/* The same with values that are brought here from their device, or are to go there. */
+static hv_status visit_here(const hv_run *run, const hv_kern *kern, const stretch *s, visit *fn, int writes, float *values) {
+  hv_stretch there = {s->data, s->dtype, s->n};
+  stretch here = *s;
+  here.data = hv_mem_aligned(run->mem, s->n * hv_dtype_size((int)s->dtype));
+  if (!here.data)
+    return HV_NOMEM;
+  hv_status status = writes ? HV_OK : s->device->read(s->device->self, &there, here.data);
+  if (status == HV_OK)
+    status = fn(kern, &here, values, 0);
+  if (status == HV_OK && writes)
+    status = s->device->write(s->device->self, here.data, &there);
+  hv_mem_free(here.data);
+  return status;
+}
+
+static hv_status scatter(const hv_kern *kern, const stretch *s, float *values, float weight);
 
 static hv_status each_stretch(const hv_run *run, const hv_kern *kern, const hv_run_chunk *chunk, visit *fn, float *values,
                               float weight) {
@@ -158,7 +185,8 @@ static hv_status each_stretch(const hv_run *run, const hv_kern *kern, const hv_r
   uint64_t end = chunk->at + chunk->size;
   for (size_t i = part_at(run, chunk->at); status == HV_OK && i < run->n_places && run->places[i].at < end; i++) {
     stretch s = stretch_in(run, chunk, i);
-    status = fn(kern, &s, values ? values + s.at : NULL, weight);
+    float *at = values ? values + s.at : NULL;
+    status = s.device ? visit_here(run, kern, &s, fn, fn == scatter, at) : fn(kern, &s, at, weight);
   }
   return status;
 }
@@ -184,18 +212,112 @@ static hv_status add(const hv_kern *kern, const stretch *s, float *values, float
   return hv_reduce_accumulate(kern, s->dtype, s->data, weight, values, s->n);
 }
 
+/* ---- chunks whose values are on a device ---- */
+
+enum { SOME = 16 }; /* stretches that need no memory of their own */
+
+/* A chunk's values as a device is told of them: neighbours of one dtype are one stretch. */
+typedef struct away {
+  const hv_device *device; /* all of them are on it; NULL: they are not */
+  int any;                 /* some are on a device */
+  size_t n;
+  hv_stretch *stretches, some[SOME];
+} away;
+
+static void look_where(const hv_run *run, const hv_run_chunk *chunk, away *w) {
+  uint64_t end = chunk->at + chunk->size;
+  size_t first = part_at(run, chunk->at);
+  *w = (away){.device = run->places[first].part.device, .stretches = w->some};
+  for (size_t i = first; i < run->n_places && run->places[i].at < end; i++) {
+    w->any |= run->places[i].part.device != NULL;
+    if (run->places[i].part.device != w->device)
+      w->device = NULL;
+  }
+}
+
+static int follows(const hv_stretch *last, const stretch *next) {
+  return last->dtype == next->dtype && (uint8_t *)last->data + last->n * hv_dtype_size((int)last->dtype) == next->data;
+}
+
+/* HV_NOMEM. */
+static hv_status list_stretches(const hv_run *run, const hv_run_chunk *chunk, away *w) {
+  uint64_t end = chunk->at + chunk->size;
+  size_t first = part_at(run, chunk->at), last = first, n = 0;
+  while (last < run->n_places && run->places[last].at < end)
+    last++;
+  if (last - first > SOME && !(w->stretches = hv_mem_array(run->mem, last - first, sizeof *w->stretches)))
+    return HV_NOMEM;
+  for (size_t i = first; i < last; i++) {
+    stretch s = stretch_in(run, chunk, i);
+    if (n && follows(&w->stretches[n - 1], &s))
+      w->stretches[n - 1].n += s.n;
+    else
+      w->stretches[n++] = (hv_stretch){s.data, s.dtype, s.n};
+  }
+  w->n = n;
+  return HV_OK;
+}
+
+static void drop_stretches(away *w) {
+  if (w->stretches != w->some)
+    hv_mem_free(w->stretches);
+}
+
+static hv_status encode_away(const hv_run *run, const hv_run_chunk *chunk, away *w, hv_codec codec, uint8_t *out, size_t room,
+                             size_t *size) {
+  hv_status status = list_stretches(run, chunk, w);
+  if (status == HV_OK && room < hv_codec_bound((int)codec, HV_DTYPE_FLOAT32, chunk->size))
+    status = HV_TOO_LARGE;
+  if (status == HV_OK)
+    status = w->device->encode(w->device->self, codec, w->stretches, w->n, out, room, size);
+  drop_stretches(w);
+  return status;
+}
+
+static hv_status decode_away(const hv_run *run, const hv_run_chunk *chunk, away *w, const hv_span *spans, size_t n_spans) {
+  hv_status status = list_stretches(run, chunk, w);
+  if (status == HV_OK)
+    status = w->device->decode(w->device->self, spans, n_spans, w->stretches, w->n);
+  drop_stretches(w);
+  return status;
+}
+
+/* All of a chunk's values, here, as float32. *out is the caller's to free. */
+static hv_status bring(const hv_run *run, const hv_kern *kern, const hv_run_chunk *chunk, float **out) {
+  float *values = *out = hv_mem_aligned(run->mem, chunk->size * sizeof *values);
+  return values ? each_stretch(run, kern, chunk, gather, values, 0) : HV_NOMEM;
+}
+
+/* ---- the doors ---- */
+
 hv_status hv_run_encode(const hv_run *run, const hv_kern *kern, uint32_t index, hv_codec codec, uint8_t *out, size_t room,
                         size_t *size) {
   if (!run->has_values)
     return HV_STATE;
   hv_run_chunk chunk = hv_run_chunk_of(run, index);
+  away where;
+  *size = 0;
+  look_where(run, &chunk, &where);
+  if (where.device)
+    return encode_away(run, &chunk, &where, codec, out, room, size);
   stretch s = stretch_in(run, &chunk, part_at(run, chunk.at));
   float *scratch = NULL;
   const void *values = s.data;
-  hv_status status = each_stretch(run, kern, &chunk, refuse_not_finite, NULL, 0);
-  if (status == HV_OK && (s.n < chunk.size || s.dtype != HV_DTYPE_FLOAT32)) {
-    values = scratch = hv_mem_aligned(run->mem, chunk.size * sizeof *scratch);
-    status = scratch ? each_stretch(run, kern, &chunk, gather, scratch, 0) : HV_NOMEM;
+  hv_status status = HV_OK;
+  if (where.any) {
+    int finite = 1;
+    status = bring(run, kern, &chunk, &scratch);
+    values = scratch;
+    if (status == HV_OK)
+      status = hv_reduce_finite(kern, HV_DTYPE_FLOAT32, scratch, chunk.size, &finite);
+    if (status == HV_OK && !finite)
+      status = HV_NOT_FINITE;
+  } else {
+    status = each_stretch(run, kern, &chunk, refuse_not_finite, NULL, 0);
+    if (status == HV_OK && (s.n < chunk.size || s.dtype != HV_DTYPE_FLOAT32)) {
+      status = bring(run, kern, &chunk, &scratch);
+      values = scratch;
+    }
   }
   uint64_t written = 0;
   if (status == HV_OK)
@@ -209,42 +331,75 @@ hv_status hv_run_decode(const hv_run *run, const hv_kern *kern, uint32_t index, 
   if (!run->has_values)
     return HV_STATE;
   hv_run_chunk chunk = hv_run_chunk_of(run, index);
+  away where;
+  look_where(run, &chunk, &where);
+  hv_status status = where.device ? decode_away(run, &chunk, &where, spans, n_spans) : HV_UNSUPPORTED;
+  if (status != HV_UNSUPPORTED)
+    return status;
   stretch s = stretch_in(run, &chunk, part_at(run, chunk.at));
-  if (s.n == chunk.size && s.dtype == HV_DTYPE_FLOAT32)
+  if (!where.any && s.n == chunk.size && s.dtype == HV_DTYPE_FLOAT32)
     return hv_codec_decode_finite(kern, spans, n_spans, s.dtype, s.data, chunk.size);
   float *scratch = hv_mem_aligned(run->mem, chunk.size * sizeof *scratch);
   if (!scratch)
     return HV_NOMEM;
-  hv_status status = hv_codec_decode_finite(kern, spans, n_spans, HV_DTYPE_FLOAT32, scratch, chunk.size);
+  status = hv_codec_decode_finite(kern, spans, n_spans, HV_DTYPE_FLOAT32, scratch, chunk.size);
   if (status == HV_OK)
     status = each_stretch(run, kern, &chunk, scatter, scratch, 0);
   hv_mem_free(scratch);
   return status;
 }
 
-/* Holds a chunk's values against the limits. */
+/* Holds values, the chunk's or those of one row that stand for it, against the limits. */
+static hv_status check_stretch(const hv_kern *kern, const stretch *s, float weight, float norm_max, double *square) {
+  double more = 0;
+  int finite = 0, within = 0;
+  hv_status status = HV_OK;
+  if (!(norm_max > 0))
+    status = hv_reduce_within(kern, s->dtype, s->data, weight, s->n, &within);
+  if (within)
+    return status;
+  if (status == HV_OK)
+    status = hv_reduce_finite(kern, s->dtype, s->data, s->n, &finite);
+  if (status == HV_OK && !finite)
+    status = HV_NOT_FINITE;
+  if (status == HV_OK)
+    status = hv_reduce_square_sum(kern, s->dtype, s->data, s->n, &more);
+  *square += more;
+  return status;
+}
+
+static hv_status within_limits(double square, float weight, float norm_max) {
+  double largest = (double)(HV_CODEC_ADDEND_MAX) / (weight > 1 ? (double)weight : 1);
+  int over = square > largest * largest || (norm_max > 0 && square > (double)norm_max * (double)norm_max);
+  return over ? HV_TOO_LARGE : HV_OK;
+}
+
 static hv_status check_values(const hv_run *run, const hv_kern *kern, const hv_run_chunk *chunk, float weight, float norm_max) {
-  double square = 0, largest = (double)(HV_CODEC_ADDEND_MAX) / (weight > 1 ? (double)weight : 1);
+  double square = 0;
   uint64_t end = chunk->at + chunk->size;
   hv_status status = HV_OK;
   for (size_t i = part_at(run, chunk->at); status == HV_OK && i < run->n_places && run->places[i].at < end; i++) {
     stretch s = stretch_in(run, chunk, i);
-    double more = 0;
-    int finite = 0, within = 0;
-    if (!(norm_max > 0))
-      status = hv_reduce_within(kern, s.dtype, s.data, weight, s.n, &within);
-    if (within)
-      continue;
-    if (status == HV_OK)
-      status = hv_reduce_finite(kern, s.dtype, s.data, s.n, &finite);
-    if (status == HV_OK && !finite)
-      status = HV_NOT_FINITE;
-    if (status == HV_OK)
-      status = hv_reduce_square_sum(kern, s.dtype, s.data, s.n, &more);
-    square += more;
+    status = check_stretch(kern, &s, weight, norm_max, &square);
   }
-  if (status == HV_OK && (square > largest * largest || (norm_max > 0 && square > (double)norm_max * (double)norm_max)))
-    status = HV_TOO_LARGE;
+  return status == HV_OK ? within_limits(square, weight, norm_max) : status;
+}
+
+/* Where no device adds them up, values cross over as they are. */
+static hv_status accumulate_away(const hv_run *run, const hv_kern *kern, const hv_run_chunk *chunk, float weight, float norm_max,
+                                 float *acc) {
+  stretch row = {.dtype = HV_DTYPE_FLOAT32, .n = chunk->size};
+  float *values;
+  double square = 0;
+  hv_status status = bring(run, kern, chunk, &values);
+  row.data = (uint8_t *)values;
+  if (status == HV_OK)
+    status = check_stretch(kern, &row, weight, norm_max, &square);
+  if (status == HV_OK)
+    status = within_limits(square, weight, norm_max);
+  if (status == HV_OK)
+    status = add(kern, &row, acc, weight);
+  hv_mem_free(values);
   return status;
 }
 
@@ -252,6 +407,66 @@ hv_status hv_run_accumulate(const hv_run *run, const hv_kern *kern, uint32_t ind
   if (!run->has_values)
     return HV_STATE;
   hv_run_chunk chunk = hv_run_chunk_of(run, index);
+  away where;
+  look_where(run, &chunk, &where);
+  if (where.any)
+    return accumulate_away(run, kern, &chunk, weight, norm_max, acc);
   hv_status status = check_values(run, kern, &chunk, weight, norm_max);
   return status == HV_OK ? each_stretch(run, kern, &chunk, add, acc, weight) : status;
+}
+
+/* ---- sums ---- */
+
+hv_status hv_run_sum_begin(const hv_run *run, uint32_t index, hv_run_sum *sum) {
+  hv_run_chunk chunk = hv_run_chunk_of(run, index);
+  away where;
+  look_where(run, &chunk, &where);
+  sum->device = run->has_values ? where.device : NULL;
+  sum->there = NULL;
+  hv_status status = sum->device ? sum->device->sum_take(sum->device->self, chunk.size, &sum->there) : HV_OK;
+  if (!sum->there) {
+    sum->device = NULL;
+    memset(sum->here, 0, chunk.size * sizeof *sum->here);
+  }
+  return status;
+}
+
+void hv_run_sum_end(hv_run_sum *sum) {
+  if (sum->device)
+    sum->device->sum_give(sum->device->self, sum->there);
+  sum->device = NULL;
+}
+
+hv_status hv_run_sum_add(const hv_kern *kern, hv_run_sum *sum, uint32_t size, const hv_span *spans, size_t n_spans, float weight,
+                         float norm_max) {
+  if (sum->device)
+    return sum->device->sum_add(sum->device->self, sum->there, spans, n_spans, weight, norm_max);
+  return hv_codec_accumulate_within(kern, spans, n_spans, weight, norm_max, sum->here, size);
+}
+
+hv_status hv_run_sum_add_own(const hv_run *run, const hv_kern *kern, uint32_t index, hv_run_sum *sum, float weight,
+                             float norm_max) {
+  if (!sum->device)
+    return hv_run_accumulate(run, kern, index, weight, norm_max, sum->here);
+  hv_run_chunk chunk = hv_run_chunk_of(run, index);
+  away where;
+  look_where(run, &chunk, &where);
+  hv_status status = list_stretches(run, &chunk, &where);
+  if (status == HV_OK)
+    status = sum->device->sum_add_own(sum->device->self, sum->there, where.stretches, where.n, weight, norm_max);
+  drop_stretches(&where);
+  return status;
+}
+
+hv_status hv_run_sum_encode(const hv_run *run, const hv_kern *kern, uint32_t index, hv_run_sum *sum, float factor, uint8_t *out,
+                            size_t room, size_t *written) {
+  hv_run_chunk chunk = hv_run_chunk_of(run, index);
+  uint64_t size = 0;
+  *written = 0;
+  if (sum->device)
+    return sum->device->sum_encode(sum->device->self, sum->there, factor, chunk.codec, out, room, written);
+  hv_reduce_scale(kern, sum->here, factor, chunk.size);
+  hv_status status = hv_codec_encode(kern, chunk.codec, HV_DTYPE_FLOAT32, sum->here, chunk.size, NULL, out, room, &size);
+  *written = (size_t)size;
+  return status;
 }

@@ -48,6 +48,7 @@ struct hv_share {
   int encoding, said_all;      /* a job is; nothing more is sent */
   int nothing;                 /* of the chunk that is sent next: its values are not finite */
   int heard;                   /* the owner has said something */
+  uint64_t rate;               /* at which it saw this member's first chunks come, as it says; 0: not known */
   uint64_t moved_us, heard_us; /* when something of it last went on; when the owner last said anything */
   uint64_t looked_us;          /* when it was last looked at */
   hv_timer patience;
@@ -282,8 +283,11 @@ static void average_came(hv_stream *stream, const hv_event *event) {
     hv_pace_saw(s->pace, event->now_us - s->heard_us);
   s->heard = 1;
   s->heard_us = event->now_us;
-  if (event->msg->kind == HV_MSG_NEWS && event->msg->u.news.what == HV_NEWS_HERE)
-    return; /* it waits for somebody else */
+  hv_pace_heard(s->pace, s->owner, event->now_us);
+  if (event->msg->kind == HV_MSG_NEWS && event->msg->u.news.what == HV_NEWS_HERE) { /* it waits for somebody else */
+    s->rate = event->msg->u.news.rate ? event->msg->u.news.rate : s->rate;
+    return;
+  }
   uint32_t item = next_lacked(s);
   hv_status status = take_average(s, item, event);
   if (status != HV_OK) {
@@ -320,13 +324,17 @@ static uint64_t patience_us(const hv_share *s) {
 }
 
 /* When it will have been silent for too long. What it said may lie unread while averages wait here: then it is not its silence. Who
- * has given everything need not say anything. */
+ * has given everything need not say anything. Who has not even said that it is there may not know of this round: that shows sooner.
+ */
 static uint64_t due_us(hv_share *s, uint64_t now_us) {
   uint64_t patience = patience_us(s), silence = hv_pace_patience_us(s->pace, patience), due = s->moved_us + patience;
+  if (!s->heard && s->lacking)
+    return hv_pace_sign_us(s->pace, s->owner, s->moved_us) + patience / 2;
   if (s->first_waiting)
     s->heard_us = now_us;
-  if (s->lacking && silence < patience && s->heard && s->heard_us + silence / 4 * 3 < due)
-    due = s->heard_us + silence / 4 * 3;
+  uint64_t sign_us = hv_pace_sign_us(s->pace, s->owner, s->heard_us);
+  if (s->lacking && silence < patience && sign_us + silence / 4 * 3 < due)
+    due = sign_us + silence / 4 * 3;
   return due;
 }
 
@@ -417,10 +425,14 @@ hv_status hv_share_status(const hv_share *s) {
   return s->status;
 }
 
+uint64_t hv_share_rate(const hv_share *s) {
+  return s->rate;
+}
+
 int hv_share_quiet(const hv_share *s) {
   uint64_t patience = patience_us(s), silence = hv_pace_patience_us(s->pace, patience);
   return s->status == HV_OK && s->heard && s->lacking && !s->first_waiting && silence < patience &&
-         s->env->now_us(s->env) - s->heard_us >= silence / 8 * 3;
+         s->env->now_us(s->env) - hv_pace_sign_us(s->pace, s->owner, s->heard_us) >= silence / 8 * 3;
 }
 
 void hv_share_free(hv_share *s) {

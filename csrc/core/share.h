@@ -36,6 +36,8 @@ int hv_share_done(const hv_share *share);
 int hv_share_over(const hv_share *share);
 /* HV_OK, or why not all of this row came. */
 hv_status hv_share_status(const hv_share *share);
+/* How fast this member's first chunks came to the owner, as that says: bytes per second; 0: it has not said so. */
+uint64_t hv_share_rate(const hv_share *share);
 /* 1 when the owner is there as far as is known, but has been silent for half of what is too long. */
 int hv_share_quiet(const hv_share *share);
 

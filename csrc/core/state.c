@@ -19,6 +19,7 @@ typedef struct hv_state_entry {
   hv_state_offer *offer;
   hv_state_offer *telling; /* whose snapshot is offered, and being announced for the first time */
   float priority, coming_priority;
+  uint8_t lineage[HV_BALLOT_LINEAGE], coming_lineage[HV_BALLOT_LINEAGE];
   uint32_t declare_ms;
   hv_timer declare;
   hv_dht_op op;
@@ -109,6 +110,7 @@ static void say(entry *e) {
                         .size = e->offered->manifest.image,
                         .priority = e->priority,
                         .addrs = hv_span_of(s->addrs, s->addrs_size)};
+    memcpy(ballot.lineage, e->lineage, sizeof ballot.lineage);
     size = hv_ballot_write(&ballot, e->value);
   }
   e->dirty = 0;
@@ -194,6 +196,7 @@ static void hashed(void *arg, hv_status status) {
   retire(e);
   e->offered = snapshot;
   e->priority = e->coming_priority;
+  memcpy(e->lineage, e->coming_lineage, sizeof e->lineage);
   offer->digest = snapshot->digest;
   e->telling = offer;
   say(e);
@@ -234,6 +237,7 @@ hv_status hv_state_offer_start(hv_state *s, hv_state_offer *offer, hv_error *err
   drop_coming(e, HV_CANCELLED, "a newer snapshot took its place");
   e->coming = snapshot;
   e->coming_priority = offer->priority;
+  memcpy(e->coming_lineage, offer->lineage, sizeof e->coming_lineage);
   e->declare_ms = offer->declare_ms ? offer->declare_ms : s->config.declare_ms;
   e->offer = offer;
   offer->entry = e;

@@ -76,9 +76,10 @@ struct hv_state_offer {
   const hv_manifest_part *parts; /* codec and dtype for each span; NULL: all plain. Sizes are the spans'. */
   hv_span metadata;
   float priority;
-  uint32_t declare_ms;          /* announced anew so often; 0: as configured */
-  hv_hash digest;               /* out, within done: the manifest's */
-  struct hv_state_entry *entry; /* state's; NULL while not under way */
+  uint8_t lineage[HV_BALLOT_LINEAGE]; /* ballot.h; zeros: none */
+  uint32_t declare_ms;                /* announced anew so often; 0: as configured */
+  hv_hash digest;                     /* out, within done: the manifest's */
+  struct hv_state_entry *entry;       /* state's; NULL while not under way */
 };
 
 /* Not HV_OK: nothing was begun, what was offered before stands; err (may be NULL) says why. done never comes from within this

@@ -475,6 +475,7 @@ void hv_zones_init(hv_zones *z, hv_env *env, hv_dht *dht, const hv_zones_config 
   z->most_samples = z->most_speed = z->most_zone_samples = z->most_zone_speed = HV_REPORT_SAMPLES_MAX;
   z->share = (double)config->target;
   z->timer = (hv_timer){.fire = tick, .owner = z};
+  look(z, now_of(z));
   env->random(env, &r, sizeof r);
   env->timer_set(env, &z->timer, r % 100000);
 }

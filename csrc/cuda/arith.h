@@ -25,6 +25,8 @@
 #define CU_TAME 0x1p126f
 #define CU_TINY 0x1p-120f
 #define CU_STD_MAX 0x1p110f
+#define CU_SLICE 1024u        /* elements under one sum of squares, where values are held against limits */
+#define CU_ADDEND_MAX 0x1p119 /* of a value times its weight */
 #define CU_K 0x9e3779b185ebca87ull
 #define CU_G 0xc2b2ae3d27d4eb4full
 #define CU_HEAD_INDEX ((uint64_t)1 << 40)
@@ -306,6 +308,9 @@ HV_HD uint32_t cu_bits_of(int codec, int dtype) {
 }
 HV_HD uint64_t cu_body_bytes(int codec, int dtype, uint64_t count) {
   return (count * cu_bits_of(codec, dtype) + 7) / 8;
+}
+HV_HD uint64_t cu_slices(uint64_t count) {
+  return (count + CU_SLICE - 1) / CU_SLICE;
 }
 /* Bytes of params, then of scales. */
 HV_HD uint32_t cu_param_bytes(int codec) {

@@ -154,9 +154,6 @@ HV_BLOCK int cu_params_fit(int codec, const uint8_t *head) {
   return a >= -CU_TAME && a <= CU_TAME && b >= 0 && b <= 0x1p127f / 127 && c >= -most && c <= most && d >= -most && d <= most;
 }
 
-/* As HV_OK, HV_MALFORMED, HV_CORRUPT, HV_NOT_FINITE; codec.c holds the numbers to those. */
-enum { CU_FINE = 0, CU_MALFORMED = 4, CU_CORRUPT = 5, CU_NOT_FINITE = 24 };
-
 HV_BLOCK void cu_judge_block(const cu_args *a, uint32_t block) {
   HV_EACH(t) {
     uint32_t i = block * CU_THREADS + t;

@@ -239,6 +239,118 @@ HV_BLOCK void cu_add_block(float *books, const cu_args *a, uint32_t block) {
   }
 }
 
+/* ---- WEIGH and LIMIT: may a chunk's values, or those of a row, count? ---- */
+
+typedef struct cu_weigh_room {
+  cu_16 values[CU_UNIT / 4];
+  float book[256];
+} cu_weigh_room;
+
+/* The values of this thread, zeros behind the last one. */
+HV_BLOCK uint32_t cu_weigh4(cu_weigh_room *s, const cu_job *job, uint64_t unit, uint32_t group) {
+  uint64_t at = unit * CU_UNIT + 4 * (uint64_t)group;
+  float v[4] = {0, 0, 0, 0};
+  uint32_t most = 0;
+  cu_16 bits;
+#define CU_WEIGH_IT(codec) cu_decode4(job->chunk, codec, job->dtype, s->book, at, job->count, v)
+  if (job->src)
+    cu_load4(CU_F32, job->src, at, job->count, v);
+  else if (at < job->count)
+    CU_BY_CODEC(job->codec, CU_WEIGH_IT)
+  for (uint32_t i = 0; i < 4; i++) {
+    bits.w[i] = at + i < job->count ? cu_bits(v[i]) : 0;
+    most = HV_MOST(most, bits.w[i] & 0x7fffffff);
+  }
+  s->values[group] = bits;
+  return most;
+}
+
+/* Squares by STATS of each 1,024: a warp for each. */
+HV_BLOCK void cu_weigh_unit(cu_weigh_room *s, const cu_job *job, uint64_t unit) {
+  HV_REG(uint32_t, most);
+  HV_REG(double, square);
+  HV_EACH(t) {
+    HV_R(most) = 0;
+    for (uint32_t k = 0; k < 4; k++) {
+      uint32_t size = cu_weigh4(s, job, unit, t + CU_THREADS * k);
+      HV_R(most) = HV_MOST(HV_R(most), size);
+    }
+  }
+  HV_FOLD_WARP(uint32_t, most, HV_MOST);
+  HV_SYNC;
+  HV_EACH(t) {
+    HV_R(square) = 0;
+    for (uint32_t i = 0; t < 4 * 32 && i < CU_SLICE / 32; i++) {
+      uint32_t at = t / 32 * CU_SLICE + t % 32 + 32 * i;
+      double y = (double)cu_tame(cu_float(s->values[at / 4].w[at % 4])), product = y * y;
+      HV_R(square) = HV_R(square) + product;
+    }
+  }
+  HV_FOLD_WARP(double, square, HV_SUM);
+  HV_EACH(t) {
+    uint64_t slice = 4 * unit + t / 32;
+    if (t % 32 == 0 && t < 4 * 32 && slice < cu_slices(job->count))
+      ((double *)(void *)job->room)[slice] = HV_R(square);
+    if (t % 32 == 0 && HV_R(most))
+      cu_max32(&job->state->most_high, HV_R(most));
+  }
+  HV_SYNC; /* the next unit's values take this one's place */
+}
+
+HV_BLOCK void cu_weigh_block(cu_weigh_room *s, const cu_args *a, uint32_t block) {
+  cu_range r = cu_share(a, block);
+  uint32_t j = r.job, booked = CU_JOBS;
+  for (uint64_t item = r.from; item < r.to; item++) {
+    j = cu_job_of(a, j, item);
+    const cu_job *job = &a->job[j];
+    if (*job->verdict)
+      continue;
+    if (booked != j && !job->src) {
+      cu_book(s->book, job->chunk, job->codec);
+      HV_SYNC;
+    }
+    booked = j;
+    cu_weigh_unit(s, job, item - job->first);
+  }
+}
+
+typedef struct cu_limit_room {
+  double square[CU_SLICE];
+} cu_limit_room;
+
+/* Block `block` is job `block`. The sums are added up in order, by one thread. */
+HV_BLOCK void cu_limit_block(cu_limit_room *s, const cu_args *a, uint32_t block) {
+  const cu_job *job = &a->job[block];
+  const double *from = (const double *)(const void *)job->room;
+  uint64_t n = cu_slices(job->count);
+  HV_REG(double, square);
+  if (*job->verdict)
+    return;
+  HV_EACH(t) HV_R(square) = 0;
+  for (uint64_t start = 0; start < n; start += CU_SLICE) {
+    uint32_t some = n - start < CU_SLICE ? (uint32_t)(n - start) : CU_SLICE;
+    HV_EACH(t) {
+      for (uint32_t i = t; i < some; i += CU_THREADS)
+        s->square[i] = from[start + i];
+    }
+    HV_SYNC;
+    HV_EACH(t) {
+      for (uint32_t i = 0; t == 0 && i < some; i++)
+        HV_R(square) = HV_R(square) + s->square[i];
+    }
+    HV_SYNC;
+  }
+  HV_EACH(t) {
+    if (t == 0) {
+      double largest = (double)cu_float(job->state->most_high) * (double)a->weight, norm = (double)a->norm_max;
+      if (job->state->most_high > 0x7f7fffff)
+        *job->verdict = CU_NOT_FINITE;
+      else if (largest > CU_ADDEND_MAX || (norm > 0 && HV_R(square) > norm * norm))
+        *job->verdict = CU_TOO_LARGE;
+    }
+  }
+}
+
 /* ---- plain tensors ---- */
 
 /* 1 when one of the four is not finite. */
@@ -300,14 +412,19 @@ HV_BLOCK void cu_gather_unit(const cu_gather *g, const cu_tensor *tensor, uint64
     for (uint32_t k = 0; k < 4; k++) {
       uint64_t at = unit * CU_UNIT + 4 * (t + CU_THREADS * k);
       if (at < tensor->count) {
-        float x[4], acc[4];
-        cu_load4(g->dtype, tensor->src, at, tensor->count, x);
-        cu_load4(CU_F32, tensor->acc, at, tensor->count, acc);
-        for (uint32_t i = 0; i < 4; i++) {
-          float product = g->weight * x[i];
-          acc[i] = acc[i] + product;
+        float x[4] = {0, 0, 0, 0}, acc[4];
+        if (g->mode != CU_GATHER_CLEAR) /* nobody has written there yet */
+          cu_load4(g->mode == CU_GATHER_NARROW ? CU_F32 : g->dtype, tensor->src, at, tensor->count, x);
+        if (g->mode == CU_GATHER_ADD) {
+          cu_load4(CU_F32, tensor->acc, at, tensor->count, acc);
+          for (uint32_t i = 0; i < 4; i++) {
+            float product = g->weight * x[i];
+            x[i] = acc[i] + product;
+          }
         }
-        cu_store4(CU_F32, tensor->acc, at, tensor->count, acc);
+        for (uint32_t i = 0; i < 4; i++)
+          x[i] = g->mode == CU_GATHER_SCALE ? g->weight * x[i] : x[i];
+        cu_store4(g->mode == CU_GATHER_NARROW ? g->dtype : CU_F32, tensor->acc, at, tensor->count, x);
       }
     }
   }
@@ -316,6 +433,8 @@ HV_BLOCK void cu_gather_unit(const cu_gather *g, const cu_tensor *tensor, uint64
 HV_BLOCK void cu_gather_block(const cu_gather *g, uint32_t block) {
   uint64_t each = (g->items + g->blocks - 1) / g->blocks, from = each * block, to = from + each < g->items ? from + each : g->items;
   uint32_t low = 0, high = g->n_tensors;
+  if (g->verdict && *g->verdict)
+    return;
   while (low + 1 < high) {
     uint32_t middle = (low + high) / 2;
     if (g->tensor[middle].first <= from)

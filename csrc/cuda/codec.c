@@ -9,6 +9,10 @@ _Static_assert(CU_NONE == (int)HV_CODEC_NONE && CU_FLOAT16 == (int)HV_CODEC_FLOA
                "the kernels know the codecs by these numbers");
 _Static_assert(CU_F32 == (int)HV_DTYPE_FLOAT32 && CU_F16 == (int)HV_DTYPE_FLOAT16 && CU_BF16 == (int)HV_DTYPE_BFLOAT16,
                "and dtypes");
+_Static_assert(CU_FINE == (int)HV_OK && CU_MALFORMED == (int)HV_MALFORMED && CU_CORRUPT == (int)HV_CORRUPT &&
+                   CU_TOO_LARGE == (int)HV_TOO_LARGE && CU_NOT_FINITE == (int)HV_NOT_FINITE,
+               "and verdicts");
+_Static_assert(CU_ADDEND_MAX == (double)HV_CODEC_ADDEND_MAX, "and the largest addend");
 _Static_assert(sizeof(cu_args) <= 32764 && sizeof(cu_gather) <= 32764, "what a launch can carry");
 
 #define BLOCKS_EACH 8 /* of threads, on one processor of the device */
@@ -318,6 +322,40 @@ hv_status hv_cuda_add(const hv_cuda *cuda, void *stream, const hv_cuda_sum *sums
   return status;
 }
 
+/* ---- limits ---- */
+
+static size_t squares_room(uint64_t count) {
+  return ALIGN(cu_slices(count) * sizeof(double));
+}
+
+size_t hv_cuda_limit_room(uint64_t count) {
+  return states_room(1) + squares_room(count);
+}
+
+hv_status hv_cuda_limit(const hv_cuda *cuda, void *stream, const hv_cuda_target *target, const float *row, float weight,
+                        float norm_max, void *scratch, size_t room, hv_error *err) {
+  hv_status status = row ? HV_OK : check_chunk(target->chunk, target->codec, target->dtype, target->count, err);
+  if (status == HV_OK && (!aligned(row, 4) || target->count > HV_CODEC_COUNT_MAX))
+    status = hv_fail(err, HV_INVALID, "a tensor must lie at a multiple of its element's size");
+  if (status == HV_OK && (!target->verdict || !aligned(target->verdict, 4)))
+    status = hv_fail(err, HV_INVALID, "a check needs room for its verdict");
+  if (status == HV_OK && room < hv_cuda_limit_room(target->count))
+    status = hv_fail(err, HV_TOO_LARGE, "the scratch memory is too small");
+  if (status == HV_OK && (!scratch || !aligned(scratch, 256)))
+    status = hv_fail(err, HV_INVALID, "scratch memory must lie at a multiple of 256 bytes");
+  if (status != HV_OK)
+    return status;
+  cu_args a = {.n_jobs = 1, .weight = weight, .norm_max = norm_max};
+  a.job[0] = reading(target);
+  a.job[0].state = scratch;
+  a.job[0].room = (uint8_t *)scratch + states_room(1);
+  status = by_thread(cuda, stream, CU_K_BEGIN, &a, err);
+  a.job[0].src = row;
+  if (status == HV_OK)
+    status = spread(cuda, stream, CU_K_WEIGH, &a, units, err);
+  return status == HV_OK ? by_job(cuda, stream, CU_K_LIMIT, &a, err) : status;
+}
+
 hv_status hv_cuda_finite(const hv_cuda *cuda, void *stream, hv_dtype dtype, const void *src, uint64_t count, uint32_t *flag,
                          hv_error *err) {
   if (!takes((int)dtype) || !flag || (count && (!src || !aligned(src, hv_dtype_size((int)dtype)))))
@@ -327,15 +365,23 @@ hv_status hv_cuda_finite(const hv_cuda *cuda, void *stream, hv_dtype dtype, cons
   return spread(cuda, stream, CU_K_FINITE, &a, units, err);
 }
 
-hv_status hv_cuda_accumulate(const hv_cuda *cuda, void *stream, hv_dtype dtype, float weight, const hv_cuda_pair *pairs, size_t n,
-                             hv_error *err) {
+static hv_status check_pair(int mode, hv_dtype dtype, const hv_cuda_pair *pair, size_t index, hv_error *err) {
+  size_t src = mode == CU_GATHER_NARROW ? 4 : hv_dtype_size((int)dtype),
+         acc = mode == CU_GATHER_NARROW ? hv_dtype_size((int)dtype) : 4;
+  if (pair->count > HV_CODEC_COUNT_MAX || (pair->count && (!pair->src || !pair->acc)) || !aligned(pair->src, src) ||
+      !aligned(pair->acc, acc))
+    return hv_fail(err, HV_INVALID, "tensor %zu is too large, or does not lie at a multiple of its element's size", index);
+  return HV_OK;
+}
+
+static hv_status pair_up(const hv_cuda *cuda, void *stream, const cu_gather *how, const hv_cuda_pair *pairs, size_t n,
+                         hv_error *err) {
+  hv_dtype dtype = (hv_dtype)how->dtype;
   hv_status status = takes((int)dtype) ? HV_OK : hv_fail(err, HV_INVALID, "a GPU adds up float32, float16 or bfloat16 tensors");
   for (size_t i = 0; i < n && status == HV_OK; i++)
-    if (pairs[i].count > HV_CODEC_COUNT_MAX || (pairs[i].count && (!pairs[i].src || !pairs[i].acc)) ||
-        !aligned(pairs[i].src, hv_dtype_size((int)dtype)) || !aligned(pairs[i].acc, 4))
-      status = hv_fail(err, HV_INVALID, "tensor %zu is too large, or does not lie at a multiple of its element's size", i);
+    status = check_pair(how->mode, dtype, &pairs[i], i, err);
   for (size_t at = 0; at < n && status == HV_OK;) {
-    cu_gather g = {.dtype = (int32_t)dtype, .weight = weight};
+    cu_gather g = {.dtype = how->dtype, .mode = how->mode, .weight = how->weight, .verdict = how->verdict};
     for (; at < n && g.n_tensors < CU_TENSORS; at++)
       if (pairs[at].count) {
         g.tensor[g.n_tensors++] = (cu_tensor){pairs[at].src, pairs[at].acc, pairs[at].count, g.items};
@@ -346,4 +392,43 @@ hv_status hv_cuda_accumulate(const hv_cuda *cuda, void *stream, hv_dtype dtype, 
       status = start(cuda, stream, CU_K_GATHER, g.blocks, &g, err);
   }
   return status;
+}
+
+hv_status hv_cuda_accumulate(const hv_cuda *cuda, void *stream, hv_dtype dtype, float weight, const hv_cuda_pair *pairs, size_t n,
+                             hv_error *err) {
+  const cu_gather how = {.dtype = (int32_t)dtype, .mode = CU_GATHER_ADD, .weight = weight};
+  return pair_up(cuda, stream, &how, pairs, n, err);
+}
+
+static hv_status one_row(const hv_cuda *cuda, void *stream, const cu_gather *how, const float *src, float *acc, uint64_t count,
+                         hv_error *err) {
+  const hv_cuda_pair pair = {src, acc, count};
+  return pair_up(cuda, stream, how, &pair, 1, err);
+}
+
+hv_status hv_cuda_row_clear(const hv_cuda *cuda, void *stream, float *acc, uint64_t count, hv_error *err) {
+  const cu_gather how = {.dtype = HV_DTYPE_FLOAT32, .mode = CU_GATHER_CLEAR};
+  return one_row(cuda, stream, &how, acc, acc, count, err);
+}
+
+hv_status hv_cuda_row_scale(const hv_cuda *cuda, void *stream, float factor, float *acc, uint64_t count, hv_error *err) {
+  const cu_gather how = {.dtype = HV_DTYPE_FLOAT32, .mode = CU_GATHER_SCALE, .weight = factor};
+  return one_row(cuda, stream, &how, acc, acc, count, err);
+}
+
+hv_status hv_cuda_row_add(const hv_cuda *cuda, void *stream, float weight, const float *row, float *acc, uint64_t count,
+                          const int32_t *verdict, hv_error *err) {
+  const cu_gather how = {.dtype = HV_DTYPE_FLOAT32, .mode = CU_GATHER_ADD, .weight = weight, .verdict = verdict};
+  return one_row(cuda, stream, &how, row, acc, count, err);
+}
+
+hv_status hv_cuda_widen(const hv_cuda *cuda, void *stream, hv_dtype dtype, const hv_cuda_pair *pairs, size_t n, hv_error *err) {
+  const cu_gather how = {.dtype = (int32_t)dtype, .mode = CU_GATHER_WIDEN};
+  return pair_up(cuda, stream, &how, pairs, n, err);
+}
+
+hv_status hv_cuda_narrow(const hv_cuda *cuda, void *stream, hv_dtype dtype, const hv_cuda_pair *pairs, size_t n,
+                         const int32_t *verdict, hv_error *err) {
+  const cu_gather how = {.dtype = (int32_t)dtype, .mode = CU_GATHER_NARROW, .verdict = verdict};
+  return pair_up(cuda, stream, &how, pairs, n, err);
 }

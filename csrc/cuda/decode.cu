@@ -12,6 +12,8 @@ static __global__ void __launch_bounds__(CU_THREADS) add(const __grid_constant__
 }
 CU_KERNEL_BARE(finite)
 CU_KERNEL_BARE(feed)
+CU_KERNEL(weigh, cu_weigh_room)
+CU_KERNEL(limit, cu_limit_room)
 static __global__ void __launch_bounds__(CU_THREADS) gather(const __grid_constant__ cu_gather args) {
   cu_gather_block(&args, blockIdx.x);
 }
@@ -25,6 +27,10 @@ void cu_launch_decode(cu_kernel kernel, unsigned blocks, const void *args, cudaS
     CU_LAUNCH(finite);
   else if (kernel == CU_K_FEED)
     CU_LAUNCH(feed);
+  else if (kernel == CU_K_WEIGH)
+    CU_LAUNCH(weigh);
+  else if (kernel == CU_K_LIMIT)
+    CU_LAUNCH(limit);
   else
     gather<<<blocks, CU_THREADS, 0, stream>>>(*(const cu_gather *)args);
 }

@@ -15,8 +15,9 @@
 #define HV_CUDA_H
 
 #include "kern/codec.h"
+#include "kern/device.h"
 
-#define HV_CUDA_VERSION 1u
+#define HV_CUDA_VERSION 3u
 #define HV_CUDA_INPUTS_MAX 16 /* that one sum adds at once */
 
 typedef struct hv_cuda hv_cuda; /* one device */
@@ -77,19 +78,40 @@ typedef struct hv_cuda_sum {
  */
 hv_status hv_cuda_add(const hv_cuda *cuda, void *stream, const hv_cuda_sum *sums, size_t n, hv_error *err);
 
+/* Bytes of scratch that hv_cuda_limit needs. */
+size_t hv_cuda_limit_room(uint64_t count);
+
+/* What hv_codec_accumulate_within asks beyond a check, of a chunk with a verdict (its out is not looked at), or of `row`, count
+ * float32 values in its place, when that is not NULL: a verdict of HV_OK becomes HV_TOO_LARGE, or a row's HV_NOT_FINITE. */
+hv_status hv_cuda_limit(const hv_cuda *cuda, void *stream, const hv_cuda_target *target, const float *row, float weight,
+                        float norm_max, void *scratch, size_t room, hv_error *err);
+
 /* Sets *flag (the device's) to 1 when an element is NaN or infinite, and leaves it alone otherwise. */
 hv_status hv_cuda_finite(const hv_cuda *cuda, void *stream, hv_dtype dtype, const void *src, uint64_t count, uint32_t *flag,
                          hv_error *err);
 
 typedef struct hv_cuda_pair {
   const void *src;
-  float *acc;
+  void *acc; /* float32, but for narrow */
   uint64_t count;
 } hv_cuda_pair;
 
 /* acc = acc + weight * src for n tensors of one dtype, as hv_reduce_accumulate has it: one launch for each thousand. */
 hv_status hv_cuda_accumulate(const hv_cuda *cuda, void *stream, hv_dtype dtype, float weight, const hv_cuda_pair *pairs, size_t n,
                              hv_error *err);
+
+/* acc = src as float32, for n tensors of one dtype; and acc = src, which is float32, rounded to dtype as hv_reduce_convert has it,
+ * unless there is a verdict that is not HV_OK by then. */
+hv_status hv_cuda_widen(const hv_cuda *cuda, void *stream, hv_dtype dtype, const hv_cuda_pair *pairs, size_t n, hv_error *err);
+hv_status hv_cuda_narrow(const hv_cuda *cuda, void *stream, hv_dtype dtype, const hv_cuda_pair *pairs, size_t n,
+                         const int32_t *verdict, hv_error *err);
+
+/* Of a row of float32 values: acc = 0; acc = acc * factor; and acc = acc + weight * row, unless there is a verdict that is not
+ * HV_OK by then. */
+hv_status hv_cuda_row_clear(const hv_cuda *cuda, void *stream, float *acc, uint64_t count, hv_error *err);
+hv_status hv_cuda_row_scale(const hv_cuda *cuda, void *stream, float factor, float *acc, uint64_t count, hv_error *err);
+hv_status hv_cuda_row_add(const hv_cuda *cuda, void *stream, float weight, const float *row, float *acc, uint64_t count,
+                          const int32_t *verdict, hv_error *err);
 
 /* ---- chunk by chunk between the device and page-locked memory (stage.c) ---- */
 
@@ -125,6 +147,33 @@ typedef hv_status (*hv_stage_well)(void *arg, uint64_t index, uint8_t *bytes, si
  * written. When this returns, whatever it says, nothing of it is under way any more unless the device is lost. */
 hv_status hv_stage_receive(hv_stage *stage, void *stream, void *out, uint64_t count, hv_stage_well well, void *arg, hv_error *err);
 
+/* ---- the tensors of rounds (ferry.c) ---- */
+
+typedef struct hv_ferry hv_ferry;
+
+/* A ferry has boats, each with a stream of its own and, page-locked and on the device, the room of one chunk of chunk_values; and
+ * on the device sums of as many values. */
+typedef struct hv_ferry_shape {
+  uint32_t chunk_values; /* 1 .. 2^20: of the largest chunk that will come */
+  uint32_t boats;        /* 1 .. HV_FERRY_BOATS_MAX: so many chunks are under way at once; who comes then waits */
+  uint32_t sums;         /* 0 .. HV_FERRY_SUMS_MAX: so many chunks are added up on the device at once; more are the host's */
+  size_t pinned_most;    /* bytes of page-locked memory: HV_BUDGET when the boats need more */
+} hv_ferry_shape;
+#define HV_FERRY_BOATS_MAX 16
+#define HV_FERRY_SUMS_MAX 64
+#define HV_FERRY_SUMS 8 /* that the owner of a round has open at once */
+
+/* Takes all its memory, streams and events; nothing is taken later but tables of many small tensors. Borrows cuda and mem. */
+hv_status hv_ferry_new(const hv_cuda *cuda, hv_mem *mem, const hv_ferry_shape *shape, hv_ferry **out, hv_error *err);
+void hv_ferry_free(hv_ferry *ferry); /* when nobody is in it; whatever state the device is in. NULL is fine */
+/* The table for core/run.h, as long as the ferry lives; float32, float16 and bfloat16. Any thread, several at once; each call
+ * waits for its own work on the device alone. After an HV_IO every further call is HV_IO. */
+const hv_device *hv_ferry_device(hv_ferry *ferry);
+/* What is asked from now on is done after all that is on this stream now. */
+hv_status hv_ferry_follow(hv_ferry *ferry, void *stream, hv_error *err);
+/* HV_OK, or the first error of the device, with its words. */
+hv_status hv_ferry_why(hv_ferry *ferry, hv_error *err);
+
 /* ---- what the shared object gives ---- */
 
 typedef struct hv_cuda_api {
@@ -149,6 +198,11 @@ typedef struct hv_cuda_api {
   void (*stage_free)(hv_stage *stage);
   hv_status (*send)(hv_stage *stage, void *stream, const void *src, uint64_t count, hv_stage_sink sink, void *arg, hv_error *err);
   hv_status (*receive)(hv_stage *stage, void *stream, void *out, uint64_t count, hv_stage_well well, void *arg, hv_error *err);
+  hv_status (*ferry_new)(const hv_cuda *cuda, hv_mem *mem, const hv_ferry_shape *shape, hv_ferry **out, hv_error *err);
+  void (*ferry_free)(hv_ferry *ferry);
+  const hv_device *(*ferry_device)(hv_ferry *ferry);
+  hv_status (*ferry_follow)(hv_ferry *ferry, void *stream, hv_error *err);
+  hv_status (*ferry_why)(hv_ferry *ferry, hv_error *err);
 } hv_cuda_api;
 
 /* The table of this version, or NULL when the library has another one. */

@@ -42,6 +42,8 @@ typedef enum cu_kernel {
   CU_K_FINITE, /* a unit */
   CU_K_FEED,   /* a unit: residual = tame(residual + x) */
   CU_K_GATHER, /* a unit of any of many small tensors: acc = acc + weight * x */
+  CU_K_WEIGH,  /* a unit: the squares of each 1,024 values, and the largest */
+  CU_K_LIMIT,  /* a job. Whether its values may count: its verdict. */
   CU_KERNELS
 } cu_kernel;
 
@@ -55,12 +57,15 @@ typedef struct cu_measure {
 typedef struct cu_state {
   uint64_t sum;
   uint64_t n_low, n_high, low, high; /* UNIFORM8's ends; low and high are signed */
-  uint32_t most_low, most_high;      /* QUANTILE8: bits of -smallest and of largest, 0 counted in */
+  uint32_t most_low, most_high;      /* QUANTILE8: bits of -smallest and of largest, 0 counted in; WEIGH: of the largest */
   uint32_t bad;                      /* CU_BAD_ */
   float mean, std, step, inverse;
   int32_t base;
 } cu_state;
 enum { CU_BAD_FINITE = 1, CU_BAD_FIT = 2 };
+
+/* Verdicts: HV_OK, HV_MALFORMED, HV_CORRUPT, HV_TOO_LARGE, HV_NOT_FINITE; codec.c holds the numbers to those. */
+enum { CU_FINE = 0, CU_MALFORMED = 4, CU_CORRUPT = 5, CU_TOO_LARGE = 6, CU_NOT_FINITE = 24 };
 
 /* QUANTILE8: the sample, then the table from cells to codes. */
 #define CU_BOOK_BYTES (4 * CU_SAMPLE + CU_CELLS)
@@ -70,11 +75,11 @@ typedef struct cu_job {
   uint64_t first;       /* of its items in this launch */
   uint64_t count;       /* elements */
   uint8_t *chunk;       /* aligned to 16 */
-  const void *src;      /* encoding */
+  const void *src;      /* encoding; WEIGH: float32 values in place of a chunk's */
   void *out;            /* decoding: of args.dtype */
   float *residual;      /* encoding: may be NULL */
   cu_state *state;      /* NULL: there is none */
-  uint8_t *room;        /* partial statistics of all levels, or what QUANTILE8 needs */
+  uint8_t *room;        /* partial statistics of all levels, or what QUANTILE8 needs; WEIGH: sums of squares */
   int32_t *verdict;     /* where it goes; when decoding it is looked at: anything but 0 stops. NULL: it was checked elsewhere */
   uint8_t codec, dtype; /* decoding: what the chunk says; encoding: the same for all */
   uint16_t n_inputs;    /* ADD: so many of args.part, from `input` on */
@@ -89,21 +94,22 @@ typedef struct cu_part {
   uint8_t codec, dtype;
 } cu_part;
 
-/* GATHER: a small tensor that is added to another. */
+/* GATHER: a small tensor that is added to another, or copied. */
 typedef struct cu_tensor {
   const void *src;
-  float *acc;
+  void *acc;             /* float32, but of args.dtype under CU_GATHER_NARROW, whose src is float32 */
   uint64_t count, first; /* elements; of its items */
 } cu_tensor;
 
 typedef struct cu_args {
   uint64_t items;
   uint32_t blocks, n_jobs;
-  int32_t codec, dtype; /* encoding: of what is encoded; decoding: of what comes out */
-  int32_t named;        /* encoding: the dtype that the header names */
-  int32_t mode;         /* CU_MODE_ */
-  uint32_t level;       /* JOIN: of what is read */
-  uint32_t *flag;       /* FINITE: set to 1 when something is not */
+  int32_t codec, dtype;   /* encoding: of what is encoded; decoding: of what comes out */
+  int32_t named;          /* encoding: the dtype that the header names */
+  int32_t mode;           /* CU_MODE_ */
+  uint32_t level;         /* JOIN: of what is read */
+  uint32_t *flag;         /* FINITE: set to 1 when something is not */
+  float weight, norm_max; /* LIMIT */
   cu_job job[CU_JOBS];
   cu_part part[CU_PARTS];
 } cu_args;
@@ -117,10 +123,18 @@ enum {
 typedef struct cu_gather {
   uint64_t items;
   uint32_t blocks, n_tensors;
-  int32_t dtype;
-  float weight;
+  int32_t dtype, mode;
+  float weight;           /* ADD, SCALE */
+  const int32_t *verdict; /* anything but 0 stops; NULL: nothing does */
   cu_tensor tensor[CU_TENSORS];
 } cu_gather;
+enum {
+  CU_GATHER_ADD,
+  CU_GATHER_WIDEN,
+  CU_GATHER_NARROW,
+  CU_GATHER_SCALE, /* acc = weight * src */
+  CU_GATHER_CLEAR  /* acc = 0, whatever src has */
+};
 
 /* Partial statistics at a level: CU_FAN of one level make one of the next. */
 HV_HD uint64_t cu_units(uint64_t count) {

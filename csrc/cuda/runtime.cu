@@ -1,5 +1,7 @@
 #include "cuda/launch.cuh"
 
+#include <cudaTypedefs.h>
+
 extern "C" {
 #include "cuda/world.h"
 }
@@ -15,16 +17,41 @@ static hv_status told(cudaError_t code, const char *what, hv_error *err) {
   return hv_fail(err, status, "%s on the GPU failed: %s", what, cudaGetErrorString(code));
 }
 
-/* The calling thread's device, put aside and back. */
+/* What only the driver has. It is asked for by name, so that the library can be loaded, and say why not, where there is none. */
+template <typename F> static F driver(const char *name) {
+  void *found = NULL;
+  cudaDriverEntryPointQueryResult how = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+  cudaError_t code = cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &how);
+#else
+  cudaError_t code = cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &how);
+#endif
+  cudaGetLastError();
+  return code == cudaSuccess && how == cudaDriverEntryPointSuccess ? (F)found : NULL;
+}
+struct contexts {
+  PFN_cuDeviceGet_v2000 device;
+  PFN_cuDevicePrimaryCtxRetain_v7000 retain;
+  PFN_cuCtxPushCurrent_v4000 push;
+  PFN_cuCtxPopCurrent_v4000 pop;
+};
+static const contexts &known(void) {
+  static const contexts all = {driver<PFN_cuDeviceGet_v2000>("cuDeviceGet"),
+                               driver<PFN_cuDevicePrimaryCtxRetain_v7000>("cuDevicePrimaryCtxRetain"),
+                               driver<PFN_cuCtxPushCurrent_v4000>("cuCtxPushCurrent"),
+                               driver<PFN_cuCtxPopCurrent_v4000>("cuCtxPopCurrent")};
+  return all;
+}
+
+/* The device for the calling thread, for a while: its context on top of the thread's own. cudaSetDevice and back would open a
+ * context on GPU 0, some hundred megabytes there, in every process whose threads have none yet. */
 struct on_device {
-  int before, other;
-  explicit on_device(void *self) : before(0), other(0) {
-    int mine = (int)(intptr_t)self;
-    other = cudaGetDevice(&before) == cudaSuccess && before != mine && cudaSetDevice(mine) == cudaSuccess;
-  }
+  int on;
+  explicit on_device(void *self) : on(known().push((CUcontext)self) == CUDA_SUCCESS) {}
   ~on_device() {
-    if (other)
-      cudaSetDevice(before);
+    CUcontext mine;
+    if (on)
+      known().pop(&mine);
   }
 };
 
@@ -110,7 +137,14 @@ extern "C" hv_status hv_cuda_world_open(int index, hv_cuda_world *out, hv_error 
   if (10 * major + minor < CU_OLDEST)
     return hv_fail(err, HV_UNSUPPORTED, "GPU number %d has compute capability %d.%d: the kernels were built for %d.%d and later", index,
                    major, minor, CU_OLDEST / 10, CU_OLDEST % 10);
-  *out = hv_cuda_world{(void *)(intptr_t)index, (uint32_t)processors, launch, device_take, device_free, pinned_take, pinned_free, copy,
+  CUdevice device;
+  CUcontext context; /* torch's own too; it is let go when the process ends */
+  const contexts &c = known();
+  if (!c.device || !c.retain || !c.push || !c.pop)
+    return hv_fail(err, HV_UNSUPPORTED, "the driver of GPU number %d is too old for the kernels: install a newer one", index);
+  if (c.device(&device, index) != CUDA_SUCCESS || c.retain(&context, device) != CUDA_SUCCESS)
+    return hv_fail(err, HV_IO, "GPU number %d cannot be opened: it may have no memory left, or be in use by one process alone", index);
+  *out = hv_cuda_world{(void *)context, (uint32_t)processors, launch, device_take, device_free, pinned_take, pinned_free, copy,
                        stream_new, stream_free, event_new, event_free, record, follow, wait_for};
   return HV_OK;
 }

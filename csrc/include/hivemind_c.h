@@ -120,6 +120,7 @@ typedef struct hv_hive_dht_state {
   size_t published;   /* this node's own, which it says again */
   uint64_t calls;     /* to other nodes, so far */
   uint64_t questions; /* asked in them */
+  size_t memory;      /* bytes that this node holds, all told */
   int is_initial;     /* one of the initial peers is this node itself */
 } hv_hive_dht_state;
 hv_status hv_hive_dht_look(hv_hive *hive, hv_future **out); /* result: an hv_hive_dht_state */
@@ -141,6 +142,7 @@ typedef struct hv_hive_snapshot {
   size_t n_parts;
   float priority;      /* who has more is asked first */
   uint32_t declare_ms; /* announced anew so often; 0: 30 s */
+  uint8_t lineage[16]; /* core/ballot.h: how the state came about; alike where states are, but for rounding. Zeros: not told */
 } hv_hive_snapshot;
 
 /* Offers a snapshot in place of the one before. The parts' bytes are borrowed, and must not change, until `done(arg)` has been
@@ -224,10 +226,11 @@ hv_status hv_hive_progress_wait(hv_hive_progress *progress, uint32_t timeout_ms)
 typedef struct hv_hive_averager hv_hive_averager;
 
 typedef struct hv_hive_tensor {
-  void *data;           /* in plain memory, aligned; borrowed until hv_hive_averager_free has returned. NULL only without values */
+  void *data;           /* aligned; borrowed until hv_hive_averager_free has returned. NULL only without values */
   int dtype, codec;     /* hv_dtype; hv_codec: how its values travel */
   const int64_t *shape; /* members must agree on it */
   size_t n_dims;
+  const struct hv_device *device; /* where data is (kern/device.h), borrowed likewise; NULL: in plain memory */
 } hv_hive_tensor;
 
 /* 0 and NULL are the defaults of core/average.h. */

@@ -2,6 +2,8 @@
 
 #include "kern/coder.h"
 
+#include <math.h>
+
 #define MAGIC 0x31635648 /* "HVc1" */
 #define HEAD_INDEX ((uint64_t)1 << 40)
 #define FAR ((uint64_t)8 << 20) /* results from this size on are written past the caches */
@@ -485,10 +487,19 @@ static const uint8_t *next_values(reader *r, int as_is, float *values, size_t *n
   return (const uint8_t *)values;
 }
 
+/* The largest magnitude of values measured as *m; the measure takes what is beyond HV_TAME for that. */
+static double largest_of(const float *in, size_t n, const hv_measure *m) {
+  float most = m->high > -m->low ? m->high : -m->low;
+  if (most >= HV_TAME)
+    for (size_t i = 0; i < n; i++)
+      most = fabsf(in[i]) > most ? fabsf(in[i]) : most;
+  return (double)most;
+}
+
 /* Norm (when there is a limit) and largest value, before anything counts. */
 static hv_status hold_within(const hv_kern *kern, reader *r, int as_is, float weight, float norm_max) {
   float values[HV_SLICE], aligned[HV_SLICE];
-  double square = 0, most = (double)HV_CODEC_ADDEND_MAX;
+  double square = 0;
   size_t n;
   for (const uint8_t *slice = next_values(r, as_is, values, &n); n; slice = next_values(r, as_is, values, &n)) {
     hv_measure m;
@@ -497,7 +508,7 @@ static hv_status hold_within(const hv_kern *kern, reader *r, int as_is, float we
       in = memcpy(aligned, slice, n * sizeof *aligned);
     kern->measure(in, n, &m);
     square += m.square;
-    if ((double)m.high * (double)weight > most || (double)m.low * (double)weight < -most)
+    if (largest_of(in, n, &m) * (double)weight > (double)HV_CODEC_ADDEND_MAX)
       return HV_TOO_LARGE;
   }
   return norm_max > 0 && square > (double)norm_max * (double)norm_max ? HV_TOO_LARGE : HV_OK;

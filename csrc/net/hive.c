@@ -36,6 +36,7 @@ struct hv_hive {
   hv_node *node;
   hv_addr announce[HV_CARD_ADDRS_MAX];
   size_t n_announce;
+  hv_error foreign; /* the initial peers that cannot be dialled */
   pid_t pid;
   pthread_mutex_t stopping;
   int stopped;
@@ -194,6 +195,10 @@ static void tell_that_none_answers(op *o, const hv_peers *peers) {
     snprintf(error.text + used, sizeof error.text - used, "%s %s (%s)", i ? "," : "",
              hv_addr_print_short(&peers->starts[i].target.addr, where), peers->starts[i].text);
   }
+  const char *foreign = o->hive->foreign.text;
+  size_t used = strlen(error.text), room = sizeof error.text - used;
+  if (foreign[0] && snprintf(error.text + used, room, ",%s", foreign) >= (int)room)
+    hv_log_write(o->hive->log, hv_clock_us(), HV_LOG_WARN, "hive", "addresses_cut", "skipped as well:%s", foreign);
   hv_hive_fail_op(o, error.status, error.text);
 }
 
@@ -448,7 +453,16 @@ hv_status hv_hive_receive(hv_hive *hive, hv_future **out) {
 typedef struct parsed {
   hv_target *targets;
   size_t n;
+  hv_error foreign; /* what was skipped: " ADDRESS (cause), ADDRESS (cause)" */
 } parsed;
+
+static void skip(hv_hive *hive, hv_span text, parsed *out, const char *why) {
+  char quote[HV_QUOTE_MAX];
+  size_t used = strlen(out->foreign.text);
+  hv_log_write(hive->log, hv_clock_us(), HV_LOG_WARN, "hive", "address_skipped", "%s", why);
+  hv_span_quote(text, quote);
+  snprintf(out->foreign.text + used, sizeof out->foreign.text - used, "%s %s (its transport is not TCP)", used ? "," : "", quote);
+}
 
 static hv_status parse_one(hv_hive *hive, hv_span text, parsed *out, hv_error *err) {
   hv_target *target = &out->targets[out->n];
@@ -461,7 +475,7 @@ static hv_status parse_one(hv_hive *hive, hv_span text, parsed *out, hv_error *e
     return HV_OK;
   hv_status status = hv_addr_parse(text, &target->addr, &target->id, &why);
   if (status == HV_UNSUPPORTED) {
-    hv_log_write(hive->log, hv_clock_us(), HV_LOG_WARN, "hive", "address_skipped", "%s", why.text);
+    skip(hive, text, out, why.text);
     return HV_OK;
   }
   if (status != HV_OK)
@@ -556,6 +570,15 @@ static hv_status assemble(hv_hive *hive, const hv_hive_config *config, const par
   return status;
 }
 
+/* A list of which nothing can ever be dialled is refused; else what was skipped is told if the others do not answer. */
+static hv_status check_initial(hv_hive *hive, const parsed *initial, hv_error *err) {
+  hive->foreign = initial->foreign;
+  if (initial->n || !initial->foreign.text[0])
+    return HV_OK;
+  return hv_fail(err, HV_UNSUPPORTED, "none of the initial peers can be dialled; give an address with /tcp/ in it:%s",
+                 initial->foreign.text);
+}
+
 static hv_status set_announce(hv_hive *hive, const parsed *announce, hv_error *err) {
   if (announce->n > HV_CARD_ADDRS_MAX)
     return hv_fail(err, HV_TOO_LARGE, "at most %d addresses can be announced, not %zu", HV_CARD_ADDRS_MAX, announce->n);
@@ -621,6 +644,8 @@ hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *e
     status = parse_list(hive, config->announce, config->n_announce, &announce, err);
   if (status == HV_OK)
     status = parse_list(hive, config->initial_peers, config->n_initial_peers, &initial, err);
+  if (status == HV_OK)
+    status = check_initial(hive, &initial, err);
   if (status == HV_OK)
     status = set_announce(hive, &announce, err);
   if (status == HV_OK)

@@ -53,6 +53,7 @@ static void take_own(void *arg, hv_progress_own *out) {
   hv_hive_progress *p = arg;
   pthread_mutex_lock(&p->lock);
   *out = p->own;
+  out->paused = p->meter.paused_us != 0;
   pthread_mutex_unlock(&p->lock);
 }
 
@@ -241,7 +242,9 @@ hv_status hv_hive_progress_report(hv_hive_progress *p, uint64_t epoch, uint64_t 
     own->samples = 0;
     own->serial += own->any != 0;
   }
-  hv_meter_done(&p->meter, samples > own->samples ? samples - own->samples : 0, now);
+  uint64_t more = samples > own->samples ? samples - own->samples : 0;
+  hv_meter_done(&p->meter, more, now);
+  own->step = more ? more : own->step;
   own->any = 1;
   own->epoch = epoch;
   own->samples = samples;

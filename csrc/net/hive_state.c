@@ -92,6 +92,7 @@ static int copy_offer(hv_hive_op *o, const hv_hive_snapshot *given) {
                             .metadata = hv_span_of(metadata, given->metadata.size),
                             .priority = given->priority,
                             .declare_ms = given->declare_ms};
+  memcpy(offer->lineage, given->lineage, sizeof offer->lineage);
   return 1;
 }
 

@@ -184,10 +184,8 @@ PAIR(attend, hv_msg_attend, Hv__Attend) = {EXACT(attend, round, uint8_t *), U32(
 SHAPE(attend);
 
 PAIR(news, hv_msg_news, Hv__News) = {
-    U8(news, what, HV_NEWS_COUNT - 1),
-    U32(news, view),
-    U32(news, installed),
-    BYTES(news, members, HV_CHUNK_FROM_MAX),
+    U8(news, what, HV_NEWS_COUNT - 1),       U32(news, view), U32(news, installed),
+    BYTES(news, members, HV_CHUNK_FROM_MAX), U64(news, rate),
 };
 SHAPE(news);
 

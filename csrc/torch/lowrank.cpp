@@ -5,6 +5,8 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,11 +50,60 @@ Tensor solve_right(const Tensor &upper, const Tensor &b) {
   return to<Tensor>(stack[0]);
 }
 
-Tensor qr_basis(const Tensor &a) {
-  std::array<StableIValue, 2> stack{from(a), from(std::string("reduced"))};
-  dispatch("aten::linalg_qr", "", stack);
-  Tensor r = to<Tensor>(stack[1]);
+Tensor unary(const char *name, const Tensor &a) {
+  std::array<StableIValue, 1> stack{from(a)};
+  dispatch(name, "", stack);
   return to<Tensor>(stack[0]);
+}
+
+Tensor product(const Tensor &a, const Tensor &b) {
+  std::array<StableIValue, 2> stack{from(a), from(b)};
+  dispatch("aten::mul", "Tensor", stack);
+  return to<Tensor>(stack[0]);
+}
+
+Tensor over(const Tensor &a, const Tensor &b) {
+  std::array<StableIValue, 2> stack{from(a), from(b)};
+  dispatch("aten::div", "Tensor", stack);
+  return to<Tensor>(stack[0]);
+}
+
+/* One on the device of a: the stable ABI's dispatcher takes no plain numbers where ATen has a Scalar. */
+Tensor number(const Tensor &a, double value) {
+  Tensor one = torch::stable::new_empty(a, {1});
+  torch::stable::fill_(one, value);
+  return one;
+}
+
+Tensor product(const Tensor &a, double factor) {
+  return product(a, number(a, factor));
+}
+
+Tensor plus(const Tensor &a, double b) {
+  return plus(a, number(a, b));
+}
+
+Tensor total(const Tensor &a) {
+  std::array<StableIValue, 2> stack{from(a), from(std::optional<ScalarType>())};
+  dispatch("aten::sum", "", stack);
+  return to<Tensor>(stack[0]);
+}
+
+/* 0 .. n - 1 in float64, on a's device. */
+Tensor counted(const Tensor &a, int64_t n) {
+  Tensor ones = torch::stable::new_empty(a, {n});
+  torch::stable::fill_(ones, 1.0);
+  std::array<StableIValue, 3> stack{from(ones), from(int64_t(0)), from(std::optional<ScalarType>())};
+  dispatch("aten::cumsum", "", stack);
+  return to<Tensor>(stack[0]);
+}
+
+/* A row of numbers that are 1 where i == j. */
+Tensor identity(const Tensor &like, int64_t n) {
+  Tensor row = torch::stable::new_zeros(like, {n * n + n}); /* a 1 every n + 1 numbers */
+  Tensor wide = torch::stable::reshape(row, {n, n + 1}), first = torch::stable::narrow(wide, 1, 0, 1);
+  torch::stable::fill_(first, 1.0);
+  return torch::stable::reshape(torch::stable::narrow(row, 0, 0, n * n), {n, n});
 }
 
 Tensor on_cpu(const Tensor &a) {
@@ -185,14 +236,32 @@ size_t cols_step(const hv_lowrank_matrix &m) {
 
 /* ---- the steps ---- */
 
-/* The first matrix whose tensor has NaN or Inf, or -1. One copy to the CPU for each matrix elsewhere. */
+/* The first matrix whose tensor has NaN or Inf, or -1. Of those that are elsewhere the host waits once, for a number each. */
 int64_t first_bad(const std::vector<Matrix> &all, Tensor Matrix::*what) {
+  Tensor marks;
+  std::vector<size_t> elsewhere;
+  int64_t bad = -1;
   for (size_t i = 0; i < all.size(); i++) {
-    Tensor here = on_cpu(all[i].*what);
-    if (!hv_lowrank_finite(data(here), size_t(here.numel())))
-      return int64_t(i);
+    const Tensor &one = all[i].*what;
+    if (!all[i].cpu)
+      elsewhere.push_back(i);
+    else if (bad < 0 && !hv_lowrank_finite(data(one), size_t(one.numel())))
+      bad = int64_t(i);
   }
-  return -1;
+  for (size_t k = 0; k < elsewhere.size(); k++) {
+    const Tensor &one = all[elsewhere[k]].*what;
+    if (k == 0)
+      marks = torch::stable::new_zeros(one, {int64_t(elsewhere.size())});
+    Tensor mark = torch::stable::narrow(marks, 0, int64_t(k), 1);
+    torch::stable::copy_(mark, torch::stable::reshape(total(torch::stable::subtract(one, one)), {1})); /* 0, or NaN */
+  }
+  if (elsewhere.empty())
+    return bad;
+  Tensor here = on_cpu(marks);
+  for (size_t k = 0; k < elsewhere.size(); k++)
+    if (!hv_lowrank_finite(data(here) + k, 1) && (bad < 0 || int64_t(elsewhere[k]) < bad))
+      bad = int64_t(elsewhere[k]);
+  return bad;
 }
 
 Tensor whole(const Matrix &m) {
@@ -209,18 +278,29 @@ void encode_all(std::vector<Matrix> &all) {
   crew.run([](const hv_lowrank_kern *kern, const Task &t, double *) { kern->encode_rows(&t.m->raw, t.from, t.to); });
 }
 
-/* CholeskyQR2 in float64 by ATen; Householder QR where that did not give an orthonormal basis. */
+/* Numbers between -0.5 and 0.5 that look random, the same on all devices of a kind. */
+Tensor speckle(const Tensor &like) {
+  Tensor wave = product(unary("aten::sin", product(counted(like, like.numel()), 12.9898)), 43758.5453);
+  return torch::stable::reshape(plus(torch::stable::subtract(wave, unary("aten::floor", wave)), -0.5), like.sizes());
+}
+
+/* Shifted Cholesky-QR in float64 by ATen, four times over; no step waits for a device. A shift of 1e-11 of the trace, far above the
+ * rounding of a Gram matrix, keeps each one positive definite, whatever the columns are: a direction of relative size x comes out
+ * as x / sqrt(x^2 + 1e-11), so that what is above 1e-9 is one of an orthonormal basis after four. Speckles of 1e-9 make sure that
+ * every column has something of its own: where columns depend on each other, or are zero, the basis is filled up. (Fukaya et al.,
+ * "Shifted Cholesky QR for computing the QR factorization of ill-conditioned matrices", 2020.) */
 void orthogonalise(Matrix &m) {
-  Tensor start = cast(m.p, ScalarType::Double), a = start;
-  for (int turn = 0; turn < 2; turn++)
-    a = solve_right(cholesky_upper(torch::stable::matmul(flipped(a), a)), a);
-  Tensor gram = on_cpu(torch::stable::contiguous(torch::stable::matmul(flipped(a), a)));
-  const double *g = static_cast<const double *>(gram.const_data_ptr());
-  bool good = true;
-  for (int64_t i = 0, n = gram.size(0); i < n; i++)
-    for (int64_t j = 0; j < n; j++)
-      good = good && g[i * n + j] - (i == j) < 1e-6 && g[i * n + j] - (i == j) > -1e-6;
-  torch::stable::copy_(m.p, good ? a : qr_basis(start));
+  int64_t rank = m.p.size(1);
+  Tensor a = cast(m.p, ScalarType::Double), one = identity(a, rank);
+  Tensor size = unary("aten::sqrt", total(product(a, a)));
+  Tensor grain = product(speckle(a), 4e-9 / std::sqrt(double(m.p.numel())));
+  a = plus(over(a, plus(size, 1e-300)), grain);
+  for (int turn = 0; turn < 4; turn++) {
+    Tensor gram = torch::stable::matmul(flipped(a), a);
+    Tensor shift = product(total(product(gram, one)), 1e-11);
+    a = solve_right(cholesky_upper(plus(gram, product(one, shift))), a);
+  }
+  torch::stable::copy_(m.p, a);
 }
 
 void middle_all(std::vector<Matrix> &all) {

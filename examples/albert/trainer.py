@@ -59,7 +59,7 @@ class Peer(Trainer):
 
     def compute_loss(self, *args, **kwargs):
         loss = super().compute_loss(*args, **kwargs)
-        self.optimizer_of_swarm.report_loss(loss[0] if isinstance(loss, tuple) else loss)
+        self.optimizer_of_swarm.report_loss((loss[0] if isinstance(loss, tuple) else loss).mean())  # of several GPUs it has one for each
         return loss
 
 
@@ -89,7 +89,8 @@ class WithSwarm(TrainerCallback):
             self.told = epoch
             loss = self.optimizer.telling.news(60.0).loss
             print(f"epoch {epoch}: {self.optimizer.tracker.global_progress.num_peers} peers, loss {loss or float('nan'):.3f}", flush=True)
-        control.should_training_stop = epoch >= self.epochs
+        if epoch >= self.epochs:
+            control.should_training_stop = True  # or --max_steps has said so already
 
 
 def make_model(swarm, tokenizer):

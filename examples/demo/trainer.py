@@ -75,7 +75,7 @@ if __name__ == "__main__":
     logging.getLogger("hivemind_c").addHandler(Notes(logging.WARNING))
     warnings.filterwarnings("ignore")
     torch.manual_seed(int(sys.argv[1]))
-    strategy = HivemindStrategy(target_batch_size=EPOCH_SAMPLES, run_id="demo", matchmaking_time=2, averaging_timeout=10, tracker_opts={"metadata_expiration": 10})
+    strategy = HivemindStrategy(target_batch_size=EPOCH_SAMPLES, run_id="demo", matchmaking_time=6, averaging_timeout=30, tracker_opts={"metadata_expiration": 10})
     trainer = L.Trainer(
         strategy=strategy,
         callbacks=[Tell()],
@@ -86,6 +86,7 @@ if __name__ == "__main__":
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
+        default_root_dir=sys.argv[2],  # should it be preempted
     )
     trainer.fit(Network(), torch.utils.data.DataLoader(Pictures(), batch_size=None))
     tell("left")

@@ -70,7 +70,8 @@ def run(trainers, epochs, kill, seed, options, timeout):
                 if newest > seen and newest < epochs - 1:
                     seen = newest
                     for slot in slots:
-                        if slot.process.poll() is None and slot.life and chance.random() < kill:
+                        training = sum(other.process.poll() is None and bool(other.life) for other in slots)
+                        if slot.process.poll() is None and slot.life and chance.random() < kill and training > 1:  # somebody survives
                             slot.kill()
                             slot.start()
                             killed += 1

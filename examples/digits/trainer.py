@@ -41,7 +41,7 @@ def main():
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
     order = torch.Generator().manual_seed(args.seed)
 
-    dht = hivemind.DHT(args.initial_peers, host_maddrs=["/ip4/127.0.0.1/tcp/0"], identity_path=args.identity_path, start=True)
+    dht = hivemind.DHT(args.initial_peers, host_maddrs=["/ip4/127.0.0.1/tcp/0"], identity_path=args.identity_path, wait_timeout=30, startup_timeout=90, start=True)
     optimizer = hivemind.Optimizer(
         dht=dht,
         run_id="digits",

@@ -46,7 +46,9 @@ if TYPE_CHECKING:
     )
     from hivemind_c.dht import DHT, get_dht_time
     from hivemind_c.optim import CollaborativeOptimizer, GradientAverager, GradScaler, Optimizer, PowerSGDGradientAverager, ProgressTracker, TrainingStateAverager
-    from hivemind_c.strategy import CollaborativeStrategy, HivemindStrategy, SwarmProgressBar
+    from hivemind_c.strategy import CollaborativeStrategy as CollaborativeStrategy
+    from hivemind_c.strategy import HivemindStrategy as HivemindStrategy
+    from hivemind_c.strategy import SwarmProgressBar as SwarmProgressBar
 
 _LATER = {  # names at the top whose module a program that only wants a node need not wait for
     "hivemind_c.averaging": ("DecentralizedAverager",),

@@ -94,6 +94,21 @@ class Kernels:
         return Stage(_hivemind_c.cuda_stage(self._gpu, _hivemind_c.CODECS.index(codec), _DTYPES[arrays.dtype_name(dtype)], chunk_values, slots, pinned_most))
 
 
+class Ferry:
+    """How tensors of one GPU take part in rounds where they lie: what averagers give the core beside them. boats: chunks under way at once."""
+
+    def __init__(self, kernels: Kernels, chunk_values: int, boats: int = 4, pinned_most: int = 1 << 28):
+        self.inner = _hivemind_c.cuda_ferry(kernels._gpu, chunk_values, boats, pinned_most)
+
+    def follow(self, tensor: Any) -> None:
+        """What rounds do from now on comes after all that is on the current stream of the tensor's device."""
+        _hivemind_c.cuda_follow(self.inner, tensor.detach())
+
+    def why(self) -> Optional[str]:
+        """The first error of the GPU in a round; None: there was none."""
+        return _hivemind_c.cuda_why(self.inner)
+
+
 class Stage:
     """A ring of chunks between one GPU and page-locked memory: one is encoded while the one before is copied and another is sent."""
 
@@ -152,12 +167,28 @@ def attempt(tensor: Any, work: Callable[[Kernels], T]) -> Optional[T]:
     except HivemindValueError:
         raise
     except HivemindError as error:
-        with _lock:
-            first = _opened[tensor.device.index or 0][1] is None
-            _opened[tensor.device.index or 0] = None, error
-        if first:
-            logger.warning("the kernels on %s are not used any more, and tensors go by the host's memory: %s", tensor.device, error)
+        give_up(tensor, error)
         return None
+
+
+def give_up(tensor: Any, error: HivemindError) -> None:
+    """Nobody uses the kernels of this tensor's GPU from now on; told in one warning."""
+    index = tensor.device.index or 0
+    with _lock:
+        first = _opened.get(index, (None, None))[1] is None
+        _opened[index] = None, error
+    if first:
+        logger.warning("the kernels on %s are not used any more, and tensors go by the host's memory: %s", tensor.device, error)
+
+
+def ferry_for(tensor: Any, chunk_values: int) -> Optional[Ferry]:
+    """One for tensors like this one, if it is a GPU's and has the kernels."""
+    return attempt(tensor, lambda kernels: Ferry(kernels, chunk_values))
+
+
+def averages(tensors: Sequence[Any]) -> bool:
+    """Whether rounds can work on all of these where they lie, on GPUs."""
+    return all(tensor.is_contiguous() and kernels_for(tensor) is not None for tensor in tensors)
 
 
 def compressed(codec: str, tensor: Any) -> Optional[bytes]:

@@ -1,5 +1,6 @@
 #include "lib/cuda_stand_in.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,8 @@ static void run_block(cu_kernel kernel, const void *args, uint32_t block) {
     cu_join_room join;
     cu_book_room book;
     cu_quantile_room quantile;
+    cu_weigh_room weigh;
+    cu_limit_room limit;
     float books[CU_INPUTS * 256];
   } shared;
   const cu_args *a = args;
@@ -84,6 +87,12 @@ static void run_block(cu_kernel kernel, const void *args, uint32_t block) {
   case CU_K_GATHER:
     cu_gather_block(args, block);
     break;
+  case CU_K_WEIGH:
+    cu_weigh_block(&shared.weigh, a, block);
+    break;
+  case CU_K_LIMIT:
+    cu_limit_block(&shared.limit, a, block);
+    break;
   default:
     fail_msg("there is no kernel %d", (int)kernel);
   }
@@ -116,6 +125,14 @@ typedef struct stand_in_stream {
   int running;
 } stand_in_stream;
 
+static void forget_one(stand_in_stream *stream) {
+  op *o = stream->first;
+  stream->first = o->next;
+  if (!stream->first)
+    stream->last = NULL;
+  hv_mem_free(o);
+}
+
 static void run_one(stand_in *s, stand_in_stream *stream);
 
 static void pass(stand_in *s, event *e, uint64_t turn) {
@@ -142,10 +159,7 @@ static void run_one(stand_in *s, stand_in_stream *stream) {
     for (uint32_t b = 0; b < o->blocks; b++)
       run_block(o->kernel, o->args, s->backwards ? o->blocks - 1 - b : b);
   stream->running = 0;
-  stream->first = o->next;
-  if (!stream->first)
-    stream->last = NULL;
-  hv_mem_free(o);
+  forget_one(stream);
 }
 
 void stand_in_run(stand_in *s, void *which) {
@@ -278,8 +292,18 @@ static hv_status event_new(void *self, void **out, hv_error *err) {
     *out = hv_mem_zalloc(&s->mem, sizeof(event));
   return status;
 }
+static int mentions(const stand_in_stream *stream, const event *e) {
+  for (const op *o = stream->first; o; o = o->next)
+    if (o->event == e)
+      return 1;
+  return 0;
+}
+/* A GPU lets an event go once nothing waits for it any more: here that is made true first. A lost one does nothing any more. */
 static void event_free(void *self, void *e) {
-  (void)self;
+  stand_in *s = self;
+  for (stand_in_stream *stream = s->streams; e && stream; stream = stream->next)
+    while (mentions(stream, e))
+      s->lost ? forget_one(stream) : run_one(s, stream);
   hv_mem_free(e);
 }
 static hv_status record(void *self, void *which, void *stream, hv_error *err) {
@@ -309,7 +333,37 @@ static hv_status wait_for(void *self, void *which, hv_error *err) {
   return status;
 }
 
-/* ---- as a library, for tests in Python: what is asked is done at once ---- */
+/* ---- as a library, for tests in Python: what is asked is done at once, and one thread after the other ---- */
+
+static pthread_mutex_t door = PTHREAD_MUTEX_INITIALIZER;
+#define ONE_BY_ONE(name, parameters, ...)                                                                                          \
+  static hv_status one_##name parameters {                                                                                         \
+    pthread_mutex_lock(&door);                                                                                                     \
+    hv_status status = name(__VA_ARGS__);                                                                                          \
+    pthread_mutex_unlock(&door);                                                                                                   \
+    return status;                                                                                                                 \
+  }
+#define ONE_BY_ONE_VOID(name)                                                                                                      \
+  static void one_##name(void *self, void *what) {                                                                                 \
+    pthread_mutex_lock(&door);                                                                                                     \
+    name(self, what);                                                                                                              \
+    pthread_mutex_unlock(&door);                                                                                                   \
+  }
+ONE_BY_ONE(launch, (void *self, void *stream, cu_kernel kernel, uint32_t blocks, const void *args, hv_error *err), self, stream,
+           kernel, blocks, args, err)
+ONE_BY_ONE(device_take, (void *self, size_t bytes, void **out, hv_error *err), self, bytes, out, err)
+ONE_BY_ONE(pinned_take, (void *self, size_t bytes, void **out, hv_error *err), self, bytes, out, err)
+ONE_BY_ONE(copy, (void *self, void *stream, void *to, const void *from, size_t bytes, hv_error *err), self, stream, to, from, bytes,
+           err)
+ONE_BY_ONE(stream_new, (void *self, void **out, hv_error *err), self, out, err)
+ONE_BY_ONE(event_new, (void *self, void **out, hv_error *err), self, out, err)
+ONE_BY_ONE(record, (void *self, void *what, void *stream, hv_error *err), self, what, stream, err)
+ONE_BY_ONE(follow, (void *self, void *stream, void *what, hv_error *err), self, stream, what, err)
+ONE_BY_ONE(wait_for, (void *self, void *what, hv_error *err), self, what, err)
+ONE_BY_ONE_VOID(device_free)
+ONE_BY_ONE_VOID(pinned_free)
+ONE_BY_ONE_VOID(stream_free)
+ONE_BY_ONE_VOID(event_free)
 
 hv_status hv_cuda_world_open(int index, hv_cuda_world *out, hv_error *err) {
   static stand_in whole; /* one for the process */
@@ -323,7 +377,9 @@ hv_status hv_cuda_world_open(int index, hv_cuda_world *out, hv_error *err) {
   whole.fail_with = HV_IO;
   if (!whole.streams)
     stand_in_stream_new(&whole);
-  *out = whole.cuda.world;
+  *out = (hv_cuda_world){&whole,          2,          one_launch,     one_device_take, one_device_free, one_pinned_take,
+                         one_pinned_free, one_copy,   one_stream_new, one_stream_free, one_event_new,   one_event_free,
+                         one_record,      one_follow, one_wait_for};
   return HV_OK;
 }
 
@@ -342,11 +398,8 @@ void stand_in_stream_free(stand_in *s, void *which) {
   stand_in_stream *stream = which, **at = &s->streams;
   while (!s->lost && stream->first)
     run_one(s, stream);
-  while (stream->first) {
-    op *o = stream->first;
-    stream->first = o->next;
-    hv_mem_free(o);
-  }
+  while (stream->first)
+    forget_one(stream);
   while (*at != stream)
     at = &(*at)->next;
   *at = stream->next;

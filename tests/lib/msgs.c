@@ -193,7 +193,7 @@ void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
     break;
   case HV_MSG_NEWS:
     s->msg.u.news = (hv_msg_news){(uint8_t)below(rng, HV_NEWS_COUNT), (uint32_t)check_random(rng), (uint32_t)check_random(rng),
-                                  random_span(rng, s, HV_CHUNK_FROM_MAX)};
+                                  random_span(rng, s, HV_CHUNK_FROM_MAX), check_random(rng)};
     break;
   case HV_MSG_STATE:
     random_bytes(rng, &s->msg.u.state.digest, sizeof s->msg.u.state.digest);
@@ -394,6 +394,7 @@ void msgs_assert_same(const hv_msg *a, const hv_msg *b) {
     assert_int_equal(a->u.news.view, b->u.news.view);
     assert_int_equal(a->u.news.installed, b->u.news.installed);
     assert_same_span(a->u.news.members, b->u.news.members);
+    assert_int_equal(a->u.news.rate, b->u.news.rate);
     break;
   case HV_MSG_STATE:
     assert_memory_equal(&a->u.state.digest, &b->u.state.digest, sizeof a->u.state.digest);

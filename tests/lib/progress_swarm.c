@@ -26,10 +26,15 @@ static size_t number_of(const progress_peer *peer) {
 static hv_progress_own own_of(progress_peer *peer, uint64_t world_us, uint64_t node_us) {
   hv_progress_own own = {
       .any = peer->any, .epoch = peer->epoch, .before = peer->before, .speed = peer->speed, .serial = peer->serial};
-  uint64_t begun = peer->epoch_us + peer->lag_us, batch = peer->batch ? peer->batch : 1;
+  uint64_t begun = peer->epoch_us + peer->lag_us, batch = peer->batch ? peer->batch : 1, stood_us = 0;
+  if (peer->still_us && peer->still_us < world_us) {
+    stood_us = world_us - peer->still_us;
+    world_us = peer->still_us;
+  }
+  own.step = batch;
   double done = peer->carried + (world_us > begun ? peer->speed * (double)(world_us - begun) * 1e-6 : 0);
   own.samples = (uint64_t)(done / (double)batch) * batch;
-  double ago_us = peer->speed > 0 ? (done - (double)own.samples) / peer->speed * 1e6 : 0;
+  double ago_us = (double)stood_us + (peer->speed > 0 ? (done - (double)own.samples) / peer->speed * 1e6 : 0);
   own.at_us = (double)node_us > ago_us ? node_us - (uint64_t)ago_us : 0;
   if (peer->lie)
     peer->lie(peer, &own);
@@ -98,7 +103,12 @@ void progress_swarm_work(progress_swarm *swarm, size_t node, double speed) {
   peer->carried = peer->any ? (double)own.samples : 0;
   peer->any = 1;
   peer->speed = speed;
+  peer->still_us = 0;
   peer->epoch_us = hv_sim_now(swarm->dht.sim);
+}
+
+void progress_swarm_still(progress_swarm *swarm, size_t node) {
+  swarm->peers[node].still_us = hv_sim_now(swarm->dht.sim);
 }
 
 void progress_swarm_begin(progress_swarm *swarm, size_t node, uint64_t epoch) {

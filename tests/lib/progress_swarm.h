@@ -17,6 +17,7 @@ typedef struct progress_peer {
   uint64_t lag_us;                  /* begins each epoch so much later than the swarm */
   uint64_t epoch, epoch_us, serial; /* by hand: the epoch and when it began, by the world's clock */
   double carried;                   /* samples it began with */
+  uint64_t still_us;                /* since when it does nothing more, by the world's clock, and has not said so; 0: it works */
   uint64_t before;
   /* A liar's words instead; NULL: the truth. */
   void (*lie)(struct progress_peer *self, hv_progress_own *own);
@@ -36,6 +37,8 @@ void progress_swarm_fini(progress_swarm *swarm); /* after the sim has been freed
 void progress_swarm_open(progress_swarm *swarm, size_t node);
 /* It contributes from now on, at this speed. */
 void progress_swarm_work(progress_swarm *swarm, size_t node, double speed);
+/* It stands still from now on, as somebody whose program does other things, until it works again. */
+void progress_swarm_still(progress_swarm *swarm, size_t node);
 /* It begins an epoch now. */
 void progress_swarm_begin(progress_swarm *swarm, size_t node, uint64_t epoch);
 /* Its tracker is told that the epoch changed, in a step of its own. */

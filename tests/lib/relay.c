@@ -131,6 +131,8 @@ static void *live(void *arg) {
           close_pair(r, 0, 1);
         atomic_store(&r->broken, 2);
       }
+      int asked = 1;
+      atomic_compare_exchange_strong(&r->paused, &asked, 2);
       nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     } else {
       turn(r);
@@ -160,6 +162,8 @@ uint16_t relay_port(const relay *r) {
 
 void relay_pause(relay *r, int on) {
   atomic_store(&r->paused, on);
+  while (atomic_load(&r->paused) == 1) /* what it has in hand may still pass */
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
 void relay_break(relay *r) {

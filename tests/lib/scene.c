@@ -42,8 +42,9 @@ static void add_nodes(scene *s, const scene_setup *how) {
     *m = (hv_round_member){.at = hv_sim_target(s->sim, i)};
     m->client = how->client && i == how->client;
     m->auxiliary = how->auxiliary && i == how->auxiliary;
-    shares[i] = (hv_partition_member){.bandwidth = 1, .owns = !m->client, .contributes = !m->auxiliary};
+    shares[i] = (hv_partition_member){.bandwidth = (double)how->told[i], .owns = !m->client, .contributes = !m->auxiliary};
     hv_sim_seat seat = {.make = make_node, .free = free_node, .arg = &m->at.id, .client_mode = m->client};
+    seat.up_rate = seat.down_rate = how->slow && i == how->n - 1 ? how->slow : how->line;
     size_t node;
     assert_int_equal(hv_sim_add(s->sim, &seat, &node), HV_OK);
   }
@@ -65,6 +66,20 @@ static void fill(scene *s, scene_member *m, const scene_setup *how) {
   }
 }
 
+/* There, or back. */
+static void turn(scene *s, scene_member *m) {
+  if (!m->is_away)
+    return;
+  away_turn(m->in, s->n_values * sizeof(float));
+  if (m->out != m->in)
+    away_turn(m->out, s->n_values * sizeof(float));
+}
+
+void scene_bring(scene *s) {
+  for (size_t i = 0; i < s->n; i++)
+    turn(s, &s->members[i]);
+}
+
 static void add_member(scene *s, size_t i, const scene_setup *how) {
   scene_member *m = &s->members[i];
   m->scene = s, m->index = i;
@@ -72,7 +87,12 @@ static void add_member(scene *s, size_t i, const scene_setup *how) {
   if (!s->plan[i].auxiliary)
     fill(s, m, how);
   m->weight = 1 + (float)(i % 3);
-  hv_run_part part = {m->in, HV_DTYPE_FLOAT32, how->n_values, how->codec};
+  m->is_away = !s->plan[i].auxiliary && (how->away >> i & 1);
+  away_init(&m->device);
+  hv_run_part part = {m->in, HV_DTYPE_FLOAT32, how->n_values, how->codec, m->is_away ? &m->device.table : NULL};
+  if (m->is_away && how->device)
+    part.device = how->device, m->is_away = 0;
+  turn(s, m);
   assert_int_equal(hv_run_init(&m->in_run, &s->mem, &part, 1, how->chunk_values, NULL), HV_OK);
   part.data = m->out;
   assert_int_equal(hv_run_init(&m->out_run, &s->mem, &part, 1, how->chunk_values, NULL), HV_OK);
@@ -96,6 +116,9 @@ void scene_open(scene *s, const scene_setup *how) {
     config.link = how->link;
   if (how->window)
     config.window = how->window;
+  if (how->job_us)
+    config.job_us = how->job_us;
+  config.skip_payload_hash = how->quiet;
   s->sim = hv_sim_new(&s->mem, &config);
   s->n = how->n;
   s->n_values = how->n_values;
@@ -130,6 +153,7 @@ void scene_close(scene *s) {
   assert_int_equal(hv_sim_free(s->sim), 0);
   for (size_t i = 0; i < s->n; i++) {
     scene_member *m = &s->members[i];
+    away_fini(&m->device);
     hv_mem_free(m->out == m->in ? NULL : m->out);
     hv_mem_free(m->in);
     hv_mem_free(m->saved);

@@ -2,6 +2,7 @@
 #ifndef HV_TESTS_SCENE_H
 #define HV_TESTS_SCENE_H
 
+#include "lib/away.h"
 #include "lib/check.h"
 
 #include "core/node.h"
@@ -22,6 +23,8 @@ typedef struct scene_member {
   int done, begun;
   uint64_t done_us;
   hv_command begin;
+  away_device device;
+  int is_away;
 } scene_member;
 
 typedef struct scene {
@@ -45,12 +48,21 @@ typedef struct scene_setup {
   hv_sim_link link; /* delay_us 0: the sim's own */
   size_t window;
   int in_place;
+  int quiet;                        /* payloads stay out of the trace */
+  uint64_t line;                    /* each member's line carries so many bytes per second, up and down; 0: any */
+  uint64_t slow;                    /* the line of the last member, if not 0 */
+  uint64_t told[SCENE_MEMBERS_MAX]; /* what spans are made by; 0: all are alike */
+  uint64_t job_us;                  /* 0: the sim's own */
+  unsigned away;                    /* members (bits) whose values lie on a device */
+  const hv_device *device;          /* on which; NULL: one of lib/away.h for each */
 } scene_setup;
 
 void scene_open(scene *s, const scene_setup *how);
 void scene_begin(scene *s, size_t member);
 void scene_begin_all(scene *s); /* each a little after the one before */
 void scene_run(scene *s, double seconds);
+/* Brings the values of those who have them on a device into the host's memory, for looking at; once, after the last run. */
+void scene_bring(scene *s);
 /* Gives all rounds up, and holds that nothing is left of them. */
 void scene_close(scene *s);
 /* The weighted mean in float64 of what those of a set (bits) brought. */

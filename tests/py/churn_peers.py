@@ -8,6 +8,8 @@ import signal
 import threading
 import time
 
+from support import files, resident, threads
+
 FORKS = multiprocessing.get_context("forkserver")  # imports once: a peer starts in milliseconds
 FORKS.set_forkserver_preload(["churn_peers", "numpy", "hivemind_c"])
 
@@ -23,13 +25,16 @@ def live(pipe, number, initial_peers, values):
     from hivemind_c import DHT, DecentralizedAverager
 
     tensor = numpy.zeros(values, dtype=numpy.float32)
-    dht = DHT(initial_peers, start=True)
-    averager = DecentralizedAverager([tensor], dht, start=True, prefix="churn", min_matchmaking_time=10, part_size_bytes=1 << 15)
+    dht = DHT(initial_peers, start=True, wait_timeout=30, startup_timeout=90)
+    averager = DecentralizedAverager([tensor], dht, start=True, prefix="churn", min_matchmaking_time=60, part_size_bytes=1 << 15)
     pipe.send("ready")
     while True:
         order = pipe.recv()
         if order is None:
             break
+        if order == "look":
+            pipe.send(traces())
+            continue
         tensor.fill(number)
         over = threading.Event()
         if order["die"]:
@@ -46,7 +51,6 @@ def live(pipe, number, initial_peers, values):
                 "digest": hashlib.sha256(tensor).hexdigest(),
                 "low": float(tensor.min()),
                 "high": float(tensor.max()),
-                **traces(),
             }
         )
     averager.shutdown()
@@ -55,8 +59,7 @@ def live(pipe, number, initial_peers, values):
 
 def traces():
     """What this process has of the machine."""
-    pages = int(open("/proc/self/statm").read().split()[1])
-    return {"threads": len(os.listdir("/proc/self/task")), "files": len(os.listdir("/proc/self/fd")), "mb": pages * 4096 / 1e6}
+    return {"threads": threads(), "files": files(), "mb": resident() / 1e6}
 
 
 class Peer:
@@ -78,6 +81,10 @@ class Peer:
         except (EOFError, ConnectionError):
             return None
 
+    def look(self):
+        self.pipe.send("look")
+        return self.heard(60)
+
     def end(self):
         if self.process.is_alive():
             self.process.kill()
@@ -86,32 +93,32 @@ class Peer:
         self.pipe.close()
 
 
-def churn(first, n, rounds, part=0.3, values=400_000, timeout=20, seed=1, say=lambda text: None):
+def churn(first, n, rounds, part=0.3, values=400_000, timeout=90, seed=1, say=lambda text: None):
     """n peers beside the DHT node `first` average `rounds` times; in each, part of them (never peer 0) are killed when half of it is over, and started anew
-    afterwards. Yields what the others said of each round, by number."""
+    afterwards. Yields what the others said of each round, by number, and a way to look at what peer 0 has of the machine."""
     rng = random.Random(seed)
     known = first.get_visible_maddrs()
     peers = [Peer(i, known, values) for i in range(n)]
     try:
         for one in peers:
-            one.ready(60)
+            one.ready(90)
         for number in range(rounds):
             doomed = set(rng.sample(range(1, n), max(1, int(n * part))))
             for one in peers:
                 one.pipe.send({"die": one.number in doomed, "timeout": timeout, "expected": n})
-            said = {one.number: one.heard(timeout + 30) for one in peers}
+            said = {one.number: one.heard(timeout + 90) for one in peers}
             for i in doomed:
                 peers[i].end()
                 peers[i] = Peer(i, known, values)
             for i in doomed:
-                peers[i].ready(60)
+                peers[i].ready(90)
             left = {i: one for i, one in said.items() if i not in doomed}
             say(f"round {number + 1}: {max(one['took'] for one in left.values()):.2f} s, " + ", ".join(sorted({one["error"] or f"{one['members']} members" for one in left.values()})))
-            yield left
+            yield left, peers[0].look
         for one in peers:
             one.pipe.send(None)
         for one in peers:
-            one.process.join(20)
+            one.process.join(90)
             assert one.process.exitcode == 0, f"peer {one.number} ended with {one.process.exitcode}"
     finally:
         for one in peers:

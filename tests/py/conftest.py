@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from hivemind_c import DHT, Node
-from support import HERE, Program
+from support import HERE, PATIENT, Program
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started with & by a shell: programs of the tests would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -30,7 +30,7 @@ def dht():
     started = []
 
     def start(initial_peers=None, **options):
-        started.append(DHT(initial_peers, start=True, **options))
+        started.append(DHT(initial_peers, start=True, **{**PATIENT, **options}))
         return started[-1]
 
     yield start
@@ -41,11 +41,27 @@ def dht():
 @pytest.fixture(scope="module")
 def dhts():
     """Four nodes that know each other."""
-    made = [DHT(host_maddrs=[HERE], start=True)]
-    made += [DHT(made[0].get_visible_maddrs(), host_maddrs=[HERE], start=True) for _ in range(3)]
+    made = [DHT(host_maddrs=[HERE], start=True, **PATIENT)]
+    made += [DHT(made[0].get_visible_maddrs(), host_maddrs=[HERE], start=True, **PATIENT) for _ in range(3)]
     yield made
     for one in made:
         one.shutdown()
+
+
+@pytest.fixture
+def peer(dhts):
+    """peer(index, ...) makes a trainer of tests/py/optim_support.py that says soon what state it has; all are shut down when the test ends."""
+    from optim_support import SHARING, Peer, network  # torch: not for tests that need none
+
+    made = []
+
+    def start(index, model=None, **options):
+        made.append(Peer(index, dhts[index], model or network(), **{**SHARING, **options}))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.optimizer.shutdown()
 
 
 @pytest.fixture
@@ -53,8 +69,8 @@ def pair(node):
     """Two nodes that know each other."""
     first = node()
     second = node(initial_peers=first.addresses)
-    first.wait_for_peers(1, timeout=10)
-    second.wait_for_peers(1, timeout=10)
+    first.wait_for_peers(1, timeout=60)
+    second.wait_for_peers(1, timeout=60)
     return first, second
 
 

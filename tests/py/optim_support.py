@@ -1,15 +1,19 @@
 """What tests of the optimizer share: a small problem, a plain way to train on it, and a swarm's way."""
 
 import concurrent.futures
+import functools
+import threading
 import time
 
 import torch
 from torch import nn
 
 import hivemind_c as hivemind
+from support import PATIENCE
 
 torch.set_num_threads(1)  # the tests share their machine
 FEATURES, CLASSES = 12, 3
+SHARING = dict(averager_opts=dict(declare_state_period=1.0))
 
 
 def network(seed=0, dtype=torch.float32):
@@ -29,7 +33,8 @@ def loss_of(model, inputs, targets):
 
 
 def backward(model, number, size):
-    loss = loss_of(model, *batch(number, size, next(model.parameters()).dtype))
+    like = next(model.parameters())
+    loss = loss_of(model, *(tensor.to(like.device) for tensor in batch(number, size, like.dtype)))
     loss.backward()
     return loss.detach()
 
@@ -95,8 +100,8 @@ def settle(optimizer):
 # ---- several peers in one process ----
 
 QUICK = dict(
-    matchmaking_time=3.0,
-    averaging_timeout=20.0,
+    matchmaking_time=10.0,  # a machine may be slow: nobody waits for so long for those who come
+    averaging_timeout=60.0,
     tracker_opts=dict(min_refresh_period=0.1, default_refresh_period=0.1, max_refresh_period=0.5),
 )
 
@@ -111,7 +116,7 @@ class Peer:
         self.used = {}  # epoch: numbers of the batches in it
         self.after = {}  # epoch: the model when it had ended
 
-    def wait_for(self, n, timeout=20.0):
+    def wait_for(self, n, timeout=PATIENCE):
         """Until it knows of n peers in the run, itself among them."""
         tracker = self.optimizer.tracker
         tracker.report_local_progress(self.optimizer.local_epoch, 0)
@@ -139,7 +144,7 @@ class Peer:
             time.sleep(pause)  # the others share this machine, and the interpreter
 
 
-def together(*jobs, timeout=90.0):
+def together(*jobs, timeout=4 * PATIENCE):
     """Runs functions in threads of their own; the first exception is raised here."""
     with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
         running = [pool.submit(job) for job in jobs]
@@ -162,6 +167,29 @@ def train_together(peers, epochs):
     together(*(lambda peer=peer: peer.train(epochs) for peer in peers))
     for peer in peers:
         settle(peer.optimizer)
+
+
+def train_until(peers, condition, pause=0.02):
+    """All train until it is so; then they settle."""
+    stop = threading.Event()
+
+    def train(one):
+        while not stop.is_set():
+            one.batch()
+            time.sleep(pause)
+
+    def watch():
+        deadline = time.monotonic() + 3 * PATIENCE
+        try:
+            while not condition():
+                assert time.monotonic() < deadline, [one.optimizer.local_epoch for one in peers]
+                time.sleep(0.05)
+        finally:
+            stop.set()
+
+    together(watch, *(functools.partial(train, one) for one in peers))
+    for one in peers:
+        settle(one.optimizer)
 
 
 def in_one_process(peers, epochs, optimizer="sgd", scheduler="none"):

@@ -1,6 +1,7 @@
 """What Python tests share besides fixtures."""
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -11,6 +12,8 @@ import time
 import pytest
 
 HERE = "/ip4/127.0.0.1/tcp/0"
+PATIENCE = 90.0  #: seconds to wait for what comes at once on a machine that has time: nobody waits for so long, unless something is wrong
+PATIENT = dict(wait_timeout=30, startup_timeout=PATIENCE)  #: the same for a DHT
 
 
 def has_ip6():
@@ -21,6 +24,19 @@ def has_ip6():
     except OSError:
         return False
     return True
+
+
+def free_port():
+    """One that nobody listens at now, and that the system gives nobody by itself: who binds it in a while finds it free."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as told:
+        below = int(told.read().split()[0])
+    while True:
+        port = random.SystemRandom().randrange(max(1024, below // 2), max(2048, below))
+        try:
+            with socket.create_server(("127.0.0.1", port)):
+                return port
+        except OSError:
+            pass  # taken
 
 
 class Program:
@@ -47,7 +63,7 @@ class Program:
         self.process.stdin.write(text + "\n")
         self.process.stdin.flush()
 
-    def finish(self, timeout=30):
+    def finish(self, timeout=2 * PATIENCE):
         """Its exit code, what else it printed, and its errors."""
         self.process.stdin.close()
         try:
@@ -66,7 +82,7 @@ class Program:
         self.process.wait()
 
 
-def eventually(condition, timeout=10.0):
+def eventually(condition, timeout=PATIENCE):
     """Whether the condition came true in time."""
     deadline = time.monotonic() + timeout
     while not condition():

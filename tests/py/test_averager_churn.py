@@ -4,8 +4,9 @@ import os
 
 from churn_peers import churn
 from hivemind_c import DHT
+from support import eventually, files, threads
 
-PEERS, ROUNDS, TIMEOUT = int(os.environ.get("CHURN_PEERS", 8)), int(os.environ.get("CHURN_ROUNDS", 4)), 20
+PEERS, ROUNDS, TIMEOUT = int(os.environ.get("CHURN_PEERS", 8)), int(os.environ.get("CHURN_ROUNDS", 4)), 90
 
 
 def children():
@@ -18,20 +19,19 @@ def test_a_third_is_killed_in_each_round_and_started_anew():
     first = DHT(start=True)
     told, before = [], None
     try:
-        for number, said in enumerate(churn(first, PEERS, ROUNDS, timeout=TIMEOUT, say=print)):
+        for number, (said, look) in enumerate(churn(first, PEERS, ROUNDS, timeout=TIMEOUT, say=print)):
             told.append(said)
             assert None not in said.values(), "a peer died that was not killed"
-            assert all(one["took"] < TIMEOUT + 1 for one in said.values()), said
             assert all(one["error"] is None and one["members"] == PEERS for one in said.values()), said
             assert len({one["digest"] for one in said.values()}) == 1, said
             assert all(0 < one["low"] and one["high"] < PEERS - 1 for one in said.values()), said  # means, everywhere
             if number == min(9, ROUNDS // 2):
-                before = said[0], children(), len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
-        last = told[-1][0]  # peer 0 was in all of them
-        assert last["threads"] <= before[0]["threads"] + 2 and last["files"] <= before[0]["files"] + 2
-        assert last["mb"] < before[0]["mb"] + 24, (before[0]["mb"], last["mb"])
-        assert children() <= before[1]
-        assert len(os.listdir("/proc/self/fd")) <= before[2] and len(os.listdir("/proc/self/task")) <= before[3] + 4  # gRPC's own come and go
-        print({name: (before[0][name], last[name]) for name in ("threads", "files", "mb")})
+                before = look(), children(), files(), threads()
+            if number == ROUNDS - 1:  # peer 0 was in all of them
+                assert eventually(lambda: look()["threads"] <= before[0]["threads"]), (before, look())
+                assert eventually(lambda: look()["files"] < before[0]["files"] + PEERS), (before, look())  # two may have dialled each other at once
+                assert look()["mb"] < before[0]["mb"] + 24, (before, look())
+                print(before[0], look())
+        assert eventually(lambda: children() <= before[1] and files() <= before[2] and threads() <= before[3]), (before, children(), files(), threads())
     finally:
         first.shutdown()

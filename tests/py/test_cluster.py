@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -40,7 +41,7 @@ def start(tmp_path):
         process.communicate()
 
 
-def ended(process, timeout=90):
+def ended(process, timeout=280):
     out, err = process.communicate(timeout=timeout)
     assert process.returncode == 0, err
     return out
@@ -67,11 +68,11 @@ def test_slurm_an_array_is_preempted_and_comes_back(start, tmp_path):
 
     taken = task(0, 100_000)
     log = shared / "monitor-17.out"
-    assert eventually(lambda: log.exists() and "INITIAL_PEERS=/ip4/127.0.0.1/" in log.read_text(), 30), monitor.stderr.read()
-    web = re.search(r"WEB=(\S+)", log.read_text())[1] if eventually(lambda: "WEB=" in log.read_text(), 30) else ""
-    assert eventually(lambda: epoch_of(web) >= 2, 60), taken.communicate()
+    assert eventually(lambda: log.exists() and "INITIAL_PEERS=/ip4/127.0.0.1/" in log.read_text()), monitor.stderr.read()
+    web = re.search(r"WEB=(\S+)", log.read_text())[1] if eventually(lambda: "WEB=" in log.read_text()) else ""
+    assert eventually(lambda: epoch_of(web) >= 2, 240), taken.communicate()
     taken.terminate()
-    assert taken.wait(60) is not None
+    assert taken.wait(120) is not None
     assert (shared / "peer-0" / "slurm-preempted.ckpt").exists() and (shared / "peer-0" / "peer.key").stat().st_mode & 0o777 == 0o600
     stood = epoch_of(web)
     again = task(0, stood + 4)
@@ -114,6 +115,15 @@ def test_kubernetes_manifests_fit_together():
     assert "COPY examples/quickstart.py examples/cluster/train.py" in (CLUSTER.parents[1] / "Dockerfile").read_text()
 
 
+@pytest.mark.parametrize("version", ["1.28", "1.32", "1.37"])
+def test_kubernetes_manifests_are_what_kubernetes_takes(version):
+    for manifest in (*manifests("monitor.yaml"), *manifests("trainers.yaml")):
+        kubernetes_validate.validate(manifest, version, strict=True)
+        manifest["spec"]["replica"] = 1  # a field that there is not
+        with pytest.raises(kubernetes_validate.ValidationError, match="replica"):
+            kubernetes_validate.validate(manifest, version, strict=True)
+
+
 def words_of(container, **other):
     """What the container runs, with some options' values changed."""
     words = [*container["command"], *container["args"]]
@@ -136,7 +146,7 @@ def test_kubernetes_containers_run_what_is_here(start, tmp_path):
 def test_torchrun_two_processes_are_one_peer(start):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", CLUSTER / "torchrun" / "peer.py"]
     out = ended(start(*command, "--epochs", "5", "--target_batch_size", "1024", "--host_maddrs", "/ip4/127.0.0.1/tcp/0"))
-    said = dict(re.findall(r"rank (\d) of 2: epoch 5, loss [0-9.]+, parameters (\S+)", out))
+    said = dict(re.findall(r"rank (\d) of 2: epoch 5, loss [0-9.]+, parameters (-?[0-9.]+(?:e-?\d+)?)", out))
     assert set(said) == {"0", "1"} and said["0"] == said["1"], out
     assert "INITIAL_PEERS=/ip4/127.0.0.1/" in out
 
@@ -180,7 +190,8 @@ def test_ray_starts_trainers_anew_and_waits_for_them(start, tmp_path):
     search = os.pathsep.join([str(tmp_path), *sys.path])
     command = [sys.executable, CLUSTER / "ray" / "swarm.py", "--trainers", "2", "--epochs", "2", "--folder", tmp_path / "ray", "--listen", "/ip4/127.0.0.1/tcp/0"]
     out = ended(start(*command, PYTHONPATH=search, TRAINER=str(tmp_path / "taken_once.py"))).splitlines()
-    assert out[0].startswith("INITIAL_PEERS=/ip4/127.0.0.1/tcp/") and out.count("again: taken away") == 2 and sorted(out[-2:]) == ["ended peer-0", "ended peer-1"]
+    assert out[0].startswith("INITIAL_PEERS=/ip4/127.0.0.1/tcp/") and out.count("again: taken away") == 2
+    assert sorted(line for line in out if line.startswith("ended")) == ["ended peer-0", "ended peer-1"]
 
 
 def test_what_ray_starts_has_the_options_of_the_trainer():

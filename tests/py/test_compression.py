@@ -648,7 +648,7 @@ def test_neither_torch_nor_numpy_is_needed_to_import_it(program):
         import hivemind_c.compression
         print("torch" in sys.modules, "numpy" in sys.modules)
         """
-    ).finish(timeout=60)
+    ).finish()
     assert (code, out, err) == (0, "False False\n", "")
 
 

@@ -18,7 +18,7 @@ import hivemind_c
 from hivemind_c import DHT, HivemindConnectionError, HivemindError, HivemindPermissionError, HivemindTimeoutError, HivemindValueError, get_dht_time
 from hivemind_c.dht import RecordValidatorBase, SignatureValidator, ValueWithExpiration
 from hivemind_c.dht.values import DEPTH_MAX, pack, unpack
-from support import eventually, files, resident, threads
+from support import PATIENCE, eventually, files, free_port, resident, threads
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def swarm(dht):
     def grow(n, **options):
         first = dht(**options)
         nodes = [first, *(dht(first.get_visible_maddrs(), **options) for _ in range(n - 1))]
-        assert eventually(lambda: all(node.state()["contacts"] == n - 1 for node in nodes), 30)
+        assert eventually(lambda: all(node.state()["contacts"] == n - 1 for node in nodes))
         return nodes
 
     return grow
@@ -63,7 +63,7 @@ def test_what_one_stores_another_gets(pair):
     assert first.store("key", value, end) is True
     found = second.get("key")
     assert isinstance(found, ValueWithExpiration) and found.value == value and type(found.value["list"][1]) is tuple
-    assert abs(found.expiration_time - end) < 5
+    assert abs(found.expiration_time - end) < 30
     assert first.get("another") is None
     assert first.get(b"key").value == value  # a str key is its bytes
 
@@ -82,7 +82,7 @@ def test_subkeys_make_a_dictionary(pair):
     found = first.get("key", latest=True)
     assert {subkey: entry.value for subkey, entry in found.value.items()} == {"one": 1, ("two", 2): 2, b"three": 3}
     assert found.expiration_time == max(entry.expiration_time for entry in found.value.values()) == found.value["two", 2].expiration_time
-    assert abs(found.value["one"].expiration_time - soon(60)) < 5
+    assert abs(found.value["one"].expiration_time - soon(60)) < 30
     value, expiration = found.value["one"]
     assert value == 1 and expiration > get_dht_time()
 
@@ -98,9 +98,9 @@ def test_what_lives_longer_stays(pair):
 
 def test_a_record_ends_when_it_should(pair):
     first, second = pair
-    assert first.store("key", 1, soon(1.2))
+    assert first.store("key", 1, soon(8))
     assert second.get("key", latest=True).value == 1
-    assert eventually(lambda: second.get("key", latest=True) is None and first.get("key", latest=True) is None, 5)
+    assert eventually(lambda: second.get("key", latest=True) is None and first.get("key", latest=True) is None)
 
 
 def test_futures_are_waited_for_from_threads_and_coroutines(pair):
@@ -178,7 +178,7 @@ def test_wrong_keys_and_times_are_refused_and_nothing_is_lost(dht):
         ((None, 2, soon()), TypeError, "key"),
         (("k" * 1025, 2, soon()), HivemindValueError, "1025.*1024"),
         (("key", 2, soon(), "s" * 1025), HivemindValueError, "1028.*1024"),
-        (("key", 2, get_dht_time() - 5), ValueError, "5 s in the past"),
+        (("key", 2, get_dht_time() - 5), ValueError, r"\d+ s in the past"),
         (("key", 2, get_dht_time()), ValueError, "in the past"),
         (("key", 2, "tomorrow"), TypeError, "seconds"),
         (("key", 2, None), TypeError, "seconds"),
@@ -277,7 +277,7 @@ def test_if_none_answers_each_is_named_with_its_cause():
         other = "12D3KooWQZTSWv3QgpzC6XkX361vUcUg46SuScV4RhVFHgNJFkYu"
         peers = [f"127.0.0.1:{deaf.getsockname()[1]}", "/ip4/127.0.0.1/tcp/1", address.replace(wrong.peer_id, other)]
         with pytest.raises(HivemindConnectionError) as caught:
-            DHT(peers, start=True, bootstrap_timeout=0.5)
+            DHT(peers, start=True, bootstrap_timeout=5)
         wrong.shutdown()
     text = str(caught.value)
     assert peers[0] in text and "127.0.0.1:1 (" in text and "nobody listens" in text and wrong.peer_id[-6:] in text
@@ -291,29 +291,25 @@ def test_a_silent_initial_peer_costs_its_time_and_is_named():
         start = time.monotonic()
         with pytest.raises((HivemindTimeoutError, HivemindConnectionError), match=address):
             DHT(address, start=True, bootstrap_timeout=0.2, startup_timeout=1)
-        assert time.monotonic() - start < 4
+        assert time.monotonic() - start < PATIENCE
 
 
 def test_a_swarm_whose_bootstrap_comes_later_is_joined(dht):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     second = dht(f"127.0.0.1:{port}", ensure_bootstrap_success=False)
     assert second.store("alone", 1, soon())
     first = dht(host_maddrs=f"/ip4/127.0.0.1/tcp/{port}")
-    assert eventually(lambda: first.state()["contacts"] and second.state()["contacts"], 20)
+    assert eventually(lambda: first.state()["contacts"] and second.state()["contacts"])
     assert first.store("key", 1, soon()) and second.get("key").value == 1
     assert first.get("alone", latest=True).value == 1
 
 
 def test_a_list_that_everybody_shares_may_name_oneself(dht):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     shared = [f"127.0.0.1:{port}"]
     start = time.monotonic()
-    first = dht(shared, host_maddrs=f"127.0.0.1:{port}")
-    assert time.monotonic() - start < 3
+    first = dht(shared, host_maddrs=f"127.0.0.1:{port}", bootstrap_timeout=3 * PATIENCE, startup_timeout=3 * PATIENCE)
+    assert time.monotonic() - start < 2 * PATIENCE  # it does not wait for others
     assert first.store("key", 1, soon()) and dht(shared).get("key").value == 1
 
 
@@ -325,7 +321,7 @@ def test_a_port_in_use_is_said(dht):
 
 
 def test_an_identity_makes_the_address_known_beforehand(dht, tmp_path):
-    one = dht(identity_path=tmp_path / "key")
+    one = dht(identity_path=tmp_path / "key", host_maddrs=f"127.0.0.1:{free_port()}")
     (address,) = one.get_visible_maddrs()
     one.shutdown()
     again = dht(identity_path=str(tmp_path / "key"), host_maddrs=address.split("/p2p/")[0])
@@ -377,15 +373,15 @@ def test_shutdown_ends_what_is_under_way(dht):
 
         async def wait(dht, node):
             begun.set()
-            await asyncio.sleep(60)
+            await asyncio.sleep(3 * PATIENCE)
 
         future = one.run_coroutine(wait, return_future=True)
-        begun.wait(10)
+        assert begun.wait(PATIENCE)
         start = time.monotonic()
         one.shutdown()
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < PATIENCE
         with pytest.raises(BaseException):
-            future.result(5)
+            future.result(PATIENCE)
         with pytest.raises(HivemindConnectionError):
             one.run_coroutine(wait)
 
@@ -403,13 +399,23 @@ def test_coroutines_run_beside_the_program(pair):
         return many["key"].value["a"].value, many["none"]
 
     assert first.run_coroutine(work) == (1, None)
-    assert first.run_coroutine(work, return_future=True).result(10) == (1, None)
+    assert first.run_coroutine(work, return_future=True).result(PATIENCE) == (1, None)
 
     async def fail(dht, node):
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
         second.run_coroutine(fail)
+
+
+def test_an_owners_later_word_counts_though_it_ends_when_the_earlier_does(dht):
+    validator = SignatureValidator()
+    first = dht(record_validators=[validator])
+    second = dht(first.get_visible_maddrs())
+    mark, end = validator.local_public_key, get_dht_time() + 60
+    for value in range(20):  # versions come from the end: these differ by chance
+        assert first.store("said", value, end, subkey=mark)
+        assert second.get("said", latest=True).value[mark].value == value
 
 
 def test_a_key_with_an_owner_is_that_owners_alone(dht):

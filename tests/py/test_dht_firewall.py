@@ -22,8 +22,8 @@ WORLD = """
     ip("addr add 10.77.0.1/24 dev world")
     ip("link set world up")
     first = DHT(start=True, host_maddrs="/ip4/10.77.0.1/tcp/0")
-    others = [DHT(first.get_visible_maddrs(), start=True, host_maddrs="/ip4/10.77.0.1/tcp/0") for _ in range(2)]
-    assert eventually(lambda: first.state()["contacts"] == 2, 20)
+    others = [DHT(first.get_visible_maddrs(), start=True, wait_timeout=30, startup_timeout=90, host_maddrs="/ip4/10.77.0.1/tcp/0") for _ in range(2)]
+    assert eventually(lambda: all(dht.state()["contacts"] == 2 for dht in (first, *others)))
     home.stdin.write(json.dumps(first.get_visible_maddrs()) + "\\n")
     assert home.stdout.readline() == "stored\\n"
     seen = {"by_client": first.get("by_client", latest=True), "by_walled": first.get("by_walled", latest=True)}
@@ -74,7 +74,7 @@ def test_behind_a_firewall_a_node_asks_and_is_not_asked():
         [*alone, sys.executable, "-c", textwrap.dedent(WORLD), textwrap.dedent(HOME)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert scene.returncode == 0, f"{scene.stdout}\n{scene.stderr}"

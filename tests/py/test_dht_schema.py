@@ -31,7 +31,7 @@ def soon():
 def pair():
     owner = SignatureValidator()
     with DHT(start=True, record_validators=[owner, SchemaValidator(Metrics, prefix="run")]) as first:
-        with DHT(first.get_visible_maddrs(), start=True) as second:
+        with DHT(first.get_visible_maddrs(), start=True, wait_timeout=30, startup_timeout=90) as second:
             yield first, second, owner.local_public_key
 
 

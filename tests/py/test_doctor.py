@@ -16,9 +16,10 @@ from hivemind_c import Node, get_dht_time
 from hivemind_c.dht import news
 from hivemind_c.dht.values import unpack
 from hivemind_c.doctor import FAULT, NOTE, OK, WARNING, Settings, diagnose, machine, network, swarm
-from support import HERE
+from support import HERE, free_port
 
 QUIET = {"environment": {}}
+PATIENCE = 60.0  # for what comes at once on a machine that has time: nothing waits for so long
 
 
 def told(found, name):
@@ -33,7 +34,7 @@ def faults(found):
 
 
 def looked(**settings):
-    return diagnose(Settings(**{"timeout": 2.0, "host_maddrs": [HERE], **QUIET, **settings}))
+    return diagnose(Settings(**{"timeout": PATIENCE, "host_maddrs": [HERE], **QUIET, **settings}))
 
 
 def port_of(node):
@@ -60,9 +61,8 @@ def test_a_peer_that_is_fine_is_told_so_and_dialled_back(node, tmp_path):
 # ---- initial peers ----
 
 
-def test_fault_01_a_closed_port(listener):
-    port = listener.getsockname()[1]
-    listener.close()
+def test_fault_01_a_closed_port():
+    port = free_port()
     found = looked(initial_peers=[f"/ip4/127.0.0.1/tcp/{port}"])
     assert faults(found) == ["initial peer", "swarm"]
     assert "refused" in told(found, "initial peer").text and f"{port}" in told(found, "initial peer").text
@@ -89,7 +89,7 @@ def test_fault_04_a_web_server_is_no_peer():
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        found = looked(initial_peers=[f"127.0.0.1:{server.server_port}"], timeout=6.0)
+        found = looked(initial_peers=[f"127.0.0.1:{server.server_port}"])
         server.shutdown()
     assert "something else than a peer" in told(found, "initial peer").text
 
@@ -150,10 +150,10 @@ def test_fault_11_the_key_is_none_or_has_no_folder(tmp_path):
     assert faults(found) == ["identity"] and f"mkdir -p {tmp_path}/none" in told(found, "identity").text
 
 
-def test_fault_12_the_announced_port_is_closed(node, listener):
-    port = listener.getsockname()[1]
-    listener.close()
-    found = looked(initial_peers=node().addresses, announce_maddrs=[f"/ip4/127.0.0.1/tcp/{port}"])
+def test_fault_12_the_announced_port_is_closed(node):
+    port = free_port()
+    settings = Settings(timeout=1.0, host_maddrs=[HERE], announce_maddrs=[f"/ip4/127.0.0.1/tcp/{port}"])
+    found = list(network.check_reachable(settings, node().addresses))
     assert faults(found) == ["reachable"]
     assert f"/ip4/127.0.0.1/tcp/{port}" in told(found, "reachable").text and "client_mode" in told(found, "reachable").text
     assert told(looked(client_mode=True), "reachable").level == NOTE
@@ -221,11 +221,11 @@ def tell(dht, **changed):
 
 def test_fault_19_the_clock_is_off_against_the_peers(dhts):
     for one in dhts[:3]:
-        tell(one, time=get_dht_time() + 600)
+        tell(one, time=get_dht_time() + 6000)
     found = looked(initial_peers=dhts[0].get_visible_maddrs(), run_id="run")
     assert not faults(found)
     clocks = told(found, "clocks")
-    assert clocks.level == WARNING and re.search(r"(599|600|601) s behind", clocks.text) and "timedatectl" in clocks.text
+    assert clocks.level == WARNING and 5900 < int(re.search(r"(\d+) s behind", clocks.text)[1]) < 6002 and "timedatectl" in clocks.text
     assert swarm.apart([0.5, -2.0, 3.0]).level == OK and "ahead of" in swarm.apart([-99.0]).text
 
 
@@ -246,7 +246,7 @@ def test_fault_21_nobody_trains_in_that_run(dhts):
 
 def test_the_program_tells_and_its_exit_code_is_the_verdict(node):
     peer = node()
-    command = [sys.executable, "-m", "hivemind_c.cli.doctor", "--timeout", "2", "--host_maddrs", HERE]
+    command = [sys.executable, "-m", "hivemind_c.cli.doctor", "--timeout", str(PATIENCE), "--host_maddrs", HERE]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "INITIAL_PEERS": ""}
     fine = subprocess.run([*command, "--initial_peers", *peer.addresses], capture_output=True, text=True, env=env)
     assert fine.returncode == 0 and "answers within" in fine.stdout, fine.stderr

@@ -1,14 +1,20 @@
 """What a newcomer runs first: the README's program, its notebook, the demo."""
 
+import contextlib
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
+import threading
+import urllib.request
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from support import eventually
+from test_monitor_page import browser, text_of  # noqa: F401  one of them is a fixture
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
@@ -16,7 +22,7 @@ README = (ROOT / "README.md").read_text()
 
 
 def run(*command, **options):
-    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=280, env=ENV, **options)
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=800, env=ENV, **options)
 
 
 def test_the_quickstart_learns_and_invites(tmp_path):
@@ -27,13 +33,57 @@ def test_the_quickstart_learns_and_invites(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def commands(after):
+    """The lines of the README's next block after these words."""
+    return re.search(r"```bash\n(.*?)```", README[README.index(after) :], re.S)[1].splitlines()
+
+
+def is_dialled(port):
+    """Whether a program of this machine has a connection to this port, though nobody may have accepted it yet."""
+    tables = [pathlib.Path(path) for path in ("/proc/net/tcp", "/proc/net/tcp6")]
+    sockets = [line.split() for table in tables if table.exists() for line in table.read_text().splitlines()[1:]]
+    return any(socket[2].endswith(f":{port:04X}") and socket[3] == "01" for socket in sockets)
+
+
+def test_the_readmes_command_and_the_line_that_it_prints_make_a_swarm_of_two(tmp_path):
+    """As they are written, in a folder that looks like the checkout after `make build`. The first stands still until the second dials it: to import all
+    that it needs takes longer than the whole program on some machines."""
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    python = tmp_path / ".venv/bin/python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -u "$@"\n')
+    python.chmod(0o755)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (command,) = commands("After `make build`, on the first machine:")
+    options = dict(cwd=tmp_path, env=ENV, shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    running = [subprocess.Popen(f"exec {command}", **options)]
+    try:
+        line = next(text for text in running[0].stdout if text.startswith("INITIAL_PEERS="))
+        running[0].send_signal(signal.SIGSTOP)
+        running.append(subprocess.Popen(f"exec env {line}", **options))
+        assert eventually(lambda: is_dialled(int(re.search(r"/tcp/(\d+)", line)[1])), 280)
+        running[0].send_signal(signal.SIGCONT)
+        told = ["", ""]
+        for which, one in enumerate(running):  # their progress bars, until each sees the other; neither is waited for to its end
+            for text in one.stdout:
+                told[which] += text
+                if "peers=2" in text:
+                    break
+    finally:
+        for one in running:
+            one.kill()
+            one.wait()
+            one.stdout.close()
+    assert all("peers=2" in text for text in told), told
+    assert "INITIAL_PEERS=" not in told[1] and "training begins alone" not in told[1]
+
+
 def test_the_notebook_runs_from_top_to_bottom(tmp_path, monkeypatch):
     for name in ("PYTHONPATH", "OMP_NUM_THREADS"):
         monkeypatch.setenv(name, ENV[name])
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     notebook = nbformat.read(ROOT / "examples/quickstart.ipynb", as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "a notebook is kept without its outputs"
-    NotebookClient(notebook, timeout=280, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(notebook, timeout=800, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
     text = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []))
     assert re.search(r"^%env INITIAL_PEERS=/\S+$", text, re.M)
     shown = " ".join(output["data"].get("text/plain", "") for cell in notebook.cells for output in cell.get("outputs", []) if "data" in output)
@@ -48,10 +98,45 @@ def test_the_notebook_is_the_quickstart():
             assert all(line in program for line in lines), cell.source
 
 
-def test_the_demo_tells_of_three_trainers_one_late_and_one_killed():
-    done = run(sys.executable, ROOT / "examples/demo/demo.py")
+def test_the_demo_tells_of_three_trainers_one_late_and_one_killed(tmp_path):
+    done = run(sys.executable, ROOT / "examples/demo/demo.py", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
+    assert not list(tmp_path.iterdir())
     assert "equal to the bit" in done.stdout and "one more" in done.stdout and "one less" in done.stdout
+
+
+def test_in_a_terminal_the_demos_page_stays_until_ctrl_c(browser):  # noqa: F811
+    here, there = os.openpty()
+    demo = subprocess.Popen([sys.executable, ROOT / "examples/demo/demo.py"], stdout=there, stderr=subprocess.STDOUT, env={**ENV, "WEB": "0", "NO_COLOR": "1"})
+    os.close(there)
+    told = []
+
+    def listen():
+        with contextlib.suppress(OSError):  # a terminal without a program is an error
+            while words := os.read(here, 1 << 16):
+                told.append(words.decode())
+
+    listening = threading.Thread(target=listen)
+    listening.start()
+    try:
+        assert eventually(lambda: demo.poll() is not None or "all of it worked" in "".join(told), 700) and demo.poll() is None, "".join(told)
+        web = re.search(r"shows all of it at (http://localhost:\d+/)", "".join(told))[1]
+
+        def shown():
+            page = browser(web)
+            return text_of(page, "run") == "demo" and text_of(page, "peers") == "2" and "amber" in page and "coral" in page
+
+        assert eventually(shown, 240), browser(web)
+        demo.send_signal(signal.SIGINT)
+        assert demo.wait(90) == 130
+        with pytest.raises(OSError):
+            urllib.request.urlopen(web, timeout=90)
+    finally:
+        if demo.poll() is None:
+            demo.send_signal(signal.SIGINT)  # it ends what it has started
+            demo.wait(90)
+        listening.join()
+        os.close(here)
 
 
 def test_the_readme_names_what_is_there():

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from hivemind_c import HivemindError
-from support import files, threads
+from support import eventually, files, threads
 
 ENDINGS = {
     "os._exit": "os._exit(0)",
@@ -22,7 +22,7 @@ FORKS = """
 
     first = Node("/ip4/127.0.0.1/tcp/0")
     second = Node("/ip4/127.0.0.1/tcp/0", initial_peers=first.addresses)
-    second.wait_for_peers(1, 10)
+    second.wait_for_peers(1, 60)
     future = second._node.receive()
     parcel = bytearray(48 << 20)
     sending = second.send(first, parcel, wait=False)
@@ -44,9 +44,9 @@ FORKS = """
         ENDING
     else:
         pid, status = os.wait()
-        sending.result(30)
+        sending.result(120)
         assert second.echo(first, b"parent") == b"parent"
-        assert first.receive(10)[1].nbytes == 48 << 20
+        assert first.receive(60)[1].nbytes == 48 << 20
         first.shutdown()
         second.shutdown()
         print("parent ends", status)
@@ -56,7 +56,7 @@ FORKS = """
 @pytest.mark.parametrize("drop", ["", "del first, second, future, sending, call, parcel; import gc; gc.collect()"])
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_child_cannot_use_the_node_and_ends_as_it_likes(program, ending, drop):
-    code, out, err = program(FORKS.replace("DROP", drop).replace("ENDING", ENDINGS[ending])).finish(timeout=60)
+    code, out, err = program(FORKS.replace("DROP", drop).replace("ENDING", ENDINGS[ending])).finish()
     assert (code, err) == (0, "")
     assert sorted(out.split("\n")) == ["", "child ends", "parent ends 0"]
 
@@ -69,7 +69,7 @@ STARTS = """
     if os.fork() == 0:
         try:
             with Node("/ip4/127.0.0.1/tcp/0") as third, Node("/ip4/127.0.0.1/tcp/0", initial_peers=third.addresses) as fourth:
-                fourth.wait_for_peers(1, 10)
+                fourth.wait_for_peers(1, 60)
                 print(fourth.echo(third, b"child"))
         except HivemindError as error:
             print(error.status)
@@ -77,18 +77,24 @@ STARTS = """
         assert os.wait()[1] == 0
         first = Node("/ip4/127.0.0.1/tcp/0")
         second = Node("/ip4/127.0.0.1/tcp/0", initial_peers=first.addresses)
-        second.wait_for_peers(1, 10)
+        second.wait_for_peers(1, 60)
         print(second.echo(first, b"parent"))
 """
 
 
+def said(program, before):
+    """What it printed and what went wrong; the node that lives longer may have missed the other."""
+    code, out, errors = program(STARTS.replace("BEFORE", before)).finish()
+    return code, out, [line for line in errors.splitlines() if not line.startswith("lost peer ")]
+
+
 @pytest.mark.parametrize("before", ["kept = Node('127.0.0.1:0')", "Node('127.0.0.1:0').shutdown()"])
 def test_a_child_of_a_process_with_nodes_starts_none_and_harms_nobody(program, before):
-    assert program(STARTS.replace("BEFORE", before)).finish() == (0, "FORKED\nb'parent'\n", "")
+    assert said(program, before) == (0, "FORKED\nb'parent'\n", [])
 
 
 def test_a_child_forked_before_the_first_node_has_its_own(program):
-    assert program(STARTS.replace("BEFORE", "")).finish() == (0, "b'child'\nb'parent'\n", "")
+    assert said(program, "") == (0, "b'child'\nb'parent'\n", [])
 
 
 def square(number):
@@ -112,12 +118,12 @@ def test_multiprocessing_by_fork_works_beside_a_node(pair):
     queue = context.Queue()
     child = context.Process(target=use, args=(queue, first))
     child.start()
-    error = queue.get(timeout=30)
-    child.join(30)
+    error = queue.get(timeout=120)
+    child.join(120)
     assert child.exitcode == 0
     assert isinstance(error, HivemindError) and error.status == "FORKED"
     assert first.echo(second, b"after") == b"after"
-    assert threads() <= before[0] + 1  # the queue's feeder may linger
+    assert eventually(lambda: threads() <= before[0] + 1)  # the queue's feeder may linger
 
 
 def test_a_data_loader_with_workers_runs_beside_a_node(program):
@@ -130,7 +136,7 @@ def test_a_data_loader_with_workers_runs_beside_a_node(program):
         def main():
             first = Node("/ip4/127.0.0.1/tcp/0")
             second = Node("/ip4/127.0.0.1/tcp/0", initial_peers=first.addresses)
-            second.wait_for_peers(1, 10)
+            second.wait_for_peers(1, 60)
             for epoch in range(2):
                 loader = DataLoader(TensorDataset(torch.arange(64.0)), batch_size=4, num_workers=2, multiprocessing_context="fork")
                 total = 0.0
@@ -149,13 +155,13 @@ def test_a_data_loader_with_workers_runs_beside_a_node(program):
 def test_many_forks_while_messages_fly(pair):
     first, second = pair
     for _ in range(20):
-        pending = [first.echo(second, os.urandom(1000), wait=False, timeout=30) for _ in range(20)]
+        pending = [first.echo(second, os.urandom(1000), wait=False, timeout=60) for _ in range(20)]
         pid = os.fork()
         if pid == 0:
             os._exit(0)
         assert os.waitpid(pid, 0)[1] == 0
         for future in pending:
-            assert len(future.result(30)) == 1000
+            assert len(future.result(60)) == 1000
 
 
 def test_a_child_holds_no_port_of_its_parent_open_after_it_ends(pair):

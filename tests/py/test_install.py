@@ -68,13 +68,13 @@ def test_the_installed_command_runs_a_root_that_others_join(target, tmp_path, ho
         option, *addresses = root.stdout.readline().split()
         assert option == "--initial_peers"
         root.send_signal(signal.SIGHUP)  # as when its terminal is closed
-        join = "import sys, hivemind_c as h; d = h.DHT(sys.argv[1:], start=True); print(h.__file__, d.store('k', 1, h.get_dht_time() + 60)); d.shutdown()"
+        join = "import sys, hivemind_c as h; d = h.DHT(sys.argv[1:], start=True, wait_timeout=30, startup_timeout=90); print(h.__file__, d.store('k', 1, h.get_dht_time() + 60)); d.shutdown()"
         out = run(sys.executable, "-c", join, *addresses, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(target)})
         assert out.startswith(str(target)) and out.split()[-1] == "True"
         said = iter(lambda: json.loads(root.stderr.readline()), None)
         assert any(line["event"] == "heartbeat" and line["records"] == 1 for line in said)
         root.send_signal(how)
-        rest, errors = root.communicate(timeout=20)
+        rest, errors = root.communicate(timeout=120)
     finally:
         root.kill()
         root.communicate()

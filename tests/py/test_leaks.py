@@ -27,7 +27,7 @@ def test_echoes(pair):
 
     def work(times):
         for _ in range(times):
-            first.echo(second, b"x" * 4000, timeout=30)
+            first.echo(second, b"x" * 4000, timeout=60)
 
     leaks_nothing(work, 1000)
 
@@ -38,8 +38,8 @@ def test_parcels(pair):
 
     def work(times):
         for _ in range(times):
-            first.send(second, data, timeout=30)
-            assert second.receive(timeout=30)[1].nbytes == len(data)
+            first.send(second, data, timeout=60)
+            assert second.receive(timeout=60)[1].nbytes == len(data)
 
     leaks_nothing(work, 200, 24 << 20)
     data.append(1)

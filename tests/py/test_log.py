@@ -17,7 +17,7 @@ def test_lines_reach_logging_with_room_and_event(caplog, node):
     caplog.set_level(logging.DEBUG)
     first = node(log_level="debug")
     second = node(initial_peers=first.addresses, log_level=logging.DEBUG)
-    second.wait_for_peers(1, timeout=10)
+    second.wait_for_peers(1, timeout=60)
     assert eventually(lambda: lines(caplog))
     second.shutdown()
     first.shutdown()
@@ -65,7 +65,7 @@ def test_nothing_is_printed_unless_logging_is_told_to(program):
         from hivemind_c import Node
         first = Node("/ip4/127.0.0.1/tcp/0")
         second = Node("/ip4/127.0.0.1/tcp/0", initial_peers=first.addresses)
-        second.wait_for_peers(1, 10)
+        second.wait_for_peers(1, 60)
         """
     ).finish()
     assert (code, out, err) == (0, "", "")

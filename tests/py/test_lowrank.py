@@ -320,3 +320,72 @@ def test_the_library_asks_torch_for_its_stable_c_functions_alone():
         "torch_delete_string",
     }
     assert not younger
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: randn(400, 8, seed=1),
+        lambda: randn(400, 8, seed=1) * torch.logspace(0, -5, 8),
+        lambda: randn(400, 8, seed=1) * 1e30,
+        lambda: randn(400, 8, seed=1) * 1e-30,
+        lambda: randn(400, 4, seed=1) @ randn(4, 8, seed=2) + 1e-4 * randn(400, 8, seed=3),
+        lambda: randn(400, 1, seed=1),
+    ],
+    ids=["well", "badly scaled", "huge", "tiny", "nearly rank 4", "one column"],
+)
+def test_cholesky_qr_gives_the_basis_that_the_processors_own_gives(make):
+    """Not the same vectors to the bit, but the same space: what P P' makes of any matrix."""
+    p = make()
+    rows, rank = p.shape
+    bases = []
+    for portable in (False, True):
+        peer = LowRank([torch.empty(rows, 40)], rank, 0.0, portable=portable)
+        peer.encode(1, [randn(rows, 40, seed=5)])
+        peer.middle(1, [p])
+        bases.append(peer._bases[0].double())
+    for basis in bases:
+        torch.testing.assert_close(basis.t() @ basis, torch.eye(rank, dtype=torch.float64), rtol=0, atol=1e-5)
+    torch.testing.assert_close(bases[0] @ bases[0].t(), bases[1] @ bases[1].t(), rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.zeros(200, 6),
+        lambda: randn(200, 1, seed=1).repeat(1, 6),
+        lambda: torch.cat([randn(200, 3, seed=1), torch.zeros(200, 3)], 1),
+        lambda: torch.eye(200)[:, [0, 0, 1, 1, 2, 2]],
+        lambda: randn(200, 2, seed=1) @ randn(2, 6, seed=2),
+    ],
+    ids=["zero", "one column six times", "half zero", "unit vectors twice", "rank 2"],
+)
+def test_cholesky_qr_fills_up_a_basis_that_lacks_columns(make):
+    p = make()
+    peer = LowRank([torch.empty(200, 40)], 6, 0.0, portable=True)
+    peer.encode(1, [randn(200, 40, seed=5)])
+    peer.middle(1, [p])
+    basis = peer._bases[0].double()
+    torch.testing.assert_close(basis.t() @ basis, torch.eye(6, dtype=torch.float64), rtol=0, atol=1e-5)
+    torch.testing.assert_close(basis @ (basis.t() @ p.double()), p.double(), rtol=0, atol=1e-5)
+
+
+def test_no_step_on_a_device_asks_for_a_number_in_between():
+    """The operators that ATen runs: none of those that make the host wait for a value, and no Householder QR."""
+    grads = [randn(60, 50, seed=i) for i in range(3)]
+    peer = LowRank(grads, 4, 0.0, portable=True)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        play([peer], [grads], 1)
+    names = {event.name for event in profile.events()}
+    assert "aten::linalg_cholesky_ex" in names and "aten::linalg_solve_triangular" in names
+    assert not names & {"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero", "aten::equal", "aten::linalg_qr", "aten::linalg_cholesky"}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_on_a_gpu_a_round_is_the_hosts_but_for_rounding():
+    grads = [randn(300, 200, seed=i) for i in range(4)] + [torch.ones(50, 70), torch.zeros(50, 70)]
+    here, there = LowRank(grads, 4, 0.0), LowRank([g.cuda() for g in grads], 4, 0.0)
+    for number in range(5):
+        want, got = play([here], [grads], number)[0], play([there], [[g.cuda() for g in grads]], number)[0]
+        for one, other in zip(want, got):
+            torch.testing.assert_close(other.cpu(), one, rtol=1e-3, atol=1e-3)

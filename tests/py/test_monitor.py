@@ -1,26 +1,29 @@
 """What hivemind-monitor gathers, keeps and hands on; the page and the program are test_monitor_page's."""
 
 import dataclasses
+import gc
 import math
 import sys
 import threading
 import time
+import types
 
 import pytest
 import torch
 
 from hivemind_c import ProgressTracker, get_dht_time
 from hivemind_c.dht import news
-from hivemind_c.dht.values import unpack
-from hivemind_c.monitor import Failure, Gatherer, History, Point, Snapshot, history
+from hivemind_c.dht.values import ValueWithExpiration, unpack
+from hivemind_c.monitor import Failure, Gatherer, History, Point, Snapshot, gather, history
 from hivemind_c.monitor.checkpoints import Saver, load_checkpoint, save
 from hivemind_c.monitor.gather import reference, views
+from hivemind_c.monitor.heard import Heard
 from hivemind_c.monitor.prometheus import exposition
 from hivemind_c.monitor.sinks import Missing, Sinks
 from hivemind_c.monitor.view import draw
 from hivemind_c.monitor.watch import Watch
 from optim_support import Peer, flat, network, settle, train_together
-from support import eventually
+from support import eventually, resident
 
 SAID = news.News(
     version="0.1.0", name="amber", role="trainer", time=1e9, lease=10.0, epoch=3, target=64, samples=640, speed=12.5, loss=0.25, rounds=6, failures=1, errors=((2, "nobody came"),)
@@ -99,11 +102,14 @@ def test_the_monitor_sees_what_the_trainers_did(dhts):
             peer.optimizer.report_loss(torch.tensor(loss))
             peer.optimizer.telling.failed(2, "nobody came")
 
-        def seen(now):
-            return now.num_peers == 2 and now.epoch == 3 and now.loss == 1.5 and len(now.peers) == 3 and len(now.failures) >= 2
+        looks = []
 
-        assert eventually(lambda: seen(watcher.look()), 30), watcher.look()
-        now = watcher.look()
+        def seen():
+            looks.append(watcher.look())
+            return looks[-1].num_peers == 2 and looks[-1].epoch == 3 and looks[-1].loss == 1.5 and len(looks[-1].peers) == 3 and len(looks[-1].failures) >= 2
+
+        assert eventually(seen), looks[-1]
+        now = looks[-1]
         assert (now.target, now.num_peers, now.epoch, now.loss) == (64, 2, 3, 1.5)
         seen = {view.peer_id: view for view in now.peers}
         assert seen[dhts[2].peer_id].doubt.startswith(f"says epoch {1 << 40}")
@@ -180,6 +186,18 @@ def test_a_day_of_looking_takes_bounded_room(monkeypatch):
     kept.close()
 
 
+def test_a_restart_loses_no_failure_however_many_came_at_once(tmp_path):
+    path = str(tmp_path / "history.db")
+    first = History(path, "run")
+    many = tuple(Failure(100.0, f"peer{i}", 2, "nobody came") for i in range(300))
+    for time_ in (100.0, 101.0):
+        first.add(snapshot(time=time_, failures=many))
+    first.close()
+    again = History(path, "run")
+    assert set(again.failures()) == set(many)
+    again.close()
+
+
 def test_two_monitors_of_one_machine_have_keys_of_their_own(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     first, held = history.own_key()
@@ -199,6 +217,98 @@ def test_nobody_fills_the_list_of_failures(dht):
     failures = list(watcher._failures.values())
     assert len(failures) == 21 and failures[0].peer_id == "honest" and failures[-1].epoch == 799
     watcher.shutdown()
+
+
+def test_old_failures_of_many_peers_stay_old(dht):
+    watcher = Gatherer(dht(), "run")
+    heard = [(f"peer{i}", dataclasses.replace(SAID, errors=tuple((k, "nobody came") for k in range(4))), 1.0) for i in range(200)]
+    for now in (1.0, 2.0, 3.0):
+        watcher._note_failures(heard, now)
+    assert len(watcher._failures) == 500 and {failure.time for failure in watcher._failures.values()} == {1.0}
+    heard[0] = ("peer0", dataclasses.replace(SAID, errors=((9, "late"),)), 1.0)
+    watcher._note_failures(heard, 4.0)
+    assert [failure.peer_id for failure in watcher._failures.values() if failure.time > 1.0] == ["peer0"]
+    watcher.shutdown()
+
+
+# ---- a large swarm ----
+
+
+class Reply(dict):
+    def result(self, timeout=None):
+        return ValueWithExpiration(self, get_dht_time() + 25)
+
+
+class Large:
+    """A DHT with the news of many peers, which counts what is asked."""
+
+    def __init__(self, node, run_id="large"):
+        self._node, self.peer_id, self.client_mode, self.run_id = node._node, node.peer_id, False, run_id
+        self.kept, self.asked = {}, []
+
+    def tell(self, peers, **said):
+        self.kept = {key: {} for key in news.keys(self.run_id)}
+        for peer in peers:
+            self.kept[news.key_of(self.run_id, peer)][news.subkey_of(peer)] = unpack(news.write_news(dataclasses.replace(SAID, lease=60.0, **said)))
+
+    def get(self, key, latest=False, return_future=False):
+        self.asked.append(key)
+        end = get_dht_time() + 60
+        return Reply({subkey: ValueWithExpiration(value, end) for subkey, value in self.kept.get(key, {}).items()})
+
+
+def test_a_small_swarm_is_asked_in_each_look_and_a_large_one_no_more_often_than_it_tells(dht):
+    large = Large(dht())
+    large.tell([f"12D3KooW{i:04}" for i in range(10)])
+    heard = Heard(large, "large")
+    for look in range(4):
+        assert len(heard.look(0.5 * look)) == 10
+    assert len(large.asked) == 4 * news.SHARDS
+    names = [f"12D3KooW{i:04}" for i in range(1000)]
+    large.tell(names)
+    assert len(heard.look(10.0)) == 1000
+    large.asked.clear()
+    looks = 0
+    while len(large.asked) < 3 * news.SHARDS:
+        before = len(large.asked)
+        assert len(heard.look(11.0 + looks)) == 1000 and len(large.asked) - before <= 2, "no look has much to do"
+        looks += 1
+    assert looks >= 3 * 7.5 - 2 and sorted(large.asked) == sorted(3 * news.keys("large"))
+    large.tell(names[:500])
+    assert len(heard.look(100.0)) == 500, "after a while without a look all are asked"
+
+
+def test_who_tells_no_more_is_gone_when_its_lease_is_over(dht):
+    large = Large(dht())
+    large.tell([f"12D3KooW{i:04}" for i in range(1000)])
+    heard = Heard(large, "large")
+    assert len(heard.look(0.0)) == 1000
+    heard._due = lambda now: []  # nobody can be asked any more
+    assert len(heard.look(59.0)) == 1000 and heard.look(59.0)[0][2] >= 58.0
+    assert heard.look(61.0) == []
+
+
+def test_a_day_of_peers_that_come_and_go_leaves_memory_flat(dht, tmp_path, monkeypatch):
+    monkeypatch.setattr(history, "KEPT_MAX", 200)
+    monkeypatch.setattr(history, "SHOWN_MAX", 100)
+    clock = [1e9]
+    monkeypatch.setattr(gather, "time", types.SimpleNamespace(time=lambda: clock[0], monotonic=lambda: clock[0]))
+    large = Large(dht(), "day")
+    watching = Watch(Gatherer(large, "day", 64), History(str(tmp_path / "day.db"), "day"))
+    hours = []
+    for minute in range(0, 24 * 60, 3):
+        if minute % 6 == 0:  # all of them have other names, and have failed anew
+            large.tell([f"12D3KooW{minute:05}{i:02}" for i in range(20)], epoch=minute, errors=((minute, "nobody came"), (minute, "x" * 200)))
+        clock[0] += 180
+        now = watching.look()
+        assert len(now.peers) == 20 and len(now.failures) <= 500
+        exposition(now)
+        if minute % 60 == 57:
+            gc.collect()
+            hours.append((resident(), (tmp_path / "day.db").stat().st_size))
+    watching.close()
+    assert hours[-1][0] - hours[5][0] < 3 << 20, [size >> 10 for size, _ in hours]
+    assert hours[-1][1] < 1.2 * hours[11][1] and hours[-1][1] < 2 << 20, [size >> 10 for _, size in hours]
 
 
 class Looks:
@@ -233,7 +343,7 @@ def test_watching_goes_on_when_a_listener_fails():
     thread.start()
     assert eventually(lambda: watching.looks >= 3)
     ended.set()
-    thread.join(10)
+    thread.join(90)
     assert len(watching.points()) == watching.looks
     watching.close()
     assert broken.closed
@@ -296,12 +406,12 @@ def test_the_swarms_state_is_saved_and_fits_the_model(dhts, tmp_path, caplog):
         saver = Saver(dhts[3], "kept", 2, str(tmp_path / "saved"))
         for epoch in (1, 2, 3):
             saver.look(snapshot(epoch=epoch))
-        saver._thread.join(30)
+        saver._thread.join(120)
         assert len(list((tmp_path / "saved").iterdir())) == 1
         missing = Saver(dhts[3], "nobody", 1, str(tmp_path / "none"))
         missing.look(snapshot(epoch=1))
         missing.look(snapshot(epoch=2))
-        missing._thread.join(30)
+        missing._thread.join(120)
         assert "no checkpoint this time" in caplog.text and not (tmp_path / "none").exists()
     finally:
         for peer in peers:

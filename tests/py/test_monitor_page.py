@@ -8,7 +8,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,7 +20,7 @@ from hivemind_c.cli._typer import expand
 from hivemind_c.monitor import Failure, Point
 from hivemind_c.monitor.gather import views
 from hivemind_c.monitor.web import Server
-from support import eventually
+from support import eventually, free_port
 from test_monitor import SAID, snapshot
 
 BROWSERS = "chromium", "google-chrome", "chromium-browser"
@@ -32,7 +31,7 @@ TRAINER = """
     import hivemind_c as hivemind
     torch.set_num_threads(1)
     model = torch.nn.Linear(8, 1)
-    dht = hivemind.DHT(sys.argv[1], host_maddrs=["/ip4/127.0.0.1/tcp/0"], start=True)
+    dht = hivemind.DHT(sys.argv[1], host_maddrs=["/ip4/127.0.0.1/tcp/0"], start=True, wait_timeout=30, startup_timeout=90)
     optimizer = hivemind.Optimizer(
         dht=dht, run_id="people", target_batch_size=256, batch_size_per_step=16, optimizer=torch.optim.SGD(model.parameters(), lr=0.01), matchmaking_time=1,
         averaging_timeout=6, tracker_opts=dict(min_refresh_period=0.1, default_refresh_period=0.1, max_refresh_period=0.5, metadata_expiration=3),
@@ -54,7 +53,7 @@ def browser(tmp_path_factory):
     def look(url, picture=None, seconds=3):
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", f"--user-data-dir={profile}", f"--virtual-time-budget={1000 * seconds}"]
         what = [f"--screenshot={picture}", "--window-size=1200,900"] if picture else ["--dump-dom"]
-        return subprocess.run([program, *flags, *what, url], capture_output=True, text=True, timeout=90).stdout
+        return subprocess.run([program, *flags, *what, url], capture_output=True, text=True, timeout=240).stdout
 
     return look
 
@@ -64,7 +63,7 @@ def text_of(page, element):
 
 
 def get(url, **headers):
-    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=20) as answer:
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=90) as answer:
         return answer.read().decode(), answer.headers
 
 
@@ -114,6 +113,17 @@ def test_only_this_machine_sees_it_and_no_foreign_page_can_read_it(serve):
         Server(lambda: None, list, "", "127.0.0.1", port)
 
 
+def test_each_look_is_answered_as_it_is_and_no_earlier_one_again():
+    looks = [snapshot(epoch=1), snapshot(epoch=2), snapshot(epoch=2)]
+    server = Server(lambda: looks[0], list, "", "127.0.0.1", 0)
+    try:
+        for epoch in (1, 2, 2):
+            assert [json.loads(get(server.address + "api/run")[0])["epoch"] for _ in range(2)] == [epoch, epoch]
+            looks.pop(0) if len(looks) > 1 else None
+    finally:
+        server.close()
+
+
 def test_before_the_first_look_the_page_waits(serve, browser):
     address = serve(None)
     assert json.loads(get(address + "api/run")[0])["waiting"] is True and get(address + "metrics")[0] == ""
@@ -149,7 +159,7 @@ class Monitor:
 
     def end(self, signal_=signal.SIGTERM):
         self.process.send_signal(signal_)
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=120)
         return self.process.returncode, err
 
 
@@ -168,11 +178,6 @@ def monitors(tmp_path):
         one.process.communicate()
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
 def test_trainers_come_and_go_under_two_monitors_and_a_restart_loses_nothing(monitors, program, browser):
     port = free_port()
     old = "--bandwidth", "100", "--averaging_expiration", "9", "--target_group_size", "64", "--statistics_expiration", "600", "--matchmaking_time", "3"
@@ -184,23 +189,23 @@ def test_trainers_come_and_go_under_two_monitors_and_a_restart_loses_nothing(mon
     def losses(monitor):
         return {peer["peer_id"]: peer["loss"] for peer in monitor.run().get("peers", [])}
 
-    assert eventually(lambda: losses(first) == dict(zip(names, (1.0, 3.0))), 60), losses(first)
-    assert eventually(lambda: first.run()["epoch"] >= 2 and first.run()["num_peers"] == 2 and first.run()["loss"] == 2.0 and first.run()["target"] == 256, 60), first.run()
+    assert eventually(lambda: losses(first) == dict(zip(names, (1.0, 3.0)))), losses(first)
+    assert eventually(lambda: first.run()["epoch"] >= 2 and first.run()["num_peers"] == 2 and first.run()["loss"] == 2.0 and first.run()["target"] == 256), first.run()
     second = monitors("--initial_peers", first.peers, folder="other")
-    assert eventually(lambda: losses(second) == dict(zip(names, (1.0, 3.0))), 30), losses(second)
-    page = browser(second.web)
-    assert text_of(page, "run") == "people" and text_of(page, "loss") == "2.0000" and text_of(page, "peers") == "2"
+    assert eventually(lambda: losses(second) == dict(zip(names, (1.0, 3.0)))), losses(second)
+    assert eventually(lambda: [text_of(page := browser(second.web), name) for name in ("run", "loss", "peers")] == ["people", "2.0000", "2"], 240)
 
     trainers[1].process.kill()
-    assert eventually(lambda: list(losses(first)) == names[:1] and first.run()["num_peers"] == 1, 60), first.run()
+    assert eventually(lambda: list(losses(first)) == names[:1] and first.run()["num_peers"] == 1), first.run()
+    assert eventually(lambda: len(first.history()) > 10)
     before, epoch = first.history(), first.run()["epoch"]
     first.process.kill()  # no time for a last word
     first.process.wait()
     again = monitors(port=port)
     assert again.line == first.line, "the same identity, the same address"
     after = again.history()
-    assert after[: len(before) - 2] == before[:-2] and len(before) > 10
-    assert eventually(lambda: list(losses(again)) == names[:1] and again.run()["epoch"] > epoch, 60), again.run()
+    assert after[: len(before) - 2] == before[:-2]
+    assert eventually(lambda: list(losses(again)) == names[:1] and again.run()["epoch"] > epoch), again.run()
     for one in (second, again):
         code, err = one.end()
         assert code == 0 and "Traceback" not in err, err
@@ -209,7 +214,7 @@ def test_trainers_come_and_go_under_two_monitors_and_a_restart_loses_nothing(mon
 def test_what_is_wrong_is_told_in_a_sentence(monitors, tmp_path):
     def told(*more):
         one = monitors(*more)
-        return one.process.wait(30), one.process.stderr.read()
+        return one.process.wait(120), one.process.stderr.read()
 
     code, err = told("--run_id", "a.b")
     assert code == 1 and 'run_id has no "." in it' in err and "Traceback" not in err

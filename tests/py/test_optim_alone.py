@@ -3,6 +3,7 @@
 import copy
 import itertools
 import math
+import time
 
 import pytest
 import torch
@@ -117,6 +118,19 @@ def test_batches_weigh_as_many_samples_as_they_have(optimizer):
     torch.testing.assert_close(flat(model), flat(expected), rtol=1e-5, atol=1e-6)
 
 
+def test_the_first_batch_tells_nothing_of_a_peers_speed(optimizer):
+    model = network()
+    one = optimizer(model, target_batch_size=10**6)
+    backward(model, 0, 32)
+    one.step()
+    assert one.local_progress.samples_accumulated == 32 and one.local_progress.samples_per_second == 0
+    for number in (1, 2):
+        time.sleep(0.1)
+        backward(model, number, 32)
+        one.step()
+        assert 0 < one.local_progress.samples_per_second < 32 / 0.1
+
+
 def test_the_model_changes_only_at_the_end_of_an_epoch(optimizer):
     model = network()
     swarm = optimizer(model, batch_size_per_step=8)
@@ -133,7 +147,7 @@ def test_the_model_changes_only_at_the_end_of_an_epoch(optimizer):
 
 
 @pytest.mark.parametrize("delay", [dict(delay_optimizer_step=True), dict(delay_grad_averaging=True)])
-def test_a_delayed_step_is_the_same_step_later(optimizer, delay):
+def test_defect_14_a_delayed_step_and_its_scheduler_are_the_same_later(optimizer, delay):
     """With batches whose gradients do not depend on the parameters, late is the only difference."""
     model = nn.Linear(4, 1, bias=False)
     with torch.no_grad():

@@ -1,56 +1,16 @@
 """Who comes late, falls behind, or was restarted takes over the swarm's state, and is equal to the others to the bit."""
 
-import functools
 import itertools
 import logging
-import threading
-import time
 
 import pytest
 import torch
 
 import hivemind_c as hivemind
-from optim_support import Peer, flat, meet, network, settle, together, train_together
+from optim_support import flat, meet, network, settle, train_together, train_until
+from support import eventually
 
 RUNS = itertools.count()
-SHARING = dict(averager_opts=dict(declare_state_period=1.0))
-
-
-@pytest.fixture
-def peer(dhts):
-    """peer(index, ...) makes one; all are shut down when the test ends."""
-    made = []
-
-    def start(index, model=None, **options):
-        made.append(Peer(index, dhts[index], model or network(), **{**SHARING, **options}))
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.optimizer.shutdown()
-
-
-def train_until(peers, condition, pause=0.02):
-    """All train until it is so; then they settle."""
-    stop = threading.Event()
-
-    def train(one):
-        while not stop.is_set():
-            one.batch()
-            time.sleep(pause)
-
-    def watch():
-        deadline = time.monotonic() + 60
-        try:
-            while not condition():
-                assert time.monotonic() < deadline, [one.optimizer.local_epoch for one in peers]
-                time.sleep(0.05)
-        finally:
-            stop.set()
-
-    together(watch, *(functools.partial(train, one) for one in peers))
-    for one in peers:
-        settle(one.optimizer)
 
 
 WAYS = {
@@ -63,7 +23,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_joiner_is_soon_one_of_them(peer, way):
+def test_defect_06_a_joiner_is_soon_one_of_them(peer, way):
     run = dict(run_id=f"join {next(RUNS)}", target_batch_size=48, average_state_every=1000 if way != "compressed" else 1, **WAYS[way])
     old = [peer(0, **run), peer(1, **run)]
     train_together(old, 4)
@@ -116,11 +76,9 @@ def test_without_anybody_who_gives_it_a_joiner_says_so_and_changes_nothing(peer,
     one.wait_for(2)
     before = flat(one.model)
     with caplog.at_level(logging.WARNING, "hivemind_c"):
-        for _ in range(5):
-            one.batch()
+        assert eventually(lambda: one.batch() or any("no state was loaded" in line for line in caplog.messages))
     assert one.optimizer.local_epoch == 0 and torch.equal(flat(one.model), before)
     assert not one.optimizer.is_synchronized_with_peers()
-    assert any("no state was loaded" in line for line in caplog.messages)
     ghost.shutdown()
 
 
@@ -165,3 +123,17 @@ def test_a_strangers_numbers_are_taken_only_for_numbers(peer):
     assert inside["lr"] != "large" and inside["eps"] == 1e-8 and "unheard" not in inside and inside["weight_decay"] == 0.25
     assert averager.scheduler.last_epoch == 2 and averager.scheduler.base_lrs == [0.01]
     one.train(4)
+
+
+def test_who_is_slower_than_the_swarm_is_told_so(peer, caplog):
+    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
+    averager = one.optimizer.state_averager
+    metadata, tensors, _ = averager.get_current_state()
+    with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
+        for _ in range(2):
+            assert averager.shared.taken((metadata, tensors), 1.0)
+        assert not caplog.messages
+        averager.shared.loads = 0  # it made an epoch with the others: it begins to count anew
+        for _ in range(3):
+            assert averager.shared.taken((metadata, tensors), 1.0)
+    assert [line for line in caplog.messages if "slower than the swarm" in line and "target_batch_size" in line]

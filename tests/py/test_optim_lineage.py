@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import logging
 import time
 
 import pytest
@@ -9,7 +10,8 @@ import torch
 from _hivemind_c import HivemindError
 
 from hivemind_c.optim.lineage import SIZE, Lineage, most_common
-from optim_support import Peer, flat, meet, network, settle, together, train_together
+from optim_support import Peer, flat, meet, network, settle, together, train_together, train_until
+from support import PATIENCE
 
 RUNS = itertools.count()
 
@@ -81,7 +83,7 @@ def swarm(dhts):
     made = []
 
     def start(n, models=None, **options):
-        run = dict(run_id=f"lineage {next(RUNS)}", target_batch_size=16 * n, optimizer="adamw", average_state_every=1000, **options)
+        run = {**dict(run_id=f"lineage {next(RUNS)}", target_batch_size=16 * n, optimizer="adamw", average_state_every=1000), **options}
         made.extend(Peer(i, dhts[i], models[i] if models else network(), **run) for i in range(n))
         return made
 
@@ -104,7 +106,15 @@ def fails_once(peer, epoch):
     averager.average_loaded = average_loaded
 
 
-def until_equal(peers, deadline_s=60):
+def goes_on_alone(peer, epoch):
+    """It looks for no group at the end of that epoch."""
+    meeting = peer.optimizer.meeting
+    prepare, gradients = meeting.prepare, meeting.gradients
+    meeting.prepare = lambda: None if peer.optimizer.local_epoch == epoch else prepare()
+    meeting.gradients = lambda now: None if now == epoch else gradients(now)
+
+
+def until_equal(peers, deadline_s=3 * PATIENCE):
     """All train until, after what went wrong, they ended an epoch equal to the bit."""
     deadline, stop = time.monotonic() + deadline_s, []
 
@@ -130,12 +140,38 @@ def until_equal(peers, deadline_s=60):
         settle(peer.optimizer)
 
 
-@pytest.mark.parametrize("n", [2, 3])
-def test_who_stepped_alone_is_soon_equal_to_the_others_again(swarm, n):
-    peers = swarm(n)
+def test_who_stepped_alone_is_soon_equal_to_the_others_again(swarm):
+    peers = swarm(3)
     fails_once(peers[-1], 2)
     train_together(peers, 3)
     assert not torch.equal(peers[-1].after[2], peers[0].after[2])
+    until_equal(peers)
+
+
+LEFT_BEHIND = {
+    "at once": {},
+    "gradients in place": dict(reuse_grad_buffers=True),
+    "the step delayed": dict(offload_optimizer=True, delay_optimizer_step=True),
+    "all delayed": dict(offload_optimizer=True, delay_grad_averaging=True),
+}
+
+
+@pytest.mark.parametrize("way", LEFT_BEHIND)
+def test_whom_the_others_left_behind_does_not_step_alone_but_loads_their_state_and_counts_what_it_lost(swarm, caplog, way):
+    """One of two makes a step alone, so the other one waits for a group to which nobody can come any more."""
+    first, second = peers = swarm(2, target_batch_size=640, **LEFT_BEHIND[way])  # an epoch is longer than a download takes
+    steps, inner = [], second.optimizer.state_averager.step_optimizer
+    second.optimizer.state_averager.step_optimizer = lambda *args: (steps.append(second.optimizer.local_epoch), inner(*args))
+    goes_on_alone(first, 2)
+    with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
+        train_until(peers, lambda: min(peer.optimizer.local_epoch for peer in peers) >= 6)
+    left = [line for line in caplog.messages if "the others have made this step without this peer" in line]
+    assert left[0].startswith("epoch 2")
+    counted_first = second.optimizer.schedule.delay_optimizer_step
+    assert 2 + counted_first not in steps, steps
+    lost = second.optimizer.telling.samples_lost
+    assert lost >= 16 and lost % 16 == 0 and first.optimizer.telling.samples_lost == 0
+    assert sum(int(line.split(": ")[1].split()[0]) for line in caplog.messages if "samples of this peer are lost" in line) == lost
     until_equal(peers)
 
 
@@ -157,3 +193,11 @@ def test_a_joiner_gets_the_state_even_where_everybody_once_stepped_alone(swarm, 
     state = [peer.optimizer.state_dict()["state"] for peer in peers]
     assert late.optimizer.local_epoch > 3 and state[2][0]["exp_avg"].shape == state[0][0]["exp_avg"].shape
     assert (flat(late.model) - flat(network(seed=9))).norm() > 0
+
+
+def test_with_local_updates_nothing_is_digested(swarm):
+    peers = swarm(2, use_local_updates=True, average_state_every=1)
+    for peer in peers:
+        peer.optimizer.state_averager.lineage._content = lambda: pytest.fail("the state was digested")
+    train_together(peers, 3)
+    assert all(peer.optimizer.state_averager.lineage.mark == b"" for peer in peers)

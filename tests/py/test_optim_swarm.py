@@ -5,13 +5,14 @@ import gc
 import itertools
 import logging
 import math
+import re
 import time
 
 import pytest
 import torch
 
 import hivemind_c as hivemind
-from optim_support import QUICK, Peer, backward, batch, flat, in_one_process, loss_of, make, meet, network, settle, together, train_together
+from optim_support import QUICK, Peer, backward, batch, flat, in_one_process, loss_of, make, meet, network, settle, together, train_together, train_until
 from support import eventually, files, resident, threads
 
 RUNS = itertools.count()
@@ -72,6 +73,9 @@ COMPRESSED = {
     "uniform8": (hivemind.Uniform8BitQuantization(), 5e-2),
     "quantile8": (hivemind.Quantile8BitQuantization(), 5e-2),
     "blockwise8": (hivemind.BlockwiseQuantization(), 5e-2),
+    "bfloat16": (hivemind.BFloat16Compression(), 2e-2),
+    "linear8": (hivemind.Linear8BitQuantization(), 2e-2),
+    "linear4": (hivemind.Linear4BitQuantization(), 1e-1),
 }
 
 
@@ -85,7 +89,47 @@ def test_with_compression_peers_stay_equal_to_the_bit_and_near_the_exact_result(
     assert (peers[0].after[3] - exact).norm() <= bound * 4 * exact.norm()
 
 
-def test_power_sgd_keeps_peers_equal_and_its_residual_counts_a_round_once(swarm):
+@pytest.mark.parametrize("codec", ["fp16", "bfloat16", "uniform8"])
+def test_defect_09_bfloat16_models_train_with_codecs_of_either_kind(dhts, codec):
+    compression, bound = COMPRESSED[codec]
+    options = dict(run_id=f"bfloat16 {codec}", target_batch_size=32, grad_compression=compression, state_averaging_compression=compression)
+    peers = [Peer(i, dhts[i], network(dtype=torch.bfloat16), **options) for i in range(2)]
+    try:
+        train_together(peers, 3)
+        the_same(peers, 3)
+        assert peers[0].after[2].dtype is torch.bfloat16
+        exact = in_one_process(peers, 3)[-1]
+        assert (peers[0].after[2].float() - exact).norm() <= (bound * 3 + 2e-2) * exact.norm()
+    finally:
+        for peer in peers:
+            peer.optimizer.shutdown()
+
+
+def test_accumulate_grads_on_says_where_sums_are_and_leaves_the_gradients_alone(swarm, dhts):
+    factory = functools.partial(hivemind.GradientAverager, accumulate_grads_on=torch.device("cpu"))
+    peers = swarm(2, grad_averager_factory=factory)
+    train_together(peers, 3)
+    the_same(peers, 3)
+    torch.testing.assert_close(peers[0].after[2], in_one_process(peers, 3)[-1], rtol=1e-4, atol=2e-6)
+    parameters = list(network().parameters())
+    with pytest.raises(ValueError, match="leave accumulate_grads_on out"):
+        hivemind.GradientAverager(parameters, dht=dhts[0], prefix="sums", reuse_grad_buffers=True, accumulate_grads_on="cpu")
+    averager = hivemind.GradientAverager(parameters, dht=dhts[0], prefix="sums", accumulate_grads_on="cpu")
+    try:
+        for p in parameters:
+            p.grad = torch.ones_like(p)
+        averager.accumulate_grads_(4)
+        for p in parameters:
+            p.grad = torch.full_like(p, 3.0)
+        averager.accumulate_grads_(4)
+        assert all(torch.equal(p.grad, torch.full_like(p, 3.0)) for p in parameters)
+        averager.load_accumulators_into_averager_()
+        assert all(grad.device.type == "cpu" and torch.equal(grad, torch.full_like(grad, 2.0)) for grad in averager.averaged_grads)
+    finally:
+        averager.shutdown()
+
+
+def test_defect_08_power_sgd_keeps_peers_equal_and_its_residual_counts_a_round_once(swarm):
     factory = functools.partial(hivemind.PowerSGDGradientAverager, averager_rank=2, min_compression_ratio=0.2)
     peers = swarm(3, grad_averager_factory=factory, average_state_every=1000)
     train_together(peers, 5)
@@ -149,7 +193,8 @@ def test_an_auxiliary_peer_helps_and_changes_nothing(swarm, dhts, caplog):
 
     def train():
         try:
-            train_together(peers, 5)
+            meet(peers)
+            train_until(peers, lambda: min(one.optimizer.local_epoch for one in peers) >= 5 and "Averaged tensors successfully with 3 peers" in caplog.messages)
         finally:
             ended.append(True)
 
@@ -158,7 +203,6 @@ def test_an_auxiliary_peer_helps_and_changes_nothing(swarm, dhts, caplog):
     finally:
         helper.shutdown()
     the_same(peers, 5)
-    assert "Averaged tensors successfully with 3 peers" in caplog.messages
     for ours, expected in zip(peers[0].after.values(), in_one_process(peers, 5)):
         torch.testing.assert_close(ours, expected, rtol=1e-4, atol=2e-6)
 
@@ -169,11 +213,24 @@ def test_defect_02_a_peer_in_client_mode_trains_with_the_others(swarm, dhts):
         client = Peer(7, behind, network(), run_id=peers[0].optimizer.run_id, target_batch_size=32, client_mode=True)
         try:
             assert client.optimizer.client_mode
-            train_together([*peers, client], 4)
+            meet([*peers, client])
             assert peers[0].optimizer.tracker.global_progress.num_clients == 1
+            train_together([*peers, client], 4)
             the_same([*peers, client], 4)
         finally:
             client.optimizer.shutdown()
+
+
+def test_extra_tensors_are_averaged_with_the_parameters(dhts):
+    run = dict(run_id=f"swarm {next(RUNS)}", target_batch_size=32, delay_state_averaging=False)
+    running = [torch.full((5,), float(i)) for i in range(2)]  # a batch norm's statistics, say: each peer's own until they are averaged
+    peers = [Peer(i, dhts[i], network(), extra_tensors=[running[i]], **run) for i in range(2)]
+    try:
+        train_together(peers, 1)
+        assert all(torch.equal(tensor, torch.full((5,), 0.5)) for tensor in running)
+    finally:
+        for peer in peers:
+            peer.optimizer.shutdown()
 
 
 # ---- what goes wrong ----
@@ -255,8 +312,9 @@ def test_defect_07_options_reach_both_averagers(dhts):
 
 def test_defect_11_two_optimizers_in_one_process_are_two_peers(swarm):
     peers = swarm(2)
-    train_together(peers, 2)
+    meet(peers)
     assert [peer.optimizer.tracker.global_progress.num_peers for peer in peers] == [2, 2]
+    train_together(peers, 2)
 
 
 def test_defect_11_one_node_trains_in_two_runs_and_only_once_in_each(dhts):
@@ -286,7 +344,7 @@ def test_defect_18_rounds_that_fail_leave_nothing_behind(dhts):
         fail(3)
         before = files(), threads(), resident()
         fail(12)
-        assert files() <= before[0] and threads() <= before[1]
+        assert eventually(lambda: files() <= before[0] and threads() <= before[1]), (files(), threads(), before)
         assert resident() - before[2] < 8 << 20
     finally:
         ghost.shutdown()
@@ -342,13 +400,12 @@ def test_an_overflow_on_one_peer_is_not_the_swarms(swarm, reuse):
 
 
 def test_a_healthy_peer_says_so(swarm, caplog):
+    promised = (
+        r"^Collaboration accumulated \d+ samples from 2 peers; ETA \d+\.\d\d seconds",
+        r"^Averaged tensors successfully with 2 peers",
+        r"^Optimizer step: done! This peer contributed \d+ samples",
+    )
     peers = swarm(2, verbose=True)
+    meet(peers)
     with caplog.at_level(logging.INFO, "hivemind_c.optim"):
-        train_together(peers, 2)
-    lines = "\n".join(caplog.messages)
-    assert "Averaged tensors successfully with 2 peers" in lines
-    assert "Optimizer step: done!" in lines
-    import re
-
-    assert re.search(r"^Collaboration accumulated \d+ samples from 2 peers; ETA \d+\.\d\d seconds", lines, re.M)
-    assert re.search(r"this peer contributed \d+ samples", lines, re.I)
+        train_until(peers, lambda: all(any(re.search(line, said) for said in list(caplog.messages)) for line in promised))

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 import torch
-from support import eventually, files, threads
+from support import eventually, files, free_port, threads
 from trainers import BATCH, NAMESPACES, data, fit, lightning, same, small, trainer
 
 from hivemind_c import DHT, HivemindStrategy
@@ -76,7 +76,7 @@ def test_12_both_variables_are_read_and_reach_the_dht(variable, monkeypatch, cap
         monkeypatch.setenv(variable, ",".join(first.get_visible_maddrs()))
         strategy = HivemindStrategy(BATCH, host_maddrs=HERE)
         try:
-            assert strategy.dht._node.wait_for_peers(1, timeout=10)[0].peer_id == first.peer_id
+            assert strategy.dht._node.wait_for_peers(1, timeout=60)[0].peer_id == first.peer_id
         finally:
             strategy.dht.shutdown()
     assert "INITIAL_PEERS=" not in capsys.readouterr().out  # it joined, and invites nobody
@@ -146,11 +146,10 @@ def test_20_an_address_that_only_this_machine_reaches_is_told_when_there_is_no_o
 
 
 def test_19_each_dead_initial_peer_is_named_with_its_cause_and_training_goes_on(caplog):
-    with DHT(start=True) as other, socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as gone:
-        refused = f"/ip4/127.0.0.1/tcp/{gone.getsockname()[1]}/p2p/{other.peer_id}"
+    with DHT(start=True) as other, socket.create_server(("127.0.0.1", 0)) as silent:
+        refused = f"/ip4/127.0.0.1/tcp/{free_port()}/p2p/{other.peer_id}"
         late = f"/ip4/127.0.0.1/tcp/{silent.getsockname()[1]}/p2p/{other.peer_id}"
         wrong = re.sub("/p2p/.*", "/p2p/12D3KooWQYhTNQdmr3ArTeUHRYzFg94BKyTkoWBDWez9kSCVe2Xo", other.get_visible_maddrs()[0])
-        gone.close()
         strategy = HivemindStrategy(BATCH, host_maddrs=HERE, initial_peers=[refused, wrong, late], bootstrap_timeout=0.2)
 
         def told(address):
@@ -159,7 +158,7 @@ def test_19_each_dead_initial_peer_is_named_with_its_cause_and_training_goes_on(
 
         dht = strategy.dht
         try:
-            assert eventually(lambda: all(map(told, (refused, wrong, late))), 30)
+            assert eventually(lambda: all(map(told, (refused, wrong, late))))
         finally:
             dht.shutdown()
             strategy._dht = None
@@ -171,9 +170,7 @@ def test_19_each_dead_initial_peer_is_named_with_its_cause_and_training_goes_on(
 
 
 def test_19_a_peer_that_starts_later_is_found_while_training_goes_on(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as place:
-        port = place.getsockname()[1]
-    options = dict(start=True, host_maddrs=f"/ip4/127.0.0.1/tcp/{port}", identity_path=tmp_path / "key")
+    options = dict(start=True, host_maddrs=f"/ip4/127.0.0.1/tcp/{free_port()}", identity_path=tmp_path / "key")
     with DHT(**options) as before:
         address = before.get_visible_maddrs()
     strategy = HivemindStrategy(BATCH, host_maddrs=HERE, initial_peers=address, bootstrap_timeout=0.1)
@@ -181,7 +178,7 @@ def test_19_a_peer_that_starts_later_is_found_while_training_goes_on(tmp_path):
     try:
         assert not dht.state()["peers"]
         with DHT(**options):
-            assert eventually(lambda: dht.state()["peers"] == 1, 30)
+            assert eventually(lambda: dht.state()["peers"] == 1)
     finally:
         dht.shutdown()
 
@@ -191,14 +188,14 @@ def test_19_a_peer_that_starts_later_is_found_while_training_goes_on(tmp_path):
 
 def test_15_one_peer_is_elected_and_another_takes_over_when_it_is_gone():
     with DHT(start=True) as a:
-        first = Election(a, "run", lease=2.0)
-        with DHT(a.get_visible_maddrs(), start=True) as b, DHT(a.get_visible_maddrs(), start=True) as c:
-            others = [Election(b, "run", lease=2.0), Election(c, "run", lease=2.0)]
+        first = Election(a, "run", lease=12.0)
+        with DHT(a.get_visible_maddrs(), start=True, wait_timeout=30, startup_timeout=90) as b, DHT(a.get_visible_maddrs(), start=True, wait_timeout=30, startup_timeout=90) as c:
+            others = [Election(b, "run", lease=12.0), Election(c, "run", lease=12.0)]
             assert first.elected and not any(other.elected for other in others)
             assert Election(b, "another run").elected
             first.shutdown()
             a.shutdown()
-            assert eventually(lambda: sum(other.elected for other in others) == 1, 30)
+            assert eventually(lambda: sum(other.elected for other in others) == 1)
             for other in others:
                 other.shutdown()
 
@@ -329,10 +326,10 @@ def test_preempted_it_saves_and_leaves_politely_and_can_be_resumed(program, tmp_
     with DHT(start=True) as watcher:
         running = program(ENDLESS, tmp_path, watcher.get_visible_maddrs()[0])
         assert running.line() == "going"
-        assert watcher.state()["peers"] == 1
+        assert eventually(lambda: watcher.state()["peers"] == 1)
         running.process.send_signal(signal.SIGTERM)
         code, out, errors = running.finish(100)
-        assert eventually(lambda: watcher.state()["peers"] == 0, 2), "it did not say goodbye"
+        assert eventually(lambda: watcher.state()["peers"] == 0), "it did not say goodbye"
     assert "ckpt_path=" in errors and "Traceback" not in errors
     (path,) = tmp_path.glob("*.ckpt")
     assert path.name == "lightning_run-preempted.ckpt"
@@ -347,5 +344,5 @@ def test_control_c_ends_it_soon_and_politely(program, tmp_path):
         assert running.line() == "going"
         running.process.send_signal(signal.SIGINT)
         code, out, errors = running.finish(100)
-        assert eventually(lambda: watcher.state()["peers"] == 0, 2), "it did not say goodbye"
+        assert eventually(lambda: watcher.state()["peers"] == 0), "it did not say goodbye"
     assert code == 1 and "Traceback" not in errors

@@ -12,16 +12,22 @@ import sys; sys.path.insert(0, {str(TESTS)!r})
 import hashlib, json, time
 from trainers import *
 from hivemind_c import Float16Compression, HivemindStrategy
-name, peers, together, options = sys.argv[1], sys.argv[2], int(sys.argv[3]), eval(sys.argv[4])
+name, peers, together, options, stop = sys.argv[1], sys.argv[2], int(sys.argv[3]), eval(sys.argv[4]), int(sys.argv[5])
 
 class Tell(lightning().Callback):
-    epoch = 0
+    epoch = batches = 0
     def on_train_start(self, trainer, module):
         print(json.dumps(dict(addresses=trainer.strategy.dht.get_visible_maddrs())), flush=True)
         while trainer.strategy.dht.state()["peers"] < together - 1:
             time.sleep(0.01)
     def on_train_batch_end(self, trainer, module, *args):
         strategy = trainer.strategy
+        self.batches += 1
+        if self.batches == stop:
+            while (progress := strategy.global_progress).num_peers < together:
+                time.sleep(0.01)
+            print(json.dumps(dict(stopped=strategy.global_epoch, peers=progress.num_peers, samples=progress.samples_accumulated)), flush=True)
+            sys.stdin.readline()
         if strategy.global_epoch != self.epoch:
             self.epoch = strategy.global_epoch
             weights = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in module.parameters())).hexdigest()
@@ -30,14 +36,15 @@ class Tell(lightning().Callback):
 
 module = small(scheduler=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.99))
 torch.manual_seed(len(name))
-strategy = HivemindStrategy(2048, run_id="together", host_maddrs="/ip4/127.0.0.1/tcp/0", initial_peers=peers, matchmaking_time=3, **options)
+strategy = HivemindStrategy(2048, run_id="together", host_maddrs="/ip4/127.0.0.1/tcp/0", initial_peers=peers, matchmaking_time=15, **options)
 trainer(strategy, max_epochs=-1, callbacks=[Tell()]).fit(module, data(shuffle=True))
 """
 
 
 class Trainer(Program):
-    def __init__(self, name, peers="", together=2, options=None):
-        super().__init__(TRAINER, name, peers, together, options or "{}")
+    def __init__(self, name, peers="", together=2, options=None, stop=0):
+        """stop: it stops after so many batches, until something is said to it."""
+        super().__init__(TRAINER, name, peers, together, options or "{}", stop)
         self.told = {}
 
     def address(self):
@@ -82,6 +89,20 @@ def check_equal(trainers, since, epochs=4):
     assert len(common) >= epochs - 1
     for epoch in common:
         assert len({(trainer.told[epoch]["weights"], trainer.told[epoch]["rate"]) for trainer in trainers}) == 1, f"they differ after epoch {epoch}"
+
+
+def test_who_joins_a_peer_that_stands_still_trains_on_at_once(start):
+    first = start("first", together=1, stop=10)
+    address = first.address()
+    assert first.next()["stopped"] == 0
+    second = start("second", address, stop=20)
+    second.address()
+    told = second.next()  # no epoch has ended for samples that nobody made
+    assert told["stopped"] == 0 and told["peers"] == 2 and told["samples"] < 2048
+    first.say()
+    second.say()
+    met = max(trainer.until(lambda told: told["peers"] == 2) for trainer in (first, second))
+    check_equal((first, second), met + 1)
 
 
 def test_two_trainers_have_equal_weights_after_each_epoch(start):

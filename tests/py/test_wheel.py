@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import os
 import pathlib
 import re
 import shutil
@@ -72,6 +73,29 @@ def test_the_stubs_are_strict_and_serve_a_strict_program(tmp_path):
     assert checked.returncode == 0, checked.stdout
     (tmp_path / "user.py").write_text(USER.replace("result(1.5)", "result('soon')"))
     assert run(sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", "user.py", cwd=tmp_path).returncode == 1
+
+
+TRAINS = """
+import torch
+
+from hivemind_c import DHT, CollaborativeStrategy, HivemindStrategy, Optimizer, SwarmProgressBar
+
+def train(parameters: list[torch.nn.Parameter]) -> None:
+    dht = DHT(start=True)
+    optimizer = Optimizer(dht=dht, run_id="run", target_batch_size=8, optimizer=torch.optim.SGD(parameters, lr=0.1))
+    optimizer.step(batch_size=4)
+    HivemindStrategy(target_batch_size=8), CollaborativeStrategy(8), SwarmProgressBar()
+"""
+
+
+def test_a_strict_program_finds_what_the_package_offers(tmp_path):
+    (tmp_path / "trains.py").write_text(TRAINS)
+    (tmp_path / "mypy.ini").write_text("[mypy]\nstrict = True\nfollow_imports = silent\n[mypy-torch.*,lightning.*,pytorch_lightning.*,numpy.*]\nfollow_imports = skip\n")
+    command = [sys.executable, "-m", "mypy", "--cache-dir", tmp_path / "cache", "trains.py"]
+    checked = run(*command, cwd=tmp_path, env={**os.environ, "MYPYPATH": str(ROOT / "python")})
+    assert checked.returncode == 0, checked.stdout
+    (tmp_path / "trains.py").write_text(TRAINS.replace("SwarmProgressBar", "SwarmProgresBar"))
+    assert run(*command, cwd=tmp_path, env={**os.environ, "MYPYPATH": str(ROOT / "python")}).returncode == 1
 
 
 def public(names):

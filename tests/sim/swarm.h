@@ -22,7 +22,8 @@ typedef enum swarm_fault {
   SWARM_UNPLUG = 16,    /* the same, and nobody is told */
   SWARM_PAUSE = 32,     /* nodes stand still for up to 20 s */
   SWARM_PARTITION = 64, /* the swarm falls apart into two for up to 40 s, or one way between two is cut */
-  SWARM_SKEW = 128      /* clocks an hour apart, running up to 200 ppm too fast or slow */
+  SWARM_SKEW = 128,     /* clocks an hour apart, running up to 200 ppm too fast or slow */
+  SWARM_LIARS = 256     /* of `average`: members that mean harm */
 } swarm_fault;
 
 typedef struct swarm_options {
@@ -44,7 +45,10 @@ typedef struct swarm_run {
   hv_mem mem;
   hv_sim *sim;
   uint64_t end_us, calm_us; /* no more faults from calm_us on */
-  uint64_t hash;            /* of the whole trace, once it is over */
+  double haste;             /* faults last so many times shorter; 0: once */
+  uint64_t apart_us;        /* by then every partition has ended */
+  struct swarm_passing *passing;
+  uint64_t hash; /* of the whole trace, once it is over */
   char failure[400];
   struct {
     const char *name;
@@ -66,12 +70,37 @@ typedef struct swarm_room {
 void swarm_seat(swarm_run *run, hv_sim_seat *seat);
 /* Starts the faults of the options on all nodes of the sim; at calm_us all is healed and all but a few nodes live. */
 void swarm_trouble(swarm_run *run);
+/* One of these faults, now. */
+void swarm_strike(swarm_run *run);
+/* When the sim is gone: what is left of faults that have not ended. Only for a room that ends before calm_us. */
+void swarm_trouble_fini(swarm_run *run);
 /* Frees the sim (cores and all), and fails if anything is left. */
 void swarm_over(swarm_run *run);
 /* Something does not hold. The first one is kept. */
 void swarm_fail(swarm_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Adds to a figure of the JSON line, summed over seeds. `name` is a constant. */
 void swarm_figure(swarm_run *run, const char *name, double value);
+
+/* A node of the simulator that lies to the members of its rounds; all else that it says goes through as it is. */
+typedef enum swarm_lies {
+  SWARM_LIES_VALUES = 1, /* NaN, infinities and numbers near the end of float32, in chunks that are well otherwise */
+  SWARM_LIES_BYTES = 2,  /* chunks that are broken, or cut off */
+  SWARM_LIES_ORDER = 4,  /* chunks out of turn, whose values are in them cut off, and itself for somebody else */
+  SWARM_LIES_NEWS = 8,   /* views and members that are not so, words that are not its to say */
+  SWARM_LIES_WEIGHT = 16 /* weights that are no weights */
+} swarm_lies;
+
+typedef struct swarm_liar {
+  unsigned tells; /* which lies; set by the caller, as rng is */
+  check_rng rng;
+  hv_mem *mem; /* the env's, as what follows */
+  hv_status (*send)(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload);
+  hv_status (*open)(hv_env *env, const hv_target *to, const hv_msg *first, const hv_stream_events *on, void *owner,
+                    hv_stream **out);
+  uint8_t members[32];
+} swarm_liar;
+
+void swarm_liar_take(swarm_liar *liar, hv_env *env); /* before its core is made, each time; it stands as long as the node does */
 
 void swarm_house_play(swarm_run *run);
 void swarm_round_play(swarm_run *run);

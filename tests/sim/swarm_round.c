@@ -5,6 +5,7 @@
 #include "core/node.h"
 #include "core/partition.h"
 #include "kern/reduce.h"
+#include "lib/away.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,6 +27,8 @@ typedef struct member {
   hv_run_part in_parts[PARTS_MAX], out_parts[PARTS_MAX];
   uint8_t *in, *out, *in_before, *out_before; /* bytes of all parts, one after another */
   float *values;                              /* what `in` is in float32 */
+  away_device device;                         /* where `in` and `out` lie, of some */
+  int away;
   hv_allreduce *allreduce;
   hv_status status;
   int begun, done, dead, lying;                    /* lying: its command is under way */
@@ -80,7 +83,7 @@ static void choose_layout(play *p) {
   for (size_t i = 0; i < p->n_parts; i++) {
     hv_codec codec = one >= 0 ? (hv_codec)one : (hv_codec)below(run, HV_CODEC_COUNT);
     hv_dtype dtype = plain ? HV_DTYPE_FLOAT32 : (hv_dtype)(1 + below(run, 4));
-    p->layout[i] = (hv_run_part){NULL, dtype, 1 + below(run, 1500), codec};
+    p->layout[i] = (hv_run_part){NULL, dtype, 1 + below(run, 1500), codec, NULL};
     p->bytes += p->layout[i].n_values * 8;
     p->n_values += p->layout[i].n_values;
   }
@@ -122,6 +125,27 @@ static void place_parts(play *p, hv_run_part *parts, uint8_t *bytes) {
   }
 }
 
+/* Those who have their values on a device: there, or back. */
+static void turn(member *m) {
+  if (!m->away)
+    return;
+  away_turn(m->in, m->p->bytes);
+  if (m->out != m->in)
+    away_turn(m->out, m->p->bytes);
+}
+
+/* Who does follows from the seed, without a throw of its dice. */
+static void go_away(member *m) {
+  uint64_t seed = m->p->run->seed + m->index;
+  m->away = m->in && seed % 3 == 0;
+  away_init(&m->device);
+  m->device.plain = seed % 5 == 0;
+  m->device.n_sums = (int)(seed % 7) + 2;
+  for (size_t i = 0; m->away && i < m->p->n_parts; i++)
+    m->in_parts[i].device = m->out_parts[i].device = &m->device.table;
+  turn(m);
+}
+
 static void fill(member *m) {
   check_rng rng = {m->p->run->seed * 1000 + m->index};
   uint64_t at = 0;
@@ -156,6 +180,7 @@ static void make_member(play *p, size_t i) {
     memcpy(m->in_before, m->in, p->bytes);
     memcpy(m->out_before, m->out, p->bytes);
   }
+  go_away(m);
   if (hv_run_init(&m->in_run, &run->mem, m->in_parts, p->n_parts, p->chunk_values, NULL) != HV_OK ||
       hv_run_init(&m->out_run, &run->mem, m->out_parts, p->n_parts, p->chunk_values, NULL) != HV_OK)
     abort();
@@ -208,8 +233,8 @@ static void send_garbage(member *m, hv_env *env, hv_stream *stream, hv_msg_kind 
     if (kind == HV_MSG_CHUNK)
       msg.u.chunk = (hv_msg_chunk){(uint32_t)below(p->run, m->in_run.n_chunks), hv_span_of(set, below(p->run, 2) * 32)};
     else
-      msg.u.news =
-          (hv_msg_news){bytes[0] % HV_NEWS_COUNT, bytes[3] % 40, bytes[4] % 40, hv_span_of(set, below(p->run, 4) ? 32 : 5)};
+      msg.u.news = (hv_msg_news){bytes[0] % HV_NEWS_COUNT, bytes[3] % 40, bytes[4] % 40, hv_span_of(set, below(p->run, 4) ? 32 : 5),
+                                 UINT64_MAX};
     hv_run_chunk chunk = hv_run_chunk_of(&m->in_run, (uint32_t)below(p->run, m->in_run.n_chunks));
     size_t size = below(p->run, 2) && chunk.bytes < sizeof bytes ? chunk.bytes : below(p->run, sizeof bytes);
     hv_payload *payload = below(p->run, 4) ? hv_payload_copy(env->mem, bytes, size) : NULL;
@@ -490,6 +515,8 @@ static void add_samples(play *p, const member *m) {
 }
 
 static void check_all(play *p) {
+  for (size_t i = 0; i < p->n; i++)
+    turn(&p->members[i]);
   for (size_t i = 0; i < p->n; i++) {
     member *m = &p->members[i];
     if (!is_judged(m))
@@ -507,6 +534,8 @@ static void check_all(play *p) {
       add_samples(p, &p->members[i]);
       break;
     }
+  for (size_t i = 0; i < p->n; i++)
+    turn(&p->members[i]); /* the rounds are still served from there */
 }
 
 /* ---- the play ---- */
@@ -599,6 +628,7 @@ void swarm_round_play(swarm_run *run) {
   swarm_over(run);
   for (size_t i = 0; i < p->n; i++) {
     member *m = &p->members[i];
+    away_fini(&m->device);
     hv_run_fini(&m->in_run), hv_run_fini(&m->out_run);
     hv_mem_free(m->out == m->in ? NULL : m->out);
     hv_mem_free(m->in);

@@ -31,7 +31,7 @@ void swarm_over(swarm_run *run) {
 }
 
 /* All faults, as the program has them. */
-static void plays_well(void (*room)(swarm_run *run), uint64_t seed, size_t nodes, double minutes) {
+static void plays_well(void (*play_room)(swarm_run *run), uint64_t seed, size_t nodes, double minutes) {
   swarm_options options = {.first_seed = seed, .last_seed = seed, .nodes = nodes, .minutes = minutes, .faults = EVERYTHING};
   hv_sim_config config = hv_sim_defaults(seed);
   config.link.delay_us = 25000;
@@ -43,7 +43,7 @@ static void plays_well(void (*room)(swarm_run *run), uint64_t seed, size_t nodes
   hv_mem_init(&run.mem, NULL, HV_MEM_UNLIMITED);
   run.sim = hv_sim_new(&run.mem, &config);
   assert_non_null(run.sim);
-  room(&run);
+  play_room(&run);
   if (run.failure[0])
     fail_msg("seed %llu of %zu nodes: %s", (unsigned long long)seed, nodes, run.failure);
   assert_int_equal(atomic_load(&run.mem.blocks), 0);

@@ -15,42 +15,63 @@ void swarm_seat(swarm_run *run, hv_sim_seat *seat) {
 }
 
 /* A fault that ends by itself later. */
-typedef struct passing {
+typedef struct swarm_passing {
+  struct swarm_passing *next, **link;
   swarm_run *run;
   size_t node, other;
 } passing;
+
+/* With the room's haste. */
+static uint64_t lasts(swarm_run *run, uint64_t most_us) {
+  return draw(run, run->haste > 0 ? (uint64_t)((double)most_us / run->haste) : most_us);
+}
+
+static void forget(passing *p) {
+  *p->link = p->next;
+  if (p->next)
+    p->next->link = p->link;
+  hv_mem_free(p);
+}
 
 static void later(swarm_run *run, uint64_t us, void (*fn)(hv_sim *sim, void *arg), size_t node, size_t other) {
   passing *p = hv_mem_alloc(&run->mem, sizeof *p);
   if (!p)
     return;
-  *p = (passing){run, node, other};
+  *p = (passing){.next = run->passing, .link = &run->passing, .run = run, .node = node, .other = other};
+  if (p->next)
+    p->next->link = &p->next;
+  run->passing = p;
   uint64_t at = hv_sim_now(run->sim) + us;
   if (hv_sim_at(run->sim, at < run->calm_us ? at : run->calm_us, fn, p) != HV_OK)
-    hv_mem_free(p);
+    forget(p);
+}
+
+void swarm_trouble_fini(swarm_run *run) {
+  while (run->passing)
+    forget(run->passing);
 }
 
 static void comes_back(hv_sim *sim, void *arg) {
   passing *p = arg;
   hv_sim_restart(sim, p->node); /* fine if it lives already */
-  hv_mem_free(p);
+  forget(p);
 }
 
 static void goes_on(hv_sim *sim, void *arg) {
   passing *p = arg;
   hv_sim_continue(sim, p->node);
-  hv_mem_free(p);
+  forget(p);
 }
 
 static void mends(hv_sim *sim, void *arg) {
   passing *p = arg;
   hv_sim_cut(sim, p->node, p->other, 0);
-  hv_mem_free(p);
+  forget(p);
 }
 
 static void heals(hv_sim *sim, void *arg) {
   hv_sim_heal(sim);
-  hv_mem_free(arg);
+  forget(arg);
 }
 
 static void ends_for(swarm_run *run, size_t node, int unplugged) {
@@ -59,20 +80,48 @@ static void ends_for(swarm_run *run, size_t node, int unplugged) {
   else
     hv_sim_kill(run->sim, node);
   if (draw(run, 10) || node == 0) /* one in ten never comes back; the first is where others begin */
-    later(run, 1000 + draw(run, AWAY_US), comes_back, node, 0);
+    later(run, 1000 + lasts(run, AWAY_US), comes_back, node, 0);
+}
+
+static void ends_by(swarm_run *run, uint64_t us) {
+  us += hv_sim_now(run->sim);
+  run->apart_us = us > run->apart_us ? us : run->apart_us;
 }
 
 static void falls_apart(swarm_run *run) {
   size_t n = hv_sim_nodes(run->sim), away = 1 + draw(run, n / 2);
+  uint64_t us;
   if (draw(run, 2)) {
     size_t from = draw(run, n), to = draw(run, n);
     hv_sim_cut(run->sim, from, to, 1);
-    later(run, draw(run, APART_US), mends, from, to);
+    us = lasts(run, APART_US);
+    ends_by(run, us);
+    later(run, us, mends, from, to);
     return;
   }
   for (size_t i = 0; i < away; i++)
     hv_sim_group(run->sim, draw(run, n), 1);
-  later(run, draw(run, APART_US), heals, 0, 0);
+  us = lasts(run, APART_US);
+  ends_by(run, us);
+  later(run, us, heals, 0, 0);
+}
+
+static void fault_at(swarm_run *run, size_t node) {
+  unsigned fault = 1u << (3 + draw(run, 4));
+  if (!(run->options->faults & fault))
+    return;
+  if (fault == SWARM_PARTITION) {
+    falls_apart(run);
+  } else if (fault == SWARM_PAUSE) {
+    hv_sim_pause(run->sim, node);
+    later(run, lasts(run, STOPPED_US), goes_on, node, 0);
+  } else {
+    ends_for(run, node, fault == SWARM_UNPLUG);
+  }
+}
+
+void swarm_strike(swarm_run *run) {
+  fault_at(run, draw(run, hv_sim_nodes(run->sim)));
 }
 
 static void one_more(hv_sim *sim, void *arg) {
@@ -81,17 +130,7 @@ static void one_more(hv_sim *sim, void *arg) {
   uint64_t next = hv_sim_now(sim) + draw(run, 2 * EVERY_US);
   if (next < run->calm_us)
     hv_sim_at(sim, next, one_more, run);
-  unsigned fault = 1u << (3 + draw(run, 4));
-  if (!(run->options->faults & fault))
-    return;
-  if (fault == SWARM_PARTITION) {
-    falls_apart(run);
-  } else if (fault == SWARM_PAUSE) {
-    hv_sim_pause(sim, node);
-    later(run, draw(run, STOPPED_US), goes_on, node, 0);
-  } else {
-    ends_for(run, node, fault == SWARM_UNPLUG);
-  }
+  fault_at(run, node);
 }
 
 /* The last word: nothing is apart any more, nobody stands still. */

@@ -1,4 +1,5 @@
 /* One round of averaging, told against the virtual clock: what comes out, and what happens when members die. */
+#include "lib/cuda_stand_in.h"
 #include "lib/scene.h"
 
 #include <math.h>
@@ -35,6 +36,7 @@ static void whole_round(scene_setup how) {
   scene_open(&s, &how);
   scene_begin_all(&s);
   scene_run(&s, 60);
+  scene_bring(&s);
   all_hold_the_mean(&s, how.codec);
   for (size_t i = 0; i < s.n; i++) /* every chunk has everybody in it */
     for (size_t j = 0; j < s.n; j++)
@@ -86,6 +88,127 @@ static void in_place(void **unused) {
   (void)unused;
   whole_round(
       (scene_setup){.n = 4, .n_values = 50000, .chunk_values = 1000, .codec = HV_CODEC_BLOCKWISE8, .seed = 70, .in_place = 1});
+}
+
+/* One member's values in its memory and the other's on a device: the same bits under every codec, and of the device's nothing
+ * passes but chunks. Where it has too few sums, the values of some of that member's own span do. */
+static void a_device_and_a_host_end_with_the_same_bits(void **unused) {
+  (void)unused;
+  for (int codec = 0; codec < HV_CODEC_COUNT; codec++)
+    for (int few = 0; few < 2; few++) {
+      scene s;
+      scene_setup how = {.n = 2,
+                         .n_values = 30011,
+                         .chunk_values = 1000,
+                         .codec = (hv_codec)codec,
+                         .seed = 71 + (uint64_t)codec,
+                         .in_place = few,
+                         .away = 2};
+      scene_open(&s, &how);
+      away_device *d = &s.members[1].device; /* its span has the last 15 chunks of 31, and eight are open at once */
+      d->n_sums = few ? 3 : 8;
+      scene_begin_all(&s);
+      scene_run(&s, 60);
+      scene_bring(&s);
+      all_hold_the_mean(&s, how.codec);
+      assert_in_range(d->averaged, few ? 3 : 15, few ? 14 : 15);
+      assert_int_equal(d->added, 2 * d->averaged);
+      assert_true(d->raw == 1000 * (15 - d->averaged) || d->raw == 14011 - 1000 * d->averaged);
+      assert_int_equal(d->encoded, 16);
+      assert_int_equal(d->decoded, 31);
+      scene_close(&s);
+    }
+}
+
+/* The same with the GPU's ferry over its stand-in, whose streams go on as chance wills. */
+static void a_gpu_and_a_host_end_with_the_same_bits(void **unused) {
+  (void)unused;
+  for (int codec = 0; codec < HV_CODEC_COUNT; codec++) {
+    stand_in gpu;
+    hv_mem mem;
+    hv_ferry *ferry;
+    scene s;
+    stand_in_init(&gpu, 2);
+    gpu.restless = 1;
+    hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+    hv_ferry_shape shape = {1000, 2, 5, 1 << 20};
+    assert_int_equal(hv_ferry_new(&gpu.cuda, &mem, &shape, &ferry, NULL), HV_OK);
+    scene_setup how = {.n = 2,
+                       .n_values = 12011,
+                       .chunk_values = 1000,
+                       .codec = (hv_codec)codec,
+                       .seed = 171 + (uint64_t)codec,
+                       .in_place = codec % 2,
+                       .away = 1u << codec % 2,
+                       .device = hv_ferry_device(ferry)};
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 60);
+    all_hold_the_mean(&s, how.codec);
+    assert_true(gpu.launches > 12);
+    scene_close(&s);
+    hv_ferry_free(ferry);
+    stand_in_fini(&gpu);
+    assert_int_equal(atomic_load(&mem.blocks), 0);
+  }
+}
+
+/* Wherever its device fails, this member is told so, and the others average without what it had not given. */
+static void a_device_that_fails_ends_the_round_here_and_nowhere_else(void **unused) {
+  (void)unused;
+  for (long n = 0;; n += 3) {
+    scene s;
+    scene_setup how = {.n = 3, .n_values = 9000, .chunk_values = 500, .seed = 90 + (uint64_t)n, .away = 2};
+    scene_open(&s, &how);
+    s.members[1].device.fail_at = n;
+    scene_begin_all(&s);
+    scene_run(&s, 60);
+    int whole = s.members[1].status == HV_OK;
+    scene_bring(&s);
+    assert_true(whole || s.members[1].status == HV_IO);
+    scene_all_have_the_same(&s, 5);
+    scene_each_chunk_is_right(&s, 0), scene_each_chunk_is_right(&s, 2);
+    scene_close(&s);
+    if (whole)
+      return;
+    assert_true(n < 200);
+  }
+}
+
+/* The same with the ferry: whichever call of the runtime fails, for good or, when memory is short, once. */
+static void a_gpu_that_fails_at_any_call_ends_the_round_here_and_nowhere_else(void **unused) {
+  (void)unused;
+  int whole = 0, ended = 0;
+  for (long n = 0; whole < 2; n += 1 + n / 8) {
+    stand_in gpu;
+    hv_mem mem;
+    hv_ferry *ferry;
+    scene s;
+    stand_in_init(&gpu, 2);
+    hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+    hv_ferry_shape shape = {500, 2, 4, 1 << 20};
+    assert_int_equal(hv_ferry_new(&gpu.cuda, &mem, &shape, &ferry, NULL), HV_OK);
+    scene_setup how = {
+        .n = 3, .n_values = 6000, .chunk_values = 500, .seed = 90 + (uint64_t)n, .away = 2, .device = hv_ferry_device(ferry)};
+    gpu.fail_at = gpu.calls + n;
+    gpu.fail_with = n % 2 ? HV_NOMEM : HV_IO;
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 60);
+    hv_status status = s.members[1].status;
+    assert_true(status == HV_OK || status == HV_IO || (status == HV_NOMEM && n % 2));
+    whole += status == HV_OK, ended += status != HV_OK;
+    hv_error why = {0};
+    assert_true(status == HV_OK || hv_ferry_why(ferry, &why) != HV_OK);
+    scene_all_have_the_same(&s, status == HV_OK ? 7 : 5);
+    scene_each_chunk_is_right(&s, 0), scene_each_chunk_is_right(&s, 2);
+    scene_close(&s);
+    hv_ferry_free(ferry);
+    stand_in_fini(&gpu);
+    assert_int_equal(atomic_load(&mem.blocks), 0);
+    assert_true(n < 100000);
+  }
+  assert_true(ended > 10);
 }
 
 static void memory_does_not_grow_with_the_run(void **unused) {
@@ -377,6 +500,10 @@ int main(void) {
       cmocka_unit_test(clients_and_auxiliaries_take_part),
       cmocka_unit_test(a_rough_network_changes_nothing),
       cmocka_unit_test(in_place),
+      cmocka_unit_test(a_device_and_a_host_end_with_the_same_bits),
+      cmocka_unit_test(a_gpu_and_a_host_end_with_the_same_bits),
+      cmocka_unit_test(a_device_that_fails_ends_the_round_here_and_nowhere_else),
+      cmocka_unit_test(a_gpu_that_fails_at_any_call_ends_the_round_here_and_nowhere_else),
       cmocka_unit_test(memory_does_not_grow_with_the_run),
       cmocka_unit_test(a_client_that_dies_is_in_some_chunks_wholly_and_in_others_not_at_all),
       cmocka_unit_test(an_owner_that_dies_costs_nobody_anything),

@@ -53,6 +53,12 @@ static dht_try *get(scene *c, size_t node, const char *key) {
   return &c->tries[1];
 }
 
+static dht_try *get_again(scene *c, size_t node, const char *key) {
+  dht_swarm_get(&c->s, node, &c->tries[1], key, 0);
+  assert_true(dht_swarm_finish(&c->s, c->tries + 1, 1, 60));
+  return &c->tries[1];
+}
+
 static void assert_value(const dht_try *try, const char *value) {
   assert_int_equal(try->status, HV_OK);
   assert_int_equal(try->value_size, strlen(value));
@@ -222,6 +228,44 @@ static void a_long_life_is_said_again_before_each_lease_ends(void **unused) {
   close_scene(c);
 }
 
+static void what_was_got_is_remembered_for_some_seconds(void **unused) {
+  (void)unused;
+  for (int remembers = 0; remembers < 2; remembers++) {
+    scene *c = open_scene(20);
+    c->s.config.cache_locally = remembers ? 0 : -1;
+    grow(c, 20);
+    dht_swarm_run(&c->s, 10);
+    assert_int_equal(store(c, 3, "key", NULL, "value", 60000)->status, HV_OK);
+    assert_true(get_again(c, 15, "key")->op.calls > 0);
+    dht_try *again = get_again(c, 15, "key");
+    assert_value(again, "value");
+    assert_int_equal(again->op.calls == 0, remembers);
+    assert_true(get(c, 15, "key")->op.calls > 0); /* the newest: all are asked */
+    dht_swarm_run(&c->s, 11);
+    assert_true(get_again(c, 15, "key")->op.calls > 0);
+    close_scene(c);
+  }
+}
+
+static void who_gets_a_record_gives_it_to_one_of_the_nearest_that_had_it_not(void **unused) {
+  (void)unused;
+  for (int gives = 0; gives < 2; gives++) {
+    scene *c = open_scene(21);
+    c->s.config.cache_nearest = gives ? 1 : -1;
+    c->s.config.replicate_ms = 3600000; /* nothing is handed on otherwise */
+    grow(c, 12);
+    dht_swarm_run(&c->s, 10);
+    assert_int_equal(store(c, 3, "key", NULL, "value", 600000)->status, HV_OK);
+    grow(c, 28); /* some stand nearer to it than those who keep it */
+    dht_swarm_run(&c->s, 10);
+    size_t before = dht_swarm_keepers(&c->s, "key");
+    assert_value(get(c, 30, "key"), "value");
+    dht_swarm_run(&c->s, 1);
+    assert_int_equal(dht_swarm_keepers(&c->s, "key"), before + (size_t)gives);
+    close_scene(c);
+  }
+}
+
 static void two_halves_find_each_other_again(void **unused) {
   (void)unused;
   scene *c = open_scene(11);
@@ -334,6 +378,8 @@ int main(void) {
       cmocka_unit_test(what_is_too_large_is_named),
       cmocka_unit_test(records_outlive_those_who_kept_them),
       cmocka_unit_test(a_long_life_is_said_again_before_each_lease_ends),
+      cmocka_unit_test(what_was_got_is_remembered_for_some_seconds),
+      cmocka_unit_test(who_gets_a_record_gives_it_to_one_of_the_nearest_that_had_it_not),
       cmocka_unit_test(two_halves_find_each_other_again),
       cmocka_unit_test(every_op_ends_once_whatever_happens_to_its_node),
       cmocka_unit_test(without_memory_an_op_fails_and_nothing_else),

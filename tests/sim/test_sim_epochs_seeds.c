@@ -9,9 +9,15 @@ static void clients_who_fell_behind_together_catch_up(void **unused) {
   plays_well(swarm_epochs_play, 126, 8, 6);
 }
 
+static void a_silence_that_others_have_refuted_is_no_loss(void **unused) {
+  (void)unused;
+  plays_well(swarm_epochs_play, 181, 8, 6);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(clients_who_fell_behind_together_catch_up),
+      cmocka_unit_test(a_silence_that_others_have_refuted_is_no_loss),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

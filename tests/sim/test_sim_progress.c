@@ -196,6 +196,48 @@ static void a_leader_waits_and_the_target_stays_reached_for_the_rest(void **unus
   close_scene(c);
 }
 
+/* Its program validates, or waits for a person: what it has told stays, and is not carried on as if it went on. */
+static void who_stands_still_is_not_carried_on(void **unused) {
+  (void)unused;
+  for (int client = 0; client < 2; client++) {
+    scene *c = open_scene(18);
+    join(c, 10, 0);
+    join(c, 1000, client);
+    run(c, 5);
+    progress_swarm_still(&c->s, 1);
+    assert_near(read_of(c, 0).samples, 5000, 700);
+    for (int i = 0; i < 8; i++) {
+      run(c, 5);
+      hv_progress_figures now = read_of(c, 0);
+      assert_false(now.ready || now.match);
+      assert_near(now.samples, 5000 + 50 * (i + 1), 300);
+      assert_int_equal(now.n_peers, 2);
+    }
+    assert_true(read_of(c, 0).eta_us > 200000000); /* 6,600 samples, at 10 a second and no more */
+    progress_swarm_work(&c->s, 1, 1000);
+    run(c, 5);
+    assert_near(read_of(c, 0).samples, 10450, 700);
+    assert_near((double)read_of(c, 0).eta_us * 1e-6, 1.5, 0.8);
+    close_scene(c);
+  }
+}
+
+/* One batch that takes twice as long as others is no standstill. */
+static void who_is_slow_for_a_moment_is_carried_on(void **unused) {
+  (void)unused;
+  scene *c = open_scene(19);
+  join(c, 10, 0);
+  join(c, 100, 0);
+  c->s.peers[1].batch = 200;
+  run(c, 20.5);
+  assert_near(read_of(c, 0).samples, 2050 + 205, 60);
+  run(c, 1.4);
+  progress_swarm_still(&c->s, 1);
+  run(c, 2);
+  assert_near(read_of(c, 0).samples, 2390 + 239, 60);
+  close_scene(c);
+}
+
 static void far_epoch(progress_peer *peer, hv_progress_own *own) {
   (void)peer;
   own->epoch = 1000000;
@@ -376,6 +418,8 @@ int main(void) {
       cmocka_unit_test(newcomers_that_report_at_once_do_not_drag_the_swarm_back),
       cmocka_unit_test(a_straggler_is_late_then_behind_and_holds_nobody),
       cmocka_unit_test(a_leader_waits_and_the_target_stays_reached_for_the_rest),
+      cmocka_unit_test(who_stands_still_is_not_carried_on),
+      cmocka_unit_test(who_is_slow_for_a_moment_is_carried_on),
       cmocka_unit_test(one_that_claims_the_highest_epoch_puts_nobody_out_of_step),
       cmocka_unit_test(a_liar_about_samples_counts_for_little),
       cmocka_unit_test(a_liar_about_its_speed_hurries_nobody),

@@ -10,6 +10,14 @@ static scene_setup four(uint64_t seed) {
   return (scene_setup){.n = 4, .n_values = 200000, .chunk_values = 2000, .seed = seed, .link = slow, .in_place = (int)(seed & 1)};
 }
 
+/* So many that one who coordinates and one who does not can both be missed, and a deadline far beyond what the pace allows. */
+static scene_setup eight(uint64_t seed) {
+  scene_setup how = four(seed);
+  how.n = 8;
+  how.stall_ms = 10000;
+  return how;
+}
+
 /* Everybody of the set is told HV_OK and has the same; what they hold is right. */
 static void ends_well_for(scene *s, unsigned set) {
   scene_all_have_the_same(s, set);
@@ -122,11 +130,9 @@ static void an_owner_that_stood_still_comes_back_and_harms_nobody(void **unused)
 /* How long a round of eight takes when these stop half way for good; 0: nobody. */
 static double seconds_when_stopped(unsigned stopped, size_t leader, uint64_t seed, hv_sim_link link, double half) {
   scene s;
-  scene_setup how = four(seed);
-  how.n = 8;
+  scene_setup how = eight(seed);
   how.link = link;
   how.window = 40000; /* in each of its halves there is something to stop */
-  how.stall_ms = 10000;
   how.leader = leader;
   scene_open(&s, &how);
   scene_begin_all(&s);
@@ -164,10 +170,7 @@ static void when_the_coordinator_dies_at_the_end_the_rest_still_learn_that_it_is
   (void)unused;
   for (uint64_t seed = 560; seed < 580; seed++) {
     scene s;
-    scene_setup how = four(seed);
-    how.n = 8;
-    how.link = slow;
-    how.stall_ms = 10000;
+    scene_setup how = eight(seed);
     scene_open(&s, &how);
     scene_begin_all(&s);
     while (!s.members[0].done || !s.members[5].done)
@@ -178,6 +181,55 @@ static void when_the_coordinator_dies_at_the_end_the_rest_still_learn_that_it_is
     for (size_t i = 1; i < s.n; i++)
       if (i != 5)
         assert_true(s.members[i].done && s.members[i].status == HV_OK && hv_allreduce_finished(s.members[i].allreduce));
+    scene_close(&s);
+  }
+}
+
+/* Nobody waits for anything but the word that all have finished, and who should say it is gone without a word. */
+static void a_coordinator_that_falls_silent_is_missed_by_those_who_are_done(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 580; seed < 590; seed++) {
+    scene s;
+    scene_setup how = eight(seed);
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    int done = 0;
+    while (done < 8) {
+      scene_run(&s, 0.001);
+      done = 0;
+      for (size_t i = 0; i < s.n; i++)
+        done += s.members[i].done;
+      if (s.members[0].done && done < 8)
+        hv_sim_set_link(s.sim, 0, HV_SIM_ANY, &(hv_sim_link){.delay_us = 2000000}); /* its last word is long under way */
+    }
+    hv_sim_unplug(s.sim, 0);
+    scene_run(&s, 12);
+    for (size_t i = 1; i < s.n; i++)
+      assert_true(s.members[i].status == HV_OK && hv_allreduce_finished(s.members[i].allreduce));
+    scene_close(&s);
+  }
+}
+
+/* 0 coordinates and is gone; 1, the next one, stands still for less than the others wait for it. Member 5 alone has never heard of
+ * 1, gives it up, too, and goes to 2, who attends 1: there it learns who coordinates. */
+static void who_gave_up_a_coordinator_that_the_others_attend_is_told_and_comes_back(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 590; seed < 600; seed++) {
+    scene s;
+    scene_setup how = four(seed);
+    how.n = 6;
+    how.stall_ms = 1500;
+    scene_open(&s, &how);
+    hv_sim_cut(s.sim, 1, 5, 1);
+    scene_begin_all(&s);
+    scene_run(&s, 0.1);
+    hv_sim_unplug(s.sim, 0);
+    hv_sim_pause(s.sim, 1);
+    scene_run(&s, 1.6);
+    hv_sim_cut(s.sim, 1, 5, 0);
+    hv_sim_continue(s.sim, 1);
+    scene_run(&s, 60);
+    ends_well_for(&s, 62);
     scene_close(&s);
   }
 }
@@ -197,6 +249,49 @@ static void who_is_slow_but_moves_is_not_given_up(void **unused) {
     for (uint32_t c = 0; c < s.members[0].out_run.n_chunks; c++)
       assert_int_equal(scene_set(&s, 0, c), 15);
     assert_int_equal(hv_allreduce_view(s.members[0].allreduce), 0);
+    scene_close(&s);
+  }
+}
+
+/* One has a line so slow that seconds pass between two of its chunks at each owner, where the others take a few milliseconds. */
+static void who_is_much_slower_than_the_others_is_waited_for(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1500; seed < 1502; seed++) {
+    scene s;
+    scene_setup how = {.n = 8, .n_values = 400000, .chunk_values = 8000, .seed = seed, .stall_ms = 10000};
+    how.link = (hv_sim_link){.delay_us = 10000, .jitter_us = 2000};
+    how.line = 12500000;
+    how.slow = 50000;
+    how.quiet = 1;
+    for (size_t i = 0; i < how.n; i++)
+      how.told[i] = i == how.n - 1 ? 1 : 20; /* so it owns nothing */
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 120);
+    ends_well_for(&s, 255);
+    for (uint32_t c = 0; c < s.members[0].out_run.n_chunks; c++)
+      assert_int_equal(scene_set(&s, 0, c), 255);
+    assert_int_equal(hv_allreduce_view(s.members[0].allreduce), 0);
+    scene_close(&s);
+  }
+}
+
+/* The same as an owner: what it has to say as one waits behind its values for longer than a silent owner is waited for. */
+static void an_owner_whose_words_wait_behind_its_values_is_not_given_up(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1510; seed < 1512; seed++) {
+    scene s;
+    scene_setup how = {.n = 8, .n_values = 400000, .chunk_values = 8000, .seed = seed, .stall_ms = 10000};
+    how.link = (hv_sim_link){.delay_us = 10000, .jitter_us = 2000};
+    how.line = 12500000;
+    how.slow = 100000;
+    how.quiet = 1;
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 120);
+    ends_well_for(&s, 255);
+    for (uint32_t c = 0; c < s.members[0].out_run.n_chunks; c++)
+      assert_int_equal(scene_set(&s, 0, c), 255);
     scene_close(&s);
   }
 }
@@ -476,7 +571,11 @@ int main(void) {
       cmocka_unit_test(an_owner_that_stood_still_comes_back_and_harms_nobody),
       cmocka_unit_test(who_stops_costs_one_deadline_that_follows_the_pace),
       cmocka_unit_test(when_the_coordinator_dies_at_the_end_the_rest_still_learn_that_it_is_the_end),
+      cmocka_unit_test(a_coordinator_that_falls_silent_is_missed_by_those_who_are_done),
+      cmocka_unit_test(who_gave_up_a_coordinator_that_the_others_attend_is_told_and_comes_back),
       cmocka_unit_test(who_is_slow_but_moves_is_not_given_up),
+      cmocka_unit_test(who_is_much_slower_than_the_others_is_waited_for),
+      cmocka_unit_test(an_owner_whose_words_wait_behind_its_values_is_not_given_up),
       cmocka_unit_test(an_owner_that_waits_for_another_is_not_given_up),
       cmocka_unit_test(a_group_that_falls_apart_ends_the_same_on_each_side),
       cmocka_unit_test(who_is_left_alone_keeps_its_own),
@@ -488,5 +587,6 @@ int main(void) {
       cmocka_unit_test(nobody_hangs_wherever_two_die),
       cmocka_unit_test(no_memory_in_a_recovery_is_an_end_not_a_crash),
   };
+
   return cmocka_run_group_tests_name("round in the sim", tests, NULL, NULL);
 }

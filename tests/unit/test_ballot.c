@@ -13,9 +13,13 @@ typedef struct urn {
   size_t n;
 } urn;
 
-static void votes(urn *u, size_t how_many, uint64_t epoch, uint8_t digest) {
+static void kin_vote(urn *u, size_t how_many, uint64_t epoch, uint8_t digest, uint8_t lineage) {
   for (size_t i = 0; i < how_many; i++)
-    u->ballots[u->n++] = (hv_ballot){.epoch = epoch, .digest = {{digest}}};
+    u->ballots[u->n++] = (hv_ballot){.epoch = epoch, .digest = {{digest}}, .lineage = {lineage}};
+}
+
+static void votes(urn *u, size_t how_many, uint64_t epoch, uint8_t digest) {
+  kin_vote(u, how_many, epoch, digest, 0);
 }
 
 static void shuffle(urn *u, check_rng *rng) {
@@ -98,6 +102,37 @@ static void peers_between_two_epochs_get_the_newer_one_when_a_third_has_it(void 
   }
 }
 
+static void replicas_of_one_history_that_differ_by_rounding_are_found(void **unused) {
+  (void)unused;
+  urn two = {.n = 0}, many = {.n = 0}, hardware = {.n = 0};
+  kin_vote(&two, 1, 5, 9, 7);
+  kin_vote(&two, 1, 5, 3, 7);
+  elects(&two, 5, 3);
+  for (uint8_t i = 0; i < 40; i++)
+    kin_vote(&many, 1, 5, (uint8_t)(100 - i), 7);
+  votes(&many, 19, 4, 1); /* not quite a third is elsewhere */
+  elects(&many, 5, 61);
+  kin_vote(&hardware, 3, 5, 1, 7);
+  kin_vote(&hardware, 4, 5, 2, 7); /* the most common kind */
+  kin_vote(&hardware, 1, 5, 3, 7);
+  votes(&hardware, 1, 5, 4);
+  elects(&hardware, 5, 2);
+}
+
+static void two_thirds_of_one_lineage_are_not_enough_nor_are_those_who_tell_none(void **unused) {
+  (void)unused;
+  urn u = {.n = 0}, untold = {.n = 0};
+  kin_vote(&u, 2, 5, 1, 7);
+  kin_vote(&u, 2, 5, 2, 7);
+  kin_vote(&u, 2, 5, 3, 8);
+  elects_of(&u, 0, HV_STATE, 0, 0);
+  kin_vote(&u, 1, 5, 4, 7);
+  elects(&u, 5, 1);
+  votes(&untold, 2, 5, 1);
+  votes(&untold, 2, 5, 2);
+  elects_of(&untold, 0, HV_STATE, 0, 0);
+}
+
 /* Whatever liars under a third say, together or each for himself, at any epoch: what is chosen has an honest voice. */
 static void liars_under_a_third_never_choose(void **unused) {
   (void)unused;
@@ -109,14 +144,16 @@ static void liars_under_a_third_never_choose(void **unused) {
     uint64_t spread = 1 + check_random(&rng) % 4, together = check_random(&rng) % 2, way = check_random(&rng) % 4;
     for (size_t i = 0; i < n - liars; i++) {
       uint64_t epoch = 100 + check_random(&rng) % spread;
-      votes(&u, 1, epoch, (uint8_t)(epoch - 99));
+      kin_vote(&u, 1, epoch, (uint8_t)(epoch - 99), (uint8_t)epoch);
     }
     uint64_t same = way == 0   ? 100 + check_random(&rng) % spread
                     : way == 1 ? UINT64_MAX
                     : way == 2 ? 0
                                : 99 + check_random(&rng) % 6;
-    for (size_t i = 0; i < liars; i++)
-      votes(&u, 1, together ? same : 98 + check_random(&rng) % 6, together ? 200 : (uint8_t)(200 + i % 50));
+    for (size_t i = 0; i < liars; i++) {
+      uint64_t said = together ? same : 98 + check_random(&rng) % 6;
+      kin_vote(&u, 1, said, together ? 200 : (uint8_t)(200 + i % 50), (uint8_t)said); /* the lineage is known to all */
+    }
     shuffle(&u, &rng);
     hv_status status = hv_ballot_count(u.ballots, u.n, 0, &at);
     assert_true(status == HV_OK || status == HV_STATE);
@@ -172,6 +209,7 @@ static void an_announcement_reads_as_it_was_written(void **unused) {
     for (size_t i = 0; i < sizeof addrs; i++)
       addrs[i] = (uint8_t)check_random(&rng);
     memcpy(said.digest.bytes, addrs, 32);
+    memcpy(said.lineage, addrs + 40, sizeof said.lineage);
     said.addrs = hv_span_of(addrs, size);
     size_t n = hv_ballot_write(&said, bytes);
     assert_int_equal(hv_ballot_read(hv_span_of(bytes, n), &heard), HV_OK);
@@ -179,6 +217,7 @@ static void an_announcement_reads_as_it_was_written(void **unused) {
     assert_int_equal(heard.size, said.size);
     assert_true(heard.priority == said.priority);
     assert_memory_equal(&heard.digest, &said.digest, 32);
+    assert_memory_equal(heard.lineage, said.lineage, sizeof said.lineage);
     assert_true(hv_span_equal(heard.addrs, said.addrs));
     for (size_t cut = 0; cut < n; cut++) { /* shorter ones are refused, or have fewer bytes of addresses */
       hv_status status = hv_ballot_read(hv_span_of(bytes, cut), &heard);
@@ -192,10 +231,10 @@ static void what_is_no_announcement_is_refused(void **unused) {
   uint8_t bytes[HV_BALLOT_BYTES_MAX + 1];
   hv_ballot out;
   size_t n = hv_ballot_write(&(hv_ballot){.epoch = 1}, bytes);
-  bytes[0] = 2;
+  bytes[0] = 1;
   assert_int_equal(hv_ballot_read(hv_span_of(bytes, n), &out), HV_VERSION);
   assert_int_equal(hv_ballot_read(hv_span_of(bytes, 0), &out), HV_MALFORMED);
-  memset(bytes, 1, sizeof bytes);
+  memset(bytes, 2, sizeof bytes);
   assert_int_equal(hv_ballot_read(hv_span_of(bytes, sizeof bytes), &out), HV_MALFORMED);
   static const float wrong[] = {INFINITY, -INFINITY, NAN};
   for (size_t i = 0; i < 3; i++) {
@@ -222,6 +261,8 @@ int main(void) {
       cmocka_unit_test(an_epoch_that_a_minority_makes_up_is_never_chosen),
       cmocka_unit_test(of_two_that_disagree_at_one_epoch_none_is_chosen),
       cmocka_unit_test(peers_between_two_epochs_get_the_newer_one_when_a_third_has_it),
+      cmocka_unit_test(replicas_of_one_history_that_differ_by_rounding_are_found),
+      cmocka_unit_test(two_thirds_of_one_lineage_are_not_enough_nor_are_those_who_tell_none),
       cmocka_unit_test(liars_under_a_third_never_choose),
       cmocka_unit_test(honest_peers_of_one_epoch_are_heard_against_any_minority),
       cmocka_unit_test(between_two_epochs_thirty_percent_of_liars_can_only_hold_things_up),

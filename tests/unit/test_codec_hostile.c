@@ -227,6 +227,68 @@ static void weights_that_make_no_sense_are_invalid(void **state) {
   assert_int_equal(hv_codec_accumulate(hv_cpu_best(), &span, 1, 0, out, 10), HV_OK);
 }
 
+/* The values of a chunk into want, their L2 norm and the largest magnitude. */
+static double look_at(hv_span span, size_t n, double *largest) {
+  double square = 0;
+  *largest = 0;
+  assert_int_equal(hv_codec_decode(hv_cpu_best(), &span, 1, HV_DTYPE_FLOAT32, want, n), HV_OK);
+  for (size_t i = 0; i < n; i++) {
+    square += (double)want[i] * (double)want[i];
+    *largest = fmax(*largest, fabs((double)want[i]));
+  }
+  return sqrt(square);
+}
+
+static void hold_within(hv_span span, size_t n, float weight, double norm_max, hv_status expected) {
+  memset(out, 0, sizeof out);
+  assert_int_equal(hv_codec_accumulate_within(hv_cpu_best(), &span, 1, weight, (float)norm_max, out, n), expected);
+  for (size_t i = 0; i < n; i++)
+    assert_true(out[i] == (expected == HV_OK ? weight * want[i] : 0));
+}
+
+/* A norm, or an addend, a little over its limit: the chunk is refused whole; a little under: it counts. */
+static void a_chunk_beyond_the_limits_does_not_count_at_all(void **state) {
+  (void)state;
+  double largest;
+  uint64_t size;
+  for (int codec = 0; codec < HV_CODEC_COUNT; codec++) {
+    hv_span span = encode(codec, HV_DTYPE_FLOAT32, 300);
+    double norm = look_at(span, 300, &largest);
+    hold_within(span, 300, 1, norm * 0.999, HV_TOO_LARGE);
+    hold_within(span, 300, 1, norm * 1.001, HV_OK);
+    for (size_t i = 0; i < 300; i++)
+      plain[i] *= 0x1p100f;
+    assert_int_equal(hv_codec_encode(hv_cpu_best(), (hv_codec)codec, HV_DTYPE_FLOAT32, plain, 300, NULL, chunk, ROOM, &size),
+                     HV_OK);
+    look_at(hv_span_of(chunk, (size_t)size), 300, &largest);
+    double weight = (double)HV_CODEC_ADDEND_MAX / largest;
+    hold_within(hv_span_of(chunk, (size_t)size), 300, (float)fmin(weight * 0.999, HV_CODEC_WEIGHT_MAX), 0, HV_OK);
+    if (codec == HV_CODEC_FLOAT16) /* limited to 65504: no weight makes too much of that */
+      assert_true(weight > HV_CODEC_WEIGHT_MAX);
+    else
+      hold_within(hv_span_of(chunk, (size_t)size), 300, (float)(weight * 1.001), 0, HV_TOO_LARGE);
+  }
+}
+
+/* The measure of a slice takes values beyond 2^126 for that: what is held against the limit must be the value. */
+static void the_largest_float_is_held_against_the_limit_as_it_is(void **state) {
+  (void)state;
+  uint64_t size;
+  for (int codec = 0; codec < 2; codec++)
+    for (int sign = -1; sign <= 1; sign += 2) {
+      plain[0] = (float)sign * 0x1.fffffep127f, plain[1] = 1;
+      values_as(codec ? HV_DTYPE_BFLOAT16 : HV_DTYPE_FLOAT32, plain, 2, source, NULL);
+      if (codec)
+        memcpy(source, sign > 0 ? "\x7f\x7f" : "\x7f\xff", 2); /* the largest finite one */
+      assert_int_equal(hv_codec_encode(hv_cpu_best(), HV_CODEC_NONE, codec ? HV_DTYPE_BFLOAT16 : HV_DTYPE_FLOAT32, source, 2, NULL,
+                                       chunk, ROOM, &size),
+                       HV_OK);
+      look_at(hv_span_of(chunk, (size_t)size), 2, &(double){0});
+      hold_within(hv_span_of(chunk, (size_t)size), 2, 0x1p-8f, 0, HV_TOO_LARGE);
+      hold_within(hv_span_of(chunk, (size_t)size), 2, 0x1p-9f, 0, HV_OK);
+    }
+}
+
 static void an_encoder_without_room_writes_nothing(void **state) {
   (void)state;
   uint64_t size = 77;
@@ -259,6 +321,8 @@ int main(void) {
       cmocka_unit_test(any_sealed_bytes_decode_to_finite_numbers_in_the_quantised_codecs),
       cmocka_unit_test(a_chunk_may_come_in_any_parts),
       cmocka_unit_test(weights_that_make_no_sense_are_invalid),
+      cmocka_unit_test(a_chunk_beyond_the_limits_does_not_count_at_all),
+      cmocka_unit_test(the_largest_float_is_held_against_the_limit_as_it_is),
       cmocka_unit_test(an_encoder_without_room_writes_nothing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

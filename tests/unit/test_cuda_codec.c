@@ -412,6 +412,14 @@ static void what_cannot_be_is_refused_before_anything_is_launched(void **state) 
   assert_int_equal(hv_cuda_add(c, stream, &a_sum, 1, NULL), HV_INVALID);
   input.weight = 1, a_sum.n_inputs = HV_CUDA_INPUTS_MAX + 1;
   assert_int_equal(hv_cuda_add(c, stream, &a_sum, 1, NULL), HV_INVALID);
+  target.verdict = verdicts, room = hv_cuda_limit_room(100);
+  assert_int_equal(hv_cuda_limit(c, stream, &target, NULL, 1, 0, scratch, room - 1, NULL), HV_TOO_LARGE);
+  assert_int_equal(hv_cuda_limit(c, stream, &target, NULL, 1, 0, scratch + 16, room, NULL), HV_INVALID);
+  assert_int_equal(hv_cuda_limit(c, stream, &target, (float *)(void *)(scratch + 1), 1, 0, scratch, room, NULL), HV_INVALID);
+  target.verdict = NULL;
+  assert_int_equal(hv_cuda_limit(c, stream, &target, NULL, 1, 0, scratch, room, NULL), HV_INVALID);
+  target.chunk = NULL;
+  assert_int_equal(hv_cuda_limit(c, stream, &target, NULL, 1, 0, scratch, room, NULL), HV_INVALID);
   assert_int_equal(hv_cuda_finite(c, stream, HV_DTYPE_FLOAT64, pool[0], 1, (uint32_t *)verdicts, NULL), HV_INVALID);
   assert_int_equal(hv_cuda_accumulate(c, stream, HV_DTYPE_FLOAT32, 1, &(hv_cuda_pair){NULL, sum, 3}, 1, NULL), HV_INVALID);
   assert_int_equal(gpu.launches, 0);

@@ -311,6 +311,40 @@ static void a_forked_child_starts_no_hive_and_is_told_why(void **state) {
   free_both(another, hive);
 }
 
+/* ---- initial peers ---- */
+
+/* However many there are: the sentence is cut, and nothing else. */
+static void addresses_of_other_transports_alone_are_refused_and_beside_others_are_named(void **state) {
+  (void)state;
+  enum { MANY = 60 };
+  static const char one[] = "/ip4/192.0.2.7/udp/4001/quic,";
+  char list[MANY * sizeof one + 32] = "";
+  for (int i = 0; i < MANY; i++)
+    strcat(list, one);
+  const char *initial[] = {"127.0.0.1:1", list}, *few[] = {"127.0.0.1:1", one};
+  hv_hive_config config = {.initial_peers = initial + 1, .n_initial_peers = 1, .pool_threads = 1, .log_level = HV_LOG_ERROR};
+  hv_hive *hive = NULL;
+  hv_error err = {0};
+  assert_int_equal(hv_hive_start(&config, &hive, &err), HV_UNSUPPORTED);
+  assert_null(hive);
+  assert_non_null(strstr(err.text, "/ip4/192.0.2.7/udp/4001/quic (its transport is not TCP)"));
+  assert_true(memchr(err.text, 0, sizeof err.text) != NULL);
+
+  for (int many = 0; many < 2; many++) {
+    hv_future *future;
+    config.initial_peers = many ? initial : few;
+    config.n_initial_peers = 2;
+    assert_int_equal(hv_hive_start(&config, &hive, &err), HV_OK);
+    assert_int_equal(hv_hive_wait_peers(hive, 1, &future), HV_OK);
+    assert_true(hv_future_wait(future, 60000));
+    assert_int_equal(hv_future_result(future, NULL, NULL, &err), HV_UNREACHABLE);
+    hv_future_release(future);
+    assert_non_null(strstr(err.text, "127.0.0.1:1 ("));
+    assert_non_null(strstr(err.text, "/udp/4001/quic (its transport is not TCP)"));
+    hv_hive_free(hive);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(whichever_allocation_fails_a_request_is_refused_or_ends_and_bytes_come_back_once),
@@ -320,6 +354,7 @@ int main(void) {
       cmocka_unit_test(dropping_receives_loses_no_parcel),
       cmocka_unit_test(stopping_within_a_done_is_refused_and_harms_nothing),
       cmocka_unit_test(when_a_node_ends_by_itself_nobody_waits_for_good),
+      cmocka_unit_test(addresses_of_other_transports_alone_are_refused_and_beside_others_are_named),
       cmocka_unit_test(a_forked_child_starts_no_hive_and_is_told_why),
   };
   return cmocka_run_group_tests_name("hive", tests, NULL, NULL);

@@ -73,6 +73,7 @@ static void what_one_stores_the_other_gets_whole(void **state) {
   assert_int_equal(store_and_wait(b, "key", "one", "shorter", 40000), HV_EXISTS);
   assert_int_equal(state_of(a).records, 2);
   assert_int_equal(state_of(a).peers, 1);
+  assert_true(state_of(a).memory > state_of(a).bytes);
   assert_int_equal(hv_hive_dht_get(a, text("nothing"), 0, 0, &future), HV_OK);
   assert_int_equal(end_of(future, NULL), HV_NOT_FOUND);
   hv_future_release(future);

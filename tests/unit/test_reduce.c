@@ -141,6 +141,31 @@ static void one_value_that_is_not_finite_is_found_anywhere(void **state) {
       }
 }
 
+/* "Within" is never said in error; and it is said of ordinary values, or the quick way would be none. */
+static void what_is_within_the_limit_stays_within_it_and_ordinary_values_are(void **state) {
+  (void)state;
+  static const float weights[] = {0, 0x1p-40f, 0x1p-8f, 0.7f, 1, 1000, 0x1p64f};
+  for (int level = 0; level < HV_CPU_LEVELS; level++)
+    for (size_t d = 0; d < 2; d++)
+      for (size_t w = 0; w < sizeof weights / sizeof *weights; w++)
+        for (size_t n = 1; n < 140; n += 1 + n / 9) {
+          int within = -1;
+          values_fill(plain, n, VALUES_NORMAL, n);
+          values_as(dtypes[d], plain, n, source, NULL);
+          assert_int_equal(hv_reduce_within(set(level), dtypes[d], source, weights[w], n, &within), HV_OK);
+          assert_int_equal(within, 1);
+          values_fill(plain, n, VALUES_HUGE, n);
+          plain[n / 2] = weights[w] > 0 ? (float)(1.001 * (double)HV_CODEC_ADDEND_MAX / (double)weights[w]) : INFINITY;
+          values_as(dtypes[d], plain, n, source, x);
+          double most = 0;
+          for (size_t i = 0; i < n; i++)
+            most = fmax(most, fabs((double)x[i]) * (double)weights[w]);
+          assert_int_equal(hv_reduce_within(set(level), dtypes[d], source, weights[w], n, &within), HV_OK);
+          assert_true(!within || most <= (double)HV_CODEC_ADDEND_MAX);
+          assert_true(!within || isfinite(x[n / 2]));
+        }
+}
+
 static void float64_counts_as_finite_when_its_float32_is(void **state) {
   (void)state;
   static const struct {
@@ -294,6 +319,7 @@ int main(void) {
       cmocka_unit_test(float32_becomes_the_nearest_float16_and_bfloat16),
       cmocka_unit_test(accumulating_rounds_the_product_and_then_the_sum),
       cmocka_unit_test(one_value_that_is_not_finite_is_found_anywhere),
+      cmocka_unit_test(what_is_within_the_limit_stays_within_it_and_ordinary_values_are),
       cmocka_unit_test(float64_counts_as_finite_when_its_float32_is),
       cmocka_unit_test(square_sums_have_the_shape_that_the_header_gives),
       cmocka_unit_test(scaling_multiplies),

@@ -277,6 +277,36 @@ static void how_many_nodes_there_are_is_seen_from_the_neighbours(void **unused) 
   }
 }
 
+/* Everybody stands within a 256th of the space around me: whoever looks elsewhere sees that it is a crowd. */
+static void a_crowd_around_me_is_not_the_whole_swarm(void **unused) {
+  (void)unused;
+  table t;
+  hv_hash distance = {{0}};
+  open_table(&t, 20);
+  for (uint64_t i = 1; i <= 20000; i++) {
+    hv_peer_id id = fake_peer(i);
+    hv_hash hash;
+    hv_route_hash(t.route.env, &id, &hash);
+    if (hv_hash_shared_bits(&t.route.me, &hash) >= 8)
+      answered(&t, &id, address(10, (uint8_t)(i >> 16), (uint8_t)(i >> 8), (uint8_t)i));
+  }
+  assert_true(hv_route_bits(&t.route, 1) > 13);
+  distance.bytes[0] = 0x20; /* an eighth of the space holds 16: there are 128 */
+  hv_route_sample(&t.route, 3, &distance, 16);
+  assert_true(hv_route_bits(&t.route, 1) > 13); /* not all within one bucket: nothing that counts */
+  hv_route_sample(&t.route, 0, &distance, 16);
+  assert_true(fabs(hv_route_bits(&t.route, 1) - 7) < 0.01);
+  distance.bytes[0] = 0x10; /* 256 */
+  hv_route_sample(&t.route, 1, &distance, 16);
+  assert_true(fabs(hv_route_bits(&t.route, 1) - 8) < 0.01);
+  for (int i = 0; i < HV_ROUTE_SAMPLES; i++) { /* the last ones count */
+    distance.bytes[0] = 0x08;
+    hv_route_sample(&t.route, 2, &distance, 16);
+  }
+  assert_true(fabs(hv_route_bits(&t.route, 1) - 9) < 0.01);
+  close_table(&t);
+}
+
 static void packed_addresses_come_back(void **unused) {
   (void)unused;
   hv_addr addrs[3] = {address(1, 2, 3, 4), {.kind = HV_ADDR_DNS4, .port = 9, .host.name = "peer.example.org"}, address(5, 6, 7, 8)},
@@ -333,6 +363,7 @@ int main(void) {
       cmocka_unit_test(silence_is_respected_for_longer_and_longer),
       cmocka_unit_test(the_nearest_are_the_nearest),
       cmocka_unit_test(how_many_nodes_there_are_is_seen_from_the_neighbours),
+      cmocka_unit_test(a_crowd_around_me_is_not_the_whole_swarm),
       cmocka_unit_test(packed_addresses_come_back),
       cmocka_unit_test(without_memory_a_contact_is_left_out),
   };

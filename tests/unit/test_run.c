@@ -3,6 +3,7 @@
 
 #include "core/run.h"
 #include "kern/reduce.h"
+#include "lib/away.h"
 #include "lib/values.h"
 
 #include <math.h>
@@ -25,7 +26,7 @@ static void make_sample(sample *s, check_rng *rng, int one_codec) {
   for (size_t i = 0; i < s->n; i++) {
     hv_run_part *p = &s->parts[i];
     hv_codec codec = one_codec >= 0 ? (hv_codec)one_codec : (hv_codec)(check_random(rng) % 3 * 2);
-    *p = (hv_run_part){s->bytes[i], (hv_dtype)(1 + check_random(rng) % 4), check_random(rng) % VALUES, codec};
+    *p = (hv_run_part){s->bytes[i], (hv_dtype)(1 + check_random(rng) % 4), check_random(rng) % VALUES, codec, NULL};
     if (check_random(rng) % 5 == 0)
       p->n_values = check_random(rng) % 2;
     float values[VALUES];
@@ -184,6 +185,122 @@ static void own_values_count_as_if_they_had_travelled_as_they_are(void **state) 
   assert_int_equal(atomic_load(&mem.blocks), 0);
 }
 
+/* The same parts as `s`, some of them on a device; which, says chance. Returns how many. */
+static size_t send_away(sample *away, const sample *s, away_device *device, check_rng *rng) {
+  int all = (int)(check_random(rng) % 2);
+  size_t n = 0;
+  memcpy(away, s, sizeof *s);
+  away_init(device);
+  for (size_t i = 0; i < s->n; i++) {
+    away->parts[i].data = away->bytes[i];
+    if (!all && check_random(rng) % 2)
+      continue;
+    away->parts[i].device = &device->table;
+    away_turn(away->bytes[i], sizeof away->bytes[i]);
+    n++;
+  }
+  return n;
+}
+
+static void call_back(sample *away) {
+  for (size_t i = 0; i < away->n; i++)
+    if (away->parts[i].device)
+      away_turn(away->bytes[i], sizeof away->bytes[i]);
+}
+
+static void values_on_a_device_give_the_same_bytes_and_get_the_same_bits(void **state) {
+  (void)state;
+  static sample here, there;
+  static uint8_t ours[VALUES * PARTS * 8], theirs[VALUES * PARTS * 8];
+  static float sum[VALUES * PARTS], sum_away[VALUES * PARTS];
+  const hv_kern *kern = hv_cpu_best();
+  away_device device;
+  hv_mem mem;
+  uint64_t passed_raw = 0, chunks = 0;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  for (uint64_t seed = 1; seed <= 200; seed++) {
+    check_rng rng = {seed};
+    make_sample(&here, &rng, (int)(seed % HV_CODEC_COUNT));
+    size_t n = send_away(&there, &here, &device, &rng);
+    device.plain = seed % 11 == 0;
+    uint32_t chunk_values = 1 + (uint32_t)(check_random(&rng) % 5000);
+    hv_run run = run_over(&here, &mem, chunk_values), away = run_over(&there, &mem, chunk_values);
+    assert_true(hv_run_alike(&run, &away));
+    for (uint32_t i = 0; i < run.n_chunks; i++) {
+      hv_run_chunk chunk = hv_run_chunk_of(&run, i);
+      size_t size, size_away;
+      for (uint32_t v = 0; v < chunk.size; v++)
+        sum[v] = sum_away[v] = (float)v;
+      assert_int_equal(hv_run_encode(&run, kern, i, chunk.codec, ours, sizeof ours, &size), HV_OK);
+      assert_int_equal(hv_run_encode(&away, kern, i, chunk.codec, theirs, sizeof theirs, &size_away), HV_OK);
+      assert_int_equal(size, size_away);
+      assert_memory_equal(ours, theirs, size);
+      uint64_t before = device.raw;
+      assert_int_equal(hv_run_accumulate(&run, kern, i, 3, 0, sum), HV_OK);
+      assert_int_equal(hv_run_accumulate(&away, kern, i, 3, 0, sum_away), HV_OK);
+      assert_memory_equal(sum, sum_away, chunk.size * sizeof *sum);
+      device.raw = before; /* an owner's own values do cross */
+      hv_span span = hv_span_of(ours, size);
+      assert_int_equal(hv_run_decode(&run, kern, i, &span, 1), HV_OK);
+      assert_int_equal(hv_run_decode(&away, kern, i, &span, 1), HV_OK);
+    }
+    if (n == there.n && !device.plain)
+      passed_raw += device.raw, chunks += device.encoded;
+    call_back(&there);
+    for (size_t p = 0; p < here.n; p++)
+      assert_memory_equal(here.bytes[p], there.bytes[p], sizeof here.bytes[p]);
+    hv_run_fini(&run), hv_run_fini(&away);
+  }
+  assert_true(chunks > 100);
+  assert_int_equal(passed_raw, 0); /* where all is on the device only chunks pass */
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
+static void what_is_wrong_with_values_on_a_device_is_told_as_here(void **state) {
+  (void)state;
+  const hv_kern *kern = hv_cpu_best();
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  away_device device;
+  float a[30] = {1}, b[20] = {0}, acc[50] = {0}, none[50] = {0};
+  uint8_t codes[4096];
+  size_t size;
+  for (int both = 0; both < 2; both++) {
+    away_init(&device);
+    hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, &device.table},
+                           {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE, both ? &device.table : NULL}};
+    hv_run run;
+    assert_int_equal(hv_run_init(&run, &mem, parts, 2, 50, NULL), HV_OK);
+    a[3] = NAN;
+    away_turn(a, sizeof a);
+    if (both)
+      away_turn(b, sizeof b);
+    assert_int_equal(hv_run_encode(&run, kern, 0, HV_CODEC_NONE, codes, sizeof codes, &size), HV_NOT_FINITE);
+    assert_int_equal(hv_run_accumulate(&run, kern, 0, 1, 0, acc), HV_NOT_FINITE);
+    away_turn(a, sizeof a);
+    a[3] = 3e38f;
+    away_turn(a, sizeof a);
+    assert_int_equal(hv_run_accumulate(&run, kern, 0, 1, 0, acc), HV_TOO_LARGE);
+    assert_int_equal(hv_run_encode(&run, kern, 0, HV_CODEC_NONE, codes, sizeof codes, &size), HV_OK);
+    assert_int_equal(hv_run_encode(&run, kern, 0, HV_CODEC_NONE, codes, size - 1, &size), HV_TOO_LARGE);
+    hv_span span = hv_span_of(codes, 232);
+    codes[100] ^= 1;
+    assert_int_equal(hv_run_decode(&run, kern, 0, &span, 1), HV_CORRUPT);
+    codes[100] ^= 1;
+    device.fail_at = 0;
+    assert_int_equal(hv_run_accumulate(&run, kern, 0, 1, 0, acc), HV_IO);
+    assert_int_equal(hv_run_encode(&run, kern, 0, HV_CODEC_NONE, codes, sizeof codes, &size), HV_IO);
+    assert_int_equal(hv_run_decode(&run, kern, 0, &span, 1), HV_IO);
+    assert_memory_equal(acc, none, sizeof acc);
+    device.fail_at = -1;
+    away_turn(a, sizeof a);
+    if (both)
+      away_turn(b, sizeof b);
+    hv_run_fini(&run);
+  }
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
 /* Both ways in which values come to an owner, held to the same limits. */
 static hv_status both_refuse(hv_run *run, const float *a, const float *b, float weight, float norm_max) {
   const hv_kern *kern = hv_cpu_best();
@@ -212,7 +329,7 @@ static void values_that_would_spoil_an_average_are_refused_whole(void **state) {
   hv_mem mem;
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
   float a[30] = {0}, b[20] = {0};
-  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE}, {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE}};
+  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, NULL}, {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE, NULL}};
   hv_run run;
   assert_int_equal(hv_run_init(&run, &mem, parts, 2, 50, NULL), HV_OK);
   a[3] = 3, b[19] = -4;
@@ -243,7 +360,7 @@ static void an_average_that_is_not_finite_is_refused_and_nothing_is_torn(void **
   double b[1] = {5};
   uint8_t codes[256];
   uint64_t size;
-  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 4, HV_CODEC_NONE}, {b, HV_DTYPE_FLOAT64, 1, HV_CODEC_NONE}};
+  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 4, HV_CODEC_NONE, NULL}, {b, HV_DTYPE_FLOAT64, 1, HV_CODEC_NONE, NULL}};
   hv_run run;
   assert_int_equal(hv_run_init(&run, &mem, parts, 2, 5, NULL), HV_OK);
   hv_codec_encode(hv_cpu_best(), HV_CODEC_NONE, HV_DTYPE_FLOAT32, bad, 5, NULL, codes, sizeof codes, &size);
@@ -265,7 +382,7 @@ static void what_cannot_be_a_run_is_refused_with_a_reason(void **state) {
   hv_run run;
   hv_error err = {0};
   float value = 0;
-  hv_run_part good = {&value, HV_DTYPE_FLOAT32, 1, HV_CODEC_NONE}, bad[] = {good, good, good, good};
+  hv_run_part good = {&value, HV_DTYPE_FLOAT32, 1, HV_CODEC_NONE, NULL}, bad[] = {good, good, good, good};
   bad[0].dtype = (hv_dtype)9;
   bad[1].codec = (hv_codec)99;
   bad[2].n_values = HV_RUN_VALUES_MAX + 1;
@@ -296,15 +413,32 @@ static void what_cannot_be_a_run_is_refused_with_a_reason(void **state) {
   assert_int_equal(atomic_load(&mem.blocks), 0);
 }
 
+static void chunks_follow_the_size_of_the_run(void **state) {
+  (void)state;
+  assert_int_equal(hv_run_fit(0, 1 << 17), 1 << 15);
+  assert_int_equal(hv_run_fit(250000, 1 << 17), 1 << 15);
+  assert_int_equal(hv_run_fit(250000, 1000), 1000); /* never above what was said */
+  assert_int_equal(hv_run_fit(16000000, 1 << 17), 65536);
+  assert_int_equal(hv_run_fit(1000000000, 1 << 17), 1 << 17);
+  assert_int_equal(hv_run_fit(UINT64_MAX, HV_RUN_CHUNK_MAX), HV_RUN_CHUNK_MAX);
+  for (uint64_t n = (1u << 15) * 256; n < (1u << 17) * 256; n += 999999) {
+    uint64_t chunks = n / hv_run_fit(n, 1 << 17);
+    assert_in_range(chunks, 128, 256);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(chunks_cover_every_value_once_and_never_cross_a_section),
       cmocka_unit_test(a_chunk_is_encoded_as_its_values_in_one_row_would_be),
       cmocka_unit_test(a_decoded_chunk_is_in_its_places_and_nowhere_else),
       cmocka_unit_test(own_values_count_as_if_they_had_travelled_as_they_are),
+      cmocka_unit_test(values_on_a_device_give_the_same_bytes_and_get_the_same_bits),
+      cmocka_unit_test(what_is_wrong_with_values_on_a_device_is_told_as_here),
       cmocka_unit_test(values_that_would_spoil_an_average_are_refused_whole),
       cmocka_unit_test(an_average_that_is_not_finite_is_refused_and_nothing_is_torn),
       cmocka_unit_test(what_cannot_be_a_run_is_refused_with_a_reason),
+      cmocka_unit_test(chunks_follow_the_size_of_the_run),
   };
   return cmocka_run_group_tests_name("run", tests, NULL, NULL);
 }

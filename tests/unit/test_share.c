@@ -90,8 +90,8 @@ static void a_damaged_average_is_not_said_to_be_there_and_one_that_came_is(void 
   for (int i = 0; i < CHUNKS * VALUES; i++)
     in[i] = 1, out[i] = -1;
   hv_round_member members[2] = {{.first = 0}, {.count = CHUNKS}};
-  hv_run_part from = {in, HV_DTYPE_FLOAT32, CHUNKS * VALUES, HV_CODEC_NONE},
-              to = {out, HV_DTYPE_FLOAT32, CHUNKS * VALUES, HV_CODEC_NONE};
+  hv_run_part from = {in, HV_DTYPE_FLOAT32, CHUNKS * VALUES, HV_CODEC_NONE, NULL},
+              to = {out, HV_DTYPE_FLOAT32, CHUNKS * VALUES, HV_CODEC_NONE, NULL};
   hv_run in_run, out_run;
   assert_int_equal(hv_run_init(&in_run, &w.fake.mem, &from, 1, VALUES, NULL), HV_OK);
   assert_int_equal(hv_run_init(&out_run, &w.fake.mem, &to, 1, VALUES, NULL), HV_OK);

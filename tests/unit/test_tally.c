@@ -278,6 +278,29 @@ static void the_meter_measures_what_it_is_told(void **unused) {
   assert_float_equal(hv_meter_speed(&meter), 32, 0.01);
 }
 
+static void a_standstill_is_forgotten_after_a_few_batches_and_slowness_is_learnt(void **unused) {
+  (void)unused;
+  hv_meter meter = {.alpha = 0.1};
+  uint64_t now = 1000000;
+  hv_meter_done(&meter, 0, now);
+  for (int i = 0; i < 50; i++)
+    hv_meter_done(&meter, 32, now += 500000);
+  hv_meter_done(&meter, 32, now += 600000000); /* a validation of ten minutes */
+  assert_true(hv_meter_speed(&meter) > 64 / 2.6);
+  for (int i = 0; i < 20; i++)
+    hv_meter_done(&meter, 32, now += 500000);
+  assert_true(hv_meter_speed(&meter) > 64 / 1.25 && hv_meter_speed(&meter) <= 64);
+  for (int i = 0; i < 100; i++)
+    hv_meter_done(&meter, 32, now += 50000000); /* a hundred times slower from now on */
+  assert_float_equal(hv_meter_speed(&meter), 0.64, 0.01);
+  for (int i = 0; i < 100; i++)
+    hv_meter_done(&meter, 32, now += 5000);
+  assert_true(hv_meter_speed(&meter) > 1000);
+  for (int i = 0; i < 100; i++)
+    hv_meter_done(&meter, 32, now += 900000); /* less than a second is no standstill */
+  assert_float_equal(hv_meter_speed(&meter), 32 / 0.9, 0.1);
+}
+
 static hv_status one_count(hv_mem *mem, void *arg) {
   bench *b = arg;
   b->n = 0;
@@ -309,6 +332,7 @@ int main(void) {
       cmocka_unit_test(a_report_survives_its_bytes),
       cmocka_unit_test(what_is_beyond_its_limit_is_cut_here_and_refused_from_others),
       cmocka_unit_test(the_meter_measures_what_it_is_told),
+      cmocka_unit_test(a_standstill_is_forgotten_after_a_few_batches_and_slowness_is_learnt),
       cmocka_unit_test(without_memory_it_says_so),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,7 @@ import itertools
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -15,6 +16,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HIDDEN = "libgrpc", "libgpr", "libupb", "libaddress_sorting", "libabsl_", "libre2", "libcares", "libprotobuf-c", "libxxhash"
+CUDA = shutil.which("nvcc") or list(pathlib.Path("/usr/local").glob("cuda*/bin/nvcc"))  # what setup.py looks for
 TALK = """
 import hivemind_c as h
 a = h.Node("127.0.0.1:0")
@@ -83,6 +85,8 @@ def without_grpc(*command):
 def test_it_is_one_abi3_wheel_with_its_licences_and_types(wheel):
     assert re.fullmatch(r"hivemind_c-[0-9.]+-cp310-abi3-manylinux_2_\d+_(x86_64|aarch64)\.whl", wheel.name)
     names = zipfile.ZipFile(wheel).namelist()
+    if CUDA:
+        assert "hivemind_c/libhivemind_cuda.so" in names
     assert {"_hivemind_c.abi3.so", "hivemind_c/py.typed", "_hivemind_c-stubs/__init__.pyi", "hivemind_c/libhivemind_lowrank.so"} <= set(names)
     licences = " ".join(name.split("/")[-1] for name in names if ".dist-info/licenses/" in name)
     for library in ("LICENSE", "libgrpc", "libabsl", "libssl", "libre2", "libc-ares", "libprotobuf-c", "libxxhash"):
@@ -126,6 +130,12 @@ def test_it_works_beside_others_that_share_all_their_symbols(python):
 def test_the_quickstart_runs_where_no_grpc_is_installed(python, tmp_path):
     out = told(*without_grpc(python, ROOT / "examples/quickstart.py"), env=clean(), cwd=tmp_path)
     assert "INITIAL_PEERS=" in out
+
+
+def test_the_part_for_gpus_is_loaded_only_where_there_is_one(python):
+    program = TALK + "assert 'libhivemind_cuda' not in open('/proc/self/maps').read(); import hivemind_c.cuda; print(hivemind_c.cuda.why_not())"
+    why = told(python, "-c", program, env=clean(), cwd="/").strip()
+    assert (why == "None") == (bool(CUDA) and os.path.exists("/dev/nvidiactl")), why
 
 
 def test_power_sgd_runs_from_it(python):

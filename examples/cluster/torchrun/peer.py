@@ -81,7 +81,7 @@ def main():
         loss.backward()
         epoch = peer.step(loss.detach())
     said = sum(p.double().sum() for p in model.parameters()).item()
-    print(f"rank {dist.get_rank()} of {dist.get_world_size()}: epoch {epoch}, loss {loss.item():.3f}, parameters {said!r}", flush=True)
+    print(f"rank {dist.get_rank()} of {dist.get_world_size()}: epoch {epoch}, loss {loss.item():.3f}, parameters {said!r}\n", end="", flush=True)  # in one piece: ranks print at once
     peer.shutdown()
     dist.destroy_process_group()
 

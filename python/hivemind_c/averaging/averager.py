@@ -30,7 +30,7 @@ class DecentralizedAverager(SharesState):
     target_group_size: a larger swarm averages in groups of so many, by group bits. min_group_size: fewer make no group; with 1 a
     step that finds nobody succeeds alone, and changes nothing. min_matchmaking_time: how long a group may take to form when no time is
     scheduled; it begins as soon as everybody is there. averaging_alpha: tensor + alpha * (average - tensor); other than 1 it needs a float32
-    copy of the tensors during a round. part_size_bytes: what is encoded and sent at a time. bandwidth: bytes per second, if known. min_vector_size: who would reduce
+    copy of the tensors during a round. part_size_bytes: what is encoded and sent at a time, at most (less if the tensors are small). bandwidth: bytes per second, if known; rounds measure it from then on. min_vector_size: who would reduce
     fewer values reduces none (of groups that this peer hosts). request_timeout: how long a question to one peer may take while a group is looked for, but half of that
     time at most. auxiliary: helps, and contributes
     nothing. allreduce_timeout: of a round. sender_timeout (or next_chunk_timeout): who holds the others up for longer is left out; an
@@ -80,7 +80,7 @@ class DecentralizedAverager(SharesState):
         self._state_compression, self._declare_state_period = state_compression, declare_state_period
         self._allow_state_sharing = not (self._client_mode or auxiliary) if allow_state_sharing is None else bool(allow_state_sharing)
         self._min_matchmaking_time = _seconds(min_matchmaking_time, "min_matchmaking_time")
-        self._tensors = LentTensors(averaged_tensors, compression, tensor_infos)
+        self._tensors = LentTensors(averaged_tensors, compression, tensor_infos, min(part_size_bytes // 4, 1 << 20) if averaging_alpha == 1 and not auxiliary else 0)
         self._bits = initial_group_bits
         self._settings: Dict[str, Union[int, float]] = dict(
             part_bytes=part_size_bytes,
@@ -152,7 +152,7 @@ class DecentralizedAverager(SharesState):
         until then, and begins as soon as all are there. weight: how much these tensors count, 1 by default. timeout: seconds for all
         of it. allow_retries: look for another group as long as time is left, if none was found. require_trigger: the group forms, and
         waits for control.allow_allreduce(). expected: how many peers make a whole group, if known. epoch: members must agree on it."""
-        averager = self._running()
+        self._running()
         if wait and require_trigger:
             raise HivemindValueError("require_trigger needs wait=False: who waits here cannot call allow_allreduce()")
         if wait and self._holder == threading.get_ident():
@@ -168,8 +168,9 @@ class DecentralizedAverager(SharesState):
             if timeout is not None and looking > timeout:
                 raise HivemindValueError(f"scheduled_time is {looking:.3g} s from now, and the step ends after {timeout:g} s: give it a longer timeout")
         weight = self._weight(weight)
-        if self._tensors.staged and not require_trigger:
-            self._tensors.to_host()
+        averager = self._mended()
+        if not require_trigger:
+            self._make_ready()
         future = averager.step(_packed(gather), _epoch(epoch), weight, looking, timeout, expected, require_trigger, allow_retries)
         control = StepControl(self, future, weight, now + looking, None if timeout is None else now + timeout, not require_trigger)
         if self._tensors.staged:
@@ -201,9 +202,24 @@ class DecentralizedAverager(SharesState):
         return float(weight)
 
     def _go(self, step: Future) -> None:
+        self._make_ready()
+        self._running().trigger(step)
+
+    def _make_ready(self) -> None:
         if self._tensors.staged:
             self._tensors.to_host()
-        self._running().trigger(step)
+        self._tensors.ready()
+
+    def _mended(self) -> _hivemind_c.Averager:
+        """The core's averager: a new one, over copies on the host, when a GPU has failed in a round."""
+        averager = self._running()
+        if self._tensors.broken():
+            with self._starting:
+                bits = averager.bits()
+                averager.close()
+                if not self._ended:
+                    self._averager = _hivemind_c.Averager(self._dht._node._started(), self._prefix, self._tensors.loans, bits, self._settings)
+        return self._running()
 
     def _weigh(self, step: Future, weight: float) -> None:
         self._running().set_weight(step, self._weight(weight))
@@ -230,6 +246,7 @@ class DecentralizedAverager(SharesState):
         finally:
             self._holder = None
             if averager is not None:
+                self._tensors.ready()
                 averager.unlock()
 
     # ---- groups ----

@@ -34,13 +34,18 @@ class SharesState:
             copies = [tensor.detach().clone() if arrays.is_tensor(tensor) else _as_tensor(tensor) for tensor in tensors]
         return {"group_key": self.prefix}, copies, self._tensors.infos
 
+    def _state_lineage(self) -> bytes:
+        """How that state came about, in 16 bytes; none: it is not known."""
+        return b""
+
     def share_state(self: "DecentralizedAverager", epoch: int = 0, wait: bool = True) -> None:
         """Offers what get_current_state gives, in place of what was offered before. epoch: peers of the same epoch have the same state; joiners take
         the newest that a majority of them names. Nothing happens while allow_state_sharing is False."""
         if not self._allow_state_sharing:
             return
         metadata, tensors, *infos = self.get_current_state()
-        self._shared().offer(epoch, list(tensors), metadata, infos=list(infos[0]) if infos and infos[0] is not None else None, wait=wait)
+        given = list(infos[0]) if infos and infos[0] is not None else None
+        self._shared().offer(epoch, list(tensors), metadata, infos=given, wait=wait, lineage=self._state_lineage())
 
     def load_state_from_peers(
         self: "DecentralizedAverager", wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0

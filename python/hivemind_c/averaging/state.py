@@ -46,13 +46,21 @@ class StateSharing:
         self._key, self._declare_ms, self._priority = prefix.encode(), min(round(declare_period * 1000), 1 << 30) or 1, 0.0
 
     def offer(
-        self, epoch: int, tensors: Sequence[Any], metadata: Any = None, *, infos: Optional[Sequence[CompressionInfo]] = None, wait: bool = True
+        self,
+        epoch: int,
+        tensors: Sequence[Any],
+        metadata: Any = None,
+        *,
+        infos: Optional[Sequence[CompressionInfo]] = None,
+        wait: bool = True,
+        lineage: bytes = b"",
     ) -> Union[bytes, Future]:
         """Offers these tensors in place of those before; gives the digest that names them, or with wait=False a future of it.
 
         CPU memory is borrowed, not copied: it must not be changed until a newer offer or a withdrawal has taken the place of this one and
         nobody downloads it any more (then the tensors are let go of). What is not contiguous or not on the CPU is copied once.
-        metadata: anything that MessagePack can say, up to 1 MiB."""
+        metadata: anything that MessagePack can say, up to 1 MiB. lineage: 16 bytes that say how the state came about; where no manifest has a
+        majority, because states of one history differ by rounding, a joiner takes one of the lineage that more than two thirds name."""
         if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < 1 << 64:
             raise ValueError(f"an epoch is an int from 0, not {epoch!r}")
         infos = infos or [CompressionInfo.from_tensor(tensor, key=i) for i, tensor in enumerate(tensors)]
@@ -63,7 +71,7 @@ class StateSharing:
         if len(packed) > METADATA_MAX:
             raise ValueError(f"the state's metadata has {len(packed)} bytes when packed, and {METADATA_MAX} are the limit: share large values as tensors")
         parts = tuple((_buffer(tensor), _codec(self.compression, info, name), _FLOATS.get(name, 0)) for tensor, info, (name, _) in zip(tensors, infos, schema))
-        future = self._node.state_offer(self._key, epoch, packed, parts, self._priority, self._declare_ms)
+        future = self._node.state_offer(self._key, epoch, packed, parts, self._priority, self._declare_ms, lineage)
         return future.result() if wait else future
 
     def withdraw(self, at_once: bool = False) -> None:

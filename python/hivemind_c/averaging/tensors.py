@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import _hivemind_c
-from _hivemind_c import HivemindValueError
+from _hivemind_c import HivemindError, HivemindValueError
 
+from hivemind_c import cuda
 from hivemind_c.compression import arrays
 from hivemind_c.compression.adaptive import AdaptiveCompressionBase
 from hivemind_c.compression.base import CompressionBase, CompressionInfo
@@ -34,25 +35,40 @@ def _hold(tensor: Any) -> Any:
 
 
 class LentTensors:
-    """The tensors of one averager, and what the core has of each: its memory, or that of a copy on the host."""
+    """The tensors of one averager, and what the core has of each: its memory, on the host or on a GPU, or that of a copy on the host.
 
-    def __init__(self, tensors: Sequence[Any], compression: CompressionBase, infos: Optional[Sequence[CompressionInfo]] = None):
+    chunk_values: of the largest chunk of a round, for tensors on GPUs; 0: those are copied to the host."""
+
+    def __init__(self, tensors: Sequence[Any], compression: CompressionBase, infos: Optional[Sequence[CompressionInfo]] = None, chunk_values: int = 0):
         self.tensors: Tuple[Any, ...] = tuple(tensors)
         if infos is not None and len(infos) != len(self.tensors):
             raise HivemindValueError(f"tensor_infos has {len(infos)} entries for {len(self.tensors)} tensors")
         self.infos = tuple(infos) if infos is not None else tuple(CompressionInfo.from_tensor(one, key=i) for i, one in enumerate(self.tensors))
         self._codecs = [codec_of(compression, info) for info in self.infos]
-        self._lent: List[Any] = []
+        self._chunk_values = chunk_values
+        self._ferries: Dict[Any, Optional[cuda.Ferry]] = {}  # by device
         self._holds: List[Any] = []
-        for i, tensor in enumerate(self.tensors):
-            self._lent.append(self._lend(i, tensor))
+        self._lend_all()
         self._places = [self._place(tensor) for tensor in self.tensors]
+
+    def _lend_all(self) -> None:
+        self._by = [self._ferry(tensor) for tensor in self.tensors]
+        self._lent = [self._lend(i, tensor) for i, tensor in enumerate(self.tensors)]
+
+    def _ferry(self, tensor: Any) -> Optional[cuda.Ferry]:
+        if not self._chunk_values or not arrays.is_tensor(tensor) or not cuda.averages([tensor]):
+            return None
+        if tensor.device not in self._ferries:
+            self._ferries[tensor.device] = cuda.ferry_for(tensor, self._chunk_values)
+        return self._ferries[tensor.device]
 
     def _lend(self, i: int, tensor: Any) -> Any:
         if not arrays.is_tensor(tensor):
             return tensor
         if tensor.layout != _strided() or not tensor.is_floating_point():
             raise HivemindValueError(f"averaged_tensors[{i}] is a {tensor.layout} tensor of {tensor.dtype}: only dense floating tensors can be averaged")
+        if self._by[i] is not None:
+            return tensor.detach()
         if tensor.device.type != "cpu":
             return _host_twin(tensor)
         if tensor.is_contiguous():
@@ -60,8 +76,32 @@ class LentTensors:
         return tensor.detach()
 
     @property
-    def loans(self) -> List[Tuple[Any, int]]:
-        return list(zip(self._lent, self._codecs))
+    def loans(self) -> List[Tuple[Any, int, Any]]:
+        """(memory, codec, how it is reached when it is a GPU's)"""
+        return [(lent, codec, ferry and ferry.inner) for lent, codec, ferry in zip(self._lent, self._codecs, self._by)]
+
+    def ready(self) -> None:
+        """What the program has put on its streams comes before the next round."""
+        for tensor, ferry in self._on_gpus():
+            try:
+                ferry.follow(tensor)
+            except HivemindError:
+                pass  # the GPU has failed, and its ferry says so in the round
+
+    def broken(self) -> bool:
+        """Whether a GPU has failed in a round: then its tensors are lent as copies on the host from now on. Told in one warning."""
+        failed = [(tensor, why) for tensor, ferry in self._on_gpus() for why in [ferry.why()] if why]
+        for tensor, why in failed:
+            cuda.give_up(tensor, HivemindError(why))
+            self._ferries[tensor.device] = None
+        if failed:
+            self._lend_all()
+        return bool(failed)
+
+    def _on_gpus(self) -> List[Tuple[Any, cuda.Ferry]]:
+        """One tensor of each."""
+        some = {tensor.device: (tensor, ferry) for tensor, ferry in zip(self.tensors, self._by) if ferry is not None}
+        return list(some.values())
 
     @property
     def staged(self) -> bool:

@@ -179,7 +179,7 @@ class DHT:
 
     def state(self) -> dict[str, int]:
         """Numbers: peers alive, contacts in the DHT, records kept here and their bytes, how many of its own it renews (published),
-        how many calls to others it has made, and how many questions were asked in them."""
+        how many calls to others it has made, how many questions were asked in them, and the bytes that this node holds, all told (memory)."""
         return self._node._started().dht_look().result()
 
     # ---- store and get ----

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Dict, Iterator, Optional, Tuple
+from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
 
 from hivemind_c.dht.values import ValueWithExpiration, get_dht_time, pack
 
 SHARDS = 8  #: keys of a run, among which the peers' records are spread: one key keeps 2,048 of them
+LEAST_S, MOST_S, PEERS_A_SECOND = 1.0, 30.0, 20  #: a record each second in small swarms; in large ones 20 peers a second, all together
 TEXT_MAX, ERRORS_MAX, COUNT_MAX, SPEED_MAX, LEASE_MAX = 200, 4, 1 << 48, 1e12, 600.0
 
 
@@ -37,6 +38,11 @@ class News:
 
 
 _NAMES = frozenset(field.name for field in fields(News))
+
+
+def period_s(peers: int) -> float:
+    """How often each of so many peers tells its news."""
+    return min(MOST_S, max(LEAST_S, peers / PEERS_A_SECOND))
 
 
 def keys(run_id: str) -> Tuple[str, ...]:
@@ -109,9 +115,9 @@ def owner(subkey: Any) -> Optional[str]:
     return name if name.isalnum() else None
 
 
-def gather(dht: Any, run_id: str) -> Iterator[Tuple[str, News, float]]:
-    """Of each peer of a run: (its ID, its news, how many seconds old they are). What does not fit is left out."""
-    replies = [(key, dht.get(key, latest=True, return_future=True)) for key in keys(run_id)]
+def gather(dht: Any, run_id: str, among: Optional[Sequence[str]] = None) -> Iterator[Tuple[str, News, float]]:
+    """Of each peer of a run: (its ID, its news, how many seconds old they are). What does not fit is left out. among: some of the run's keys."""
+    replies = [(key, dht.get(key, latest=True, return_future=True)) for key in (keys(run_id) if among is None else among)]
     for key, reply in replies:
         found = reply.result(15)
         if found is None or not isinstance(found.value, dict):

@@ -7,10 +7,11 @@ import statistics
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, replace
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from hivemind_c.dht import get_dht_time
-from hivemind_c.dht.news import News, gather
+from hivemind_c.dht.news import News
+from hivemind_c.monitor.heard import Heard
 from hivemind_c.optim.progress_tracker import ProgressTracker
 from hivemind_c.optim.speed import Speed
 
@@ -20,8 +21,7 @@ FAILURES_MAX = 500
 PEERS_FAILURES_MAX = 20  #: of one peer: nobody fills the list
 
 
-@dataclass(frozen=True)
-class PeerView:
+class PeerView(NamedTuple):  # of which a large swarm's look makes many
     """A peer of the run, as it says. All texts are a stranger's."""
 
     peer_id: str
@@ -82,11 +82,12 @@ class Gatherer:
     def __init__(self, dht: Any, run_id: str, target: Optional[int] = None):
         self._dht, self.run_id, self._target = dht, run_id, target
         self._tracker = ProgressTracker(dht, run_id, target or TARGET, start=True)
-        self._speed = Speed()
+        self._heard, self._speed = Heard(dht, run_id), Speed()
         self._failures: "OrderedDict[Tuple[str, int, str], Failure]" = OrderedDict()
+        self._told: Dict[str, Tuple[Tuple[int, str], ...]] = {}  # of each peer the failures that it told last time
 
     def look(self) -> Snapshot:
-        heard = list(gather(self._dht, self.run_id))
+        heard = self._heard.look(time.monotonic())
         if self._target is None and heard:
             self._follow(statistics.mode(news.target for _, news, _ in heard))
         return self._snapshot(heard, self._tracker.global_progress, time.time())
@@ -126,12 +127,16 @@ class Gatherer:
 
     def _note_failures(self, heard: List[Tuple[str, News, float]], now: float) -> None:
         for peer, news, _ in heard:
-            for epoch, text in news.errors:
+            if news.errors == self._told.get(peer, ()):
+                continue
+            new = [error for error in news.errors if error not in self._told.get(peer, ())]
+            for epoch, text in new:
                 self._failures.setdefault((peer, epoch, text), Failure(now, peer, epoch, text))
-            if news.errors:
+            if new:
                 mine = [known for known in self._failures if known[0] == peer]
                 for known in mine[:-PEERS_FAILURES_MAX]:
                     del self._failures[known]
+        self._told = {peer: news.errors for peer, news, _ in heard}
         while len(self._failures) > FAILURES_MAX:
             self._failures.popitem(last=False)
 

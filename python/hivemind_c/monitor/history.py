@@ -6,7 +6,7 @@ import fcntl
 import os
 import pathlib
 import sqlite3
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from hivemind_c.monitor.gather import FAILURES_MAX, Failure, Snapshot
 
@@ -67,7 +67,8 @@ class History:
         self._db.commit()
         rows = self._db.execute("SELECT time, epoch, total, speed, loss, peers FROM points WHERE run = ? ORDER BY time", (run_id,))
         self.points = thinned([Point(*row) for row in rows], SHOWN_MAX)
-        self._kept = self._db.execute("SELECT COUNT(*) FROM points WHERE run = ?", (run_id,)).fetchone()[0]
+        self._noted: Set[Failure] = set()  #: failures of the latest snapshot, which are in the file
+        self._count()
 
     def failures(self) -> Sequence[Failure]:
         rows = self._db.execute("SELECT time, peer, epoch, text FROM failures WHERE run = ? ORDER BY time DESC LIMIT ?", (self._run, FAILURES_MAX)).fetchall()
@@ -76,27 +77,34 @@ class History:
     def add(self, snapshot: Snapshot) -> None:
         point = Point(snapshot.time, snapshot.epoch, snapshot.total, snapshot.speed, snapshot.loss, snapshot.num_peers)
         self.points = thinned([*self.points, point], SHOWN_MAX)
+        new = [failure for failure in snapshot.failures if failure not in self._noted]
         with self._db:
             self._db.execute("INSERT INTO points VALUES (?, ?, ?, ?, ?, ?, ?)", (self._run, *point))
             self._db.executemany(
                 "INSERT OR IGNORE INTO failures VALUES (?, ?, ?, ?, ?)",
-                [(self._run, failure.time, failure.peer_id, failure.epoch, failure.text) for failure in snapshot.failures[:20]],
+                [(self._run, failure.time, failure.peer_id, failure.epoch, failure.text) for failure in new],
             )
-        self._kept += 1
-        if self._kept > KEPT_MAX:
+        self._noted = set(snapshot.failures)
+        self._kept, self._failed = self._kept + 1, self._failed + len(new)
+        if self._kept > KEPT_MAX or self._failed > 2 * FAILURES_MAX:
             self._thin()
 
     def _thin(self) -> None:
         with self._db:
-            (middle,) = self._db.execute("SELECT time FROM points WHERE run = ? ORDER BY time LIMIT 1 OFFSET ?", (self._run, self._kept // 2)).fetchone()
-            self._db.execute(
-                "DELETE FROM points WHERE run = ? AND time < ? AND rowid IN (SELECT id FROM (SELECT rowid AS id, ROW_NUMBER() OVER (ORDER BY time) AS n "
-                "FROM points WHERE run = ? AND time < ?) WHERE n % 2 = 0)",
-                (self._run, middle, self._run, middle),
-            )
+            if self._kept > KEPT_MAX:
+                (middle,) = self._db.execute("SELECT time FROM points WHERE run = ? ORDER BY time LIMIT 1 OFFSET ?", (self._run, self._kept // 2)).fetchone()
+                self._db.execute(
+                    "DELETE FROM points WHERE run = ? AND time < ? AND rowid IN (SELECT id FROM (SELECT rowid AS id, ROW_NUMBER() OVER (ORDER BY time) AS n "
+                    "FROM points WHERE run = ? AND time < ?) WHERE n % 2 = 0)",
+                    (self._run, middle, self._run, middle),
+                )
             keep = "SELECT rowid FROM failures WHERE run = ? ORDER BY time DESC LIMIT ?"
             self._db.execute(f"DELETE FROM failures WHERE run = ? AND rowid NOT IN ({keep})", (self._run, self._run, FAILURES_MAX))
-        self._kept = self._db.execute("SELECT COUNT(*) FROM points WHERE run = ?", (self._run,)).fetchone()[0]
+        self._count()
+
+    def _count(self) -> None:
+        """The rows of this run: points, and failures."""
+        self._kept, self._failed = (self._db.execute(f"SELECT COUNT(*) FROM {table} WHERE run = ?", (self._run,)).fetchone()[0] for table in ("points", "failures"))
 
     def close(self) -> None:
         self._db.close()

@@ -6,8 +6,8 @@ import asyncio
 import pathlib
 import socket
 import threading
-from dataclasses import asdict
-from typing import Any, Callable, List, Optional, Sequence
+from dataclasses import asdict, replace
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import uvicorn
 from starlette.applications import Starlette
@@ -32,6 +32,12 @@ HEADERS = {
 }
 
 
+def as_json(now: Snapshot) -> Dict[str, Any]:
+    """What the page shows of it."""
+    said = asdict(replace(now, peers=(), failures=now.failures[:FAILURES]))
+    return {**said, "peers": [view._asdict() for view in now.peers[:ROWS]], "more_peers": max(0, len(now.peers) - ROWS)}
+
+
 def application(look: Callable[[], Optional[Snapshot]], points: Callable[[], Sequence[Point]], join: str, hosts: Sequence[str]) -> Starlette:
     def page(name: str) -> Any:
         async def answer(request: Request) -> Response:
@@ -39,14 +45,15 @@ def application(look: Callable[[], Optional[Snapshot]], points: Callable[[], Seq
 
         return answer
 
+    latest: List[Any] = [None, b""]  # a snapshot, and what is answered for it
+
     async def run(request: Request) -> Response:
         now = look()
         if now is None:
             return JSONResponse({"join": join, "waiting": True}, headers=HEADERS)
-        said = asdict(now)
-        said["more_peers"] = max(0, len(now.peers) - ROWS)
-        said["peers"], said["failures"] = said["peers"][:ROWS], said["failures"][:FAILURES]
-        return JSONResponse({**said, "join": join, "waiting": False}, headers=HEADERS)
+        if latest[0] is not now:  # who asks more often than the monitor looks costs nothing more
+            latest[:] = now, JSONResponse({**as_json(now), "join": join, "waiting": False}).body
+        return Response(latest[1], media_type="application/json", headers=HEADERS)
 
     async def history(request: Request) -> Response:
         try:

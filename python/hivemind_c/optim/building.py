@@ -59,6 +59,7 @@ def build(
     try:
         o.state_averager = make(lambda: _state_averager(o, **state, **common))
         o.grad_averager = None
+        o.state_averager.lineage.kept = not o.schedule.use_local_updates
         if not o.schedule.use_local_updates:
             o.grad_averager = make(lambda: _grad_averager(o, factory or GradientAverager, compression=compression, **common))
         o.tracker = make(

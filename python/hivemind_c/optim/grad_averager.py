@@ -8,6 +8,7 @@ from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
 
 import torch
 
+from hivemind_c import cuda
 from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.compression import AdaptiveCompressionBase, CompressionBase, CompressionInfo, NoCompression, TensorRole
 from hivemind_c.optim.parameters import all_finite, copy_all, flat_views
@@ -24,6 +25,15 @@ def outcome_of(control: Any, timeout: Optional[float] = None) -> Any:
     except BaseException:
         control.cancel()
         raise
+
+
+def add_up(sums: List[torch.Tensor], grads: List[torch.Tensor], weight: float) -> None:
+    """sums += weight * grads. Where dtypes differ, torch does it tensor by tensor; the kernels for GPUs in one launch."""
+    mixed = any(grad.dtype != total.dtype for grad, total in zip(grads, sums))
+    if mixed and all(total.dtype is torch.float32 for total in sums) and cuda.averages(grads) and len({grad.device for grad in grads}) == 1:
+        if cuda.attempt(grads[0], lambda kernels: kernels.accumulate(weight, grads, sums) or True):
+            return
+    torch._foreach_add_(sums, grads, alpha=weight)
 
 
 class MetricAsItIs(AdaptiveCompressionBase):
@@ -46,10 +56,12 @@ class GradientAverager(DecentralizedAverager):
 
     reuse_grad_buffers: the sum is kept in the parameters' own ``.grad``, which nobody may set to zero then. accumulate_grads_on: the
     device for the sums, by default the parameters'. averaged_grads: where averages are to be, in the host's memory.
-    in_place: sums may be averaged where they are, if they lie in the host's memory; otherwise a copy is averaged, and the sums stay.
+    in_place: sums may be averaged where they are, in the host's memory or on a GPU that has the kernels (docs/CUDA.md); otherwise a copy is averaged
+    in the host's memory, and the sums stay.
     """
 
     stamp: Any = 0  #: of the last averages: alike in peers that have the same, to the bit
+    works_on_gpus = True  #: whether sums on a GPU may be averaged there
 
     def __init__(
         self,
@@ -75,7 +87,8 @@ class GradientAverager(DecentralizedAverager):
         self._views = flat_views(self.parameters, device=accumulate_grads_on, halves=reuse_grad_buffers)
         if reuse_grad_buffers:
             self._lend()
-        in_place = in_place and all(view.device.type == "cpu" and view.dtype in (torch.float32, torch.float64) for view in self._views)
+        on_gpus = self.works_on_gpus and not averaged_grads and all(v.dtype is torch.float32 for v in self._views) and cuda.averages(self._views)
+        in_place = in_place and (on_gpus or all(v.device.type == "cpu" and v.dtype in (torch.float32, torch.float64) for v in self._views))
         if averaged_grads:
             self._averaged = list(averaged_grads)
             if in_place and not reuse_grad_buffers and all(a.dtype == v.dtype for a, v in zip(self._averaged, self._views)):
@@ -155,7 +168,7 @@ class GradientAverager(DecentralizedAverager):
         elif any(grad.device != view.device for grad, view in zip(grads, views)):
             torch._foreach_add_(views, [grad.to(view.device) for grad, view in zip(grads, views)], alpha=batch_size / self._anchor)
         else:
-            torch._foreach_add_(views, grads, alpha=batch_size / self._anchor)
+            add_up(views, grads, batch_size / self._anchor)
 
     @torch.no_grad()
     def rescale_(self, factor: float) -> None:

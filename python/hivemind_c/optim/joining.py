@@ -14,6 +14,7 @@ FIRST_LOOK_S = 5.0  #: to hear of others before the first batch counts
 
 class KeepsUp:
     missed = False  # the swarm has made a step without this peer, or holds another state than its
+    _wanted = 0  # older states than of this epoch are of no use
 
     def _join(self: "Optimizer") -> None:
         """Before the first batch counts: where is the swarm?"""
@@ -33,11 +34,15 @@ class KeepsUp:
         counted_at_once = self.schedule.delay_grad_averaging  # the others', before its gradients are averaged
         return self.grad_averager is not None and not (counted_at_once or self.auxiliary or self.meeting.has_begun())
 
+    def is_left_behind(self: "Optimizer", epoch: int) -> None:
+        """The others have ended this epoch without this peer."""
+        self.missed, self._wanted = True, epoch + 1
+
     def is_synchronized_with_peers(self: "Optimizer") -> bool:
         """Whether this peer is in the swarm's epoch, or at its very end."""
         return not self._must_catch_up()
 
-    def _catch_up(self: "Optimizer") -> None:
+    def catch_up(self: "Optimizer") -> None:
         shared = self.state_averager.shared
         if shared.may_try():
             logger.info("this peer is in epoch %d and the swarm in %d: it loads the swarm's state", self.local_epoch, self.tracker.global_epoch)
@@ -49,11 +54,13 @@ class KeepsUp:
     def load_state_from_peers(self: "Optimizer", **kwargs: Any) -> bool:
         """Takes over the swarm's state; what this peer had summed up of its own is dropped. False: there is none to be had; nothing has changed."""
         averager = self.state_averager
+        before = self.local_epoch
         self.meeting.cancel()
         averager.background.drop()
         with self.tracker.pause_updates():
-            newest = self.local_epoch if self.grad_averager is None else max(self.local_epoch, self.tracker.global_epoch)
+            newest = self.local_epoch if self.grad_averager is None else max(self.local_epoch, self.tracker.global_epoch, self._wanted)
             loaded = averager.load_state_from_peers(**{"timeout": self.load_state_timeout, "epoch_least": newest, **kwargs})
+        self.telling.lost(before, self.local_samples)
         if loaded:
             self.meeting.passed(self.local_epoch)
         if self.grad_averager is not None:

@@ -151,16 +151,22 @@ class Optimizer(AsTorch, Tells, KeepsUp):
             self.report_loss(loss)
         batch_size = self._checked_batch_size(batch_size)
         self.state_averager.background.take()
-        if not self._joined:
-            self._join()
+        if self._joined:
+            self._take_step(batch_size, grad_scaler)
+        else:
+            with self.tracker.pause_updates():  # what the first batch took nobody measured: it tells nothing of this peer's speed
+                self._join()
+                self._take_step(batch_size, grad_scaler)
+        return loss
+
+    def _take_step(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> None:
         if self._must_catch_up():
-            self._catch_up()
-            return loss
+            self.catch_up()
+            return
         if not self.auxiliary and (grad_scaler is None or self.skip_overflown_batch(grad_scaler)):
             self._count_batch(batch_size)
             self.tracker.report_local_progress(self.local_epoch, self.local_samples)
         self._look_around()
-        return loss
 
     def _checked_batch_size(self, batch_size: Optional[int]) -> int:
         if self.auxiliary:
@@ -254,6 +260,9 @@ class Optimizer(AsTorch, Tells, KeepsUp):
 
     def _end_epoch(self) -> None:
         self.state_averager.background.take(wait=True)
+        if self.missed:  # the epoch before was made without this peer
+            self.catch_up()
+            return
         next_epoch = max(self.local_epoch + 1, self.tracker.global_epoch)
         alone = self.tracker.global_progress.num_peers <= 1
         if alone:

@@ -38,15 +38,25 @@ def copy_all(to: Sequence[torch.Tensor], source: Sequence[torch.Tensor]) -> None
 def copy_soon(to: Sequence[torch.Tensor], source: Sequence[torch.Tensor]) -> List[Any]:
     """The same without waiting for CUDA: what has to be waited for before either side is touched outside the current stream."""
     if to:
-        torch._foreach_copy_(list(to), list(source), non_blocking=True)
+        torch._foreach_copy_(list(to), [_as_it_crosses(t, s) for t, s in zip(to, source)], non_blocking=True)
     devices = {t.device for t in (*to, *source) if t.device.type == "cuda"}
     return [torch.cuda.current_stream(device).record_event() for device in devices]
+
+
+def _as_it_crosses(to: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """What goes to CUDA in another dtype is rounded on the host, into page-locked memory: torch would take memory that is not, and wait for the copy."""
+    if to.device.type != "cuda" or source.device.type != "cpu" or to.dtype == source.dtype:
+        return source
+    return torch.empty(source.shape, dtype=to.dtype, pin_memory=True).copy_(source)
 
 
 @torch.no_grad()
 def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
     full = [t for t in tensors if t.numel()]
-    return all(math.isfinite(largest) for largest in torch._foreach_norm(full, math.inf)) if full else True
+    largest: Dict[torch.device, List[torch.Tensor]] = {}
+    for norm in torch._foreach_norm(full, math.inf) if full else []:
+        largest.setdefault(norm.device, []).append(norm.to(torch.float64))
+    return all(torch.stack(norms).isfinite().all().item() for norms in largest.values())  # a device is waited for once
 
 
 def param_groups(params: Iterable[Any]) -> List[Dict[str, Any]]:

@@ -20,7 +20,8 @@ class PowerSGDGradientAverager(GradientAverager):
     """A GradientAverager that sends rank-r factors in place of each large gradient, and keeps what they miss for the next round.
 
     averager_rank: more is more exact. min_compression_ratio: tensors that would not shrink by at least so much travel as they are.
-    All peers of a run give the same. For Optimizer(grad_averager_factory=functools.partial(PowerSGDGradientAverager, averager_rank=32)).
+    All peers of a run give the same. on_device: gradients on a GPU are factored there, which leaves their replicas equal to the bit only where all peers'
+    GPUs and libraries round alike; by default they are copied to the host, where every machine makes the same of them. For Optimizer(grad_averager_factory=functools.partial(PowerSGDGradientAverager, averager_rank=32)).
 
     A round: P of all members is averaged, with whatever travels as it is; then Q among those who hold the same average of P, to the bit.
     Peers need the same random numbers for it, which follow from the epoch. What is kept for the next round changes at the end of a whole round alone.
@@ -34,10 +35,11 @@ class PowerSGDGradientAverager(GradientAverager):
         dht: Any,
         prefix: str,
         min_compression_ratio: float = 0.5,
+        on_device: bool = False,
         averaged_grads: Optional[Sequence[torch.Tensor]] = None,
         **kwargs: Any,
     ):
-        self.rank, self.min_compression_ratio = averager_rank, min_compression_ratio
+        self.rank, self.min_compression_ratio, self.works_on_gpus = averager_rank, min_compression_ratio, on_device
         self._round = self._next = 0  # the round under way, and the one after it unless told otherwise
         self._qs: Optional[DecentralizedAverager] = None
         super().__init__(parameters, dht=dht, prefix=prefix, averaged_grads=averaged_grads or (), **kwargs)
@@ -83,7 +85,7 @@ class PowerSGDGradientAverager(GradientAverager):
         ps, _ = self._low.buffers
         same = hashlib.blake2b(digest_size=16)
         for p in ps:
-            same.update(memoryview(p.numpy()).cast("B"))
+            same.update(memoryview(p.cpu().numpy()).cast("B"))
         qs = self._low.middle(number, ps)
         left = control.get_timeout()
         step = DecentralizedAverager.step(

@@ -10,8 +10,9 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 
 import torch
 
+from hivemind_c import cuda
 from hivemind_c.averaging import DecentralizedAverager
-from hivemind_c.compression import CompressionInfo, TensorRole
+from hivemind_c.compression import AdaptiveCompressionBase, CompressionBase, CompressionInfo, NoCompression, TensorRole
 from hivemind_c.optim.background import Background
 from hivemind_c.optim.grad_averager import outcome_of
 from hivemind_c.optim.lineage import Lineage
@@ -20,6 +21,21 @@ from hivemind_c.optim.sharing import SharedState
 from hivemind_c.optim.statistics import describe, describe_scheduler, probe, restore, restore_scheduler, statistics_of
 
 logger = logging.getLogger("hivemind_c.optim")
+
+
+class StatisticsAsTheyAre(AdaptiveCompressionBase):
+    """What the user chose, but for what the optimizer remembers: second moments are often too small for float16, and a zero there is an enormous step."""
+
+    def __init__(self, rest: CompressionBase):
+        self.rest, self.exact = rest, NoCompression()
+
+    def choose_compression(self, info: CompressionInfo) -> CompressionBase:
+        return self.exact if info.role is TensorRole.OPTIMIZER else self.rest
+
+
+def but_statistics(chosen: CompressionBase) -> CompressionBase:
+    return chosen if isinstance(chosen, (AdaptiveCompressionBase, NoCompression)) else StatisticsAsTheyAre(chosen)
+
 
 LRScheduler = torch.optim.lr_scheduler.LRScheduler
 OptimizerFactory = Callable[[List[Dict[str, Any]]], torch.optim.Optimizer]
@@ -75,11 +91,13 @@ class TrainingStateAverager(DecentralizedAverager):
         self.loaded = False  # what is to be averaged, or has been, is in the averager's tensors
         self.shared = SharedState(self)
         self.share_averages = False  # what is offered to joiners is the last average instead of the state in use
-        super().__init__(self.tensors_to_average, dht, tensor_infos=infos, **kwargs)
+        chosen = {name: but_statistics(kwargs[name]) for name in ("compression", "state_compression") if name in kwargs}
+        super().__init__(self.tensors_to_average, dht, tensor_infos=infos, **{**kwargs, **chosen})
 
     def _buffers(self, probed: Sequence[Tuple[int, str, torch.Tensor]], reuse: bool, names: Optional[Sequence[str]]) -> Tuple[List[torch.Tensor], list]:
         main = [p.detach() for p in self.parameters.main]
-        reuse = reuse and not self.delta_rule_averaging and all(p.device.type == "cpu" and p.dtype in (torch.float32, torch.float64) for p in main)
+        plain = all(p.device.type == "cpu" and p.dtype in (torch.float32, torch.float64) for p in main)
+        reuse = reuse and not self.delta_rule_averaging and (plain or all(p.dtype is torch.float32 for p in main) and cuda.averages(main))
         pin = any(p.device.type == "cuda" for p in (*self.parameters.model, *self.extra_tensors))
         tensors = (main if reuse else flat_views(main, device="cpu", pin=pin)) + flat_views(
             [tensor for _, _, tensor in probed] + self.extra_tensors, device="cpu", pin=pin
@@ -199,8 +217,11 @@ class TrainingStateAverager(DecentralizedAverager):
                 roles = [TensorRole.PARAMETER] * len(main) + [TensorRole.OPTIMIZER] * len(statistics) + [TensorRole.UNSPECIFIED] * len(self.extra_tensors)
                 infos = [CompressionInfo.from_tensor(t, key=i, role=role) for i, (t, role) in enumerate(zip(tensors, roles))]
             metadata = {"epoch": self.local_epoch, "parameters": len(self.parameters.main), "optimizer": described, "scheduler": describe_scheduler(self.scheduler)}
-            metadata["lineage"] = b"" if self.share_averages else self.lineage.mark
+            metadata["lineage"] = self._state_lineage()
             return metadata, [tensor.detach().clone() for tensor in tensors], infos
+
+    def _state_lineage(self) -> bytes:
+        return b"" if self.share_averages else self.lineage.mark
 
     @torch.no_grad()
     def set_current_state(self, metadata: Dict[str, Any], tensors: Sequence[torch.Tensor]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Deque, List, Optional, Tuple
 import _hivemind_c
 
 from hivemind_c.dht import get_dht_time
-from hivemind_c.dht.news import ERRORS_MAX, News, key_of, subkey_of, write_news
+from hivemind_c.dht.news import ERRORS_MAX, LEAST_S, News, key_of, period_s, subkey_of, write_news
 from hivemind_c.dht.values import pack
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("hivemind_c.optim")
 
-LEAST_S, MOST_S, PEERS_A_SECOND = 1.0, 30.0, 20  #: a record each second in small swarms; in large ones 20 peers a second, all together
 LIVES, LIVES_S = 3, 10.0  #: periods that a record lives, and seconds at least
 BATCHES = 64  #: a loss is the mean over so many batches at most
 
@@ -38,6 +37,7 @@ class Telling:
         self._loss: Optional[float] = None
         self._errors: Deque[Tuple[int, str]] = collections.deque(maxlen=ERRORS_MAX)
         self._samples = self._rounds = self._failures = 0
+        self.samples_lost = 0  #: that were summed up and never stepped with
         self._name = os.environ.get("HIVEMIND_NAME") or platform.node() or "?"
 
     # ---- what the training thread says; none of it waits ----
@@ -52,6 +52,11 @@ class Telling:
     def averaged(self, samples: int = 0) -> None:
         self._rounds += 1
         self._samples += samples
+
+    def lost(self, epoch: int, samples: int) -> None:
+        if samples:
+            self.samples_lost += samples
+            logger.warning("epoch %d: %d samples of this peer are lost: they are of a state that is not the swarm's", epoch, samples)
 
     def failed(self, epoch: int, why: Any) -> None:
         self._failures += 1
@@ -74,7 +79,7 @@ class Telling:
         while not self._ended.wait(period / 4 if waiting is None else period):
             try:
                 peers = self._optimizer.tracker.global_progress.num_peers
-                period = min(MOST_S, max(LEAST_S, peers / PEERS_A_SECOND))
+                period = period_s(peers)
                 if waiting is None or waiting.done():  # else the network is slow, and what is newer waits
                     waiting = self._store(self.news(max(LIVES_S, LIVES * period)))
             except _hivemind_c.HivemindError as error:

@@ -27,6 +27,7 @@ class Transition:
         self.samples = optimizer.local_samples
         self.state_averaged = False
         self.averaged = False  # the gradients are the swarm's
+        self.left_out = False  # the others have made this step without this peer
         self.meets_another = False  # not all members of the group had the same replica
         self.stepped = optimizer.schedule.use_local_updates or optimizer.auxiliary
         self.metric = optimizer.take_metric()
@@ -48,6 +49,9 @@ class Transition:
             self.gradients.load_accumulators_into_averager_(self.metric)
         with self.optimizer.tracker.pause_updates():
             self._run(plan.now)
+        if self.left_out:
+            self.optimizer.catch_up()
+            return
         if not self.optimizer.auxiliary:  # who reports an epoch is counted as one who trains, from then on
             self.optimizer.tracker.update_epoch(self.next_epoch)
         if self.gradients is not None:
@@ -66,6 +70,8 @@ class Transition:
     def _run(self, actions: Actions) -> None:
         for action in actions:
             self._do[action]()
+            if self.left_out:  # what is left of this epoch is the others'
+                return
 
     def _in_background(self, actions: Actions) -> None:
         try:
@@ -76,6 +82,9 @@ class Transition:
             raise
 
     def _finish(self) -> None:
+        if self.left_out:
+            self.optimizer.telling.lost(self.epoch, self.samples)
+            return
         self.state.update_model()
         self._settle()
 
@@ -104,11 +113,14 @@ class Transition:
         try:
             members = self.gradients.average_loaded(float(self.samples), control=control)
         except HivemindError as error:
-            if error.status == "EXISTS":  # the others have made this step without this peer
-                optimizer.missed = True
+            optimizer.telling.failed(self.epoch, f"gradients: {error}")
+            if error.status == "EXISTS" and not optimizer.auxiliary:
+                logger.warning("epoch %d: the others have made this step without this peer, which takes their state over", self.epoch)
+                self.state.local_epoch, self.left_out = self.epoch, True
+                optimizer.is_left_behind(self.epoch)
+                return
             own = f"steps with its own {self.samples} samples' gradient" if self.samples else "has no gradient of its own to step with"
             logger.warning("epoch %d: averaging gradients failed, so this peer %s: %s", self.epoch, own, error)
-            optimizer.telling.failed(self.epoch, f"gradients: {error}")
             return
         self.averaged = True
         optimizer.telling.averaged(self.samples)

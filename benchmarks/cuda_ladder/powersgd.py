@@ -1,0 +1,52 @@
+"""PowerSGD on a GPU against its own matrix products: one JSON object a line. Time by CUDA's events, the two in turn (A-B-B-A)."""
+
+import json
+
+import small  # noqa: F401  (puts the small module in the place of the whole one)
+import torch
+
+from hivemind_c._lowrank import LowRank
+
+SHAPES = [(4096, 1024)] * 4 + [(1024, 4096)] * 4 + [(1024, 1024)] * 16
+
+
+def spent(work) -> float:
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    work()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end)
+
+
+def row(rank: int) -> None:
+    grads = [torch.randn(shape, device="cuda") for shape in SHAPES]
+    out, low, number = [torch.empty_like(g) for g in grads], LowRank(grads, rank, 0.0), [0]
+    sketches = [torch.randn(rank, g.shape[1], device="cuda") for g in grads]
+    low._sketch = lambda round_id: None  # made on the host, beside the training
+
+    def whole() -> None:
+        number[0] += 1
+        low.encode(number[0], grads)
+        low.middle(number[0], low.buffers[0])
+        low.decode(number[0], low.buffers[1], out)
+
+    def products() -> None:
+        for g, q in zip(grads, sketches):
+            p = g @ q.t()
+            p @ (p.t() @ g)
+
+    for _ in range(5):
+        whole(), products()
+    ratios, times = [], []
+    for _ in range(20):
+        a, b, c, d = spent(whole), spent(products), spent(products), spent(whole)
+        ratios += [a / b, d / c]
+        times += [a, d]
+    ratios.sort(), times.sort()
+    print(json.dumps({"row": "PowerSGD / its products", "rank": rank, "ratio": round(ratios[20], 3), "low": round(ratios[8], 3), "high": round(ratios[32], 3), "ms": round(times[20], 3)}))
+
+
+if __name__ == "__main__":
+    for rank in (4, 32):
+        row(rank)

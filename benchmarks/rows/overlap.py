@@ -1,0 +1,102 @@
+"""Delayed modes over lines of 100 Mbit/s and 50 ms, communication 0.8 of computing at most: samples per second of two peers against plain PyTorch
+
+Peers in network namespaces (benchmarks/c/bench_wan.c, as root), an MLP of 1.3 million parameters whose gradient is averaged as float32. A batch of 32 computes for 25 ms on a device
+that leaves the processor alone: it is a pause. An epoch is 50 batches of each. plain: the same without a network, a step of the optimizer in an epoch. grad: delay_grad_averaging;
+step: delay_optimizer_step, which waits for gradients; now: nothing is delayed. waited_share is what averaging took of computing, measured where nothing is delayed.
+"""
+
+import os
+import sys
+import tempfile
+
+from benchmarks.frame import column
+from benchmarks.programs import C_PROGRAMS, ROOT, build_c, our_python
+from benchmarks.programs import run as run_program
+
+GOALS = {"grad": 0.95}
+ROUNDS = 3
+BATCHES, BATCH_S, EPOCHS = 50, 0.025, 8
+
+PROGRAM = f"""
+import json, os, pathlib, sys, time, torch
+torch.set_num_threads(1)
+way, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+peer, size = int(os.environ.get("WAN_PEER", 0)), 32
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(784, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))
+made = [torch.randn_like(p) for p in model.parameters()]
+
+def batch():
+    for p, grad in zip(model.parameters(), made):
+        p.grad = grad
+    time.sleep({BATCH_S})
+
+if way == "plain":
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    begin = time.perf_counter()
+    for _ in range({EPOCHS}):
+        for _ in range({BATCHES}):
+            batch()
+        optimizer.step()
+    print(json.dumps(dict(samples_per_s=2 * {EPOCHS} * {BATCHES} * size / (time.perf_counter() - begin))))
+    raise SystemExit
+
+import hivemind_c
+first = folder / "first"
+while peer and not first.exists():
+    time.sleep(0.05)
+dht = hivemind_c.DHT(first.read_text().split() if peer else None, host_maddrs=["/ip4/%s/tcp/0" % os.environ["WAN_ADDRESS"]], start=True)
+if peer == 0:
+    (folder / "new").write_text(" ".join(str(a) for a in dht.get_visible_maddrs()))
+    (folder / "new").rename(first)
+make = lambda params: torch.optim.SGD(params, lr=1e-4)
+delays = dict(grad=dict(delay_grad_averaging=True), step=dict(delay_optimizer_step=True), now=dict())[way]
+optimizer = hivemind_c.Optimizer(
+    dht=dht, run_id="overlap", target_batch_size=2 * size * {BATCHES}, batch_size_per_step=size, optimizer=make, params=model.parameters(), matchmaking_time=3.0,
+    averaging_timeout=30.0, average_state_every=10**6, tracker_opts=dict(min_refresh_period=0.1, default_refresh_period=0.2, max_refresh_period=1.0), **delays)
+optimizer.tracker.report_local_progress(0, 0)
+while optimizer.tracker.global_progress.num_peers < 2:
+    optimizer.tracker.fetch_global_progress()
+    time.sleep(0.05)
+
+def epoch():
+    last = optimizer.local_epoch
+    while optimizer.local_epoch == last:
+        batch()
+        optimizer.step()
+
+for _ in range(3):
+    epoch()
+begin, from_epoch = time.perf_counter(), optimizer.local_epoch
+for _ in range({EPOCHS}):
+    epoch()
+seconds, epochs = time.perf_counter() - begin, optimizer.local_epoch - from_epoch
+failed = optimizer.telling._failures
+(folder / ("done%d" % peer)).touch()
+until = time.monotonic() + 60
+while not (folder / ("done%d" % (1 - peer))).exists() and time.monotonic() < until:
+    batch()
+    optimizer.step()
+if peer == 0:
+    print(json.dumps(dict(samples_per_s=epochs * optimizer.target_batch_size / seconds, rounds_failed=failed)), flush=True)
+os._exit(0)
+"""
+
+
+def turn(way):
+    if way == "plain":
+        return our_python(PROGRAM, "plain", "-")
+    path = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))
+    with tempfile.TemporaryDirectory() as folder:
+        line = [str(C_PROGRAMS / "bench_wan"), "2", "100", "50", "0", "bbr"]
+        return run_program([*line, sys.executable, "-W", "ignore", "-c", PROGRAM, way, folder], 180, {"PYTHONPATH": path})
+
+
+def measure(run):
+    build_c()
+    samples = run.interleave({way: lambda way=way: turn(way) for way in ("grad", "plain", "step", "now")})
+    rates = {way: column(samples[way], "samples_per_s") for way in samples}
+    for way in ("grad", "step", "now"):
+        run.ratio(way, rates[way], rates["plain"])
+    run.figure("waited_share", [plain / now - 1 for plain, now in zip(rates["plain"], rates["now"])])
+    run.figures_of(samples)

@@ -1,0 +1,89 @@
+"""What a machine with a GPU is to run, looked at where there is none: the script's parts, its choice of tests, what the library is built for."""
+
+import ast
+import os
+import re
+import shlex
+import shutil
+import struct
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LADDER = ROOT / "benchmarks/cuda_ladder"
+ARCHS = [75, 80, 86, 89, 90]
+PTX, ELF = 1, 2  # kinds of images in a fat binary
+
+
+def steps():
+    """What run.sh would run, by name."""
+    told = subprocess.run(["bash", LADDER / "run.sh"], env={**os.environ, "DRY": "1"}, capture_output=True, text=True, timeout=120)
+    assert told.returncode == 0 and not told.stderr, told.stderr
+    return dict(line.split(": ", 1) for line in told.stdout.splitlines())
+
+
+def test_the_script_for_a_gpu_checks_measures_and_sanitizes_and_all_its_parts_are_there():
+    parts = steps()
+    for tool in ("memcheck", "racecheck", "initcheck", "synccheck"):
+        assert f"--tool {tool} --error-exitcode 3" in parts[tool] and "cuda_check quick" in parts[tool]
+    assert {"build", "check", "small", "python", "lowrank", "without-network", "rows", "ladder", "powersgd", "micro", "bitsandbytes_row"} <= set(parts)
+    for command in parts.values():
+        for path in re.findall(r"\b(?:benchmarks|tests)/[\w/]+\.py\b", command):
+            ast.parse((ROOT / path).read_text(), path)
+    makefile = (ROOT / "csrc/Makefile").read_text()
+    assert all(name in makefile for name in ("cuda_check", "cuda_rows", "cuda_ladder"))
+    assert all((LADDER / name).exists() for name in ("check.c", "rows.c", "ladder.cu"))
+
+
+def collected(command, files):
+    """The tests that a step's -k chooses of these files."""
+    choice = re.search(r" -k (.+?) tests/", command).group(1)
+    done = subprocess.run([sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-k", choice, *files], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    return [line for line in done.stdout.splitlines() if "::" in line], done.stdout
+
+
+def test_the_script_chooses_every_test_that_a_gpu_alone_can_pass_and_no_other():
+    parts = steps()
+    names, told = collected(parts["python"], ["tests/py/test_cuda.py"])
+    source = (ROOT / "tests/py/test_cuda.py").read_text()
+    of_place = re.findall(r"^def (test_\w+)\(place", source, re.M)
+    assert len(of_place) > 5 and {f"{name}[gpu]" for name in of_place} <= {name.split("::")[1] for name in names}, told
+    assert set(re.findall(r"^def (test_on_a_gpu_\w+)", source, re.M)) <= {name.split("::")[1] for name in names}
+    assert not [name for name in names if "stand-in" in name or "lost" in name]
+    files = [word for word in shlex.split(parts["without-network"]) if word.startswith("tests/")]
+    names, told = collected(parts["without-network"], files)
+    assert len(files) == 2 and all(any(name.startswith(file) for name in names) for file in files), told
+    assert not [name for name in names if "stand-in" in name]
+
+
+def images(path):
+    """(kind, compute capability) of each image in the fat binaries that a file holds."""
+    data, found = path.read_bytes(), []
+    at = data.find(b"\x50\xed\x55\xba")
+    while at >= 0:
+        _, version, header, size = struct.unpack_from("<IHHQ", data, at)
+        place, end = at + header, at + header + size
+        assert version == 1
+        while place < end:
+            kind, _, head, rest = struct.unpack_from("<HHIQ", data, place)
+            found.append((kind, *struct.unpack_from("<I", data, place + 28)))
+            place += head + rest
+        at = data.find(b"\x50\xed\x55\xba", end)
+    return Counter(found)
+
+
+def test_the_library_is_for_every_gpu_from_7_5_to_9_0_and_holds_ptx_for_what_comes_after():
+    """One file of kernels is built for all; cuobjdump, where it is, says the same."""
+    made = "build/cuda-archs/cuda/chunk.cu.o"
+    said = subprocess.run(["make", "-C", ROOT / "csrc", "-n", made, "OUT=build/cuda-archs", "NVCC=nvcc"], capture_output=True, text=True, check=True).stdout
+    assert [int(one) for one in re.findall(r"code=sm_(\d+)", said)] == ARCHS and re.findall(r"code=compute_(\d+)", said) == ["90"]
+    if not shutil.which("nvcc"):
+        return
+    subprocess.run(["make", "-s", "-C", ROOT / "csrc", made, "OUT=build/cuda-archs"], check=True, timeout=900)
+    file = ROOT / "csrc" / made
+    assert images(file) == {**{(ELF, arch): 1 for arch in ARCHS}, (PTX, 90): 1}
+    if shutil.which("cuobjdump"):
+        listed = subprocess.run(["cuobjdump", "--list-elf", "--list-ptx", file], capture_output=True, text=True, check=True).stdout
+        assert sorted(int(one) for one in re.findall(r"sm_(\d+)\.cubin", listed)) == ARCHS and "sm_90.ptx" in listed

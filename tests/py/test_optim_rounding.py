@@ -1,0 +1,102 @@
+"""Replicas that have one history and not the same bits: other hardware rounds otherwise, or a state came through a lossy codec."""
+
+import itertools
+import logging
+
+import pytest
+import torch
+
+import hivemind_c as hivemind
+from hivemind_c.compression import CompressionInfo, TensorRole
+from hivemind_c.optim.state_averager import but_statistics
+from optim_support import OPTIMIZERS, flat, network, train_together, train_until
+
+RUNS = itertools.count()
+
+
+class Elsewhere(torch.optim.AdamW):
+    """AdamW on hardware that rounds otherwise: an ulp more on whatever it writes."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        super().step(closure)
+        for group in self.param_groups:
+            for p in group["params"]:
+                for tensor in (p, self.state[p]["exp_avg"], self.state[p]["exp_avg_sq"]):
+                    tensor.copy_(torch.nextafter(tensor, torch.full_like(tensor, torch.inf)))
+
+
+OPTIMIZERS["adamw elsewhere"] = lambda params: Elsewhere(params, lr=0.01, weight_decay=0.1)
+
+
+def a_run(**options):
+    return {**dict(run_id=f"rounding {next(RUNS)}", target_batch_size=32, optimizer="adamw"), **options}
+
+
+def nobody_loads(caplog):
+    return not any("loaded the swarm's state" in line or "takes the swarm's over" in line for line in caplog.messages)
+
+
+def moments(one):
+    return torch.cat([one.optimizer.opt.state[p]["exp_avg_sq"].flatten() for p in one.model.parameters()])
+
+
+def test_who_rounds_otherwise_trains_on_and_averaging_the_state_makes_parameters_equal(peer, caplog):
+    run = a_run(delay_state_averaging=False)
+    here, elsewhere = peers = [peer(0, **run), peer(1, **{**run, "optimizer": "adamw elsewhere"})]
+    with caplog.at_level(logging.INFO, "hivemind_c"):
+        train_together(peers, 6)
+    assert nobody_loads(caplog)
+    for epoch in range(6):
+        assert torch.equal(here.after[epoch], elsewhere.after[epoch])
+    assert not torch.equal(moments(here), moments(elsewhere))  # nobody averages these, unless told to
+
+
+def test_statistics_are_made_equal_where_they_are_averaged(peer):
+    run = a_run(delay_state_averaging=False, average_opt_statistics=("exp_avg", "exp_avg_sq"))
+    here, elsewhere = peers = [peer(0, **run), peer(1, **{**run, "optimizer": "adamw elsewhere"})]
+    train_together(peers, 4)
+    assert torch.equal(moments(here), moments(elsewhere))
+
+
+def test_without_averaging_of_the_state_they_stay_near_each_other(peer, caplog):
+    run = a_run(average_state_every=1000)
+    here, elsewhere = peers = [peer(0, **run), peer(1, **{**run, "optimizer": "adamw elsewhere"})]
+    with caplog.at_level(logging.INFO, "hivemind_c"):
+        train_together(peers, 8)
+    assert nobody_loads(caplog)
+    assert not torch.equal(flat(here.model), flat(elsewhere.model))
+    torch.testing.assert_close(flat(here.model), flat(elsewhere.model), rtol=1e-5, atol=1e-6)
+
+
+WAYS = {
+    "other hardware": dict(average_state_every=1000),
+    "other hardware, parameters averaged": dict(delay_state_averaging=False),
+    "fp16 on the way": dict(average_state_every=1000, load_state_compression=hivemind.Float16Compression()),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_joiners_find_a_state_though_no_two_offer_the_same(peer, way):
+    """One after the other: each that came makes one more that differs."""
+    run = a_run(target_batch_size=64, **WAYS[way])
+    other = "adamw elsewhere" if "hardware" in way else "adamw"
+    everyone = [peer(0, **run), peer(1, **{**run, "optimizer": other})]
+    train_together(everyone, 3)
+    for index in (2, 3):
+        late = peer(index, network(seed=9), **{**run, "optimizer": other if index == 3 else "adamw"})
+        everyone.append(late)
+        train_until(everyone, lambda: len([epoch for epoch in late.after if epoch > 3]) >= 3)
+        common = max(set.intersection(*(set(one.after) for one in everyone)))
+        for one in everyone:
+            torch.testing.assert_close(one.after[common], late.after[common], rtol=2e-3, atol=1e-3)
+
+
+def test_what_the_optimizer_remembers_travels_exactly_unless_it_was_named():
+    tensor = torch.full((4,), 1e-9)
+    statistic, parameter = (CompressionInfo.from_tensor(tensor, key=0, role=role) for role in (TensorRole.OPTIMIZER, TensorRole.PARAMETER))
+    half = hivemind.Float16Compression()
+    chosen = but_statistics(half)
+    assert isinstance(chosen.choose_compression(statistic), hivemind.NoCompression) and chosen.choose_compression(parameter) is half
+    named = hivemind.RoleAdaptiveCompression(optimizer=half, default=hivemind.NoCompression())
+    assert but_statistics(named) is named
