@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,14 +18,18 @@ CLUSTER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "cluster"
 SBATCH = set("job-name cpus-per-task mem time requeue array gpus-per-task open-mode signal".split())
 
 
+def program(path, *lines):
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    path.chmod(0o755)
+
+
 @pytest.fixture
 def start(tmp_path):
     """start(command, **environment) runs it with what a machine of a cluster has: python and hivemind-monitor on the PATH."""
     tools, running = tmp_path / "bin", []
     tools.mkdir()
     for name, words in (("hivemind-monitor", "-m hivemind_c.cli.monitor"), ("python", "")):
-        (tools / name).write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
-        (tools / name).chmod(0o755)
+        program(tools / name, f'exec {sys.executable} {words} "$@"')
     about = {"PATH": f"{tools}:{os.environ['PATH']}", "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "XDG_STATE_HOME": str(tmp_path), "INITIAL_PEERS": ""}
 
     def run(*command, cwd=tmp_path, **environment):
@@ -61,12 +66,15 @@ def test_slurm_an_array_is_preempted_and_comes_back(start, tmp_path):
     assert re.fullmatch(r"\d+-\d+", directives(batch["trainers"])["array"]) and directives(batch["trainers"])["signal"].startswith("B:TERM@")
     about = dict(SWARM_DIR=str(shared), RUN_ID="slurm", LISTEN="/ip4/127.0.0.1/tcp/0", WEB="0", SLURM_JOB_ID="17", SLURM_SUBMIT_DIR=str(CLUSTER / "slurm"))
     options = "--host_maddrs /ip4/127.0.0.1/tcp/0 --target_batch_size 8192 --epochs"
-    monitor = start("bash", batch["monitor"], **about)
 
     def task(index, epochs):
         return start("bash", batch["trainers"], **about, SLURM_ARRAY_TASK_ID=str(index), TRAINER_OPTIONS=f"{options} {epochs}")
 
+    waited = tmp_path / "waited"
+    program(tmp_path / "bin" / "sleep", f"touch {waited}", f'exec {shutil.which("sleep")} "$@"')
     taken = task(0, 100_000)
+    assert eventually(waited.exists), "the trainer waits for a monitor that Slurm starts later"
+    monitor = start("bash", batch["monitor"], **about)
     log = shared / "monitor-17.out"
     assert eventually(lambda: log.exists() and "INITIAL_PEERS=/ip4/127.0.0.1/" in log.read_text()), monitor.stderr.read()
     web = re.search(r"WEB=(\S+)", log.read_text())[1] if eventually(lambda: "WEB=" in log.read_text()) else ""
