@@ -92,6 +92,16 @@ def eventually(condition, timeout=PATIENCE):
     return True
 
 
+def at_best(bound, attempt, tries=10):
+    """Holds a bound of time on a machine that may be busy: one of some attempts must take less. What breaks its bound by itself breaks it each time."""
+    took = []
+    while len(took) < tries:
+        took.append(attempt())
+        if took[-1] < bound:
+            return
+    pytest.fail(f"{tries} times not within {bound} s: {[round(one, 2) for one in took]}")
+
+
 GRPC_POOLS = "grpc_", "event_engine", "default-exec", "resolver-exec", "timer_manager"
 
 

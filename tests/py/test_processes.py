@@ -7,7 +7,7 @@ import time
 import pytest
 
 from hivemind_c import HivemindError, HivemindTimeoutError
-from support import PATIENCE, eventually, files, free_port, resident, threads
+from support import PATIENCE, at_best, eventually, files, free_port, resident, threads
 
 PEER = """
     import sys
@@ -49,19 +49,23 @@ def test_three_processes_find_each_other_through_one(node, program):
     assert {peer.peer_id for peer in late.wait_for_peers(3, timeout=60)} == ids | {first.peer_id}
 
 
-def test_a_killed_peer_is_missed_before_any_time_limit(node, program):
-    other = program(PEER)
-    one = node(initial_peers=other.line())
-    (known,) = one.wait_for_peers(1, timeout=60)
-    one.send(known, bytes(1 << 20), timeout=60)
-    one.receive(timeout=60)
-    os.kill(other.pid, signal.SIGKILL)
-    other.process.wait()
-    start = time.monotonic()
-    assert eventually(lambda: one.peers() == [])
-    assert time.monotonic() - start < 10, "its kernel has told: no keepalive is needed"
-    with pytest.raises(HivemindError):
-        one.echo(known, b"anybody?")
+def test_a_killed_peer_is_missed_within_a_second(node, program):
+    def attempt():
+        other = program(PEER)
+        one = node(initial_peers=other.line())
+        (known,) = one.wait_for_peers(1, timeout=60)
+        one.send(known, bytes(1 << 20), timeout=60)
+        one.receive(timeout=60)
+        os.kill(other.pid, signal.SIGKILL)
+        other.process.wait()
+        start = time.monotonic()
+        assert eventually(lambda: one.peers() == [])
+        took = time.monotonic() - start
+        with pytest.raises(HivemindError):
+            one.echo(known, b"anybody?")
+        return took
+
+    at_best(1, attempt)
 
 
 def test_a_kill_in_the_middle_of_a_parcel_ends_the_sending_soon(node, program):
@@ -83,24 +87,33 @@ def test_a_stopped_peer_costs_its_time_limit_and_no_more(node, program):
     one = node(initial_peers=other.line())
     (known,) = one.wait_for_peers(1, timeout=60)
     os.kill(other.pid, signal.SIGSTOP)
-    start = time.monotonic()
-    with pytest.raises(HivemindTimeoutError):
-        one.echo(known, b"anybody?", timeout=0.5)
-    assert 0.4 < time.monotonic() - start < PATIENCE
+
+    def attempt():
+        start = time.monotonic()
+        with pytest.raises(HivemindTimeoutError):
+            one.echo(known, b"anybody?", timeout=0.5)
+        took = time.monotonic() - start
+        assert took > 0.4
+        return took
+
+    at_best(3, attempt)
     os.kill(other.pid, signal.SIGCONT)
     assert eventually(lambda: one.peers() and one.echo(known, b"awake", timeout=60) == b"awake")
 
 
 def test_a_peer_that_falls_silent_is_given_up_long_before_a_long_time_limit(node, program):
-    other = program(PEER)
-    one = node(initial_peers=other.line())
-    (known,) = one.wait_for_peers(1, timeout=60)
-    os.kill(other.pid, signal.SIGSTOP)  # its kernel still takes what is sent: only keepalive can tell, after 10 + 5 s
-    start = time.monotonic()
-    with pytest.raises(HivemindError) as failed:
-        one.echo(known, b"anybody?", timeout=300)
-    assert failed.value.status == "CLOSED"
-    assert time.monotonic() - start < 200
+    def attempt():
+        other = program(PEER)
+        one = node(initial_peers=other.line())
+        (known,) = one.wait_for_peers(1, timeout=60)
+        os.kill(other.pid, signal.SIGSTOP)  # its kernel still takes what is sent: only keepalive can tell, after 10 + 5 s
+        start = time.monotonic()
+        with pytest.raises(HivemindError) as failed:
+            one.echo(known, b"anybody?", timeout=300)
+        assert failed.value.status == "CLOSED"
+        return time.monotonic() - start
+
+    at_best(60, attempt, tries=3)
 
 
 def test_a_peer_that_says_goodbye_is_gone_at_once(node, program):
