@@ -6,6 +6,7 @@ import json
 
 import small  # noqa: F401  (puts the small module in the place of the whole one)
 import torch
+from turns import Work, in_turn, median, spread
 
 from hivemind_c import cuda
 
@@ -15,25 +16,9 @@ except ImportError as error:
     theirs, missing = None, str(error)
 
 
-def spent(work) -> float:
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    begin.record()
-    work()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end)
-
-
-def row(name: str, ours, others) -> dict:
-    for _ in range(5):
-        ours(), others()
-    ratios, times = [], []
-    for _ in range(20):
-        a, b, c, d = spent(ours), spent(others), spent(others), spent(ours)
-        ratios += [b / a, c / d]
-        times += [a, d]
-    ratios.sort(), times.sort()
-    return {"row": name, "times as fast": round(ratios[20], 3), "low": round(ratios[8], 3), "high": round(ratios[32], 3), "ms": round(times[20], 4)}
+def row(name: str, ours: Work, others: Work) -> dict:
+    pairs = in_turn(ours, others)
+    return {"row": name, **spread("times as fast", [b / a for a, b in pairs]), "ms": median([a for a, _ in pairs], 4)}
 
 
 def main() -> None:

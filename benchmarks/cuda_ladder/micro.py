@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import small  # noqa: F401  (puts the small module in the place of the whole one)
 import torch
+from turns import Work, in_turn, spent, spread
 
 from hivemind_c.optim.grad_averager import GradientAverager
 
@@ -16,26 +17,18 @@ def row(dtype: torch.dtype, reuse: bool) -> None:
     averager = GradientAverager(model.parameters(), dht=SimpleNamespace(client_mode=False), prefix="micro", reuse_grad_buffers=reuse, start=False)
     tokens = torch.randn(8, 256, 768, device="cuda", dtype=dtype)
 
-    def step(counted: bool) -> float:
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        if not reuse:
-            model.zero_grad()
-        begin.record()
+    def step(counted: bool) -> None:
         model(tokens).square().mean().backward()
         if counted:
             averager.accumulate_grads_(8)
-        end.record()
-        end.synchronize()
-        return begin.elapsed_time(end)
 
-    for _ in range(5):
-        step(True), step(False)
-    extra = []
-    for _ in range(20):
-        a, b, c, d = step(True), step(False), step(False), step(True)
-        extra += [a / b - 1, d / c - 1]
-    extra.sort()
-    print(json.dumps({"row": "micro-step", "dtype": str(dtype), "reuse_grad_buffers": reuse, "extra": round(extra[20], 4), "low": round(extra[8], 4), "high": round(extra[32], 4)}))
+    def timed(work: Work) -> float:
+        if not reuse:
+            model.zero_grad()
+        return spent(work)
+
+    pairs = in_turn(lambda: step(True), lambda: step(False), timed)
+    print(json.dumps({"row": "micro-step", "dtype": str(dtype), "reuse_grad_buffers": reuse, **spread("extra", [a / b - 1 for a, b in pairs], 4)}))
 
 
 if __name__ == "__main__":

@@ -4,19 +4,11 @@ import json
 
 import small  # noqa: F401  (puts the small module in the place of the whole one)
 import torch
+from turns import in_turn, median, spread
 
 from hivemind_c._lowrank import LowRank
 
 SHAPES = [(4096, 1024)] * 4 + [(1024, 4096)] * 4 + [(1024, 1024)] * 16
-
-
-def spent(work) -> float:
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    begin.record()
-    work()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end)
 
 
 def row(rank: int) -> None:
@@ -36,15 +28,8 @@ def row(rank: int) -> None:
             p = g @ q.t()
             p @ (p.t() @ g)
 
-    for _ in range(5):
-        whole(), products()
-    ratios, times = [], []
-    for _ in range(20):
-        a, b, c, d = spent(whole), spent(products), spent(products), spent(whole)
-        ratios += [a / b, d / c]
-        times += [a, d]
-    ratios.sort(), times.sort()
-    print(json.dumps({"row": "PowerSGD / its products", "rank": rank, "ratio": round(ratios[20], 3), "low": round(ratios[8], 3), "high": round(ratios[32], 3), "ms": round(times[20], 3)}))
+    pairs = in_turn(whole, products)
+    print(json.dumps({"row": "PowerSGD / its products", "rank": rank, **spread("ratio", [a / b for a, b in pairs]), "ms": median([a for a, _ in pairs])}))
 
 
 if __name__ == "__main__":

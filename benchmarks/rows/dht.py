@@ -14,7 +14,7 @@ GOALS = {"stores_12": 50.0, "gets_12": 50.0, "stores_32": 50.0, "gets_32": 50.0,
 ROUNDS = 3
 
 SCHEDULE = """
-import json, multiprocessing, os, sys, time
+import json, multiprocessing, sys, time
 from collections import deque
 from {package} import DHT  # once, before the nodes part from this process: importing it 32 times takes minutes
 from {clock} import get_dht_time
@@ -30,8 +30,6 @@ def many(ask, n):
     return n / (time.perf_counter() - begun)
 
 def node(pipe, there):
-    for stream in 1, 2:  # a daemon that outlives its node holds nobody's pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     try:
         serve(pipe, there)
     except Exception as error:

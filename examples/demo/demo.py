@@ -102,7 +102,7 @@ class Stage:
             change = "  ← one more" if peers > before else "  ← one less" if peers < before else ""
             self.say(who, f"epoch {event['epoch']:>3}  {told}  loss {event['loss']:.3f}  {bar}{paint(change, 'bold')}")
             if len(set(self.weights[event["epoch"]].values())) > 1:
-                self.say(who, paint("other weights than the others after this epoch: it was late, and takes theirs over", "bad"))
+                self.say(who, paint("other weights than the others after this epoch", "bad"))
 
     def epoch(self, name):
         return self.latest.get(name, {}).get("epoch", 0)
