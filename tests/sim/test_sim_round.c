@@ -26,6 +26,14 @@ static void ends_well_for(scene *s, unsigned set) {
       scene_each_chunk_is_right(s, i);
 }
 
+/* The same, and nobody was given up on the way: all of the set are in every chunk, in the first view. */
+static void ends_as_it_began_for(scene *s, unsigned set) {
+  ends_well_for(s, set);
+  for (uint32_t c = 0; c < s->members[0].out_run.n_chunks; c++)
+    assert_int_equal(scene_set(s, 0, c), set);
+  assert_int_equal(hv_allreduce_view(s->members[0].allreduce), 0);
+}
+
 static void an_owner_dies_at_any_moment(void **unused) {
   (void)unused;
   int forwarded = 0, anew = 0;
@@ -245,12 +253,18 @@ static void who_is_slow_but_moves_is_not_given_up(void **unused) {
     scene_open(&s, &how);
     scene_begin_all(&s);
     scene_run(&s, 600);
-    ends_well_for(&s, 15);
-    for (uint32_t c = 0; c < s.members[0].out_run.n_chunks; c++)
-      assert_int_equal(scene_set(&s, 0, c), 15);
-    assert_int_equal(hv_allreduce_view(s.members[0].allreduce), 0);
+    ends_as_it_began_for(&s, 15);
     scene_close(&s);
   }
+}
+
+static scene_setup eight_of_whom_one_is_slow(uint64_t seed, uint64_t rate) {
+  scene_setup how = {.n = 8, .n_values = 400000, .chunk_values = 8000, .seed = seed, .stall_ms = 10000};
+  how.link = (hv_sim_link){.delay_us = 10000, .jitter_us = 2000};
+  how.line = 12500000;
+  how.slow = rate;
+  how.quiet = 1;
+  return how;
 }
 
 /* One has a line so slow that seconds pass between two of its chunks at each owner, where the others take a few milliseconds. */
@@ -258,20 +272,13 @@ static void who_is_much_slower_than_the_others_is_waited_for(void **unused) {
   (void)unused;
   for (uint64_t seed = 1500; seed < 1502; seed++) {
     scene s;
-    scene_setup how = {.n = 8, .n_values = 400000, .chunk_values = 8000, .seed = seed, .stall_ms = 10000};
-    how.link = (hv_sim_link){.delay_us = 10000, .jitter_us = 2000};
-    how.line = 12500000;
-    how.slow = 50000;
-    how.quiet = 1;
+    scene_setup how = eight_of_whom_one_is_slow(seed, 50000);
     for (size_t i = 0; i < how.n; i++)
       how.told[i] = i == how.n - 1 ? 1 : 20; /* so it owns nothing */
     scene_open(&s, &how);
     scene_begin_all(&s);
     scene_run(&s, 120);
-    ends_well_for(&s, 255);
-    for (uint32_t c = 0; c < s.members[0].out_run.n_chunks; c++)
-      assert_int_equal(scene_set(&s, 0, c), 255);
-    assert_int_equal(hv_allreduce_view(s.members[0].allreduce), 0);
+    ends_as_it_began_for(&s, 255);
     scene_close(&s);
   }
 }
@@ -281,11 +288,7 @@ static void an_owner_whose_words_wait_behind_its_values_is_not_given_up(void **u
   (void)unused;
   for (uint64_t seed = 1510; seed < 1512; seed++) {
     scene s;
-    scene_setup how = {.n = 8, .n_values = 400000, .chunk_values = 8000, .seed = seed, .stall_ms = 10000};
-    how.link = (hv_sim_link){.delay_us = 10000, .jitter_us = 2000};
-    how.line = 12500000;
-    how.slow = 100000;
-    how.quiet = 1;
+    scene_setup how = eight_of_whom_one_is_slow(seed, 100000);
     scene_open(&s, &how);
     scene_begin_all(&s);
     scene_run(&s, 120);
@@ -310,10 +313,7 @@ static void an_owner_that_waits_for_another_is_not_given_up(void **unused) {
     scene_run(&s, 8);
     scene_begin(&s, 3);
     scene_run(&s, 60);
-    ends_well_for(&s, 15);
-    for (uint32_t c = 0; c < s.members[0].out_run.n_chunks; c++)
-      assert_int_equal(scene_set(&s, 0, c), 15);
-    assert_int_equal(hv_allreduce_view(s.members[0].allreduce), 0);
+    ends_as_it_began_for(&s, 15);
     scene_close(&s);
   }
 }

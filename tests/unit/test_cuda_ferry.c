@@ -77,6 +77,13 @@ static void open_runs(bench *b, uint32_t chunk_values) {
   assert_int_equal(hv_run_init(&b->there, &b->mem, device.parts, device.n, chunk_values, NULL), HV_OK);
 }
 
+/* A model, a ring of one to three boats, and chunks of any size. */
+static void open_both(bench *b, uint64_t seed, check_rng *rng) {
+  make_model(&host, (int)(seed % HV_CODEC_COUNT), rng);
+  open_ferry(b, seed, 1 + seed % 3);
+  open_runs(b, 1 + (uint32_t)(check_random(rng) % 4000));
+}
+
 static void close_all(bench *b) {
   hv_run_fini(&b->here), hv_run_fini(&b->there);
   hv_ferry_free(b->ferry);
@@ -92,9 +99,7 @@ static void a_ferried_chunk_is_the_cpus_and_its_values_get_the_same_bits(void **
   for (uint64_t seed = 1; seed <= SEEDS; seed++) {
     check_rng rng = {seed};
     bench b = {0};
-    make_model(&host, (int)(seed % HV_CODEC_COUNT), &rng);
-    open_ferry(&b, seed, 1 + seed % 3);
-    open_runs(&b, 1 + (uint32_t)(check_random(&rng) % 4000));
+    open_both(&b, seed, &rng);
     for (uint32_t i = 0; i < b.here.n_chunks; i++) {
       hv_run_chunk chunk = hv_run_chunk_of(&b.here, i);
       size_t size, size_there;
@@ -155,9 +160,7 @@ static void an_owners_sums_on_the_device_are_the_hosts_to_the_bit_and_so_is_what
   for (uint64_t seed = 1; seed <= SEEDS; seed++) {
     check_rng rng = {seed};
     bench b = {0};
-    make_model(&host, (int)(seed % HV_CODEC_COUNT), &rng);
-    open_ferry(&b, seed, 1 + seed % 3);
-    open_runs(&b, 1 + (uint32_t)(check_random(&rng) % 4000));
+    open_both(&b, seed, &rng);
     for (uint32_t i = 0; i < b.here.n_chunks; i++) {
       hv_run_chunk chunk = hv_run_chunk_of(&b.here, i);
       hv_run_sum here = {acc[0], NULL, NULL}, there = {acc[1], NULL, NULL}, others[2] = {here, here};

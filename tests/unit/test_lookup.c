@@ -142,6 +142,15 @@ static void look(world *w, size_t paths) {
   assert_int_equal(hv_lookup_start(&w->asker, &config, &w->lookup), HV_OK);
 }
 
+/* One lookup by who knows the first so many of the liar, the honest one, and two more. */
+static void open_and_look(world *w, size_t known, size_t paths) {
+  static const uint8_t first[] = {LIAR, HONEST, THIRD, FOURTH};
+  open_world(w);
+  for (size_t i = 0; i < known; i++)
+    knows(w, first[i]);
+  look(w, paths);
+}
+
 static const hv_lookup_node *find(const world *w, uint8_t far, uint8_t number) {
   hv_peer_id id = node(far, number);
   for (size_t i = 0; i < w->lookup->n; i++)
@@ -153,12 +162,7 @@ static const hv_lookup_node *find(const world *w, uint8_t far, uint8_t number) {
 static void the_first_contacts_are_dealt_out_and_who_is_told_of_is_on_the_path_of_who_told(void **unused) {
   (void)unused;
   world w;
-  open_world(&w);
-  knows(&w, LIAR);
-  knows(&w, HONEST);
-  knows(&w, THIRD);
-  knows(&w, FOURTH);
-  look(&w, 2);
+  open_and_look(&w, 4, 2);
   assert_int_equal(find(&w, LIAR, 0)->path, 0);
   assert_int_equal(find(&w, HONEST, 0)->path, 1);
   assert_int_equal(find(&w, THIRD, 0)->path, 0);
@@ -177,10 +181,7 @@ static void the_first_contacts_are_dealt_out_and_who_is_told_of_is_on_the_path_o
 /* How many of the nearest honest nodes are asked, where a liar tells of its like, who stand nearer. */
 static size_t honest_asked(size_t paths) {
   world w;
-  open_world(&w);
-  knows(&w, LIAR);
-  knows(&w, HONEST);
-  look(&w, paths);
+  open_and_look(&w, 2, paths);
   let_answer(&w);
   assert_int_equal(w.done, 1);
   assert_true(w.asked[NEAREST_LIARS] >= WIDTH); /* it is believed on its path */
@@ -198,11 +199,8 @@ static void a_liar_leads_astray_its_own_path_and_no_other(void **unused) {
 static void a_path_whose_nodes_are_silent_holds_up_no_other(void **unused) {
   (void)unused;
   world w;
-  open_world(&w);
-  knows(&w, LIAR);
-  knows(&w, HONEST);
+  open_and_look(&w, 2, 2);
   w.silent = NEAREST_LIARS;
-  look(&w, 2);
   let_answer(&w);
   assert_true(w.asked[NEAREST] >= WIDTH / 2); /* the other came to its end */
   assert_false(w.lookup->joined);
@@ -219,11 +217,7 @@ static void a_path_whose_nodes_are_silent_holds_up_no_other(void **unused) {
 static void nobody_is_asked_twice(void **unused) {
   (void)unused;
   world w;
-  open_world(&w);
-  knows(&w, LIAR);
-  knows(&w, HONEST);
-  knows(&w, THIRD);
-  look(&w, 2);
+  open_and_look(&w, 3, 2);
   let_answer(&w);
   for (size_t i = 0; i < w.lookup->n; i++)
     for (size_t j = 0; j < i; j++)
