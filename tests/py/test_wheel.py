@@ -75,6 +75,26 @@ def test_the_stubs_are_strict_and_serve_a_strict_program(tmp_path):
     assert run(sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", "user.py", cwd=tmp_path).returncode == 1
 
 
+STRICT = """[mypy]
+strict = True
+follow_imports = silent
+[mypy-torch.*,lightning.*,pytorch_lightning.*,numpy.*]
+follow_imports = skip
+"""
+
+
+def strictly(folder, *what):
+    """What mypy says, with no more of torch, Lightning and numpy than their names."""
+    (folder / "mypy.ini").write_text(STRICT)
+    command = [sys.executable, "-m", "mypy", "--cache-dir", folder / "cache", *what]
+    return run(*command, cwd=folder, env={**os.environ, "MYPYPATH": str(ROOT / "python")})
+
+
+def test_monitor_doctor_and_commands_are_strict(tmp_path):
+    checked = strictly(tmp_path, *(word for room in ("monitor", "doctor", "cli") for word in ("-p", f"hivemind_c.{room}")))
+    assert checked.returncode == 0, checked.stdout
+
+
 TRAINS = """
 import torch
 
@@ -90,12 +110,10 @@ def train(parameters: list[torch.nn.Parameter]) -> None:
 
 def test_a_strict_program_finds_what_the_package_offers(tmp_path):
     (tmp_path / "trains.py").write_text(TRAINS)
-    (tmp_path / "mypy.ini").write_text("[mypy]\nstrict = True\nfollow_imports = silent\n[mypy-torch.*,lightning.*,pytorch_lightning.*,numpy.*]\nfollow_imports = skip\n")
-    command = [sys.executable, "-m", "mypy", "--cache-dir", tmp_path / "cache", "trains.py"]
-    checked = run(*command, cwd=tmp_path, env={**os.environ, "MYPYPATH": str(ROOT / "python")})
+    checked = strictly(tmp_path, "trains.py")
     assert checked.returncode == 0, checked.stdout
     (tmp_path / "trains.py").write_text(TRAINS.replace("SwarmProgressBar", "SwarmProgresBar"))
-    assert run(*command, cwd=tmp_path, env={**os.environ, "MYPYPATH": str(ROOT / "python")}).returncode == 1
+    assert strictly(tmp_path, "trains.py").returncode == 1
 
 
 def public(names):

@@ -8,7 +8,7 @@ import logging
 import signal
 import sys
 import threading
-from typing import Optional, Sequence
+from typing import Any, Dict, Optional, Sequence
 
 from hivemind_c import HivemindError, __version__
 from hivemind_c.dht import DHT
@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hivemind-dht", description="Runs a node of the DHT. It prints its addresses: give them to others as --initial_peers."
     )
-    addresses = dict(nargs="*", metavar="ADDRESS", default=[])
+    addresses: Dict[str, Any] = dict(nargs="*", metavar="ADDRESS", default=[])
     parser.add_argument("--initial_peers", **addresses, help="where others are: multiaddrs or HOST:PORT, one that answers is enough; none begins a new swarm")
     parser.add_argument("--host_maddrs", **addresses, help="where to listen, e.g. 0.0.0.0:31337 or [::]:*; by default every interface, at a free port")
     parser.add_argument("--announce_maddrs", **addresses, help="what others are told instead of the addresses found out")
@@ -60,7 +60,7 @@ def set_up_logs(as_json: bool) -> None:
     root.setLevel(logging.INFO)
 
 
-def say(event: str, fields: dict, text: str) -> None:
+def say(event: str, fields: Dict[str, Any], text: str) -> None:
     logger.info("%s", text, extra={"event": event, "fields": fields})
 
 

@@ -7,7 +7,7 @@ import pathlib
 import signal
 import sys
 import threading
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional
 
 from hivemind_c import HivemindError
 from hivemind_c.cli._typer import rich, run, typer
@@ -24,7 +24,7 @@ app = typer.Typer(add_completion=False)
 
 def start(initial_peers: List[str], host_maddrs: List[str], announce_maddrs: List[str], identity_path: str, client_mode: bool) -> DHT:
     """Without an address to listen on: port 31337, or a free one if that is taken."""
-    options = dict(start=True, announce_maddrs=announce_maddrs, identity_path=identity_path, client_mode=client_mode, ensure_bootstrap_success=False)
+    options: Dict[str, Any] = dict(start=True, announce_maddrs=announce_maddrs, identity_path=identity_path, client_mode=client_mode, ensure_bootstrap_success=False)
     if host_maddrs or client_mode:
         return DHT(initial_peers, host_maddrs=host_maddrs, **options)
     try:

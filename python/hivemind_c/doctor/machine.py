@@ -11,7 +11,7 @@ import re
 import socket
 import struct
 import time
-from typing import Callable, Iterator, Optional, Tuple
+from typing import Callable, Iterator, Optional, Sequence, Tuple
 
 import hivemind_c
 from hivemind_c.doctor.finding import FAULT, NOTE, OK, WARNING, Finding
@@ -91,7 +91,7 @@ def _torch_cuda() -> Optional[Tuple[bool, Optional[str]]]:
     return torch.cuda.is_available(), torch.version.cuda
 
 
-def gpu(there: bool, torch_cuda: Callable[[], Optional[Tuple[bool, Optional[str]]]], parts: list) -> Finding:
+def gpu(there: bool, torch_cuda: Callable[[], Optional[Tuple[bool, Optional[str]]]], parts: Sequence[str]) -> Finding:
     if not there:
         return Finding("GPU", NOTE, "there is no NVIDIA GPU here: this machine trains on its processors")
     seen = torch_cuda()

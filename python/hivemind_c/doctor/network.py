@@ -8,11 +8,14 @@ import os
 import re
 import socket
 import time
-from typing import Generator, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Generator, Iterator, List, Optional, Sequence, Set, Tuple
 
 from hivemind_c import HivemindError, Node
 from hivemind_c.doctor.finding import FAULT, NOTE, OK, WARNING, Finding
 from hivemind_c.node import _texts
+
+if TYPE_CHECKING:
+    from hivemind_c.doctor import Settings
 
 DIALLED_MAX = 16  #: initial peers that are tried
 VARIABLES = "INITIAL_PEERS", "PL_INITIAL_PEERS"
@@ -22,7 +25,7 @@ Findings = Generator[Finding, None, List[str]]
 # ---- what was said ----
 
 
-def check_environment(settings) -> Findings:
+def check_environment(settings: Settings) -> Findings:
     """Gives the addresses of initial peers that can be read."""
     environment = os.environ if settings.environment is None else settings.environment
     said = {name: value for name in VARIABLES if (value := environment.get(name, "").strip())}
@@ -60,7 +63,7 @@ def unreadable(source: str, address: str) -> Optional[Finding]:
     return None
 
 
-def check_identity(settings) -> Iterator[Finding]:
+def check_identity(settings: Settings) -> Iterator[Finding]:
     path = settings.identity_path
     if path is None:
         yield Finding("identity", NOTE, "this peer gets a new key each time that it starts, and so another address: give identity_path to keep one")
@@ -132,7 +135,7 @@ def why(address: str, error: str, timeout: float) -> str:
 # ---- can they dial back? ----
 
 
-def check_reachable(settings, answering: Sequence[str]) -> Iterator[Finding]:
+def check_reachable(settings: Settings, answering: Sequence[str]) -> Iterator[Finding]:
     if settings.client_mode:
         yield Finding("reachable", NOTE, "in client mode nobody dials this machine: it can train, but reduces for nobody and is no initial peer")
         return
@@ -162,7 +165,7 @@ def check_reachable(settings, answering: Sequence[str]) -> Iterator[Finding]:
         yield Finding("reachable", NOTE, "whether others can dial this machine is seen only with a peer that answers: give one as --initial_peers")
 
 
-def _dialled_back(settings, answering: Sequence[str]) -> Iterator[Finding]:
+def _dialled_back(settings: Settings, answering: Sequence[str]) -> Iterator[Finding]:
     before = _listening()
     with Node(settings.host_maddrs or None, announce=settings.announce_maddrs, initial_peers=list(answering), log_level=50) as node:
         ports = _listening() - before

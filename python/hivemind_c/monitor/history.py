@@ -68,6 +68,7 @@ class History:
         rows = self._db.execute("SELECT time, epoch, total, speed, loss, peers FROM points WHERE run = ? ORDER BY time", (run_id,))
         self.points = thinned([Point(*row) for row in rows], SHOWN_MAX)
         self._noted: Set[Failure] = set()  #: failures of the latest snapshot, which are in the file
+        self._kept = self._failed = 0  #: rows of this run: points, and failures
         self._count()
 
     def failures(self) -> Sequence[Failure]:
@@ -103,8 +104,11 @@ class History:
         self._count()
 
     def _count(self) -> None:
-        """The rows of this run: points, and failures."""
-        self._kept, self._failed = (self._db.execute(f"SELECT COUNT(*) FROM {table} WHERE run = ?", (self._run,)).fetchone()[0] for table in ("points", "failures"))
+        self._kept, self._failed = self._rows("points"), self._rows("failures")
+
+    def _rows(self, table: str) -> int:
+        (count,) = self._db.execute(f"SELECT COUNT(*) FROM {table} WHERE run = ?", (self._run,)).fetchone()
+        return int(count)
 
     def close(self) -> None:
         self._db.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, Callable, Dict, List, Optional
 
 from hivemind_c.monitor.gather import Snapshot
@@ -47,7 +48,7 @@ class Sinks:
     def wandb(self, project: str, run_id: str, wandb: Any = None) -> None:
         if wandb is None:
             try:
-                import wandb
+                wandb = importlib.import_module("wandb")
             except ImportError:
                 raise Missing("--wandb_project needs wandb, which is not installed: pip install wandb, then wandb login") from None
         run = wandb.init(project=project, name=run_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import List, Optional
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -63,7 +63,7 @@ def draw(now: Optional[Snapshot], join: str) -> RenderableType:
             f"{view.age:.0f} s ago",
             style="yellow" if view.doubt else None,
         )
-    parts: list = [head, table]
+    parts: List[RenderableType] = [head, table]
     if len(now.peers) > ROWS:
         parts.append(Text(f"and {len(now.peers) - ROWS} more", style="dim"))
     parts += [Text(f"{view.peer_id[-8:]} {view.doubt}", style="yellow") for view in now.peers if view.doubt][:3]
