@@ -289,6 +289,11 @@ static void averaged(hv_job *job, const hv_event *event) {
   advance(r);
 }
 
+/* This member's device or memory failed: nobody who contributes is to blame. */
+static int is_lacking_here(hv_status status) {
+  return status == HV_IO || status == HV_NOMEM;
+}
+
 static void relayed(hv_job *job, const hv_event *event) {
   slot *s = job->owner;
   hv_reducer *r = s->reducer;
@@ -303,6 +308,8 @@ static void relayed(hv_job *job, const hv_event *event) {
     s->counted = in;
     if (s->status == HV_OK) {
       publish(s);
+    } else if (is_lacking_here(s->status)) {
+      fail(r, s->status);
     } else {
       s->state = SLOT_OPEN;
       ignore(from, s->status, "the average that it was to forward is none");
@@ -320,8 +327,8 @@ static void accumulated(hv_job *job, const hv_event *event) {
     drop_contribution(s->current);
     s->current = NULL;
     hv_members_put(&s->heard, member);
-    if (s->status == HV_IO) {
-      fail(r, s->status); /* a device's fault, and nobody's who contributes */
+    if (is_lacking_here(s->status)) {
+      fail(r, s->status);
     } else if (s->status == HV_OK) {
       hv_members_put(&s->counted, member);
       s->weight += from ? (double)from->weight : (double)r->round->weight;

@@ -211,6 +211,39 @@ static void a_gpu_that_fails_at_any_call_ends_the_round_here_and_nowhere_else(vo
   assert_true(ended > 10);
 }
 
+/* Values that cross over because the device adds up nothing need memory here: without it the round ends here, and nobody's values
+ * are left out as if they were wrong. */
+static void no_memory_for_what_crosses_over_is_this_members_end_and_no_refusal(void **unused) {
+  (void)unused;
+  int ended = 0;
+  for (long n = 0;; n++) {
+    scene s;
+    hv_mem mem;
+    scene_setup how = {.n = 3, .n_values = 9000, .chunk_values = 500, .seed = 190 + (uint64_t)n, .away = 2};
+    hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+    scene_open(&s, &how);
+    s.members[1].device.n_sums = 0;
+    s.members[1].in_run.mem = s.members[1].out_run.mem = &mem;
+    hv_mem_fail_in(&mem, n);
+    scene_begin_all(&s);
+    scene_run(&s, 60);
+    int whole = mem.refused == 0;
+    scene_bring(&s);
+    assert_int_equal(s.members[1].status, whole ? HV_OK : HV_NOMEM);
+    ended += !whole;
+    scene_all_have_the_same(&s, whole ? 7 : 5);
+    scene_each_chunk_is_right(&s, 0), scene_each_chunk_is_right(&s, 2);
+    for (uint32_t c = 0; c < s.members[0].out_run.n_chunks && whole; c++)
+      assert_int_equal(scene_set(&s, 0, c), 7);
+    scene_close(&s);
+    assert_int_equal(mem.blocks, 0);
+    if (whole)
+      break;
+    assert_true(n < 200);
+  }
+  assert_true(ended > 5);
+}
+
 static void memory_does_not_grow_with_the_run(void **unused) {
   (void)unused;
   size_t peak[2];
@@ -504,6 +537,7 @@ int main(void) {
       cmocka_unit_test(a_gpu_and_a_host_end_with_the_same_bits),
       cmocka_unit_test(a_device_that_fails_ends_the_round_here_and_nowhere_else),
       cmocka_unit_test(a_gpu_that_fails_at_any_call_ends_the_round_here_and_nowhere_else),
+      cmocka_unit_test(no_memory_for_what_crosses_over_is_this_members_end_and_no_refusal),
       cmocka_unit_test(memory_does_not_grow_with_the_run),
       cmocka_unit_test(a_client_that_dies_is_in_some_chunks_wholly_and_in_others_not_at_all),
       cmocka_unit_test(an_owner_that_dies_costs_nobody_anything),
