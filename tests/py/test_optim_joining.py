@@ -2,13 +2,17 @@
 
 import itertools
 import logging
+import threading
+import time
 
 import pytest
 import torch
 
 import hivemind_c as hivemind
-from optim_support import flat, meet, network, settle, train_together, train_until
-from support import eventually
+from hivemind_c.averaging.state import StateSharing
+from hivemind_c.dht import get_dht_time
+from optim_support import backward, flat, meet, network, settle, train_together, train_until
+from support import PATIENCE, eventually
 
 RUNS = itertools.count()
 
@@ -80,6 +84,101 @@ def test_without_anybody_who_gives_it_a_joiner_says_so_and_changes_nothing(peer,
     assert one.optimizer.local_epoch == 0 and torch.equal(flat(one.model), before)
     assert not one.optimizer.is_synchronized_with_peers()
     ghost.shutdown()
+
+
+# ---- there is somebody who could give it: it is to be had, whatever that one waits for ----
+
+WAITS_LONG = dict(matchmaking_time=PATIENCE, averaging_timeout=2 * PATIENCE, shutdown_timeout=0.1)
+
+
+def a_ghost(dht, run, epoch):
+    """Somebody who is counted, and never comes."""
+    ghost = hivemind.ProgressTracker(dht, run, 16, start=True)
+    ghost.report_local_progress(epoch, 1)
+    return ghost
+
+
+def offered_to(dht, one, epoch):
+    """What a joiner gets that wants a state of this epoch or later; an error if there is none."""
+    return StateSharing(dht, one.optimizer.state_averager.prefix).load(PATIENCE, epoch_least=epoch)
+
+
+def counts_a_little(one):
+    backward(one.model, 0, 1)
+    one.optimizer.step(batch_size=1)
+    one.optimizer.zero_grad()
+    return True
+
+
+def test_who_steps_alone_gives_its_state_also_while_it_waits_for_others_to_average_it(peer, dhts):
+    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16, **WAITS_LONG)
+    ghost = a_ghost(dhts[1], one.optimizer.run_id, 0)
+    one.wait_for(2)
+    one.optimizer.meeting.prepare = lambda: None
+    one.optimizer.meeting.gradients = lambda epoch: None  # nobody came for them
+    one.train(1)
+    state = offered_to(dhts[2], one, 1)
+    assert one.optimizer.state_averager.background.busy, "nobody has come for the state yet"
+    assert state.epoch == 1 and torch.equal(torch.cat([t.flatten() for t in state.tensors[:4]]), flat(one.model))
+    ghost.shutdown()
+
+
+def test_an_epoch_that_lasts_is_offered_though_it_was_not_its_turn(peer, dhts):
+    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
+    one.train(3)  # quickly: not each of these can be offered
+    for _ in range(14):
+        counts_a_little(one)
+        time.sleep(0.1)
+    assert one.optimizer.local_epoch == 3 and offered_to(dhts[2], one, 3).epoch == 3
+
+
+def test_it_is_offered_also_while_its_end_is_waited_for(peer, dhts):
+    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16, average_state_every=1000, **WAITS_LONG)
+    one.train(3)
+    ghost = a_ghost(dhts[1], one.optimizer.run_id, 3)
+    one.wait_for(2)
+    before, controls, gradients = flat(one.model), [], one.optimizer.meeting.gradients
+    one.optimizer.meeting.gradients = lambda epoch: controls.append(gradients(epoch)) or controls[-1]
+    waits = threading.Thread(target=one.train, args=(4,))
+    waits.start()
+    try:
+        state = offered_to(dhts[2], one, 3)
+        assert waits.is_alive() and one.optimizer.local_epoch == 3, "nobody has come yet"
+        assert state.epoch == 3 and torch.equal(torch.cat([t.flatten() for t in state.tensors[:4]]), before)
+    finally:
+        assert eventually(lambda: controls) and controls[-1].cancel()
+        waits.join()
+        ghost.shutdown()
+    assert one.optimizer.local_epoch == 4 and not torch.equal(flat(one.model), before)
+
+
+def test_who_only_seemed_to_be_behind_gives_its_state_again(peer, dhts, caplog):
+    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
+    one.train(3)
+    ghost = a_ghost(dhts[1], one.optimizer.run_id, 4)
+    one.wait_for(2)
+    with caplog.at_level(logging.WARNING, "hivemind_c"):
+        assert eventually(lambda: counts_a_little(one) and any("no state was loaded" in line for line in caplog.messages))
+    ghost.shutdown()
+    assert eventually(lambda: one.optimizer.tracker.global_progress.num_peers == 1)
+    for _ in range(10):  # what it had summed up before is lost
+        counts_a_little(one)
+        time.sleep(0.1)
+    assert one.optimizer.local_epoch == 3 and offered_to(dhts[2], one, 3).epoch == 3
+
+
+def test_what_is_needed_at_once_is_not_put_off_to_the_next_epochs_end(peer, monkeypatch):
+    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
+    optimizer, asked = one.optimizer, []
+    monkeypatch.setattr(type(optimizer.tracker), "estimated_next_update_time", property(lambda tracker: get_dht_time() + 1000))
+    for averager in (optimizer.grad_averager, optimizer.state_averager):
+        monkeypatch.setattr(averager, "schedule_step", lambda when, timeout, **more: asked.append((when - get_dht_time(), timeout)))
+    optimizer.meeting.gradients(0)
+    optimizer.meeting.state(1)
+    assert len(asked) == 2 and all(when <= optimizer.matchmaking_time and timeout <= optimizer.averaging_timeout + 1 for when, timeout in asked)
+    asked.clear()
+    optimizer.meeting.prepare()
+    assert len(asked) == 2 and all(when > optimizer.matchmaking_time for when, _ in asked), "ahead of the end there is time"
 
 
 def test_a_stranger_cannot_give_what_does_not_fit(peer):

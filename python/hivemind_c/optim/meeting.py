@@ -32,10 +32,12 @@ class Meeting:
             return
         self.cancel()
         self._epoch = epoch
+        tracker = optimizer.tracker
+        left = max(0.0, min(tracker.estimated_next_update_time - get_dht_time(), optimizer.averaging_timeout))
         if optimizer.grad_averager is not None:
-            self._gradients = self._begin_gradients(epoch)
+            self._gradients = self._begin_gradients(epoch, left)
         if optimizer.schedule.averages_state_at(epoch + 1):
-            self._state = self._begin_state(epoch + 1)
+            self._state = self._begin_state(epoch + 1, left)
 
     def gradients(self, epoch: int) -> Any:
         """The control for averaging gradients now; None: there can be none, and the log tells why."""
@@ -60,13 +62,13 @@ class Meeting:
         """Whether a group for the gradients of this epoch has been looked for, and may still come."""
         return self._epoch == self._optimizer.local_epoch and self._usable(self._gradients) is not None
 
-    def _begin_gradients(self, epoch: int) -> Any:
+    def _begin_gradients(self, epoch: int, left: float = 0.0) -> Any:
         word = None if self._optimizer.auxiliary else self._optimizer.state_averager.lineage.word()
-        return self._begin(self._optimizer.grad_averager, epoch, gather=word)
+        return self._begin(self._optimizer.grad_averager, epoch, left, gather=word)
 
-    def _begin_state(self, epoch: int) -> Any:
+    def _begin_state(self, epoch: int, left: float = 0.0) -> Any:
         """Averagings of state are counted one by one, so that who comes next is known to be about to come."""
-        return self._begin(self._optimizer.state_averager, epoch // self._optimizer.schedule.average_state_every)
+        return self._begin(self._optimizer.state_averager, epoch // self._optimizer.schedule.average_state_every, left)
 
     def passed(self, epoch: int) -> None:
         """This peer begins that epoch, whatever became of the ones before: nobody need wait for it there."""
@@ -75,9 +77,9 @@ class Meeting:
             optimizer.grad_averager.reached(epoch)
         optimizer.state_averager.reached(epoch // optimizer.schedule.average_state_every + 1)
 
-    def _begin(self, averager: Any, epoch: int, **more: Any) -> Any:
+    def _begin(self, averager: Any, epoch: int, left: float, **more: Any) -> Any:
+        """left: seconds until it is needed; none, when the epoch has ended (the tracker tells of the next one's end then)."""
         optimizer = self._optimizer
-        left = max(0.0, min(optimizer.tracker.estimated_next_update_time - get_dht_time(), optimizer.averaging_timeout))
         try:
             return averager.schedule_step(
                 get_dht_time() + left + max(optimizer.matchmaking_time, 0.1),

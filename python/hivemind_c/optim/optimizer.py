@@ -163,6 +163,8 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         if self._must_catch_up():
             self.catch_up()
             return
+        if self.grad_averager is not None:
+            self.state_averager.shared.look(self.local_epoch)
         if not self.auxiliary and (grad_scaler is None or self.skip_overflown_batch(grad_scaler)):
             self._count_batch(batch_size)
             self.tracker.report_local_progress(self.local_epoch, self.local_samples)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from typing import TYPE_CHECKING, Any, Optional
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Iterator, Optional
 
 from _hivemind_c import HivemindError
 
@@ -19,33 +21,67 @@ COST = 0.02  #: of the time that offering may take
 class SharedState:
     """Offers a snapshot of the state at epochs that all peers choose alike, so that a majority names the same; one copy of the state is kept for it.
 
-    Every epoch is offered while epochs are long; where they are short every second, fourth, eighth ..., as fits the time that they take.
+    Every epoch is offered while epochs are long; where they are short every second, fourth, eighth ..., as fits the time that they take. One that lasts
+    longer than was thought (the others have died, and no group comes together) is offered after all, so that who joins then finds a state.
     """
 
     def __init__(self, averager: "TrainingStateAverager"):
         self._averager = averager
-        self._last: Optional[float] = None  # when the epoch before was settled
+        self._last: Optional[float] = None  # when the latest epoch was settled
+        self._settled: Optional[int] = None  # the epoch whose beginning this peer's state is
+        self._offered: Optional[int] = None  # the epoch whose state is on offer
         self._epoch_s = self._cost_s = 0.0  # what an epoch takes; what a copy costs
         self._failures, self._again = 0, 0.0
         self.loads = 0  # since an epoch was made together with others
 
-    def settled(self, epoch: int, wanted: bool = False) -> None:
-        """The state of this epoch's beginning is there, and the same as the others': offers it, if it is its turn, or known to be wanted."""
+    def settled(self, epoch: int, wanted: bool = False, changed: bool = True) -> None:
+        """The state of this epoch's beginning is there, and the same as the others': offers it, if it is its turn, or known to be wanted, or another one than
+        (changed) was offered before."""
         now = time.monotonic()
         if self._last is not None:
             took = now - self._last
             self._epoch_s = took if not self._epoch_s else 0.8 * self._epoch_s + 0.2 * took
-        self._last = now
-        if not wanted and epoch % self._every():
+        self._last, self._settled = now, epoch
+        early = self._offered == epoch
+        if early and not changed or not early and not wanted and epoch % self._every():
             return
+        self.offer(epoch)
+
+    def offer(self, epoch: int) -> None:
+        """Offers this peer's state as that of this epoch."""
+        now = time.monotonic()
+        self._offered = epoch
         try:
             self._averager.share_state(epoch, wait=False)
         except (HivemindError, ValueError) as error:
             logger.warning("epoch %d: the state is not offered to others: %s", epoch, error)
         self._cost_s = time.monotonic() - now
 
+    def look(self, epoch: int) -> None:
+        """This peer is in that epoch, and no step has been made in it: whether it has lasted so long that it is to be offered after all."""
+        if self._settled == epoch != self._offered and self._last is not None and time.monotonic() - self._last >= self._period():
+            self.offer(epoch)
+
+    @contextmanager
+    def looked_at(self, epoch: int) -> Iterator[None]:
+        """The same while the program waits, and the state so does not change."""
+        if self._settled != epoch or self._offered == epoch or self._last is None:
+            yield
+            return
+        timer = threading.Timer(max(0.0, self._last + self._period() - time.monotonic()), self.look, (epoch,))
+        timer.name, timer.daemon = "hivemind_c-offer", True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+
+    def _period(self) -> float:
+        return max(LEAST_PERIOD, self._cost_s / COST)
+
     def _every(self) -> int:
-        period, every = max(LEAST_PERIOD, self._cost_s / COST), 1
+        period, every = self._period(), 1
         while every * self._epoch_s < period and every < 1 << 20 and self._epoch_s:
             every *= 2
         return every
@@ -55,8 +91,14 @@ class SharedState:
         return time.monotonic() >= self._again
 
     def withdraw(self) -> None:
-        """Offers nothing until the next settled(): who is behind must not speak for a state that is out of date, or no majority can be found."""
+        """Offers nothing while this peer is behind: it must not speak for a state that is out of date, or no majority can be found. If it turns out that it is not
+        (who was ahead has gone, and nobody has such a state), look() offers it again."""
+        self._offered = None
         self._averager._stop_sharing()
+
+    def replaced(self) -> None:
+        """The state is not that of an epoch's beginning any more, as it was settled here."""
+        self._settled = None
 
     def taken(self, loaded: Any, seconds: float) -> bool:
         """Takes over what was loaded: (metadata, tensors), or None. False: it was nothing, or does not fit; then nothing has changed."""
@@ -71,6 +113,7 @@ class SharedState:
             self._again = time.monotonic() + min(0.25 * 2**self._failures, 5.0)
             return False
         self._failures, self._again = 0, 0.0
+        self.replaced()
         self.loads += 1
         logger.info("loaded the swarm's state of epoch %d within %.1f s", self._averager.local_epoch, seconds)
         if self.loads >= 3:

@@ -284,6 +284,7 @@ class TrainingStateAverager(DecentralizedAverager):
                 copy_all([p.detach() for p in self.parameters.main], more["parameters"])
                 self.parameters.push(force=True)
             self.local_epoch, self.loaded = int(more.get("local_epoch", old_epoch or 0)), False
+            self.shared.replaced()
             self.lineage.restart()
 
 

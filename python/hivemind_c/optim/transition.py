@@ -99,7 +99,7 @@ class Transition:
         if self.optimizer.auxiliary or not self.alone and not self.state_averaged and (self.state.extra_tensors or self.gradients is None):
             return  # it has none, or one of its own
         self.state.share_averages = self.gradients is None and not self.alone
-        self.state.shared.settled(self.next_epoch, wanted=self.meets_another)
+        self.state.shared.settled(self.next_epoch, wanted=self.meets_another, changed=self.state_averaged)
 
     # ---- gradients ----
 
@@ -111,7 +111,8 @@ class Transition:
             logger.warning("epoch %d: this peer's gradient is not finite, so its %d samples do not count; it takes the others' average", self.epoch, self.samples)
             self.samples = 0
         try:
-            members = self.gradients.average_loaded(float(self.samples), control=control)
+            with self.state.shared.looked_at(self.state.local_epoch):  # which may be the next one already: then the state is not there yet
+                members = self.gradients.average_loaded(float(self.samples), control=control)
         except HivemindError as error:
             optimizer.telling.failed(self.epoch, f"gradients: {error}")
             if error.status == "EXISTS" and not optimizer.auxiliary:
@@ -175,6 +176,8 @@ class Transition:
             control.cancel()
             self.state.loaded, self.optimizer.missed = False, True
             return
+        if self.gradients is not None and not (self.averaged or self.optimizer.auxiliary or self.optimizer.missed or self.state.extra_tensors):
+            self.state.shared.offer(self.next_epoch)  # nobody came for the gradients, and it may be long until nobody has come for this: joiners need a state meanwhile
         try:
             members = self.state.average_loaded(control)
         except HivemindError as error:
