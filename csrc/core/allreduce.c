@@ -32,8 +32,8 @@ struct hv_allreduce {
   turn *present;       /* NULL between two views */
   turn *past;          /* broken off, not over yet */
   uint32_t view;
-  hv_members suspects, silent; /* whom the council was told of, in this view */
-  hv_status status;            /* not HV_OK: it ends with this */
+  hv_members suspects, silent, liars; /* whom the council was told of, in this view */
+  hv_status status;                   /* not HV_OK: it ends with this */
   int stopping, told, given_up, lingers;
   hv_timer look;     /* looks, in a step of its own, how far it is */
   hv_timer deadline; /* until done; then: of the lingering */
@@ -354,7 +354,7 @@ static turn *new_turn(hv_allreduce *self, hv_view *view) {
 static void start_turn(hv_allreduce *self, turn *t) {
   self->present = t;
   self->view = t->view->number;
-  self->suspects = self->silent = (hv_members){{0}};
+  self->suspects = self->silent = self->liars = (hv_members){{0}};
   if (t->reducer)
     hv_reducer_start(t->reducer);
   admit_early(self);
@@ -448,7 +448,7 @@ static void log_loss(hv_allreduce *self, size_t member, hv_status status) {
 /* Tells the council whom this member waits for in vain; 1: somebody. */
 static int has_trouble(hv_allreduce *self) {
   const turn *t = self->present;
-  hv_members suspects = self->suspects, silent = {{0}};
+  hv_members suspects = self->suspects, silent = {{0}}, liars = {{0}};
   int trouble = 0;
   if (t->reducer && hv_reducer_status(t->reducer) != HV_OK) {
     trouble = 1;
@@ -456,6 +456,8 @@ static int has_trouble(hv_allreduce *self) {
     if (lost < HV_ROUND_MEMBERS_MAX) {
       log_loss(self, lost, HV_CLOSED);
       hv_members_put(&suspects, lost);
+      if (hv_reducer_lied(t->reducer))
+        hv_members_put(&liars, lost);
     } else {
       finish(self, hv_reducer_status(t->reducer));
     }
@@ -467,6 +469,8 @@ static int has_trouble(hv_allreduce *self) {
     trouble = 1;
     if (status == HV_TIMEOUT)
       hv_members_put(&silent, i);
+    if (hv_share_lied(t->shares[i]))
+      hv_members_put(&liars, i);
     if (!hv_members_has(&suspects, i))
       log_loss(self, i, status);
     hv_members_put(&suspects, i);
@@ -478,10 +482,12 @@ static int has_trouble(hv_allreduce *self) {
         (t->reducer && hv_reducer_quiet(t->reducer, i))) /* who stopped together with those is asked with them */
       hv_members_put(&suspects, i);
   if (trouble && self->status == HV_OK &&
-      (!hv_members_equal(&suspects, &self->suspects) || !hv_members_equal(&silent, &self->silent))) {
+      (!hv_members_equal(&suspects, &self->suspects) || !hv_members_equal(&silent, &self->silent) ||
+       !hv_members_equal(&liars, &self->liars))) {
     self->suspects = suspects;
     self->silent = silent;
-    hv_council_trouble(self->council, &suspects, &silent);
+    self->liars = liars;
+    hv_council_trouble(self->council, &suspects, &silent, &liars);
   }
   return trouble;
 }

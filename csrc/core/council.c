@@ -1,5 +1,7 @@
 #include "core/council.h"
 
+#include "core/doubts.h"
+
 #include <string.h>
 
 enum {
@@ -13,15 +15,11 @@ typedef struct seat {
   size_t member;
   hv_stream *stream;
   int came, gone, done, suspected, answered;
-  uint64_t came_us; /* when it first came */
-  uint32_t told;    /* the last view whose plan was sent to it */
+  uint64_t came_us;  /* when it first came */
+  uint32_t told;     /* the last view whose plan was sent to it */
+  uint32_t promised; /* the last one that it had promised before it was asked */
   hv_view_report report;
-  uint8_t *held;     /* the report's */
-  hv_members named;  /* whom it has named in this view */
-  hv_members fresh;  /* those of them whom it could not reach, as far as is known */
-  hv_members doubts; /* and in earlier ones, though they were there */
-  int strikes;       /* how many others it alone could not reach twice */
-  size_t troubles;
+  uint8_t *held; /* the report's */
 } seat;
 
 struct hv_council {
@@ -36,8 +34,9 @@ struct hv_council {
   uint32_t highest;   /* that anyone here has promised */
   int stopped, quiet; /* for the view that was promised: told to stop; all has stopped */
   int trouble, done, finished, over;
-  hv_members suspects, silent, given_up; /* silent: those of the suspects who said nothing */
-  hv_members recalled;                   /* given up, and attended again at others' word: once each */
+  hv_members suspects, silent, liars; /* silent, liars: those of the suspects who said nothing, or what is false */
+  hv_members given_up;
+  hv_members recalled; /* given up, and attended again at others' word: once each */
 
   size_t chair;      /* who coordinates, as far as this member knows; NOBODY */
   uint64_t chair_us; /* since when that has been this member */
@@ -51,7 +50,7 @@ struct hv_council {
   seat *seats; /* what this member needs to coordinate */
   uint32_t asking;
   uint64_t asked_us, grace_us, deadline_us;
-  hv_members no_owner, barred; /* who owns and forwards nothing more; who is out */
+  hv_doubts doubts;
 
   size_t streams;
   uint64_t looked_us;
@@ -59,7 +58,7 @@ struct hv_council {
 };
 
 static void attend_next(hv_council *c);
-static void note_doubts(hv_council *c, seat *s, const hv_members *suspects);
+static void note_unseen(hv_council *c, size_t who, const hv_members *suspects);
 static int some_stopped(const hv_council *c);
 static void start_ask(hv_council *c);
 static void try_plan(hv_council *c);
@@ -89,6 +88,8 @@ static void wait_for_chair(hv_council *c, uint64_t us) {
 
 /* Who says nothing at all may not even know of this round: that shows sooner. */
 static void say_trouble(hv_council *c) {
+  if (hv_members_count(&c->liars))
+    tell(c, c->line, HV_NEWS_FALSE, c->installed, &c->liars, NULL);
   tell(c, c->line, HV_NEWS_TROUBLE, c->installed, &c->suspects, NULL);
   wait_for_chair(c, c->heard ? 2 * stall_us(c) : stall_us(c) / 2);
 }
@@ -119,10 +120,15 @@ static void give_sign(hv_council *c) {
     say_here_to_all(c);
 }
 
-/* 1: it answers too late, or has been silent for as long as anybody may be. Members who wait for nothing see that as soon as others
- * do, and so come to the next one together with them. */
+/* 1: it answers too late, or has been silent for as long as anybody may be; one that took over and does not even say that it is
+ * there may have been started anew, and know of no round. Members who wait for nothing see that as soon as others do, and so come
+ * to the next one together with them. */
 static int chair_is_silent(const hv_council *c) {
-  return (c->waits && now(c) >= c->until_us) || (c->line && c->heard && !c->finished && now(c) >= c->sign_us + patience_us(c));
+  if (c->waits && now(c) >= c->until_us)
+    return 1;
+  if (!c->line || c->finished || !(c->heard || hv_members_count(&c->given_up)))
+    return 0;
+  return now(c) >= (c->heard ? c->sign_us : c->chair_us) + patience_us(c);
 }
 
 /* This member's part in the round is over; nothing of it is heard any more. */
@@ -157,7 +163,7 @@ static void install(hv_council *c, hv_view *view) {
   send_away_others(c);
   c->installed = view->number;
   c->stopped = c->quiet = c->trouble = c->waits = 0;
-  c->suspects = c->silent = (hv_members){{0}};
+  c->suspects = c->silent = c->liars = (hv_members){{0}};
   c->acts->go_on(c->arg, view);
 }
 
@@ -226,7 +232,8 @@ static void attend_next(hv_council *c) {
   if (c->line && c->done)
     tell(c, c->line, HV_NEWS_DONE, c->installed, NULL, NULL);
   if (!c->line && c->trouble && c->chair == c->round->me) {
-    note_doubts(c, &c->seats[c->round->me], some_stopped(c) ? &c->silent : &c->suspects); /* nobody has heard them yet */
+    note_unseen(c, c->round->me, some_stopped(c) ? &c->silent : &c->suspects); /* nobody has heard them yet */
+    hv_doubts_false(&c->doubts, c->round->me, &c->liars);
     start_ask(c);
   }
   if (!c->line && c->trouble && c->chair == NOBODY)
@@ -238,7 +245,7 @@ static void send_report(hv_council *c) {
   if (c->chair == c->round->me) {
     seat *own = &c->seats[c->round->me];
     memcpy(own->held, c->hold->held, bytes);
-    own->report = (hv_view_report){c->members, c->installed, own->held};
+    own->report = (hv_view_report){.members = c->members, .installed = c->installed, .held = own->held};
     own->answered = 1;
     try_plan(c);
     return;
@@ -359,51 +366,10 @@ static int some_stopped(const hv_council *c) {
 }
 
 /* A member says whom it cannot reach. */
-static void note_doubts(hv_council *c, seat *s, const hv_members *suspects) {
+static void note_unseen(hv_council *c, size_t who, const hv_members *suspects) {
+  hv_doubts_unseen(&c->doubts, who, suspects);
   for (size_t i = 0; i < c->round->n_members; i++)
-    if (hv_members_has(suspects, i)) {
-      hv_members_put(&s->named, i);
-      hv_members_put(&s->fresh, i);
-      c->seats[i].suspected = 1;
-    }
-}
-
-/* This one had to break off itself, because of somebody other than that one: it says so. */
-static int had_trouble_with_others(const hv_council *c, size_t i, size_t than) {
-  hv_members others = c->seats[i].named;
-  hv_members_drop(&others, than);
-  return hv_members_count(&others) > 0;
-}
-
-/* Who says in a second view that it cannot reach this one, though both are here; the others are noted. */
-static size_t doubts_of(hv_council *c, size_t i, const hv_members *here, seat **last) {
-  size_t n = 0;
-  for (size_t j = 0; j < c->round->n_members; j++) {
-    seat *s = &c->seats[j];
-    if (!hv_members_has(here, j) || !hv_members_has(&s->fresh, i) || had_trouble_with_others(c, i, j))
-      continue;
-    if (hv_members_has(&s->doubts, i))
-      *last = s, n++;
-    hv_members_put(&s->doubts, i);
-  }
-  return n;
-}
-
-/* Said in two views it is a fact, and one of both must do with less: whom several cannot reach; else it may be either. */
-static void weigh_doubts(hv_council *c, const hv_members *here) {
-  for (size_t i = 0; i < c->round->n_members; i++) {
-    seat *alone = NULL;
-    size_t n = hv_members_has(here, i) ? doubts_of(c, i, here, &alone) : 0;
-    if (n == 0 || hv_members_has(&c->no_owner, i))
-      continue;
-    if (n == 1 && alone->strikes++)
-      hv_members_put(&c->barred, alone->member);
-    else
-      hv_members_put(&c->no_owner, i);
-  }
-  for (size_t i = 0; i < c->round->n_members; i++)
-    if (hv_members_has(here, i))
-      c->seats[i].fresh = c->seats[i].named = (hv_members){{0}};
+    c->seats[i].suspected |= hv_members_has(suspects, i);
 }
 
 static void look_again(hv_council *c) {
@@ -430,6 +396,7 @@ static void start_ask(hv_council *c) {
       tell(c, c->seats[i].stream, HV_NEWS_ASK, number, NULL, NULL);
   }
   look_again(c);
+  c->seats[c->round->me].promised = c->promised;
   promise(c, number);
 }
 
@@ -446,20 +413,11 @@ static uint64_t answers_by_us(const hv_council *c, const seat *s) {
 /* 1 when it may still answer. */
 static int is_awaited(const hv_council *c, size_t i) {
   const seat *s = &c->seats[i];
-  if (!hv_members_has(&c->members, i) || s->answered || hv_members_has(&c->barred, i))
+  if (!hv_members_has(&c->members, i) || s->answered || hv_members_has(&c->doubts.barred, i))
     return 0;
   if (i == c->round->me)
     return 1; /* jobs end soon */
   return !s->gone && now(c) < answers_by_us(c, s);
-}
-
-/* Whom the latest of the reported views has. */
-static int am_in(const hv_council *c, const hv_members *answered) {
-  const hv_view_report *latest = &c->seats[c->round->me].report;
-  for (size_t i = 0; i < c->round->n_members; i++)
-    if (hv_members_has(answered, i) && c->seats[i].report.installed > latest->installed)
-      latest = &c->seats[i].report;
-  return hv_members_has(&latest->members, c->round->me);
 }
 
 /* Those who have answered, are still here and not barred. */
@@ -468,9 +426,9 @@ static hv_members those_here(hv_council *c) {
   for (size_t i = 0; i < c->round->n_members; i++)
     if (c->seats[i].answered && !c->seats[i].gone)
       hv_members_put(&here, i);
-  weigh_doubts(c, &here);
+  hv_doubts_weigh(&c->doubts, &here);
   for (size_t i = 0; i < sizeof here.bits; i++)
-    here.bits[i] &= (uint8_t)~c->barred.bits[i];
+    here.bits[i] &= (uint8_t)~c->doubts.barred.bits[i];
   return here;
 }
 
@@ -482,11 +440,13 @@ static hv_status make_plan(hv_council *c, hv_view **view) {
     return HV_NOMEM;
   for (size_t i = 0; i < n; i++) {
     reports[i] = c->seats[i].report;
-    if (!hv_members_has(&c->no_owner, i))
+    reports[i].promised = c->seats[i].promised;
+    if (!hv_members_has(&c->doubts.no_owner, i))
       hv_members_put(&may_own, i);
   }
   hv_status status = HV_CLOSED;
-  if (am_in(c, &here))
+  hv_members left = hv_view_left(c->round, reports, &here);
+  if (hv_members_has(&left, c->round->me)) /* it may be itself that all others must do without */
     status = hv_view_plan(c->env->mem, c->round, c->asking, reports, &here, &may_own, view);
   hv_mem_free(reports);
   return status;
@@ -536,6 +496,9 @@ static void try_plan(hv_council *c) {
   hv_view *view = NULL;
   hv_status status = make_plan(c, &view);
   hv_payload *bytes = status == HV_OK ? hv_view_write(c->env->mem, c->round, view) : NULL;
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (c->seats[i].answered)
+      c->seats[i].promised = c->asking;
   c->asking = 0;
   if (bytes) {
     hv_env_log(c->env, HV_LOG_INFO, "council", "view", "view %u of a round: %zu members, %u chunks to come", view->number,
@@ -596,19 +559,22 @@ static void take_trouble(hv_council *c, seat *s, const hv_msg_news *news) {
   hv_members suspects;
   if (!names(c, news->members, &suspects) || news->view < s->told)
     return; /* it has a plan since */
-  if (++s->troubles > 2 * c->round->n_members)
-    hv_members_put(&c->barred, s->member);
-  for (size_t i = 0; i < sizeof suspects.bits; i++)
-    s->named.bits[i] |= suspects.bits[i];
+  hv_doubts_trouble(&c->doubts, s->member, c->installed, &suspects);
   if (c->asking)
     return; /* who stops breaks off its streams: that is no reason to doubt it */
   if (c->chair == c->round->me) {
     if (!some_stopped(c))
-      note_doubts(c, s, &suspects);
+      note_unseen(c, s->member, &suspects);
     start_ask(c);
   } else if (!c->trouble)
-    hv_council_trouble(c, &(hv_members){{0}},
+    hv_council_trouble(c, &(hv_members){{0}}, &(hv_members){{0}},
                        &(hv_members){{0}}); /* another one coordinates, as far as is known here: it will show */
+}
+
+static void take_charge(hv_council *c, const seat *s, const hv_msg_news *news) {
+  hv_members liars;
+  if (names(c, news->members, &liars) && news->view >= s->told)
+    hv_doubts_false(&c->doubts, s->member, &liars);
 }
 
 /* A member says something. */
@@ -618,10 +584,12 @@ static void member_said(hv_stream *stream, const hv_event *event) {
   const hv_msg_news *news = &event->msg->u.news;
   if (stream != s->stream || c->over || c->finished)
     return;
-  if (event->msg->kind != HV_MSG_NEWS || hv_members_has(&c->barred, s->member) || !hv_members_has(&c->members, s->member))
+  if (event->msg->kind != HV_MSG_NEWS || hv_members_has(&c->doubts.barred, s->member) || !hv_members_has(&c->members, s->member))
     c->env->stream_cancel(c->env, stream);
   else if (news->what == HV_NEWS_TROUBLE)
     take_trouble(c, s, news);
+  else if (news->what == HV_NEWS_FALSE)
+    take_charge(c, s, news);
   else if (news->what == HV_NEWS_REPORT)
     take_report(c, s, news, event->payload);
   else if (news->what == HV_NEWS_DONE) {
@@ -646,7 +614,7 @@ static void member_left(hv_stream *stream, const hv_event *event) {
 
 void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *stream) {
   static const hv_stream_events on = {member_said, room_again, member_left};
-  if (c->over || !hv_members_has(&c->members, attend->member) || hv_members_has(&c->barred, attend->member))
+  if (c->over || !hv_members_has(&c->members, attend->member) || hv_members_has(&c->doubts.barred, attend->member))
     return;
   seat *s = &c->seats[attend->member];
   if (s->stream)
@@ -656,6 +624,7 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
   s->came = 1;
   s->gone = 0;
   s->told = 0;
+  s->promised = attend->view;
   stream->on = &on;
   stream->owner = s;
   c->streams++;
@@ -709,7 +678,7 @@ hv_status hv_council_new(hv_env *env, const hv_round *round, const hv_hold *hold
       .env = env, .round = round, .hold = hold, .pace = pace, .acts = acts, .arg = arg, .members = first->members, .chair = NOBODY};
   c->look = (hv_timer){.fire = look, .owner = c};
   c->seats = hv_mem_array(env->mem, round->n_members, sizeof *c->seats);
-  int whole = c->seats != NULL;
+  int whole = c->seats && hv_doubts_init(&c->doubts, env->mem, round->n_members) == HV_OK;
   for (size_t i = 0; c->seats && i < round->n_members; i++) {
     c->seats[i] = (seat){.council = c, .member = i, .held = hv_mem_alloc(env->mem, hv_hold_bytes(hold->n_chunks))};
     whole = c->seats[i].held && whole;
@@ -744,20 +713,22 @@ void hv_council_free(hv_council *c) {
   for (size_t i = 0; c->seats && i < c->round->n_members; i++)
     hv_mem_free(c->seats[i].held);
   hv_mem_free(c->seats);
+  hv_doubts_fini(&c->doubts);
   hv_mem_free(c);
 }
 
-void hv_council_trouble(hv_council *c, const hv_members *suspects, const hv_members *silent) {
+void hv_council_trouble(hv_council *c, const hv_members *suspects, const hv_members *silent, const hv_members *liars) {
   if (c->over || c->finished || c->stopped)
     return;
   c->trouble = 1;
   for (size_t i = 0; i < sizeof suspects->bits; i++)
-    c->suspects.bits[i] |= suspects->bits[i], c->silent.bits[i] |= silent->bits[i];
+    c->suspects.bits[i] |= suspects->bits[i], c->silent.bits[i] |= silent->bits[i], c->liars.bits[i] |= liars->bits[i];
   if (c->chair == c->round->me) {
-    note_doubts(c, &c->seats[c->round->me], suspects);
+    note_unseen(c, c->round->me, suspects);
+    hv_doubts_false(&c->doubts, c->round->me, liars);
     start_ask(c);
-  } else if (c->chair != NOBODY && hv_members_has(silent, c->chair)) {
-    give_up_chair(c);
+  } else if (c->chair != NOBODY && hv_members_has(silent, c->chair) && now(c) >= c->chair_us + patience_us(c) / 2) {
+    give_up_chair(c); /* who is attended only now may be silent for want of the coordinator before it: it is asked first */
   } else if (c->line) {
     say_trouble(c);
   } else {

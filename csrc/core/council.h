@@ -19,8 +19,8 @@
  * When the coordinator and all others that are there are done, all have finished. One that took over waits for those who never came
  * to it only as long as a silent member is waited for: they have died with the coordinator before, or were told by it.
  *
- * A member whom another one cannot reach in two views, while it answers the coordinator, owns and forwards nothing more; one that
- * alone says so of two others is out itself.
+ * A member whom another one cannot reach in two views, while it answers the coordinator, owns and forwards nothing more, and so one
+ * whose words were false at once (core/doubts).
  */
 #ifndef HV_CORE_COUNCIL_H
 #define HV_CORE_COUNCIL_H
@@ -52,9 +52,9 @@ void hv_council_free(hv_council *council);
 /* A member opened its line (checked to be that member). Takes it on, or leaves stream->on NULL. */
 void hv_council_opened(hv_council *council, const hv_msg_attend *attend, hv_stream *stream);
 
-/* This member cannot go on in the present view, because of these. `silent` are those of them who said nothing; the others' streams
- * broke, as those of a coordinator do that has stopped. */
-void hv_council_trouble(hv_council *council, const hv_members *suspects, const hv_members *silent);
+/* This member cannot go on in the present view, because of these. `silent` are those of them who said nothing, `liars` those whose
+ * words were false; the others' streams broke, as those of a coordinator do that has stopped. */
+void hv_council_trouble(hv_council *council, const hv_members *suspects, const hv_members *silent, const hv_members *liars);
 /* After `stop`: all has stopped, the hold says what is held. */
 void hv_council_report(hv_council *council);
 /* This member has everything, and has told its outcome. */

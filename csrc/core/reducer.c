@@ -97,9 +97,10 @@ static int is_needed(const hv_reducer *r, const guest *g) {
   return 0;
 }
 
-static void lose(hv_reducer *r, const guest *g) {
+static void lose(hv_reducer *r, const guest *g, int lied) {
   if (r->status == HV_OK && is_needed(r, g)) {
     r->lost = g->member;
+    r->lied = lied;
     fail(r, HV_CLOSED);
   }
 }
@@ -116,7 +117,7 @@ static void leave_out(guest *g, hv_status status, const char *why) {
   char who[HV_PEER_SHORT_MAX];
   hv_env_log(r->env, HV_LOG_WARN, "reducer", "left_out", "member %s is left out after %u of %u chunks: %s (%s)",
              hv_peer_short(&r->round->members[g->member].at.id, who), g->next, r->count, why, hv_status_text(status));
-  lose(r, g);
+  lose(r, g, 0);
 }
 
 /* From now on what this member contributes does not count; it is given the averages, and what it holds is forwarded. */
@@ -135,7 +136,7 @@ static void ignore(guest *g, hv_status status, const char *why) {
   refuse(g, status, why);
   g->ignored = 1;
   list_drop(&g->held);
-  lose(g->reducer, g);
+  lose(g->reducer, g, status != HV_NOMEM && status != HV_IO);
 }
 
 /* This member's own values are held to the rules of all. */
@@ -766,6 +767,10 @@ hv_status hv_reducer_status(const hv_reducer *r) {
 
 size_t hv_reducer_lost(const hv_reducer *r) {
   return r->lost;
+}
+
+int hv_reducer_lied(const hv_reducer *r) {
+  return r->lied;
 }
 
 void hv_reducer_free(hv_reducer *r) {

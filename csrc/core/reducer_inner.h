@@ -88,7 +88,8 @@ struct hv_reducer {
   uint32_t settled; /* items whose average is made, or that have none */
   int own_refused;
   size_t jobs, streams; /* under way, open */
-  size_t lost;
+  size_t lost;          /* who was to forward a chunk, and does not */
+  int lied;             /* what it sent instead was false */
   hv_status status;
   uint64_t looked_us;
   hv_timer stall;

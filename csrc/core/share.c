@@ -34,7 +34,8 @@ struct hv_share {
   uint32_t end;           /* items of the view: the row ends here */
   uint32_t sending, next; /* the item that is sent next; whose average comes next */
   uint32_t lacking;       /* averages that are not settled */
-  uint8_t *lacks;         /* a bit for each item of the row */
+  uint8_t *lacks;         /* a bit for each item of the row, */
+  uint8_t *left_out;      /* and of those whose values here are not finite */
   hv_stream *stream;
   uint8_t *codes; /* being encoded */
   size_t codes_size;
@@ -45,6 +46,7 @@ struct hv_share {
   waiting *first_waiting, **last_waiting;
   size_t jobs;
   hv_status status;
+  int lied;                    /* the status is that because what it said was false */
   int encoding, said_all;      /* a job is; nothing more is sent */
   int nothing;                 /* of the chunk that is sent next: its values are not finite */
   int heard;                   /* the owner has said something */
@@ -92,6 +94,12 @@ static void fail(hv_share *s, hv_status status) {
   s->changed(s->arg);
 }
 
+/* The owner's words are none; unless it is this member that has no memory for them, or a device of its own that fails. */
+static void refuse(hv_share *s, hv_status status) {
+  s->lied |= s->status == HV_OK && status != HV_NOMEM && status != HV_IO;
+  fail(s, status);
+}
+
 /* ---- out: this member's values, or averages that it has ---- */
 
 static void send_on(hv_share *s);
@@ -137,6 +145,8 @@ static void encoded(hv_share *s, hv_status status) {
     hv_env_log(s->env, HV_LOG_WARN, "share", "not_finite", "this member's values of chunk %u are not finite: they are left out",
                s->view->chunks[s->sending]);
     s->nothing = 1;
+    uint32_t at = s->sending - first_of(s);
+    s->left_out[at / 8] |= (uint8_t)(1u << at % 8);
     hv_mem_free(s->codes);
     s->codes = NULL;
     return;
@@ -215,9 +225,11 @@ static void decode_done(hv_job *job, const hv_event *event) {
   s->jobs--;
   hv_payload_release(l->payload);
   l->payload = NULL;
-  hv_status status = event->status != HV_OK ? event->status : l->status;
-  if (status != HV_OK) {
-    fail(s, status);
+  if (event->status != HV_OK || l->status != HV_OK) {
+    if (event->status != HV_OK)
+      fail(s, event->status);
+    else
+      refuse(s, l->status);
     return;
   }
   hv_hold_put(s->hold, l->chunk, &l->from);
@@ -254,14 +266,27 @@ static uint32_t next_lacked(const hv_share *s) {
   return item;
 }
 
+/* There is no average of this one, it says: nobody's values counted. Where this member gave its own that is one owner's word
+ * against another's: it is true when the next one says so, too. */
+static hv_status take_none(hv_share *s, uint32_t item) {
+  uint32_t at = item - first_of(s);
+  uint16_t *denied = &s->hold->denied[s->view->chunks[item]];
+  if (s->view->sources[item] != HV_VIEW_REDUCE)
+    return HV_MALFORMED;
+  if (!(s->left_out[at / 8] >> at % 8 & 1) && (!*denied || *denied == s->owner + 1)) {
+    *denied = (uint16_t)(s->owner + 1);
+    return HV_REFUSED;
+  }
+  s->lacking--;
+  return HV_OK;
+}
+
 static hv_status take_average(hv_share *s, uint32_t item, const hv_event *event) {
   const hv_msg_chunk *header = &event->msg->u.chunk;
   if (event->msg->kind != HV_MSG_CHUNK || item >= s->end || header->index != s->view->chunks[item])
     return HV_MALFORMED;
-  if (!event->payload) { /* there is no average of this one: nobody's values counted */
-    s->lacking--;
-    return HV_OK;
-  }
+  if (!event->payload)
+    return take_none(s, item);
   if (event->payload->size != bytes_of(s, item) || header->from.size != sizeof(hv_members))
     return HV_MALFORMED;
   waiting *w = hv_mem_zalloc(s->env->mem, sizeof *w);
@@ -291,7 +316,7 @@ static void average_came(hv_stream *stream, const hv_event *event) {
   uint32_t item = next_lacked(s);
   hv_status status = take_average(s, item, event);
   if (status != HV_OK) {
-    fail(s, status);
+    refuse(s, status);
     return;
   }
   s->next = item + 1;
@@ -379,7 +404,10 @@ hv_status hv_share_new(hv_env *env, const hv_round *round, const hv_view *view, 
   s->last_waiting = &s->first_waiting;
   s->patience = (hv_timer){.fire = look_for_stall, .owner = s};
   s->lacks = hv_mem_array(env->mem, hv_hold_bytes(view->count[owner]), 1);
-  if (!s->lacks) {
+  s->left_out = hv_mem_array(env->mem, hv_hold_bytes(view->count[owner]), 1);
+  if (!s->lacks || !s->left_out) {
+    hv_mem_free(s->lacks);
+    hv_mem_free(s->left_out);
     hv_mem_free(s);
     return HV_NOMEM;
   }
@@ -425,6 +453,10 @@ hv_status hv_share_status(const hv_share *s) {
   return s->status;
 }
 
+int hv_share_lied(const hv_share *s) {
+  return s->lied;
+}
+
 uint64_t hv_share_rate(const hv_share *s) {
   return s->rate;
 }
@@ -443,6 +475,7 @@ void hv_share_free(hv_share *s) {
   hv_payload_release(s->ready);
   hv_mem_free(s->codes);
   hv_mem_free(s->lacks);
+  hv_mem_free(s->left_out);
   for (int i = 0; i < LANES; i++)
     hv_payload_release(s->lanes[i].payload);
   hv_mem_free(s);

@@ -36,6 +36,9 @@ int hv_share_done(const hv_share *share);
 int hv_share_over(const hv_share *share);
 /* HV_OK, or why not all of this row came. */
 hv_status hv_share_status(const hv_share *share);
+/* 1: that is because what the owner said was false: broken chunks, or chunks of which it said, and no other owner before it, that
+ * nobody's values count, though this member gave its own. */
+int hv_share_lied(const hv_share *share);
 /* How fast this member's first chunks came to the owner, as that says: bytes per second; 0: it has not said so. */
 uint64_t hv_share_rate(const hv_share *share);
 /* 1 when the owner is there as far as is known, but has been silent for half of what is too long. */

@@ -21,12 +21,14 @@ hv_status hv_hold_init(hv_hold *hold, hv_mem *mem, uint32_t n_chunks) {
   *hold = (hv_hold){.n_chunks = n_chunks};
   hold->held = hv_mem_array(mem, hv_hold_bytes(n_chunks), 1);
   hold->from = hv_mem_array(mem, n_chunks, sizeof *hold->from);
-  return hold->held && hold->from ? HV_OK : HV_NOMEM;
+  hold->denied = hv_mem_array(mem, n_chunks, sizeof *hold->denied);
+  return hold->held && hold->from && hold->denied ? HV_OK : HV_NOMEM;
 }
 
 void hv_hold_fini(hv_hold *hold) {
   hv_mem_free(hold->held);
   hv_mem_free(hold->from);
+  hv_mem_free(hold->denied);
   *hold = (hv_hold){0};
 }
 
@@ -91,17 +93,46 @@ static int holds(const hv_view_report *report, uint32_t chunk) {
   return report->held[chunk / 8] >> chunk % 8 & 1;
 }
 
-/* Those who answered, of the latest view that any of them took part in. */
-static hv_members those_left(const hv_round *round, const hv_view_report *reports, const hv_members *answered) {
-  hv_members left = {{0}};
-  const hv_view_report *latest = NULL;
-  for (size_t i = 0; i < round->n_members; i++)
-    if (hv_members_has(answered, i) && (!latest || reports[i].installed > latest->installed))
-      latest = &reports[i];
-  for (size_t i = 0; latest && i < round->n_members; i++)
-    if (hv_members_has(answered, i) && hv_members_has(&latest->members, i))
-      hv_members_put(&left, i);
-  return left;
+static int same_view(const hv_view_report *a, const hv_view_report *b) {
+  return a->installed == b->installed && hv_members_equal(&a->members, &b->members);
+}
+
+/* May it be so that there was the view that this one reports? */
+static int is_credible(const hv_round *round, const hv_view_report *reports, const hv_members *here, const hv_view_report *told) {
+  size_t n = 0, left = 0, say_so = 0, never = 0;
+  for (size_t i = 0; i < round->n_members; i++) {
+    if (!hv_members_has(here, i))
+      continue;
+    n++;
+    say_so += (size_t)same_view(&reports[i], told);
+    if (!hv_members_has(&told->members, i))
+      continue;
+    left++;
+    if (reports[i].promised >= told->installed || reports[i].installed >= told->installed)
+      continue;
+    if (i == round->me)
+      return 0;
+    never++;
+  }
+  return left >= 2 && never < say_so && (say_so > 1 || 2 * left > n);
+}
+
+hv_members hv_view_left(const hv_round *round, const hv_view_report *reports, const hv_members *answered) {
+  hv_members here = *answered;
+  for (;;) {
+    const hv_view_report *latest = NULL;
+    for (size_t i = 0; i < round->n_members; i++)
+      if (hv_members_has(&here, i) && (!latest || reports[i].installed > latest->installed))
+        latest = &reports[i];
+    if (!latest || latest->installed == 0)
+      return here; /* nobody was ever left out */
+    int credible = is_credible(round, reports, &here, latest);
+    for (size_t i = 0; i < round->n_members; i++)
+      if (credible ? !hv_members_has(&latest->members, i) : hv_members_has(&here, i) && same_view(&reports[i], latest))
+        hv_members_drop(&here, i);
+    if (credible)
+      return here;
+  }
 }
 
 /* Who has a chunk: everybody who has a place for it (NONE), one (the first in order, of the better ones if any), or nobody. */
@@ -147,7 +178,7 @@ hv_status hv_view_plan(hv_mem *mem, const hv_round *round, uint32_t number, cons
   hv_view *view = new_view(mem, round, number);
   if (!view)
     return HV_NOMEM;
-  view->members = those_left(round, reports, answered);
+  view->members = hv_view_left(round, reports, answered);
   for (uint32_t chunk = 0; chunk < round->in->n_chunks; chunk++) {
     uint16_t source = source_of(round, view, reports, may_own, chunk);
     if (source != HV_VIEW_NONE)

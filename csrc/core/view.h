@@ -35,6 +35,7 @@ int hv_members_equal(const hv_members *a, const hv_members *b);
 typedef struct hv_hold {
   uint8_t *held;    /* a bit for each chunk: its average is in place */
   hv_members *from; /* for each chunk that is held: whose values are in it */
+  uint16_t *denied; /* for each chunk: who has said that nobody's values count, though this member gave its own, and one; or 0 */
   uint32_t n_chunks, n_held;
 } hv_hold;
 hv_status hv_hold_init(hv_hold *hold, hv_mem *mem, uint32_t n_chunks);
@@ -63,11 +64,20 @@ hv_status hv_view_first(hv_mem *mem, const hv_round *round, hv_view **out);
 typedef struct hv_view_report {
   hv_members members;  /* of the last view that it took part in */
   uint32_t installed;  /* its number */
+  uint32_t promised;   /* the highest view that it had promised before it was asked, as far as the coordinator knows */
   const uint8_t *held; /* hv_hold_bytes */
 } hv_view_report;
 
-/* The coordinator's work: who answered (reports of `answered`), who may own. Members are those who answered and whom the latest of
- * all views in the reports has. HV_STATE: nobody is left who could own anything, or fewer than two are. HV_NOMEM. */
+/* Those of them with whom the round goes on: whom the latest view has, of all that are reported and may be so.
+ *
+ * Who is in a view promised it before it had a plan. So a view is not so if the coordinator itself would be in it, and never
+ * promised it; or if as many who would be in it never did as say that they were; nor is it believed of one alone if it leaves out
+ * half of those who answered, and it is of no use if nobody is left but one. Who says that it was in such a view is not among them:
+ * it may hold what nobody else does. So a lone member that lies of views puts nobody out but itself. */
+hv_members hv_view_left(const hv_round *round, const hv_view_report *reports, const hv_members *answered);
+
+/* The coordinator's work: who answered (reports of `answered`), who may own. Members are hv_view_left. HV_STATE: nobody is left who
+ * could own anything, or fewer than two are. HV_NOMEM. */
 hv_status hv_view_plan(hv_mem *mem, const hv_round *round, uint32_t number, const hv_view_report *reports,
                        const hv_members *answered, const hv_members *may_own, hv_view **out);
 

@@ -36,7 +36,7 @@ typedef struct swarm_options {
 
 #define SWARM_EPOCH_US UINT64_C(26000000) /* what --epochs counts in */
 
-enum { SWARM_FIGURES_MAX = 16 };
+enum { SWARM_FIGURES_MAX = 24 };
 
 typedef struct swarm_run {
   const swarm_options *options;

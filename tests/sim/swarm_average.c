@@ -457,7 +457,7 @@ static void judge_whole(room *r, const seat *first) {
       figure(r, "unaveraged_aside", lacks);
     } else if (lacks && ran_out_of_time(r, first, i)) {
       figure(r, "unaveraged_late", lacks);
-    } else if (lacks && (liars_beside(r, first, SWARM_LIES_NEWS) || liars_beside(r, first, ~0u) > 1)) {
+    } else if (lacks && (liars_beside(r, first, SWARM_LIES_NEWS))) {
       figure(r, "unaveraged_lied", lacks);
     } else if (lacks) {
       figure(r, "unaveraged", lacks);
@@ -670,6 +670,8 @@ void swarm_average_play(swarm_run *run) {
     swarm_seat(run, &chair);
     if (hv_sim_add(run->sim, &chair, NULL) != HV_OK)
       swarm_fail(run, "node %zu could not be made", i);
+    if (s->client || s->auxiliary || s->liar.tells)
+      hv_sim_say(run->sim, "n%zu:%s%s, lies %#x", i, s->client ? " client" : "", s->auxiliary ? " auxiliary" : "", s->liar.tells);
   }
   uint64_t most_us = 5000000 + (r->epochs + 1) * (SWARM_EPOCH_US + REST_US);
   run->calm_us = most_us;

@@ -1,4 +1,5 @@
-/* Seeds of the swarm room `average` (12 nodes, 6 epochs, all faults) that once found something, by their numbers. */
+/* Seeds of the swarm room `average` (12 nodes, 6 epochs, all faults; some with liars) that once found something, by their numbers.
+ */
 #include "sim/swarm_trouble.c"
 
 #include "sim/swarm_average.c"
@@ -25,10 +26,44 @@ static void no_try_is_begun_with_less_time_than_its_round_takes(void **unused) {
   plays_well(swarm_average_play, 10013, 12, six_epochs);
 }
 
+static void an_owner_whose_words_are_false_owns_nothing_more_and_one_alone_does_not_say_that_nobodys_values_count(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 5018, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 10224, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 10247, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 10266, 12, six_epochs);
+}
+
+static void a_coordinator_that_all_must_do_without_goes_itself(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 5072, 12, six_epochs);
+}
+
+static void a_view_that_a_liar_alone_reports_puts_nobody_out(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 5044, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 10200, 12, six_epochs);
+}
+
+static void one_that_took_over_and_knows_of_no_round_is_missed_by_all(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 10433, 12, six_epochs);
+}
+
+static void who_coordinates_only_now_is_asked_before_it_is_given_up(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 20908, 12, six_epochs);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_silent_coordinator_is_missed_by_those_who_are_done_and_they_stay_while_others_need_them),
       cmocka_unit_test(who_was_silent_may_yet_coordinate),
+      cmocka_unit_test(an_owner_whose_words_are_false_owns_nothing_more_and_one_alone_does_not_say_that_nobodys_values_count),
+      cmocka_unit_test(a_coordinator_that_all_must_do_without_goes_itself),
+      cmocka_unit_test(a_view_that_a_liar_alone_reports_puts_nobody_out),
+      cmocka_unit_test(one_that_took_over_and_knows_of_no_round_is_missed_by_all),
+      cmocka_unit_test(who_coordinates_only_now_is_asked_before_it_is_given_up),
       cmocka_unit_test(no_try_is_begun_with_less_time_than_its_round_takes),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);

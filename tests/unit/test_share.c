@@ -4,6 +4,7 @@
 #include "core/share.h"
 #include "kern/cpu.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { CHUNKS = 3, VALUES = 64 };
@@ -76,59 +77,140 @@ static void send_average(world *w, const hv_round *round, uint32_t chunk, float 
   hv_payload_release(payload);
 }
 
-static void a_damaged_average_is_not_said_to_be_there_and_one_that_came_is(void **state) {
-  (void)state;
-  world w = {0};
+typedef struct scene {
+  world w;
   float in[CHUNKS * VALUES], out[CHUNKS * VALUES];
-  fake_env_init(&w.fake, 1);
-  w.fake.env.stream_open = stream_open;
-  w.fake.env.stream_send = stream_send;
-  w.fake.env.stream_end = w.fake.env.stream_cancel = stream_end;
-  w.fake.env.work = work;
-  w.fake.env.timer_set = timer_set;
-  w.fake.env.timer_clear = timer_clear;
-  for (int i = 0; i < CHUNKS * VALUES; i++)
-    in[i] = 1, out[i] = -1;
-  hv_round_member members[2] = {{.first = 0}, {.count = CHUNKS}};
-  hv_run_part from = {in, HV_DTYPE_FLOAT32, CHUNKS * VALUES, HV_CODEC_NONE, NULL},
-              to = {out, HV_DTYPE_FLOAT32, CHUNKS * VALUES, HV_CODEC_NONE, NULL};
+  hv_round_member members[3];
   hv_run in_run, out_run;
-  assert_int_equal(hv_run_init(&in_run, &w.fake.mem, &from, 1, VALUES, NULL), HV_OK);
-  assert_int_equal(hv_run_init(&out_run, &w.fake.mem, &to, 1, VALUES, NULL), HV_OK);
-  hv_round round = {
-      .members = members, .n_members = 2, .weight = 1, .stall_ms = 1000, .kern = hv_cpu_best(), .in = &in_run, .out = &out_run};
-  hv_share *share;
+  hv_round round;
   hv_view *view;
   hv_hold hold;
-  hv_pace pace = {0};
-  assert_int_equal(hv_view_first(&w.fake.mem, &round, &view), HV_OK);
-  assert_int_equal(hv_hold_init(&hold, &w.fake.mem, CHUNKS), HV_OK);
-  assert_int_equal(hv_share_new(&w.fake.env, &round, view, &hold, &pace, 1, changed, NULL, &share), HV_OK);
+  hv_pace pace;
+} scene;
+
+/* Members 1 and 2 own everything, each of them in its own time: this one is 0. */
+static void set_scene(scene *s) {
+  *s = (scene){0};
+  world *w = &s->w;
+  fake_env_init(&w->fake, 1);
+  w->fake.env.stream_open = stream_open;
+  w->fake.env.stream_send = stream_send;
+  w->fake.env.stream_end = w->fake.env.stream_cancel = stream_end;
+  w->fake.env.work = work;
+  w->fake.env.timer_set = timer_set;
+  w->fake.env.timer_clear = timer_clear;
+  for (int i = 0; i < CHUNKS * VALUES; i++)
+    s->in[i] = 1, s->out[i] = -1;
+  s->members[1].count = CHUNKS;
+  hv_run_part from = {s->in, HV_DTYPE_FLOAT32, CHUNKS * VALUES, HV_CODEC_NONE, NULL},
+              to = {s->out, HV_DTYPE_FLOAT32, CHUNKS * VALUES, HV_CODEC_NONE, NULL};
+  assert_int_equal(hv_run_init(&s->in_run, &w->fake.mem, &from, 1, VALUES, NULL), HV_OK);
+  assert_int_equal(hv_run_init(&s->out_run, &w->fake.mem, &to, 1, VALUES, NULL), HV_OK);
+  s->round = (hv_round){.members = s->members,
+                        .n_members = 3,
+                        .weight = 1,
+                        .stall_ms = 1000,
+                        .kern = hv_cpu_best(),
+                        .in = &s->in_run,
+                        .out = &s->out_run};
+  assert_int_equal(hv_view_first(&w->fake.mem, &s->round, &s->view), HV_OK);
+  assert_int_equal(hv_hold_init(&s->hold, &w->fake.mem, CHUNKS), HV_OK);
+}
+
+static void strike_scene(scene *s) {
+  hv_view_free(s->view);
+  hv_hold_fini(&s->hold);
+  hv_run_fini(&s->in_run);
+  hv_run_fini(&s->out_run);
+  assert_int_equal(atomic_load(&s->w.fake.mem.blocks), 0);
+}
+
+/* A share of this member at that owner, whose contributions have left. */
+static hv_share *begin_share(scene *s, size_t owner) {
+  hv_share *share;
+  for (size_t i = 0; i < 3; i++)
+    s->view->count[i] = i == owner ? CHUNKS : 0;
+  assert_int_equal(hv_share_new(&s->w.fake.env, &s->round, s->view, &s->hold, &s->pace, owner, changed, NULL, &share), HV_OK);
   hv_share_start(share);
-  for (int i = 0; i < CHUNKS; i++) /* each contribution leaves */
-    do_job(&w, 0);
-  send_average(&w, &round, 0, 5, 1); /* damaged */
-  send_average(&w, &round, 1, 6, 0);
-  assert_int_equal(w.n_jobs, 2);
-  do_job(&w, 1); /* the good one is decoded first */
-  do_job(&w, 0);
-  w.stream.on->closed(&w.stream, &(hv_event){.kind = HV_EVENT_STREAM_CLOSED, .status = HV_CANCELLED, .text = ""});
+  while (s->w.n_jobs)
+    do_job(&s->w, 0);
+  return share;
+}
+
+static void end_share(scene *s, hv_share *share) {
+  s->w.stream.on->closed(&s->w.stream, &(hv_event){.kind = HV_EVENT_STREAM_CLOSED, .status = HV_CANCELLED, .text = ""});
   assert_true(hv_share_over(share));
-  assert_int_not_equal(hv_share_status(share), HV_OK);
-  for (uint32_t c = 0; c < CHUNKS; c++)
-    assert_int_equal(hv_hold_has(&hold, c), out[c * VALUES] != -1);
-  assert_int_equal(hv_hold_has(&hold, 1), 1);
   hv_share_free(share);
-  hv_view_free(view);
-  hv_hold_fini(&hold);
-  hv_run_fini(&in_run);
-  hv_run_fini(&out_run);
-  assert_int_equal(atomic_load(&w.fake.mem.blocks), 0);
+}
+
+static void say_there_is_none(scene *s, uint32_t chunk) {
+  hv_msg msg = {.kind = HV_MSG_CHUNK, .u.chunk = {.index = chunk}};
+  s->w.stream.on->data(&s->w.stream, &(hv_event){.kind = HV_EVENT_STREAM_DATA, .msg = &msg});
+}
+
+static void a_damaged_average_is_not_said_to_be_there_and_one_that_came_is(void **state) {
+  (void)state;
+  scene s;
+  set_scene(&s);
+  hv_share *share = begin_share(&s, 1);
+  send_average(&s.w, &s.round, 0, 5, 1); /* damaged */
+  send_average(&s.w, &s.round, 1, 6, 0);
+  assert_int_equal(s.w.n_jobs, 2);
+  do_job(&s.w, 1); /* the good one is decoded first */
+  do_job(&s.w, 0);
+  assert_int_not_equal(hv_share_status(share), HV_OK);
+  assert_true(hv_share_lied(share));
+  for (uint32_t c = 0; c < CHUNKS; c++)
+    assert_int_equal(hv_hold_has(&s.hold, c), s.out[c * VALUES] != -1);
+  assert_int_equal(hv_hold_has(&s.hold, 1), 1);
+  end_share(&s, share);
+  strike_scene(&s);
+}
+
+static void that_nobodys_values_count_is_believed_of_a_second_owner_only_or_by_who_gave_none(void **state) {
+  (void)state;
+  scene s;
+  set_scene(&s);
+  s.in[2 * VALUES] = NAN;
+  hv_share *share = begin_share(&s, 1);
+  say_there_is_none(&s, 0); /* but this member gave its own */
+  assert_true(hv_share_lied(share));
+  end_share(&s, share);
+  share = begin_share(&s, 1);
+  say_there_is_none(&s, 0); /* the same one again */
+  assert_true(hv_share_lied(share));
+  end_share(&s, share);
+  share = begin_share(&s, 2);
+  say_there_is_none(&s, 0);
+  assert_int_equal(hv_share_status(share), HV_OK);
+  send_average(&s.w, &s.round, 1, 6, 0);
+  do_job(&s.w, 0);
+  say_there_is_none(&s, 2); /* this member said the same of its own */
+  assert_int_equal(hv_share_status(share), HV_OK);
+  assert_true(hv_share_done(share));
+  assert_false(hv_share_lied(share));
+  assert_int_equal(s.hold.n_held, 1);
+  end_share(&s, share);
+  strike_scene(&s);
+}
+
+static void a_line_that_breaks_is_no_lie(void **state) {
+  (void)state;
+  scene s;
+  set_scene(&s);
+  hv_share *share = begin_share(&s, 1);
+  s.w.stream.on->closed(&s.w.stream, &(hv_event){.kind = HV_EVENT_STREAM_CLOSED, .status = HV_CLOSED, .text = ""});
+  assert_int_equal(hv_share_status(share), HV_CLOSED);
+  assert_false(hv_share_lied(share));
+  hv_share_free(share);
+  strike_scene(&s);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_damaged_average_is_not_said_to_be_there_and_one_that_came_is),
+      cmocka_unit_test(that_nobodys_values_count_is_believed_of_a_second_owner_only_or_by_who_gave_none),
+      cmocka_unit_test(a_line_that_breaks_is_no_lie),
   };
   return cmocka_run_group_tests_name("share", tests, NULL, NULL);
 }

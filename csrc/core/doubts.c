@@ -1,0 +1,103 @@
+#include "core/doubts.h"
+
+static void join(hv_members *set, const hv_members *more) {
+  for (size_t i = 0; i < sizeof set->bits; i++)
+    set->bits[i] |= more->bits[i];
+}
+
+hv_status hv_doubts_init(hv_doubts *d, hv_mem *mem, size_t n) {
+  *d = (hv_doubts){.n = n, .voices = hv_mem_array(mem, n, sizeof *d->voices)};
+  return d->voices ? HV_OK : HV_NOMEM;
+}
+
+void hv_doubts_fini(hv_doubts *d) {
+  hv_mem_free(d->voices);
+  d->voices = NULL;
+}
+
+void hv_doubts_trouble(hv_doubts *d, size_t who, uint32_t view, const hv_members *named) {
+  hv_voice *v = &d->voices[who];
+  join(&v->named, named);
+  if (v->trouble_in > view)
+    return; /* the same trouble, and somebody more */
+  v->trouble_in = view + 1;
+  if (++v->troubles > 2 * d->n)
+    hv_members_put(&d->barred, who);
+}
+
+void hv_doubts_unseen(hv_doubts *d, size_t who, const hv_members *named) {
+  join(&d->voices[who].named, named);
+  join(&d->voices[who].unseen, named);
+}
+
+void hv_doubts_false(hv_doubts *d, size_t who, const hv_members *liars) {
+  join(&d->voices[who].liars, liars);
+  hv_members_drop(&d->voices[who].liars, who);
+}
+
+/* This one had to break off itself, because of somebody other than that one: it says so. */
+static int had_trouble_with_others(const hv_doubts *d, size_t i, size_t than) {
+  hv_members others = d->voices[i].named;
+  hv_members_drop(&others, than);
+  return hv_members_count(&others) > 0;
+}
+
+/* How many say in a second view that they cannot reach this one, though both are here; the others are noted. */
+static size_t not_reached_by(hv_doubts *d, size_t i, const hv_members *here, hv_voice **last) {
+  size_t n = 0;
+  for (size_t j = 0; j < d->n; j++) {
+    hv_voice *v = &d->voices[j];
+    if (!hv_members_has(here, j) || !hv_members_has(&v->unseen, i) || had_trouble_with_others(d, i, j))
+      continue;
+    if (hv_members_has(&v->before, i))
+      *last = v, n++;
+    hv_members_put(&v->before, i);
+  }
+  return n;
+}
+
+static size_t charged_by(hv_doubts *d, size_t i, const hv_members *here, hv_voice **last) {
+  size_t n = 0;
+  for (size_t j = 0; j < d->n; j++)
+    if (hv_members_has(here, j) && hv_members_has(&d->voices[j].liars, i))
+      *last = &d->voices[j], n++;
+  return n;
+}
+
+static void bar(hv_doubts *d, const hv_voice *voice) {
+  hv_members_put(&d->barred, (size_t)(voice - d->voices));
+}
+
+static void weigh_charges(hv_doubts *d, const hv_members *here, size_t i) {
+  hv_voice *alone = NULL;
+  size_t n = charged_by(d, i, here, &alone);
+  if (n == 0)
+    return;
+  if (n == 1 && ++alone->alleged > (d->n + 3) / 4)
+    bar(d, alone);
+  else
+    hv_members_put(hv_members_has(&d->no_owner, i) ? &d->barred : &d->no_owner, i);
+}
+
+/* Said in two views it is a fact, and one of both must do with less: whom several cannot reach; else it may be either. */
+static void weigh_unseen(hv_doubts *d, const hv_members *here, size_t i) {
+  hv_voice *alone = NULL;
+  size_t n = not_reached_by(d, i, here, &alone);
+  if (n == 0 || hv_members_has(&d->no_owner, i))
+    return;
+  if (n == 1 && alone->alone++)
+    bar(d, alone);
+  else
+    hv_members_put(&d->no_owner, i);
+}
+
+void hv_doubts_weigh(hv_doubts *d, const hv_members *here) {
+  for (size_t i = 0; i < d->n; i++)
+    if (hv_members_has(here, i)) {
+      weigh_charges(d, here, i);
+      weigh_unseen(d, here, i);
+    }
+  for (size_t i = 0; i < d->n; i++)
+    if (hv_members_has(here, i))
+      d->voices[i].unseen = d->voices[i].named = d->voices[i].liars = (hv_members){{0}};
+}

@@ -1,0 +1,193 @@
+/* Whom a round does without, and which views it believes: what a lone member that lies can do to the others. */
+#include "lib/check.h"
+
+#include "core/doubts.h"
+
+enum { MEMBERS = 8 };
+
+typedef struct fixture {
+  hv_mem mem;
+  hv_doubts doubts;
+} fixture;
+
+static hv_members set_of(unsigned bits) {
+  return (hv_members){{(uint8_t)bits}};
+}
+
+static hv_members everybody(void) {
+  return set_of(255);
+}
+
+static int setup(void **state) {
+  static fixture f;
+  hv_mem_init(&f.mem, NULL, HV_MEM_UNLIMITED);
+  *state = &f;
+  return hv_doubts_init(&f.doubts, &f.mem, MEMBERS) != HV_OK;
+}
+
+static int teardown(void **state) {
+  fixture *f = *state;
+  hv_doubts_fini(&f->doubts);
+  return atomic_load(&f->mem.blocks) != 0;
+}
+
+static void charge(hv_doubts *d, size_t who, size_t whom) {
+  hv_members liars = {{0}};
+  hv_members_put(&liars, whom);
+  hv_doubts_false(d, who, &liars);
+}
+
+static void weigh(hv_doubts *d) {
+  hv_members here = everybody();
+  hv_doubts_weigh(d, &here);
+}
+
+static void false_words_cost_their_teller_its_spans_at_once_whatever_trouble_it_has_itself(void **state) {
+  hv_doubts *d = &((fixture *)*state)->doubts;
+  hv_members others = set_of(1 << 1 | 1 << 2);
+  hv_doubts_trouble(d, 5, 0, &others);
+  charge(d, 0, 5);
+  charge(d, 1, 5);
+  weigh(d);
+  assert_true(hv_members_has(&d->no_owner, 5));
+  assert_int_equal(hv_members_count(&d->no_owner), 1);
+  assert_int_equal(hv_members_count(&d->barred), 0);
+  charge(d, 3, 5); /* it had to forward what it alone held, and did so badly */
+  weigh(d);
+  assert_true(hv_members_has(&d->barred, 5));
+  assert_int_equal(hv_members_count(&d->barred), 1);
+}
+
+static void who_charges_one_after_another_alone_is_out_itself(void **state) {
+  hv_doubts *d = &((fixture *)*state)->doubts;
+  for (size_t i = 1; i < MEMBERS; i++) {
+    charge(d, 0, i);
+    weigh(d);
+  }
+  assert_int_equal(hv_members_count(&d->barred), 1);
+  assert_true(hv_members_has(&d->barred, 0));
+}
+
+static void nobody_is_heard_of_itself(void **state) {
+  hv_doubts *d = &((fixture *)*state)->doubts;
+  charge(d, 0, 0); /* of itself it is not heard */
+  weigh(d);
+  assert_int_equal(hv_members_count(&d->no_owner), 0);
+}
+
+static void who_is_not_reached_twice_owns_nothing_unless_it_broke_off_for_others(void **state) {
+  hv_doubts *d = &((fixture *)*state)->doubts;
+  hv_members third = set_of(1 << 3), second = set_of(1 << 2);
+  for (int view = 0; view < 3; view++) {
+    assert_int_equal(hv_members_has(&d->no_owner, 3), view > 1);
+    hv_doubts_unseen(d, 0, &third);
+    hv_doubts_unseen(d, 1, &second);
+    hv_doubts_trouble(d, 2, (uint32_t)view, &third);
+    weigh(d);
+  }
+  assert_int_equal(hv_members_count(&d->no_owner), 1);
+  hv_doubts_unseen(d, 0, &second); /* alone, and of a second one */
+  weigh(d);
+  hv_doubts_unseen(d, 0, &second);
+  weigh(d);
+  assert_true(hv_members_has(&d->barred, 0));
+}
+
+static void trouble_counts_once_for_each_view_and_twice_as_many_as_members_are_too_many(void **state) {
+  hv_doubts *d = &((fixture *)*state)->doubts;
+  hv_members third = set_of(1 << 3);
+  for (uint32_t view = 0; view <= 2 * MEMBERS; view++) {
+    assert_int_equal(hv_members_count(&d->barred), 0);
+    for (int k = 0; k < 5; k++)
+      hv_doubts_trouble(d, 1, view * MEMBERS, &third);
+  }
+  assert_true(hv_members_has(&d->barred, 1));
+}
+
+/* ---- views that are reported ---- */
+
+typedef struct told {
+  hv_round round;
+  hv_view_report reports[MEMBERS];
+} told;
+
+static void all_in_the_first_view(told *t) {
+  *t = (told){.round = {.n_members = MEMBERS, .me = 2}};
+  for (size_t i = 0; i < MEMBERS; i++)
+    t->reports[i].members = everybody();
+}
+
+static unsigned left(const told *t, unsigned here) {
+  hv_members answered = set_of(here);
+  return hv_view_left(&t->round, t->reports, &answered).bits[0];
+}
+
+static void report(told *t, size_t who, uint32_t view, unsigned members) {
+  t->reports[who].installed = t->reports[who].promised = view;
+  t->reports[who].members = set_of(members);
+}
+
+static void a_view_that_others_were_in_leaves_out_those_who_were_not(void **state) {
+  told t;
+  (void)state;
+  all_in_the_first_view(&t);
+  assert_int_equal(left(&t, 0xff), 0xff);
+  for (size_t i = 0; i < 5; i++)
+    report(&t, i, 9, 0x1f);
+  assert_int_equal(left(&t, 0xff), 0x1f);
+  report(&t, 1, 0, 0xff); /* it has not got the plan, but promised */
+  t.reports[1].promised = 9;
+  assert_int_equal(left(&t, 0xf7), 0x17);
+}
+
+static void a_view_is_not_so_if_who_would_be_in_it_never_promised_it(void **state) {
+  told t;
+  (void)state;
+  all_in_the_first_view(&t);
+  report(&t, 6, 9, 0x44); /* with this one, which knows better */
+  assert_int_equal(left(&t, 0xff), 0xbf);
+  report(&t, 6, 9, 0x48); /* with another one, which was never asked */
+  assert_int_equal(left(&t, 0xff), 0xbf);
+  report(&t, 6, 9, 0x40); /* with nobody */
+  assert_int_equal(left(&t, 0xff), 0xbf);
+  report(&t, 6, 9, 0x48);
+  t.reports[3].promised = 9; /* was asked, and the plan never came: but that one alone would leave out all the others */
+  assert_int_equal(left(&t, 0xff), 0xbf);
+  report(&t, 6, 0, 0x40);
+  assert_int_equal(left(&t, 0xff), 0xff); /* nobody is left out of the first */
+}
+
+static void a_view_that_one_alone_was_told_of_is_believed_if_most_promised_it(void **state) {
+  told t;
+  (void)state;
+  all_in_the_first_view(&t);
+  for (size_t i = 0; i < 6; i++)
+    t.reports[i].promised = 9;
+  report(&t, 5, 9, 0x3f);
+  assert_int_equal(left(&t, 0xff), 0x3f);
+}
+
+static void who_is_alone_in_a_later_view_does_not_end_the_round_for_the_others(void **state) {
+  told t;
+  (void)state;
+  all_in_the_first_view(&t);
+  report(&t, 5, 9, 0x30); /* the other one has died */
+  assert_int_equal(left(&t, 0xef), 0xcf);
+  assert_int_equal(left(&t, 0), 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(false_words_cost_their_teller_its_spans_at_once_whatever_trouble_it_has_itself, setup,
+                                      teardown),
+      cmocka_unit_test_setup_teardown(who_charges_one_after_another_alone_is_out_itself, setup, teardown),
+      cmocka_unit_test_setup_teardown(nobody_is_heard_of_itself, setup, teardown),
+      cmocka_unit_test_setup_teardown(who_is_not_reached_twice_owns_nothing_unless_it_broke_off_for_others, setup, teardown),
+      cmocka_unit_test_setup_teardown(trouble_counts_once_for_each_view_and_twice_as_many_as_members_are_too_many, setup, teardown),
+      cmocka_unit_test(a_view_that_others_were_in_leaves_out_those_who_were_not),
+      cmocka_unit_test(a_view_is_not_so_if_who_would_be_in_it_never_promised_it),
+      cmocka_unit_test(a_view_that_one_alone_was_told_of_is_believed_if_most_promised_it),
+      cmocka_unit_test(who_is_alone_in_a_later_view_does_not_end_the_round_for_the_others),
+  };
+  return cmocka_run_group_tests_name("doubts", tests, NULL, NULL);
+}
