@@ -34,7 +34,7 @@ typedef struct peer {
   hv_peer_id first;
   uint32_t averaged, n_chunks;
   unsigned tries;
-  uint64_t begun_us, done_us;
+  uint64_t begun_us, done_us, reducing_us, bytes;
   char gathered[200];
 } peer;
 
@@ -174,6 +174,8 @@ static void was_done(hv_average_step *step, hv_status status, const char *text, 
   p->averaged = outcome->averaged;
   p->n_chunks = outcome->n_chunks;
   p->tries = outcome->tries;
+  p->reducing_us = outcome->reducing_us;
+  p->bytes = outcome->bytes;
   p->done_us = hv_sim_now(p->scene->sim);
   p->gathered[0] = 0;
   for (size_t i = 0; i < outcome->n_members; i++)
@@ -502,6 +504,86 @@ static void who_finds_nobody_tries_again_until_somebody_comes(void **unused) {
   close_scene(&s);
 }
 
+/* Both average over lines of this rate; gives how long that took peer 0. */
+static double average_at(scene *s, uint64_t rate) {
+  hv_sim_set_link(s->sim, HV_SIM_ANY, HV_SIM_ANY, &(hv_sim_link){.delay_us = 5000, .rate = rate});
+  for (size_t i = 0; i < 2; i++)
+    s->peers[i].step = (hv_average_step){.expected = 2, .timeout_ms = 60000};
+  all(s, step);
+  run(s, 60);
+  for (size_t i = 0; i < 2; i++)
+    assert_int_equal(s->peers[i].status, HV_OK);
+  return (double)s->peers[0].reducing_us / 1e6;
+}
+
+/* Peer 0 alone looks for others for so long; gives when it ended, in seconds. */
+static double gave_up_after(scene *s, uint32_t wait_ms, uint32_t timeout_ms) {
+  s->peers[0].step = (hv_average_step){.wait_ms = wait_ms, .timeout_ms = timeout_ms, .allow_retries = 1};
+  tell(s, 0, step);
+  run(s, timeout_ms / 1000.0 + 1);
+  assert_int_equal(s->peers[0].done, 1);
+  assert_int_equal(s->peers[0].status, HV_TIMEOUT);
+  return (double)(s->peers[0].done_us - s->peers[0].begun_us) / 1e6;
+}
+
+/* How long its rounds take includes a little that comes after them: a fifth at most. */
+static void no_try_is_begun_that_leaves_its_round_less_time_than_rounds_take(void **unused) {
+  (void)unused;
+  scene s;
+  open_scene(&s, 2, 970);
+  for (size_t i = 0; i < 2; i++)
+    s.peers[i].config.stall_ms = 20000;
+  all(&s, open_averager);
+  double usual = average_at(&s, 6000), ended = gave_up_after(&s, 2000, 16000);
+  assert_true(usual > 2);
+  assert_true(ended <= 16 - 0.8 * usual);
+  assert_true(ended > 16 - usual - 4); /* a pause, what forms a group, and half a second less */
+  double slow = average_at(&s, 1500);
+  assert_true(slow > 3 * usual);
+  ended = gave_up_after(&s, 2000, 30000);
+  assert_true(ended <= 30 - 1.6 * usual);
+  assert_true(ended > 30 - 2 * usual - 4); /* once is no habit */
+  close_scene(&s);
+}
+
+static void each_further_try_takes_half_of_the_time_that_is_left_at_most(void **unused) {
+  (void)unused;
+  scene s;
+  open_scene(&s, 2, 980);
+  all(&s, open_averager);
+  gave_up_after(&s, 20000, 40000);
+  assert_in_range(s.peers[0].tries, 3, 5); /* 20, 9, 4, ... seconds */
+  close_scene(&s);
+}
+
+/* Two give and take all of it each, whoever owns what. With a third, and one who only helps: each owner of a span takes it from
+ * those who contribute, and gives it to them. */
+static void the_bytes_that_moved_are_those_of_who_contributes(void **unused) {
+  (void)unused;
+  scene s;
+  uint64_t whole = 0, contributors = 0;
+  for (size_t n = 2; n <= 4; n += 2) {
+    open_scene(&s, n, 990);
+    s.peers[3].config.auxiliary = 1;
+    all(&s, open_averager);
+    for (size_t i = 0; i < n; i++)
+      s.peers[i].step.expected = n;
+    all(&s, step);
+    run(&s, 10);
+    for (size_t i = 0; i < n; i++) {
+      assert_int_equal(s.peers[i].status, HV_OK);
+      assert_int_equal(s.peers[i].n_members, n);
+    }
+    whole = n == 2 ? s.peers[0].bytes / 2 : whole;
+    close_scene(&s);
+  }
+  assert_in_range(whole, VALUES * 4 + 32, VALUES * 4 + 32 + 20 * 64);
+  for (size_t i = 0; i < 3; i++)
+    contributors += s.peers[i].bytes;
+  assert_true(s.peers[3].bytes > 0);
+  assert_int_equal(3 * contributors + s.peers[3].bytes, 3 * 8 * whole); /* who helps would have sent a span to two, not to three */
+}
+
 static void alone_it_is_fine_if_that_is_allowed(void **unused) {
   (void)unused;
   scene s;
@@ -535,8 +617,10 @@ static void with_an_alpha_a_failed_round_leaves_everything_as_it_was(void **unus
       if (s.peers[i].status != HV_OK)
         is_untouched(&s.peers[i]);
       else
-        for (int k = 0; k < VALUES; k++) /* half of the way to a mean of two or of three */
-          assert_true(fabs(s.peers[i].values[k] - (float)(i + 1) * (1 + (float)(k % 7))) < 0.51 * 7);
+        for (int k = 0; k < VALUES; k++) { /* half of the way to a mean of two or of three */
+          double times = (double)s.peers[i].values[k] / (1 + k % 7), own = (double)(i + 1);
+          assert_true(fabs(times - (own + 1.5) / 2) < 1e-5 || fabs(times - (own + 2) / 2) < 1e-5);
+        }
     }
     close_scene(&s);
   }
@@ -638,6 +722,11 @@ static void what_makes_no_sense_is_refused_in_a_sentence(void **unused) {
   p->config = good, p->config.alpha = NAN;
   all(&s, open_averager);
   assert_int_equal(p->begun, HV_INVALID);
+  p->config = good, p->config.alpha = 0.5, p->tensors[1].part.device = &(hv_device){0};
+  all(&s, open_averager);
+  assert_int_equal(p->begun, HV_INVALID);
+  assert_non_null(strstr(p->text, "host's memory"));
+  p->tensors[1].part.device = NULL;
   p->config = good, p->config.bandwidth = -1;
   all(&s, open_averager);
   assert_int_equal(p->begun, HV_INVALID);
@@ -672,6 +761,9 @@ int main(void) {
       cmocka_unit_test(who_is_left_behind_by_the_epochs_does_not_try_again),
       cmocka_unit_test(time_that_runs_out_says_where),
       cmocka_unit_test(who_finds_nobody_tries_again_until_somebody_comes),
+      cmocka_unit_test(no_try_is_begun_that_leaves_its_round_less_time_than_rounds_take),
+      cmocka_unit_test(each_further_try_takes_half_of_the_time_that_is_left_at_most),
+      cmocka_unit_test(the_bytes_that_moved_are_those_of_who_contributes),
       cmocka_unit_test(alone_it_is_fine_if_that_is_allowed),
       cmocka_unit_test(with_an_alpha_a_failed_round_leaves_everything_as_it_was),
       cmocka_unit_test(whoever_dies_the_others_are_done_in_their_time),

@@ -119,6 +119,18 @@ static void replicas_of_one_history_that_differ_by_rounding_are_found(void **unu
   elects(&hardware, 5, 2);
 }
 
+static void one_history_is_found_behind_any_number_of_others(void **unused) {
+  (void)unused;
+  for (uint8_t others = 0; others <= 20; others++) {
+    urn u = {.n = 0};
+    for (uint8_t i = 0; i < others; i++)
+      kin_vote(&u, 1, 5, (uint8_t)(1 + i), i % 3 == 2 ? 0 : (uint8_t)(100 + i)); /* their digests come first */
+    for (uint8_t i = 0; i < 2 * others + 1; i++)
+      kin_vote(&u, 1, 5, (uint8_t)(150 + i), 7);
+    elects(&u, 5, 150);
+  }
+}
+
 static void two_thirds_of_one_lineage_are_not_enough_nor_are_those_who_tell_none(void **unused) {
   (void)unused;
   urn u = {.n = 0}, untold = {.n = 0};
@@ -262,6 +274,7 @@ int main(void) {
       cmocka_unit_test(of_two_that_disagree_at_one_epoch_none_is_chosen),
       cmocka_unit_test(peers_between_two_epochs_get_the_newer_one_when_a_third_has_it),
       cmocka_unit_test(replicas_of_one_history_that_differ_by_rounding_are_found),
+      cmocka_unit_test(one_history_is_found_behind_any_number_of_others),
       cmocka_unit_test(two_thirds_of_one_lineage_are_not_enough_nor_are_those_who_tell_none),
       cmocka_unit_test(liars_under_a_third_never_choose),
       cmocka_unit_test(honest_peers_of_one_epoch_are_heard_against_any_minority),

@@ -43,6 +43,8 @@ static void owners_add_up_to_a_line_and_one_that_lies_does_not_make_it_longer(vo
   assert_int_equal(hv_gauge_line(none, 2), 0);
   uint64_t lied[] = {4 * MBIT, UINT64_MAX, 4 * MBIT};
   assert_int_equal(hv_gauge_line(lied, 3), 24 * MBIT);
+  uint64_t half_lie[] = {UINT64_MAX, 4 * MBIT, 0, UINT64_MAX, 4 * MBIT}; /* of two in the middle it is the lower one */
+  assert_int_equal(hv_gauge_line(half_lie, 5), 40 * MBIT);
   uint64_t all_lie[] = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
   assert_int_equal(hv_gauge_line(all_lie, 3), HV_GAUGE_MOST);
 }
