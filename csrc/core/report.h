@@ -30,8 +30,8 @@ void hv_report_pack(const hv_report *report, uint8_t out[HV_REPORT_BYTES]);
 hv_status hv_report_unpack(hv_span bytes, hv_report *out);
 
 /* Samples per second, smoothed: a moving average of the seconds that one sample takes, in which a first value weighs as it should
- * (the bias of starting from nothing is divided out). A batch of a second or more counts for 16 times the mean at most, so that a
- * standstill is soon forgotten, and who has become slower is known after some batches. */
+ * (the bias of starting from nothing is divided out). A batch of a second or more counts for 16 times the mean at most, or for a
+ * second if that is more, so that a standstill is soon forgotten, and who has become slower is known after some batches. */
 typedef struct hv_meter {
   double alpha;         /* weight of the newest */
   double spent, weight; /* smoothed seconds per sample, and how much of it there is yet */

@@ -419,7 +419,7 @@ static int ran_out_of_time(const room *r, const seat *first, size_t i) {
   const entry *e = &r->seats[i].now;
   for (size_t j = 0; j < r->n && e->status == HV_TIMEOUT; j++) {
     const entry *o = &r->seats[j].now;
-    if (first->now.members >> j & 1 && o->disturbed && o->away_us + LOSS_US >= e->done_us)
+    if (first->now.members >> j & 1 && o->disturbed && o->away_us <= e->done_us && o->away_us + LOSS_US >= e->done_us)
       return 1;
   }
   return 0;

@@ -1,6 +1,7 @@
 /* The rule by which many claims become one figure: what f liars cannot move, and what honest peers can. */
 #include "lib/check.h"
 
+#include "core/progress.h"
 #include "core/tally.h"
 
 #include <math.h>
@@ -296,9 +297,44 @@ static void a_standstill_is_forgotten_after_a_few_batches_and_slowness_is_learnt
   for (int i = 0; i < 100; i++)
     hv_meter_done(&meter, 32, now += 5000);
   assert_true(hv_meter_speed(&meter) > 1000);
+  hv_meter fast = meter;
+  uint64_t over = now;
+  hv_meter_done(&fast, 32, over += 600000000); /* between quick batches it counts for a second: as much as none just shorter */
+  assert_float_equal(hv_meter_speed(&fast), 1 / (0.9 / hv_meter_speed(&meter) + 0.1 / 32), 1);
   for (int i = 0; i < 100; i++)
     hv_meter_done(&meter, 32, now += 900000); /* less than a second is no standstill */
   assert_float_equal(hv_meter_speed(&meter), 32 / 0.9, 0.1);
+}
+
+/* So long after its report it counts as it said, at the speed that it said: it goes on. */
+static void goes_on(const hv_progress_own *own, int64_t us) {
+  hv_progress_own now = hv_progress_as_of(own, own->at_us + (uint64_t)us);
+  assert_int_equal(now.samples, own->samples);
+  assert_int_equal(now.at_us, own->at_us);
+  assert_true(now.speed == own->speed);
+}
+
+/* What it said is all that there is, and of its speed one batch in all that time is left. */
+static void stands_still(const hv_progress_own *own, int64_t us) {
+  hv_progress_own now = hv_progress_as_of(own, own->at_us + (uint64_t)us);
+  assert_int_equal(now.samples, own->samples);
+  assert_int_equal(now.at_us, own->at_us + (uint64_t)us);
+  assert_float_equal(now.speed, (double)own->step / ((double)us * 1e-6), 1e-9);
+}
+
+static void who_reports_nothing_for_four_batches_and_a_second_stands_still(void **unused) {
+  (void)unused;
+  hv_progress_own own = {.any = 1, .epoch = 3, .samples = 500, .speed = 10, .at_us = 1000000, .step = 10};
+  goes_on(&own, -500000); /* told a little later than now */
+  goes_on(&own, 3990000);
+  stands_still(&own, 4000000);
+  own.speed = 1000;
+  goes_on(&own, 990000);
+  stands_still(&own, 1000000);
+  own.paused = 1; /* it averages */
+  goes_on(&own, 100000000);
+  own.paused = 0, own.step = 0; /* who says nothing of its batches */
+  goes_on(&own, 100000000);
 }
 
 static hv_status one_count(hv_mem *mem, void *arg) {
@@ -333,6 +369,7 @@ int main(void) {
       cmocka_unit_test(what_is_beyond_its_limit_is_cut_here_and_refused_from_others),
       cmocka_unit_test(the_meter_measures_what_it_is_told),
       cmocka_unit_test(a_standstill_is_forgotten_after_a_few_batches_and_slowness_is_learnt),
+      cmocka_unit_test(who_reports_nothing_for_four_batches_and_a_second_stands_still),
       cmocka_unit_test(without_memory_it_says_so),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
