@@ -106,6 +106,7 @@ void swarm_house_play(swarm_run *run);
 void swarm_round_play(swarm_run *run);
 void swarm_match_play(swarm_run *run);
 void swarm_epochs_play(swarm_run *run);
+void swarm_chase_play(swarm_run *run);
 void swarm_mix_play(swarm_run *run);
 void swarm_average_play(swarm_run *run);
 void swarm_dht_play(swarm_run *run);
