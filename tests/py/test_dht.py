@@ -87,6 +87,12 @@ def test_subkeys_make_a_dictionary(pair):
     assert value == 1 and expiration > get_dht_time()
 
 
+def test_defect_17_who_claims_a_year_gets_an_hour(pair):
+    first, second = pair
+    assert first.store("key", 1, soon(365 * 86400)) is True
+    assert get_dht_time() + 3000 < second.get("key", latest=True).expiration_time < soon(3600 + 30)  # its owner says it again before it ends
+
+
 def test_what_lives_longer_stays(pair):
     first, second = pair
     assert first.store("key", "old", soon(60))

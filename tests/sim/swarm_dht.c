@@ -285,7 +285,7 @@ void swarm_dht_hops_play(swarm_run *run) {
   dht_swarm_fini(&d.s);
 }
 
-/* ---- skew: clocks an hour apart; every record ends when it should ---- */
+/* ---- skew: clocks an hour apart; every record ends when it should (defect 17) ---- */
 
 void swarm_dht_skew_play(swarm_run *run) {
   enum { KEYS = 60, TTL_S = 90, LATE_MS = 3000 };
