@@ -120,15 +120,15 @@ static void give_sign(hv_council *c) {
     say_here_to_all(c);
 }
 
-/* 1: it answers too late, or has been silent for as long as anybody may be; one that took over and does not even say that it is
- * there may have been started anew, and know of no round. Members who wait for nothing see that as soon as others do, and so come
- * to the next one together with them. */
+/* 1: it answers too late, or has been silent for as long as anybody may be; or it never even said that it is there: it may have
+ * been cut off, or started anew, and know of no round. Members who wait for nothing see that as soon as others do, and so come to
+ * the next one together with them. */
 static int chair_is_silent(const hv_council *c) {
   if (c->waits && now(c) >= c->until_us)
     return 1;
-  if (!c->line || c->finished || !(c->heard || hv_members_count(&c->given_up)))
+  if (!c->line || c->finished)
     return 0;
-  return now(c) >= (c->heard ? c->sign_us : c->chair_us) + patience_us(c);
+  return now(c) >= (c->heard ? c->sign_us + patience_us(c) : c->chair_us + stall_us(c));
 }
 
 /* This member's part in the round is over; nothing of it is heard any more. */
