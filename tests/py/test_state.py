@@ -140,6 +140,7 @@ def test_what_cannot_be_offered_is_an_error_at_once(pair):
         lambda: sharing.offer(1, [torch.zeros(2, dtype=torch.complex64)]),
         lambda: sharing.offer(1, [], b"x" * (1 << 21)),
         lambda: sharing.offer(1, [], infos=[None]),
+        lambda: sharing.offer(1, [], lineage=b"short"),
         lambda: StateSharing(pair[0], "run", declare_period=0),
         lambda: StateSharing(pair[0], "p" * 600).offer(1, []),
         lambda: StateSharing(pair[0], "").offer(1, []),

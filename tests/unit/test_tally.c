@@ -301,6 +301,9 @@ static void a_standstill_is_forgotten_after_a_few_batches_and_slowness_is_learnt
   uint64_t over = now;
   hv_meter_done(&fast, 32, over += 600000000); /* between quick batches it counts for a second: as much as none just shorter */
   assert_float_equal(hv_meter_speed(&fast), 1 / (0.9 / hv_meter_speed(&meter) + 0.1 / 32), 1);
+  fast = meter, over = now;
+  hv_meter_done(&fast, 32, over += 900000); /* and less than a second for what it was */
+  assert_float_equal(hv_meter_speed(&fast), 1 / (0.9 / hv_meter_speed(&meter) + 0.1 * 0.9 / 32), 1);
   for (int i = 0; i < 100; i++)
     hv_meter_done(&meter, 32, now += 900000); /* less than a second is no standstill */
   assert_float_equal(hv_meter_speed(&meter), 32 / 0.9, 0.1);

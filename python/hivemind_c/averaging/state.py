@@ -63,6 +63,8 @@ class StateSharing:
         majority, because states of one history differ by rounding, a joiner takes one of the lineage that more than two thirds name."""
         if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < 1 << 64:
             raise ValueError(f"an epoch is an int from 0, not {epoch!r}")
+        if len(lineage) not in (0, 16):
+            raise ValueError(f"a lineage has 16 bytes, or none; this one has {len(lineage)}")
         infos = infos or [CompressionInfo.from_tensor(tensor, key=i) for i, tensor in enumerate(tensors)]
         if len(infos) != len(tensors):
             raise ValueError(f"{len(infos)} infos were given for {len(tensors)} tensors")
