@@ -7,11 +7,12 @@
 enum {
   TICK_US = 5000000,
   FIRST_LOOK_US = 200000,
-  FEW = 8,              /* with no more contacts than this, a new one is reason to look around at once */
-  RETRIES = 4,          /* silent contacts asked again in one tick */
-  AGAIN_AT_ONCE = 8,    /* republications under way */
-  AGAIN_US = 600000000, /* a record is said again at least so often */
-  SHORT_US = 30000000,  /* what ends sooner is not said again */
+  LOOK_AGAIN_US = 10000000, /* after the first look: those who began together know more by then */
+  FEW = 8,                  /* with no more contacts than this, a new one is reason to look around at once */
+  RETRIES = 4,              /* silent contacts asked again in one tick */
+  AGAIN_AT_ONCE = 8,        /* republications under way */
+  AGAIN_US = 600000000,     /* a record is said again at least so often */
+  SHORT_US = 30000000,      /* what ends sooner is not said again */
   PUSH_RECORDS = 64,
   PUSH_BYTES = 256 << 10,
   PUSH_PEERS = 16,
@@ -43,10 +44,10 @@ static void looked(void *owner, hv_lookup *lookup) {
     refresh_buckets(dht, dht->env->now_us(dht->env)); /* one after the other */
 }
 
-static void look_for(hv_dht *dht, hv_lookup **slot, const hv_hash *target) {
+static void look_for(hv_dht *dht, hv_lookup **slot, const hv_hash *target, size_t width) {
   hv_lookup_config config = {.target = *target,
                              .key = *target,
-                             .width = dht->config.bucket_size,
+                             .width = width,
                              .parallel = dht->config.parallel_rpc,
                              .paths = 1,
                              .me = hv_span_of(dht->me, dht->me_size),
@@ -87,7 +88,7 @@ static void look_around(hv_dht *dht, uint64_t now_us) {
   if (now_us < dht->look_us || dht->looks[0])
     return;
   uint64_t refresh = (uint64_t)dht->config.refresh_ms * 1000;
-  look_for(dht, &dht->looks[0], &dht->route.me);
+  look_for(dht, &dht->looks[0], &dht->route.me, dht->config.bucket_size);
   dht->look_us = now_us + spread(dht, dht->look_pause_us);
   dht->look_pause_us = dht->look_pause_us * 2 < refresh ? dht->look_pause_us * 2 : refresh;
 }
@@ -116,12 +117,16 @@ static void refresh_buckets(hv_dht *dht, uint64_t now_us) {
     hv_hash target;
     if (!slot)
       return;
-    if (bucket->looked_us && now_us - bucket->looked_us < (uint64_t)dht->config.refresh_ms * 1000)
+    int soon = bucket->looks == 1 || hv_route_lacks_sample(&dht->route, b);
+    uint64_t refresh_us = (uint64_t)dht->config.refresh_ms * 1000,
+             rest_us = soon && LOOK_AGAIN_US < refresh_us ? LOOK_AGAIN_US : refresh_us;
+    if (bucket->looked_us && now_us - bucket->looked_us < rest_us)
       continue;
     bucket->looked_us = now_us;
+    bucket->looks++;
     dht->look_buckets[slot - dht->looks] = b;
     point_in(dht, b, &target);
-    look_for(dht, slot, &target);
+    look_for(dht, slot, &target, hv_route_room(&dht->route, b));
   }
 }
 

@@ -186,10 +186,10 @@ int dht_region_bits(const dht_work *work) {
   return work->bits > 1 ? (int)work->bits - 1 : 0;
 }
 
-/* The region is searched in its parts that lie beside the place, halves of halves, and as broadly as a crowd needs that stands in
- * it. */
+/* The region is searched in its parts that lie beside the place, halves of halves, and so broadly that a dozen are asked beside a
+ * crowd that stands in it. */
 static void look_at_region(dht_work *work) {
-  enum { BROAD = 24 };
+  enum { BROAD = 20 + 12 };
   int first = dht_region_bits(work);
   work->phase = DHT_REGION;
   work->crowded = 1;

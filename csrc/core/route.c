@@ -8,6 +8,7 @@ enum {
   LONGEST_BACKOFF_MS = 600000,
   DENSITY_SAMPLE = 16, /* neighbours that tell how many nodes there are */
   LEFT_OUT_MS = 1200000,
+  BRANCH_BITS = 3, /* the parts of a bucket, of which none may crowd out the others */
 };
 
 void hv_route_hash(hv_env *env, const hv_peer_id *id, hv_hash *out) {
@@ -81,6 +82,14 @@ static size_t position(const hv_route_bucket *bucket, const hv_peer_id *id) {
   return i;
 }
 
+size_t hv_route_room(const hv_route *route, size_t bucket) {
+  return route->config.bucket_size << (bucket == 0);
+}
+
+static int is_full(const hv_route *route, const hv_route_bucket *bucket) {
+  return bucket->n >= hv_route_room(route, (size_t)(bucket - route->buckets));
+}
+
 const hv_route_bucket *hv_route_bucket_of(const hv_route *route, const hv_hash *hash) {
   return &route->buckets[bucket_of(route, hash)];
 }
@@ -121,13 +130,14 @@ static hv_route_contact *take_out(hv_route *route, hv_route_bucket *bucket, size
 
 /* Puts it last: it was heard most lately. */
 static int put_in(hv_route *route, hv_route_bucket *bucket, hv_route_contact *contact) {
+  size_t at = (size_t)(bucket - route->buckets);
   if (!bucket->contacts)
-    bucket->contacts = hv_mem_array(route->env->mem, route->config.bucket_size, sizeof *bucket->contacts);
-  if (!bucket->contacts || bucket->n == route->config.bucket_size)
+    bucket->contacts = hv_mem_array(route->env->mem, hv_route_room(route, at), sizeof *bucket->contacts);
+  if (!bucket->contacts || is_full(route, bucket))
     return 0;
   bucket->contacts[bucket->n++] = contact;
-  if (route->end <= (size_t)(bucket - route->buckets))
-    route->end = (size_t)(bucket - route->buckets) + 1;
+  if (route->end <= at)
+    route->end = at + 1;
   route->n++;
   route->changes++;
   return 1;
@@ -140,6 +150,30 @@ static size_t worst_silent(const hv_route_bucket *bucket) {
     if (bucket->contacts[i]->failures && (worst == bucket->n || bucket->contacts[i]->failures > bucket->contacts[worst]->failures))
       worst = i;
   return worst;
+}
+
+/* The next bits of a hash after those that its bucket's contacts share: in which of its parts it stands. */
+static size_t branch_of(const hv_route *route, const hv_route_bucket *bucket, const hv_hash *hash) {
+  size_t branch = 0, first = (size_t)(bucket - route->buckets) + 1;
+  for (size_t bit = first; bit < first + BRANCH_BITS && bit < HV_ROUTE_BUCKETS; bit++)
+    branch = branch * 2 + (size_t)(hash->bytes[bit / 8] >> (7 - bit % 8) & 1);
+  return branch;
+}
+
+/* The contact of a full bucket that gives way to one that stands elsewhere in it: the one silent longest of the part that most
+ * stand in, if clearly fewer stand where the newcomer does. A crowd would hide all others of its bucket. */
+static size_t one_too_many(const hv_route *route, const hv_route_bucket *bucket, const hv_hash *newcomer) {
+  size_t held[1 << BRANCH_BITS] = {0}, thickest = 0, mine = branch_of(route, bucket, newcomer);
+  for (size_t i = 0; i < bucket->n; i++) {
+    size_t branch = branch_of(route, bucket, &bucket->contacts[i]->hash);
+    thickest = ++held[branch] > held[thickest] ? branch : thickest;
+  }
+  if (held[mine] + 2 > held[thickest])
+    return bucket->n;
+  size_t i = 0;
+  while (branch_of(route, bucket, &bucket->contacts[i]->hash) != thickest)
+    i++;
+  return i;
 }
 
 static void wait_beside(hv_route_bucket *bucket, hv_route_contact *contact) {
@@ -178,8 +212,11 @@ static int place(hv_route *route, hv_route_bucket *bucket, hv_route_contact *con
     hv_mem_free(contact);
     return 1;
   }
-  if (!known && bucket->n == route->config.bucket_size)
+  if (!known && is_full(route, bucket)) {
     i = worst_silent(bucket);
+    if (i == bucket->n && (i = one_too_many(route, bucket, &contact->hash)) < bucket->n)
+      bucket->left_out_us = contact->seen_us;
+  }
   if (i < bucket->n)
     hv_mem_free(take_out(route, bucket, i));
   if (put_in(route, bucket, contact))
@@ -233,7 +270,7 @@ int hv_route_wants(const hv_route *route, const hv_peer_id *id, const hv_hash *h
   const hv_route_bucket *bucket = &route->buckets[bucket_of(route, hash)];
   if (hv_peer_equal(id, &route->config.me) || position(bucket, id) < bucket->n || hv_route_is_silent(route, id))
     return 0;
-  if (bucket->n < route->config.bucket_size || worst_silent(bucket) < bucket->n)
+  if (!is_full(route, bucket) || worst_silent(bucket) < bucket->n || one_too_many(route, bucket, hash) < bucket->n)
     return 1;
   return !bucket->waiting && bucket->contacts[0]->seen_us + HEARD_LATELY_MS * UINT64_C(1000) < route->env->now_us(route->env);
 }
@@ -296,8 +333,8 @@ static size_t alive_in(const hv_route_bucket *bucket) {
 
 static int is_whole(const hv_route *route, const hv_route_bucket *bucket) {
   uint64_t lately = LEFT_OUT_MS * UINT64_C(1000), now = route->env->now_us(route->env);
-  return bucket->n == 0 || (bucket->looked_us && bucket->n < route->config.bucket_size &&
-                            (!bucket->left_out_us || bucket->left_out_us + lately < now));
+  return bucket->n == 0 ||
+         (bucket->looked_us && !is_full(route, bucket) && (!bucket->left_out_us || bucket->left_out_us + lately < now));
 }
 
 /* In the order of hv_route_nearest: the target's own bucket; all beyond it together; then outwards one by one. */
@@ -337,30 +374,50 @@ static double bits_of(const hv_hash *distance) {
 
 void hv_route_sample(hv_route *route, size_t bucket, const hv_hash *distance, size_t n) {
   double bits = bits_of(distance);
-  if (n == 0 || bits < (double)bucket + 1)
-    return;
-  route->samples[route->next_sample] = bits + log2((double)n);
-  route->next_sample = (route->next_sample + 1) % HV_ROUTE_SAMPLES;
-  if (route->n_samples < HV_ROUTE_SAMPLES)
-    route->n_samples++;
+  if (n && bucket < HV_ROUTE_REGIONS)
+    route->samples[bucket] = bits < (double)bucket + 1 ? 0 : bits + log2((double)n);
 }
 
-/* log2 of how many nodes there are, by how densely they stand around me. */
-static double nodes_by_neighbours(const hv_route *route, const hv_route_contact **around) {
-  hv_hash distance = hv_hash_distance(&route->me, &around[DENSITY_SAMPLE - 1]->hash);
-  return bits_of(&distance) + log2(DENSITY_SAMPLE);
+int hv_route_lacks_sample(const hv_route *route, size_t bucket) {
+  return bucket < HV_ROUTE_REGIONS && route->samples[bucket] == 0 && is_full(route, &route->buckets[bucket]);
 }
 
-/* The middle one of the samples and this; of two the smaller. */
-static double median_with(const hv_route *route, double nodes) {
-  double sorted[HV_ROUTE_SAMPLES + 1] = {nodes};
-  for (size_t i = 0; i < route->n_samples; i++) {
-    size_t at = i + 1;
-    for (; at > 0 && sorted[at - 1] > route->samples[i]; at--)
-      sorted[at] = sorted[at - 1];
-    sorted[at] = route->samples[i];
+/* What parts of the space say about log2 of how many nodes there are, the least first. */
+typedef struct words {
+  double said[HV_ROUTE_REGIONS + 1], weights[HV_ROUTE_REGIONS + 1], weight;
+  size_t n;
+} words;
+
+static void say(words *w, double said, size_t nodes) {
+  double weight = nodes < DENSITY_SAMPLE ? (double)nodes : DENSITY_SAMPLE;
+  size_t at = w->n++;
+  for (; at > 0 && w->said[at - 1] > said; at--) {
+    w->said[at] = w->said[at - 1];
+    w->weights[at] = w->weights[at - 1];
   }
-  return sorted[route->n_samples / 2];
+  w->said[at] = said;
+  w->weights[at] = weight;
+  w->weight += weight;
+}
+
+/* By the buckets, and by how densely nodes stand around me, if that is beyond those: else it would count some twice. */
+static double middle_word(const hv_route *route, const hv_hash *around) {
+  words w = {.n = 0};
+  for (size_t b = 0; b < HV_ROUTE_REGIONS; b++) {
+    size_t alive = alive_in(&route->buckets[b]);
+    if (!is_full(route, &route->buckets[b]) && alive)
+      say(&w, log2((double)alive) + (double)b + 1, alive);
+    else if (is_full(route, &route->buckets[b]) && route->samples[b] > 0)
+      say(&w, route->samples[b], DENSITY_SAMPLE);
+  }
+  hv_hash distance = hv_hash_distance(&route->me, around);
+  double bits = bits_of(&distance), below = 0;
+  if (bits >= HV_ROUTE_REGIONS || w.n == 0)
+    say(&w, bits + log2(DENSITY_SAMPLE), DENSITY_SAMPLE);
+  size_t i = 0;
+  while ((below += w.weights[i]) < w.weight / 2)
+    i++;
+  return w.said[i];
 }
 
 double hv_route_bits(const hv_route *route, size_t n) {
@@ -370,6 +427,6 @@ double hv_route_bits(const hv_route *route, size_t n) {
     return 0;
   double nodes = log2((double)(route->n + 1)); /* fewer than a sample: that is everybody, all over the space */
   if (sample == DENSITY_SAMPLE)
-    nodes = median_with(route, nodes_by_neighbours(route, around));
+    nodes = middle_word(route, &around[DENSITY_SAMPLE - 1]->hash);
   return nodes > log2((double)n) ? nodes - log2((double)n) : 0;
 }

@@ -3,10 +3,13 @@
  * Room: core (uses env for hashes, contact). Owned by dht; the hive thread only. Sends nothing: dht tells it who answered and who
  * did not. A node is in a bucket only because it answered a call of ours, so those that cannot be dialled never are. A full bucket
  * keeps whom it has: a newcomer waits beside it while the one that was silent longest is asked (hv_route_doubtful), and comes in
- * when that one is gone. At most PER_NETWORK nodes of a bucket lie in the same /24, /48 or domain, unless it is a private network.
- * Who does not answer is left alone for blacklist_ms, then backoff_rate times as long and so on; meanwhile nobody hears of it from
- * us, but it stays until somebody takes its place: after a partition the table still knows everyone. Limits: 256 buckets of
- * bucket_size and one waiting; BLACKLIST nodes beside the table whose silence is remembered.
+ * when that one is gone. Only if the newcomer stands in an eighth of the bucket where clearly fewer stand than in another, one of
+ * those gives way, so that a crowd hides nobody. At most PER_NETWORK nodes of a bucket lie in the same /24, /48 or domain, unless
+ * it is a private network. Who does not answer is left alone for blacklist_ms, then backoff_rate times as long and so on; meanwhile
+ * nobody hears of it from us, but it stays until somebody takes its place: after a partition the table still knows everyone. The
+ * farthest bucket, half of all places, has room for twice bucket_size, so that who is in a swarm of a few dozen nodes knows them
+ * all, however they fell. Limits: 256 buckets of bucket_size (the first: twice that) and one waiting; BLACKLIST nodes beside the
+ * table whose silence is remembered.
  */
 #ifndef HV_CORE_ROUTE_H
 #define HV_CORE_ROUTE_H
@@ -17,7 +20,7 @@
 #define HV_ROUTE_BUCKETS 256
 #define HV_ROUTE_PER_NETWORK 2
 #define HV_ROUTE_BLACKLIST 256
-#define HV_ROUTE_SAMPLES 8
+#define HV_ROUTE_REGIONS 5 /* the buckets that tell how many nodes there are: 31 of 32 parts of the space */
 
 typedef struct hv_route_contact {
   hv_hash hash;
@@ -36,6 +39,7 @@ typedef struct hv_route_bucket {
   size_t n;
   hv_route_contact *waiting; /* answered, but there is no room */
   uint64_t looked_us;        /* when somebody was looked for in here */
+  unsigned looks;            /* how often */
   uint64_t left_out_us;      /* when somebody who answered found no place; 0: never */
 } hv_route_bucket;
 
@@ -61,8 +65,7 @@ typedef struct hv_route {
   size_t n;                                  /* contacts in buckets */
   uint64_t changes;                          /* counts who came and went */
   hv_route_silent silent[HV_ROUTE_BLACKLIST];
-  double samples[HV_ROUTE_SAMPLES]; /* log2 of how many nodes there are, as seen elsewhere */
-  size_t n_samples, next_sample;
+  double samples[HV_ROUTE_REGIONS]; /* log2 of how many nodes there are, as seen in that bucket; 0: not seen */
 } hv_route;
 
 void hv_route_init(hv_route *route, hv_env *env, const hv_route_config *config);
@@ -106,13 +109,20 @@ int hv_route_knows(const hv_route *route, const hv_hash *target, size_t n);
 /* The contact that has waited longest to be tried again after its silence, if it is due; NULL: none. */
 const hv_route_contact *hv_route_to_retry(const hv_route *route);
 
-/* How far away the n-th node from any point may be expected: 2^(256 - bits) for `bits` = log2(nodes / n), from how densely nodes
- * stand around me and at the points sampled lately: the median, so that a crowd at one place, be it mine, says little.
- * Fractional; 0 when too few are known to tell. */
+/* How many have room in a bucket. */
+size_t hv_route_room(const hv_route *route, size_t bucket);
+
+/* How far away the n-th node from any point may be expected: 2^(256 - bits) for `bits` = log2(nodes / n). Each of the first REGIONS
+ * buckets says how many nodes there are, by whom it holds or, when it is full, by its sample; all that is nearer to me says it
+ * together. The middle one counts, each weighed by how many nodes it rests on (16 at most): a crowd stands in one of them, be it
+ * mine. Fractional; 0 when too few are known to tell. */
 double hv_route_bits(const hv_route *route, size_t n);
 
 /* The n-th node from a random point, which shares `bucket` bits with me, was found at this distance: a sample, if the n are all of
- * one bucket, which no other sample of the time looks at. */
+ * that bucket, which no other sample looks at. */
 void hv_route_sample(hv_route *route, size_t bucket, const hv_hash *distance, size_t n);
+
+/* 1: this bucket is full, and lacks the sample that would tell how many nodes it stands for. */
+int hv_route_lacks_sample(const hv_route *route, size_t bucket);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "core/dht_inner.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -311,8 +312,10 @@ void dht_swarm_settle(dht_swarm *swarm) {
       dht->look_us = UINT64_MAX / 2; /* it has looked around already */
     for (size_t b = 0; dht && b < HV_ROUTE_BUCKETS; b++)
       route->buckets[b].looked_us = dht->env->now_us(dht->env) + 1;
+    for (size_t b = 0; dht && b < HV_ROUTE_REGIONS; b++)
+      route->samples[b] = log2((double)n);
     for (size_t bits = 0; route && bits < DEEPEST; bits++) {
-      size_t from, to, most = route->config.bucket_size;
+      size_t from, to, most = hv_route_room(route, bits);
       range_of(stands, n, &route->me, bits, &from, &to);
       state ^= state << 13, state ^= state >> 7, state ^= state << 17;
       for (size_t j = 0; j < most && j < to - from; j++) { /* evenly over the bucket, from a random one on */

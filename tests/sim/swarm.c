@@ -27,6 +27,7 @@ static const swarm_room rooms[] = {
     {"dht-half", "20 replicas, half of all nodes die at once", 40, 1, 0, 2, swarm_dht_half_play},
     {"dht-quarter", "20 replicas, three quarters die at once", 40, 1, 0, 2, swarm_dht_three_quarters_play},
     {"dht-five", "5 replicas, half die at once: 1 - p^5 are found", 64, 1, 0, 1, swarm_dht_five_play},
+    {"dht-cost", "how many calls a store takes in a small swarm", 32, 1, 0, 4, swarm_dht_cost_play},
     {"dht-hops", "rounds of a get, and its time against rounds x RTT", 128, 1, 0, 1, swarm_dht_hops_play},
     {"dht-skew", "clocks an hour apart: nothing is lost early, nothing kept late", 24, 3, 0, 4, swarm_dht_skew_play},
     {"dht-day", "hours of coming and going: what lives long is found, and nothing grows", 16, 180, 0, 1, swarm_dht_day_play},

@@ -115,6 +115,7 @@ void swarm_dht_join_play(swarm_run *run);
 void swarm_dht_half_play(swarm_run *run);
 void swarm_dht_three_quarters_play(swarm_run *run);
 void swarm_dht_five_play(swarm_run *run);
+void swarm_dht_cost_play(swarm_run *run);
 void swarm_dht_hops_play(swarm_run *run);
 void swarm_dht_skew_play(swarm_run *run);
 void swarm_dht_liars_play(swarm_run *run);

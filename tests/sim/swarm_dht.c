@@ -214,6 +214,33 @@ void swarm_dht_five_play(swarm_run *run) {
   death_play(run, 5, 500, 0.9);
 }
 
+/* ---- cost: a store in a small swarm asks those that keep it, and hardly anybody else ---- */
+
+void swarm_dht_cost_play(swarm_run *run) {
+  enum { REPLICAS = 5, EACH = 20, MANY = 10, FEW = 48 /* so many know one another */ };
+  death d = {.run = run, .keys = run->options->nodes * EACH, .s.config = {.num_replicas = REPLICAS}};
+  d.tries = hv_mem_array(&run->mem, d.keys, sizeof *d.tries);
+  quiet_links(run, 10000, 5000);
+  open_settled(run, &d.s, run->options->nodes, run->options->nodes);
+  store_all(&d);
+  double calls = 0, many = 0, most = 0;
+  for (size_t i = 0; i < d.keys; i++) {
+    double c = d.tries[i].op.calls;
+    calls += c;
+    many += c > MANY;
+    most = c > most ? c : most;
+  }
+  swarm_figure(run, "stores", (double)d.keys);
+  swarm_figure(run, "calls_of_stores", calls);
+  swarm_figure(run, "stores_of_more_than_10_calls", many);
+  swarm_figure(run, "most_calls_of_each_seed", most);
+  if (d.s.n <= FEW && (calls > 1.5 * REPLICAS * (double)d.keys || most > (double)d.s.n))
+    swarm_fail(run, "a store takes %.1f calls, and one took %.0f", calls / (double)d.keys, most);
+  swarm_over(run);
+  hv_mem_free(d.tries);
+  dht_swarm_fini(&d.s);
+}
+
 /* ---- measures: in a swarm that has long been there ---- */
 
 static int by_number(const void *a, const void *b) {

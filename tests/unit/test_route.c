@@ -44,6 +44,17 @@ static hv_peer_id peer_in(table *t, size_t bucket, uint64_t *number) {
   return id;
 }
 
+/* Likewise in one eighth of that bucket. */
+static hv_peer_id peer_in_part(table *t, size_t bucket, unsigned part, uint64_t *number) {
+  hv_peer_id id;
+  hv_hash hash;
+  do {
+    id = peer_in(t, bucket, number);
+    hv_route_hash(&t->fake.env, &id, &hash);
+  } while ((unsigned)((hash.bytes[0] << 8 | hash.bytes[1]) >> (12 - bucket) & 7) != part);
+  return id;
+}
+
 static int answered(table *t, const hv_peer_id *id, hv_addr addr) {
   return hv_route_answered(&t->route, id, &addr, 1, 20000);
 }
@@ -90,11 +101,11 @@ static void a_full_bucket_keeps_whom_it_has(void **unused) {
   uint64_t number = 0;
   hv_peer_id old[3], late;
   for (int i = 0; i < 3; i++) {
-    old[i] = peer_in(&t, 0, &number);
+    old[i] = peer_in_part(&t, 1, 3, &number);
     assert_true(answered(&t, &old[i], address(10, 0, 0, (uint8_t)(i + 1))));
     t.fake.now_us += SECOND;
   }
-  late = peer_in(&t, 0, &number);
+  late = peer_in_part(&t, 1, 3, &number);
   hv_hash hash = hash_of(&t, &late);
   assert_false(answered(&t, &late, address(10, 0, 0, 9)));
   assert_null(hv_route_doubtful(&t.route, &hash)); /* all were heard of lately */
@@ -117,7 +128,7 @@ static void a_newcomer_takes_the_place_of_a_silent_one_at_once(void **unused) {
   table t;
   open_table(&t, 2);
   uint64_t number = 0;
-  hv_peer_id a = peer_in(&t, 0, &number), b = peer_in(&t, 0, &number), c = peer_in(&t, 0, &number);
+  hv_peer_id a = peer_in_part(&t, 1, 3, &number), b = peer_in_part(&t, 1, 3, &number), c = peer_in_part(&t, 1, 3, &number);
   hv_hash hash = hash_of(&t, &c);
   answered(&t, &a, address(10, 0, 0, 1)), answered(&t, &b, address(10, 0, 0, 2));
   assert_false(hv_route_wants(&t.route, &c, &hash));
@@ -277,7 +288,7 @@ static void how_many_nodes_there_are_is_seen_from_the_neighbours(void **unused) 
   }
 }
 
-/* Everybody stands within a 256th of the space around me: whoever looks elsewhere sees that it is a crowd. */
+/* Many stand within a 256th of the space around me: whoever looks elsewhere sees that it is a crowd. */
 static void a_crowd_around_me_is_not_the_whole_swarm(void **unused) {
   (void)unused;
   table t;
@@ -290,20 +301,106 @@ static void a_crowd_around_me_is_not_the_whole_swarm(void **unused) {
     if (hv_hash_shared_bits(&t.route.me, &hash) >= 8)
       answered(&t, &id, address(10, (uint8_t)(i >> 16), (uint8_t)(i >> 8), (uint8_t)i));
   }
-  assert_true(hv_route_bits(&t.route, 1) > 13);
-  distance.bytes[0] = 0x20; /* an eighth of the space holds 16: there are 128 */
-  hv_route_sample(&t.route, 3, &distance, 16);
-  assert_true(hv_route_bits(&t.route, 1) > 13); /* not all within one bucket: nothing that counts */
-  hv_route_sample(&t.route, 0, &distance, 16);
-  assert_true(fabs(hv_route_bits(&t.route, 1) - 7) < 0.01);
-  distance.bytes[0] = 0x10; /* 256 */
-  hv_route_sample(&t.route, 1, &distance, 16);
-  assert_true(fabs(hv_route_bits(&t.route, 1) - 8) < 0.01);
-  for (int i = 0; i < HV_ROUTE_SAMPLES; i++) { /* the last ones count */
-    distance.bytes[0] = 0x08;
-    hv_route_sample(&t.route, 2, &distance, 16);
+  assert_true(hv_route_bits(&t.route, 1) > 13); /* nothing else is known */
+  uint64_t number = 0;
+  for (int i = 0; i < 16; i++) {
+    hv_peer_id id = peer_in(&t, 0, &number);
+    answered(&t, &id, address(10, 1, 0, (uint8_t)i));
   }
-  assert_true(fabs(hv_route_bits(&t.route, 1) - 9) < 0.01);
+  assert_true(fabs(hv_route_bits(&t.route, 1) - 5) < 0.01); /* half of the space holds 16: there are 32 */
+  for (int i = 0; i < 24; i++) {
+    hv_peer_id id = peer_in(&t, 0, &number);
+    assert_false(hv_route_lacks_sample(&t.route, 0));
+    answered(&t, &id, address(10, 2, 0, (uint8_t)i));
+  }
+  assert_true(hv_route_lacks_sample(&t.route, 0)); /* it is full: how many more there are, it cannot say */
+  assert_true(hv_route_bits(&t.route, 1) > 13);
+  distance.bytes[0] = 0x90;
+  hv_route_sample(&t.route, 0, &distance, 16); /* not all within that bucket: nothing that counts */
+  assert_true(hv_route_lacks_sample(&t.route, 0));
+  distance.bytes[0] = 0x20; /* an eighth of the space holds 16: there are 128 */
+  hv_route_sample(&t.route, 0, &distance, 16);
+  assert_false(hv_route_lacks_sample(&t.route, 0));
+  assert_true(fabs(hv_route_bits(&t.route, 1) - 7) < 0.01);
+  for (int i = 0; i < 4; i++) { /* few say little: four in an eighth, as if there were 32 */
+    hv_peer_id id = peer_in(&t, 2, &number);
+    answered(&t, &id, address(10, 3, 0, (uint8_t)i));
+  }
+  assert_true(fabs(hv_route_bits(&t.route, 1) - 7) < 0.01);
+  distance.bytes[0] = 0x10; /* 256: the last one counts */
+  hv_route_sample(&t.route, 0, &distance, 16);
+  assert_true(fabs(hv_route_bits(&t.route, 1) - 8) < 0.01);
+  close_table(&t);
+}
+
+/* Twenty stand near me: wherever they begin, they are one word, and the others of a swarm of a hundred are the rest. */
+static void a_crowd_near_me_counts_once(void **unused) {
+  (void)unused;
+  for (size_t shared = 3; shared <= 7; shared++) {
+    table t;
+    open_table(&t, 20);
+    for (uint64_t i = 1; i <= 100; i++) {
+      hv_peer_id id = fake_peer(i);
+      answered(&t, &id, address(10, 0, 0, (uint8_t)i));
+    }
+    uint64_t number = 1000;
+    for (int i = 0; i < 20; i++) {
+      hv_peer_id id = peer_in(&t, shared, &number);
+      answered(&t, &id, address(10, 1, 0, (uint8_t)i));
+    }
+    hv_hash distance = {{0x51}};
+    hv_route_sample(&t.route, 0, &distance, 16); /* half of the space holds 50 */
+    distance.bytes[0] = 0x50;
+    hv_route_sample(&t.route, 1, &distance, 16);
+    assert_true(fabs(hv_route_bits(&t.route, 1) - log2(100)) < 1);
+    close_table(&t);
+  }
+}
+
+/* The farthest half of a swarm of a few dozen has room, however its nodes fell. */
+static void the_first_bucket_has_room_for_two(void **unused) {
+  (void)unused;
+  table t;
+  uint64_t number = 0;
+  open_table(&t, 3);
+  for (uint8_t i = 0; i < 7; i++) {
+    hv_peer_id far = peer_in_part(&t, 0, 5, &number), near = peer_in_part(&t, 1, 5, &number);
+    assert_int_equal(answered(&t, &far, address(10, 0, 0, i)), i < 6);
+    assert_int_equal(answered(&t, &near, address(10, 0, 1, i)), i < 3);
+  }
+  assert_int_equal(hv_route_room(&t.route, 0), 6);
+  assert_int_equal(hv_route_room(&t.route, 1), 3);
+  assert_int_equal(t.route.n, 9);
+  close_table(&t);
+}
+
+/* Twenty who stand together fill a bucket; whoever stands elsewhere in it finds a place all the same, until the parts
+ * are even. */
+static void a_crowd_does_not_keep_others_out_of_its_bucket(void **unused) {
+  (void)unused;
+  table t;
+  uint64_t number = 0;
+  open_table(&t, 20);
+  for (uint8_t i = 0; i < 20; i++) {
+    hv_peer_id id = peer_in_part(&t, 2, 6, &number);
+    assert_true(answered(&t, &id, address(10, 0, 0, i)));
+  }
+  hv_peer_id more = peer_in_part(&t, 2, 6, &number);
+  hv_hash there = hash_of(&t, &more);
+  assert_false(answered(&t, &more, address(10, 0, 1, 0)));
+  assert_false(hv_route_wants(&t.route, &more, &there));
+  t.route.buckets[2].left_out_us = 0;
+  for (uint8_t i = 0; i < 10; i++) {
+    hv_peer_id id = peer_in_part(&t, 2, 1, &number);
+    hv_hash hash = hash_of(&t, &id);
+    assert_true(hv_route_wants(&t.route, &id, &hash));
+    assert_true(answered(&t, &id, address(10, 0, 2, i)));
+    assert_true(t.route.buckets[2].left_out_us); /* not everybody is in there */
+  }
+  hv_peer_id eleventh = peer_in_part(&t, 2, 1, &number), third = peer_in_part(&t, 2, 4, &number);
+  assert_false(answered(&t, &eleventh, address(10, 0, 3, 0))); /* ten and ten */
+  assert_true(answered(&t, &third, address(10, 0, 3, 1)));
+  assert_int_equal(t.route.buckets[2].n, 20);
   close_table(&t);
 }
 
@@ -364,6 +461,9 @@ int main(void) {
       cmocka_unit_test(the_nearest_are_the_nearest),
       cmocka_unit_test(how_many_nodes_there_are_is_seen_from_the_neighbours),
       cmocka_unit_test(a_crowd_around_me_is_not_the_whole_swarm),
+      cmocka_unit_test(a_crowd_near_me_counts_once),
+      cmocka_unit_test(the_first_bucket_has_room_for_two),
+      cmocka_unit_test(a_crowd_does_not_keep_others_out_of_its_bucket),
       cmocka_unit_test(packed_addresses_come_back),
       cmocka_unit_test(without_memory_a_contact_is_left_out),
   };
