@@ -73,7 +73,9 @@ static void weigh_charges(hv_doubts *d, const hv_members *here, size_t i) {
   size_t n = charged_by(d, i, here, &alone);
   if (n == 0)
     return;
-  if (n == 1 && ++alone->alleged > (d->n + 3) / 4)
+  if (n == 1)
+    hv_members_put(&alone->alleged, i);
+  if (n == 1 && hv_members_count(&alone->alleged) > (d->n + 3) / 4)
     bar(d, alone);
   else
     hv_members_put(hv_members_has(&d->no_owner, i) ? &d->barred : &d->no_owner, i);

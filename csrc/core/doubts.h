@@ -7,8 +7,9 @@
  * forwards nothing more; whose words were false again, though there was only its copy left to forward, is out.
  *
  * WHO IS BELIEVED. One who says so alone may be the one to doubt. It is out itself when it alone could not reach a second one, or
- * alone charges more than a quarter of the members with false words, and when it had trouble in more views than twice the members:
- * so a lone member that lies costs others some spans at most, until it is out.
+ * alone charges more than a quarter of the members with false words, and when it had trouble in more views than twice the members.
+ * Members are counted, not charges: what only one member holds goes over one owner, who alone sees that it is broken, again and
+ * again. So a lone member that lies costs a quarter of the others their spans or their places at most, until it is out.
  */
 #ifndef HV_CORE_DOUBTS_H
 #define HV_CORE_DOUBTS_H
@@ -17,11 +18,12 @@
 
 /* What one member has said. */
 typedef struct hv_voice {
-  hv_members named;      /* with whom it had trouble in this view */
-  hv_members unseen;     /* those of them whom it could not reach, as far as is known */
-  hv_members before;     /* and in earlier ones, though they were there */
-  hv_members liars;      /* whose words were false in this view */
-  size_t alone, alleged; /* how many it alone could not reach twice; how many it alone charged with false words */
+  hv_members named;   /* with whom it had trouble in this view */
+  hv_members unseen;  /* those of them whom it could not reach, as far as is known */
+  hv_members before;  /* and in earlier ones, though they were there */
+  hv_members liars;   /* whose words were false in this view */
+  hv_members alleged; /* whom it alone charged with false words, in any view */
+  size_t alone;       /* how many it alone could not reach twice */
   size_t troubles;
   uint32_t trouble_in; /* the last view it had trouble in, and one */
 } hv_voice;

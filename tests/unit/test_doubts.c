@@ -68,6 +68,26 @@ static void who_charges_one_after_another_alone_is_out_itself(void **state) {
   assert_true(hv_members_has(&d->barred, 0));
 }
 
+/* In a group of three a quarter is one member: both charges are of that one. */
+static void who_charges_the_same_one_again_charges_no_second_one(void **state) {
+  hv_doubts small;
+  hv_members here = set_of(1 << 0 | 1 << 1 | 1 << 2);
+  assert_int_equal(hv_doubts_init(&small, &((fixture *)*state)->mem, 3), HV_OK);
+  charge(&small, 2, 0);
+  hv_doubts_weigh(&small, &here);
+  assert_true(hv_members_has(&small.no_owner, 0));
+  assert_int_equal(hv_members_count(&small.barred), 0);
+  charge(&small, 2, 0);
+  hv_doubts_weigh(&small, &here);
+  assert_true(hv_members_has(&small.barred, 0));
+  assert_int_equal(hv_members_count(&small.barred), 1);
+  charge(&small, 2, 1); /* a second one, and alone again */
+  hv_doubts_weigh(&small, &here);
+  assert_true(hv_members_has(&small.barred, 2));
+  assert_false(hv_members_has(&small.no_owner, 1));
+  hv_doubts_fini(&small);
+}
+
 static void nobody_is_heard_of_itself(void **state) {
   hv_doubts *d = &((fixture *)*state)->doubts;
   charge(d, 0, 0); /* of itself it is not heard */
@@ -181,6 +201,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(false_words_cost_their_teller_its_spans_at_once_whatever_trouble_it_has_itself, setup,
                                       teardown),
       cmocka_unit_test_setup_teardown(who_charges_one_after_another_alone_is_out_itself, setup, teardown),
+      cmocka_unit_test_setup_teardown(who_charges_the_same_one_again_charges_no_second_one, setup, teardown),
       cmocka_unit_test_setup_teardown(nobody_is_heard_of_itself, setup, teardown),
       cmocka_unit_test_setup_teardown(who_is_not_reached_twice_owns_nothing_unless_it_broke_off_for_others, setup, teardown),
       cmocka_unit_test_setup_teardown(trouble_counts_once_for_each_view_and_twice_as_many_as_members_are_too_many, setup, teardown),
