@@ -584,6 +584,8 @@ static void member_said(hv_stream *stream, const hv_event *event) {
   const hv_msg_news *news = &event->msg->u.news;
   if (stream != s->stream || c->over || c->finished)
     return;
+  if (c->asking)
+    s->suspected = 0; /* it lives, and so does its line: it has as long to answer as the others */
   if (event->msg->kind != HV_MSG_NEWS || hv_members_has(&c->doubts.barred, s->member) || !hv_members_has(&c->members, s->member))
     c->env->stream_cancel(c->env, stream);
   else if (news->what == HV_NEWS_TROUBLE)

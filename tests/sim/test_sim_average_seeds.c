@@ -39,6 +39,11 @@ static void a_coordinator_that_all_must_do_without_goes_itself(void **unused) {
   plays_well_under(AND_LIARS, swarm_average_play, 5072, 12, six_epochs);
 }
 
+static void a_suspect_that_says_anything_has_as_long_to_answer_as_the_others(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 60057, 12, six_epochs);
+}
+
 static void a_view_that_a_liar_alone_reports_puts_nobody_out(void **unused) {
   (void)unused;
   plays_well_under(AND_LIARS, swarm_average_play, 5044, 12, six_epochs);
@@ -62,6 +67,7 @@ int main(void) {
       cmocka_unit_test(who_was_silent_may_yet_coordinate),
       cmocka_unit_test(an_owner_whose_words_are_false_owns_nothing_more_and_one_alone_does_not_say_that_nobodys_values_count),
       cmocka_unit_test(a_coordinator_that_all_must_do_without_goes_itself),
+      cmocka_unit_test(a_suspect_that_says_anything_has_as_long_to_answer_as_the_others),
       cmocka_unit_test(a_view_that_a_liar_alone_reports_puts_nobody_out),
       cmocka_unit_test(a_coordinator_that_never_says_it_is_there_is_missed_by_all),
       cmocka_unit_test(who_coordinates_only_now_is_asked_before_it_is_given_up),
