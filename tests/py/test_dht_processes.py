@@ -3,14 +3,16 @@
 import json
 import os
 import pathlib
+import re
 import signal
+import socket
 import subprocess
 import sys
 
 import pytest
 
 from hivemind_c import HivemindConnectionError, HivemindValueError, get_dht_time
-from support import eventually, free_port, has_ip6
+from support import PATIENCE, eventually, free_port, has_ip6
 
 NODE = """
     import sys
@@ -141,6 +143,20 @@ def test_the_command_prints_what_others_paste(command, dht, tmp_path):
     assert (code, out) == (0, "") and "Traceback" not in err and "peers, " in err and " records of " in err
     again = command("--host_maddrs", f"127.0.0.1:{port}", "--identity_path", tmp_path / "key")
     assert again.peers() == peers
+
+
+@pytest.mark.parametrize("words", [["hivemind_c.cli.dht"], ["hivemind_c.cli.monitor", "--run_id", "run", "--history", "none", "--no-live", "--web", "0"]], ids=["dht", "monitor"])
+def test_what_others_read_comes_in_one_piece_even_unbuffered(words, tmp_path):
+    """A log on the same pipe must not come between a line and its end."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)  # what is written at once is read at once
+    about = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1", "XDG_STATE_HOME": str(tmp_path)}
+    with ours, theirs, subprocess.Popen([sys.executable, "-m", *words, "--host_maddrs", "/ip4/127.0.0.1/tcp/0"], stdout=theirs, stderr=subprocess.DEVNULL, env=about) as running:
+        try:
+            ours.settimeout(PATIENCE)
+            told = [ours.recv(1 << 16) for _ in range(1 + ("--web" in words))]
+            assert all(re.fullmatch(rb"(--initial_peers |INITIAL_PEERS=|WEB=)\S+\n", line) for line in told), told
+        finally:
+            running.kill()
 
 
 def test_the_command_survives_its_terminal_and_tells_its_state_in_json(command, dht):

@@ -70,6 +70,12 @@ def heartbeat(dht: DHT) -> None:
     say("heartbeat", fields, f"{state['peers']} peers, {state['contacts']} of them in the DHT's table, {state['records']} records of {state['bytes']} bytes kept")
 
 
+def tell(line: str) -> None:
+    """A line that others read, in one piece: unbuffered, print() writes a line and its end one after the other, and a log may come between."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
 def serve(options: argparse.Namespace, ended: threading.Event) -> None:
     dht = DHT(
         options.initial_peers,
@@ -82,7 +88,7 @@ def serve(options: argparse.Namespace, ended: threading.Event) -> None:
     )
     try:
         addresses = reachable(dht.get_visible_maddrs())
-        print("--initial_peers", *addresses, flush=True)
+        tell(" ".join(["--initial_peers", *addresses]))
         say("ready", {"peer_id": dht.peer_id, "addresses": addresses}, "others join this node with the --initial_peers printed above")
         while not ended.is_set():
             heartbeat(dht)

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional
 
 from hivemind_c import HivemindError
 from hivemind_c.cli._typer import rich, run, typer
-from hivemind_c.cli.dht import reachable
+from hivemind_c.cli.dht import reachable, tell
 from hivemind_c.dht import DHT
 
 logger = logging.getLogger("hivemind_c.monitor")
@@ -60,7 +60,7 @@ def watch(dht: DHT, options: Any, ended: threading.Event) -> None:
             from hivemind_c.monitor.web import Server
 
             server = Server(lambda: watching.latest, watching.points, options.join, options.host, options.web)
-            print(f"WEB={server.address}", flush=True)
+            tell(f"WEB={server.address}")
         if not options.live:
             watching.run(ended)
             return
@@ -121,7 +121,7 @@ def monitor(
         dht = start(initial_peers, host_maddrs, announce_maddrs, key, client_mode)
         try:
             join = "INITIAL_PEERS=" + ",".join(reachable(dht.get_visible_maddrs()) or initial_peers)
-            print(join, flush=True)
+            tell(join)
             options = SimpleNamespace(
                 run_id=run_id, target=target_batch_size, history=kept, period=refresh_period, tensorboard=tensorboard, wandb=wandb_project, every=every, folder=folder,
                 web=web, host=web_host, join=join, live=sys.stdout.isatty() if live is None else live,
