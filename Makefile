@@ -1,5 +1,6 @@
 # The everyday commands. Each installs what is missing first, and is quick when nothing is.
 #   make demo    three trainers on this machine train one network; one joins late, one is killed; WEB=1 shows it in a browser, too
+#   make quickstart  a first swarm, or (with the INITIAL_PEERS that another's prints) another peer of it
 #   make test    every test: C, C under sanitizers, Python
 #   make build   the extension, in place (python/_hivemind_c.abi3.so, python/hivemind_c/libhivemind_lowrank.so)
 #   make cuda    the same with the codecs for GPUs (nvcc; minutes): python/hivemind_c/libhivemind_cuda.so. docs/CUDA.md
@@ -20,6 +21,9 @@ CSRC := $(MAKE) --no-print-directory -j$(JOBS) -C csrc
 
 demo: build
 	@WEB=$(WEB) $(PY) examples/demo/demo.py
+
+quickstart: build
+	@HIVEMIND_COMMAND="make quickstart" $(PY) examples/quickstart.py
 
 test: build browser
 	@$(CSRC) check
@@ -74,4 +78,4 @@ clean:
 	@rm -rf build dist *.egg-info python/*.egg-info python/*.so python/*/*.so
 	@find python tests examples -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: demo test partition churn soak pythons book deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean
+.PHONY: demo quickstart test partition churn soak pythons book deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean

@@ -1,11 +1,16 @@
 """A first swarm: run this, then paste the line that it prints on other machines.
 
-Everybody trains one small network to tell two spirals apart; whenever the swarm has gone through 4,096 points, the network takes a step."""
+Everybody trains one small network to tell two spirals apart; whenever the swarm has gone through 4,096 points, the network takes a step.
+It trains for some minutes, so that there is time to join; Ctrl-C ends it sooner, and so does a number: quickstart.py 20"""
+
+import sys
 
 import lightning as L
 import torch
 
 from hivemind_c import HivemindStrategy, SwarmProgressBar
+
+EPOCHS = int(sys.argv[1]) if len(sys.argv) > 1 else 500
 
 
 def spirals(count):
@@ -42,7 +47,7 @@ if __name__ == "__main__":
     trainer = L.Trainer(
         strategy=HivemindStrategy(target_batch_size=4096),  # this line makes it a swarm
         callbacks=[SwarmProgressBar()],
-        max_epochs=20,
+        max_epochs=EPOCHS,
         devices=1,
         logger=False,
         enable_checkpointing=False,

@@ -128,7 +128,7 @@ def test_it_works_beside_others_that_share_all_their_symbols(python):
 
 
 def test_the_quickstart_runs_where_no_grpc_is_installed(python, tmp_path):
-    out = told(*without_grpc(python, ROOT / "examples/quickstart.py"), env=clean(), cwd=tmp_path)
+    out = told(*without_grpc(python, ROOT / "examples/quickstart.py", "20"), env=clean(), cwd=tmp_path)
     assert "INITIAL_PEERS=" in out
 
 

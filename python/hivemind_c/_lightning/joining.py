@@ -33,9 +33,13 @@ def reachable(addresses: Sequence[str]) -> List[str]:
 
 
 def join_line(addresses: Sequence[str], command: Optional[Sequence[str]] = None) -> str:
-    """What to paste into a shell elsewhere (in a notebook: into a cell) to run this program as another peer of the swarm."""
-    command = sys.orig_argv if command is None else command
+    """What to paste into a shell elsewhere (in a notebook: into a cell) to run this program as another peer of the swarm.
+
+    HIVEMIND_COMMAND is what people call the program, where something else started it."""
     peers = ",".join(addresses)
+    if command is None and (called := os.environ.get("HIVEMIND_COMMAND")):
+        return f"INITIAL_PEERS={shlex.quote(peers)} {called}"
+    command = sys.orig_argv if command is None else command
     if any("ipykernel" in word for word in command):
         return f"%env INITIAL_PEERS={peers}"
     return f"INITIAL_PEERS={shlex.quote(peers)} {shlex.join(command)}"
