@@ -77,6 +77,8 @@ class HivemindStrategy(OneDevice):
         **optimizer_kwargs: Any,
     ):
         super().__init__()
+        if optimizer_kwargs.get("auxiliary"):
+            raise self._misconfigured("an auxiliary peer trains nothing, and a Trainer trains: call step() of hivemind_c.Optimizer(auxiliary=True) again and again instead (docs/OPTIMIZER.md)")
         delayed = delay_grad_averaging if delay_optimizer_step is None else delay_optimizer_step
         self._offload = bool(delayed if offload_optimizer is None else offload_optimizer)
         self._scheduler_fn, self._reuse_grad_buffers = scheduler_fn, reuse_grad_buffers

@@ -288,7 +288,8 @@ def test_who_tells_no_more_is_gone_when_its_lease_is_over(dht):
     assert heard.look(61.0) == []
 
 
-def test_a_day_of_peers_that_come_and_go_leaves_memory_flat(dht, tmp_path, monkeypatch):
+@pytest.mark.parametrize("peers, every", [(20, 3), (1000, 6)])
+def test_a_day_of_peers_that_come_and_go_leaves_memory_flat(dht, tmp_path, monkeypatch, peers, every):
     monkeypatch.setattr(history, "KEPT_MAX", 200)
     monkeypatch.setattr(history, "SHOWN_MAX", 100)
     clock = [1e9]
@@ -296,14 +297,14 @@ def test_a_day_of_peers_that_come_and_go_leaves_memory_flat(dht, tmp_path, monke
     large = Large(dht(), "day")
     watching = Watch(Gatherer(large, "day", 64), History(str(tmp_path / "day.db"), "day"))
     hours = []
-    for minute in range(0, 24 * 60, 3):
+    for minute in range(0, 24 * 60, every):
         if minute % 6 == 0:  # all of them have other names, and have failed anew
-            large.tell([f"12D3KooW{minute:05}{i:02}" for i in range(20)], epoch=minute, errors=((minute, "nobody came"), (minute, "x" * 200)))
-        clock[0] += 180
+            large.tell([f"12D3KooW{minute:05}{i:03}" for i in range(peers)], epoch=minute, errors=((minute, "nobody came"), (minute, "x" * 200)))
+        clock[0] += 60 * every
         now = watching.look()
-        assert len(now.peers) == 20 and len(now.failures) <= 500
+        assert len(now.peers) == peers and len(now.failures) <= 500
         exposition(now)
-        if minute % 60 == 57:
+        if minute % 60 == 60 - every:
             gc.collect()
             hours.append((resident(), (tmp_path / "day.db").stat().st_size))
     watching.close()

@@ -9,6 +9,9 @@ from trainers import BATCH, NAMESPACES, SAMPLES, data, fit, lightning, same, sma
 
 import hivemind_c
 from hivemind_c import DHT, Float16Compression
+from hivemind_c._lightning import joining
+from hivemind_c._lightning.changes import _SET_HERE
+from hivemind_c.optim.power_sgd_averager import PowerSGDGradientAverager
 from hivemind_c.strategy import CollaborativeStrategy, HivemindStrategy, SwarmProgressBar
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -145,6 +148,12 @@ def test_any_number_of_optimizers_but_one_is_refused(made):
         fit(alone(), module)
 
 
+def test_a_trainer_cannot_be_auxiliary():
+    with pytest.raises(misconfigured(), match=r"an auxiliary peer trains nothing.*hivemind_c.Optimizer\(auxiliary=True\)"):
+        alone(auxiliary=True)
+    assert same(fit()[0], fit(alone(auxiliary=False))[0])
+
+
 def test_more_than_one_device_is_refused():
     with pytest.raises(misconfigured(), match="start a process for each GPU"):
         fit(alone(), devices=2)
@@ -185,6 +194,8 @@ OPTIONS = {
     "performance_ema_alpha": 0.2,
     "averager_opts": {"bandwidth": 1e6},
     "tracker_opts": {"min_refresh_period": 0.1},
+    "grad_averager_factory": functools.partial(PowerSGDGradientAverager, averager_rank=2),
+    "extra_tensors": (torch.zeros(3),),
 }
 
 
@@ -209,6 +220,35 @@ def test_client_mode_reaches_the_dht_and_the_optimizer():
         seen = Watch(lambda trainer: (trainer.strategy.dht.client_mode, trainer.strategy.optimizer.client_mode))
         fit(HivemindStrategy(BATCH, client_mode=True, initial_peers=first.get_visible_maddrs()), callbacks=[seen], max_steps=1)
         assert seen.seen == [(True, True)]
+
+
+def test_the_dht_gets_its_options(monkeypatch, tmp_path, caplog):
+    given = {}
+
+    class Spy(joining.DHT):
+        def __init__(self, *peers, **options):
+            given.update(options)
+            super().__init__(*peers, **options)
+
+    monkeypatch.setattr(joining, "DHT", Spy)
+    options = dict(host_maddrs=HERE, announce_maddrs="/ip4/192.0.2.9/tcp/31337", identity_path=tmp_path / "key", wait_timeout=7.0, use_ipfs=True, use_auto_relay=True)
+    names = []
+    for _ in range(2):
+        with HivemindStrategy(BATCH, use_relay=True, **options).dht as dht:
+            names.append(dht.peer_id)
+            assert dht.get_visible_maddrs() == [f"/ip4/192.0.2.9/tcp/31337/p2p/{dht.peer_id}"]
+    assert options.items() <= given.items() and len(set(names)) == 1, "the key, and with it the address, stays"
+    assert "use_ipfs" in caplog.text and "use_relay" in caplog.text
+
+
+def test_each_option_is_in_one_of_these_tests():
+    import inspect
+    import pathlib
+
+    tests = "".join(path.read_text() for path in pathlib.Path(__file__).parent.glob("test_strategy*.py"))
+    options = set(inspect.signature(HivemindStrategy.__init__).parameters) | set(inspect.signature(hivemind_c.Optimizer.__init__).parameters)
+    passed_on = options - _SET_HERE - {"self", "optimizer_kwargs", "target_batch_size"} | {"dht", "run_id"}
+    assert len(passed_on) > 40 and not [option for option in sorted(passed_on) if f"{option}=" not in tests and f'"{option}":' not in tests]
 
 
 def test_a_dht_of_the_users_own_is_used_and_left_running():
@@ -348,6 +388,20 @@ def test_13_an_overflow_skips_that_batch_alone():
 
 def test_13_bf16_mixed_trains_as_the_default_does():
     assert same(fit(precision="bf16-mixed")[0], fit(alone(), precision="bf16-mixed")[0])
+
+
+@pytest.mark.parametrize("precision", ["32-true", "16-mixed", "bf16-mixed"])
+@pytest.mark.parametrize("accelerator", ["cpu", "gpu"])
+def test_13_on_either_device_it_trains_as_the_default_does(accelerator, precision):
+    if accelerator == "gpu" and not torch.cuda.is_available():
+        pytest.skip("no GPU here")
+    seen = Watch(lambda trainer: (next(trainer.model.parameters()).device.type, type(getattr(trainer.precision_plugin, "scaler", None)).__name__))
+    plain, _ = fit(accelerator=accelerator, precision=precision)
+    hive, _ = fit(alone(), accelerator=accelerator, precision=precision, callbacks=[seen])
+    half_precision = accelerator == "gpu" and precision == "16-mixed"  # on the CPU Lightning takes bfloat16 for it
+    assert set(seen.seen) == {("cuda" if accelerator == "gpu" else "cpu", "GradScaler" if half_precision else "NoneType")}
+    for p, q in zip(plain.parameters(), hive.parameters()):
+        torch.testing.assert_close(p, q, rtol=1e-3, atol=1e-4)
 
 
 # ---- what is seen ----

@@ -2,6 +2,8 @@
 
 import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -32,6 +34,22 @@ def test_there_are_workflows_for_tests_sanitizers_and_wheels_on_both_processors(
     for job in (test, wheel):
         assert job["strategy"]["matrix"]["os"] == ["ubuntu-24.04", "ubuntu-24.04-arm"] and job["runs-on"] == "${{ matrix.os }}"
     assert jobs(WORKFLOWS[0])["sanitizer"]["strategy"]["matrix"]["kind"] == ["asan", "tsan"]
+
+
+def schema_says(path):
+    """What GitHub's schema for workflows, which check-jsonschema brings along, has against a file; "" is nothing."""
+    done = subprocess.run([sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", path], capture_output=True, text=True)
+    assert (done.returncode == 0) == ("ok -- validation done" in done.stdout) and not done.stderr, done.stderr
+    return "" if done.returncode == 0 else done.stdout
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_they_are_what_github_takes(path, tmp_path):
+    assert not schema_says(path)
+    for right, wrong in (("timeout-minutes: ", "timeout-minute: "), ("runs-on: ", "run-on: "), ("permissions: { contents: read }", "permissions: { contents: look }")):
+        assert right in path.read_text()
+        (tmp_path / "wrong.yml").write_text(path.read_text().replace(right, wrong))
+        assert "errors were encountered" in schema_says(tmp_path / "wrong.yml"), wrong
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
