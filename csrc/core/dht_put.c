@@ -201,6 +201,7 @@ static void offer(dht_work *work, size_t i) {
   work->calls++;
 }
 
+/* A get says nothing: it has no records. */
 static int is_said(const dht_work *work, const hv_dht_item *item) {
   for (size_t i = 0; i < work->n_records; i++)
     if (work->items[i].has_subkey == item->has_subkey && hv_span_equal(work->items[i].subkey, item->subkey))
@@ -215,7 +216,7 @@ static int is_overtaken(const dht_work *work, size_t i) {
     return 1;
   const dht_work *end = work->published ? NULL : work; /* the newest come first; what is said again is older than any of them */
   for (const dht_work *later = work->dht->works; later != end; later = later->next)
-    if (!later->is_get && !later->published && hv_span_equal(later->key, work->key) && is_said(later, item))
+    if (!later->published && hv_span_equal(later->key, work->key) && is_said(later, item))
       return 1;
   const dht_published *published = *dht_published_at(work->dht, work->key, item);
   return published && published->nth > work->nth;
@@ -377,7 +378,7 @@ hv_status dht_put_again(hv_dht *dht, dht_published *published) {
   if (!work)
     return HV_NOMEM;
   published->item.ttl_ms = (published->end_us - now) / 1000;
-  published->version += published->version != 0;
+  published->version++; /* counts in an owned record only */
   work->finish = finish_again;
   work->published = published;
   work->items = &published->item;

@@ -266,6 +266,30 @@ static void who_gets_a_record_gives_it_to_one_of_the_nearest_that_had_it_not(voi
   }
 }
 
+/* The least looks of a bucket that holds somebody. */
+static unsigned least_looks(scene *c, size_t node) {
+  const hv_route *route = hv_dht_route(dht_swarm_dht(&c->s, node));
+  unsigned least = UINT32_MAX;
+  for (size_t b = 0; b < HV_ROUTE_BUCKETS; b++)
+    if (route->buckets[b].n && route->buckets[b].looks < least)
+      least = route->buckets[b].looks;
+  return least;
+}
+
+static void buckets_that_nobody_was_looked_for_in_are_refreshed(void **unused) {
+  (void)unused;
+  for (int soon = 0; soon < 2; soon++) {
+    scene *c = open_scene(22);
+    c->s.config.refresh_ms = soon ? 30000 : 0;
+    grow(c, 20);
+    dht_swarm_run(&c->s, 100);
+    unsigned before = least_looks(c, 7);
+    dht_swarm_run(&c->s, 100);
+    assert_int_equal(least_looks(c, 7) - before, soon ? 3 : 0); /* by default it is ten minutes */
+    close_scene(c);
+  }
+}
+
 static void two_halves_find_each_other_again(void **unused) {
   (void)unused;
   scene *c = open_scene(11);
@@ -380,6 +404,7 @@ int main(void) {
       cmocka_unit_test(a_long_life_is_said_again_before_each_lease_ends),
       cmocka_unit_test(what_was_got_is_remembered_for_some_seconds),
       cmocka_unit_test(who_gets_a_record_gives_it_to_one_of_the_nearest_that_had_it_not),
+      cmocka_unit_test(buckets_that_nobody_was_looked_for_in_are_refreshed),
       cmocka_unit_test(two_halves_find_each_other_again),
       cmocka_unit_test(every_op_ends_once_whatever_happens_to_its_node),
       cmocka_unit_test(without_memory_an_op_fails_and_nothing_else),

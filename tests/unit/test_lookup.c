@@ -17,6 +17,7 @@ typedef struct world {
   hv_call *calls[CALLS]; /* under way; NULL: answered */
   size_t n_calls;
   size_t asked[256]; /* how many of those that stand so far away */
+  size_t open, most; /* calls under way now, and at most */
   hv_lookup *lookup;
   int done;
   int silent; /* nodes so far away do not answer yet; 0: all do */
@@ -38,6 +39,7 @@ static hv_status take_call(hv_env *env, hv_call *call, const hv_msg *msg) {
   assert_true(w->n_calls < CALLS);
   w->calls[w->n_calls++] = call;
   w->asked[call->to.id.key[0]]++;
+  w->most = ++w->open > w->most ? w->open : w->most;
   return HV_OK;
 }
 
@@ -126,6 +128,7 @@ static void let_answer(world *w) {
     if (!call || (w->silent && call->to.id.key[0] == w->silent))
       continue;
     w->calls[i] = NULL;
+    w->open--;
     answer(w, call);
     i = (size_t)-1; /* from the front: an earlier one may be allowed now */
   }
@@ -137,9 +140,13 @@ static void looked(void *owner, hv_lookup *lookup) {
   w->done++;
 }
 
-static void look(world *w, size_t paths) {
-  hv_lookup_config config = {.width = WIDTH, .parallel = 4, .paths = paths, .done = looked, .owner = w};
+static void look_with(world *w, size_t paths, size_t parallel) {
+  hv_lookup_config config = {.width = WIDTH, .parallel = parallel, .paths = paths, .done = looked, .owner = w};
   assert_int_equal(hv_lookup_start(&w->asker, &config, &w->lookup), HV_OK);
+}
+
+static void look(world *w, size_t paths) {
+  look_with(w, paths, 4);
 }
 
 /* One lookup by who knows the first so many of the liar, the honest one, and two more. */
@@ -227,12 +234,30 @@ static void nobody_is_asked_twice(void **unused) {
   close_world(&w);
 }
 
+static void no_more_are_asked_at_once_than_may_be(void **unused) {
+  (void)unused;
+  for (size_t paths = 1; paths <= 2; paths++)
+    for (size_t parallel = paths; parallel <= WIDTH; parallel += paths) {
+      world w;
+      open_world(&w);
+      for (uint8_t i = 0; i < 12; i++)
+        knows(&w, (uint8_t)(THIRD + i));
+      look_with(&w, paths, parallel);
+      assert_int_equal(w.most, parallel);
+      let_answer(&w);
+      assert_true(w.most <= parallel);
+      assert_int_equal(w.done, 1);
+      close_world(&w);
+    }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_first_contacts_are_dealt_out_and_who_is_told_of_is_on_the_path_of_who_told),
       cmocka_unit_test(a_liar_leads_astray_its_own_path_and_no_other),
       cmocka_unit_test(a_path_whose_nodes_are_silent_holds_up_no_other),
       cmocka_unit_test(nobody_is_asked_twice),
+      cmocka_unit_test(no_more_are_asked_at_once_than_may_be),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
