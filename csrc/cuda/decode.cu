@@ -34,3 +34,8 @@ void cu_launch_decode(cu_kernel kernel, unsigned blocks, const void *args, cudaS
   else
     gather<<<blocks, CU_THREADS, 0, stream>>>(*(const cu_gather *)args);
 }
+
+cudaError_t cu_probe_decode(void) {
+  cudaFuncAttributes what;
+  return cudaFuncGetAttributes(&what, gather);
+}

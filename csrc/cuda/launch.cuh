@@ -26,5 +26,7 @@ void cu_launch_chunk(cu_kernel kernel, unsigned blocks, const void *args, cudaSt
 void cu_launch_decode(cu_kernel kernel, unsigned blocks, const void *args, cudaStream_t stream);
 void cu_launch_encode(cu_kernel kernel, unsigned blocks, const void *args, cudaStream_t stream);
 void cu_launch_quantile(cu_kernel kernel, unsigned blocks, const void *args, cudaStream_t stream);
+/* Loads the kernel with the most parameters, and starts nothing. */
+cudaError_t cu_probe_decode(void);
 
 #endif

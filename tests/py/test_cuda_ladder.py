@@ -11,6 +11,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 LADDER = ROOT / "benchmarks/cuda_ladder"
 ARCHS = [75, 80, 86, 89, 90]
@@ -87,3 +89,32 @@ def test_the_library_is_for_every_gpu_from_7_5_to_9_0_and_holds_ptx_for_what_com
     if shutil.which("cuobjdump"):
         listed = subprocess.run(["cuobjdump", "--list-elf", "--list-ptx", file], capture_output=True, text=True, check=True).stdout
         assert sorted(int(one) for one in re.findall(r"sm_(\d+)\.cubin", listed)) == ARCHS and "sm_90.ptx" in listed
+
+
+def ptx_of(kernels, *, without=()):
+    """What nvcc makes of a file of kernels for GPUs to come, with the Makefile's own flags: every kind's machine code is made of such a text."""
+    made = f"build/cuda-archs/cuda/{kernels}.cu.o"
+    said = subprocess.run(["make", "-C", ROOT / "csrc", "-B", "-n", made, "OUT=build/cuda-archs", "CUDA_ARCHS=90"], capture_output=True, text=True, check=True).stdout
+    line = next(shlex.split(line) for line in said.splitlines() if "-gencode" in line)
+    flags = [word for word, before in zip(line, ["", *line]) if word not in (*without, "-gencode", "-MMD", "-MP", "-MF", "-c", "-o") and before not in ("-gencode", "-MF", "-c", "-o")]
+    command = [*flags, "-arch=compute_90", "-ptx", f"cuda/{kernels}.cu", "-o", "-"]
+    return subprocess.run(command, cwd=ROOT / "csrc", capture_output=True, text=True, check=True, timeout=600).stdout
+
+
+def rounds_otherwise(ptx):
+    """Instructions on floats that need not give what C gives on the host: a product and a sum in one, denormals that are lost, roundings that are not said."""
+    arithmetic = re.findall(r"^\s+(?:@!?%p\d+ )?((?:add|sub|mul|div|rcp|sqrt|fma|mad|ex2|lg2|sin|cos|tanh|rsqrt)\.[\w.]*f(?:16|32|64)\w*)", ptx, re.M)
+    return {one for one in arithmetic if not re.fullmatch(r"(add|sub|mul|div|rcp|sqrt)\.rn\.f(32|64)", one)} | set(re.findall(r"\b\w+\.ftz\.\w+", ptx))
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="no nvcc here")
+@pytest.mark.parametrize("kernels", ["chunk", "decode", "encode", "quantile"])
+def test_every_sum_product_and_quotient_of_the_kernels_is_rounded_to_the_nearest_as_on_the_host(kernels):
+    """Each says so itself, so no driver that makes machine code of the PTX may join two of them either."""
+    ptx = ptx_of(kernels)
+    assert len(re.findall(r"\.rn\.f(32|64)", ptx)) > 5 and not rounds_otherwise(ptx)
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="no nvcc here")
+def test_without_the_makefiles_flag_products_and_sums_would_be_joined():
+    assert "fma.rn.f32" in rounds_otherwise(ptx_of("decode", without=["-fmad=false"]))
