@@ -18,7 +18,20 @@ typedef struct job {
   size_t room;
   hv_cuda_pair *pairs;
   size_t n_pairs;
+  int times; /* in a row, so that small tensors keep the device as busy as large ones */
 } job;
+
+/* What the issue asks for, as a share of the copy. */
+#define GOAL_ADD 0.8
+#define GOAL_GATHER 0.8
+#define GOAL_PINNED 0.9
+static double goal_of(int codec) {
+  return codec == HV_CODEC_QUANTILE8 || codec == HV_CODEC_LINEAR4 ? 0.6 : 0.85;
+}
+/* How often a tensor is read to be encoded: statistics of all of it come first. */
+static int passes_of(int codec) {
+  return codec == HV_CODEC_SCALED_FLOAT16 || codec == HV_CODEC_UNIFORM8 || codec == HV_CODEC_QUANTILE8 ? 2 : 1;
+}
 
 static void copy(job *j) {
   MUST(cudaMemcpyAsync(j->b, j->a, 4 * j->count, cudaMemcpyDeviceToDevice, stream));
@@ -49,15 +62,16 @@ static int by_size(const void *a, const void *b) {
 static float once(void (*work)(job *), job *j) {
   float ms = 0;
   MUST(cudaEventRecord(from, stream));
-  work(j);
+  for (int i = 0; i < j->times; i++)
+    work(j);
   MUST(cudaEventRecord(to, stream));
   MUST(cudaEventSynchronize(to));
   MUST(cudaEventElapsedTime(&ms, from, to));
-  return ms;
+  return ms / (float)j->times;
 }
 
-/* Work and copy in turn, A-B-B-A; the median of the paired ratios. */
-static void row(const char *name, const char *codec, void (*work)(job *), job *j, double moved) {
+/* Work and copy in turn, A-B-B-A; the median of the paired ratios. moved: bytes read and written, every pass of them. */
+static void row(const char *name, const char *codec, void (*work)(job *), job *j, double moved, double goal) {
   enum { TURNS = 30 };
   float share[2 * TURNS], ms[2 * TURNS];
   for (int i = 0; i < 3; i++)
@@ -70,10 +84,10 @@ static void row(const char *name, const char *codec, void (*work)(job *), job *j
   }
   qsort(share, 2 * TURNS, sizeof *share, by_size);
   qsort(ms, 2 * TURNS, sizeof *ms, by_size);
-  printf("{\"row\": \"%s\", \"codec\": \"%s\", \"MB\": %.0f, \"share\": %.3f, \"low\": %.3f, \"high\": %.3f, \"ms\": %.4f, "
-         "\"GB/s\": %.0f}\n",
+  printf("{\"row\": \"%s\", \"codec\": \"%s\", \"MB\": %.0f, \"share\": %.3f, \"low\": %.3f, \"high\": %.3f, \"goal\": "
+         "\">= %.2f\", \"ms\": %.4f, \"GB/s\": %.0f}\n",
          name, codec, 4e-6 * (double)j->count, (double)share[TURNS], (double)share[TURNS / 5], (double)share[2 * TURNS - TURNS / 5],
-         (double)ms[TURNS], moved / (double)ms[TURNS] / 1e6);
+         goal, (double)ms[TURNS], moved / (double)ms[TURNS] / 1e6);
   fflush(stdout);
 }
 
@@ -85,10 +99,10 @@ static hv_status drop(void *arg, uint64_t index, hv_span bytes, hv_error *e) {
 
 /* From the gradient to encoded bytes in pinned memory, against a plain copy of as many bytes; wall time, between synchronised ends.
  */
-static void stage_row(job *j) {
+static void stage_row(job *j, uint32_t chunk) {
   hv_mem mem;
   hv_stage *stage = NULL;
-  hv_stage_shape shape = {j->codec, HV_DTYPE_FLOAT32, 1 << 22, 4, (size_t)1 << 30};
+  hv_stage_shape shape = {j->codec, HV_DTYPE_FLOAT32, chunk, 4, (size_t)1 << 30};
   uint8_t *pinned;
   float staged[9], bare[9];
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
@@ -112,9 +126,10 @@ static void stage_row(job *j) {
       staged[i] = a, bare[i] = b;
   }
   qsort(staged, 9, sizeof *staged, by_size), qsort(bare, 9, sizeof *bare, by_size);
-  printf(
-      "{\"row\": \"to pinned memory\", \"codec\": \"%s\", \"MB\": %.0f, \"share\": %.3f, \"ms\": %.3f, \"plain copy ms\": %.3f}\n",
-      hv_codec_name((int)j->codec), 4e-6 * (double)j->count, (double)(bare[4] / staged[4]), (double)staged[4], (double)bare[4]);
+  printf("{\"row\": \"to pinned memory\", \"codec\": \"%s\", \"MB\": %.0f, \"chunk values\": %u, \"share\": %.3f, \"goal\": "
+         "\">= %.2f\", \"ms\": %.3f, \"plain copy ms\": %.3f}\n",
+         hv_codec_name((int)j->codec), 4e-6 * (double)j->count, chunk, (double)(bare[4] / staged[4]), GOAL_PINNED,
+         (double)staged[4], (double)bare[4]);
   fflush(stdout);
   api->stage_free(stage);
   MUST(cudaFreeHost(pinned));
@@ -182,7 +197,7 @@ static void ferry_rows(job *j) {
 }
 
 static void rows(uint64_t count) {
-  job j = {.count = count};
+  job j = {.count = count, .times = count < 512 * 250000 ? (int)(512ull * 250000 / count) : 1};
   float *host = malloc(4 * (1 << 20));
   MUST(cudaMalloc((void **)&j.a, 4 * count));
   MUST(cudaMalloc((void **)&j.b, 4 * count));
@@ -198,12 +213,12 @@ static void rows(uint64_t count) {
     j.room = api->encode_room(j.codec, &s, 1);
     MUST(cudaMalloc((void **)&j.scratch, j.room));
     double bytes = (double)hv_codec_bound(codec, HV_DTYPE_FLOAT32, count);
-    row("encode", hv_codec_name(codec), encode, &j, 4.0 * (double)count + bytes);
+    row("encode", hv_codec_name(codec), encode, &j, 4.0 * passes_of(codec) * (double)count + bytes, goal_of(codec));
     for (int i = 1; i < 8; i++)
       MUST(cudaMemcpyAsync(j.chunk[i], j.chunk[0], (size_t)bytes, cudaMemcpyDeviceToDevice, stream));
-    row("decode", hv_codec_name(codec), decode, &j, 4.0 * (double)count + bytes);
-    row("accumulate 8", hv_codec_name(codec), add8, &j, 8.0 * (double)count + 8 * bytes);
-    stage_row(&j);
+    row("decode", hv_codec_name(codec), decode, &j, 4.0 * (double)count + bytes, goal_of(codec));
+    row("accumulate 8", hv_codec_name(codec), add8, &j, 8.0 * (double)count + 8 * bytes, GOAL_ADD);
+    stage_row(&j, 1 << 20), stage_row(&j, 1 << 22);
     ferry_rows(&j);
     MUST(cudaFree(j.scratch));
   }
@@ -216,7 +231,7 @@ static void rows(uint64_t count) {
     at += n;
   }
   j.pairs = pairs, j.n_pairs = TENSORS;
-  row("accumulation of 500 tensors", "none", gather, &j, 12.0 * (double)at);
+  row("accumulation of 500 tensors", "none", gather, &j, 12.0 * (double)at, GOAL_GATHER);
   MUST(cudaFree(j.a));
   MUST(cudaFree(j.b));
   for (int i = 0; i < 8; i++)

@@ -52,6 +52,8 @@ step ladder 60 csrc/$build/cuda_ladder
 for row in powersgd micro bitsandbytes_row; do
   step $row 60 env PYTHONPATH=csrc/$build:benchmarks/cuda_ladder:python python3 benchmarks/cuda_ladder/$row.py
 done
+step goals 10 python3 benchmarks/cuda_ladder/goals.py "$out"
 [ -n "$DRY" ] && exit 0
+cat "$out/goals.log" >> "$out/summary.txt"
 echo "everything is in $out" | tee -a "$out/summary.txt"
 exit $failed
