@@ -83,19 +83,32 @@ Tensor plus(const Tensor &a, double b) {
   return plus(a, number(a, b));
 }
 
-Tensor total(const Tensor &a) {
-  std::array<StableIValue, 2> stack{from(a), from(std::optional<ScalarType>())};
-  dispatch("aten::sum", "", stack);
+/* Each number's sum with all before it. */
+Tensor summed_up(const Tensor &a) {
+  std::array<StableIValue, 3> stack{from(a), from(int64_t(0)), from(std::optional<ScalarType>())};
+  dispatch("aten::cumsum", "", stack);
   return to<Tensor>(stack[0]);
 }
 
-/* 0 .. n - 1 in float64, on a's device. */
+/* 1 .. n in a's dtype, on its device. */
 Tensor counted(const Tensor &a, int64_t n) {
   Tensor ones = torch::stable::new_empty(a, {n});
   torch::stable::fill_(ones, 1.0);
-  std::array<StableIValue, 3> stack{from(ones), from(int64_t(0)), from(std::optional<ScalarType>())};
-  dispatch("aten::cumsum", "", stack);
+  return summed_up(ones);
+}
+
+/* One after the other, along the first dimension. */
+Tensor joined(const std::vector<Tensor> &parts) {
+  std::array<StableIValue, 2> stack{from(parts), from(int64_t(0))};
+  dispatch("aten::cat", "", stack);
   return to<Tensor>(stack[0]);
+}
+
+/* out = a b, written there at once; out is contiguous, and neither of them. */
+void multiply(const Tensor &out, const Tensor &a, const Tensor &b) {
+  std::array<StableIValue, 3> stack{from(a), from(b), from(out)};
+  dispatch("aten::mm", "out", stack);
+  (void)to<Tensor>(stack[0]);
 }
 
 /* A row of numbers that are 1 where i == j. */
@@ -236,31 +249,43 @@ size_t cols_step(const hv_lowrank_matrix &m) {
 
 /* ---- the steps ---- */
 
-/* The first matrix whose tensor has NaN or Inf, or -1. Of those that are elsewhere the host waits once, for a number each. */
+/* Which of these, all on one device, is the first that has NaN or Inf; at.size(): none. The host waits once: x - x is 0 or NaN, and
+ * what is summed up over all of them is NaN from the first one on. */
+size_t first_bad_of(const std::vector<Matrix> &all, Tensor Matrix::*what, const std::vector<size_t> &at) {
+  std::vector<Tensor> rows, ends;
+  int64_t end = 0;
+  for (size_t i : at)
+    rows.push_back(torch::stable::reshape(all[i].*what, {(all[i].*what).numel()}));
+  Tensor row = joined(rows), run = summed_up(torch::stable::subtract(row, row));
+  for (size_t i : at) {
+    end += (all[i].*what).numel();
+    ends.push_back(torch::stable::narrow(run, 0, end - 1, 1));
+  }
+  Tensor here = on_cpu(joined(ends));
+  size_t k = 0;
+  while (k < at.size() && hv_lowrank_finite(data(here) + k, 1))
+    k++;
+  return k;
+}
+
+/* The first matrix whose tensor has NaN or Inf, or -1. Each device is waited for once. */
 int64_t first_bad(const std::vector<Matrix> &all, Tensor Matrix::*what) {
-  Tensor marks;
-  std::vector<size_t> elsewhere;
+  std::vector<size_t> left, some, others;
   int64_t bad = -1;
   for (size_t i = 0; i < all.size(); i++) {
     const Tensor &one = all[i].*what;
     if (!all[i].cpu)
-      elsewhere.push_back(i);
+      left.push_back(i);
     else if (bad < 0 && !hv_lowrank_finite(data(one), size_t(one.numel())))
       bad = int64_t(i);
   }
-  for (size_t k = 0; k < elsewhere.size(); k++) {
-    const Tensor &one = all[elsewhere[k]].*what;
-    if (k == 0)
-      marks = torch::stable::new_zeros(one, {int64_t(elsewhere.size())});
-    Tensor mark = torch::stable::narrow(marks, 0, int64_t(k), 1);
-    torch::stable::copy_(mark, torch::stable::reshape(total(torch::stable::subtract(one, one)), {1})); /* 0, or NaN */
+  for (; !left.empty(); left.swap(others), some.clear(), others.clear()) {
+    for (size_t i : left)
+      (same_device(all[i].error, all[left[0]].error) ? some : others).push_back(i);
+    size_t k = first_bad_of(all, what, some);
+    if (k < some.size() && (bad < 0 || int64_t(some[k]) < bad))
+      bad = int64_t(some[k]);
   }
-  if (elsewhere.empty())
-    return bad;
-  Tensor here = on_cpu(marks);
-  for (size_t k = 0; k < elsewhere.size(); k++)
-    if (!hv_lowrank_finite(data(here) + k, 1) && (bad < 0 || int64_t(elsewhere[k]) < bad))
-      bad = int64_t(elsewhere[k]);
   return bad;
 }
 
@@ -274,45 +299,69 @@ void encode_all(std::vector<Matrix> &all) {
     if (m.cpu)
       crew.add(m, m.raw.rows, rows_step(m.raw));
     else
-      torch::stable::copy_(m.p, torch::stable::matmul(whole(m), flipped(m.q)));
+      multiply(m.p, whole(m), flipped(m.q));
   crew.run([](const hv_lowrank_kern *kern, const Task &t, double *) { kern->encode_rows(&t.m->raw, t.from, t.to); });
 }
 
 /* Numbers between -0.5 and 0.5 that look random, the same on all devices of a kind. */
-Tensor speckle(const Tensor &like) {
-  Tensor wave = product(unary("aten::sin", product(counted(like, like.numel()), 12.9898)), 43758.5453);
-  return torch::stable::reshape(plus(torch::stable::subtract(wave, unary("aten::floor", wave)), -0.5), like.sizes());
+Tensor speckle(const Tensor &like, int64_t n) {
+  Tensor wave = product(unary("aten::sin", product(counted(like, n), 12.9898)), 43758.5453);
+  return plus(torch::stable::subtract(wave, unary("aten::floor", wave)), -0.5);
 }
 
-/* Shifted Cholesky-QR in float64 by ATen, four times over; no step waits for a device. A shift of 1e-11 of the trace, far above the
- * rounding of a Gram matrix, keeps each one positive definite, whatever the columns are: a direction of relative size x comes out
- * as x / sqrt(x^2 + 1e-11), so that what is above 1e-9 is one of an orthonormal basis after four. Speckles of 1e-9 make sure that
+/* Shifted Cholesky-QR in float64 by ATen, four times over, for all matrices of one shape on one device at once; no step waits for
+ * it. A shift of 1e-11 of the columns' squares, far above the rounding of a Gram matrix, keeps each one positive definite, whatever
+ * the columns are: all together have length 1 at first, and each at most 1 from then on. A direction of relative size x comes out
+ * as x / sqrt(x^2 + shift), so that what is above 1e-9 is one of an orthonormal basis after four. Speckles of 1e-9 make sure that
  * every column has something of its own: where columns depend on each other, or are zero, the basis is filled up. (Fukaya et al.,
  * "Shifted Cholesky QR for computing the QR factorization of ill-conditioned matrices", 2020.) */
-void orthogonalise(Matrix &m) {
-  int64_t rank = m.p.size(1);
-  Tensor a = cast(m.p, ScalarType::Double), one = identity(a, rank);
-  Tensor size = unary("aten::sqrt", total(product(a, a)));
-  Tensor grain = product(speckle(a), 4e-9 / std::sqrt(double(m.p.numel())));
-  a = plus(over(a, plus(size, 1e-300)), grain);
+void orthogonalise(const std::vector<Matrix *> &alike) {
+  int64_t n = int64_t(alike.size()), rows = alike[0]->p.size(0), rank = alike[0]->p.size(1);
+  std::vector<Tensor> ps;
+  for (const Matrix *m : alike)
+    ps.push_back(m->p);
+  Tensor a = cast(joined(ps), ScalarType::Double), ones = torch::stable::new_empty(a, {rows * rank, 1}), one = identity(a, rank);
+  torch::stable::fill_(ones, 1.0);
+  Tensor squares = torch::stable::matmul(torch::stable::reshape(product(a, a), {n, rows * rank}), ones);
+  Tensor size = torch::stable::reshape(plus(unary("aten::sqrt", squares), 1e-300), {n, 1, 1});
+  Tensor grain = product(speckle(a, rows * rank), 4e-9 / std::sqrt(double(rows * rank)));
+  a = plus(over(torch::stable::reshape(a, {n, rows, rank}), size), torch::stable::reshape(grain, {1, rows, rank}));
+  Tensor first = product(one, 1e-11), later = product(one, 1e-11 * double(rank));
   for (int turn = 0; turn < 4; turn++) {
-    Tensor gram = torch::stable::matmul(flipped(a), a);
-    Tensor shift = product(total(product(gram, one)), 1e-11);
-    a = solve_right(cholesky_upper(plus(gram, product(one, shift))), a);
+    Tensor gram = torch::stable::matmul(torch::stable::transpose(a, 1, 2), a);
+    a = solve_right(cholesky_upper(plus(gram, turn ? later : first)), a);
   }
-  torch::stable::copy_(m.p, a);
+  for (int64_t k = 0; k < n; k++) {
+    Tensor basis = torch::stable::reshape(torch::stable::narrow(a, 0, k, 1), {rows, rank});
+    torch::stable::copy_(alike[size_t(k)]->p, basis);
+  }
+}
+
+/* All that are elsewhere, those of one shape together. */
+void orthogonalise_all(std::vector<Matrix> &all) {
+  std::vector<Matrix *> left, alike, others;
+  for (Matrix &m : all)
+    if (!m.cpu)
+      left.push_back(&m);
+  for (; !left.empty(); left.swap(others), alike.clear(), others.clear()) {
+    for (Matrix *m : left) {
+      bool same = same_device(m->p, left[0]->p) && m->p.size(0) == left[0]->p.size(0) && m->p.size(1) == left[0]->p.size(1);
+      (same ? alike : others).push_back(m);
+    }
+    orthogonalise(alike);
+  }
 }
 
 void middle_all(std::vector<Matrix> &all) {
   Crew bases, products;
+  orthogonalise_all(all);
   for (Matrix &m : all) {
     if (m.cpu) {
       bases.add(m, 1, 1);
       bases.scratch = std::max(bases.scratch, hv_lowrank_scratch(m.raw.rows, m.raw.rank));
       products.add(m, m.raw.cols, cols_step(m.raw));
     } else {
-      orthogonalise(m);
-      torch::stable::copy_(m.q, torch::stable::matmul(flipped(m.p), whole(m)));
+      multiply(m.q, flipped(m.p), whole(m));
     }
   }
   bases.run([](const hv_lowrank_kern *kern, const Task &t, double *scratch) {
@@ -325,9 +374,11 @@ void decode_all(std::vector<Matrix> &all) {
   Crew crew;
   for (Matrix &m : all) {
     if (!m.cpu) {
-      Tensor m_hat = torch::stable::matmul(m.p, m.q);
-      torch::stable::copy_(m.error, torch::stable::subtract(whole(m), m_hat));
-      torch::stable::copy_(m.out, torch::stable::reshape(m_hat, m.out.sizes()));
+      Tensor sum = whole(m), m_hat = plain(m.out) ? flat(m.out, m) : torch::stable::new_empty(m.error, m.error.sizes());
+      multiply(m_hat, m.p, m.q); /* over the gradient, where that is the output: it is in the sum */
+      torch::stable::copy_(m.error, torch::stable::subtract(sum, m_hat));
+      if (!plain(m.out))
+        torch::stable::copy_(m.out, torch::stable::reshape(m_hat, m.out.sizes()));
       continue;
     }
     if (!plain(m.out) && plain(m.grad)) /* the gradient is the caller's: the average must not go there */

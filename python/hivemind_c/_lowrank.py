@@ -113,9 +113,9 @@ class LowRank:
         if self._sketched == round_id:
             return
         for index, sketch in zip(self.indices, self._sketches):
-            here = sketch if sketch.device.type == "cpu" else torch.empty(sketch.shape)
+            here = sketch if sketch.device.type == "cpu" else torch.empty(sketch.shape, pin_memory=sketch.device.type == "cuda")
             self._torch_ops.lowrank_sketch(here, self.seed, round_id, index)
-            sketch.copy_(here)
+            sketch.copy_(here, non_blocking=True)
         self._sketched = round_id
 
     def _pick(self, tensors: Sequence[torch.Tensor]) -> List[torch.Tensor]:

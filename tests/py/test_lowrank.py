@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hivemind_c._lowrank import LowRank
 
@@ -389,3 +391,44 @@ def test_on_a_gpu_a_round_is_the_hosts_but_for_rounding():
         want, got = play([here], [grads], number)[0], play([there], [[g.cuda() for g in grads]], number)[0]
         for one, other in zip(want, got):
             torch.testing.assert_close(other.cpu(), one, rtol=1e-3, atol=1e-3)
+
+
+def test_on_a_device_matrices_of_one_shape_are_factored_together_and_each_as_if_alone():
+    """One that is zero, or of a lower rank, among them: the others are none the worse for it."""
+    shapes = [(60, 50)] * 5 + [(40, 80)] * 3
+    ps = [randn(rows, 4, seed=i) for i, (rows, _) in enumerate(shapes)]
+    ps[1].zero_(), ps[3][:, 2:].copy_(ps[3][:, :2]), ps[6].mul_(1e-20)
+    peer = LowRank([torch.empty(shape) for shape in shapes], 4, 0.0, portable=True)
+    peer.encode(1, [randn(*shape, seed=50 + i) for i, shape in enumerate(shapes)])
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        peer.middle(1, ps)
+    assert sum(event.name == "aten::linalg_cholesky_ex" for event in profile.events()) == 4 * 2  # four turns for each of two shapes
+    for i, (shape, basis) in enumerate(zip(shapes, peer._bases)):
+        alone = LowRank([torch.empty(shape)], 4, 0.0, portable=True)
+        alone.encode(1, [randn(*shape, seed=50 + i)])
+        alone.middle(1, [ps[i]])
+        torch.testing.assert_close(basis, alone._bases[0], rtol=0, atol=1e-5)
+        torch.testing.assert_close(basis.t() @ basis, torch.eye(4), rtol=0, atol=1e-5)
+
+
+def test_a_bad_matrix_on_a_device_is_named_and_the_first_of_several():
+    shapes = [(60, 50)] * 3 + [(40, 80)] * 3
+    for bad in ([5], [0], [2, 4], [3, 1]):
+        grads = [randn(*shape, seed=i) for i, shape in enumerate(shapes)]
+        for i in bad:
+            grads[i][-1, -1] = float("-inf")
+        with pytest.raises(RuntimeError, match=f"gradient {min(bad)} has NaN"):
+            LowRank(grads, 4, 0.0, portable=True).encode(1, grads)
+
+
+def test_sketches_go_to_a_gpu_from_pinned_memory_and_nobody_waits_for_them():
+    """Shown on tensors without memory, which say that they are a GPU's."""
+    with FakeTensorMode():
+        peer = LowRank([torch.empty(60, 50, device="cuda"), torch.empty(40, 80, device="cuda")], 4, 0.0)
+        peer._torch_ops = SimpleNamespace(lowrank_sketch=lambda here, *rest: seen.append(here.device.type))
+        seen, empty = [], torch.empty
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch, "empty", lambda *args, pin_memory=False, **kwargs: seen.append(pin_memory) or empty(*args, **kwargs))
+            patch.setattr(torch.Tensor, "copy_", lambda to, source, non_blocking=False: seen.append((to.device.type, source.device.type, non_blocking)))
+            peer._sketch(1)
+    assert seen == 2 * [True, "cpu", ("cuda", "cpu", True)]
