@@ -217,6 +217,33 @@ def test_offloaded_values_cross_by_pinned_copies_that_nobody_waits_for_and_nothi
             assert "cuda" not in seen.allocated and seen.allocated
 
 
+def test_sums_of_16_bits_come_to_the_host_as_they_are_and_are_widened_there_a_bounded_part_at_a_time(monkeypatch):
+    """Torch would widen them on the GPU, and take memory there: with reuse_grad_buffers nothing may be."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    waits = []
+    event = type("Event", (), {"synchronize": lambda self: waits.append(1)})
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: type("Stream", (), {"record_event": lambda self: event()})())
+    monkeypatch.setattr(parameters, "LANDING", 600)
+    with FakeTensorMode():
+        sums = [torch.empty(shape, dtype=torch.bfloat16, device="cuda") for shape in ((30, 20), (7,), (9,), (40, 40))]
+        plain = torch.empty(5, device="cuda")
+        averaged = parameters.flat_views([*sums, plain], device="cpu", pin=True)
+        with Watched() as seen:
+            parameters.copy_all(averaged, [*sums, plain])
+    came, widened = ("cpu", "cuda", True, True), ("cpu", "cpu", False, False)
+    assert seen.copies == [came, came, widened, came, came, widened, widened, came, widened] and len(waits) == 4
+    assert seen.pinned == 4 and "cuda" not in seen.allocated
+
+
+def test_sums_begin_where_kernels_read_16_bytes_at_a_time():
+    like = [torch.zeros(n, dtype=dtype) for n in (1, 7, 0, 33, 64, 5) for dtype in (torch.float32, torch.bfloat16)]
+    for views in (parameters.flat_views(like), parameters.flat_views(like, halves=True)):
+        assert all(view.data_ptr() % 16 == 0 for view in views if view.numel()) and [view.shape for view in views] == [t.shape for t in like]
+        for i, view in enumerate(views):
+            view.fill_(i)
+        assert all(torch.equal(view, torch.full_like(view, i)) for i, view in enumerate(views))  # none lies in another
+
+
 @pytest.mark.parametrize("options", [{}, {"reuse_grad_buffers": True}, {"offload_optimizer": True}], ids=["", "reusing buffers", "offloaded"])
 def test_a_gpu_and_a_host_train_to_the_same_bits(place, dhts, options):
     """On the stand-in the models end alike to the bit; on a GPU torch's own arithmetic may round otherwise, so there the averaged gradients are compared."""

@@ -8,30 +8,59 @@ from typing import Any, Dict, Iterable, List, Sequence, Tuple
 import torch
 
 HALVES = (torch.float16, torch.bfloat16)
+APART = 16  # elements: each view begins at a multiple, so that kernels read it 16 bytes at a time
+LANDING = 1 << 25  # elements that are brought from CUDA in another dtype at once: page-locked memory
 
 
 def flat_views(like: Sequence[torch.Tensor], device: Any = None, halves: bool = False, pin: bool = False) -> List[torch.Tensor]:
-    """Zeros in the shapes of `like`, lying one after the other in one piece of memory for each dtype and device.
+    """Zeros in the shapes of `like`, lying one after the other, with small gaps, in one piece of memory for each dtype and device.
 
     Half-precision tensors become float32 unless halves is true. pin: page-locked, for copies to and from CUDA."""
     kinds = [(torch.float32 if t.dtype in HALVES and not halves else t.dtype, t.device if device is None else torch.device(device)) for t in like]
     flats, used = {}, {}
     for kind in dict.fromkeys(kinds):
-        size = sum(t.numel() for t, k in zip(like, kinds) if k == kind)
+        size = sum(_room(t) for t, k in zip(like, kinds) if k == kind)
         flats[kind] = torch.zeros(size, dtype=kind[0], device=kind[1], pin_memory=pin and kind[1].type == "cpu" and torch.cuda.is_available())
         used[kind] = 0
     views = []
     for t, kind in zip(like, kinds):
         views.append(flats[kind][used[kind] : used[kind] + t.numel()].view(t.shape))
-        used[kind] += t.numel()
+        used[kind] += _room(t)
     return views
+
+
+def _room(tensor: torch.Tensor) -> int:
+    return -(-tensor.numel() // APART) * APART
 
 
 @torch.no_grad()
 def copy_all(to: Sequence[torch.Tensor], source: Sequence[torch.Tensor]) -> None:
     """to[i] = source[i]; between the host and a CUDA device all at once, and done when this returns."""
-    for copied in copy_soon(to, source):
+    straight, landing = [], []
+    for t, s in zip(to, source):
+        (landing if t.device.type == "cpu" and s.device.type == "cuda" and t.dtype != s.dtype else straight).append((t, s))
+    for copied in copy_soon(*_unzipped(straight)):
         copied.synchronize()
+    while landing:
+        landing = _land_some(landing)
+
+
+def _unzipped(pairs: Sequence[Tuple[torch.Tensor, torch.Tensor]]) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
+    return [to for to, _ in pairs], [source for _, source in pairs]
+
+
+def _land_some(pairs: List[Tuple[torch.Tensor, torch.Tensor]]) -> List[Tuple[torch.Tensor, torch.Tensor]]:
+    """Brings the first ones from CUDA as they are and converts them here, where torch would take memory of the GPU for that; what is left."""
+    n, size = 0, 0
+    while n < len(pairs) and (n == 0 or size + pairs[n][1].numel() <= LANDING):
+        size += pairs[n][1].numel()
+        n += 1
+    to, source = _unzipped(pairs[:n])
+    here = [torch.empty(s.shape, dtype=s.dtype, pin_memory=True) for s in source]
+    for copied in copy_soon(here, source):
+        copied.synchronize()
+    torch._foreach_copy_(to, here)
+    return pairs[n:]
 
 
 @torch.no_grad()
