@@ -36,7 +36,10 @@ class Kernels:
 
     @staticmethod
     def takes(tensor: Any) -> bool:
-        return arrays.is_tensor(tensor) and arrays.dtype_name(tensor.dtype) in _DTYPES and tensor.layout is sys.modules["torch"].strided
+        if not arrays.is_tensor(tensor):
+            return False
+        torch = sys.modules["torch"]
+        return tensor.dtype in (torch.float32, torch.float16, torch.bfloat16) and tensor.layout is torch.strided
 
     def encode(self, codec: str, tensor: Any, residual: Any = None) -> Any:
         """The chunk of a tensor, as bytes on its device; the same bytes that the CPU makes of it. residual: float32 there, as in compress()."""
@@ -85,8 +88,8 @@ class Kernels:
         kinds: Dict[Any, Tuple[List[Any], List[Any]]] = {}
         for tensor, total in zip(tensors, sums):
             of_kind = kinds.setdefault(tensor.dtype, ([], []))
-            of_kind[0].append(tensor.detach())
-            of_kind[1].append(total.detach())
+            of_kind[0].append(tensor.detach() if tensor.requires_grad else tensor)
+            of_kind[1].append(total.detach() if total.requires_grad else total)
         for some, totals in kinds.values():
             _hivemind_c.cuda_accumulate(self._gpu, weight, some, totals)
 
@@ -187,8 +190,16 @@ def ferry_for(tensor: Any, chunk_values: int) -> Optional[Ferry]:
 
 
 def averages(tensors: Sequence[Any]) -> bool:
-    """Whether rounds can work on all of these where they lie, on GPUs."""
-    return all(tensor.is_contiguous() and kernels_for(tensor) is not None for tensor in tensors)
+    """Whether rounds can work on all of these where they lie, on GPUs. Asked of the gradients at every batch: each device is looked up once."""
+    have: Dict[Any, bool] = {}
+    for tensor in tensors:
+        if not Kernels.takes(tensor) or not tensor.is_contiguous():
+            return False
+        if tensor.device not in have:
+            have[tensor.device] = kernels_for(tensor) is not None
+        if not have[tensor.device]:
+            return False
+    return True
 
 
 def compressed(codec: str, tensor: Any) -> Optional[bytes]:

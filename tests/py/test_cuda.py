@@ -202,6 +202,17 @@ def test_a_lost_gpu_is_told_once_and_then_the_host_does_the_work(stand_in, monke
     assert calls == 7 and cuda._opened[0][1] is not None
 
 
+def test_of_many_gradients_a_device_is_looked_up_once(stand_in, monkeypatch):
+    kernels, asked = cuda.Kernels(0, stand_in), []
+    monkeypatch.setattr(cuda, "kernels_for", lambda tensor: asked.append(tensor) or kernels)
+    grads = [values(i % 7, DTYPES[i % 3]) for i in range(100)]
+    assert cuda.averages(grads) and len(asked) == 1
+    for odd in (values(8, torch.float64), values(8, torch.float32)[::2], values(8, torch.float32).to_sparse(), [1.0]):
+        assert not cuda.averages([*grads, odd])
+    monkeypatch.setattr(cuda, "kernels_for", lambda tensor: None)
+    assert not cuda.averages(grads)
+
+
 def test_compress_goes_by_the_kernels_where_they_are(stand_in, monkeypatch):
     kernels, seen = cuda.Kernels(0, stand_in), []
 
