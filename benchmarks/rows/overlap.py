@@ -1,8 +1,12 @@
 """Delayed modes over lines of 100 Mbit/s and 50 ms, communication 0.8 of computing at most: samples per second of two peers against plain PyTorch
 
 Peers in network namespaces (benchmarks/c/bench_wan.c, as root), an MLP of 1.3 million parameters whose gradient is averaged as float32. A batch of 32 computes for 25 ms on a device
-that leaves the processor alone: it is a pause. An epoch is 50 batches of each. plain: the same without a network, a step of the optimizer in an epoch. grad: delay_grad_averaging;
-step: delay_optimizer_step, which waits for gradients; now: nothing is delayed. waited_share is what averaging took of computing, measured where nothing is delayed.
+that leaves the processor alone: it is a pause. An epoch is 50 batches of each. plain: the same without a network, a step of the optimizer in an epoch. waited_share is what averaging
+took of computing, measured where nothing is delayed.
+
+Each delayed mode has its line. Two wait for nothing, and stand against plain: grad, delay_grad_averaging; local, use_local_updates with delay_state_averaging, whose plain also steps each
+batch. Two wait for gradients, and hide what comes after them: step, delay_optimizer_step, and state, delay_state_averaging. They average the state, as large as a gradient, at each
+epoch's end, and stand against `now`, which delays nothing and averages no state: what they hide is to cost nothing. step_of_plain, state_of_plain and now are reported.
 """
 
 import os
@@ -13,7 +17,7 @@ from benchmarks.frame import column
 from benchmarks.programs import C_PROGRAMS, ROOT, build_c, our_python
 from benchmarks.programs import run as run_program
 
-GOALS = {"grad": 0.95}
+GOALS = {"grad": 0.95, "local": 0.95, "step": 0.95, "state": 0.95}
 ROUNDS = 3
 BATCHES, BATCH_S, EPOCHS = 50, 0.025, 8
 
@@ -31,12 +35,14 @@ def batch():
         p.grad = grad
     time.sleep({BATCH_S})
 
-if way == "plain":
+if way.startswith("plain"):
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     begin = time.perf_counter()
     for _ in range({EPOCHS}):
         for _ in range({BATCHES}):
             batch()
+            if way == "plain_each":
+                optimizer.step()
         optimizer.step()
     print(json.dumps(dict(samples_per_s=2 * {EPOCHS} * {BATCHES} * size / (time.perf_counter() - begin))))
     raise SystemExit
@@ -50,10 +56,17 @@ if peer == 0:
     (folder / "new").write_text(" ".join(str(a) for a in dht.get_visible_maddrs()))
     (folder / "new").rename(first)
 make = lambda params: torch.optim.SGD(params, lr=1e-4)
-delays = dict(grad=dict(delay_grad_averaging=True), step=dict(delay_optimizer_step=True), now=dict())[way]
+never = 10**6
+delays = dict(
+    grad=dict(delay_grad_averaging=True, average_state_every=never),
+    local=dict(use_local_updates=True, delay_state_averaging=True, offload_optimizer=False),
+    step=dict(delay_optimizer_step=True),
+    state=dict(delay_state_averaging=True),
+    now=dict(delay_state_averaging=False, average_state_every=never),
+)[way]
 optimizer = hivemind_c.Optimizer(
     dht=dht, run_id="overlap", target_batch_size=2 * size * {BATCHES}, batch_size_per_step=size, optimizer=make, params=model.parameters(), matchmaking_time=3.0,
-    averaging_timeout=30.0, average_state_every=10**6, tracker_opts=dict(min_refresh_period=0.1, default_refresh_period=0.2, max_refresh_period=1.0), **delays)
+    averaging_timeout=30.0, tracker_opts=dict(min_refresh_period=0.1, default_refresh_period=0.2, max_refresh_period=1.0), **delays)
 optimizer.tracker.report_local_progress(0, 0)
 while optimizer.tracker.global_progress.num_peers < 2:
     optimizer.tracker.fetch_global_progress()
@@ -84,8 +97,8 @@ os._exit(0)
 
 
 def turn(way):
-    if way == "plain":
-        return our_python(PROGRAM, "plain", "-")
+    if way.startswith("plain"):
+        return our_python(PROGRAM, way, "-")
     path = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryDirectory() as folder:
         line = [str(C_PROGRAMS / "bench_wan"), "2", "100", "50", "0", "bbr"]
@@ -94,9 +107,18 @@ def turn(way):
 
 def measure(run):
     build_c()
-    samples = run.interleave({way: lambda way=way: turn(way) for way in ("grad", "plain", "step", "now")})
-    rates = {way: column(samples[way], "samples_per_s") for way in samples}
-    for way in ("grad", "step", "now"):
-        run.ratio(way, rates[way], rates["plain"])
+    ways = ("grad", "plain", "local", "plain_each", "step", "now", "state")
+    samples = run.interleave({way: lambda way=way: turn(way) for way in ways})
+    rates = {way: column(samples[way], "samples_per_s") for way in ways}
+    for way, name, against in (
+        ("grad", "grad", "plain"),
+        ("local", "local", "plain_each"),
+        ("step", "step", "now"),
+        ("state", "state", "now"),
+        ("step", "step_of_plain", "plain"),
+        ("state", "state_of_plain", "plain"),
+        ("now", "now", "plain"),
+    ):
+        run.ratio(name, rates[way], rates[against])
     run.figure("waited_share", [plain / now - 1 for plain, now in zip(rates["plain"], rates["now"])])
     run.figures_of(samples)

@@ -323,7 +323,7 @@ static void teach(hv_ask *ask, uint64_t asked_us, uint64_t now_us) {
   asker->rtt_us = asker->rtt_us ? (uint32_t)(((uint64_t)asker->rtt_us * 15 + rtt) / 16) : (uint32_t)rtt;
   hv_route_answered(asker->route, &ask->id, ask->addrs, ask->n_addrs, (uint32_t)rtt);
   hv_route_hash(asker->env, &ask->id, &hash);
-  if (asker->answered)
+  if (asker->answered && ask->msg.kind != HV_MSG_PROGRESS) /* that goes to whom the table has, and often */
     asker->answered(asker->arg, &ask->id, &hash);
 }
 

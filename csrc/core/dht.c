@@ -23,13 +23,28 @@ void dht_ping_contact(hv_dht *dht, const hv_route_contact *contact) {
   dht_ping(dht, &contact->id, hv_span_of(contact->addrs, contact->addrs_size));
 }
 
+static void check_done(void *owner, size_t mark, hv_status status, const hv_msg *msg, const char *text) {
+  hv_dht *dht = owner;
+  (void)mark, (void)status, (void)msg, (void)text;
+  dht->checks--;
+}
+
+/* Whether it still lives. It is not told who asks, and its answer is no reason to ask the next one: else a single question goes
+ * through a quiet swarm like a fire. */
+static void check_contact(hv_dht *dht, const hv_route_contact *contact) {
+  hv_msg msg = {.kind = HV_MSG_FIND, .u.find = {.target = dht->route.me, .key = dht->route.me}};
+  hv_span addrs = hv_span_of(contact->addrs, contact->addrs_size);
+  if (dht->checks == 0 && hv_asker_ask(&dht->asker, &contact->id, addrs, &msg, 1, check_done, dht, 0, NULL) == HV_OK)
+    dht->checks++;
+}
+
 /* Somebody answered: if another waits for a place beside its bucket, the oldest there is asked whether it still lives. */
 static void somebody_answered(void *arg, const hv_peer_id *id, const hv_hash *hash) {
   hv_dht *dht = arg;
   (void)id;
   const hv_route_contact *doubtful = hv_route_doubtful(&dht->route, hash);
   if (doubtful)
-    dht_ping_contact(dht, doubtful);
+    check_contact(dht, doubtful);
   dht_keep_new_contact(dht, hash);
 }
 

@@ -89,7 +89,7 @@ struct hv_dht {
   int looked;                      /* it has looked around itself */
   uint64_t look_us, look_pause_us; /* when it looks around itself next */
   uint64_t wake_us;                /* the timer's */
-  size_t pings;
+  size_t pings, checks;            /* under way: questions to those who may be worth knowing, and to those who may be gone */
   size_t replicate_at;
   uint64_t replicate_us;
   uint64_t salt[2];

@@ -262,34 +262,17 @@ typedef struct hv_msg_news {
   uint64_t rate;   /* of HERE: bytes per second that the owner saw of this sender's first chunks; 0: not known */
 } hv_msg_news;
 
-#define HV_PARTS_MAX 8 /* of one sum */
-
-/* Those contributors of a run that are in one epoch. */
-typedef struct hv_part {
-  uint64_t epoch;
-  uint32_t owners;
-  uint64_t samples;     /* in this epoch */
-  uint64_t before;      /* in the one before it, when it was left */
-  uint64_t speed_milli; /* thousandths of a sample per second */
-} hv_part;
-
-/* A zone's contributors added up (core/sum.h). */
-typedef struct hv_sum_told {
-  const hv_part *parts;
-  size_t n_parts;
-  uint32_t owners, more, clients; /* of all, also those in no part; more: contributors beyond one for each owner */
-  uint32_t age_ms;                /* on average */
-} hv_sum_told;
+#define HV_WORDS_BYTES_MAX 1024 /* core/words.h */
 
 typedef struct hv_msg_progress {
   uint32_t run;
-  uint32_t depth;   /* of the zone around whoever is asked, in bits; 256: itself */
-  hv_sum_told mine; /* the asker's own zone of that depth */
+  uint32_t depth; /* of the zone around whoever is asked, in bits; 256: itself */
+  hv_span words;  /* the asker's own zone of that depth, and what it passes on */
 } hv_msg_progress;
 
 typedef struct hv_msg_progress_told {
   uint8_t absent; /* 1: this node is no contributor */
-  hv_sum_told sum;
+  hv_span words;
 } hv_msg_progress_told;
 
 typedef struct hv_msg {

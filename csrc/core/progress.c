@@ -15,7 +15,7 @@ enum {
   FIRST_ALONE_US = 3000000,
   ROUND_LEAST_US = 500000,
   ROUND_MOST_US = 2500000,
-  ROUND_WIDE_US = 1400000
+  ROUND_WIDE_US = 1750000
 };
 
 static uint64_t ms(uint64_t n) {

@@ -113,7 +113,7 @@ void progress_own_sum(void *arg, hv_sum *out) {
     double age = (double)(now - own.at_us) * 1e-6, most = 3e-3 * at->terms.max_refresh_ms;
     double gone_on = (double)own.samples + own.speed * (age < most ? age : most);
     hv_part part = {.epoch = own.epoch,
-                    .samples = gone_on < (double)HV_REPORT_SAMPLES_MAX ? (uint64_t)gone_on : HV_REPORT_SAMPLES_MAX,
+                    .samples = gone_on < (double)HV_REPORT_SAMPLES_MAX ? (uint64_t)(gone_on + 0.5) : HV_REPORT_SAMPLES_MAX,
                     .before = own.before,
                     .speed_milli = (uint64_t)(fmin(own.speed, HV_REPORT_SPEED_MAX / 1000) * 1000)};
     hv_sum_add_part(out, &part);
@@ -241,7 +241,7 @@ static void count_by_zones(hv_progress *self, const hv_progress_own *own, uint64
     mine = (double)own->before;
   t->others_samples = t->samples - least(least(mine, t->most_samples), t->samples);
   t->others_speed = t->speed - least(least(my_speed, t->most_speed), t->speed);
-  self->view.age_ms = sum.age_ms;
+  self->view.age_ms = hv_sum_age_ms(&sum);
   self->view.wide = 1;
   self->covered = 1;
 }

@@ -1,6 +1,6 @@
 #include "core/sum.h"
 
-enum { OWNERS_MAX = 1 << 28 };
+enum { OWNERS_MAX = HV_SUM_OWNERS_MAX };
 
 static uint64_t least(uint64_t a, uint64_t b) {
   return a < b ? a : b;
@@ -31,6 +31,8 @@ void hv_sum_add_part(hv_sum *sum, const hv_part *part) {
   hv_part *to = part_for(sum, part->epoch, part->owners);
   if (!to)
     return;
+  uint64_t all = (uint64_t)to->owners + part->owners;
+  to->age_ms = (uint32_t)(all ? ((uint64_t)to->age_ms * to->owners + (uint64_t)part->age_ms * part->owners) / all : part->age_ms);
   to->owners = (uint32_t)plus(to->owners, part->owners, OWNERS_MAX);
   to->samples = plus(to->samples, part->samples, HV_REPORT_SAMPLES_MAX);
   to->before = plus(to->before, part->before, HV_REPORT_SAMPLES_MAX);
@@ -40,9 +42,6 @@ void hv_sum_add_part(hv_sum *sum, const hv_part *part) {
 void hv_sum_add(hv_sum *sum, const hv_sum *other) {
   for (size_t i = 0; i < other->n_parts; i++)
     hv_sum_add_part(sum, &other->parts[i]);
-  uint64_t ages = (uint64_t)sum->age_ms * sum->owners + (uint64_t)other->age_ms * other->owners,
-           all = (uint64_t)sum->owners + other->owners;
-  sum->age_ms = (uint32_t)(all ? ages / all : sum->age_ms | other->age_ms);
   sum->owners = (uint32_t)plus(sum->owners, other->owners, OWNERS_MAX);
   sum->contributors = (uint32_t)plus(sum->contributors, other->contributors, OWNERS_MAX);
   sum->clients = (uint32_t)plus(sum->clients, other->clients, OWNERS_MAX);
@@ -52,8 +51,8 @@ void hv_sum_forward(hv_sum *sum, uint64_t us) {
   for (size_t i = 0; i < sum->n_parts; i++) {
     double more = (double)sum->parts[i].speed_milli * (double)us * 1e-9;
     sum->parts[i].samples = plus(sum->parts[i].samples, (uint64_t)(more < 1e14 ? more + 0.5 : 1e14), HV_REPORT_SAMPLES_MAX);
+    sum->parts[i].age_ms = (uint32_t)plus(sum->parts[i].age_ms, us / 1000, UINT32_MAX);
   }
-  sum->age_ms = (uint32_t)plus(sum->age_ms, us / 1000, UINT32_MAX);
 }
 
 static void scale(uint64_t *value, double by) {
@@ -90,21 +89,13 @@ void hv_sum_limit_each(hv_sum *sum, double samples, double speed) {
   }
 }
 
-static uint32_t owners_from(const hv_sum *sum, uint64_t epoch) {
-  uint64_t n = 0;
-  for (size_t i = 0; i < sum->n_parts; i++)
-    n += sum->parts[i].epoch >= epoch ? sum->parts[i].owners : 0;
-  return (uint32_t)least(n, OWNERS_MAX);
-}
-
-uint64_t hv_sum_epoch(const hv_sum *sum) {
-  uint64_t best = 0;
+uint32_t hv_sum_age_ms(const hv_sum *sum) {
+  uint64_t ages = 0, owners = 0;
   for (size_t i = 0; i < sum->n_parts; i++) {
-    uint64_t epoch = sum->parts[i].epoch;
-    if (epoch > best && owners_from(sum, epoch) > sum->owners / 3)
-      best = epoch;
+    ages += (uint64_t)sum->parts[i].age_ms * sum->parts[i].owners;
+    owners += sum->parts[i].owners;
   }
-  return best;
+  return (uint32_t)(owners ? ages / owners : 0);
 }
 
 double hv_sum_samples(const hv_sum *sum, uint64_t epoch) {
@@ -133,28 +124,26 @@ double hv_sum_place(const hv_sum *sum, uint64_t epoch, double share) {
   return place;
 }
 
-hv_status hv_sum_hear(const hv_sum_told *told, hv_sum *out) {
-  uint64_t owners = 0;
-  *out = (hv_sum){.owners = told->owners, .clients = told->clients, .age_ms = told->age_ms};
-  if (told->owners > OWNERS_MAX || told->more > OWNERS_MAX || told->clients > told->owners + told->more)
-    return HV_MALFORMED;
-  out->contributors = told->owners + told->more;
-  for (size_t i = 0; i < told->n_parts; i++) {
-    const hv_part *p = &told->parts[i];
-    owners += p->owners;
-    if (p->epoch > HV_REPORT_EPOCH_MAX || p->samples > HV_REPORT_SAMPLES_MAX || p->before > HV_REPORT_SAMPLES_MAX ||
-        p->speed_milli > HV_REPORT_SAMPLES_MAX || p->owners > OWNERS_MAX)
-      return HV_MALFORMED;
-    hv_sum_add_part(out, p);
+uint64_t hv_sum_since_us(const hv_sum *sum, uint64_t epoch) {
+  for (size_t i = 0; i < sum->n_parts; i++) {
+    const hv_part *p = &sum->parts[i];
+    if (p->epoch == epoch && p->speed_milli)
+      return (uint64_t)((double)p->samples / (double)p->speed_milli * 1e9);
   }
-  return owners <= told->owners ? HV_OK : HV_MALFORMED;
+  return 0;
 }
 
-void hv_sum_say(const hv_sum *sum, hv_sum_told *out) {
-  *out = (hv_sum_told){.parts = sum->parts,
-                       .n_parts = sum->n_parts,
-                       .owners = sum->owners,
-                       .more = sum->contributors > sum->owners ? sum->contributors - sum->owners : 0,
-                       .clients = sum->clients,
-                       .age_ms = sum->age_ms};
+void hv_sum_carry(hv_sum *sum, uint64_t epoch, uint64_t since_us) {
+  for (size_t i = 0; i < sum->n_parts; i++) {
+    hv_part old = sum->parts[i];
+    if (old.epoch + 1 != epoch || old.age_ms * UINT64_C(1000) < since_us)
+      continue;
+    double begun = (double)old.speed_milli * (double)since_us * 1e-9;
+    hv_part moved = {.epoch = epoch, .owners = old.owners, .age_ms = old.age_ms, .speed_milli = old.speed_milli};
+    moved.samples = (uint64_t)(begun < (double)HV_REPORT_SAMPLES_MAX ? begun : (double)HV_REPORT_SAMPLES_MAX);
+    moved.before = old.samples > moved.samples ? old.samples - moved.samples : 0;
+    sum->parts[i] = sum->parts[--sum->n_parts];
+    hv_sum_add_part(sum, &moved);
+    return;
+  }
 }

@@ -10,10 +10,13 @@ enum {
   ZONE_TIMES = 4,
   OWNERS_MORE = 16,
   TICK_LEAST_US = 5000,
+  AT_FIRST_US = 5000000,
   ALL = HV_ZONES_MEMBERS + HV_ZONES_LEVELS
 };
 
 #define NEAR 0.02
+#define NEAR_PASSED 0.005  /* who passes a word on is believed less */
+#define NEAR_AT_FIRST 0.05 /* while not all know how they stand to an epoch that has just begun; nothing is decided then */
 
 static uint64_t now_of(const hv_zones *z) {
   return z->env->now_us(z->env);
@@ -129,13 +132,15 @@ static double total_speed(const hv_sum *sum) {
 typedef struct opinion {
   hv_sum sum;
   double place, speed, owners;
-  uint64_t heard_us;
+  uint32_t age_ms;
 } opinion;
 
 /* Do two say about the same? */
-static int agree(const hv_zones *z, const opinion *a, const opinion *b) {
-  double reach = fmax(fabs(hv_sum_samples(&b->sum, z->epoch)), z->share * b->owners);
-  return fabs(a->place - b->place) <= NEAR * reach + z->share && fabs(a->owners - b->owners) <= 1 + b->owners / 8 &&
+static int agree(const hv_zones *z, const opinion *a, const opinion *b, double near) {
+  double reach = z->share * b->owners;
+  double some = near < NEAR ? z->share / 4 : z->share; /* of one owner: small halves move by batches */
+  near = z->since_us < AT_FIRST_US ? NEAR_AT_FIRST : near;
+  return fabs(a->place - b->place) <= near * reach + some && fabs(a->owners - b->owners) <= 1 + b->owners / 8 &&
          fabs(a->speed - b->speed) <= b->speed / 4 + 1e-9;
 }
 
@@ -144,39 +149,69 @@ static int add_opinion(const hv_zones *z, const hv_zones_voice *voice, uint64_t 
     return 0;
   out->sum = voice->sum;
   hv_sum_forward(&out->sum, now_us - voice->heard_us);
-  out->place = hv_sum_place(&out->sum, z->epoch, z->share);
+  hv_sum carried = out->sum;
+  hv_sum_carry(&carried, z->epoch, z->since_us);
+  out->place = hv_sum_place(&carried, z->epoch, z->share);
   out->speed = total_speed(&out->sum);
   out->owners = out->sum.owners;
-  out->heard_us = voice->heard_us;
+  out->age_ms = hv_sum_age_ms(&out->sum);
   return 1;
 }
 
-/* Which voice counts: the newest if the one in the middle agrees, else that one; of two the lower. */
-static void pick(hv_zones *z, hv_zones_half *half, uint64_t now_us) {
-  opinion said[3];
-  size_t newest = 0, n = 0;
+/* The voices that came from there, by place. */
+static size_t direct_of(const hv_zones *z, const hv_zones_half *half, uint64_t now_us, opinion said[3]) {
+  size_t n = 0;
   n += (size_t)add_opinion(z, &half->asked[0], now_us, &said[n]);
   n += (size_t)add_opinion(z, &half->asked[1], now_us, &said[n]);
   n += (size_t)add_opinion(z, &half->told, now_us, &said[n]);
-  half->picked = (hv_sum){0};
-  half->picked_us = now_us;
-  if (n == 0)
-    return;
   for (size_t i = 1; i < n; i++)
     for (size_t j = i; j > 0 && said[j - 1].place > said[j].place; j--) {
       opinion held = said[j];
       said[j] = said[j - 1];
       said[j - 1] = held;
     }
-  for (size_t i = 1; i < n; i++)
-    newest = said[i].heard_us > said[newest].heard_us ? i : newest;
-  const opinion *middle = &said[(n - 1) / 2];
-  half->picked = agree(z, &said[newest], middle) ? said[newest].sum : middle->sum;
+  return n;
 }
 
-static void hear_half(hv_zones *z, unsigned level, uint64_t from, int asked, const hv_sum *sum) {
+/* Which voice counts: the freshest if the one in the middle agrees (of two the lower), else that one; what was passed on counts if
+ * it is fresher still and agrees, and has no vote. */
+static void pick(hv_zones *z, hv_zones_half *half, uint64_t now_us) {
+  opinion said[3], passed;
+  size_t freshest = 0, n = direct_of(z, half, now_us, said);
+  half->picked = (hv_sum){0};
+  half->picked_us = now_us;
+  if (n == 0)
+    return;
+  for (size_t i = 1; i < n; i++)
+    freshest = said[i].age_ms < said[freshest].age_ms ? i : freshest;
+  const opinion *middle = &said[(n - 1) / 2], *best = agree(z, &said[freshest], middle, NEAR) ? &said[freshest] : middle;
+  if (add_opinion(z, &half->passed, now_us, &passed) && passed.age_ms < best->age_ms && agree(z, &passed, middle, NEAR_PASSED))
+    best = &passed;
+  half->picked = best->sum;
+}
+
+/* Somebody passes on what it counts of a half that is the same for both. */
+static void hear_passed(hv_zones *z, unsigned level, uint64_t from, const hv_sum *sum) {
   hv_zones_half *half = &z->halves[level];
-  hv_zones_voice voice = {from, now_of(z), *sum};
+  uint64_t now = now_of(z);
+  hv_zones_voice voice = {.from = from, .heard_us = now, .sum = *sum};
+  opinion said[3], new, old;
+  size_t n = direct_of(z, half, now, said);
+  if (n == 0 || !add_opinion(z, &voice, now, &new) || !agree(z, &new, &said[(n - 1) / 2], NEAR_PASSED))
+    return;
+  if (add_opinion(z, &half->passed, now, &old) && old.age_ms <= new.age_ms)
+    return;
+  if (new.age_ms < hv_sum_age_ms(&half->picked) + (now - half->picked_us) / 1000)
+    half->renewed_us = now;
+  half->passed = voice;
+  pick(z, half, now);
+}
+
+static void hear_half(hv_zones *z, unsigned level, uint64_t from, int asked, const hv_words *said, const hv_sum *sum) {
+  hv_zones_half *half = &z->halves[level];
+  hv_zones_voice voice = {from, now_of(z), said->epoch, said->any, *sum};
+  if (hv_sum_age_ms(sum) < hv_sum_age_ms(&half->picked) + (now_of(z) - half->picked_us) / 1000)
+    half->renewed_us = now_of(z);
   if (half->asked[0].from == from)
     half->asked[0] = voice;
   else if (asked) {
@@ -251,7 +286,7 @@ static void zone_within(const hv_zones *z, unsigned depth, uint64_t now_us, hv_s
 
 /* ---- asking ---- */
 
-static void hear_member(hv_zones *z, const hv_peer_id *id, unsigned bits, const hv_sum *sum) {
+static void hear_member(hv_zones *z, const hv_peer_id *id, unsigned bits, const hv_words *said, const hv_sum *sum) {
   const hv_route_contact *contact = hv_route_find(hv_dht_route(z->dht), id);
   hv_zones_member *m = bits >= z->leaf_bits && (contact || sum->clients) ? find_or_add_member(z, id, bits, !contact) : NULL;
   if (!m)
@@ -259,33 +294,84 @@ static void hear_member(hv_zones *z, const hv_peer_id *id, unsigned bits, const 
   m->client = !contact;
   m->sum = *sum;
   hv_sum_limit_owners(&m->sum, 1);
-  m->sum.age_ms = 0;
+  for (size_t i = 0; i < m->sum.n_parts; i++)
+    m->sum.parts[i].age_ms = 0;
+  m->epoch = said->epoch;
+  m->in_one = (uint8_t)said->any;
   m->heard_us = now_of(z);
 }
 
-/* How long a word of theirs takes to come here. */
-static uint64_t way_us(const hv_route_contact *contact) {
-  enum { MOST_US = 500000 };
-  uint64_t way = contact ? contact->rtt_us / 2 : 0;
-  return way < MOST_US ? way : MOST_US;
+/* How long a word takes that comes by itself. */
+static uint64_t way_us(const hv_zones *z, const hv_peer_id *who) {
+  const hv_route_contact *contact = hv_route_find(hv_dht_route(z->dht), who);
+  return (contact && contact->rtt_us ? contact->rtt_us : hv_dht_asker(z->dht)->rtt_us) / 2;
 }
 
-/* What somebody tells of itself, or of the half that is its own and the other one for me. */
-static void hear(hv_zones *z, const hv_peer_id *who, unsigned depth, int asked, const hv_sum_told *told) {
+/* What somebody tells of itself, or of the half that is its own and the other one for me; and what it passes on. */
+static void hear(hv_zones *z, const hv_peer_id *who, unsigned depth, int asked, uint64_t way, hv_span bytes) {
+  enum { WAY_MOST_US = 500000 };
   hv_hash hash;
-  hv_sum sum;
-  if (hv_sum_hear(told, &sum) != HV_OK || sum.owners == 0)
+  hv_words said;
+  if (hv_words_unpack(bytes, &said) != HV_OK)
     return;
   hv_route_hash(z->env, who, &hash);
   unsigned bits = (unsigned)hv_hash_shared_bits(&hash, &z->me);
   const hv_route_contact *contact = hv_route_find(hv_dht_route(z->dht), who);
-  hv_sum_forward(&sum, way_us(contact));
-  if (depth >= HV_ZONES_SELF)
-    hear_member(z, who, bits, &sum);
-  else if (depth == bits + 1 && bits < z->leaf_bits && (asked || contact))
-    hear_half(z, bits, mark_of(who), asked, &sum);
+  for (size_t i = 0; i < said.n; i++) {
+    hv_word *word = &said.words[i];
+    hv_sum_forward(&word->sum, way < WAY_MOST_US ? way : WAY_MOST_US);
+    if (word->sum.owners == 0)
+      continue;
+    if (word->level != HV_WORDS_MINE) {
+      if (word->level < bits && word->level < z->leaf_bits && (asked || contact))
+        hear_passed(z, word->level, mark_of(who), &word->sum);
+    } else if (depth >= HV_ZONES_SELF)
+      hear_member(z, who, bits, &said, &word->sum);
+    else if (depth == bits + 1 && bits < z->leaf_bits && (asked || contact))
+      hear_half(z, bits, mark_of(who), asked, &said, &word->sum);
+  }
   if (z->config.moved)
     z->config.moved(z->config.arg);
+}
+
+/* ---- saying ---- */
+
+/* The half of those below `bits` about which something new came last, but not since `before_us`; HV_ZONES_LEVELS: none. */
+static unsigned newest_half(const hv_zones *z, unsigned bits, uint32_t taken, uint64_t but_of) {
+  unsigned found = HV_ZONES_LEVELS;
+  for (unsigned level = 0; level < bits && level < z->leaf_bits && level < HV_WORDS_MINE; level++) {
+    const hv_zones_half *half = &z->halves[level];
+    if (!(taken >> level & 1) && half->picked.owners && half->passed.from != but_of &&
+        (found == HV_ZONES_LEVELS || half->renewed_us > z->halves[found].renewed_us))
+      found = level;
+  }
+  return found;
+}
+
+/* This zone around me, and of what is the same for whoever hears it what is newest. */
+static size_t say(const hv_zones *z, const hv_peer_id *to, unsigned depth, uint64_t now_us, uint8_t out[HV_WORDS_BYTES_MAX]) {
+  hv_words words = {.n = 1, .words[0].level = HV_WORDS_MINE};
+  hv_hash hash;
+  hv_sum own;
+  uint32_t taken = 0;
+  z->config.own(z->config.arg, &own);
+  for (size_t i = 0; i < own.n_parts; i++)
+    words.epoch = own.parts[i].epoch > words.epoch ? own.parts[i].epoch : words.epoch;
+  words.any = own.owners > 0;
+  zone_within(z, depth, now_us, &words.words[0].sum);
+  hv_route_hash(z->env, to, &hash);
+  unsigned bits = (unsigned)hv_hash_shared_bits(&hash, &z->me);
+  while (words.n <= HV_ZONES_PASSED) {
+    unsigned level = newest_half(z, bits, taken, mark_of(to));
+    if (level == HV_ZONES_LEVELS)
+      break;
+    hv_word *word = &words.words[words.n++];
+    taken |= UINT32_C(1) << level;
+    word->level = level;
+    word->sum = z->halves[level].picked;
+    hv_sum_forward(&word->sum, now_us - z->halves[level].picked_us);
+  }
+  return hv_words_pack(&words, out);
 }
 
 static void answered(void *owner, size_t slot, hv_status status, const hv_msg *msg, const char *text) {
@@ -295,6 +381,7 @@ static void answered(void *owner, size_t slot, hv_status status, const hv_msg *m
   hv_zones_half *half = m ? NULL : &z->halves[slot - HV_ZONES_MEMBERS];
   hv_peer_id who = m ? m->id : half->whom;
   unsigned depth = m ? HV_ZONES_SELF : (unsigned)(slot - HV_ZONES_MEMBERS) + 1;
+  uint64_t asked_us = m ? m->tried_us : half->tried_us;
   if (m)
     m->ask = NULL;
   else
@@ -302,7 +389,7 @@ static void answered(void *owner, size_t slot, hv_status status, const hv_msg *m
   if (status != HV_OK || msg->kind != HV_MSG_PROGRESS_TOLD)
     return;
   if (!msg->u.progress_told.absent) {
-    hear(z, &who, depth, 1, &msg->u.progress_told.sum);
+    hear(z, &who, depth, 1, (now_of(z) - asked_us) / 2, msg->u.progress_told.words);
     return;
   }
   note_absent(z, mark_of(&who));
@@ -312,10 +399,9 @@ static void answered(void *owner, size_t slot, hv_status status, const hv_msg *m
 
 /* Tells what it asks for. */
 static void ask(hv_zones *z, const hv_route_contact *contact, size_t slot, unsigned depth, hv_ask **out) {
-  hv_msg msg = {.kind = HV_MSG_PROGRESS, .u.progress = {.run = z->config.run, .depth = depth}};
-  hv_sum mine;
-  zone_within(z, depth, now_of(z), &mine);
-  hv_sum_say(&mine, &msg.u.progress.mine);
+  uint8_t bytes[HV_WORDS_BYTES_MAX];
+  size_t size = say(z, &contact->id, depth, now_of(z), bytes);
+  hv_msg msg = {.kind = HV_MSG_PROGRESS, .u.progress = {.run = z->config.run, .depth = depth, .words = hv_span_of(bytes, size)}};
   hv_asker_ask(hv_dht_asker(z->dht), &contact->id, hv_span_of(contact->addrs, contact->addrs_size), &msg, 0, answered, z, slot,
                out);
 }
@@ -339,6 +425,7 @@ static size_t next_slot(const hv_zones *z) {
   for (unsigned level = 0; level < z->leaf_bits; level++) {
     const hv_zones_half *half = &z->halves[level];
     uint64_t since = latest(latest(half->asked[0].heard_us, half->told.heard_us), half->tried_us);
+    since += since ? z->round_us / 2 : 0; /* others pass on what is told of it; of a member nobody does */
     if (!half->ask && since < oldest) {
       oldest = since;
       found = HV_ZONES_MEMBERS + level;
@@ -421,14 +508,46 @@ static void limit_zones(hv_zones *z, uint64_t now_us) {
   z->most_zone_speed = z->config.fast * hv_tally_reference(speeds, n, n / 3);
 }
 
+/* The epoch that more than a third of those have reached who were heard themselves: this node, its leaf, and the voices of each
+ * half, a sample of the swarm of which nobody chose more than one in three. Sums take longer to come than the word of who said
+ * them. */
+static uint64_t epoch_of(const hv_zones *z, uint64_t now_us) {
+  double epochs[1 + HV_ZONES_MEMBERS + 3 * HV_ZONES_LEVELS];
+  hv_sum own;
+  size_t n = 0;
+  z->config.own(z->config.arg, &own);
+  if (own.owners) {
+    epochs[n] = 0;
+    for (size_t i = 0; i < own.n_parts; i++)
+      epochs[n] = fmax(epochs[n], (double)own.parts[i].epoch);
+    n++;
+  }
+  for (size_t i = 0; i < HV_ZONES_MEMBERS; i++) {
+    const hv_zones_member *m = &z->members[i];
+    if (hv_peer_is_known(&m->id) && m->in_one && is_fresh(m->heard_us, now_us))
+      epochs[n++] = (double)m->epoch; /* 48 bits: exact */
+  }
+  for (unsigned level = 0; level < z->leaf_bits; level++) {
+    const hv_zones_voice *voices[] = {&z->halves[level].asked[0], &z->halves[level].asked[1], &z->halves[level].told};
+    for (size_t i = 0; i < sizeof voices / sizeof *voices; i++)
+      if (voices[i]->in_one && is_fresh(voices[i]->heard_us, now_us))
+        epochs[n++] = (double)voices[i]->epoch;
+  }
+  return (uint64_t)hv_tally_reference(epochs, n, n / 3);
+}
+
 void hv_zones_count(hv_zones *z, hv_sum *out) {
   uint64_t now = now_of(z);
+  z->epoch = epoch_of(z, now);
+  for (unsigned level = 0; level < z->leaf_bits; level++)
+    pick(z, &z->halves[level], now);
   zone_within(z, 0, now, out);
-  z->epoch = hv_sum_epoch(out);
+  z->since_us = hv_sum_since_us(out, z->epoch);
   z->share = (double)z->config.target / (out->owners ? out->owners : 1);
   limit_leaf(z, now);
   limit_zones(z, now);
   zone_within(z, 0, now, out);
+  hv_sum_carry(out, z->epoch, z->since_us);
 }
 
 size_t hv_zones_heard(const hv_zones *z) {
@@ -459,11 +578,11 @@ int hv_zones_member_of(const hv_zones *z, const hv_peer_id *id, hv_sum *out, uin
 void hv_zones_asked(hv_zones *z, const hv_event *event) {
   const hv_msg_progress *asked = &event->msg->u.progress;
   hv_msg answer = {.kind = HV_MSG_PROGRESS_TOLD};
-  hv_sum mine;
+  uint8_t bytes[HV_WORDS_BYTES_MAX];
   note_present(z, &event->request->peer);
-  hear(z, &event->request->peer, asked->depth, 0, &asked->mine);
-  zone_within(z, asked->depth, event->now_us, &mine);
-  hv_sum_say(&mine, &answer.u.progress_told.sum);
+  hear(z, &event->request->peer, asked->depth, 0, way_us(z, &event->request->peer), asked->words);
+  size_t size = say(z, &event->request->peer, asked->depth, event->now_us, bytes);
+  answer.u.progress_told.words = hv_span_of(bytes, size);
   z->env->reply(z->env, event->request, &answer);
 }
 

@@ -1,6 +1,6 @@
 /* How far are those whom I cannot all ask? Sums of zones, told from peer to peer; the cost grows with the swarm's logarithm.
  *
- * Room: core (uses env, the DHT's routing table and asker, sum). One for each run that this node takes part in, owned by
+ * Room: core (uses env, the DHT's routing table and asker, sum, words). One for each run that this node takes part in, owned by
  * progress; the hive thread.
  *
  * Zones. The zone of depth d around a node is formed by the contributors that share its first d bits (of SHA-256 of the
@@ -15,14 +15,24 @@
  * that proves who that is. A peer in client mode takes part likewise, but cannot be asked: its leaf hears it, and it is the
  * contact of nobody.
  *
+ * What is passed on. A message also carries what its sender counts of the halves that are the same for both (their level is
+ * below the bits that the two share), those of which it heard something new last, HV_ZONES_PASSED of them (words.h): what is
+ * new about a half so reaches all that look at it within some exchanges, and not only whoever asked there.
+ *
+ * An epoch's end. Each message says which epoch its sender itself is in: the epoch is what more than a third of those have
+ * reached who were heard themselves. A sum that is older than the epoch says nothing of whether its contributors have begun
+ * it: they are taken to have done so with the others (hv_sum_carry), until something newer says that they have not.
+ *
  * Liars. In a leaf tally.h's limits hold: no owner counts for more than `fast` times the (f+1)-th highest there. Of each
  * half three voices are kept: of the last two contacts that this node chose, at random, from its routing table (which has
  * its own guards against crowds), and the last one there that came by itself. The newest counts if it agrees with the one
- * in the middle, else the one in the middle does. A half counts for no more than four times as many owners as the own half
- * (and some: hashes spread evenly), and for each of them no more than `fast` times the (f+1)-th highest mean of all halves.
- * The epoch is what more than a third of all owners have reached. So a single liar is outvoted everywhere; with a share p of
- * liars that act together some 2 p of the halves are believed wrongly at a time, within these limits. Who has most of the
- * identities near one point can bend that leaf.
+ * in the middle, else the one in the middle does. What was passed on has no vote, since nobody knows whose word it is: it
+ * counts if it is fresher and agrees with the one in the middle within a 200th (a 20th in the first 5 s of an epoch, when
+ * nothing is decided). So who forges words moves each half by that much, and the epoch not at all. A half counts for no more
+ * than four times as many owners as the own half (and some: hashes spread evenly), and for each of them no more than `fast`
+ * times the (f+1)-th highest mean of all halves. So a single liar is outvoted everywhere; with a share p of liars that act
+ * together some 2 p of the halves are believed wrongly at a time, within these limits. Who has most of the identities near
+ * one point can bend that leaf.
  *
  * A node that is no contributor says so, and is left alone for a while. A run in which few of the DHT's nodes take part is
  * not found this way: progress.h falls back on records then.
@@ -31,12 +41,13 @@
 #define HV_CORE_ZONES_H
 
 #include "core/dht.h"
-#include "core/sum.h"
+#include "core/words.h"
 
 #define HV_ZONES_LEAF 8
 #define HV_ZONES_MEMBERS 64
 #define HV_ZONES_LEVELS 32 /* halves, at most */
 #define HV_ZONES_SELF 256  /* as a depth: a node itself */
+#define HV_ZONES_PASSED 2  /* halves that a message passes on */
 
 typedef struct hv_zones_config {
   uint32_t run; /* which: the first bytes of SHA-256 of its key */
@@ -50,10 +61,11 @@ typedef struct hv_zones_config {
 
 /* One that is asked by itself. */
 typedef struct hv_zones_member {
-  hv_peer_id id; /* unknown: a free slot */
-  uint16_t bits; /* that it shares with this node */
-  uint8_t client;
-  uint64_t heard_us; /* 0: not yet */
+  hv_peer_id id;          /* unknown: a free slot */
+  uint16_t bits;          /* that it shares with this node */
+  uint8_t client, in_one; /* in_one: it is in an epoch */
+  uint64_t epoch;         /* the one that it is in */
+  uint64_t heard_us;      /* 0: not yet */
   uint64_t tried_us;
   hv_sum sum;
   hv_ask *ask;
@@ -61,14 +73,17 @@ typedef struct hv_zones_member {
 
 typedef struct hv_zones_voice {
   uint64_t from, heard_us; /* heard_us 0: none */
+  uint64_t epoch;          /* that the speaker itself is in */
+  int in_one;
   hv_sum sum;
 } hv_zones_voice;
 
 /* The other half of a zone. */
 typedef struct hv_zones_half {
   hv_zones_voice asked[2], told; /* the newest two that were asked, and the newest that came by itself */
+  hv_zones_voice passed;         /* the freshest that somebody passed on */
   hv_sum picked;
-  uint64_t picked_us;
+  uint64_t picked_us, renewed_us; /* renewed: when something fresher came */
   uint64_t tried_us;
   hv_ask *ask;
   hv_peer_id whom; /* it is asked */
@@ -86,7 +101,8 @@ typedef struct hv_zones {
     uint64_t who, until_us;
   } absent[64];
   size_t absent_at, active;
-  uint64_t round_us, looked_us, epoch;
+  uint64_t round_us, looked_us;
+  uint64_t epoch, since_us;                  /* since_us: how long those who are in it have been, when it was last counted */
   double most_samples, most_speed;           /* of one owner in the leaf */
   double most_zone_samples, most_zone_speed; /* of one owner in the mean of a zone */
   double share;

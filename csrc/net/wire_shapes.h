@@ -189,23 +189,12 @@ PAIR(news, hv_msg_news, Hv__News) = {
 };
 SHAPE(news);
 
-PAIR(part, hv_part, Hv__Part) = {U64(part, epoch), U32(part, owners), U64(part, samples), U64(part, before),
-                                 U64(part, speed_milli)};
-SHAPE(part);
-
-PAIR(sum_told, hv_sum_told, Hv__SumTold) = {
-    LIST(sum_told, parts, part, HV_PARTS_MAX),
-    U32(sum_told, owners),
-    U32(sum_told, more),
-    U32(sum_told, clients),
-    U32(sum_told, age_ms),
-};
-SHAPE(sum_told);
-
-PAIR(progress, hv_msg_progress, Hv__Progress) = {U32(progress, run), U32(progress, depth), ONE(progress, mine, sum_told)};
+PAIR(progress, hv_msg_progress, Hv__Progress) = {U32(progress, run), U32(progress, depth),
+                                                 BYTES(progress, words, HV_WORDS_BYTES_MAX)};
 SHAPE(progress);
 
-PAIR(progress_told, hv_msg_progress_told, Hv__ProgressTold) = {FLAG(progress_told, absent), ONE(progress_told, sum, sum_told)};
+PAIR(progress_told, hv_msg_progress_told, Hv__ProgressTold) = {FLAG(progress_told, absent),
+                                                               BYTES(progress_told, words, HV_WORDS_BYTES_MAX)};
 SHAPE(progress_told);
 
 /* The kinds: a new one is its message in the .proto, its PAIR and SHAPE above, and a line here. */

@@ -22,12 +22,14 @@ class Trainer:
 
     def __init__(self, slot, peers, folder, options):
         self.slot, self.lives, self.lines = slot, 0, []
-        self._command = [sys.executable, "-u", str(TRAINER), "--initial_peers", *peers, "--identity_path", os.path.join(folder, f"{slot}.key"), *options]
+        self._command = [sys.executable, "-u", str(TRAINER), "--stay", "--initial_peers", *peers, "--identity_path", os.path.join(folder, f"{slot}.key"), *options]
         self.start()
 
     def start(self):
         self.lives += 1
-        self.process = subprocess.Popen([*self._command, "--seed", str(1000 * self.slot + self.lives)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [*self._command, "--seed", str(1000 * self.slot + self.lives)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         self.life = []
         self._reader = threading.Thread(target=self._read, args=(self.process.stdout, self.life), daemon=True)
         self._errors = collections.deque(maxlen=40)
@@ -48,11 +50,16 @@ class Trainer:
         self.process.wait()
         self._reader.join()
 
-    def ended(self):
+    def done(self, epochs):
+        """Whether it has made its last epoch. It stays then, so that who was killed last finds a swarm to join, until it is let go."""
         code = self.process.poll()
-        if code not in (None, 0):
+        if code is not None:
             raise SystemExit(f"trainer {self.slot} ended with {code}:\n{''.join(self._errors)}")
-        return code == 0
+        return self.epoch >= epochs
+
+    def let_go(self):
+        self.process.stdin.close()
+        self.process.wait(60)
 
 
 def run(trainers, epochs, kill, seed, options, timeout):
@@ -62,7 +69,7 @@ def run(trainers, epochs, kill, seed, options, timeout):
         slots = [Trainer(slot, dht.get_visible_maddrs(), folder, ["--epochs", str(epochs), *options]) for slot in range(trainers)]
         try:
             seen = 0
-            while not all(slot.ended() for slot in slots):
+            while not all([slot.done(epochs) for slot in slots]):
                 if time.monotonic() - begin > timeout:
                     told = "\n".join(f"trainer {slot.slot} at {slot.epoch}: {''.join(list(slot._errors)[-5:])}" for slot in slots)
                     raise SystemExit(f"not done after {timeout} s:\n{told}")
@@ -76,6 +83,8 @@ def run(trainers, epochs, kill, seed, options, timeout):
                             slot.start()
                             killed += 1
                 time.sleep(0.05)
+            for slot in slots:
+                slot.let_go()
         finally:
             for slot in slots:
                 if slot.process.poll() is None:

@@ -3,6 +3,7 @@
 import argparse
 import hashlib
 import json
+import sys
 import time
 
 import torch
@@ -33,6 +34,7 @@ def main():
     parser.add_argument("--batch_size", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0, help="of this peer's order of the data")
     parser.add_argument("--pause", type=float, default=0.2, help="seconds after each batch, for machines that are shared")
+    parser.add_argument("--stay", action="store_true", help="when done, go on giving the state to who comes late, until the standard input ends")
     args = parser.parse_args()
 
     torch.set_num_threads(1)
@@ -55,7 +57,15 @@ def main():
         averager_opts=dict(sender_timeout=2.0, declare_state_period=1.0),
         tracker_opts=dict(min_refresh_period=0.2, default_refresh_period=0.5, max_refresh_period=1.0, metadata_expiration=6.0),
     )
+
+    def tell(joined):
+        with torch.no_grad():
+            loss = nn.functional.cross_entropy(model(inputs), targets).item()
+        print(json.dumps(dict(epoch=optimizer.local_epoch, digest=digest(model), loss=loss, joined=joined)), flush=True)
+
     begun = optimizer.local_epoch
+    if begun >= args.epochs:  # the others are done, and gave their state
+        tell(joined=True)
     while optimizer.local_epoch < args.epochs:
         epoch = optimizer.local_epoch
         batch = torch.randint(len(inputs), (args.batch_size,), generator=order)
@@ -63,11 +73,13 @@ def main():
         optimizer.step()
         optimizer.zero_grad()
         if optimizer.local_epoch != epoch:
-            with torch.no_grad():
-                loss = nn.functional.cross_entropy(model(inputs), targets).item()
-            print(json.dumps(dict(epoch=optimizer.local_epoch, digest=digest(model), loss=loss, joined=epoch == begun)), flush=True)
+            tell(joined=epoch == begun)
         time.sleep(args.pause)
-    time.sleep(3)  # others may still want this epoch's state
+    if args.stay:
+        optimizer.state_averager.share_state(optimizer.local_epoch)
+        sys.stdin.read()
+    else:
+        time.sleep(3)  # others may still want this epoch's state
     optimizer.shutdown()
     dht.shutdown()
 

@@ -141,19 +141,6 @@ static void random_match_msg(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
   }
 }
 
-static hv_sum_told random_sum(check_rng *rng, msgs_sample *s) {
-  hv_sum_told sum = {s->parts,
-                     below(rng, HV_PARTS_MAX + 1),
-                     (uint32_t)check_random(rng),
-                     (uint32_t)check_random(rng),
-                     (uint32_t)check_random(rng),
-                     (uint32_t)check_random(rng)};
-  for (size_t i = 0; i < sum.n_parts; i++)
-    s->parts[i] = (hv_part){check_random(rng), (uint32_t)check_random(rng), check_random(rng), check_random(rng) >> below(rng, 64),
-                            check_random(rng)};
-  return sum;
-}
-
 void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
   memset(&s->msg, 0, sizeof s->msg);
   s->msg.kind = kind;
@@ -199,10 +186,11 @@ void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
     random_bytes(rng, &s->msg.u.state.digest, sizeof s->msg.u.state.digest);
     break;
   case HV_MSG_PROGRESS:
-    s->msg.u.progress = (hv_msg_progress){(uint32_t)check_random(rng), (uint32_t)check_random(rng), random_sum(rng, s)};
+    s->msg.u.progress =
+        (hv_msg_progress){(uint32_t)check_random(rng), (uint32_t)check_random(rng), random_span(rng, s, HV_WORDS_BYTES_MAX)};
     break;
   case HV_MSG_PROGRESS_TOLD:
-    s->msg.u.progress_told = (hv_msg_progress_told){(uint8_t)below(rng, 2), random_sum(rng, s)};
+    s->msg.u.progress_told = (hv_msg_progress_told){(uint8_t)below(rng, 2), random_span(rng, s, HV_WORDS_BYTES_MAX)};
     break;
   case HV_MSG_FIND:
   case HV_MSG_FOUND:
@@ -343,16 +331,6 @@ static void assert_same_match_msg(const hv_msg *a, const hv_msg *b) {
   }
 }
 
-static void assert_same_sum(const hv_sum_told *a, const hv_sum_told *b) {
-  assert_int_equal(a->n_parts, b->n_parts);
-  for (size_t i = 0; i < a->n_parts; i++) {
-    const hv_part *x = &a->parts[i], *y = &b->parts[i];
-    assert_true(x->epoch == y->epoch && x->owners == y->owners && x->samples == y->samples);
-    assert_true(x->before == y->before && x->speed_milli == y->speed_milli);
-  }
-  assert_true(a->owners == b->owners && a->more == b->more && a->clients == b->clients && a->age_ms == b->age_ms);
-}
-
 void msgs_assert_same(const hv_msg *a, const hv_msg *b) {
   assert_int_equal(a->kind, b->kind);
   switch (a->kind) {
@@ -416,11 +394,11 @@ void msgs_assert_same(const hv_msg *a, const hv_msg *b) {
     break;
   case HV_MSG_PROGRESS:
     assert_true(a->u.progress.run == b->u.progress.run && a->u.progress.depth == b->u.progress.depth);
-    assert_same_sum(&a->u.progress.mine, &b->u.progress.mine);
+    assert_same_span(a->u.progress.words, b->u.progress.words);
     break;
   case HV_MSG_PROGRESS_TOLD:
     assert_int_equal(a->u.progress_told.absent, b->u.progress_told.absent);
-    assert_same_sum(&a->u.progress_told.sum, &b->u.progress_told.sum);
+    assert_same_span(a->u.progress_told.words, b->u.progress_told.words);
     break;
   case HV_MSG_FIND:
     assert_same_find(&a->u.find, &b->u.find);

@@ -11,7 +11,7 @@ import torch
 import hivemind_c as hivemind
 from hivemind_c.averaging.state import StateSharing
 from hivemind_c.dht import get_dht_time
-from optim_support import backward, flat, meet, network, settle, train_together, train_until
+from optim_support import backward, flat, meet, network, settle, together, train_together, train_until
 from support import PATIENCE, eventually
 
 RUNS = itertools.count()
@@ -121,6 +121,37 @@ def test_who_steps_alone_gives_its_state_also_while_it_waits_for_others_to_avera
     assert one.optimizer.state_averager.background.busy, "nobody has come for the state yet"
     assert state.epoch == 1 and torch.equal(torch.cat([t.flatten() for t in state.tensors[:4]]), flat(one.model))
     ghost.shutdown()
+
+
+def test_who_averaged_gradients_gives_its_state_while_it_waits_for_one_that_died_before_the_average_of_it(peer, dhts):
+    run = dict(run_id=f"join {next(RUNS)}", target_batch_size=32, **WAITS_LONG)
+    one, dies = peer(0, **run), peer(1, **run)
+    meeting = dies.optimizer.meeting
+    meeting._begin_state = lambda *_: None
+    meeting.passed = dies.optimizer.state_averager.shared.offer = lambda epoch: None
+    meet([one, dies])
+    together(lambda: one.train(1), lambda: dies.train(1))
+    state = offered_to(dhts[2], one, 1)
+    assert one.optimizer.state_averager.background.busy, "it still waits for the other"
+    assert state.epoch == 1 and torch.equal(torch.cat([t.flatten() for t in state.tensors[:4]]), flat(one.model))
+
+
+@pytest.mark.parametrize("offload", [False, True])
+def test_where_there_is_no_state_to_be_had_all_but_what_was_summed_up_is_as_it_was(peer, offload):
+    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16, optimizer="adamw", scheduler="cosine", offload_optimizer=offload)
+    one.train(2)
+    settle(one.optimizer)
+    one.optimizer.state_averager.shared.withdraw()
+    before, memory = flat(one.model), one.optimizer.state_dict()
+    counts_a_little(one)
+    assert one.optimizer.local_samples == 1
+    assert one.optimizer.load_state_from_peers(timeout=1) is False
+    assert one.optimizer.local_samples == 0 and one.optimizer.telling.samples_lost == 1, "what was summed up is dropped, and said to be lost"
+    after = one.optimizer.state_dict()
+    assert torch.equal(flat(one.model), before) and one.optimizer.local_epoch == 2
+    assert after["param_groups"] == memory["param_groups"] and after["hivemind_c"]["scheduler"] == memory["hivemind_c"]["scheduler"]
+    for index, kept in memory["state"].items():
+        assert all(torch.equal(torch.as_tensor(kept[name]), torch.as_tensor(after["state"][index][name])) for name in kept)
 
 
 def test_an_epoch_that_lasts_is_offered_though_it_was_not_its_turn(peer, dhts):

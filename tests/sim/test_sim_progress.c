@@ -2,6 +2,7 @@
  * of it. */
 #include "lib/progress_swarm.h"
 
+#include "core/progress_inner.h"
 #include "lib/check.h"
 
 #include <math.h>
@@ -397,6 +398,218 @@ static void a_swarm_wider_than_a_leaf_is_counted_by_zones(void **unused) {
   close_scene(c);
 }
 
+/* ---- wide swarms ---- */
+
+/* So many nodes that know each other, of which the first have trackers, opened at once. */
+static void stand_together(scene *c, size_t nodes, size_t trackers, double speed) {
+  for (size_t i = 0; i < nodes; i++)
+    dht_swarm_add(&c->s.dht, NULL, 0, 0);
+  run(c, 0.001);
+  dht_swarm_settle(&c->s.dht);
+  for (size_t i = 0; i < trackers; i++) {
+    progress_swarm_work(&c->s, i, speed);
+    progress_swarm_open(&c->s, i);
+  }
+}
+
+static size_t have_said(scene *c, size_t n) {
+  size_t said = 0;
+  for (size_t i = 0; i < n; i++)
+    said += c->s.peers[i].tracker->said_us > 0;
+  return said;
+}
+
+/* By then it knows how many there are, and so who has a record. */
+static void in_a_wide_swarm_the_first_record_is_said_after_ten_seconds(void **unused) {
+  (void)unused;
+  scene *c = open_scene(20);
+  stand_together(c, 40, 40, 5);
+  run(c, 9.8);
+  assert_int_equal(have_said(c, 40), 0);
+  run(c, 1);
+  assert_int_equal(have_said(c, 40), 40);
+  close_scene(c);
+}
+
+/* Of a large DHT's nodes only this one takes part: its record is how others find it. */
+static void who_hears_nobody_there_says_its_record_after_three(void **unused) {
+  (void)unused;
+  scene *c = open_scene(21);
+  stand_together(c, 40, 1, 5);
+  run(c, 2.8);
+  assert_int_equal(have_said(c, 1), 0);
+  run(c, 1);
+  assert_int_equal(have_said(c, 1), 1);
+  close_scene(c);
+}
+
+/* What was found there is heard directly since. */
+static void where_zones_are_heard_records_are_not_asked_for_again(void **unused) {
+  (void)unused;
+  scene *c = open_scene(22);
+  stand_together(c, 40, 40, 5);
+  run(c, 1);
+  uint64_t first[40];
+  for (size_t i = 0; i < 40; i++)
+    first[i] = c->s.peers[i].tracker->asked_us;
+  run(c, 60);
+  for (size_t i = 0; i < 40; i++)
+    assert_true(first[i] && c->s.peers[i].tracker->asked_us == first[i]);
+  close_scene(c);
+}
+
+static void averaging(progress_peer *peer, hv_progress_own *own) {
+  own->paused = peer->still_us > 0;
+}
+
+/* It averages, which is no standstill: it is carried on, but for three refreshes at most. */
+static void who_averages_for_long_is_carried_on_for_three_refreshes_and_no_longer(void **unused) {
+  (void)unused;
+  scene *c = open_scene(23);
+  join(c, 1, 0);
+  join(c, 100, 0);
+  c->s.peers[1].lie = averaging;
+  run(c, 5);
+  progress_swarm_still(&c->s, 1);
+  run(c, 60);
+  assert_near(read_of(c, 0).samples, 65 + 500 + 3000, 300);
+  close_scene(c);
+}
+
+static void also_by_itself_in_a_wide_swarm(void **unused) {
+  (void)unused;
+  scene *c = open_scene(24);
+  stand_together(c, 40, 40, 4);
+  c->s.peers[0].lie = averaging;
+  progress_swarm_work(&c->s, 0, 20);
+  run(c, 5);
+  progress_swarm_still(&c->s, 0);
+  run(c, 55);
+  assert_true(hv_progress_look(c->s.peers[0].tracker)->wide);
+  assert_near(read_of(c, 0).samples, 39 * 4 * 60 + 100, 100);
+  assert_near(read_of(c, 1).samples, 39 * 4 * 60 + 100 + 600, 200);
+  close_scene(c);
+}
+
+/* Who was last heard in the old epoch is taken to have begun the new one, too: the sum is right as soon as the epoch is known. */
+static void an_epochs_end_is_known_within_two_seconds_and_its_sum_with_it(void **unused) {
+  (void)unused;
+  scene *c = open_scene(25);
+  stand_together(c, 48, 48, 5);
+  for (uint64_t epoch = 1; epoch < 5; epoch++) {
+    run(c, 20);
+    for (size_t i = 0; i < 48; i++)
+      progress_swarm_begin(&c->s, i, epoch);
+    run(c, 2);
+    assert_epoch(c, 0, 48, epoch);
+    for (size_t i = 0; i < 48; i++)
+      assert_near(read_of(c, i).samples, 48 * 5 * 2, 48);
+    run(c, 2);
+    for (size_t i = 0; i < 48; i++)
+      assert_near(read_of(c, i).samples, 48 * 5 * 4, 48);
+  }
+  close_scene(c);
+}
+
+/* But who says after it that it is still in the old one is. */
+static void who_stays_in_the_old_epoch_is_not_taken_to_have_begun_the_new_one(void **unused) {
+  (void)unused;
+  scene *c = open_scene(26);
+  stand_together(c, 48, 48, 5);
+  run(c, 20);
+  for (size_t i = 0; i < 36; i++)
+    progress_swarm_begin(&c->s, i, 1);
+  run(c, 16);
+  for (size_t i = 0; i < 48; i++) {
+    assert_int_equal(read_of(c, i).epoch, 1);
+    assert_near(read_of(c, i).samples, 36 * 5 * 16, 60);
+  }
+  close_scene(c);
+}
+
+/* ---- what is passed on ---- */
+
+typedef struct forger {
+  hv_command command;
+  scene *c;
+  size_t me, victim;
+  uint64_t epoch;
+  double times;
+} forger;
+
+static void nothing(void *owner, size_t mark, hv_status status, const hv_msg *msg, const char *text) {
+  (void)owner, (void)mark, (void)status, (void)msg, (void)text;
+}
+
+/* Of all halves that are the same for both it says what is not true, and that it is quite new. */
+static void forge(hv_command *command, void *core) {
+  forger *f = (forger *)command;
+  hv_progress_run *mine = f->c->s.peers[f->me].tracker->run, *theirs = f->c->s.peers[f->victim].tracker->run;
+  unsigned bits = (unsigned)hv_hash_shared_bits(&mine->zones.me, &theirs->zones.me);
+  const hv_route_contact *contact = hv_route_find(hv_dht_route(mine->hall->dht), &theirs->hall->me);
+  hv_words words = {.any = 1, .epoch = mine->zones.epoch};
+  uint8_t bytes[HV_WORDS_BYTES_MAX];
+  for (unsigned level = 0; level < bits && level < theirs->zones.leaf_bits && words.n < HV_WORDS_MAX; level++) {
+    hv_sum sum = theirs->zones.halves[level].picked;
+    for (size_t i = 0; i < sum.n_parts; i++) {
+      sum.parts[i].samples = (uint64_t)((double)sum.parts[i].samples * f->times);
+      sum.parts[i].epoch += f->epoch;
+      sum.parts[i].age_ms = 0;
+    }
+    words.words[words.n++] = (hv_word){.level = level, .sum = sum};
+  }
+  assert_non_null(core);
+  assert_non_null(contact);
+  assert_true(words.n > 0);
+  hv_msg msg = {.kind = HV_MSG_PROGRESS, .u.progress = {mine->id, HV_ZONES_SELF, hv_span_of(bytes, hv_words_pack(&words, bytes))}};
+  assert_int_equal(hv_asker_ask(hv_dht_asker(mine->hall->dht), &contact->id, hv_span_of(contact->addrs, contact->addrs_size), &msg,
+                                0, nothing, NULL, 0, NULL),
+                   HV_OK);
+}
+
+/* Two that share bits, so that there are halves that are the same for both. */
+static forger find_forger(scene *c, size_t n) {
+  forger f = {.command.run = forge, .c = c};
+  unsigned most = 0;
+  for (size_t i = 0; i < n; i++)
+    for (size_t j = 0; j < n; j++) {
+      const hv_zones *a = &c->s.peers[i].tracker->run->zones, *b = &c->s.peers[j].tracker->run->zones;
+      unsigned bits = i == j ? 0 : (unsigned)hv_hash_shared_bits(&a->me, &b->me);
+      if (bits > most && hv_route_find(hv_dht_route(a->dht), &c->s.peers[j].tracker->hall->me)) {
+        most = bits;
+        f.me = i;
+        f.victim = j;
+      }
+    }
+  assert_true(most > 0);
+  return f;
+}
+
+static void who_passes_on_forged_words_is_not_believed(void **unused) {
+  (void)unused;
+  static const struct {
+    uint64_t epoch;
+    double times;
+  } lies[] = {{0, 1.3}, {0, 0.7}, {1, 0}, {1000, 1}};
+  for (size_t lie = 0; lie < sizeof lies / sizeof *lies; lie++) {
+    scene *c = open_scene(27);
+    stand_together(c, 48, 48, 5);
+    run(c, 20);
+    forger f = find_forger(c, 48);
+    f.epoch = lies[lie].epoch;
+    f.times = lies[lie].times;
+    for (int i = 0; i < 60; i++) {
+      if (hv_sim_command(c->s.dht.sim, f.me, &f.command) != HV_OK)
+        fail();
+      run(c, 0.1);
+      hv_progress_figures now = read_of(c, f.victim);
+      assert_int_equal(now.epoch, 0);
+      assert_near(now.samples, 48 * 5 * (20 + 0.1 * (i + 1)), TARGET / 48.0); /* by what one contributor is to give, at most */
+    }
+    close_scene(c);
+  }
+}
+
 /* Each allocation of a node that follows a run fails in turn: it goes on, or is killed by its world, and nothing is left behind. */
 static void without_memory_nothing_breaks(void **unused) {
   (void)unused;
@@ -429,6 +642,14 @@ int main(void) {
       cmocka_unit_test(who_dies_or_goes_is_not_counted_for_long),
       cmocka_unit_test(a_node_has_eight_contributors_at_most_and_ends_with_them),
       cmocka_unit_test(a_swarm_wider_than_a_leaf_is_counted_by_zones),
+      cmocka_unit_test(in_a_wide_swarm_the_first_record_is_said_after_ten_seconds),
+      cmocka_unit_test(who_hears_nobody_there_says_its_record_after_three),
+      cmocka_unit_test(where_zones_are_heard_records_are_not_asked_for_again),
+      cmocka_unit_test(who_averages_for_long_is_carried_on_for_three_refreshes_and_no_longer),
+      cmocka_unit_test(also_by_itself_in_a_wide_swarm),
+      cmocka_unit_test(an_epochs_end_is_known_within_two_seconds_and_its_sum_with_it),
+      cmocka_unit_test(who_stays_in_the_old_epoch_is_not_taken_to_have_begun_the_new_one),
+      cmocka_unit_test(who_passes_on_forged_words_is_not_believed),
       cmocka_unit_test(without_memory_nothing_breaks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,7 +52,8 @@ class KeepsUp:
                 self.missed = False  # who only missed a round, and finds no state, sees in the next one whether it still lacks it
 
     def load_state_from_peers(self: "Optimizer", **kwargs: Any) -> bool:
-        """Takes over the swarm's state; what this peer had summed up of its own is dropped. False: there is none to be had; nothing has changed."""
+        """Takes over the swarm's state. False: there is none to be had; model, optimizer, scheduler and epoch are as they were. What this peer had summed up of its own
+        is dropped either way, and so is an outcome in the background that the model has not taken over yet."""
         averager = self.state_averager
         before = self.local_epoch
         self.meeting.cancel()

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
 
 from _hivemind_c import HivemindError
 
@@ -68,7 +68,18 @@ class SharedState:
         if self._settled != epoch or self._offered == epoch or self._last is None:
             yield
             return
-        timer = threading.Timer(max(0.0, self._last + self._period() - time.monotonic()), self.look, (epoch,))
+        with self._later(self._last + self._period() - time.monotonic(), self.look, epoch):
+            yield
+
+    @contextmanager
+    def waited_for(self, epoch: int) -> Iterator[None]:
+        """This epoch's state is there, and nothing but its average is waited for: offers it if that takes long (a member has died), so that who joins finds one."""
+        with self._later(self._period(), self.offer, epoch):
+            yield
+
+    @contextmanager
+    def _later(self, seconds: float, do: Callable[[int], None], epoch: int) -> Iterator[None]:
+        timer = threading.Timer(max(0.0, seconds), do, (epoch,))
         timer.name, timer.daemon = "hivemind_c-offer", True
         timer.start()
         try:

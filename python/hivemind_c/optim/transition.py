@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable
 
 import torch
@@ -178,8 +179,10 @@ class Transition:
             return
         if self.gradients is not None and not (self.averaged or self.optimizer.auxiliary or self.optimizer.missed or self.state.extra_tensors):
             self.state.shared.offer(self.next_epoch)  # nobody came for the gradients, and it may be long until nobody has come for this: joiners need a state meanwhile
+        same = self.averaged and not (self.optimizer.auxiliary or self.optimizer.missed or self.meets_another or self.state.extra_tensors)
         try:
-            members = self.state.average_loaded(control)
+            with self.state.shared.waited_for(self.next_epoch) if same else nullcontext():  # equal to the others' already: its average changes nothing
+                members = self.state.average_loaded(control)
         except HivemindError as error:
             logger.warning("epoch %d: averaging the state failed, so this peer keeps its own: %s", self.next_epoch, error)
             self.optimizer.telling.failed(self.next_epoch, f"state: {error}")
