@@ -133,10 +133,10 @@ static void tell(room *r, double bytes_each, double messages_each) {
   swarm_figure(r->run, "behind_the_epoch", (double)r->wrong_epoch / (double)r->looked);
 }
 
-/* In large swarms they are not met (docs/PROGRESS.md). */
+/* In larger swarms the cost is what some seed makes of the DHT (docs/PROGRESS.md). */
 static void hold_to_goals(room *r, double bytes_each) {
   double error = at(r->errors, r->n_errors, 990), age = at(r->ages, r->n_ages, 990);
-  if (bytes_each > 2048 || error > 0.01 || age > 3)
+  if ((r->n <= SMALL && bytes_each > 2048) || error > 0.01 || age > 3)
     swarm_fail(r->run, "%.0f bytes a second each, the sum is wrong by %g of the target and %g s old", bytes_each, error, age);
 }
 
@@ -160,7 +160,7 @@ static void play(swarm_run *run, size_t liars, void (*lie)(progress_peer *, hv_p
   double seconds = (double)(hv_sim_now(run->sim) - from) * 1e-6;
   tell(r, (double)(hv_sim_count(run->sim).bytes - bytes) / seconds / (double)r->n,
        (double)(hv_sim_count(run->sim).messages - messages) / seconds / (double)r->n);
-  if (run->options->nodes <= SMALL && liars == 0)
+  if (liars == 0)
     hold_to_goals(r, (double)(hv_sim_count(run->sim).bytes - bytes) / seconds / (double)r->n);
   if (at(r->errors, r->n_errors, 990) > most_error)
     swarm_fail(run, "the sum is wrong by %g of the target", at(r->errors, r->n_errors, 990));
