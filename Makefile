@@ -9,6 +9,7 @@
 #   make partition  a cable is pulled between two network namespaces (as root)
 #   make soak       a DHT of real processes, busy for five minutes: memory, files and threads stay flat (MINUTES=5)
 #   make book    docs/ and the READMEs as a book: build/site/index.html
+#   make pictures  the terminals that the book shows, taken anew of the real programs (minutes)
 #   make churn   16 processes average 50 times; in each round a third of them is killed, and started anew (minutes)
 #   make pythons    the node's tests on every other Python found, with the extension as it is built
 #   make asan | tsan | fuzz T=wire | bench | fmt    as in csrc/Makefile
@@ -46,6 +47,9 @@ pythons: build
 book: venv
 	@$(PY) scripts/book.py build/site && echo build/site/index.html
 
+pictures: build
+	@$(PY) scripts/pictures.py
+
 deps:
 	@scripts/setup.sh system
 venv:
@@ -78,4 +82,4 @@ clean:
 	@rm -rf build dist *.egg-info python/*.egg-info python/*.so python/*/*.so
 	@find python tests examples -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: demo quickstart test partition churn soak pythons book deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean
+.PHONY: demo quickstart test partition churn soak pythons book pictures deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean

@@ -63,6 +63,16 @@ def test_a_dead_link_is_an_error(tmp_path, capsys):
     assert "NOWHERE.md" in told and "#nowhere" in told
 
 
+def test_its_pictures_are_all_shown_and_fetch_nothing():
+    pages = "".join(page.read_text() for page in PAGES)
+    pictures = list((ROOT / "docs/pictures").iterdir())
+    assert len(pictures) >= 5
+    for picture in pictures:
+        assert f"pictures/{picture.name})" in pages and picture.stat().st_size < 300_000, picture
+        if picture.suffix == ".svg":
+            assert not re.search(r"(?:url\(|href=|src=)[\"']?(?:https?:)?//", picture.read_text()), f"{picture} fetches something"
+
+
 @pytest.mark.parametrize("name", ["Optimizer", "DHT", "DecentralizedAverager", "ProgressTracker"])
 def test_the_table_of_options_is_the_codes(name):
     text = (ROOT / "docs/OPTIONS.md").read_text()

@@ -1,0 +1,113 @@
+"""Takes the pictures of terminals that docs/ shows, of the real programs at work: the demo; a swarm of three quickstarts, the monitor and the doctor that look at it.
+
+    .venv/bin/python scripts/pictures.py [folder]     some minutes; docs/pictures by default"""
+
+import fcntl
+import io
+import os
+import pathlib
+import pty
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import time
+
+from rich.console import Console
+from rich.text import Text
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PATIENCE = 400.0  # seconds for any one thing to be seen
+QUICKSTART = "examples/quickstart.py"
+
+
+class Terminal:
+    """A program in a terminal of so many columns, and all that it has written."""
+
+    def __init__(self, *command, columns=132, **environment):
+        self.columns, self.text = columns, ""
+        here, there = pty.openpty()
+        fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
+        env = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1", "HIVEMIND_COMMAND": "make quickstart", **environment}
+        self.process = subprocess.Popen([sys.executable, *command], cwd=ROOT, env=env, stdin=there, stdout=there, stderr=subprocess.STDOUT, start_new_session=True)
+        os.close(there)
+        threading.Thread(target=self._read, args=(here,), daemon=True).start()
+
+    def _read(self, here):
+        try:
+            while words := os.read(here, 1 << 16):
+                self.text += words.decode(errors="replace").replace("\r\n", "\n")
+        except OSError:  # a terminal without a program is an error
+            pass
+
+    def until(self, pattern):
+        end = time.monotonic() + PATIENCE
+        while not (found := re.search(pattern, self.text, re.M)):
+            if time.monotonic() > end:
+                sys.exit(f"pictures: {pattern} was not seen in\n{self.text[-3000:]}")
+            time.sleep(0.2)
+        return found
+
+    def ended(self):
+        self.process.wait(PATIENCE)
+        time.sleep(0.5)
+        return self.text
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def keep(folder, name, title, columns, text):
+    console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True)
+    console.print(Text.from_ansi(text.rstrip()), soft_wrap=False)
+    picture = re.sub(r"@font-face \{.*?\}\n", "", console.export_svg(title=title), flags=re.S)  # nothing is fetched from elsewhere
+    (folder / f"{name}.svg").write_text(re.sub(r"terminal-\d+", f"terminal-{name}", picture))
+    print(folder / f"{name}.svg", flush=True)
+
+
+def demo(folder):
+    """All that is no epoch, the epochs in which somebody came or went, and every tenth of the rest."""
+    lines, shown, left_out = Terminal("examples/demo/demo.py", columns=110).ended().splitlines(), [], 0
+    for number, line in enumerate(lines):
+        if "epoch" not in line or "equal to the bit" in line or "←" in line or number % 10 == 0:
+            shown += ["\033[2m     …\033[0m"] * bool(left_out) + [line]
+            left_out = 0
+        else:
+            left_out += 1
+    keep(folder, "demo", "make demo", 110, "\n".join(shown))
+
+
+def swarm(folder):
+    running = [Terminal(QUICKSTART, HIVEMIND_NAME="amber")]
+    try:
+        line = running[0].until(r"^INITIAL_PEERS=(\S+) make quickstart$")
+        running += [Terminal(QUICKSTART, HIVEMIND_NAME=name, INITIAL_PEERS=line[1]) for name in ("blue", "coral")]
+        options = "--run_id", "lightning_run", "--initial_peers", line[1]
+        monitor = Terminal("-m", "hivemind_c.cli.monitor", *options, "--host_maddrs", "/ip4/0.0.0.0/tcp/0", "--history", "none", "--web", "0", columns=140)
+        running.append(monitor)
+        for one in running[:3]:
+            one.until(r"peers=3")
+        monitor.until(r"3 peers")
+        time.sleep(15)
+        frames = monitor.text
+        bar = [part for part in re.split(r"[\r\n]", running[0].text) if "peers=3" in part][-1]
+        doctor = Terminal("-m", "hivemind_c.cli.doctor", *options).ended()
+        keep(folder, "quickstart", "make quickstart", 132, f"A swarm begins here. To join it, run this on other machines, any number of them:\n\n{line[0]}\n\n{bar}")
+        frame = re.split(r"\x1b\[2K", frames)[-2 if frames.endswith("\x1b[2K") else -1].lstrip("\r\n")
+        keep(folder, "terminal", "hivemind-monitor --run_id lightning_run", 140, frame)
+        keep(folder, "doctor", "hivemind-doctor --run_id lightning_run --initial_peers ...", 132, doctor)
+    finally:
+        for one in running:
+            one.kill()
+
+
+if __name__ == "__main__":
+    target = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "docs/pictures")
+    with tempfile.TemporaryDirectory() as state:
+        os.environ["XDG_STATE_HOME"] = state
+        swarm(target)
+        demo(target)
