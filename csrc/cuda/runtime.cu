@@ -132,13 +132,18 @@ static hv_status try_kernels(void *context, int index, hv_error *err) {
 
 extern "C" hv_status hv_cuda_world_open(int index, hv_cuda_world *out, hv_error *err) {
   int n = 0, processors = 0, major = 0, minor = 0, driver_for = 0;
+  cudaDriverGetVersion(&driver_for); /* 0: there is none */
   cudaError_t code = cudaGetDeviceCount(&n);
   cudaGetLastError();
+  if (!driver_for)
+    return hv_fail(err, HV_NOT_FOUND, "no GPU can be used: there is no driver for NVIDIA's GPUs here");
+  if (code == cudaErrorInsufficientDriver || driver_for < OLDEST_DRIVER)
+    return hv_fail(err, HV_UNSUPPORTED,
+                   "no GPU can be used: the driver is for CUDA %d.%d, and the kernels were built with CUDA %d.%d: install a newer driver, "
+                   "or build them with an older toolkit, 12.4 or later",
+                   driver_for / 1000, driver_for % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
   if (code != cudaSuccess)
     return hv_fail(err, HV_NOT_FOUND, "no GPU can be used: %s", cudaGetErrorString(code));
-  if (cudaDriverGetVersion(&driver_for) != cudaSuccess || driver_for < OLDEST_DRIVER)
-    return hv_fail(err, HV_UNSUPPORTED, "the GPU's driver is for CUDA %d.%d, and the kernels need one for %d.%d or later", driver_for / 1000,
-                   driver_for % 1000 / 10, OLDEST_DRIVER / 1000, OLDEST_DRIVER % 1000 / 10);
   if (index < 0 || index >= n)
     return hv_fail(err, HV_NOT_FOUND, "there is no GPU number %d: this process sees %d", index, n);
   code = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, index);
