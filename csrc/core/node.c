@@ -201,6 +201,8 @@ static void start_dht(hv_node *node, const hv_event *event) {
 
 void hv_node_step(void *self, const hv_event *event) {
   hv_node *node = self;
+  if (event->kind == HV_EVENT_CALL_DONE)
+    hv_peers_called(&node->peers, event);
   if (hv_event_dispatch(event))
     return;
   switch (event->kind) {

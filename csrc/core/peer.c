@@ -24,20 +24,29 @@ int hv_peer_compare(const hv_peer_id *a, const hv_peer_id *b) {
   return memcmp(a->key, b->key, sizeof a->key);
 }
 
+/* Five digits of base 58 at a time, over words of 32 bits: records name their owners, so this is done for each of them. */
+enum { WORDS = (BYTES + 3) / 4, AT_A_TIME = 5, FIVE = BASE * BASE * BASE * BASE * BASE };
+
 const char *hv_peer_print(const hv_peer_id *peer, char out[HV_PEER_TEXT_MAX]) {
   if (!hv_peer_is_known(peer))
     return strcpy(out, "(unknown)");
-  uint8_t bytes[BYTES];
-  memcpy(bytes, prefix, sizeof prefix);
-  memcpy(bytes + sizeof prefix, peer->key, sizeof peer->key);
-  for (int digit = DIGITS - 1; digit >= 0; digit--) { /* long division; the leading zero byte leaves the leading '1' */
-    unsigned rest = 0;
-    for (int i = 0; i < BYTES; i++) {
-      rest = rest << 8 | bytes[i];
-      bytes[i] = (uint8_t)(rest / BASE);
-      rest %= BASE;
+  uint8_t bytes[WORDS * 4] = {0}, *at = bytes + sizeof bytes - BYTES;
+  uint32_t words[WORDS];
+  memcpy(at, prefix, sizeof prefix);
+  memcpy(at + sizeof prefix, peer->key, sizeof peer->key);
+  for (size_t i = 0; i < WORDS; i++)
+    words[i] = (uint32_t)bytes[4 * i] << 24 | (uint32_t)bytes[4 * i + 1] << 16 | (uint32_t)bytes[4 * i + 2] << 8 | bytes[4 * i + 3];
+  for (int digit = DIGITS; digit > 0;) { /* long division; the leading zero byte leaves the leading '1' */
+    uint64_t rest = 0;
+    for (size_t i = 0; i < WORDS; i++) {
+      rest = rest << 32 | words[i];
+      words[i] = (uint32_t)(rest / FIVE);
+      rest %= FIVE;
     }
-    out[digit] = alphabet[rest];
+    for (int k = 0; k < AT_A_TIME && digit > 0; k++) {
+      out[--digit] = alphabet[rest % BASE];
+      rest /= BASE;
+    }
   }
   out[DIGITS] = 0;
   return out;
@@ -45,18 +54,26 @@ const char *hv_peer_print(const hv_peer_id *peer, char out[HV_PEER_TEXT_MAX]) {
 
 /* 1: the digits fit into the bytes. */
 static int from_base58(hv_span text, uint8_t bytes[BYTES]) {
-  memset(bytes, 0, BYTES);
-  for (size_t digit = 0; digit < text.size; digit++) {
-    unsigned carry = (unsigned)(strchr(alphabet, text.data[digit]) - alphabet);
-    for (int i = BYTES - 1; i >= 0; i--) {
-      carry += bytes[i] * (unsigned)BASE;
-      bytes[i] = (uint8_t)carry;
-      carry >>= 8;
+  uint32_t words[WORDS] = {0};
+  for (size_t digit = 0; digit < text.size;) {
+    uint64_t scale = 1, carry = 0;
+    for (int k = 0; k < AT_A_TIME && digit < text.size; k++) {
+      carry = carry * BASE + (uint64_t)(strchr(alphabet, text.data[digit++]) - alphabet);
+      scale *= BASE;
+    }
+    for (size_t i = WORDS; i-- > 0;) {
+      carry += words[i] * scale;
+      words[i] = (uint32_t)carry;
+      carry >>= 32;
     }
     if (carry)
       return 0;
   }
-  return 1;
+  for (size_t i = 0; i < BYTES; i++) {
+    size_t at = i + WORDS * 4 - BYTES;
+    bytes[i] = (uint8_t)(words[at / 4] >> (24 - 8 * (at % 4)));
+  }
+  return words[0] >> (32 - 8 * (WORDS * 4 - BYTES)) == 0;
 }
 
 hv_status hv_peer_parse(hv_span text, hv_peer_id *out, hv_error *err) {

@@ -8,7 +8,8 @@ enum {
   FIRST_PAUSE_MS = 500, /* before an address that failed is tried again; doubles */
   LONGEST_PAUSE_MS = 30000,
   GOSSIP_CARDS = 8,   /* in one answer */
-  DOUBTS = 2,         /* silences before a peer is lost */
+  DOUBTS = 2,         /* silences before a peer is lost, */
+  MORE_DOUBTS = 6,    /* and if it answered somebody else of this node during the last one */
   ADDRS_TO_TRY = 3,   /* of one that has many */
   LOST_TRIES = 12,    /* before a lost one is only asked when nobody else is left */
   CLIENT_SILENCE = 3, /* hellos a client may miss */
@@ -361,6 +362,8 @@ static void answered(hv_peers_entry *entry, const hv_event *event) {
 
 /* How many failures in a row mean that it is gone: each address once, and a silence (which may be a lost packet) not only once. */
 static unsigned patience(const hv_peers_entry *entry, hv_status status) {
+  if (status == HV_TIMEOUT && entry->word_us > entry->asked_us)
+    return MORE_DOUBTS;
   int sure = status == HV_REFUSED || status == HV_DENIED || status == HV_VERSION;
   unsigned addrs = entry->card.n_addrs < ADDRS_TO_TRY ? entry->card.n_addrs : ADDRS_TO_TRY;
   return sure || addrs >= DOUBTS ? addrs : DOUBTS;
@@ -552,6 +555,12 @@ void hv_peers_down(hv_peers *peers, const hv_event *event) {
   if (!entry->asking)
     entry->ask_us = event->now_us;
   arm(peers);
+}
+
+void hv_peers_called(hv_peers *peers, const hv_event *event) {
+  size_t i = event->status == HV_OK ? find(peers, &event->peer) : peers->n_entries;
+  if (i < peers->n_entries)
+    peers->entries[i]->word_us = event->now_us;
 }
 
 /* ---- life ---- */

@@ -4,7 +4,7 @@
  * A hello tells my card and brings the other's, with a few more cards it knows: so peers that reach one common peer find
  * each other. Whoever is known is asked again every hello_every_ms (sooner while it is new: that is when there is news); one whose
  * connection breaks, or who does not answer, is doubted and asked at once, then lost, and for some minutes asked again with growing
- * pauses, so that a healed partition finds itself. A peer in client mode cannot be asked: it lives as long as it says hello. While
+ * pauses, so that a healed partition finds itself. A silence while it answers other calls is a lost packet: then it takes more. A peer in client mode cannot be asked: it lives as long as it says hello. While
  * nobody is alive, the initial peers and everyone ever known are tried again, with growing pauses, for good. Cards heard from
  * others are hearsay: they only tell whom to ask, and the world checks who answers.
  * Limits: `room` entries; hearsay makes way for the living, the lost for anyone. Identities are free, so those who live and were
@@ -38,6 +38,7 @@ typedef struct hv_peers_entry {
   uint64_t rtt_us;   /* of the last hello */
   uint64_t ask_us;   /* when it is to be asked next; UINT64_MAX: not at all */
   uint64_t asked_us;
+  uint64_t word_us;  /* when it last answered a call of another room */
   int asking;        /* a hello is under way; the entry stays until it ends */
   int stranger;      /* it came by itself, or a stranger told of it */
   uint64_t network;  /* where it came from, or where it is said to be (core/contact.h); 0: a private one */
@@ -96,6 +97,8 @@ void hv_peers_start_asking(hv_peers *peers, const hv_event *event);
 void hv_peers_hello(hv_peers *peers, const hv_event *event);
 void hv_peers_left(hv_peers *peers, const hv_event *event); /* answers too */
 void hv_peers_down(hv_peers *peers, const hv_event *event);
+/* A call of any room has ended; the event is only looked at. Whoever answers one is not lost for want of an answer to a hello. */
+void hv_peers_called(hv_peers *peers, const hv_event *event);
 
 /* Tells everyone alive that this peer goes, and asks nobody any more; env->stopped is called when all have heard it or failed to.
  */

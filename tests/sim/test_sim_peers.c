@@ -144,6 +144,56 @@ static void an_unplugged_peer_is_doubted_then_lost(void **unused) {
   close_scene(&s);
 }
 
+/* ---- hellos that are lost ---- */
+
+typedef struct question {
+  const hv_peers_entry *of;
+  int asking;
+} question;
+
+static int it_is_so(void *arg) {
+  const question *q = arg;
+  return q->of->asking == q->asking;
+}
+
+static void echo_over(hv_node_echo *echo, hv_status status, hv_span bytes, const char *text) {
+  (void)bytes, (void)text;
+  *(hv_status *)echo->owner = status;
+}
+
+/* The next hello from 0 to 1 is lost on the way; 1 answers an echo while 0 waits. */
+static void lose_a_hello_and_echo(scene *s, const hv_peers_entry *entry) {
+  hv_status status = HV_BUSY;
+  hv_node_echo echo = {.done = echo_over, .owner = &status, .to = entry->card.id, .bytes = hv_span_of("here", 4), .timeout_ms = 2000};
+  hv_sim_cut(s->sim, 0, 1, 1);
+  assert_true(hv_sim_drive(s->sim, it_is_so, &(question){entry, 1}, hv_sim_now(s->sim) + 60 * SECOND));
+  run(s, 0.5);
+  hv_sim_cut(s->sim, 0, 1, 0);
+  assert_int_equal(hv_node_echo_start(hv_sim_core(s->sim, 0), &echo), HV_OK);
+  run(s, 0.5);
+  assert_int_equal(status, HV_OK);
+  assert_true(hv_sim_drive(s->sim, it_is_so, &(question){entry, 0}, hv_sim_now(s->sim) + 5 * SECOND));
+}
+
+static void who_answers_other_calls_is_not_lost_with_two_hellos_nor_kept_for_good(void **unused) {
+  (void)unused;
+  scene s;
+  open_scene(&s, 8);
+  add(&s, HV_SIM_ANY), add(&s, 0);
+  run(&s, 10);
+  hv_target one = hv_sim_target(s.sim, 1);
+  const hv_peers_entry *entry = hv_peers_find(peers_of(&s, 0), &one.id);
+  for (int k = 1; k < 6; k++) {
+    lose_a_hello_and_echo(&s, entry);
+    assert_int_equal(entry->state, HV_PEERS_DOUBTED);
+  }
+  lose_a_hello_and_echo(&s, entry);
+  assert_int_equal(entry->state, HV_PEERS_LOST);
+  run(&s, 60);
+  assert_int_equal(entry->state, HV_PEERS_ALIVE);
+  close_scene(&s);
+}
+
 static void a_healed_partition_finds_itself(void **unused) {
   (void)unused;
   scene s;
@@ -490,6 +540,7 @@ int main(void) {
       cmocka_unit_test(a_killed_peer_is_lost_within_a_second),
       cmocka_unit_test(a_peer_that_leaves_says_so),
       cmocka_unit_test(an_unplugged_peer_is_doubted_then_lost),
+      cmocka_unit_test(who_answers_other_calls_is_not_lost_with_two_hellos_nor_kept_for_good),
       cmocka_unit_test(a_healed_partition_finds_itself),
       cmocka_unit_test(who_starts_before_its_initial_peer_waits_for_it),
       cmocka_unit_test(a_list_that_names_oneself_is_fine),
