@@ -656,9 +656,12 @@ static int is_late(const guest *g, uint64_t now_us) {
   return now_us - g->moved_us >= stall_us(r) || (now_us >= since && now_us - since >= patience_for(g));
 }
 
+/* Who was just left out for its silence has stopped together with others as much as who is still waited for. */
 int hv_reducer_quiet(const hv_reducer *r, size_t member) {
   const guest *g = &r->guests[member];
-  return r->status == HV_OK && is_giving(g) && holds_up(g) && r->env->now_us(r->env) - g->moved_us >= patience_for(g) / 8 * 3;
+  uint64_t now_us = r->env->now_us(r->env), since = hv_pace_sign_us(r->pace, member, g->moved_us);
+  int waited_for = r->status == HV_OK && is_giving(g) && holds_up(g);
+  return (waited_for || g->late) && now_us >= since && now_us - since >= hv_pace_patience_us(r->pace, stall_us(r)) / 8 * 3;
 }
 
 /* If this timer is late it was this node that stood still. */
@@ -676,6 +679,7 @@ static void look_for_stalls(hv_timer *timer, const hv_event *event) {
       g->moved_us += late;
     say_here(g, event->now_us);
     if (is_late(g, event->now_us) && holds_up(g)) {
+      g->late = g->state != GUEST_LOST;
       leave_out(g, g->state == GUEST_LOST ? HV_CLOSED : HV_TIMEOUT,
                 g->state == GUEST_LOST ? "it broke off"
                 : g->stream            ? "it stands still"

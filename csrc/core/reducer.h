@@ -45,7 +45,8 @@ hv_status hv_reducer_status(const hv_reducer *reducer);
 size_t hv_reducer_lost(const hv_reducer *reducer);
 /* 1: because what that one sent was false. */
 int hv_reducer_lied(const hv_reducer *reducer);
-/* 1 when this member's contribution is waited for, and has been for more than a third of what is too long. */
+/* 1 when this member's contribution is waited for, or was in vain, and nothing has come from it, on this or any other stream, for
+ * more than a third of what is too long. */
 int hv_reducer_quiet(const hv_reducer *reducer, size_t member);
 
 #endif

@@ -61,6 +61,11 @@ static void who_coordinates_only_now_is_asked_before_it_is_given_up(void **unuse
   plays_well(swarm_average_play, 20908, 12, six_epochs);
 }
 
+static void who_was_left_out_for_its_silence_is_a_suspect_and_asked_no_longer_than_the_others(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 5140, 12, six_epochs);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_silent_coordinator_is_missed_by_those_who_are_done_and_they_stay_while_others_need_them),
@@ -71,6 +76,7 @@ int main(void) {
       cmocka_unit_test(a_view_that_a_liar_alone_reports_puts_nobody_out),
       cmocka_unit_test(a_coordinator_that_never_says_it_is_there_is_missed_by_all),
       cmocka_unit_test(who_coordinates_only_now_is_asked_before_it_is_given_up),
+      cmocka_unit_test(who_was_left_out_for_its_silence_is_a_suspect_and_asked_no_longer_than_the_others),
       cmocka_unit_test(no_try_is_begun_with_less_time_than_its_round_takes),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);
