@@ -164,7 +164,8 @@ static void echo_over(hv_node_echo *echo, hv_status status, hv_span bytes, const
 /* The next hello from 0 to 1 is lost on the way; 1 answers an echo while 0 waits. */
 static void lose_a_hello_and_echo(scene *s, const hv_peers_entry *entry) {
   hv_status status = HV_BUSY;
-  hv_node_echo echo = {.done = echo_over, .owner = &status, .to = entry->card.id, .bytes = hv_span_of("here", 4), .timeout_ms = 2000};
+  hv_node_echo echo = {
+      .done = echo_over, .owner = &status, .to = entry->card.id, .bytes = hv_span_of("here", 4), .timeout_ms = 2000};
   hv_sim_cut(s->sim, 0, 1, 1);
   assert_true(hv_sim_drive(s->sim, it_is_so, &(question){entry, 1}, hv_sim_now(s->sim) + 60 * SECOND));
   run(s, 0.5);
