@@ -427,8 +427,7 @@ static hv_members those_here(hv_council *c) {
     if (c->seats[i].answered && !c->seats[i].gone)
       hv_members_put(&here, i);
   hv_doubts_weigh(&c->doubts, &here);
-  for (size_t i = 0; i < sizeof here.bits; i++)
-    here.bits[i] &= (uint8_t)~c->doubts.barred.bits[i];
+  hv_members_take_out(&here, &c->doubts.barred);
   return here;
 }
 
@@ -723,8 +722,9 @@ void hv_council_trouble(hv_council *c, const hv_members *suspects, const hv_memb
   if (c->over || c->finished || c->stopped)
     return;
   c->trouble = 1;
-  for (size_t i = 0; i < sizeof suspects->bits; i++)
-    c->suspects.bits[i] |= suspects->bits[i], c->silent.bits[i] |= silent->bits[i], c->liars.bits[i] |= liars->bits[i];
+  hv_members_join(&c->suspects, suspects);
+  hv_members_join(&c->silent, silent);
+  hv_members_join(&c->liars, liars);
   if (c->chair == c->round->me) {
     note_unseen(c, c->round->me, suspects);
     hv_doubts_false(&c->doubts, c->round->me, liars);

@@ -1,10 +1,5 @@
 #include "core/doubts.h"
 
-static void join(hv_members *set, const hv_members *more) {
-  for (size_t i = 0; i < sizeof set->bits; i++)
-    set->bits[i] |= more->bits[i];
-}
-
 hv_status hv_doubts_init(hv_doubts *d, hv_mem *mem, size_t n) {
   *d = (hv_doubts){.n = n, .voices = hv_mem_array(mem, n, sizeof *d->voices)};
   return d->voices ? HV_OK : HV_NOMEM;
@@ -17,7 +12,7 @@ void hv_doubts_fini(hv_doubts *d) {
 
 void hv_doubts_trouble(hv_doubts *d, size_t who, uint32_t view, const hv_members *named) {
   hv_voice *v = &d->voices[who];
-  join(&v->named, named);
+  hv_members_join(&v->named, named);
   if (v->trouble_in > view)
     return; /* the same trouble, and somebody more */
   v->trouble_in = view + 1;
@@ -26,12 +21,12 @@ void hv_doubts_trouble(hv_doubts *d, size_t who, uint32_t view, const hv_members
 }
 
 void hv_doubts_unseen(hv_doubts *d, size_t who, const hv_members *named) {
-  join(&d->voices[who].named, named);
-  join(&d->voices[who].unseen, named);
+  hv_members_join(&d->voices[who].named, named);
+  hv_members_join(&d->voices[who].unseen, named);
 }
 
 void hv_doubts_false(hv_doubts *d, size_t who, const hv_members *liars) {
-  join(&d->voices[who].liars, liars);
+  hv_members_join(&d->voices[who].liars, liars);
   hv_members_drop(&d->voices[who].liars, who);
 }
 

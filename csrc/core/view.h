@@ -28,6 +28,14 @@ static inline void hv_members_put(hv_members *set, size_t member) {
 static inline void hv_members_drop(hv_members *set, size_t member) {
   set->bits[member / 8] &= (uint8_t) ~(1u << member % 8);
 }
+static inline void hv_members_join(hv_members *set, const hv_members *more) {
+  for (size_t i = 0; i < sizeof set->bits; i++)
+    set->bits[i] |= more->bits[i];
+}
+static inline void hv_members_take_out(hv_members *set, const hv_members *others) {
+  for (size_t i = 0; i < sizeof set->bits; i++)
+    set->bits[i] &= (uint8_t)~others->bits[i];
+}
 size_t hv_members_count(const hv_members *set);
 int hv_members_equal(const hv_members *a, const hv_members *b);
 

@@ -91,8 +91,10 @@ typedef enum swarm_lies {
 } swarm_lies;
 
 typedef struct swarm_liar {
-  unsigned tells; /* which lies; set by the caller, as rng is */
+  unsigned tells; /* which lies; set by the caller, as rng and sim are */
   check_rng rng;
+  hv_sim *sim;
+  uint64_t told_us; /* when it last lied about views or members */
   hv_mem *mem; /* the env's, as what follows */
   hv_status (*send)(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload);
   hv_status (*open)(hv_env *env, const hv_target *to, const hv_msg *first, const hv_stream_events *on, void *owner,

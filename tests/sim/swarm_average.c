@@ -46,7 +46,7 @@ typedef struct entry {
   uint64_t stamp;
   double share;                                  /* which part of its own values it was told to be counted */
   uint64_t begun_us, round_us, done_us, away_us; /* round_us: its round's begin; away_us: when it was last seen before it was
-                                                    disturbed */
+                                                    first disturbed */
 } entry;
 
 typedef struct seat {
@@ -96,12 +96,17 @@ static double figure(room *r, const char *name, double value) {
 
 /* ---- nodes ---- */
 
+/* The first time counts: who comes back does not come back into its round. */
+static void is_disturbed(seat *s) {
+  if (!s->now.disturbed)
+    s->now.away_us = s->seen_us;
+  s->now.disturbed = 1;
+}
+
 static void notice(seat *s) {
   uint64_t now = hv_sim_now(s->r->run->sim);
-  if (s->now.begun && now - s->seen_us > STILL_US) {
-    s->now.disturbed = 1;
-    s->now.away_us = s->seen_us;
-  }
+  if (s->now.begun && now - s->seen_us > STILL_US)
+    is_disturbed(s);
   s->seen_us = now;
 }
 
@@ -133,8 +138,7 @@ static void let_go(void *self) {
   s->node = NULL;
   s->average = NULL;
   s->running = 0;
-  s->now.disturbed = 1;
-  s->now.away_us = s->seen_us;
+  is_disturbed(s);
 }
 
 static hv_status open_averager(seat *s) {
@@ -327,28 +331,6 @@ static uint64_t side_of(const room *r, const glance *g, uint64_t among, size_t i
   return side;
 }
 
-/* While its round ran there was a moment when nobody could have averaged with it: nobody but itself on its side, none there who can
- * be dialled, or none with values that may count. */
-static int was_alone(const room *r, uint64_t live, size_t i) {
-  const entry *e = &r->seats[i].now;
-  for (size_t k = 0; k < r->n_glances; k++) {
-    const glance *g = &r->glances[k];
-    if (g->at_us + LOOK_US < e->round_us || g->at_us > e->done_us)
-      continue;
-    uint64_t side = side_of(r, g, live, i);
-    int others = 0, dialled = 0, sound = 0;
-    for (size_t j = 0; j < r->n; j++)
-      if (side >> j & 1) {
-        others += j != i && !r->seats[j].liar.tells;
-        dialled += !r->seats[j].client && !r->seats[j].liar.tells;
-        sound += is_sound(r, j);
-      }
-    if (!others || !dialled || !sound)
-      return 1;
-  }
-  return 0;
-}
-
 /* The members of a group that ran all the time until then. */
 static uint64_t ran_until(room *r, const seat *first, uint64_t us) {
   uint64_t them = 0;
@@ -360,56 +342,84 @@ static uint64_t ran_until(room *r, const seat *first, uint64_t us) {
   return them;
 }
 
-/* While its round ran there was one whom it did not reach, and who did reach others on its side: some must do without others, and
- * it is theirs to say who, whatever becomes of that one later. */
-static int was_between(room *r, const seat *first, size_t i) {
-  const entry *e = &r->seats[i].now;
-  for (size_t k = 0; k < r->n_glances; k++) {
-    const glance *g = &r->glances[k];
-    if (g->at_us + LOOK_US < e->round_us || g->at_us > e->done_us)
-      continue;
-    uint64_t live = ran_until(r, first, g->at_us);
-    if (side_of(r, g, live, i) & live & ~g->reached[i] & ~(UINT64_C(1) << i))
-      return 1;
+/* When the first of a group began its round: from then on the others wait for who does not come. It may itself hear of it only when
+ * a cut has ended, and they have gone on without it. */
+static uint64_t round_began(const room *r, const seat *first) {
+  uint64_t us = UINT64_MAX;
+  for (size_t j = 0; j < r->n; j++) {
+    const entry *o = &r->seats[j].now;
+    if (o->done && o->group == first->now.group && o->round_us < us)
+      us = o->round_us;
   }
-  return 0;
+  return us;
 }
 
-/* While its round ran the members were on several sides for longer than a suspect is waited for, and its own was not the larger
- * one: for the others it is dead by then, and does not come back into their round. With those on its side it averages if they find
- * each other in time. */
-static int was_aside(const room *r, uint64_t live, size_t i) {
+/* What was wrong with i's place at a moment: with that member, or with any. */
+typedef int wrong_then(room *r, const seat *first, const glance *g, size_t i, size_t other);
+
+/* While its round ran that was wrong for longer than a suspect is waited for: shorter than that costs nobody its place. */
+static int was_wrong(room *r, const seat *first, size_t i, size_t other, wrong_then *wrong) {
   const entry *e = &r->seats[i].now;
-  uint64_t since = 0;
+  uint64_t from = round_began(r, first), since = 0;
   for (size_t k = 0; k < r->n_glances; k++) {
     const glance *g = &r->glances[k];
-    if (g->at_us + LOOK_US < e->round_us || g->at_us > e->done_us)
+    if (g->at_us + LOOK_US < from || g->at_us > e->done_us)
       continue;
-    int all = __builtin_popcountll(live), mine = __builtin_popcountll(side_of(r, g, live, i) & live);
-    since = 2 * mine > all ? 0 : since ? since : g->at_us;
+    since = wrong(r, first, g, i, other) ? since ? since : g->at_us : 0;
     if (since && g->at_us - since >= CUT_US)
       return 1;
   }
   return 0;
 }
 
-/* While its round ran it was not on one side, for longer than a suspect is waited for, with one of those with whom the round went
- * on to its end. */
-static int was_left_behind(const room *r, const seat *first, size_t i) {
-  const entry *e = &r->seats[i].now;
+/* Nobody could have averaged with it: nobody but itself on its side, none there who can be dialled, or none with values that may
+ * count. */
+static int alone_then(room *r, const seat *first, const glance *g, size_t i, size_t other) {
+  uint64_t side = side_of(r, g, ran_until(r, first, r->seats[i].now.done_us), i);
+  int others = 0, dialled = 0, sound = 0;
+  (void)other;
+  for (size_t j = 0; j < r->n; j++)
+    if (side >> j & 1) {
+      others += j != i && !r->seats[j].liar.tells;
+      dialled += !r->seats[j].client && !r->seats[j].liar.tells;
+      sound += is_sound(r, j);
+    }
+  return !others || !dialled || !sound;
+}
+
+/* It did not reach that one, who did reach others on its side: some must do without others, and it is theirs to say who, whatever
+ * becomes of that one later. */
+static int between_then(room *r, const seat *first, const glance *g, size_t i, size_t other) {
+  uint64_t live = ran_until(r, first, g->at_us);
+  return (side_of(r, g, live, i) & live & ~g->reached[i]) >> other & 1;
+}
+
+/* The members were on several sides, and its own was not the larger one: for the others it is dead by then, and does not come back
+ * into their round. With those on its side it averages if they find each other in time. */
+static int aside_then(room *r, const seat *first, const glance *g, size_t i, size_t other) {
+  uint64_t live = ran_until(r, first, r->seats[i].now.done_us);
+  (void)other;
+  return 2 * __builtin_popcountll(side_of(r, g, live, i) & live) <= __builtin_popcountll(live);
+}
+
+/* It was not on one side with that one. */
+static int apart_then(room *r, const seat *first, const glance *g, size_t i, size_t other) {
+  return !(side_of(r, g, first->now.members, i) >> other & 1);
+}
+
+static int was_between(room *r, const seat *first, size_t i) {
+  for (size_t j = 0; j < r->n; j++)
+    if (j != i && was_wrong(r, first, i, j, between_then))
+      return 1;
+  return 0;
+}
+
+/* Of those with whom the round went on to its end. */
+static int was_left_behind(room *r, const seat *first, size_t i) {
   for (size_t j = 0; j < r->n; j++) {
     const entry *o = &r->seats[j].now;
-    uint64_t since = 0;
-    if (!o->done || o->group != first->now.group || o->status != HV_OK)
-      continue;
-    for (size_t k = 0; k < r->n_glances; k++) {
-      const glance *g = &r->glances[k];
-      if (g->at_us + LOOK_US < e->round_us || g->at_us > e->done_us)
-        continue;
-      since = side_of(r, g, first->now.members, i) >> j & 1 ? 0 : since ? since : g->at_us;
-      if (since && g->at_us - since >= CUT_US)
-        return 1;
-    }
+    if (o->done && o->group == first->now.group && o->status == HV_OK && was_wrong(r, first, i, j, apart_then))
+      return 1;
   }
   return 0;
 }
@@ -433,6 +443,15 @@ static int liars_beside(const room *r, const seat *first, unsigned lies) {
   return n;
 }
 
+/* One of them, who may coordinate, has lied about views or members since the round began: a liar that only might have is no
+ * excuse. */
+static int was_lied_to(const room *r, const seat *first) {
+  for (size_t j = 0; j < r->n; j++)
+    if ((first->now.members >> j & 1) && !r->seats[j].client && r->seats[j].liar.told_us >= round_began(r, first))
+      return 1;
+  return 0;
+}
+
 /* While a group has two live members, one of them with values that may count, they average every element. There are few excuses,
  * each counted by itself. */
 static void judge_whole(room *r, const seat *first) {
@@ -444,21 +463,21 @@ static void judge_whole(room *r, const seat *first) {
   for (size_t i = 0; i < r->n && live >= 2 && sound; i++) {
     const entry *e = &r->seats[i].now;
     uint32_t lacks = e->n_chunks - e->averaged;
-    uint64_t them = lacks ? ran_until(r, first, e->done_us) : 0;
     if (!stayed(r, first, i) || !e->done || r->seats[i].auxiliary || r->seats[i].liar.tells)
       continue;
     figure(r, "members_judged", 1);
     figure(r, "beside_liars", liars_beside(r, first, ~0u) != 0);
-    if (lacks && was_alone(r, them, i)) {
+    if (lacks && was_wrong(r, first, i, i, alone_then)) {
       figure(r, "unaveraged_alone", lacks);
     } else if (lacks && was_between(r, first, i)) {
       figure(r, "unaveraged_between", lacks);
-    } else if (lacks && (was_aside(r, them, i) || was_left_behind(r, first, i))) {
+    } else if (lacks && (was_wrong(r, first, i, i, aside_then) || was_left_behind(r, first, i))) {
       figure(r, "unaveraged_aside", lacks);
     } else if (lacks && ran_out_of_time(r, first, i)) {
       figure(r, "unaveraged_late", lacks);
-    } else if (lacks && (liars_beside(r, first, SWARM_LIES_NEWS))) {
+    } else if (lacks && liars_beside(r, first, SWARM_LIES_NEWS) && was_lied_to(r, first)) {
       figure(r, "unaveraged_lied", lacks);
+      figure(r, "members_lied_to", 1);
     } else if (lacks) {
       figure(r, "unaveraged", lacks);
       swarm_fail(r->run, "n%zu: %u of %u chunks are not averaged in epoch %zu, in a group with %zu live members", i, lacks,
@@ -641,7 +660,8 @@ static void choose_liars(room *r) {
   int some = r->run->options->faults & SWARM_LIARS && check_random(&rng) % 3 == 0;
   for (size_t i = 2; some && i < r->n; i++)
     if (check_random(&rng) % 8 == 0)
-      r->seats[i].liar = (swarm_liar){.tells = (unsigned)(1 + check_random(&rng) % 31), .rng = {check_random(&rng)}};
+      r->seats[i].liar = (swarm_liar){
+          .tells = (unsigned)(1 + check_random(&rng) % 31), .rng = {check_random(&rng)}, .sim = r->run->sim};
 }
 
 static size_t epochs_of(const swarm_run *run) {

@@ -70,6 +70,7 @@ static void lie_of_news(swarm_liar *liar, hv_msg *msg) {
   hv_msg_news *news = &msg->u.news;
   if (!(liar->tells & SWARM_LIES_NEWS) || pick(liar, 2))
     return;
+  liar->told_us = hv_sim_now(liar->sim);
   switch (pick(liar, 4)) {
   case 0:
     news->what = (uint8_t)pick(liar, HV_NEWS_COUNT);
@@ -109,10 +110,14 @@ static hv_status lying_open(hv_env *env, const hv_target *to, const hv_msg *firs
     msg.u.share.weight = absurd[pick(liar, sizeof absurd / sizeof *absurd)];
   if (msg.kind == HV_MSG_SHARE && liar->tells & SWARM_LIES_ORDER && pick(liar, 4) == 0)
     msg.u.share.member = (uint32_t)pick(liar, 16);
-  if (msg.kind == HV_MSG_SHARE && liar->tells & SWARM_LIES_NEWS && pick(liar, 4) == 0)
-    msg.u.share.view = (uint32_t)pick(liar, 50);
-  if (msg.kind == HV_MSG_ATTEND && liar->tells & SWARM_LIES_NEWS && pick(liar, 4) == 0)
-    msg.u.attend.view = (uint32_t)pick(liar, 50);
+  if ((msg.kind == HV_MSG_SHARE || msg.kind == HV_MSG_ATTEND) && liar->tells & SWARM_LIES_NEWS && pick(liar, 4) == 0) {
+    uint32_t view = (uint32_t)pick(liar, 50);
+    liar->told_us = hv_sim_now(liar->sim);
+    if (msg.kind == HV_MSG_SHARE)
+      msg.u.share.view = view;
+    else
+      msg.u.attend.view = view;
+  }
   return liar->open(env, to, &msg, on, owner, out);
 }
 
