@@ -66,6 +66,15 @@ static void who_was_left_out_for_its_silence_is_a_suspect_and_asked_no_longer_th
   plays_well_under(AND_LIARS, swarm_average_play, 5140, 12, six_epochs);
 }
 
+/* These the judge got wrong: one took who died, came back and died again for one who had been there all the time between; the others
+ * were cut off when their group began, and heard of it when the others had just ended without them. */
+static void who_is_gone_or_cut_off_for_longer_than_a_suspect_is_waited_for_is_not_missed_by_the_judge(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 10470, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 60411, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 55, 8, six_epochs * 4 / 6);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_silent_coordinator_is_missed_by_those_who_are_done_and_they_stay_while_others_need_them),
@@ -77,6 +86,7 @@ int main(void) {
       cmocka_unit_test(a_coordinator_that_never_says_it_is_there_is_missed_by_all),
       cmocka_unit_test(who_coordinates_only_now_is_asked_before_it_is_given_up),
       cmocka_unit_test(who_was_left_out_for_its_silence_is_a_suspect_and_asked_no_longer_than_the_others),
+      cmocka_unit_test(who_is_gone_or_cut_off_for_longer_than_a_suspect_is_waited_for_is_not_missed_by_the_judge),
       cmocka_unit_test(no_try_is_begun_with_less_time_than_its_round_takes),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);

@@ -242,6 +242,40 @@ static void who_gave_up_a_coordinator_that_the_others_attend_is_told_and_comes_b
   }
 }
 
+/* The others have begun; the last one is cut off, and its round begins when that is over. */
+static void one_hears_of_its_round_after(double seconds, scene *s, uint64_t seed) {
+  scene_setup how = four(seed);
+  how.link.rate = 0;
+  how.stall_ms = 1500;
+  scene_open(s, &how);
+  hv_sim_group(s->sim, 3, 1);
+  for (size_t i = 0; i < 3; i++)
+    scene_begin(s, i);
+  scene_run(s, seconds);
+  hv_sim_heal(s->sim);
+  scene_begin(s, 3);
+  scene_run(s, 20);
+}
+
+/* The judge of `swarm average` takes who is cut off for so long as lost to the others, whenever it hears of its round itself. */
+static void who_is_cut_off_as_its_round_begins_is_in_while_the_others_wait_and_else_it_ends_with_its_own(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 610; seed < 620; seed++) {
+    scene s;
+    one_hears_of_its_round_after(1, &s, seed);
+    ends_well_for(&s, 15);
+    for (uint32_t c = 0; c < s.members[0].out_run.n_chunks; c++)
+      assert_int_equal(scene_set(&s, 0, c), 15);
+    scene_close(&s);
+    one_hears_of_its_round_after(4, &s, seed);
+    ends_well_for(&s, 7);
+    assert_int_equal(s.members[3].done, 1);
+    assert_int_equal(s.members[3].status, HV_CLOSED);
+    scene_each_chunk_is_right(&s, 3);
+    scene_close(&s);
+  }
+}
+
 static void who_is_slow_but_moves_is_not_given_up(void **unused) {
   (void)unused;
   for (uint64_t seed = 540; seed < 550; seed++) {
@@ -573,6 +607,7 @@ int main(void) {
       cmocka_unit_test(when_the_coordinator_dies_at_the_end_the_rest_still_learn_that_it_is_the_end),
       cmocka_unit_test(a_coordinator_that_falls_silent_is_missed_by_those_who_are_done),
       cmocka_unit_test(who_gave_up_a_coordinator_that_the_others_attend_is_told_and_comes_back),
+      cmocka_unit_test(who_is_cut_off_as_its_round_begins_is_in_while_the_others_wait_and_else_it_ends_with_its_own),
       cmocka_unit_test(who_is_slow_but_moves_is_not_given_up),
       cmocka_unit_test(who_is_much_slower_than_the_others_is_waited_for),
       cmocka_unit_test(an_owner_whose_words_wait_behind_its_values_is_not_given_up),
