@@ -276,6 +276,42 @@ static void who_is_cut_off_as_its_round_begins_is_in_while_the_others_wait_and_e
   }
 }
 
+/* A member that gives a few chunks and no more, though it says again and again that it is there. */
+typedef struct miser {
+  hv_status (*send)(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload);
+  unsigned gives;
+} miser;
+
+static hv_status send_a_few(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload) {
+  miser *m = env->world; /* the simulated world has no use for it */
+  int own = header->kind == HV_MSG_CHUNK && header->u.chunk.from.size == 0;
+  if (own && m->gives == 0)
+    return HV_OK;
+  m->gives -= own;
+  return m->send(env, stream, header, payload);
+}
+
+/* As an owner it waits for 0, whose line to it is slow, and says all the while that it is there. */
+static void who_says_that_it_lives_and_gives_nothing_is_waited_for_no_longer_than_stall_ms(void **unused) {
+  (void)unused;
+  scene s;
+  scene_setup how = four(620);
+  how.stall_ms = 5000;
+  scene_open(&s, &how);
+  hv_sim_set_link(s.sim, 0, 3, &(hv_sim_link){.delay_us = 5000, .rate = 16000});
+  hv_env *env = hv_node_env(hv_sim_core(s.sim, 3));
+  miser m = {env->stream_send, 30};
+  env->world = &m;
+  env->stream_send = send_a_few;
+  scene_begin_all(&s);
+  scene_run(&s, 60);
+  assert_int_equal(m.gives, 0);
+  ends_well_for(&s, 7);
+  for (size_t i = 0; i < 3; i++)
+    assert_true(s.members[i].done_us < 6000000);
+  scene_close(&s);
+}
+
 static void who_is_slow_but_moves_is_not_given_up(void **unused) {
   (void)unused;
   for (uint64_t seed = 540; seed < 550; seed++) {
@@ -608,6 +644,7 @@ int main(void) {
       cmocka_unit_test(a_coordinator_that_falls_silent_is_missed_by_those_who_are_done),
       cmocka_unit_test(who_gave_up_a_coordinator_that_the_others_attend_is_told_and_comes_back),
       cmocka_unit_test(who_is_cut_off_as_its_round_begins_is_in_while_the_others_wait_and_else_it_ends_with_its_own),
+      cmocka_unit_test(who_says_that_it_lives_and_gives_nothing_is_waited_for_no_longer_than_stall_ms),
       cmocka_unit_test(who_is_slow_but_moves_is_not_given_up),
       cmocka_unit_test(who_is_much_slower_than_the_others_is_waited_for),
       cmocka_unit_test(an_owner_whose_words_wait_behind_its_values_is_not_given_up),
