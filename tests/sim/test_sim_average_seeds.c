@@ -66,8 +66,8 @@ static void who_was_left_out_for_its_silence_is_a_suspect_and_asked_no_longer_th
   plays_well_under(AND_LIARS, swarm_average_play, 5140, 12, six_epochs);
 }
 
-/* These the judge got wrong: one took who died, came back and died again for one who had been there all the time between; the others
- * were cut off when their group began, and heard of it when the others had just ended without them. */
+/* These the judge got wrong: one took who died, came back and died again for one who had been there all the time between; the
+ * others were cut off when their group began, and heard of it when the others had just ended without them. */
 static void who_is_gone_or_cut_off_for_longer_than_a_suspect_is_waited_for_is_not_missed_by_the_judge(void **unused) {
   (void)unused;
   plays_well_under(AND_LIARS, swarm_average_play, 10470, 12, six_epochs);

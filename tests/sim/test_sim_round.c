@@ -312,6 +312,28 @@ static void who_says_that_it_lives_and_gives_nothing_is_waited_for_no_longer_tha
   scene_close(&s);
 }
 
+/* The coordinator and one other lose sight of each other for good. That one goes to the next in order, and is sent away when that
+ * one has a view without it: so it does not wait there, too, until it takes it for silent (10.4 s and more in all). */
+static void who_attends_one_that_does_not_coordinate_is_sent_away_by_its_next_view(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 630; seed < 640; seed++) {
+    scene s;
+    scene_setup how = four(seed);
+    how.stall_ms = 1500;
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 0.1);
+    hv_sim_cut(s.sim, 0, 3, 1);
+    hv_sim_cut(s.sim, 3, 0, 1);
+    scene_run(&s, 60);
+    ends_well_for(&s, 7);
+    assert_int_equal(s.members[3].status, HV_CLOSED);
+    assert_true(s.members[3].done_us < 9500000);
+    scene_each_chunk_is_right(&s, 3);
+    scene_close(&s);
+  }
+}
+
 static void who_is_slow_but_moves_is_not_given_up(void **unused) {
   (void)unused;
   for (uint64_t seed = 540; seed < 550; seed++) {
@@ -645,6 +667,7 @@ int main(void) {
       cmocka_unit_test(who_gave_up_a_coordinator_that_the_others_attend_is_told_and_comes_back),
       cmocka_unit_test(who_is_cut_off_as_its_round_begins_is_in_while_the_others_wait_and_else_it_ends_with_its_own),
       cmocka_unit_test(who_says_that_it_lives_and_gives_nothing_is_waited_for_no_longer_than_stall_ms),
+      cmocka_unit_test(who_attends_one_that_does_not_coordinate_is_sent_away_by_its_next_view),
       cmocka_unit_test(who_is_slow_but_moves_is_not_given_up),
       cmocka_unit_test(who_is_much_slower_than_the_others_is_waited_for),
       cmocka_unit_test(an_owner_whose_words_wait_behind_its_values_is_not_given_up),
