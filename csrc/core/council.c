@@ -86,12 +86,14 @@ static void wait_for_chair(hv_council *c, uint64_t us) {
   c->until_us = now(c) + us;
 }
 
-/* Who says nothing at all may not even know of this round: that shows sooner. */
+/* Who says nothing at all may not even know of this round: that shows sooner, and what more there is to say to it does not make it
+ * later. */
 static void say_trouble(hv_council *c) {
   if (hv_members_count(&c->liars))
     tell(c, c->line, HV_NEWS_FALSE, c->installed, &c->liars, NULL);
   tell(c, c->line, HV_NEWS_TROUBLE, c->installed, &c->suspects, NULL);
-  wait_for_chair(c, c->heard ? 2 * stall_us(c) : stall_us(c) / 2);
+  if (c->heard || !c->waits)
+    wait_for_chair(c, c->heard ? 2 * stall_us(c) : stall_us(c) / 2);
 }
 
 static uint64_t patience_us(const hv_council *c) {

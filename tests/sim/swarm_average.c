@@ -313,10 +313,15 @@ static void judge_pairs(room *r, uint64_t group) {
     }
 }
 
+/* In another group, or in none: its host may have died before it had the word that this one begins. */
+static int ended_elsewhere(const entry *e, uint64_t group) {
+  return e->done && e->group != group;
+}
+
 /* A member of a group that ran all the time. */
 static int stayed(room *r, const seat *first, size_t i) {
   const entry *e = &r->seats[i].now;
-  return e->begun && first->now.members >> i & 1 && is_live(r, i) && (!e->done || e->group == first->now.group);
+  return e->begun && first->now.members >> i & 1 && is_live(r, i) && !ended_elsewhere(e, first->now.group);
 }
 
 /* Those of `among` whom i reached then, through each other. */
@@ -331,13 +336,19 @@ static uint64_t side_of(const room *r, const glance *g, uint64_t among, size_t i
   return side;
 }
 
-/* The members of a group that ran all the time until then. */
+/* It ended well in that group, and so was there until then, though it may have stood still before. */
+static int ended_well(const entry *e, uint64_t group) {
+  return e->done && e->group == group && e->status == HV_OK;
+}
+
+/* The members of a group that were in its round and ran all the time until then. */
 static uint64_t ran_until(room *r, const seat *first, uint64_t us) {
-  uint64_t them = 0;
+  uint64_t them = 0, group = first->now.group;
   for (size_t j = 0; j < r->n; j++) {
     const entry *o = &r->seats[j].now;
-    int ran = is_live(r, j) || (o->disturbed && o->away_us >= us);
-    them |= (uint64_t)(first->now.members >> j & 1 && o->begun && ran) << j;
+    int came = o->begun && !ended_elsewhere(o, group);
+    int ran = is_live(r, j) || (o->disturbed && o->away_us >= us) || (ended_well(o, group) && o->done_us >= us);
+    them |= (uint64_t)(first->now.members >> j & 1 && came && ran) << j;
   }
   return them;
 }
@@ -418,18 +429,19 @@ static int was_between(room *r, const seat *first, size_t i) {
 static int was_left_behind(room *r, const seat *first, size_t i) {
   for (size_t j = 0; j < r->n; j++) {
     const entry *o = &r->seats[j].now;
-    if (o->done && o->group == first->now.group && o->status == HV_OK && was_wrong(r, first, i, j, apart_then))
+    if (ended_well(o, first->now.group) && was_wrong(r, first, i, j, apart_then))
       return 1;
   }
   return 0;
 }
 
-/* Its step's time was over while it missed another member that had just gone, or come to stand still. */
+/* Its step's time was over while it missed another member that had just gone, or come to stand still, or was never there. */
 static int ran_out_of_time(const room *r, const seat *first, size_t i) {
   const entry *e = &r->seats[i].now;
   for (size_t j = 0; j < r->n && e->status == HV_TIMEOUT; j++) {
     const entry *o = &r->seats[j].now;
-    if (first->now.members >> j & 1 && o->disturbed && o->away_us <= e->done_us && o->away_us + LOSS_US >= e->done_us)
+    uint64_t away_us = ended_elsewhere(o, first->now.group) ? round_began(r, first) : o->disturbed ? o->away_us : UINT64_MAX;
+    if (first->now.members >> j & 1 && away_us <= e->done_us && away_us + LOSS_US >= e->done_us)
       return 1;
   }
   return 0;

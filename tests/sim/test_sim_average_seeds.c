@@ -75,6 +75,25 @@ static void who_is_gone_or_cut_off_for_longer_than_a_suspect_is_waited_for_is_no
   plays_well_under(AND_LIARS, swarm_average_play, 55, 8, six_epochs * 4 / 6);
 }
 
+/* Two clients had BEGIN from a host that died within it; who could be dialled had not, and ended elsewhere. One that had stood
+ * still before the round, and came back into it, was cut off from one member only. (test_sim_average_judge.c holds what is not let
+ * pass.)
+ */
+static void who_began_elsewhere_or_came_back_in_time_is_known_to_the_judge(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 211677, 12, six_epochs);
+  plays_well(swarm_average_play, 220064, 12, six_epochs);
+  plays_well(swarm_average_play, 221316, 12, six_epochs);
+  plays_well(swarm_average_play, 400538, 12, six_epochs);
+}
+
+/* It had given up a coordinator that stood still for a moment, and waited so long at another one that stood still that all others
+ * had ended the round when it came back. */
+static void a_second_trouble_does_not_make_the_wait_for_a_silent_coordinator_longer(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 221161, 12, six_epochs);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_silent_coordinator_is_missed_by_those_who_are_done_and_they_stay_while_others_need_them),
@@ -88,6 +107,8 @@ int main(void) {
       cmocka_unit_test(who_was_left_out_for_its_silence_is_a_suspect_and_asked_no_longer_than_the_others),
       cmocka_unit_test(who_is_gone_or_cut_off_for_longer_than_a_suspect_is_waited_for_is_not_missed_by_the_judge),
       cmocka_unit_test(no_try_is_begun_with_less_time_than_its_round_takes),
+      cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_is_known_to_the_judge),
+      cmocka_unit_test(a_second_trouble_does_not_make_the_wait_for_a_silent_coordinator_longer),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);
 }
