@@ -35,8 +35,8 @@ typedef struct room room;
 
 /* One step, as the judge remembers it. */
 typedef struct entry {
-  int begun, done, poisoned, aside,
-      disturbed; /* aside: on the smaller side of a partition; disturbed: its node died, stood still, or came late */
+  int begun, done, in_round, poisoned, aside, disturbed; /* in_round: its node was seen in one; aside: on the smaller side of a
+                                                            partition; disturbed: its node died, stood still, or came late */
   hv_status status;
   float weight;
   uint64_t group; /* who was in it: a hash; 0: none */
@@ -122,8 +122,10 @@ static hv_status make(hv_env *env, void *arg, hv_core *out) {
 }
 
 static void step_node(void *self, const hv_event *event) {
-  notice(self);
-  hv_node_step(((seat *)self)->node, event);
+  seat *s = self;
+  notice(s);
+  hv_node_step(s->node, event);
+  s->now.in_round |= hv_node_hall(s->node)->rounds != NULL;
 }
 
 static hv_status make_core(hv_env *env, void *arg, hv_core *out) {
@@ -313,15 +315,10 @@ static void judge_pairs(room *r, uint64_t group) {
     }
 }
 
-/* In another group, or in none: its host may have died before it had the word that this one begins. */
-static int ended_elsewhere(const entry *e, uint64_t group) {
-  return e->done && e->group != group;
-}
-
 /* A member of a group that ran all the time. */
 static int stayed(room *r, const seat *first, size_t i) {
   const entry *e = &r->seats[i].now;
-  return e->begun && first->now.members >> i & 1 && is_live(r, i) && !ended_elsewhere(e, first->now.group);
+  return e->begun && first->now.members >> i & 1 && is_live(r, i) && (!e->done || e->group == first->now.group);
 }
 
 /* Those of `among` whom i reached then, through each other. */
@@ -336,6 +333,12 @@ static uint64_t side_of(const room *r, const glance *g, uint64_t among, size_t i
   return side;
 }
 
+/* It was in that group's round. Not, if it ended in another one, or in none, or died in none: its host may have died, or a cut
+ * come, before it had the word that this one begins. */
+static int came(const entry *e, uint64_t group) {
+  return e->begun && (e->done ? e->group == group : e->in_round);
+}
+
 /* It ended well in that group, and so was there until then, though it may have stood still before. */
 static int ended_well(const entry *e, uint64_t group) {
   return e->done && e->group == group && e->status == HV_OK;
@@ -346,9 +349,8 @@ static uint64_t ran_until(room *r, const seat *first, uint64_t us) {
   uint64_t them = 0, group = first->now.group;
   for (size_t j = 0; j < r->n; j++) {
     const entry *o = &r->seats[j].now;
-    int came = o->begun && !ended_elsewhere(o, group);
     int ran = is_live(r, j) || (o->disturbed && o->away_us >= us) || (ended_well(o, group) && o->done_us >= us);
-    them |= (uint64_t)(first->now.members >> j & 1 && came && ran) << j;
+    them |= (uint64_t)(first->now.members >> j & 1 && came(o, group) && ran) << j;
   }
   return them;
 }
@@ -398,6 +400,15 @@ static int alone_then(room *r, const seat *first, const glance *g, size_t i, siz
   return !others || !dialled || !sound;
 }
 
+/* In the end no member was left who could be dialled, whether anything was cut or not: glances are of cuts, not of deaths. */
+static int were_clients_alone(room *r, const seat *first, size_t i) {
+  uint64_t ran = ran_until(r, first, r->seats[i].now.done_us);
+  for (size_t j = 0; j < r->n; j++)
+    if (ran >> j & 1 && !r->seats[j].client)
+      return 0;
+  return 1;
+}
+
 /* It did not reach that one, who did reach others on its side: some must do without others, and it is theirs to say who, whatever
  * becomes of that one later. */
 static int between_then(room *r, const seat *first, const glance *g, size_t i, size_t other) {
@@ -440,7 +451,7 @@ static int ran_out_of_time(const room *r, const seat *first, size_t i) {
   const entry *e = &r->seats[i].now;
   for (size_t j = 0; j < r->n && e->status == HV_TIMEOUT; j++) {
     const entry *o = &r->seats[j].now;
-    uint64_t away_us = ended_elsewhere(o, first->now.group) ? round_began(r, first) : o->disturbed ? o->away_us : UINT64_MAX;
+    uint64_t away_us = !came(o, first->now.group) ? round_began(r, first) : o->disturbed ? o->away_us : UINT64_MAX;
     if (first->now.members >> j & 1 && away_us <= e->done_us && away_us + LOSS_US >= e->done_us)
       return 1;
   }
@@ -479,7 +490,7 @@ static void judge_whole(room *r, const seat *first) {
       continue;
     figure(r, "members_judged", 1);
     figure(r, "beside_liars", liars_beside(r, first, ~0u) != 0);
-    if (lacks && was_wrong(r, first, i, i, alone_then)) {
+    if (lacks && (were_clients_alone(r, first, i) || was_wrong(r, first, i, i, alone_then))) {
       figure(r, "unaveraged_alone", lacks);
     } else if (lacks && was_between(r, first, i)) {
       figure(r, "unaveraged_between", lacks);

@@ -39,6 +39,7 @@ static room *a_group(swarm_run *run, size_t n) {
     r->seats[i] = (seat){.r = r, .index = i};
     r->seats[i].now = (entry){.begun = 1,
                               .done = 1,
+                              .in_round = 1,
                               .group = GROUP,
                               .members = (UINT64_C(1) << n) - 1,
                               .averaged = CHUNKS,
@@ -112,11 +113,32 @@ static void who_ended_in_another_group_was_not_there_to_average_with(void **unus
   assert_false(fails(two_clients(&run, 0), 0));
   assert_true(fails(two_clients(&run, GROUP), 0));
   room *r = two_clients(&run, GROUP);
-  r->seats[2].now.done = 0; /* it hangs in that round, as far as is known */
+  r->seats[2].now.done = 0; /* it hangs in that round, or dies there in the end */
   assert_true(fails(r, 0));
+  r = two_clients(&run, GROUP);
+  r->seats[2].now.done = 0;
+  goes_away(r, 2, ENDED_US);
+  assert_true(fails(r, 0));
+  r = two_clients(&run, 0);
+  r->seats[2].now.done = r->seats[2].now.in_round = 0; /* it died, and had been in no round */
+  goes_away(r, 2, ENDED_US);
+  assert_false(fails(r, 0));
   r = two_clients(&run, ELSEWHERE);
   r->seats[1].client = 0; /* one of both could have been dialled */
   assert_true(fails(r, 0));
+}
+
+static void clients_whose_last_peer_died_are_alone_also_where_nothing_is_cut(void **unused) {
+  (void)unused;
+  swarm_run run;
+  for (int glances = 0; glances < 2; glances++)
+    for (int late = 0; late < 2; late++) {
+      room *r = two_clients(&run, GROUP);
+      r->n_glances = glances ? r->n_glances : 0;
+      r->seats[2].now.done = 0;
+      goes_away(r, 2, late ? ENDED_US : ENDED_US - LOOK_US);
+      assert_int_equal(fails(r, 0), late); /* not before they ended: it was no death that they ended for */
+    }
 }
 
 /* The last of three was told to begin, and never came; the first one's time was over then. */
@@ -175,6 +197,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(who_lacks_something_without_any_reason_is_found),
       cmocka_unit_test(who_ended_in_another_group_was_not_there_to_average_with),
+      cmocka_unit_test(clients_whose_last_peer_died_are_alone_also_where_nothing_is_cut),
       cmocka_unit_test(who_is_out_of_time_missed_somebody_who_was_not_there),
       cmocka_unit_test(who_stood_still_before_the_round_and_ended_it_well_was_there),
   };

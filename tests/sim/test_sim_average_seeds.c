@@ -75,16 +75,18 @@ static void who_is_gone_or_cut_off_for_longer_than_a_suspect_is_waited_for_is_no
   plays_well_under(AND_LIARS, swarm_average_play, 55, 8, six_epochs * 4 / 6);
 }
 
-/* Two clients had BEGIN from a host that died within it; who could be dialled had not, and ended elsewhere. One that had stood
- * still before the round, and came back into it, was cut off from one member only. (test_sim_average_judge.c holds what is not let
- * pass.)
- */
+/* Two clients had BEGIN from a host that died within it; who could be dialled had not, and ended elsewhere, or died before they
+ * ended. One's time was over when three who never came, one after the other, had been missed. One that had stood still before the
+ * round, and came back into it, was cut off from one member only. The one of three who could be dialled died while nothing was cut.
+ * (test_sim_average_judge.c holds what is not let pass.) */
 static void who_began_elsewhere_or_came_back_in_time_is_known_to_the_judge(void **unused) {
   (void)unused;
   plays_well(swarm_average_play, 211677, 12, six_epochs);
   plays_well(swarm_average_play, 220064, 12, six_epochs);
   plays_well(swarm_average_play, 221316, 12, six_epochs);
   plays_well(swarm_average_play, 400538, 12, six_epochs);
+  plays_well(swarm_average_play, 401861, 12, six_epochs);
+  plays_well(swarm_average_play, 402523, 12, six_epochs);
 }
 
 /* It had given up a coordinator that stood still for a moment, and waited so long at another one that stood still that all others
