@@ -367,10 +367,11 @@ static int some_stopped(const hv_council *c) {
   return c->highest > c->installed;
 }
 
-/* A member says whom it cannot reach. */
+/* A member says whom it cannot reach. If it is believed, those have less time to answer. */
 static void note_unseen(hv_council *c, size_t who, const hv_members *suspects) {
+  int believed = who == c->round->me || hv_doubts_believes(&c->doubts, who);
   hv_doubts_unseen(&c->doubts, who, suspects);
-  for (size_t i = 0; i < c->round->n_members; i++)
+  for (size_t i = 0; i < c->round->n_members && believed; i++)
     c->seats[i].suspected |= hv_members_has(suspects, i);
 }
 
@@ -560,6 +561,8 @@ static void take_trouble(hv_council *c, seat *s, const hv_msg_news *news) {
   hv_members suspects;
   if (!names(c, news->members, &suspects) || news->view < s->told)
     return; /* it has a plan since */
+  if (c->asking)
+    hv_members_drop(&suspects, c->round->me); /* it broke off because it asks */
   hv_doubts_trouble(&c->doubts, s->member, c->installed, &suspects);
   if (c->asking)
     return; /* who stops breaks off its streams: that is no reason to doubt it */

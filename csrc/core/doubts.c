@@ -44,6 +44,7 @@ static size_t not_reached_by(hv_doubts *d, size_t i, const hv_members *here, hv_
     hv_voice *v = &d->voices[j];
     if (!hv_members_has(here, j) || !hv_members_has(&v->unseen, i) || had_trouble_with_others(d, i, j))
       continue;
+    v->mistaken_now = 1;
     if (hv_members_has(&v->before, i))
       *last = v, n++;
     hv_members_put(&v->before, i);
@@ -76,25 +77,60 @@ static void weigh_charges(hv_doubts *d, const hv_members *here, size_t i) {
     hv_members_put(hv_members_has(&d->no_owner, i) ? &d->barred : &d->no_owner, i);
 }
 
-/* Said in two views it is a fact, and one of both must do with less: whom several cannot reach; else it may be either. */
+/* How many of those who are here ever said so. */
+static size_t ever_missed_by(const hv_doubts *d, size_t i, const hv_members *here) {
+  size_t n = 0;
+  for (size_t j = 0; j < d->n; j++)
+    n += hv_members_has(here, j) && hv_members_has(&d->voices[j].before, i);
+  return n;
+}
+
+/* Said in two views it is a fact, and one of both must do with less: whom several cannot reach; else it may be either. Who owns
+ * nothing is missed only for what it alone holds: that goes over somebody else then, unless more than a quarter have missed it. */
 static void weigh_unseen(hv_doubts *d, const hv_members *here, size_t i) {
   hv_voice *alone = NULL;
   size_t n = not_reached_by(d, i, here, &alone);
-  if (n == 0 || hv_members_has(&d->no_owner, i))
+  if (n == 0)
     return;
-  if (n == 1 && alone->alone++)
+  if (hv_members_has(&d->no_owner, i) && ever_missed_by(d, i, here) > (d->n + 3) / 4)
+    hv_members_put(&d->barred, i);
+  else if (hv_members_has(&d->no_owner, i))
+    hv_members_put(&d->no_owner, (size_t)(alone - d->voices));
+  else if (n == 1 && alone->alone++)
     bar(d, alone);
   else
     hv_members_put(&d->no_owner, i);
 }
 
+int hv_doubts_believes(const hv_doubts *d, size_t who) {
+  return d->voices[who].mistaken < 2;
+}
+
+/* Whom somebody did not reach because it had broken off itself: with whom it had trouble is what it could not reach. It may say so
+ * only when the others have said already that it is gone. */
+static void hear_why(hv_doubts *d, const hv_members *here) {
+  hv_members broke_off = {{0}};
+  for (size_t i = 0; i < d->n; i++)
+    for (size_t j = 0; j < d->n; j++)
+      if (hv_members_has(here, i) && hv_members_has(here, j) && hv_members_has(&d->voices[j].unseen, i) &&
+          had_trouble_with_others(d, i, j))
+        hv_members_put(&broke_off, i);
+  for (size_t i = 0; i < d->n; i++)
+    if (hv_members_has(&broke_off, i))
+      hv_members_join(&d->voices[i].unseen, &d->voices[i].named);
+}
+
 void hv_doubts_weigh(hv_doubts *d, const hv_members *here) {
+  hear_why(d, here);
   for (size_t i = 0; i < d->n; i++)
     if (hv_members_has(here, i)) {
       weigh_charges(d, here, i);
       weigh_unseen(d, here, i);
     }
   for (size_t i = 0; i < d->n; i++)
-    if (hv_members_has(here, i))
+    if (hv_members_has(here, i)) {
+      d->voices[i].mistaken += d->voices[i].mistaken_now;
+      d->voices[i].mistaken_now = 0;
       d->voices[i].unseen = d->voices[i].named = d->voices[i].liars = (hv_members){{0}};
+    }
 }

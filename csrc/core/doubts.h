@@ -4,12 +4,15 @@
  * Two things are said of a member that answers the coordinator. That it is not reached: said in a second view, by one who is there
  * and of one who did not break off itself because of others. And that its words were false: broken chunks, or none where there must
  * be one. That needs no second view, and no excuse of its own: streams do not change what they carry. Either way it owns and
- * forwards nothing more; whose words were false again, though there was only its copy left to forward, is out.
+ * forwards nothing more; whose words were false again, though there was only its copy left to forward, is out. Who owns nothing and
+ * is missed yet is missed for a copy that it alone holds: who misses it owns nothing more either, so that the copy goes over another
+ * one; whom more than a quarter of the members have missed is out.
  *
  * WHO IS BELIEVED. One who says so alone may be the one to doubt. It is out itself when it alone could not reach a second one, or
  * alone charges more than a quarter of the members with false words, and when it had trouble in more views than twice the members.
  * Members are counted, not charges: what only one member holds goes over one owner, who alone sees that it is broken, again and
- * again. So a lone member that lies costs a quarter of the others their spans or their places at most, until it is out.
+ * again. So a lone member that lies costs a quarter of the others their spans or their places at most, until it is out. And who twice
+ * could not reach somebody who then answered does not hasten others any more: whom it names has as long to answer as all have.
  */
 #ifndef HV_CORE_DOUBTS_H
 #define HV_CORE_DOUBTS_H
@@ -24,6 +27,8 @@ typedef struct hv_voice {
   hv_members liars;   /* whose words were false in this view */
   hv_members alleged; /* whom it alone charged with false words, in any view */
   size_t alone;       /* how many it alone could not reach twice */
+  size_t mistaken;    /* in how many views somebody whom it could not reach was there */
+  int mistaken_now;   /* in this one */
   size_t troubles;
   uint32_t trouble_in; /* the last view it had trouble in, and one */
 } hv_voice;
@@ -44,6 +49,9 @@ void hv_doubts_trouble(hv_doubts *doubts, size_t who, uint32_t view, const hv_me
 void hv_doubts_unseen(hv_doubts *doubts, size_t who, const hv_members *named);
 /* What these told it was false. */
 void hv_doubts_false(hv_doubts *doubts, size_t who, const hv_members *liars);
+
+/* 1 when those whom it cannot reach are likely to be gone. */
+int hv_doubts_believes(const hv_doubts *doubts, size_t who);
 
 /* Before a plan is made, with those who have answered. */
 void hv_doubts_weigh(hv_doubts *doubts, const hv_members *here);

@@ -151,16 +151,17 @@ static uint16_t source_of(const hv_round *round, const hv_view *view, const hv_v
   return lacking ? source : HV_VIEW_NONE;
 }
 
-/* Divides the work among those who owned something from the start; if none of them may, among all who can be reached. */
+/* Divides the work among those who owned something from the start; if none of them may, among all who may; if nobody may, among all
+ * who can be dialled. */
 static hv_status divide(hv_mem *mem, const hv_round *round, hv_view *view, const hv_members *may_own) {
   hv_partition_member *shares = hv_mem_array(mem, round->n_members, sizeof *shares);
   if (!shares)
     return HV_NOMEM;
   hv_status status = HV_STATE;
-  for (int any = 0; any < 2 && status == HV_STATE; any++) {
+  for (int any = 0; any < 3 && status == HV_STATE; any++) {
     for (size_t i = 0; i < round->n_members; i++) {
       const hv_round_member *m = &round->members[i];
-      int in = hv_members_has(&view->members, i), owns = in && hv_members_has(may_own, i) && !m->client && (any || m->count);
+      int in = hv_members_has(&view->members, i), owns = in && !m->client && (any == 2 || hv_members_has(may_own, i)) && (any || m->count);
       shares[i] = (hv_partition_member){.owns = (uint8_t)owns, .contributes = (uint8_t)(in && !m->auxiliary)};
     }
     status = hv_partition(shares, round->n_members, view->n_work);

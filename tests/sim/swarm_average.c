@@ -713,8 +713,9 @@ void swarm_average_play(swarm_run *run) {
     swarm_seat(run, &chair);
     if (hv_sim_add(run->sim, &chair, NULL) != HV_OK)
       swarm_fail(run, "node %zu could not be made", i);
-    if (s->client || s->auxiliary || s->liar.tells)
-      hv_sim_say(run->sim, "n%zu:%s%s, lies %#x", i, s->client ? " client" : "", s->auxiliary ? " auxiliary" : "", s->liar.tells);
+    char who[HV_PEER_SHORT_MAX];
+    hv_sim_say(run->sim, "n%zu is %s:%s%s, lies %#x", i, hv_peer_short(&s->id, who), s->client ? " client" : "",
+               s->auxiliary ? " auxiliary" : "", s->liar.tells);
   }
   uint64_t most_us = 5000000 + (r->epochs + 1) * (SWARM_EPOCH_US + REST_US);
   run->calm_us = most_us;

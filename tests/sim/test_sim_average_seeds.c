@@ -96,6 +96,26 @@ static void a_second_trouble_does_not_make_the_wait_for_a_silent_coordinator_lon
   plays_well(swarm_average_play, 221161, 12, six_epochs);
 }
 
+/* A line is cut one way: one breaks off because of the other, which alone holds a chunk, and had to take it from that one again and
+ * again. */
+static void what_one_alone_holds_goes_over_somebody_whom_it_reaches(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 301772, 12, six_epochs);
+}
+
+static void whom_a_liar_names_again_and_again_has_as_long_to_answer_as_the_others(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 301332, 12, six_epochs);
+}
+
+/* The same of groups in runs with liars. */
+static void who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge(void **unused) {
+  static const uint64_t seeds[] = {301007, 301710, 320135, 320597, 321684, 321893};
+  (void)unused;
+  for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++)
+    plays_well_under(AND_LIARS, swarm_average_play, seeds[i], 12, six_epochs);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_silent_coordinator_is_missed_by_those_who_are_done_and_they_stay_while_others_need_them),
@@ -111,6 +131,9 @@ int main(void) {
       cmocka_unit_test(no_try_is_begun_with_less_time_than_its_round_takes),
       cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_is_known_to_the_judge),
       cmocka_unit_test(a_second_trouble_does_not_make_the_wait_for_a_silent_coordinator_longer),
+      cmocka_unit_test(what_one_alone_holds_goes_over_somebody_whom_it_reaches),
+      cmocka_unit_test(whom_a_liar_names_again_and_again_has_as_long_to_answer_as_the_others),
+      cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);
 }

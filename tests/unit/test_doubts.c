@@ -95,22 +95,64 @@ static void nobody_is_heard_of_itself(void **state) {
   assert_int_equal(hv_members_count(&d->no_owner), 0);
 }
 
-static void who_is_not_reached_twice_owns_nothing_unless_it_broke_off_for_others(void **state) {
+static void who_is_not_reached_twice_owns_nothing_or_those_for_whom_it_broke_off(void **state) {
   hv_doubts *d = &((fixture *)*state)->doubts;
-  hv_members third = set_of(1 << 3), second = set_of(1 << 2);
-  for (int view = 0; view < 3; view++) {
-    assert_int_equal(hv_members_has(&d->no_owner, 3), view > 1);
+  hv_members second = set_of(1 << 2), third = set_of(1 << 3), fourth = set_of(1 << 4);
+  for (uint32_t view = 0; view < 2; view++) {
+    assert_int_equal(hv_members_count(&d->no_owner), 0);
     hv_doubts_unseen(d, 0, &third);
     hv_doubts_unseen(d, 1, &second);
-    hv_doubts_trouble(d, 2, (uint32_t)view, &third);
+    hv_doubts_trouble(d, 2, view * MEMBERS, &fourth);
     weigh(d);
   }
-  assert_int_equal(hv_members_count(&d->no_owner), 1);
+  assert_true(hv_members_has(&d->no_owner, 3));
+  assert_false(hv_members_has(&d->no_owner, 2)); /* but whom it broke off for */
+  assert_true(hv_members_has(&d->no_owner, 4));
+  assert_int_equal(hv_members_count(&d->no_owner), 2);
   hv_doubts_unseen(d, 0, &second); /* alone, and of a second one */
   weigh(d);
   hv_doubts_unseen(d, 0, &second);
   weigh(d);
   assert_true(hv_members_has(&d->barred, 0));
+}
+
+/* It alone holds something, which went over one that it does not reach. */
+static void what_one_alone_holds_goes_over_another_one_than_who_misses_it(void **state) {
+  hv_doubts *d = &((fixture *)*state)->doubts;
+  hv_members third = set_of(1 << 3);
+  hv_members_put(&d->no_owner, 3);
+  for (int view = 0; view < 2; view++) {
+    assert_false(hv_members_has(&d->no_owner, 0));
+    hv_doubts_unseen(d, 0, &third);
+    weigh(d);
+  }
+  assert_true(hv_members_has(&d->no_owner, 0));
+  assert_int_equal(hv_members_count(&d->barred), 0);
+  for (size_t view = 0; view < 4; view++) {
+    assert_int_equal(hv_members_count(&d->barred), 0);
+    hv_doubts_unseen(d, 1 + view / 2, &third); /* nor do two others */
+    weigh(d);
+  }
+  assert_true(hv_members_has(&d->barred, 3));
+  assert_int_equal(hv_members_count(&d->barred), 1);
+}
+
+static void who_could_not_reach_twice_who_was_there_is_not_believed_again(void **state) {
+  hv_doubts *d = &((fixture *)*state)->doubts;
+  hv_members here = set_of(0xf7), third = set_of(1 << 3), fourth = set_of(1 << 4), fifth = set_of(1 << 5);
+  hv_doubts_unseen(d, 1, &third); /* it is gone indeed */
+  hv_doubts_weigh(d, &here);
+  hv_doubts_unseen(d, 1, &fourth);
+  hv_doubts_weigh(d, &here);
+  hv_doubts_unseen(d, 2, &fourth);
+  hv_doubts_trouble(d, 4, 0, &fifth); /* it broke off itself: who says so is not mistaken */
+  hv_doubts_weigh(d, &here);
+  assert_true(hv_doubts_believes(d, 1));
+  hv_doubts_unseen(d, 1, &fifth);
+  hv_doubts_unseen(d, 2, &third);
+  hv_doubts_weigh(d, &here);
+  assert_false(hv_doubts_believes(d, 1));
+  assert_true(hv_doubts_believes(d, 2));
 }
 
 static void trouble_counts_once_for_each_view_and_twice_as_many_as_members_are_too_many(void **state) {
@@ -203,7 +245,9 @@ int main(void) {
       cmocka_unit_test_setup_teardown(who_charges_one_after_another_alone_is_out_itself, setup, teardown),
       cmocka_unit_test_setup_teardown(who_charges_the_same_one_again_charges_no_second_one, setup, teardown),
       cmocka_unit_test_setup_teardown(nobody_is_heard_of_itself, setup, teardown),
-      cmocka_unit_test_setup_teardown(who_is_not_reached_twice_owns_nothing_unless_it_broke_off_for_others, setup, teardown),
+      cmocka_unit_test_setup_teardown(who_is_not_reached_twice_owns_nothing_or_those_for_whom_it_broke_off, setup, teardown),
+      cmocka_unit_test_setup_teardown(what_one_alone_holds_goes_over_another_one_than_who_misses_it, setup, teardown),
+      cmocka_unit_test_setup_teardown(who_could_not_reach_twice_who_was_there_is_not_believed_again, setup, teardown),
       cmocka_unit_test_setup_teardown(trouble_counts_once_for_each_view_and_twice_as_many_as_members_are_too_many, setup, teardown),
       cmocka_unit_test(a_view_that_others_were_in_leaves_out_those_who_were_not),
       cmocka_unit_test(a_view_is_not_so_if_who_would_be_in_it_never_promised_it),
