@@ -468,13 +468,12 @@ static void tell_plan(hv_council *c, const hv_view *view, hv_payload *bytes) {
   }
 }
 
-/* Nobody came to this coordinator: the first two whom it has given up may live after all, and the others be with them. Once for
- * each.
- */
+/* Nobody came to this coordinator, or nobody is left of those: the first two whom it has given up may live after all, and the
+ * others be with them. Once for each. */
 static int goes_back(hv_council *c) {
   int n = 0;
   for (size_t i = 0; i < c->round->n_members; i++)
-    if (i != c->round->me && c->seats[i].came)
+    if (i != c->round->me && c->seats[i].came && !c->seats[i].gone)
       return 0;
   for (size_t k = 0; k < c->round->n_members && n < 2; k++) {
     size_t i = (c->round->leader + k) % c->round->n_members;

@@ -5,14 +5,15 @@
  * and of one who did not break off itself because of others. And that its words were false: broken chunks, or none where there must
  * be one. That needs no second view, and no excuse of its own: streams do not change what they carry. Either way it owns and
  * forwards nothing more; whose words were false again, though there was only its copy left to forward, is out. Who owns nothing and
- * is missed yet is missed for a copy that it alone holds: who misses it owns nothing more either, so that the copy goes over another
- * one; whom more than a quarter of the members have missed is out.
+ * is missed yet is missed for a copy that it alone holds: who misses it owns nothing more either, so that the copy goes over
+ * another one; whom more than a quarter of the members have missed is out.
  *
  * WHO IS BELIEVED. One who says so alone may be the one to doubt. It is out itself when it alone could not reach a second one, or
  * alone charges more than a quarter of the members with false words, and when it had trouble in more views than twice the members.
  * Members are counted, not charges: what only one member holds goes over one owner, who alone sees that it is broken, again and
- * again. So a lone member that lies costs a quarter of the others their spans or their places at most, until it is out. And who twice
- * could not reach somebody who then answered does not hasten others any more: whom it names has as long to answer as all have.
+ * again. So a lone member that lies costs a quarter of the others their spans or their places at most, until it is out. And who
+ * twice could not reach somebody who then answered does not hasten others any more: whom it names has as long to answer as all
+ * have.
  */
 #ifndef HV_CORE_DOUBTS_H
 #define HV_CORE_DOUBTS_H

@@ -161,7 +161,8 @@ static hv_status divide(hv_mem *mem, const hv_round *round, hv_view *view, const
   for (int any = 0; any < 3 && status == HV_STATE; any++) {
     for (size_t i = 0; i < round->n_members; i++) {
       const hv_round_member *m = &round->members[i];
-      int in = hv_members_has(&view->members, i), owns = in && !m->client && (any == 2 || hv_members_has(may_own, i)) && (any || m->count);
+      int in = hv_members_has(&view->members, i),
+          owns = in && !m->client && (any == 2 || hv_members_has(may_own, i)) && (any || m->count);
       shares[i] = (hv_partition_member){.owns = (uint8_t)owns, .contributes = (uint8_t)(in && !m->auxiliary)};
     }
     status = hv_partition(shares, round->n_members, view->n_work);

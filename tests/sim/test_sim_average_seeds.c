@@ -108,6 +108,12 @@ static void whom_a_liar_names_again_and_again_has_as_long_to_answer_as_the_other
   plays_well_under(AND_LIARS, swarm_average_play, 301332, 12, six_epochs);
 }
 
+/* Of all the others one came, and died: they were with a coordinator that had stood still for a moment. */
+static void a_coordinator_with_whom_nobody_is_left_goes_back_to_those_it_has_given_up(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 500939, 12, six_epochs);
+}
+
 /* The same of groups in runs with liars. */
 static void who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge(void **unused) {
   static const uint64_t seeds[] = {301007, 301710, 320135, 320597, 321684, 321893};
@@ -133,6 +139,7 @@ int main(void) {
       cmocka_unit_test(a_second_trouble_does_not_make_the_wait_for_a_silent_coordinator_longer),
       cmocka_unit_test(what_one_alone_holds_goes_over_somebody_whom_it_reaches),
       cmocka_unit_test(whom_a_liar_names_again_and_again_has_as_long_to_answer_as_the_others),
+      cmocka_unit_test(a_coordinator_with_whom_nobody_is_left_goes_back_to_those_it_has_given_up),
       cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);
