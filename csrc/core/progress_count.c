@@ -99,6 +99,13 @@ static void forget_ended(hv_progress *self, uint64_t now_us) {
 
 /* ---- what this node itself has ---- */
 
+/* What the program has done by now, if it went on. It reports from a thread of its own, also between a look at the clock and one at
+ * its word: a word newer than now is as old as none. */
+static double gone_on(const hv_progress *self, const hv_progress_own *own, uint64_t now_us) {
+  double age = now_us > own->at_us ? (double)(now_us - own->at_us) * 1e-6 : 0;
+  return (double)own->samples + own->speed * fmin(age, 3e-3 * self->terms.max_refresh_ms);
+}
+
 void progress_own_sum(void *arg, hv_sum *out) {
   const hv_progress_run *run = arg;
   hv_part *highest = NULL;
@@ -110,10 +117,9 @@ void progress_own_sum(void *arg, hv_sum *out) {
     hv_progress_own own = progress_own(at, now);
     if (!own.any)
       continue;
-    double age = (double)(now - own.at_us) * 1e-6, most = 3e-3 * at->terms.max_refresh_ms;
-    double gone_on = (double)own.samples + own.speed * (age < most ? age : most);
+    double samples = gone_on(at, &own, now);
     hv_part part = {.epoch = own.epoch,
-                    .samples = gone_on < (double)HV_REPORT_SAMPLES_MAX ? (uint64_t)(gone_on + 0.5) : HV_REPORT_SAMPLES_MAX,
+                    .samples = samples < (double)HV_REPORT_SAMPLES_MAX ? (uint64_t)(samples + 0.5) : HV_REPORT_SAMPLES_MAX,
                     .before = own.before,
                     .speed_milli = (uint64_t)(fmin(own.speed, HV_REPORT_SPEED_MAX / 1000) * 1000)};
     hv_sum_add_part(out, &part);
@@ -235,7 +241,7 @@ static void count_by_zones(hv_progress *self, const hv_progress_own *own, uint64
                   .most_speed = zones->most_speed};
   double mine = 0, my_speed = 0;
   if (own->any && own->epoch == t->epoch) {
-    mine = (double)own->samples + own->speed * least((double)(now_us - own->at_us) * 1e-6, 3e-3 * self->terms.max_refresh_ms);
+    mine = gone_on(self, own, now_us);
     my_speed = own->speed;
   } else if (own->any && own->epoch == t->epoch + 1)
     mine = (double)own->before;

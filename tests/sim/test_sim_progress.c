@@ -491,6 +491,29 @@ static void also_by_itself_in_a_wide_swarm(void **unused) {
   close_scene(c);
 }
 
+/* The program's thread reports between a node's look at its clock and its look at the report. */
+static void newer_than_now(struct progress_peer *peer, hv_progress_own *own) {
+  (void)peer;
+  own->at_us += 500000; /* a batch takes 250 ms */
+}
+
+static void a_word_newer_than_now_is_as_old_as_none(void **unused) {
+  (void)unused;
+  static const size_t sizes[] = {2, 40}; /* counted one by one, and by zones */
+  for (size_t s = 0; s < 2; s++) {
+    size_t n = sizes[s];
+    scene *c = open_scene(41);
+    stand_together(c, n, n, 4);
+    for (size_t i = 0; i < n; i++)
+      c->s.peers[i].lie = newer_than_now;
+    run(c, 60);
+    assert_int_equal(hv_progress_look(c->s.peers[0].tracker)->wide, s);
+    for (size_t i = 0; i < n; i++)
+      assert_near(read_of(c, i).samples, (double)n * 4 * 60, (double)n * 4);
+    close_scene(c);
+  }
+}
+
 /* Who was last heard in the old epoch is taken to have begun the new one, too: the sum is right as soon as the epoch is known. */
 static void an_epochs_end_is_known_within_two_seconds_and_its_sum_with_it(void **unused) {
   (void)unused;
@@ -647,6 +670,7 @@ int main(void) {
       cmocka_unit_test(where_zones_are_heard_records_are_not_asked_for_again),
       cmocka_unit_test(who_averages_for_long_is_carried_on_for_three_refreshes_and_no_longer),
       cmocka_unit_test(also_by_itself_in_a_wide_swarm),
+      cmocka_unit_test(a_word_newer_than_now_is_as_old_as_none),
       cmocka_unit_test(an_epochs_end_is_known_within_two_seconds_and_its_sum_with_it),
       cmocka_unit_test(who_stays_in_the_old_epoch_is_not_taken_to_have_begun_the_new_one),
       cmocka_unit_test(who_passes_on_forged_words_is_not_believed),
