@@ -666,8 +666,10 @@ uint32_t hv_allreduce_view(const hv_allreduce *self) {
 uint64_t hv_allreduce_stamp(const hv_allreduce *self) {
   static const uint64_t salt[2] = {0x243f6a8885a308d3u, 0x13198a2e03707344u};
   uint64_t stamp = hv_fold_bytes(salt, 0, self->round.id, sizeof self->round.id);
-  for (uint32_t chunk = 0; chunk < self->hold.n_chunks; chunk++)
+  for (uint32_t chunk = 0; chunk < self->hold.n_chunks; chunk++) {
     stamp = hv_fold_bytes(salt, stamp, &self->hold.from[chunk], sizeof *self->hold.from);
+    stamp = hv_fold_bytes(salt, stamp, &self->hold.made[chunk], sizeof *self->hold.made);
+  }
   return stamp;
 }
 
@@ -684,4 +686,8 @@ int hv_allreduce_finished(const hv_allreduce *self) {
 
 int hv_allreduce_troubled(const hv_allreduce *self) {
   return self->council && hv_council_troubled(self->council);
+}
+
+size_t hv_allreduce_coordinator(const hv_allreduce *self) {
+  return self->council ? hv_council_chair(self->council) : self->round.me;
 }

@@ -72,8 +72,10 @@ int hv_allreduce_counts(const hv_allreduce *self, uint32_t chunk, size_t member)
 uint64_t hv_allreduce_counted(const hv_allreduce *self, size_t member);
 /* The last view that this member took part in: members that ended a round with HV_OK in one view hold the same bits. */
 uint32_t hv_allreduce_view(const hv_allreduce *self);
-/* What the averages here are made of: whose values are in which chunk, in which round. Members whose stamps are equal hold the same
- * bits, whatever happened on the way; for a member that has all averages (HV_OK). Not for judging strangers: it is no digest. */
+/* What the averages here are made of: whose values are in which chunk, in which view of which round it was averaged. Members whose
+ * stamps are equal hold the same bits, whatever happened on the way, and those of one view have equal stamps; for a member that has
+ * all averages (HV_OK). (Of two views in which the same values were averaged anew the stamps differ, though the bits may be the
+ * same by chance.) Not for judging strangers: it is no digest. */
 uint64_t hv_allreduce_stamp(const hv_allreduce *self);
 /* Bytes per second that this member's line carries, as the owners saw it (core/gauge.h); 0: not known, since the round was too
  * small, or went through another view. */
@@ -82,5 +84,8 @@ uint64_t hv_allreduce_line(const hv_allreduce *self);
 int hv_allreduce_finished(const hv_allreduce *self);
 /* 1 when some member is known to lack something: this one's copies may be asked for soon. */
 int hv_allreduce_troubled(const hv_allreduce *self);
+/* Who coordinates, as far as this member knows (core/council). Another one than before: somebody may lack something, of which that
+ * one is told only now. */
+size_t hv_allreduce_coordinator(const hv_allreduce *self);
 
 #endif

@@ -109,6 +109,7 @@ static void tell_members(work *w) {
                                      .gather = group->gathers[i]};
   w->outcome.members = members;
   w->outcome.n_members = group->n_members;
+  memcpy(w->outcome.round, group->id, sizeof w->outcome.round);
 }
 
 /* Within done the program may start the next step or close the averager: neither is touched after it. */
@@ -207,10 +208,11 @@ static void settled(work *w) {
   env_of(w)->work(env_of(w), &w->blend);
 }
 
-/* Whoever lacks something yet has three stall_ms for it, from the latest view on, and longer while another one is agreed on: each
- * may lose another owner. */
+/* Whoever lacks something yet has three stall_ms for it, from the latest view or the latest coordinator on, and longer while
+ * another view is agreed on: each may lose another owner, or be silent itself. */
 static void settle_by(work *w) {
   w->settled_view = hv_allreduce_view(w->round);
+  w->settled_chair = hv_allreduce_coordinator(w->round);
   uint64_t stall_us = 1000ull * w->average->config.stall_ms, last_us = w->since_us + HV_ROUND_STALLS * stall_us;
   w->settled_us = now_of(w) + 3 * stall_us;
   if (w->settled_us > last_us)
@@ -219,9 +221,14 @@ static void settle_by(work *w) {
     w->settled_us = w->end_us;
 }
 
+static int goes_on_anew(const work *w) {
+  return hv_allreduce_troubled(w->round) || hv_allreduce_view(w->round) != w->settled_view ||
+         hv_allreduce_coordinator(w->round) != w->settled_chair;
+}
+
 static void look_whether_settled(hv_timer *timer, const hv_event *event) {
   work *w = timer->owner;
-  if (w->why.status == HV_OK && (hv_allreduce_troubled(w->round) || hv_allreduce_view(w->round) != w->settled_view))
+  if (w->why.status == HV_OK && goes_on_anew(w))
     settle_by(w);
   if (hv_allreduce_finished(w->round) || event->now_us >= w->settled_us) {
     settled(w);

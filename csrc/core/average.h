@@ -82,9 +82,10 @@ typedef struct hv_average_member {
 typedef struct hv_average_outcome {
   const hv_average_member *members; /* in the group's order; none when there was no group */
   size_t n_members;
-  uint32_t n_chunks, averaged; /* chunks, and those that hold the average */
+  uint8_t round[HV_ROUND_ID_SIZE]; /* the group's; zeros when there was none */
+  uint32_t n_chunks, averaged;     /* chunks, and those that hold the average */
   uint32_t view;  /* members of one view hold the same bits; other views are other sides of a partition (docs/ROUND.md) */
-  uint64_t stamp; /* alike where the averages are the same bits (hv_allreduce_stamp); 0 when alone */
+  uint64_t stamp; /* where it is alike the averages are the same bits (hv_allreduce_stamp); 0 when alone */
   uint64_t bytes; /* encoded, that this member sends and receives in a round without losses */
   uint64_t matching_us, waiting_us, reducing_us;
   unsigned tries; /* groups that were tried */

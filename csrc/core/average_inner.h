@@ -37,7 +37,8 @@ typedef struct hv_average_work {
   hv_timer timer; /* of the whole, and of a pause */
   hv_timer settle;
   uint64_t settle_us, settled_us; /* how long until it looks again; when it waits no more */
-  uint32_t settled_view;          /* as of which view */
+  uint32_t settled_view;          /* as of which view, */
+  size_t settled_chair;           /* and of which coordinator */
   hv_job blend;
   hv_status blended;
   hv_average_outcome outcome;

@@ -34,6 +34,7 @@ struct hv_council {
   uint32_t highest;   /* that anyone here has promised */
   int stopped, quiet; /* for the view that was promised: told to stop; all has stopped */
   int trouble, done, finished, over;
+  int left_out;                       /* a coordinator has said so: whether the others are with that one only the next one knows */
   hv_members suspects, silent, liars; /* silent, liars: those of the suspects who said nothing, or what is false */
   hv_members given_up;
   hv_members recalled; /* given up, and attended again at others' word: once each */
@@ -56,6 +57,8 @@ struct hv_council {
   uint64_t looked_us;
   hv_timer look;
 };
+
+static const char not_in[] = "the round goes on without this member";
 
 static void attend_next(hv_council *c);
 static void note_unseen(hv_council *c, size_t who, const hv_members *suspects);
@@ -164,7 +167,7 @@ static void install(hv_council *c, hv_view *view) {
   c->members = view->members;
   send_away_others(c);
   c->installed = view->number;
-  c->stopped = c->quiet = c->trouble = c->waits = 0;
+  c->stopped = c->quiet = c->trouble = c->waits = c->left_out = 0;
   c->suspects = c->silent = c->liars = (hv_members){{0}};
   c->acts->go_on(c->arg, view);
 }
@@ -177,12 +180,37 @@ static void room_again(hv_stream *stream, const hv_event *event) {
   (void)stream, (void)event;
 }
 
+/* The first in order who can be dialled, is in the view and was not given up. */
+static size_t next_chair(const hv_council *c) {
+  for (size_t k = 0; k < c->round->n_members; k++) {
+    size_t i = (c->round->leader + k) % c->round->n_members;
+    if (!c->round->members[i].client && hv_members_has(&c->members, i) && !hv_members_has(&c->given_up, i))
+      return i;
+  }
+  return NOBODY;
+}
+
 static void give_up_chair(hv_council *c) {
   char who[HV_PEER_SHORT_MAX];
   hv_env_log(c->env, HV_LOG_WARN, "council", "given_up", "member %s coordinates no more: it is lost or silent",
              hv_peer_short(&c->round->members[c->chair].at.id, who));
   hv_members_put(&c->given_up, c->chair);
-  attend_next(c);
+  if (c->left_out)
+    go_out(c, HV_CLOSED, not_in);
+  else
+    attend_next(c);
+}
+
+/* The others may have given up the coordinator that says so, as one that was cut off, and be with the next one: that one is asked.
+ */
+static void is_left_out(hv_council *c) {
+  int again = c->left_out++;
+  hv_members_put(&c->given_up, c->chair);
+  size_t next = next_chair(c);
+  if (again || next == NOBODY || next == c->round->me)
+    go_out(c, HV_CLOSED, not_in);
+  else
+    attend_next(c);
 }
 
 static void line_closed(hv_stream *stream, const hv_event *event) {
@@ -195,16 +223,6 @@ static void line_closed(hv_stream *stream, const hv_event *event) {
       give_up_chair(c);
   }
   c->acts->changed(c->arg);
-}
-
-/* The first in order who can be dialled, is in the view and was not given up. */
-static size_t next_chair(const hv_council *c) {
-  for (size_t k = 0; k < c->round->n_members; k++) {
-    size_t i = (c->round->leader + k) % c->round->n_members;
-    if (!c->round->members[i].client && hv_members_has(&c->members, i) && !hv_members_has(&c->given_up, i))
-      return i;
-  }
-  return NOBODY;
 }
 
 static void open_line(hv_council *c) {
@@ -353,7 +371,7 @@ static void hear(hv_stream *stream, const hv_event *event) {
     c->waits = 0;
     c->env->stream_end(c->env, stream);
   } else if (news->what == HV_NEWS_OUT) {
-    go_out(c, HV_CLOSED, "the round goes on without this member");
+    is_left_out(c);
   } else if (news->what == HV_NEWS_HERE) {
     hear_who_coordinates(c, news->members);
   }
@@ -373,6 +391,14 @@ static void note_unseen(hv_council *c, size_t who, const hv_members *suspects) {
   hv_doubts_unseen(&c->doubts, who, suspects);
   for (size_t i = 0; i < c->round->n_members && believed; i++)
     c->seats[i].suspected |= hv_members_has(suspects, i);
+}
+
+/* Only now it shows that another coordinator has asked: whose streams broke may have stopped for that one. Whom this member found
+ * silent, or has given up, is a suspect as before. */
+static void excuse_the_stopped(hv_council *c) {
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (!hv_members_has(&c->silent, i) && !hv_members_has(&c->given_up, i))
+      c->seats[i].suspected = 0;
 }
 
 static void look_again(hv_council *c) {
@@ -638,6 +664,8 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
     tell(c, stream, HV_NEWS_FINISHED, c->installed, NULL, NULL);
   else if (c->asking && attend->view <= c->asking)
     tell(c, stream, HV_NEWS_ASK, c->asking, NULL, NULL);
+  if (c->asking && attend->view > c->installed && attend->view % c->round->n_members != c->round->me)
+    excuse_the_stopped(c);
   if (attend->view <= c->highest || attend->view - c->highest > STRIDE_MAX)
     return;
   c->highest = attend->view; /* it would not answer to a lower number */
@@ -683,7 +711,7 @@ hv_status hv_council_new(hv_env *env, const hv_round *round, const hv_hold *hold
       .env = env, .round = round, .hold = hold, .pace = pace, .acts = acts, .arg = arg, .members = first->members, .chair = NOBODY};
   c->look = (hv_timer){.fire = look, .owner = c};
   c->seats = hv_mem_array(env->mem, round->n_members, sizeof *c->seats);
-  int whole = c->seats && hv_doubts_init(&c->doubts, env->mem, round->n_members) == HV_OK;
+  int whole = c->seats && hv_doubts_init(&c->doubts, env->mem, round->n_members, round->me) == HV_OK;
   for (size_t i = 0; c->seats && i < round->n_members; i++) {
     c->seats[i] = (seat){.council = c, .member = i, .held = hv_mem_alloc(env->mem, hv_hold_bytes(hold->n_chunks))};
     whole = c->seats[i].held && whole;
@@ -764,4 +792,8 @@ int hv_council_finished(const hv_council *c) {
 
 int hv_council_troubled(const hv_council *c) {
   return c->trouble && !c->over && !c->finished;
+}
+
+size_t hv_council_chair(const hv_council *c) {
+  return c->chair;
 }

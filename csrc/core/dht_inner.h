@@ -88,6 +88,7 @@ struct hv_dht {
   size_t look_buckets[3];          /* where they look */
   int looked;                      /* it has looked around itself */
   uint64_t look_us, look_pause_us; /* when it looks around itself next */
+  size_t look_n;                   /* contacts, as of the last answer */
   uint64_t wake_us;                /* the timer's */
   size_t pings, checks;            /* under way: questions to those who may be worth knowing, and to those who may be gone */
   size_t replicate_at;

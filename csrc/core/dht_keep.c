@@ -76,7 +76,9 @@ void dht_keep_new_contact(hv_dht *dht, const hv_hash *hash) {
   const hv_route_bucket *bucket = hv_route_bucket_of(&dht->route, hash);
   if (bucket->n && !bucket->looked_us)
     wake_at(dht, soon);
-  if (dht->route.n > FEW || dht->look_us <= soon)
+  size_t before = dht->look_n;
+  dht->look_n = dht->route.n;
+  if (dht->route.n <= before || dht->route.n > FEW || dht->look_us <= soon) /* else each answer to a look would call for the next */
     return;
   dht->look_us = soon;
   dht->look_pause_us = 1000000;

@@ -1,7 +1,7 @@
 #include "core/doubts.h"
 
-hv_status hv_doubts_init(hv_doubts *d, hv_mem *mem, size_t n) {
-  *d = (hv_doubts){.n = n, .voices = hv_mem_array(mem, n, sizeof *d->voices)};
+hv_status hv_doubts_init(hv_doubts *d, hv_mem *mem, size_t n, size_t me) {
+  *d = (hv_doubts){.n = n, .me = me, .voices = hv_mem_array(mem, n, sizeof *d->voices)};
   return d->voices ? HV_OK : HV_NOMEM;
 }
 
@@ -64,6 +64,15 @@ static void bar(hv_doubts *d, const hv_voice *voice) {
   hv_members_put(&d->barred, (size_t)(voice - d->voices));
 }
 
+/* It alone charges so many that it is itself the one to doubt; the coordinator, who has seen what it charges, only when nobody else
+ * is left. */
+static int charges_too_many(const hv_doubts *d, const hv_members *here, const hv_voice *voice) {
+  hv_members others = *here;
+  hv_members_take_out(&others, &voice->alleged);
+  hv_members_drop(&others, d->me);
+  return hv_members_count(&voice->alleged) > (d->n + 3) / 4 && (voice != &d->voices[d->me] || !hv_members_count(&others));
+}
+
 static void weigh_charges(hv_doubts *d, const hv_members *here, size_t i) {
   hv_voice *alone = NULL;
   size_t n = charged_by(d, i, here, &alone);
@@ -71,7 +80,7 @@ static void weigh_charges(hv_doubts *d, const hv_members *here, size_t i) {
     return;
   if (n == 1)
     hv_members_put(&alone->alleged, i);
-  if (n == 1 && hv_members_count(&alone->alleged) > (d->n + 3) / 4)
+  if (n == 1 && charges_too_many(d, here, alone))
     bar(d, alone);
   else
     hv_members_put(hv_members_has(&d->no_owner, i) ? &d->barred : &d->no_owner, i);

@@ -11,9 +11,9 @@
  * WHO IS BELIEVED. One who says so alone may be the one to doubt. It is out itself when it alone could not reach a second one, or
  * alone charges more than a quarter of the members with false words, and when it had trouble in more views than twice the members.
  * Members are counted, not charges: what only one member holds goes over one owner, who alone sees that it is broken, again and
- * again. So a lone member that lies costs a quarter of the others their spans or their places at most, until it is out. And who
- * twice could not reach somebody who then answered does not hasten others any more: whom it names has as long to answer as all
- * have.
+ * again. So a lone member that lies costs a quarter of the others their spans or their places at most, until it is out. The
+ * coordinator believes its own eyes: it is out by its own charges only when they leave nobody else. And who twice could not
+ * reach somebody who then answered does not hasten others any more: whom it names has as long to answer as all have.
  */
 #ifndef HV_CORE_DOUBTS_H
 #define HV_CORE_DOUBTS_H
@@ -35,13 +35,13 @@ typedef struct hv_voice {
 } hv_voice;
 
 typedef struct hv_doubts {
-  size_t n;
+  size_t n, me; /* me: the coordinator */
   hv_voice *voices;
   hv_members no_owner, barred; /* who owns and forwards nothing more; who is out */
 } hv_doubts;
 
-/* n members. HV_NOMEM. */
-hv_status hv_doubts_init(hv_doubts *doubts, hv_mem *mem, size_t n);
+/* n members; `me` coordinates. HV_NOMEM. */
+hv_status hv_doubts_init(hv_doubts *doubts, hv_mem *mem, size_t n, size_t me);
 void hv_doubts_fini(hv_doubts *doubts);
 
 /* `who` had trouble in this view with these: one of those to whom its streams broke may have stopped for somebody else. */

@@ -174,6 +174,7 @@ typedef struct hv_msg_chunk {
   uint32_t index; /* in the whole run */
   hv_span
       from; /* of an average: whose values are in it, a bit for each member (HV_CHUNK_FROM_MAX bytes); no payload: there is none */
+  uint32_t view; /* of an average: in which view it was made */
 } hv_msg_chunk;
 
 typedef struct hv_msg_join {

@@ -15,7 +15,8 @@ enum {
   FIRST_ALONE_US = 3000000,
   ROUND_LEAST_US = 500000,
   ROUND_MOST_US = 2500000,
-  ROUND_WIDE_US = 1750000
+  ROUND_WIDE_US = 1750000,
+  HASTE_LEAST_US = 50000
 };
 
 static uint64_t ms(uint64_t n) {
@@ -166,6 +167,16 @@ static uint64_t say_due(const hv_progress *self, const hv_progress_own *own, uin
   return due > self->again_us ? due : self->again_us;
 }
 
+/* Where all are asked one by one: within what time again. The nearer the target, the sooner, so that nobody makes the step by words
+ * that are as old as what is left, and waits for the others then. HV_PROGRESS_NEVER: there is no haste. */
+static uint64_t haste_us(const hv_progress *self, const hv_progress_own *own, uint64_t now_us) {
+  hv_progress_figures figures;
+  hv_progress_now(&self->view, own, &self->terms, now_us, &figures);
+  if (self->view.wide || !own->any || own->paused || figures.ready || figures.eta_us == HV_PROGRESS_NEVER)
+    return HV_PROGRESS_NEVER;
+  return figures.eta_us / 2 > HASTE_LEAST_US ? figures.eta_us / 2 : HASTE_LEAST_US;
+}
+
 /* Does what is due, and sets the timer for what will be. */
 static void plan(hv_progress *self) {
   uint64_t now = progress_clock(self);
@@ -173,7 +184,9 @@ static void plan(hv_progress *self) {
   uint64_t due = say_due(self, &own, now), round = progress_refresh_us(self, &own, now) / 4;
   if (self->view.wide || round > ROUND_MOST_US) /* in a wide swarm a word has several rounds to go */
     round = self->view.wide ? ROUND_WIDE_US : ROUND_MOST_US;
-  hv_zones_pace(&self->run->zones, round > ROUND_LEAST_US ? round : ROUND_LEAST_US);
+  uint64_t haste = haste_us(self, &own, now);
+  round = round > ROUND_LEAST_US ? round : ROUND_LEAST_US;
+  hv_zones_pace(&self->run->zones, haste < round ? haste : round);
   if (due <= now && !self->saying) {
     hv_report report = progress_report(self, &own, now);
     self->being_said = own;
@@ -193,6 +206,8 @@ static void plan(hv_progress *self) {
     next = self->ask_us;
   if (!self->saying && due < next)
     next = due;
+  if (next > now && haste < next - now)
+    next = now + haste;
   wake_at(self, next > now ? next : now + ms(AGAIN_MS) / 10);
 }
 

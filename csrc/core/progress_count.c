@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { FIRST_ROOM = 16, COVERED_LEAST = 1 };
+enum { FIRST_ROOM = 16, COVERED_LEAST = 1, TOGETHER_US = 250000 };
 
 static uint64_t ms(uint64_t n) {
   return progress_ms(n);
@@ -196,6 +196,27 @@ static void unite(hv_progress *self, const hv_progress_own *own, uint64_t now_us
         (hv_claim){.owner = self->hall->me, .report = progress_report(self, own, now_us), .at_us = own->at_us, .mine = 1};
 }
 
+/* Whoever was heard last in the epoch before, and not since this contributor began the swarm's, is taken to have begun that one
+ * together with it, at its own speed: what is newer says itself where it is. A word may have been on its way then, and members of a
+ * round do not end it at the same moment: hence TOGETHER_US. 1: somebody is. */
+static int carry(const hv_progress *self, const hv_progress_own *own, uint64_t epoch, union_of *all) {
+  uint64_t begun = self->serial_us, most = 3 * ms(self->terms.max_refresh_ms);
+  int any = 0;
+  for (size_t i = 0; own->any && own->epoch == epoch && i < all->n; i++) {
+    hv_claim *claim = &all->claims[i];
+    hv_report *r = &claim->report;
+    if (claim->mine || r->gone || r->epoch + 1 != epoch || claim->heard_us >= begun + TOGETHER_US)
+      continue;
+    double before = hv_claim_samples(claim, begun, most);
+    r->before = before < (double)HV_REPORT_SAMPLES_MAX ? (uint64_t)before : HV_REPORT_SAMPLES_MAX;
+    r->samples = 0;
+    r->epoch = epoch;
+    claim->at_us = begun;
+    any = 1;
+  }
+  return any;
+}
+
 static int count_one_by_one(hv_progress *self, const hv_progress_own *own, uint64_t now_us) {
   hv_mem *mem = self->hall->env->mem;
   size_t room = self->n_heard + HV_ZONES_MEMBERS * HV_PARTS_MAX + HV_TALLY_INSTANCES_MAX;
@@ -209,6 +230,8 @@ static int count_one_by_one(hv_progress *self, const hv_progress_own *own, uint6
     return 0;
   unite(self, own, now_us, &all);
   hv_status status = hv_tally_count(mem, all.claims, all.n, &rule, now_us, &tally);
+  if (status == HV_OK && carry(self, own, tally.epoch, &all))
+    status = hv_tally_count(mem, all.claims, all.n, &rule, now_us, &tally);
   hv_mem_free(all.claims);
   if (status != HV_OK)
     return 0;
@@ -252,12 +275,15 @@ static void count_by_zones(hv_progress *self, const hv_progress_own *own, uint64
   self->covered = 1;
 }
 
+static void note_epoch(hv_progress *self, const hv_progress_own *own, uint64_t now_us) {
+  if (self->serial == own->serial && self->serial_us)
+    return;
+  self->serial = own->serial;
+  self->serial_us = now_us;
+}
+
 /* Since this epoch began a whole round of direct questions has been made. */
 static void note_round(hv_progress *self, const hv_progress_own *own, uint64_t now_us) {
-  if (self->serial != own->serial || self->serial_us == 0) {
-    self->serial = own->serial;
-    self->serial_us = now_us;
-  }
   if (self->covered && now_us - self->serial_us > self->run->zones.round_us) {
     self->view.fetched++;
     self->view.fetched_serial = own->serial;
@@ -266,6 +292,7 @@ static void note_round(hv_progress *self, const hv_progress_own *own, uint64_t n
 
 void progress_count(hv_progress *self, const hv_progress_own *own, uint64_t now_us) {
   forget_ended(self, now_us);
+  note_epoch(self, own, now_us);
   if (hv_zones_is_wide(&self->run->zones) && hv_zones_heard(&self->run->zones) >= COVERED_LEAST)
     count_by_zones(self, own, now_us);
   else if (!count_one_by_one(self, own, now_us))

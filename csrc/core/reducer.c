@@ -217,7 +217,7 @@ static void send_averages(guest *g) {
     }
     if (s->item != g->sent || s->state != SLOT_READY)
       return;
-    hv_msg header = {.kind = HV_MSG_CHUNK, .u.chunk = {.index = index_of(r, s->item)}};
+    hv_msg header = {.kind = HV_MSG_CHUNK, .u.chunk = {.index = index_of(r, s->item), .view = s->made}};
     if (s->average)
       header.u.chunk.from = hv_span_of(&s->counted, sizeof s->counted);
     hv_status status = r->env->stream_send(r->env, g->stream, &header, s->average);
@@ -247,7 +247,7 @@ static void settle(slot *s) {
 static void publish(slot *s) {
   hv_reducer *r = s->reducer;
   if (r->round->out) /* it is in its place, whatever comes now */
-    hv_hold_put(r->hold, index_of(r, s->item), &s->counted);
+    hv_hold_put(r->hold, index_of(r, s->item), &s->counted, s->made);
   s->average = hv_payload_borrow(r->env->mem, s->codes, s->codes_size, free_codes, s->codes);
   if (!s->average) {
     fail(r, HV_NOMEM);
@@ -277,8 +277,8 @@ static void averaged(hv_job *job, const hv_event *event) {
   hv_reducer *r = s->reducer;
   int goes_on = job_over(s, event);
   if (event->status == HV_OK && s->status == HV_OK && !goes_on && r->round->out)
-    hv_hold_put(r->hold, index_of(r, s->item), &s->counted); /* it is in its place, whatever else happened */
-  if (goes_on && s->status == HV_NOT_FINITE) {               /* the codec cannot hold it */
+    hv_hold_put(r->hold, index_of(r, s->item), &s->counted, s->made); /* it is in its place, whatever else happened */
+  if (goes_on && s->status == HV_NOT_FINITE) {                        /* the codec cannot hold it */
     hv_mem_free(s->codes);
     s->codes = NULL;
     settle(s);
@@ -299,14 +299,16 @@ static void relayed(hv_job *job, const hv_event *event) {
   slot *s = job->owner;
   hv_reducer *r = s->reducer;
   hv_members in = s->current->in;
+  uint32_t made = s->current->made;
   guest *from = s->current->from;
   int goes_on = job_over(s, event);
   if (event->status == HV_OK && s->status == HV_OK && !goes_on && r->round->out)
-    hv_hold_put(r->hold, index_of(r, s->item), &in);
+    hv_hold_put(r->hold, index_of(r, s->item), &in, made);
   if (goes_on) {
     drop_contribution(s->current);
     s->current = NULL;
     s->counted = in;
+    s->made = made;
     if (s->status == HV_OK) {
       publish(s);
     } else if (is_lacking_here(s->status)) {
@@ -372,6 +374,7 @@ static void give_own(slot *s) {
     return;
   s->status = hv_run_encode(r->round->out, r->round->kern, index_of(r, s->item), HV_CODEC_NONE, s->codes, s->codes_size, &size);
   s->counted = r->hold->from[index_of(r, s->item)];
+  s->made = r->hold->made[index_of(r, s->item)];
   if (s->status == HV_OK)
     publish(s);
   else
@@ -449,12 +452,10 @@ static hv_status open_slot(hv_reducer *r, uint32_t item) {
   slot *s = slot_of(r, item);
   s->item = item;
   s->state = SLOT_OPEN;
-  s->weight = 0;
-  s->begun = 0;
+  s->weight = s->begun = 0;
   s->heard = s->counted = (hv_members){{0}};
-  if (source_of(r, item) != HV_VIEW_REDUCE)
-    return HV_OK;
-  if (r->own_refused || r->round->members[r->round->me].auxiliary)
+  s->made = r->view->number;
+  if (source_of(r, item) != HV_VIEW_REDUCE || r->own_refused || r->round->members[r->round->me].auxiliary)
     return HV_OK;
   contribution *own = hv_mem_zalloc(r->env->mem, sizeof *own);
   if (!own)
@@ -520,6 +521,7 @@ static hv_status take_contribution(guest *g, const hv_event *event) {
   c->item = item;
   if (forwarded)
     memcpy(&c->in, header->from.data, sizeof c->in);
+  c->made = header->view;
   c->payload = event->payload && (forwarded || !g->refused) ? hv_payload_keep(event->payload) : NULL;
   list_put(&g->held, c);
   g->next = item + 1;

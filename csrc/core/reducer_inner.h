@@ -18,7 +18,8 @@ typedef struct contribution {
   struct contribution *next;
   guest *from; /* NULL: this member's own values */
   uint32_t item;
-  hv_members in;       /* of a forwarded average: whose values are in it */
+  hv_members in;       /* of a forwarded average: whose values are in it, */
+  uint32_t made;       /* and in which view it was made */
   hv_payload *payload; /* kept */
 } contribution;
 
@@ -44,6 +45,7 @@ struct slot {
   list waiting;
   hv_members heard;   /* whose contribution was looked at */
   hv_members counted; /* whose values are in */
+  uint32_t made;      /* in which view */
   uint8_t *codes;     /* the average's, until payload owns them */
   size_t codes_size;
   hv_payload *average;

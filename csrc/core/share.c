@@ -10,6 +10,7 @@ typedef struct lane {
   hv_payload *payload; /* NULL: free */
   uint32_t chunk;
   hv_members from;
+  uint32_t made;
   hv_status status;
   hv_job job;
 } lane;
@@ -19,6 +20,7 @@ typedef struct waiting {
   struct waiting *next;
   uint32_t item;
   hv_members from;
+  uint32_t made; /* in which view */
   hv_payload *payload;
 } waiting;
 
@@ -113,8 +115,10 @@ static void free_codes(void *codes) {
 static int hand_over(hv_share *s) {
   uint32_t chunk = s->view->chunks[s->sending];
   hv_msg header = {.kind = HV_MSG_CHUNK, .u.chunk = {.index = chunk}};
-  if (s->view->sources[s->sending] != HV_VIEW_REDUCE)
+  if (s->view->sources[s->sending] != HV_VIEW_REDUCE) {
     header.u.chunk.from = hv_span_of(&s->hold->from[chunk], sizeof *s->hold->from);
+    header.u.chunk.view = s->hold->made[chunk];
+  }
   hv_status status = s->env->stream_send(s->env, s->stream, &header, s->ready);
   if (status == HV_BUSY)
     return 0;
@@ -232,7 +236,7 @@ static void decode_done(hv_job *job, const hv_event *event) {
       refuse(s, l->status);
     return;
   }
-  hv_hold_put(s->hold, l->chunk, &l->from);
+  hv_hold_put(s->hold, l->chunk, &l->from, l->made);
   s->lacking--;
   decode_some(s);
   s->changed(s->arg);
@@ -248,7 +252,7 @@ static void decode_some(hv_share *s) {
       continue;
     if (!(s->first_waiting = w->next))
       s->last_waiting = &s->first_waiting;
-    *l = (lane){.share = s, .payload = w->payload, .chunk = s->view->chunks[w->item], .from = w->from};
+    *l = (lane){.share = s, .payload = w->payload, .chunk = s->view->chunks[w->item], .from = w->from, .made = w->made};
     hv_mem_free(w);
     s->jobs++;
     l->job = (hv_job){.run = run_decode, .done = decode_done, .owner = l};
@@ -294,6 +298,7 @@ static hv_status take_average(hv_share *s, uint32_t item, const hv_event *event)
     return HV_NOMEM;
   w->item = item;
   memcpy(&w->from, header->from.data, sizeof w->from);
+  w->made = s->view->sources[item] == HV_VIEW_REDUCE ? s->view->number : header->view;
   w->payload = hv_payload_keep(event->payload);
   *s->last_waiting = w;
   s->last_waiting = &w->next;

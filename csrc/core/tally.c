@@ -78,14 +78,19 @@ static uint64_t epoch_of(const count *c) {
   return (uint64_t)hv_tally_reference(c->values, c->n, c->tolerated);
 }
 
+double hv_claim_samples(const hv_claim *claim, uint64_t now_us, uint64_t most_us) {
+  const hv_report *r = &claim->report;
+  uint64_t age = now_us > claim->at_us ? now_us - claim->at_us : 0;
+  return (double)r->samples + (claim->mine ? 0 : r->speed * (double)(age < most_us ? age : most_us) * 1e-6);
+}
+
 static double samples_of(const count *c, const hv_claim *claim, uint64_t epoch) {
   const hv_report *r = &claim->report;
   if (r->epoch == epoch + 1)
     return (double)r->before;
   if (r->epoch != epoch)
     return 0;
-  uint64_t age = c->now_us > claim->at_us ? c->now_us - claim->at_us : 0, most = c->rule->horizon_ms * UINT64_C(1000);
-  return (double)r->samples + (claim->mine ? 0 : r->speed * (double)(age < most ? age : most) * 1e-6);
+  return hv_claim_samples(claim, c->now_us, c->rule->horizon_ms * UINT64_C(1000));
 }
 
 static void add_up(count *c, uint64_t epoch) {

@@ -37,6 +37,9 @@ typedef struct hv_claim {
   uint8_t mine;      /* of the contributor that counts: it is not extrapolated */
 } hv_claim;
 
+/* What its report will have come to by then, if its contributor goes on at its speed, for `most_us` at the most. */
+double hv_claim_samples(const hv_claim *claim, uint64_t now_us, uint64_t most_us);
+
 typedef struct hv_tally_rule {
   uint64_t target;
   double fast;

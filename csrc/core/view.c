@@ -21,22 +21,25 @@ hv_status hv_hold_init(hv_hold *hold, hv_mem *mem, uint32_t n_chunks) {
   *hold = (hv_hold){.n_chunks = n_chunks};
   hold->held = hv_mem_array(mem, hv_hold_bytes(n_chunks), 1);
   hold->from = hv_mem_array(mem, n_chunks, sizeof *hold->from);
+  hold->made = hv_mem_array(mem, n_chunks, sizeof *hold->made);
   hold->denied = hv_mem_array(mem, n_chunks, sizeof *hold->denied);
-  return hold->held && hold->from && hold->denied ? HV_OK : HV_NOMEM;
+  return hold->held && hold->from && hold->made && hold->denied ? HV_OK : HV_NOMEM;
 }
 
 void hv_hold_fini(hv_hold *hold) {
   hv_mem_free(hold->held);
   hv_mem_free(hold->from);
+  hv_mem_free(hold->made);
   hv_mem_free(hold->denied);
   *hold = (hv_hold){0};
 }
 
-void hv_hold_put(hv_hold *hold, uint32_t chunk, const hv_members *from) {
+void hv_hold_put(hv_hold *hold, uint32_t chunk, const hv_members *from, uint32_t made) {
   if (hv_hold_has(hold, chunk))
     return;
   hold->held[chunk / 8] |= (uint8_t)(1u << chunk % 8);
   hold->from[chunk] = *from;
+  hold->made[chunk] = made;
   hold->n_held++;
 }
 
@@ -97,14 +100,20 @@ static int same_view(const hv_view_report *a, const hv_view_report *b) {
   return a->installed == b->installed && hv_members_equal(&a->members, &b->members);
 }
 
-/* May it be so that there was the view that this one reports? */
+/* May it be so that there was the view that this one reports? A view has one plan: those who say that they were in another one of
+ * the same number are against it. */
 static int is_credible(const hv_round *round, const hv_view_report *reports, const hv_members *here, const hv_view_report *told) {
-  size_t n = 0, left = 0, say_so = 0, never = 0;
+  size_t n = 0, left = 0, say_so = 0, never = 0, otherwise = 0;
   for (size_t i = 0; i < round->n_members; i++) {
     if (!hv_members_has(here, i))
       continue;
     n++;
     say_so += (size_t)same_view(&reports[i], told);
+    if (reports[i].installed == told->installed && !same_view(&reports[i], told)) {
+      otherwise++;
+      if (i == round->me)
+        return 0;
+    }
     if (!hv_members_has(&told->members, i))
       continue;
     left++;
@@ -114,7 +123,7 @@ static int is_credible(const hv_round *round, const hv_view_report *reports, con
       return 0;
     never++;
   }
-  return left >= 2 && never < say_so && (say_so > 1 || 2 * left > n);
+  return left >= 2 && never < say_so && otherwise < say_so && (say_so > 1 || 2 * left > n);
 }
 
 hv_members hv_view_left(const hv_round *round, const hv_view_report *reports, const hv_members *answered) {

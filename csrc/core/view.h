@@ -42,7 +42,8 @@ int hv_members_equal(const hv_members *a, const hv_members *b);
 /* What this member has. */
 typedef struct hv_hold {
   uint8_t *held;    /* a bit for each chunk: its average is in place */
-  hv_members *from; /* for each chunk that is held: whose values are in it */
+  hv_members *from; /* for each chunk that is held: whose values are in it, */
+  uint32_t *made;   /* and in which view it was averaged: twice from the same values is not twice the same bits */
   uint16_t *denied; /* for each chunk: who has said that nobody's values count, though this member gave its own, and one; or 0 */
   uint32_t n_chunks, n_held;
 } hv_hold;
@@ -51,7 +52,7 @@ void hv_hold_fini(hv_hold *hold);
 static inline int hv_hold_has(const hv_hold *hold, uint32_t chunk) {
   return hold->held[chunk / 8] >> chunk % 8 & 1;
 }
-void hv_hold_put(hv_hold *hold, uint32_t chunk, const hv_members *from);
+void hv_hold_put(hv_hold *hold, uint32_t chunk, const hv_members *from, uint32_t made);
 static inline size_t hv_hold_bytes(uint32_t n_chunks) {
   return ((size_t)n_chunks + 7) / 8;
 }
@@ -79,7 +80,8 @@ typedef struct hv_view_report {
 /* Those of them with whom the round goes on: whom the latest view has, of all that are reported and may be so.
  *
  * Who is in a view promised it before it had a plan. So a view is not so if the coordinator itself would be in it, and never
- * promised it; or if as many who would be in it never did as say that they were; nor is it believed of one alone if it leaves out
+ * promised it, or was in another one of that number; or if as many who would be in it never did, or were in another one of that
+ * number, as say that they were in it; nor is it believed of one alone if it leaves out
  * half of those who answered, and it is of no use if nobody is left but one. Who says that it was in such a view is not among them:
  * it may hold what nobody else does. So a lone member that lies of views puts nobody out but itself. */
 hv_members hv_view_left(const hv_round *round, const hv_view_report *reports, const hv_members *answered);

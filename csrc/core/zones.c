@@ -453,13 +453,22 @@ static void ask_next(hv_zones *z, uint64_t now_us) {
   }
 }
 
+static uint64_t pause_us(const hv_zones *z) {
+  uint64_t pause = z->round_us / (z->active ? z->active : 1);
+  return pause > TICK_LEAST_US ? pause : TICK_LEAST_US;
+}
+
+static void ask_in(hv_zones *z, uint64_t us) {
+  z->due_us = now_of(z) + us;
+  z->env->timer_set(z->env, &z->timer, us);
+}
+
 static void tick(hv_timer *timer, const hv_event *event) {
   hv_zones *z = timer->owner;
   if (event->now_us - z->looked_us >= LOOK_US || z->looked_us == 0)
     look(z, event->now_us);
   ask_next(z, event->now_us);
-  uint64_t pause = z->round_us / (z->active ? z->active : 1);
-  z->env->timer_set(z->env, timer, pause > TICK_LEAST_US ? pause : TICK_LEAST_US);
+  ask_in(z, pause_us(z));
 }
 
 /* ---- limits ---- */
@@ -596,7 +605,7 @@ void hv_zones_init(hv_zones *z, hv_env *env, hv_dht *dht, const hv_zones_config 
   z->timer = (hv_timer){.fire = tick, .owner = z};
   look(z, now_of(z));
   env->random(env, &r, sizeof r);
-  env->timer_set(env, &z->timer, r % 100000);
+  ask_in(z, r % 100000);
 }
 
 void hv_zones_fini(hv_zones *z) {
@@ -611,4 +620,6 @@ void hv_zones_fini(hv_zones *z) {
 
 void hv_zones_pace(hv_zones *z, uint64_t round_us) {
   z->round_us = round_us;
+  if (now_of(z) + pause_us(z) < z->due_us)
+    ask_in(z, pause_us(z));
 }

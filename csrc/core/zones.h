@@ -101,7 +101,7 @@ typedef struct hv_zones {
     uint64_t who, until_us;
   } absent[64];
   size_t absent_at, active;
-  uint64_t round_us, looked_us;
+  uint64_t round_us, looked_us, due_us;      /* due_us: the timer's */
   uint64_t epoch, since_us;                  /* since_us: how long those who are in it have been, when it was last counted */
   double most_samples, most_speed;           /* of one owner in the leaf */
   double most_zone_samples, most_zone_speed; /* of one owner in the mean of a zone */
@@ -113,6 +113,7 @@ typedef struct hv_zones {
 void hv_zones_init(hv_zones *zones, hv_env *env, hv_dht *dht, const hv_zones_config *config);
 /* Before the DHT is stopped or freed. */
 void hv_zones_fini(hv_zones *zones);
+/* How long a round takes, from now on: what is due later than that is due sooner. */
 void hv_zones_pace(hv_zones *zones, uint64_t round_us);
 
 /* HV_MSG_PROGRESS of this run: answers it. */

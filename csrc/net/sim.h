@@ -78,6 +78,7 @@ hv_status hv_sim_add(hv_sim *sim, const hv_sim_seat *seat, size_t *node);
 hv_target hv_sim_target(hv_sim *sim, size_t node);
 size_t hv_sim_nodes(const hv_sim *sim);
 int hv_sim_alive(const hv_sim *sim, size_t node);
+int hv_sim_paused(const hv_sim *sim, size_t node);
 void *hv_sim_core(const hv_sim *sim, size_t node); /* hv_core.self; NULL when it has ended. To look at between events. */
 hv_mem *hv_sim_mem(hv_sim *sim, size_t node);
 

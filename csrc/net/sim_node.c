@@ -433,6 +433,10 @@ int hv_sim_alive(const hv_sim *sim, size_t node) {
   return is_node(sim, node) && sim->nodes[node]->life != SIM_DEAD;
 }
 
+int hv_sim_paused(const hv_sim *sim, size_t node) {
+  return is_node(sim, node) && sim->nodes[node]->paused;
+}
+
 void *hv_sim_core(const hv_sim *sim, size_t node) {
   return is_node(sim, node) ? sim->nodes[node]->core.self : NULL;
 }

@@ -113,7 +113,7 @@ PAIR(share, hv_msg_share, Hv__Share) = {
 };
 SHAPE(share);
 
-PAIR(chunk, hv_msg_chunk, Hv__Chunk) = {U32(chunk, index), BYTES(chunk, from, HV_CHUNK_FROM_MAX)};
+PAIR(chunk, hv_msg_chunk, Hv__Chunk) = {U32(chunk, index), BYTES(chunk, from, HV_CHUNK_FROM_MAX), U32(chunk, view)};
 SHAPE(chunk);
 
 PAIR(state, hv_msg_state, Hv__State) = {EXACT(state, digest, hv_hash)};

@@ -171,7 +171,8 @@ void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
     s->msg.u.share.lacks = random_span(rng, s, 300);
     break;
   case HV_MSG_CHUNK:
-    s->msg.u.chunk = (hv_msg_chunk){(uint32_t)check_random(rng), random_span(rng, s, HV_CHUNK_FROM_MAX)};
+    s->msg.u.chunk =
+        (hv_msg_chunk){(uint32_t)check_random(rng), random_span(rng, s, HV_CHUNK_FROM_MAX), (uint32_t)check_random(rng)};
     break;
   case HV_MSG_ATTEND:
     random_bytes(rng, s->msg.u.attend.round, HV_ROUND_ID_SIZE);
@@ -361,6 +362,7 @@ void msgs_assert_same(const hv_msg *a, const hv_msg *b) {
   case HV_MSG_CHUNK:
     assert_int_equal(a->u.chunk.index, b->u.chunk.index);
     assert_same_span(a->u.chunk.from, b->u.chunk.from);
+    assert_int_equal(a->u.chunk.view, b->u.chunk.view);
     break;
   case HV_MSG_ATTEND:
     assert_memory_equal(a->u.attend.round, b->u.attend.round, HV_ROUND_ID_SIZE);

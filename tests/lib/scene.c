@@ -204,9 +204,12 @@ void scene_all_have_the_same(const scene *s, unsigned set) {
     assert_int_equal(m->status, HV_OK);
     if (!m->out)
       continue;
-    if (first)
+    if (first) {
       assert_memory_equal(m->out, first->out, s->n_values * sizeof(float));
-    else
+      if (hv_allreduce_view(m->allreduce) == hv_allreduce_view(first->allreduce))
+        assert_true(hv_allreduce_stamp(m->allreduce) == hv_allreduce_stamp(first->allreduce));
+    } else {
       first = m;
+    }
   }
 }

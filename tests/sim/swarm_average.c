@@ -20,18 +20,25 @@ enum {
   MARKS = MARKED * NODES_MAX,
   WAIT_MS = 8000,
   TIMEOUT_MS = 20000,
-  LATE_US = 1000000, /* what a step may take beyond its time */
-  STILL_US = 900000, /* who does nothing for so long is not running */
-  LOSS_US = 6000000, /* four stall_ms: what it takes to find out that somebody is gone, and to do without */
-  CUT_US = 300000,   /* less than a suspect's time: a quarter of stall_ms */
-  LOOK_US = 50000,   /* how often it is looked who is apart */
+  LATE_US = 1000000,             /* what a step may take beyond its time */
+  STALL_MS = 1500,               /* for how long a round waits for anybody */
+  STILL_US = 900000,             /* who does nothing for so long is not running */
+  LOSS_US = 4 * STALL_MS * 1000, /* what it takes to find out that somebody is gone, and to do without */
+  CUT_US = 300000,               /* less than a suspect's time: a quarter of stall_ms */
+  LOOK_US = 50000,               /* how often it is looked who is apart */
   LOOKS = SWARM_EPOCH_US / LOOK_US + 2,
   SPREAD_US = 400000, /* they do not all begin at once */
   REST_US = 1000000,  /* between two epochs, at most */
+  HALTS = 8,          /* of one node that are remembered of an epoch */
   STRIKE_US = 500000  /* from when the first round of an epoch is seen to a fault, at most */
 };
 
 typedef struct room room;
+
+/* Some time in which a node stood still. */
+typedef struct halt {
+  uint64_t from_us, to_us;
+} halt;
 
 /* One step, as the judge remembers it. */
 typedef struct entry {
@@ -39,7 +46,7 @@ typedef struct entry {
                                                             partition; disturbed: its node died, stood still, or came late */
   hv_status status;
   float weight;
-  uint64_t group; /* who was in it: a hash; 0: none */
+  uint64_t group; /* which round, of whom: a hash; 0: none */
   size_t n_members;
   uint64_t members; /* a bit for each node */
   uint32_t averaged, n_chunks, view;
@@ -47,6 +54,8 @@ typedef struct entry {
   double share;                                  /* which part of its own values it was told to be counted */
   uint64_t begun_us, round_us, done_us, away_us; /* round_us: its round's begin; away_us: when it was last seen before it was
                                                     first disturbed */
+  halt halts[HALTS];
+  size_t n_halts;
 } entry;
 
 typedef struct seat {
@@ -152,7 +161,7 @@ static hv_status open_averager(seat *s) {
                               .n_tensors = 2,
                               .chunk_values = NODES_MAX,
                               .alpha = 1,
-                              .stall_ms = 1500,
+                              .stall_ms = STALL_MS,
                               .target_group = s->r->n > 16 ? 8 : 0,
                               .auxiliary = s->auxiliary};
   return hv_average_new(hv_node_averages(s->node), &config, &s->average, NULL);
@@ -194,6 +203,8 @@ static void was_done(hv_average_step *step, hv_status status, const char *text, 
     else
       e->members |= UINT64_C(1) << at;
   }
+  for (size_t i = 0; i < sizeof outcome->round; i++) /* two hosts may begin two rounds of the same members */
+    hash = (hash ^ outcome->round[i]) * 1099511628211u;
   e->group = outcome->n_members ? hash : 0;
   hv_sim_say(s->r->run->sim, "n%zu: epoch %zu done, %s %s (%zu members, %u of %u chunks)", s->index, s->r->epoch,
              hv_status_name(status), text, e->n_members, e->averaged, e->n_chunks);
@@ -290,7 +301,9 @@ static uint32_t main_view(room *r, uint64_t group) {
   return view;
 }
 
-/* All who were told OK in one view of a group hold the same bits; so do all who have one stamp, and nobody else. */
+/* All who were told OK in one view of a group hold the same bits and have one stamp; all who have one stamp hold the same bits. Who
+ * ended in another view may hold what was averaged anew from the same values: those are the same bits by chance, whatever the
+ * stamps say. */
 static void judge_pairs(room *r, uint64_t group) {
   for (size_t i = 0; i < r->n; i++)
     for (size_t j = 0; j < i; j++) {
@@ -299,12 +312,14 @@ static void judge_pairs(room *r, uint64_t group) {
                  b->now.status == HV_OK;
       if (!both || a->auxiliary || b->auxiliary)
         continue;
-      if (same_bits(a, b) != (a->now.stamp == b->now.stamp)) {
+      int same = same_bits(a, b), alike = a->now.stamp == b->now.stamp;
+      figure(r, "stamps_apart", same && !alike);
+      if (alike ? !same : same && a->now.view == b->now.view) {
         figure(r, "stamps_wrong", 1);
         swarm_fail(r->run, "n%zu and n%zu hold %s bits in epoch %zu, and their stamps say otherwise", j, i,
-                   same_bits(a, b) ? "the same" : "other", r->epoch);
+                   same ? "the same" : "other", r->epoch);
       }
-      if (same_bits(a, b))
+      if (same)
         continue;
       if (a->now.view != b->now.view) {
         figure(r, "pairs_apart", 1);
@@ -315,165 +330,7 @@ static void judge_pairs(room *r, uint64_t group) {
     }
 }
 
-/* A member of a group that ran all the time. */
-static int stayed(room *r, const seat *first, size_t i) {
-  const entry *e = &r->seats[i].now;
-  return e->begun && first->now.members >> i & 1 && is_live(r, i) && (!e->done || e->group == first->now.group);
-}
-
-/* Those of `among` whom i reached then, through each other. */
-static uint64_t side_of(const room *r, const glance *g, uint64_t among, size_t i) {
-  uint64_t side = UINT64_C(1) << i, before = 0;
-  while (side != before) {
-    before = side;
-    for (size_t j = 0; j < r->n; j++)
-      if (before >> j & 1)
-        side |= g->reached[j] & among;
-  }
-  return side;
-}
-
-/* It was in that group's round. Not, if it ended in another one, or in none, or died in none: its host may have died, or a cut
- * come, before it had the word that this one begins. */
-static int came(const entry *e, uint64_t group) {
-  return e->begun && (e->done ? e->group == group : e->in_round);
-}
-
-/* It ended well in that group, and so was there until then, though it may have stood still before. */
-static int ended_well(const entry *e, uint64_t group) {
-  return e->done && e->group == group && e->status == HV_OK;
-}
-
-/* The members of a group that were in its round and ran all the time until then. */
-static uint64_t ran_until(room *r, const seat *first, uint64_t us) {
-  uint64_t them = 0, group = first->now.group;
-  for (size_t j = 0; j < r->n; j++) {
-    const entry *o = &r->seats[j].now;
-    int ran = is_live(r, j) || (o->disturbed && o->away_us >= us) || (ended_well(o, group) && o->done_us >= us);
-    them |= (uint64_t)(first->now.members >> j & 1 && came(o, group) && ran) << j;
-  }
-  return them;
-}
-
-/* When the first of a group began its round: from then on the others wait for who does not come. It may itself hear of it only when
- * a cut has ended, and they have gone on without it. */
-static uint64_t round_began(const room *r, const seat *first) {
-  uint64_t us = UINT64_MAX;
-  for (size_t j = 0; j < r->n; j++) {
-    const entry *o = &r->seats[j].now;
-    if (o->done && o->group == first->now.group && o->round_us < us)
-      us = o->round_us;
-  }
-  return us;
-}
-
-/* What was wrong with i's place at a moment: with that member, or with any. */
-typedef int wrong_then(room *r, const seat *first, const glance *g, size_t i, size_t other);
-
-/* While its round ran that was wrong for longer than a suspect is waited for: shorter than that costs nobody its place. */
-static int was_wrong(room *r, const seat *first, size_t i, size_t other, wrong_then *wrong) {
-  const entry *e = &r->seats[i].now;
-  uint64_t from = round_began(r, first), since = 0;
-  for (size_t k = 0; k < r->n_glances; k++) {
-    const glance *g = &r->glances[k];
-    if (g->at_us + LOOK_US < from || g->at_us > e->done_us)
-      continue;
-    since = wrong(r, first, g, i, other) ? since ? since : g->at_us : 0;
-    if (since && g->at_us - since >= CUT_US)
-      return 1;
-  }
-  return 0;
-}
-
-/* Nobody could have averaged with it: nobody but itself on its side, none there who can be dialled, or none with values that may
- * count. */
-static int alone_then(room *r, const seat *first, const glance *g, size_t i, size_t other) {
-  uint64_t side = side_of(r, g, ran_until(r, first, r->seats[i].now.done_us), i);
-  int others = 0, dialled = 0, sound = 0;
-  (void)other;
-  for (size_t j = 0; j < r->n; j++)
-    if (side >> j & 1) {
-      others += j != i && !r->seats[j].liar.tells;
-      dialled += !r->seats[j].client && !r->seats[j].liar.tells;
-      sound += is_sound(r, j);
-    }
-  return !others || !dialled || !sound;
-}
-
-/* In the end no member was left who could be dialled, whether anything was cut or not: glances are of cuts, not of deaths. */
-static int were_clients_alone(room *r, const seat *first, size_t i) {
-  uint64_t ran = ran_until(r, first, r->seats[i].now.done_us);
-  for (size_t j = 0; j < r->n; j++)
-    if (ran >> j & 1 && !r->seats[j].client)
-      return 0;
-  return 1;
-}
-
-/* It did not reach that one, who did reach others on its side: some must do without others, and it is theirs to say who, whatever
- * becomes of that one later. */
-static int between_then(room *r, const seat *first, const glance *g, size_t i, size_t other) {
-  uint64_t live = ran_until(r, first, g->at_us);
-  return (side_of(r, g, live, i) & live & ~g->reached[i]) >> other & 1;
-}
-
-/* The members were on several sides, and its own was not the larger one: for the others it is dead by then, and does not come back
- * into their round. With those on its side it averages if they find each other in time. */
-static int aside_then(room *r, const seat *first, const glance *g, size_t i, size_t other) {
-  uint64_t live = ran_until(r, first, r->seats[i].now.done_us);
-  (void)other;
-  return 2 * __builtin_popcountll(side_of(r, g, live, i) & live) <= __builtin_popcountll(live);
-}
-
-/* It was not on one side with that one. */
-static int apart_then(room *r, const seat *first, const glance *g, size_t i, size_t other) {
-  return !(side_of(r, g, first->now.members, i) >> other & 1);
-}
-
-static int was_between(room *r, const seat *first, size_t i) {
-  for (size_t j = 0; j < r->n; j++)
-    if (j != i && was_wrong(r, first, i, j, between_then))
-      return 1;
-  return 0;
-}
-
-/* Of those with whom the round went on to its end. */
-static int was_left_behind(room *r, const seat *first, size_t i) {
-  for (size_t j = 0; j < r->n; j++) {
-    const entry *o = &r->seats[j].now;
-    if (ended_well(o, first->now.group) && was_wrong(r, first, i, j, apart_then))
-      return 1;
-  }
-  return 0;
-}
-
-/* Its step's time was over while it missed another member that had just gone, or come to stand still, or was never there. */
-static int ran_out_of_time(const room *r, const seat *first, size_t i) {
-  const entry *e = &r->seats[i].now;
-  for (size_t j = 0; j < r->n && e->status == HV_TIMEOUT; j++) {
-    const entry *o = &r->seats[j].now;
-    uint64_t away_us = !came(o, first->now.group) ? round_began(r, first) : o->disturbed ? o->away_us : UINT64_MAX;
-    if (first->now.members >> j & 1 && away_us <= e->done_us && away_us + LOSS_US >= e->done_us)
-      return 1;
-  }
-  return 0;
-}
-
-/* How many in its group tell such lies, and can be dialled. */
-static int liars_beside(const room *r, const seat *first, unsigned lies) {
-  int n = 0;
-  for (size_t j = 0; j < r->n; j++)
-    n += (first->now.members >> j & 1) && r->seats[j].liar.tells & lies && !r->seats[j].client;
-  return n;
-}
-
-/* One of them, who may coordinate, has lied about views or members since the round began: a liar that only might have is no
- * excuse. */
-static int was_lied_to(const room *r, const seat *first) {
-  for (size_t j = 0; j < r->n; j++)
-    if ((first->now.members >> j & 1) && !r->seats[j].client && r->seats[j].liar.told_us >= round_began(r, first))
-      return 1;
-  return 0;
-}
+#include "sim/swarm_excuses.h"
 
 /* While a group has two live members, one of them with values that may count, they average every element. There are few excuses,
  * each counted by itself. */
@@ -490,13 +347,13 @@ static void judge_whole(room *r, const seat *first) {
       continue;
     figure(r, "members_judged", 1);
     figure(r, "beside_liars", liars_beside(r, first, ~0u) != 0);
-    if (lacks && (were_clients_alone(r, first, i) || was_wrong(r, first, i, i, alone_then))) {
+    if (lacks && (was_left_alone(r, first, i) || was_wrong(r, first, i, i, alone_then))) {
       figure(r, "unaveraged_alone", lacks);
     } else if (lacks && was_between(r, first, i)) {
       figure(r, "unaveraged_between", lacks);
-    } else if (lacks && (was_wrong(r, first, i, i, aside_then) || was_left_behind(r, first, i))) {
+    } else if (lacks && (was_wrong(r, first, i, i, aside_then) || was_left_behind(r, first, i) || stood_still(r, first, i))) {
       figure(r, "unaveraged_aside", lacks);
-    } else if (lacks && ran_out_of_time(r, first, i)) {
+    } else if (lacks && (ran_out_of_time(r, first, i) || heard_too_late(r, first, i))) {
       figure(r, "unaveraged_late", lacks);
     } else if (lacks && liars_beside(r, first, SWARM_LIES_NEWS) && was_lied_to(r, first)) {
       figure(r, "unaveraged_lied", lacks);
@@ -648,9 +505,21 @@ static int all_are_done(const room *r) {
   return 1;
 }
 
+/* Its halt goes on, or a new one begins. */
+static void see_halt(seat *s, uint64_t now) {
+  entry *e = &s->now;
+  if (e->n_halts && e->halts[e->n_halts - 1].to_us + LOOK_US >= now)
+    e->halts[e->n_halts - 1].to_us = now;
+  else if (e->n_halts < HALTS)
+    e->halts[e->n_halts++] = (halt){now, now};
+}
+
 static void look_around(hv_sim *sim, void *arg) {
   room *r = arg;
   uint64_t now = hv_sim_now(sim);
+  for (size_t i = 0; i < r->n; i++)
+    if (hv_sim_paused(sim, i))
+      see_halt(&r->seats[i], now);
   if (now <= r->run->apart_us + LOOK_US && r->n_glances < LOOKS) {
     glance *g = &r->glances[r->n_glances++];
     *g = (glance){.at_us = now};

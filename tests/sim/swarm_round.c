@@ -231,7 +231,8 @@ static void send_garbage(member *m, hv_env *env, hv_stream *stream, hv_msg_kind 
     set[0] = bytes[1], set[1] = bytes[2];
     hv_msg msg = {.kind = kind};
     if (kind == HV_MSG_CHUNK)
-      msg.u.chunk = (hv_msg_chunk){(uint32_t)below(p->run, m->in_run.n_chunks), hv_span_of(set, below(p->run, 2) * 32)};
+      msg.u.chunk =
+          (hv_msg_chunk){(uint32_t)below(p->run, m->in_run.n_chunks), hv_span_of(set, below(p->run, 2) * 32), bytes[3] % 40};
     else
       msg.u.news = (hv_msg_news){bytes[0] % HV_NEWS_COUNT, bytes[3] % 40, bytes[4] % 40, hv_span_of(set, below(p->run, 4) ? 32 : 5),
                                  UINT64_MAX};

@@ -61,12 +61,22 @@ static void lacks_all(room *r, size_t i) {
   r->seats[i].now.averaged = 0;
 }
 
-static void cut(room *r, size_t i, size_t j) {
+/* The first ones, so many. */
+static void all_lack_all(room *r, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    lacks_all(r, i);
+}
+
+static void cut_from_to(room *r, size_t i, size_t j, uint64_t from_us, uint64_t to_us) {
   for (size_t k = 0; k < r->n_glances; k++)
-    if (r->glances[k].at_us >= CUT_AT_US) {
+    if (r->glances[k].at_us >= from_us && r->glances[k].at_us < to_us) {
       r->glances[k].reached[i] &= ~(UINT64_C(1) << j);
       r->glances[k].reached[j] &= ~(UINT64_C(1) << i);
     }
+}
+
+static void cut(room *r, size_t i, size_t j) {
+  cut_from_to(r, i, j, CUT_AT_US, UINT64_MAX);
 }
 
 /* It stood still, or died, from then on. */
@@ -162,6 +172,12 @@ static void who_is_out_of_time_missed_somebody_who_was_not_there(void **unused) 
   r = no_time(&run, LOSS_US - 1);
   r->seats[2].now.group = GROUP; /* all were there */
   assert_true(fails(r, 0));
+  for (unsigned lies = SWARM_LIES_VALUES; lies <= SWARM_LIES_WEIGHT; lies *= 2) {
+    r = no_time(&run, LOSS_US - 1);
+    r->seats[2].now.group = GROUP;
+    r->seats[2].liar.tells = lies; /* who says that it is another one was never there */
+    assert_int_equal(fails(r, 0), lies != SWARM_LIES_ORDER);
+  }
 }
 
 /* The last of four stood still before their round began, came back, and ended it well. */
@@ -193,6 +209,177 @@ static void who_stood_still_before_the_round_and_ended_it_well_was_there(void **
   assert_true(fails(r, 0));
 }
 
+/* A cut was there as the group began, for a moment; the first of three had the word of it later. */
+static room *the_word_came_late(swarm_run *run, uint64_t cut_us, uint64_t late_us) {
+  room *r = a_group(run, 3);
+  lacks_all(r, 0);
+  for (size_t j = 1; j < 3; j++)
+    cut_from_to(r, 0, j, BEGAN_US + LOOK_US - cut_us, BEGAN_US + LOOK_US);
+  r->seats[0].now.round_us = BEGAN_US + late_us;
+  return r;
+}
+
+static void whose_word_came_when_nobody_waited_any_more_is_not_missed(void **unused) {
+  (void)unused;
+  swarm_run run;
+  assert_false(fails(the_word_came_late(&run, LOOK_US, STALL_MS * 1000), 0));
+  assert_true(fails(the_word_came_late(&run, 0, STALL_MS * 1000), 0)); /* nothing was cut */
+  assert_true(fails(the_word_came_late(&run, LOOK_US, STALL_MS * 1000 - 1), 0));
+}
+
+static room *a_halt(swarm_run *run, uint64_t from_us, uint64_t to_us) {
+  room *r = a_group(run, 3);
+  lacks_all(r, 0);
+  for (uint64_t us = from_us; us <= to_us; us += LOOK_US)
+    see_halt(&r->seats[0], us);
+  return r;
+}
+
+static void who_stood_still_for_longer_than_a_suspect_is_waited_for_is_not_missed(void **unused) {
+  (void)unused;
+  swarm_run run;
+  assert_false(fails(a_halt(&run, CUT_AT_US, CUT_AT_US + CUT_US), 0));
+  assert_true(fails(a_halt(&run, CUT_AT_US, CUT_AT_US + CUT_US - LOOK_US), 0));
+  assert_true(fails(a_halt(&run, BEGAN_US - CUT_US, BEGAN_US + CUT_US - LOOK_US), 0)); /* most of it before the round */
+  assert_true(fails(a_halt(&run, ENDED_US - LOOK_US, ENDED_US + CUT_US), 0));
+  room *r = a_halt(&run, CUT_AT_US, CUT_AT_US + CUT_US - LOOK_US); /* twice, but each time for less */
+  see_halt(&r->seats[0], CUT_AT_US + CUT_US + LOOK_US);
+  assert_true(fails(r, 0));
+  r = a_halt(&run, CUT_AT_US, CUT_AT_US + CUT_US);
+  lacks_all(r, 1); /* that is no excuse for another one */
+  assert_true(fails(r, 0));
+}
+
+/* The second of four is cut off from the third, a liar who coordinates, and the last is gone. */
+static room *beside_a_liar(swarm_run *run) {
+  room *r = a_group(run, 4);
+  all_lack_all(r, 2);
+  cut_from_to(r, 1, 2, BEGAN_US, ENDED_US + 1);
+  r->seats[2].liar.tells = SWARM_LIES_BYTES;
+  r->seats[3].now.done = 0;
+  goes_away(r, 3, BEGAN_US);
+  return r;
+}
+
+static void who_is_left_with_a_liar_alone_is_alone(void **unused) {
+  (void)unused;
+  swarm_run run;
+  assert_false(fails(beside_a_liar(&run), 0));
+  room *r = beside_a_liar(&run);
+  r->seats[2].liar.tells = 0; /* it could have averaged with that one */
+  assert_true(fails(r, 0));
+  r = beside_a_liar(&run);
+  cut_from_to(r, 0, 2, BEGAN_US, ENDED_US + 1); /* both without the liar, and with each other */
+  assert_true(fails(r, 0));
+}
+
+/* The first of three is cut off from the second, and when that is over from the third; none of them ends well. */
+static room *one_after_the_other(swarm_run *run, uint64_t cut_us) {
+  room *r = a_group(run, 3);
+  all_lack_all(r, 3);
+  cut_from_to(r, 0, 1, BEGAN_US, BEGAN_US + cut_us);
+  cut_from_to(r, 2, 1, BEGAN_US, BEGAN_US + cut_us);
+  cut_from_to(r, 0, 2, CUT_AT_US, CUT_AT_US + cut_us);
+  cut_from_to(r, 1, 2, CUT_AT_US, CUT_AT_US + cut_us);
+  return r;
+}
+
+static void who_lost_the_others_one_after_the_other_was_alone(void **unused) {
+  (void)unused;
+  swarm_run run;
+  assert_false(fails(one_after_the_other(&run, CUT_US + LOOK_US), 0));
+  assert_true(fails(one_after_the_other(&run, CUT_US), 0)); /* that costs nobody its place */
+  room *r = one_after_the_other(&run, CUT_US + LOOK_US);
+  r->seats[0].now.done_us = CUT_AT_US; /* the third was there to the end */
+  assert_true(fails(r, 0));
+}
+
+/* The last of three is cut off from the others, whose time is over then. */
+static room *cut_off_at_the_end(swarm_run *run, uint64_t before_us) {
+  room *r = a_group(run, 3);
+  all_lack_all(r, 3);
+  for (size_t i = 0; i < 2; i++) {
+    cut_from_to(r, i, 2, CUT_AT_US, ENDED_US + 1);
+    r->seats[i].now.status = HV_TIMEOUT;
+    r->seats[i].now.done_us = CUT_AT_US + before_us;
+  }
+  return r;
+}
+
+static void who_is_out_of_time_missed_somebody_who_was_cut_off(void **unused) {
+  (void)unused;
+  swarm_run run;
+  assert_false(fails(cut_off_at_the_end(&run, CUT_US), 0));
+  assert_true(fails(cut_off_at_the_end(&run, CUT_US - LOOK_US), 0)); /* that is nothing */
+  room *r = cut_off_at_the_end(&run, CUT_US);
+  r->seats[0].now.status = r->seats[1].now.status = HV_CLOSED;
+  assert_true(fails(r, 0));
+  r = cut_off_at_the_end(&run, CUT_US);
+  for (size_t i = 0; i < 2; i++)
+    r->seats[i].now.done_us = ENDED_US + LOSS_US + 1; /* by then they could have done without */
+  assert_true(fails(r, 0));
+}
+
+/* Three of four miss the last one; the time of two is over, and then the first one ends, too. */
+static room *the_others_had_no_time(swarm_run *run, hv_status status) {
+  room *r = a_group(run, 4);
+  all_lack_all(r, 3);
+  for (size_t i = 1; i < 3; i++)
+    r->seats[i].now.status = HV_TIMEOUT;
+  r->seats[1].now.status = status;
+  r->seats[3].now.done = 0;
+  goes_away(r, 3, BEGAN_US);
+  return r;
+}
+
+static void who_is_left_when_the_others_time_is_over_is_alone(void **unused) {
+  (void)unused;
+  swarm_run run;
+  assert_false(fails(the_others_had_no_time(&run, HV_TIMEOUT), 0));
+  assert_true(fails(the_others_had_no_time(&run, HV_CLOSED), 0));
+  room *r = the_others_had_no_time(&run, HV_TIMEOUT);
+  r->seats[1].now.done_us++; /* it was there yet */
+  assert_true(fails(r, 0));
+}
+
+/* Of other views the same bits may be there by chance; of one view, or with one stamp, nothing is. */
+static void stamps_tell_who_holds_the_same_bits(void **unused) {
+  (void)unused;
+  for (int bits = 0; bits < 2; bits++)
+    for (int view = 0; view < 2; view++)
+      for (int stamp = 0; stamp < 2; stamp++) {
+        swarm_run run;
+        room *r = a_group(&run, 2);
+        r->seats[1].marks[0] = (float)bits;
+        r->seats[1].now.view = (uint32_t)view;
+        r->seats[1].now.stamp = (uint64_t)stamp;
+        judge_pairs(r, GROUP);
+        assert_int_equal(run.failure[0] != 0, bits ? !stamp || !view : stamp && !view);
+        run.failure[0] = 0;
+        assert_false(fails(r, 0));
+      }
+}
+
+static uint64_t group_of(seat *s, uint8_t round) {
+  hv_average_member members[2] = {{.id = s->r->seats[0].id, .me = 1}, {.id = s->r->seats[1].id}};
+  hv_average_outcome outcome = {.members = members, .n_members = 2};
+  memset(outcome.round, round, sizeof outcome.round);
+  s->step.owner = s;
+  s->now.done = 0;
+  was_done(&s->step, HV_OK, "", &outcome);
+  return s->now.group;
+}
+
+static void two_rounds_of_the_same_members_are_two_groups(void **unused) {
+  (void)unused;
+  swarm_run run;
+  room *r = a_group(&run, 2);
+  memset(&r->seats[1].id, 1, sizeof r->seats[1].id);
+  assert_true(group_of(&r->seats[0], 1) == group_of(&r->seats[0], 1));
+  assert_true(group_of(&r->seats[0], 1) != group_of(&r->seats[0], 2));
+  assert_false(fails(r, 0));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(who_lacks_something_without_any_reason_is_found),
@@ -200,6 +387,14 @@ int main(void) {
       cmocka_unit_test(clients_whose_last_peer_died_are_alone_also_where_nothing_is_cut),
       cmocka_unit_test(who_is_out_of_time_missed_somebody_who_was_not_there),
       cmocka_unit_test(who_stood_still_before_the_round_and_ended_it_well_was_there),
+      cmocka_unit_test(whose_word_came_when_nobody_waited_any_more_is_not_missed),
+      cmocka_unit_test(who_stood_still_for_longer_than_a_suspect_is_waited_for_is_not_missed),
+      cmocka_unit_test(who_is_left_with_a_liar_alone_is_alone),
+      cmocka_unit_test(who_is_out_of_time_missed_somebody_who_was_cut_off),
+      cmocka_unit_test(who_is_left_when_the_others_time_is_over_is_alone),
+      cmocka_unit_test(who_lost_the_others_one_after_the_other_was_alone),
+      cmocka_unit_test(stamps_tell_who_holds_the_same_bits),
+      cmocka_unit_test(two_rounds_of_the_same_members_are_two_groups),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

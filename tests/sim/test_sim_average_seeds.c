@@ -114,6 +114,60 @@ static void a_coordinator_with_whom_nobody_is_left_goes_back_to_those_it_has_giv
   plays_well_under(AND_LIARS, swarm_average_play, 500939, 12, six_epochs);
 }
 
+/* An auxiliary that owns a chunk gave its average to one member, which was left out then; the others averaged the same values anew,
+ * in another order. */
+static void who_holds_what_was_averaged_anew_for_the_others_has_another_stamp(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 501926, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 503287, 12, six_epochs);
+}
+
+/* One said that it had been in the view that the others were in, but of other members. */
+static void who_tells_of_other_members_of_the_same_view_is_not_believed(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 505858, 12, six_epochs);
+}
+
+/* Two of four tell what is false, and the coordinator alone hears it. */
+static void a_coordinator_believes_its_own_eyes(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 507717, 12, six_epochs);
+}
+
+/* The next coordinator was not asked by the one that died, and took who had broken off its streams for that for one that is gone.
+ */
+static void who_stopped_for_a_coordinator_that_died_has_as_long_to_come_to_the_next_as_the_others(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 503998, 12, six_epochs);
+}
+
+/* The word that a round begins was sent in a cut, and came when the others had ended it; two hosts began a round each of the same
+ * two members, both of whom had changed sides; one lost the others one after the other; one stood still for longer than a suspect
+ * is waited for, and a liar had named it; one was left with a liar alone. (test_sim_average_judge.c holds what is not let pass.) */
+static void who_was_left_alone_in_the_end_is_known_to_the_judge(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 501245, 12, six_epochs);
+  plays_well(swarm_average_play, 503154, 12, six_epochs);
+  plays_well(swarm_average_play, 509150, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 503105, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 505262, 12, six_epochs);
+  plays_well(swarm_average_play, 601816, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 601949, 12, six_epochs);
+}
+
+/* Two coordinators were lost, and the third died when those who were done had waited for three stall_ms since they were. */
+static void who_is_done_waits_anew_for_each_coordinator(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 499528, 12, six_epochs);
+}
+
+/* A coordinator was cut off while it asked, had not one's answer, and told that one alone that it is out: all others were with the
+ * next one by then. */
+static void who_is_told_that_it_is_out_asks_the_next_coordinator(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 600389, 12, six_epochs);
+}
+
 /* The same of groups in runs with liars. */
 static void who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge(void **unused) {
   static const uint64_t seeds[] = {301007, 301710, 320135, 320597, 321684, 321893};
@@ -140,6 +194,13 @@ int main(void) {
       cmocka_unit_test(what_one_alone_holds_goes_over_somebody_whom_it_reaches),
       cmocka_unit_test(whom_a_liar_names_again_and_again_has_as_long_to_answer_as_the_others),
       cmocka_unit_test(a_coordinator_with_whom_nobody_is_left_goes_back_to_those_it_has_given_up),
+      cmocka_unit_test(who_holds_what_was_averaged_anew_for_the_others_has_another_stamp),
+      cmocka_unit_test(who_tells_of_other_members_of_the_same_view_is_not_believed),
+      cmocka_unit_test(a_coordinator_believes_its_own_eyes),
+      cmocka_unit_test(who_stopped_for_a_coordinator_that_died_has_as_long_to_come_to_the_next_as_the_others),
+      cmocka_unit_test(who_was_left_alone_in_the_end_is_known_to_the_judge),
+      cmocka_unit_test(who_is_done_waits_anew_for_each_coordinator),
+      cmocka_unit_test(who_is_told_that_it_is_out_asks_the_next_coordinator),
       cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);

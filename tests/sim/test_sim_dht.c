@@ -65,6 +65,24 @@ static void assert_value(const dht_try *try, const char *value) {
   assert_memory_equal(try->value, value, strlen(value));
 }
 
+/* With few contacts a new one is reason to look around; that one which is known answers is none, or each answer calls for a look.
+ */
+static void a_small_swarm_that_is_asked_nothing_is_quiet(void **unused) {
+  (void)unused;
+  scene *c = open_scene(50);
+  c->s.hello_every_ms = 3600000;
+  grow(c, 6);
+  dht_swarm_run(&c->s, 60);
+  for (size_t i = 0; i < 6; i++)
+    assert_int_equal(hv_dht_route(dht_swarm_dht(&c->s, i))->n, 5);
+  uint64_t before = hv_sim_count(c->s.sim).messages;
+  dht_swarm_run(&c->s, 60);
+  uint64_t messages = hv_sim_count(c->s.sim).messages - before;
+  if (messages > 6 * 60)
+    fail_msg("%d messages in a minute", (int)messages);
+  close_scene(c);
+}
+
 static void what_one_stores_all_can_get(void **unused) {
   (void)unused;
   scene *c = open_scene(1);
@@ -392,6 +410,7 @@ static void half_a_swarm_dies_and_everything_is_found(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_small_swarm_that_is_asked_nothing_is_quiet),
       cmocka_unit_test(what_one_stores_all_can_get),
       cmocka_unit_test(a_dictionary_is_put_together_from_its_subkeys),
       cmocka_unit_test(the_newest_expiry_wins),

@@ -550,6 +550,56 @@ static void who_stays_in_the_old_epoch_is_not_taken_to_have_begun_the_new_one(vo
   close_scene(c);
 }
 
+/* So it is where all are asked one by one: as soon as the epoch is known, before all have been asked again. */
+static void in_a_small_swarm_the_sum_is_right_with_the_epoch_and_who_stays_is_soon_out_of_it(void **unused) {
+  (void)unused;
+  static const size_t sizes[] = {2, 6};
+  static const double known_s[] = {0.1, 1.5};
+  for (size_t s = 0; s < 2; s++) {
+    size_t n = sizes[s], stays = n / 3; /* of two nobody can */
+    double known = known_s[s];
+    scene *c = open_scene(27);
+    grow(c, n, 100);
+    run(c, 20);
+    all_begin(c, 0, n, 1);
+    run(c, known);
+    for (size_t i = 0; i < n; i++) {
+      assert_near(read_of(c, i).samples, (double)n * 100 * known, (double)n * 4);
+      assert_near(read_of(c, i).speed, (double)n * 100, (double)n);
+    }
+    run(c, 20);
+    all_begin(c, 0, n - stays, 2);
+    run(c, 5);
+    for (size_t i = 0; i < n - stays; i++)
+      assert_near(read_of(c, i).samples, (double)(n - stays) * 100 * 5, (double)n * 4);
+    close_scene(c);
+  }
+}
+
+/* One becomes slow as the target is near. The other asks sooner and sooner, and so makes the step hardly before its time. */
+static void the_nearer_the_target_the_sooner_others_are_asked_again(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1; seed <= 20; seed++) {
+    scene *c = open_scene(100 + seed);
+    grow(c, 2, 200);
+    while (progress_swarm_own(&c->s, 0).samples + progress_swarm_own(&c->s, 1).samples < TARGET - 4000)
+      run(c, 0.01);
+    uint64_t messages = hv_sim_count(c->s.dht.sim).messages;
+    while (progress_swarm_own(&c->s, 0).samples + progress_swarm_own(&c->s, 1).samples < TARGET - 100 - seed * 5)
+      run(c, 0.01);
+    progress_swarm_work(&c->s, 1, 20);
+    while (!read_of(c, 0).ready)
+      run(c, 0.01);
+    uint64_t done = progress_swarm_own(&c->s, 0).samples + progress_swarm_own(&c->s, 1).samples;
+    if (done < TARGET - 10)
+      fail_msg("seed %d: the step is made at %d", (int)seed, (int)done);
+    messages = hv_sim_count(c->s.dht.sim).messages - messages;
+    if (messages > 300) /* some 260 where nobody asks sooner */
+      fail_msg("seed %d: the last ten seconds cost %d messages", (int)seed, (int)messages);
+    close_scene(c);
+  }
+}
+
 /* ---- what is passed on ---- */
 
 typedef struct forger {
@@ -673,6 +723,8 @@ int main(void) {
       cmocka_unit_test(a_word_newer_than_now_is_as_old_as_none),
       cmocka_unit_test(an_epochs_end_is_known_within_two_seconds_and_its_sum_with_it),
       cmocka_unit_test(who_stays_in_the_old_epoch_is_not_taken_to_have_begun_the_new_one),
+      cmocka_unit_test(in_a_small_swarm_the_sum_is_right_with_the_epoch_and_who_stays_is_soon_out_of_it),
+      cmocka_unit_test(the_nearer_the_target_the_sooner_others_are_asked_again),
       cmocka_unit_test(who_passes_on_forged_words_is_not_believed),
       cmocka_unit_test(without_memory_nothing_breaks),
   };

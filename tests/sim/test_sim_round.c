@@ -18,6 +18,14 @@ static scene_setup eight(uint64_t seed) {
   return how;
 }
 
+/* So many that the group can fall apart. */
+static scene_setup six(uint64_t seed, uint32_t stall_ms) {
+  scene_setup how = four(seed);
+  how.n = 6;
+  how.stall_ms = stall_ms;
+  return how;
+}
+
 /* Everybody of the set is told HV_OK and has the same; what they hold is right. */
 static void ends_well_for(scene *s, unsigned set) {
   scene_all_have_the_same(s, set);
@@ -224,9 +232,7 @@ static void who_gave_up_a_coordinator_that_the_others_attend_is_told_and_comes_b
   (void)unused;
   for (uint64_t seed = 590; seed < 600; seed++) {
     scene s;
-    scene_setup how = four(seed);
-    how.n = 6;
-    how.stall_ms = 1500;
+    scene_setup how = six(seed, 1500);
     scene_open(&s, &how);
     hv_sim_cut(s.sim, 1, 5, 1);
     scene_begin_all(&s);
@@ -238,6 +244,27 @@ static void who_gave_up_a_coordinator_that_the_others_attend_is_told_and_comes_b
     hv_sim_continue(s.sim, 1);
     scene_run(&s, 60);
     ends_well_for(&s, 62);
+    scene_close(&s);
+  }
+}
+
+/* 4 dies, and 0 asks all: 5's answer does not come, and what 0 says then comes to 5 alone, which hears that it is out. The others
+ * give 0 up for its silence, and 5 finds them with 1. */
+static void who_is_told_that_it_is_out_asks_the_next_one_with_whom_all_are(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 560; seed < 570; seed++) {
+    scene s;
+    scene_setup how = six(seed, 1500);
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 0.1);
+    hv_sim_cut(s.sim, 5, 0, 1);
+    hv_sim_kill(s.sim, 4);
+    scene_run(&s, 0.2);
+    for (size_t i = 1; i < 4; i++)
+      hv_sim_cut(s.sim, 0, i, 1);
+    scene_run(&s, 60);
+    ends_well_for(&s, 2 | 4 | 8 | 32);
     scene_close(&s);
   }
 }
@@ -414,9 +441,7 @@ static void a_group_that_falls_apart_ends_the_same_on_each_side(void **unused) {
   (void)unused;
   for (uint64_t seed = 600; seed < 620; seed++) {
     scene s;
-    scene_setup how = four(seed);
-    how.n = 6;
-    how.stall_ms = 1000;
+    scene_setup how = six(seed, 1000);
     scene_open(&s, &how);
     scene_begin_all(&s);
     scene_run(&s, 0.3);
@@ -665,6 +690,7 @@ int main(void) {
       cmocka_unit_test(when_the_coordinator_dies_at_the_end_the_rest_still_learn_that_it_is_the_end),
       cmocka_unit_test(a_coordinator_that_falls_silent_is_missed_by_those_who_are_done),
       cmocka_unit_test(who_gave_up_a_coordinator_that_the_others_attend_is_told_and_comes_back),
+      cmocka_unit_test(who_is_told_that_it_is_out_asks_the_next_one_with_whom_all_are),
       cmocka_unit_test(who_is_cut_off_as_its_round_begins_is_in_while_the_others_wait_and_else_it_ends_with_its_own),
       cmocka_unit_test(who_says_that_it_lives_and_gives_nothing_is_waited_for_no_longer_than_stall_ms),
       cmocka_unit_test(who_attends_one_that_does_not_coordinate_is_sent_away_by_its_next_view),

@@ -3,7 +3,7 @@
 
 #include "core/doubts.h"
 
-enum { MEMBERS = 8 };
+enum { MEMBERS = 8, COORDINATOR = 7 };
 
 typedef struct fixture {
   hv_mem mem;
@@ -22,7 +22,7 @@ static int setup(void **state) {
   static fixture f;
   hv_mem_init(&f.mem, NULL, HV_MEM_UNLIMITED);
   *state = &f;
-  return hv_doubts_init(&f.doubts, &f.mem, MEMBERS) != HV_OK;
+  return hv_doubts_init(&f.doubts, &f.mem, MEMBERS, COORDINATOR) != HV_OK;
 }
 
 static int teardown(void **state) {
@@ -72,7 +72,7 @@ static void who_charges_one_after_another_alone_is_out_itself(void **state) {
 static void who_charges_the_same_one_again_charges_no_second_one(void **state) {
   hv_doubts small;
   hv_members here = set_of(1 << 0 | 1 << 1 | 1 << 2);
-  assert_int_equal(hv_doubts_init(&small, &((fixture *)*state)->mem, 3), HV_OK);
+  assert_int_equal(hv_doubts_init(&small, &((fixture *)*state)->mem, 3, 0), HV_OK);
   charge(&small, 2, 0);
   hv_doubts_weigh(&small, &here);
   assert_true(hv_members_has(&small.no_owner, 0));
@@ -86,6 +86,26 @@ static void who_charges_the_same_one_again_charges_no_second_one(void **state) {
   assert_true(hv_members_has(&small.barred, 2));
   assert_false(hv_members_has(&small.no_owner, 1));
   hv_doubts_fini(&small);
+}
+
+/* Half of four lie. Another one than the coordinator would be out for that. */
+static void a_coordinator_believes_its_own_eyes_unless_they_leave_nobody_else(void **state) {
+  hv_members here = set_of(1 << 0 | 1 << 1 | 1 << 2 | 1 << 3);
+  for (size_t me = 0; me < 2; me++) {
+    hv_doubts four;
+    assert_int_equal(hv_doubts_init(&four, &((fixture *)*state)->mem, 4, me), HV_OK);
+    charge(&four, 1, 2);
+    hv_doubts_weigh(&four, &here);
+    charge(&four, 1, 3);
+    hv_doubts_weigh(&four, &here);
+    assert_int_equal(hv_members_has(&four.no_owner, 3), me == 1);
+    assert_int_equal(hv_members_has(&four.barred, 1), me != 1);
+    charge(&four, 1, 0); /* all the others */
+    hv_doubts_weigh(&four, &here);
+    assert_true(hv_members_has(&four.barred, 1));
+    assert_int_equal(hv_members_count(&four.barred), 1);
+    hv_doubts_fini(&four);
+  }
 }
 
 static void nobody_is_heard_of_itself(void **state) {
@@ -219,6 +239,23 @@ static void a_view_is_not_so_if_who_would_be_in_it_never_promised_it(void **stat
   assert_int_equal(left(&t, 0xff), 0xff); /* nobody is left out of the first */
 }
 
+static void a_view_has_one_plan_and_what_most_say_of_it_is_believed(void **state) {
+  told t;
+  (void)state;
+  all_in_the_first_view(&t);
+  for (size_t i = 0; i < MEMBERS; i++)
+    report(&t, i, 9, 0xff);
+  report(&t, 0, 9, 0x7d); /* not so, and this one knows itself */
+  assert_int_equal(left(&t, 0xff), 0xfe);
+  all_in_the_first_view(&t);
+  for (size_t i = 0; i < 6; i++)
+    t.reports[i].promised = 9; /* two of them were told the plan, */
+  report(&t, 3, 9, 0x3f);
+  report(&t, 4, 9, 0x3f);
+  report(&t, 0, 9, 0x3d); /* and one says another */
+  assert_int_equal(left(&t, 0xff), 0x3e);
+}
+
 static void a_view_that_one_alone_was_told_of_is_believed_if_most_promised_it(void **state) {
   told t;
   (void)state;
@@ -244,6 +281,7 @@ int main(void) {
                                       teardown),
       cmocka_unit_test_setup_teardown(who_charges_one_after_another_alone_is_out_itself, setup, teardown),
       cmocka_unit_test_setup_teardown(who_charges_the_same_one_again_charges_no_second_one, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_coordinator_believes_its_own_eyes_unless_they_leave_nobody_else, setup, teardown),
       cmocka_unit_test_setup_teardown(nobody_is_heard_of_itself, setup, teardown),
       cmocka_unit_test_setup_teardown(who_is_not_reached_twice_owns_nothing_or_those_for_whom_it_broke_off, setup, teardown),
       cmocka_unit_test_setup_teardown(what_one_alone_holds_goes_over_another_one_than_who_misses_it, setup, teardown),
@@ -251,6 +289,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(trouble_counts_once_for_each_view_and_twice_as_many_as_members_are_too_many, setup, teardown),
       cmocka_unit_test(a_view_that_others_were_in_leaves_out_those_who_were_not),
       cmocka_unit_test(a_view_is_not_so_if_who_would_be_in_it_never_promised_it),
+      cmocka_unit_test(a_view_has_one_plan_and_what_most_say_of_it_is_believed),
       cmocka_unit_test(a_view_that_one_alone_was_told_of_is_believed_if_most_promised_it),
       cmocka_unit_test(who_is_alone_in_a_later_view_does_not_end_the_round_for_the_others),
   };

@@ -1,0 +1,228 @@
+/* Why may a member of a group lack something? What the judge of the swarm room `average` lets pass, and no more.
+ *
+ * A part of swarm_average.c, which includes it where its judge begins. test_sim_average_judge.c holds each excuse to its bounds.
+ */
+/* A member of a group that ran all the time. */
+static int stayed(room *r, const seat *first, size_t i) {
+  const entry *e = &r->seats[i].now;
+  return e->begun && first->now.members >> i & 1 && is_live(r, i) && (!e->done || e->group == first->now.group);
+}
+
+/* Those of `among` whom i reached then, through each other. */
+static uint64_t side_of(const room *r, const glance *g, uint64_t among, size_t i) {
+  uint64_t side = UINT64_C(1) << i, before = 0;
+  while (side != before) {
+    before = side;
+    for (size_t j = 0; j < r->n; j++)
+      if (before >> j & 1)
+        side |= g->reached[j] & among;
+  }
+  return side;
+}
+
+/* It was in that group's round. Not, if it ended in another one, or in none, or died in none: its host may have died, or a cut
+ * come, before it had the word that this one begins. */
+static int came(const entry *e, uint64_t group) {
+  return e->begun && (e->done ? e->group == group : e->in_round);
+}
+
+/* It ended well in that group, and so was there until then, though it may have stood still before. */
+static int ended_well(const entry *e, uint64_t group) {
+  return e->done && e->group == group && e->status == HV_OK;
+}
+
+/* The members of a group that were in its round and ran all the time until then. */
+static uint64_t ran_until(room *r, const seat *first, uint64_t us) {
+  uint64_t them = 0, group = first->now.group;
+  for (size_t j = 0; j < r->n; j++) {
+    const entry *o = &r->seats[j].now;
+    int ran = is_live(r, j) || (o->disturbed && o->away_us >= us) || (ended_well(o, group) && o->done_us >= us);
+    them |= (uint64_t)(first->now.members >> j & 1 && came(o, group) && ran) << j;
+  }
+  return them;
+}
+
+/* When the first of a group began its round: from then on the others wait for who does not come. It may itself hear of it only when
+ * a cut has ended, and they have gone on without it. */
+static uint64_t round_began(const room *r, const seat *first) {
+  uint64_t us = UINT64_MAX;
+  for (size_t j = 0; j < r->n; j++) {
+    const entry *o = &r->seats[j].now;
+    if (o->done && o->group == first->now.group && o->round_us < us)
+      us = o->round_us;
+  }
+  return us;
+}
+
+/* What was wrong with i's place at a moment: with that member, or with any. */
+typedef int wrong_then(room *r, const seat *first, const glance *g, size_t i, size_t other);
+
+/* From then on in its round that was wrong for longer than a suspect is waited for: shorter than that costs nobody its place. */
+static int was_wrong_since(room *r, const seat *first, size_t i, size_t other, wrong_then *wrong, uint64_t from) {
+  const entry *e = &r->seats[i].now;
+  uint64_t since = 0;
+  for (size_t k = 0; k < r->n_glances; k++) {
+    const glance *g = &r->glances[k];
+    if (g->at_us + LOOK_US < from || g->at_us > e->done_us)
+      continue;
+    since = wrong(r, first, g, i, other) ? since ? since : g->at_us : 0;
+    if (since && g->at_us - since >= CUT_US)
+      return 1;
+  }
+  return 0;
+}
+
+static int was_wrong(room *r, const seat *first, size_t i, size_t other, wrong_then *wrong) {
+  return was_wrong_since(r, first, i, other, wrong, round_began(r, first));
+}
+
+/* Nobody among these could have averaged with it: nobody but itself, none who can be dialled, or none with values that may count.
+ */
+static int nobody_is_among(const room *r, uint64_t these, size_t i) {
+  int others = 0, dialled = 0, sound = 0;
+  for (size_t j = 0; j < r->n; j++)
+    if (these >> j & 1) {
+      others += j != i && !r->seats[j].liar.tells;
+      dialled += !r->seats[j].client && !r->seats[j].liar.tells;
+      sound += is_sound(r, j);
+    }
+  return !others || !dialled || !sound;
+}
+
+/* Nobody on its side could. */
+static int alone_then(room *r, const seat *first, const glance *g, size_t i, size_t other) {
+  (void)other;
+  return nobody_is_among(r, side_of(r, g, ran_until(r, first, r->seats[i].now.done_us), i), i);
+}
+
+/* It was not on one side with that one. */
+static int apart_then(room *r, const seat *first, const glance *g, size_t i, size_t other) {
+  return !(side_of(r, g, first->now.members, i) >> other & 1);
+}
+
+/* Those who were cut off from it from then on in its round, each at one time or another: for it they are dead since then, though a
+ * cut that ended made way for one from the others. */
+static uint64_t lost_since(room *r, const seat *first, size_t i, uint64_t from) {
+  uint64_t lost = 0;
+  for (size_t j = 0; j < r->n; j++)
+    lost |= (uint64_t)was_wrong_since(r, first, i, j, apart_then, from) << j;
+  return lost;
+}
+
+static int are_clients(const room *r, uint64_t these) {
+  for (size_t j = 0; j < r->n; j++)
+    if (these >> j & 1 && !r->seats[j].client)
+      return 0;
+  return 1;
+}
+
+/* It did not reach that one, who did reach others on its side: some must do without others, and it is theirs to say who, whatever
+ * becomes of that one later. */
+static int between_then(room *r, const seat *first, const glance *g, size_t i, size_t other) {
+  uint64_t live = ran_until(r, first, g->at_us);
+  return (side_of(r, g, live, i) & live & ~g->reached[i]) >> other & 1;
+}
+
+/* The members were on several sides, and its own was not the larger one: for the others it is dead by then, and does not come back
+ * into their round. With those on its side it averages if they find each other in time. */
+static int aside_then(room *r, const seat *first, const glance *g, size_t i, size_t other) {
+  uint64_t live = ran_until(r, first, r->seats[i].now.done_us);
+  (void)other;
+  return 2 * __builtin_popcountll(side_of(r, g, live, i) & live) <= __builtin_popcountll(live);
+}
+
+static int was_between(room *r, const seat *first, size_t i) {
+  for (size_t j = 0; j < r->n; j++)
+    if (j != i && was_wrong(r, first, i, j, between_then))
+      return 1;
+  return 0;
+}
+
+/* Of those with whom the round went on to its end. */
+static int was_left_behind(room *r, const seat *first, size_t i) {
+  for (size_t j = 0; j < r->n; j++) {
+    const entry *o = &r->seats[j].now;
+    if (ended_well(o, first->now.group) && was_wrong(r, first, i, j, apart_then))
+      return 1;
+  }
+  return 0;
+}
+
+/* Its step's time was over while it missed another member that had just gone, or come to stand still, or was cut off, or was
+ * never there: a liar that says that it is another one is not. */
+static int ran_out_of_time(room *r, const seat *first, size_t i) {
+  const entry *e = &r->seats[i].now;
+  uint64_t began = round_began(r, first), late = e->done_us > began + LOSS_US ? e->done_us - LOSS_US : began;
+  if (e->status == HV_TIMEOUT && lost_since(r, first, i, late) & ran_until(r, first, late))
+    return 1;
+  for (size_t j = 0; j < r->n && e->status == HV_TIMEOUT; j++) {
+    const entry *o = &r->seats[j].now;
+    int never = !came(o, first->now.group) || r->seats[j].liar.tells & SWARM_LIES_ORDER;
+    uint64_t away_us = never ? round_began(r, first) : o->disturbed ? o->away_us : UINT64_MAX;
+    if (first->now.members >> j & 1 && away_us <= e->done_us && away_us + LOSS_US >= e->done_us)
+      return 1;
+  }
+  return 0;
+}
+
+/* Those whom the others did without by then, since they did not reach one of them (was_between), whoever that one was, or since
+ * their time was over. */
+static uint64_t done_without(room *r, const seat *first, uint64_t us) {
+  uint64_t them = 0;
+  for (size_t j = 0; j < r->n; j++) {
+    const entry *o = &r->seats[j].now;
+    int lacks = o->done && o->group == first->now.group && o->status != HV_OK;
+    them |= (uint64_t)(lacks && (was_between(r, first, j) || (o->done_us <= us && ran_out_of_time(r, first, j)))) << j;
+  }
+  return them;
+}
+
+/* In the end no member was left who could be dialled, whether anything was cut or not: glances are of cuts, not of deaths. Or all
+ * who could average with it were gone by then for one of those reasons. */
+static int was_left_alone(room *r, const seat *first, size_t i) {
+  uint64_t us = r->seats[i].now.done_us, ran = ran_until(r, first, us);
+  uint64_t gone = ran & (lost_since(r, first, i, round_began(r, first)) | done_without(r, first, us)) & ~(UINT64_C(1) << i);
+  return are_clients(r, ran & ~gone) || (gone && nobody_is_among(r, ran & ~gone, i));
+}
+
+/* A cut was there when the round began, and it had the word of it when the others had waited for it for as long as for anybody:
+ * what was sent in a cut comes when it is sent again. */
+static int heard_too_late(room *r, const seat *first, size_t i) {
+  uint64_t from = round_began(r, first), all = r->n < 64 ? (UINT64_C(1) << r->n) - 1 : UINT64_MAX;
+  int cut = 0;
+  for (size_t k = 0; k < r->n_glances; k++) {
+    const glance *g = &r->glances[k];
+    cut |= g->at_us + LOOK_US >= from && g->at_us <= from && (g->reached[i] | UINT64_C(1) << i) != all;
+  }
+  return cut && r->seats[i].now.round_us >= from + STALL_MS * 1000;
+}
+
+/* It stood still for longer than a suspect is waited for: to the others that is a cut from all of them. */
+static int stood_still(const room *r, const seat *first, size_t i) {
+  const entry *e = &r->seats[i].now;
+  uint64_t began = round_began(r, first);
+  for (size_t k = 0; k < e->n_halts; k++) {
+    uint64_t from = e->halts[k].from_us > began ? e->halts[k].from_us : began,
+             to = e->halts[k].to_us < e->done_us ? e->halts[k].to_us : e->done_us;
+    if (to >= from + CUT_US)
+      return 1;
+  }
+  return 0;
+}
+
+/* How many in its group tell such lies, and can be dialled. */
+static int liars_beside(const room *r, const seat *first, unsigned lies) {
+  int n = 0;
+  for (size_t j = 0; j < r->n; j++)
+    n += (first->now.members >> j & 1) && r->seats[j].liar.tells & lies && !r->seats[j].client;
+  return n;
+}
+
+/* One of them, who may coordinate, has lied about views or members since the round began: a liar that only might have is no
+ * excuse. */
+static int was_lied_to(const room *r, const seat *first) {
+  for (size_t j = 0; j < r->n; j++)
+    if ((first->now.members >> j & 1) && !r->seats[j].client && r->seats[j].liar.told_us >= round_began(r, first))
+      return 1;
+  return 0;
+}
