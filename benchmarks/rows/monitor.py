@@ -4,7 +4,8 @@ A process keeps the DHT: two nodes, and 1,000 more, one after the other, each of
 records live for ten minutes. The program hivemind-monitor joins, fetches and checks them (a fresh check of each signature each time, as in a run whose peers tell anew), judges
 and keeps them, and serves its page to one reader who asks as the page does, twice a second. `share_of_core` is the monitor's processor time, all its threads, over time;
 `page_s` is how long the page's two questions take, `look_age_s` how old its figures are then, the largest of a turn; `grown_mb` is what the monitor's memory has grown by
-from the first turn on. What is not in it: the count of the swarm's samples, which the core's nodes make among themselves (row `progress`)."""
+from the first turn on; `filled_s` is how long the monitor took from its start (imports and all) to a page that has all peers. What is not in it: the count of the swarm's
+samples, which the core's nodes make among themselves (row `progress`)."""
 
 import json
 import os
@@ -59,6 +60,11 @@ def ask(web, path):
         return json.load(answer)
 
 
+def shown(run):
+    """Of how many peers the page tells."""
+    return len(run.get("peers", [])) + run.get("more_peers", 0)
+
+
 def turn(pid, web):
     """Reads the page for TURN_S seconds."""
     began, spent, took, old, after = time.monotonic(), cpu_s(pid), [], [], 0
@@ -86,10 +92,14 @@ def measure(run):
             raise BenchmarkError("the peers' records could not be stored: run the row again without other load")
         with tempfile.TemporaryDirectory() as folder:
             about = {**os.environ, "XDG_STATE_HOME": folder}
+            began = time.monotonic()
             monitor = start("-m", "hivemind_c.cli.monitor", "--run_id", "large", "--initial_peers", *peers.split(","), "--host_maddrs", LOOPBACK, "--web", "0", "--no-live", env=about)
             web = [monitor.stdout.readline() for _ in range(2)][1].strip().removeprefix("WEB=")
-            while ask(web, "api/run").get("more_peers", 0) + 200 < PEERS:
-                time.sleep(0.5)
+            while (there := shown(ask(web, "api/run"))) < PEERS:
+                if time.monotonic() > began + 120:
+                    raise BenchmarkError(f"after two minutes the page has {there} of {PEERS} peers")
+                time.sleep(0.1)
+            filled = time.monotonic() - began
             seen = run.interleave({"monitor": lambda: turn(monitor.pid, web)})["monitor"]
             monitor.terminate()
             monitor.wait(60)
@@ -99,6 +109,7 @@ def measure(run):
             process.communicate()
     for name, figure in (("share", "share_of_core"), ("page_s", "page_s"), ("look_age_s", "look_age_s"), ("resident_mb", "resident_mb")):
         run.figure(figure, column(seen, name))
+    run.figure("filled_s", [filled])
     run.figure("grown_mb", [seen[-1]["resident_mb"] - seen[0]["resident_mb"]])
     run.ratio("goal_against_share", [0.05] * len(seen), column(seen, "share"))
     run.ratio("goal_against_page", [2.0] * len(seen), [sample["page_s"] + sample["look_age_s"] for sample in seen])

@@ -15,7 +15,7 @@ import yaml
 from support import eventually
 
 CLUSTER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "cluster"
-SBATCH = set("job-name cpus-per-task mem time requeue array gpus-per-task open-mode signal".split())
+SBATCH = set("job-name ntasks cpus-per-task mem time requeue array gpus-per-task open-mode signal".split())
 
 
 def program(path, *lines):
@@ -63,6 +63,7 @@ def test_slurm_an_array_is_preempted_and_comes_back(start, tmp_path):
         assert subprocess.run(["bash", "-n", batch[name]]).returncode == 0
         assert set(directives(batch[name])) <= SBATCH and "requeue" in directives(batch[name])
         assert batch[name].read_text().count("#SBATCH") == len(directives(batch[name])), "each on a line of its own"
+        assert not any(name.endswith("-per-task") and name.startswith("gpus") for name in directives(batch[name])) or "ntasks" in directives(batch[name]), "sbatch refuses it"
     assert re.fullmatch(r"\d+-\d+", directives(batch["trainers"])["array"]) and directives(batch["trainers"])["signal"].startswith("B:TERM@")
     about = dict(SWARM_DIR=str(shared), RUN_ID="slurm", LISTEN="/ip4/127.0.0.1/tcp/0", WEB="0", SLURM_JOB_ID="17", SLURM_SUBMIT_DIR=str(CLUSTER / "slurm"))
     options = "--host_maddrs /ip4/127.0.0.1/tcp/0 --target_batch_size 8192 --epochs"

@@ -11,10 +11,10 @@ import types
 import pytest
 import torch
 
-from hivemind_c import ProgressTracker, get_dht_time
+from hivemind_c import HivemindTimeoutError, ProgressTracker, get_dht_time
 from hivemind_c.dht import news
 from hivemind_c.dht.values import ValueWithExpiration, unpack
-from hivemind_c.monitor import Failure, Gatherer, History, Point, Snapshot, gather, history
+from hivemind_c.monitor import Failure, Gatherer, History, Point, Snapshot, gather, history, watch
 from hivemind_c.monitor.checkpoints import Saver, load_checkpoint, save
 from hivemind_c.monitor.gather import reference, views
 from hivemind_c.monitor.heard import Heard
@@ -22,6 +22,7 @@ from hivemind_c.monitor.prometheus import exposition
 from hivemind_c.monitor.sinks import Missing, Sinks
 from hivemind_c.monitor.view import draw
 from hivemind_c.monitor.watch import Watch
+from hivemind_c.optim import speed
 from optim_support import Peer, flat, network, settle, train_together
 from support import eventually, resident
 
@@ -235,8 +236,19 @@ def test_old_failures_of_many_peers_stay_old(dht):
 
 
 class Reply(dict):
+    came = answered = True
+    given_up = False
+
+    def done(self):
+        return self.came
+
+    def cancel(self):
+        self.given_up = True
+
     def result(self, timeout=None):
-        return ValueWithExpiration(self, get_dht_time() + 25)
+        if not self.came:
+            raise HivemindTimeoutError("it has not come yet")
+        return ValueWithExpiration(self, get_dht_time() + 25) if self.answered else None
 
 
 class Large:
@@ -244,7 +256,7 @@ class Large:
 
     def __init__(self, node, run_id="large"):
         self._node, self.peer_id, self.client_mode, self.run_id = node._node, node.peer_id, False, run_id
-        self.kept, self.asked = {}, []
+        self.kept, self.asked, self.replies = {}, [], {}
 
     def tell(self, peers, **said):
         self.kept = {key: {} for key in news.keys(self.run_id)}
@@ -254,7 +266,8 @@ class Large:
     def get(self, key, latest=False, return_future=False):
         self.asked.append(key)
         end = get_dht_time() + 60
-        return Reply({subkey: ValueWithExpiration(value, end) for subkey, value in self.kept.get(key, {}).items()})
+        self.replies[key] = Reply({subkey: ValueWithExpiration(value, end) for subkey, value in self.kept.get(key, {}).items()})
+        return self.replies[key]
 
 
 def test_a_small_swarm_is_asked_in_each_look_and_a_large_one_no_more_often_than_it_tells(dht):
@@ -288,6 +301,40 @@ def test_who_tells_no_more_is_gone_when_its_lease_is_over(dht):
     assert heard.look(61.0) == []
 
 
+def test_whoever_is_slow_to_answer_holds_up_nobody_else(dht, monkeypatch):
+    monkeypatch.setattr(Reply, "came", False)
+    large = Large(dht())
+    names = [f"12D3KooW{i:04}" for i in range(80)]
+    large.tell(names)
+    of = {key: len(kept) for key, kept in large.kept.items()}
+    slow, lost, *quick = news.keys("large")
+    heard = Heard(large, "large")
+    assert heard.look(0.0) == [] and sorted(large.asked) == sorted(news.keys("large"))
+    for key in quick:
+        large.replies[key].came = True
+    assert len(heard.look(0.1)) == 80 - of[slow] - of[lost] and not heard.whole
+    assert large.asked.count(slow) == 1, "it is still asked"
+    large.replies[slow].came = True
+    assert len(heard.look(0.2)) == 80 - of[lost] and not heard.whole
+    first = large.replies[lost]
+    assert len(heard.look(16.0)) == 80 - of[lost] and heard.whole and first.given_up, "the swarm is shown without it"
+    heard.look(16.1, asking=False)
+    assert large.replies[lost] is first
+    heard.look(20.0)
+    large.replies[lost].came = True
+    assert len(heard.look(20.1)) == 80
+
+
+def test_who_could_not_be_asked_for_stays_until_its_lease_is_over(dht, monkeypatch):
+    large = Large(dht())
+    large.tell([f"12D3KooW{i:04}" for i in range(10)])
+    heard = Heard(large, "large")
+    assert len(heard.look(0.0)) == 10
+    monkeypatch.setattr(Reply, "answered", False)  # the network is away
+    assert len(heard.look(59.0)) == 10 and min(age for _, _, age in heard.look(59.5)) >= 59.0
+    assert heard.look(61.0) == []
+
+
 @pytest.mark.parametrize("peers, every", [(20, 3), (1000, 6)])
 def test_a_day_of_peers_that_come_and_go_leaves_memory_flat(dht, tmp_path, monkeypatch, peers, every):
     monkeypatch.setattr(history, "KEPT_MAX", 200)
@@ -318,7 +365,7 @@ class Looks:
     def __init__(self, *snapshots):
         self.snapshots, self.known = list(snapshots), []
 
-    def look(self):
+    def look(self, asking=True):
         return self.snapshots.pop(0) if len(self.snapshots) > 1 else self.snapshots[0]
 
     def known_failures(self, failures):
@@ -348,6 +395,82 @@ def test_watching_goes_on_when_a_listener_fails():
     assert len(watching.points()) == watching.looks
     watching.close()
     assert broken.closed
+
+
+class Spends:
+    """A gatherer whose looks cost, a clock that they move, and an event that is set when the clock stands at an hour."""
+
+    def __init__(self, first, asking, showing):
+        self.costs, self.now, self.cpu, self.looks, self.asked = (first, asking, showing), 1000.0, 5.0, [], []
+
+    def look(self, asking=True):
+        first, more, showing = self.costs
+        cost = showing + (first if not self.asked else more if asking else 0.0)
+        self.now, self.cpu = self.now + cost, self.cpu + cost
+        self.looks.append(self.now)
+        if asking:
+            self.asked.append(self.now)
+        return snapshot()
+
+    def known_failures(self, failures):
+        pass
+
+    def time(self):
+        return types.SimpleNamespace(monotonic=lambda: self.now, process_time=lambda: self.cpu)
+
+    def is_set(self):
+        return self.now >= 4600.0
+
+    def wait(self, seconds):
+        self.now += seconds
+
+
+@pytest.mark.parametrize("peers, first, asking, showing", [(20, 0.01, 0.004, 0.001), (1000, 0.3, 0.02, 0.006), (10_000, 3.0, 0.2, 0.06)])
+def test_a_dear_look_does_not_keep_the_page_old_and_all_together_take_little(monkeypatch, peers, first, asking, showing):
+    spends = Spends(first, asking, showing)
+    monkeypatch.setattr(watch, "time", spends.time())
+    Watch(spends, History(None, "run"), 0.5).run(spends)
+    gaps = [later - sooner for sooner, later in zip(spends.looks, spends.looks[1:])]
+    assert spends.cpu - 5.0 - first < 0.026 * 3600
+    assert max(gaps) < (1.2 if peers <= 1000 else 8.0), max(gaps)
+    if peers == 20:
+        assert spends.asked == spends.looks
+    if peers == 1000:  # an eighth of them each time, all in half of the time in which each tells once
+        assert len(spends.asked) > 3600 * news.SHARDS / 15
+
+
+def test_what_some_peers_have_said_is_shown_and_not_remembered():
+    told = []
+    sinks = Sinks()
+    sinks.add(lambda epoch, known: told.append(known["loss"]), lambda: None)
+    watching = Watch(Looks(snapshot(loss=9.0, whole=False), snapshot(loss=0.5)), History(None, "run"))
+    watching.add(sinks)
+    assert watching.look().loss == watching.latest.loss == 9.0 and watching.points() == [] and told == []
+    watching.look()
+    assert [point.loss for point in watching.points()] == told == [0.5]
+
+
+def test_a_monitor_that_comes_late_remembers_no_epoch_before_it_has_heard_the_count(dht, monkeypatch):
+    clock = [1e9]
+    monkeypatch.setattr(gather, "time", types.SimpleNamespace(time=lambda: clock[0], monotonic=lambda: clock[0]))
+    late = Large(dht())
+    late.tell([f"12D3KooW{i:04}" for i in range(3)], epoch=700)
+    watching = Watch(Gatherer(late, "large", 64), History(None, "large"))
+    assert watching._gatherer._tracker.fetched_global_progress_this_epoch.wait(60)
+    assert len(watching.look().peers) == 3 and not watching.latest.whole and watching.points() == []
+    clock[0] += 6  # nobody counts: then they are all that there is
+    assert watching.look().whole and len(watching.points()) == 1
+    watching.close()
+
+
+def test_what_was_done_before_the_monitor_came_is_no_speed(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(speed, "time", types.SimpleNamespace(monotonic=lambda: clock[0]))
+    measured, seen = speed.Speed(), []
+    for peers, epoch, samples in ((0, 0, 0), (5, 100, 10), (5, 100, 30), (0, 0, 0)):
+        seen.append(measured.look(types.SimpleNamespace(num_peers=peers, epoch=epoch, samples_accumulated=samples, target_batch_size=64)))
+        clock[0] += 1
+    assert seen == [0.0, 0.0, 20.0, 0.0]
 
 
 # ---- where it goes ----

@@ -124,6 +124,15 @@ def test_each_look_is_answered_as_it_is_and_no_earlier_one_again():
         server.close()
 
 
+def test_how_old_a_look_is_the_monitors_clock_says_and_not_the_readers(serve, browser):
+    address = serve(snapshot(time=time.time() - 3600))
+    assert 3600 <= json.loads(get(address + "api/run")[0])["look_age"] < 7200
+    assert text_of(browser(address), "state").startswith("the monitor has not looked for 1 h ")
+    ahead = browser(serve(snapshot(time=time.time() + 3600)))  # the clock was set back
+    assert text_of(ahead, "state") == "live"
+    assert "Date.now" not in get(address + "page.js")[0]
+
+
 def test_before_the_first_look_the_page_waits(serve, browser):
     address = serve(None)
     assert json.loads(get(address + "api/run")[0])["waiting"] is True and get(address + "metrics")[0] == ""
@@ -180,7 +189,7 @@ def monitors(tmp_path):
 
 def test_trainers_come_and_go_under_two_monitors_and_a_restart_loses_nothing(monitors, program, browser):
     port = free_port()
-    old = "--bandwidth", "100", "--averaging_expiration", "9", "--target_group_size", "64", "--statistics_expiration", "600", "--matchmaking_time", "3"
+    old = "--bandwidth 100 --averaging_expiration 9 --target_group_size 64 --statistics_expiration 600 --matchmaking_time 3 --use_google_dns --store_checkpoints False --use_ipfs False".split()
     first = monitors(*old, port=port)
     assert first.line.startswith("INITIAL_PEERS=/ip4/127.0.0.1/tcp/"), first.end()
     trainers = [program(TRAINER, first.peers, loss) for loss in (1.0, 3.0)]
@@ -228,6 +237,9 @@ def test_lists_are_taken_as_older_programs_have_them():
     assert expand(["--initial_peers", "a", "b", "--web", "3", "--host_maddrs=c"], several) == ["--initial_peers", "a", "--initial_peers", "b", "--web", "3", "--host_maddrs=c"]
     assert expand(["--initial_peers", "--web", "3"], several) == ["--web", "3"]
     assert expand(["--flag"], several) == ["--flag"]
+    switches = "--client_mode", "--use_ipfs", "--store"
+    words = ["--client_mode", "True", "--use_ipfs", "--store", "false", "--initial_peers", "a", "true", "--run_id", "true"]
+    assert expand(words, several, switches) == ["--client_mode", "--use_ipfs", "--no_store", "--initial_peers", "a", "--initial_peers", "true", "--run_id", "true"]
 
 
 def test_the_docs_show_the_page():

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import hivemind_c as hivemind
+from hivemind_c.optim.parameters import all_finite
 from optim_support import QUICK, Peer, backward, batch, flat, in_one_process, loss_of, make, meet, network, settle, together, train_together, train_until
 from support import eventually, files, resident, threads
 
@@ -300,6 +301,16 @@ def test_defect_04_a_gradient_that_is_not_finite_reaches_nobody(swarm, value, po
         assert flat(peer.model).isfinite().all()
     assert torch.equal(flat(peers[0].model), flat(peers[2].model))
     assert poisoned
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_defect_04_what_is_finite_is_taken_for_it_however_large_its_sum(dtype):
+    largest = torch.full((3, 5), torch.finfo(dtype).max, dtype=dtype)
+    assert all_finite([largest, -largest, torch.zeros(0, dtype=dtype)]) and all_finite([])
+    for value in (math.nan, math.inf, -math.inf):
+        bad = largest.clone()
+        bad[1, 2] = value
+        assert not all_finite([largest, bad])
 
 
 def test_defect_07_options_reach_both_averagers(dhts):

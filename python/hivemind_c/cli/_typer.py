@@ -15,12 +15,15 @@ except ImportError as missing:
 __all__ = ["expand", "rich", "run", "typer"]
 
 
-def expand(arguments: Sequence[str], several: Sequence[str]) -> List[str]:
-    """--initial_peers A B, as programs of swarms have it, becomes --initial_peers A --initial_peers B."""
+def expand(arguments: Sequence[str], several: Sequence[str], switches: Sequence[str] = ()) -> List[str]:
+    """--initial_peers A B, as programs of swarms have it, becomes --initial_peers A --initial_peers B; a switch may have a word: --use_ipfs False."""
     result: List[str] = []
     option, given = None, 0
-    for word in arguments:
-        if word.startswith("--"):
+    for last, word in zip(["", *arguments], arguments):
+        if last in switches and word.lower() in ("true", "false"):
+            if word.lower() == "false":
+                result[-1] = last.replace("--", "--no_", 1)
+        elif word.startswith("--"):
             name = word.split("=")[0]
             option, given = (name, 0) if name in several and "=" not in word else (None, 0)
             if option is None:
@@ -33,11 +36,11 @@ def expand(arguments: Sequence[str], several: Sequence[str]) -> List[str]:
     return result
 
 
-def run(app: Any, several: Sequence[str]) -> int:
+def run(app: Any, several: Sequence[str], switches: Sequence[str] = ()) -> int:
     """Its exit code."""
     command = typer.main.get_command(app)
     try:
-        code = command.main(args=expand(sys.argv[1:], several), standalone_mode=False)
+        code = command.main(args=expand(sys.argv[1:], several, switches), standalone_mode=False)
     except typer.Exit as end:
         return end.exit_code
     except typer.Abort:

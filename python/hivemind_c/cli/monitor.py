@@ -16,6 +16,7 @@ from hivemind_c.dht import DHT
 
 logger = logging.getLogger("hivemind_c.monitor")
 SEVERAL = "--initial_peers", "--host_maddrs", "--announce_maddrs", "--dht_listen_on"
+SWITCHES = "--client_mode", "--store_checkpoints", "--use_ipfs", "--use_google_dns", "--no_relay", "--use_auto_relay"
 PORT = 31337
 OLD = "accepted, and means nothing to a monitor here"
 
@@ -82,13 +83,14 @@ def monitor(
     host_maddrs: List[str] = typer.Option([], "--host_maddrs", "--dht_listen_on", help=f"where to listen; every interface, port {PORT} by default"),
     announce_maddrs: List[str] = typer.Option([], "--announce_maddrs", help="what others are told instead"),
     identity_path: Optional[str] = typer.Option(None, "--identity_path", help="the file with this monitor's key; by default one in ~/.local/state/hivemind_c"),
-    client_mode: bool = typer.Option(False, "--client_mode", help="only dial out: it watches, and peers do not find each other through it"),
+    client_mode: bool = typer.Option(False, "--client_mode/--no_client_mode", help="only dial out: it watches, and peers do not find each other through it"),
     target_batch_size: Optional[int] = typer.Option(None, "--target_batch_size", min=1, help="samples of an epoch; by default what the trainers say"),
     web: Optional[int] = typer.Option(None, "--web", min=0, max=65535, metavar="PORT", help="serves the page there, with /metrics for Prometheus; 0: a free port"),
     web_host: str = typer.Option("127.0.0.1", "--web_host", help="who may see the page: this machine only by default; 0.0.0.0: everybody who reaches it"),
     tensorboard: Optional[str] = typer.Option(None, "--tensorboard", metavar="DIR", help="writes each epoch's figures there"),
     wandb_project: Optional[str] = typer.Option(None, "--wandb_project", help="sends each epoch's figures to Weights & Biases"),
     every: int = typer.Option(0, "--save_checkpoint_step_interval", min=0, help="saves the swarm's state every so many epochs; 0: never"),
+    store_checkpoints: bool = typer.Option(True, "--store_checkpoints/--no_store_checkpoints", help="whether it does so"),
     folder: str = typer.Option("checkpoints", "--checkpoint_dir", help="where to"),
     history: Optional[str] = typer.Option(None, "--history", metavar="FILE", help="keeps what it saw; by default in ~/.local/state/hivemind_c; 'none': in memory only"),
     refresh_period: float = typer.Option(0.5, "--refresh_period", min=0.1, help="seconds between two looks"),
@@ -99,9 +101,15 @@ def monitor(
     matchmaking_time: float = typer.Option(0.0, "--matchmaking_time", help=OLD),
     target_group_size: int = typer.Option(0, "--target_group_size", help=OLD),
     statistics_expiration: float = typer.Option(0.0, "--statistics_expiration", help=OLD),
-    use_ipfs: bool = typer.Option(False, "--use_ipfs", help=OLD),
-    no_relay: bool = typer.Option(False, "--no_relay", help=OLD),
-    use_auto_relay: bool = typer.Option(False, "--use_auto_relay", help=OLD),
+    use_ipfs: bool = typer.Option(False, "--use_ipfs/--no_use_ipfs", help=OLD),
+    no_relay: bool = typer.Option(False, "--no_relay/--no_no_relay", help=OLD),
+    use_auto_relay: bool = typer.Option(False, "--use_auto_relay/--no_use_auto_relay", help=OLD),
+    use_google_dns: bool = typer.Option(False, "--use_google_dns/--no_use_google_dns", help=OLD),
+    monitor_ip: Optional[str] = typer.Option(None, "--monitor_ip", help=OLD),
+    model_config_path: Optional[str] = typer.Option(None, "--model_config_path", help=OLD),
+    repo_url: Optional[str] = typer.Option(None, "--repo_url", help=OLD),
+    local_path: Optional[str] = typer.Option(None, "--local_path", "--repo_path", help=OLD),
+    upload_interval: float = typer.Option(0.0, "--upload_interval", help=OLD),
 ) -> int:
     from types import SimpleNamespace
 
@@ -110,6 +118,10 @@ def monitor(
     from hivemind_c.optim.options import run_name
 
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if monitor_ip:
+        logger.warning("--monitor_ip means nothing here: if others reach this monitor by another address, give --announce_maddrs /ip4/%s/tcp/%d", monitor_ip, PORT)
+    if repo_url or upload_interval:
+        logger.warning("nothing is uploaded from here: checkpoints are files in --checkpoint_dir, for a program of yours to take from there")
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
@@ -123,7 +135,8 @@ def monitor(
             join = "INITIAL_PEERS=" + ",".join(reachable(dht.get_visible_maddrs()) or initial_peers)
             tell(join)
             options = SimpleNamespace(
-                run_id=run_id, target=target_batch_size, history=kept, period=refresh_period, tensorboard=tensorboard, wandb=wandb_project, every=every, folder=folder,
+                run_id=run_id, target=target_batch_size, history=kept, period=refresh_period, tensorboard=tensorboard, wandb=wandb_project,
+                every=every if store_checkpoints else 0, folder=folder,
                 web=web, host=web_host, join=join, live=sys.stdout.isatty() if live is None else live,
             )  # fmt: skip
             watch(dht, options, ended)
@@ -136,7 +149,7 @@ def monitor(
 
 
 def main() -> int:
-    return run(app, SEVERAL)
+    return run(app, SEVERAL, SWITCHES)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 from hivemind_c.dht.values import ValueWithExpiration, get_dht_time, pack
 
@@ -115,20 +115,29 @@ def owner(subkey: Any) -> Optional[str]:
     return name if name.isalnum() else None
 
 
-def gather(dht: Any, run_id: str, among: Optional[Sequence[str]] = None) -> Iterator[Tuple[str, News, float]]:
-    """Of each peer of a run: (its ID, its news, how many seconds old they are). What does not fit is left out. among: some of the run's keys."""
-    replies = [(key, dht.get(key, latest=True, return_future=True)) for key in (keys(run_id) if among is None else among)]
-    for key, reply in replies:
-        found = reply.result(15)
-        if found is None or not isinstance(found.value, dict):
+def ask(dht: Any, key: str) -> Any:
+    """A future of what read_all takes."""
+    return dht.get(key, latest=True, return_future=True)
+
+
+def read_all(run_id: str, key: str, found: Any) -> Iterator[Tuple[str, News, float]]:
+    """Of each peer that told under one of the run's keys: (its ID, its news, how many seconds old they are). What does not fit is left out."""
+    if found is None or not isinstance(found.value, dict):
+        return
+    now = get_dht_time()
+    for subkey, entry in found.value.items():
+        peer = owner(subkey)
+        if peer is None or key_of(run_id, peer) != key or not isinstance(entry, ValueWithExpiration):
             continue
-        now = get_dht_time()
-        for subkey, entry in found.value.items():
-            peer = owner(subkey)
-            if peer is None or key_of(run_id, peer) != key or not isinstance(entry, ValueWithExpiration):
-                continue
-            try:
-                news = read_news(entry.value)
-            except ValueError:
-                continue
-            yield peer, news, max(0.0, news.lease - (entry.expiration_time - now))
+        try:
+            news = read_news(entry.value)
+        except ValueError:
+            continue
+        yield peer, news, max(0.0, news.lease - (entry.expiration_time - now))
+
+
+def gather(dht: Any, run_id: str) -> Iterator[Tuple[str, News, float]]:
+    """All peers of a run."""
+    replies = [(key, ask(dht, key)) for key in keys(run_id)]
+    for key, reply in replies:
+        yield from read_all(run_id, key, reply.result(15))

@@ -18,6 +18,7 @@ from hivemind_c.optim.speed import Speed
 TARGET = 4096  #: samples of an epoch, until a peer tells the run's own
 FAST = 8.0  #: as in docs/PROGRESS.md: who claims more times the reference is doubtful
 FAILURES_MAX = 500
+BEGINS_S = 5.0  #: that peers may tell of the run before its count is heard
 PEERS_FAILURES_MAX = 20  #: of one peer: nobody fills the list
 
 
@@ -65,6 +66,7 @@ class Snapshot:
     loss: Optional[float]  #: the middle one of the peers' losses
     peers: Tuple[PeerView, ...] = ()  #: who contributed most is first
     failures: Tuple[Failure, ...] = ()  #: the newest first
+    whole: bool = True  #: False: the monitor has just begun, and has not heard all of the swarm
 
     @property
     def total(self) -> int:
@@ -82,21 +84,27 @@ class Gatherer:
     def __init__(self, dht: Any, run_id: str, target: Optional[int] = None):
         self._dht, self.run_id, self._target = dht, run_id, target
         self._tracker = ProgressTracker(dht, run_id, target or TARGET, start=True)
+        self._next: Optional[ProgressTracker] = None  # of another target, until it has heard the swarm
         self._heard, self._speed = Heard(dht, run_id), Speed()
+        self._begun = time.monotonic()
         self._failures: "OrderedDict[Tuple[str, int, str], Failure]" = OrderedDict()
         self._told: Dict[str, Tuple[Tuple[int, str], ...]] = {}  # of each peer the failures that it told last time
 
-    def look(self) -> Snapshot:
-        heard = self._heard.look(time.monotonic())
-        if self._target is None and heard:
+    def look(self, asking: bool = True) -> Snapshot:
+        """Waits for no longer than a part of a second. Not asking: what peers tell of themselves is as it was, which costs less."""
+        heard = self._heard.look(time.monotonic(), asking)
+        if self._target is None and heard and self._heard.whole:
             self._follow(statistics.mode(news.target for _, news, _ in heard))
         return self._snapshot(heard, self._tracker.global_progress, time.time())
 
     def _follow(self, target: int) -> None:
-        if target != self._tracker.target_batch_size:
+        if target != (self._next or self._tracker).target_batch_size:
+            if self._next is not None:
+                self._next.shutdown()
+            self._next = ProgressTracker(self._dht, self.run_id, target, start=True)
+        if self._next is not None and self._next.fetched_global_progress_this_epoch.is_set():
             self._tracker.shutdown()
-            self._tracker = ProgressTracker(self._dht, self.run_id, target, start=True)
-            self._tracker.fetched_global_progress_this_epoch.wait(2)
+            self._tracker, self._next, self._speed = self._next, None, Speed()
 
     def _snapshot(self, heard: List[Tuple[str, News, float]], progress: Any, now: float) -> Snapshot:
         epoch, target = progress.epoch, progress.target_batch_size
@@ -123,7 +131,13 @@ class Gatherer:
             loss=statistics.median(losses) if losses else None,
             peers=tuple(peers),
             failures=tuple(reversed(self._failures.values())),
+            whole=self._is_whole(bool(progress.num_peers or not heard)),
         )
+
+    def _is_whole(self, counted: bool) -> bool:
+        """counted: whoever tells of the run is in its count, too, or nobody tells."""
+        fetched = self._next is None and self._tracker.fetched_global_progress_this_epoch.is_set()
+        return self._heard.whole and fetched and (counted or time.monotonic() - self._begun > BEGINS_S)
 
     def _note_failures(self, heard: List[Tuple[str, News, float]], now: float) -> None:
         for peer, news, _ in heard:
@@ -146,7 +160,9 @@ class Gatherer:
             self._failures.setdefault((failure.peer_id, failure.epoch, failure.text), failure)
 
     def shutdown(self) -> None:
-        self._tracker.shutdown()
+        for tracker in (self._tracker, self._next):
+            if tracker is not None:
+                tracker.shutdown()
 
 
 def views(heard: Sequence[Tuple[str, News, float]], epoch: int) -> List[PeerView]:

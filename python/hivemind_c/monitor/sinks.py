@@ -55,7 +55,7 @@ class Sinks:
         self.add(lambda epoch, known: run.log(known, step=epoch), run.finish)
 
     def look(self, now: Snapshot) -> None:
-        if self._epoch != now.epoch and now.num_peers:
+        if self._epoch != now.epoch and now.num_peers and now.whole:
             self._epoch = now.epoch
             for write in self._write:
                 write(now.epoch, figures(now))

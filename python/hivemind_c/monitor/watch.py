@@ -13,13 +13,37 @@ from hivemind_c.monitor.gather import Gatherer, Snapshot
 from hivemind_c.monitor.history import History, Point
 
 logger = logging.getLogger("hivemind_c.monitor")
-BUSY = 0.03  #: of the time that looking may take; in a large swarm it looks less often
+BUSY = 0.025  #: of a core that looking may take (the page, and what else the process does, come on top); in a large swarm it asks less often
+LIVE_S = 1.0  #: and yet what it shows is no older, unless showing alone costs half of that
+OWED_S = 10.0  #: the longest time that what it has spent keeps it from asking
 
 
 class Listener(Protocol):
     def look(self, now: Snapshot) -> None: ...
 
     def close(self) -> None: ...
+
+
+class Purse:
+    """How often a look may be taken, and whether it may ask: the first one asks for all peers at once, which is dear, and must not keep the page old."""
+
+    def __init__(self, period: float):
+        self._period = period
+        self._owed = 0.0  # seconds of a core that were spent beyond BUSY
+        self._light = 0.0  # that the latest look which asked nothing has cost
+
+    @property
+    def asking(self) -> bool:
+        return self._owed < 1e-3
+
+    def pause(self, spent: float, asked: bool) -> float:
+        """Seconds from the beginning of a look that cost so much to the next one's."""
+        if not asked:
+            self._light = spent
+        owed = self._owed + spent
+        pause = max(self._period, min(owed / BUSY, max(LIVE_S, 2 * self._light / BUSY)))
+        self._owed = min(max(0.0, owed - BUSY * pause), BUSY * OWED_S)
+        return pause
 
 
 class Watch:
@@ -40,19 +64,21 @@ class Watch:
 
     def run(self, ended: threading.Event) -> None:
         """Until ended is set."""
+        purse, whole = Purse(self._period), False
         while not ended.is_set():
             began, cpu = time.monotonic(), time.process_time()
+            asking = purse.asking or not whole
             try:
-                self.look()
+                whole = self.look(asking).whole
             except (HivemindError, sqlite3.Error) as error:  # the network is away, or the disk is full: it looks again
                 logger.warning("the run could not be looked at: %s", error)
-            spent = time.process_time() - cpu  # the node's threads too: they check the signatures
-            ended.wait(max(self._period - (time.monotonic() - began), spent / BUSY, 0.05))
+            pause = purse.pause(time.process_time() - cpu, asking)  # the node's threads too: they check the signatures
+            ended.wait(max(0.05, began + (pause if whole else self._period) - time.monotonic()))
 
-    def look(self) -> Snapshot:
-        now = self.latest = self._gatherer.look()
+    def look(self, asking: bool = True) -> Snapshot:
+        now = self.latest = self._gatherer.look(asking)
         self.looks += 1
-        if now.num_peers or now.peers:  # before anybody trains there is nothing to remember
+        if now.whole and (now.num_peers or now.peers):  # before anybody trains there is nothing to remember, and what a few have said is not the run's loss
             self._history.add(now)
         for listener in self._listeners:
             try:

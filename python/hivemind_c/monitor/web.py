@@ -6,6 +6,7 @@ import asyncio
 import pathlib
 import socket
 import threading
+import time
 from dataclasses import asdict, replace
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
@@ -53,7 +54,8 @@ def application(look: Callable[[], Optional[Snapshot]], points: Callable[[], Seq
             return JSONResponse({"join": join, "waiting": True}, headers=HEADERS)
         if latest[0] is not now:  # who asks more often than the monitor looks costs nothing more
             latest[:] = now, JSONResponse({**as_json(now), "join": join, "waiting": False}).body
-        return Response(latest[1], media_type="application/json", headers=HEADERS)
+        age = b'{"look_age":%.3f,' % max(0.0, time.time() - now.time)  # by this machine's clock: the reader's may be another
+        return Response(age + latest[1][1:], media_type="application/json", headers=HEADERS)
 
     async def history(request: Request) -> Response:
         try:

@@ -15,7 +15,9 @@ class Speed:
     def look(self, progress: Any) -> float:
         now, total = time.monotonic(), float(progress.epoch * progress.target_batch_size + progress.samples_accumulated)
         passed = now - self._at
-        if not self._at or total < self._total:
+        if not progress.num_peers:  # nobody has been heard yet: what they have done before is not what they do now
+            self._at = self._speed = 0.0
+        elif not self._at or total < self._total:
             self._at, self._total = now, total
         elif passed >= 0.5:
             keep = 0.0 if not self._speed else 0.5 ** (passed / 5)

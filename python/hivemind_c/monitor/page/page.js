@@ -67,9 +67,9 @@ function show(run) {
   at("failure-rows").replaceChildren(...run.failures.map(failure => row([
     new Date(1000 * failure.time).toLocaleTimeString("en-GB"), failure.peer_id.slice(-8), number(failure.epoch), failure.text,
   ])));
-  const age = Date.now() / 1000 - run.time;
-  at("state").textContent = age > 30 ? `the monitor has not looked for ${duration(age)}` : "live";
-  at("state").className = age > 30 ? "stale" : "";
+  const age = run.look_age, old = age > 30;
+  at("state").textContent = old ? `the monitor has not looked for ${duration(age)}` : run.whole ? "live" : "live, peers still coming in";
+  at("state").className = old ? "stale" : "";
 }
 
 let points = [];
