@@ -3,7 +3,7 @@
 BODY = """
 import json, os, subprocess, sys, time, torch
 torch.set_num_threads(1)
-BATCH, N = 32, 2
+BATCH, N, SETTLED_S = 32, 2, 4.0
 
 def network():
     torch.manual_seed(0)
@@ -67,10 +67,12 @@ def measure(model, trainer, seconds, epochs):
         trainer.after()
     for _ in range(30):
         batch()
-    if epochs:  # from the end of one epoch to that of another
-        begin = trainer.epoch
-        while trainer.epoch < begin + 2:
+    if epochs:  # from the end of one epoch to that of another, when groups do not wait any more for peers that are not known yet (docs/MATCH.md)
+        begin, settled, ended = trainer.epoch, time.monotonic() + SETTLED_S, False
+        while not ended or trainer.epoch < begin + 2 or time.monotonic() < settled:
+            last = trainer.epoch
             batch()
+            ended = trainer.epoch > last
     samples, start, first = 0, time.perf_counter(), trainer.epoch
     while time.perf_counter() - start < seconds:
         batch()
@@ -82,12 +84,22 @@ def measure(model, trainer, seconds, epochs):
             samples += BATCH
     return dict(samples_per_s=samples / (time.perf_counter() - start), epochs=float(trainer.epoch - first))
 
+def go_on(model, trainer):  # who is measured longer must not wait for this one
+    import threading
+    def train():
+        while True:
+            backward(model)
+            trainer.after()
+    threading.Thread(target=train, daemon=True).start()
+
 side, target, keep, seconds, epochs = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "keep", float(sys.argv[4]), sys.argv[5] == "epochs"
 if len(sys.argv) > 6:  # the second
     model, trainer = make(side, target, keep, json.loads(sys.argv[6]))
     print("ready", flush=True)
     sys.stdin.readline()
     print(json.dumps(measure(model, trainer, seconds, epochs)), flush=True)
+    if epochs and side != "plain":
+        go_on(model, trainer)
     sys.stdin.readline()
     os._exit(0)
 model, trainer = make(side, target, keep)
@@ -97,13 +109,8 @@ other = subprocess.Popen([sys.executable, "-W", "ignore", "-c", "SOURCE = %r; ex
 assert other.stdout.readline().strip() == "ready"
 other.stdin.write("go\\n"); other.stdin.flush()
 mine = measure(model, trainer, seconds, epochs)
-if epochs and side != "plain":  # the other must not wait for this one
-    import threading
-    stop = []
-    def go_on():
-        while not stop:
-            backward(model); trainer.after()
-    thread = threading.Thread(target=go_on, daemon=True); thread.start()
+if epochs and side != "plain":
+    go_on(model, trainer)
 theirs = json.loads(other.stdout.readline())
 print(json.dumps(dict(samples_per_s=mine["samples_per_s"] + theirs["samples_per_s"], epochs=mine["epochs"])), flush=True)
 other.kill()

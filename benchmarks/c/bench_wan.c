@@ -3,7 +3,8 @@
  *   bench_wan PEERS MBIT[/SLOW_MBIT] RTT_MS LOSS_PERCENT CONGESTION COMMAND [ARGUMENTS]
  *
  * Each runs in a namespace of its own and finds in its environment who it is: WAN_PEER (from 0), WAN_ADDRESS; peer 0 has 10.77.0.1,
- * and the device is called "wan". The last one has SLOW_MBIT. Ends when all have ended, with 1 if one failed. */
+ * and the device is called "wan". The last one has SLOW_MBIT. Before each line is a queue of WAN_QUEUE_KB (environment; 1 MiB
+ * without it). Ends when all have ended, with 1 if one failed. */
 #include "wan.h"
 
 #include <sys/wait.h>
@@ -16,11 +17,12 @@ int main(int argc, char **argv) {
     return 2;
   }
   char *slow;
+  const char *queue_kb = getenv("WAN_QUEUE_KB");
   wan_link link = {.rate = strtod(argv[2], &slow) * 125000,
                    .slow = *slow == '/' ? strtod(slow + 1, NULL) * 125000 : 0,
                    .rtt_s = strtod(argv[3], NULL) / 1000,
                    .loss = strtod(argv[4], NULL) / 100,
-                   .queue = 1 << 20,
+                   .queue = queue_kb ? strtoul(queue_kb, NULL, 10) * 1000 : 1 << 20,
                    .congestion = argv[5]};
   wan_must(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0, "a socket");
   pid_t relay = fork(), peers[WAN_PEERS_MAX];
