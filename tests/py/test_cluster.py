@@ -48,7 +48,7 @@ def start(tmp_path):
 
 def ended(process, timeout=280):
     out, err = process.communicate(timeout=timeout)
-    assert process.returncode == 0, err
+    assert process.returncode == 0, out + err
     return out
 
 
