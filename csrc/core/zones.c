@@ -22,6 +22,10 @@ static uint64_t now_of(const hv_zones *z) {
   return z->env->now_us(z->env);
 }
 
+static uint64_t least(uint64_t a, uint64_t b) {
+  return a < b ? a : b;
+}
+
 static uint64_t mark_of(const hv_peer_id *id) {
   uint64_t mark;
   memcpy(&mark, id->key, sizeof mark);
@@ -139,19 +143,25 @@ typedef struct opinion {
 static int agree(const hv_zones *z, const opinion *a, const opinion *b, double near) {
   double reach = z->share * b->owners;
   double some = near < NEAR ? z->share / 4 : z->share; /* of one owner: small halves move by batches */
-  near = z->since_us < AT_FIRST_US ? NEAR_AT_FIRST : near;
+  near = now_of(z) < z->begun_us + AT_FIRST_US ? NEAR_AT_FIRST : near;
   return fabs(a->place - b->place) <= near * reach + some && fabs(a->owners - b->owners) <= 1 + b->owners / 8 &&
          fabs(a->speed - b->speed) <= b->speed / 4 + 1e-9;
+}
+
+/* As of now, and with the swarm: what is older than the epoch is taken to have begun it. To be done before a sum is added to
+ * others, since their ages together tell nothing of each. */
+static void bring(const hv_zones *z, hv_sum *sum, uint64_t heard_us, uint64_t now_us) {
+  hv_sum_forward(sum, now_us - heard_us);
+  if (z->begun_us)
+    hv_sum_carry(sum, z->epoch, now_us > z->begun_us ? now_us - z->begun_us : 0);
 }
 
 static int add_opinion(const hv_zones *z, const hv_zones_voice *voice, uint64_t now_us, opinion *out) {
   if (!is_fresh(voice->heard_us, now_us))
     return 0;
   out->sum = voice->sum;
-  hv_sum_forward(&out->sum, now_us - voice->heard_us);
-  hv_sum carried = out->sum;
-  hv_sum_carry(&carried, z->epoch, z->since_us);
-  out->place = hv_sum_place(&carried, z->epoch, z->share);
+  bring(z, &out->sum, voice->heard_us, now_us);
+  out->place = hv_sum_place(&out->sum, z->epoch, z->share);
   out->speed = total_speed(&out->sum);
   out->owners = out->sum.owners;
   out->age_ms = hv_sum_age_ms(&out->sum);
@@ -250,7 +260,7 @@ static void own_of(const hv_zones *z, hv_sum *out) {
 
 static hv_sum member_now(const hv_zones *z, const hv_zones_member *m, uint64_t now_us) {
   hv_sum sum = m->sum;
-  hv_sum_forward(&sum, now_us - m->heard_us);
+  bring(z, &sum, m->heard_us, now_us);
   hv_sum_limit_each(&sum, z->most_samples, z->most_speed);
   return sum;
 }
@@ -277,7 +287,7 @@ static void zone_within(const hv_zones *z, unsigned depth, uint64_t now_us, hv_s
     if (!half->picked.owners || !is_fresh(half->picked_us, now_us))
       continue;
     hv_sum sum = half->picked;
-    hv_sum_forward(&sum, now_us - half->picked_us);
+    bring(z, &sum, half->picked_us, now_us);
     hv_sum_limit_owners(&sum, ZONE_TIMES * out->owners + OWNERS_MORE); /* both halves are equally wide */
     hv_sum_limit_each(&sum, z->most_zone_samples, z->most_zone_speed);
     hv_sum_add(out, &sum);
@@ -369,7 +379,7 @@ static size_t say(const hv_zones *z, const hv_peer_id *to, unsigned depth, uint6
     taken |= UINT32_C(1) << level;
     word->level = level;
     word->sum = z->halves[level].picked;
-    hv_sum_forward(&word->sum, now_us - z->halves[level].picked_us);
+    bring(z, &word->sum, z->halves[level].picked_us, now_us);
   }
   return hv_words_pack(&words, out);
 }
@@ -551,12 +561,11 @@ void hv_zones_count(hv_zones *z, hv_sum *out) {
   for (unsigned level = 0; level < z->leaf_bits; level++)
     pick(z, &z->halves[level], now);
   zone_within(z, 0, now, out);
-  z->since_us = hv_sum_since_us(out, z->epoch);
+  z->begun_us = now - least(hv_sum_since_us(out, z->epoch), now);
   z->share = (double)z->config.target / (out->owners ? out->owners : 1);
   limit_leaf(z, now);
   limit_zones(z, now);
   zone_within(z, 0, now, out);
-  hv_sum_carry(out, z->epoch, z->since_us);
 }
 
 size_t hv_zones_heard(const hv_zones *z) {

@@ -21,7 +21,8 @@
  *
  * An epoch's end. Each message says which epoch its sender itself is in: the epoch is what more than a third of those have
  * reached who were heard themselves. A sum that is older than the epoch says nothing of whether its contributors have begun
- * it: they are taken to have done so with the others (hv_sum_carry), until something newer says that they have not.
+ * it: they are taken to have done so with the others (hv_sum_carry), until something newer says that they have not. Each word is,
+ * before it is added to others: what is told to others, too, is of the teller's epoch as far as that can be known.
  *
  * Liars. In a leaf tally.h's limits hold: no owner counts for more than `fast` times the (f+1)-th highest there. Of each
  * half three voices are kept: of the last two contacts that this node chose, at random, from its routing table (which has
@@ -102,7 +103,7 @@ typedef struct hv_zones {
   } absent[64];
   size_t absent_at, active;
   uint64_t round_us, looked_us, due_us;      /* due_us: the timer's */
-  uint64_t epoch, since_us;                  /* since_us: how long those who are in it have been, when it was last counted */
+  uint64_t epoch, begun_us;                  /* begun_us: when those who are in it began it, by their samples and speed */
   double most_samples, most_speed;           /* of one owner in the leaf */
   double most_zone_samples, most_zone_speed; /* of one owner in the mean of a zone */
   double share;

@@ -550,6 +550,30 @@ static void who_stays_in_the_old_epoch_is_not_taken_to_have_begun_the_new_one(vo
   close_scene(c);
 }
 
+/* What was heard before the epoch began and what was heard since is not added up before it is known of whom it was: nobody reads
+ * much too low meanwhile, nor higher than those who stay would have made it. */
+static void where_only_a_part_goes_over_nobody_reads_too_low(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 61; seed <= 66; seed++)
+    for (size_t go = 36; go <= 44; go += 8) {
+      scene *c = open_scene(seed);
+      stand_together(c, 48, 48, 5);
+      run(c, 20);
+      for (size_t i = 0; i < go; i++)
+        progress_swarm_begin(&c->s, i, 1);
+      for (size_t t = 1; t <= 16; t++) {
+        run(c, 1);
+        for (size_t i = 0; i < 48; i++) {
+          hv_progress_figures now = read_of(c, i);
+          double low = now.samples - (double)(go * 5 * t), high = now.samples - (double)(48 * 5 * t);
+          if (now.epoch == 1 && (low < -0.5 * 5 * (double)go || high > 48 || (t > 13 && low > 48)))
+            fail_msg("seed %d, %d go: after %d s %d reads %g", (int)seed, (int)go, (int)t, (int)i, now.samples);
+        }
+      }
+      close_scene(c);
+    }
+}
+
 /* So it is where all are asked one by one: as soon as the epoch is known, before all have been asked again. */
 static void in_a_small_swarm_the_sum_is_right_with_the_epoch_and_who_stays_is_soon_out_of_it(void **unused) {
   (void)unused;
@@ -723,6 +747,7 @@ int main(void) {
       cmocka_unit_test(a_word_newer_than_now_is_as_old_as_none),
       cmocka_unit_test(an_epochs_end_is_known_within_two_seconds_and_its_sum_with_it),
       cmocka_unit_test(who_stays_in_the_old_epoch_is_not_taken_to_have_begun_the_new_one),
+      cmocka_unit_test(where_only_a_part_goes_over_nobody_reads_too_low),
       cmocka_unit_test(in_a_small_swarm_the_sum_is_right_with_the_epoch_and_who_stays_is_soon_out_of_it),
       cmocka_unit_test(the_nearer_the_target_the_sooner_others_are_asked_again),
       cmocka_unit_test(who_passes_on_forged_words_is_not_believed),
