@@ -1,0 +1,311 @@
+#include "core/council_inner.h"
+
+#include <string.h>
+
+enum { STRIDE_MAX = 1 << 16 }; /* so much further may a member say that the numbers of views are */
+
+/* 1: another coordinator has asked before, and told no plan. Who was asked has stopped and broken off its streams: that is no
+ * reason to doubt it. */
+static int some_stopped(const hv_council *c) {
+  return c->highest > c->installed;
+}
+
+/* A member says whom it cannot reach. If it is believed, those have less time to answer. */
+static void note_unseen(hv_council *c, size_t who, const hv_members *suspects) {
+  int believed = who == c->round->me || hv_doubts_believes(&c->doubts, who);
+  hv_doubts_unseen(&c->doubts, who, suspects);
+  for (size_t i = 0; i < c->round->n_members && believed; i++)
+    c->seats[i].suspected |= hv_members_has(suspects, i);
+}
+
+/* Only now it shows that another coordinator has asked: whose streams broke may have stopped for that one. Whom this member found
+ * silent, or has given up, is a suspect as before. */
+static void excuse_the_stopped(hv_council *c) {
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (!hv_members_has(&c->silent, i) && !hv_members_has(&c->given_up, i))
+      c->seats[i].suspected = 0;
+}
+
+static void start_ask(hv_council *c) {
+  size_t n = c->round->n_members;
+  if (c->asking || c->over || c->finished)
+    return;
+  uint32_t number = (uint32_t)((c->highest / n + 1) * n + c->round->me);
+  c->asking = number;
+  uint64_t patience = council_patience_us(c);
+  c->asked_us = council_now(c);
+  c->grace_us = council_now(c) + patience / 4;
+  c->deadline_us = council_now(c) + (patience * 2 < council_stall_us(c) ? patience * 2 : council_stall_us(c));
+  for (size_t i = 0; i < n; i++) {
+    c->seats[i].answered = 0;
+    if (c->seats[i].stream)
+      council_tell(c, c->seats[i].stream, HV_NEWS_ASK, number, NULL, NULL);
+  }
+  council_look_again(c);
+  c->seats[c->round->me].promised = c->promised;
+  council_promise(c, number);
+}
+
+void council_own_trouble(hv_council *c, const hv_members *suspects, const hv_members *liars) {
+  note_unseen(c, c->round->me, suspects);
+  hv_doubts_false(&c->doubts, c->round->me, liars);
+  start_ask(c);
+}
+
+void council_take_over(hv_council *c) {
+  council_own_trouble(c, some_stopped(c) ? &c->silent : &c->suspects, &c->liars); /* nobody has heard them yet */
+}
+
+/* Until when it may answer. Who comes to this coordinator only now, because the one before was silent, has its time from then on;
+ * it comes for the first time only once. Who has not come may take longer to miss that one than this member did. */
+static uint64_t answers_by_us(const hv_council *c, const seat *s) {
+  uint64_t us = s->suspected ? c->grace_us : c->deadline_us;
+  if (!s->came && !s->suspected && hv_members_count(&c->given_up))
+    us = c->asked_us + 2 * council_patience_us(c);
+  uint64_t own_us = s->came && s->came_us > c->asked_us ? s->came_us + (c->deadline_us - c->asked_us) : 0;
+  return own_us > us ? own_us : us;
+}
+
+/* 1 when it may still answer. */
+static int is_awaited(const hv_council *c, size_t i) {
+  const seat *s = &c->seats[i];
+  if (!hv_members_has(&c->members, i) || s->answered || hv_members_has(&c->doubts.barred, i))
+    return 0;
+  if (i == c->round->me)
+    return 1; /* jobs end soon */
+  return !s->gone && council_now(c) < answers_by_us(c, s);
+}
+
+/* Those who have answered, are still here and not barred. */
+static hv_members those_here(hv_council *c) {
+  hv_members here = {{0}};
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (c->seats[i].answered && !c->seats[i].gone)
+      hv_members_put(&here, i);
+  hv_doubts_weigh(&c->doubts, &here);
+  hv_members_take_out(&here, &c->doubts.barred);
+  return here;
+}
+
+static hv_status make_plan(hv_council *c, hv_view **view) {
+  size_t n = c->round->n_members;
+  hv_members here = those_here(c), may_own = {{0}};
+  hv_view_report *reports = hv_mem_array(c->env->mem, n, sizeof *reports);
+  if (!reports)
+    return HV_NOMEM;
+  for (size_t i = 0; i < n; i++) {
+    reports[i] = c->seats[i].report;
+    reports[i].promised = c->seats[i].promised;
+    if (!hv_members_has(&c->doubts.no_owner, i))
+      hv_members_put(&may_own, i);
+  }
+  hv_status status = HV_CLOSED;
+  hv_members left = hv_view_left(c->round, reports, &here);
+  if (hv_members_has(&left, c->round->me)) /* it may be itself that all others must do without */
+    status = hv_view_plan(c->env->mem, c->round, c->asking, reports, &here, &may_own, view);
+  hv_mem_free(reports);
+  return status;
+}
+
+static void tell_plan(hv_council *c, const hv_view *view, hv_payload *bytes) {
+  for (size_t i = 0; i < c->round->n_members; i++) {
+    seat *s = &c->seats[i];
+    s->suspected = 0;
+    if (!s->stream)
+      continue;
+    if (hv_members_has(&view->members, i))
+      council_tell(c, s->stream, HV_NEWS_PLAN, view->number, &view->members, bytes);
+    else
+      council_tell(c, s->stream, HV_NEWS_OUT, view->number, NULL, NULL);
+    s->told = view->number;
+  }
+}
+
+/* Nobody came to this coordinator, or nobody is left of those: the first two whom it has given up may live after all, and the
+ * others be with them. Once for each. */
+static int goes_back(hv_council *c) {
+  int n = 0;
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (i != c->round->me && c->seats[i].came && !c->seats[i].gone)
+      return 0;
+  for (size_t k = 0; k < c->round->n_members && n < 2; k++) {
+    size_t i = (c->round->leader + k) % c->round->n_members;
+    if (!hv_members_has(&c->given_up, i) || hv_members_has(&c->recalled, i))
+      continue;
+    hv_members_put(&c->recalled, i);
+    hv_members_drop(&c->given_up, i);
+    n++;
+  }
+  if (n)
+    council_attend_next(c);
+  return n > 0;
+}
+
+void council_try_plan(hv_council *c) {
+  if (!c->asking || c->over)
+    return;
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (is_awaited(c, i))
+      return;
+  hv_view *view = NULL;
+  hv_status status = make_plan(c, &view);
+  hv_payload *bytes = status == HV_OK ? hv_view_write(c->env->mem, c->round, view) : NULL;
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (c->seats[i].answered)
+      c->seats[i].promised = c->asking;
+  c->asking = 0;
+  if (bytes) {
+    hv_env_log(c->env, HV_LOG_INFO, "council", "view", "view %u of a round: %zu members, %u chunks to come", view->number,
+               hv_members_count(&view->members), view->n_work);
+    tell_plan(c, view, bytes);
+    hv_payload_release(bytes);
+    council_install(c, view);
+    return;
+  }
+  hv_view_free(view);
+  if ((status == HV_CLOSED || status == HV_STATE) && goes_back(c))
+    return;
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (c->seats[i].stream && status == HV_STATE)
+      council_tell(c, c->seats[i].stream, HV_NEWS_OUT, c->promised, NULL, NULL);
+  council_go_out(c, status == HV_OK || status == HV_NOMEM ? HV_NOMEM : HV_CLOSED, "too few members are left to average with");
+}
+
+void council_own_report(hv_council *c) {
+  seat *own = &c->seats[c->round->me];
+  memcpy(own->held, c->hold->held, hv_hold_bytes(c->hold->n_chunks));
+  own->report = (hv_view_report){.members = c->members, .installed = c->installed, .held = own->held};
+  own->answered = 1;
+  council_try_plan(c);
+}
+
+/* 1 when this member's word is waited for no more. Who never came to a coordinator that took over has died with the one before, or
+ * heard from that one that all is done. */
+static int is_settled(const hv_council *c, size_t i) {
+  const seat *s = &c->seats[i];
+  return s->done || s->gone || (!s->came && council_now(c) >= c->chair_us + council_patience_us(c));
+}
+
+void council_see_if_finished(hv_council *c) {
+  if (c->chair != c->round->me || !c->done || c->finished || c->over)
+    return;
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (i != c->round->me && hv_members_has(&c->members, i) && !is_settled(c, i))
+      return;
+  c->finished = 1;
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (c->seats[i].stream) {
+      council_tell(c, c->seats[i].stream, HV_NEWS_FINISHED, c->installed, NULL, NULL);
+      c->env->stream_end(c->env, c->seats[i].stream);
+    }
+}
+
+static void take_report(hv_council *c, seat *s, const hv_msg_news *news, const hv_payload *payload) {
+  size_t bytes = hv_hold_bytes(c->hold->n_chunks);
+  if (!c->asking || news->view != c->asking || s->answered)
+    return;
+  if (!council_names(c, news->members, &s->report.members) || !hv_members_has(&s->report.members, s->member) ||
+      news->installed >= c->asking || (payload ? payload->size : 0) != bytes) {
+    c->env->stream_cancel(c->env, s->stream);
+    return;
+  }
+  if (payload)
+    hv_payload_read(payload, 0, s->held, bytes);
+  s->report.installed = news->installed;
+  s->report.held = s->held;
+  s->answered = 1;
+  council_try_plan(c);
+}
+
+static void take_trouble(hv_council *c, seat *s, const hv_msg_news *news) {
+  hv_members suspects;
+  if (!council_names(c, news->members, &suspects) || news->view < s->told)
+    return; /* it has a plan since */
+  if (c->asking)
+    hv_members_drop(&suspects, c->round->me); /* it broke off because it asks */
+  hv_doubts_trouble(&c->doubts, s->member, c->installed, &suspects);
+  if (c->asking)
+    return; /* who stops breaks off its streams: that is no reason to doubt it */
+  if (c->chair == c->round->me) {
+    if (!some_stopped(c))
+      note_unseen(c, s->member, &suspects);
+    start_ask(c);
+  } else if (!c->trouble)
+    hv_council_trouble(c, &(hv_members){{0}}, &(hv_members){{0}},
+                       &(hv_members){{0}}); /* another one coordinates, as far as is known here: it will show */
+}
+
+static void take_charge(hv_council *c, const seat *s, const hv_msg_news *news) {
+  hv_members liars;
+  if (council_names(c, news->members, &liars) && news->view >= s->told)
+    hv_doubts_false(&c->doubts, s->member, &liars);
+}
+
+/* A member says something. */
+static void member_said(hv_stream *stream, const hv_event *event) {
+  seat *s = stream->owner;
+  hv_council *c = s->council;
+  const hv_msg_news *news = &event->msg->u.news;
+  if (stream != s->stream || c->over || c->finished)
+    return;
+  if (c->asking)
+    s->suspected = 0; /* it lives, and so does its line: it has as long to answer as the others */
+  if (event->msg->kind != HV_MSG_NEWS || hv_members_has(&c->doubts.barred, s->member) || !hv_members_has(&c->members, s->member))
+    c->env->stream_cancel(c->env, stream);
+  else if (news->what == HV_NEWS_TROUBLE)
+    take_trouble(c, s, news);
+  else if (news->what == HV_NEWS_FALSE)
+    take_charge(c, s, news);
+  else if (news->what == HV_NEWS_REPORT)
+    take_report(c, s, news, event->payload);
+  else if (news->what == HV_NEWS_DONE) {
+    s->done = 1;
+    council_see_if_finished(c);
+  }
+}
+
+static void member_left(hv_stream *stream, const hv_event *event) {
+  seat *s = stream->owner;
+  hv_council *c = s->council;
+  (void)event;
+  c->streams--;
+  if (stream == s->stream) {
+    s->stream = NULL;
+    s->gone = 1;
+    council_try_plan(c);
+    council_see_if_finished(c);
+  }
+  c->acts->changed(c->arg);
+}
+
+void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *stream) {
+  static const hv_stream_events on = {member_said, council_room_again, member_left};
+  if (c->over || !hv_members_has(&c->members, attend->member) || hv_members_has(&c->doubts.barred, attend->member))
+    return;
+  seat *s = &c->seats[attend->member];
+  if (s->stream)
+    c->env->stream_cancel(c->env, s->stream);
+  s->stream = stream;
+  s->came_us = s->came ? s->came_us : council_now(c);
+  s->came = 1;
+  s->gone = 0;
+  s->told = 0;
+  s->promised = attend->view;
+  stream->on = &on;
+  stream->owner = s;
+  c->streams++;
+  council_say_here(c, s);
+  if (c->finished)
+    council_tell(c, stream, HV_NEWS_FINISHED, c->installed, NULL, NULL);
+  else if (c->asking && attend->view <= c->asking)
+    council_tell(c, stream, HV_NEWS_ASK, c->asking, NULL, NULL);
+  if (c->asking && attend->view > c->installed && attend->view % c->round->n_members != c->round->me)
+    excuse_the_stopped(c);
+  if (attend->view <= c->highest || attend->view - c->highest > STRIDE_MAX)
+    return;
+  c->highest = attend->view; /* it would not answer to a lower number */
+  if (c->asking) {
+    c->asking = 0;
+    start_ask(c);
+  }
+}

@@ -1,0 +1,117 @@
+/* What do a round's members and its coordinator share? The inside of council.c, council_member.c and council_chair.c: for them
+ * alone.
+ *
+ * Room: core (uses council, doubts). The council, a seat for each member as the coordinator knows it, and what each part tells the
+ * others. Everybody is a member; who coordinates attends itself, without a line.
+ */
+#ifndef HV_CORE_COUNCIL_INNER_H
+#define HV_CORE_COUNCIL_INNER_H
+
+#include "core/council.h"
+#include "core/doubts.h"
+
+enum { NOBODY = HV_ROUND_MEMBERS_MAX };
+
+/* A member, as the coordinator knows it. */
+typedef struct seat {
+  hv_council *council;
+  size_t member;
+  hv_stream *stream;
+  int came, gone, done, suspected, answered;
+  uint64_t came_us;  /* when it first came */
+  uint32_t told;     /* the last view whose plan was sent to it */
+  uint32_t promised; /* the last one that it had promised before it was asked */
+  hv_view_report report;
+  uint8_t *held; /* the report's */
+} seat;
+
+struct hv_council {
+  hv_env *env;
+  const hv_round *round;
+  const hv_hold *hold;
+  const hv_pace *pace;
+  const hv_council_acts *acts;
+  void *arg;
+  hv_members members; /* of the present view */
+  uint32_t installed, promised;
+  uint32_t highest;   /* that anyone here has promised */
+  int stopped, quiet; /* for the view that was promised: told to stop; all has stopped */
+  int trouble, done, finished, over;
+  int left_out;                       /* a coordinator has said so: whether the others are with that one only the next one knows */
+  hv_members suspects, silent, liars; /* silent, liars: those of the suspects who said nothing, or what is false */
+  hv_members given_up;
+  hv_members recalled; /* given up, and attended again at others' word: once each */
+
+  size_t chair;      /* who coordinates, as far as this member knows; NOBODY */
+  uint64_t chair_us; /* since when that has been this member */
+  hv_stream *line;   /* to it */
+  int heard;         /* something from it, on this line */
+  int waits;         /* for the coordinator, until then */
+  uint64_t until_us;
+  uint64_t sign_us;  /* when it gave a sign of life last, */
+  uint64_t pulse_us; /* and when this one did */
+
+  seat *seats; /* what this member needs to coordinate */
+  uint32_t asking;
+  uint64_t asked_us, grace_us, deadline_us;
+  hv_doubts doubts;
+
+  size_t streams;
+  uint64_t looked_us;
+  hv_timer look;
+};
+
+static inline uint64_t council_stall_us(const hv_council *c) {
+  return (uint64_t)c->round->stall_ms * 1000;
+}
+
+static inline uint64_t council_now(const hv_council *c) {
+  return c->env->now_us(c->env);
+}
+
+static inline uint64_t council_patience_us(const hv_council *c) {
+  return hv_pace_patience_us(c->pace, council_stall_us(c));
+}
+
+/* ---- council.c ---- */
+void council_tell(hv_council *c, hv_stream *stream, hv_news what, uint32_t view, const hv_members *members, hv_payload *payload);
+/* That this one is there; and if another one coordinates who has given a sign of life since that member came here, who it is. */
+void council_say_here(hv_council *c, const seat *s);
+void council_say_here_to_all(hv_council *c);
+/* This member's part in the round is over. Fine when it is already. */
+void council_go_out(hv_council *c, hv_status status, const char *text);
+/* The view is given. */
+void council_install(hv_council *c, hv_view *view);
+/* 1: these bytes name members of this round. */
+int council_names(const hv_council *c, hv_span bytes, hv_members *out);
+void council_room_again(hv_stream *stream, const hv_event *event);
+/* Sets the timer anew: there may be less time to answer now. */
+void council_look_again(hv_council *c);
+
+/* ---- council_member.c ---- */
+/* Who comes next is attended; that may be this member. */
+void council_attend_next(hv_council *c);
+/* For good, unless others say that it goes on. */
+void council_give_up_chair(hv_council *c);
+/* 1: it answers too late, or has been silent for as long as anybody may be; or it never even said that it is there: it may have
+ * been cut off, or started anew, and know of no round. Members who wait for nothing see that as soon as others do, and so come to
+ * the next one together with them. */
+int council_chair_is_silent(const hv_council *c);
+/* There is a line. */
+void council_say_trouble(hv_council *c);
+/* Nothing of earlier views is done any more, from here on. */
+void council_promise(hv_council *c, uint32_t view);
+void council_send_report(hv_council *c);
+
+/* ---- council_chair.c ---- */
+/* This member coordinates, and cannot go on: it cannot reach these, and those told it what is false. */
+void council_own_trouble(hv_council *c, const hv_members *suspects, const hv_members *liars);
+/* It coordinates from now on, and could not go on before. */
+void council_take_over(hv_council *c);
+/* All has stopped here: its own answer. */
+void council_own_report(hv_council *c);
+/* Tells the plan, once nobody is awaited any more. */
+void council_try_plan(hv_council *c);
+void council_see_if_finished(hv_council *c);
+
+#endif

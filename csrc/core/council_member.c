@@ -1,0 +1,209 @@
+#include "core/council_inner.h"
+
+#include <string.h>
+
+static const char not_in[] = "the round goes on without this member";
+
+static void hear(hv_stream *stream, const hv_event *event);
+
+static void wait_for_chair(hv_council *c, uint64_t us) {
+  c->waits = 1;
+  c->until_us = council_now(c) + us;
+}
+
+/* Who says nothing at all may not even know of this round: that shows sooner, and what more there is to say to it does not make it
+ * later. */
+void council_say_trouble(hv_council *c) {
+  if (hv_members_count(&c->liars))
+    council_tell(c, c->line, HV_NEWS_FALSE, c->installed, &c->liars, NULL);
+  council_tell(c, c->line, HV_NEWS_TROUBLE, c->installed, &c->suspects, NULL);
+  if (c->heard || !c->waits)
+    wait_for_chair(c, c->heard ? 2 * council_stall_us(c) : council_stall_us(c) / 2);
+}
+
+int council_chair_is_silent(const hv_council *c) {
+  if (c->waits && council_now(c) >= c->until_us)
+    return 1;
+  if (!c->line || c->finished)
+    return 0;
+  return council_now(c) >= (c->heard ? c->sign_us + council_patience_us(c) : c->chair_us + council_stall_us(c));
+}
+
+/* The first in order who can be dialled, is in the view and was not given up. */
+static size_t next_chair(const hv_council *c) {
+  for (size_t k = 0; k < c->round->n_members; k++) {
+    size_t i = (c->round->leader + k) % c->round->n_members;
+    if (!c->round->members[i].client && hv_members_has(&c->members, i) && !hv_members_has(&c->given_up, i))
+      return i;
+  }
+  return NOBODY;
+}
+
+void council_give_up_chair(hv_council *c) {
+  char who[HV_PEER_SHORT_MAX];
+  hv_env_log(c->env, HV_LOG_WARN, "council", "given_up", "member %s coordinates no more: it is lost or silent",
+             hv_peer_short(&c->round->members[c->chair].at.id, who));
+  hv_members_put(&c->given_up, c->chair);
+  if (c->left_out)
+    council_go_out(c, HV_CLOSED, not_in);
+  else
+    council_attend_next(c);
+}
+
+/* The others may have given up the coordinator that says so, as one that was cut off, and be with the next one: that one is asked.
+ */
+static void is_left_out(hv_council *c) {
+  int again = c->left_out++;
+  hv_members_put(&c->given_up, c->chair);
+  size_t next = next_chair(c);
+  if (again || next == NOBODY || next == c->round->me)
+    council_go_out(c, HV_CLOSED, not_in);
+  else
+    council_attend_next(c);
+}
+
+static void line_closed(hv_stream *stream, const hv_event *event) {
+  hv_council *c = stream->owner;
+  (void)event;
+  c->streams--;
+  if (stream == c->line) {
+    c->line = NULL;
+    if (!c->over && !c->finished)
+      council_give_up_chair(c);
+  }
+  c->acts->changed(c->arg);
+}
+
+static void open_line(hv_council *c) {
+  static const hv_stream_events on = {hear, council_room_again, line_closed};
+  hv_msg hello = {.kind = HV_MSG_ATTEND, .u.attend = {.member = (uint32_t)c->round->me, .view = c->promised}};
+  memcpy(hello.u.attend.round, c->round->id, HV_ROUND_ID_SIZE);
+  if (c->env->stream_open(c->env, &c->round->members[c->chair].at, &hello, &on, c, &c->line) != HV_OK)
+    c->line = NULL;
+  else
+    c->streams++;
+}
+
+void council_attend_next(hv_council *c) {
+  if (c->line)
+    c->env->stream_cancel(c->env, c->line);
+  c->line = NULL;
+  c->waits = c->heard = 0;
+  c->chair_us = c->pulse_us = council_now(c);
+  for (c->chair = next_chair(c); c->chair != NOBODY && c->chair != c->round->me; c->chair = next_chair(c)) {
+    open_line(c);
+    if (c->line)
+      break;
+    hv_members_put(&c->given_up, c->chair);
+  }
+  if (c->line && c->trouble)
+    council_say_trouble(c);
+  if (c->line && c->done)
+    council_tell(c, c->line, HV_NEWS_DONE, c->installed, NULL, NULL);
+  if (!c->line && c->trouble && c->chair == c->round->me)
+    council_take_over(c);
+  if (!c->line && c->trouble && c->chair == NOBODY)
+    council_go_out(c, HV_UNREACHABLE, "no member is left who could coordinate");
+}
+
+void council_send_report(hv_council *c) {
+  size_t bytes = hv_hold_bytes(c->hold->n_chunks);
+  if (c->chair == c->round->me) {
+    council_own_report(c);
+    return;
+  }
+  if (!c->line)
+    return;
+  hv_payload *held = hv_payload_copy(c->env->mem, c->hold->held, bytes);
+  if (!held) {
+    council_go_out(c, HV_NOMEM, "there is no memory for a report");
+    return;
+  }
+  council_tell(c, c->line, HV_NEWS_REPORT, c->promised, &c->members, held);
+  hv_payload_release(held);
+  wait_for_chair(c, 4 * council_stall_us(c));
+}
+
+void council_promise(hv_council *c, uint32_t view) {
+  c->promised = view;
+  c->highest = view > c->highest ? view : c->highest;
+  c->trouble = 1;
+  if (c->stopped) {
+    if (c->quiet)
+      council_send_report(c);
+    return;
+  }
+  c->stopped = 1;
+  c->acts->stop(c->arg);
+}
+
+static int is_within(const hv_members *part, const hv_members *whole) {
+  for (size_t i = 0; i < sizeof part->bits; i++)
+    if (part->bits[i] & ~whole->bits[i])
+      return 0;
+  return 1;
+}
+
+static void hear_plan(hv_council *c, const hv_msg_news *news, const hv_payload *payload) {
+  hv_members members;
+  hv_view *view;
+  if (news->view != c->promised || !c->stopped || !c->quiet)
+    return; /* late: this member has promised another one since */
+  hv_status status = council_names(c, news->members, &members) && is_within(&members, &c->members) ? HV_OK : HV_MALFORMED;
+  if (status == HV_OK)
+    status = hv_view_read(c->env->mem, c->round, c->hold, news->view, &members, payload, &view);
+  if (status == HV_OK)
+    council_install(c, view);
+  else if (status == HV_NOMEM)
+    council_go_out(c, HV_NOMEM, "there is no memory for a plan");
+  else
+    council_give_up_chair(c);
+}
+
+/* Whom this member attends attends another one, who is there: one that this member has given up too soon is attended again, once.
+ */
+static void hear_who_coordinates(hv_council *c, hv_span told) {
+  hv_members chair;
+  char who[HV_PEER_SHORT_MAX];
+  for (size_t i = 0; council_names(c, told, &chair) && i < c->round->n_members; i++) {
+    if (!hv_members_has(&chair, i) || !hv_members_has(&c->given_up, i) || hv_members_has(&c->recalled, i))
+      continue;
+    hv_env_log(c->env, HV_LOG_INFO, "council", "recalled", "member %s coordinates after all: others attend it",
+               hv_peer_short(&c->round->members[i].at.id, who));
+    hv_members_put(&c->recalled, i);
+    hv_members_drop(&c->given_up, i);
+    council_attend_next(c);
+    return;
+  }
+}
+
+/* The coordinator says something. */
+static void hear(hv_stream *stream, const hv_event *event) {
+  hv_council *c = stream->owner;
+  const hv_msg_news *news = &event->msg->u.news;
+  if (stream != c->line || c->over || c->finished)
+    return;
+  if (!c->heard && c->waits)
+    wait_for_chair(c, 2 * council_stall_us(c));
+  c->heard = 1;
+  c->sign_us = event->now_us;
+  if (event->msg->kind != HV_MSG_NEWS) {
+    council_give_up_chair(c);
+  } else if (news->what == HV_NEWS_ASK) {
+    if (news->view <= c->promised || news->view % c->round->n_members != c->chair)
+      return;
+    wait_for_chair(c, 4 * council_stall_us(c));
+    council_say_here_to_all(c); /* who waits for it here is asked there */
+    council_promise(c, news->view);
+  } else if (news->what == HV_NEWS_PLAN) {
+    hear_plan(c, news, event->payload);
+  } else if (news->what == HV_NEWS_FINISHED) {
+    c->finished = 1;
+    c->waits = 0;
+    c->env->stream_end(c->env, stream);
+  } else if (news->what == HV_NEWS_OUT) {
+    is_left_out(c);
+  } else if (news->what == HV_NEWS_HERE) {
+    hear_who_coordinates(c, news->members);
+  }
+}
