@@ -58,6 +58,7 @@ static void leave(hv_council *c) {
   c->env->timer_clear(c->env, &c->look);
   if (c->line)
     c->env->stream_cancel(c->env, c->line);
+  council_cancel_formers(c);
   for (size_t i = 0; i < c->round->n_members; i++)
     if (c->seats[i].stream)
       c->env->stream_cancel(c->env, c->seats[i].stream);
@@ -102,6 +103,8 @@ static void look(hv_timer *timer, const hv_event *event) {
   uint64_t every = hv_pace_tick_us(council_stall_us(c)), since = event->now_us - c->looked_us;
   c->looked_us = event->now_us;
   if (since > 2 * every) {
+    if (since > council_patience_us(c) / 2)
+      c->woke_us = event->now_us;
     c->until_us += since;
     c->sign_us += since;
     c->asked_us += since;
@@ -114,7 +117,7 @@ static void look(hv_timer *timer, const hv_event *event) {
   council_look_again(c);
   give_sign(c);
   if (council_chair_is_silent(c))
-    council_give_up_chair(c);
+    council_miss_chair(c);
   council_try_plan(c);
   council_see_if_finished(c);
 }
@@ -179,7 +182,7 @@ void hv_council_trouble(hv_council *c, const hv_members *suspects, const hv_memb
   if (c->chair == c->round->me) {
     council_own_trouble(c, suspects, liars);
   } else if (c->chair != NOBODY && hv_members_has(silent, c->chair) && council_now(c) >= c->chair_us + council_patience_us(c) / 2) {
-    council_give_up_chair(c); /* who is attended only now may be silent for want of the coordinator before it: it is asked first */
+    council_miss_chair(c); /* who is attended only now may be silent for want of the coordinator before it: it is asked first */
   } else if (c->line) {
     council_say_trouble(c);
   } else {

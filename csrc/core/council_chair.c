@@ -66,6 +66,11 @@ static uint64_t answers_by_us(const hv_council *c, const seat *s) {
   return own_us > us ? own_us : us;
 }
 
+/* This one stood still, and says so now: who has gone to another one for that has as long as a suspect to hear of it. */
+static int may_come_back(const hv_council *c) {
+  return c->woke_us && council_now(c) < c->woke_us + council_patience_us(c) / 4;
+}
+
 /* 1 when it may still answer. */
 static int is_awaited(const hv_council *c, size_t i) {
   const seat *s = &c->seats[i];
@@ -73,7 +78,9 @@ static int is_awaited(const hv_council *c, size_t i) {
     return 0;
   if (i == c->round->me)
     return 1; /* jobs end soon */
-  return !s->gone && council_now(c) < answers_by_us(c, s);
+  if (s->gone || (s->away && !may_come_back(c)))
+    return 0;
+  return council_now(c) < answers_by_us(c, s);
 }
 
 /* Those who have answered, are still here and not barred. */
@@ -121,13 +128,20 @@ static void tell_plan(hv_council *c, const hv_view *view, hv_payload *bytes) {
   }
 }
 
+/* Nobody attends this member, or does any more. */
+static int is_alone(const hv_council *c) {
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (i != c->round->me && c->seats[i].came && !c->seats[i].gone)
+      return 0;
+  return 1;
+}
+
 /* Nobody came to this coordinator, or nobody is left of those: the first two whom it has given up may live after all, and the
  * others be with them. Once for each. */
 static int goes_back(hv_council *c) {
   int n = 0;
-  for (size_t i = 0; i < c->round->n_members; i++)
-    if (i != c->round->me && c->seats[i].came && !c->seats[i].gone)
-      return 0;
+  if (!is_alone(c))
+    return 0;
   for (size_t k = 0; k < c->round->n_members && n < 2; k++) {
     size_t i = (c->round->leader + k) % c->round->n_members;
     if (!hv_members_has(&c->given_up, i) || hv_members_has(&c->recalled, i))
@@ -183,7 +197,7 @@ void council_own_report(hv_council *c) {
  * heard from that one that all is done. */
 static int is_settled(const hv_council *c, size_t i) {
   const seat *s = &c->seats[i];
-  return s->done || s->gone || (!s->came && council_now(c) >= c->chair_us + council_patience_us(c));
+  return s->done || s->gone || s->away || (!s->came && council_now(c) >= c->chair_us + council_patience_us(c));
 }
 
 void council_see_if_finished(hv_council *c) {
@@ -193,6 +207,7 @@ void council_see_if_finished(hv_council *c) {
     if (i != c->round->me && hv_members_has(&c->members, i) && !is_settled(c, i))
       return;
   c->finished = 1;
+  council_cancel_formers(c);
   for (size_t i = 0; i < c->round->n_members; i++)
     if (c->seats[i].stream) {
       council_tell(c, c->seats[i].stream, HV_NEWS_FINISHED, c->installed, NULL, NULL);
@@ -248,6 +263,7 @@ static void member_said(hv_stream *stream, const hv_event *event) {
   const hv_msg_news *news = &event->msg->u.news;
   if (stream != s->stream || c->over || c->finished)
     return;
+  s->away = event->msg->kind == HV_MSG_NEWS && news->what == HV_NEWS_HERE && news->members.size;
   if (c->asking)
     s->suspected = 0; /* it lives, and so does its line: it has as long to answer as the others */
   if (event->msg->kind != HV_MSG_NEWS || hv_members_has(&c->doubts.barred, s->member) || !hv_members_has(&c->members, s->member))
@@ -288,9 +304,12 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
   s->stream = stream;
   s->came_us = s->came ? s->came_us : council_now(c);
   s->came = 1;
-  s->gone = 0;
+  s->gone = s->away = 0;
+  if (c->chair == c->round->me)
+    council_cancel_formers(c);
   s->told = 0;
-  s->promised = attend->view;
+  if (!c->asking || attend->view != c->asking)
+    s->promised = attend->view; /* else it comes back, and has promised just that */
   stream->on = &on;
   stream->owner = s;
   c->streams++;

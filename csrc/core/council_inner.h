@@ -17,7 +17,9 @@ typedef struct seat {
   hv_council *council;
   size_t member;
   hv_stream *stream;
+  hv_stream *former; /* this member's own line to it, kept open when it was silent: it may only have stood still */
   int came, gone, done, suspected, answered;
+  int away;          /* it said that it attends another one, for this one was silent */
   uint64_t came_us;  /* when it first came */
   uint32_t told;     /* the last view whose plan was sent to it */
   uint32_t promised; /* the last one that it had promised before it was asked */
@@ -50,6 +52,7 @@ struct hv_council {
   uint64_t until_us;
   uint64_t sign_us;  /* when it gave a sign of life last, */
   uint64_t pulse_us; /* and when this one did */
+  uint64_t woke_us;  /* when this one had stood still for so long that others may have gone for that */
 
   seat *seats; /* what this member needs to coordinate */
   uint32_t asking;
@@ -91,8 +94,12 @@ void council_look_again(hv_council *c);
 /* ---- council_member.c ---- */
 /* Who comes next is attended; that may be this member. */
 void council_attend_next(hv_council *c);
-/* For good, unless others say that it goes on. */
+/* It is lost, or contradicts itself. For good, unless others say that it goes on. */
 void council_give_up_chair(hv_council *c);
+/* The same of one that was silent, unless it says something itself while nobody else coordinates here. */
+void council_miss_chair(hv_council *c);
+/* Of the lines that were kept open: somebody else coordinates. */
+void council_cancel_formers(hv_council *c);
 /* 1: it answers too late, or has been silent for as long as anybody may be; or it never even said that it is there: it may have
  * been cut off, or started anew, and know of no round. Members who wait for nothing see that as soon as others do, and so come to
  * the next one together with them. */

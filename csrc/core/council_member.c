@@ -50,6 +50,26 @@ void council_give_up_chair(hv_council *c) {
     council_attend_next(c);
 }
 
+void council_miss_chair(hv_council *c) {
+  seat *missed = &c->seats[c->chair];
+  if (c->line && !missed->former) {
+    missed->former = c->line;
+    c->line = NULL;
+  }
+  council_give_up_chair(c);
+  if (c->over || c->chair == NOBODY || !missed->former)
+    return;
+  hv_members chair = {{0}};
+  hv_members_put(&chair, c->chair);
+  council_tell(c, missed->former, HV_NEWS_HERE, c->installed, &chair, NULL); /* so it waits for nobody in vain */
+}
+
+void council_cancel_formers(hv_council *c) {
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (c->seats[i].former)
+      c->env->stream_cancel(c->env, c->seats[i].former);
+}
+
 /* The others may have given up the coordinator that says so, as one that was cut off, and be with the next one: that one is asked.
  */
 static void is_left_out(hv_council *c) {
@@ -66,6 +86,9 @@ static void line_closed(hv_stream *stream, const hv_event *event) {
   hv_council *c = stream->owner;
   (void)event;
   c->streams--;
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (c->seats[i].former == stream)
+      c->seats[i].former = NULL;
   if (stream == c->line) {
     c->line = NULL;
     if (!c->over && !c->finished)
@@ -84,6 +107,13 @@ static void open_line(hv_council *c) {
     c->streams++;
 }
 
+static void greet(hv_council *c) {
+  if (c->trouble)
+    council_say_trouble(c);
+  if (c->done)
+    council_tell(c, c->line, HV_NEWS_DONE, c->installed, NULL, NULL);
+}
+
 void council_attend_next(hv_council *c) {
   if (c->line)
     c->env->stream_cancel(c->env, c->line);
@@ -96,10 +126,8 @@ void council_attend_next(hv_council *c) {
       break;
     hv_members_put(&c->given_up, c->chair);
   }
-  if (c->line && c->trouble)
-    council_say_trouble(c);
-  if (c->line && c->done)
-    council_tell(c, c->line, HV_NEWS_DONE, c->installed, NULL, NULL);
+  if (c->line)
+    greet(c);
   if (!c->line && c->trouble && c->chair == c->round->me)
     council_take_over(c);
   if (!c->line && c->trouble && c->chair == NOBODY)
@@ -160,28 +188,68 @@ static void hear_plan(hv_council *c, const hv_msg_news *news, const hv_payload *
     council_give_up_chair(c);
 }
 
-/* Whom this member attends attends another one, who is there: one that this member has given up too soon is attended again, once.
- */
+/* One that this member has given up too soon is attended again, once. */
+static void called_back(hv_council *c, size_t i) {
+  char who[HV_PEER_SHORT_MAX];
+  hv_env_log(c->env, HV_LOG_INFO, "council", "recalled", "member %s coordinates after all: it or who attends it says so",
+             hv_peer_short(&c->round->members[i].at.id, who));
+  hv_members_put(&c->recalled, i);
+  hv_members_drop(&c->given_up, i);
+  c->asking = 0;
+}
+
+static void recall(hv_council *c, size_t i) {
+  called_back(c, i);
+  council_attend_next(c);
+}
+
+/* Whom this member attends attends another one, who is there. */
 static void hear_who_coordinates(hv_council *c, hv_span told) {
   hv_members chair;
-  char who[HV_PEER_SHORT_MAX];
   for (size_t i = 0; council_names(c, told, &chair) && i < c->round->n_members; i++) {
     if (!hv_members_has(&chair, i) || !hv_members_has(&c->given_up, i) || hv_members_has(&c->recalled, i))
       continue;
-    hv_env_log(c->env, HV_LOG_INFO, "council", "recalled", "member %s coordinates after all: others attend it",
-               hv_peer_short(&c->round->members[i].at.id, who));
-    hv_members_put(&c->recalled, i);
-    hv_members_drop(&c->given_up, i);
-    council_attend_next(c);
+    recall(c, i);
     return;
   }
+}
+
+/* One that was silent says something: it stood still, or its words were lost. If this member has promised anything to another one
+ * since, a new line tells it that. 1: it is attended on the line as it was, and heard. */
+static int hear_former(hv_council *c, hv_stream *stream, const hv_msg *msg) {
+  size_t i = 0;
+  while (i < c->round->n_members && c->seats[i].former != stream)
+    i++;
+  if (i == c->round->n_members || !hv_members_has(&c->given_up, i))
+    return 0;
+  if (hv_members_has(&c->recalled, i) || msg->kind != HV_MSG_NEWS || (msg->u.news.what == HV_NEWS_FINISHED && !c->done)) {
+    c->env->stream_cancel(c->env, stream);
+    return 0;
+  }
+  if (c->promised != c->installed && c->promised % c->round->n_members != i) {
+    recall(c, i);
+    return 0;
+  }
+  called_back(c, i);
+  if (c->line)
+    c->env->stream_cancel(c->env, c->line);
+  c->line = stream;
+  c->seats[i].former = NULL;
+  c->chair = i;
+  c->waits = c->heard = 0;
+  c->chair_us = c->pulse_us = council_now(c);
+  council_tell(c, c->line, HV_NEWS_HERE, c->installed, NULL, NULL);
+  greet(c);
+  return 1;
 }
 
 /* The coordinator says something. */
 static void hear(hv_stream *stream, const hv_event *event) {
   hv_council *c = stream->owner;
   const hv_msg_news *news = &event->msg->u.news;
-  if (stream != c->line || c->over || c->finished)
+  if (c->over || c->finished)
+    return;
+  if (stream != c->line && !hear_former(c, stream, event->msg))
     return;
   if (!c->heard && c->waits)
     wait_for_chair(c, 2 * council_stall_us(c));
@@ -190,9 +258,16 @@ static void hear(hv_stream *stream, const hv_event *event) {
   if (event->msg->kind != HV_MSG_NEWS) {
     council_give_up_chair(c);
   } else if (news->what == HV_NEWS_ASK) {
-    if (news->view <= c->promised || news->view % c->round->n_members != c->chair)
+    if (news->view < c->promised || news->view % c->round->n_members != c->chair)
       return;
+    if (news->view == c->promised && !c->quiet)
+      return;
+    council_cancel_formers(c);
     wait_for_chair(c, 4 * council_stall_us(c));
+    if (news->view == c->promised) {
+      council_send_report(c); /* it may have been lost with the line before */
+      return;
+    }
     council_say_here_to_all(c); /* who waits for it here is asked there */
     council_promise(c, news->view);
   } else if (news->what == HV_NEWS_PLAN) {
@@ -201,6 +276,7 @@ static void hear(hv_stream *stream, const hv_event *event) {
     c->finished = 1;
     c->waits = 0;
     c->env->stream_end(c->env, stream);
+    council_cancel_formers(c);
   } else if (news->what == HV_NEWS_OUT) {
     is_left_out(c);
   } else if (news->what == HV_NEWS_HERE) {

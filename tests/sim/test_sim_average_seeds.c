@@ -168,6 +168,20 @@ static void who_is_told_that_it_is_out_asks_the_next_coordinator(void **unused) 
   plays_well_under(AND_LIARS, swarm_average_play, 600389, 12, six_epochs);
 }
 
+/* A coordinator stood still, or its words were lost, and it asked as soon as it went on. Who had just given it up coordinated
+ * alone, or attended the next one, and came back when the others had the new view or had ended. */
+static void who_missed_a_coordinator_goes_back_at_its_first_word_while_nobody_else_has_asked(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 602984, 12, six_epochs);
+  plays_well(swarm_average_play, 604737, 12, six_epochs);
+  plays_well(swarm_average_play, 614187, 12, six_epochs);
+  plays_well(swarm_average_play, 614579, 12, six_epochs);
+  plays_well(swarm_average_play, 616139, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 600672, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 614187, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 616139, 12, six_epochs);
+}
+
 /* The same of groups in runs with liars. */
 static void who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge(void **unused) {
   static const uint64_t seeds[] = {301007, 301710, 320135, 320597, 321684, 321893};
@@ -201,6 +215,7 @@ int main(void) {
       cmocka_unit_test(who_was_left_alone_in_the_end_is_known_to_the_judge),
       cmocka_unit_test(who_is_done_waits_anew_for_each_coordinator),
       cmocka_unit_test(who_is_told_that_it_is_out_asks_the_next_coordinator),
+      cmocka_unit_test(who_missed_a_coordinator_goes_back_at_its_first_word_while_nobody_else_has_asked),
       cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);
