@@ -25,6 +25,20 @@
 typedef struct hv_dht hv_dht;
 typedef struct hv_dht_op hv_dht_op;
 
+#define HV_DHT_SPOTS_MAX 64
+
+/* Where records of one key went: with whoever stores there again and again, well before they end, so that the DHT has no need to
+ * (the caller's own; all zeros at first). */
+typedef struct hv_dht_spots {
+  uint64_t looked_us; /* when they were looked for */
+  size_t n;
+  struct hv_dht_spot {
+    hv_peer_id id;
+    uint8_t addrs_size;
+    uint8_t addrs[HV_CONTACT_ADDRS_MAX];
+  } at[HV_DHT_SPOTS_MAX];
+} hv_dht_spots;
+
 typedef struct hv_dht_config {
   hv_peer_id me;
   int client_mode;
@@ -62,6 +76,7 @@ struct hv_dht_op {
   /* store */
   hv_dht_item *items;
   size_t n_items;
+  hv_dht_spots *spots; /* it goes there, if it may; else it looks, and they are noted. NULL: it always looks */
   /* get */
   int latest; /* 1: hear everybody and take the newest; 0: what is known already, or as soon as enough nodes agree */
   /* out, for get, within done only: either one record without a subkey, or a dictionary */
@@ -90,9 +105,10 @@ void hv_dht_asked(hv_dht *dht, const hv_event *event);
 void hv_dht_met(hv_dht *dht, const hv_peer_id *id, const hv_addr *addrs, size_t n_addrs, uint64_t rtt_us);
 void hv_dht_lost(hv_dht *dht, const hv_peer_id *id);
 
-/* Stores op->items under op->key. HV_OK at done: each item is kept by somebody; else the status of the first that is not.
- * HV_EXISTS: something newer is there. HV_UNREACHABLE: nobody is known. HV_TIMEOUT. Not HV_OK here: not started (HV_TOO_LARGE and
- * HV_INVALID name the limit in err, may be NULL). */
+/* Stores op->items under op->key. Where nodes stand as densely as a crowd a search costs hundreds of messages: with op->spots it
+ * goes for three minutes where the last one went, unless one of them does not answer, or somebody nearer is known. HV_OK at done:
+ * each item is kept by somebody; else the status of the first that is not. HV_EXISTS: something newer is there. HV_UNREACHABLE:
+ * nobody is known. HV_TIMEOUT. Not HV_OK here: not started (HV_TOO_LARGE and HV_INVALID name the limit in err, may be NULL). */
 hv_status hv_dht_store(hv_dht *dht, hv_dht_op *op, hv_error *err);
 /* Gets what is under op->key. HV_NOT_FOUND at done: nobody has it. HV_UNREACHABLE, HV_TIMEOUT. */
 hv_status hv_dht_get(hv_dht *dht, hv_dht_op *op, hv_error *err);

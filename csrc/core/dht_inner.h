@@ -8,8 +8,8 @@
 
 #include "core/dht.h"
 
-#define DHT_REGIONS 4      /* extra lookups when a point is crowded */
-#define DHT_TARGETS_MAX 64 /* nodes that one store is offered to, at most */
+#define DHT_REGIONS 4                    /* extra lookups when a point is crowded */
+#define DHT_TARGETS_MAX HV_DHT_SPOTS_MAX /* nodes that one store is offered to, at most */
 #define DHT_PUBLISHED_CHAINS 1024
 #define DHT_PUBLISHED_MAX 65536
 
@@ -49,7 +49,7 @@ struct hv_dht_work {
   hv_span key;
   uint64_t started_us, ends_us, nth; /* nth: in the order of their beginnings */
   int is_get, crowded, in_hand, over;
-  int known;     /* whom it asks is taken from the table alone */
+  int known;     /* whom it asks is taken from the table alone, or was found by an earlier work */
   hv_status why; /* while in hand: what it is to end with */
   const char *why_text;
   double bits;            /* of how far the num_replicas-th node may be expected; 0: not known */
@@ -126,6 +126,7 @@ void dht_get_begin(dht_work *work);
 void dht_get_looked(dht_work *work);
 void dht_put_looked(dht_work *work);
 void dht_put_known(dht_work *work);
+int dht_put_there(dht_work *work); /* 1: it goes where the last one went */
 void dht_put_tick(dht_work *work, uint64_t now_us);
 hv_status dht_put_again(hv_dht *dht, dht_published *published); /* starts a republication */
 void dht_publish(hv_dht *dht, const dht_work *work);

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MESSAGE_BYTES_MAX = 1 << 20, REGION_MORE = 30 };
+enum { MESSAGE_BYTES_MAX = 1 << 20, REGION_MORE = 30, SPOTS_US = 180000000 };
 
 /* ---- records ---- */
 
@@ -130,9 +130,69 @@ static void gather_known(dht_work *work) {
   want(work);
 }
 
-/* ---- offering ---- */
-
 static void go_on(dht_work *work);
+
+/* ---- where the last one went ---- */
+
+static int is_spot(const hv_dht_spots *spots, const hv_peer_id *id) {
+  for (size_t i = 0; i < spots->n; i++)
+    if (hv_peer_equal(&spots->at[i].id, id))
+      return 1;
+  return 0;
+}
+
+/* They are not too old, and of those that are known none stands among the nearest but they. */
+static int may_go_there(const dht_work *work, const hv_dht_spots *spots) {
+  const hv_dht *dht = work->dht;
+  const hv_route_contact *nearest[HV_STORE_TOLD_MAX];
+  if (spots->n == 0 || dht->env->now_us(dht->env) - spots->looked_us >= SPOTS_US)
+    return 0;
+  size_t n = hv_route_nearest(&dht->route, &work->place, NULL, nearest, dht->config.num_replicas);
+  for (size_t i = 0; i < n; i++)
+    if (!is_spot(spots, &nearest[i]->id)) {
+      hv_hash farthest, distance = hv_hash_distance(&work->place, &nearest[i]->hash);
+      hv_route_hash(dht->env, &spots->at[spots->n - 1].id, &farthest);
+      farthest = hv_hash_distance(&work->place, &farthest);
+      if (memcmp(&distance, &farthest, sizeof distance) < 0)
+        return 0;
+    }
+  return 1;
+}
+
+int dht_put_there(dht_work *work) {
+  const hv_dht_spots *spots = work->op ? work->op->spots : NULL;
+  if (!spots || !may_go_there(work, spots))
+    return 0;
+  for (size_t i = 0; i < spots->n; i++) {
+    hv_hash hash;
+    hv_route_hash(work->dht->env, &spots->at[i].id, &hash);
+    hash = hv_hash_distance(&work->place, &hash);
+    add_target(work, &spots->at[i].id, &hash, hv_span_of(spots->at[i].addrs, spots->at[i].addrs_size));
+  }
+  work->phase = DHT_STORING;
+  work->known = 1;
+  work->rounds = 1;
+  work->wanted = work->n_targets;
+  go_on(work);
+  return 1;
+}
+
+/* The nearest first: targets are in this order. */
+static void note_spots(const dht_work *work, hv_dht_spots *spots) {
+  spots->n = 0;
+  spots->looked_us = work->started_us;
+  for (size_t i = 0; i < work->n_targets; i++) {
+    const dht_target *target = &work->targets[i];
+    struct hv_dht_spot *spot = &spots->at[spots->n];
+    if (target->state != HV_LOOKUP_ANSWERED)
+      continue;
+    *spot = (struct hv_dht_spot){.id = target->id, .addrs_size = target->addrs_size};
+    memcpy(spot->addrs, target->addrs, target->addrs_size);
+    spots->n++;
+  }
+}
+
+/* ---- offering ---- */
 
 static void count_verdict(dht_work *work, size_t i, hv_status verdict) {
   if (verdict == HV_OK) {
@@ -330,7 +390,11 @@ static void finish(dht_work *work, hv_status status, const char *text) {
   op->calls = work->calls;
   for (size_t i = 0; i < work->n_lookups; i++)
     op->calls += (unsigned)work->lookups[i]->calls;
-  if (status == HV_OK)
+  if (op->spots && status != HV_OK)
+    op->spots->n = 0;
+  else if (op->spots && !work->known)
+    note_spots(work, op->spots);
+  if (status == HV_OK && !op->spots)
     dht_publish(work->dht, work);
   dht_work_free(work);
   op->done(op, status, text);

@@ -280,7 +280,7 @@ static void tick(hv_timer *timer, const hv_event *event) {
       dht_get_begin(work);
     else if (dht_work_knows(work))
       dht_put_known(work);
-    else
+    else if (!dht_put_there(work))
       dht_work_look(work);
   } else if (work->phase == DHT_STORING)
     dht_put_tick(work, event->now_us);

@@ -129,6 +129,7 @@ static int say(hv_progress *self, const hv_report *report) {
                             .key = hv_span_of(self->key, self->key_size),
                             .items = &self->item,
                             .n_items = 1,
+                            .spots = &self->spots,
                             .timeout_ms = self->terms.max_refresh_ms};
   self->saying = hv_dht_store(self->hall->dht, &self->store, NULL) == HV_OK;
   return self->saying;

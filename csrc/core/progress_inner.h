@@ -47,6 +47,7 @@ struct hv_progress {
   hv_timer timer;
   hv_dht_op store, get;
   hv_dht_item item;
+  hv_dht_spots spots; /* where the last record went */
   uint8_t value[HV_REPORT_BYTES];
   char subkey[PROGRESS_SUBKEY_MAX];
   size_t key_size;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WATCHED_MAX = 64, WARM_S = 25, SEEN_MAX = WATCHED_MAX * 400, NEWS_US = 5000000, SMALL = 64 };
+enum { WATCHED_MAX = 64, WARM_S = 25, SEEN_MAX = WATCHED_MAX * 400, NEWS_US = 5000000, SMALL = 256 };
 
 typedef struct room {
   swarm_run *run;

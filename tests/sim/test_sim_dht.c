@@ -246,6 +246,57 @@ static void a_long_life_is_said_again_before_each_lease_ends(void **unused) {
   close_scene(c);
 }
 
+static const dht_try *store_there(scene *c, size_t node, const char *key, hv_dht_spots *spots) {
+  dht_swarm_store(&c->s, node, &c->tries[0], key, NULL, "value", 600000);
+  c->tries[0].op.spots = spots;
+  assert_true(dht_swarm_finish(&c->s, c->tries, 1, 60));
+  assert_int_equal(c->tries[0].status, HV_OK);
+  return &c->tries[0];
+}
+
+static size_t who_is(scene *c, const hv_peer_id *id) {
+  for (size_t i = 0; i < c->s.n; i++)
+    if (hv_sim_alive(c->s.sim, i) && hv_peer_equal(hv_node_id(c->s.seats[i].node), id))
+      return i;
+  fail();
+  return 0;
+}
+
+/* Whoever says something under one key again and again does not search each time for those who stand there. */
+static void who_stores_again_goes_where_the_last_went_for_three_minutes(void **unused) {
+  (void)unused;
+  hv_dht_spots spots;
+  char key[32];
+  size_t searched = 0;
+  scene *c = open_scene(52);
+  c->s.hello_every_ms = 3600000; /* nobody learns of others by the way */
+  grow(c, NODES_MAX);
+  dht_swarm_run(&c->s, 10);
+  for (size_t i = 0; i < 40; i++) {
+    snprintf(key, sizeof key, "key %zu", i);
+    spots = (hv_dht_spots){0};
+    unsigned first = store_there(c, i, key, &spots)->op.calls, n = (unsigned)spots.n;
+    uint64_t looked_us = spots.looked_us;
+    if (n == 0) /* all who stand there are in its table */
+      continue;
+    searched++;
+    assert_true(n >= 5 && first > n);
+    dht_swarm_run(&c->s, 20);
+    assert_true(store_there(c, i, key, &spots)->op.calls <= n); /* one of them may be itself */
+    assert_true(spots.n == n && spots.looked_us == looked_us);
+    if (i % 2) { /* one of them goes: it looks again */
+      size_t goes = who_is(c, &spots.at[0].id);
+      hv_sim_kill(c->s.sim, goes == i ? who_is(c, &spots.at[1].id) : goes);
+    } else
+      dht_swarm_run(&c->s, 160);
+    store_there(c, i, key, &spots);
+    assert_true(spots.n >= 5 && spots.looked_us > looked_us);
+    assert_value(get(c, i + 1, key), "value");
+  }
+  assert_true(searched >= 10);
+  close_scene(c);
+}
+
 static void what_was_got_is_remembered_for_some_seconds(void **unused) {
   (void)unused;
   for (int remembers = 0; remembers < 2; remembers++) {
@@ -421,6 +472,7 @@ int main(void) {
       cmocka_unit_test(what_is_too_large_is_named),
       cmocka_unit_test(records_outlive_those_who_kept_them),
       cmocka_unit_test(a_long_life_is_said_again_before_each_lease_ends),
+      cmocka_unit_test(who_stores_again_goes_where_the_last_went_for_three_minutes),
       cmocka_unit_test(what_was_got_is_remembered_for_some_seconds),
       cmocka_unit_test(who_gets_a_record_gives_it_to_one_of_the_nearest_that_had_it_not),
       cmocka_unit_test(buckets_that_nobody_was_looked_for_in_are_refreshed),
