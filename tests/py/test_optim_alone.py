@@ -350,6 +350,19 @@ def test_torch_takes_it_for_an_optimizer(optimizer):
     assert "epoch 3" in repr(swarm)
 
 
+def test_a_profiler_and_hooks_see_its_steps_as_they_see_those_of_torchs(optimizer):
+    model = network()
+    swarm = optimizer(model)
+    before = []
+    hook = swarm.register_step_pre_hook(lambda *_: before.append(1))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        train(model, swarm, steps=2)
+    hook.remove()
+    train(model, swarm, steps=2)
+    assert len(before) == 2
+    assert sum(event.count for event in profiler.key_averages() if event.key == "Optimizer.step#Optimizer.step") == 2
+
+
 # ---- checkpoints ----
 
 

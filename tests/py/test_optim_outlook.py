@@ -30,13 +30,11 @@ class Swarm:
 
     def __init__(self, monkeypatch, target, speed):
         self.now, self.target, self.speed, self.said = 1000.0, target, speed, []
-        self.local_samples, self.local_epoch, self.tracker = 7, 3, self
+        self.local_samples, self.local_epoch = 7, 3
         monkeypatch.setattr(outlook, "get_dht_time", lambda: self.now)
 
-    @property
-    def global_progress(self):
-        eta = self.now + (self.target - 100) / self.speed
-        return types.SimpleNamespace(samples_accumulated=100, target_batch_size=self.target, num_peers=2, eta_next_epoch=eta, next_fetch_time=self.now + 1)
+    def figures(self):
+        return types.SimpleNamespace(samples=100.0, target=self.target, peers=2, eta=(self.target - 100) / self.speed, next_fetch=1.0)
 
     def say(self, text, *args):
         self.said.append(text % args)
@@ -46,7 +44,7 @@ def test_a_target_out_of_reach_is_told_once_when_the_speed_is_sure(monkeypatch, 
     swarm = Swarm(monkeypatch, target=1_000_000, speed=10.0)
     one = Outlook(swarm)
     for _ in range(300):
-        one.look()
+        one.look(swarm.figures())
         if swarm.now < 1000 + outlook.SURE_AFTER_S:
             assert not caplog.messages
         swarm.now += 1
@@ -60,7 +58,7 @@ def test_a_slow_beginning_alone_is_no_reason(monkeypatch, caplog):
     one = Outlook(swarm)
     for second in range(300):
         swarm.speed = 10.0 if second % 50 < 40 else 1000.0
-        one.look()
+        one.look(swarm.figures())
         swarm.now += 1
     assert not caplog.messages
 
@@ -69,5 +67,5 @@ def test_without_news_nothing_is_said(monkeypatch):
     swarm = Swarm(monkeypatch, target=1000, speed=10.0)
     one = Outlook(swarm)
     for _ in range(10):
-        one.look()
+        one.look(swarm.figures())
     assert len(swarm.said) == 1

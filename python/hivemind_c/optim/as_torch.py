@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List
+import functools
+from typing import TYPE_CHECKING, Any, Callable, Dict, List
 
 import torch
+from torch.optim import optimizer as torchs
 
 if TYPE_CHECKING:
     from hivemind_c.optim.state_averager import TrainingStateAverager
+
+
+def hooked_if_watched(step: Callable[..., Any]) -> Callable[..., Any]:
+    """torch wraps each optimizer's step() for its profiler and for hooks, which costs as much as all else in a step that only counts a batch: here
+    it is so while somebody watches."""
+    watched = torch.optim.Optimizer.profile_hook_step(step)
+
+    @functools.wraps(step)
+    def quick(self: Any, *args: Any, **kwargs: Any) -> Any:
+        hooks = self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or torchs._global_optimizer_pre_hooks or torchs._global_optimizer_post_hooks
+        return (watched if hooks or torch.autograd._profiler_enabled() else step)(self, *args, **kwargs)
+
+    quick.hooked = True  # type: ignore[attr-defined]  # so that torch does not wrap it once more
+    return quick
 
 
 class AsTorch(torch.optim.Optimizer):

@@ -124,7 +124,6 @@ class GradientAverager(DecentralizedAverager):
         for p, view in zip(self.parameters, self._views):
             p.grad = view
 
-    @torch.no_grad()
     def accumulate_grads_(self, batch_size: int) -> None:
         """Adds the gradients that lie in the parameters, as the mean over batch_size samples."""
         grads = [p.grad for p in self.parameters]
@@ -150,6 +149,7 @@ class GradientAverager(DecentralizedAverager):
                     "of the optimizer or of the model, or leave reuse_grad_buffers out"
                 )
 
+    @torch.no_grad()
     def _add(self, grads: List[Optional[torch.Tensor]], batch_size: int) -> None:
         views: List[torch.Tensor] = self._views
         if any(grad is None for grad in grads):

@@ -10,7 +10,7 @@ import torch
 from hivemind_c.compression import CompressionBase, NoCompression
 from hivemind_c.dht import get_dht_time
 from hivemind_c.optim import options
-from hivemind_c.optim.as_torch import AsTorch
+from hivemind_c.optim.as_torch import AsTorch, hooked_if_watched
 from hivemind_c.optim.building import averager_options, build, tracker_options
 from hivemind_c.optim.grad_averager import GradientAveragerFactory
 from hivemind_c.optim.grad_scaler import GradScaler
@@ -136,6 +136,7 @@ class Optimizer(AsTorch, Tells, KeepsUp):
 
     # ---- training ----
 
+    @hooked_if_watched
     def step(
         self, closure: Optional[Callable[[], Any]] = None, batch_size: Optional[int] = None, grad_scaler: Optional[GradScaler] = None
     ) -> Any:
@@ -239,13 +240,10 @@ class Optimizer(AsTorch, Tells, KeepsUp):
 
     def _look_around(self) -> None:
         """Looks for a group when the end of an epoch is near, and ends it when it is there."""
-        tracker = self.tracker
-        self._outlook.look()
-        if self.auxiliary:
-            near, there = self._assist()
-        else:
-            near, there = tracker.should_begin_matchmaking, tracker.ready_to_update_epoch
-        if near and tracker.global_progress.num_peers > 1:
+        now = self.tracker.figures()
+        self._outlook.look(now)
+        near, there = self._assist() if self.auxiliary else (now.match, now.ready)
+        if near and now.peers > 1:
             self.meeting.prepare()
         if there:
             self._end_epoch()

@@ -10,6 +10,7 @@ from hivemind_c.dht import get_dht_time
 
 if TYPE_CHECKING:
     from hivemind_c.optim.optimizer import Optimizer
+    from hivemind_c.optim.progress_tracker import Figures
 
 logger = logging.getLogger("hivemind_c.optim")
 TOO_LONG_S, SENSIBLE_S = 3600.0, 300.0  #: an epoch that lasts longer earns a warning; how long the suggested one would
@@ -34,23 +35,23 @@ class Outlook:
         self._slow_since: Optional[float] = None
         self._warned = False
 
-    def look(self) -> None:
-        optimizer, progress = self._optimizer, self._optimizer.tracker.global_progress
-        if abs(progress.next_fetch_time - self._told) <= 0.05:
+    def look(self, progress: "Figures") -> None:
+        next_fetch_time = get_dht_time() + progress.next_fetch
+        if abs(next_fetch_time - self._told) <= 0.05:
             return
-        self._told = progress.next_fetch_time
-        eta = max(0.0, progress.eta_next_epoch - get_dht_time())
+        self._told = next_fetch_time
+        optimizer, eta = self._optimizer, max(0.0, progress.eta)
         optimizer.say(
             "Collaboration accumulated %d samples from %d peers; ETA %s (this peer: %d samples of epoch %d)",
-            progress.samples_accumulated,
-            progress.num_peers,
+            int(progress.samples),
+            progress.peers,
             f"{eta:.2f} seconds" if eta < math.inf else "not known yet",
             optimizer.local_samples,
             optimizer.local_epoch,
         )
-        missing = progress.target_batch_size - progress.samples_accumulated
+        missing = progress.target - int(progress.samples)
         if not self._warned and missing > 0 and eta > 0:
-            self._judge(progress.target_batch_size, missing / eta, progress.num_peers)
+            self._judge(progress.target, missing / eta, progress.peers)
 
     def _judge(self, target: int, speed: float, peers: int) -> None:
         better = reachable(target, speed)

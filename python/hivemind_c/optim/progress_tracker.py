@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Iterator, NamedTuple, Optional
 
 import _hivemind_c
@@ -13,7 +14,7 @@ from hivemind_c.dht import DHT, get_dht_time
 STANDINGS = "in step", "late", "behind", "ahead"
 
 
-class _Figures(NamedTuple):
+class Figures(NamedTuple):
     """What the core tells at once, in its order; times are seconds from now."""
 
     reported: bool
@@ -33,6 +34,9 @@ class _Figures(NamedTuple):
     fetched: bool
     alive: bool
     next_fetch: float
+
+
+_named = partial(tuple.__new__, Figures)  # without a frame for seventeen arguments: it is read at each step
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ class _Fetched:
         self._progress = progress
 
     def is_set(self) -> bool:
-        return _Figures(*self._progress.read()).fetched
+        return _named(self._progress.read()).fetched
 
     def wait(self, timeout: Optional[float] = None) -> bool:
         return self._progress.wait(timeout)
@@ -141,7 +145,7 @@ class ProgressTracker:
     def update_epoch(self, new_epoch: Optional[int] = None) -> int:
         """This contributor begins an epoch (the next one by default) with no samples; returns it."""
         if new_epoch is None:
-            new_epoch = self._read().local_epoch + 1
+            new_epoch = self.figures().local_epoch + 1
         self._started().report(new_epoch, 0)
         return new_epoch
 
@@ -157,7 +161,7 @@ class ProgressTracker:
 
     @property
     def local_progress(self) -> LocalTrainingProgress:
-        now = self._read()
+        now = self.figures()
         return LocalTrainingProgress(
             peer_id=self.dht.peer_id,
             epoch=now.local_epoch,
@@ -169,9 +173,13 @@ class ProgressTracker:
 
     # ---- the swarm ----
 
+    def figures(self) -> Figures:
+        """All there is to say now, at once: what the properties below are taken from."""
+        return _named(self._started().read())
+
     @property
     def global_progress(self) -> GlobalTrainingProgress:
-        now = self._read()
+        now = self.figures()
         return GlobalTrainingProgress(
             epoch=now.epoch,
             samples_accumulated=int(now.samples),
@@ -184,28 +192,28 @@ class ProgressTracker:
 
     @property
     def global_epoch(self) -> int:
-        return self._read().epoch
+        return self.figures().epoch
 
     @property
     def ready_to_update_epoch(self) -> bool:
         """Whether it is time for this contributor's step: the swarm is further, or its samples are enough."""
-        return self._read().ready
+        return self.figures().ready
 
     @property
     def should_begin_matchmaking(self) -> bool:
         """Whether it is time to form a group for that step: matchmaking_time or batch_size_lead before it."""
-        return self._read().match
+        return self.figures().match
 
     @property
     def estimated_next_update_time(self) -> float:
         """In get_dht_time(); now, if the swarm is ready."""
-        now = self._read()
+        now = self.figures()
         return get_dht_time() + (0 if now.ready else now.eta)
 
     @property
     def standing(self) -> str:
         """Where this contributor stands: "in step", "late" by one epoch (whose step may be under way), "behind" by more, or "ahead"."""
-        return STANDINGS[self._read().standing]
+        return STANDINGS[self.figures().standing]
 
     @property
     def fetched_global_progress_this_epoch(self) -> _Fetched:
@@ -218,7 +226,7 @@ class ProgressTracker:
     # ---- life ----
 
     def is_alive(self) -> bool:
-        return self._progress is not None and self._read().alive
+        return self._progress is not None and self.figures().alive
 
     def shutdown(self, timeout: Optional[float] = None) -> None:
         """Says that this contributor has gone. May be called twice."""
@@ -233,9 +241,6 @@ class ProgressTracker:
 
     def __repr__(self) -> str:
         return f"<hivemind_c.ProgressTracker of {self.prefix!r}>"
-
-    def _read(self) -> _Figures:
-        return _Figures(*self._started().read())
 
     def _started(self) -> _hivemind_c.Progress:
         if self._progress is None:
