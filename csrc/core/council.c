@@ -82,6 +82,7 @@ void council_install(hv_council *c, hv_view *view) {
   c->members = view->members;
   send_away_others(c);
   c->installed = view->number;
+  c->view_us = council_now(c);
   c->stopped = c->quiet = c->trouble = c->waits = c->left_out = 0;
   c->suspects = c->silent = c->liars = (hv_members){{0}};
   c->acts->go_on(c->arg, view);

@@ -56,11 +56,18 @@ void council_take_over(hv_council *c) {
   council_own_trouble(c, some_stopped(c) ? &c->silent : &c->suspects, &c->liars); /* nobody has heard them yet */
 }
 
+/* Nothing has come from it in this view: the plan may have been lost with the coordinator. Then it waited for that, and it comes
+ * when it has missed that one itself. */
+static int may_lack_plan(const hv_council *c, const seat *s) {
+  return c->installed && !s->came && hv_members_count(&c->given_up) && c->pace->heard_us[s->member] < c->view_us;
+}
+
 /* Until when it may answer. Who comes to this coordinator only now, because the one before was silent, has its time from then on;
  * it comes for the first time only once. Who has not come may take longer to miss that one than this member did. */
 static uint64_t answers_by_us(const hv_council *c, const seat *s) {
-  uint64_t us = s->suspected ? c->grace_us : c->deadline_us;
-  if (!s->came && !s->suspected && hv_members_count(&c->given_up))
+  int suspected = s->suspected && !may_lack_plan(c, s);
+  uint64_t us = suspected ? c->grace_us : c->deadline_us;
+  if (!s->came && !suspected && hv_members_count(&c->given_up))
     us = c->asked_us + 2 * council_patience_us(c);
   uint64_t own_us = s->came && s->came_us > c->asked_us ? s->came_us + (c->deadline_us - c->asked_us) : 0;
   return own_us > us ? own_us : us;

@@ -55,8 +55,10 @@ static size_t not_reached_by(hv_doubts *d, size_t i, const hv_members *here, hv_
 static size_t charged_by(hv_doubts *d, size_t i, const hv_members *here, hv_voice **last) {
   size_t n = 0;
   for (size_t j = 0; j < d->n; j++)
-    if (hv_members_has(here, j) && hv_members_has(&d->voices[j].liars, i))
+    if (hv_members_has(here, j) && hv_members_has(&d->voices[j].liars, i)) {
+      hv_members_put(&d->voices[j].charged, i);
       *last = &d->voices[j], n++;
+    }
   return n;
 }
 
@@ -64,13 +66,22 @@ static void bar(hv_doubts *d, const hv_voice *voice) {
   hv_members_put(&d->barred, (size_t)(voice - d->voices));
 }
 
+/* Whom this one charged, in any view, and nobody else who is not out. */
+static hv_members charged_alone(const hv_doubts *d, const hv_voice *voice) {
+  hv_members them = voice->charged;
+  for (size_t j = 0; j < d->n; j++)
+    if (voice != &d->voices[j] && !hv_members_has(&d->barred, j))
+      hv_members_take_out(&them, &d->voices[j].charged);
+  return them;
+}
+
 /* It alone charges so many that it is itself the one to doubt; the coordinator, who has seen what it charges, only when nobody else
  * is left. */
 static int charges_too_many(const hv_doubts *d, const hv_members *here, const hv_voice *voice) {
-  hv_members others = *here;
-  hv_members_take_out(&others, &voice->alleged);
+  hv_members others = *here, alleged = charged_alone(d, voice);
+  hv_members_take_out(&others, &alleged);
   hv_members_drop(&others, d->me);
-  return hv_members_count(&voice->alleged) > (d->n + 3) / 4 && (voice != &d->voices[d->me] || !hv_members_count(&others));
+  return hv_members_count(&alleged) > (d->n + 3) / 4 && (voice != &d->voices[d->me] || !hv_members_count(&others));
 }
 
 static void weigh_charges(hv_doubts *d, const hv_members *here, size_t i) {
@@ -78,8 +89,6 @@ static void weigh_charges(hv_doubts *d, const hv_members *here, size_t i) {
   size_t n = charged_by(d, i, here, &alone);
   if (n == 0)
     return;
-  if (n == 1)
-    hv_members_put(&alone->alleged, i);
   if (n == 1 && charges_too_many(d, here, alone))
     bar(d, alone);
   else

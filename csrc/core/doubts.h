@@ -10,10 +10,11 @@
  *
  * WHO IS BELIEVED. One who says so alone may be the one to doubt. It is out itself when it alone could not reach a second one, or
  * alone charges more than a quarter of the members with false words, and when it had trouble in more views than twice the members.
- * Members are counted, not charges: what only one member holds goes over one owner, who alone sees that it is broken, again and
- * again. So a lone member that lies costs a quarter of the others their spans or their places at most, until it is out. The
- * coordinator believes its own eyes: it is out by its own charges only when they leave nobody else. And who twice could not
- * reach somebody who then answered does not hasten others any more: whom it names has as long to answer as all have.
+ * What another one, who is not out, charged too, in whatever view, is not its alone. Members are counted, not charges: what only
+ * one member holds goes over one owner, who alone sees that it is broken, again and again. So a lone member that lies costs a
+ * quarter of the others their spans or their places at most, until it is out. The coordinator believes its own eyes: it is out by
+ * its own charges only when they leave nobody else. And who twice could not reach somebody who then answered does not hasten others
+ * any more: whom it names has as long to answer as all have.
  */
 #ifndef HV_CORE_DOUBTS_H
 #define HV_CORE_DOUBTS_H
@@ -26,7 +27,7 @@ typedef struct hv_voice {
   hv_members unseen;  /* those of them whom it could not reach, as far as is known */
   hv_members before;  /* and in earlier ones, though they were there */
   hv_members liars;   /* whose words were false in this view */
-  hv_members alleged; /* whom it alone charged with false words, in any view */
+  hv_members charged; /* whom it charged with false words, in any view */
   size_t alone;       /* how many it alone could not reach twice */
   size_t mistaken;    /* in how many views somebody whom it could not reach was there */
   int mistaken_now;   /* in this one */

@@ -148,12 +148,30 @@ static int was_left_behind(room *r, const seat *first, size_t i) {
   return 0;
 }
 
-/* Its step's time was over while it missed another member that had just gone, or come to stand still, or was cut off, or was
- * never there: a liar that says that it is another one is not. */
+/* Two others did not reach each other; `other` is both. */
+static int two_apart_then(room *r, const seat *first, const glance *g, size_t i, size_t other) {
+  (void)r, (void)first, (void)i;
+  return !(g->reached[other / NODES_MAX] >> other % NODES_MAX & 1);
+}
+
+/* From then on in its round two others were, who were there: all must agree how to do without one of them, or what goes where. */
+static int two_were_apart(room *r, const seat *first, size_t i, uint64_t from) {
+  uint64_t ran = ran_until(r, first, from) & ~(UINT64_C(1) << i);
+  for (size_t j = 0; j < r->n; j++)
+    for (size_t k = 0; k < j; k++)
+      if (ran >> j & 1 && ran >> k & 1 && was_wrong_since(r, first, i, j * NODES_MAX + k, two_apart_then, from))
+        return 1;
+  return 0;
+}
+
+/* Its step's time was over while it missed another member that had just gone, or come to stand still, or was cut off, be it from
+ * another one, or was never there: a liar that says that it is another one is not. */
 static int ran_out_of_time(room *r, const seat *first, size_t i) {
   const entry *e = &r->seats[i].now;
   uint64_t began = round_began(r, first), late = e->done_us > began + LOSS_US ? e->done_us - LOSS_US : began;
   if (e->status == HV_TIMEOUT && lost_since(r, first, i, late) & ran_until(r, first, late))
+    return 1;
+  if (e->status == HV_TIMEOUT && two_were_apart(r, first, i, late))
     return 1;
   for (size_t j = 0; j < r->n && e->status == HV_TIMEOUT; j++) {
     const entry *o = &r->seats[j].now;

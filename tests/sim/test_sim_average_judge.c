@@ -320,6 +320,33 @@ static void who_is_out_of_time_missed_somebody_who_was_cut_off(void **unused) {
   assert_true(fails(r, 0));
 }
 
+/* The second and the third of three were cut off from each other when the first one's time was nearly over. */
+static room *two_cut_off_at_the_end(swarm_run *run, uint64_t before_us) {
+  room *r = a_group(run, 3);
+  r->seats[0].now.averaged = CHUNKS - 1;
+  r->seats[0].now.status = HV_TIMEOUT;
+  r->seats[0].now.done_us = CUT_AT_US + before_us;
+  cut_from_to(r, 1, 2, CUT_AT_US, ENDED_US + 1);
+  return r;
+}
+
+static void who_is_out_of_time_missed_what_two_others_could_not_tell_each_other(void **unused) {
+  (void)unused;
+  swarm_run run;
+  assert_false(fails(two_cut_off_at_the_end(&run, CUT_US), 0));
+  assert_true(fails(two_cut_off_at_the_end(&run, CUT_US - LOOK_US), 0)); /* that is nothing */
+  room *r = two_cut_off_at_the_end(&run, CUT_US);
+  r->seats[0].now.status = HV_CLOSED;
+  assert_true(fails(r, 0));
+  r = two_cut_off_at_the_end(&run, CUT_US);
+  r->seats[0].now.done_us = ENDED_US + LOSS_US + 1; /* by then they could have done without */
+  assert_true(fails(r, 0));
+  r = two_cut_off_at_the_end(&run, CUT_US);
+  r->seats[0].now.members = r->seats[1].now.members = 3; /* the other end of the cut was in another group */
+  r->seats[2].now.group = ELSEWHERE;
+  assert_true(fails(r, 0));
+}
+
 /* Three of four miss the last one; the time of two is over, and then the first one ends, too. */
 static room *the_others_had_no_time(swarm_run *run, hv_status status) {
   room *r = a_group(run, 4);
@@ -391,6 +418,7 @@ int main(void) {
       cmocka_unit_test(who_stood_still_for_longer_than_a_suspect_is_waited_for_is_not_missed),
       cmocka_unit_test(who_is_left_with_a_liar_alone_is_alone),
       cmocka_unit_test(who_is_out_of_time_missed_somebody_who_was_cut_off),
+      cmocka_unit_test(who_is_out_of_time_missed_what_two_others_could_not_tell_each_other),
       cmocka_unit_test(who_is_left_when_the_others_time_is_over_is_alone),
       cmocka_unit_test(who_lost_the_others_one_after_the_other_was_alone),
       cmocka_unit_test(stamps_tell_who_holds_the_same_bits),

@@ -182,6 +182,28 @@ static void who_missed_a_coordinator_goes_back_at_its_first_word_while_nobody_el
   plays_well_under(AND_LIARS, swarm_average_play, 616139, 12, six_epochs);
 }
 
+/* The plan to one member was lost, and its coordinator died 47 ms later: all others had the plan, had heard nothing of that member
+ * in the new view, and the next coordinator gave it a suspect's time. */
+static void who_may_lack_the_plan_of_a_coordinator_that_died_has_time_to_miss_it(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 607726, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 607726, 12, six_epochs);
+}
+
+/* In a group of four the honest one charged both of two liars, one of whom another one had charged, too. */
+static void who_is_not_alone_with_its_charges_is_not_out_for_them(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 609651, 12, six_epochs);
+}
+
+/* The time of the steps was over while two others could not reach each other. */
+static void who_is_out_of_time_since_two_others_were_cut_off_is_known_to_the_judge(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 605814, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 605814, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 605364, 12, six_epochs);
+}
+
 /* The same of groups in runs with liars. */
 static void who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge(void **unused) {
   static const uint64_t seeds[] = {301007, 301710, 320135, 320597, 321684, 321893};
@@ -216,6 +238,9 @@ int main(void) {
       cmocka_unit_test(who_is_done_waits_anew_for_each_coordinator),
       cmocka_unit_test(who_is_told_that_it_is_out_asks_the_next_coordinator),
       cmocka_unit_test(who_missed_a_coordinator_goes_back_at_its_first_word_while_nobody_else_has_asked),
+      cmocka_unit_test(who_may_lack_the_plan_of_a_coordinator_that_died_has_time_to_miss_it),
+      cmocka_unit_test(who_is_not_alone_with_its_charges_is_not_out_for_them),
+      cmocka_unit_test(who_is_out_of_time_since_two_others_were_cut_off_is_known_to_the_judge),
       cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);

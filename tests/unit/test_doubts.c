@@ -89,6 +89,28 @@ static void who_charges_the_same_one_again_charges_no_second_one(void **state) {
 }
 
 /* Half of four lie. Another one than the coordinator would be out for that. */
+/* Two of the members lie, and each is charged by somebody else, too, in one view or another: those charges are not of one alone. */
+static void who_is_charged_by_another_one_too_in_whatever_view_is_not_charged_by_one_alone(void **state) {
+  hv_doubts *d = &((fixture *)*state)->doubts;
+  charge(d, 0, 1);
+  weigh(d);
+  charge(d, 0, 2);
+  weigh(d);
+  charge(d, 3, 1); /* later than the first one */
+  weigh(d);
+  assert_true(hv_members_has(&d->barred, 1)); /* it was false again */
+  charge(d, 4, 5);
+  weigh(d);
+  charge(d, 0, 5); /* and earlier */
+  weigh(d);
+  charge(d, 0, 6);
+  weigh(d);
+  assert_false(hv_members_has(&d->barred, 0));
+  charge(d, 0, 3); /* 2, 6 and 3 it charges alone */
+  weigh(d);
+  assert_true(hv_members_has(&d->barred, 0));
+}
+
 static void a_coordinator_believes_its_own_eyes_unless_they_leave_nobody_else(void **state) {
   hv_members here = set_of(1 << 0 | 1 << 1 | 1 << 2 | 1 << 3);
   for (size_t me = 0; me < 2; me++) {
@@ -281,6 +303,8 @@ int main(void) {
                                       teardown),
       cmocka_unit_test_setup_teardown(who_charges_one_after_another_alone_is_out_itself, setup, teardown),
       cmocka_unit_test_setup_teardown(who_charges_the_same_one_again_charges_no_second_one, setup, teardown),
+      cmocka_unit_test_setup_teardown(who_is_charged_by_another_one_too_in_whatever_view_is_not_charged_by_one_alone, setup,
+                                      teardown),
       cmocka_unit_test_setup_teardown(a_coordinator_believes_its_own_eyes_unless_they_leave_nobody_else, setup, teardown),
       cmocka_unit_test_setup_teardown(nobody_is_heard_of_itself, setup, teardown),
       cmocka_unit_test_setup_teardown(who_is_not_reached_twice_owns_nothing_or_those_for_whom_it_broke_off, setup, teardown),
