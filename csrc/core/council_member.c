@@ -52,22 +52,23 @@ void council_give_up_chair(hv_council *c) {
 
 void council_miss_chair(hv_council *c) {
   seat *missed = &c->seats[c->chair];
-  if (c->line && !missed->former) {
+  hv_members next = {{0}};
+  hv_members_put(&c->given_up, c->chair);
+  if (c->line && !missed->former && next_chair(c) != NOBODY) {
     missed->former = c->line;
     c->line = NULL;
+    hv_members_put(&next, next_chair(c));
+    council_tell(c, missed->former, HV_NEWS_HERE, c->installed, &next, NULL); /* so it does not wait for this one */
   }
   council_give_up_chair(c);
-  if (c->over || c->chair == NOBODY || !missed->former)
-    return;
-  hv_members chair = {{0}};
-  hv_members_put(&chair, c->chair);
-  council_tell(c, missed->former, HV_NEWS_HERE, c->installed, &chair, NULL); /* so it waits for nobody in vain */
 }
 
 void council_cancel_formers(hv_council *c) {
-  for (size_t i = 0; i < c->round->n_members; i++)
+  for (size_t i = 0; i < c->round->n_members; i++) {
     if (c->seats[i].former)
       c->env->stream_cancel(c->env, c->seats[i].former);
+    c->seats[i].former = NULL;
+  }
 }
 
 /* The others may have given up the coordinator that says so, as one that was cut off, and be with the next one: that one is asked.
@@ -224,6 +225,7 @@ static int hear_former(hv_council *c, hv_stream *stream, const hv_msg *msg) {
     return 0;
   if (hv_members_has(&c->recalled, i) || msg->kind != HV_MSG_NEWS || (msg->u.news.what == HV_NEWS_FINISHED && !c->done)) {
     c->env->stream_cancel(c->env, stream);
+    c->seats[i].former = NULL;
     return 0;
   }
   if (c->promised != c->installed && c->promised % c->round->n_members != i) {
