@@ -56,16 +56,17 @@ void council_take_over(hv_council *c) {
   council_own_trouble(c, some_stopped(c) ? &c->silent : &c->suspects, &c->liars); /* nobody has heard them yet */
 }
 
-/* Nothing has come from it in this view: the plan may have been lost with the coordinator. Then it waited for that, and it comes
- * when it has missed that one itself. */
-static int may_lack_plan(const hv_council *c, const seat *s) {
-  return c->installed && !s->came && hv_members_count(&c->given_up) && c->pace->heard_us[s->member] < c->view_us;
+/* A coordinator is lost, and this one has not come yet: it may have to miss that one first. It broke off its streams itself, since
+ * it was asked; or nothing has come from it in this view, as its plan was lost. */
+static int may_wait_for_another(const hv_council *c, const seat *s) {
+  int lacks_plan = c->installed && c->pace->heard_us[s->member] < c->view_us;
+  return !s->came && hv_members_count(&c->given_up) && (lacks_plan || hv_members_has(&c->broke_off, s->member));
 }
 
 /* Until when it may answer. Who comes to this coordinator only now, because the one before was silent, has its time from then on;
  * it comes for the first time only once. Who has not come may take longer to miss that one than this member did. */
 static uint64_t answers_by_us(const hv_council *c, const seat *s) {
-  int suspected = s->suspected && !may_lack_plan(c, s);
+  int suspected = s->suspected && !may_wait_for_another(c, s);
   uint64_t us = suspected ? c->grace_us : c->deadline_us;
   if (!s->came && !suspected && hv_members_count(&c->given_up))
     us = c->asked_us + 2 * council_patience_us(c);
@@ -135,8 +136,7 @@ static void tell_plan(hv_council *c, const hv_view *view, hv_payload *bytes) {
   }
 }
 
-/* Nobody attends this member, or does any more. */
-static int is_alone(const hv_council *c) {
+int council_is_alone(const hv_council *c) {
   for (size_t i = 0; i < c->round->n_members; i++)
     if (i != c->round->me && c->seats[i].came && !c->seats[i].gone)
       return 0;
@@ -144,19 +144,22 @@ static int is_alone(const hv_council *c) {
 }
 
 /* Nobody came to this coordinator, or nobody is left of those: the first two whom it has given up may live after all, and the
- * others be with them. Once for each. */
+ * others be with them; rather those to whom its line is still open. Once for each. */
 static int goes_back(hv_council *c) {
-  int n = 0;
-  if (!is_alone(c))
+  int n = 0, is_there = 0;
+  if (!council_is_alone(c))
     return 0;
+  for (size_t i = 0; i < c->round->n_members; i++)
+    is_there |= c->seats[i].former && !hv_members_has(&c->recalled, i);
   for (size_t k = 0; k < c->round->n_members && n < 2; k++) {
     size_t i = (c->round->leader + k) % c->round->n_members;
-    if (!hv_members_has(&c->given_up, i) || hv_members_has(&c->recalled, i))
+    if (!hv_members_has(&c->given_up, i) || hv_members_has(&c->recalled, i) || (is_there && !c->seats[i].former))
       continue;
     hv_members_put(&c->recalled, i);
     hv_members_drop(&c->given_up, i);
     n++;
   }
+  c->asking = n ? 0 : c->asking;
   if (n)
     council_attend_next(c);
   return n > 0;
@@ -253,7 +256,7 @@ static void take_trouble(hv_council *c, seat *s, const hv_msg_news *news) {
       note_unseen(c, s->member, &suspects);
     start_ask(c);
   } else if (!c->trouble)
-    hv_council_trouble(c, &(hv_members){{0}}, &(hv_members){{0}},
+    hv_council_trouble(c, &(hv_members){{0}}, &(hv_members){{0}}, &(hv_members){{0}},
                        &(hv_members){{0}}); /* another one coordinates, as far as is known here: it will show */
 }
 
@@ -297,6 +300,8 @@ static void member_left(hv_stream *stream, const hv_event *event) {
     s->gone = 1;
     council_try_plan(c);
     council_see_if_finished(c);
+    if (c->chair == c->round->me && !c->over && !c->finished)
+      goes_back(c); /* all who came have gone: where they were before, as it seems */
   }
   c->acts->changed(c->arg);
 }
@@ -312,8 +317,6 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
   s->came_us = s->came ? s->came_us : council_now(c);
   s->came = 1;
   s->gone = s->away = 0;
-  if (c->chair == c->round->me)
-    council_cancel_formers(c);
   s->told = 0;
   if (!c->asking || attend->view != c->asking)
     s->promised = attend->view; /* else it comes back, and has promised just that */

@@ -41,6 +41,7 @@ struct hv_council {
   int trouble, done, finished, over;
   int left_out;                       /* a coordinator has said so: whether the others are with that one only the next one knows */
   hv_members suspects, silent, liars; /* silent, liars: those of the suspects who said nothing, or what is false */
+  hv_members broke_off;               /* those of the suspects who did so themselves */
   hv_members given_up;
   hv_members recalled; /* given up, and attended again at others' word: once each */
 
@@ -118,6 +119,8 @@ void council_own_trouble(hv_council *c, const hv_members *suspects, const hv_mem
 void council_take_over(hv_council *c);
 /* All has stopped here: its own answer. */
 void council_own_report(hv_council *c);
+/* 1: nobody attends this member, or does any more. */
+int council_is_alone(const hv_council *c);
 /* Tells the plan, once nobody is awaited any more. */
 void council_try_plan(hv_council *c);
 void council_see_if_finished(hv_council *c);

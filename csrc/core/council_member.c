@@ -221,7 +221,8 @@ static int hear_former(hv_council *c, hv_stream *stream, const hv_msg *msg) {
   size_t i = 0;
   while (i < c->round->n_members && c->seats[i].former != stream)
     i++;
-  if (i == c->round->n_members || !hv_members_has(&c->given_up, i))
+  int others_attend = c->chair == c->round->me && !council_is_alone(c);
+  if (i == c->round->n_members || !hv_members_has(&c->given_up, i) || others_attend)
     return 0;
   if (hv_members_has(&c->recalled, i) || msg->kind != HV_MSG_NEWS || (msg->u.news.what == HV_NEWS_FINISHED && !c->done)) {
     c->env->stream_cancel(c->env, stream);
