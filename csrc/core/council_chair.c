@@ -56,17 +56,16 @@ void council_take_over(hv_council *c) {
   council_own_trouble(c, some_stopped(c) ? &c->silent : &c->suspects, &c->liars); /* nobody has heard them yet */
 }
 
-/* A coordinator is lost, and this one has not come yet: it may have to miss that one first. It broke off its streams itself, since
- * it was asked; or nothing has come from it in this view, as its plan was lost. */
-static int may_wait_for_another(const hv_council *c, const seat *s) {
-  int lacks_plan = c->installed && c->pace->heard_us[s->member] < c->view_us;
-  return !s->came && hv_members_count(&c->given_up) && (lacks_plan || hv_members_has(&c->broke_off, s->member));
+/* Nothing has come from it in this view: the plan may have been lost with the coordinator. Then it waited for that, and it comes
+ * when it has missed that one itself. */
+static int may_lack_plan(const hv_council *c, const seat *s) {
+  return c->installed && !s->came && hv_members_count(&c->given_up) && c->pace->heard_us[s->member] < c->view_us;
 }
 
 /* Until when it may answer. Who comes to this coordinator only now, because the one before was silent, has its time from then on;
  * it comes for the first time only once. Who has not come may take longer to miss that one than this member did. */
 static uint64_t answers_by_us(const hv_council *c, const seat *s) {
-  int suspected = s->suspected && !may_wait_for_another(c, s);
+  int suspected = s->suspected && !may_lack_plan(c, s);
   uint64_t us = suspected ? c->grace_us : c->deadline_us;
   if (!s->came && !suspected && hv_members_count(&c->given_up))
     us = c->asked_us + 2 * council_patience_us(c);
@@ -256,7 +255,7 @@ static void take_trouble(hv_council *c, seat *s, const hv_msg_news *news) {
       note_unseen(c, s->member, &suspects);
     start_ask(c);
   } else if (!c->trouble)
-    hv_council_trouble(c, &(hv_members){{0}}, &(hv_members){{0}}, &(hv_members){{0}},
+    hv_council_trouble(c, &(hv_members){{0}}, &(hv_members){{0}},
                        &(hv_members){{0}}); /* another one coordinates, as far as is known here: it will show */
 }
 
