@@ -421,6 +421,8 @@ hv_status hv_run_sum_begin(const hv_run *run, uint32_t index, hv_run_sum *sum) {
   hv_run_chunk chunk = hv_run_chunk_of(run, index);
   away where;
   look_where(run, &chunk, &where);
+  sum->seen = 0;
+  sum->unlike = 0;
   sum->device = run->has_values ? where.device : NULL;
   sum->there = NULL;
   hv_status status = sum->device ? sum->device->sum_take(sum->device->self, chunk.size, &sum->there) : HV_OK;
@@ -437,11 +439,29 @@ void hv_run_sum_end(hv_run_sum *sum) {
   sum->device = NULL;
 }
 
+/* Is this chunk, which counts, like those before it? */
+static void compare(hv_run_sum *sum, const hv_span *spans, size_t n_spans) {
+  uint8_t begins[HV_RUN_SUM_SEEN];
+  size_t size = 0;
+  for (size_t i = 0; i < n_spans && size < sizeof begins; i++) {
+    size_t n = (size_t)(spans[i].size < sizeof begins - size ? spans[i].size : sizeof begins - size);
+    memcpy(begins + size, spans[i].data, n);
+    size += n;
+  }
+  if (sum->seen)
+    sum->unlike |= size != sum->seen || memcmp(begins, sum->first, size) != 0;
+  else
+    memcpy(sum->first, begins, size);
+  sum->seen = size;
+}
+
 hv_status hv_run_sum_add(const hv_kern *kern, hv_run_sum *sum, uint32_t size, const hv_span *spans, size_t n_spans, float weight,
                          float norm_max) {
-  if (sum->device)
-    return sum->device->sum_add(sum->device->self, sum->there, spans, n_spans, weight, norm_max);
-  return hv_codec_accumulate_within(kern, spans, n_spans, weight, norm_max, sum->here, size);
+  hv_status status = sum->device ? sum->device->sum_add(sum->device->self, sum->there, spans, n_spans, weight, norm_max)
+                                 : hv_codec_accumulate_within(kern, spans, n_spans, weight, norm_max, sum->here, size);
+  if (status == HV_OK && !sum->unlike)
+    compare(sum, spans, n_spans);
+  return status;
 }
 
 hv_status hv_run_sum_add_own(const hv_run *run, const hv_kern *kern, uint32_t index, hv_run_sum *sum, float weight,
@@ -458,15 +478,54 @@ hv_status hv_run_sum_add_own(const hv_run *run, const hv_kern *kern, uint32_t in
   return status;
 }
 
+/* The first values of a chunk, *n of them at most, as float32; *n is how many there are in its first stretch. */
+static hv_status first_values(const hv_run *run, const hv_kern *kern, const hv_run_chunk *chunk, float *values, size_t *n) {
+  stretch s = stretch_in(run, chunk, part_at(run, chunk->at));
+  uint8_t codes[HV_RUN_SUM_SEEN];
+  size_t size;
+  if (*n > s.n)
+    *n = (size_t)s.n;
+  if (!s.device)
+    return hv_reduce_convert(kern, s.dtype, s.data, HV_DTYPE_FLOAT32, values, *n);
+  hv_stretch there = {s.data, s.dtype, *n};
+  hv_status status = s.device->encode(s.device->self, HV_CODEC_NONE, &there, 1, codes, sizeof codes, &size);
+  if (status == HV_OK)
+    memcpy(values, codes + HV_CODEC_HEADER, *n * sizeof *values);
+  return status;
+}
+
+/* *own: all that has been added is what this run has, and that is now encoded in `out`. A look at the first values comes first:
+ * mostly they differ. */
+static hv_status encode_own(const hv_run *run, const hv_kern *kern, uint32_t index, const hv_run_sum *sum, uint8_t *out,
+                            size_t room, size_t *written, int *own) {
+  hv_run_chunk chunk = hv_run_chunk_of(run, index);
+  float values[(HV_RUN_SUM_SEEN - HV_CODEC_HEADER) / sizeof(float)];
+  *own = 0;
+  if (!run->has_values || chunk.codec != HV_CODEC_NONE || sum->unlike || sum->seen <= HV_CODEC_HEADER)
+    return HV_OK;
+  size_t n = (sum->seen - HV_CODEC_HEADER) / sizeof *values;
+  hv_status status = first_values(run, kern, &chunk, values, &n);
+  if (status != HV_OK || memcmp(values, sum->first + HV_CODEC_HEADER, n * sizeof *values) != 0)
+    return status == HV_NOT_FINITE ? HV_OK : status;
+  status = hv_run_encode(run, kern, index, HV_CODEC_NONE, out, room, written);
+  *own = status == HV_OK && *written >= sum->seen && memcmp(out, sum->first, sum->seen) == 0;
+  return status == HV_NOT_FINITE ? HV_OK : status; /* its own are not what came, then, and do not count */
+}
+
 hv_status hv_run_sum_encode(const hv_run *run, const hv_kern *kern, uint32_t index, hv_run_sum *sum, float factor, uint8_t *out,
                             size_t room, size_t *written) {
   hv_run_chunk chunk = hv_run_chunk_of(run, index);
   uint64_t size = 0;
+  int own;
+  *written = 0;
+  hv_status status = encode_own(run, kern, index, sum, out, room, written, &own);
+  if (status != HV_OK || own)
+    return status;
   *written = 0;
   if (sum->device)
     return sum->device->sum_encode(sum->device->self, sum->there, factor, chunk.codec, out, room, written);
   hv_reduce_scale(kern, sum->here, factor, chunk.size);
-  hv_status status = hv_codec_encode(kern, chunk.codec, HV_DTYPE_FLOAT32, sum->here, chunk.size, NULL, out, room, &size);
+  status = hv_codec_encode(kern, chunk.codec, HV_DTYPE_FLOAT32, sum->here, chunk.size, NULL, out, room, &size);
   *written = (size_t)size;
   return status;
 }

@@ -80,8 +80,16 @@ hv_status hv_run_accumulate(const hv_run *run, const hv_kern *kern, uint32_t ind
 
 /* ---- the weighted sum of one chunk, as its owner makes it ---- */
 
+#define HV_RUN_SUM_SEEN 64 /* an encoded chunk's checksum, and its first values */
+
+/* The mean of values that are all alike is those values, to the bit, where they travel as they are (HV_CODEC_NONE) and the owner
+ * has them, too: adding up and dividing would round. What is alike is judged by the checksums of chunks: who
+ * forges one is left out of that mean. */
 typedef struct hv_run_sum {
-  float *here;             /* room for the chunk's values; the caller's */
+  float *here; /* room for the chunk's values; the caller's */
+  size_t seen; /* bytes of `first`; 0: no chunk has come yet */
+  int unlike;  /* 1: another one came */
+  uint8_t first[HV_RUN_SUM_SEEN];
   const hv_device *device; /* on which it is made: where all of the chunk's own values are; NULL: it is made here */
   void *there;
 } hv_run_sum;

@@ -175,6 +175,23 @@ def test_whom_the_others_left_behind_does_not_step_alone_but_loads_their_state_a
     until_equal(peers)
 
 
+def test_who_misses_an_average_of_what_is_alike_holds_the_same_and_is_known_to(swarm, caplog):
+    """As in a swarm that is killed at: some of those who have stepped together average their states, and others come late."""
+    peers = swarm(4, average_state_every=1)
+    peers[0].optimizer.meeting._begin_state = lambda *args: None
+    rounds = []
+    for peer in peers:
+        inner = peer.optimizer.state_averager.average_loaded
+        peer.optimizer.state_averager.average_loaded = lambda control, inner=inner: rounds.append(len(members := inner(control))) or members
+    with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
+        train_together(peers, 4)
+    assert rounds.count(3) >= 6, rounds  # a mean of two is exact anyway
+    for epoch in range(1, 4):
+        assert all(torch.equal(peer.after[epoch], peers[0].after[epoch]) for peer in peers), epoch
+    assert len({peer.optimizer.state_averager.lineage.mark for peer in peers}) == 1
+    assert not [line for line in caplog.messages if "not the swarm's" in line]
+
+
 def test_peers_that_began_with_other_weights_agree_on_one_of_them(swarm):
     peers = swarm(2, models=[network(seed=1), network(seed=2)])
     meet(peers)

@@ -163,7 +163,7 @@ static void an_owners_sums_on_the_device_are_the_hosts_to_the_bit_and_so_is_what
     open_both(&b, seed, &rng);
     for (uint32_t i = 0; i < b.here.n_chunks; i++) {
       hv_run_chunk chunk = hv_run_chunk_of(&b.here, i);
-      hv_run_sum here = {acc[0], NULL, NULL}, there = {acc[1], NULL, NULL}, others[2] = {here, here};
+      hv_run_sum here = {.here = acc[0]}, there = {.here = acc[1]}, others[2] = {here, here};
       int full = check_random(&rng) % 8 == 0; /* no sum is left: the host's does it */
       for (int k = 0; k < 2 && full; k++)
         assert_int_equal(hv_run_sum_begin(&b.there, i, &others[k]), HV_OK);
@@ -261,7 +261,7 @@ static void tensors_on_two_gpus_and_in_memory_are_one_run(void **state) {
       assert_memory_equal(given, averages[1], size);
       for (int side = 0; side < 2; side++) {
         const hv_run *run = side ? &b.there : &b.here;
-        hv_run_sum sum = {acc, NULL, NULL};
+        hv_run_sum sum = {.here = acc};
         hv_span span = hv_span_of(given, size);
         assert_int_equal(hv_run_sum_begin(run, i, &sum), HV_OK);
         assert_int_equal(hv_run_sum_add_own(run, kern(), i, &sum, 2, 0), HV_OK);
@@ -430,7 +430,7 @@ static void an_error_at_any_call_is_told_and_nothing_is_kept(void **state) {
         if (status == HV_OK)
           status = hv_run_decode(&b.there, kern(), i, &span, 1);
         static float acc[4000];
-        hv_run_sum sum = {acc, NULL, NULL};
+        hv_run_sum sum = {.here = acc};
         if (status == HV_OK)
           status = hv_run_accumulate(&b.there, kern(), i, 1, 0, acc);
         if (status == HV_OK)

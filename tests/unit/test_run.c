@@ -427,6 +427,43 @@ static void chunks_follow_the_size_of_the_run(void **state) {
   }
 }
 
+/* A state that is averaged among replicas stays what it is, so that who missed the round holds the same. */
+static void the_mean_of_what_is_alike_is_that_to_the_bit(void **state) {
+  (void)state;
+  static sample s;
+  static float acc[PARTS * VALUES];
+  static uint8_t codes[PARTS * VALUES * 4 + 64], mean[sizeof codes];
+  const hv_kern *kern = hv_cpu_best();
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  for (uint64_t seed = 1; seed <= 60; seed++) {
+    check_rng rng = {seed};
+    make_sample(&s, &rng, HV_CODEC_NONE);
+    hv_run run = run_over(&s, &mem, 1500);
+    for (uint32_t i = 0; i < run.n_chunks; i++) {
+      hv_run_sum sum = {.here = acc};
+      float weight = 1 + (float)(seed % 3);
+      unsigned n = 2 + (unsigned)(check_random(&rng) % 12);
+      size_t size, written;
+      assert_int_equal(hv_run_encode(&run, kern, i, HV_CODEC_NONE, codes, sizeof codes, &size), HV_OK);
+      hv_span halves[2] = {hv_span_of(codes, 40), hv_span_of(codes + 40, size > 40 ? size - 40 : 0)};
+      if (size <= 40)
+        halves[0].size = size;
+      assert_int_equal(hv_run_sum_begin(&run, i, &sum), HV_OK);
+      for (unsigned k = 1; k < n; k++)
+        assert_int_equal(hv_run_sum_add(kern, &sum, hv_run_chunk_of(&run, i).size, halves, 2, weight, 0), HV_OK);
+      assert_int_equal(hv_run_sum_add_own(&run, kern, i, &sum, weight, 0), HV_OK);
+      float factor = 1 / ((float)n * weight);
+      assert_int_equal(hv_run_sum_encode(&run, kern, i, &sum, factor, mean, sizeof mean, &written), HV_OK);
+      assert_int_equal(written, size);
+      assert_memory_equal(mean, codes, size);
+      hv_run_sum_end(&sum);
+    }
+    hv_run_fini(&run);
+  }
+  assert_int_equal(mem.blocks, 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(chunks_cover_every_value_once_and_never_cross_a_section),
@@ -439,6 +476,7 @@ int main(void) {
       cmocka_unit_test(an_average_that_is_not_finite_is_refused_and_nothing_is_torn),
       cmocka_unit_test(what_cannot_be_a_run_is_refused_with_a_reason),
       cmocka_unit_test(chunks_follow_the_size_of_the_run),
+      cmocka_unit_test(the_mean_of_what_is_alike_is_that_to_the_bit),
   };
   return cmocka_run_group_tests_name("run", tests, NULL, NULL);
 }

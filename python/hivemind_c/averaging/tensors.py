@@ -11,7 +11,7 @@ from hivemind_c import cuda
 from hivemind_c.compression import arrays
 from hivemind_c.compression.adaptive import AdaptiveCompressionBase
 from hivemind_c.compression.base import CompressionBase, CompressionInfo
-from hivemind_c.compression.codecs import BUILT_IN, _Codec
+from hivemind_c.compression.codecs import BUILT_IN, NoCompression, _Codec
 
 
 def codec_of(compression: Any, info: CompressionInfo) -> int:
@@ -50,6 +50,11 @@ class LentTensors:
         self._holds: List[Any] = []
         self._lend_all()
         self._places = [self._place(tensor) for tensor in self.tensors]
+
+    @property
+    def as_they_are(self) -> bool:
+        """Whether all values travel uncompressed."""
+        return all(_hivemind_c.CODECS[codec] == NoCompression._name for codec in self._codecs)
 
     def _lend_all(self) -> None:
         self._by = [self._ferry(tensor) for tensor in self.tensors]

@@ -36,16 +36,14 @@ def add_up(sums: List[torch.Tensor], grads: List[torch.Tensor], weight: float) -
     torch._foreach_add_(sums, grads, alpha=weight)
 
 
-class MetricAsItIs(AdaptiveCompressionBase):
-    """What the user chose, but for the metric, which travels beside the gradients and is to arrive exactly."""
+class AllBut(AdaptiveCompressionBase):
+    """What the user chose, but for one tensor that travels beside the others and is to arrive exactly."""
 
-    KEY = "metric"
-
-    def __init__(self, rest: CompressionBase):
-        self.rest, self.exact = rest, NoCompression()
+    def __init__(self, key: str, rest: CompressionBase):
+        self.key, self.rest, self.exact = key, rest, NoCompression()
 
     def choose_compression(self, info: CompressionInfo) -> CompressionBase:
-        return self.exact if info.key == self.KEY else self.rest
+        return self.exact if info.key == self.key else self.rest
 
 
 class GradientAverager(DecentralizedAverager):
@@ -110,8 +108,8 @@ class GradientAverager(DecentralizedAverager):
     def _join(self, dht: Any, tensors: List[torch.Tensor], *, compression: CompressionBase = NoCompression(), **kwargs: Any) -> None:
         """Becomes a DecentralizedAverager of these tensors and the metric."""
         infos = [CompressionInfo.from_tensor(t, key=i, role=TensorRole.GRADIENT) for i, t in enumerate(tensors)]
-        infos.append(CompressionInfo.from_tensor(self._metric, key=MetricAsItIs.KEY))
-        super().__init__([*tensors, self._metric], dht, tensor_infos=infos, compression=MetricAsItIs(compression), **kwargs)
+        infos.append(CompressionInfo.from_tensor(self._metric, key="metric"))
+        super().__init__([*tensors, self._metric], dht, tensor_infos=infos, compression=AllBut("metric", compression), **kwargs)
 
     @classmethod
     def get_factory(cls, **kwargs: Any) -> GradientAveragerFactory:

@@ -1,7 +1,8 @@
 """Whose replica is the swarm's? Each peer's carries a mark that says how it came about, so that those who drifted apart notice it when they meet.
 
 Equal marks: equal states, to the bit (where the optimizer's arithmetic is the same). A mark begins as a digest of the state, and moves on with whatever changes
-it: an average, by what it is made of; a step with one's own gradient, by whose it was. So it costs nothing to keep, and nothing is hashed twice.
+it: an average, by what it is made of; a step with one's own gradient, by whose it was. An average of what is alike changes nothing, and so moves no mark. So it costs
+nothing to keep, and nothing is hashed twice.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 import torch
 
 SIZE = 16
+DIGITS, BITS = 11, 12  #: of a mark as numbers that can be averaged: small ones, so that the mean of equal ones is not rounded away from them
 Word = List[Any]  #: what peers tell each other: [mark, samples behind the last step]
 
 
@@ -57,6 +59,12 @@ class Lineage:
 
 def is_mark(mark: Any) -> bool:
     return isinstance(mark, bytes) and len(mark) == SIZE
+
+
+def digits_of(mark: bytes) -> List[float]:
+    """A mark as numbers that travel with a state: their mean is these numbers only if all have that mark."""
+    number = int.from_bytes(mark, "little")
+    return [float(number >> BITS * i & (1 << BITS) - 1) for i in range(DIGITS)]
 
 
 def is_word(word: Any) -> bool:

@@ -14,8 +14,8 @@ from hivemind_c import cuda
 from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.compression import AdaptiveCompressionBase, CompressionBase, CompressionInfo, NoCompression, TensorRole
 from hivemind_c.optim.background import Background
-from hivemind_c.optim.grad_averager import outcome_of
-from hivemind_c.optim.lineage import Lineage
+from hivemind_c.optim.grad_averager import AllBut, outcome_of
+from hivemind_c.optim.lineage import DIGITS, Lineage, digits_of
 from hivemind_c.optim.parameters import Group, Parameters, copy_all, flat_views, param_groups
 from hivemind_c.optim.sharing import SharedState
 from hivemind_c.optim.statistics import describe, describe_scheduler, probe, restore, restore_scheduler, statistics_of
@@ -92,7 +92,12 @@ class TrainingStateAverager(DecentralizedAverager):
         self.shared = SharedState(self)
         self.share_averages = False  # what is offered to joiners is the last average instead of the state in use
         chosen = {name: but_statistics(kwargs[name]) for name in ("compression", "state_compression") if name in kwargs}
-        super().__init__(self.tensors_to_average, dht, tensor_infos=infos, **{**kwargs, **chosen})
+        self._told = torch.zeros(DIGITS)  # which replica is averaged, and so whether all were alike
+        infos.append(CompressionInfo.from_tensor(self._told, key="lineage"))
+        chosen["compression"] = AllBut("lineage", chosen.get("compression", NoCompression()))
+        super().__init__([*self.tensors_to_average, self._told], dht, tensor_infos=infos, **{**kwargs, **chosen})
+        own = bool(self.extra_tensors)  # which differ where replicas are alike
+        self._exact = not own and self._tensors.as_they_are and all(t.dtype is not torch.float64 for t in self.tensors_to_average)
 
     def _buffers(self, probed: Sequence[Tuple[int, str, torch.Tensor]], reuse: bool, names: Optional[Sequence[str]]) -> Tuple[List[torch.Tensor], list]:
         main = [p.detach() for p in self.parameters.main]
@@ -150,6 +155,7 @@ class TrainingStateAverager(DecentralizedAverager):
             return False
         pairs = [(averaged, tensor) for averaged, tensor in zip(self.tensors_to_average, live) if averaged.data_ptr() != tensor.data_ptr()]
         copy_all([averaged for averaged, _ in pairs], [tensor for _, tensor in pairs])
+        self._told.copy_(torch.tensor(digits_of(self.lineage.mark)))
         if self.delta_rule_averaging:
             self._before = self._before or [torch.empty_like(averaged) for averaged in self.tensors_to_average]
             copy_all(self._before, self.tensors_to_average)
@@ -198,15 +204,21 @@ class TrainingStateAverager(DecentralizedAverager):
         except BaseException:
             self.loaded = False
             raise
-        self.lineage.became("averaged", control.stamp)
+        if not self._were_alike(control):
+            self.lineage.became("averaged", control.stamp)
         return members
+
+    def _were_alike(self, control: Any) -> bool:
+        """Whether all that was averaged was this replica: then it is what it was, to the bit (csrc/core/run.h), and that of those who missed the round."""
+        whole = all(share in (0, 1) and not auxiliary for _, _, _, auxiliary, _, share in control.details(0)[0])
+        return self._exact and whole and self._told.round().tolist() == digits_of(self.lineage.mark)
 
     # ---- giving it to others and taking it from them ----
 
     def get_current_state(self) -> Tuple[Dict[str, Any], List[torch.Tensor], List[CompressionInfo]]:
         """(what is plain, tensors, what they are): all that a joiner needs. The tensors are copies."""
         with self.state_lock:
-            described, infos = describe(self.optimizer), list(self._tensors.infos)
+            described, infos = describe(self.optimizer), list(self._tensors.infos[:-1])
             if self.share_averages:  # of what the optimizer remembers only what is averaged is equal on all peers
                 described.update(numbers=[], tensors=[list(entry) for entry in self._statistics])
                 tensors = self.tensors_to_average
