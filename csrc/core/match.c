@@ -15,6 +15,16 @@ int match_has_begun(const hv_match *match, hv_span epoch) {
   return 0;
 }
 
+/* Of the epoch that it is in. */
+static int has_had_group(const hv_match *match) {
+  int had = 0;
+  for (size_t i = 0; i < MATCH_BEGUN_MAX && match->roster.at && !had; i++) {
+    hv_span epoch = hv_span_of(match->begun[i].epoch, match->begun[i].size);
+    had = match_number(epoch) == match->roster.at && match_has_begun(match, epoch);
+  }
+  return had;
+}
+
 void match_note_begun(hv_match *match, hv_span epoch) {
   if (epoch.size == 0 || match_has_begun(match, epoch))
     return;
@@ -67,7 +77,7 @@ size_t match_least(const hv_match *match) {
 
 void match_group_has(hv_match *match, hv_span epoch, const hv_match_member *member) {
   hv_roster_heard(&match->roster, &member->id, member->addrs);
-  hv_roster_stands(&match->roster, &member->id, match_number(epoch), 0);
+  hv_roster_had(&match->roster, &member->id, match_number(epoch));
 }
 
 hv_group_facts match_facts(const hv_match *match, hv_span epoch) {
@@ -306,7 +316,7 @@ void hv_match_asked(hv_match_hall *hall, const hv_event *event) {
   hv_match *match = hall->stopped ? NULL : find_key(hall, summon->key);
   hv_msg answer = {.kind = HV_MSG_SUMMONED, .u.summoned.state = HV_SUMMONED_STRANGER};
   if (match) {
-    answer.u.summoned.state = match_is_stuck(match) ? HV_SUMMONED_SEEKS : HV_SUMMONED_IDLE;
+    answer.u.summoned.state = has_had_group(match) ? HV_SUMMONED_HAD : match_is_stuck(match) ? HV_SUMMONED_SEEKS : HV_SUMMONED_IDLE;
     answer.u.summoned.at = match->roster.at;
     hv_roster_met(&match->roster, &event->request->peer, summon->addrs);
     hv_roster_stands(&match->roster, &event->request->peer, summon->at, summon->seeks);

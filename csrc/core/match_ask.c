@@ -31,7 +31,10 @@ static void summoned(hv_call *call, const hv_event *event) {
   int known = event->status == HV_OK && event->msg->kind == HV_MSG_SUMMONED && event->msg->u.summoned.state != HV_SUMMONED_STRANGER;
   if (match && known) {
     hv_roster_met(&match->roster, &call->to.id, hv_span_of(s->addrs, s->addrs_size));
-    hv_roster_stands(&match->roster, &call->to.id, event->msg->u.summoned.at, event->msg->u.summoned.state == HV_SUMMONED_SEEKS);
+    if (event->msg->u.summoned.state == HV_SUMMONED_HAD)
+      hv_roster_had(&match->roster, &call->to.id, event->msg->u.summoned.at);
+    else
+      hv_roster_stands(&match->roster, &call->to.id, event->msg->u.summoned.at, event->msg->u.summoned.state == HV_SUMMONED_SEEKS);
   } else if (match && event->status != HV_CANCELLED)
     hv_roster_failed(&match->roster, &call->to.id);
   hv_mem_free(s);

@@ -95,32 +95,71 @@ static const match_joiner *joiner_of(const match_gathering *g, const hv_peer_id 
   return j;
 }
 
-/* 1: too few are here to be a group, or clients alone, and nobody else comes to this epoch: all the others are further (*at: how
- * far), or behind (0). Of those who are not known at all nothing is certain: more may be expected than are known. */
-static int is_in_vain(const match_gathering *g, uint64_t *at) {
+/* Those who have this epoch's group behind them, and those who may want one yet. */
+typedef struct census {
+  size_t others, passed, waits;
+  size_t living;      /* of those who have passed it */
+  size_t may, owners; /* who may come; who of them can be dialled */
+  uint64_t at;        /* how far the furthest are; 0: none is further */
+} census;
+
+static census count(const match_gathering *g) {
   const hv_match *match = g->match;
   const hv_roster *roster = &match->roster;
-  size_t others = 0, may = g->n_joiners + (may_come(g) && !joiner_of(g, &roster->config.me));
-  size_t owners = (size_t)may_come(g);
-  uint32_t wanted = 0;
-  *at = roster->at > g->at ? roster->at : 0;
-  if (!g->at || g->begun || now_of(match) < match->opened_us + MATCH_GREET_MS * 1000ull)
-    return 0;
+  int here = joiner_of(g, &roster->config.me) != NULL, comes = may_come(g);
+  int passed = !here && (roster->at > g->at || (!g->begun && match_has_begun(match, epoch_of(g))));
+  census c = {.others = (size_t)!comes,
+              .passed = (size_t)passed,
+              .living = (size_t)passed,
+              .may = g->n_joiners + (comes && !here),
+              .owners = (size_t)comes};
+  c.waits = g->n_joiners + (comes && !here && !passed);
+  c.at = roster->at > g->at ? roster->at : 0;
   for (const match_joiner *j = g->joiners; j; j = j->next)
-    wanted = j->expected > wanted ? j->expected : wanted, owners += j->addrs_size > 0;
+    c.owners += j->addrs_size > 0;
   for (size_t i = 0; i < roster->n; i++) {
     const hv_roster_entry *entry = &roster->entries[i];
-    if (!hv_roster_counts(roster, entry) || joiner_of(g, &entry->id))
+    if (joiner_of(g, &entry->id))
       continue;
-    others++;
-    int comes = hv_roster_may_come(roster, entry, g->at);
-    may += (size_t)comes;
-    owners += comes && entry->addrs_size;
-    if (entry->at > g->at && entry->at > *at)
-      *at = entry->at;
+    passed = hv_roster_has_passed(roster, entry, g->at);
+    c.passed += (size_t)passed;
+    if (!hv_roster_counts(roster, entry))
+      continue;
+    comes = hv_roster_may_come(roster, entry, g->at);
+    c.others++;
+    c.living += (size_t)passed;
+    c.waits += comes && !passed;
+    c.may += (size_t)comes;
+    c.owners += comes && entry->addrs_size;
+    if (entry->at > g->at && entry->at > c.at)
+      c.at = entry->at;
   }
-  others += !may_come(g);
-  return others && (may < match_least(match) || !owners) && wanted <= others + g->n_joiners;
+  return c;
+}
+
+/* 1: more than a third have it behind them (as core/tally counts epochs), and one of them lives to tell its state: a second group
+ * would be a second swarm. Those who died since count, too: their step is made. Not where the swarm is divided into several groups
+ * anyway, nor in a second attempt, whose name says that it is one. */
+static int has_passed(const match_gathering *g, const census *c, uint32_t wanted) {
+  size_t all = c->passed + c->waits > wanted ? c->passed + c->waits : wanted;
+  return c->living && all <= match_target(g->match) && c->passed > all / 3 && !memchr(g->epoch, '/', g->epoch_size);
+}
+
+/* 1: the swarm has had its group of this epoch; or too few are here to be one, or clients alone, and nobody else comes. The others
+ * are further (*at: how far), or behind (0). Of those who are not known at all nothing is certain: more may be expected than are
+ * known. */
+static int is_in_vain(const match_gathering *g, uint64_t *at) {
+  const hv_match *match = g->match;
+  uint32_t wanted = 0;
+  *at = 0;
+  if (!g->at || g->begun || now_of(match) < match->opened_us + MATCH_GREET_MS * 1000ull)
+    return 0;
+  census c = count(g);
+  for (const match_joiner *j = g->joiners; j; j = j->next)
+    wanted = j->expected > wanted ? j->expected : wanted;
+  int passed = has_passed(g, &c, wanted);
+  *at = passed && !c.at ? g->at + 1 : c.at;
+  return passed || (c.others && (c.may < match_least(match) || !c.owners) && wanted <= c.others + g->n_joiners);
 }
 
 static uint64_t settled_us(const match_gathering *g) {
@@ -660,6 +699,11 @@ void match_host_news(hv_match *match) {
     next = g->next;
     send_on_all(g);
     int elsewhere = !g->begun && match_has_begun(match, epoch_of(g));
+    uint64_t at;
+    if (elsewhere && is_in_vain(g, &at)) {
+      give_up(g, at);
+      continue;
+    }
     if (elsewhere && g->n_present >= match_least(match) && begin_all(g))
       g->begun = 1;
     if (elsewhere)

@@ -151,7 +151,8 @@ hv_group_facts match_facts(const hv_match *match, hv_span epoch);
 /* ---- match_seek.c ---- */
 /* The roster has changed: is there a better host? */
 void match_seek_news(hv_match *match);
-/* Nobody else will come to its epoch: the others are further (at: where), or behind (0). In a step of its own, done. */
+/* Nobody else will come to its epoch: the others are further, or about to be (at: where), or behind (0). In a step of its own,
+ * done. */
 void match_seek_in_vain(hv_match *match, uint64_t at);
 /* It has a group (given). In a step of its own, done. */
 void match_seek_begun(hv_match *match, hv_match_group *group);

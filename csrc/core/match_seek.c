@@ -110,7 +110,7 @@ void match_seek_in_vain(hv_match *match, uint64_t at) {
   match_seek *s = &match->seek;
   if (at)
     snprintf(s->text, sizeof s->text,
-             "the others are in epoch %llu already, and nobody comes to this one any more: load their state",
+             "the others are in epoch %llu already, or about to be, and nobody comes to this one any more: load their state",
              (unsigned long long)(at - 1));
   else
     snprintf(s->text, sizeof s->text, "nobody else is in this epoch: the %zu others known are behind, and not on their way",

@@ -228,10 +228,16 @@ typedef struct hv_msg_summon {
   uint8_t seeks; /* 1: it seeks a group there, or has just found none */
 } hv_msg_summon;
 
-typedef enum hv_summoned { HV_SUMMONED_IDLE, HV_SUMMONED_SEEKS, HV_SUMMONED_STRANGER, HV_SUMMONED_KINDS } hv_summoned;
+typedef enum hv_summoned {
+  HV_SUMMONED_IDLE,     /* it will come once it seeks */
+  HV_SUMMONED_SEEKS,    /* it seeks, or has just found no group */
+  HV_SUMMONED_STRANGER, /* it knows no such key */
+  HV_SUMMONED_HAD,      /* it has had its group of that epoch */
+  HV_SUMMONED_KINDS
+} hv_summoned;
 
 typedef struct hv_msg_summoned {
-  uint8_t state; /* hv_summoned: it will come once it seeks; it seeks, or has just found no group; it knows no such key */
+  uint8_t state; /* hv_summoned */
   uint64_t at;   /* where it is, likewise */
 } hv_msg_summoned;
 

@@ -182,6 +182,7 @@ void hv_roster_stands(hv_roster *roster, const hv_peer_id *id, uint64_t at, int 
   if (!entry || !at)
     return;
   int news = entry->at != at || entry->seeks != seeks || entry->failures;
+  entry->had &= entry->at == at && !seeks;
   entry->at = at;
   entry->seeks = (uint8_t)seeks;
   entry->failures = 0;
@@ -192,6 +193,15 @@ void hv_roster_stands(hv_roster *roster, const hv_peer_id *id, uint64_t at, int 
     entry->behind_us = entry->at_us;
   if (news)
     tell(roster);
+}
+
+void hv_roster_had(hv_roster *roster, const hv_peer_id *id, uint64_t at) {
+  hv_roster_stands(roster, id, at, 0);
+  hv_roster_entry *entry = hv_roster_find(roster, id);
+  if (!entry || !at || entry->had)
+    return;
+  entry->had = 1;
+  tell(roster);
 }
 
 /* ---- questions ---- */
@@ -220,6 +230,10 @@ int hv_roster_may_come(const hv_roster *roster, const hv_roster_entry *entry, ui
   uint64_t fresh_us = (entry->addrs_size ? AT_FRESH_MS : AT_CLIENT_MS) * 1000ull;
   return !hv_roster_is_behind(entry->at, entry->seeks, at) || now - entry->at_us >= fresh_us ||
          hv_roster_catches_up(roster, entry->behind_us);
+}
+
+int hv_roster_has_passed(const hv_roster *roster, const hv_roster_entry *entry, uint64_t at) {
+  return is_there(roster, entry) && (entry->at > at || (entry->at == at && entry->had));
 }
 
 uint64_t hv_roster_furthest(const hv_roster *roster) {

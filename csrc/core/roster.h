@@ -37,6 +37,7 @@ typedef struct hv_roster_entry {
   uint64_t at_us;     /* when it said so */
   uint64_t behind_us; /* since when it has been behind this node; 0: it is not */
   uint8_t seeks;      /* 1: it had no group there yet */
+  uint8_t had;        /* 1: it is known to have had one there */
 } hv_roster_entry;
 
 typedef struct hv_roster_config {
@@ -83,6 +84,8 @@ void hv_roster_failed(hv_roster *roster, const hv_peer_id *id);
 
 /* Where a peer is, from itself or from its host. */
 void hv_roster_stands(hv_roster *roster, const hv_peer_id *id, uint64_t at, int seeks);
+/* It has had a group in that epoch. */
+void hv_roster_had(hv_roster *roster, const hv_peer_id *id, uint64_t at);
 
 hv_roster_entry *hv_roster_find(hv_roster *roster, const hv_peer_id *id); /* NULL: not known */
 /* 1: it is declared, of our kind, and nothing speaks against its coming. */
@@ -95,6 +98,8 @@ int hv_roster_catches_up(const hv_roster *roster, uint64_t behind_us);
  * unless it may be on its way: it has just done the epoch before, or was found to be behind so short a time ago that it may be
  * catching up. */
 int hv_roster_may_come(const hv_roster *roster, const hv_roster_entry *entry, uint64_t at);
+/* 1: it has been in a later epoch, or had its group of that one, and may have died since. */
+int hv_roster_has_passed(const hv_roster *roster, const hv_roster_entry *entry, uint64_t at);
 /* Where those are who count and are furthest. */
 uint64_t hv_roster_furthest(const hv_roster *roster);
 /* The first in order that can be dialled now and does not stand in avoid (identities, one after another), before that peer (NULL:

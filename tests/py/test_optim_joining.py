@@ -202,6 +202,18 @@ def test_who_only_seemed_to_be_behind_gives_its_state_again(peer, dhts, caplog):
     assert one.optimizer.local_epoch == 3 and offered_to(dhts[2], one, 3).epoch == 3
 
 
+def test_who_was_left_behind_by_peers_that_have_gone_gives_what_it_has(peer, dhts):
+    """As a joiner, whom the last of those who had the epoch's group told so, and died: else the next ones find nobody, and begin anew."""
+    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
+    one.train(3)
+    one.optimizer.state_averager.shared.replaced()  # it has loaded it
+    one.optimizer.is_left_behind(3)
+    before = flat(one.model)
+    assert eventually(lambda: counts_a_little(one) and not one.optimizer.missed)
+    state = offered_to(dhts[2], one, 3)
+    assert one.optimizer.local_epoch == state.epoch == 3 and torch.equal(torch.cat([t.flatten() for t in state.tensors[:4]]), before)
+
+
 def test_what_is_needed_at_once_is_not_put_off_to_the_next_epochs_end(peer, monkeypatch):
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
     optimizer, asked = one.optimizer, []

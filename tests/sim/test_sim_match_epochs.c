@@ -266,6 +266,55 @@ static void clients_who_are_left_behind_hear_it_at_once_too(void **unused) { /* 
   assert_true(same_host);
 }
 
+/* Four have had their group of an epoch, and are yet to make their step with it, or die; then three join, and seek. */
+static scene *with_late_ones(unsigned epoch, size_t dying) {
+  scene *c = open_scene(700 + epoch);
+  grow(c, 4);
+  run(c, 8);
+  for (size_t i = 0; i < 4; i++)
+    seek_number(c, i, epoch);
+  assert_true(match_swarm_finish(&c->s, 5));
+  one_group(c, 0, 4, SIZE_MAX);
+  grow(c, 3);
+  run(c, 8);
+  for (size_t i = 0; i < dying; i++)
+    hv_sim_kill(c->s.sim, 3 - i);
+  run(c, dying ? 8 : 0);
+  for (size_t i = 4; i < 7; i++)
+    seek(c, i, name_of(epoch), 0, 3000);
+  assert_true(match_swarm_finish(&c->s, 6));
+  return c;
+}
+
+/* Two groups would be two swarms. Where a late one comes first in the order, nobody whom they ask for a group has had it. */
+static void who_joins_after_the_group_makes_no_second_one(void **unused) {
+  (void)unused;
+  int late_hosts = 0;
+  for (unsigned epoch = 4; epoch < 16; epoch++) {
+    scene *c = with_late_ones(epoch, 0);
+    late_hosts += match_swarm_first(&c->s, name_of(epoch), 0) > 3;
+    for (size_t i = 4; i < 7; i++) {
+      assert_int_equal(newest(c, i)->status, HV_EXISTS);
+      assert_true(took(newest(c, i)) <= SOON_US);
+    }
+    close_scene(c);
+  }
+  assert_in_range(late_hosts, 1, 11);
+}
+
+static void nor_when_most_of_that_group_have_died_but_when_all_have(void **unused) {
+  (void)unused;
+  for (unsigned epoch = 4; epoch < 16; epoch++) {
+    scene *c = with_late_ones(epoch, 3);
+    for (size_t i = 4; i < 7; i++)
+      assert_int_equal(newest(c, i)->status, HV_EXISTS);
+    close_scene(c);
+    c = with_late_ones(epoch, 4); /* nobody has made that step, or could give its state */
+    one_group(c, 4, 7, SIZE_MAX);
+    close_scene(c);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(who_is_behind_hears_it_at_once_and_who_is_ahead_does_not_wait_for_good),
@@ -276,6 +325,8 @@ int main(void) {
       cmocka_unit_test(who_is_ahead_is_not_waited_for_by_the_others),
       cmocka_unit_test(one_who_stays_behind_holds_each_host_up_once),
       cmocka_unit_test(clients_who_are_left_behind_hear_it_at_once_too),
+      cmocka_unit_test(who_joins_after_the_group_makes_no_second_one),
+      cmocka_unit_test(nor_when_most_of_that_group_have_died_but_when_all_have),
       cmocka_unit_test(a_second_attempt_is_the_same_epoch),
       cmocka_unit_test(epochs_without_numbers_have_no_order),
       cmocka_unit_test(a_program_that_goes_back_is_believed),

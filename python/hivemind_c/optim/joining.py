@@ -48,8 +48,11 @@ class KeepsUp:
             logger.info("this peer is in epoch %d and the swarm in %d: it loads the swarm's state", self.local_epoch, self.tracker.global_epoch)
             behind = self.tracker.standing == "behind"
             shared.withdraw()
-            if self.load_state_from_peers() or not behind:
+            loaded = self.load_state_from_peers()
+            if loaded or not behind:
                 self.missed = False  # who only missed a round, and finds no state, sees in the next one whether it still lacks it
+            if not loaded and not behind and self._wanted > self.local_epoch and self.grad_averager is not None:
+                shared.offer(self.local_epoch)  # those who made the step have gone: this may be the newest state that there is
 
     def load_state_from_peers(self: "Optimizer", **kwargs: Any) -> bool:
         """Takes over the swarm's state. False: there is none to be had; model, optimizer, scheduler and epoch are as they were. What this peer had summed up of its own
