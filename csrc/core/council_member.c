@@ -115,12 +115,17 @@ static void greet(hv_council *c) {
     council_tell(c, c->line, HV_NEWS_DONE, c->installed, NULL, NULL);
 }
 
-void council_attend_next(hv_council *c) {
+/* Another one is attended from now on, of whom nothing has been heard. */
+static void leave_line(hv_council *c) {
   if (c->line)
     c->env->stream_cancel(c->env, c->line);
   c->line = NULL;
   c->waits = c->heard = 0;
   c->chair_us = c->pulse_us = council_now(c);
+}
+
+void council_attend_next(hv_council *c) {
+  leave_line(c);
   for (c->chair = next_chair(c); c->chair != NOBODY && c->chair != c->round->me; c->chair = next_chair(c)) {
     open_line(c);
     if (c->line)
@@ -234,13 +239,10 @@ static int hear_former(hv_council *c, hv_stream *stream, const hv_msg *msg) {
     return 0;
   }
   called_back(c, i);
-  if (c->line)
-    c->env->stream_cancel(c->env, c->line);
+  leave_line(c);
   c->line = stream;
   c->seats[i].former = NULL;
   c->chair = i;
-  c->waits = c->heard = 0;
-  c->chair_us = c->pulse_us = council_now(c);
   council_tell(c, c->line, HV_NEWS_HERE, c->installed, NULL, NULL);
   greet(c);
   return 1;

@@ -22,10 +22,6 @@ static uint64_t now_of(const hv_zones *z) {
   return z->env->now_us(z->env);
 }
 
-static uint64_t least(uint64_t a, uint64_t b) {
-  return a < b ? a : b;
-}
-
 static uint64_t mark_of(const hv_peer_id *id) {
   uint64_t mark;
   memcpy(&mark, id->key, sizeof mark);
@@ -561,7 +557,8 @@ void hv_zones_count(hv_zones *z, hv_sum *out) {
   for (unsigned level = 0; level < z->leaf_bits; level++)
     pick(z, &z->halves[level], now);
   zone_within(z, 0, now, out);
-  z->begun_us = now - least(hv_sum_since_us(out, z->epoch), now);
+  uint64_t since_us = hv_sum_since_us(out, z->epoch);
+  z->begun_us = now > since_us ? now - since_us : 0;
   z->share = (double)z->config.target / (out->owners ? out->owners : 1);
   limit_leaf(z, now);
   limit_zones(z, now);

@@ -88,7 +88,6 @@ static void who_charges_the_same_one_again_charges_no_second_one(void **state) {
   hv_doubts_fini(&small);
 }
 
-/* Half of four lie. Another one than the coordinator would be out for that. */
 /* Two of the members lie, and each is charged by somebody else, too, in one view or another: those charges are not of one alone. */
 static void who_is_charged_by_another_one_too_in_whatever_view_is_not_charged_by_one_alone(void **state) {
   hv_doubts *d = &((fixture *)*state)->doubts;
@@ -111,6 +110,7 @@ static void who_is_charged_by_another_one_too_in_whatever_view_is_not_charged_by
   assert_true(hv_members_has(&d->barred, 0));
 }
 
+/* Half of four lie. Another one than the coordinator would be out for that. */
 static void a_coordinator_believes_its_own_eyes_unless_they_leave_nobody_else(void **state) {
   hv_members here = set_of(1 << 0 | 1 << 1 | 1 << 2 | 1 << 3);
   for (size_t me = 0; me < 2; me++) {
