@@ -448,7 +448,7 @@ static void log_loss(hv_allreduce *self, size_t member, hv_status status) {
 /* Tells the council whom this member waits for in vain; 1: somebody. */
 static int has_trouble(hv_allreduce *self) {
   const turn *t = self->present;
-  hv_members suspects = self->suspects, silent = {{0}}, liars = {{0}};
+  hv_members suspects = self->suspects, silent = {{0}}, liars = {{0}}, stopped = {{0}};
   int trouble = 0;
   if (t->reducer && hv_reducer_status(t->reducer) != HV_OK) {
     trouble = 1;
@@ -471,6 +471,8 @@ static int has_trouble(hv_allreduce *self) {
       hv_members_put(&silent, i);
     if (hv_share_lied(t->shares[i]))
       hv_members_put(&liars, i);
+    if (hv_share_stopped(t->shares[i]))
+      hv_members_put(&stopped, i);
     if (!hv_members_has(&suspects, i))
       log_loss(self, i, status);
     hv_members_put(&suspects, i);
@@ -487,7 +489,7 @@ static int has_trouble(hv_allreduce *self) {
     self->suspects = suspects;
     self->silent = silent;
     self->liars = liars;
-    hv_council_trouble(self->council, &suspects, &silent, &liars);
+    hv_council_trouble(self->council, &suspects, &silent, &liars, &stopped);
   }
   return trouble;
 }

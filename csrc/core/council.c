@@ -85,7 +85,7 @@ void council_install(hv_council *c, hv_view *view) {
   c->installed = view->number;
   c->view_us = council_now(c);
   c->stopped = c->quiet = c->trouble = c->waits = c->left_out = 0;
-  c->suspects = c->silent = c->liars = (hv_members){{0}};
+  c->suspects = c->silent = c->liars = c->broke_off = (hv_members){{0}};
   c->acts->go_on(c->arg, view);
 }
 
@@ -174,13 +174,15 @@ void hv_council_free(hv_council *c) {
   hv_mem_free(c);
 }
 
-void hv_council_trouble(hv_council *c, const hv_members *suspects, const hv_members *silent, const hv_members *liars) {
+void hv_council_trouble(hv_council *c, const hv_members *suspects, const hv_members *silent, const hv_members *liars,
+                        const hv_members *stopped) {
   if (c->over || c->finished || c->stopped)
     return;
   c->trouble = 1;
   hv_members_join(&c->suspects, suspects);
   hv_members_join(&c->silent, silent);
   hv_members_join(&c->liars, liars);
+  hv_members_join(&c->broke_off, stopped);
   if (c->chair == c->round->me) {
     council_own_trouble(c, suspects, liars);
   } else if (c->chair != NOBODY && hv_members_has(silent, c->chair) && council_now(c) >= c->chair_us + council_patience_us(c) / 2) {

@@ -56,8 +56,9 @@ void hv_council_free(hv_council *council);
 void hv_council_opened(hv_council *council, const hv_msg_attend *attend, hv_stream *stream);
 
 /* This member cannot go on in the present view, because of these. `silent` are those of them who said nothing, `liars` those whose
- * words were false; the others' streams broke, as those of a coordinator do that has stopped. */
-void hv_council_trouble(hv_council *council, const hv_members *suspects, const hv_members *silent, const hv_members *liars);
+ * words were false, `stopped` those who were there and broke off themselves; the others' streams broke. */
+void hv_council_trouble(hv_council *council, const hv_members *suspects, const hv_members *silent, const hv_members *liars,
+                        const hv_members *stopped);
 /* After `stop`: all has stopped, the hold says what is held. */
 void hv_council_report(hv_council *council);
 /* This member has everything, and has told its outcome. */

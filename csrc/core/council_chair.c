@@ -56,16 +56,20 @@ void council_take_over(hv_council *c) {
   council_own_trouble(c, some_stopped(c) ? &c->silent : &c->suspects, &c->liars); /* nobody has heard them yet */
 }
 
-/* Nothing has come from it in this view: the plan may have been lost with the coordinator. Then it waited for that, and it comes
- * when it has missed that one itself. */
-static int may_lack_plan(const hv_council *c, const seat *s) {
-  return c->installed && !s->came && hv_members_count(&c->given_up) && c->pace->heard_us[s->member] < c->view_us;
+/* A coordinator is lost, and this one has not come yet: it may have to miss that one first. Nothing has come from it in this view,
+ * so its plan may be lost; or it was there and broke off itself, as who is asked does, be it by a coordinator that nobody else has
+ * heard.
+ */
+static int may_miss_another(const hv_council *c, const seat *s) {
+  int lacks_plan = c->installed && c->pace->heard_us[s->member] < c->view_us;
+  int was_asked = hv_members_has(&c->broke_off, s->member) && !hv_members_has(&c->given_up, s->member);
+  return !s->came && hv_members_count(&c->given_up) && (lacks_plan || was_asked);
 }
 
 /* Until when it may answer. Who comes to this coordinator only now, because the one before was silent, has its time from then on;
  * it comes for the first time only once. Who has not come may take longer to miss that one than this member did. */
 static uint64_t answers_by_us(const hv_council *c, const seat *s) {
-  int suspected = s->suspected && !may_lack_plan(c, s);
+  int suspected = s->suspected && !may_miss_another(c, s);
   uint64_t us = suspected ? c->grace_us : c->deadline_us;
   if (!s->came && !suspected && hv_members_count(&c->given_up))
     us = c->asked_us + 2 * council_patience_us(c);
@@ -245,8 +249,9 @@ static void take_trouble(hv_council *c, seat *s, const hv_msg_news *news) {
   hv_members suspects;
   if (!council_names(c, news->members, &suspects) || news->view < s->told)
     return; /* it has a plan since */
-  if (c->asking)
-    hv_members_drop(&suspects, c->round->me); /* it broke off because it asks */
+  for (size_t i = 0; i < c->round->n_members && c->asking; i++)
+    if (i == c->round->me || c->seats[i].answered)
+      hv_members_drop(&suspects, i); /* it broke off because this one asks */
   hv_doubts_trouble(&c->doubts, s->member, c->installed, &suspects);
   if (c->asking)
     return; /* who stops breaks off its streams: that is no reason to doubt it */
@@ -255,7 +260,7 @@ static void take_trouble(hv_council *c, seat *s, const hv_msg_news *news) {
       note_unseen(c, s->member, &suspects);
     start_ask(c);
   } else if (!c->trouble)
-    hv_council_trouble(c, &(hv_members){{0}}, &(hv_members){{0}},
+    hv_council_trouble(c, &(hv_members){{0}}, &(hv_members){{0}}, &(hv_members){{0}},
                        &(hv_members){{0}}); /* another one coordinates, as far as is known here: it will show */
 }
 

@@ -41,6 +41,7 @@ struct hv_council {
   int trouble, done, finished, over;
   int left_out;                       /* a coordinator has said so: whether the others are with that one only the next one knows */
   hv_members suspects, silent, liars; /* silent, liars: those of the suspects who said nothing, or what is false */
+  hv_members broke_off;               /* those of the suspects who did so themselves */
   hv_members given_up;
   hv_members recalled; /* given up, and attended again at others' word: once each */
 

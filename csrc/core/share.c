@@ -48,7 +48,8 @@ struct hv_share {
   waiting *first_waiting, **last_waiting;
   size_t jobs;
   hv_status status;
-  int lied;                    /* the status is that because what it said was false */
+  int lied;                    /* the status is that because what it said was false, */
+  int stopped;                 /* or because it broke off after it had said that it is there */
   int encoding, said_all;      /* a job is; nothing more is sent */
   int nothing;                 /* of the chunk that is sent next: its values are not finite */
   int heard;                   /* the owner has said something */
@@ -343,10 +344,12 @@ static void stream_over(hv_stream *stream, const hv_event *event) {
   s->stream = NULL;
   hv_payload_release(s->ready);
   s->ready = NULL;
-  if (s->status == HV_OK && (next_lacked(s) < s->end || !s->said_all))
+  if (s->status == HV_OK && (next_lacked(s) < s->end || !s->said_all)) {
+    s->stopped = s->heard && event->status == HV_CANCELLED;
     fail(s, event->status == HV_OK ? HV_CLOSED : event->status);
-  else
+  } else {
     s->changed(s->arg);
+  }
 }
 
 static uint64_t patience_us(const hv_share *s) {
@@ -460,6 +463,10 @@ hv_status hv_share_status(const hv_share *s) {
 
 int hv_share_lied(const hv_share *s) {
   return s->lied;
+}
+
+int hv_share_stopped(const hv_share *s) {
+  return s->stopped;
 }
 
 uint64_t hv_share_rate(const hv_share *s) {

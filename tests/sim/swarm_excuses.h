@@ -31,12 +31,21 @@ static int ended_well(const entry *e, uint64_t group) {
   return e->done && e->group == group && e->status == HV_OK;
 }
 
-/* The members of a group that were in its round and ran all the time until then. */
+/* It stood still then, and had for longer than a suspect is waited for. */
+static int stands_still(const entry *e, uint64_t us) {
+  for (size_t k = 0; k < e->n_halts; k++)
+    if (e->halts[k].from_us + CUT_US <= us && us <= e->halts[k].to_us)
+      return 1;
+  return 0;
+}
+
+/* The members of a group that were in its round and ran all the time until then, or came back in time and run now. */
 static uint64_t ran_until(room *r, const seat *first, uint64_t us) {
   uint64_t them = 0, group = first->now.group;
   for (size_t j = 0; j < r->n; j++) {
     const entry *o = &r->seats[j].now;
-    int ran = is_live(r, j) || (o->disturbed && o->away_us >= us) || (ended_well(o, group) && o->done_us >= us);
+    int ran =
+        is_live(r, j) || (o->disturbed && o->away_us >= us) || (ended_well(o, group) && o->done_us >= us && !stands_still(o, us));
     them |= (uint64_t)(first->now.members >> j & 1 && came(o, group) && ran) << j;
   }
   return them;

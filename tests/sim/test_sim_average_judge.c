@@ -151,6 +151,24 @@ static void clients_whose_last_peer_died_are_alone_also_where_nothing_is_cut(voi
     }
 }
 
+/* The third of them stood still in that time, and went on later than they ended, or before; it ended well. */
+static room *two_clients_and_one_still(swarm_run *run, uint64_t from_us, uint64_t to_us) {
+  room *r = two_clients(run, GROUP);
+  goes_away(r, 2, from_us);
+  for (uint64_t us = from_us; us <= to_us; us += LOOK_US)
+    see_halt(&r->seats[2], us);
+  r->seats[2].now.done_us = to_us + CUT_US > ENDED_US ? to_us + CUT_US : ENDED_US;
+  return r;
+}
+
+static void clients_whose_last_peer_stands_still_are_alone_though_it_ends_well_later(void **unused) {
+  (void)unused;
+  swarm_run run;
+  assert_false(fails(two_clients_and_one_still(&run, CUT_AT_US, ENDED_US + LOOK_US), 0));
+  assert_true(fails(two_clients_and_one_still(&run, CUT_AT_US, ENDED_US - LOOK_US), 0));          /* it had gone on */
+  assert_true(fails(two_clients_and_one_still(&run, ENDED_US - LOOK_US, ENDED_US + LOOK_US), 0)); /* that is nothing */
+}
+
 /* The last of three was told to begin, and never came; the first one's time was over then. */
 static room *no_time(swarm_run *run, uint64_t us) {
   room *r = a_group(run, 3);
@@ -412,6 +430,7 @@ int main(void) {
       cmocka_unit_test(who_lacks_something_without_any_reason_is_found),
       cmocka_unit_test(who_ended_in_another_group_was_not_there_to_average_with),
       cmocka_unit_test(clients_whose_last_peer_died_are_alone_also_where_nothing_is_cut),
+      cmocka_unit_test(clients_whose_last_peer_stands_still_are_alone_though_it_ends_well_later),
       cmocka_unit_test(who_is_out_of_time_missed_somebody_who_was_not_there),
       cmocka_unit_test(who_stood_still_before_the_round_and_ended_it_well_was_there),
       cmocka_unit_test(whose_word_came_when_nobody_waited_any_more_is_not_missed),

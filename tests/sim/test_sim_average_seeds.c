@@ -189,6 +189,26 @@ static void a_coordinator_whom_all_leave_again_goes_with_them(void **unused) {
   plays_well(swarm_average_play, 617699, 12, six_epochs);
 }
 
+/* One alone had heard the second coordinator, broken off its streams when it was asked, and missed it later than the others did. */
+static void who_stopped_for_a_coordinator_that_others_never_heard_has_time_to_miss_it(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 614579, 12, six_epochs);
+}
+
+/* A coordinator whose streams told lies missed one member again and again, which was asked last, and had named those who had
+ * stopped before it. */
+static void whose_streams_broke_since_others_were_asked_is_not_out_for_that(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 623552, 12, six_epochs);
+}
+
+/* Two clients were left when the last one who could be dialled stood still, for eight seconds, and ended well then. */
+static void who_misses_one_that_stands_still_is_known_to_the_judge(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 618247, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 618247, 12, six_epochs);
+}
+
 /* The plan to one member was lost, and its coordinator died 47 ms later: all others had the plan, had heard nothing of that member
  * in the new view, and the next coordinator gave it a suspect's time. */
 static void who_may_lack_the_plan_of_a_coordinator_that_died_has_time_to_miss_it(void **unused) {
@@ -246,6 +266,9 @@ int main(void) {
       cmocka_unit_test(who_is_told_that_it_is_out_asks_the_next_coordinator),
       cmocka_unit_test(who_missed_a_coordinator_goes_back_at_its_first_word_while_nobody_else_has_asked),
       cmocka_unit_test(a_coordinator_whom_all_leave_again_goes_with_them),
+      cmocka_unit_test(who_stopped_for_a_coordinator_that_others_never_heard_has_time_to_miss_it),
+      cmocka_unit_test(whose_streams_broke_since_others_were_asked_is_not_out_for_that),
+      cmocka_unit_test(who_misses_one_that_stands_still_is_known_to_the_judge),
       cmocka_unit_test(who_may_lack_the_plan_of_a_coordinator_that_died_has_time_to_miss_it),
       cmocka_unit_test(who_is_not_alone_with_its_charges_is_not_out_for_them),
       cmocka_unit_test(who_is_out_of_time_since_two_others_were_cut_off_is_known_to_the_judge),
