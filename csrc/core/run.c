@@ -201,13 +201,6 @@ static hv_status scatter(const hv_kern *kern, const stretch *s, float *values, f
   return hv_reduce_convert(kern, HV_DTYPE_FLOAT32, values, s->dtype, s->data, s->n);
 }
 
-static hv_status refuse_not_finite(const hv_kern *kern, const stretch *s, float *values, float weight) {
-  (void)values, (void)weight;
-  int finite;
-  hv_status status = hv_reduce_finite(kern, s->dtype, s->data, s->n, &finite);
-  return status == HV_OK && !finite ? HV_NOT_FINITE : status;
-}
-
 static hv_status add(const hv_kern *kern, const stretch *s, float *values, float weight) {
   return hv_reduce_accumulate(kern, s->dtype, s->data, weight, values, s->n);
 }
@@ -304,25 +297,14 @@ hv_status hv_run_encode(const hv_run *run, const hv_kern *kern, uint32_t index, 
   float *scratch = NULL;
   const void *values = s.data;
   hv_status status = HV_OK;
-  if (where.any) {
-    int finite = 1;
+  if (where.any || s.n < chunk.size || s.dtype != HV_DTYPE_FLOAT32) {
     status = bring(run, kern, &chunk, &scratch);
     values = scratch;
-    if (status == HV_OK)
-      status = hv_reduce_finite(kern, HV_DTYPE_FLOAT32, scratch, chunk.size, &finite);
-    if (status == HV_OK && !finite)
-      status = HV_NOT_FINITE;
-  } else {
-    status = each_stretch(run, kern, &chunk, refuse_not_finite, NULL, 0);
-    if (status == HV_OK && (s.n < chunk.size || s.dtype != HV_DTYPE_FLOAT32)) {
-      status = bring(run, kern, &chunk, &scratch);
-      values = scratch;
-    }
   }
   uint64_t written = 0;
   if (status == HV_OK)
-    status = hv_codec_encode(kern, codec, HV_DTYPE_FLOAT32, values, chunk.size, NULL, out, room, &written);
-  *size = (size_t)written;
+    status = hv_codec_encode_finite(kern, codec, HV_DTYPE_FLOAT32, values, chunk.size, out, room, &written);
+  *size = status == HV_OK ? (size_t)written : 0;
   hv_mem_free(scratch);
   return status;
 }

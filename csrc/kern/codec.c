@@ -167,8 +167,9 @@ static void feed_all(const hv_encoder *e, float *residual) {
 }
 
 /* Fills head and body; returns the sum over the body's pieces. Codecs that look at everything first see the source with the
- * residual in it, and lose what was sent at the end; the others do both unit by unit, in the first cache. */
-static uint64_t encode_body(hv_encoder *e, const hv_coder *coder, float *residual, uint8_t *body, int far) {
+ * residual in it, and lose what was sent at the end; the others do both unit by unit, in the first cache. There each unit is also
+ * held against *finite (may be NULL): in a pass of its own that would cost as much as encoding does. */
+static uint64_t encode_body(hv_encoder *e, const hv_coder *coder, float *residual, uint8_t *body, int far, int *finite) {
   uint8_t stage[HV_PIECE + 2 * HV_UNIT];
   float scratch[HV_UNIT];
   hv_decoder back = {.kern = e->kern, .dtype = e->dtype, .infinity = HV_INFINITE};
@@ -185,6 +186,8 @@ static uint64_t encode_body(hv_encoder *e, const hv_coder *coder, float *residua
   for (uint64_t at = 0; at < e->count; at += HV_UNIT) {
     size_t n = next(e->count - at, HV_UNIT);
     const float *x = hv_coder_source(e->kern, e->dtype, e->src, at, n, scratch);
+    if (finite)
+      *finite &= e->kern->finite_f32((const uint8_t *)x, HV_INFINITE, n);
     if (at_once) {
       e->kern->feed(residual + at, x, n);
       x = residual + at;
@@ -205,10 +208,14 @@ static uint64_t encode_body(hv_encoder *e, const hv_coder *coder, float *residua
   return w.sum;
 }
 
-static uint64_t copy_body(const hv_kern *kern, const uint8_t *src, uint64_t size, uint8_t *body, int far) {
+static uint64_t copy_body(const hv_coder *coder, const hv_decoder *d, const uint8_t *src, uint64_t size, uint8_t *body, int far,
+                          int *finite) {
+  const hv_kern *kern = d->kern;
   uint64_t sum = 0, index = 0;
   for (uint64_t at = 0; at < size; at += HV_PIECE, index++) {
     size_t n = next(size - at, HV_PIECE);
+    if (finite)
+      *finite &= coder->finite(d, src + at, n);
     sum += region_sum(kern, src + at, n, index);
     if (far)
       kern->copy(body + at, src + at, n);
@@ -218,8 +225,8 @@ static uint64_t copy_body(const hv_kern *kern, const uint8_t *src, uint64_t size
   return sum;
 }
 
-hv_status hv_codec_encode(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, float *residual,
-                          uint8_t *out, uint64_t room, uint64_t *size) {
+static hv_status encode(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, float *residual,
+                        uint8_t *out, uint64_t room, uint64_t *size, int *finite) {
   const hv_coder *coder = coder_of((int)codec);
   uint64_t whole = hv_codec_bound((int)codec, (int)dtype, count);
   if (!whole)
@@ -237,15 +244,28 @@ hv_status hv_codec_encode(const hv_kern *kern, hv_codec codec, hv_dtype dtype, c
   uint64_t sum;
   if (coder->bits) {
     hv_encoder e = {.kern = kern, .src = src, .dtype = dtype, .count = count, .head = out + HV_CODEC_HEADER};
-    sum = encode_body(&e, coder, residual, body, size_body >= FAR);
+    sum = encode_body(&e, coder, residual, body, size_body >= FAR, finite);
   } else {
-    sum = copy_body(kern, src, size_body, body, size_body >= FAR);
+    hv_decoder as_is = {.kern = kern, .dtype = dtype, .infinity = HV_INFINITE};
+    sum = copy_body(coder, &as_is, src, size_body, body, size_body >= FAR, finite);
   }
   sum += region_sum(kern, out + HV_CODEC_HEADER, head, HEAD_INDEX);
   hv_store64(out + 24, whole_sum(sum, out));
   *size = whole;
   hv_mode_theirs(mode);
   return HV_OK;
+}
+
+hv_status hv_codec_encode(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, float *residual,
+                          uint8_t *out, uint64_t room, uint64_t *size) {
+  return encode(kern, codec, dtype, src, count, residual, out, room, size, NULL);
+}
+
+hv_status hv_codec_encode_finite(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, uint8_t *out,
+                                 uint64_t room, uint64_t *size) {
+  int finite = 1;
+  hv_status status = encode(kern, codec, dtype, src, count, NULL, out, room, size, &finite);
+  return status == HV_OK && !finite ? HV_NOT_FINITE : status;
 }
 
 /* ---- reading a chunk that comes in parts ---- */

@@ -136,6 +136,9 @@ uint64_t hv_codec_bound(int codec, int dtype, uint64_t count);
  * Nothing is written then. */
 hv_status hv_codec_encode(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, float *residual,
                           uint8_t *out, uint64_t room, uint64_t *size);
+/* The same without a residual, and HV_NOT_FINITE when a value, as float32, is not finite: out holds anything then. */
+hv_status hv_codec_encode_finite(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, uint8_t *out,
+                                 uint64_t room, uint64_t *size);
 
 /* In all of these the chunk's bytes come in n_parts parts (borrowed, any alignment, empty ones are fine), as a network hands
  * them out; one contiguous chunk is one part. They may be hostile. */

@@ -295,6 +295,34 @@ static void what_is_not_finite_becomes_what_the_header_says(void **state) {
   }
 }
 
+static void a_source_that_is_not_finite_is_told_wherever_that_is(void **state) {
+  (void)state;
+  enum { N = 3 * 4096 + 5 };
+  const size_t places[] = {0, 31, 4095, 4096, 12288, N - 1};
+  const float odd[3] = {NAN, INFINITY, -INFINITY};
+  for (int codec = 0; codec < HV_CODEC_COUNT; codec++)
+    for (int d = 0; d < 4; d++) {
+      uint64_t size = 0;
+      for (size_t i = 0; i < N; i++)
+        x[i] = plain[i % 1000];
+      assert_int_equal(hv_reduce_convert(reference(), HV_DTYPE_FLOAT32, x, dtypes[d], source, N), HV_OK);
+      hv_span same = encode(hv_cpu_best(), codec, dtypes[d], N, NULL, chunk);
+      assert_int_equal(hv_codec_encode_finite(hv_cpu_best(), (hv_codec)codec, dtypes[d], source, N, chunk2, sizeof chunk2, &size),
+                       HV_OK);
+      assert_true(size == same.size && !memcmp(chunk2, same.data, same.size));
+      for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
+        x[places[p]] = odd[p % 3];
+        assert_int_equal(hv_reduce_convert(reference(), HV_DTYPE_FLOAT32, x, dtypes[d], source, N), HV_OK);
+        same = encode(reference(), codec, dtypes[d], N, NULL, chunk);
+        int told = dtypes[d] != HV_DTYPE_FLOAT16 || p % 3 == 0; /* there, what is infinite is limited */
+        assert_int_equal(hv_codec_encode_finite(hv_cpu_best(), (hv_codec)codec, dtypes[d], source, N, chunk2, sizeof chunk2, &size),
+                         told ? HV_NOT_FINITE : HV_OK);
+        assert_true(!memcmp(encode(hv_cpu_best(), codec, dtypes[d], N, NULL, chunk2).data, same.data, same.size));
+        x[places[p]] = 1;
+      }
+    }
+}
+
 static void what_error_feedback_keeps_back_is_sent_later(void **state) {
   (void)state;
   enum { N = 10000, ROUNDS = 40 };
@@ -400,6 +428,7 @@ int main(void) {
       cmocka_unit_test(decoding_into_other_types_is_decoding_and_converting),
       cmocka_unit_test(float64_passes_through_none_to_the_last_bit),
       cmocka_unit_test(what_is_not_finite_becomes_what_the_header_says),
+      cmocka_unit_test(a_source_that_is_not_finite_is_told_wherever_that_is),
       cmocka_unit_test(what_error_feedback_keeps_back_is_sent_later),
       cmocka_unit_test(error_feedback_is_the_same_for_every_set_and_survives_wild_values),
       cmocka_unit_test(a_large_chunk_past_the_caches_is_the_same_chunk),
