@@ -66,12 +66,25 @@ static int may_miss_another(const hv_council *c, const seat *s) {
   return !s->came && hv_members_count(&c->given_up) && (lacks_plan || was_asked);
 }
 
+/* Fewer than half of those who may be there have answered: rather this member was cut off, or stood still, than that all others are
+ * gone. */
+static int few_answered(const hv_council *c) {
+  size_t answered = 0, there = 0;
+  for (size_t i = 0; i < c->round->n_members; i++) {
+    const seat *s = &c->seats[i];
+    int may_be = hv_members_has(&c->members, i) && !hv_members_has(&c->doubts.barred, i) && !s->gone;
+    there += (size_t)may_be;
+    answered += (size_t)(may_be && s->answered);
+  }
+  return 2 * answered < there;
+}
+
 /* Until when it may answer. Who comes to this coordinator only now, because the one before was silent, has its time from then on;
  * it comes for the first time only once. Who has not come may take longer to miss that one than this member did. */
 static uint64_t answers_by_us(const hv_council *c, const seat *s) {
   int suspected = s->suspected && !may_miss_another(c, s);
   uint64_t us = suspected ? c->grace_us : c->deadline_us;
-  if (!s->came && !suspected && hv_members_count(&c->given_up))
+  if ((!s->came && !suspected && hv_members_count(&c->given_up)) || few_answered(c))
     us = c->asked_us + 2 * council_patience_us(c);
   uint64_t own_us = s->came && s->came_us > c->asked_us ? s->came_us + (c->deadline_us - c->asked_us) : 0;
   return own_us > us ? own_us : us;
@@ -89,7 +102,7 @@ static int is_awaited(const hv_council *c, size_t i) {
     return 0;
   if (i == c->round->me)
     return 1; /* jobs end soon */
-  if (s->gone || (s->away && !may_come_back(c)))
+  if (s->gone || (s->away && !may_come_back(c) && !few_answered(c)))
     return 0;
   return council_now(c) < answers_by_us(c, s);
 }
@@ -214,8 +227,8 @@ static int is_settled(const hv_council *c, size_t i) {
 }
 
 void council_see_if_finished(hv_council *c) {
-  if (c->chair != c->round->me || !c->done || c->finished || c->over)
-    return;
+  if (c->chair != c->round->me || !c->done || c->asking || c->finished || c->over)
+    return; /* who asks has heard that somebody lacks something */
   for (size_t i = 0; i < c->round->n_members; i++)
     if (i != c->round->me && hv_members_has(&c->members, i) && !is_settled(c, i))
       return;

@@ -157,18 +157,27 @@ static int was_left_behind(room *r, const seat *first, size_t i) {
   return 0;
 }
 
-/* Two others did not reach each other; `other` is both. */
+/* Two did not reach each other; `other` is both. */
 static int two_apart_then(room *r, const seat *first, const glance *g, size_t i, size_t other) {
   (void)r, (void)first, (void)i;
   return !(g->reached[other / NODES_MAX] >> other % NODES_MAX & 1);
 }
 
-/* From then on in its round two others were, who were there: all must agree how to do without one of them, or what goes where. */
+/* Those who were in that round then: also who stood still before, and came back, however it ended. */
+static uint64_t were_there(room *r, const seat *first, uint64_t us) {
+  uint64_t them = ran_until(r, first, us);
+  for (size_t j = 0; j < r->n; j++)
+    them |= (uint64_t)(r->seats[j].now.done && r->seats[j].now.group == first->now.group && r->seats[j].now.done_us >= us) << j;
+  return them;
+}
+
+/* From then on in its round two were, who were there, be it itself: all must agree how to do without one of them, or what goes
+ * where. */
 static int two_were_apart(room *r, const seat *first, size_t i, uint64_t from) {
-  uint64_t ran = ran_until(r, first, from) & ~(UINT64_C(1) << i);
+  uint64_t there = were_there(r, first, from);
   for (size_t j = 0; j < r->n; j++)
     for (size_t k = 0; k < j; k++)
-      if (ran >> j & 1 && ran >> k & 1 && was_wrong_since(r, first, i, j * NODES_MAX + k, two_apart_then, from))
+      if (there >> j & 1 && there >> k & 1 && was_wrong_since(r, first, i, j * NODES_MAX + k, two_apart_then, from))
         return 1;
   return 0;
 }

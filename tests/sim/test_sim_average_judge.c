@@ -338,6 +338,36 @@ static void who_is_out_of_time_missed_somebody_who_was_cut_off(void **unused) {
   assert_true(fails(r, 0));
 }
 
+/* The last of three had stood still long before the round, and came back into it; it is cut off from the first one for a while, and
+ * the time of both is over then. */
+static room *out_of_time_with_one_that_came_back(swarm_run *run, uint64_t cut_us) {
+  room *r = a_group(run, 3);
+  lacks_all(r, 0);
+  cut_from_to(r, 0, 2, CUT_AT_US, CUT_AT_US + LOOK_US + cut_us);
+  goes_away(r, 2, 0);
+  for (size_t i = 0; i < 3; i += 2) {
+    r->seats[i].now.status = HV_TIMEOUT;
+    r->seats[i].now.done_us = LOSS_US + 1;
+  }
+  return r;
+}
+
+static void who_is_out_of_time_missed_somebody_who_had_come_back_and_was_cut_off(void **unused) {
+  (void)unused;
+  swarm_run run;
+  assert_false(fails(out_of_time_with_one_that_came_back(&run, CUT_US), 0));
+  assert_true(fails(out_of_time_with_one_that_came_back(&run, CUT_US - LOOK_US), 0)); /* that is nothing */
+  room *r = out_of_time_with_one_that_came_back(&run, CUT_US);
+  r->seats[0].now.status = HV_CLOSED;
+  assert_true(fails(r, 0));
+  r = out_of_time_with_one_that_came_back(&run, CUT_US);
+  r->seats[2].now.done = 0; /* it never came back */
+  assert_true(fails(r, 0));
+  r = out_of_time_with_one_that_came_back(&run, CUT_US);
+  r->seats[0].now.done_us = CUT_AT_US + 2 * LOSS_US; /* by then it could have done without */
+  assert_true(fails(r, 0));
+}
+
 /* The second and the third of three were cut off from each other when the first one's time was nearly over. */
 static room *two_cut_off_at_the_end(swarm_run *run, uint64_t before_us) {
   room *r = a_group(run, 3);
@@ -433,6 +463,7 @@ int main(void) {
       cmocka_unit_test(clients_whose_last_peer_stands_still_are_alone_though_it_ends_well_later),
       cmocka_unit_test(who_is_out_of_time_missed_somebody_who_was_not_there),
       cmocka_unit_test(who_stood_still_before_the_round_and_ended_it_well_was_there),
+      cmocka_unit_test(who_is_out_of_time_missed_somebody_who_had_come_back_and_was_cut_off),
       cmocka_unit_test(whose_word_came_when_nobody_waited_any_more_is_not_missed),
       cmocka_unit_test(who_stood_still_for_longer_than_a_suspect_is_waited_for_is_not_missed),
       cmocka_unit_test(who_is_left_with_a_liar_alone_is_alone),

@@ -211,6 +211,28 @@ static void who_misses_one_that_stands_still_is_known_to_the_judge(void **unused
 
 /* The plan to one member was lost, and its coordinator died 47 ms later: all others had the plan, had heard nothing of that member
  * in the new view, and the next coordinator gave it a suspect's time. */
+/* Two who had been cut off with the first coordinator, and one who alone had never heard of it, had their plan, or were alone,
+ * before the others came back. */
+static void whom_fewer_than_half_have_answered_hastens_nobody(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 616577, 12, six_epochs);
+  plays_well(swarm_average_play, 620602, 12, six_epochs);
+}
+
+/* All who had come were with another one meanwhile, and on their way back. */
+static void who_asks_does_not_say_that_all_have_finished(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 625761, 12, six_epochs);
+}
+
+/* It was cut off from one other; and the last one that another could reach stood still, and ended well later. */
+static void who_came_back_into_a_round_is_known_to_the_judge_for_what_it_was(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 617300, 12, six_epochs);
+  plays_well(swarm_average_play, 629975, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 629975, 12, six_epochs);
+}
+
 static void who_may_lack_the_plan_of_a_coordinator_that_died_has_time_to_miss_it(void **unused) {
   (void)unused;
   plays_well(swarm_average_play, 607726, 12, six_epochs);
@@ -269,6 +291,9 @@ int main(void) {
       cmocka_unit_test(who_stopped_for_a_coordinator_that_others_never_heard_has_time_to_miss_it),
       cmocka_unit_test(whose_streams_broke_since_others_were_asked_is_not_out_for_that),
       cmocka_unit_test(who_misses_one_that_stands_still_is_known_to_the_judge),
+      cmocka_unit_test(whom_fewer_than_half_have_answered_hastens_nobody),
+      cmocka_unit_test(who_asks_does_not_say_that_all_have_finished),
+      cmocka_unit_test(who_came_back_into_a_round_is_known_to_the_judge_for_what_it_was),
       cmocka_unit_test(who_may_lack_the_plan_of_a_coordinator_that_died_has_time_to_miss_it),
       cmocka_unit_test(who_is_not_alone_with_its_charges_is_not_out_for_them),
       cmocka_unit_test(who_is_out_of_time_since_two_others_were_cut_off_is_known_to_the_judge),
