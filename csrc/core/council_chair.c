@@ -32,6 +32,7 @@ static void start_ask(hv_council *c) {
     return;
   uint32_t number = (uint32_t)((c->highest / n + 1) * n + c->round->me);
   c->asking = number;
+  c->cut_off = 0;
   uint64_t patience = council_patience_us(c);
   c->asked_us = council_now(c);
   c->grace_us = council_now(c) + patience / 4;
@@ -84,7 +85,7 @@ static int few_answered(const hv_council *c) {
 static uint64_t answers_by_us(const hv_council *c, const seat *s) {
   int suspected = s->suspected && !may_miss_another(c, s);
   uint64_t us = suspected ? c->grace_us : c->deadline_us;
-  if ((!s->came && !suspected && hv_members_count(&c->given_up)) || few_answered(c))
+  if ((!s->came && !suspected && hv_members_count(&c->given_up)) || c->cut_off)
     us = c->asked_us + 2 * council_patience_us(c);
   uint64_t own_us = s->came && s->came_us > c->asked_us ? s->came_us + (c->deadline_us - c->asked_us) : 0;
   return own_us > us ? own_us : us;
@@ -102,7 +103,7 @@ static int is_awaited(const hv_council *c, size_t i) {
     return 0;
   if (i == c->round->me)
     return 1; /* jobs end soon */
-  if (s->gone || (s->away && !may_come_back(c) && !few_answered(c)))
+  if (s->gone || (s->away && !may_come_back(c) && !c->cut_off))
     return 0;
   return council_now(c) < answers_by_us(c, s);
 }
@@ -181,12 +182,19 @@ static int goes_back(hv_council *c) {
   return n > 0;
 }
 
-void council_try_plan(hv_council *c) {
-  if (!c->asking || c->over)
-    return;
+static int any_is_awaited(const hv_council *c) {
   for (size_t i = 0; i < c->round->n_members; i++)
     if (is_awaited(c, i))
-      return;
+      return 1;
+  return 0;
+}
+
+void council_try_plan(hv_council *c) {
+  if (!c->asking || c->over || any_is_awaited(c))
+    return;
+  c->cut_off |= few_answered(c);
+  if (any_is_awaited(c))
+    return;
   hv_view *view = NULL;
   hv_status status = make_plan(c, &view);
   hv_payload *bytes = status == HV_OK ? hv_view_write(c->env->mem, c->round, view) : NULL;

@@ -59,6 +59,7 @@ struct hv_council {
   seat *seats; /* what this member needs to coordinate */
   uint32_t asking;
   uint64_t asked_us, grace_us, deadline_us;
+  int cut_off; /* so few have answered in that time that it may be this member that was: they all have more */
   hv_doubts doubts;
 
   size_t streams;

@@ -12,6 +12,7 @@ typedef struct world {
   hv_stream streams[MEMBERS], line;
   hv_members told[MEMBERS]; /* of the last plan that each was told */
   int plans[MEMBERS];
+  int finished;   /* how often anybody was told that all have finished */
   uint32_t asked; /* the view that was asked for last */
   hv_timer *timer;
   uint64_t due_us;
@@ -37,6 +38,7 @@ static hv_status stream_send(hv_env *env, hv_stream *stream, const hv_msg *heade
   size_t member = (size_t)(stream - w->streams);
   if (news->what == HV_NEWS_ASK)
     w->asked = news->view;
+  w->finished += news->what == HV_NEWS_FINISHED;
   if (news->what == HV_NEWS_PLAN) {
     memcpy(&w->told[member], news->members.data, sizeof w->told[member]);
     w->plans[member]++;
@@ -211,9 +213,68 @@ static void who_was_there_and_stopped_has_time_to_miss_the_coordinator_for_whom_
   strike_scene(&s);
 }
 
+/* The coordinator misses the last `missed` members, whom it waits for while they are a suspect's time late; the others answer. */
+static void misses(scene *s, size_t missed) {
+  set_scene(s, 0);
+  hv_members none = {{0}}, lost = {{0}};
+  for (size_t i = 1; i < MEMBERS; i++) {
+    comes(s, i);
+    if (i >= MEMBERS - missed)
+      hv_members_put(&lost, i);
+  }
+  hv_council_trouble(s->w.council, &lost, &lost, &none, &none);
+  hv_council_report(s->w.council);
+  for (size_t i = 1; i < MEMBERS - missed; i++)
+    answers(s, i);
+}
+
+static void whom_fewer_than_half_have_answered_hastens_nobody(void **unused) {
+  (void)unused;
+  scene s;
+  misses(&s, 2);
+  wait_us(&s, STALL_MS * 1000 / 2);
+  assert_int_equal(s.w.told[1].bits[0], 1 | 2 | 4);
+  strike_scene(&s);
+  misses(&s, 3);
+  says(&s, 2, HV_NEWS_HERE, 0, 2, NULL); /* it attends another one meanwhile */
+  wait_us(&s, STALL_MS * 1000 * 3 / 2);
+  assert_int_equal(s.w.plans[1], 0);
+  for (size_t i = 2; i < MEMBERS; i++)
+    answers(&s, i);
+  assert_int_equal(s.w.told[1].bits[0], 31);
+  strike_scene(&s);
+  misses(&s, 3);
+  wait_us(&s, STALL_MS * 1000 * 5 / 2); /* not for good */
+  assert_int_equal(s.w.told[1].bits[0], 1 | 2);
+  strike_scene(&s);
+}
+
+/* All are with another one meanwhile, as far as they have said, when the one who coordinates has everything. */
+static void who_asks_does_not_say_that_all_have_finished(void **unused) {
+  (void)unused;
+  scene s;
+  misses(&s, 0);
+  assert_int_equal(s.w.plans[1], 1);
+  says(&s, 1, HV_NEWS_TROUBLE, s.w.view->number, 0, NULL);
+  hv_council_report(s.w.council);
+  for (size_t i = 1; i < MEMBERS; i++)
+    says(&s, i, HV_NEWS_HERE, 0, 2, NULL);
+  hv_council_done(s.w.council);
+  assert_int_equal(s.w.finished, 0);
+  for (size_t i = 1; i < MEMBERS; i++)
+    says(&s, i, HV_NEWS_TROUBLE, s.w.view->number, 0, NULL); /* they are back */
+  for (size_t i = 1; i < MEMBERS; i++)
+    answers(&s, i);
+  assert_int_equal(s.w.plans[1], 2);
+  assert_int_equal(s.w.told[1].bits[0], 31);
+  strike_scene(&s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(whose_streams_broke_since_the_others_had_answered_is_not_doubted),
+      cmocka_unit_test(whom_fewer_than_half_have_answered_hastens_nobody),
+      cmocka_unit_test(who_asks_does_not_say_that_all_have_finished),
       cmocka_unit_test(who_was_there_and_stopped_has_time_to_miss_the_coordinator_for_whom_it_did),
   };
   return cmocka_run_group_tests_name("council", tests, NULL, NULL);
