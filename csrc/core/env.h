@@ -114,7 +114,7 @@ struct hv_env {
   hv_status (*stream_send)(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload);
   /* No more from this side (what was taken still leaves). When both sides have said so: STREAM_CLOSED with HV_OK. */
   void (*stream_end)(hv_env *env, hv_stream *stream);
-  /* Breaks it off: STREAM_CLOSED with HV_CANCELLED here, HV_CLOSED or HV_CANCELLED there. */
+  /* Breaks it off: STREAM_CLOSED with HV_CANCELLED here, and there, if that side opened it; else HV_CLOSED or HV_CANCELLED. */
   void (*stream_cancel)(hv_env *env, hv_stream *stream);
 
   void (*work)(hv_env *env, hv_job *job);

@@ -94,14 +94,16 @@ static void stream_free(stream *s) {
 
 static hv_status how_it_ended(stream *s, char text[HV_WORLD_TEXT_MAX]) {
   hv_status status = HV_OK;
+  char detail[HV_GRPC_TEXT_MAX];
   snprintf(text, HV_WORLD_TEXT_MAX, "%s", s->why_text);
   if (s->why != HV_OK)
     return s->why;
-  if (s->link)
+  int by_peer = s->link && hv_grpc_call_result(s->rpc, detail) == HV_CANCELLED; /* it lives, and said so */
+  if (s->link && !by_peer)
     status = hv_link_explain(s->link, s->rpc, HV_OK, 0, text);
-  if (status == HV_OK && !(s->end_sent && s->end_came)) {
+  if (by_peer || (status == HV_OK && !(s->end_sent && s->end_came))) {
     snprintf(text, HV_WORLD_TEXT_MAX, "the other side broke the stream off");
-    status = HV_CLOSED;
+    status = by_peer ? HV_CANCELLED : HV_CLOSED;
   }
   return status;
 }
