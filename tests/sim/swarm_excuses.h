@@ -182,6 +182,11 @@ static int two_were_apart(room *r, const seat *first, size_t i, uint64_t from) {
   return 0;
 }
 
+/* From that moment on there was no time to find that out, and to do without. */
+static int was_just_before(uint64_t us, uint64_t done_us) {
+  return us <= done_us && us + LOSS_US >= done_us;
+}
+
 /* Its step's time was over while it missed another member that had just gone, or come to stand still, or was cut off, be it from
  * another one, or was never there: a liar that says that it is another one is not. */
 static int ran_out_of_time(room *r, const seat *first, size_t i) {
@@ -194,8 +199,8 @@ static int ran_out_of_time(room *r, const seat *first, size_t i) {
   for (size_t j = 0; j < r->n && e->status == HV_TIMEOUT; j++) {
     const entry *o = &r->seats[j].now;
     int never = !came(o, first->now.group) || r->seats[j].liar.tells & SWARM_LIES_ORDER;
-    uint64_t away_us = never ? round_began(r, first) : o->disturbed ? o->away_us : UINT64_MAX;
-    if (first->now.members >> j & 1 && away_us <= e->done_us && away_us + LOSS_US >= e->done_us)
+    int just = (never && was_just_before(began, e->done_us)) || (o->disturbed && was_just_before(o->away_us, e->done_us));
+    if (first->now.members >> j & 1 && just)
       return 1;
   }
   return 0;

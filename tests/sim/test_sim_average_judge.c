@@ -196,6 +196,14 @@ static void who_is_out_of_time_missed_somebody_who_was_not_there(void **unused) 
     r->seats[2].liar.tells = lies; /* who says that it is another one was never there */
     assert_int_equal(fails(r, 0), lies != SWARM_LIES_ORDER);
   }
+  for (int dies = 0; dies < 2; dies++) {
+    r = no_time(&run, LOSS_US + 1);
+    r->seats[2].now.group = GROUP;
+    r->seats[2].liar.tells = SWARM_LIES_ORDER; /* it died later, and the others went on without it only then */
+    if (dies)
+      goes_away(r, 2, CUT_AT_US);
+    assert_int_equal(fails(r, 0), !dies);
+  }
 }
 
 /* The last of four stood still before their round began, came back, and ended it well. */
