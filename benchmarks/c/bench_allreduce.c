@@ -1,16 +1,18 @@
 /* One group in processes of its own averages the same run again and again: how long does a round take?
  *
  *   bench_allreduce [--peers N] [--mb M] [--rounds R] [--codec NAME] [--chunk VALUES] [--insecure]
- *                   [--wan MBIT [--rtt MS] [--loss PERCENT] [--queue KB] [--congestion NAME] [--raw]]
+ *                   [--wan MBIT [--rtt MS] [--loss PERCENT] [--queue KB] [--congestion NAME] [--raw] [--unpaced]]
  *                   [--lose K [--stop] [--stall MS]]
  *
  * On loopback, or over lines of so many Mbit/s each way (wan.h; as root). --raw: no averaging; the same bytes between the same
- * peers over plain TCP connections, one where ours has one. --lose: one more round, in which K of the peers are killed (or stopped)
+ * peers over plain TCP connections, one where ours has one. --unpaced: connections send as fast as they
+ * can, whatever earlier rounds have shown. --lose: one more round, in which K of the peers are killed (or stopped)
  * when half of the median is over; it lasts until the others are done.
  *
  * Each peer has M MB of float32. A round lasts from the moment when all are told to begin to the last one's done; one before them
  * all warms up. One line for each round, JSON last: seconds of the median, GB/s (M over that), processor seconds of all peers for
  * each GB of M. */
+#include "core/flow.h"
 #include "core/node.h"
 #include "core/partition.h"
 #include "net/identity.h"
@@ -30,7 +32,7 @@ enum { PEERS_MAX = 16, ROUNDS_MAX = 200 };
 typedef struct options {
   size_t peers, mb, rounds, lose;
   uint32_t chunk, stall_ms;
-  int codec, insecure, raw, stop;
+  int codec, insecure, raw, stop, unpaced;
   wan_link wan; /* rate 0: loopback */
 } options;
 
@@ -47,6 +49,7 @@ typedef struct peer {
   hv_round_member plan[PEERS_MAX];
   hv_round round;
   hv_command begin;
+  hv_flow_past past;
 } peer;
 
 static void die(const char *what) {
@@ -81,6 +84,7 @@ static hv_identity *identity_of(hv_mem *mem, size_t index) {
 static void round_done(void *arg, hv_allreduce *self, hv_status status) {
   peer *p = arg;
   int32_t told = status;
+  hv_flow_learn(&p->past, hv_allreduce_speed(self));
   put(p->to, &told, sizeof told);
   hv_allreduce_free(self);
 }
@@ -161,6 +165,7 @@ static void live(peer *p) {
                           .out = &p->run,
                           .weight = 1,
                           .stall_ms = how->stall_ms,
+                          .speed = how->unpaced ? 0 : p->past.speed,
                           .kern = hv_cpu_best()};
     if (hv_loop_post(p->loop, &p->begin) != HV_OK)
       die("the node has ended");
@@ -268,10 +273,11 @@ static void read_options(int argc, char **argv, options *o) {
   o->wan = (wan_link){.rtt_s = 0.05, .queue = 1 << 20};
   for (int i = 1; i < argc; i++) {
     const char *value = i + 1 < argc ? argv[i + 1] : "";
-    int *flag = strcmp(argv[i], "--insecure") == 0 ? &o->insecure
-                : strcmp(argv[i], "--raw") == 0    ? &o->raw
-                : strcmp(argv[i], "--stop") == 0   ? &o->stop
-                                                   : NULL;
+    int *flag = strcmp(argv[i], "--insecure") == 0  ? &o->insecure
+                : strcmp(argv[i], "--raw") == 0     ? &o->raw
+                : strcmp(argv[i], "--stop") == 0    ? &o->stop
+                : strcmp(argv[i], "--unpaced") == 0 ? &o->unpaced
+                                                    : NULL;
     if (flag) {
       *flag = 1;
       continue;

@@ -167,6 +167,8 @@ static void admit(hv_allreduce *self, const hv_msg *first, hv_stream *stream) {
   if (first->kind == HV_MSG_SHARE && first->u.share.view == self->view && self->present && !self->stopping &&
       self->present->reducer)
     hv_reducer_opened(self->present->reducer, &first->u.share, stream);
+  if (first->kind == HV_MSG_SHARE && stream->on && self->pace.flow.each)
+    self->env->stream_pace(self->env, stream, self->pace.flow.each);
 }
 
 static int comes_early(const hv_allreduce *self, const hv_msg *first) {
@@ -354,6 +356,8 @@ static turn *new_turn(hv_allreduce *self, hv_view *view) {
 static void start_turn(hv_allreduce *self, turn *t) {
   self->present = t;
   self->view = t->view->number;
+  if (self->view > 0)
+    self->pace.flow.each = 0; /* little is left, and not alike for all */
   self->suspects = self->silent = self->liars = (hv_members){{0}};
   if (t->reducer)
     hv_reducer_start(t->reducer);
@@ -570,6 +574,36 @@ static void too_late(hv_timer *timer, const hv_event *event) {
 
 /* ---- the beginning ---- */
 
+static uint64_t span_bytes(const hv_round *round, const hv_round_member *m) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < m->count; i++)
+    bytes += hv_run_chunk_of(round->in, m->first + i).bytes;
+  return bytes;
+}
+
+/* What is to come, which is as much as leaves, and how fast each connection sends: to owners this member's values, to contributors
+ * the averages of its span. Where spans differ, lines do, and whoever is slow is waited for. */
+static void choose_pace(hv_allreduce *self) {
+  const hv_round *round = &self->round;
+  const hv_round_member *me = &round->members[round->me];
+  hv_flow *flow = &self->pace.flow;
+  uint64_t least = UINT64_MAX, most = 0, mine = span_bytes(round, me);
+  size_t n = 0;
+  for (size_t i = 0; i < round->n_members; i++) {
+    const hv_round_member *m = &round->members[i];
+    uint64_t span = span_bytes(round, m), there = me->auxiliary ? 0 : span, back = m->auxiliary ? 0 : mine;
+    if (!m->client) {
+      least = span < least ? span : least;
+      most = span > most ? span : most;
+    }
+    if (i == round->me)
+      continue;
+    flow->total += there + back;
+    n += (there > 0) + (back > 0);
+  }
+  flow->each = hv_flow_each(round->speed, flow->total, least, most, n);
+}
+
 static hv_status make(hv_allreduce *self, turn **first) {
   static const hv_council_acts acts = {stop, go_on, out, something_changed};
   hv_round *round = &self->round;
@@ -609,6 +643,8 @@ hv_status hv_allreduce_begin(hv_allreduce_hall *hall, const hv_round *round, hv_
   self->deadline = (hv_timer){.fire = too_late, .owner = self};
   turn *first;
   status = make(self, &first);
+  if (status == HV_OK)
+    choose_pace(self);
   if (status != HV_OK) {
     release(self);
     return hv_fail(err, status, "there is no memory for a round: make chunks smaller");
@@ -680,6 +716,10 @@ uint64_t hv_allreduce_line(const hv_allreduce *self) {
   for (size_t i = 0; self->present && i < self->round.n_members; i++)
     rates[i] = self->present->shares[i] ? hv_share_rate(self->present->shares[i]) : 0;
   return hv_gauge_line(rates, self->round.n_members);
+}
+
+uint64_t hv_allreduce_speed(const hv_allreduce *self) {
+  return self->view == 0 ? hv_flow_rate(&self->pace.flow) : 0;
 }
 
 int hv_allreduce_finished(const hv_allreduce *self) {

@@ -80,6 +80,8 @@ uint64_t hv_allreduce_stamp(const hv_allreduce *self);
 /* Bytes per second that this member's line carries, as the owners saw it (core/gauge.h); 0: not known, since the round was too
  * small, or went through another view. */
 uint64_t hv_allreduce_line(const hv_allreduce *self);
+/* Bytes per second at which this round came here while all went well (core/flow.h); 0: not known, it went through another view. */
+uint64_t hv_allreduce_speed(const hv_allreduce *self);
 /* 1 when all members are known to have everything: nobody will ask for this one's copies any more. */
 int hv_allreduce_finished(const hv_allreduce *self);
 /* 1 when some member is known to lack something: this one's copies may be asked for soon. */

@@ -268,6 +268,7 @@ static void count(work *w, const hv_allreduce *round) {
 static void learn_line(hv_average *a, const hv_allreduce *round) {
   a->line = hv_gauge_blend(a->line, hv_allreduce_line(round));
   hv_match_set_bandwidth(a->match, a->line);
+  hv_flow_learn(&a->past, hv_allreduce_speed(round));
 }
 
 /* The last one's time; one that was slow for once counts for twice the one before. */
@@ -356,6 +357,7 @@ static void reduce(work *w) {
                     .weight = w->step->weight,
                     .stall_ms = a->config.stall_ms,
                     .timeout_ms = round_time(w),
+                    .speed = a->past.speed,
                     .kern = a->kern};
   memcpy(round.id, group->id, sizeof round.id);
   if (status == HV_OK)

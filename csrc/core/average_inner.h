@@ -6,6 +6,7 @@
 #define HV_CORE_AVERAGE_INNER_H
 
 #include "core/average.h"
+#include "core/flow.h"
 
 typedef enum hv_average_stage {
   HV_AVERAGE_SEEKING,  /* match looks for a group */
@@ -54,6 +55,7 @@ struct hv_average {
   float *copies;     /* its memory */
   uint64_t usual_us; /* that a round which ends well takes; 0: there was none */
   uint64_t line;     /* bytes per second of this peer's line: stated, then seen (core/gauge.h); 0: not known */
+  hv_flow_past past; /* at which rate earlier rounds came here */
   hv_match *match;
   hv_average_work *work; /* NULL: idle */
   int closing;

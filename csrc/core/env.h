@@ -117,6 +117,10 @@ struct hv_env {
   /* Breaks it off: STREAM_CLOSED with HV_CANCELLED here, and there, if that side opened it; else HV_CLOSED or HV_CANCELLED. */
   void (*stream_cancel)(hv_env *env, hv_stream *stream);
 
+  /* From now on, and until the stream closes, what leaves on its connection leaves evenly, at no more than so many bytes per
+   * second; 0: as fast as it can. The connection's others are held to that, too. A wish: not every world can. */
+  void (*stream_pace)(hv_env *env, hv_stream *stream, uint64_t rate);
+
   void (*work)(hv_env *env, hv_job *job);
 
   /* After HV_EVENT_STOP: this node has said its goodbyes, the world may end now (it ends after its grace anyway). */

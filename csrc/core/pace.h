@@ -10,6 +10,7 @@
 #ifndef HV_CORE_PACE_H
 #define HV_CORE_PACE_H
 
+#include "core/flow.h"
 #include "core/round.h"
 
 #define HV_PACE_FLOOR_US 4000000ull /* what a lossy link or a busy machine may stand still by itself */
@@ -20,10 +21,14 @@ typedef struct hv_pace {
   uint64_t longest_us;
   unsigned n;
   uint64_t heard_us[HV_ROUND_MEMBERS_MAX]; /* of each member: when anything came from it last */
+  hv_flow flow;                            /* and how much, of all that is to come */
 } hv_pace;
 
-static inline void hv_pace_heard(hv_pace *pace, size_t member, uint64_t now_us) {
+/* Something came from a member, with so many bytes. */
+static inline void hv_pace_heard(hv_pace *pace, size_t member, uint64_t now_us, const hv_payload *payload) {
   pace->heard_us[member] = now_us;
+  if (payload)
+    hv_flow_saw(&pace->flow, now_us, payload->size);
 }
 
 /* The later one of this and when anything came. */

@@ -549,7 +549,7 @@ static void chunk_came(hv_stream *stream, const hv_event *event) {
   if (g->next && event->now_us > g->moved_us)
     hv_pace_saw(r->pace, event->now_us - g->moved_us);
   g->moved_us = event->now_us;
-  hv_pace_heard(r->pace, g->member, event->now_us);
+  hv_pace_heard(r->pace, g->member, event->now_us, event->payload);
   if (g->ignored)
     return;
   hv_status status = take_contribution(g, event);

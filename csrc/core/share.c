@@ -314,7 +314,7 @@ static void average_came(hv_stream *stream, const hv_event *event) {
     hv_pace_saw(s->pace, event->now_us - s->heard_us);
   s->heard = 1;
   s->heard_us = event->now_us;
-  hv_pace_heard(s->pace, s->owner, event->now_us);
+  hv_pace_heard(s->pace, s->owner, event->now_us, event->payload);
   if (event->msg->kind == HV_MSG_NEWS && event->msg->u.news.what == HV_NEWS_HERE) { /* it waits for somebody else */
     s->rate = event->msg->u.news.rate ? event->msg->u.news.rate : s->rate;
     return;
@@ -438,6 +438,8 @@ void hv_share_start(hv_share *s) {
   if (s->lacking < s->view->count[s->owner])
     hello.u.share.lacks = hv_span_of(s->lacks, hv_hold_bytes(s->view->count[s->owner]));
   hv_status status = s->env->stream_open(s->env, &s->round->members[s->owner].at, &hello, &on, s, &s->stream);
+  if (status == HV_OK && s->pace->flow.each)
+    s->env->stream_pace(s->env, s->stream, s->pace->flow.each);
   if (status != HV_OK)
     fail(s, status);
   else

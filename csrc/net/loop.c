@@ -147,6 +147,7 @@ static void fill_env(hv_loop *loop) {
       .stream_send = hv_streams_send,
       .stream_end = hv_streams_finish,
       .stream_cancel = hv_streams_cancel,
+      .stream_pace = hv_streams_pace,
       .work = env_work,
       .stopped = env_stopped,
       .forget = env_forget,
@@ -172,6 +173,7 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
   hv_timers_init(&loop->deadlines, loop->mem);
   hv_inbox_init(&loop->inbox, ring_bell, loop);
   hv_guests_init(&loop->guests, loop->mem);
+  hv_sockets_init(&loop->sockets, loop->mem);
   hv_buf_init(&loop->scratch, loop->mem, HV_GRPC_MESSAGE_MAX);
   hv_buf_init(&loop->outgoing, loop->mem, HV_GRPC_MESSAGE_MAX);
   pthread_mutex_init(&loop->stop_lock, NULL);
@@ -391,6 +393,7 @@ void hv_loop_free(hv_loop *loop) {
   hv_timers_fini(&loop->timers);
   hv_timers_fini(&loop->deadlines);
   hv_guests_fini(&loop->guests);
+  hv_sockets_fini(&loop->sockets);
   hv_buf_fini(&loop->scratch);
   hv_buf_fini(&loop->outgoing);
   hv_inbox_fini(&loop->inbox);

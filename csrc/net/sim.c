@@ -188,6 +188,9 @@ static void do_entry(hv_sim *sim, const sim_entry *entry) {
   case SIM_PULSE:
     sim_stream_pulse(SIM_OWNER(sim_end, pulse, item));
     break;
+  case SIM_LEAVE:
+    sim_stream_leaves(SIM_OWNER(sim_end, leave, item));
+    break;
   case SIM_NODE_END:
     sim_node_ends(node);
     break;

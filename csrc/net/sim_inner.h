@@ -27,6 +27,7 @@ typedef enum sim_kind {
   SIM_CLOSE,    /* sim_end: the last event */
   SIM_PULSE,    /* sim_end: is the other side still there? */
   SIM_NODE_END, /* sim_node: its grace is over */
+  SIM_LEAVE,    /* sim_end: its pace lets the next one go */
   SIM_MOVABLE,  /* those above know their slot */
   SIM_PACKET = SIM_MOVABLE,
   SIM_JOB,
@@ -229,9 +230,10 @@ struct sim_end {
   uint64_t last_due, retry_us; /* nothing overtakes; how long to wait while the way is blocked */
   hv_status status;            /* what it will close with */
   const char *text;
-  uint8_t live; /* the core awaits STREAM_CLOSED */
+  uint64_t pace, paced_us, leaves_us; /* bytes per second; until when it lasts what has left; when the next one leaves (0: open) */
+  uint8_t live;                       /* the core awaits STREAM_CLOSED */
   uint8_t said_end, got_end, got_any, wants_ready, missed, queued;
-  sim_alarm arrive, credit, ready, close, pulse;
+  sim_alarm arrive, credit, ready, close, pulse, leave;
   uint64_t close_due;
   sim_end *next, **where; /* of the node's */
 };
@@ -245,8 +247,10 @@ hv_status sim_stream_open(hv_env *env, const hv_target *to, const hv_msg *first,
 hv_status sim_stream_send(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload);
 void sim_stream_end(hv_env *env, hv_stream *stream);
 void sim_stream_cancel(hv_env *env, hv_stream *stream);
+void sim_stream_pace(hv_env *env, hv_stream *stream, uint64_t rate);
 void sim_stream_arrives(sim_end *end);
 void sim_stream_credit(sim_end *end);
+void sim_stream_leaves(sim_end *end);
 void sim_stream_ready(sim_end *end);
 void sim_stream_closes(sim_end *end);
 void sim_stream_pulse(sim_end *end);

@@ -315,6 +315,7 @@ static void fill_env(sim_node *node) {
       .stream_send = sim_stream_send,
       .stream_end = sim_stream_end,
       .stream_cancel = sim_stream_cancel,
+      .stream_pace = sim_stream_pace,
       .work = env_work,
       .stopped = env_stopped,
       .forget = env_forget,

@@ -4,7 +4,7 @@
 #include <xxhash.h>
 
 enum {
-  ALARMS = 5,       /* of each end */
+  ALARMS = 6,       /* of each end */
   LEAST_COST = 128, /* what a message without bytes counts against a window */
   FIRST_RETRY_US = 200000,
   LAST_RETRY_US = 5000000,
@@ -65,6 +65,7 @@ static void still(sim_end *end) {
   sim_alarm_clear(sim, &end->arrive);
   sim_alarm_clear(sim, &end->credit);
   sim_alarm_clear(sim, &end->ready);
+  sim_alarm_clear(sim, &end->leave);
 }
 
 /* Nothing more gets across, either way. What each end's core hears of it is another matter. */
@@ -270,11 +271,30 @@ static sim_segment *new_segment(hv_sim *sim, int what, hv_span header, hv_payloa
   return segment;
 }
 
+/* A paced message takes its time before it leaves. 1: it is not over. */
+static int takes_time(sim_end *end, uint64_t now) {
+  if (!end->pace)
+    return 0;
+  if (!end->leaves_us)
+    end->leaves_us = (end->paced_us > now ? end->paced_us : now) + (uint64_t)end->queue->cost * 1000000 / end->pace;
+  if (end->leaves_us > now) {
+    set(end, &end->leave, SIM_LEAVE, end->leaves_us);
+    return 1;
+  }
+  end->paced_us = end->leaves_us;
+  end->leaves_us = 0;
+  return 0;
+}
+
+static int has_room(const sim_end *end) {
+  return end->unread == 0 || end->queue->what == ENDS || end->unread + end->queue->cost <= end->node->sim->config.window;
+}
+
 /* Sends off what the other's window has room for. */
 static void pump(sim_end *end) {
   hv_sim *sim = world(end);
   sim_pair *pair = sim_pair_of(sim, end->node->index, other(end)->node->index);
-  while (end->queue && (end->unread == 0 || end->queue->what == ENDS || end->unread + end->queue->cost <= sim->config.window)) {
+  while (end->queue && has_room(end) && !takes_time(end, sim->now)) {
     sim_segment *segment = end->queue;
     uint64_t leave = segment->what == OPENS && pair ? sim_dial(sim, pair) : sim->now;
     uint64_t due = pair ? sim_transit(sim, pair, leave, segment->cost) : leave;
@@ -294,6 +314,20 @@ static void pump(sim_end *end) {
     if (end->flight == segment)
       set(end, &end->arrive, SIM_ARRIVE, segment->due);
   }
+}
+
+void sim_stream_leaves(sim_end *end) {
+  pump(end);
+}
+
+void sim_stream_pace(hv_env *env, hv_stream *stream, uint64_t rate) {
+  sim_end *end = end_of(stream);
+  if (((sim_node *)env)->life == SIM_DEAD || !end->live || end->both->broken || end->pace == rate)
+    return;
+  end->pace = rate;
+  end->leaves_us = 0;
+  sim_alarm_clear(world(end), &end->leave);
+  pump(end);
 }
 
 static void take_on(sim_end *end, sim_segment *segment) {

@@ -30,6 +30,7 @@ typedef struct stream {
   size_t under_way;
   uint8_t sending, receiving, greeting; /* is an op under way? */
   uint8_t is_over;
+  uint64_t pace;   /* bytes per second of its connection; 0: as it comes */
   uint8_t starved; /* stream_send said HV_BUSY */
   uint8_t ending, end_sent, end_came;
   uint8_t finished; /* incoming: the last word was given to gRPC */
@@ -78,6 +79,22 @@ static void drop_queue(stream *s) {
     hv_grpc_message_free(s->queue[s->first]);
 }
 
+/* On the connection that is there now. */
+static void set_pace(stream *s) {
+  hv_addr at;
+  hv_grpc_call_from(s->rpc, &at);
+  hv_sockets_pace(&s->loop->sockets, &at, s->pace, s->loop->now_us);
+}
+
+void hv_streams_pace(hv_env *env, hv_stream *face, uint64_t rate) {
+  stream *s = (stream *)face;
+  (void)env;
+  if (s->pace == rate)
+    return;
+  s->pace = rate;
+  set_pace(s);
+}
+
 static void stream_free(stream *s) {
   drop_queue(s);
   hv_ring_remove(&s->all);
@@ -112,6 +129,8 @@ static void close_if_done(stream *s) {
   if (!s->is_over || s->sending || s->receiving || s->greeting)
     return;
   char text[HV_WORLD_TEXT_MAX];
+  if (s->pace)
+    hv_streams_pace(&s->loop->env, &s->face, 0);
   hv_status status = how_it_ended(s, text);
   if (s->face.on) {
     hv_event event = {.kind = HV_EVENT_STREAM_CLOSED, .stream = &s->face, .status = status, .text = text, .peer = s->face.peer};
@@ -343,6 +362,8 @@ static void said_hello(hv_grpc_op *op, int ok) {
     else
       break_off(s, HV_DENIED, text);
   }
+  if (s->pace)
+    set_pace(s); /* there may have been no connection before */
   read_on(s);
   close_if_done(s);
 }

@@ -11,6 +11,7 @@
 #include "net/inbox.h"
 #include "net/loop.h"
 #include "net/pool.h"
+#include "net/sockets.h"
 #include "net/timers.h"
 #include "net/wire.h"
 
@@ -87,6 +88,7 @@ hv_status hv_streams_open(hv_env *env, const hv_target *to, const hv_msg *first,
 hv_status hv_streams_send(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload);
 void hv_streams_finish(hv_env *env, hv_stream *stream);
 void hv_streams_cancel(hv_env *env, hv_stream *stream);
+void hv_streams_pace(hv_env *env, hv_stream *stream, uint64_t rate);
 void hv_streams_cancel_link(hv_link *link);
 void hv_streams_cancel_peer(hv_loop *loop, const hv_peer_id *peer);
 void hv_streams_accept(hv_loop *loop);
@@ -132,6 +134,7 @@ struct hv_loop {
   size_t n_streams;
 
   hv_guests guests;
+  hv_sockets sockets;
   size_t n_jobs;     /* given and not yet done */
   hv_job *never_ran; /* given when the pool had gone */
 

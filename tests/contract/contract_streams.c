@@ -110,6 +110,48 @@ static void a_slow_reader_holds_the_sender_back(void **state) {
   close_bench(b);
 }
 
+typedef struct paced {
+  a_stream *s;
+  uint64_t rate, more; /* sends so many more */
+  uint64_t now_us;
+} paced;
+
+static void send_paced(recorder *rec, void *arg) {
+  paced *p = arg;
+  IN_ENV(rec, rec->env->stream_pace(rec->env, p->s->stream, p->rate));
+  p->now_us = rec->env->now_us(rec->env);
+  for (uint64_t i = 0; i < p->more; i++)
+    if (send_one(p->s, p->s->sent, p->s->piece, 1) != HV_OK)
+      violated(rec, "a piece was not taken");
+}
+
+static void a_paced_stream_takes_its_time_and_is_free_again_afterwards(void **state) {
+  enum { N = 16 }; /* a megabyte */
+  bench *b = open_bench(state, 2, 0);
+  SET(b, 1, end_at, 1 + 2 * N);
+  a_stream *s = new_stream();
+  s->piece = PIECE;
+  s->to_send = 1;
+  open_to(b, 0, target(b, 1), s);
+  a_stream *t = taken(b, 1, 0);
+  assert_true(reaches(b, &t->data, 1, SOON_MS)); /* the connection stands */
+  paced slow = {.s = s, .rate = 1 << 20, .more = N}, then = {.s = s, .rate = 1 << 20}, free_again = {.s = s, .more = N};
+  within(b, 0, send_paced, &slow);
+  assert_true(reaches(b, &t->data, 1 + N, SOON_MS));
+  within(b, 0, send_paced, &then);
+  if (b->f->paces)
+    assert_true(then.now_us - slow.now_us > 700000);
+  within(b, 0, send_paced, &free_again);
+  assert_true(reaches(b, &t->data, 1 + 2 * N, SOON_MS));
+  assert_int_equal(t->wrong, 0);
+  within(b, 0, end_side, s);
+  assert_true(reaches(b, &s->closed, 1, SOON_MS));
+  assert_int_equal(s->status, HV_OK);
+  all_released(b, s);
+  free(s);
+  close_bench(b);
+}
+
 static void held_payloads_outlive_their_stream(void **state) {
   bench *b = open_bench(state, 2, 0);
   SET(b, 1, hold_streams, 1);
@@ -339,6 +381,7 @@ const contract_test contract_streams[] = {
     TEST(no_bytes_and_zero_bytes_are_messages_too),
     TEST(the_largest_payload_passes_and_a_larger_one_is_refused_at_once),
     TEST(a_slow_reader_holds_the_sender_back),
+    TEST(a_paced_stream_takes_its_time_and_is_free_again_afterwards),
     TEST(held_payloads_outlive_their_stream),
     TEST(after_its_end_a_side_only_listens),
     TEST(what_was_taken_leaves_before_the_end),

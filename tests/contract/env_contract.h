@@ -24,6 +24,7 @@ struct contract_fixture {
   const char *name;
   void *arg;         /* the fixture's own */
   int claims_only;   /* 1: no TLS, an id is what the peer claims */
+  int paces;         /* 1: stream_pace does what it says; 0: this system cannot */
   size_t window_max; /* stream_send must have said HV_BUSY before that many bytes were taken and not read */
 
   /* A world with n nodes, all started. NULL: it could not be made. */

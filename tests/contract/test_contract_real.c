@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 
 enum { NODES_MAX = 4 };
@@ -142,6 +143,9 @@ static void cut(void *arg, size_t a, size_t b, int on) {
 int main(void) {
   contract_fixture fixture = {
       .name = "hv_env on gRPC, TLS",
+#ifdef SO_MAX_PACING_RATE
+      .paces = 1,
+#endif
       .window_max = 48 << 20, /* 3 MiB taken, 4 MiB unread, and what gRPC, two kernels' sockets and the relay hold */
       .open = open_world,
       .close = close_world,

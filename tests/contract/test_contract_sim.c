@@ -92,6 +92,7 @@ int main(void) {
   contract_fixture fixture = {
       .name = "hv_env on the sim",
       .arg = &plain,
+      .paces = 1,
       .window_max = 17 << 20, /* 8 MiB taken and 8 MiB unread, and a piece */
       .open = open_world,
       .close = close_world,
