@@ -2,7 +2,8 @@
 
 Peers in network namespaces, joined by a relay over TUN devices (benchmarks/c/wan.h: a megabyte of queue before each line, loss by a seeded generator).
 As root. Both sides under the same congestion control: WAN_CONGESTION (bbr if this kernel has it, else cubic). A peer sends and receives 96 MB at least, so the
-line alone takes 7.7 s; `goodput_...` is that over the time. Each turn is two rounds after one that does not count. WAN_LOSSES, WAN_MB choose others.
+line alone takes 7.7 s; `goodput_...` is that over the time. Each turn is the median of five rounds after one that does not count (of two, for plain TCP): the
+first ones find the rate at which connections are paced. WAN_LOSSES, WAN_MB choose others.
 """
 
 import os
@@ -22,15 +23,15 @@ def congestion():
     return os.environ.get("WAN_CONGESTION") or ("bbr" if "bbr" in have else "cubic")
 
 
-def turn(loss, *more):
-    line = ["--peers", str(PEERS), "--mb", str(MB), "--rounds", "2", "--insecure", "--wan", str(MBIT), "--rtt", "50", "--loss", loss, "--congestion", congestion()]
+def turn(loss, rounds, *more):
+    line = ["--peers", str(PEERS), "--mb", str(MB), "--rounds", rounds, "--insecure", "--wan", str(MBIT), "--rtt", "50", "--loss", loss, "--congestion", congestion()]
     return c_program("bench_allreduce", *line, *more)
 
 
 def measure(run):
     build_c()
     run.say(f"wan: congestion control {congestion()}")
-    contestants = {f"{who}_{loss}": (lambda loss=loss, more=more: turn(loss, *more)) for loss in LOSSES for who, more in (("ours", []), ("raw", ["--raw"]))}
+    contestants = {f"{who}_{loss}": (lambda loss=loss, more=more: turn(loss, *more)) for loss in LOSSES for who, more in (("ours", ["5"]), ("raw", ["2", "--raw"]))}
     samples = run.interleave(contestants)
     floor_s = MB * 8 * 2 * (PEERS - 1) / PEERS / MBIT
     for loss in LOSSES:
