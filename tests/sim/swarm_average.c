@@ -21,6 +21,7 @@ enum {
   WAIT_MS = 8000,
   TIMEOUT_MS = 20000,
   LATE_US = 1000000,             /* what a step may take beyond its time */
+  DRIFT_US = 5000,               /* by how much its node's clock may be wrong after that */
   STALL_MS = 1500,               /* for how long a round waits for anybody */
   STILL_US = 900000,             /* who does nothing for so long is not running */
   LOSS_US = 4 * STALL_MS * 1000, /* what it takes to find out that somebody is gone, and to do without */

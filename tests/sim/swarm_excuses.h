@@ -187,16 +187,21 @@ static int was_just_before(uint64_t us, uint64_t done_us) {
   return us <= done_us && us + LOSS_US >= done_us;
 }
 
+/* Its step's time was over; also of one that had everything by then, and stayed for the others. */
+static int no_time_is_left(const entry *e) {
+  return e->status == HV_TIMEOUT || (e->status == HV_OK && e->done_us - e->begun_us + DRIFT_US >= TIMEOUT_MS * 1000ull);
+}
+
 /* Its step's time was over while it missed another member that had just gone, or come to stand still, or was cut off, be it from
  * another one, or was never there: a liar that says that it is another one is not. */
 static int ran_out_of_time(room *r, const seat *first, size_t i) {
   const entry *e = &r->seats[i].now;
   uint64_t began = round_began(r, first), late = e->done_us > began + LOSS_US ? e->done_us - LOSS_US : began;
-  if (e->status == HV_TIMEOUT && lost_since(r, first, i, late) & ran_until(r, first, late))
+  if (no_time_is_left(e) && lost_since(r, first, i, late) & ran_until(r, first, late))
     return 1;
-  if (e->status == HV_TIMEOUT && two_were_apart(r, first, i, late))
+  if (no_time_is_left(e) && two_were_apart(r, first, i, late))
     return 1;
-  for (size_t j = 0; j < r->n && e->status == HV_TIMEOUT; j++) {
+  for (size_t j = 0; j < r->n && no_time_is_left(e); j++) {
     const entry *o = &r->seats[j].now;
     int never = !came(o, first->now.group) || r->seats[j].liar.tells & SWARM_LIES_ORDER;
     int just = (never && was_just_before(began, e->done_us)) || (o->disturbed && was_just_before(o->away_us, e->done_us));
@@ -212,8 +217,8 @@ static uint64_t done_without(room *r, const seat *first, uint64_t us) {
   uint64_t them = 0;
   for (size_t j = 0; j < r->n; j++) {
     const entry *o = &r->seats[j].now;
-    int lacks = o->done && o->group == first->now.group && o->status != HV_OK;
-    them |= (uint64_t)(lacks && (was_between(r, first, j) || (o->done_us <= us && ran_out_of_time(r, first, j)))) << j;
+    int ended = o->done && o->group == first->now.group, lacks = ended && o->status != HV_OK;
+    them |= (uint64_t)((lacks && was_between(r, first, j)) || (ended && o->done_us <= us && ran_out_of_time(r, first, j))) << j;
   }
   return them;
 }

@@ -423,6 +423,15 @@ static void who_is_left_when_the_others_time_is_over_is_alone(void **unused) {
   room *r = the_others_had_no_time(&run, HV_TIMEOUT);
   r->seats[1].now.done_us++; /* it was there yet */
   assert_true(fails(r, 0));
+  for (int over = 0; over < 2; over++) {
+    r = the_others_had_no_time(&run, HV_OK); /* it had everything, and stayed for as long as it could, or not */
+    for (size_t i = 0; i < 3; i++)
+      r->seats[i].now.done_us = TIMEOUT_MS * 1000;
+    r->seats[1].now.averaged = CHUNKS;
+    r->seats[1].now.begun_us = over ? 0 : LATE_US;
+    goes_away(r, 3, TIMEOUT_MS * 1000 - LATE_US);
+    assert_int_equal(fails(r, 0), !over);
+  }
 }
 
 /* Of other views the same bits may be there by chance; of one view, or with one stamp, nothing is. */

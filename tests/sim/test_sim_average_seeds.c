@@ -246,13 +246,14 @@ static void who_is_not_alone_with_its_charges_is_not_out_for_them(void **unused)
 }
 
 /* The time of the steps was over while two others could not reach each other; or soon after a liar had died that gave itself for
- * another one. */
+ * another one; or one had everything when its own time was over, and stayed for the others no longer. */
 static void who_is_out_of_time_since_two_others_were_cut_off_is_known_to_the_judge(void **unused) {
   (void)unused;
   plays_well(swarm_average_play, 605814, 12, six_epochs);
   plays_well_under(AND_LIARS, swarm_average_play, 605814, 12, six_epochs);
   plays_well_under(AND_LIARS, swarm_average_play, 605364, 12, six_epochs);
   plays_well_under(AND_LIARS, swarm_average_play, 653175, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 653748, 12, six_epochs);
 }
 
 /* The same of groups in runs with liars. */
