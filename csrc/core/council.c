@@ -85,6 +85,7 @@ void council_install(hv_council *c, hv_view *view) {
   c->installed = view->number;
   c->view_us = council_now(c);
   c->stopped = c->quiet = c->trouble = c->waits = c->left_out = 0;
+  hv_members_join(&c->owed, &c->silent);
   c->suspects = c->silent = c->liars = c->broke_off = (hv_members){{0}};
   c->acts->go_on(c->arg, view);
 }
@@ -174,6 +175,13 @@ void hv_council_free(hv_council *c) {
   hv_mem_free(c);
 }
 
+/* The averages of the coordinator do not come. Who is attended only now may be silent for want of the one before it; and who says
+ * on the line that it is there may wait for others itself: it is asked first, in one view. */
+static int is_chair_missed(const hv_council *c) {
+  uint64_t us = c->heard && !hv_members_has(&c->owed, c->chair) ? c->sign_us : c->chair_us;
+  return council_now(c) >= us + council_patience_us(c) / 2;
+}
+
 void hv_council_trouble(hv_council *c, const hv_members *suspects, const hv_members *silent, const hv_members *liars,
                         const hv_members *stopped) {
   if (c->over || c->finished || c->stopped)
@@ -185,8 +193,8 @@ void hv_council_trouble(hv_council *c, const hv_members *suspects, const hv_memb
   hv_members_join(&c->broke_off, stopped);
   if (c->chair == c->round->me) {
     council_own_trouble(c, suspects, liars);
-  } else if (c->chair != NOBODY && hv_members_has(silent, c->chair) && council_now(c) >= c->chair_us + council_patience_us(c) / 2) {
-    council_miss_chair(c); /* who is attended only now may be silent for want of the coordinator before it: it is asked first */
+  } else if (c->chair != NOBODY && hv_members_has(silent, c->chair) && is_chair_missed(c)) {
+    council_miss_chair(c);
   } else if (c->line) {
     council_say_trouble(c);
   } else {

@@ -42,6 +42,7 @@ struct hv_council {
   int left_out;                       /* a coordinator has said so: whether the others are with that one only the next one knows */
   hv_members suspects, silent, liars; /* silent, liars: those of the suspects who said nothing, or what is false */
   hv_members broke_off;               /* those of the suspects who did so themselves */
+  hv_members owed;                    /* those who were silent, as owners, in an earlier view */
   hv_members given_up;
   hv_members recalled; /* given up, and attended again at others' word: once each */
 

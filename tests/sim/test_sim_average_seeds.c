@@ -233,6 +233,12 @@ static void who_came_back_into_a_round_is_known_to_the_judge_for_what_it_was(voi
   plays_well_under(AND_LIARS, swarm_average_play, 629975, 12, six_epochs);
 }
 
+/* It had stood still, waited for one that was gone, and had its averages on their way when the time of one who waited was over. */
+static void a_coordinator_that_owns_in_vain_and_says_that_it_is_there_is_asked_before_it_is_given_up(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 660195, 12, six_epochs);
+}
+
 static void who_may_lack_the_plan_of_a_coordinator_that_died_has_time_to_miss_it(void **unused) {
   (void)unused;
   plays_well(swarm_average_play, 607726, 12, six_epochs);
@@ -297,6 +303,7 @@ int main(void) {
       cmocka_unit_test(whom_fewer_than_half_have_answered_hastens_nobody),
       cmocka_unit_test(who_asks_does_not_say_that_all_have_finished),
       cmocka_unit_test(who_came_back_into_a_round_is_known_to_the_judge_for_what_it_was),
+      cmocka_unit_test(a_coordinator_that_owns_in_vain_and_says_that_it_is_there_is_asked_before_it_is_given_up),
       cmocka_unit_test(who_may_lack_the_plan_of_a_coordinator_that_died_has_time_to_miss_it),
       cmocka_unit_test(who_is_not_alone_with_its_charges_is_not_out_for_them),
       cmocka_unit_test(who_is_out_of_time_since_two_others_were_cut_off_is_known_to_the_judge),

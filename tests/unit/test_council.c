@@ -13,6 +13,7 @@ typedef struct world {
   hv_members told[MEMBERS]; /* of the last plan that each was told */
   int plans[MEMBERS];
   int finished;   /* how often anybody was told that all have finished */
+  int troubles;   /* how often the coordinator was told of trouble */
   uint32_t asked; /* the view that was asked for last */
   hv_timer *timer;
   uint64_t due_us;
@@ -33,8 +34,10 @@ static hv_status stream_send(hv_env *env, hv_stream *stream, const hv_msg *heade
   world *w = (world *)env;
   const hv_msg_news *news = &header->u.news;
   (void)payload;
-  if (stream == &w->line)
+  if (stream == &w->line) {
+    w->troubles += news->what == HV_NEWS_TROUBLE;
     return HV_OK;
+  }
   size_t member = (size_t)(stream - w->streams);
   if (news->what == HV_NEWS_ASK)
     w->asked = news->view;
@@ -270,11 +273,68 @@ static void who_asks_does_not_say_that_all_have_finished(void **unused) {
   strike_scene(&s);
 }
 
+/* The coordinator says something to this member. */
+static void hears(scene *s, hv_news what, uint32_t view, unsigned named, hv_payload *payload) {
+  hv_members members = set_of(named);
+  hv_msg msg = {.kind = HV_MSG_NEWS,
+                .u.news = {.what = (uint8_t)what, .view = view, .members = hv_span_of(&members, sizeof members)}};
+  s->w.line.on->data(&s->w.line,
+                     &(hv_event){.kind = HV_EVENT_STREAM_DATA, .now_us = s->w.fake.now_us, .msg = &msg, .payload = payload});
+}
+
+/* It asks for the first view after the group's own, all answer that they hold nothing, and it tells the plan. */
+static void hears_a_plan(scene *s) {
+  enum { ALL = (1 << MEMBERS) - 1 };
+  uint8_t nothing[1] = {0};
+  hv_view_report reports[MEMBERS];
+  hv_members all = set_of(ALL);
+  hv_view *view;
+  for (size_t i = 0; i < MEMBERS; i++)
+    reports[i] = (hv_view_report){.members = all, .held = nothing};
+  hears(s, HV_NEWS_ASK, MEMBERS, 0, NULL);
+  hv_council_report(s->w.council);
+  assert_int_equal(hv_view_plan(&s->w.fake.mem, &s->round, MEMBERS, reports, &all, &all, &view), HV_OK);
+  hv_payload *plan = hv_view_write(&s->w.fake.mem, &s->round, view);
+  hv_view_free(view);
+  hears(s, HV_NEWS_PLAN, MEMBERS, ALL, plan);
+  hv_payload_release(plan);
+  assert_int_equal(s->w.view->number, MEMBERS);
+}
+
+/* The coordinator's averages do not come; it said on its line so long ago that it is there. */
+static void waits_in_vain(scene *s, uint64_t us) {
+  hv_members none = {{0}}, first = set_of(1);
+  wait_us(s, STALL_MS * 1000 / 2);
+  hears(s, HV_NEWS_HERE, 0, 0, NULL);
+  wait_us(s, us);
+  hv_council_trouble(s->w.council, &first, &first, &none, &none);
+}
+
+static void a_coordinator_that_owns_in_vain_and_says_that_it_is_there_is_asked_in_one_view_before_it_is_given_up(void **unused) {
+  (void)unused;
+  scene s;
+  set_scene(&s, 1);
+  waits_in_vain(&s, STALL_MS * 1000 / 4);
+  assert_int_equal(hv_council_chair(s.w.council), 0);
+  assert_int_equal(s.w.troubles, 1);
+  waits_in_vain(&s, 0); /* there is more trouble in that view */
+  assert_int_equal(hv_council_chair(s.w.council), 0);
+  hears_a_plan(&s);
+  waits_in_vain(&s, STALL_MS * 1000 / 4);
+  assert_int_equal(hv_council_chair(s.w.council), 1);
+  strike_scene(&s);
+  set_scene(&s, 1);
+  waits_in_vain(&s, STALL_MS * 1000 * 3 / 4); /* its line is as silent */
+  assert_int_equal(hv_council_chair(s.w.council), 1);
+  strike_scene(&s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(whose_streams_broke_since_the_others_had_answered_is_not_doubted),
       cmocka_unit_test(whom_fewer_than_half_have_answered_hastens_nobody),
       cmocka_unit_test(who_asks_does_not_say_that_all_have_finished),
+      cmocka_unit_test(a_coordinator_that_owns_in_vain_and_says_that_it_is_there_is_asked_in_one_view_before_it_is_given_up),
       cmocka_unit_test(who_was_there_and_stopped_has_time_to_miss_the_coordinator_for_whom_it_did),
   };
   return cmocka_run_group_tests_name("council", tests, NULL, NULL);
