@@ -86,7 +86,8 @@ static void wan_enter(size_t peer, const wan_link *link, int to_relay) {
   close(s);
   if (link->congestion) {
     int f = open("/proc/sys/net/ipv4/tcp_congestion_control", O_WRONLY);
-    wan_must(f >= 0 && write(f, link->congestion, strlen(link->congestion)) > 0, "the congestion control (is it in this kernel?)");
+    wan_must(f >= 0 && write(f, link->congestion, strlen(link->congestion)) > 0,
+             "the congestion control (is it in net.ipv4.tcp_allowed_congestion_control?)");
     close(f);
   }
   char control[CMSG_SPACE(sizeof tun)] = {0};

@@ -11,6 +11,12 @@ static void wait_for_chair(hv_council *c, uint64_t us) {
   c->until_us = council_now(c) + us;
 }
 
+/* Who has asked this one, and has its report, may have to wait for others. */
+static uint64_t patience_once_heard_us(const hv_council *c) {
+  int reported = c->stopped && c->quiet && c->promised % c->round->n_members == c->chair;
+  return (reported ? 4 : 2) * council_stall_us(c);
+}
+
 /* Who says nothing at all may not even know of this round: that shows sooner, and what more there is to say to it does not make it
  * later. */
 void council_say_trouble(hv_council *c) {
@@ -18,7 +24,7 @@ void council_say_trouble(hv_council *c) {
     council_tell(c, c->line, HV_NEWS_FALSE, c->installed, &c->liars, NULL);
   council_tell(c, c->line, HV_NEWS_TROUBLE, c->installed, &c->suspects, NULL);
   if (c->heard || !c->waits)
-    wait_for_chair(c, c->heard ? 2 * council_stall_us(c) : council_stall_us(c) / 2);
+    wait_for_chair(c, c->heard ? patience_once_heard_us(c) : council_stall_us(c) / 2);
 }
 
 int council_chair_is_silent(const hv_council *c) {
@@ -72,12 +78,13 @@ void council_cancel_formers(hv_council *c) {
 }
 
 /* The others may have given up the coordinator that says so, as one that was cut off, and be with the next one: that one is asked.
+ * In a later view it may be this one: those who were in it, too, are told the same.
  */
 static void is_left_out(hv_council *c) {
   int again = c->left_out++;
   hv_members_put(&c->given_up, c->chair);
   size_t next = next_chair(c);
-  if (again || next == NOBODY || next == c->round->me)
+  if (again || next == NOBODY || (next == c->round->me && !c->installed))
     council_go_out(c, HV_CLOSED, not_in);
   else
     council_attend_next(c);
@@ -257,7 +264,7 @@ static void hear(hv_stream *stream, const hv_event *event) {
   if (stream != c->line && !hear_former(c, stream, event->msg))
     return;
   if (!c->heard && c->waits)
-    wait_for_chair(c, 2 * council_stall_us(c));
+    wait_for_chair(c, patience_once_heard_us(c));
   c->heard = 1;
   c->sign_us = event->now_us;
   if (event->msg->kind != HV_MSG_NEWS) {

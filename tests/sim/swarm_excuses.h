@@ -193,7 +193,7 @@ static int no_time_is_left(const entry *e) {
 }
 
 /* Its step's time was over while it missed another member that had just gone, or come to stand still, or was cut off, be it from
- * another one, or was never there: a liar that says that it is another one is not. */
+ * another one, or was never there, or not for as long as anybody is waited for: a liar that says that it is another one is not. */
 static int ran_out_of_time(room *r, const seat *first, size_t i) {
   const entry *e = &r->seats[i].now;
   uint64_t began = round_began(r, first), late = e->done_us > began + LOSS_US ? e->done_us - LOSS_US : began;
@@ -203,7 +203,7 @@ static int ran_out_of_time(room *r, const seat *first, size_t i) {
     return 1;
   for (size_t j = 0; j < r->n && no_time_is_left(e); j++) {
     const entry *o = &r->seats[j].now;
-    int never = !came(o, first->now.group) || r->seats[j].liar.tells & SWARM_LIES_ORDER;
+    int never = !came(o, first->now.group) || o->round_us >= began + STALL_MS * 1000 || r->seats[j].liar.tells & SWARM_LIES_ORDER;
     int just = (never && was_just_before(began, e->done_us)) || (o->disturbed && was_just_before(o->away_us, e->done_us));
     if (first->now.members >> j & 1 && just)
       return 1;

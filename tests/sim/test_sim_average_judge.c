@@ -196,6 +196,12 @@ static void who_is_out_of_time_missed_somebody_who_was_not_there(void **unused) 
     r->seats[2].liar.tells = lies; /* who says that it is another one was never there */
     assert_int_equal(fails(r, 0), lies != SWARM_LIES_ORDER);
   }
+  for (int late = 0; late < 3; late++) { /* it came into the round in time, too late, or too late long before */
+    r = no_time(&run, late == 2 ? LOSS_US + 1 : LOSS_US - 1);
+    r->seats[2].now.group = GROUP;
+    r->seats[2].now.round_us = BEGAN_US + STALL_MS * 1000 - !late;
+    assert_int_equal(fails(r, 0), late != 1);
+  }
   for (int dies = 0; dies < 2; dies++) {
     r = no_time(&run, LOSS_US + 1);
     r->seats[2].now.group = GROUP;

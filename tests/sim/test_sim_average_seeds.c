@@ -252,7 +252,8 @@ static void who_is_not_alone_with_its_charges_is_not_out_for_them(void **unused)
 }
 
 /* The time of the steps was over while two others could not reach each other; or soon after a liar had died that gave itself for
- * another one; or one had everything when its own time was over, and stayed for the others no longer. */
+ * another one; or one had everything when its own time was over, and stayed for the others no longer; or one had stood still, and
+ * came into the round when the others had waited for it for as long as for anybody. */
 static void who_is_out_of_time_since_two_others_were_cut_off_is_known_to_the_judge(void **unused) {
   (void)unused;
   plays_well(swarm_average_play, 605814, 12, six_epochs);
@@ -260,6 +261,19 @@ static void who_is_out_of_time_since_two_others_were_cut_off_is_known_to_the_jud
   plays_well_under(AND_LIARS, swarm_average_play, 605364, 12, six_epochs);
   plays_well_under(AND_LIARS, swarm_average_play, 653175, 12, six_epochs);
   plays_well_under(AND_LIARS, swarm_average_play, 653748, 12, six_epochs);
+  plays_well(swarm_average_play, 682780, 12, six_epochs);
+}
+
+/* One coordinator had a member's answer, stood still, was missed and came back, and waited for others; its plan was 0.05 s late. */
+static void who_has_the_answer_is_waited_for_as_long_after_it_was_missed(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 690009, 12, six_epochs);
+}
+
+/* A first coordinator took two back, made a view with them and was cut off; the second put both out, and one of them came next. */
+static void who_is_put_out_by_another_side_goes_on_with_those_of_its_own_view(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 682744, 12, six_epochs);
 }
 
 /* The same of groups in runs with liars. */
@@ -307,6 +321,8 @@ int main(void) {
       cmocka_unit_test(who_may_lack_the_plan_of_a_coordinator_that_died_has_time_to_miss_it),
       cmocka_unit_test(who_is_not_alone_with_its_charges_is_not_out_for_them),
       cmocka_unit_test(who_is_out_of_time_since_two_others_were_cut_off_is_known_to_the_judge),
+      cmocka_unit_test(who_has_the_answer_is_waited_for_as_long_after_it_was_missed),
+      cmocka_unit_test(who_is_put_out_by_another_side_goes_on_with_those_of_its_own_view),
       cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);

@@ -5,15 +5,16 @@
 
 #include <string.h>
 
-enum { MEMBERS = 5, CHUNKS = 4, VALUES = 16, STALL_MS = 1000 };
+enum { MEMBERS = 5, CHUNKS = 4, VALUES = 16, STALL_MS = 1000, LINES = 4 };
 
 typedef struct world {
-  fake_env fake; /* first */
-  hv_stream streams[MEMBERS], line;
+  fake_env fake;                            /* first */
+  hv_stream streams[MEMBERS], lines[LINES]; /* to coordinators, one after the other */
+  size_t n_lines;
   hv_members told[MEMBERS]; /* of the last plan that each was told */
   int plans[MEMBERS];
-  int finished;   /* how often anybody was told that all have finished */
   int troubles;   /* how often the coordinator was told of trouble */
+  int finished;   /* how often anybody was told that all have finished */
   uint32_t asked; /* the view that was asked for last */
   hv_timer *timer;
   uint64_t due_us;
@@ -25,8 +26,9 @@ static hv_status stream_open(hv_env *env, const hv_target *to, const hv_msg *fir
                              hv_stream **out) {
   world *w = (world *)env;
   (void)to, (void)first;
-  w->line = (hv_stream){.on = on, .owner = owner};
-  *out = &w->line;
+  assert_true(w->n_lines < LINES);
+  *out = &w->lines[w->n_lines++];
+  **out = (hv_stream){.on = on, .owner = owner};
   return HV_OK;
 }
 
@@ -34,7 +36,7 @@ static hv_status stream_send(hv_env *env, hv_stream *stream, const hv_msg *heade
   world *w = (world *)env;
   const hv_msg_news *news = &header->u.news;
   (void)payload;
-  if (stream == &w->line) {
+  if (stream >= w->lines && stream < w->lines + LINES) {
     w->troubles += news->what == HV_NEWS_TROUBLE;
     return HV_OK;
   }
@@ -133,14 +135,17 @@ static hv_members set_of(unsigned bits) {
   return (hv_members){{(uint8_t)bits}};
 }
 
-static void says(scene *s, size_t member, hv_news what, uint32_t view, unsigned named, hv_payload *payload) {
+static void says_on(scene *s, hv_stream *stream, hv_news what, uint32_t view, unsigned named, hv_payload *payload) {
   hv_members members = set_of(named);
   hv_msg msg = {
       .kind = HV_MSG_NEWS,
       .u.news = {
           .what = (uint8_t)what, .view = view, .installed = s->w.view->number, .members = hv_span_of(&members, sizeof members)}};
-  hv_stream *stream = &s->w.streams[member];
   stream->on->data(stream, &(hv_event){.kind = HV_EVENT_STREAM_DATA, .now_us = s->w.fake.now_us, .msg = &msg, .payload = payload});
+}
+
+static void says(scene *s, size_t member, hv_news what, uint32_t view, unsigned named, hv_payload *payload) {
+  says_on(s, &s->w.streams[member], what, view, named, payload);
 }
 
 /* It holds nothing. */
@@ -191,7 +196,7 @@ static void comes_later(scene *s, int stopped) {
   set_scene(s, 1);
   hv_members none = {{0}}, lost = set_of(1 | 4), third = set_of(4);
   hv_council_trouble(s->w.council, &lost, &none, &none, stopped ? &third : &none);
-  s->w.line.on->closed(&s->w.line, &(hv_event){.kind = HV_EVENT_STREAM_CLOSED, .status = HV_CLOSED, .text = ""});
+  s->w.lines[0].on->closed(&s->w.lines[0], &(hv_event){.kind = HV_EVENT_STREAM_CLOSED, .status = HV_CLOSED, .text = ""});
   hv_council_report(s->w.council);
   for (size_t i = 3; i < MEMBERS; i++) {
     comes(s, i);
@@ -273,30 +278,21 @@ static void who_asks_does_not_say_that_all_have_finished(void **unused) {
   strike_scene(&s);
 }
 
-/* The coordinator says something to this member. */
-static void hears(scene *s, hv_news what, uint32_t view, unsigned named, hv_payload *payload) {
-  hv_members members = set_of(named);
-  hv_msg msg = {.kind = HV_MSG_NEWS,
-                .u.news = {.what = (uint8_t)what, .view = view, .members = hv_span_of(&members, sizeof members)}};
-  s->w.line.on->data(&s->w.line,
-                     &(hv_event){.kind = HV_EVENT_STREAM_DATA, .now_us = s->w.fake.now_us, .msg = &msg, .payload = payload});
-}
-
-/* It asks for the first view after the group's own, all answer that they hold nothing, and it tells the plan. */
-static void hears_a_plan(scene *s) {
-  enum { ALL = (1 << MEMBERS) - 1 };
+/* The first coordinator asks for the first view after the group's own, all answer that they hold nothing, and it tells the plan,
+ * for these. */
+static void hears_a_plan(scene *s, unsigned named) {
   uint8_t nothing[1] = {0};
   hv_view_report reports[MEMBERS];
-  hv_members all = set_of(ALL);
+  hv_members all = set_of((1 << MEMBERS) - 1), these = set_of(named);
   hv_view *view;
   for (size_t i = 0; i < MEMBERS; i++)
     reports[i] = (hv_view_report){.members = all, .held = nothing};
-  hears(s, HV_NEWS_ASK, MEMBERS, 0, NULL);
+  says_on(s, &s->w.lines[0], HV_NEWS_ASK, MEMBERS, 0, NULL);
   hv_council_report(s->w.council);
-  assert_int_equal(hv_view_plan(&s->w.fake.mem, &s->round, MEMBERS, reports, &all, &all, &view), HV_OK);
+  assert_int_equal(hv_view_plan(&s->w.fake.mem, &s->round, MEMBERS, reports, &these, &these, &view), HV_OK);
   hv_payload *plan = hv_view_write(&s->w.fake.mem, &s->round, view);
   hv_view_free(view);
-  hears(s, HV_NEWS_PLAN, MEMBERS, ALL, plan);
+  says_on(s, &s->w.lines[0], HV_NEWS_PLAN, MEMBERS, named, plan);
   hv_payload_release(plan);
   assert_int_equal(s->w.view->number, MEMBERS);
 }
@@ -305,7 +301,7 @@ static void hears_a_plan(scene *s) {
 static void waits_in_vain(scene *s, uint64_t us) {
   hv_members none = {{0}}, first = set_of(1);
   wait_us(s, STALL_MS * 1000 / 2);
-  hears(s, HV_NEWS_HERE, 0, 0, NULL);
+  says_on(s, &s->w.lines[0], HV_NEWS_HERE, 0, 0, NULL);
   wait_us(s, us);
   hv_council_trouble(s->w.council, &first, &first, &none, &none);
 }
@@ -319,7 +315,7 @@ static void a_coordinator_that_owns_in_vain_and_says_that_it_is_there_is_asked_i
   assert_int_equal(s.w.troubles, 1);
   waits_in_vain(&s, 0); /* there is more trouble in that view */
   assert_int_equal(hv_council_chair(s.w.council), 0);
-  hears_a_plan(&s);
+  hears_a_plan(&s, 31);
   waits_in_vain(&s, STALL_MS * 1000 / 4);
   assert_int_equal(hv_council_chair(s.w.council), 1);
   strike_scene(&s);
@@ -329,12 +325,57 @@ static void a_coordinator_that_owns_in_vain_and_says_that_it_is_there_is_asked_i
   strike_scene(&s);
 }
 
+/* The first coordinator asks, has the answer, stands still, and is there again when this member attends the second one: it has as
+ * long to tell its plan as if it had never been away. */
+static void who_has_the_answer_is_waited_for_as_long_after_it_was_missed(void **unused) {
+  (void)unused;
+  scene s;
+  set_scene(&s, 3);
+  says_on(&s, &s.w.lines[0], HV_NEWS_ASK, MEMBERS, 0, NULL);
+  hv_council_report(s.w.council);
+  wait_us(&s, STALL_MS * 1000 * 6 / 5);
+  assert_int_equal(s.w.n_lines, 2);
+  for (int tenths = 0; tenths < 38; tenths++) {
+    says_on(&s, &s.w.lines[0], HV_NEWS_HERE, 0, 0, NULL);
+    wait_us(&s, STALL_MS * 1000 / 10);
+  }
+  assert_int_equal(s.w.n_lines, 2);
+  for (int tenths = 0; tenths < 4; tenths++) {
+    says_on(&s, &s.w.lines[0], HV_NEWS_HERE, 0, 0, NULL);
+    wait_us(&s, STALL_MS * 1000 / 10);
+  }
+  assert_int_equal(s.w.n_lines, 3); /* not for good */
+  strike_scene(&s);
+}
+
+/* This member was in a view with some others, whose coordinator is lost; the next one is with those who were not in it, and puts it
+ * out. It comes next itself, and goes on with who is left. */
+static void who_is_put_out_by_another_side_goes_on_with_those_of_its_own_view(void **unused) {
+  (void)unused;
+  scene s;
+  set_scene(&s, 2);
+  hears_a_plan(&s, 1 | 2 | 4 | 8);
+  s.w.lines[0].on->closed(&s.w.lines[0], &(hv_event){.kind = HV_EVENT_STREAM_CLOSED, .status = HV_CLOSED, .text = ""});
+  assert_int_equal(s.w.n_lines, 2);
+  hv_members none = {{0}}, lost = set_of(1);
+  hv_council_trouble(s.w.council, &lost, &none, &none, &none);
+  says_on(&s, &s.w.lines[1], HV_NEWS_OUT, 3 * MEMBERS + 1, 0, NULL);
+  hv_council_report(s.w.council);
+  comes(&s, 3);
+  answers(&s, 3);
+  wait_us(&s, 3 * STALL_MS * 1000);
+  assert_int_equal(s.w.told[3].bits[0], 4 | 8);
+  strike_scene(&s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(whose_streams_broke_since_the_others_had_answered_is_not_doubted),
       cmocka_unit_test(whom_fewer_than_half_have_answered_hastens_nobody),
       cmocka_unit_test(who_asks_does_not_say_that_all_have_finished),
       cmocka_unit_test(a_coordinator_that_owns_in_vain_and_says_that_it_is_there_is_asked_in_one_view_before_it_is_given_up),
+      cmocka_unit_test(who_has_the_answer_is_waited_for_as_long_after_it_was_missed),
+      cmocka_unit_test(who_is_put_out_by_another_side_goes_on_with_those_of_its_own_view),
       cmocka_unit_test(who_was_there_and_stopped_has_time_to_miss_the_coordinator_for_whom_it_did),
   };
   return cmocka_run_group_tests_name("council", tests, NULL, NULL);
