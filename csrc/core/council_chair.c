@@ -91,9 +91,11 @@ static uint64_t answers_by_us(const hv_council *c, const seat *s) {
   return own_us > us ? own_us : us;
 }
 
-/* This one stood still, and says so now: who has gone to another one for that has as long as a suspect to hear of it. */
-static int may_come_back(const hv_council *c) {
-  return c->woke_us && council_now(c) < c->woke_us + council_patience_us(c) / 4;
+/* Who goes to another one while this one asks, or has since this one stood still, has as long as a suspect to hear that this one is
+ * there. */
+static int may_come_back(const hv_council *c, const seat *s) {
+  uint64_t since = s->away_us > c->asked_us ? s->away_us : c->woke_us;
+  return since && council_now(c) < since + council_patience_us(c) / 4;
 }
 
 /* 1 when it may still answer. */
@@ -103,7 +105,7 @@ static int is_awaited(const hv_council *c, size_t i) {
     return 0;
   if (i == c->round->me)
     return 1; /* jobs end soon */
-  if (s->gone || (s->away && !may_come_back(c) && !c->cut_off))
+  if (s->gone || (s->away && !may_come_back(c, s) && !c->cut_off))
     return 0;
   return council_now(c) < answers_by_us(c, s);
 }
@@ -298,7 +300,9 @@ static void member_said(hv_stream *stream, const hv_event *event) {
   const hv_msg_news *news = &event->msg->u.news;
   if (stream != s->stream || c->over || c->finished)
     return;
-  s->away = event->msg->kind == HV_MSG_NEWS && news->what == HV_NEWS_HERE && news->members.size;
+  int is_away = event->msg->kind == HV_MSG_NEWS && news->what == HV_NEWS_HERE && news->members.size;
+  s->away_us = is_away && !s->away ? event->now_us : s->away_us;
+  s->away = is_away;
   if (c->asking)
     s->suspected = 0; /* it lives, and so does its line: it has as long to answer as the others */
   if (event->msg->kind != HV_MSG_NEWS || hv_members_has(&c->doubts.barred, s->member) || !hv_members_has(&c->members, s->member))

@@ -19,7 +19,8 @@ typedef struct seat {
   hv_stream *stream;
   hv_stream *former; /* this member's own line to it, kept open when it was silent: it may only have stood still */
   int came, gone, done, suspected, answered;
-  int away;          /* it said that it attends another one, for this one was silent */
+  int away;          /* it said that it attends another one, for this one was silent, */
+  uint64_t away_us;  /* and when */
   uint64_t came_us;  /* when it first came */
   uint32_t told;     /* the last view whose plan was sent to it */
   uint32_t promised; /* the last one that it had promised before it was asked */

@@ -270,6 +270,13 @@ static void who_has_the_answer_is_waited_for_as_long_after_it_was_missed(void **
   plays_well(swarm_average_play, 690009, 12, six_epochs);
 }
 
+/* One missed a coordinator that asked, went to another one, was sent back at once, and answered 0.05 s after the plan. */
+static void who_goes_while_it_is_asked_has_a_suspects_time_to_come_back(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 687113, 12, six_epochs);
+  plays_well(swarm_average_play, 689461, 12, six_epochs);
+}
+
 /* A first coordinator took two back, made a view with them and was cut off; the second put both out, and one of them came next. */
 static void who_is_put_out_by_another_side_goes_on_with_those_of_its_own_view(void **unused) {
   (void)unused;
@@ -322,6 +329,7 @@ int main(void) {
       cmocka_unit_test(who_is_not_alone_with_its_charges_is_not_out_for_them),
       cmocka_unit_test(who_is_out_of_time_since_two_others_were_cut_off_is_known_to_the_judge),
       cmocka_unit_test(who_has_the_answer_is_waited_for_as_long_after_it_was_missed),
+      cmocka_unit_test(who_goes_while_it_is_asked_has_a_suspects_time_to_come_back),
       cmocka_unit_test(who_is_put_out_by_another_side_goes_on_with_those_of_its_own_view),
       cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge),
   };

@@ -257,6 +257,35 @@ static void whom_fewer_than_half_have_answered_hastens_nobody(void **unused) {
   strike_scene(&s);
 }
 
+/* The last one goes to another coordinator while this one asks. */
+static void asks_while_one_goes(scene *s) {
+  set_scene(s, 0);
+  hv_members none = {{0}};
+  for (size_t i = 1; i < MEMBERS; i++)
+    comes(s, i);
+  hv_council_trouble(s->w.council, &none, &none, &none, &none);
+  hv_council_report(s->w.council);
+  wait_us(s, 1);
+  says(s, 4, HV_NEWS_HERE, 0, 2, NULL);
+  for (size_t i = 1; i < 4; i++)
+    answers(s, i);
+}
+
+static void who_goes_while_it_is_asked_has_a_suspects_time_to_come_back(void **unused) {
+  (void)unused;
+  scene s;
+  asks_while_one_goes(&s);
+  assert_int_equal(s.w.plans[1], 0);
+  comes(&s, 4);
+  answers(&s, 4);
+  assert_int_equal(s.w.told[1].bits[0], 31);
+  strike_scene(&s);
+  asks_while_one_goes(&s);
+  wait_us(&s, STALL_MS * 1000 / 2);
+  assert_int_equal(s.w.told[1].bits[0], 15);
+  strike_scene(&s);
+}
+
 /* All are with another one meanwhile, as far as they have said, when the one who coordinates has everything. */
 static void who_asks_does_not_say_that_all_have_finished(void **unused) {
   (void)unused;
@@ -372,6 +401,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(whose_streams_broke_since_the_others_had_answered_is_not_doubted),
       cmocka_unit_test(whom_fewer_than_half_have_answered_hastens_nobody),
+      cmocka_unit_test(who_goes_while_it_is_asked_has_a_suspects_time_to_come_back),
       cmocka_unit_test(who_asks_does_not_say_that_all_have_finished),
       cmocka_unit_test(a_coordinator_that_owns_in_vain_and_says_that_it_is_there_is_asked_in_one_view_before_it_is_given_up),
       cmocka_unit_test(who_has_the_answer_is_waited_for_as_long_after_it_was_missed),
