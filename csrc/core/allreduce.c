@@ -643,12 +643,11 @@ hv_status hv_allreduce_begin(hv_allreduce_hall *hall, const hv_round *round, hv_
   self->deadline = (hv_timer){.fire = too_late, .owner = self};
   turn *first;
   status = make(self, &first);
-  if (status == HV_OK)
-    choose_pace(self);
   if (status != HV_OK) {
     release(self);
     return hv_fail(err, status, "there is no memory for a round: make chunks smaller");
   }
+  choose_pace(self);
   self->next = hall->rounds;
   self->link = &hall->rounds;
   if (self->next)

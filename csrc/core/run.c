@@ -185,7 +185,7 @@ static hv_status each_stretch(const hv_run *run, const hv_kern *kern, const hv_r
   uint64_t end = chunk->at + chunk->size;
   for (size_t i = part_at(run, chunk->at); status == HV_OK && i < run->n_places && run->places[i].at < end; i++) {
     stretch s = stretch_in(run, chunk, i);
-    float *at = values ? values + s.at : NULL;
+    float *at = values + s.at;
     status = s.device ? visit_here(run, kern, &s, fn, fn == scatter, at) : fn(kern, &s, at, weight);
   }
   return status;

@@ -76,6 +76,16 @@ static void let_go_of_all(recorder *rec, void *arg) {
     hv_payload_release(s->held[--s->n_held]);
 }
 
+/* The first node ends its stream, and the bench is cleared. */
+static void ends_well(bench *b, a_stream *s) {
+  within(b, 0, end_side, s);
+  assert_true(reaches(b, &s->closed, 1, SOON_MS));
+  assert_int_equal(s->status, HV_OK);
+  all_released(b, s);
+  free(s);
+  close_bench(b);
+}
+
 static void a_slow_reader_holds_the_sender_back(void **state) {
   bench *b = open_bench(state, 2, 0);
   size_t n = b->f->window_max / PIECE + 64;
@@ -102,12 +112,7 @@ static void a_slow_reader_holds_the_sender_back(void **state) {
   assert_true(s->ready >= 1);
   assert_int_equal(t->wrong, 0);
   pthread_mutex_unlock(&b->lock);
-  within(b, 0, end_side, s);
-  assert_true(reaches(b, &s->closed, 1, SOON_MS));
-  assert_int_equal(s->status, HV_OK);
-  all_released(b, s);
-  free(s);
-  close_bench(b);
+  ends_well(b, s);
 }
 
 typedef struct paced {
@@ -144,12 +149,7 @@ static void a_paced_stream_takes_its_time_and_is_free_again_afterwards(void **st
   within(b, 0, send_paced, &free_again);
   assert_true(reaches(b, &t->data, 1 + 2 * N, SOON_MS));
   assert_int_equal(t->wrong, 0);
-  within(b, 0, end_side, s);
-  assert_true(reaches(b, &s->closed, 1, SOON_MS));
-  assert_int_equal(s->status, HV_OK);
-  all_released(b, s);
-  free(s);
-  close_bench(b);
+  ends_well(b, s);
 }
 
 static void held_payloads_outlive_their_stream(void **state) {
