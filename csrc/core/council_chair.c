@@ -81,9 +81,10 @@ static int few_answered(const hv_council *c) {
 }
 
 /* Until when it may answer. Who comes to this coordinator only now, because the one before was silent, has its time from then on;
- * it comes for the first time only once. Who has not come may take longer to miss that one than this member did. */
+ * it comes for the first time only once. Who has not come may take longer to miss that one than this member did; who was that one,
+ * and ended the line to it, misses nobody. */
 static uint64_t answers_by_us(const hv_council *c, const seat *s) {
-  int suspected = s->suspected && !may_miss_another(c, s);
+  int suspected = s->lost || (s->suspected && !may_miss_another(c, s));
   uint64_t us = suspected ? c->grace_us : c->deadline_us;
   if ((!s->came && !suspected && hv_members_count(&c->given_up)) || c->cut_off)
     us = c->asked_us + 2 * council_patience_us(c);
@@ -345,7 +346,7 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
   s->stream = stream;
   s->came_us = s->came ? s->came_us : council_now(c);
   s->came = 1;
-  s->gone = s->away = 0;
+  s->gone = s->away = s->lost = 0;
   s->told = 0;
   if (!c->asking || attend->view != c->asking)
     s->promised = attend->view; /* else it comes back, and has promised just that */

@@ -19,6 +19,7 @@ typedef struct seat {
   hv_stream *stream;
   hv_stream *former; /* this member's own line to it, kept open when it was silent: it may only have stood still */
   int came, gone, done, suspected, answered;
+  int lost;          /* this member's own line to it has ended: it has left, or died */
   int away;          /* it said that it attends another one, for this one was silent, */
   uint64_t away_us;  /* and when */
   uint64_t came_us;  /* when it first came */

@@ -95,10 +95,13 @@ static void line_closed(hv_stream *stream, const hv_event *event) {
   (void)event;
   c->streams--;
   for (size_t i = 0; i < c->round->n_members; i++)
-    if (c->seats[i].former == stream)
+    if (c->seats[i].former == stream) {
       c->seats[i].former = NULL;
+      c->seats[i].lost = 1;
+    }
   if (stream == c->line) {
     c->line = NULL;
+    c->seats[c->chair].lost = 1;
     if (!c->over && !c->finished)
       council_give_up_chair(c);
   }
@@ -109,6 +112,7 @@ static void open_line(hv_council *c) {
   static const hv_stream_events on = {hear, council_room_again, line_closed};
   hv_msg hello = {.kind = HV_MSG_ATTEND, .u.attend = {.member = (uint32_t)c->round->me, .view = c->promised}};
   memcpy(hello.u.attend.round, c->round->id, HV_ROUND_ID_SIZE);
+  c->seats[c->chair].lost = 0;
   if (c->env->stream_open(c->env, &c->round->members[c->chair].at, &hello, &on, c, &c->line) != HV_OK)
     c->line = NULL;
   else

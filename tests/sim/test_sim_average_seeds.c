@@ -283,6 +283,13 @@ static void who_is_put_out_by_another_side_goes_on_with_those_of_its_own_view(vo
   plays_well(swarm_average_play, 682744, 12, six_epochs);
 }
 
+/* Two of four lied; one after the other coordinated, was out by its own count, and was waited for by the next one for three
+ * seconds. */
+static void a_coordinator_whose_line_has_ended_is_waited_for_no_longer_than_a_suspect(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 692426, 12, six_epochs);
+}
+
 /* The same of groups in runs with liars. */
 static void who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge(void **unused) {
   static const uint64_t seeds[] = {301007, 301710, 320135, 320597, 321684, 321893};
@@ -331,6 +338,7 @@ int main(void) {
       cmocka_unit_test(who_has_the_answer_is_waited_for_as_long_after_it_was_missed),
       cmocka_unit_test(who_goes_while_it_is_asked_has_a_suspects_time_to_come_back),
       cmocka_unit_test(who_is_put_out_by_another_side_goes_on_with_those_of_its_own_view),
+      cmocka_unit_test(a_coordinator_whose_line_has_ended_is_waited_for_no_longer_than_a_suspect),
       cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);
