@@ -100,23 +100,27 @@ void council_look_again(hv_council *c) {
   c->env->timer_set(c->env, &c->look, us);
 }
 
-/* If this timer is late it was this node that stood still: the others get their time anew. */
+void council_notice_time(hv_council *c) {
+  uint64_t every = hv_pace_tick_us(council_stall_us(c)), now = council_now(c), since = now - c->looked_us;
+  c->looked_us = now;
+  if (since <= 2 * every)
+    return;
+  if (since > council_patience_us(c) / 2)
+    c->woke_us = now;
+  c->until_us += since;
+  c->sign_us += since;
+  c->asked_us += since;
+  c->grace_us += since;
+  c->deadline_us += since;
+  for (size_t i = 0; i < c->round->n_members; i++)
+    c->seats[i].came_us += since;
+  c->chair_us += since;
+}
+
 static void look(hv_timer *timer, const hv_event *event) {
   hv_council *c = timer->owner;
-  uint64_t every = hv_pace_tick_us(council_stall_us(c)), since = event->now_us - c->looked_us;
-  c->looked_us = event->now_us;
-  if (since > 2 * every) {
-    if (since > council_patience_us(c) / 2)
-      c->woke_us = event->now_us;
-    c->until_us += since;
-    c->sign_us += since;
-    c->asked_us += since;
-    c->grace_us += since;
-    c->deadline_us += since;
-    for (size_t i = 0; i < c->round->n_members; i++)
-      c->seats[i].came_us += since;
-    c->chair_us += since;
-  }
+  (void)event;
+  council_notice_time(c);
   council_look_again(c);
   give_sign(c);
   if (council_chair_is_silent(c))
@@ -134,6 +138,7 @@ hv_status hv_council_new(hv_env *env, const hv_round *round, const hv_hold *hold
     return HV_NOMEM;
   *c = (hv_council){
       .env = env, .round = round, .hold = hold, .pace = pace, .acts = acts, .arg = arg, .members = first->members, .chair = NOBODY};
+  c->looked_us = council_now(c);
   c->look = (hv_timer){.fire = look, .owner = c};
   c->seats = hv_mem_array(env->mem, round->n_members, sizeof *c->seats);
   int whole = c->seats && hv_doubts_init(&c->doubts, env->mem, round->n_members, round->me) == HV_OK;
@@ -150,7 +155,6 @@ hv_status hv_council_new(hv_env *env, const hv_round *round, const hv_hold *hold
 }
 
 void hv_council_start(hv_council *c) {
-  c->looked_us = council_now(c);
   council_look_again(c);
   council_attend_next(c);
 }
@@ -186,6 +190,7 @@ void hv_council_trouble(hv_council *c, const hv_members *suspects, const hv_memb
                         const hv_members *stopped) {
   if (c->over || c->finished || c->stopped)
     return;
+  council_notice_time(c);
   c->trouble = 1;
   hv_members_join(&c->suspects, suspects);
   hv_members_join(&c->silent, silent);
@@ -205,6 +210,7 @@ void hv_council_trouble(hv_council *c, const hv_members *suspects, const hv_memb
 void hv_council_report(hv_council *c) {
   if (c->over)
     return;
+  council_notice_time(c);
   c->quiet = 1;
   council_send_report(c);
 }

@@ -156,21 +156,36 @@ static void tell_plan(hv_council *c, const hv_view *view, hv_payload *bytes) {
   }
 }
 
-int council_is_alone(const hv_council *c) {
+static int is_alone(const hv_council *c) {
   for (size_t i = 0; i < c->round->n_members; i++)
     if (i != c->round->me && c->seats[i].came && !c->seats[i].gone)
       return 0;
   return 1;
 }
 
-/* Nobody came to this coordinator, or nobody is left of those: the first two whom it has given up may live after all, and the
- * others be with them; rather those to whom its line is still open. Once for each. */
-static int goes_back(hv_council *c) {
-  int n = 0, is_there = 0;
-  if (!council_is_alone(c))
-    return 0;
+int council_was_left(const hv_council *c) {
+  size_t here = 0, left = 0;
   for (size_t i = 0; i < c->round->n_members; i++)
-    is_there |= c->seats[i].former && !hv_members_has(&c->recalled, i);
+    if (i != c->round->me && c->seats[i].came) {
+      int is_gone = c->seats[i].gone || c->seats[i].away;
+      left += (size_t)is_gone;
+      here += (size_t)!is_gone;
+    }
+  return here == 0 || left > here;
+}
+
+/* Nobody came to this coordinator, or nobody is left of those: the first two whom it has given up may live after all, and the
+ * others be with them; rather those to whom its line is still open. Once for each. If one of those has spoken since, it is enough
+ * that most have left. */
+static int goes_back(hv_council *c) {
+  int n = 0, is_there = 0, spoke = 0;
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (c->seats[i].former && !hv_members_has(&c->recalled, i)) {
+      is_there = 1;
+      spoke |= c->seats[i].spoke;
+    }
+  if (!is_alone(c) && !(spoke && council_was_left(c)))
+    return 0;
   for (size_t k = 0; k < c->round->n_members && n < 2; k++) {
     size_t i = (c->round->leader + k) % c->round->n_members;
     if (!hv_members_has(&c->given_up, i) || hv_members_has(&c->recalled, i) || (is_there && !c->seats[i].former))
@@ -301,6 +316,7 @@ static void member_said(hv_stream *stream, const hv_event *event) {
   const hv_msg_news *news = &event->msg->u.news;
   if (stream != s->stream || c->over || c->finished)
     return;
+  council_notice_time(c);
   int is_away = event->msg->kind == HV_MSG_NEWS && news->what == HV_NEWS_HERE && news->members.size;
   s->away_us = is_away && !s->away ? event->now_us : s->away_us;
   s->away = is_away;
@@ -324,6 +340,7 @@ static void member_left(hv_stream *stream, const hv_event *event) {
   seat *s = stream->owner;
   hv_council *c = s->council;
   (void)event;
+  council_notice_time(c);
   c->streams--;
   if (stream == s->stream) {
     s->stream = NULL;
@@ -331,7 +348,7 @@ static void member_left(hv_stream *stream, const hv_event *event) {
     council_try_plan(c);
     council_see_if_finished(c);
     if (c->chair == c->round->me && !c->over && !c->finished)
-      goes_back(c); /* all who came have gone: where they were before, as it seems */
+      goes_back(c); /* who came has gone: where it was before, as it seems */
   }
   c->acts->changed(c->arg);
 }
@@ -340,6 +357,7 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
   static const hv_stream_events on = {member_said, council_room_again, member_left};
   if (c->over || !hv_members_has(&c->members, attend->member) || hv_members_has(&c->doubts.barred, attend->member))
     return;
+  council_notice_time(c);
   seat *s = &c->seats[attend->member];
   if (s->stream)
     c->env->stream_cancel(c->env, s->stream);

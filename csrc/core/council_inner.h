@@ -19,6 +19,7 @@ typedef struct seat {
   hv_stream *stream;
   hv_stream *former; /* this member's own line to it, kept open when it was silent: it may only have stood still */
   int came, gone, done, suspected, answered;
+  int spoke;         /* something came on that one: it goes on */
   int lost;          /* this member's own line to it has ended: it has left, or died */
   int away;          /* it said that it attends another one, for this one was silent, */
   uint64_t away_us;  /* and when */
@@ -94,6 +95,9 @@ void council_install(hv_council *c, hv_view *view);
 /* 1: these bytes name members of this round. */
 int council_names(const hv_council *c, hv_span bytes, hv_members *out);
 void council_room_again(hv_stream *stream, const hv_event *event);
+/* If nothing was looked at for longer than the timer takes it was this node that stood still: the others get their time anew. What
+ * came meanwhile may be heard before the timer is, so whoever hears anything begins with this. */
+void council_notice_time(hv_council *c);
 /* Sets the timer anew: there may be less time to answer now. */
 void council_look_again(hv_council *c);
 
@@ -123,8 +127,8 @@ void council_own_trouble(hv_council *c, const hv_members *suspects, const hv_mem
 void council_take_over(hv_council *c);
 /* All has stopped here: its own answer. */
 void council_own_report(hv_council *c);
-/* 1: nobody attends this member, or does any more. */
-int council_is_alone(const hv_council *c);
+/* 1: nobody attends this member, or more of those who came have gone again than are here. */
+int council_was_left(const hv_council *c);
 /* Tells the plan, once nobody is awaited any more. */
 void council_try_plan(hv_council *c);
 void council_see_if_finished(hv_council *c);

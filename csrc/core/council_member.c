@@ -93,6 +93,7 @@ static void is_left_out(hv_council *c) {
 static void line_closed(hv_stream *stream, const hv_event *event) {
   hv_council *c = stream->owner;
   (void)event;
+  council_notice_time(c);
   c->streams--;
   for (size_t i = 0; i < c->round->n_members; i++)
     if (c->seats[i].former == stream) {
@@ -237,8 +238,10 @@ static int hear_former(hv_council *c, hv_stream *stream, const hv_msg *msg) {
   size_t i = 0;
   while (i < c->round->n_members && c->seats[i].former != stream)
     i++;
-  int others_attend = c->chair == c->round->me && !council_is_alone(c);
-  if (i == c->round->n_members || !hv_members_has(&c->given_up, i) || others_attend)
+  if (i == c->round->n_members || !hv_members_has(&c->given_up, i))
+    return 0;
+  c->seats[i].spoke = 1;
+  if (c->chair == c->round->me && !council_was_left(c))
     return 0;
   if (hv_members_has(&c->recalled, i) || msg->kind != HV_MSG_NEWS || (msg->u.news.what == HV_NEWS_FINISHED && !c->done)) {
     c->env->stream_cancel(c->env, stream);
@@ -265,6 +268,7 @@ static void hear(hv_stream *stream, const hv_event *event) {
   const hv_msg_news *news = &event->msg->u.news;
   if (c->over || c->finished)
     return;
+  council_notice_time(c);
   if (stream != c->line && !hear_former(c, stream, event->msg))
     return;
   if (!c->heard && c->waits)

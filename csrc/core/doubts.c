@@ -121,7 +121,7 @@ static void weigh_unseen(hv_doubts *d, const hv_members *here, size_t i) {
 }
 
 int hv_doubts_believes(const hv_doubts *d, size_t who) {
-  return d->voices[who].mistaken < 2;
+  return d->voices[who].mistaken < 2 && !hv_members_has(&d->no_owner, who);
 }
 
 /* Whom somebody did not reach because it had broken off itself: with whom it had trouble is what it could not reach. It may say so

@@ -290,6 +290,24 @@ static void a_coordinator_whose_line_has_ended_is_waited_for_no_longer_than_a_su
   plays_well_under(AND_LIARS, swarm_average_play, 692426, 12, six_epochs);
 }
 
+/* It heard the last answers but one when it went on, and took the time in which it had stood still for theirs. */
+static void a_coordinator_that_stood_still_while_it_asked_hears_what_came_meanwhile(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 730581, 12, six_epochs);
+}
+
+/* The one before had only stood still, and all went back to it but one, which stood still itself since it had come. */
+static void a_coordinator_whom_most_have_left_goes_with_them(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 721811, 12, six_epochs);
+}
+
+/* A liar that four had charged named one that lost its coordinator's question, and then its answer. */
+static void whom_one_with_false_words_names_has_as_long_to_answer_as_the_others(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 732124, 12, six_epochs);
+}
+
 /* The same of groups in runs with liars. */
 static void who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge(void **unused) {
   static const uint64_t seeds[] = {301007, 301710, 320135, 320597, 321684, 321893};
@@ -339,6 +357,9 @@ int main(void) {
       cmocka_unit_test(who_goes_while_it_is_asked_has_a_suspects_time_to_come_back),
       cmocka_unit_test(who_is_put_out_by_another_side_goes_on_with_those_of_its_own_view),
       cmocka_unit_test(a_coordinator_whose_line_has_ended_is_waited_for_no_longer_than_a_suspect),
+      cmocka_unit_test(a_coordinator_that_stood_still_while_it_asked_hears_what_came_meanwhile),
+      cmocka_unit_test(a_coordinator_whom_most_have_left_goes_with_them),
+      cmocka_unit_test(whom_one_with_false_words_names_has_as_long_to_answer_as_the_others),
       cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);

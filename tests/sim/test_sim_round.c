@@ -290,6 +290,55 @@ static void a_coordinator_that_dies_with_another_one_costs_no_more_than_a_suspec
   }
 }
 
+/* 4 dies, 0 asks all, and stands still for longer than they have to answer, before the last two answers are there. When it goes on
+ * it hears one of them first: it is its own time that it missed, and nobody's fault. */
+static void who_stood_still_while_it_asked_hears_what_came_meanwhile(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 720; seed < 740; seed++) {
+    scene s;
+    scene_setup how = six(seed, 1500);
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 0.1);
+    hv_sim_set_link(s.sim, 3, 0, &(hv_sim_link){.delay_us = 200000});
+    hv_sim_set_link(s.sim, 5, 0, &(hv_sim_link){.delay_us = 230000});
+    hv_sim_kill(s.sim, 4);
+    while (!hv_allreduce_troubled(s.members[0].allreduce))
+      scene_run(&s, 0.001);
+    scene_run(&s, 0.28 + 0.001 * (double)(seed - 720));
+    hv_sim_pause(s.sim, 0);
+    scene_run(&s, 1.25);
+    hv_sim_continue(s.sim, 0);
+    scene_run(&s, 60);
+    ends_well_for(&s, 1 | 2 | 4 | 8 | 32);
+    scene_close(&s);
+  }
+}
+
+/* 0 dies, and 1 stands still for as long as its first word may take, and a little more. Who came to 2 meanwhile goes back at 1's
+ * first word, but for 3, which stands still itself since it came: 2 does not stay with that one alone. */
+static void who_was_left_by_most_goes_with_them(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 740; seed < 760; seed++) {
+    scene s;
+    scene_setup how = six(seed, 1500);
+    how.link = (hv_sim_link){.delay_us = 50000, .rate = 1 << 20};
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 0.3);
+    hv_sim_kill(s.sim, 0);
+    hv_sim_pause(s.sim, 1);
+    scene_run(&s, 0.8 + 0.001 * (double)(seed - 740));
+    hv_sim_pause(s.sim, 3);
+    scene_run(&s, 0.02);
+    hv_sim_continue(s.sim, 1);
+    scene_run(&s, 60);
+    ends_well_for(&s, 2 | 4 | 16 | 32);
+    hv_sim_kill(s.sim, 3);
+    scene_close(&s);
+  }
+}
+
 /* The others have begun; the last one is cut off, and its round begins when that is over. */
 static void one_hears_of_its_round_after(double seconds, scene *s, uint64_t seed) {
   scene_setup how = four(seed);
@@ -712,6 +761,8 @@ int main(void) {
       cmocka_unit_test(a_coordinator_that_falls_silent_is_missed_by_those_who_are_done),
       cmocka_unit_test(who_gave_up_a_coordinator_that_the_others_attend_is_told_and_comes_back),
       cmocka_unit_test(a_coordinator_that_dies_with_another_one_costs_no_more_than_a_suspect),
+      cmocka_unit_test(who_stood_still_while_it_asked_hears_what_came_meanwhile),
+      cmocka_unit_test(who_was_left_by_most_goes_with_them),
       cmocka_unit_test(who_is_told_that_it_is_out_asks_the_next_one_with_whom_all_are),
       cmocka_unit_test(who_is_cut_off_as_its_round_begins_is_in_while_the_others_wait_and_else_it_ends_with_its_own),
       cmocka_unit_test(who_says_that_it_lives_and_gives_nothing_is_waited_for_no_longer_than_stall_ms),

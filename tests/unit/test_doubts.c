@@ -68,6 +68,16 @@ static void who_charges_one_after_another_alone_is_out_itself(void **state) {
   assert_true(hv_members_has(&d->barred, 0));
 }
 
+static void who_owns_nothing_for_its_false_words_hastens_nobody(void **state) {
+  hv_doubts *d = &((fixture *)*state)->doubts;
+  charge(d, 0, 5);
+  charge(d, 1, 5);
+  assert_true(hv_doubts_believes(d, 5)); /* so far it is only said */
+  weigh(d);
+  assert_false(hv_doubts_believes(d, 5));
+  assert_true(hv_doubts_believes(d, 0));
+}
+
 /* In a group of three a quarter is one member: both charges are of that one. */
 static void who_charges_the_same_one_again_charges_no_second_one(void **state) {
   hv_doubts small;
@@ -302,6 +312,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(false_words_cost_their_teller_its_spans_at_once_whatever_trouble_it_has_itself, setup,
                                       teardown),
       cmocka_unit_test_setup_teardown(who_charges_one_after_another_alone_is_out_itself, setup, teardown),
+      cmocka_unit_test_setup_teardown(who_owns_nothing_for_its_false_words_hastens_nobody, setup, teardown),
       cmocka_unit_test_setup_teardown(who_charges_the_same_one_again_charges_no_second_one, setup, teardown),
       cmocka_unit_test_setup_teardown(who_is_charged_by_another_one_too_in_whatever_view_is_not_charged_by_one_alone, setup,
                                       teardown),
