@@ -1,13 +1,13 @@
 /* One group in processes of its own averages the same run again and again: how long does a round take?
  *
  *   bench_allreduce [--peers N] [--mb M] [--rounds R] [--codec NAME] [--chunk VALUES] [--insecure]
- *                   [--wan MBIT [--rtt MS] [--loss PERCENT] [--queue KB] [--congestion NAME] [--raw] [--unpaced]]
+ *                   [--wan MBIT [--rtt MS] [--loss PERCENT] [--queue KB] [--congestion NAME] [--raw] [--unpaced] [--lanes N]]
  *                   [--lose K [--stop] [--stall MS]]
  *
  * On loopback, or over lines of so many Mbit/s each way (wan.h; as root). --raw: no averaging; the same bytes between the same
  * peers over plain TCP connections, one where ours has one. --unpaced: connections send as fast as they
- * can, whatever earlier rounds have shown. --lose: one more round, in which K of the peers are killed (or stopped)
- * when half of the median is over; it lasts until the others are done.
+ * can, whatever earlier rounds have shown. --lanes: each stream goes over N connections, whatever the line is like. --lose: one
+ * more round, in which K of the peers are killed (or stopped) when half of the median is over; it lasts until the others are done.
  *
  * Each peer has M MB of float32. A round lasts from the moment when all are told to begin to the last one's done; one before them
  * all warms up. One line for each round, JSON last: seconds of the median, GB/s (M over that), processor seconds of all peers for
@@ -27,10 +27,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PEERS_MAX = 16, ROUNDS_MAX = 200 };
+enum { PEERS_MAX = 16, ROUNDS_MAX = 200, LANES_MAX = 16, PIPES_MAX = 2 * PEERS_MAX * LANES_MAX };
 
 typedef struct options {
-  size_t peers, mb, rounds, lose;
+  size_t peers, mb, rounds, lose, lanes;
   uint32_t chunk, stall_ms;
   int codec, insecure, raw, stop, unpaced;
   wan_link wan; /* rate 0: loopback */
@@ -107,7 +107,12 @@ static void open_node(peer *p) {
   hv_addr_parse(hv_span_of(text, (size_t)size), &any, NULL, NULL);
   hv_mem_init(&p->mem, NULL, HV_MEM_UNLIMITED);
   p->identity = identity_of(&p->mem, p->index);
-  hv_loop_config config = {.mem = &p->mem, .identity = p->identity, .insecure = p->how->insecure, .listen = &any, .n_listen = 1};
+  hv_loop_config config = {.mem = &p->mem,
+                           .identity = p->identity,
+                           .insecure = p->how->insecure,
+                           .listen = &any,
+                           .n_listen = 1,
+                           .lanes = (unsigned)p->how->lanes};
   hv_node_config node = {.me = *hv_identity_peer(p->identity)};
   if (hv_loop_new(&config, &p->loop, &err) != HV_OK || hv_node_new(hv_loop_env(p->loop), &node, &p->node) != HV_OK)
     die(err.text);
@@ -192,27 +197,27 @@ typedef struct pipeline {
 } pipeline;
 
 static void open_pipelines(peer *p, pipeline *pipes) {
-  size_t n = p->how->peers, n_pipes = 0;
+  size_t n = p->how->peers, n_pipes = 0, lanes = p->how->lanes ? p->how->lanes : 1;
   char host[32];
   struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(RAW_PORT)};
   int door = socket(AF_INET, SOCK_STREAM, 0), one = 1;
   hv_addr nothing = {0};
   if (setsockopt(door, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) || bind(door, (struct sockaddr *)&at, sizeof at) ||
-      listen(door, PEERS_MAX))
+      listen(door, PEERS_MAX * LANES_MAX))
     die("cannot listen");
   put(p->to, &nothing, sizeof nothing);
   for (size_t i = 0; i < n; i++)
     get(p->from, &nothing, sizeof nothing); /* all listen now */
-  for (size_t i = 0; i < n; i++) {
-    if (i == p->index)
+  for (size_t i = 0; i < n * lanes; i++) {
+    if (i / lanes == p->index)
       continue;
-    wan_address(i, host);
+    wan_address(i / lanes, host);
     at.sin_addr.s_addr = inet_addr(host);
     pipes[n_pipes].fd = socket(AF_INET, SOCK_STREAM, 0);
     if (connect(pipes[n_pipes++].fd, (struct sockaddr *)&at, sizeof at) != 0)
       die("cannot connect");
   }
-  for (size_t i = 1; i < n; i++)
+  for (size_t i = lanes; i < n * lanes; i++)
     pipes[n_pipes++].fd = accept(door, NULL, NULL);
   for (size_t i = 0; i < n_pipes; i++)
     fcntl(pipes[i].fd, F_SETFL, O_NONBLOCK);
@@ -222,7 +227,7 @@ static void open_pipelines(peer *p, pipeline *pipes) {
 /* Moves `bytes` each way through each. */
 static void fill_pipelines(pipeline *pipes, size_t n, size_t bytes) {
   static uint8_t buffer[1 << 18];
-  struct pollfd polls[2 * PEERS_MAX];
+  static struct pollfd polls[PIPES_MAX];
   for (size_t left = n; left > 0;) {
     for (size_t i = 0; i < n; i++) {
       int wants = (pipes[i].sent < bytes ? POLLOUT : 0) | (pipes[i].got < bytes ? POLLIN : 0);
@@ -245,7 +250,8 @@ static void fill_pipelines(pipeline *pipes, size_t n, size_t bytes) {
 
 static void live_raw(peer *p) {
   const options *how = p->how;
-  pipeline pipes[2 * PEERS_MAX] = {{0}};
+  static pipeline pipes[PIPES_MAX];
+  size_t lanes = how->lanes ? how->lanes : 1;
   int32_t status = HV_OK;
   double before = 0;
   char go;
@@ -253,7 +259,7 @@ static void live_raw(peer *p) {
   for (size_t r = 0; r <= how->rounds; r++) {
     get(p->from, &go, 1);
     before = r == 1 ? cpu_seconds() : before;
-    fill_pipelines(pipes, 2 * (how->peers - 1), how->mb * 1000000 / how->peers);
+    fill_pipelines(pipes, 2 * (how->peers - 1) * lanes, how->mb * 1000000 / how->peers / lanes);
     put(p->to, &status, sizeof status);
   }
   get(p->from, &go, 1);
@@ -302,6 +308,8 @@ static void read_options(int argc, char **argv, options *o) {
       o->wan.queue = strtoul(value, NULL, 10) * 1000;
     else if (strcmp(argv[i], "--congestion") == 0)
       o->wan.congestion = value;
+    else if (strcmp(argv[i], "--lanes") == 0)
+      o->lanes = strtoul(value, NULL, 10);
     else if (strcmp(argv[i], "--lose") == 0)
       o->lose = strtoul(value, NULL, 10);
     else if (strcmp(argv[i], "--stall") == 0)
@@ -312,6 +320,8 @@ static void read_options(int argc, char **argv, options *o) {
   }
   if (o->peers < 1 || o->peers > PEERS_MAX || o->rounds < 1 || o->rounds > ROUNDS_MAX || o->mb < 1 || o->codec < 0)
     die("1 to 16 peers, 1 to 200 rounds, 1 MB or more, and a codec that there is");
+  if (o->lanes > LANES_MAX)
+    die("at most 16 lanes");
   if ((o->raw && !(o->wan.rate > 0)) || o->lose + 1 >= o->peers)
     die("--raw needs --wan, and two peers must be left");
 }

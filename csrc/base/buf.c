@@ -111,6 +111,62 @@ hv_payload *hv_payload_copy(hv_mem *mem, const void *data, size_t size) {
   return payload;
 }
 
+/* What is made of others. */
+typedef struct made_of {
+  hv_payload payload;
+  size_t n;
+  hv_payload **pieces;
+  hv_span parts[];
+} made_of;
+
+static void free_made_of(hv_payload *payload) {
+  made_of *m = (made_of *)payload;
+  for (size_t i = 0; i < m->n; i++)
+    hv_payload_release(m->pieces[i]);
+  hv_mem_free(m);
+}
+
+static made_of *made_of_new(hv_mem *mem, hv_payload *const *pieces, size_t n) {
+  size_t n_parts = 0;
+  for (size_t i = 0; i < n; i++)
+    n_parts += pieces[i]->n_parts;
+  made_of *m = hv_mem_alloc(mem, sizeof *m + n_parts * sizeof *m->parts + n * sizeof *m->pieces);
+  if (!m)
+    return NULL;
+  m->n = n;
+  m->pieces = (hv_payload **)(m->parts + n_parts);
+  for (size_t i = 0; i < n; i++)
+    m->pieces[i] = hv_payload_keep(pieces[i]);
+  return m;
+}
+
+hv_payload *hv_payload_cut(hv_mem *mem, hv_payload *whole, size_t offset, size_t size) {
+  made_of *m = made_of_new(mem, &whole, 1);
+  size_t n = 0;
+  for (size_t i = 0; m && i < whole->n_parts && size; i++) {
+    hv_span part = whole->parts[i];
+    size_t past = offset < part.size ? offset : part.size, got = part.size - past < size ? part.size - past : size;
+    offset -= past;
+    size -= got;
+    if (got)
+      m->parts[n++] = hv_span_of(part.data + past, got);
+  }
+  if (m)
+    hv_payload_init(&m->payload, m->parts, n, free_made_of, NULL);
+  return m ? &m->payload : NULL;
+}
+
+hv_payload *hv_payload_join(hv_mem *mem, hv_payload *const *pieces, size_t n) {
+  made_of *m = made_of_new(mem, pieces, n);
+  size_t n_parts = 0;
+  for (size_t i = 0; m && i < n; i++)
+    for (size_t k = 0; k < pieces[i]->n_parts; k++)
+      m->parts[n_parts++] = pieces[i]->parts[k];
+  if (m)
+    hv_payload_init(&m->payload, m->parts, n_parts, free_made_of, NULL);
+  return m ? &m->payload : NULL;
+}
+
 hv_payload *hv_payload_keep(hv_payload *payload) {
   atomic_fetch_add_explicit(&payload->refs, 1, memory_order_relaxed);
   return payload;

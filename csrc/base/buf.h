@@ -81,6 +81,11 @@ hv_payload *hv_payload_copy(hv_mem *mem, const void *data, size_t size);
  */
 hv_payload *hv_payload_borrow(hv_mem *mem, const void *data, size_t size, void (*done)(void *arg), void *arg);
 
+/* A part of another one, `size` bytes from `offset` on (both within it); several of mem's as one, in their order. They hold on to
+ * what they are made of, and copy nothing. NULL: no memory. */
+hv_payload *hv_payload_cut(hv_mem *mem, hv_payload *whole, size_t offset, size_t size);
+hv_payload *hv_payload_join(hv_mem *mem, hv_payload *const *pieces, size_t n);
+
 hv_payload *hv_payload_keep(hv_payload *payload);
 void hv_payload_release(hv_payload *payload); /* NULL is fine */
 

@@ -187,7 +187,7 @@ static int has_place(const hv_allreduce_hall *hall, const hv_peer_id *peer, int 
 }
 
 static void let_wait(hv_allreduce_hall *hall, const hv_event *event) {
-  static const hv_stream_events on = {held_in_hall, nothing_to_send, left_early};
+  static const hv_stream_events on = {held_in_hall, nothing_to_send, left_early, 0};
   const hv_peer_id *peer = &event->stream->peer;
   int stranger = hall->knows && !hall->knows(hall->arg, peer);
   early *e = has_place(hall, peer, stranger) ? hv_mem_zalloc(hall->env->mem, sizeof *e) : NULL;

@@ -354,7 +354,7 @@ static void member_left(hv_stream *stream, const hv_event *event) {
 }
 
 void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *stream) {
-  static const hv_stream_events on = {member_said, council_room_again, member_left};
+  static const hv_stream_events on = {member_said, council_room_again, member_left, 0};
   if (c->over || !hv_members_has(&c->members, attend->member) || hv_members_has(&c->doubts.barred, attend->member))
     return;
   council_notice_time(c);

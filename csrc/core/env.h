@@ -72,6 +72,7 @@ typedef struct hv_stream_events {
   void (*ready)(hv_stream *self, const hv_event *event);
   /* The last event: HV_OK when both sides ended it, else why. `self` is gone afterwards. */
   void (*closed)(hv_stream *self, const hv_event *event);
+  int heavy; /* 1: much will go over it; a world may spread a stream that is opened so over several connections */
 } hv_stream_events;
 struct hv_stream {
   const hv_stream_events *on;

@@ -196,7 +196,7 @@ void donor_ask(load_donor *d) {
 }
 
 static void open_stream(load_donor *d) {
-  static const hv_stream_events on = {donor_said, room_again, stream_over};
+  static const hv_stream_events on = {donor_said, room_again, stream_over, .heavy = 1};
   hv_loader *l = d->loader;
   hv_addr addrs[ADDRS_MAX];
   size_t n = hv_contact_unpack(hv_span_of(d->addrs, d->addrs_size), addrs, ADDRS_MAX);

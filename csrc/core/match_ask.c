@@ -144,7 +144,7 @@ static void did_not_answer(hv_stream *stream, const hv_event *event) {
 }
 
 void match_ask_strangers(hv_match *match) {
-  static const hv_stream_events on = {answered, nothing_to_send, did_not_answer};
+  static const hv_stream_events on = {answered, nothing_to_send, did_not_answer, 0};
   hv_roster *roster = &match->roster;
   for (size_t i = 0; i < roster->n && !match->asking && match->n_asked < MATCH_STRANGERS_ASKED; i++) {
     hv_roster_entry *entry = &roster->entries[i];

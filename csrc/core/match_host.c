@@ -597,7 +597,7 @@ static hv_roster_entry *better_host(hv_match *match, const hv_rank *rank, int st
 }
 
 void match_host_opened(hv_match *match, const hv_event *event) {
-  static const hv_stream_events on = {heard, nothing_to_send, joiner_closed};
+  static const hv_stream_events on = {heard, nothing_to_send, joiner_closed, 0};
   const hv_msg_join *join = &event->msg->u.join;
   hv_stream *stream = event->stream;
   match_gathering *g = find(match, join->epoch);

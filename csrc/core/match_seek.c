@@ -270,7 +270,7 @@ static hv_status send_gather(hv_match *match, hv_stream *stream) {
 
 /* 0: it cannot even be asked. */
 static int join(hv_match *match, const hv_roster_entry *entry) {
-  static const hv_stream_events on = {heard, nothing_to_send, host_closed};
+  static const hv_stream_events on = {heard, nothing_to_send, host_closed, 0};
   match_seek *s = &match->seek;
   uint8_t addrs[HV_CONTACT_ADDRS_MAX];
   hv_peer_id avoid[HV_MATCH_AVOID_MAX];

@@ -83,7 +83,7 @@ static void send_late(hv_timer *timer, const hv_event *event) {
 }
 
 hv_status hv_parcel_send_start(hv_parcel_send *send, hv_env *env, const hv_target *to) {
-  static const hv_stream_events on = {send_data, send_ready, send_closed};
+  static const hv_stream_events on = {send_data, send_ready, send_closed, .heavy = 1};
   send->env = env;
   send->sent = 0;
   send->received = send->timed_out = 0;
@@ -208,7 +208,7 @@ static void incoming_closed(hv_stream *stream, const hv_event *event) {
 }
 
 void hv_parcels_opened(hv_parcels *parcels, const hv_event *event) {
-  static const hv_stream_events on = {piece_came, nothing_to_send, incoming_closed};
+  static const hv_stream_events on = {piece_came, nothing_to_send, incoming_closed, 0};
   uint64_t size = event->msg->u.parcel.size;
   const hv_peer_id *peer = &event->stream->peer;
   int stranger = parcels->knows && !parcels->knows(parcels->arg, peer);

@@ -600,7 +600,7 @@ static int lacks_well(const hv_reducer *r, const hv_msg_share *share) {
 }
 
 void hv_reducer_opened(hv_reducer *r, const hv_msg_share *share, hv_stream *stream) {
-  static const hv_stream_events on = {chunk_came, room_again, stream_over};
+  static const hv_stream_events on = {chunk_came, room_again, stream_over, 0};
   guest *g = &r->guests[share->member];
   if (g->state != GUEST_EXPECTED || r->status != HV_OK || !lacks_well(r, share))
     return;

@@ -147,7 +147,7 @@ static void refuse(hv_upload *u, hv_status why) {
 
 hv_upload *hv_upload_new(hv_env *env, hv_stream *stream, hv_snapshot *snapshot, hv_status refusal,
                          void (*over)(void *arg, hv_upload *self), void *arg) {
-  static const hv_stream_events on = {asked, room_again, closed};
+  static const hv_stream_events on = {asked, room_again, closed, 0};
   hv_upload *u = hv_mem_zalloc(env->mem, sizeof *u);
   if (!u)
     return NULL;

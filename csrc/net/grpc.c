@@ -22,8 +22,9 @@
 #define WHO_KEY "hv-who"
 #define PEER_KEY "hv-peer"
 #define STATUS_KEY "hv-status"
+#define LANE_KEY "hv-lane-bin"
 
-enum { LINGER_MS = 500 };
+enum { LINGER_MS = 500, HELLO_META = 2 };
 
 static const char *const method_names[HV_GRPC_METHODS] = {"/hivemind_c.Hive/Call", "/hivemind_c.Hive/Bulk"};
 
@@ -60,6 +61,8 @@ struct hv_grpc_call {
   hv_grpc *grpc;
   grpc_call *call;
   int server, hello_sent, broken, claims; /* claims: says who it is, or asks for it */
+  int has_lane;
+  hv_grpc_lane lane;
   grpc_metadata_array in_meta, end_meta;
   grpc_byte_buffer *in;
   grpc_status_code code;
@@ -460,6 +463,21 @@ hv_grpc_call *hv_grpc_accept(hv_grpc *grpc, hv_grpc_method method, hv_grpc_op *o
   return call;
 }
 
+void hv_grpc_call_say_lane(hv_grpc_call *call, const hv_grpc_lane *lane) {
+  call->has_lane = 1;
+  call->lane = *lane;
+}
+
+hv_status hv_grpc_call_lane(const hv_grpc_call *call, hv_grpc_lane *out) {
+  const grpc_slice *said = find_meta(&call->in_meta, LANE_KEY);
+  if (!said)
+    return HV_NOT_FOUND;
+  if (GRPC_SLICE_LENGTH(*said) != sizeof *out)
+    return HV_MALFORMED;
+  memcpy(out, GRPC_SLICE_START_PTR(*said), sizeof *out);
+  return out->joins <= 1 ? HV_OK : HV_MALFORMED;
+}
+
 void hv_grpc_call_free(hv_grpc_call *call) {
   if (!call)
     return;
@@ -478,19 +496,23 @@ void hv_grpc_call_cancel(hv_grpc_call *call) {
 }
 
 /* The first batch that goes out carries the headers. */
-static grpc_op *add_hello(hv_grpc_call *call, grpc_op *op, grpc_metadata *claim) {
+static grpc_op *add_hello(hv_grpc_call *call, grpc_op *op, grpc_metadata meta[HELLO_META]) {
+  size_t n = 0;
   if (call->hello_sent)
     return op;
   call->hello_sent = 1;
   op->op = GRPC_OP_SEND_INITIAL_METADATA;
+  op->data.send_initial_metadata.metadata = meta;
+  if (call->has_lane)
+    meta[n++] = (grpc_metadata){
+        .key = grpc_slice_from_static_string(LANE_KEY),
+        .value = grpc_slice_from_copied_buffer((const char *)&call->lane, sizeof call->lane)}; /* small: no memory of its own */
   if (call->grpc->insecure && call->server)
     call->claims = find_meta(&call->in_meta, WHO_KEY) != NULL;
-  if (call->grpc->insecure && call->claims) {
-    *claim = (grpc_metadata){.key = grpc_slice_from_static_string(call->server ? PEER_KEY : WHO_KEY),
-                             .value = call->server ? call->grpc->my_claim : grpc_slice_from_static_string("?")};
-    op->data.send_initial_metadata.count = 1;
-    op->data.send_initial_metadata.metadata = claim;
-  }
+  if (call->grpc->insecure && call->claims)
+    meta[n++] = (grpc_metadata){.key = grpc_slice_from_static_string(call->server ? PEER_KEY : WHO_KEY),
+                                .value = call->server ? call->grpc->my_claim : grpc_slice_from_static_string("?")};
+  op->data.send_initial_metadata.count = n;
   return op + 1;
 }
 
@@ -529,8 +551,8 @@ static int start(hv_grpc_call *call, const grpc_op *ops, const grpc_op *end, hv_
 
 int hv_grpc_call_ask(hv_grpc_call *call, hv_grpc_message *request, hv_grpc_op *op) {
   grpc_op ops[6] = {0}, *at = ops;
-  grpc_metadata claim;
-  at = add_hello(call, at, &claim);
+  grpc_metadata meta[HELLO_META];
+  at = add_hello(call, at, meta);
   at = add_message(at, request);
   at++->op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
   at->op = GRPC_OP_RECV_INITIAL_METADATA;
@@ -545,12 +567,12 @@ int hv_grpc_call_ask(hv_grpc_call *call, hv_grpc_message *request, hv_grpc_op *o
 int hv_grpc_call_finish(hv_grpc_call *call, hv_grpc_message *answer, hv_status status, const char *text, int with_close,
                         hv_grpc_op *op) {
   grpc_op ops[4] = {0}, *at = ops;
-  grpc_metadata claim,
+  grpc_metadata meta[HELLO_META],
       refusal = {.key = grpc_slice_from_static_string(STATUS_KEY), .value = grpc_slice_from_static_string(hv_status_name(status))};
   char clean[HV_MSG_TEXT_MAX + 1];
   copy_text(clean, sizeof clean, text, strlen(text));
   grpc_slice details = grpc_slice_from_copied_string(clean);
-  at = add_message(add_hello(call, at, &claim), answer);
+  at = add_message(add_hello(call, at, meta), answer);
   at->op = GRPC_OP_SEND_STATUS_FROM_SERVER;
   at->data.send_status_from_server.status = status == HV_OK ? GRPC_STATUS_OK : GRPC_STATUS_FAILED_PRECONDITION;
   at->data.send_status_from_server.status_details = &details;
@@ -566,8 +588,8 @@ int hv_grpc_call_finish(hv_grpc_call *call, hv_grpc_message *answer, hv_status s
 
 int hv_grpc_call_send(hv_grpc_call *call, hv_grpc_message *message, int last, hv_grpc_op *op) {
   grpc_op ops[3] = {0}, *at = ops;
-  grpc_metadata claim;
-  at = add_hello(call, at, &claim);
+  grpc_metadata meta[HELLO_META];
+  at = add_hello(call, at, meta);
   at = add_message(at, message);
   if (last)
     at++->op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;

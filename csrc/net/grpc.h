@@ -86,6 +86,15 @@ void hv_grpc_message_free(hv_grpc_message *message); /* if it was not sent; NULL
 
 /* Without a deadline. who: without TLS, asks the other side to say who it is. NULL: no memory. */
 hv_grpc_call *hv_grpc_call_new(hv_grpc_channel *channel, hv_grpc_method method, int who);
+/* A stream that goes over several connections is several calls (net/lanes.c). Each says whose it is before it says anything else:
+ * the first one its token, the others that they join it. */
+typedef struct hv_grpc_lane {
+  uint8_t joins;
+  uint8_t token[16];
+} hv_grpc_lane;
+void hv_grpc_call_say_lane(hv_grpc_call *call, const hv_grpc_lane *lane);
+/* Server: what the other side said. HV_NOT_FOUND: nothing, it is a stream by itself. HV_MALFORMED. */
+hv_status hv_grpc_call_lane(const hv_grpc_call *call, hv_grpc_lane *out);
 /* The next incoming call, when op says so; else free it. NULL: no memory, or serving has stopped. */
 hv_grpc_call *hv_grpc_accept(hv_grpc *grpc, hv_grpc_method method, hv_grpc_op *op);
 void hv_grpc_call_free(hv_grpc_call *call); /* when no op of it is under way; NULL is fine. Breaks it off if it has not ended */

@@ -35,6 +35,10 @@ static void free_if_done(hv_link *link) {
     return;
   hv_grpc_channel_free(link->channel); /* lets the watch come back, if it has not */
   link->channel = NULL;
+  for (int i = 0; i < HV_LANES_MAX - 1; i++) {
+    hv_grpc_channel_free(link->more[i]);
+    link->more[i] = NULL;
+  }
   if (link->watched)
     return;
   hv_ring_remove(&link->all);
@@ -166,6 +170,18 @@ hv_status hv_link_meet(hv_link *link, const hv_peer_id *peer, char text[HV_WORLD
   link->met = *peer;
   link->sure = 1;
   return HV_OK;
+}
+
+void hv_link_measure(hv_link *link, hv_grpc_call *call) {
+  enum { SAMPLE = 2000, FAR_US = 10000, FEW = 10000 }; /* packets; from which round trip on; one lost packet in so many */
+  hv_addr at;
+  hv_line now;
+  if (link->lossy)
+    return;
+  hv_grpc_call_from(call, &at);
+  if (!hv_sockets_line(&link->loop->sockets, &at, link->loop->now_us, &now) || now.sent < SAMPLE)
+    return;
+  link->lossy = now.fears_loss && now.rtt_us >= FAR_US && (uint64_t)now.lost * FEW >= now.sent;
 }
 
 hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint32_t timeout_ms, char text[HV_WORLD_TEXT_MAX]) {

@@ -168,6 +168,7 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
   loop->ended = config->ended;
   loop->arg = config->arg;
   loop->greeting_us = (config->greeting_ms ? config->greeting_ms : HV_LOOP_GREETING_MS) * (uint64_t)1000;
+  loop->lanes = config->lanes < HV_LANES_MAX ? config->lanes : HV_LANES_MAX;
   loop->pid = getpid();
   hv_timers_init(&loop->timers, loop->mem);
   hv_timers_init(&loop->deadlines, loop->mem);

@@ -1,4 +1,4 @@
-/* Which of this process's sockets lead to an address, and how fast may they send?
+/* Which of this process's sockets lead to an address, how fast may they send, and what does their line lose?
  *
  * Room: net (uses core/addr). Owned by loop; the hive thread. gRPC gives no way to a connection's socket, but tells the address at
  * its other end: the socket is the process's TCP socket that is connected to that address. A list of them is kept, made anew when
@@ -33,9 +33,25 @@ typedef struct hv_sockets {
 
 void hv_sockets_init(hv_sockets *sockets, hv_mem *mem);
 void hv_sockets_fini(hv_sockets *sockets);
+/* There is a new connection: the list is made anew as soon as it is wanted. */
+void hv_sockets_look_again(hv_sockets *sockets);
 
 /* Bytes to `peer` leave at no more than `rate` bytes per second on each connection to it; 0: as fast as they can. Returns how many
  * connections took it. */
 size_t hv_sockets_pace(hv_sockets *sockets, const hv_addr *peer, uint64_t rate, uint64_t now_us);
+
+/* From now on no more than some `bytes` wait in each socket that leads there for their turn to leave: what else there is to send
+ * can still go over another one. Returns how many took it. */
+size_t hv_sockets_short(hv_sockets *sockets, const hv_addr *peer, unsigned int bytes, uint64_t now_us);
+
+/* What the system counts of a connection (Linux alone tells). */
+typedef struct hv_line {
+  uint32_t rtt_us;     /* there and back, at best */
+  uint32_t sent, lost; /* packets since it was opened: all; sent again */
+  uint8_t fears_loss;  /* it slows down with each loss, as all kinds of congestion control but BBR do */
+} hv_line;
+
+/* 0: no connection to `peer` was found. */
+int hv_sockets_line(hv_sockets *sockets, const hv_addr *peer, uint64_t now_us, hv_line *out);
 
 #endif

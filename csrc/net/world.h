@@ -1,6 +1,6 @@
 /* What do the parts of the real world share? The hv_loop itself, as links, calls and streams see it.
  *
- * Room: net; private to loop.c, links.c, calls.c, streams.c. Everything here belongs to the hive thread, except the inbox
+ * Room: net; private to loop.c, links.c, calls.c, streams.c, lanes.c. Everything here belongs to the hive thread, except the inbox
  * and what a window (streams.c) guards with its own lock.
  */
 #ifndef HV_NET_WORLD_H
@@ -45,7 +45,7 @@ static inline void hv_ring_remove(hv_ring *item) {
 #define HV_HOLDER(type, member, pointer) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 /* ---- links.c: the connections to peers ---- */
-enum { HV_LINK_BUCKETS = 256 };
+enum { HV_LINK_BUCKETS = 256, HV_LANES_MAX = 16 };
 
 typedef struct hv_link {
   hv_ring all;          /* in hv_loop.links, the least recently used first */
@@ -53,6 +53,8 @@ typedef struct hv_link {
   size_t bucket;
   hv_loop *loop;
   hv_grpc_channel *channel;
+  hv_grpc_channel *more[HV_LANES_MAX - 1]; /* further connections for heavy streams; NULL: not yet */
+  int lossy;                               /* it is long and has lost something: one connection does not fill it */
   hv_grpc_op watch;
   hv_target to;   /* id: expected; unknown: whoever answers */
   hv_peer_id met; /* who answered last */
@@ -70,6 +72,8 @@ void hv_link_release(hv_link *link);
 hv_status hv_link_meet(hv_link *link, const hv_peer_id *peer, char text[HV_WORLD_TEXT_MAX]);
 /* How a call over this link ended, as a status and a sentence. `own`: not HV_OK when we broke it off, and why. */
 hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint32_t timeout_ms, char text[HV_WORLD_TEXT_MAX]);
+/* A stream has ended, this was its call: how is the line? Judged by what has gone over its first connection, and once for all. */
+void hv_link_measure(hv_link *link, hv_grpc_call *call);
 void hv_links_forget(hv_loop *loop, const hv_target *to); /* to NULL: all */
 void hv_links_tick(hv_loop *loop);
 
@@ -132,6 +136,8 @@ struct hv_loop {
   size_t streams_waiting;
   hv_ring streams_greeting, streams_open; /* incoming, awaited; all others */
   size_t n_streams;
+  unsigned lanes; /* as in hv_loop_config */
+  size_t n_lanes; /* outgoing ones beyond the first of each stream */
 
   hv_guests guests;
   hv_sockets sockets;

@@ -421,7 +421,7 @@ static void got_closed(hv_stream *stream, const hv_event *event) {
   s->stream = NULL;
 }
 
-const hv_stream_events stream_on = {got_data, got_ready, got_closed};
+const hv_stream_events stream_on = {got_data, got_ready, got_closed, .heavy = 1};
 
 void open_now(recorder *rec, void *arg) {
   opening *o = arg;

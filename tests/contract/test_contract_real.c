@@ -36,7 +36,7 @@ static hv_addr loopback(uint16_t port) {
   return (hv_addr){.kind = HV_ADDR_IP4, .port = port, .host.ip = {127, 0, 0, 1}};
 }
 
-static int start(seat *node, const contract_seat *asked, int insecure, uint8_t number) {
+static int start(seat *node, const contract_seat *asked, const contract_fixture *fixture, uint8_t number) {
   uint8_t seed[32] = {number + 1u};
   hv_error err = {0};
   hv_addr listen = loopback(0);
@@ -46,7 +46,8 @@ static int start(seat *node, const contract_seat *asked, int insecure, uint8_t n
   hv_loop_config config = {.mem = &node->mem,
                            .log = node->log,
                            .identity = node->identity,
-                           .insecure = insecure,
+                           .insecure = fixture->claims_only,
+                           .lanes = *(const unsigned *)fixture->arg,
                            .listen = &listen,
                            .n_listen = asked->client_mode ? 0 : 1,
                            .pool_threads = 2};
@@ -71,7 +72,7 @@ static void *open_world(const contract_fixture *fixture, size_t n, const contrac
   world *w = calloc(1, sizeof *w);
   w->n = n;
   for (size_t i = 0; i < n; i++)
-    if (!start(&w->nodes[i], &seats[i], fixture->claims_only, (uint8_t)i))
+    if (!start(&w->nodes[i], &seats[i], fixture, (uint8_t)i))
       return NULL;
   return w;
 }
@@ -141,8 +142,10 @@ static void cut(void *arg, size_t a, size_t b, int on) {
 }
 
 int main(void) {
+  unsigned lanes = 1;
   contract_fixture fixture = {
       .name = "hv_env on gRPC, TLS",
+      .arg = &lanes,
 #ifdef SO_MAX_PACING_RATE
       .paces = 1,
 #endif
@@ -160,5 +163,11 @@ int main(void) {
   int failed = contract_run(&fixture);
   fixture.name = "hv_env on gRPC, without TLS";
   fixture.claims_only = 1;
+  failed += contract_run(&fixture);
+  lanes = 4;
+  fixture.name = "hv_env on gRPC, each stream over four connections, without TLS";
+  failed += contract_run(&fixture);
+  fixture.name = "hv_env on gRPC, each stream over four connections, TLS";
+  fixture.claims_only = 0;
   return failed + contract_run(&fixture);
 }

@@ -95,7 +95,7 @@ void real_start(real_node *node, const real_options *options) {
   pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
   pthread_cond_init(&node->changed, &attr);
   pthread_condattr_destroy(&attr);
-  node->swallow = (hv_stream_events){options->data ? options->data : real_data, stream_ready, stream_closed};
+  node->swallow = (hv_stream_events){options->data ? options->data : real_data, stream_ready, stream_closed, 0};
   node->hold = options->hold;
   node->refuse = options->refuse;
   node->keep = options->keep;
@@ -114,6 +114,7 @@ void real_start(real_node *node, const real_options *options) {
                                        : options->listen ? options->n_listen
                                                          : 1,
                            .greeting_ms = options->greeting_ms,
+                           .lanes = options->lanes,
                            .pool_threads = 2};
   hv_error err = {0};
   hv_status status = hv_loop_new(&config, &node->loop, &err);

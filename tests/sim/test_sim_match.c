@@ -576,7 +576,7 @@ static void lie_heard(hv_stream *stream, const hv_event *event) {
 
 /* A host that answers JOIN with a lie. */
 static int lie(match_seat *liar, const hv_event *event) {
-  static const hv_stream_events on = {lie_heard, lie_heard, lie_heard};
+  static const hv_stream_events on = {lie_heard, lie_heard, lie_heard, 0};
   lie_kind kind = *(lie_kind *)liar->swarm->scenario;
   if (event->kind != HV_EVENT_STREAM_OPENED || event->msg->kind != HV_MSG_JOIN)
     return 0;

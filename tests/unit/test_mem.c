@@ -129,6 +129,40 @@ static void a_payload_is_freed_by_its_last_holder(void **state) {
   assert_int_equal(check_out_of_memory(share_a_payload, NULL), 3);
 }
 
+static hv_status cut_and_join(hv_mem *mem, void *arg) {
+  (void)arg;
+  int let_go = 0;
+  char out[16] = {0};
+  hv_payload *hello = hv_payload_borrow(mem, "hello", 5, count_up, &let_go), *pieces[3] = {hello};
+  pieces[1] = hello ? hv_payload_borrow(mem, " world", 6, count_up, &let_go) : NULL;
+  pieces[2] = pieces[1] ? hv_payload_cut(mem, hello, 4, 1) : NULL;
+  hv_payload *all = pieces[2] ? hv_payload_join(mem, pieces, 3) : NULL;
+  hv_payload *middle = all ? hv_payload_cut(mem, all, 3, 8) : NULL;
+  hv_payload *none = middle ? hv_payload_cut(mem, all, 12, 0) : NULL;
+  for (int i = 0; i < 3; i++)
+    hv_payload_release(pieces[i]);
+  hv_payload_release(all);
+  if (middle) {
+    assert_int_equal(let_go, 0); /* it holds on to all */
+    assert_int_equal(middle->size, 8);
+    assert_int_equal(middle->n_parts, 2);
+    assert_int_equal(hv_payload_read(middle, 0, out, sizeof out), 8);
+    assert_string_equal(out, "lo world");
+  }
+  if (none)
+    assert_int_equal(none->size + none->n_parts, 0);
+  hv_status status = none ? HV_OK : HV_NOMEM;
+  hv_payload_release(middle);
+  hv_payload_release(none);
+  assert_int_equal(let_go, 2 * (pieces[1] != NULL) + (hello && !pieces[1]));
+  return status;
+}
+
+static void payloads_are_cut_and_joined_without_a_copy(void **state) {
+  (void)state;
+  assert_int_equal(check_out_of_memory(cut_and_join, NULL), 6);
+}
+
 static void keep_static(hv_payload *payload) {
   (void)payload;
 }
@@ -154,6 +188,7 @@ int main(void) {
       cmocka_unit_test(a_heap_account_outlives_its_owner),
       cmocka_unit_test(a_buf_grows_to_its_limit),
       cmocka_unit_test(a_payload_is_freed_by_its_last_holder),
+      cmocka_unit_test(payloads_are_cut_and_joined_without_a_copy),
       cmocka_unit_test(a_payload_reads_across_parts),
   };
   return cmocka_run_group_tests_name("mem and buf", tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* What reaches an open port that should not: noise, half a handshake, the wrong papers, too much, too slow, another version. It is
  * refused or dropped with its reason, memory stays bounded, and everybody else is served meanwhile. And a peer that is killed is
  * missed at once. */
+#include "lib/raw.h"
 #include "lib/real.h"
 
 #include "net/grpc.h"
@@ -303,51 +304,7 @@ static void servers_with_wrong_papers_are_denied_with_the_reason(void **state) {
   }
 }
 
-/* ---- a peer that speaks gRPC, but not as it should: the thin door without the loop ---- */
-
-typedef struct raw_op {
-  hv_grpc_op op; /* first */
-  int done, ok;
-} raw_op;
-
-typedef struct raw_peer {
-  hv_mem mem;
-  hv_identity *identity;
-  hv_grpc *grpc;
-  hv_grpc_channel *channel;
-} raw_peer;
-
-static void raw_done(hv_grpc_op *op, int ok) {
-  raw_op *r = (raw_op *)op;
-  r->done = 1;
-  r->ok = ok;
-}
-
-static raw_op raw_op_new(void) {
-  return (raw_op){.op.done = raw_done};
-}
-
-static int raw_wait(raw_peer *p, raw_op *op, unsigned ms) {
-  for (uint64_t until = hv_clock_us() + ms * (uint64_t)1000; !op->done && hv_clock_us() < until;)
-    hv_grpc_poll(p->grpc, until);
-  return op->done;
-}
-
-static void raw_start(raw_peer *p, int insecure, const hv_target *to) {
-  hv_mem_init(&p->mem, NULL, HV_MEM_UNLIMITED);
-  p->identity = hv_identity_from_seed(&p->mem, (uint8_t[32]){99});
-  assert_int_equal(hv_grpc_new(&p->mem, p->identity, insecure, &p->grpc, NULL), HV_OK);
-  p->channel = NULL;
-  if (to)
-    assert_int_equal(hv_grpc_channel_new(p->grpc, to, &p->channel), HV_OK);
-}
-
-static void raw_stop(raw_peer *p) {
-  hv_grpc_channel_free(p->channel);
-  assert_int_equal(hv_grpc_free(p->grpc), 0);
-  hv_identity_free(p->identity);
-  assert_int_equal(atomic_load(&p->mem.blocks), 0);
-}
+/* ---- a peer that speaks gRPC, but not as it should ---- */
 
 static hv_status raw_ask(raw_peer *p, hv_span bytes, char text[HV_GRPC_TEXT_MAX]) {
   raw_op op = raw_op_new();

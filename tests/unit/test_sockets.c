@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -125,6 +126,34 @@ static void a_number_that_has_become_another_socket_is_left_alone(void **unused)
   hv_sockets_fini(&sockets);
 }
 
+static void a_socket_tells_of_its_line_and_can_be_kept_short(void **unused) {
+  (void)unused;
+  hv_mem mem;
+  hv_sockets sockets = sockets_of(&mem);
+  hv_line line;
+  hv_addr here, elsewhere;
+  char control[16] = "";
+  unsigned waits = 0;
+  socklen_t size = sizeof control - 1;
+  int door = listen_on(IP4, &here), other_door = listen_on(IP4, &elsewhere), fd = dial(IP4, SOCK_STREAM, &here);
+  int accepted = accept(door, NULL, NULL);
+  assert_int_equal(hv_sockets_line(&sockets, &elsewhere, 1, &line), 0); /* nobody is connected to it */
+  for (int i = 0; i < 10; i++)
+    assert_int_equal(send(fd, "hello", 5, 0), 5);
+  assert_int_equal(hv_sockets_line(&sockets, &here, 2, &line), 1);
+  assert_in_range(line.rtt_us, 0, 9999);
+  assert_in_range(line.sent, 3, 12); /* what opened it, too; several may have left as one */
+  assert_int_equal(line.lost, 0);
+  assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, control, &size), 0);
+  assert_int_equal(line.fears_loss, strcmp(control, "bbr") != 0);
+  assert_int_equal(hv_sockets_short(&sockets, &here, 65536, 3), 1);
+  size = sizeof waits;
+  assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &waits, &size), 0);
+  assert_int_equal(waits, 65536);
+  close(door), close(other_door), close(fd), close(accepted);
+  hv_sockets_fini(&sockets);
+}
+
 static void an_address_without_a_number_has_no_socket(void **unused) {
   (void)unused;
   hv_mem mem;
@@ -142,6 +171,7 @@ int main(void) {
       cmocka_unit_test(the_side_that_was_dialled_finds_its_socket_too),
       cmocka_unit_test(a_number_that_has_become_another_socket_is_left_alone),
 #endif
+      cmocka_unit_test(a_socket_tells_of_its_line_and_can_be_kept_short),
       cmocka_unit_test(an_address_without_a_number_has_no_socket),
   };
   return cmocka_run_group_tests_name("sockets", tests, NULL, NULL);
