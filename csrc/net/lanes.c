@@ -199,21 +199,26 @@ static void take_numbered(lane *l, hv_span number) {
   }
 }
 
+static int is_frame(hv_span bytes, size_t size, const uint8_t frame[4]) {
+  return size == 4 && memcmp(bytes.data, frame, 4) == 0;
+}
+
 static void take(lane *l, size_t size) {
   stream *s = l->s;
   hv_span bytes;
-  if (l->end_came || hv_grpc_call_bytes(l->rpc, NUMBER_BYTES, &s->loop->scratch, &bytes) != HV_OK) {
-    hv_stream_reject(s, HV_MALFORMED, "what came over the stream cannot be read");
-  } else if (size == sizeof end_frame && memcmp(bytes.data, end_frame, sizeof end_frame) == 0 && l->open && s->state == OPEN) {
+  hv_status status = l->end_came ? HV_MALFORMED : hv_grpc_call_bytes(l->rpc, NUMBER_BYTES, &s->loop->scratch, &bytes);
+  if (status == HV_OK && l->open && s->state == OPEN && is_frame(bytes, size, end_frame)) {
     l->end_came = 1;
-  } else if (size == sizeof go_frame && memcmp(bytes.data, go_frame, sizeof go_frame) == 0 && !s->link && !l->open) {
+  } else if (status == HV_OK && !l->open && !s->link && is_frame(bytes, size, go_frame)) {
     l->open = 1;
     hv_sockets_look_again(&s->loop->sockets);
     hv_stream_set_sockets(s);
-  } else if (s->numbered && l->open && size > NUMBER_BYTES) {
+  } else if (status == HV_OK && !s->numbered) {
+    hv_stream_take(l, 0, 0);
+  } else if (status == HV_OK && l->open && size > NUMBER_BYTES) {
     take_numbered(l, bytes);
   } else {
-    hv_stream_take(l, 0, 0);
+    hv_stream_reject(s, status == HV_OK ? HV_MALFORMED : status, "what came over the stream cannot be read");
   }
 }
 

@@ -280,17 +280,19 @@ static void what_joins_nothing_is_refused_and_pieces_are_bounded(void **state) {
   assert_int_equal(real_count(&node, HV_EVENT_STREAM_OPENED), 0);
 
   /* Two calls; the second one's message comes before that of the first, which is awaited. Then nonsense on one ends both. */
-  for (int kind = 0; kind < 5; kind++) {
+  for (int kind = 0; kind < 6; kind++) {
     int closed = real_count(&node, HV_EVENT_STREAM_CLOSED);
     node.bytes = 0;
     raw_open(&p, &first, 0, token, numbered(&buf, 0, 0));
     assert_true(raw_wait(&p, &first.said, 5000));
     raw_open(&p, &second, 1, token, none);
     assert_true(raw_wait(&p, &second.said, 5000));
-    raw_send(&p, &second, go);
-    raw_send(&p, &second, numbered(&buf, 2, 1));
-    raw_send(&p, &first, numbered(&buf, 1, 1));
-    assert_true(real_wait(&node, two_pieces_came, 5000));
+    if (kind < 5) {
+      raw_send(&p, &second, go);
+      raw_send(&p, &second, numbered(&buf, 2, 1));
+      raw_send(&p, &first, numbered(&buf, 1, 1));
+      assert_true(real_wait(&node, two_pieces_came, 5000));
+    }
     if (kind == 0)
       raw_send(&p, &second, numbered(&buf, 0x80000003u, 100)); /* a piece of a hundred bytes */
     for (uint32_t i = 0; kind == 1 && i < 6; i++)
@@ -303,7 +305,9 @@ static void what_joins_nothing_is_refused_and_pieces_are_bounded(void **state) {
       raw_send(&p, &first, hv_span_of("\0\0\0\0", 4));
       raw_send(&p, &first, numbered(&buf, 3, 1)); /* after the end */
     }
-    assert_true(raw_wait(&p, &first.sent, 5000)); /* nothing leaves while nobody polls */
+    if (kind == 5)
+      raw_send(&p, &second, numbered(&buf, 1, 1)); /* over what has not been told to go */
+    assert_true(raw_wait(&p, &first.sent, 5000));  /* nothing leaves while nobody polls */
     assert_true(kind == 3 || raw_wait(&p, &second.sent, 5000));
     assert_true(real_wait_for(&node, HV_EVENT_STREAM_CLOSED, closed + 1, 5000));
     assert_true(raw_end(&p, &first, 0) != HV_OK);
