@@ -93,10 +93,10 @@ static uint64_t answers_by_us(const hv_council *c, const seat *s) {
 }
 
 /* Who goes to another one while this one asks, or has since this one stood still, has as long as a suspect to hear that this one is
- * there. */
+ * there; also who was asked by that one meanwhile, and has ended its line for that. */
 static int may_come_back(const hv_council *c, const seat *s) {
   uint64_t since = s->away_us > c->asked_us ? s->away_us : c->woke_us;
-  return since && council_now(c) < since + council_patience_us(c) / 4;
+  return s->away && since && council_now(c) < since + council_patience_us(c) / 4;
 }
 
 /* 1 when it may still answer. */
@@ -106,7 +106,7 @@ static int is_awaited(const hv_council *c, size_t i) {
     return 0;
   if (i == c->round->me)
     return 1; /* jobs end soon */
-  if (s->gone || (s->away && !may_come_back(c, s) && !c->cut_off))
+  if (!may_come_back(c, s) && (s->gone || (s->away && !c->cut_off)))
     return 0;
   return council_now(c) < answers_by_us(c, s);
 }
@@ -382,6 +382,7 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
     return;
   c->highest = attend->view; /* it would not answer to a lower number */
   if (c->asking) {
+    c->woke_us = council_now(c); /* who is away may have been asked there, too, and come back likewise */
     c->asking = 0;
     start_ask(c);
   }

@@ -58,7 +58,8 @@ struct hv_council {
   uint64_t sign_us;  /* when it gave a sign of life last, */
   uint64_t pulse_us; /* and when this one did */
   uint64_t view_us;  /* when the present view was installed */
-  uint64_t woke_us;  /* when this one had stood still for so long that others may have gone for that */
+  uint64_t woke_us;  /* when this one had stood still for so long that others may have gone for that; or was told that
+                        another one had asked meanwhile */
 
   seat *seats; /* what this member needs to coordinate */
   uint32_t asking;

@@ -94,8 +94,9 @@ typedef struct swarm_liar {
   unsigned tells; /* which lies; set by the caller, as rng and sim are */
   check_rng rng;
   hv_sim *sim;
-  uint64_t told_us; /* when it last lied about views or members */
-  hv_mem *mem;      /* the env's, as what follows */
+  uint64_t told_us;  /* when it last lied about views or members, */
+  uint64_t false_us; /* and of an average */
+  hv_mem *mem;       /* the env's, as what follows */
   hv_status (*send)(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload);
   hv_status (*open)(hv_env *env, const hv_target *to, const hv_msg *first, const hv_stream_events *on, void *owner,
                     hv_stream **out);

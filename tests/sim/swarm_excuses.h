@@ -118,9 +118,10 @@ static uint64_t lost_since(room *r, const seat *first, size_t i, uint64_t from) 
   return lost;
 }
 
-static int are_clients(const room *r, uint64_t these) {
+/* They are clients, or have told false averages since the round began: with a liar that only might have one can average. */
+static int none_owns(const room *r, const seat *first, uint64_t these) {
   for (size_t j = 0; j < r->n; j++)
-    if (these >> j & 1 && !r->seats[j].client)
+    if (these >> j & 1 && !r->seats[j].client && r->seats[j].liar.false_us < round_began(r, first))
       return 0;
   return 1;
 }
@@ -223,12 +224,12 @@ static uint64_t done_without(room *r, const seat *first, uint64_t us) {
   return them;
 }
 
-/* In the end no member was left who could be dialled, whether anything was cut or not: glances are of cuts, not of deaths. Or all
- * who could average with it were gone by then for one of those reasons. */
+/* In the end no member was left who could be dialled and told no false averages, whether anything was cut or not: glances are of
+ * cuts, not of deaths. Or all who could average with it were gone by then for one of those reasons. */
 static int was_left_alone(room *r, const seat *first, size_t i) {
   uint64_t us = r->seats[i].now.done_us, ran = ran_until(r, first, us);
   uint64_t gone = ran & (lost_since(r, first, i, round_began(r, first)) | done_without(r, first, us)) & ~(UINT64_C(1) << i);
-  return are_clients(r, ran & ~gone) || (gone && nobody_is_among(r, ran & ~gone, i));
+  return none_owns(r, first, ran & ~gone) || (gone && nobody_is_among(r, ran & ~gone, i));
 }
 
 /* A cut was there when the round began, and it had the word of it when the others had waited for it for as long as for anybody:

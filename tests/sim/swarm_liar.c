@@ -92,10 +92,14 @@ static hv_status lying_send(hv_env *env, hv_stream *stream, const hv_msg *header
   swarm_liar *liar = liar_of(env);
   hv_msg msg = *header;
   hv_payload *other = NULL;
-  if (msg.kind == HV_MSG_CHUNK)
+  if (msg.kind == HV_MSG_CHUNK) {
+    const hv_msg_chunk *chunk = &header->u.chunk;
     other = lie_of_chunk(liar, &msg, payload);
-  else if (msg.kind == HV_MSG_NEWS)
+    if (chunk->from.size && (other || msg.u.chunk.index != chunk->index || msg.u.chunk.from.size != chunk->from.size))
+      liar->false_us = hv_sim_now(liar->sim);
+  } else if (msg.kind == HV_MSG_NEWS) {
     lie_of_news(liar, &msg);
+  }
   hv_status status = liar->send(env, stream, &msg, other ? other : payload);
   hv_payload_release(other);
   return status;

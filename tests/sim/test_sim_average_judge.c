@@ -305,6 +305,33 @@ static void who_is_left_with_a_liar_alone_is_alone(void **unused) {
   assert_true(fails(r, 0));
 }
 
+/* Two clients; the third can be dialled, and tells false averages in their round, or before. */
+static room *two_clients_and_a_liar(swarm_run *run, uint64_t false_us) {
+  room *r = two_clients(run, GROUP);
+  r->seats[1].now.averaged = CHUNKS; /* it told this one the truth */
+  r->seats[1].now.status = HV_OK;
+  r->seats[2].liar.tells = SWARM_LIES_VALUES;
+  r->seats[2].liar.false_us = false_us;
+  return r;
+}
+
+static void clients_to_whom_all_who_can_be_dialled_tell_what_is_false_are_alone(void **unused) {
+  (void)unused;
+  swarm_run run;
+  for (int glances = 0; glances < 2; glances++) {
+    room *r = two_clients_and_a_liar(&run, BEGAN_US);
+    r->n_glances = glances ? r->n_glances : 0;
+    assert_false(fails(r, 0));
+  }
+  room *r = two_clients_and_a_liar(&run, BEGAN_US - 1); /* it only might have */
+  r->n_glances = 0;
+  assert_true(fails(r, 0));
+  r = two_clients_and_a_liar(&run, BEGAN_US);
+  r->n_glances = 0;
+  r->seats[1].client = 0; /* one of both could have averaged for the other */
+  assert_true(fails(r, 0));
+}
+
 /* The first of three is cut off from the second, and when that is over from the third; none of them ends well. */
 static room *one_after_the_other(swarm_run *run, uint64_t cut_us) {
   room *r = a_group(run, 3);
@@ -490,6 +517,7 @@ int main(void) {
       cmocka_unit_test(whose_word_came_when_nobody_waited_any_more_is_not_missed),
       cmocka_unit_test(who_stood_still_for_longer_than_a_suspect_is_waited_for_is_not_missed),
       cmocka_unit_test(who_is_left_with_a_liar_alone_is_alone),
+      cmocka_unit_test(clients_to_whom_all_who_can_be_dialled_tell_what_is_false_are_alone),
       cmocka_unit_test(who_is_out_of_time_missed_somebody_who_was_cut_off),
       cmocka_unit_test(who_is_out_of_time_missed_what_two_others_could_not_tell_each_other),
       cmocka_unit_test(who_is_left_when_the_others_time_is_over_is_alone),

@@ -308,6 +308,18 @@ static void whom_one_with_false_words_names_has_as_long_to_answer_as_the_others(
   plays_well_under(AND_LIARS, swarm_average_play, 732124, 12, six_epochs);
 }
 
+/* A coordinator had stood still; one member was asked by the next one in the moment in which all others went back to it. */
+static void who_was_asked_by_another_one_has_time_to_come_back(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 760243, 12, six_epochs);
+}
+
+/* Two clients, and only a liar could be dialled; nothing was cut. */
+static void clients_who_are_left_with_a_liar_alone_are_known_to_the_judge(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 762107, 12, six_epochs);
+}
+
 /* The same of groups in runs with liars. */
 static void who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge(void **unused) {
   static const uint64_t seeds[] = {301007, 301710, 320135, 320597, 321684, 321893};
@@ -360,6 +372,8 @@ int main(void) {
       cmocka_unit_test(a_coordinator_that_stood_still_while_it_asked_hears_what_came_meanwhile),
       cmocka_unit_test(a_coordinator_whom_most_have_left_goes_with_them),
       cmocka_unit_test(whom_one_with_false_words_names_has_as_long_to_answer_as_the_others),
+      cmocka_unit_test(who_was_asked_by_another_one_has_time_to_come_back),
+      cmocka_unit_test(clients_who_are_left_with_a_liar_alone_are_known_to_the_judge),
       cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);

@@ -271,6 +271,43 @@ static void asks_while_one_goes(scene *s) {
     answers(s, i);
 }
 
+/* The last one's line ends, as it does when the other one asks. */
+static void asks_while_the_line_of_one_ends(scene *s) {
+  asks_while_one_goes(s);
+  hv_stream *line = &s->w.streams[4];
+  line->on->closed(line, &(hv_event){.kind = HV_EVENT_STREAM_CLOSED, .status = HV_CANCELLED, .text = ""});
+}
+
+/* The first of the others comes from the one that the last one attends, and all are asked anew. */
+static void asks_anew_for_one_who_was_with_it(scene *s) {
+  asks_while_one_goes(s);
+  wait_us(s, STALL_MS * 1000 / 5);
+  hv_msg_attend attend = {.member = 1, .view = s->w.asked + 1};
+  hv_council_opened(s->w.council, &attend, &s->w.streams[1]);
+  hv_council_report(s->w.council);
+  for (size_t i = 1; i < 4; i++)
+    answers(s, i);
+  wait_us(s, STALL_MS * 1000 / 5);
+}
+
+static void who_was_asked_by_another_one_has_a_suspects_time_to_come_back(void **unused) {
+  static void (*const asks[])(scene *) = {asks_while_the_line_of_one_ends, asks_anew_for_one_who_was_with_it};
+  (void)unused;
+  scene s;
+  for (size_t k = 0; k < 2; k++) {
+    asks[k](&s);
+    assert_int_equal(s.w.plans[1], 0);
+    comes(&s, 4);
+    answers(&s, 4);
+    assert_int_equal(s.w.told[1].bits[0], 31);
+    strike_scene(&s);
+    asks[k](&s);
+    wait_us(&s, STALL_MS * 1000 / 2);
+    assert_int_equal(s.w.told[1].bits[0], 15);
+    strike_scene(&s);
+  }
+}
+
 static void who_goes_while_it_is_asked_has_a_suspects_time_to_come_back(void **unused) {
   (void)unused;
   scene s;
@@ -402,6 +439,7 @@ int main(void) {
       cmocka_unit_test(whose_streams_broke_since_the_others_had_answered_is_not_doubted),
       cmocka_unit_test(whom_fewer_than_half_have_answered_hastens_nobody),
       cmocka_unit_test(who_goes_while_it_is_asked_has_a_suspects_time_to_come_back),
+      cmocka_unit_test(who_was_asked_by_another_one_has_a_suspects_time_to_come_back),
       cmocka_unit_test(who_asks_does_not_say_that_all_have_finished),
       cmocka_unit_test(a_coordinator_that_owns_in_vain_and_says_that_it_is_there_is_asked_in_one_view_before_it_is_given_up),
       cmocka_unit_test(who_has_the_answer_is_waited_for_as_long_after_it_was_missed),
