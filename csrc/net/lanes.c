@@ -82,8 +82,7 @@ static void was_over(hv_grpc_op *op, int ok) {
   l->is_over = 1;
   if (!well && !s->lost && (l->open || l == s->lanes[0])) {
     s->lost = l;
-    for (; s->n; s->n--, s->first = (s->first + 1) % HV_STREAM_QUEUE)
-      hv_grpc_message_free(s->queue[s->first]);
+    hv_stream_drop_queue(s);
     for (size_t i = 0; i < s->n_lanes; i++)
       if (s->lanes[i] != l)
         hv_grpc_call_cancel(s->lanes[i]->rpc);

@@ -90,6 +90,7 @@ int hv_lane_join(lane *l, const hv_grpc_lane *said);
 /* ---- streams.c ---- */
 
 void hv_stream_free(stream *s);
+void hv_stream_drop_queue(stream *s); /* what waits to be sent */
 void hv_stream_break_off(stream *s, hv_status why, const char *text);
 /* What came cannot be read: an incoming stream is told so, an outgoing one can only be broken off. */
 void hv_stream_reject(stream *s, hv_status status, const char *text);

@@ -33,7 +33,7 @@ static stream *make(hv_loop *loop) {
   return NULL;
 }
 
-static void drop_queue(stream *s) {
+void hv_stream_drop_queue(stream *s) {
   for (; s->n; s->n--, s->first = (s->first + 1) % HV_STREAM_QUEUE)
     hv_grpc_message_free(s->queue[s->first]);
 }
@@ -69,7 +69,7 @@ void hv_streams_pace(hv_env *env, hv_stream *face, uint64_t rate) {
 }
 
 void hv_stream_free(stream *s) {
-  drop_queue(s);
+  hv_stream_drop_queue(s);
   drop_pieces(s);
   hv_mem_free(s->pieces);
   hv_ring_remove(&s->all);
@@ -121,7 +121,7 @@ static void closing(stream *s, hv_status why, const char *text) {
   move(s, CLOSING);
   s->why = why;
   snprintf(s->why_text, sizeof s->why_text, "%s", text);
-  drop_queue(s);
+  hv_stream_drop_queue(s);
 }
 
 void hv_stream_break_off(stream *s, hv_status why, const char *text) {
@@ -248,8 +248,7 @@ static void room_again(hv_note *note) {
   hv_window_note_done(window);
 }
 
-static void deliver_opened(lane *l, hv_event *event) {
-  stream *s = l->s;
+static void deliver_opened(stream *s, hv_event *event) {
   hv_loop *loop = s->loop;
   event->kind = HV_EVENT_STREAM_OPENED;
   move(s, OPEN);
@@ -265,14 +264,13 @@ static void deliver_opened(lane *l, hv_event *event) {
 }
 
 /* A message with its header read; hands it to core. */
-static hv_status deliver(lane *l, const hv_wire_msg *header, hv_payload *payload) {
-  stream *s = l->s;
+static hv_status deliver(stream *s, const hv_wire_msg *header, hv_payload *payload) {
   hv_event event = {
       .kind = HV_EVENT_STREAM_DATA, .stream = &s->face, .msg = &header->msg, .peer = s->face.peer, .payload = payload};
   if (payload && (payload->size > HV_BULK_PAYLOAD_MAX || s->state == GREETING))
     return HV_MALFORMED;
   if (s->state == GREETING)
-    deliver_opened(l, &event);
+    deliver_opened(s, &event);
   else
     hv_loop_deliver(s->loop, &event);
   return HV_OK;
@@ -317,7 +315,7 @@ static hv_status take_frame(lane *l, size_t skip, char text[HV_STREAM_TEXT]) {
     return status;
   status = take_bytes(l, head + header_size, &payload);
   if (status == HV_OK)
-    status = deliver(l, &header, payload);
+    status = deliver(s, &header, payload);
   hv_payload_release(payload);
   hv_wire_release(&header);
   return status;
@@ -325,8 +323,7 @@ static hv_status take_frame(lane *l, size_t skip, char text[HV_STREAM_TEXT]) {
 
 /* ---- messages in pieces ---- */
 
-static hv_status take_whole(lane *l, hv_payload *whole, char text[HV_STREAM_TEXT]) {
-  stream *s = l->s;
+static hv_status take_whole(stream *s, hv_payload *whole, char text[HV_STREAM_TEXT]) {
   uint8_t first[4], *at;
   size_t header_size = 0;
   hv_wire_msg header = {0};
@@ -342,7 +339,7 @@ static hv_status take_whole(lane *l, hv_payload *whole, char text[HV_STREAM_TEXT
     return status;
   size_t head = sizeof first + header_size;
   hv_payload *payload = whole->size > head ? hv_payload_cut(s->loop->mem, whole, head, whole->size - head) : NULL;
-  status = payload || whole->size == head ? deliver(l, &header, payload) : HV_NOMEM;
+  status = payload || whole->size == head ? deliver(s, &header, payload) : HV_NOMEM;
   hv_payload_release(payload);
   hv_wire_release(&header);
   return status;
@@ -364,7 +361,7 @@ static hv_status take_piece(lane *l, size_t skip, int more, char text[HV_STREAM_
     return HV_OK;
   hv_payload *whole = hv_payload_join(s->loop->mem, s->pieces, s->n_pieces);
   drop_pieces(s);
-  status = whole ? take_whole(l, whole, text) : HV_NOMEM;
+  status = whole ? take_whole(s, whole, text) : HV_NOMEM;
   hv_payload_release(whole);
   return status;
 }
