@@ -16,6 +16,8 @@
  * good, unless that one says (HERE) that it attends the other itself, and has heard it since: then it is attended again, once. Or
  * unless one that was only silent says something itself before anybody else coordinates here: the line to it stays open for that,
  * and on it this member says (HERE) whom it attends meanwhile.
+ * Who coordinates and stood still may hear from another one that it coordinates now. If half of the members have left for that one
+ * already, this one goes there, too, with those whom it has.
  * Views of another coordinator have other numbers, and a member's promise holds for all of them. So every view has one plan. Of two
  * that do not know of each other (a partition) each has its own members from then on: nobody is ever in both.
  *

@@ -26,6 +26,15 @@ static void excuse_the_stopped(hv_council *c) {
       c->seats[i].suspected = 0;
 }
 
+/* One that coordinated before comes here, and so do those who had gone back to it. */
+static void expect_the_others(hv_council *c) {
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (c->seats[i].came && c->seats[i].gone) {
+      c->seats[i].away = 1;
+      c->seats[i].away_us = council_now(c);
+    }
+}
+
 static void start_ask(hv_council *c) {
   size_t n = c->round->n_members;
   if (c->asking || c->over || c->finished)
@@ -163,6 +172,14 @@ static int is_alone(const hv_council *c) {
   return 1;
 }
 
+hv_members council_company(const hv_council *c) {
+  hv_members with = {{0}};
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (i == c->round->me || (c->seats[i].came && !c->seats[i].gone && !c->seats[i].away))
+      hv_members_put(&with, i);
+  return with;
+}
+
 int council_was_left(const hv_council *c) {
   size_t here = 0, left = 0;
   for (size_t i = 0; i < c->round->n_members; i++)
@@ -200,6 +217,33 @@ static int goes_back(hv_council *c) {
   return n > 0;
 }
 
+/* Half of the members have left this coordinator, and one of them says that it coordinates the others: that one is attended from
+ * now on, once, and who is here is sent away: it goes there, too. That one's own line stays: if it ended, this one had died for it.
+ */
+static int goes_along(hv_council *c) {
+  size_t there = 0, left = 0, me = c->round->me, other = NOBODY;
+  for (size_t k = 0; k < c->round->n_members; k++) {
+    size_t i = (c->round->leader + k) % c->round->n_members;
+    const seat *s = &c->seats[i];
+    if (!hv_members_has(&c->members, i) || hv_members_has(&c->doubts.barred, i))
+      continue;
+    there++;
+    left += (size_t)(s->gone || s->leads);
+    if (s->leads && !s->gone && !hv_members_has(&c->given_up, i) && other == NOBODY)
+      other = i;
+  }
+  if (other == NOBODY || 2 * left < there || hv_members_has(&c->recalled, me))
+    return 0;
+  for (size_t i = c->round->leader; i != other; i = (i + 1) % c->round->n_members)
+    hv_members_put(&c->given_up, i);
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (c->seats[i].stream && i != other)
+      c->env->stream_cancel(c->env, c->seats[i].stream);
+  c->asking = 0;
+  council_attend_next(c);
+  return 1;
+}
+
 static int any_is_awaited(const hv_council *c) {
   for (size_t i = 0; i < c->round->n_members; i++)
     if (is_awaited(c, i))
@@ -208,7 +252,7 @@ static int any_is_awaited(const hv_council *c) {
 }
 
 void council_try_plan(hv_council *c) {
-  if (!c->asking || c->over || any_is_awaited(c))
+  if (!c->asking || c->over || goes_along(c) || any_is_awaited(c))
     return;
   c->cut_off |= few_answered(c);
   if (any_is_awaited(c))
@@ -317,9 +361,11 @@ static void member_said(hv_stream *stream, const hv_event *event) {
   if (stream != s->stream || c->over || c->finished)
     return;
   council_notice_time(c);
+  hv_members with;
   int is_away = event->msg->kind == HV_MSG_NEWS && news->what == HV_NEWS_HERE && news->members.size;
   s->away_us = is_away && !s->away ? event->now_us : s->away_us;
   s->away = is_away;
+  s->leads = is_away && council_names(c, news->members, &with) && hv_members_has(&with, s->member) && hv_members_count(&with) > 1;
   if (c->asking)
     s->suspected = 0; /* it lives, and so does its line: it has as long to answer as the others */
   if (event->msg->kind != HV_MSG_NEWS || hv_members_has(&c->doubts.barred, s->member) || !hv_members_has(&c->members, s->member))
@@ -345,6 +391,10 @@ static void member_left(hv_stream *stream, const hv_event *event) {
   if (stream == s->stream) {
     s->stream = NULL;
     s->gone = 1;
+    if (!s->away && c->woke_us && council_now(c) < c->woke_us + council_patience_us(c) / 4) {
+      s->away = 1; /* it went while this one stood still */
+      s->away_us = council_now(c);
+    }
     council_try_plan(c);
     council_see_if_finished(c);
     if (c->chair == c->round->me && !c->over && !c->finished)
@@ -355,7 +405,8 @@ static void member_left(hv_stream *stream, const hv_event *event) {
 
 void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *stream) {
   static const hv_stream_events on = {member_said, council_room_again, member_left, 0};
-  if (c->over || !hv_members_has(&c->members, attend->member) || hv_members_has(&c->doubts.barred, attend->member))
+  if (c->over || !hv_members_has(&c->members, attend->member) || hv_members_has(&c->doubts.barred, attend->member) ||
+      hv_members_has(&c->given_up, c->round->me))
     return;
   council_notice_time(c);
   seat *s = &c->seats[attend->member];
@@ -364,7 +415,7 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
   s->stream = stream;
   s->came_us = s->came ? s->came_us : council_now(c);
   s->came = 1;
-  s->gone = s->away = s->lost = 0;
+  s->gone = s->away = s->leads = s->lost = 0;
   s->told = 0;
   if (!c->asking || attend->view != c->asking)
     s->promised = attend->view; /* else it comes back, and has promised just that */
@@ -376,6 +427,8 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
     council_tell(c, stream, HV_NEWS_FINISHED, c->installed, NULL, NULL);
   else if (c->asking && attend->view <= c->asking)
     council_tell(c, stream, HV_NEWS_ASK, c->asking, NULL, NULL);
+  if (hv_members_has(&c->given_up, attend->member))
+    expect_the_others(c);
   if (c->asking && attend->view > c->installed && attend->view % c->round->n_members != c->round->me)
     excuse_the_stopped(c);
   if (attend->view <= c->highest || attend->view - c->highest > STRIDE_MAX)

@@ -23,6 +23,7 @@ typedef struct seat {
   int lost;          /* this member's own line to it has ended: it has left, or died */
   int away;          /* it said that it attends another one, for this one was silent, */
   uint64_t away_us;  /* and when */
+  int leads;         /* that other one is itself, and others are with it */
   uint64_t came_us;  /* when it first came */
   uint32_t told;     /* the last view whose plan was sent to it */
   uint32_t promised; /* the last one that it had promised before it was asked */
@@ -128,6 +129,8 @@ void council_own_trouble(hv_council *c, const hv_members *suspects, const hv_mem
 void council_take_over(hv_council *c);
 /* All has stopped here: its own answer. */
 void council_own_report(hv_council *c);
+/* This member, and those who attend it. */
+hv_members council_company(const hv_council *c);
 /* 1: nobody attends this member, or more of those who came have gone again than are here. */
 int council_was_left(const hv_council *c);
 /* Tells the plan, once nobody is awaited any more. */

@@ -241,8 +241,11 @@ static int hear_former(hv_council *c, hv_stream *stream, const hv_msg *msg) {
   if (i == c->round->n_members || !hv_members_has(&c->given_up, i))
     return 0;
   c->seats[i].spoke = 1;
-  if (c->chair == c->round->me && !council_was_left(c))
+  if (c->chair == c->round->me && !council_was_left(c)) {
+    hv_members with = council_company(c);
+    council_tell(c, stream, HV_NEWS_HERE, c->installed, &with, NULL); /* it may come here */
     return 0;
+  }
   if (hv_members_has(&c->recalled, i) || msg->kind != HV_MSG_NEWS || (msg->u.news.what == HV_NEWS_FINISHED && !c->done)) {
     c->env->stream_cancel(c->env, stream);
     c->seats[i].former = NULL;

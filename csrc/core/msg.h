@@ -257,7 +257,8 @@ typedef enum hv_news {
   HV_NEWS_FINISHED, /* to a member: all have everything */
   HV_NEWS_OUT,      /* to a member: the round goes on without it, or not at all */
   HV_NEWS_HERE,     /* I know of this round. `members`: to a member, who coordinates if it is another one, and lives; from a member,
-                       whom it attends meanwhile, since the coordinator was silent */
+                       whom it attends meanwhile, since the coordinator was silent; itself and those who attend it, if it
+                       coordinates itself */
   HV_NEWS_FALSE,    /* to the coordinator, before TROUBLE: in `view`, what these members told me was false */
   HV_NEWS_COUNT
 } hv_news;
