@@ -16,7 +16,7 @@ void hv_flow_saw(hv_flow *flow, uint64_t now_us, uint64_t bytes) {
 }
 
 uint64_t hv_flow_rate(const hv_flow *flow) {
-  return flow->came >= flow->total / 2 ? flow->best[1] : 0;
+  return flow->total >= HV_FLOW_LEAST && flow->came >= flow->total / 2 ? flow->best[1] : 0;
 }
 
 void hv_flow_learn(hv_flow_past *past, uint64_t rate) {

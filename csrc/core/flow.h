@@ -9,7 +9,8 @@
  * the better of the last two. But where all came that the pace let through, the line carries that at least: the next one is paced a
  * quarter above it. So a rate that is too low does not stay; one that is too high is as none, and costs less.
  * Limits: only rounds of HV_FLOW_LEAST_US and more, slower than HV_FLOW_MOST (beyond that it is the machines that bound a round),
- * of members whose spans, and so lines, are alike within a quarter, and not the first one.
+ * of members whose spans, and so lines, are alike within a quarter, and not the first one. A round of less than HV_FLOW_LEAST bytes
+ * tells nothing: one lost packet is most of the time that an eighth of it takes.
  */
 #ifndef HV_CORE_FLOW_H
 #define HV_CORE_FLOW_H
@@ -18,7 +19,8 @@
 #include <stdint.h>
 
 #define HV_FLOW_LEAST_US 2000000u
-#define HV_FLOW_MOST 62500000u /* bytes per second */
+#define HV_FLOW_LEAST (1u << 20) /* bytes of a round: less tells of round trips, not of a line */
+#define HV_FLOW_MOST 62500000u   /* bytes per second */
 
 typedef struct hv_flow {
   uint64_t total, came;   /* bytes of all that is to come in this round, and has */
@@ -29,7 +31,7 @@ typedef struct hv_flow {
 
 /* So many bytes came. */
 void hv_flow_saw(hv_flow *flow, uint64_t now_us, uint64_t bytes);
-/* Bytes per second of the second fastest eighth; 0: it did not come so far, or all came at once. */
+/* Bytes per second of the second fastest eighth; 0: it did not come so far, all came at once, or it was too little. */
 uint64_t hv_flow_rate(const hv_flow *flow);
 
 /* What earlier rounds have shown. */

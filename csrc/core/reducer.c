@@ -629,10 +629,10 @@ void hv_reducer_opened(hv_reducer *r, const hv_msg_share *share, hv_stream *stre
 
 static int holds_up(const guest *g) {
   hv_reducer *r = g->reducer;
-  if (g->state == GUEST_GONE)
-    return 0;
-  if (g->state != GUEST_HERE || r->low >= r->count)
-    return 1; /* it does not come; it is lost; it has everything, and does not end */
+  if (g->state != GUEST_HERE)
+    return g->state != GUEST_GONE; /* it does not come, or is lost */
+  if (r->low >= r->count)
+    return 0; /* nobody waits for it; what it lacks is on its way, and breaking that off would take it away */
   const slot *s = slot_of(r, r->low);
   if (s->state == SLOT_OPEN)
     return !g->refused && gives(r, g->member, r->low) && g->next <= r->low;

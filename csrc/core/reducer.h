@@ -6,7 +6,8 @@
  * average is encoded once, decoded here from its own bytes, entered into the hold, and the same bytes go to everybody who lacks
  * it. A chunk makes way when all have it. A chunk that somebody holds already is not averaged: the holder's copy goes to those who
  * lack it. A contributor that breaks off (and for an eighth of stall_ms no other view is told of), or holds the others up for
- * too long (core/pace; stall_ms at most, in which this node did not stand still itself), is left out from then on. While an owner
+ * too long (core/pace; stall_ms at most, in which this node did not stand still itself), is left out from then on. Who was sent
+ * everything holds nobody up: over a slow line that takes its time, and its stream stays until it ends. While an owner
  * has nothing to send it says that it is there, so that its silence tells. One whose weight, values or order are refused
  * is listened to no more, but still gets the averages. A chunk to which nobody contributed has no average, and all are told so.
  * In the first view each sender is told how fast its first chunks came (core/gauge).

@@ -92,6 +92,53 @@ static void paced_rounds_find_the_line_and_cost_next_to_nothing(void **unused) {
   scene_close(&s);
 }
 
+/* Two members, of whose first small round a fifth of all packets is lost, and nothing after that. The next round's time. */
+static double after_losses_s(uint64_t seed) {
+  scene s;
+  scene_setup how = lines_of(2, 512, 0);
+  hv_sim_link clean = how.link;
+  how.seed = seed;
+  how.chunk_values = 64;
+  how.link = (hv_sim_link){.delay_us = 3 * DELAY_US, .jitter_us = 20000, .loss = 0.2};
+  scene_open(&s, &how);
+  round_s(&s);
+  for (size_t i = 0; i < how.n; i++) {
+    hv_flow_past past = {0};
+    hv_flow_learn(&past, hv_allreduce_speed(s.members[i].allreduce));
+    s.members[i].round.speed = past.speed;
+    hv_sim_set_link(s.sim, i, !i, &clean);
+  }
+  double took = next_round_s(&s);
+  scene_close(&s);
+  return took;
+}
+
+/* One lost packet is most of what a small round takes. That says nothing of lines: the next one is not held to such a speed. */
+static void a_small_round_that_lost_packets_does_not_hold_the_next_one_back(void **unused) {
+  (void)unused;
+  double most = 0;
+  for (uint64_t seed = 1; seed <= 20; seed++) {
+    double took = after_losses_s(seed);
+    most = took > most ? took : most;
+  }
+  printf("2 x 2 KB, 50 ms, after a round that lost packets: %.3f s\n", most);
+  assert_true(most < 3 * RTT_S);
+}
+
+/* What an owner has sent lies in its queues for longer than anybody is waited for: its streams stay until it is there. */
+static void over_slow_lines_the_last_averages_come_in_the_first_view(void **unused) {
+  (void)unused;
+  scene s;
+  scene_setup how = lines_of(4, 2000000, 4 * MBIT);
+  scene_open(&s, &how);
+  double took = round_s(&s);
+  printf("4 x 8 MB, 4 Mbit/s, 50 ms: %.1f s, of them %.1f on the line\n", took, transfer_s(&how));
+  assert_true(took < 1.1 * transfer_s(&how));
+  for (size_t i = 0; i < how.n; i++)
+    assert_int_equal(hv_allreduce_view(s.members[i].allreduce), 0);
+  scene_close(&s);
+}
+
 static void a_small_run_costs_one_round_trip_and_its_bytes(void **unused) {
   (void)unused;
   scene s;
@@ -130,6 +177,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(lines_are_busy_both_ways_from_the_first_byte_to_the_last),
       cmocka_unit_test(paced_rounds_find_the_line_and_cost_next_to_nothing),
+      cmocka_unit_test(a_small_round_that_lost_packets_does_not_hold_the_next_one_back),
+      cmocka_unit_test(over_slow_lines_the_last_averages_come_in_the_first_view),
       cmocka_unit_test(a_small_run_costs_one_round_trip_and_its_bytes),
       cmocka_unit_test(who_is_slow_and_owns_nothing_costs_its_own_bytes_alone),
   };

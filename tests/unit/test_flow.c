@@ -37,6 +37,18 @@ static void half_a_round_or_one_at_a_stroke_tells_nothing(void **unused) {
   assert_int_equal(hv_flow_rate(&stroke), 0);
 }
 
+/* Waiting for what was lost is most of the time that a few bytes take. */
+static void a_small_round_tells_nothing(void **unused) {
+  (void)unused;
+  hv_flow small = {.total = HV_FLOW_LEAST - 1}, enough = {.total = HV_FLOW_LEAST};
+  for (uint64_t i = 1; i <= 8; i++) {
+    hv_flow_saw(&small, i * 250000, HV_FLOW_LEAST / 8);
+    hv_flow_saw(&enough, i * 250000, HV_FLOW_LEAST / 8);
+  }
+  assert_int_equal(hv_flow_rate(&small), 0);
+  assert_int_equal(hv_flow_rate(&enough), HV_FLOW_LEAST / 8 * 4);
+}
+
 /* A line of 12 that is as good as full when the pace is right, and loses a part of that when several find it by themselves. */
 static uint64_t round_at(uint64_t speed) {
   uint64_t line = 12 * MB;
@@ -91,6 +103,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_second_fastest_eighth_tells_the_speed),
       cmocka_unit_test(half_a_round_or_one_at_a_stroke_tells_nothing),
+      cmocka_unit_test(a_small_round_tells_nothing),
       cmocka_unit_test(a_rate_that_is_too_low_grows_and_one_that_is_right_stays),
       cmocka_unit_test(one_bad_round_changes_little_and_none_is_known_after_two_that_broke),
       cmocka_unit_test(only_long_rounds_over_slow_lines_with_even_connections_are_paced),
