@@ -229,8 +229,8 @@ static int goes_along(hv_council *c) {
       continue;
     there++;
     left += (size_t)(s->gone || s->leads);
-    if (s->leads && !s->gone && !hv_members_has(&c->given_up, i) && other == NOBODY)
-      other = i;
+    if (s->leads && !s->gone && !c->round->members[i].client && !hv_members_has(&c->given_up, i) && other == NOBODY)
+      other = i; /* a client that says so lies */
   }
   if (other == NOBODY || 2 * left < there || hv_members_has(&c->recalled, me))
     return 0;
