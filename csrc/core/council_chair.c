@@ -111,8 +111,8 @@ static int may_come_back(const hv_council *c, const seat *s) {
 /* 1 when it may still answer. */
 static int is_awaited(const hv_council *c, size_t i) {
   const seat *s = &c->seats[i];
-  if (!hv_members_has(&c->members, i) || s->answered || hv_members_has(&c->doubts.barred, i))
-    return 0;
+  if (!hv_members_has(&c->members, i) || hv_members_has(&c->doubts.barred, i) || (s->answered && !s->gone))
+    return 0; /* the answer of who has gone does not count */
   if (i == c->round->me)
     return 1; /* jobs end soon */
   if (!may_come_back(c, s) && (s->gone || (s->away && !c->cut_off)))
@@ -290,9 +290,11 @@ void council_own_report(hv_council *c) {
 }
 
 /* 1 when this member's word is waited for no more. Who never came to a coordinator that took over has died with the one before, or
- * heard from that one that all is done. */
+ * heard from that one that all is done. Who went to another one since this one was silent may come back, and lack what it owns. */
 static int is_settled(const hv_council *c, size_t i) {
   const seat *s = &c->seats[i];
+  if (s->away && !s->done && council_now(c) < s->away_us + council_patience_us(c))
+    return 0;
   return s->done || s->gone || s->away || (!s->came && council_now(c) >= c->chair_us + council_patience_us(c));
 }
 

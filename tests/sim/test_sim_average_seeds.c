@@ -326,6 +326,19 @@ static void a_small_round_is_not_held_to_the_speed_of_one_that_lost_packets(void
   plays_well(swarm_average_play, 757252, 12, six_epochs);
 }
 
+/* A coordinator that had stood still was done as it went on; all had gone to another one, came back, and lacked what it owned. */
+static void who_is_done_waits_for_those_who_went_while_it_stood_still(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 810817, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 811850, 12, six_epochs);
+}
+
+/* All had answered a coordinator that stood still then, and gone to another one. */
+static void the_answers_of_those_who_have_gone_are_not_enough(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 814141, 12, six_epochs);
+}
+
 /* The same of groups in runs with liars. */
 static void who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge(void **unused) {
   static const uint64_t seeds[] = {301007, 301710, 320135, 320597, 321684, 321893};
@@ -381,6 +394,8 @@ int main(void) {
       cmocka_unit_test(who_was_asked_by_another_one_has_time_to_come_back),
       cmocka_unit_test(clients_who_are_left_with_a_liar_alone_are_known_to_the_judge),
       cmocka_unit_test(a_small_round_is_not_held_to_the_speed_of_one_that_lost_packets),
+      cmocka_unit_test(who_is_done_waits_for_those_who_went_while_it_stood_still),
+      cmocka_unit_test(the_answers_of_those_who_have_gone_are_not_enough),
       cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);

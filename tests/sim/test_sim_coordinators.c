@@ -22,13 +22,15 @@ static void is_missed_for_1(scene *s) {
   scene_run(s, 0.05);
 }
 
-static void all_end_in_one_view(scene *s) {
+static void all_end_in_one_view(scene *s, unsigned set, double within) {
   scene_run(s, 60);
-  scene_all_have_the_same(s, 63);
+  scene_all_have_the_same(s, set);
   for (size_t i = 0; i < s->n; i++) {
+    if (!(set >> i & 1))
+      continue;
     scene_each_chunk_is_right(s, i);
     assert_int_equal(hv_allreduce_view(s->members[i].allreduce), hv_allreduce_view(s->members[0].allreduce));
-    assert_true(s->members[i].done_us < 6000000);
+    assert_true((double)s->members[i].done_us < within * 1e6);
   }
   scene_close(s);
 }
@@ -63,7 +65,7 @@ static void a_coordinator_whom_half_have_left_goes_to_the_one_that_they_attend(v
     scene s;
     half_are_with_1(&s, seed, 0);
     goes_on(&s);
-    all_end_in_one_view(&s);
+    all_end_in_one_view(&s, 63, 6);
   }
 }
 
@@ -75,7 +77,7 @@ static void it_sends_there_who_has_come_back_to_it(void **unused) {
     scene s;
     half_are_with_1(&s, seed, 1);
     goes_on(&s);
-    all_end_in_one_view(&s);
+    all_end_in_one_view(&s, 63, 6);
   }
 }
 
@@ -93,7 +95,54 @@ static void it_takes_nobody_on_any_more(void **unused) {
     hv_sim_continue(s.sim, 0);
     scene_run(&s, 0.02 + 0.01 * (double)(seed % 20)); /* 1 waits for it */
     scene_begin(&s, 5);
-    all_end_in_one_view(&s);
+    all_end_in_one_view(&s, 63, 6);
+  }
+}
+
+/* All have answered 0 but 4, whose machine is gone, when 0 stands still; they go to 1. When 0 goes on, 5 comes back to it, and the time of 4
+ * is soon over; what the others answered is no plan for two. 0 hears a little later that they are with 1. */
+static void the_answers_of_those_who_have_gone_are_not_enough(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 820; seed < 840; seed++) {
+    scene s;
+    six(&s, seed);
+    scene_begin_all(&s);
+    scene_run(&s, 0.1);
+    hv_sim_unplug(s.sim, 4);
+    stands_still_as_it_asks(&s, 0.2 + 0.008 * (double)(seed % 20));
+    scene_run(&s, 1.4);
+    hv_sim_cut(s.sim, 1, 5, 1);
+    hv_sim_cut(s.sim, 1, 0, 1);
+    is_missed_for_1(&s);
+    hv_sim_continue(s.sim, 0);
+    scene_run(&s, 0.15);
+    hv_sim_cut(s.sim, 1, 0, 0);
+    hv_sim_cut(s.sim, 1, 5, 0);
+    all_end_in_one_view(&s, 0x2f, 12);
+  }
+}
+
+/* 0 stands still for so long that all go to 1, though nothing has broken. It owns most, and was nearly done: when it goes on it has
+ * everything at once, while they lack what it owns: not all have finished, though they said that they attend 1. */
+static void who_is_done_at_once_when_it_goes_on_waits_for_those_who_went(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 840; seed < 880; seed++) {
+    scene s;
+    scene_setup how = {.n = 4, .n_values = 200000, .chunk_values = 2000, .seed = seed, .link = slow, .stall_ms = 1500, .told = {4, 1, 1, 1}};
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 0.3 + 0.01 * (double)(seed % 40));
+    hv_sim_pause(s.sim, 0);
+    for (int i = 0; i < 3000 && hv_allreduce_coordinator(s.members[1].allreduce) != 1; i++)
+      scene_run(&s, 0.001);
+    hv_sim_continue(s.sim, 0);
+    for (int i = 0; i < 3000; i++) {
+      scene_run(&s, 0.001);
+      assert_true(!hv_allreduce_finished(s.members[0].allreduce) || (s.members[1].done && s.members[2].done && s.members[3].done));
+    }
+    scene_run(&s, 60);
+    scene_all_have_the_same(&s, 15);
+    scene_close(&s);
   }
 }
 
@@ -102,6 +151,8 @@ int main(void) {
       cmocka_unit_test(a_coordinator_whom_half_have_left_goes_to_the_one_that_they_attend),
       cmocka_unit_test(it_sends_there_who_has_come_back_to_it),
       cmocka_unit_test(it_takes_nobody_on_any_more),
+      cmocka_unit_test(the_answers_of_those_who_have_gone_are_not_enough),
+      cmocka_unit_test(who_is_done_at_once_when_it_goes_on_waits_for_those_who_went),
   };
   return cmocka_run_group_tests_name("coordinators in the sim", tests, NULL, NULL);
 }
