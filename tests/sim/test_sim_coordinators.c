@@ -99,8 +99,8 @@ static void it_takes_nobody_on_any_more(void **unused) {
   }
 }
 
-/* All have answered 0 but 4, whose machine is gone, when 0 stands still; they go to 1. When 0 goes on, 5 comes back to it, and the time of 4
- * is soon over; what the others answered is no plan for two. 0 hears a little later that they are with 1. */
+/* All have answered 0 but 4, whose machine is gone, when 0 stands still; they go to 1. When 0 goes on, 5 comes back to it, and the
+ * time of 4 is soon over; what the others answered is no plan for two. 0 hears a little later that they are with 1. */
 static void the_answers_of_those_who_have_gone_are_not_enough(void **unused) {
   (void)unused;
   for (uint64_t seed = 820; seed < 840; seed++) {
@@ -128,7 +128,8 @@ static void who_is_done_at_once_when_it_goes_on_waits_for_those_who_went(void **
   (void)unused;
   for (uint64_t seed = 840; seed < 880; seed++) {
     scene s;
-    scene_setup how = {.n = 4, .n_values = 200000, .chunk_values = 2000, .seed = seed, .link = slow, .stall_ms = 1500, .told = {4, 1, 1, 1}};
+    scene_setup how = {
+        .n = 4, .n_values = 200000, .chunk_values = 2000, .seed = seed, .link = slow, .stall_ms = 1500, .told = {4, 1, 1, 1}};
     scene_open(&s, &how);
     scene_begin_all(&s);
     scene_run(&s, 0.3 + 0.01 * (double)(seed % 40));
