@@ -79,6 +79,9 @@ static void send_away_others(hv_council *c) {
 }
 
 void council_install(hv_council *c, hv_view *view) {
+  c->other_members = c->members;
+  c->other = c->installed;
+  c->held_then = c->hold->n_held;
   c->members = view->members;
   send_away_others(c);
   council_cancel_formers(c);

@@ -18,6 +18,8 @@
  * and on it this member says (HERE) whom it attends meanwhile.
  * Who coordinates and stood still may hear from another one that it coordinates now. If half of the members have left for that one
  * already, this one goes there, too, with those whom it has.
+ * A coordinator may be lost with its plan, which one member alone got. Where nothing was averaged in that view, that member goes
+ * back to the view before, once those whom it finds attend one who is in that view, and not in its own.
  * Views of another coordinator have other numbers, and a member's promise holds for all of them. So every view has one plan. Of two
  * that do not know of each other (a partition) each has its own members from then on: nobody is ever in both.
  *

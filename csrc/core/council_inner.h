@@ -40,8 +40,11 @@ struct hv_council {
   void *arg;
   hv_members members; /* of the present view */
   uint32_t installed, promised;
-  uint32_t highest;   /* that anyone here has promised */
-  int stopped, quiet; /* for the view that was promised: told to stop; all has stopped */
+  hv_members other_members; /* of the view before that one; or of the later one, where this member has gone back to that, */
+  uint32_t other;           /* and its number */
+  uint32_t held_then;       /* how many chunks were held here when the later one of these two began */
+  uint32_t highest;         /* that anyone here has promised */
+  int stopped, quiet;       /* for the view that was promised: told to stop; all has stopped */
   int trouble, done, finished, over;
   int left_out;                       /* a coordinator has said so: whether the others are with that one only the next one knows */
   hv_members suspects, silent, liars; /* silent, liars: those of the suspects who said nothing, or what is false */

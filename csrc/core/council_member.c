@@ -152,7 +152,18 @@ void council_attend_next(hv_council *c) {
     council_go_out(c, HV_UNREACHABLE, "no member is left who could coordinate");
 }
 
+static void exchange_views(hv_council *c) {
+  hv_members members = c->members;
+  uint32_t number = c->installed;
+  c->members = c->other_members;
+  c->installed = c->other;
+  c->other_members = members;
+  c->other = number;
+}
+
 void council_send_report(hv_council *c) {
+  if (c->other > c->installed && c->hold->n_held != c->held_then)
+    exchange_views(c); /* something has come in that view until all had stopped: it counts after all */
   size_t bytes = hv_hold_bytes(c->hold->n_chunks);
   if (c->chair == c->round->me) {
     council_own_report(c);
@@ -221,10 +232,32 @@ static void recall(hv_council *c, size_t i) {
   council_attend_next(c);
 }
 
+/* Whom this member attends was to be in the present view, too, and attends one that is not in it: so it never had that view's plan,
+ * whose coordinator is lost. Where nothing was averaged here in that view, this member is as one that never had it, either: it goes
+ * back to the view before, and there. Not where it would pass over others of that view, and not if it keeps no averages.
+ */
+static int goes_back_to_the_view_before(hv_council *c, size_t i) {
+  size_t n = c->round->n_members, first = c->round->leader;
+  if (c->other >= c->installed || c->hold->n_held != c->held_then || c->round->members[c->round->me].auxiliary)
+    return 0;
+  if (hv_members_has(&c->members, i) || !hv_members_has(&c->other_members, i) || c->round->members[i].client ||
+      (i + n - first) % n > (c->chair + n - first) % n)
+    return 0;
+  hv_members left_out = c->other_members;
+  hv_members_take_out(&left_out, &c->members);
+  hv_members_join(&c->given_up, &left_out);
+  exchange_views(c);
+  c->suspects = c->silent = c->broke_off = (hv_members){{0}}; /* they lacked the plan */
+  recall(c, i);
+  return 1;
+}
+
 /* Whom this member attends attends another one, who is there. */
 static void hear_who_coordinates(hv_council *c, hv_span told) {
   hv_members chair;
   for (size_t i = 0; council_names(c, told, &chair) && i < c->round->n_members; i++) {
+    if (hv_members_has(&chair, i) && goes_back_to_the_view_before(c, i))
+      return;
     if (!hv_members_has(&chair, i) || !hv_members_has(&c->given_up, i) || hv_members_has(&c->recalled, i))
       continue;
     recall(c, i);

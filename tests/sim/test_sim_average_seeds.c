@@ -339,6 +339,12 @@ static void the_answers_of_those_who_have_gone_are_not_enough(void **unused) {
   plays_well_under(AND_LIARS, swarm_average_play, 814141, 12, six_epochs);
 }
 
+/* A coordinator made a view without one member, vanished, and only a client had its plan. */
+static void who_alone_is_in_a_view_goes_back_to_the_one_before(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 772436, 12, six_epochs);
+}
+
 /* The same of groups in runs with liars. */
 static void who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge(void **unused) {
   static const uint64_t seeds[] = {301007, 301710, 320135, 320597, 321684, 321893};
@@ -396,6 +402,7 @@ int main(void) {
       cmocka_unit_test(a_small_round_is_not_held_to_the_speed_of_one_that_lost_packets),
       cmocka_unit_test(who_is_done_waits_for_those_who_went_while_it_stood_still),
       cmocka_unit_test(the_answers_of_those_who_have_gone_are_not_enough),
+      cmocka_unit_test(who_alone_is_in_a_view_goes_back_to_the_one_before),
       cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);

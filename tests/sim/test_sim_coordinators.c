@@ -147,6 +147,39 @@ static void who_is_done_at_once_when_it_goes_on_waits_for_those_who_went(void **
   }
 }
 
+/* 4 dies. 1 does not hear 0, gives it up and asks all; 0 makes a view without it, is gone after that, and only 5 has its plan. The
+ * others come to 1, and 5, which may be a client, to 2, which is not in that view, either. */
+static void who_alone_is_in_a_view_comes_to_the_one_that_was_left_out_of_it(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 820; seed < 840; seed++) {
+    scene s;
+    scene_setup how = {
+        .n = 6, .n_values = 200000, .chunk_values = 2000, .seed = seed, .link = slow, .stall_ms = 1500, .client = seed % 2 ? 5 : 0};
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 0.1);
+    hv_sim_cut(s.sim, 0, 1, 1);
+    hv_sim_kill(s.sim, 4);
+    while (hv_allreduce_coordinator(s.members[1].allreduce) != 1)
+      scene_run(&s, 0.001);
+    hv_sim_cut(s.sim, 0, 2, 1);
+    hv_sim_cut(s.sim, 0, 3, 1);
+    while (hv_allreduce_view(s.members[5].allreduce) == 0)
+      scene_run(&s, 0.001);
+    hv_sim_unplug(s.sim, 0);
+    scene_run(&s, 60);
+    scene_all_have_the_same(&s, 2 | 4 | 8 | 32);
+    for (size_t i = 1; i < s.n; i++) {
+      if (i == 4)
+        continue;
+      scene_each_chunk_is_right(&s, i);
+      assert_int_equal(hv_allreduce_view(s.members[i].allreduce), hv_allreduce_view(s.members[1].allreduce));
+      assert_true(s.members[i].done_us < 8000000);
+    }
+    scene_close(&s);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_coordinator_whom_half_have_left_goes_to_the_one_that_they_attend),
@@ -154,6 +187,7 @@ int main(void) {
       cmocka_unit_test(it_takes_nobody_on_any_more),
       cmocka_unit_test(the_answers_of_those_who_have_gone_are_not_enough),
       cmocka_unit_test(who_is_done_at_once_when_it_goes_on_waits_for_those_who_went),
+      cmocka_unit_test(who_alone_is_in_a_view_comes_to_the_one_that_was_left_out_of_it),
   };
   return cmocka_run_group_tests_name("coordinators in the sim", tests, NULL, NULL);
 }

@@ -13,9 +13,11 @@ typedef struct world {
   size_t n_lines;
   hv_members told[MEMBERS]; /* of the last plan that each was told */
   int plans[MEMBERS];
-  int troubles;   /* how often the coordinator was told of trouble */
-  int finished;   /* how often anybody was told that all have finished */
-  uint32_t asked; /* the view that was asked for last */
+  int troubles;           /* how often the coordinator was told of trouble */
+  int finished;           /* how often anybody was told that all have finished */
+  uint32_t asked;         /* the view that was asked for last */
+  uint32_t reported_view; /* in which this one was, as it reported last, */
+  hv_members reported;    /* and with whom */
   hv_timer *timer;
   uint64_t due_us;
   hv_council *council;
@@ -38,6 +40,10 @@ static hv_status stream_send(hv_env *env, hv_stream *stream, const hv_msg *heade
   (void)payload;
   if (stream >= w->lines && stream < w->lines + LINES) {
     w->troubles += news->what == HV_NEWS_TROUBLE;
+    if (news->what == HV_NEWS_REPORT) {
+      w->reported_view = news->installed;
+      memcpy(&w->reported, news->members.data, sizeof w->reported);
+    }
     return HV_OK;
   }
   size_t member = (size_t)(stream - w->streams);
@@ -434,6 +440,82 @@ static void who_is_put_out_by_another_side_goes_on_with_those_of_its_own_view(vo
   strike_scene(&s);
 }
 
+static void is_lost(scene *s, size_t line) {
+  hv_stream *stream = &s->w.lines[line];
+  stream->on->closed(stream, &(hv_event){.kind = HV_EVENT_STREAM_CLOSED, .status = HV_CLOSED, .text = ""});
+}
+
+/* The last member has a plan without one member. Its coordinator is lost, and it hears from the next one who coordinates. */
+static void is_alone_in_a_view(scene *s, unsigned left_out) {
+  set_scene(s, 4);
+  hears_a_plan(s, 31 & ~left_out);
+  is_lost(s, 0);
+}
+
+static void hears_who_coordinates(scene *s, size_t line, unsigned who) {
+  says_on(s, &s->w.lines[line], HV_NEWS_HERE, 0, who, NULL);
+}
+
+static void is_asked_by_1(scene *s) {
+  says_on(s, &s->w.lines[2], HV_NEWS_ASK, 2 * MEMBERS + 1, 0, NULL);
+  hv_council_report(s->w.council);
+}
+
+static void who_alone_is_in_a_view_goes_back_to_the_one_before_with_the_others(void **unused) {
+  (void)unused;
+  scene s;
+  is_alone_in_a_view(&s, 2);
+  assert_int_equal(hv_council_chair(s.w.council), 2);
+  hears_who_coordinates(&s, 1, 2);
+  assert_int_equal(hv_council_chair(s.w.council), 1);
+  is_asked_by_1(&s);
+  assert_int_equal(s.w.reported_view, 0);
+  assert_int_equal(s.w.reported.bits[0], 31);
+  is_lost(&s, 2);
+  assert_int_equal(hv_council_chair(s.w.council), 2);
+  hears_who_coordinates(&s, 3, 2); /* it is not sent to and fro */
+  assert_int_equal(hv_council_chair(s.w.council), 2);
+  strike_scene(&s);
+}
+
+static void an_average_of_a_view_holds_its_member_there(void **unused) {
+  (void)unused;
+  scene s;
+  hv_members those = set_of(16);
+  is_alone_in_a_view(&s, 2);
+  hv_hold_put(&s.hold, 0, &those, MEMBERS);
+  hears_who_coordinates(&s, 1, 2);
+  assert_int_equal(hv_council_chair(s.w.council), 2);
+  strike_scene(&s);
+  is_alone_in_a_view(&s, 2);
+  hears_who_coordinates(&s, 1, 2);
+  hv_hold_put(&s.hold, 0, &those, MEMBERS); /* it was being decoded */
+  is_asked_by_1(&s);
+  assert_int_equal(s.w.reported_view, MEMBERS);
+  assert_int_equal(s.w.reported.bits[0], 31 & ~2);
+  strike_scene(&s);
+}
+
+/* An auxiliary cannot tell whether anything was averaged. And whoever says that it attends one who is later in order passes over
+ * others of the view. */
+static void others_stay_in_their_view(void **unused) {
+  (void)unused;
+  scene s;
+  is_alone_in_a_view(&s, 2);
+  hears_who_coordinates(&s, 1, 8); /* who is in the view */
+  assert_int_equal(hv_council_chair(s.w.council), 2);
+  strike_scene(&s);
+  is_alone_in_a_view(&s, 8);
+  hears_who_coordinates(&s, 1, 8);
+  assert_int_equal(hv_council_chair(s.w.council), 1);
+  strike_scene(&s);
+  is_alone_in_a_view(&s, 2);
+  s.members[4].auxiliary = 1;
+  hears_who_coordinates(&s, 1, 2);
+  assert_int_equal(hv_council_chair(s.w.council), 2);
+  strike_scene(&s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(whose_streams_broke_since_the_others_had_answered_is_not_doubted),
@@ -445,6 +527,9 @@ int main(void) {
       cmocka_unit_test(who_has_the_answer_is_waited_for_as_long_after_it_was_missed),
       cmocka_unit_test(who_is_put_out_by_another_side_goes_on_with_those_of_its_own_view),
       cmocka_unit_test(who_was_there_and_stopped_has_time_to_miss_the_coordinator_for_whom_it_did),
+      cmocka_unit_test(who_alone_is_in_a_view_goes_back_to_the_one_before_with_the_others),
+      cmocka_unit_test(an_average_of_a_view_holds_its_member_there),
+      cmocka_unit_test(others_stay_in_their_view),
   };
   return cmocka_run_group_tests_name("council", tests, NULL, NULL);
 }
