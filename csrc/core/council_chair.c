@@ -26,13 +26,17 @@ static void excuse_the_stopped(hv_council *c) {
       c->seats[i].suspected = 0;
 }
 
+/* From now on it is at another one, and may come back. */
+static void is_away_now(seat *s) {
+  s->away = 1;
+  s->away_us = council_now(s->council);
+}
+
 /* One that coordinated before comes here, and so do those who had gone back to it. */
 static void expect_the_others(hv_council *c) {
   for (size_t i = 0; i < c->round->n_members; i++)
-    if (c->seats[i].came && c->seats[i].gone) {
-      c->seats[i].away = 1;
-      c->seats[i].away_us = council_now(c);
-    }
+    if (c->seats[i].came && c->seats[i].gone)
+      is_away_now(&c->seats[i]);
 }
 
 static void start_ask(hv_council *c) {
@@ -393,10 +397,8 @@ static void member_left(hv_stream *stream, const hv_event *event) {
   if (stream == s->stream) {
     s->stream = NULL;
     s->gone = 1;
-    if (!s->away && c->woke_us && council_now(c) < c->woke_us + council_patience_us(c) / 4) {
-      s->away = 1; /* it went while this one stood still */
-      s->away_us = council_now(c);
-    }
+    if (!s->away && c->woke_us && council_now(c) < c->woke_us + council_patience_us(c) / 4)
+      is_away_now(s); /* it went while this one stood still */
     council_try_plan(c);
     council_see_if_finished(c);
     if (c->chair == c->round->me && !c->over && !c->finished)

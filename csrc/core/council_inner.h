@@ -21,7 +21,7 @@ typedef struct seat {
   int came, gone, done, suspected, answered;
   int spoke;         /* something came on that one: it goes on */
   int lost;          /* this member's own line to it has ended: it has left, or died */
-  int away;          /* it said that it attends another one, for this one was silent, */
+  int away;          /* it attends another one, as it said or as it seems, for this one was silent, */
   uint64_t away_us;  /* and when */
   int leads;         /* that other one is itself, and others are with it */
   uint64_t came_us;  /* when it first came */

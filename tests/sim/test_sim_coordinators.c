@@ -23,13 +23,16 @@ static void is_missed_for_1(scene *s) {
 }
 
 static void all_end_in_one_view(scene *s, unsigned set, double within) {
+  size_t first = 0;
+  while (!(set >> first & 1))
+    first++;
   scene_run(s, 60);
   scene_all_have_the_same(s, set);
-  for (size_t i = 0; i < s->n; i++) {
+  for (size_t i = first; i < s->n; i++) {
     if (!(set >> i & 1))
       continue;
     scene_each_chunk_is_right(s, i);
-    assert_int_equal(hv_allreduce_view(s->members[i].allreduce), hv_allreduce_view(s->members[0].allreduce));
+    assert_int_equal(hv_allreduce_view(s->members[i].allreduce), hv_allreduce_view(s->members[first].allreduce));
     assert_true((double)s->members[i].done_us < within * 1e6);
   }
   scene_close(s);
@@ -167,16 +170,7 @@ static void who_alone_is_in_a_view_comes_to_the_one_that_was_left_out_of_it(void
     while (hv_allreduce_view(s.members[5].allreduce) == 0)
       scene_run(&s, 0.001);
     hv_sim_unplug(s.sim, 0);
-    scene_run(&s, 60);
-    scene_all_have_the_same(&s, 2 | 4 | 8 | 32);
-    for (size_t i = 1; i < s.n; i++) {
-      if (i == 4)
-        continue;
-      scene_each_chunk_is_right(&s, i);
-      assert_int_equal(hv_allreduce_view(s.members[i].allreduce), hv_allreduce_view(s.members[1].allreduce));
-      assert_true(s.members[i].done_us < 8000000);
-    }
-    scene_close(&s);
+    all_end_in_one_view(&s, 2 | 4 | 8 | 32, 8);
   }
 }
 
