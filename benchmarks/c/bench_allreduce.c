@@ -2,16 +2,17 @@
  *
  *   bench_allreduce [--peers N] [--mb M] [--rounds R] [--codec NAME] [--chunk VALUES] [--insecure]
  *                   [--wan MBIT [--rtt MS] [--loss PERCENT] [--queue KB] [--congestion NAME] [--raw] [--unpaced] [--lanes N]]
- *                   [--lose K [--stop] [--stall MS]]
+ *                   [--lose K [--stop] [--stall MS]] [--log]
  *
  * On loopback, or over lines of so many Mbit/s each way (wan.h; as root). --raw: no averaging; the same bytes between the same
  * peers over plain TCP connections, one where ours has one. --unpaced: connections send as fast as they
  * can, whatever earlier rounds have shown. --lanes: each stream goes over N connections, whatever the line is like. --lose: one
  * more round, in which K of the peers are killed (or stopped) when half of the median is over; it lasts until the others are done.
+ * --log: what the peers have to say goes to stderr, with the seconds of the host's clock.
  *
- * Each peer has M MB of float32. A round lasts from the moment when all are told to begin to the last one's done; one before them
- * all warms up. One line for each round, JSON last: seconds of the median, GB/s (M over that), processor seconds of all peers for
- * each GB of M. */
+ * Each peer has M MB of float32. A round lasts from the moment when all are told to begin to the last one's done (the next one
+ * begins when all have heard that all are); one before them all warms up. One line for each round, JSON last: seconds of the
+ * median, GB/s (M over that), processor seconds of all peers for each GB of M. */
 #include "core/flow.h"
 #include "core/node.h"
 #include "core/partition.h"
@@ -20,6 +21,7 @@
 #include "wan.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +34,7 @@ enum { PEERS_MAX = 16, ROUNDS_MAX = 200, LANES_MAX = 16, PIPES_MAX = 2 * PEERS_M
 typedef struct options {
   size_t peers, mb, rounds, lose, lanes;
   uint32_t chunk, stall_ms;
-  int codec, insecure, raw, stop, unpaced;
+  int codec, insecure, raw, stop, unpaced, logs;
   wan_link wan; /* rate 0: loopback */
 } options;
 
@@ -41,6 +43,7 @@ typedef struct peer {
   size_t index;
   int from, to; /* pipes to the parent */
   hv_mem mem;
+  hv_log *log;
   hv_identity *identity;
   hv_loop *loop;
   hv_node *node;
@@ -48,6 +51,8 @@ typedef struct peer {
   float *values;
   hv_round_member plan[PEERS_MAX];
   hv_round round;
+  hv_allreduce *under_way;
+  hv_timer settle; /* looks whether all are finished */
   hv_command begin;
   hv_flow_past past;
 } peer;
@@ -81,20 +86,50 @@ static hv_identity *identity_of(hv_mem *mem, size_t index) {
 
 /* ---- a peer ---- */
 
+/* Whoever lost an owner may need what is here: it stays until all are finished, as in core/average. */
+static void see_if_finished(hv_timer *timer, const hv_event *event) {
+  peer *p = timer->owner;
+  const int32_t over = HV_OK;
+  (void)event;
+  if (!hv_allreduce_finished(p->under_way)) {
+    hv_env *env = hv_loop_env(p->loop);
+    env->timer_set(env, timer, 1000);
+    return;
+  }
+  hv_allreduce_free(p->under_way);
+  put(p->to, &over, sizeof over);
+}
+
 static void round_done(void *arg, hv_allreduce *self, hv_status status) {
   peer *p = arg;
-  int32_t told = status;
+  const int32_t told = status;
   hv_flow_learn(&p->past, hv_allreduce_speed(self));
   put(p->to, &told, sizeof told);
-  hv_allreduce_free(self);
+  p->settle = (hv_timer){.fire = see_if_finished, .owner = p};
+  see_if_finished(&p->settle, NULL);
 }
 
 static void begin_round(hv_command *command, void *core) {
   peer *p = (peer *)((char *)command - offsetof(peer, begin));
-  hv_allreduce *round;
   hv_error err = {0};
-  if (!core || hv_allreduce_begin(hv_node_hall(core), &p->round, round_done, p, &round, &err) != HV_OK)
+  if (!core || hv_allreduce_begin(hv_node_hall(core), &p->round, round_done, p, &p->under_way, &err) != HV_OK)
     die(err.text);
+}
+
+static void *tell_log(void *arg) {
+  const peer *p = arg;
+  hv_log_record r;
+  for (;; usleep(5000)) /* until the process ends */
+    while (hv_log_take(p->log, &r))
+      fprintf(stderr, "%.3f peer %zu %s %s: %s\n", (double)r.time_us / 1e6, p->index, r.room, r.event, r.text);
+  return NULL;
+}
+
+static void start_log(peer *p) {
+  pthread_t teller;
+  p->log = hv_log_new(&p->mem, 1024, HV_LOG_INFO);
+  if (!p->log || pthread_create(&teller, NULL, tell_log, p) != 0)
+    die("no log");
 }
 
 static void open_node(peer *p) {
@@ -107,7 +142,10 @@ static void open_node(peer *p) {
   hv_addr_parse(hv_span_of(text, (size_t)size), &any, NULL, NULL);
   hv_mem_init(&p->mem, NULL, HV_MEM_UNLIMITED);
   p->identity = identity_of(&p->mem, p->index);
+  if (p->how->logs)
+    start_log(p);
   hv_loop_config config = {.mem = &p->mem,
+                           .log = p->log,
                            .identity = p->identity,
                            .insecure = p->how->insecure,
                            .listen = &any,
@@ -261,6 +299,7 @@ static void live_raw(peer *p) {
     before = r == 1 ? cpu_seconds() : before;
     fill_pipelines(pipes, 2 * (how->peers - 1) * lanes, how->mb * 1000000 / how->peers / lanes);
     put(p->to, &status, sizeof status);
+    put(p->to, &status, sizeof status);
   }
   get(p->from, &go, 1);
   double cpu = cpu_seconds() - before;
@@ -283,6 +322,7 @@ static void read_options(int argc, char **argv, options *o) {
                 : strcmp(argv[i], "--raw") == 0     ? &o->raw
                 : strcmp(argv[i], "--stop") == 0    ? &o->stop
                 : strcmp(argv[i], "--unpaced") == 0 ? &o->unpaced
+                : strcmp(argv[i], "--log") == 0     ? &o->logs
                                                     : NULL;
     if (flag) {
       *flag = 1;
@@ -326,6 +366,13 @@ static void read_options(int argc, char **argv, options *o) {
     die("--raw needs --wan, and two peers must be left");
 }
 
+static void await(int from) {
+  int32_t status;
+  get(from, &status, sizeof status);
+  if (status != HV_OK)
+    die(hv_status_text((hv_status)status));
+}
+
 /* Half of the median into a round some are lost; how long it takes for the others. */
 static double round_with_losses(const options *how, const int *to, const int *from, const pid_t *children, double median) {
   uint64_t began = hv_clock_us();
@@ -335,15 +382,11 @@ static double round_with_losses(const options *how, const int *to, const int *fr
   for (size_t i = 0; i < how->lose; i++)
     kill(children[2 * i + 1 < how->peers ? 2 * i + 1 : i], how->stop ? SIGSTOP : SIGKILL);
   for (size_t i = 0; i < how->peers; i++) {
-    int32_t status;
     int lost = 0;
     for (size_t k = 0; k < how->lose; k++)
       lost |= i == (2 * k + 1 < how->peers ? 2 * k + 1 : k);
-    if (lost)
-      continue;
-    get(from[i], &status, sizeof status);
-    if (status != HV_OK)
-      die(hv_status_text((hv_status)status));
+    if (!lost)
+      await(from[i]);
   }
   double seconds = (double)(hv_clock_us() - began) / 1e6;
   for (size_t i = 0; i < how->peers; i++)
@@ -403,15 +446,14 @@ int main(int argc, char **argv) {
     uint64_t began = hv_clock_us();
     for (size_t i = 0; i < how.peers; i++)
       put(to[i], "g", 1);
-    for (size_t i = 0; i < how.peers; i++) {
-      int32_t status;
-      get(from[i], &status, sizeof status);
-      if (status != HV_OK)
-        die(hv_status_text((hv_status)status));
-    }
+    for (size_t i = 0; i < how.peers; i++)
+      await(from[i]);
+    double took = (double)(hv_clock_us() - began) / 1e6;
+    for (size_t i = 0; i < how.peers; i++)
+      await(from[i]); /* its buffers are free again */
     if (r == 0)
       continue;
-    seconds[r - 1] = (double)(hv_clock_us() - began) / 1e6;
+    seconds[r - 1] = took;
     printf("round %zu: %.3f s\n", r, seconds[r - 1]);
   }
   qsort(seconds, how.rounds, sizeof *seconds, by_value);

@@ -238,12 +238,10 @@ void hv_allreduce_leave(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SI
 
 void hv_allreduce_opened(hv_allreduce_hall *hall, const hv_event *event) {
   hv_allreduce *self = find_round(hall, round_of(event->msg));
-  if (!self && was_left(hall, round_of(event->msg)))
-    return;
-  if (comes_early(self, event->msg))
-    let_wait(hall, event);
-  else
+  if (!comes_early(self, event->msg))
     admit(self, event->msg, event->stream);
+  else if (!was_left(hall, round_of(event->msg)))
+    let_wait(hall, event);
 }
 
 /* Brings a waiting stream to its round, and then what it has brought. */
@@ -281,6 +279,13 @@ static void admit_early(hv_allreduce *self) {
     if (memcmp(round_of(&e->first), self->round.id, HV_ROUND_ID_SIZE) == 0 && !comes_early(self, &e->first))
       admit_one(self, e);
   }
+}
+
+void hv_allreduce_cut(hv_allreduce_hall *hall, const hv_peer_id *peer) {
+  for (hv_allreduce *self = hall->rounds; self; self = self->next)
+    for (size_t i = 0; self->council && i < self->round.n_members; i++)
+      if (hv_peer_equal(&self->round.members[i].at.id, peer))
+        hv_council_cut(self->council, i);
 }
 
 /* ---- what a view does ---- */
@@ -671,6 +676,7 @@ void hv_allreduce_free(hv_allreduce *self) {
   if (!self)
     return;
   self->given_up = 1;
+  hv_allreduce_leave(self->hall, self->round.id); /* it comes to no later view */
   self->stopping = 0;
   if (self->council && !hv_council_finished(self->council))
     hv_council_leave(self->council); /* else it ends by itself, once all have heard so */

@@ -19,7 +19,7 @@
 #define HV_ALLREDUCE_HALL_ROOM 1024
 #define HV_ALLREDUCE_HALL_OF_PEER 16
 #define HV_ALLREDUCE_HALL_OF_STRANGERS (HV_ALLREDUCE_HALL_ROOM / 2)
-#define HV_ALLREDUCE_LEFT 16 /* rounds remembered that were left before they began here */
+#define HV_ALLREDUCE_LEFT 16 /* rounds remembered that were left, before they began here or after */
 
 typedef struct hv_allreduce hv_allreduce;
 
@@ -42,8 +42,11 @@ void hv_allreduce_hall_fini(hv_allreduce_hall *hall);
 /* A peer opened a stream with HV_MSG_SHARE or HV_MSG_ATTEND: brings it to its round, lets it wait, or leaves stream->on NULL. */
 void hv_allreduce_opened(hv_allreduce_hall *hall, const hv_event *event);
 
-/* This member takes no part in a round that it is in, and that has not begun here: the others are told so as soon as they call, and
- * need not wait for it. */
+/* A connection that this node had opened to a peer broke. */
+void hv_allreduce_cut(hv_allreduce_hall *hall, const hv_peer_id *peer);
+
+/* This member takes no part, or no more, in a round that it is in: whoever calls for what has not begun here is told so at once,
+ * and need not wait. */
 void hv_allreduce_leave(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SIZE]);
 
 /* Begins a round. `round` and its members are copied; its runs and their values are borrowed until hv_allreduce_free. done is

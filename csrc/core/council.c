@@ -115,6 +115,7 @@ void council_notice_time(hv_council *c) {
   c->asked_us += since;
   c->grace_us += since;
   c->deadline_us += since;
+  c->again_us = 0; /* what they said meanwhile came in one moment */
   for (size_t i = 0; i < c->round->n_members; i++)
     c->seats[i].came_us += since;
   c->chair_us += since;

@@ -59,8 +59,11 @@ void hv_council_free(hv_council *council);
 /* A member opened its line (checked to be that member). Takes it on, or leaves stream->on NULL. */
 void hv_council_opened(hv_council *council, const hv_msg_attend *attend, hv_stream *stream);
 
+/* The connection that this node had opened to a member broke, as it does when its process has died. */
+void hv_council_cut(hv_council *council, size_t member);
+
 /* This member cannot go on in the present view, because of these. `silent` are those of them who said nothing, `liars` those whose
- * words were false, `stopped` those who were there and broke off themselves; the others' streams broke. */
+ * words were false, `stopped` those who were there and broke off or refused themselves; the others' streams broke. */
 void hv_council_trouble(hv_council *council, const hv_members *suspects, const hv_members *silent, const hv_members *liars,
                         const hv_members *stopped);
 /* After `stop`: all has stopped, the hold says what is held. */

@@ -4,18 +4,23 @@
 
 enum { STRIDE_MAX = 1 << 16 }; /* so much further may a member say that the numbers of views are */
 
+/* A member of the present view, and not out for what it said. */
+static int is_of_the_view(const hv_council *c, size_t i) {
+  return hv_members_has(&c->members, i) && !hv_members_has(&c->doubts.barred, i);
+}
+
 /* 1: another coordinator has asked before, and told no plan. Who was asked has stopped and broken off its streams: that is no
  * reason to doubt it. */
 static int some_stopped(const hv_council *c) {
   return c->highest > c->installed;
 }
 
-/* A member says whom it cannot reach. If it is believed, those have less time to answer. */
+/* A member says whom it cannot reach. If it is believed, those have less time to answer; not who broke off itself, and so lives. */
 static void note_unseen(hv_council *c, size_t who, const hv_members *suspects) {
   int believed = who == c->round->me || hv_doubts_believes(&c->doubts, who);
   hv_doubts_unseen(&c->doubts, who, suspects);
   for (size_t i = 0; i < c->round->n_members && believed; i++)
-    c->seats[i].suspected |= hv_members_has(suspects, i);
+    c->seats[i].suspected |= hv_members_has(suspects, i) && !(who == c->round->me && hv_members_has(&c->broke_off, i));
 }
 
 /* Only now it shows that another coordinator has asked: whose streams broke may have stopped for that one. Whom this member found
@@ -46,6 +51,7 @@ static void start_ask(hv_council *c) {
   uint32_t number = (uint32_t)((c->highest / n + 1) * n + c->round->me);
   c->asking = number;
   c->cut_off = 0;
+  c->again_us = 0;
   uint64_t patience = council_patience_us(c);
   c->asked_us = council_now(c);
   c->grace_us = council_now(c) + patience / 4;
@@ -86,7 +92,7 @@ static int few_answered(const hv_council *c) {
   size_t answered = 0, there = 0;
   for (size_t i = 0; i < c->round->n_members; i++) {
     const seat *s = &c->seats[i];
-    int may_be = hv_members_has(&c->members, i) && !hv_members_has(&c->doubts.barred, i) && !s->gone;
+    int may_be = is_of_the_view(c, i) && !s->gone;
     there += (size_t)may_be;
     answered += (size_t)(may_be && s->answered);
   }
@@ -94,12 +100,13 @@ static int few_answered(const hv_council *c) {
 }
 
 /* Until when it may answer. Who comes to this coordinator only now, because the one before was silent, has its time from then on;
- * it comes for the first time only once. Who has not come may take longer to miss that one than this member did; who was that one,
- * and ended the line to it, misses nobody. */
+ * it comes for the first time only once. Who has not come may take longer to miss that one than this member did; not who was that
+ * one, and is itself missed. */
 static uint64_t answers_by_us(const hv_council *c, const seat *s) {
   int suspected = s->lost || (s->suspected && !may_miss_another(c, s));
   uint64_t us = suspected ? c->grace_us : c->deadline_us;
-  if ((!s->came && !suspected && hv_members_count(&c->given_up)) || c->cut_off)
+  int may_miss = !s->came && hv_members_count(&c->given_up) && !hv_members_has(&c->given_up, s->member);
+  if ((may_miss && !suspected) || c->cut_off)
     us = c->asked_us + 2 * council_patience_us(c);
   uint64_t own_us = s->came && s->came_us > c->asked_us ? s->came_us + (c->deadline_us - c->asked_us) : 0;
   return own_us > us ? own_us : us;
@@ -112,16 +119,21 @@ static int may_come_back(const hv_council *c, const seat *s) {
   return s->away && since && council_now(c) < since + council_patience_us(c) / 4;
 }
 
+/* It was only silent, says something, and was told at once that it may come here: it has as long as a suspect to do so. */
+static int was_invited(const hv_council *c, const seat *s) {
+  return s->former && s->spoke && council_now(c) < s->spoke_us + council_patience_us(c) / 4;
+}
+
 /* 1 when it may still answer. */
 static int is_awaited(const hv_council *c, size_t i) {
   const seat *s = &c->seats[i];
-  if (!hv_members_has(&c->members, i) || hv_members_has(&c->doubts.barred, i) || (s->answered && !s->gone))
+  if (!is_of_the_view(c, i) || (s->answered && !s->gone))
     return 0; /* the answer of who has gone does not count */
   if (i == c->round->me)
     return 1; /* jobs end soon */
   if (!may_come_back(c, s) && (s->gone || (s->away && !c->cut_off)))
     return 0;
-  return council_now(c) < answers_by_us(c, s);
+  return council_now(c) < answers_by_us(c, s) || was_invited(c, s);
 }
 
 /* Those who have answered, are still here and not barred. */
@@ -221,23 +233,70 @@ static int goes_back(hv_council *c) {
   return n > 0;
 }
 
-/* Half of the members have left this coordinator, and one of them says that it coordinates the others: that one is attended from
- * now on, once, and who is here is sent away: it goes there, too. That one's own line stays: if it ended, this one had died for it.
- */
-static int goes_along(hv_council *c) {
-  size_t there = 0, left = 0, me = c->round->me, other = NOBODY;
+/* The first in order who says that it coordinates others; a client that says so lies. */
+static size_t who_leads_others(const hv_council *c) {
   for (size_t k = 0; k < c->round->n_members; k++) {
     size_t i = (c->round->leader + k) % c->round->n_members;
     const seat *s = &c->seats[i];
-    if (!hv_members_has(&c->members, i) || hv_members_has(&c->doubts.barred, i))
-      continue;
-    there++;
-    left += (size_t)(s->gone || s->leads);
-    if (s->leads && !s->gone && !c->round->members[i].client && !hv_members_has(&c->given_up, i) && other == NOBODY)
-      other = i; /* a client that says so lies */
+    if (s->leads && !s->gone && is_of_the_view(c, i) && !c->round->members[i].client && !hv_members_has(&c->given_up, i))
+      return i;
   }
-  if (other == NOBODY || 2 * left < there || hv_members_has(&c->recalled, me))
+  return NOBODY;
+}
+
+/* Half of the members have left. Where this one stood still, those may have come and gone whom it never saw: the other one names
+ * them. */
+static int half_have_left(const hv_council *c, const hv_members *with_other) {
+  size_t there = 0, left = 0;
+  for (size_t i = 0; i < c->round->n_members; i++) {
+    const seat *s = &c->seats[i];
+    int counts = is_of_the_view(c, i);
+    int unseen = c->woke_us && !s->came && i != c->round->me && hv_members_has(with_other, i);
+    there += (size_t)counts;
+    left += (size_t)(counts && (s->gone || s->leads || unseen));
+  }
+  return 2 * left >= there;
+}
+
+/* So many may be gone for good that those who have left cannot be half of all. Who has answered says nothing more by itself, so all
+ * are asked again: those count who say anything within a suspect's time. */
+static int hears_who_is_here(hv_council *c) {
+  if (!c->again_us) {
+    c->again_us = council_now(c);
+    for (size_t i = 0; i < c->round->n_members; i++)
+      if (c->seats[i].stream)
+        council_tell(c, c->seats[i].stream, HV_NEWS_ASK, c->asking, NULL, NULL);
+  }
+  return council_now(c) < c->again_us + council_patience_us(c) / 4;
+}
+
+/* Half of those who were heard again, and of this one; not at the word of one alone. */
+static int half_of_those_here_have_left(const hv_council *c) {
+  size_t there = 1, left = 0;
+  for (size_t i = 0; i < c->round->n_members; i++) {
+    const seat *s = &c->seats[i];
+    int counts = is_of_the_view(c, i);
+    int has_left = counts && (s->leads || (s->gone && s->away));
+    left += (size_t)has_left;
+    there += (size_t)(has_left || (counts && !s->gone && s->said_us >= c->again_us));
+  }
+  return left > 1 && 2 * left >= there;
+}
+
+/* Half of the members have left this coordinator, and one of them says that it coordinates the others: that one is attended from
+ * now on, once, and who is here is sent away: it goes there, too. That one's own line stays: if it ended, this one had died for it.
+ * 1: this one coordinates no more; or not yet, as it hears first who is here.
+ */
+static int goes_along(hv_council *c) {
+  size_t me = c->round->me, other = who_leads_others(c);
+  if (other == NOBODY || hv_members_has(&c->recalled, me))
     return 0;
+  if (!half_have_left(c, &c->seats[other].with)) {
+    if (hears_who_is_here(c))
+      return 1;
+    if (!half_of_those_here_have_left(c))
+      return 0;
+  }
   for (size_t i = c->round->leader; i != other; i = (i + 1) % c->round->n_members)
     hv_members_put(&c->given_up, i);
   for (size_t i = 0; i < c->round->n_members; i++)
@@ -255,11 +314,17 @@ static int any_is_awaited(const hv_council *c) {
   return 0;
 }
 
+/* It has stood still since it asked: those who have answered may have gone to another one since, and the ends of their lines be
+ * under way. */
+static int may_have_been_left(const hv_council *c) {
+  return c->woke_us > c->asked_us && council_now(c) < c->woke_us + council_patience_us(c) / 4;
+}
+
 void council_try_plan(hv_council *c) {
   if (!c->asking || c->over || goes_along(c) || any_is_awaited(c))
     return;
   c->cut_off |= few_answered(c);
-  if (any_is_awaited(c))
+  if (any_is_awaited(c) || may_have_been_left(c))
     return;
   hv_view *view = NULL;
   hv_status status = make_plan(c, &view);
@@ -367,14 +432,15 @@ static void member_said(hv_stream *stream, const hv_event *event) {
   if (stream != s->stream || c->over || c->finished)
     return;
   council_notice_time(c);
-  hv_members with;
+  s->said_us = council_now(c);
   int is_away = event->msg->kind == HV_MSG_NEWS && news->what == HV_NEWS_HERE && news->members.size;
   s->away_us = is_away && !s->away ? event->now_us : s->away_us;
   s->away = is_away;
-  s->leads = is_away && council_names(c, news->members, &with) && hv_members_has(&with, s->member) && hv_members_count(&with) > 1;
+  s->leads =
+      is_away && council_names(c, news->members, &s->with) && hv_members_has(&s->with, s->member) && hv_members_count(&s->with) > 1;
   if (c->asking)
     s->suspected = 0; /* it lives, and so does its line: it has as long to answer as the others */
-  if (event->msg->kind != HV_MSG_NEWS || hv_members_has(&c->doubts.barred, s->member) || !hv_members_has(&c->members, s->member))
+  if (event->msg->kind != HV_MSG_NEWS || !is_of_the_view(c, s->member))
     c->env->stream_cancel(c->env, stream);
   else if (news->what == HV_NEWS_TROUBLE)
     take_trouble(c, s, news);
@@ -407,10 +473,18 @@ static void member_left(hv_stream *stream, const hv_event *event) {
   c->acts->changed(c->arg);
 }
 
+/* Of who is here its line tells more. Who has not come has no line whose end could tell that it is dead. */
+void hv_council_cut(hv_council *c, size_t member) {
+  if (c->over || c->finished || member == c->round->me || c->seats[member].stream)
+    return;
+  council_notice_time(c);
+  c->seats[member].lost = 1;
+  council_look_again(c);
+}
+
 void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *stream) {
   static const hv_stream_events on = {member_said, council_room_again, member_left, 0};
-  if (c->over || !hv_members_has(&c->members, attend->member) || hv_members_has(&c->doubts.barred, attend->member) ||
-      hv_members_has(&c->given_up, c->round->me))
+  if (c->over || !is_of_the_view(c, attend->member) || hv_members_has(&c->given_up, c->round->me))
     return;
   council_notice_time(c);
   seat *s = &c->seats[attend->member];
@@ -419,6 +493,7 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
   s->stream = stream;
   s->came_us = s->came ? s->came_us : council_now(c);
   s->came = 1;
+  s->said_us = council_now(c);
   s->gone = s->away = s->leads = s->lost = 0;
   s->told = 0;
   if (!c->asking || attend->view != c->asking)

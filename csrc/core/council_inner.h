@@ -19,12 +19,15 @@ typedef struct seat {
   hv_stream *stream;
   hv_stream *former; /* this member's own line to it, kept open when it was silent: it may only have stood still */
   int came, gone, done, suspected, answered;
-  int spoke;         /* something came on that one: it goes on */
-  int lost;          /* this member's own line to it has ended: it has left, or died */
+  int spoke;         /* something came on that one: it goes on, */
+  uint64_t spoke_us; /* and when that was first */
+  int lost;          /* this member's own line to it has ended, or its connection: it has left, or died */
   int away;          /* it attends another one, as it said or as it seems, for this one was silent, */
   uint64_t away_us;  /* and when */
-  int leads;         /* that other one is itself, and others are with it */
+  int leads;         /* that other one is itself, and others are with it: */
+  hv_members with;   /* these, itself among them */
   uint64_t came_us;  /* when it first came */
+  uint64_t said_us;  /* when it said anything last */
   uint32_t told;     /* the last view whose plan was sent to it */
   uint32_t promised; /* the last one that it had promised before it was asked */
   hv_view_report report;
@@ -68,7 +71,8 @@ struct hv_council {
   seat *seats; /* what this member needs to coordinate */
   uint32_t asking;
   uint64_t asked_us, grace_us, deadline_us;
-  int cut_off; /* so few have answered in that time that it may be this member that was: they all have more */
+  uint64_t again_us; /* since then all are asked again, as another one says that it coordinates some; 0: not so */
+  int cut_off;       /* so few have answered in that time that it may be this member that was: they all have more */
   hv_doubts doubts;
 
   size_t streams;

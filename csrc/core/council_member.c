@@ -273,6 +273,7 @@ static int hear_former(hv_council *c, hv_stream *stream, const hv_msg *msg) {
     i++;
   if (i == c->round->n_members || !hv_members_has(&c->given_up, i))
     return 0;
+  c->seats[i].spoke_us = c->seats[i].spoke ? c->seats[i].spoke_us : council_now(c);
   c->seats[i].spoke = 1;
   if (c->chair == c->round->me && !council_was_left(c)) {
     hv_members with = council_company(c);

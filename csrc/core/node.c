@@ -221,6 +221,7 @@ void hv_node_step(void *self, const hv_event *event) {
     return;
   case HV_EVENT_PEER_DOWN:
     hv_peers_down(&node->peers, event);
+    hv_allreduce_cut(&node->hall, &event->peer);
     return;
   case HV_EVENT_COMMAND:
     event->command->run(event->command, node);

@@ -345,7 +345,8 @@ static void stream_over(hv_stream *stream, const hv_event *event) {
   hv_payload_release(s->ready);
   s->ready = NULL;
   if (s->status == HV_OK && (next_lacked(s) < s->end || !s->said_all)) {
-    s->stopped = s->heard && event->status == HV_CANCELLED;
+    int was_there = s->heard || s->pace->heard_us[s->owner]; /* its own values may have come before any word on this stream */
+    s->stopped = was_there && (event->status == HV_CANCELLED || event->status == HV_REFUSED);
     fail(s, event->status == HV_OK ? HV_CLOSED : event->status);
   } else {
     s->changed(s->arg);

@@ -39,8 +39,8 @@ hv_status hv_share_status(const hv_share *share);
 /* 1: that is because what the owner said was false: broken chunks, or chunks of which it said, and no other owner before it, that
  * nobody's values count, though this member gave its own. */
 int hv_share_lied(const hv_share *share);
-/* 1: that is because the owner, which was there, broke off its stream itself: it may have stopped for a view of which this member
- * was not told yet. */
+/* 1: that is because the owner, which was there, broke off its stream itself, or refused it: so it lives, and may have stopped for
+ * a view of which this member was not told yet. */
 int hv_share_stopped(const hv_share *share);
 /* How fast this member's first chunks came to the owner, as that says: bytes per second; 0: it has not said so. */
 uint64_t hv_share_rate(const hv_share *share);

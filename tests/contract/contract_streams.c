@@ -145,7 +145,8 @@ static void a_paced_stream_takes_its_time_and_is_free_again_afterwards(void **st
   assert_true(reaches(b, &t->data, 1 + N, SOON_MS));
   within(b, 0, send_paced, &then);
   if (b->f->paces)
-    assert_true(then.now_us - slow.now_us > 500000);
+    assert_true(then.now_us - slow.now_us >
+                250000); /* 0.94 s; on a busy machine a kernel makes up for late timers, to half of that */
   within(b, 0, send_paced, &free_again);
   assert_true(reaches(b, &t->data, 1 + 2 * N, SOON_MS));
   assert_int_equal(t->wrong, 0);

@@ -193,8 +193,33 @@ static int no_time_is_left(const entry *e) {
   return e->status == HV_TIMEOUT || (e->status == HV_OK && e->done_us - e->begun_us + DRIFT_US >= TIMEOUT_MS * 1000ull);
 }
 
+/* Somebody was never in that group's round, or not for as long as anybody is waited for: a liar that says that it is another one is
+ * not. */
+static int was_never_there(const room *r, const seat *first, size_t j) {
+  const entry *o = &r->seats[j].now;
+  return first->now.members >> j & 1 && (!came(o, first->now.group) || o->round_us >= round_began(r, first) + STALL_MS * 1000 ||
+                                         r->seats[j].liar.tells & SWARM_LIES_ORDER);
+}
+
+/* What it takes to do without all of those: who misses one of them comes to the next in order, and waits for that one's first word.
+ */
+static uint64_t time_for_those(const room *r, const seat *first) {
+  uint64_t n = 0;
+  for (size_t j = 0; j < r->n; j++)
+    n += (uint64_t)was_never_there(r, first, j);
+  return n ? LOSS_US + (n - 1) * STALL_MS * 500 : 0;
+}
+
+/* It came to stand still then, for longer than a suspect is waited for; not only the first time. */
+static int stopped_just_before(const entry *o, uint64_t done_us) {
+  for (size_t k = 0; k < o->n_halts; k++)
+    if (was_just_before(o->halts[k].from_us, done_us) && o->halts[k].to_us >= o->halts[k].from_us + CUT_US)
+      return 1;
+  return 0;
+}
+
 /* Its step's time was over while it missed another member that had just gone, or come to stand still, or was cut off, be it from
- * another one, or was never there, or not for as long as anybody is waited for: a liar that says that it is another one is not. */
+ * another one, or some that were never there. */
 static int ran_out_of_time(room *r, const seat *first, size_t i) {
   const entry *e = &r->seats[i].now;
   uint64_t began = round_began(r, first), late = e->done_us > began + LOSS_US ? e->done_us - LOSS_US : began;
@@ -202,10 +227,11 @@ static int ran_out_of_time(room *r, const seat *first, size_t i) {
     return 1;
   if (no_time_is_left(e) && two_were_apart(r, first, i, late))
     return 1;
+  if (no_time_is_left(e) && e->done_us <= began + time_for_those(r, first))
+    return 1;
   for (size_t j = 0; j < r->n && no_time_is_left(e); j++) {
     const entry *o = &r->seats[j].now;
-    int never = !came(o, first->now.group) || o->round_us >= began + STALL_MS * 1000 || r->seats[j].liar.tells & SWARM_LIES_ORDER;
-    int just = (never && was_just_before(began, e->done_us)) || (o->disturbed && was_just_before(o->away_us, e->done_us));
+    int just = (o->disturbed && was_just_before(o->away_us, e->done_us)) || stopped_just_before(o, e->done_us);
     if (first->now.members >> j & 1 && just)
       return 1;
   }

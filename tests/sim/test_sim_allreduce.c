@@ -460,6 +460,107 @@ static void an_owners_own_values_are_held_to_the_same_rules(void **unused) {
   scene_close(&s);
 }
 
+/* ---- who comes late, or says what is not so ---- */
+
+typedef struct stranger {
+  hv_command command;
+  scene *s;
+  size_t to, as;
+  hv_msg_kind kind;
+  uint32_t view;
+  int closed;
+} stranger;
+
+static void unheard(hv_stream *stream, const hv_event *event) {
+  (void)stream, (void)event;
+  fail_msg("a late stream was answered");
+}
+
+static void not_ready(hv_stream *stream, const hv_event *event) {
+  (void)stream, (void)event;
+}
+
+static void refused(hv_stream *stream, const hv_event *event) {
+  stranger *x = stream->owner;
+  (void)event;
+  x->closed = 1;
+}
+
+static void open_stream(hv_command *command, void *core) {
+  static const hv_stream_events on = {unheard, not_ready, refused, 0};
+  stranger *x = (stranger *)command;
+  hv_env *env = hv_node_env(core);
+  hv_stream *stream;
+  hv_msg msg = {.kind = x->kind};
+  if (x->kind == HV_MSG_SHARE)
+    msg.u.share = (hv_msg_share){.member = (uint32_t)x->as, .weight = 1, .view = x->view};
+  else
+    msg.u.attend = (hv_msg_attend){.member = (uint32_t)x->as};
+  memcpy(x->kind == HV_MSG_SHARE ? msg.u.share.round : msg.u.attend.round, x->s->members[0].round.id, HV_ROUND_ID_SIZE);
+  assert_int_equal(env->stream_open(env, &x->s->plan[x->to].at, &msg, &on, x, &stream), HV_OK);
+}
+
+static void streams_of_an_earlier_view_and_of_others_names_are_refused(void **unused) {
+  (void)unused;
+  scene s;
+  scene_setup how = {.n = 4,
+                     .n_values = 200000,
+                     .chunk_values = 2000,
+                     .seed = 1000,
+                     .link = {.delay_us = 5000, .jitter_us = 5000, .rate = 1 << 20}};
+  how.link.rate = 200000;
+  scene_open(&s, &how);
+  scene_begin_all(&s);
+  scene_run(&s, 0.3);
+  hv_sim_kill(s.sim, 1);
+  scene_run(&s, 0.3); /* a new view is there, and not over */
+  assert_int_equal(s.members[0].done, 0);
+  stranger x[] = {{.to = 0, .as = 3, .kind = HV_MSG_SHARE, .view = 0}, /* late */
+                  {.to = 0, .as = 2, .kind = HV_MSG_SHARE, .view = 4}, /* from member 3, in the name of 2 */
+                  {.to = 0, .as = 2, .kind = HV_MSG_ATTEND},           /* likewise */
+                  {.to = 0, .as = 99, .kind = HV_MSG_SHARE, .view = 4}};
+  for (size_t i = 0; i < sizeof x / sizeof *x; i++) {
+    x[i].command.run = open_stream;
+    x[i].s = &s;
+    assert_int_equal(hv_sim_command(s.sim, 3, &x[i].command), HV_OK);
+  }
+  scene_run(&s, 60);
+  for (size_t i = 0; i < sizeof x / sizeof *x; i++)
+    assert_int_equal(x[i].closed, 1);
+  scene_all_have_the_same(&s, 1 | 4 | 8);
+  for (size_t i = 0; i < s.n; i++)
+    if (i != 1)
+      scene_each_chunk_is_right(&s, i);
+  scene_close(&s);
+}
+
+/* Whoever still lacks something may call for a later view, or attend: nobody is there any more, and it waits for no answer. */
+static void streams_of_a_round_that_was_given_up_are_refused_at_once(void **unused) {
+  (void)unused;
+  scene s;
+  scene_setup how = {.n = 4,
+                     .n_values = 200000,
+                     .chunk_values = 2000,
+                     .seed = 1001,
+                     .link = {.delay_us = 5000, .jitter_us = 5000, .rate = 1 << 20}};
+  scene_open(&s, &how);
+  scene_begin_all(&s);
+  scene_run(&s, 10);
+  hv_allreduce_free(s.members[0].allreduce);
+  s.members[0].allreduce = NULL;
+  for (int over = 0; over < 2; over++) { /* its end is to come, or has come */
+    stranger x[] = {{.to = 0, .as = 3, .kind = HV_MSG_SHARE, .view = 4}, {.to = 0, .as = 3, .kind = HV_MSG_ATTEND}};
+    for (size_t i = 0; i < sizeof x / sizeof *x; i++) {
+      x[i].command.run = open_stream;
+      x[i].s = &s;
+      assert_int_equal(hv_sim_command(s.sim, 3, &x[i].command), HV_OK);
+    }
+    scene_run(&s, 0.5);
+    assert_true(x[0].closed && x[1].closed); /* else they wait in the hall for 15 s, as if it had not begun */
+  }
+  scene_close(&s);
+}
+
 static void cancel_ends_it(void **unused) {
   (void)unused;
   scene s;
@@ -546,6 +647,8 @@ int main(void) {
       cmocka_unit_test(values_that_are_not_finite_are_refused_and_the_others_average_is_right),
       cmocka_unit_test(absurd_weights_and_oversized_norms_are_refused),
       cmocka_unit_test(an_owners_own_values_are_held_to_the_same_rules),
+      cmocka_unit_test(streams_of_an_earlier_view_and_of_others_names_are_refused),
+      cmocka_unit_test(streams_of_a_round_that_was_given_up_are_refused_at_once),
       cmocka_unit_test(cancel_ends_it),
       cmocka_unit_test(nobody_hangs_wherever_somebody_dies),
       cmocka_unit_test(no_memory_is_an_end_not_a_crash),

@@ -212,6 +212,39 @@ static void who_is_out_of_time_missed_somebody_who_was_not_there(void **unused) 
   }
 }
 
+/* Who misses the first of them comes to the next, and so on. */
+static void several_who_were_not_there_take_longer(void **unused) {
+  (void)unused;
+  swarm_run run;
+  for (size_t never = 1; never <= 3; never++)
+    for (int late = 0; late < 2; late++) {
+      room *r = a_group(&run, 5);
+      lacks_all(r, 0);
+      r->seats[0].now.status = HV_TIMEOUT;
+      r->seats[0].now.done_us = BEGAN_US + LOSS_US + (never - 1) * STALL_MS * 500 + (uint64_t)late;
+      for (size_t i = 0; i < never; i++)
+        r->seats[4 - i].now.group = ELSEWHERE;
+      assert_int_equal(fails(r, 0), late);
+    }
+}
+
+/* It had stood still before, too, so long ago that the others could have done without. */
+static void who_is_out_of_time_missed_somebody_who_stood_still_once_more(void **unused) {
+  (void)unused;
+  swarm_run run;
+  for (int k = 0; k < 3; k++) { /* once; once more for a moment; for longer */
+    room *r = no_time(&run, LOSS_US + 1);
+    entry *o = &r->seats[2].now;
+    uint64_t us = r->seats[0].now.done_us - STALL_MS * 1000;
+    o->group = GROUP;
+    goes_away(r, 2, BEGAN_US / 2);
+    o->halts[o->n_halts++] = (halt){BEGAN_US / 2, BEGAN_US};
+    if (k)
+      o->halts[o->n_halts++] = (halt){us, us + (k == 2 ? CUT_US : CUT_US - 1)};
+    assert_int_equal(fails(r, 0), k < 2);
+  }
+}
+
 /* The last of four stood still before their round began, came back, and ended it well. */
 static room *one_comes_back(swarm_run *run) {
   room *r = a_group(run, 4);
@@ -512,6 +545,8 @@ int main(void) {
       cmocka_unit_test(clients_whose_last_peer_died_are_alone_also_where_nothing_is_cut),
       cmocka_unit_test(clients_whose_last_peer_stands_still_are_alone_though_it_ends_well_later),
       cmocka_unit_test(who_is_out_of_time_missed_somebody_who_was_not_there),
+      cmocka_unit_test(several_who_were_not_there_take_longer),
+      cmocka_unit_test(who_is_out_of_time_missed_somebody_who_stood_still_once_more),
       cmocka_unit_test(who_stood_still_before_the_round_and_ended_it_well_was_there),
       cmocka_unit_test(who_is_out_of_time_missed_somebody_who_had_come_back_and_was_cut_off),
       cmocka_unit_test(whose_word_came_when_nobody_waited_any_more_is_not_missed),

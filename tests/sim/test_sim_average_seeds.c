@@ -189,10 +189,12 @@ static void a_coordinator_whom_all_leave_again_goes_with_them(void **unused) {
   plays_well(swarm_average_play, 617699, 12, six_epochs);
 }
 
-/* One alone had heard the second coordinator, broken off its streams when it was asked, and missed it later than the others did. */
+/* One alone had heard the second coordinator, broken off its streams when it was asked, and missed it later than the others did;
+ * also where its own values had come to the next one, but not yet its first word as an owner. */
 static void who_stopped_for_a_coordinator_that_others_never_heard_has_time_to_miss_it(void **unused) {
   (void)unused;
   plays_well(swarm_average_play, 614579, 12, six_epochs);
+  plays_well(swarm_average_play, 860490, 12, six_epochs);
 }
 
 /* A coordinator whose streams told lies missed one member again and again, which was asked last, and had named those who had
@@ -253,7 +255,8 @@ static void who_is_not_alone_with_its_charges_is_not_out_for_them(void **unused)
 
 /* The time of the steps was over while two others could not reach each other; or soon after a liar had died that gave itself for
  * another one; or one had everything when its own time was over, and stayed for the others no longer; or one had stood still, and
- * came into the round when the others had waited for it for as long as for anybody. */
+ * came into the round when the others had waited for it for as long as for anybody; or several never had the round, and were missed
+ * one after the other; or one that had stood still before stood still once more. */
 static void who_is_out_of_time_since_two_others_were_cut_off_is_known_to_the_judge(void **unused) {
   (void)unused;
   plays_well(swarm_average_play, 605814, 12, six_epochs);
@@ -261,6 +264,9 @@ static void who_is_out_of_time_since_two_others_were_cut_off_is_known_to_the_jud
   plays_well_under(AND_LIARS, swarm_average_play, 605364, 12, six_epochs);
   plays_well_under(AND_LIARS, swarm_average_play, 653175, 12, six_epochs);
   plays_well_under(AND_LIARS, swarm_average_play, 653748, 12, six_epochs);
+  plays_well(swarm_average_play, 925944, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 873358, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 950805, 12, six_epochs);
   plays_well(swarm_average_play, 682780, 12, six_epochs);
 }
 
@@ -345,6 +351,37 @@ static void who_alone_is_in_a_view_goes_back_to_the_one_before(void **unused) {
   plays_well(swarm_average_play, 772436, 12, six_epochs);
 }
 
+/* Those who had gone to another one while it stood still were not half of all, as many were gone for good. */
+static void who_was_left_by_most_of_those_who_are_still_there_goes_with_them(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 838931, 12, six_epochs);
+}
+
+/* A coordinator stood still as its round began, and never saw who came and went. The other one named them. */
+static void those_whom_the_other_coordinator_names_have_left(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 778270, 16, six_epochs);
+}
+
+/* A coordinator stood still while it asked, and made its view at once with all who had gone but one. */
+static void who_stood_still_while_it_asked_may_have_been_left(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 972292, 12, six_epochs);
+}
+
+/* One broke off a coordinator's stream, or refused it, as its words were false, and answered later than a suspect may. */
+static void who_broke_off_itself_has_as_long_to_answer_as_all(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 952641, 12, six_epochs);
+  plays_well_under(AND_LIARS, swarm_average_play, 1010554, 12, six_epochs);
+}
+
+/* Of two coordinators one after the other one stood still, and one vanished. */
+static void a_second_coordinator_that_is_lost_is_not_waited_for_twice_as_long(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 788544, 8, six_epochs);
+}
+
 /* The same of groups in runs with liars. */
 static void who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge(void **unused) {
   static const uint64_t seeds[] = {301007, 301710, 320135, 320597, 321684, 321893};
@@ -403,6 +440,11 @@ int main(void) {
       cmocka_unit_test(who_is_done_waits_for_those_who_went_while_it_stood_still),
       cmocka_unit_test(the_answers_of_those_who_have_gone_are_not_enough),
       cmocka_unit_test(who_alone_is_in_a_view_goes_back_to_the_one_before),
+      cmocka_unit_test(who_was_left_by_most_of_those_who_are_still_there_goes_with_them),
+      cmocka_unit_test(those_whom_the_other_coordinator_names_have_left),
+      cmocka_unit_test(who_stood_still_while_it_asked_may_have_been_left),
+      cmocka_unit_test(who_broke_off_itself_has_as_long_to_answer_as_all),
+      cmocka_unit_test(a_second_coordinator_that_is_lost_is_not_waited_for_twice_as_long),
       cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);

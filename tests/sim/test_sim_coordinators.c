@@ -16,9 +16,14 @@ static void stands_still_as_it_asks(scene *s, double asked_before) {
   hv_sim_pause(s->sim, 0);
 }
 
-static void is_missed_for_1(scene *s) {
-  while (hv_allreduce_coordinator(s->members[1].allreduce) != 1)
+/* Until it does, as far as it knows itself. */
+static void coordinates(scene *s, size_t member) {
+  while (hv_allreduce_coordinator(s->members[member].allreduce) != member)
     scene_run(s, 0.001);
+}
+
+static void is_missed_for_1(scene *s) {
+  coordinates(s, 1);
   scene_run(s, 0.05);
 }
 
@@ -102,6 +107,32 @@ static void it_takes_nobody_on_any_more(void **unused) {
   }
 }
 
+/* All have answered 0 but 4, whose machine is gone, when 0 stands still. They go to 1, and that 3 has ended its line is all that 0
+ * has heard of that when it goes on, and the time to answer is over: a view without 3 would be one that 1 cannot do without. */
+static void who_stood_still_while_it_asked_waits_for_word_of_those_who_may_have_gone(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 860; seed < 880; seed++) {
+    scene s;
+    six(&s, seed);
+    for (size_t i = 0; i < 5; i++)
+      scene_begin(&s, i);
+    scene_run(&s, 0.1);
+    hv_sim_unplug(s.sim, 4);
+    while (!hv_allreduce_troubled(s.members[0].allreduce))
+      scene_run(&s, 0.001);
+    scene_run(&s, 1.45);
+    scene_begin(&s, 5);
+    scene_run(&s, 0.04);
+    hv_sim_pause(s.sim, 0);
+    hv_sim_set_link(s.sim, 1, 0, &(hv_sim_link){.delay_us = 60000});
+    hv_sim_set_link(s.sim, 2, 0, &(hv_sim_link){.delay_us = 60000});
+    coordinates(&s, 1);
+    scene_run(&s, 0.001 * (double)(seed - 840));
+    hv_sim_continue(s.sim, 0);
+    all_end_in_one_view(&s, 47, 10);
+  }
+}
+
 /* All have answered 0 but 4, whose machine is gone, when 0 stands still; they go to 1. When 0 goes on, 5 comes back to it, and the
  * time of 4 is soon over; what the others answered is no plan for two. 0 hears a little later that they are with 1. */
 static void the_answers_of_those_who_have_gone_are_not_enough(void **unused) {
@@ -163,8 +194,7 @@ static void who_alone_is_in_a_view_comes_to_the_one_that_was_left_out_of_it(void
     scene_run(&s, 0.1);
     hv_sim_cut(s.sim, 0, 1, 1);
     hv_sim_kill(s.sim, 4);
-    while (hv_allreduce_coordinator(s.members[1].allreduce) != 1)
-      scene_run(&s, 0.001);
+    coordinates(&s, 1);
     hv_sim_cut(s.sim, 0, 2, 1);
     hv_sim_cut(s.sim, 0, 3, 1);
     while (hv_allreduce_view(s.members[5].allreduce) == 0)
@@ -174,14 +204,99 @@ static void who_alone_is_in_a_view_comes_to_the_one_that_was_left_out_of_it(void
   }
 }
 
+/* Three machines of eight vanish, that of 1 only when 0 stands still; 2, who comes next, has 3 and 4. When 0 goes on, 7, which
+ * stood still, too, is with it: the three are not half of all, but more than half of those who are still there. */
+static void who_was_left_by_most_of_those_who_are_still_there_goes_along(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 880; seed < 900; seed++) {
+    scene s;
+    scene_setup how = {.n = 8, .n_values = 200000, .chunk_values = 2000, .seed = seed, .link = slow, .stall_ms = 1500};
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 0.1);
+    hv_sim_unplug(s.sim, 5);
+    hv_sim_unplug(s.sim, 6);
+    stands_still_as_it_asks(&s, 0.05 + 0.005 * (double)(seed % 20));
+    hv_sim_unplug(s.sim, 1);
+    hv_sim_pause(s.sim, 7);
+    coordinates(&s, 2);
+    scene_run(&s, 0.05 + 0.01 * (double)(seed % 20));
+    hv_sim_continue(s.sim, 7);
+    hv_sim_continue(s.sim, 0);
+    all_end_in_one_view(&s, 1 | 4 | 8 | 16 | 128, 12);
+  }
+}
+
+/* 0 stands still as the round begins, so it never sees the lines of those who come to it, and go to 1. */
+static void never_sees_who_came(scene *s, uint64_t seed) {
+  six(s, seed);
+  scene_begin(s, 0);
+  scene_run(s, 0.001);
+  hv_sim_pause(s->sim, 0);
+  for (size_t i = 1; i < 6; i++)
+    scene_begin(s, i);
+  scene_run(s, 0.1);
+}
+
+/* 5 does not hear 1, and comes back when 0 goes on. 1 tells 0 whom it has: they left it, too, so it goes there with 5. */
+static void those_whom_the_other_one_names_have_left_it_too(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 880; seed < 900; seed++) {
+    scene s;
+    never_sees_who_came(&s, seed);
+    hv_sim_cut(s.sim, 1, 5, 1);
+    is_missed_for_1(&s);
+    goes_on(&s);
+    all_end_in_one_view(&s, 63, 6);
+  }
+}
+
+/* All are with 1, and only 0 is awaited, as a suspect. 0 goes on when its time is nearly over: 1 tells it that it may come, and
+ * waits until it does. */
+static void who_is_told_that_it_may_come_is_awaited(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 900; seed < 920; seed++) {
+    scene s;
+    never_sees_who_came(&s, seed);
+    is_missed_for_1(&s);
+    scene_run(&s, 0.1 + 0.01 * (double)(seed % 20));
+    hv_sim_continue(s.sim, 0);
+    all_end_in_one_view(&s, 63, 6);
+  }
+}
+
+/* 0 stands still; 1 asks all, and its machine vanishes. 2 has missed both for as long as is too long: it does not wait for 1 as for
+ * one that has yet to miss somebody. */
+static void a_second_coordinator_that_is_lost_is_not_waited_for_twice_as_long(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 900; seed < 920; seed++) {
+    scene s;
+    six(&s, seed);
+    scene_begin_all(&s);
+    scene_run(&s, 0.1);
+    hv_sim_pause(s.sim, 0);
+    coordinates(&s, 1);
+    scene_run(&s, 0.003 * (double)(seed % 20));
+    hv_sim_unplug(s.sim, 1);
+    scene_run(&s, 6);
+    hv_sim_continue(s.sim, 0);
+    all_end_in_one_view(&s, 4 | 8 | 16 | 32, 5.5);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_coordinator_whom_half_have_left_goes_to_the_one_that_they_attend),
       cmocka_unit_test(it_sends_there_who_has_come_back_to_it),
       cmocka_unit_test(it_takes_nobody_on_any_more),
+      cmocka_unit_test(who_stood_still_while_it_asked_waits_for_word_of_those_who_may_have_gone),
       cmocka_unit_test(the_answers_of_those_who_have_gone_are_not_enough),
       cmocka_unit_test(who_is_done_at_once_when_it_goes_on_waits_for_those_who_went),
       cmocka_unit_test(who_alone_is_in_a_view_comes_to_the_one_that_was_left_out_of_it),
+      cmocka_unit_test(who_was_left_by_most_of_those_who_are_still_there_goes_along),
+      cmocka_unit_test(those_whom_the_other_one_names_have_left_it_too),
+      cmocka_unit_test(who_is_told_that_it_may_come_is_awaited),
+      cmocka_unit_test(a_second_coordinator_that_is_lost_is_not_waited_for_twice_as_long),
   };
   return cmocka_run_group_tests_name("coordinators in the sim", tests, NULL, NULL);
 }

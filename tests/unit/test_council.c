@@ -227,6 +227,30 @@ static void who_was_there_and_stopped_has_time_to_miss_the_coordinator_for_whom_
   strike_scene(&s);
 }
 
+/* The coordinator's stream to the fourth member broke, as that one is lost, or as it broke it off itself: then it lives, and its
+ * answer may come later than a suspect's. */
+static void who_broke_off_itself_has_as_long_to_answer_as_all(void **unused) {
+  (void)unused;
+  for (int itself = 0; itself < 2; itself++) {
+    scene s;
+    set_scene(&s, 0);
+    hv_members none = {{0}}, fourth = set_of(8);
+    for (size_t i = 1; i < MEMBERS; i++)
+      comes(&s, i);
+    hv_council_trouble(s.w.council, &fourth, &none, &none, itself ? &fourth : &none);
+    hv_council_report(s.w.council);
+    answers(&s, 1);
+    answers(&s, 2);
+    answers(&s, 4);
+    wait_us(&s, STALL_MS * 1000 / 2);
+    assert_int_equal(s.w.plans[1], !itself);
+    if (itself)
+      answers(&s, 3);
+    assert_int_equal(s.w.told[1].bits[0], itself ? 31 : 31 & ~8);
+    strike_scene(&s);
+  }
+}
+
 /* The coordinator misses the last `missed` members, whom it waits for while they are a suspect's time late; the others answer. */
 static void misses(scene *s, size_t missed) {
   set_scene(s, 0);
@@ -527,6 +551,7 @@ int main(void) {
       cmocka_unit_test(who_has_the_answer_is_waited_for_as_long_after_it_was_missed),
       cmocka_unit_test(who_is_put_out_by_another_side_goes_on_with_those_of_its_own_view),
       cmocka_unit_test(who_was_there_and_stopped_has_time_to_miss_the_coordinator_for_whom_it_did),
+      cmocka_unit_test(who_broke_off_itself_has_as_long_to_answer_as_all),
       cmocka_unit_test(who_alone_is_in_a_view_goes_back_to_the_one_before_with_the_others),
       cmocka_unit_test(an_average_of_a_view_holds_its_member_there),
       cmocka_unit_test(others_stay_in_their_view),

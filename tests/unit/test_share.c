@@ -206,11 +206,32 @@ static void a_line_that_breaks_is_no_lie(void **state) {
   strike_scene(&s);
 }
 
+/* An owner breaks off its stream before it has said anything there, or refuses it: who has given its own values is in the round,
+ * and has done so itself; who has not may have quit the group before its round began. */
+static void who_gave_its_values_was_there_also_if_it_has_not_said_so(void **state) {
+  (void)state;
+  static const hv_status ends[] = {HV_CANCELLED, HV_REFUSED, HV_CLOSED};
+  for (int k = 0; k < 6; k++) {
+    scene s;
+    int gave = k % 2;
+    set_scene(&s);
+    if (gave)
+      hv_pace_heard(&s.pace, 1, 1000000, NULL);
+    hv_share *share = begin_share(&s, 1);
+    s.w.stream.on->closed(&s.w.stream, &(hv_event){.kind = HV_EVENT_STREAM_CLOSED, .status = ends[k / 2], .text = ""});
+    assert_int_equal(hv_share_status(share), ends[k / 2]);
+    assert_int_equal(hv_share_stopped(share), gave && ends[k / 2] != HV_CLOSED);
+    hv_share_free(share);
+    strike_scene(&s);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_damaged_average_is_not_said_to_be_there_and_one_that_came_is),
       cmocka_unit_test(that_nobodys_values_count_is_believed_of_a_second_owner_only_or_by_who_gave_none),
       cmocka_unit_test(a_line_that_breaks_is_no_lie),
+      cmocka_unit_test(who_gave_its_values_was_there_also_if_it_has_not_said_so),
   };
   return cmocka_run_group_tests_name("share", tests, NULL, NULL);
 }
