@@ -16,7 +16,8 @@ Told = List[Tuple[str, News, float]]
 
 
 class Heard:
-    """All peers' news, at most a third of their own period late; who has not told for its lease is gone."""
+    """All peers' news, at most a third of their own period late. Who is not in its key's answer any more is gone; who could not be asked for, and the
+    monitor may not ask for some seconds, stays for so long beyond its lease as an answer is waited for."""
 
     def __init__(self, dht: Any, run_id: str):
         self._dht, self._run_id = dht, run_id
@@ -37,7 +38,7 @@ class Heard:
             self._take(now)
         self._looked = now
         aged = ((peer, news, now - said) for _, told in self._of.values() for peer, news, said in told)
-        return [(peer, news, age) for peer, news, age in aged if age <= news.lease]
+        return [(peer, news, age) for peer, news, age in aged if age <= news.lease + GIVE_UP_S]
 
     def _take(self, now: float) -> None:
         until, pause = time.monotonic() + WAIT_S, 0.001
@@ -52,7 +53,7 @@ class Heard:
             if not came:
                 reply.cancel()
             found = reply.result(0) if came else None
-            if found is None:  # each stays until its lease is over
+            if found is None:  # each stays, for a while
                 self._of[key] = now, self._of[key][1]
             else:
                 self._of[key] = now, [(peer, news, now - age) for peer, news, age in read_all(self._run_id, key, found)]
