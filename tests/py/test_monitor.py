@@ -16,7 +16,7 @@ from hivemind_c.dht import news
 from hivemind_c.dht.values import ValueWithExpiration, unpack
 from hivemind_c.monitor import Failure, Gatherer, History, Point, Snapshot, gather, history, watch
 from hivemind_c.monitor.checkpoints import Saver, load_checkpoint, save
-from hivemind_c.monitor.gather import reference, views
+from hivemind_c.monitor.gather import BEGINS_S, reference, views
 from hivemind_c.monitor.heard import GIVE_UP_S, Heard
 from hivemind_c.monitor.prometheus import exposition
 from hivemind_c.monitor.sinks import Missing, Sinks
@@ -90,6 +90,26 @@ def test_a_liar_is_in_doubt_and_moves_neither_epoch_nor_loss():
     assert found["liar"].share < 0.62 and math.isclose(sum(view.share for view in found.values()), 1.0)
     assert not views(honest, int(reference([3.0] * 5)))[0].doubt
     assert reference([1, 1, 1, 9, 9]) == 9 and reference([1, 1, 1, 1, 9, 9]) == 1 and reference([]) == 0
+
+
+def test_a_count_that_begins_with_old_records_puts_nobody_in_doubt(dht, monkeypatch):
+    """Records of peers that are asked directly are as old as 20 s: a monitor that was started again showed two trainers of epoch 13 as liars, and no loss."""
+    watcher = Gatherer(dht(), "run")
+    monkeypatch.setattr(type(watcher._heard), "whole", True)
+    monkeypatch.setattr(Gatherer, "_is_counted", True)
+    heard = [(name, dataclasses.replace(SAID, epoch=13, loss=loss), 1.0) for name, loss in (("amber", 1.0), ("blue", 2.0))]
+    heard.append(("liar", dataclasses.replace(SAID, epoch=1_000_000, loss=-1e9), 1.0))
+
+    def look(epoch, num_peers=3):
+        now = watcher._snapshot(heard, types.SimpleNamespace(**{**vars(watcher._tracker.global_progress), "epoch": epoch, "num_peers": num_peers}), time.time())
+        return now.loss, now.whole, now.speed, {view.peer_id for view in now.peers if view.doubt}
+
+    assert look(0, 0) == (1.5, False, 0.0, {"liar"}), "the count is empty"
+    assert look(0) == look(10) == (1.5, False, 0.0, {"liar"}), "and then of some epochs ago"
+    assert look(11) == look(13) == (1.5, True, 0.0, {"liar"})
+    watcher._begun -= BEGINS_S
+    assert look(10) == (None, True, 0.0, {"amber", "blue", "liar"}), "later whoever is far ahead of the count is in doubt"
+    watcher.shutdown()
 
 
 def test_the_monitor_sees_what_the_trainers_did(dhts):

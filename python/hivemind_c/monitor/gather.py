@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from hivemind_c.dht import get_dht_time
@@ -18,7 +18,8 @@ from hivemind_c.optim.speed import Speed
 TARGET = 4096  #: samples of an epoch, until a peer tells the run's own
 FAST = 8.0  #: as in docs/PROGRESS.md: who claims more times the reference is doubtful
 FAILURES_MAX = 500
-BEGINS_S = 5.0  #: that peers may tell of the run before its count is heard
+BEGINS_S = 5.0  #: that peers may tell of the run, or of a later epoch, before its count is heard
+AHEAD = 2  #: epochs that a peer may be ahead of the count, which is of a moment ago
 PEERS_FAILURES_MAX = 20  #: of one peer: nobody fills the list
 
 
@@ -104,40 +105,37 @@ class Gatherer:
             self._next = ProgressTracker(self._dht, self.run_id, target, start=True)
         if self._next is not None and self._next.fetched_global_progress_this_epoch.is_set():
             self._tracker.shutdown()
-            self._tracker, self._next, self._speed = self._next, None, Speed()
+            self._tracker, self._next, self._speed, self._begun = self._next, None, Speed(), time.monotonic()
 
     def _snapshot(self, heard: List[Tuple[str, News, float]], progress: Any, now: float) -> Snapshot:
-        epoch, target = progress.epoch, progress.target_batch_size
-        samples = min(progress.samples_accumulated, target)
+        told = int(reference([news.epoch for _, news, _ in heard]))
+        counted = not heard or progress.num_peers > 0 and told <= progress.epoch + AHEAD  # at first the count is of records of some epochs ago
+        begins = not counted and time.monotonic() - self._begun <= BEGINS_S
+        if begins:
+            self._speed = Speed()  # what comes into the count now was not done now
+        peers = views(heard, told if begins or not progress.num_peers else progress.epoch)
+        losses = [view.loss for view in peers if view.loss is not None and not view.doubt]
+        self._note_failures(heard, now)
         eta = progress.eta_next_epoch - get_dht_time()
-        snapshot = Snapshot(
+        return Snapshot(
             time=now,
             run_id=self.run_id,
-            epoch=epoch,
-            samples=samples,
-            target=target,
+            epoch=progress.epoch,
+            samples=min(progress.samples_accumulated, progress.target_batch_size),
+            target=progress.target_batch_size,
             speed=self._speed.look(progress),
             eta=max(0.0, eta) if math.isfinite(eta) else None,
             num_peers=progress.num_peers,
             num_clients=progress.num_clients,
-            loss=None,
-        )
-        known = epoch if progress.num_peers else int(reference([news.epoch for _, news, _ in heard]))  # before the tracker has heard anybody
-        peers = views(heard, known)
-        losses = [view.loss for view in peers if view.loss is not None and not view.doubt]
-        self._note_failures(heard, now)
-        return replace(
-            snapshot,
             loss=statistics.median(losses) if losses else None,
             peers=tuple(peers),
             failures=tuple(reversed(self._failures.values())),
-            whole=self._is_whole(bool(progress.num_peers or not heard)),
+            whole=self._heard.whole and self._is_counted and not begins,
         )
 
-    def _is_whole(self, counted: bool) -> bool:
-        """counted: whoever tells of the run is in its count, too, or nobody tells."""
-        fetched = self._next is None and self._tracker.fetched_global_progress_this_epoch.is_set()
-        return self._heard.whole and fetched and (counted or time.monotonic() - self._begun > BEGINS_S)
+    @property
+    def _is_counted(self) -> bool:
+        return self._next is None and self._tracker.fetched_global_progress_this_epoch.is_set()
 
     def _note_failures(self, heard: List[Tuple[str, News, float]], now: float) -> None:
         for peer, news, _ in heard:
@@ -180,7 +178,7 @@ def views(heard: Sequence[Tuple[str, News, float]], epoch: int) -> List[PeerView
 
 
 def _doubt(news: News, epoch: int, fast: float) -> str:
-    if news.epoch > epoch + 2:
+    if news.epoch > epoch + AHEAD:
         return f"says epoch {news.epoch}, and the swarm is in {epoch}"
     if news.speed > fast > 0:
         return f"says to be more than {FAST:g} times faster than most"
