@@ -55,10 +55,8 @@ static size_t not_reached_by(hv_doubts *d, size_t i, const hv_members *here, hv_
 static size_t charged_by(hv_doubts *d, size_t i, const hv_members *here, hv_voice **last) {
   size_t n = 0;
   for (size_t j = 0; j < d->n; j++)
-    if (hv_members_has(here, j) && hv_members_has(&d->voices[j].liars, i)) {
-      hv_members_put(&d->voices[j].charged, i);
+    if (hv_members_has(here, j) && hv_members_has(&d->voices[j].liars, i))
       *last = &d->voices[j], n++;
-    }
   return n;
 }
 
@@ -84,12 +82,21 @@ static int charges_too_many(const hv_doubts *d, const hv_members *here, const hv
   return hv_members_count(&alleged) > (d->n + 3) / 4 && (voice != &d->voices[d->me] || !hv_members_count(&others));
 }
 
+/* One alone would have the coordinator go, whose own eyes say otherwise, and alone charges more than a quarter of those who are
+ * still here: of so few, so many are hardly liars. */
+static int would_lead_astray(const hv_doubts *d, const hv_members *here, const hv_voice *voice, size_t i) {
+  hv_members alleged = charged_alone(d, voice), left = *here;
+  hv_members_take_out(&left, &d->barred);
+  hv_members_keep(&alleged, &left);
+  return i == d->me && hv_members_has(&d->no_owner, i) && hv_members_count(&alleged) > (hv_members_count(&left) + 3) / 4;
+}
+
 static void weigh_charges(hv_doubts *d, const hv_members *here, size_t i) {
   hv_voice *alone = NULL;
   size_t n = charged_by(d, i, here, &alone);
   if (n == 0)
     return;
-  if (n == 1 && charges_too_many(d, here, alone))
+  if (n == 1 && (charges_too_many(d, here, alone) || would_lead_astray(d, here, alone, i)))
     bar(d, alone);
   else
     hv_members_put(hv_members_has(&d->no_owner, i) ? &d->barred : &d->no_owner, i);
@@ -138,8 +145,18 @@ static void hear_why(hv_doubts *d, const hv_members *here) {
       hv_members_join(&d->voices[i].unseen, &d->voices[i].named);
 }
 
+/* All of this view's charges count before the first of them costs anybody anything. */
+static void hear_charges(hv_doubts *d, const hv_members *here) {
+  for (size_t i = 0; i < d->n; i++)
+    if (hv_members_has(here, i)) {
+      hv_members_keep(&d->voices[i].liars, here);
+      hv_members_join(&d->voices[i].charged, &d->voices[i].liars);
+    }
+}
+
 void hv_doubts_weigh(hv_doubts *d, const hv_members *here) {
   hear_why(d, here);
+  hear_charges(d, here);
   for (size_t i = 0; i < d->n; i++)
     if (hv_members_has(here, i)) {
       weigh_charges(d, here, i);

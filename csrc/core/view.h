@@ -36,6 +36,10 @@ static inline void hv_members_take_out(hv_members *set, const hv_members *others
   for (size_t i = 0; i < sizeof set->bits; i++)
     set->bits[i] &= (uint8_t)~others->bits[i];
 }
+static inline void hv_members_keep(hv_members *set, const hv_members *those) {
+  for (size_t i = 0; i < sizeof set->bits; i++)
+    set->bits[i] &= those->bits[i];
+}
 size_t hv_members_count(const hv_members *set);
 int hv_members_equal(const hv_members *a, const hv_members *b);
 

@@ -140,6 +140,38 @@ static void a_coordinator_believes_its_own_eyes_unless_they_leave_nobody_else(vo
   }
 }
 
+/* Seed 1032030. */
+static void who_alone_would_have_the_coordinator_go_and_many_of_the_few_left_is_out_itself(void **state) {
+  hv_members five = set_of(1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 7), six = set_of(1 << 4);
+  hv_members_join(&six, &five);
+  for (int n = 5; n <= 6; n++) {
+    hv_doubts d;
+    assert_int_equal(hv_doubts_init(&d, &((fixture *)*state)->mem, 9, COORDINATOR), HV_OK);
+    hv_members here = n == 5 ? five : six;
+    charge(&d, 0, COORDINATOR);
+    charge(&d, 0, 1);
+    hv_doubts_weigh(&d, &here);
+    assert_true(hv_members_has(&d.no_owner, COORDINATOR) && hv_members_has(&d.no_owner, 1));
+    charge(&d, 0, COORDINATOR);
+    if (n == 5)
+      charge(&d, 0, 2); /* three of five; of nine they would not be too many, and with two of six it is the coordinator that goes */
+    hv_doubts_weigh(&d, &here);
+    assert_int_equal(hv_members_has(&d.barred, 0), n == 5);
+    assert_int_equal(hv_members_has(&d.barred, COORDINATOR), n == 6);
+    hv_doubts_fini(&d);
+  }
+}
+
+static void who_charges_too_many_at_once_costs_none_of_them_anything(void **state) {
+  hv_doubts *d = &((fixture *)*state)->doubts;
+  for (size_t i = 1; i < 4; i++)
+    charge(d, 0, i);
+  weigh(d);
+  assert_true(hv_members_has(&d->barred, 0));
+  assert_int_equal(hv_members_count(&d->barred), 1);
+  assert_int_equal(hv_members_count(&d->no_owner), 0);
+}
+
 static void nobody_is_heard_of_itself(void **state) {
   hv_doubts *d = &((fixture *)*state)->doubts;
   charge(d, 0, 0); /* of itself it is not heard */
@@ -317,6 +349,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(who_is_charged_by_another_one_too_in_whatever_view_is_not_charged_by_one_alone, setup,
                                       teardown),
       cmocka_unit_test_setup_teardown(a_coordinator_believes_its_own_eyes_unless_they_leave_nobody_else, setup, teardown),
+      cmocka_unit_test_setup_teardown(who_alone_would_have_the_coordinator_go_and_many_of_the_few_left_is_out_itself, setup, teardown),
+      cmocka_unit_test_setup_teardown(who_charges_too_many_at_once_costs_none_of_them_anything, setup, teardown),
       cmocka_unit_test_setup_teardown(nobody_is_heard_of_itself, setup, teardown),
       cmocka_unit_test_setup_teardown(who_is_not_reached_twice_owns_nothing_or_those_for_whom_it_broke_off, setup, teardown),
       cmocka_unit_test_setup_teardown(what_one_alone_holds_goes_over_another_one_than_who_misses_it, setup, teardown),
