@@ -55,6 +55,7 @@ typedef struct entry {
   double share;                                  /* which part of its own values it was told to be counted */
   uint64_t begun_us, round_us, done_us, away_us; /* round_us: its round's begin; away_us: when it was last seen before it was
                                                     first disturbed */
+  uint64_t died_us;                              /* when it was last seen before it died in its step, or 0 */
   halt halts[HALTS];
   size_t n_halts;
 } entry;
@@ -150,6 +151,8 @@ static void let_go(void *self) {
   s->node = NULL;
   s->average = NULL;
   s->running = 0;
+  if (s->now.begun && !s->now.done && !s->now.died_us)
+    s->now.died_us = s->seen_us;
   is_disturbed(s);
 }
 

@@ -39,16 +39,15 @@ static int stands_still(const entry *e, uint64_t us) {
   return 0;
 }
 
-/* The members of a group that were in its round and ran all the time until then, or came back in time and run now. */
-static uint64_t ran_until(room *r, const seat *first, uint64_t us) {
-  uint64_t them = 0, group = first->now.group;
-  for (size_t j = 0; j < r->n; j++) {
-    const entry *o = &r->seats[j].now;
-    int ran =
-        is_live(r, j) || (o->disturbed && o->away_us >= us) || (ended_well(o, group) && o->done_us >= us && !stands_still(o, us));
-    them |= (uint64_t)(first->now.members >> j & 1 && came(o, group) && ran) << j;
+/* It stood still for longer than a suspect is waited for, from that time to this. */
+static int stood_still_within(const entry *e, uint64_t from, uint64_t to) {
+  for (size_t k = 0; k < e->n_halts; k++) {
+    uint64_t since = e->halts[k].from_us > from ? e->halts[k].from_us : from,
+             until = e->halts[k].to_us < to ? e->halts[k].to_us : to;
+    if (until >= since + CUT_US)
+      return 1;
   }
-  return them;
+  return 0;
 }
 
 /* When the first of a group began its round: from then on the others wait for who does not come. It may itself hear of it only when
@@ -61,6 +60,23 @@ static uint64_t round_began(const room *r, const seat *first) {
       us = o->round_us;
   }
   return us;
+}
+
+/* It died later than that, and until then had not stood still in this round, though it may have before. */
+static int died_later(const room *r, const seat *first, const entry *o, uint64_t us) {
+  return o->died_us >= us && !stood_still_within(o, round_began(r, first), us);
+}
+
+/* The members of a group that were in its round and ran all the time until then, or came back in time and ran then. */
+static uint64_t ran_until(room *r, const seat *first, uint64_t us) {
+  uint64_t them = 0, group = first->now.group;
+  for (size_t j = 0; j < r->n; j++) {
+    const entry *o = &r->seats[j].now;
+    int was_back = (ended_well(o, group) && o->done_us >= us && !stands_still(o, us)) || died_later(r, first, o, us);
+    int ran = is_live(r, j) || (o->disturbed && o->away_us >= us) || was_back;
+    them |= (uint64_t)(first->now.members >> j & 1 && came(o, group) && ran) << j;
+  }
+  return them;
 }
 
 /* What was wrong with i's place at a moment: with that member, or with any. */
@@ -231,7 +247,8 @@ static int ran_out_of_time(room *r, const seat *first, size_t i) {
     return 1;
   for (size_t j = 0; j < r->n && no_time_is_left(e); j++) {
     const entry *o = &r->seats[j].now;
-    int just = (o->disturbed && was_just_before(o->away_us, e->done_us)) || stopped_just_before(o, e->done_us);
+    int went = (o->disturbed && was_just_before(o->away_us, e->done_us)) || (o->died_us && was_just_before(o->died_us, e->done_us));
+    int just = went || stopped_just_before(o, e->done_us);
     if (first->now.members >> j & 1 && just)
       return 1;
   }
@@ -270,17 +287,10 @@ static int heard_too_late(room *r, const seat *first, size_t i) {
   return cut && r->seats[i].now.round_us >= from + STALL_MS * 1000;
 }
 
-/* It stood still for longer than a suspect is waited for: to the others that is a cut from all of them. */
+/* To the others that is a cut from all of them. */
 static int stood_still(const room *r, const seat *first, size_t i) {
   const entry *e = &r->seats[i].now;
-  uint64_t began = round_began(r, first);
-  for (size_t k = 0; k < e->n_halts; k++) {
-    uint64_t from = e->halts[k].from_us > began ? e->halts[k].from_us : began,
-             to = e->halts[k].to_us < e->done_us ? e->halts[k].to_us : e->done_us;
-    if (to >= from + CUT_US)
-      return 1;
-  }
-  return 0;
+  return stood_still_within(e, round_began(r, first), e->done_us);
 }
 
 /* How many in its group tell such lies, and can be dialled. */

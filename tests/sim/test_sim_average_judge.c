@@ -274,6 +274,45 @@ static void who_stood_still_before_the_round_and_ended_it_well_was_there(void **
   assert_true(fails(r, 0));
 }
 
+/* That one came back as well, and from the cut on was there for so long; then it died. */
+static room *one_comes_back_and_dies(swarm_run *run, uint64_t us) {
+  room *r = one_comes_back(run);
+  entry *o = &r->seats[3].now;
+  o->halts[o->n_halts++] = (halt){BEGAN_US / 2, BEGAN_US};
+  o->done = 0;
+  o->died_us = CUT_AT_US + us;
+  cut(r, 0, 3);
+  return r;
+}
+
+static void who_stood_still_before_the_round_and_died_in_it_was_there_until_then(void **unused) {
+  (void)unused;
+  swarm_run run;
+  assert_false(fails(one_comes_back_and_dies(&run, CUT_US), 0));
+  assert_true(fails(one_comes_back_and_dies(&run, CUT_US - 1), 0)); /* that costs nobody its place */
+  room *r = one_comes_back_and_dies(&run, CUT_US);
+  r->seats[3].now.halts[0].to_us = BEGAN_US + CUT_US; /* it came when nobody waited for it any more */
+  assert_true(fails(r, 0));
+  r = one_comes_back_and_dies(&run, CUT_US);
+  r->seats[3].now.in_round = 0; /* it never came */
+  assert_true(fails(r, 0));
+  r = one_comes_back_and_dies(&run, CUT_US);
+  r->n_glances = 0; /* nothing was cut */
+  assert_true(fails(r, 0));
+}
+
+static void who_is_out_of_time_missed_somebody_who_had_come_back_and_died(void **unused) {
+  (void)unused;
+  swarm_run run;
+  for (int dies = 0; dies < 2; dies++) {
+    room *r = no_time(&run, LOSS_US + 1);
+    r->seats[2].now.group = GROUP;
+    goes_away(r, 2, BEGAN_US / 2);
+    r->seats[2].now.died_us = dies ? CUT_AT_US : 0;
+    assert_int_equal(fails(r, 0), !dies);
+  }
+}
+
 /* A cut was there as the group began, for a moment; the first of three had the word of it later. */
 static room *the_word_came_late(swarm_run *run, uint64_t cut_us, uint64_t late_us) {
   room *r = a_group(run, 3);
@@ -548,6 +587,8 @@ int main(void) {
       cmocka_unit_test(several_who_were_not_there_take_longer),
       cmocka_unit_test(who_is_out_of_time_missed_somebody_who_stood_still_once_more),
       cmocka_unit_test(who_stood_still_before_the_round_and_ended_it_well_was_there),
+      cmocka_unit_test(who_stood_still_before_the_round_and_died_in_it_was_there_until_then),
+      cmocka_unit_test(who_is_out_of_time_missed_somebody_who_had_come_back_and_died),
       cmocka_unit_test(who_is_out_of_time_missed_somebody_who_had_come_back_and_was_cut_off),
       cmocka_unit_test(whose_word_came_when_nobody_waited_any_more_is_not_missed),
       cmocka_unit_test(who_stood_still_for_longer_than_a_suspect_is_waited_for_is_not_missed),
