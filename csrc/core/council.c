@@ -108,8 +108,10 @@ void council_notice_time(hv_council *c) {
   c->looked_us = now;
   if (since <= 2 * every)
     return;
-  if (since > council_patience_us(c) / 2)
+  if (since > council_patience_us(c) / 2) {
     c->woke_us = now;
+    c->listens_us = now + every;
+  }
   c->until_us += since;
   c->sign_us += since;
   c->asked_us += since;
@@ -126,7 +128,9 @@ static void look(hv_timer *timer, const hv_event *event) {
   (void)event;
   council_notice_time(c);
   council_look_again(c);
-  give_sign(c);
+  if (!c->owes_ask)
+    give_sign(c);
+  council_ask_if_owed(c);
   if (council_chair_is_silent(c))
     council_miss_chair(c);
   council_try_plan(c);

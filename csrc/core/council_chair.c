@@ -48,6 +48,11 @@ static void start_ask(hv_council *c) {
   size_t n = c->round->n_members;
   if (c->asking || c->over || c->finished)
     return;
+  if (council_now(c) < c->listens_us) {
+    c->owes_ask = 1;
+    return;
+  }
+  c->owes_ask = 0;
   uint32_t number = (uint32_t)((c->highest / n + 1) * n + c->round->me);
   c->asking = number;
   c->cut_off = 0;
@@ -64,6 +69,13 @@ static void start_ask(hv_council *c) {
   council_look_again(c);
   c->seats[c->round->me].promised = c->promised;
   council_promise(c, number);
+}
+
+void council_ask_if_owed(hv_council *c) {
+  if (c->owes_ask && c->chair == c->round->me)
+    start_ask(c);
+  else
+    c->owes_ask = 0;
 }
 
 void council_own_trouble(hv_council *c, const hv_members *suspects, const hv_members *liars) {
@@ -501,7 +513,8 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
   stream->on = &on;
   stream->owner = s;
   c->streams++;
-  council_say_here(c, s);
+  if (council_now(c) >= c->listens_us)
+    council_say_here(c, s);
   if (c->finished)
     council_tell(c, stream, HV_NEWS_FINISHED, c->installed, NULL, NULL);
   else if (c->asking && attend->view <= c->asking)

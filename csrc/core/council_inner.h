@@ -62,11 +62,13 @@ struct hv_council {
   int heard;         /* something from it, on this line */
   int waits;         /* for the coordinator, until then */
   uint64_t until_us;
-  uint64_t sign_us;  /* when it gave a sign of life last, */
-  uint64_t pulse_us; /* and when this one did */
-  uint64_t view_us;  /* when the present view was installed */
-  uint64_t woke_us;  /* when this one had stood still for so long that others may have gone for that; or was told that
-                        another one had asked meanwhile */
+  uint64_t sign_us;    /* when it gave a sign of life last, */
+  uint64_t pulse_us;   /* and when this one did */
+  uint64_t view_us;    /* when the present view was installed */
+  uint64_t woke_us;    /* when this one had stood still for so long that others may have gone for that; or was told that
+                          another one had asked meanwhile */
+  uint64_t listens_us; /* it went on only now: until then it hears what came meanwhile, says nothing, and asks nobody; */
+  int owes_ask;        /* it would have */
 
   seat *seats; /* what this member needs to coordinate */
   uint32_t asking;
@@ -132,6 +134,8 @@ void council_send_report(hv_council *c);
 /* ---- council_chair.c ---- */
 /* This member coordinates, and cannot go on: it cannot reach these, and those told it what is false. */
 void council_own_trouble(hv_council *c, const hv_members *suspects, const hv_members *liars);
+/* It has heard what came while it stood still. */
+void council_ask_if_owed(hv_council *c);
 /* It coordinates from now on, and could not go on before. */
 void council_take_over(hv_council *c);
 /* All has stopped here: its own answer. */

@@ -3,9 +3,13 @@
 
 static const hv_sim_link slow = {.delay_us = 5000, .jitter_us = 5000, .rate = 1 << 20};
 
-static void six(scene *s, uint64_t seed) {
-  scene_setup how = {.n = 6, .n_values = 200000, .chunk_values = 2000, .seed = seed, .link = slow, .stall_ms = 1500};
+static void some(scene *s, size_t n, uint64_t seed) {
+  scene_setup how = {.n = n, .n_values = 200000, .chunk_values = 2000, .seed = seed, .link = slow, .stall_ms = 1500};
   scene_open(s, &how);
+}
+
+static void six(scene *s, uint64_t seed) {
+  some(s, 6, seed);
 }
 
 /* 0 asks all, since one of them gives nothing, and stands still. They miss it, and come to 1, which asks, too. */
@@ -284,6 +288,26 @@ static void a_second_coordinator_that_is_lost_is_not_waited_for_twice_as_long(vo
   }
 }
 
+/* 0 vanishes, and 1 stands still; all miss both, and 2 asks. 1 goes on before that has reached 4 and 5, which would come back to it
+ * at its first word. Each would have three of seven, so that neither goes to the other one: 1 hears first what has come. */
+static void who_goes_on_listens_before_it_calls_anybody_back(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 920; seed < 960; seed++) {
+    scene s;
+    some(&s, 7, seed);
+    scene_begin_all(&s);
+    scene_run(&s, 0.1);
+    hv_sim_unplug(s.sim, 0);
+    hv_sim_pause(s.sim, 1);
+    hv_sim_set_link(s.sim, 2, 4, &(hv_sim_link){.delay_us = 60000});
+    hv_sim_set_link(s.sim, 2, 5, &(hv_sim_link){.delay_us = 60000});
+    coordinates(&s, 2);
+    scene_run(&s, 0.002 * (double)(seed - 920));
+    hv_sim_continue(s.sim, 1);
+    all_end_in_one_view(&s, 127 - 1, 10);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_coordinator_whom_half_have_left_goes_to_the_one_that_they_attend),
@@ -297,6 +321,7 @@ int main(void) {
       cmocka_unit_test(those_whom_the_other_one_names_have_left_it_too),
       cmocka_unit_test(who_is_told_that_it_may_come_is_awaited),
       cmocka_unit_test(a_second_coordinator_that_is_lost_is_not_waited_for_twice_as_long),
+      cmocka_unit_test(who_goes_on_listens_before_it_calls_anybody_back),
   };
   return cmocka_run_group_tests_name("coordinators in the sim", tests, NULL, NULL);
 }
