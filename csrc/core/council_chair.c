@@ -432,8 +432,12 @@ static void take_trouble(hv_council *c, seat *s, const hv_msg_news *news) {
 
 static void take_charge(hv_council *c, const seat *s, const hv_msg_news *news) {
   hv_members liars;
-  if (council_names(c, news->members, &liars) && news->view >= s->told)
-    hv_doubts_false(&c->doubts, s->member, &liars);
+  if (!council_names(c, news->members, &liars) || news->view < s->told)
+    return;
+  hv_doubts_false(&c->doubts, s->member, &liars);
+  hv_members missed = hv_doubts_missed(&c->doubts);
+  for (size_t i = 0; i < c->round->n_members; i++)
+    c->seats[i].suspected &= hv_members_has(&missed, i); /* whom only those could not reach may have broken off for that */
 }
 
 /* A member says something. */

@@ -127,8 +127,23 @@ static void weigh_unseen(hv_doubts *d, const hv_members *here, size_t i) {
     hv_members_put(&d->no_owner, i);
 }
 
+static int is_charged(const hv_doubts *d, size_t who) {
+  for (size_t j = 0; j < d->n; j++)
+    if (hv_members_has(&d->voices[j].liars, who))
+      return 1;
+  return 0;
+}
+
 int hv_doubts_believes(const hv_doubts *d, size_t who) {
-  return d->voices[who].mistaken < 2 && !hv_members_has(&d->no_owner, who);
+  return d->voices[who].mistaken < 2 && !hv_members_has(&d->no_owner, who) && !is_charged(d, who);
+}
+
+hv_members hv_doubts_missed(const hv_doubts *d) {
+  hv_members missed = d->voices[d->me].unseen;
+  for (size_t j = 0; j < d->n; j++)
+    if (hv_doubts_believes(d, j))
+      hv_members_join(&missed, &d->voices[j].unseen);
+  return missed;
 }
 
 /* Whom somebody did not reach because it had broken off itself: with whom it had trouble is what it could not reach. It may say so

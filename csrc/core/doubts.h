@@ -15,7 +15,8 @@
  * quarter of the others their spans or their places at most, until it is out. The coordinator believes its own eyes: it is out by
  * its own charges only when they leave nobody else, and by another one's alone only if that one charges no more than a quarter of
  * those who are left. And who twice could not reach somebody who then answered, or owns nothing more,
- * does not hasten others any more: whom it names has as long to answer as all have.
+ * does not hasten others any more: whom it names has as long to answer as all have. Nor does who is charged in this view by
+ * anybody.
  */
 #ifndef HV_CORE_DOUBTS_H
 #define HV_CORE_DOUBTS_H
@@ -53,8 +54,11 @@ void hv_doubts_unseen(hv_doubts *doubts, size_t who, const hv_members *named);
 /* What these told it was false. */
 void hv_doubts_false(hv_doubts *doubts, size_t who, const hv_members *liars);
 
-/* 1 when those whom it cannot reach are likely to be gone. */
+/* 1 when those whom it cannot reach are likely to be gone; not while its words are said to be false: they may have broken off for
+ * that. */
 int hv_doubts_believes(const hv_doubts *doubts, size_t who);
+/* Whom those who are believed, or the coordinator, could not reach in this view. */
+hv_members hv_doubts_missed(const hv_doubts *doubts);
 
 /* Before a plan is made, with those who have answered. */
 void hv_doubts_weigh(hv_doubts *doubts, const hv_members *here);

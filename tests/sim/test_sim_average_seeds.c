@@ -376,6 +376,12 @@ static void who_goes_on_listens_before_it_calls_anybody_back(void **unused) {
   plays_well_under(AND_LIARS, swarm_average_play, 1054335, 12, six_epochs);
 }
 
+/* One broke off a liar's stream, and the liar said that it could not reach it; its own answer was lost in a cut of 0.2 s. */
+static void whom_only_a_liar_misses_has_as_long_to_answer_as_all(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 1083185, 12, six_epochs);
+}
+
 /* A lone liar charged the honest coordinator twice, and two more of the five that were left. */
 static void who_charges_many_of_the_few_left_does_not_lead_the_coordinator_astray(void **unused) {
   (void)unused;
@@ -464,6 +470,7 @@ int main(void) {
       cmocka_unit_test(those_whom_the_other_coordinator_names_have_left),
       cmocka_unit_test(who_stood_still_while_it_asked_may_have_been_left),
       cmocka_unit_test(who_goes_on_listens_before_it_calls_anybody_back),
+      cmocka_unit_test(whom_only_a_liar_misses_has_as_long_to_answer_as_all),
       cmocka_unit_test(who_charges_many_of_the_few_left_does_not_lead_the_coordinator_astray),
       cmocka_unit_test(who_broke_off_itself_has_as_long_to_answer_as_all),
       cmocka_unit_test(a_second_coordinator_that_is_lost_is_not_waited_for_twice_as_long),

@@ -70,9 +70,18 @@ static void who_charges_one_after_another_alone_is_out_itself(void **state) {
 
 static void who_owns_nothing_for_its_false_words_hastens_nobody(void **state) {
   hv_doubts *d = &((fixture *)*state)->doubts;
+  hv_members one = set_of(1 << 1), other = set_of(1 << 2);
+  hv_doubts_unseen(d, 5, &one);
+  hv_doubts_unseen(d, 6, &other);
+  assert_true(hv_doubts_believes(d, 5));
   charge(d, 0, 5);
+  assert_false(hv_doubts_believes(d, 5)); /* so far it is only said; but who is missed may have broken off for that */
+  hv_members missed = hv_doubts_missed(d);
+  assert_true(hv_members_equal(&missed, &other));
+  hv_doubts_unseen(d, COORDINATOR, &one);
+  missed = hv_doubts_missed(d);
+  assert_true(hv_members_has(&missed, 1));
   charge(d, 1, 5);
-  assert_true(hv_doubts_believes(d, 5)); /* so far it is only said */
   weigh(d);
   assert_false(hv_doubts_believes(d, 5));
   assert_true(hv_doubts_believes(d, 0));
