@@ -164,6 +164,8 @@ static void admit(hv_allreduce *self, const hv_msg *first, hv_stream *stream) {
     return;
   if (first->kind == HV_MSG_ATTEND && self->council)
     hv_council_opened(self->council, &first->u.attend, stream);
+  if (first->kind == HV_MSG_SHARE && self->council)
+    hv_council_seen(self->council, member);
   if (first->kind == HV_MSG_SHARE && first->u.share.view == self->view && self->present && !self->stopping &&
       self->present->reducer)
     hv_reducer_opened(self->present->reducer, &first->u.share, stream);

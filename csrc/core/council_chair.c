@@ -498,6 +498,11 @@ void hv_council_cut(hv_council *c, size_t member) {
   council_look_again(c);
 }
 
+void hv_council_seen(hv_council *c, size_t member) {
+  if (c->asking)
+    c->seats[member].suspected = c->seats[member].lost = 0;
+}
+
 void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *stream) {
   static const hv_stream_events on = {member_said, council_room_again, member_left, 0};
   if (c->over || !is_of_the_view(c, attend->member) || hv_members_has(&c->given_up, c->round->me))

@@ -382,6 +382,12 @@ static void whom_only_a_liar_misses_has_as_long_to_answer_as_all(void **unused) 
   plays_well_under(AND_LIARS, swarm_average_play, 1083185, 12, six_epochs);
 }
 
+/* A liar named one that came late, whose line was lost on its way; its values came. */
+static void who_opens_a_stream_lives_and_is_no_suspect(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 1130036, 12, six_epochs);
+}
+
 /* A lone liar charged the honest coordinator twice, and two more of the five that were left. */
 static void who_charges_many_of_the_few_left_does_not_lead_the_coordinator_astray(void **unused) {
   (void)unused;
@@ -471,6 +477,7 @@ int main(void) {
       cmocka_unit_test(who_stood_still_while_it_asked_may_have_been_left),
       cmocka_unit_test(who_goes_on_listens_before_it_calls_anybody_back),
       cmocka_unit_test(whom_only_a_liar_misses_has_as_long_to_answer_as_all),
+      cmocka_unit_test(who_opens_a_stream_lives_and_is_no_suspect),
       cmocka_unit_test(who_charges_many_of_the_few_left_does_not_lead_the_coordinator_astray),
       cmocka_unit_test(who_broke_off_itself_has_as_long_to_answer_as_all),
       cmocka_unit_test(a_second_coordinator_that_is_lost_is_not_waited_for_twice_as_long),

@@ -251,6 +251,34 @@ static void who_broke_off_itself_has_as_long_to_answer_as_all(void **unused) {
   }
 }
 
+/* The second member says that it cannot reach the fourth one, which has not come yet. Its line is lost on its way, but it opens
+ * another stream meanwhile. */
+static void who_opens_a_stream_lives_and_is_no_suspect(void **unused) {
+  (void)unused;
+  for (int seen = 0; seen < 2; seen++) {
+    scene s;
+    set_scene(&s, 0);
+    comes(&s, 1);
+    comes(&s, 2);
+    comes(&s, 4);
+    says(&s, 1, HV_NEWS_TROUBLE, 0, 8, NULL);
+    hv_council_report(s.w.council);
+    answers(&s, 1);
+    answers(&s, 2);
+    answers(&s, 4);
+    if (seen)
+      hv_council_seen(s.w.council, 3);
+    wait_us(&s, STALL_MS * 1000 / 2);
+    assert_int_equal(s.w.plans[1], !seen);
+    if (seen) {
+      comes(&s, 3);
+      answers(&s, 3);
+    }
+    assert_int_equal(s.w.told[1].bits[0], seen ? 31 : 31 & ~8);
+    strike_scene(&s);
+  }
+}
+
 /* The coordinator misses the last `missed` members, whom it waits for while they are a suspect's time late; the others answer. */
 static void misses(scene *s, size_t missed) {
   set_scene(s, 0);
@@ -552,6 +580,7 @@ int main(void) {
       cmocka_unit_test(who_is_put_out_by_another_side_goes_on_with_those_of_its_own_view),
       cmocka_unit_test(who_was_there_and_stopped_has_time_to_miss_the_coordinator_for_whom_it_did),
       cmocka_unit_test(who_broke_off_itself_has_as_long_to_answer_as_all),
+      cmocka_unit_test(who_opens_a_stream_lives_and_is_no_suspect),
       cmocka_unit_test(who_alone_is_in_a_view_goes_back_to_the_one_before_with_the_others),
       cmocka_unit_test(an_average_of_a_view_holds_its_member_there),
       cmocka_unit_test(others_stay_in_their_view),
