@@ -194,11 +194,13 @@ void council_promise(hv_council *c, uint32_t view) {
   c->acts->stop(c->arg);
 }
 
-static int is_within(const hv_members *part, const hv_members *whole) {
-  for (size_t i = 0; i < sizeof part->bits; i++)
-    if (part->bits[i] & ~whole->bits[i])
-      return 0;
-  return 1;
+/* What everybody in the next view holds agrees with what is held here: they were in the present one, too, or hold nothing, or were
+ * in a later one that this member promised, but never had. */
+static int agrees_with_all_in(const hv_council *c, const hv_view *view) {
+  hv_members strangers = view->members;
+  hv_members_take_out(&strangers, &c->members);
+  hv_members_take_out(&strangers, &view->fits);
+  return c->hold->n_held == 0 || hv_members_count(&strangers) == 0;
 }
 
 static void hear_plan(hv_council *c, const hv_msg_news *news, const hv_payload *payload) {
@@ -206,9 +208,13 @@ static void hear_plan(hv_council *c, const hv_msg_news *news, const hv_payload *
   hv_view *view;
   if (news->view != c->promised || !c->stopped || !c->quiet)
     return; /* late: this member has promised another one since */
-  hv_status status = council_names(c, news->members, &members) && is_within(&members, &c->members) ? HV_OK : HV_MALFORMED;
+  hv_status status = council_names(c, news->members, &members) ? HV_OK : HV_MALFORMED;
   if (status == HV_OK)
     status = hv_view_read(c->env->mem, c->round, c->hold, news->view, &members, payload, &view);
+  if (status == HV_OK && !agrees_with_all_in(c, view)) {
+    hv_view_free(view);
+    status = HV_MALFORMED;
+  }
   if (status == HV_OK)
     council_install(c, view);
   else if (status == HV_NOMEM)

@@ -96,6 +96,13 @@ static int holds(const hv_view_report *report, uint32_t chunk) {
   return report->held[chunk / 8] >> chunk % 8 & 1;
 }
 
+static int holds_nothing(const hv_round *round, const hv_view_report *report) {
+  for (uint32_t chunk = 0; chunk < round->in->n_chunks; chunk++)
+    if (holds(report, chunk))
+      return 0;
+  return 1;
+}
+
 static int same_view(const hv_view_report *a, const hv_view_report *b) {
   return a->installed == b->installed && hv_members_equal(&a->members, &b->members);
 }
@@ -136,9 +143,14 @@ hv_members hv_view_left(const hv_round *round, const hv_view_report *reports, co
     if (!latest || latest->installed == 0)
       return here; /* nobody was ever left out */
     int credible = is_credible(round, reports, &here, latest);
-    for (size_t i = 0; i < round->n_members; i++)
-      if (credible ? !hv_members_has(&latest->members, i) : hv_members_has(&here, i) && same_view(&reports[i], latest))
+    for (size_t i = 0; i < round->n_members; i++) {
+      if (!hv_members_has(&here, i))
+        continue;
+      int is_left =
+          credible ? hv_members_has(&latest->members, i) || holds_nothing(round, &reports[i]) : !same_view(&reports[i], latest);
+      if (!is_left)
         hv_members_drop(&here, i);
+    }
     if (credible)
       return here;
   }
@@ -158,6 +170,24 @@ static uint16_t source_of(const hv_round *round, const hv_view *view, const hv_v
       source = (uint16_t)i;
   }
   return lacking ? source : HV_VIEW_NONE;
+}
+
+/* Those of them who were not in the view of everybody else, and agree with all: they hold nothing, or were in the latest view. */
+static hv_members who_fits(const hv_round *round, const hv_view_report *reports, const hv_members *members) {
+  hv_members strangers = {{0}};
+  uint32_t latest = 0;
+  for (size_t i = 0; i < round->n_members; i++) {
+    if (!hv_members_has(members, i))
+      continue;
+    hv_members others = *members;
+    hv_members_take_out(&others, &reports[i].members);
+    hv_members_join(&strangers, &others);
+    latest = reports[i].installed > latest ? reports[i].installed : latest;
+  }
+  for (size_t i = 0; i < round->n_members; i++)
+    if (hv_members_has(&strangers, i) && reports[i].installed < latest && !holds_nothing(round, &reports[i]))
+      hv_members_drop(&strangers, i);
+  return strangers;
 }
 
 /* Divides the work among those who owned something from the start; if none of them may, among all who may; if nobody may, among all
@@ -190,6 +220,7 @@ hv_status hv_view_plan(hv_mem *mem, const hv_round *round, uint32_t number, cons
   if (!view)
     return HV_NOMEM;
   view->members = hv_view_left(round, reports, answered);
+  view->fits = who_fits(round, reports, &view->members);
   for (uint32_t chunk = 0; chunk < round->in->n_chunks; chunk++) {
     uint16_t source = source_of(round, view, reports, may_own, chunk);
     if (source != HV_VIEW_NONE)
@@ -222,7 +253,7 @@ hv_payload *hv_view_write(hv_mem *mem, const hv_round *round, const hv_view *vie
     return NULL;
   }
   for (size_t i = 0; i < round->n_members; i++, to += 4)
-    hv_le_put(to, view->count[i], 4);
+    hv_le_put(to, view->count[i] | (hv_members_has(&view->fits, i) ? HV_VIEW_FITS : 0), 4);
   for (uint32_t chunk = 0, item = 0; chunk < round->in->n_chunks; chunk++, to += 2) {
     int is_work = item < view->n_work && view->chunks[item] == chunk;
     hv_le_put(to, is_work ? view->sources[item] : HV_VIEW_NONE, 2);
@@ -234,7 +265,9 @@ hv_payload *hv_view_write(hv_mem *mem, const hv_round *round, const hv_view *vie
 static hv_status read_spans(const hv_round *round, const uint8_t *from, hv_view *view) {
   uint32_t at = 0;
   for (size_t i = 0; i < round->n_members; i++, from += 4) {
-    uint32_t count = (uint32_t)hv_le_get(from, 4);
+    uint32_t told = (uint32_t)hv_le_get(from, 4), count = told & ~HV_VIEW_FITS;
+    if (told & HV_VIEW_FITS)
+      hv_members_put(&view->fits, i);
     if (count > view->n_work - at || (count && (round->members[i].client || !hv_members_has(&view->members, i))))
       return HV_MALFORMED;
     view->first[i] = at;

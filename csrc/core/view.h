@@ -4,8 +4,9 @@
  * reducer and share read them. Pure, the hive thread. Bytes of a plan are hostile: they are held against what this member knows. A
  * view names its members and its work: the chunks that are still to come, each with the member whose copy of the average is
  * forwarded, or none: then it is averaged anew. Each member owns a row of the work. The first view is the group's own plan:
- * everybody, and all chunks in order. A plan as bytes: for each member a u32 (how many items it owns), then for each chunk of the
- * run a u16: HV_VIEW_NONE (nobody lacks it), HV_VIEW_REDUCE, or the member who holds it. Little-endian.
+ * everybody, and all chunks in order. A plan as bytes: for each member a u32 (how many items it owns, and HV_VIEW_FITS if it is
+ * of `fits`), then for each chunk of the run a u16: HV_VIEW_NONE (nobody lacks it), HV_VIEW_REDUCE, or the member who holds it.
+ * Little-endian.
  */
 #ifndef HV_CORE_VIEW_H
 #define HV_CORE_VIEW_H
@@ -14,6 +15,7 @@
 
 #define HV_VIEW_REDUCE 0xffffu
 #define HV_VIEW_NONE 0xfffeu
+#define HV_VIEW_FITS 0x80000000u
 
 /* A set of members. */
 typedef struct hv_members {
@@ -64,6 +66,8 @@ static inline size_t hv_hold_bytes(uint32_t n_chunks) {
 typedef struct hv_view {
   uint32_t number; /* 0: the group's own plan */
   hv_members members;
+  hv_members fits; /* of those who were not in the view of all others before: they hold nothing, or were in the latest view, as its
+                      coordinator says; so what they hold agrees with what the others do */
   uint32_t n_work;
   uint32_t *chunks;        /* of each item of the work: which chunk it is, ascending */
   uint16_t *sources;       /* HV_VIEW_REDUCE, or the member whose copy is forwarded */
@@ -81,7 +85,8 @@ typedef struct hv_view_report {
   const uint8_t *held; /* hv_hold_bytes */
 } hv_view_report;
 
-/* Those of them with whom the round goes on: whom the latest view has, of all that are reported and may be so.
+/* Those of them with whom the round goes on: whom the latest view has, of all that are reported and may be so; and who holds
+ * nothing, since that agrees with whatever the others hold.
  *
  * Who is in a view promised it before it had a plan. So a view is not so if the coordinator itself would be in it, and never
  * promised it, or was in another one of that number; or if as many who would be in it never did, or were in another one of that
@@ -90,8 +95,8 @@ typedef struct hv_view_report {
  * it may hold what nobody else does. So a lone member that lies of views puts nobody out but itself. */
 hv_members hv_view_left(const hv_round *round, const hv_view_report *reports, const hv_members *answered);
 
-/* The coordinator's work: who answered (reports of `answered`), who may own. Members are hv_view_left. HV_STATE: nobody is left who
- * could own anything, or fewer than two are. HV_NOMEM. */
+/* The coordinator's work: who answered (reports of `answered`), who may own. Members are hv_view_left; of strangers to some of
+ * them is told who fits. HV_STATE: nobody is left who could own anything, or fewer than two are. HV_NOMEM. */
 hv_status hv_view_plan(hv_mem *mem, const hv_round *round, uint32_t number, const hv_view_report *reports,
                        const hv_members *answered, const hv_members *may_own, hv_view **out);
 

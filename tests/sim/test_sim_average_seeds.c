@@ -414,6 +414,12 @@ static void who_came_back_before_the_round_and_died_in_it_is_known_to_the_judge(
   plays_well_under(AND_LIARS, swarm_average_play, 1054355, 12, six_epochs);
 }
 
+/* Two of nine had a view's plan, and averaged a chunk; the next one left out whom that view left out, though it held nothing. */
+static void who_holds_nothing_is_in_whatever_view_the_others_were_in(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 1054371, 12, six_epochs);
+}
+
 /* The same of groups in runs with liars. */
 static void who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge(void **unused) {
   static const uint64_t seeds[] = {301007, 301710, 320135, 320597, 321684, 321893};
@@ -482,6 +488,7 @@ int main(void) {
       cmocka_unit_test(who_broke_off_itself_has_as_long_to_answer_as_all),
       cmocka_unit_test(a_second_coordinator_that_is_lost_is_not_waited_for_twice_as_long),
       cmocka_unit_test(who_came_back_before_the_round_and_died_in_it_is_known_to_the_judge),
+      cmocka_unit_test(who_holds_nothing_is_in_whatever_view_the_others_were_in),
       cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);

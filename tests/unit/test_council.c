@@ -402,22 +402,30 @@ static void who_asks_does_not_say_that_all_have_finished(void **unused) {
   strike_scene(&s);
 }
 
-/* The first coordinator asks for the first view after the group's own, all answer that they hold nothing, and it tells the plan,
- * for these. */
-static void hears_a_plan(scene *s, unsigned named) {
-  uint8_t nothing[1] = {0};
-  hv_view_report reports[MEMBERS];
-  hv_members all = set_of((1 << MEMBERS) - 1), these = set_of(named);
-  hv_view *view;
+static void all_are_in_the_first_view(hv_view_report *reports) {
+  static const uint8_t nothing[1] = {0};
   for (size_t i = 0; i < MEMBERS; i++)
-    reports[i] = (hv_view_report){.members = all, .held = nothing};
-  says_on(s, &s->w.lines[0], HV_NEWS_ASK, MEMBERS, 0, NULL);
+    reports[i] = (hv_view_report){.members = set_of((1 << MEMBERS) - 1), .promised = 9 * MEMBERS, .held = nothing};
+}
+
+/* The first coordinator asks for a view, all answer, and it tells the plan for these. */
+static void hears_the_plan(scene *s, uint32_t number, unsigned named, const hv_view_report *reports) {
+  hv_members these = set_of(named);
+  hv_view *view;
+  says_on(s, &s->w.lines[0], HV_NEWS_ASK, number, 0, NULL);
   hv_council_report(s->w.council);
-  assert_int_equal(hv_view_plan(&s->w.fake.mem, &s->round, MEMBERS, reports, &these, &these, &view), HV_OK);
+  assert_int_equal(hv_view_plan(&s->w.fake.mem, &s->round, number, reports, &these, &these, &view), HV_OK);
   hv_payload *plan = hv_view_write(&s->w.fake.mem, &s->round, view);
   hv_view_free(view);
-  says_on(s, &s->w.lines[0], HV_NEWS_PLAN, MEMBERS, named, plan);
+  says_on(s, &s->w.lines[0], HV_NEWS_PLAN, number, named, plan);
   hv_payload_release(plan);
+}
+
+/* The first view after the group's own; nobody holds anything. */
+static void hears_a_plan(scene *s, unsigned named) {
+  hv_view_report reports[MEMBERS];
+  all_are_in_the_first_view(reports);
+  hears_the_plan(s, MEMBERS, named, reports);
   assert_int_equal(s->w.view->number, MEMBERS);
 }
 
@@ -568,6 +576,37 @@ static void others_stay_in_their_view(void **unused) {
   strike_scene(&s);
 }
 
+/* This member, the last one, is in a view without the second, as the others are. Those of `holders` hold the first chunk; 1 was in
+ * the view before, or in one after it with all, whose plan this one lacks. Then there is a view of all. */
+static void is_with_one_left_out_before(unsigned holders, int was_in_a_later_one, int is_in) {
+  static const uint8_t first[1] = {1};
+  scene s;
+  hv_view_report reports[MEMBERS];
+  hv_members those = set_of(16);
+  set_scene(&s, 4);
+  hears_a_plan(&s, 31 & ~2);
+  if (holders & 16)
+    hv_hold_put(&s.hold, 0, &those, MEMBERS);
+  all_are_in_the_first_view(reports);
+  for (size_t i = 0; i < MEMBERS; i++) {
+    reports[i].held = holders >> i & 1 ? first : reports[i].held;
+    reports[i].installed = i != 1 ? MEMBERS : was_in_a_later_one ? 2 * MEMBERS : 0;
+    reports[i].members = i != 1 ? set_of(31 & ~2) : reports[i].members;
+  }
+  hears_the_plan(&s, 3 * MEMBERS, 31, reports);
+  assert_int_equal(s.w.view->number, is_in ? 3 * MEMBERS : MEMBERS);
+  assert_int_equal(hv_council_chair(s.w.council), is_in ? 0 : 2); /* whose plan contradicts what is here is given up */
+  strike_scene(&s);
+}
+
+static void who_was_left_out_may_come_back_if_what_it_holds_agrees(void **unused) {
+  (void)unused;
+  is_with_one_left_out_before(1 | 16, 0, 1);
+  is_with_one_left_out_before(1 | 2 | 16, 0, 0);
+  is_with_one_left_out_before(1 | 2 | 16, 1, 1);
+  is_with_one_left_out_before(1 | 2, 0, 1); /* this one holds nothing */
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(whose_streams_broke_since_the_others_had_answered_is_not_doubted),
@@ -584,6 +623,7 @@ int main(void) {
       cmocka_unit_test(who_alone_is_in_a_view_goes_back_to_the_one_before_with_the_others),
       cmocka_unit_test(an_average_of_a_view_holds_its_member_there),
       cmocka_unit_test(others_stay_in_their_view),
+      cmocka_unit_test(who_was_left_out_may_come_back_if_what_it_holds_agrees),
   };
   return cmocka_run_group_tests_name("council", tests, NULL, NULL);
 }

@@ -262,14 +262,19 @@ static void trouble_counts_once_for_each_view_and_twice_as_many_as_members_are_t
 /* ---- views that are reported ---- */
 
 typedef struct told {
+  hv_run run;
   hv_round round;
   hv_view_report reports[MEMBERS];
 } told;
 
+static const uint8_t nothing[1] = {0}, something[1] = {2};
+
+/* Each holds something. */
 static void all_in_the_first_view(told *t) {
-  *t = (told){.round = {.n_members = MEMBERS, .me = 2}};
+  *t = (told){.run = {.n_chunks = 3}, .round = {.n_members = MEMBERS, .me = 2}};
+  t->round.in = &t->run;
   for (size_t i = 0; i < MEMBERS; i++)
-    t->reports[i].members = everybody();
+    t->reports[i] = (hv_view_report){.members = everybody(), .held = something};
 }
 
 static unsigned left(const told *t, unsigned here) {
@@ -348,6 +353,22 @@ static void who_is_alone_in_a_later_view_does_not_end_the_round_for_the_others(v
   assert_int_equal(left(&t, 0), 0);
 }
 
+/* What the others hold is no other than what it has. */
+static void who_holds_nothing_is_left_out_for_no_view(void **state) {
+  told t;
+  (void)state;
+  all_in_the_first_view(&t);
+  for (size_t i = 0; i < 5; i++)
+    report(&t, i, 9, 0x1f);
+  t.reports[6].held = nothing;
+  assert_int_equal(left(&t, 0xff), 0x5f);
+  assert_int_equal(left(&t, 0xbf), 0x1f); /* who has not answered is not in */
+  report(&t, 6, 0, 0x40);                 /* whatever it says of the first view */
+  assert_int_equal(left(&t, 0xff), 0x5f);
+  report(&t, 6, 10, 0x44); /* who says what is not so is out */
+  assert_int_equal(left(&t, 0xff), 0x1f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(false_words_cost_their_teller_its_spans_at_once_whatever_trouble_it_has_itself, setup,
@@ -371,6 +392,7 @@ int main(void) {
       cmocka_unit_test(a_view_has_one_plan_and_what_most_say_of_it_is_believed),
       cmocka_unit_test(a_view_that_one_alone_was_told_of_is_believed_if_most_promised_it),
       cmocka_unit_test(who_is_alone_in_a_later_view_does_not_end_the_round_for_the_others),
+      cmocka_unit_test(who_holds_nothing_is_left_out_for_no_view),
   };
   return cmocka_run_group_tests_name("doubts", tests, NULL, NULL);
 }
