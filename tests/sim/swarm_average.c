@@ -359,7 +359,7 @@ static void judge_whole(room *r, const seat *first) {
       figure(r, "unaveraged_aside", lacks);
     } else if (lacks && (ran_out_of_time(r, first, i) || heard_too_late(r, first, i))) {
       figure(r, "unaveraged_late", lacks);
-    } else if (lacks && liars_beside(r, first, SWARM_LIES_NEWS) && was_lied_to(r, first)) {
+    } else if (lacks && ((liars_beside(r, first, SWARM_LIES_NEWS) && was_lied_to(r, first)) || too_many_lied(r, first))) {
       figure(r, "unaveraged_lied", lacks);
       figure(r, "members_lied_to", 1);
     } else if (lacks) {

@@ -309,3 +309,15 @@ static int was_lied_to(const room *r, const seat *first) {
       return 1;
   return 0;
 }
+
+/* More than a quarter of them have told false averages since the round began: who alone charges so many is itself the one to doubt
+ * (core/doubts). */
+static int too_many_lied(const room *r, const seat *first) {
+  size_t liars = 0, all = 0;
+  for (size_t j = 0; j < r->n; j++)
+    if (first->now.members >> j & 1) {
+      all++;
+      liars += r->seats[j].liar.tells && r->seats[j].liar.false_us >= round_began(r, first);
+    }
+  return liars > (all + 3) / 4;
+}

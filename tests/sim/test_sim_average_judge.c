@@ -404,6 +404,26 @@ static void clients_to_whom_all_who_can_be_dialled_tell_what_is_false_are_alone(
   assert_true(fails(r, 0));
 }
 
+/* The first lacks a chunk; the last two have told false averages. */
+static room *two_lied(swarm_run *run, size_t n, uint64_t false_us) {
+  room *r = a_group(run, n);
+  r->seats[0].now.averaged = CHUNKS - 1;
+  for (size_t i = n - 2; i < n; i++) {
+    r->seats[i].liar.tells = SWARM_LIES_VALUES;
+    r->seats[i].liar.false_us = BEGAN_US;
+  }
+  r->seats[n - 1].liar.false_us = false_us;
+  return r;
+}
+
+static void who_charges_more_than_a_quarter_who_did_lie_may_be_doubted(void **unused) {
+  (void)unused;
+  swarm_run run;
+  assert_false(fails(two_lied(&run, 4, BEGAN_US), 0));
+  assert_true(fails(two_lied(&run, 4, BEGAN_US - 1), 0)); /* one only might have */
+  assert_true(fails(two_lied(&run, 5, BEGAN_US), 0));
+}
+
 /* The first of three is cut off from the second, and when that is over from the third; none of them ends well. */
 static room *one_after_the_other(swarm_run *run, uint64_t cut_us) {
   room *r = a_group(run, 3);
@@ -594,6 +614,7 @@ int main(void) {
       cmocka_unit_test(who_stood_still_for_longer_than_a_suspect_is_waited_for_is_not_missed),
       cmocka_unit_test(who_is_left_with_a_liar_alone_is_alone),
       cmocka_unit_test(clients_to_whom_all_who_can_be_dialled_tell_what_is_false_are_alone),
+      cmocka_unit_test(who_charges_more_than_a_quarter_who_did_lie_may_be_doubted),
       cmocka_unit_test(who_is_out_of_time_missed_somebody_who_was_cut_off),
       cmocka_unit_test(who_is_out_of_time_missed_what_two_others_could_not_tell_each_other),
       cmocka_unit_test(who_is_left_when_the_others_time_is_over_is_alone),
