@@ -115,8 +115,7 @@ struct hv_env {
   hv_status (*stream_send)(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload);
   /* No more from this side (what was taken still leaves). When both sides have said so: STREAM_CLOSED with HV_OK. */
   void (*stream_end)(hv_env *env, hv_stream *stream);
-  /* Breaks it off: STREAM_CLOSED with HV_CANCELLED here, and there, if that side opened it (seldom HV_CLOSED, where the
-   * word is lost); else HV_CLOSED or HV_CANCELLED. */
+  /* Breaks it off: STREAM_CLOSED with HV_CANCELLED here, and there, if that side opened it; else HV_CLOSED or HV_CANCELLED. */
   void (*stream_cancel)(hv_env *env, hv_stream *stream);
 
   /* From now on, and until the stream closes, what leaves on its connection leaves evenly, at no more than so many bytes per

@@ -90,7 +90,8 @@ static hv_status how_it_ended(stream *s, char text[HV_WORLD_TEXT_MAX]) {
   snprintf(text, HV_WORLD_TEXT_MAX, "%s", s->why_text);
   if (s->why != HV_OK || !s->lost)
     return s->why;
-  int by_peer = s->link && hv_grpc_call_result(s->lost->rpc, detail) == HV_CANCELLED; /* it lives, and said so */
+  hv_status told = hv_grpc_call_result(s->lost->rpc, detail);
+  int by_peer = s->link && (told == HV_CANCELLED || told == HV_NOT_FOUND); /* it lives, and said so, or to a lane that would join */
   if (s->link && !by_peer)
     status = hv_link_explain(s->link, s->lost->rpc, HV_OK, 0, text);
   if (status == HV_OK) {

@@ -262,11 +262,10 @@ static void the_opener_may_cancel(void **state) {
   cancelling(state, 0);
 }
 
-/* Who opened it knows who ended it; but on a busy machine gRPC loses the word now and then. */
+/* Who opened it knows who ended it, often: where there are several connections, some may come when it has ended. */
 static void the_other_side_may_cancel(void **state) {
-  int tries = 1;
-  while (cancelling(state, 1) != HV_CANCELLED)
-    assert_true(++tries <= 5);
+  for (int i = 0; i < 20; i++)
+    assert_int_equal(cancelling(state, 1), HV_CANCELLED);
 }
 
 static void open_and_cancel(recorder *rec, void *arg) {
