@@ -67,8 +67,8 @@ struct hv_council {
   uint64_t view_us;    /* when the present view was installed */
   uint64_t woke_us;    /* when this one had stood still for so long that others may have gone for that; or was told that
                           another one had asked meanwhile */
-  uint64_t listens_us; /* it went on only now: until then it hears what came meanwhile, says nothing, and asks nobody; */
-  int owes_ask;        /* it would have */
+  uint64_t listens_us; /* it went on only now: until then it hears what came meanwhile, greets nobody who comes, and asks nobody; */
+  int owes_ask;        /* it would have asked: it does not say either that it is there */
 
   seat *seats; /* what this member needs to coordinate */
   uint32_t asking;

@@ -14,9 +14,8 @@
  * one member holds goes over one owner, who alone sees that it is broken, again and again. So a lone member that lies costs a
  * quarter of the others their spans or their places at most, until it is out. The coordinator believes its own eyes: it is out by
  * its own charges only when they leave nobody else, and by another one's alone only if that one charges no more than a quarter of
- * those who are left. And who twice could not reach somebody who then answered, or owns nothing more,
- * does not hasten others any more: whom it names has as long to answer as all have. Nor does who is charged in this view by
- * anybody.
+ * those who are left. And who twice could not reach somebody who then answered, or owns nothing more, does not hasten others any
+ * more: whom it names has as long to answer as all have. Nor does who is charged in this view by anybody.
  */
 #ifndef HV_CORE_DOUBTS_H
 #define HV_CORE_DOUBTS_H

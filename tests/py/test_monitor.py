@@ -96,7 +96,7 @@ def test_a_count_that_begins_with_old_records_puts_nobody_in_doubt(dht, monkeypa
     """Records of peers that are asked directly are as old as 20 s: a monitor that was started again showed two trainers of epoch 13 as liars, and no loss."""
     watcher = Gatherer(dht(), "run")
     monkeypatch.setattr(type(watcher._heard), "whole", True)
-    monkeypatch.setattr(Gatherer, "_is_counted", True)
+    monkeypatch.setattr(Gatherer, "_has_fetched", True)
     heard = [(name, dataclasses.replace(SAID, epoch=13, loss=loss), 1.0) for name, loss in (("amber", 1.0), ("blue", 2.0))]
     heard.append(("liar", dataclasses.replace(SAID, epoch=1_000_000, loss=-1e9), 1.0))
 

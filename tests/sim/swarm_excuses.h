@@ -239,13 +239,13 @@ static int stopped_just_before(const entry *o, uint64_t done_us) {
 static int ran_out_of_time(room *r, const seat *first, size_t i) {
   const entry *e = &r->seats[i].now;
   uint64_t began = round_began(r, first), late = e->done_us > began + LOSS_US ? e->done_us - LOSS_US : began;
-  if (no_time_is_left(e) && lost_since(r, first, i, late) & ran_until(r, first, late))
+  if (!no_time_is_left(e))
+    return 0;
+  if (lost_since(r, first, i, late) & ran_until(r, first, late) || two_were_apart(r, first, i, late))
     return 1;
-  if (no_time_is_left(e) && two_were_apart(r, first, i, late))
+  if (e->done_us <= began + time_for_those(r, first))
     return 1;
-  if (no_time_is_left(e) && e->done_us <= began + time_for_those(r, first))
-    return 1;
-  for (size_t j = 0; j < r->n && no_time_is_left(e); j++) {
+  for (size_t j = 0; j < r->n; j++) {
     const entry *o = &r->seats[j].now;
     int went = (o->disturbed && was_just_before(o->away_us, e->done_us)) || (o->died_us && was_just_before(o->died_us, e->done_us));
     int just = went || stopped_just_before(o, e->done_us);

@@ -500,6 +500,15 @@ static void open_stream(hv_command *command, void *core) {
   assert_int_equal(env->stream_open(env, &x->s->plan[x->to].at, &msg, &on, x, &stream), HV_OK);
 }
 
+/* All from member 3. */
+static void open_streams(scene *s, stranger *x, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    x[i].command.run = open_stream;
+    x[i].s = s;
+    assert_int_equal(hv_sim_command(s->sim, 3, &x[i].command), HV_OK);
+  }
+}
+
 static void streams_of_an_earlier_view_and_of_others_names_are_refused(void **unused) {
   (void)unused;
   scene s;
@@ -519,11 +528,7 @@ static void streams_of_an_earlier_view_and_of_others_names_are_refused(void **un
                   {.to = 0, .as = 2, .kind = HV_MSG_SHARE, .view = 4}, /* from member 3, in the name of 2 */
                   {.to = 0, .as = 2, .kind = HV_MSG_ATTEND},           /* likewise */
                   {.to = 0, .as = 99, .kind = HV_MSG_SHARE, .view = 4}};
-  for (size_t i = 0; i < sizeof x / sizeof *x; i++) {
-    x[i].command.run = open_stream;
-    x[i].s = &s;
-    assert_int_equal(hv_sim_command(s.sim, 3, &x[i].command), HV_OK);
-  }
+  open_streams(&s, x, sizeof x / sizeof *x);
   scene_run(&s, 60);
   for (size_t i = 0; i < sizeof x / sizeof *x; i++)
     assert_int_equal(x[i].closed, 1);
@@ -550,11 +555,7 @@ static void streams_of_a_round_that_was_given_up_are_refused_at_once(void **unus
   s.members[0].allreduce = NULL;
   for (int over = 0; over < 2; over++) { /* its end is to come, or has come */
     stranger x[] = {{.to = 0, .as = 3, .kind = HV_MSG_SHARE, .view = 4}, {.to = 0, .as = 3, .kind = HV_MSG_ATTEND}};
-    for (size_t i = 0; i < sizeof x / sizeof *x; i++) {
-      x[i].command.run = open_stream;
-      x[i].s = &s;
-      assert_int_equal(hv_sim_command(s.sim, 3, &x[i].command), HV_OK);
-    }
+    open_streams(&s, x, sizeof x / sizeof *x);
     scene_run(&s, 0.5);
     assert_true(x[0].closed && x[1].closed); /* else they wait in the hall for 15 s, as if it had not begun */
   }

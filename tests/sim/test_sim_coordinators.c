@@ -214,8 +214,7 @@ static void who_was_left_by_most_of_those_who_are_still_there_goes_along(void **
   (void)unused;
   for (uint64_t seed = 880; seed < 900; seed++) {
     scene s;
-    scene_setup how = {.n = 8, .n_values = 200000, .chunk_values = 2000, .seed = seed, .link = slow, .stall_ms = 1500};
-    scene_open(&s, &how);
+    some(&s, 8, seed);
     scene_begin_all(&s);
     scene_run(&s, 0.1);
     hv_sim_unplug(s.sim, 5);

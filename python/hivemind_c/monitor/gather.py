@@ -130,11 +130,11 @@ class Gatherer:
             loss=statistics.median(losses) if losses else None,
             peers=tuple(peers),
             failures=tuple(reversed(self._failures.values())),
-            whole=self._heard.whole and self._is_counted and not begins,
+            whole=self._heard.whole and self._has_fetched and not begins,
         )
 
     @property
-    def _is_counted(self) -> bool:
+    def _has_fetched(self) -> bool:
         return self._next is None and self._tracker.fetched_global_progress_this_epoch.is_set()
 
     def _note_failures(self, heard: List[Tuple[str, News, float]], now: float) -> None:
