@@ -13,11 +13,12 @@ void council_tell(hv_council *c, hv_stream *stream, hv_news what, uint32_t view,
 }
 
 void council_say_here(hv_council *c, const seat *s) {
-  hv_members chair = {{0}};
-  int other = c->line && c->heard && c->sign_us > s->came_us;
-  if (other)
-    hv_members_put(&chair, c->chair);
-  council_tell(c, s->stream, HV_NEWS_HERE, c->installed, other ? &chair : NULL, NULL);
+  hv_members names = {{0}};
+  if (c->line && c->heard && c->sign_us > s->came_us)
+    hv_members_put(&names, c->chair);
+  else if (c->chair == c->round->me && s->leads)
+    names = council_company(c);
+  council_tell(c, s->stream, HV_NEWS_HERE, c->installed, hv_members_count(&names) ? &names : NULL, NULL);
 }
 
 void council_say_here_to_all(hv_council *c) {

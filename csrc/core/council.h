@@ -17,7 +17,8 @@
  * unless one that was only silent says something itself before anybody else coordinates here: the line to it stays open for that,
  * and on it this member says (HERE) whom it attends meanwhile.
  * Who coordinates and stood still may hear from another one that it coordinates now. If half of the members have left for that one
- * already, this one goes there, too, with those whom it has.
+ * already, this one goes there, too, with those whom it has. Else it says (HERE) who those are: if they are more than the other one
+ * has, and that one has told no plan yet, that one comes back with its own.
  * A coordinator may be lost with its plan, which one member alone got. Where nothing was averaged in that view, that member goes
  * back to the view before, once those whom it finds attend one who is in that view, and not in its own.
  * Views of another coordinator have other numbers, and a member's promise holds for all of them. So every view has one plan. Of two

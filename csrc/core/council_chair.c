@@ -440,6 +440,15 @@ static void take_charge(hv_council *c, const seat *s, const hv_msg_news *news) {
     c->seats[i].suspected &= hv_members_has(&missed, i); /* whom only those could not reach may have broken off for that */
 }
 
+/* Those who coordinate some themselves hear who is here now: they may come, if that is more. */
+static void say_who_is_here(hv_council *c) {
+  if (c->chair != c->round->me || council_now(c) < c->listens_us)
+    return;
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (c->seats[i].stream && c->seats[i].leads)
+      council_say_here(c, &c->seats[i]);
+}
+
 /* A member says something. */
 static void member_said(hv_stream *stream, const hv_event *event) {
   seat *s = stream->owner;
@@ -452,8 +461,12 @@ static void member_said(hv_stream *stream, const hv_event *event) {
   int is_away = event->msg->kind == HV_MSG_NEWS && news->what == HV_NEWS_HERE && news->members.size;
   s->away_us = is_away && !s->away ? event->now_us : s->away_us;
   s->away = is_away;
+  int led = s->leads;
+  hv_members with = s->with;
   s->leads =
       is_away && council_names(c, news->members, &s->with) && hv_members_has(&s->with, s->member) && hv_members_count(&s->with) > 1;
+  if (s->leads && !(led && memcmp(&with, &s->with, sizeof with) == 0))
+    say_who_is_here(c);
   if (c->asking)
     s->suspected = 0; /* it lives, and so does its line: it has as long to answer as the others */
   if (event->msg->kind != HV_MSG_NEWS || !is_of_the_view(c, s->member))
@@ -524,6 +537,7 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
   c->streams++;
   if (council_now(c) >= c->listens_us)
     council_say_here(c, s);
+  say_who_is_here(c);
   if (c->finished)
     council_tell(c, stream, HV_NEWS_FINISHED, c->installed, NULL, NULL);
   else if (c->asking && attend->view <= c->asking)

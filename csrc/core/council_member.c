@@ -258,10 +258,12 @@ static int goes_back_to_the_view_before(hv_council *c, size_t i) {
   return 1;
 }
 
-/* Whom this member attends attends another one, who is there. */
+/* Whom this member attends attends another one, who is there; or says who is with it, as it was told that this one coordinates. */
 static void hear_who_coordinates(hv_council *c, hv_span told) {
   hv_members chair;
-  for (size_t i = 0; council_names(c, told, &chair) && i < c->round->n_members; i++) {
+  if (!council_names(c, told, &chair) || hv_members_has(&chair, c->chair))
+    return;
+  for (size_t i = 0; i < c->round->n_members; i++) {
     if (hv_members_has(&chair, i) && goes_back_to_the_view_before(c, i))
       return;
     if (!hv_members_has(&chair, i) || !hv_members_has(&c->given_up, i) || hv_members_has(&c->recalled, i))
@@ -269,6 +271,17 @@ static void hear_who_coordinates(hv_council *c, hv_span told) {
     recall(c, i);
     return;
   }
+}
+
+/* One that was silent and goes on coordinates more than attend this member, besides those. Here no plan is made yet; and a liar who
+ * says so is believed but once. */
+static int has_more(const hv_council *c, size_t i, const hv_msg *msg) {
+  hv_members others, own = council_company(c);
+  if (!c->asking || hv_members_has(&c->recalled, i) || msg->kind != HV_MSG_NEWS || msg->u.news.what != HV_NEWS_HERE ||
+      !council_names(c, msg->u.news.members, &others) || !hv_members_has(&others, i))
+    return 0;
+  hv_members_take_out(&others, &own);
+  return hv_members_count(&others) > hv_members_count(&own);
 }
 
 /* One that was silent says something: it stood still, or its words were lost. If this member has promised anything to another one
@@ -281,7 +294,7 @@ static int hear_former(hv_council *c, hv_stream *stream, const hv_msg *msg) {
     return 0;
   c->seats[i].spoke_us = c->seats[i].spoke ? c->seats[i].spoke_us : council_now(c);
   c->seats[i].spoke = 1;
-  if (c->chair == c->round->me && !council_was_left(c)) {
+  if (c->chair == c->round->me && !council_was_left(c) && !has_more(c, i, msg)) {
     hv_members with = council_company(c);
     council_tell(c, stream, HV_NEWS_HERE, c->installed, &with, NULL); /* it may come here */
     return 0;

@@ -420,6 +420,12 @@ static void who_holds_nothing_is_in_whatever_view_the_others_were_in(void **unus
   plays_well_under(AND_LIARS, swarm_average_play, 1054371, 12, six_epochs);
 }
 
+/* Five of nine were left, three with a coordinator that had stood still and two with the next one; one of these died. */
+static void who_has_fewer_than_the_one_before_goes_back_with_them(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 1112737, 12, six_epochs);
+}
+
 /* The same of groups in runs with liars. */
 static void who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge(void **unused) {
   static const uint64_t seeds[] = {301007, 301710, 320135, 320597, 321684, 321893};
@@ -489,6 +495,7 @@ int main(void) {
       cmocka_unit_test(a_second_coordinator_that_is_lost_is_not_waited_for_twice_as_long),
       cmocka_unit_test(who_came_back_before_the_round_and_died_in_it_is_known_to_the_judge),
       cmocka_unit_test(who_holds_nothing_is_in_whatever_view_the_others_were_in),
+      cmocka_unit_test(who_has_fewer_than_the_one_before_goes_back_with_them),
       cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);

@@ -230,6 +230,29 @@ static void who_was_left_by_most_of_those_who_are_still_there_goes_along(void **
   }
 }
 
+/* Likewise, but 1 has 4 alone, and 6 and 7 stood still with 0: those who left are two of the five who are there. They go back. */
+static void who_has_fewer_than_the_one_before_goes_back_with_them(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1120; seed < 1160; seed++) {
+    scene s;
+    some(&s, 8, seed);
+    scene_begin_all(&s);
+    scene_run(&s, 0.1);
+    hv_sim_unplug(s.sim, 3);
+    hv_sim_unplug(s.sim, 5);
+    stands_still_as_it_asks(&s, 0.05 + 0.005 * (double)(seed % 20));
+    hv_sim_unplug(s.sim, 2);
+    hv_sim_pause(s.sim, 6);
+    hv_sim_pause(s.sim, 7);
+    coordinates(&s, 1);
+    scene_run(&s, 0.05 + 0.01 * (double)(seed % 40));
+    hv_sim_continue(s.sim, 6);
+    hv_sim_continue(s.sim, 7);
+    hv_sim_continue(s.sim, 0);
+    all_end_in_one_view(&s, 1 | 2 | 16 | 64 | 128, 12);
+  }
+}
+
 /* 0 stands still as the round begins, so it never sees the lines of those who come to it, and go to 1. */
 static void never_sees_who_came(scene *s, uint64_t seed) {
   six(s, seed);
@@ -360,6 +383,7 @@ int main(void) {
       cmocka_unit_test(who_is_done_at_once_when_it_goes_on_waits_for_those_who_went),
       cmocka_unit_test(who_alone_is_in_a_view_comes_to_the_one_that_was_left_out_of_it),
       cmocka_unit_test(who_was_left_by_most_of_those_who_are_still_there_goes_along),
+      cmocka_unit_test(who_has_fewer_than_the_one_before_goes_back_with_them),
       cmocka_unit_test(those_whom_the_other_one_names_have_left_it_too),
       cmocka_unit_test(who_is_told_that_it_may_come_is_awaited),
       cmocka_unit_test(a_second_coordinator_that_is_lost_is_not_waited_for_twice_as_long),
