@@ -96,8 +96,8 @@ static inline uint64_t council_patience_us(const hv_council *c) {
 
 /* ---- council.c ---- */
 void council_tell(hv_council *c, hv_stream *stream, hv_news what, uint32_t view, const hv_members *members, hv_payload *payload);
-/* That this one is there; and if another one coordinates who has given a sign of life since that member came here, who it is. To who
- * coordinates some itself: who is here. */
+/* That this one is there; and if another one coordinates who has given a sign of life since that member came here, who it is. To
+ * who coordinates some itself: who is here. */
 void council_say_here(hv_council *c, const seat *s);
 void council_say_here_to_all(hv_council *c);
 /* This member's part in the round is over. Fine when it is already. */
