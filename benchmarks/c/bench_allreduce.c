@@ -373,21 +373,25 @@ static void await(int from) {
     die(hv_status_text((hv_status)status));
 }
 
+static int is_lost(const options *how, size_t i) {
+  for (size_t k = 0; k < how->lose; k++)
+    if (i == (2 * k + 1 < how->peers ? 2 * k + 1 : k))
+      return 1;
+  return 0;
+}
+
 /* Half of the median into a round some are lost; how long it takes for the others. */
 static double round_with_losses(const options *how, const int *to, const int *from, const pid_t *children, double median) {
   uint64_t began = hv_clock_us();
   for (size_t i = 0; i < how->peers; i++)
     put(to[i], "g", 1);
   usleep((useconds_t)(median * 500000));
-  for (size_t i = 0; i < how->lose; i++)
-    kill(children[2 * i + 1 < how->peers ? 2 * i + 1 : i], how->stop ? SIGSTOP : SIGKILL);
-  for (size_t i = 0; i < how->peers; i++) {
-    int lost = 0;
-    for (size_t k = 0; k < how->lose; k++)
-      lost |= i == (2 * k + 1 < how->peers ? 2 * k + 1 : k);
-    if (!lost)
+  for (size_t i = 0; i < how->peers; i++)
+    if (is_lost(how, i))
+      kill(children[i], how->stop ? SIGSTOP : SIGKILL);
+  for (size_t i = 0; i < how->peers; i++)
+    if (!is_lost(how, i))
       await(from[i]);
-  }
   double seconds = (double)(hv_clock_us() - began) / 1e6;
   for (size_t i = 0; i < how->peers; i++)
     kill(children[i], SIGKILL);

@@ -210,7 +210,7 @@ static void take(lane *l, size_t size) {
     l->end_came = 1;
   } else if (status == HV_OK && !l->open && !s->link && is_frame(bytes, size, go_frame)) {
     l->open = 1;
-    hv_sockets_look_again(&s->loop->sockets);
+    hv_sockets_forget(&s->loop->sockets);
     hv_stream_set_sockets(s);
   } else if (status == HV_OK && !s->numbered) {
     hv_stream_take(l, 0, 0);
@@ -287,7 +287,7 @@ static void said_hello(hv_grpc_op *op, int ok) {
         open_one(s, i);
     } else if (!s->ending && s->state == OPEN) {
       l->go = 1;
-      hv_sockets_look_again(&s->loop->sockets);
+      hv_sockets_forget(&s->loop->sockets);
     }
   }
   hv_stream_set_sockets(s); /* there may have been no connection before */

@@ -394,7 +394,7 @@ void hv_loop_free(hv_loop *loop) {
   hv_timers_fini(&loop->timers);
   hv_timers_fini(&loop->deadlines);
   hv_guests_fini(&loop->guests);
-  hv_sockets_fini(&loop->sockets);
+  hv_sockets_forget(&loop->sockets);
   hv_buf_fini(&loop->scratch);
   hv_buf_fini(&loop->outgoing);
   hv_inbox_fini(&loop->inbox);

@@ -13,13 +13,9 @@ void hv_sockets_init(hv_sockets *sockets, hv_mem *mem) {
   *sockets = (hv_sockets){.mem = mem};
 }
 
-void hv_sockets_fini(hv_sockets *sockets) {
+void hv_sockets_forget(hv_sockets *sockets) {
   hv_mem_free(sockets->list);
   *sockets = (hv_sockets){.mem = sockets->mem};
-}
-
-void hv_sockets_look_again(hv_sockets *sockets) {
-  hv_sockets_fini(sockets);
 }
 
 #ifdef SO_MAX_PACING_RATE
@@ -62,7 +58,7 @@ static int leads_to(const hv_socket *s, const hv_addr *peer) {
 static void look_around(hv_sockets *sockets, uint64_t now_us) {
   enum { ROOM = 64 };
   size_t room = 0;
-  hv_sockets_fini(sockets);
+  hv_sockets_forget(sockets);
   sockets->looked_us = now_us;
   DIR *folder = opendir("/proc/self/fd");
   struct dirent *entry;

@@ -32,9 +32,8 @@ typedef struct hv_sockets {
 } hv_sockets;
 
 void hv_sockets_init(hv_sockets *sockets, hv_mem *mem);
-void hv_sockets_fini(hv_sockets *sockets);
-/* There is a new connection: the list is made anew as soon as it is wanted. */
-void hv_sockets_look_again(hv_sockets *sockets);
+/* At the end, and when there is a new connection: the list is made anew as soon as it is wanted. */
+void hv_sockets_forget(hv_sockets *sockets);
 
 /* Bytes to `peer` leave at no more than `rate` bytes per second on each connection to it; 0: as fast as they can. Returns how many
  * connections took it. */

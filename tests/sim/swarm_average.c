@@ -350,7 +350,7 @@ static void judge_whole(room *r, const seat *first) {
     if (!stayed(r, first, i) || !e->done || r->seats[i].auxiliary || r->seats[i].liar.tells)
       continue;
     figure(r, "members_judged", 1);
-    figure(r, "beside_liars", liars_beside(r, first, ~0u) != 0);
+    figure(r, "beside_liars", is_beside_liars(r, first));
     if (lacks && (was_left_alone(r, first, i) || was_wrong(r, first, i, i, alone_then))) {
       figure(r, "unaveraged_alone", lacks);
     } else if (lacks && was_between(r, first, i)) {
@@ -359,7 +359,7 @@ static void judge_whole(room *r, const seat *first) {
       figure(r, "unaveraged_aside", lacks);
     } else if (lacks && (ran_out_of_time(r, first, i) || heard_too_late(r, first, i))) {
       figure(r, "unaveraged_late", lacks);
-    } else if (lacks && ((liars_beside(r, first, SWARM_LIES_NEWS) && was_lied_to(r, first)) || too_many_lied(r, first))) {
+    } else if (lacks && (was_lied_to(r, first) || too_many_lied(r, first))) {
       figure(r, "unaveraged_lied", lacks);
       figure(r, "members_lied_to", 1);
     } else if (lacks) {

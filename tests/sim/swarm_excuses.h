@@ -293,12 +293,12 @@ static int stood_still(const room *r, const seat *first, size_t i) {
   return stood_still_within(e, round_began(r, first), e->done_us);
 }
 
-/* How many in its group tell such lies, and can be dialled. */
-static int liars_beside(const room *r, const seat *first, unsigned lies) {
-  int n = 0;
+/* Some in its group tell lies, and can be dialled. */
+static int is_beside_liars(const room *r, const seat *first) {
   for (size_t j = 0; j < r->n; j++)
-    n += (first->now.members >> j & 1) && r->seats[j].liar.tells & lies && !r->seats[j].client;
-  return n;
+    if ((first->now.members >> j & 1) && r->seats[j].liar.tells && !r->seats[j].client)
+      return 1;
+  return 0;
 }
 
 /* One of them, who may coordinate, has lied about views or members since the round began: a liar that only might have is no

@@ -84,7 +84,7 @@ static void the_sockets_that_lead_there_are_found_and_no_other(void **unused) {
     int fds[] = {door, other_door, right, wrong, udp, accepted};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
       close(fds[i]);
-    hv_sockets_fini(&sockets);
+    hv_sockets_forget(&sockets);
     assert_int_equal(atomic_load(&mem.blocks), 0);
   }
 }
@@ -103,7 +103,7 @@ static void the_side_that_was_dialled_finds_its_socket_too(void **unused) {
   assert_int_equal(rate_of(accepted), 7000000);
   assert_int_equal(rate_of(dialled), UINT32_MAX);
   close(door), close(dialled), close(accepted);
-  hv_sockets_fini(&sockets);
+  hv_sockets_forget(&sockets);
 }
 
 static void a_number_that_has_become_another_socket_is_left_alone(void **unused) {
@@ -123,7 +123,7 @@ static void a_number_that_has_become_another_socket_is_left_alone(void **unused)
   assert_int_equal(hv_sockets_pace(&sockets, &here, 5000000, 3 + HV_SOCKETS_PAUSE_US), 1);
   assert_int_equal(rate_of(late), 5000000);
   close(door), close(other_door), close(again), close(late);
-  hv_sockets_fini(&sockets);
+  hv_sockets_forget(&sockets);
 }
 
 static void a_socket_tells_of_its_line_and_can_be_kept_short(void **unused) {
@@ -151,7 +151,7 @@ static void a_socket_tells_of_its_line_and_can_be_kept_short(void **unused) {
   assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &waits, &size), 0);
   assert_int_equal(waits, 65536);
   close(door), close(other_door), close(fd), close(accepted);
-  hv_sockets_fini(&sockets);
+  hv_sockets_forget(&sockets);
 }
 
 static void an_address_without_a_number_has_no_socket(void **unused) {
@@ -161,7 +161,7 @@ static void an_address_without_a_number_has_no_socket(void **unused) {
   hv_addr none = {0}, name = {.kind = HV_ADDR_DNS, .port = 80, .host.name = "localhost"};
   assert_int_equal(hv_sockets_pace(&sockets, &none, 1000, 1), 0);
   assert_int_equal(hv_sockets_pace(&sockets, &name, 1000, 1), 0);
-  hv_sockets_fini(&sockets);
+  hv_sockets_forget(&sockets);
 }
 
 int main(void) {
