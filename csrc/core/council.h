@@ -21,6 +21,7 @@
  * has, and that one has told no plan yet, that one comes back with its own.
  * A coordinator may be lost with its plan, which one member alone got. Where nothing was averaged in that view, that member goes
  * back to the view before, once those whom it finds attend one who is in that view, and not in its own.
+ * The same for who made a view itself, if nothing shows that anybody else has its plan.
  * Views of another coordinator have other numbers, and a member's promise holds for all of them. So every view has one plan. Of two
  * that do not know of each other (a partition) each has its own members from then on: nobody is ever in both.
  *

@@ -480,6 +480,8 @@ static void member_said(hv_stream *stream, const hv_event *event) {
   else if (news->what == HV_NEWS_DONE) {
     s->done = 1;
     council_see_if_finished(c);
+  } else if (s->leads && c->chair == c->round->me && half_have_left(c, &s->with)) {
+    start_ask(c); /* its view comes to nothing: it need not wait until that shows */
   }
 }
 

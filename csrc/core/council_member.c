@@ -161,9 +161,19 @@ static void exchange_views(hv_council *c) {
   c->other = number;
 }
 
+/* This member made the present view, and nobody has shown that the plan came there: to the others it never was. */
+static int is_alone_in_its_view(const hv_council *c) {
+  if (c->other >= c->installed || c->installed % c->round->n_members != c->round->me || c->hold->n_held != c->held_then)
+    return 0;
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (i != c->round->me && c->pace->heard_us[i] >= c->view_us)
+      return 0;
+  return 1;
+}
+
 void council_send_report(hv_council *c) {
-  if (c->other > c->installed && c->hold->n_held != c->held_then)
-    exchange_views(c); /* something has come in that view until all had stopped: it counts after all */
+  if (c->other > c->installed ? c->hold->n_held != c->held_then : is_alone_in_its_view(c))
+    exchange_views(c); /* something has come in that view until all had stopped: it counts after all; or nothing ever did */
   size_t bytes = hv_hold_bytes(c->hold->n_chunks);
   if (c->chair == c->round->me) {
     council_own_report(c);

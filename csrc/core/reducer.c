@@ -6,35 +6,6 @@
 
 /* ---- small things ---- */
 
-static void list_init(list *l) {
-  l->first = NULL;
-  l->last = &l->first;
-}
-
-static void list_put(list *l, contribution *c) {
-  c->next = NULL;
-  *l->last = c;
-  l->last = &c->next;
-}
-
-static contribution *list_take(list *l) {
-  contribution *c = l->first;
-  if (c && !(l->first = c->next))
-    l->last = &l->first;
-  return c;
-}
-
-static void drop_contribution(contribution *c) {
-  if (c)
-    hv_payload_release(c->payload);
-  hv_mem_free(c);
-}
-
-static void list_drop(list *l) {
-  for (contribution *c; (c = list_take(l));)
-    drop_contribution(c);
-}
-
 static slot *slot_of(hv_reducer *r, uint32_t item) {
   return &r->slots[item % WINDOW];
 }
@@ -402,6 +373,32 @@ static contribution *take_waiting(slot *s) {
   return c;
 }
 
+/* One of those who were to give this chunk, when all of them are gone and none has; HV_ROUND_MEMBERS_MAX: there is somebody. What this
+ * member would average with itself alone is no average, and would part it from the others, who go on without that. */
+static size_t who_is_missing(const slot *s) {
+  const hv_reducer *r = s->reducer;
+  size_t missing = HV_ROUND_MEMBERS_MAX;
+  for (size_t i = r->round->n_members; i-- > 0;)
+    if (i != r->round->me && hv_members_has(&r->view->members, i) && gives(r, i, s->item)) {
+      if (r->guests[i].state != GUEST_GONE || hv_members_has(&s->counted, i))
+        return HV_ROUND_MEMBERS_MAX;
+      missing = i;
+    }
+  return missing;
+}
+
+/* All that can be in it is. */
+static void complete(slot *s) {
+  hv_reducer *r = s->reducer;
+  size_t missing = who_is_missing(s);
+  if (missing == HV_ROUND_MEMBERS_MAX) {
+    close_slot(s);
+  } else {
+    r->lost = missing;
+    fail(r, HV_CLOSED);
+  }
+}
+
 /* Starts whatever a slot can do next. */
 static void go_on(slot *s) {
   hv_reducer *r = s->reducer;
@@ -420,7 +417,7 @@ static void go_on(slot *s) {
     if (make_codes(s))
       start_job(s, run_relay, relayed);
   } else if (source == HV_VIEW_REDUCE && is_complete(s)) {
-    close_slot(s);
+    complete(s);
   }
 }
 

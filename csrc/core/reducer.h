@@ -5,7 +5,8 @@
  * one for a chunk beyond the window is held, and what is held keeps its sender back. When all who are expected are in, the
  * average is encoded once, decoded here from its own bytes, entered into the hold, and the same bytes go to everybody who lacks
  * it. A chunk makes way when all have it. A chunk that somebody holds already is not averaged: the holder's copy goes to those who
- * lack it. A contributor that breaks off (and for an eighth of stall_ms no other view is told of), or holds the others up for
+ * lack it. What this member would average with itself alone, as all others are gone that were to give, is not averaged: it fails. A
+ * contributor that breaks off (and for an eighth of stall_ms no other view is told of), or holds the others up for
  * too long (core/pace; stall_ms at most, in which this node did not stand still itself), is left out from then on. Who was sent
  * everything holds nobody up: over a slow line that takes its time, and its stream stays until it ends. While an owner
  * has nothing to send it says that it is there, so that its silence tells. One whose weight, values or order are refused
@@ -40,7 +41,8 @@ void hv_reducer_cancel(hv_reducer *reducer);
 int hv_reducer_done(const hv_reducer *reducer);
 /* 1 when also nobody is being served any more: it may be freed. */
 int hv_reducer_over(const hv_reducer *reducer);
-/* HV_OK, or why it failed: HV_CANCELLED, HV_NOMEM, HV_CLOSED (who was to forward a chunk is lost: hv_reducer_lost). */
+/* HV_OK, or why it failed: HV_CANCELLED, HV_NOMEM, HV_CLOSED (who was to forward a chunk is lost, or all who were to give one:
+ * hv_reducer_lost). */
 hv_status hv_reducer_status(const hv_reducer *reducer);
 /* Who that is, or HV_ROUND_MEMBERS_MAX. */
 size_t hv_reducer_lost(const hv_reducer *reducer);

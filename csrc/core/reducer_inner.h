@@ -1,6 +1,6 @@
 /* What does an owner keep while it averages its span? The reducer's tables, for reducer.c alone.
  *
- * Room: core (uses reducer.h). Types only: a slot for each open chunk, a guest for each member, a contribution on its way.
+ * Room: core (uses reducer.h). Types, and lists: a slot for each open chunk, a guest for each member, contributions on their way.
  */
 #ifndef HV_CORE_REDUCER_INNER_H
 #define HV_CORE_REDUCER_INNER_H
@@ -26,6 +26,35 @@ typedef struct contribution {
 typedef struct list {
   contribution *first, **last;
 } list;
+
+static inline void list_init(list *l) {
+  l->first = NULL;
+  l->last = &l->first;
+}
+
+static inline void list_put(list *l, contribution *c) {
+  c->next = NULL;
+  *l->last = c;
+  l->last = &c->next;
+}
+
+static inline contribution *list_take(list *l) {
+  contribution *c = l->first;
+  if (c && !(l->first = c->next))
+    l->last = &l->first;
+  return c;
+}
+
+static inline void drop_contribution(contribution *c) {
+  if (c)
+    hv_payload_release(c->payload);
+  hv_mem_free(c);
+}
+
+static inline void list_drop(list *l) {
+  for (contribution *c; (c = list_take(l));)
+    drop_contribution(c);
+}
 
 typedef enum slot_state {
   SLOT_OPEN,    /* contributions come in, one job at a time */

@@ -426,6 +426,12 @@ static void who_has_fewer_than_the_one_before_goes_back_with_them(void **unused)
   plays_well_under(AND_LIARS, swarm_average_play, 1112737, 12, six_epochs);
 }
 
+/* A coordinator's view was without one; nobody had its plan, and it averaged a chunk with itself alone. */
+static void who_is_alone_in_its_own_view_comes_back_to_the_one_before(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 1248264, 12, six_epochs);
+}
+
 /* The same of groups in runs with liars. */
 static void who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge(void **unused) {
   static const uint64_t seeds[] = {301007, 301710, 320135, 320597, 321684, 321893};
@@ -496,6 +502,7 @@ int main(void) {
       cmocka_unit_test(who_came_back_before_the_round_and_died_in_it_is_known_to_the_judge),
       cmocka_unit_test(who_holds_nothing_is_in_whatever_view_the_others_were_in),
       cmocka_unit_test(who_has_fewer_than_the_one_before_goes_back_with_them),
+      cmocka_unit_test(who_is_alone_in_its_own_view_comes_back_to_the_one_before),
       cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);

@@ -208,6 +208,53 @@ static void who_alone_is_in_a_view_comes_to_the_one_that_was_left_out_of_it(void
   }
 }
 
+/* 5 dies, and 3 does not hear 0, whose view is without it; but nobody gets its plan, and then it stands still. All go to 1. When 0
+ * goes on it hears so, and comes there, too: that view never was, neither does it leave out 3. */
+static void who_is_alone_in_its_own_view_comes_back_to_the_one_before(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1240; seed < 1260; seed++) {
+    scene s;
+    six(&s, seed);
+    scene_begin_all(&s);
+    scene_run(&s, 0.24 + 0.005 * (double)(seed % 8));
+    hv_sim_cut(s.sim, 0, 3, 1);
+    hv_sim_cut(s.sim, 3, 0, 1);
+    hv_sim_kill(s.sim, 5);
+    while (hv_allreduce_view(s.members[0].allreduce) == 0)
+      scene_run(&s, 0.001);
+    hv_sim_pause(s.sim, 0);
+    for (size_t i = 1; i < 5; i++)
+      hv_sim_cut(s.sim, 0, i, 1);
+    coordinates(&s, 1);
+    for (size_t i = 1; i < 5; i++)
+      hv_sim_cut(s.sim, 0, i, 0);
+    hv_sim_cut(s.sim, 3, 0, 0);
+    scene_run(&s, 0.05);
+    hv_sim_continue(s.sim, 0);
+    all_end_in_one_view(&s, 31, 12);
+  }
+}
+
+/* 0 owns everything, and the only other one, a client, vanishes: what has not come from it is not averaged by 0 alone, which would
+ * part it from the others if there were any. */
+static void who_sees_nobody_averages_nothing_alone(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1260; seed < 1280; seed++) {
+    scene s;
+    scene_setup how = {.n = 2, .n_values = 200000, .chunk_values = 2000, .seed = seed, .link = slow, .stall_ms = 1500, .client = 1};
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 0.03 + 0.01 * (double)(seed % 20));
+    hv_sim_unplug(s.sim, 1);
+    scene_run(&s, 30);
+    assert_int_equal(s.members[0].status, HV_CLOSED);
+    scene_each_chunk_is_right(&s, 0);
+    for (uint32_t chunk = 0; chunk < s.members[0].in_run.n_chunks; chunk++)
+      assert_true(!hv_allreduce_averaged(s.members[0].allreduce, chunk) || scene_set(&s, 0, chunk) == 3);
+    scene_close(&s);
+  }
+}
+
 /* Three machines of eight vanish, that of 1 only when 0 stands still; 2, who comes next, has 3 and 4. When 0 goes on, 7, which
  * stood still, too, is with it: the three are not half of all, but more than half of those who are still there. */
 static void who_was_left_by_most_of_those_who_are_still_there_goes_along(void **unused) {
@@ -382,6 +429,8 @@ int main(void) {
       cmocka_unit_test(the_answers_of_those_who_have_gone_are_not_enough),
       cmocka_unit_test(who_is_done_at_once_when_it_goes_on_waits_for_those_who_went),
       cmocka_unit_test(who_alone_is_in_a_view_comes_to_the_one_that_was_left_out_of_it),
+      cmocka_unit_test(who_is_alone_in_its_own_view_comes_back_to_the_one_before),
+      cmocka_unit_test(who_sees_nobody_averages_nothing_alone),
       cmocka_unit_test(who_was_left_by_most_of_those_who_are_still_there_goes_along),
       cmocka_unit_test(who_has_fewer_than_the_one_before_goes_back_with_them),
       cmocka_unit_test(those_whom_the_other_one_names_have_left_it_too),
