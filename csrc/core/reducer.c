@@ -373,8 +373,8 @@ static contribution *take_waiting(slot *s) {
   return c;
 }
 
-/* One of those who were to give this chunk, when all of them are gone and none has; HV_ROUND_MEMBERS_MAX: there is somebody. What this
- * member would average with itself alone is no average, and would part it from the others, who go on without that. */
+/* One of those who were to give this chunk, when all of them are gone and none has; HV_ROUND_MEMBERS_MAX: there is somebody. What
+ * this member would average with itself alone is no average, and would part it from the others, who go on without that. */
 static size_t who_is_missing(const slot *s) {
   const hv_reducer *r = s->reducer;
   size_t missing = HV_ROUND_MEMBERS_MAX;
