@@ -219,13 +219,17 @@ int council_was_left(const hv_council *c) {
   return here == 0 || left > here;
 }
 
+static int may_try(const hv_council *c, size_t i) {
+  return !hv_members_has(&c->recalled, i) && !hv_members_has(&c->tried, i);
+}
+
 /* Nobody came to this coordinator, or nobody is left of those: the first two whom it has given up may live after all, and the
  * others be with them; rather those to whom its line is still open. Once for each. If one of those has spoken since, it is enough
  * that most have left. */
 static int goes_back(hv_council *c) {
   int n = 0, is_there = 0, spoke = 0;
   for (size_t i = 0; i < c->round->n_members; i++)
-    if (c->seats[i].former && !hv_members_has(&c->recalled, i)) {
+    if (c->seats[i].former && may_try(c, i)) {
       is_there = 1;
       spoke |= c->seats[i].spoke;
     }
@@ -233,9 +237,9 @@ static int goes_back(hv_council *c) {
     return 0;
   for (size_t k = 0; k < c->round->n_members && n < 2; k++) {
     size_t i = (c->round->leader + k) % c->round->n_members;
-    if (!hv_members_has(&c->given_up, i) || hv_members_has(&c->recalled, i) || (is_there && !c->seats[i].former))
+    if (!hv_members_has(&c->given_up, i) || !may_try(c, i) || (is_there && !c->seats[i].former))
       continue;
-    hv_members_put(&c->recalled, i);
+    hv_members_put(&c->tried, i);
     hv_members_drop(&c->given_up, i);
     n++;
   }
@@ -371,12 +375,12 @@ void council_own_report(hv_council *c) {
 }
 
 /* 1 when this member's word is waited for no more. Who never came to a coordinator that took over has died with the one before, or
- * heard from that one that all is done. Who went to another one since this one was silent may come back, and lack what it owns. */
+ * heard from that one that all is done; who lacks something may miss that one later, and its way here be long. Who went to another one since this one was silent may come back, and lack what it owns. */
 static int is_settled(const hv_council *c, size_t i) {
   const seat *s = &c->seats[i];
   if (s->away && !s->done && council_now(c) < s->away_us + council_patience_us(c))
     return 0;
-  return s->done || s->gone || s->away || (!s->came && council_now(c) >= c->chair_us + council_patience_us(c));
+  return s->done || s->gone || s->away || (!s->came && council_now(c) >= c->chair_us + council_patience_us(c) / 4 * 5);
 }
 
 void council_see_if_finished(hv_council *c) {
@@ -551,8 +555,9 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
   if (attend->view <= c->highest || attend->view - c->highest > STRIDE_MAX)
     return;
   c->highest = attend->view; /* it would not answer to a lower number */
-  if (c->asking) {
+  if (c->asking || c->owes_ask)
     c->woke_us = council_now(c); /* who is away may have been asked there, too, and come back likewise */
+  if (c->asking) {
     c->asking = 0;
     start_ask(c);
   }

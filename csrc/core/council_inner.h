@@ -54,7 +54,8 @@ struct hv_council {
   hv_members broke_off;               /* those of the suspects who did so themselves */
   hv_members owed;                    /* those who were silent, as owners, in an earlier view */
   hv_members given_up;
-  hv_members recalled; /* given up, and attended again at others' word: once each */
+  hv_members recalled; /* given up, and attended again at its own word or others': once each; */
+  hv_members tried;    /* or without any, as there was nobody else: likewise */
 
   size_t chair;      /* who coordinates, as far as this member knows; NOBODY */
   uint64_t chair_us; /* since when that has been this member */

@@ -432,6 +432,24 @@ static void who_is_alone_in_its_own_view_comes_back_to_the_one_before(void **unu
   plays_well_under(AND_LIARS, swarm_average_play, 1248264, 12, six_epochs);
 }
 
+/* One stood still for 7.7 s, and the two others had tried it once more when it said its first word. */
+static void who_was_tried_in_vain_is_attended_at_its_own_word(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 1343637, 12, six_epochs);
+}
+
+/* Where one was to go was lost on its way while the coordinator was listening. */
+static void who_may_come_back_has_its_time_from_when_the_other_one_comes(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 1352690, 12, six_epochs);
+}
+
+/* A coordinator died 0.07 s after its last word to one that lacked something. */
+static void who_misses_a_dead_coordinator_late_finds_the_others(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 1353065, 12, six_epochs);
+}
+
 /* The same of groups in runs with liars. */
 static void who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge(void **unused) {
   static const uint64_t seeds[] = {301007, 301710, 320135, 320597, 321684, 321893};
@@ -503,6 +521,9 @@ int main(void) {
       cmocka_unit_test(who_holds_nothing_is_in_whatever_view_the_others_were_in),
       cmocka_unit_test(who_has_fewer_than_the_one_before_goes_back_with_them),
       cmocka_unit_test(who_is_alone_in_its_own_view_comes_back_to_the_one_before),
+      cmocka_unit_test(who_was_tried_in_vain_is_attended_at_its_own_word),
+      cmocka_unit_test(who_may_come_back_has_its_time_from_when_the_other_one_comes),
+      cmocka_unit_test(who_misses_a_dead_coordinator_late_finds_the_others),
       cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);

@@ -255,6 +255,47 @@ static void who_sees_nobody_averages_nothing_alone(void **unused) {
   }
 }
 
+/* Of three 1 and 2 see each other no more, and 0 stands still for longer than both try to reach it once more. 2, which misses both,
+ * comes to 0 at its first word all the same. */
+static void who_was_tried_in_vain_is_attended_at_its_own_word(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1340; seed < 1360; seed++) {
+    scene s;
+    some(&s, 3, seed);
+    scene_begin_all(&s);
+    scene_run(&s, 0.1 + 0.01 * (double)(seed % 10));
+    hv_sim_pause(s.sim, 0);
+    hv_sim_cut(s.sim, 1, 2, 1);
+    hv_sim_cut(s.sim, 2, 1, 1);
+    scene_run(&s, 6.5 + 0.02 * (double)(seed % 20));
+    hv_sim_continue(s.sim, 0);
+    scene_run(&s, 60);
+    assert_int_equal(s.members[2].status, HV_OK);
+    scene_each_chunk_is_right(&s, 2);
+    scene_close(&s);
+  }
+}
+
+/* 3 hears 0 no more, and so misses it later than the others do when it dies, and its way to 1 is long. They have everything, and go to 1, which waits for who
+ * may come yet: 3 lacks what 0 owned. */
+static void who_misses_a_dead_coordinator_late_finds_the_others(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1360; seed < 1400; seed++) {
+    scene s;
+    six(&s, seed);
+    scene_begin_all(&s);
+    scene_run(&s, 0.25 + 0.001 * (double)(seed % 20));
+    hv_sim_cut(s.sim, 0, 3, 1);
+    hv_sim_set_link(s.sim, 3, 1, &(hv_sim_link){.delay_us = 120000 + 5000 * (seed % 40)});
+    for (int i = 0; i < 1000 && !(s.members[1].done && s.members[2].done && s.members[4].done && s.members[5].done); i++)
+      scene_run(&s, 0.001);
+    hv_sim_kill(s.sim, 0);
+    scene_run(&s, 60);
+    scene_all_have_the_same(&s, 62);
+    scene_close(&s);
+  }
+}
+
 /* Three machines of eight vanish, that of 1 only when 0 stands still; 2, who comes next, has 3 and 4. When 0 goes on, 7, which
  * stood still, too, is with it: the three are not half of all, but more than half of those who are still there. */
 static void who_was_left_by_most_of_those_who_are_still_there_goes_along(void **unused) {
@@ -431,6 +472,8 @@ int main(void) {
       cmocka_unit_test(who_alone_is_in_a_view_comes_to_the_one_that_was_left_out_of_it),
       cmocka_unit_test(who_is_alone_in_its_own_view_comes_back_to_the_one_before),
       cmocka_unit_test(who_sees_nobody_averages_nothing_alone),
+      cmocka_unit_test(who_was_tried_in_vain_is_attended_at_its_own_word),
+      cmocka_unit_test(who_misses_a_dead_coordinator_late_finds_the_others),
       cmocka_unit_test(who_was_left_by_most_of_those_who_are_still_there_goes_along),
       cmocka_unit_test(who_has_fewer_than_the_one_before_goes_back_with_them),
       cmocka_unit_test(those_whom_the_other_one_names_have_left_it_too),
