@@ -375,7 +375,8 @@ void council_own_report(hv_council *c) {
 }
 
 /* 1 when this member's word is waited for no more. Who never came to a coordinator that took over has died with the one before, or
- * heard from that one that all is done; who lacks something may miss that one later, and its way here be long. Who went to another one since this one was silent may come back, and lack what it owns. */
+ * heard from that one that all is done; who lacks something may miss that one later, and its way here be long. Who went to another
+ * one since this one was silent may come back, and lack what it owns. */
 static int is_settled(const hv_council *c, size_t i) {
   const seat *s = &c->seats[i];
   if (s->away && !s->done && council_now(c) < s->away_us + council_patience_us(c))

@@ -276,8 +276,8 @@ static void who_was_tried_in_vain_is_attended_at_its_own_word(void **unused) {
   }
 }
 
-/* 3 hears 0 no more, and so misses it later than the others do when it dies, and its way to 1 is long. They have everything, and go to 1, which waits for who
- * may come yet: 3 lacks what 0 owned. */
+/* 3 hears 0 no more, and so misses it later than the others do when it dies, and its way to 1 is long. They have everything, and go
+ * to 1, which waits for who may come yet: 3 lacks what 0 owned. */
 static void who_misses_a_dead_coordinator_late_finds_the_others(void **unused) {
   (void)unused;
   for (uint64_t seed = 1360; seed < 1400; seed++) {
