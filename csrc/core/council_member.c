@@ -45,6 +45,11 @@ static size_t next_chair(const hv_council *c) {
   return NOBODY;
 }
 
+static int comes_before(const hv_council *c, size_t a, size_t b) {
+  size_t n = c->round->n_members, first = c->round->leader;
+  return (a + n - first) % n < (b + n - first) % n;
+}
+
 void council_give_up_chair(hv_council *c) {
   char who[HV_PEER_SHORT_MAX];
   hv_env_log(c->env, HV_LOG_WARN, "council", "given_up", "member %s coordinates no more: it is lost or silent",
@@ -253,11 +258,10 @@ static void recall(hv_council *c, size_t i) {
  * back to the view before, and there. Not where it would pass over others of that view, and not if it keeps no averages.
  */
 static int goes_back_to_the_view_before(hv_council *c, size_t i) {
-  size_t n = c->round->n_members, first = c->round->leader;
   if (c->other >= c->installed || c->hold->n_held != c->held_then || c->round->members[c->round->me].auxiliary)
     return 0;
   if (hv_members_has(&c->members, i) || !hv_members_has(&c->other_members, i) || c->round->members[i].client ||
-      (i + n - first) % n > (c->chair + n - first) % n)
+      comes_before(c, c->chair, i))
     return 0;
   hv_members left_out = c->other_members;
   hv_members_take_out(&left_out, &c->members);
@@ -304,6 +308,8 @@ static int hear_former(hv_council *c, hv_stream *stream, const hv_msg *msg) {
     return 0;
   c->seats[i].spoke_us = c->seats[i].spoke ? c->seats[i].spoke_us : council_now(c);
   c->seats[i].spoke = 1;
+  if (c->chair != c->round->me && c->chair != NOBODY && comes_before(c, c->chair, i))
+    return 0; /* the one before it was called back meanwhile */
   if (c->chair == c->round->me && !council_was_left(c) && !has_more(c, i, msg)) {
     hv_members with = council_company(c);
     council_tell(c, stream, HV_NEWS_HERE, c->installed, &with, NULL); /* it may come here */

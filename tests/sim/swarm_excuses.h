@@ -20,10 +20,10 @@ static uint64_t side_of(const room *r, const glance *g, uint64_t among, size_t i
   return side;
 }
 
-/* It was in that group's round. Not, if it ended in another one, or in none, or died in none: its host may have died, or a cut
- * come, before it had the word that this one begins. */
-static int came(const entry *e, uint64_t group) {
-  return e->begun && (e->done ? e->group == group : e->in_round);
+/* It was in that group's round by then. Not, if it ended in another one, or in none, or died in none, or in one that it began only
+ * later: its host may have died, or a cut come, before it had the word that this one begins. */
+static int came(const entry *e, uint64_t group, uint64_t us) {
+  return e->begun && (e->done ? e->group == group : e->in_round && e->in_us <= us);
 }
 
 /* It ended well in that group, and so was there until then, though it may have stood still before. */
@@ -74,7 +74,7 @@ static uint64_t ran_until(room *r, const seat *first, uint64_t us) {
     const entry *o = &r->seats[j].now;
     int was_back = (ended_well(o, group) && o->done_us >= us && !stands_still(o, us)) || died_later(r, first, o, us);
     int ran = is_live(r, j) || (o->disturbed && o->away_us >= us) || was_back;
-    them |= (uint64_t)(first->now.members >> j & 1 && came(o, group) && ran) << j;
+    them |= (uint64_t)(first->now.members >> j & 1 && came(o, group, us) && ran) << j;
   }
   return them;
 }
@@ -213,8 +213,9 @@ static int no_time_is_left(const entry *e) {
  * not. */
 static int was_never_there(const room *r, const seat *first, size_t j) {
   const entry *o = &r->seats[j].now;
-  return first->now.members >> j & 1 && (!came(o, first->now.group) || o->round_us >= round_began(r, first) + STALL_MS * 1000 ||
-                                         r->seats[j].liar.tells & SWARM_LIES_ORDER);
+  uint64_t late_us = round_began(r, first) + STALL_MS * 1000;
+  return first->now.members >> j & 1 &&
+         (!came(o, first->now.group, late_us) || o->round_us >= late_us || r->seats[j].liar.tells & SWARM_LIES_ORDER);
 }
 
 /* What it takes to do without all of those: who misses one of them comes to the next in order, and waits for that one's first word.

@@ -133,6 +133,13 @@ static void who_ended_in_another_group_was_not_there_to_average_with(void **unus
   r->seats[2].now.done = r->seats[2].now.in_round = 0; /* it died, and had been in no round */
   goes_away(r, 2, ENDED_US);
   assert_false(fails(r, 0));
+  for (uint64_t late = 0; late < 2; late++) {
+    r = two_clients(&run, GROUP);
+    r->seats[2].now.done = 0; /* it was seen in a round when they had ended, another one then, and died there */
+    r->seats[2].now.in_us = ENDED_US + late;
+    goes_away(r, 2, ENDED_US + LOOK_US);
+    assert_int_equal(fails(r, 0), !late);
+  }
   r = two_clients(&run, ELSEWHERE);
   r->seats[1].client = 0; /* one of both could have been dialled */
   assert_true(fails(r, 0));

@@ -450,6 +450,18 @@ static void who_misses_a_dead_coordinator_late_finds_the_others(void **unused) {
   plays_well_under(AND_LIARS, swarm_average_play, 1353065, 12, six_epochs);
 }
 
+/* Of three that were missed one after the other two went on; one had the first of these, and then the second one's word. */
+static void who_is_called_back_does_not_go_on_to_one_that_comes_later_in_order(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 1366806, 12, six_epochs);
+}
+
+/* Two clients were left with two liars; a third that could be dialled was never told of that round, and died in another one. */
+static void who_came_to_another_round_later_is_known_to_the_judge(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 1376572, 12, six_epochs);
+}
+
 /* The same of groups in runs with liars. */
 static void who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge(void **unused) {
   static const uint64_t seeds[] = {301007, 301710, 320135, 320597, 321684, 321893};
@@ -524,6 +536,8 @@ int main(void) {
       cmocka_unit_test(who_was_tried_in_vain_is_attended_at_its_own_word),
       cmocka_unit_test(who_may_come_back_has_its_time_from_when_the_other_one_comes),
       cmocka_unit_test(who_misses_a_dead_coordinator_late_finds_the_others),
+      cmocka_unit_test(who_is_called_back_does_not_go_on_to_one_that_comes_later_in_order),
+      cmocka_unit_test(who_came_to_another_round_later_is_known_to_the_judge),
       cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);

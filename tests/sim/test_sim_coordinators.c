@@ -296,6 +296,31 @@ static void who_misses_a_dead_coordinator_late_finds_the_others(void **unused) {
   }
 }
 
+/* 0 vanishes, 1 and 2 stand still, and all have gone to 3 when 1 goes on, and then 2: who is back with 1 does not leave it for 2. */
+static void who_is_called_back_does_not_go_on_to_one_that_comes_later_in_order(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1360; seed < 1380; seed++) {
+    scene s;
+    six(&s, seed);
+    scene_begin_all(&s);
+    scene_run(&s, 0.1 + 0.01 * (double)(seed % 10));
+    hv_sim_unplug(s.sim, 0);
+    hv_sim_pause(s.sim, 1);
+    hv_sim_pause(s.sim, 2);
+    for (int i = 0; i < 8000 && hv_allreduce_coordinator(s.members[5].allreduce) != 3; i++)
+      scene_run(&s, 0.001);
+    hv_sim_continue(s.sim, 1);
+    scene_run(&s, 0.005 * (double)(seed % 20));
+    hv_sim_continue(s.sim, 2);
+    scene_run(&s, 60);
+    for (size_t i = 1; i < 6; i++) {
+      assert_int_equal(s.members[i].status, HV_OK);
+      scene_each_chunk_is_right(&s, i);
+    }
+    scene_close(&s);
+  }
+}
+
 /* Three machines of eight vanish, that of 1 only when 0 stands still; 2, who comes next, has 3 and 4. When 0 goes on, 7, which
  * stood still, too, is with it: the three are not half of all, but more than half of those who are still there. */
 static void who_was_left_by_most_of_those_who_are_still_there_goes_along(void **unused) {
@@ -474,6 +499,7 @@ int main(void) {
       cmocka_unit_test(who_sees_nobody_averages_nothing_alone),
       cmocka_unit_test(who_was_tried_in_vain_is_attended_at_its_own_word),
       cmocka_unit_test(who_misses_a_dead_coordinator_late_finds_the_others),
+      cmocka_unit_test(who_is_called_back_does_not_go_on_to_one_that_comes_later_in_order),
       cmocka_unit_test(who_was_left_by_most_of_those_who_are_still_there_goes_along),
       cmocka_unit_test(who_has_fewer_than_the_one_before_goes_back_with_them),
       cmocka_unit_test(those_whom_the_other_one_names_have_left_it_too),
