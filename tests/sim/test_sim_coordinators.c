@@ -296,7 +296,8 @@ static void who_misses_a_dead_coordinator_late_finds_the_others(void **unused) {
   }
 }
 
-/* 0 vanishes, 1 and 2 stand still, and all have gone to 3 when 1 goes on, and then 2: who is back with 1 does not leave it for 2. */
+/* 0 vanishes, 1 and 2 stand still, and all have gone to 3 when 1 goes on, and then 2: who is back with 1 does not leave it for 2.
+ */
 static void who_is_called_back_does_not_go_on_to_one_that_comes_later_in_order(void **unused) {
   (void)unused;
   for (uint64_t seed = 1360; seed < 1380; seed++) {
