@@ -43,9 +43,9 @@ typedef struct halt {
 
 /* One step, as the judge remembers it. */
 typedef struct entry {
-  int begun, done, in_round, poisoned, aside, disturbed; /* in_round: its node was seen in one; aside: on the smaller side of a
-                                                            partition; disturbed: its node died, stood still, or came late */
-  uint64_t in_us; /* when it was first seen in one: it may be another group's than that which had named it */
+  int begun, done, poisoned, aside, disturbed; /* aside: on the smaller side of a partition; disturbed: its node died, stood still,
+                                                  or came late */
+  uint64_t in_us; /* when its node was first seen in a round, maybe of another group than the one that had named it; 0: in none */
   hv_status status;
   float weight;
   uint64_t group; /* which round, of whom: a hash; 0: none */
@@ -137,10 +137,8 @@ static void step_node(void *self, const hv_event *event) {
   seat *s = self;
   notice(s);
   hv_node_step(s->node, event);
-  if (!s->now.in_round && hv_node_hall(s->node)->rounds) {
-    s->now.in_round = 1;
+  if (!s->now.in_us && hv_node_hall(s->node)->rounds)
     s->now.in_us = hv_sim_now(s->r->run->sim);
-  }
 }
 
 static hv_status make_core(hv_env *env, void *arg, hv_core *out) {

@@ -23,7 +23,7 @@ static uint64_t side_of(const room *r, const glance *g, uint64_t among, size_t i
 /* It was in that group's round by then. Not, if it ended in another one, or in none, or died in none, or in one that it began only
  * later: its host may have died, or a cut come, before it had the word that this one begins. */
 static int came(const entry *e, uint64_t group, uint64_t us) {
-  return e->begun && (e->done ? e->group == group : e->in_round && e->in_us <= us);
+  return e->begun && (e->done ? e->group == group : e->in_us && e->in_us <= us);
 }
 
 /* It ended well in that group, and so was there until then, though it may have stood still before. */

@@ -39,7 +39,7 @@ static room *a_group(swarm_run *run, size_t n) {
     r->seats[i] = (seat){.r = r, .index = i};
     r->seats[i].now = (entry){.begun = 1,
                               .done = 1,
-                              .in_round = 1,
+                              .in_us = BEGAN_US,
                               .group = GROUP,
                               .members = (UINT64_C(1) << n) - 1,
                               .averaged = CHUNKS,
@@ -130,7 +130,7 @@ static void who_ended_in_another_group_was_not_there_to_average_with(void **unus
   goes_away(r, 2, ENDED_US);
   assert_true(fails(r, 0));
   r = two_clients(&run, 0);
-  r->seats[2].now.done = r->seats[2].now.in_round = 0; /* it died, and had been in no round */
+  r->seats[2].now.done = r->seats[2].now.in_us = 0; /* it died, and had been in no round */
   goes_away(r, 2, ENDED_US);
   assert_false(fails(r, 0));
   for (uint64_t late = 0; late < 2; late++) {
@@ -301,7 +301,7 @@ static void who_stood_still_before_the_round_and_died_in_it_was_there_until_then
   r->seats[3].now.halts[0].to_us = BEGAN_US + CUT_US; /* it came when nobody waited for it any more */
   assert_true(fails(r, 0));
   r = one_comes_back_and_dies(&run, CUT_US);
-  r->seats[3].now.in_round = 0; /* it never came */
+  r->seats[3].now.in_us = 0; /* it never came */
   assert_true(fails(r, 0));
   r = one_comes_back_and_dies(&run, CUT_US);
   r->n_glances = 0; /* nothing was cut */

@@ -20,6 +20,12 @@ static void stands_still_as_it_asks(scene *s, double asked_before) {
   hv_sim_pause(s->sim, 0);
 }
 
+/* Whether neither of them hears the other. */
+static void cut_both_ways(scene *s, size_t a, size_t b, int cut) {
+  hv_sim_cut(s->sim, a, b, cut);
+  hv_sim_cut(s->sim, b, a, cut);
+}
+
 /* Until it does, as far as it knows itself. */
 static void coordinates(scene *s, size_t member) {
   while (hv_allreduce_coordinator(s->members[member].allreduce) != member)
@@ -217,8 +223,7 @@ static void who_is_alone_in_its_own_view_comes_back_to_the_one_before(void **unu
     six(&s, seed);
     scene_begin_all(&s);
     scene_run(&s, 0.24 + 0.005 * (double)(seed % 8));
-    hv_sim_cut(s.sim, 0, 3, 1);
-    hv_sim_cut(s.sim, 3, 0, 1);
+    cut_both_ways(&s, 0, 3, 1);
     hv_sim_kill(s.sim, 5);
     while (hv_allreduce_view(s.members[0].allreduce) == 0)
       scene_run(&s, 0.001);
@@ -265,8 +270,7 @@ static void who_was_tried_in_vain_is_attended_at_its_own_word(void **unused) {
     scene_begin_all(&s);
     scene_run(&s, 0.1 + 0.01 * (double)(seed % 10));
     hv_sim_pause(s.sim, 0);
-    hv_sim_cut(s.sim, 1, 2, 1);
-    hv_sim_cut(s.sim, 2, 1, 1);
+    cut_both_ways(&s, 1, 2, 1);
     scene_run(&s, 6.5 + 0.02 * (double)(seed % 20));
     hv_sim_continue(s.sim, 0);
     scene_run(&s, 60);
@@ -447,10 +451,8 @@ static void who_goes_on_listens_before_it_calls_anybody_back(void **unused) {
 /* Whether 0 and 4 on one side, and 1 and 3 on the other one, hear each other. */
 static void sees(scene *s, int each_other) {
   for (size_t i = 0; i <= 4; i += 4)
-    for (size_t j = 1; j <= 3; j += 2) {
-      hv_sim_cut(s->sim, i, j, !each_other);
-      hv_sim_cut(s->sim, j, i, !each_other);
-    }
+    for (size_t j = 1; j <= 3; j += 2)
+      cut_both_ways(s, i, j, !each_other);
 }
 
 static int holds_any(const scene *s, size_t member) {
