@@ -24,6 +24,18 @@ int hv_peer_compare(const hv_peer_id *a, const hv_peer_id *b) {
   return memcmp(a->key, b->key, sizeof a->key);
 }
 
+/* What a character stands for in base 58; BASE: nothing. */
+static unsigned digit_of(uint8_t c) {
+  static const uint8_t digits[128] = {
+      /* one more than that; 0: nothing */
+      0, 0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0, 0, 0, 0, 0,
+      0, 0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  0,  0, 0, 0, 0, 0,
+      0, 10, 11, 12, 13, 14, 15, 16, 17, 0,  18, 19, 20, 21, 22, 0,  23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 0, 0, 0, 0, 0,
+      0, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 0,  45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 0, 0, 0, 0, 0,
+  };
+  return c < sizeof digits && digits[c] ? digits[c] - 1u : BASE;
+}
+
 /* Five digits of base 58 at a time, over words of 32 bits: records name their owners, so this is done for each of them. */
 enum { WORDS = (BYTES + 3) / 4, AT_A_TIME = 5, FIVE = BASE * BASE * BASE * BASE * BASE };
 
@@ -58,7 +70,7 @@ static int from_base58(hv_span text, uint8_t bytes[BYTES]) {
   for (size_t digit = 0; digit < text.size;) {
     uint64_t scale = 1, carry = 0;
     for (int k = 0; k < AT_A_TIME && digit < text.size; k++) {
-      carry = carry * BASE + (uint64_t)(strchr(alphabet, text.data[digit++]) - alphabet);
+      carry = carry * BASE + digit_of(text.data[digit++]);
       scale *= BASE;
     }
     for (size_t i = WORDS; i-- > 0;) {
@@ -80,7 +92,7 @@ hv_status hv_peer_parse(hv_span text, hv_peer_id *out, hv_error *err) {
   char quote[HV_QUOTE_MAX];
   hv_span_quote(text, quote);
   for (size_t i = 0; i < text.size; i++)
-    if (!text.data[i] || !strchr(alphabet, text.data[i])) {
+    if (digit_of(text.data[i]) == BASE) {
       char c[HV_QUOTE_MAX];
       return hv_fail(err, HV_MALFORMED,
                      "'%s' is no peer ID: '%s' does not occur in base58; expected 12D3KooW and 44 characters more", quote,

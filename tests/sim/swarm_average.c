@@ -106,6 +106,11 @@ static double figure(room *r, const char *name, double value) {
   return value;
 }
 
+/* It averages in groups. */
+static int is_large(const room *r) {
+  return r->n > 16;
+}
+
 /* ---- nodes ---- */
 
 /* The first time counts: who comes back does not come back into its round. */
@@ -125,7 +130,9 @@ static void notice(seat *s) {
 static hv_status make(hv_env *env, void *arg, hv_core *out) {
   seat *s = arg;
   hv_target starts[2] = {hv_sim_target(s->r->run->sim, 0), hv_sim_target(s->r->run->sim, 1)};
-  hv_node_config config = {.me = s->id, .client_mode = s->client, .initial = starts, .n_initial = 2, .hello_every_ms = 2000};
+  hv_node_config config = {.me = s->id, .client_mode = s->client, .initial = starts, .n_initial = 2};
+  if (!is_large(s->r)) /* else as programs do: where all greet all, hardly anything else would be played */
+    config.hello_every_ms = 2000;
   *out = (hv_core){s, NULL};
   s->seen_us = hv_sim_now(s->r->run->sim);
   if (s->liar.tells)
@@ -168,7 +175,7 @@ static hv_status open_averager(seat *s) {
                               .chunk_values = NODES_MAX,
                               .alpha = 1,
                               .stall_ms = STALL_MS,
-                              .target_group = s->r->n > 16 ? 8 : 0,
+                              .target_group = is_large(s->r) ? 8 : 0,
                               .auxiliary = s->auxiliary};
   return hv_average_new(hv_node_averages(s->node), &config, &s->average, NULL);
 }
