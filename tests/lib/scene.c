@@ -135,6 +135,11 @@ void scene_run(scene *s, double seconds) {
   hv_sim_run_until(s->sim, hv_sim_now(s->sim) + (uint64_t)(seconds * SECOND));
 }
 
+void scene_cut(scene *s, size_t a, size_t b, int cut) {
+  hv_sim_cut(s->sim, a, b, cut);
+  hv_sim_cut(s->sim, b, a, cut);
+}
+
 void scene_begin_all(scene *s) {
   for (size_t i = 0; i < s->n; i++) {
     scene_begin(s, i);

@@ -61,6 +61,8 @@ void scene_open(scene *s, const scene_setup *how);
 void scene_begin(scene *s, size_t member);
 void scene_begin_all(scene *s); /* each a little after the one before */
 void scene_run(scene *s, double seconds);
+/* Whether neither of two members hears the other. */
+void scene_cut(scene *s, size_t a, size_t b, int cut);
 /* Brings the values of those who have them on a device into the host's memory, for looking at; once, after the last run. */
 void scene_bring(scene *s);
 /* Gives all rounds up, and holds that nothing is left of them. */

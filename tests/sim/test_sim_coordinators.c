@@ -20,12 +20,6 @@ static void stands_still_as_it_asks(scene *s, double asked_before) {
   hv_sim_pause(s->sim, 0);
 }
 
-/* Whether neither of them hears the other. */
-static void cut_both_ways(scene *s, size_t a, size_t b, int cut) {
-  hv_sim_cut(s->sim, a, b, cut);
-  hv_sim_cut(s->sim, b, a, cut);
-}
-
 /* Until it does, as far as it knows itself. */
 static void coordinates(scene *s, size_t member) {
   while (hv_allreduce_coordinator(s->members[member].allreduce) != member)
@@ -223,7 +217,7 @@ static void who_is_alone_in_its_own_view_comes_back_to_the_one_before(void **unu
     six(&s, seed);
     scene_begin_all(&s);
     scene_run(&s, 0.24 + 0.005 * (double)(seed % 8));
-    cut_both_ways(&s, 0, 3, 1);
+    scene_cut(&s, 0, 3, 1);
     hv_sim_kill(s.sim, 5);
     while (hv_allreduce_view(s.members[0].allreduce) == 0)
       scene_run(&s, 0.001);
@@ -270,7 +264,7 @@ static void who_was_tried_in_vain_is_attended_at_its_own_word(void **unused) {
     scene_begin_all(&s);
     scene_run(&s, 0.1 + 0.01 * (double)(seed % 10));
     hv_sim_pause(s.sim, 0);
-    cut_both_ways(&s, 1, 2, 1);
+    scene_cut(&s, 1, 2, 1);
     scene_run(&s, 6.5 + 0.02 * (double)(seed % 20));
     hv_sim_continue(s.sim, 0);
     scene_run(&s, 60);
@@ -452,7 +446,7 @@ static void who_goes_on_listens_before_it_calls_anybody_back(void **unused) {
 static void sees(scene *s, int each_other) {
   for (size_t i = 0; i <= 4; i += 4)
     for (size_t j = 1; j <= 3; j += 2)
-      cut_both_ways(s, i, j, !each_other);
+      scene_cut(s, i, j, !each_other);
 }
 
 static int holds_any(const scene *s, size_t member) {
@@ -480,8 +474,7 @@ static void who_holds_nothing_is_in_whatever_view_the_others_were_in(void **unus
       scene_run(&s, 0.001);
     sees(&s, 0);
     scene_run(&s, 1);
-    hv_sim_cut(s.sim, 0, 5, 0);
-    hv_sim_cut(s.sim, 5, 0, 0);
+    scene_cut(&s, 0, 5, 0);
     sees(&s, 1);
     while (!holds_any(&s, 0))
       scene_run(&s, 0.001);

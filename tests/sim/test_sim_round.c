@@ -446,8 +446,7 @@ static void who_attends_one_that_does_not_coordinate_is_sent_away_by_its_next_vi
     scene_open(&s, &how);
     scene_begin_all(&s);
     scene_run(&s, 0.1);
-    hv_sim_cut(s.sim, 0, 3, 1);
-    hv_sim_cut(s.sim, 3, 0, 1);
+    scene_cut(&s, 0, 3, 1);
     scene_run(&s, 60);
     ends_well_for(&s, 7);
     assert_int_equal(s.members[3].status, HV_CLOSED);
