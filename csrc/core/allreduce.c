@@ -34,7 +34,7 @@ struct hv_allreduce {
   uint32_t view;
   hv_members suspects, silent, liars; /* whom the council was told of, in this view */
   hv_status status;                   /* not HV_OK: it ends with this */
-  int stopping, told, given_up, lingers;
+  int begun, stopping, told, given_up, lingers;
   hv_timer look;     /* looks, in a step of its own, how far it is */
   hv_timer deadline; /* until done; then: of the lingering */
 };
@@ -274,6 +274,15 @@ static void admit_one(hv_allreduce *self, early *e) {
   leave_hall(e);
 }
 
+/* For how long others of this round have waited here. */
+static uint64_t waited_us(const hv_allreduce *self) {
+  uint64_t now = self->env->now_us(self->env), since = now;
+  for (const early *e = self->hall->early; e; e = e->next)
+    if (memcmp(round_of(&e->first), self->round.id, HV_ROUND_ID_SIZE) == 0 && e->since_us < since)
+      since = e->since_us;
+  return now - since;
+}
+
 /* One at a time: what one brings may change what the next one finds. */
 static void admit_early(hv_allreduce *self) {
   for (early *e = self->hall->early, *following; e; e = following) {
@@ -393,6 +402,8 @@ static void release(hv_allreduce *self) {
   }
   hv_hold_fini(&self->hold);
   hv_mem_free(self->members);
+  if (self->begun && self->round.released)
+    self->round.released(self->round.released_arg);
   hv_mem_free(self);
 }
 
@@ -422,6 +433,8 @@ static void tell(hv_allreduce *self) {
 
 static void stop(void *arg) {
   hv_allreduce *self = arg;
+  if (self->status != HV_OK && !self->told)
+    return; /* it ends: whoever asks hears so as soon as nothing touches the buffers any more */
   self->stopping = 1;
   break_off(self);
   something_changed(self);
@@ -660,12 +673,14 @@ hv_status hv_allreduce_begin(hv_allreduce_hall *hall, const hv_round *round, hv_
   if (self->next)
     self->next->link = &self->next;
   hall->rounds = self;
+  self->begun = 1;
 
   uint64_t timeout_ms = round->timeout_ms ? round->timeout_ms : (uint64_t)round->stall_ms * HV_ROUND_STALLS;
   self->env->timer_set(self->env, &self->deadline, timeout_ms * 1000);
+  uint64_t waited = waited_us(self);
   start_turn(self, first);
   if (self->council)
-    hv_council_start(self->council);
+    hv_council_start(self->council, waited);
   *out_ = self;
   return HV_OK;
 }

@@ -49,13 +49,14 @@ void hv_allreduce_cut(hv_allreduce_hall *hall, const hv_peer_id *peer);
  * and need not wait. */
 void hv_allreduce_leave(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SIZE]);
 
-/* Begins a round. `round` and its members are copied; its runs and their values are borrowed until hv_allreduce_free. done is
- * called once, not from within this function, as soon as this member has its averages, or will not have them: at the latest after
- * the round's time. From then on nothing is written any more, and nothing read by other threads; what is there is forwarded to
- * members that lost an owner, so it should stay as it is until hv_allreduce_finished or the buffers are needed. done may free the
- * round. HV_OK: every chunk is averaged. HV_CLOSED: not all; too few members are left, or the round went on without this one, or
- * nobody's values counted. HV_TIMEOUT, HV_CANCELLED, HV_UNREACHABLE, HV_NOMEM: likewise not all. hv_allreduce_averaged tells of
- * each chunk. What begin says: HV_INVALID (err says why), HV_EXISTS, HV_NOMEM: nothing was begun. */
+/* Begins a round. `round` and its members are copied; its values are borrowed until hv_allreduce_free, the runs themselves, which
+ * tell the layout of what still comes, until round.released. done is called once, not from within this function, as soon as this
+ * member has its averages, or will not have them: at the latest after the round's time. From then on nothing is written any more,
+ * and nothing read by other threads; what is there is forwarded to members that lost an owner, so it should stay as it is until
+ * hv_allreduce_finished or the buffers are needed. done may free the round. HV_OK: every chunk is averaged. HV_CLOSED: not all; too
+ * few members are left, or the round went on without this one, or nobody's values counted. HV_TIMEOUT, HV_CANCELLED,
+ * HV_UNREACHABLE, HV_NOMEM: likewise not all. hv_allreduce_averaged tells of each chunk. What begin says: HV_INVALID (err says
+ * why), HV_EXISTS, HV_NOMEM: nothing was begun. */
 typedef void hv_allreduce_done(void *arg, hv_allreduce *self, hv_status status);
 hv_status hv_allreduce_begin(hv_allreduce_hall *hall, const hv_round *round, hv_allreduce_done *done, void *arg, hv_allreduce **out,
                              hv_error *err);

@@ -337,6 +337,15 @@ static uint32_t round_time(const work *w) {
   return left ? (uint32_t)left : 1;
 }
 
+static void drop(hv_average *self);
+
+static void round_released(void *arg) {
+  hv_average *self = arg;
+  self->n_rounds--;
+  if (self->gone)
+    drop(self);
+}
+
 static void reduce(work *w) {
   hv_average *a = w->average;
   const hv_match_group *group = w->group;
@@ -358,7 +367,9 @@ static void reduce(work *w) {
                     .stall_ms = a->config.stall_ms,
                     .timeout_ms = round_time(w),
                     .speed = a->past.speed,
-                    .kern = a->kern};
+                    .kern = a->kern,
+                    .released = round_released,
+                    .released_arg = a};
   memcpy(round.id, group->id, sizeof round.id);
   if (status == HV_OK)
     status = hv_allreduce_begin(a->all->rounds, &round, round_done, w, &w->round, &err);
@@ -366,6 +377,7 @@ static void reduce(work *w) {
     over(w, status, err.text);
     return;
   }
+  a->n_rounds++;
   move(w, HV_AVERAGE_REDUCING);
 }
 
@@ -579,8 +591,12 @@ void hv_averages_init(hv_averages *all, hv_env *env, hv_match_hall *matches, hv_
   *all = (hv_averages){.env = env, .matches = matches, .rounds = rounds};
 }
 
-/* Its memory. The match has been freed, or its world is dead and the hall frees it. */
+/* Its memory, once no round reads its run: one that ended lingers for who is late. The match has been freed, or its world is dead
+ * and the hall frees it. */
 static void drop(hv_average *self) {
+  self->gone = 1;
+  if (self->n_rounds)
+    return;
   if (self->link) {
     *self->link = self->next;
     if (self->next)

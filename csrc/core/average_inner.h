@@ -58,7 +58,8 @@ struct hv_average {
   hv_flow_past past; /* at which rate earlier rounds came here */
   hv_match *match;
   hv_average_work *work; /* NULL: idle */
-  int closing;
+  size_t n_rounds;       /* that read the run: the last ones may linger */
+  int closing, gone;     /* gone: only those rounds still know it */
   void (*closed)(void *arg);
   void *closed_arg;
 };

@@ -163,7 +163,9 @@ hv_status hv_council_new(hv_env *env, const hv_round *round, const hv_hold *hold
   return HV_OK;
 }
 
-void hv_council_start(hv_council *c) {
+void hv_council_start(hv_council *c, uint64_t waited_us) {
+  if (waited_us > council_patience_us(c) / 2) /* they may have come, and gone for its silence, as if it had stood still */
+    c->woke_us = council_now(c);
   council_look_again(c);
   council_attend_next(c);
 }

@@ -50,7 +50,8 @@ typedef struct hv_council_acts {
 /* round, hold and pace are borrowed; `first` is the first view, read within this call. HV_NOMEM. */
 hv_status hv_council_new(hv_env *env, const hv_round *round, const hv_hold *hold, const hv_pace *pace, const hv_view *first,
                          const hv_council_acts *acts, void *arg, hv_council **out);
-void hv_council_start(hv_council *council);
+/* waited_us: for how long others of the round had waited here when this member heard of it. */
+void hv_council_start(hv_council *council, uint64_t waited_us);
 /* Breaks off its streams; nothing is heard or said any more. Fine when it has left. */
 void hv_council_leave(hv_council *council);
 /* 1 when it has left, or all have finished, and its streams are over: it may be freed. */

@@ -2,7 +2,10 @@
 
 #include <string.h>
 
-enum { STRIDE_MAX = 1 << 16 }; /* so much further may a member say that the numbers of views are */
+enum {
+  STRIDE_MAX = 1 << 16, /* so much further may a member say that the numbers of views are, */
+  RAISES_MAX = 4        /* and so often while this one asks, as it then asks all again: it was asked elsewhere meanwhile */
+};
 
 /* A member of the present view, and not out for what it said. */
 static int is_of_the_view(const hv_council *c, size_t i) {
@@ -53,7 +56,12 @@ static void start_ask(hv_council *c) {
     return;
   }
   c->owes_ask = 0;
-  uint32_t number = (uint32_t)((c->highest / n + 1) * n + c->round->me);
+  uint64_t following = (c->highest / n + 1) * n + c->round->me;
+  if (following > COUNCIL_VIEW_MAX) {
+    council_go_out(c, HV_CLOSED, "a member has called for a view of so high a number that none can follow");
+    return;
+  }
+  uint32_t number = (uint32_t)following;
   c->asking = number;
   c->cut_off = 0;
   c->again_us = 0;
@@ -529,6 +537,9 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
     return;
   council_notice_time(c);
   seat *s = &c->seats[attend->member];
+  int raises = attend->view > c->highest && attend->view - c->highest <= STRIDE_MAX;
+  if (raises && c->asking && s->raised++ >= RAISES_MAX)
+    return;
   if (s->stream)
     c->env->stream_cancel(c->env, s->stream);
   s->stream = stream;
@@ -553,7 +564,7 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
     expect_the_others(c);
   if (c->asking && attend->view > c->installed && attend->view % c->round->n_members != c->round->me)
     excuse_the_stopped(c);
-  if (attend->view <= c->highest || attend->view - c->highest > STRIDE_MAX)
+  if (!raises)
     return;
   c->highest = attend->view; /* it would not answer to a lower number */
   if (c->asking || c->owes_ask)

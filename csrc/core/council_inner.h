@@ -13,6 +13,9 @@
 enum { NOBODY = HV_ROUND_MEMBERS_MAX };
 
 /* A member, as the coordinator knows it. */
+/* No view has a higher number: those of a round are small, and one near the end of numbers could not be followed by another. */
+#define COUNCIL_VIEW_MAX (1u << 31)
+
 typedef struct seat {
   hv_council *council;
   size_t member;
@@ -22,6 +25,7 @@ typedef struct seat {
   int spoke;         /* something came on that one: it goes on, */
   uint64_t spoke_us; /* and when that was first */
   int lost;          /* this member's own line to it has ended, or its connection: it has left, or died */
+  int raised;        /* how often it has come with a higher number than is asked for */
   int away;          /* it attends another one, as it said or as it seems, for this one was silent, */
   uint64_t away_us;  /* and when */
   int leads;         /* that other one is itself, and others are with it: */
@@ -66,8 +70,8 @@ struct hv_council {
   uint64_t sign_us;    /* when it gave a sign of life last, */
   uint64_t pulse_us;   /* and when this one did */
   uint64_t view_us;    /* when the present view was installed */
-  uint64_t woke_us;    /* when this one had stood still for so long that others may have gone for that; or was told that
-                          another one had asked meanwhile */
+  uint64_t woke_us;    /* when this one had stood still for so long that others may have gone for that, or had heard of its
+                          round so late; or was told that another one had asked meanwhile */
   uint64_t listens_us; /* it went on only now: until then it hears what came meanwhile, greets nobody who comes, and asks nobody; */
   int owes_ask;        /* it would have asked: it does not say either that it is there */
 

@@ -354,6 +354,10 @@ static void hear(hv_stream *stream, const hv_event *event) {
       return;
     if (news->view == c->promised && !c->quiet)
       return;
+    if (news->view > COUNCIL_VIEW_MAX) { /* nobody could coordinate after it */
+      council_give_up_chair(c);
+      return;
+    }
     council_cancel_formers(c);
     wait_for_chair(c, 4 * council_stall_us(c));
     if (news->view == c->promised) {

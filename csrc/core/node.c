@@ -99,10 +99,10 @@ void hv_node_free(hv_node *node) {
     return;
   hv_progress_hall_fini(&node->progress);
   hv_state_free(node->state);
+  hv_allreduce_hall_fini(&node->hall); /* lingering rounds read the averagers' runs */
   hv_averages_fini(&node->averages);
   hv_match_hall_fini(&node->matches);
   hv_dht_free(node->dht);
-  hv_allreduce_hall_fini(&node->hall);
   hv_parcels_fini(&node->parcels);
   hv_peers_fini(&node->peers);
   hv_mem_free(node);

@@ -161,7 +161,7 @@ static void run_relay(hv_job *job) {
   if (s->status == HV_OK && (info.codec != HV_CODEC_NONE || info.count != chunk_of(r, s->item).size || !finite))
     s->status = HV_MALFORMED;
   hv_payload_read(payload, 0, s->codes, s->codes_size);
-  if (s->status == HV_OK && r->round->out && !hv_hold_has(r->hold, index_of(r, s->item)))
+  if (s->status == HV_OK && s->lacking)
     s->status = hv_run_decode(r->round->out, r->round->kern, index_of(r, s->item), payload->parts, payload->n_parts);
 }
 
@@ -414,6 +414,7 @@ static void go_on(slot *s) {
     start_job(s, run_accumulate, accumulated);
   } else if (s->current) {
     s->state = SLOT_CLOSING;
+    s->lacking = r->round->out && !hv_hold_has(r->hold, index_of(r, s->item));
     if (make_codes(s))
       start_job(s, run_relay, relayed);
   } else if (source == HV_VIEW_REDUCE && is_complete(s)) {

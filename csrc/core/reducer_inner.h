@@ -68,8 +68,9 @@ struct slot {
   slot_state state;
   hv_run_sum sum; /* once it has begun */
   double weight;
-  int begun; /* a contribution was added up */
-  int busy;  /* its job is under way */
+  int begun;   /* a contribution was added up */
+  int busy;    /* its job is under way */
+  int lacking; /* what is relayed is not held here yet */
   contribution *current;
   list waiting;
   hv_members heard;   /* whose contribution was looked at */

@@ -41,6 +41,8 @@ typedef struct hv_round {
   uint32_t timeout_ms; /* by then the round is over here, however far it is; 0: HV_ROUND_STALLS times stall_ms */
   uint64_t speed;      /* bytes per second at which to send, on all connections together (core/flow); 0: as fast as they can */
   const hv_kern *kern;
+  void (*released)(void *arg); /* nothing reads the runs any more, not even their layout; NULL: nobody asks */
+  void *released_arg;
 } hv_round;
 
 /* 1 when a weight may count: finite, not negative, within the round's limit. */

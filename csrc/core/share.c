@@ -431,6 +431,8 @@ hv_status hv_share_new(hv_env *env, const hv_round *round, const hv_view *view, 
 
 void hv_share_start(hv_share *s) {
   static const hv_stream_events on = {average_came, room_again, stream_over, .heavy = 1};
+  if (s->status != HV_OK)
+    return;
   s->moved_us = s->looked_us = s->env->now_us(s->env);
   s->env->timer_set(s->env, &s->patience, hv_pace_tick_us(patience_us(s)));
   hv_msg hello = {.kind = HV_MSG_SHARE,

@@ -1,5 +1,5 @@
-/* Seeds of the swarm room `average` (12 nodes, 6 epochs, all faults; some with liars) that once found something, by their numbers.
- */
+/* Seeds of the swarm room `average` (12 nodes, 6 epochs, all faults; some with liars) that once found something, by their numbers; the
+ * last one has 64 nodes. */
 #include "sim/swarm_trouble.c"
 
 #include "sim/swarm_average.c"
@@ -470,6 +470,12 @@ static void who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_th
     plays_well_under(AND_LIARS, swarm_average_play, seeds[i], 12, six_epochs);
 }
 
+/* One of 64 nodes, up to the epoch that found it. */
+static void who_hears_of_its_round_late_goes_where_the_others_are(void **unused) {
+  (void)unused;
+  plays_well(swarm_average_play, 720298, 64, 26 * (double)SWARM_EPOCH_US / 60e6);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_silent_coordinator_is_missed_by_those_who_are_done_and_they_stay_while_others_need_them),
@@ -539,6 +545,7 @@ int main(void) {
       cmocka_unit_test(who_is_called_back_does_not_go_on_to_one_that_comes_later_in_order),
       cmocka_unit_test(who_came_to_another_round_later_is_known_to_the_judge),
       cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge),
+      cmocka_unit_test(who_hears_of_its_round_late_goes_where_the_others_are),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);
 }

@@ -482,6 +482,23 @@ static void who_holds_nothing_is_in_whatever_view_the_others_were_in(void **unus
   }
 }
 
+/* 0 hears of its round so late that the others have missed it, left, and come to 1. Nobody but that one tells it anything: it has not
+ * stood still, but knows as little as if it had, and goes there. */
+static void who_hears_of_its_round_late_goes_where_the_others_are(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 960; seed < 1000; seed++) {
+    scene s;
+    six(&s, seed);
+    for (size_t i = 1; i < 6; i++)
+      scene_begin(&s, i);
+    scene_run(&s, 0.1);
+    coordinates(&s, 1);
+    scene_run(&s, 0.004 * (double)(seed - 960));
+    scene_begin(&s, 0);
+    all_end_in_one_view(&s, 63, 5);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_coordinator_whom_half_have_left_goes_to_the_one_that_they_attend),
@@ -503,6 +520,7 @@ int main(void) {
       cmocka_unit_test(a_second_coordinator_that_is_lost_is_not_waited_for_twice_as_long),
       cmocka_unit_test(who_goes_on_listens_before_it_calls_anybody_back),
       cmocka_unit_test(who_holds_nothing_is_in_whatever_view_the_others_were_in),
+      cmocka_unit_test(who_hears_of_its_round_late_goes_where_the_others_are),
   };
   return cmocka_run_group_tests_name("coordinators in the sim", tests, NULL, NULL);
 }

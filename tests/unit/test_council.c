@@ -121,7 +121,7 @@ static void set_scene(scene *s, size_t me) {
   assert_int_equal(hv_view_first(&w->fake.mem, &s->round, &w->view), HV_OK);
   assert_int_equal(hv_hold_init(&s->hold, &w->fake.mem, CHUNKS), HV_OK);
   assert_int_equal(hv_council_new(&w->fake.env, &s->round, &s->hold, &s->pace, w->view, &acts, w, &w->council), HV_OK);
-  hv_council_start(w->council);
+  hv_council_start(w->council, 0);
 }
 
 static void strike_scene(scene *s) {
