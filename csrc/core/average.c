@@ -77,6 +77,7 @@ static void release(hv_average *self);
 
 static void drop_work(work *w) {
   hv_mem_free((void *)w->outcome.members);
+  hv_mem_free(w->members);
   hv_mem_free(w->shares);
   hv_mem_free(w->group);
   hv_mem_free(w);
@@ -97,7 +98,7 @@ static void detach(work *w) {
 /* The members as the program is told of them. */
 static void tell_members(work *w) {
   const hv_match_group *group = w->group;
-  hv_average_member *members = group ? hv_mem_array(env_of(w)->mem, group->n_members, sizeof *members) : NULL;
+  hv_average_member *members = w->members;
   if (!members)
     return;
   for (size_t i = 0; i < group->n_members; i++)
@@ -108,6 +109,7 @@ static void tell_members(work *w) {
                                      .share = w->shares ? w->shares[i] : 0,
                                      .gather = group->gathers[i]};
   w->outcome.members = members;
+  w->members = NULL;
   w->outcome.n_members = group->n_members;
   memcpy(w->outcome.round, group->id, sizeof w->outcome.round);
 }
@@ -259,8 +261,7 @@ static void count(work *w, const hv_allreduce *round) {
     w->outcome.averaged += hv_allreduce_averaged(round, i) != 0;
   w->outcome.view = hv_allreduce_view(round);
   w->outcome.bytes = bytes_moved(w);
-  w->shares = hv_mem_array(env_of(w)->mem, w->group->n_members, sizeof *w->shares);
-  for (size_t i = 0; w->shares && i < w->group->n_members; i++)
+  for (size_t i = 0; i < w->group->n_members; i++)
     w->shares[i] = a->run.n_values ? (double)hv_allreduce_counted(round, i) / (double)a->run.n_values : 1;
 }
 
@@ -436,6 +437,14 @@ static void not_found(work *w, hv_status status, const char *text) {
   arm(w);
 }
 
+/* What tells of its members, which must not fail after the round. */
+static int make_room(work *w) {
+  hv_mem *mem = env_of(w)->mem;
+  w->members = hv_mem_array(mem, w->group->n_members, sizeof *w->members);
+  w->shares = hv_mem_array(mem, w->group->n_members, sizeof *w->shares);
+  return w->members && w->shares;
+}
+
 static void found(hv_match_seek *seek, hv_status status, hv_match_group *group, const char *text) {
   work *w = seek->owner;
   w->group = group;
@@ -443,6 +452,8 @@ static void found(hv_match_seek *seek, hv_status status, hv_match_group *group, 
     over(w, w->why.status, w->why.text);
   } else if (status != HV_OK) {
     not_found(w, status, text);
+  } else if (!make_room(w)) {
+    over(w, HV_NOMEM, "there is no memory for the list of the group's members");
   } else {
     move(w, HV_AVERAGE_READY);
     if (w->triggered)

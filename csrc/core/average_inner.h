@@ -34,8 +34,9 @@ typedef struct hv_average_work {
   uint8_t epoch[HV_MATCH_EPOCH_MAX];
   hv_match_group *group;
   hv_allreduce *round;
-  double *shares; /* of each member */
-  hv_timer timer; /* of the whole, and of a pause */
+  hv_average_member *members; /* as the program will be told of them, and */
+  double *shares;             /* how much of each was averaged: made before the round, so that it does not fail after it */
+  hv_timer timer;             /* of the whole, and of a pause */
   hv_timer settle;
   uint64_t settle_us, settled_us; /* how long until it looks again; when it waits no more */
   uint32_t settled_view;          /* as of which view, */

@@ -556,10 +556,12 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
   if (council_now(c) >= c->listens_us)
     council_say_here(c, s);
   say_who_is_here(c);
-  if (c->finished)
+  if (c->finished) {
     council_tell(c, stream, HV_NEWS_FINISHED, c->installed, NULL, NULL);
-  else if (c->asking && attend->view <= c->asking)
+    c->env->stream_end(c->env, stream);
+  } else if (c->asking && attend->view <= c->asking) {
     council_tell(c, stream, HV_NEWS_ASK, c->asking, NULL, NULL);
+  }
   if (hv_members_has(&c->given_up, attend->member))
     expect_the_others(c);
   if (c->asking && attend->view > c->installed && attend->view % c->round->n_members != c->round->me)

@@ -70,8 +70,9 @@ uint32_t hv_run_chunk_most(const hv_run *run);
 hv_status hv_run_encode(const hv_run *run, const hv_kern *kern, uint32_t index, hv_codec codec, uint8_t *out, size_t room,
                         size_t *size);
 
-/* Checks an encoded chunk (any codec) and puts its values in their places. On any error, that of
- * hv_codec_decode_finite or HV_NOMEM, nothing was written. */
+/* Checks an encoded chunk (any codec) and puts its values in their places. On any error of
+ * hv_codec_decode_finite nothing was written; of a chunk that lies partly on a device, a part may have been on HV_IO or HV_NOMEM.
+ */
 hv_status hv_run_decode(const hv_run *run, const hv_kern *kern, uint32_t index, const hv_span *spans, size_t n_spans);
 
 /* acc[i] += weight * value, for the chunk's values, under the rules of hv_codec_accumulate_within: HV_NOT_FINITE, HV_TOO_LARGE; acc

@@ -44,7 +44,7 @@ int hv_share_lied(const hv_share *share);
 int hv_share_stopped(const hv_share *share);
 /* How fast this member's first chunks came to the owner, as that says: bytes per second; 0: it has not said so. */
 uint64_t hv_share_rate(const hv_share *share);
-/* 1 when the owner is there as far as is known, but has been silent for half of what is too long. */
+/* 1 when the owner is there as far as is known, but has been silent for three eighths of what is too long. */
 int hv_share_quiet(const hv_share *share);
 
 #endif
