@@ -227,6 +227,7 @@ hv_status hv_state_offer_start(hv_state *s, hv_state_offer *offer, hv_error *err
     e = enter(s, offer->prefix);
   snapshot->manifest.epoch = offer->epoch;
   snapshot->manifest.state_hash = offer->state_hash;
+  s->env->sha256(s->env, offer->prefix, &snapshot->place);
   if (!e || hv_snapshot_hash(snapshot, hashed, e) != HV_OK) {
     hv_snapshot_release(snapshot);
     if (e && is_new)
@@ -244,19 +245,25 @@ hv_status hv_state_offer_start(hv_state *s, hv_state_offer *offer, hv_error *err
   return HV_OK;
 }
 
-static void break_uploads(hv_state *s, const hv_snapshot *of) {
+/* All downloads of this prefix, of whatever snapshot. 1: there were some. */
+static int break_uploads(hv_state *s, hv_span prefix) {
+  hv_hash place;
+  int any = 0;
+  s->env->sha256(s->env, prefix, &place);
   for (hv_upload *u = s->uploads; u; u = u->next)
-    if (u->snapshot && (!of || u->snapshot == of))
+    if (u->snapshot && memcmp(&u->snapshot->place, &place, sizeof place) == 0) {
       hv_upload_cancel(u);
+      any = 1;
+    }
+  return any;
 }
 
 hv_status hv_state_withdraw(hv_state *s, hv_span prefix, int at_once) {
   entry *e = find(s, prefix);
+  int broken = at_once && break_uploads(s, prefix);
   if (!e || (!e->offered && !e->coming))
-    return HV_NOT_FOUND;
+    return broken ? HV_OK : HV_NOT_FOUND;
   if (e->offered) {
-    if (at_once)
-      break_uploads(s, e->offered);
     retire(e);
     say(e);
   } else
@@ -289,13 +296,13 @@ static void upload_over(void *arg, hv_upload *u) {
   hv_upload_free(u);
 }
 
-/* Offered here, or still being downloaded by somebody. */
+/* Offered here, or still being downloaded by somebody who is not being broken off. */
 static hv_snapshot *snapshot_of(hv_state *s, const hv_hash *digest) {
   for (entry *e = s->entries; e; e = e->next)
     if (e->offered && memcmp(&e->offered->digest, digest, sizeof *digest) == 0)
       return e->offered;
   for (hv_upload *u = s->uploads; u; u = u->next)
-    if (u->snapshot && memcmp(&u->snapshot->digest, digest, sizeof *digest) == 0)
+    if (u->snapshot && !u->cancelled && memcmp(&u->snapshot->digest, digest, sizeof *digest) == 0)
       return u->snapshot;
   return NULL;
 }

@@ -85,7 +85,8 @@ struct hv_state_offer {
 /* Not HV_OK: nothing was begun, what was offered before stands; err (may be NULL) says why. done never comes from within this
  * function. */
 hv_status hv_state_offer_start(hv_state *state, hv_state_offer *offer, hv_error *err);
-/* No more of this prefix: says so to the swarm, lets those who are downloading finish (at_once: breaks them off). HV_NOT_FOUND. */
+/* No more of this prefix: says so to the swarm, lets those who are downloading finish. at_once: breaks them off, those too who
+ * download what was replaced or withdrawn before. HV_NOT_FOUND: nothing is offered, and nobody was to be broken off. */
 hv_status hv_state_withdraw(hv_state *state, hv_span prefix, int at_once);
 /* Says from now on this priority. HV_NOT_FOUND. */
 hv_status hv_state_set_priority(hv_state *state, hv_span prefix, float priority);

@@ -7,6 +7,7 @@
 static void serve(hv_upload *u);
 
 void hv_upload_cancel(hv_upload *u) {
+  u->cancelled = 1;
   if (u->stream)
     u->env->stream_cancel(u->env, u->stream);
 }

@@ -24,7 +24,7 @@ struct hv_upload {
   uint32_t asked[HV_UPLOAD_ASKED_MAX], first, n;
   hv_payload *ready; /* for asked[first]; not taken by the stream yet */
   uint8_t *codes;    /* being encoded */
-  int working;
+  int working, cancelled;
   hv_status coded;
   hv_job job;
   hv_timer silence;

@@ -150,7 +150,7 @@ typedef struct hv_hive_snapshot {
  * the hive has stopped. It may be called on the hive thread or one of gRPC's: it must not wait, nor call the hive. Everything else
  * is copied. Resolves when it is being announced; result: the hv_hash of its manifest. HV_CANCELLED: a newer offer came before. */
 hv_status hv_hive_state_offer(hv_hive *hive, const hv_hive_snapshot *given, void (*done)(void *arg), void *arg, hv_future **out);
-/* No more under this prefix; at_once breaks off who is downloading. HV_NOT_FOUND: nothing was offered. */
+/* No more under this prefix; at_once breaks off who is downloading, older snapshots too. HV_NOT_FOUND: there was nothing to end. */
 hv_status hv_hive_state_withdraw(hv_hive *hive, hv_span prefix, int at_once, hv_future **out);
 hv_status hv_hive_state_set_priority(hv_hive *hive, hv_span prefix, float priority, hv_future **out);
 

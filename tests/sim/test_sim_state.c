@@ -351,6 +351,38 @@ static void a_snapshot_that_was_replaced_is_not_pinned_for_good(void **unused) {
   close_scene(&sc);
 }
 
+/* Before: 1 is replaced by another one, or withdrawn so that its download may finish. Then the program wants its memory. */
+static void withdrawn_at_once_also_breaks_off_who_downloads_what_was_offered_before(void **unused) {
+  (void)unused;
+  for (int replaced = 0; replaced < 2; replaced++) {
+    scene sc;
+    open_scene(&sc, 169, 10 << 10);
+    nodes(&sc, 2);
+    offers(&sc, 0, 7, 3, 100000, HV_CODEC_NONE);
+    all_offered(&sc);
+    hv_payload_release(&sc.copies[0].payload); /* now only the node has it */
+    state_load(&sc.s, 1, &sc.try, "run", 60000);
+    dht_swarm_run(&sc.s.swarm, 2);
+    if (replaced)
+      offers(&sc, 0, 8, 4, 10, HV_CODEC_NONE);
+    else
+      state_withdraw(&sc.s, 0, "run", 0);
+    dht_swarm_run(&sc.s.swarm, 5);
+    assert_int_equal(hv_state_uploads(hv_node_state(sc.s.swarm.seats[0].node)), 1);
+    assert_int_equal(sc.copies[0].freed, 0);
+    state_withdraw(&sc.s, 0, "other", 1); /* another prefix's downloads are its own */
+    dht_swarm_run(&sc.s.swarm, 1);
+    assert_int_equal(hv_state_uploads(hv_node_state(sc.s.swarm.seats[0].node)), 1);
+    state_withdraw(&sc.s, 0, "run", 1);
+    dht_swarm_run(&sc.s.swarm, 1);
+    assert_int_equal(hv_state_uploads(hv_node_state(sc.s.swarm.seats[0].node)), 0);
+    assert_int_equal(sc.copies[0].freed, 1);
+    finish(&sc);
+    assert_int_not_equal(sc.try.status, HV_OK);
+    close_scene(&sc);
+  }
+}
+
 static void a_newer_offer_takes_the_place_of_one_that_is_being_hashed(void **unused) {
   (void)unused;
   scene sc;
@@ -644,6 +676,7 @@ int main(void) {
       cmocka_unit_test(when_the_swarm_has_moved_on_the_load_begins_again),
       cmocka_unit_test(a_snapshot_is_pinned_until_its_download_is_over_and_no_longer),
       cmocka_unit_test(a_snapshot_that_was_replaced_is_not_pinned_for_good),
+      cmocka_unit_test(withdrawn_at_once_also_breaks_off_who_downloads_what_was_offered_before),
       cmocka_unit_test(a_newer_offer_takes_the_place_of_one_that_is_being_hashed),
       cmocka_unit_test(what_is_withdrawn_is_offered_to_nobody),
       cmocka_unit_test(an_announcement_lives_no_longer_than_its_donor_renews_it),
