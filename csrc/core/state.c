@@ -189,6 +189,8 @@ static void hashed(void *arg, hv_status status) {
   if (status != HV_OK) {
     hv_snapshot_release(snapshot);
     offer->entry = NULL;
+    if (is_done_with(e))
+      e->state->env->timer_set(e->state->env, &e->declare, 0); /* to go away, in a step of its own */
     offer->done(offer, status, "the state could not be offered: its digests could not be made");
     return;
   }

@@ -661,6 +661,36 @@ static void at_every_allocation_a_node_fails_alone_and_leaves_nothing(void **unu
     }
 }
 
+/* Each under a prefix of its own, and one more of them than a node has places for. */
+static void an_offer_whose_digests_cannot_be_made_leaves_its_place_to_others(void **unused) {
+  (void)unused;
+  state_offering o;
+  scene sc;
+  open_scene(&sc, 301, 0);
+  nodes(&sc, 2);
+  state_copy_make(&sc.copies[sc.n_copies++], &sc.mem, 7, 1000, HV_CODEC_NONE);
+  long n = 0; /* the allocation that fails: first those of the offer itself, which refuse it at once */
+  for (size_t failed = 0; failed <= HV_STATE_OFFERS_MAX;) {
+    char prefix[40];
+    snprintf(prefix, sizeof prefix, "run %zu", failed);
+    hv_mem_fail_in(hv_sim_mem(sc.sim, 0), n);
+    state_offer(&sc.s, 0, &o, &sc.copies[0], prefix, 3);
+    dht_swarm_run(&sc.s.swarm, 0);
+    int at_once = o.done;
+    dht_swarm_run(&sc.s.swarm, 1);
+    assert_int_equal(o.done, 1);
+    assert_int_equal(o.status, HV_NOMEM);
+    n += at_once;
+    failed += !at_once;
+  }
+  hv_mem_fail_in(hv_sim_mem(sc.sim, 0), -1);
+  state_offer(&sc.s, 0, &sc.offers[0], &sc.copies[0], "run", 3);
+  all_offered(&sc);
+  load(&sc, 1);
+  ends(&sc, HV_OK);
+  close_scene(&sc);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_joiner_gets_the_state_that_all_offer),
@@ -691,6 +721,7 @@ int main(void) {
       cmocka_unit_test(a_load_that_takes_too_long_ends),
       cmocka_unit_test(a_node_that_ends_tells_its_loads_and_offers),
       cmocka_unit_test(at_every_allocation_a_node_fails_alone_and_leaves_nothing),
+      cmocka_unit_test(an_offer_whose_digests_cannot_be_made_leaves_its_place_to_others),
   };
   return cmocka_run_group_tests_name("sim: state", tests, NULL, NULL);
 }
