@@ -16,7 +16,7 @@ typedef struct hv_snapshot {
   hv_manifest manifest;
   hv_hash digest;      /* of the manifest's bytes; known when `said` is there */
   hv_payload *said;    /* the manifest's bytes; NULL: not all is hashed */
-  uint64_t retired_us; /* when it was no longer offered; 0: it is */
+  uint64_t retired_us; /* when it was no longer offered, plus 1; 0: it is */
   hv_hash place;       /* state's: what the prefix under which it was offered hashes to; outlives the prefix's own entry */
   struct hv_snapshot_hashing *hashing;
 } hv_snapshot;

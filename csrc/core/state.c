@@ -7,7 +7,15 @@
 #include <math.h>
 #include <string.h>
 
-enum { UPLOADS_MAX = 16, UPLOADS_PEER_MAX = 2, REFUSALS_MAX = 64, DECLARE_MS = 30000, AGAIN_MS = 3000 };
+enum {
+  UPLOADS_MAX = 16,
+  UPLOADS_PEER_MAX = 2,
+  REFUSALS_MAX = 64,
+  JUDGED_US = 20000000,  /* an upload's pace is not looked at before: longer than a loader waits for its first chunk */
+  SLOW_BYTES = 32 << 10, /* per second: who takes less makes way for others */
+  DECLARE_MS = 30000,
+  AGAIN_MS = 3000
+};
 static const char suffix[] = ".state";
 
 /* What one prefix offers. */
@@ -309,18 +317,33 @@ static hv_snapshot *snapshot_of(hv_state *s, const hv_hash *digest) {
   return NULL;
 }
 
+/* All places are taken: whoever takes least makes way, unless it is new, or takes as much as may be asked of it. It may come back:
+ * honest ones take turns so, and those who only hold a place lose it. 1: there is a place. */
+static int make_way(hv_state *s) {
+  uint64_t now = s->env->now_us(s->env), least = SLOW_BYTES;
+  hv_upload *slowest = NULL;
+  for (hv_upload *u = s->uploads; u; u = u->next)
+    if (u->snapshot && !u->cancelled && now - u->began_us >= JUDGED_US && hv_upload_pace(u) < least) {
+      least = hv_upload_pace(u);
+      slowest = u;
+    }
+  if (slowest)
+    hv_upload_cancel(slowest);
+  return slowest != NULL;
+}
+
 void hv_state_opened(hv_state *s, const hv_event *event) {
   size_t n = 0, of_peer = 0, refused = 0;
   if (s->stopping)
     return;
   for (hv_upload *u = s->uploads; u; u = u->next) {
-    n += u->snapshot != NULL;
+    n += u->snapshot && !u->cancelled;
     refused += u->snapshot == NULL;
     of_peer += hv_peer_equal(&u->peer, &event->stream->peer);
   }
   hv_snapshot *snapshot = snapshot_of(s, &event->msg->u.state.digest);
   hv_status refusal = snapshot ? HV_BUSY : HV_NOT_FOUND;
-  if (n >= UPLOADS_MAX || of_peer >= UPLOADS_PEER_MAX)
+  if (of_peer >= UPLOADS_PEER_MAX || (snapshot && n >= UPLOADS_MAX && !make_way(s)))
     snapshot = NULL;
   if (!snapshot && (refused >= REFUSALS_MAX || of_peer >= 2 * UPLOADS_PEER_MAX))
     return;

@@ -15,7 +15,9 @@
  * (HV_STATE_MANIFEST: the manifest's own bytes) and gets the same header back with the bytes as payload, in the order of asking.
  * HV_MSG_REFUSAL says NOT_FOUND (no such snapshot any more) or BUSY. Limits: UPLOADS_MAX at once, UPLOADS_PEER_MAX for each peer,
  * HV_STATE_ASKED_MAX chunks asked and not sent, one chunk in the making; who takes nothing and asks nothing for 30 s is dropped, as
- * is who still downloads a snapshot five minutes after it was replaced. Memory: the windows of the streams.
+ * is who still downloads a snapshot five minutes after it was replaced. When all places are taken, a newcomer gets that of who
+ * takes least, if that is less than 32 KiB/s and it has had 20 s (a place costs an identity, and these cost nothing). Memory: the
+ * windows of the streams.
  *
  * LOAD. Looks at all announcements, counts them by ballot.h's rule, gets the manifest (held against its digest) and then chunks
  * from up to `donors` at once. Idle donors take what is next, so the fast ones serve more; what is asked of one donor follows its

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+enum { RECENT_US = 20000000 };
+
 static void serve(hv_upload *u);
 
 void hv_upload_cancel(hv_upload *u) {
@@ -16,6 +18,18 @@ static void moved(hv_upload *u) {
   u->moved_us = u->env->now_us(u->env);
 }
 
+static void count(hv_upload *u, size_t bytes) {
+  uint64_t now = u->env->now_us(u->env), span = now - u->since_us;
+  for (; span > RECENT_US; span /= 2) /* at the same pace, of less weight */
+    u->sent /= 2;
+  u->since_us = now - span;
+  u->sent += bytes;
+}
+
+uint64_t hv_upload_pace(const hv_upload *u) {
+  return u->sent * 1000000 / (u->env->now_us(u->env) - u->since_us + 1);
+}
+
 /* ---- one chunk ---- */
 
 /* The stream has taken what was ready, or there is none: 1. */
@@ -24,6 +38,7 @@ static int send_ready(hv_upload *u) {
   hv_status status = u->env->stream_send(u->env, u->stream, &header, u->ready);
   if (status == HV_BUSY)
     return 0;
+  count(u, u->ready->size);
   hv_payload_release(u->ready);
   u->ready = NULL;
   u->first = (u->first + 1) % HV_UPLOAD_ASKED_MAX;
@@ -129,8 +144,8 @@ static void closed(hv_stream *stream, const hv_event *event) {
 static void look_at_silence(hv_timer *timer, const hv_event *event) {
   hv_upload *u = timer->owner;
   uint64_t patience = HV_UPLOAD_SILENCE_MS * UINT64_C(1000), since = event->now_us - u->moved_us;
-  uint64_t retired_us = u->snapshot ? u->snapshot->retired_us : 0;
-  if (since >= patience || (retired_us && event->now_us - retired_us >= HV_UPLOAD_RETIRED_MS * UINT64_C(1000)))
+  uint64_t retired_us = u->snapshot ? u->snapshot->retired_us : 0; /* one more than when: it may be this very moment */
+  if (since >= patience || (retired_us && event->now_us + 1 - retired_us >= HV_UPLOAD_RETIRED_MS * UINT64_C(1000)))
     hv_upload_cancel(u);
   else
     u->env->timer_set(u->env, timer, patience - since);
@@ -152,7 +167,8 @@ hv_upload *hv_upload_new(hv_env *env, hv_stream *stream, hv_snapshot *snapshot, 
   hv_upload *u = hv_mem_zalloc(env->mem, sizeof *u);
   if (!u)
     return NULL;
-  *u = (hv_upload){.env = env, .stream = stream, .peer = stream->peer, .over = over, .arg = arg, .moved_us = env->now_us(env)};
+  *u = (hv_upload){.env = env, .stream = stream, .peer = stream->peer, .over = over, .arg = arg, .began_us = env->now_us(env)};
+  u->moved_us = u->since_us = u->began_us;
   u->silence = (hv_timer){.fire = look_at_silence, .owner = u};
   stream->on = &on;
   stream->owner = u;

@@ -28,7 +28,8 @@ struct hv_upload {
   hv_status coded;
   hv_job job;
   hv_timer silence;
-  uint64_t moved_us;
+  uint64_t began_us, moved_us;
+  uint64_t sent, since_us;                  /* bytes that the stream has taken, of late, and since when */
   void (*over)(void *arg, hv_upload *self); /* it may be freed now; called once */
   void *arg;
 };
@@ -36,6 +37,8 @@ struct hv_upload {
 /* Takes a stream on. snapshot is kept; NULL: answers with this refusal. NULL: no memory, stream->on is as it was. */
 hv_upload *hv_upload_new(hv_env *env, hv_stream *stream, hv_snapshot *snapshot, hv_status refusal,
                          void (*over)(void *arg, hv_upload *self), void *arg);
+/* Bytes per second that its stream has taken, of late: what is longer ago than half a minute or so counts less and less. */
+uint64_t hv_upload_pace(const hv_upload *upload);
 /* Breaks it off: over comes soon. */
 void hv_upload_cancel(hv_upload *upload);
 /* When it is over, or its world is dead. */

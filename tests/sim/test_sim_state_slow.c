@@ -1,0 +1,187 @@
+/* Who is slow holds nobody up, by nature or on purpose: joiners that sit on a donor's places, told against the virtual clock. */
+#include "lib/state_scene.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NODES = 40 };
+
+typedef struct scene {
+  hv_mem mem;
+  hv_sim *sim;
+  state_scene s;
+  state_copy copies[NODES];
+  state_offering offers[NODES];
+  size_t donors; /* the first nodes */
+  state_try tries[NODES];
+} scene;
+
+static void print_line(void *arg, const char *line) {
+  (void)arg;
+  puts(line);
+}
+
+/* rate: bytes per second between any two nodes. */
+static scene *open_scene(uint64_t seed, uint64_t rate, uint32_t chunk_bytes, size_t nodes) {
+  scene *sc = calloc(1, sizeof *sc);
+  assert_non_null(sc);
+  hv_mem_init(&sc->mem, NULL, HV_MEM_UNLIMITED);
+  hv_sim_config config = hv_sim_defaults(seed);
+  config.link.rate = rate;
+  config.window = 64 << 10;
+  config.say = getenv("HV_NARRATE") ? print_line : NULL;
+  sc->sim = hv_sim_new(&sc->mem, &config);
+  state_scene_init(&sc->s, sc->sim, &sc->mem);
+  sc->s.swarm.state.chunk_bytes = chunk_bytes;
+  for (size_t i = 0; i < nodes; i++)
+    state_scene_add(&sc->s, STATE_HONEST, 0);
+  dht_swarm_run(&sc->s.swarm, 5);
+  return sc;
+}
+
+/* The first n nodes offer the same. */
+static void offer_all(scene *sc, size_t n, size_t values) {
+  sc->donors = n;
+  for (size_t i = 0; i < n; i++) {
+    state_copy_make(&sc->copies[i], &sc->mem, 7, values, HV_CODEC_NONE);
+    state_offer(&sc->s, i, &sc->offers[i], &sc->copies[i], "run", 3);
+  }
+}
+
+static void all_offered(scene *sc) {
+  dht_swarm_run(&sc->s.swarm, 5);
+  for (size_t i = 0; i < sc->donors; i++)
+    assert_int_equal(sc->offers[i].status, HV_OK);
+}
+
+static void got_it(scene *sc, size_t node) {
+  if (sc->tries[node].status != HV_OK)
+    fail_msg("node %zu: it ended with %s (%s)", node, hv_status_name(sc->tries[node].status), sc->tries[node].text);
+  assert_true(state_same(&sc->tries[node], &sc->copies[0]));
+}
+
+static size_t uploads(scene *sc, size_t node) {
+  return hv_state_uploads(hv_node_state(sc->s.swarm.seats[node].node));
+}
+
+static void close_scene(scene *sc) {
+  dht_swarm_run(&sc->s.swarm, 60);
+  assert_int_equal(hv_sim_free(sc->sim), 0);
+  state_scene_fini(&sc->s);
+  for (size_t i = 0; i < NODES; i++)
+    state_try_free(&sc->tries[i]);
+  for (size_t i = 0; i < sc->donors; i++)
+    state_copy_free(&sc->copies[i]);
+  assert_int_equal(sc->mem.blocks, 0);
+  free(sc);
+}
+
+/* ---- joiners that sit on a donor's places ---- */
+
+/* Holds a stream to a donor and asks for one chunk every 29 s, just not to be dropped; dials again when it is. */
+typedef struct squatter {
+  hv_command command;
+  hv_env *env;
+  hv_target donor;
+  hv_hash digest;
+  hv_stream *stream;
+  hv_timer timer;
+  size_t closed;
+} squatter;
+
+static void squat_closed(hv_stream *stream, const hv_event *event) {
+  squatter *q = stream->owner;
+  (void)event;
+  q->stream = NULL;
+  q->closed++;
+  q->env->timer_set(q->env, &q->timer, DHT_SECOND);
+}
+
+static void squat_nothing(hv_stream *stream, const hv_event *event) {
+  (void)stream;
+  (void)event;
+}
+
+static void squat(hv_timer *timer, const hv_event *event) {
+  static const hv_stream_events on = {squat_nothing, squat_nothing, squat_closed, 0};
+  squatter *q = timer->owner;
+  hv_msg ask = {.kind = HV_MSG_CHUNK, .u.chunk = {.index = 0}}, first = {.kind = HV_MSG_STATE, .u.state = {q->digest}};
+  (void)event;
+  if (!q->stream && q->env->stream_open(q->env, &q->donor, &first, &on, q, &q->stream) != HV_OK)
+    q->stream = NULL;
+  if (q->stream)
+    q->env->stream_send(q->env, q->stream, &ask, NULL);
+  q->env->timer_set(q->env, timer, 29 * DHT_SECOND);
+}
+
+static void run_squat(hv_command *command, void *core) {
+  squatter *q = (squatter *)command;
+  (void)core;
+  squat(&q->timer, NULL);
+}
+
+static void sit_on(scene *sc, size_t node, size_t donor, squatter *q) {
+  *q = (squatter){.command = {.run = run_squat},
+                  .env = sc->s.swarm.seats[node].env,
+                  .donor = hv_sim_target(sc->sim, donor),
+                  .digest = sc->offers[donor].offer.digest,
+                  .timer = {.fire = squat, .owner = q}};
+  assert_int_equal(hv_sim_command(sc->sim, node, &q->command), HV_OK);
+}
+
+/* Eight identities, two streams each: all places of a donor. Each of ten joiners, one after the other, gets in. */
+static void who_only_sits_on_a_donors_places_loses_them_to_who_downloads(void **unused) {
+  (void)unused;
+  enum { SQUATTERS = 16, JOINER = 1 + SQUATTERS / 2, N = JOINER + 10 };
+  squatter q[SQUATTERS];
+  scene *sc = open_scene(1, 100 << 10, 1024, N);
+  offer_all(sc, 1, 50000);
+  all_offered(sc);
+  for (size_t i = 0; i < SQUATTERS; i++)
+    sit_on(sc, 1 + i / 2, 0, &q[i]);
+  dht_swarm_run(&sc->s.swarm, 25);
+  assert_int_equal(uploads(sc, 0), SQUATTERS);
+  for (size_t i = JOINER; i < N; i++) {
+    state_load(&sc->s, i, &sc->tries[i], "run", 60000);
+    dht_swarm_run(&sc->s.swarm, 1);
+    assert_in_range(uploads(sc, 0), 2, SQUATTERS);
+  }
+  assert_true(state_finish(&sc->s, &sc->tries[JOINER], N - JOINER, 60));
+  size_t closed = 0;
+  for (size_t i = JOINER; i < N; i++)
+    got_it(sc, i);
+  for (size_t i = 0; i < SQUATTERS; i++)
+    closed += q[i].closed;
+  assert_true(closed >= N - JOINER);
+  close_scene(sc);
+}
+
+/* More of them than a donor has places, and each so slow that it makes way for the next: they take turns, and all of them get it. A
+ * chunk takes 0.8 s, all of it alone 20 s. */
+static void joiners_over_slow_lines_take_turns(void **unused) {
+  (void)unused;
+  enum { N = 31 };
+  size_t broken = 0;
+  scene *sc = open_scene(2, 10 << 10, 8192, N);
+  offer_all(sc, 1, 50000);
+  all_offered(sc);
+  for (size_t i = 1; i < N; i++)
+    state_load(&sc->s, i, &sc->tries[i], "run", 300000);
+  assert_true(state_finish(&sc->s, &sc->tries[1], N - 1, 300));
+  for (size_t i = 1; i < N; i++) {
+    got_it(sc, i);
+    broken += sc->tries[i].load.seen.broken;
+    assert_in_range(state_twice(&sc->tries[i]), 0, sc->tries[i].load.seen.broken);
+  }
+  assert_true(broken > 0); /* some did make way */
+  close_scene(sc);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(who_only_sits_on_a_donors_places_loses_them_to_who_downloads),
+      cmocka_unit_test(joiners_over_slow_lines_take_turns),
+  };
+  return cmocka_run_group_tests_name("sim: slow peers of a state", tests, NULL, NULL);
+}
