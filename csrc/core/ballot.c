@@ -51,11 +51,12 @@ hv_status hv_ballot_read(hv_span bytes, hv_ballot *out) {
 
 /* ---- the count ---- */
 
-/* The newest epoch first, then by digest. */
+/* The newest epoch first, then by digest, then by size. */
 static int comes_before(const hv_ballot *a, const hv_ballot *b) {
   if (a->epoch != b->epoch)
     return a->epoch > b->epoch;
-  return memcmp(&a->digest, &b->digest, sizeof a->digest) < 0;
+  int order = memcmp(&a->digest, &b->digest, sizeof a->digest);
+  return order ? order < 0 : a->size < b->size;
 }
 
 static void sort(hv_ballot *ballots, size_t n) {
@@ -127,6 +128,17 @@ static size_t kin_of(const hv_ballot *ballots, size_t n, size_t *best) {
   return voices;
 }
 
+/* Of all that name what this one names, the one in the middle by size. */
+static size_t middle(const hv_ballot *ballots, size_t n, size_t chosen) {
+  const hv_ballot *b = &ballots[chosen];
+  size_t first = chosen, last = chosen;
+  while (first > 0 && ballots[first - 1].epoch == b->epoch && same_digest(&ballots[first - 1], b))
+    first--;
+  while (last + 1 < n && ballots[last + 1].epoch == b->epoch && same_digest(&ballots[last + 1], b))
+    last++;
+  return first + (last - first) / 2;
+}
+
 hv_status hv_ballot_count(hv_ballot *ballots, size_t n, uint64_t epoch_least, size_t *out) {
   sort(ballots, n);
   if (n == 0 || ballots[0].epoch < epoch_least)
@@ -137,11 +149,11 @@ hv_status hv_ballot_count(hv_ballot *ballots, size_t n, uint64_t epoch_least, si
       end++;
     size_t best = most_named(ballots, first, end, &voices);
     if (2 * end > n && 2 * voices > end - first && 3 * voices > n) {
-      *out = best;
+      *out = middle(ballots, n, best);
       return HV_OK;
     }
     if (3 * kin_of(ballots + first, end - first, &best) > 2 * n) { /* more than the rest: no other epoch has a majority */
-      *out = first + best;
+      *out = middle(ballots, n, first + best);
       return HV_OK;
     }
   }

@@ -53,7 +53,8 @@ size_t hv_ballot_write(const hv_ballot *ballot, uint8_t out[HV_BALLOT_BYTES_MAX]
 hv_status hv_ballot_read(hv_span bytes, hv_ballot *out);
 
 /* Counts by the rule; the order of ballots (one for each signer) may be changed. epoch_least: older epochs are not chosen, though
- * their voices count. HV_OK: *out is an index into ballots, one that names what was chosen. HV_NOT_FOUND: nobody announces anything
+ * their voices count. HV_OK: *out is an index into ballots, one that names what was chosen: of those the
+ * middle one by the size it says, which is no lie unless half of them lie. HV_NOT_FOUND: nobody announces anything
  * (of such an epoch). HV_STATE: there is no such majority. */
 hv_status hv_ballot_count(hv_ballot *ballots, size_t n, uint64_t epoch_least, size_t *out);
 

@@ -131,6 +131,29 @@ static void one_history_is_found_behind_any_number_of_others(void **unused) {
   }
 }
 
+/* Fewer than half of those who name what is chosen, by a majority or by its lineage. */
+static void who_names_the_choice_and_lies_about_its_size_is_not_believed(void **unused) {
+  (void)unused;
+  const uint64_t lies[] = {0, UINT64_MAX, 999, 1001};
+  for (size_t liars = 0; liars < 40; liars++)
+    for (uint8_t others = 0; others < 60; others += 59) {
+      urn u = {.n = 0};
+      check_rng rng = {liars};
+      kin_vote(&u, 2 * liars + 1, 5, 1, 7);
+      for (size_t i = 0; i < u.n; i++)
+        u.ballots[i].size = i < liars ? lies[liars % 4] : 1000;
+      for (uint8_t i = 0; i < others && liars > 0; i++)
+        kin_vote(&u, 1, 5, 2 + i, 7);
+      for (int again = 0; again < 3; again++) {
+        size_t at;
+        shuffle(&u, &rng);
+        assert_int_equal(hv_ballot_count(u.ballots, u.n, 0, &at), HV_OK);
+        assert_int_equal(u.ballots[at].digest.bytes[0], 1);
+        assert_int_equal(u.ballots[at].size, 1000);
+      }
+    }
+}
+
 static void two_thirds_of_one_lineage_are_not_enough_nor_are_those_who_tell_none(void **unused) {
   (void)unused;
   urn u = {.n = 0}, untold = {.n = 0};
@@ -275,6 +298,7 @@ int main(void) {
       cmocka_unit_test(peers_between_two_epochs_get_the_newer_one_when_a_third_has_it),
       cmocka_unit_test(replicas_of_one_history_that_differ_by_rounding_are_found),
       cmocka_unit_test(one_history_is_found_behind_any_number_of_others),
+      cmocka_unit_test(who_names_the_choice_and_lies_about_its_size_is_not_believed),
       cmocka_unit_test(two_thirds_of_one_lineage_are_not_enough_nor_are_those_who_tell_none),
       cmocka_unit_test(liars_under_a_third_never_choose),
       cmocka_unit_test(honest_peers_of_one_epoch_are_heard_against_any_minority),
