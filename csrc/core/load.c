@@ -169,7 +169,7 @@ static void choose(hv_loader *l, const hv_ballot *ballots, size_t n, size_t choi
     return;
   }
   l->phase = LOAD_FETCHING;
-  l->fetching_us = now_of(l);
+  l->fetching_us = l->widened_us = now_of(l);
   load_mind(l);
 }
 

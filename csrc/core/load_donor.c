@@ -11,11 +11,13 @@ enum {
   AGAIN_US = 500000, /* after a failure; twice as long after the next */
   BUSY_US = 1000000,
   HEDGE_US = 1000000, /* a manifest that has not come by then is asked of one more */
+  WIDEN_US = 3000000, /* while those who are asked have not shown that they are good, one more is asked so often */
   PATIENCE_LEAST_US = 4000000,
   PATIENCE_PACES = 8,
   SLOW_PACES = 4,                /* so much slower than the fastest is slow */
   MEASURED = 2 * LOAD_AHEAD_MAX, /* chunks before we call it so: answers come in bursts */
   FORGET = 4 * LOAD_AHEAD_MAX,
+  GOOD_PACE_US = 2000000,  /* for a chunk: who is slower has not shown it */
   SLOWEST_BYTES = 32 << 10 /* per second, of a manifest */
 };
 
@@ -242,7 +244,20 @@ static uint64_t best_pace(const hv_loader *l) {
   return best;
 }
 
-/* For how long nothing may come from it: by its own speed, else the slowest of the others, else what was configured. */
+/* Of those who were never asked, one by lot: who wants to be asked first can say the highest priority, but nobody chooses its rank.
+ */
+static load_donor *by_lot(const hv_loader *l) {
+  load_donor *best = NULL;
+  for (size_t i = 0; i < l->n_donors; i++) {
+    load_donor *d = l->donors[i];
+    if (d->state == DONOR_FRESH && !d->stream && (!best || d->rank > best->rank))
+      best = d;
+  }
+  return best;
+}
+
+/* For how long nothing may come from it: by its own speed, else the slowest of the others, else what was configured; no longer than
+ * that while others were never asked. */
 static uint64_t patience(const load_donor *d) {
   const hv_loader *l = d->loader;
   uint64_t pace = d->pace_us, silence = l->config.silence_ms * UINT64_C(1000);
@@ -250,7 +265,7 @@ static uint64_t patience(const load_donor *d) {
     return silence + l->claimed / HV_MANIFEST_CHUNK_MOST * (sizeof(hv_hash) * 8) * 1000000 / SLOWEST_BYTES;
   for (size_t i = 0; !d->pace_us && i < l->n_donors; i++)
     pace = l->donors[i]->pace_us > pace ? l->donors[i]->pace_us : pace;
-  if (!pace)
+  if (!pace || (pace * PATIENCE_PACES > silence && by_lot(l)))
     return silence;
   return pace * PATIENCE_PACES > PATIENCE_LEAST_US ? pace * PATIENCE_PACES : PATIENCE_LEAST_US;
 }
@@ -279,6 +294,17 @@ static load_donor *best_to_open(hv_loader *l, uint64_t now, int also_tired) {
   return NULL;
 }
 
+/* What it has had of time, what it is at included. */
+static uint64_t busy_of(const load_donor *d, uint64_t now) {
+  uint64_t since = d->n_asked && d->asked_us[0] > d->last_us ? d->asked_us[0] : d->last_us;
+  return d->busy_us + (d->n_asked ? now - since : 0);
+}
+
+/* Much slower than the best: over as many chunks as it takes to say so, or for as long as they should have taken. */
+static int is_slow(const load_donor *d, uint64_t best, uint64_t now) {
+  return busy_of(d, now) > SLOW_PACES * best * (d->n_timed > MEASURED ? d->n_timed : MEASURED);
+}
+
 /* One that is much slower than the best makes way, if there is somebody to take its place. */
 static void demote(hv_loader *l, uint64_t now) {
   uint64_t best = best_pace(l);
@@ -286,7 +312,7 @@ static void demote(hv_loader *l, uint64_t now) {
     return;
   for (size_t i = 0; i < l->n_donors; i++) {
     load_donor *d = l->donors[i];
-    if (d->state == DONOR_OPEN && d->good >= MEASURED && d->pace_us > SLOW_PACES * best)
+    if (d->state == DONOR_OPEN && is_slow(d, best, now))
       d->draining = 1;
     if (d->state == DONOR_OPEN && d->draining && d->n_asked == 0) {
       d->state = DONOR_TIRED;
@@ -323,6 +349,27 @@ static size_t wanted(const hv_loader *l, uint64_t now) {
   return by_time < l->config.donors ? by_time : l->config.donors;
 }
 
+/* While those who are asked have not shown that they are good, one more is asked now and then: some may be slow on purpose, and
+ * send just enough not to be given up. */
+static void widen(hv_loader *l, uint64_t now, size_t open) {
+  load_donor *next = by_lot(l);
+  size_t good = 0;
+  for (size_t i = 0; i < l->n_donors; i++)
+    good += l->donors[i]->state == DONOR_OPEN && l->donors[i]->good >= MEASURED && l->donors[i]->pace_us <= GOOD_PACE_US;
+  if (!l->has_manifest || !l->todo || !next || good >= l->config.donors || open >= HV_LOADER_DONORS_MAX)
+    l->widened_us = now;
+  else if (now - l->widened_us >= WIDEN_US) {
+    l->widened_us = now;
+    open_stream(next);
+  }
+}
+
+/* Whom to open: all but the first who are asked for the manifest by lot. */
+static load_donor *next_to_open(hv_loader *l, uint64_t now, size_t open) {
+  load_donor *d = open && !l->has_manifest ? by_lot(l) : NULL;
+  return d ? d : best_to_open(l, now, open == 0);
+}
+
 void donor_mind(hv_loader *l) {
   uint64_t now = l->env->now_us(l->env);
   size_t open = 0;
@@ -333,6 +380,7 @@ void donor_mind(hv_loader *l) {
     open += l->donors[i]->state == DONOR_OPEN;
     donor_ask(l->donors[i]);
   }
-  for (load_donor *d; open < wanted(l, now) && (d = best_to_open(l, now, open == 0)); open += d->state == DONOR_OPEN)
+  for (load_donor *d; open < wanted(l, now) && (d = next_to_open(l, now, open)); open += d->state == DONOR_OPEN)
     open_stream(d);
+  widen(l, now, open);
 }

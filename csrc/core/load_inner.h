@@ -58,7 +58,7 @@ struct hv_loader {
   hv_hash digest;
   load_donor *donors[HV_LOADER_KNOWN_MAX];
   size_t n_donors;
-  uint64_t fetching_us;
+  uint64_t fetching_us, widened_us; /* since when it is fetched; when one more than usual was asked */
   /* the manifest, and what it leads to */
   int has_manifest, checking;
   hv_manifest manifest;

@@ -24,9 +24,11 @@
  * speed and is bounded. A donor that breaks off gives back what it had not sent: since answers come in order, at most one chunk for
  * each death has begun to arrive and is fetched twice. A donor from whom nothing came within a time that follows measured speed is
  * given up; a slow one is asked no more while others wait to be asked, and overtaken at the end; one that sends a wrong chunk or
- * manifest is not asked again. Each chunk is checked where it lies in the end, and the whole again; nothing else of the program is
- * touched, so what it had stands until `done` says HV_OK. When all donors of a manifest have gone, announcements are looked at
- * anew; if another one is chosen the load begins again (`room` too).
+ * manifest is not asked again. Some may be slow on purpose, and say the highest priority: as long as fewer than `donors` have shown
+ * that they are good (32 chunks, two seconds each at most) one more is asked every three seconds, up to 16, by lot, and nobody is
+ * waited for longer than silence_ms while others were never asked. Each chunk is checked where it lies in the end, and the whole
+ * again; nothing else of the program is touched, so what it had stands until `done` says HV_OK. When all donors of a manifest have
+ * gone, announcements are looked at anew; if another one is chosen the load begins again (`room` too).
  */
 #ifndef HV_CORE_STATE_H
 #define HV_CORE_STATE_H
@@ -49,7 +51,7 @@ typedef struct hv_state_config {
   int client_mode;
   uint32_t declare_ms;  /* 0: 30,000 */
   uint32_t chunk_bytes; /* 0: by size; a power of two (manifest.h) */
-  uint32_t donors;      /* asked at once; 0: 4, at most 16 */
+  uint32_t donors;      /* asked at once, more only while these are slow; 0: 4, at most 16 */
   uint32_t silence_ms;  /* before anything was measured: a donor from whom nothing comes for so long is given up; 0: 15,000 */
   uint32_t looks;       /* how often announcements are looked at again for want of a majority or of donors; 0: 5 */
 } hv_state_config;

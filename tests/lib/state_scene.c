@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SLOW_US = 14900000 };
+
 /* One scene at a time: env has no place for whose it is. */
 static state_scene *current;
 
@@ -39,6 +41,57 @@ static hv_status send_changed(hv_env *env, hv_stream *stream, const hv_msg *head
   return status;
 }
 
+/* A chunk that is held back. */
+typedef struct state_slow {
+  struct state_slow *next;
+  hv_env *env;
+  hv_stream *stream;
+  hv_msg header;
+  hv_payload *payload;
+  uint64_t due_us;
+  hv_timer timer;
+} state_slow;
+
+static void drop_slow(state_slow *s) {
+  state_slow **at = &current->slow;
+  while (*at != s)
+    at = &(*at)->next;
+  *at = s->next;
+  hv_payload_release(s->payload);
+  hv_mem_free(s);
+}
+
+static void send_held(hv_timer *timer, const hv_event *event) {
+  state_slow *s = timer->owner;
+  (void)event;
+  current->true_send(s->env, s->stream, &s->header, s->payload);
+  drop_slow(s);
+}
+
+static hv_status send_slowly(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload) {
+  state_slow *s = hv_mem_zalloc(current->mem, sizeof *s);
+  uint64_t now = env->now_us(env), after = now;
+  must(s != NULL, "no memory for a chunk that is held back");
+  for (const state_slow *other = current->slow; other; other = other->next)
+    if (other->stream == stream && other->due_us > after)
+      after = other->due_us;
+  *s =
+      (state_slow){current->slow, env, stream, *header, hv_payload_keep(payload), after + SLOW_US, {.fire = send_held, .owner = s}};
+  current->slow = s;
+  env->timer_set(env, &s->timer, s->due_us - now);
+  return HV_OK;
+}
+
+static void forget_held(const hv_stream *closed) {
+  for (state_slow *s = current->slow, *next; s; s = next) {
+    next = s->next;
+    if (s->stream != closed)
+      continue;
+    s->env->timer_clear(s->env, &s->timer);
+    drop_slow(s);
+  }
+}
+
 static hv_status lying_send(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload) {
   int is_chunk = header->kind == HV_MSG_CHUNK && payload, is_manifest = is_chunk && header->u.chunk.index == HV_STATE_MANIFEST;
   switch (is_chunk ? lie_of(env) : STATE_HONEST) {
@@ -46,6 +99,8 @@ static hv_status lying_send(hv_env *env, hv_stream *stream, const hv_msg *header
     return is_manifest ? current->true_send(env, stream, header, payload) : send_changed(env, stream, header, payload);
   case STATE_LIE_MANIFEST:
     return is_manifest ? send_changed(env, stream, header, payload) : current->true_send(env, stream, header, payload);
+  case STATE_LIE_SLOW:
+    return is_manifest ? current->true_send(env, stream, header, payload) : send_slowly(env, stream, header, payload);
   case STATE_LIE_SILENT:
     return HV_OK;
   case STATE_LIE_SHUT:
@@ -67,6 +122,8 @@ static void meet(dht_seat *seat, hv_env *env) {
 
 static void see(dht_seat *seat, const hv_event *event) {
   state_try *try = current->trying[seat->number];
+  if (event->kind == HV_EVENT_STREAM_CLOSED)
+    forget_held(event->stream);
   if (!try || event->kind != HV_EVENT_STREAM_DATA || event->msg->kind != HV_MSG_CHUNK || !event->payload)
     return;
   if (event->msg->u.chunk.index < STATE_CHUNKS_MAX && try->arrived[event->msg->u.chunk.index] < 255)

@@ -15,6 +15,7 @@ typedef enum state_lie {
   STATE_LIE_MANIFEST, /* announces the right one, and sends another */
   STATE_LIE_SILENT,   /* takes what is asked, and sends nothing */
   STATE_LIE_SHUT,     /* breaks each stream off when it has sent one chunk */
+  STATE_LIE_SLOW,     /* sends all that is right, each chunk just before a joiner would have given it up */
   STATE_LIES
 } state_lie;
 
@@ -57,6 +58,7 @@ typedef struct state_scene {
   state_lie lies[STATE_NODES_MAX];
   hv_env *envs[STATE_NODES_MAX];
   state_try *trying[STATE_NODES_MAX];
+  struct state_slow *slow; /* what slow ones hold back */
   hv_status (*true_send)(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload);
 } state_scene;
 

@@ -1,4 +1,5 @@
-/* Who is slow holds nobody up, by nature or on purpose: joiners that sit on a donor's places, told against the virtual clock. */
+/* Who is slow holds nobody up, by nature or on purpose: joiners that sit on a donor's places, and donors that send just enough not
+ * to be given up, told against the virtual clock. */
 #include "lib/state_scene.h"
 
 #include <stdio.h>
@@ -22,8 +23,8 @@ static void print_line(void *arg, const char *line) {
   puts(line);
 }
 
-/* rate: bytes per second between any two nodes. */
-static scene *open_scene(uint64_t seed, uint64_t rate, uint32_t chunk_bytes, size_t nodes) {
+/* rate: bytes per second between any two nodes. The first `slow` nodes are STATE_LIE_SLOW. */
+static scene *open_scene_with(uint64_t seed, uint64_t rate, uint32_t chunk_bytes, size_t nodes, size_t slow) {
   scene *sc = calloc(1, sizeof *sc);
   assert_non_null(sc);
   hv_mem_init(&sc->mem, NULL, HV_MEM_UNLIMITED);
@@ -35,9 +36,13 @@ static scene *open_scene(uint64_t seed, uint64_t rate, uint32_t chunk_bytes, siz
   state_scene_init(&sc->s, sc->sim, &sc->mem);
   sc->s.swarm.state.chunk_bytes = chunk_bytes;
   for (size_t i = 0; i < nodes; i++)
-    state_scene_add(&sc->s, STATE_HONEST, 0);
+    state_scene_add(&sc->s, i < slow ? STATE_LIE_SLOW : STATE_HONEST, 0);
   dht_swarm_run(&sc->s.swarm, 5);
   return sc;
+}
+
+static scene *open_scene(uint64_t seed, uint64_t rate, uint32_t chunk_bytes, size_t nodes) {
+  return open_scene_with(seed, rate, chunk_bytes, nodes, 0);
 }
 
 /* The first n nodes offer the same. */
@@ -178,10 +183,32 @@ static void joiners_over_slow_lines_take_turns(void **unused) {
   close_scene(sc);
 }
 
+/* ---- donors that send just enough not to be given up ---- */
+
+/* Four of ten say the highest priority, and send a chunk every 14.9 s. The manifest comes from one of them, at once. */
+static void donors_that_are_slow_on_purpose_hold_no_joiner_up(void **unused) {
+  (void)unused;
+  enum { SLOW = 4, DONORS = 10, JOINER = DONORS };
+  for (uint64_t seed = 10; seed < 18; seed++) {
+    scene *sc = open_scene_with(seed, 200 << 10, 1024, JOINER + 1, SLOW);
+    offer_all(sc, DONORS, 100000);
+    for (size_t i = 0; i < SLOW; i++)
+      sc->offers[i].offer.priority = 5;
+    all_offered(sc);
+    state_load(&sc->s, JOINER, &sc->tries[JOINER], "run", 600000);
+    assert_true(state_finish(&sc->s, &sc->tries[JOINER], 1, 601));
+    got_it(sc, JOINER);
+    assert_in_range(sc->tries[JOINER].ended_us - sc->tries[JOINER].started_us, 0, 30 * DHT_SECOND);
+    assert_in_range(state_twice(&sc->tries[JOINER]), 0, SLOW);
+    close_scene(sc);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(who_only_sits_on_a_donors_places_loses_them_to_who_downloads),
       cmocka_unit_test(joiners_over_slow_lines_take_turns),
+      cmocka_unit_test(donors_that_are_slow_on_purpose_hold_no_joiner_up),
   };
   return cmocka_run_group_tests_name("sim: slow peers of a state", tests, NULL, NULL);
 }
