@@ -113,39 +113,69 @@ static int comes_before(const load_donor *a, const load_donor *b) {
   return a->priority != b->priority ? a->priority > b->priority : a->rank > b->rank;
 }
 
-/* Puts a donor in its place; when all places are taken the last one goes. 0: no memory. */
+/* Which place is given up when all are taken: that of one who is not asked again; else, in the half of those with the least
+ * priority, that of the least rank: so a half is drawn by lot, whatever priorities are said. n_donors: none. */
+static size_t place_to_give(const hv_loader *l) {
+  size_t least = l->n_donors;
+  for (size_t i = 0; i < l->n_donors; i++)
+    if (l->donors[i]->state == DONOR_OUT)
+      return i;
+  for (size_t i = l->n_donors / 2; i < l->n_donors; i++)
+    if (!l->donors[i]->good && (least == l->n_donors || l->donors[i]->rank < l->donors[least]->rank))
+      least = i;
+  return least;
+}
+
+/* Puts a donor in its place; when all places are taken one goes. While nobody is asked: between two looks. 0: no memory. */
 static int enter(hv_loader *l, const hv_ballot *ballot) {
-  load_donor made = {.loader = l, .id = ballot->signer, .priority = ballot->priority};
+  load_donor *d, made = {.loader = l, .id = ballot->signer, .priority = ballot->priority};
   l->env->random(l->env, &made.rank, sizeof made.rank);
-  load_donor *d, *last = l->n_donors == HV_LOADER_KNOWN_MAX ? l->donors[l->n_donors - 1] : NULL;
-  if (last && (last->state != DONOR_FRESH || last->good || !comes_before(&made, last)))
-    return 1;
-  d = last ? last : hv_mem_alloc(l->env->mem, sizeof *d);
+  if (l->n_donors == HV_LOADER_KNOWN_MAX) {
+    size_t at = place_to_give(l);
+    int is_front = comes_before(&made, l->donors[l->n_donors / 2 - 1]);
+    if (at == l->n_donors || (l->donors[at]->state != DONOR_OUT && !is_front && made.rank < l->donors[at]->rank))
+      return 1;
+    d = l->donors[at];
+    memmove(&l->donors[at], &l->donors[at + 1], (--l->n_donors - at) * sizeof *l->donors);
+  } else
+    d = hv_mem_alloc(l->env->mem, sizeof *d);
   if (!d)
     return 0;
   *d = made;
-  size_t at = last ? l->n_donors - 1 : l->n_donors++;
+  size_t at = l->n_donors++;
   for (; at > 0 && comes_before(d, l->donors[at - 1]); at--)
     l->donors[at] = l->donors[at - 1];
   l->donors[at] = d;
   return 1;
 }
 
-/* Everybody who announces what was chosen and can be dialled. Those that are known begin anew, unless they lied. 0: no memory. */
+static int is_donor(const hv_loader *l, const hv_ballot *b) {
+  return b->epoch == l->epoch && memcmp(&b->digest, &l->digest, sizeof b->digest) == 0 && b->addrs.size > 0;
+}
+
+/* It begins anew, unless it lied. */
+static void renew(load_donor *d, const hv_ballot *b) {
+  if (d->liar)
+    return;
+  d->state = DONOR_FRESH;
+  d->failures = d->addr = 0;
+  d->addrs_size = (uint8_t)b->addrs.size;
+  memcpy(d->addrs, b->addrs.data, b->addrs.size);
+}
+
+/* Everybody who announces what was chosen and can be dialled; those that are known keep their places. 0: no memory. */
 static int gather_donors(hv_loader *l, const hv_ballot *ballots, size_t n) {
+  load_donor *d;
+  for (size_t i = 0; i < n; i++)
+    if (is_donor(l, &ballots[i]) && (d = known(l, &ballots[i].signer)))
+      renew(d, &ballots[i]);
   for (size_t i = 0; i < n; i++) {
-    const hv_ballot *b = &ballots[i];
-    if (b->epoch != l->epoch || memcmp(&b->digest, &l->digest, sizeof b->digest) != 0 || b->addrs.size == 0)
+    if (!is_donor(l, &ballots[i]) || known(l, &ballots[i].signer))
       continue;
-    if (!known(l, &b->signer) && !enter(l, b))
+    if (!enter(l, &ballots[i]))
       return 0;
-    load_donor *d = known(l, &b->signer);
-    if (!d || d->liar)
-      continue;
-    d->state = DONOR_FRESH;
-    d->failures = d->addr = 0;
-    d->addrs_size = (uint8_t)b->addrs.size;
-    memcpy(d->addrs, b->addrs.data, b->addrs.size);
+    if ((d = known(l, &ballots[i].signer)))
+      renew(d, &ballots[i]);
   }
   return 1;
 }

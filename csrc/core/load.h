@@ -10,7 +10,7 @@
 
 #include "core/state.h"
 
-#define HV_LOADER_KNOWN_MAX 64           /* donors of one manifest that are remembered */
+#define HV_LOADER_KNOWN_MAX 64           /* donors of one manifest that are remembered: half by priority, half by lot */
 #define HV_LOADER_DONORS_MAX 16          /* asked at once */
 #define HV_LOADER_AHEAD_BYTES (4u << 20) /* asked of one donor and not there yet, beyond the first two chunks */
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NODES = 40 };
+enum { NODES = STATE_NODES_MAX };
 
 typedef struct scene {
   hv_mem mem;
@@ -23,8 +23,8 @@ static void print_line(void *arg, const char *line) {
   puts(line);
 }
 
-/* rate: bytes per second between any two nodes. The first `slow` nodes are STATE_LIE_SLOW. */
-static scene *open_scene_with(uint64_t seed, uint64_t rate, uint32_t chunk_bytes, size_t nodes, size_t slow) {
+/* rate: bytes per second between any two nodes. The first nodes are liars. */
+static scene *open_scene_with(uint64_t seed, uint64_t rate, uint32_t chunk_bytes, size_t nodes, state_lie lie, size_t liars) {
   scene *sc = calloc(1, sizeof *sc);
   assert_non_null(sc);
   hv_mem_init(&sc->mem, NULL, HV_MEM_UNLIMITED);
@@ -36,22 +36,22 @@ static scene *open_scene_with(uint64_t seed, uint64_t rate, uint32_t chunk_bytes
   state_scene_init(&sc->s, sc->sim, &sc->mem);
   sc->s.swarm.state.chunk_bytes = chunk_bytes;
   for (size_t i = 0; i < nodes; i++)
-    state_scene_add(&sc->s, i < slow ? STATE_LIE_SLOW : STATE_HONEST, 0);
+    state_scene_add(&sc->s, i < liars ? lie : STATE_HONEST, 0);
   dht_swarm_run(&sc->s.swarm, 5);
   return sc;
 }
 
 static scene *open_scene(uint64_t seed, uint64_t rate, uint32_t chunk_bytes, size_t nodes) {
-  return open_scene_with(seed, rate, chunk_bytes, nodes, 0);
+  return open_scene_with(seed, rate, chunk_bytes, nodes, STATE_HONEST, 0);
 }
 
-/* The first n nodes offer the same. */
+/* The nodes that do not yet, up to the n-th, offer the same. */
 static void offer_all(scene *sc, size_t n, size_t values) {
-  sc->donors = n;
-  for (size_t i = 0; i < n; i++) {
+  for (size_t i = sc->donors; i < n; i++) {
     state_copy_make(&sc->copies[i], &sc->mem, 7, values, HV_CODEC_NONE);
     state_offer(&sc->s, i, &sc->offers[i], &sc->copies[i], "run", 3);
   }
+  sc->donors = n;
 }
 
 static void all_offered(scene *sc) {
@@ -190,7 +190,7 @@ static void donors_that_are_slow_on_purpose_hold_no_joiner_up(void **unused) {
   (void)unused;
   enum { SLOW = 4, DONORS = 10, JOINER = DONORS };
   for (uint64_t seed = 10; seed < 18; seed++) {
-    scene *sc = open_scene_with(seed, 200 << 10, 1024, JOINER + 1, SLOW);
+    scene *sc = open_scene_with(seed, 200 << 10, 1024, JOINER + 1, STATE_LIE_SLOW, SLOW);
     offer_all(sc, DONORS, 100000);
     for (size_t i = 0; i < SLOW; i++)
       sc->offers[i].offer.priority = 5;
@@ -204,11 +204,49 @@ static void donors_that_are_slow_on_purpose_hold_no_joiner_up(void **unused) {
   }
 }
 
+/* More than a joiner remembers donors; they name the right state, say the highest priority, and are silent or slow. */
+static void a_crowd_that_pushes_to_the_front_leaves_places_to_others(void **unused) {
+  (void)unused;
+  static const state_lie ways[] = {STATE_LIE_SILENT, STATE_LIE_SLOW};
+  enum { LIARS = 70, DONORS = 150, JOINER = DONORS };
+  for (size_t way = 0; way < 2; way++) {
+    scene *sc = open_scene_with(20 + way, 200 << 10, 1024, JOINER + 1, ways[way], LIARS);
+    offer_all(sc, DONORS, 30000);
+    for (size_t i = 0; i < LIARS; i++)
+      sc->offers[i].offer.priority = 5;
+    all_offered(sc);
+    state_load(&sc->s, JOINER, &sc->tries[JOINER], "run", 600000);
+    assert_true(state_finish(&sc->s, &sc->tries[JOINER], 1, 601));
+    got_it(sc, JOINER);
+    assert_int_equal(sc->tries[JOINER].load.seen.voices, DONORS);
+    assert_in_range(sc->tries[JOINER].ended_us - sc->tries[JOINER].started_us, 0, 40 * DHT_SECOND);
+    close_scene(sc);
+  }
+}
+
+/* Others offer only when a joiner has found all places taken, by liars. */
+static void places_of_liars_go_to_others(void **unused) {
+  (void)unused;
+  enum { LIARS = 66, DONORS = 70, JOINER = DONORS };
+  scene *sc = open_scene_with(30, 200 << 10, 1024, JOINER + 1, STATE_LIE_MANIFEST, LIARS);
+  offer_all(sc, LIARS, 3000);
+  all_offered(sc);
+  state_load(&sc->s, JOINER, &sc->tries[JOINER], "run", 60000);
+  dht_swarm_run(&sc->s.swarm, 0.5);
+  offer_all(sc, DONORS, 3000);
+  assert_true(state_finish(&sc->s, &sc->tries[JOINER], 1, 61));
+  got_it(sc, JOINER);
+  assert_true(sc->tries[JOINER].load.seen.liars >= 64);
+  close_scene(sc);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(who_only_sits_on_a_donors_places_loses_them_to_who_downloads),
       cmocka_unit_test(joiners_over_slow_lines_take_turns),
       cmocka_unit_test(donors_that_are_slow_on_purpose_hold_no_joiner_up),
+      cmocka_unit_test(a_crowd_that_pushes_to_the_front_leaves_places_to_others),
+      cmocka_unit_test(places_of_liars_go_to_others),
   };
   return cmocka_run_group_tests_name("sim: slow peers of a state", tests, NULL, NULL);
 }
