@@ -23,7 +23,7 @@ static uint64_t below(room *r, uint64_t n) {
   return check_random(&r->run->rng) % n;
 }
 
-/* Six ways, in turn: four kinds of crooked donors, a false epoch, a false state under the right epoch. */
+/* Seven ways, in turn: five kinds of crooked donors, a false epoch, a false state under the right epoch. */
 enum { FALSE_EPOCH = STATE_LIES - 1, FALSE_STATE, WAYS };
 
 /* Which way a donor lies; WAYS: it does not. */
@@ -132,7 +132,7 @@ void swarm_state_play(swarm_run *run) {
   play(run, run->options->nodes > 6 ? run->options->nodes - JOINERS : 3, 0);
 }
 
-/* Three of ten lie: crooked chunks, a crooked manifest, silence, streams that break off, a false epoch, a false state. */
+/* Three of ten lie: crooked chunks, a crooked manifest, silence, streams that break off, slowness, a false epoch, a false state. */
 void swarm_state_liars_play(swarm_run *run) {
   size_t donors = run->options->nodes > 14 ? run->options->nodes - JOINERS : 10;
   play(run, donors, donors * 3 / 10);
