@@ -84,6 +84,38 @@ def test_float64_stays_float64(optimizer):
         assert torch.equal(flat(model), flat(plain("sgd", model=other)))
 
 
+FREEZING = {"plainly": {}, "offloaded": dict(offload_optimizer=True), "delayed": dict(offload_optimizer=True, delay_grad_averaging=True)}
+
+
+@pytest.mark.parametrize("way", FREEZING)
+def test_what_is_frozen_and_thawed_while_training_is_stepped_as_plain_torch_steps_it(optimizer, way):
+    model, expected = network(), network()
+    swarm, inner = optimizer(model, optimizer="adamw", **FREEZING[way]), OPTIMIZERS["adamw"](expected.parameters())
+    for number, frozen in enumerate((None, 0, 0, 2, None)):
+        for net in (model, expected):
+            for i, layer in enumerate(net):
+                layer.requires_grad_(i != frozen)
+        train(model, swarm, steps=1, first=number)  # with every delay settled
+        train_plainly(expected, inner, epochs=1, first=number)
+        inner.zero_grad()
+    assert torch.equal(flat(model), flat(expected))
+
+
+@pytest.mark.parametrize("offload", [False, True])
+def test_what_was_frozen_from_the_start_stays_so_and_a_warning_says_what_to_do(optimizer, caplog, offload):
+    model = network()
+    model[0].requires_grad_(False)
+    swarm = optimizer(model, optimizer="adamw", offload_optimizer=offload)
+    train(model, swarm, steps=1)
+    model[0].requires_grad_(True)
+    before = [p.detach().clone() for p in model.parameters()]
+    with caplog.at_level("WARNING", "hivemind_c.optim"):
+        train(model, swarm, steps=2, first=1)
+    assert [torch.equal(p, old) for p, old in zip(model.parameters(), before)] == [True, True, False, False]
+    said = [line for line in caplog.messages if "required no gradients when the Optimizer was made" in line]
+    assert len(said) == 1 and "freeze it after that" in said[0]
+
+
 @pytest.mark.parametrize("reuse", [False, True])
 @pytest.mark.parametrize("offload", [False, True])
 def test_an_epoch_of_several_batches_is_one_large_batch(optimizer, reuse, offload):

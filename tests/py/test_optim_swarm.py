@@ -68,6 +68,36 @@ def test_peers_with_adamw_and_all_of_its_statistics_averaged(swarm):
         torch.testing.assert_close(ours, expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("frozen_first", [False, True])
+def test_peers_that_freeze_and_thaw_a_layer_at_the_same_epoch_stay_equal(swarm, frozen_first):
+    peers = swarm(2, optimizer="adamw", average_state_every=1000)
+    meet(peers)
+
+    def train(peer):
+        for epoch in range(4):
+            peer.model[0].requires_grad_((epoch < 2) is not frozen_first)
+            peer.train(epoch + 1)
+
+    together(*(lambda peer=peer: train(peer) for peer in peers))
+    the_same(peers, 4)
+    first, size = peers[0].after, peers[0].model[0].weight.numel()
+    assert torch.equal(first[1][:size], first[2][:size]) is not frozen_first and not torch.equal(first[2][size:], first[3][size:])
+    assert len({peer.optimizer.state_averager.lineage.mark for peer in peers}) == 1
+
+
+def test_who_froze_others_than_the_swarm_is_known_to_be_another(swarm):
+    peers = swarm(2, average_state_every=1000)
+    meet(peers)
+
+    def train(peer):
+        peer.model[0].requires_grad_(peer.index == 0)
+        peer.train(1)
+
+    together(*(lambda peer=peer: train(peer) for peer in peers))
+    assert not torch.equal(peers[0].after[0], peers[1].after[0])
+    assert len({peer.optimizer.state_averager.lineage.mark for peer in peers}) == 2
+
+
 COMPRESSED = {
     "fp16": (hivemind.Float16Compression(), 2e-3),
     "scaled fp16": (hivemind.ScaledFloat16Compression(), 2e-3),

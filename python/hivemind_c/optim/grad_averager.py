@@ -257,17 +257,22 @@ class GradientAverager(DecentralizedAverager):
         return [True] * len(self._touched) if self.reuse_grad_buffers else list(self._touched)
 
     @contextlib.contextmanager
-    def use_averaged_gradients(self, only: Optional[Sequence[bool]] = None, of: Optional[Sequence[torch.Tensor]] = None) -> Iterator[None]:
-        """Within it the .grad of the parameters, or of their copies `of`, are the averages (None where `only` is false). Then they are what they were."""
+    def use_averaged_gradients(
+        self, only: Optional[Sequence[bool]] = None, of: Optional[Sequence[torch.Tensor]] = None, without: Sequence[torch.Tensor] = ()
+    ) -> Iterator[None]:
+        """Within it the .grad of the parameters, or of their copies `of`, are the averages (None where `only` is false), and those of `without` None. Then they are what
+        they were."""
         parameters = self.parameters if of is None else of
-        before = [p.grad for p in parameters]
+        before = [(p, p.grad) for p in (*parameters, *without)]
         try:
+            for p in without:
+                p.grad = None
             for i, (p, averaged) in enumerate(zip(parameters, self._averaged)):
                 same = averaged.dtype == p.dtype and averaged.device == p.device
                 p.grad = None if only is not None and not only[i] else averaged if same else averaged.to(device=p.device, dtype=p.dtype)
             yield
         finally:
-            for p, grad in zip(parameters, before):
+            for p, grad in before:
                 p.grad = grad
 
     def notify_used_averaged_gradients(self) -> None:

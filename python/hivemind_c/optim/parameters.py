@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any, Dict, Iterable, List, Sequence, Tuple
 
 import torch
+
+logger = logging.getLogger("hivemind_c.optim")
 
 HALVES = (torch.float16, torch.bfloat16)
 APART = 16  # elements: each view begins at a multiple, so that kernels read it 16 bytes at a time
@@ -132,6 +135,7 @@ class Parameters:
             raise ValueError("a parameter is there twice: give each parameter in one group, once")
         self.offload, self.groups, self.main = offload, groups, self.model
         self._copying: List[Any] = []
+        self._told_of_late_ones = False
         if not offload:
             return
         pin = any(p.device.type == "cuda" for p in self.model)
@@ -145,6 +149,21 @@ class Parameters:
     def trainable(self) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
         """Those that get gradients: the model's, and the optimizer's."""
         return [p for p in self.model if p.requires_grad], [main for p, main in zip(self.model, self.main) if p.requires_grad]
+
+    def split(self, averaged: Sequence[torch.Tensor]) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
+        """What the optimizer works on for these of the model's parameters, one for each; and for all others, whose gradients nobody averages. By identity: which ones
+        require gradients may have changed since the averager was made, and its list has not."""
+        rest = {id(p): main for p, main in zip(self.model, self.main)}
+        own = [rest.pop(id(p)) for p in averaged]
+        late = sum(p.requires_grad and id(p) in rest for p in self.model)
+        if late and not self._told_of_late_ones:
+            self._told_of_late_ones = True
+            logger.warning(
+                "%d parameters required no gradients when the Optimizer was made and do now: their gradients are averaged with nobody, so they are not trained. Let all that is to "
+                "be trained require gradients when the Optimizer is made, and freeze it after that, with requires_grad_(False), until it is its turn",
+                late,
+            )
+        return own, list(rest.values())
 
     @torch.no_grad()
     def lend_gradients(self) -> None:

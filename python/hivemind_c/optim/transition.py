@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List
 
 import torch
 from _hivemind_c import HivemindError
@@ -32,7 +32,7 @@ class Transition:
         self.meets_another = False  # not all members of the group had the same replica
         self.stepped = optimizer.schedule.use_local_updates or optimizer.auxiliary
         self.metric = optimizer.take_metric()
-        self.touched: Any = None
+        self.takes: List[bool] = []  # of the averager's parameters, whether it is stepped with its gradient
         self._do: Dict[Action, Callable[[], None]] = {
             Action.AVERAGE_GRADIENTS: self._average_gradients,
             Action.OPTIMIZER_STEP: self._optimizer_step,
@@ -45,8 +45,7 @@ class Transition:
     def run(self, plan: Plan) -> None:
         """Does what is to be done now, and starts the rest."""
         if self.gradients is not None:
-            if self.alone:
-                self.touched = self.gradients.touched()
+            self._look_at_parameters()
             self.gradients.load_accumulators_into_averager_(self.metric)
         with self.optimizer.tracker.pause_updates():
             self._run(plan.now)
@@ -104,6 +103,14 @@ class Transition:
 
     # ---- gradients ----
 
+    def _look_at_parameters(self) -> None:
+        """Now, while the program does not change what requires gradients: as it does at the end of the same epoch in all peers."""
+        averaged = self.gradients.parameters
+        self.main, self.beside = self.state.parameters.split(averaged)
+        self.takes = [p.requires_grad for p in averaged]
+        if self.alone:  # in a group the others' gradients are there where this peer has none
+            self.takes = [takes and touched for takes, touched in zip(self.takes, self.gradients.touched())]
+
     def _average_gradients(self) -> None:
         optimizer, control = self.optimizer, self.optimizer.meeting.gradients(self.epoch)
         if control is None:
@@ -145,7 +152,7 @@ class Transition:
             logger.warning("epoch %d is not stepped: this peer has no gradients of its own, and averaging gave none", self.epoch)
             self._mark_step()
         else:
-            with self.gradients.use_averaged_gradients(self.touched, self.state.parameters.trainable()[1]):
+            with self.gradients.use_averaged_gradients(self.takes, self.main, self.beside):
                 optimizer.clip_averaged_gradients()
                 self.state.step_optimizer()
             self._mark_step()
@@ -154,7 +161,8 @@ class Transition:
 
     def _mark_step(self) -> None:
         if self.averaged:
-            self.state.lineage.became("stepped", self.gradients.stamp, samples=self.optimizer.target_batch_size)
+            frozen = [i for i, takes in enumerate(self.takes) if not takes]  # who froze others has stepped otherwise
+            self.state.lineage.became("stepped", self.gradients.stamp, *frozen, samples=self.optimizer.target_batch_size)
         else:
             self.state.lineage.became("stepped alone", self.optimizer.dht.peer_id, self.epoch, samples=self.samples)
 
