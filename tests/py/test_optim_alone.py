@@ -102,6 +102,27 @@ def test_what_is_frozen_and_thawed_while_training_is_stepped_as_plain_torch_step
 
 
 @pytest.mark.parametrize("offload", [False, True])
+@pytest.mark.parametrize("used", [([0], [1], [1], [1]), ([1], [0, 1], [], [1]), ([0], [1, 0], [1], [0])], ids=str)
+def test_what_an_epoch_does_not_use_is_not_stepped_in_it(optimizer, used, offload):
+    """Two batches in an epoch; each uses the parameters named, and in the second of the second epoch both of them."""
+    mine, plain = ([nn.Parameter(torch.ones(3)) for _ in range(2)] for _ in range(2))
+    model = nn.ParameterList(mine)
+    swarm, inner = optimizer(model, optimizer="adamw", batch_size_per_step=16, offload_optimizer=offload), OPTIMIZERS["adamw"](plain)
+    for epoch, names in enumerate(used):
+        inner.zero_grad()
+        for part in range(2):
+            which = [0, 1] if (epoch, part) == (1, 1) else names
+            for params in (mine, plain):
+                if which:
+                    (sum(params[i].sum() for i in which) / (2 if params is plain else 1)).backward()
+            swarm.step()
+            swarm.zero_grad()
+        inner.step()
+        assert swarm.local_epoch == epoch + 1
+    assert torch.equal(torch.stack(mine), torch.stack(plain))
+
+
+@pytest.mark.parametrize("offload", [False, True])
 def test_what_was_frozen_from_the_start_stays_so_and_a_warning_says_what_to_do(optimizer, caplog, offload):
     model = network()
     model[0].requires_grad_(False)

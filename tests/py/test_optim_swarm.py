@@ -85,6 +85,23 @@ def test_peers_that_freeze_and_thaw_a_layer_at_the_same_epoch_stay_equal(swarm, 
     assert len({peer.optimizer.state_averager.lineage.mark for peer in peers}) == 1
 
 
+def test_peers_that_use_different_parameters_in_an_epoch_stay_equal(swarm):
+    peers = swarm(3, optimizer="adamw", average_state_every=1000)
+    meet(peers)
+    inner = [peer.optimizer.grad_averager.accumulate_grads_ for peer in peers]
+
+    def accumulate(peer, batch_size):
+        if peer.index == 0 or peer.optimizer.local_epoch > 1:  # then nobody uses it
+            peer.model[2].bias.grad = None
+        inner[peer.index](batch_size)
+
+    for peer in peers:
+        peer.optimizer.grad_averager.accumulate_grads_ = functools.partial(accumulate, peer)
+    together(*(lambda peer=peer: peer.train(4) for peer in peers))
+    the_same(peers, 4)
+    assert len({peer.optimizer.state_averager.lineage.mark for peer in peers}) == 1
+
+
 def test_who_froze_others_than_the_swarm_is_known_to_be_another(swarm):
     peers = swarm(2, average_state_every=1000)
     meet(peers)

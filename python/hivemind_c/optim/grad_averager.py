@@ -156,7 +156,7 @@ class GradientAverager(DecentralizedAverager):
             self._touched = [was or grad is not None for was, grad in zip(self._touched, grads)]
             views = [view for view, grad in zip(views, grads) if grad is not None]
             grads = [grad for grad in grads if grad is not None]
-        elif self._anchor is None:
+        elif not all(self._touched):
             self._touched = [True] * len(views)
         if not grads:
             self._anchor = self._anchor or batch_size
@@ -179,6 +179,7 @@ class GradientAverager(DecentralizedAverager):
         """Forgets the sums, and the samples behind them."""
         self.local_samples_accumulated = self.local_times_accumulated = 0
         self._anchor, self.scale = None, 1.0
+        self._touched = [False] * len(self.parameters)
         if self.reuse_grad_buffers:
             torch._foreach_zero_(self._views)
             self._lend()
