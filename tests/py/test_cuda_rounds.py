@@ -17,7 +17,8 @@ from hivemind_c import DHT, DecentralizedAverager, HivemindError, cuda
 from hivemind_c.averaging.tensors import LentTensors
 from hivemind_c.compression import codecs
 from hivemind_c.optim import parameters
-from hivemind_c.optim.grad_averager import GradientAverager, add_up
+from hivemind_c.optim.grad_averager import GradientAverager
+from hivemind_c.optim.parameters import add_up
 from optim_support import Peer, network
 from optim_support import together as in_threads
 from support import eventually

@@ -11,7 +11,7 @@ import torch
 from hivemind_c import cuda
 from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.compression import AdaptiveCompressionBase, CompressionBase, CompressionInfo, NoCompression, TensorRole
-from hivemind_c.optim.parameters import all_finite, copy_all, flat_views
+from hivemind_c.optim.parameters import add_up, all_finite, copy_all, flat_views
 
 logger = logging.getLogger("hivemind_c.optim")
 
@@ -25,15 +25,6 @@ def outcome_of(control: Any, timeout: Optional[float] = None) -> Any:
     except BaseException:
         control.cancel()
         raise
-
-
-def add_up(sums: List[torch.Tensor], grads: List[torch.Tensor], weight: float) -> None:
-    """sums += weight * grads. Where dtypes differ, torch does it tensor by tensor; the kernels for GPUs in one launch."""
-    mixed = any(grad.dtype != total.dtype for grad, total in zip(grads, sums))
-    if mixed and all(total.dtype is torch.float32 for total in sums) and cuda.averages(grads) and len({grad.device for grad in grads}) == 1:
-        if cuda.attempt(grads[0], lambda kernels: kernels.accumulate(weight, grads, sums) or True):
-            return
-    torch._foreach_add_(sums, grads, alpha=weight)
 
 
 class AllBut(AdaptiveCompressionBase):
@@ -55,7 +46,8 @@ class GradientAverager(DecentralizedAverager):
     reuse_grad_buffers: the sum is kept in the parameters' own ``.grad``, which nobody may set to zero then. accumulate_grads_on: the
     device for the sums, by default the parameters'. averaged_grads: where averages are to be, in the host's memory.
     in_place: sums may be averaged where they are, in the host's memory or on a GPU that has the kernels (docs/CUDA.md); otherwise a copy is averaged
-    in the host's memory, and the sums stay.
+    in the host's memory, and the sums stay. In place, nothing may be added up while a step(wait=False) is under way.
+    warn: a warning where step() finds that the averages before were not used, or accumulate_grads_ that sums already averaged were not reset; each once.
     """
 
     stamp: Any = 0  #: of the last averages: alike in peers that have the same, to the bit
@@ -81,7 +73,7 @@ class GradientAverager(DecentralizedAverager):
         self.parameters = list(parameters)
         if not self.parameters or not all(isinstance(p, torch.Tensor) for p in self.parameters):
             raise ValueError("parameters must be a list of at least one tensor")
-        self.reuse_grad_buffers, self.warn = reuse_grad_buffers, warn
+        self.reuse_grad_buffers, self.warn, self._warned = reuse_grad_buffers, warn, set()  # texts
         self._views = flat_views(self.parameters, device=accumulate_grads_on, halves=reuse_grad_buffers)
         if reuse_grad_buffers:
             self._lend()
@@ -101,7 +93,8 @@ class GradientAverager(DecentralizedAverager):
         self._anchor: Optional[int] = None
         self.scale = 1.0  #: of a GradScaler, by which sums kept in .grad are too large
         self._touched = [False] * len(self.parameters)
-        self._new_averaged_grads = False
+        self._new_averaged_grads = self._averaged_sums = False  # what step() made and nobody has used; what it has averaged and not reset
+        self._to_zero = False  # sums in .grad that step() has reset, but for the averages in them
         self._metric = torch.zeros(2)  # the metric if there is one, and whether there is
         self._join(dht, self._averaged, prefix=prefix, client_mode=client_mode, start=start, **kwargs)
 
@@ -124,6 +117,9 @@ class GradientAverager(DecentralizedAverager):
 
     def accumulate_grads_(self, batch_size: int) -> None:
         """Adds the gradients that lie in the parameters, as the mean over batch_size samples."""
+        if self._averaged_sums:
+            self._averaged_sums = False
+            self._warn("gradients are added to sums that were averaged already: call reset_accumulated_grads_() after it, or step() without reset_accumulators=False")
         grads = [p.grad for p in self.parameters]
         if self.reuse_grad_buffers:
             self._count_reused(grads, batch_size)
@@ -133,6 +129,11 @@ class GradientAverager(DecentralizedAverager):
         self.local_times_accumulated += 1
 
     def _count_reused(self, grads: List[Optional[torch.Tensor]], batch_size: int) -> None:
+        if self._to_zero:
+            raise ValueError(
+                "with reuse_grad_buffers the averages of the last step() lie in .grad, and a batch was added to them there: before the next backward, step with them "
+                "within use_averaged_gradients(), or call notify_used_averaged_gradients() when they are used or not wanted"
+            )
         if self._anchor is None:
             self._anchor = batch_size
         elif batch_size != self._anchor:
@@ -177,12 +178,17 @@ class GradientAverager(DecentralizedAverager):
     @torch.no_grad()
     def reset_accumulated_grads_(self) -> None:
         """Forgets the sums, and the samples behind them."""
-        self.local_samples_accumulated = self.local_times_accumulated = 0
-        self._anchor, self.scale = None, 1.0
-        self._touched = [False] * len(self.parameters)
+        self._begin_anew()
         if self.reuse_grad_buffers:
             torch._foreach_zero_(self._views)
             self._lend()
+
+    def _begin_anew(self) -> None:
+        """The next gradients are the first: they are copied over what is in the sums, unless those are kept in .grad."""
+        self.local_samples_accumulated = self.local_times_accumulated = 0
+        self._anchor, self.scale = None, 1.0
+        self._touched = [False] * len(self.parameters)
+        self._averaged_sums = self._to_zero = False
 
     # ---- averaging ----
 
@@ -199,13 +205,19 @@ class GradientAverager(DecentralizedAverager):
         wait: bool = True,
         **kwargs: Any,
     ) -> Any:
-        """Averages the mean of what was added up, weighted by its samples. Returns what the members gave to be gathered, by peer ID; raises
+        """Averages the mean of what was added up, weighted by its samples, and begins a new sum. Returns what the members gave to be gathered, by peer ID; raises
         HivemindError if it failed. wait=False: the control, whose result() is that."""
+        if self._new_averaged_grads:
+            self._warn("the averages of the last step() were not used: step with them within use_averaged_gradients(), or call notify_used_averaged_gradients()")
         if weight is None:
             weight = self.local_samples_accumulated
         self.load_accumulators_into_averager_()
+        self._new_averaged_grads = self._averaged_sums = True
         if reset_accumulators and self._averaged is not self._views:
             self.reset_accumulated_grads_()
+        elif reset_accumulators:  # the averages come to where the sums are
+            self._begin_anew()
+            self._to_zero = self.reuse_grad_buffers
         return self.average_loaded(weight, control=control, timeout=timeout, wait=wait, **kwargs)
 
     def average_loaded(self, weight: float, *, control: Any = None, timeout: Optional[float] = None, wait: bool = True, **kwargs: Any) -> Any:
@@ -275,7 +287,15 @@ class GradientAverager(DecentralizedAverager):
         finally:
             for p, grad in before:
                 p.grad = grad
+        self.notify_used_averaged_gradients()
 
     def notify_used_averaged_gradients(self) -> None:
-        """Tells that the last averages were taken."""
+        """Tells that the last averages were used; sums kept in .grad begin at zero from then on."""
         self._new_averaged_grads = False
+        if self._to_zero:
+            self.reset_accumulated_grads_()
+
+    def _warn(self, text: str) -> None:
+        if self.warn and text not in self._warned:
+            self._warned.add(text)
+            logger.warning(text)

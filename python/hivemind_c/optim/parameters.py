@@ -8,6 +8,8 @@ from typing import Any, Dict, Iterable, List, Sequence, Tuple
 
 import torch
 
+from hivemind_c import cuda
+
 logger = logging.getLogger("hivemind_c.optim")
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -80,6 +82,15 @@ def _as_it_crosses(to: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
     if to.device.type != "cuda" or source.device.type != "cpu" or to.dtype == source.dtype:
         return source
     return torch.empty(source.shape, dtype=to.dtype, pin_memory=True).copy_(source)
+
+
+def add_up(sums: List[torch.Tensor], grads: List[torch.Tensor], weight: float) -> None:
+    """sums += weight * grads. Where dtypes differ, torch does it tensor by tensor; the kernels for GPUs in one launch."""
+    mixed = any(grad.dtype != total.dtype for grad, total in zip(grads, sums))
+    if mixed and all(total.dtype is torch.float32 for total in sums) and cuda.averages(grads) and len({grad.device for grad in grads}) == 1:
+        if cuda.attempt(grads[0], lambda kernels: kernels.accumulate(weight, grads, sums) or True):
+            return
+    torch._foreach_add_(sums, grads, alpha=weight)
 
 
 @torch.no_grad()

@@ -1,0 +1,148 @@
+"""A GradientAverager by itself, without an Optimizer: a sum in each round, its average, and a new sum."""
+
+import functools
+import itertools
+import logging
+
+import pytest
+import torch
+from torch import nn
+
+import hivemind_c as hivemind
+from support import HERE
+
+RUNS = itertools.count()
+SHAPE = 8, 6
+
+
+@pytest.fixture(scope="module")
+def dht():
+    with hivemind.DHT(host_maddrs=[HERE], start=True) as one:
+        yield one
+
+
+@pytest.fixture
+def averager(dht):
+    """averager(parameters, ...) makes one that is content with itself; all are shut down when the test ends."""
+    made = []
+
+    def start(parameters, make=hivemind.GradientAverager, **options):
+        options = dict(start=True, min_group_size=1, min_matchmaking_time=0.1, **options)
+        made.append(make(parameters, dht=dht, prefix=f"gradients {next(RUNS)}", **options))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.shutdown()
+
+
+def give(parameters, value, reuse=False):
+    """What a backward does: without reuse, of a program that sets gradients to None."""
+    for p in parameters:
+        if reuse:
+            p.grad += value
+        else:
+            p.grad = torch.full_like(p, value)
+
+
+POWER_SGD = functools.partial(hivemind.PowerSGDGradientAverager, averager_rank=6, min_compression_ratio=0.0)
+WAYS = {
+    "in place": {},
+    "in a copy": dict(in_place=False),
+    "where it is told to": dict(averaged_grads=[torch.zeros(SHAPE)]),
+    "PowerSGD": dict(make=POWER_SGD),
+    "reused": dict(reuse_grad_buffers=True),
+    "reused, in a copy": dict(reuse_grad_buffers=True, in_place=False),
+    "reused, PowerSGD": dict(reuse_grad_buffers=True, make=POWER_SGD),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_round_averages_its_own_gradients_alone(averager, caplog, way):
+    parameters = [nn.Parameter(torch.zeros(SHAPE))]
+    one, reuse = averager(parameters, **WAYS[way]), WAYS[way].get("reuse_grad_buffers", False)
+    with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
+        for number in (1.0, 2.0, 3.0, 4.0):
+            for part in (-0.5, 0.5):
+                give(parameters, number + part, reuse)
+                one.accumulate_grads_(4)
+            one.step(timeout=30)
+            assert one.local_samples_accumulated == one.local_times_accumulated == 0
+            with one.use_averaged_gradients():
+                torch.testing.assert_close(parameters[0].grad, torch.full(SHAPE, number), rtol=1e-4, atol=1e-5)
+    assert not caplog.messages
+
+
+def test_two_peers_weigh_what_each_has_summed_up_since_its_last_step(dhts):
+    parameters = [[nn.Parameter(torch.zeros(SHAPE))] for _ in range(2)]
+    options = dict(prefix=f"gradients {next(RUNS)}", start=True, min_matchmaking_time=5.0)
+    peers = [hivemind.GradientAverager(own, dht=dht, **options) for own, dht in zip(parameters, dhts)]
+    try:
+        for number in (1.0, 2.0):
+            for index, (own, peer) in enumerate(zip(parameters, peers)):
+                give(own, number + index)
+                peer.accumulate_grads_(4 if index else 12)
+            under_way = [peer.step(timeout=60, wait=False) for peer in peers]
+            for control in under_way:
+                control.result(60)
+            for own, peer in zip(parameters, peers):
+                with peer.use_averaged_gradients():
+                    assert torch.equal(own[0].grad, torch.full(SHAPE, number + 0.25))
+    finally:
+        for peer in peers:
+            peer.shutdown()
+
+
+def test_a_parameter_without_a_gradient_in_the_next_round_has_none_of_the_last_one(averager):
+    parameters = [nn.Parameter(torch.zeros(SHAPE)) for _ in range(2)]
+    one = averager(parameters)
+    for given in (parameters, parameters[:1]):
+        give(given, 1.0)
+        one.accumulate_grads_(4)
+        one.step(timeout=30)
+        with one.use_averaged_gradients():
+            assert all(torch.equal(p.grad, torch.full(SHAPE, float(any(p is g for g in given)))) for p in parameters)
+        for p in parameters:
+            p.grad = None
+
+
+def test_averages_in_reused_buffers_must_be_used_before_the_next_backward(averager):
+    parameters = [nn.Parameter(torch.zeros(SHAPE))]
+    one = averager(parameters, reuse_grad_buffers=True)
+    give(parameters, 1.0, reuse=True)
+    one.accumulate_grads_(4)
+    one.step(timeout=30)
+    assert torch.equal(parameters[0].grad, torch.full(SHAPE, 1.0))  # a program may step with it as it lies there
+    give(parameters, 2.0, reuse=True)
+    with pytest.raises(ValueError, match="notify_used_averaged_gradients"):
+        one.accumulate_grads_(4)
+    one.notify_used_averaged_gradients()
+    give(parameters, 2.0, reuse=True)
+    one.accumulate_grads_(4)
+    one.step(timeout=30)
+    assert torch.equal(one.averaged_grads[0], torch.full(SHAPE, 2.0))
+
+
+@pytest.mark.parametrize("warn", [True, False])
+def test_a_warning_tells_of_averages_that_were_not_used_and_of_sums_that_go_on(averager, caplog, warn):
+    parameters = [nn.Parameter(torch.zeros(SHAPE))]
+    one = averager(parameters, warn=warn, in_place=False)
+
+    def round_of(**options):
+        give(parameters, 1.0)
+        one.accumulate_grads_(4)
+        one.step(timeout=30, **options)
+
+    with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
+        round_of()
+        one.notify_used_averaged_gradients()
+        round_of(reset_accumulators=False)
+        one.notify_used_averaged_gradients()
+        one.reset_accumulated_grads_()
+        round_of()
+        assert not caplog.messages
+        round_of(reset_accumulators=False)
+        round_of()
+        round_of()
+    assert ["were not used" in line for line in caplog.messages] == ([True, False] if warn else [])
+    assert ["were averaged already" in line for line in caplog.messages] == ([False, True] if warn else [])
