@@ -228,6 +228,89 @@ def test_local_updates_take_late_averages_as_a_difference(swarm):
     assert apart < 0.5 * (flat(peers[0].model) - before[0]).norm()
 
 
+class WithSpare(torch.nn.Module):
+    """A network with a layer that is used only where and when somebody says so."""
+
+    def __init__(self):
+        super().__init__()
+        self.net, self.spare, self.uses_spare = network(), torch.nn.Linear(12, 3), False
+        torch.nn.init.ones_(self.spare.weight)
+        torch.nn.init.zeros_(self.spare.bias)
+
+    def forward(self, inputs):
+        return self.net(inputs) + self.spare(inputs) if self.uses_spare else self.net(inputs)
+
+
+@pytest.fixture
+def spared(dhts):
+    """Two with a spare layer and local updates, who average what AdamW remembers."""
+    options = dict(use_local_updates=True, optimizer="adamw", average_opt_statistics=("exp_avg", "exp_avg_sq"), target_batch_size=32)
+    made = []
+
+    def start(**more):
+        run = f"swarm {next(RUNS)}"
+        made.extend(Peer(i, dhts[i], WithSpare(), run_id=run, **{**options, **more}) for i in range(2))
+        return made
+
+    yield start
+    for peer in made:
+        peer.optimizer.shutdown()
+
+
+def remembers(peer, name="exp_avg_sq"):
+    return peer.optimizer.opt.state.get(peer.model.spare.weight, {}).get(name)
+
+
+def test_a_layer_that_nobody_uses_does_not_keep_the_rest_from_being_averaged(spared, caplog):
+    peers = spared(delay_state_averaging=False)
+    with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
+        train_together(peers, 4)
+    the_same(peers, 4)
+    assert [remembers(peer) for peer in peers] == [None, None] and not [line for line in caplog.messages if "averag" in line]
+    peers[0].model.uses_spare = True  # torch begins its state whole
+    train_together(peers, 5)
+    assert remembers(peers[0]).any() and remembers(peers[1]) is None
+
+
+def test_what_one_peer_remembers_of_a_layer_is_not_drawn_down_again_by_who_does_not_use_it(spared):
+    peers = spared(delay_state_averaging=False)
+    peers[0].model.uses_spare = True
+    train_together(peers, 1)
+    peers[0].model.uses_spare = False
+    first = remembers(peers[0]).clone()
+    assert first.any()
+    train_together(peers, 4)
+    the_same(peers, 4)
+    assert torch.equal(remembers(peers[0]), first) and remembers(peers[1]) is None
+
+
+def test_late_averages_leave_a_state_that_began_meanwhile_as_it_is(spared):
+    first, second = peers = spared()
+    first.model.uses_spare = True
+    train_together(peers, 3)
+    second.model.uses_spare = True
+    train_together(peers, 6)
+    for peer in peers:
+        assert (remembers(peer) >= 0).all() and flat(peer.model).isfinite().all()
+
+
+def test_who_has_nothing_to_average_yet_holds_no_group(dhts, caplog):
+    peer, ghost = lonely(dhts, use_local_updates=True, optimizer="adamw", average_opt_statistics="exp_avg", delay_state_averaging=False)
+    try:
+        controls, inner = [], peer.optimizer.meeting.state
+        peer.optimizer.meeting.state = lambda epoch: controls.append(inner(epoch)) or controls[-1]
+        with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
+            while not controls:
+                ghost.report_local_progress(0, 16)
+                peer.optimizer.step()  # a batch without any gradient
+                time.sleep(0.05)
+        assert eventually(controls[0].cancelled)
+        assert any("averaged after its first step" in line for line in caplog.messages)
+    finally:
+        ghost.shutdown()
+        peer.optimizer.shutdown()
+
+
 def test_an_auxiliary_peer_helps_and_changes_nothing(swarm, dhts, caplog):
     caplog.set_level(logging.INFO, "hivemind_c.optim")
     peers = swarm(2, verbose=True)

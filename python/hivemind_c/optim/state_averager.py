@@ -88,6 +88,7 @@ class TrainingStateAverager(DecentralizedAverager):
         self.lineage = Lineage(lambda: (*self.parameters.main, *(statistic.tensor for statistic in statistics_of(self.optimizer))))
         self.tensors_to_average, infos = self._buffers(probed, offload_optimizer if reuse_tensors is None else reuse_tensors, parameter_names)
         self._before: List[torch.Tensor] = []
+        self._taken: List[bool] = []  # of tensors_to_average, whether this peer had it when it was loaded
         self.loaded = False  # what is to be averaged, or has been, is in the averager's tensors
         self.shared = SharedState(self)
         self.share_averages = False  # what is offered to joiners is the last average instead of the state in use
@@ -149,11 +150,13 @@ class TrainingStateAverager(DecentralizedAverager):
 
     @torch.no_grad()
     def load_state_into_averager_(self) -> bool:
-        """Takes copies of what is to be averaged. False: the optimizer remembers nothing yet that should be."""
+        """Takes copies of what is to be averaged. False: the optimizer remembers nothing yet that should be. A statistic that it does not have (of a layer that this peer
+        has not used yet) counts as zeros, as torch begins it, and after the first average as that: zeros in each round would draw the others' down again and again."""
         live = self._live()
         if live is None:
             return False
-        pairs = [(averaged, tensor) for averaged, tensor in zip(self.tensors_to_average, live) if averaged.data_ptr() != tensor.data_ptr()]
+        self._taken = [tensor is not None for tensor in live]
+        pairs = [(averaged, tensor) for averaged, tensor in zip(self.tensors_to_average, live) if tensor is not None and averaged.data_ptr() != tensor.data_ptr()]
         copy_all([averaged for averaged, _ in pairs], [tensor for _, tensor in pairs])
         self._told.copy_(torch.tensor(digits_of(self.lineage.mark)))
         if self.delta_rule_averaging:
@@ -164,18 +167,19 @@ class TrainingStateAverager(DecentralizedAverager):
 
     @torch.no_grad()
     def apply_averaged_state_(self) -> None:
-        """Writes averages where they belong (with delta_rule_averaging: adds what they changed)."""
+        """Writes averages where they belong (with delta_rule_averaging: adds what they changed), but for what this peer did not have: torch begins a state as a whole."""
         live = self._live() if self.loaded else None
         self.loaded = False
         if live is None:
             return
         with self.state_lock:
             self.parameters.settle()
+            there = [(i, tensor) for i, (tensor, taken) in enumerate(zip(live, self._taken)) if taken and tensor is not None]
             if self.delta_rule_averaging:
                 torch._foreach_sub_(self._before, self.tensors_to_average)  # what averages are stays as it is, for joiners
-                torch._foreach_sub_(live, [change.to(t.device) for change, t in zip(self._before, live)])
+                torch._foreach_sub_([tensor for _, tensor in there], [self._before[i].to(tensor.device) for i, tensor in there])
                 return
-            pairs = [(averaged, tensor) for averaged, tensor in zip(self.tensors_to_average, live) if averaged.data_ptr() != tensor.data_ptr()]
+            pairs = [(self.tensors_to_average[i], tensor) for i, tensor in there if self.tensors_to_average[i].data_ptr() != tensor.data_ptr()]
             copy_all([tensor for _, tensor in pairs], [averaged for averaged, _ in pairs])
 
     def update_model(self) -> None:
@@ -184,11 +188,12 @@ class TrainingStateAverager(DecentralizedAverager):
         with self.state_lock:
             self.parameters.push()
 
-    def _live(self) -> Optional[List[torch.Tensor]]:
+    def _live(self) -> Optional[List[Optional[torch.Tensor]]]:
+        """What tensors_to_average are averages of; None where the optimizer has not begun that state, and None for all if it has begun none."""
         states = [self.optimizer.state.get(self.parameters.main[index], {}).get(name) for index, name in self._statistics]
-        if any(state is None for state in states):
+        if states and all(state is None for state in states):
             return None
-        return [p.detach() for p in self.parameters.main] + [state for state in states if state is not None] + [t.detach() for t in self.extra_tensors]
+        return [*(p.detach() for p in self.parameters.main), *states, *(t.detach() for t in self.extra_tensors)]
 
     # ---- with others ----
 

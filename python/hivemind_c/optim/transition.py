@@ -178,7 +178,11 @@ class Transition:
     def _average_state(self) -> None:
         control = self.optimizer.meeting.state(self.next_epoch)
         ready = self.optimizer.auxiliary or self.state.loaded
-        if control is None or not (ready or self.state.load_state_into_averager_()):
+        if control is None:
+            return
+        if not (ready or self.state.load_state_into_averager_()):
+            logger.warning("epoch %d: the optimizer has not stepped yet, so it has nothing of what average_opt_statistics names: this peer's state is averaged after its first step", self.next_epoch)
+            control.cancel()  # the others need not wait for it
             return
         if not self.optimizer.auxiliary and not all_finite(self.state.tensors_to_average):
             logger.warning("epoch %d: the state of this peer is not finite, so it is not averaged but loaded from others", self.next_epoch)
