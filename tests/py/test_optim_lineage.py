@@ -9,6 +9,7 @@ import pytest
 import torch
 from _hivemind_c import HivemindError
 
+import hivemind_c as hivemind
 from hivemind_c.optim.lineage import SIZE, Lineage, most_common
 from optim_support import Peer, flat, meet, network, settle, together, train_together, train_until
 from support import PATIENCE
@@ -82,9 +83,9 @@ def test_strangers_words_are_passed_over():
 def swarm(dhts):
     made = []
 
-    def start(n, models=None, **options):
+    def start(n, models=None, each=None, **options):
         run = {**dict(run_id=f"lineage {next(RUNS)}", target_batch_size=16 * n, optimizer="adamw", average_state_every=1000), **options}
-        made.extend(Peer(i, dhts[i], models[i] if models else network(), **run) for i in range(n))
+        made.extend(Peer(i, dhts[i], models[i] if models else network(), **run, **(each[i] if each else {})) for i in range(n))
         return made
 
     yield start
@@ -210,6 +211,36 @@ def test_a_joiner_gets_the_state_even_where_everybody_once_stepped_alone(swarm, 
     state = [peer.optimizer.state_dict()["state"] for peer in peers]
     assert late.optimizer.local_epoch > 3 and state[2][0]["exp_avg"].shape == state[0][0]["exp_avg"].shape
     assert (flat(late.model) - flat(network(seed=9))).norm() > 0
+
+
+POWER_SGD = functools.partial(hivemind.PowerSGDGradientAverager, averager_rank=2, min_compression_ratio=0.2)
+
+
+@pytest.mark.parametrize("factory", [None, POWER_SGD], ids=["plainly", "PowerSGD"])
+def test_a_group_of_one_is_no_average_that_others_have_too(swarm, factory):
+    """Each of them is content with itself, and they never meet: their steps are their own."""
+    apart = [dict(min_group_size=1, initial_group_bits=bits) for bits in "01"]
+    peers = swarm(2, each=[dict(averager_opts=opts) for opts in apart], matchmaking_time=0.5, grad_averager_factory=factory)
+    assert len({peer.optimizer.state_averager.lineage.mark for peer in peers}) == 1
+    rounds = []
+    for peer in peers:
+        inner = peer.optimizer.grad_averager.average_loaded
+        peer.optimizer.grad_averager.average_loaded = lambda *args, inner=inner, **kwargs: rounds.append(len(members := inner(*args, **kwargs))) or members
+    train_together(peers, 1)
+    assert rounds and set(rounds) == {1}, rounds
+    assert not torch.equal(peers[0].after[0], peers[1].after[0])
+    assert len({peer.optimizer.state_averager.lineage.mark for peer in peers}) == 2
+
+
+def test_a_state_averaged_alone_is_the_one_that_it_was(swarm):
+    tensor = torch.arange(3.0)
+    (peer,) = swarm(1, averager_opts=dict(min_group_size=1), extra_tensors=[tensor])
+    averager = peer.optimizer.state_averager
+    peer.train(1)
+    mark, before = averager.lineage.mark, flat(peer.model)
+    assert averager.load_state_into_averager_() and len(averager.average_loaded(averager.schedule_step(timeout=PATIENCE))) == 1
+    averager.update_model()
+    assert averager.lineage.mark == mark and torch.equal(flat(peer.model), before) and torch.equal(tensor, torch.arange(3.0))
 
 
 def test_with_local_updates_nothing_is_digested(swarm):

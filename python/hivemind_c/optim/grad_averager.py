@@ -50,7 +50,7 @@ class GradientAverager(DecentralizedAverager):
     warn: a warning where step() finds that the averages before were not used, or accumulate_grads_ that sums already averaged were not reset; each once.
     """
 
-    stamp: Any = 0  #: of the last averages: alike in peers that have the same, to the bit
+    stamp: Any = 0  #: of the last averages: alike in peers that have the same, to the bit; 0, or 0 in it: made alone
     works_on_gpus = True  #: whether sums on a GPU may be averaged there
 
     def __init__(
@@ -248,6 +248,10 @@ class GradientAverager(DecentralizedAverager):
             torch._foreach_mul_(self._averaged, 1 / anchors)
         if self._averaged is self._views:  # they hold a mean from now on
             self.local_times_accumulated, self._anchor, self.scale = 1, self.local_samples_accumulated, 1.0
+
+    def was_alone(self) -> bool:
+        """Whether the last averages are this peer's own: with min_group_size=1 a round in which nobody else is goes well."""
+        return not all(self.stamp) if isinstance(self.stamp, tuple) else not self.stamp
 
     def drop_if_not_finite(self) -> bool:
         """Sets what is ready for averaging to zero if there is a NaN or Inf in it, and tells whether it did."""

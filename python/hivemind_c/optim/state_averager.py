@@ -209,7 +209,7 @@ class TrainingStateAverager(DecentralizedAverager):
         except BaseException:
             self.loaded = False
             raise
-        if not self._were_alike(control):
+        if control.stamp and not self._were_alike(control):  # alone nothing changes
             self.lineage.became("averaged", control.stamp)
         return members
 

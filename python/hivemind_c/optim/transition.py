@@ -131,7 +131,7 @@ class Transition:
             own = f"steps with its own {self.samples} samples' gradient" if self.samples else "has no gradient of its own to step with"
             logger.warning("epoch %d: averaging gradients failed, so this peer %s: %s", self.epoch, own, error)
             return
-        self.averaged = True
+        self.averaged = not self.gradients.was_alone()
         optimizer.telling.averaged(self.samples)
         self._look_at(members.values())
         self.metric = self.gradients.averaged_metric()
