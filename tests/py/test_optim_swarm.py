@@ -241,15 +241,17 @@ class WithSpare(torch.nn.Module):
         return self.net(inputs) + self.spare(inputs) if self.uses_spare else self.net(inputs)
 
 
+OF_TWO = dict(use_local_updates=True, optimizer="adamw", average_opt_statistics=("exp_avg", "exp_avg_sq"), target_batch_size=32)
+
+
 @pytest.fixture
 def spared(dhts):
     """Two with a spare layer and local updates, who average what AdamW remembers."""
-    options = dict(use_local_updates=True, optimizer="adamw", average_opt_statistics=("exp_avg", "exp_avg_sq"), target_batch_size=32)
     made = []
 
     def start(**more):
         run = f"swarm {next(RUNS)}"
-        made.extend(Peer(i, dhts[i], WithSpare(), run_id=run, **{**options, **more}) for i in range(2))
+        made.extend(Peer(i, dhts[i], WithSpare(), run_id=run, **{**OF_TWO, **more}) for i in range(2))
         return made
 
     yield start
@@ -292,6 +294,26 @@ def test_late_averages_leave_a_state_that_began_meanwhile_as_it_is(spared):
     train_together(peers, 6)
     for peer in peers:
         assert (remembers(peer) >= 0).all() and flat(peer.model).isfinite().all()
+
+
+@pytest.mark.parametrize("began", [False, True])
+def test_who_joins_takes_averaged_statistics_where_it_has_the_rest_of_them(spared, dhts, began):
+    peers = spared(delay_state_averaging=False, average_opt_statistics=("exp_avg_sq",))
+    train_together(peers, 2)
+    for peer in peers:
+        peer.optimizer.state_averager.shared.offer(2)
+    late = Peer(2, dhts[2], WithSpare(), **{**OF_TWO, "run_id": peers[0].optimizer.run_id, "average_opt_statistics": ("exp_avg_sq",)})
+    try:
+        if began:
+            late.batch()
+        assert late.optimizer.load_state_from_peers()
+        assert torch.equal(flat(late.model), peers[0].after[1]) and late.optimizer.local_epoch == 2
+        states = [peer.optimizer.opt.state.get(peer.model.net[0].weight, {}) for peer in (late, peers[0])]
+        assert torch.equal(states[0]["exp_avg_sq"], states[1]["exp_avg_sq"]) if began else not states[0]
+        late.batch()
+        assert flat(late.model).isfinite().all() and remembers(late) is None
+    finally:
+        late.optimizer.shutdown()
 
 
 def test_who_has_nothing_to_average_yet_holds_no_group(dhts, caplog):

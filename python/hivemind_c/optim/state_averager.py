@@ -80,7 +80,7 @@ class TrainingStateAverager(DecentralizedAverager):
             if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
                 raise ValueError("extra_tensors must be floating-point tensors, like a batch norm's running_mean; others cannot be averaged")
         names = (average_opt_statistics,) if isinstance(average_opt_statistics, str) else tuple(average_opt_statistics)
-        probed = probe(self.optimizer, names)
+        probed, self._whole = probe(self.optimizer, names)
         self._statistics = [(index, name) for index, name, _ in probed]
         self.background = Background("hivemind_c optimizer")
         self.state_lock = threading.RLock()  # who changes or reads the state holds it
@@ -255,7 +255,7 @@ class TrainingStateAverager(DecentralizedAverager):
         if not isinstance(epoch, int) or isinstance(epoch, bool) or not 0 <= epoch < 1 << 48:
             raise ValueError("the state from a peer is damaged: it has no epoch")
         with self.state_lock:
-            restore(self.optimizer, metadata.get("optimizer"), middle)
+            restore(self.optimizer, metadata.get("optimizer"), middle, self._whole)
             restore_scheduler(self.scheduler, metadata.get("scheduler"))
             self.parameters.settle()
             copy_all((*main, *extra), (*tensors[:n], *last))

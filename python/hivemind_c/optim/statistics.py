@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import AbstractSet, Any, Dict, List, NamedTuple, Sequence, Set, Tuple
 
 import torch
 
@@ -54,8 +54,9 @@ def describe(optimizer: torch.optim.Optimizer) -> Dict[str, Plain]:
     return {"groups": groups, "numbers": numbers, "tensors": [[s.index, s.name] for s in statistics_of(optimizer)]}
 
 
-def restore(optimizer: torch.optim.Optimizer, described: Dict[str, Plain], tensors: Sequence[torch.Tensor]) -> None:
-    """Puts it into a described state, with copies of the tensors. ValueError, and nothing has changed: the description is not of such an optimizer."""
+def restore(optimizer: torch.optim.Optimizer, described: Dict[str, Plain], tensors: Sequence[torch.Tensor], whole: AbstractSet[str] = frozenset()) -> None:
+    """Puts it into a described state, with copies of the tensors. whole: the names without which torch takes no parameter's state; what is given without some of them
+    joins what is there, and is left out where nothing is. ValueError, and nothing has changed: the description is not of such an optimizer."""
     params = parameters_of(optimizer)
     names, numbers, groups = (_list(described, key) for key in ("tensors", "numbers", "groups"))
     if len(names) != len(tensors) or len(groups) != len(optimizer.param_groups):
@@ -65,6 +66,10 @@ def restore(optimizer: torch.optim.Optimizer, described: Dict[str, Plain], tenso
         if not 0 <= index < len(params):
             raise ValueError("the optimizer's state from a peer has more parameters than there are here: do all peers train the same model?")
         state.setdefault(index, {})[name] = tensor.clone() if tensor is not None else value[0]
+    for index in [index for index, given in state.items() if not whole <= given.keys()]:
+        mine, given = optimizer.state.get(params[index]), state.pop(index)
+        if mine:
+            state[index] = {**mine, **given}
     own = optimizer.state_dict()
     merged = []
     for mine, theirs in zip(own["param_groups"], groups):
@@ -103,10 +108,11 @@ def alike(mine: Any, theirs: Any) -> bool:
     return isinstance(mine, str) and isinstance(theirs, str) and len(theirs) <= NAME_MAX
 
 
-def probe(optimizer: torch.optim.Optimizer, wanted: Sequence[str]) -> List[Tuple[int, str, torch.Tensor]]:
-    """What the optimizer will remember under these names, as (index, name, an empty tensor without memory), found out by a step without numbers."""
+def probe(optimizer: torch.optim.Optimizer, wanted: Sequence[str]) -> Tuple[List[Tuple[int, str, torch.Tensor]], Set[str]]:
+    """What the optimizer will remember under these names, as (index, name, an empty tensor without memory), found out by a step without numbers; and all the names that it
+    then knows."""
     if not wanted:
-        return []
+        return [], set()
     groups = []
     for group in optimizer.param_groups:
         params = [torch.nn.Parameter(torch.empty(p.shape, dtype=p.dtype, device="meta"), requires_grad=p.requires_grad) for p in group["params"]]
@@ -127,7 +133,8 @@ def probe(optimizer: torch.optim.Optimizer, wanted: Sequence[str]) -> List[Tuple
         if name not in there:
             known = ", ".join(sorted(there)) or "nothing"
             raise ValueError(f"average_opt_statistics: {type(optimizer).__name__} does not remember {name!r}; it remembers {known}")
-    return [(s.index, s.name, s.tensor) for s in statistics_of(double) if s.name in wanted and s.tensor.is_floating_point()]
+    found = [(s.index, s.name, s.tensor) for s in statistics_of(double) if s.name in wanted and s.tensor.is_floating_point()]
+    return found, {str(name) for state in double.state.values() for name in state}
 
 
 def _list(described: Any, key: str) -> list:
