@@ -1,4 +1,5 @@
-"""Hands what nodes say to Python's logging: loggers "hivemind_c.ROOM", drained by one daemon thread and at every shutdown."""
+"""Hands what nodes say to Python's logging: loggers "hivemind_c.ROOM", drained by one daemon thread and at every shutdown; and ends what runs
+when the program does."""
 
 from __future__ import annotations
 
@@ -99,6 +100,7 @@ def _handle(level: int, room: str, event: str, text: str) -> None:
 
 
 _watch = _Watch()
+_jobs: weakref.WeakSet = weakref.WeakSet()
 
 
 def watch(node) -> None:
@@ -111,6 +113,12 @@ def unwatch(node) -> None:
     _watch.remove(node)
 
 
+def wait_at_end(job: threading.Thread) -> None:
+    """The program does not end before this thread, whose node fails by then: Python ends a daemon thread as soon as it asks for the interpreter, and torch, if it is
+    in there just then, takes the whole program with it (SIGABRT)."""
+    _jobs.add(job)
+
+
 def _forget() -> None:
     """In a forked child: the parent's nodes and thread are not here."""
     global _watch
@@ -120,6 +128,8 @@ def _forget() -> None:
 def _stop_all() -> None:
     _hivemind_c.end()
     _watch.stop_all()
+    for job in list(_jobs):
+        job.join()
 
 
 atexit.register(_stop_all)

@@ -114,6 +114,40 @@ def test_a_trainer_that_just_ends_leaves_no_noise(program):
     assert (code, out.strip(), err) == (0, "2", "")
 
 
+@pytest.mark.parametrize("end", ["returns", "sys.exit", "after shutdown"])
+def test_a_trainer_that_ends_while_a_delayed_step_runs_ends_well(program, end):
+    """Python ends daemon threads when they ask for the interpreter, and torch calls std::terminate then: the step is waited for."""
+    code, out, err = program(
+        """
+        import sys, time, torch, hivemind_c as hivemind
+        torch.set_num_threads(1)
+
+        def busy(_):  # as a large optimizer is: in torch's code nearly all the time
+            matrix, end = torch.randn(200, 200), time.monotonic() + 1.0
+            while time.monotonic() < end:
+                matrix @ matrix
+            print("stepped", flush=True)
+
+        model = torch.nn.Linear(8, 1)
+        dht = hivemind.DHT(start=True)
+        optimizer = hivemind.Optimizer(
+            dht=dht, run_id="ends", target_batch_size=1, batch_size_per_step=1, matchmaking_time=0.5, averaging_timeout=5, shutdown_timeout=0.1,
+            optimizer=lambda params: torch.optim.SGD(params, lr=0.1), params=model.parameters(), delay_optimizer_step=True, averaged_grad_hook=busy,
+        )
+        model(torch.ones(1, 8)).sum().backward()
+        optimizer.step()
+        if sys.argv[1] == "after shutdown":
+            optimizer.shutdown()
+            dht.shutdown()
+        print("ends", flush=True)
+        if sys.argv[1] == "sys.exit":
+            sys.exit()
+        """,
+        end,
+    ).finish(timeout=120)
+    assert (code, out.split(), err) == (0, ["ends", "stepped"], "")
+
+
 def test_trainers_that_are_killed_and_restarted_end_where_the_others_do():
     """examples/digits, in short: three trainers, six epochs. In each epoch each is killed with probability 0.3."""
     sys.path.insert(0, str(EXAMPLES))

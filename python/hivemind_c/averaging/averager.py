@@ -10,6 +10,7 @@ from typing import Any, Dict, Iterator, Optional, Sequence, Tuple, Union
 import _hivemind_c
 from _hivemind_c import Future, HivemindError, HivemindValueError
 
+from hivemind_c._log import wait_at_end
 from hivemind_c.averaging.control import Gathered, StepControl
 from hivemind_c.averaging.sharing import SharesState
 from hivemind_c.averaging.tensors import LentTensors
@@ -174,7 +175,9 @@ class DecentralizedAverager(SharesState):
         future = averager.step(_packed(gather), _epoch(epoch), weight, looking, timeout, expected, require_trigger, allow_retries)
         control = StepControl(self, future, weight, now + looking, None if timeout is None else now + timeout, not require_trigger)
         if self._tensors.staged:
-            threading.Thread(target=control._watch, name="hivemind_c-step", daemon=True).start()
+            thread = threading.Thread(target=control._watch, name="hivemind_c-step", daemon=True)
+            thread.start()
+            wait_at_end(thread)
         return self._wait_for(control) if wait else control
 
     def reached(self, epoch: int) -> None:

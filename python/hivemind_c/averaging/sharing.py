@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
 
 from _hivemind_c import HivemindError
 
+from hivemind_c._log import wait_at_end
 from hivemind_c.compression import arrays
 from hivemind_c.compression.base import CompressionBase, CompressionInfo
 
@@ -63,7 +64,9 @@ class SharesState:
             except BaseException as error:
                 future.set_exception(error)
 
-        threading.Thread(target=work, name="hivemind_c-load", daemon=True).start()
+        thread = threading.Thread(target=work, name="hivemind_c-load", daemon=True)
+        thread.start()
+        wait_at_end(thread)
         return future
 
     def _load(self: "DecentralizedAverager", sharing: "StateSharing", timeout: Optional[float], epoch_least: int) -> Optional[State]:

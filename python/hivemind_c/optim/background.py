@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Callable, Optional
 
+from hivemind_c._log import wait_at_end
+
 
 class Background:
     def __init__(self, name: str):
@@ -29,6 +31,7 @@ class Background:
         self._error, self._finish = None, finish
         self._thread = threading.Thread(target=self._run, args=(job,), name=self._name, daemon=True)
         self._thread.start()
+        wait_at_end(self._thread)
 
     def take(self, wait: bool = False, timeout: Optional[float] = None) -> bool:
         """Takes the outcome if it is there (wait: when it is there) and finishes it. Raises what the job raised. False: nothing taken."""
