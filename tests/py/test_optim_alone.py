@@ -370,6 +370,20 @@ def test_a_hook_sees_the_averaged_gradients_before_the_step(optimizer):
     torch.testing.assert_close(seen[0], (expected[0] + expected[1]) / 2)
 
 
+@pytest.mark.parametrize("delay_optimizer_step", [False, True])
+def test_with_local_updates_each_batchs_gradient_is_clipped_and_shown_to_the_hook(optimizer, delay_optimizer_step):
+    seen = []
+    model, before = network(), flat(network())
+    swarm = optimizer(
+        model, target_batch_size=1000, as_factory=True, offload_optimizer=True, use_local_updates=True, delay_optimizer_step=delay_optimizer_step,
+        max_grad_norm=0.01, averaged_grad_hook=lambda params: seen.append(sum(p.grad.square().sum() for p in params).sqrt().item()),
+    )
+    swarm.opt.param_groups[0].update(lr=1.0, momentum=0.0, weight_decay=0.0)
+    train(model, swarm, steps=3)
+    assert seen == pytest.approx([0.01] * 3, rel=1e-3)
+    assert (flat(model) - before).norm() < 0.0301
+
+
 def test_a_plateau_is_seen_in_the_metric_of_the_epoch(optimizer):
     model = network()
     inner = OPTIMIZERS["sgd"](model.parameters())

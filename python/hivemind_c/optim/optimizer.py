@@ -194,14 +194,14 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         self._step_locally()
 
     def _step_locally(self) -> None:
-        averager = self.state_averager
-        if Action.LOCAL_STEP in self.schedule.batch().background:
+        averager, late = self.state_averager, Action.LOCAL_STEP in self.schedule.batch().background
+        if late:
             averager.background.take(wait=True)
-            averager.parameters.lend_gradients()
-            averager.background.start(averager.step_optimizer, averager.update_model)
-            return
         averager.parameters.lend_gradients()
         self.clip_averaged_gradients()
+        if late:
+            averager.background.start(averager.step_optimizer, averager.update_model)
+            return
         averager.step_optimizer()
         averager.parameters.push()
 
