@@ -2,7 +2,9 @@
 
 import copy
 import itertools
+import logging
 import math
+import threading
 import time
 
 import pytest
@@ -11,7 +13,7 @@ from torch import nn
 
 import hivemind_c as hivemind
 from optim_support import OPTIMIZERS, SCHEDULERS, backward, batch, flat, loss_of, make, network, settle, train, train_plainly
-from support import HERE
+from support import HERE, PATIENCE
 
 RUNS = itertools.count()
 
@@ -542,6 +544,41 @@ def test_defect_10_an_exception_in_a_delayed_step_comes_at_the_next_call(optimiz
     swarm.zero_grad()
     train(model, swarm, steps=1)
     assert swarm.local_epoch == 3 and not torch.equal(flat(model), before)
+
+
+@pytest.mark.parametrize("delay", [dict(delay_optimizer_step=True), dict(delay_grad_averaging=True), dict(use_local_updates=True, delay_optimizer_step=True)])
+def test_shutdown_takes_over_what_is_under_way(optimizer, delay):
+    model = network()
+    swarm = optimizer(model, offload_optimizer=True, shutdown_timeout=PATIENCE, **delay)
+    real = swarm.opt.step
+    swarm.opt.step = lambda: (time.sleep(0.3), real())
+    backward(model, 0, 32)
+    swarm.step()
+    swarm.shutdown()
+    assert torch.equal(flat(model), flat(plain("sgd", epochs=1)))
+    swarm.shutdown()
+
+
+def test_an_exception_in_the_last_delayed_step_is_told_when_it_shuts_down(optimizer, caplog):
+    model = network()
+    swarm = optimizer(model, offload_optimizer=True, delay_optimizer_step=True)
+    swarm.opt.step = lambda: [].pop()
+    backward(model, 0, 32)
+    swarm.step()
+    swarm.shutdown()
+    assert ["IndexError: pop from empty list" in record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [True]
+
+
+def test_a_last_delayed_step_that_takes_too_long_is_told_of(optimizer, caplog):
+    model = network()
+    swarm = optimizer(model, offload_optimizer=True, delay_optimizer_step=True, shutdown_timeout=0.1)
+    go_on = threading.Event()
+    swarm.opt.step = go_on.wait
+    backward(model, 0, 32)
+    swarm.step()
+    swarm.shutdown()
+    go_on.set()
+    assert [record.args for record in caplog.records if record.levelno == logging.WARNING] == [(0.1,)]
 
 
 # ---- half precision ----

@@ -145,7 +145,8 @@ def test_a_trainer_that_ends_while_a_delayed_step_runs_ends_well(program, end):
         """,
         end,
     ).finish(timeout=120)
-    assert (code, out.split(), err) == (0, ["ends", "stepped"], "")
+    assert (code, out.split()) == (0, ["ends", "stepped"]), err
+    assert "shutdown_timeout=0.1 s" in err if end == "after shutdown" else not err
 
 
 def test_trainers_that_are_killed_and_restarted_end_where_the_others_do():

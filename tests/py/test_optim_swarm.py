@@ -14,7 +14,7 @@ import torch
 import hivemind_c as hivemind
 from hivemind_c.optim.parameters import all_finite
 from optim_support import QUICK, Peer, backward, batch, flat, in_one_process, loss_of, make, meet, network, settle, together, train_together, train_until
-from support import eventually, files, resident, threads
+from support import PATIENCE, eventually, files, resident, threads
 
 RUNS = itertools.count()
 
@@ -331,6 +331,15 @@ def test_who_has_nothing_to_average_yet_holds_no_group(dhts, caplog):
     finally:
         ghost.shutdown()
         peer.optimizer.shutdown()
+
+
+def test_the_last_late_average_is_in_the_model_when_shutdown_returns(swarm):
+    peers = swarm(2, use_local_updates=True, target_batch_size=32, shutdown_timeout=PATIENCE)
+    meet(peers)
+    together(*(lambda peer=peer: peer.train(1) for peer in peers))
+    assert not torch.equal(flat(peers[0].model), flat(peers[1].model))
+    together(*(peer.optimizer.shutdown for peer in peers))
+    assert torch.allclose(flat(peers[0].model), flat(peers[1].model), atol=1e-6)
 
 
 def test_an_auxiliary_peer_helps_and_changes_nothing(swarm, dhts, caplog):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import Callable, Optional
 
 from hivemind_c._log import wait_at_end
 
+logger = logging.getLogger("hivemind_c.optim")
 
 class Background:
     def __init__(self, name: str):
@@ -14,6 +16,7 @@ class Background:
         self._thread: Optional[threading.Thread] = None
         self._error: Optional[BaseException] = None
         self._finish: Optional[Callable[[], None]] = None
+        self._taking = threading.Lock()
 
     @property
     def waiting(self) -> bool:
@@ -42,8 +45,11 @@ class Background:
             thread.join(timeout)
             if thread.is_alive():
                 return False
-        error, finish = self._error, self._finish
-        self._thread = self._error = self._finish = None
+        with self._taking:
+            if self._thread is not thread:  # somebody else has taken it meanwhile: shutdown() may come from any thread
+                return False
+            error, finish = self._error, self._finish
+            self._thread = self._error = self._finish = None
         if error is not None:
             raise error
         finish()
@@ -61,6 +67,16 @@ class Background:
         """Forgets the outcome, an error included, once the job is over."""
         self.settle(timeout)
         self._thread = self._error = self._finish = None
+
+    def end(self, timeout: float) -> None:
+        """Takes the last outcome, if it comes in this time; what goes wrong has nobody left to be raised to, and is a warning."""
+        if not self.settle(timeout):
+            logger.warning("the last delayed step is not over after shutdown_timeout=%g s, so its outcome is not in the model: make shutdown_timeout longer", timeout)
+            return
+        try:
+            self.take()
+        except (Exception, SystemExit) as error:  # the latter is a node's word to other threads that the program ends
+            logger.warning("the last delayed step failed, so its outcome is not in the model: %s: %s", type(error).__name__, error)
 
     def _run(self, job: Callable[[], None]) -> None:
         try:

@@ -284,10 +284,10 @@ class Optimizer(AsTorch, Tells, KeepsUp):
     # ---- its end ----
 
     def shutdown(self) -> None:
-        """Leaves the run; the DHT stays. May be called twice."""
+        """Takes over what is under way in the background, if it comes within shutdown_timeout, and leaves the run; the DHT stays. May be called twice."""
+        self.state_averager.background.end(self.shutdown_timeout)
         self.meeting.cancel()
         self.telling.shutdown()
-        self.state_averager.background.settle(self.shutdown_timeout)
         self.tracker.shutdown()
         self.state_averager.shutdown()
         if self.grad_averager is not None:
