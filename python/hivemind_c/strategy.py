@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from contextlib import suppress
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Union
 
 import torch
@@ -319,12 +318,12 @@ class HivemindStrategy(OneDevice):
 
     def _leave(self) -> None:
         """Says goodbye, and puts back what was changed for the run."""
-        hive, self._hive = self._hive, None
+        hive = self._hive
         if hive is not None:
-            with suppress(Exception):  # what a delayed step raises is told by the optimizer
-                hive.state_averager.background.take(wait=True)
+            hive.state_averager.background.settle()  # a delayed step clips by _clip_averaged, and so needs _hive until it is over
             self._last_progress = hive.tracker.global_progress
-            hive.shutdown()
+            self._hive = None
+            hive.shutdown()  # takes its outcome over, and tells what went wrong in it
         if self._election is not None:
             self._election.shutdown()
             self._election = None

@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import time
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import hivemind_c
 from hivemind_c import DHT, Float16Compression
 from hivemind_c._lightning import joining
 from hivemind_c._lightning.changes import _SET_HERE
+from hivemind_c.optim import Optimizer
 from hivemind_c.optim.power_sgd_averager import PowerSGDGradientAverager
 from hivemind_c.strategy import CollaborativeStrategy, HivemindStrategy, SwarmProgressBar
 
@@ -266,6 +268,26 @@ def test_offload_and_delays_train_with_the_optimizers_own_settings(options):
     assert made.strategy.global_epoch >= 15
     if "offload_optimizer" in options:
         assert same(plain, module)
+
+
+@pytest.mark.parametrize("options", [dict(delay_optimizer_step=True), dict(delay_grad_averaging=True)], ids=lambda o: next(iter(o)))
+def test_the_last_delayed_step_is_in_the_module_when_fit_returns(options, monkeypatch):
+    real = Optimizer.clip_averaged_gradients
+
+    def late(self):
+        time.sleep(0.5)  # as averaging takes: fit is over by then
+        real(self)
+
+    monkeypatch.setattr(Optimizer, "clip_averaged_gradients", late)
+    plain, _ = fit(max_steps=1, enable_checkpointing=False)
+    assert same(plain, fit(alone(**options), max_steps=1, enable_checkpointing=False)[0])
+
+
+def test_what_goes_wrong_in_the_last_delayed_step_is_told(caplog):
+    module = small()
+    module.configure_gradient_clipping = lambda *args, **kwargs: [].pop()
+    fit(alone(delay_optimizer_step=True), module, max_steps=1, enable_checkpointing=False)
+    assert "IndexError: pop from empty list" in caplog.text
 
 
 # ---- schedulers (defect 14) ----
