@@ -10,9 +10,9 @@ from typing import Any, Dict, Iterator, Optional, Sequence, Tuple, Union
 import _hivemind_c
 from _hivemind_c import Future, HivemindError, HivemindValueError
 
-from hivemind_c._log import wait_at_end
 from hivemind_c.averaging.control import Gathered, StepControl
 from hivemind_c.averaging.sharing import SharesState
+from hivemind_c.averaging.staging import Staging
 from hivemind_c.averaging.tensors import LentTensors
 from hivemind_c.compression.base import CompressionBase, CompressionInfo
 from hivemind_c.compression.codecs import NoCompression
@@ -82,6 +82,7 @@ class DecentralizedAverager(SharesState):
         self._allow_state_sharing = not (self._client_mode or auxiliary) if allow_state_sharing is None else bool(allow_state_sharing)
         self._min_matchmaking_time = _seconds(min_matchmaking_time, "min_matchmaking_time")
         self._tensors = LentTensors(averaged_tensors, compression, tensor_infos, min(part_size_bytes // 4, 1 << 20) if averaging_alpha == 1 and not auxiliary else 0)
+        self._staging = Staging(self._tensors)
         self._bits = initial_group_bits
         self._settings: Dict[str, Union[int, float]] = dict(
             part_bytes=part_size_bytes,
@@ -169,15 +170,21 @@ class DecentralizedAverager(SharesState):
             if timeout is not None and looking > timeout:
                 raise HivemindValueError(f"scheduled_time is {looking:.3g} s from now, and the step ends after {timeout:g} s: give it a longer timeout")
         weight = self._weight(weight)
-        averager = self._mended()
-        if not require_trigger:
-            self._make_ready()
-        future = averager.step(_packed(gather), _epoch(epoch), weight, looking, timeout, expected, require_trigger, allow_retries)
-        control = StepControl(self, future, weight, now + looking, None if timeout is None else now + timeout, not require_trigger)
-        if self._tensors.staged:
-            thread = threading.Thread(target=control._watch, name="hivemind_c-step", daemon=True)
-            thread.start()
-            wait_at_end(thread)
+        averager, packed = self._mended(), _packed(gather)
+        try:
+            with self._staging.turn:
+                self._staging.check_free(averager)
+                if not require_trigger:
+                    self._staging.make_ready()
+                future = averager.step(packed, _epoch(epoch), weight, looking, timeout, expected, require_trigger, allow_retries)
+                control = StepControl(self, future, weight, now + looking, None if timeout is None else now + timeout, not require_trigger)
+                watched = self._staging.begun(control)
+        except HivemindError as error:
+            if error.status != "BUSY" or not wait:
+                raise
+            return self._failed(error)
+        if watched:
+            control._watch()
         return self._wait_for(control) if wait else control
 
     def reached(self, epoch: int) -> None:
@@ -191,11 +198,13 @@ class DecentralizedAverager(SharesState):
         except (HivemindValueError, TypeError):
             raise
         except HivemindError as error:
-            logger.warning("%s: averaging failed: %s", self._prefix, error)
-            return None
+            return self._failed(error)
         except BaseException:
             control.cancel()  # Ctrl-C, for one
             raise
+
+    def _failed(self, error: HivemindError) -> None:
+        logger.warning("%s: averaging failed: %s", self._prefix, error)
 
     def _weight(self, weight: Optional[float]) -> float:
         if weight is None:
@@ -205,13 +214,10 @@ class DecentralizedAverager(SharesState):
         return float(weight)
 
     def _go(self, step: Future) -> None:
-        self._make_ready()
-        self._running().trigger(step)
-
-    def _make_ready(self) -> None:
-        if self._tensors.staged:
-            self._tensors.to_host()
-        self._tensors.ready()
+        with self._staging.turn:
+            if not step.done():  # else what is on the host may be another round's
+                self._staging.make_ready()
+            self._running().trigger(step)
 
     def _mended(self) -> _hivemind_c.Averager:
         """The core's averager: a new one, over copies on the host, when a GPU has failed in a round."""
@@ -227,10 +233,6 @@ class DecentralizedAverager(SharesState):
     def _weigh(self, step: Future, weight: float) -> None:
         self._running().set_weight(step, self._weight(weight))
 
-    def _over(self, step: Future) -> None:
-        if self._tensors.staged and step.exception() is None:
-            self._tensors.from_host()
-
     # ---- the tensors ----
 
     @contextmanager
@@ -245,12 +247,16 @@ class DecentralizedAverager(SharesState):
                 averager = None
         self._holder = threading.get_ident()
         try:
+            if averager is not None:
+                self._staging.entered(averager)
             yield self._tensors.tensors
         finally:
             self._holder = None
             if averager is not None:
-                self._tensors.ready()
-                averager.unlock()
+                try:
+                    self._staging.left(averager)
+                finally:
+                    averager.unlock()
 
     # ---- groups ----
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from _hivemind_c import Future, HivemindCancelledError, HivemindError
 
+from hivemind_c._log import wait_at_end
 from hivemind_c.dht.values import get_dht_time, unpack
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class StepControl:
         if not self._settled.is_set():
             with self._settling:
                 if not self._settled.is_set():
-                    self._averager._over(self._future)
+                    self._averager._staging.over(self._future)
                     self._settled.set()
         return True
 
@@ -137,10 +138,14 @@ class StepControl:
     def __await__(self):
         return self._wait().__await__()
 
+    def is_of(self, future: Future) -> bool:
+        return self._future is future
+
     def _watch(self) -> None:
-        """In a thread of its own: settles also when nobody waits for it."""
-        self._future.exception()
-        self._settle()
+        """Settles also when nobody waits for it, in a thread of its own."""
+        thread = threading.Thread(target=self.exception, name="hivemind_c-step", daemon=True)
+        thread.start()
+        wait_at_end(thread)
 
     async def _wait(self) -> Gathered:
         pause = 0.001

@@ -1,0 +1,73 @@
+"""Tensors that rounds know only as copies on the host: when they are copied there, and the averages back."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Optional
+
+from _hivemind_c import HivemindError
+
+from hivemind_c.averaging.tensors import LentTensors
+
+if TYPE_CHECKING:
+    from hivemind_c.averaging.control import StepControl
+
+
+class Staging:
+    """The core's lock on the tensors ends with the round, and the averages come back a little later; so whoever has the lock, or begins a round, sees to
+    it that they are back. Where all tensors are lent as they are there is nothing to do."""
+
+    def __init__(self, tensors: LentTensors):
+        self._tensors = tensors
+        self._latest: Optional["StepControl"] = None
+        self.turn = threading.Lock()  # who has it begins a round, and nobody else copies to the host
+
+    def check_free(self, core: Any) -> None:
+        """HivemindError, BUSY: a step is under way. The core would say so too, but only when its copies have been overwritten."""
+        if self._under_way(core):
+            error = HivemindError("a step of this averager is under way: wait for it, or cancel it first")
+            error.status = "BUSY"
+            raise error
+
+    def make_ready(self) -> None:
+        """The values are in the tensors: rounds may read them."""
+        if self._tensors.staged:
+            self._tensors.to_host()
+        self._tensors.ready()
+
+    def begun(self, control: "StepControl") -> bool:
+        """Whether it has to be watched: its averages are to be copied back when it is over."""
+        staged = self._tensors.staged
+        self._latest = control if staged else None
+        return staged
+
+    def entered(self, core: Any) -> None:
+        """The program has the lock: what it sees are the averages, if a round is over."""
+        self._under_way(core)
+
+    def left(self, core: Any) -> None:
+        """The program gives the lock back: what it has changed is what the round that waits for it averages."""
+        with self.turn:
+            if self._under_way(core):
+                self._tensors.to_host()
+        self._tensors.ready()
+
+    def over(self, step: Any) -> None:
+        """Copies the averages back, once for each step."""
+        latest = self._latest
+        if latest is None or not latest.is_of(step):
+            return
+        if step.exception() is None:
+            self._tensors.from_host()
+        self._latest = None
+
+    def _under_way(self, core: Any) -> bool:
+        """Whether the core has a step; one that is over has been copied back when this returns."""
+        latest = self._latest
+        if latest is None or latest.done():
+            return False
+        try:
+            core.bits()  # answered behind what the core does just now: it gives the lock back a moment before it says that the step is over
+        except HivemindError:  # the averager or its node is being shut down
+            return False
+        return not latest.done()
