@@ -89,7 +89,7 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         self.dht, self.run_id = dht, options.run_name(run_id)
         self.target_batch_size = options.positive_int(target_batch_size, "target_batch_size")
         self.batch_size_per_step = options.positive_int(batch_size_per_step, "batch_size_per_step", allow_none=True)
-        self.matchmaking_time = options.seconds(matchmaking_time, "matchmaking_time", zero=True)
+        self.matchmaking_time = options.seconds(matchmaking_time, "matchmaking_time")
         self.averaging_timeout = options.seconds(averaging_timeout, "averaging_timeout")
         self.load_state_timeout = options.seconds(load_state_timeout, "load_state_timeout")
         if self.averaging_timeout <= self.matchmaking_time:

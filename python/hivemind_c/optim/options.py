@@ -28,12 +28,12 @@ def positive_int(value: Any, name: str, allow_none: bool = False) -> Optional[in
     return value
 
 
-def seconds(value: Any, name: str, allow_none: bool = False, zero: bool = False) -> Optional[float]:
+def seconds(value: Any, name: str, allow_none: bool = False) -> Optional[float]:
     if value is None and allow_none:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} is a number of seconds, not {value!r}")
-    if not (value > 0 or zero and value == 0):  # NaN is neither
+    if not value > 0:  # NaN is not
         raise ValueError(f"{name} must be more than 0 seconds, not {value!r}")
     return float(value)
 
