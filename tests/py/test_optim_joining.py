@@ -11,6 +11,7 @@ import torch
 import hivemind_c as hivemind
 from hivemind_c.averaging.state import StateSharing
 from hivemind_c.dht import get_dht_time
+from hivemind_c.optim.statistics import describe, restore, statistics_of
 from optim_support import backward, flat, meet, network, settle, together, train_together, train_until
 from support import PATIENCE, eventually
 
@@ -269,6 +270,25 @@ def test_a_strangers_numbers_are_taken_only_for_numbers(peer):
     assert inside["lr"] != "large" and inside["eps"] == 1e-8 and "unheard" not in inside and inside["weight_decay"] == 0.25
     assert averager.scheduler.last_epoch == 2 and averager.scheduler.base_lrs == [0.01]
     one.train(4)
+
+
+def test_how_a_peers_device_steps_is_not_taken_over():
+    def stepped():
+        model = network()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        backward(model, 0, 16)
+        optimizer.step()
+        return optimizer
+
+    giver, joiner = stepped(), stepped()
+    described = describe(giver)
+    giver.param_groups[0]["foreach"] = True
+    assert describe(giver) == described, "or no majority would name this state"
+    described["groups"][0].update(lr=0.2, capturable=True, fused=True, foreach=True, differentiable=True)  # as a peer on CUDA may have it
+    restore(joiner, described, [statistic.tensor for statistic in statistics_of(giver)])
+    group = joiner.param_groups[0]
+    assert (group["lr"], group["capturable"], group["fused"], group["foreach"], group["differentiable"]) == (0.2, False, None, None, False)
+    joiner.step()
 
 
 def test_who_is_slower_than_the_swarm_is_told_so(peer, caplog):

@@ -10,6 +10,7 @@ import torch
 
 Plain = Any  # None, bool, int, float, str, and lists and dicts of them
 NAME_MAX, DEPTH_MAX = 128, 8
+HOW = {"capturable", "differentiable", "foreach", "fused"}  #: options that say how a device steps, and not what comes out: each peer has its own
 
 
 class Statistic(NamedTuple):
@@ -44,8 +45,8 @@ def is_plain(value: Any, depth: int = 0) -> bool:
 
 
 def describe(optimizer: torch.optim.Optimizer) -> Dict[str, Plain]:
-    """Whatever of it is no tensor: the options of its groups, and the plain numbers of its state."""
-    groups = [{name: value for name, value in group.items() if name != "params" and is_plain(value)} for group in optimizer.param_groups]
+    """Whatever of it is no tensor: the options of its groups, and the plain numbers of its state. Peers of one state describe it alike."""
+    groups = [{name: value for name, value in group.items() if name not in HOW and name != "params" and is_plain(value)} for group in optimizer.param_groups]
     numbers = []
     for index, p in enumerate(parameters_of(optimizer)):
         for name, value in optimizer.state.get(p, {}).items():
@@ -75,7 +76,7 @@ def restore(optimizer: torch.optim.Optimizer, described: Dict[str, Plain], tenso
     for mine, theirs in zip(own["param_groups"], groups):
         if not isinstance(theirs, dict):
             raise ValueError("the optimizer's state from a peer is damaged: a group of it is no dictionary")
-        merged.append({**mine, **{key: value for key, value in theirs.items() if key in mine and alike(mine[key], value)}})
+        merged.append({**mine, **{key: value for key, value in theirs.items() if key in mine and key not in HOW and alike(mine[key], value)}})
     optimizer.load_state_dict({"state": state, "param_groups": merged})
 
 
