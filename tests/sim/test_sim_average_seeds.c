@@ -1,5 +1,5 @@
-/* Seeds of the swarm room `average` (12 nodes, 6 epochs, all faults; some with liars) that once found something, by their numbers; the
- * last one has 64 nodes. */
+/* Seeds of the swarm room `average` (12 nodes, 6 epochs, all faults; some with liars) that once found something, by their numbers;
+ * the last one has 64 nodes. */
 #include "sim/swarm_trouble.c"
 
 #include "sim/swarm_average.c"

@@ -482,8 +482,8 @@ static void who_holds_nothing_is_in_whatever_view_the_others_were_in(void **unus
   }
 }
 
-/* 0 hears of its round so late that the others have missed it, left, and come to 1. Nobody but that one tells it anything: it has not
- * stood still, but knows as little as if it had, and goes there. */
+/* 0 hears of its round so late that the others have missed it, left, and come to 1. Nobody but that one tells it anything: it has
+ * not stood still, but knows as little as if it had, and goes there. */
 static void who_hears_of_its_round_late_goes_where_the_others_are(void **unused) {
   (void)unused;
   for (uint64_t seed = 960; seed < 1000; seed++) {
