@@ -2,6 +2,8 @@
 
 enum { OWNERS_MAX = HV_SUM_OWNERS_MAX };
 
+static const double LONGEST_US = 1e18; /* longer than any clock has run; what peers say of samples and speed gives more */
+
 static uint64_t least(uint64_t a, uint64_t b) {
   return a < b ? a : b;
 }
@@ -127,8 +129,9 @@ double hv_sum_place(const hv_sum *sum, uint64_t epoch, double share) {
 uint64_t hv_sum_since_us(const hv_sum *sum, uint64_t epoch) {
   for (size_t i = 0; i < sum->n_parts; i++) {
     const hv_part *p = &sum->parts[i];
+    double since = p->speed_milli ? (double)p->samples / (double)p->speed_milli * 1e9 : 0;
     if (p->epoch == epoch && p->speed_milli)
-      return (uint64_t)((double)p->samples / (double)p->speed_milli * 1e9);
+      return (uint64_t)(since < LONGEST_US ? since : LONGEST_US);
   }
   return 0;
 }

@@ -49,7 +49,7 @@ double hv_sum_speed(const hv_sum *sum, uint64_t epoch);
  * counting as `share` for each owner. */
 double hv_sum_place(const hv_sum *sum, uint64_t epoch, double share);
 
-/* How long those in this epoch have been in it: their samples by their speed; 0: not known. */
+/* How long those in this epoch have been in it: their samples by their speed, 10^18 us at most; 0: not known. */
 uint64_t hv_sum_since_us(const hv_sum *sum, uint64_t epoch);
 /* An epoch began so long ago. What is older than that of those who were in the one before says nothing of whether they have begun
  * it, too: they are taken to have done so with all others, at their own speed. What is newer stays as it is. */

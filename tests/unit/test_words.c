@@ -160,6 +160,17 @@ static void who_was_heard_before_an_epoch_began_is_taken_to_have_begun_it_with_t
   assert_int_equal(hv_sum_age_ms(&carried), (10 * 3500 + 30 * 500) / 40);
 }
 
+/* A peer may say that it has the most samples that can be said, at the least speed: no clock has run for so long. */
+static void an_epoch_that_by_what_peers_say_began_before_all_clocks_is_old_and_no_more(void **unused) {
+  (void)unused;
+  hv_part part = {.epoch = 5, .owners = 1, .samples = HV_REPORT_SAMPLES_MAX, .speed_milli = 1};
+  hv_sum sum = of_parts(part, (hv_part){0});
+  assert_true(hv_sum_since_us(&sum, 5) == UINT64_C(1000000000000000000));
+  hv_sum_forward(&sum, hv_sum_since_us(&sum, 5));
+  hv_sum_carry(&sum, 6, UINT64_C(1000000000000000000));
+  assert_true(sum.parts[0].samples <= HV_REPORT_SAMPLES_MAX);
+}
+
 static void who_was_heard_since_is_where_it_says(void **unused) {
   (void)unused;
   hv_part late = {.epoch = 4, .owners = 10, .age_ms = 2500, .samples = 9000, .speed_milli = 100000};
@@ -182,6 +193,7 @@ int main(void) {
       cmocka_unit_test(what_is_cut_or_goes_beyond_a_limit_is_refused),
       cmocka_unit_test(ages_are_those_of_owners_on_average),
       cmocka_unit_test(who_was_heard_before_an_epoch_began_is_taken_to_have_begun_it_with_the_others),
+      cmocka_unit_test(an_epoch_that_by_what_peers_say_began_before_all_clocks_is_old_and_no_more),
       cmocka_unit_test(who_was_heard_since_is_where_it_says),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
