@@ -60,8 +60,10 @@ static size_t slot_for(hv_lookup *lookup, const hv_hash *distance) {
 
 static void learn(hv_lookup *lookup, const hv_peer_id *id, const hv_hash *hash, hv_span addrs, int guide, unsigned path) {
   hv_hash distance = hv_hash_distance(&lookup->config.target, hash);
-  size_t slot = slot_for(lookup, &distance);
-  if (slot == HV_LOOKUP_ROOM || addrs.size == 0 || addrs.size > HV_CONTACT_ADDRS_MAX)
+  if (addrs.size == 0 || addrs.size > HV_CONTACT_ADDRS_MAX)
+    return;
+  size_t slot = slot_for(lookup, &distance); /* may have taken another's: from here on it must be filled */
+  if (slot == HV_LOOKUP_ROOM)
     return;
   hv_lookup_node *node = &lookup->nodes[slot];
   *node = (hv_lookup_node){.id = *id, .distance = distance, .path = (uint8_t)path, .guide = (int16_t)guide, .depth = 1};

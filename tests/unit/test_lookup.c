@@ -107,18 +107,27 @@ static size_t told_by(const hv_peer_id *id, hv_peer_id out[TOLD_MAX]) {
   }
 }
 
-static void answer(world *w, hv_call *call) {
-  hv_peer_id told[TOLD_MAX];
+/* Each that is told of with its address so many times. */
+static void answer_with(world *w, hv_call *call, const hv_peer_id *told, size_t n, size_t times) {
   hv_contact contacts[TOLD_MAX];
-  uint8_t addrs[TOLD_MAX][HV_CONTACT_ADDRS_MAX];
-  hv_msg msg = {.kind = HV_MSG_FOUND, .u.found = {.contacts = contacts, .n_contacts = told_by(&call->to.id, told)}};
-  for (size_t i = 0; i < msg.u.found.n_contacts; i++) {
+  uint8_t addrs[TOLD_MAX][2 * HV_CONTACT_ADDRS_MAX];
+  hv_msg msg = {.kind = HV_MSG_FOUND, .u.found = {.contacts = contacts, .n_contacts = n}};
+  for (size_t i = 0; i < n; i++) {
     hv_addr addr = addr_of(&told[i]);
-    contacts[i] = (hv_contact){.id = told[i], .addrs = hv_span_of(addrs[i], hv_contact_pack(&addr, 1, addrs[i]))};
+    size_t size = hv_contact_pack(&addr, 1, addrs[i]);
+    assert_true(size * times <= sizeof addrs[i]);
+    for (size_t t = 1; t < times; t++)
+      memcpy(addrs[i] + t * size, addrs[i], size);
+    contacts[i] = (hv_contact){.id = told[i], .addrs = hv_span_of(addrs[i], size * times)};
   }
   hv_event event = {
       .kind = HV_EVENT_CALL_DONE, .now_us = w->fake.now_us, .status = HV_OK, .msg = &msg, .peer = call->to.id, .text = ""};
   call->done(call, &event);
+}
+
+static void answer(world *w, hv_call *call) {
+  hv_peer_id told[TOLD_MAX];
+  answer_with(w, call, told, told_by(&call->to.id, told), 1);
 }
 
 /* Answers all but the silent, until nobody is asked any more. */
@@ -251,6 +260,42 @@ static void no_more_are_asked_at_once_than_may_be(void **unused) {
     }
 }
 
+/* The first call that nobody has answered: by 20 so far away, each with its address so many times. */
+static void tell_of_20(world *w, uint8_t far, size_t times) {
+  hv_peer_id told[TOLD_MAX];
+  size_t i = 0;
+  for (uint8_t t = 0; t < TOLD_MAX; t++)
+    told[t] = node(far, t);
+  while (!w->calls[i])
+    i++;
+  hv_call *call = w->calls[i];
+  w->calls[i] = NULL;
+  w->open--;
+  answer_with(w, call, told, TOLD_MAX, times);
+}
+
+static void who_cannot_be_kept_takes_nobodys_place(void **unused) {
+  (void)unused;
+  world w;
+  uint8_t far = 0x80;
+  open_world(&w);
+  knows(&w, HONEST);
+  knows(&w, LIAR);
+  hv_lookup_config config = {.width = HV_LOOKUP_ROOM, .parallel = 4, .paths = 1, .done = looked, .owner = &w};
+  assert_int_equal(hv_lookup_start(&w.asker, &config, &w.lookup), HV_OK);
+  while (w.lookup->n < HV_LOOKUP_ROOM)
+    tell_of_20(&w, far--, 1);
+  hv_lookup before = *w.lookup;
+  tell_of_20(&w, NEAREST, HV_CONTACT_ADDRS_MAX / 8 + 1); /* more than a contact has room for */
+  assert_int_equal(w.lookup->n, HV_LOOKUP_ROOM);
+  assert_memory_equal(w.lookup->order, before.order, sizeof before.order);
+  assert_null(find(&w, NEAREST, 0));
+  tell_of_20(&w, NEAREST, 1);
+  assert_int_equal(w.lookup->n, HV_LOOKUP_ROOM);
+  assert_non_null(find(&w, NEAREST, 0));
+  close_world(&w);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_first_contacts_are_dealt_out_and_who_is_told_of_is_on_the_path_of_who_told),
@@ -258,6 +303,7 @@ int main(void) {
       cmocka_unit_test(a_path_whose_nodes_are_silent_holds_up_no_other),
       cmocka_unit_test(nobody_is_asked_twice),
       cmocka_unit_test(no_more_are_asked_at_once_than_may_be),
+      cmocka_unit_test(who_cannot_be_kept_takes_nobodys_place),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
