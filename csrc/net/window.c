@@ -41,16 +41,20 @@ void hv_window_hold(hv_window *window, size_t size) {
   pthread_mutex_unlock(&window->lock);
 }
 
+/* Under the lock: there is room, if somebody waits for it. There is one note: while it is under way it cannot be put again. */
+static void tell(hv_window *window) {
+  if (!window->starved || window->told || !window->inbox || window->held >= window->limit)
+    return;
+  window->starved = 0;
+  window->told = hv_inbox_put_note(window->inbox, &window->note) == HV_OK;
+  window->refs += window->told; /* the note's */
+}
+
 void hv_window_release(void *arg, size_t size) {
   hv_window *window = arg;
   pthread_mutex_lock(&window->lock);
   window->held -= size + MESSAGE_COST;
-  if (window->starved && window->inbox && window->held < window->limit) {
-    window->starved = 0;
-    window->refs++; /* the note's */
-    if (hv_inbox_put_note(window->inbox, &window->note) != HV_OK)
-      window->refs--;
-  }
+  tell(window);
   unlock_and_let_go(window);
 }
 
@@ -64,5 +68,7 @@ int hv_window_open(hv_window *window) {
 
 void hv_window_note_done(hv_window *window) {
   pthread_mutex_lock(&window->lock);
+  window->told = 0;
+  tell(window); /* it was full once more, and has room again since */
   unlock_and_let_go(window);
 }

@@ -11,7 +11,7 @@
 typedef struct hv_window {
   hv_note note; /* first; run with the stream still there (owner not NULL) or not */
   pthread_mutex_t lock;
-  unsigned refs;
+  unsigned refs, told; /* told: the note is under way */
   size_t held, limit;
   int starved;     /* the stream stopped reading: a note is wanted when there is room */
   hv_inbox *inbox; /* NULL: the stream is gone */
@@ -30,7 +30,7 @@ void hv_window_release(void *window, size_t size);
 /* 1: there is room, read on. 0: full; a note comes when there is room again. */
 int hv_window_open(hv_window *window);
 
-/* At the end of a note's run. */
+/* At the end of a note's run; it may be put again at once. */
 void hv_window_note_done(hv_window *window);
 
 #endif

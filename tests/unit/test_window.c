@@ -42,9 +42,42 @@ static void small_messages_close_a_window_before_they_take_much_more_than_it(voi
   assert_int_equal(atomic_load(&mem.blocks), 0);
 }
 
+static void fill(hv_window *window, size_t limit) {
+  hv_window_hold(window, limit);
+  assert_false(hv_window_open(window));
+}
+
+/* The stream's thread is busy: a lane fills the window that has just got room, before the note of it was read. */
+static void a_window_that_is_filled_again_before_its_note_is_read_has_one_note_under_way(void **state) {
+  (void)state;
+  enum { LIMIT = 1 << 20 };
+  hv_mem mem;
+  hv_inbox inbox;
+  hv_inbox_load load;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  hv_inbox_init(&inbox, ignore, NULL);
+  hv_window *window = hv_window_new(&mem, LIMIT, &inbox, NULL, never);
+  for (int times = 0; times < 2; times++) {
+    fill(window, LIMIT);
+    hv_window_release(window, LIMIT);
+  }
+  assert_true(hv_inbox_take(&inbox, 0, &load));
+  assert_ptr_equal(load.notes, &window->note);
+  assert_null(load.notes->next);
+  hv_window_note_done(window);
+  assert_true(hv_inbox_take(&inbox, 0, &load)); /* who was told the second time that it is full hears of the room, too */
+  assert_ptr_equal(load.notes, &window->note);
+  hv_window_note_done(window);
+  assert_false(hv_inbox_take(&inbox, 0, &load));
+  hv_window_leave(window);
+  hv_inbox_fini(&inbox);
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(small_messages_close_a_window_before_they_take_much_more_than_it),
+      cmocka_unit_test(a_window_that_is_filled_again_before_its_note_is_read_has_one_note_under_way),
   };
   return cmocka_run_group_tests_name("window", tests, NULL, NULL);
 }
