@@ -164,7 +164,8 @@ void hv_calls_cancel_link(hv_link *link) {
 }
 
 /* ---- calls that come in ----
- * WAITING for somebody -> GREETING: who it is, is known, the message is awaited -> ASKED: core has it -> ANSWERING -> gone. */
+ * WAITING for somebody -> GREETING: who it is, is known, the message is awaited -> ASKED: core has it -> ANSWERING -> gone.
+ * In GREETING and ANSWERING it is the peer that keeps us waiting: both have an end. */
 
 typedef enum visit_state { WAITING, GREETING, ASKED, ANSWERING, VISIT_STATES } visit_state;
 
@@ -176,7 +177,7 @@ typedef struct visit {
   hv_grpc_call *rpc;
   hv_guest *guest;
   visit_state state;
-  uint64_t since_us;
+  uint64_t since_us; /* GREETING, ANSWERING */
 } visit;
 
 static void accepted(hv_grpc_op *op, int ok);
@@ -231,12 +232,18 @@ static void answered(hv_grpc_op *op, int ok) {
   visit_free(v);
 }
 
-static void refuse(visit *v, hv_status status, const char *text) {
-  move(v, ANSWERING, NULL);
+/* The answer (taken; NULL: none) and the end. */
+static void leave(visit *v, hv_grpc_message *answer, hv_status status, const char *text) {
+  move(v, ANSWERING, &v->loop->answering);
+  v->since_us = hv_clock_us();
   v->op.done = answered;
   v->loop->n_answering++;
-  if (!hv_grpc_call_finish(v->rpc, NULL, status, text, 1, &v->op))
+  if (!hv_grpc_call_finish(v->rpc, answer, status, text, 1, &v->op))
     answered(&v->op, 0);
+}
+
+static void refuse(visit *v, hv_status status, const char *text) {
+  leave(v, NULL, status, text);
 }
 
 static void accepted(hv_grpc_op *op, int ok) {
@@ -311,21 +318,23 @@ void hv_calls_reply(hv_env *env, hv_request *request, const hv_msg *answer) {
     refuse(v, status == HV_OK ? HV_NOMEM : status, "the answer could not be written");
     return;
   }
-  move(v, ANSWERING, NULL);
-  v->op.done = answered;
-  loop->n_answering++;
-  if (!hv_grpc_call_finish(v->rpc, message, HV_OK, "", 1, &v->op))
-    answered(&v->op, 0);
+  leave(v, message, HV_OK, "");
+}
+
+/* The oldest come first; their ops come back. */
+static void cancel_older(const hv_loop *loop, const hv_ring *ring, uint64_t patience_us) {
+  for (hv_ring *at = ring->next; at != ring; at = at->next) {
+    visit *v = HV_HOLDER(visit, ring, at);
+    if (v->since_us + patience_us > loop->now_us)
+      break;
+    hv_grpc_call_cancel(v->rpc);
+  }
 }
 
 void hv_calls_tick(hv_loop *loop) {
   hv_calls_accept(loop);
-  for (hv_ring *at = loop->greeting.next; at != &loop->greeting; at = at->next) {
-    visit *v = HV_HOLDER(visit, ring, at);
-    if (v->since_us + loop->greeting_us > loop->now_us)
-      break;
-    hv_grpc_call_cancel(v->rpc);
-  }
+  cancel_older(loop, &loop->greeting, loop->greeting_us);
+  cancel_older(loop, &loop->answering, loop->answer_us);
 }
 
 void hv_calls_end(hv_loop *loop) {

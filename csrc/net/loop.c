@@ -168,6 +168,7 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
   loop->ended = config->ended;
   loop->arg = config->arg;
   loop->greeting_us = (config->greeting_ms ? config->greeting_ms : HV_LOOP_GREETING_MS) * (uint64_t)1000;
+  loop->answer_us = (config->answer_ms ? config->answer_ms : HV_LOOP_ANSWER_MS) * (uint64_t)1000;
   loop->lanes = config->lanes < HV_LANES_MAX ? config->lanes : HV_LANES_MAX;
   loop->pid = getpid();
   hv_timers_init(&loop->timers, loop->mem);
@@ -180,7 +181,8 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
   pthread_mutex_init(&loop->stop_lock, NULL);
   atomic_init(&loop->stopping, 0);
   atomic_init(&loop->joined, 0);
-  hv_ring *rings[] = {&loop->links, &loop->greeting, &loop->asked_of_us, &loop->streams_greeting, &loop->streams_open};
+  hv_ring *rings[] = {&loop->links,     &loop->greeting,         &loop->asked_of_us,
+                      &loop->answering, &loop->streams_greeting, &loop->streams_open};
   for (size_t i = 0; i < sizeof rings / sizeof *rings; i++)
     hv_ring_init(rings[i]);
   fill_env(loop);

@@ -12,7 +12,8 @@
  * Limits, all refused with HV_BUSY and a sentence: HV_LOOP_CALLS_MAX incoming calls at a time (HV_LOOP_PEER_CALLS_MAX of one peer),
  * HV_LOOP_STREAMS_MAX incoming streams (HV_LOOP_PEER_STREAMS_MAX of one peer; each connection of a stream counts),
  * HV_LOOP_LINKS_MAX peers connected to. Heavy streams take at most HV_LOOP_LANES_MAX connections more than one each. An incoming
- * call whose first message is not there after HV_LOOP_GREETING_MS is dropped; a connection that nobody has used for HV_LOOP_IDLE_MS
+ * call whose first message is not there after HV_LOOP_GREETING_MS is dropped, and so is one whose answer the caller has not taken
+ * after HV_LOOP_ANSWER_MS; a connection that nobody has used for HV_LOOP_IDLE_MS
  * is closed. An unspecified address listens on both families, IPv4 and IPv6. PEER_DOWN tells of connections that this node opened;
  * of one that a peer opened, the end of its streams tells.
  */
@@ -33,6 +34,7 @@
 #define HV_LOOP_LANES 4 /* connections that a heavy stream goes over, where one would not fill the line (net/lanes.c) */
 #define HV_LOOP_LANES_MAX 128
 #define HV_LOOP_GREETING_MS 10000
+#define HV_LOOP_ANSWER_MS 30000 /* an answer of 2 MiB over half a Mbit/s is there by then */
 #define HV_LOOP_IDLE_MS 120000
 
 typedef struct hv_loop hv_loop;
@@ -45,6 +47,7 @@ typedef struct hv_loop_config {
   const hv_addr *listen;       /* none: it only dials out */
   size_t n_listen;
   uint32_t greeting_ms;                      /* 0: HV_LOOP_GREETING_MS */
+  uint32_t answer_ms;                        /* 0: HV_LOOP_ANSWER_MS */
   unsigned lanes;                            /* connections of each heavy stream; 0: as the line asks for */
   unsigned pool_threads;                     /* 0: as many as there are processors, at most 8 */
   void (*ended)(void *arg, const char *why); /* the hive thread's last word, also when the node ended by itself; may be NULL */

@@ -106,7 +106,7 @@ struct hv_loop {
   hv_log *log;
   const hv_identity *identity;
   int insecure;
-  uint64_t greeting_us; /* a first message's time */
+  uint64_t greeting_us, answer_us; /* a first message's time; an answer's, to be taken */
   hv_grpc *grpc;
   hv_pool *pool;
   hv_timers timers;    /* core's */
@@ -131,7 +131,8 @@ struct hv_loop {
   size_t n_asked;                /* outgoing calls under way */
   size_t calls_waiting;          /* accepts */
   hv_ring greeting, asked_of_us; /* incoming calls: their message is awaited; core has them */
-  size_t n_answering;            /* incoming calls that gRPC still holds an op of */
+  hv_ring answering;             /* and those whose answer is on its way: gRPC still holds an op of them */
+  size_t n_answering;
 
   size_t streams_waiting;
   hv_ring streams_greeting, streams_open; /* incoming, awaited; all others */

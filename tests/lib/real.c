@@ -114,6 +114,7 @@ void real_start(real_node *node, const real_options *options) {
                                        : options->listen ? options->n_listen
                                                          : 1,
                            .greeting_ms = options->greeting_ms,
+                           .answer_ms = options->answer_ms,
                            .lanes = options->lanes,
                            .pool_threads = 2};
   hv_error err = {0};

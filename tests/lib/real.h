@@ -38,7 +38,7 @@ typedef struct real_options {
   int insecure;
   const hv_addr *listen; /* NULL: 127.0.0.1, any port */
   size_t n_listen;
-  uint32_t greeting_ms;
+  uint32_t greeting_ms, answer_ms;
   unsigned lanes;                                         /* connections of each heavy stream; 0: as the line asks for */
   int deaf;                                               /* listens nowhere */
   int hold;                                               /* keeps requests unanswered */

@@ -6,6 +6,7 @@
 
 #include "net/grpc.h"
 #include "net/wire.h"
+#include "net/world.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -452,6 +453,78 @@ static void a_peer_that_asks_too_much_at_a_time_is_told_busy(void **state) {
 
 /* ---- kill -9 ---- */
 
+/* ---- a peer that does not take its answers ---- */
+
+enum { UNTAKEN = 16, H2_DATA = 0, H2_HEADERS = 1, H2_SETTINGS = 4, H2_END_STREAM = 1, H2_END_HEADERS = 4 };
+
+static void send_frame(int fd, int type, int flags, int stream, hv_span body) {
+  uint8_t head[9] = {0, (uint8_t)(body.size >> 8), (uint8_t)body.size, (uint8_t)type, (uint8_t)flags, 0, 0, 0, (uint8_t)stream};
+  assert_int_equal(send(fd, head, sizeof head, MSG_NOSIGNAL), sizeof head);
+  assert_int_equal(send(fd, body.data, body.size, MSG_NOSIGNAL), body.size);
+}
+
+/* A header that HPACK neither packs nor keeps. */
+static void add_header(hv_buf *to, const char *name, const char *value) {
+  uint8_t sizes[] = {0, (uint8_t)strlen(name), (uint8_t)strlen(value)};
+  hv_buf_append(to, sizes, 2);
+  hv_buf_append(to, name, sizes[1]);
+  hv_buf_append(to, sizes + 2, 1);
+  hv_buf_append(to, value, sizes[2]);
+}
+
+/* Many calls from one who has no room for any byte of an answer: HTTP/2 as gRPC would not speak it. */
+static void ask_and_take_nothing(int fd, hv_mem *mem) {
+  char agent[HV_CLAIM_MAX + 16] = "hv-peer/";
+  hv_peer_id me = {.key = {77}};
+  hv_msg msg = {.kind = HV_MSG_ECHO, .u.echo.bytes = hv_span_of("hello", 5)};
+  hv_buf headers, wire, body;
+  hv_buf_init(&headers, mem, 4096);
+  hv_buf_init(&wire, mem, 4096);
+  hv_buf_init(&body, mem, 4096);
+  hv_trust_claim(&me, agent + strlen(agent));
+  const char *const fields[][2] = {{":method", "POST"},    {":scheme", "http"}, {":path", "/hivemind_c.Hive/Call"},
+                                   {":authority", "here"}, {"te", "trailers"},  {"content-type", "application/grpc"},
+                                   {"user-agent", agent}};
+  for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+    add_header(&headers, fields[i][0], fields[i][1]);
+  assert_int_equal(hv_wire_write(&msg, &wire), HV_OK);
+  hv_buf_append(&body, (uint8_t[5]){0, 0, 0, 0, (uint8_t)wire.size}, 5);
+  hv_buf_append(&body, wire.data, wire.size);
+  static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+  assert_int_equal(send(fd, preface, sizeof preface - 1, MSG_NOSIGNAL), sizeof preface - 1);
+  send_frame(fd, H2_SETTINGS, 0, 0, hv_span_of("\0\4\0\0\0\0", 6)); /* the window of each stream: 0 */
+  for (int i = 0; i < UNTAKEN; i++) {
+    send_frame(fd, H2_HEADERS, H2_END_HEADERS, 1 + 2 * i, hv_span_of(headers.data, headers.size));
+    send_frame(fd, H2_DATA, H2_END_STREAM, 1 + 2 * i, hv_span_of(body.data, body.size));
+  }
+  hv_buf_fini(&headers);
+  hv_buf_fini(&wire);
+  hv_buf_fini(&body);
+}
+
+static void count_calls(real_node *node, void *arg) {
+  *(size_t *)arg = node->loop->guests.calls;
+}
+
+static void an_answer_that_is_not_taken_holds_its_place_for_a_while_only(void **state) {
+  (void)state;
+  real_node node;
+  hv_mem mem;
+  size_t held = UNTAKEN;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  real_start(&node, &(real_options){.seed = 1, .insecure = 1, .answer_ms = 700});
+  int fd = dial(&node.target);
+  ask_and_take_nothing(fd, &mem);
+  assert_true(real_wait_for(&node, HV_EVENT_REQUEST, UNTAKEN, 5000));
+  for (int tries = 0; held && tries < 400; tries++) { /* 8 s: after 15 the whole connection goes, since nobody answers its pings */
+    real_do(&node, count_calls, &held);
+    pass_ms(20);
+  }
+  assert_int_equal(held, 0);
+  close(fd);
+  real_stop(&node);
+}
+
 static pid_t victim;
 static int victim_says;
 
@@ -514,6 +587,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(streams_that_cannot_be_read_or_are_too_slow_are_broken_off),
       cmocka_unit_test(an_answer_of_another_version_tells_both_numbers),
       cmocka_unit_test(a_peer_that_asks_too_much_at_a_time_is_told_busy),
+      cmocka_unit_test(an_answer_that_is_not_taken_holds_its_place_for_a_while_only),
   };
   int failed = cmocka_run_group_tests_name("hostile peers", tests, NULL, NULL);
   kill(victim, SIGKILL);
