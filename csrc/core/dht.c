@@ -160,6 +160,10 @@ static void asked_store(hv_dht *dht, const hv_event *event) {
   }
   for (size_t i = 0; i < store->n_records; i++) {
     const hv_store_item *stands;
+    if (i > 0 && verdicts[i - 1] == HV_CORRUPT) { /* no honest node hands on what it has not checked itself */
+      verdicts[i] = HV_CORRUPT;
+      continue;
+    }
     verdicts[i] = hv_store_put(&dht->store, &store->records[i], &event->request->peer, &stands);
     if (stands && stands->signer && n_newer == 0) { /* one is enough for its owner to count on from there */
       hv_store_show(&dht->store, stands, &newer);

@@ -98,7 +98,8 @@ void hv_dht_start(hv_dht *dht, const hv_addr *addrs, size_t n_addrs);
 /* Ends all ops with HV_CANCELLED; asks nobody any more. */
 void hv_dht_stop(hv_dht *dht);
 
-/* HV_MSG_FIND, HV_MSG_FINDS and HV_MSG_STORE: answers them. */
+/* HV_MSG_FIND, HV_MSG_FINDS and HV_MSG_STORE: answers them. Of a STORE what comes after a signature that does not hold is
+ * HV_CORRUPT, too, and not looked at. */
 void hv_dht_asked(hv_dht *dht, const hv_event *event);
 
 /* A peer answered a call of ours at the first of these addresses; or did not, or said that it goes. */

@@ -56,21 +56,24 @@ static int same_record(const hv_gather_variant *a, const hv_record *b) {
          memcmp(a->signature, b->signature, sizeof a->signature) == 0;
 }
 
-/* Could it be so? What lives must be as hv_record_check wants it, and signed where it must be; a tombstone needs an owner. */
-static int is_possible(hv_gather *gather, const hv_record *record) {
+/* Could it be so? What lives must be as hv_record_check wants it; a tombstone needs an owner. Not the signature. */
+static int is_possible(const hv_gather *gather, const hv_record *record) {
   hv_record whole = *record;
   whole.key = gather->key;
   if (record->ttl_ms)
-    return hv_record_check(&whole, NULL) == HV_OK &&
-           (!hv_peer_is_known(&record->signer) || hv_record_verify(gather->env, &gather->place, record));
+    return hv_record_check(&whole, NULL) == HV_OK;
   hv_peer_id owner;
   return record->value.size == 0 && record->subkey.size <= HV_RECORD_KEY_MAX && hv_peer_is_known(&record->signer) &&
          hv_record_owner(gather->key, record->subkey, &owner) == HV_OK && hv_peer_equal(&owner, &record->signer);
 }
 
+static int is_forged(const hv_gather *gather, const hv_record *record) {
+  return record->ttl_ms && hv_peer_is_known(&record->signer) && !hv_record_verify(gather->env, &gather->place, record);
+}
+
 /* NULL: not possible, no room, or this voice has said something of this slot already (so that a slot has no more variants than
- * voices). */
-static hv_gather_variant *find_or_add(hv_gather *gather, const hv_record *record, uint64_t voice) {
+ * voices). Or forged: then *forged is set. */
+static hv_gather_variant *find_or_add(hv_gather *gather, const hv_record *record, uint64_t voice, int *forged) {
   size_t chain = chain_of(gather, gather->room, record->has_subkey, record->subkey.data, record->subkey.size);
   hv_gather_variant *same = NULL;
   for (hv_gather_variant *at = gather->chains[chain]; at; at = at->chain) {
@@ -83,7 +86,7 @@ static hv_gather_variant *find_or_add(hv_gather *gather, const hv_record *record
   if (same)
     return same;
   size_t size = sizeof(hv_gather_variant) + record->subkey.size + record->value.size;
-  if (gather->bytes + size > HV_GATHER_BYTES_MAX || !is_possible(gather, record))
+  if (gather->bytes + size > HV_GATHER_BYTES_MAX || !is_possible(gather, record) || (*forged = is_forged(gather, record)))
     return NULL;
   hv_gather_variant *variant = hv_mem_zalloc(gather->env->mem, size);
   if (!variant)
@@ -117,8 +120,9 @@ void hv_gather_hear(hv_gather *gather, const hv_hash *distance, const hv_record 
     return;
   size_t voice = gather->n_voices++;
   uint64_t digest = 0;
-  for (size_t i = 0; i < n; i++) {
-    hv_gather_variant *variant = find_or_add(gather, &records[i], UINT64_C(1) << voice);
+  int forged = 0;
+  for (size_t i = 0; i < n && !forged; i++) { /* nobody honest hands on a forgery: what follows is not looked at */
+    hv_gather_variant *variant = find_or_add(gather, &records[i], UINT64_C(1) << voice, &forged);
     if (!variant)
       continue;
     variant->voices |= UINT64_C(1) << voice;

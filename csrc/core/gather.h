@@ -45,7 +45,8 @@ struct hv_gather_variant {
 hv_status hv_gather_init(hv_gather *gather, hv_env *env, const hv_hash *place, hv_span key);
 void hv_gather_fini(hv_gather *gather);
 
-/* One node's answer; what cannot be right (or is over the limits) is left out. */
+/* One node's answer; what cannot be right (or is over the limits) is left out, and after a signature that does not hold all the
+ * rest: checking is dear, and honest nodes have checked what they hand on. */
 void hv_gather_hear(hv_gather *gather, const hv_hash *distance, const hv_record *records, size_t n);
 
 /* How many of the nodes not farther than `within` gave the same answer, with something that lives in it. */

@@ -150,7 +150,7 @@ typedef struct hv_msg_store {
 typedef struct hv_msg_stored {
   const hv_status *verdicts; /* in the order of the records */
   size_t n_verdicts;
-  const hv_record *newer; /* records that stood in the way: newer words of the same signer */
+  const hv_record *newer; /* what stood in the way: a newer word of the same signer; of several the first is looked at */
   size_t n_newer;
 } hv_msg_stored;
 

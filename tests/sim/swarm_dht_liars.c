@@ -281,41 +281,52 @@ void swarm_dht_ground_play(swarm_run *run) {
 
 enum { OWNERS = 8, VERSIONS = 4, BATCH = 50 };
 
-typedef struct forger {
+typedef struct forger forger;
+
+/* A call of its own each: what follows a forgery in the same call is not looked at. */
+typedef struct forgery {
+  forger *by;
+  hv_call call;
+  hv_record record;
+  uint8_t may_pass; /* the living record itself, once more: that is no harm, and none of ours */
+  char scratch[24];
+} forgery;
+
+struct forger {
   plot *p;
   hv_command command;
-  hv_call call;
   hv_record said[OWNERS][VERSIONS]; /* as they were overheard */
   char keys[OWNERS][100], values[OWNERS][VERSIONS][16];
-  hv_record batch[BATCH];
-  uint8_t may_pass[BATCH]; /* the living record itself, once more: that is no harm, and none of ours */
-  char scratch[BATCH][24];
+  forgery batch[BATCH];
+  size_t under_way;
   uint64_t sent, accepted, answered, batches;
   int over;
-} forger;
+};
 
 static void send_batch(forger *f);
 
-static void batch_done(hv_call *call, const hv_event *event) {
-  forger *f = call->owner;
-  if (event->status == HV_OK && event->msg->kind == HV_MSG_STORED) {
-    f->answered += event->msg->u.stored.n_verdicts;
-    for (size_t i = 0; i < event->msg->u.stored.n_verdicts; i++)
-      f->accepted += event->msg->u.stored.verdicts[i] == HV_OK && !f->may_pass[i];
+static void one_done(hv_call *call, const hv_event *event) {
+  forgery *one = call->owner;
+  forger *f = one->by;
+  if (event->status == HV_OK && event->msg->kind == HV_MSG_STORED && event->msg->u.stored.n_verdicts == 1) {
+    f->answered++;
+    f->accepted += event->msg->u.stored.verdicts[0] == HV_OK && !one->may_pass;
   }
+  if (--f->under_way)
+    return;
   if (f->batches-- > 1)
     send_batch(f);
   else
     f->over = 1;
 }
 
-static void forge(forger *f, size_t i) {
+static void forge(forger *f, forgery *one) {
   check_rng *rng = &f->p->run->rng;
   size_t o = check_random(rng) % OWNERS, v = check_random(rng) % VERSIONS;
   hv_record r = f->said[o][v];
   hv_env *env = f->p->s.seats[f->p->honest].env;
   hv_hash place;
-  f->may_pass[i] = 0;
+  one->may_pass = 0;
   switch (check_random(rng) % 7) {
   case 0: /* signed by somebody else */
     env->sha256(env, r.key, &place);
@@ -328,7 +339,7 @@ static void forge(forger *f, size_t i) {
     break;
   case 2:
     r.value =
-        hv_span_of(f->scratch[i], (size_t)snprintf(f->scratch[i], sizeof f->scratch[i], "forged %u", (unsigned)check_random(rng)));
+        hv_span_of(one->scratch, (size_t)snprintf(one->scratch, sizeof one->scratch, "forged %u", (unsigned)check_random(rng)));
     break;
   case 3: /* another's key */
     r.key = f->said[(o + 1) % OWNERS][0].key;
@@ -341,23 +352,26 @@ static void forge(forger *f, size_t i) {
     r.ttl_ms = r.lease_ms;
     break;
   default: /* as it is, again: an older version, or one that is said already */
-    f->may_pass[i] = v == VERSIONS - 1;
+    one->may_pass = v == VERSIONS - 1;
     break;
   }
-  f->batch[i] = r;
+  one->record = r;
 }
 
 static void send_batch(forger *f) {
   plot *p = f->p;
   hv_env *env = p->s.seats[p->honest].env;
-  for (size_t i = 0; i < BATCH; i++)
-    forge(f, i);
-  f->sent += BATCH;
-  hv_msg msg = {.kind = HV_MSG_STORE, .u.store = {f->batch, BATCH, hv_span_of(NULL, 0)}};
-  f->call =
-      (hv_call){.done = batch_done, .owner = f, .timeout_ms = 3000, .to = hv_sim_target(p->run->sim, below(p->run, p->honest))};
-  if (env->call(env, &f->call, &msg) != HV_OK)
-    f->over = 1;
+  for (size_t i = 0; i < BATCH; i++) {
+    forgery *one = &f->batch[i];
+    one->by = f;
+    forge(f, one);
+    hv_msg msg = {.kind = HV_MSG_STORE, .u.store = {&one->record, 1, hv_span_of(NULL, 0)}};
+    one->call =
+        (hv_call){.done = one_done, .owner = one, .timeout_ms = 3000, .to = hv_sim_target(p->run->sim, below(p->run, p->honest))};
+    f->sent++;
+    f->under_way += env->call(env, &one->call, &msg) == HV_OK;
+  }
+  f->over = f->under_way == 0;
 }
 
 static void begin_forging(hv_command *command, void *core) {
