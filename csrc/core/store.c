@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { FIRST_ROOM = 64, EVICT_AT_ONCE = 8 };
+enum { FIRST_ROOM = 64 };
 
 /* ---- limits ---- */
 
@@ -162,12 +162,46 @@ static int room_for_one(hv_store *store) {
   return 1;
 }
 
+/* ---- whose they are ---- */
+
+#define HOLDER(type, member, node) ((type *)((char *)(node)-offsetof(type, member)))
+
+static int ends_sooner(const hv_heap_node *a, const hv_heap_node *b) {
+  return HOLDER(hv_store_item, brought, a)->end_us < HOLDER(hv_store_item, brought, b)->end_us;
+}
+
+static int holds_more(const hv_heap_node *a, const hv_heap_node *b) {
+  return HOLDER(hv_store_account, rank, a)->share > HOLDER(hv_store_account, rank, b)->share;
+}
+
+static void give_to(hv_store_item *item, hv_store_account *bringer) {
+  item->bringer = bringer;
+  hv_heap_add(&bringer->soonest, &item->brought, ends_sooner);
+}
+
+static void take_from_bringer(hv_store_item *item) {
+  hv_heap_remove(&item->bringer->soonest, &item->brought, ends_sooner);
+}
+
 static void set_end(hv_store *store, hv_store_item *item, uint64_t end_us) {
+  take_from_bringer(item);
   item->end_us = end_us;
   sift(store, item->slot);
+  give_to(item, item->bringer);
 }
 
 /* ---- accounts ---- */
+
+/* What an account holds has changed. */
+static void rank(hv_store *store, hv_store_account *account) {
+  if (account->signer)
+    return;
+  double records = (double)account->records / (double)store->config.whole.records;
+  double bytes = (double)account->bytes / (double)store->config.whole.bytes;
+  hv_heap_remove(&store->fullest, &account->rank, holds_more);
+  account->share = records > bytes ? records : bytes;
+  hv_heap_add(&store->fullest, &account->rank, holds_more);
+}
 
 static hv_store_account *open_account(hv_store *store, const hv_peer_id *id, int signer) {
   hv_store_account **at = account_at(store, id, signer);
@@ -179,6 +213,8 @@ static hv_store_account *open_account(hv_store *store, const hv_peer_id *id, int
   hv_store_account *account = *at;
   account->id = *id;
   account->signer = (uint8_t)signer;
+  if (!signer)
+    hv_heap_add(&store->fullest, &account->rank, holds_more);
   store->n_accounts++;
   grow_accounts(store);
   return account;
@@ -189,14 +225,17 @@ static void close_if_empty(hv_store *store, hv_store_account *account) {
     return;
   hv_store_account **at = account_at(store, &account->id, account->signer);
   *at = account->next;
+  if (!account->signer)
+    hv_heap_remove(&store->fullest, &account->rank, holds_more);
   store->n_accounts--;
   hv_mem_free(account);
 }
 
-static void charge(hv_store_account *account, size_t size) {
+static void charge(hv_store *store, hv_store_account *account, size_t size) {
   if (account) {
     account->records++;
     account->bytes += size;
+    rank(store, account);
   }
 }
 
@@ -204,6 +243,7 @@ static void discharge(hv_store *store, hv_store_account *account, size_t size) {
   if (account) {
     account->records--;
     account->bytes -= size;
+    rank(store, account);
     close_if_empty(store, account);
   }
 }
@@ -242,6 +282,7 @@ static void remove_item(hv_store *store, hv_store_item *item) {
   store->bytes -= item->size;
   store->n_dead -= item->dead;
   take_from_heap(store, item);
+  take_from_bringer(item);
   discharge(store, item->bringer, item->size);
   discharge(store, item->signer, item->size);
   hv_mem_free(item->value);
@@ -255,6 +296,7 @@ static void set_size(hv_store *store, hv_store_item *item, size_t size) {
   item->key->bytes += size - before;
   store->bytes += size - before;
   item->bringer->bytes += size - before;
+  rank(store, item->bringer);
   if (item->signer)
     item->signer->bytes += size - before;
 }
@@ -283,22 +325,6 @@ uint64_t hv_store_expire(hv_store *store) {
 
 /* ---- room ---- */
 
-/* How much of the store a bringer holds: the larger of its shares in records and in bytes. */
-static double share(const hv_store *store, const hv_store_account *account) {
-  double records = (double)account->records / (double)store->config.whole.records;
-  double bytes = (double)account->bytes / (double)store->config.whole.bytes;
-  return records > bytes ? records : bytes;
-}
-
-static hv_store_account *fullest(const hv_store *store) {
-  hv_store_account *most = NULL;
-  for (size_t i = 0; i < store->accounts_room; i++)
-    for (hv_store_account *account = store->accounts[i]; account; account = account->next)
-      if (!account->signer && (!most || share(store, account) > share(store, most)))
-        most = account;
-  return most;
-}
-
 static hv_store_account *fullest_here(const hv_store_key *key) {
   hv_store_account *most = NULL;
   for (hv_store_item *item = key->items; item; item = item->next)
@@ -311,18 +337,12 @@ static hv_store_account *fullest_here(const hv_store_key *key) {
   return most;
 }
 
-/* Of one bringer's items (in one key, or anywhere) the one that would end soonest. */
-static hv_store_item *soonest(const hv_store *store, const hv_store_account *bringer, const hv_store_key *within) {
+/* Of one bringer's items in one key the one that would end soonest. */
+static hv_store_item *soonest_here(const hv_store_account *bringer, const hv_store_key *key) {
   hv_store_item *first = NULL;
-  if (within) {
-    for (hv_store_item *item = within->items; item; item = item->next)
-      if (item->bringer == bringer && (!first || item->end_us < first->end_us))
-        first = item;
-    return first;
-  }
-  for (size_t i = 1; i <= store->n_items; i++)
-    if (store->ends[i]->bringer == bringer && (!first || store->ends[i]->end_us < first->end_us))
-      first = store->ends[i];
+  for (hv_store_item *item = key->items; item; item = item->next)
+    if (item->bringer == bringer && (!first || item->end_us < first->end_us))
+      first = item;
   return first;
 }
 
@@ -345,15 +365,13 @@ static int make_room(hv_store *store, hv_store_item *newcomer) {
     hv_store_account *most = fullest_here(newcomer->key);
     if (most == newcomer->bringer)
       return 0;
-    evict(store, soonest(store, most, newcomer->key));
+    evict(store, soonest_here(most, newcomer->key));
   }
   while (whole_is_over(store)) {
-    hv_store_account *most = fullest(store);
+    hv_store_account *most = HOLDER(hv_store_account, rank, store->fullest);
     if (most == newcomer->bringer)
       return 0;
-    size_t spare = most->records > EVICT_AT_ONCE ? EVICT_AT_ONCE : 1; /* whoever has many can lose several for one search */
-    for (; spare && whole_is_over(store); spare--)
-      evict(store, soonest(store, most, NULL));
+    evict(store, HOLDER(hv_store_item, brought, most->soonest));
   }
   return 1;
 }
@@ -416,8 +434,9 @@ static void link_item(hv_store *store, const hv_hash *place, const hv_record *re
   key->n++;
   key->bytes += item->size;
   store->bytes += item->size;
-  charge(item->bringer, item->size);
-  charge(item->signer, item->size);
+  give_to(item, item->bringer);
+  charge(store, item->bringer, item->size);
+  charge(store, item->signer, item->size);
   store->n_items++;
   set_slot(store, store->n_items, item);
   sift(store, item->slot);
@@ -482,9 +501,10 @@ static hv_status replace(hv_store *store, hv_store_item *item, const hv_record *
   item->version = record->version;
   item->lease_ms = record->lease_ms;
   memcpy(item->signature, record->signature, sizeof item->signature);
-  charge(account, item->size);
+  take_from_bringer(item);
+  charge(store, account, item->size);
   discharge(store, item->bringer, item->size);
-  item->bringer = account;
+  give_to(item, account);
   set_size(store, item, size);
   set_end(store, item, end_us);
   if (make_room(store, item))

@@ -1,6 +1,6 @@
 /* What is kept here, for whom, and for how long? Records with an end, subkeys, quotas, and no clock but this node's own.
  *
- * Room: core (uses env, record). Owned by dht; the hive thread only. Owns what it keeps.
+ * Room: core (uses env, record, heap). Owned by dht; the hive thread only. Owns what it keeps.
  *
  * A record is (key, maybe a subkey) -> value, with a time to live. A key with subkeys is a dictionary: each subkey is a record of
  * its own.
@@ -27,10 +27,14 @@
  * Quotas. Each record is on the account of the peer that brought it, and a signed one also on its signer's. An account has a limit
  * of records and bytes (HV_BUDGET over it). Over the limits of the whole store, or of one key, whoever has brought most loses the
  * record that would end soonest; if that is who brings the newcomer, the newcomer is refused (HV_BUDGET).
+ *
+ * What a put costs does not grow with what is kept, but for logarithms: two heaps say who has brought most and what of it ends
+ * soonest. Only within one key, over its limits, are its records looked through.
  */
 #ifndef HV_CORE_STORE_H
 #define HV_CORE_STORE_H
 
+#include "core/heap.h"
 #include "core/record.h"
 
 #define HV_STORE_KEY_RECORDS_MAX HV_RECORDS_MAX /* of one key: an answer is always whole */
@@ -63,6 +67,9 @@ struct hv_store_account {
   hv_peer_id id;
   uint8_t signer;              /* 1: what it signed, 0: what it brought */
   size_t records, bytes, here; /* here: scratch, within one key */
+  double share;                /* of a bringer: how much of the store it holds, the larger of records and bytes */
+  hv_heap_node rank;           /* among bringers, by share */
+  hv_heap_node *soonest;       /* what it brought, by end */
 };
 
 /* A record, or the tombstone of one. */
@@ -71,6 +78,7 @@ struct hv_store_item {
   hv_store_item *chain;
   hv_store_key *key;
   hv_store_account *bringer, *signer; /* signer: NULL when unsigned */
+  hv_heap_node brought;               /* in its bringer's heap */
   uint64_t end_us;                    /* of the record, then of the tombstone */
   uint64_t version;
   uint32_t lease_ms, subkey_size, value_size, size; /* size: as hv_record_size counts */
@@ -102,7 +110,8 @@ struct hv_store {
   hv_store_account **accounts;
   size_t keys_room, items_room, accounts_room;
   size_t n_keys, n_items, n_accounts, n_dead, bytes;
-  hv_store_item **ends; /* a heap by end_us, from slot 1 */
+  hv_heap_node *fullest; /* of the bringers */
+  hv_store_item **ends;  /* a heap by end_us, from slot 1 */
   size_t ends_room;
   uint64_t evicted, refused;
 };
