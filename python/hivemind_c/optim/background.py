@@ -10,6 +10,7 @@ from hivemind_c._log import wait_at_end
 
 logger = logging.getLogger("hivemind_c.optim")
 
+
 class Background:
     def __init__(self, name: str):
         self._name = name
