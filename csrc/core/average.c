@@ -117,6 +117,7 @@ static void tell_members(work *w) {
 /* Within done the program may start the next step or close the averager: neither is touched after it. */
 static void over(work *w, hv_status status, const char *text) {
   hv_average *a = w->average, *closing = a->closing ? a : NULL;
+  hv_averages *all = a->all;
   hv_average_step *step = w->step;
   if (w->group && w->stage < HV_AVERAGE_REDUCING && w->group->n_members > 1)
     hv_allreduce_leave(a->all->rounds, w->group->id); /* it never came: nobody waits for it */
@@ -129,6 +130,8 @@ static void over(work *w, hv_status status, const char *text) {
   drop_work(w);
   if (closing)
     release(closing);
+  if (all->stopping && all->stopped && !hv_averages_busy(all))
+    all->stopped(all->arg);
 }
 
 /* It is to end: at once, or as soon as what runs lets it. The first reason counts. */
@@ -646,6 +649,21 @@ void hv_averages_fini(hv_averages *all) {
     }
     drop(a);
   }
+}
+
+void hv_averages_open_gates(hv_averages *all) {
+  for (hv_average *a = all->first; a; a = a->next) {
+    if (a->work)
+      let_tensors_go(a->work);
+    a->config.gate = (hv_average_gate){0};
+  }
+}
+
+int hv_averages_busy(const hv_averages *all) {
+  const hv_average *a = all->first;
+  while (a && !a->work)
+    a = a->next;
+  return a != NULL;
 }
 
 void hv_averages_stop(hv_averages *all) {

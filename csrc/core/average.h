@@ -113,13 +113,21 @@ typedef struct hv_averages {
   hv_allreduce_hall *rounds;
   hv_average *first;
   int stopping;
+  void (*stopped)(void *arg); /* after hv_averages_stop: the last step under way has ended; may be NULL */
+  void *arg;
 } hv_averages;
 
 void hv_averages_init(hv_averages *all, hv_env *env, hv_match_hall *matches, hv_allreduce_hall *rounds);
-/* When the world has ended: frees the averagers that are still there; steps under way end untold. Before both halls. */
+/* When the world has ended: frees the averagers that are still there; steps under way end untold.
+ * After the rounds' hall, whose last rounds still know them, and before the matches'. */
 void hv_averages_fini(hv_averages *all);
-/* Ends all steps with HV_CANCELLED; none begins any more. */
+/* When the world has ended, before the program hears of it: gates are let go of, for good. A step may be under way still, if its
+ * jobs took longer than the world waited. */
+void hv_averages_open_gates(hv_averages *all);
+/* Ends all steps with HV_CANCELLED, those whose rounds have jobs under way when these are done; none begins any more. */
 void hv_averages_stop(hv_averages *all);
+/* A step is under way. */
+int hv_averages_busy(const hv_averages *all);
 
 /* HV_INVALID (err says why), HV_EXISTS: this node averages under that prefix already. HV_NOMEM. */
 hv_status hv_average_new(hv_averages *all, const hv_average_config *config, hv_average **out, hv_error *err);

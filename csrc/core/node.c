@@ -13,13 +13,29 @@ struct hv_node {
   hv_progress_hall progress;
   hv_match_hall matches;
   hv_averages averages;
-  int stopping;
+  int stopping, left; /* left: the farewells are over */
 };
 
 static void something_changed(void *arg) {
   hv_node *node = arg;
   if (node->config.changed)
     node->config.changed(node->config.arg);
+}
+
+/* All goodbyes are said, and no step is under way: the program's tensors are its own again. */
+static void may_have_stopped(hv_node *node) {
+  if (node->left && !hv_averages_busy(&node->averages))
+    node->env->stopped(node->env);
+}
+
+static void peers_left(void *arg) {
+  hv_node *node = arg;
+  node->left = 1;
+  may_have_stopped(node);
+}
+
+static void steps_ended(void *arg) {
+  may_have_stopped(arg);
 }
 
 static void peer_answered(void *arg, const hv_peer_id *id, const hv_addr *addrs, size_t n_addrs, uint64_t rtt_us) {
@@ -50,6 +66,7 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
       .hello_every_ms = config->hello_every_ms,
       .hello_timeout_ms = config->hello_timeout_ms,
       .room = config->peers_room,
+      .left = peers_left,
       .changed = something_changed,
       .answered = peer_answered,
       .lost = peer_lost,
@@ -87,6 +104,8 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
   hv_progress_hall_init(&node->progress, env, node->dht, &node->config.me);
   hv_match_hall_init(&node->matches, env, node->dht, &node->peers);
   hv_averages_init(&node->averages, env, &node->matches, &node->hall);
+  node->averages.stopped = steps_ended;
+  node->averages.arg = node;
   hv_parcels_init(&node->parcels, env, config->parcel_max ? config->parcel_max : (size_t)1 << 30,
                   config->parcels_held_max ? config->parcels_held_max : (size_t)2 << 30, something_changed, node);
   node->parcels.knows = knows;

@@ -319,7 +319,11 @@ static void learn_cards(hv_peers *peers, const hv_msg_hello *hello, int stranger
 }
 
 static void finish_leaving(hv_peers *peers) {
-  if (peers->leaving && peers->pending == 0)
+  if (!peers->leaving || peers->pending)
+    return;
+  if (peers->config.left)
+    peers->config.left(peers->config.arg);
+  else
     peers->env->stopped(peers->env);
 }
 

@@ -66,6 +66,7 @@ typedef struct hv_peers_config {
   uint32_t hello_every_ms;    /* 0: 10,000 */
   uint32_t hello_timeout_ms;  /* 0: 3,000 */
   size_t room;                /* 0: 32 */
+  void (*left)(void *arg);    /* after hv_peers_leave: all farewells are over; NULL: the world is told that this node has stopped */
   void (*changed)(void *arg); /* somebody came or went, or an initial peer answered or failed; may be NULL */
   /* A peer that can be dialled answered a hello of ours (the address that worked first), or is lost. May be NULL. */
   void (*answered)(void *arg, const hv_peer_id *id, const hv_addr *addrs, size_t n_addrs, uint64_t rtt_us);

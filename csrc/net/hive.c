@@ -534,6 +534,8 @@ static hv_status make_node(hv_hive *hive, const hv_hive_config *config, const pa
 /* On the hive thread: whatever still waits for something that will not come. */
 static void ended(void *arg, const char *why) {
   hv_hive *hive = arg;
+  if (hive->node)
+    hv_averages_open_gates(hv_node_averages(hive->node));
   while (hive->ops)
     hv_hive_fail_op(hive->ops, HV_CLOSED, why);
 }

@@ -236,7 +236,8 @@ void hv_hive_averager_free(hv_hive_averager *a) {
   hv_hive_op *o;
   while (!(o = new_op(a, start_close))) /* there is no way to leave it open: others give memory back */
     pause_a_little(a);
-  answer_of(o, NULL); /* not HV_OK: the node has ended, and nothing runs any more */
+  if (answer_of(o, NULL) != HV_OK)
+    hv_hive_stop(a->hive); /* the node ends: its last word is to let go of this one's gate */
   pthread_mutex_lock(&a->lock);
   while (a->knocking)
     pthread_cond_wait(&a->changed, &a->lock);

@@ -384,6 +384,28 @@ def test_it_works_when_the_dht_goes_first(swarm):
     averager.shutdown()
 
 
+def test_the_tensors_are_free_when_the_dht_goes_in_the_middle_of_a_round(swarm):
+    """The other one is a client: there is nobody to say goodbye to, for whose answer a node would wait."""
+    dht, client = swarm(1)[0], swarm(1, client_mode=True)[1]
+    own = torch.zeros(20_000_000)
+    averagers = [swarm.averager(dht, [own]), swarm.averager(client, [torch.ones(20_000_000)])]
+    controls = [averager.step(wait=False, timeout=60, expected=2) for averager in averagers]
+    assert eventually(lambda: own[0] != 0)  # the first averages are there
+    dht.shutdown()
+    held = []
+
+    def hold():
+        with averagers[0].get_tensors() as tensors:
+            held.append(tensors[0])
+
+    thread = threading.Thread(target=hold, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert held and held[0] is own
+    averagers[0].shutdown()
+    controls[1].cancel()
+
+
 def test_a_joiner_loads_the_state_that_a_majority_names_and_changes_nothing(swarm):
     dhts = swarm(3)
     donors = [swarm.averager(dht, [torch.full((1000,), 7.0)]) for dht in dhts[:2]]
