@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import math
 import threading
 import time
 
@@ -12,7 +13,7 @@ import hivemind_c as hivemind
 from hivemind_c.averaging.state import StateSharing
 from hivemind_c.dht import get_dht_time
 from hivemind_c.optim.statistics import describe, restore, statistics_of
-from optim_support import backward, flat, meet, network, settle, together, train_together, train_until
+from optim_support import backward, batch, flat, loss_of, meet, network, settle, together, train_together, train_until
 from support import PATIENCE, eventually
 
 RUNS = itertools.count()
@@ -303,3 +304,28 @@ def test_who_is_slower_than_the_swarm_is_told_so(peer, caplog):
         for _ in range(3):
             assert averager.shared.taken((metadata, tensors), 1.0)
     assert [line for line in caplog.messages if "slower than the swarm" in line and "target_batch_size" in line]
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+def test_a_grad_scaler_can_be_updated_also_where_a_batch_is_passed_over(peer, reuse):
+    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=1000, reuse_grad_buffers=reuse, load_state_timeout=0.5)
+    scaler = hivemind.GradScaler("cpu", init_scale=256.0)
+
+    def step(number, overflow=False):
+        scaler.scale(loss_of(one.model, *batch(number, 16))).backward()
+        if overflow:
+            next(one.model.parameters()).grad[0, 0] = math.inf
+        scaler.step(one.optimizer)
+        scaler.update()
+        if not reuse:
+            one.optimizer.zero_grad()
+
+    step(0)
+    for overflow in (False, True):
+        one.optimizer.missed, one.optimizer.state_averager.shared._again = True, 0.0
+        step(1, overflow)
+        assert one.optimizer.local_samples == 0
+    assert scaler.get_scale() == 128.0
+    one.optimizer.missed = False
+    step(2)
+    assert one.optimizer.local_samples == 16

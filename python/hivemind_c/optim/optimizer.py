@@ -162,6 +162,8 @@ class Optimizer(AsTorch, Tells, KeepsUp):
 
     def _take_step(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> None:
         if self._must_catch_up():
+            if grad_scaler is not None and not self.auxiliary:
+                self._are_grads_finite(grad_scaler)  # the batch counts for nothing, but the scaler's update() asks whether it was looked at
             self.catch_up()
             return
         if self.grad_averager is not None:
@@ -212,9 +214,7 @@ class Optimizer(AsTorch, Tells, KeepsUp):
 
     def skip_overflown_batch(self, grad_scaler: GradScaler) -> bool:
         """Whether the gradients are finite; if not they count for nothing."""
-        if not isinstance(grad_scaler, GradScaler):
-            raise TypeError(f"grad_scaler must be a hivemind_c.GradScaler, which knows of swarms, not {type(grad_scaler).__name__}")
-        if grad_scaler.are_grads_finite(self):
+        if self._are_grads_finite(grad_scaler):
             if self.grad_averager is not None and self.reuse_grad_buffers:
                 self.grad_averager.scale = grad_scaler.get_scale()
             return True
@@ -223,6 +223,11 @@ class Optimizer(AsTorch, Tells, KeepsUp):
             self.grad_averager.reset_accumulated_grads_()
             self.tracker.report_local_progress(self.local_epoch, 0)
         return False
+
+    def _are_grads_finite(self, grad_scaler: GradScaler) -> bool:
+        if not isinstance(grad_scaler, GradScaler):
+            raise TypeError(f"grad_scaler must be a hivemind_c.GradScaler, which knows of swarms, not {type(grad_scaler).__name__}")
+        return grad_scaler.are_grads_finite(self)
 
     def rescale_sums(self, factor: float) -> None:
         """The GradScaler's scale has changed by this factor: so do the sums that are kept scaled."""
