@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Mapping, Optional, Set, Tuple, Union
 
 import torch
 
@@ -114,6 +114,7 @@ class HivemindStrategy(OneDevice):
         self._hive: Optional[Optimizer] = None
         self._election: Optional[Election] = None
         self._places: Optional[writing.Places] = None
+        self._written: Set[str] = set()  # checkpoints of this peer that are there
         self._last_progress: Any = None
         self._batch: Optional[int] = batch_size
         self._changes = Changes()
@@ -300,8 +301,18 @@ class HivemindStrategy(OneDevice):
             optimizer.load_state_dict(state)
 
     def save_checkpoint(self, checkpoint: Dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
-        if self._hive is None or self._checkpoints == writing.OWN or self.is_elected:
+        if self._writes_all or self.is_elected:
             super().save_checkpoint(checkpoint, filepath, storage_options)  # type: ignore[misc]
+            self._written.add(str(filepath))
+
+    def remove_checkpoint(self, filepath: Any) -> None:
+        if self._writes_all or str(filepath) in self._written:  # of the same name may be what the elected peer wrote on a disk that both see
+            super().remove_checkpoint(filepath)  # type: ignore[misc]
+            self._written.discard(str(filepath))
+
+    @property
+    def _writes_all(self) -> bool:
+        return self._hive is None or self._checkpoints == writing.OWN
 
     # ---- a run's end ----
 

@@ -223,6 +223,27 @@ def test_15_only_the_elected_peer_writes_if_so_wished(tmp_path, swarm):
     assert "last.ckpt" in files_below(tmp_path)
 
 
+class Elected(lightning().Callback):
+    """What the elected peer writes on the same disk, before this one comes to it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def on_train_epoch_start(self, trainer, module):
+        if trainer.current_epoch == 1:
+            (self.folder / "epoch=0-step=4.ckpt").write_text("the elected peer's")
+
+
+def test_15_who_may_not_write_removes_nothing_of_the_elected_peers(tmp_path, swarm):
+    options = dict(host_maddrs=HERE, checkpoints="elected")
+    save = lightning().callbacks.ModelCheckpoint(dirpath=tmp_path)
+    fit(HivemindStrategy(10_000, initial_peers=swarm.get_visible_maddrs(), **options), callbacks=[save, Elected(tmp_path)], enable_checkpointing=True)
+    assert files_below(tmp_path) == ["epoch=0-step=4.ckpt"]
+    own = tmp_path / "alone"
+    fit(HivemindStrategy(10_000, **options), callbacks=[lightning().callbacks.ModelCheckpoint(dirpath=own)], enable_checkpointing=True)
+    assert files_below(own) == ["epoch=1-step=8.ckpt"]  # who writes clears up what it wrote
+
+
 def test_15_who_joins_reads_the_data_in_an_order_of_its_own_unless_told_not_to(swarm):
     orders = {}
     for name, options in {"plain": None, "first": {}, "joins": {"initial_peers": swarm.get_visible_maddrs()},
