@@ -48,6 +48,14 @@ def test_news_come_through_as_they_were_said_and_texts_are_cut():
     assert len(news.write_news(long)) < 1500
 
 
+def test_no_number_of_a_strangers_is_too_large_to_be_remembered():
+    heard = news.read_news(unpack(news.write_news(dataclasses.replace(SAID, loss=2**64 - 1))))
+    assert type(heard.loss) is float
+    past = History(None, "run")
+    past.add(snapshot(epoch=news.COUNT_MAX, target=news.COUNT_MAX, samples=news.COUNT_MAX, loss=heard.loss))
+    assert past.points[-1].total == 2**63 - 1 and past.points[-1].loss == 2.0**64
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -427,6 +435,18 @@ def test_watching_goes_on_when_a_listener_fails():
     assert len(watching.points()) == watching.looks
     watching.close()
     assert broken.closed
+
+
+def test_watching_goes_on_when_what_was_seen_cannot_be_remembered(caplog):
+    strange = snapshot(failures=(Failure(1.0, "peer", 3, "\ud800"),))
+    watching, ended = Watch(Looks(snapshot(loss=2**64), strange, snapshot()), History(None, "run"), 0.01), threading.Event()
+    thread = threading.Thread(target=watching.run, args=(ended,))
+    thread.start()
+    assert eventually(lambda: watching.looks >= 4)
+    ended.set()
+    thread.join(90)
+    assert caplog.text.count("could not be looked at") == 2
+    watching.close()
 
 
 class Spends:

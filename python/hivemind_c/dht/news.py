@@ -101,7 +101,8 @@ def read_news(value: Any) -> News:
     }
     if wrong := [name for name, fine in good.items() if not fine]:
         raise ValueError(f"{wrong[0]} is out of its bounds")
-    return News(**{**value, "errors": tuple((epoch, text) for epoch, text in value["errors"])})
+    loss = None if value["loss"] is None else float(value["loss"])  # an integer may be larger than a database's
+    return News(**{**value, "loss": loss, "errors": tuple((epoch, text) for epoch, text in value["errors"])})
 
 
 def owner(subkey: Any) -> Optional[str]:

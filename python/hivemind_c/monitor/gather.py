@@ -20,6 +20,7 @@ FAST = 8.0  #: as in docs/PROGRESS.md: who claims more times the reference is do
 FAILURES_MAX = 500
 BEGINS_S = 5.0  #: that peers may tell of the run, or of a later epoch, before its count is heard
 AHEAD = 2  #: epochs that a peer may be ahead of the count, which is of a moment ago
+TOTAL_MAX = (1 << 63) - 1  #: an integer of SQLite
 PEERS_FAILURES_MAX = 20  #: of one peer: nobody fills the list
 
 
@@ -71,7 +72,7 @@ class Snapshot:
 
     @property
     def total(self) -> int:
-        return self.epoch * self.target + min(self.samples, self.target)
+        return min(TOTAL_MAX, self.epoch * self.target + min(self.samples, self.target))
 
 
 def reference(values: Sequence[float]) -> float:

@@ -70,7 +70,7 @@ class Watch:
             asking = purse.asking or not whole
             try:
                 whole = self.look(asking).whole
-            except (HivemindError, sqlite3.Error) as error:  # the network is away, or the disk is full: it looks again
+            except (HivemindError, sqlite3.Error, OverflowError, ValueError) as error:  # the network is away, the disk is full, a stranger's words do not fit: it looks again
                 logger.warning("the run could not be looked at: %s", error)
             pause = purse.pause(time.process_time() - cpu, asking)  # the node's threads too: they check the signatures
             ended.wait(max(0.05, began + (pause if whole else self._period) - time.monotonic()))
