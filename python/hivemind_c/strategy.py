@@ -318,6 +318,9 @@ class HivemindStrategy(OneDevice):
 
     def on_exception(self, exception: BaseException) -> None:
         if type(exception).__name__ == "SIGTERMException" and self._hive is not None:
+            if not (self._writes_all or self.is_elected):
+                logger.warning("preempted: nothing was written here, because checkpoints='elected' leaves that to another peer; start again, and this one takes over the swarm's state")
+                return
             trainer = self.lightning_module.trainer
             path = writing.preemption_path(trainer, self._run_id)
             trainer.save_checkpoint(path)

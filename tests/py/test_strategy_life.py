@@ -359,6 +359,20 @@ def test_preempted_it_saves_and_leaves_politely_and_can_be_resumed(program, tmp_
     assert made.strategy.global_epoch == steps + 4
 
 
+def test_preempted_it_does_not_say_that_it_saved_where_another_peer_is_elected_to(tmp_path, swarm, caplog):
+    class Preempted(lightning().Callback):
+        def on_train_batch_end(self, trainer, *args):
+            raise lightning().utilities.exceptions.SIGTERMException
+
+    options = dict(host_maddrs=HERE, checkpoints="elected")
+    for peers, said in ((swarm.get_visible_maddrs(), "nothing was written"), (None, "lightning_run-preempted.ckpt")):
+        caplog.clear()
+        with pytest.raises(SystemExit):
+            fit(HivemindStrategy(BATCH, initial_peers=peers, **options), callbacks=[saver(tmp_path), Preempted()], enable_checkpointing=True)
+        assert said in caplog.text and ("ckpt_path=" in caplog.text) == (peers is None)
+        assert (tmp_path / "lightning_run-preempted.ckpt").exists() == (peers is None)
+
+
 def test_control_c_ends_it_soon_and_politely(program, tmp_path):
     with DHT(start=True) as watcher:
         running = program(ENDLESS, tmp_path, watcher.get_visible_maddrs()[0])
