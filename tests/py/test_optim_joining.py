@@ -329,3 +329,23 @@ def test_a_grad_scaler_can_be_updated_also_where_a_batch_is_passed_over(peer, re
     one.optimizer.missed = False
     step(2)
     assert one.optimizer.local_samples == 16
+
+
+def test_batches_passed_over_do_not_stay_in_buffers_that_are_reused(peer):
+    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=1000, reuse_grad_buffers=True)
+
+    def step(number):
+        backward(one.model, number, 16)
+        one.optimizer.step()
+
+    step(0)
+    one.optimizer.missed, one.optimizer.state_averager.shared._again = True, math.inf  # an attempt has failed, and the next one is later
+    for number in range(1, 6):
+        step(number)
+    assert one.optimizer.local_samples == 0 and one.optimizer.telling.samples_lost == 16
+    one.optimizer.missed = False
+    step(6)
+    expected = network()
+    backward(expected, 6, 16)
+    assert one.optimizer.local_samples == 16
+    assert all(torch.equal(p.grad, q.grad) for p, q in zip(one.model.parameters(), expected.parameters()))

@@ -53,6 +53,8 @@ class KeepsUp:
                 self.missed = False  # who only missed a round, and finds no state, sees in the next one whether it still lacks it
             if not loaded and not behind and self._wanted > self.local_epoch and self.grad_averager is not None:
                 shared.offer(self.local_epoch)  # those who made the step have gone: this may be the newest state that there is
+        elif self.reuse_grad_buffers:  # the batch that is not counted lies in .grad with the sums
+            self._drop_sums(self.local_epoch)
 
     def load_state_from_peers(self: "Optimizer", **kwargs: Any) -> bool:
         """Takes over the swarm's state. False: there is none to be had; model, optimizer, scheduler and epoch are as they were. What this peer had summed up of its own
@@ -64,11 +66,15 @@ class KeepsUp:
         with self.tracker.pause_updates():
             newest = self.local_epoch if self.grad_averager is None else max(self.local_epoch, self.tracker.global_epoch, self._wanted)
             loaded = averager.load_state_from_peers(**{"timeout": self.load_state_timeout, "epoch_least": newest, **kwargs})
-        self.telling.lost(before, self.local_samples)
         if loaded:
             self.meeting.passed(self.local_epoch)
+        self._drop_sums(before)
+        return loaded
+
+    def _drop_sums(self: "Optimizer", epoch: int) -> None:
+        """What this peer had summed up in that epoch is lost."""
+        self.telling.lost(epoch, self.local_samples)
         if self.grad_averager is not None:
             self.grad_averager.reset_accumulated_grads_()
         self._local_samples = 0
         self.tracker.report_local_progress(self.local_epoch, 0)
-        return loaded
