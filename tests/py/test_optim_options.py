@@ -28,6 +28,10 @@ REFUSED = {
     "local updates and a gradient averager": (
         dict(use_local_updates=True, grad_averager_factory=hivemind.GradientAverager), ValueError, "leave grad_averager_factory out",
     ),
+    "local updates and a plateau": (dict(use_local_updates=True, scheduler="plateau"), ValueError, "leave use_local_updates out, or take a scheduler"),
+    "local updates and a plateau of a function": (
+        dict(use_local_updates=True, scheduler="plateau", as_factory=True), ValueError, "leave use_local_updates out, or take a scheduler",
+    ),
     "local updates of an auxiliary": (dict(use_local_updates=True, auxiliary=True, batch_size_per_step=None), ValueError, "leave out auxiliary or"),
     "an auxiliary with a batch": (dict(auxiliary=True), ValueError, "leave out batch_size_per_step"),
     "an auxiliary client": (dict(auxiliary=True, client_mode=True, batch_size_per_step=None), ValueError, "nobody can reach it"),

@@ -58,6 +58,7 @@ def build(
 
     try:
         o.state_averager = make(lambda: _state_averager(o, **state, **common))
+        options.check_scheduler(o.schedule, o.state_averager.scheduler)
         o.grad_averager = None
         o.state_averager.lineage.kept = not o.schedule.use_local_updates
         if not o.schedule.use_local_updates:

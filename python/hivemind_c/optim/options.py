@@ -8,6 +8,7 @@ import inspect
 from typing import Any, Callable, Dict, Iterable, Iterator, Optional
 
 from _hivemind_c import HivemindError
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from hivemind_c.compression import CompressionBase
 
@@ -108,3 +109,11 @@ def check_gradients(schedule: Any, reuse_grad_buffers: bool, grad_averager_facto
         )
     if schedule.auxiliary and batch_size_per_step is not None:
         raise ValueError("an auxiliary peer trains nothing: leave out batch_size_per_step, or auxiliary")
+
+
+def check_scheduler(schedule: Any, scheduler: Any) -> None:
+    if schedule.use_local_updates and isinstance(scheduler, ReduceLROnPlateau):
+        raise ValueError(
+            "ReduceLROnPlateau would follow each peer's own metric with use_local_updates, because metrics are averaged with the gradients, and there none are: "
+            "leave use_local_updates out, or take a scheduler that needs no metric"
+        )
