@@ -11,9 +11,12 @@ static size_t enough(const dht_work *work) {
   return work->dht->config.num_replicas / 2 + 1;
 }
 
-/* Enough of the nodes that should keep it say the same. */
+/* Enough of the nodes that should keep it say the same, or have spoken at all. */
 static int is_agreed(const dht_work *work) {
-  return !work->op->latest && !work->crowded && hv_gather_agreed(&work->gather, &work->near) >= enough(work);
+  const hv_dht_op *op = work->op;
+  if (work->crowded || (op->latest && !op->majority))
+    return 0;
+  return (op->latest ? hv_gather_holders(&work->gather, &work->near) : hv_gather_agreed(&work->gather, &work->near)) >= enough(work);
 }
 
 /* The voice of the node that stands so far away; n_voices: it has said nothing yet. */
@@ -190,7 +193,7 @@ void dht_get_begin(dht_work *work) {
     return;
   }
   hear_myself(work);
-  if (!work->op->latest && dht_work_knows(work))
+  if ((!work->op->latest || work->op->majority) && dht_work_knows(work))
     dht_work_ask_known(work, enough(work) + 1 - hv_gather_had(&work->gather, 0)); /* one more than needed: it may be slow */
   else
     dht_work_look(work);

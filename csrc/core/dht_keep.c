@@ -30,6 +30,17 @@ static void sample_density(hv_dht *dht, const hv_lookup *lookup, size_t bucket) 
     hv_route_sample(&dht->route, bucket, &last->distance, SAMPLE);
 }
 
+/* As many as a bucket holds have answered around this node: whoever stands nearer than they reach has been looked for, too. */
+static void has_looked_around(hv_dht *dht, const hv_lookup *lookup) {
+  const hv_lookup_node *last = hv_lookup_nearest(lookup, dht->config.bucket_size - 1);
+  hv_hash mine = {{0}};
+  for (int b = last ? hv_hash_shared_bits(&mine, &last->distance) + 1 : HV_ROUTE_BUCKETS; b < HV_ROUTE_BUCKETS; b++) {
+    hv_route_bucket *bucket = &dht->route.buckets[b];
+    bucket->looked_us = dht->env->now_us(dht->env);
+    bucket->looks = bucket->looks > 2 ? bucket->looks : 2; /* it is done again soon anyway */
+  }
+}
+
 static void looked(void *owner, hv_lookup *lookup) {
   hv_dht *dht = owner;
   for (size_t i = 0; i < sizeof dht->looks / sizeof *dht->looks; i++)
@@ -37,6 +48,8 @@ static void looked(void *owner, hv_lookup *lookup) {
       dht->looks[i] = NULL;
       if (i)
         sample_density(dht, lookup, dht->look_buckets[i]);
+      else
+        has_looked_around(dht, lookup);
     }
   dht->looked |= !dht->looks[0];
   hv_lookup_end(lookup);

@@ -140,6 +140,13 @@ int hv_gather_had(const hv_gather *gather, size_t voice) {
   return voice < gather->n_voices && gather->digests[voice] != 0;
 }
 
+size_t hv_gather_holders(const hv_gather *gather, const hv_hash *within) {
+  size_t n = 0;
+  for (size_t i = 0; i < gather->n_voices; i++)
+    n += gather->digests[i] && memcmp(&gather->distances[i], within, sizeof *within) <= 0;
+  return n;
+}
+
 size_t hv_gather_agreed(const hv_gather *gather, const hv_hash *within) {
   size_t most = 0;
   for (size_t i = 0; i < gather->n_voices; i++) {

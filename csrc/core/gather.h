@@ -53,6 +53,8 @@ void hv_gather_hear(hv_gather *gather, const hv_hash *distance, const hv_record 
 size_t hv_gather_agreed(const hv_gather *gather, const hv_hash *within);
 /* 1: that voice had something that lives. */
 int hv_gather_had(const hv_gather *gather, size_t voice);
+/* How many of the nodes not farther than `within` had. */
+size_t hv_gather_holders(const hv_gather *gather, const hv_hash *within);
 
 /* Shows the best of each slot to see(); borrowed from the gather. Returns how many. Voices nearer than not_nearer (a crowd) do not
  * count. */

@@ -16,10 +16,6 @@ int hv_peer_is_known(const hv_peer_id *peer) {
   return any != 0;
 }
 
-int hv_peer_equal(const hv_peer_id *a, const hv_peer_id *b) {
-  return memcmp(a->key, b->key, sizeof a->key) == 0;
-}
-
 int hv_peer_compare(const hv_peer_id *a, const hv_peer_id *b) {
   return memcmp(a->key, b->key, sizeof a->key);
 }

@@ -59,6 +59,7 @@ typedef struct hv_roster {
   size_t n, room;
   hv_timer declare_timer, look_timer;
   hv_dht_op put, get;
+  hv_dht_spots spots; /* where the last declaration went */
   hv_dht_item item;
   uint64_t declare_ms, look_ms, looked_us;
   int declared;

@@ -102,6 +102,7 @@ hv_status hv_sim_cut(hv_sim *sim, size_t from, size_t to, int on); /* one way */
 void hv_sim_group(hv_sim *sim, size_t node, unsigned group); /* nodes of different groups cannot reach each other; all begin in 0 */
 void hv_sim_heal(hv_sim *sim);                               /* no cuts, one group */
 int hv_sim_apart(hv_sim *sim, size_t from, size_t to);       /* 1: nothing gets there now */
+uint64_t hv_sim_rewired(const hv_sim *sim);                  /* how often any of that has changed */
 /* Sees, and may change, the bytes of every unary message as it arrives: for peers that lie. NULL takes it out. */
 typedef void hv_sim_tap(void *arg, size_t from, size_t to, uint8_t *bytes, size_t size);
 void hv_sim_set_tap(hv_sim *sim, hv_sim_tap *tap, void *arg);

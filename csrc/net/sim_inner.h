@@ -273,6 +273,7 @@ struct hv_sim {
   size_t n_pairs, pairs_room;
   uint64_t random, secret, hash, cuts, serial;
   int any_cut, any_link; /* else no pair need be looked at */
+  uint64_t rewired;
   hv_sim_counts counts;
   hv_buf scratch;
   hv_sim_tap *tap;

@@ -129,6 +129,7 @@ hv_status hv_sim_cut(hv_sim *sim, size_t from, size_t to, int on) {
     return HV_NOMEM;
   pair->cuts = on ? sim->cuts : 0;
   sim->any_cut = 1;
+  sim->rewired++;
   sim_tell(sim, NULL, "%s n%zu -> n%zu", on ? "cut" : "mended", from, to);
   return HV_OK;
 }
@@ -137,12 +138,14 @@ void hv_sim_group(hv_sim *sim, size_t node, unsigned group) {
   if (node >= sim->n_nodes || sim->nodes[node]->group == group)
     return;
   sim->nodes[node]->group = group;
+  sim->rewired++;
   sim_tell(sim, NULL, "n%zu is in group %u", node, group);
 }
 
 void hv_sim_heal(hv_sim *sim) {
   sim->cuts++;
   sim->any_cut = 0;
+  sim->rewired++;
   for (size_t i = 0; i < sim->n_nodes; i++)
     sim->nodes[i]->group = 0;
   sim_tell(sim, NULL, "all partitions healed");
@@ -150,6 +153,10 @@ void hv_sim_heal(hv_sim *sim) {
 
 int hv_sim_apart(hv_sim *sim, size_t from, size_t to) {
   return from < sim->n_nodes && to < sim->n_nodes && sim_blocked(sim, (uint32_t)from, (uint32_t)to);
+}
+
+uint64_t hv_sim_rewired(const hv_sim *sim) {
+  return sim->rewired;
 }
 
 int sim_blocked(hv_sim *sim, uint32_t from, uint32_t to) {

@@ -125,12 +125,12 @@ static int apart_then(room *r, const seat *first, const glance *g, size_t i, siz
   return !(side_of(r, g, first->now.members, i) >> other & 1);
 }
 
-/* Those who were cut off from it from then on in its round, each at one time or another: for it they are dead since then, though a
- * cut that ended made way for one from the others. */
+/* Those members who were cut off from it from then on in its round, each at one time or another: for it they are dead since then,
+ * though a cut that ended made way for one from the others. */
 static uint64_t lost_since(room *r, const seat *first, size_t i, uint64_t from) {
   uint64_t lost = 0;
   for (size_t j = 0; j < r->n; j++)
-    lost |= (uint64_t)was_wrong_since(r, first, i, j, apart_then, from) << j;
+    lost |= (uint64_t)(first->now.members >> j & 1 && was_wrong_since(r, first, i, j, apart_then, from)) << j;
   return lost;
 }
 
@@ -159,7 +159,7 @@ static int aside_then(room *r, const seat *first, const glance *g, size_t i, siz
 
 static int was_between(room *r, const seat *first, size_t i) {
   for (size_t j = 0; j < r->n; j++)
-    if (j != i && was_wrong(r, first, i, j, between_then))
+    if (j != i && first->now.members >> j & 1 && was_wrong(r, first, i, j, between_then))
       return 1;
   return 0;
 }

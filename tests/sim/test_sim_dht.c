@@ -316,6 +316,75 @@ static void what_was_got_is_remembered_for_some_seconds(void **unused) {
   }
 }
 
+/* Forty peers say a word of their own under one key, and one of them looks who there is. */
+static void who_asks_again_and_again_hears_most_of_the_keepers_and_nobody_else(void **unused) {
+  (void)unused;
+  scene *c = open_scene(31);
+  grow(c, 40);
+  dht_swarm_run(&c->s, 30);
+  for (size_t i = 0; i < 40; i++) {
+    char subkey[16];
+    snprintf(subkey, sizeof subkey, "peer %zu", i);
+    dht_swarm_store(&c->s, i, &c->tries[10 + i], "roster", subkey, "x", 60000);
+  }
+  assert_true(dht_swarm_finish(&c->s, c->tries + 10, 40, 60));
+  dht_swarm_get(&c->s, 7, &c->tries[1], "roster", 1);
+  assert_true(dht_swarm_finish(&c->s, c->tries + 1, 1, 60));
+  unsigned all = c->tries[1].op.calls;
+  uint64_t before = hv_sim_count(c->s.sim).bytes;
+  dht_swarm_get(&c->s, 7, &c->tries[2], "roster", 1);
+  assert_true(dht_swarm_finish(&c->s, c->tries + 2, 1, 60));
+  uint64_t whole = hv_sim_count(c->s.sim).bytes - before;
+  before = hv_sim_count(c->s.sim).bytes;
+  dht_swarm_get(&c->s, 7, &c->tries[3], "roster", 1);
+  c->tries[3].op.majority = 1;
+  assert_true(dht_swarm_finish(&c->s, c->tries + 3, 1, 60));
+  uint64_t few = hv_sim_count(c->s.sim).bytes - before;
+  assert_int_equal(c->tries[3].n_records, 40);
+  if (all < 8 || c->tries[3].op.calls > 4 || few * 3 > whole * 2)
+    fail_msg("%u calls and %d bytes, %u and %d otherwise", c->tries[3].op.calls, (int)few, all, (int)whole);
+  close_scene(c);
+}
+
+/* Three of the five keepers are dead: those that are left are no majority, and it looks further. */
+static void where_most_of_the_keepers_are_gone_all_are_asked(void **unused) {
+  (void)unused;
+  scene *c = open_scene(32);
+  grow(c, 40);
+  dht_swarm_run(&c->s, 30);
+  assert_int_equal(store(c, 3, "key", "mine", "value", 60000)->status, HV_OK);
+  for (size_t i = 0, killed = 0; i < 40 && killed < 3; i++) {
+    hv_hash place;
+    c->s.seats[i].env->sha256(c->s.seats[i].env, hv_span_of("key", 3), &place);
+    if (i == 7 || !hv_store_first(hv_dht_kept(dht_swarm_dht(&c->s, i)), &place))
+      continue;
+    hv_sim_unplug(c->s.sim, i);
+    killed++;
+  }
+  dht_swarm_get(&c->s, 7, &c->tries[1], "key", 1);
+  c->tries[1].op.majority = 1;
+  assert_true(dht_swarm_finish(&c->s, c->tries + 1, 1, 60));
+  assert_value(&c->tries[1], "value");
+  close_scene(c);
+}
+
+/* Twenty of sixty answer about the place where it stands: so it has looked for all who stand nearer than those. */
+static void who_has_looked_around_itself_looks_no_more_for_what_that_reached(void **unused) {
+  (void)unused;
+  scene *c = open_scene(33);
+  c->s.hello_every_ms = 3600000;
+  grow(c, 60);
+  dht_swarm_run(&c->s, 60);
+  for (size_t i = 0; i < 60; i++)
+    assert_int_equal(dht_swarm_reach(&c->s, i), 60);
+  uint64_t questions = 0;
+  for (size_t i = 0; i < 60; i++)
+    questions += hv_dht_questions(dht_swarm_dht(&c->s, i));
+  if (questions > 60 * 400) /* it was 534 for each of them */
+    fail_msg("%d questions of each in the first minute", (int)(questions / 60));
+  close_scene(c);
+}
+
 static void who_gets_a_record_gives_it_to_one_of_the_nearest_that_had_it_not(void **unused) {
   (void)unused;
   for (int gives = 0; gives < 2; gives++) {
@@ -474,6 +543,9 @@ int main(void) {
       cmocka_unit_test(a_long_life_is_said_again_before_each_lease_ends),
       cmocka_unit_test(who_stores_again_goes_where_the_last_went_for_three_minutes),
       cmocka_unit_test(what_was_got_is_remembered_for_some_seconds),
+      cmocka_unit_test(who_asks_again_and_again_hears_most_of_the_keepers_and_nobody_else),
+      cmocka_unit_test(where_most_of_the_keepers_are_gone_all_are_asked),
+      cmocka_unit_test(who_has_looked_around_itself_looks_no_more_for_what_that_reached),
       cmocka_unit_test(who_gets_a_record_gives_it_to_one_of_the_nearest_that_had_it_not),
       cmocka_unit_test(buckets_that_nobody_was_looked_for_in_are_refreshed),
       cmocka_unit_test(two_halves_find_each_other_again),

@@ -87,6 +87,8 @@ static void all_agree(void **unused) {
   assert_string_equal(picked(h, 8), "=v/1002;"); /* the median of their times */
   assert_int_equal(hv_gather_agreed(&h->gather, &all), 5);
   assert_int_equal(hv_gather_agreed(&h->gather, &near), 3); /* those not farther than that */
+  assert_int_equal(hv_gather_holders(&h->gather, &all), 5);
+  assert_int_equal(hv_gather_holders(&h->gather, &near), 3);
   assert_true(hv_gather_had(&h->gather, 0));
   assert_false(hv_gather_had(&h->gather, 5));
   close_hall(h);
