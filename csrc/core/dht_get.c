@@ -16,7 +16,8 @@ static int is_agreed(const dht_work *work) {
   const hv_dht_op *op = work->op;
   if (work->crowded || (op->latest && !op->majority))
     return 0;
-  return (op->latest ? hv_gather_holders(&work->gather, &work->near) : hv_gather_agreed(&work->gather, &work->near)) >= enough(work);
+  return (op->latest ? hv_gather_holders(&work->gather, &work->near) : hv_gather_agreed(&work->gather, &work->near)) >=
+         enough(work);
 }
 
 /* The voice of the node that stands so far away; n_voices: it has said nothing yet. */

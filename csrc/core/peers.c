@@ -13,6 +13,7 @@ enum {
   ADDRS_TO_TRY = 3,   /* of one that has many */
   LOST_TRIES = 12,    /* before a lost one is only asked when nobody else is left */
   CLIENT_SILENCE = 3, /* hellos a client may miss */
+  SPARED = 3,         /* hellos in a row for which the other's own stand */
 };
 
 /* ---- states ---- */
@@ -183,12 +184,28 @@ static uint64_t pause_us(hv_peers *peers, unsigned failures) {
   return spread(peers, (ms < LONGEST_PAUSE_MS ? ms : LONGEST_PAUSE_MS) * 1000);
 }
 
-/* How long until the next hello after an answer: short at first, when both sides are still learning whom there is. */
-static uint64_t hello_pause_us(hv_peers_entry *entry) {
+/* Short at first, when both sides are still learning whom there is. */
+static uint64_t hello_every_ms(const hv_peers_entry *entry) {
   uint64_t ms = (uint64_t)FIRST_PAUSE_MS << (entry->answers < 16 ? entry->answers : 16);
-  entry->answers++;
   uint32_t most = entry->peers->config.hello_every_ms;
-  return spread(entry->peers, (ms < most ? ms : most) * 1000);
+  return ms < most ? ms : most;
+}
+
+/* How long until the next hello after an answer. */
+static uint64_t hello_pause_us(hv_peers_entry *entry) {
+  uint64_t ms = hello_every_ms(entry);
+  entry->answers++;
+  return spread(entry->peers, ms * 1000);
+}
+
+/* Its hello says that it lives as well as its answer to ours would: of two that know each other well one asks. Now and then the
+ * other one asks, too: whether it can still be dialled nobody else tells. */
+static void spare(hv_peers_entry *entry, uint64_t now_us) {
+  int settled = hello_every_ms(entry) == entry->peers->config.hello_every_ms;
+  if (entry->state != HV_PEERS_ALIVE || entry->asking || !settled || entry->spared == SPARED)
+    return;
+  entry->spared++;
+  entry->ask_us = now_us + spread(entry->peers, entry->peers->config.hello_every_ms * UINT64_C(1000));
 }
 
 static void fill_hello(hv_peers *peers, hv_msg *msg, hv_card *cards, size_t n_cards) {
@@ -358,6 +375,7 @@ static void answered(hv_peers_entry *entry, const hv_event *event) {
   else /* a peer that does not know its own address keeps the one that reached it */
     lives(entry, event->now_us);
   entry->rtt_us = event->now_us - entry->asked_us;
+  entry->spared = 0;
   entry->ask_us = event->now_us + hello_pause_us(entry);
   sooner(peers, entry->ask_us);
   tell_answered(peers, &entry->card, entry->addr, entry->rtt_us);
@@ -376,7 +394,6 @@ static unsigned patience(const hv_peers_entry *entry, hv_status status) {
 static void did_not_answer(hv_peers_entry *entry, const hv_event *event) {
   hv_peers *peers = entry->peers;
   entry->failures++;
-  entry->answers = 0;
   entry->addr++;
   if (entry->failures < patience(entry, event->status)) {
     entry->ask_us = event->now_us;
@@ -385,6 +402,7 @@ static void did_not_answer(hv_peers_entry *entry, const hv_event *event) {
       move(entry, HV_PEERS_DOUBTED, event->text);
     return;
   }
+  entry->answers = 0; /* who comes back is new; who was only doubted is not */
   int known = entry->state != HV_PEERS_HEARD && entry->failures < LOST_TRIES;
   entry->ask_us = known ? event->now_us + pause_us(peers, entry->failures) : UINT64_MAX;
   sooner(peers, entry->ask_us);
@@ -521,8 +539,10 @@ void hv_peers_hello(hv_peers *peers, const hv_event *event) {
     copy_card(&entry->card, &hello->me); /* it lives; whether it can be dialled is seen by asking back */
     if (!entry->asking)
       entry->ask_us = event->now_us;
-  } else
+  } else {
     entry->seen_us = event->now_us;
+    spare(entry, event->now_us);
+  }
   sooner(peers, entry->ask_us);
 }
 

@@ -2,7 +2,8 @@
  *
  * Room: core (uses env, msg, peer, addr, contact). Owned by node; the hive thread only.
  * A hello tells my card and brings the other's, with a few more cards it knows: so peers that reach one common peer find
- * each other. Whoever is known is asked again every hello_every_ms (sooner while it is new: that is when there is news); one whose
+ * each other. Whoever is known is asked again every hello_every_ms (sooner while it is new: that is when there is news), or says
+ * hello itself meanwhile: then it is asked every fourth time, since nobody else tells whether it can be dialled; one whose
  * connection breaks, or who does not answer, is doubted and asked at once, then lost, and for some minutes asked again with growing
  * pauses, so that a healed partition finds itself. A silence while it answers other calls is a lost packet: then it takes more. A
  * peer in client mode cannot be asked: it lives as long as it says hello. While nobody is alive, the initial peers and everyone
@@ -33,6 +34,7 @@ typedef struct hv_peers_entry {
   unsigned addr;     /* which of card.addrs is tried */
   unsigned failures; /* in a row */
   unsigned answers;  /* in a row */
+  unsigned spared;   /* hellos since then that its own made needless */
   uint64_t seen_us;  /* when it last answered or said hello */
   uint64_t lost_us;  /* when it was last found to be lost; of a silent one: when it was asked last */
   uint64_t rtt_us;   /* of the last hello */

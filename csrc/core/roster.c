@@ -332,12 +332,8 @@ static void declare(hv_timer *timer, const hv_event *event) {
   roster->item =
       (hv_dht_item){.subkey = hv_span_of(roster->subkey, strlen(roster->subkey)), .has_subkey = 1, .ttl_ms = DECLARED_MS};
   roster->item.value = hv_span_of(roster->value, write_value(roster, 0, roster->value));
-  roster->put = (hv_dht_op){.done = declared,
-                            .owner = roster,
-                            .key = roster->config.key,
-                            .items = &roster->item,
-                            .n_items = 1,
-                            .spots = &roster->spots};
+  roster->put = (hv_dht_op){
+      .done = declared, .owner = roster, .key = roster->config.key, .items = &roster->item, .n_items = 1, .spots = &roster->spots};
   if (hv_dht_store(roster->dht, &roster->put, NULL) != HV_OK)
     declare_later(roster, DECLARE_RETRY_MS);
 }
@@ -431,7 +427,8 @@ static void looked(hv_dht_op *op, hv_status status, const char *text) {
 static void look(hv_timer *timer, const hv_event *event) {
   hv_roster *roster = timer->owner;
   (void)event;
-  roster->get = (hv_dht_op){.done = looked, .owner = roster, .key = roster->config.key, .latest = 1, .majority = 1, .timeout_ms = 10000};
+  roster->get =
+      (hv_dht_op){.done = looked, .owner = roster, .key = roster->config.key, .latest = 1, .majority = 1, .timeout_ms = 10000};
   if (hv_dht_get(roster->dht, &roster->get, NULL) != HV_OK)
     look_later(roster);
 }

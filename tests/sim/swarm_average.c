@@ -94,7 +94,7 @@ struct room {
   seat seats[NODES_MAX];
   glance glances[LOOKS];
   size_t n_glances;
-  uint64_t rewired; /* as of the last glance */
+  uint64_t rewired;                   /* as of the last glance */
   uint8_t counted[NODES_MAX][MARKED]; /* in how many groups of this epoch a sample is */
 };
 

@@ -195,6 +195,64 @@ static void who_answers_other_calls_is_not_lost_with_two_hellos_nor_kept_for_goo
   close_scene(&s);
 }
 
+static void who_was_doubted_for_a_lost_hello_is_not_new_again(void **unused) {
+  (void)unused;
+  scene s;
+  open_scene(&s, 9);
+  add(&s, HV_SIM_ANY), add(&s, 0);
+  run(&s, 120);
+  hv_target one = hv_sim_target(s.sim, 1);
+  const hv_peers_entry *entry = hv_peers_find(peers_of(&s, 0), &one.id);
+  hv_sim_cut(s.sim, 0, 1, 1);
+  assert_true(hv_sim_drive(s.sim, it_is_so, &(question){entry, 1}, hv_sim_now(s.sim) + 60 * SECOND));
+  run(&s, 0.5);
+  hv_sim_cut(s.sim, 0, 1, 0);
+  run(&s, 2.6); /* three seconds are over: it is doubted, and asked at once */
+  assert_int_equal(entry->state, HV_PEERS_ALIVE);
+  assert_true(entry->ask_us > entry->seen_us + 6 * SECOND);
+  close_scene(&s);
+}
+
+/* ---- how many hellos there are ---- */
+
+typedef struct hellos {
+  size_t said[2];
+  size_t last; /* who asked, and has no answer yet; HV_SIM_ANY: nobody */
+} hellos;
+
+/* An answer is a hello, too: of each two messages the first one counts. */
+static void count_hellos(void *arg, size_t from, size_t to, uint8_t *bytes, size_t size) {
+  enum { HELLO = 3 << 3 | 2 }; /* its number in the .proto, a message */
+  hellos *h = arg;
+  (void)to;
+  if (size < 3 || bytes[2] != HELLO)
+    return;
+  if (h->last != HV_SIM_ANY && h->last != from) {
+    h->last = HV_SIM_ANY; /* the answer */
+    return;
+  }
+  h->last = from;
+  h->said[from]++;
+}
+
+/* Ten minutes: each would ask some 60 times. */
+static void of_two_that_know_each_other_well_one_says_hello_and_now_and_then_the_other(void **unused) {
+  (void)unused;
+  scene s;
+  hellos h = {.last = HV_SIM_ANY};
+  open_scene(&s, 10);
+  add(&s, HV_SIM_ANY), add(&s, 0);
+  run(&s, 120);
+  hv_sim_set_tap(s.sim, count_hellos, &h);
+  run(&s, 600);
+  if (h.said[0] + h.said[1] > 80 || h.said[0] < 12 || h.said[1] < 12)
+    fail_msg("%zu and %zu hellos", h.said[0], h.said[1]);
+  hv_sim_unplug(s.sim, 1); /* and who falls silent is found as soon as if it asked alone */
+  run(&s, 20);
+  assert_int_equal(state_of(&s, 0, 1), HV_PEERS_LOST);
+  close_scene(&s);
+}
+
 static void a_healed_partition_finds_itself(void **unused) {
   (void)unused;
   scene s;
@@ -542,6 +600,8 @@ int main(void) {
       cmocka_unit_test(a_peer_that_leaves_says_so),
       cmocka_unit_test(an_unplugged_peer_is_doubted_then_lost),
       cmocka_unit_test(who_answers_other_calls_is_not_lost_with_two_hellos_nor_kept_for_good),
+      cmocka_unit_test(who_was_doubted_for_a_lost_hello_is_not_new_again),
+      cmocka_unit_test(of_two_that_know_each_other_well_one_says_hello_and_now_and_then_the_other),
       cmocka_unit_test(a_healed_partition_finds_itself),
       cmocka_unit_test(who_starts_before_its_initial_peer_waits_for_it),
       cmocka_unit_test(a_list_that_names_oneself_is_fine),
