@@ -18,12 +18,21 @@ static int some_stopped(const hv_council *c) {
   return c->highest > c->installed;
 }
 
-/* A member says whom it cannot reach. If it is believed, those have less time to answer; not who broke off itself, and so lives. */
+/* Its line is open, and something came from it within a suspect's time, and not only because this one stood still: it lives,
+ * whatever others say. */
+static int was_just_heard(const hv_council *c, const seat *s) {
+  uint64_t us = hv_pace_sign_us(c->pace, s->member, s->said_us);
+  return s->stream && us > c->listens_us && council_now(c) < us + council_patience_us(c) / 4;
+}
+
+/* A member says whom it cannot reach. If it is believed, those have less time to answer; not who broke off itself, and so lives,
+ * nor whom this one has just heard. */
 static void note_unseen(hv_council *c, size_t who, const hv_members *suspects) {
-  int believed = who == c->round->me || hv_doubts_believes(&c->doubts, who);
+  int own = who == c->round->me, believed = own || hv_doubts_believes(&c->doubts, who);
   hv_doubts_unseen(&c->doubts, who, suspects);
   for (size_t i = 0; i < c->round->n_members && believed; i++)
-    c->seats[i].suspected |= hv_members_has(suspects, i) && !(who == c->round->me && hv_members_has(&c->broke_off, i));
+    c->seats[i].suspected |=
+        hv_members_has(suspects, i) && !(own ? hv_members_has(&c->broke_off, i) : was_just_heard(c, &c->seats[i]));
 }
 
 /* Only now it shows that another coordinator has asked: whose streams broke may have stopped for that one. Whom this member found

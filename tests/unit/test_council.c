@@ -279,6 +279,47 @@ static void who_opens_a_stream_lives_and_is_no_suspect(void **unused) {
   }
 }
 
+/* Its timer is late by so much. */
+static void stands_still_us(scene *s, uint64_t us) {
+  s->w.due_us = s->w.fake.now_us += us;
+}
+
+/* The second member says that it cannot reach the fourth one. The coordinator has heard nothing of that for longer than a suspect
+ * is waited for, but for what came while it stood still, or it has just heard something. */
+static void is_named(scene *s, int stood_still, int just_heard) {
+  set_scene(s, 0);
+  for (size_t i = 1; i < MEMBERS; i++)
+    comes(s, i);
+  wait_us(s, STALL_MS * 1000 / 2);
+  if (stood_still)
+    stands_still_us(s, STALL_MS * 1000 * 3 / 4);
+  if (stood_still || just_heard)
+    hv_pace_heard(&s->pace, 3, s->w.fake.now_us, NULL);
+  if (just_heard)
+    wait_us(s, STALL_MS * 1000 / 5);
+  says(s, 1, HV_NEWS_TROUBLE, 0, 8, NULL);
+  if (stood_still)
+    wait_us(s, STALL_MS * 1000 / 5);
+  hv_council_report(s->w.council);
+  answers(s, 1);
+  answers(s, 2);
+  answers(s, 4);
+  wait_us(s, STALL_MS * 1000 / 2);
+  assert_int_equal(s->w.plans[1], !just_heard);
+  if (just_heard)
+    answers(s, 3);
+  assert_int_equal(s->w.told[1].bits[0], just_heard ? 31 : 31 & ~8);
+  strike_scene(s);
+}
+
+static void whom_the_coordinator_has_just_heard_is_no_suspect_of_others(void **unused) {
+  (void)unused;
+  scene s;
+  is_named(&s, 0, 0);
+  is_named(&s, 1, 0);
+  is_named(&s, 0, 1);
+}
+
 /* The coordinator misses the last `missed` members, whom it waits for while they are a suspect's time late; the others answer. */
 static void misses(scene *s, size_t missed) {
   set_scene(s, 0);
@@ -620,6 +661,7 @@ int main(void) {
       cmocka_unit_test(who_was_there_and_stopped_has_time_to_miss_the_coordinator_for_whom_it_did),
       cmocka_unit_test(who_broke_off_itself_has_as_long_to_answer_as_all),
       cmocka_unit_test(who_opens_a_stream_lives_and_is_no_suspect),
+      cmocka_unit_test(whom_the_coordinator_has_just_heard_is_no_suspect_of_others),
       cmocka_unit_test(who_alone_is_in_a_view_goes_back_to_the_one_before_with_the_others),
       cmocka_unit_test(an_average_of_a_view_holds_its_member_there),
       cmocka_unit_test(others_stay_in_their_view),
