@@ -126,8 +126,10 @@ hv_hash hv_hash_distance(const hv_hash *a, const hv_hash *b) {
 }
 
 int hv_hash_nearer(const hv_hash *target, const hv_hash *a, const hv_hash *b) {
-  hv_hash to_a = hv_hash_distance(target, a), to_b = hv_hash_distance(target, b);
-  return memcmp(to_a.bytes, to_b.bytes, sizeof to_a.bytes);
+  for (size_t i = 0; i < sizeof a->bytes; i++)
+    if (a->bytes[i] != b->bytes[i]) /* the first byte in which they differ decides: no whole distances are needed */
+      return (a->bytes[i] ^ target->bytes[i]) < (b->bytes[i] ^ target->bytes[i]) ? -1 : 1;
+  return 0;
 }
 
 int hv_hash_shared_bits(const hv_hash *a, const hv_hash *b) {

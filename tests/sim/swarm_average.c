@@ -26,6 +26,7 @@ enum {
   STILL_US = 900000,             /* who does nothing for so long is not running */
   LOSS_US = 4 * STALL_MS * 1000, /* what it takes to find out that somebody is gone, and to do without */
   CUT_US = 300000,               /* less than a suspect's time: a quarter of stall_ms */
+  RESENT_US = 300000,            /* by then a word on a stream that was lost comes, since others had theirs */
   LOOK_US = 50000,               /* how often it is looked who is apart */
   LOOKS = SWARM_EPOCH_US / LOOK_US + 2,
   SPREAD_US = 400000, /* they do not all begin at once */

@@ -276,14 +276,14 @@ static int was_left_alone(room *r, const seat *first, size_t i) {
   return none_owns(r, first, ran & ~gone) || (gone && nobody_is_among(r, ran & ~gone, i));
 }
 
-/* A cut was there when the round began, and it had the word of it when the others had waited for it for as long as for anybody:
- * what was sent in a cut comes when it is sent again. */
+/* A cut was there when the round began, or by when a word of that which was lost is sent again, and it had the word when the others
+ * had waited for it for as long as for anybody: what was sent in a cut comes when it is sent again. */
 static int heard_too_late(room *r, const seat *first, size_t i) {
   uint64_t from = round_began(r, first), all = r->n < 64 ? (UINT64_C(1) << r->n) - 1 : UINT64_MAX;
   int cut = 0;
   for (size_t k = 0; k < r->n_glances; k++) {
     const glance *g = &r->glances[k];
-    cut |= g->at_us + LOOK_US >= from && g->at_us <= from && (g->reached[i] | UINT64_C(1) << i) != all;
+    cut |= g->at_us + LOOK_US >= from && g->at_us <= from + RESENT_US && (g->reached[i] | UINT64_C(1) << i) != all;
   }
   return cut && r->seats[i].now.round_us >= from + STALL_MS * 1000;
 }

@@ -338,6 +338,18 @@ static void whose_word_came_when_nobody_waited_any_more_is_not_missed(void **unu
   assert_true(fails(the_word_came_late(&run, LOOK_US, STALL_MS * 1000 - 1), 0));
 }
 
+/* It was lost, and a cut came before it was sent again; or only after that. */
+static void whose_word_was_lost_just_before_a_cut_is_not_missed(void **unused) {
+  (void)unused;
+  swarm_run run;
+  for (uint64_t late_us = 0; late_us <= 2 * RESENT_US; late_us += 2 * RESENT_US) {
+    room *r = the_word_came_late(&run, 0, STALL_MS * 1000);
+    for (size_t j = 1; j < 3; j++)
+      cut_from_to(r, 0, j, BEGAN_US + LOOK_US + late_us, BEGAN_US + LOOK_US + late_us + RESENT_US / 2);
+    assert_int_equal(fails(r, 0), late_us > 0);
+  }
+}
+
 static room *a_halt(swarm_run *run, uint64_t from_us, uint64_t to_us) {
   room *r = a_group(run, 3);
   lacks_all(r, 0);
@@ -618,6 +630,7 @@ int main(void) {
       cmocka_unit_test(who_is_out_of_time_missed_somebody_who_had_come_back_and_died),
       cmocka_unit_test(who_is_out_of_time_missed_somebody_who_had_come_back_and_was_cut_off),
       cmocka_unit_test(whose_word_came_when_nobody_waited_any_more_is_not_missed),
+      cmocka_unit_test(whose_word_was_lost_just_before_a_cut_is_not_missed),
       cmocka_unit_test(who_stood_still_for_longer_than_a_suspect_is_waited_for_is_not_missed),
       cmocka_unit_test(who_is_left_with_a_liar_alone_is_alone),
       cmocka_unit_test(clients_to_whom_all_who_can_be_dialled_tell_what_is_false_are_alone),
