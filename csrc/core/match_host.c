@@ -88,8 +88,8 @@ static size_t known(const match_gathering *g) {
   return n > g->begun ? n - g->begun : 0;
 }
 
-static const match_joiner *joiner_of(const match_gathering *g, const hv_peer_id *id) {
-  const match_joiner *j = g->joiners;
+static match_joiner *joiner_of(const match_gathering *g, const hv_peer_id *id) {
+  match_joiner *j = g->joiners;
   while (j && !hv_peer_equal(&j->id, id))
     j = j->next;
   return j;
@@ -458,10 +458,29 @@ static match_gathering *find(hv_match *match, hv_span epoch) {
   return g;
 }
 
+/* How much would be lost with it? */
+static size_t weight_of(const match_gathering *g) {
+  return joiner_of(g, &g->match->roster.config.me) ? SIZE_MAX : g->n_joiners + g->begun;
+}
+
+/* Where too many gather, the fewest go, of those who have been there longest: who comes alone under a name of its own keeps no
+ * place from a group. This node's own seek stays. */
+static void make_room(hv_match *match) {
+  match_gathering *least = match->gatherings;
+  for (match_gathering *g = least; g; g = g->next) /* the oldest is the last */
+    if (weight_of(g) <= weight_of(least))
+      least = g;
+  while (least->joiners)
+    send_away(least->joiners, HV_BUSY, "too many gather at this peer");
+  drop_if_empty(least);
+}
+
 static match_gathering *open_gathering(hv_match *match, hv_span epoch) {
   match_gathering *g = find(match, epoch);
-  if (g || match->n_gatherings == MATCH_GATHERINGS_MAX)
+  if (g)
     return g;
+  if (match->n_gatherings == MATCH_GATHERINGS_MAX)
+    make_room(match);
   g = hv_mem_zalloc(match->env->mem, sizeof *g);
   if (!g)
     return NULL;
@@ -568,12 +587,17 @@ static int too_much_to_tell(const match_gathering *g, uint32_t more) {
   return more > HV_MATCH_GATHER_MAX || sum > HV_MATCH_GATHERS_MAX;
 }
 
-static void replace_same(match_gathering *g, const hv_peer_id *id) {
-  for (match_joiner *j = g->joiners; j; j = j->next)
-    if (hv_peer_equal(&j->id, id)) {
-      send_away(j, HV_CANCELLED, "this peer has joined again");
-      return;
-    }
+/* Nobody is in two places: where that peer waited before, it waits no more. */
+static void leave_all(hv_match *match, const hv_peer_id *id, const match_gathering *keep) {
+  for (match_gathering *g = match->gatherings, *next; g; g = next) {
+    match_joiner *joiner = joiner_of(g, id);
+    next = g->next;
+    if (!joiner)
+      continue;
+    send_away(joiner, HV_CANCELLED, "this peer has joined again");
+    if (g != keep && !g->begun)
+      drop_if_empty(g);
+  }
 }
 
 /* Why not? NULL: it may. */
@@ -619,9 +643,8 @@ void match_host_opened(hv_match *match, const hv_event *event) {
     send_on(match, stream, better);
     return;
   }
+  leave_all(match, &peer, g);
   g = open_gathering(match, join->epoch);
-  if (g)
-    replace_same(g, &peer);
   match_joiner *joiner = g ? add(g, &peer, join) : NULL;
   if (!joiner) {
     say_no(match, stream, HV_BUSY, "too many gather at this peer", 0);
