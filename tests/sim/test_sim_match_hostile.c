@@ -115,10 +115,66 @@ static void nor_do_many_clients_with_a_gathering_each(void **unused) {
   close_scene(c);
 }
 
+static void who_says_that_it_waits_for_nothing_hurries_nobody(void **unused) {
+  (void)unused;
+  for (size_t before = 0; before < 3; before++) { /* so many are there when it comes */
+    scene *c = with_clients(10 + before, 1);
+    intruder in = {.hosts = HONEST, .names = 1, .name = "1", .wait_ms = 0};
+    for (size_t i = 0; i <= HONEST; i++) {
+      if (i == before)
+        send_in(c, &in, HONEST);
+      else
+        seek(c, i - (i > before), "1", 0, WAIT_MS);
+      run(c, 0.3);
+    }
+    assert_true(match_swarm_finish(&c->s, 1));
+    all_are_together(c);
+    close_scene(c);
+  }
+}
+
+/* Its time is over just when the first two have come: that begins nothing before most are there, as it would if it were honest. */
+static void nor_does_who_came_long_before_make_a_group_of_a_few(void **unused) {
+  (void)unused;
+  scene *c = with_clients(20, 1);
+  intruder in = {.hosts = HONEST, .names = 1, .name = "1", .wait_ms = 10100};
+  send_in(c, &in, HONEST);
+  run(c, 10);
+  seek(c, 0, "1", 0, WAIT_MS);
+  seek(c, 1, "1", 0, WAIT_MS);
+  run(c, 4);
+  assert_false(newest(c, 0)->done || newest(c, 1)->done);
+  for (size_t i = 2; i < HONEST; i++)
+    seek(c, i, "1", 0, WAIT_MS);
+  assert_true(match_swarm_finish(&c->s, 1));
+  assert_int_equal(newest(c, 0)->status, HV_OK);
+  assert_true(newest(c, 0)->group->n_members >= HONEST - 1);
+  close_scene(c);
+}
+
+/* Where nobody lies. */
+static void but_whose_time_is_over_has_those_who_are_there(void **unused) {
+  (void)unused;
+  scene *c = open_scene(21);
+  grow(c, 3);
+  run(c, 8);
+  match_try *first = seek(c, 0, "1", 0, 5000);
+  run(c, 4);
+  match_try *second = seek(c, 1, "1", 0, 5000);
+  assert_true(match_swarm_finish(&c->s, 3));
+  assert_int_equal(first->status, HV_OK);
+  assert_int_equal(second->status, HV_OK);
+  assert_in_range(first->ended_us - first->asked_us, 4900000, 5100000);
+  close_scene(c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_client_that_opens_many_gatherings_keeps_nobody_from_a_group),
       cmocka_unit_test(nor_do_many_clients_with_a_gathering_each),
+      cmocka_unit_test(who_says_that_it_waits_for_nothing_hurries_nobody),
+      cmocka_unit_test(nor_does_who_came_long_before_make_a_group_of_a_few),
+      cmocka_unit_test(but_whose_time_is_over_has_those_who_are_there),
   };
   return cmocka_run_group_tests_name("sim_match_hostile", tests, NULL, NULL);
 }
