@@ -371,12 +371,19 @@ static void say_goodbye(const hv_roster *roster) {
 
 /* ---- looking ---- */
 
+/* How much longer it holds: it may have been written for longer than a declaration lives. */
+static uint64_t left_of(const hv_record *record) {
+  uint64_t kept_ms = record->lease_ms > record->ttl_ms ? record->lease_ms - record->ttl_ms : 0,
+           left_ms = kept_ms < DECLARED_MS ? DECLARED_MS - kept_ms : 0;
+  return record->ttl_ms < left_ms ? record->ttl_ms : left_ms;
+}
+
 /* What a declaration says; 1: it brings news. */
 static int read_record(hv_roster *roster, const hv_record *record) {
   hv_span value = record->value;
   if (!hv_peer_is_known(&record->signer) || value.size < 34 || value.data[0] != FORMAT)
     return 0;
-  uint64_t until = roster->env->now_us(roster->env) + record->ttl_ms * 1000ull;
+  uint64_t now = roster->env->now_us(roster->env), until = now + left_of(record) * 1000ull;
   int is_new, stranger = memcmp(value.data + 2, roster->config.schema.bytes, 32) != 0;
   hv_roster_entry *entry = hv_roster_find(roster, &record->signer);
   if (value.data[1] & GONE) {
@@ -385,7 +392,7 @@ static int read_record(hv_roster *roster, const hv_record *record) {
       drop(roster, entry);
     return known;
   }
-  entry = entry_of(roster, &record->signer, until, &is_new);
+  entry = until > now ? entry_of(roster, &record->signer, until, &is_new) : NULL;
   if (!entry)
     return 0;
   int newer = record->version > entry->version;
@@ -393,8 +400,7 @@ static int read_record(hv_roster *roster, const hv_record *record) {
     set_addrs(entry, hv_span_of(value.data + 34, value.size - 34));
     entry->version = record->version;
     entry->failures = 0; /* it lived when it said so; when to ask it again is another question */
-    uint64_t now = roster->env->now_us(roster->env),
-             age_us = until < now + DECLARED_MS * 1000ull ? now + DECLARED_MS * 1000ull - until : 0;
+    uint64_t age_us = until < now + DECLARED_MS * 1000ull ? now + DECLARED_MS * 1000ull - until : 0;
     if (now > age_us && now - age_us > entry->heard_us)
       entry->heard_us = now - age_us;
   }

@@ -168,6 +168,48 @@ static void but_whose_time_is_over_has_those_who_are_there(void **unused) {
   close_scene(c);
 }
 
+/* ---- what a declaration says of its own time ---- */
+
+typedef struct declarer {
+  hv_command command;
+  match_seat *seat;
+  hv_dht_op put;
+  hv_dht_item item;
+  int done;
+} declarer;
+
+static void was_put(hv_dht_op *op, hv_status status, const char *text) {
+  declarer *self = op->owner;
+  (void)text;
+  self->done = status == HV_OK;
+}
+
+static void declare_for_an_hour(hv_command *command, void *core) {
+  declarer *self = (declarer *)command;
+  hv_roster *roster = &self->seat->match->roster;
+  assert_non_null(core);
+  self->item = roster->item; /* what it says of itself every 20 s */
+  self->item.ttl_ms = 3600 * 1000;
+  self->put = (hv_dht_op){.done = was_put, .owner = self, .key = roster->config.key, .items = &self->item, .n_items = 1};
+  assert_int_equal(hv_dht_store(roster->dht, &self->put, NULL), HV_OK);
+}
+
+static void nobody_waits_for_who_declared_itself_for_an_hour_and_went(void **unused) {
+  (void)unused;
+  scene *c = with_clients(80, 1);
+  declarer self = {.command.run = declare_for_an_hour, .seat = &c->s.seats[HONEST]};
+  assert_int_equal(hv_sim_command(c->s.sim, HONEST, &self.command), HV_OK);
+  run(c, 3);
+  assert_true(self.done);
+  hv_sim_kill(c->s.sim, HONEST);
+  run(c, 100);
+  for (size_t i = 0; i < HONEST; i++)
+    seek(c, i, "1", 0, WAIT_MS);
+  assert_true(match_swarm_finish(&c->s, 1));
+  all_are_together(c);
+  close_scene(c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_client_that_opens_many_gatherings_keeps_nobody_from_a_group),
@@ -175,6 +217,7 @@ int main(void) {
       cmocka_unit_test(who_says_that_it_waits_for_nothing_hurries_nobody),
       cmocka_unit_test(nor_does_who_came_long_before_make_a_group_of_a_few),
       cmocka_unit_test(but_whose_time_is_over_has_those_who_are_there),
+      cmocka_unit_test(nobody_waits_for_who_declared_itself_for_an_hour_and_went),
   };
   return cmocka_run_group_tests_name("sim_match_hostile", tests, NULL, NULL);
 }
