@@ -653,8 +653,10 @@ void match_host_opened(hv_match *match, const hv_event *event) {
   if (status == HV_INVALID)
     hv_roster_stranger(&match->roster, &peer);
   else
-    hv_roster_met(&match->roster, &peer, join->addrs);
+    hv_roster_called(&match->roster, &peer, join->addrs);
   hv_roster_stands(&match->roster, &peer, match_number(join->epoch), 1);
+  if (status != HV_INVALID)
+    match_ask_back(match, &peer);
   if (no) {
     say_no(match, stream, status, no, 0);
     return;
@@ -689,11 +691,10 @@ void match_host_opened(hv_match *match, const hv_event *event) {
 
 hv_status match_host_join(hv_match *match) {
   uint8_t addrs[HV_CONTACT_ADDRS_MAX];
-  hv_peer_id avoid[HV_MATCH_AVOID_MAX];
   hv_msg_join join;
   hv_payload *gather = NULL;
   hv_span mine = match->seek.wish->gather;
-  match_seek_join(match, &match->roster.config.me, addrs, avoid, &join);
+  match_seek_join(match, &match->roster.config.me, addrs, &join);
   match_gathering *g = open_gathering(match, join.epoch);
   if (mine.size && !(gather = hv_payload_copy(match->env->mem, mine.data, mine.size)))
     g = NULL;

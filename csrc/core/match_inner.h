@@ -82,8 +82,13 @@ typedef struct match_seek {
   hv_timer timer;
   uint64_t started_us, ends_us, due_us; /* due_us: the timer's */
   unsigned redirects;
-  uint32_t present; /* at the host, as it said last */
-  hv_status status; /* with which it is over */
+  hv_peer_id avoid[HV_MATCH_AVOID_MAX]; /* what the host was told: where this node cannot be sent on to, */
+  size_t n_avoid;
+  int stay;          /* or that it cannot be at all */
+  uint32_t present;  /* at the host, as it said last */
+  uint64_t alone_us; /* since when that may have been this node alone; 0: it has said nothing */
+  uint64_t asked_us; /* when the others were asked whether they seek, too; 0: they were not */
+  hv_status status;  /* with which it is over */
   int further;
   hv_match_group *group;
   char text[400];
@@ -158,8 +163,8 @@ void match_seek_in_vain(hv_match *match, uint64_t at);
 void match_seek_begun(hv_match *match, hv_match_group *group);
 /* Ends it within this call. Fine when there is none. */
 void match_seek_end(hv_match *match, hv_status status, const char *text);
-/* What JOIN says of this node. `avoid` has room for HV_MATCH_AVOID_MAX; `addrs` for HV_CONTACT_ADDRS_MAX. */
-void match_seek_join(hv_match *match, const hv_peer_id *host, uint8_t *addrs, hv_peer_id *avoid, hv_msg_join *out);
+/* What JOIN says of this node. `addrs` has room for HV_CONTACT_ADDRS_MAX. */
+void match_seek_join(hv_match *match, const hv_peer_id *host, uint8_t *addrs, hv_msg_join *out);
 
 /* ---- match_host.c ---- */
 void match_host_opened(hv_match *match, const hv_event *event);
@@ -176,6 +181,10 @@ void match_host_close(hv_match *match);
 /* ---- match_ask.c ---- */
 /* Asks those who are expected and not there yet whether they are; those who do not answer are not expected any more. */
 void match_ask_missing(match_gathering *gathering);
+/* Asks somebody who called and could not be reached before: only its answer shows that it can be now. */
+void match_ask_back(hv_match *match, const hv_peer_id *id);
+/* Asks the others whether they seek, for a seeker whose host says that nobody else does. */
+void match_ask_company(hv_match *match);
 /* Asks those whom this node knows otherwise and who are not in the roster. */
 void match_ask_acquaintances(hv_match *match);
 void match_ask_strangers(hv_match *match);

@@ -143,9 +143,60 @@ static void choose(hv_match *match);
 static void host_failed(hv_match *match) {
   match_seek *s = &match->seek;
   let_go(match);
-  hv_roster_failed(&match->roster, &s->host);
+  hv_roster_let_down(&match->roster, &s->host, s->started_us);
   choose(match);
 }
+
+/* What it said or did no honest host does. */
+static void host_lied(hv_match *match) {
+  let_go(match);
+  hv_roster_wronged(&match->roster, &match->seek.host);
+  choose(match);
+}
+
+/* ---- a host that says that nobody else is there ---- */
+
+/* How long it is believed. */
+static uint64_t alone_ms(const hv_match *match) {
+  uint64_t quarter = match->seek.wish->wait_ms / 4;
+  return quarter < MATCH_SILENCE_MS ? quarter : MATCH_SILENCE_MS;
+}
+
+/* 1: others (more than one, or all there are) have said that they seek this very epoch, and so long ago that they must be here. */
+static int is_deceived(const hv_match *match) {
+  const match_seek *s = &match->seek;
+  uint64_t long_ago_us = now_of(match) - answer_ms(match) * 1000, at = match_number(s->wish->epoch);
+  size_t others = 0, seek = 0;
+  for (size_t i = 0; i < match->roster.n; i++) {
+    const hv_roster_entry *entry = &match->roster.entries[i];
+    if (hv_peer_equal(&entry->id, &s->host) || !hv_roster_counts(&match->roster, entry))
+      continue;
+    others++;
+    seek += at && entry->at == at && entry->seeks && entry->at_us >= s->asked_us && entry->at_us < long_ago_us;
+  }
+  return seek > 1 || (seek && seek == others);
+}
+
+/* What the others say is heard by the time of its next sign of life. 1: that host is given up. */
+static int suspects(hv_match *match) {
+  match_seek *s = &match->seek;
+  uint64_t now = now_of(match);
+  if (s->present > 1 || !s->alone_us)
+    s->alone_us = now, s->asked_us = 0;
+  if (now - s->alone_us < alone_ms(match) * 1000)
+    return 0;
+  if (s->asked_us && is_deceived(match)) {
+    host_lied(match);
+    return 1;
+  }
+  if (!s->asked_us || now - s->asked_us >= 2 * MATCH_SILENCE_MS * 1000ull) {
+    s->asked_us = now;
+    match_ask_company(match);
+  }
+  return 0;
+}
+
+/* ---- what a host says ---- */
 
 static void accepted(hv_match *match, uint32_t present) {
   match->seek.present = present;
@@ -153,7 +204,7 @@ static void accepted(hv_match *match, uint32_t present) {
   match->env->stream_send(match->env, match->seek.stream, &here, NULL); /* a sign of life, too: for want of it a host lets go */
   if (match->seek.state == SEEK_JOINING)
     move(match, SEEK_WAITING);
-  if (match->seek.state != SEEK_WAITING)
+  if (match->seek.state != SEEK_WAITING || suspects(match))
     return;
   arm(match, MATCH_SILENCE_MS);
   match_seek_news(match); /* who failed some time ago may be asked again */
@@ -161,8 +212,11 @@ static void accepted(hv_match *match, uint32_t present) {
 
 static void redirected(hv_match *match, const hv_contact *to) {
   match_seek *s = &match->seek;
-  if (hv_rank_compare(&s->rank, &to->id, &s->host) >= 0) { /* only ever to somebody who comes sooner: so that it ends */
-    host_failed(match);
+  int knows_better = s->stay; /* it was told where this node cannot go */
+  for (size_t i = 0; i < s->n_avoid; i++)
+    knows_better |= hv_peer_equal(&s->avoid[i], &to->id);
+  if (knows_better || hv_rank_compare(&s->rank, &to->id, &s->host) >= 0) { /* only ever to somebody who comes sooner: it ends */
+    host_lied(match);
     return;
   }
   let_go(match);
@@ -202,12 +256,13 @@ static void begins(hv_match *match, const hv_event *event) {
   if (hv_group_read(match->env, &facts, &event->msg->u.begin, event->payload, &group, &err) == HV_OK) {
     for (size_t i = 0; i < group->n_members; i++)
       match_group_has(match, match->seek.wish->epoch, &event->msg->u.begin.members[i]);
+    hv_roster_served(&match->roster, &match->seek.host);
     match_seek_begun(match, group);
     return;
   }
   hv_env_log(match->env, HV_LOG_WARN, "match", "group_refused", "a group of peer %s was refused: %s",
              hv_peer_short(&match->seek.host, who), err.text);
-  host_failed(match);
+  host_lied(match);
 }
 
 static void heard(hv_stream *stream, const hv_event *event) {
@@ -222,7 +277,7 @@ static void heard(hv_stream *stream, const hv_event *event) {
   else if (msg->kind == HV_MSG_BEGIN)
     begins(match, event);
   else
-    host_failed(match);
+    host_lied(match);
 }
 
 static void nothing_to_send(hv_stream *stream, const hv_event *event) {
@@ -236,22 +291,25 @@ static void host_closed(hv_stream *stream, const hv_event *event) {
   host_failed(match);
 }
 
-void match_seek_join(hv_match *match, const hv_peer_id *host, uint8_t *addrs, hv_peer_id *avoid, hv_msg_join *out) {
-  const hv_match_seek *wish = match->seek.wish;
-  uint64_t now = now_of(match), left_us = match->seek.ends_us > now ? match->seek.ends_us - now : 0;
-  size_t failing = hv_roster_failing(&match->roster, &match->seek.rank, host, avoid, HV_MATCH_AVOID_MAX);
+void match_seek_join(hv_match *match, const hv_peer_id *host, uint8_t *addrs, hv_msg_join *out) {
+  match_seek *s = &match->seek;
+  const hv_match_seek *wish = s->wish;
+  uint64_t now = now_of(match), left_us = s->ends_us > now ? s->ends_us - now : 0;
+  size_t failing = hv_roster_failing(&match->roster, &s->rank, host, s->avoid, HV_MATCH_AVOID_MAX);
+  s->n_avoid = failing < HV_MATCH_AVOID_MAX ? failing : HV_MATCH_AVOID_MAX;
+  s->stay = failing > HV_MATCH_AVOID_MAX || s->redirects > REDIRECTS_MAX;
   *out = (hv_msg_join){.key = match_key(match),
                        .epoch = wish->epoch,
                        .schema = match->config.schema,
                        .n_chunks = match->config.n_chunks,
-                       .addrs = hv_span_of(addrs, match->seek.client ? 0 : hv_roster_me(&match->roster, addrs)),
+                       .addrs = hv_span_of(addrs, s->client ? 0 : hv_roster_me(&match->roster, addrs)),
                        .auxiliary = match->config.auxiliary,
                        .bandwidth = match->config.bandwidth,
                        .expected = wish->expected,
                        .wait_ms = (uint32_t)(left_us / 1000),
-                       .gather_size = (uint32_t)wish->gather.size};
-  out->stay = failing > HV_MATCH_AVOID_MAX || match->seek.redirects > REDIRECTS_MAX;
-  out->avoid = hv_span_of(avoid, (failing < HV_MATCH_AVOID_MAX ? failing : HV_MATCH_AVOID_MAX) * sizeof *avoid);
+                       .gather_size = (uint32_t)wish->gather.size,
+                       .avoid = hv_span_of(s->avoid, s->n_avoid * sizeof *s->avoid),
+                       .stay = (uint8_t)s->stay};
 }
 
 /* What the group is to be told follows the question at once. */
@@ -273,12 +331,12 @@ static int join(hv_match *match, const hv_roster_entry *entry) {
   static const hv_stream_events on = {heard, nothing_to_send, host_closed, 0};
   match_seek *s = &match->seek;
   uint8_t addrs[HV_CONTACT_ADDRS_MAX];
-  hv_peer_id avoid[HV_MATCH_AVOID_MAX];
   hv_target target;
   hv_stream *stream;
   hv_msg msg = {.kind = HV_MSG_JOIN};
   s->host = entry->id;
-  match_seek_join(match, &s->host, addrs, avoid, &msg.u.join);
+  s->alone_us = s->asked_us = 0;
+  match_seek_join(match, &s->host, addrs, &msg.u.join);
   if (hv_roster_target(&match->roster, &entry->id, hv_span_of(entry->addrs, entry->addrs_size), entry->failures, &target) !=
           HV_OK ||
       match->env->stream_open(match->env, &target, &msg, &on, match, &stream) != HV_OK)
@@ -355,8 +413,9 @@ void match_seek_news(hv_match *match) {
 /* It waited in vain; with a least group of one it is a group by itself. */
 static void time_is_over(hv_match *match) {
   match_seek *s = &match->seek;
-  if (s->stream && s->present >= match_least(match))
-    hv_roster_failed(&match->roster, &s->host); /* it could have begun */
+  int held = s->state == SEEK_WAITING || s->state == SEEK_LEAVING;
+  if (held && (s->present >= match_least(match) || s->present == 0))
+    hv_roster_wronged(&match->roster, &s->host); /* it could have begun; or it does not even count this node */
   let_go(match);
   if (s->state != SEEK_CHOOSING)
     move(match, SEEK_CHOOSING);

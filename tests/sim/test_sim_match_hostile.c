@@ -210,6 +210,188 @@ static void nobody_waits_for_who_declared_itself_for_an_hour_and_went(void **unu
   close_scene(c);
 }
 
+/* ---- hosts ---- */
+
+typedef enum host_lie { SAYS_BEGUN, SAYS_FURTHER, SAYS_BEHIND, SAYS_NOBODY, SAYS_ALONE, SENDS_ROUND, IS_MUTE } host_lie;
+
+typedef struct bad_host {
+  host_lie kind;
+  int answers;        /* questions, but not seekers */
+  hv_contact nowhere; /* it sends people there */
+  size_t asked;       /* by seekers */
+} bad_host;
+
+/* It says the same again to each sign of life. */
+static void holds(hv_stream *stream, const hv_event *event) {
+  match_seat *liar = stream->owner;
+  bad_host *bad = liar->swarm->scenario;
+  hv_msg yes = {.kind = HV_MSG_ACCEPTED, .u.accepted = {bad->kind == SAYS_ALONE, HONEST + 1}};
+  if (event->kind == HV_EVENT_STREAM_DATA && event->msg->kind == HV_MSG_ACCEPTED)
+    liar->env->stream_send(liar->env, stream, &yes, NULL);
+}
+
+static void take_in(match_seat *liar, const hv_event *event) {
+  static const hv_stream_events on = {holds, holds, holds, 0};
+  bad_host *bad = liar->swarm->scenario;
+  hv_stream *stream = event->stream;
+  uint64_t at = match_number(event->msg->u.join.epoch);
+  hv_msg msg = {.kind = HV_MSG_DISBAND, .u.disband.text = hv_span_of("no", 2)};
+  stream->on = &on;
+  stream->owner = liar;
+  bad->asked++;
+  msg.u.disband.status = bad->kind == SAYS_BEHIND ? HV_NOT_FOUND : HV_EXISTS;
+  msg.u.disband.at = bad->kind == SAYS_FURTHER ? at + 3 : 0;
+  if (bad->kind == SAYS_NOBODY || bad->kind == SAYS_ALONE)
+    msg = (hv_msg){.kind = HV_MSG_ACCEPTED, .u.accepted = {bad->kind == SAYS_ALONE, HONEST + 1}};
+  if (bad->kind == SENDS_ROUND)
+    msg = (hv_msg){.kind = HV_MSG_REDIRECT, .u.redirect.to = bad->nowhere};
+  if (bad->kind != IS_MUTE)
+    liar->env->stream_send(liar->env, stream, &msg, NULL);
+}
+
+static int host_badly(match_seat *liar, const hv_event *event) {
+  bad_host *bad = liar->swarm->scenario;
+  if (event->kind == HV_EVENT_STREAM_OPENED && event->msg->kind == HV_MSG_JOIN) {
+    take_in(liar, event);
+    return 1;
+  }
+  if (event->kind == HV_EVENT_REQUEST && event->msg->kind == HV_MSG_SUMMON && !bad->answers) {
+    hv_msg no = {.kind = HV_MSG_REFUSAL, .u.refusal.status = HV_BUSY};
+    liar->env->reply(liar->env, event->request, &no);
+    return 1;
+  }
+  return 0;
+}
+
+static scene *with_bad_host(uint64_t seed, bad_host *bad) {
+  scene *c = open_scene(seed);
+  c->s.lie = host_badly;
+  c->s.scenario = bad;
+  for (size_t i = 0; i <= HONEST; i++) {
+    match_swarm_next(&c->s)->is_liar = i == HONEST;
+    match_swarm_add(&c->s);
+  }
+  run(c, 8);
+  return c;
+}
+
+/* The next epoch in which all go to the bad host first. */
+static const char *where_it_is_first(scene *c, const char *form, unsigned *n) {
+  static char epoch[16];
+  do
+    snprintf(epoch, sizeof epoch, "%s%u", form, (*n)++);
+  while (match_swarm_first(&c->s, epoch, 0) != HONEST);
+  return epoch;
+}
+
+static void all_seek(scene *c, const char *epoch, uint32_t wait_ms) {
+  for (size_t i = 0; i < HONEST; i++)
+    seek(c, i, epoch, HONEST, wait_ms);
+}
+
+static void a_host_that_holds_people_in_vain_loses_them(void **unused) {
+  (void)unused;
+  for (host_lie kind = SAYS_NOBODY; kind <= SAYS_ALONE; kind++)
+    for (int answers = 0; answers < 2; answers++) {
+      bad_host bad = {.kind = kind, .answers = answers};
+      unsigned n = 0;
+      scene *c = with_bad_host(40 + 2 * kind + (unsigned)answers, &bad);
+      all_seek(c, where_it_is_first(c, "", &n), WAIT_MS);
+      assert_true(match_swarm_finish(&c->s, 7));
+      all_are_together(c);
+      close_scene(c);
+    }
+}
+
+static void nor_is_it_asked_next_where_it_held_them_to_the_end(void **unused) {
+  (void)unused;
+  bad_host bad = {.kind = SAYS_NOBODY, .answers = 1};
+  unsigned n = 0;
+  scene *c = with_bad_host(50, &bad);
+  all_seek(c, where_it_is_first(c, "a", &n), 4000); /* such a name has no place among others: nobody can say that it is there */
+  assert_true(match_swarm_finish(&c->s, 6));
+  all_seek(c, where_it_is_first(c, "a", &n), 4000);
+  assert_true(match_swarm_finish(&c->s, 1));
+  all_are_together(c);
+  close_scene(c);
+}
+
+static void a_host_that_sends_people_round_and_round_loses_them(void **unused) {
+  (void)unused;
+  bad_host bad = {.kind = SENDS_ROUND, .answers = 1};
+  unsigned n = 0;
+  uint8_t packed[HV_CONTACT_ADDRS_MAX];
+  scene *c = with_bad_host(60, &bad);
+  const char *epoch = where_it_is_first(c, "", &n);
+  hv_match *any = c->s.seats[0].match;
+  hv_rank rank = hv_rank_for(any->env, match_key(any), hv_span_of(epoch, strlen(epoch)));
+  bad.nowhere.id = any->roster.config.me;
+  while (hv_rank_compare(&rank, &bad.nowhere.id, &c->s.seats[HONEST].match->roster.config.me) >= 0)
+    bad.nowhere.id.key[5]++;
+  bad.nowhere.addrs = hv_span_of(packed, hv_roster_me(&any->roster, packed));
+  all_seek(c, epoch, WAIT_MS);
+  assert_true(match_swarm_finish(&c->s, 6));
+  all_are_together(c);
+  assert_true(bad.asked <= 5 * HONEST);
+  close_scene(c);
+}
+
+/* ---- a host that calls, and serves nobody ---- */
+
+typedef struct caller {
+  hv_command command;
+  match_seat *seat;
+  hv_timer timer;
+  hv_call calls[HONEST];
+} caller;
+
+static void was_answered(hv_call *call, const hv_event *event) {
+  (void)call, (void)event;
+}
+
+static void call_all(hv_timer *timer, const hv_event *event) {
+  caller *self = timer->owner;
+  match_seat *seat = self->seat;
+  uint8_t packed[HV_CONTACT_ADDRS_MAX];
+  hv_msg msg = {.kind = HV_MSG_SUMMON, .u.summon.key = match_key(seat->match)};
+  msg.u.summon.addrs = hv_span_of(packed, hv_roster_me(&seat->match->roster, packed));
+  (void)event;
+  for (size_t i = 0; i < HONEST; i++) {
+    if (self->calls[i].world)
+      continue;
+    self->calls[i] = (hv_call){.done = was_answered, .to = hv_sim_target(seat->swarm->sim, i), .timeout_ms = 2000};
+    seat->env->call(seat->env, &self->calls[i], &msg);
+  }
+  seat->env->timer_set(seat->env, timer, 200000);
+}
+
+static void begin_to_call(hv_command *command, void *core) {
+  caller *self = (caller *)command;
+  assert_non_null(core);
+  self->timer = (hv_timer){.fire = call_all, .owner = self};
+  self->seat->env->timer_set(self->seat->env, &self->timer, 0);
+}
+
+static void who_calls_but_serves_nobody_does_not_draw_people_back(void **unused) {
+  (void)unused;
+  for (int answers = 0; answers < 2; answers++) {
+    bad_host bad = {.kind = IS_MUTE, .answers = answers};
+    unsigned n = 0;
+    scene *c = with_bad_host(70 + (unsigned)answers, &bad);
+    caller self = {.command.run = begin_to_call, .seat = &c->s.seats[HONEST]};
+    assert_int_equal(hv_sim_command(c->s.sim, HONEST, &self.command), HV_OK);
+    run(c, 1);
+    const char *epoch = where_it_is_first(c, "", &n);
+    for (size_t i = 0; i < HONEST; i++) { /* they do not all come at once */
+      seek(c, i, epoch, HONEST, WAIT_MS);
+      run(c, 0.7);
+    }
+    assert_true(match_swarm_finish(&c->s, 9));
+    all_are_together(c);
+    close_scene(c);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_client_that_opens_many_gatherings_keeps_nobody_from_a_group),
@@ -218,6 +400,10 @@ int main(void) {
       cmocka_unit_test(nor_does_who_came_long_before_make_a_group_of_a_few),
       cmocka_unit_test(but_whose_time_is_over_has_those_who_are_there),
       cmocka_unit_test(nobody_waits_for_who_declared_itself_for_an_hour_and_went),
+      cmocka_unit_test(a_host_that_holds_people_in_vain_loses_them),
+      cmocka_unit_test(nor_is_it_asked_next_where_it_held_them_to_the_end),
+      cmocka_unit_test(a_host_that_sends_people_round_and_round_loses_them),
+      cmocka_unit_test(who_calls_but_serves_nobody_does_not_draw_people_back),
   };
   return cmocka_run_group_tests_name("sim_match_hostile", tests, NULL, NULL);
 }
