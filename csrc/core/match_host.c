@@ -708,6 +708,10 @@ hv_status match_host_join(hv_match *match) {
   joiner->gather = gather;
   joiner->present = 1;
   g->n_present++;
+  if (match->seek.n_doubted) { /* another host said that it is over: whether it is they all are asked at once */
+    g->summon_pause_us = SUMMON_FIRST_MS * 1000ull / SUMMON_FACTOR;
+    g->summon_us = now_of(match);
+  }
   consider(g);
   return HV_OK;
 }

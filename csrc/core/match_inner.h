@@ -20,6 +20,7 @@
 #define MATCH_ANSWER_LEAST_MS 500 /* so long at least, in a short seek too */
 #define MATCH_STOOD_STILL_MS 1000 /* so late, this node itself stood still: what has arrived meanwhile is heard first, */
 #define MATCH_HEAR_MS 100         /* for so long */
+#define MATCH_DOUBTED_MAX 3       /* hosts whose word is not taken alone */
 #define MATCH_RETRY_MS 500        /* a client that knows nobody tries again */
 #define MATCH_STRANGERS_ASKED 4
 #define MATCH_SETTLE_MS 3000 /* a match that has stood for less does not take its roster for all there are */
@@ -72,6 +73,9 @@ typedef enum seek_state {
   SEEK_STATES
 } seek_state;
 
+/* Why a host sends a seeker away for good. */
+typedef enum match_verdict { MATCH_HAS_BEGUN, MATCH_IS_FURTHER, MATCH_IS_BEHIND } match_verdict;
+
 typedef struct match_seek {
   seek_state state;
   hv_match_seek *wish; /* the program's */
@@ -88,7 +92,13 @@ typedef struct match_seek {
   uint32_t present;  /* at the host, as it said last */
   uint64_t alone_us; /* since when that may have been this node alone; 0: it has said nothing */
   uint64_t asked_us; /* when the others were asked whether they seek, too; 0: they were not */
-  hv_status status;  /* with which it is over */
+  struct {
+    hv_peer_id host;
+    match_verdict said;
+    uint64_t at;
+  } doubted[MATCH_DOUBTED_MAX]; /* hosts that said that it is over, which nobody else had said by then */
+  size_t n_doubted;
+  hv_status status; /* with which it is over */
   int further;
   hv_match_group *group;
   char text[400];

@@ -82,6 +82,8 @@ void match_seek_begun(hv_match *match, hv_match_group *group) {
   hv_env_log(match->env, HV_LOG_DEBUG, "match", "group_found", "a group of %zu in %.3f s", group->n_members,
              (double)(now_of(match) - s->started_us) * 1e-6);
   match_note_begun(match, s->wish->epoch);
+  for (size_t i = 0; i < s->n_doubted; i++) /* it was not over */
+    hv_roster_wronged(&match->roster, &s->doubted[i].host);
   s->text[0] = 0;
   is_over(match, HV_OK, group);
   match->env->timer_set(match->env, &match->news, 0); /* others may wait here for the same epoch */
@@ -106,8 +108,36 @@ static void has_begun_without(hv_match *match) {
   is_over(match, HV_EXISTS, NULL);
 }
 
+static int is_doubted(const match_seek *s, const hv_peer_id *id) {
+  for (size_t i = 0; i < s->n_doubted; i++)
+    if (hv_peer_equal(&s->doubted[i].host, id))
+      return 1;
+  return 0;
+}
+
+/* 1: a host said that the others have begun, and somebody else says that it has had its group of that epoch. */
+static int is_confirmed(const hv_match *match) {
+  const match_seek *s = &match->seek;
+  hv_span epoch = s->wish->epoch;
+  uint64_t at = match_number(epoch);
+  int said = 0, had = 0;
+  for (size_t i = 0; i < s->n_doubted; i++)
+    said |= s->doubted[i].said == MATCH_HAS_BEGUN;
+  if (!said || !at || memchr(epoch.data, '/', epoch.size)) /* of a second attempt that says nothing */
+    return 0;
+  for (size_t i = 0; i < match->roster.n && !had; i++) {
+    const hv_roster_entry *entry = &match->roster.entries[i];
+    had = entry->had && entry->at == at && hv_roster_counts(&match->roster, entry) && !is_doubted(s, &entry->id);
+  }
+  return had;
+}
+
 void match_seek_in_vain(hv_match *match, uint64_t at) {
   match_seek *s = &match->seek;
+  if (at && is_confirmed(match)) {
+    has_begun_without(match);
+    return;
+  }
   if (at)
     snprintf(s->text, sizeof s->text,
              "the others are in epoch %llu already, or about to be, and nobody comes to this one any more: load their state",
@@ -119,6 +149,13 @@ void match_seek_in_vain(hv_match *match, uint64_t at) {
   if (at && !match->behind_us)
     match->behind_us = now_of(match);
   is_over(match, at ? HV_EXISTS : HV_TIMEOUT, NULL);
+}
+
+static void believe(hv_match *match, match_verdict said, uint64_t at) {
+  if (said == MATCH_HAS_BEGUN)
+    has_begun_without(match);
+  else
+    match_seek_in_vain(match, said == MATCH_IS_FURTHER ? at : 0);
 }
 
 static void nobody_came(hv_match *match) {
@@ -151,6 +188,52 @@ static void host_failed(hv_match *match) {
 static void host_lied(hv_match *match) {
   let_go(match);
   hv_roster_wronged(&match->roster, &match->seek.host);
+  choose(match);
+}
+
+/* Those whose word was not enough, as a list of whom not to ask. */
+static hv_span doubted(const match_seek *s, hv_peer_id out[MATCH_DOUBTED_MAX]) {
+  for (size_t i = 0; i < s->n_doubted; i++)
+    out[i] = s->doubted[i].host;
+  return hv_span_of(out, s->n_doubted * sizeof *out);
+}
+
+/* The first in order that can be asked now, before that one (NULL: anywhere). */
+static hv_roster_entry *first_host(hv_match *match, const hv_peer_id *before) {
+  hv_peer_id out[MATCH_DOUBTED_MAX];
+  return hv_roster_first(&match->roster, &match->seek.rank, before, doubted(&match->seek, out));
+}
+
+/* 1: too few would be left who may come, as far as this node knows, if its host and those doubted do not. */
+static int is_left_alone(const hv_match *match) {
+  const match_seek *s = &match->seek;
+  size_t n = 0;
+  for (size_t i = 0; i < match->roster.n; i++) {
+    const hv_roster_entry *entry = &match->roster.entries[i];
+    n += !hv_peer_equal(&entry->id, &s->host) && !is_doubted(s, &entry->id) &&
+         hv_roster_may_come(&match->roster, entry, match_number(s->wish->epoch));
+  }
+  return n == 0 || n + 1 < match_least(match);
+}
+
+/* The host says that it is over. No host is believed alone, unless nobody else is known who may come: the next is asked, and who is
+ * the next itself asks all the others. */
+static void hear_verdict(hv_match *match, match_verdict said, uint64_t at) {
+  match_seek *s = &match->seek;
+  int sure = s->n_doubted == MATCH_DOUBTED_MAX || is_left_alone(match);
+  for (size_t i = 0; i < s->n_doubted; i++)
+    if (s->doubted[i].said == said) {
+      at = s->doubted[i].at < at ? s->doubted[i].at : at;
+      sure = 1;
+    }
+  if (sure) {
+    believe(match, said, at);
+    return;
+  }
+  let_go(match);
+  s->doubted[s->n_doubted].host = s->host;
+  s->doubted[s->n_doubted].said = said;
+  s->doubted[s->n_doubted++].at = at;
   choose(match);
 }
 
@@ -228,11 +311,11 @@ static void redirected(hv_match *match, const hv_contact *to) {
 static void sent_away(hv_match *match, const hv_msg_disband *why) {
   match_seek *s = &match->seek;
   if (why->status == HV_EXISTS && s->wish->epoch.size && why->at > match_number(s->wish->epoch)) {
-    match_seek_in_vain(match, why->at);
+    hear_verdict(match, MATCH_IS_FURTHER, why->at);
   } else if (why->status == HV_NOT_FOUND && s->wish->epoch.size) {
-    match_seek_in_vain(match, 0);
+    hear_verdict(match, MATCH_IS_BEHIND, 0);
   } else if (why->status == HV_EXISTS && s->wish->epoch.size) {
-    has_begun_without(match);
+    hear_verdict(match, MATCH_HAS_BEGUN, 0);
   } else if (why->status == HV_INVALID) {
     hv_peer_id host = s->host;
     let_go(match);
@@ -295,9 +378,10 @@ void match_seek_join(hv_match *match, const hv_peer_id *host, uint8_t *addrs, hv
   match_seek *s = &match->seek;
   const hv_match_seek *wish = s->wish;
   uint64_t now = now_of(match), left_us = s->ends_us > now ? s->ends_us - now : 0;
-  size_t failing = hv_roster_failing(&match->roster, &s->rank, host, s->avoid, HV_MATCH_AVOID_MAX);
-  s->n_avoid = failing < HV_MATCH_AVOID_MAX ? failing : HV_MATCH_AVOID_MAX;
-  s->stay = failing > HV_MATCH_AVOID_MAX || s->redirects > REDIRECTS_MAX;
+  size_t doubts = doubted(s, s->avoid).size / sizeof *s->avoid, room = HV_MATCH_AVOID_MAX - doubts,
+         failing = hv_roster_failing(&match->roster, &s->rank, host, s->avoid + doubts, room);
+  s->n_avoid = doubts + (failing < room ? failing : room);
+  s->stay = failing > room || s->redirects > REDIRECTS_MAX;
   *out = (hv_msg_join){.key = match_key(match),
                        .epoch = wish->epoch,
                        .schema = match->config.schema,
@@ -375,12 +459,14 @@ static void choose(hv_match *match) {
     has_begun_without(match);
     return;
   }
-  while ((entry = hv_roster_first(&match->roster, &s->rank, me, hv_span_of(NULL, 0)))) {
+  while ((entry = first_host(match, me))) {
     if (join(match, entry))
       return;
     hv_roster_failed(&match->roster, &s->host);
   }
-  if (s->client || !host(match))
+  if (s->client && s->n_doubted) /* nobody else can be asked */
+    believe(match, s->doubted[s->n_doubted - 1].said, s->doubted[s->n_doubted - 1].at);
+  else if (s->client || !host(match))
     arm(match, MATCH_RETRY_MS);
 }
 
@@ -394,7 +480,11 @@ void match_seek_news(hv_match *match) {
   }
   if (s->state != SEEK_WAITING && s->state != SEEK_HOSTING)
     return;
-  if (!hv_roster_first(&match->roster, &s->rank, &s->host, hv_span_of(NULL, 0)))
+  if (is_confirmed(match)) {
+    has_begun_without(match);
+    return;
+  }
+  if (!first_host(match, &s->host))
     return;
   if (s->state == SEEK_HOSTING) {
     let_go(match);

@@ -392,6 +392,48 @@ static void who_calls_but_serves_nobody_does_not_draw_people_back(void **unused)
   }
 }
 
+/* ---- a host that says that it is over ---- */
+
+static void a_host_that_says_that_it_is_over_is_not_believed_alone(void **unused) {
+  (void)unused;
+  for (host_lie kind = SAYS_BEGUN; kind <= SAYS_BEHIND; kind++) {
+    bad_host bad = {.kind = kind, .answers = 1};
+    unsigned n = 0;
+    scene *c = with_bad_host(30 + kind, &bad);
+    all_seek(c, where_it_is_first(c, "", &n), WAIT_MS);
+    assert_true(match_swarm_finish(&c->s, 1));
+    all_are_together(c);
+    assert_int_equal(bad.asked, HONEST);
+    run(c, 0.5);
+    all_seek(c, where_it_is_first(c, "", &n), WAIT_MS); /* it has failed them: they go elsewhere at once */
+    assert_true(match_swarm_finish(&c->s, 1));
+    all_are_together(c);
+    assert_int_equal(bad.asked, HONEST);
+    close_scene(c);
+  }
+}
+
+static void but_who_comes_late_hears_it_from_two_at_once(void **unused) {
+  (void)unused;
+  for (size_t late = 0; late < HONEST; late++)
+    for (size_t target = 0; target <= 2; target += 2) { /* in a divided swarm, too */
+      scene *c = open_scene(90 + late);
+      c->s.config.target_group_size = target;
+      grow(c, HONEST);
+      run(c, 8);
+      for (size_t i = 0; i < HONEST; i++)
+        if (i != late)
+          seek(c, i, "1", HONEST - 1, WAIT_MS);
+      assert_true(match_swarm_finish(&c->s, 2));
+      match_try *t = seek(c, late, "1", HONEST - 1, WAIT_MS);
+      assert_true(match_swarm_finish(&c->s, 1));
+      assert_int_equal(t->status, HV_EXISTS);
+      assert_false(t->seek.further);
+      assert_true(t->ended_us - t->asked_us <= 4 * RTT_US);
+      close_scene(c);
+    }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_client_that_opens_many_gatherings_keeps_nobody_from_a_group),
@@ -404,6 +446,8 @@ int main(void) {
       cmocka_unit_test(nor_is_it_asked_next_where_it_held_them_to_the_end),
       cmocka_unit_test(a_host_that_sends_people_round_and_round_loses_them),
       cmocka_unit_test(who_calls_but_serves_nobody_does_not_draw_people_back),
+      cmocka_unit_test(a_host_that_says_that_it_is_over_is_not_believed_alone),
+      cmocka_unit_test(but_who_comes_late_hears_it_from_two_at_once),
   };
   return cmocka_run_group_tests_name("sim_match_hostile", tests, NULL, NULL);
 }
