@@ -414,12 +414,6 @@ static void who_came_back_before_the_round_and_died_in_it_is_known_to_the_judge(
   plays_well_under(AND_LIARS, swarm_average_play, 1054355, 12, six_epochs);
 }
 
-/* Two of nine had a view's plan, and averaged a chunk; the next one left out whom that view left out, though it held nothing. */
-static void who_holds_nothing_is_in_whatever_view_the_others_were_in(void **unused) {
-  (void)unused;
-  plays_well_under(AND_LIARS, swarm_average_play, 1054371, 12, six_epochs);
-}
-
 /* Five of nine were left, three with a coordinator that had stood still and two with the next one; one of these died. */
 static void who_has_fewer_than_the_one_before_goes_back_with_them(void **unused) {
   (void)unused;
@@ -536,7 +530,6 @@ int main(void) {
       cmocka_unit_test(who_broke_off_itself_has_as_long_to_answer_as_all),
       cmocka_unit_test(a_second_coordinator_that_is_lost_is_not_waited_for_twice_as_long),
       cmocka_unit_test(who_came_back_before_the_round_and_died_in_it_is_known_to_the_judge),
-      cmocka_unit_test(who_holds_nothing_is_in_whatever_view_the_others_were_in),
       cmocka_unit_test(who_has_fewer_than_the_one_before_goes_back_with_them),
       cmocka_unit_test(who_is_alone_in_its_own_view_comes_back_to_the_one_before),
       cmocka_unit_test(who_was_tried_in_vain_is_attended_at_its_own_word),
