@@ -318,8 +318,9 @@ void hv_match_asked(hv_match_hall *hall, const hv_event *event) {
   if (match) {
     answer.u.summoned.state = has_had_group(match) ? HV_SUMMONED_HAD : match_is_stuck(match) ? HV_SUMMONED_SEEKS : HV_SUMMONED_IDLE;
     answer.u.summoned.at = match->roster.at;
-    hv_roster_met(&match->roster, &event->request->peer, summon->addrs);
+    hv_roster_called(&match->roster, &event->request->peer, summon->addrs);
     hv_roster_stands(&match->roster, &event->request->peer, summon->at, summon->seeks);
+    match_ask_back(match, &event->request->peer);
   }
   hall->env->reply(hall->env, event->request, &answer);
 }

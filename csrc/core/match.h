@@ -12,8 +12,9 @@
  * order; nobody joins a host behind itself in the order, so no two can wait for each other. BEGIN fixes the group. Its id is a hash
  * over all that it says: members who were told different things are in different rounds.
  *
- * Bad hosts: one that begins wrongly (not its member, spans that do not cover the run, ...) or lets seekers wait in vain is not
- * asked again for a while. Limits: HV_MATCH_* below; HV_ROUND_MEMBERS_MAX members; GATHERINGS epochs hosted at a time.
+ * Bad hosts: one that begins wrongly (not its member, spans that do not cover the run, ...), lets seekers wait in vain or sends
+ * them round is not asked again for a while; none is believed alone that it is over, where others are known. Limits: HV_MATCH_*
+ * below; HV_ROUND_MEMBERS_MAX members; GATHERINGS epochs hosted at a time, where a peer waits in one: the smallest makes room.
  */
 #ifndef HV_CORE_MATCH_H
 #define HV_CORE_MATCH_H

@@ -30,7 +30,7 @@ static void summoned(hv_call *call, const hv_event *event) {
     s->next->link = s->link;
   int known = event->status == HV_OK && event->msg->kind == HV_MSG_SUMMONED && event->msg->u.summoned.state != HV_SUMMONED_STRANGER;
   if (match && known) {
-    hv_roster_met(&match->roster, &call->to.id, hv_span_of(s->addrs, s->addrs_size));
+    hv_roster_answered(&match->roster, &call->to.id, hv_span_of(s->addrs, s->addrs_size));
     if (event->msg->u.summoned.state == HV_SUMMONED_HAD)
       hv_roster_had(&match->roster, &call->to.id, event->msg->u.summoned.at);
     else
@@ -91,6 +91,33 @@ void match_ask_laggards(hv_match *match) {
       continue;
     summon(match, hv_span_of(NULL, 0), &target, addrs);
     told++;
+  }
+}
+
+void match_ask_back(hv_match *match, const hv_peer_id *id) {
+  const hv_roster_entry *entry = hv_roster_find(&match->roster, id);
+  hv_target target;
+  if (!entry || entry->again_us <= match->env->now_us(match->env) ||
+      hv_roster_target(&match->roster, id, hv_span_of(entry->addrs, entry->addrs_size), 0, &target) != HV_OK)
+    return;
+  for (const match_summons *s = match->hall->summons; s; s = s->next)
+    if (s->match == match && hv_peer_equal(&s->call.to.id, id))
+      return;
+  summon(match, hv_span_of(NULL, 0), &target, hv_span_of(entry->addrs, entry->addrs_size));
+}
+
+void match_ask_company(hv_match *match) {
+  hv_roster *roster = &match->roster;
+  size_t asked = 0;
+  for (size_t i = 0; i < roster->n && asked < SUMMONS_MAX; i++) {
+    const hv_roster_entry *entry = &roster->entries[i];
+    hv_span addrs = hv_span_of(entry->addrs, entry->addrs_size);
+    hv_target target;
+    if (!addrs.size || hv_peer_equal(&entry->id, &match->seek.host) || !hv_roster_counts(roster, entry) ||
+        hv_roster_target(roster, &entry->id, addrs, 0, &target) != HV_OK)
+      continue;
+    summon(match, hv_span_of(NULL, 0), &target, addrs);
+    asked++;
   }
 }
 

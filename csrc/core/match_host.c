@@ -1,5 +1,6 @@
 #include "core/contact.h"
 #include "core/match_inner.h"
+#include "core/sort.h"
 
 #include <string.h>
 
@@ -88,8 +89,8 @@ static size_t known(const match_gathering *g) {
   return n > g->begun ? n - g->begun : 0;
 }
 
-static const match_joiner *joiner_of(const match_gathering *g, const hv_peer_id *id) {
-  const match_joiner *j = g->joiners;
+static match_joiner *joiner_of(const match_gathering *g, const hv_peer_id *id) {
+  match_joiner *j = g->joiners;
   while (j && !hv_peer_equal(&j->id, id))
     j = j->next;
   return j;
@@ -166,44 +167,65 @@ static uint64_t settled_us(const match_gathering *g) {
   return g->match->opened_us + MATCH_SETTLE_MS * 1000ull;
 }
 
+static int sooner(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return x < y ? -1 : x > y;
+}
+
 /* The median of what they said, so that nobody alone can hold the others up, or hurry them. */
 static size_t expected(const match_gathering *g) {
-  uint32_t sorted[MATCH_JOINERS_MAX];
-  size_t n = 0, all = 0;
-  for (const match_joiner *j = g->joiners; j; j = j->next) {
-    if (!j->present || n == MATCH_JOINERS_MAX)
+  uint64_t said[MATCH_JOINERS_MAX], all = 0;
+  size_t n = 0, least = match_least(g->match);
+  for (const match_joiner *j = g->joiners; j && n < MATCH_JOINERS_MAX; j = j->next) {
+    if (!j->present)
       continue;
     if (j->expected == 0 && all == 0)
       all = now_of(g->match) < settled_us(g) ? UINT32_MAX : known(g);
-    size_t want = j->expected == 0 ? all : j->expected > g->begun ? j->expected - g->begun : 0, at = n++;
-    for (; at > 0 && sorted[at - 1] > want; at--)
-      sorted[at] = sorted[at - 1];
-    sorted[at] = (uint32_t)want;
+    said[n++] = j->expected == 0 ? all : j->expected > g->begun ? j->expected - g->begun : 0;
   }
-  size_t median = n ? sorted[n / 2] : 0, least = match_least(g->match);
+  hv_sort(said, n, sizeof *said, sooner);
+  size_t median = n ? (size_t)said[n / 2] : 0;
   return median > least ? median : least;
 }
 
-static uint64_t deadline(const match_gathering *g) {
-  uint64_t first = UINT64_MAX;
+/* When the time of the next one who is there is over, after that moment; UINT64_MAX: of none. */
+static uint64_t next_end(const match_gathering *g, uint64_t after_us) {
+  uint64_t next = UINT64_MAX;
   for (const match_joiner *j = g->joiners; j; j = j->next)
-    if (j->present && j->deadline_us < first)
-      first = j->deadline_us;
-  return first;
+    if (j->present && j->deadline_us > after_us && j->deadline_us < next)
+      next = j->deadline_us;
+  return next;
 }
 
-/* A newcomer cannot make those who are there wait for less than half of what most of them would. */
-static uint64_t fair_deadline(const match_gathering *g, uint64_t now, uint64_t wait_ms) {
-  uint64_t sorted[MATCH_JOINERS_MAX], wait_us = wait_ms * 1000;
+/* Its time is over: is that a reason for the others, too? It is if it had at least a quarter of the time that they have, and most
+ * of those who may come are there; or if the others (the median of them, that no other one alone can hold it up) have waited for
+ * half of their time since both were there. So no word of one member hurries a group. */
+static int is_reason(const match_gathering *g, const match_joiner *over, uint64_t now) {
+  uint64_t halves[MATCH_JOINERS_MAX], left[MATCH_JOINERS_MAX];
   size_t n = 0;
+  if (!over->stream) /* this node's own word */
+    return 1;
   for (const match_joiner *j = g->joiners; j && n < MATCH_JOINERS_MAX; j = j->next) {
-    uint64_t left = j->deadline_us > now ? j->deadline_us - now : 0;
-    size_t at = n++;
-    for (; at > 0 && sorted[at - 1] > left; at--)
-      sorted[at] = sorted[at - 1];
-    sorted[at] = left;
+    uint64_t both_us = j->since_us > over->since_us ? j->since_us : over->since_us;
+    if (j == over || !j->present)
+      continue;
+    left[n] = j->deadline_us > both_us ? j->deadline_us - both_us : 0;
+    halves[n] = both_us + left[n] / 2;
+    n++;
   }
-  return now + (n > 1 && wait_us < sorted[n / 2] / 2 ? sorted[n / 2] / 2 : wait_us);
+  hv_sort(halves, n, sizeof *halves, sooner);
+  hv_sort(left, n, sizeof *left, sooner);
+  if (n == 0 || halves[(n - 1) / 2] <= now)
+    return 1;
+  return 2 * g->n_present > known(g) && over->deadline_us - over->since_us >= left[(n - 1) / 2] / 4;
+}
+
+static int is_late(const match_gathering *g) {
+  uint64_t now = now_of(g->match);
+  for (const match_joiner *j = g->joiners; j; j = j->next)
+    if (j->present && j->deadline_us <= now && is_reason(g, j, now))
+      return 1;
+  return 0;
 }
 
 /* ---- the beginning ---- */
@@ -386,7 +408,7 @@ static void consider(match_gathering *g) {
     return;
   }
   size_t target = match_target(match), want = expected(g), n = g->n_present;
-  int late = now_of(match) >= deadline(g), waves = want >= 2 * target;
+  int late = is_late(g), waves = want >= 2 * target;
   if (n < match_least(match) || (!late && n < (waves ? target : want))) {
     arm(g);
     return;
@@ -402,10 +424,10 @@ static void consider(match_gathering *g) {
 /* ---- the gathering's clock ---- */
 
 static void arm(match_gathering *g) {
-  uint64_t now = now_of(g->match), next = g->pulse_us, end = deadline(g);
+  uint64_t now = now_of(g->match), next = g->pulse_us, end = next_end(g, now);
   if (g->hear_us > now && g->hear_us < next)
     next = g->hear_us;
-  if (end > now && end < next)
+  if (end < next)
     next = end;
   if (g->summon_us < next)
     next = g->summon_us;
@@ -458,10 +480,29 @@ static match_gathering *find(hv_match *match, hv_span epoch) {
   return g;
 }
 
+/* How much would be lost with it? */
+static size_t weight_of(const match_gathering *g) {
+  return joiner_of(g, &g->match->roster.config.me) ? SIZE_MAX : g->n_joiners + g->begun;
+}
+
+/* Where too many gather, the fewest go, of those who have been there longest: who comes alone under a name of its own keeps no
+ * place from a group. This node's own seek stays. */
+static void make_room(hv_match *match) {
+  match_gathering *least = match->gatherings;
+  for (match_gathering *g = least; g; g = g->next) /* the oldest is the last */
+    if (weight_of(g) <= weight_of(least))
+      least = g;
+  while (least->joiners)
+    send_away(least->joiners, HV_BUSY, "too many gather at this peer");
+  drop_if_empty(least);
+}
+
 static match_gathering *open_gathering(hv_match *match, hv_span epoch) {
   match_gathering *g = find(match, epoch);
-  if (g || match->n_gatherings == MATCH_GATHERINGS_MAX)
+  if (g)
     return g;
+  if (match->n_gatherings == MATCH_GATHERINGS_MAX)
+    make_room(match);
   g = hv_mem_zalloc(match->env->mem, sizeof *g);
   if (!g)
     return NULL;
@@ -552,7 +593,7 @@ static match_joiner *add(match_gathering *g, const hv_peer_id *id, const hv_msg_
     memcpy(j->addrs, join->addrs.data, join->addrs.size);
   if (join->avoid.size)
     memcpy(j->avoid, join->avoid.data, join->avoid.size);
-  j->deadline_us = fair_deadline(g, now, join->wait_ms < HV_MATCH_WAIT_MAX_MS ? join->wait_ms : HV_MATCH_WAIT_MAX_MS);
+  j->deadline_us = now + (join->wait_ms < HV_MATCH_WAIT_MAX_MS ? join->wait_ms : HV_MATCH_WAIT_MAX_MS) * 1000ull;
   if (j->next)
     j->next->link = &j->next;
   g->joiners = j;
@@ -568,12 +609,17 @@ static int too_much_to_tell(const match_gathering *g, uint32_t more) {
   return more > HV_MATCH_GATHER_MAX || sum > HV_MATCH_GATHERS_MAX;
 }
 
-static void replace_same(match_gathering *g, const hv_peer_id *id) {
-  for (match_joiner *j = g->joiners; j; j = j->next)
-    if (hv_peer_equal(&j->id, id)) {
-      send_away(j, HV_CANCELLED, "this peer has joined again");
-      return;
-    }
+/* Nobody is in two places: where that peer waited before, it waits no more. */
+static void leave_all(hv_match *match, const hv_peer_id *id, const match_gathering *keep) {
+  for (match_gathering *g = match->gatherings, *next; g; g = next) {
+    match_joiner *joiner = joiner_of(g, id);
+    next = g->next;
+    if (!joiner)
+      continue;
+    send_away(joiner, HV_CANCELLED, "this peer has joined again");
+    if (g != keep && !g->begun)
+      drop_if_empty(g);
+  }
 }
 
 /* Why not? NULL: it may. */
@@ -607,8 +653,10 @@ void match_host_opened(hv_match *match, const hv_event *event) {
   if (status == HV_INVALID)
     hv_roster_stranger(&match->roster, &peer);
   else
-    hv_roster_met(&match->roster, &peer, join->addrs);
+    hv_roster_called(&match->roster, &peer, join->addrs);
   hv_roster_stands(&match->roster, &peer, match_number(join->epoch), 1);
+  if (status != HV_INVALID)
+    match_ask_back(match, &peer);
   if (no) {
     say_no(match, stream, status, no, 0);
     return;
@@ -619,9 +667,8 @@ void match_host_opened(hv_match *match, const hv_event *event) {
     send_on(match, stream, better);
     return;
   }
+  leave_all(match, &peer, g);
   g = open_gathering(match, join->epoch);
-  if (g)
-    replace_same(g, &peer);
   match_joiner *joiner = g ? add(g, &peer, join) : NULL;
   if (!joiner) {
     say_no(match, stream, HV_BUSY, "too many gather at this peer", 0);
@@ -644,11 +691,10 @@ void match_host_opened(hv_match *match, const hv_event *event) {
 
 hv_status match_host_join(hv_match *match) {
   uint8_t addrs[HV_CONTACT_ADDRS_MAX];
-  hv_peer_id avoid[HV_MATCH_AVOID_MAX];
   hv_msg_join join;
   hv_payload *gather = NULL;
   hv_span mine = match->seek.wish->gather;
-  match_seek_join(match, &match->roster.config.me, addrs, avoid, &join);
+  match_seek_join(match, &match->roster.config.me, addrs, &join);
   match_gathering *g = open_gathering(match, join.epoch);
   if (mine.size && !(gather = hv_payload_copy(match->env->mem, mine.data, mine.size)))
     g = NULL;
@@ -662,6 +708,10 @@ hv_status match_host_join(hv_match *match) {
   joiner->gather = gather;
   joiner->present = 1;
   g->n_present++;
+  if (match->seek.n_doubted) { /* another host said that it is over: whether it is they all are asked at once */
+    g->summon_pause_us = SUMMON_FIRST_MS * 1000ull / SUMMON_FACTOR;
+    g->summon_us = now_of(match);
+  }
   consider(g);
   return HV_OK;
 }

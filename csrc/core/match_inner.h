@@ -20,6 +20,7 @@
 #define MATCH_ANSWER_LEAST_MS 500 /* so long at least, in a short seek too */
 #define MATCH_STOOD_STILL_MS 1000 /* so late, this node itself stood still: what has arrived meanwhile is heard first, */
 #define MATCH_HEAR_MS 100         /* for so long */
+#define MATCH_DOUBTED_MAX 3       /* hosts whose word is not taken alone */
 #define MATCH_RETRY_MS 500        /* a client that knows nobody tries again */
 #define MATCH_STRANGERS_ASKED 4
 #define MATCH_SETTLE_MS 3000 /* a match that has stood for less does not take its roster for all there are */
@@ -72,6 +73,9 @@ typedef enum seek_state {
   SEEK_STATES
 } seek_state;
 
+/* Why a host sends a seeker away for good. */
+typedef enum match_verdict { MATCH_HAS_BEGUN, MATCH_IS_FURTHER, MATCH_IS_BEHIND } match_verdict;
+
 typedef struct match_seek {
   seek_state state;
   hv_match_seek *wish; /* the program's */
@@ -82,7 +86,18 @@ typedef struct match_seek {
   hv_timer timer;
   uint64_t started_us, ends_us, due_us; /* due_us: the timer's */
   unsigned redirects;
-  uint32_t present; /* at the host, as it said last */
+  hv_peer_id avoid[HV_MATCH_AVOID_MAX]; /* what the host was told: where this node cannot be sent on to, */
+  size_t n_avoid;
+  int stay;          /* or that it cannot be at all */
+  uint32_t present;  /* at the host, as it said last */
+  uint64_t alone_us; /* since when that may have been this node alone; 0: it has said nothing */
+  uint64_t asked_us; /* when the others were asked whether they seek, too; 0: they were not */
+  struct {
+    hv_peer_id host;
+    match_verdict said;
+    uint64_t at;
+  } doubted[MATCH_DOUBTED_MAX]; /* hosts that said that it is over, which nobody else had said by then */
+  size_t n_doubted;
   hv_status status; /* with which it is over */
   int further;
   hv_match_group *group;
@@ -158,8 +173,8 @@ void match_seek_in_vain(hv_match *match, uint64_t at);
 void match_seek_begun(hv_match *match, hv_match_group *group);
 /* Ends it within this call. Fine when there is none. */
 void match_seek_end(hv_match *match, hv_status status, const char *text);
-/* What JOIN says of this node. `avoid` has room for HV_MATCH_AVOID_MAX; `addrs` for HV_CONTACT_ADDRS_MAX. */
-void match_seek_join(hv_match *match, const hv_peer_id *host, uint8_t *addrs, hv_peer_id *avoid, hv_msg_join *out);
+/* What JOIN says of this node. `addrs` has room for HV_CONTACT_ADDRS_MAX. */
+void match_seek_join(hv_match *match, const hv_peer_id *host, uint8_t *addrs, hv_msg_join *out);
 
 /* ---- match_host.c ---- */
 void match_host_opened(hv_match *match, const hv_event *event);
@@ -176,6 +191,10 @@ void match_host_close(hv_match *match);
 /* ---- match_ask.c ---- */
 /* Asks those who are expected and not there yet whether they are; those who do not answer are not expected any more. */
 void match_ask_missing(match_gathering *gathering);
+/* Asks somebody who called and could not be reached before: only its answer shows that it can be now. */
+void match_ask_back(hv_match *match, const hv_peer_id *id);
+/* Asks the others whether they seek, for a seeker whose host says that nobody else does. */
+void match_ask_company(hv_match *match);
 /* Asks those whom this node knows otherwise and who are not in the roster. */
 void match_ask_acquaintances(hv_match *match);
 void match_ask_strangers(hv_match *match);

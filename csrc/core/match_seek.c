@@ -82,6 +82,8 @@ void match_seek_begun(hv_match *match, hv_match_group *group) {
   hv_env_log(match->env, HV_LOG_DEBUG, "match", "group_found", "a group of %zu in %.3f s", group->n_members,
              (double)(now_of(match) - s->started_us) * 1e-6);
   match_note_begun(match, s->wish->epoch);
+  for (size_t i = 0; i < s->n_doubted; i++) /* it was not over */
+    hv_roster_wronged(&match->roster, &s->doubted[i].host);
   s->text[0] = 0;
   is_over(match, HV_OK, group);
   match->env->timer_set(match->env, &match->news, 0); /* others may wait here for the same epoch */
@@ -106,8 +108,36 @@ static void has_begun_without(hv_match *match) {
   is_over(match, HV_EXISTS, NULL);
 }
 
+static int is_doubted(const match_seek *s, const hv_peer_id *id) {
+  for (size_t i = 0; i < s->n_doubted; i++)
+    if (hv_peer_equal(&s->doubted[i].host, id))
+      return 1;
+  return 0;
+}
+
+/* 1: a host said that the others have begun, and somebody else says that it has had its group of that epoch. */
+static int is_confirmed(const hv_match *match) {
+  const match_seek *s = &match->seek;
+  hv_span epoch = s->wish->epoch;
+  uint64_t at = match_number(epoch);
+  int said = 0, had = 0;
+  for (size_t i = 0; i < s->n_doubted; i++)
+    said |= s->doubted[i].said == MATCH_HAS_BEGUN;
+  if (!said || !at || memchr(epoch.data, '/', epoch.size)) /* of a second attempt that says nothing */
+    return 0;
+  for (size_t i = 0; i < match->roster.n && !had; i++) {
+    const hv_roster_entry *entry = &match->roster.entries[i];
+    had = entry->had && entry->at == at && hv_roster_counts(&match->roster, entry) && !is_doubted(s, &entry->id);
+  }
+  return had;
+}
+
 void match_seek_in_vain(hv_match *match, uint64_t at) {
   match_seek *s = &match->seek;
+  if (at && is_confirmed(match)) {
+    has_begun_without(match);
+    return;
+  }
   if (at)
     snprintf(s->text, sizeof s->text,
              "the others are in epoch %llu already, or about to be, and nobody comes to this one any more: load their state",
@@ -119,6 +149,13 @@ void match_seek_in_vain(hv_match *match, uint64_t at) {
   if (at && !match->behind_us)
     match->behind_us = now_of(match);
   is_over(match, at ? HV_EXISTS : HV_TIMEOUT, NULL);
+}
+
+static void believe(hv_match *match, match_verdict said, uint64_t at) {
+  if (said == MATCH_HAS_BEGUN)
+    has_begun_without(match);
+  else
+    match_seek_in_vain(match, said == MATCH_IS_FURTHER ? at : 0);
 }
 
 static void nobody_came(hv_match *match) {
@@ -143,9 +180,106 @@ static void choose(hv_match *match);
 static void host_failed(hv_match *match) {
   match_seek *s = &match->seek;
   let_go(match);
-  hv_roster_failed(&match->roster, &s->host);
+  hv_roster_let_down(&match->roster, &s->host, s->started_us);
   choose(match);
 }
+
+/* What it said or did no honest host does. */
+static void host_lied(hv_match *match) {
+  let_go(match);
+  hv_roster_wronged(&match->roster, &match->seek.host);
+  choose(match);
+}
+
+/* Those whose word was not enough, as a list of whom not to ask. */
+static hv_span doubted(const match_seek *s, hv_peer_id out[MATCH_DOUBTED_MAX]) {
+  for (size_t i = 0; i < s->n_doubted; i++)
+    out[i] = s->doubted[i].host;
+  return hv_span_of(out, s->n_doubted * sizeof *out);
+}
+
+/* The first in order that can be asked now, before that one (NULL: anywhere). */
+static hv_roster_entry *first_host(hv_match *match, const hv_peer_id *before) {
+  hv_peer_id out[MATCH_DOUBTED_MAX];
+  return hv_roster_first(&match->roster, &match->seek.rank, before, doubted(&match->seek, out));
+}
+
+/* 1: too few would be left who may come, as far as this node knows, if its host and those doubted do not. */
+static int is_left_alone(const hv_match *match) {
+  const match_seek *s = &match->seek;
+  size_t n = 0;
+  for (size_t i = 0; i < match->roster.n; i++) {
+    const hv_roster_entry *entry = &match->roster.entries[i];
+    n += !hv_peer_equal(&entry->id, &s->host) && !is_doubted(s, &entry->id) &&
+         hv_roster_may_come(&match->roster, entry, match_number(s->wish->epoch));
+  }
+  return n == 0 || n + 1 < match_least(match);
+}
+
+/* The host says that it is over. No host is believed alone, unless nobody else is known who may come: the next is asked, and who is
+ * the next itself asks all the others. */
+static void hear_verdict(hv_match *match, match_verdict said, uint64_t at) {
+  match_seek *s = &match->seek;
+  int sure = s->n_doubted == MATCH_DOUBTED_MAX || is_left_alone(match);
+  for (size_t i = 0; i < s->n_doubted; i++)
+    if (s->doubted[i].said == said) {
+      at = s->doubted[i].at < at ? s->doubted[i].at : at;
+      sure = 1;
+    }
+  if (sure) {
+    believe(match, said, at);
+    return;
+  }
+  let_go(match);
+  s->doubted[s->n_doubted].host = s->host;
+  s->doubted[s->n_doubted].said = said;
+  s->doubted[s->n_doubted++].at = at;
+  choose(match);
+}
+
+/* ---- a host that says that nobody else is there ---- */
+
+/* How long it is believed. */
+static uint64_t alone_ms(const hv_match *match) {
+  uint64_t quarter = match->seek.wish->wait_ms / 4;
+  return quarter < MATCH_SILENCE_MS ? quarter : MATCH_SILENCE_MS;
+}
+
+/* 1: others (more than one, or all there are) have said that they seek this very epoch, and so long ago that they must be here. */
+static int is_deceived(const hv_match *match) {
+  const match_seek *s = &match->seek;
+  uint64_t long_ago_us = now_of(match) - answer_ms(match) * 1000, at = match_number(s->wish->epoch);
+  size_t others = 0, seek = 0;
+  for (size_t i = 0; i < match->roster.n; i++) {
+    const hv_roster_entry *entry = &match->roster.entries[i];
+    if (hv_peer_equal(&entry->id, &s->host) || !hv_roster_counts(&match->roster, entry))
+      continue;
+    others++;
+    seek += at && entry->at == at && entry->seeks && entry->at_us >= s->asked_us && entry->at_us < long_ago_us;
+  }
+  return seek > 1 || (seek && seek == others);
+}
+
+/* What the others say is heard by the time of its next sign of life. 1: that host is given up. */
+static int suspects(hv_match *match) {
+  match_seek *s = &match->seek;
+  uint64_t now = now_of(match);
+  if (s->present > 1 || !s->alone_us)
+    s->alone_us = now, s->asked_us = 0;
+  if (now - s->alone_us < alone_ms(match) * 1000)
+    return 0;
+  if (s->asked_us && is_deceived(match)) {
+    host_lied(match);
+    return 1;
+  }
+  if (!s->asked_us || now - s->asked_us >= 2 * MATCH_SILENCE_MS * 1000ull) {
+    s->asked_us = now;
+    match_ask_company(match);
+  }
+  return 0;
+}
+
+/* ---- what a host says ---- */
 
 static void accepted(hv_match *match, uint32_t present) {
   match->seek.present = present;
@@ -153,7 +287,7 @@ static void accepted(hv_match *match, uint32_t present) {
   match->env->stream_send(match->env, match->seek.stream, &here, NULL); /* a sign of life, too: for want of it a host lets go */
   if (match->seek.state == SEEK_JOINING)
     move(match, SEEK_WAITING);
-  if (match->seek.state != SEEK_WAITING)
+  if (match->seek.state != SEEK_WAITING || suspects(match))
     return;
   arm(match, MATCH_SILENCE_MS);
   match_seek_news(match); /* who failed some time ago may be asked again */
@@ -161,8 +295,11 @@ static void accepted(hv_match *match, uint32_t present) {
 
 static void redirected(hv_match *match, const hv_contact *to) {
   match_seek *s = &match->seek;
-  if (hv_rank_compare(&s->rank, &to->id, &s->host) >= 0) { /* only ever to somebody who comes sooner: so that it ends */
-    host_failed(match);
+  int knows_better = s->stay; /* it was told where this node cannot go */
+  for (size_t i = 0; i < s->n_avoid; i++)
+    knows_better |= hv_peer_equal(&s->avoid[i], &to->id);
+  if (knows_better || hv_rank_compare(&s->rank, &to->id, &s->host) >= 0) { /* only ever to somebody who comes sooner: it ends */
+    host_lied(match);
     return;
   }
   let_go(match);
@@ -174,11 +311,11 @@ static void redirected(hv_match *match, const hv_contact *to) {
 static void sent_away(hv_match *match, const hv_msg_disband *why) {
   match_seek *s = &match->seek;
   if (why->status == HV_EXISTS && s->wish->epoch.size && why->at > match_number(s->wish->epoch)) {
-    match_seek_in_vain(match, why->at);
+    hear_verdict(match, MATCH_IS_FURTHER, why->at);
   } else if (why->status == HV_NOT_FOUND && s->wish->epoch.size) {
-    match_seek_in_vain(match, 0);
+    hear_verdict(match, MATCH_IS_BEHIND, 0);
   } else if (why->status == HV_EXISTS && s->wish->epoch.size) {
-    has_begun_without(match);
+    hear_verdict(match, MATCH_HAS_BEGUN, 0);
   } else if (why->status == HV_INVALID) {
     hv_peer_id host = s->host;
     let_go(match);
@@ -202,12 +339,13 @@ static void begins(hv_match *match, const hv_event *event) {
   if (hv_group_read(match->env, &facts, &event->msg->u.begin, event->payload, &group, &err) == HV_OK) {
     for (size_t i = 0; i < group->n_members; i++)
       match_group_has(match, match->seek.wish->epoch, &event->msg->u.begin.members[i]);
+    hv_roster_served(&match->roster, &match->seek.host);
     match_seek_begun(match, group);
     return;
   }
   hv_env_log(match->env, HV_LOG_WARN, "match", "group_refused", "a group of peer %s was refused: %s",
              hv_peer_short(&match->seek.host, who), err.text);
-  host_failed(match);
+  host_lied(match);
 }
 
 static void heard(hv_stream *stream, const hv_event *event) {
@@ -222,7 +360,7 @@ static void heard(hv_stream *stream, const hv_event *event) {
   else if (msg->kind == HV_MSG_BEGIN)
     begins(match, event);
   else
-    host_failed(match);
+    host_lied(match);
 }
 
 static void nothing_to_send(hv_stream *stream, const hv_event *event) {
@@ -236,22 +374,26 @@ static void host_closed(hv_stream *stream, const hv_event *event) {
   host_failed(match);
 }
 
-void match_seek_join(hv_match *match, const hv_peer_id *host, uint8_t *addrs, hv_peer_id *avoid, hv_msg_join *out) {
-  const hv_match_seek *wish = match->seek.wish;
-  uint64_t now = now_of(match), left_us = match->seek.ends_us > now ? match->seek.ends_us - now : 0;
-  size_t failing = hv_roster_failing(&match->roster, &match->seek.rank, host, avoid, HV_MATCH_AVOID_MAX);
+void match_seek_join(hv_match *match, const hv_peer_id *host, uint8_t *addrs, hv_msg_join *out) {
+  match_seek *s = &match->seek;
+  const hv_match_seek *wish = s->wish;
+  uint64_t now = now_of(match), left_us = s->ends_us > now ? s->ends_us - now : 0;
+  size_t doubts = doubted(s, s->avoid).size / sizeof *s->avoid, room = HV_MATCH_AVOID_MAX - doubts,
+         failing = hv_roster_failing(&match->roster, &s->rank, host, s->avoid + doubts, room);
+  s->n_avoid = doubts + (failing < room ? failing : room);
+  s->stay = failing > room || s->redirects > REDIRECTS_MAX;
   *out = (hv_msg_join){.key = match_key(match),
                        .epoch = wish->epoch,
                        .schema = match->config.schema,
                        .n_chunks = match->config.n_chunks,
-                       .addrs = hv_span_of(addrs, match->seek.client ? 0 : hv_roster_me(&match->roster, addrs)),
+                       .addrs = hv_span_of(addrs, s->client ? 0 : hv_roster_me(&match->roster, addrs)),
                        .auxiliary = match->config.auxiliary,
                        .bandwidth = match->config.bandwidth,
                        .expected = wish->expected,
                        .wait_ms = (uint32_t)(left_us / 1000),
-                       .gather_size = (uint32_t)wish->gather.size};
-  out->stay = failing > HV_MATCH_AVOID_MAX || match->seek.redirects > REDIRECTS_MAX;
-  out->avoid = hv_span_of(avoid, (failing < HV_MATCH_AVOID_MAX ? failing : HV_MATCH_AVOID_MAX) * sizeof *avoid);
+                       .gather_size = (uint32_t)wish->gather.size,
+                       .avoid = hv_span_of(s->avoid, s->n_avoid * sizeof *s->avoid),
+                       .stay = (uint8_t)s->stay};
 }
 
 /* What the group is to be told follows the question at once. */
@@ -273,12 +415,12 @@ static int join(hv_match *match, const hv_roster_entry *entry) {
   static const hv_stream_events on = {heard, nothing_to_send, host_closed, 0};
   match_seek *s = &match->seek;
   uint8_t addrs[HV_CONTACT_ADDRS_MAX];
-  hv_peer_id avoid[HV_MATCH_AVOID_MAX];
   hv_target target;
   hv_stream *stream;
   hv_msg msg = {.kind = HV_MSG_JOIN};
   s->host = entry->id;
-  match_seek_join(match, &s->host, addrs, avoid, &msg.u.join);
+  s->alone_us = s->asked_us = 0;
+  match_seek_join(match, &s->host, addrs, &msg.u.join);
   if (hv_roster_target(&match->roster, &entry->id, hv_span_of(entry->addrs, entry->addrs_size), entry->failures, &target) !=
           HV_OK ||
       match->env->stream_open(match->env, &target, &msg, &on, match, &stream) != HV_OK)
@@ -317,12 +459,14 @@ static void choose(hv_match *match) {
     has_begun_without(match);
     return;
   }
-  while ((entry = hv_roster_first(&match->roster, &s->rank, me, hv_span_of(NULL, 0)))) {
+  while ((entry = first_host(match, me))) {
     if (join(match, entry))
       return;
     hv_roster_failed(&match->roster, &s->host);
   }
-  if (s->client || !host(match))
+  if (s->client && s->n_doubted) /* nobody else can be asked */
+    believe(match, s->doubted[s->n_doubted - 1].said, s->doubted[s->n_doubted - 1].at);
+  else if (s->client || !host(match))
     arm(match, MATCH_RETRY_MS);
 }
 
@@ -336,7 +480,11 @@ void match_seek_news(hv_match *match) {
   }
   if (s->state != SEEK_WAITING && s->state != SEEK_HOSTING)
     return;
-  if (!hv_roster_first(&match->roster, &s->rank, &s->host, hv_span_of(NULL, 0)))
+  if (is_confirmed(match)) {
+    has_begun_without(match);
+    return;
+  }
+  if (!first_host(match, &s->host))
     return;
   if (s->state == SEEK_HOSTING) {
     let_go(match);
@@ -355,8 +503,9 @@ void match_seek_news(hv_match *match) {
 /* It waited in vain; with a least group of one it is a group by itself. */
 static void time_is_over(hv_match *match) {
   match_seek *s = &match->seek;
-  if (s->stream && s->present >= match_least(match))
-    hv_roster_failed(&match->roster, &s->host); /* it could have begun */
+  int held = s->state == SEEK_WAITING || s->state == SEEK_LEAVING;
+  if (held && (s->present >= match_least(match) || s->present == 0))
+    hv_roster_wronged(&match->roster, &s->host); /* it could have begun; or it does not even count this node */
   let_go(match);
   if (s->state != SEEK_CHOOSING)
     move(match, SEEK_CHOOSING);

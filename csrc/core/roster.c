@@ -122,20 +122,29 @@ static void drop_expired(hv_roster *roster) {
       drop(roster, &roster->entries[i]);
 }
 
-void hv_roster_met(hv_roster *roster, const hv_peer_id *id, hv_span addrs) {
-  uint64_t until = roster->env->now_us(roster->env) + DECLARED_MS * 1000ull;
+static void met(hv_roster *roster, const hv_peer_id *id, hv_span addrs, int answers) {
+  uint64_t now = roster->env->now_us(roster->env), until = now + DECLARED_MS * 1000ull;
   int is_new;
   hv_roster_entry *entry = entry_of(roster, id, until, &is_new);
   if (!entry)
     return;
-  int news = is_new || entry->failures || entry->stranger;
+  int news = is_new || entry->failures || entry->stranger || (answers && entry->again_us > now);
   set_addrs(entry, addrs);
   entry->until_us = entry->until_us > until ? entry->until_us : until;
   entry->failures = entry->stranger = 0;
-  entry->again_us = 0;
-  entry->heard_us = roster->env->now_us(roster->env);
+  if (answers)
+    entry->again_us = 0;
+  entry->heard_us = now;
   if (news)
     tell(roster);
+}
+
+void hv_roster_called(hv_roster *roster, const hv_peer_id *id, hv_span addrs) {
+  met(roster, id, addrs, 0);
+}
+
+void hv_roster_answered(hv_roster *roster, const hv_peer_id *id, hv_span addrs) {
+  met(roster, id, addrs, 1);
 }
 
 void hv_roster_heard(hv_roster *roster, const hv_peer_id *id, hv_span addrs) {
@@ -163,14 +172,44 @@ void hv_roster_stranger(hv_roster *roster, const hv_peer_id *id) {
   tell(roster);
 }
 
+/* When that is over, for the n-th time in a row. */
+static uint64_t after_pause(const hv_roster *roster, unsigned n) {
+  unsigned doublings = n < AGAIN_DOUBLINGS ? n : AGAIN_DOUBLINGS;
+  return roster->env->now_us(roster->env) + ((uint64_t)AGAIN_FIRST_MS << doublings) * 1000;
+}
+
 void hv_roster_failed(hv_roster *roster, const hv_peer_id *id) {
   hv_roster_entry *entry = hv_roster_find(roster, id);
   if (!entry)
     return;
-  unsigned doublings = entry->failures < AGAIN_DOUBLINGS ? entry->failures : AGAIN_DOUBLINGS;
-  entry->failures++;
-  entry->again_us = roster->env->now_us(roster->env) + ((uint64_t)AGAIN_FIRST_MS << doublings) * 1000;
+  entry->again_us = after_pause(roster, entry->failures++);
   tell(roster);
+}
+
+void hv_roster_wronged(hv_roster *roster, const hv_peer_id *id) {
+  hv_roster_entry *entry = hv_roster_find(roster, id);
+  if (!entry)
+    return;
+  entry->shun_us = after_pause(roster, entry->wrongs++);
+  hv_roster_failed(roster, id);
+}
+
+void hv_roster_let_down(hv_roster *roster, const hv_peer_id *id, uint64_t seek_us) {
+  hv_roster_entry *entry = hv_roster_find(roster, id);
+  if (!entry)
+    return;
+  int again = entry->failed_us && entry->failed_us >= seek_us;
+  entry->failed_us = roster->env->now_us(roster->env);
+  if (again)
+    hv_roster_wronged(roster, id);
+  else
+    hv_roster_failed(roster, id);
+}
+
+void hv_roster_served(hv_roster *roster, const hv_peer_id *id) {
+  hv_roster_entry *entry = hv_roster_find(roster, id);
+  if (entry)
+    entry->wrongs = 0, entry->shun_us = 0;
 }
 
 int hv_roster_is_behind(uint64_t at, int seeks, uint64_t there) {
@@ -251,27 +290,31 @@ static int stands_in(hv_span ids, const hv_peer_id *id) {
   return 0;
 }
 
+static int may_be_asked(const hv_roster *roster, const hv_roster_entry *entry) {
+  uint64_t now = roster->env->now_us(roster->env);
+  return entry->again_us <= now && entry->shun_us <= now;
+}
+
 /* Could it host, before that peer? */
 static int could_host(const hv_roster *roster, const hv_rank *rank, const hv_roster_entry *entry, const hv_peer_id *before) {
   return entry->addrs_size && is_there(roster, entry) && (!before || hv_rank_compare(rank, &entry->id, before) < 0);
 }
 
 hv_roster_entry *hv_roster_first(hv_roster *roster, const hv_rank *rank, const hv_peer_id *before, hv_span avoid) {
-  uint64_t now = roster->env->now_us(roster->env);
   hv_roster_entry *first = NULL;
   for (size_t i = 0; i < roster->n; i++) {
     hv_roster_entry *entry = &roster->entries[i];
-    if (entry->again_us <= now && could_host(roster, rank, entry, first ? &first->id : before) && !stands_in(avoid, &entry->id))
+    if (may_be_asked(roster, entry) && could_host(roster, rank, entry, first ? &first->id : before) &&
+        !stands_in(avoid, &entry->id))
       first = entry;
   }
   return first;
 }
 
 size_t hv_roster_failing(const hv_roster *roster, const hv_rank *rank, const hv_peer_id *before, hv_peer_id *out, size_t max) {
-  uint64_t now = roster->env->now_us(roster->env);
   size_t n = 0;
   for (size_t i = 0; i < roster->n; i++)
-    if (roster->entries[i].again_us > now && could_host(roster, rank, &roster->entries[i], before)) {
+    if (!may_be_asked(roster, &roster->entries[i]) && could_host(roster, rank, &roster->entries[i], before)) {
       if (n < max)
         out[n] = roster->entries[i].id;
       n++;
@@ -372,12 +415,19 @@ static void say_goodbye(const hv_roster *roster) {
 
 /* ---- looking ---- */
 
+/* How much longer it holds: it may have been written for longer than a declaration lives. */
+static uint64_t left_of(const hv_record *record) {
+  uint64_t kept_ms = record->lease_ms > record->ttl_ms ? record->lease_ms - record->ttl_ms : 0,
+           left_ms = kept_ms < DECLARED_MS ? DECLARED_MS - kept_ms : 0;
+  return record->ttl_ms < left_ms ? record->ttl_ms : left_ms;
+}
+
 /* What a declaration says; 1: it brings news. */
 static int read_record(hv_roster *roster, const hv_record *record) {
   hv_span value = record->value;
   if (!hv_peer_is_known(&record->signer) || value.size < 34 || value.data[0] != FORMAT)
     return 0;
-  uint64_t until = roster->env->now_us(roster->env) + record->ttl_ms * 1000ull;
+  uint64_t now = roster->env->now_us(roster->env), until = now + left_of(record) * 1000ull;
   int is_new, stranger = memcmp(value.data + 2, roster->config.schema.bytes, 32) != 0;
   hv_roster_entry *entry = hv_roster_find(roster, &record->signer);
   if (value.data[1] & GONE) {
@@ -386,7 +436,7 @@ static int read_record(hv_roster *roster, const hv_record *record) {
       drop(roster, entry);
     return known;
   }
-  entry = entry_of(roster, &record->signer, until, &is_new);
+  entry = until > now ? entry_of(roster, &record->signer, until, &is_new) : NULL;
   if (!entry)
     return 0;
   int newer = record->version > entry->version;
@@ -394,8 +444,7 @@ static int read_record(hv_roster *roster, const hv_record *record) {
     set_addrs(entry, hv_span_of(value.data + 34, value.size - 34));
     entry->version = record->version;
     entry->failures = 0; /* it lived when it said so; when to ask it again is another question */
-    uint64_t now = roster->env->now_us(roster->env),
-             age_us = until < now + DECLARED_MS * 1000ull ? now + DECLARED_MS * 1000ull - until : 0;
+    uint64_t age_us = until < now + DECLARED_MS * 1000ull ? now + DECLARED_MS * 1000ull - until : 0;
     if (now > age_us && now - age_us > entry->heard_us)
       entry->heard_us = now - age_us;
   }

@@ -3,8 +3,9 @@
  * Room: core (uses dht, peers, contact). Owned by a match; the hive thread.
  * Declares this node in the DHT under the key: a signed record of its own for DECLARED_MS, said again in time, taken back at the
  * end. Gets all the others' again and again, often when something is going on and seldom when not. Whoever is met in person is
- * known, too. A peer that failed is not asked again for a while, and not counted until it is heard of anew. Limits: HV_ROSTER_MAX
- * peers; who would go soonest makes room.
+ * known, too. A peer that failed is not asked again for a while, or until it answers, and not counted until it is heard of anew;
+ * one that hosts badly is not asked to host for a while, whatever it answers. Limits: HV_ROSTER_MAX peers; who would go soonest
+ * makes room.
  */
 #ifndef HV_CORE_ROSTER_H
 #define HV_CORE_ROSTER_H
@@ -30,7 +31,10 @@ typedef struct hv_roster_entry {
   uint8_t asked;      /* 1: it has been asked which */
   unsigned failures;  /* since it was last heard of */
   uint64_t until_us;  /* declared, or met, until then */
-  uint64_t again_us;  /* after failures: when it may be asked again */
+  uint64_t again_us;  /* after failures: when it may be asked again, if it gives no answer sooner */
+  unsigned wrongs;    /* since it last served this node as a host */
+  uint64_t shun_us;   /* after wrongs: when it may be asked to host again, whatever it answers meanwhile */
+  uint64_t failed_us; /* when it last failed as a host; 0: never */
   uint64_t version;   /* of its declaration */
   uint64_t heard_us;  /* when it last gave word of itself */
   uint64_t at;        /* where it is: 1 + the number of its epoch; 0: not known */
@@ -76,12 +80,19 @@ void hv_roster_fini(hv_roster *roster, int goodbye);
 /* Something is going on: look often for a while. */
 void hv_roster_look_soon(hv_roster *roster);
 
-/* In person: it called, or answered. No addresses: it is a client. */
-void hv_roster_met(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
+/* In person. No addresses: it is a client. Who calls lives; that it can be reached only an answer shows. */
+void hv_roster_called(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
+void hv_roster_answered(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
 /* Somebody said so. */
 void hv_roster_heard(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
 void hv_roster_stranger(hv_roster *roster, const hv_peer_id *id);
 void hv_roster_failed(hv_roster *roster, const hv_peer_id *id);
+/* It failed as a host, of a seek that began then; for the second time in one seek it counts as a wrong. */
+void hv_roster_let_down(hv_roster *roster, const hv_peer_id *id, uint64_t seek_us);
+/* It hosts badly. */
+void hv_roster_wronged(hv_roster *roster, const hv_peer_id *id);
+/* It hosted this node's group. */
+void hv_roster_served(hv_roster *roster, const hv_peer_id *id);
 
 /* Where a peer is, from itself or from its host. */
 void hv_roster_stands(hv_roster *roster, const hv_peer_id *id, uint64_t at, int seeks);
