@@ -140,6 +140,11 @@ static int is_credible(const hv_round *round, const hv_view_report *reports, con
   return left >= 2 && never < say_so && otherwise < say_so && (say_so > 1 || 2 * left > n);
 }
 
+/* It holds what agrees with the latest view: that is its own, or it was stopped for it and its plan did not come. */
+static int is_of(const hv_view_report *latest, const hv_view_report *report, size_t member) {
+  return same_view(report, latest) || (hv_members_has(&latest->members, member) && report->installed < latest->installed);
+}
+
 hv_members hv_view_left(const hv_round *round, const hv_view_report *reports, const hv_members *answered) {
   hv_members here = *answered;
   for (;;) {
@@ -153,8 +158,7 @@ hv_members hv_view_left(const hv_round *round, const hv_view_report *reports, co
     for (size_t i = 0; i < round->n_members; i++) {
       if (!hv_members_has(&here, i))
         continue;
-      int is_left =
-          credible ? hv_members_has(&latest->members, i) || holds_nothing(round, &reports[i]) : !same_view(&reports[i], latest);
+      int is_left = credible ? is_of(latest, &reports[i], i) || holds_nothing(round, &reports[i]) : !same_view(&reports[i], latest);
       if (!is_left)
         hv_members_drop(&here, i);
     }

@@ -111,7 +111,7 @@ typedef struct hv_view_report {
  * or if as many who would be in it never did, or were in another one of that number, as say that they were in it; nor is it
  * believed of one alone if it leaves out half of those who answered, and it is of no use if nobody is left but one. Who says that
  * it was in such a view is not among them: it may hold what nobody else does. So a lone member that lies of views puts nobody out
- * but itself. */
+ * but itself. Nor is who was in another one of the number that counts, as it was told or says: those have no common plan. */
 hv_members hv_view_left(const hv_round *round, const hv_view_report *reports, const hv_members *answered);
 
 /* The coordinator's work: who answered (reports of `answered`), who may own. Members are hv_view_left; which is the latest view

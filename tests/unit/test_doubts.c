@@ -353,6 +353,11 @@ static void a_view_has_one_plan_and_what_most_say_of_it_is_believed(void **state
   report(&t, 4, 9, 0x3f);
   report(&t, 0, 9, 0x3d); /* and one says another */
   assert_int_equal(left(&t, 0xff), 0x3e);
+  report(&t, 0, 0, 0xff);
+  report(&t, 5, 9, 0x3d); /* likewise, whoever that is: it holds what was averaged with others */
+  assert_int_equal(left(&t, 0xff), 0x1f);
+  t.reports[5].held = nothing;
+  assert_int_equal(left(&t, 0xff), 0x3f);
 }
 
 static void a_view_that_one_alone_was_told_of_is_believed_if_most_promised_it(void **state) {
