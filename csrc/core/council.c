@@ -4,12 +4,23 @@
 
 /* ---- what is said ---- */
 
-void council_tell(hv_council *c, hv_stream *stream, hv_news what, uint32_t view, const hv_members *members, hv_payload *payload) {
-  hv_msg msg = {.kind = HV_MSG_NEWS, .u.news = {.what = (uint8_t)what, .view = view, .installed = c->installed}};
-  if (members)
-    msg.u.news.members = hv_span_of(members, sizeof *members);
+static void tell(hv_council *c, hv_stream *stream, const hv_msg_news *news, hv_payload *payload) {
+  hv_msg msg = {.kind = HV_MSG_NEWS, .u.news = *news};
   if (c->env->stream_send(c->env, stream, &msg, payload) != HV_OK)
     c->env->stream_cancel(c->env, stream); /* it takes not even so little */
+}
+
+void council_tell(hv_council *c, hv_stream *stream, hv_news what, uint32_t view, const hv_members *members, hv_payload *payload) {
+  hv_msg_news news = {.what = (uint8_t)what, .view = view, .installed = c->installed};
+  if (members)
+    news.members = hv_span_of(members, sizeof *members);
+  tell(c, stream, &news, payload);
+}
+
+void council_tell_plan(hv_council *c, hv_stream *stream, const hv_view *view, hv_payload *bytes) {
+  hv_msg_news news = {.what = HV_NEWS_PLAN, .view = view->number, .installed = view->latest};
+  news.members = hv_span_of(&view->members, sizeof view->members);
+  tell(c, stream, &news, bytes);
 }
 
 void council_say_here(hv_council *c, const seat *s) {

@@ -84,7 +84,6 @@ static void start_ask(hv_council *c) {
       council_tell(c, c->seats[i].stream, HV_NEWS_ASK, number, NULL, NULL);
   }
   council_look_again(c);
-  c->seats[c->round->me].promised = c->promised;
   council_promise(c, number);
 }
 
@@ -188,6 +187,7 @@ static hv_status make_plan(hv_council *c, hv_view **view) {
     if (!hv_members_has(&c->doubts.no_owner, i))
       hv_members_put(&may_own, i);
   }
+  reports[c->round->me].promises = &c->promises;
   hv_status status = HV_CLOSED;
   hv_members left = hv_view_left(c->round, reports, &here);
   if (hv_members_has(&left, c->round->me)) /* it may be itself that all others must do without */
@@ -203,7 +203,7 @@ static void tell_plan(hv_council *c, const hv_view *view, hv_payload *bytes) {
     if (!s->stream)
       continue;
     if (hv_members_has(&view->members, i))
-      council_tell(c, s->stream, HV_NEWS_PLAN, view->number, &view->members, bytes);
+      council_tell_plan(c, s->stream, view, bytes);
     else
       council_tell(c, s->stream, HV_NEWS_OUT, view->number, NULL, NULL);
     s->told = view->number;

@@ -47,6 +47,7 @@ struct hv_council {
   void *arg;
   hv_members members; /* of the present view */
   uint32_t installed, promised;
+  hv_promises promises;     /* all those that it has promised */
   hv_members other_members; /* of the view before that one; or of the later one, where this member has gone back to that, */
   uint32_t other;           /* and its number */
   uint32_t held_then;       /* how many chunks were held here when the later one of these two began */
@@ -101,6 +102,7 @@ static inline uint64_t council_patience_us(const hv_council *c) {
 
 /* ---- council.c ---- */
 void council_tell(hv_council *c, hv_stream *stream, hv_news what, uint32_t view, const hv_members *members, hv_payload *payload);
+void council_tell_plan(hv_council *c, hv_stream *stream, const hv_view *view, hv_payload *bytes);
 /* That this one is there; and if another one coordinates who has given a sign of life since that member came here, who it is. To
  * who coordinates some itself: who is here. */
 void council_say_here(hv_council *c, const seat *s);

@@ -198,6 +198,7 @@ void council_send_report(hv_council *c) {
 
 void council_promise(hv_council *c, uint32_t view) {
   c->promised = view;
+  hv_promises_put(&c->promises, view);
   c->highest = view > c->highest ? view : c->highest;
   c->trouble = 1;
   if (c->stopped) {
@@ -210,12 +211,14 @@ void council_promise(hv_council *c, uint32_t view) {
 }
 
 /* What everybody in the next view holds agrees with what is held here: they were in the present one, too, or hold nothing, or were
- * in a later one that this member promised, but never had. */
+ * in a later one that this member promised, but never had. If it never promised that one it was not in it, whatever the others were
+ * told: they went on without what is held here. */
 static int agrees_with_all_in(const hv_council *c, const hv_view *view) {
   hv_members strangers = view->members;
   hv_members_take_out(&strangers, &c->members);
   hv_members_take_out(&strangers, &view->fits);
-  return c->hold->n_held == 0 || hv_members_count(&strangers) == 0;
+  int was_stopped_for_it = view->latest <= c->installed || hv_promises_has(&c->promises, view->latest);
+  return c->hold->n_held == 0 || (was_stopped_for_it && hv_members_count(&strangers) == 0);
 }
 
 static void hear_plan(hv_council *c, const hv_msg_news *news, const hv_payload *payload) {
@@ -226,9 +229,12 @@ static void hear_plan(hv_council *c, const hv_msg_news *news, const hv_payload *
   hv_status status = council_names(c, news->members, &members) ? HV_OK : HV_MALFORMED;
   if (status == HV_OK)
     status = hv_view_read(c->env->mem, c->round, c->hold, news->view, &members, payload, &view);
-  if (status == HV_OK && !agrees_with_all_in(c, view)) {
-    hv_view_free(view);
-    status = HV_MALFORMED;
+  if (status == HV_OK) {
+    view->latest = news->installed;
+    if (!agrees_with_all_in(c, view)) {
+      hv_view_free(view);
+      status = HV_MALFORMED;
+    }
   }
   if (status == HV_OK)
     council_install(c, view);

@@ -252,7 +252,8 @@ typedef enum hv_news {
   HV_NEWS_TROUBLE,  /* to the coordinator: in `view`, these members are suspected */
   HV_NEWS_ASK,      /* to a member: stop, promise to take part in no view before `view`, and report */
   HV_NEWS_REPORT,   /* to the coordinator: I have stopped; `installed` and its members; the payload says what I hold */
-  HV_NEWS_PLAN,     /* to a member: the members of `view`; the payload is its plan (core/view.h) */
+  HV_NEWS_PLAN,     /* to a member: the members of `view`; `installed`: the latest that any of them was in; the payload is its
+                       plan (core/view.h) */
   HV_NEWS_DONE,     /* to the coordinator: I have everything */
   HV_NEWS_FINISHED, /* to a member: all have everything */
   HV_NEWS_OUT,      /* to a member: the round goes on without it, or not at all */

@@ -107,6 +107,13 @@ static int same_view(const hv_view_report *a, const hv_view_report *b) {
   return a->installed == b->installed && hv_members_equal(&a->members, &b->members);
 }
 
+/* As far as is known of its promises. Of another member that is only the highest one. */
+static int may_have_promised(const hv_view_report *report, uint32_t view) {
+  if (report->installed == view)
+    return 1;
+  return report->promises ? hv_promises_has(report->promises, view) : report->promised >= view;
+}
+
 /* May it be so that there was the view that this one reports? A view has one plan: those who say that they were in another one of
  * the same number are against it. */
 static int is_credible(const hv_round *round, const hv_view_report *reports, const hv_members *here, const hv_view_report *told) {
@@ -124,13 +131,18 @@ static int is_credible(const hv_round *round, const hv_view_report *reports, con
     if (!hv_members_has(&told->members, i))
       continue;
     left++;
-    if (reports[i].promised >= told->installed || reports[i].installed >= told->installed)
+    if (may_have_promised(&reports[i], told->installed))
       continue;
     if (i == round->me)
       return 0;
     never++;
   }
   return left >= 2 && never < say_so && otherwise < say_so && (say_so > 1 || 2 * left > n);
+}
+
+/* It holds what agrees with the latest view: that is its own, or it was stopped for it and its plan did not come. */
+static int is_of(const hv_view_report *latest, const hv_view_report *report, size_t member) {
+  return same_view(report, latest) || (hv_members_has(&latest->members, member) && report->installed < latest->installed);
 }
 
 hv_members hv_view_left(const hv_round *round, const hv_view_report *reports, const hv_members *answered) {
@@ -146,8 +158,7 @@ hv_members hv_view_left(const hv_round *round, const hv_view_report *reports, co
     for (size_t i = 0; i < round->n_members; i++) {
       if (!hv_members_has(&here, i))
         continue;
-      int is_left =
-          credible ? hv_members_has(&latest->members, i) || holds_nothing(round, &reports[i]) : !same_view(&reports[i], latest);
+      int is_left = credible ? is_of(latest, &reports[i], i) || holds_nothing(round, &reports[i]) : !same_view(&reports[i], latest);
       if (!is_left)
         hv_members_drop(&here, i);
     }
@@ -172,17 +183,23 @@ static uint16_t source_of(const hv_round *round, const hv_view *view, const hv_v
   return lacking ? source : HV_VIEW_NONE;
 }
 
-/* Those of them who were not in the view of everybody else, and agree with all: they hold nothing, or were in the latest view. */
-static hv_members who_fits(const hv_round *round, const hv_view_report *reports, const hv_members *members) {
-  hv_members strangers = {{0}};
+static uint32_t latest_of(const hv_round *round, const hv_view_report *reports, const hv_members *members) {
   uint32_t latest = 0;
+  for (size_t i = 0; i < round->n_members; i++)
+    if (hv_members_has(members, i) && reports[i].installed > latest)
+      latest = reports[i].installed;
+  return latest;
+}
+
+/* Those of them who were not in the view of everybody else, and agree with all: they hold nothing, or were in the latest view. */
+static hv_members who_fits(const hv_round *round, const hv_view_report *reports, const hv_members *members, uint32_t latest) {
+  hv_members strangers = {{0}};
   for (size_t i = 0; i < round->n_members; i++) {
     if (!hv_members_has(members, i))
       continue;
     hv_members others = *members;
     hv_members_take_out(&others, &reports[i].members);
     hv_members_join(&strangers, &others);
-    latest = reports[i].installed > latest ? reports[i].installed : latest;
   }
   for (size_t i = 0; i < round->n_members; i++)
     if (hv_members_has(&strangers, i) && reports[i].installed < latest && !holds_nothing(round, &reports[i]))
@@ -220,7 +237,8 @@ hv_status hv_view_plan(hv_mem *mem, const hv_round *round, uint32_t number, cons
   if (!view)
     return HV_NOMEM;
   view->members = hv_view_left(round, reports, answered);
-  view->fits = who_fits(round, reports, &view->members);
+  view->latest = latest_of(round, reports, &view->members);
+  view->fits = who_fits(round, reports, &view->members, view->latest);
   for (uint32_t chunk = 0; chunk < round->in->n_chunks; chunk++) {
     uint16_t source = source_of(round, view, reports, may_own, chunk);
     if (source != HV_VIEW_NONE)

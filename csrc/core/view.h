@@ -63,8 +63,25 @@ static inline size_t hv_hold_bytes(uint32_t n_chunks) {
   return ((size_t)n_chunks + 7) / 8;
 }
 
+/* Which views this member has promised: of those that it was asked for, the last ones. */
+enum { HV_PROMISES_KEPT = 64 };
+typedef struct hv_promises {
+  uint32_t kept[HV_PROMISES_KEPT];
+  size_t n; /* of all, also of those that are forgotten */
+} hv_promises;
+static inline void hv_promises_put(hv_promises *promises, uint32_t view) {
+  promises->kept[promises->n++ % HV_PROMISES_KEPT] = view;
+}
+static inline int hv_promises_has(const hv_promises *promises, uint32_t view) {
+  for (size_t i = 0; i < promises->n && i < HV_PROMISES_KEPT; i++)
+    if (promises->kept[i] == view)
+      return 1;
+  return 0;
+}
+
 typedef struct hv_view {
   uint32_t number; /* 0: the group's own plan */
+  uint32_t latest; /* that any of its members was in before, as its coordinator says */
   hv_members members;
   hv_members fits; /* of those who were not in the view of all others before: they hold nothing, or were in the latest view, as its
                       coordinator says; so what they hold agrees with what the others do */
@@ -79,24 +96,27 @@ hv_status hv_view_first(hv_mem *mem, const hv_round *round, hv_view **out);
 
 /* What a member said of itself. */
 typedef struct hv_view_report {
-  hv_members members;  /* of the last view that it took part in */
-  uint32_t installed;  /* its number */
-  uint32_t promised;   /* the highest view that it had promised before it was asked, as far as the coordinator knows */
-  const uint8_t *held; /* hv_hold_bytes */
+  hv_members members;          /* of the last view that it took part in */
+  uint32_t installed;          /* its number */
+  uint32_t promised;           /* the highest view that it had promised before it was asked, as far as the coordinator knows, */
+  const hv_promises *promises; /* which it knows exactly of itself alone; else NULL */
+  const uint8_t *held;         /* hv_hold_bytes */
 } hv_view_report;
 
 /* Those of them with whom the round goes on: whom the latest view has, of all that are reported and may be so; and who holds
  * nothing, since that agrees with whatever the others hold.
  *
- * Who is in a view promised it before it had a plan. So a view is not so if the coordinator itself would be in it, and never
- * promised it, or was in another one of that number; or if as many who would be in it never did, or were in another one of that
- * number, as say that they were in it; nor is it believed of one alone if it leaves out
- * half of those who answered, and it is of no use if nobody is left but one. Who says that it was in such a view is not among them:
- * it may hold what nobody else does. So a lone member that lies of views puts nobody out but itself. */
+ * Who is in a view promised just that number before it had a plan: who promises a later one alone goes on in its own view until
+ * then. So a view is not so if the coordinator itself would be in it, and never promised it, or was in another one of that number;
+ * or if as many who would be in it never did, or were in another one of that number, as say that they were in it; nor is it
+ * believed of one alone if it leaves out half of those who answered, and it is of no use if nobody is left but one. Who says that
+ * it was in such a view is not among them: it may hold what nobody else does. So a lone member that lies of views puts nobody out
+ * but itself. Nor is who was in another one of the number that counts, as it was told or says: those have no common plan. */
 hv_members hv_view_left(const hv_round *round, const hv_view_report *reports, const hv_members *answered);
 
-/* The coordinator's work: who answered (reports of `answered`), who may own. Members are hv_view_left; of strangers to some of
- * them is told who fits. HV_STATE: nobody is left who could own anything, or fewer than two are. HV_NOMEM. */
+/* The coordinator's work: who answered (reports of `answered`), who may own. Members are hv_view_left; which is the latest view
+ * among theirs is told, and of strangers to some of them who fits. HV_STATE: nobody is left who could own anything, or fewer than
+ * two are. HV_NOMEM. */
 hv_status hv_view_plan(hv_mem *mem, const hv_round *round, uint32_t number, const hv_view_report *reports,
                        const hv_members *answered, const hv_members *may_own, hv_view **out);
 

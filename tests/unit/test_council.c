@@ -141,25 +141,33 @@ static hv_members set_of(unsigned bits) {
   return (hv_members){{(uint8_t)bits}};
 }
 
-static void says_on(scene *s, hv_stream *stream, hv_news what, uint32_t view, unsigned named, hv_payload *payload) {
+/* Who says so is in view `installed`. */
+static void says_from(scene *s, hv_stream *stream, hv_news what, uint32_t installed, uint32_t view, unsigned named,
+                      hv_payload *payload) {
   hv_members members = set_of(named);
   hv_msg msg = {
       .kind = HV_MSG_NEWS,
-      .u.news = {
-          .what = (uint8_t)what, .view = view, .installed = s->w.view->number, .members = hv_span_of(&members, sizeof members)}};
+      .u.news = {.what = (uint8_t)what, .view = view, .installed = installed, .members = hv_span_of(&members, sizeof members)}};
   stream->on->data(stream, &(hv_event){.kind = HV_EVENT_STREAM_DATA, .now_us = s->w.fake.now_us, .msg = &msg, .payload = payload});
+}
+
+static void says_on(scene *s, hv_stream *stream, hv_news what, uint32_t view, unsigned named, hv_payload *payload) {
+  says_from(s, stream, what, s->w.view->number, view, named, payload);
 }
 
 static void says(scene *s, size_t member, hv_news what, uint32_t view, unsigned named, hv_payload *payload) {
   says_on(s, &s->w.streams[member], what, view, named, payload);
 }
 
+static void answers_from(scene *s, size_t member, uint32_t installed, unsigned members, uint8_t holds) {
+  hv_payload *held = hv_payload_copy(&s->w.fake.mem, &holds, sizeof holds);
+  says_from(s, &s->w.streams[member], HV_NEWS_REPORT, installed, s->w.asked, members, held);
+  hv_payload_release(held);
+}
+
 /* It holds nothing. */
 static void answers(scene *s, size_t member) {
-  uint8_t nothing[1] = {0};
-  hv_payload *held = hv_payload_copy(&s->w.fake.mem, nothing, sizeof nothing);
-  says(s, member, HV_NEWS_REPORT, s->w.asked, s->w.view->members.bits[0], held);
-  hv_payload_release(held);
+  answers_from(s, member, s->w.view->number, s->w.view->members.bits[0], 0);
 }
 
 static void wait_us(scene *s, uint64_t us) {
@@ -457,8 +465,8 @@ static void hears_the_plan(scene *s, uint32_t number, unsigned named, const hv_v
   hv_council_report(s->w.council);
   assert_int_equal(hv_view_plan(&s->w.fake.mem, &s->round, number, reports, &these, &these, &view), HV_OK);
   hv_payload *plan = hv_view_write(&s->w.fake.mem, &s->round, view);
+  says_from(s, &s->w.lines[0], HV_NEWS_PLAN, view->latest, number, named, plan);
   hv_view_free(view);
-  says_on(s, &s->w.lines[0], HV_NEWS_PLAN, number, named, plan);
   hv_payload_release(plan);
 }
 
@@ -628,6 +636,8 @@ static void is_with_one_left_out_before(unsigned holders, int was_in_a_later_one
   hears_a_plan(&s, 31 & ~2);
   if (holders & 16)
     hv_hold_put(&s.hold, 0, &those, MEMBERS);
+  if (was_in_a_later_one)
+    says_on(&s, &s.w.lines[0], HV_NEWS_ASK, 2 * MEMBERS, 0, NULL);
   all_are_in_the_first_view(reports);
   for (size_t i = 0; i < MEMBERS; i++) {
     reports[i].held = holders >> i & 1 ? first : reports[i].held;
@@ -648,6 +658,69 @@ static void who_was_left_out_may_come_back_if_what_it_holds_agrees(void **unused
   is_with_one_left_out_before(1 | 2, 0, 1); /* this one holds nothing */
 }
 
+/* The second member holds a chunk of the first view, and promises no view before 2 * MEMBERS. The first coordinator, which is lost
+ * then, has told the fourth one the plan of a view of these two: an earlier one, or that one. The last one is in the first view,
+ * too. */
+static void comes_from_a_view_of_a_lost_coordinator(scene *s, uint32_t view) {
+  hv_members none = {{0}}, first = set_of(1), those = set_of(31);
+  set_scene(s, 1);
+  hv_hold_put(&s->hold, 0, &those, 0);
+  says_on(s, &s->w.lines[0], HV_NEWS_ASK, 2 * MEMBERS, 0, NULL);
+  hv_council_report(s->w.council);
+  is_lost(s, 0);
+  hv_council_trouble(s->w.council, &first, &none, &none, &none);
+  comes(s, 3);
+  comes(s, 4);
+  hv_council_report(s->w.council);
+  answers_from(s, 3, view, 2 | 8, 3);
+  answers_from(s, 4, 0, 31, 1);
+  wait_us(s, STALL_MS * 1000 * 3);
+}
+
+static void who_was_told_of_a_view_that_its_coordinator_never_promised_is_out(void **unused) {
+  (void)unused;
+  scene s;
+  comes_from_a_view_of_a_lost_coordinator(&s, MEMBERS);
+  assert_int_equal(s.w.told[4].bits[0], 2 | 16);
+  assert_int_equal(s.w.plans[3], 0);
+  strike_scene(&s);
+  comes_from_a_view_of_a_lost_coordinator(&s, 2 * MEMBERS);
+  assert_int_equal(s.w.told[3].bits[0], 2 | 8);
+  assert_int_equal(s.w.plans[4], 0);
+  strike_scene(&s);
+}
+
+/* The others were told of a view with the last one, which holds something, or nothing, and was asked for that view, or only for one
+ * before and one after it. */
+static void is_with_those_of_a_view(int was_asked, int holds, int is_in) {
+  static const uint8_t first[1] = {1};
+  scene s;
+  hv_view_report reports[MEMBERS];
+  hv_members those = set_of(31);
+  set_scene(&s, 4);
+  if (holds)
+    hv_hold_put(&s.hold, 0, &those, 0);
+  says_on(&s, &s.w.lines[0], HV_NEWS_ASK, MEMBERS, 0, NULL);
+  if (was_asked)
+    says_on(&s, &s.w.lines[0], HV_NEWS_ASK, 2 * MEMBERS, 0, NULL);
+  all_are_in_the_first_view(reports);
+  for (size_t i = 0; i < MEMBERS; i++) {
+    reports[i].installed = i < 4 ? 2 * MEMBERS : 0;
+    reports[i].held = i < 4 || holds ? first : reports[i].held;
+  }
+  hears_the_plan(&s, 3 * MEMBERS, 31, reports);
+  assert_int_equal(s.w.view->number, is_in ? 3 * MEMBERS : 0);
+  assert_int_equal(hv_council_chair(s.w.council), is_in ? 0 : 1);
+  strike_scene(&s);
+}
+
+static void who_never_promised_the_view_that_the_others_come_from_leaves_them_if_it_holds_anything(void **unused) {
+  (void)unused;
+  is_with_those_of_a_view(0, 1, 0);
+  is_with_those_of_a_view(1, 1, 1);
+  is_with_those_of_a_view(0, 0, 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(whose_streams_broke_since_the_others_had_answered_is_not_doubted),
@@ -666,6 +739,8 @@ int main(void) {
       cmocka_unit_test(an_average_of_a_view_holds_its_member_there),
       cmocka_unit_test(others_stay_in_their_view),
       cmocka_unit_test(who_was_left_out_may_come_back_if_what_it_holds_agrees),
+      cmocka_unit_test(who_was_told_of_a_view_that_its_coordinator_never_promised_is_out),
+      cmocka_unit_test(who_never_promised_the_view_that_the_others_come_from_leaves_them_if_it_holds_anything),
   };
   return cmocka_run_group_tests_name("council", tests, NULL, NULL);
 }

@@ -317,6 +317,27 @@ static void a_view_is_not_so_if_who_would_be_in_it_never_promised_it(void **stat
   assert_int_equal(left(&t, 0xff), 0xff); /* nobody is left out of the first */
 }
 
+/* Its later promises do not count: until it gave the first of those it went on in its own view. */
+static void who_coordinates_was_in_no_view_that_it_never_promised_whatever_it_promised_since(void **state) {
+  told t;
+  hv_promises promises = {0};
+  (void)state;
+  all_in_the_first_view(&t);
+  t.reports[2].promises = &promises;
+  t.reports[2].promised = 11;
+  hv_promises_put(&promises, 10);
+  hv_promises_put(&promises, 11);
+  report(&t, 6, 9, 0x44);
+  assert_int_equal(left(&t, 0x44), 0x04);
+  hv_promises_put(&promises, 9);
+  assert_int_equal(left(&t, 0x44), 0x44);
+  for (uint32_t view = 12; view < 12 + HV_PROMISES_KEPT; view++)
+    hv_promises_put(&promises, view); /* it remembers only so many */
+  assert_int_equal(left(&t, 0x44), 0x04);
+  report(&t, 2, 9, 0x44); /* but knows where it is */
+  assert_int_equal(left(&t, 0x44), 0x44);
+}
+
 static void a_view_has_one_plan_and_what_most_say_of_it_is_believed(void **state) {
   told t;
   (void)state;
@@ -332,6 +353,11 @@ static void a_view_has_one_plan_and_what_most_say_of_it_is_believed(void **state
   report(&t, 4, 9, 0x3f);
   report(&t, 0, 9, 0x3d); /* and one says another */
   assert_int_equal(left(&t, 0xff), 0x3e);
+  report(&t, 0, 0, 0xff);
+  report(&t, 5, 9, 0x3d); /* likewise, whoever that is: it holds what was averaged with others */
+  assert_int_equal(left(&t, 0xff), 0x1f);
+  t.reports[5].held = nothing;
+  assert_int_equal(left(&t, 0xff), 0x3f);
 }
 
 static void a_view_that_one_alone_was_told_of_is_believed_if_most_promised_it(void **state) {
@@ -389,6 +415,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(trouble_counts_once_for_each_view_and_twice_as_many_as_members_are_too_many, setup, teardown),
       cmocka_unit_test(a_view_that_others_were_in_leaves_out_those_who_were_not),
       cmocka_unit_test(a_view_is_not_so_if_who_would_be_in_it_never_promised_it),
+      cmocka_unit_test(who_coordinates_was_in_no_view_that_it_never_promised_whatever_it_promised_since),
       cmocka_unit_test(a_view_has_one_plan_and_what_most_say_of_it_is_believed),
       cmocka_unit_test(a_view_that_one_alone_was_told_of_is_believed_if_most_promised_it),
       cmocka_unit_test(who_is_alone_in_a_later_view_does_not_end_the_round_for_the_others),
