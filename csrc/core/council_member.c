@@ -209,8 +209,8 @@ void council_promise(hv_council *c, uint32_t view) {
   c->acts->stop(c->arg);
 }
 
-/* What everybody in the next view holds agrees with what is held here: they were in the present one, too, or hold nothing, or were
- * in a later one that this member promised, but never had. */
+/* What everybody in the next view holds agrees with what is held here: they were in the present one, too, or the plan says so of
+ * them. They hold nothing that may differ, or were in a later one that this member promised, but never had. */
 static int agrees_with_all_in(const hv_council *c, const hv_view *view) {
   hv_members strangers = view->members;
   hv_members_take_out(&strangers, &c->members);

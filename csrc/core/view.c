@@ -96,15 +96,31 @@ static int holds(const hv_view_report *report, uint32_t chunk) {
   return report->held[chunk / 8] >> chunk % 8 & 1;
 }
 
-static int holds_nothing(const hv_round *round, const hv_view_report *report) {
-  for (uint32_t chunk = 0; chunk < round->in->n_chunks; chunk++)
-    if (holds(report, chunk))
-      return 0;
-  return 1;
-}
-
 static int same_view(const hv_view_report *a, const hv_view_report *b) {
   return a->installed == b->installed && hv_members_equal(&a->members, &b->members);
+}
+
+/* The latest view is without this one, and may have averaged anew what this one holds. Not so what is held by one of that view,
+ * too, who lacks its plan and comes from this one's own view: both have the same copy, and since that member took nothing more once
+ * it had promised the latest view, its coordinator knew of that copy, and forwards it. All else this one must hold alone, or with
+ * others of its own view. Who holds nothing agrees with anybody.
+ */
+static int agrees_with_it(const hv_round *round, const hv_view_report *reports, const hv_members *here,
+                          const hv_view_report *latest, const hv_view_report *own) {
+  for (size_t at = 0; at < hv_hold_bytes(round->in->n_chunks); at++) {
+    uint8_t agreed = 0, others = 0;
+    for (size_t i = 0; own->held[at] && i < round->n_members; i++) {
+      if (!hv_members_has(here, i))
+        continue;
+      if (!same_view(&reports[i], own))
+        others |= reports[i].held[at];
+      else if (hv_members_has(&latest->members, i) && reports[i].promised >= latest->installed)
+        agreed |= reports[i].held[at];
+    }
+    if (own->held[at] & others & ~agreed)
+      return 0;
+  }
+  return 1;
 }
 
 /* May it be so that there was the view that this one reports? A view has one plan: those who say that they were in another one of
@@ -146,8 +162,8 @@ hv_members hv_view_left(const hv_round *round, const hv_view_report *reports, co
     for (size_t i = 0; i < round->n_members; i++) {
       if (!hv_members_has(&here, i))
         continue;
-      int is_left =
-          credible ? hv_members_has(&latest->members, i) || holds_nothing(round, &reports[i]) : !same_view(&reports[i], latest);
+      int is_left = credible ? hv_members_has(&latest->members, i) || agrees_with_it(round, reports, &here, latest, &reports[i])
+                             : !same_view(&reports[i], latest);
       if (!is_left)
         hv_members_drop(&here, i);
     }
@@ -172,21 +188,16 @@ static uint16_t source_of(const hv_round *round, const hv_view *view, const hv_v
   return lacking ? source : HV_VIEW_NONE;
 }
 
-/* Those of them who were not in the view of everybody else, and agree with all: they hold nothing, or were in the latest view. */
+/* Those of hv_view_left who were not in the view of everybody else: they agree with all, or would not be left. */
 static hv_members who_fits(const hv_round *round, const hv_view_report *reports, const hv_members *members) {
   hv_members strangers = {{0}};
-  uint32_t latest = 0;
   for (size_t i = 0; i < round->n_members; i++) {
     if (!hv_members_has(members, i))
       continue;
     hv_members others = *members;
     hv_members_take_out(&others, &reports[i].members);
     hv_members_join(&strangers, &others);
-    latest = reports[i].installed > latest ? reports[i].installed : latest;
   }
-  for (size_t i = 0; i < round->n_members; i++)
-    if (hv_members_has(&strangers, i) && reports[i].installed < latest && !holds_nothing(round, &reports[i]))
-      hv_members_drop(&strangers, i);
   return strangers;
 }
 
