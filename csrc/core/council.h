@@ -9,8 +9,8 @@
  * A member that cannot go on says TROUBLE, and whom it suspects. The coordinator then asks all (ASK v). Who answers has stopped
  * before: it takes no average of an earlier view any more, and says what it holds. When all have answered, or the others had time
  * enough (those under suspicion less), the coordinator tells the plan of view v (core/view) to those who answered and whom the
- * latest view among their reports has, or who hold nothing; the others are OUT. Who is told so asks the next coordinator, once: all
- * may be with that one.
+ * latest view among their reports has, or who hold nothing that differs; the others are OUT. Who is told so asks the next
+ * coordinator, once: all may be with that one.
  *
  * A coordinator that is silent, lost, or tells a plan that contradicts what is here is given up, and the next one is attended; for
  * good, unless that one says (HERE) that it attends the other itself, and has heard it since: then it is attended again, once. Or

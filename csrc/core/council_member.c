@@ -210,15 +210,17 @@ void council_promise(hv_council *c, uint32_t view) {
   c->acts->stop(c->arg);
 }
 
-/* What everybody in the next view holds agrees with what is held here: they were in the present one, too, or hold nothing, or were
- * in a later one that this member promised, but never had. If it never promised that one it was not in it, whatever the others were
- * told: they went on without what is held here. */
+/* What everybody in the next view holds agrees with what is held here: they were in the present one, too, or the plan says so of
+ * them: they hold nothing that may differ, or were in a later one that this member promised, but never had. If it never promised
+ * that one it was not in it, whatever the others were told: they went on without what is held here, unless the plan says that this
+ * fits, too. */
 static int agrees_with_all_in(const hv_council *c, const hv_view *view) {
   hv_members strangers = view->members;
   hv_members_take_out(&strangers, &c->members);
   hv_members_take_out(&strangers, &view->fits);
   int was_stopped_for_it = view->latest <= c->installed || hv_promises_has(&c->promises, view->latest);
-  return c->hold->n_held == 0 || (was_stopped_for_it && hv_members_count(&strangers) == 0);
+  int fits = was_stopped_for_it || hv_members_has(&view->fits, c->round->me);
+  return c->hold->n_held == 0 || (fits && hv_members_count(&strangers) == 0);
 }
 
 static void hear_plan(hv_council *c, const hv_msg_news *news, const hv_payload *payload) {

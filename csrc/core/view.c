@@ -96,13 +96,6 @@ static int holds(const hv_view_report *report, uint32_t chunk) {
   return report->held[chunk / 8] >> chunk % 8 & 1;
 }
 
-static int holds_nothing(const hv_round *round, const hv_view_report *report) {
-  for (uint32_t chunk = 0; chunk < round->in->n_chunks; chunk++)
-    if (holds(report, chunk))
-      return 0;
-  return 1;
-}
-
 static int same_view(const hv_view_report *a, const hv_view_report *b) {
   return a->installed == b->installed && hv_members_equal(&a->members, &b->members);
 }
@@ -112,6 +105,34 @@ static int may_have_promised(const hv_view_report *report, uint32_t view) {
   if (report->installed == view)
     return 1;
   return report->promises ? hv_promises_has(report->promises, view) : report->promised >= view;
+}
+
+/* It holds what agrees with the latest view: that is its own, or it was stopped for it and its plan did not come. */
+static int is_of(const hv_view_report *latest, const hv_view_report *report, size_t member) {
+  return same_view(report, latest) || (hv_members_has(&latest->members, member) && report->installed < latest->installed);
+}
+
+/* The latest view is without this one, or has another plan, and may have averaged anew what this one holds. Not so what is held by
+ * one of that view, too, who lacks its plan and comes from this one's own view: both have the same copy, and since that member took
+ * nothing more once it had promised the latest view, its coordinator knew of that copy, and forwards it. All else this one must
+ * hold alone, or with others of its own view. Who holds nothing agrees with anybody.
+ */
+static int agrees_with_it(const hv_round *round, const hv_view_report *reports, const hv_members *here,
+                          const hv_view_report *latest, const hv_view_report *own) {
+  for (size_t at = 0; at < hv_hold_bytes(round->in->n_chunks); at++) {
+    uint8_t agreed = 0, others = 0;
+    for (size_t i = 0; own->held[at] && i < round->n_members; i++) {
+      if (!hv_members_has(here, i))
+        continue;
+      if (!same_view(&reports[i], own))
+        others |= reports[i].held[at];
+      else if (is_of(latest, &reports[i], i) && may_have_promised(&reports[i], latest->installed))
+        agreed |= reports[i].held[at];
+    }
+    if (own->held[at] & others & ~agreed)
+      return 0;
+  }
+  return 1;
 }
 
 /* May it be so that there was the view that this one reports? A view has one plan: those who say that they were in another one of
@@ -140,11 +161,6 @@ static int is_credible(const hv_round *round, const hv_view_report *reports, con
   return left >= 2 && never < say_so && otherwise < say_so && (say_so > 1 || 2 * left > n);
 }
 
-/* It holds what agrees with the latest view: that is its own, or it was stopped for it and its plan did not come. */
-static int is_of(const hv_view_report *latest, const hv_view_report *report, size_t member) {
-  return same_view(report, latest) || (hv_members_has(&latest->members, member) && report->installed < latest->installed);
-}
-
 hv_members hv_view_left(const hv_round *round, const hv_view_report *reports, const hv_members *answered) {
   hv_members here = *answered;
   for (;;) {
@@ -158,7 +174,8 @@ hv_members hv_view_left(const hv_round *round, const hv_view_report *reports, co
     for (size_t i = 0; i < round->n_members; i++) {
       if (!hv_members_has(&here, i))
         continue;
-      int is_left = credible ? is_of(latest, &reports[i], i) || holds_nothing(round, &reports[i]) : !same_view(&reports[i], latest);
+      int is_left = credible ? is_of(latest, &reports[i], i) || agrees_with_it(round, reports, &here, latest, &reports[i])
+                             : !same_view(&reports[i], latest);
       if (!is_left)
         hv_members_drop(&here, i);
     }
@@ -191,8 +208,8 @@ static uint32_t latest_of(const hv_round *round, const hv_view_report *reports, 
   return latest;
 }
 
-/* Those of them who were not in the view of everybody else, and agree with all: they hold nothing, or were in the latest view. */
-static hv_members who_fits(const hv_round *round, const hv_view_report *reports, const hv_members *members, uint32_t latest) {
+/* Those of hv_view_left who were not in the view of everybody else: they agree with all, or would not be left. */
+static hv_members who_fits(const hv_round *round, const hv_view_report *reports, const hv_members *members) {
   hv_members strangers = {{0}};
   for (size_t i = 0; i < round->n_members; i++) {
     if (!hv_members_has(members, i))
@@ -201,9 +218,6 @@ static hv_members who_fits(const hv_round *round, const hv_view_report *reports,
     hv_members_take_out(&others, &reports[i].members);
     hv_members_join(&strangers, &others);
   }
-  for (size_t i = 0; i < round->n_members; i++)
-    if (hv_members_has(&strangers, i) && reports[i].installed < latest && !holds_nothing(round, &reports[i]))
-      hv_members_drop(&strangers, i);
   return strangers;
 }
 
@@ -238,7 +252,7 @@ hv_status hv_view_plan(hv_mem *mem, const hv_round *round, uint32_t number, cons
     return HV_NOMEM;
   view->members = hv_view_left(round, reports, answered);
   view->latest = latest_of(round, reports, &view->members);
-  view->fits = who_fits(round, reports, &view->members, view->latest);
+  view->fits = who_fits(round, reports, &view->members);
   for (uint32_t chunk = 0; chunk < round->in->n_chunks; chunk++) {
     uint16_t source = source_of(round, view, reports, may_own, chunk);
     if (source != HV_VIEW_NONE)

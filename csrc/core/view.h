@@ -83,8 +83,8 @@ typedef struct hv_view {
   uint32_t number; /* 0: the group's own plan */
   uint32_t latest; /* that any of its members was in before, as its coordinator says */
   hv_members members;
-  hv_members fits; /* of those who were not in the view of all others before: they hold nothing, or were in the latest view, as its
-                      coordinator says; so what they hold agrees with what the others do */
+  hv_members fits; /* of those who were not in the view of all others before: what they hold agrees with what the others do, as its
+                      coordinator says */
   uint32_t n_work;
   uint32_t *chunks;        /* of each item of the work: which chunk it is, ascending */
   uint16_t *sources;       /* HV_VIEW_REDUCE, or the member whose copy is forwarded */
@@ -104,7 +104,8 @@ typedef struct hv_view_report {
 } hv_view_report;
 
 /* Those of them with whom the round goes on: whom the latest view has, of all that are reported and may be so; and who holds
- * nothing, since that agrees with whatever the others hold.
+ * nothing that the others may hold otherwise: what it has, some of the latest view have, too, from the view that was its own last,
+ * or nobody else has who was not in that one.
  *
  * Who is in a view promised just that number before it had a plan: who promises a later one alone goes on in its own view until
  * then. So a view is not so if the coordinator itself would be in it, and never promised it, or was in another one of that number;
@@ -115,8 +116,8 @@ typedef struct hv_view_report {
 hv_members hv_view_left(const hv_round *round, const hv_view_report *reports, const hv_members *answered);
 
 /* The coordinator's work: who answered (reports of `answered`), who may own. Members are hv_view_left; which is the latest view
- * among theirs is told, and of strangers to some of them who fits. HV_STATE: nobody is left who could own anything, or fewer than
- * two are. HV_NOMEM. */
+ * among theirs is told, and of strangers to some of them that they fit. HV_STATE: nobody is left who could own anything, or fewer
+ * than two are. HV_NOMEM. */
 hv_status hv_view_plan(hv_mem *mem, const hv_round *round, uint32_t number, const hv_view_report *reports,
                        const hv_members *answered, const hv_members *may_own, hv_view **out);
 

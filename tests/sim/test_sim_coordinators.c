@@ -521,6 +521,31 @@ static void whom_the_coordinator_has_just_heard_is_no_suspect_of_others(void **u
   }
 }
 
+/* 2 dies, and all answer 0, but the answer of 5 is lost; then 0 loses sight of all but 4, and both go on without the others. Those
+ * come to 1; when 0 and 4 do, too, 5 is in their next view: what it holds 1 and 3 have from the same view, or nobody else has. */
+static void who_holds_only_what_others_of_its_view_do_is_in_whatever_view_those_were_in(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1400; seed < 1420; seed++) {
+    scene s;
+    six(&s, seed);
+    scene_begin_all(&s);
+    while (!holds_any(&s, 5))
+      scene_run(&s, 0.001);
+    hv_sim_cut(s.sim, 5, 0, 1);
+    hv_sim_kill(s.sim, 2);
+    while (hv_allreduce_view(s.members[0].allreduce) == 0)
+      scene_run(&s, 0.001);
+    hv_sim_cut(s.sim, 0, 5, 1);
+    scene_cut(&s, 4, 5, 1);
+    sees(&s, 0);
+    scene_run(&s, 1);
+    scene_cut(&s, 0, 5, 0);
+    scene_cut(&s, 4, 5, 0);
+    sees(&s, 1);
+    all_end_in_one_view(&s, 63 & ~4, 12);
+  }
+}
+
 /* 0 hears of its round so late that the others have missed it, left, and come to 1. Nobody but that one tells it anything: it has
  * not stood still, but knows as little as if it had, and goes there. */
 static void who_hears_of_its_round_late_goes_where_the_others_are(void **unused) {
@@ -560,6 +585,7 @@ int main(void) {
       cmocka_unit_test(who_goes_on_listens_before_it_calls_anybody_back),
       cmocka_unit_test(who_holds_nothing_is_in_whatever_view_the_others_were_in),
       cmocka_unit_test(whom_the_coordinator_has_just_heard_is_no_suspect_of_others),
+      cmocka_unit_test(who_holds_only_what_others_of_its_view_do_is_in_whatever_view_those_were_in),
       cmocka_unit_test(who_hears_of_its_round_late_goes_where_the_others_are),
   };
   return cmocka_run_group_tests_name("coordinators in the sim", tests, NULL, NULL);

@@ -267,7 +267,7 @@ typedef struct told {
   hv_view_report reports[MEMBERS];
 } told;
 
-static const uint8_t nothing[1] = {0}, something[1] = {2};
+static const uint8_t nothing[1] = {0}, something[1] = {2}, other[1] = {4};
 
 /* Each holds something. */
 static void all_in_the_first_view(told *t) {
@@ -287,6 +287,17 @@ static void report(told *t, size_t who, uint32_t view, unsigned members) {
   t->reports[who].members = set_of(members);
 }
 
+/* It has not got the plan of view 9, but promised. */
+static void lacks_the_plan(told *t, size_t who) {
+  report(t, who, 0, 0xff);
+  t->reports[who].promised = 9;
+}
+
+/* The last two hold a chunk from the first view, and so does one who was in a later one, where it may have been averaged anew. */
+static void the_last_two_may_differ_from(told *t, size_t who) {
+  t->reports[who].held = t->reports[6].held = t->reports[7].held = other;
+}
+
 static void a_view_that_others_were_in_leaves_out_those_who_were_not(void **state) {
   told t;
   (void)state;
@@ -295,8 +306,8 @@ static void a_view_that_others_were_in_leaves_out_those_who_were_not(void **stat
   for (size_t i = 0; i < 5; i++)
     report(&t, i, 9, 0x1f);
   assert_int_equal(left(&t, 0xff), 0x1f);
-  report(&t, 1, 0, 0xff); /* it has not got the plan, but promised */
-  t.reports[1].promised = 9;
+  lacks_the_plan(&t, 1);
+  t.reports[1].held = nothing;
   assert_int_equal(left(&t, 0xf7), 0x17);
 }
 
@@ -352,6 +363,7 @@ static void a_view_has_one_plan_and_what_most_say_of_it_is_believed(void **state
   report(&t, 3, 9, 0x3f);
   report(&t, 4, 9, 0x3f);
   report(&t, 0, 9, 0x3d); /* and one says another */
+  the_last_two_may_differ_from(&t, 3);
   assert_int_equal(left(&t, 0xff), 0x3e);
   report(&t, 0, 0, 0xff);
   report(&t, 5, 9, 0x3d); /* likewise, whoever that is: it holds what was averaged with others */
@@ -367,6 +379,7 @@ static void a_view_that_one_alone_was_told_of_is_believed_if_most_promised_it(vo
   for (size_t i = 0; i < 6; i++)
     t.reports[i].promised = 9;
   report(&t, 5, 9, 0x3f);
+  the_last_two_may_differ_from(&t, 5);
   assert_int_equal(left(&t, 0xff), 0x3f);
 }
 
@@ -395,6 +408,45 @@ static void who_holds_nothing_is_left_out_for_no_view(void **state) {
   assert_int_equal(left(&t, 0xff), 0x1f);
 }
 
+/* One who is in the view, but lacks its plan, has the same copies from the same view: that plan forwards them. */
+static void who_holds_what_one_of_both_views_does_is_left_out_for_no_view(void **state) {
+  told t;
+  (void)state;
+  all_in_the_first_view(&t);
+  for (size_t i = 0; i < 5; i++)
+    report(&t, i, 9, 0x1f);
+  lacks_the_plan(&t, 1);
+  assert_int_equal(left(&t, 0xff), 0xff);
+  assert_int_equal(left(&t, 0xfd), 0x1d); /* nobody who is here has it from there */
+  t.reports[1].promised = 8;              /* it may have that copy since the plan was made without it */
+  assert_int_equal(left(&t, 0xff), 0x1f);
+  report(&t, 1, 4, 0xff); /* it has another view's copy */
+  t.reports[1].promised = 9;
+  assert_int_equal(left(&t, 0xff), 0x1f);
+  lacks_the_plan(&t, 1);
+  t.reports[6].held = (const uint8_t[1]){2 | 4};
+  t.reports[3].held = other; /* which may have been averaged anew */
+  assert_int_equal(left(&t, 0xff), 0xbf);
+}
+
+/* Whatever the view made of that chunk: nobody of it who is here has it. */
+static void who_alone_holds_something_is_left_out_for_no_view(void **state) {
+  told t;
+  (void)state;
+  all_in_the_first_view(&t);
+  for (size_t i = 0; i < 5; i++)
+    report(&t, i, 9, 0x1f);
+  t.reports[5].held = other;
+  assert_int_equal(left(&t, 0xff), 0x3f);
+  t.reports[6].held = other; /* from where the other one has it */
+  assert_int_equal(left(&t, 0xff), 0x7f);
+  report(&t, 6, 4, 0xff); /* from elsewhere: they may differ, so one of them is out */
+  assert_int_equal(left(&t, 0xff), 0x5f);
+  report(&t, 6, 0, 0xff);
+  t.reports[3].held = other;
+  assert_int_equal(left(&t, 0xff), 0x1f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(false_words_cost_their_teller_its_spans_at_once_whatever_trouble_it_has_itself, setup,
@@ -420,6 +472,8 @@ int main(void) {
       cmocka_unit_test(a_view_that_one_alone_was_told_of_is_believed_if_most_promised_it),
       cmocka_unit_test(who_is_alone_in_a_later_view_does_not_end_the_round_for_the_others),
       cmocka_unit_test(who_holds_nothing_is_left_out_for_no_view),
+      cmocka_unit_test(who_holds_what_one_of_both_views_does_is_left_out_for_no_view),
+      cmocka_unit_test(who_alone_holds_something_is_left_out_for_no_view),
   };
   return cmocka_run_group_tests_name("doubts", tests, NULL, NULL);
 }
