@@ -60,22 +60,29 @@ static void summon(hv_match *match, hv_span epoch, const hv_target *to, hv_span 
   match->hall->summons = s;
 }
 
+/* 1: one that counts, and can be dialled, is asked. */
+static size_t ask_entry(hv_match *match, const hv_roster_entry *entry, hv_span epoch) {
+  hv_span addrs = hv_span_of(entry->addrs, entry->addrs_size);
+  hv_target target;
+  if (!addrs.size || !hv_roster_counts(&match->roster, entry) ||
+      hv_roster_target(&match->roster, &entry->id, addrs, 0, &target) != HV_OK)
+    return 0;
+  summon(match, epoch, &target, addrs);
+  return 1;
+}
+
 void match_ask_missing(match_gathering *gathering) {
   hv_match *match = gathering->match;
   hv_roster *roster = &match->roster;
+  hv_span epoch = hv_span_of(gathering->epoch, gathering->epoch_size);
   size_t asked = 0;
   for (size_t i = 0; i < roster->n && asked < SUMMONS_MAX; i++) {
-    hv_roster_entry *entry = &roster->entries[i];
-    hv_span addrs = hv_span_of(entry->addrs, entry->addrs_size);
-    hv_target target;
+    const hv_roster_entry *entry = &roster->entries[i];
     int here = 0;
     for (const match_joiner *j = gathering->joiners; j && !here; j = j->next)
       here = hv_peer_equal(&j->id, &entry->id);
-    if (here || !addrs.size || !hv_roster_counts(roster, entry) || (gathering->at && entry->at > gathering->at) ||
-        hv_roster_target(roster, &entry->id, addrs, 0, &target) != HV_OK)
-      continue;
-    summon(match, hv_span_of(gathering->epoch, gathering->epoch_size), &target, addrs);
-    asked++;
+    if (!here && (!gathering->at || entry->at <= gathering->at))
+      asked += ask_entry(match, entry, epoch);
   }
 }
 
@@ -84,13 +91,8 @@ void match_ask_laggards(hv_match *match) {
   size_t told = 0;
   for (size_t i = 0; i < roster->n && told < SUMMONS_MAX; i++) {
     const hv_roster_entry *entry = &roster->entries[i];
-    hv_span addrs = hv_span_of(entry->addrs, entry->addrs_size);
-    hv_target target;
-    if (!entry->seeks || !entry->at || entry->at >= roster->at || !addrs.size || !hv_roster_counts(roster, entry) ||
-        hv_roster_target(roster, &entry->id, addrs, 0, &target) != HV_OK)
-      continue;
-    summon(match, hv_span_of(NULL, 0), &target, addrs);
-    told++;
+    if (entry->seeks && entry->at && entry->at < roster->at)
+      told += ask_entry(match, entry, hv_span_of(NULL, 0));
   }
 }
 
@@ -107,18 +109,11 @@ void match_ask_back(hv_match *match, const hv_peer_id *id) {
 }
 
 void match_ask_company(hv_match *match) {
-  hv_roster *roster = &match->roster;
+  const hv_roster *roster = &match->roster;
   size_t asked = 0;
-  for (size_t i = 0; i < roster->n && asked < SUMMONS_MAX; i++) {
-    const hv_roster_entry *entry = &roster->entries[i];
-    hv_span addrs = hv_span_of(entry->addrs, entry->addrs_size);
-    hv_target target;
-    if (!addrs.size || hv_peer_equal(&entry->id, &match->seek.host) || !hv_roster_counts(roster, entry) ||
-        hv_roster_target(roster, &entry->id, addrs, 0, &target) != HV_OK)
-      continue;
-    summon(match, hv_span_of(NULL, 0), &target, addrs);
-    asked++;
-  }
+  for (size_t i = 0; i < roster->n && asked < SUMMONS_MAX; i++)
+    if (!hv_peer_equal(&roster->entries[i].id, &match->seek.host))
+      asked += ask_entry(match, &roster->entries[i], hv_span_of(NULL, 0));
 }
 
 void match_ask_acquaintances(hv_match *match) {
