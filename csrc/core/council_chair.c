@@ -240,21 +240,23 @@ static int may_try(const hv_council *c, size_t i) {
   return !hv_members_has(&c->recalled, i) && !hv_members_has(&c->tried, i);
 }
 
+/* How likely is one whom this member has given up there after all? It has spoken since; its line here is still open; neither. */
+static int liveliness(const hv_council *c, size_t i) {
+  return c->seats[i].former ? 1 + (c->seats[i].spoke != 0) : 0;
+}
+
 /* Nobody came to this coordinator, or nobody is left of those: the first two whom it has given up may live after all, and the
- * others be with them; rather those to whom its line is still open. Once for each. If one of those has spoken since, it is enough
- * that most have left. */
+ * others be with them, of the liveliest. Once for each. If one of those has spoken since, it is enough that most have left. */
 static int goes_back(hv_council *c) {
-  int n = 0, is_there = 0, spoke = 0;
+  int n = 0, most = 0;
   for (size_t i = 0; i < c->round->n_members; i++)
-    if (c->seats[i].former && may_try(c, i)) {
-      is_there = 1;
-      spoke |= c->seats[i].spoke;
-    }
-  if (!is_alone(c) && !(spoke && council_was_left(c)))
+    if (may_try(c, i) && liveliness(c, i) > most)
+      most = liveliness(c, i);
+  if (!is_alone(c) && !(most == 2 && council_was_left(c)))
     return 0;
   for (size_t k = 0; k < c->round->n_members && n < 2; k++) {
     size_t i = (c->round->leader + k) % c->round->n_members;
-    if (!hv_members_has(&c->given_up, i) || !may_try(c, i) || (is_there && !c->seats[i].former))
+    if (!hv_members_has(&c->given_up, i) || !may_try(c, i) || liveliness(c, i) < most)
       continue;
     hv_members_put(&c->tried, i);
     hv_members_drop(&c->given_up, i);

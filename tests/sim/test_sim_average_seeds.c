@@ -420,6 +420,13 @@ static void who_holds_nothing_is_in_whatever_view_the_others_were_in(void **unus
   plays_well_under(AND_LIARS, swarm_average_play, 1054371, 12, six_epochs);
 }
 
+/* Of the first two coordinators one is gone and one had stood still: all were called back to that one, but for who coordinated
+ * meanwhile, who went to the other one first. */
+static void who_is_left_by_all_goes_to_the_one_that_has_spoken(void **unused) {
+  (void)unused;
+  plays_well_under(AND_LIARS, swarm_average_play, 1600401, 12, six_epochs);
+}
+
 /* Five of nine were left, three with a coordinator that had stood still and two with the next one; one of these died. */
 static void who_has_fewer_than_the_one_before_goes_back_with_them(void **unused) {
   (void)unused;
@@ -537,6 +544,7 @@ int main(void) {
       cmocka_unit_test(a_second_coordinator_that_is_lost_is_not_waited_for_twice_as_long),
       cmocka_unit_test(who_came_back_before_the_round_and_died_in_it_is_known_to_the_judge),
       cmocka_unit_test(who_holds_nothing_is_in_whatever_view_the_others_were_in),
+      cmocka_unit_test(who_is_left_by_all_goes_to_the_one_that_has_spoken),
       cmocka_unit_test(who_has_fewer_than_the_one_before_goes_back_with_them),
       cmocka_unit_test(who_is_alone_in_its_own_view_comes_back_to_the_one_before),
       cmocka_unit_test(who_was_tried_in_vain_is_attended_at_its_own_word),

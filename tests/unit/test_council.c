@@ -726,6 +726,29 @@ static void who_never_promised_the_view_that_the_others_come_from_leaves_them_if
   is_with_those_of_a_view(0, 0, 1);
 }
 
+/* The third member has missed the two before it, whose lines are open, and the others have come; the second one says something, and
+ * they go. */
+static void who_is_left_by_all_goes_to_the_one_that_has_spoken(void **unused) {
+  (void)unused;
+  scene s;
+  hv_members first = set_of(1), none = {{0}};
+  set_scene(&s, 2);
+  hv_council_trouble(s.w.council, &first, &none, &none, &none);
+  for (int k = 0; k < 64 && hv_council_chair(s.w.council) != 2; k++)
+    wait_us(&s, STALL_MS * 1000 / 8);
+  hv_council_report(s.w.council);
+  comes(&s, 3);
+  comes(&s, 4);
+  says_on(&s, &s.w.lines[1], HV_NEWS_HERE, 0, 0, NULL);
+  assert_int_equal(hv_council_chair(s.w.council), 2);
+  for (size_t i = 3; i < MEMBERS; i++)
+    s.w.streams[i].on->closed(&s.w.streams[i], &(hv_event){.kind = HV_EVENT_STREAM_CLOSED, .status = HV_CANCELLED, .text = ""});
+  for (int k = 0; k < 64 && hv_council_chair(s.w.council) == 2; k++)
+    wait_us(&s, STALL_MS * 1000 / 8);
+  assert_int_equal(hv_council_chair(s.w.council), 1);
+  strike_scene(&s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(whose_streams_broke_since_the_others_had_answered_is_not_doubted),
@@ -743,6 +766,7 @@ int main(void) {
       cmocka_unit_test(who_alone_is_in_a_view_goes_back_to_the_one_before_with_the_others),
       cmocka_unit_test(an_average_of_a_view_holds_its_member_there),
       cmocka_unit_test(others_stay_in_their_view),
+      cmocka_unit_test(who_is_left_by_all_goes_to_the_one_that_has_spoken),
       cmocka_unit_test(who_was_left_out_may_come_back_if_what_it_holds_agrees),
       cmocka_unit_test(who_was_told_of_a_view_that_its_coordinator_never_promised_is_out),
       cmocka_unit_test(who_never_promised_the_view_that_the_others_come_from_leaves_them_if_it_holds_anything),
