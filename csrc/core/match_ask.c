@@ -171,12 +171,12 @@ void match_ask_strangers(hv_match *match) {
   for (size_t i = 0; i < roster->n && !match->asking && match->n_asked < MATCH_STRANGERS_ASKED; i++) {
     hv_roster_entry *entry = &roster->entries[i];
     hv_target target;
-    hv_msg msg = {.kind = HV_MSG_JOIN,
-                  .u.join = {.key = match_key(match), .schema = match->config.schema, .n_chunks = match->config.n_chunks}};
-    msg.u.join.gather_size = 1; /* which never comes: if it has our tensors after all, we are not in its way */
     if (!entry->stranger || entry->asked ||
         hv_roster_target(roster, &entry->id, hv_span_of(entry->addrs, entry->addrs_size), 0, &target) != HV_OK)
       continue;
+    hv_msg msg = {.kind = HV_MSG_JOIN,
+                  .u.join = {.key = match_key(match), .schema = match->config.schema, .n_chunks = match->config.n_chunks}};
+    msg.u.join.gather_size = 1; /* which never comes: if it has our tensors after all, we are not in its way */
     entry->asked = 1;
     match->n_asked++;
     if (match->env->stream_open(match->env, &target, &msg, &on, match, &match->asking) != HV_OK)

@@ -29,22 +29,22 @@ typedef enum hv_peers_state {
 typedef struct hv_peers hv_peers;
 
 typedef struct hv_peers_entry {
-  hv_card card;
-  hv_peers_state state;
-  unsigned addr;     /* which of card.addrs is tried */
-  unsigned failures; /* in a row */
-  unsigned answers;  /* in a row */
-  unsigned spared;   /* hellos since then that its own made needless */
-  uint64_t seen_us;  /* when it last answered or said hello */
-  uint64_t lost_us;  /* when it was last found to be lost; of a silent one: when it was asked last */
-  uint64_t rtt_us;   /* of the last hello */
-  uint64_t ask_us;   /* when it is to be asked next; UINT64_MAX: not at all */
+  hv_peers_state state; /* what the table is looked through for comes first: cards and calls are long */
+  unsigned addr;        /* which of card.addrs is tried */
+  unsigned failures;    /* in a row */
+  unsigned answers;     /* in a row */
+  unsigned spared;      /* hellos since then that its own made needless */
+  uint64_t seen_us;     /* when it last answered or said hello */
+  uint64_t lost_us;     /* when it was last found to be lost; of a silent one: when it was asked last */
+  uint64_t rtt_us;      /* of the last hello */
+  uint64_t ask_us;      /* when it is to be asked next; UINT64_MAX: not at all */
   uint64_t asked_us;
   uint64_t word_us;  /* when it last answered a call of another room */
   int asking;        /* a hello is under way; the entry stays until it ends */
   int stranger;      /* it came by itself, or a stranger told of it */
   uint64_t network;  /* where it came from, or where it is said to be (core/contact.h); 0: a private one */
   uint64_t since_us; /* when it was taken in */
+  hv_card card;
   hv_call call, farewell;
   hv_peers *peers;
 } hv_peers_entry;

@@ -1,10 +1,10 @@
-/* The loops for AVX2 and F16C. What is left over at an end goes through the reference. */
+/* The loops for AVX2, FMA and F16C. What is left over at an end goes through the reference. */
 #include "kern/kernels.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#define V __attribute__((target("avx2,f16c")))
+#define V __attribute__((target("avx2,fma,f16c")))
 #define IN static inline V __attribute__((always_inline))
 #define REST(loop) hv_kern_portable.loop
 
@@ -206,42 +206,57 @@ V static void lose(float *residual, const float *in, size_t n) {
   REST(lose)(residual + i, in + i, n - i);
 }
 
-/* Lanes 4l .. 4l + 3 of the 32 are in sum[l] and square[l]. */
-IN void measure_lanes(const float *in, __m256d sum[8], __m256d square[8], __m256 *low, __m256 *high) {
-  for (int l = 0; l < 4; l++) {
-    __m256 x = tame(_mm256_loadu_ps(in + 8 * l));
-    __m256d a = _mm256_cvtps_pd(_mm256_castps256_ps128(x)), b = _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
-    sum[2 * l] = _mm256_add_pd(sum[2 * l], a), square[2 * l] = _mm256_add_pd(square[2 * l], _mm256_mul_pd(a, a));
-    sum[2 * l + 1] = _mm256_add_pd(sum[2 * l + 1], b), square[2 * l + 1] = _mm256_add_pd(square[2 * l + 1], _mm256_mul_pd(b, b));
-    *low = _mm256_min_ps(*low, x), *high = _mm256_max_ps(*high, x);
+/* Every 32nd of 16 lanes: 4l .. 4l + 3 of them go to sum[l] and square[l]. All 32 at once would need more registers than there are.
+ * The squares of float32 are exact in float64, so fusing them into the sum changes nothing. */
+IN void measure_lanes(const float *in, size_t n, __m256d sum[4], __m256d square[4], __m256 *low, __m256 *high) {
+  for (const float *end = in + n; in < end; in += 32) {
+    for (int l = 0; l < 4; l++) {
+      __m256d x = _mm256_cvtps_pd(_mm_loadu_ps(in + 4 * l));
+      sum[l] = _mm256_add_pd(sum[l], x), square[l] = _mm256_fmadd_pd(x, x, square[l]);
+    }
+    __m256 a = _mm256_loadu_ps(in), b = _mm256_loadu_ps(in + 8);
+    *low = _mm256_min_ps(_mm256_min_ps(*low, a), b), *high = _mm256_max_ps(_mm256_max_ps(*high, a), b);
   }
 }
 
-IN double fold(__m256d lanes[8]) {
-  for (int l = 0; l < 4; l++)
-    lanes[l] = _mm256_add_pd(lanes[l], lanes[l + 4]);
-  __m256d a = _mm256_add_pd(_mm256_add_pd(lanes[0], lanes[2]), _mm256_add_pd(lanes[1], lanes[3]));
+IN double fold(const __m256d first[4], const __m256d second[4]) {
+  __m256d a = _mm256_add_pd(_mm256_add_pd(first[0], second[0]), _mm256_add_pd(first[2], second[2]));
+  __m256d c = _mm256_add_pd(_mm256_add_pd(first[1], second[1]), _mm256_add_pd(first[3], second[3]));
+  a = _mm256_add_pd(a, c);
   __m128d b = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
   return _mm_cvtsd_f64(_mm_add_sd(b, _mm_unpackhi_pd(b, b)));
 }
 
-V static void measure(const float *in, size_t n, hv_measure *out) {
-  __m256d sum[8], square[8];
-  __m256 low = tame(_mm256_set1_ps(in[0])), high = low;
-  size_t i = 0;
+IN void measure_as_is(const float *in, size_t n, hv_measure *out) {
+  __m256d sum[2][4], square[2][4];
+  __m256 low = _mm256_set1_ps(in[0]), high = low;
+  size_t whole = n - n % 32;
+  float last[32] = {0};
   for (int l = 0; l < 8; l++)
-    sum[l] = square[l] = _mm256_setzero_pd();
-  for (; i + 32 <= n; i += 32)
-    measure_lanes(in + i, sum, square, &low, &high);
-  if (i < n) { /* the missing ones count as zeros, but not as the smallest or largest */
-    float last[32] = {0};
-    __m256 all_low = low, all_high = high;
-    memcpy(last, in + i, (n - i) * sizeof *last);
-    measure_lanes(last, sum, square, &all_low, &all_high);
+    sum[l / 4][l % 4] = square[l / 4][l % 4] = _mm256_setzero_pd();
+  memcpy(last, in + whole, (n - whole) * sizeof *last);
+  for (int h = 0; h < 2; h++) {
+    __m256 any_low = low, any_high = high; /* the zeros at the end count as addends only */
+    measure_lanes(in + 16 * h, whole, sum[h], square[h], &low, &high);
+    measure_lanes(last + 16 * h, 32, sum[h], square[h], &any_low, &any_high);
   }
   out->low = least(low), out->high = most(high);
-  REST(range)(in + i, n - i, &out->low, &out->high);
-  out->sum = fold(sum), out->square = fold(square);
+  for (size_t i = whole; i < n; i++) {
+    out->low = in[i] < out->low ? in[i] : out->low;
+    out->high = in[i] > out->high ? in[i] : out->high;
+  }
+  out->sum = fold(sum[0], sum[1]), out->square = fold(square[0], square[1]);
+}
+
+/* Mostly there is nothing to tame; what there is shows in the result: a NaN in the sum of squares, other values at the ends. */
+V static void measure(const float *in, size_t n, hv_measure *out) {
+  float tamed[HV_UNIT];
+  measure_as_is(in, n, out);
+  if (out->low >= -HV_TAME && out->high <= HV_TAME && out->square >= 0)
+    return;
+  for (size_t i = 0; i < n; i++)
+    tamed[i] = hv_tame(in[i]);
+  measure_as_is(tamed, n, out);
 }
 
 V static float absmax(const float *in, size_t n) {
@@ -304,16 +319,23 @@ IN int64_t tail(__m256i lanes, __m256 t) {
   return sum;
 }
 
-IN __m256i uniform_codes(const float *in, __m256 mean, __m256 inverse, hv_uniform *u) {
-  __m256 t = _mm256_mul_ps(_mm256_sub_ps(tame(_mm256_loadu_ps(in)), mean), inverse);
+IN __m256 uniform_steps(__m256 x, __m256 mean, __m256 inverse) {
+  return _mm256_mul_ps(_mm256_sub_ps(x, mean), inverse);
+}
+
+IN __m256i uniform_codes(const float *in, __m256 mean, __m256 inverse) {
+  return _mm256_cvtps_epi32(within(uniform_steps(_mm256_loadu_ps(in), mean, inverse), -127, 127));
+}
+
+/* Eight values some of which come out at an end: they are counted. What is not tame is there, too: as it lies beyond the largest
+ * value, or, if it is none, since `within` takes it for low. */
+IN __m256i uniform_ends(const float *in, __m256 mean, __m256 inverse, hv_uniform *u) {
+  __m256 t = uniform_steps(tame(_mm256_loadu_ps(in)), mean, inverse);
   __m256i k = _mm256_cvtps_epi32(within(t, -127, 127));
   __m256i high = _mm256_cmpeq_epi32(k, _mm256_set1_epi32(127)), low = _mm256_cmpeq_epi32(k, _mm256_set1_epi32(-127));
-  __m256i any = _mm256_or_si256(high, low);
-  if (__builtin_expect(!_mm256_testz_si256(any, any), 0)) {
-    u->n_high += (unsigned)__builtin_popcount((unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(high)));
-    u->n_low += (unsigned)__builtin_popcount((unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(low)));
-    u->high += tail(high, t), u->low += tail(low, t);
-  }
+  u->n_high += (unsigned)__builtin_popcount((unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(high)));
+  u->n_low += (unsigned)__builtin_popcount((unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(low)));
+  u->high += tail(high, t), u->low += tail(low, t);
   return k;
 }
 
@@ -321,23 +343,39 @@ V static void encode_uniform(uint8_t *out, const float *in, hv_uniform *u, size_
   const __m256 mean = _mm256_set1_ps(u->mean), inverse = _mm256_set1_ps(u->inverse);
   size_t i = 0;
   for (; i + 32 <= n; i += 32) {
-    __m256i a = uniform_codes(in + i, mean, inverse, u), b = uniform_codes(in + i + 8, mean, inverse, u);
-    __m256i c = uniform_codes(in + i + 16, mean, inverse, u), d = uniform_codes(in + i + 24, mean, inverse, u);
-    store(out + i, _mm256_xor_si256(bytes_of(a, b, c, d), _mm256_set1_epi8(-128)));
+    __m256i k = bytes_of(uniform_codes(in + i, mean, inverse), uniform_codes(in + i + 8, mean, inverse),
+                         uniform_codes(in + i + 16, mean, inverse), uniform_codes(in + i + 24, mean, inverse));
+    __m256i ends = _mm256_cmpeq_epi8(_mm256_abs_epi8(k), _mm256_set1_epi8(127));
+    if (__builtin_expect(!_mm256_testz_si256(ends, ends), 0))
+      k = bytes_of(uniform_ends(in + i, mean, inverse, u), uniform_ends(in + i + 8, mean, inverse, u),
+                   uniform_ends(in + i + 16, mean, inverse, u), uniform_ends(in + i + 24, mean, inverse, u));
+    store(out + i, _mm256_xor_si256(k, _mm256_set1_epi8(-128)));
   }
   REST(encode_uniform)(out + i, in + i, u, n - i);
+}
+
+IN __m256 uniform_values(const uint8_t *in, __m256i *steps, __m256 step, __m256 mean) {
+  *steps = _mm256_sub_epi32(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)in)), _mm256_set1_epi32(128));
+  return _mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(*steps), step), mean);
 }
 
 V static void decode_uniform(float *out, const uint8_t *in, const hv_even *e, size_t n) {
   const __m256 step = _mm256_set1_ps(e->step), mean = _mm256_set1_ps(e->mean), low = _mm256_set1_ps(e->low),
                high = _mm256_set1_ps(e->high);
   size_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    __m256i k = _mm256_sub_epi32(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(in + i))), _mm256_set1_epi32(128));
-    __m256 v = _mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(k), step), mean);
-    v = _mm256_blendv_ps(v, low, _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(-126), k)));
-    v = _mm256_blendv_ps(v, high, _mm256_castsi256_ps(_mm256_cmpeq_epi32(k, _mm256_set1_epi32(127))));
-    _mm256_storeu_ps(out + i, v);
+  for (; i + 32 <= n; i += 32) {
+    __m256i codes = load(in + i), k;
+    __m256i ends = _mm256_cmpeq_epi8(_mm256_min_epu8(codes, _mm256_set1_epi8(1)), codes);
+    ends = _mm256_or_si256(ends, _mm256_cmpeq_epi8(codes, _mm256_set1_epi8(-1)));
+    int none = _mm256_testz_si256(ends, ends);
+    for (size_t j = i; j < i + 32; j += 8) {
+      __m256 v = uniform_values(in + j, &k, step, mean);
+      if (__builtin_expect(!none, 0)) {
+        v = _mm256_blendv_ps(v, low, _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(-126), k)));
+        v = _mm256_blendv_ps(v, high, _mm256_castsi256_ps(_mm256_cmpeq_epi32(k, _mm256_set1_epi32(127))));
+      }
+      _mm256_storeu_ps(out + j, v);
+    }
   }
   REST(decode_uniform)(out + i, in + i, e, n - i);
 }
