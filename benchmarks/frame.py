@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from benchmarks.stats import Spread, paired_ratios, spread, turns
@@ -74,6 +75,12 @@ def short(value: float) -> float:
     return float(f"{value:.4g}")
 
 
+def vectors() -> str:
+    """The widest vectors of this processor, which say more of a machine than its name: codecs choose their loops by them."""
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    return next((name for name in ("avx512vbmi", "avx2") if name in flags), "other")
+
+
 def as_json(run: Run, goals: Mapping[str, float]) -> str:
     """The outcome on one line. `ratios` and `figures` are medians; `spread` holds [lower quartile, upper quartile, rounds] of each."""
     both = {**run.ratios, **run.figures}
@@ -83,7 +90,12 @@ def as_json(run: Run, goals: Mapping[str, float]) -> str:
         "figures": {name: short(of.median) for name, of in run.figures.items()},
         "spread": {name: [short(of.low), short(of.high), of.count] for name, of in both.items() if of.count > 1},
         "goals": dict(goals),
-        "machine": {"cpus": os.cpu_count(), "python": sys.version.split()[0], "load_after": short(os.getloadavg()[0])},
+        "machine": {
+            "cpus": os.cpu_count(),
+            "vectors": vectors(),
+            "python": sys.version.split()[0],
+            "load_after": short(os.getloadavg()[0]),
+        },
     }
     return json.dumps(outcome)
 
