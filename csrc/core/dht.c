@@ -91,14 +91,12 @@ static size_t fill_contacts(hv_dht *dht, const hv_msg_find *find, const hv_peer_
 
 /* All that is kept of a key; the limits of one key see to it that it fits into an answer of its own. *bytes grows. */
 static hv_record *fill_records(hv_dht *dht, const hv_hash *key, size_t *n, size_t *bytes) {
-  size_t room = 0;
-  for (const hv_store_item *item = hv_store_first(&dht->store, key); item; item = item->next)
-    room++;
+  const hv_store_item *first = hv_store_first(&dht->store, key);
+  hv_record *records = first ? hv_mem_array(dht->env->mem, first->key->n, sizeof *records) : NULL;
   *n = 0;
-  hv_record *records = room ? hv_mem_array(dht->env->mem, room, sizeof *records) : NULL;
   if (!records)
     return NULL;
-  for (const hv_store_item *item = hv_store_first(&dht->store, key); item; item = item->next) {
+  for (const hv_store_item *item = first; item; item = item->next) {
     hv_record *record = &records[*n];
     int lives = hv_store_show(&dht->store, item, record);
     record->key = hv_span_of(NULL, 0);

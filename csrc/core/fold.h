@@ -15,10 +15,15 @@ static inline uint64_t hv_fold(uint64_t a, uint64_t b) {
 }
 
 static inline uint64_t hv_fold_bytes(const uint64_t salt[2], uint64_t seed, const void *bytes, size_t size) {
-  uint64_t hash = salt[0] ^ hv_fold(seed ^ 0x9e3779b97f4a7c15u, size ^ salt[1]);
-  for (size_t at = 0; at < size; at += 8) {
-    uint64_t word = 0;
-    memcpy(&word, (const uint8_t *)bytes + at, size - at < 8 ? size - at : 8);
+  uint64_t hash = salt[0] ^ hv_fold(seed ^ 0x9e3779b97f4a7c15u, size ^ salt[1]), word;
+  const uint8_t *at = bytes;
+  for (; size >= sizeof word; at += sizeof word, size -= sizeof word) {
+    memcpy(&word, at, sizeof word);
+    hash = hv_fold(hash ^ word, salt[1] | 1);
+  }
+  if (size) {
+    word = 0;
+    memcpy(&word, at, size);
     hash = hv_fold(hash ^ word, salt[1] | 1);
   }
   return hv_fold(hash, 0x9e3779b97f4a7c15u);

@@ -71,6 +71,12 @@ static int is_forged(const hv_gather *gather, const hv_record *record) {
   return record->ttl_ms && hv_peer_is_known(&record->signer) && !hv_record_verify(gather->env, &gather->place, record);
 }
 
+static uint64_t digest_of(const hv_gather *gather, const hv_record *record) {
+  uint64_t digest = hv_fold_bytes(gather->salt, record->has_subkey, record->subkey.data, record->subkey.size);
+  digest = hv_fold_bytes(gather->salt, digest, record->value.data, record->value.size);
+  return hv_fold_bytes(gather->salt, digest, &record->version, sizeof record->version) | 1;
+}
+
 /* NULL: not possible, no room, or this voice has said something of this slot already (so that a slot has no more variants than
  * voices). Or forged: then *forged is set. */
 static hv_gather_variant *find_or_add(hv_gather *gather, const hv_record *record, uint64_t voice, int *forged) {
@@ -93,6 +99,7 @@ static hv_gather_variant *find_or_add(hv_gather *gather, const hv_record *record
     return NULL;
   *variant = (hv_gather_variant){.chain = gather->chains[chain], .version = record->version, .has_subkey = record->has_subkey};
   variant->dead = record->ttl_ms == 0;
+  variant->digest = digest_of(gather, record);
   variant->lease_ms = record->lease_ms;
   variant->signer = record->signer;
   variant->subkey_size = (uint32_t)record->subkey.size;
@@ -109,12 +116,6 @@ static hv_gather_variant *find_or_add(hv_gather *gather, const hv_record *record
   return variant;
 }
 
-static uint64_t digest_of(const hv_gather *gather, const hv_record *record) {
-  uint64_t digest = hv_fold_bytes(gather->salt, record->has_subkey, record->subkey.data, record->subkey.size);
-  digest = hv_fold_bytes(gather->salt, digest, record->value.data, record->value.size);
-  return hv_fold_bytes(gather->salt, digest, &record->version, sizeof record->version) | 1;
-}
-
 void hv_gather_hear(hv_gather *gather, const hv_hash *distance, const hv_record *records, size_t n) {
   if (gather->n_voices == HV_GATHER_VOICES_MAX)
     return;
@@ -128,7 +129,7 @@ void hv_gather_hear(hv_gather *gather, const hv_hash *distance, const hv_record 
     variant->voices |= UINT64_C(1) << voice;
     if (variant->dead)
       continue;
-    digest += digest_of(gather, &records[i]);
+    digest += variant->digest;
     if (variant->n_ttls < sizeof variant->ttls_ms / sizeof *variant->ttls_ms)
       variant->ttls_ms[variant->n_ttls++] = records[i].ttl_ms;
   }

@@ -34,6 +34,7 @@ typedef struct hv_gather {
 struct hv_gather_variant {
   hv_gather_variant *chain;
   uint64_t voices, version; /* voices: a bit for each */
+  uint64_t digest;          /* of slot, value and version; never 0 */
   uint32_t ttls_ms[8];
   uint8_t n_ttls, has_subkey, dead;
   uint32_t lease_ms, subkey_size, value_size;

@@ -210,8 +210,9 @@ static void spare(hv_peers_entry *entry, uint64_t now_us) {
 
 static void fill_hello(hv_peers *peers, hv_msg *msg, hv_card *cards, size_t n_cards) {
   static const char agent[] = "hivemind_c";
-  *msg = (hv_msg){.kind = HV_MSG_HELLO};
+  msg->kind = HV_MSG_HELLO;
   copy_card(&msg->u.hello.me, &peers->config.me);
+  msg->u.hello.you.kind = HV_ADDR_NONE;
   msg->u.hello.agent = hv_span_of(agent, sizeof agent - 1);
   msg->u.hello.cards = cards;
   msg->u.hello.n_cards = n_cards;

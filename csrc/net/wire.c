@@ -671,6 +671,7 @@ static hv_status hear(const struct kind *k, hv_span body, size_t room_size, hv_w
   if (!message)
     return r.short_of ? HV_INTERNAL : HV_MALFORMED; /* the scan promised that it fits */
   out->msg.kind = (hv_msg_kind)(k - kinds);
+  memset(&out->msg.u, 0, k->shape->size); /* the longest kind is ten times as long as the usual ones */
   return hear_shape(k->shape, message, (uint8_t *)&out->msg.u, &r);
 }
 
@@ -678,7 +679,9 @@ hv_status hv_wire_read(hv_span bytes, hv_mem *mem, size_t budget, hv_wire_msg *o
   const struct kind *k;
   hv_span in = bytes, body;
   size_t need = 0;
-  *out = (hv_wire_msg){0};
+  out->version = 0;
+  out->block = NULL;
+  out->msg.kind = HV_MSG_NONE;
   TRY(read_version(&in, &out->version));
   if (bytes.size > HV_MSG_BYTES_MAX)
     return HV_MALFORMED;
@@ -698,5 +701,5 @@ hv_status hv_wire_read(hv_span bytes, hv_mem *mem, size_t budget, hv_wire_msg *o
 void hv_wire_release(hv_wire_msg *msg) {
   hv_mem_free(msg->block);
   msg->block = NULL;
-  msg->msg = (hv_msg){0};
+  msg->msg.kind = HV_MSG_NONE;
 }
