@@ -97,7 +97,7 @@ static void answer(void *owner, size_t i, hv_status status, const hv_msg *msg, c
 static int ask_node(hv_lookup *lookup, size_t i) {
   hv_lookup_node *node = &lookup->nodes[i];
   const hv_lookup_config *config = &lookup->config;
-  hv_msg msg;
+  hv_msg msg; /* not cleared: asked often, and a hello makes hv_msg ten times as long as this */
   msg.kind = HV_MSG_FIND;
   msg.u.find =
       (hv_msg_find){config->target, config->key, (uint8_t)config->want_records, config->own_only ? 0 : CONTACTS_ASKED, config->me};

@@ -210,7 +210,7 @@ static void spare(hv_peers_entry *entry, uint64_t now_us) {
 
 static void fill_hello(hv_peers *peers, hv_msg *msg, hv_card *cards, size_t n_cards) {
   static const char agent[] = "hivemind_c";
-  msg->kind = HV_MSG_HELLO;
+  msg->kind = HV_MSG_HELLO; /* each field by itself: most of a card is room for addresses that it has not */
   copy_card(&msg->u.hello.me, &peers->config.me);
   msg->u.hello.you.kind = HV_ADDR_NONE;
   msg->u.hello.agent = hv_span_of(agent, sizeof agent - 1);

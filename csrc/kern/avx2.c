@@ -241,7 +241,7 @@ IN void measure_as_is(const float *in, size_t n, hv_measure *out) {
     measure_lanes(last + 16 * h, 32, sum[h], square[h], &any_low, &any_high);
   }
   out->low = least(low), out->high = most(high);
-  for (size_t i = whole; i < n; i++) {
+  for (size_t i = whole; i < n; i++) { /* not range, which would tame them unseen */
     out->low = in[i] < out->low ? in[i] : out->low;
     out->high = in[i] > out->high ? in[i] : out->high;
   }
@@ -354,22 +354,18 @@ V static void encode_uniform(uint8_t *out, const float *in, hv_uniform *u, size_
   REST(encode_uniform)(out + i, in + i, u, n - i);
 }
 
-IN __m256 uniform_values(const uint8_t *in, __m256i *steps, __m256 step, __m256 mean) {
-  *steps = _mm256_sub_epi32(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)in)), _mm256_set1_epi32(128));
-  return _mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(*steps), step), mean);
-}
-
 V static void decode_uniform(float *out, const uint8_t *in, const hv_even *e, size_t n) {
   const __m256 step = _mm256_set1_ps(e->step), mean = _mm256_set1_ps(e->mean), low = _mm256_set1_ps(e->low),
                high = _mm256_set1_ps(e->high);
   size_t i = 0;
   for (; i + 32 <= n; i += 32) {
-    __m256i codes = load(in + i), k;
+    __m256i codes = load(in + i);
     __m256i ends = _mm256_cmpeq_epi8(_mm256_min_epu8(codes, _mm256_set1_epi8(1)), codes);
     ends = _mm256_or_si256(ends, _mm256_cmpeq_epi8(codes, _mm256_set1_epi8(-1)));
     int none = _mm256_testz_si256(ends, ends);
     for (size_t j = i; j < i + 32; j += 8) {
-      __m256 v = uniform_values(in + j, &k, step, mean);
+      __m256i k = _mm256_sub_epi32(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(in + j))), _mm256_set1_epi32(128));
+      __m256 v = _mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(k), step), mean);
       if (__builtin_expect(!none, 0)) {
         v = _mm256_blendv_ps(v, low, _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(-126), k)));
         v = _mm256_blendv_ps(v, high, _mm256_castsi256_ps(_mm256_cmpeq_epi32(k, _mm256_set1_epi32(127))));
