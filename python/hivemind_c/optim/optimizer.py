@@ -12,13 +12,13 @@ from hivemind_c.dht import get_dht_time
 from hivemind_c.optim import options
 from hivemind_c.optim.as_torch import AsTorch, hooked_if_watched
 from hivemind_c.optim.building import averager_options, build, tracker_options
+from hivemind_c.optim.given import LRScheduler, OptimizerFactory, SchedulerFactory
 from hivemind_c.optim.grad_averager import GradientAveragerFactory
 from hivemind_c.optim.grad_scaler import GradScaler
 from hivemind_c.optim.joining import KeepsUp
 from hivemind_c.optim.meeting import Meeting
 from hivemind_c.optim.outlook import Outlook
 from hivemind_c.optim.schedule import Action, Schedule
-from hivemind_c.optim.state_averager import LRScheduler, OptimizerFactory, SchedulerFactory
 from hivemind_c.optim.telling import Telling, Tells
 from hivemind_c.optim.transition import Transition
 

@@ -6,7 +6,7 @@ import copy
 import logging
 import threading
 import time
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -14,11 +14,13 @@ from hivemind_c import cuda
 from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.compression import AdaptiveCompressionBase, CompressionBase, CompressionInfo, NoCompression, TensorRole
 from hivemind_c.optim.background import Background
+from hivemind_c.optim.given import LRScheduler, OptimizerFactory, SchedulerFactory, make_optimizer, make_scheduler
 from hivemind_c.optim.grad_averager import AllBut, outcome_of
 from hivemind_c.optim.lineage import DIGITS, Lineage, digits_of
-from hivemind_c.optim.parameters import Group, Parameters, copy_all, flat_views, param_groups
+from hivemind_c.optim.parameters import Group, copy_all, flat_views
 from hivemind_c.optim.sharing import SharedState
 from hivemind_c.optim.statistics import describe, describe_scheduler, probe, restore, restore_scheduler, statistics_of
+from hivemind_c.optim.stepping import Steps
 
 logger = logging.getLogger("hivemind_c.optim")
 
@@ -37,19 +39,15 @@ def but_statistics(chosen: CompressionBase) -> CompressionBase:
     return chosen if isinstance(chosen, (AdaptiveCompressionBase, NoCompression)) else StatisticsAsTheyAre(chosen)
 
 
-LRScheduler = torch.optim.lr_scheduler.LRScheduler
-OptimizerFactory = Callable[[List[Dict[str, Any]]], torch.optim.Optimizer]
-SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
-
-
-class TrainingStateAverager(DecentralizedAverager):
+class TrainingStateAverager(Steps, DecentralizedAverager):
     """Steps the optimizer and the scheduler, averages their state with other peers, gives it to joiners and takes it from others.
 
     optimizer, scheduler: an object, or a function that makes one (of parameter groups; of the optimizer). offload_optimizer: the optimizer works on
     float32 copies in the host's memory; it is a function then. extra_tensors: averaged and shared too, floating-point (a batch norm's statistics).
     average_opt_statistics: names of what the optimizer remembers, to be averaged as well. delta_rule_averaging: averages are added as a
     difference, because training goes on while they are made. reuse_tensors: parameters are averaged where they are.
-    parameter_names, initialize_optimizer, performance_ema_alpha and sync_epoch_when_averaging: accepted as hivemind has them.
+    custom_gradients: step() takes gradients from the optimizer's parameters, where the program has put them. sync_epoch_when_averaging: an averaging by step() brings
+    local_epoch to that of the others. initialize_optimizer, performance_ema_alpha: accepted as hivemind has them.
     """
 
     def __init__(
@@ -132,7 +130,7 @@ class TrainingStateAverager(DecentralizedAverager):
             self.parameters.pull()
             self.parameters.settle()
             if grad_scaler is not None:
-                grad_scaler.step_inner(self.optimizer)
+                grad_scaler.step(self.optimizer)  # which unscales, and leaves the step out if a gradient overflowed
             else:
                 self.optimizer.step()
 
@@ -198,7 +196,9 @@ class TrainingStateAverager(DecentralizedAverager):
     # ---- with others ----
 
     def schedule_step(self, scheduled_time: Optional[float] = None, **kwargs: Any) -> Any:
-        """Begins to look for a group now, so that it stands at scheduled_time; hand the outcome to average_loaded."""
+        """Begins to look for a group now, so that it stands at scheduled_time; hand the outcome to step(averaging_control=...), or to average_loaded."""
+        if self.sync_epoch_when_averaging and kwargs.setdefault("gather", self.local_epoch) != self.local_epoch:
+            raise ValueError("gather: with sync_epoch_when_averaging members tell each other their epochs, so leave it out")
         return DecentralizedAverager.step(self, scheduled_time=scheduled_time, wait=False, require_trigger=True, **kwargs)
 
     def average_loaded(self, control: Any, timeout: Optional[float] = None) -> Dict[str, Any]:
@@ -303,43 +303,3 @@ class TrainingStateAverager(DecentralizedAverager):
             self.local_epoch, self.loaded = int(more.get("local_epoch", old_epoch or 0)), False
             self.shared.replaced()
             self.lineage.restart()
-
-
-def make_optimizer(optimizer: Any, params: Optional[Iterable[Any]], offload: bool) -> Tuple[Parameters, torch.optim.Optimizer]:
-    if isinstance(optimizer, torch.optim.Optimizer):
-        if params is not None:
-            raise ValueError("params: an optimizer object has its parameters already: leave params out, or give optimizer=lambda params: ...")
-        if offload:
-            raise ValueError(
-                "offload_optimizer makes copies of the parameters for the optimizer, so it must be made for them: give "
-                f"params=model.parameters() and optimizer=lambda params: torch.optim.{type(optimizer).__name__}(params, ...)"
-            )
-        return Parameters(optimizer.param_groups, False), optimizer
-    if not callable(optimizer):
-        raise TypeError(f"optimizer is one of torch's, or a function that makes one of parameters, not {optimizer!r}")
-    if params is None:
-        raise ValueError("optimizer is a function, so it needs the parameters: give params=model.parameters()")
-    parameters = Parameters(param_groups(params), offload)
-    made = optimizer(parameters.groups)
-    if not isinstance(made, torch.optim.Optimizer):
-        raise TypeError(f"the function given as optimizer must return one of torch's, not {made!r}")
-    inside = [id(p) for group in made.param_groups for p in group["params"]]
-    if inside != [id(p) for p in parameters.main]:
-        raise ValueError("the function given as optimizer must use the parameters that it is given, all of them and in their order: lambda params: torch.optim.SGD(params, ...)")
-    return parameters, made
-
-
-def make_scheduler(scheduler: Any, optimizer: torch.optim.Optimizer, offload: bool) -> Any:
-    if scheduler is None or isinstance(scheduler, (LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)):
-        if scheduler is not None and scheduler.optimizer is not optimizer:
-            raise ValueError(
-                "the scheduler belongs to another optimizer" + (", because offload_optimizer makes its own" if offload else "")
-                + f": give scheduler=lambda optimizer: torch.optim.lr_scheduler.{type(scheduler).__name__}(optimizer, ...)"
-            )
-        return scheduler
-    if not callable(scheduler):
-        raise TypeError(f"scheduler is one of torch's, or a function that makes one of an optimizer, not {scheduler!r}")
-    made = scheduler(optimizer)
-    if not hasattr(made, "step") or not hasattr(made, "state_dict"):
-        raise TypeError(f"the function given as scheduler must return one of torch's, not {made!r}")
-    return made

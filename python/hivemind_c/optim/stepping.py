@@ -1,0 +1,201 @@
+"""TrainingStateAverager.step: for programs that decide by themselves when to step, average and count an epoch, without an Optimizer."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Optional
+
+from _hivemind_c import HivemindError
+
+if TYPE_CHECKING:
+    from hivemind_c.averaging.control import Gathered, StepControl
+    from hivemind_c.optim.state_averager import TrainingStateAverager
+
+logger = logging.getLogger("hivemind_c.optim")
+LEAP = 1 << 16  #: epochs ahead that are believed: a scheduler is stepped through them
+
+
+class Steps:
+    """The part of TrainingStateAverager that an Optimizer has no use for."""
+
+    _late_step = False  # what is in the background steps the optimizer, too
+
+    def step(  # type: ignore[override]
+        self: "TrainingStateAverager",
+        wait_for_delayed_updates: Optional[bool] = None,
+        apply_delayed_updates: bool = True,
+        increment_epoch: bool = False,
+        optimizer_step: bool = False,
+        zero_grad: bool = False,
+        delay_optimizer_step: bool = False,
+        averaging_round: bool = False,
+        delay_averaging: Optional[bool] = None,
+        averaging_control: Optional["StepControl"] = None,
+        wait_for_trigger: Optional[Callable[[], Any]] = None,
+        grad_scaler: Any = None,
+        averaging_opts: Optional[Dict[str, Any]] = None,
+    ) -> Optional["Gathered"]:
+        """Does what is asked for, in this order, and returns what the members of an averaging gave to be gathered (None: none was made, or it is delayed, or failed, as the log tells).
+
+        wait_for_delayed_updates: first waits for what earlier calls left in the background; by default where this call changes anything. apply_delayed_updates: takes its
+        outcome over, if it is there. What went wrong in it is raised then.
+        increment_epoch: counts an epoch, and steps the scheduler (after the optimizer). optimizer_step: with the model's gradients, or (custom_gradients) those that lie in the
+        optimizer's parameters; after wait_for_trigger(), if that is given; with a grad_scaler its way. zero_grad: forgets gradients after it.
+        averaging_round: parameters, statistics and extra_tensors, in a group that is looked for now, with averaging_opts of DecentralizedAverager.step, or that schedule_step
+        was asked for before (averaging_control). delay_optimizer_step (which needs offload_optimizer), delay_averaging (by default the same): in the background, to be applied by a
+        later call."""
+        late = delay_optimizer_step if delay_averaging is None else delay_averaging
+        self._check_step(optimizer_step, delay_optimizer_step, averaging_round, late, averaging_control, wait_for_trigger, grad_scaler, averaging_opts)
+        self._take_over(optimizer_step or zero_grad or averaging_round if wait_for_delayed_updates is None else wait_for_delayed_updates, apply_delayed_updates)
+        if (averaging_round or optimizer_step) and self.background.waiting and (averaging_round or self._late_step or not self.delta_rule_averaging):
+            raise ValueError(
+                "what an earlier call left in the background is not taken over yet: leave wait_for_delayed_updates and apply_delayed_updates out. (The optimizer may step "
+                "beside an averaging with delta_rule_averaging=True.)"
+            )
+        self.lineage.kept = False  # replicas differ as the program wants it
+        self.local_epoch += increment_epoch
+        control, stepped = averaging_control, False
+        try:
+            if averaging_round and control is None:
+                control = self.schedule_step(**averaging_opts or {})
+            if optimizer_step and delay_optimizer_step:
+                self._lend_gradients()
+            elif optimizer_step:
+                self._step_with(wait_for_trigger, grad_scaler)
+            stepped = True
+            if zero_grad:
+                self._forget_gradients(delay_optimizer_step)
+            if not delay_optimizer_step:
+                self._passed(increment_epoch, optimizer_step)
+            if not (delay_optimizer_step or averaging_round and late):
+                return self._average_now(control) if averaging_round else None
+            if averaging_round and not delay_optimizer_step and not self._made_ready(control):  # before training goes on
+                return None
+        except BaseException:
+            self.local_epoch -= increment_epoch and not stepped  # an epoch that has not happened
+            if control is not None:
+                control.cancel()
+            raise
+        self._late_step = delay_optimizer_step
+        outcome: Dict[str, Any] = {}
+        self.background.start(
+            lambda: self._in_background(outcome, control, wait_for_trigger, increment_epoch, zero_grad),
+            lambda: self._finish(outcome["members"], increment_epoch and delay_optimizer_step),
+        )
+        return None
+
+    def _check_step(
+        self: "TrainingStateAverager", steps: bool, late_step: bool, averages: bool, late: bool, control: Any, trigger: Any, scaler: Any, opts: Optional[Dict[str, Any]]
+    ) -> None:
+        if late_step and not (steps and self.offload_optimizer):
+            raise ValueError("delay_optimizer_step needs optimizer_step=True, and offload_optimizer=True, or the optimizer would write into what the model trains with")
+        if late_step and averages and not late:
+            raise ValueError("delay_averaging=False with delay_optimizer_step=True: the step comes first, so its averaging is delayed, too")
+        if late_step and scaler is not None:
+            raise ValueError("a grad_scaler's scale changes before a delayed step: unscale gradients yourself and leave grad_scaler out, or leave delay_optimizer_step out")
+        if (trigger is not None or scaler is not None) and not steps:
+            raise ValueError("wait_for_trigger and grad_scaler belong to a step of the optimizer: give optimizer_step=True, too")
+        if (control is not None or opts) and not averages:
+            raise ValueError("averaging_control and averaging_opts belong to an averaging: give averaging_round=True, too")
+        if control is not None and opts:
+            raise ValueError("averaging_control was made with options of its own: give averaging_opts to schedule_step(), which made it")
+        if steps and self.auxiliary:
+            raise ValueError("an auxiliary peer trains nothing: leave optimizer_step out")
+
+    def _take_over(self: "TrainingStateAverager", wait: bool, apply: bool) -> None:
+        if wait and not apply:
+            self.background.settle()
+        elif apply:
+            self.background.take(wait)
+
+    # ---- the optimizer ----
+
+    def _lend_gradients(self: "TrainingStateAverager") -> None:
+        if not self.custom_gradients:
+            self.parameters.lend_gradients()
+
+    def _step_with(self: "TrainingStateAverager", trigger: Optional[Callable[[], Any]], grad_scaler: Any) -> None:
+        if trigger is not None:
+            trigger()
+        self._lend_gradients()
+        self.step_optimizer(grad_scaler)
+
+    def _forget_gradients(self: "TrainingStateAverager", late: bool) -> None:
+        for parameter in self.parameters.model:
+            parameter.grad = None
+        if not late:
+            self.optimizer.zero_grad()
+
+    def _passed(self: "TrainingStateAverager", epoch: bool, stepped: bool) -> None:
+        if epoch:
+            self.step_scheduler()
+        if stepped:
+            self.parameters.push()
+        if epoch:
+            self._offer(averaged=False)
+
+    # ---- averaging ----
+
+    def _made_ready(self: "TrainingStateAverager", control: "StepControl") -> bool:
+        """Takes what is to be averaged. False: there is nothing yet, and nobody need wait for it."""
+        if self.auxiliary or self.load_state_into_averager_():
+            return True
+        logger.warning("%s: nothing is averaged, because the optimizer has not stepped yet and has nothing of what average_opt_statistics names", self.prefix)
+        control.cancel()
+        return False
+
+    def _average(self: "TrainingStateAverager", control: "StepControl") -> Optional["Gathered"]:
+        try:
+            return self.average_loaded(control)
+        except HivemindError as error:
+            logger.warning("%s: averaging the state failed, so this peer keeps its own: %s", self.prefix, error)
+            return None
+
+    def _average_now(self: "TrainingStateAverager", control: "StepControl") -> Optional["Gathered"]:
+        if not self._made_ready(control):
+            return None
+        members = self._average(control)
+        self._finish(members)
+        return members
+
+    def _in_background(
+        self: "TrainingStateAverager", outcome: Dict[str, Any], control: Optional["StepControl"], trigger: Optional[Callable[[], Any]], epoch: bool, zero_grad: bool
+    ) -> None:
+        try:
+            if self._late_step:
+                if trigger is not None:
+                    trigger()
+                self.step_optimizer()
+                if zero_grad:
+                    self.optimizer.zero_grad()
+                if epoch:
+                    self.step_scheduler()
+        except BaseException:
+            self.local_epoch -= epoch  # it has not happened here
+            if control is not None:
+                control.cancel()
+            raise
+        ready = control is not None and (not self._late_step or self._made_ready(control))
+        outcome["members"] = self._average(control) if ready else None
+
+    def _finish(self: "TrainingStateAverager", members: Optional["Gathered"], epoch: bool = False) -> None:
+        """In the thread that trains: the model takes the outcome over. epoch: one has passed with it."""
+        self.update_model()
+        if members is not None and self.sync_epoch_when_averaging:
+            self._reach(members.values())
+        if members is not None or epoch:
+            self._offer(averaged=members is not None)
+
+    def _offer(self: "TrainingStateAverager", averaged: bool) -> None:
+        """Joiners may have the last average, which its members hold alike; until there is one, what this peer has."""
+        self.share_averages |= averaged
+        if not self.auxiliary and averaged == self.share_averages:
+            self.shared.settled(self.local_epoch)
+
+    def _reach(self: "TrainingStateAverager", epochs: Iterable[Any]) -> None:
+        """Goes on to the epoch that more than a third of the members have reached: not to whatever one of them claims."""
+        told = sorted((epoch for epoch in epochs if type(epoch) is int and 0 <= epoch <= self.local_epoch + LEAP), reverse=True)
+        reached = told[(len(told) - 1) // 3] if told else 0
+        while self.local_epoch < reached:
+            self.step_scheduler()
+            self.local_epoch += 1

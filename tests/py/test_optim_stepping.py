@@ -1,0 +1,309 @@
+"""TrainingStateAverager by itself: a program that says when to step, when to average and when an epoch has passed."""
+
+import logging
+import threading
+
+import pytest
+import torch
+
+import hivemind_c as hivemind
+from optim_support import OPTIMIZERS, SCHEDULERS, backward, flat, network, train_plainly
+from support import eventually
+
+ROUND = dict(timeout=60.0)
+
+
+class Alone:
+    """A model and its averager."""
+
+    def __init__(self, dht, optimizer="adamw", scheduler="none", seed=0, **options):
+        self.model = network(seed)
+        self.averager = hivemind.TrainingStateAverager(
+            dht=dht, prefix=options.pop("prefix", "stepping"), optimizer=OPTIMIZERS[optimizer], params=self.model.parameters(), scheduler=SCHEDULERS[scheduler],
+            start=True, min_matchmaking_time=30.0, **options,
+        )  # fmt: skip
+        self.batches = 0
+
+    def batch(self, **options):
+        backward(self.model, self.batches, 32)
+        self.batches += 1
+        return self.averager.step(optimizer_step=True, zero_grad=True, **options)
+
+    def average(self, **options):
+        return self.averager.step(averaging_round=True, **{"averaging_opts": ROUND, **options})
+
+
+@pytest.fixture
+def make(dhts):
+    made = []
+
+    def start(index=0, **options):
+        made.append(Alone(dhts[index], **options))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.averager.shutdown()
+
+
+def both(*calls):
+    """At the same time, as they must to meet; what each gave."""
+    results, errors = [None] * len(calls), []
+
+    def run(i, call):
+        try:
+            results[i] = call()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=pair) for pair in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("offload", [False, True])
+def test_steps_are_those_of_plain_training(make, offload, late):
+    one = make(scheduler="cosine", offload_optimizer=offload)
+    if late and not offload:
+        with pytest.raises(ValueError, match="offload_optimizer=True"):
+            one.batch(delay_optimizer_step=True)
+        return
+    for epoch in range(6):
+        one.batch(increment_epoch=True, delay_optimizer_step=late)
+        assert one.averager.local_epoch == epoch + 1  # at once
+        if late:
+            one.averager.step(wait_for_delayed_updates=True)
+    assert all(p.grad is None for p in one.model.parameters())
+    model = network()
+    optimizer = OPTIMIZERS["adamw"](model.parameters())
+    scheduler = SCHEDULERS["cosine"](optimizer)
+    train_plainly(model, optimizer, scheduler, epochs=6)
+    torch.testing.assert_close(flat(one.model), flat(model), rtol=0, atol=0)
+    assert one.averager.optimizer.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
+
+
+@pytest.mark.parametrize("options", [{}, {"offload_optimizer": True}, {"average_opt_statistics": ("exp_avg", "exp_avg_sq")}])
+def test_an_averaging_makes_two_peers_one(make, options):
+    peers = [make(i, seed=i, **options) for i in range(2)]
+    for peer in peers:
+        peer.batch()
+    mean = (flat(peers[0].model) + flat(peers[1].model)) / 2
+    told = both(*(peer.average for peer in peers))
+    assert all(set(members) == {peer.averager.peer_id for peer in peers} for members in told)
+    assert torch.equal(flat(peers[0].model), flat(peers[1].model))
+    torch.testing.assert_close(flat(peers[0].model), mean)
+    if "average_opt_statistics" in options:
+        first, second = ([state["exp_avg"] for state in peer.averager.optimizer.state.values()] for peer in peers)
+        assert all(torch.equal(a, b) for a, b in zip(first, second))
+
+
+def test_a_late_average_is_added_to_what_was_trained_meanwhile(make):
+    peers = [make(i, seed=i, optimizer="sgd", delta_rule_averaging=True) for i in range(2)]
+    before = [flat(peer.model) for peer in peers]
+    both(*(lambda peer=peer: peer.average(delay_averaging=True) for peer in peers))
+    for peer in peers:
+        peer.batch(wait_for_delayed_updates=False, apply_delayed_updates=False)
+    moved = [flat(peer.model) - was for peer, was in zip(peers, before)]
+    for peer in peers:
+        peer.averager.step(wait_for_delayed_updates=True)
+    for peer, own in zip(peers, moved):
+        assert own.abs().max() > 1e-3
+        torch.testing.assert_close(flat(peer.model), (before[0] + before[1]) / 2 + own, rtol=1e-4, atol=1e-6)
+
+
+def test_batches_are_stepped_beside_averagings(make):
+    """The loop of docs/OPTIMIZER.md, with fewer batches between averagings."""
+    peers = [make(i, seed=i, optimizer="sgd", delta_rule_averaging=True) for i in range(2)]
+    apart = (flat(peers[0].model) - flat(peers[1].model)).norm()
+
+    def train(peer):
+        for number in range(60):
+            peer.batch(wait_for_delayed_updates=False)
+            if number % 10 == 9:
+                peer.average(increment_epoch=True, delay_averaging=True)
+        peer.averager.step(wait_for_delayed_updates=True)
+
+    both(*(lambda peer=peer: train(peer) for peer in peers))
+    assert [peer.averager.local_epoch for peer in peers] == [6, 6]
+    assert (flat(peers[0].model) - flat(peers[1].model)).norm() < apart / 2
+    both(*(peer.average for peer in peers))
+    torch.testing.assert_close(flat(peers[0].model), flat(peers[1].model), rtol=1e-4, atol=1e-6)
+
+
+def test_a_late_step_and_its_average_come_with_a_later_call(make):
+    peers = [make(i, seed=i, offload_optimizer=True) for i in range(2)]
+    before = [flat(peer.model) for peer in peers]
+    go = threading.Event()
+    for peer in peers:
+        peer.batch(delay_optimizer_step=True, averaging_round=True, averaging_opts=ROUND, wait_for_trigger=go.wait, increment_epoch=True)
+    for peer, was in zip(peers, before):
+        peer.averager.step()  # nothing is there to be taken over
+        assert torch.equal(flat(peer.model), was)
+    go.set()
+    for peer in peers:
+        peer.averager.step(wait_for_delayed_updates=True)
+    assert torch.equal(flat(peers[0].model), flat(peers[1].model))
+    assert not torch.allclose(flat(peers[0].model), (before[0] + before[1]) / 2)
+
+
+def test_what_goes_wrong_in_a_late_step_is_raised_by_the_next_call_and_no_epoch_has_passed(make):
+    one = make(offload_optimizer=True, scheduler="lambda")
+    before = flat(one.model)
+
+    def fails():
+        raise RuntimeError("the gradients did not come")
+
+    one.batch(delay_optimizer_step=True, increment_epoch=True, wait_for_trigger=fails)
+    with pytest.raises(RuntimeError, match="did not come"):
+        one.averager.step(wait_for_delayed_updates=True)
+    assert one.averager.local_epoch == 0 and one.averager.scheduler.last_epoch == 0
+    assert torch.equal(flat(one.model), before)
+    one.batch(increment_epoch=True)
+    assert one.averager.local_epoch == 1
+
+
+def test_gradients_of_the_programs_own(make):
+    one = make(optimizer="sgd", offload_optimizer=True, custom_gradients=True)
+    before = flat(one.model)
+    for parameter in one.averager.parameters.main:
+        parameter.grad = torch.ones_like(parameter)
+    backward(one.model, 0, 32)  # which do not count
+    one.averager.step(optimizer_step=True, zero_grad=True)
+    torch.testing.assert_close(flat(one.model), before - 0.1 * (1 + 0.01 * before))
+    assert all(p.grad is None for p in (*one.model.parameters(), *one.averager.parameters.main))
+
+
+def test_epochs_are_brought_together(make):
+    peers = [make(i, scheduler="lambda", sync_epoch_when_averaging=True) for i in range(2)]
+    for _ in range(3):
+        peers[0].batch(increment_epoch=True)
+    peers[1].batch()
+    told = both(*(peer.average for peer in peers))
+    assert [peer.averager.local_epoch for peer in peers] == [3, 3]
+    assert sorted(told[0].values()) == [0, 3]
+    assert len({peer.averager.optimizer.param_groups[0]["lr"] for peer in peers}) == 1
+
+
+@pytest.mark.parametrize("told, then", [([2, 9, 2, 1], 2), ([2, 2, 1 << 40], 2), ([2, "9", None, -1, True], 2), ([2, 7], 7), ([], 2), ([9, 9, 2, 2], 9), ([1, 1], 2)])
+def test_an_epoch_that_one_of_four_claims_is_nobodys(make, told, then):
+    one = make(scheduler="lambda")
+    for _ in range(2):
+        one.batch(increment_epoch=True)
+    one.averager._reach(told)
+    assert one.averager.local_epoch == one.averager.scheduler.last_epoch == then
+
+
+def test_an_averaging_that_was_arranged_before(make):
+    peers = [make(i, seed=i) for i in range(2)]
+    controls = [peer.averager.schedule_step(hivemind.get_dht_time() + 30, timeout=60.0, gather=i) for i, peer in enumerate(peers)]
+    told = both(*(lambda peer=peer, control=control: peer.average(averaging_control=control, averaging_opts=None) for peer, control in zip(peers, controls)))
+    assert sorted(told[0].values()) == [0, 1]
+    assert torch.equal(flat(peers[0].model), flat(peers[1].model))
+
+
+def test_an_averaging_without_others_leaves_a_peer_its_own(make, caplog):
+    one = make()
+    one.batch()
+    before = flat(one.model)
+    with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
+        assert one.average(averaging_opts=dict(timeout=0.5)) is None
+    assert any("averaging the state failed" in line for line in caplog.messages)
+    assert torch.equal(flat(one.model), before)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_the_optimizer_does_not_remember_yet_is_not_averaged(make, caplog, late):
+    one = make(average_opt_statistics=("exp_avg",))
+    with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
+        assert one.average(delay_averaging=late) is None
+    assert any("has not stepped yet" in line for line in caplog.messages)
+    assert not one.averager.background.waiting
+
+
+def test_an_auxiliary_peer_helps_to_average(make):
+    peers = [make(i, seed=i, auxiliary=i == 2) for i in range(3)]
+    before = [flat(peer.model) for peer in peers]
+    told = both(*(lambda peer=peer: peer.average(averaging_opts=dict(ROUND, expected=3)) for peer in peers))
+    assert [len(members) for members in told] == [3, 3, 3]
+    torch.testing.assert_close(flat(peers[0].model), (before[0] + before[1]) / 2)
+    assert torch.equal(flat(peers[2].model), before[2])
+    with pytest.raises(ValueError, match="trains nothing"):
+        peers[2].averager.step(optimizer_step=True)
+
+
+def test_who_joins_finds_what_was_averaged_last(make):
+    peers = [make(i, seed=i) for i in range(2)]
+    for peer in peers:
+        peer.batch(increment_epoch=True)
+    both(*(peer.average for peer in peers))
+    state = flat(peers[0].model)
+    for peer in peers:
+        peer.batch()  # of its own, which joiners need not have
+    late = make(2, seed=7)
+    assert eventually(lambda: late.averager.load_state_from_peers(timeout=10))
+    assert late.averager.local_epoch == 1
+    assert torch.equal(flat(late.model), state)
+
+
+def test_who_joins_one_that_was_alone_takes_its_state(make):
+    first = make(0, scheduler="lambda")
+    first.batch(increment_epoch=True)
+    late = make(1, seed=7, scheduler="lambda")
+    assert eventually(lambda: late.averager.load_state_from_peers(timeout=10))
+    assert late.averager.local_epoch == late.averager.scheduler.last_epoch == 1
+    assert torch.equal(flat(late.model), flat(first.model))
+
+
+@pytest.mark.parametrize("scaler", [hivemind.GradScaler, torch.amp.GradScaler])
+def test_with_a_scaler_an_overflow_is_no_step(make, scaler):
+    one, scaler = make(optimizer="sgd"), scaler("cpu", init_scale=8.0)
+    before = flat(one.model)
+    for factor in (float("inf"), 1.0):
+        assert torch.equal(flat(one.model), before)
+        inputs = torch.ones(4, 12)
+        scaler.scale(one.model(inputs).sum() * factor).backward()
+        one.averager.step(optimizer_step=True, zero_grad=True, grad_scaler=scaler)
+        scaler.update()
+    plain = network()
+    plain(torch.ones(4, 12)).sum().backward()
+    OPTIMIZERS["sgd"](plain.parameters()).step()
+    torch.testing.assert_close(flat(one.model), flat(plain))
+
+
+@pytest.mark.parametrize(
+    "options, says",
+    [
+        (dict(delay_optimizer_step=True), "optimizer_step=True"),
+        (dict(delay_optimizer_step=True, optimizer_step=True, averaging_round=True, delay_averaging=False), "delayed, too"),
+        (dict(delay_optimizer_step=True, optimizer_step=True, grad_scaler=torch.amp.GradScaler("cpu")), "unscale gradients yourself"),
+        (dict(wait_for_trigger=print), "optimizer_step=True"),
+        (dict(averaging_opts=dict(timeout=1.0)), "averaging_round=True"),
+        (dict(averaging_round=True, averaging_opts=dict(gather="mine")), "leave it out"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_and_changes_nothing(make, options, says):
+    one = make(offload_optimizer=True, sync_epoch_when_averaging=True)
+    backward(one.model, 0, 32)
+    before = flat(one.model)
+    with pytest.raises(ValueError, match=says):
+        one.averager.step(increment_epoch=True, **options)
+    assert torch.equal(flat(one.model), before)
+    assert one.averager.local_epoch == 0
+
+
+def test_an_update_that_is_not_taken_over_is_not_overtaken(make):
+    one, go = make(offload_optimizer=True), threading.Event()
+    one.batch(delay_optimizer_step=True, wait_for_trigger=go.wait)
+    backward(one.model, 1, 32)
+    for options in (dict(optimizer_step=True), dict(averaging_round=True)):
+        with pytest.raises(ValueError, match="not taken over yet"):
+            one.averager.step(wait_for_delayed_updates=False, **options)
+    go.set()
+    one.averager.step(wait_for_delayed_updates=True)
+    assert not torch.equal(flat(one.model), flat(network()))
