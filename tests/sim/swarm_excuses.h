@@ -209,13 +209,17 @@ static int no_time_is_left(const entry *e) {
   return e->status == HV_TIMEOUT || (e->status == HV_OK && e->done_us - e->begun_us + DRIFT_US >= TIMEOUT_MS * 1000ull);
 }
 
-/* Somebody was never in that group's round, or not for as long as anybody is waited for: a liar that says that it is another one is
- * not. */
+/* Its streams, or what it says, belong to another member, or to views that are none: those who wait for it have nothing of it. */
+static int spoke_for_others(const swarm_liar *liar, uint64_t began_us) {
+  return liar->tells & SWARM_LIES_ORDER || (liar->tells && liar->told_us >= began_us);
+}
+
+/* Somebody was never in that group's round, or not for as long as anybody is waited for. */
 static int was_never_there(const room *r, const seat *first, size_t j) {
   const entry *o = &r->seats[j].now;
-  uint64_t late_us = round_began(r, first) + STALL_MS * 1000;
+  uint64_t began = round_began(r, first), late_us = began + STALL_MS * 1000;
   return first->now.members >> j & 1 &&
-         (!came(o, first->now.group, late_us) || o->round_us >= late_us || r->seats[j].liar.tells & SWARM_LIES_ORDER);
+         (!came(o, first->now.group, late_us) || o->round_us >= late_us || spoke_for_others(&r->seats[j].liar, began));
 }
 
 /* What it takes to do without all of those: who misses one of them comes to the next in order, and waits for that one's first word.

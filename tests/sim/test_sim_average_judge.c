@@ -203,6 +203,15 @@ static void who_is_out_of_time_missed_somebody_who_was_not_there(void **unused) 
     r->seats[2].liar.tells = lies; /* who says that it is another one was never there */
     assert_int_equal(fails(r, 0), lies != SWARM_LIES_ORDER);
   }
+  for (int since = 0; since < 2; since++) /* who can only dial out has lied about views before this round, or since it began */
+    for (int late = 0; late < 2; late++) {
+      r = no_time(&run, late ? LOSS_US + 1 : LOSS_US - 1);
+      r->seats[2].now.group = GROUP;
+      r->seats[2].client = 1;
+      r->seats[2].liar.tells = SWARM_LIES_NEWS;
+      r->seats[2].liar.told_us = BEGAN_US - !since;
+      assert_int_equal(fails(r, 0), late || !since);
+    }
   for (int late = 0; late < 3; late++) { /* it came into the round in time, too late, or too late long before */
     r = no_time(&run, late == 2 ? LOSS_US + 1 : LOSS_US - 1);
     r->seats[2].now.group = GROUP;
