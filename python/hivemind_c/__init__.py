@@ -81,6 +81,8 @@ _LATER = {  # names at the top whose module a program that only wants a node nee
     "hivemind_c.strategy": ("CollaborativeStrategy", "HivemindStrategy", "SwarmProgressBar"),  # not in __all__: they need Lightning
 }
 
+_MODULES = ("averaging", "compression", "cuda", "dht", "optim", "strategy", "utils")  # likewise; strategy needs Lightning
+
 __version__: str = _hivemind_c.__version__
 
 __all__ = [
@@ -134,14 +136,16 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
     for module, names in _LATER.items():
         if name in names:
-            from importlib import import_module
-
             value = globals()[name] = getattr(import_module(module), name)
             return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_MODULES})

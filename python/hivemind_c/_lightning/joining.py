@@ -12,6 +12,7 @@ from _hivemind_c import HivemindError
 
 from hivemind_c.dht import DHT
 from hivemind_c.node import Addresses, _texts
+from hivemind_c.utils.networking import reachable
 
 logger = logging.getLogger("hivemind_c.strategy")
 VARIABLES = "INITIAL_PEERS", "PL_INITIAL_PEERS"
@@ -24,12 +25,6 @@ def initial_peers(given: Addresses, environment: Optional[Mapping[str, str]] = N
         if found := _texts(peers, "initial_peers"):
             return found
     return ()
-
-
-def reachable(addresses: Sequence[str]) -> List[str]:
-    """Without those that only this machine can reach, unless there are no others."""
-    others = [address for address in addresses if not address.startswith(("/ip4/127.", "/ip6/::1/", "/dns4/localhost/", "/dns6/localhost/"))]
-    return others or list(addresses)
 
 
 def join_line(addresses: Sequence[str], command: Optional[Sequence[str]] = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import logging
 import threading
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import Any, Dict, Iterator, Optional, Sequence, Tuple, Union
 import _hivemind_c
 from _hivemind_c import Future, HivemindError, HivemindValueError
 
+from hivemind_c.averaging.checks import epoch_bytes, epoch_number, ms, packed, seconds, stall_of, vector_size
 from hivemind_c.averaging.control import Gathered, StepControl
 from hivemind_c.averaging.sharing import SharesState
 from hivemind_c.averaging.staging import Staging
@@ -17,10 +19,9 @@ from hivemind_c.averaging.tensors import LentTensors
 from hivemind_c.compression.base import CompressionBase, CompressionInfo
 from hivemind_c.compression.codecs import NoCompression
 from hivemind_c.dht import DHT
-from hivemind_c.dht.values import get_dht_time, pack
+from hivemind_c.dht.values import get_dht_time
 
 logger = logging.getLogger("hivemind_c.averaging")
-STALL = 10.0  #: seconds that one member may hold the others up, by default
 
 
 class DecentralizedAverager(SharesState):
@@ -75,12 +76,12 @@ class DecentralizedAverager(SharesState):
             raise HivemindValueError(f"client_mode={client_mode}: an averager uses its DHT's node, so make the DHT with client_mode={client_mode}")
         if self._client_mode and auxiliary:
             raise HivemindValueError("an auxiliary peer reduces what others send, so it cannot be in client mode")
-        stall = _stall(next_chunk_timeout, sender_timeout, reducer_timeout)
+        stall = stall_of(next_chunk_timeout, sender_timeout, reducer_timeout)
         if allreduce_timeout is not None and allreduce_timeout < stall and (sender_timeout or next_chunk_timeout):
             raise HivemindValueError(f"allreduce_timeout of {allreduce_timeout:g} s is over before a sender_timeout of {stall:g} s: make it longer")
         self._state_compression, self._declare_state_period = state_compression, declare_state_period
         self._allow_state_sharing = not (self._client_mode or auxiliary) if allow_state_sharing is None else bool(allow_state_sharing)
-        self._min_matchmaking_time = _seconds(min_matchmaking_time, "min_matchmaking_time")
+        self._min_matchmaking_time = seconds(min_matchmaking_time, "min_matchmaking_time")
         self._tensors = LentTensors(averaged_tensors, compression, tensor_infos, min(part_size_bytes // 4, 1 << 20) if averaging_alpha == 1 and not auxiliary else 0)
         self._staging = Staging(self._tensors)
         self._bits = initial_group_bits
@@ -89,10 +90,10 @@ class DecentralizedAverager(SharesState):
             alpha=averaging_alpha,
             target_group=target_group_size or 0,
             min_group=min_group_size,
-            round_ms=_ms(allreduce_timeout, "allreduce_timeout"),
-            stall_ms=_ms(stall, "sender_timeout"),
-            request_ms=_ms(request_timeout, "request_timeout"),
-            min_vector=_values(min_vector_size),
+            round_ms=ms(allreduce_timeout, "allreduce_timeout"),
+            stall_ms=ms(stall, "sender_timeout"),
+            request_ms=ms(request_timeout, "request_timeout"),
+            min_vector=vector_size(min_vector_size),
             bandwidth=bandwidth or 0,
             auxiliary=int(auxiliary),
         )
@@ -112,6 +113,10 @@ class DecentralizedAverager(SharesState):
                 self._averager = _hivemind_c.Averager(self._dht._node._started(), self._prefix, self._tensors.loans, self._bits, self._settings)
 
     start = run_in_background
+
+    def wait_until_ready(self, timeout: Optional[float] = None) -> None:
+        """It is, as soon as it has been started."""
+        self._running()
 
     def shutdown(self) -> None:
         """Ends its steps, within two seconds; the tensors are the program's alone from then on. May be called twice."""
@@ -170,13 +175,13 @@ class DecentralizedAverager(SharesState):
             if timeout is not None and looking > timeout:
                 raise HivemindValueError(f"scheduled_time is {looking:.3g} s from now, and the step ends after {timeout:g} s: give it a longer timeout")
         weight = self._weight(weight)
-        averager, packed = self._mended(), _packed(gather)
+        averager, told = self._mended(), packed(gather)
         try:
             with self._staging.turn:
                 self._staging.check_free(averager)
                 if not require_trigger:
                     self._staging.make_ready()
-                future = averager.step(packed, _epoch(epoch), weight, looking, timeout, expected, require_trigger, allow_retries)
+                future = averager.step(told, epoch_bytes(epoch), weight, looking, timeout, expected, require_trigger, allow_retries)
                 control = StepControl(self, future, weight, now + looking, None if timeout is None else now + timeout, not require_trigger)
                 watched = self._staging.begun(control)
         except HivemindError as error:
@@ -190,7 +195,7 @@ class DecentralizedAverager(SharesState):
     def reached(self, epoch: int) -> None:
         """This peer is in that epoch, and will not step for an earlier one: others that look for a group there hear at once that they are behind. A step whose
         epoch is a number says the same; say it where an epoch is passed without one."""
-        self._running().reached(_number(epoch))
+        self._running().reached(epoch_number(epoch))
 
     def _wait_for(self, control: StepControl) -> Optional[Gathered]:
         try:
@@ -260,12 +265,14 @@ class DecentralizedAverager(SharesState):
 
     # ---- groups ----
 
-    def get_group_bits(self) -> str:
-        """Which of the groups of a large swarm this peer averages in next."""
-        return self._running().bits()
+    def get_group_bits(self, wait: bool = True) -> Union[str, "concurrent.futures.Future[str]"]:
+        """Which of the groups of a large swarm this peer averages in next. It is known at once: wait=False gives a Future that is done."""
+        bits = self._running().bits()
+        return bits if wait else _done(bits)
 
-    def set_group_bits(self, group_bits: str) -> None:
+    def set_group_bits(self, group_bits: str, wait: bool = True) -> Optional["concurrent.futures.Future[None]"]:
         self._running().set_bits(group_bits)
+        return None if wait else _done(None)
 
     @property
     def peer_id(self) -> str:
@@ -299,48 +306,7 @@ class DecentralizedAverager(SharesState):
         return f"<hivemind_c.{type(self).__name__} {self._prefix!r} of {len(self._tensors.tensors)} tensors, {state}>"
 
 
-def _packed(gather: Any) -> bytes:
-    try:
-        return pack(gather)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"gather: {error}") from None
-
-
-def _epoch(epoch: Union[str, int, None]) -> bytes:
-    return b"" if epoch is None else str(epoch).encode()
-
-
-def _number(epoch: int) -> int:
-    if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < 2**63:
-        raise HivemindValueError(f"an epoch is a whole number, 0 or more, not {epoch!r}")
-    return epoch
-
-
-def _values(number: int) -> int:
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 2**32 - 1:
-        raise HivemindValueError(f"min_vector_size is a number of values, 0 or more and below 2**32 - 1, not {number!r}")
-    return number
-
-
-def _seconds(value: Optional[float], name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} is a number of seconds, not {value!r}")
-    if not 0 < value <= 7 * 86400:
-        raise HivemindValueError(f"{name} is more than 0 and at most a week, in seconds, not {value!r}")
-    return float(value)
-
-
-def _ms(value: Optional[float], name: str) -> int:
-    return 0 if value is None else max(1, round(_seconds(value, name) * 1000))
-
-
-def _stall(next_chunk: Optional[float], sender: Optional[float], reducer: Optional[float]) -> float:
-    """How long one member may hold the others up."""
-    stall = sender if sender is not None else next_chunk
-    if stall is None:
-        stall = STALL if reducer is None else reducer / 2
-    if next_chunk is not None and next_chunk > stall:
-        raise HivemindValueError(f"next_chunk_timeout of {next_chunk:g} s is longer than a sender_timeout of {stall:g} s")
-    if reducer is not None and reducer < stall:
-        raise HivemindValueError(f"reducer_timeout of {reducer:g} s is shorter than a sender_timeout of {stall:g} s: an owner waits for senders, so give it longer")
-    return _seconds(stall, "sender_timeout")
+def _done(result: Any) -> "concurrent.futures.Future[Any]":
+    future: "concurrent.futures.Future[Any]" = concurrent.futures.Future()
+    future.set_result(result)
+    return future

@@ -12,6 +12,8 @@ from typing import Any, Dict, Optional, Sequence
 
 from hivemind_c import HivemindError, __version__
 from hivemind_c.dht import DHT
+from hivemind_c.utils.logging import FORMAT
+from hivemind_c.utils.networking import reachable
 
 logger = logging.getLogger("hivemind_c.cli")
 
@@ -46,15 +48,9 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def reachable(addresses: Sequence[str]) -> list[str]:
-    """Without those that only this machine can reach, unless it has no others."""
-    outward = [address for address in addresses if not address.startswith(("/ip4/127.", "/ip6/::1/"))]
-    return outward or list(addresses)
-
-
 def set_up_logs(as_json: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(JsonFormatter() if as_json else logging.Formatter(FORMAT))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)

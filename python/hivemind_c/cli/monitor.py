@@ -11,8 +11,10 @@ from typing import Any, Dict, List, Optional
 
 from hivemind_c import HivemindError
 from hivemind_c.cli._typer import rich, run, typer
-from hivemind_c.cli.dht import reachable, tell
+from hivemind_c.cli.dht import tell
 from hivemind_c.dht import DHT
+from hivemind_c.utils.logging import FORMAT
+from hivemind_c.utils.networking import reachable
 
 logger = logging.getLogger("hivemind_c.monitor")
 SEVERAL = "--initial_peers", "--host_maddrs", "--announce_maddrs", "--dht_listen_on"
@@ -117,7 +119,7 @@ def monitor(
     from hivemind_c.monitor.sinks import Missing
     from hivemind_c.optim.options import run_name
 
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=FORMAT)
     if monitor_ip:
         logger.warning("--monitor_ip means nothing here: if others reach this monitor by another address, give --announce_maddrs /ip4/%s/tcp/%d", monitor_ip, PORT)
     if repo_url or upload_interval:

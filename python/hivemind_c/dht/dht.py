@@ -117,13 +117,18 @@ class DHT:
         self._node.start()
         try:
             self.add_validators(self._pending)
-            if await_ready and self._initial_peers and self._ensure:
-                self._wait_for_others(self._startup_timeout if timeout is None else timeout)
+            if await_ready:
+                self.wait_until_ready(timeout)
         except BaseException:
             self.shutdown()
             raise
 
     start = run_in_background
+
+    def wait_until_ready(self, timeout: Optional[float] = None) -> None:
+        """Waits until it has found others, if it was told of any and must find them; startup_timeout by default."""
+        if self._initial_peers and self._ensure:
+            self._wait_for_others(self._startup_timeout if timeout is None else timeout)
 
     def _wait_for_others(self, timeout: float) -> None:
         begin = time.monotonic()

@@ -61,7 +61,7 @@ class SignatureValidator(RecordValidatorBase):
         return True  # the core has checked the signature, or the record would not have come so far
 
     def merge_with(self, other: RecordValidatorBase) -> bool:
-        return type(other) is SignatureValidator and other._mark in (None, self._mark)
+        return type(other) is type(self) and other._mark in (None, self._mark)
 
     def bind(self, dht) -> None:
         mark = f"[owner:{dht.peer_id}]".encode()

@@ -286,7 +286,19 @@ class Optimizer(AsTorch, Tells, KeepsUp):
     def say(self, text: str, *args: Any) -> None:
         logger.log(logging.INFO if self.verbose else logging.DEBUG, text, *args)
 
+    @property
+    def use_local_updates(self) -> bool:
+        return self.schedule.use_local_updates
+
+    @property
+    def use_gradient_averaging(self) -> bool:
+        return self.grad_averager is not None
+
     # ---- its end ----
+
+    def is_alive(self) -> bool:
+        """Whether it has not been shut down."""
+        return self.state_averager.is_alive()
 
     def shutdown(self) -> None:
         """Takes over what is under way in the background, if it comes within shutdown_timeout, and leaves the run; the DHT stays. May be called twice."""

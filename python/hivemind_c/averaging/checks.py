@@ -1,0 +1,58 @@
+"""What a program gives an averager, looked at before anything happens: an error says what is wrong with it, and what would be right."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Union
+
+from _hivemind_c import HivemindValueError
+
+from hivemind_c.dht.values import pack
+
+STALL = 10.0  #: seconds that one member may hold the others up, by default
+
+
+def packed(gather: Any) -> bytes:
+    try:
+        return pack(gather)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"gather: {error}") from None
+
+
+def epoch_bytes(epoch: Union[str, int, None]) -> bytes:
+    return b"" if epoch is None else str(epoch).encode()
+
+
+def epoch_number(epoch: int) -> int:
+    if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < 2**63:
+        raise HivemindValueError(f"an epoch is a whole number, 0 or more, not {epoch!r}")
+    return epoch
+
+
+def vector_size(number: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 2**32 - 1:
+        raise HivemindValueError(f"min_vector_size is a number of values, 0 or more and below 2**32 - 1, not {number!r}")
+    return number
+
+
+def seconds(value: Optional[float], name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} is a number of seconds, not {value!r}")
+    if not 0 < value <= 7 * 86400:
+        raise HivemindValueError(f"{name} is more than 0 and at most a week, in seconds, not {value!r}")
+    return float(value)
+
+
+def ms(value: Optional[float], name: str) -> int:
+    return 0 if value is None else max(1, round(seconds(value, name) * 1000))
+
+
+def stall_of(next_chunk: Optional[float], sender: Optional[float], reducer: Optional[float]) -> float:
+    """How long one member may hold the others up."""
+    stall = sender if sender is not None else next_chunk
+    if stall is None:
+        stall = STALL if reducer is None else reducer / 2
+    if next_chunk is not None and next_chunk > stall:
+        raise HivemindValueError(f"next_chunk_timeout of {next_chunk:g} s is longer than a sender_timeout of {stall:g} s")
+    if reducer is not None and reducer < stall:
+        raise HivemindValueError(f"reducer_timeout of {reducer:g} s is shorter than a sender_timeout of {stall:g} s: an owner waits for senders, so give it longer")
+    return seconds(stall, "sender_timeout")
