@@ -9,7 +9,7 @@ import os
 import threading
 import traceback
 import weakref
-from typing import Optional, Union
+from typing import Any, Callable, Optional, Union
 
 import _hivemind_c
 
@@ -117,6 +117,29 @@ def wait_at_end(job: threading.Thread) -> None:
     """The program does not end before this thread, whose node fails by then: Python ends a daemon thread as soon as it asks for the interpreter, and torch, if it is
     in there just then, takes the whole program with it (SIGABRT)."""
     _jobs.add(job)
+
+
+def when_done(future: Any, call: Callable[[Any], Any]) -> None:
+    """Calls call(future) once it is over: here if it is already, else in a thread of its own. What goes wrong in it is told in the log."""
+
+    def work() -> None:
+        try:
+            future.exception()
+        finally:
+            say()
+
+    def say() -> None:
+        try:
+            call(future)
+        except Exception:
+            logging.getLogger("hivemind_c").exception("what %r was to call when it is over has failed", future)
+
+    if future.done():
+        say()
+        return
+    thread = threading.Thread(target=work, name="hivemind_c-done", daemon=True)
+    thread.start()
+    wait_at_end(thread)
 
 
 def _forget() -> None:

@@ -410,6 +410,11 @@ def test_coroutines_run_beside_the_program(pair):
         assert dht is first and node.peer_id == first.peer_id and threading.current_thread() is not threading.main_thread()
         assert await node.store("key", 1, soon(), subkey="a")
         many = await node.get_many(["key", "none"])
+        assert (await node.get_many(["key"], sufficient_expiration_time=float("inf")))["key"].value["a"].value == 1
+        assert await node.store_many(["x", "y"], [1, 2], soon()) == {"x": True, "y": True}
+        assert await node.store_many(["x", "key"], [3, 4], [soon() - 30, soon()], [None, "b"]) == {"x": False, ("key", "b"): True}
+        with pytest.raises(ValueError, match="1 values"):
+            await node.store_many(["x", "y"], [1], soon())
         return many["key"].value["a"].value, many["none"]
 
     assert first.run_coroutine(work) == (1, None)

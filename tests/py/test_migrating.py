@@ -1,7 +1,9 @@
 """What programs written for hivemind ask for by name, beside what the other tests use anyway (docs/MIGRATING.md)."""
 
 import logging
+import threading
 
+import numpy
 import pytest
 
 import hivemind_c as hivemind
@@ -55,8 +57,6 @@ def test_who_does_not_wait_at_first_waits_later():
 
 
 def test_group_bits_are_known_at_once(dhts):
-    import numpy
-
     averager = hivemind.DecentralizedAverager([numpy.zeros(3, numpy.float32)], dhts[0], start=False, prefix="migrating", target_group_size=2, initial_group_bits="01")
     with pytest.raises(hivemind.HivemindError, match="not been started"):
         averager.wait_until_ready()
@@ -75,6 +75,35 @@ def test_an_optimizer_tells_how_it_is(dhts):
         assert optimizer.is_alive() and optimizer.use_local_updates is local and optimizer.use_gradient_averaging is not local
         optimizer.shutdown()
         assert not optimizer.is_alive()
+
+
+def test_a_future_calls_when_it_is_over(dhts, caplog):
+    over, ended = threading.Event(), []
+
+    def tell(future):
+        ended.append(future)
+        over.set()
+
+    stored = dhts[0].store("migrating", 1, hivemind.get_dht_time() + 60, return_future=True)
+    stored.add_done_callback(tell)
+    assert over.wait(60) and ended == [stored] and stored.result(0)
+    stored.add_done_callback(tell)  # it is over
+    assert ended == [stored, stored]
+    with caplog.at_level(logging.ERROR):
+        stored.add_done_callback(lambda future: 1 / 0)
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_step_calls_when_it_is_over(dhts):
+    over = threading.Event()
+    with hivemind.DecentralizedAverager([numpy.zeros(3, numpy.float32)], dhts[0], start=True, prefix="migrating") as averager:
+        step = averager.step(wait=False, require_trigger=True, timeout=60)
+        step.add_done_callback(lambda step: over.set())
+        assert not step.running() and not over.is_set()
+        step.allow_allreduce()
+        assert step.running()
+        step.cancel()
+        assert over.wait(60) and not step.running()
 
 
 # ---- logs ----

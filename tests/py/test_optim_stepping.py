@@ -168,6 +168,13 @@ def test_what_goes_wrong_in_a_late_step_is_raised_by_the_next_call_and_no_epoch_
     assert one.averager.local_epoch == 1
 
 
+def test_gradients_may_become_zeros(make):
+    one = make()
+    backward(one.model, 0, 32)
+    one.averager.step(optimizer_step=True, zero_grad=True, set_to_none=False)
+    assert all(p.grad is not None and not p.grad.any() for p in one.model.parameters())
+
+
 def test_gradients_of_the_programs_own(make):
     one = make(optimizer="sgd", offload_optimizer=True, custom_gradients=True)
     before = flat(one.model)
@@ -300,10 +307,12 @@ def test_what_contradicts_itself_is_refused_and_changes_nothing(make, options, s
 def test_an_update_that_is_not_taken_over_is_not_overtaken(make):
     one, go = make(offload_optimizer=True), threading.Event()
     one.batch(delay_optimizer_step=True, wait_for_trigger=go.wait)
+    assert one.averager.averaging_in_progress
     backward(one.model, 1, 32)
     for options in (dict(optimizer_step=True), dict(averaging_round=True)):
         with pytest.raises(ValueError, match="not taken over yet"):
             one.averager.step(wait_for_delayed_updates=False, **options)
     go.set()
     one.averager.step(wait_for_delayed_updates=True)
+    assert not one.averager.averaging_in_progress
     assert not torch.equal(flat(one.model), flat(network()))

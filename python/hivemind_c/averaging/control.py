@@ -6,11 +6,11 @@ import asyncio
 import logging
 import threading
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Dict, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
 
 from _hivemind_c import Future, HivemindCancelledError, HivemindError
 
-from hivemind_c._log import wait_at_end
+from hivemind_c._log import wait_at_end, when_done
 from hivemind_c.dht.values import get_dht_time, unpack
 
 if TYPE_CHECKING:
@@ -92,6 +92,14 @@ class StepControl:
 
     def done(self) -> bool:
         return self._future.done() and self._settle()
+
+    def running(self) -> bool:
+        """Whether it may run, and is not over."""
+        return self._triggered and not self.done()
+
+    def add_done_callback(self, call: Callable[["StepControl"], Any]) -> None:
+        """call(this) once it is over, in a thread of its own."""
+        when_done(self, call)
 
     def cancelled(self) -> bool:
         return self.done() and isinstance(self.exception(), HivemindCancelledError)

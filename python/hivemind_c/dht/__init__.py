@@ -1,6 +1,7 @@
 """The DHT: what the whole swarm knows, and everybody can ask for."""
 
-from hivemind_c.dht.dht import DHT, DHTNode
+from hivemind_c.dht.dht import DHT
+from hivemind_c.dht.node import DHTNode
 from hivemind_c.dht.validation import DHTRecord, RecordValidatorBase, SignatureValidator
 from hivemind_c.dht.values import DHTExpiration, DHTKey, DHTValue, Subkey, ValueWithExpiration, get_dht_time
 

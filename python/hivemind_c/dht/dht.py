@@ -9,6 +9,7 @@ from typing import Any, Awaitable, Callable, Iterable, Optional, TypeVar, Union
 
 from _hivemind_c import Future, HivemindConnectionError, HivemindError, HivemindLookupError, HivemindTimeoutError
 
+from hivemind_c.dht.node import DHTNode
 from hivemind_c.dht.runner import DHTFuture, Runner
 from hivemind_c.dht.validation import DHTRecord, RecordValidatorBase, Validators, check_validators
 from hivemind_c.dht.values import (
@@ -275,35 +276,6 @@ class DHT:
 
     def __repr__(self) -> str:
         return f"<hivemind_c.DHT on {self._node!r}>"
-
-
-class DHTNode:
-    """What coroutines have of a DHT: the same, to await."""
-
-    def __init__(self, dht: DHT):
-        self._dht = dht
-
-    @property
-    def peer_id(self) -> str:
-        return self._dht.peer_id
-
-    @property
-    def client_mode(self) -> bool:
-        return self._dht.client_mode
-
-    async def get_visible_maddrs(self, latest: bool = False) -> list[str]:
-        return self._dht.get_visible_maddrs(latest)
-
-    async def store(self, key: DHTKey, value: DHTValue, expiration_time: DHTExpiration, subkey: Optional[Subkey] = None) -> bool:
-        return await self._dht.store(key, value, expiration_time, subkey, return_future=True)
-
-    async def get(self, key: DHTKey, latest: bool = False) -> Optional[ValueWithExpiration]:
-        return await self._dht.get(key, latest, return_future=True)
-
-    async def get_many(self, keys: Iterable[DHTKey], latest: bool = False) -> dict[DHTKey, Optional[ValueWithExpiration]]:
-        """All at once."""
-        replies = {key: self._dht.get(key, latest, return_future=True) for key in keys}
-        return {key: await reply for key, reply in replies.items()}
 
 
 async def _as_coroutine(coro: Callable[[DHT, DHTNode], Awaitable[Result]], dht: DHT) -> Result:

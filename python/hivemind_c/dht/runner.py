@@ -9,6 +9,8 @@ from typing import Any, Callable, Coroutine, Generic, Optional, TypeVar
 
 import _hivemind_c
 
+from hivemind_c._log import when_done
+
 Result = TypeVar("Result")
 
 
@@ -35,6 +37,10 @@ class DHTFuture(Generic[Result]):
 
     def cancel(self) -> bool:
         return self._future.cancel()
+
+    def add_done_callback(self, call: Callable[["DHTFuture[Result]"], Any]) -> None:
+        """call(this) once it is over, in a thread of its own."""
+        when_done(self, call)
 
     def __await__(self):
         return self._wait().__await__()

@@ -20,6 +20,11 @@ class Steps:
 
     _late_step = False  # what is in the background steps the optimizer, too
 
+    @property
+    def averaging_in_progress(self: "TrainingStateAverager") -> bool:
+        """Whether an earlier call of step() is still at work in the background."""
+        return self.background.busy
+
     def step(  # type: ignore[override]
         self: "TrainingStateAverager",
         wait_for_delayed_updates: Optional[bool] = None,
@@ -33,6 +38,7 @@ class Steps:
         averaging_control: Optional["StepControl"] = None,
         wait_for_trigger: Optional[Callable[[], Any]] = None,
         grad_scaler: Any = None,
+        set_to_none: bool = True,
         averaging_opts: Optional[Dict[str, Any]] = None,
     ) -> Optional["Gathered"]:
         """Does what is asked for, in this order, and returns what the members of an averaging gave to be gathered (None: none was made, or it is delayed, or failed, as the log tells).
@@ -40,7 +46,8 @@ class Steps:
         wait_for_delayed_updates: first waits for what earlier calls left in the background; by default where this call changes anything. apply_delayed_updates: takes its
         outcome over, if it is there. What went wrong in it is raised then.
         increment_epoch: counts an epoch, and steps the scheduler (after the optimizer). optimizer_step: with the model's gradients, or (custom_gradients) those that lie in the
-        optimizer's parameters; after wait_for_trigger(), if that is given; with a grad_scaler its way. zero_grad: forgets gradients after it.
+        optimizer's parameters; after wait_for_trigger(), if that is given; with a grad_scaler its way. zero_grad: forgets gradients after it (set_to_none=False:
+        makes them zeros).
         averaging_round: parameters, statistics and extra_tensors, in a group that is looked for now, with averaging_opts of DecentralizedAverager.step, or that schedule_step
         was asked for before (averaging_control). delay_optimizer_step (which needs offload_optimizer), delay_averaging (by default the same): in the background, to be applied by a
         later call."""
@@ -64,7 +71,7 @@ class Steps:
                 self._step_with(wait_for_trigger, grad_scaler)
             stepped = True
             if zero_grad:
-                self._forget_gradients(delay_optimizer_step)
+                self._forget_gradients(delay_optimizer_step, set_to_none)
             if not delay_optimizer_step:
                 self._passed(increment_epoch, optimizer_step)
             if not (delay_optimizer_step or averaging_round and late):
@@ -120,11 +127,14 @@ class Steps:
         self._lend_gradients()
         self.step_optimizer(grad_scaler)
 
-    def _forget_gradients(self: "TrainingStateAverager", late: bool) -> None:
+    def _forget_gradients(self: "TrainingStateAverager", late: bool, to_none: bool) -> None:
         for parameter in self.parameters.model:
-            parameter.grad = None
+            if to_none:
+                parameter.grad = None
+            elif parameter.grad is not None:
+                parameter.grad.zero_()
         if not late:
-            self.optimizer.zero_grad()
+            self.optimizer.zero_grad(set_to_none=to_none)
 
     def _passed(self: "TrainingStateAverager", epoch: bool, stepped: bool) -> None:
         if epoch:
