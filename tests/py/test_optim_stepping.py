@@ -304,6 +304,17 @@ def test_what_contradicts_itself_is_refused_and_changes_nothing(make, options, s
     assert one.averager.local_epoch == 0
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_parameters_that_are_averaged_where_they_are_are_waited_for(make, late):
+    peers = [make(i, seed=i, reuse_tensors=True) for i in range(1 if late else 2)]
+    if late:
+        with pytest.raises(ValueError, match="reuse_tensors"):
+            peers[0].average(delay_averaging=True)
+        return
+    both(*(peer.average for peer in peers))
+    assert torch.equal(flat(peers[0].model), flat(peers[1].model))
+
+
 def test_an_update_that_is_not_taken_over_is_not_overtaken(make):
     one, go = make(offload_optimizer=True), threading.Event()
     one.batch(delay_optimizer_step=True, wait_for_trigger=go.wait)

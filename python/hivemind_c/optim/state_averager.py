@@ -102,6 +102,7 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
         main = [p.detach() for p in self.parameters.main]
         plain = all(p.device.type == "cpu" and p.dtype in (torch.float32, torch.float64) for p in main)
         reuse = reuse and not self.delta_rule_averaging and (plain or all(p.dtype is torch.float32 for p in main) and cuda.averages(main))
+        self._averages_the_model_in_place = reuse and not self.offload_optimizer
         pin = any(p.device.type == "cuda" for p in (*self.parameters.model, *self.extra_tensors))
         tensors = (main if reuse else flat_views(main, device="cpu", pin=pin)) + flat_views(
             [tensor for _, _, tensor in probed] + self.extra_tensors, device="cpu", pin=pin

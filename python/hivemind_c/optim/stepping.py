@@ -98,6 +98,8 @@ class Steps:
             raise ValueError("delay_optimizer_step needs optimizer_step=True, and offload_optimizer=True, or the optimizer would write into what the model trains with")
         if late_step and averages and not late:
             raise ValueError("delay_averaging=False with delay_optimizer_step=True: the step comes first, so its averaging is delayed, too")
+        if averages and late and self._averages_the_model_in_place:
+            raise ValueError("with reuse_tensors=True parameters are averaged where the model reads them, which cannot train meanwhile: leave reuse_tensors out, or delay_averaging")
         if late_step and scaler is not None:
             raise ValueError("a grad_scaler's scale changes before a delayed step: unscale gradients yourself and leave grad_scaler out, or leave delay_optimizer_step out")
         if (trigger is not None or scaler is not None) and not steps:
