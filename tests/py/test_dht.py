@@ -16,9 +16,9 @@ import pytest
 
 import hivemind_c
 from hivemind_c import DHT, HivemindConnectionError, HivemindError, HivemindPermissionError, HivemindTimeoutError, HivemindValueError, get_dht_time
-from hivemind_c.dht import RecordValidatorBase, SignatureValidator, ValueWithExpiration
+from hivemind_c.dht import DHTNode, RecordValidatorBase, SignatureValidator, ValueWithExpiration
 from hivemind_c.dht.values import DEPTH_MAX, pack, unpack
-from support import PATIENCE, at_best, eventually, files, free_port, resident, threads
+from support import HERE, PATIENCE, PATIENT, at_best, eventually, files, free_port, resident, threads
 
 
 @pytest.fixture
@@ -425,6 +425,20 @@ def test_coroutines_run_beside_the_program(pair):
 
     with pytest.raises(KeyError, match="mine"):
         second.run_coroutine(fail)
+
+
+def test_a_program_with_a_loop_of_its_own_has_nodes_to_await():
+    async def work():
+        first = await DHTNode.create(host_maddrs=[HERE], **PATIENT)
+        second = await DHTNode.create(await first.get_visible_maddrs(), host_maddrs=[HERE], **PATIENT)
+        try:
+            assert await first.store("key", 1, soon())
+            return (await second.get("key", latest=True)).value, second.client_mode
+        finally:
+            await second.shutdown()
+            await first.shutdown()
+
+    assert asyncio.run(work()) == (1, False)
 
 
 def test_an_owners_later_word_counts_though_it_ends_when_the_earlier_does(dht):

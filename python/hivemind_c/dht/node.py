@@ -1,7 +1,8 @@
-"""The DHT as coroutines see it, in DHT.run_coroutine."""
+"""The DHT as coroutines see it: in DHT.run_coroutine, or in a program that has an event loop of its own."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Iterable, Optional, Sequence, Union
 
 from hivemind_c.dht.values import DHTExpiration, DHTKey, DHTValue, Subkey, ValueWithExpiration
@@ -15,6 +16,17 @@ class DHTNode:
 
     def __init__(self, dht: "DHT"):
         self._dht = dht
+
+    @classmethod
+    async def create(cls, initial_peers: Any = None, **options: Any) -> "DHTNode":
+        """A DHT of its own, with DHT's options; end it with shutdown()."""
+        from hivemind_c.dht.dht import DHT
+
+        options.setdefault("start", True)
+        return cls(await asyncio.to_thread(DHT, initial_peers, **options))
+
+    async def shutdown(self) -> None:
+        await asyncio.to_thread(self._dht.shutdown)
 
     @property
     def peer_id(self) -> str:
