@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         serialize_torch_tensor,
     )
     from hivemind_c.dht import DHT, get_dht_time
-    from hivemind_c.optim import CollaborativeOptimizer, GradientAverager, GradScaler, Optimizer, PowerSGDGradientAverager, ProgressTracker, TrainingStateAverager
+    from hivemind_c.optim import CollaborativeOptimizer, GradientAverager, GradScaler, Optimizer, PowerSGDGradientAverager, ProgressTracker, TrainingAverager, TrainingStateAverager
     from hivemind_c.strategy import CollaborativeStrategy as CollaborativeStrategy
     from hivemind_c.strategy import HivemindStrategy as HivemindStrategy
     from hivemind_c.strategy import SwarmProgressBar as SwarmProgressBar
@@ -77,7 +77,7 @@ _LATER = {  # names at the top whose module a program that only wants a node nee
         "serialize_torch_tensor",
     ),
     "hivemind_c.dht": ("DHT", "get_dht_time"),
-    "hivemind_c.optim": ("CollaborativeOptimizer", "GradScaler", "GradientAverager", "Optimizer", "PowerSGDGradientAverager", "ProgressTracker", "TrainingStateAverager"),
+    "hivemind_c.optim": ("CollaborativeOptimizer", "GradScaler", "GradientAverager", "Optimizer", "PowerSGDGradientAverager", "ProgressTracker", "TrainingAverager", "TrainingStateAverager"),
     "hivemind_c.strategy": ("CollaborativeStrategy", "HivemindStrategy", "SwarmProgressBar"),  # not in __all__: they need Lightning
 }
 
@@ -125,6 +125,7 @@ __all__ = [
     "SizeAdaptiveCompression",
     "TensorDescriptor",
     "TensorRole",
+    "TrainingAverager",
     "TrainingStateAverager",
     "Uniform8BitQuantization",
     "deserialize_torch_tensor",

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from hivemind_c.optim.power_sgd_averager import PowerSGDGradientAverager
     from hivemind_c.optim.progress_tracker import GlobalTrainingProgress, LocalTrainingProgress, ProgressTracker
     from hivemind_c.optim.state_averager import TrainingStateAverager
+    from hivemind_c.optim.training_averager import TrainingAverager
 
 _LATER = {
     "CollaborativeOptimizer": "optimizer",
@@ -19,6 +20,7 @@ _LATER = {
     "Optimizer": "optimizer",
     "PowerSGDGradientAverager": "power_sgd_averager",
     "ProgressTracker": "progress_tracker",
+    "TrainingAverager": "training_averager",
     "TrainingStateAverager": "state_averager",
 }
 
@@ -32,6 +34,7 @@ __all__ = [
     "Optimizer",
     "PowerSGDGradientAverager",
     "ProgressTracker",
+    "TrainingAverager",
     "TrainingStateAverager",
 ]
 

@@ -99,7 +99,7 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
         self._exact = not own and self._tensors.as_they_are and all(t.dtype is not torch.float64 for t in self.tensors_to_average)
 
     def _buffers(self, probed: Sequence[Tuple[int, str, torch.Tensor]], reuse: bool, names: Optional[Sequence[str]]) -> Tuple[List[torch.Tensor], list]:
-        main = [p.detach() for p in self.parameters.main]
+        main = self._trained()
         plain = all(p.device.type == "cpu" and p.dtype in (torch.float32, torch.float64) for p in main)
         reuse = reuse and not self.delta_rule_averaging and (plain or all(p.dtype is torch.float32 for p in main) and cuda.averages(main))
         self._averages_the_model_in_place = reuse and not self.offload_optimizer
@@ -108,8 +108,15 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
             [tensor for _, _, tensor in probed] + self.extra_tensors, device="cpu", pin=pin
         )
         keys = list(names or range(len(main))) + [f"{name} of {index}" for index, name, _ in probed] + [f"extra {i}" for i in range(len(self.extra_tensors))]
-        roles = [TensorRole.PARAMETER] * len(main) + [TensorRole.OPTIMIZER] * len(probed) + [TensorRole.UNSPECIFIED] * len(self.extra_tensors)
+        roles = self._roles() + [TensorRole.OPTIMIZER] * len(probed) + [TensorRole.UNSPECIFIED] * len(self.extra_tensors)
         return tensors, [CompressionInfo.from_tensor(tensor, key=key, role=role) for tensor, key, role in zip(tensors, keys, roles)]
+
+    def _trained(self) -> List[torch.Tensor]:
+        """What is averaged of what is trained: the parameters."""
+        return [p.detach() for p in self.parameters.main]
+
+    def _roles(self) -> List[TensorRole]:
+        return [TensorRole.PARAMETER] * len(self.parameters.main)
 
     @property
     def main_parameters(self) -> List[torch.Tensor]:
@@ -192,7 +199,7 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
         states = [self.optimizer.state.get(self.parameters.main[index], {}).get(name) for index, name in self._statistics]
         if states and all(state is None for state in states):
             return None
-        return [*(p.detach() for p in self.parameters.main), *states, *(t.detach() for t in self.extra_tensors)]
+        return [*self._trained(), *states, *(t.detach() for t in self.extra_tensors)]
 
     # ---- with others ----
 
@@ -224,10 +231,10 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
     def get_current_state(self) -> Tuple[Dict[str, Any], List[torch.Tensor], List[CompressionInfo]]:
         """(what is plain, tensors, what they are): all that a joiner needs. The tensors are copies."""
         with self.state_lock:
-            described, infos = describe(self.optimizer), list(self._tensors.infos[:-1])
+            described = describe(self.optimizer)
             if self.share_averages:  # of what the optimizer remembers only what is averaged is equal on all peers
                 described.update(numbers=[], tensors=[list(entry) for entry in self._statistics])
-                tensors = self.tensors_to_average
+                tensors, infos = self._averages()
             else:
                 statistics = statistics_of(self.optimizer)
                 main = [p.detach() for p in self.parameters.main]
@@ -237,6 +244,10 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
             metadata = {"epoch": self.local_epoch, "parameters": len(self.parameters.main), "optimizer": described, "scheduler": describe_scheduler(self.scheduler)}
             metadata["lineage"] = self._state_lineage()
             return metadata, [tensor.detach().clone() for tensor in tensors], infos
+
+    def _averages(self) -> Tuple[List[torch.Tensor], List[CompressionInfo]]:
+        """Those of the state."""
+        return self.tensors_to_average, list(self._tensors.infos[:-1])
 
     def _state_lineage(self) -> bytes:
         return b"" if self.share_averages else self.lineage.mark
