@@ -81,7 +81,7 @@ _LATER = {  # names at the top whose module a program that only wants a node nee
     "hivemind_c.strategy": ("CollaborativeStrategy", "HivemindStrategy", "SwarmProgressBar"),  # not in __all__: they need Lightning
 }
 
-_MODULES = ("averaging", "compression", "cuda", "dht", "optim", "strategy", "utils")  # likewise; strategy needs Lightning
+_MODULES = ("averaging", "compression", "cuda", "dht", "optim", "utils")  # likewise, and strategy
 
 __version__: str = _hivemind_c.__version__
 
@@ -139,7 +139,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    if name in _MODULES:
+    if name in _MODULES or name == "strategy":
         return import_module(f"{__name__}.{name}")
     for module, names in _LATER.items():
         if name in names:
