@@ -4,6 +4,7 @@ when the program does."""
 from __future__ import annotations
 
 import atexit
+import concurrent.futures
 import logging
 import os
 import threading
@@ -119,8 +120,25 @@ def wait_at_end(job: threading.Thread) -> None:
     _jobs.add(job)
 
 
+def aside(name: str, work: Callable[[], Any]) -> "concurrent.futures.Future[Any]":
+    """What work() gives, in a thread of its own, which begins at once: so it cannot be cancelled."""
+    future: "concurrent.futures.Future[Any]" = concurrent.futures.Future()
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # it belongs to whoever asks for the result
+            future.set_exception(error)
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    wait_at_end(thread)
+    return future
+
+
 def when_done(future: Any, call: Callable[[Any], Any]) -> None:
-    """Calls call(future) once it is over: here if it is already, else in a thread of its own. What goes wrong in it is told in the log."""
+    """Calls call(future) once it is over: at once and here if it is already, else in a thread of its own. What goes wrong in it is told in the log."""
 
     def work() -> None:
         try:

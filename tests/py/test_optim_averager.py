@@ -85,6 +85,43 @@ def test_what_training_changes_meanwhile_stays(make):
     torch.testing.assert_close(flat(loops[1].model), mean, rtol=1e-4, atol=1e-6)
 
 
+def test_gradients_that_are_set_to_none_meanwhile_get_the_difference(make):
+    loops = [make(i, average_parameters=False, average_gradients=True) for i in range(2)]
+    backward(loops[1].model, 0, 32)
+    half = [grad / 2 for grad in gradients(loops[1])]
+    first = loops[0].average(wait=False)
+    assert loops[0].averager.averaging_in_progress and not first.cancel()
+    assert eventually(lambda: loops[0].averager.loaded)
+    loops[0].optimizer.zero_grad()
+    loops[1].average()
+    assert len(first.result(60)) == 2 and not loops[0].averager.averaging_in_progress
+    torch.testing.assert_close(gradients(loops[0]), half)
+
+
+def test_what_is_frozen_gets_no_gradient(make):
+    loops = [make(i, average_gradients=True) for i in range(2)]
+    frozen = loops[0].model[0].weight.requires_grad_(False)
+    for loop in loops:
+        backward(loop.model, 0, 32)
+    both(*(loop.average for loop in loops))
+    assert frozen.grad is None and loops[0].model[2].weight.grad is not None
+
+
+def test_counts_are_brought_together_and_joiners_keep_their_own_options(make):
+    loops = [make(i) for i in range(2)]
+    loops[0].averager.local_epoch = 5
+    for loop, rate in zip(loops, (0.1, 0.2)):
+        loop.optimizer.param_groups[0]["lr"] = rate
+    told = both(*(loop.average for loop in loops))
+    assert [loop.averager.local_step for loop in loops] == [6, 6] and set(told[0].values()) == {None}
+    late = make(2)
+    late.optimizer.param_groups[0]["lr"] = 0.3
+    assert eventually(lambda: late.averager.load_state_from_peers(timeout=10))
+    assert late.averager.local_step == 6 and late.optimizer.param_groups[0]["lr"] == 0.3
+    with pytest.raises(ValueError, match="leave it out"):
+        make(3, sync_epoch_when_averaging=True)
+
+
 def test_who_finds_nobody_keeps_its_own(make, caplog):
     loop = make(0)
     before = flat(loop.model)

@@ -175,6 +175,78 @@ def test_gradients_may_become_zeros(make):
     assert all(p.grad is not None and not p.grad.any() for p in one.model.parameters())
 
 
+def test_an_epoch_counted_by_itself_comes_after_a_late_step(make):
+    one = make(offload_optimizer=True, scheduler="lambda")
+    rates, inner = [], one.averager.optimizer.step
+    one.averager.optimizer.step = lambda: (rates.append(one.averager.optimizer.param_groups[0]["lr"]), inner())
+    one.batch(delay_optimizer_step=True)
+    one.averager.step(increment_epoch=True)
+    assert rates == [0.01] and one.averager.optimizer.param_groups[0]["lr"] == 0.005
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_in_the_background_is_not_for_a_state_that_is_loaded(make, fails):
+    donor = make(0, scheduler="lambda", offload_optimizer=True)
+    donor.batch(increment_epoch=True)
+    late, go = make(1, seed=7, scheduler="lambda", offload_optimizer=True), threading.Event()
+
+    def trigger():
+        go.wait()
+        if fails:
+            raise RuntimeError("the gradients did not come")
+
+    late.batch(delay_optimizer_step=True, increment_epoch=True, wait_for_trigger=trigger)
+    threading.Timer(0.5, go.set).start()
+    assert eventually(lambda: late.averager.load_state_from_peers(timeout=10))
+    late.averager.step(wait_for_delayed_updates=True)
+    assert late.averager.local_epoch == late.averager.scheduler.last_epoch == 1
+    assert torch.equal(flat(late.model), flat(donor.model))
+
+
+def test_a_trigger_that_never_comes_does_not_keep_a_program_that_fails(program):
+    code, out, err = program(
+        """
+        import threading
+
+        import torch
+
+        import hivemind_c as hivemind
+
+        dht = hivemind.DHT(host_maddrs=["/ip4/127.0.0.1/tcp/0"], start=True)
+        model = torch.nn.Linear(2, 2)
+        averager = hivemind.TrainingStateAverager(
+            dht=dht, prefix="never", start=True, params=model.parameters(), optimizer=lambda params: torch.optim.SGD(params, lr=0.1), offload_optimizer=True
+        )
+        model(torch.ones(1, 2)).sum().backward()
+        averager.step(optimizer_step=True, delay_optimizer_step=True, wait_for_trigger=threading.Event().wait)
+        raise RuntimeError("something else")
+        """
+    ).finish(timeout=60)
+    assert code == 1 and "something else" in err
+
+
+def test_variances_that_fade_while_they_are_averaged_stay_variances(make):
+    """A batch norm's and Adam's: the average is below what this peer had, and what it has by then even more so."""
+    norm = torch.nn.BatchNorm1d(4)
+    one = make(delta_rule_averaging=True, average_opt_statistics=("exp_avg_sq",), extra_tensors=[norm.running_mean, norm.running_var])
+    one.batch()
+    norm.running_mean.fill_(-3.0), norm.running_var.fill_(100.0)
+    second = [state["exp_avg_sq"] for state in one.averager.optimizer.state.values()]
+    was = [tensor.clone() for tensor in second]
+    assert one.averager.load_state_into_averager_()
+    *parameters, mean, variance = one.averager.tensors_to_average
+    for averaged in (*parameters[4:], variance):
+        averaged.mul_(0.5)
+    mean.fill_(-5.0)
+    for tensor in (*second, norm.running_var, norm.running_mean):
+        tensor.mul_(0.1)
+    one.averager.apply_averaged_state_()
+    assert torch.equal(norm.running_var, torch.full((4,), 10.0))
+    torch.testing.assert_close(norm.running_mean, torch.full((4,), -2.3))
+    for tensor, before in zip(second, was):
+        torch.testing.assert_close(tensor, 0.1 * before)
+
+
 def test_gradients_of_the_programs_own(make):
     one = make(optimizer="sgd", offload_optimizer=True, custom_gradients=True)
     before = flat(one.model)
@@ -197,7 +269,7 @@ def test_epochs_are_brought_together(make):
     assert len({peer.averager.optimizer.param_groups[0]["lr"] for peer in peers}) == 1
 
 
-@pytest.mark.parametrize("told, then", [([2, 9, 2, 1], 2), ([2, 2, 1 << 40], 2), ([2, "9", None, -1, True], 2), ([2, 7], 7), ([], 2), ([9, 9, 2, 2], 9), ([1, 1], 2)])
+@pytest.mark.parametrize("told, then", [([2, 9, 2, 1], 2), ([2, 2, 1 << 40], 2), ([2, "9", None, -1, True], 2), ([2, 7], 7), ([], 2), ([9, 9, 2, 2], 9), ([1, 1], 2), ([2, 9, 2], 2), ([1, 1, 1, 1, 9, 9], 2), ([2, None, None, 9], 2), ([9, 9, 1], 9)])
 def test_an_epoch_that_one_of_four_claims_is_nobodys(make, told, then):
     one = make(scheduler="lambda")
     for _ in range(2):
@@ -320,7 +392,7 @@ def test_an_update_that_is_not_taken_over_is_not_overtaken(make):
     one.batch(delay_optimizer_step=True, wait_for_trigger=go.wait)
     assert one.averager.averaging_in_progress
     backward(one.model, 1, 32)
-    for options in (dict(optimizer_step=True), dict(averaging_round=True)):
+    for options in (dict(optimizer_step=True), dict(averaging_round=True), dict(zero_grad=True), dict(increment_epoch=True)):
         with pytest.raises(ValueError, match="not taken over yet"):
             one.averager.step(wait_for_delayed_updates=False, **options)
     go.set()

@@ -98,7 +98,7 @@ class StepControl:
         return self._triggered and not self.done()
 
     def add_done_callback(self, call: Callable[["StepControl"], Any]) -> None:
-        """call(this) once it is over, in a thread of its own."""
+        """call(this) once it is over: in a thread of its own, or at once and here if it is already."""
         when_done(self, call)
 
     def cancelled(self) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
 
 from _hivemind_c import HivemindError
 
-from hivemind_c._log import wait_at_end
+from hivemind_c._log import aside
 from hivemind_c.compression import arrays
 from hivemind_c.compression.base import CompressionBase, CompressionInfo
 
@@ -56,18 +56,7 @@ class SharesState:
         sharing = self._shared()
         if wait:
             return self._load(sharing, timeout, epoch_least)
-        future: "Future[Optional[State]]" = Future()
-
-        def work() -> None:
-            try:
-                future.set_result(self._load(sharing, timeout, epoch_least))
-            except BaseException as error:
-                future.set_exception(error)
-
-        thread = threading.Thread(target=work, name="hivemind_c-load", daemon=True)
-        thread.start()
-        wait_at_end(thread)
-        return future
+        return aside("hivemind_c-load", lambda: self._load(sharing, timeout, epoch_least))
 
     def _load(self: "DecentralizedAverager", sharing: "StateSharing", timeout: Optional[float], epoch_least: int) -> Optional[State]:
         try:

@@ -49,7 +49,7 @@ class DHTNode:
         self, keys: Iterable[DHTKey], sufficient_expiration_time: Optional[DHTExpiration] = None, *, latest: bool = False
     ) -> dict[DHTKey, Optional[ValueWithExpiration]]:
         """All at once. sufficient_expiration_time: accepted for the latest: what is asked of the swarm and not of what is kept here."""
-        latest = latest or sufficient_expiration_time is not None
+        latest = latest or bool(sufficient_expiration_time)
         replies = {key: self._dht.get(key, latest, return_future=True) for key in keys}
         return {key: await reply for key, reply in replies.items()}
 

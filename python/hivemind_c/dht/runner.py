@@ -39,7 +39,7 @@ class DHTFuture(Generic[Result]):
         return self._future.cancel()
 
     def add_done_callback(self, call: Callable[["DHTFuture[Result]"], Any]) -> None:
-        """call(this) once it is over, in a thread of its own."""
+        """call(this) once it is over: in a thread of its own, or at once and here if it is already."""
         when_done(self, call)
 
     def __await__(self):

@@ -28,14 +28,15 @@ class Background:
     def busy(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def start(self, job: Callable[[], None], finish: Callable[[], None] = lambda: None) -> None:
-        """Runs job in a thread; finish runs in the thread that takes the outcome. The job before must have been taken."""
+    def start(self, job: Callable[[], None], finish: Callable[[], None] = lambda: None, at_end: bool = True) -> None:
+        """Runs job in a thread; finish runs in the thread that takes the outcome. The job before must have been taken. at_end: the program's end waits for it."""
         if self._thread is not None:
             raise RuntimeError("the job before has not been taken")
         self._error, self._finish = None, finish
         self._thread = threading.Thread(target=self._run, args=(job,), name=self._name, daemon=True)
         self._thread.start()
-        wait_at_end(self._thread)
+        if at_end:
+            wait_at_end(self._thread)
 
     def take(self, wait: bool = False, timeout: Optional[float] = None) -> bool:
         """Takes the outcome if it is there (wait: when it is there) and finishes it. Raises what the job raised. False: nothing taken."""

@@ -100,6 +100,7 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
 
     def _buffers(self, probed: Sequence[Tuple[int, str, torch.Tensor]], reuse: bool, names: Optional[Sequence[str]]) -> Tuple[List[torch.Tensor], list]:
         main = self._trained()
+        self._n_trained = len(main)
         plain = all(p.device.type == "cpu" and p.dtype in (torch.float32, torch.float64) for p in main)
         reuse = reuse and not self.delta_rule_averaging and (plain or all(p.dtype is torch.float32 for p in main) and cuda.averages(main))
         self._averages_the_model_in_place = reuse and not self.offload_optimizer
@@ -174,19 +175,32 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
     @torch.no_grad()
     def apply_averaged_state_(self) -> None:
         """Writes averages where they belong (with delta_rule_averaging: adds what they changed), but for what this peer did not have: torch begins a state as a whole."""
-        live = self._live() if self.loaded else None
-        self.loaded = False
-        if live is None:
-            return
         with self.state_lock:
+            live = self._live() if self.loaded else None
+            self.loaded = False
+            if live is None:
+                return
             self.parameters.settle()
             there = [(i, tensor) for i, (tensor, taken) in enumerate(zip(live, self._taken)) if taken and tensor is not None]
             if self.delta_rule_averaging:
+                floors = self._floors(there)
                 torch._foreach_sub_(self._before, self.tensors_to_average)  # what averages are stays as it is, for joiners
                 torch._foreach_sub_([tensor for _, tensor in there], [self._before[i].to(tensor.device) for i, tensor in there])
+                for tensor, floor in floors:
+                    torch.maximum(tensor, floor, out=tensor)
                 return
             pairs = [(self.tensors_to_average[i], tensor) for i, tensor in there if self.tensors_to_average[i].data_ptr() != tensor.data_ptr()]
             copy_all([tensor for _, tensor in pairs], [averaged for averaged, _ in pairs])
+
+    def _floors(self, there: Sequence[Tuple[int, torch.Tensor]]) -> List[Tuple[torch.Tensor, torch.Tensor]]:
+        """Variances (of gradients, of a batch norm) fade while they are averaged, and with the difference added would become less than nothing: none becomes less than both what it
+        is here and the average."""
+        found = []
+        for i, tensor in there:
+            averaged, before = self.tensors_to_average[i], self._before[i]
+            if i >= self._n_trained and averaged.numel() and averaged.min() >= 0 and before.min() >= 0:
+                found.append((tensor, torch.minimum(tensor, averaged.to(tensor.device, tensor.dtype))))
+        return found
 
     def update_model(self) -> None:
         """Brings what is there to where the model reads it; in the thread that trains."""
@@ -279,8 +293,12 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
         """Takes over the state that a majority of the swarm offers, of epoch_least or later; False if there is none to be had, and nothing has changed then."""
         if not wait:
             raise ValueError("load_state_from_peers changes parameters, so nothing may train meanwhile: leave wait=False out")
+        self.background.settle()
         begin = time.monotonic()
-        return self.shared.taken(super().load_state_from_peers(timeout=timeout, epoch_least=epoch_least), time.monotonic() - begin)
+        taken = self.shared.taken(super().load_state_from_peers(timeout=timeout, epoch_least=epoch_least), time.monotonic() - begin)
+        if taken:
+            self.background.drop()  # what it made is of the state before
+        return taken
 
     # ---- checkpoints ----
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Optional
 
 from _hivemind_c import HivemindError
+
+from hivemind_c._log import wait_at_end
 
 if TYPE_CHECKING:
     from hivemind_c.averaging.control import Gathered, StepControl
@@ -53,8 +56,9 @@ class Steps:
         later call."""
         late = delay_optimizer_step if delay_averaging is None else delay_averaging
         self._check_step(optimizer_step, delay_optimizer_step, averaging_round, late, averaging_control, wait_for_trigger, grad_scaler, averaging_opts)
-        self._take_over(optimizer_step or zero_grad or averaging_round if wait_for_delayed_updates is None else wait_for_delayed_updates, apply_delayed_updates)
-        if (averaging_round or optimizer_step) and self.background.waiting and (averaging_round or self._late_step or not self.delta_rule_averaging):
+        changes = optimizer_step or zero_grad or averaging_round or increment_epoch
+        self._take_over(changes if wait_for_delayed_updates is None else wait_for_delayed_updates, apply_delayed_updates)
+        if changes and self.background.waiting and (averaging_round or self._late_step or optimizer_step and not self.delta_rule_averaging):
             raise ValueError(
                 "what an earlier call left in the background is not taken over yet: leave wait_for_delayed_updates and apply_delayed_updates out. (The optimizer may step "
                 "beside an averaging with delta_rule_averaging=True.)"
@@ -88,6 +92,7 @@ class Steps:
         self.background.start(
             lambda: self._in_background(outcome, control, wait_for_trigger, increment_epoch, zero_grad),
             lambda: self._finish(outcome["members"], increment_epoch and delay_optimizer_step),
+            at_end=not (delay_optimizer_step and wait_for_trigger),
         )
         return None
 
@@ -175,8 +180,9 @@ class Steps:
     ) -> None:
         try:
             if self._late_step:
-                if trigger is not None:
+                if trigger is not None:  # which may never come: from then on the program's end waits for this
                     trigger()
+                    wait_at_end(threading.current_thread())
                 self.step_optimizer()
                 if zero_grad:
                     self.optimizer.zero_grad()
@@ -206,8 +212,8 @@ class Steps:
 
     def _reach(self: "TrainingStateAverager", epochs: Iterable[Any]) -> None:
         """Goes on to the epoch that more than a third of the members have reached: not to whatever one of them claims."""
-        told = sorted((epoch for epoch in epochs if type(epoch) is int and 0 <= epoch <= self.local_epoch + LEAP), reverse=True)
-        reached = told[(len(told) - 1) // 3] if told else 0
+        told = sorted((epoch if type(epoch) is int and 0 <= epoch <= self.local_epoch + LEAP else 0 for epoch in epochs), reverse=True)
+        reached = told[len(told) // 3] if told else 0
         while self.local_epoch < reached:
             self.step_scheduler()
             self.local_epoch += 1

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import logging
 import threading
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from _hivemind_c import HivemindError
 
-from hivemind_c._log import wait_at_end
+from hivemind_c._log import aside
 from hivemind_c.averaging.control import Gathered
 from hivemind_c.compression import CompressionInfo, TensorRole
 from hivemind_c.optim.state_averager import TrainingStateAverager
@@ -24,6 +23,7 @@ class TrainingAverager(TrainingStateAverager):
 
     opt: one of torch's optimizers, which the program steps itself. average_parameters, average_gradients, average_opt_statistics, extra_tensors: what is averaged.
     What training changes while an averaging is under way stays: the difference that the averaging made is added. The rest are DecentralizedAverager's options.
+    Averagings are counted (local_step), and their members bring the counts together.
     """
 
     def __init__(
@@ -40,6 +40,8 @@ class TrainingAverager(TrainingStateAverager):
     ):
         if not (average_parameters or average_gradients or average_opt_statistics or extra_tensors):
             raise ValueError("there is nothing to average: give average_parameters=True or average_gradients=True")
+        if kwargs.get("sync_epoch_when_averaging"):
+            raise ValueError("sync_epoch_when_averaging: the members of an averaging bring their counts together always, so leave it out")
         self._averages_parameters, self._averages_gradients = bool(average_parameters), bool(average_gradients)
         self._one_at_a_time = threading.Lock()
         names = [f"{kind} {name}" for kind in self._kinds() for name in parameter_names] if parameter_names else None
@@ -73,12 +75,19 @@ class TrainingAverager(TrainingStateAverager):
         n = len(self.parameters.main)
         return (tensors, infos) if not self._averages_gradients else (tensors[:n] + tensors[2 * n :], infos[:n] + infos[2 * n :])
 
-    def load_state_into_averager_(self) -> bool:
-        """As before; a parameter without a gradient has zeros from then on, where the others' average comes to."""
-        for p in self.parameters.main if self._averages_gradients else ():
-            if p.grad is None:
-                p.grad = torch.zeros_like(p)
-        return super().load_state_into_averager_()
+    def get_current_state(self) -> Tuple[Dict[str, Any], List[torch.Tensor], List[CompressionInfo]]:
+        """Without the options of the optimizer's groups, which the program sets as it likes: a joiner keeps its own."""
+        metadata, tensors, infos = super().get_current_state()
+        metadata["optimizer"]["groups"] = [{} for _ in metadata["optimizer"]["groups"]]
+        return metadata, tensors, infos
+
+    def load_state_from_peers(self, wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0) -> bool:  # type: ignore[override]
+        with self._one_at_a_time:
+            return super().load_state_from_peers(wait, timeout, epoch_least)
+
+    @property
+    def averaging_in_progress(self) -> bool:
+        return self._one_at_a_time.locked()
 
     @property
     def local_step(self) -> int:
@@ -87,25 +96,13 @@ class TrainingAverager(TrainingStateAverager):
 
     def step(self, data_lock: Any = None, wait: bool = True, **kwargs: Any) -> Any:  # type: ignore[override]
         """Averages; returns what the members gave to be gathered, or None if it failed (the log tells why), with wait=False a concurrent.futures.Future of that. data_lock: held
-        while tensors are read and changed. The rest are the options of DecentralizedAverager.step."""
-        if wait:
-            return self._averaged(data_lock, kwargs)
-        future: "concurrent.futures.Future[Optional[Gathered]]" = concurrent.futures.Future()
+        while tensors are read and changed; with wait=False the program holds it from a batch's forward to the optimizer's step. The rest are the options of DecentralizedAverager.step.
+        """
+        return self._averaged(data_lock, **kwargs) if wait else aside("hivemind_c-training", lambda: self._averaged(data_lock, **kwargs))
 
-        def work() -> None:
-            try:
-                future.set_result(self._averaged(data_lock, kwargs))
-            except BaseException as error:  # it belongs to whoever asks for the result
-                future.set_exception(error)
-
-        thread = threading.Thread(target=work, name="hivemind_c-training", daemon=True)
-        thread.start()
-        wait_at_end(thread)
-        return future
-
-    def _averaged(self, data_lock: Any, options: Any) -> Optional[Gathered]:
+    def _averaged(self, data_lock: Any, gather: Any = None, **options: Any) -> Optional[Gathered]:
         with self._one_at_a_time:
-            control = self.schedule_step(**options)
+            control = self.schedule_step(gather=[self.local_step, gather], **options)
             held = data_lock or contextlib.nullcontext()
             try:
                 with held:
@@ -118,9 +115,18 @@ class TrainingAverager(TrainingStateAverager):
             except BaseException:
                 control.cancel()
                 raise
+            told = {peer: value if isinstance(value, (list, tuple)) and len(value) == 2 else (0, None) for peer, value in members.items()}  # a stranger's
             with held:
+                self._give_gradients()
                 self.update_model()
+                self._reach(count for count, _ in told.values())
                 self.local_epoch += 1
                 self.share_averages = self._averages_parameters  # which are alike, where what each trains is not
                 self.shared.settled(self.local_epoch)
-            return members
+            return {peer: value for peer, (_, value) in told.items()}
+
+    def _give_gradients(self) -> None:
+        """Where the program has set them to None, or had none, the average comes to zeros."""
+        for p in self.parameters.main if self._averages_gradients else ():
+            if p.grad is None and p.requires_grad:
+                p.grad = torch.zeros_like(p)
