@@ -120,6 +120,13 @@ def wait_at_end(job: threading.Thread) -> None:
     _jobs.add(job)
 
 
+def begin(name: str, work: Callable[[], Any]) -> None:
+    """Starts work() in a daemon thread that the program's end waits for."""
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
+    wait_at_end(thread)
+
+
 def aside(name: str, work: Callable[[], Any]) -> "concurrent.futures.Future[Any]":
     """What work() gives, in a thread of its own, which begins at once: so it cannot be cancelled."""
     future: "concurrent.futures.Future[Any]" = concurrent.futures.Future()
@@ -131,9 +138,7 @@ def aside(name: str, work: Callable[[], Any]) -> "concurrent.futures.Future[Any]
         except BaseException as error:  # it belongs to whoever asks for the result
             future.set_exception(error)
 
-    thread = threading.Thread(target=run, name=name, daemon=True)
-    thread.start()
-    wait_at_end(thread)
+    begin(name, run)
     return future
 
 
@@ -142,22 +147,17 @@ def when_done(future: Any, call: Callable[[Any], Any]) -> None:
 
     def work() -> None:
         try:
-            future.exception()
+            future.exception()  # waits
         finally:
-            say()
-
-    def say() -> None:
-        try:
-            call(future)
-        except Exception:
-            logging.getLogger("hivemind_c").exception("what %r was to call when it is over has failed", future)
+            try:
+                call(future)
+            except Exception:
+                logging.getLogger("hivemind_c").exception("what %r was to call when it is over has failed", future)
 
     if future.done():
-        say()
-        return
-    thread = threading.Thread(target=work, name="hivemind_c-done", daemon=True)
-    thread.start()
-    wait_at_end(thread)
+        work()
+    else:
+        begin("hivemind_c-done", work)
 
 
 def _forget() -> None:

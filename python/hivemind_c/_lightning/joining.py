@@ -6,7 +6,7 @@ import logging
 import os
 import shlex
 import sys
-from typing import Any, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Mapping, Optional, Sequence, Tuple
 
 from _hivemind_c import HivemindError
 

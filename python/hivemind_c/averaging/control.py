@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
 
 from _hivemind_c import Future, HivemindCancelledError, HivemindError
 
-from hivemind_c._log import wait_at_end, when_done
+from hivemind_c._log import begin, when_done
 from hivemind_c.dht.values import get_dht_time, unpack
 
 if TYPE_CHECKING:
@@ -151,9 +151,7 @@ class StepControl:
 
     def _watch(self) -> None:
         """Settles also when nobody waits for it, in a thread of its own."""
-        thread = threading.Thread(target=self.exception, name="hivemind_c-step", daemon=True)
-        thread.start()
-        wait_at_end(thread)
+        begin("hivemind_c-step", self.exception)
 
     async def _wait(self) -> Gathered:
         pause = 0.001

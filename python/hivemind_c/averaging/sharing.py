@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
 

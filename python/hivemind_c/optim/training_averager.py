@@ -43,8 +43,9 @@ class TrainingAverager(TrainingStateAverager):
         if kwargs.get("sync_epoch_when_averaging"):
             raise ValueError("sync_epoch_when_averaging: the members of an averaging bring their counts together always, so leave it out")
         self._averages_parameters, self._averages_gradients = bool(average_parameters), bool(average_gradients)
+        self._kinds = [TensorRole.PARAMETER] * self._averages_parameters + [TensorRole.GRADIENT] * self._averages_gradients
         self._one_at_a_time = threading.Lock()
-        names = [f"{kind} {name}" for kind in self._kinds() for name in parameter_names] if parameter_names else None
+        names = [f"{kind.name.lower()} {name}" for kind in self._kinds for name in parameter_names] if parameter_names else None
         super().__init__(
             optimizer=opt,
             average_opt_statistics=average_opt_statistics,
@@ -56,9 +57,6 @@ class TrainingAverager(TrainingStateAverager):
         )
         self.lineage.kept = False  # replicas differ: each trains as it likes
 
-    def _kinds(self) -> List[str]:
-        return ["parameter"] * self._averages_parameters + ["gradient"] * self._averages_gradients
-
     def _trained(self) -> List[torch.Tensor]:
         main = self.parameters.main
         parameters = [p.detach() for p in main] if self._averages_parameters else []
@@ -66,8 +64,7 @@ class TrainingAverager(TrainingStateAverager):
         return parameters + gradients
 
     def _roles(self) -> List[TensorRole]:
-        n = len(self.parameters.main)
-        return [TensorRole.PARAMETER] * n * self._averages_parameters + [TensorRole.GRADIENT] * n * self._averages_gradients
+        return [kind for kind in self._kinds for _ in self.parameters.main]
 
     def _averages(self) -> Tuple[List[torch.Tensor], List[CompressionInfo]]:
         """Without the gradients, which are no state."""
