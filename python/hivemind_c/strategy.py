@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Set, Tuple, Union
 
 import torch
 
-from hivemind_c._lightning import joining, namespaces, schedulers, writing
+from hivemind_c._lightning import demands, joining, namespaces, schedulers, writing
 from hivemind_c._lightning.changes import Changes, change_seeds, known_options, swarm_scaler
 from hivemind_c._lightning.device import OneDevice
 from hivemind_c._lightning.election import Election
@@ -77,7 +77,7 @@ class HivemindStrategy(OneDevice):
     ):
         super().__init__()
         if optimizer_kwargs.get("auxiliary"):
-            raise self._misconfigured("an auxiliary peer trains nothing, and a Trainer trains: call step() of hivemind_c.Optimizer(auxiliary=True) again and again instead (docs/OPTIMIZER.md)")
+            raise namespaces.misconfigured(self, "an auxiliary peer trains nothing, and a Trainer trains: call step() of hivemind_c.Optimizer(auxiliary=True) again and again instead (docs/OPTIMIZER.md)")
         delayed = delay_grad_averaging if delay_optimizer_step is None else delay_optimizer_step
         self._offload = bool(delayed if offload_optimizer is None else offload_optimizer)
         self._scheduler_fn, self._reuse_grad_buffers = scheduler_fn, reuse_grad_buffers
@@ -163,7 +163,7 @@ class HivemindStrategy(OneDevice):
     def setup(self, trainer: Any) -> None:
         fitting = trainer.state.fn == "fit"
         if fitting:
-            self._check(trainer)
+            demands.check_training(self, trainer, self._optimizer_options["target_batch_size"])
         super().setup(trainer)  # type: ignore[misc]
         if fitting:
             try:
@@ -172,33 +172,8 @@ class HivemindStrategy(OneDevice):
                 self._leave()
                 raise
 
-    def _check(self, trainer: Any) -> None:
-        target = self._optimizer_options["target_batch_size"]
-        if len(self.parallel_devices or ()) > 1 or trainer.num_nodes > 1:
-            raise self._misconfigured("a peer trains on one device: give Trainer(devices=1), and start a process for each GPU (CUDA_VISIBLE_DEVICES=0, =1, ...)")
-        accumulating = any(type(callback).__name__ == "GradientAccumulationScheduler" for callback in trainer.callbacks)
-        if trainer.accumulate_grad_batches != 1 or accumulating:
-            raise self._misconfigured(
-                "accumulate_grad_batches is what the swarm does: gradients add up over all peers until target_batch_size samples are there. "
-                f"Leave it out and choose target_batch_size instead ({target} now)"
-            )
-        if not self.lightning_module.automatic_optimization:
-            raise self._misconfigured(
-                "manual optimization cannot be used with HivemindStrategy, because it would step before the swarm has gathered its samples: "
-                "leave automatic_optimization at True, or write the loop yourself around hivemind_c.Optimizer (docs/STRATEGY.md)"
-            )
-
-    def _misconfigured(self, text: str) -> Exception:
-        return namespaces.misconfigured(self, text)
-
     def _join(self, trainer: Any) -> None:
-        there = sum(type(optimizer).__name__ != "_MockOptimizer" for optimizer in self.optimizers)  # Lightning's, for none
-        if there != 1:
-            raise self._misconfigured(
-                f"HivemindStrategy works with one optimizer, and configure_optimizers returned {there}: put the parameters into groups of one optimizer "
-                "([{'params': ..., 'lr': ...}, ...]), or use hivemind_c.Optimizer, one with a run_id of its own for each"
-            )
-        arguments = self._optimizer_and_scheduler(self.optimizers[0])
+        arguments = demands.optimizer_and_scheduler(self, self._offload, self._scheduler_fn)
         dht = self.dht
         self._election = Election(dht, self._run_id)
         hive = self._hive = Optimizer(dht=dht, averaged_grad_hook=self._clip_averaged, **arguments, **self._optimizer_options)
@@ -210,24 +185,6 @@ class HivemindStrategy(OneDevice):
         self._prepare(trainer)
         if self._reseed and not self.is_elected:
             change_seeds(self.dht.peer_id)
-
-    def _optimizer_and_scheduler(self, optimizer: torch.optim.Optimizer) -> Dict[str, Any]:
-        configs, scheduler_fn = self.lr_scheduler_configs, self._scheduler_fn
-        if configs and scheduler_fn:
-            raise self._misconfigured("there are two schedulers, scheduler_fn and that of configure_optimizers: leave one out")
-        if configs and self._offload:
-            example = type(configs[0].scheduler).__name__
-            raise self._misconfigured(
-                "with offload_optimizer, which delay_optimizer_step and delay_grad_averaging bring along, the optimizer is made again for copies of the "
-                "parameters, and a scheduler from configure_optimizers would belong to the old one: return the optimizer alone, and write "
-                f"HivemindStrategy(scheduler_fn=lambda optimizer: torch.optim.lr_scheduler.{example}(optimizer, ...))"
-            )
-        if self._offload:
-            return dict(optimizer=schedulers.factory(optimizer), params=optimizer.param_groups, scheduler=scheduler_fn)
-        try:
-            return dict(optimizer=optimizer, scheduler=scheduler_fn or schedulers.one_scheduler(configs))
-        except ValueError as error:
-            raise self._misconfigured(str(error)) from None
 
     def _prepare(self, trainer: Any) -> None:
         """Changes in the module, the precision plugin and the callbacks that last as long as fit does."""
@@ -249,23 +206,13 @@ class HivemindStrategy(OneDevice):
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         if self._batch_size is None:
-            self._batch = self._count(args[0] if args else next(iter(kwargs.values())))
+            self._batch = demands.samples_in(self, args[0] if args else next(iter(kwargs.values())))
         output = super().training_step(*args, **kwargs)  # type: ignore[misc]
         module = self.lightning_module
         if (module.trainer.global_step + 1) % max(1, module.trainer.log_every_n_steps) == 0:
             for name, value in figures(self.global_progress, self._speed).items():
                 module.log(name, value, on_step=True, on_epoch=False, batch_size=1)
         return output
-
-    def _count(self, batch: Any) -> int:
-        try:
-            size = batch.shape[0] if isinstance(batch, torch.Tensor) and batch.ndim else namespaces.part(self._names[0], "utilities.data.extract_batch_size")(batch)
-        except Exception as error:
-            raise self._misconfigured(
-                f"how many samples are in a batch? It cannot be seen in {type(batch).__name__}, which holds no tensor: "
-                "write HivemindStrategy(batch_size=...)"
-            ) from error
-        return int(size)
 
     def optimizer_step(self, optimizer: Any, closure: Callable[[], Any], model: Any = None, **kwargs: Any) -> Any:
         loss = closure()
