@@ -318,15 +318,32 @@ static int half_of_those_here_have_left(const hv_council *c) {
   return left > 1 && 2 * left >= there;
 }
 
-/* Half of the members have left this coordinator, and one of them says that it coordinates the others: that one is attended from
- * now on, once, and who is here is sent away: it goes there, too. That one's own line stays: if it ended, this one had died for it.
- * 1: this one coordinates no more; or not yet, as it hears first who is here.
+/* It was this one that was cut off: half of the members were not heard then, and now end their lines without a word, or their words
+ * are still under way. They have gone to whoever comes after this one: NOBODY, or that one. */
+static size_t who_follows_if_half_have_slipped_away(const hv_council *c) {
+  size_t there = 0, slipped = 0, n = c->round->n_members;
+  for (size_t i = 0; i < n; i++) {
+    int counts = is_of_the_view(c, i);
+    there += (size_t)counts;
+    slipped += (size_t)(counts && c->seats[i].gone && c->seats[i].slipped);
+  }
+  for (size_t i = (c->round->me + 1) % n; 2 * slipped >= there && i != c->round->leader; i = (i + 1) % n)
+    if (!c->round->members[i].client && is_of_the_view(c, i) && !hv_members_has(&c->given_up, i))
+      return i;
+  return NOBODY;
+}
+
+/* Half of the members have left this coordinator, and one of them says that it coordinates the others, or follows where nobody says
+ * anything: that one is attended from now on, once, and who is here is sent away: it goes there, too. That one's own line stays: if
+ * it ended, this one had died for it. 1: this one coordinates no more; or not yet, as it hears first who is here.
  */
 static int goes_along(hv_council *c) {
-  size_t me = c->round->me, other = who_leads_others(c);
+  size_t me = c->round->me, other = who_leads_others(c), said = other;
+  if (other == NOBODY)
+    other = who_follows_if_half_have_slipped_away(c);
   if (other == NOBODY || hv_members_has(&c->recalled, me))
     return 0;
-  if (!half_have_left(c, &c->seats[other].with)) {
+  if (said != NOBODY && !half_have_left(c, &c->seats[other].with)) {
     if (hears_who_is_here(c))
       return 1;
     if (!half_of_those_here_have_left(c))
@@ -518,6 +535,8 @@ static void member_left(hv_stream *stream, const hv_event *event) {
   if (stream == s->stream) {
     s->stream = NULL;
     s->gone = 1;
+    s->slipped =
+        c->asking && !s->done && hv_pace_sign_us(c->pace, s->member, s->said_us) + council_patience_us(c) / 8 * 3 < c->asked_us;
     if (!s->away && c->woke_us && council_now(c) < c->woke_us + council_patience_us(c) / 4)
       is_away_now(s); /* it went while this one stood still */
     council_try_plan(c);
@@ -557,7 +576,7 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
   s->came_us = s->came ? s->came_us : council_now(c);
   s->came = 1;
   s->said_us = council_now(c);
-  s->gone = s->away = s->leads = s->lost = 0;
+  s->gone = s->away = s->leads = s->lost = s->slipped = 0;
   s->told = 0;
   if (!c->asking || attend->view != c->asking)
     s->promised = attend->view; /* else it comes back, and has promised just that */

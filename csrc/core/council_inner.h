@@ -28,6 +28,7 @@ typedef struct seat {
   int raised;        /* how often it has come with a higher number than is asked for */
   int away;          /* it attends another one, as it said or as it seems, for this one was silent, */
   uint64_t away_us;  /* and when */
+  int slipped;       /* it had said nothing for a while when this one asked, and has ended its line since: it went to another one */
   int leads;         /* that other one is itself, and others are with it: */
   hv_members with;   /* these, itself among them */
   uint64_t came_us;  /* when it first came */

@@ -563,6 +563,27 @@ static void who_hears_of_its_round_late_goes_where_the_others_are(void **unused)
   }
 }
 
+/* 0 hears nobody any more when half of all is averaged, and nobody hears it: all miss it, and 1 asks just when they hear each other
+ * again. What they said to 0 meanwhile stays under way, but that they have ended their lines it sees at once. 5 hears 1 late, and
+ * has come back to 0 at what that one said before: 0 sends it to 1, and goes there, too. */
+static void who_was_cut_off_goes_to_who_follows_when_half_have_slipped_away(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 960; seed < 980; seed++) {
+    scene s;
+    six(&s, seed);
+    scene_begin_all(&s);
+    scene_run(&s, 0.16 + 0.005 * (double)(seed % 20));
+    for (size_t i = 1; i < 6; i++)
+      scene_cut(&s, 0, i, 1);
+    coordinates(&s, 1);
+    while (!hv_allreduce_troubled(s.members[1].allreduce))
+      scene_run(&s, 0.001);
+    hv_sim_heal(s.sim);
+    hv_sim_set_link(s.sim, 1, 5, &(hv_sim_link){.delay_us = 200000});
+    all_end_in_one_view(&s, 63, 5);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_coordinator_whom_half_have_left_goes_to_the_one_that_they_attend),
@@ -587,6 +608,7 @@ int main(void) {
       cmocka_unit_test(whom_the_coordinator_has_just_heard_is_no_suspect_of_others),
       cmocka_unit_test(who_holds_only_what_others_of_its_view_do_is_in_whatever_view_those_were_in),
       cmocka_unit_test(who_hears_of_its_round_late_goes_where_the_others_are),
+      cmocka_unit_test(who_was_cut_off_goes_to_who_follows_when_half_have_slipped_away),
   };
   return cmocka_run_group_tests_name("coordinators in the sim", tests, NULL, NULL);
 }
