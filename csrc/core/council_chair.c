@@ -268,12 +268,17 @@ static int goes_back(hv_council *c) {
   return n > 0;
 }
 
-/* The first in order who says that it coordinates others; a client that says so lies. */
+/* Not a client: one that says that it does lies. */
+static int may_coordinate(const hv_council *c, size_t i) {
+  return is_of_the_view(c, i) && !c->round->members[i].client && !hv_members_has(&c->given_up, i);
+}
+
+/* The first in order who says that it coordinates others. */
 static size_t who_leads_others(const hv_council *c) {
   for (size_t k = 0; k < c->round->n_members; k++) {
     size_t i = (c->round->leader + k) % c->round->n_members;
     const seat *s = &c->seats[i];
-    if (s->leads && !s->gone && is_of_the_view(c, i) && !c->round->members[i].client && !hv_members_has(&c->given_up, i))
+    if (s->leads && !s->gone && may_coordinate(c, i))
       return i;
   }
   return NOBODY;
@@ -325,10 +330,10 @@ static size_t who_follows_if_half_have_slipped_away(const hv_council *c) {
   for (size_t i = 0; i < n; i++) {
     int counts = is_of_the_view(c, i);
     there += (size_t)counts;
-    slipped += (size_t)(counts && c->seats[i].gone && c->seats[i].slipped);
+    slipped += (size_t)(counts && c->seats[i].slipped);
   }
   for (size_t i = (c->round->me + 1) % n; 2 * slipped >= there && i != c->round->leader; i = (i + 1) % n)
-    if (!c->round->members[i].client && is_of_the_view(c, i) && !hv_members_has(&c->given_up, i))
+    if (may_coordinate(c, i))
       return i;
   return NOBODY;
 }

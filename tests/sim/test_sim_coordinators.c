@@ -12,10 +12,14 @@ static void six(scene *s, uint64_t seed) {
   some(s, 6, seed);
 }
 
+static void has_trouble(scene *s, size_t member) {
+  while (!hv_allreduce_troubled(s->members[member].allreduce))
+    scene_run(s, 0.001);
+}
+
 /* 0 asks all, since one of them gives nothing, and stands still. They miss it, and come to 1, which asks, too. */
 static void stands_still_as_it_asks(scene *s, double asked_before) {
-  while (!hv_allreduce_troubled(s->members[0].allreduce))
-    scene_run(s, 0.001);
+  has_trouble(s, 0);
   scene_run(s, asked_before);
   hv_sim_pause(s->sim, 0);
 }
@@ -122,8 +126,7 @@ static void who_stood_still_while_it_asked_waits_for_word_of_those_who_may_have_
       scene_begin(&s, i);
     scene_run(&s, 0.1);
     hv_sim_unplug(s.sim, 4);
-    while (!hv_allreduce_troubled(s.members[0].allreduce))
-      scene_run(&s, 0.001);
+    has_trouble(&s, 0);
     scene_run(&s, 1.45);
     scene_begin(&s, 5);
     scene_run(&s, 0.04);
@@ -512,8 +515,7 @@ static void whom_the_coordinator_has_just_heard_is_no_suspect_of_others(void **u
     env->stream_open = open_as_another;
     hv_sim_set_link(s.sim, 4, 0, &(hv_sim_link){.delay_us = 30000});
     scene_begin_all(&s);
-    while (!hv_allreduce_troubled(s.members[4].allreduce))
-      scene_run(&s, 0.001);
+    has_trouble(&s, 4);
     scene_cut(&s, 0, 4, 1);
     scene_run(&s, 0.28);
     scene_cut(&s, 0, 4, 0);
@@ -576,8 +578,7 @@ static void who_was_cut_off_goes_to_who_follows_when_half_have_slipped_away(void
     for (size_t i = 1; i < 6; i++)
       scene_cut(&s, 0, i, 1);
     coordinates(&s, 1);
-    while (!hv_allreduce_troubled(s.members[1].allreduce))
-      scene_run(&s, 0.001);
+    has_trouble(&s, 1);
     hv_sim_heal(s.sim);
     hv_sim_set_link(s.sim, 1, 5, &(hv_sim_link){.delay_us = 200000});
     all_end_in_one_view(&s, 63, 5);
