@@ -3,8 +3,10 @@
 #include <string.h>
 
 enum {
-  STRIDE_MAX = 1 << 16, /* so much further may a member say that the numbers of views are, */
-  RAISES_MAX = 4        /* and so often while this one asks, as it then asks all again: it was asked elsewhere meanwhile */
+  STRIDE_MAX =
+      1
+      << 16, /* so much further may a member say that the numbers of views are, or as far as those before this one may have gone */
+  RAISES_MAX = 4 /* and so often: it was asked elsewhere meanwhile, and who asks here asks all again for it */
 };
 
 /* A member of the present view, and not out for what it said. */
@@ -572,8 +574,9 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
     return;
   council_notice_time(c);
   seat *s = &c->seats[attend->member];
-  int raises = attend->view > c->highest && attend->view - c->highest <= STRIDE_MAX;
-  if (raises && c->asking && s->raised++ >= RAISES_MAX)
+  int is_near = attend->view <= COUNCIL_VIEW_MAX && attend->view - c->highest <= STRIDE_MAX;
+  int raises = attend->view > c->highest && (is_near || council_may_be(c, attend->view, council_place(c, c->round->me)));
+  if (raises && s->raised++ >= RAISES_MAX)
     return;
   if (s->stream)
     c->env->stream_cancel(c->env, s->stream);

@@ -12,10 +12,12 @@
 
 enum { NOBODY = HV_ROUND_MEMBERS_MAX };
 
-/* A member, as the coordinator knows it. */
-/* No view has a higher number: those of a round are small, and one near the end of numbers could not be followed by another. */
+/* No view has a higher number: those of a round are small, and one near the end of numbers could not be followed by another. So
+ * each coordinator may have raised them, as a liar would, and those after it in order go on: so far for each. */
 #define COUNCIL_VIEW_MAX (1u << 31)
+#define COUNCIL_VIEWS_EACH (COUNCIL_VIEW_MAX / HV_ROUND_MEMBERS_MAX)
 
+/* A member, as the coordinator knows it. */
 typedef struct seat {
   hv_council *council;
   size_t member;
@@ -25,7 +27,7 @@ typedef struct seat {
   int spoke;         /* something came on that one: it goes on, */
   uint64_t spoke_us; /* and when that was first */
   int lost;          /* this member's own line to it has ended, or its connection: it has left, or died */
-  int raised;        /* how often it has come with a higher number than is asked for */
+  int raised;        /* how often it has come with a higher number than is known here */
   int away;          /* it attends another one, as it said or as it seems, for this one was silent, */
   uint64_t away_us;  /* and when */
   int slipped;       /* it had said nothing for a while when this one asked, and has ended its line since: it went to another one */
@@ -69,11 +71,13 @@ struct hv_council {
   int heard;         /* something from it, on this line */
   int waits;         /* for the coordinator, until then */
   uint64_t until_us;
-  uint64_t sign_us;    /* when it gave a sign of life last, */
-  uint64_t pulse_us;   /* and when this one did */
-  uint64_t view_us;    /* when the present view was installed */
-  uint64_t woke_us;    /* when this one had stood still for so long that others may have gone for that, or had heard of its
-                          round so late; or was told that another one had asked meanwhile */
+  int asked_me;         /* it has asked this one for a view of which there is no plan yet, */
+  uint64_t asked_me_us; /* and when that was first */
+  uint64_t sign_us;     /* when it gave a sign of life last, */
+  uint64_t pulse_us;    /* and when this one did */
+  uint64_t view_us;     /* when the present view was installed */
+  uint64_t woke_us;     /* when this one had stood still for so long that others may have gone for that, or had heard of its
+                           round so late; or was told that another one had asked meanwhile */
   uint64_t listens_us; /* it went on only now: until then it hears what came meanwhile, greets nobody who comes, and asks nobody; */
   int owes_ask;        /* it would have asked: it does not say either that it is there */
 
@@ -99,6 +103,16 @@ static inline uint64_t council_now(const hv_council *c) {
 
 static inline uint64_t council_patience_us(const hv_council *c) {
   return hv_pace_patience_us(c->pace, council_stall_us(c));
+}
+
+/* Which one it is in the order in which members coordinate. */
+static inline size_t council_place(const hv_council *c, size_t member) {
+  return (member + c->round->n_members - c->round->leader) % c->round->n_members;
+}
+
+/* 1: a view may have that number once so many in order have coordinated. */
+static inline int council_may_be(const hv_council *c, uint32_t view, size_t coordinators) {
+  return view <= COUNCIL_VIEW_MAX && view <= c->installed + (uint64_t)coordinators * COUNCIL_VIEWS_EACH;
 }
 
 /* ---- council.c ---- */

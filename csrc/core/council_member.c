@@ -11,6 +11,16 @@ static void wait_for_chair(hv_council *c, uint64_t us) {
   c->until_us = council_now(c) + us;
 }
 
+/* It has asked: for its plan. It may have to ask anew, but not for ever. */
+static void wait_for_plan(hv_council *c) {
+  if (!c->asked_me)
+    c->asked_me_us = council_now(c);
+  c->asked_me = 1;
+  wait_for_chair(c, 4 * council_stall_us(c));
+  if (c->until_us > c->asked_me_us + 8 * council_stall_us(c))
+    c->until_us = c->asked_me_us + 8 * council_stall_us(c);
+}
+
 /* Who has asked this one, and has its report, may have to wait for others. */
 static uint64_t patience_once_heard_us(const hv_council *c) {
   int reported = c->stopped && c->quiet && c->promised % c->round->n_members == c->chair;
@@ -46,8 +56,7 @@ static size_t next_chair(const hv_council *c) {
 }
 
 static int comes_before(const hv_council *c, size_t a, size_t b) {
-  size_t n = c->round->n_members, first = c->round->leader;
-  return (a + n - first) % n < (b + n - first) % n;
+  return council_place(c, a) < council_place(c, b);
 }
 
 void council_give_up_chair(hv_council *c) {
@@ -137,7 +146,7 @@ static void leave_line(hv_council *c) {
   if (c->line)
     c->env->stream_cancel(c->env, c->line);
   c->line = NULL;
-  c->waits = c->heard = 0;
+  c->waits = c->heard = c->asked_me = 0;
   c->chair_us = c->pulse_us = council_now(c);
 }
 
@@ -193,7 +202,7 @@ void council_send_report(hv_council *c) {
   }
   council_tell(c, c->line, HV_NEWS_REPORT, c->promised, &c->members, held);
   hv_payload_release(held);
-  wait_for_chair(c, 4 * council_stall_us(c));
+  wait_for_plan(c);
 }
 
 void council_promise(hv_council *c, uint32_t view) {
@@ -362,12 +371,12 @@ static void hear(hv_stream *stream, const hv_event *event) {
       return;
     if (news->view == c->promised && !c->quiet)
       return;
-    if (news->view > COUNCIL_VIEW_MAX) { /* nobody could coordinate after it */
+    if (!council_may_be(c, news->view, council_place(c, c->chair) + 1)) { /* those after it could not follow */
       council_give_up_chair(c);
       return;
     }
     council_cancel_formers(c);
-    wait_for_chair(c, 4 * council_stall_us(c));
+    wait_for_plan(c);
     if (news->view == c->promised) {
       council_send_report(c); /* it may have been lost with the line before */
       return;
@@ -376,6 +385,8 @@ static void hear(hv_stream *stream, const hv_event *event) {
     council_promise(c, news->view);
   } else if (news->what == HV_NEWS_PLAN) {
     hear_plan(c, news, event->payload);
+  } else if (news->what == HV_NEWS_FINISHED && !c->done) {
+    council_give_up_chair(c); /* it waits for this one no more; what is missing here is asked for elsewhere, if its owner fails */
   } else if (news->what == HV_NEWS_FINISHED) {
     c->finished = 1;
     c->waits = 0;

@@ -170,7 +170,7 @@ static void nobody_came(hv_match *match) {
     snprintf(s->text, sizeof s->text,
              "no group of %zu came together in %.1f s (%zu others are known): wait longer, or check that they are reachable",
              match_least(match), seconds, others);
-  is_over(match, strangers && others == 0 ? HV_INVALID : HV_TIMEOUT, NULL);
+  is_over(match, HV_TIMEOUT, NULL); /* whose tensors are the right ones nobody knows: who has this one's may come yet */
 }
 
 /* ---- asking a host ---- */

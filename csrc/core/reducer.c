@@ -192,7 +192,7 @@ static void send_averages(guest *g) {
     if (s->average)
       header.u.chunk.from = hv_span_of(&s->counted, sizeof s->counted);
     hv_status status = r->env->stream_send(r->env, g->stream, &header, s->average);
-    if (status == HV_BUSY)
+    if (status == HV_BUSY || status == HV_CLOSED) /* its end is under way: it may have stopped for a view */
       return;
     if (status != HV_OK) {
       leave_out(g, status, "the average could not be sent");

@@ -4,6 +4,8 @@
 
 enum { LANES = 2 };
 
+_Static_assert(HV_CODEC_HEADER + 4 * HV_RUN_CHUNK_MAX <= HV_BULK_PAYLOAD_MAX, "a chunk as it is goes in one message");
+
 /* One average being decoded. */
 typedef struct lane {
   hv_share *share;

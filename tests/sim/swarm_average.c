@@ -44,8 +44,9 @@ typedef struct halt {
 
 /* One step, as the judge remembers it. */
 typedef struct entry {
-  int begun, done, poisoned, aside, disturbed; /* aside: on the smaller side of a partition; disturbed: its node died, stood still,
-                                                  or came late */
+  int begun, done, poisoned, aside,
+      disturbed;  /* aside: on the smaller side of a partition; disturbed: its node died or stood still */
+  int late;       /* it began when the others may have been done, as it had stood still until then */
   uint64_t in_us; /* when its node was first seen in a round, maybe of another group than the one that had named it; 0: in none */
   hv_status status;
   float weight;
@@ -250,7 +251,7 @@ static void begin(hv_command *command, void *core) {
                               .timeout_ms = TIMEOUT_MS,
                               .allow_retries = 1};
   s->now.begun_us = hv_sim_now(s->r->run->sim);
-  s->now.disturbed |= s->now.begun_us - s->r->epoch_us > LATE_US;
+  s->now.late = s->now.begun_us - s->r->epoch_us > LATE_US;
   hv_status status = hv_average_start(s->average, &s->step, &err);
   s->now.begun = s->running = status == HV_OK;
   if (status != HV_OK)
@@ -264,8 +265,12 @@ static int is_sound(const room *r, size_t i) {
   return !r->seats[i].auxiliary && !r->seats[i].now.poisoned && !r->seats[i].liar.tells;
 }
 
-static int is_live(room *r, size_t i) {
+static int was_never_away(const room *r, size_t i) {
   return hv_sim_alive(r->run->sim, i) && !r->seats[i].now.disturbed;
+}
+
+static int is_live(const room *r, size_t i) {
+  return was_never_away(r, i) && !r->seats[i].now.late;
 }
 
 static void judge_time(room *r, seat *s) {

@@ -73,7 +73,7 @@ static uint64_t ran_until(room *r, const seat *first, uint64_t us) {
   for (size_t j = 0; j < r->n; j++) {
     const entry *o = &r->seats[j].now;
     int was_back = (ended_well(o, group) && o->done_us >= us && !stands_still(o, us)) || died_later(r, first, o, us);
-    int ran = is_live(r, j) || (o->disturbed && o->away_us >= us) || was_back;
+    int ran = was_never_away(r, j) || (o->disturbed && o->away_us >= us) || was_back;
     them |= (uint64_t)(first->now.members >> j & 1 && came(o, group, us) && ran) << j;
   }
   return them;
@@ -244,9 +244,10 @@ static int stopped_just_before(const entry *o, uint64_t done_us) {
 static int ran_out_of_time(room *r, const seat *first, size_t i) {
   const entry *e = &r->seats[i].now;
   uint64_t began = round_began(r, first), late = e->done_us > began + LOSS_US ? e->done_us - LOSS_US : began;
+  uint64_t all_there = late > began + CUT_US ? late : began + CUT_US; /* some begin a moment later than the first */
   if (!no_time_is_left(e))
     return 0;
-  if (lost_since(r, first, i, late) & ran_until(r, first, late) || two_were_apart(r, first, i, late))
+  if (lost_since(r, first, i, late) & ran_until(r, first, all_there) || two_were_apart(r, first, i, late))
     return 1;
   if (e->done_us <= began + time_for_those(r, first))
     return 1;

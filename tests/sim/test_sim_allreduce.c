@@ -65,6 +65,13 @@ static void runs_of_odd_sizes(void **unused) {
     whole_round((scene_setup){.n = 3, .n_values = sizes[i], .chunk_values = 256, .seed = 40 + i});
 }
 
+/* As large as a message carries, as they are. */
+static void the_largest_chunks_travel(void **unused) {
+  (void)unused;
+  whole_round(
+      (scene_setup){.n = 2, .n_values = 2 * HV_RUN_CHUNK_MAX + 1, .chunk_values = HV_RUN_CHUNK_MAX, .seed = 45, .quiet = 1});
+}
+
 static void clients_and_auxiliaries_take_part(void **unused) {
   (void)unused;
   whole_round((scene_setup){.n = 4, .n_values = 20000, .chunk_values = 500, .seed = 50, .client = 1, .auxiliary = 3});
@@ -632,6 +639,7 @@ int main(void) {
       cmocka_unit_test(all_end_with_the_same_bits_under_every_codec),
       cmocka_unit_test(groups_of_every_size),
       cmocka_unit_test(runs_of_odd_sizes),
+      cmocka_unit_test(the_largest_chunks_travel),
       cmocka_unit_test(clients_and_auxiliaries_take_part),
       cmocka_unit_test(a_rough_network_changes_nothing),
       cmocka_unit_test(in_place),

@@ -141,6 +141,41 @@ static void a_view_that_is_broken_off_before_it_began_opens_no_streams(void **un
   scene_close(&s);
 }
 
+/* ---- who is just leaving ---- */
+
+static hv_status (*true_send)(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload);
+static int has_ended;
+
+/* The stream to which the first average is given has broken: its end is under way. */
+static hv_status gives_the_first_too_late(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload) {
+  if (has_ended || header->kind != HV_MSG_CHUNK || !header->u.chunk.from.size)
+    return true_send(env, stream, header, payload);
+  has_ended = 1;
+  env->stream_cancel(env, stream);
+  return HV_CLOSED;
+}
+
+/* Whoever was at its other end has trouble, and is in the next view: no average is made without it meanwhile. */
+static void whose_stream_is_just_ending_is_in_every_average(void **unused) {
+  (void)unused;
+  scene s;
+  scene_setup how = {
+      .n = 3, .n_values = 60000, .chunk_values = 500, .seed = 1650, .stall_ms = 2000, .link = {.delay_us = 5000, .rate = 1 << 20}};
+  scene_open(&s, &how);
+  scene_begin_all(&s);
+  hv_env *env = hv_node_env(hv_sim_core(s.sim, 0));
+  has_ended = 0;
+  true_send = env->stream_send;
+  env->stream_send = gives_the_first_too_late;
+  scene_run(&s, 60);
+  assert_int_equal(has_ended, 1);
+  scene_all_have_the_same(&s, 1 | 2 | 4);
+  for (size_t i = 0; i < 3; i++)
+    for (uint32_t chunk = 0; chunk < 120; chunk++)
+      assert_int_equal(scene_set(&s, i, chunk), 1 | 2 | 4);
+  scene_close(&s);
+}
+
 /* ---- who calls again and again ---- */
 
 /* A client says each time that it has promised a higher number, so all would have to be asked again; it never answers. After a few
@@ -171,6 +206,7 @@ int main(void) {
       cmocka_unit_test(the_runs_are_read_until_the_round_says_that_they_are_not),
       cmocka_unit_test(whoever_cancels_is_told_its_end_also_where_others_ask_at_once),
       cmocka_unit_test(a_view_that_is_broken_off_before_it_began_opens_no_streams),
+      cmocka_unit_test(whose_stream_is_just_ending_is_in_every_average),
       cmocka_unit_test(a_member_that_comes_with_ever_higher_numbers_does_not_hold_the_others_up),
   };
   return cmocka_run_group_tests_name("the end of a round in the sim", tests, NULL, NULL);

@@ -499,6 +499,25 @@ static void who_is_out_of_time_missed_somebody_who_was_cut_off(void **unused) {
   assert_true(fails(r, 0));
 }
 
+/* The last one began its step late, came into the round a little after the first, and is in it to this day; a cut parts it from the
+ * others until their time is over. */
+static room *out_of_time_with_one_that_began_late(swarm_run *run, uint64_t came_us, uint64_t before_us) {
+  room *r = cut_off_at_the_end(run, before_us);
+  r->seats[2].now.late = 1;
+  r->seats[2].now.done = 0;
+  r->seats[2].now.group = 0;
+  r->seats[2].now.in_us = came_us;
+  return r;
+}
+
+static void who_is_out_of_time_missed_somebody_who_began_late_and_was_cut_off(void **unused) {
+  (void)unused;
+  swarm_run run;
+  assert_false(fails(out_of_time_with_one_that_began_late(&run, BEGAN_US, CUT_US), 0));
+  assert_false(fails(out_of_time_with_one_that_began_late(&run, BEGAN_US + LOOK_US, CUT_US), 0));
+  assert_true(fails(out_of_time_with_one_that_began_late(&run, BEGAN_US, CUT_US - LOOK_US), 0));
+}
+
 /* The last of three had stood still long before the round, and came back into it; it is cut off from the first one for a while, and
  * the time of both is over then. */
 static room *out_of_time_with_one_that_came_back(swarm_run *run, uint64_t cut_us) {
@@ -637,6 +656,7 @@ int main(void) {
       cmocka_unit_test(who_stood_still_before_the_round_and_ended_it_well_was_there),
       cmocka_unit_test(who_stood_still_before_the_round_and_died_in_it_was_there_until_then),
       cmocka_unit_test(who_is_out_of_time_missed_somebody_who_had_come_back_and_died),
+      cmocka_unit_test(who_is_out_of_time_missed_somebody_who_began_late_and_was_cut_off),
       cmocka_unit_test(who_is_out_of_time_missed_somebody_who_had_come_back_and_was_cut_off),
       cmocka_unit_test(whose_word_came_when_nobody_waited_any_more_is_not_missed),
       cmocka_unit_test(whose_word_was_lost_just_before_a_cut_is_not_missed),
