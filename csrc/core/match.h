@@ -27,7 +27,7 @@
 #define HV_MATCH_PREFIX_MAX 256         /* bytes */
 #define HV_MATCH_BITS_MAX 64            /* characters */
 #define HV_MATCH_GATHER_MAX (1u << 16)  /* bytes of one member */
-#define HV_MATCH_GATHERS_MAX (1u << 20) /* bytes of a group */
+#define HV_MATCH_GATHERS_MAX (1u << 20) /* bytes of a group: where it would be more, who has the most to tell goes elsewhere */
 #define HV_MATCH_WAIT_MAX_MS (24u * 3600 * 1000)
 #define HV_MATCH_GRACE_MS 1000 /* a seek is done at the latest so long after its wait_ms */
 
@@ -76,7 +76,7 @@ hv_status hv_match_new(hv_match_hall *hall, const hv_match_config *config, hv_ma
 void hv_match_free(hv_match *match);
 
 void hv_match_set_bandwidth(hv_match *match, uint64_t bandwidth);
-/* Moves to another key, not while seeking (HV_STATE). HV_INVALID, HV_NOMEM: nothing has changed. */
+/* Moves to another key, not while seeking (HV_STATE), where no epoch has begun yet. HV_INVALID, HV_NOMEM: nothing has changed. */
 hv_status hv_match_set_bits(hv_match *match, hv_span bits, hv_error *err);
 hv_span hv_match_bits(const hv_match *match); /* borrowed until the next set */
 /* How many others are declared under the key and not known to be gone. */

@@ -63,11 +63,21 @@ static void send_on(hv_match *match, hv_stream *stream, const hv_roster_entry *t
 
 /* ---- how many are expected ---- */
 
+static int sooner(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return x < y ? -1 : x > y;
+}
+
+static match_joiner *joiner_of(const match_gathering *g, const hv_peer_id *id) {
+  match_joiner *j = g->joiners;
+  while (j && !hv_peer_equal(&j->id, id))
+    j = j->next;
+  return j;
+}
+
 static int is_present(const match_gathering *g, const hv_peer_id *id) {
-  for (const match_joiner *j = g->joiners; j; j = j->next)
-    if (j->present && hv_peer_equal(&j->id, id))
-      return 1;
-  return 0;
+  const match_joiner *j = joiner_of(g, id);
+  return j && j->present;
 }
 
 /* 1: this node itself seeks or may yet seek this epoch. */
@@ -87,13 +97,6 @@ static size_t known(const match_gathering *g) {
   for (size_t i = 0; i < match->roster.n; i++)
     n += !is_present(g, &match->roster.entries[i].id) && hv_roster_may_come(&match->roster, &match->roster.entries[i], g->at);
   return n > g->begun ? n - g->begun : 0;
-}
-
-static match_joiner *joiner_of(const match_gathering *g, const hv_peer_id *id) {
-  match_joiner *j = g->joiners;
-  while (j && !hv_peer_equal(&j->id, id))
-    j = j->next;
-  return j;
 }
 
 /* Those who have this epoch's group behind them, and those who may want one yet. */
@@ -141,9 +144,20 @@ static census count(const match_gathering *g) {
 /* 1: more than a third have it behind them (as core/tally counts epochs), and one of them lives to tell its state: a second group
  * would be a second swarm. Those who died since count, too: their step is made. Not where the swarm is divided into several groups
  * anyway, nor in a second attempt, whose name says that it is one. */
-static int has_passed(const match_gathering *g, const census *c, uint32_t wanted) {
+static int has_passed(const match_gathering *g, const census *c, size_t wanted) {
   size_t all = c->passed + c->waits > wanted ? c->passed + c->waits : wanted;
   return c->living && all <= match_target(g->match) && c->passed > all / 3 && !memchr(g->epoch, '/', g->epoch_size);
+}
+
+/* How many there are, as those say who are here and may know of more than this node does: the lower median, so that nobody alone
+ * keeps the others waiting for what is over, not even one other. */
+static size_t said_to_be(const match_gathering *g) {
+  uint64_t said[MATCH_JOINERS_MAX];
+  size_t n = 0;
+  for (const match_joiner *j = g->joiners; j && n < MATCH_JOINERS_MAX; j = j->next)
+    said[n++] = j->expected;
+  hv_sort(said, n, sizeof *said, sooner);
+  return n ? (size_t)said[(n - 1) / 2] : 0;
 }
 
 /* 1: the swarm has had its group of this epoch; or too few are here to be one, or clients alone, and nobody else comes. The others
@@ -151,13 +165,11 @@ static int has_passed(const match_gathering *g, const census *c, uint32_t wanted
  * known. */
 static int is_in_vain(const match_gathering *g, uint64_t *at) {
   const hv_match *match = g->match;
-  uint32_t wanted = 0;
   *at = 0;
   if (!g->at || g->begun || now_of(match) < match->opened_us + MATCH_GREET_MS * 1000ull)
     return 0;
   census c = count(g);
-  for (const match_joiner *j = g->joiners; j; j = j->next)
-    wanted = j->expected > wanted ? j->expected : wanted;
+  size_t wanted = said_to_be(g);
   int passed = has_passed(g, &c, wanted);
   *at = passed && !c.at ? g->at + 1 : c.at;
   return passed || (c.others && (c.may < match_least(match) || !c.owners) && wanted <= c.others + g->n_joiners);
@@ -165,11 +177,6 @@ static int is_in_vain(const match_gathering *g, uint64_t *at) {
 
 static uint64_t settled_us(const match_gathering *g) {
   return g->match->opened_us + MATCH_SETTLE_MS * 1000ull;
-}
-
-static int sooner(const void *a, const void *b) {
-  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-  return x < y ? -1 : x > y;
 }
 
 /* The median of what they said, so that nobody alone can hold the others up, or hurry them. */
@@ -569,6 +576,30 @@ static void joiner_closed(hv_stream *stream, const hv_event *event) {
     consider(g);
 }
 
+/* 1: it would be too much if it came too, and all who have more to tell went. g may be NULL: nobody is there. */
+static int too_much_to_tell(const match_gathering *g, uint32_t more) {
+  uint64_t sum = more;
+  for (const match_joiner *j = g ? g->joiners : NULL; j; j = j->next)
+    sum += !j->stream || j->gather_size <= more ? j->gather_size : 0;
+  return more > HV_MATCH_GATHER_MAX || sum > HV_MATCH_GATHERS_MAX;
+}
+
+/* They go, as far as need be: who has the most to tell first, of those the last who came. So a few who say that they have much keep
+ * nobody away who has little. This node's own seek stays. */
+static void make_room_to_tell(match_gathering *g, uint32_t more) {
+  for (;;) {
+    match_joiner *most = NULL;
+    uint64_t sum = more;
+    for (match_joiner *j = g->joiners; j; j = j->next) {
+      sum += j->gather_size;
+      most = j->stream && (!most || j->gather_size > most->gather_size) ? j : most;
+    }
+    if (!most || sum <= HV_MATCH_GATHERS_MAX)
+      return;
+    send_away(most, HV_TOO_LARGE, "others here have less to tell, and together it would be too much");
+  }
+}
+
 static match_joiner *add(match_gathering *g, const hv_peer_id *id, const hv_msg_join *join) {
   match_joiner *j = g->n_joiners < MATCH_JOINERS_MAX ? hv_mem_zalloc(g->match->env->mem, sizeof *j) : NULL;
   uint64_t now = now_of(g->match);
@@ -576,6 +607,7 @@ static match_joiner *add(match_gathering *g, const hv_peer_id *id, const hv_msg_
   int dialable = hv_contact_unpack(join->addrs, &one, 1) > 0; /* what nobody can read owns nothing */
   if (!j)
     return NULL;
+  make_room_to_tell(g, join->gather_size);
   *j = (match_joiner){.next = g->joiners,
                       .link = &g->joiners,
                       .at = g,
@@ -601,14 +633,6 @@ static match_joiner *add(match_gathering *g, const hv_peer_id *id, const hv_msg_
   return j;
 }
 
-/* What all would have to tell together, if it came too. */
-static int too_much_to_tell(const match_gathering *g, uint32_t more) {
-  uint64_t sum = more;
-  for (const match_joiner *j = g->joiners; j; j = j->next)
-    sum += j->gather_size;
-  return more > HV_MATCH_GATHER_MAX || sum > HV_MATCH_GATHERS_MAX;
-}
-
 /* Nobody is in two places: where that peer waited before, it waits no more. */
 static void leave_all(hv_match *match, const hv_peer_id *id, const match_gathering *keep) {
   for (match_gathering *g = match->gatherings, *next; g; g = next) {
@@ -631,7 +655,7 @@ static const char *refuse(hv_match *match, const hv_msg_join *join, match_gather
   if (!g && match_has_begun(match, join->epoch))
     return "the others have begun: next time";
   *status = HV_TOO_LARGE;
-  if (g && too_much_to_tell(g, join->gather_size))
+  if (too_much_to_tell(g, join->gather_size))
     return "the members of that group would have too much to tell together";
   *status = HV_OK;
   return NULL;

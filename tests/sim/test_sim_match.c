@@ -654,6 +654,64 @@ static void other_bits_are_other_groups(void **unused) {
   close_scene(c);
 }
 
+/* The same epoch again, where they have moved. Those who have met in it elsewhere host it for the others, and may be in it, too. */
+static void what_has_begun_under_one_key_has_not_under_another(void **unused) {
+  (void)unused;
+  static const char *const bits[2] = {"0", "1"};
+  for (unsigned epoch = 1; epoch < 9; epoch++) {
+    scene *c = open_scene(82 + epoch);
+    char name[16];
+    snprintf(name, sizeof name, "%u", epoch);
+    for (size_t i = 0; i < 8; i++) {
+      match_swarm_next(&c->s)->config.bits = hv_span_of(bits[i / 4], 1);
+      match_swarm_add(&c->s);
+    }
+    run(c, 8);
+    for (size_t i = 0; i < 4; i++)
+      seek(c, i, name, 4, 15000);
+    assert_true(match_swarm_finish(&c->s, 2));
+    one_group(c, 0, 4, SIZE_MAX);
+    for (size_t i = 0; i < 4; i++)
+      assert_int_equal(hv_match_set_bits(c->s.seats[i].match, hv_span_of("1", 1), NULL), HV_OK);
+    run(c, 5);
+    for (size_t i = epoch % 2 ? 4 : 0; i < 8; i++)
+      seek(c, i, name, epoch % 2 ? 4 : 8, 15000);
+    assert_true(match_swarm_finish(&c->s, 2));
+    one_group(c, epoch % 2 ? 4 : 0, 8, SIZE_MAX);
+    close_scene(c);
+  }
+}
+
+/* It was behind those under the other key, for long. Those whom it comes to give it the time that they give anybody, at its own
+ * place, too. */
+static void who_moves_may_yet_catch_up(void **unused) {
+  (void)unused;
+  unsigned epoch = 10;
+  char name[16];
+  scene *c = open_scene(98);
+  for (size_t i = 0; i < 3; i++) {
+    match_swarm_next(&c->s)->config.bits = hv_span_of(i == 2 ? "1" : "0", 1);
+    match_swarm_add(&c->s);
+  }
+  run(c, 8);
+  hv_match_reached(c->s.seats[1].match, 7);
+  seek(c, 0, "4", 0, 15000);
+  run(c, 5);
+  assert_true(newest(c, 0)->seek.further);
+  assert_int_equal(hv_match_set_bits(c->s.seats[0].match, hv_span_of("1", 1), NULL), HV_OK);
+  run(c, 5);
+  do
+    snprintf(name, sizeof name, "%u", epoch++);
+  while (match_swarm_first(&c->s, name, 0) != 0);
+  seek(c, 2, name, 0, 15000);
+  run(c, 1);
+  seek(c, 0, name, 0, 15000);
+  assert_true(match_swarm_finish(&c->s, 1));
+  assert_int_equal(newest(c, 0)->status, HV_OK);
+  assert_true(match_swarm_agree(newest(c, 0)->group, newest(c, 2)->group));
+  close_scene(c);
+}
+
 static void who_moves_away_is_not_waited_for(void **unused) {
   (void)unused;
   scene *c = open_scene(81);
@@ -703,6 +761,8 @@ int main(void) {
       cmocka_unit_test(whoever_has_no_memory_harms_its_own_seek_at_most),
       cmocka_unit_test(a_host_that_lies_is_left_out),
       cmocka_unit_test(other_bits_are_other_groups),
+      cmocka_unit_test(what_has_begun_under_one_key_has_not_under_another),
+      cmocka_unit_test(who_moves_may_yet_catch_up),
       cmocka_unit_test(who_moves_away_is_not_waited_for),
   };
   return cmocka_run_group_tests_name("sim_match", tests, NULL, NULL);

@@ -12,7 +12,7 @@ typedef struct intruder {
   match_seat *seat;
   size_t hosts, names; /* at each of the first so many nodes, under so many names that begin with this one */
   const char *name;
-  uint32_t wait_ms;
+  uint32_t wait_ms, expected, gather_size; /* what it has to tell never comes */
 } intruder;
 
 static void stays(hv_stream *stream, const hv_event *event) {
@@ -32,6 +32,8 @@ static void intrude(hv_command *command, void *core) {
                             .schema = seat->config.schema,
                             .n_chunks = seat->config.n_chunks,
                             .wait_ms = in->wait_ms,
+                            .expected = in->expected,
+                            .gather_size = in->gather_size,
                             .stay = 1}};
   assert_non_null(core);
   for (size_t host = 0; host < in->hosts; host++)
@@ -166,6 +168,98 @@ static void but_whose_time_is_over_has_those_who_are_there(void **unused) {
   assert_int_equal(second->status, HV_OK);
   assert_in_range(first->ended_us - first->asked_us, 4900000, 5100000);
   close_scene(c);
+}
+
+/* ---- who expects more than there are ---- */
+
+/* All but one or two have had their group of an epoch, a minute ago, when those come. One more says that it expects the whole
+ * world: they hear all the same that it is over, and are not a second group. */
+static void nor_does_who_expects_many_keep_the_late_waiting(void **unused) {
+  (void)unused;
+  for (unsigned k = 0; k < 10; k++) {
+    size_t others = HONEST - 1 - k % 2;
+    char epoch[16];
+    snprintf(epoch, sizeof epoch, "%u", k);
+    scene *c = with_clients(100 + k, 1);
+    for (size_t i = 0; i < others; i++)
+      seek(c, i, epoch, (uint32_t)others, WAIT_MS);
+    assert_true(match_swarm_finish(&c->s, 2));
+    for (size_t i = 0; i < others; i++)
+      hv_match_reached(c->s.seats[i].match, k + 1);
+    run(c, 61);
+    intruder in = {.hosts = HONEST, .names = 1, .name = epoch, .wait_ms = HV_MATCH_WAIT_MAX_MS, .expected = UINT32_MAX};
+    send_in(c, &in, HONEST);
+    run(c, 0.1);
+    for (size_t i = others; i < HONEST; i++)
+      seek(c, i, epoch, 0, WAIT_MS);
+    assert_true(match_swarm_finish(&c->s, 1));
+    for (size_t i = others; i < HONEST; i++) {
+      assert_int_equal(newest(c, i)->status, HV_EXISTS);
+      assert_true(newest(c, i)->seek.further);
+    }
+    close_scene(c);
+  }
+}
+
+/* ---- who has much to tell ---- */
+
+enum { WHO_FILL = HV_MATCH_GATHERS_MAX / HV_MATCH_GATHER_MAX, SOME = 20000 /* bytes: for those of all honest two have to go */ };
+
+static void seek_and_tell(scene *c, size_t node, uint32_t expected, size_t size, uint32_t wait_ms) {
+  static const uint8_t told[HV_MATCH_GATHER_MAX];
+  match_swarm_seek(&c->s, node, "1", expected, wait_ms, hv_span_of(told, size));
+}
+
+/* One that says what nobody may have to tell, or as many as fill a group. */
+static void clients_that_say_that_they_have_much_to_tell_keep_nobody_away(void **unused) {
+  (void)unused;
+  static intruder in[2 * WHO_FILL];
+  for (size_t clients = 1; clients <= WHO_FILL; clients += WHO_FILL - 1) {
+    scene *c = with_clients(120 + clients, clients);
+    size_t first = match_swarm_first(&c->s, "1", 0);
+    for (size_t k = 0; k < 2 * clients; k++)
+      in[k] = (intruder){.hosts = HONEST, .names = 1, .name = "1", .wait_ms = HV_MATCH_WAIT_MAX_MS};
+    for (size_t k = 0; k < 2 * clients; k++)
+      in[k].gather_size = clients == 1 ? UINT32_MAX : HV_MATCH_GATHER_MAX;
+    for (size_t k = 0; k < clients; k++)
+      send_in(c, &in[k], HONEST + k);
+    run(c, 0.1);
+    for (size_t i = 0; i < HONEST; i++)
+      assert_int_equal(c->s.seats[i].match->n_gatherings, clients > 1);
+    seek_and_tell(c, first, HONEST, SOME, WAIT_MS);
+    run(c, 0.1);
+    hv_match *host = c->s.seats[first].match; /* it gathers them, too, as far as there is room beside its own seek */
+    assert_int_equal(host->seek.state, SEEK_HOSTING);
+    assert_int_equal(host->gatherings->n_joiners, clients == 1 ? 1 : WHO_FILL);
+    for (size_t i = 0; i < HONEST; i++)
+      if (i != first)
+        seek_and_tell(c, i, HONEST, SOME, WAIT_MS);
+    run(c, 0.005);
+    for (size_t k = 0; k < clients; k++) /* and again, when those are on their way */
+      send_in(c, &in[clients + k], HONEST + k);
+    assert_true(match_swarm_finish(&c->s, 1));
+    all_are_together(c);
+    close_scene(c);
+  }
+}
+
+/* Where nobody lies. Whoever hosts, and seeks itself, has no more right than the others. */
+static void but_of_those_who_all_have_much_to_tell_the_first_stay(void **unused) {
+  (void)unused;
+  enum { MANY = WHO_FILL + 4 };
+  for (uint64_t seed = 140; seed < 146; seed++) {
+    scene *c = open_scene(seed);
+    grow(c, MANY);
+    run(c, 8);
+    for (size_t i = 0; i < WHO_FILL; i++)
+      seek_and_tell(c, i, MANY, HV_MATCH_GATHER_MAX, 4000);
+    run(c, 1);
+    for (size_t i = WHO_FILL; i < MANY; i++)
+      seek_and_tell(c, i, MANY, HV_MATCH_GATHER_MAX, 4000);
+    assert_true(match_swarm_finish(&c->s, 5));
+    one_group(c, 0, WHO_FILL, SIZE_MAX);
+    close_scene(c);
+  }
 }
 
 /* ---- what a declaration says of its own time ---- */
@@ -442,6 +536,9 @@ int main(void) {
       cmocka_unit_test(who_says_that_it_waits_for_nothing_hurries_nobody),
       cmocka_unit_test(nor_does_who_came_long_before_make_a_group_of_a_few),
       cmocka_unit_test(but_whose_time_is_over_has_those_who_are_there),
+      cmocka_unit_test(nor_does_who_expects_many_keep_the_late_waiting),
+      cmocka_unit_test(clients_that_say_that_they_have_much_to_tell_keep_nobody_away),
+      cmocka_unit_test(but_of_those_who_all_have_much_to_tell_the_first_stay),
       cmocka_unit_test(nobody_waits_for_who_declared_itself_for_an_hour_and_went),
       cmocka_unit_test(a_host_that_holds_people_in_vain_loses_them),
       cmocka_unit_test(nor_is_it_asked_next_where_it_held_them_to_the_end),
