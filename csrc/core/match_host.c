@@ -371,9 +371,10 @@ static size_t begin_all(match_gathering *g) {
   return taken;
 }
 
-/* It is over: whoever is still here came too late. */
+/* It is over: whoever is still here came too late. A few can have a group at any host: that is not the epoch's. */
 static void close_gathering(match_gathering *g) {
-  match_note_begun(g->match, epoch_of(g));
+  if (g->begun > (g->begun + known(g)) / 3)
+    match_note_begun(g->match, epoch_of(g));
   for (match_joiner *j = g->joiners, *next; j; j = next) {
     next = j->next;
     if (j->stream) /* this node's own seek has its own time */

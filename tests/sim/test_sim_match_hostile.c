@@ -13,6 +13,7 @@ typedef struct intruder {
   size_t hosts, names; /* at each of the first so many nodes, under so many names that begin with this one */
   const char *name;
   uint32_t wait_ms, expected, gather_size; /* what it has to tell never comes */
+  int dialable;                            /* it says so */
 } intruder;
 
 static void stays(hv_stream *stream, const hv_event *event) {
@@ -35,6 +36,9 @@ static void intrude(hv_command *command, void *core) {
                             .expected = in->expected,
                             .gather_size = in->gather_size,
                             .stay = 1}};
+  uint8_t packed[HV_CONTACT_ADDRS_MAX];
+  if (in->dialable)
+    join.u.join.addrs = hv_span_of(packed, hv_roster_me(&seat->match->roster, packed));
   assert_non_null(core);
   for (size_t host = 0; host < in->hosts; host++)
     for (size_t k = 0; k < in->names; k++) {
@@ -197,6 +201,32 @@ static void nor_does_who_expects_many_keep_the_late_waiting(void **unused) {
       assert_int_equal(newest(c, i)->status, HV_EXISTS);
       assert_true(newest(c, i)->seek.further);
     }
+    close_scene(c);
+  }
+}
+
+/* ---- who begins for others ---- */
+
+/* Two who have no part in the swarm's epoch, at each host, before the others come: they have a group there, which is not the
+ * swarm's. */
+static void two_at_each_host_do_not_begin_the_epoch_of_the_others(void **unused) {
+  (void)unused;
+  for (unsigned k = 0; k < 8; k++) {
+    char epoch[16];
+    snprintf(epoch, sizeof epoch, "%u", 8 + k);
+    scene *c = open_scene(160 + k);
+    grow(c, HONEST + 2);
+    run(c, 8);
+    intruder in[2];
+    for (size_t i = 0; i < 2; i++) {
+      in[i] = (intruder){.hosts = HONEST, .names = 1, .name = epoch, .expected = 2, .dialable = 1};
+      send_in(c, &in[i], HONEST + i);
+    }
+    run(c, 1);
+    for (size_t i = 0; i < HONEST; i++)
+      seek(c, i, epoch, HONEST, WAIT_MS);
+    assert_true(match_swarm_finish(&c->s, 1));
+    all_are_together(c);
     close_scene(c);
   }
 }
@@ -539,6 +569,7 @@ int main(void) {
       cmocka_unit_test(nor_does_who_expects_many_keep_the_late_waiting),
       cmocka_unit_test(clients_that_say_that_they_have_much_to_tell_keep_nobody_away),
       cmocka_unit_test(but_of_those_who_all_have_much_to_tell_the_first_stay),
+      cmocka_unit_test(two_at_each_host_do_not_begin_the_epoch_of_the_others),
       cmocka_unit_test(nobody_waits_for_who_declared_itself_for_an_hour_and_went),
       cmocka_unit_test(a_host_that_holds_people_in_vain_loses_them),
       cmocka_unit_test(nor_is_it_asked_next_where_it_held_them_to_the_end),
