@@ -81,7 +81,8 @@ struct hv_dht_op {
   int latest;   /* 1: hear everybody and take the newest; 0: what is known already, or as soon as enough nodes agree */
   int majority; /* 1, of `latest`: as soon as most of the nodes that should keep it have spoken, whatever each of them says: for who
                    asks again and again for records that many peers sign */
-  /* out, for get, within done only: either one record without a subkey, or a dictionary */
+  /* out, for get, within done only: either one record without a subkey, or a dictionary: what somebody signed, else what lives
+   * longer */
   const hv_record *records;
   size_t n_records;
   /* out, for both */

@@ -76,16 +76,21 @@ static void add_found(void *arg, const hv_record *record) {
   work->found[work->n_found++] = *record;
 }
 
-/* A key is a value or a dictionary: whichever lives longer. */
+/* A key is a value or a dictionary: whichever lives longer. But anybody may write the value of a key that names no owner: it hides
+ * no dictionary in which somebody has signed what is his. */
 static void value_or_dictionary(dht_work *work) {
-  uint32_t value = 0, dictionary = 0;
+  uint32_t longest[2] = {0}; /* of the value, of the dictionary */
+  int is_signed[2] = {0};
   for (size_t i = 0; i < work->n_found; i++) {
-    uint32_t *longest = work->found[i].has_subkey ? &dictionary : &value;
-    *longest = work->found[i].ttl_ms > *longest ? work->found[i].ttl_ms : *longest;
+    const hv_record *record = &work->found[i];
+    int within = record->has_subkey != 0;
+    longest[within] = record->ttl_ms > longest[within] ? record->ttl_ms : longest[within];
+    is_signed[within] |= hv_peer_is_known(&record->signer);
   }
+  int dictionary = is_signed[0] != is_signed[1] ? is_signed[1] : longest[1] > longest[0];
   size_t kept = 0;
   for (size_t i = 0; i < work->n_found; i++)
-    if ((work->found[i].has_subkey != 0) == (dictionary > value))
+    if ((work->found[i].has_subkey != 0) == dictionary)
       work->found[kept++] = work->found[i];
   work->n_found = kept;
 }

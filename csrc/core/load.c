@@ -3,7 +3,16 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LOOK_MS = 15000, PAUSE_MS = 250, PAUSE_DOUBLINGS = 2, SILENCE_MS = 15000, DONORS = 4, LOOKS = 5, TIMEOUT_MS = 600000 };
+enum {
+  LOOK_MS = 15000,
+  PAUSE_MS = 250,
+  PAUSE_DOUBLINGS = 2,
+  SILENCE_MS = 15000,
+  VAIN_DOUBLINGS = 5, /* of silence_ms, between looks past busy donors */
+  DONORS = 4,
+  LOOKS = 5,
+  TIMEOUT_MS = 600000
+};
 
 static void look(hv_loader *l);
 
@@ -76,6 +85,7 @@ static void forget_choice(hv_loader *l) {
   l->found = NULL;
   l->has_manifest = l->chosen = 0;
   l->todo = l->done = 0;
+  l->vain = 0;
   l->seen.asked = l->seen.arrived = 0;
 }
 
@@ -88,8 +98,25 @@ void load_give_back(hv_loader *l, uint32_t chunk) {
     l->low = chunk;
 }
 
+void load_moved(load_donor *from) {
+  from->busy = 0;
+  from->loader->moved_us = now_of(from->loader);
+  from->loader->vain = 0;
+}
+
+static void fetch(hv_loader *l) {
+  l->phase = LOAD_FETCHING;
+  l->fetching_us = l->widened_us = l->moved_us = now_of(l);
+  load_mind(l);
+}
+
 /* It did not work out with what was announced: announcements are looked at again, later, a few times. */
 static void look_again(hv_loader *l, hv_status status, const char *text) {
+  if (donor_any_hope(l)) { /* it only looked past donors that are busy, and nothing else is to be had: they are waited for */
+    l->vain = 0;
+    fetch(l);
+    return;
+  }
   if (l->looks_left == 0) {
     load_end(l, status, "%s", text);
     return;
@@ -198,9 +225,7 @@ static void choose(hv_loader *l, const hv_ballot *ballots, size_t n, size_t choi
     look_again(l, HV_UNREACHABLE, "none of the peers that offer the state can be asked: they cannot be dialled, or do not have it");
     return;
   }
-  l->phase = LOAD_FETCHING;
-  l->fetching_us = l->widened_us = now_of(l);
-  load_mind(l);
+  fetch(l);
 }
 
 /* One voice for each signer: the record that is its own. */
@@ -264,8 +289,23 @@ static void look(hv_loader *l) {
 
 /* ---- time ---- */
 
+/* All who are left have been busy for long: as joiners that came first make them, or for ever, on purpose, while the others have
+ * moved on to another state. So whoever waits for them looks now and then whether there is another one; they are not given up. */
+static int look_past_busy(hv_loader *l) {
+  if (!donor_all_busy(l, l->config.silence_ms * UINT64_C(1000) << l->vain))
+    return 0;
+  donor_rest(l);
+  if (donor_any_stream(l) || l->jobs) {
+    l->env->timer_set(l->env, &l->tick, LOAD_TICK_US);
+    return 1;
+  }
+  l->vain += l->vain < VAIN_DOUBLINGS;
+  look(l);
+  return 1;
+}
+
 void load_mind(hv_loader *l) {
-  if (l->phase != LOAD_FETCHING)
+  if (l->phase != LOAD_FETCHING || look_past_busy(l))
     return;
   donor_mind(l);
   if (l->phase != LOAD_FETCHING)

@@ -65,6 +65,7 @@ static void chunk_is_right(check *c) {
   l->pauses = 0;
   c->from->good++;
   c->from->failures = 0;
+  load_moved(c->from);
   if (++l->done == l->manifest.n_chunks)
     check_whole(l);
 }
@@ -169,8 +170,10 @@ static void manifest_done(hv_job *job, const hv_event *event) {
     load_end(l, event->status, "the manifest could not be checked: this node ends");
   else if (l->phase == LOAD_FETCHING && memcmp(&c->hash, &l->digest, sizeof c->hash) != 0)
     donor_liar(c->from, "another manifest than it announced");
-  else if (l->phase == LOAD_FETCHING)
+  else if (l->phase == LOAD_FETCHING) {
+    load_moved(c->from);
     take_on(l, hv_span_of(c->bytes, c->size));
+  }
   end(c);
   load_mind(l);
   load_settle(l);

@@ -60,6 +60,7 @@ static void failed(load_donor *d) {
 
 static void refused(load_donor *d, const hv_msg_refusal *refusal) {
   if (refusal->status == HV_BUSY) {
+    d->busy = 1;
     d->state = DONOR_WAITING;
     d->retry_us = d->loader->env->now_us(d->loader->env) + BUSY_US;
   } else if (refusal->status == HV_NOT_FOUND)
@@ -234,6 +235,17 @@ int donor_any_hope(const hv_loader *l) {
   return 0;
 }
 
+void donor_rest(hv_loader *l) {
+  for (size_t i = 0; i < l->n_donors; i++) {
+    load_donor *d = l->donors[i];
+    if (d->state != DONOR_OPEN)
+      continue;
+    d->state = DONOR_WAITING;
+    d->retry_us = 0;
+    donor_cut(d);
+  }
+}
+
 static uint64_t best_pace(const hv_loader *l) {
   uint64_t best = 0;
   for (size_t i = 0; i < l->n_donors; i++) {
@@ -268,6 +280,22 @@ static uint64_t patience(const load_donor *d) {
   if (!pace || (pace * PATIENCE_PACES > silence && by_lot(l)))
     return silence;
   return pace * PATIENCE_PACES > PATIENCE_LEAST_US ? pace * PATIENCE_PACES : PATIENCE_LEAST_US;
+}
+
+int donor_all_busy(const hv_loader *l, uint64_t wait_us) {
+  uint64_t opening_us = 0;
+  size_t busy = 0;
+  for (size_t i = 0; i < l->n_donors; i++) {
+    const load_donor *d = l->donors[i];
+    if (d->state == DONOR_OUT)
+      continue;
+    if (!d->busy)
+      return 0;
+    busy++;
+    if (d->state == DONOR_OPEN && patience(d) > opening_us)
+      opening_us = patience(d);
+  }
+  return busy && l->env->now_us(l->env) - l->moved_us >= wait_us + opening_us;
 }
 
 static void lose_patience(hv_loader *l, uint64_t now) {

@@ -27,6 +27,7 @@ typedef struct load_donor {
   uint32_t rank; /* random: which of equals comes first */
   donor_state state;
   int liar, draining;      /* draining: is asked no more */
+  int busy;                /* it said so last, and has given nothing right since */
   unsigned failures, addr; /* in a row; which of its addresses */
   hv_stream *stream;
   int closing; /* we broke it off: what still comes is not looked at */
@@ -51,7 +52,7 @@ struct hv_loader {
   load_phase phase;
   hv_dht_op op;
   hv_timer deadline, tick;
-  unsigned looks_left, pauses;
+  unsigned looks_left, pauses, vain; /* vain: looks past busy donors, in a row */
   /* what was chosen */
   int chosen;
   uint64_t epoch, claimed;
@@ -59,6 +60,7 @@ struct hv_loader {
   load_donor *donors[HV_LOADER_KNOWN_MAX];
   size_t n_donors;
   uint64_t fetching_us, widened_us; /* since when it is fetched; when one more than usual was asked */
+  uint64_t moved_us;                /* when something right came last, or fetching began */
   /* the manifest, and what it leads to */
   int has_manifest, checking;
   hv_manifest manifest;
@@ -82,6 +84,7 @@ void load_end(hv_loader *l, hv_status status, const char *format, ...) __attribu
 void load_settle(hv_loader *l); /* the last thing in an event: tells and frees when there is nothing left to wait for */
 void load_mind(hv_loader *l);   /* looks after everything while FETCHING */
 void load_give_back(hv_loader *l, uint32_t chunk); /* it is to be fetched (again) */
+void load_moved(load_donor *from);                 /* it gave something right */
 
 /* load_donor.c */
 void donor_mind(hv_loader *l); /* patience, demotion, overtaking, new streams, more to ask */
@@ -90,6 +93,10 @@ void donor_cut(load_donor *d); /* breaks its stream off; what was asked is given
 void donor_liar(load_donor *d, const char *what);
 int donor_any_stream(const hv_loader *l); /* 1: some stream has not ended */
 int donor_any_hope(const hv_loader *l);   /* 1: somebody may still be asked */
+/* 1: of those only busy ones are left, and nothing right has come for wait_us (of one that opens at last: for as long as it may
+ * take besides). */
+int donor_all_busy(const hv_loader *l, uint64_t wait_us);
+void donor_rest(hv_loader *l); /* breaks all streams off; their donors may be asked again */
 
 /* load_check.c */
 void check_manifest(load_donor *d, hv_payload *payload);

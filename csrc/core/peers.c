@@ -325,8 +325,8 @@ static void start_over_if_alone(hv_peers *peers) {
 static void learn_cards(hv_peers *peers, const hv_msg_hello *hello, int stranger) {
   for (size_t i = 0; i < hello->n_cards; i++) {
     const hv_card *card = &hello->cards[i];
-    if (card->n_addrs == 0 || find(peers, &card->id) < peers->n_entries)
-      continue;
+    if (card->client_mode || card->n_addrs == 0 || find(peers, &card->id) < peers->n_entries)
+      continue; /* who cannot be asked would stay for good; nobody honest tells of such a one */
     uint64_t network = hv_contact_network(&card->addrs[0]);
     size_t near = 0;
     for (size_t k = 0; network && k < peers->n_entries; k++)

@@ -8,10 +8,11 @@
  * pauses, so that a healed partition finds itself. A silence while it answers other calls is a lost packet: then it takes more. A
  * peer in client mode cannot be asked: it lives as long as it says hello. While nobody is alive, the initial peers and everyone
  * ever known are tried again, with growing pauses, for good. Cards heard from others are hearsay: they only tell whom to ask, and
- * the world checks who answers. Limits: `room` entries; hearsay makes way for the living, the lost for anyone. Identities are free,
- * so those who live and were met through the initial peers make way for nobody; strangers (who came by themselves, and whom such
- * ones tell of) may fill what is free, but give back half of the room when it is wanted, and among them no public network (/24,
- * /48, domain) keeps more places than another that wants one. Of hearsay, a quarter of the room at most lies in one public network.
+ * the world checks who answers, and of whom nobody can ask nothing is believed. Limits: `room` entries; hearsay makes way for the
+ * living, the lost for anyone. Identities are free, so those who live and were met through the initial peers make way for nobody;
+ * strangers (who came by themselves, and whom such ones tell of) may fill what is free, but give back half of the room when it is
+ * wanted, and among them no public network (/24, /48, domain) keeps more places than another that wants one. Of hearsay, a quarter
+ * of the room at most lies in one public network.
  */
 #ifndef HV_CORE_PEERS_H
 #define HV_CORE_PEERS_H

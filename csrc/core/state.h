@@ -28,7 +28,9 @@
  * that they are good (32 chunks, two seconds each at most) one more is asked every three seconds, up to 16, by lot, and nobody is
  * waited for longer than silence_ms while others were never asked. Each chunk is checked where it lies in the end, and the whole
  * again; nothing else of the program is touched, so what it had stands until `done` says HV_OK. When all donors of a manifest have
- * gone, announcements are looked at anew; if another one is chosen the load begins again (`room` too).
+ * gone, announcements are looked at anew; if another one is chosen the load begins again (`room` too). Busy donors are waited for;
+ * when nothing comes and nobody else is left, announcements are looked at after silence_ms all the same, then after twice as long,
+ * and so on: some may be busy for ever, while the others have moved on.
  */
 #ifndef HV_CORE_STATE_H
 #define HV_CORE_STATE_H

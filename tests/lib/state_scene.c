@@ -68,15 +68,20 @@ static void send_held(hv_timer *timer, const hv_event *event) {
   drop_slow(s);
 }
 
-static hv_status send_slowly(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload) {
+static hv_status send_later(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload, uint64_t later_us) {
   state_slow *s = hv_mem_zalloc(current->mem, sizeof *s);
   uint64_t now = env->now_us(env), after = now;
   must(s != NULL, "no memory for a chunk that is held back");
   for (const state_slow *other = current->slow; other; other = other->next)
     if (other->stream == stream && other->due_us > after)
       after = other->due_us;
-  *s =
-      (state_slow){current->slow, env, stream, *header, hv_payload_keep(payload), after + SLOW_US, {.fire = send_held, .owner = s}};
+  *s = (state_slow){current->slow,
+                    env,
+                    stream,
+                    *header,
+                    payload ? hv_payload_keep(payload) : NULL,
+                    after + later_us,
+                    {.fire = send_held, .owner = s}};
   current->slow = s;
   env->timer_set(env, &s->timer, s->due_us - now);
   return HV_OK;
@@ -92,6 +97,15 @@ static void forget_held(const hv_stream *closed) {
   }
 }
 
+static hv_status refuse(hv_env *env, hv_stream *stream, int late) {
+  hv_msg busy = {.kind = HV_MSG_REFUSAL, .u.refusal = {HV_BUSY, hv_span_of("later", 5)}};
+  uint32_t r;
+  if (!late)
+    return current->true_send(env, stream, &busy, NULL);
+  env->random(env, &r, sizeof r);
+  return send_later(env, stream, &busy, NULL, r % SLOW_US);
+}
+
 static hv_status lying_send(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload) {
   int is_chunk = header->kind == HV_MSG_CHUNK && payload, is_manifest = is_chunk && header->u.chunk.index == HV_STATE_MANIFEST;
   switch (is_chunk ? lie_of(env) : STATE_HONEST) {
@@ -100,9 +114,12 @@ static hv_status lying_send(hv_env *env, hv_stream *stream, const hv_msg *header
   case STATE_LIE_MANIFEST:
     return is_manifest ? send_changed(env, stream, header, payload) : current->true_send(env, stream, header, payload);
   case STATE_LIE_SLOW:
-    return is_manifest ? current->true_send(env, stream, header, payload) : send_slowly(env, stream, header, payload);
+    return is_manifest ? current->true_send(env, stream, header, payload) : send_later(env, stream, header, payload, SLOW_US);
   case STATE_LIE_SILENT:
     return HV_OK;
+  case STATE_LIE_BUSY:
+  case STATE_LIE_BUSY_LATE:
+    return refuse(env, stream, lie_of(env) == STATE_LIE_BUSY_LATE);
   case STATE_LIE_SHUT:
     current->true_send(env, stream, header, payload);
     env->stream_cancel(env, stream);

@@ -11,11 +11,13 @@ enum { STATE_NODES_MAX = 160, STATE_PARTS = 6, STATE_CHUNKS_MAX = 4096 };
 
 typedef enum state_lie {
   STATE_HONEST,
-  STATE_LIE_CHUNKS,   /* the right manifest, and chunks with a byte changed */
-  STATE_LIE_MANIFEST, /* announces the right one, and sends another */
-  STATE_LIE_SILENT,   /* takes what is asked, and sends nothing */
-  STATE_LIE_SHUT,     /* breaks each stream off when it has sent one chunk */
-  STATE_LIE_SLOW,     /* sends all that is right, each chunk just before a joiner would have given it up */
+  STATE_LIE_CHUNKS,    /* the right manifest, and chunks with a byte changed */
+  STATE_LIE_MANIFEST,  /* announces the right one, and sends another */
+  STATE_LIE_SILENT,    /* takes what is asked, and sends nothing */
+  STATE_LIE_SHUT,      /* breaks each stream off when it has sent one chunk */
+  STATE_LIE_SLOW,      /* sends all that is right, each chunk just before a joiner would have given it up */
+  STATE_LIE_BUSY,      /* says for ever that it serves as many as it can */
+  STATE_LIE_BUSY_LATE, /* the same, up to 15 s later: mostly one of several is about to speak */
   STATE_LIES
 } state_lie;
 

@@ -23,8 +23,8 @@ static uint64_t below(room *r, uint64_t n) {
   return check_random(&r->run->rng) % n;
 }
 
-/* Seven ways, in turn: five kinds of crooked donors, a false epoch, a false state under the right epoch. */
-enum { FALSE_EPOCH = STATE_LIES - 1, FALSE_STATE, WAYS };
+/* Seven ways, in turn: the first five kinds of crooked donors, a false epoch, a false state under the right epoch. */
+enum { FALSE_EPOCH = STATE_LIE_SLOW, FALSE_STATE, WAYS };
 
 /* Which way a donor lies; WAYS: it does not. */
 static size_t way_of(const room *r, size_t node) {

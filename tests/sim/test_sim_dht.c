@@ -150,6 +150,52 @@ static void an_owned_key_is_its_owners(void **unused) {
   close_scene(c);
 }
 
+/* Anybody can store a plain value under the key where peers say what is theirs, and let it live longer than all of that. Who asks
+ * gets the dictionary, whichever way; the value is what is there when nobody's word is. */
+static void a_strangers_value_hides_no_dictionary_in_which_something_is_signed(void **unused) {
+  (void)unused;
+  scene *c = open_scene(55);
+  char who[HV_PEER_TEXT_MAX], subkey[80];
+  grow(c, 12);
+  dht_swarm_run(&c->s, 10);
+  assert_int_equal(store(c, 9, "roster", NULL, "nobody is here", 3000000)->status, HV_OK);
+  assert_value(get(c, 11, "roster"), "nobody is here");
+  assert_int_equal(store(c, 8, "roster", "whose?", "unsigned", 30000)->status, HV_OK);
+  assert_value(get(c, 11, "roster"), "nobody is here");
+  for (size_t i = 0; i < 4; i++) {
+    hv_peer_id id = hv_sim_target(c->s.sim, i).id;
+    snprintf(subkey, sizeof subkey, "[owner:%s]", hv_peer_print(&id, who));
+    assert_int_equal(store(c, i, "roster", subkey, "here", 60000)->status, HV_OK);
+  }
+  assert_int_equal(get(c, 11, "roster")->n_records, 5); /* four of them, and one that is unsigned */
+  assert_int_equal(get_again(c, 10, "roster")->n_records, 5);
+  dht_try *recalled = get_again(c, 10, "roster");
+  assert_int_equal(recalled->op.calls, 0);
+  assert_int_equal(recalled->n_records, 5);
+  dht_swarm_get(&c->s, 7, &c->tries[1], "roster", 1);
+  c->tries[1].op.majority = 1;
+  assert_true(dht_swarm_finish(&c->s, c->tries + 1, 1, 60));
+  assert_int_equal(c->tries[1].n_records, 5);
+  dht_swarm_run(&c->s, 65);
+  assert_value(get(c, 11, "roster"), "nobody is here");
+  close_scene(c);
+}
+
+/* Under an owned key all is signed, by one: there it is its own affair what lives longer. */
+static void of_an_owners_value_and_dictionary_the_one_that_lives_longer_counts(void **unused) {
+  (void)unused;
+  scene *c = open_scene(56);
+  grow(c, 12);
+  dht_swarm_run(&c->s, 10);
+  const char *key = owned_key(c, 4);
+  assert_int_equal(store(c, 4, key, "part", "of a dictionary", 60000)->status, HV_OK);
+  assert_int_equal(store(c, 4, key, NULL, "whole", 90000)->status, HV_OK);
+  assert_value(get(c, 9, key), "whole");
+  assert_int_equal(store(c, 4, key, "part", "of a longer one", 120000)->status, HV_OK);
+  assert_value(get(c, 9, key), "of a longer one");
+  close_scene(c);
+}
+
 static void an_owner_that_begins_anew_counts_on(void **unused) {
   (void)unused;
   scene *c = open_scene(5);
@@ -535,6 +581,8 @@ int main(void) {
       cmocka_unit_test(a_dictionary_is_put_together_from_its_subkeys),
       cmocka_unit_test(the_newest_expiry_wins),
       cmocka_unit_test(an_owned_key_is_its_owners),
+      cmocka_unit_test(a_strangers_value_hides_no_dictionary_in_which_something_is_signed),
+      cmocka_unit_test(of_an_owners_value_and_dictionary_the_one_that_lives_longer_counts),
       cmocka_unit_test(an_owner_that_begins_anew_counts_on),
       cmocka_unit_test(a_client_asks_and_is_never_asked),
       cmocka_unit_test(a_lone_node_keeps_for_itself),

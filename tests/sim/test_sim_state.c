@@ -436,6 +436,27 @@ static void an_announcement_lives_no_longer_than_its_donor_renews_it(void **unus
 
 /* ---- liars ---- */
 
+/* Whoever keeps the announcements keeps also what a stranger stores under their key: a plain value that lives longer than they do.
+ */
+static void a_strangers_record_under_the_announcements_key_keeps_no_joiner_out(void **unused) {
+  (void)unused;
+  dht_try plain;
+  scene sc;
+  open_scene(&sc, 200, 0);
+  nodes(&sc, 5);
+  dht_swarm_store(&sc.s.swarm, 4, &plain, "run.state", NULL, "nothing", 3000000);
+  assert_true(dht_swarm_finish(&sc.s.swarm, &plain, 1, 10));
+  assert_int_equal(plain.status, HV_OK);
+  for (size_t i = 0; i < 3; i++)
+    offers(&sc, i, 7, 3, 1000, HV_CODEC_NONE);
+  all_offered(&sc);
+  load(&sc, 3);
+  ends(&sc, HV_OK);
+  assert_int_equal(sc.try.load.seen.voices, 3);
+  assert_true(state_same(&sc.try, &sc.copies[0]));
+  close_scene(&sc);
+}
+
 static void an_epoch_that_a_lone_liar_makes_up_is_not_believed(void **unused) {
   (void)unused;
   for (size_t honest = 1; honest <= 6; honest++) {
@@ -710,6 +731,7 @@ int main(void) {
       cmocka_unit_test(a_newer_offer_takes_the_place_of_one_that_is_being_hashed),
       cmocka_unit_test(what_is_withdrawn_is_offered_to_nobody),
       cmocka_unit_test(an_announcement_lives_no_longer_than_its_donor_renews_it),
+      cmocka_unit_test(a_strangers_record_under_the_announcements_key_keeps_no_joiner_out),
       cmocka_unit_test(an_epoch_that_a_lone_liar_makes_up_is_not_believed),
       cmocka_unit_test(replicas_of_one_history_will_do_though_their_bits_differ),
       cmocka_unit_test(donors_that_disagree_one_to_one_are_not_believed),

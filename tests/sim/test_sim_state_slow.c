@@ -1,5 +1,5 @@
-/* Who is slow holds nobody up, by nature or on purpose: joiners that sit on a donor's places, and donors that send just enough not
- * to be given up, told against the virtual clock. */
+/* Who is slow holds nobody up, by nature or on purpose: joiners that sit on a donor's places, donors that send just enough not to
+ * be given up or are busy for ever, told against the virtual clock. */
 #include "lib/state_scene.h"
 
 #include <stdio.h>
@@ -14,6 +14,8 @@ typedef struct scene {
   state_scene s;
   state_copy copies[NODES];
   state_offering offers[NODES];
+  state_copy others[NODES]; /* what some offer beside, or instead */
+  state_offering other_offers[NODES];
   size_t donors; /* the first nodes */
   state_try tries[NODES];
 } scene;
@@ -78,6 +80,9 @@ static void close_scene(scene *sc) {
     state_try_free(&sc->tries[i]);
   for (size_t i = 0; i < sc->donors; i++)
     state_copy_free(&sc->copies[i]);
+  for (size_t i = 0; i < NODES; i++)
+    if (sc->others[i].memory[0])
+      state_copy_free(&sc->others[i]);
   assert_int_equal(sc->mem.blocks, 0);
   free(sc);
 }
@@ -240,6 +245,59 @@ static void places_of_liars_go_to_others(void **unused) {
   close_scene(sc);
 }
 
+/* ---- donors that are busy ---- */
+
+static void offers_another(scene *sc, size_t node, uint64_t epoch) {
+  state_copy_make(&sc->others[node], &sc->mem, 8, 40000, HV_CODEC_NONE);
+  state_offer(&sc->s, node, &sc->other_offers[node], &sc->others[node], "run", epoch);
+}
+
+/* Four say for ever that they serve as many as they can, at once or late, while the five others move on to the next epoch. */
+static void donors_that_are_busy_for_ever_keep_no_joiner_from_a_newer_state(void **unused) {
+  (void)unused;
+  enum { BUSY = 4, DONORS = 9, JOINER = DONORS };
+  for (int late = 0; late < 2; late++) {
+    scene *sc =
+        open_scene_with(40 + (uint64_t)late, 100 << 10, 1024, JOINER + 1, late ? STATE_LIE_BUSY_LATE : STATE_LIE_BUSY, BUSY);
+    offer_all(sc, DONORS, 50000);
+    all_offered(sc);
+    state_load(&sc->s, JOINER, &sc->tries[JOINER], "run", 60000);
+    dht_swarm_run(&sc->s.swarm, 0.5);
+    assert_int_equal(sc->tries[JOINER].done, 0);
+    for (size_t i = BUSY; i < DONORS; i++) {
+      state_withdraw(&sc->s, i, "run", 1);
+      offers_another(sc, i, 4);
+    }
+    assert_true(state_finish(&sc->s, &sc->tries[JOINER], 1, 61));
+    assert_int_equal(sc->tries[JOINER].status, HV_OK);
+    assert_int_equal(sc->tries[JOINER].epoch, 4);
+    assert_true(state_same(&sc->tries[JOINER], &sc->others[BUSY]));
+    assert_in_range(sc->tries[JOINER].ended_us - sc->tries[JOINER].started_us, 0, (late ? 40 : 25) * DHT_SECOND);
+    close_scene(sc);
+  }
+}
+
+/* All of its places are taken for minutes, as by many who came first. Meanwhile another state is announced, so that for a while no
+ * majority names one. Whoever waits looks at the announcements the more rarely the longer it takes, and has its turn. */
+static void a_donor_that_is_busy_for_minutes_is_waited_for(void **unused) {
+  (void)unused;
+  scene *sc = open_scene_with(42, 100 << 10, 1024, 3, STATE_LIE_BUSY, 1);
+  offer_all(sc, 1, 50000);
+  all_offered(sc);
+  state_load(&sc->s, 2, &sc->tries[2], "run", 600000);
+  dht_swarm_run(&sc->s.swarm, 10);
+  offers_another(sc, 1, 3);
+  dht_swarm_run(&sc->s.swarm, 50);
+  state_withdraw(&sc->s, 1, "run", 1);
+  dht_swarm_run(&sc->s.swarm, 340);
+  assert_int_equal(sc->tries[2].done, 0);
+  sc->s.lies[0] = STATE_HONEST;
+  assert_true(state_finish(&sc->s, &sc->tries[2], 1, 10));
+  got_it(sc, 2);
+  assert_in_range(sc->tries[2].load.seen.looks, 5, 8); /* each 15 s while there is no majority, then ever more rarely */
+  close_scene(sc);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(who_only_sits_on_a_donors_places_loses_them_to_who_downloads),
@@ -247,6 +305,8 @@ int main(void) {
       cmocka_unit_test(donors_that_are_slow_on_purpose_hold_no_joiner_up),
       cmocka_unit_test(a_crowd_that_pushes_to_the_front_leaves_places_to_others),
       cmocka_unit_test(places_of_liars_go_to_others),
+      cmocka_unit_test(donors_that_are_busy_for_ever_keep_no_joiner_from_a_newer_state),
+      cmocka_unit_test(a_donor_that_is_busy_for_minutes_is_waited_for),
   };
   return cmocka_run_group_tests_name("sim: slow peers of a state", tests, NULL, NULL);
 }

@@ -204,6 +204,35 @@ static void hearsay_of_one_network_is_a_quarter_and_a_private_one_has_no_limit(v
   }
 }
 
+/* They would never be asked, and so never found to be gone: honest peers tell of those only who answered them at an address. */
+static void hearsay_of_those_who_cannot_be_asked_takes_no_place(void **unused) {
+  (void)unused;
+  scene s;
+  hv_card cards[ROOM];
+  open_scene(&s, NULL);
+  comes(&s, 1000, address(7, 1, 0), 0); /* it can be dialled, and tells of clients, in many networks and in private ones */
+  for (size_t round = 0; round < 4; round++) {
+    for (size_t i = 0; i < ROOM; i++) {
+      cards[i] = card_of(2000 + round * ROOM + i, address((uint8_t)(20 + i), 1, i % 2));
+      cards[i].client_mode = 1;
+      cards[i].n_addrs = i % 4 != 3;
+    }
+    s.fake.now_us += 30000000;
+    tick(&s);
+    all_answer(&s, cards, ROOM);
+  }
+  assert_int_equal(s.peers.n_entries, 1);
+  comes(&s, 1001, address(8, 1, 0), 0);
+  for (size_t i = 0; i < ROOM - 2; i++)
+    cards[i] = card_of(3000 + i, address((uint8_t)(60 + i), 1, 0));
+  tick(&s);
+  all_answer(&s, cards, ROOM - 2);
+  tick(&s);
+  all_answer(&s, NULL, 0);
+  assert_int_equal(hv_peers_alive(&s.peers), ROOM);
+  close_scene(&s);
+}
+
 static void the_count_of_the_living_is_what_the_table_says(void **unused) {
   (void)unused;
   scene s;
@@ -243,6 +272,7 @@ int main(void) {
       cmocka_unit_test(identities_of_one_network_leave_room_for_another),
       cmocka_unit_test(whom_a_stranger_tells_of_is_a_stranger),
       cmocka_unit_test(hearsay_of_one_network_is_a_quarter_and_a_private_one_has_no_limit),
+      cmocka_unit_test(hearsay_of_those_who_cannot_be_asked_takes_no_place),
       cmocka_unit_test(the_count_of_the_living_is_what_the_table_says),
   };
   return cmocka_run_group_tests_name("peers", tests, NULL, NULL);
