@@ -236,7 +236,8 @@ static PyObject *averager_step(PyObject *object, PyObject *args) {
                         &step.allow_retries))
     return NULL;
   hv_status status = HV_INVALID;
-  int fine = check_usable(self) == 0 && bind_timeout(wait, &step.wait_ms) == 0 && bind_timeout(timeout, &step.timeout_ms) == 0;
+  /* usable or not is asked last: a number's __float__ is the program's, and may close this */
+  int fine = bind_timeout(wait, &step.wait_ms) == 0 && bind_timeout(timeout, &step.timeout_ms) == 0 && check_usable(self) == 0;
   if (fine) {
     step.weight = (float)weight;
     step.gather = hv_span_of(gather.buf, (size_t)gather.len);
@@ -302,6 +303,11 @@ static PyObject *averager_lock(PyObject *object, PyObject *args) {
   locked = hv_hive_averager_lock(averager, timeout_ms < SLICE_MS ? timeout_ms : SLICE_MS);
   Py_END_ALLOW_THREADS
   go_out(self);
+  if (locked && PyErr_CheckSignals() < 0) { /* who is told of Ctrl-C is not told that it has the lock */
+    if (self->averager)
+      hv_hive_averager_unlock(self->averager);
+    return NULL;
+  }
   return PyBool_FromLong(locked);
 }
 

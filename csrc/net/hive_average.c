@@ -290,9 +290,13 @@ static void step_over(hv_average_step *step, hv_status status, const char *text,
     hv_hive_fail_op(o, status, text);
 }
 
+/* Anybody may cancel at any time, also while the averager is being closed, which has asked for the step's end already. All else
+ * that is said to an averager comes before its end: the program has let go of it then. */
 static void cancel_step(hv_hive_op *o, hv_node *node) {
+  hv_average *average = o->u.average.averager->average;
   (void)node;
-  hv_average_cancel(o->u.average.averager->average, &o->u.average.step);
+  if (average)
+    hv_average_cancel(average, &o->u.average.step);
 }
 
 static void start_step(hv_hive_op *o, hv_node *node) {

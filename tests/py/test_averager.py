@@ -1,6 +1,8 @@
 """DecentralizedAverager between nodes of one process."""
 
 import logging
+import pathlib
+import re
 import threading
 import time
 
@@ -10,7 +12,10 @@ import torch
 
 import hivemind_c
 from hivemind_c import DHT, DecentralizedAverager, HivemindError, HivemindValueError, get_dht_time
+from hivemind_c.averaging.tensors import CHUNK_VALUES_MAX, check_apart
 from support import PATIENCE, at_best, eventually
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -303,6 +308,39 @@ def test_lent_tensors_cannot_be_moved_away(swarm):
         second.step(timeout=1)
 
 
+def test_memory_that_is_exchanged_before_the_round_may_begin_is_noticed(swarm):
+    own = torch.zeros(100)
+    averager = swarm.averager(swarm(1)[0], [own])
+    control = averager.step(wait=False, require_trigger=True, timeout=60)
+    own.data = torch.ones(100)
+    with pytest.raises(HivemindValueError, match="memory exchanged"):
+        control.allow_allreduce()
+    assert isinstance(control.exception(PATIENCE), hivemind_c.HivemindCancelledError)  # nobody waits for it
+    assert (own == 1).all()
+
+
+def test_memory_that_is_exchanged_later_makes_an_error_of_success(swarm):
+    tensors = [torch.zeros(100), torch.ones(100)]
+    averagers = [swarm.averager(dht, [own]) for dht, own in zip(swarm(2), tensors)]
+    controls = [averager.step(wait=False, timeout=60, expected=2, epoch=0) for averager in averagers[:1]]
+    tensors[0].data = torch.full((100,), 7.0)
+    controls.append(averagers[1].step(wait=False, timeout=60, expected=2, epoch=0))
+    for ask in (controls[0].result, controls[0].details, lambda patience: controls[0].stamp):
+        with pytest.raises(HivemindValueError, match="averaged_tensors\\[0\\] .* memory exchanged"):
+            ask(PATIENCE)
+    assert "memory exchanged" in str(controls[0].exception()) and controls[0].done() and not controls[0].cancelled()
+    assert controls[1].result(PATIENCE).keys() == {one.peer_id for one in averagers}  # the other has its average
+    assert (tensors[0] == 7).all() and (tensors[1] == 0.5).all()
+
+
+def test_a_step_that_failed_anyway_says_why_it_did(swarm):
+    own = torch.zeros(100)
+    control = swarm.averager(swarm(1)[0], [own]).step(wait=False)
+    own.data = torch.ones(100)
+    control.cancel()
+    assert isinstance(control.exception(PATIENCE), hivemind_c.HivemindCancelledError)
+
+
 @pytest.mark.parametrize(
     "tensors, options, error",
     [
@@ -318,6 +356,7 @@ def test_lent_tensors_cannot_be_moved_away(swarm):
         ([torch.zeros(3)], {"sender_timeout": 5, "reducer_timeout": 2}, "reducer_timeout of 2 s is shorter"),
         ([torch.zeros(3)], {"sender_timeout": 1, "next_chunk_timeout": 5}, "next_chunk_timeout of 5 s is longer"),
         ([torch.zeros(3)], {"sender_timeout": 9, "allreduce_timeout": 3}, "allreduce_timeout of 3 s"),
+        ([torch.zeros(3)], {"reducer_timeout": 20, "allreduce_timeout": 3}, "allreduce_timeout of 3 s"),
         ([torch.zeros(3)], {"client_mode": True}, "make the DHT with client_mode=True"),
         ([torch.zeros(3)], {"tensor_infos": []}, "tensor_infos has 0 entries"),
     ],
@@ -325,6 +364,62 @@ def test_lent_tensors_cannot_be_moved_away(swarm):
 def test_what_cannot_be_averaged_is_refused_at_once(swarm, tensors, options, error):
     with pytest.raises(HivemindError, match=error):
         swarm.averager(swarm(1)[0], tensors, **options)
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"sender_timeout": 5, "reducer_timeout": 30}, "reducer_timeout of 30 s has no effect beside a sender_timeout of 5 s, twice"),
+        ({"next_chunk_timeout": 5, "reducer_timeout": 6}, "reducer_timeout of 6 s has no effect"),
+        ({"sender_timeout": 5, "next_chunk_timeout": 2}, "next_chunk_timeout of 2 s has no effect beside a sender_timeout of 5 s"),
+        ({"sender_timeout": 5, "next_chunk_timeout": 5, "reducer_timeout": 10, "allreduce_timeout": 20}, ""),
+        ({"reducer_timeout": 10, "allreduce_timeout": 5}, ""),
+        ({"allreduce_timeout": 3}, ""),
+    ],
+)
+def test_a_time_that_has_no_effect_is_told_of(swarm, caplog, options, words):
+    with caplog.at_level(logging.WARNING, "hivemind_c.averaging"):
+        swarm.averager(swarm(1)[0], [torch.zeros(3)], **options)
+    said = [record.getMessage() for record in caplog.records if record.name == "hivemind_c.averaging"]
+    assert words in said[0] if words else not said
+
+
+def same_memory():
+    flat, numbers = torch.zeros(100), numpy.zeros(10, numpy.float32)
+    return {
+        "a tensor twice": [flat, torch.zeros(3), flat],
+        "a view of it": [flat.view(10, 10), torch.zeros(3), flat],
+        "overlapping views": [flat[40:], torch.zeros(3), flat[:60]],
+        "one within another": [flat, torch.zeros(3), flat[70:80]],
+        "a tensor's array": [torch.from_numpy(numbers), torch.zeros(3), numbers],
+    }
+
+
+@pytest.mark.parametrize("how", same_memory())
+def test_memory_that_is_given_twice_is_refused(swarm, how):
+    with pytest.raises(HivemindValueError, match="averaged_tensors\\[0\\] and averaged_tensors\\[2\\] lie in the same memory"):
+        swarm.averager(swarm(1)[0], same_memory()[how])
+
+
+def test_tensors_may_lie_side_by_side_and_be_empty(swarm):
+    flats = [torch.full((100,), float(i)) for i in range(2)]
+    tensors = [[flat[50:], flat[:20], flat[20:20], flat[10:10], flat[20:50]] for flat in flats]
+    swarm.together([swarm.averager(dht, own) for dht, own in zip(swarm(2), tensors)])
+    assert all((flat == 0.5).all() for flat in flats)
+
+
+def test_what_fills_the_memory_between_rows_is_not_taken_for_an_overlap():
+    rows = torch.zeros(4, 10)
+    check_apart([rows[:, :5], rows[:, 5:]])  # on a device they would be copied, each for itself
+    with pytest.raises(HivemindValueError, match="same memory"):
+        check_apart([rows.t(), rows])
+
+
+def test_the_largest_chunk_is_the_cores():
+    sources = "".join((ROOT / "csrc" / name).read_text() for name in ("core/run.h", "kern/codec.h")).replace("\\\n", " ")
+    said = dict(re.findall(r"^#define (HV_RUN_CHUNK_MAX|HV_CODEC_HEADER)\s+(.*?)\s*(?:/\*.*)?$", sources, re.M))
+    number = said["HV_RUN_CHUNK_MAX"].replace("HV_CODEC_HEADER", said["HV_CODEC_HEADER"]).replace("1u", "1").replace("/", "//")
+    assert eval(number) == CHUNK_VALUES_MAX
 
 
 def test_contradictory_steps_are_refused_at_once(swarm):
@@ -373,6 +468,60 @@ def test_shutdown_ends_a_step_within_two_seconds_and_is_final(swarm):
         averager.step()
     with averager.get_tensors() as tensors:
         assert len(tensors) == 1
+
+
+CANCELLED_WHILE_CLOSING = """
+    import threading, time, torch
+    from hivemind_c import DHT, DecentralizedAverager
+
+    first = DHT(start=True, wait_timeout=30, startup_timeout=90)
+    dhts = first, DHT(first.get_visible_maddrs(), start=True, wait_timeout=30, startup_timeout=90)
+    tensors = [torch.full((3_000_000,), float(i)) for i in range(2)]
+    for turn in range(8):
+        averagers = [DecentralizedAverager([own], dht, prefix=f"{turn}", start=True, averaging_alpha=0.5, min_matchmaking_time=20) for own, dht in zip(tensors, dhts)]
+        controls = [one.step(wait=False, require_trigger=True, timeout=60, expected=2) for one in averagers]
+        for control in controls:
+            control.allow_allreduce()
+        while averagers[0]._averager.lock(0):  # until the round has the tensors
+            averagers[0]._averager.unlock()
+            time.sleep(0.001)
+        time.sleep(turn * 0.005)
+        closing = threading.Thread(target=averagers[0].shutdown)
+        closing.start()
+        while closing.is_alive():
+            controls[0].cancel()
+        controls[0].exception(60)
+        controls[1].cancel()
+        averagers[1].shutdown()
+    print("fine")
+"""
+
+
+def test_a_step_may_be_cancelled_while_its_averager_is_shut_down(program):
+    code, out, err = program(CANCELLED_WHILE_CLOSING).finish()
+    assert (code, out) == (0, "fine\n"), err
+
+
+def test_a_number_that_shuts_the_averager_down_is_told_so(program):
+    code, out, err = program(
+        """
+        import torch
+        from hivemind_c import DHT, DecentralizedAverager, HivemindError
+
+        averager = DecentralizedAverager([torch.zeros(3)], DHT(start=True), prefix="number", start=True)
+
+        class Number:
+            def __float__(self):
+                averager.shutdown()
+                return 1.0
+
+        try:
+            averager._averager.step(b"", b"", 1.0, Number(), None, 0, False, False)
+        except HivemindError as error:
+            print(error)
+        """
+    ).finish()
+    assert (code, out) == (0, "this averager has been shut down\n"), err
 
 
 def test_it_works_when_the_dht_goes_first(swarm):

@@ -102,3 +102,59 @@ def test_os_exit_ends_it_too(program):
         """
     ).finish()
     assert (code, out, err) == (7, "", "")
+
+
+LOCKED = """
+    import os, random, signal, threading, time, torch
+    from hivemind_c import DHT, DecentralizedAverager
+
+    averager = DecentralizedAverager([torch.zeros(3)], DHT(start=True), prefix="locked", start=True)
+
+    def is_free():
+        entered = threading.Event()
+
+        def enter():
+            with averager.get_tensors():
+                entered.set()
+
+        threading.Thread(target=enter, daemon=True).start()
+        return entered.wait(20)
+"""
+INTERRUPTED_AS_IT_IS_GIVEN = """
+    for _ in range(5):
+        held = threading.Event()
+
+        def hold():
+            with averager.get_tensors():
+                held.set()
+                time.sleep(0.12)
+                os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=hold).start()
+        held.wait()
+        try:
+            with averager.get_tensors():
+                print("not interrupted")
+        except KeyboardInterrupt:
+            pass
+        assert is_free()
+"""
+INTERRUPTED_ANYWHERE = """
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    until, times = time.monotonic() + 4, 0
+    while time.monotonic() < until:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(20e-6, 120e-6))
+            while True:
+                with averager.get_tensors():
+                    pass
+        except KeyboardInterrupt:
+            times += 1
+        assert is_free(), f"after {times} times"
+"""
+
+
+@pytest.mark.parametrize("when", [INTERRUPTED_AS_IT_IS_GIVEN, INTERRUPTED_ANYWHERE], ids=["as it is given", "anywhere"])
+def test_ctrl_c_leaves_no_lock_on_the_tensors_behind(program, when):
+    code, out, err = program(LOCKED + when).finish()
+    assert (code, out, err) == (0, "", "")

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import hivemind_c as hivemind
-from optim_support import OPTIMIZERS, SCHEDULERS, backward, batch, flat, loss_of, make, network, settle, train, train_plainly
+from optim_support import CLASSES, FEATURES, OPTIMIZERS, SCHEDULERS, backward, batch, flat, loss_of, make, network, settle, train, train_plainly
 from support import HERE, PATIENCE
 
 RUNS = itertools.count()
@@ -77,6 +77,20 @@ def test_a_batch_of_any_size_is_exact(optimizer, size):
     model = network()
     train(model, optimizer(model, target_batch_size=size, batch_size_per_step=size), size=size)
     assert torch.equal(flat(model), flat(plain("sgd", size=size)))
+
+
+def tied():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(FEATURES, FEATURES), nn.Tanh(), nn.Linear(FEATURES, FEATURES), nn.Tanh(), nn.Linear(FEATURES, CLASSES))
+    model[2].weight = model[0].weight
+    return model
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_tied_weights_are_trained_as_plain_torch_trains_them(optimizer, way):
+    model = tied()
+    train(model, optimizer(model, optimizer="adamw", **WAYS[way]))
+    assert model[2].weight is model[0].weight and torch.equal(flat(model), flat(plain("adamw", model=tied())))
 
 
 def test_float64_stays_float64(optimizer):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import hivemind_c as hivemind
-from support import HERE
+from support import HERE, PATIENCE
 
 RUNS = itertools.count()
 SHAPE = 8, 6
@@ -146,3 +146,118 @@ def test_a_warning_tells_of_averages_that_were_not_used_and_of_sums_that_go_on(a
         round_of()
     assert ["were not used" in line for line in caplog.messages] == ([True, False] if warn else [])
     assert ["were averaged already" in line for line in caplog.messages] == ([False, True] if warn else [])
+
+
+REFUSED = {
+    "scheduled for too late": (lambda one: dict(scheduled_time=hivemind.get_dht_time() + 50, timeout=5), "the step ends after 5 s"),
+    "a control, and options": (lambda one: dict(control=one.schedule_step(timeout=PATIENCE), gather=1), "gather: give this to schedule_step"),
+    "what cannot be gathered": (lambda one: dict(gather=object()), "gather"),
+    "too much to be gathered": (lambda one: dict(gather=bytes(1 << 20)), "limit"),
+    "a weight that is none": (lambda one: dict(weight=float("nan")), "weight"),
+    "an unknown option": (lambda one: dict(gather_this=1), "gather_this"),
+}
+
+
+@pytest.mark.parametrize("way", ["in place", "in a copy", "reused", "reused, in a copy", "PowerSGD"])
+@pytest.mark.parametrize("why", REFUSED)
+def test_a_step_that_is_refused_leaves_the_sums(averager, way, why):
+    parameters = [nn.Parameter(torch.zeros(SHAPE))]
+    one, reuse = averager(parameters, **WAYS[way]), WAYS[way].get("reuse_grad_buffers", False)
+    give(parameters, 2.0, reuse)
+    one.accumulate_grads_(4)
+    options, words = REFUSED[why]
+    options = options(one)
+    with pytest.raises(Exception, match=words):
+        one.step(**options)
+    assert one.local_samples_accumulated == 4
+    if "control" in options:
+        options["control"].cancel()
+        options["control"].exception(PATIENCE)
+    give(parameters, 4.0, reuse)
+    if reuse:
+        parameters[0].grad.sub_(2.0)  # 2, and then 2 more
+    one.accumulate_grads_(4)
+    one.step(timeout=30)
+    with one.use_averaged_gradients():
+        torch.testing.assert_close(parameters[0].grad, torch.full(SHAPE, 2.0 if reuse else 3.0), rtol=1e-4, atol=1e-5)
+
+
+def test_powersgd_that_is_not_to_wait_leaves_the_sums(averager):
+    parameters = [nn.Parameter(torch.zeros(SHAPE))]
+    one = averager(parameters, **WAYS["PowerSGD"])
+    give(parameters, 2.0)
+    one.accumulate_grads_(4)
+    with pytest.raises(ValueError, match="leave wait=False out"):
+        one.step(wait=False, timeout=30)
+    assert one.local_samples_accumulated == 4
+    one.step(timeout=30)
+
+
+def test_before_it_is_started_a_step_leaves_the_sums(dht):
+    parameters = [nn.Parameter(torch.zeros(SHAPE))]
+    one = hivemind.GradientAverager(parameters, dht=dht, prefix=f"gradients {next(RUNS)}", start=False)
+    give(parameters, 2.0)
+    one.accumulate_grads_(4)
+    with pytest.raises(hivemind.HivemindError, match="has not been started"):
+        one.step(timeout=30)
+    assert one.local_samples_accumulated == 4
+
+
+@pytest.mark.parametrize("way", ["in place", "in a copy", "reused", "reused, in a copy"])
+def test_a_second_step_during_the_first_touches_nothing(averager, way):
+    parameters = [nn.Parameter(torch.zeros(SHAPE))]
+    one, reuse = averager(parameters, **WAYS[way]), WAYS[way].get("reuse_grad_buffers", False)
+    give(parameters, 2.0, reuse)
+    one.accumulate_grads_(4)
+    first = one.step(wait=False, timeout=PATIENCE, scheduled_time=hivemind.get_dht_time() + 30)
+    for wait in (True, False):
+        with pytest.raises(hivemind.HivemindError, match="under way") as refused:
+            one.step(wait=wait, timeout=30)
+        assert refused.value.status == "BUSY"
+    assert torch.equal(one.averaged_grads[0], torch.full(SHAPE, 2.0)) and not first.done()
+    first.cancel()
+
+
+@pytest.mark.parametrize("way", ["in place", "PowerSGD"])
+def test_what_fails_before_the_round_keeps_nobody_waiting(averager, monkeypatch, way):
+    parameters = [nn.Parameter(torch.zeros(SHAPE))]
+    one = averager(parameters, **WAYS[way])
+    control = one.schedule_step(timeout=PATIENCE)
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(one, "load_accumulators_into_averager_", lambda: 1 / 0)
+        one.step(control=control)
+    assert isinstance(control.exception(PATIENCE), hivemind.HivemindCancelledError)
+    one.step(timeout=30)
+
+
+def test_a_control_is_good_for_one_step_of_its_averager(averager):
+    parameters = [[nn.Parameter(torch.zeros(SHAPE))] for _ in range(2)]
+    one, other = (averager(own) for own in parameters)
+    used = one.schedule_step(timeout=30)
+    give(parameters[0], 1.0)
+    one.accumulate_grads_(4)
+    one.step(control=used)
+    one.notify_used_averaged_gradients()
+    foreign = other.schedule_step(timeout=30)
+    give(parameters[0], 2.0)
+    one.accumulate_grads_(4)
+    for control, words in ((used, "was used already.*schedule_step\\(\\) makes a new one"), (foreign, "belongs to another averager")):
+        with pytest.raises(ValueError, match=words):
+            one.step(control=control)
+        with pytest.raises(ValueError, match=words):
+            one.average_loaded(4, control=control)
+    assert one.local_samples_accumulated == 4 and not foreign.done() and not foreign.triggered
+    one.step(timeout=30)
+    assert torch.equal(one.averaged_grads[0], torch.full(SHAPE, 2.0))
+
+
+def test_a_control_whose_time_is_over_says_so_before_the_sums_are_forgotten(averager):
+    parameters = [nn.Parameter(torch.zeros(SHAPE))]
+    one = averager(parameters)
+    late = one.schedule_step(timeout=0.2)
+    late.exception(PATIENCE)
+    give(parameters, 2.0)
+    one.accumulate_grads_(4)
+    with pytest.raises(hivemind.HivemindTimeoutError):
+        one.step(control=late)
+    assert one.local_samples_accumulated == 4

@@ -286,6 +286,23 @@ def test_an_averaging_that_was_arranged_before(make):
     assert torch.equal(flat(peers[0].model), flat(peers[1].model))
 
 
+def test_a_control_is_good_for_one_averaging_of_its_averager(make):
+    one, other = (make(min_group_size=1, prefix=f"control {i}") for i in range(2))
+    used = one.averager.schedule_step(hivemind.get_dht_time() + 0.2, timeout=60.0)
+    assert one.average(averaging_control=used, averaging_opts=None)
+    foreign = other.averager.schedule_step(timeout=60.0)
+    before = flat(one.model)
+    for control, words in ((used, "was used already.*schedule_step\\(\\) makes a new one"), (foreign, "belongs to another averager")):
+        backward(one.model, 0, 32)
+        with pytest.raises(ValueError, match=words):
+            one.averager.step(optimizer_step=True, increment_epoch=True, averaging_round=True, averaging_control=control)
+        assert one.averager.load_state_into_averager_()
+        with pytest.raises(ValueError, match=words):
+            one.averager.average_loaded(control)
+    assert torch.equal(flat(one.model), before) and one.averager.local_epoch == 0
+    assert not foreign.done() and not foreign.triggered
+
+
 def test_an_averaging_without_others_leaves_a_peer_its_own(make, caplog):
     one = make()
     one.batch()

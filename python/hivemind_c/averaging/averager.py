@@ -6,7 +6,7 @@ import concurrent.futures
 import logging
 import threading
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import _hivemind_c
 from _hivemind_c import Future, HivemindError, HivemindValueError
@@ -15,7 +15,7 @@ from hivemind_c.averaging.checks import epoch_bytes, epoch_number, ms, packed, s
 from hivemind_c.averaging.control import Gathered, StepControl
 from hivemind_c.averaging.sharing import SharesState
 from hivemind_c.averaging.staging import Staging
-from hivemind_c.averaging.tensors import LentTensors
+from hivemind_c.averaging.tensors import CHUNK_VALUES_MAX, LentTensors
 from hivemind_c.compression.base import CompressionBase, CompressionInfo
 from hivemind_c.compression.codecs import NoCompression
 from hivemind_c.dht import DHT
@@ -27,7 +27,7 @@ logger = logging.getLogger("hivemind_c.averaging")
 class DecentralizedAverager(SharesState):
     """Averages its tensors with those of all peers that have the same prefix, and the same shapes and dtypes. Usable from any thread.
 
-    averaged_tensors: floating tensors of torch, or NumPy arrays; those in plain memory are averaged where they lie. dht: a DHT that runs; the
+    averaged_tensors: floating tensors of torch, or NumPy arrays, each memory once; those in plain memory are averaged where they lie. dht: a DHT that runs; the
     averager uses its node, and client_mode is that node's. prefix: who has the same averages together.
     target_group_size: a larger swarm averages in groups of so many, by group bits. min_group_size: fewer make no group; with 1 a
     step that finds nobody succeeds alone, and changes nothing. min_matchmaking_time: how long a group may take to form when no time is
@@ -36,7 +36,7 @@ class DecentralizedAverager(SharesState):
     fewer values reduces none (of groups that this peer hosts). request_timeout: how long a question to one peer may take while a group is looked for, but half of that
     time at most. auxiliary: helps, and contributes
     nothing. allreduce_timeout: of a round. sender_timeout (or next_chunk_timeout): who holds the others up for longer is left out; an
-    owner of a span is given twice as long (reducer_timeout). compression: what travels; for each tensor by an adaptive one. allow_state_sharing: whether
+    owner of a span is given twice as long (reducer_timeout, given alone, sets both). compression: what travels; for each tensor by an adaptive one. allow_state_sharing: whether
     share_state() offers this peer's state to joiners; True unless it is a client or auxiliary. docs/AVERAGING.md tells more.
     """
 
@@ -76,13 +76,11 @@ class DecentralizedAverager(SharesState):
             raise HivemindValueError(f"client_mode={client_mode}: an averager uses its DHT's node, so make the DHT with client_mode={client_mode}")
         if self._client_mode and auxiliary:
             raise HivemindValueError("an auxiliary peer reduces what others send, so it cannot be in client mode")
-        stall = stall_of(next_chunk_timeout, sender_timeout, reducer_timeout)
-        if allreduce_timeout is not None and allreduce_timeout < stall and (sender_timeout or next_chunk_timeout):
-            raise HivemindValueError(f"allreduce_timeout of {allreduce_timeout:g} s is over before a sender_timeout of {stall:g} s: make it longer")
+        stall = stall_of(next_chunk_timeout, sender_timeout, reducer_timeout, allreduce_timeout)
         self._state_compression, self._declare_state_period = state_compression, declare_state_period
         self._allow_state_sharing = not (self._client_mode or auxiliary) if allow_state_sharing is None else bool(allow_state_sharing)
         self._min_matchmaking_time = seconds(min_matchmaking_time, "min_matchmaking_time")
-        self._tensors = LentTensors(averaged_tensors, compression, tensor_infos, min(part_size_bytes // 4, 1 << 20) if averaging_alpha == 1 and not auxiliary else 0)
+        self._tensors = LentTensors(averaged_tensors, compression, tensor_infos, min(part_size_bytes // 4, CHUNK_VALUES_MAX) if averaging_alpha == 1 and not auxiliary else 0)
         self._staging = Staging(self._tensors)
         self._bits = initial_group_bits
         self._settings: Dict[str, Union[int, float]] = dict(
@@ -221,6 +219,11 @@ class DecentralizedAverager(SharesState):
     def _go(self, step: Future) -> None:
         with self._staging.turn:
             if not step.done():  # else what is on the host may be another round's
+                try:
+                    self._tensors.check()
+                except HivemindValueError:
+                    step.cancel()  # the others need not wait for it
+                    raise
                 self._staging.make_ready()
             self._running().trigger(step)
 
@@ -247,21 +250,24 @@ class DecentralizedAverager(SharesState):
         if self._holder == threading.get_ident():
             raise HivemindValueError("get_tensors() within get_tensors() would wait for itself")
         averager = self._averager if not self._ended else None
-        while averager is not None and not averager.lock(None):
-            if self._ended:
-                averager = None
-        self._holder = threading.get_ident()
+        locked: List[bool] = []
         try:
-            if averager is not None:
-                self._staging.entered(averager)
-            yield self._tensors.tensors
-        finally:
-            self._holder = None
-            if averager is not None:
-                try:
+            while averager is not None and True not in locked:
+                locked[:] = map(averager.lock, (None,))  # in one go: Ctrl-C comes before or behind it, never between the lock and the list
+                if self._ended and True not in locked:
+                    averager = None
+            self._holder = threading.get_ident()
+            try:
+                if averager is not None:
+                    self._staging.entered(averager)
+                yield self._tensors.tensors
+            finally:
+                self._holder = None
+                if averager is not None:
                     self._staging.left(averager)
-                finally:
-                    averager.unlock()
+        finally:
+            if averager is not None and True in locked:
+                averager.unlock()
 
     # ---- groups ----
 

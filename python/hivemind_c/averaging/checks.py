@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Optional, Union
 
 from _hivemind_c import HivemindValueError
 
 from hivemind_c.dht.values import pack
 
+logger = logging.getLogger("hivemind_c.averaging")
 STALL = 10.0  #: seconds that one member may hold the others up, by default
 
 
@@ -46,8 +48,8 @@ def ms(value: Optional[float], name: str) -> int:
     return 0 if value is None else max(1, round(seconds(value, name) * 1000))
 
 
-def stall_of(next_chunk: Optional[float], sender: Optional[float], reducer: Optional[float]) -> float:
-    """How long one member may hold the others up."""
+def stall_of(next_chunk: Optional[float], sender: Optional[float], reducer: Optional[float], allreduce: Optional[float]) -> float:
+    """How long one member may hold the others up. A warning tells of what was given and has no effect."""
     stall = sender if sender is not None else next_chunk
     if stall is None:
         stall = STALL if reducer is None else reducer / 2
@@ -55,4 +57,10 @@ def stall_of(next_chunk: Optional[float], sender: Optional[float], reducer: Opti
         raise HivemindValueError(f"next_chunk_timeout of {next_chunk:g} s is longer than a sender_timeout of {stall:g} s")
     if reducer is not None and reducer < stall:
         raise HivemindValueError(f"reducer_timeout of {reducer:g} s is shorter than a sender_timeout of {stall:g} s: an owner waits for senders, so give it longer")
+    if allreduce is not None and allreduce < stall and (next_chunk, sender, reducer) != (None, None, None):
+        raise HivemindValueError(f"allreduce_timeout of {allreduce:g} s is over before a sender_timeout of {stall:g} s: make it longer")
+    if next_chunk is not None and next_chunk < stall:
+        logger.warning("next_chunk_timeout of %g s has no effect beside a sender_timeout of %g s, which holds: leave it out", next_chunk, stall)
+    if reducer is not None and reducer != 2 * stall:
+        logger.warning("reducer_timeout of %g s has no effect beside a sender_timeout of %g s, twice which an owner is given: leave it out", reducer, stall)
     return seconds(stall, "sender_timeout")

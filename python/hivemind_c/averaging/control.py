@@ -51,6 +51,7 @@ class StepControl:
         self.deadline = deadline  #: likewise; None: none
         self._settled = threading.Event()
         self._settling = threading.Lock()
+        self._lost: Optional[HivemindError] = None  # the averages have not reached the program's tensors
 
     # ---- what the program says ----
 
@@ -112,6 +113,8 @@ class StepControl:
             with self._settling:
                 if not self._settled.is_set():
                     self._averager._staging.over(self._future)
+                    if self._future.exception() is None:
+                        self._lost = self._averager._tensors.exchanged()
                     self._settled.set()
         return True
 
@@ -130,6 +133,8 @@ class StepControl:
                 self._settle()
             raise
         self._settle()
+        if self._lost is not None:
+            raise self._lost
         return details
 
     @property
@@ -141,13 +146,26 @@ class StepControl:
         """Waits; what went wrong, or None."""
         error = self._future.exception(timeout)
         self._settle()
-        return error
+        return error or self._lost
 
     def __await__(self):
         return self._wait().__await__()
 
     def is_of(self, future: Future) -> bool:
         return self._future is future
+
+    def check_unused(self, averager: "DecentralizedAverager") -> None:
+        """That it may be handed to this averager, which is to trigger it."""
+        if self._averager is not averager:
+            raise ValueError(f"the control belongs to another averager, of {self._averager.prefix!r}: give one that this one's schedule_step() made")
+        if self._triggered:
+            raise ValueError("the control was used already, and its averaging has begun or is over: schedule_step() makes a new one")
+
+    def check_begun(self) -> None:
+        """Raises why it could not begin (a step is under way, for one), or ended before it was triggered."""
+        self._averager.get_group_bits()  # answered behind what the core does with the step
+        if self.done():
+            self.result(0)
 
     def _watch(self) -> None:
         """Settles also when nobody waits for it, in a thread of its own."""

@@ -13,6 +13,8 @@ from hivemind_c.compression.adaptive import AdaptiveCompressionBase
 from hivemind_c.compression.base import CompressionBase, CompressionInfo
 from hivemind_c.compression.codecs import BUILT_IN, NoCompression, _Codec
 
+CHUNK_VALUES_MAX = (1 << 20) - 8  #: HV_RUN_CHUNK_MAX of csrc/core/run.h
+
 
 def codec_of(compression: Any, info: CompressionInfo) -> int:
     """The core's codec for one tensor."""
@@ -34,6 +36,32 @@ def _hold(tensor: Any) -> Any:
     return tensor.detach().reshape(-1).view(torch.uint8).numpy() if tensor.numel() else None
 
 
+def _span(tensor: Any) -> Optional[Tuple[str, int, int]]:
+    """(device, begin, end) of a tensor's memory; None: it has none, or has gaps in it, where another may lie."""
+    if not arrays.is_tensor(tensor):
+        begin, size, device = tensor.__array_interface__["data"][0], tensor.nbytes, "cpu"
+        return (device, begin, begin + size) if size else None
+    reach = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride()))
+    if not tensor.numel() or tensor.numel() != reach:
+        return None
+    begin, size = tensor.data_ptr(), tensor.numel() * tensor.element_size()
+    if tensor.device.type not in ("cpu", "cuda"):
+        size = 1  # an address there may be a handle: it tells who lies at the same place, not who lies next
+    return str(tensor.device), begin, begin + size
+
+
+def check_apart(tensors: Sequence[Any]) -> None:
+    """That no memory is given twice: each of its averages would be written over the other's, in another order at each member."""
+    found = ((_span(tensor), i) for i, tensor in enumerate(tensors))
+    spans = sorted((span, i) for span, i in found if span is not None)
+    for ((device, _, end), i), ((next_device, begin, _), j) in zip(spans, spans[1:]):
+        if device == next_device and begin < end:
+            first, second = sorted((i, j))
+            raise HivemindValueError(
+                f"averaged_tensors[{first}] and averaged_tensors[{second}] lie in the same memory, as tied weights do: give each memory once, and of overlapping views the whole"
+            )
+
+
 class LentTensors:
     """The tensors of one averager, and what the core has of each: its memory, on the host or on a GPU, or that of a copy on the host.
 
@@ -49,6 +77,7 @@ class LentTensors:
         self._ferries: Dict[Any, Optional[cuda.Ferry]] = {}  # by device
         self._holds: List[Any] = []
         self._lend_all()
+        check_apart(self.tensors)
         self._places = [self._place(tensor) for tensor in self.tensors]
 
     @property
@@ -136,13 +165,19 @@ class LentTensors:
         where = tensor.data_ptr() if arrays.is_tensor(tensor) else tensor.__array_interface__["data"][0]
         return where, tuple(tensor.shape)
 
-    def check(self) -> None:
-        """That the tensors are still those that were lent."""
+    def exchanged(self) -> Optional[HivemindValueError]:
+        """What is wrong if a tensor is not any more the one that was lent: rounds write where it lay."""
         for i, (tensor, place) in enumerate(zip(self.tensors, self._places)):
             if self._place(tensor) != place:
-                raise HivemindValueError(
+                return HivemindValueError(
                     f"averaged_tensors[{i}] has been resized, or its memory exchanged, since the averager was made: change tensors in place, or make a new averager"
                 )
+        return None
+
+    def check(self) -> None:
+        """That the tensors are still those that were lent."""
+        if (error := self.exchanged()) is not None:
+            raise error
 
 
 def _strided() -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
 
 import torch
 
@@ -206,27 +206,41 @@ class GradientAverager(DecentralizedAverager):
         **kwargs: Any,
     ) -> Any:
         """Averages the mean of what was added up, weighted by its samples, and begins a new sum. Returns what the members gave to be gathered, by peer ID; raises
-        HivemindError if it failed. wait=False: the control, whose result() is that."""
-        if self._new_averaged_grads:
-            self._warn("the averages of the last step() were not used: step with them within use_averaged_gradients(), or call notify_used_averaged_gradients()")
+        HivemindError if it failed. wait=False: the control, whose result() is that. A step that cannot begin is an error that leaves the sums as they are."""
         if weight is None:
             weight = self.local_samples_accumulated
-        self.load_accumulators_into_averager_()
-        self._new_averaged_grads = self._averaged_sums = True
-        if reset_accumulators and self._averaged is not self._views:
-            self.reset_accumulated_grads_()
-        elif reset_accumulators:  # the averages come to where the sums are
-            self._begin_anew()
-            self._to_zero = self.reuse_grad_buffers
-        return self.average_loaded(weight, control=control, timeout=timeout, wait=wait, **kwargs)
+        control = self._begun(weight, control, timeout, wait, kwargs)
+        if self._new_averaged_grads:
+            self._warn("the averages of the last step() were not used: step with them within use_averaged_gradients(), or call notify_used_averaged_gradients()")
+        try:
+            self.load_accumulators_into_averager_()
+            self._new_averaged_grads = self._averaged_sums = True
+            if reset_accumulators and self._averaged is not self._views:
+                self.reset_accumulated_grads_()
+            elif reset_accumulators:  # the averages come to where the sums are
+                self._begin_anew()
+                self._to_zero = self.reuse_grad_buffers
+            return self.average_loaded(weight, control=control, timeout=timeout, wait=wait)
+        except BaseException:
+            control.cancel()  # if it is not over, the others need not wait for it
+            raise
+
+    def _begun(self, weight: float, control: Any, timeout: Optional[float], wait: bool, options: Dict[str, Any]) -> Any:
+        """The control of a step that looks for its group: the given one, or a new one. What speaks against it is raised, and nothing has been touched then."""
+        weight = 0.0 if self.auxiliary else float(weight)
+        if control is None:
+            control = self.schedule_step(weight=weight, timeout=timeout, **options)
+        elif options:
+            raise ValueError(f"{', '.join(options)}: give this to schedule_step, which made the control")
+        else:
+            control.check_unused(self)
+            control.weight = weight
+        control.check_begun()
+        return control
 
     def average_loaded(self, weight: float, *, control: Any = None, timeout: Optional[float] = None, wait: bool = True, **kwargs: Any) -> Any:
         """Averages what load_accumulators_into_averager_ made ready."""
-        if control is None:
-            control = self.schedule_step(timeout=timeout, **kwargs)
-        elif kwargs:
-            raise ValueError(f"{', '.join(kwargs)}: give this to schedule_step, which made the control")
-        control.weight = 0.0 if self.auxiliary else float(weight)
+        control = self._begun(weight, control, timeout, wait, kwargs)
         control.allow_allreduce()
         if not wait:
             return control

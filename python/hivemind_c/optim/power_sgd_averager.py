@@ -16,6 +16,11 @@ from hivemind_c.optim.grad_averager import GradientAverager, outcome_of
 Q_SECONDS = 5.0  #: to find those who have the same P again; they are all on the point of it
 
 
+def _check_waits(wait: bool) -> None:
+    if not wait:
+        raise ValueError("PowerSGD takes two rounds, and the second waits for the first: leave wait=False out, or call it in a thread")
+
+
 class PowerSGDGradientAverager(GradientAverager):
     """A GradientAverager that sends rank-r factors in place of each large gradient, and keeps what they miss for the next round.
 
@@ -58,10 +63,13 @@ class PowerSGDGradientAverager(GradientAverager):
         self._round = self._next if epoch is None else epoch
         return super().schedule_step(scheduled_time, epoch=self._round, **kwargs)
 
+    def _begun(self, weight: float, control: Any, timeout: Optional[float], wait: bool, options: Dict[str, Any]) -> Any:
+        _check_waits(wait)
+        return super()._begun(weight, control, timeout, wait, options)
+
     def average_loaded(self, weight: float, *, control: Any = None, timeout: Optional[float] = None, wait: bool = True, **kwargs: Any) -> Any:
         """Averages what load_accumulators_into_averager_ made ready: both rounds, so wait=False is not to be had."""
-        if not wait:
-            raise ValueError("PowerSGD takes two rounds, and the second waits for the first: leave wait=False out, or call it in a thread")
+        _check_waits(wait)
         if control is None:
             control = self.schedule_step(timeout=timeout, **kwargs)
         if self.auxiliary:

@@ -225,6 +225,7 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
 
     def average_loaded(self, control: Any, timeout: Optional[float] = None) -> Dict[str, Any]:
         """Averages what load_state_into_averager_ took. HivemindError: it failed, and apply_averaged_state_ will write nothing."""
+        control.check_unused(self)
         control.allow_allreduce()
         try:
             members = outcome_of(control, timeout)

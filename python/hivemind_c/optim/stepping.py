@@ -113,6 +113,8 @@ class Steps:
             raise ValueError("averaging_control and averaging_opts belong to an averaging: give averaging_round=True, too")
         if control is not None and opts:
             raise ValueError("averaging_control was made with options of its own: give averaging_opts to schedule_step(), which made it")
+        if control is not None:
+            control.check_unused(self)
         if steps and self.auxiliary:
             raise ValueError("an auxiliary peer trains nothing: leave optimizer_step out")
 
