@@ -99,7 +99,7 @@ void council_install(hv_council *c, hv_view *view) {
   council_cancel_formers(c);
   c->installed = view->number;
   c->view_us = council_now(c);
-  c->stopped = c->quiet = c->trouble = c->waits = c->asked_me = c->left_out = 0;
+  c->stopped = c->quiet = c->trouble = c->waits = c->asked_me = c->told_finished = c->left_out = 0;
   hv_members_join(&c->owed, &c->silent);
   c->suspects = c->silent = c->liars = c->broke_off = (hv_members){{0}};
   c->acts->go_on(c->arg, view);

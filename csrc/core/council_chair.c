@@ -428,12 +428,15 @@ static int is_settled(const hv_council *c, size_t i) {
 }
 
 void council_see_if_finished(hv_council *c) {
-  if (c->chair != c->round->me || !c->done || c->asking || c->finished || c->over)
+  if ((c->chair != c->round->me && !c->told_finished) || !c->done || c->asking || c->finished || c->over)
     return; /* who asks has heard that somebody lacks something */
-  for (size_t i = 0; i < c->round->n_members; i++)
+  for (size_t i = 0; i < c->round->n_members && !c->told_finished; i++)
     if (i != c->round->me && hv_members_has(&c->members, i) && !is_settled(c, i))
       return;
   c->finished = 1;
+  c->waits = 0;
+  if (c->line)
+    c->env->stream_end(c->env, c->line);
   council_cancel_formers(c);
   for (size_t i = 0; i < c->round->n_members; i++)
     if (c->seats[i].stream) {

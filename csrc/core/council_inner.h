@@ -57,6 +57,7 @@ struct hv_council {
   uint32_t highest;         /* that anyone here has promised */
   int stopped, quiet;       /* for the view that was promised: told to stop; all has stopped */
   int trouble, done, finished, over;
+  int told_finished;                  /* by a coordinator, while this one lacked something in this view */
   int left_out;                       /* a coordinator has said so: whether the others are with that one only the next one knows */
   hv_members suspects, silent, liars; /* silent, liars: those of the suspects who said nothing, or what is false */
   hv_members broke_off;               /* those of the suspects who did so themselves */

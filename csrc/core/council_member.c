@@ -386,7 +386,8 @@ static void hear(hv_stream *stream, const hv_event *event) {
   } else if (news->what == HV_NEWS_PLAN) {
     hear_plan(c, news, event->payload);
   } else if (news->what == HV_NEWS_FINISHED && !c->done) {
-    council_give_up_chair(c); /* it waits for this one no more; what is missing here is asked for elsewhere, if its owner fails */
+    c->told_finished = 1; /* what is missing may come yet; if its owner fails it is asked for elsewhere */
+    council_give_up_chair(c);
   } else if (news->what == HV_NEWS_FINISHED) {
     c->finished = 1;
     c->waits = 0;

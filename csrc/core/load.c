@@ -9,6 +9,7 @@ enum {
   PAUSE_DOUBLINGS = 2,
   SILENCE_MS = 15000,
   VAIN_DOUBLINGS = 5, /* of silence_ms, between looks past busy donors */
+  HAS_SOME = 2,       /* so many more where a part has come */
   DONORS = 4,
   LOOKS = 5,
   TIMEOUT_MS = 600000
@@ -290,9 +291,11 @@ static void look(hv_loader *l) {
 /* ---- time ---- */
 
 /* All who are left have been busy for long: as joiners that came first make them, or for ever, on purpose, while the others have
- * moved on to another state. So whoever waits for them looks now and then whether there is another one; they are not given up. */
+ * moved on to another state. So whoever waits for them looks now and then whether there is another one; they are not given up. Who
+ * has a part of a state already would lose it, and may only wait for its turn: it looks later. */
 static int look_past_busy(hv_loader *l) {
-  if (!donor_all_busy(l, l->config.silence_ms * UINT64_C(1000) << l->vain))
+  unsigned doublings = l->vain + (l->done ? HAS_SOME : 0);
+  if (!donor_all_busy(l, l->config.silence_ms * UINT64_C(1000) << doublings))
     return 0;
   donor_rest(l);
   if (donor_any_stream(l) || l->jobs) {

@@ -105,10 +105,10 @@ typedef struct hv_match_group {
 typedef struct hv_match_seek hv_match_seek;
 struct hv_match_seek {
   /* HV_OK: `group` is the caller's now. Else text says why in a sentence, and group is NULL:
-   * HV_TIMEOUT: fewer than min_group_size came together in wait_ms, or all the others are behind and not on their way. HV_EXISTS:
-   * others have begun this epoch without this peer: next time (never for an empty epoch); or are `further`, all of them, or more
-   * than a third have been in its group (but of "5/1", or where groups have a target size), so that it will have no other one.
-   * HV_INVALID: all others here average other tensors. HV_CANCELLED, HV_CLOSED, HV_NOMEM. */
+   * HV_TIMEOUT: fewer than min_group_size came together in wait_ms (it says so if all others here average other tensors), or all
+   * the others are behind and not on their way. HV_EXISTS: others have begun this epoch without this peer: next time (never for an
+   * empty epoch); or are `further`, all of them, or more than a third have been in its group (but of "5/1", or where groups have a
+   * target size), so that it will have no other one. HV_CANCELLED, HV_CLOSED, HV_NOMEM. */
   void (*done)(hv_match_seek *self, hv_status status, hv_match_group *group, const char *text);
   void *owner;
   hv_span epoch; /* HV_MATCH_EPOCH_MAX bytes at most that must agree: "5", or "5/1" for a second attempt; none: whoever seeks now */

@@ -1,6 +1,5 @@
 #include "core/contact.h"
 #include "core/match_inner.h"
-#include "core/sort.h"
 
 #include <string.h>
 
@@ -8,10 +7,6 @@ enum { SUMMON_FIRST_MS = 300, SUMMON_FACTOR = 3 };
 
 static uint64_t now_of(const hv_match *match) {
   return match->env->now_us(match->env);
-}
-
-static hv_span epoch_of(const match_gathering *g) {
-  return hv_span_of(g->epoch, g->epoch_size);
 }
 
 /* ---- joiners ---- */
@@ -59,180 +54,6 @@ static void send_away(match_joiner *joiner, hv_status status, const char *text) 
 static void send_on(hv_match *match, hv_stream *stream, const hv_roster_entry *to) {
   hv_msg msg = {.kind = HV_MSG_REDIRECT, .u.redirect.to = {.id = to->id, .addrs = hv_span_of(to->addrs, to->addrs_size)}};
   hv_parting_say(&match->hall->parting, stream, &msg, NULL);
-}
-
-/* ---- how many are expected ---- */
-
-static int sooner(const void *a, const void *b) {
-  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-  return x < y ? -1 : x > y;
-}
-
-static match_joiner *joiner_of(const match_gathering *g, const hv_peer_id *id) {
-  match_joiner *j = g->joiners;
-  while (j && !hv_peer_equal(&j->id, id))
-    j = j->next;
-  return j;
-}
-
-static int is_present(const match_gathering *g, const hv_peer_id *id) {
-  const match_joiner *j = joiner_of(g, id);
-  return j && j->present;
-}
-
-/* 1: this node itself seeks or may yet seek this epoch. */
-static int may_come(const match_gathering *g) {
-  const hv_match *match = g->match;
-  uint64_t at = match->roster.at;
-  if (!g->at || !at)
-    return 1;
-  return at <= g->at &&
-         (!hv_roster_is_behind(at, match_is_stuck(match), g->at) || hv_roster_catches_up(&match->roster, match->behind_us));
-}
-
-/* All who are there, or declared, not known to be gone, and may yet come; this node among them. */
-static size_t known(const match_gathering *g) {
-  hv_match *match = g->match;
-  size_t n = g->n_present + (may_come(g) && !is_present(g, &match->roster.config.me));
-  for (size_t i = 0; i < match->roster.n; i++)
-    n += !is_present(g, &match->roster.entries[i].id) && hv_roster_may_come(&match->roster, &match->roster.entries[i], g->at);
-  return n > g->begun ? n - g->begun : 0;
-}
-
-/* Those who have this epoch's group behind them, and those who may want one yet. */
-typedef struct census {
-  size_t others, passed, waits;
-  size_t living;      /* of those who have passed it */
-  size_t may, owners; /* who may come; who of them can be dialled */
-  uint64_t at;        /* how far the furthest are; 0: none is further */
-} census;
-
-static census count(const match_gathering *g) {
-  const hv_match *match = g->match;
-  const hv_roster *roster = &match->roster;
-  int here = joiner_of(g, &roster->config.me) != NULL, comes = may_come(g);
-  int passed = !here && (roster->at > g->at || (!g->begun && match_has_begun(match, epoch_of(g))));
-  census c = {.others = (size_t)!comes,
-              .passed = (size_t)passed,
-              .living = (size_t)passed,
-              .may = g->n_joiners + (comes && !here),
-              .owners = (size_t)comes};
-  c.waits = g->n_joiners + (comes && !here && !passed);
-  c.at = roster->at > g->at ? roster->at : 0;
-  for (const match_joiner *j = g->joiners; j; j = j->next)
-    c.owners += j->addrs_size > 0;
-  for (size_t i = 0; i < roster->n; i++) {
-    const hv_roster_entry *entry = &roster->entries[i];
-    if (joiner_of(g, &entry->id))
-      continue;
-    passed = hv_roster_has_passed(roster, entry, g->at);
-    c.passed += (size_t)passed;
-    if (!hv_roster_counts(roster, entry))
-      continue;
-    comes = hv_roster_may_come(roster, entry, g->at);
-    c.others++;
-    c.living += (size_t)passed;
-    c.waits += comes && !passed;
-    c.may += (size_t)comes;
-    c.owners += comes && entry->addrs_size;
-    if (entry->at > g->at && entry->at > c.at)
-      c.at = entry->at;
-  }
-  return c;
-}
-
-/* 1: more than a third have it behind them (as core/tally counts epochs), and one of them lives to tell its state: a second group
- * would be a second swarm. Those who died since count, too: their step is made. Not where the swarm is divided into several groups
- * anyway, nor in a second attempt, whose name says that it is one. */
-static int has_passed(const match_gathering *g, const census *c, size_t wanted) {
-  size_t all = c->passed + c->waits > wanted ? c->passed + c->waits : wanted;
-  return c->living && all <= match_target(g->match) && c->passed > all / 3 && !memchr(g->epoch, '/', g->epoch_size);
-}
-
-/* How many there are, as those say who are here and may know of more than this node does: the lower median, so that nobody alone
- * keeps the others waiting for what is over, not even one other. */
-static size_t said_to_be(const match_gathering *g) {
-  uint64_t said[MATCH_JOINERS_MAX];
-  size_t n = 0;
-  for (const match_joiner *j = g->joiners; j && n < MATCH_JOINERS_MAX; j = j->next)
-    said[n++] = j->expected;
-  hv_sort(said, n, sizeof *said, sooner);
-  return n ? (size_t)said[(n - 1) / 2] : 0;
-}
-
-/* 1: the swarm has had its group of this epoch; or too few are here to be one, or clients alone, and nobody else comes. The others
- * are further (*at: how far), or behind (0). Of those who are not known at all nothing is certain: more may be expected than are
- * known. */
-static int is_in_vain(const match_gathering *g, uint64_t *at) {
-  const hv_match *match = g->match;
-  *at = 0;
-  if (!g->at || g->begun || now_of(match) < match->opened_us + MATCH_GREET_MS * 1000ull)
-    return 0;
-  census c = count(g);
-  size_t wanted = said_to_be(g);
-  int passed = has_passed(g, &c, wanted);
-  *at = passed && !c.at ? g->at + 1 : c.at;
-  return passed || (c.others && (c.may < match_least(match) || !c.owners) && wanted <= c.others + g->n_joiners);
-}
-
-static uint64_t settled_us(const match_gathering *g) {
-  return g->match->opened_us + MATCH_SETTLE_MS * 1000ull;
-}
-
-/* The median of what they said, so that nobody alone can hold the others up, or hurry them. */
-static size_t expected(const match_gathering *g) {
-  uint64_t said[MATCH_JOINERS_MAX], all = 0;
-  size_t n = 0, least = match_least(g->match);
-  for (const match_joiner *j = g->joiners; j && n < MATCH_JOINERS_MAX; j = j->next) {
-    if (!j->present)
-      continue;
-    if (j->expected == 0 && all == 0)
-      all = now_of(g->match) < settled_us(g) ? UINT32_MAX : known(g);
-    said[n++] = j->expected == 0 ? all : j->expected > g->begun ? j->expected - g->begun : 0;
-  }
-  hv_sort(said, n, sizeof *said, sooner);
-  size_t median = n ? (size_t)said[n / 2] : 0;
-  return median > least ? median : least;
-}
-
-/* When the time of the next one who is there is over, after that moment; UINT64_MAX: of none. */
-static uint64_t next_end(const match_gathering *g, uint64_t after_us) {
-  uint64_t next = UINT64_MAX;
-  for (const match_joiner *j = g->joiners; j; j = j->next)
-    if (j->present && j->deadline_us > after_us && j->deadline_us < next)
-      next = j->deadline_us;
-  return next;
-}
-
-/* Its time is over: is that a reason for the others, too? It is if it had at least a quarter of the time that they have, and most
- * of those who may come are there; or if the others (the median of them, that no other one alone can hold it up) have waited for
- * half of their time since both were there. So no word of one member hurries a group. */
-static int is_reason(const match_gathering *g, const match_joiner *over, uint64_t now) {
-  uint64_t halves[MATCH_JOINERS_MAX], left[MATCH_JOINERS_MAX];
-  size_t n = 0;
-  if (!over->stream) /* this node's own word */
-    return 1;
-  for (const match_joiner *j = g->joiners; j && n < MATCH_JOINERS_MAX; j = j->next) {
-    uint64_t both_us = j->since_us > over->since_us ? j->since_us : over->since_us;
-    if (j == over || !j->present)
-      continue;
-    left[n] = j->deadline_us > both_us ? j->deadline_us - both_us : 0;
-    halves[n] = both_us + left[n] / 2;
-    n++;
-  }
-  hv_sort(halves, n, sizeof *halves, sooner);
-  hv_sort(left, n, sizeof *left, sooner);
-  if (n == 0 || halves[(n - 1) / 2] <= now)
-    return 1;
-  return 2 * g->n_present > known(g) && over->deadline_us - over->since_us >= left[(n - 1) / 2] / 4;
-}
-
-static int is_late(const match_gathering *g) {
-  uint64_t now = now_of(g->match);
-  for (const match_joiner *j = g->joiners; j; j = j->next)
-    if (j->present && j->deadline_us <= now && is_reason(g, j, now))
-      return 1;
-  return 0;
 }
 
 /* ---- the beginning ---- */
@@ -294,13 +115,13 @@ static hv_status join_gathers(hv_env *env, match_joiner *const *group, size_t n,
 static void tell_group(match_gathering *g, match_joiner **group, size_t n, const hv_msg *msg, hv_payload *gathers) {
   hv_match *match = g->match;
   for (size_t i = 0; i < n; i++)
-    match_group_has(match, epoch_of(g), &msg->u.begin.members[i]);
+    match_group_has(match, match_epoch_of(g), &msg->u.begin.members[i]);
   for (size_t i = 0; i < n; i++) {
     if (group[i]->stream) {
       hv_parting_say(&match->hall->parting, take_out(group[i]), msg, gathers);
       continue;
     }
-    hv_group_facts facts = match_facts(match, epoch_of(g));
+    hv_group_facts facts = match_facts(match, match_epoch_of(g));
     hv_match_group *mine;
     hv_error err = {0};
     hv_status status = hv_group_read(match->env, &facts, &msg->u.begin, gathers, &mine, &err);
@@ -371,14 +192,17 @@ static size_t begin_all(match_gathering *g) {
   return taken;
 }
 
-/* It is over: whoever is still here came too late. A few can have a group at any host: that is not the epoch's. */
+/* It is over: whoever is still here came too late. A few can have a group at any host: that is not the epoch's, and the others
+ * gather anew. */
 static void close_gathering(match_gathering *g) {
-  if (g->begun > (g->begun + known(g)) / 3)
-    match_note_begun(g->match, epoch_of(g));
+  int is_the_epochs = g->begun >= match_target(g->match) || g->begun > (g->begun + match_known(g)) / 3;
+  if (is_the_epochs)
+    match_note_begun(g->match, match_epoch_of(g));
   for (match_joiner *j = g->joiners, *next; j; j = next) {
     next = j->next;
     if (j->stream) /* this node's own seek has its own time */
-      send_away(j, HV_EXISTS, "the others have begun: next time");
+      send_away(j, is_the_epochs ? HV_EXISTS : HV_TIMEOUT,
+                is_the_epochs ? "the others have begun: next time" : "a few have begun: come again");
   }
   drop_if_empty(g);
 }
@@ -411,12 +235,12 @@ static void consider(match_gathering *g) {
   uint64_t at;
   if (!match->behind_us && hv_roster_is_behind(match->roster.at, match_is_stuck(match), g->at))
     match->behind_us = now_of(match);
-  if (is_in_vain(g, &at)) {
+  if (match_is_in_vain(g, &at)) {
     give_up(g, at);
     return;
   }
-  size_t target = match_target(match), want = expected(g), n = g->n_present;
-  int late = is_late(g), waves = want >= 2 * target;
+  size_t target = match_target(match), want = match_expected(g), n = g->n_present;
+  int late = match_is_late(g), waves = want >= 2 * target;
   if (n < match_least(match) || (!late && n < (waves ? target : want))) {
     arm(g);
     return;
@@ -432,22 +256,22 @@ static void consider(match_gathering *g) {
 /* ---- the gathering's clock ---- */
 
 static void arm(match_gathering *g) {
-  uint64_t now = now_of(g->match), next = g->pulse_us, end = next_end(g, now);
+  uint64_t now = now_of(g->match), next = g->pulse_us, end = match_next_end(g, now);
   if (g->hear_us > now && g->hear_us < next)
     next = g->hear_us;
   if (end < next)
     next = end;
   if (g->summon_us < next)
     next = g->summon_us;
-  if (settled_us(g) > now && settled_us(g) < next)
-    next = settled_us(g);
+  if (match_settled_us(g) > now && match_settled_us(g) < next)
+    next = match_settled_us(g);
   g->due_us = next > now ? next : now;
   g->match->env->timer_set(g->match->env, &g->timer, next > now ? next - now : 0);
 }
 
 static void pulse(match_gathering *g, uint64_t now_us) {
   hv_env *env = g->match->env;
-  hv_msg msg = {.kind = HV_MSG_ACCEPTED, .u.accepted = {(uint32_t)g->n_present, (uint32_t)expected(g)}};
+  hv_msg msg = {.kind = HV_MSG_ACCEPTED, .u.accepted = {(uint32_t)g->n_present, (uint32_t)match_expected(g)}};
   for (match_joiner *j = g->joiners, *next; j; j = next) {
     next = j->next;
     uint64_t silent_us = now_us - (j->present ? j->heard_us : j->since_us);
@@ -483,14 +307,14 @@ static void tick(hv_timer *timer, const hv_event *event) {
 
 static match_gathering *find(hv_match *match, hv_span epoch) {
   match_gathering *g = match->gatherings;
-  while (g && !hv_span_equal(epoch_of(g), epoch))
+  while (g && !hv_span_equal(match_epoch_of(g), epoch))
     g = g->next;
   return g;
 }
 
 /* How much would be lost with it? */
 static size_t weight_of(const match_gathering *g) {
-  return joiner_of(g, &g->match->roster.config.me) ? SIZE_MAX : g->n_joiners + g->begun;
+  return match_joiner_of(g, &g->match->roster.config.me) ? SIZE_MAX : g->n_joiners + g->begun;
 }
 
 /* Where too many gather, the fewest go, of those who have been there longest: who comes alone under a name of its own keeps no
@@ -637,7 +461,7 @@ static match_joiner *add(match_gathering *g, const hv_peer_id *id, const hv_msg_
 /* Nobody is in two places: where that peer waited before, it waits no more. */
 static void leave_all(hv_match *match, const hv_peer_id *id, const match_gathering *keep) {
   for (match_gathering *g = match->gatherings, *next; g; g = next) {
-    match_joiner *joiner = joiner_of(g, id);
+    match_joiner *joiner = match_joiner_of(g, id);
     next = g->next;
     if (!joiner)
       continue;
@@ -706,7 +530,7 @@ void match_host_opened(hv_match *match, const hv_event *event) {
   stream->owner = joiner;
   joiner->present = join->gather_size == 0;
   g->n_present += joiner->present;
-  hv_msg yes = {.kind = HV_MSG_ACCEPTED, .u.accepted = {(uint32_t)g->n_present, (uint32_t)expected(g)}};
+  hv_msg yes = {.kind = HV_MSG_ACCEPTED, .u.accepted = {(uint32_t)g->n_present, (uint32_t)match_expected(g)}};
   if (g->n_present < yes.u.accepted.expected || !joiner->present) /* otherwise BEGIN says it all */
     match->env->stream_send(match->env, stream, &yes, NULL);
   consider(g);
@@ -773,9 +597,9 @@ void match_host_news(hv_match *match) {
   for (match_gathering *g = match->gatherings, *next; g; g = next) {
     next = g->next;
     send_on_all(g);
-    int elsewhere = !g->begun && match_has_begun(match, epoch_of(g));
+    int elsewhere = !g->begun && match_has_begun(match, match_epoch_of(g));
     uint64_t at;
-    if (elsewhere && is_in_vain(g, &at)) {
+    if (elsewhere && match_is_in_vain(g, &at)) {
       give_up(g, at);
       continue;
     }

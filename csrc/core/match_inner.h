@@ -1,7 +1,7 @@
 /* What is a match made of? Shared by the match*.c files only; core/match.h is the contract.
  *
  * match.c: life, the door for streams and requests. match_seek.c: a seeker's way to a group. match_host.c: those who gather here.
- * match_ask.c: questions to single peers: are you coming, and how do your tensors differ?
+ * match_count.c: how many they are to be. match_ask.c: questions to single peers: are you coming, and how do your tensors differ?
  */
 #ifndef HV_CORE_MATCH_INNER_H
 #define HV_CORE_MATCH_INNER_H
@@ -175,6 +175,25 @@ void match_seek_begun(hv_match *match, hv_match_group *group);
 void match_seek_end(hv_match *match, hv_status status, const char *text);
 /* What JOIN says of this node. `addrs` has room for HV_CONTACT_ADDRS_MAX. */
 void match_seek_join(hv_match *match, const hv_peer_id *host, uint8_t *addrs, hv_msg_join *out);
+
+/* ---- match_count.c: who is there, who may come, and is it time? ---- */
+static inline hv_span match_epoch_of(const match_gathering *g) {
+  return hv_span_of(g->epoch, g->epoch_size);
+}
+match_joiner *match_joiner_of(const match_gathering *g, const hv_peer_id *id);
+/* All who are there, or declared, not known to be gone, and may yet come; this node among them. */
+size_t match_known(const match_gathering *g);
+/* How many make it whole. */
+size_t match_expected(const match_gathering *g);
+/* From then on this node knows who there is. */
+uint64_t match_settled_us(const match_gathering *g);
+/* 1: the swarm has had its group of this epoch; or too few are here to be one, or clients alone, and nobody else comes. The others
+ * are further (*at: how far), or behind (0). */
+int match_is_in_vain(const match_gathering *g, uint64_t *at);
+/* When the time of the next one who is there is over, after that moment; UINT64_MAX: of none. */
+uint64_t match_next_end(const match_gathering *g, uint64_t after_us);
+/* 1: the time of one is over, and that is a reason for all. */
+int match_is_late(const match_gathering *g);
 
 /* ---- match_host.c ---- */
 void match_host_opened(hv_match *match, const hv_event *event);

@@ -251,7 +251,7 @@ def test_a_control_is_good_for_one_step_of_its_averager(averager):
     assert torch.equal(one.averaged_grads[0], torch.full(SHAPE, 2.0))
 
 
-def test_a_control_whose_time_is_over_says_so_before_the_sums_are_forgotten(averager):
+def test_a_step_that_has_found_nobody_leaves_this_peers_own_mean(averager):
     parameters = [nn.Parameter(torch.zeros(SHAPE))]
     one = averager(parameters)
     late = one.schedule_step(timeout=0.2)
@@ -260,4 +260,6 @@ def test_a_control_whose_time_is_over_says_so_before_the_sums_are_forgotten(aver
     one.accumulate_grads_(4)
     with pytest.raises(hivemind.HivemindTimeoutError):
         one.step(control=late)
-    assert one.local_samples_accumulated == 4
+    assert one.local_samples_accumulated == 0
+    with one.use_averaged_gradients():
+        assert torch.equal(parameters[0].grad, torch.full(SHAPE, 2.0))

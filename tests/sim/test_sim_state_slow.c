@@ -261,18 +261,18 @@ static void donors_that_are_busy_for_ever_keep_no_joiner_from_a_newer_state(void
         open_scene_with(40 + (uint64_t)late, 100 << 10, 1024, JOINER + 1, late ? STATE_LIE_BUSY_LATE : STATE_LIE_BUSY, BUSY);
     offer_all(sc, DONORS, 50000);
     all_offered(sc);
-    state_load(&sc->s, JOINER, &sc->tries[JOINER], "run", 60000);
+    state_load(&sc->s, JOINER, &sc->tries[JOINER], "run", 120000);
     dht_swarm_run(&sc->s.swarm, 0.5);
     assert_int_equal(sc->tries[JOINER].done, 0);
     for (size_t i = BUSY; i < DONORS; i++) {
       state_withdraw(&sc->s, i, "run", 1);
       offers_another(sc, i, 4);
     }
-    assert_true(state_finish(&sc->s, &sc->tries[JOINER], 1, 61));
+    assert_true(state_finish(&sc->s, &sc->tries[JOINER], 1, 121));
     assert_int_equal(sc->tries[JOINER].status, HV_OK);
     assert_int_equal(sc->tries[JOINER].epoch, 4);
     assert_true(state_same(&sc->tries[JOINER], &sc->others[BUSY]));
-    assert_in_range(sc->tries[JOINER].ended_us - sc->tries[JOINER].started_us, 0, (late ? 40 : 25) * DHT_SECOND);
+    assert_in_range(sc->tries[JOINER].ended_us - sc->tries[JOINER].started_us, 0, 85 * DHT_SECOND); /* who has a part looks later */
     close_scene(sc);
   }
 }

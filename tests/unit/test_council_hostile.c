@@ -21,6 +21,26 @@ static void who_lacks_something_does_not_believe_that_all_have_finished(void **u
   }
 }
 
+/* What it lacked comes after all: it has finished, too, with nobody left to tell it so; not if a view has begun meanwhile. */
+static void who_was_told_so_and_has_everything_in_the_end_has_finished(void **unused) {
+  (void)unused;
+  for (int asked = 0; asked < 2; asked++) {
+    scene s;
+    set_scene(&s, 4);
+    for (size_t line = 0; line < 4; line++)
+      says_on(&s, &s.w.lines[line], HV_NEWS_FINISHED, 0, 0, NULL);
+    assert_int_equal(hv_council_chair(s.w.council), 4);
+    assert_int_equal(hv_council_finished(s.w.council), 0);
+    if (asked) {
+      hv_members none = {{0}};
+      hv_council_trouble(s.w.council, &none, &none, &none, &none);
+    }
+    hv_council_done(s.w.council);
+    assert_int_equal(hv_council_finished(s.w.council), !asked);
+    strike_scene(&s);
+  }
+}
+
 /* The first coordinator asks, and asks, for one view or for ever higher ones. */
 static void who_asks_and_never_tells_a_plan_is_not_waited_for_for_ever(void **unused) {
   (void)unused;
@@ -109,6 +129,7 @@ static void however_high_the_numbers_are_others_can_follow(void **unused) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(who_lacks_something_does_not_believe_that_all_have_finished),
+      cmocka_unit_test(who_was_told_so_and_has_everything_in_the_end_has_finished),
       cmocka_unit_test(who_asks_and_never_tells_a_plan_is_not_waited_for_for_ever),
       cmocka_unit_test(who_comes_with_ever_higher_numbers_is_refused_though_nobody_asks),
       cmocka_unit_test(however_high_the_numbers_are_others_can_follow),

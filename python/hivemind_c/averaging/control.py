@@ -8,7 +8,7 @@ import threading
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
 
-from _hivemind_c import Future, HivemindCancelledError, HivemindError
+from _hivemind_c import Future, HivemindCancelledError, HivemindError, HivemindValueError
 
 from hivemind_c._log import begin, when_done
 from hivemind_c.dht.values import get_dht_time, unpack
@@ -162,10 +162,11 @@ class StepControl:
             raise ValueError("the control was used already, and its averaging has begun or is over: schedule_step() makes a new one")
 
     def check_begun(self) -> None:
-        """Raises why it could not begin (a step is under way, for one), or ended before it was triggered."""
+        """Raises why it could not begin: a step is under way, for one. Not why it has found no group since."""
         self._averager.get_group_bits()  # answered behind what the core does with the step
-        if self.done():
-            self.result(0)
+        error = self.exception(0) if self.done() else None
+        if error is not None and (isinstance(error, HivemindValueError) or getattr(error, "status", "") in ("BUSY", "CLOSED")):
+            raise error
 
     def _watch(self) -> None:
         """Settles also when nobody waits for it, in a thread of its own."""

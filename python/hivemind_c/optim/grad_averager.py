@@ -206,7 +206,8 @@ class GradientAverager(DecentralizedAverager):
         **kwargs: Any,
     ) -> Any:
         """Averages the mean of what was added up, weighted by its samples, and begins a new sum. Returns what the members gave to be gathered, by peer ID; raises
-        HivemindError if it failed. wait=False: the control, whose result() is that. A step that cannot begin is an error that leaves the sums as they are."""
+        HivemindError if it failed. wait=False: the control, whose result() is that. A step that is refused (its arguments, or BUSY) leaves
+        the sums as they are; after one that has failed, what was not averaged is this peer's own mean."""
         if weight is None:
             weight = self.local_samples_accumulated
         control = self._begun(weight, control, timeout, wait, kwargs)
