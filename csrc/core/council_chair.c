@@ -3,10 +3,8 @@
 #include <string.h>
 
 enum {
-  STRIDE_MAX =
-      1
-      << 16, /* so much further may a member say that the numbers of views are, or as far as those before this one may have gone */
-  RAISES_MAX = 4 /* and so often: it was asked elsewhere meanwhile, and who asks here asks all again for it */
+  STRIDE_MAX = 1 << 16, /* so much further may a member say that numbers are, or as far as those before this one may have gone, */
+  RAISES_MAX = 4        /* and so often: it was asked elsewhere meanwhile, and who asks here asks all again for it */
 };
 
 /* A member of the present view, and not out for what it said. */

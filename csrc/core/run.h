@@ -16,8 +16,8 @@
 #include "kern/codec.h"
 #include "kern/device.h"
 
-#define HV_RUN_CHUNK_MAX                                                                                                           \
-  ((1u << 20) - HV_CODEC_HEADER / 4)          /* values: 4 MiB as they are with their header, what one bulk message carries */
+/* Values: 4 MiB as they are with their header, what one bulk message carries. */
+#define HV_RUN_CHUNK_MAX ((1u << 20) - HV_CODEC_HEADER / 4)
 #define HV_RUN_VALUES_MAX ((uint64_t)1 << 48) /* in one run */
 #define HV_RUN_PARTS_MAX ((size_t)1 << 24)
 

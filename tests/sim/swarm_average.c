@@ -44,8 +44,9 @@ typedef struct halt {
 
 /* One step, as the judge remembers it. */
 typedef struct entry {
-  int begun, done, poisoned, aside,
-      disturbed;  /* aside: on the smaller side of a partition; disturbed: its node died or stood still */
+  int begun, done, poisoned;
+  int aside;      /* on the smaller side of a partition */
+  int disturbed;  /* its node died or stood still */
   int late;       /* it began when the others may have been done, as it had stood still until then */
   uint64_t in_us; /* when its node was first seen in a round, maybe of another group than the one that had named it; 0: in none */
   hv_status status;

@@ -31,7 +31,7 @@ static void comes_later(scene *s, int stopped) {
   set_scene(s, 1);
   hv_members none = {{0}}, lost = set_of(1 | 4), third = set_of(4);
   hv_council_trouble(s->w.council, &lost, &none, &none, stopped ? &third : &none);
-  s->w.lines[0].on->closed(&s->w.lines[0], &(hv_event){.kind = HV_EVENT_STREAM_CLOSED, .status = HV_CLOSED, .text = ""});
+  is_lost(s, 0);
   hv_council_report(s->w.council);
   for (size_t i = 3; i < MEMBERS; i++) {
     comes(s, i);
@@ -357,7 +357,7 @@ static void who_is_put_out_by_another_side_goes_on_with_those_of_its_own_view(vo
   scene s;
   set_scene(&s, 2);
   hears_a_plan(&s, 1 | 2 | 4 | 8);
-  s.w.lines[0].on->closed(&s.w.lines[0], &(hv_event){.kind = HV_EVENT_STREAM_CLOSED, .status = HV_CLOSED, .text = ""});
+  is_lost(&s, 0);
   assert_int_equal(s.w.n_lines, 2);
   hv_members none = {{0}}, lost = set_of(1);
   hv_council_trouble(s.w.council, &lost, &none, &none, &none);
