@@ -8,6 +8,7 @@ import concurrent.futures
 import logging
 import os
 import threading
+import time
 import traceback
 import weakref
 from typing import Any, Callable, Optional, Union
@@ -101,7 +102,7 @@ def _handle(level: int, room: str, event: str, text: str) -> None:
 
 
 _watch = _Watch()
-_jobs: weakref.WeakSet = weakref.WeakSet()
+_jobs: "weakref.WeakKeyDictionary[threading.Thread, Callable[[], Any]]" = weakref.WeakKeyDictionary()  # and what ends them
 
 
 def watch(node) -> None:
@@ -114,17 +115,18 @@ def unwatch(node) -> None:
     _watch.remove(node)
 
 
-def wait_at_end(job: threading.Thread) -> None:
-    """The program does not end before this thread, whose node fails by then: Python ends a daemon thread as soon as it asks for the interpreter, and torch, if it is
-    in there just then, takes the whole program with it (SIGABRT)."""
-    _jobs.add(job)
+def wait_at_end(job: threading.Thread, end: Callable[[], Any] = lambda: None) -> None:
+    """The program does not end before this thread, whose node fails by then and which end() tells so: Python ends a daemon thread as soon as it asks for the
+    interpreter, and torch, if it is in there just then, takes the whole program with it (SIGABRT). Said before the thread is started: Ctrl-C may come while it is."""
+    _jobs[job] = end
 
 
-def begin(name: str, work: Callable[[], Any]) -> None:
-    """Starts work() in a daemon thread that the program's end waits for."""
+def begin(name: str, work: Callable[[], Any], end: Callable[[], Any] = lambda: None) -> threading.Thread:
+    """Starts work() in a daemon thread that the program's end waits for, once it has called end()."""
     thread = threading.Thread(target=work, name=name, daemon=True)
+    wait_at_end(thread, end)
     thread.start()
-    wait_at_end(thread)
+    return thread
 
 
 def aside(name: str, work: Callable[[], Any]) -> "concurrent.futures.Future[Any]":
@@ -166,11 +168,22 @@ def _forget() -> None:
     _watch = _Watch()
 
 
+def _join(job: threading.Thread) -> None:
+    for _ in range(100):
+        try:
+            return job.join()
+        except RuntimeError:  # Ctrl-C came while it was started: it is about to begin, or never will
+            time.sleep(0.01)
+
+
 def _stop_all() -> None:
     _hivemind_c.end()
+    jobs = [(job, _jobs[job]) for reference in _jobs.keyrefs() if (job := reference()) is not None]
+    for _, end in jobs:
+        end()
     _watch.stop_all()
-    for job in list(_jobs):
-        job.join()
+    for job, _ in jobs:
+        _join(job)
 
 
 atexit.register(_stop_all)

@@ -37,7 +37,7 @@ def test_defect_03_ctrl_c_ends_a_trainer(program):
         if running.line() != "training":
             break
     code, _, err = running.finish()
-    assert code in (-2, 130)
+    assert code in (-2, 130), err
     assert err.strip().endswith("KeyboardInterrupt")
 
 
@@ -114,13 +114,22 @@ def test_a_trainer_that_just_ends_leaves_no_noise(program):
     assert (code, out.strip(), err) == (0, "2", "")
 
 
-@pytest.mark.parametrize("end", ["returns", "sys.exit", "after shutdown"])
+@pytest.mark.parametrize("end", ["returns", "sys.exit", "after shutdown", "Ctrl-C as it begins"])
 def test_a_trainer_that_ends_while_a_delayed_step_runs_ends_well(program, end):
     """Python ends daemon threads when they ask for the interpreter, and torch calls std::terminate then: the step is waited for."""
     code, out, err = program(
         """
-        import sys, time, torch, hivemind_c as hivemind
+        import sys, threading, time, torch, hivemind_c as hivemind
         torch.set_num_threads(1)
+        start = threading.Thread.start
+
+        def interrupted(thread):
+            start(thread)
+            if thread.name == "hivemind_c optimizer":
+                raise KeyboardInterrupt
+
+        if sys.argv[1] == "Ctrl-C as it begins":
+            threading.Thread.start = interrupted
 
         def busy(_):  # as a large optimizer is: in torch's code nearly all the time
             matrix, end = torch.randn(200, 200), time.monotonic() + 1.0
@@ -135,7 +144,11 @@ def test_a_trainer_that_ends_while_a_delayed_step_runs_ends_well(program, end):
             optimizer=lambda params: torch.optim.SGD(params, lr=0.1), params=model.parameters(), delay_optimizer_step=True, averaged_grad_hook=busy,
         )
         model(torch.ones(1, 8)).sum().backward()
-        optimizer.step()
+        try:
+            optimizer.step()
+            assert sys.argv[1] != "Ctrl-C as it begins"
+        except KeyboardInterrupt:
+            pass
         if sys.argv[1] == "after shutdown":
             optimizer.shutdown()
             dht.shutdown()
@@ -147,6 +160,35 @@ def test_a_trainer_that_ends_while_a_delayed_step_runs_ends_well(program, end):
     ).finish(timeout=120)
     assert (code, out.split()) == (0, ["ends", "stepped"]), err
     assert "shutdown_timeout=0.1 s" in err if end == "after shutdown" else not err
+
+
+def test_a_trainer_that_ends_while_its_news_are_told_ends_well(program):
+    code, out, err = program(
+        ALONE
+        + """
+    import threading, time
+    asked = threading.Event()
+
+    class Loss:  # one that is long in torch's code
+        def detach(self):
+            return self
+
+        def __float__(self):
+            matrix, end = torch.randn(200, 200), time.monotonic() + 1.0
+            asked.set()
+            while time.monotonic() < end:
+                matrix @ matrix
+            print("told", flush=True)
+            return 1.0
+
+    model(torch.randn(16, 8)).square().mean().backward()
+    optimizer.step()
+    optimizer.report_loss(Loss())
+    assert asked.wait(60)
+    print("ends", flush=True)
+    """
+    ).finish(timeout=120)
+    assert (code, out.split(), err) == (0, ["ends", "told"], "")
 
 
 def test_trainers_that_are_killed_and_restarted_end_where_the_others_do():

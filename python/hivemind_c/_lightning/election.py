@@ -8,6 +8,7 @@ from typing import Any
 
 from _hivemind_c import HivemindError
 
+from hivemind_c._log import begin
 from hivemind_c.dht import get_dht_time
 
 logger = logging.getLogger("hivemind_c.strategy")
@@ -23,8 +24,7 @@ class Election:
         self.elected = False
         self._ended = threading.Event()
         self._look()
-        self._thread = threading.Thread(target=self._watch, name="hivemind_c election", daemon=True)
-        self._thread.start()
+        self._thread = begin("hivemind_c election", self._watch, self._ended.set)
 
     def _watch(self) -> None:
         while not self._ended.wait(self._lease / 3):

@@ -9,6 +9,7 @@ import threading
 from typing import Any, Optional
 
 from hivemind_c import HivemindError
+from hivemind_c._log import begin
 from hivemind_c.monitor.gather import Snapshot
 
 logger = logging.getLogger("hivemind_c.monitor")
@@ -61,8 +62,7 @@ class Saver:
             self._last = turn  # of a run that is watched from its middle the next one is the first
         if turn > self._last and (self._thread is None or not self._thread.is_alive()):
             self._last = turn
-            self._thread = threading.Thread(target=self._save, name="hivemind_c checkpoint", daemon=True)
-            self._thread.start()
+            self._thread = begin("hivemind_c checkpoint", self._save)
 
     def _save(self) -> None:
         try:

@@ -34,9 +34,9 @@ class Background:
             raise RuntimeError("the job before has not been taken")
         self._error, self._finish = None, finish
         self._thread = threading.Thread(target=self._run, args=(job,), name=self._name, daemon=True)
-        self._thread.start()
         if at_end:
             wait_at_end(self._thread)
+        self._thread.start()
 
     def take(self, wait: bool = False, timeout: Optional[float] = None) -> bool:
         """Takes the outcome if it is there (wait: when it is there) and finishes it. Raises what the job raised. False: nothing taken."""

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
 
 from _hivemind_c import HivemindError
 
+from hivemind_c._log import wait_at_end
+
 if TYPE_CHECKING:
     from hivemind_c.optim.state_averager import TrainingStateAverager
 
@@ -81,6 +83,7 @@ class SharedState:
     def _later(self, seconds: float, do: Callable[[int], None], epoch: int) -> Iterator[None]:
         timer = threading.Timer(max(0.0, seconds), do, (epoch,))
         timer.name, timer.daemon = "hivemind_c-offer", True
+        wait_at_end(timer, timer.finished.set)
         timer.start()
         try:
             yield

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Deque, List, Optional, Tuple
 
 import _hivemind_c
 
+from hivemind_c._log import begin
 from hivemind_c.dht import get_dht_time
 from hivemind_c.dht.news import ERRORS_MAX, LEAST_S, News, key_of, period_s, subkey_of, write_news
 from hivemind_c.dht.values import pack
@@ -64,8 +65,7 @@ class Telling:
 
     def start(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="hivemind_c telling", daemon=True)
-            self._thread.start()
+            self._thread = begin("hivemind_c telling", self._run, self._ended.set)
 
     def shutdown(self) -> None:
         self._ended.set()
