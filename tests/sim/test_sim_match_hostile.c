@@ -240,6 +240,35 @@ static void seek_and_tell(scene *c, size_t node, uint32_t expected, size_t size,
   match_swarm_seek(&c->s, node, "1", expected, wait_ms, hv_span_of(told, size));
 }
 
+/* What it has to tell is on its way when two strangers begin at its host: it gathers anew, and is in the group of the others. */
+static void whom_two_strangers_leave_behind_is_not_told_that_the_epoch_is_over(void **unused) {
+  (void)unused;
+  const hv_sim_link slow = {.delay_us = 30000, .rate = 2 * SOME};
+  for (unsigned k = 0; k < 8; k++) {
+    scene *c = open_scene(180 + k);
+    grow(c, HONEST + 2);
+    run(c, 8);
+    size_t host = match_swarm_first(&c->s, "1", 0), early = host ? 0 : 1;
+    intruder in[2];
+    for (size_t i = 0; i < 2; i++)
+      in[i] = (intruder){.hosts = HONEST, .names = 1, .name = "1", .expected = 2, .dialable = 1};
+    assert_int_equal(hv_sim_set_link(c->s.sim, early, host, &slow), HV_OK);
+    send_in(c, &in[0], HONEST);
+    run(c, 1);
+    seek_and_tell(c, early, HONEST, SOME, WAIT_MS);
+    run(c, 0.2);
+    send_in(c, &in[1], HONEST + 1);
+    run(c, 1);
+    assert_false(newest(c, early)->done);
+    for (size_t i = 0; i < HONEST; i++)
+      if (i != early)
+        seek_and_tell(c, i, HONEST, SOME, WAIT_MS);
+    assert_true(match_swarm_finish(&c->s, 1));
+    all_are_together(c);
+    close_scene(c);
+  }
+}
+
 /* One that says what nobody may have to tell, or as many as fill a group. */
 static void clients_that_say_that_they_have_much_to_tell_keep_nobody_away(void **unused) {
   (void)unused;
@@ -567,6 +596,7 @@ int main(void) {
       cmocka_unit_test(nor_does_who_came_long_before_make_a_group_of_a_few),
       cmocka_unit_test(but_whose_time_is_over_has_those_who_are_there),
       cmocka_unit_test(nor_does_who_expects_many_keep_the_late_waiting),
+      cmocka_unit_test(whom_two_strangers_leave_behind_is_not_told_that_the_epoch_is_over),
       cmocka_unit_test(clients_that_say_that_they_have_much_to_tell_keep_nobody_away),
       cmocka_unit_test(but_of_those_who_all_have_much_to_tell_the_first_stay),
       cmocka_unit_test(two_at_each_host_do_not_begin_the_epoch_of_the_others),
