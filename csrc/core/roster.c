@@ -14,7 +14,7 @@ enum {
   DECLARE_AGAIN_MS = 20000,
   DECLARE_RETRY_MS = 1000, /* doubles */
   WELL_KEPT = 3,           /* nodes that keep a declaration: then it need not be said again soon */
-  GOODBYE_MS = 10000,
+  GOODBYE_MS = 10000,      /* to say it; it holds as long as what it takes back, which somebody may still keep */
   HEARSAY_MS = 15000,
   LOOK_FIRST_MS = 1500,
   LOOK_FRESH_MS = 3000, /* what was read so short a time ago is news enough */
@@ -401,7 +401,7 @@ static void say_goodbye(const hv_roster *roster) {
     return; /* it ends by itself */
   memcpy(f->key, roster->config.key.data, roster->config.key.size);
   write_subkey(&roster->config.me, f->subkey, sizeof f->subkey);
-  f->item = (hv_dht_item){.subkey = hv_span_of(f->subkey, strlen(f->subkey)), .has_subkey = 1, .ttl_ms = GOODBYE_MS};
+  f->item = (hv_dht_item){.subkey = hv_span_of(f->subkey, strlen(f->subkey)), .has_subkey = 1, .ttl_ms = DECLARED_MS};
   f->item.value = hv_span_of(f->value, write_value(roster, GONE, f->value));
   f->op = (hv_dht_op){.done = said,
                       .owner = f,

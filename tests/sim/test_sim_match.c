@@ -730,6 +730,30 @@ static void who_moves_away_is_not_waited_for(void **unused) {
   close_scene(c);
 }
 
+/* One of those who keep its declaration does not hear that it goes. The others know it for as long as that one may say that it is
+ * there. */
+static void nor_is_it_by_who_comes_when_not_all_have_heard_that_it_went(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 200; seed < 208; seed++) {
+    scene *c = open_scene(seed);
+    grow(c, 8);
+    run(c, 8);
+    hv_sim_group(c->s.sim, 7, 1);
+    assert_int_equal(hv_match_set_bits(c->s.seats[0].match, hv_span_of("1", 1), NULL), HV_OK);
+    run(c, 2);
+    hv_sim_heal(c->s.sim);
+    run(c, 12);
+    match_swarm_add(&c->s);
+    run(c, 5);
+    hv_roster *roster = &c->s.seats[8].match->roster;
+    for (size_t i = 0; i < 8; i++) {
+      hv_peer_id id = hv_sim_target(c->s.sim, i).id;
+      assert_int_equal(hv_roster_find(roster, &id) != NULL, i > 0);
+    }
+    close_scene(c);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(eight_who_are_ready_are_one_group_at_once),
@@ -764,6 +788,7 @@ int main(void) {
       cmocka_unit_test(what_has_begun_under_one_key_has_not_under_another),
       cmocka_unit_test(who_moves_may_yet_catch_up),
       cmocka_unit_test(who_moves_away_is_not_waited_for),
+      cmocka_unit_test(nor_is_it_by_who_comes_when_not_all_have_heard_that_it_went),
   };
   return cmocka_run_group_tests_name("sim_match", tests, NULL, NULL);
 }
