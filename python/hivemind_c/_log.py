@@ -163,9 +163,9 @@ def when_done(future: Any, call: Callable[[Any], Any]) -> None:
 
 
 def _forget() -> None:
-    """In a forked child: the parent's nodes and thread are not here."""
-    global _watch
-    _watch = _Watch()
+    """In a forked child: the parent's nodes and threads are not here, and what would end those may be locked by one of them for good."""
+    global _watch, _jobs
+    _watch, _jobs = _Watch(), weakref.WeakKeyDictionary()
 
 
 def _join(job: threading.Thread) -> None:
@@ -178,6 +178,7 @@ def _join(job: threading.Thread) -> None:
 
 def _stop_all() -> None:
     _hivemind_c.end()
+    # keyrefs(): a copy at once, as other threads may begin more meanwhile
     jobs = [(job, _jobs[job]) for reference in _jobs.keyrefs() if (job := reference()) is not None]
     for _, end in jobs:
         end()
