@@ -54,9 +54,9 @@ typedef struct setting {
 
 #define AT(name, kind)                                                                                                             \
   { #name, offsetof(hv_hive_averager_config, name), kind }
-static const setting settings[] = {AT(part_bytes, 's'), AT(alpha, 'd'),     AT(target_group, 's'), AT(min_group, 's'),
-                                   AT(round_ms, 'u'),   AT(stall_ms, 'u'),  AT(request_ms, 'u'),   AT(bandwidth, 'd'),
-                                   AT(auxiliary, 'i'),  AT(min_vector, 's')};
+static const setting settings[] = {AT(part_bytes, 's'), AT(alpha, 'd'),      AT(target_group, 's'), AT(min_group, 's'),
+                                   AT(round_ms, 'u'),   AT(stall_ms, 'u'),   AT(request_ms, 'u'),   AT(bandwidth, 'd'),
+                                   AT(auxiliary, 'i'),  AT(min_vector, 's'), AT(apart, 'i')};
 
 static int set_one(hv_hive_averager_config *config, const setting *s, PyObject *value) {
   char *at = (char *)config + s->offset;
@@ -287,6 +287,24 @@ static PyObject *averager_reached(PyObject *object, PyObject *args) {
   return status == HV_OK || status == HV_CLOSED ? Py_NewRef(Py_None) : bind_raise(state_of(self), status, NULL);
 }
 
+static PyObject *averager_comes(PyObject *object, PyObject *args) {
+  py_averager *self = (py_averager *)object;
+  unsigned long long epoch;
+  if (!PyArg_ParseTuple(args, "K:comes", &epoch) || check_usable(self) < 0)
+    return NULL;
+  hv_status status = hv_hive_averager_comes(self->averager, epoch);
+  return status == HV_OK || status == HV_CLOSED ? Py_NewRef(Py_None) : bind_raise(state_of(self), status, NULL);
+}
+
+static PyObject *averager_step_aside(PyObject *object, PyObject *ignored) {
+  py_averager *self = (py_averager *)object;
+  (void)ignored;
+  if (check_usable(self) < 0)
+    return NULL;
+  hv_status status = hv_hive_averager_step_aside(self->averager);
+  return status == HV_OK || status == HV_CLOSED ? Py_NewRef(Py_None) : bind_raise(state_of(self), status, NULL);
+}
+
 /* ---- the lock on the tensors ---- */
 
 /* One slice of a wait: signals are looked at between them. */
@@ -376,6 +394,8 @@ static const PyMethodDef methods[] = {
      "step(gather, epoch, weight, wait, timeout, expected, require_trigger, allow_retries): a future."},
     {"trigger", averager_trigger, METH_O, "trigger(step): its all-reduce may begin."},
     {"set_weight", averager_set_weight, METH_VARARGS, "set_weight(step, weight): until its all-reduce begins."},
+    {"comes", averager_comes, METH_VARARGS, "comes(epoch): it missed a step, and takes part from that epoch on."},
+    {"step_aside", averager_step_aside, METH_NOARGS, "Nobody waits for this peer until its next step, or reached()."},
     {"reached", averager_reached, METH_VARARGS, "reached(epoch): no step for an earlier one will come."},
     {"lock", averager_lock, METH_VARARGS,
      "lock(timeout): True when no round touches the tensors until unlock(). Waits 50 ms at most."},

@@ -122,6 +122,12 @@ static PyObject *progress_pause(PyObject *object, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+static PyObject *progress_withdraw(PyObject *object, PyObject *ignored) {
+  py_progress *self = (py_progress *)object;
+  (void)ignored;
+  return check(self) < 0 ? NULL : answer(self, hv_hive_progress_withdraw(self->progress));
+}
+
 static PyObject *progress_refresh(PyObject *object, PyObject *ignored) {
   py_progress *self = (py_progress *)object;
   (void)ignored;
@@ -171,6 +177,7 @@ static PyObject *progress_read(PyObject *object, PyObject *ignored) {
 static const PyMethodDef methods[] = {
     {"report", progress_report, METH_VARARGS, "report(epoch, samples): what this contributor has; nothing is waited for."},
     {"pause", progress_pause, METH_VARARGS, "pause(on): the speed is not measured meanwhile."},
+    {"withdraw", progress_withdraw, METH_NOARGS, "This contributor counts no more, until it reports again."},
     {"refresh", progress_refresh, METH_NOARGS, "Asks the swarm now."},
     {"wait", progress_wait, METH_VARARGS, "wait(timeout=None): whether the swarm was heard since this epoch began."},
     {"read", progress_read, METH_NOARGS, "All figures as a tuple, in the order of hivemind_c.optim.progress_tracker."},

@@ -14,6 +14,7 @@
 #ifndef HV_CORE_ALLREDUCE_H
 #define HV_CORE_ALLREDUCE_H
 
+#include "core/notice.h"
 #include "core/round.h"
 
 #define HV_ALLREDUCE_HALL_ROOM 1024
@@ -29,10 +30,17 @@ typedef struct hv_allreduce_hall {
   hv_allreduce *rounds;
   struct hv_allreduce_early *early;
   size_t n_early;
-  int (*knows)(void *arg, const hv_peer_id *peer); /* 1: no stranger; NULL: nobody is one */
+  int (*knows)(void *arg, const hv_peer_id *peer);   /* 1: no stranger; NULL: nobody is one */
+  int (*has_ended)(void *arg, const hv_peer_id *peer, uint64_t since_us); /* 1: since then; NULL: not known of anybody */
   void *arg;
   uint8_t left[HV_ALLREDUCE_LEFT][HV_ROUND_ID_SIZE];
   size_t n_left;
+  hv_notices *notices; /* NULL: nobody is told who never comes */
+  struct {
+    hv_peer_id peer;
+    uint8_t round[HV_ROUND_ID_SIZE];
+  } departed[HV_ALLREDUCE_LEFT]; /* of rounds that have not begun here */
+  size_t n_departed;
   hv_timer sweep;
 } hv_allreduce_hall;
 
@@ -42,9 +50,18 @@ void hv_allreduce_hall_fini(hv_allreduce_hall *hall);
 /* A peer opened a stream with HV_MSG_SHARE or HV_MSG_ATTEND: brings it to its round, lets it wait, or leaves stream->on NULL. */
 void hv_allreduce_opened(hv_allreduce_hall *hall, const hv_event *event);
 
+/* A peer that stays never comes to that round (zeros: none). */
+void hv_allreduce_departed(hv_allreduce_hall *hall, const hv_peer_id *peer, const uint8_t round[HV_ROUND_ID_SIZE]);
+/* A peer has ended: the rounds that it is in go on without it, or end. */
+void hv_allreduce_gone(hv_allreduce_hall *hall, const hv_peer_id *peer);
+
 /* A connection that this node had opened to a peer broke. */
 void hv_allreduce_cut(hv_allreduce_hall *hall, const hv_peer_id *peer);
 
+/* This member takes no part in a group's round, which it has not begun: the other members are told, as far as they can be dialled.
+ */
+void hv_allreduce_depart(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SIZE], const hv_round_member *members, size_t n,
+                         size_t me);
 /* This member takes no part, or no more, in a round that it is in: whoever calls for what has not begun here is told so at once,
  * and need not wait. */
 void hv_allreduce_leave(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SIZE]);

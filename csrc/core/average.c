@@ -120,7 +120,7 @@ static void over(work *w, hv_status status, const char *text) {
   hv_averages *all = a->all;
   hv_average_step *step = w->step;
   if (w->group && w->stage < HV_AVERAGE_REDUCING && w->group->n_members > 1)
-    hv_allreduce_leave(a->all->rounds, w->group->id); /* it never came: nobody waits for it */
+    hv_allreduce_depart(a->all->rounds, w->group->id, w->group->members, w->group->n_members, w->group->me);
   move(w, HV_AVERAGE_OVER);
   w->outcome.n_chunks = a->run.n_chunks;
   tell_members(w);
@@ -370,6 +370,7 @@ static void reduce(work *w) {
                     .weight = w->step->weight,
                     .stall_ms = a->config.stall_ms,
                     .timeout_ms = round_time(w),
+                    .formed_us = w->formed_us,
                     .speed = a->past.speed,
                     .kern = a->kern,
                     .released = round_released,
@@ -459,6 +460,7 @@ static void found(hv_match_seek *seek, hv_status status, hv_match_group *group, 
     over(w, HV_NOMEM, "there is no memory for the list of the group's members");
   } else {
     move(w, HV_AVERAGE_READY);
+    w->formed_us = now_of(w);
     if (w->triggered)
       go(w);
   }
@@ -579,6 +581,14 @@ hv_status hv_average_set_weight(hv_average *self, hv_average_step *step, float w
 
 void hv_average_reached(hv_average *self, uint64_t epoch) {
   hv_match_reached(self->match, epoch);
+}
+
+void hv_average_comes(hv_average *self, uint64_t epoch) {
+  hv_match_comes(self->match, epoch);
+}
+
+void hv_average_step_aside(hv_average *self) {
+  hv_match_step_aside(self->match);
 }
 
 void hv_average_cancel(hv_average *self, hv_average_step *step) {
@@ -720,6 +730,7 @@ static hv_status open_match(hv_average *self, const hv_average_config *config, h
                            .bandwidth = self->line,
                            .request_ms = config->request_ms,
                            .least_chunks = least_chunks(self, config->min_vector),
+                           .apart = config->apart != 0,
                            .auxiliary = config->auxiliary != 0};
   hv_buf text;
   hv_status status = hv_average_schema(self->all->env, config, self->run.chunk_values, &text, &match.schema);

@@ -67,6 +67,7 @@ typedef struct hv_average_config {
   uint32_t request_ms;            /* 2,000: how long one question of match may take, but half of a seek's time at most */
   uint64_t min_vector;            /* values: when this node hosts, who would own fewer owns none */
   double bandwidth;               /* bytes per second, as stated; rounds measure it from then on; 0: not known */
+  int apart;                      /* match's: nobody waits for it before its first step, or hv_average_reached */
   int auxiliary;                  /* owns a span, contributes nothing; its tensors tell the layout alone */
   hv_average_gate gate;
 } hv_average_config;
@@ -143,6 +144,10 @@ hv_status hv_average_set_weight(hv_average *self, hv_average_step *step, float w
 /* The program is in this epoch and will not step for an earlier one: who looks for a group there need not wait for it. A step whose
  * epoch is a number says the same. */
 void hv_average_reached(hv_average *self, uint64_t epoch);
+/* It missed a step, and comes to this epoch with the swarm's state, not sooner: there others wait for it, for a moment. */
+void hv_average_comes(hv_average *self, uint64_t epoch);
+/* Until its next step, or hv_average_reached, nobody waits for this peer. Not while a step seeks. */
+void hv_average_step_aside(hv_average *self);
 void hv_average_cancel(hv_average *self, hv_average_step *step); /* done comes soon, with HV_CANCELLED or what it had anyway */
 /* Which group of a large swarm it looks for. HV_STATE while a step seeks; HV_INVALID (err says why). */
 hv_span hv_average_bits(const hv_average *self); /* borrowed until the next set */

@@ -65,6 +65,9 @@ void hv_council_opened(hv_council *council, const hv_msg_attend *attend, hv_stre
 /* A member opened another stream to this one: it lives, whatever others say. */
 void hv_council_seen(hv_council *council, size_t member);
 
+/* A member has ended: nothing is awaited of it. */
+void hv_council_gone(hv_council *council, size_t member);
+
 /* The connection that this node had opened to a member broke, as it does when its process has died. */
 void hv_council_cut(hv_council *council, size_t member);
 

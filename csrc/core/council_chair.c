@@ -155,7 +155,7 @@ static int was_invited(const hv_council *c, const seat *s) {
 /* 1 when it may still answer. */
 static int is_awaited(const hv_council *c, size_t i) {
   const seat *s = &c->seats[i];
-  if (!is_of_the_view(c, i) || (s->answered && !s->gone))
+  if (!is_of_the_view(c, i) || (s->answered && !s->gone) || s->ended)
     return 0; /* the answer of who has gone does not count */
   if (i == c->round->me)
     return 1; /* jobs end soon */
@@ -420,6 +420,8 @@ void council_own_report(hv_council *c) {
  * one since this one was silent may come back, and lack what it owns. */
 static int is_settled(const hv_council *c, size_t i) {
   const seat *s = &c->seats[i];
+  if (s->ended)
+    return 1;
   if (s->away && !s->done && council_now(c) < s->away_us + council_patience_us(c))
     return 0;
   return s->done || s->gone || s->away || (!s->came && council_now(c) >= c->chair_us + council_patience_us(c) / 4 * 5);
@@ -553,6 +555,19 @@ static void member_left(hv_stream *stream, const hv_event *event) {
       goes_back(c); /* who came has gone: where it was before, as it seems */
   }
   c->acts->changed(c->arg);
+}
+
+void hv_council_gone(hv_council *c, size_t member) {
+  if (c->over || c->finished || member == c->round->me)
+    return;
+  council_notice_time(c);
+  c->seats[member].ended = 1;
+  if (member == c->chair)
+    council_give_up_chair(c);
+  if (c->over)
+    return;
+  council_try_plan(c);
+  council_see_if_finished(c);
 }
 
 /* Of who is here its line tells more. Who has not come has no line whose end could tell that it is dead. */

@@ -27,6 +27,7 @@ typedef struct seat {
   int spoke;         /* something came on that one: it goes on, */
   uint64_t spoke_us; /* and when that was first */
   int lost;          /* this member's own line to it has ended, or its connection: it has left, or died */
+  int ended;         /* it has ended, for certain */
   int raised;        /* how often it has come with a higher number than is known here */
   int away;          /* it attends another one, as it said or as it seems, for this one was silent, */
   uint64_t away_us;  /* and when */

@@ -5,13 +5,14 @@
 
 enum {
   LOOK_MS = 15000,
-  PAUSE_MS = 250,
-  PAUSE_DOUBLINGS = 2,
+  PAUSE_MS = 100,      /* between two looks; */
+  PAUSES_ALIKE = 4,    /* so many, then twice as long, */
+  PAUSE_DOUBLINGS = 2, /* so often */
   SILENCE_MS = 15000,
   VAIN_DOUBLINGS = 5, /* of silence_ms, between looks past busy donors */
   HAS_SOME = 2,       /* so many more where a part has come */
   DONORS = 4,
-  LOOKS = 5,
+  LOOKS = 12,
   TIMEOUT_MS = 600000
 };
 
@@ -37,6 +38,7 @@ void load_end(hv_loader *l, hv_status status, const char *format, ...) {
   l->env->timer_clear(l->env, &l->deadline);
   for (size_t i = 0; i < l->n_donors; i++)
     donor_cut(l->donors[i]);
+  voices_cancel(l);
   l->env->timer_set(l->env, &l->tick, 0); /* to tell it in a step of its own */
 }
 
@@ -68,7 +70,7 @@ void load_settle(hv_loader *l) {
   if (l->phase != LOAD_ENDING)
     return;
   tell(l);
-  if (l->told && !l->jobs && !donor_any_stream(l))
+  if (l->told && !l->jobs && !l->n_asked_voices && !donor_any_stream(l))
     l->over(l->arg, l);
 }
 
@@ -124,8 +126,8 @@ static void look_again(hv_loader *l, hv_status status, const char *text) {
   }
   l->looks_left--;
   l->phase = LOAD_PAUSE;
-  l->env->timer_set(l->env, &l->tick, (uint64_t)PAUSE_MS * 1000 << l->pauses);
-  l->pauses += l->pauses < PAUSE_DOUBLINGS;
+  l->env->timer_set(l->env, &l->tick, (uint64_t)PAUSE_MS * 1000 << l->pauses / PAUSES_ALIKE);
+  l->pauses += l->pauses < PAUSES_ALIKE * PAUSE_DOUBLINGS;
 }
 
 /* ---- looking ---- */
@@ -243,10 +245,30 @@ static size_t read_ballots(const hv_loader *l, const hv_record *records, size_t 
   return n_out;
 }
 
-static void count(hv_loader *l, hv_ballot *ballots, size_t n) {
-  size_t choice;
+/* Those who said that they are there, and those whom nobody can ask. */
+static int may_be_there(voice_state state) {
+  return state == VOICE_THERE || state == VOICE_UNASKED;
+}
+
+static int is_there(voice_state state) {
+  return state == VOICE_THERE;
+}
+
+/* A silent one may only be far away. */
+static int is_not_gone(voice_state state) {
+  return state != VOICE_GONE;
+}
+
+static void decide(hv_loader *l, hv_ballot *ballots) {
+  static int (*const groups[])(voice_state) = {may_be_there, is_there, is_not_gone};
+  hv_status status = HV_NOT_FOUND;
+  size_t n = 0, choice = 0;
+  for (size_t i = 0; i < sizeof groups / sizeof *groups && status != HV_OK; i++) {
+    n = voices_that(l, groups[i], ballots);
+    hv_status said = hv_ballot_count(ballots, n, l->load->epoch_least, &choice);
+    status = said == HV_OK || status == HV_NOT_FOUND ? said : status;
+  }
   l->seen.voices = (uint32_t)n;
-  hv_status status = hv_ballot_count(ballots, n, l->load->epoch_least, &choice);
   if (status == HV_OK)
     choose(l, ballots, n, choice);
   else if (status == HV_STATE)
@@ -261,6 +283,15 @@ static void count(hv_loader *l, hv_ballot *ballots, size_t n) {
     load_end(l, HV_NOT_FOUND, "nobody offers a state: no other peer shares it under this prefix, or none has announced it yet");
 }
 
+void load_count(hv_loader *l) {
+  hv_ballot *ballots = hv_mem_array(l->env->mem, l->n_voices, sizeof *ballots);
+  if (ballots)
+    decide(l, ballots);
+  else
+    load_end(l, HV_NOMEM, "there is no memory to load the state: raise the memory limit");
+  hv_mem_free(ballots);
+}
+
 static void looked(hv_dht_op *op, hv_status status, const char *text) {
   hv_loader *l = op->owner;
   if (l->phase != LOAD_LOOKING)
@@ -271,8 +302,8 @@ static void looked(hv_dht_op *op, hv_status status, const char *text) {
   }
   size_t n = status == HV_OK ? op->n_records : 0;
   hv_ballot *ballots = hv_mem_array(l->env->mem, n, sizeof *ballots);
-  if (ballots)
-    count(l, ballots, read_ballots(l, op->records, n, ballots));
+  if (ballots && voices_take(l, ballots, read_ballots(l, op->records, n, ballots)) == HV_OK)
+    voices_ask(l);
   else
     load_end(l, HV_NOMEM, "there is no memory to load the state: raise the memory limit");
   hv_mem_free(ballots);
@@ -393,5 +424,6 @@ void hv_loader_free(hv_loader *l) {
   l->env->timer_clear(l->env, &l->deadline);
   l->env->timer_clear(l->env, &l->tick);
   forget_choice(l);
+  voices_forget(l);
   hv_mem_free(l);
 }

@@ -134,6 +134,10 @@ static void broke_off(load_donor *d, hv_status status) {
     d->state = DONOR_FRESH;
     return;
   }
+  if (!d->came && (status == HV_REFUSED || status == HV_DENIED)) { /* it has ended since it said that it was there */
+    d->state = DONOR_OUT;
+    return;
+  }
   d->addr = 0;
   if (d->draining)
     d->state = DONOR_TIRED;

@@ -1,4 +1,5 @@
-/* What the files of one download share: load.c (phases), load_donor.c (who is asked, and how much), load_check.c (what came).
+/* What the files of one download share: load.c (phases), load_voices.c (who of those who announce is there), load_donor.c (who is
+ * asked, and how much), load_check.c (what came).
  *
  * Room: core. Contract in load.h. Streams and jobs belong to a loader until they end; a donor stands at one place as long as its
  * manifest is wanted.
@@ -10,7 +11,25 @@
 
 enum { LOAD_AHEAD_MAX = 16, LOAD_TICK_US = 100000 };
 
-typedef enum load_phase { LOAD_LOOKING, LOAD_PAUSE, LOAD_FETCHING, LOAD_ENDING } load_phase;
+typedef enum load_phase { LOAD_LOOKING, LOAD_ASKING, LOAD_PAUSE, LOAD_FETCHING, LOAD_ENDING } load_phase;
+
+typedef enum voice_state {
+  VOICE_UNASKED, /* it has no address, or too many announce */
+  VOICE_ASKED,
+  VOICE_THERE,
+  VOICE_SILENT,
+  VOICE_GONE /* nobody listens at its addresses, or somebody else does */
+} voice_state;
+
+/* A peer that announces a state, in one look. */
+typedef struct load_voice {
+  hv_loader *loader;
+  hv_ballot ballot; /* its addrs lie in addrs */
+  voice_state state;
+  size_t tried; /* addresses */
+  hv_call call;
+  uint8_t addrs[HV_CONTACT_ADDRS_MAX];
+} load_voice;
 
 typedef enum donor_state {
   DONOR_FRESH,   /* not asked yet */
@@ -53,6 +72,8 @@ struct hv_loader {
   hv_dht_op op;
   hv_timer deadline, tick;
   unsigned looks_left, pauses, vain; /* vain: looks past busy donors, in a row */
+  load_voice *voices;
+  size_t n_voices, n_asked_voices; /* n_asked_voices: calls under way */
   /* what was chosen */
   int chosen;
   uint64_t epoch, claimed;
@@ -82,9 +103,20 @@ typedef enum load_chunk { CHUNK_TODO, CHUNK_ASKED, CHUNK_DONE } load_chunk;
 /* load.c */
 void load_end(hv_loader *l, hv_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void load_settle(hv_loader *l); /* the last thing in an event: tells and frees when there is nothing left to wait for */
+void load_count(hv_loader *l);  /* all who announce were asked, or had time enough: chooses */
 void load_mind(hv_loader *l);   /* looks after everything while FETCHING */
 void load_give_back(hv_loader *l, uint32_t chunk); /* it is to be fetched (again) */
 void load_moved(load_donor *from);                 /* it gave something right */
+
+/* load_voices.c */
+/* These announce something; addresses are copied. HV_NOMEM. */
+hv_status voices_take(hv_loader *l, const hv_ballot *ballots, size_t n);
+/* Asks each whether it is there; then, a second later at most, load_count. */
+void voices_ask(hv_loader *l);
+/* The ballots of those whose state counts; returns how many. `out` has room for all voices. */
+size_t voices_that(const hv_loader *l, int (*count)(voice_state state), hv_ballot *out);
+void voices_cancel(hv_loader *l); /* calls under way end soon */
+void voices_forget(hv_loader *l); /* none is under way */
 
 /* load_donor.c */
 void donor_mind(hv_loader *l); /* patience, demotion, overtaking, new streams, more to ask */

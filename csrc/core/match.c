@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { BEGUN_MS = 60000 };
+enum { BEGUN_MS = 60000, DEPARTURES_MAX = 64 };
 
 /* ---- what has begun ---- */
 
@@ -44,11 +44,28 @@ uint64_t match_number(hv_span epoch) {
   return i && (i == epoch.size || epoch.data[i] == '/') ? n + 1 : 0;
 }
 
+/* From now on others know of it, and may expect it. */
+static void match_enter(hv_match *match) {
+  if (!match->config.apart)
+    return;
+  match->config.apart = 0;
+  match->opened_us = match->env->now_us(match->env);
+  match->settled = 0;
+  match->greetings = 1; /* this is the first */
+  hv_roster_enter(&match->roster);
+  match_ask_all(match);
+  match->env->timer_set(match->env, &match->greet, MATCH_GREET_MS * 1000ull);
+}
+
 void match_moves_to(hv_match *match, uint64_t at) {
   uint64_t before = match->roster.at;
+  match->comes = 0;
+  if (at && match->config.apart)
+    hv_roster_moved(&match->roster, at); /* so that it is told when it enters */
+  match_enter(match);
   if (!at || at == before)
     return;
-  match->roster.at = at;
+  hv_roster_moved(&match->roster, at);
   match->stuck_us = 0;
   if (hv_roster_furthest(&match->roster) <= at)
     match->behind_us = 0;
@@ -61,8 +78,20 @@ int match_is_stuck(const hv_match *match) {
   return match->seek.wish || (match->stuck_us && match->env->now_us(match->env) - match->stuck_us < MATCH_STUCK_MS * 1000ull);
 }
 
+static uint64_t place_of_epoch(uint64_t epoch) {
+  return (epoch < UINT64_MAX / 2 ? epoch : UINT64_MAX / 2) + 1;
+}
+
 void hv_match_reached(hv_match *match, uint64_t epoch) {
-  match_moves_to(match, (epoch < UINT64_MAX / 2 ? epoch : UINT64_MAX / 2) + 1);
+  match_moves_to(match, place_of_epoch(epoch));
+}
+
+void hv_match_comes(hv_match *match, uint64_t epoch) {
+  match->comes = place_of_epoch(epoch);
+  if (match->config.apart)
+    match_enter(match);
+  else
+    match_ask_all(match);
 }
 
 /* ---- small questions ---- */
@@ -147,11 +176,13 @@ static void start_roster(hv_match *match, int young) {
   hv_match_hall *hall = match->hall;
   uint64_t at = match->roster.at;
   match->opened_us = match->env->now_us(match->env);
+  match->settled = 0;
   hv_roster_config config = {.me = hall->peers->config.me.id,
                              .card = &hall->peers->config.me,
                              .key = match_key(match),
                              .schema = match->config.schema,
                              .young = young,
+                             .apart = match->config.apart,
                              .changed = roster_changed,
                              .arg = match};
   hv_roster_init(&match->roster, match->env, hall->dht, hall->peers, &config);
@@ -219,7 +250,8 @@ hv_status hv_match_new(hv_match_hall *hall, const hv_match_config *config, hv_ma
   match->greet = (hv_timer){.fire = greet, .owner = match};
   set_key(match, config->bits);
   start_roster(match, 1);
-  match->env->timer_set(match->env, &match->greet, 0);
+  if (!match->config.apart)
+    match->env->timer_set(match->env, &match->greet, 0);
   match->next = hall->matches;
   match->link = &hall->matches;
   if (match->next)
@@ -229,12 +261,41 @@ hv_status hv_match_new(hv_match_hall *hall, const hv_match_config *config, hv_ma
   return HV_OK;
 }
 
+/* Those who may wait for this peer, or count it. */
+static void tell_departure(const hv_match *match) {
+  hv_msg msg = {.kind = HV_MSG_DEPART, .u.depart.key = match_key(match)};
+  size_t told = 0;
+  if (!match->hall->notices || match->hall->stopped || match->config.apart)
+    return;
+  for (size_t i = 0; i < match->roster.n && told < DEPARTURES_MAX; i++) {
+    const hv_roster_entry *entry = &match->roster.entries[i];
+    hv_target target;
+    if (!hv_roster_counts(&match->roster, entry) ||
+        hv_roster_target(&match->roster, &entry->id, hv_span_of(entry->addrs, entry->addrs_size), 0, &target) != HV_OK)
+      continue;
+    hv_notice_send(match->hall->notices, &target, &msg);
+    told++;
+  }
+}
+
+void hv_match_step_aside(hv_match *match) {
+  if (match->config.apart || match->seek.state != SEEK_IDLE)
+    return;
+  tell_departure(match);
+  match->config.apart = 1;
+  match->env->timer_clear(match->env, &match->greet);
+  hv_roster_step_aside(&match->roster);
+  match_host_close(match);
+}
+
 static void release(hv_match *match, int goodbye) {
   *match->link = match->next;
   if (match->next)
     match->next->link = match->link;
   match_host_close(match);
   match_ask_fini(match);
+  if (goodbye)
+    tell_departure(match);
   hv_roster_fini(&match->roster, goodbye);
   match->env->timer_clear(match->env, &match->news);
   match->env->timer_clear(match->env, &match->greet);
@@ -261,6 +322,7 @@ hv_status hv_match_set_bits(hv_match *match, hv_span bits, hv_error *err) {
     return HV_OK;
   match_host_close(match);
   match_ask_fini(match);
+  tell_departure(match);
   hv_roster_fini(&match->roster, 1);
   set_key(match, bits);
   /* What has begun, and who is further, was so among others. Where this node is, and whether it still lacks its group there, it
@@ -311,19 +373,34 @@ static hv_match *find_key(const hv_match_hall *hall, hv_span key) {
 
 void hv_match_opened(hv_match_hall *hall, const hv_event *event) {
   hv_match *match = hall->stopped ? NULL : find_key(hall, event->msg->u.join.key);
-  if (match && !hv_peer_equal(&event->stream->peer, &match->roster.config.me))
+  if (match && !match->config.apart && !hv_peer_equal(&event->stream->peer, &match->roster.config.me))
     match_host_opened(match, event);
+}
+
+void hv_match_gone(hv_match_hall *hall, const hv_peer_id *id) {
+  for (hv_match *match = hall->matches; match; match = match->next)
+    hv_roster_gone(&match->roster, id);
+}
+
+void hv_match_departed(hv_match_hall *hall, const hv_peer_id *id, hv_span key) {
+  hv_match *match = key.size ? find_key(hall, key) : NULL;
+  if (match)
+    hv_roster_gone(&match->roster, id);
 }
 
 void hv_match_asked(hv_match_hall *hall, const hv_event *event) {
   const hv_msg_summon *summon = &event->msg->u.summon;
   hv_match *match = hall->stopped ? NULL : find_key(hall, summon->key);
+  if (match && match->config.apart)
+    match = NULL;
   hv_msg answer = {.kind = HV_MSG_SUMMONED, .u.summoned.state = HV_SUMMONED_STRANGER};
   if (match) {
     answer.u.summoned.state = has_had_group(match) ? HV_SUMMONED_HAD : match_is_stuck(match) ? HV_SUMMONED_SEEKS : HV_SUMMONED_IDLE;
     answer.u.summoned.at = match->roster.at;
+    answer.u.summoned.comes = match->comes;
     hv_roster_called(&match->roster, &event->request->peer, summon->addrs);
     hv_roster_stands(&match->roster, &event->request->peer, summon->at, summon->seeks);
+    hv_roster_comes(&match->roster, &event->request->peer, summon->comes);
     match_ask_back(match, &event->request->peer);
   }
   hall->env->reply(hall->env, event->request, &answer);

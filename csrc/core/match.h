@@ -20,6 +20,7 @@
 #define HV_CORE_MATCH_H
 
 #include "core/dht.h"
+#include "core/notice.h"
 #include "core/parting.h"
 #include "core/peers.h"
 #include "core/round.h"
@@ -41,6 +42,7 @@ typedef struct hv_match_hall {
   hv_match *matches;
   struct hv_match_summons *summons; /* questions under way */
   hv_parting parting;               /* streams on which all has been said */
+  hv_notices *notices;              /* for those who need not wait; NULL: nobody is told */
   int stopped;
 } hv_match_hall;
 
@@ -52,6 +54,10 @@ void hv_match_hall_fini(hv_match_hall *hall);
 /* A peer opened a stream with HV_MSG_JOIN (left without `on` when there is no such match); asked with HV_MSG_SUMMON (answers). */
 void hv_match_opened(hv_match_hall *hall, const hv_event *event);
 void hv_match_asked(hv_match_hall *hall, const hv_event *event);
+/* A peer has ended: no match waits for it any more. */
+void hv_match_gone(hv_match_hall *hall, const hv_peer_id *id);
+/* A peer takes no part under that key any more: the same for that match. */
+void hv_match_departed(hv_match_hall *hall, const hv_peer_id *id, hv_span key);
 
 typedef struct hv_match_config {
   hv_span prefix;           /* copied; "run_grad_averager" */
@@ -66,6 +72,8 @@ typedef struct hv_match_config {
   uint32_t least_chunks;    /* when this node hosts: who would own fewer owns none; 0: any span will do */
   uint32_t request_ms;      /* how long one question may take, but half of a seek's time at most; 0: 2,000 */
   uint8_t auxiliary;        /* 1: owns a span, contributes nothing */
+  uint8_t apart;            /* 1: it is declared, and known to others, only once the program says where it is: by hv_match_reached,
+                               or by a seek. Until then nobody waits for it */
 } hv_match_config;
 
 /* Opens a match and begins to declare it. HV_INVALID (err says why), HV_EXISTS: there is one of this prefix here, HV_STATE: the
@@ -84,6 +92,11 @@ size_t hv_match_others(const hv_match *match);
 /* The program is in this epoch, and will not seek one before it: who seeks one need not wait for this peer. A seek of an epoch
  * whose name begins with a number says the same of that number; 2^63 is the limit. */
 void hv_match_reached(hv_match *match, uint64_t epoch);
+/* The program missed a step, and comes to this epoch with the swarm's state, not sooner: there it is waited for a moment. */
+void hv_match_comes(hv_match *match, uint64_t epoch);
+/* Until it is reached again, or a seek: nobody waits for this peer, or finds a host in it. Those who know it are told. Not while
+ * seeking. */
+void hv_match_step_aside(hv_match *match);
 /* How many of the others are expected to average other tensors, and the last difference found, in one sentence ("" for none). */
 size_t hv_match_strangers(const hv_match *match);
 const char *hv_match_difference(const hv_match *match);

@@ -16,7 +16,8 @@ static hv_status ask(hv_match *match, match_summons *s, hv_span epoch) {
                                  .epoch = epoch,
                                  .addrs = hv_span_of(mine, hv_roster_me(&match->roster, mine)),
                                  .at = match->roster.at,
-                                 .seeks = (uint8_t)match_is_stuck(match)};
+                                 .seeks = (uint8_t)match_is_stuck(match),
+                                 .comes = match->comes};
   return match->env->call(match->env, &s->call, &msg);
 }
 
@@ -28,6 +29,8 @@ static void summoned(hv_call *call, const hv_event *event) {
   *s->link = s->next;
   if (s->next)
     s->next->link = s->link;
+  if (match && s->first)
+    match->settled |= --match->unanswered == 0;
   int known = event->status == HV_OK && event->msg->kind == HV_MSG_SUMMONED && event->msg->u.summoned.state != HV_SUMMONED_STRANGER;
   if (match && known) {
     hv_roster_answered(&match->roster, &call->to.id, hv_span_of(s->addrs, s->addrs_size));
@@ -35,15 +38,16 @@ static void summoned(hv_call *call, const hv_event *event) {
       hv_roster_had(&match->roster, &call->to.id, event->msg->u.summoned.at);
     else
       hv_roster_stands(&match->roster, &call->to.id, event->msg->u.summoned.at, event->msg->u.summoned.state == HV_SUMMONED_SEEKS);
+    hv_roster_comes(&match->roster, &call->to.id, event->msg->u.summoned.comes);
   } else if (match && event->status != HV_CANCELLED)
     hv_roster_failed(&match->roster, &call->to.id);
   hv_mem_free(s);
 }
 
-static void summon(hv_match *match, hv_span epoch, const hv_target *to, hv_span addrs) {
+static match_summons *summon(hv_match *match, hv_span epoch, const hv_target *to, hv_span addrs) {
   match_summons *s = hv_mem_zalloc(match->env->mem, sizeof *s);
   if (!s)
-    return;
+    return NULL;
   uint32_t timeout_ms = match->config.request_ms ? match->config.request_ms : MATCH_ANSWER_MS;
   *s = (match_summons){.match = match, .call = {.done = summoned, .owner = s, .to = *to, .timeout_ms = timeout_ms}};
   s->addrs_size = (uint8_t)(addrs.size <= sizeof s->addrs ? addrs.size : 0);
@@ -51,24 +55,24 @@ static void summon(hv_match *match, hv_span epoch, const hv_target *to, hv_span 
     memcpy(s->addrs, addrs.data, s->addrs_size);
   if (ask(match, s, epoch) != HV_OK) {
     hv_mem_free(s);
-    return;
+    return NULL;
   }
   s->next = match->hall->summons;
   s->link = &match->hall->summons;
   if (s->next)
     s->next->link = &s->next;
   match->hall->summons = s;
+  return s;
 }
 
-/* 1: one that counts, and can be dialled, is asked. */
-static size_t ask_entry(hv_match *match, const hv_roster_entry *entry, hv_span epoch) {
+/* One that counts, and can be dialled, is asked; else NULL. */
+static match_summons *ask_entry(hv_match *match, const hv_roster_entry *entry, hv_span epoch) {
   hv_span addrs = hv_span_of(entry->addrs, entry->addrs_size);
   hv_target target;
   if (!addrs.size || !hv_roster_counts(&match->roster, entry) ||
       hv_roster_target(&match->roster, &entry->id, addrs, 0, &target) != HV_OK)
-    return 0;
-  summon(match, epoch, &target, addrs);
-  return 1;
+    return NULL;
+  return summon(match, epoch, &target, addrs);
 }
 
 void match_ask_missing(match_gathering *gathering) {
@@ -82,7 +86,7 @@ void match_ask_missing(match_gathering *gathering) {
     for (const match_joiner *j = gathering->joiners; j && !here; j = j->next)
       here = hv_peer_equal(&j->id, &entry->id);
     if (!here && (!gathering->at || entry->at <= gathering->at))
-      asked += ask_entry(match, entry, epoch);
+      asked += NULL != ask_entry(match, entry, epoch);
   }
 }
 
@@ -92,7 +96,7 @@ void match_ask_laggards(hv_match *match) {
   for (size_t i = 0; i < roster->n && told < SUMMONS_MAX; i++) {
     const hv_roster_entry *entry = &roster->entries[i];
     if (entry->seeks && entry->at && entry->at < roster->at)
-      told += ask_entry(match, entry, hv_span_of(NULL, 0));
+      told += NULL != ask_entry(match, entry, hv_span_of(NULL, 0));
   }
 }
 
@@ -113,21 +117,43 @@ void match_ask_company(hv_match *match) {
   size_t asked = 0;
   for (size_t i = 0; i < roster->n && asked < SUMMONS_MAX; i++)
     if (!hv_peer_equal(&roster->entries[i].id, &match->seek.host))
-      asked += ask_entry(match, &roster->entries[i], hv_span_of(NULL, 0));
+      asked += NULL != ask_entry(match, &roster->entries[i], hv_span_of(NULL, 0));
+}
+
+/* One whom this node knows otherwise, and who is not in the roster. */
+static match_summons *ask_acquaintance(hv_match *match, const hv_peers_entry *entry) {
+  uint8_t packed[HV_CONTACT_ADDRS_MAX];
+  hv_target target;
+  if (entry->state != HV_PEERS_ALIVE || hv_roster_find(&match->roster, &entry->card.id) ||
+      hv_peers_target(match->hall->peers, &entry->card.id, &target) != HV_OK)
+    return NULL;
+  return summon(match, hv_span_of(NULL, 0), &target,
+                hv_span_of(packed, hv_contact_pack(entry->card.addrs, entry->card.n_addrs, packed)));
 }
 
 void match_ask_acquaintances(hv_match *match) {
   const hv_peers *peers = match->hall->peers;
-  for (size_t i = 0; i < peers->n_entries && i < SUMMONS_MAX; i++) {
-    const hv_peers_entry *entry = peers->entries[i];
-    uint8_t packed[HV_CONTACT_ADDRS_MAX];
-    hv_target target;
-    if (entry->state != HV_PEERS_ALIVE || hv_roster_find(&match->roster, &entry->card.id) ||
-        hv_peers_target(peers, &entry->card.id, &target) != HV_OK)
-      continue;
-    summon(match, hv_span_of(NULL, 0), &target,
-           hv_span_of(packed, hv_contact_pack(entry->card.addrs, entry->card.n_addrs, packed)));
-  }
+  for (size_t i = 0; i < peers->n_entries && i < SUMMONS_MAX; i++)
+    ask_acquaintance(match, peers->entries[i]);
+}
+
+static void note_first(hv_match *match, match_summons *s) {
+  if (!s)
+    return;
+  s->first = 1;
+  match->unanswered++;
+}
+
+void match_ask_all(hv_match *match) {
+  const hv_peers *peers = match->hall->peers;
+  match->unanswered = 0;
+  for (match_summons *s = match->hall->summons; s; s = s->next)
+    s->first &= s->match != match;
+  for (size_t i = 0; i < match->roster.n && i < SUMMONS_MAX; i++)
+    note_first(match, ask_entry(match, &match->roster.entries[i], hv_span_of(NULL, 0)));
+  for (size_t i = 0; i < peers->n_entries && i < SUMMONS_MAX; i++)
+    note_first(match, ask_acquaintance(match, peers->entries[i]));
+  match->settled = match->roster.looked_us && match->unanswered == 0;
 }
 
 /* ---- how do your tensors differ? ---- */

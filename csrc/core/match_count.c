@@ -28,10 +28,18 @@ static int is_present(const match_gathering *g, const hv_peer_id *id) {
 static int may_come(const match_gathering *g) {
   const hv_match *match = g->match;
   uint64_t at = match->roster.at;
+  if (g->at && match->comes)
+    return g->at == match->comes && now_of(match) - g->since_us < HV_ROSTER_COMES_MS * 1000ull;
   if (!g->at || !at)
     return 1;
   return at <= g->at &&
          (!hv_roster_is_behind(at, match_is_stuck(match), g->at) || hv_roster_catches_up(&match->roster, match->behind_us));
+}
+
+uint64_t match_next_given_up(const match_gathering *g, uint64_t after_us) {
+  const hv_match *match = g->match;
+  uint64_t next = hv_roster_next_given_up(&match->roster, g->at, after_us), own = g->since_us + HV_ROSTER_COMES_MS * 1000ull;
+  return match->comes && match->comes == g->at && own > after_us && own < next ? own : next;
 }
 
 size_t match_known(const match_gathering *g) {
@@ -47,6 +55,7 @@ typedef struct census {
   size_t others, passed, waits;
   size_t living;      /* of those who have passed it */
   size_t may, owners; /* who may come; who of them can be dialled */
+  size_t gone;        /* who was known, and has ended or left */
   uint64_t at;        /* how far the furthest are; 0: none is further */
 } census;
 
@@ -70,6 +79,7 @@ static census count(const match_gathering *g) {
       continue;
     passed = hv_roster_has_passed(roster, entry, g->at);
     c.passed += (size_t)passed;
+    c.gone += (size_t)hv_roster_is_gone(roster, entry);
     if (!hv_roster_counts(roster, entry))
       continue;
     comes = hv_roster_may_come(roster, entry, g->at);
@@ -107,17 +117,44 @@ static size_t said_to_be(const match_gathering *g) {
 int match_is_in_vain(const match_gathering *g, uint64_t *at) {
   const hv_match *match = g->match;
   *at = 0;
-  if (!g->at || g->begun || now_of(match) < match->opened_us + MATCH_GREET_MS * 1000ull)
+  int young = !match->settled && now_of(match) < match->opened_us + MATCH_GREET_MS * 1000ull;
+  if (!g->at || g->begun || young)
     return 0;
   census c = count(g);
   size_t wanted = said_to_be(g);
   int passed = has_passed(g, &c, wanted);
   *at = passed && !c.at ? g->at + 1 : c.at;
-  return passed || (c.others && (c.may < match_least(match) || !c.owners) && wanted <= c.others + g->n_joiners);
+  size_t known = c.others + c.gone;
+  return passed || (known && (c.may < match_least(match) || !c.owners) && wanted <= known + g->n_joiners);
 }
 
-uint64_t match_settled_us(const match_gathering *g) {
-  return g->match->opened_us + MATCH_SETTLE_MS * 1000ull;
+uint64_t match_settled_us(const hv_match *match) {
+  return match->settled ? 0 : match->opened_us + MATCH_SETTLE_MS * 1000ull;
+}
+
+size_t match_knows_of(const hv_match *match, uint64_t at, const hv_peer_id *host) {
+  size_t n = 1;
+  if (now_of(match) < match_settled_us(match))
+    return 0;
+  for (size_t i = 0; i < match->roster.n; i++)
+    n += !hv_peer_equal(&match->roster.entries[i].id, host) && hv_roster_may_come(&match->roster, &match->roster.entries[i], at);
+  return n;
+}
+
+/* How many may come. A node that has only just begun takes the word of the members who have not: the most that any of them knows.
+ */
+static size_t all_there_are(const match_gathering *g) {
+  size_t known = match_known(g), most = 0;
+  if (now_of(g->match) >= match_settled_us(g->match))
+    return known;
+  for (const match_joiner *j = g->joiners; j; j = j->next)
+    if (j->present && j->known > most)
+      most = j->known;
+  if (most == 0)
+    return UINT32_MAX;
+  most += (size_t)may_come(g);
+  most = most > g->begun ? most - g->begun : 0;
+  return known > most ? known : most;
 }
 
 /* The median of what they said, so that nobody alone can hold the others up, or hurry them. */
@@ -128,7 +165,7 @@ size_t match_expected(const match_gathering *g) {
     if (!j->present)
       continue;
     if (j->expected == 0 && all == 0)
-      all = now_of(g->match) < match_settled_us(g) ? UINT32_MAX : match_known(g);
+      all = all_there_are(g);
     said[n++] = j->expected == 0 ? all : j->expected > g->begun ? j->expected - g->begun : 0;
   }
   hv_sort(said, n, sizeof *said, sooner);

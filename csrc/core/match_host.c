@@ -263,8 +263,11 @@ static void arm(match_gathering *g) {
     next = end;
   if (g->summon_us < next)
     next = g->summon_us;
-  if (match_settled_us(g) > now && match_settled_us(g) < next)
-    next = match_settled_us(g);
+  uint64_t given_up = match_next_given_up(g, now);
+  if (given_up < next)
+    next = given_up;
+  if (match_settled_us(g->match) > now && match_settled_us(g->match) < next)
+    next = match_settled_us(g->match);
   g->due_us = next > now ? next : now;
   g->match->env->timer_set(g->match->env, &g->timer, next > now ? next - now : 0);
 }
@@ -444,6 +447,7 @@ static match_joiner *add(match_gathering *g, const hv_peer_id *id, const hv_msg_
                       .since_us = now,
                       .heard_us = now,
                       .expected = join->expected,
+                      .known = join->known,
                       .gather_size = join->gather_size,
                       .avoid_size = join->avoid.size};
   if (dialable)
@@ -504,6 +508,7 @@ void match_host_opened(hv_match *match, const hv_event *event) {
   else
     hv_roster_called(&match->roster, &peer, join->addrs);
   hv_roster_stands(&match->roster, &peer, match_number(join->epoch), 1);
+  hv_roster_comes(&match->roster, &peer, 0);
   if (status != HV_INVALID)
     match_ask_back(match, &peer);
   if (no) {

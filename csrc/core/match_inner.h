@@ -41,7 +41,7 @@ struct match_joiner {
   uint8_t addrs_size;               /* 0: a client */
   uint8_t auxiliary, present, stay; /* present: all that it has to tell has arrived */
   uint64_t bandwidth, since_us, heard_us, deadline_us;
-  uint32_t expected, gather_size;
+  uint32_t expected, known, gather_size;
   hv_payload *gather;
   size_t avoid_size;
   uint8_t avoid[HV_MATCH_AVOID_MAX * sizeof(hv_peer_id)];
@@ -117,7 +117,10 @@ struct hv_match {
   hv_timer greet;
   int closing; /* it is being freed: nothing begins any more */
   unsigned greetings;
+  size_t unanswered;  /* of those asked when it entered */
+  int settled;        /* all those have answered: this node knows who there is */
   uint64_t opened_us; /* under this key */
+  uint64_t comes;     /* it missed a step, and comes to this epoch: 1 + the number; 0: nothing of the kind */
   uint64_t stuck_us;  /* when its last seek ended without a group; 0: it had one */
   uint64_t behind_us; /* since when it has known that others are further; 0: they are not */
   match_gathering *gatherings;
@@ -142,6 +145,7 @@ typedef struct hv_match_summons {
   uint8_t addrs[HV_CONTACT_ADDRS_MAX];
   uint8_t addrs_size;
   uint8_t again; /* it was silent once: one packet may be lost */
+  uint8_t first; /* it was asked when its match entered */
 } match_summons;
 
 static inline hv_span match_key(const hv_match *match) {
@@ -185,13 +189,17 @@ match_joiner *match_joiner_of(const match_gathering *g, const hv_peer_id *id);
 size_t match_known(const match_gathering *g);
 /* How many make it whole. */
 size_t match_expected(const match_gathering *g);
-/* From then on this node knows who there is. */
-uint64_t match_settled_us(const match_gathering *g);
+/* From then on this node knows who there is; 0: it does. */
+uint64_t match_settled_us(const hv_match *match);
+/* How many come to that epoch, as this node's roster has it, this node among them, but for that host; 0: it has only just begun. */
+size_t match_knows_of(const hv_match *match, uint64_t at, const hv_peer_id *host);
 /* 1: the swarm has had its group of this epoch; or too few are here to be one, or clients alone, and nobody else comes. The others
  * are further (*at: how far), or behind (0). */
 int match_is_in_vain(const match_gathering *g, uint64_t *at);
 /* When the time of the next one who is there is over, after that moment; UINT64_MAX: of none. */
 uint64_t match_next_end(const match_gathering *g, uint64_t after_us);
+/* When one who is catching up is not waited for any more, after that moment; UINT64_MAX: nobody is. */
+uint64_t match_next_given_up(const match_gathering *g, uint64_t after_us);
 /* 1: the time of one is over, and that is a reason for all. */
 int match_is_late(const match_gathering *g);
 
@@ -216,6 +224,8 @@ void match_ask_back(hv_match *match, const hv_peer_id *id);
 void match_ask_company(hv_match *match);
 /* Asks those whom this node knows otherwise and who are not in the roster. */
 void match_ask_acquaintances(hv_match *match);
+/* This match has entered: tells all who may be there, and so learns where they are. */
+void match_ask_all(hv_match *match);
 void match_ask_strangers(hv_match *match);
 /* Tells those who seek an earlier epoch that this node is further. */
 void match_ask_laggards(hv_match *match);

@@ -142,9 +142,11 @@ void match_seek_in_vain(hv_match *match, uint64_t at) {
     snprintf(s->text, sizeof s->text,
              "the others are in epoch %llu already, or about to be, and nobody comes to this one any more: load their state",
              (unsigned long long)(at - 1));
-  else
+  else if (hv_match_others(match))
     snprintf(s->text, sizeof s->text, "nobody else is in this epoch: the %zu others known are behind, and not on their way",
              hv_match_others(match));
+  else
+    snprintf(s->text, sizeof s->text, "all others that were known have left");
   s->further = at != 0;
   if (at && !match->behind_us)
     match->behind_us = now_of(match);
@@ -393,7 +395,8 @@ void match_seek_join(hv_match *match, const hv_peer_id *host, uint8_t *addrs, hv
                        .wait_ms = (uint32_t)(left_us / 1000),
                        .gather_size = (uint32_t)wish->gather.size,
                        .avoid = hv_span_of(s->avoid, s->n_avoid * sizeof *s->avoid),
-                       .stay = (uint8_t)s->stay};
+                       .stay = (uint8_t)s->stay,
+                       .known = (uint32_t)match_knows_of(match, match_number(wish->epoch), host)};
 }
 
 /* What the group is to be told follows the question at once. */

@@ -61,6 +61,7 @@ typedef enum hv_msg_kind {
   HV_MSG_PROGRESS_TOLD, /* reply: its sum */
   HV_MSG_FINDS,         /* request: several FINDs at once */
   HV_MSG_FOUNDS,        /* reply: a FOUND for each, or for as many as fit */
+  HV_MSG_DEPART,        /* request and (empty) reply: I take no part in this any more */
   HV_MSG_KINDS
 } hv_msg_kind;
 
@@ -189,6 +190,7 @@ typedef struct hv_msg_join {
   uint32_t gather_size; /* of the payload of the HV_MSG_GATHER that follows; 0: none follows */
   hv_span avoid;        /* identities of hosts that do not serve it, one after another: HV_MATCH_AVOID_MAX at most */
   uint8_t stay;         /* 1: it cannot go elsewhere */
+  uint32_t known;       /* how many it knows to come, itself among them, but for whom it asks; 0: it has only just begun */
 } hv_msg_join;
 
 typedef struct hv_msg_accepted {
@@ -223,9 +225,10 @@ typedef struct hv_msg_begin {
 
 typedef struct hv_msg_summon {
   hv_span key, epoch;
-  hv_span addrs; /* the host's, packed */
-  uint64_t at;   /* where it is itself, likewise */
-  uint8_t seeks; /* 1: it seeks a group there, or has just found none */
+  hv_span addrs;  /* the host's, packed */
+  uint64_t at;    /* where it is itself, likewise */
+  uint8_t seeks;  /* 1: it seeks a group there, or has just found none */
+  uint64_t comes; /* it missed a step, and comes to this epoch, not sooner: 1 + the number; 0: nothing of the kind */
 } hv_msg_summon;
 
 typedef enum hv_summoned {
@@ -239,6 +242,7 @@ typedef enum hv_summoned {
 typedef struct hv_msg_summoned {
   uint8_t state; /* hv_summoned */
   uint64_t at;   /* where it is, likewise */
+  uint64_t comes;
 } hv_msg_summoned;
 
 typedef struct hv_msg_attend {
@@ -285,6 +289,13 @@ typedef struct hv_msg_progress_told {
   hv_span words;
 } hv_msg_progress_told;
 
+/* The peer stays, but takes no part any more in what is named here. */
+typedef struct hv_msg_depart {
+  hv_span key;                     /* of matchmaking; none */
+  uint8_t round[HV_ROUND_ID_SIZE]; /* a round that it has not begun; zeros: none */
+  uint32_t run;                    /* of progress (core/zones.h); 0: none */
+} hv_msg_depart;
+
 typedef struct hv_msg {
   hv_msg_kind kind;
   union {
@@ -312,6 +323,7 @@ typedef struct hv_msg {
     hv_msg_founds founds;
     hv_msg_store store;
     hv_msg_stored stored;
+    hv_msg_depart depart;
   } u;
 } hv_msg;
 

@@ -13,6 +13,7 @@ struct hv_node {
   hv_progress_hall progress;
   hv_match_hall matches;
   hv_averages averages;
+  hv_notices notices;
   int stopping, left; /* left: the farewells are over */
 };
 
@@ -48,6 +49,21 @@ static void peer_lost(void *arg, const hv_peer_id *id) {
   hv_dht_lost(node->dht, id);
 }
 
+/* It has ended: no room waits for it, counts it, or takes its word from before. */
+static void peer_gone(void *arg, const hv_peer_id *id) {
+  hv_node *node = arg;
+  hv_match_gone(&node->matches, id);
+  hv_progress_gone(&node->progress, id);
+  hv_allreduce_gone(&node->hall, id);
+}
+
+/* What is found out about a member's end may come before its host's word that the group has begun. */
+static int has_ended(void *arg, const hv_peer_id *id, uint64_t since_us) {
+  enum { BEGIN_TRAVELS_US = 500000 };
+  uint64_t ended_us = hv_peers_ended_at(&((hv_node *)arg)->peers, id);
+  return ended_us && ended_us + BEGIN_TRAVELS_US > since_us;
+}
+
 static int knows(void *arg, const hv_peer_id *peer) {
   const hv_peers_entry *entry = hv_peers_find(&((hv_node *)arg)->peers, peer);
   return entry && entry->state == HV_PEERS_ALIVE;
@@ -70,6 +86,7 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
       .changed = something_changed,
       .answered = peer_answered,
       .lost = peer_lost,
+      .gone = peer_gone,
       .arg = node,
   };
   for (size_t i = 0; i < config->n_announce && i < HV_CARD_ADDRS_MAX; i++)
@@ -100,9 +117,14 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
   }
   hv_allreduce_hall_init(&node->hall, env);
   node->hall.knows = knows;
+  node->hall.has_ended = has_ended;
   node->hall.arg = node;
   hv_progress_hall_init(&node->progress, env, node->dht, &node->config.me);
+  hv_notices_init(&node->notices, env);
+  node->hall.notices = node->progress.notices = &node->notices;
+  node->progress.peers = &node->peers;
   hv_match_hall_init(&node->matches, env, node->dht, &node->peers);
+  node->matches.notices = &node->notices;
   hv_averages_init(&node->averages, env, &node->matches, &node->hall);
   node->averages.stopped = steps_ended;
   node->averages.arg = node;
@@ -123,6 +145,7 @@ void hv_node_free(hv_node *node) {
   hv_match_hall_fini(&node->matches);
   hv_dht_free(node->dht);
   hv_parcels_fini(&node->parcels);
+  hv_notices_fini(&node->notices);
   hv_peers_fini(&node->peers);
   hv_mem_free(node);
 }
@@ -170,6 +193,17 @@ static void refuse(hv_node *node, hv_request *request, hv_status status, const c
   node->env->reply(node->env, request, &answer);
 }
 
+/* A peer that stays takes no part in something any more. */
+static void departed(hv_node *node, const hv_event *event) {
+  const hv_msg_depart *depart = &event->msg->u.depart;
+  hv_peer_id peer = event->request->peer;
+  hv_match_departed(&node->matches, &peer, depart->key);
+  if (depart->run)
+    hv_progress_departed(&node->progress, &peer, depart->run);
+  hv_allreduce_departed(&node->hall, &peer, depart->round);
+  node->env->reply(node->env, event->request, &(hv_msg){.kind = HV_MSG_DEPART});
+}
+
 static void asked(hv_node *node, const hv_event *event) {
   switch (event->msg->kind) {
   case HV_MSG_HELLO:
@@ -177,6 +211,9 @@ static void asked(hv_node *node, const hv_event *event) {
     return;
   case HV_MSG_LEAVE:
     hv_peers_left(&node->peers, event);
+    return;
+  case HV_MSG_DEPART:
+    departed(node, event);
     return;
   case HV_MSG_FIND:
   case HV_MSG_FINDS:

@@ -44,6 +44,8 @@ static int move(hv_peers_entry *entry, hv_peers_state next, const char *why) {
   entry->state = next;
   if (next == HV_PEERS_LOST)
     entry->lost_us = peers->env->now_us(peers->env);
+  else
+    entry->gone = 0;
   if (before == next)
     return 1;
   peers->n_alive += next == HV_PEERS_ALIVE;
@@ -83,6 +85,16 @@ static size_t find(const hv_peers *peers, const hv_peer_id *id) {
 const hv_peers_entry *hv_peers_find(const hv_peers *peers, const hv_peer_id *id) {
   size_t i = find(peers, id);
   return i < peers->n_entries ? peers->entries[i] : NULL;
+}
+
+uint64_t hv_peers_ended_at(const hv_peers *peers, const hv_peer_id *id) {
+  const hv_peers_entry *entry = hv_peers_find(peers, id);
+  return entry && entry->gone ? entry->lost_us : 0;
+}
+
+int hv_peers_ended_since(const hv_peers *peers, const hv_peer_id *id, uint64_t said_us) {
+  uint64_t ended_us = hv_peers_ended_at(peers, id);
+  return ended_us && said_us <= ended_us + HV_PEERS_RECORD_MARGIN_US;
 }
 
 size_t hv_peers_alive(const hv_peers *peers) {
@@ -348,6 +360,7 @@ static void finish_leaving(hv_peers *peers) {
 static void lives(hv_peers_entry *entry, uint64_t now_us) {
   entry->seen_us = now_us;
   entry->failures = 0;
+  entry->refused = 0;
   move(entry, HV_PEERS_ALIVE, "");
 }
 
@@ -383,18 +396,35 @@ static void answered(hv_peers_entry *entry, const hv_event *event) {
   learn_cards(peers, &event->msg->u.hello, entry->stranger);
 }
 
+static unsigned addrs_to_try(const hv_peers_entry *entry) {
+  return entry->card.n_addrs < ADDRS_TO_TRY ? entry->card.n_addrs : ADDRS_TO_TRY;
+}
+
 /* How many failures in a row mean that it is gone: each address once, and a silence (which may be a lost packet) not only once. */
 static unsigned patience(const hv_peers_entry *entry, hv_status status) {
   if (status == HV_TIMEOUT && entry->word_us > entry->asked_us)
     return MORE_DOUBTS;
   int sure = status == HV_REFUSED || status == HV_DENIED || status == HV_VERSION;
-  unsigned addrs = entry->card.n_addrs < ADDRS_TO_TRY ? entry->card.n_addrs : ADDRS_TO_TRY;
-  return sure || addrs >= DOUBTS ? addrs : DOUBTS;
+  return sure || addrs_to_try(entry) >= DOUBTS ? addrs_to_try(entry) : DOUBTS;
+}
+
+/* It has ended: everything that it left in other rooms is void. */
+static void tell_gone(hv_peers *peers, hv_peers_entry *entry, const hv_peer_id *id) {
+  if (entry)
+    entry->gone = 1;
+  if (peers->config.gone)
+    peers->config.gone(peers->config.arg, id);
+}
+
+/* The kernel of its machine, or whoever has its address now, says that this peer is not there. */
+static int denies_it(hv_status status) {
+  return status == HV_REFUSED || status == HV_DENIED;
 }
 
 static void did_not_answer(hv_peers_entry *entry, const hv_event *event) {
   hv_peers *peers = entry->peers;
   entry->failures++;
+  entry->refused = denies_it(event->status) ? entry->refused + 1 : 0;
   entry->addr++;
   if (entry->failures < patience(entry, event->status)) {
     entry->ask_us = event->now_us;
@@ -410,6 +440,8 @@ static void did_not_answer(hv_peers_entry *entry, const hv_event *event) {
   move(entry, HV_PEERS_LOST, event->text);
   if (event->status == HV_TIMEOUT)
     entry->lost_us = entry->asked_us; /* what has been heard of it since speaks against it */
+  if (entry->refused >= addrs_to_try(entry) && !entry->gone)
+    tell_gone(peers, entry, &entry->card.id);
   start_over_if_alone(peers);
 }
 
@@ -532,6 +564,7 @@ void hv_peers_hello(hv_peers *peers, const hv_event *event) {
   hv_peers_entry *entry = i < peers->n_entries ? peers->entries[i] : add(peers, &hello->me, HV_PEERS_ALIVE, 1, network);
   if (!entry)
     return;
+  entry->gone = 0;
   if (hello->me.client_mode || hello->me.n_addrs == 0) {
     heard_from(entry, event->now_us, &hello->me);
     entry->card.client_mode = 1;
@@ -551,14 +584,14 @@ void hv_peers_left(hv_peers *peers, const hv_event *event) {
   hv_msg answer = {.kind = HV_MSG_LEAVE};
   hv_peer_id asker = event->request->peer;
   peers->env->reply(peers->env, event->request, &answer);
+  if (peers->leaving)
+    return;
   size_t i = find(peers, &asker);
-  if (i == peers->n_entries || peers->leaving)
-    return;
-  hv_peers_entry *entry = peers->entries[i];
-  if (entry->state == HV_PEERS_HEARD)
-    return;
-  move(entry, HV_PEERS_LOST, NULL);
-  entry->ask_us = UINT64_MAX;
+  if (i < peers->n_entries) {
+    move(peers->entries[i], HV_PEERS_LOST, NULL);
+    peers->entries[i]->ask_us = UINT64_MAX;
+  }
+  tell_gone(peers, i < peers->n_entries ? peers->entries[i] : NULL, &asker);
   start_over_if_alone(peers);
   arm(peers);
 }

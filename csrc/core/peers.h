@@ -19,6 +19,9 @@
 
 #include "core/env.h"
 
+/* How much younger a record may seem than it is: keepers count its age from when it reached them. */
+#define HV_PEERS_RECORD_MARGIN_US 1000000ull
+
 typedef enum hv_peers_state {
   HV_PEERS_HEARD,   /* somebody spoke of it */
   HV_PEERS_ALIVE,   /* it answered, or said hello itself */
@@ -42,6 +45,8 @@ typedef struct hv_peers_entry {
   uint64_t asked_us;
   uint64_t word_us;  /* when it last answered a call of another room */
   int asking;        /* a hello is under way; the entry stays until it ends */
+  unsigned refused;  /* latest failures in a row that said that the peer is not there */
+  int gone;          /* lost, and certainly ended; until it is alive again */
   int stranger;      /* it came by itself, or a stranger told of it */
   uint64_t network;  /* where it came from, or where it is said to be (core/contact.h); 0: a private one */
   uint64_t since_us; /* when it was taken in */
@@ -74,6 +79,9 @@ typedef struct hv_peers_config {
   /* A peer that can be dialled answered a hello of ours (the address that worked first), or is lost. May be NULL. */
   void (*answered)(void *arg, const hv_peer_id *id, const hv_addr *addrs, size_t n_addrs, uint64_t rtt_us);
   void (*lost)(void *arg, const hv_peer_id *id);
+  /* This peer has ended, for certain: it said goodbye, or nobody (or another peer) answers any more at every address that it had.
+   * Known or not before; may come more than once. A silent peer only becomes lost. May be NULL. */
+  void (*gone)(void *arg, const hv_peer_id *id);
   void *arg;
 } hv_peers_config;
 
@@ -110,6 +118,10 @@ void hv_peers_leave(hv_peers *peers);
 
 /* The entry of a peer, or NULL. */
 const hv_peers_entry *hv_peers_find(const hv_peers *peers, const hv_peer_id *id);
+/* When it ended, if it certainly has, and has not been heard of since; else 0. */
+uint64_t hv_peers_ended_at(const hv_peers *peers, const hv_peer_id *id);
+/* True if this peer, as a signer, has certainly ended since it said something at that time: its word is void. */
+int hv_peers_ended_since(const hv_peers *peers, const hv_peer_id *id, uint64_t said_us);
 /* How many are alive. */
 size_t hv_peers_alive(const hv_peers *peers);
 /* Where to reach a peer that is known. HV_NOT_FOUND; HV_UNREACHABLE when it is in client mode. */

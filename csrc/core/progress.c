@@ -248,6 +248,40 @@ void hv_progress_asked(hv_progress_hall *hall, const hv_event *event) {
     hall->env->reply(hall->env, event->request, &absent);
 }
 
+static void run_without(hv_progress_run *run, const hv_peer_id *id) {
+  hv_zones_gone(&run->zones, id);
+  for (hv_progress *at = run->hall->trackers; at; at = at->next) {
+    uint64_t now = progress_clock(at);
+    if (at->run != run || at->closing)
+      continue;
+    progress_forget(at, id, now);
+    hv_progress_own own = progress_own(at, now);
+    progress_count(at, &own, now);
+    plan(at);
+  }
+}
+
+void hv_progress_gone(hv_progress_hall *hall, const hv_peer_id *id) {
+  for (hv_progress_run *run = hall->runs; run; run = run->next)
+    run_without(run, id);
+}
+
+void hv_progress_departed(hv_progress_hall *hall, const hv_peer_id *id, uint32_t run_id) {
+  hv_progress_run *run = run_of(hall, run_id);
+  if (run)
+    run_without(run, id);
+}
+
+/* The last tracker of this run here ends. */
+static void tell_departure(const hv_progress_run *run) {
+  hv_msg msg = {.kind = HV_MSG_DEPART, .u.depart.run = run->id};
+  hv_target to[HV_ZONES_MEMBERS];
+  if (!run->hall->notices)
+    return;
+  for (size_t i = hv_zones_heard_from(&run->zones, to); i-- > 0;)
+    hv_notice_send(run->hall->notices, &to[i], &msg);
+}
+
 static hv_progress_run *join_run(hv_progress_hall *hall, hv_span key, const hv_progress_terms *terms, int client_mode) {
   hv_hash hash;
   hall->env->sha256(hall->env, key, &hash);
@@ -364,6 +398,11 @@ void hv_progress_wake(hv_progress *self, int ask_now) {
   if (ask_now || !self->covered)
     self->ask_us = due < self->ask_us ? due : self->ask_us;
   hv_progress_own own = progress_own(self, now);
+  if (self->was_any && !own.any && self->run->open == 1)
+    tell_departure(self->run);
+  self->was_any = own.any;
+  if (ask_now)
+    hv_zones_hurry(&self->run->zones);
   progress_count(self, &own, now);
   plan(self);
 }
@@ -371,7 +410,8 @@ void hv_progress_wake(hv_progress *self, int ask_now) {
 void hv_progress_close(hv_progress *self) {
   hv_report gone = {.gone = 1};
   self->closing = 1;
-  self->run->open--;
+  if (--self->run->open == 0)
+    tell_departure(self->run);
   self->hall->env->timer_clear(self->hall->env, &self->timer);
   if (self->asking)
     hv_dht_cancel(self->hall->dht, &self->get);

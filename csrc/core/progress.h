@@ -47,6 +47,8 @@
 #ifndef HV_CORE_PROGRESS_H
 #define HV_CORE_PROGRESS_H
 
+#include "core/notice.h"
+#include "core/peers.h"
 #include "core/zones.h"
 
 #define HV_PROGRESS_PREFIX_MAX 512
@@ -125,6 +127,8 @@ typedef struct hv_progress_hall {
   hv_env *env;
   hv_dht *dht;
   hv_peer_id me;
+  hv_notices *notices;   /* NULL: nobody is told of a tracker's end but by its record */
+  const hv_peers *peers; /* who has ended; NULL: nobody is known to have */
   hv_progress *trackers;
   hv_progress_run *runs;
   int ended;
@@ -143,6 +147,10 @@ void hv_progress_wake(hv_progress *self, int ask);
 void hv_progress_close(hv_progress *self);
 const hv_progress_view *hv_progress_look(const hv_progress *self);
 
+/* A peer has ended: it counts no more. */
+void hv_progress_gone(hv_progress_hall *hall, const hv_peer_id *id);
+/* A peer takes no part in that run any more. */
+void hv_progress_departed(hv_progress_hall *hall, const hv_peer_id *id, uint32_t run);
 /* HV_MSG_PROGRESS: answers it. */
 void hv_progress_asked(hv_progress_hall *hall, const hv_event *event);
 

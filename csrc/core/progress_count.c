@@ -72,6 +72,20 @@ static progress_heard *heard_of(hv_progress *self, const hv_peer_id *owner, int 
   return new;
 }
 
+static int was_said_before_it_ended(const hv_progress *self, const progress_heard *known, uint64_t said_us) {
+  const hv_peers *peers = self->hall->peers;
+  return (known->gone_us && said_us <= known->gone_us + HV_PEERS_RECORD_MARGIN_US) ||
+         (peers && hv_peers_ended_since(peers, &known->claim.owner, said_us));
+}
+
+void progress_forget(hv_progress *self, const hv_peer_id *owner, uint64_t now_us) {
+  for (size_t i = 0; i < self->n_heard; i++)
+    if (hv_peer_equal(&self->heard[i].claim.owner, owner)) {
+      self->heard[i].gone_us = now_us;
+      self->heard[i].claim.report.gone = 1;
+    }
+}
+
 void progress_hear(hv_progress *self, const hv_record *record, uint64_t now_us) {
   hv_report report;
   int instance = instance_of(record);
@@ -84,6 +98,10 @@ void progress_hear(hv_progress *self, const hv_record *record, uint64_t now_us) 
   uint64_t said = now_us > kept ? now_us - kept : 0;
   known->version = record->version;
   known->ends_us = now_us + ms(record->ttl_ms);
+  if (was_said_before_it_ended(self, known, said))
+    report.gone = 1;
+  else
+    known->gone_us = 0;
   known->claim.report = report;
   known->claim.heard_us = said;
   known->claim.at_us = said > ms(report.age_ms) ? said - ms(report.age_ms) : 0;

@@ -14,6 +14,7 @@
 typedef struct progress_heard {
   hv_claim claim;
   uint64_t version, ends_us;
+  uint64_t gone_us; /* when its contributor ended; 0: it did not */
   uint8_t instance;
 } progress_heard;
 
@@ -34,6 +35,7 @@ struct hv_progress {
   hv_progress_terms terms;
   uint8_t instance;
   int closing, saying, asking;
+  int was_any; /* the program had said something when it woke this tracker last */
   progress_heard *heard;
   size_t n_heard, room;
   hv_progress_view view;
@@ -66,6 +68,8 @@ static inline uint64_t progress_clock(const hv_progress *self) {
 /* What this contributor counts for now. */
 hv_progress_own progress_own(const hv_progress *self, uint64_t now_us);
 hv_report progress_report(const hv_progress *self, const hv_progress_own *own, uint64_t now_us);
+/* Its contributor has ended. */
+void progress_forget(hv_progress *self, const hv_peer_id *owner, uint64_t now_us);
 /* A record was found. */
 void progress_hear(hv_progress *self, const hv_record *record, uint64_t now_us);
 /* Counts all that was heard and tells the program; on failure the last figures stand. */

@@ -568,6 +568,22 @@ static void room_again(hv_stream *stream, const hv_event *event) {
   advance(g->reducer);
 }
 
+/* What is still on its way from one that is here is heard first: its stream ends, too. */
+static void leave_out_if_gone(guest *g) {
+  if (g->gone && (g->state == GUEST_EXPECTED || g->state == GUEST_LOST))
+    leave_out(g, HV_CLOSED, "it has ended");
+}
+
+void hv_reducer_gone(hv_reducer *r, size_t member) {
+  guest *g = &r->guests[member];
+  g->gone = 1;
+  if (r->status != HV_OK)
+    return;
+  leave_out_if_gone(g);
+  go_on_all(r);
+  advance(r);
+}
+
 static void stream_over(hv_stream *stream, const hv_event *event) {
   guest *g = stream->owner;
   hv_reducer *r = g->reducer;
@@ -578,6 +594,7 @@ static void stream_over(hv_stream *stream, const hv_event *event) {
   else if (g->state == GUEST_HERE)
     g->state = GUEST_LOST;
   g->moved_us = event->now_us;
+  leave_out_if_gone(g);
   go_on_all(r);
   advance(r);
 }

@@ -33,6 +33,8 @@ void hv_reducer_start(hv_reducer *reducer);
 /* A member opened its stream (checked to be that member). Takes it on, or leaves stream->on NULL: it is here or left out already,
  * or what it says it lacks makes no sense. */
 void hv_reducer_opened(hv_reducer *reducer, const hv_msg_share *share, hv_stream *stream);
+/* A member has ended: it is not waited for. What it gave before counts. */
+void hv_reducer_gone(hv_reducer *reducer, size_t member);
 /* Breaks it off: it is over soon. */
 void hv_reducer_cancel(hv_reducer *reducer);
 

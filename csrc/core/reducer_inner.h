@@ -97,6 +97,7 @@ struct guest {
   int refused; /* what it contributes does not count any more */
   int ignored; /* nothing that it sends is heard any more */
   int late;    /* it was left out because it did not come, or stood still */
+  int gone;    /* it has ended */
   hv_stream *stream;
   float weight;        /* as it said, and as it counts */
   uint8_t *lacks;      /* a bit for each item; NULL: all */

@@ -8,7 +8,7 @@
 
 enum {
   DECLARED_MS = 60000,
-  CATCH_UP_MS = 1500,   /* who is behind may be back in time */
+  CATCH_UP_MS = 1500,   /* who is behind, and says nothing of it, may be back in time */
   AT_FRESH_MS = 3000,   /* by then who was behind may be anywhere, */
   AT_CLIENT_MS = 15000, /* a client, which nobody can ask, by then */
   DECLARE_AGAIN_MS = 20000,
@@ -128,10 +128,11 @@ static void met(hv_roster *roster, const hv_peer_id *id, hv_span addrs, int answ
   hv_roster_entry *entry = entry_of(roster, id, until, &is_new);
   if (!entry)
     return;
-  int news = is_new || entry->failures || entry->stranger || (answers && entry->again_us > now);
+  int news = is_new || entry->failures || entry->stranger || entry->gone_us || (answers && entry->again_us > now);
   set_addrs(entry, addrs);
   entry->until_us = entry->until_us > until ? entry->until_us : until;
   entry->failures = entry->stranger = 0;
+  entry->gone_us = 0;
   if (answers)
     entry->again_us = 0;
   entry->heard_us = now;
@@ -186,6 +187,14 @@ void hv_roster_failed(hv_roster *roster, const hv_peer_id *id) {
   tell(roster);
 }
 
+void hv_roster_gone(hv_roster *roster, const hv_peer_id *id) {
+  hv_roster_entry *entry = hv_roster_find(roster, id);
+  if (!entry || entry->gone_us)
+    return;
+  entry->gone_us = roster->env->now_us(roster->env) | 1;
+  tell(roster);
+}
+
 void hv_roster_wronged(hv_roster *roster, const hv_peer_id *id) {
   hv_roster_entry *entry = hv_roster_find(roster, id);
   if (!entry)
@@ -234,6 +243,41 @@ void hv_roster_stands(hv_roster *roster, const hv_peer_id *id, uint64_t at, int 
     tell(roster);
 }
 
+void hv_roster_comes(hv_roster *roster, const hv_peer_id *id, uint64_t comes) {
+  hv_roster_entry *entry = hv_roster_find(roster, id);
+  if (!entry || entry->comes == comes)
+    return;
+  entry->comes = comes;
+  entry->comes_us = comes && roster->at >= comes ? roster->env->now_us(roster->env) : 0;
+  tell(roster);
+}
+
+void hv_roster_moved(hv_roster *roster, uint64_t at) {
+  roster->at = at;
+  for (size_t i = 0; i < roster->n; i++) {
+    hv_roster_entry *entry = &roster->entries[i];
+    if (entry->comes && at >= entry->comes && !entry->comes_us)
+      entry->comes_us = roster->env->now_us(roster->env);
+    if (entry->at >= at)
+      entry->behind_us = 0;
+    else if (!entry->behind_us && entry->addrs_size && hv_roster_is_behind(entry->at, entry->seeks, at))
+      entry->behind_us = roster->env->now_us(roster->env); /* a client cannot be asked: what it says counts */
+  }
+}
+
+uint64_t hv_roster_next_given_up(const hv_roster *roster, uint64_t at, uint64_t after_us) {
+  uint64_t next = UINT64_MAX;
+  for (size_t i = 0; i < roster->n; i++) {
+    const hv_roster_entry *entry = &roster->entries[i];
+    int is_late = entry->comes ? entry->comes == at : hv_roster_is_behind(entry->at, entry->seeks, at);
+    uint64_t since = entry->comes ? entry->comes_us : entry->behind_us,
+             until = since + (entry->comes ? HV_ROSTER_COMES_MS : CATCH_UP_MS) * 1000ull;
+    if (is_late && since && until > after_us && until < next)
+      next = until;
+  }
+  return next;
+}
+
 void hv_roster_had(hv_roster *roster, const hv_peer_id *id, uint64_t at) {
   hv_roster_stands(roster, id, at, 0);
   hv_roster_entry *entry = hv_roster_find(roster, id);
@@ -249,8 +293,12 @@ static int is_there(const hv_roster *roster, const hv_roster_entry *entry) {
   return !entry->stranger && entry->until_us > roster->env->now_us(roster->env);
 }
 
+int hv_roster_is_gone(const hv_roster *roster, const hv_roster_entry *entry) {
+  return is_there(roster, entry) && entry->gone_us;
+}
+
 int hv_roster_counts(const hv_roster *roster, const hv_roster_entry *entry) {
-  if (!is_there(roster, entry) || entry->failures)
+  if (!is_there(roster, entry) || entry->failures || entry->gone_us)
     return 0;
   const hv_peers_entry *peer = hv_peers_find(roster->peers, &entry->id);
   return !peer || peer->state != HV_PEERS_LOST || entry->heard_us > peer->lost_us;
@@ -264,6 +312,8 @@ int hv_roster_may_come(const hv_roster *roster, const hv_roster_entry *entry, ui
   uint64_t now = roster->env->now_us(roster->env);
   if (!hv_roster_counts(roster, entry))
     return 0;
+  if (at && entry->comes)
+    return entry->comes == at && (!entry->comes_us || now - entry->comes_us < HV_ROSTER_COMES_MS * 1000ull);
   if (at && entry->at > at)
     return 0;
   uint64_t fresh_us = (entry->addrs_size ? AT_FRESH_MS : AT_CLIENT_MS) * 1000ull;
@@ -297,7 +347,8 @@ static int may_be_asked(const hv_roster *roster, const hv_roster_entry *entry) {
 
 /* Could it host, before that peer? */
 static int could_host(const hv_roster *roster, const hv_rank *rank, const hv_roster_entry *entry, const hv_peer_id *before) {
-  return entry->addrs_size && is_there(roster, entry) && (!before || hv_rank_compare(rank, &entry->id, before) < 0);
+  return entry->addrs_size && !entry->gone_us && is_there(roster, entry) &&
+         (!before || hv_rank_compare(rank, &entry->id, before) < 0);
 }
 
 hv_roster_entry *hv_roster_first(hv_roster *roster, const hv_rank *rank, const hv_peer_id *before, hv_span avoid) {
@@ -436,17 +487,23 @@ static int read_record(hv_roster *roster, const hv_record *record) {
       drop(roster, entry);
     return known;
   }
-  entry = until > now ? entry_of(roster, &record->signer, until, &is_new) : NULL;
+  uint64_t age_us = until < now + DECLARED_MS * 1000ull ? now + DECLARED_MS * 1000ull - until : 0;
+  uint64_t signed_us = now > age_us ? now - age_us : 0;
+  if (until <= now || (!entry && hv_peers_ended_since(roster->peers, &record->signer, signed_us)))
+    return 0;
+  entry = entry_of(roster, &record->signer, until, &is_new);
   if (!entry)
     return 0;
   int newer = record->version > entry->version;
   if (newer) {
+    if (entry->gone_us && signed_us <= entry->gone_us + HV_PEERS_RECORD_MARGIN_US)
+      return 0;
     set_addrs(entry, hv_span_of(value.data + 34, value.size - 34));
     entry->version = record->version;
+    entry->gone_us = 0;
     entry->failures = 0; /* it lived when it said so; when to ask it again is another question */
-    uint64_t age_us = until < now + DECLARED_MS * 1000ull ? now + DECLARED_MS * 1000ull - until : 0;
-    if (now > age_us && now - age_us > entry->heard_us)
-      entry->heard_us = now - age_us;
+    if (signed_us > entry->heard_us)
+      entry->heard_us = signed_us;
   }
   if (entry->until_us < until)
     entry->until_us = until;
@@ -498,11 +555,26 @@ void hv_roster_init(hv_roster *roster, hv_env *env, hv_dht *dht, hv_peers *peers
   write_subkey(&config->me, roster->subkey, sizeof roster->subkey);
   roster->declare_timer = (hv_timer){.fire = declare, .owner = roster};
   roster->look_timer = (hv_timer){.fire = look, .owner = roster};
-  env->timer_set(env, &roster->declare_timer, 0);
+  if (!config->apart)
+    env->timer_set(env, &roster->declare_timer, 0);
   if (config->young)
     env->timer_set(env, &roster->look_timer, 0);
   else
     look_later(roster); /* those who come too say so just now */
+}
+
+void hv_roster_enter(hv_roster *roster) {
+  if (!roster->config.apart)
+    return;
+  roster->config.apart = 0;
+  roster->env->timer_set(roster->env, &roster->declare_timer, 0);
+}
+
+void hv_roster_step_aside(hv_roster *roster) {
+  roster->config.apart = 1;
+  roster->env->timer_clear(roster->env, &roster->declare_timer);
+  roster->declare_ms = DECLARE_RETRY_MS;
+  hv_dht_cancel(roster->dht, &roster->put);
 }
 
 void hv_roster_fini(hv_roster *roster, int goodbye) {

@@ -14,6 +14,7 @@
 #include "core/peers.h"
 
 #define HV_ROSTER_MAX 1024
+#define HV_ROSTER_COMES_MS 300 /* who says that it comes to an epoch is waited for there for so long */
 #define HV_ROSTER_VALUE_MAX (2 + 32 + HV_CONTACT_ADDRS_MAX)
 
 /* An order of all peers that everybody agrees on, another one for each key and epoch. */
@@ -39,9 +40,12 @@ typedef struct hv_roster_entry {
   uint64_t heard_us;  /* when it last gave word of itself */
   uint64_t at;        /* where it is: 1 + the number of its epoch; 0: not known */
   uint64_t at_us;     /* when it said so */
+  uint64_t comes;     /* it missed a step, and comes to this epoch, not sooner: 1 + the number; 0: nothing of the kind */
+  uint64_t comes_us;  /* since when this node has been there; 0: not yet */
   uint64_t behind_us; /* since when it has been behind this node; 0: it is not */
   uint8_t seeks;      /* 1: it had no group there yet */
   uint8_t had;        /* 1: it is known to have had one there */
+  uint64_t gone_us;   /* when it ended or left this key; 0: it did not, or came back since */
 } hv_roster_entry;
 
 typedef struct hv_roster_config {
@@ -50,6 +54,7 @@ typedef struct hv_roster_config {
   hv_span key;         /* borrowed */
   hv_hash schema;
   int young;                  /* 1: this node has only just begun: what it finds in the DHT may not be all yet */
+  int apart;                  /* 1: it is declared only when hv_roster_enter is called */
   void (*changed)(void *arg); /* somebody came or went; from within steps and from within the functions that tell of peers */
   void *arg;
 } hv_roster_config;
@@ -77,6 +82,11 @@ void hv_roster_init(hv_roster *roster, hv_env *env, hv_dht *dht, hv_peers *peers
 /* Stops; takes the declaration back, as far as it can, if `goodbye`. Then the roster may be freed. */
 void hv_roster_fini(hv_roster *roster, int goodbye);
 
+/* Declares it, if it was apart. */
+void hv_roster_enter(hv_roster *roster);
+/* It is apart from now on: not declared again. What was declared holds until it ends; others are told by whoever owns the roster.
+ */
+void hv_roster_step_aside(hv_roster *roster);
 /* Something is going on: look often for a while. */
 void hv_roster_look_soon(hv_roster *roster);
 
@@ -87,6 +97,8 @@ void hv_roster_answered(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
 void hv_roster_heard(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
 void hv_roster_stranger(hv_roster *roster, const hv_peer_id *id);
 void hv_roster_failed(hv_roster *roster, const hv_peer_id *id);
+/* It has ended, or left this key: it is not counted or asked until it comes in person, or a declaration signed later is found. */
+void hv_roster_gone(hv_roster *roster, const hv_peer_id *id);
 /* It failed as a host, of a seek that began then; for the second time in one seek it counts as a wrong. */
 void hv_roster_let_down(hv_roster *roster, const hv_peer_id *id, uint64_t seek_us);
 /* It hosts badly. */
@@ -96,12 +108,20 @@ void hv_roster_served(hv_roster *roster, const hv_peer_id *id);
 
 /* Where a peer is, from itself or from its host. */
 void hv_roster_stands(hv_roster *roster, const hv_peer_id *id, uint64_t at, int seeks);
+/* It comes to that epoch, with its state (0: it said nothing of the kind); after hv_roster_stands. */
+void hv_roster_comes(hv_roster *roster, const hv_peer_id *id, uint64_t comes);
+/* This node has moved on: who is behind it now has been so from now on. */
+void hv_roster_moved(hv_roster *roster, uint64_t at);
+/* When the next one who may be catching up to that epoch is not waited for any more, after that moment; UINT64_MAX: nobody is. */
+uint64_t hv_roster_next_given_up(const hv_roster *roster, uint64_t at, uint64_t after_us);
 /* It has had a group in that epoch. */
 void hv_roster_had(hv_roster *roster, const hv_peer_id *id, uint64_t at);
 
 hv_roster_entry *hv_roster_find(hv_roster *roster, const hv_peer_id *id); /* NULL: not known */
 /* 1: it is declared, of our kind, and nothing speaks against its coming. */
 int hv_roster_counts(const hv_roster *roster, const hv_roster_entry *entry);
+/* 1: it was here, and has ended or left. */
+int hv_roster_is_gone(const hv_roster *roster, const hv_roster_entry *entry);
 /* 1: who is at this epoch, and had no group there if `seeks`, is neither there nor on the way. */
 int hv_roster_is_behind(uint64_t at, int seeks, uint64_t there);
 /* 1: who has been behind since then may yet come. */

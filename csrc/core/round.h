@@ -39,6 +39,7 @@ typedef struct hv_round {
   float norm_max;      /* likewise, the L2 norm of one chunk; 0: any */
   uint32_t stall_ms;   /* a member that holds the others up for longer is left out; 1 or more */
   uint32_t timeout_ms; /* by then the round is over here, however far it is; 0: HV_ROUND_STALLS times stall_ms */
+  uint64_t formed_us;  /* when the group was formed, as far as this member knows; 0: just now */
   uint64_t speed;      /* bytes per second at which to send, on all connections together (core/flow); 0: as fast as they can */
   const hv_kern *kern;
   void (*released)(void *arg); /* nothing reads the runs any more, not even their layout; NULL: nobody asks */

@@ -456,6 +456,11 @@ void hv_share_cancel(hv_share *s) {
   fail(s, HV_CANCELLED);
 }
 
+void hv_share_gone(hv_share *s) {
+  if (s->status == HV_OK && (next_lacked(s) < s->end || !s->said_all))
+    fail(s, HV_CLOSED);
+}
+
 int hv_share_done(const hv_share *s) {
   return s->jobs == 0 && (s->status != HV_OK || (s->lacking == 0 && s->said_all));
 }

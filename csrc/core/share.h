@@ -28,6 +28,8 @@ void hv_share_free(hv_share *share);
 
 void hv_share_start(hv_share *share);
 void hv_share_cancel(hv_share *share);
+/* The owner has ended: what has not come from it will not come. */
+void hv_share_gone(hv_share *share);
 
 /* 1 when all that was to be sent is sent and all that was lacking is settled, or it failed: the round's buffers are not touched any
  * more. */

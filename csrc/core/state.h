@@ -55,7 +55,7 @@ typedef struct hv_state_config {
   uint32_t chunk_bytes; /* 0: by size; a power of two (manifest.h) */
   uint32_t donors;      /* asked at once, more only while these are slow; 0: 4, at most 16 */
   uint32_t silence_ms;  /* before anything was measured: a donor from whom nothing comes for so long is given up; 0: 15,000 */
-  uint32_t looks;       /* how often announcements are looked at again for want of a majority or of donors; 0: 5 */
+  uint32_t looks;       /* how often announcements are looked at again for want of a majority or of donors; 0: 12 */
 } hv_state_config;
 
 /* HV_NOMEM: nothing to free. dht is borrowed. */

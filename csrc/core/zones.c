@@ -1,5 +1,7 @@
 #include "core/zones.h"
 
+#include "core/contact.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -459,6 +461,21 @@ static void ask_next(hv_zones *z, uint64_t now_us) {
   }
 }
 
+void hv_zones_hurry(hv_zones *z) {
+  uint64_t now = now_of(z);
+  look(z, now);
+  for (size_t i = 0; i < HV_ZONES_MEMBERS; i++) {
+    hv_zones_member *m = &z->members[i];
+    const hv_route_contact *contact = NULL;
+    if (hv_peer_is_known(&m->id) && !m->client && !m->ask)
+      contact = hv_route_find(hv_dht_route(z->dht), &m->id);
+    if (!contact)
+      continue;
+    m->tried_us = now;
+    ask(z, contact, i, HV_ZONES_SELF, &m->ask);
+  }
+}
+
 static uint64_t pause_us(const hv_zones *z) {
   uint64_t pause = z->round_us / (z->active ? z->active : 1);
   return pause > TICK_LEAST_US ? pause : TICK_LEAST_US;
@@ -586,6 +603,38 @@ int hv_zones_member_of(const hv_zones *z, const hv_peer_id *id, hv_sum *out, uin
   *out = m->sum;
   *heard_us = m->heard_us;
   return 1;
+}
+
+/* ---- who has gone ---- */
+
+size_t hv_zones_heard_from(const hv_zones *z, hv_target *out) {
+  size_t n = 0;
+  hv_addr addr;
+  for (size_t i = 0; i < HV_ZONES_MEMBERS; i++) {
+    const hv_zones_member *m = &z->members[i];
+    const hv_route_contact *contact = is_fresh(m->heard_us, now_of(z)) ? hv_route_find(hv_dht_route(z->dht), &m->id) : NULL;
+    if (contact && hv_contact_unpack(hv_span_of(contact->addrs, contact->addrs_size), &addr, 1) == 1)
+      out[n++] = (hv_target){m->id, addr};
+  }
+  return n;
+}
+
+static void forget_voice(hv_zones_voice *voice, uint64_t who) {
+  if (voice->from == who)
+    *voice = (hv_zones_voice){0};
+}
+
+void hv_zones_gone(hv_zones *z, const hv_peer_id *id) {
+  uint64_t who = mark_of(id);
+  hv_zones_member *m = find_member(z, id);
+  note_absent(z, who);
+  if (m)
+    free_member(m);
+  for (unsigned level = 0; level < HV_ZONES_LEVELS; level++) {
+    forget_voice(&z->halves[level].asked[0], who);
+    forget_voice(&z->halves[level].asked[1], who);
+    forget_voice(&z->halves[level].told, who);
+  }
 }
 
 /* ---- answering ---- */

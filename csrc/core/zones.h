@@ -117,8 +117,16 @@ void hv_zones_fini(hv_zones *zones);
 /* How long a round takes, from now on: what is due later than that is due sooner. */
 void hv_zones_pace(hv_zones *zones, uint64_t round_us);
 
+/* Asks all members of the leaf now. */
+void hv_zones_hurry(hv_zones *zones);
+
 /* HV_MSG_PROGRESS of this run: answers it. */
 void hv_zones_asked(hv_zones *zones, const hv_event *event);
+
+/* Where those can be dialled who were heard themselves; `out` has room for HV_ZONES_MEMBERS. Returns how many there are. */
+size_t hv_zones_heard_from(const hv_zones *zones, hv_target *out);
+/* A peer has ended, or takes no part any more: what it said of itself is forgotten. */
+void hv_zones_gone(hv_zones *zones, const hv_peer_id *id);
 
 /* How many others answer for themselves or for zones. */
 size_t hv_zones_heard(const hv_zones *zones);

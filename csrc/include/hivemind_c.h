@@ -217,6 +217,8 @@ void hv_hive_progress_pause(hv_hive_progress *progress, int on);
 void hv_hive_progress_read(hv_hive_progress *progress, hv_hive_progress_state *out);
 /* Asks the swarm now instead of when it is due. */
 hv_status hv_hive_progress_refresh(hv_hive_progress *progress);
+/* This contributor counts no more, until it reports again. */
+hv_status hv_hive_progress_withdraw(hv_hive_progress *progress);
 /* Waits until the swarm was heard since this contributor's epoch began, or for timeout_ms (UINT32_MAX: for good). HV_OK,
  * HV_TIMEOUT, HV_CLOSED. */
 hv_status hv_hive_progress_wait(hv_hive_progress *progress, uint32_t timeout_ms);
@@ -246,6 +248,7 @@ typedef struct hv_hive_averager_config {
   size_t min_vector;
   double bandwidth;
   int auxiliary;
+  int apart; /* 1: others know of it, and may wait for it, only from its first step or hv_hive_averager_reached on */
 } hv_hive_averager_config;
 
 /* HV_INVALID with its sentence. HV_EXISTS: this hive averages under that prefix already. config is borrowed. */
@@ -296,6 +299,11 @@ hv_status hv_hive_averager_weight(hv_hive_averager *averager, hv_future *step, f
 /* The program is in this epoch, and will not step for an earlier one (a step whose epoch is a number says so, too): others that
  * look for a group there need not wait for it, and are told where the swarm is. Nobody waits for this. */
 hv_status hv_hive_averager_reached(hv_hive_averager *averager, uint64_t epoch);
+/* It missed a step, and comes to this epoch with the swarm's state, not sooner: there others wait for it, for a moment. */
+hv_status hv_hive_averager_comes(hv_hive_averager *averager, uint64_t epoch);
+/* Others do not wait for this peer until its next step, or hv_hive_averager_reached. Does nothing while a step looks for a group.
+ */
+hv_status hv_hive_averager_step_aside(hv_hive_averager *averager);
 
 /* Which group of a large swarm it looks for: '0' and '1', at most HV_GROUP_BITS_MAX. */
 #define HV_GROUP_BITS_MAX 64

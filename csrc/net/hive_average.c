@@ -180,6 +180,7 @@ static hv_status start_average(hv_hive_averager *a, const hv_hive_averager_confi
                              .min_vector = config->min_vector,
                              .bandwidth = config->bandwidth,
                              .auxiliary = config->auxiliary,
+                             .apart = config->apart,
                              .gate = {enter, leave, a}};
   hv_hive_op *o = new_op(a, start_new);
   if (!o)
@@ -369,6 +370,18 @@ static void start_reached(hv_hive_op *o, hv_node *node) {
   end_op(o, HV_OK, "");
 }
 
+static void start_comes(hv_hive_op *o, hv_node *node) {
+  (void)node;
+  hv_average_comes(o->u.average.averager->average, o->u.average.reached);
+  end_op(o, HV_OK, "");
+}
+
+static void start_step_aside(hv_hive_op *o, hv_node *node) {
+  (void)node;
+  hv_average_step_aside(o->u.average.averager->average);
+  end_op(o, HV_OK, "");
+}
+
 /* Nobody waits for these. A later step whose future lies where this one's was cannot be meant: its op comes after this one. */
 static hv_status say(hv_hive_averager *a, hv_future *step, float weight, uint64_t reached, void (*start)(hv_hive_op *, hv_node *)) {
   hv_future *future;
@@ -392,6 +405,14 @@ hv_status hv_hive_averager_trigger(hv_hive_averager *a, hv_future *step) {
 
 hv_status hv_hive_averager_reached(hv_hive_averager *a, uint64_t epoch) {
   return say(a, NULL, 0, epoch, start_reached);
+}
+
+hv_status hv_hive_averager_comes(hv_hive_averager *a, uint64_t epoch) {
+  return say(a, NULL, 0, epoch, start_comes);
+}
+
+hv_status hv_hive_averager_step_aside(hv_hive_averager *a) {
+  return say(a, NULL, 0, 0, start_step_aside);
 }
 
 hv_status hv_hive_averager_weight(hv_hive_averager *a, hv_future *step, float weight) {

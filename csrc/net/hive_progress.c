@@ -264,6 +264,18 @@ void hv_hive_progress_pause(hv_hive_progress *p, int on) {
   pthread_mutex_unlock(&p->lock);
 }
 
+hv_status hv_hive_progress_withdraw(hv_hive_progress *p) {
+  if (hv_hive_usable(p->hive) != HV_OK)
+    return HV_FORKED;
+  pthread_mutex_lock(&p->lock);
+  int moved = p->own.any;
+  p->own.any = 0;
+  hv_status status = p->status;
+  int post = moved && wants_wake(p, 0);
+  pthread_mutex_unlock(&p->lock);
+  return post ? post_wake(p) : status;
+}
+
 hv_status hv_hive_progress_refresh(hv_hive_progress *p) {
   if (hv_hive_usable(p->hive) != HV_OK)
     return HV_FORKED;

@@ -27,6 +27,9 @@ SHAPE(echo);
 
 static const shape leave_shape = {.type = &hv__leave__descriptor};
 
+PAIR(depart, hv_msg_depart, Hv__Depart) = {BYTES(depart, key, HV_MATCH_KEY_MAX), MAYBE(depart, round, uint8_t *), U32(depart, run)};
+SHAPE(depart);
+
 PAIR(parcel, hv_msg_parcel, Hv__Parcel) = {U64(parcel, size), U64(parcel, offset), FLAG(parcel, receipt)};
 SHAPE(parcel);
 
@@ -132,6 +135,7 @@ PAIR(join, hv_msg_join, Hv__Join) = {
     U32(join, gather_size),
     BYTES(join, avoid, HV_MATCH_AVOID_MAX * sizeof(hv_peer_id)),
     FLAG(join, stay),
+    U32(join, known),
 };
 SHAPE(join);
 
@@ -174,10 +178,12 @@ PAIR(summon, hv_msg_summon, Hv__Summon) = {
     BYTES(summon, addrs, HV_CONTACT_ADDRS_MAX),
     U64(summon, at),
     FLAG(summon, seeks),
+    U64(summon, comes),
 };
 SHAPE(summon);
 
-PAIR(summoned, hv_msg_summoned, Hv__Summoned) = {U8(summoned, state, HV_SUMMONED_KINDS - 1), U64(summoned, at)};
+PAIR(summoned, hv_msg_summoned, Hv__Summoned) = {U8(summoned, state, HV_SUMMONED_KINDS - 1), U64(summoned, at),
+                                                 U64(summoned, comes)};
 SHAPE(summoned);
 
 PAIR(attend, hv_msg_attend, Hv__Attend) = {EXACT(attend, round, uint8_t *), U32(attend, member), U32(attend, view)};
@@ -228,6 +234,7 @@ static const struct kind {
     [HV_MSG_PROGRESS_TOLD] = {&progress_told_shape, HV__ENVELOPE__KIND_PROGRESS_TOLD},
     [HV_MSG_FINDS] = {&finds_shape, HV__ENVELOPE__KIND_FINDS},
     [HV_MSG_FOUNDS] = {&founds_shape, HV__ENVELOPE__KIND_FOUNDS},
+    [HV_MSG_DEPART] = {&depart_shape, HV__ENVELOPE__KIND_DEPART},
 };
 
 #endif

@@ -111,7 +111,8 @@ static void random_match_msg(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
                           .wait_ms = (uint32_t)check_random(rng),
                           .gather_size = (uint32_t)check_random(rng) >> below(rng, 32),
                           .avoid = random_span(rng, s, HV_MATCH_AVOID_MAX * sizeof(hv_peer_id)),
-                          .stay = (uint8_t)below(rng, 2)};
+                          .stay = (uint8_t)below(rng, 2),
+                          .known = (uint32_t)check_random(rng) >> below(rng, 32)};
     random_bytes(rng, &join->schema, sizeof join->schema);
   } else if (kind == HV_MSG_ACCEPTED) {
     s->msg.u.accepted = (hv_msg_accepted){(uint32_t)check_random(rng), (uint32_t)check_random(rng)};
@@ -134,10 +135,14 @@ static void random_match_msg(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
       s->members[i].gather_size = (uint32_t)check_random(rng);
     }
   } else if (kind == HV_MSG_SUMMON) {
-    s->msg.u.summon = (hv_msg_summon){random_span(rng, s, HV_MATCH_KEY_MAX), random_span(rng, s, HV_MATCH_EPOCH_MAX),
-                                      random_span(rng, s, HV_CONTACT_ADDRS_MAX), check_random(rng), (uint8_t)below(rng, 2)};
+    s->msg.u.summon = (hv_msg_summon){random_span(rng, s, HV_MATCH_KEY_MAX),
+                                      random_span(rng, s, HV_MATCH_EPOCH_MAX),
+                                      random_span(rng, s, HV_CONTACT_ADDRS_MAX),
+                                      check_random(rng),
+                                      (uint8_t)below(rng, 2),
+                                      check_random(rng)};
   } else if (kind == HV_MSG_SUMMONED) {
-    s->msg.u.summoned = (hv_msg_summoned){(uint8_t)below(rng, HV_SUMMONED_KINDS), check_random(rng)};
+    s->msg.u.summoned = (hv_msg_summoned){(uint8_t)below(rng, HV_SUMMONED_KINDS), check_random(rng), check_random(rng)};
   }
 }
 
@@ -178,6 +183,11 @@ void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
     random_bytes(rng, s->msg.u.attend.round, HV_ROUND_ID_SIZE);
     s->msg.u.attend.member = (uint32_t)check_random(rng);
     s->msg.u.attend.view = (uint32_t)check_random(rng);
+    break;
+  case HV_MSG_DEPART:
+    s->msg.u.depart = (hv_msg_depart){.key = random_span(rng, s, HV_MATCH_KEY_MAX), .run = (uint32_t)check_random(rng)};
+    if (below(rng, 2))
+      random_bytes(rng, s->msg.u.depart.round, HV_ROUND_ID_SIZE);
     break;
   case HV_MSG_NEWS:
     s->msg.u.news = (hv_msg_news){(uint8_t)below(rng, HV_NEWS_COUNT), (uint32_t)check_random(rng), (uint32_t)check_random(rng),
@@ -292,6 +302,7 @@ static void assert_same_join(const hv_msg_join *a, const hv_msg_join *b) {
   assert_int_equal(a->gather_size, b->gather_size);
   assert_same_span(a->avoid, b->avoid);
   assert_int_equal(a->stay, b->stay);
+  assert_int_equal(a->known, b->known);
 }
 
 static void assert_same_begin(const hv_msg_begin *a, const hv_msg_begin *b) {
@@ -326,9 +337,11 @@ static void assert_same_match_msg(const hv_msg *a, const hv_msg *b) {
     assert_same_span(a->u.summon.addrs, b->u.summon.addrs);
     assert_int_equal(a->u.summon.at, b->u.summon.at);
     assert_int_equal(a->u.summon.seeks, b->u.summon.seeks);
+    assert_int_equal(a->u.summon.comes, b->u.summon.comes);
   } else if (a->kind == HV_MSG_SUMMONED) {
     assert_int_equal(a->u.summoned.state, b->u.summoned.state);
     assert_int_equal(a->u.summoned.at, b->u.summoned.at);
+    assert_int_equal(a->u.summoned.comes, b->u.summoned.comes);
   }
 }
 
@@ -346,6 +359,11 @@ void msgs_assert_same(const hv_msg *a, const hv_msg *b) {
     assert_same_span(a->u.echo.bytes, b->u.echo.bytes);
     break;
   case HV_MSG_LEAVE:
+    break;
+  case HV_MSG_DEPART:
+    assert_same_span(a->u.depart.key, b->u.depart.key);
+    assert_memory_equal(a->u.depart.round, b->u.depart.round, HV_ROUND_ID_SIZE);
+    assert_int_equal(a->u.depart.run, b->u.depart.run);
     break;
   case HV_MSG_PARCEL:
     assert_int_equal(a->u.parcel.size, b->u.parcel.size);

@@ -510,7 +510,7 @@ static void donors_that_disagree_one_to_one_are_not_believed(void **unused) {
   load(&sc, 2);
   ends(&sc, HV_STATE);
   assert_int_equal(sc.try.rooms, 0);
-  assert_int_equal(sc.try.load.seen.looks, 6);
+  assert_int_equal(sc.try.load.seen.looks, 13);
   close_scene(&sc);
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextvars
 import logging
 import threading
 from contextlib import contextmanager
@@ -22,6 +23,17 @@ from hivemind_c.dht import DHT
 from hivemind_c.dht.values import get_dht_time
 
 logger = logging.getLogger("hivemind_c.averaging")
+_apart: "contextvars.ContextVar[bool]" = contextvars.ContextVar("hivemind_c averagers made apart", default=False)
+
+
+@contextmanager
+def made_apart(apart: bool = True) -> Iterator[None]:
+    """Averagers made within this context are unknown to others, who so do not wait for them, until their first step or `reached`."""
+    token = _apart.set(apart)
+    try:
+        yield
+    finally:
+        _apart.reset(token)
 
 
 class DecentralizedAverager(SharesState):
@@ -94,6 +106,7 @@ class DecentralizedAverager(SharesState):
             min_vector=vector_size(min_vector_size),
             bandwidth=bandwidth or 0,
             auxiliary=int(auxiliary),
+            apart=int(_apart.get()),
         )
         self._averager: Optional[_hivemind_c.Averager] = None
         self._holder: Optional[int] = None  # the thread within get_tensors
@@ -194,6 +207,14 @@ class DecentralizedAverager(SharesState):
         """This peer is in that epoch, and will not step for an earlier one: others that look for a group there hear at once that they are behind. A step whose
         epoch is a number says the same; say it where an epoch is passed without one."""
         self._running().reached(epoch_number(epoch))
+
+    def comes(self, epoch: int) -> None:
+        """This peer missed a step, and comes to that epoch with the swarm's state, not sooner: there others wait for it, for a moment."""
+        self._running().comes(epoch_number(epoch))
+
+    def step_aside(self) -> None:
+        """Until its next step, or `reached`, others do not wait for this peer: it is about to load a state, say."""
+        self._running().step_aside()
 
     def _wait_for(self, control: StepControl) -> Optional[Gathered]:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
 
 from hivemind_c.averaging import DecentralizedAverager
+from hivemind_c.averaging.averager import made_apart
 from hivemind_c.compression import CompressionBase
 from hivemind_c.optim import options
 from hivemind_c.optim.grad_averager import GradientAverager, GradientAveragerFactory
@@ -53,7 +54,8 @@ def build(
     made = []
 
     def make(part: Callable[[], Any]) -> Any:
-        made.append(part())
+        with made_apart():
+            made.append(part())
         return made[-1]
 
     try:

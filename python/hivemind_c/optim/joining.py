@@ -3,29 +3,72 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hivemind_c.optim.optimizer import Optimizer
+    from hivemind_c.optim.progress_tracker import Figures
 
 logger = logging.getLogger("hivemind_c.optim")
 FIRST_LOOK_S = 5.0  #: to hear of others before the first batch counts
+CHASE_S = 0.3  #: who loads a state within this time is waited for at the beginning of an epoch
+AHEAD_S = 1.0  #: groups form so long before an epoch's end, or when half of its samples are there: until then a newcomer is in time
 
 
 class KeepsUp:
     missed = False  # the swarm has made a step without this peer, or holds another state than its
     _wanted = 0  # older states than of this epoch are of no use
+    _load_s = math.inf  # what the quickest load took
+    _apart = True  # others neither count this peer nor wait for it: it cannot make a step with them yet
 
     def _join(self: "Optimizer") -> None:
         """Before the first batch counts: where is the swarm?"""
         self._joined = True
         self.telling.start()
-        if not self.auxiliary:
-            self.tracker.report_local_progress(self.local_epoch, 0)
-        if not self.tracker.fetched_global_progress_this_epoch.wait(FIRST_LOOK_S):
+        if self._apart and not self.tracker.fetched_global_progress_this_epoch.wait(FIRST_LOOK_S):
             logger.warning("the swarm has not answered within %g s: this peer begins alone, and joins the others when it hears them", FIRST_LOOK_S)
 
+    def _step_aside(self: "Optimizer") -> None:
+        """Others neither count this peer nor wait for it, until it enters again."""
+        self.meeting.step_aside()
+        if not (self._apart or self.auxiliary):
+            self.tracker.withdraw()
+        self._apart = True
+
+    def _forms_groups(self: "Optimizer", now: "Figures") -> bool:
+        """Whether it is time for the group that ends this epoch. Not long before it: newcomers may be loading the state."""
+        return now.eta <= AHEAD_S or 2 * now.samples >= now.target
+
+    def _await_next_epoch(self: "Optimizer") -> int:
+        """Which epoch's state to load. Where the group of the swarm's epoch has formed without this peer, the next one's, which is waited for: the others
+        know that this peer is about to come."""
+        now = self.tracker.figures()
+        if self.grad_averager is None or self.auxiliary or self._load_s > CHASE_S or now.peers < 1 or not self._forms_groups(now):
+            return now.epoch
+        self.grad_averager.comes(now.epoch + 1)
+        until = time.monotonic() + min(max(now.eta, 0.0), self.matchmaking_time)
+        while time.monotonic() < until and self.tracker.global_epoch == now.epoch:
+            self.tracker.fetch_global_progress()
+            time.sleep(0.05)
+        return now.epoch + 1
+
+    def _enter(self: "Optimizer") -> None:
+        """From now on others count this peer, and expect it in their groups."""
+        if self._apart:
+            self._apart = False
+            self.meeting.passed(self.local_epoch)
+            self._report(0)
+            self.tracker.fetch_global_progress()
+
+    def _report(self: "Optimizer", samples: int) -> None:
+        if not (self.auxiliary or self._apart):
+            self.tracker.report_local_progress(self.local_epoch, samples)
+
     def _must_catch_up(self: "Optimizer") -> bool:
+        if self._apart:
+            return self.missed or not self.auxiliary and self.tracker.global_epoch > self.local_epoch
         standing = self.tracker.standing
         return self.missed or standing == "behind" or standing == "late" and self._has_missed_it()
 
@@ -42,33 +85,44 @@ class KeepsUp:
         """Whether this peer is in the swarm's epoch, or at its very end."""
         return not self._must_catch_up()
 
-    def catch_up(self: "Optimizer") -> None:
-        shared = self.state_averager.shared
+    def catch_up(self: "Optimizer") -> bool:
+        """Loads the swarm's state, if it is time for another attempt; True if this peer has it now."""
+        shared, loaded = self.state_averager.shared, False
         if shared.may_try():
             logger.info("this peer is in epoch %d and the swarm in %d: it loads the swarm's state", self.local_epoch, self.tracker.global_epoch)
-            behind = self.tracker.standing == "behind"
+            behind = self.tracker.standing == "behind" or self._apart and self.tracker.global_epoch > self.local_epoch
             shared.withdraw()
-            loaded = self.load_state_from_peers()
+            loaded = self._load(chase=True)
             if loaded or not behind:
+                self._enter()
                 self.missed = False  # who only missed a round, and finds no state, sees in the next one whether it still lacks it
             if not loaded and not behind and self._wanted > self.local_epoch and self.grad_averager is not None:
                 shared.offer(self.local_epoch)  # those who made the step have gone: this may be the newest state that there is
         elif self.reuse_grad_buffers:  # the batch that is not counted lies in .grad with the sums
             self._drop_sums(self.local_epoch)
+        return loaded
 
     def load_state_from_peers(self: "Optimizer", **kwargs: Any) -> bool:
         """Takes over the swarm's state. False: there is none to be had; model, optimizer, scheduler and epoch are as they were. What this peer had summed up of its own
         is dropped either way, and so is an outcome in the background that the model has not taken over yet."""
+        return self._load(**kwargs)
+
+    def _load(self: "Optimizer", chase: bool = False, **kwargs: Any) -> bool:
         averager = self.state_averager
-        before = self.local_epoch
-        self.meeting.cancel()
+        before, was_apart = self.local_epoch, self._apart
+        self._step_aside()
         averager.background.drop()
         with self.tracker.pause_updates():
             newest = self.local_epoch if self.grad_averager is None else max(self.local_epoch, self.tracker.global_epoch, self._wanted)
+            if chase:
+                newest = max(newest, self._await_next_epoch())
+            begun = time.monotonic()
             loaded = averager.load_state_from_peers(**{"timeout": self.load_state_timeout, "epoch_least": newest, **kwargs})
         if loaded:
-            self.meeting.passed(self.local_epoch)
+            self._load_s = min(self._load_s, time.monotonic() - begun)
         self._drop_sums(before)
+        if not (loaded or was_apart):
+            self._enter()
         return loaded
 
     def _drop_sums(self: "Optimizer", epoch: int) -> None:
@@ -77,4 +131,4 @@ class KeepsUp:
         if self.grad_averager is not None:
             self.grad_averager.reset_accumulated_grads_()
         self._local_samples = 0
-        self.tracker.report_local_progress(self.local_epoch, 0)
+        self._report(0)

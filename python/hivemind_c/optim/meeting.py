@@ -77,6 +77,13 @@ class Meeting:
             optimizer.grad_averager.reached(epoch)
         optimizer.state_averager.reached(epoch // optimizer.schedule.average_state_every + 1)
 
+    def step_aside(self) -> None:
+        """Nobody waits for this peer until it has begun an epoch again."""
+        self.cancel()
+        if self._optimizer.grad_averager is not None:
+            self._optimizer.grad_averager.step_aside()
+        self._optimizer.state_averager.step_aside()
+
     def _begin(self, averager: Any, epoch: int, left: float, **more: Any) -> Any:
         """left: seconds until it is needed; none, when the epoch has ended (the tracker tells of the next one's end then)."""
         optimizer = self._optimizer

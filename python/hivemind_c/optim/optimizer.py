@@ -164,8 +164,10 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         if self._must_catch_up():
             if grad_scaler is not None and not self.auxiliary:
                 self._are_grads_finite(grad_scaler)  # the batch counts for nothing, but the scaler's update() asks whether it was looked at
-            self.catch_up()
+            if self.catch_up():
+                self._look_around()  # the others may be about to average
             return
+        self._enter()
         if self.grad_averager is not None:
             self.state_averager.shared.look(self.local_epoch)
         if not self.auxiliary and (grad_scaler is None or self.skip_overflown_batch(grad_scaler)):
@@ -248,7 +250,7 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         now = self.tracker.figures()
         self._outlook.look(now)
         near, there = self._assist() if self.auxiliary else (now.match, now.ready)
-        if near and now.peers > 1:
+        if near and now.peers > 1 and self._forms_groups(now):
             self.meeting.prepare()
         if there:
             self._end_epoch()

@@ -9,6 +9,7 @@ import torch
 
 from hivemind_c._lowrank import LowRank
 from hivemind_c.averaging import DecentralizedAverager
+from hivemind_c.averaging.averager import made_apart
 from hivemind_c.compression import CompressionBase, CompressionInfo, NoCompression, TensorRole
 from hivemind_c.dht import get_dht_time
 from hivemind_c.optim.grad_averager import GradientAverager, outcome_of
@@ -57,7 +58,8 @@ class PowerSGDGradientAverager(GradientAverager):
         super()._join(dht, ps + [t for i, t in enumerate(tensors) if i not in self._low.indices], prefix=prefix, compression=compression, **kwargs)
         if qs and not self.auxiliary:
             infos = [CompressionInfo.from_tensor(t, key=i, role=TensorRole.GRADIENT) for i, t in enumerate(qs)]
-            self._qs = DecentralizedAverager(qs, dht, prefix=f"{prefix}_q", compression=compression, tensor_infos=infos, **kwargs)
+            with made_apart(False):  # who takes part in its rounds is known from the first round's group
+                self._qs = DecentralizedAverager(qs, dht, prefix=f"{prefix}_q", compression=compression, tensor_infos=infos, **kwargs)
 
     def schedule_step(self, scheduled_time: Optional[float] = None, *, epoch: Optional[int] = None, **kwargs: Any) -> Any:
         self._round = self._next if epoch is None else epoch

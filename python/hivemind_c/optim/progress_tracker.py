@@ -142,6 +142,10 @@ class ProgressTracker:
         """This contributor has so many samples in that epoch. The latest counts; it costs a microsecond."""
         self._started().report(local_epoch, samples_accumulated)
 
+    def withdraw(self) -> None:
+        """This contributor is not counted until it reports again."""
+        self._started().withdraw()
+
     def update_epoch(self, new_epoch: Optional[int] = None) -> int:
         """This contributor begins an epoch (the next one by default) with no samples; returns it."""
         if new_epoch is None:

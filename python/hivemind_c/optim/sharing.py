@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hivemind_c.optim.state_averager import TrainingStateAverager
 
 logger = logging.getLogger("hivemind_c.optim")
-LEAST_PERIOD = 0.5  #: seconds between two offers at least
+LEAST_PERIOD = 0.25  #: seconds between two offers at least
 COST = 0.02  #: of the time that offering may take
 
 

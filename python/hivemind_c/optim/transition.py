@@ -28,6 +28,7 @@ class Transition:
         self.samples = optimizer.local_samples
         self.state_averaged = False
         self.averaged = False  # the gradients are the swarm's
+        self.nobody_came = False  # for the gradients, in all of their time
         self.left_out = False  # the others have made this step without this peer
         self.meets_another = False  # not all members of the group had the same replica
         self.stepped = optimizer.schedule.use_local_updates or optimizer.auxiliary
@@ -128,6 +129,7 @@ class Transition:
                 self.state.local_epoch, self.left_out = self.epoch, True
                 optimizer.is_left_behind(self.epoch)
                 return
+            self.nobody_came = error.status == "TIMEOUT"
             own = f"steps with its own {self.samples} samples' gradient" if self.samples else "has no gradient of its own to step with"
             logger.warning("epoch %d: averaging gradients failed, so this peer %s: %s", self.epoch, own, error)
             return
@@ -175,7 +177,14 @@ class Transition:
 
     # ---- state ----
 
+    def _others_have_left(self) -> bool:
+        return not self.optimizer.auxiliary and self.optimizer.tracker.global_progress.num_peers <= 1
+
     def _average_state(self) -> None:
+        if self.nobody_came or self._others_have_left():  # an epoch waits once
+            self.optimizer.meeting.cancel()
+            self.state.shared.offer(self.next_epoch)
+            return
         control = self.optimizer.meeting.state(self.next_epoch)
         ready = self.optimizer.auxiliary or self.state.loaded
         if control is None:
