@@ -296,6 +296,21 @@ static PyObject *averager_comes(PyObject *object, PyObject *args) {
   return status == HV_OK || status == HV_CLOSED ? Py_NewRef(Py_None) : bind_raise(state_of(self), status, NULL);
 }
 
+static PyObject *averager_awaits(PyObject *object, PyObject *args) {
+  py_averager *self = (py_averager *)object;
+  unsigned long long epoch;
+  int awaits;
+  if (!PyArg_ParseTuple(args, "K:awaits", &epoch) || check_usable(self) < 0)
+    return NULL;
+  hv_hive_averager *averager = self->averager;
+  come_in(self);
+  Py_BEGIN_ALLOW_THREADS
+  awaits = hv_hive_averager_awaits(averager, epoch);
+  Py_END_ALLOW_THREADS
+  go_out(self);
+  return PyBool_FromLong(awaits);
+}
+
 static PyObject *averager_step_aside(PyObject *object, PyObject *ignored) {
   py_averager *self = (py_averager *)object;
   (void)ignored;
@@ -394,6 +409,7 @@ static const PyMethodDef methods[] = {
      "step(gather, epoch, weight, wait, timeout, expected, require_trigger, allow_retries): a future."},
     {"trigger", averager_trigger, METH_O, "trigger(step): its all-reduce may begin."},
     {"set_weight", averager_set_weight, METH_VARARGS, "set_weight(step, weight): until its all-reduce begins."},
+    {"awaits", averager_awaits, METH_VARARGS, "awaits(epoch): whether another peer comes to it with a state that it has yet to load."},
     {"comes", averager_comes, METH_VARARGS, "comes(epoch): it missed a step, and takes part from that epoch on."},
     {"step_aside", averager_step_aside, METH_NOARGS, "Nobody waits for this peer until its next step, or reached()."},
     {"reached", averager_reached, METH_VARARGS, "reached(epoch): no step for an earlier one will come."},

@@ -583,6 +583,10 @@ void hv_average_reached(hv_average *self, uint64_t epoch) {
   hv_match_reached(self->match, epoch);
 }
 
+int hv_average_awaits(const hv_average *self, uint64_t epoch) {
+  return hv_match_awaits(self->match, epoch);
+}
+
 void hv_average_comes(hv_average *self, uint64_t epoch) {
   hv_match_comes(self->match, epoch);
 }

@@ -144,6 +144,7 @@ hv_status hv_average_set_weight(hv_average *self, hv_average_step *step, float w
 /* The program is in this epoch and will not step for an earlier one: who looks for a group there need not wait for it. A step whose
  * epoch is a number says the same. */
 void hv_average_reached(hv_average *self, uint64_t epoch);
+int hv_average_awaits(const hv_average *self, uint64_t epoch); /* match's */
 /* It missed a step, and comes to this epoch with the swarm's state, not sooner: there others wait for it, for a moment. */
 void hv_average_comes(hv_average *self, uint64_t epoch);
 /* Until its next step, or hv_average_reached, nobody waits for this peer. Not while a step seeks. */

@@ -86,6 +86,14 @@ void hv_match_reached(hv_match *match, uint64_t epoch) {
   match_moves_to(match, place_of_epoch(epoch));
 }
 
+int hv_match_awaits(const hv_match *match, uint64_t epoch) {
+  const hv_roster *roster = &match->roster;
+  for (size_t i = 0; i < roster->n; i++)
+    if (roster->entries[i].comes == place_of_epoch(epoch) && hv_roster_counts(roster, &roster->entries[i]))
+      return 1;
+  return 0;
+}
+
 void hv_match_comes(hv_match *match, uint64_t epoch) {
   match->comes = place_of_epoch(epoch);
   if (match->config.apart)

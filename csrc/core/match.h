@@ -94,6 +94,8 @@ size_t hv_match_others(const hv_match *match);
 void hv_match_reached(hv_match *match, uint64_t epoch);
 /* The program missed a step, and comes to this epoch with the swarm's state, not sooner: there it is waited for a moment. */
 void hv_match_comes(hv_match *match, uint64_t epoch);
+/* True if another peer missed a step, and comes to this epoch with a state that it has yet to load. */
+int hv_match_awaits(const hv_match *match, uint64_t epoch);
 /* Until it is reached again, or a seek: nobody waits for this peer, or finds a host in it. Those who know it are told. Not while
  * seeking. */
 void hv_match_step_aside(hv_match *match);

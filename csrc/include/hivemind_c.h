@@ -299,6 +299,8 @@ hv_status hv_hive_averager_weight(hv_hive_averager *averager, hv_future *step, f
 /* The program is in this epoch, and will not step for an earlier one (a step whose epoch is a number says so, too): others that
  * look for a group there need not wait for it, and are told where the swarm is. Nobody waits for this. */
 hv_status hv_hive_averager_reached(hv_hive_averager *averager, uint64_t epoch);
+/* 1: another peer missed a step, and comes to this epoch with a state that it has yet to load. */
+int hv_hive_averager_awaits(hv_hive_averager *averager, uint64_t epoch);
 /* It missed a step, and comes to this epoch with the swarm's state, not sooner: there others wait for it, for a moment. */
 hv_status hv_hive_averager_comes(hv_hive_averager *averager, uint64_t epoch);
 /* Others do not wait for this peer until its next step, or hv_hive_averager_reached. Does nothing while a step looks for a group.

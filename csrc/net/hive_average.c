@@ -421,6 +421,30 @@ hv_status hv_hive_averager_weight(hv_hive_averager *a, hv_future *step, float we
   return say(a, step, weight, 0, start_weight);
 }
 
+/* ---- who is awaited ---- */
+
+static void start_awaits(hv_hive_op *o, hv_node *node) {
+  int awaits = hv_average_awaits(o->u.average.averager->average, o->u.average.reached);
+  (void)node;
+  hv_future_finish(o->future, hv_span_of("1", (size_t)awaits), NULL);
+  hv_hive_free_op(o);
+}
+
+int hv_hive_averager_awaits(hv_hive_averager *a, uint64_t epoch) {
+  hv_span said = {0};
+  hv_future *future;
+  hv_hive_op *o = hv_hive_usable(a->hive) == HV_OK ? new_op(a, start_awaits) : NULL;
+  if (!o)
+    return 0;
+  o->u.average.reached = epoch;
+  if (hv_hive_submit(o, &future) != HV_OK)
+    return 0;
+  hv_future_wait(future, UINT32_MAX);
+  int awaits = hv_future_result(future, &said, NULL, NULL) == HV_OK && said.size > 0;
+  hv_future_release(future);
+  return awaits;
+}
+
 /* ---- bits ---- */
 
 static void start_bits(hv_hive_op *o, hv_node *node) {

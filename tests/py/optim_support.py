@@ -135,8 +135,8 @@ class Peer:
         optimizer.step()
         if not optimizer.reuse_grad_buffers:
             optimizer.zero_grad()
-        if optimizer.local_epoch != epoch:
-            self.after[epoch] = flat(self.model)
+        if optimizer.local_epoch != epoch:  # by a step, or by a state that was loaded
+            self.after[optimizer.local_epoch - 1] = flat(self.model)
 
     def train(self, epochs, pause=0.01):
         while self.optimizer.local_epoch < epochs:

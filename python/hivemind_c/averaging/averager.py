@@ -212,6 +212,10 @@ class DecentralizedAverager(SharesState):
         """This peer missed a step, and comes to that epoch with the swarm's state, not sooner: there others wait for it, for a moment."""
         self._running().comes(epoch_number(epoch))
 
+    def awaits(self, epoch: int) -> bool:
+        """Whether another peer comes to that epoch with a state that it has yet to load (`comes`)."""
+        return self._running().awaits(epoch_number(epoch))
+
     def step_aside(self) -> None:
         """Until its next step, or `reached`, others do not wait for this peer: it is about to load a state, say."""
         self._running().step_aside()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("hivemind_c.optim")
 FIRST_LOOK_S = 5.0  #: to hear of others before the first batch counts
 CHASE_S = 0.3  #: who loads a state within this time is waited for at the beginning of an epoch
+NOTICE_S = 0.1  #: the others are to know so long before the epoch begins
 AHEAD_S = 1.0  #: groups form so long before an epoch's end, or when half of its samples are there: until then a newcomer is in time
 
 
@@ -42,17 +43,20 @@ class KeepsUp:
         return now.eta <= AHEAD_S or 2 * now.samples >= now.target
 
     def _await_next_epoch(self: "Optimizer") -> int:
-        """Which epoch's state to load. Where the group of the swarm's epoch has formed without this peer, the next one's, which is waited for: the others
+        """Which epoch's state to load. Where the group of the swarm's epoch has formed without this peer, that of a later one, which is waited for: the others
         know that this peer is about to come."""
         now = self.tracker.figures()
         if self.grad_averager is None or self.auxiliary or self._load_s > CHASE_S or now.peers < 1 or not self._forms_groups(now):
             return now.epoch
-        self.grad_averager.comes(now.epoch + 1)
-        until = time.monotonic() + min(max(now.eta, 0.0), self.matchmaking_time)
-        while time.monotonic() < until and self.tracker.global_epoch == now.epoch:
+        eta, lacks = max(now.eta, 0.0), now.target - now.samples
+        epoch_s = eta * now.target / lacks if eta > 0 and lacks > 0 else NOTICE_S
+        ahead = 1 + math.ceil(max(0.0, NOTICE_S - eta) / epoch_s)
+        self.grad_averager.comes(now.epoch + ahead)
+        until = time.monotonic() + min(eta + (ahead - 1) * min(epoch_s, 1.0), self.matchmaking_time)
+        while time.monotonic() < until and self.tracker.global_epoch < now.epoch + ahead:
             self.tracker.fetch_global_progress()
-            time.sleep(0.05)
-        return now.epoch + 1
+            time.sleep(0.02)
+        return now.epoch + ahead
 
     def _enter(self: "Optimizer") -> None:
         """From now on others count this peer, and expect it in their groups."""

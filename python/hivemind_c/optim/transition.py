@@ -100,7 +100,8 @@ class Transition:
         if self.optimizer.auxiliary or not self.alone and not self.state_averaged and (self.state.extra_tensors or self.gradients is None):
             return  # it has none, or one of its own
         self.state.share_averages = self.gradients is None and not self.alone
-        self.state.shared.settled(self.next_epoch, wanted=self.meets_another, changed=self.state_averaged)
+        wanted = self.meets_another or self.gradients is not None and self.gradients.awaits(self.next_epoch)
+        self.state.shared.settled(self.next_epoch, wanted=wanted, changed=self.state_averaged)
 
     # ---- gradients ----
 
