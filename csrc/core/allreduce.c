@@ -1,44 +1,11 @@
-#include "core/allreduce.h"
+#include "core/allreduce_inner.h"
 
-#include "core/council.h"
 #include "core/fold.h"
 #include "core/gauge.h"
-#include "core/reducer.h"
-#include "core/share.h"
 
 #include <string.h>
 
 enum { HALL_PATIENCE_MS = 15000, BARE_PIECES = 64 };
-
-/* What one view does. */
-typedef struct turn {
-  struct turn *next;
-  hv_view *view;
-  hv_reducer *reducer;
-  hv_share **shares; /* one for each member; NULL for those that own nothing, and this one */
-} turn;
-
-struct hv_allreduce {
-  hv_allreduce *next, **link;
-  hv_allreduce_hall *hall;
-  hv_env *env;
-  hv_round round;
-  hv_round_member *members; /* the round's */
-  hv_allreduce_done *done;
-  void *arg;
-  hv_hold hold;
-  hv_pace pace;
-  hv_council *council; /* NULL when alone */
-  turn *present;       /* NULL between two views */
-  turn *past;          /* broken off, not over yet */
-  uint32_t view;
-  hv_members suspects, silent, liars; /* whom the council was told of, in this view */
-  hv_members gone;                    /* those who have ended */
-  hv_status status;                   /* not HV_OK: it ends with this */
-  int begun, stopping, told, given_up, lingers;
-  hv_timer look;     /* looks, in a step of its own, how far it is */
-  hv_timer deadline; /* until done; then: of the lingering */
-};
 
 /* What came on a stream before its round or view began. Small: there may be as many as a window has room for. */
 typedef struct piece {
@@ -150,7 +117,7 @@ static const uint8_t *round_of(const hv_msg *first) {
   return first->kind == HV_MSG_SHARE ? first->u.share.round : first->u.attend.round;
 }
 
-static hv_allreduce *find_round(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SIZE]) {
+hv_allreduce *allreduce_find(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SIZE]) {
   hv_allreduce *self = hall->rounds;
   while (self && memcmp(self->round.id, id, HV_ROUND_ID_SIZE) != 0)
     self = self->next;
@@ -240,7 +207,7 @@ void hv_allreduce_leave(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SI
 }
 
 void hv_allreduce_opened(hv_allreduce_hall *hall, const hv_event *event) {
-  hv_allreduce *self = find_round(hall, round_of(event->msg));
+  hv_allreduce *self = allreduce_find(hall, round_of(event->msg));
   if (!comes_early(self, event->msg))
     admit(self, event->msg, event->stream);
   else if (!was_left(hall, round_of(event->msg)))
@@ -298,72 +265,6 @@ void hv_allreduce_cut(hv_allreduce_hall *hall, const hv_peer_id *peer) {
     for (size_t i = 0; self->council && i < self->round.n_members; i++)
       if (hv_peer_equal(&self->round.members[i].at.id, peer))
         hv_council_cut(self->council, i);
-}
-
-/* What this view waits for from members that have ended. */
-static void lose_the_gone(hv_allreduce *self) {
-  turn *t = self->present;
-  for (size_t i = 0; t && i < self->round.n_members; i++) {
-    if (!hv_members_has(&self->gone, i))
-      continue;
-    if (t->reducer)
-      hv_reducer_gone(t->reducer, i);
-    if (t->shares[i])
-      hv_share_gone(t->shares[i]);
-  }
-}
-
-static void member_is_gone(hv_allreduce *self, size_t member) {
-  if (hv_members_has(&self->gone, member))
-    return;
-  hv_members_put(&self->gone, member);
-  lose_the_gone(self);
-  if (self->council)
-    hv_council_gone(self->council, member);
-  self->env->timer_set(self->env, &self->look, 0);
-}
-
-void hv_allreduce_gone(hv_allreduce_hall *hall, const hv_peer_id *peer) {
-  for (hv_allreduce *self = hall->rounds; self; self = self->next)
-    for (size_t i = 0; i < self->round.n_members; i++)
-      if (i != self->round.me && hv_peer_equal(&self->round.members[i].at.id, peer))
-        member_is_gone(self, i);
-}
-
-void hv_allreduce_departed(hv_allreduce_hall *hall, const hv_peer_id *peer, const uint8_t round[HV_ROUND_ID_SIZE]) {
-  static const uint8_t none[HV_ROUND_ID_SIZE];
-  if (memcmp(round, none, sizeof none) == 0)
-    return;
-  hv_allreduce *self = find_round(hall, round);
-  for (size_t i = 0; self && i < self->round.n_members; i++)
-    if (i != self->round.me && hv_peer_equal(&self->round.members[i].at.id, peer))
-      member_is_gone(self, i);
-  if (self || (hall->knows && !hall->knows(hall->arg, peer)))
-    return; /* strangers would leave no room */
-  size_t at = hall->n_departed++ % HV_ALLREDUCE_LEFT;
-  hall->departed[at].peer = *peer;
-  memcpy(hall->departed[at].round, round, HV_ROUND_ID_SIZE);
-}
-
-/* It ended, or said that it does not come, before this round began here. */
-static int comes_not(const hv_allreduce *self, size_t member) {
-  const hv_allreduce_hall *hall = self->hall;
-  const hv_peer_id *peer = &self->round.members[member].at.id;
-  size_t n = hall->n_departed < HV_ALLREDUCE_LEFT ? hall->n_departed : HV_ALLREDUCE_LEFT;
-  for (size_t i = 0; i < n; i++)
-    if (hv_peer_equal(&hall->departed[i].peer, peer) && memcmp(hall->departed[i].round, self->round.id, HV_ROUND_ID_SIZE) == 0)
-      return 1;
-  return hall->has_ended && self->round.formed_us && hall->has_ended(hall->arg, peer, self->round.formed_us);
-}
-
-void hv_allreduce_depart(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SIZE], const hv_round_member *members, size_t n,
-                         size_t me) {
-  hv_msg msg = {.kind = HV_MSG_DEPART};
-  hv_allreduce_leave(hall, id);
-  memcpy(msg.u.depart.round, id, HV_ROUND_ID_SIZE);
-  for (size_t i = 0; hall->notices && i < n; i++)
-    if (i != me && !members[i].client)
-      hv_notice_send(hall->notices, &members[i].at, &msg);
 }
 
 /* ---- what a view does ---- */
@@ -448,7 +349,7 @@ static void start_turn(hv_allreduce *self, turn *t) {
   for (size_t i = 0; i < self->round.n_members; i++)
     if (t->shares[i])
       hv_share_start(t->shares[i]);
-  lose_the_gone(self);
+  allreduce_lose_the_gone(self);
   something_changed(self); /* a run without values, an auxiliary without a span */
 }
 
@@ -721,7 +622,7 @@ hv_status hv_allreduce_begin(hv_allreduce_hall *hall, const hv_round *round, hv_
   hv_status status = hv_round_check(round, err);
   if (status != HV_OK)
     return status;
-  if (find_round(hall, round->id))
+  if (allreduce_find(hall, round->id))
     return hv_fail(err, HV_EXISTS, "a round of this id is under way");
   hv_allreduce *self = hv_mem_zalloc(hall->env->mem, sizeof *self);
   if (!self)
@@ -749,9 +650,7 @@ hv_status hv_allreduce_begin(hv_allreduce_hall *hall, const hv_round *round, hv_
   start_turn(self, first);
   if (self->council)
     hv_council_start(self->council, waited);
-  for (size_t i = 0; i < self->round.n_members; i++)
-    if (i != self->round.me && comes_not(self, i))
-      member_is_gone(self, i);
+  allreduce_look_for_the_gone(self);
   *out_ = self;
   return HV_OK;
 }

@@ -30,7 +30,7 @@ typedef struct hv_allreduce_hall {
   hv_allreduce *rounds;
   struct hv_allreduce_early *early;
   size_t n_early;
-  int (*knows)(void *arg, const hv_peer_id *peer);   /* 1: no stranger; NULL: nobody is one */
+  int (*knows)(void *arg, const hv_peer_id *peer);                        /* 1: no stranger; NULL: nobody is one */
   int (*has_ended)(void *arg, const hv_peer_id *peer, uint64_t since_us); /* 1: since then; NULL: not known of anybody */
   void *arg;
   uint8_t left[HV_ALLREDUCE_LEFT][HV_ROUND_ID_SIZE];

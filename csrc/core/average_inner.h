@@ -25,7 +25,7 @@ typedef struct hv_average_work {
   hv_average *average;
   hv_average_step *step;
   hv_average_stage stage;
-  uint64_t formed_us; /* when its group was found */
+  uint64_t formed_us;        /* when its group was found */
   uint64_t since_us, end_us; /* in this stage; of its time: UINT64_MAX: none */
   uint64_t pause_ms;
   hv_error why;     /* not HV_OK: it is to end with this, as soon as what runs lets it */

@@ -11,7 +11,8 @@ enum {
   PRIORITY_AT = 49,
   LINEAGE_AT = 53,
   ADDRS_AT = LINEAGE_AT + HV_BALLOT_LINEAGE,
-  VERSION = 2
+  VERSION = 2,
+  FEW = 3 /* too few to tell who lies */
 };
 
 size_t hv_ballot_subkey(const hv_peer_id *signer, char out[HV_BALLOT_SUBKEY_MAX]) {
@@ -148,7 +149,8 @@ hv_status hv_ballot_count(hv_ballot *ballots, size_t n, uint64_t epoch_least, si
     for (end = first + 1; end < n && ballots[end].epoch == ballots[first].epoch;)
       end++;
     size_t best = most_named(ballots, first, end, &voices);
-    if (2 * end > n && 2 * voices > end - first && 3 * voices > n) {
+    int reached = epoch_least && n <= FEW ? 3 * end > n : 2 * end > n;
+    if (reached && 2 * voices > end - first && 3 * voices > n) {
       *out = middle(ballots, n, best);
       return HV_OK;
     }

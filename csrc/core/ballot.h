@@ -10,7 +10,9 @@
  * lone liar, or any minority, makes up is never looked at),
  *   2. more than half of those who announce exactly E name M,
  *   3. more than a third of all n name M,
- * and E is the newest epoch for which there is such an M. Where there is none: a manifest is chosen also when
+ * and E is the newest epoch for which there is such an M. An asker that knows the swarm's epoch (epoch_least) needs no majority to
+ * show it: where no more than three announce anything, for 1 more than a third of them is enough. Where there is none: a manifest
+ * is chosen also when
  *   4. more than two thirds of all n announce the same epoch with the same lineage;
  * it is the one that most of those name, among equals the first by its digest. That is for replicas that have one history but not
  * the same bits, because they compute on different hardware or came through a lossy codec: a lineage says which averages and steps

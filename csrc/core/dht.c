@@ -63,6 +63,13 @@ void hv_dht_lost(hv_dht *dht, const hv_peer_id *id) {
     hv_route_silence(&dht->route, id);
 }
 
+void hv_dht_end_of(hv_dht *dht, hv_span key, const hv_peer_id *signer) {
+  hv_hash place;
+  dht->env->sha256(dht->env, key, &place);
+  hv_store_end_of(&dht->store, &place, signer);
+  hv_store_end_of(&dht->cache, &place, signer);
+}
+
 /* Who asks may be worth knowing: it is, if it answers. */
 static void consider(hv_dht *dht, const hv_request *request, hv_span addrs) {
   hv_hash hash;

@@ -116,6 +116,8 @@ void hv_dht_lost(hv_dht *dht, const hv_peer_id *id);
 hv_status hv_dht_store(hv_dht *dht, hv_dht_op *op, hv_error *err);
 /* Gets what is under op->key. HV_NOT_FOUND at done: nobody has it. HV_UNREACHABLE, HV_TIMEOUT. */
 hv_status hv_dht_get(hv_dht *dht, hv_dht_op *op, hv_error *err);
+/* This signer has ended, and what it has under that key says where it is, or what it does: this node does not keep it any more. */
+void hv_dht_end_of(hv_dht *dht, hv_span key, const hv_peer_id *signer);
 /* Ends it now: done comes within this call, with HV_CANCELLED. Fine when not under way. */
 void hv_dht_cancel(hv_dht *dht, hv_dht_op *op);
 

@@ -386,14 +386,16 @@ void hv_match_opened(hv_match_hall *hall, const hv_event *event) {
 }
 
 void hv_match_gone(hv_match_hall *hall, const hv_peer_id *id) {
-  for (hv_match *match = hall->matches; match; match = match->next)
+  for (hv_match *match = hall->matches; match; match = match->next) {
     hv_roster_gone(&match->roster, id);
+    hv_dht_end_of(hall->dht, match_key(match), id);
+  }
 }
 
 void hv_match_departed(hv_match_hall *hall, const hv_peer_id *id, hv_span key) {
   hv_match *match = key.size ? find_key(hall, key) : NULL;
   if (match)
-    hv_roster_gone(&match->roster, id);
+    hv_roster_gone(&match->roster, id); /* its goodbye is a record of its own */
 }
 
 void hv_match_asked(hv_match_hall *hall, const hv_event *event) {

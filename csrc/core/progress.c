@@ -264,6 +264,8 @@ static void run_without(hv_progress_run *run, const hv_peer_id *id) {
 void hv_progress_gone(hv_progress_hall *hall, const hv_peer_id *id) {
   for (hv_progress_run *run = hall->runs; run; run = run->next)
     run_without(run, id);
+  for (hv_progress *at = hall->trackers; at; at = at->next)
+    hv_dht_end_of(hall->dht, hv_span_of(at->key, at->key_size), id);
 }
 
 void hv_progress_departed(hv_progress_hall *hall, const hv_peer_id *id, uint32_t run_id) {

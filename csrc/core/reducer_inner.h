@@ -1,4 +1,4 @@
-/* What does an owner keep while it averages its span? The reducer's tables, for reducer.c alone.
+/* What does an owner keep while it averages its span? The reducer's tables, for reducer.c and reducer_make.c alone.
  *
  * Room: core (uses reducer.h). Types, and lists: a slot for each open chunk, a guest for each member, contributions on their way.
  */
@@ -128,5 +128,8 @@ struct hv_reducer {
   uint64_t looked_us;
   hv_timer stall;
 };
+
+/* Of `stall`: leaves out members that hold the others up. */
+void reducer_look_for_stalls(hv_timer *timer, const hv_event *event);
 
 #endif

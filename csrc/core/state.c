@@ -306,6 +306,11 @@ static void upload_over(void *arg, hv_upload *u) {
   hv_upload_free(u);
 }
 
+void hv_state_gone(hv_state *s, const hv_peer_id *id) {
+  for (entry *e = s->entries; e; e = e->next)
+    hv_dht_end_of(s->dht, hv_span_of(e->key, e->prefix_size + sizeof suffix - 1), id);
+}
+
 /* Offered here, or still being downloaded by somebody who is not being broken off. */
 static hv_snapshot *snapshot_of(hv_state *s, const hv_hash *digest) {
   for (entry *e = s->entries; e; e = e->next)

@@ -66,6 +66,8 @@ void hv_state_free(hv_state *state); /* NULL is fine */
 void hv_state_start(hv_state *state, const hv_addr *addrs, size_t n_addrs);
 /* Ends all ops with HV_CANCELLED, all uploads; announces nothing any more. */
 void hv_state_stop(hv_state *state);
+/* A peer has ended: what it announced is not kept here any more. */
+void hv_state_gone(hv_state *state, const hv_peer_id *id);
 /* A peer opened a stream with HV_MSG_STATE: takes it on, or leaves stream->on NULL. */
 void hv_state_opened(hv_state *state, const hv_event *event);
 

@@ -316,6 +316,15 @@ static void end_item(hv_store *store, hv_store_item *item) {
   set_end(store, item, item->end_us + (uint64_t)store->config.tomb_ms * 1000);
 }
 
+void hv_store_end_of(hv_store *store, const hv_hash *place, const hv_peer_id *signer) {
+  hv_store_key **key = key_at(store, place);
+  for (hv_store_item *item = *key ? (*key)->items : NULL, *next; item; item = next) {
+    next = item->next;
+    if (!item->dead && item->signer && hv_peer_equal(&item->signer->id, signer))
+      end_item(store, item);
+  }
+}
+
 uint64_t hv_store_expire(hv_store *store) {
   uint64_t now = store->env->now_us(store->env);
   while (store->n_items && store->ends[1]->end_us <= now)

@@ -135,6 +135,9 @@ int hv_store_show(const hv_store *store, const hv_store_item *item, hv_record *o
 /* Ends what has reached its end; put does so by itself. When the next ends: UINT64_MAX for none. */
 uint64_t hv_store_expire(hv_store *store);
 
+/* Ends what this signer has under that place, as if its time were over. */
+void hv_store_end_of(hv_store *store, const hv_hash *place, const hv_peer_id *signer);
+
 /* Goes through all keys, some at each call: those in chains from *cursor on, at most `most` chains; *cursor moves and wraps to 0.
  */
 void hv_store_walk(hv_store *store, size_t *cursor, size_t most, void (*see)(void *arg, hv_store_key *key), void *arg);

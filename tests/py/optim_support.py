@@ -116,10 +116,14 @@ class Peer:
         self.used = {}  # epoch: numbers of the batches in it
         self.after = {}  # epoch: the model when it had ended
 
+    def enter(self):
+        """Others count it, and expect it in their groups, before its first batch."""
+        self.optimizer._enter()
+
     def wait_for(self, n, timeout=PATIENCE):
         """Until it knows of n peers in the run, itself among them."""
         tracker = self.optimizer.tracker
-        tracker.report_local_progress(self.optimizer.local_epoch, 0)
+        self.enter()
         deadline = time.monotonic() + timeout
         while tracker.global_progress.num_peers < n:
             assert time.monotonic() < deadline, f"peer {self.index} knows {tracker.global_progress.num_peers} peers of {n}"
@@ -157,7 +161,7 @@ def together(*jobs, timeout=4 * PATIENCE):
 def meet(peers):
     """Each knows all of them."""
     for peer in peers:
-        peer.optimizer.tracker.report_local_progress(peer.optimizer.local_epoch, 0)
+        peer.enter()
     for peer in peers:
         peer.wait_for(len(peers))
 

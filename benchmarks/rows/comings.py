@@ -1,0 +1,111 @@
+"""one peer stops and another comes: how long those that stay wait, and how soon the newcomer makes a step with them, against hivemind
+
+Real processes on loopback with TLS, batches of 50 ms, epochs of 0.6 s for those that stay alone. One ends politely or by kill -9, and a new one starts at
+once. `wait_s`: the longest time without an epoch of those that stay, beyond the time that they need for one by themselves. `back_s`: from the newcomer's
+first call of the optimizer to its first step that the others make, too. COMINGS_STAY chooses how many stay (1).
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from benchmarks import comings_trainer as trainer
+from benchmarks import peers
+from benchmarks.frame import BenchmarkError, column
+from benchmarks.programs import ROOT
+
+GOALS = {"polite_wait": 3.0, "killed_wait": 3.0, "polite_back": 3.0, "killed_back": 3.0}
+ROUNDS = 3
+EPOCH_S, TOGETHER_S, START_S = 0.6, 0.7, 120.0  # TOGETHER_S: steps of one epoch that are common are so near each other
+
+
+class Trainer:
+    """A process, and what it has said so far."""
+
+    def __init__(self, python, module, target, *initial):
+        self.events = []
+        path = "" if module == "hivemind" else str(ROOT / "python")
+        command = [str(python), "-W", "ignore", trainer.__file__, module, str(target), *initial]
+        self.process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                self.events.append(json.loads(line))
+
+    def first(self, what, timeout_s=START_S):
+        end = time.monotonic() + timeout_s
+        while time.monotonic() < end:
+            for event in list(self.events):
+                if event["what"] == what:
+                    return event
+            time.sleep(0.02)
+        raise BenchmarkError(f"a trainer did not say {what!r} within {timeout_s:g} s")
+
+    def epochs(self):
+        return [event for event in list(self.events) if event["what"] == "epoch"]
+
+
+def longest_wait(stayer, since, until):
+    times = [event["t"] for event in stayer.epochs()]
+    edges = [max([t for t in times if t < since], default=since), *[t for t in times if since <= t < until], until]
+    return max(later - sooner for sooner, later in zip(edges, edges[1:]))
+
+
+def first_common(newcomer, stayers):
+    for event in newcomer.epochs():
+        same = [other for stayer in stayers for other in stayer.epochs() if other["n"] == event["n"] and abs(other["t"] - event["t"]) < TOGETHER_S]
+        if event["n"] == event["before"] + 1 and same:
+            return event["t"]
+    return None
+
+
+def story(python, module, how, stay, watch_s, first_leaves=False):
+    target = round(stay * EPOCH_S / trainer.BATCH_S) * trainer.BATCH
+    running = [Trainer(python, module, target)]
+    try:
+        at = running[0].first("listens")["at"]
+        running[0].first("begins")
+        running += [Trainer(python, module, target, at) for _ in range(stay)]
+        for one in running:
+            one.first("begins")
+        time.sleep(12 + 2 * stay)
+        leaver = running[0 if first_leaves else stay]
+        stayers = [one for one in running if one is not leaver]
+        gone = time.time()
+        leaver.process.send_signal(signal.SIGTERM if how == "polite" else signal.SIGKILL)
+        leaver.process.wait(60)
+        newcomer = Trainer(python, module, target, stayers[0].first("listens")["at"])
+        running.append(newcomer)
+        begun = newcomer.first("begins")["t"]
+        end = time.monotonic() + watch_s
+        while time.monotonic() < end and first_common(newcomer, stayers) is None:
+            time.sleep(0.2)
+        time.sleep(5)  # what its coming costs shows by then
+        common = first_common(newcomer, stayers)
+        waits = [longest_wait(one, gone, time.time()) - EPOCH_S for one in stayers]
+        return {"wait_s": max(0.05, *waits), "back_s": watch_s if common is None else max(0.05, common - begun)}
+    finally:
+        for one in running:
+            one.process.kill()
+            one.process.wait()
+
+
+def measure(run):
+    stay = int(os.environ.get("COMINGS_STAY", "1"))
+    contestants = {}
+    for how in ("polite", "killed"):
+        contestants[f"ours_{how}"] = lambda how=how: story(sys.executable, "hivemind_c", how, stay, 60)
+        if peers.stands():
+            contestants[f"hivemind_{how}"] = lambda how=how: story(peers.PYTHON, "hivemind", how, stay, 90)
+    samples = run.interleave(contestants, warm_up=())
+    for how in ("polite", "killed") if peers.stands() else ():
+        for measure_of in ("wait", "back"):
+            theirs, ours = column(samples[f"hivemind_{how}"], f"{measure_of}_s"), column(samples[f"ours_{how}"], f"{measure_of}_s")
+            run.ratio(f"{how}_{measure_of}", theirs, ours)
+    run.figures_of(samples)
