@@ -146,7 +146,7 @@ void match_seek_in_vain(hv_match *match, uint64_t at) {
     snprintf(s->text, sizeof s->text, "nobody else is in this epoch: the %zu others known are behind, and not on their way",
              hv_match_others(match));
   else
-    snprintf(s->text, sizeof s->text, "all others that were known have left");
+    snprintf(s->text, sizeof s->text, "all others that were known have left, or do not answer");
   s->further = at != 0;
   if (at && !match->behind_us)
     match->behind_us = now_of(match);
@@ -172,6 +172,8 @@ static void nobody_came(hv_match *match) {
     snprintf(s->text, sizeof s->text,
              "no group of %zu came together in %.1f s (%zu others are known): wait longer, or check that they are reachable",
              match_least(match), seconds, others);
+  if (match_number(s->wish->epoch)) /* the next epoch does not wait for them again */
+    hv_roster_missed(&match->roster, match_number(s->wish->epoch), s->started_us);
   is_over(match, HV_TIMEOUT, NULL); /* whose tensors are the right ones nobody knows: who has this one's may come yet */
 }
 

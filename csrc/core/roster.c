@@ -294,7 +294,15 @@ static int is_there(const hv_roster *roster, const hv_roster_entry *entry) {
 }
 
 int hv_roster_is_gone(const hv_roster *roster, const hv_roster_entry *entry) {
-  return is_there(roster, entry) && entry->gone_us;
+  return is_there(roster, entry) && !hv_roster_counts(roster, entry);
+}
+
+void hv_roster_missed(hv_roster *roster, uint64_t at, uint64_t since_us) {
+  for (size_t i = 0; i < roster->n; i++) {
+    hv_roster_entry *entry = &roster->entries[i];
+    if (entry->addrs_size && entry->heard_us < since_us && hv_roster_may_come(roster, entry, at))
+      hv_roster_failed(roster, &entry->id);
+  }
 }
 
 int hv_roster_counts(const hv_roster *roster, const hv_roster_entry *entry) {

@@ -120,7 +120,9 @@ void hv_roster_had(hv_roster *roster, const hv_peer_id *id, uint64_t at);
 hv_roster_entry *hv_roster_find(hv_roster *roster, const hv_peer_id *id); /* NULL: not known */
 /* 1: it is declared, of our kind, and nothing speaks against its coming. */
 int hv_roster_counts(const hv_roster *roster, const hv_roster_entry *entry);
-/* 1: it was here, and has ended or left. */
+/* Who was to come to that epoch, and has not been heard since then, is taken to have failed. */
+void hv_roster_missed(hv_roster *roster, uint64_t at, uint64_t since_us);
+/* 1: it was here, and has ended or left, or cannot be reached. */
 int hv_roster_is_gone(const hv_roster *roster, const hv_roster_entry *entry);
 /* 1: who is at this epoch, and had no group there if `seeks`, is neither there nor on the way. */
 int hv_roster_is_behind(uint64_t at, int seeks, uint64_t there);
