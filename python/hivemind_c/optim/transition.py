@@ -178,13 +178,18 @@ class Transition:
 
     # ---- state ----
 
+    def _offer_own_step(self) -> None:
+        """If this peer stepped by itself: nobody came, it may be long until nobody has come for the state, and joiners need one meanwhile."""
+        if self.gradients is not None and not (self.averaged or self.optimizer.auxiliary or self.optimizer.missed or self.state.extra_tensors):
+            self.state.shared.offer(self.next_epoch)
+
     def _others_have_left(self) -> bool:
         return not self.optimizer.auxiliary and self.optimizer.tracker.global_progress.num_peers <= 1
 
     def _average_state(self) -> None:
         if self.nobody_came or self._others_have_left():  # an epoch waits once
             self.optimizer.meeting.cancel()
-            self.state.shared.offer(self.next_epoch)
+            self._offer_own_step()
             return
         control = self.optimizer.meeting.state(self.next_epoch)
         ready = self.optimizer.auxiliary or self.state.loaded
@@ -199,8 +204,7 @@ class Transition:
             control.cancel()
             self.state.loaded, self.optimizer.missed = False, True
             return
-        if self.gradients is not None and not (self.averaged or self.optimizer.auxiliary or self.optimizer.missed or self.state.extra_tensors):
-            self.state.shared.offer(self.next_epoch)  # nobody came for the gradients, and it may be long until nobody has come for this: joiners need a state meanwhile
+        self._offer_own_step()
         same = self.averaged and not (self.optimizer.auxiliary or self.optimizer.missed or self.meets_another or self.state.extra_tensors)
         try:
             with self.state.shared.waited_for(self.next_epoch) if same else nullcontext():  # equal to the others' already: its average changes nothing
