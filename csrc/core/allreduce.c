@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { HALL_PATIENCE_MS = 15000, BARE_PIECES = 64 };
+enum { HALL_PATIENCE_MS = 15000, SWEEP_MS = 500, BARE_PIECES = 64 };
 
 /* What came on a stream before its round or view began. Small: there may be as many as a window has room for. */
 typedef struct piece {
@@ -91,13 +91,33 @@ static void left_early(hv_stream *stream, const hv_event *event) {
   leave_hall(stream->owner);
 }
 
+static const uint8_t *round_of(const hv_msg *first) {
+  return first->kind == HV_MSG_SHARE ? first->u.share.round : first->u.attend.round;
+}
+
+hv_allreduce *allreduce_find(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SIZE]) {
+  hv_allreduce *self = hall->rounds;
+  while (self && memcmp(self->round.id, id, HV_ROUND_ID_SIZE) != 0)
+    self = self->next;
+  return self;
+}
+
+/* Will nothing here ever begin that round? Then its peer need not wait, and is told. */
+static int turns_away(hv_allreduce_hall *hall, const hv_peer_id *peer, const uint8_t *round) {
+  if (!hall->expects || allreduce_find(hall, round) || hall->expects(hall->averages, round))
+    return 0;
+  if (hall->turned_away)
+    hall->turned_away(hall->arg, peer, round);
+  return 1;
+}
+
 static void sweep(hv_timer *timer, const hv_event *event) {
   hv_allreduce_hall *hall = timer->owner;
   for (early *e = hall->early; e; e = e->next)
-    if (event->now_us - e->since_us >= HALL_PATIENCE_MS * 1000ull)
+    if (event->now_us - e->since_us >= HALL_PATIENCE_MS * 1000ull || turns_away(hall, &e->stream->peer, round_of(&e->first)))
       hall->env->stream_cancel(hall->env, e->stream);
   if (hall->early)
-    hall->env->timer_set(hall->env, &hall->sweep, HALL_PATIENCE_MS * 1000ull / 4);
+    hall->env->timer_set(hall->env, &hall->sweep, SWEEP_MS * 1000ull);
 }
 
 void hv_allreduce_hall_init(hv_allreduce_hall *hall, hv_env *env) {
@@ -111,17 +131,6 @@ void hv_allreduce_hall_fini(hv_allreduce_hall *hall) {
     leave_hall(hall->early);
   while (hall->rounds)
     release(hall->rounds);
-}
-
-static const uint8_t *round_of(const hv_msg *first) {
-  return first->kind == HV_MSG_SHARE ? first->u.share.round : first->u.attend.round;
-}
-
-hv_allreduce *allreduce_find(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SIZE]) {
-  hv_allreduce *self = hall->rounds;
-  while (self && memcmp(self->round.id, id, HV_ROUND_ID_SIZE) != 0)
-    self = self->next;
-  return self;
 }
 
 /* Gives a stream to whom it is for, if it is who it says, a member of that round and view. */
@@ -188,7 +197,7 @@ static void let_wait(hv_allreduce_hall *hall, const hv_event *event) {
   event->stream->on = &on;
   event->stream->owner = e;
   if (hall->n_early == 1)
-    hall->env->timer_set(hall->env, &hall->sweep, HALL_PATIENCE_MS * 1000ull / 4);
+    hall->env->timer_set(hall->env, &hall->sweep, SWEEP_MS * 1000ull);
 }
 
 static int was_left(const hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SIZE]) {
@@ -210,7 +219,7 @@ void hv_allreduce_opened(hv_allreduce_hall *hall, const hv_event *event) {
   hv_allreduce *self = allreduce_find(hall, round_of(event->msg));
   if (!comes_early(self, event->msg))
     admit(self, event->msg, event->stream);
-  else if (!was_left(hall, round_of(event->msg)))
+  else if (!was_left(hall, round_of(event->msg)) && !turns_away(hall, &event->stream->peer, round_of(event->msg)))
     let_wait(hall, event);
 }
 
@@ -357,6 +366,7 @@ static void start_turn(hv_allreduce *self, turn *t) {
 
 static void release(hv_allreduce *self) {
   self->env->timer_clear(self->env, &self->look);
+  self->env->timer_clear(self->env, &self->sentry);
   self->env->timer_clear(self->env, &self->deadline);
   if (self->link) {
     *self->link = self->next;
@@ -629,6 +639,7 @@ hv_status hv_allreduce_begin(hv_allreduce_hall *hall, const hv_round *round, hv_
     return hv_fail(err, HV_NOMEM, "there is no memory for a round");
   *self = (hv_allreduce){.hall = hall, .env = hall->env, .round = *round, .done = done, .arg = arg};
   self->look = (hv_timer){.fire = look, .owner = self};
+  self->sentry = (hv_timer){.fire = allreduce_look_for_the_silent, .owner = self};
   self->deadline = (hv_timer){.fire = too_late, .owner = self};
   turn *first;
   status = make(self, &first);
@@ -646,6 +657,7 @@ hv_status hv_allreduce_begin(hv_allreduce_hall *hall, const hv_round *round, hv_
 
   uint64_t timeout_ms = round->timeout_ms ? round->timeout_ms : (uint64_t)round->stall_ms * HV_ROUND_STALLS;
   self->env->timer_set(self->env, &self->deadline, timeout_ms * 1000);
+  allreduce_look_for_the_silent(&self->sentry, NULL);
   uint64_t waited = waited_us(self);
   start_turn(self, first);
   if (self->council)

@@ -6,7 +6,7 @@
  * by the owners. When an owner dies the members agree on a new view (core/council): what anyone holds is forwarded, the rest is
  * averaged anew by those who are left. A chunk holds either its average or what was there, nothing between; also in place. Streams
  * of a round or view that has not begun here yet wait in the hall for a while: members begin at different moments. Those of earlier
- * ones are refused.
+ * ones are refused, and those of a round that nobody here has a group for, or looks for one: this node has been started anew since.
  * Limits: HV_ALLREDUCE_HALL_ROOM streams that wait, each for 15 s at most; HV_ALLREDUCE_HALL_OF_PEER of one peer, and half of all
  * of strangers, of whom a whole group (core/round.h) finds room with the two streams that each of its members has. Others are
  * refused.
@@ -32,7 +32,13 @@ typedef struct hv_allreduce_hall {
   size_t n_early;
   int (*knows)(void *arg, const hv_peer_id *peer);                        /* 1: no stranger; NULL: nobody is one */
   int (*has_ended)(void *arg, const hv_peer_id *peer, uint64_t since_us); /* 1: since then; NULL: not known of anybody */
+  /* A member is quiet: finds out whether it is there. 1: it has answered nobody of this node since then. NULL: nobody can tell. */
+  int (*is_lost)(void *arg, const hv_peer_id *peer, uint64_t since_us);
+  void (*turned_away)(void *arg, const hv_peer_id *peer,
+                      const uint8_t round[HV_ROUND_ID_SIZE]); /* it came to no round; may be NULL */
   void *arg;
+  int (*expects)(void *averages, const uint8_t round[HV_ROUND_ID_SIZE]); /* 1: that round may begin here; NULL: any may */
+  void *averages;
   uint8_t left[HV_ALLREDUCE_LEFT][HV_ROUND_ID_SIZE];
   size_t n_left;
   hv_notices *notices; /* NULL: nobody is told who never comes */
@@ -52,8 +58,8 @@ void hv_allreduce_opened(hv_allreduce_hall *hall, const hv_event *event);
 
 /* A peer that stays never comes to that round (zeros: none). */
 void hv_allreduce_departed(hv_allreduce_hall *hall, const hv_peer_id *peer, const uint8_t round[HV_ROUND_ID_SIZE]);
-/* A peer has ended: the rounds that it is in go on without it, or end. */
-void hv_allreduce_gone(hv_allreduce_hall *hall, const hv_peer_id *peer);
+/* A peer has ended: the rounds that it is in go on without it, or end; those whose groups were formed by then. */
+void hv_allreduce_gone(hv_allreduce_hall *hall, const hv_peer_id *peer, uint64_t until_us);
 
 /* A connection that this node had opened to a peer broke. */
 void hv_allreduce_cut(hv_allreduce_hall *hall, const hv_peer_id *peer);

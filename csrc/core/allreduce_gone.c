@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+enum { SENTRY_LOOKS = 16 }; /* in the time that a silence takes */
+
 /* What this view waits for from members that have ended. */
 void allreduce_lose_the_gone(hv_allreduce *self) {
   turn *t = self->present;
@@ -26,9 +28,31 @@ static void member_is_gone(hv_allreduce *self, size_t member) {
   self->env->timer_set(self->env, &self->look, 0);
 }
 
-void hv_allreduce_gone(hv_allreduce_hall *hall, const hv_peer_id *peer) {
+/* It is waited for here. */
+static int is_quiet(const hv_allreduce *self, size_t member) {
+  const turn *t = self->present;
+  return t && ((t->shares[member] && hv_share_quiet(t->shares[member])) || (t->reducer && hv_reducer_quiet(t->reducer, member)));
+}
+
+void allreduce_look_for_the_silent(hv_timer *sentry, const hv_event *event) {
+  hv_allreduce *self = sentry->owner;
+  const hv_allreduce_hall *hall = self->hall;
+  (void)event;
+  if (self->given_up || !hall->is_lost || !self->council)
+    return;
+  self->env->timer_set(self->env, sentry, (uint64_t)self->round.stall_ms * 1000 / SENTRY_LOOKS);
+  for (size_t i = 0; i < self->round.n_members; i++) {
+    uint64_t heard_us = self->pace.heard_us[i], since_us = heard_us > self->round.formed_us ? heard_us : self->round.formed_us;
+    int in_vain = self->told || hv_members_has(&self->suspects, i) || hv_council_gave_up(self->council, i);
+    if (i != self->round.me && (in_vain || is_quiet(self, i)) &&
+        hall->is_lost(hall->arg, &self->round.members[i].at.id, since_us) && in_vain)
+      hv_council_mute(self->council, i);
+  }
+}
+
+void hv_allreduce_gone(hv_allreduce_hall *hall, const hv_peer_id *peer, uint64_t until_us) {
   for (hv_allreduce *self = hall->rounds; self; self = self->next)
-    for (size_t i = 0; i < self->round.n_members; i++)
+    for (size_t i = 0; self->round.formed_us <= until_us && i < self->round.n_members; i++)
       if (i != self->round.me && hv_peer_equal(&self->round.members[i].at.id, peer))
         member_is_gone(self, i);
 }

@@ -37,6 +37,7 @@ struct hv_allreduce {
   hv_status status;                   /* not HV_OK: it ends with this */
   int begun, stopping, told, given_up, lingers;
   hv_timer look;     /* looks, in a step of its own, how far it is */
+  hv_timer sentry;   /* looks for who is silent */
   hv_timer deadline; /* until done; then: of the lingering */
 };
 
@@ -46,6 +47,8 @@ hv_allreduce *allreduce_find(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_
 /* ---- allreduce_gone.c ---- */
 /* What the present view waits for from members that are known to have ended does not come. */
 void allreduce_lose_the_gone(hv_allreduce *self);
+/* The sentry: who was waited for in vain here, and answers nobody of this node, is not waited for once more. */
+void allreduce_look_for_the_silent(hv_timer *sentry, const hv_event *event);
 /* Once, when the round has begun: who had ended by then, or said that it does not come? */
 void allreduce_look_for_the_gone(hv_allreduce *self);
 

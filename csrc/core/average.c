@@ -8,8 +8,6 @@
 #include <string.h>
 
 enum {
-  CHUNK_VALUES = 1 << 17,
-  STALL_MS = 10000,
   PAUSE_MS = 50,
   PAUSE_MAX_MS = 2000,
   SETTLE_US = 500,
@@ -341,13 +339,11 @@ static uint32_t round_time(const work *w) {
   return left ? (uint32_t)left : 1;
 }
 
-static void drop(hv_average *self);
-
 static void round_released(void *arg) {
   hv_average *self = arg;
   self->n_rounds--;
   if (self->gone)
-    drop(self);
+    average_drop(self);
 }
 
 static void reduce(work *w) {
@@ -615,13 +611,22 @@ hv_status hv_average_set_bits(hv_average *self, hv_span bits, hv_error *err) {
 
 /* ---- life ---- */
 
-void hv_averages_init(hv_averages *all, hv_env *env, hv_match_hall *matches, hv_allreduce_hall *rounds) {
-  *all = (hv_averages){.env = env, .matches = matches, .rounds = rounds};
+/* A step has that group, or looks for one: its host may have begun it. */
+static int expects(void *averages, const uint8_t round[HV_ROUND_ID_SIZE]) {
+  const hv_averages *all = averages;
+  for (const hv_average *a = all->first; a; a = a->next)
+    if (a->work && (!a->work->group || memcmp(a->work->group->id, round, HV_ROUND_ID_SIZE) == 0))
+      return 1;
+  return 0;
 }
 
-/* Its memory, once no round reads its run: one that ended lingers for who is late. The match has been freed, or its world is dead
- * and the hall frees it. */
-static void drop(hv_average *self) {
+void hv_averages_init(hv_averages *all, hv_env *env, hv_match_hall *matches, hv_allreduce_hall *rounds) {
+  *all = (hv_averages){.env = env, .matches = matches, .rounds = rounds};
+  rounds->expects = expects;
+  rounds->averages = all;
+}
+
+void average_drop(hv_average *self) {
   self->gone = 1;
   if (self->n_rounds)
     return;
@@ -641,7 +646,7 @@ static void release(hv_average *self) {
   void (*closed)(void *arg) = self->closed;
   void *arg = self->closed_arg;
   hv_match_free(self->match);
-  drop(self);
+  average_drop(self);
   if (closed)
     closed(arg);
 }
@@ -661,7 +666,7 @@ void hv_averages_fini(hv_averages *all) {
       detach(w);
       drop_work(w);
     }
-    drop(a);
+    average_drop(a);
   }
 }
 
@@ -697,102 +702,4 @@ void hv_average_close(hv_average *self, void (*closed)(void *arg), void *arg) {
     end(self->work, HV_CANCELLED, "the averager is shut down");
   else
     release(self);
-}
-
-static hv_status check_config(const hv_average_config *config, hv_error *err) {
-  if (config->n_tensors == 0)
-    return hv_fail(err, HV_INVALID, "there is nothing to average: give at least one tensor");
-  if (config->n_tensors > HV_AVERAGE_TENSORS_MAX)
-    return hv_fail(err, HV_INVALID, "%zu tensors are too many for one averager: %u are the limit", config->n_tensors,
-                   HV_AVERAGE_TENSORS_MAX);
-  if (!isfinite(config->alpha) || fabs(config->alpha) > 1e6)
-    return hv_fail(err, HV_INVALID, "averaging_alpha is %g: it must be a finite number", config->alpha);
-  if (!isfinite(config->bandwidth) || config->bandwidth < 0)
-    return hv_fail(err, HV_INVALID, "the bandwidth is %g: it must be finite, 0 or more", config->bandwidth);
-  for (size_t i = 0; i < config->n_tensors; i++)
-    if (config->tensors[i].part.device && config->alpha != 1)
-      return hv_fail(err, HV_INVALID, "an averaging_alpha other than 1 needs the tensors in the host's memory");
-  for (size_t i = 0; i < config->n_tensors; i++)
-    if (config->tensors[i].n_dims > HV_AVERAGE_DIMS_MAX)
-      return hv_fail(err, HV_INVALID, "tensor %zu has more than %d dimensions", i, HV_AVERAGE_DIMS_MAX);
-  return HV_OK;
-}
-
-/* So many values, in chunks; all of them are a span for one. */
-static uint32_t least_chunks(const hv_average *self, uint64_t values) {
-  uint64_t chunks = values / self->run.chunk_values + (values % self->run.chunk_values != 0);
-  return chunks < self->run.n_chunks ? (uint32_t)chunks : self->run.n_chunks;
-}
-
-/* The match needs the text of the schema only while it is made. */
-static hv_status open_match(hv_average *self, const hv_average_config *config, hv_error *err) {
-  hv_match_config match = {.prefix = config->prefix,
-                           .bits = config->group_bits,
-                           .n_chunks = self->run.n_chunks,
-                           .target_group_size = config->target_group,
-                           .min_group_size = config->min_group,
-                           .bandwidth = self->line,
-                           .request_ms = config->request_ms,
-                           .least_chunks = least_chunks(self, config->min_vector),
-                           .apart = config->apart != 0,
-                           .auxiliary = config->auxiliary != 0};
-  hv_buf text;
-  hv_status status = hv_average_schema(self->all->env, config, self->run.chunk_values, &text, &match.schema);
-  if (status == HV_OK) {
-    size_t size = text.size < HV_MATCH_SCHEMA_TEXT_MAX ? text.size : HV_MATCH_SCHEMA_TEXT_MAX;
-    match.schema_text = hv_span_of(text.data, size);
-    status = hv_match_new(self->all->matches, &match, &self->match, err);
-  } else {
-    hv_fail(err, status, "there is no memory for the list of tensors");
-  }
-  hv_buf_fini(&text);
-  return status;
-}
-
-static hv_status copy_config(hv_average *self, const hv_average_config *config, hv_error *err) {
-  hv_env *env = self->all->env;
-  size_t n = config->n_tensors;
-  self->config = *config;
-  self->config.prefix = self->config.group_bits = hv_span_of(NULL, 0); /* match has its own */
-  self->line = config->bandwidth < 1e18 ? (uint64_t)config->bandwidth : (uint64_t)1e18;
-  self->config.stall_ms = config->stall_ms ? config->stall_ms : STALL_MS;
-  hv_average_tensor *tensors = hv_mem_array(env->mem, n, sizeof *tensors);
-  hv_run_part *parts = hv_mem_array(env->mem, n, sizeof *parts);
-  self->config.tensors = tensors;
-  hv_status status = tensors && parts ? HV_OK : hv_fail(err, HV_NOMEM, "there is no memory for the table of tensors");
-  uint64_t values = 0;
-  for (size_t i = 0; i < n && status == HV_OK; i++) {
-    tensors[i].part = parts[i] = config->tensors[i].part; /* shapes are the schema's */
-    values += parts[i].n_values < HV_RUN_VALUES_MAX ? parts[i].n_values : HV_RUN_VALUES_MAX;
-  }
-  uint32_t chunk = hv_run_fit(values, config->chunk_values ? config->chunk_values : CHUNK_VALUES);
-  if (status == HV_OK)
-    status = hv_run_init(&self->run, env->mem, parts, n, chunk, err);
-  hv_mem_free(parts);
-  return status;
-}
-
-hv_status hv_average_new(hv_averages *all, const hv_average_config *config, hv_average **out, hv_error *err) {
-  hv_status status = all->stopping ? hv_fail(err, HV_CLOSED, "the node is shut down") : check_config(config, err);
-  if (status != HV_OK)
-    return status;
-  hv_average *self = hv_mem_zalloc(all->env->mem, sizeof *self);
-  if (!self)
-    return hv_fail(err, HV_NOMEM, "there is no memory for an averager");
-  self->all = all;
-  self->kern = hv_cpu_best();
-  status = copy_config(self, config, err);
-  if (status == HV_OK)
-    status = open_match(self, config, err);
-  if (status != HV_OK) {
-    drop(self);
-    return status;
-  }
-  self->next = all->first;
-  self->link = &all->first;
-  if (self->next)
-    self->next->link = &self->next;
-  all->first = self;
-  *out = self;
-  return HV_OK;
 }

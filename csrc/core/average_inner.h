@@ -66,6 +66,10 @@ struct hv_average {
   void *closed_arg;
 };
 
+/* Its memory, once no round reads its run: one that ended lingers for who is late. The match has been freed, or its world is dead
+ * and the hall frees it. */
+void average_drop(hv_average *self);
+
 /* What members must agree on, as text, a line for each tensor, and its hash. */
 hv_status hv_average_schema(hv_env *env, const hv_average_config *config, uint32_t chunk_values, hv_buf *text, hv_hash *hash);
 

@@ -67,6 +67,11 @@ void hv_council_seen(hv_council *council, size_t member);
 
 /* A member has ended: nothing is awaited of it. */
 void hv_council_gone(hv_council *council, size_t member);
+/* A member was waited for in vain, and answers nobody of this node: the end of the round does not wait for it once more, and where
+ * that goes for all others, the round ends. */
+void hv_council_mute(hv_council *council, size_t member);
+/* 1: it was given up as coordinator. */
+int hv_council_gave_up(const hv_council *council, size_t member);
 
 /* The connection that this node had opened to a member broke, as it does when its process has died. */
 void hv_council_cut(hv_council *council, size_t member);

@@ -237,7 +237,7 @@ int council_was_left(const hv_council *c) {
 }
 
 static int may_try(const hv_council *c, size_t i) {
-  return !hv_members_has(&c->recalled, i) && !hv_members_has(&c->tried, i);
+  return !hv_members_has(&c->recalled, i) && !hv_members_has(&c->tried, i) && !c->seats[i].ended;
 }
 
 /* How likely is one whom this member has given up there after all? It has spoken since; its line here is still open; neither. */
@@ -420,7 +420,7 @@ void council_own_report(hv_council *c) {
  * one since this one was silent may come back, and lack what it owns. */
 static int is_settled(const hv_council *c, size_t i) {
   const seat *s = &c->seats[i];
-  if (s->ended)
+  if (s->ended || s->mute)
     return 1;
   if (s->away && !s->done && council_now(c) < s->away_us + council_patience_us(c))
     return 0;
@@ -557,12 +557,38 @@ static void member_left(hv_stream *stream, const hv_event *event) {
   c->acts->changed(c->arg);
 }
 
+static int hears_nobody(const hv_council *c) {
+  for (size_t i = 0; i < c->round->n_members; i++)
+    if (i != c->round->me && is_of_the_view(c, i) && !c->seats[i].mute && !c->seats[i].ended)
+      return 0;
+  return 1;
+}
+
+void hv_council_mute(hv_council *c, size_t member) {
+  if (c->over || c->finished || c->seats[member].mute)
+    return;
+  council_notice_time(c);
+  c->seats[member].mute = 1;
+  if (hears_nobody(c) && c->chair != NOBODY && c->seats[c->chair].mute)
+    council_give_up_chair(c);
+  if (c->over)
+    return;
+  if (c->asking && hears_nobody(c))
+    council_go_out(c, HV_CLOSED, "no other member answers any more");
+  else
+    council_see_if_finished(c);
+}
+
+int hv_council_gave_up(const hv_council *c, size_t member) {
+  return hv_members_has(&c->given_up, member);
+}
+
 void hv_council_gone(hv_council *c, size_t member) {
   if (c->over || c->finished || member == c->round->me)
     return;
   council_notice_time(c);
   c->seats[member].ended = 1;
-  if (member == c->chair)
+  if (member == c->chair && !c->line) /* else what it said before is on its way, the end of the line behind it */
     council_give_up_chair(c);
   if (c->over)
     return;
@@ -580,6 +606,7 @@ void hv_council_cut(hv_council *c, size_t member) {
 }
 
 void hv_council_seen(hv_council *c, size_t member) {
+  c->seats[member].mute = 0;
   if (c->asking)
     c->seats[member].suspected = c->seats[member].lost = 0;
 }
@@ -590,6 +617,7 @@ void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *st
     return;
   council_notice_time(c);
   seat *s = &c->seats[attend->member];
+  s->mute = 0;
   int is_near = attend->view <= COUNCIL_VIEW_MAX && attend->view - c->highest <= STRIDE_MAX;
   int raises = attend->view > c->highest && (is_near || council_may_be(c, attend->view, council_place(c, c->round->me)));
   if (raises && s->raised++ >= RAISES_MAX)

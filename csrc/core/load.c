@@ -377,7 +377,7 @@ static uint32_t or_else(uint32_t given, uint32_t usual) {
   return given ? given : usual;
 }
 
-hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht, hv_state_load *load,
+hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht, hv_state_load *load, hv_loader_memory *memory,
                         void (*over)(void *arg, hv_loader *self), void *arg, hv_loader **out, hv_error *err) {
   static const char suffix[] = ".state";
   hv_loader *l = hv_mem_zalloc(env->mem, sizeof *l + load->prefix.size + sizeof suffix);
@@ -392,6 +392,7 @@ hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht,
     l->config.donors = HV_LOADER_DONORS_MAX;
   l->dht = dht;
   l->load = load;
+  l->memory = memory;
   l->over = over;
   l->arg = arg;
   l->looks_left = l->config.looks;

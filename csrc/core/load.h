@@ -11,13 +11,28 @@
 #include "core/state.h"
 
 #define HV_LOADER_KNOWN_MAX 64           /* donors of one manifest that are remembered: half by priority, half by lot */
+#define HV_LOADER_SILENT_MAX 32          /* who gave no answer, and is remembered for a while */
 #define HV_LOADER_DONORS_MAX 16          /* asked at once */
 #define HV_LOADER_AHEAD_BYTES (4u << 20) /* asked of one donor and not there yet, beyond the first two chunks */
 
 typedef struct hv_loader hv_loader;
 
-/* Begins. `over` is called once, when it may be freed: after done. HV_NOMEM, HV_CLOSED: not begun. */
-hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht, hv_state_load *load,
+/* Who announced what, and gave no answer when it was asked whether it is there: from one load to the next nobody is waited for
+ * twice. */
+typedef struct hv_loader_silent {
+  hv_peer_id id;
+  hv_hash digest;
+  uint64_t at_us; /* 0: nobody */
+} hv_loader_silent;
+
+typedef struct hv_loader_memory {
+  hv_loader_silent silent[HV_LOADER_SILENT_MAX];
+  size_t n;
+} hv_loader_memory;
+
+/* Begins. `memory` (the caller's, zeros at first) outlives it. `over` is called once, when it may be freed: after done. HV_NOMEM,
+ * HV_CLOSED: not begun. */
+hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht, hv_state_load *load, hv_loader_memory *memory,
                         void (*over)(void *arg, hv_loader *self), void *arg, hv_loader **out, hv_error *err);
 /* Ends it: done comes from within, unless the pool still holds the image (then as soon as that is over). Fine when it has ended. */
 void hv_loader_cancel(hv_loader *loader);

@@ -66,6 +66,7 @@ struct hv_loader {
   hv_state_config config; /* with what is usual filled in */
   hv_dht *dht;
   hv_state_load *load; /* until done has been told */
+  hv_loader_memory *memory;
   void (*over)(void *arg, hv_loader *self);
   void *arg;
   load_phase phase;

@@ -5,7 +5,8 @@
 #include <string.h>
 
 enum {
-  ANSWER_MS = 1000, /* who has not said by then that it is there has no vote in this look, if the others can decide */
+  SILENT_MS = 60000, /* so long that is remembered: as long as an announcement lives, or so */
+  ANSWER_MS = 1000,  /* who has not said by then that it is there has no vote in this look, if the others can decide */
   ADDRS_TRIED = 3,
   ASKED_MAX = 64 /* of more voices so many are asked, by lot; the others count unasked */
 };
@@ -32,6 +33,24 @@ static int has_ended(hv_status status) {
   return status == HV_REFUSED || status == HV_DENIED;
 }
 
+/* It was silent not long ago, and has announced nothing since. */
+static int was_silent(const hv_loader *l, const hv_ballot *ballot) {
+  uint64_t now = l->env->now_us(l->env);
+  for (size_t i = 0; i < HV_LOADER_SILENT_MAX; i++) {
+    const hv_loader_silent *s = &l->memory->silent[i];
+    if (s->at_us && now - s->at_us < SILENT_MS * 1000ull && hv_peer_equal(&s->id, &ballot->signer) &&
+        memcmp(&s->digest, &ballot->digest, sizeof s->digest) == 0)
+      return 1;
+  }
+  return 0;
+}
+
+static void remember_silence(const load_voice *v) {
+  hv_loader_memory *memory = v->loader->memory;
+  memory->silent[memory->n++ % HV_LOADER_SILENT_MAX] =
+      (hv_loader_silent){v->ballot.signer, v->ballot.digest, v->loader->env->now_us(v->loader->env)};
+}
+
 static void came_back(hv_call *call, const hv_event *event) {
   load_voice *v = call->owner;
   hv_loader *l = v->loader;
@@ -39,6 +58,8 @@ static void came_back(hv_call *call, const hv_event *event) {
   int again = l->phase == LOAD_ASKING && event->status != HV_OK && event->status != HV_TIMEOUT && ask(v);
   if (!again && v->state == VOICE_ASKED)
     v->state = event->status == HV_OK ? VOICE_THERE : has_ended(event->status) ? VOICE_GONE : VOICE_SILENT;
+  if (v->state == VOICE_SILENT)
+    remember_silence(v);
   if (l->phase == LOAD_ASKING && l->n_asked_voices == 0)
     load_count(l);
   load_settle(l);
@@ -57,17 +78,18 @@ void voices_cancel(hv_loader *l) {
 }
 
 hv_status voices_take(hv_loader *l, const hv_ballot *ballots, size_t n) {
-  voices_forget(l);
-  l->voices = hv_mem_array(l->env->mem, n, sizeof *l->voices);
-  if (!l->voices)
+  load_voice *voices = hv_mem_array(l->env->mem, n, sizeof *voices);
+  if (!voices)
     return HV_NOMEM;
-  l->n_voices = n;
   for (size_t i = 0; i < n; i++) {
-    load_voice *v = &l->voices[i];
-    *v = (load_voice){.loader = l, .ballot = ballots[i]};
+    load_voice *v = &voices[i];
+    *v = (load_voice){.loader = l, .ballot = ballots[i], .state = was_silent(l, &ballots[i]) ? VOICE_SILENT : VOICE_UNASKED};
     memcpy(v->addrs, ballots[i].addrs.data, ballots[i].addrs.size);
     v->ballot.addrs.data = v->addrs;
   }
+  voices_forget(l);
+  l->voices = voices;
+  l->n_voices = n;
   return HV_OK;
 }
 

@@ -59,10 +59,13 @@ static void match_enter(hv_match *match) {
 
 void match_moves_to(hv_match *match, uint64_t at) {
   uint64_t before = match->roster.at;
+  int had_come = match->comes != 0; /* the others know of it, and not yet that it is there */
   match->comes = 0;
-  if (at && match->config.apart)
-    hv_roster_moved(&match->roster, at); /* so that it is told when it enters */
+  if (at && (match->config.apart || had_come))
+    hv_roster_moved(&match->roster, at); /* so that it is told along with the rest */
   match_enter(match);
+  if (had_come)
+    match_ask_all(match);
   if (!at || at == before)
     return;
   hv_roster_moved(&match->roster, at);
@@ -167,6 +170,7 @@ static void news(hv_timer *timer, const hv_event *event) {
   hv_match *match = timer->owner;
   (void)event;
   match_ask_strangers(match);
+  match_ask_unmet(match);
   match_host_news(match);
   match_seek_news(match);
 }

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SUMMONS_MAX = 64 };
+enum { SUMMONS_MAX = 64, UNMET_MS = 1000, SMALL = 32 };
 
 /* ---- are you coming? ---- */
 
@@ -44,12 +44,19 @@ static void summoned(hv_call *call, const hv_event *event) {
   hv_mem_free(s);
 }
 
+/* Whom this node has never met may have been dead for as long as its record lives: that is found out soon. */
+static uint32_t patience_ms(const hv_match *match, const hv_peer_id *id) {
+  uint32_t usual = match->config.request_ms ? match->config.request_ms : MATCH_ANSWER_MS;
+  const hv_roster_entry *entry = hv_roster_find((hv_roster *)&match->roster, id);
+  return !entry || entry->met || usual < UNMET_MS ? usual : UNMET_MS;
+}
+
 static match_summons *summon(hv_match *match, hv_span epoch, const hv_target *to, hv_span addrs) {
   match_summons *s = hv_mem_zalloc(match->env->mem, sizeof *s);
   if (!s)
     return NULL;
-  uint32_t timeout_ms = match->config.request_ms ? match->config.request_ms : MATCH_ANSWER_MS;
-  *s = (match_summons){.match = match, .call = {.done = summoned, .owner = s, .to = *to, .timeout_ms = timeout_ms}};
+  *s =
+      (match_summons){.match = match, .call = {.done = summoned, .owner = s, .to = *to, .timeout_ms = patience_ms(match, &to->id)}};
   s->addrs_size = (uint8_t)(addrs.size <= sizeof s->addrs ? addrs.size : 0);
   if (s->addrs_size)
     memcpy(s->addrs, addrs.data, s->addrs_size);
@@ -100,16 +107,27 @@ void match_ask_laggards(hv_match *match) {
   }
 }
 
+static int is_summoned(const hv_match *match, const hv_peer_id *id) {
+  const match_summons *s = match->hall->summons;
+  while (s && !(s->match == match && hv_peer_equal(&s->call.to.id, id)))
+    s = s->next;
+  return s != NULL;
+}
+
 void match_ask_back(hv_match *match, const hv_peer_id *id) {
   const hv_roster_entry *entry = hv_roster_find(&match->roster, id);
   hv_target target;
-  if (!entry || entry->again_us <= match->env->now_us(match->env) ||
+  if (!entry || entry->again_us <= match->env->now_us(match->env) || is_summoned(match, id) ||
       hv_roster_target(&match->roster, id, hv_span_of(entry->addrs, entry->addrs_size), 0, &target) != HV_OK)
     return;
-  for (const match_summons *s = match->hall->summons; s; s = s->next)
-    if (s->match == match && hv_peer_equal(&s->call.to.id, id))
-      return;
   summon(match, hv_span_of(NULL, 0), &target, hv_span_of(entry->addrs, entry->addrs_size));
+}
+
+void match_ask_unmet(hv_match *match) {
+  const hv_roster *roster = &match->roster;
+  for (size_t i = 0; roster->n <= SMALL && !match->config.apart && i < roster->n; i++)
+    if (!roster->entries[i].met && !is_summoned(match, &roster->entries[i].id))
+      ask_entry(match, &roster->entries[i], hv_span_of(NULL, 0));
 }
 
 void match_ask_company(hv_match *match) {

@@ -226,6 +226,8 @@ void match_ask_company(hv_match *match);
 void match_ask_acquaintances(hv_match *match);
 /* This match has entered: tells all who may be there, and so learns where they are. */
 void match_ask_all(hv_match *match);
+/* In a small swarm those of whom only a record tells, each once: so it is known soon who of them lives. */
+void match_ask_unmet(hv_match *match);
 void match_ask_strangers(hv_match *match);
 /* Tells those who seek an earlier epoch that this node is further. */
 void match_ask_laggards(hv_match *match);

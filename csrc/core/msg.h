@@ -84,6 +84,8 @@ typedef struct hv_msg_hello {
   hv_addr you;          /* reply only: where the call came from; kind HV_ADDR_NONE when not known */
   const hv_card *cards; /* whom I know */
   size_t n_cards;
+  uint64_t life; /* another one each time that the node starts; 0: not told */
+  uint64_t age_ms;
 } hv_msg_hello;
 
 typedef struct hv_msg_echo {

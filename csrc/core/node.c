@@ -55,14 +55,41 @@ static void peer_gone(void *arg, const hv_peer_id *id) {
   hv_state_gone(node->state, id);
   hv_match_gone(&node->matches, id);
   hv_progress_gone(&node->progress, id);
-  hv_allreduce_gone(&node->hall, id);
+  hv_allreduce_gone(&node->hall, id, UINT64_MAX);
 }
 
-/* What is found out about a member's end may come before its host's word that the group has begun. */
+/* What the other rooms know of it they hear anew. */
+static void peer_reborn(void *arg, const hv_peer_id *id, uint64_t since_us) {
+  hv_node *node = arg;
+  hv_allreduce_gone(&node->hall, id, since_us);
+}
+
+/* What is found out about a member's end may come before its host's word that the group has begun. One that has ended and is there
+ * again is not in what it was in before. */
 static int has_ended(void *arg, const hv_peer_id *id, uint64_t since_us) {
   enum { BEGIN_TRAVELS_US = 500000 };
-  uint64_t ended_us = hv_peers_ended_at(&((hv_node *)arg)->peers, id);
-  return ended_us && ended_us + BEGIN_TRAVELS_US > since_us;
+  const hv_peers_entry *entry = hv_peers_find(&((hv_node *)arg)->peers, id);
+  if (!entry || !entry->ended_us)
+    return 0;
+  return entry->gone ? entry->ended_us + BEGIN_TRAVELS_US > since_us : entry->again_us > since_us;
+}
+
+/* It is asked at once, so that its silence towards a round and towards this node's hellos take one time. */
+static int is_lost(void *arg, const hv_peer_id *id, uint64_t since_us) {
+  hv_node *node = arg;
+  const hv_peers_entry *entry = hv_peers_find(&node->peers, id);
+  hv_peers_doubt(&node->peers, id);
+  return entry && entry->state == HV_PEERS_LOST && entry->lost_us >= since_us;
+}
+
+/* A stream for a round in which this node is not, and will not be: it is another life of the member that they mean. */
+static void turned_away(void *arg, const hv_peer_id *peer, const uint8_t round[HV_ROUND_ID_SIZE]) {
+  hv_node *node = arg;
+  hv_target to;
+  hv_msg msg = {.kind = HV_MSG_DEPART};
+  memcpy(msg.u.depart.round, round, HV_ROUND_ID_SIZE);
+  if (hv_peers_target(&node->peers, peer, &to) == HV_OK)
+    hv_notice_send(&node->notices, &to, &msg);
 }
 
 static int knows(void *arg, const hv_peer_id *peer) {
@@ -88,6 +115,7 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
       .answered = peer_answered,
       .lost = peer_lost,
       .gone = peer_gone,
+      .reborn = peer_reborn,
       .arg = node,
   };
   for (size_t i = 0; i < config->n_announce && i < HV_CARD_ADDRS_MAX; i++)
@@ -119,6 +147,8 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
   hv_allreduce_hall_init(&node->hall, env);
   node->hall.knows = knows;
   node->hall.has_ended = has_ended;
+  node->hall.is_lost = is_lost;
+  node->hall.turned_away = turned_away;
   node->hall.arg = node;
   hv_progress_hall_init(&node->progress, env, node->dht, &node->config.me);
   hv_notices_init(&node->notices, env);

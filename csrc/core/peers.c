@@ -45,7 +45,7 @@ static int move(hv_peers_entry *entry, hv_peers_state next, const char *why) {
   if (next == HV_PEERS_LOST)
     entry->lost_us = peers->env->now_us(peers->env);
   else
-    entry->gone = 0;
+    entry->gone = entry->left = 0;
   if (before == next)
     return 1;
   peers->n_alive += next == HV_PEERS_ALIVE;
@@ -87,14 +87,14 @@ const hv_peers_entry *hv_peers_find(const hv_peers *peers, const hv_peer_id *id)
   return i < peers->n_entries ? peers->entries[i] : NULL;
 }
 
-uint64_t hv_peers_ended_at(const hv_peers *peers, const hv_peer_id *id) {
+int hv_peers_has_left(const hv_peers *peers, const hv_peer_id *id) {
   const hv_peers_entry *entry = hv_peers_find(peers, id);
-  return entry && entry->gone ? entry->lost_us : 0;
+  return entry && entry->gone && entry->left;
 }
 
 int hv_peers_ended_since(const hv_peers *peers, const hv_peer_id *id, uint64_t said_us) {
-  uint64_t ended_us = hv_peers_ended_at(peers, id);
-  return ended_us && said_us <= ended_us + HV_PEERS_RECORD_MARGIN_US;
+  const hv_peers_entry *entry = hv_peers_find(peers, id);
+  return entry && entry->gone && said_us <= entry->ended_us + HV_PEERS_RECORD_MARGIN_US;
 }
 
 size_t hv_peers_alive(const hv_peers *peers) {
@@ -226,6 +226,8 @@ static void fill_hello(hv_peers *peers, hv_msg *msg, hv_card *cards, size_t n_ca
   copy_card(&msg->u.hello.me, &peers->config.me);
   msg->u.hello.you.kind = HV_ADDR_NONE;
   msg->u.hello.agent = hv_span_of(agent, sizeof agent - 1);
+  msg->u.hello.life = peers->life;
+  msg->u.hello.age_ms = (peers->env->now_us(peers->env) - peers->since_us) / 1000;
   msg->u.hello.cards = cards;
   msg->u.hello.n_cards = n_cards;
 }
@@ -381,9 +383,41 @@ static void tell_answered(const hv_peers *peers, const hv_card *card, unsigned w
   peers->config.answered(peers->config.arg, &card->id, addrs, card->n_addrs, rtt_us);
 }
 
+/* It has ended: everything that it left in other rooms is void. */
+static void tell_gone(hv_peers *peers, hv_peers_entry *entry, const hv_peer_id *id) {
+  if (entry) {
+    entry->gone = 1;
+    entry->ended_us = peers->env->now_us(peers->env);
+  }
+  if (peers->config.gone)
+    peers->config.gone(peers->config.arg, id);
+}
+
+/* It tells of its life: another one than before, and that one has ended, also where nobody was refused in between; but what has
+ * been heard since this one began is of this one. 0: the word is one of a life that has said goodbye, and was on its way. */
+static int learn_life(hv_peers_entry *entry, const hv_msg_hello *hello) {
+  hv_peers *peers = entry->peers;
+  uint64_t now = peers->env->now_us(peers->env), age_us = hello->age_ms < now / 1000 ? hello->age_ms * 1000 : now;
+  int is_new = entry->life && hello->life && entry->life != hello->life;
+  if (entry->gone && entry->left && hello->life && !is_new)
+    return 0;
+  if (is_new || entry->gone)
+    entry->again_us = now - age_us;
+  if (is_new && !entry->gone) {
+    entry->ended_us = entry->again_us;
+    if (peers->config.reborn)
+      peers->config.reborn(peers->config.arg, &entry->card.id, entry->again_us);
+  }
+  entry->life = hello->life ? hello->life : entry->life;
+  entry->gone = entry->left = 0;
+  return 1;
+}
+
 static void answered(hv_peers_entry *entry, const hv_event *event) {
   hv_peers *peers = entry->peers;
   const hv_card *card = &event->msg->u.hello.me;
+  if (!learn_life(entry, &event->msg->u.hello))
+    return;
   if (card->n_addrs)
     heard_from(entry, event->now_us, card);
   else /* a peer that does not know its own address keeps the one that reached it */
@@ -406,14 +440,6 @@ static unsigned patience(const hv_peers_entry *entry, hv_status status) {
     return MORE_DOUBTS;
   int sure = status == HV_REFUSED || status == HV_DENIED || status == HV_VERSION;
   return sure || addrs_to_try(entry) >= DOUBTS ? addrs_to_try(entry) : DOUBTS;
-}
-
-/* It has ended: everything that it left in other rooms is void. */
-static void tell_gone(hv_peers *peers, hv_peers_entry *entry, const hv_peer_id *id) {
-  if (entry)
-    entry->gone = 1;
-  if (peers->config.gone)
-    peers->config.gone(peers->config.arg, id);
 }
 
 /* The kernel of its machine, or whoever has its address now, says that this peer is not there. */
@@ -508,6 +534,8 @@ static void start_answered(hv_peers_start *start, const hv_event *event) {
     return;
   entry->stranger = 0;
   entry->addr = worked;
+  if (!learn_life(entry, &event->msg->u.hello))
+    return;
   heard_from(entry, event->now_us, &card);
   entry->rtt_us = event->now_us - start->asked_us;
   if (!entry->asking)
@@ -564,7 +592,8 @@ void hv_peers_hello(hv_peers *peers, const hv_event *event) {
   hv_peers_entry *entry = i < peers->n_entries ? peers->entries[i] : add(peers, &hello->me, HV_PEERS_ALIVE, 1, network);
   if (!entry)
     return;
-  entry->gone = 0;
+  if (!learn_life(entry, hello))
+    return;
   if (hello->me.client_mode || hello->me.n_addrs == 0) {
     heard_from(entry, event->now_us, &hello->me);
     entry->card.client_mode = 1;
@@ -590,10 +619,20 @@ void hv_peers_left(hv_peers *peers, const hv_event *event) {
   if (i < peers->n_entries) {
     move(peers->entries[i], HV_PEERS_LOST, NULL);
     peers->entries[i]->ask_us = UINT64_MAX;
+    peers->entries[i]->left = 1;
   }
   tell_gone(peers, i < peers->n_entries ? peers->entries[i] : NULL, &asker);
   start_over_if_alone(peers);
   arm(peers);
+}
+
+void hv_peers_doubt(hv_peers *peers, const hv_peer_id *id) {
+  size_t i = find(peers, id);
+  hv_peers_entry *entry = i < peers->n_entries ? peers->entries[i] : NULL;
+  if (!entry || entry->state != HV_PEERS_ALIVE || entry->asking || entry->card.client_mode)
+    return;
+  entry->ask_us = peers->env->now_us(peers->env);
+  sooner(peers, entry->ask_us);
 }
 
 void hv_peers_down(hv_peers *peers, const hv_event *event) {
@@ -670,6 +709,8 @@ hv_status hv_peers_init(hv_peers *peers, hv_env *env, const hv_peers_config *con
   if (!peers->config.room)
     peers->config.room = 32;
   peers->config.initial = NULL; /* was borrowed */
+  env->random(env, &peers->life, sizeof peers->life);
+  peers->since_us = env->now_us(env);
   peers->timer.fire = tick;
   peers->timer.owner = peers;
   peers->armed_us = UINT64_MAX;

@@ -47,6 +47,10 @@ typedef struct hv_peers_entry {
   int asking;        /* a hello is under way; the entry stays until it ends */
   unsigned refused;  /* latest failures in a row that said that the peer is not there */
   int gone;          /* lost, and certainly ended; until it is alive again */
+  int left;          /* gone, as it said itself */
+  uint64_t life;     /* as it last told; 0: not known */
+  uint64_t ended_us; /* when it was last found to have ended, */
+  uint64_t again_us; /* and when the life after that began; 0: never */
   int stranger;      /* it came by itself, or a stranger told of it */
   uint64_t network;  /* where it came from, or where it is said to be (core/contact.h); 0: a private one */
   uint64_t since_us; /* when it was taken in */
@@ -82,6 +86,8 @@ typedef struct hv_peers_config {
   /* This peer has ended, for certain: it said goodbye, or nobody (or another peer) answers any more at every address that it had.
    * Known or not before; may come more than once. A silent peer only becomes lost. May be NULL. */
   void (*gone)(void *arg, const hv_peer_id *id);
+  /* A peer has been started anew at that time, and nobody was told of the end of its life before. May be NULL. */
+  void (*reborn)(void *arg, const hv_peer_id *id, uint64_t since_us);
   void *arg;
 } hv_peers_config;
 
@@ -95,7 +101,8 @@ struct hv_peers {
   size_t n_starts;
   size_t pending; /* calls under way, LEAVEs among them */
   int leaving;
-  uint64_t armed_us; /* what the timer is set for */
+  uint64_t life, since_us; /* this node's: what it tells of itself */
+  uint64_t armed_us;       /* what the timer is set for */
   hv_timer timer;
 };
 
@@ -118,8 +125,10 @@ void hv_peers_leave(hv_peers *peers);
 
 /* The entry of a peer, or NULL. */
 const hv_peers_entry *hv_peers_find(const hv_peers *peers, const hv_peer_id *id);
-/* When it ended, if it certainly has, and has not been heard of since; else 0. */
-uint64_t hv_peers_ended_at(const hv_peers *peers, const hv_peer_id *id);
+/* Somebody waits for it in vain: it is asked now. */
+void hv_peers_doubt(hv_peers *peers, const hv_peer_id *id);
+/* True if it has said goodbye, and no hello since: a word of it that still comes was on its way. */
+int hv_peers_has_left(const hv_peers *peers, const hv_peer_id *id);
 /* True if this peer, as a signer, has certainly ended since it said something at that time: its word is void. */
 int hv_peers_ended_since(const hv_peers *peers, const hv_peer_id *id, uint64_t said_us);
 /* How many are alive. */

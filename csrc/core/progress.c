@@ -221,6 +221,11 @@ static void tick(hv_timer *timer, const hv_event *event) {
 
 /* ---- zones ---- */
 
+static int has_left(void *arg, const hv_peer_id *id) {
+  const hv_peers *peers = ((const hv_progress_run *)arg)->hall->peers;
+  return peers && hv_peers_has_left(peers, id);
+}
+
 static void something_heard(void *arg) {
   hv_progress_run *run = arg;
   for (hv_progress *at = run->hall->trackers; at; at = at->next) {
@@ -301,6 +306,7 @@ static hv_progress_run *join_run(hv_progress_hall *hall, hv_span key, const hv_p
                              .client_mode = client_mode,
                              .own = progress_own_sum,
                              .moved = something_heard,
+                             .has_left = has_left,
                              .arg = run};
     hv_zones_init(&run->zones, hall->env, hall->dht, &zones);
   }

@@ -125,7 +125,7 @@ static void drop_expired(hv_roster *roster) {
 static void met(hv_roster *roster, const hv_peer_id *id, hv_span addrs, int answers) {
   uint64_t now = roster->env->now_us(roster->env), until = now + DECLARED_MS * 1000ull;
   int is_new;
-  hv_roster_entry *entry = entry_of(roster, id, until, &is_new);
+  hv_roster_entry *entry = hv_peers_has_left(roster->peers, id) ? NULL : entry_of(roster, id, until, &is_new);
   if (!entry)
     return;
   int news = is_new || entry->failures || entry->stranger || entry->gone_us || (answers && entry->again_us > now);
@@ -136,6 +136,7 @@ static void met(hv_roster *roster, const hv_peer_id *id, hv_span addrs, int answ
   if (answers)
     entry->again_us = 0;
   entry->heard_us = now;
+  entry->met = 1;
   if (news)
     tell(roster);
 }
@@ -293,6 +294,12 @@ static int is_there(const hv_roster *roster, const hv_roster_entry *entry) {
   return !entry->stranger && entry->until_us > roster->env->now_us(roster->env);
 }
 
+/* Its hellos say so, and nothing has been heard of it since. */
+static int is_lost(const hv_roster *roster, const hv_roster_entry *entry) {
+  const hv_peers_entry *peer = hv_peers_find(roster->peers, &entry->id);
+  return peer && peer->state == HV_PEERS_LOST && entry->heard_us <= peer->lost_us;
+}
+
 int hv_roster_is_gone(const hv_roster *roster, const hv_roster_entry *entry) {
   return is_there(roster, entry) && !hv_roster_counts(roster, entry);
 }
@@ -306,10 +313,7 @@ void hv_roster_missed(hv_roster *roster, uint64_t at, uint64_t since_us) {
 }
 
 int hv_roster_counts(const hv_roster *roster, const hv_roster_entry *entry) {
-  if (!is_there(roster, entry) || entry->failures || entry->gone_us)
-    return 0;
-  const hv_peers_entry *peer = hv_peers_find(roster->peers, &entry->id);
-  return !peer || peer->state != HV_PEERS_LOST || entry->heard_us > peer->lost_us;
+  return is_there(roster, entry) && !entry->failures && !entry->gone_us && !is_lost(roster, entry);
 }
 
 int hv_roster_catches_up(const hv_roster *roster, uint64_t behind_us) {
@@ -353,9 +357,9 @@ static int may_be_asked(const hv_roster *roster, const hv_roster_entry *entry) {
   return entry->again_us <= now && entry->shun_us <= now;
 }
 
-/* Could it host, before that peer? */
+/* Could it host, before that peer? Whether who failed and is lost is there again its hellos find out, which keep nobody waiting. */
 static int could_host(const hv_roster *roster, const hv_rank *rank, const hv_roster_entry *entry, const hv_peer_id *before) {
-  return entry->addrs_size && !entry->gone_us && is_there(roster, entry) &&
+  return entry->addrs_size && !entry->gone_us && is_there(roster, entry) && !(entry->failures && is_lost(roster, entry)) &&
          (!before || hv_rank_compare(rank, &entry->id, before) < 0);
 }
 

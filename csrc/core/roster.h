@@ -30,6 +30,7 @@ typedef struct hv_roster_entry {
   uint8_t addrs_size; /* 0: it cannot be dialled */
   uint8_t stranger;   /* 1: it averages other tensors */
   uint8_t asked;      /* 1: it has been asked which */
+  uint8_t met;        /* 1: it has called or answered; else only a record, or another peer, tells of it */
   unsigned failures;  /* since it was last heard of */
   uint64_t until_us;  /* declared, or met, until then */
   uint64_t again_us;  /* after failures: when it may be asked again, if it gives no answer sooner */

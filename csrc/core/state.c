@@ -52,6 +52,7 @@ struct hv_state {
   size_t n_entries;
   hv_upload *uploads;
   loading *loads;
+  hv_loader_memory memory;
   uint8_t addrs[HV_CONTACT_ADDRS_MAX];
   size_t addrs_size;
   char subkey[HV_BALLOT_SUBKEY_MAX];
@@ -391,7 +392,7 @@ hv_status hv_state_load_start(hv_state *s, hv_state_load *load, hv_error *err) {
   loading *l = hv_mem_zalloc(s->env->mem, sizeof *l);
   if (!l)
     return hv_fail(err, HV_NOMEM, "there is no memory to load a state");
-  hv_status status = hv_loader_new(s->env, &s->config, s->dht, load, load_over, s, &l->loader, err);
+  hv_status status = hv_loader_new(s->env, &s->config, s->dht, load, &s->memory, load_over, s, &l->loader, err);
   if (status != HV_OK) {
     hv_mem_free(l);
     return status;

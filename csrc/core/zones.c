@@ -320,7 +320,7 @@ static void hear(hv_zones *z, const hv_peer_id *who, unsigned depth, int asked, 
   enum { WAY_MOST_US = 500000 };
   hv_hash hash;
   hv_words said;
-  if (hv_words_unpack(bytes, &said) != HV_OK)
+  if ((z->config.has_left && z->config.has_left(z->config.arg, who)) || hv_words_unpack(bytes, &said) != HV_OK)
     return;
   hv_route_hash(z->env, who, &hash);
   unsigned bits = (unsigned)hv_hash_shared_bits(&hash, &z->me);

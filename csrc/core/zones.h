@@ -55,8 +55,9 @@ typedef struct hv_zones_config {
   uint64_t target;
   double fast;
   int client_mode;
-  void (*own)(void *arg, hv_sum *out); /* this node's own sum, of one owner; no owner: nothing said yet, or gone */
-  void (*moved)(void *arg);            /* something was heard; may be NULL */
+  void (*own)(void *arg, hv_sum *out);              /* this node's own sum, of one owner; no owner: nothing said yet, or gone */
+  void (*moved)(void *arg);                         /* something was heard; may be NULL */
+  int (*has_left)(void *arg, const hv_peer_id *id); /* 1: what still comes of it was on its way; NULL: nobody has */
   void *arg;
 } hv_zones_config;
 

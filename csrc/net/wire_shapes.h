@@ -15,10 +15,9 @@ PAIR(refusal, hv_msg_refusal, Hv__Refusal) = {STATUS(refusal, status), BYTES(ref
 SHAPE(refusal);
 
 PAIR(hello, hv_msg_hello, Hv__Hello) = {
-    ONE(hello, me, card),
-    BYTES(hello, agent, HV_MSG_TEXT_MAX),
-    ADDR(hello, you),
-    LIST(hello, cards, card, HV_CARDS_MAX),
+    ONE(hello, me, card), BYTES(hello, agent, HV_MSG_TEXT_MAX),
+    ADDR(hello, you),     LIST(hello, cards, card, HV_CARDS_MAX),
+    U64(hello, life),     U64(hello, age_ms),
 };
 SHAPE(hello);
 

@@ -156,6 +156,8 @@ void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
   case HV_MSG_HELLO:
     s->msg.u.hello = (hv_msg_hello){.me = random_card(rng), .agent = random_span(rng, s, HV_MSG_TEXT_MAX), .cards = s->cards};
     s->msg.u.hello.n_cards = below(rng, HV_CARDS_MAX + 1);
+    s->msg.u.hello.life = check_random(rng);
+    s->msg.u.hello.age_ms = check_random(rng);
     if (below(rng, 2))
       s->msg.u.hello.you = random_addr(rng);
     for (size_t i = 0; i < s->msg.u.hello.n_cards; i++)
@@ -248,6 +250,8 @@ static void assert_same_hello(const hv_msg_hello *a, const hv_msg_hello *b) {
   assert_int_equal(a->n_cards, b->n_cards);
   for (size_t i = 0; i < a->n_cards; i++)
     assert_same_card(&a->cards[i], &b->cards[i]);
+  assert_int_equal(a->life, b->life);
+  assert_int_equal(a->age_ms, b->age_ms);
 }
 
 static void assert_same_records(const hv_record *a, size_t n_a, const hv_record *b, size_t n_b) {

@@ -20,6 +20,7 @@ static const swarm_room rooms[] = {
     {"match", "groups form, epoch after epoch, while everything goes wrong", 16, 6, ALL, 8, swarm_match_play},
     {"epochs", "programs train: who falls behind catches up, and nobody waits in vain", 8, 6, ALL, 12, swarm_epochs_play},
     {"chase", "the same where only what is offered can be loaded: who loads becomes one of them", 2, 6, ALL, 12, swarm_chase_play},
+    {"comings", "small swarms: one after another goes and comes again, and nobody waits for it", 4, 1, 0, 40, swarm_comings_play},
     {"mix", "averages in groups of 16, a tenth missing: rounds until all agree", 48, 4, 0, 1, swarm_mix_play},
     {"average", "epochs of averaging: every sample once or lost, replicas equal, nobody waits for good", 8,
      4 * SWARM_EPOCH_US / 60e6, ALL, 150, swarm_average_play},

@@ -4,7 +4,7 @@
 
 #include "core/average.h"
 
-enum { VALUES = 600, PEERS_MAX = 8, GOODBYE_US = 300000, DEATH_US = 1500000 };
+enum { VALUES = 600, PEERS_MAX = 8, GOODBYE_US = 300000, DEATH_US = 1500000, PATIENCE_US = 14000000 };
 
 /* ---- averagers on the nodes of a match swarm ---- */
 
@@ -133,6 +133,47 @@ static uint64_t go(scene *c, size_t node, going how) {
   else
     hv_sim_kill(c->s.sim, node);
   return hv_sim_now(c->s.sim);
+}
+
+/* The other member of a round is not there any more, and nobody is told: that is waited for once. */
+static void round_of_two_ends_with_one_patience(void **unused) {
+  (void)unused;
+  for (size_t gone = 0; gone < 2; gone++) {
+    scene *c = open_peers(440 + gone, 2);
+    all_step(2, "1", 1);
+    run(c, 2);
+    hv_sim_unplug(c->s.sim, gone);
+    tell(&peers[1 - gone], trigger);
+    uint64_t begun_us = hv_sim_now(c->s.sim);
+    run(c, 20);
+    assert_true(peers[1 - gone].done);
+    assert_true(peers[1 - gone].done_us - begun_us <= PATIENCE_US);
+    close_scene(c);
+  }
+}
+
+/* It is started anew at once, by the same identity, in the middle of a group: nobody was refused, and nobody waits. */
+static void new_life_of_a_member_holds_up_no_round(void **unused) {
+  (void)unused;
+  for (size_t gone = 0; gone < 3; gone++) {
+    scene *c = open_peers(450 + gone, 3);
+    all_step(3, "1", 1);
+    run(c, 2);
+    hv_sim_kill(c->s.sim, gone);
+    assert_int_equal(hv_sim_restart(c->s.sim, gone), HV_OK);
+    run(c, 1);
+    for (size_t i = 0; i < 3; i++)
+      if (i != gone)
+        tell(&peers[i], trigger);
+    uint64_t begun_us = hv_sim_now(c->s.sim);
+    run(c, 5);
+    for (size_t i = 0; i < 3; i++)
+      if (i != gone) {
+        assert_int_equal(peers[i].status, HV_OK);
+        assert_true(peers[i].done_us - begun_us <= GOODBYE_US);
+      }
+    close_scene(c);
+  }
 }
 
 /* They have a group, and one goes before the round; the others are told to begin when that is known. */
@@ -370,6 +411,8 @@ int main(void) {
       cmocka_unit_test(newcomer_is_not_expected_before_it_enters),
       cmocka_unit_test(announced_peer_is_waited_for_a_moment),
       cmocka_unit_test(dead_offer_has_no_vote),
+      cmocka_unit_test(round_of_two_ends_with_one_patience),
+      cmocka_unit_test(new_life_of_a_member_holds_up_no_round),
   };
   return cmocka_run_group_tests_name("sim: comings and goings", tests, NULL, NULL);
 }

@@ -517,7 +517,7 @@ static void a_word_newer_than_now_is_as_old_as_none(void **unused) {
 /* Who was last heard in the old epoch is taken to have begun the new one, too: the sum is right as soon as the epoch is known. */
 static void an_epochs_end_is_known_within_two_seconds_and_its_sum_with_it(void **unused) {
   (void)unused;
-  scene *c = open_scene(25);
+  scene *c = open_scene(27);
   stand_together(c, 48, 48, 5);
   for (uint64_t epoch = 1; epoch < 5; epoch++) {
     run(c, 20);

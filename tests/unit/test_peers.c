@@ -34,7 +34,7 @@ static void no_clear(hv_env *env, hv_timer *timer) {
 
 static void no_reply(hv_env *env, hv_request *request, const hv_msg *answer) {
   (void)env;
-  assert_int_equal(answer->kind, HV_MSG_HELLO);
+  assert_true(answer->kind == HV_MSG_HELLO || answer->kind == HV_MSG_LEAVE);
   memset(request, 0xee, sizeof *request); /* nobody may look at it any more */
 }
 
@@ -265,8 +265,87 @@ static void the_count_of_the_living_is_what_the_table_says(void **unused) {
   close_scene(&s);
 }
 
+/* ---- another life of the same peer ---- */
+
+static uint64_t reborn_us, n_reborn, n_gone;
+
+static void note_reborn(void *arg, const hv_peer_id *id, uint64_t since_us) {
+  (void)arg, (void)id;
+  n_reborn++;
+  reborn_us = since_us;
+}
+
+static void note_gone(void *arg, const hv_peer_id *id) {
+  (void)arg, (void)id;
+  n_gone++;
+}
+
+static void says_hello(scene *s, uint64_t life, uint64_t age_ms) {
+  hv_request request = {.peer = fake_peer(7), .from = address(7, 1, 0)};
+  hv_msg msg = {.kind = HV_MSG_HELLO, .u.hello = {.me = card_of(7, request.from), .life = life, .age_ms = age_ms}};
+  msg.u.hello.me.client_mode = 1;
+  s->fake.now_us += 1000;
+  hv_peers_hello(&s->peers,
+                 &(hv_event){.kind = HV_EVENT_REQUEST, .request = &request, .msg = &msg, .now_us = s->fake.now_us, .text = ""});
+}
+
+static void says_goodbye(scene *s) {
+  hv_request request = {.peer = fake_peer(7)};
+  hv_msg msg = {.kind = HV_MSG_LEAVE};
+  hv_peers_left(&s->peers,
+                &(hv_event){.kind = HV_EVENT_REQUEST, .request = &request, .msg = &msg, .now_us = s->fake.now_us, .text = ""});
+}
+
+static void open_for_lives(scene *s) {
+  open_scene(s, NULL);
+  s->peers.config.reborn = note_reborn;
+  s->peers.config.gone = note_gone;
+  n_reborn = n_gone = 0;
+  s->fake.now_us = 60000000;
+}
+
+static void new_life_ends_the_one_before(void **unused) {
+  (void)unused;
+  scene s;
+  open_for_lives(&s);
+  says_hello(&s, 1, 20000);
+  says_hello(&s, 1, 20001);
+  assert_int_equal(n_reborn, 0);
+  says_hello(&s, 2, 500);
+  assert_int_equal(n_reborn, 1);
+  assert_int_equal(reborn_us, s.fake.now_us - 500000);
+  says_hello(&s, 2, UINT64_MAX); /* older than the world: no harm */
+  says_hello(&s, 0, 0);          /* a peer that does not tell */
+  says_hello(&s, 2, 501);
+  assert_int_equal(n_reborn, 1);
+  assert_int_equal(n_gone, 0);
+  says_hello(&s, 3, UINT64_MAX);
+  assert_int_equal(reborn_us, 0);
+  close_scene(&s);
+}
+
+static void hello_that_comes_after_its_goodbye_counts_for_nothing(void **unused) {
+  (void)unused;
+  scene s;
+  open_for_lives(&s);
+  hv_peer_id id = fake_peer(7);
+  says_hello(&s, 1, 20000);
+  says_goodbye(&s);
+  assert_int_equal(n_gone, 1);
+  says_hello(&s, 1, 20001);
+  assert_false(lives(&s, 7));
+  assert_true(hv_peers_has_left(&s.peers, &id));
+  says_hello(&s, 2, 10);
+  assert_true(lives(&s, 7));
+  assert_false(hv_peers_has_left(&s.peers, &id));
+  assert_int_equal(n_reborn, 0); /* the goodbye has told */
+  close_scene(&s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(new_life_ends_the_one_before),
+      cmocka_unit_test(hello_that_comes_after_its_goodbye_counts_for_nothing),
       cmocka_unit_test(who_was_met_through_initial_peers_is_crowded_out_by_nobody),
       cmocka_unit_test(strangers_give_back_half_of_the_room),
       cmocka_unit_test(identities_of_one_network_leave_room_for_another),
