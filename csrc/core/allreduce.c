@@ -654,6 +654,7 @@ hv_status hv_allreduce_begin(hv_allreduce_hall *hall, const hv_round *round, hv_
     self->next->link = &self->next;
   hall->rounds = self;
   self->begun = 1;
+  self->begun_us = self->env->now_us(self->env);
 
   uint64_t timeout_ms = round->timeout_ms ? round->timeout_ms : (uint64_t)round->stall_ms * HV_ROUND_STALLS;
   self->env->timer_set(self->env, &self->deadline, timeout_ms * 1000);

@@ -28,10 +28,10 @@ static void member_is_gone(hv_allreduce *self, size_t member) {
   self->env->timer_set(self->env, &self->look, 0);
 }
 
-/* It is waited for here. */
+/* Nothing has come from it for a good part of what a silence takes. */
 static int is_quiet(const hv_allreduce *self, size_t member) {
-  const turn *t = self->present;
-  return t && ((t->shares[member] && hv_share_quiet(t->shares[member])) || (t->reducer && hv_reducer_quiet(t->reducer, member)));
+  uint64_t sign_us = hv_pace_sign_us(&self->pace, member, self->begun_us);
+  return self->env->now_us(self->env) >= sign_us + (uint64_t)self->round.stall_ms * 1000 / 4;
 }
 
 void allreduce_look_for_the_silent(hv_timer *sentry, const hv_event *event) {

@@ -36,6 +36,7 @@ struct hv_allreduce {
   hv_members gone;                    /* those who have ended */
   hv_status status;                   /* not HV_OK: it ends with this */
   int begun, stopping, told, given_up, lingers;
+  uint64_t begun_us;
   hv_timer look;     /* looks, in a step of its own, how far it is */
   hv_timer sentry;   /* looks for who is silent */
   hv_timer deadline; /* until done; then: of the lingering */

@@ -14,6 +14,7 @@ enum {
   LOST_TRIES = 12,    /* before a lost one is only asked when nobody else is left */
   CLIENT_SILENCE = 3, /* hellos a client may miss */
   SPARED = 3,         /* hellos in a row for which the other's own stand */
+  DOUBT_US = 1000000, /* who gave a sign of life within this time is not doubted */
 };
 
 /* ---- states ---- */
@@ -629,9 +630,10 @@ void hv_peers_left(hv_peers *peers, const hv_event *event) {
 void hv_peers_doubt(hv_peers *peers, const hv_peer_id *id) {
   size_t i = find(peers, id);
   hv_peers_entry *entry = i < peers->n_entries ? peers->entries[i] : NULL;
-  if (!entry || entry->state != HV_PEERS_ALIVE || entry->asking || entry->card.client_mode)
+  uint64_t now = peers->env->now_us(peers->env);
+  if (!entry || entry->state != HV_PEERS_ALIVE || entry->asking || entry->card.client_mode || now < entry->seen_us + DOUBT_US)
     return;
-  entry->ask_us = peers->env->now_us(peers->env);
+  entry->ask_us = now;
   sooner(peers, entry->ask_us);
 }
 
