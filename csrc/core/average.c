@@ -611,9 +611,11 @@ hv_status hv_average_set_bits(hv_average *self, hv_span bits, hv_error *err) {
 
 /* ---- life ---- */
 
-/* A step has that group, or looks for one: its host may have begun it. */
+/* A step has that group, or looks for one: its host may have begun it. Where no averager was ever made rounds are begun by hand. */
 static int expects(void *averages, const uint8_t round[HV_ROUND_ID_SIZE]) {
   const hv_averages *all = averages;
+  if (!all->made)
+    return 1;
   for (const hv_average *a = all->first; a; a = a->next)
     if (a->work && (!a->work->group || memcmp(a->work->group->id, round, HV_ROUND_ID_SIZE) == 0))
       return 1;

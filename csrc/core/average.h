@@ -113,6 +113,7 @@ typedef struct hv_averages {
   hv_match_hall *matches;
   hv_allreduce_hall *rounds;
   hv_average *first;
+  int made; /* one, at least */
   int stopping;
   void (*stopped)(void *arg); /* after hv_averages_stop: the last step under way has ended; may be NULL */
   void *arg;

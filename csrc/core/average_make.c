@@ -99,6 +99,7 @@ hv_status hv_average_new(hv_averages *all, const hv_average_config *config, hv_a
   if (self->next)
     self->next->link = &self->next;
   all->first = self;
+  all->made = 1;
   *out = self;
   return HV_OK;
 }

@@ -11,11 +11,9 @@ static hv_status make_node(hv_env *env, void *arg, hv_core *out) {
   hv_node *node;
   hv_node_config config = {.me = *(hv_peer_id *)arg};
   hv_status status = hv_node_new(env, &config, &node);
-  if (status != HV_OK)
-    return status;
-  hv_node_hall(node)->expects = NULL; /* these rounds are begun by hand, and not by an averager */
-  *out = (hv_core){node, hv_node_step};
-  return HV_OK;
+  if (status == HV_OK)
+    *out = (hv_core){node, hv_node_step};
+  return status;
 }
 
 static void free_node(void *self) {

@@ -161,7 +161,9 @@ static void new_life_of_a_member_holds_up_no_round(void **unused) {
     run(c, 2);
     hv_sim_kill(c->s.sim, gone);
     assert_int_equal(hv_sim_restart(c->s.sim, gone), HV_OK);
-    run(c, 1);
+    run(c, 0.5);
+    seat(c, gone, 1);
+    run(c, 0.5);
     for (size_t i = 0; i < 3; i++)
       if (i != gone)
         tell(&peers[i], trigger);
