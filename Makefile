@@ -1,7 +1,9 @@
 # The everyday commands. Each installs what is missing first, and is quick when nothing is.
 #   make demo    three trainers on this machine train one network; one joins late, one is killed; WEB=1 shows it in a browser, too
 #   make quickstart  a first swarm, or (with the INITIAL_PEERS that another's prints) another peer of it
-#   make test    every test: C, C under sanitizers, Python
+#   make test    C, C under sanitizers, Python: 15 minutes on two cores
+#   make test-long PART=slow    what takes longer, in parts of half an hour at most; docs/TESTING.md
+#   make check   the C tests alone
 #   make build   the extension, in place (python/_hivemind_c.abi3.so, python/hivemind_c/libhivemind_lowrank.so)
 #   make cuda    the same with the codecs for GPUs (nvcc; minutes): python/hivemind_c/libhivemind_cuda.so. docs/CUDA.md
 #   make deps    system packages only; make venv: .venv too; make browser: chromium, which only tests want
@@ -26,10 +28,36 @@ demo: build
 quickstart: build
 	@HIVEMIND_COMMAND="make quickstart" $(PY) examples/quickstart.py
 
+WORKERS ?= 2
 test: build browser
 	@$(CSRC) check
-	@$(CSRC) asan
-	@$(PY) -m pytest -q tests
+	@$(CSRC) asan KINDS="unit contract fuzz"
+	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal tests
+
+check: deps
+	@$(CSRC) check
+
+# Each part takes half an hour on two cores, or less.
+PARTS := slow asan tsan fuzz comings seeds large churn partition soak wheel pythons
+test-long:
+	@$(if $(filter $(PARTS),$(PART)),$(MAKE) --no-print-directory long-$(PART),echo "say which: make test-long PART=$(firstword $(PARTS)); there are: $(PARTS)" && exit 2)
+long-slow: build browser
+	@$(PY) -m pytest -q -n $(WORKERS) -m long tests
+long-asan: asan
+long-tsan: tsan
+long-fuzz: deps
+	@$(CSRC) fuzz T=all SECS=120
+long-comings long-seeds long-large: deps
+	@$(CSRC) -s swarm-fast
+	@$(PLAY_$(@:long-%=%))
+PLAY_comings := csrc/build/swarm-fast comings --seeds 1-20000
+PLAY_seeds := csrc/build/swarm-fast average --nodes 12 --epochs 6 --seeds 1-20000
+PLAY_large := csrc/build/swarm-fast average --nodes 64 --epochs 50 --seeds 1-30
+long-churn: churn
+long-partition: partition
+long-soak: soak
+long-wheel: wheel wheel-test
+long-pythons: pythons
 
 partition: build
 	@$(PY) -m pytest -q -s tests/partition/check_partition.py
@@ -82,4 +110,4 @@ clean:
 	@rm -rf build dist *.egg-info python/*.egg-info python/*.so python/*/*.so
 	@find python tests examples -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: demo quickstart test partition churn soak pythons book pictures deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean
+.PHONY: demo quickstart test check test-long $(PARTS:%=long-%) partition churn soak pythons book pictures deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean

@@ -2,12 +2,14 @@
 
 Real processes on loopback with TLS, batches of 50 ms, epochs of 0.6 s for those that stay alone. One ends politely or by kill -9, and a new one starts at
 once. `wait_s`: the longest time without an epoch of those that stay, beyond the time that they need for one by themselves. `back_s`: from the newcomer's
-first call of the optimizer to its first step that the others make, too. COMINGS_STAY chooses how many stay (1).
+first call of the optimizer to its first step that the others make, too. COMINGS_STAY chooses how many stay (1), COMINGS_TIMES how often in a row one goes
+and another comes (1): then both are the worst of them.
 """
 
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import threading
@@ -65,7 +67,26 @@ def first_common(newcomer, stayers):
     return None
 
 
-def story(python, module, how, stay, watch_s, first_leaves=False):
+def replace(running, leaver, how, python, module, target, watch_s):
+    """One goes and another comes; what that cost."""
+    stayers = [one for one in running if one is not leaver]
+    gone = time.time()
+    leaver.process.send_signal(signal.SIGTERM if how == "polite" else signal.SIGKILL)
+    leaver.process.wait(60)
+    newcomer = Trainer(python, module, target, stayers[0].first("listens")["at"])
+    running[running.index(leaver)] = newcomer
+    begun = newcomer.first("begins")["t"]
+    end = time.monotonic() + watch_s
+    while time.monotonic() < end and first_common(newcomer, stayers) is None:
+        time.sleep(0.2)
+    time.sleep(5)  # what its coming costs shows by then
+    common = first_common(newcomer, stayers)
+    waits = [longest_wait(one, gone, time.time()) - EPOCH_S for one in stayers]
+    return max(0.05, *waits), watch_s if common is None else max(0.05, common - begun)
+
+
+def story(python, module, how, stay, watch_s, first_leaves=False, times=1):
+    """`times` in a row the first peer, or the last one, is replaced; the newcomer takes its place."""
     target = round(stay * EPOCH_S / trainer.BATCH_S) * trainer.BATCH
     running = [Trainer(python, module, target)]
     try:
@@ -75,21 +96,11 @@ def story(python, module, how, stay, watch_s, first_leaves=False):
         for one in running:
             one.first("begins")
         time.sleep(12 + 2 * stay)
-        leaver = running[0 if first_leaves else stay]
-        stayers = [one for one in running if one is not leaver]
-        gone = time.time()
-        leaver.process.send_signal(signal.SIGTERM if how == "polite" else signal.SIGKILL)
-        leaver.process.wait(60)
-        newcomer = Trainer(python, module, target, stayers[0].first("listens")["at"])
-        running.append(newcomer)
-        begun = newcomer.first("begins")["t"]
-        end = time.monotonic() + watch_s
-        while time.monotonic() < end and first_common(newcomer, stayers) is None:
-            time.sleep(0.2)
-        time.sleep(5)  # what its coming costs shows by then
-        common = first_common(newcomer, stayers)
-        waits = [longest_wait(one, gone, time.time()) - EPOCH_S for one in stayers]
-        return {"wait_s": max(0.05, *waits), "back_s": watch_s if common is None else max(0.05, common - begun)}
+        costs = []
+        for _ in range(times):
+            costs.append(replace(running, running[0 if first_leaves else stay], how, python, module, target, watch_s))
+        waits, backs = zip(*costs)
+        return {"wait_s": max(waits), "back_s": max(backs), "usual_wait_s": statistics.median(waits), "usual_back_s": statistics.median(backs)}
     finally:
         for one in running:
             one.process.kill()
@@ -97,12 +108,12 @@ def story(python, module, how, stay, watch_s, first_leaves=False):
 
 
 def measure(run):
-    stay = int(os.environ.get("COMINGS_STAY", "1"))
+    stay, times = int(os.environ.get("COMINGS_STAY", "1")), int(os.environ.get("COMINGS_TIMES", "1"))
     contestants = {}
     for how in ("polite", "killed"):
-        contestants[f"ours_{how}"] = lambda how=how: story(sys.executable, "hivemind_c", how, stay, 60)
+        contestants[f"ours_{how}"] = lambda how=how: story(sys.executable, "hivemind_c", how, stay, 60, times=times)
         if peers.stands():
-            contestants[f"hivemind_{how}"] = lambda how=how: story(peers.PYTHON, "hivemind", how, stay, 90)
+            contestants[f"hivemind_{how}"] = lambda how=how: story(peers.PYTHON, "hivemind", how, stay, 90, times=times)
     samples = run.interleave(contestants, warm_up=())
     for how in ("polite", "killed") if peers.stands() else ():
         for measure_of in ("wait", "back"):

@@ -102,7 +102,7 @@ hv_allreduce *allreduce_find(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_
   return self;
 }
 
-/* Will nothing here ever begin that round? Then its peer need not wait, and is told. */
+/* 1: nothing here will ever begin that round, and its peer has been told. */
 static int turns_away(hv_allreduce_hall *hall, const hv_peer_id *peer, const uint8_t *round) {
   if (!hall->expects || allreduce_find(hall, round) || hall->expects(hall->averages, round))
     return 0;

@@ -58,7 +58,7 @@ void hv_allreduce_opened(hv_allreduce_hall *hall, const hv_event *event);
 
 /* A peer that stays never comes to that round (zeros: none). */
 void hv_allreduce_departed(hv_allreduce_hall *hall, const hv_peer_id *peer, const uint8_t round[HV_ROUND_ID_SIZE]);
-/* A peer has ended: the rounds that it is in go on without it, or end; those whose groups were formed by then. */
+/* A peer has ended: rounds whose groups were formed by then go on without it, or end. */
 void hv_allreduce_gone(hv_allreduce_hall *hall, const hv_peer_id *peer, uint64_t until_us);
 
 /* A connection that this node had opened to a peer broke. */

@@ -48,7 +48,7 @@ hv_allreduce *allreduce_find(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_
 /* ---- allreduce_gone.c ---- */
 /* What the present view waits for from members that are known to have ended does not come. */
 void allreduce_lose_the_gone(hv_allreduce *self);
-/* The sentry: who was waited for in vain here, and answers nobody of this node, is not waited for once more. */
+/* The sentry: the round waits once for a member that is silent here and does not answer hellos either. */
 void allreduce_look_for_the_silent(hv_timer *sentry, const hv_event *event);
 /* Once, when the round has begun: who had ended by then, or said that it does not come? */
 void allreduce_look_for_the_gone(hv_allreduce *self);

@@ -67,8 +67,7 @@ void hv_council_seen(hv_council *council, size_t member);
 
 /* A member has ended: nothing is awaited of it. */
 void hv_council_gone(hv_council *council, size_t member);
-/* A member was waited for in vain, and answers nobody of this node: the end of the round does not wait for it once more, and where
- * that goes for all others, the round ends. */
+/* A member is silent in the round, and to hellos: the end of the round does not wait for it. If all others are, the round ends. */
 void hv_council_mute(hv_council *council, size_t member);
 /* 1: it was given up as coordinator. */
 int hv_council_gave_up(const hv_council *council, size_t member);

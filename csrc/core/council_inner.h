@@ -28,7 +28,7 @@ typedef struct seat {
   uint64_t spoke_us; /* and when that was first */
   int lost;          /* this member's own line to it has ended, or its connection: it has left, or died */
   int ended;         /* it has ended, for certain */
-  int mute;          /* it was waited for in vain, and answers nobody of this node */
+  int mute;          /* silent in the round, and to hellos */
   int raised;        /* how often it has come with a higher number than is known here */
   int away;          /* it attends another one, as it said or as it seems, for this one was silent, */
   uint64_t away_us;  /* and when */

@@ -11,14 +11,13 @@
 #include "core/state.h"
 
 #define HV_LOADER_KNOWN_MAX 64           /* donors of one manifest that are remembered: half by priority, half by lot */
-#define HV_LOADER_SILENT_MAX 32          /* who gave no answer, and is remembered for a while */
+#define HV_LOADER_SILENT_MAX 32          /* announcers that gave no answer, remembered for a while */
 #define HV_LOADER_DONORS_MAX 16          /* asked at once */
 #define HV_LOADER_AHEAD_BYTES (4u << 20) /* asked of one donor and not there yet, beyond the first two chunks */
 
 typedef struct hv_loader hv_loader;
 
-/* Who announced what, and gave no answer when it was asked whether it is there: from one load to the next nobody is waited for
- * twice. */
+/* Peers that announced a state and did not answer when asked whether they are there: the next load does not wait for them. */
 typedef struct hv_loader_silent {
   hv_peer_id id;
   hv_hash digest;

@@ -62,7 +62,7 @@ void match_moves_to(hv_match *match, uint64_t at) {
   int had_come = match->comes != 0; /* the others know of it, and not yet that it is there */
   match->comes = 0;
   if (at && (match->config.apart || had_come))
-    hv_roster_moved(&match->roster, at); /* so that it is told along with the rest */
+    hv_roster_moved(&match->roster, at); /* first: what follows tells it */
   match_enter(match);
   if (had_come)
     match_ask_all(match);

@@ -44,7 +44,7 @@ static void summoned(hv_call *call, const hv_event *event) {
   hv_mem_free(s);
 }
 
-/* Whom this node has never met may have been dead for as long as its record lives: that is found out soon. */
+/* A peer that this node has never met may be dead while its record lives: that is found out soon. */
 static uint32_t patience_ms(const hv_match *match, const hv_peer_id *id) {
   uint32_t usual = match->config.request_ms ? match->config.request_ms : MATCH_ANSWER_MS;
   const hv_roster_entry *entry = hv_roster_find((hv_roster *)&match->roster, id);

@@ -14,7 +14,7 @@ enum {
   LOST_TRIES = 12,    /* before a lost one is only asked when nobody else is left */
   CLIENT_SILENCE = 3, /* hellos a client may miss */
   SPARED = 3,         /* hellos in a row for which the other's own stand */
-  DOUBT_US = 1000000, /* who gave a sign of life within this time is not doubted */
+  DOUBT_US = 1000000, /* a sign of life this recent leaves no doubt */
 };
 
 /* ---- states ---- */
@@ -394,8 +394,8 @@ static void tell_gone(hv_peers *peers, hv_peers_entry *entry, const hv_peer_id *
     peers->config.gone(peers->config.arg, id);
 }
 
-/* It tells of its life: another one than before, and that one has ended, also where nobody was refused in between; but what has
- * been heard since this one began is of this one. 0: the word is one of a life that has said goodbye, and was on its way. */
+/* Another life than before: the one before has ended, even if no connection was refused in between. What was heard since this one
+ * began is its own. 0: the word comes from a life that has said goodbye. */
 static int learn_life(hv_peers_entry *entry, const hv_msg_hello *hello) {
   hv_peers *peers = entry->peers;
   uint64_t now = peers->env->now_us(peers->env), age_us = hello->age_ms < now / 1000 ? hello->age_ms * 1000 : now;

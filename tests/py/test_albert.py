@@ -83,6 +83,7 @@ def data(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_two_trainers_one_killed_and_back_and_the_loss_falls(talk, data, tmp_path):
     monitor = talk("-m", "hivemind_c.cli.monitor", "--run_id", "albert", "--host_maddrs", "/ip4/127.0.0.1/tcp/0", "--web", "0", XDG_STATE_HOME=str(tmp_path))
     peers = monitor.until(r"INITIAL_PEERS=(\S+)")[1]

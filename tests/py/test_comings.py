@@ -13,8 +13,11 @@ PATIENT_S = 4.0  # a busy machine may stand still by itself; without the goodbye
 BACK_S = 8.0  # likewise; 20 to 60 s
 
 
+FIRST_OF_TWO = pytest.param(1, True, marks=pytest.mark.long, id="the first of two leaves")
+
+
 @pytest.mark.parametrize("how", ["polite", "killed"])
-@pytest.mark.parametrize("stay, first_leaves", [(1, False), (1, True), (3, False)], ids=["one stays", "the first of two leaves", "three stay"])
+@pytest.mark.parametrize("stay, first_leaves", [pytest.param(1, False, id="one stays"), FIRST_OF_TWO, pytest.param(3, False, id="three stay")])
 def test_peer_that_is_replaced_holds_up_nobody(how, stay, first_leaves):
     seen = comings.story(sys.executable, "hivemind_c", how, stay, 60, first_leaves)
     assert seen["wait_s"] < PATIENT_S and seen["back_s"] < BACK_S, seen

@@ -47,6 +47,7 @@ def target(archive, tmp_path_factory):
     return target
 
 
+@pytest.mark.long
 def test_pip_installs_it_without_build_isolation(target, tmp_path):
     assert (target / "_hivemind_c.abi3.so").exists()
     assert (target / "hivemind_c/py.typed").exists() and (target / "_hivemind_c-stubs/__init__.pyi").exists()
@@ -60,6 +61,7 @@ def test_pip_installs_it_without_build_isolation(target, tmp_path):
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.long
 def test_the_installed_command_runs_a_root_that_others_join(target, tmp_path, how):
     command = [target / "bin" / "hivemind-dht", "--host_maddrs", "127.0.0.1:0", "--refresh_period", "0.1", "--json"]
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -375,7 +375,7 @@ def test_who_could_not_be_asked_for_stays_some_seconds_beyond_its_lease(dht, mon
     assert heard.look(76.0) == []
 
 
-@pytest.mark.parametrize("peers, every", [(20, 3), (1000, 6)])
+@pytest.mark.parametrize("peers, every", [(20, 3), pytest.param(1000, 6, marks=pytest.mark.long)])
 def test_a_day_of_peers_that_come_and_go_leaves_memory_flat(dht, tmp_path, monkeypatch, peers, every):
     monkeypatch.setattr(history, "KEPT_MAX", 200)
     monkeypatch.setattr(history, "SHOWN_MAX", 100)
