@@ -138,7 +138,7 @@ static const grpc_arg client_args[] = {
     NUMBER(GRPC_ARG_ENABLE_RETRIES, 0),
     NUMBER(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1),
     NUMBER(GRPC_ARG_ENABLE_HTTP_PROXY, 0), /* peers are no web servers */
-    NUMBER(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 1000),
+    NUMBER(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200), /* a process that is being killed resets the first attempt, and refuses the next */
     NUMBER(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000), /* one attempt's time */
     NUMBER(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000),
     NUMBER(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, INT32_MAX), /* links knows when one is idle */
