@@ -3,7 +3,6 @@
 #include "core/gauge.h"
 #include "kern/reduce.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -6,7 +6,7 @@
 
 enum {
   SILENT_MS = 60000, /* so long that is remembered: as long as an announcement lives, or so */
-  ANSWER_MS = 1000,  /* who has not said by then that it is there has no vote in this look, if the others can decide */
+  ANSWER_MS = 1000,  /* an announcer that has not answered by then has no vote in this look, if the others can decide */
   ADDRS_TRIED = 3,
   ASKED_MAX = 64 /* of more voices so many are asked, by lot; the others count unasked */
 };

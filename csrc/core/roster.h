@@ -121,7 +121,7 @@ void hv_roster_had(hv_roster *roster, const hv_peer_id *id, uint64_t at);
 hv_roster_entry *hv_roster_find(hv_roster *roster, const hv_peer_id *id); /* NULL: not known */
 /* 1: it is declared, of our kind, and nothing speaks against its coming. */
 int hv_roster_counts(const hv_roster *roster, const hv_roster_entry *entry);
-/* Who was to come to that epoch, and has not been heard since then, is taken to have failed. */
+/* Peers that were to come to that epoch, and were not heard since then, count as failed. */
 void hv_roster_missed(hv_roster *roster, uint64_t at, uint64_t since_us);
 /* 1: it was here, and has ended or left, or cannot be reached. */
 int hv_roster_is_gone(const hv_roster *roster, const hv_roster_entry *entry);

@@ -3,11 +3,11 @@
  * one who began the run, too.
  *
  * What a program does is what python/hivemind_c/optim does, without values: it counts batches, seeks a group ahead of an epoch's
- * end, makes the step with the group or alone, offers the state; who comes, or was left behind, is apart until it has loaded one.
+ * end, makes the step with the group or alone, offers the state; a newcomer, or one left behind, is apart until it has loaded one.
  *
  * Held by the simulator's clock: from an epoch's end as a peer sees it until its step is made, those that stay wait BESIDES_US at
  * most, more only after somebody went: DEATH_US, or for a machine that is gone PATIENCE_US once, and HEARSAY_US while its records
- * live; who comes makes its first step with others COMING_US and COMING_EPOCHS after it began. */
+ * live; a newcomer makes its first step with others COMING_US and COMING_EPOCHS after it began. */
 #include "lib/check.h"
 #include "lib/state_scene.h"
 #include "sim/swarm.h"
@@ -24,9 +24,8 @@ enum {
   MATCHMAKING_MS = 2000,
   TIMEOUT_MS = 15000,
   STALL_MS = 10000,
-  AHEAD_US = 1000000, /* as in joining.py, as the next three */
+  AHEAD_US = 1000000, /* as in joining.py, as the next one */
   FIRST_LOOK_US = 5000000,
-  NOTICE_US = 100000,
   OFFER_US = 250000,
   RETRY_US = 500000,
   WARM_US = 12000000, /* the first ones meet */
@@ -99,8 +98,7 @@ struct room {
   hv_progress_terms terms;
   uint64_t went_us, unplugged_us; /* the last one; the last machine */
   going went;
-  size_t cycle, gone; /* gone: the last to go */
-  int keeps_id;
+  size_t gone; /* the last to go */
   uint64_t longest_us[GOINGS + 1], coming_us, n_coming;
 };
 
@@ -399,7 +397,7 @@ static void goes_to_load(trainer *t) {
     return;
   }
   uint64_t eta = now.eta_us == HV_PROGRESS_NEVER ? 0 : now.eta_us;
-  t->wanted = now.epoch + 1 + (eta < NOTICE_US && t->r->epoch_us <= NOTICE_US);
+  t->wanted = now.epoch + 1;
   hv_average_comes(t->average, t->wanted);
   t->phase = AWAITS;
   t->until_us = now_of(t) + (eta < MATCHMAKING_MS * 1000 ? eta : MATCHMAKING_MS * 1000);
@@ -521,27 +519,20 @@ static void tick(hv_sim *sim, void *arg) {
 
 /* ---- nodes ---- */
 
+static void step_node(void *self, const hv_event *event) {
+  hv_node_step(((trainer *)self)->node, event);
+}
+
 static hv_status make(hv_env *env, void *arg, hv_core *out) {
   trainer *t = arg;
   hv_node_config config = {.me = t->id, .initial = t->initial, .n_initial = t->n_initial, .hello_every_ms = 2000};
-  *out = (hv_core){t, hv_node_step};
+  *out = (hv_core){t, step_node};
   t->env = env;
-  hv_status status = hv_node_new(env, &config, &t->node);
-  out->self = t->node;
-  return status;
+  return hv_node_new(env, &config, &t->node);
 }
-
-static trainer *of_node(room *r, const void *node) {
-  size_t i = 0;
-  while (r->trainers[i].node != node)
-    i++;
-  return &r->trainers[i];
-}
-
-static room *playing; /* a core's end does not say whose room it is */
 
 static void let_go(void *self) {
-  trainer *t = of_node(playing, self);
+  trainer *t = self;
   hv_node_free(t->node);
   t->node = NULL;
   t->average = NULL;
@@ -622,9 +613,7 @@ static void judge_rest(room *r) {
 void swarm_comings_play(swarm_run *run) {
   static const uint64_t epochs_us[] = {300000, 1000000, 3000000, 5000000};
   static room r;
-  uint64_t most_us = 0;
   r = (room){.run = run, .gone = NODES_MAX};
-  playing = &r;
   r.epoch_us = epochs_us[below(&r, 4)];
   r.first = 2 + below(&r, run->options->nodes - 1); /* 2 to `nodes`, of which one goes */
   r.terms = (hv_progress_terms){.target = BATCHES * r.first, .batch_size_lead = 0, .matchmaking_ms = MATCHMAKING_MS};
@@ -638,13 +627,11 @@ void swarm_comings_play(swarm_run *run) {
   hv_sim_at(run->sim, TURN_US, tick, &r);
   run_for(&r, WARM_US + 4 * r.epoch_us);
   for (size_t i = 0; i < r.first; i++)
-    r.longest_us[GOINGS] = r.trainers[i].came_us = 0;
-  for (r.cycle = 0; r.cycle < CYCLES && !run->failure[0]; r.cycle++) {
+    r.trainers[i].came_us = 0;
+  for (int cycle = 0; cycle < CYCLES && !run->failure[0]; cycle++) {
     one_goes_and_comes(&r);
     judge_rest(&r);
   }
-  for (size_t i = 0; i <= GOINGS; i++)
-    most_us = r.longest_us[i] > most_us ? r.longest_us[i] : most_us;
   swarm_figure(run, "epochs", (double)furthest(&r));
   swarm_figure(run, "waits_polite_s", (double)r.longest_us[POLITE] * 1e-6);
   swarm_figure(run, "waits_killed_s", (double)r.longest_us[KILLED] * 1e-6);

@@ -123,6 +123,14 @@ static void all_step(size_t n, const char *epoch, int require_trigger) {
   }
 }
 
+/* They have a group for the first epoch, whose round waits for the trigger. */
+static scene *open_group(uint64_t seed, size_t n) {
+  scene *c = open_peers(seed, n);
+  all_step(n, "1", 1);
+  run(c, 2);
+  return c;
+}
+
 /* ---- who goes ---- */
 
 typedef enum going { POLITE, KILLED } going;
@@ -139,9 +147,7 @@ static uint64_t go(scene *c, size_t node, going how) {
 static void round_of_two_ends_with_one_patience(void **unused) {
   (void)unused;
   for (size_t gone = 0; gone < 2; gone++) {
-    scene *c = open_peers(440 + gone, 2);
-    all_step(2, "1", 1);
-    run(c, 2);
+    scene *c = open_group(440 + gone, 2);
     hv_sim_unplug(c->s.sim, gone);
     tell(&peers[1 - gone], trigger);
     uint64_t begun_us = hv_sim_now(c->s.sim);
@@ -156,9 +162,7 @@ static void round_of_two_ends_with_one_patience(void **unused) {
 static void new_life_of_a_member_holds_up_no_round(void **unused) {
   (void)unused;
   for (size_t gone = 0; gone < 3; gone++) {
-    scene *c = open_peers(450 + gone, 3);
-    all_step(3, "1", 1);
-    run(c, 2);
+    scene *c = open_group(450 + gone, 3);
     hv_sim_kill(c->s.sim, gone);
     assert_int_equal(hv_sim_restart(c->s.sim, gone), HV_OK);
     run(c, 0.5);
@@ -181,9 +185,7 @@ static void new_life_of_a_member_holds_up_no_round(void **unused) {
 /* They have a group, and one goes before the round; the others are told to begin when that is known. */
 static void round_goes_on_or_ends(size_t n, going how, double known_s) {
   for (size_t leaver = 0; leaver < n; leaver++) {
-    scene *c = open_peers(300 + 10 * n + leaver, n);
-    all_step(n, "1", 1);
-    run(c, 2);
+    scene *c = open_group(300 + 10 * n + leaver, n);
     uint64_t gone_us = go(c, leaver, how);
     run(c, known_s);
     for (size_t i = 0; i < n; i++)
@@ -223,9 +225,7 @@ static void round_without_killed_member_takes_a_second_at_most(void **unused) {
 static void cancelled_step_holds_up_no_member(void **unused) {
   (void)unused;
   for (size_t leaver = 0; leaver < 3; leaver++) {
-    scene *c = open_peers(360 + leaver, 3);
-    all_step(3, "1", 1);
-    run(c, 2);
+    scene *c = open_group(360 + leaver, 3);
     for (size_t i = 0; i < 3; i++)
       tell(&peers[i], i == leaver ? cancel : trigger);
     uint64_t begun_us = hv_sim_now(c->s.sim);
