@@ -37,6 +37,11 @@ def nobody_loads(caplog):
     return not any("loaded the swarm's state" in line or "takes the swarm's over" in line for line in caplog.messages)
 
 
+def common_epochs(peers, after=0):
+    """Epochs that each of them has ended, by a step or by a state that it loaded."""
+    return {epoch for epoch in set.intersection(*(set(one.after) for one in peers)) if epoch > after}
+
+
 def moments(one):
     return torch.cat([one.optimizer.opt.state[p]["exp_avg_sq"].flatten() for p in one.model.parameters()])
 
@@ -86,8 +91,8 @@ def test_joiners_find_a_state_though_no_two_offer_the_same(peer, way):
     for index in (2, 3):
         late = peer(index, network(seed=9), **{**run, "optimizer": other if index == 3 else "adamw"})
         everyone.append(late)
-        train_until(everyone, lambda: len([epoch for epoch in late.after if epoch > 3]) >= 3)
-        common = max(set.intersection(*(set(one.after) for one in everyone)))
+        train_until(everyone, lambda: len(common_epochs(everyone, after=3)) >= 3)
+        common = max(common_epochs(everyone))
         for one in everyone:
             torch.testing.assert_close(one.after[common], late.after[common], rtol=2e-3, atol=1e-3)
 
