@@ -15,19 +15,23 @@ def say(what, **more):
     print(json.dumps({"t": time.time(), "what": what, **more}), flush=True)
 
 
-def main(module, target, *peers):
+def main(module, target, options, *peers):
     hivemind = __import__(module)
     torch.set_num_threads(1)
     torch.manual_seed(0)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     model = torch.nn.Linear(FEATURES, 1)
-    inner = torch.optim.Adam(model.parameters(), 1e-3)
-    dht = hivemind.DHT(initial_peers=list(peers), host_maddrs=["/ip4/127.0.0.1/tcp/0"], start=True)
-    say("listens", at=str(dht.get_visible_maddrs()[0]))
-    optimizer = hivemind.Optimizer(
-        dht=dht, run_id="comings", target_batch_size=int(target), batch_size_per_step=BATCH, optimizer=inner, matchmaking_time=2, averaging_timeout=15
-    )
+    settings = dict(run_id="comings", target_batch_size=int(target), batch_size_per_step=BATCH, matchmaking_time=2, averaging_timeout=15)
+    settings.update(json.loads(options))
+    where = dict(client_mode=True) if settings.get("client_mode") else dict(host_maddrs=["/ip4/127.0.0.1/tcp/0"])
+    dht = hivemind.DHT(initial_peers=list(peers), start=True, **where)
+    say("listens", at=[str(address) for address in dht.get_visible_maddrs()])
+    if settings.get("offload_optimizer"):
+        settings.update(optimizer=lambda params: torch.optim.Adam(params, 1e-3), params=model.parameters())
+    else:
+        settings.update(optimizer=torch.optim.Adam(model.parameters(), 1e-3))
+    optimizer = hivemind.Optimizer(dht=dht, **settings)
     say("begins")
     if peers:
         optimizer.load_state_from_peers()

@@ -3,9 +3,11 @@
 Real processes on loopback with TLS, batches of 50 ms, epochs of 0.6 s for those that stay alone. One ends politely or by kill -9, and a new one starts at
 once. `wait_s`: the longest time without an epoch of those that stay, beyond the time that they need for one by themselves. `back_s`: from the newcomer's
 first call of the optimizer to its first step that the others make, too. COMINGS_STAY chooses how many stay (1), COMINGS_TIMES how often in a row one goes
-and another comes (1): then both are the worst of them.
+and another comes (1): then both are the worst of them. COMINGS_EPOCH_S is the length of an epoch (0.6), COMINGS_OPTIONS a JSON object of more options of
+the optimizer, and COMINGS_LEAVER one of options for the peer that leaves and the one that comes.
 """
 
+import functools
 import json
 import os
 import signal
@@ -22,16 +24,17 @@ from benchmarks.programs import ROOT
 
 GOALS = {"polite_wait": 3.0, "killed_wait": 3.0, "polite_back": 3.0, "killed_back": 3.0}
 ROUNDS = 3
-EPOCH_S, TOGETHER_S, START_S = 0.6, 0.7, 120.0  # TOGETHER_S: steps of one epoch that are common are so near each other
+EPOCH_S = float(os.environ.get("COMINGS_EPOCH_S", "0.6"))
+TOGETHER_S, START_S = 0.7, 120.0  # TOGETHER_S: steps of one epoch that are common are so near each other
 
 
 class Trainer:
     """A process, and what it has said so far."""
 
-    def __init__(self, python, module, target, *initial):
+    def __init__(self, python, module, target, options, *initial):
         self.events = []
         path = "" if module == "hivemind" else str(ROOT / "python")
-        command = [str(python), "-W", "ignore", trainer.__file__, module, str(target), *initial]
+        command = [str(python), "-W", "ignore", trainer.__file__, module, str(target), json.dumps(options), *initial]
         self.process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -67,13 +70,13 @@ def first_common(newcomer, stayers):
     return None
 
 
-def replace(running, leaver, how, python, module, target, watch_s):
+def replace(running, leaver, how, start, watch_s):
     """One goes and another comes; what that cost."""
     stayers = [one for one in running if one is not leaver]
     gone = time.time()
     leaver.process.send_signal(signal.SIGTERM if how == "polite" else signal.SIGKILL)
     leaver.process.wait(60)
-    newcomer = Trainer(python, module, target, stayers[0].first("listens")["at"])
+    newcomer = start(stayers[0].first("listens")["at"][0])
     running[running.index(leaver)] = newcomer
     begun = newcomer.first("begins")["t"]
     end = time.monotonic() + watch_s
@@ -85,20 +88,24 @@ def replace(running, leaver, how, python, module, target, watch_s):
     return max(0.05, *waits), watch_s if common is None else max(0.05, common - begun)
 
 
-def story(python, module, how, stay, watch_s, first_leaves=False, times=1):
-    """`times` in a row the first peer, or the last one, is replaced; the newcomer takes its place."""
+def story(python, module, how, stay, watch_s, first_leaves=False, times=1, options=None, leaver=None):
+    """`times` in a row the first peer, or the last one, is replaced; the newcomer takes its place. leaver: options of these two, beside everybody's."""
     target = round(stay * EPOCH_S / trainer.BATCH_S) * trainer.BATCH
-    running = [Trainer(python, module, target)]
+    common = options or {}
+    one_of_many = functools.partial(Trainer, python, module, target, common)
+    one_that_goes = functools.partial(Trainer, python, module, target, {**common, **(leaver or {})})
+    place = 0 if first_leaves else stay
+    running = [one_of_many()]
     try:
-        at = running[0].first("listens")["at"]
+        at = running[0].first("listens")["at"][0]
         running[0].first("begins")
-        running += [Trainer(python, module, target, at) for _ in range(stay)]
+        running += [(one_that_goes if index == place else one_of_many)(at) for index in range(1, stay + 1)]
         for one in running:
             one.first("begins")
-        time.sleep(12 + 2 * stay)
+        time.sleep(12 + 2 * stay + 2 * EPOCH_S)
         costs = []
         for _ in range(times):
-            costs.append(replace(running, running[0 if first_leaves else stay], how, python, module, target, watch_s))
+            costs.append(replace(running, running[place], how, one_that_goes, watch_s))
         waits, backs = zip(*costs)
         return {"wait_s": max(waits), "back_s": max(backs), "usual_wait_s": statistics.median(waits), "usual_back_s": statistics.median(backs)}
     finally:
@@ -109,11 +116,12 @@ def story(python, module, how, stay, watch_s, first_leaves=False, times=1):
 
 def measure(run):
     stay, times = int(os.environ.get("COMINGS_STAY", "1")), int(os.environ.get("COMINGS_TIMES", "1"))
+    plan = {name: json.loads(os.environ.get(f"COMINGS_{name.upper()}", "{}")) for name in ("options", "leaver")}
     contestants = {}
     for how in ("polite", "killed"):
-        contestants[f"ours_{how}"] = lambda how=how: story(sys.executable, "hivemind_c", how, stay, 60, times=times)
+        contestants[f"ours_{how}"] = lambda how=how: story(sys.executable, "hivemind_c", how, stay, 60 + 2 * EPOCH_S, times=times, **plan)
         if peers.stands():
-            contestants[f"hivemind_{how}"] = lambda how=how: story(peers.PYTHON, "hivemind", how, stay, 90, times=times)
+            contestants[f"hivemind_{how}"] = lambda how=how: story(peers.PYTHON, "hivemind", how, stay, 90 + 2 * EPOCH_S, times=times, **plan)
     samples = run.interleave(contestants, warm_up=())
     for how in ("polite", "killed") if peers.stands() else ():
         for measure_of in ("wait", "back"):
