@@ -362,6 +362,43 @@ def a_header_begins_with_its_contract(tree):
     return found
 
 
+def comments_of(text):
+    """(line, text) of each comment of C."""
+    for m in BLANK.finditer(text):
+        if m.group().startswith("/"):
+            yield text.count("\n", 0, m.start()) + 1, m.group()
+
+
+@wall(
+    bad=[
+        {"csrc/core/a.h": "/* The rule.\n *   epoch    the reference\n */"},
+        {"csrc/core/a.h": "/* The rule:\n * one owner claims as much. epoch    the reference of all, and\n * so on. */"},
+        {"csrc/core/a.h": "/* clang-format off\n *\n *   epoch: the reference\n *\n * clang-format on */"},
+        {"csrc/core/a.h": "// clang-format off\n// clang-format on\n/* epoch    the reference */"},
+        {"csrc/cuda/a.cu": "// epoch    the reference"},
+    ],
+    good=[
+        {"csrc/core/a.h": "// clang-format off\n/* The rule.\n *   epoch    the reference\n */\n// clang-format on\n"},
+        {"csrc/core/a.c": 'int a;   /* one,   */\nint longer; /* and\n               another */\nconst char *s = "a    b"; // c\n'},
+    ],
+)
+def a_table_in_a_comment_stands_where_clang_format_is_off(tree):
+    """clang-format joins the rows of a table to running text; three spaces between words show a table, torn or not."""
+    found = []
+    for path, text in tree.items():
+        kept = False
+        for line, comment in comments_of(text) if path.endswith(C_FILES) else ():
+            words = comment.strip("/* ")
+            if words in ("clang-format off", "clang-format on"):
+                kept = words == "clang-format off"
+            elif "clang-format o" in words:
+                found.append(f"{path}:{line}: this has an effect only as a comment of its own: // clang-format off")
+            elif not kept:
+                rows = [row.strip(" \t/*") for row in comment.split("\n")]
+                found += [f"{path}:{line + n}: {row[:60]}: a table; put // clang-format off before its comment" for n, row in enumerate(rows) if re.search(r"\S {3,}\S", row)]
+    return found
+
+
 LATER = "TO" + "DO", "FIX" + "ME", "HA" + "CK", "X" * 3
 
 
