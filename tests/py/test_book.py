@@ -86,6 +86,38 @@ def test_the_table_of_options_is_the_codes(name):
     assert said == known
 
 
+def described(made):
+    """The options under "Args:" in help(made), one line each, and those that the code has."""
+    text = inspect.getdoc(made)
+    summary, blank, *_ = text.splitlines()
+    assert summary.endswith((".", ")")) and not blank, f"{made.__name__}: a summary line, then an empty one"
+    lines = text.split("\nArgs:\n")[1].splitlines()
+    said = [re.fullmatch(r"    (\*{0,2}\w+): [A-Z\"].*[.]", line) for line in lines]
+    assert all(said), f"{made.__name__}: not one option: {[line for line, match in zip(lines, said) if not match]}"
+    marks = {inspect.Parameter.VAR_KEYWORD: "**", inspect.Parameter.VAR_POSITIONAL: "*"}
+    return [match[1] for match in said], [marks.get(one.kind, "") + name for name, one in inspect.signature(made.__init__).parameters.items() if name != "self"]
+
+
+@pytest.mark.parametrize("name", ["Optimizer", "HivemindStrategy"])
+def test_help_describes_each_option_in_one_line(name):
+    said, known = described(getattr(hivemind_c, name))
+    assert said == known
+
+
+def test_a_missing_option_in_help_is_seen():
+    class Made:
+        """Makes something.
+
+        Args:
+            one: A number.
+        """
+
+        def __init__(self, one, two):
+            pass
+
+    assert described(Made) == (["one"], ["one", "two"])
+
+
 def test_the_commands_have_the_options_that_pages_name():
     for program in ("monitor", "doctor"):
         told = subprocess.run([sys.executable, "-m", f"hivemind_c.cli.{program}", "--help"], capture_output=True, text=True, env={**ENV, "COLUMNS": "250"}).stdout
