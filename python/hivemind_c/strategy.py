@@ -23,7 +23,9 @@ logger = logging.getLogger("hivemind_c.strategy")
 
 
 class HivemindStrategy(OneDevice):
-    """Makes a Lightning Trainer one peer of a swarm: Trainer(strategy=HivemindStrategy(target_batch_size=4096), devices=1).
+    """Makes a Lightning Trainer one peer of a swarm.
+
+    Trainer(strategy=HivemindStrategy(target_batch_size=4096), devices=1)
 
     All peers together gather target_batch_size samples, average their gradients and take one step: a global epoch.
     docs/STRATEGY.md describes checkpoints, schedulers and the rest.
@@ -36,24 +38,24 @@ class HivemindStrategy(OneDevice):
         delay_optimizer_step: Run the step of the optimizer in the background. None: as delay_grad_averaging.
         delay_grad_averaging: Average gradients in the background. They are applied one epoch late.
         offload_optimizer: Keep the optimizer in host memory, in float32. None: True if the optimizer's step is delayed.
-        reuse_grad_buffers: Add gradients up in .grad, without a second copy. The module's optimizer_zero_grad does nothing then.
-        scheduler_fn: A function that makes the scheduler of the optimizer. Needed with offload and delays if there is a scheduler.
+        reuse_grad_buffers: Add gradients up in .grad, without a copy. The module's zero_grad does nothing then.
+        scheduler_fn: A function that makes the scheduler of the optimizer; with offload the only way to give one.
         matchmaking_time: Seconds before the end of an epoch at which this peer begins to look for a group.
         averaging_timeout: Longest time in seconds for one averaging, the search for a group included.
         verbose: Log the progress of the swarm and the result of each averaging.
         averager_opts: Further options of DecentralizedAverager, as a dict.
         host_maddrs: Where to listen, such as "/ip4/0.0.0.0/tcp/31337". None: every interface, a free TCP port.
-        initial_peers: Addresses of other peers: a string, with commas, or a list. None: the variable INITIAL_PEERS, then PL_INITIAL_PEERS.
+        initial_peers: Addresses of other peers, a list or a string with commas. None: the variable INITIAL_PEERS.
         use_ipfs: Accepted for compatibility; has no effect but a line in the log.
         wait_timeout: Seconds to wait for an answer of another peer in the DHT.
         bootstrap_timeout: Seconds to wait for the initial peers before training begins alone. None: as wait_timeout.
         use_relay: Accepted for compatibility; has no effect.
         use_auto_relay: Accepted for compatibility; has no effect but a line in the log.
-        identity_path: File with the key of this peer, made if missing. The peer keeps its name with it. None: a new key.
+        identity_path: File with the key, and so the name, of this peer, made if missing. None: a new key.
         announce_maddrs: Addresses to give to other peers instead of host_maddrs, for a port that is forwarded.
         client_mode: Only dial out, for a machine that no peer can reach.
         dht: A hivemind_c.DHT that is running. It stays when fit ends. None: one of its own.
-        checkpoints: "own": the elected peer writes to the usual place and each other peer to a folder of its own; "elected": only that peer writes.
+        checkpoints: "own": each peer writes, all but the elected one to folders of their own; "elected": only that one.
         reseed: Change the random seeds of peers that join, so that peers read the data in different orders.
         **optimizer_kwargs: Other options of hivemind_c.Optimizer, such as grad_compression or max_grad_norm.
     """

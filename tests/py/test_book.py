@@ -95,7 +95,8 @@ def described(made):
     said = [re.fullmatch(r"    (\*{0,2}\w+): [A-Z\"].*[.]", line) for line in lines]
     assert all(said), f"{made.__name__}: not one option: {[line for line, match in zip(lines, said) if not match]}"
     marks = {inspect.Parameter.VAR_KEYWORD: "**", inspect.Parameter.VAR_POSITIONAL: "*"}
-    return [match[1] for match in said], [marks.get(one.kind, "") + name for name, one in inspect.signature(made.__init__).parameters.items() if name != "self"]
+    known = list(inspect.signature(made.__init__).parameters.values())[1:]
+    return [match[1] for match in said], [marks.get(one.kind, "") + one.name for one in known]
 
 
 @pytest.mark.parametrize("name", ["Optimizer", "HivemindStrategy"])

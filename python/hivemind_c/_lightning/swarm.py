@@ -19,10 +19,14 @@ def gathered(samples: int, target: int) -> str:
 
 
 class SwarmProgressBar:
-    """Lightning's progress bar with four figures of the swarm: Trainer(strategy=HivemindStrategy(...), callbacks=[SwarmProgressBar()]).
+    """Lightning's progress bar with four figures of the swarm.
 
-    swarm: samples that all peers have gathered for the next step, of those that it takes. global_epoch: steps so far. peers: peers of
-    the run, this one included. eta: seconds to the next step.
+    Trainer(strategy=HivemindStrategy(...), callbacks=[SwarmProgressBar()])
+
+    swarm: samples that all peers have gathered for the next step, of those that it takes
+    global_epoch: steps so far
+    peers: peers of the run, with this peer
+    eta: seconds to the next step
     """
 
     _base = "callbacks.TQDMProgressBar"

@@ -30,8 +30,9 @@ GradHook = Callable[[List[torch.Tensor]], None]
 class Optimizer(AsTorch, Tells, KeepsUp):
     """Trains one model with a swarm: steps when all peers together have gathered target_batch_size samples.
 
-    Use it in place of the optimizer that it wraps: loss.backward(), step(), zero_grad(). The step is the one that a single machine
-    would take with that batch. docs/OPTIMIZER.md shows which option takes effect when.
+    Use it in place of the optimizer that it wraps: loss.backward(), step(), zero_grad().
+    The step is the one that a single machine would take with that batch.
+    docs/OPTIMIZER.md shows which option takes effect when.
 
     Args:
         dht: Node through which peers find each other; it must be running.
@@ -40,15 +41,15 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         batch_size_per_step: Samples in one call of step(). Needed unless each call says step(batch_size=...).
         optimizer: An optimizer of torch, or a function that makes one of parameter groups.
         params: Parameters or parameter groups for that function.
-        scheduler: A learning rate scheduler of torch, or a function that makes one of the optimizer. It steps once per epoch.
+        scheduler: A scheduler of torch, or a function that makes one of the optimizer. It steps once per epoch.
         matchmaking_time: Seconds before the end of an epoch at which this peer begins to look for a group.
         averaging_timeout: Longest time in seconds for one averaging, the search for a group included.
         allreduce_timeout: Longest time in seconds for the exchange itself. None: only averaging_timeout limits it.
-        next_chunk_timeout: Longest time in seconds that one member may stall a round before it continues without that member. None: 10.
+        next_chunk_timeout: Seconds that a member may stall a round before the round continues without it. None: 10.
         load_state_timeout: Longest time in seconds to download the state of the swarm.
         reuse_grad_buffers: Add gradients up in .grad, without a second copy. Do not call zero_grad() then.
-        offload_optimizer: Keep the parameters and statistics of the optimizer in host memory, in float32. None: True if params are given.
-        delay_optimizer_step: Run the step of the optimizer in the background while training continues. None: as delay_grad_averaging.
+        offload_optimizer: Keep what the optimizer works on in host memory, in float32. None: True with params.
+        delay_optimizer_step: Run the step of the optimizer in the background. None: as delay_grad_averaging.
         delay_grad_averaging: Average gradients in the background. They are applied one epoch late.
         delay_state_averaging: Average parameters in the background.
         average_state_every: Epochs from one averaging of the parameters to the next.
@@ -66,7 +67,7 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         performance_ema_alpha: Weight of the newest measurement in the moving average of this peer's speed, from 0 to 1.
         shutdown_timeout: Seconds that shutdown() waits for background work. A later result does not reach the model.
         verbose: Log the progress of the swarm and the result of each averaging.
-        max_grad_norm: Clip the averaged gradient to this norm (with use_local_updates, the gradient of each batch). None: no clipping.
+        max_grad_norm: Clip the averaged gradient, or with use_local_updates that of each batch, to this norm.
         averaged_grad_hook: A function called with the parameters once their .grad hold the averages, before the step.
     """
 
