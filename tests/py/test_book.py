@@ -73,6 +73,13 @@ def test_its_pictures_are_all_shown_and_fetch_nothing():
             assert not re.search(r"(?:url\(|href=|src=)[\"']?(?:https?:)?//", picture.read_text()), f"{picture} fetches something"
 
 
+def test_the_pictures_of_the_front_page_are_short_and_show_a_swarm_that_gathers():
+    demo, quickstart = ((ROOT / f"docs/pictures/{name}.svg").read_text() for name in ("demo", "quickstart"))
+    assert len(set(re.findall(r"url\(#terminal-demo-line-(\d+)\)", demo))) <= 14 and "all&#160;of&#160;it&#160;worked" in demo
+    count, target = re.search(r"swarm=(\d+)/(\d+)&#160;samples", quickstart).groups()
+    assert 0 < int(count) < int(target) and "peers=3" in quickstart
+
+
 @pytest.mark.parametrize("name", ["Optimizer", "DHT", "DecentralizedAverager", "ProgressTracker"])
 def test_the_table_of_options_is_the_codes(name):
     text = (ROOT / "docs/OPTIONS.md").read_text()
