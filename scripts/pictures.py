@@ -70,7 +70,9 @@ def keep(folder, name, title, columns, text):
 
 
 #: a dozen of the demo's hundred lines: its turns, as the peer that is there from beginning to end reports them
-TURNS = re.compile(r"two trainers|trains, as peer|joins late|is killed|amber.*one (more|less)|equal to the bit|all of it worked")
+TURNS = re.compile(
+    r"two trainers|trains, as peer|joins late|is killed|amber.*one (more|less)|equal to the bit|all of it worked"
+)
 
 
 def demo(folder):

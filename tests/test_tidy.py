@@ -392,10 +392,29 @@ def a_table_in_a_comment_stands_where_clang_format_is_off(tree):
             if words in ("clang-format off", "clang-format on"):
                 kept = words == "clang-format off"
             elif "clang-format o" in words:
-                found.append(f"{path}:{line}: this has an effect only as a comment of its own: // clang-format off")
+                found.append(f"{path}:{line}: no effect inside a comment: put // clang-format off before it")
             elif not kept:
                 rows = [row.strip(" \t/*") for row in comment.split("\n")]
-                found += [f"{path}:{line + n}: {row[:60]}: a table; put // clang-format off before its comment" for n, row in enumerate(rows) if re.search(r"\S {3,}\S", row)]
+                tables = [(line + n, row[:60]) for n, row in enumerate(rows) if re.search(r"\S {3,}\S", row)]
+                found += [f"{path}:{at}: {row}: a table; put // clang-format off before it" for at, row in tables]
+    return found
+
+
+@wall(
+    bad=[
+        {"csrc/core/a.h": "/* What?\n *\n * Room: core (uses gone). Pure. */"},
+        {"csrc/core/a.h": "/* What?\n *\n * Room: core (uses b, core/gone for\n * its sizes). Pure. */", "csrc/core/b.h": ""},
+    ],
+    good=[{"csrc/core/a.h": "/* What?\n *\n * Room: core (uses base, b, net/c.h's clock,\n * the DHT). */", "csrc/core/b.h": "", "csrc/net/c.h": ""}],
+)
+def a_contract_names_modules_that_exist(tree):
+    there = {Path(path).stem for path in tree if room_of(path)} | set(ROOMS) | {"grpc"}
+    found = []
+    for path, text in tree.items():
+        for used in re.findall(r"Room: \w+ \(uses ([^)]*)\)", text) if room_of(path) else ():
+            words = [one.replace("*", " ").split()[0] for one in used.split(",")]
+            names = [re.sub(r"('s|\.h)+$", "", word).split("/")[-1] for word in words if word not in ("the", "everything")]
+            found += [f"{path}: there is no module {name!r}" for name in names if name not in there]
     return found
 
 

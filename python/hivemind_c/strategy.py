@@ -55,7 +55,7 @@ class HivemindStrategy(OneDevice):
         announce_maddrs: Addresses to give to other peers instead of host_maddrs, for a port that is forwarded.
         client_mode: Only dial out, for a machine that no peer can reach.
         dht: A hivemind_c.DHT that is running. It stays when fit ends. None: one of its own.
-        checkpoints: "own": each peer writes, all but the elected one to folders of their own; "elected": only that one.
+        checkpoints: "own": each peer writes, all but the elected one to folders of their own; "elected": it alone.
         reseed: Change the random seeds of peers that join, so that peers read the data in different orders.
         **optimizer_kwargs: Other options of hivemind_c.Optimizer, such as grad_compression or max_grad_norm.
     """

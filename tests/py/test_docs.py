@@ -64,8 +64,10 @@ PYTHON = {
         "assert Signs().encode(torch.tensor([1.0] + 7 * [-1.0]), None) == b'\\x80'",
     ),
     "docs/DHT_USE.md": (
-        ANOTHER + "import numpy\nfrom hivemind_c import Node as _\nthere, numpy_array = _(), numpy.arange(5.0)\nADDRESS = there.addresses[0]",
-        "assert value == 21.5 and expiration > get_dht_time()\nassert dht.get('progress').value[validator.local_public_key].value == 17\n"
+        ANOTHER + "import numpy\nfrom hivemind_c import Node as _\n"
+        "there, numpy_array = _(), numpy.arange(5.0)\nADDRESS = there.addresses[0]",
+        "assert value == 21.5 and expiration > get_dht_time()\n"
+        "assert dht.get('progress').value[validator.local_public_key].value == 17\n"
         "sender, parcel = there.receive(timeout=60)\nassert bytes(parcel) == numpy_array.tobytes()\nthere.shutdown()",
     ),
     "docs/MIGRATING.md": ("", "assert hivemind.Optimizer and HivemindStrategy"),

@@ -446,7 +446,8 @@ def test_the_progress_bar_shows_the_swarm(name, capsys):
 def test_the_progress_bar_counts_up_to_the_target_and_no_further():
     from hivemind_c._lightning.swarm import gathered
 
-    assert [gathered(samples, 4096) for samples in (0, 4095, 4096, 8041)] == [f"{shown}/4096 samples" for shown in (0, 4095, 4096, 4096)]
+    shown = [gathered(samples, 4096) for samples in (0, 4095, 4096, 8041)]
+    assert shown == [f"{samples}/4096 samples" for samples in (0, 4095, 4096, 4096)]
 
 
 def test_the_progress_bar_works_without_the_strategy(capsys):
