@@ -362,6 +362,62 @@ def a_header_begins_with_its_contract(tree):
     return found
 
 
+def comments_of(text):
+    """(line, text) of each comment of C."""
+    for m in BLANK.finditer(text):
+        if m.group().startswith("/"):
+            yield text.count("\n", 0, m.start()) + 1, m.group()
+
+
+@wall(
+    bad=[
+        {"csrc/core/a.h": "/* The rule.\n *   epoch    the reference\n */"},
+        {"csrc/core/a.h": "/* The rule:\n * one owner claims as much. epoch    the reference of all, and\n * so on. */"},
+        {"csrc/core/a.h": "/* clang-format off\n *\n *   epoch: the reference\n *\n * clang-format on */"},
+        {"csrc/core/a.h": "// clang-format off\n// clang-format on\n/* epoch    the reference */"},
+        {"csrc/cuda/a.cu": "// epoch    the reference"},
+    ],
+    good=[
+        {"csrc/core/a.h": "// clang-format off\n/* The rule.\n *   epoch    the reference\n */\n// clang-format on\n"},
+        {"csrc/core/a.c": 'int a;   /* one,   */\nint longer; /* and\n               another */\nconst char *s = "a    b"; // c\n'},
+    ],
+)
+def a_table_in_a_comment_stands_where_clang_format_is_off(tree):
+    """clang-format joins the rows of a table to running text; three spaces between words show a table, torn or not."""
+    found = []
+    for path, text in tree.items():
+        kept = False
+        for line, comment in comments_of(text) if path.endswith(C_FILES) else ():
+            words = comment.strip("/* ")
+            if words in ("clang-format off", "clang-format on"):
+                kept = words == "clang-format off"
+            elif "clang-format o" in words:
+                found.append(f"{path}:{line}: no effect inside a comment: put // clang-format off before it")
+            elif not kept:
+                rows = [row.strip(" \t/*") for row in comment.split("\n")]
+                tables = [(line + n, row[:60]) for n, row in enumerate(rows) if re.search(r"\S {3,}\S", row)]
+                found += [f"{path}:{at}: {row}: a table; put // clang-format off before it" for at, row in tables]
+    return found
+
+
+@wall(
+    bad=[
+        {"csrc/core/a.h": "/* What?\n *\n * Room: core (uses gone). Pure. */"},
+        {"csrc/core/a.h": "/* What?\n *\n * Room: core (uses b, core/gone for\n * its sizes). Pure. */", "csrc/core/b.h": ""},
+    ],
+    good=[{"csrc/core/a.h": "/* What?\n *\n * Room: core (uses base, b, net/c.h's clock,\n * the DHT). */", "csrc/core/b.h": "", "csrc/net/c.h": ""}],
+)
+def a_contract_names_modules_that_exist(tree):
+    there = {Path(path).stem for path in tree if room_of(path)} | set(ROOMS) | {"grpc"}
+    found = []
+    for path, text in tree.items():
+        for used in re.findall(r"Room: \w+ \(uses ([^)]*)\)", text) if room_of(path) else ():
+            words = [one.replace("*", " ").split()[0] for one in used.split(",")]
+            names = [re.sub(r"('s|\.h)+$", "", word).split("/")[-1] for word in words if word not in ("the", "everything")]
+            found += [f"{path}: there is no module {name!r}" for name in names if name not in there]
+    return found
+
+
 LATER = "TO" + "DO", "FIX" + "ME", "HA" + "CK", "X" * 3
 
 

@@ -1,5 +1,7 @@
 /* Every kernel on the GPU against the C reference: small enough for compute-sanitizer, which is what it is for. Prints what differs
- * and ends with 1, or "all equal, 0 of N differ" and 0.   check [quick] */
+ * and ends with 1, or "all equal, 0 of N differ" and 0.
+ *
+ * Usage: check [quick] */
 #include "gpu.h"
 
 #include "core/run.h"

@@ -1,5 +1,5 @@
 // The rungs: versions of the hardest kernels, each with its share of the device copy in the same run. README.md says what each rung
-// tries; the last rung of each set is what csrc/cuda has.     ladder [MB]
+// tries; the last rung of each set is what csrc/cuda has. Usage: ladder [MB]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

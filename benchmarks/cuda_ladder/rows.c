@@ -1,5 +1,7 @@
 /* The rows of issue "On the GPU" that need no training: bytes moved per second as a share of a device copy in the same run. One
- * JSON object a line.   rows [MB ...]   (512 and 25 by default) */
+ * JSON object a line.
+ *
+ * Usage: rows [MB ...], 512 and 25 by default. */
 #include "gpu.h"
 
 #include <pthread.h>

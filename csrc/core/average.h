@@ -3,8 +3,10 @@
  *
  * Room: core (uses match, run, allreduce). Owned by the node's averages (below), which brings a group's news to it; the hive
  * thread.
- *
- * A step is one wish: "average what I have with whoever is there now". Its life, one after the other:
+ */
+
+// clang-format off
+/* A step is one wish: "average what I have with whoever is there now". Its life, one after the other:
  *   SEEKING   match looks for a group (at most wait_ms; as soon as all `expected` are there)
  *   READY     there is a group; the program has not said go yet (require_trigger)
  *   KNOCKING  the tensors are the program's just now (the gate): the round waits until they are let go
@@ -27,6 +29,7 @@
  *
  * Alone: with min_group of 1 a step that finds nobody is done with HV_OK, itself as the only member and the tensors untouched.
  */
+// clang-format on
 #ifndef HV_CORE_AVERAGE_H
 #define HV_CORE_AVERAGE_H
 

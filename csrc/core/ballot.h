@@ -6,8 +6,8 @@
  * one voice.
  *
  * THE RULE. Of n signers that announce anything (the asker's own voice is not counted), a manifest M of epoch E is chosen when
- *   1. more than half of all n announce epoch E or a later one (so somebody who tells the truth has reached it: an epoch that a
- * lone liar, or any minority, makes up is never looked at),
+ *   1. more than half of all n announce epoch E or a later one (so a peer that tells the truth has reached it: an epoch that a lone
+ *      liar, or any minority, makes up is never looked at),
  *   2. more than half of those who announce exactly E name M,
  *   3. more than a third of all n name M,
  * and E is the newest epoch for which there is such an M. An asker that knows the swarm's epoch (epoch_least) needs no majority to
@@ -22,7 +22,7 @@
  * can prevent a choice, and one who claims an older epoch than the only honest donor wins: two are too few to tell. Rule 4 gives
  * fewer than a third who lie nothing where honest replicas are equal to the bit: of more than two thirds more than half are honest,
  * name one manifest and are the most. Where honest ones differ, liars that are more than each kind of hardware can deceive.
- * Identities cost nothing here: where strangers may join, the run's authorizer is what bounds their share.
+ * Identities cost nothing here, and no authorizer bounds the share of strangers: only the network can keep them off.
  *
  * BYTES of an announcement, little endian: u8 version 2; u64 epoch; 32 digest of the manifest; u64 bytes of the image; f32 priority
  * (finite); 16 lineage (zeros: none is told); then packed addresses (core/contact.h), none when it cannot be dialled: then it is a

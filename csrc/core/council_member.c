@@ -61,7 +61,7 @@ static int comes_before(const hv_council *c, size_t a, size_t b) {
 
 void council_give_up_chair(hv_council *c) {
   char who[HV_PEER_SHORT_MAX];
-  hv_env_log(c->env, HV_LOG_WARN, "council", "given_up", "member %s coordinates no more: it is lost or silent",
+  hv_env_log(c->env, HV_LOG_WARN, "council", "given_up", "replacing coordinator %s: it is lost, silent, or contradicted itself",
              hv_peer_short(&c->round->members[c->chair].at.id, who));
   hv_members_put(&c->given_up, c->chair);
   if (c->left_out)

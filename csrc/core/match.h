@@ -1,7 +1,6 @@
 /* With whom do I average now? Finds, under a key, all who want to average, and forms one group of them.
  *
- * Room: core (uses dht, peers, roster, muster, round). Owned by whoever averages; the hive thread. docs/MATCH.md tells it as a
- * story.
+ * Room: core (uses dht, peers, roster, round). The averager owns it; the hive thread. docs/MATCH.md describes the protocol.
  *
  * From its start a match declares its node in the DHT under the key (prefix "." bits) and keeps a roster of the others there, so
  * that at the moment of averaging nobody waits for the DHT. For each epoch all who know the key agree on one order of the roster,
@@ -60,11 +59,12 @@ void hv_match_gone(hv_match_hall *hall, const hv_peer_id *id);
 void hv_match_departed(hv_match_hall *hall, const hv_peer_id *id, hv_span key);
 
 typedef struct hv_match_config {
-  hv_span prefix;           /* copied; "run_grad_averager" */
-  hv_span bits;             /* '0' and '1', may be empty; copied */
-  hv_hash schema;           /* of the tensors, codecs and whatever else must be equal: others are refused */
-  hv_span schema_text;      /* what it is the hash of, for people, a line for each tensor: a refusal names the first that differs;
-                               copied, cut      to HV_MATCH_SCHEMA_TEXT_MAX, may be empty */
+  hv_span prefix; /* copied; "run_grad_averager" */
+  hv_span bits;   /* '0' and '1', may be empty; copied */
+  hv_hash schema; /* of the tensors, codecs and whatever else must be equal: others are refused */
+  /* The text behind that hash, one line for each tensor: a refusal names the first line that differs. Copied, cut to
+   * HV_MATCH_SCHEMA_TEXT_MAX bytes, may be empty. */
+  hv_span schema_text;
   uint32_t n_chunks;        /* of the run, for the spans */
   size_t target_group_size; /* 0: everybody, HV_ROUND_MEMBERS_MAX at most */
   size_t min_group_size;    /* 0: 2; with 1 a seek that finds nobody ends with a group of one */

@@ -1,18 +1,25 @@
 /* How far is the swarm, if some of those who say so lie? The rule by which many claims become one figure.
  *
  * Room: core (uses report, peer, sort). Pure: the same claims at the same time give everybody the same figures.
+ */
+
+// clang-format off
+/* THE RULE. A contributor's claims count for its owner, the peer that signed them. The several contributors of one owner, at most
+ * HV_TALLY_INSTANCES_MAX, are added up; the highest epoch among them is the owner's. Claims older than stale_ms do not count.
+ * Of n owners, f = floor(n / 3) may lie. For each figure the reference is the (f+1)-th highest claim, so at least one honest owner
+ * claims as much.
  *
- * THE RULE. A contributor's claims count for its owner, the peer that signed them (its several contributors, at most
- * HV_TALLY_INSTANCES_MAX, are added up; the highest epoch among them is the owner's). Claims older than stale_ms do not count at
- * all. Of n owners, f = floor(n / 3) may lie. For each figure the reference is the (f+1)-th highest claim: so at least one honest
- * owner claims as much. epoch    the reference of the owners' epochs. No f liars can put it above what some honest owner has
- * reached; and to hold it back below all honest ones it would take more than f, so a third of the swarm suffices to move it and the
- * rest may lag. samples  of an owner: what it claims in that epoch, plus its speed times the age of the claim (of another's, for at
- * most horizon_ms); of one that is an epoch ahead, what it had when it left; of any other, nothing. More than `fast` times the
- * reference is not counted, but each owner's fair share, target / n, always is. speed    of an owner in that epoch likewise: at
- * most `fast` times the reference, which is that of all owners' speeds in whatever epoch. While fewer than f + 1 owners have a
- * speed, none is counted, and nobody knows when the target will be reached. The own claims of whoever counts go through the same
- * rule: else peers of different speed would disagree about what is reached.
+ *   epoch    The reference of the owners' epochs. No f liars can put it above the epoch of every honest owner. To hold it back
+ *            below all honest ones takes more than f, so a third of the swarm suffices to move it and the rest may lag.
+ *   samples  Of an owner in that epoch: its claim, plus its speed times the age of the claim (another peer's, for at most
+ *            horizon_ms).
+ *            Of an owner that is one epoch ahead: its count when it left that epoch. Of any other: nothing.
+ *            At most `fast` times the reference counts, or the owner's fair share, target / n, if that is more.
+ *   speed    Of an owner in that epoch: its claim, at most `fast` times the reference. That is the reference of all owners' speeds,
+ *            in whatever epoch they are. While fewer than f + 1 owners have a speed, none is counted, and nobody knows when the
+ *            target will be reached.
+ *
+ * The peer that counts applies the rule to its own claims too: else peers of different speed would disagree about the sum.
  *
  * What it defends against: up to f owners that claim any epoch, any number of samples, any speed, in concert. The epoch they cannot
  * move beyond honest ones; samples and speeds they can raise by at most f * max(fast * the fastest honest owner's, a fair share),
@@ -21,6 +28,7 @@
  * since nobody could tell which of two lies. A lie within the limits is not seen: work is not proven here. A price: an honest peer
  * that is more than `fast` times faster than the fastest third counts for less than it does.
  */
+// clang-format on
 #ifndef HV_CORE_TALLY_H
 #define HV_CORE_TALLY_H
 

@@ -3,8 +3,10 @@
  * Room: kern (uses base, dtype, cpu). Used by core (through the pool), bind and tests.
  * Pure: buffers in, buffers out. Nothing is allocated (at most 224 KiB of stack), no clock, no threads, no globals; any number of
  * calls may run at once on different buffers. The caller's floating-point mode (rounding, flush to zero) is put aside and back.
- *
- * clang-format off
+ */
+
+// clang-format off
+/* THE FORMAT.
  *
  * A CHUNK is self-describing and independent of its neighbours. Little-endian:
  *     0  u32  magic "HVc1" (bytes 48 56 63 31)
@@ -58,16 +60,18 @@
  *   QUANTILE8       8 bits, tame. Head: 256 x f32, a code book that follows the data: the density of codes is the cube root of the
  *                   density of values, which is the least squared error. It is estimated from a fixed sample: codec_quantile.c is
  *                   its definition. Zero stays exactly zero.
- *                   |x - v| <= largest - smallest x (0 counted in); mean square below that of 256 equal quantiles on the tests'
- * data. BLOCKWISE8      8 bits + 32/4096, tame. Blocks of 4,096; head: one f32 absmax each. Dettmers' signed dynamic map: seven
- * decades with 2^i entries each way in decade i, and 0, and +1. code = sign << 7 | m for the entry nearest to |x| * (1 / absmax), m
- * counted from 0 up; 0x80 is +1. v = entry * absmax. |x - v| <= absmax * 0.0072 + eps; where |x| >= absmax * 1e-5 also |x - v| <=
- * |x| / 2. LINEAR8         8 bits + 16/64, tame. Blocks of 64; head: one bfloat16 d each: the extreme of the block (the largest
- * magnitude, with its sign; positive of two equal ones) / -128, rounded away from zero. code = k + 128, k = nearest-even of x * (1
- * / d) limited to -128 .. 127. v = k * d. |x - v| <= |d| / 2 where |x| <= 127.5 |d|, and never above |d| (both but for one part in
- * 2^14). LINEAR4         4 bits + 16/64, tame. The same with extreme / -8 and k in -8 .. 7; code = k + 8, the even element in the
- * low half of a byte; a half without an element is 0. |x - v| <= |d| / 2 where |x| <= 7.5 |d|, and never above |d| (both but for
- * one part in 2^14).
+ *                   |x - v| <= largest - smallest x (0 counted in); mean square below that of 256 equal quantiles in tests.
+ *   BLOCKWISE8      8 bits + 32/4096, tame. Blocks of 4,096; head: one f32 absmax each. Dettmers' signed dynamic map: seven decades
+ *                   with 2^i entries each way in decade i, and 0, and +1. code = sign << 7 | m for the entry nearest to
+ *                   |x| * (1 / absmax), m counted from 0 up; 0x80 is +1. v = entry * absmax.
+ *                   |x - v| <= absmax * 0.0072 + eps; where |x| >= absmax * 1e-5 also |x - v| <= |x| / 2.
+ *   LINEAR8         8 bits + 16/64, tame. Blocks of 64; head: one bfloat16 d each: the extreme of the block (the largest magnitude,
+ *                   with its sign; positive of two equal ones) / -128, rounded away from zero.
+ *                   code = k + 128, k = nearest-even of x * (1 / d) limited to -128 .. 127. v = k * d.
+ *                   |x - v| <= |d| / 2 where |x| <= 127.5 |d|, and never above |d| (both but for one part in 2^14).
+ *   LINEAR4         4 bits + 16/64, tame. The same with extreme / -8 and k in -8 .. 7; code = k + 8, the even element in the low
+ *                   half of a byte; a half without an element is 0.
+ *                   |x - v| <= |d| / 2 where |x| <= 7.5 |d|, and never above |d| (both but for one part in 2^14).
  *
  * ERROR FEEDBACK. Every codec but NONE takes a residual: count float32, zeros at first, the caller's. Then y = tame(residual + x)
  * is encoded and residual becomes y - v, so that what one round loses a later one sends.
@@ -81,9 +85,8 @@
  *     checksum = mix(sum over pieces of mix(digest + p * K) + mix(w0 + G) + mix(w1 + 2 * G) + mix(w2 + 3 * G)),
  * where p is the piece's index (from 0 in the body, from 2^40 in the head) and w0, w1, w2 are the first 24 bytes of the chunk.
  * All sums are over independent pieces: a GPU computes them in any order.
- *
- * clang-format on
  */
+// clang-format on
 #ifndef HV_KERN_CODEC_H
 #define HV_KERN_CODEC_H
 

@@ -1,7 +1,13 @@
 /* PowerSGD: which tensors take part, where a round stands, and its arithmetic on the CPU.
  *
  * Room: kern (uses base). Used by torch/lowrank.cpp, which adds other devices and torch's threads.
- * A gradient G (rows x cols) and what earlier rounds left over, E, make M = G + E, which is never stored. A round:
+ * Room on the stack: at most 128 KiB.
+ * Threads: pure functions, no state; ranges of rows and columns may be worked on side by side.
+ * Paper: Vogels, Karimireddy, Jaggi, "PowerSGD" (arXiv 1905.13727); Yamamoto et al., "CholeskyQR2" (2015).
+ */
+
+// clang-format off
+/* A gradient G (rows x cols) and what earlier rounds left over, E, make M = G + E, which is never stored. A round:
  *   encode  P = M Q'          Q: rank x cols, from a seed that all peers share; peers average P
  *   middle  P := its orthonormal basis, then Q = P' M; peers average Q
  *   decode  out = P Q, E := M - P Q
@@ -11,10 +17,8 @@
  * same averages end with the same gradients. P and Q themselves may differ in the last bit between
  * machines; they are averaged anyway.
  * NaN and Inf: a matrix that has one makes its P not finite, which hv_lowrank_finite finds at the price of P; E is untouched.
- * Room on the stack: at most 128 KiB.
- * Threads: pure functions, no state; ranges of rows and columns may be worked on side by side.
- * Paper: Vogels, Karimireddy, Jaggi, "PowerSGD" (arXiv 1905.13727); Yamamoto et al., "CholeskyQR2" (2015).
  */
+// clang-format on
 #ifndef HV_KERN_LOWRANK_H
 #define HV_KERN_LOWRANK_H
 

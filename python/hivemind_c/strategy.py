@@ -23,20 +23,41 @@ logger = logging.getLogger("hivemind_c.strategy")
 
 
 class HivemindStrategy(OneDevice):
-    """Trains together with other peers: Trainer(strategy=HivemindStrategy(target_batch_size=4096)).
+    """Makes a Lightning Trainer one peer of a swarm.
 
-    target_batch_size: samples from all peers for one step of the optimizer, a global epoch. run_id: the run's name; peers of one run have the same.
-    batch_size: samples in a batch here, where they cannot be counted in the batch itself. initial_peers: others of the swarm (a string, with
-    commas, or a list); or the variable INITIAL_PEERS. host_maddrs: where to listen, every interface by default; announce_maddrs: what
-    others are told instead. identity_path: the file with this peer's key. client_mode: only dial out. dht: one that runs already.
+    Trainer(strategy=HivemindStrategy(target_batch_size=4096), devices=1)
 
-    scheduler_fn: makes the scheduler of the optimizer; without offload and delays, one from configure_optimizers serves as well. It is
-    stepped once in a global epoch. reuse_grad_buffers: no second copy of the gradients; the module's optimizer_zero_grad does nothing then.
+    All peers together gather target_batch_size samples, average their gradients and take one step: a global epoch.
+    docs/STRATEGY.md describes checkpoints, schedulers and the rest.
 
-    checkpoints: "own" (the elected peer writes where the program says, the others in a folder of their own beside it) or "elected" (no other
-    writes). reseed: peers that join change their seeds, so that they do not read the same data in the same order.
-
-    Everything else is Optimizer's: delays, offload, compression, max_grad_norm, averager_opts, ...
+    Args:
+        target_batch_size: Samples from all peers for one step of the optimizer.
+        run_id: Name of the run; all its peers give the same name.
+        batch_size: Samples in one batch of this peer. None: counted in each batch.
+        delay_state_averaging: Average parameters in the background while training continues.
+        delay_optimizer_step: Run the step of the optimizer in the background. None: as delay_grad_averaging.
+        delay_grad_averaging: Average gradients in the background. They are applied one epoch late.
+        offload_optimizer: Keep the optimizer in host memory, in float32. None: True if the optimizer's step is delayed.
+        reuse_grad_buffers: Add gradients up in .grad, without a copy. The module's zero_grad does nothing then.
+        scheduler_fn: A function that makes the scheduler of the optimizer; with offload the only way to give one.
+        matchmaking_time: Seconds before the end of an epoch at which this peer begins to look for a group.
+        averaging_timeout: Longest time in seconds for one averaging, the search for a group included.
+        verbose: Log the progress of the swarm and the result of each averaging.
+        averager_opts: Further options of DecentralizedAverager, as a dict.
+        host_maddrs: Where to listen, such as "/ip4/0.0.0.0/tcp/31337". None: every interface, a free TCP port.
+        initial_peers: Addresses of other peers, a list or a string with commas. None: the variable INITIAL_PEERS.
+        use_ipfs: Accepted for compatibility; has no effect but a line in the log.
+        wait_timeout: Seconds to wait for an answer of another peer in the DHT.
+        bootstrap_timeout: Seconds to wait for the initial peers before training begins alone. None: as wait_timeout.
+        use_relay: Accepted for compatibility; has no effect.
+        use_auto_relay: Accepted for compatibility; has no effect but a line in the log.
+        identity_path: File with the key, and so the name, of this peer, made if missing. None: a new key.
+        announce_maddrs: Addresses to give to other peers instead of host_maddrs, for a port that is forwarded.
+        client_mode: Only dial out, for a machine that no peer can reach.
+        dht: A hivemind_c.DHT that is running. It stays when fit ends. None: one of its own.
+        checkpoints: "own": each peer writes, all but the elected one to folders of their own; "elected": it alone.
+        reseed: Change the random seeds of peers that join, so that peers read the data in different orders.
+        **optimizer_kwargs: Other options of hivemind_c.Optimizer, such as grad_compression or max_grad_norm.
     """
 
     strategy_name = "hivemind"

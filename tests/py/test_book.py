@@ -73,6 +73,14 @@ def test_its_pictures_are_all_shown_and_fetch_nothing():
             assert not re.search(r"(?:url\(|href=|src=)[\"']?(?:https?:)?//", picture.read_text()), f"{picture} fetches something"
 
 
+def test_the_pictures_of_the_front_page_are_short_and_show_a_swarm_that_gathers():
+    demo, quickstart = ((ROOT / f"docs/pictures/{name}.svg").read_text() for name in ("demo", "quickstart"))
+    lines = set(re.findall(r"url\(#terminal-demo-line-(\d+)\)", demo))
+    assert 8 <= len(lines) <= 14 and "all&#160;of&#160;it&#160;worked" in demo
+    count, target = re.search(r"swarm=(\d+)/(\d+)&#160;samples", quickstart).groups()
+    assert 0 < int(count) < int(target) and "peers=3" in quickstart
+
+
 @pytest.mark.parametrize("name", ["Optimizer", "DHT", "DecentralizedAverager", "ProgressTracker"])
 def test_the_table_of_options_is_the_codes(name):
     text = (ROOT / "docs/OPTIONS.md").read_text()
@@ -84,6 +92,39 @@ def test_the_table_of_options_is_the_codes(name):
             default = parameter.default
             known[option] = "-" if default is parameter.empty else f"`{type(default).__name__}()`" if isinstance(default, hivemind_c.CompressionBase) else f"`{default!r}`"
     assert said == known
+
+
+def described(made):
+    """The options under "Args:" in help(made), one line each, and those that the code has."""
+    text = inspect.getdoc(made)
+    summary, blank, *_ = text.splitlines()
+    assert summary.endswith((".", ")")) and not blank, f"{made.__name__}: a summary line, then an empty one"
+    lines = text.split("\nArgs:\n")[1].splitlines()
+    said = [re.fullmatch(r"    (\*{0,2}\w+): [A-Z\"].*[.]", line) for line in lines]
+    assert all(said), f"{made.__name__}: not one option: {[line for line, match in zip(lines, said) if not match]}"
+    marks = {inspect.Parameter.VAR_KEYWORD: "**", inspect.Parameter.VAR_POSITIONAL: "*"}
+    known = list(inspect.signature(made.__init__).parameters.values())[1:]
+    return [match[1] for match in said], [marks.get(one.kind, "") + one.name for one in known]
+
+
+@pytest.mark.parametrize("name", ["Optimizer", "HivemindStrategy"])
+def test_help_describes_each_option_in_one_line(name):
+    said, known = described(getattr(hivemind_c, name))
+    assert said == known
+
+
+def test_a_missing_option_in_help_is_seen():
+    class Made:
+        """Makes something.
+
+        Args:
+            one: A number.
+        """
+
+        def __init__(self, one, two):
+            pass
+
+    assert described(Made) == (["one"], ["one", "two"])
 
 
 def test_the_commands_have_the_options_that_pages_name():

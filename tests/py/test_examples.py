@@ -50,7 +50,7 @@ def test_the_readmes_command_and_the_line_that_it_prints_make_a_swarm_of_two(tmp
     make.chmod(0o755)
     for name in ("Makefile", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
-    (command,) = commands("For a first one,")
+    (command,) = commands("Begin a swarm:")
     environment = {**ENV, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     options = dict(cwd=tmp_path, env=environment, start_new_session=True, shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     running = [subprocess.Popen(f"exec {command}", **options)]

@@ -440,7 +440,14 @@ def test_the_progress_bar_shows_the_swarm(name, capsys):
     pl = lightning(name)
     fit(alone(10_000), pl=pl, callbacks=[SwarmProgressBar()], enable_progress_bar=True, max_epochs=1)
     shown = "".join(capsys.readouterr())
-    assert "swarm=64/10000" in shown and "peers=1" in shown and "eta=" in shown
+    assert "swarm=64/10000 samples" in shown and "peers=1" in shown and "eta=" in shown
+
+
+def test_the_progress_bar_counts_up_to_the_target_and_no_further():
+    from hivemind_c._lightning.swarm import gathered
+
+    shown = [gathered(samples, 4096) for samples in (0, 4095, 4096, 8041)]
+    assert shown == [f"{samples}/4096 samples" for samples in (0, 4095, 4096, 4096)]
 
 
 def test_the_progress_bar_works_without_the_strategy(capsys):

@@ -1,3 +1,4 @@
+// clang-format off
 /* Many seeds of one room: whole swarms under random faults, with what must hold checked at the end and on the way.
  *
  *   swarm ROOM [--seeds A-B] [--nodes N] [--minutes M | --epochs E] [--faults loss,kill,...|all|none] [--narrate]
@@ -8,6 +9,7 @@
  * A room is one file and one row in the table of swarm.c: its `play` makes nodes, lets them live for the time given
  * (faults end before the last third, so that all may come to rest) and says swarm_fail when something does not hold.
  */
+// clang-format on
 #ifndef HV_TESTS_SWARM_H
 #define HV_TESTS_SWARM_H
 

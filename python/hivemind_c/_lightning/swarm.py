@@ -13,10 +13,20 @@ def figures(progress: Any, speed: Speed) -> Dict[str, float]:
     return {"num_peers": float(progress.num_peers), "global_epoch": float(progress.epoch), "swarm_samples_per_second": speed.look(progress)}
 
 
+def gathered(samples: int, target: int) -> str:
+    """For people: peers train on while the swarm averages, so the estimate of its samples may exceed the target."""
+    return f"{min(samples, target)}/{target} samples"
+
+
 class SwarmProgressBar:
-    """Lightning's progress bar, with the swarm's: samples gathered of those that a global epoch takes, peers, and seconds to the next one.
+    """Lightning's progress bar with four figures of the swarm.
 
     Trainer(strategy=HivemindStrategy(...), callbacks=[SwarmProgressBar()])
+
+    swarm: samples that all peers have gathered for the next step, of those that it takes
+    global_epoch: steps so far
+    peers: peers of the run, with this peer
+    eta: seconds to the next step
     """
 
     _base = "callbacks.TQDMProgressBar"
@@ -33,7 +43,7 @@ class SwarmProgressBar:
         progress = getattr(trainer.strategy, "global_progress", None)
         if progress is not None:
             eta = max(0.0, progress.eta_next_epoch - time.time())
-            items["swarm"] = f"{progress.samples_accumulated}/{progress.target_batch_size}"
+            items["swarm"] = gathered(progress.samples_accumulated, progress.target_batch_size)
             items["global_epoch"], items["peers"] = progress.epoch, progress.num_peers
             items["eta"] = f"{eta:.0f}s" if eta < 1e6 else "?"
         return items

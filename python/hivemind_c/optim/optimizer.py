@@ -28,24 +28,47 @@ GradHook = Callable[[List[torch.Tensor]], None]
 
 
 class Optimizer(AsTorch, Tells, KeepsUp):
-    """Steps when the swarm has gathered target_batch_size samples, with the gradient of them all: as one machine would with that batch.
+    """Trains one model with a swarm: steps when all peers together have gathered target_batch_size samples.
 
-    Use it as the optimizer that it wraps: loss.backward(), step(), zero_grad(). docs/OPTIMIZER.md shows which option does what when.
+    Use it in place of the optimizer that it wraps: loss.backward(), step(), zero_grad().
+    The step is the one that a single machine would take with that batch.
+    docs/OPTIMIZER.md shows which option takes effect when.
 
-    dht, run_id: the swarm, and the name of the run in it. target_batch_size: samples in an epoch, from all peers. batch_size_per_step: samples in
-    one call of step(), unless told there. optimizer, scheduler: torch's, or functions that make them of parameter groups and of the
-    optimizer; the scheduler is stepped once in an epoch. params: for a function. matchmaking_time: seconds before an epoch's end to look for a
-    group. averaging_timeout: seconds for an averaging at most, its all-reduce allreduce_timeout of them. load_state_timeout: to get state.
-
-    reuse_grad_buffers: gradients are added up in .grad, without a copy; call no zero_grad() then. offload_optimizer: parameters and
-    statistics of the optimizer are in the host's memory, in float32; the default if params are given. delay_optimizer_step,
-    delay_grad_averaging, delay_state_averaging: training goes on meanwhile. use_local_updates: step with each batch's own gradient, and average
-    parameters. average_state_every: epochs. client_mode: only dial out. auxiliary: average for others, train nothing.
-
-    grad_compression, state_averaging_compression, load_state_compression: what travels. grad_averager_factory: another GradientAverager.
-    average_opt_statistics: names, like ("exp_avg_sq",). extra_tensors: averaged with the parameters. averager_opts, tracker_opts: more options.
-    max_grad_norm: clips the averaged gradient. averaged_grad_hook: called with the parameters when their .grad are the averages, before the step.
-    verbose: logs how the swarm does.
+    Args:
+        dht: Node through which peers find each other; it must be running.
+        run_id: Name of the run; all its peers give the same name.
+        target_batch_size: Samples from all peers for one step of the optimizer. That step ends an epoch.
+        batch_size_per_step: Samples in one call of step(). Needed unless each call says step(batch_size=...).
+        optimizer: An optimizer of torch, or a function that makes one of parameter groups.
+        params: Parameters or parameter groups for that function.
+        scheduler: A scheduler of torch, or a function that makes one of the optimizer. It steps once per epoch.
+        matchmaking_time: Seconds before the end of an epoch at which this peer begins to look for a group.
+        averaging_timeout: Longest time in seconds for one averaging, the search for a group included.
+        allreduce_timeout: Longest time in seconds for the exchange itself. None: only averaging_timeout limits it.
+        next_chunk_timeout: Seconds that a member may stall a round before the round continues without it. None: 10.
+        load_state_timeout: Longest time in seconds to download the state of the swarm.
+        reuse_grad_buffers: Add gradients up in .grad, without a second copy. Do not call zero_grad() then.
+        offload_optimizer: Keep what the optimizer works on in host memory, in float32. None: True with params.
+        delay_optimizer_step: Run the step of the optimizer in the background. None: as delay_grad_averaging.
+        delay_grad_averaging: Average gradients in the background. They are applied one epoch late.
+        delay_state_averaging: Average parameters in the background.
+        average_state_every: Epochs from one averaging of the parameters to the next.
+        use_local_updates: Step with the gradient of each batch at once, and average parameters instead of gradients.
+        client_mode: Only dial out, for a machine that no peer can reach. None: as the DHT.
+        auxiliary: Help other peers to average, without training.
+        grad_compression: Compression of gradients on the network.
+        grad_averager_factory: A function that makes another GradientAverager, such as PowerSGDGradientAverager.
+        state_averaging_compression: Compression of parameters on the network while they are averaged.
+        load_state_compression: Compression of the state that joining peers download. All peers need the same.
+        average_opt_statistics: Names of optimizer statistics to average with the parameters, such as ("exp_avg_sq",).
+        extra_tensors: Tensors to average with the parameters, such as the statistics of batch norm.
+        averager_opts: Further options of DecentralizedAverager, as a dict.
+        tracker_opts: Further options of ProgressTracker, as a dict.
+        performance_ema_alpha: Weight of the newest measurement in the moving average of this peer's speed, from 0 to 1.
+        shutdown_timeout: Seconds that shutdown() waits for background work. A later result does not reach the model.
+        verbose: Log the progress of the swarm and the result of each averaging.
+        max_grad_norm: Clip the averaged gradient, or with use_local_updates that of each batch, to this norm.
+        averaged_grad_hook: A function called with the parameters once their .grad hold the averages, before the step.
     """
 
     def __init__(
