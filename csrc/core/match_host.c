@@ -246,6 +246,13 @@ static void consider(match_gathering *g) {
     return;
   }
   size_t taken = begin_all(g);
+  if (g->epoch_size == 0) { /* never over: those who have had a group may come again, and the others wait on */
+    if (g->joiners)
+      arm(g);
+    else
+      drop_if_empty(g);
+    return;
+  }
   g->begun += taken;
   if (taken && (late || !waves || want - taken < 2))
     close_gathering(g);
