@@ -154,7 +154,7 @@ static int open_averager(bind_state *state, py_averager *self, PyObject *list, h
     if (status == HV_OK)
       rc = 0;
     else
-      bind_raise(state, status, err.text);
+      bind_raise_why(state, status, &err);
   }
   hv_mem_free(tensors);
   return rc;
@@ -382,7 +382,7 @@ static PyObject *averager_set_bits(PyObject *object, PyObject *args) {
   status = hv_hive_averager_set_bits(averager, bits, &err);
   Py_END_ALLOW_THREADS
   go_out(self);
-  return status == HV_OK ? Py_NewRef(Py_None) : bind_raise(state_of(self), status, err.text);
+  return status == HV_OK ? Py_NewRef(Py_None) : bind_raise_why(state_of(self), status, &err);
 }
 
 /* ---- what a step's future becomes ---- */

@@ -6,7 +6,9 @@
 static const struct {
   const char *name, *base, *doc;
 } classes[BIND_ERROR_COUNT] = {
-    [BIND_ERROR_GENERAL] = {"hivemind_c.HivemindError", "RuntimeError", "What went wrong, and what to do; .status names the kind."},
+    [BIND_ERROR_GENERAL] =
+        {"hivemind_c.HivemindError", "RuntimeError",
+         "What went wrong, and what to do. .status is the kind of error and .cause its cause, one of _hivemind_c.CAUSES."},
     [BIND_ERROR_TIMEOUT] = {"hivemind_c.HivemindTimeoutError", "TimeoutError", "It took longer than allowed."},
     [BIND_ERROR_CONNECTION] = {"hivemind_c.HivemindConnectionError", "ConnectionError", "A peer cannot be reached, or is gone."},
     [BIND_ERROR_PERMISSION] = {"hivemind_c.HivemindPermissionError", "PermissionError", "An identity or a file was refused."},
@@ -74,7 +76,7 @@ static int make_class(PyObject *module, bind_state *state, int kind, PyObject *b
   PyObject *bases = bases_of(state, kind, builtins, futures);
   if (!bases)
     return -1;
-  PyObject *dict = Py_BuildValue("{s:s}", "status", hv_status_name(HV_INTERNAL));
+  PyObject *dict = Py_BuildValue("{s:s,s:s}", "status", hv_status_name(HV_INTERNAL), "cause", hv_cause_name(HV_CAUSE_OTHER));
   if (dict)
     state->errors[kind] = PyErr_NewExceptionWithDoc(classes[kind].name, classes[kind].doc, bases, dict);
   Py_XDECREF(dict);
@@ -93,12 +95,19 @@ int bind_errors_init(PyObject *module, bind_state *state) {
   return rc;
 }
 
-PyObject *bind_error(bind_state *state, hv_status status, const char *text) {
-  PyObject *error = PyObject_CallFunction(state->errors[kind_of(status)], "s", text && *text ? text : hv_status_text(status));
-  PyObject *name = error ? PyUnicode_FromString(hv_status_name(status)) : NULL;
-  if (!name || PyObject_SetAttrString(error, "status", name) < 0)
+static int set_name(PyObject *error, const char *attribute, const char *name) {
+  PyObject *text = PyUnicode_FromString(name);
+  int rc = text ? PyObject_SetAttrString(error, attribute, text) : -1;
+  Py_XDECREF(text);
+  return rc;
+}
+
+PyObject *bind_error(bind_state *state, const hv_error *why) {
+  const char *text = why->text[0] ? why->text : hv_status_text(why->status);
+  PyObject *error = PyObject_CallFunction(state->errors[kind_of(why->status)], "s", text);
+  if (error &&
+      (set_name(error, "status", hv_status_name(why->status)) < 0 || set_name(error, "cause", hv_cause_name(why->cause)) < 0))
     Py_CLEAR(error);
-  Py_XDECREF(name);
   return error;
 }
 
@@ -112,8 +121,16 @@ PyObject *bind_raise_error(bind_state *state, PyObject *error) {
   return NULL;
 }
 
+PyObject *bind_raise_why(bind_state *state, hv_status status, const hv_error *why) {
+  hv_error whole;
+  hv_fail_by(&whole, status, why->cause, "%s", why->text);
+  return bind_raise_error(state, bind_error(state, &whole));
+}
+
 PyObject *bind_raise(bind_state *state, hv_status status, const char *text) {
-  return bind_raise_error(state, bind_error(state, status, text));
+  hv_error why;
+  hv_fail(&why, status, "%s", text ? text : "");
+  return bind_raise_error(state, bind_error(state, &why));
 }
 
 int bind_timeout(PyObject *seconds, uint32_t *out_ms) {
@@ -148,7 +165,7 @@ int bind_peer(bind_state *state, PyObject *text, hv_peer_id *out) {
   hv_error err = {0};
   hv_status status = hv_peer_parse(hv_span_of(chars, (size_t)size), out, &err);
   if (status != HV_OK)
-    bind_raise(state, status, err.text);
+    bind_raise_why(state, status, &err);
   return status == HV_OK ? 0 : -1;
 }
 

@@ -178,7 +178,7 @@ static void outcome(py_future *self, PyObject **value, PyObject **error) {
     bind_loan_settle(self->loan);
   hv_status status = hv_future_result(self->future, &bytes, &peer, &err);
   if (status != HV_OK) {
-    *error = bind_error(state_of(self), status, err.text);
+    *error = bind_error(state_of(self), &err);
     return;
   }
   *value = self->value;

@@ -95,7 +95,7 @@ static int start(bind_state *state, bind_node *self, const hv_hive_config *confi
     return 0;
   }
   self->hive = NULL;
-  bind_raise(state, status, err.text);
+  bind_raise_why(state, status, &err);
   return -1;
 }
 

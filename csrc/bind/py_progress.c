@@ -72,7 +72,7 @@ static PyObject *progress_new(PyTypeObject *type, PyObject *args, PyObject *kwar
   if (status != HV_OK) {
     self->progress = NULL;
     Py_DECREF(self);
-    return bind_raise(state, status, err.text);
+    return bind_raise_why(state, status, &err);
   }
   Py_INCREF(node);
   self->node = (bind_node *)node;

@@ -65,6 +65,7 @@ static void send_closed(hv_stream *stream, const hv_event *event) {
   hv_parcel_send *send = stream->owner;
   send->stream = NULL;
   send->env->timer_clear(send->env, &send->timer);
+  send->cause = send->timed_out ? HV_CAUSE_OTHER : event->cause;
   if (send->received)
     send->done(send, HV_OK, "");
   else if (send->timed_out)

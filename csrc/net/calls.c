@@ -19,17 +19,19 @@ typedef struct asked {
   hv_status broken_off;
 } asked;
 
-/* Whoever answered: as this call says, or as was found out before on the same connection. */
-static hv_status who_answered(asked *a, hv_peer_id *peer, char text[HV_WORLD_TEXT_MAX]) {
+/* The peer that answered: as this call says, or as was found out before on the same connection. */
+static hv_status who_answered(asked *a, hv_peer_id *peer, hv_cause *cause, char text[HV_WORLD_TEXT_MAX]) {
   if (!a->who) {
     *peer = a->link->met;
     return HV_OK;
   }
   if (hv_grpc_call_peer(a->rpc, peer) != HV_OK) {
     char where[HV_ADDR_TEXT_MAX];
-    snprintf(text, HV_WORLD_TEXT_MAX, "%s did not say who it is", hv_addr_print_short(&a->link->to.addr, where));
+    snprintf(text, HV_WORLD_TEXT_MAX, "%s did not tell its identity", hv_addr_print_short(&a->link->to.addr, where));
+    *cause = HV_CAUSE_BAD_CERTIFICATE;
     return HV_DENIED;
   }
+  *cause = HV_CAUSE_OTHER_PEER; /* if it is denied */
   return hv_link_meet(a->link, peer, text);
 }
 
@@ -67,10 +69,11 @@ static void ask_done(hv_grpc_op *op, int ok) {
   hv_event event = {.kind = HV_EVENT_CALL_DONE, .call = a->call, .text = text};
   hv_wire_msg answer = {0};
   int have_answer = 0;
-  event.status = hv_link_explain(a->link, a->rpc, a->broken_off, a->call->timeout_ms, text);
+  event.status = hv_link_explain(a->link, a->rpc, a->broken_off, a->call->timeout_ms, &event.cause, text);
   if (event.status == HV_OK)
-    event.status = who_answered(a, &event.peer, text);
+    event.status = who_answered(a, &event.peer, &event.cause, text);
   if (event.status == HV_OK) {
+    event.cause = HV_CAUSE_OTHER;
     event.status = read_answer(a, &answer, text);
     have_answer = event.status == HV_OK;
   }

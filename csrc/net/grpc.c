@@ -716,7 +716,8 @@ static hv_status refusal_of(const hv_grpc_call *call) {
   return HV_OK;
 }
 
-hv_status hv_grpc_call_result(hv_grpc_call *call, char text[HV_GRPC_TEXT_MAX]) {
+hv_status hv_grpc_call_result(hv_grpc_call *call, hv_cause *cause, char text[HV_GRPC_TEXT_MAX]) {
+  *cause = HV_CAUSE_OTHER;
   if (call->code == GRPC_STATUS_OK)
     return HV_OK;
   copy_text(text, HV_GRPC_TEXT_MAX, (const char *)GRPC_SLICE_START_PTR(call->details), GRPC_SLICE_LENGTH(call->details));
@@ -729,7 +730,7 @@ hv_status hv_grpc_call_result(hv_grpc_call *call, char text[HV_GRPC_TEXT_MAX]) {
   case GRPC_STATUS_DEADLINE_EXCEEDED:
     return HV_TIMEOUT;
   case GRPC_STATUS_UNAVAILABLE:
-    return hv_outage_of(text);
+    return hv_outage_of(text, cause);
   case GRPC_STATUS_RESOURCE_EXHAUSTED:
     return HV_TOO_LARGE;
   case GRPC_STATUS_PERMISSION_DENIED:
@@ -738,6 +739,7 @@ hv_status hv_grpc_call_result(hv_grpc_call *call, char text[HV_GRPC_TEXT_MAX]) {
   case GRPC_STATUS_UNIMPLEMENTED:
     return HV_UNSUPPORTED;
   case GRPC_STATUS_UNKNOWN: /* "Stream removed": the connection went away */
+    *cause = HV_CAUSE_CONNECTION_LOST;
     return HV_CLOSED;
   default:
     return HV_MALFORMED;

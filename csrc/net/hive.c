@@ -63,9 +63,13 @@ void hv_hive_free_op(op *o) {
   hv_mem_free(o);
 }
 
-void hv_hive_fail_op(op *o, hv_status status, const char *text) {
-  hv_future_fail(o->future, status, text);
+void hv_hive_fail_op_by(op *o, hv_status status, hv_cause cause, const char *text) {
+  hv_future_fail(o->future, status, cause, text);
   hv_hive_free_op(o);
+}
+
+void hv_hive_fail_op(op *o, hv_status status, const char *text) {
+  hv_hive_fail_op_by(o, status, HV_CAUSE_OTHER, text);
 }
 
 static void run_op(hv_command *command, void *core) {
@@ -186,20 +190,36 @@ hv_status hv_hive_peers(hv_hive *hive, hv_future **out) {
   return o ? hv_hive_submit(o, out) : HV_NOMEM;
 }
 
+/* The cause that all initial peers share; HV_CAUSE_OTHER: they fail for several. */
+static hv_cause common_cause(const hv_peers *peers) {
+  hv_cause cause = peers->n_starts ? peers->starts[0].cause : HV_CAUSE_OTHER;
+  for (size_t i = 1; i < peers->n_starts; i++)
+    if (peers->starts[i].cause != cause)
+      return HV_CAUSE_OTHER;
+  return cause;
+}
+
 static void tell_that_none_answers(op *o, const hv_peers *peers) {
   hv_error error;
   char where[HV_ADDR_TEXT_MAX];
-  hv_fail(&error, HV_UNREACHABLE, "no initial peer answers; check that they run and that their ports are open:");
+  const char *foreign = o->hive->foreign.text;
+  hv_cause cause = common_cause(peers);
+  if (peers->n_starts == 1 && !foreign[0]) {
+    hv_fail_by(&error, HV_UNREACHABLE, cause, "no initial peer answers: %s", peers->starts[0].text);
+    hv_hive_fail_op_by(o, error.status, error.cause, error.text);
+    return;
+  }
+  hv_fail_by(&error, HV_UNREACHABLE, cause, "no initial peer answers; check that they run and that their ports are open:");
   for (size_t i = 0; i < peers->n_starts; i++) {
     size_t used = strlen(error.text);
     snprintf(error.text + used, sizeof error.text - used, "%s %s (%s)", i ? "," : "",
              hv_addr_print_short(&peers->starts[i].target.addr, where), peers->starts[i].text);
   }
-  const char *foreign = o->hive->foreign.text;
   size_t used = strlen(error.text), room = sizeof error.text - used;
   if (foreign[0] && snprintf(error.text + used, room, ",%s", foreign) >= (int)room)
-    hv_log_write(o->hive->log, hv_clock_us(), HV_LOG_WARN, "hive", "addresses_cut", "skipped as well:%s", foreign);
-  hv_hive_fail_op(o, error.status, error.text);
+    hv_log_write(o->hive->log, hv_clock_us(), HV_LOG_WARN, "hive", "addresses_cut",
+                 "the error does not hold all addresses; these are skipped as well:%s", foreign);
+  hv_hive_fail_op_by(o, error.status, error.cause, error.text);
 }
 
 static void check_wait_peers(op *o, hv_node *node) {
@@ -230,7 +250,7 @@ static void echo_over(hv_node_echo *echo, hv_status status, hv_span bytes, const
     hv_future_finish(o->future, bytes, &echo->to);
     hv_hive_free_op(o);
   } else
-    hv_hive_fail_op(o, status, text);
+    hv_hive_fail_op_by(o, status, echo->cause, text);
 }
 
 static void cancel_echo(op *o, hv_node *node) {
@@ -243,12 +263,14 @@ static void fail_to_reach(op *o, hv_status status, const hv_peer_id *peer) {
   hv_error error;
   hv_peer_print(peer, who);
   if (status == HV_NOT_FOUND)
-    hv_fail(&error, status, "no peer %s is known here: wait until it has been met (wait_for_peers)", who);
+    hv_fail_by(&error, status, HV_CAUSE_UNKNOWN_PEER, "cannot reach peer %s: this node has not met it; call wait_for_peers first",
+               who);
   else if (status == HV_UNREACHABLE)
-    hv_fail(&error, status, "peer %s is in client mode and cannot be dialled: let it begin", who);
+    hv_fail_by(&error, status, HV_CAUSE_CLIENT_MODE,
+               "cannot reach peer %s: it is in client mode, so nothing can dial it; let that peer start the transfer", who);
   else
-    hv_fail(&error, status, "peer %s could not be asked: %s", who, hv_status_text(status));
-  hv_hive_fail_op(o, status, error.text);
+    hv_fail(&error, status, "cannot reach peer %s: %s", who, hv_status_text(status));
+  hv_hive_fail_op_by(o, status, error.cause, error.text);
 }
 
 static void start_echo(op *o, hv_node *node) {
@@ -290,7 +312,7 @@ static void send_over(hv_parcel_send *send, hv_status status, const char *text) 
     hv_future_finish(o->future, hv_span_of(NULL, 0), NULL);
     hv_hive_free_op(o);
   } else
-    hv_hive_fail_op(o, status, text);
+    hv_hive_fail_op_by(o, status, send->cause, text);
 }
 
 static void cancel_send(op *o, hv_node *node) {
@@ -479,7 +501,7 @@ static hv_status parse_one(hv_hive *hive, hv_span text, parsed *out, hv_error *e
     return HV_OK;
   }
   if (status != HV_OK)
-    return hv_fail(err, status, "%s", why.text);
+    return hv_fail_by(err, status, why.cause, "%s", why.text);
   out->n++;
   return HV_OK;
 }
@@ -577,8 +599,9 @@ static hv_status check_initial(hv_hive *hive, const parsed *initial, hv_error *e
   hive->foreign = initial->foreign;
   if (initial->n || !initial->foreign.text[0])
     return HV_OK;
-  return hv_fail(err, HV_UNSUPPORTED, "none of the initial peers can be dialled; give an address with /tcp/ in it:%s",
-                 initial->foreign.text);
+  return hv_fail_by(err, HV_UNSUPPORTED, HV_CAUSE_OTHER_TRANSPORT,
+                    "no initial peer can be dialled: only TCP is supported; give an address with /tcp/ in it:%s",
+                    initial->foreign.text);
 }
 
 static hv_status set_announce(hv_hive *hive, const parsed *announce, hv_error *err) {

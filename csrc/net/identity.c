@@ -230,12 +230,14 @@ static hv_status load_file(hv_mem *mem, const char *path, hv_identity **out, hv_
   else if (!S_ISREG(info.st_mode))
     status = hv_fail(err, HV_IO, "the identity file must be a plain file, which this is not: %s", path);
   else if (info.st_mode & 077)
-    status = hv_fail(err, HV_PERMISSION, "others may read the identity file (mode %04o): run chmod 600 %s",
-                     (unsigned)info.st_mode & 07777, path);
+    status = hv_fail_by(err, HV_PERMISSION, HV_CAUSE_KEY_EXPOSED,
+                        "cannot use the identity file: other users may read it (mode %04o); run chmod 600 %s",
+                        (unsigned)info.st_mode & 07777, path);
   else if ((size = read_all(fd, bytes, sizeof bytes)) < 0)
     status = hv_fail(err, HV_IO, "the identity file cannot be read: %m: %s", path);
   else if ((status = hv_identity_parse(mem, hv_span_of(bytes, (size_t)size), out, &why)) != HV_OK)
-    hv_fail(err, status, "the identity file cannot be used, %s: %s", why.text, path);
+    hv_fail_by(err, status, status == HV_MALFORMED ? HV_CAUSE_BAD_KEY : why.cause, "cannot use the identity file %.600s: %s", path,
+               why.text);
   OPENSSL_cleanse(bytes, sizeof bytes);
   if (fd >= 0)
     close(fd);
@@ -471,10 +473,11 @@ static hv_status check_times(const X509 *x509, int64_t now_s, const char *id, hv
   if (!read_time(X509_get0_notBefore(x509), &from_s, from) || !read_time(X509_get0_notAfter(x509), &until_s, until))
     return hv_fail(err, HV_MALFORMED, "the certificate of %s has no readable dates", id);
   if (until_s < now_s - DAY_S)
-    return hv_fail(err, HV_DENIED, "the certificate of %s has expired since %s: restart that peer, or set the clocks right", id,
-                   until);
+    return hv_fail_by(err, HV_DENIED, HV_CAUSE_CLOCK,
+                      "the certificate of %s expired at %s; restart that peer, or set the clock of either machine", id, until);
   if (from_s > now_s + DAY_S)
-    return hv_fail(err, HV_DENIED, "the certificate of %s is not yet valid, only from %s: set the clocks right", id, from);
+    return hv_fail_by(err, HV_DENIED, HV_CAUSE_CLOCK,
+                      "the certificate of %s is not valid before %s; set the clock of either machine", id, from);
   return HV_OK;
 }
 
@@ -505,7 +508,8 @@ hv_status hv_identity_check_certificate(hv_span pem, int64_t now_s, hv_peer_id *
   if (pem.size > CERTIFICATE_LIMIT)
     return hv_fail(err, HV_MALFORMED, "the certificate is %zu bytes long: at most %d are looked at", pem.size, CERTIFICATE_LIMIT);
   if (now_s < 0 || now_s > last_second)
-    return hv_fail(err, HV_INVALID, "this machine's clock tells a time that cannot be: set it right");
+    return hv_fail_by(err, HV_INVALID, HV_CAUSE_CLOCK,
+                      "cannot check a certificate: this machine's clock shows an impossible time; set the clock");
   enter();
   X509 *x509 = pem.size ? parse_certificate(pem) : NULL;
   hv_status status = x509 ? check(x509, now_s, out, err)

@@ -77,8 +77,9 @@ static void was_over(hv_grpc_op *op, int ok) {
   (void)ok;
   lane *l = HV_HOLDER(lane, over, op);
   stream *s = l->s;
+  hv_cause cause;
   char detail[HV_GRPC_TEXT_MAX];
-  int well = l->end_sent && l->end_came && (!s->link || hv_grpc_call_result(l->rpc, detail) == HV_OK);
+  int well = l->end_sent && l->end_came && (!s->link || hv_grpc_call_result(l->rpc, &cause, detail) == HV_OK);
   l->is_over = 1;
   if (!well && !s->lost && (l->open || l == s->lanes[0])) {
     s->lost = l;

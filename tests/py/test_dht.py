@@ -286,7 +286,7 @@ def test_if_none_answers_each_is_named_with_its_cause():
             DHT(peers, start=True, bootstrap_timeout=5)
         wrong.shutdown()
     text = str(caught.value)
-    assert peers[0] in text and "127.0.0.1:1 (" in text and "nobody listens" in text and wrong.peer_id[-6:] in text
+    assert peers[0] in text and "127.0.0.1:1 (" in text and "nothing listens" in text and wrong.peer_id[-6:] in text
 
 
 def test_a_silent_initial_peer_costs_its_time_and_is_named():

@@ -51,6 +51,13 @@ static char *certificate_of(hv_mem *mem, const uint8_t seed[32], int64_t now_s, 
   return certificate;
 }
 
+static hv_cause cause_at(hv_span pem, int64_t now_s) {
+  hv_peer_id peer;
+  hv_error err = {0};
+  hv_identity_check_certificate(pem, now_s, &peer, &err);
+  return err.cause;
+}
+
 static void check_as(hv_span pem, int64_t now_s, hv_status status, const char *why) {
   hv_peer_id peer = {{7}}, before = peer;
   hv_error err = {0};
@@ -108,10 +115,14 @@ static void a_certificate_is_believed_for_its_days_and_one_more(void **state) {
   hv_mem *mem = *state;
   char *pem = certificate_of(mem, seed_1, NOW, 30);
   check_as(text_of(pem), NOW - 2 * DAY, HV_OK, ID_1);
-  check_as(text_of(pem), NOW - 2 * DAY - 1, HV_DENIED, "not yet valid, only from 2023-11-13 22:13 UTC");
+  check_as(text_of(pem), NOW - 2 * DAY - 1, HV_DENIED, "is not valid before 2023-11-13 22:13 UTC");
   check_as(text_of(pem), NOW + 31 * DAY, HV_OK, ID_1);
-  check_as(text_of(pem), NOW + 31 * DAY + 1, HV_DENIED, "has expired since 2023-12-14 22:13 UTC");
-  check_as(text_of(pem), 0, HV_DENIED, "not yet valid");
+  check_as(text_of(pem), NOW + 31 * DAY + 1, HV_DENIED, "expired at 2023-12-14 22:13 UTC");
+  check_as(text_of(pem), 0, HV_DENIED, "is not valid before");
+  assert_int_equal(cause_at(text_of(pem), 0), HV_CAUSE_CLOCK);
+  assert_int_equal(cause_at(text_of(pem), NOW + 31 * DAY + 1), HV_CAUSE_CLOCK);
+  assert_int_equal(cause_at(text_of(pem), -1), HV_CAUSE_CLOCK);
+  assert_int_equal(cause_at(text_of(pem), NOW), HV_CAUSE_OTHER);
   check_as(text_of(pem), 253402300799, HV_DENIED, "expired");
   check_as(text_of(pem), -1, HV_INVALID, "clock");
   check_as(text_of(pem), INT64_MAX, HV_INVALID, "clock");

@@ -312,7 +312,8 @@ static hv_status raw_ask(raw_peer *p, hv_span bytes, char text[HV_GRPC_TEXT_MAX]
   hv_grpc_call *call = hv_grpc_call_new(p->channel, HV_GRPC_CALL, 1);
   assert_true(hv_grpc_call_ask(call, hv_grpc_message_new(p->grpc, bytes, NULL), &op.op));
   assert_true(raw_wait(p, &op, 5000));
-  hv_status status = hv_grpc_call_result(call, text);
+  hv_cause cause;
+  hv_status status = hv_grpc_call_result(call, &cause, text);
   hv_grpc_call_free(call);
   return status;
 }
@@ -361,7 +362,8 @@ static hv_status raw_stream(raw_peer *p, const hv_span *first, char text[HV_GRPC
   assert_true(hv_grpc_call_send(call, first ? hv_grpc_message_new(p->grpc, *first, NULL) : NULL, 0, &sent.op));
   assert_true(raw_wait(p, &over, 10000));
   assert_true(raw_wait(p, &said, 1000) && raw_wait(p, &sent, 1000));
-  hv_status status = hv_grpc_call_result(call, text);
+  hv_cause cause;
+  hv_status status = hv_grpc_call_result(call, &cause, text);
   hv_grpc_call_free(call);
   return status;
 }
