@@ -140,11 +140,11 @@ int bind_timeout(PyObject *seconds, uint32_t *out_ms) {
   double value = PyFloat_AsDouble(seconds);
   if (value == -1 && PyErr_Occurred()) {
     if (PyErr_ExceptionMatches(PyExc_TypeError))
-      PyErr_Format(PyExc_TypeError, "timeout is %R: give seconds as a number, or None to wait for good", seconds);
+      PyErr_Format(PyExc_TypeError, "timeout is %R: give seconds as a number, or None for no limit", seconds);
     return -1;
   }
   if (!(value >= 0)) {
-    PyErr_Format(PyExc_ValueError, "timeout is %R: give seconds from 0 up, or None to wait for good", seconds);
+    PyErr_Format(PyExc_ValueError, "timeout is %R: give seconds from 0 up, or None for no limit", seconds);
     return -1;
   }
   double ms = ceil(value * 1000);
@@ -156,7 +156,7 @@ int bind_timeout(PyObject *seconds, uint32_t *out_ms) {
 int bind_peer(bind_state *state, PyObject *text, hv_peer_id *out) {
   Py_ssize_t size = 0;
   if (!PyUnicode_Check(text)) {
-    PyErr_Format(PyExc_TypeError, "a peer ID is text like '12D3KooW...', not %R", text);
+    PyErr_Format(PyExc_TypeError, "a peer ID must be text like '12D3KooW...', not %R", text);
     return -1;
   }
   const char *chars = PyUnicode_AsUTF8AndSize(text, &size);

@@ -138,17 +138,17 @@ static hv_status bad_value(hv_error *err, const protocol *p, hv_span text) {
   switch (p->value) {
   case IP4:
     return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS,
-                      "'%s' is no IPv4 address: expected four numbers like 192.0.2.1 (a name goes behind /dns4/)", quote);
+                      "'%s' is not an IPv4 address: expected four numbers like 192.0.2.1 (a host name needs /dns4/)", quote);
   case IP6:
     return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS,
-                      "'%s' is no IPv6 address: expected something like 2001:db8::1 (a name goes behind /dns6/)", quote);
+                      "'%s' is not an IPv6 address: expected an address like 2001:db8::1 (a host name needs /dns6/)", quote);
   case PORT:
-    return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS, "'%s' is no port: expected a number from 0 to 65535", quote);
+    return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS, "'%s' is not a port: expected a number from 0 to 65535", quote);
   default:
     return hv_fail_by(
         err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS,
-        "'%s' is no host name: expected letters, digits, '-' and '_' in parts of at most 63 with dots between, the last "
-        "part no number",
+        "'%s' is not a host name: expected letters, digits, '-' and '_' in parts of at most 63, with dots between them; the last "
+        "part must not be a number",
         quote);
   }
 }
@@ -201,10 +201,11 @@ static hv_status judge(const reading *r, hv_span text, hv_error *err) {
   char quote[HV_QUOTE_MAX];
   hv_span_quote(text, quote);
   if (r->foreign)
-    return hv_fail_by(err, HV_UNSUPPORTED, HV_CAUSE_OTHER_TRANSPORT, "'%s' is skipped: '%s' is not spoken here, only TCP: " SHAPE,
-                      quote, r->foreign);
+    return hv_fail_by(err, HV_UNSUPPORTED, HV_CAUSE_OTHER_TRANSPORT,
+                      "cannot use the address '%s': '%s' is not supported, only TCP; give an address like " SHAPE, quote,
+                      r->foreign);
   if (r->misplaced)
-    return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS, "'%s' stands in the wrong place in '%s': expected " SHAPE,
+    return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS, "'%s' is at the wrong position in '%s': expected " SHAPE,
                       r->misplaced, quote);
   if (r->next <= AT_PORT)
     return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS, "'%s' has no port: expected " SHAPE, quote);
@@ -221,12 +222,11 @@ static hv_status read_multiaddr(reading *r, hv_span text, hv_error *err) {
     hv_span name = take_piece(&rest);
     const protocol *p = named(name);
     if (!p)
-      return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS, "'%s' in '%s' is no protocol known here: expected " SHAPE,
+      return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS, "unknown protocol '%s' in '%s': expected " SHAPE,
                         hv_span_quote(name, piece), whole);
     hv_span value = p->value != NOTHING && rest.size ? take_piece(&rest) : hv_span_of(NULL, 0);
     if (p->value != NOTHING && !value.size)
-      return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS, "nothing stands behind '/%s' in '%s': expected " SHAPE, p->name,
-                        whole);
+      return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS, "no value after '/%s' in '%s': expected " SHAPE, p->name, whole);
     hv_status status = read_value(r, p, value, err);
     if (status != HV_OK)
       return status;
@@ -249,7 +249,7 @@ static hv_status read_host_port(reading *r, hv_span text, hv_error *err) {
   hv_span_quote(text, quote);
   const uint8_t *colon = text.size ? memrchr(text.data, ':', text.size) : NULL;
   if (!colon)
-    return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS, "'%s' is no address: expected HOST:PORT, [IPV6]:PORT or " SHAPE,
+    return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS, "'%s' is not an address: expected HOST:PORT, [IPV6]:PORT or " SHAPE,
                       quote);
   hv_span host = hv_span_of(text.data, (size_t)(colon - text.data));
   hv_span port = hv_span_of(colon + 1, text.size - host.size - 1);
@@ -274,7 +274,7 @@ hv_status hv_addr_parse(hv_span text, hv_addr *out, hv_peer_id *peer, hv_error *
   reading r = {0};
   char quote[HV_QUOTE_MAX];
   if (text.size > TEXT_LIMIT)
-    return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS, "'%s' is %zu characters long: an address has at most %d",
+    return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS, "'%s' has %zu characters: an address has at most %d",
                       hv_span_quote(text, quote), text.size, TEXT_LIMIT);
   hv_status status = text.size && text.data[0] == '/' ? read_multiaddr(&r, text, err) : read_host_port(&r, text, err);
   if (status != HV_OK)

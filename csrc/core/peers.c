@@ -497,7 +497,7 @@ static void start_failed(hv_peers_start *start, const hv_event *event, hv_status
   start->ask_us = event->now_us + pause_us(peers, start->tries);
   if (news) {
     char where[HV_ADDR_TEXT_MAX];
-    hv_env_log(peers->env, HV_LOG_WARN, "peers", "initial_peer_failed", "initial peer %s: %s",
+    hv_env_log(peers->env, HV_LOG_WARN, "peers", "initial_peer_failed", "initial peer %s does not answer, will retry: %s",
                hv_addr_print_short(&start->target.addr, where), text);
     announce_change(peers);
   }

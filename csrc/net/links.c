@@ -211,7 +211,8 @@ hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint
     snprintf(text, HV_WORLD_TEXT_MAX, "cannot connect to %s (%s): check the address, the network and firewalls", where, detail);
     break;
   case HV_TIMEOUT:
-    snprintf(text, HV_WORLD_TEXT_MAX, "no answer from %s within %u ms", where, timeout_ms);
+    snprintf(text, HV_WORLD_TEXT_MAX, "%s did not answer within %u ms: check that it runs and that a firewall lets it answer",
+             where, timeout_ms);
     break;
   case HV_CANCELLED:
     snprintf(text, HV_WORLD_TEXT_MAX, "cancelled");

@@ -97,7 +97,7 @@ static hv_status how_it_ended(stream *s, hv_cause *cause, char text[HV_WORLD_TEX
   if (s->link && !by_peer)
     status = hv_link_explain(s->link, s->lost->rpc, HV_OK, 0, cause, text);
   if (status == HV_OK) {
-    snprintf(text, HV_WORLD_TEXT_MAX, "the other side broke the stream off");
+    snprintf(text, HV_WORLD_TEXT_MAX, "the other side ended the stream early");
     *cause = by_peer ? HV_CAUSE_OTHER : HV_CAUSE_CONNECTION_LOST;
     status = by_peer ? HV_CANCELLED : HV_CLOSED;
   }
@@ -371,7 +371,7 @@ static hv_status take_piece(lane *l, size_t skip, int more, char text[HV_STREAM_
 }
 
 void hv_stream_take(lane *l, size_t skip, int more) {
-  char text[HV_STREAM_TEXT] = "what came over the stream cannot be read";
+  char text[HV_STREAM_TEXT] = "cannot read the message on the stream";
   hv_status status = more || l->s->n_pieces ? take_piece(l, skip, more, text) : take_frame(l, skip, text);
   if (status != HV_OK)
     hv_stream_reject(l->s, status, text);
@@ -433,7 +433,7 @@ static void greet(stream *s) {
   hv_grpc_lane said;
   hv_status status = hv_grpc_call_lane(l->rpc, &said);
   if (hv_grpc_call_peer(l->rpc, &s->face.peer) != HV_OK) {
-    refuse(s, HV_DENIED, "say who you are: no certificate, or no hv-peer header");
+    refuse(s, HV_DENIED, "the caller has no identity: it sent no certificate and no hv-peer header");
   } else if (!(l->guest = hv_guests_stream(&s->loop->guests, &s->face.peer))) {
     refuse(s, HV_BUSY, "too many streams at a time: try again later");
   } else if (status == HV_MALFORMED) {
@@ -514,5 +514,5 @@ void hv_streams_end(hv_loop *loop) {
   hv_ring *lists[] = {&loop->streams_open, &loop->streams_greeting};
   for (int i = 0; i < 2; i++)
     for (hv_ring *at = lists[i]->next; at != lists[i]; at = at->next)
-      hv_stream_break_off(HV_HOLDER(stream, all, at), HV_CANCELLED, "this node ends");
+      hv_stream_break_off(HV_HOLDER(stream, all, at), HV_CANCELLED, "this node is shutting down");
 }

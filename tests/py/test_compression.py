@@ -470,7 +470,7 @@ def test_bytes_of_something_else_say_so():
         with pytest.raises(hivemind_c.HivemindValueError, match=words):
             hc.SerializedTensor.FromString(bad)
     chunk = hc.serialize_torch_tensor(normal((10,)))
-    for buffer, words in [(chunk.buffer[:-1], "no whole chunk"), (chunk.buffer[:-1] + b"\x99", "checksum"), (b"", "no whole chunk")]:
+    for buffer, words in [(chunk.buffer[:-1], "not a complete chunk"), (chunk.buffer[:-1] + b"\x99", "checksum"), (b"", "not a complete chunk")]:
         with pytest.raises(hivemind_c.HivemindValueError, match=words):
             hc.deserialize_torch_tensor(hc.SerializedTensor(buffer, (10,), dtype="float32"))
 

@@ -247,7 +247,7 @@ def test_unknown_and_missing_arguments_are_type_errors():
         (dict(authorizer=object()), NotImplementedError, "authorizer"),
         (dict(record_validators=[object()]), TypeError, "RecordValidatorBase"),
         (dict(host_maddrs="/ip4/127.0.0.1/tcp/nowhere"), HivemindValueError, "nowhere"),
-        (dict(announce_maddrs="0.0.0.0:0"), HivemindValueError, "announced"),
+        (dict(announce_maddrs="0.0.0.0:0"), HivemindValueError, "announce"),
         (dict(initial_peers=b"127.0.0.1:1"), TypeError, "text"),
         (dict(initial_peers="/ip4/1.2.3.4"), HivemindValueError, "1.2.3.4"),
     ]:

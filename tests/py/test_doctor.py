@@ -138,7 +138,7 @@ def test_fault_06_an_address_for_udp():
 def test_fault_07_initial_peers_that_cannot_be_read():
     found = looked(environment={"INITIAL_PEERS": "my-machine"})
     assert faults(found) == ["initial peers"]
-    assert told(found, "initial peers").text.startswith("INITIAL_PEERS cannot be read: 'my-machine' is no address")
+    assert told(found, "initial peers").text.startswith("INITIAL_PEERS cannot be read: 'my-machine' is not an address")
 
 
 def test_fault_08_two_variables_that_differ_and_a_proxy():

@@ -181,9 +181,9 @@ static void foreign_signatures_and_other_keys_are_refused(void **state) {
     const char *why;
   } cases[] = {
       {sign_certificate(mine, mine), HV_OK, ID_1},
-      {sign_certificate(mine, other), HV_DENIED, ID_1 " bears a foreign signature"},
-      {sign_certificate(mine, rsa), HV_DENIED, "foreign signature"},
-      {sign_certificate(mine, ec), HV_DENIED, "foreign signature"},
+      {sign_certificate(mine, other), HV_DENIED, ID_1 " is signed by another key"},
+      {sign_certificate(mine, rsa), HV_DENIED, "signed by another key"},
+      {sign_certificate(mine, ec), HV_DENIED, "signed by another key"},
       {sign_certificate(rsa, rsa), HV_DENIED, "another kind of key (rsaEncryption)"},
       {sign_certificate(ec, ec), HV_DENIED, "another kind of key (id-ecPublicKey)"},
       {sign_certificate(ec, mine), HV_DENIED, "another kind of key"},
@@ -202,19 +202,19 @@ static void what_is_not_exactly_one_certificate_is_refused(void **state) {
   hv_mem *mem = *state;
   char *a = certificate_of(mem, seed_1, NOW, 30), *b = certificate_of(mem, seed_2, NOW, 30), both[4096];
   snprintf(both, sizeof both, "%s%s", a, b);
-  check_as(text_of(both), NOW, HV_MALFORMED, "not exactly one certificate");
+  check_as(text_of(both), NOW, HV_MALFORMED, "did not send exactly one certificate");
   snprintf(both, sizeof both, "%s%s", a, PEM_1);
-  check_as(text_of(both), NOW, HV_MALFORMED, "not exactly one certificate");
-  check_as(text_of(PEM_1), NOW, HV_MALFORMED, "not exactly one certificate");
-  check_as(text_of("noise"), NOW, HV_MALFORMED, "not exactly one certificate");
-  check_as(hv_span_of(NULL, 0), NOW, HV_MALFORMED, "not exactly one certificate");
+  check_as(text_of(both), NOW, HV_MALFORMED, "did not send exactly one certificate");
+  check_as(text_of(PEM_1), NOW, HV_MALFORMED, "did not send exactly one certificate");
+  check_as(text_of("noise"), NOW, HV_MALFORMED, "did not send exactly one certificate");
+  check_as(hv_span_of(NULL, 0), NOW, HV_MALFORMED, "did not send exactly one certificate");
   for (size_t n = 0; n < strlen(a) - 2; n++)
-    check_as(hv_span_of(a, n), NOW, HV_MALFORMED, "not exactly one certificate");
+    check_as(hv_span_of(a, n), NOW, HV_MALFORMED, "did not send exactly one certificate");
   char large[8193];
   memset(large, '\n', sizeof large);
   memcpy(large, a, strlen(a));
   check_as(hv_span_of(large, 8192), NOW, HV_OK, ID_1);
-  check_as(hv_span_of(large, 8193), NOW, HV_MALFORMED, "8193 bytes long");
+  check_as(hv_span_of(large, 8193), NOW, HV_MALFORMED, "8193 bytes, and the limit");
   X509 *x509 = x509_of(a);
   uint8_t der[2048] = {0}, *at = der;
   int size = i2d_X509(x509, &at);
@@ -222,7 +222,7 @@ static void what_is_not_exactly_one_certificate_is_refused(void **state) {
   char *longer;
   PEM_write_bio(bio, "CERTIFICATE", "", der, size + 1); /* a byte behind the certificate */
   long n = BIO_get_mem_data(bio, &longer);
-  check_as(hv_span_of(longer, (size_t)n), NOW, HV_MALFORMED, "not exactly one certificate");
+  check_as(hv_span_of(longer, (size_t)n), NOW, HV_MALFORMED, "did not send exactly one certificate");
   BIO_free(bio);
   X509_free(x509);
   hv_mem_free(a);

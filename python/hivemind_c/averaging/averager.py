@@ -327,7 +327,7 @@ class DecentralizedAverager(SharesState):
 
     def _running(self) -> _hivemind_c.Averager:
         if self._ended:
-            raise HivemindError("this averager has been shut down")
+            raise HivemindError("cannot use this averager: it was shut down")
         if self._averager is None:
             raise HivemindError("this averager has not been started: call run_in_background(), or give start=True")
         return self._averager
