@@ -4,21 +4,29 @@
 
 /* The builtin that each class is one of, besides HivemindError; found by name in builtins or concurrent.futures. */
 static const struct {
-  const char *name, *base, *doc;
+  const char *name, *base;
+  hv_status status; /* of an error that Python raised without one */
+  const char *doc;
 } classes[BIND_ERROR_COUNT] = {
     [BIND_ERROR_GENERAL] =
-        {"hivemind_c.HivemindError", "RuntimeError",
+        {"hivemind_c.HivemindError", "RuntimeError", HV_INTERNAL,
          "What went wrong, and what to do. .status is the kind of error and .cause its cause, one of _hivemind_c.CAUSES."},
-    [BIND_ERROR_TIMEOUT] = {"hivemind_c.HivemindTimeoutError", "TimeoutError", "It took longer than allowed."},
-    [BIND_ERROR_CONNECTION] = {"hivemind_c.HivemindConnectionError", "ConnectionError", "A peer cannot be reached, or is gone."},
-    [BIND_ERROR_PERMISSION] = {"hivemind_c.HivemindPermissionError", "PermissionError", "An identity or a file was refused."},
-    [BIND_ERROR_VALUE] = {"hivemind_c.HivemindValueError", "ValueError", "An argument, or what bytes hold, has no meaning."},
-    [BIND_ERROR_MEMORY] = {"hivemind_c.HivemindMemoryError", "MemoryError", "Out of memory, or over its limit."},
-    [BIND_ERROR_OS] = {"hivemind_c.HivemindOSError", "OSError",
+    [BIND_ERROR_TIMEOUT] = {"hivemind_c.HivemindTimeoutError", "TimeoutError", HV_TIMEOUT, "It took longer than allowed."},
+    [BIND_ERROR_CONNECTION] = {"hivemind_c.HivemindConnectionError", "ConnectionError", HV_UNREACHABLE,
+                               "A peer cannot be reached, or is gone."},
+    [BIND_ERROR_PERMISSION] = {"hivemind_c.HivemindPermissionError", "PermissionError", HV_DENIED,
+                               "An identity or a file was refused."},
+    [BIND_ERROR_VALUE] = {"hivemind_c.HivemindValueError", "ValueError", HV_INVALID,
+                          "An argument, or what bytes hold, has no meaning."},
+    [BIND_ERROR_MEMORY] = {"hivemind_c.HivemindMemoryError", "MemoryError", HV_NOMEM, "Out of memory, or over its limit."},
+    [BIND_ERROR_OS] = {"hivemind_c.HivemindOSError", "OSError", HV_IO,
                        "The system refused: an address in use, a file that cannot be read."},
-    [BIND_ERROR_LOOKUP] = {"hivemind_c.HivemindLookupError", "LookupError", "There is no such thing, or no such peer."},
-    [BIND_ERROR_CANCELLED] = {"hivemind_c.HivemindCancelledError", "CancelledError", "It was cancelled, or its node stopped."},
-    [BIND_ERROR_UNSUPPORTED] = {"hivemind_c.HivemindUnsupportedError", "NotImplementedError", "This is not supported."},
+    [BIND_ERROR_LOOKUP] = {"hivemind_c.HivemindLookupError", "LookupError", HV_NOT_FOUND,
+                           "There is no such thing, or no such peer."},
+    [BIND_ERROR_CANCELLED] = {"hivemind_c.HivemindCancelledError", "CancelledError", HV_CANCELLED,
+                              "It was cancelled, or its node stopped."},
+    [BIND_ERROR_UNSUPPORTED] = {"hivemind_c.HivemindUnsupportedError", "NotImplementedError", HV_UNSUPPORTED,
+                                "This is not supported."},
 };
 
 static bind_error_kind kind_of(hv_status status) {
@@ -76,7 +84,8 @@ static int make_class(PyObject *module, bind_state *state, int kind, PyObject *b
   PyObject *bases = bases_of(state, kind, builtins, futures);
   if (!bases)
     return -1;
-  PyObject *dict = Py_BuildValue("{s:s,s:s}", "status", hv_status_name(HV_INTERNAL), "cause", hv_cause_name(HV_CAUSE_OTHER));
+  PyObject *dict = Py_BuildValue("{s:s,s:s}", "status", hv_status_name(classes[kind].status), "cause",
+                                 hv_cause_name(hv_cause_of(classes[kind].status)));
   if (dict)
     state->errors[kind] = PyErr_NewExceptionWithDoc(classes[kind].name, classes[kind].doc, bases, dict);
   Py_XDECREF(dict);

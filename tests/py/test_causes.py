@@ -304,7 +304,12 @@ def test_small_limit_is_memory():
 def test_error_without_a_finer_cause_is_other():
     error = started(HERE, identity_path="/nowhere/key")
     assert (error.cause, error.status) == ("other", "IO")
-    assert HivemindError("x").cause == "other"
+    assert (HivemindError("x").cause, HivemindError("x").status) == ("other", "INTERNAL")
+
+
+def test_error_that_python_raises_has_the_codes_of_its_class():
+    assert (HivemindTimeoutError("x").cause, HivemindTimeoutError("x").status) == ("timed_out", "TIMEOUT")
+    assert (HivemindConnectionError("x").cause, HivemindConnectionError("x").status) == ("other", "UNREACHABLE")
 
 
 # ---- the list ----

@@ -461,7 +461,7 @@ def test_bytes_of_something_else_say_so():
     good = hc.serialize_torch_tensor(normal((10,))).SerializeToString()
     for bad, words in [
         (b"", "too short"),
-        (b"x" * 100, "made by something else"),
+        (b"x" * 100, "written by another program"),
         (good[:-1], "length"),
         (good + b"x", "length"),
         (good[:4] + b"\x02" + good[5:], "another version"),
