@@ -27,7 +27,7 @@ IN_C = {
 
 
 def dialled(address, timeout=PATIENCE, **options):
-    """The error of a node that has this one initial peer."""
+    """The error of a node with this single initial peer."""
     with Node(client_mode=True, initial_peers=[address], log_level=50, **options) as node:
         with pytest.raises(HivemindError) as raised:
             node.wait_for_peers(1, timeout=timeout)

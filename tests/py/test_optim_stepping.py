@@ -410,7 +410,7 @@ def test_an_update_that_is_not_taken_over_is_not_overtaken(make):
     assert one.averager.averaging_in_progress
     backward(one.model, 1, 32)
     for options in (dict(optimizer_step=True), dict(averaging_round=True), dict(zero_grad=True), dict(increment_epoch=True)):
-        with pytest.raises(ValueError, match="not taken over yet"):
+        with pytest.raises(ValueError, match="must wait for the result of an earlier call"):
             one.averager.step(wait_for_delayed_updates=False, **options)
     go.set()
     one.averager.step(wait_for_delayed_updates=True)
