@@ -426,6 +426,71 @@ def nothing_is_left_for_later(tree):
     return [f"{path}: {m.group()}" for path, text in tree.items() for m in re.finditer(r"\b(" + "|".join(LATER) + r")\b", text)]
 
 
+def words_of(node, errors):
+    """True if the expression is an error's text: str(error), f"{error}", error.args, and what is made of them."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("str", "repr", "format"):
+        return any(isinstance(a, ast.Name) and a.id in errors or words_of(a, errors) for a in node.args)
+    if isinstance(node, ast.JoinedStr):
+        return any(isinstance(part, ast.FormattedValue) and (isinstance(part.value, ast.Name) and part.value.id in errors or words_of(part.value, errors)) for part in node.values)
+    if isinstance(node, ast.Attribute):
+        return node.attr == "args" and isinstance(node.value, ast.Name) and node.value.id in errors or words_of(node.value, errors)
+    if isinstance(node, (ast.Subscript, ast.Starred)):
+        return words_of(node.value, errors)
+    return isinstance(node, ast.Call) and words_of(node.func, errors)
+
+
+def is_english(node):
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip()
+
+
+READS = "startswith", "endswith", "find", "index", "rfind", "count", "partition", "rpartition", "split", "removeprefix", "search", "match", "fullmatch", "findall", "sub"
+
+
+def decisions_by_words(path, text):
+    """The lines that compare or search an error's text; in the doctor, also those that search any text for English."""
+    module, doctor = ast.parse(text), path.startswith("python/hivemind_c/doctor/")
+    errors = {node.name for node in ast.walk(module) if isinstance(node, ast.ExceptHandler) and node.name}
+    errors |= {node.arg for node in ast.walk(module) if isinstance(node, ast.arg) and node.arg in ("error", "exception")}
+    for node in ast.walk(module):
+        if isinstance(node, ast.Compare):
+            parts = [node.left, *node.comparators]
+            searches = any(isinstance(op, (ast.In, ast.NotIn)) for op in node.ops)
+            bad = any(words_of(part, errors) for part in parts) or searches and any(isinstance(part, ast.Name) and part.id in errors for part in node.comparators)
+            bad |= doctor and searches and is_english(node.left)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in READS:
+            bad = any(words_of(part, errors) for part in (node.func.value, *node.args)) or doctor and any(map(is_english, node.args))
+        else:
+            continue
+        if bad:
+            yield f"{path}:{node.lineno}: {ast.unparse(node)[:60]}: an error's .status and .cause tell, never its words"
+
+
+@wall(
+    bad=[
+        {"python/hivemind_c/a.py": "try:\n  f()\nexcept E as e:\n  x = 'refused' in str(e)"},
+        {"python/hivemind_c/a.py": "try:\n  f()\nexcept E as e:\n  x = str(e) == 'no'"},
+        {"python/hivemind_c/a.py": "try:\n  f()\nexcept E as e:\n  x = e.args[0].startswith('no')"},
+        {"python/hivemind_c/a.py": "try:\n  f()\nexcept E as e:\n  x = str(e).lower().find('no')"},
+        {"python/hivemind_c/a.py": "def why(error):\n  return re.search('no', f'{error}')"},
+        {"python/hivemind_c/a.py": "def why(error):\n  return 'refused' in error"},
+        {"python/hivemind_c/doctor/a.py": "def why(text):\n  return 'nobody listens' in text"},
+        {"python/hivemind_c/doctor/a.py": "def why(text):\n  return re.search('protocol version', text)"},
+    ],
+    good=[
+        {"python/hivemind_c/a.py": "try:\n  f()\nexcept E as e:\n  x = e.cause in ('refused',) and g(str(e))"},
+        {"python/hivemind_c/a.py": "def why(text):\n  return 'x y' in text"},
+        {"python/hivemind_c/doctor/a.py": "def why(error):\n  return WORDS[error.cause] if error.cause in WORDS else f'{error}'"},
+    ],
+)
+def errors_are_told_apart_by_their_codes(tree):
+    return [found for path, text in tree.items() if path.startswith("python/") and path.endswith(".py") for found in decisions_by_words(path, text)]
+
+
+@wall(bad=[{"csrc/net/links.c": 'x = strcasestr(text, "refused");'}], good=[{"csrc/net/outage.c": 'x = strcasestr(text, "refused");'}])
+def the_words_of_grpc_are_read_in_one_place(tree):
+    return only_in(("csrc/net/outage.c",), calls("strcasestr"), "only net/outage.c reads what gRPC says")(tree)
+
+
 def banned_words(path, text):
     """What in a Python file may run a stranger's code."""
     modules = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}

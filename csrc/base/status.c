@@ -11,6 +11,36 @@ static const struct {
 #undef HV_STATUS_ENTRY
 };
 
+static const char *const causes[HV_CAUSE_COUNT] = {
+#define HV_CAUSE_ENTRY(name, text) [HV_CAUSE_##name] = text,
+    HV_CAUSE_MAP(HV_CAUSE_ENTRY)
+#undef HV_CAUSE_ENTRY
+};
+
+const char *hv_cause_name(hv_cause cause) {
+  return causes[(unsigned)cause < HV_CAUSE_COUNT ? cause : HV_CAUSE_OTHER];
+}
+
+hv_cause hv_cause_of(hv_status status) {
+  switch (status) {
+  case HV_NOMEM:
+  case HV_BUDGET:
+    return HV_CAUSE_MEMORY;
+  case HV_VERSION:
+    return HV_CAUSE_PROTOCOL_VERSION;
+  case HV_REFUSED:
+    return HV_CAUSE_REFUSED;
+  case HV_TIMEOUT:
+    return HV_CAUSE_TIMED_OUT;
+  case HV_CLOSED:
+    return HV_CAUSE_CLOSED;
+  case HV_IN_USE:
+    return HV_CAUSE_ADDRESS_IN_USE;
+  default:
+    return HV_CAUSE_OTHER;
+  }
+}
+
 const char *hv_status_text(hv_status status) {
   return (unsigned)status < HV_STATUS_COUNT ? entries[status].text : "unknown status";
 }
@@ -39,14 +69,29 @@ void hv_text_mend(char *text) {
   }
 }
 
+static void tell(hv_error *err, hv_status status, hv_cause cause, const char *format, va_list args) {
+  err->status = status;
+  err->cause = cause ? cause : hv_cause_of(status);
+  vsnprintf(err->text, sizeof err->text, format, args);
+  hv_text_mend(err->text);
+}
+
 hv_status hv_fail(hv_error *err, hv_status status, const char *format, ...) {
   if (err) {
     va_list args;
     va_start(args, format);
-    err->status = status;
-    vsnprintf(err->text, sizeof err->text, format, args);
+    tell(err, status, HV_CAUSE_OTHER, format, args);
     va_end(args);
-    hv_text_mend(err->text);
+  }
+  return status;
+}
+
+hv_status hv_fail_by(hv_error *err, hv_status status, hv_cause cause, const char *format, ...) {
+  if (err) {
+    va_list args;
+    va_start(args, format);
+    tell(err, status, cause, format, args);
+    va_end(args);
   }
   return status;
 }

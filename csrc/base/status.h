@@ -1,9 +1,10 @@
-/* How did it go? One list of error codes, and how they read.
+/* Error codes: the kind of an error (hv_status), its cause (hv_cause), and the sentence for a person (hv_error).
  *
- * Room: base (knows nothing). Used by everybody.
- * HV_OK is 0. A function that can fail returns hv_status; one that speaks to a person also takes an
- * `hv_error *` (may be NULL) and leaves there one sentence with the cause and the remedy.
- * What a person reads is UTF-8, whoever wrote it.
+ * Room: base (knows nothing). Used by all rooms.
+ * HV_OK is 0. A function that can fail returns hv_status. A function with an `hv_error *` (may be NULL) also leaves
+ * one sentence there: "what failed: cause; what to do".
+ * A program decides by the codes and never by the sentence. docs/ARCHITECTURE.md lists the causes.
+ * Text for a person is always valid UTF-8.
  * Threads: pure functions; an hv_error belongs to its caller.
  */
 #ifndef HV_BASE_STATUS_H
@@ -44,10 +45,45 @@ typedef enum hv_status {
       HV_STATUS_COUNT
 } hv_status;
 
-/* A status with its sentence. Zero-initialise it; text is always terminated. */
+/* Why something failed, where that is finer than the status. The names are public: none changes, new ones are added. */
+#define HV_CAUSE_MAP(X)                                                                                                            \
+  X(OTHER, "other")                       /* none of those below: the status and the sentence hold all that is known */            \
+  X(REFUSED, "refused")                   /* nothing listens at the address */                                                     \
+  X(TIMED_OUT, "timed_out")               /* no answer within the time */                                                          \
+  X(NO_ROUTE, "no_route")                 /* this machine has no route to the address */                                           \
+  X(NAME_NOT_FOUND, "name_not_found")     /* the host name has no address */                                                       \
+  X(NOT_A_PEER, "not_a_peer")             /* another program answers at the address */                                             \
+  X(TLS_VERSION, "tls_version")           /* the other side offers no version of TLS that this side accepts */                     \
+  X(OTHER_PEER, "other_peer")             /* another peer answers than the address names */                                        \
+  X(BAD_CERTIFICATE, "bad_certificate")   /* the other side cannot prove its identity */                                           \
+  X(CLOCK, "clock")                       /* a certificate is not valid at the time that this machine's clock shows */             \
+  X(PROTOCOL_VERSION, "protocol_version") /* the other side speaks another version of the protocol */                              \
+  X(CONNECTION_LOST, "connection_lost")   /* there was a connection, and it broke */                                               \
+  X(CLOSED, "closed")                     /* the node, averager or tracker is shut down, or the round ended */                     \
+  X(UNKNOWN_PEER, "unknown_peer")         /* this node has not met that peer */                                                    \
+  X(CLIENT_MODE, "client_mode")           /* the peer is in client mode, so nothing can dial it */                                 \
+  X(ADDRESS_IN_USE, "address_in_use")     /* another program listens at the address */                                             \
+  X(PORT_NOT_ALLOWED, "port_not_allowed") /* the system does not let this user listen on the port */                               \
+  X(NOT_OWN_ADDRESS, "not_own_address")   /* this machine does not have the address to listen on */                                \
+  X(NO_IPV6, "no_ipv6")                   /* this machine has no IPv6 */                                                           \
+  X(BAD_ADDRESS, "bad_address")           /* an address or a peer ID cannot be read */                                             \
+  X(OTHER_TRANSPORT, "other_transport")   /* an address is for another transport than TCP */                                       \
+  X(KEY_EXPOSED, "key_exposed")           /* other users may read the identity file */                                             \
+  X(BAD_KEY, "bad_key")                   /* the identity file holds no key that can be used */                                    \
+  X(MEMORY, "memory")                     /* there is no memory, or the node's limit is reached */
+
+typedef enum hv_cause {
+#define HV_CAUSE_ENUM(name, text) HV_CAUSE_##name,
+  HV_CAUSE_MAP(HV_CAUSE_ENUM)
+#undef HV_CAUSE_ENUM
+      HV_CAUSE_COUNT
+} hv_cause;
+
+/* A status with its cause and its sentence. Zero-initialise it; text is always terminated. */
 typedef struct hv_error {
   hv_status status;
-  char text[1020];
+  hv_cause cause;
+  char text[1016];
 } hv_error;
 
 /* The few words for a status, for example "timed out". Never NULL, also for numbers off the list. */
@@ -56,10 +92,20 @@ const char *hv_status_text(hv_status status);
 /* The name of a status, for example "TIMEOUT". Never NULL. */
 const char *hv_status_name(hv_status status);
 
+/* The name of a cause, for example "timed_out". Never NULL; "other" for numbers off the list. */
+const char *hv_cause_name(hv_cause cause);
+
+/* The cause that follows from a status alone, for example HV_CAUSE_TIMED_OUT; else HV_CAUSE_OTHER. */
+hv_cause hv_cause_of(hv_status status);
+
 /* Makes text UTF-8 in place: each byte that is none becomes '?'. It may have come from a peer, or been cut inside a character. */
 void hv_text_mend(char *text);
 
-/* Writes the sentence into err (borrowed, may be NULL) and returns status: `return hv_fail(err, HV_X, "...");` */
+/* Writes the sentence into err (borrowed, may be NULL) and returns status: `return hv_fail(err, HV_X, "...");`
+ * The cause is the status' own. */
 hv_status hv_fail(hv_error *err, hv_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* The same with a cause; HV_CAUSE_OTHER: the status' own. */
+hv_status hv_fail_by(hv_error *err, hv_status status, hv_cause cause, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 
 #endif

@@ -78,10 +78,12 @@ typedef struct bind_state {
 
 /* Makes the exception classes and puts them into the module. 0, or -1 with an exception set. */
 int bind_errors_init(PyObject *module, bind_state *state);
-/* An exception for a status and its sentence (text may be NULL or empty); its .status is the status' name. New, or NULL with
- * another one set. */
-PyObject *bind_error(bind_state *state, hv_status status, const char *text);
-/* Raises it, or an exception that bind_error made (taken); always returns NULL. */
+/* An exception for an error: its .status and .cause are the codes' names. An error without a sentence gets its status' words. New,
+ * or NULL with another one set. */
+PyObject *bind_error(bind_state *state, const hv_error *error);
+/* Each raises such an exception and returns NULL: for a call's status and what it left in an hv_error, which may be nothing; for a
+ * status and its sentence (text may be NULL or empty); or the exception that bind_error made (taken). */
+PyObject *bind_raise_why(bind_state *state, hv_status status, const hv_error *error);
 PyObject *bind_raise(bind_state *state, hv_status status, const char *text);
 PyObject *bind_raise_error(bind_state *state, PyObject *error);
 

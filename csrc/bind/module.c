@@ -14,18 +14,27 @@ static int add_type(PyObject *module, const char *name, PyTypeObject *type, PyTy
   return type ? PyModule_AddObjectRef(module, name, (PyObject *)type) : -1;
 }
 
-static int add_statuses(PyObject *module) {
-  PyObject *names = PyTuple_New(HV_STATUS_COUNT);
+static const char *status_name(int i) {
+  return hv_status_name((hv_status)i);
+}
+
+static const char *cause_name(int i) {
+  return hv_cause_name((hv_cause)i);
+}
+
+/* A tuple of the names of n codes. */
+static int add_names(PyObject *module, const char *attribute, int n, const char *(*name_of)(int i)) {
+  PyObject *names = PyTuple_New(n);
   if (!names)
     return -1;
-  for (int i = 0; i < HV_STATUS_COUNT; i++) {
-    PyObject *name = PyUnicode_FromString(hv_status_name((hv_status)i));
+  for (int i = 0; i < n; i++) {
+    PyObject *name = PyUnicode_FromString(name_of(i));
     if (!name || PyTuple_SetItem(names, i, name) < 0) {
       Py_DECREF(names);
       return -1;
     }
   }
-  int rc = PyModule_AddObjectRef(module, "STATUSES", names);
+  int rc = PyModule_AddObjectRef(module, attribute, names);
   Py_DECREF(names);
   return rc;
 }
@@ -42,7 +51,8 @@ static int module_exec(PyObject *module) {
     return -1;
   state->monotonic = PyObject_GetAttrString(time, "monotonic");
   Py_DECREF(time);
-  if (!state->monotonic || bind_errors_init(module, state) < 0 || add_statuses(module) < 0 ||
+  if (!state->monotonic || bind_errors_init(module, state) < 0 || add_names(module, "STATUSES", HV_STATUS_COUNT, status_name) < 0 ||
+      add_names(module, "CAUSES", HV_CAUSE_COUNT, cause_name) < 0 ||
       add_type(module, "Node", bind_node_type(module), &state->node) < 0 ||
       add_type(module, "Future", bind_future_type(module), &state->future) < 0 ||
       add_type(module, "Parcel", bind_parcel_type(module), &state->parcel) < 0 ||

@@ -27,7 +27,7 @@ static bind_state *state_of(py_averager *self) {
 /* 0, or -1 with the error raised that it cannot be used here. */
 static int check_usable(py_averager *self) {
   if (!self->averager) {
-    bind_raise(state_of(self), HV_CLOSED, "this averager has been shut down");
+    bind_raise(state_of(self), HV_CLOSED, "cannot use this averager: it was shut down");
     return -1;
   }
   return bind_node_check(self->node);
@@ -154,7 +154,7 @@ static int open_averager(bind_state *state, py_averager *self, PyObject *list, h
     if (status == HV_OK)
       rc = 0;
     else
-      bind_raise(state, status, err.text);
+      bind_raise_why(state, status, &err);
   }
   hv_mem_free(tensors);
   return rc;
@@ -250,7 +250,7 @@ static PyObject *averager_step(PyObject *object, PyObject *args) {
   if (!fine)
     return NULL;
   if (status == HV_CLOSED)
-    return bind_raise(state, status, "this node has been shut down");
+    return bind_raise(state, status, "cannot use this node: it was shut down");
   return status == HV_OK ? bind_future_new(state, self->node, BIND_FUTURE_AVERAGE, future, NULL) : bind_raise(state, status, NULL);
 }
 
@@ -274,7 +274,7 @@ static PyObject *averager_set_weight(PyObject *object, PyObject *args) {
     return NULL;
   hv_status status = hv_hive_averager_weight(self->averager, future, (float)weight);
   if (status == HV_INVALID)
-    return bind_raise(state_of(self), status, "a weight is a finite number, 0 or more");
+    return bind_raise(state_of(self), status, "the weight must be finite and 0 or more");
   return status == HV_OK || status == HV_CLOSED ? Py_NewRef(Py_None) : bind_raise(state_of(self), status, NULL);
 }
 
@@ -382,7 +382,7 @@ static PyObject *averager_set_bits(PyObject *object, PyObject *args) {
   status = hv_hive_averager_set_bits(averager, bits, &err);
   Py_END_ALLOW_THREADS
   go_out(self);
-  return status == HV_OK ? Py_NewRef(Py_None) : bind_raise(state_of(self), status, err.text);
+  return status == HV_OK ? Py_NewRef(Py_None) : bind_raise_why(state_of(self), status, &err);
 }
 
 /* ---- what a step's future becomes ---- */

@@ -15,7 +15,8 @@ static PyObject *raise(PyObject *module, hv_status status) {
     hv_status status;
     const char *text;
   } sentences[] = {
-      {HV_MALFORMED, "these bytes are no whole chunk of a compressed tensor: they were cut, damaged or made by something else"},
+      {HV_MALFORMED,
+       "these bytes are not a complete chunk of a compressed tensor: they were cut, damaged, or written by another program"},
       {HV_CORRUPT, "the chunk's checksum does not match: its bytes were damaged on the way"},
       {HV_VERSION, "the chunk was made by another version of hivemind_c: use the same one on both sides"},
       {HV_UNSUPPORTED, "the chunk names a codec or a dtype that this version of hivemind_c does not know"},
@@ -46,7 +47,7 @@ static PyObject *encode(PyObject *module, PyObject *args) {
   uint64_t size = hv_codec_bound(codec, source.dtype, source.count);
   if (!size || size > (uint64_t)PY_SSIZE_T_MAX) {
     bind_raise(state_of(module), HV_INVALID,
-               hv_codec_name(codec) ? "the array is too large for one chunk: split it" : "there is no codec of this number");
+               hv_codec_name(codec) ? "the array is too large for one chunk: split it" : "there is no codec with this number");
     goto out;
   }
   bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);

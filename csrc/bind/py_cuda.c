@@ -67,7 +67,7 @@ static PyObject *cuda_open(PyObject *module, PyObject *args) {
   Py_BEGIN_ALLOW_THREADS
   status = api->open(index, &g->cuda, &err);
   Py_END_ALLOW_THREADS
-  PyObject *capsule = status == HV_OK ? PyCapsule_New(g, GPU, gpu_end) : bind_raise(state, status, err.text);
+  PyObject *capsule = status == HV_OK ? PyCapsule_New(g, GPU, gpu_end) : bind_raise_why(state, status, &err);
   if (!capsule) {
     if (status == HV_OK)
       api->close(g->cuda);
@@ -101,7 +101,7 @@ static int borrow(bind_state *state, const gpu *g, PyObject *object, int writabl
 }
 
 static PyObject *done(PyObject *module, hv_status status, const hv_error *err) {
-  return status == HV_OK ? Py_NewRef(Py_None) : bind_raise(state_of(module), status, err->text);
+  return status == HV_OK ? Py_NewRef(Py_None) : bind_raise_why(state_of(module), status, err);
 }
 
 static PyObject *cuda_room(PyObject *module, PyObject *args) {
@@ -358,7 +358,7 @@ static PyObject *cuda_stage(PyObject *module, PyObject *args) {
   Py_END_ALLOW_THREADS
   if (status != HV_OK) {
     hv_mem_free(s);
-    return bind_raise(state, status, err.text);
+    return bind_raise_why(state, status, &err);
   }
   s->gpu = Py_NewRef(capsule), s->api = g->api, s->dtype = dtype, s->pid = getpid();
   result = PyCapsule_New(s, STAGE, stage_end);
@@ -483,7 +483,7 @@ static PyObject *cuda_ferry(PyObject *module, PyObject *args) {
   Py_END_ALLOW_THREADS
   if (status != HV_OK) {
     hv_mem_free(f);
-    return bind_raise(state, status, err.text);
+    return bind_raise_why(state, status, &err);
   }
   f->gpu = Py_NewRef(capsule), f->api = g->api, f->pid = getpid();
   PyObject *result = PyCapsule_New(f, FERRY, ferry_end);

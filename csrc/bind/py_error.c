@@ -4,19 +4,29 @@
 
 /* The builtin that each class is one of, besides HivemindError; found by name in builtins or concurrent.futures. */
 static const struct {
-  const char *name, *base, *doc;
+  const char *name, *base;
+  hv_status status; /* of an error that Python raised without one */
+  const char *doc;
 } classes[BIND_ERROR_COUNT] = {
-    [BIND_ERROR_GENERAL] = {"hivemind_c.HivemindError", "RuntimeError", "What went wrong, and what to do; .status names the kind."},
-    [BIND_ERROR_TIMEOUT] = {"hivemind_c.HivemindTimeoutError", "TimeoutError", "It took longer than allowed."},
-    [BIND_ERROR_CONNECTION] = {"hivemind_c.HivemindConnectionError", "ConnectionError", "A peer cannot be reached, or is gone."},
-    [BIND_ERROR_PERMISSION] = {"hivemind_c.HivemindPermissionError", "PermissionError", "An identity or a file was refused."},
-    [BIND_ERROR_VALUE] = {"hivemind_c.HivemindValueError", "ValueError", "An argument, or what bytes hold, has no meaning."},
-    [BIND_ERROR_MEMORY] = {"hivemind_c.HivemindMemoryError", "MemoryError", "Out of memory, or over its limit."},
-    [BIND_ERROR_OS] = {"hivemind_c.HivemindOSError", "OSError",
+    [BIND_ERROR_GENERAL] =
+        {"hivemind_c.HivemindError", "RuntimeError", HV_INTERNAL,
+         "What went wrong, and what to do. .status is the kind of error and .cause its cause, one of _hivemind_c.CAUSES."},
+    [BIND_ERROR_TIMEOUT] = {"hivemind_c.HivemindTimeoutError", "TimeoutError", HV_TIMEOUT, "It took longer than allowed."},
+    [BIND_ERROR_CONNECTION] = {"hivemind_c.HivemindConnectionError", "ConnectionError", HV_UNREACHABLE,
+                               "A peer cannot be reached, or is gone."},
+    [BIND_ERROR_PERMISSION] = {"hivemind_c.HivemindPermissionError", "PermissionError", HV_DENIED,
+                               "An identity or a file was refused."},
+    [BIND_ERROR_VALUE] = {"hivemind_c.HivemindValueError", "ValueError", HV_INVALID,
+                          "An argument, or what bytes hold, has no meaning."},
+    [BIND_ERROR_MEMORY] = {"hivemind_c.HivemindMemoryError", "MemoryError", HV_NOMEM, "Out of memory, or over its limit."},
+    [BIND_ERROR_OS] = {"hivemind_c.HivemindOSError", "OSError", HV_IO,
                        "The system refused: an address in use, a file that cannot be read."},
-    [BIND_ERROR_LOOKUP] = {"hivemind_c.HivemindLookupError", "LookupError", "There is no such thing, or no such peer."},
-    [BIND_ERROR_CANCELLED] = {"hivemind_c.HivemindCancelledError", "CancelledError", "It was cancelled, or its node stopped."},
-    [BIND_ERROR_UNSUPPORTED] = {"hivemind_c.HivemindUnsupportedError", "NotImplementedError", "This is not supported."},
+    [BIND_ERROR_LOOKUP] = {"hivemind_c.HivemindLookupError", "LookupError", HV_NOT_FOUND,
+                           "There is no such thing, or no such peer."},
+    [BIND_ERROR_CANCELLED] = {"hivemind_c.HivemindCancelledError", "CancelledError", HV_CANCELLED,
+                              "It was cancelled, or its node stopped."},
+    [BIND_ERROR_UNSUPPORTED] = {"hivemind_c.HivemindUnsupportedError", "NotImplementedError", HV_UNSUPPORTED,
+                                "This is not supported."},
 };
 
 static bind_error_kind kind_of(hv_status status) {
@@ -74,7 +84,8 @@ static int make_class(PyObject *module, bind_state *state, int kind, PyObject *b
   PyObject *bases = bases_of(state, kind, builtins, futures);
   if (!bases)
     return -1;
-  PyObject *dict = Py_BuildValue("{s:s}", "status", hv_status_name(HV_INTERNAL));
+  PyObject *dict = Py_BuildValue("{s:s,s:s}", "status", hv_status_name(classes[kind].status), "cause",
+                                 hv_cause_name(hv_cause_of(classes[kind].status)));
   if (dict)
     state->errors[kind] = PyErr_NewExceptionWithDoc(classes[kind].name, classes[kind].doc, bases, dict);
   Py_XDECREF(dict);
@@ -93,12 +104,19 @@ int bind_errors_init(PyObject *module, bind_state *state) {
   return rc;
 }
 
-PyObject *bind_error(bind_state *state, hv_status status, const char *text) {
-  PyObject *error = PyObject_CallFunction(state->errors[kind_of(status)], "s", text && *text ? text : hv_status_text(status));
-  PyObject *name = error ? PyUnicode_FromString(hv_status_name(status)) : NULL;
-  if (!name || PyObject_SetAttrString(error, "status", name) < 0)
+static int set_name(PyObject *error, const char *attribute, const char *name) {
+  PyObject *text = PyUnicode_FromString(name);
+  int rc = text ? PyObject_SetAttrString(error, attribute, text) : -1;
+  Py_XDECREF(text);
+  return rc;
+}
+
+PyObject *bind_error(bind_state *state, const hv_error *why) {
+  const char *text = why->text[0] ? why->text : hv_status_text(why->status);
+  PyObject *error = PyObject_CallFunction(state->errors[kind_of(why->status)], "s", text);
+  if (error &&
+      (set_name(error, "status", hv_status_name(why->status)) < 0 || set_name(error, "cause", hv_cause_name(why->cause)) < 0))
     Py_CLEAR(error);
-  Py_XDECREF(name);
   return error;
 }
 
@@ -112,8 +130,16 @@ PyObject *bind_raise_error(bind_state *state, PyObject *error) {
   return NULL;
 }
 
+PyObject *bind_raise_why(bind_state *state, hv_status status, const hv_error *why) {
+  hv_error whole;
+  hv_fail_by(&whole, status, why->cause, "%s", why->text);
+  return bind_raise_error(state, bind_error(state, &whole));
+}
+
 PyObject *bind_raise(bind_state *state, hv_status status, const char *text) {
-  return bind_raise_error(state, bind_error(state, status, text));
+  hv_error why;
+  hv_fail(&why, status, "%s", text ? text : "");
+  return bind_raise_error(state, bind_error(state, &why));
 }
 
 int bind_timeout(PyObject *seconds, uint32_t *out_ms) {
@@ -123,11 +149,11 @@ int bind_timeout(PyObject *seconds, uint32_t *out_ms) {
   double value = PyFloat_AsDouble(seconds);
   if (value == -1 && PyErr_Occurred()) {
     if (PyErr_ExceptionMatches(PyExc_TypeError))
-      PyErr_Format(PyExc_TypeError, "timeout is %R: give seconds as a number, or None to wait for good", seconds);
+      PyErr_Format(PyExc_TypeError, "timeout is %R: give seconds as a number, or None for no limit", seconds);
     return -1;
   }
   if (!(value >= 0)) {
-    PyErr_Format(PyExc_ValueError, "timeout is %R: give seconds from 0 up, or None to wait for good", seconds);
+    PyErr_Format(PyExc_ValueError, "timeout is %R: give seconds from 0 up, or None for no limit", seconds);
     return -1;
   }
   double ms = ceil(value * 1000);
@@ -139,7 +165,7 @@ int bind_timeout(PyObject *seconds, uint32_t *out_ms) {
 int bind_peer(bind_state *state, PyObject *text, hv_peer_id *out) {
   Py_ssize_t size = 0;
   if (!PyUnicode_Check(text)) {
-    PyErr_Format(PyExc_TypeError, "a peer ID is text like '12D3KooW...', not %R", text);
+    PyErr_Format(PyExc_TypeError, "a peer ID must be text like '12D3KooW...', not %R", text);
     return -1;
   }
   const char *chars = PyUnicode_AsUTF8AndSize(text, &size);
@@ -148,7 +174,7 @@ int bind_peer(bind_state *state, PyObject *text, hv_peer_id *out) {
   hv_error err = {0};
   hv_status status = hv_peer_parse(hv_span_of(chars, (size_t)size), out, &err);
   if (status != HV_OK)
-    bind_raise(state, status, err.text);
+    bind_raise_why(state, status, &err);
   return status == HV_OK ? 0 : -1;
 }
 

@@ -56,9 +56,9 @@ static int is_forked(py_future *self) {
 /* 0, or -1 with the error raised that this future cannot be used here. */
 static int check_usable(py_future *self) {
   if (!self->node || !self->future)
-    bind_raise(state_of(self), HV_STATE, "this future has been finalized");
+    bind_raise(state_of(self), HV_STATE, "cannot use this future: it was finalized");
   else if (is_forked(self))
-    bind_raise(state_of(self), HV_FORKED, "this future was made before fork(): only the parent process can wait for it");
+    bind_raise(state_of(self), HV_FORKED, "cannot use this future: it was made before fork(); wait for it in the parent process");
   else
     return 0;
   return -1;
@@ -178,7 +178,7 @@ static void outcome(py_future *self, PyObject **value, PyObject **error) {
     bind_loan_settle(self->loan);
   hv_status status = hv_future_result(self->future, &bytes, &peer, &err);
   if (status != HV_OK) {
-    *error = bind_error(state_of(self), status, err.text);
+    *error = bind_error(state_of(self), &err);
     return;
   }
   *value = self->value;
@@ -206,7 +206,7 @@ static int wait_or_raise(py_future *self, PyObject *args, PyObject *kwargs, cons
   int done = wait_done(self, timeout_ms);
   if (done == 0) {
     char text[96];
-    PyOS_snprintf(text, sizeof text, "waited %.3g s for %s", timeout_ms / 1000.0, name_of(self->kind));
+    PyOS_snprintf(text, sizeof text, "timed out after %.3g s of waiting for %s", timeout_ms / 1000.0, name_of(self->kind));
     bind_raise(state_of(self), HV_TIMEOUT, text);
   }
   return done == 1 ? 0 : -1;

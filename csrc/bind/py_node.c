@@ -8,9 +8,9 @@ static bind_state *state_of(bind_node *self) {
 
 int bind_node_check(bind_node *self) {
   if (getpid() != self->pid)
-    bind_raise(state_of(self), HV_FORKED, "this node was started before fork(): only the parent process can use it");
+    bind_raise(state_of(self), HV_FORKED, "cannot use this node: it was started before fork(); use it in the parent process");
   else if (!self->hive)
-    bind_raise(state_of(self), HV_CLOSED, "this node has been shut down");
+    bind_raise(state_of(self), HV_CLOSED, "cannot use this node: it was shut down");
   else
     return 0;
   return -1;
@@ -72,11 +72,11 @@ static int parse_arguments(PyObject *args, PyObject *kwargs, arguments *out) {
     return -1;
   const char *wrong = NULL;
   if (out->pool_threads < 0 || out->pool_threads > 1024)
-    wrong = "pool_threads is a number of threads from 1 to 1024, or 0 to choose";
+    wrong = "pool_threads must be a number of threads from 1 to 1024, or 0 for the default";
   else if (out->memory_limit < 0)
-    wrong = "memory_limit is a number of bytes, or 0 for none";
+    wrong = "memory_limit must be a number of bytes, or 0 for no limit";
   else if (out->log_level < HV_LOG_DEBUG || out->log_level > HV_LOG_ERROR)
-    wrong = "log_level is from 0 (debug) to 3 (error)";
+    wrong = "log_level must be from 0 (debug) to 3 (error)";
   if (!wrong)
     return 0;
   Py_XDECREF(out->identity_path);
@@ -95,7 +95,7 @@ static int start(bind_state *state, bind_node *self, const hv_hive_config *confi
     return 0;
   }
   self->hive = NULL;
-  bind_raise(state, status, err.text);
+  bind_raise_why(state, status, &err);
   return -1;
 }
 
@@ -105,8 +105,8 @@ static int check_not_forked(bind_state *state) {
   if (state->pid == 0 || state->pid == getpid())
     return 0;
   bind_raise(state, HV_FORKED,
-             "this process was forked from one that had started a node, so it cannot start its own: "
-             "make it by spawn (multiprocessing.get_context('spawn')), or fork before the first node");
+             "cannot start a node: this process was forked from one that had started a node; start the process with spawn "
+             "(multiprocessing.get_context('spawn')), or fork before the first node");
   return -1;
 }
 
@@ -203,7 +203,7 @@ static PyObject *node_addresses(PyObject *object, void *closure) {
 PyObject *bind_node_future(bind_node *self, bind_future_kind kind, hv_status status, hv_future *future) {
   bind_state *state = state_of(self);
   if (status == HV_CLOSED)
-    return bind_raise(state, status, "this node has been shut down");
+    return bind_raise(state, status, "cannot use this node: it was shut down");
   return status == HV_OK ? bind_future_new(state, self, kind, future, NULL) : bind_raise(state, status, NULL);
 }
 
@@ -223,7 +223,7 @@ static PyObject *node_wait_for_peers(PyObject *object, PyObject *args) {
   if (!PyArg_ParseTuple(args, "n:wait_for_peers", &at_least) || bind_node_check(self) < 0)
     return NULL;
   if (at_least < 0) {
-    PyErr_SetString(PyExc_ValueError, "wait_for_peers: the number of peers is 0 or more");
+    PyErr_SetString(PyExc_ValueError, "wait_for_peers: the number of peers must be 0 or more");
     return NULL;
   }
   hv_future *future = NULL;
@@ -252,8 +252,8 @@ static PyObject *node_echo(PyObject *object, PyObject *args) {
   if (parse_transfer(self, args, "OO|O:echo", &to, &bytes, &timeout_ms) < 0 || PyObject_GetBuffer(bytes, &view, PyBUF_SIMPLE) < 0)
     return NULL;
   if ((size_t)view.len > HV_MSG_BLOB_MAX) {
-    PyErr_Format(state_of(self)->errors[BIND_ERROR_VALUE], "an echo carries at most %d bytes, not %zd: use send for more",
-                 (int)HV_MSG_BLOB_MAX, view.len);
+    PyErr_Format(state_of(self)->errors[BIND_ERROR_VALUE], "cannot echo %zd bytes: the limit is %d; use send for more", view.len,
+                 (int)HV_MSG_BLOB_MAX);
     PyBuffer_Release(&view);
     return NULL;
   }
@@ -315,7 +315,7 @@ static PyObject *node_take_log(PyObject *object, PyObject *ignored) {
   size_t dropped = hv_log_dropped(log);
   if (dropped)
     return Py_BuildValue("(issN)", (int)HV_LOG_WARN, "log", "records_dropped",
-                         PyUnicode_FromFormat("%zu log records were lost because nobody read them in time", dropped));
+                         PyUnicode_FromFormat("lost %zu log records: the program did not read them in time", dropped));
   if (!hv_log_take(log, &record))
     Py_RETURN_NONE;
   return Py_BuildValue("(isss)", (int)record.level, record.room, record.event, record.text);

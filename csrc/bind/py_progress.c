@@ -16,7 +16,7 @@ static bind_state *state_of(py_progress *self) {
 static int check(py_progress *self) {
   if (getpid() == self->pid)
     return 0;
-  bind_raise(state_of(self), HV_FORKED, "this tracker was made before fork(): only the parent process can use it");
+  bind_raise(state_of(self), HV_FORKED, "cannot use this tracker: it was made before fork(); use it in the parent process");
   return -1;
 }
 
@@ -72,7 +72,7 @@ static PyObject *progress_new(PyTypeObject *type, PyObject *args, PyObject *kwar
   if (status != HV_OK) {
     self->progress = NULL;
     Py_DECREF(self);
-    return bind_raise(state, status, err.text);
+    return bind_raise_why(state, status, &err);
   }
   Py_INCREF(node);
   self->node = (bind_node *)node;
@@ -99,7 +99,7 @@ static PyObject *progress_close(PyObject *object, PyObject *ignored) {
 static PyObject *answer(py_progress *self, hv_status status) {
   if (status == HV_OK)
     Py_RETURN_NONE;
-  return bind_raise(state_of(self), status, status == HV_CLOSED ? "this tracker, or its node, has been shut down" : NULL);
+  return bind_raise(state_of(self), status, status == HV_CLOSED ? "cannot use this tracker: it or its node was shut down" : NULL);
 }
 
 static PyObject *progress_report(PyObject *object, PyObject *args) {
@@ -109,7 +109,7 @@ static PyObject *progress_report(PyObject *object, PyObject *args) {
     return NULL;
   hv_status status = hv_hive_progress_report(self->progress, epoch, samples);
   if (status == HV_INVALID)
-    return bind_raise(state_of(self), status, "an epoch and a number of samples are at most 2^48");
+    return bind_raise(state_of(self), status, "the epoch and the number of samples must be at most 2^48");
   return answer(self, status == HV_CLOSED ? HV_OK : status); /* it is noted, though nobody hears of it any more */
 }
 

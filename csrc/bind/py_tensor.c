@@ -83,7 +83,7 @@ static int by_exchange(bind_state *state, const dlpack_exchange *table, PyObject
   dlpack_versioned *managed = NULL;
   if (table->managed_from(object, &managed) != 0 || !managed) {
     if (!PyErr_Occurred())
-      PyErr_SetString(PyExc_BufferError, "the array could not be lent");
+      PyErr_SetString(PyExc_BufferError, "the array cannot be borrowed: it must be a contiguous buffer");
     return -1;
   }
   t->managed = managed;

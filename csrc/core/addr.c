@@ -137,18 +137,19 @@ static hv_status bad_value(hv_error *err, const protocol *p, hv_span text) {
   hv_span_quote(text, quote);
   switch (p->value) {
   case IP4:
-    return hv_fail(err, HV_MALFORMED, "'%s' is no IPv4 address: expected four numbers like 192.0.2.1 (a name goes behind /dns4/)",
-                   quote);
+    return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS,
+                      "'%s' is not an IPv4 address: expected four numbers like 192.0.2.1 (a host name needs /dns4/)", quote);
   case IP6:
-    return hv_fail(err, HV_MALFORMED, "'%s' is no IPv6 address: expected something like 2001:db8::1 (a name goes behind /dns6/)",
-                   quote);
+    return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS,
+                      "'%s' is not an IPv6 address: expected an address like 2001:db8::1 (a host name needs /dns6/)", quote);
   case PORT:
-    return hv_fail(err, HV_MALFORMED, "'%s' is no port: expected a number from 0 to 65535", quote);
+    return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS, "'%s' is not a port: expected a number from 0 to 65535", quote);
   default:
-    return hv_fail(err, HV_MALFORMED,
-                   "'%s' is no host name: expected letters, digits, '-' and '_' in parts of at most 63 with dots between, the last "
-                   "part no number",
-                   quote);
+    return hv_fail_by(
+        err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS,
+        "'%s' is not a host name: expected letters, digits, '-' and '_' in parts of at most 63, with dots between them; the last "
+        "part must not be a number",
+        quote);
   }
 }
 
@@ -200,13 +201,16 @@ static hv_status judge(const reading *r, hv_span text, hv_error *err) {
   char quote[HV_QUOTE_MAX];
   hv_span_quote(text, quote);
   if (r->foreign)
-    return hv_fail(err, HV_UNSUPPORTED, "'%s' is skipped: '%s' is not spoken here, only TCP: " SHAPE, quote, r->foreign);
+    return hv_fail_by(err, HV_UNSUPPORTED, HV_CAUSE_OTHER_TRANSPORT,
+                      "cannot use the address '%s': '%s' is not supported, only TCP; give an address like " SHAPE, quote,
+                      r->foreign);
   if (r->misplaced)
-    return hv_fail(err, HV_MALFORMED, "'%s' stands in the wrong place in '%s': expected " SHAPE, r->misplaced, quote);
+    return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS, "'%s' is at the wrong position in '%s': expected " SHAPE,
+                      r->misplaced, quote);
   if (r->next <= AT_PORT)
-    return hv_fail(err, HV_MALFORMED, "'%s' has no port: expected " SHAPE, quote);
+    return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS, "'%s' has no port: expected " SHAPE, quote);
   if (r->peer_error.status != HV_OK)
-    return hv_fail(err, r->peer_error.status, "%s", r->peer_error.text);
+    return hv_fail_by(err, r->peer_error.status, r->peer_error.cause, "%s", r->peer_error.text);
   return HV_OK;
 }
 
@@ -218,11 +222,11 @@ static hv_status read_multiaddr(reading *r, hv_span text, hv_error *err) {
     hv_span name = take_piece(&rest);
     const protocol *p = named(name);
     if (!p)
-      return hv_fail(err, HV_MALFORMED, "'%s' in '%s' is no protocol known here: expected " SHAPE, hv_span_quote(name, piece),
-                     whole);
+      return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS, "unknown protocol '%s' in '%s': expected " SHAPE,
+                        hv_span_quote(name, piece), whole);
     hv_span value = p->value != NOTHING && rest.size ? take_piece(&rest) : hv_span_of(NULL, 0);
     if (p->value != NOTHING && !value.size)
-      return hv_fail(err, HV_MALFORMED, "nothing stands behind '/%s' in '%s': expected " SHAPE, p->name, whole);
+      return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS, "no value after '/%s' in '%s': expected " SHAPE, p->name, whole);
     hv_status status = read_value(r, p, value, err);
     if (status != HV_OK)
       return status;
@@ -245,7 +249,8 @@ static hv_status read_host_port(reading *r, hv_span text, hv_error *err) {
   hv_span_quote(text, quote);
   const uint8_t *colon = text.size ? memrchr(text.data, ':', text.size) : NULL;
   if (!colon)
-    return hv_fail(err, HV_MALFORMED, "'%s' is no address: expected HOST:PORT, [IPV6]:PORT or " SHAPE, quote);
+    return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS, "'%s' is not an address: expected HOST:PORT, [IPV6]:PORT or " SHAPE,
+                      quote);
   hv_span host = hv_span_of(text.data, (size_t)(colon - text.data));
   hv_span port = hv_span_of(colon + 1, text.size - host.size - 1);
   const char *kind = looks_like_ip4(host) ? "ip4" : "dns";
@@ -253,7 +258,8 @@ static hv_status read_host_port(reading *r, hv_span text, hv_error *err) {
     host = hv_span_of(host.data + 1, host.size - 2);
     kind = "ip6";
   } else if (memchr(host.data, ':', host.size)) {
-    return hv_fail(err, HV_MALFORMED, "'%s' has more than one ':': expected HOST:PORT, [IPV6]:PORT or " SHAPE, quote);
+    return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS,
+                      "'%s' has more than one ':': expected HOST:PORT, [IPV6]:PORT or " SHAPE, quote);
   }
   const protocol *at_host = named(hv_span_of(kind, 3)), *tcp = named(hv_span_of("tcp", 3));
   hv_status status = read_value(r, at_host, host, err);
@@ -268,8 +274,8 @@ hv_status hv_addr_parse(hv_span text, hv_addr *out, hv_peer_id *peer, hv_error *
   reading r = {0};
   char quote[HV_QUOTE_MAX];
   if (text.size > TEXT_LIMIT)
-    return hv_fail(err, HV_MALFORMED, "'%s' is %zu characters long: an address has at most %d", hv_span_quote(text, quote),
-                   text.size, TEXT_LIMIT);
+    return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS, "'%s' has %zu characters: an address has at most %d",
+                      hv_span_quote(text, quote), text.size, TEXT_LIMIT);
   hv_status status = text.size && text.data[0] == '/' ? read_multiaddr(&r, text, err) : read_host_port(&r, text, err);
   if (status != HV_OK)
     return status;

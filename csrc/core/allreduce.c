@@ -435,7 +435,8 @@ static void go_on(void *arg, hv_view *view) {
 static void out(void *arg, hv_status status, const char *text) {
   hv_allreduce *self = arg;
   if (!self->told)
-    hv_env_log(self->env, HV_LOG_WARN, "allreduce", "out", "this member's round has ended early: %s", text);
+    hv_env_log(self->env, HV_LOG_WARN, "allreduce", "out", "the round ended early at this member, its step retries or fails: %s",
+               text);
   finish(self, status);
 }
 
@@ -444,8 +445,9 @@ static void out(void *arg, hv_status status, const char *text) {
 static void log_loss(hv_allreduce *self, size_t member, hv_status status) {
   char who[HV_PEER_SHORT_MAX];
   if (!hv_members_has(&self->suspects, member))
-    hv_env_log(self->env, HV_LOG_WARN, "allreduce", "lost", "in view %u the chunks of member %s do not come: %s", self->view,
-               hv_peer_short(&self->round.members[member].at.id, who), hv_status_text(status));
+    hv_env_log(self->env, HV_LOG_WARN, "allreduce", "lost",
+               "no chunks come from member %s in view %u, reporting it to the coordinator: %s",
+               hv_peer_short(&self->round.members[member].at.id, who), self->view, hv_status_text(status));
 }
 
 /* Tells the council whom this member waits for in vain; 1: somebody. */
@@ -633,10 +635,10 @@ hv_status hv_allreduce_begin(hv_allreduce_hall *hall, const hv_round *round, hv_
   if (status != HV_OK)
     return status;
   if (allreduce_find(hall, round->id))
-    return hv_fail(err, HV_EXISTS, "a round of this id is under way");
+    return hv_fail(err, HV_EXISTS, "cannot start a round: a round with this ID is already running");
   hv_allreduce *self = hv_mem_zalloc(hall->env->mem, sizeof *self);
   if (!self)
-    return hv_fail(err, HV_NOMEM, "there is no memory for a round");
+    return hv_fail(err, HV_NOMEM, "cannot start a round: no memory; raise the memory limit");
   *self = (hv_allreduce){.hall = hall, .env = hall->env, .round = *round, .done = done, .arg = arg};
   self->look = (hv_timer){.fire = look, .owner = self};
   self->sentry = (hv_timer){.fire = allreduce_look_for_the_silent, .owner = self};
@@ -645,7 +647,7 @@ hv_status hv_allreduce_begin(hv_allreduce_hall *hall, const hv_round *round, hv_
   status = make(self, &first);
   if (status != HV_OK) {
     release(self);
-    return hv_fail(err, status, "there is no memory for a round: make chunks smaller");
+    return hv_fail(err, status, "cannot start a round: no memory; make part_size_bytes smaller, or raise the memory limit");
   }
   choose_pace(self);
   self->next = hall->rounds;

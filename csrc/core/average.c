@@ -173,7 +173,7 @@ static void run_blend(hv_job *job) {
 static void blended(hv_job *job, const hv_event *event) {
   work *w = job->owner;
   hv_status status = event->status != HV_OK ? event->status : w->blended;
-  over(w, status, status == HV_OK ? "" : "the averages could not be blended into the tensors");
+  over(w, status, status == HV_OK ? "" : "the round failed here: the averages could not be written into the tensors");
 }
 
 /* ---- the all-reduce ---- */
@@ -181,16 +181,16 @@ static void blended(hv_job *job, const hv_event *event) {
 static const char *sentence_for(hv_status status) {
   switch (status) {
   case HV_CLOSED:
-    return "the round failed: too few members were left to finish it, it went on without this one, or nobody's values could be "
+    return "the round failed: too few members were left, the others continued without this peer, or no member's values could be "
            "counted";
   case HV_TIMEOUT:
-    return "the round failed: its time (allreduce_timeout, or that of the step) was over";
+    return "the round failed: it took longer than allreduce_timeout or the step's timeout; make them longer, or send fewer bytes";
   case HV_NOMEM:
-    return "the round failed: there is no memory for it; make parts smaller";
+    return "the round failed: no memory; make part_size_bytes smaller, or raise the memory limit";
   case HV_IO:
-    return "the round failed here: the device that holds the tensors gave an error";
+    return "the round failed here: the device that holds the tensors reported an error";
   default:
-    return "the round failed: not every average came";
+    return "the round failed: some averages did not arrive";
   }
 }
 
@@ -307,10 +307,10 @@ static hv_status make_staging(hv_average *a, hv_error *err) {
   size_t n = a->config.n_tensors;
   a->copies = hv_mem_aligned(a->all->env->mem, a->run.n_values * sizeof *a->copies);
   hv_run_part *parts = hv_mem_array(a->all->env->mem, n, sizeof *parts);
-  hv_status status =
-      a->copies && parts
-          ? HV_OK
-          : hv_fail(err, HV_NOMEM, "there is no memory for a copy of the tensors, which an averaging_alpha other than 1 needs");
+  hv_status status = a->copies && parts ? HV_OK
+                                        : hv_fail(err, HV_NOMEM,
+                                                  "cannot make an averager: no memory for a copy of the tensors, which "
+                                                  "averaging_alpha other than 1 needs; raise the memory limit");
   float *at = a->copies;
   for (size_t i = 0; i < n && status == HV_OK; i++) {
     parts[i] = a->config.tensors[i].part;
@@ -452,7 +452,7 @@ static void found(hv_match_seek *seek, hv_status status, hv_match_group *group, 
   } else if (status != HV_OK) {
     not_found(w, status, text);
   } else if (!make_room(w)) {
-    over(w, HV_NOMEM, "there is no memory for the list of the group's members");
+    over(w, HV_NOMEM, "the round failed: no memory for the list of members; raise the memory limit");
   } else {
     move(w, HV_AVERAGE_READY);
     w->formed_us = now_of(w);
@@ -495,13 +495,14 @@ static void time_goes_by(hv_timer *timer, const hv_event *event) {
     end(w, w->why.status, w->why.text);
   } else if (event->now_us >= w->end_us) {
     static const char *const late[HV_AVERAGE_STAGES] = {
-        [HV_AVERAGE_SEEKING] = "no group was found in the time of the step",
-        [HV_AVERAGE_PAUSING] = "no group was found in the time of the step",
-        [HV_AVERAGE_READY] = "there was a group, but nobody said allow_allreduce() in the time of the step",
-        [HV_AVERAGE_KNOCKING] = "there was a group, but the program held the tensors (get_tensors) for the time of the step",
-        [HV_AVERAGE_REDUCING] = "the all-reduce was not over in the time of the step",
-        [HV_AVERAGE_SETTLING] = "the all-reduce was not over in the time of the step",
-        [HV_AVERAGE_BLENDING] = "the all-reduce was not over in the time of the step",
+        [HV_AVERAGE_SEEKING] = "no group was found within the step's timeout: make the timeout longer",
+        [HV_AVERAGE_PAUSING] = "no group was found within the step's timeout: make the timeout longer",
+        [HV_AVERAGE_READY] = "the step found a group, then timed out: the program did not call allow_allreduce(); call it sooner",
+        [HV_AVERAGE_KNOCKING] =
+            "the step found a group, then timed out: the program held the tensors (get_tensors); release them sooner",
+        [HV_AVERAGE_REDUCING] = "the all-reduce took longer than the step's timeout: make the timeout longer, or send fewer bytes",
+        [HV_AVERAGE_SETTLING] = "the all-reduce took longer than the step's timeout: make the timeout longer, or send fewer bytes",
+        [HV_AVERAGE_BLENDING] = "the all-reduce took longer than the step's timeout: make the timeout longer, or send fewer bytes",
     };
     end(w, HV_TIMEOUT, late[w->stage]);
   } else if (w->stage == HV_AVERAGE_PAUSING) {
@@ -517,20 +518,24 @@ static void time_goes_by(hv_timer *timer, const hv_event *event) {
 
 static hv_status check_step(const hv_average *self, const hv_average_step *step, hv_error *err) {
   if (self->all->stopping || self->closing)
-    return hv_fail(err, HV_CLOSED, "the averager is shut down");
+    return hv_fail(err, HV_CLOSED, "the averager was shut down");
   if (self->work)
-    return hv_fail(err, HV_BUSY, "a step of this averager is under way: wait for it, or cancel it first");
+    return hv_fail(err, HV_BUSY,
+                   "cannot start a step: another step of this averager is under way; wait for it, or cancel it first");
   if (!(step->weight >= 0 && step->weight <= HV_CODEC_WEIGHT_MAX))
-    return hv_fail(err, HV_INVALID, "the weight is %g: it must be finite, 0 or more", (double)step->weight);
+    return hv_fail(err, HV_INVALID, "the weight must be finite and 0 or more, not %g", (double)step->weight);
   if (step->epoch.size > HV_MATCH_EPOCH_MAX - 8)
-    return hv_fail(err, HV_INVALID, "the epoch has %zu bytes, and %d are the limit", step->epoch.size, HV_MATCH_EPOCH_MAX - 8);
+    return hv_fail(err, HV_INVALID, "the epoch's name has %zu bytes, and the limit is %d", step->epoch.size,
+                   HV_MATCH_EPOCH_MAX - 8);
   if (step->gather.size > HV_MATCH_GATHER_MAX)
-    return hv_fail(err, HV_INVALID, "what is to be gathered has %zu bytes when packed, and %u are the limit", step->gather.size,
-                   HV_MATCH_GATHER_MAX);
+    return hv_fail(err, HV_INVALID, "the data to gather has %zu bytes when packed, and the limit is %u: gather less",
+                   step->gather.size, HV_MATCH_GATHER_MAX);
   if (step->wait_ms == 0 || step->wait_ms > HV_MATCH_WAIT_MAX_MS || step->timeout_ms == 0)
-    return hv_fail(err, HV_INVALID, "the time to find a group is from 1 ms to a day, and that of the step 1 ms or more");
+    return hv_fail(err, HV_INVALID,
+                   "the time to find a group must be from 1 ms to one day, and the timeout of the step 1 ms or more");
   if (step->wait_ms > step->timeout_ms)
-    return hv_fail(err, HV_INVALID, "the round is scheduled %u ms from now, but the step ends in %u ms: give it a longer timeout",
+    return hv_fail(err, HV_INVALID,
+                   "cannot start the step: its round is scheduled %u ms from now and its timeout is %u ms; make the timeout longer",
                    (unsigned)step->wait_ms, (unsigned)step->timeout_ms);
   if (step->expected > HV_ROUND_MEMBERS_MAX)
     return hv_fail(err, HV_INVALID, "a group has at most %d members", HV_ROUND_MEMBERS_MAX);
@@ -543,7 +548,7 @@ hv_status hv_average_start(hv_average *self, hv_average_step *step, hv_error *er
     return status;
   work *w = hv_mem_zalloc(self->all->env->mem, sizeof *w);
   if (!w)
-    return hv_fail(err, HV_NOMEM, "there is no memory for a step");
+    return hv_fail(err, HV_NOMEM, "cannot start a step: no memory; raise the memory limit");
   *w = (work){.average = self, .step = step, .pause_ms = PAUSE_MS, .triggered = !step->require_trigger};
   self->work = step->work = w;
   w->since_us = now_of(w);
@@ -691,7 +696,7 @@ void hv_averages_stop(hv_averages *all) {
   for (hv_average *a = all->first, *next; a; a = next) {
     next = a->next;
     if (a->work)
-      end(a->work, HV_CANCELLED, "the node is shut down");
+      end(a->work, HV_CANCELLED, "the node was shut down");
   }
 }
 
@@ -700,7 +705,7 @@ void hv_average_close(hv_average *self, void (*closed)(void *arg), void *arg) {
   self->closed = closed;
   self->closed_arg = arg;
   if (self->work)
-    end(self->work, HV_CANCELLED, "the averager is shut down");
+    end(self->work, HV_CANCELLED, "the averager was shut down");
   else
     release(self);
 }

@@ -7,20 +7,22 @@ enum { CHUNK_VALUES = 1 << 17, STALL_MS = 10000 };
 
 static hv_status check_config(const hv_average_config *config, hv_error *err) {
   if (config->n_tensors == 0)
-    return hv_fail(err, HV_INVALID, "there is nothing to average: give at least one tensor");
+    return hv_fail(err, HV_INVALID, "cannot make an averager: there are no tensors; give at least one");
   if (config->n_tensors > HV_AVERAGE_TENSORS_MAX)
-    return hv_fail(err, HV_INVALID, "%zu tensors are too many for one averager: %u are the limit", config->n_tensors,
-                   HV_AVERAGE_TENSORS_MAX);
+    return hv_fail(err, HV_INVALID, "cannot make an averager: %zu tensors are too many, the limit is %u; use several averagers",
+                   config->n_tensors, HV_AVERAGE_TENSORS_MAX);
   if (!isfinite(config->alpha) || fabs(config->alpha) > 1e6)
-    return hv_fail(err, HV_INVALID, "averaging_alpha is %g: it must be a finite number", config->alpha);
+    return hv_fail(err, HV_INVALID, "averaging_alpha must be a finite number of at most a million, not %g", config->alpha);
   if (!isfinite(config->bandwidth) || config->bandwidth < 0)
-    return hv_fail(err, HV_INVALID, "the bandwidth is %g: it must be finite, 0 or more", config->bandwidth);
+    return hv_fail(err, HV_INVALID, "bandwidth must be finite and 0 or more, not %g", config->bandwidth);
   for (size_t i = 0; i < config->n_tensors; i++)
     if (config->tensors[i].part.device && config->alpha != 1)
-      return hv_fail(err, HV_INVALID, "an averaging_alpha other than 1 needs the tensors in the host's memory");
+      return hv_fail(
+          err, HV_INVALID,
+          "averaging_alpha other than 1 needs the tensors in the host's memory: move them to the CPU, or remove averaging_alpha");
   for (size_t i = 0; i < config->n_tensors; i++)
     if (config->tensors[i].n_dims > HV_AVERAGE_DIMS_MAX)
-      return hv_fail(err, HV_INVALID, "tensor %zu has more than %d dimensions", i, HV_AVERAGE_DIMS_MAX);
+      return hv_fail(err, HV_INVALID, "tensor %zu has more than %d dimensions: reshape it", i, HV_AVERAGE_DIMS_MAX);
   return HV_OK;
 }
 
@@ -49,7 +51,7 @@ static hv_status open_match(hv_average *self, const hv_average_config *config, h
     match.schema_text = hv_span_of(text.data, size);
     status = hv_match_new(self->all->matches, &match, &self->match, err);
   } else {
-    hv_fail(err, status, "there is no memory for the list of tensors");
+    hv_fail(err, status, "cannot make an averager: no memory for the list of tensors; raise the memory limit");
   }
   hv_buf_fini(&text);
   return status;
@@ -65,7 +67,10 @@ static hv_status copy_config(hv_average *self, const hv_average_config *config, 
   hv_average_tensor *tensors = hv_mem_array(env->mem, n, sizeof *tensors);
   hv_run_part *parts = hv_mem_array(env->mem, n, sizeof *parts);
   self->config.tensors = tensors;
-  hv_status status = tensors && parts ? HV_OK : hv_fail(err, HV_NOMEM, "there is no memory for the table of tensors");
+  hv_status status =
+      tensors && parts
+          ? HV_OK
+          : hv_fail(err, HV_NOMEM, "cannot make an averager: no memory for the table of tensors; raise the memory limit");
   uint64_t values = 0;
   for (size_t i = 0; i < n && status == HV_OK; i++) {
     tensors[i].part = parts[i] = config->tensors[i].part; /* shapes are the schema's */
@@ -79,12 +84,12 @@ static hv_status copy_config(hv_average *self, const hv_average_config *config, 
 }
 
 hv_status hv_average_new(hv_averages *all, const hv_average_config *config, hv_average **out, hv_error *err) {
-  hv_status status = all->stopping ? hv_fail(err, HV_CLOSED, "the node is shut down") : check_config(config, err);
+  hv_status status = all->stopping ? hv_fail(err, HV_CLOSED, "the node was shut down") : check_config(config, err);
   if (status != HV_OK)
     return status;
   hv_average *self = hv_mem_zalloc(all->env->mem, sizeof *self);
   if (!self)
-    return hv_fail(err, HV_NOMEM, "there is no memory for an averager");
+    return hv_fail(err, HV_NOMEM, "cannot make an averager: no memory; raise the memory limit");
   self->all = all;
   self->kern = hv_cpu_best();
   status = copy_config(self, config, err);

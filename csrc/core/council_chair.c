@@ -67,7 +67,7 @@ static void start_ask(hv_council *c) {
   c->owes_ask = 0;
   uint64_t following = (c->highest / n + 1) * n + c->round->me;
   if (following > COUNCIL_VIEW_MAX) {
-    council_go_out(c, HV_CLOSED, "a member has called for a view of so high a number that none can follow");
+    council_go_out(c, HV_CLOSED, "a member asked for a view with a number that is too high");
     return;
   }
   uint32_t number = (uint32_t)following;
@@ -404,7 +404,7 @@ void council_try_plan(hv_council *c) {
   for (size_t i = 0; i < c->round->n_members; i++)
     if (c->seats[i].stream && status == HV_STATE)
       council_tell(c, c->seats[i].stream, HV_NEWS_OUT, c->promised, NULL, NULL);
-  council_go_out(c, status == HV_OK || status == HV_NOMEM ? HV_NOMEM : HV_CLOSED, "too few members are left to average with");
+  council_go_out(c, status == HV_OK || status == HV_NOMEM ? HV_NOMEM : HV_CLOSED, "too few members are left to average");
 }
 
 void council_own_report(hv_council *c) {

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-static const char not_in[] = "the round goes on without this member";
+static const char not_in[] = "the other members continue the round without this member";
 
 static void hear(hv_stream *stream, const hv_event *event);
 
@@ -163,7 +163,7 @@ void council_attend_next(hv_council *c) {
   if (!c->line && c->trouble && c->chair == c->round->me)
     council_take_over(c);
   if (!c->line && c->trouble && c->chair == NOBODY)
-    council_go_out(c, HV_UNREACHABLE, "no member is left who could coordinate");
+    council_go_out(c, HV_UNREACHABLE, "no member is left that can coordinate");
 }
 
 static void exchange_views(hv_council *c) {

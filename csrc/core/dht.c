@@ -271,7 +271,7 @@ void hv_dht_stop(hv_dht *dht) {
     return;
   dht->stopping = 1;
   dht_keep_stop(dht);
-  end_all(dht, HV_CANCELLED, "this node ends");
+  end_all(dht, HV_CANCELLED, "this node is shutting down");
   hv_asker_close(&dht->asker);
 }
 
@@ -280,7 +280,7 @@ void hv_dht_free(hv_dht *dht) {
     return;
   dht->stopping = 1;
   dht_keep_stop(dht);
-  end_all(dht, HV_CLOSED, "this node has ended");
+  end_all(dht, HV_CLOSED, "the node has ended");
   dht_keep_fini(dht);
   hv_asker_fini(&dht->asker);
   hv_store_fini(&dht->store);

@@ -169,11 +169,11 @@ void dht_get_looked(dht_work *work) {
     cache_nearest(work);
     dht_work_end(work, HV_OK, "");
   } else if (work->gather.n_voices == 0 && dht->route.n == 0)
-    dht_work_end(work, HV_UNREACHABLE, "no other node of the DHT is known");
+    dht_work_end(work, HV_UNREACHABLE, "no other node of the DHT is known: give initial_peers, or wait until a peer joins");
   else if (work->gather.n_voices == 0)
-    dht_work_end(work, HV_UNREACHABLE, "none of the nodes that are known answers");
+    dht_work_end(work, HV_UNREACHABLE, "no known node of the DHT answers: check the network, then try again");
   else
-    dht_work_end(work, HV_NOT_FOUND, "no node keeps such a record");
+    dht_work_end(work, HV_NOT_FOUND, "no node of the DHT holds such a record");
 }
 
 /* ---- the door ---- */
@@ -207,9 +207,10 @@ void dht_get_begin(dht_work *work) {
 
 hv_status hv_dht_get(hv_dht *dht, hv_dht_op *op, hv_error *err) {
   if (dht->stopping || !dht->started)
-    return hv_fail(err, HV_CLOSED, "this node has ended, or has not started");
+    return hv_fail(err, HV_CLOSED, "cannot use the DHT: this node has ended, or has not started");
   if (op->key.size > HV_RECORD_KEY_MAX)
-    return hv_fail(err, HV_TOO_LARGE, "the key has %zu bytes, and %d are the limit", op->key.size, HV_RECORD_KEY_MAX);
+    return hv_fail(err, HV_TOO_LARGE, "the key has %zu bytes, and the limit is %d: choose a shorter key", op->key.size,
+                   HV_RECORD_KEY_MAX);
   dht_work *work = dht_work_new(dht, op, op->key, op->timeout_ms, 0);
   if (!work)
     return hv_fail(err, HV_NOMEM, "out of memory");

@@ -26,7 +26,7 @@ static hv_status make_record(dht_work *work, size_t i, uint64_t version, hv_erro
     record->version = version ? version : dht->env->now_us(dht->env) + item->ttl_ms * 1000;
     status = hv_record_sign(dht->env, &dht->config.me, &work->place, record);
     if (status != HV_OK)
-      return hv_fail(err, status, "the record could not be signed");
+      return hv_fail(err, status, "cannot sign the record: libcrypto failed, or memory ran out");
   }
   return hv_record_check(record, err);
 }
@@ -50,7 +50,7 @@ static hv_status make_records(dht_work *work, const uint64_t *version, hv_error 
   }
   return bytes <= MESSAGE_BYTES_MAX
              ? HV_OK
-             : hv_fail(err, HV_TOO_LARGE, "the records to store have %zu bytes together, and %d are the limit: store them in parts",
+             : hv_fail(err, HV_TOO_LARGE, "the records have %zu bytes together, and the limit is %d: store them in several calls",
                        bytes, MESSAGE_BYTES_MAX);
 }
 
@@ -322,7 +322,7 @@ static void end_store(dht_work *work) {
   }
   dht_work_end(work, status,
                status == HV_OK       ? ""
-               : status == HV_EXISTS ? "something newer is stored there"
+               : status == HV_EXISTS ? "a newer record is stored there: store with a later expiration"
                                      : hv_status_text(status));
 }
 
@@ -357,7 +357,8 @@ void dht_put_looked(dht_work *work) {
   gather_targets(work);
   if (work->n_targets == 0)
     dht_work_end(work, HV_UNREACHABLE,
-                 work->dht->route.n ? "none of the nodes that are known answers" : "no other node of the DHT is known");
+                 work->dht->route.n ? "no known node of the DHT answers: check the network, then try again"
+                                    : "no other node of the DHT is known: give initial_peers, or wait until a peer joins");
   else
     go_on(work);
 }
@@ -406,10 +407,10 @@ static void finish(dht_work *work, hv_status status, const char *text) {
 
 hv_status hv_dht_store(hv_dht *dht, hv_dht_op *op, hv_error *err) {
   if (dht->stopping || !dht->started)
-    return hv_fail(err, HV_CLOSED, "this node has ended, or has not started");
+    return hv_fail(err, HV_CLOSED, "cannot use the DHT: this node has ended, or has not started");
   if (op->n_items == 0 || op->n_items > HV_RECORDS_MAX)
     return hv_fail(err, op->n_items ? HV_TOO_LARGE : HV_INVALID,
-                   "%zu records to store at once: at least 1 and at most %d are possible", op->n_items, HV_RECORDS_MAX);
+                   "cannot store %zu records in one call: it takes 1 to %d; use several calls", op->n_items, HV_RECORDS_MAX);
   dht_work *work = dht_work_new(dht, op, op->key, op->timeout_ms, DHT_TARGETS_MAX);
   if (!work)
     return hv_fail(err, HV_NOMEM, "out of memory");

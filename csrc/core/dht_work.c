@@ -273,7 +273,7 @@ static void tick(hv_timer *timer, const hv_event *event) {
   dht_work *work = timer->owner;
   take_in_hand(work);
   if (event->now_us >= work->ends_us)
-    dht_work_end(work, HV_TIMEOUT, "the swarm did not answer in time");
+    dht_work_end(work, HV_TIMEOUT, "the DHT did not answer in time: allow more time, or check the network");
   else if (work->phase == DHT_WAITING) {
     dht_work_arm(work, UINT64_MAX);
     if (work->is_get)

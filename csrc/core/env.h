@@ -171,6 +171,7 @@ struct hv_event {
   hv_event_kind kind;
   uint64_t now_us;
   hv_status status;
+  hv_cause cause;   /* of a status that is not HV_OK; HV_CAUSE_OTHER: the status' own (hv_cause_of) */
   const char *text; /* a sentence with the cause, or "" */
   hv_peer_id peer;
   const hv_msg *msg;

@@ -55,14 +55,16 @@ static hv_status check_spans(const hv_group_facts *facts, const hv_msg_begin *be
   for (size_t i = 0; i < begin->n_members; i++) {
     const hv_match_member *m = &begin->members[i];
     if (m->count && (m->addrs.size == 0 || m->first != at))
-      return hv_fail(err, HV_MALFORMED, "the span of member %zu is not the next in order, or it cannot be dialled", i);
+      return hv_fail(err, HV_MALFORMED,
+                     "the group is invalid: the span of member %zu is out of order, or nothing can dial that member", i);
     at += m->count;
     contributors += !m->auxiliary;
   }
   if (at != facts->n_chunks)
-    return hv_fail(err, HV_MALFORMED, "the spans do not cover the run");
+    return hv_fail(err, HV_MALFORMED, "the spans do not cover all chunks of the run");
   if (begin->leader >= begin->n_members || begin->members[begin->leader].addrs.size == 0 || contributors == 0)
-    return hv_fail(err, HV_MALFORMED, "nobody could lead the group, or nobody has anything to average");
+    return hv_fail(err, HV_MALFORMED,
+                   "the group is invalid: it has no leader that can be dialled, or no member has values to average");
   return HV_OK;
 }
 
@@ -71,10 +73,10 @@ static hv_status check_gathers(const hv_msg_begin *begin, const hv_payload *gath
   for (size_t i = 0; i < begin->n_members; i++) {
     sum += begin->members[i].gather_size;
     if (begin->members[i].gather_size > HV_MATCH_GATHER_MAX)
-      return hv_fail(err, HV_MALFORMED, "member %zu has more to tell than is allowed", i);
+      return hv_fail(err, HV_MALFORMED, "the group is invalid: the data of member %zu is too large", i);
   }
   if (sum > HV_MATCH_GATHERS_MAX || sum != (gathers ? gathers->size : 0))
-    return hv_fail(err, HV_MALFORMED, "what the members have to tell has another size than was said");
+    return hv_fail(err, HV_MALFORMED, "the group is invalid: the members' data does not have the announced size");
   return HV_OK;
 }
 
@@ -84,19 +86,19 @@ static hv_status check_members(const hv_group_facts *facts, const hv_msg_begin *
   for (size_t i = 0; i < begin->n_members; i++) {
     const hv_match_member *m = &begin->members[i];
     if (!hv_peer_is_known(&m->id))
-      return hv_fail(err, HV_MALFORMED, "member %zu is nobody", i);
+      return hv_fail(err, HV_MALFORMED, "the group is invalid: member %zu has no peer ID", i);
     for (size_t j = 0; j < i; j++)
       if (hv_peer_equal(&m->id, &begin->members[j].id))
-        return hv_fail(err, HV_MALFORMED, "members %zu and %zu are the same peer", j, i);
+        return hv_fail(err, HV_MALFORMED, "the group is invalid: members %zu and %zu are the same peer", j, i);
     if (hv_peer_equal(&m->id, &facts->me))
       *me = i;
   }
   if (*me == begin->n_members)
-    return hv_fail(err, HV_MALFORMED, "this peer is not among the members");
+    return hv_fail(err, HV_MALFORMED, "the group is invalid: this peer is not a member");
   const hv_match_member *mine = &begin->members[*me];
   if (mine->auxiliary != facts->auxiliary || (mine->addrs.size == 0) != (facts->client != 0) ||
       mine->gather_size != facts->gather.size)
-    return hv_fail(err, HV_MALFORMED, "this peer is not in it as it said it was");
+    return hv_fail(err, HV_MALFORMED, "the group is invalid: it lists this peer with other properties than it announced");
   return HV_OK;
 }
 
@@ -177,7 +179,7 @@ hv_status hv_group_read(hv_env *env, const hv_group_facts *facts, const hv_msg_b
                         hv_match_group **out, hv_error *err) {
   size_t me;
   if (begin->n_members == 0 || begin->n_members > HV_ROUND_MEMBERS_MAX)
-    return hv_fail(err, HV_MALFORMED, "a group has 1 to %d members", HV_ROUND_MEMBERS_MAX);
+    return hv_fail(err, HV_MALFORMED, "the group is invalid: it must have 1 to %d members", HV_ROUND_MEMBERS_MAX);
   hv_status status = check_members(facts, begin, &me, err);
   if (status == HV_OK)
     status = check_spans(facts, begin, err);
@@ -187,13 +189,13 @@ hv_status hv_group_read(hv_env *env, const hv_group_facts *facts, const hv_msg_b
     return status;
   hv_match_group *group = make_block(env, facts, begin, gathers);
   if (!group)
-    return hv_fail(err, HV_NOMEM, "there is no memory for a group");
+    return hv_fail(err, HV_NOMEM, "cannot form a group: no memory; raise the memory limit");
   group->me = me;
   hv_span all = hv_span_of((const uint8_t *)(group->gathers + group->n_members), gathers ? gathers->size : 0);
   if (!hv_span_equal(group->gathers[me], facts->gather))
-    status = hv_fail(err, HV_MALFORMED, "what this peer has to tell was altered");
+    status = hv_fail(err, HV_MALFORMED, "the group is invalid: the data of this peer was changed");
   else if (make_id(env, facts, begin, all, group->id) != HV_OK)
-    status = hv_fail(err, HV_NOMEM, "there is no memory for a group");
+    status = hv_fail(err, HV_NOMEM, "cannot form a group: no memory; raise the memory limit");
   if (status == HV_OK)
     *out = group;
   else

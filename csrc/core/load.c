@@ -221,11 +221,12 @@ static void choose(hv_loader *l, const hv_ballot *ballots, size_t n, size_t choi
   l->digest = b->digest;
   l->claimed = b->size < HV_MANIFEST_IMAGE_MAX ? b->size : HV_MANIFEST_IMAGE_MAX;
   if (!gather_donors(l, ballots, n)) {
-    load_end(l, HV_NOMEM, "there is no memory to load the state: raise the memory limit");
+    load_end(l, HV_NOMEM, "cannot load the state: no memory; raise the memory limit");
     return;
   }
   if (!donor_any_hope(l)) {
-    look_again(l, HV_UNREACHABLE, "none of the peers that offer the state can be asked: they cannot be dialled, or do not have it");
+    look_again(l, HV_UNREACHABLE,
+               "cannot load the state: no peer that offers it can be asked; they cannot be dialled, or no longer have it");
     return;
   }
   fetch(l);
@@ -272,15 +273,18 @@ static void decide(hv_loader *l, hv_ballot *ballots) {
   if (status == HV_OK)
     choose(l, ballots, n, choice);
   else if (status == HV_STATE)
-    look_again(l, HV_STATE, "the peers that offer a state do not agree: no state is named by a majority; try again when they have");
+    look_again(l, HV_STATE,
+               "cannot load the state: the peers that offer one do not agree, and no state has a majority; try again later");
   else if (l->chosen)
-    look_again(l, HV_UNREACHABLE, "all peers that offered the state have gone");
+    look_again(l, HV_UNREACHABLE, "cannot load the state: all peers that offered it have left; try again later");
   else if (l->load->epoch_least > 0) { /* who asks for an epoch knows of somebody there, who may be about to offer it */
     char text[80];
-    snprintf(text, sizeof text, "nobody offers a state of epoch %llu or later", (unsigned long long)l->load->epoch_least);
+    snprintf(text, sizeof text, "no peer offers a state of epoch %llu or later: try again later",
+             (unsigned long long)l->load->epoch_least);
     look_again(l, HV_NOT_FOUND, text);
   } else
-    load_end(l, HV_NOT_FOUND, "nobody offers a state: no other peer shares it under this prefix, or none has announced it yet");
+    load_end(l, HV_NOT_FOUND,
+             "no peer offers a state: no other peer shares one under this prefix, or none has announced it yet; try again later");
 }
 
 void load_count(hv_loader *l) {
@@ -288,7 +292,7 @@ void load_count(hv_loader *l) {
   if (ballots)
     decide(l, ballots);
   else
-    load_end(l, HV_NOMEM, "there is no memory to load the state: raise the memory limit");
+    load_end(l, HV_NOMEM, "cannot load the state: no memory; raise the memory limit");
   hv_mem_free(ballots);
 }
 
@@ -305,7 +309,7 @@ static void looked(hv_dht_op *op, hv_status status, const char *text) {
   if (ballots && voices_take(l, ballots, read_ballots(l, op->records, n, ballots)) == HV_OK)
     voices_ask(l);
   else
-    load_end(l, HV_NOMEM, "there is no memory to load the state: raise the memory limit");
+    load_end(l, HV_NOMEM, "cannot load the state: no memory; raise the memory limit");
   hv_mem_free(ballots);
 }
 
@@ -347,7 +351,7 @@ void load_mind(hv_loader *l) {
   if (donor_any_hope(l) || donor_any_stream(l) || l->jobs)
     l->env->timer_set(l->env, &l->tick, LOAD_TICK_US);
   else
-    look_again(l, HV_UNREACHABLE, "no peer that offers the state answers any more");
+    look_again(l, HV_UNREACHABLE, "cannot load the state: no peer that offers it answers any more; try again later");
 }
 
 static void tick(hv_timer *timer, const hv_event *event) {
@@ -364,11 +368,11 @@ static void too_late(hv_timer *timer, const hv_event *event) {
   hv_loader *l = timer->owner;
   (void)event;
   if (l->has_manifest)
-    load_end(l, HV_TIMEOUT, "the state was not loaded in time: %u of %zu chunks have come; allow more time", l->done,
+    load_end(l, HV_TIMEOUT, "the state was not loaded in time: %u of %zu chunks arrived; allow more time", l->done,
              l->manifest.n_chunks);
   else
     load_end(l, HV_TIMEOUT, "the state was not loaded in time: %s",
-             l->chosen ? "no peer that offers it has sent its manifest" : "no state was found that a majority names");
+             l->chosen ? "no peer that offers it sent its manifest; allow more time" : "no state has a majority; allow more time");
 }
 
 /* ---- life ---- */
@@ -382,7 +386,7 @@ hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht,
   static const char suffix[] = ".state";
   hv_loader *l = hv_mem_zalloc(env->mem, sizeof *l + load->prefix.size + sizeof suffix);
   if (!l)
-    return hv_fail(err, HV_NOMEM, "there is no memory to load a state");
+    return hv_fail(err, HV_NOMEM, "cannot load the state: no memory; raise the memory limit");
   l->env = env;
   l->config = *config;
   l->config.silence_ms = or_else(config->silence_ms, SILENCE_MS);
@@ -412,13 +416,13 @@ hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht,
 }
 
 void hv_loader_cancel(hv_loader *l) {
-  load_end(l, HV_CANCELLED, "the state's download was cancelled");
+  load_end(l, HV_CANCELLED, "the download of the state was cancelled");
   tell(l);
 }
 
 void hv_loader_free(hv_loader *l) {
   if (!l->told) {
-    load_end(l, HV_CLOSED, "the node has ended before the state was loaded");
+    load_end(l, HV_CLOSED, "cannot load the state: the node ended first");
     l->jobs = 0;
     tell(l);
   }

@@ -21,7 +21,7 @@ static check *begin(hv_loader *l, load_donor *from, uint32_t chunk, hv_payload *
   if (!c || (own && !bytes)) {
     hv_mem_free(c);
     hv_mem_free(bytes);
-    load_end(l, HV_NOMEM, "there is no memory to load the state: raise the memory limit");
+    load_end(l, HV_NOMEM, "cannot load the state: no memory; raise the memory limit");
     return NULL;
   }
   *c = (check){
@@ -74,12 +74,13 @@ static void chunk_done(hv_job *job, const hv_event *event) {
   check *c = job->owner;
   hv_loader *l = c->loader;
   if (l->phase == LOAD_FETCHING && event->status != HV_OK)
-    load_end(l, event->status, "the state's chunks could not be checked: this node ends");
+    load_end(l, event->status, "cannot load the state: this node is shutting down");
   else if (l->phase == LOAD_FETCHING && memcmp(&c->hash, &l->manifest.chunks[c->chunk].digest, sizeof c->hash) != 0) {
     load_give_back(l, c->chunk);
     donor_liar(c->from, "a chunk that is not what the manifest says");
   } else if (l->phase == LOAD_FETCHING && c->status != HV_OK)
-    load_end(l, c->status, "the state that the swarm names holds a part that cannot be decoded: %s", hv_status_text(c->status));
+    load_end(l, c->status, "cannot load the state: the swarm's state has a part that cannot be decoded: %s",
+             hv_status_text(c->status));
   else if (l->phase == LOAD_FETCHING)
     chunk_is_right(c);
   end(c);
@@ -106,9 +107,9 @@ static void whole_done(hv_job *job, const hv_event *event) {
   check *c = job->owner;
   hv_loader *l = c->loader;
   if (event->status != HV_OK)
-    load_end(l, event->status, "the state could not be checked: this node ends");
+    load_end(l, event->status, "cannot load the state: this node is shutting down");
   else if (memcmp(&c->hash, &l->manifest.whole, sizeof c->hash) != 0)
-    load_end(l, HV_CORRUPT, "the state that the swarm names does not agree with its own manifest");
+    load_end(l, HV_CORRUPT, "cannot load the state: the swarm's state does not match its own manifest");
   else
     load_end(l, HV_OK, "%s", "");
   end(c);
@@ -139,21 +140,22 @@ static void take_on(hv_loader *l, hv_span bytes) {
   }
   if (status != HV_OK) {
     load_end(l, status,
-             status == HV_NOMEM ? "there is no memory for the state's manifest: raise the memory limit"
-                                : "the manifest that the swarm names cannot be read: do all peers run the same version?");
+             status == HV_NOMEM ? "cannot load the state: no memory for its manifest; raise the memory limit"
+                                : "cannot load the state: its manifest cannot be read; install the same version on all peers");
     return;
   }
   l->has_manifest = 1; /* from here on it is the loader's to free */
   if (m->image > load->size_max) {
-    load_end(l, HV_TOO_LARGE, "the swarm's state has %llu bytes, and %llu are the limit", (unsigned long long)m->image,
-             (unsigned long long)load->size_max);
+    load_end(l, HV_TOO_LARGE, "cannot load the state: it has %llu bytes, and the limit is %llu; raise the limit",
+             (unsigned long long)m->image, (unsigned long long)load->size_max);
     return;
   }
   l->states = hv_mem_zalloc(l->env->mem, m->n_chunks);
   l->found = hv_mem_array(l->env->mem, m->n_chunks, sizeof *l->found);
   l->image = l->states && l->found ? load->room(load, m) : NULL;
   if (!l->image) {
-    load_end(l, HV_NOMEM, "there is no memory for the swarm's state of %llu bytes", (unsigned long long)m->image);
+    load_end(l, HV_NOMEM, "cannot load the state: no memory for its %llu bytes; raise the memory limit",
+             (unsigned long long)m->image);
     return;
   }
   l->low = l->done = 0;
@@ -167,7 +169,7 @@ static void manifest_done(hv_job *job, const hv_event *event) {
   hv_loader *l = c->loader;
   l->checking = 0;
   if (l->phase == LOAD_FETCHING && event->status != HV_OK)
-    load_end(l, event->status, "the manifest could not be checked: this node ends");
+    load_end(l, event->status, "cannot load the state: this node is shutting down");
   else if (l->phase == LOAD_FETCHING && memcmp(&c->hash, &l->digest, sizeof c->hash) != 0)
     donor_liar(c->from, "another manifest than it announced");
   else if (l->phase == LOAD_FETCHING) {

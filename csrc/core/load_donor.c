@@ -42,8 +42,8 @@ void donor_liar(load_donor *d, const char *what) {
   hv_loader *l = d->loader;
   char who[HV_PEER_TEXT_MAX];
   if (!d->liar)
-    hv_env_log(l->env, HV_LOG_WARN, "state", "state_liar", "peer %s sent %s: it is not asked again", hv_peer_print(&d->id, who),
-               what);
+    hv_env_log(l->env, HV_LOG_WARN, "state", "state_liar", "peer %s sent %s: this peer does not ask it again",
+               hv_peer_print(&d->id, who), what);
   l->seen.liars += !d->liar;
   d->liar = 1;
   d->state = DONOR_OUT;

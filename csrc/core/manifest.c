@@ -12,12 +12,12 @@ static const uint8_t magic[4] = {'H', 'V', 's', '1'};
 static hv_status check_part(const hv_manifest_part *part, hv_error *err) {
   size_t element = hv_dtype_size(part->dtype);
   if (part->codec >= HV_CODEC_COUNT || (part->dtype && !element))
-    return hv_fail(err, HV_UNSUPPORTED, "a part of the state has codec %d and dtype %d, which are not known here", part->codec,
-                   part->dtype);
+    return hv_fail(err, HV_UNSUPPORTED, "a part of the state has an unknown codec (%d) or dtype (%d): use those of this version",
+                   part->codec, part->dtype);
   if (part->codec != HV_CODEC_NONE && !element)
-    return hv_fail(err, HV_INVALID, "a part of the state that is to be encoded must hold floats: give it no codec");
+    return hv_fail(err, HV_INVALID, "a part of the state has a codec but holds no floats: give it no codec");
   if (part->codec != HV_CODEC_NONE && part->size % element)
-    return hv_fail(err, HV_INVALID, "a part of the state ends within a number");
+    return hv_fail(err, HV_INVALID, "a part of the state has a size that is not a multiple of its dtype's: check the dtype");
   return HV_OK;
 }
 
@@ -31,7 +31,8 @@ static hv_status place_parts(hv_manifest *m, hv_error *err) {
       return status;
     part->place = (end + HV_MANIFEST_ALIGN - 1) / HV_MANIFEST_ALIGN * HV_MANIFEST_ALIGN;
     if (part->size > HV_MANIFEST_IMAGE_MAX || part->place + part->size > HV_MANIFEST_IMAGE_MAX)
-      return hv_fail(err, HV_TOO_LARGE, "the state is larger than %llu GiB", (unsigned long long)(HV_MANIFEST_IMAGE_MAX >> 30));
+      return hv_fail(err, HV_TOO_LARGE, "the state is too large: the limit is %llu GiB",
+                     (unsigned long long)(HV_MANIFEST_IMAGE_MAX >> 30));
     end = part->place + part->size;
   }
   m->image = end;
@@ -108,17 +109,17 @@ hv_status hv_manifest_make(hv_mem *mem, const hv_manifest_part *parts, size_t n_
                            hv_manifest *out, hv_error *err) {
   memset(out, 0, sizeof *out);
   if (n_parts > HV_MANIFEST_PARTS_MAX)
-    return hv_fail(err, HV_TOO_LARGE, "the state has %zu parts, and %d are the limit: join small ones", n_parts,
+    return hv_fail(err, HV_TOO_LARGE, "the state has %zu parts, and the limit is %d: join small ones", n_parts,
                    HV_MANIFEST_PARTS_MAX);
   if (metadata.size > HV_MANIFEST_METADATA_MAX)
-    return hv_fail(err, HV_TOO_LARGE, "the state's metadata has %zu bytes, and %u are the limit: give it as a part", metadata.size,
+    return hv_fail(err, HV_TOO_LARGE, "the state's metadata has %zu bytes, and the limit is %u: give it as a part", metadata.size,
                    HV_MANIFEST_METADATA_MAX);
   if (chunk_bytes && !chunk_bytes_fit(chunk_bytes))
-    return hv_fail(err, HV_INVALID, "chunks have a power of two bytes, from %u to %u", HV_MANIFEST_CHUNK_LEAST,
+    return hv_fail(err, HV_INVALID, "the size of a chunk must be a power of two from %u to %u bytes", HV_MANIFEST_CHUNK_LEAST,
                    HV_MANIFEST_CHUNK_MOST);
   hv_manifest_part *copy = hv_mem_array(mem, n_parts, sizeof *copy);
   if (!copy)
-    return hv_fail(err, HV_NOMEM, "there is no memory for the state's manifest");
+    return hv_fail(err, HV_NOMEM, "cannot offer the state: no memory for its manifest; raise the memory limit");
   if (n_parts)
     memcpy(copy, parts, n_parts * sizeof *copy);
   out->parts = copy;
@@ -129,10 +130,11 @@ hv_status hv_manifest_make(hv_mem *mem, const hv_manifest_part *parts, size_t n_
     out->chunk_bytes *= 2;
   size_t n_chunks = status == HV_OK ? count_chunks(out) : 0;
   if (n_chunks > HV_MANIFEST_CHUNKS_MAX)
-    status = hv_fail(err, HV_TOO_LARGE, "the state would be %zu chunks, and %d are the limit: make it smaller, or of fewer parts",
-                     n_chunks, HV_MANIFEST_CHUNKS_MAX);
+    status =
+        hv_fail(err, HV_TOO_LARGE, "the state would have %zu chunks, and the limit is %d: make it smaller, or give fewer parts",
+                n_chunks, HV_MANIFEST_CHUNKS_MAX);
   if (status == HV_OK && (status = lay_out(mem, copy, metadata, n_chunks, out)) != HV_OK)
-    hv_fail(err, status, "there is no memory for the state's manifest");
+    hv_fail(err, status, "cannot offer the state: no memory for its manifest; raise the memory limit");
   hv_mem_free(copy);
   if (status != HV_OK)
     memset(out, 0, sizeof *out);

@@ -203,22 +203,22 @@ static void start_roster(hv_match *match, int young) {
 
 static hv_status check_bits(hv_span bits, hv_error *err) {
   if (bits.size > HV_MATCH_BITS_MAX)
-    return hv_fail(err, HV_INVALID, "there are %zu group bits, and %d are the limit", bits.size, HV_MATCH_BITS_MAX);
+    return hv_fail(err, HV_INVALID, "there are %zu group bits, and the limit is %d", bits.size, HV_MATCH_BITS_MAX);
   for (size_t i = 0; i < bits.size; i++)
     if (bits.data[i] != '0' && bits.data[i] != '1')
-      return hv_fail(err, HV_INVALID, "group bits are written with 0 and 1");
+      return hv_fail(err, HV_INVALID, "group bits must be the characters 0 and 1");
   return HV_OK;
 }
 
 static hv_status check_config(const hv_match_config *config, hv_error *err) {
   size_t least = config->min_group_size ? config->min_group_size : 2;
   if (config->prefix.size == 0 || config->prefix.size > HV_MATCH_PREFIX_MAX)
-    return hv_fail(err, HV_INVALID, "a prefix has 1 to %d bytes", HV_MATCH_PREFIX_MAX);
+    return hv_fail(err, HV_INVALID, "a prefix must have 1 to %d bytes", HV_MATCH_PREFIX_MAX);
   if (config->target_group_size > HV_ROUND_MEMBERS_MAX || least > HV_ROUND_MEMBERS_MAX)
-    return hv_fail(err, HV_INVALID, "a group has %d members at most: use group bits in larger swarms", HV_ROUND_MEMBERS_MAX);
+    return hv_fail(err, HV_INVALID, "a group has at most %d members: use group bits in larger swarms", HV_ROUND_MEMBERS_MAX);
   if (config->target_group_size && config->target_group_size < least)
-    return hv_fail(err, HV_INVALID, "target_group_size is %zu, and min_group_size is %zu: it must not be larger",
-                   config->target_group_size, least);
+    return hv_fail(err, HV_INVALID, "min_group_size (%zu) is larger than target_group_size (%zu): make it smaller", least,
+                   config->target_group_size);
   return check_bits(config->bits, err);
 }
 
@@ -243,15 +243,15 @@ hv_status hv_match_new(hv_match_hall *hall, const hv_match_config *config, hv_ma
   if (status != HV_OK)
     return status;
   if (hall->stopped)
-    return hv_fail(err, HV_STATE, "this node ends");
+    return hv_fail(err, HV_STATE, "this node is shutting down");
   if (find_prefix(hall, config->prefix))
-    return hv_fail(err, HV_EXISTS, "this node averages under that prefix already: choose another one");
+    return hv_fail(err, HV_EXISTS, "cannot make an averager: this node already averages under that prefix; choose another prefix");
   hv_match *match = hv_mem_zalloc(hall->env->mem, sizeof *match);
   size_t size = config->schema_text.size < HV_MATCH_SCHEMA_TEXT_MAX ? config->schema_text.size : HV_MATCH_SCHEMA_TEXT_MAX;
   uint8_t *text = match ? hv_mem_alloc(hall->env->mem, size) : NULL;
   if (!text) {
     hv_mem_free(match);
-    return hv_fail(err, HV_NOMEM, "there is no memory for matchmaking");
+    return hv_fail(err, HV_NOMEM, "cannot make an averager: no memory for matchmaking; raise the memory limit");
   }
   *match = (hv_match){.hall = hall, .env = hall->env, .config = *config, .schema_text = text, .prefix_size = config->prefix.size};
   if (size)
@@ -320,7 +320,7 @@ void hv_match_free(hv_match *match) {
   if (!match)
     return;
   match->closing = 1;
-  match_seek_end(match, HV_CANCELLED, "matchmaking was closed");
+  match_seek_end(match, HV_CANCELLED, "the averager was shut down");
   release(match, 1);
 }
 
@@ -329,7 +329,8 @@ hv_status hv_match_set_bits(hv_match *match, hv_span bits, hv_error *err) {
   if (status != HV_OK)
     return status;
   if (match->seek.state != SEEK_IDLE)
-    return hv_fail(err, HV_STATE, "group bits cannot change while a group is sought");
+    return hv_fail(err, HV_STATE,
+                   "cannot change the group bits: this peer is looking for a group; wait for the step, or cancel it");
   if (hv_span_equal(bits, match->config.bits))
     return HV_OK;
   match_host_close(match);
@@ -356,7 +357,7 @@ void hv_match_hall_stop(hv_match_hall *hall) {
   hall->stopped = 1;
   for (hv_match *match = hall->matches; match;) {
     int seeks = match->seek.state != SEEK_IDLE;
-    match_seek_end(match, HV_CANCELLED, "this node ends");
+    match_seek_end(match, HV_CANCELLED, "this node is shutting down");
     match = seeks ? hall->matches : match->next; /* done may have freed any of them */
   }
   for (hv_match *match = hall->matches; match; match = match->next)
@@ -367,7 +368,7 @@ void hv_match_hall_fini(hv_match_hall *hall) {
   hall->stopped = 1;
   for (hv_match *match; (match = hall->matches);) {
     if (match->seek.state != SEEK_IDLE)
-      match_seek_end(match, HV_CLOSED, "this node has ended"); /* done may free it */
+      match_seek_end(match, HV_CLOSED, "the node has ended"); /* done may free it */
     else
       release(match, 0);
   }

@@ -185,8 +185,8 @@ void match_ask_learned(hv_match *match, const hv_peer_id *who, hv_span schema_te
   hv_group_difference(match->config.schema_text, schema_text, difference, sizeof difference);
   snprintf(match->difference, sizeof match->difference, "peer %s: %s", hv_peer_short(who, name), difference);
   hv_env_log(match->env, HV_LOG_WARN, "match", "other_tensors",
-             "peer %s averages other tensors under the same prefix, and is left out (give each model a prefix of its own): %s",
-             name, difference);
+             "ignoring peer %s: it averages different tensors under the same prefix (give each model its own prefix): %s", name,
+             difference);
 }
 
 static void answered(hv_stream *stream, const hv_event *event) {

@@ -129,7 +129,7 @@ static void tell_group(match_gathering *g, match_joiner **group, size_t n, const
     if (status == HV_OK)
       match_seek_begun(match, mine);
     else
-      hv_env_log(match->env, HV_LOG_ERROR, "match", "group_refused", "this node's own group could not be made: %s", err.text);
+      hv_env_log(match->env, HV_LOG_ERROR, "match", "group_refused", "cannot form this node's own group: %s", err.text);
   }
 }
 

@@ -104,7 +104,7 @@ void match_seek_end(hv_match *match, hv_status status, const char *text) {
 }
 
 static void has_begun_without(hv_match *match) {
-  snprintf(match->seek.text, sizeof match->seek.text, "the others have begun without this peer: it is expected next time");
+  snprintf(match->seek.text, sizeof match->seek.text, "the others started without this peer; they expect it in the next round");
   is_over(match, HV_EXISTS, NULL);
 }
 
@@ -140,13 +140,14 @@ void match_seek_in_vain(hv_match *match, uint64_t at) {
   }
   if (at)
     snprintf(s->text, sizeof s->text,
-             "the others are in epoch %llu already, or about to be, and nobody comes to this one any more: load their state",
+             "the others are in epoch %llu already, or about to enter it, and no peer joins this epoch any more: load their state",
              (unsigned long long)(at - 1));
   else if (hv_match_others(match))
-    snprintf(s->text, sizeof s->text, "nobody else is in this epoch: the %zu others known are behind, and not on their way",
+    snprintf(s->text, sizeof s->text,
+             "no other peer is in this epoch: the %zu known peers are behind and are not about to reach it",
              hv_match_others(match));
   else
-    snprintf(s->text, sizeof s->text, "all others that were known have left, or do not answer");
+    snprintf(s->text, sizeof s->text, "no other peer is left: all known peers have left or do not answer");
   s->further = at != 0;
   if (at && !match->behind_us)
     match->behind_us = now_of(match);
@@ -166,11 +167,11 @@ static void nobody_came(hv_match *match) {
   size_t strangers = hv_match_strangers(match), others = hv_match_others(match);
   if (strangers && others == 0)
     snprintf(s->text, sizeof s->text,
-             "all %zu others under this prefix average other tensors (%.250s): give each model a prefix of its own", strangers,
-             match->difference[0] ? match->difference : "how they differ is not known yet");
+             "all %zu other peers under this prefix average different tensors (%.250s): give each model its own prefix", strangers,
+             match->difference[0] ? match->difference : "the difference is not known yet");
   else
     snprintf(s->text, sizeof s->text,
-             "no group of %zu came together in %.1f s (%zu others are known): wait longer, or check that they are reachable",
+             "no group of %zu formed within %.1f s (%zu other peers are known): wait longer, or check that they are reachable",
              match_least(match), seconds, others);
   if (match_number(s->wish->epoch)) /* the next epoch does not wait for them again */
     hv_roster_missed(&match->roster, match_number(s->wish->epoch), s->started_us);
@@ -347,7 +348,7 @@ static void begins(hv_match *match, const hv_event *event) {
     match_seek_begun(match, group);
     return;
   }
-  hv_env_log(match->env, HV_LOG_WARN, "match", "group_refused", "a group of peer %s was refused: %s",
+  hv_env_log(match->env, HV_LOG_WARN, "match", "group_refused", "refused the group of peer %s, looking for another: %s",
              hv_peer_short(&match->seek.host, who), err.text);
   host_lied(match);
 }
@@ -545,16 +546,16 @@ static void tick(hv_timer *timer, const hv_event *event) {
 hv_status hv_match_seek_start(hv_match *match, hv_match_seek *seek, hv_error *err) {
   uint8_t addrs[HV_CONTACT_ADDRS_MAX];
   if (match->hall->stopped || match->closing)
-    return hv_fail(err, HV_STATE, "this node or its matchmaking ends");
+    return hv_fail(err, HV_STATE, "cannot look for a group: this node or its averager is shutting down");
   if (match->seek.state != SEEK_IDLE)
-    return hv_fail(err, HV_STATE, "a group is sought already: cancel that first");
+    return hv_fail(err, HV_STATE, "cannot look for a group: this peer is already looking for one; cancel that step first");
   if (seek->epoch.size > HV_MATCH_EPOCH_MAX)
-    return hv_fail(err, HV_INVALID, "an epoch's name has %zu bytes, and %d are the limit", seek->epoch.size, HV_MATCH_EPOCH_MAX);
+    return hv_fail(err, HV_INVALID, "the epoch's name has %zu bytes, and the limit is %d", seek->epoch.size, HV_MATCH_EPOCH_MAX);
   if (seek->gather.size > HV_MATCH_GATHER_MAX)
-    return hv_fail(err, HV_INVALID, "there are %zu bytes to tell the group, and %u are the limit", seek->gather.size,
+    return hv_fail(err, HV_INVALID, "the data to gather has %zu bytes, and the limit is %u: gather less", seek->gather.size,
                    HV_MATCH_GATHER_MAX);
   if (seek->wait_ms == 0 || seek->wait_ms > HV_MATCH_WAIT_MAX_MS)
-    return hv_fail(err, HV_INVALID, "the time to wait for a group is %u ms: it must be between 1 ms and a day", seek->wait_ms);
+    return hv_fail(err, HV_INVALID, "the time to wait for a group must be from 1 ms to one day, not %u ms", seek->wait_ms);
   match_seek *s = &match->seek;
   uint64_t now = now_of(match);
   *s = (match_seek){.wish = seek, .started_us = now, .ends_us = now + seek->wait_ms * 1000ull};

@@ -331,6 +331,7 @@ void hv_node_step(void *self, const hv_event *event) {
 
 static void echo_done(hv_call *call, const hv_event *event) {
   hv_node_echo *echo = call->owner;
+  echo->cause = event->cause;
   if (event->status != HV_OK)
     echo->done(echo, event->status, hv_span_of(NULL, 0), event->text);
   else if (event->msg->kind != HV_MSG_ECHO || !hv_span_equal(event->msg->u.echo.bytes, echo->bytes))

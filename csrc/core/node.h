@@ -61,7 +61,8 @@ typedef struct hv_node_echo {
   hv_peer_id to;
   hv_span bytes; /* borrowed until done */
   uint32_t timeout_ms;
-  hv_call call; /* node's */
+  hv_cause cause; /* out, with done: of a failure; HV_CAUSE_OTHER: the status' own */
+  hv_call call;   /* node's */
 } hv_node_echo;
 hv_status hv_node_echo_start(hv_node *node, hv_node_echo *echo);
 void hv_node_echo_cancel(hv_node *node, hv_node_echo *echo);

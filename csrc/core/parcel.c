@@ -65,10 +65,11 @@ static void send_closed(hv_stream *stream, const hv_event *event) {
   hv_parcel_send *send = stream->owner;
   send->stream = NULL;
   send->env->timer_clear(send->env, &send->timer);
+  send->cause = send->timed_out ? HV_CAUSE_OTHER : event->cause;
   if (send->received)
     send->done(send, HV_OK, "");
   else if (send->timed_out)
-    send->done(send, HV_TIMEOUT, "the parcel was not received in time: allow more time, or send less");
+    send->done(send, HV_TIMEOUT, "the peer did not receive the parcel in time: allow more time, or send less");
   else if (event->status == HV_OK)
     send->done(send, HV_CLOSED, "the peer ended the transfer before it was whole");
   else

@@ -27,10 +27,11 @@ typedef struct hv_parcel {
 /* One parcel to send: the caller's struct, alive until done. */
 typedef struct hv_parcel_send hv_parcel_send;
 struct hv_parcel_send {
-  void (*done)(hv_parcel_send *self, hv_status status, const char *text); /* once; HV_OK: it arrived whole */
+  void (*done)(hv_parcel_send *self, hv_status status, const char *text); /* once; HV_OK: it arrived whole; see cause, too */
   void *owner;
   hv_payload *payload; /* of one part; borrowed until done (pieces under way keep it) */
   uint32_t timeout_ms; /* for the whole transfer */
+  hv_cause cause;      /* out, with done: of a failure; HV_CAUSE_OTHER: the status' own */
   /* parcel's */
   hv_env *env;
   hv_stream *stream;

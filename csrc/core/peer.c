@@ -89,25 +89,27 @@ hv_status hv_peer_parse(hv_span text, hv_peer_id *out, hv_error *err) {
   for (size_t i = 0; i < text.size; i++)
     if (digit_of(text.data[i]) == BASE) {
       char c[HV_QUOTE_MAX];
-      return hv_fail(err, HV_MALFORMED,
-                     "'%s' is no peer ID: '%s' does not occur in base58; expected 12D3KooW and 44 characters more",
-                     hv_span_quote(text, quote), hv_span_quote(hv_span_of(text.data + i, 1), c));
+      return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS,
+                        "'%s' is not a peer ID: '%s' does not occur in base58; expected 12D3KooW and 44 more characters",
+                        hv_span_quote(text, quote), hv_span_quote(hv_span_of(text.data + i, 1), c));
     }
   if (text.size >= 2 && memcmp(text.data, "Qm", 2) == 0)
-    return hv_fail(err, HV_MALFORMED,
-                   "'%s' is the ID of an RSA key; only Ed25519 identities are spoken here, and their IDs begin with 12D3KooW",
-                   hv_span_quote(text, quote));
+    return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS,
+                      "'%s' is the ID of an RSA key, and only Ed25519 is supported: expected an ID that begins with 12D3KooW",
+                      hv_span_quote(text, quote));
   if (text.size != DIGITS)
-    return hv_fail(err, HV_MALFORMED, "'%s' is no peer ID: it has %zu characters, expected 52 that begin with 12D3KooW",
-                   hv_span_quote(text, quote), text.size);
+    return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS,
+                      "'%s' is not a peer ID: it has %zu characters; expected 52 that begin with 12D3KooW",
+                      hv_span_quote(text, quote), text.size);
   uint8_t bytes[BYTES];
   if (!from_base58(text, bytes) || memcmp(bytes, prefix, sizeof prefix) != 0)
-    return hv_fail(err, HV_MALFORMED, "'%s' is not the ID of an Ed25519 key, which begins with 12D3KooW",
-                   hv_span_quote(text, quote));
+    return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS,
+                      "'%s' is not the ID of an Ed25519 key: expected an ID that begins with 12D3KooW", hv_span_quote(text, quote));
   hv_peer_id peer;
   memcpy(peer.key, bytes + sizeof prefix, sizeof peer.key);
   if (!hv_peer_is_known(&peer))
-    return hv_fail(err, HV_MALFORMED, "'%s' stands for a key of zeros, which nobody has", hv_span_quote(text, quote));
+    return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS,
+                      "'%s' is the ID of a key of zeros, which no peer can have: check the ID", hv_span_quote(text, quote));
   *out = peer;
   return HV_OK;
 }

@@ -487,16 +487,17 @@ static void hello_done(hv_call *call, const hv_event *event) {
     did_not_answer(entry, event);
 }
 
-static void start_failed(hv_peers_start *start, const hv_event *event, hv_status status, const char *text) {
+static void start_failed(hv_peers_start *start, const hv_event *event, hv_status status, hv_cause cause, const char *text) {
   hv_peers *peers = start->peers;
   int news = start->status != status;
   start->status = status;
+  start->cause = cause ? cause : hv_cause_of(status);
   start->tries++;
   strncpy(start->text, text, sizeof start->text - 1);
   start->ask_us = event->now_us + pause_us(peers, start->tries);
   if (news) {
     char where[HV_ADDR_TEXT_MAX];
-    hv_env_log(peers->env, HV_LOG_WARN, "peers", "initial_peer_failed", "initial peer %s: %s",
+    hv_env_log(peers->env, HV_LOG_WARN, "peers", "initial_peer_failed", "initial peer %s does not answer, will retry: %s",
                hv_addr_print_short(&start->target.addr, where), text);
     announce_change(peers);
   }
@@ -555,9 +556,9 @@ static void start_done(hv_call *call, const hv_event *event) {
     return;
   }
   if (event->status != HV_OK)
-    start_failed(start, event, event->status, event->text);
+    start_failed(start, event, event->status, event->cause, event->text);
   else if (event->msg->kind != HV_MSG_HELLO || !hv_peer_equal(&event->msg->u.hello.me.id, &event->peer))
-    start_failed(start, event, HV_MALFORMED, "something answers there that is no peer of this kind: check the address");
+    start_failed(start, event, HV_MALFORMED, HV_CAUSE_NOT_A_PEER, "another program answers there, not a peer: correct the address");
   else
     start_answered(start, event);
   arm(peers);

@@ -63,7 +63,8 @@ typedef struct hv_peers_entry {
 typedef struct hv_peers_start {
   hv_target target; /* with this node's own ID once it turned out to be it */
   hv_status status; /* of the last try; HV_BUSY before the first has ended */
-  char text[320];   /* and its cause */
+  hv_cause cause;   /* of its failure */
+  char text[320];   /* and its sentence */
   unsigned tries;
   uint64_t ask_us, asked_us;
   int asking;

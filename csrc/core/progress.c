@@ -356,13 +356,14 @@ static hv_status check(const hv_progress_hall *hall, const hv_progress_config *c
   if (status != HV_OK)
     return status;
   if (hall->ended)
-    return hv_fail(err, HV_CLOSED, "this node has ended");
+    return hv_fail(err, HV_CLOSED, "the node has ended");
   if (config->prefix.size == 0 || config->prefix.size > HV_PROGRESS_PREFIX_MAX)
-    return hv_fail(err, HV_INVALID, "the prefix of a run has from 1 to %d bytes, not %zu", HV_PROGRESS_PREFIX_MAX,
-                   config->prefix.size);
+    return hv_fail(err, HV_INVALID, "cannot follow the run: its prefix must have 1 to %d bytes, not %zu; give another run_id",
+                   HV_PROGRESS_PREFIX_MAX, config->prefix.size);
   *instance = free_instance(hall, config->prefix);
   return *instance >= 0 ? HV_OK
-                        : hv_fail(err, HV_BUDGET, "this node has %d trackers of this run already: use another node for more",
+                        : hv_fail(err, HV_BUDGET,
+                                  "cannot make a progress tracker: this node has %d of this run already; use another node for more",
                                   HV_TALLY_INSTANCES_MAX);
 }
 
@@ -377,13 +378,13 @@ hv_status hv_progress_open(hv_progress_hall *hall, const hv_progress_config *con
   size_t key_size = config->prefix.size + sizeof after - 1;
   hv_progress *self = hv_mem_zalloc(hall->env->mem, sizeof *self + key_size + 1);
   if (!self)
-    return hv_fail(err, HV_NOMEM, "no memory for a tracker: raise the memory limit");
+    return hv_fail(err, HV_NOMEM, "cannot make a progress tracker: no memory; raise the memory limit");
   memcpy(self->key, config->prefix.data, config->prefix.size);
   memcpy(self->key + config->prefix.size, after, sizeof after);
   self->run = join_run(hall, hv_span_of(self->key, key_size), &terms, config->client_mode);
   if (!self->run) {
     hv_mem_free(self);
-    return hv_fail(err, HV_NOMEM, "no memory for a tracker: raise the memory limit");
+    return hv_fail(err, HV_NOMEM, "cannot make a progress tracker: no memory; raise the memory limit");
   }
   self->key_size = key_size;
   self->hall = hall;

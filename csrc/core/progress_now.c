@@ -7,7 +7,7 @@ enum { STILL_BATCHES = 4, STILL_LEAST_S = 1 }; /* so many batches' time without 
 
 hv_status hv_progress_check(hv_progress_terms *t, hv_error *err) {
   if (t->target == 0 || t->target > HV_REPORT_SAMPLES_MAX)
-    return hv_fail(err, HV_INVALID, "target_batch_size is a number of samples from 1 to 2^48");
+    return hv_fail(err, HV_INVALID, "target_batch_size must be a number of samples from 1 to 2^48");
   t->min_refresh_ms = t->min_refresh_ms ? t->min_refresh_ms : 500;
   t->max_refresh_ms = t->max_refresh_ms ? t->max_refresh_ms : 10000;
   t->default_refresh_ms = t->default_refresh_ms ? t->default_refresh_ms : 3000;
@@ -16,11 +16,11 @@ hv_status hv_progress_check(hv_progress_terms *t, hv_error *err) {
   t->drift_rate = t->drift_rate >= 0 ? t->drift_rate : 0.2;
   t->fast = t->fast > 0 ? t->fast : 8;
   if (t->min_refresh_ms > t->max_refresh_ms)
-    return hv_fail(err, HV_INVALID, "min_refresh_period is longer than max_refresh_period: exchange them");
+    return hv_fail(err, HV_INVALID, "min_refresh_period must not be longer than max_refresh_period: exchange them");
   if (t->max_refresh_ms > 3600000)
-    return hv_fail(err, HV_INVALID, "max_refresh_period is an hour at most");
+    return hv_fail(err, HV_INVALID, "max_refresh_period must be at most one hour");
   if (!(t->fast >= 1) || !isfinite(t->fast) || !isfinite(t->drift_peers) || !isfinite(t->drift_rate))
-    return hv_fail(err, HV_INVALID, "fast is 1 or more, and the expected drifts are finite numbers");
+    return hv_fail(err, HV_INVALID, "fast must be 1 or more, and the expected drifts must be finite numbers");
   if (t->default_refresh_ms > t->max_refresh_ms)
     t->default_refresh_ms = t->max_refresh_ms;
   if (t->expiration_ms < 2 * t->max_refresh_ms)

@@ -28,11 +28,13 @@ hv_status hv_record_owner(hv_span key, hv_span subkey, hv_peer_id *out) {
 
 static hv_status check_sizes(const hv_record *record, hv_error *err) {
   if (record->key.size > HV_RECORD_KEY_MAX)
-    return hv_fail(err, HV_TOO_LARGE, "the key has %zu bytes, and %d are the limit", record->key.size, HV_RECORD_KEY_MAX);
+    return hv_fail(err, HV_TOO_LARGE, "the key has %zu bytes, and the limit is %d: choose a shorter key", record->key.size,
+                   HV_RECORD_KEY_MAX);
   if (record->subkey.size > HV_RECORD_KEY_MAX)
-    return hv_fail(err, HV_TOO_LARGE, "the subkey has %zu bytes, and %d are the limit", record->subkey.size, HV_RECORD_KEY_MAX);
+    return hv_fail(err, HV_TOO_LARGE, "the subkey has %zu bytes, and the limit is %d: choose a shorter subkey", record->subkey.size,
+                   HV_RECORD_KEY_MAX);
   if (record->value.size > HV_RECORD_VALUE_MAX)
-    return hv_fail(err, HV_TOO_LARGE, "the value has %zu bytes, and %u are the limit of one record: split it into subkeys",
+    return hv_fail(err, HV_TOO_LARGE, "the value has %zu bytes, and the limit of one record is %u: split it into subkeys",
                    record->value.size, HV_RECORD_VALUE_MAX);
   return HV_OK;
 }
@@ -45,16 +47,17 @@ hv_status hv_record_check(const hv_record *record, hv_error *err) {
   if (record->ttl_ms == 0)
     return hv_fail(err, HV_INVALID, "the record has expired already: give an expiration in the future");
   if (!record->has_subkey && record->subkey.size)
-    return hv_fail(err, HV_INVALID, "the record has a subkey and says that it has none");
+    return hv_fail(err, HV_INVALID, "the record is inconsistent: it has a subkey, and its flag denies that");
   if (hv_record_owner(record->key, record->subkey, &owner) != HV_OK)
-    return hv_fail(err, HV_DENIED,
-                   "an [owner:...] mark in the key or subkey names no peer, or several: only one peer can own a record");
+    return hv_fail(
+        err, HV_DENIED,
+        "cannot determine the record's owner: the [owner:...] mark in its key or subkey names no peer, or several; name one peer");
   if (!hv_peer_equal(&owner, &record->signer))
     return hv_fail(err, HV_DENIED,
                    hv_peer_is_known(&owner) ? "the record is not signed by the owner that its key or subkey names"
-                                            : "the record is signed, but its key and subkey name no owner");
+                                            : "the record is signed, and neither its key nor its subkey names an owner");
   if (hv_peer_is_known(&owner) && (record->version == 0 || record->ttl_ms > record->lease_ms))
-    return hv_fail(err, HV_INVALID, "the record would live for longer than its owner signed, or has no version");
+    return hv_fail(err, HV_INVALID, "the record is inconsistent: it would outlive its owner's signature, or has no version");
   return HV_OK;
 }
 

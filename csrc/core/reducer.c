@@ -86,7 +86,7 @@ static void leave_out(guest *g, hv_status status, const char *why) {
   if (g->stream)
     r->env->stream_cancel(r->env, g->stream);
   char who[HV_PEER_SHORT_MAX];
-  hv_env_log(r->env, HV_LOG_WARN, "reducer", "left_out", "member %s is left out after %u of %u chunks: %s (%s)",
+  hv_env_log(r->env, HV_LOG_WARN, "reducer", "left_out", "excluding member %s after %u of %u chunks: %s (%s)",
              hv_peer_short(&r->round->members[g->member].at.id, who), g->next, r->count, why, hv_status_text(status));
   lose(r, g, 0);
 }
@@ -98,7 +98,7 @@ static void refuse(guest *g, hv_status status, const char *why) {
   if (g->refused)
     return;
   g->refused = 1;
-  hv_env_log(r->env, HV_LOG_WARN, "reducer", "refused", "what member %s contributes is refused from chunk %u of %u on: %s (%s)",
+  hv_env_log(r->env, HV_LOG_WARN, "reducer", "refused", "refusing the chunks of member %s from %u of %u on: %s (%s)",
              hv_peer_short(&r->round->members[g->member].at.id, who), g->next, r->count, why, hv_status_text(status));
 }
 
@@ -115,8 +115,8 @@ static void refuse_own(hv_reducer *r, hv_status status) {
   if (r->own_refused)
     return;
   r->own_refused = 1;
-  hv_env_log(r->env, HV_LOG_WARN, "reducer", "own_refused", "this member's own values are left out from chunk %u of %u on: %s",
-             r->low, r->count, hv_status_text(status));
+  hv_env_log(r->env, HV_LOG_WARN, "reducer", "own_refused", "skipping this member's own values from chunk %u of %u on: %s", r->low,
+             r->count, hv_status_text(status));
 }
 
 /* ---- jobs on the pool ---- */
@@ -286,7 +286,7 @@ static void relayed(hv_job *job, const hv_event *event) {
       fail(r, s->status);
     } else {
       s->state = SLOT_OPEN;
-      ignore(from, s->status, "the average that it was to forward is none");
+      ignore(from, s->status, "it forwarded invalid bytes instead of the average");
     }
   }
   advance(r);
@@ -555,7 +555,7 @@ static void chunk_came(hv_stream *stream, const hv_event *event) {
     gauge(g, event->now_us, event->payload);
     place(g);
   } else {
-    ignore(g, status, "it sent another chunk than was its turn, or there was no memory for it");
+    ignore(g, status, "it sent a chunk out of order, or there is no memory for it");
   }
   go_on_all(r);
   advance(r);
@@ -571,7 +571,7 @@ static void room_again(hv_stream *stream, const hv_event *event) {
 /* What is still on its way from one that is here is heard first: its stream ends, too. */
 static void leave_out_if_gone(guest *g) {
   if (g->gone && (g->state == GUEST_EXPECTED || g->state == GUEST_LOST))
-    leave_out(g, HV_CLOSED, "it has ended");
+    leave_out(g, HV_CLOSED, "its process has ended");
 }
 
 void hv_reducer_gone(hv_reducer *r, size_t member) {
@@ -698,9 +698,9 @@ void reducer_look_for_stalls(hv_timer *timer, const hv_event *event) {
     if (is_late(g, event->now_us) && holds_up(g)) {
       g->late = g->state != GUEST_LOST;
       leave_out(g, g->state == GUEST_LOST ? HV_CLOSED : HV_TIMEOUT,
-                g->state == GUEST_LOST ? "it broke off"
-                : g->stream            ? "it stands still"
-                                       : "it did not come");
+                g->state == GUEST_LOST ? "it ended its stream early"
+                : g->stream            ? "it is silent"
+                                       : "it did not connect");
       anybody = 1;
     }
   }

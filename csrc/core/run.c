@@ -29,7 +29,9 @@ typedef struct stretch {
 static hv_status check_part(const hv_run_part *part, size_t index, uint32_t chunk_values, hv_error *err) {
   uint64_t bytes = hv_codec_bound((int)part->codec, HV_DTYPE_FLOAT32, chunk_values);
   if (!hv_dtype_size((int)part->dtype) || !bytes)
-    return hv_fail(err, HV_INVALID, "tensor %zu has a type of numbers or a codec that is not on the list", index);
+    return hv_fail(
+        err, HV_INVALID,
+        "tensor %zu has an unknown dtype or codec: use float32, float16, bfloat16 or float64, and a codec of this version", index);
   return HV_OK;
 }
 
@@ -38,9 +40,9 @@ static hv_status add_part(hv_run *run, const hv_run_part *part, size_t index, hv
   if (status != HV_OK || part->n_values == 0)
     return status;
   if (part->n_values > HV_RUN_VALUES_MAX - run->n_values)
-    return hv_fail(err, HV_INVALID, "the tensors have too many values together: average them in several runs");
+    return hv_fail(err, HV_INVALID, "the tensors have too many values together: use several averagers");
   if (run->n_places && run->has_values != (part->data != NULL))
-    return hv_fail(err, HV_INVALID, "tensor %zu differs from those before it in having values or not", index);
+    return hv_fail(err, HV_INVALID, "tensor %zu is inconsistent with the others: either all tensors have values, or none", index);
   run->has_values = part->data != NULL;
   section *last = run->n_sections ? &run->sections[run->n_sections - 1] : NULL;
   if (!last || last->codec != part->codec) {
@@ -60,7 +62,7 @@ static hv_status count_chunks(hv_run *run, hv_error *err) {
     run->sections[i].first = (uint32_t)chunks;
     chunks += (run->sections[i].n_values + run->chunk_values - 1) / run->chunk_values;
     if (chunks >= UINT32_MAX)
-      return hv_fail(err, HV_INVALID, "the run has too many chunks: make them larger");
+      return hv_fail(err, HV_INVALID, "the run has too many chunks: make part_size_bytes larger");
   }
   run->n_chunks = (uint32_t)chunks;
   return HV_OK;
@@ -69,12 +71,15 @@ static hv_status count_chunks(hv_run *run, hv_error *err) {
 hv_status hv_run_init(hv_run *run, hv_mem *mem, const hv_run_part *parts, size_t n_parts, uint32_t chunk_values, hv_error *err) {
   *run = (hv_run){.mem = mem, .chunk_values = chunk_values};
   if (chunk_values == 0 || chunk_values > HV_RUN_CHUNK_MAX)
-    return hv_fail(err, HV_INVALID, "a chunk has 1 to %u values", HV_RUN_CHUNK_MAX);
+    return hv_fail(err, HV_INVALID, "a chunk must have 1 to %u values: change part_size_bytes", HV_RUN_CHUNK_MAX);
   if (n_parts > HV_RUN_PARTS_MAX)
-    return hv_fail(err, HV_INVALID, "there are too many tensors: average them in several runs");
+    return hv_fail(err, HV_INVALID, "there are too many tensors: use several averagers");
   run->places = hv_mem_array(mem, n_parts, sizeof *run->places);
   run->sections = hv_mem_array(mem, n_parts, sizeof *run->sections);
-  hv_status status = run->places && run->sections ? HV_OK : hv_fail(err, HV_NOMEM, "there is no memory for the table of tensors");
+  hv_status status =
+      run->places && run->sections
+          ? HV_OK
+          : hv_fail(err, HV_NOMEM, "cannot make an averager: no memory for the table of tensors; raise the memory limit");
   for (size_t i = 0; i < n_parts && status == HV_OK; i++)
     status = add_part(run, &parts[i], i, err);
   if (status == HV_OK)

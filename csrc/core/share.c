@@ -149,7 +149,7 @@ static void run_encode(hv_job *job) {
 /* What was encoded is ready to go, if there is still somebody to whom. */
 static void encoded(hv_share *s, hv_status status) {
   if (status == HV_NOT_FINITE && s->view->sources[s->sending] == HV_VIEW_REDUCE) {
-    hv_env_log(s->env, HV_LOG_WARN, "share", "not_finite", "this member's values of chunk %u are not finite: they are left out",
+    hv_env_log(s->env, HV_LOG_WARN, "share", "not_finite", "skipping this member's values of chunk %u: they are not finite",
                s->view->chunks[s->sending]);
     s->nothing = 1;
     uint32_t at = s->sending - first_of(s);

@@ -82,14 +82,15 @@ hv_status hv_snapshot_new(hv_env *env, hv_payload *bytes, const hv_manifest_part
                           hv_snapshot **out, hv_error *err) {
   hv_snapshot *s = hv_mem_zalloc(env->mem, sizeof *s);
   hv_manifest_part *sized = hv_mem_array(env->mem, bytes->n_parts, sizeof *sized);
-  hv_status status = s && sized ? HV_OK : hv_fail(err, HV_NOMEM, "there is no memory for the state's manifest");
+  hv_status status =
+      s && sized ? HV_OK : hv_fail(err, HV_NOMEM, "cannot offer the state: no memory for its manifest; raise the memory limit");
   for (size_t i = 0; i < bytes->n_parts && status == HV_OK; i++) {
     if (parts)
       sized[i] = parts[i];
     sized[i].size = bytes->parts[i].size;
     if (sized[i].codec != HV_CODEC_NONE && hv_dtype_size(sized[i].dtype) &&
         (uintptr_t)bytes->parts[i].data % hv_dtype_size(sized[i].dtype))
-      status = hv_fail(err, HV_INVALID, "part %zu of the state does not lie at a multiple of its numbers' size", i);
+      status = hv_fail(err, HV_INVALID, "part %zu of the state is not aligned to its dtype's size: copy it to aligned memory", i);
   }
   if (status == HV_OK)
     status = hv_manifest_make(env->mem, sized, bytes->n_parts, chunk_bytes, metadata, &s->manifest, err);

@@ -96,8 +96,7 @@ static void said(hv_dht_op *op, hv_status status, const char *text) {
   if (s->stopping)
     return;
   if (status != HV_OK)
-    hv_env_log(s->env, HV_LOG_DEBUG, "state", "state_not_declared", "the state could not be announced, and will be again: %s",
-               text);
+    hv_env_log(s->env, HV_LOG_DEBUG, "state", "state_not_declared", "could not announce the state, will retry: %s", text);
   uint64_t ms = e->dirty ? 0 : status != HV_OK && e->declare_ms > AGAIN_MS ? AGAIN_MS : e->declare_ms;
   if (!e->offered) /* the withdrawal was said, or nobody could hear it: on to what is next, or the end */
     ms = 0;
@@ -200,10 +199,10 @@ static void hashed(void *arg, hv_status status) {
     offer->entry = NULL;
     if (is_done_with(e))
       e->state->env->timer_set(e->state->env, &e->declare, 0); /* to go away, in a step of its own */
-    offer->done(offer, status, "the state could not be offered: its digests could not be made");
+    offer->done(offer, status, "cannot offer the state: its digests could not be computed");
     return;
   }
-  end_telling(e, HV_CANCELLED, "a newer snapshot took its place");
+  end_telling(e, HV_CANCELLED, "a newer snapshot replaced it");
   retire(e);
   e->offered = snapshot;
   e->priority = e->coming_priority;
@@ -215,9 +214,9 @@ static void hashed(void *arg, hv_status status) {
 
 static hv_status check_offer(const hv_state *s, const hv_state_offer *offer, hv_error *err) {
   if (s->stopping)
-    return hv_fail(err, HV_CLOSED, "this node has ended");
+    return hv_fail(err, HV_CLOSED, "the node has ended");
   if (offer->prefix.size == 0 || offer->prefix.size > HV_STATE_PREFIX_MAX)
-    return hv_fail(err, offer->prefix.size ? HV_TOO_LARGE : HV_INVALID, "a prefix has from 1 to %d bytes, not %zu",
+    return hv_fail(err, offer->prefix.size ? HV_TOO_LARGE : HV_INVALID, "a prefix must have 1 to %d bytes, not %zu",
                    HV_STATE_PREFIX_MAX, offer->prefix.size);
   if (!isfinite(offer->priority))
     return hv_fail(err, HV_INVALID, "the priority of a state must be a finite number");
@@ -243,10 +242,11 @@ hv_status hv_state_offer_start(hv_state *s, hv_state_offer *offer, hv_error *err
     hv_snapshot_release(snapshot);
     if (e && is_new)
       free_entry(e);
-    return full ? hv_fail(err, HV_TOO_LARGE, "this node offers states of %d prefixes already: withdraw one", HV_STATE_OFFERS_MAX)
-                : hv_fail(err, HV_NOMEM, "there is no memory to offer the state");
+    return full ? hv_fail(err, HV_TOO_LARGE, "cannot offer the state: this node already offers states of %d prefixes; withdraw one",
+                          HV_STATE_OFFERS_MAX)
+                : hv_fail(err, HV_NOMEM, "cannot offer the state: no memory; raise the memory limit");
   }
-  drop_coming(e, HV_CANCELLED, "a newer snapshot took its place");
+  drop_coming(e, HV_CANCELLED, "a newer snapshot replaced it");
   e->coming = snapshot;
   e->coming_priority = offer->priority;
   memcpy(e->coming_lineage, offer->lineage, sizeof e->coming_lineage);
@@ -385,13 +385,13 @@ static void load_over(void *arg, hv_loader *loader) {
 
 hv_status hv_state_load_start(hv_state *s, hv_state_load *load, hv_error *err) {
   if (s->stopping)
-    return hv_fail(err, HV_CLOSED, "this node has ended");
+    return hv_fail(err, HV_CLOSED, "the node has ended");
   if (load->prefix.size == 0 || load->prefix.size > HV_STATE_PREFIX_MAX)
-    return hv_fail(err, load->prefix.size ? HV_TOO_LARGE : HV_INVALID, "a prefix has from 1 to %d bytes, not %zu",
+    return hv_fail(err, load->prefix.size ? HV_TOO_LARGE : HV_INVALID, "a prefix must have 1 to %d bytes, not %zu",
                    HV_STATE_PREFIX_MAX, load->prefix.size);
   loading *l = hv_mem_zalloc(s->env->mem, sizeof *l);
   if (!l)
-    return hv_fail(err, HV_NOMEM, "there is no memory to load a state");
+    return hv_fail(err, HV_NOMEM, "cannot load the state: no memory; raise the memory limit");
   hv_status status = hv_loader_new(s->env, &s->config, s->dht, load, &s->memory, load_over, s, &l->loader, err);
   if (status != HV_OK) {
     hv_mem_free(l);
@@ -439,8 +439,8 @@ void hv_state_stop(hv_state *s) {
   s->stopping = 1;
   for (entry *e = s->entries; e; e = e->next) {
     s->env->timer_clear(s->env, &e->declare);
-    end_telling(e, HV_CANCELLED, "the node is shut down");
-    drop_coming(e, HV_CANCELLED, "the node is shut down");
+    end_telling(e, HV_CANCELLED, "the node was shut down");
+    drop_coming(e, HV_CANCELLED, "the node was shut down");
     hv_snapshot_release(e->offered); /* its memory goes back when uploads have ended */
     e->offered = NULL;
   }

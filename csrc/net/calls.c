@@ -19,17 +19,20 @@ typedef struct asked {
   hv_status broken_off;
 } asked;
 
-/* Whoever answered: as this call says, or as was found out before on the same connection. */
-static hv_status who_answered(asked *a, hv_peer_id *peer, char text[HV_WORLD_TEXT_MAX]) {
+/* The peer that answered: as this call says, or as was found out before on the same connection. */
+static hv_status who_answered(asked *a, hv_peer_id *peer, hv_cause *cause, char text[HV_WORLD_TEXT_MAX]) {
   if (!a->who) {
     *peer = a->link->met;
     return HV_OK;
   }
   if (hv_grpc_call_peer(a->rpc, peer) != HV_OK) {
     char where[HV_ADDR_TEXT_MAX];
-    snprintf(text, HV_WORLD_TEXT_MAX, "%s did not say who it is", hv_addr_print_short(&a->link->to.addr, where));
+    snprintf(text, HV_WORLD_TEXT_MAX, "%s did not send its identity: check that the address is a peer's",
+             hv_addr_print_short(&a->link->to.addr, where));
+    *cause = HV_CAUSE_BAD_CERTIFICATE;
     return HV_DENIED;
   }
+  *cause = HV_CAUSE_OTHER_PEER; /* if it is denied */
   return hv_link_meet(a->link, peer, text);
 }
 
@@ -46,7 +49,7 @@ static hv_status read_answer(asked *a, hv_wire_msg *answer, char text[HV_WORLD_T
     return status;
   hv_addr_print_short(&a->link->to.addr, where);
   if (status == HV_VERSION)
-    snprintf(text, HV_WORLD_TEXT_MAX, "%s speaks protocol version %u, this node speaks %d: upgrade the older one", where,
+    snprintf(text, HV_WORLD_TEXT_MAX, "%s speaks protocol version %u and this node %d: upgrade the older one", where,
              answer->version, HV_PROTOCOL_VERSION);
   else
     snprintf(text, HV_WORLD_TEXT_MAX, "the answer of %s cannot be read: %s", where, hv_status_text(status));
@@ -67,10 +70,11 @@ static void ask_done(hv_grpc_op *op, int ok) {
   hv_event event = {.kind = HV_EVENT_CALL_DONE, .call = a->call, .text = text};
   hv_wire_msg answer = {0};
   int have_answer = 0;
-  event.status = hv_link_explain(a->link, a->rpc, a->broken_off, a->call->timeout_ms, text);
+  event.status = hv_link_explain(a->link, a->rpc, a->broken_off, a->call->timeout_ms, &event.cause, text);
   if (event.status == HV_OK)
-    event.status = who_answered(a, &event.peer, text);
+    event.status = who_answered(a, &event.peer, &event.cause, text);
   if (event.status == HV_OK) {
+    event.cause = HV_CAUSE_OTHER;
     event.status = read_answer(a, &answer, text);
     have_answer = event.status == HV_OK;
   }
@@ -256,12 +260,12 @@ static void accepted(hv_grpc_op *op, int ok) {
   }
   hv_calls_accept(loop);
   if (hv_grpc_call_peer(v->rpc, &v->request.peer) != HV_OK) {
-    refuse(v, HV_DENIED, "say who you are: no certificate, or no hv-peer header");
+    refuse(v, HV_DENIED, "the caller has no identity: it sent no certificate and no hv-peer header");
     return;
   }
   v->guest = hv_guests_call(&loop->guests, &v->request.peer);
   if (!v->guest) {
-    refuse(v, HV_BUSY, "too many calls at a time: try again later");
+    refuse(v, HV_BUSY, "too many calls are under way: try again later");
     return;
   }
   v->since_us = hv_clock_us();
@@ -280,7 +284,7 @@ static void greeted(hv_grpc_op *op, int ok) {
     return;
   }
   if (size > HV_MSG_BYTES_MAX) {
-    refuse(v, HV_TOO_LARGE, "a request has at most 2 MiB");
+    refuse(v, HV_TOO_LARGE, "the request is too large: the limit is 2 MiB");
     return;
   }
   hv_span bytes;
@@ -291,8 +295,8 @@ static void greeted(hv_grpc_op *op, int ok) {
   if (status != HV_OK) {
     char text[HV_MSG_TEXT_MAX];
     if (status == HV_VERSION)
-      snprintf(text, sizeof text, "this peer speaks protocol version %d, you speak %u: upgrade the older one", HV_PROTOCOL_VERSION,
-               msg.version);
+      snprintf(text, sizeof text, "this peer speaks protocol version %d and the caller %u: upgrade the older one",
+               HV_PROTOCOL_VERSION, msg.version);
     else
       snprintf(text, sizeof text, "the request cannot be read: %s", hv_status_text(status));
     refuse(v, status, text);

@@ -108,7 +108,7 @@ void hv_future_finish(hv_future *future, hv_span bytes, const hv_peer_id *peer) 
   if (bytes.size) {
     copy = hv_mem_alloc(future->mem, bytes.size);
     if (!copy) {
-      hv_future_fail(future, HV_NOMEM, "no memory for the result: raise the memory limit");
+      hv_future_fail(future, HV_NOMEM, HV_CAUSE_MEMORY, "cannot hand over the result: no memory; raise the memory limit");
       return;
     }
     memcpy(copy, bytes.data, bytes.size);
@@ -116,8 +116,8 @@ void hv_future_finish(hv_future *future, hv_span bytes, const hv_peer_id *peer) 
   hv_future_finish_taken(future, copy, bytes.size, peer);
 }
 
-void hv_future_fail(hv_future *future, hv_status status, const char *text) {
-  hv_fail(&future->error, status, "%s", text && *text ? text : hv_status_text(status));
+void hv_future_fail(hv_future *future, hv_status status, hv_cause cause, const char *text) {
+  hv_fail_by(&future->error, status, cause, "%s", text && *text ? text : hv_status_text(status));
   finish(future);
 }
 
@@ -155,7 +155,7 @@ int hv_future_cancel(hv_future *future) {
 
 hv_status hv_future_result(hv_future *future, hv_span *bytes, hv_peer_id *peer, hv_error *err) {
   if (!hv_future_done(future))
-    return hv_fail(err, HV_BUSY, "the result is not there yet: wait for it");
+    return hv_fail(err, HV_BUSY, "the result is not there yet: the call is still running; wait for it");
   if (future->error.status != HV_OK) {
     if (err)
       *err = future->error;

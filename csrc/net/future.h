@@ -31,6 +31,7 @@ void hv_future_finish_taken(hv_future *future, void *block, size_t size, const h
 int hv_future_offer(hv_future *future, void *block, size_t size, const hv_peer_id *peer);
 /* Takes the result of a future that is done and that nobody else looks at any more: its block, or NULL when there is none. */
 void *hv_future_take(hv_future *future, size_t *size, hv_peer_id *peer);
-void hv_future_fail(hv_future *future, hv_status status, const char *text);
+/* cause: HV_CAUSE_OTHER is the status' own. */
+void hv_future_fail(hv_future *future, hv_status status, hv_cause cause, const char *text);
 
 #endif

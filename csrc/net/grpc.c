@@ -174,7 +174,7 @@ hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, int insecure, hv
   if (!grpc || !trusts) {
     hv_mem_drop(trusts);
     hv_mem_free(grpc);
-    return hv_fail(err, HV_NOMEM, "out of memory while opening the network");
+    return hv_fail(err, HV_NOMEM, "cannot open the network: no memory; raise the memory limit");
   }
   hv_grpc_tls_hush();
   hv_mem_keep_pages(); /* for the buffers that gRPC reads into */
@@ -190,7 +190,7 @@ hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, int insecure, hv
     grpc_shutdown();
     hv_mem_drop(trusts);
     hv_mem_free(grpc);
-    return hv_fail(err, status, "this node's certificate could not be made: %s", hv_status_text(status));
+    return hv_fail(err, status, "cannot create this node's certificate: %s", hv_status_text(status));
   }
   grpc->cq = grpc_completion_queue_create_for_next(NULL);
   grpc->nowhere = grpc_lame_client_channel_create("nowhere", GRPC_STATUS_UNAVAILABLE, "nowhere");
@@ -236,9 +236,10 @@ hv_status hv_grpc_listen(hv_grpc *grpc, const hv_addr *addr, uint16_t *port, hv_
   hv_addr to = *addr;
   hv_addr_print_short(addr, where);
   if (addr->kind != HV_ADDR_IP4 && addr->kind != HV_ADDR_IP6)
-    return hv_fail(err, HV_INVALID, "cannot listen on %s: give an IP address of this machine, or 0.0.0.0 or [::] for all", where);
+    return hv_fail(err, HV_INVALID,
+                   "cannot listen on %s: it is not an IP address; give one of this machine, or 0.0.0.0 or [::] for all", where);
   if (!grpc->server && make_server(grpc) != HV_OK)
-    return hv_fail(err, HV_NOMEM, "out of memory while opening %s", where);
+    return hv_fail(err, HV_NOMEM, "cannot listen on %s: no memory; raise the memory limit", where);
   int error = hv_listen_try(&to, &to.port);
   for (int tries = 0; error == 0 && tries < (addr->port ? 1 : 5); tries++) {
     char target[HV_ADDR_TEXT_MAX];
@@ -716,7 +717,8 @@ static hv_status refusal_of(const hv_grpc_call *call) {
   return HV_OK;
 }
 
-hv_status hv_grpc_call_result(hv_grpc_call *call, char text[HV_GRPC_TEXT_MAX]) {
+hv_status hv_grpc_call_result(hv_grpc_call *call, hv_cause *cause, char text[HV_GRPC_TEXT_MAX]) {
+  *cause = HV_CAUSE_OTHER;
   if (call->code == GRPC_STATUS_OK)
     return HV_OK;
   copy_text(text, HV_GRPC_TEXT_MAX, (const char *)GRPC_SLICE_START_PTR(call->details), GRPC_SLICE_LENGTH(call->details));
@@ -729,7 +731,7 @@ hv_status hv_grpc_call_result(hv_grpc_call *call, char text[HV_GRPC_TEXT_MAX]) {
   case GRPC_STATUS_DEADLINE_EXCEEDED:
     return HV_TIMEOUT;
   case GRPC_STATUS_UNAVAILABLE:
-    return hv_outage_of(text);
+    return hv_outage_of(text, cause);
   case GRPC_STATUS_RESOURCE_EXHAUSTED:
     return HV_TOO_LARGE;
   case GRPC_STATUS_PERMISSION_DENIED:
@@ -738,6 +740,7 @@ hv_status hv_grpc_call_result(hv_grpc_call *call, char text[HV_GRPC_TEXT_MAX]) {
   case GRPC_STATUS_UNIMPLEMENTED:
     return HV_UNSUPPORTED;
   case GRPC_STATUS_UNKNOWN: /* "Stream removed": the connection went away */
+    *cause = HV_CAUSE_CONNECTION_LOST;
     return HV_CLOSED;
   default:
     return HV_MALFORMED;

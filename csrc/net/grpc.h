@@ -131,7 +131,8 @@ hv_status hv_grpc_call_peer(hv_grpc_call *call, hv_peer_id *out);
 void hv_grpc_call_from(hv_grpc_call *call, hv_addr *out); /* where from; kind HV_ADDR_NONE if not known */
 
 /* How the call ended, for calls one has made: HV_OK, or why not with a few words (borrowed from text). A refusal by the other world
- * comes with its status and text. HV_CANCELLED, HV_TIMEOUT, HV_REFUSED, HV_UNREACHABLE, HV_CLOSED, HV_TOO_LARGE, HV_MALFORMED... */
-hv_status hv_grpc_call_result(hv_grpc_call *call, char text[HV_GRPC_TEXT_MAX]);
+ * comes with its status and text; cause is finer than the status, or HV_CAUSE_OTHER. HV_CANCELLED, HV_TIMEOUT, HV_REFUSED,
+ * HV_UNREACHABLE, HV_CLOSED, HV_TOO_LARGE, HV_MALFORMED... */
+hv_status hv_grpc_call_result(hv_grpc_call *call, hv_cause *cause, char text[HV_GRPC_TEXT_MAX]);
 
 #endif

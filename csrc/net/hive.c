@@ -63,15 +63,19 @@ void hv_hive_free_op(op *o) {
   hv_mem_free(o);
 }
 
-void hv_hive_fail_op(op *o, hv_status status, const char *text) {
-  hv_future_fail(o->future, status, text);
+void hv_hive_fail_op_by(op *o, hv_status status, hv_cause cause, const char *text) {
+  hv_future_fail(o->future, status, cause, text);
   hv_hive_free_op(o);
+}
+
+void hv_hive_fail_op(op *o, hv_status status, const char *text) {
+  hv_hive_fail_op_by(o, status, HV_CAUSE_OTHER, text);
 }
 
 static void run_op(hv_command *command, void *core) {
   op *o = (op *)command;
   if (!core) {
-    hv_hive_fail_op(o, HV_CLOSED, "the node is shut down");
+    hv_hive_fail_op(o, HV_CLOSED, "the node was shut down");
     return;
   }
   hv_hive *hive = o->hive;
@@ -162,7 +166,7 @@ static void start_peers(op *o, hv_node *node) {
   uint64_t now = hv_node_env(node)->now_us(hv_node_env(node));
   hv_hive_peer_info *infos = hv_mem_array(o->hive->mem, peers->n_entries, sizeof *infos);
   if (!infos) {
-    hv_hive_fail_op(o, HV_NOMEM, "no memory for the list of peers");
+    hv_hive_fail_op(o, HV_NOMEM, "cannot list the peers: no memory; raise the memory limit");
     return;
   }
   size_t n = 0;
@@ -186,20 +190,36 @@ hv_status hv_hive_peers(hv_hive *hive, hv_future **out) {
   return o ? hv_hive_submit(o, out) : HV_NOMEM;
 }
 
+/* The cause that all initial peers share; HV_CAUSE_OTHER: they fail for several. */
+static hv_cause common_cause(const hv_peers *peers) {
+  hv_cause cause = peers->n_starts ? peers->starts[0].cause : HV_CAUSE_OTHER;
+  for (size_t i = 1; i < peers->n_starts; i++)
+    if (peers->starts[i].cause != cause)
+      return HV_CAUSE_OTHER;
+  return cause;
+}
+
 static void tell_that_none_answers(op *o, const hv_peers *peers) {
   hv_error error;
   char where[HV_ADDR_TEXT_MAX];
-  hv_fail(&error, HV_UNREACHABLE, "no initial peer answers; check that they run and that their ports are open:");
+  const char *foreign = o->hive->foreign.text;
+  hv_cause cause = common_cause(peers);
+  if (peers->n_starts == 1 && !foreign[0]) {
+    hv_fail_by(&error, HV_UNREACHABLE, cause, "no initial peer answers: %s", peers->starts[0].text);
+    hv_hive_fail_op_by(o, error.status, error.cause, error.text);
+    return;
+  }
+  hv_fail_by(&error, HV_UNREACHABLE, cause, "no initial peer answers; check that they run and that their ports are open:");
   for (size_t i = 0; i < peers->n_starts; i++) {
     size_t used = strlen(error.text);
     snprintf(error.text + used, sizeof error.text - used, "%s %s (%s)", i ? "," : "",
              hv_addr_print_short(&peers->starts[i].target.addr, where), peers->starts[i].text);
   }
-  const char *foreign = o->hive->foreign.text;
   size_t used = strlen(error.text), room = sizeof error.text - used;
   if (foreign[0] && snprintf(error.text + used, room, ",%s", foreign) >= (int)room)
-    hv_log_write(o->hive->log, hv_clock_us(), HV_LOG_WARN, "hive", "addresses_cut", "skipped as well:%s", foreign);
-  hv_hive_fail_op(o, error.status, error.text);
+    hv_log_write(o->hive->log, hv_clock_us(), HV_LOG_WARN, "hive", "addresses_cut",
+                 "the error does not hold all addresses; these are skipped as well:%s", foreign);
+  hv_hive_fail_op_by(o, error.status, error.cause, error.text);
 }
 
 static void check_wait_peers(op *o, hv_node *node) {
@@ -230,7 +250,7 @@ static void echo_over(hv_node_echo *echo, hv_status status, hv_span bytes, const
     hv_future_finish(o->future, bytes, &echo->to);
     hv_hive_free_op(o);
   } else
-    hv_hive_fail_op(o, status, text);
+    hv_hive_fail_op_by(o, status, echo->cause, text);
 }
 
 static void cancel_echo(op *o, hv_node *node) {
@@ -243,12 +263,14 @@ static void fail_to_reach(op *o, hv_status status, const hv_peer_id *peer) {
   hv_error error;
   hv_peer_print(peer, who);
   if (status == HV_NOT_FOUND)
-    hv_fail(&error, status, "no peer %s is known here: wait until it has been met (wait_for_peers)", who);
+    hv_fail_by(&error, status, HV_CAUSE_UNKNOWN_PEER, "cannot reach peer %s: this node has not met it; call wait_for_peers first",
+               who);
   else if (status == HV_UNREACHABLE)
-    hv_fail(&error, status, "peer %s is in client mode and cannot be dialled: let it begin", who);
+    hv_fail_by(&error, status, HV_CAUSE_CLIENT_MODE,
+               "cannot reach peer %s: it is in client mode, so nothing can dial it; let that peer start the transfer", who);
   else
-    hv_fail(&error, status, "peer %s could not be asked: %s", who, hv_status_text(status));
-  hv_hive_fail_op(o, status, error.text);
+    hv_fail(&error, status, "cannot reach peer %s: %s", who, hv_status_text(status));
+  hv_hive_fail_op_by(o, status, error.cause, error.text);
 }
 
 static void start_echo(op *o, hv_node *node) {
@@ -290,7 +312,7 @@ static void send_over(hv_parcel_send *send, hv_status status, const char *text) 
     hv_future_finish(o->future, hv_span_of(NULL, 0), NULL);
     hv_hive_free_op(o);
   } else
-    hv_hive_fail_op(o, status, text);
+    hv_hive_fail_op_by(o, status, send->cause, text);
 }
 
 static void cancel_send(op *o, hv_node *node) {
@@ -459,7 +481,7 @@ typedef struct parsed {
 static void skip(hv_hive *hive, hv_span text, parsed *out, const char *why) {
   char quote[HV_QUOTE_MAX];
   size_t used = strlen(out->foreign.text);
-  hv_log_write(hive->log, hv_clock_us(), HV_LOG_WARN, "hive", "address_skipped", "%s", why);
+  hv_log_write(hive->log, hv_clock_us(), HV_LOG_WARN, "hive", "address_skipped", "skipping an address: %s", why);
   hv_span_quote(text, quote);
   snprintf(out->foreign.text + used, sizeof out->foreign.text - used, "%s %s (its transport is not TCP)", used ? "," : "", quote);
 }
@@ -479,7 +501,7 @@ static hv_status parse_one(hv_hive *hive, hv_span text, parsed *out, hv_error *e
     return HV_OK;
   }
   if (status != HV_OK)
-    return hv_fail(err, status, "%s", why.text);
+    return hv_fail_by(err, status, why.cause, "%s", why.text);
   out->n++;
   return HV_OK;
 }
@@ -491,7 +513,7 @@ static hv_status parse_list(hv_hive *hive, const char *const *texts, size_t n, p
       room += *c == ',';
   *out = (parsed){.targets = hv_mem_array(hive->mem, room, sizeof *out->targets)};
   if (!out->targets)
-    return hv_fail(err, HV_NOMEM, "no memory to start: raise the memory limit");
+    return hv_fail(err, HV_NOMEM, "cannot start a node: no memory; raise the memory limit");
   for (size_t i = 0; i < n; i++)
     for (const char *from = texts[i];;) {
       const char *comma = strchr(from, ',');
@@ -512,7 +534,9 @@ static hv_status make_identity(hv_hive *hive, const hv_hive_config *config, hv_e
   if (config->identity_path)
     return hv_identity_load(hive->mem, config->identity_path, seed, &hive->identity, err);
   hive->identity = hv_identity_from_seed(hive->mem, seed);
-  return hive->identity ? HV_OK : hv_fail(err, HV_CRYPTO, "no key could be made: libcrypto failed, or memory is out");
+  return hive->identity
+             ? HV_OK
+             : hv_fail(err, HV_CRYPTO, "cannot create a key: libcrypto failed, or memory ran out; raise the memory limit");
 }
 
 static hv_status make_node(hv_hive *hive, const hv_hive_config *config, const parsed *initial, hv_error *err) {
@@ -528,7 +552,7 @@ static hv_status make_node(hv_hive *hive, const hv_hive_config *config, const pa
       .arg = hive,
   };
   hv_status status = hv_node_new(hv_loop_env(hive->loop), &node, &hive->node);
-  return status == HV_OK ? HV_OK : hv_fail(err, status, "the node could not be made: %s", hv_status_text(status));
+  return status == HV_OK ? HV_OK : hv_fail(err, status, "cannot start a node: %s", hv_status_text(status));
 }
 
 /* On the hive thread: whatever still waits for something that will not come. */
@@ -544,9 +568,10 @@ static hv_status assemble(hv_hive *hive, const hv_hive_config *config, const par
   hv_addr addrs[HV_CARD_ADDRS_MAX] = {{.kind = HV_ADDR_IP4}}; /* 0.0.0.0, a free port */
   size_t n_addrs = config->client_mode ? 0 : 1;
   if (listen->n > HV_CARD_ADDRS_MAX)
-    return hv_fail(err, HV_TOO_LARGE, "at most %d addresses can be listened on, not %zu", HV_CARD_ADDRS_MAX, listen->n);
+    return hv_fail(err, HV_TOO_LARGE, "cannot listen on %zu addresses: the limit is %d; give fewer", listen->n, HV_CARD_ADDRS_MAX);
   if (config->client_mode && listen->n)
-    return hv_fail(err, HV_INVALID, "client mode does not listen: leave out the addresses to listen on, or client mode");
+    return hv_fail(err, HV_INVALID,
+                   "cannot listen in client mode: such a peer only dials out; remove the addresses to listen on, or client mode");
   for (size_t i = 0; i < listen->n; i++)
     addrs[i] = listen->targets[i].addr, n_addrs = i + 1;
 
@@ -577,18 +602,20 @@ static hv_status check_initial(hv_hive *hive, const parsed *initial, hv_error *e
   hive->foreign = initial->foreign;
   if (initial->n || !initial->foreign.text[0])
     return HV_OK;
-  return hv_fail(err, HV_UNSUPPORTED, "none of the initial peers can be dialled; give an address with /tcp/ in it:%s",
-                 initial->foreign.text);
+  return hv_fail_by(err, HV_UNSUPPORTED, HV_CAUSE_OTHER_TRANSPORT,
+                    "no initial peer can be dialled: only TCP is supported; give an address with /tcp/ in it:%s",
+                    initial->foreign.text);
 }
 
 static hv_status set_announce(hv_hive *hive, const parsed *announce, hv_error *err) {
   if (announce->n > HV_CARD_ADDRS_MAX)
-    return hv_fail(err, HV_TOO_LARGE, "at most %d addresses can be announced, not %zu", HV_CARD_ADDRS_MAX, announce->n);
+    return hv_fail(err, HV_TOO_LARGE, "cannot announce %zu addresses: the limit is %d; give fewer", announce->n, HV_CARD_ADDRS_MAX);
   for (size_t i = 0; i < announce->n; i++) {
     hive->announce[i] = announce->targets[i].addr;
     if (hv_addr_is_unspecified(&hive->announce[i]) || hive->announce[i].port == 0)
       return hv_fail(err, HV_INVALID,
-                     "an announced address needs a host and a port that others can dial, not 0.0.0.0, :: or port 0");
+                     "cannot announce an address with 0.0.0.0, :: or port 0: other peers cannot dial it; give the host and port "
+                     "that they reach");
   }
   hive->n_announce = announce->n;
   return HV_OK;
@@ -621,13 +648,13 @@ hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *e
   enum { LOG_RECORDS = 1024 };
   if (hv_grpc_orphaned())
     return hv_fail(err, HV_FORKED,
-                   "this process was forked from one that had a node, and gRPC does not survive that: start the node in a process "
-                   "started anew (spawn), or fork before the first node");
+                   "cannot start a node: this process was forked from one that had a node, and gRPC does not survive that; start "
+                   "the node in a spawned process, or fork before the first node");
   hv_mem *mem = hv_mem_new(NULL, config->memory_limit ? config->memory_limit : HV_MEM_UNLIMITED);
   hv_hive *hive = mem ? hv_mem_zalloc(mem, sizeof *hive) : NULL;
   if (!hive) {
     hv_mem_drop(mem);
-    return hv_fail(err, HV_NOMEM, "no memory to start: raise the memory limit");
+    return hv_fail(err, HV_NOMEM, "cannot start a node: no memory; raise the memory limit");
   }
   hive->mem = mem;
   hive->pid = getpid();
@@ -639,7 +666,8 @@ hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *e
     atomic_init(&hive->insides->refs, 1);
     pthread_mutex_init(&hive->insides->lock, NULL);
   }
-  hv_status status = hive->log && hive->insides ? HV_OK : hv_fail(err, HV_NOMEM, "no memory to start: raise the memory limit");
+  hv_status status =
+      hive->log && hive->insides ? HV_OK : hv_fail(err, HV_NOMEM, "cannot start a node: no memory; raise the memory limit");
   if (status == HV_OK)
     status = parse_list(hive, config->listen, config->n_listen, &listen, err);
   if (status == HV_OK)

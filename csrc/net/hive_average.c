@@ -96,7 +96,7 @@ static hv_status answer_of(hv_hive_op *o, hv_error *err) {
   hv_future *future;
   hv_status status = hv_hive_submit(o, &future);
   if (status != HV_OK)
-    return hv_fail(err, status, "the node is shut down");
+    return hv_fail(err, status, "the node was shut down");
   hv_future_wait(future, UINT32_MAX);
   status = hv_future_result(future, NULL, NULL, err);
   hv_future_release(future);
@@ -149,7 +149,7 @@ static void free_averager(hv_hive_averager *a) {
 static hv_status tensors_of(hv_hive *hive, const hv_hive_averager_config *config, hv_average_tensor **out, hv_error *err) {
   hv_average_tensor *tensors = hv_mem_array(hv_hive_mem(hive), config->n_tensors, sizeof *tensors);
   if (!tensors)
-    return hv_fail(err, HV_NOMEM, "there is no memory for the list of tensors: raise the memory limit");
+    return hv_fail(err, HV_NOMEM, "cannot make an averager: no memory for the list of tensors; raise the memory limit");
   for (size_t i = 0; i < config->n_tensors; i++) {
     const hv_hive_tensor *from = &config->tensors[i];
     uint64_t values = 1;
@@ -184,20 +184,20 @@ static hv_status start_average(hv_hive_averager *a, const hv_hive_averager_confi
                              .gate = {enter, leave, a}};
   hv_hive_op *o = new_op(a, start_new);
   if (!o)
-    return hv_fail(err, HV_NOMEM, "there is no memory for an averager: raise the memory limit");
+    return hv_fail(err, HV_NOMEM, "cannot make an averager: no memory; raise the memory limit");
   o->u.average.config = &inner;
   return answer_of(o, err);
 }
 
 hv_status hv_hive_averager_new(hv_hive *hive, const hv_hive_averager_config *config, hv_hive_averager **out, hv_error *err) {
   if (hv_hive_usable(hive) != HV_OK)
-    return hv_fail(err, HV_FORKED, "this node was started before fork(): only the parent process can use it");
+    return hv_fail(err, HV_FORKED, "cannot use this node: it was started before fork(); use it in the parent process");
   hv_average_tensor *tensors = NULL;
   hv_hive_averager *a = hv_mem_zalloc(hv_hive_mem(hive), sizeof *a);
   hv_status status = a ? make_lock(a) : HV_NOMEM;
   if (status != HV_OK) {
     hv_mem_free(a);
-    return hv_fail(err, status, "there is no memory for an averager: raise the memory limit");
+    return hv_fail(err, status, "cannot make an averager: no memory; raise the memory limit");
   }
   a->hive = hive;
   a->knock.run = run_knock;
@@ -255,7 +255,7 @@ static void give_outcome(hv_hive_op *o, const hv_average_outcome *outcome) {
     bytes += outcome->members[i].gather.size;
   hv_hive_average *result = hv_mem_alloc(hv_hive_mem(o->hive), sizeof *result + n * sizeof(hv_hive_member) + bytes);
   if (!result) {
-    hv_hive_fail_op(o, HV_NOMEM, "the round was done, but there is no memory to tell of it: raise the memory limit");
+    hv_hive_fail_op(o, HV_NOMEM, "the round succeeded, but its result cannot be handed over: no memory; raise the memory limit");
     return;
   }
   hv_hive_member *members = (hv_hive_member *)(result + 1);
@@ -480,7 +480,9 @@ void hv_hive_averager_bits(hv_hive_averager *a, char out[HV_GROUP_BITS_MAX + 1])
 hv_status hv_hive_averager_set_bits(hv_hive_averager *a, const char *bits, hv_error *err) {
   hv_hive_op *o = hv_hive_usable(a->hive) == HV_OK ? new_op(a, start_set_bits) : NULL;
   if (!o)
-    return hv_fail(err, HV_FORKED, "this averager cannot be used here: it is another process', or memory is out");
+    return hv_fail(
+        err, HV_FORKED,
+        "cannot use this averager: it belongs to another process, or memory ran out; use it in the process that made it");
   o->u.average.bits = hv_span_of(bits, strlen(bits));
   return answer_of(o, err);
 }

@@ -96,7 +96,7 @@ static void give_records(hv_hive_op *o, const hv_dht_op *op) {
     bytes += op->records[i].subkey.size + op->records[i].value.size;
   hv_hive_record *records = hv_mem_alloc(hv_hive_mem(o->hive), n * sizeof *records + bytes);
   if (!records) {
-    hv_hive_fail_op(o, HV_NOMEM, "no memory for what was found: raise the memory limit");
+    hv_hive_fail_op(o, HV_NOMEM, "cannot hand over the records: no memory; raise the memory limit");
     return;
   }
   uint8_t *at = (uint8_t *)(records + n);

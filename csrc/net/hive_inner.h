@@ -57,7 +57,9 @@ hv_hive_op *hv_hive_new_op(hv_hive *hive, void (*start)(hv_hive_op *self, hv_nod
 /* Sends it to the hive thread and gives out its future. Takes the op, also on failure. */
 hv_status hv_hive_submit(hv_hive_op *op, hv_future **out);
 void hv_hive_free_op(hv_hive_op *op); /* its future is finished already, or it was never submitted */
-void hv_hive_fail_op(hv_hive_op *op, hv_status status, const char *text); /* fails its future and frees it */
+/* Each fails the op's future and frees the op. hv_hive_fail_op: the cause is the status' own. */
+void hv_hive_fail_op(hv_hive_op *op, hv_status status, const char *text);
+void hv_hive_fail_op_by(hv_hive_op *op, hv_status status, hv_cause cause, const char *text);
 
 /* Hands a command to the hive thread; HV_CLOSED: it is still the caller's. */
 hv_status hv_hive_post(hv_hive *hive, hv_command *command);

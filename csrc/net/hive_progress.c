@@ -94,7 +94,7 @@ static void run_open(hv_command *command, void *core) {
     return;
   p->tracker = NULL;
   if (core)
-    hv_env_log(hv_node_env(core), HV_LOG_ERROR, "progress", "not_opened", "the run %s is not followed: %s", p->prefix, why.text);
+    hv_env_log(hv_node_env(core), HV_LOG_ERROR, "progress", "not_opened", "not following the run %s: %s", p->prefix, why.text);
   over(p, status);
   release(p);
 }
@@ -139,7 +139,7 @@ static hv_status init_locks(hv_hive_progress *p) {
 
 hv_status hv_hive_progress_open(hv_hive *hive, const hv_hive_progress_config *config, hv_hive_progress **out, hv_error *err) {
   if (hv_hive_usable(hive) != HV_OK)
-    return hv_fail(err, HV_FORKED, "this node was started before fork(): only the parent process can use it");
+    return hv_fail(err, HV_FORKED, "cannot use this node: it was started before fork(); use it in the parent process");
   hv_progress_terms terms = {.target = config->target_batch_size,
                              .batch_size_lead = config->batch_size_lead,
                              .matchmaking_ms = config->matchmaking_ms,
@@ -156,13 +156,14 @@ hv_status hv_hive_progress_open(hv_hive *hive, const hv_hive_progress_config *co
   if (status != HV_OK)
     return status;
   if (size == 0 || size > HV_PROGRESS_PREFIX_MAX)
-    return hv_fail(err, HV_INVALID, "the prefix of a run has from 1 to %d bytes, not %zu", HV_PROGRESS_PREFIX_MAX, size);
+    return hv_fail(err, HV_INVALID, "cannot follow the run: its prefix must have 1 to %d bytes, not %zu; give another run_id",
+                   HV_PROGRESS_PREFIX_MAX, size);
   if (!(alpha > 0 && alpha <= 1))
-    return hv_fail(err, HV_INVALID, "performance_ema_alpha is above 0 and at most 1");
+    return hv_fail(err, HV_INVALID, "performance_ema_alpha must be above 0 and at most 1");
   hv_hive_progress *p = hv_mem_zalloc(hv_hive_mem(hive), sizeof *p);
   if (!p || init_locks(p) != HV_OK) {
     hv_mem_free(p);
-    return hv_fail(err, HV_NOMEM, "no memory for a tracker: raise the memory limit");
+    return hv_fail(err, HV_NOMEM, "cannot make a progress tracker: no memory; raise the memory limit");
   }
   p->hive = hive;
   p->terms = terms;
@@ -181,7 +182,7 @@ hv_status hv_hive_progress_open(hv_hive *hive, const hv_hive_progress_config *co
   }
   release(p);
   release(p);
-  return hv_fail(err, status, "the node is shut down");
+  return hv_fail(err, status, "the node was shut down");
 }
 
 void hv_hive_progress_close(hv_hive_progress *p) {

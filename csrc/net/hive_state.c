@@ -128,7 +128,9 @@ static void over_at_once(hv_hive_op *o, hv_status status) {
     hv_future_finish(o->future, hv_span_of(NULL, 0), NULL);
     hv_hive_free_op(o);
   } else
-    hv_hive_fail_op(o, status, status == HV_NOT_FOUND ? "no state is offered under this prefix" : hv_status_text(status));
+    hv_hive_fail_op(o, status,
+                    status == HV_NOT_FOUND ? "cannot change the offer: no state is offered under this prefix; offer one first"
+                                           : hv_status_text(status));
 }
 
 static void start_withdraw(hv_hive_op *o, hv_node *node) {

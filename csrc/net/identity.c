@@ -97,15 +97,15 @@ static hv_status parse_pkcs8(const uint8_t *der, long size, uint8_t seed[32], hv
   PKCS8_PRIV_KEY_INFO *info = d2i_PKCS8_PRIV_KEY_INFO(NULL, &at, size);
   if (!info || at != der + size || !PKCS8_pkey_get0(&kind, &octets, &n, NULL, info))
     status = hv_fail(err, HV_MALFORMED,
-                     "the private key in it is damaged: restore the file, or name another one and a new key is made there");
+                     "its private key is damaged; restore the file, or give another path, where a new key is created");
   else if (OBJ_obj2nid(kind) != NID_ED25519)
     status =
         hv_fail(err, HV_MALFORMED,
-                "it holds another kind of key (%s); only Ed25519 is spoken here: name another file, and a new key is made there",
+                "it holds another kind of key (%s), and only Ed25519 is supported; give another path, where a new key is created",
                 OBJ_nid2sn(OBJ_obj2nid(kind)));
   else if (n != 34 || octets[0] != 0x04 || octets[1] != 0x20)
     status = hv_fail(err, HV_MALFORMED,
-                     "the Ed25519 key in it is damaged: restore the file, or name another one and a new key is made there");
+                     "its Ed25519 key is damaged; restore the file, or give another path, where a new key is created");
   else
     memcpy(seed, octets + 2, 32);
   PKCS8_PRIV_KEY_INFO_free(info);
@@ -123,15 +123,14 @@ static hv_status parse_pem(hv_span bytes, uint8_t seed[32], hv_error *err) {
   else if (PEM_read_bio(bio, &name, &header, &der, &size) != 1)
     status = hv_fail(
         err, HV_MALFORMED,
-        "it is no key file: expected PEM with BEGIN PRIVATE KEY, or a libp2p key; name another file, and a new key is made there");
+        "it is not a key file (PEM with BEGIN PRIVATE KEY, or a libp2p key); give another path, where a new key is created");
   else if (strstr(name, "ENCRYPTED") || strstr(header, "ENCRYPTED"))
-    status = hv_fail(err, HV_MALFORMED, "its key is locked with a password: unlock it with openssl pkey, or name another file");
+    status = hv_fail(err, HV_MALFORMED, "its key is encrypted with a password; decrypt it with openssl pkey, or give another path");
   else if (strcmp(name, "PRIVATE KEY") != 0) {
     char quote[HV_QUOTE_MAX];
-    status =
-        hv_fail(err, HV_MALFORMED,
-                "it holds '%s' where an Ed25519 key, 'PRIVATE KEY', is expected: name another file, and a new key is made there",
-                hv_span_quote(hv_span_of(name, strlen(name)), quote));
+    status = hv_fail(err, HV_MALFORMED,
+                     "it holds '%s' and not an Ed25519 key ('PRIVATE KEY'); give another path, where a new key is created",
+                     hv_span_quote(hv_span_of(name, strlen(name)), quote));
   } else
     status = parse_pkcs8(der, size, seed, err);
   OPENSSL_free(name);
@@ -147,13 +146,13 @@ static hv_status parse_protobuf(hv_span bytes, uint8_t seed[32], hv_error *err) 
   if (bytes.size > 2 && bytes.data[1] != 1 && bytes.data[1] < 4 && bytes.data[2] == 0x12)
     return hv_fail(
         err, HV_MALFORMED,
-        "it holds %s key, as hivemind may write it; only Ed25519 is spoken here: name another file, and a new key is made there",
+        "it holds %s key, as hivemind writes it, and only Ed25519 is supported; give another path, where a new key is created",
         bytes.data[1] == 0   ? "an RSA"
         : bytes.data[1] == 2 ? "a secp256k1"
                              : "an ECDSA");
   if (bytes.size != sizeof ed25519 + 64 || memcmp(bytes.data, ed25519, sizeof ed25519) != 0)
     return hv_fail(err, HV_MALFORMED,
-                   "it looks like a libp2p key but is damaged: restore the file, or name another one and a new key is made there");
+                   "it looks like a libp2p key but is damaged; restore the file, or give another path, where a new key is created");
   memcpy(seed, bytes.data + sizeof ed25519, 32);
   return HV_OK;
 }
@@ -163,10 +162,10 @@ hv_status hv_identity_parse(hv_mem *mem, hv_span bytes, hv_identity **out, hv_er
   hv_identity *identity = NULL;
   int protobuf = bytes.size > 0 && bytes.data[0] == 0x08;
   if (bytes.size > FILE_LIMIT)
-    return hv_fail(err, HV_MALFORMED, "it is larger than any key (%d bytes): name another file, and a new key is made there",
+    return hv_fail(err, HV_MALFORMED, "it is larger than any key (%d bytes); give another path, where a new key is created",
                    FILE_LIMIT);
   if (bytes.size == 0)
-    return hv_fail(err, HV_MALFORMED, "it is empty: remove it, and a new key is made there");
+    return hv_fail(err, HV_MALFORMED, "it is empty; remove it, and a new key is created there");
   enter();
   hv_status status = protobuf ? parse_protobuf(bytes, seed, err) : parse_pem(bytes, seed, err);
   leave();
@@ -175,8 +174,8 @@ hv_status hv_identity_parse(hv_mem *mem, hv_span bytes, hv_identity **out, hv_er
     if (status != HV_OK)
       hv_fail(err, status, "%s", hv_status_text(status));
     else if (protobuf && memcmp(identity->peer.key, bytes.data + 36, sizeof identity->peer.key) != 0)
-      status = hv_fail(err, HV_MALFORMED,
-                       "the two halves of the key in it do not belong together: restore the file, or name another one");
+      status =
+          hv_fail(err, HV_MALFORMED, "the two halves of its key do not belong together; restore the file, or give another path");
   }
   OPENSSL_cleanse(seed, sizeof seed);
   if (status == HV_OK)
@@ -226,16 +225,18 @@ static hv_status load_file(hv_mem *mem, const char *path, hv_identity **out, hv_
   if (fd < 0 && errno == ENOENT)
     return HV_NOT_FOUND;
   if (fd < 0 || fstat(fd, &info) != 0)
-    status = hv_fail(err, HV_IO, "the identity file cannot be opened: %m: %s", path);
+    status = hv_fail(err, HV_IO, "cannot open the identity file: %m; check its path and permissions: %s", path);
   else if (!S_ISREG(info.st_mode))
-    status = hv_fail(err, HV_IO, "the identity file must be a plain file, which this is not: %s", path);
+    status = hv_fail(err, HV_IO, "cannot use the identity file: it is not a regular file; give the path of a file: %s", path);
   else if (info.st_mode & 077)
-    status = hv_fail(err, HV_PERMISSION, "others may read the identity file (mode %04o): run chmod 600 %s",
-                     (unsigned)info.st_mode & 07777, path);
+    status = hv_fail_by(err, HV_PERMISSION, HV_CAUSE_KEY_EXPOSED,
+                        "cannot use the identity file: other users may read it (mode %04o); run chmod 600 %s",
+                        (unsigned)info.st_mode & 07777, path);
   else if ((size = read_all(fd, bytes, sizeof bytes)) < 0)
-    status = hv_fail(err, HV_IO, "the identity file cannot be read: %m: %s", path);
+    status = hv_fail(err, HV_IO, "cannot read the identity file: %m; check its permissions: %s", path);
   else if ((status = hv_identity_parse(mem, hv_span_of(bytes, (size_t)size), out, &why)) != HV_OK)
-    hv_fail(err, status, "the identity file cannot be used, %s: %s", why.text, path);
+    hv_fail_by(err, status, status == HV_MALFORMED ? HV_CAUSE_BAD_KEY : why.cause, "cannot use the identity file %.600s: %s", path,
+               why.text);
   OPENSSL_cleanse(bytes, sizeof bytes);
   if (fd >= 0)
     close(fd);
@@ -268,13 +269,16 @@ static hv_status make_file(hv_mem *mem, const char *path, const hv_identity *ide
   print_key(identity, pem);
   int fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0)
-    status = errno == ENOENT
-                 ? hv_fail(err, HV_IO, "the identity file cannot be made: its folder is not there, make it first: %s", path)
-                 : hv_fail(err, HV_IO, "the identity file cannot be made: %m: %s", path);
+    status =
+        errno == ENOENT
+            ? hv_fail(err, HV_IO, "cannot create the identity file: its folder does not exist; create the folder first: %s", path)
+            : hv_fail(err, HV_IO, "cannot create the identity file: %m; check the folder's permissions: %s", path);
   else if (fchmod(fd, 0600) != 0 || !write_all(fd, pem, PEM_SIZE) || fsync(fd) != 0)
-    status = hv_fail(err, HV_IO, "the identity file cannot be written: %m: %s", path);
+    status = hv_fail(err, HV_IO, "cannot write the identity file: %m; check the disk's free space: %s", path);
   else if (link(draft, path) != 0)
-    status = errno == EEXIST ? HV_EXISTS : hv_fail(err, HV_IO, "the identity file cannot be put in its place: %m: %s", path);
+    status = errno == EEXIST
+                 ? HV_EXISTS
+                 : hv_fail(err, HV_IO, "cannot create the identity file: %m; use a file system with hard links: %s", path);
   if (fd >= 0) {
     close(fd);
     unlink(draft);
@@ -293,7 +297,7 @@ hv_status hv_identity_load(hv_mem *mem, const char *path, const uint8_t seed[32]
     if (status != HV_NOT_FOUND)
       return status;
     if ((status = make(mem, seed, &identity)) != HV_OK)
-      return hv_fail(err, status, "no key could be made: %s", hv_status_text(status));
+      return hv_fail(err, status, "cannot create a key: %s", hv_status_text(status));
     status = make_file(mem, path, identity, err);
     if (status == HV_OK) {
       *out = identity;
@@ -304,7 +308,9 @@ hv_status hv_identity_load(hv_mem *mem, const char *path, const uint8_t seed[32]
       return status;
   }
   return hv_fail(err, HV_IO,
-                 "the identity file is there, but nothing is behind it (a link to nothing?): remove it or name another: %s", path);
+                 "cannot use the identity file: it exists but cannot be read or created (perhaps it is a dangling link); remove "
+                 "it, or give another path: %s",
+                 path);
 }
 
 /* ---- signatures ---- */
@@ -469,12 +475,13 @@ static hv_status check_times(const X509 *x509, int64_t now_s, const char *id, hv
   int64_t from_s, until_s;
   char from[32], until[32];
   if (!read_time(X509_get0_notBefore(x509), &from_s, from) || !read_time(X509_get0_notAfter(x509), &until_s, until))
-    return hv_fail(err, HV_MALFORMED, "the certificate of %s has no readable dates", id);
+    return hv_fail(err, HV_MALFORMED, "the certificate of %s has no readable dates; restart that peer", id);
   if (until_s < now_s - DAY_S)
-    return hv_fail(err, HV_DENIED, "the certificate of %s has expired since %s: restart that peer, or set the clocks right", id,
-                   until);
+    return hv_fail_by(err, HV_DENIED, HV_CAUSE_CLOCK,
+                      "the certificate of %s expired at %s; restart that peer, or set the clock of either machine", id, until);
   if (from_s > now_s + DAY_S)
-    return hv_fail(err, HV_DENIED, "the certificate of %s is not yet valid, only from %s: set the clocks right", id, from);
+    return hv_fail_by(err, HV_DENIED, HV_CAUSE_CLOCK,
+                      "the certificate of %s is not valid before %s; set the clock of either machine", id, from);
   return HV_OK;
 }
 
@@ -488,13 +495,16 @@ static hv_status check(X509 *x509, int64_t now_s, hv_peer_id *out, hv_error *err
   X509_PUBKEY_get0_param(NULL, NULL, NULL, &algorithm, X509_get_X509_PUBKEY(x509));
   X509_ALGOR_get0(&kind, NULL, NULL, algorithm);
   if (OBJ_obj2nid(kind) != NID_ED25519)
-    return hv_fail(err, HV_DENIED, "the certificate has another kind of key (%s): only Ed25519 identities are spoken here",
-                   OBJ_nid2sn(OBJ_obj2nid(kind)));
+    return hv_fail(
+        err, HV_DENIED,
+        "the certificate has another kind of key (%s), and only Ed25519 is supported; check that the address is a peer's",
+        OBJ_nid2sn(OBJ_obj2nid(kind)));
   if (!key || EVP_PKEY_get_raw_public_key(key, peer.key, &size) != 1 || size != sizeof peer.key || !hv_peer_is_known(&peer))
-    return hv_fail(err, HV_MALFORMED, "the certificate holds no whole Ed25519 key");
+    return hv_fail(err, HV_MALFORMED, "the certificate holds no complete Ed25519 key; check that the address is a peer's");
   hv_peer_print(&peer, id);
   if (X509_verify(x509, key) != 1)
-    return hv_fail(err, HV_DENIED, "the certificate of %s bears a foreign signature: a peer signs its own with its own key", id);
+    return hv_fail(err, HV_DENIED,
+                   "the certificate of %s is signed by another key than its own; check that the address is a peer's", id);
   hv_status status = check_times(x509, now_s, id, err);
   if (status == HV_OK)
     *out = peer;
@@ -503,13 +513,16 @@ static hv_status check(X509 *x509, int64_t now_s, hv_peer_id *out, hv_error *err
 
 hv_status hv_identity_check_certificate(hv_span pem, int64_t now_s, hv_peer_id *out, hv_error *err) {
   if (pem.size > CERTIFICATE_LIMIT)
-    return hv_fail(err, HV_MALFORMED, "the certificate is %zu bytes long: at most %d are looked at", pem.size, CERTIFICATE_LIMIT);
+    return hv_fail(err, HV_MALFORMED, "the certificate has %zu bytes, and the limit is %d; check that the address is a peer's",
+                   pem.size, CERTIFICATE_LIMIT);
   if (now_s < 0 || now_s > last_second)
-    return hv_fail(err, HV_INVALID, "this machine's clock tells a time that cannot be: set it right");
+    return hv_fail_by(err, HV_INVALID, HV_CAUSE_CLOCK,
+                      "cannot check a certificate: this machine's clock shows an impossible time; set the clock");
   enter();
   X509 *x509 = pem.size ? parse_certificate(pem) : NULL;
-  hv_status status = x509 ? check(x509, now_s, out, err)
-                          : hv_fail(err, HV_MALFORMED, "the peer showed something that is not exactly one certificate");
+  hv_status status =
+      x509 ? check(x509, now_s, out, err)
+           : hv_fail(err, HV_MALFORMED, "the peer did not send exactly one certificate; check that the address is a peer's");
   X509_free(x509);
   leave();
   return status;

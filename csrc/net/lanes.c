@@ -77,8 +77,9 @@ static void was_over(hv_grpc_op *op, int ok) {
   (void)ok;
   lane *l = HV_HOLDER(lane, over, op);
   stream *s = l->s;
+  hv_cause cause;
   char detail[HV_GRPC_TEXT_MAX];
-  int well = l->end_sent && l->end_came && (!s->link || hv_grpc_call_result(l->rpc, detail) == HV_OK);
+  int well = l->end_sent && l->end_came && (!s->link || hv_grpc_call_result(l->rpc, &cause, detail) == HV_OK);
   l->is_over = 1;
   if (!well && !s->lost && (l->open || l == s->lanes[0])) {
     s->lost = l;
@@ -217,7 +218,7 @@ static void take(lane *l, size_t size) {
   } else if (status == HV_OK && l->open && size > NUMBER_BYTES) {
     take_numbered(l, bytes);
   } else {
-    hv_stream_reject(s, status == HV_OK ? HV_MALFORMED : status, "what came over the stream cannot be read");
+    hv_stream_reject(s, status == HV_OK ? HV_MALFORMED : status, "cannot read the message on the stream");
   }
 }
 
@@ -231,7 +232,7 @@ static void came(hv_grpc_op *op, int ok) {
     take(l, (size_t)size);
   l->receiving = 0;
   if (l->no_more && !l->end_came && !s->link && l->open)
-    hv_stream_break_off(s, HV_CLOSED, "the other side broke the stream off");
+    hv_stream_break_off(s, HV_CLOSED, "the other side ended the stream early");
   hv_lanes_pump(s);
   hv_lanes_read_on(s);
   close_if_done(l);

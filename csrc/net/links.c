@@ -163,8 +163,8 @@ void hv_link_release(hv_link *link) {
 hv_status hv_link_meet(hv_link *link, const hv_peer_id *peer, char text[HV_WORLD_TEXT_MAX]) {
   if (hv_peer_is_known(&link->to.id) && !hv_peer_equal(&link->to.id, peer)) {
     char where[HV_ADDR_TEXT_MAX], found[HV_PEER_TEXT_MAX], wanted[HV_PEER_TEXT_MAX];
-    snprintf(text, HV_WORLD_TEXT_MAX, "%s is %s, not %s: it has a new key, or the address belongs to another peer now",
-             hv_addr_print_short(&link->to.addr, where), hv_peer_print(peer, found), hv_peer_print(&link->to.id, wanted));
+    hv_trust_print_other(hv_addr_print_short(&link->to.addr, where), hv_peer_print(peer, found),
+                         hv_peer_print(&link->to.id, wanted), text);
     return HV_DENIED;
   }
   link->met = *peer;
@@ -184,9 +184,10 @@ void hv_link_measure(hv_link *link, hv_grpc_call *call) {
   link->lossy = now.fears_loss && now.rtt_us >= FAR_US && (uint64_t)now.lost * FEW >= now.sent;
 }
 
-hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint32_t timeout_ms, char text[HV_WORLD_TEXT_MAX]) {
+hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint32_t timeout_ms, hv_cause *cause,
+                          char text[HV_WORLD_TEXT_MAX]) {
   char where[HV_ADDR_TEXT_MAX], detail[HV_GRPC_TEXT_MAX];
-  hv_status status = hv_grpc_call_result(call, detail);
+  hv_status status = hv_grpc_call_result(call, cause, detail);
   text[0] = 0;
   if (status == HV_OK)
     return status;
@@ -196,24 +197,28 @@ hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint
   int no_way = status == HV_REFUSED || status == HV_UNREACHABLE || status == HV_CLOSED;
   char why[HV_TRUST_TEXT_MAX];
   hv_trust *trust = hv_grpc_channel_trust(link->channel);
-  if (no_way && own == HV_OK && trust && hv_trust_denied(trust, why)) {
+  hv_cause denied = no_way && own == HV_OK && trust ? hv_trust_denied(trust, why) : HV_CAUSE_OTHER;
+  if (denied) {
     snprintf(text, HV_WORLD_TEXT_MAX, "%s", why);
+    *cause = denied;
     return HV_DENIED;
   }
   switch (status) {
   case HV_REFUSED:
-    snprintf(text, HV_WORLD_TEXT_MAX, "nobody listens on %s: start the peer there, or correct the address (%s)", where, detail);
+    snprintf(text, HV_WORLD_TEXT_MAX, "nothing listens on %s (%s): start the peer there, or correct the address", where, detail);
     break;
   case HV_UNREACHABLE:
-    snprintf(text, HV_WORLD_TEXT_MAX, "no way to %s: check the address, the network and firewalls (%s)", where, detail);
+    snprintf(text, HV_WORLD_TEXT_MAX, "cannot connect to %s (%s): check the address, the network and firewalls", where, detail);
     break;
   case HV_TIMEOUT:
-    snprintf(text, HV_WORLD_TEXT_MAX, "no answer from %s within %u ms", where, timeout_ms);
+    snprintf(text, HV_WORLD_TEXT_MAX, "%s did not answer within %u ms: check that it runs and that a firewall lets it answer",
+             where, timeout_ms);
     break;
   case HV_CANCELLED:
     snprintf(text, HV_WORLD_TEXT_MAX, "cancelled");
     break;
   case HV_CLOSED:
+    *cause = HV_CAUSE_CONNECTION_LOST;
     snprintf(text, HV_WORLD_TEXT_MAX, "the connection to %s was lost (%s)", where, detail);
     break;
   default:

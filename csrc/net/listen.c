@@ -38,13 +38,14 @@ hv_status hv_listen_explain(int error, const char *where, hv_error *err) {
                    where);
   case EACCES:
   case EPERM:
-    return hv_fail(err, HV_PERMISSION, "cannot listen on %s: not allowed; choose a port from 1024 on", where);
+    return hv_fail_by(err, HV_PERMISSION, HV_CAUSE_PORT_NOT_ALLOWED,
+                      "cannot listen on %s: the system does not allow it; choose a port from 1024 on", where);
   case EADDRNOTAVAIL:
-    return hv_fail(err, HV_INVALID,
-                   "cannot listen on %s: this machine has no such address; listen on one of its own, or on 0.0.0.0", where);
+    return hv_fail_by(err, HV_INVALID, HV_CAUSE_NOT_OWN_ADDRESS,
+                      "cannot listen on %s: this machine has no such address; listen on one of its own, or on 0.0.0.0", where);
   case EAFNOSUPPORT:
-    return hv_fail(err, HV_INVALID, "cannot listen on %s: this machine has no IPv6; listen on 0.0.0.0 or another of its addresses",
-                   where);
+    return hv_fail_by(err, HV_INVALID, HV_CAUSE_NO_IPV6,
+                      "cannot listen on %s: this machine has no IPv6; listen on 0.0.0.0 or another of its addresses", where);
   default:
     return hv_fail(err, HV_IO, "cannot listen on %s: %s", where, strerror(error));
   }

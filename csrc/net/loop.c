@@ -52,9 +52,8 @@ static void env_timer_set(hv_env *env, hv_timer *timer, uint64_t delay_us) {
   uint64_t now = env_now(env);
   if (hv_timers_set(&loop->timers, timer, delay_us < UINT64_MAX - now ? now + delay_us : UINT64_MAX - 1) == HV_OK)
     return;
-  hv_log_write(loop->log, now, HV_LOG_ERROR, "net", "no_memory",
-               "out of memory for a timer: this node ends; give it a higher memory limit");
-  loop->why = "this node ran out of memory and ended: give it a higher memory limit";
+  hv_log_write(loop->log, now, HV_LOG_ERROR, "net", "no_memory", "this node ends: no memory for a timer; raise the memory limit");
+  loop->why = "this node ran out of memory and ended: raise the memory limit";
   atomic_store(&loop->stopping, 1);
 }
 
@@ -115,7 +114,7 @@ static void job_ran(void *arg, hv_job *job) {
 
 static hv_status bind_all(hv_loop *loop, const hv_loop_config *config, hv_error *err) {
   if (config->n_listen > HV_LOOP_LISTEN_MAX)
-    return hv_fail(err, HV_INVALID, "at most %d addresses can be listened on", HV_LOOP_LISTEN_MAX);
+    return hv_fail(err, HV_INVALID, "cannot listen on so many addresses: the limit is %d; give fewer", HV_LOOP_LISTEN_MAX);
   uint16_t ports[HV_LOOP_LISTEN_MAX];
   for (size_t i = 0; i < config->n_listen; i++) {
     hv_addr addr = config->listen[i];
@@ -160,7 +159,7 @@ static void fill_env(hv_loop *loop) {
 hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err) {
   hv_loop *loop = hv_mem_zalloc(config->mem, sizeof *loop);
   if (!loop)
-    return hv_fail(err, HV_NOMEM, "out of memory while making a node");
+    return hv_fail(err, HV_NOMEM, "cannot start a node: no memory; raise the memory limit");
   loop->mem = config->mem;
   loop->log = config->log;
   loop->identity = config->identity;
@@ -188,7 +187,7 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
   fill_env(loop);
   hv_status status = hv_timers_reserve(&loop->timers, SPARE_TIMERS);
   if (status != HV_OK)
-    hv_fail(err, status, "out of memory while making a node");
+    hv_fail(err, status, "cannot start a node: no memory; raise the memory limit");
   if (status == HV_OK)
     status = hv_grpc_new(loop->mem, loop->identity, loop->insecure, &loop->grpc, err);
   if (status == HV_OK)
@@ -344,7 +343,7 @@ static void *live(void *arg) {
     turn(loop, until);
   end(loop);
   if (loop->ended)
-    loop->ended(loop->arg, loop->why ? loop->why : "the node is shut down");
+    loop->ended(loop->arg, loop->why ? loop->why : "the node was shut down");
   return NULL;
 }
 
@@ -352,8 +351,7 @@ hv_status hv_loop_run(hv_loop *loop, const hv_core *core, hv_error *err) {
   loop->core = *core;
   int error = pthread_create(&loop->thread, NULL, live, loop);
   if (error)
-    return hv_fail(err, HV_IO, "the hive thread could not be started: %s; raise the limit on processes (ulimit -u)",
-                   strerror(error));
+    return hv_fail(err, HV_IO, "cannot start the hive thread: %s; raise the limit on processes (ulimit -u)", strerror(error));
   loop->threaded = 1;
   return HV_OK;
 }
@@ -392,7 +390,8 @@ void hv_loop_free(hv_loop *loop) {
   loop->phase = HV_PHASE_ENDED;
   size_t lent = loop->grpc ? hv_grpc_free(loop->grpc) : 0;
   if (lent)
-    hv_log_write(loop->log, hv_clock_us(), HV_LOG_WARN, "net", "left_behind", "gRPC still held %zu payloads at the end", lent);
+    hv_log_write(loop->log, hv_clock_us(), HV_LOG_WARN, "net", "left_behind",
+                 "node stopped while gRPC still held %zu payloads: their memory is freed when gRPC releases them", lent);
   hv_timers_fini(&loop->timers);
   hv_timers_fini(&loop->deadlines);
   hv_guests_fini(&loop->guests);

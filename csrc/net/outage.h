@@ -1,4 +1,4 @@
-/* What has gone wrong with a connection? What gRPC tells of it, as a status.
+/* gRPC's words on a connection that failed, as a status and a cause.
  *
  * Room: net; private to grpc.c. A pure function. gRPC has one code, UNAVAILABLE, for all that can be wrong with a connection; only
  * its text tells more, and differs from version to version: tests/unit/test_outage.c holds what 1.51 and 1.85 say.
@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-/* HV_REFUSED: nobody listens there. HV_UNREACHABLE: no connection came about. HV_CLOSED: there was one, and it was lost. */
-hv_status hv_outage_of(const char *text);
+/* HV_REFUSED: nothing listens there. HV_UNREACHABLE: no connection came about. HV_CLOSED: there was one, and it was lost. */
+hv_status hv_outage_of(const char *text, hv_cause *cause);
 
 #endif

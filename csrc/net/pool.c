@@ -47,7 +47,7 @@ static unsigned threads_wanted(unsigned asked) {
 hv_status hv_pool_new(hv_mem *mem, unsigned threads, void (*ran)(void *arg, hv_job *job), void *arg, hv_pool **out, hv_error *err) {
   hv_pool *pool = hv_mem_zalloc(mem, sizeof *pool);
   if (!pool)
-    return hv_fail(err, HV_NOMEM, "out of memory while starting the pool");
+    return hv_fail(err, HV_NOMEM, "cannot start the thread pool: no memory; raise the memory limit");
   pthread_mutex_init(&pool->lock, NULL);
   pthread_cond_init(&pool->more, NULL);
   pool->last = &pool->first;
@@ -57,7 +57,7 @@ hv_status hv_pool_new(hv_mem *mem, unsigned threads, void (*ran)(void *arg, hv_j
     int error = pthread_create(&pool->threads[pool->n], NULL, work, pool);
     if (error && pool->n == 0) { /* fewer than asked for will do, none will not */
       hv_pool_free(pool);
-      return hv_fail(err, HV_IO, "no thread could be started: %s; raise the limit on processes (ulimit -u)", strerror(error));
+      return hv_fail(err, HV_IO, "cannot start a thread: %s; raise the limit on processes (ulimit -u)", strerror(error));
     }
     if (error)
       break;

@@ -201,8 +201,9 @@ static void cancel_jobs(sim_node *node) {
   while (node->jobs) {
     hv_job *job = node->jobs;
     node->jobs = job->next;
-    if (!sim_deliver(node, &(hv_event){.kind = HV_EVENT_WORK_DONE, .job = job, .status = HV_CANCELLED, .text = "this node ends"},
-                     0))
+    if (!sim_deliver(
+            node, &(hv_event){.kind = HV_EVENT_WORK_DONE, .job = job, .status = HV_CANCELLED, .text = "this node is shutting down"},
+            0))
       return;
   }
 }
@@ -218,7 +219,7 @@ void sim_node_ends(sim_node *node) {
     sim_heap_sift(&sim->heap, not_a_job, node);
     cancel_jobs(node);
     while (node->calls) {
-      sim_call_end_at(node->calls, 0, HV_CANCELLED, "this node ends");
+      sim_call_end_at(node->calls, 0, HV_CANCELLED, "this node is shutting down");
       sim_call_ends(node->calls);
     }
     sim_streams_end(node);

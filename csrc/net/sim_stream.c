@@ -239,7 +239,7 @@ void sim_streams_end(sim_node *node) {
       tell_other(end, HV_CLOSED, "the peer has ended");
     }
     end->status = HV_CANCELLED;
-    end->text = "this node ends";
+    end->text = "this node is shutting down";
     sim_stream_closes(end);
   }
 }

@@ -84,18 +84,21 @@ void hv_stream_free(stream *s) {
 
 /* ---- the end ---- */
 
-static hv_status how_it_ended(stream *s, char text[HV_WORLD_TEXT_MAX]) {
+static hv_status how_it_ended(stream *s, hv_cause *cause, char text[HV_WORLD_TEXT_MAX]) {
   hv_status status = HV_OK;
   char detail[HV_GRPC_TEXT_MAX];
   snprintf(text, HV_WORLD_TEXT_MAX, "%s", s->why_text);
+  *cause = s->why == HV_DENIED ? HV_CAUSE_OTHER_PEER : HV_CAUSE_OTHER; /* lanes.c denies another peer, and nothing else */
   if (s->why != HV_OK || !s->lost)
     return s->why;
-  hv_status told = hv_grpc_call_result(s->lost->rpc, detail);
+  hv_cause seen;
+  hv_status told = hv_grpc_call_result(s->lost->rpc, &seen, detail);
   int by_peer = s->link && (told == HV_CANCELLED || told == HV_NOT_FOUND); /* it lives, and said so, or to a lane that would join */
   if (s->link && !by_peer)
-    status = hv_link_explain(s->link, s->lost->rpc, HV_OK, 0, text);
+    status = hv_link_explain(s->link, s->lost->rpc, HV_OK, 0, cause, text);
   if (status == HV_OK) {
-    snprintf(text, HV_WORLD_TEXT_MAX, "the other side broke the stream off");
+    snprintf(text, HV_WORLD_TEXT_MAX, "the other side ended the stream early");
+    *cause = by_peer ? HV_CAUSE_OTHER : HV_CAUSE_CONNECTION_LOST;
     status = by_peer ? HV_CANCELLED : HV_CLOSED;
   }
   return status;
@@ -109,9 +112,9 @@ void hv_stream_close_if_done(stream *s) {
     hv_streams_pace(&s->loop->env, &s->face, 0);
   if (s->link && s->loop->phase < HV_PHASE_ENDING)
     hv_link_measure(s->link, s->lanes[0]->rpc);
-  hv_status status = how_it_ended(s, text);
+  hv_event event = {.kind = HV_EVENT_STREAM_CLOSED, .stream = &s->face, .text = text, .peer = s->face.peer};
+  event.status = how_it_ended(s, &event.cause, text);
   if (s->face.on) {
-    hv_event event = {.kind = HV_EVENT_STREAM_CLOSED, .stream = &s->face, .status = status, .text = text, .peer = s->face.peer};
     s->loop->n_streams--;
     hv_loop_deliver(s->loop, &event);
   }
@@ -368,7 +371,7 @@ static hv_status take_piece(lane *l, size_t skip, int more, char text[HV_STREAM_
 }
 
 void hv_stream_take(lane *l, size_t skip, int more) {
-  char text[HV_STREAM_TEXT] = "what came over the stream cannot be read";
+  char text[HV_STREAM_TEXT] = "cannot read the message on the stream";
   hv_status status = more || l->s->n_pieces ? take_piece(l, skip, more, text) : take_frame(l, skip, text);
   if (status != HV_OK)
     hv_stream_reject(l->s, status, text);
@@ -430,7 +433,7 @@ static void greet(stream *s) {
   hv_grpc_lane said;
   hv_status status = hv_grpc_call_lane(l->rpc, &said);
   if (hv_grpc_call_peer(l->rpc, &s->face.peer) != HV_OK) {
-    refuse(s, HV_DENIED, "say who you are: no certificate, or no hv-peer header");
+    refuse(s, HV_DENIED, "the caller has no identity: it sent no certificate and no hv-peer header");
   } else if (!(l->guest = hv_guests_stream(&s->loop->guests, &s->face.peer))) {
     refuse(s, HV_BUSY, "too many streams at a time: try again later");
   } else if (status == HV_MALFORMED) {
@@ -511,5 +514,5 @@ void hv_streams_end(hv_loop *loop) {
   hv_ring *lists[] = {&loop->streams_open, &loop->streams_greeting};
   for (int i = 0; i < 2; i++)
     for (hv_ring *at = lists[i]->next; at != lists[i]; at = at->next)
-      hv_stream_break_off(HV_HOLDER(stream, all, at), HV_CANCELLED, "this node ends");
+      hv_stream_break_off(HV_HOLDER(stream, all, at), HV_CANCELLED, "this node is shutting down");
 }

@@ -13,7 +13,7 @@ struct hv_trust {
   pthread_mutex_t lock;
   atomic_uint refs;
   hv_peer_id expected;
-  int denied;
+  hv_cause denied; /* HV_CAUSE_OTHER: not */
   char where[HV_ADDR_TEXT_MAX];
   char why[HV_TRUST_TEXT_MAX];
 };
@@ -50,20 +50,29 @@ void hv_trust_expect(hv_trust *trust, const hv_peer_id *peer) {
   pthread_mutex_unlock(&trust->lock);
 }
 
+void hv_trust_print_other(const char *where, const char *found, const char *wanted, char why[HV_TRUST_TEXT_MAX]) {
+  snprintf(
+      why, HV_TRUST_TEXT_MAX,
+      "%s is %s, not %s: that peer has a new key, or the address belongs to another peer now; use the address that it prints now",
+      where, found, wanted);
+}
+
 int hv_trust_check(hv_trust *trust, const char *pem, char why[HV_TRUST_TEXT_MAX]) {
   hv_error err = {0};
   hv_peer_id peer;
   hv_status status = pem ? hv_identity_check_certificate(hv_span_of(pem, strlen(pem)), hv_clock_unix_s(), &peer, &err)
-                         : hv_fail(&err, HV_DENIED, "it showed no certificate");
+                         : hv_fail(&err, HV_DENIED, "it sent no certificate");
   char found[HV_PEER_TEXT_MAX], wanted[HV_PEER_TEXT_MAX];
   pthread_mutex_lock(&trust->lock);
   int wrong = status == HV_OK && hv_peer_is_known(&trust->expected) && !hv_peer_equal(&peer, &trust->expected);
   if (status != HV_OK)
-    snprintf(trust->why, sizeof trust->why, "%s did not prove who it is: %.300s", trust->where, err.text);
+    snprintf(trust->why, sizeof trust->why, "%s did not prove its identity: %.300s", trust->where, err.text);
   else if (wrong)
-    snprintf(trust->why, sizeof trust->why, "%s is %s, not %s: it has a new key, or the address belongs to another peer now",
-             trust->where, hv_peer_print(&peer, found), hv_peer_print(&trust->expected, wanted));
-  trust->denied = wrong || status != HV_OK;
+    hv_trust_print_other(trust->where, hv_peer_print(&peer, found), hv_peer_print(&trust->expected, wanted), trust->why);
+  trust->denied = wrong                         ? HV_CAUSE_OTHER_PEER
+                  : status == HV_OK             ? HV_CAUSE_OTHER
+                  : err.cause == HV_CAUSE_CLOCK ? HV_CAUSE_CLOCK
+                                                : HV_CAUSE_BAD_CERTIFICATE;
   int right = !trust->denied;
   if (!right)
     memcpy(why, trust->why, sizeof trust->why);
@@ -71,9 +80,9 @@ int hv_trust_check(hv_trust *trust, const char *pem, char why[HV_TRUST_TEXT_MAX]
   return right;
 }
 
-int hv_trust_denied(hv_trust *trust, char why[HV_TRUST_TEXT_MAX]) {
+hv_cause hv_trust_denied(hv_trust *trust, char why[HV_TRUST_TEXT_MAX]) {
   pthread_mutex_lock(&trust->lock);
-  int denied = trust->denied;
+  hv_cause denied = trust->denied;
   if (denied)
     memcpy(why, trust->why, sizeof trust->why);
   pthread_mutex_unlock(&trust->lock);

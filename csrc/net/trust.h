@@ -19,14 +19,17 @@ hv_trust *hv_trust_new(hv_mem *mem, const hv_target *to);
 hv_trust *hv_trust_keep(hv_trust *trust);
 void hv_trust_release(hv_trust *trust); /* NULL is fine */
 
+/* The sentence for another peer than expected. */
+void hv_trust_print_other(const char *where, const char *found, const char *wanted, char why[HV_TRUST_TEXT_MAX]);
+
 /* From now on only this identity will do. */
 void hv_trust_expect(hv_trust *trust, const hv_peer_id *peer);
 
 /* Is this certificate (PEM; NULL: none was shown) right? 1: yes. 0: no, and why. */
 int hv_trust_check(hv_trust *trust, const char *pem, char why[HV_TRUST_TEXT_MAX]);
 
-/* What was the last check's objection? 0: none. */
-int hv_trust_denied(hv_trust *trust, char why[HV_TRUST_TEXT_MAX]);
+/* The last check's objection, with its sentence; HV_CAUSE_OTHER: none. */
+hv_cause hv_trust_denied(hv_trust *trust, char why[HV_TRUST_TEXT_MAX]);
 
 /* Whose certificate this is, and what address, remembered, so that they are not parsed with every call. */
 enum { HV_TRUST_KNOWN = 128, HV_TRUST_URI_MAX = 64 };

@@ -68,10 +68,11 @@ typedef struct hv_link {
 /* The link to a target, made if need be; in use until hv_link_release. HV_NOMEM, HV_INVALID, HV_BUSY. */
 hv_status hv_link_get(hv_loop *loop, const hv_target *to, hv_link **out);
 void hv_link_release(hv_link *link);
-/* Somebody proved to be there. HV_DENIED with a sentence: another one than expected. */
+/* A peer proved to be there. HV_DENIED with a sentence (its cause is HV_CAUSE_OTHER_PEER): another one than expected. */
 hv_status hv_link_meet(hv_link *link, const hv_peer_id *peer, char text[HV_WORLD_TEXT_MAX]);
-/* How a call over this link ended, as a status and a sentence. `own`: not HV_OK when we broke it off, and why. */
-hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint32_t timeout_ms, char text[HV_WORLD_TEXT_MAX]);
+/* How a call over this link ended, as a status, a cause and a sentence. `own`: not HV_OK when we broke it off, and why. */
+hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint32_t timeout_ms, hv_cause *cause,
+                          char text[HV_WORLD_TEXT_MAX]);
 /* A stream has ended, this was its call: how is the line? Judged by what has gone over its first connection, and once for all. */
 void hv_link_measure(hv_link *link, hv_grpc_call *call);
 void hv_links_forget(hv_loop *loop, const hv_target *to); /* to NULL: all */

@@ -5,6 +5,7 @@ Result = TypeVar("Result")
 
 __version__: str
 STATUSES: Tuple[str, ...]
+CAUSES: Tuple[str, ...]
 CODECS: Tuple[str, ...]
 
 # Arrays are torch tensors, NumPy arrays, or anything with DLPack or a buffer: floating, contiguous, on the CPU.
@@ -32,6 +33,7 @@ def cuda_why(ferry: Any, /) -> Optional[str]: ...
 
 class HivemindError(RuntimeError):
     status: str
+    cause: str
 
 class HivemindTimeoutError(HivemindError, TimeoutError): ...
 class HivemindConnectionError(HivemindError, ConnectionError): ...

@@ -25,7 +25,7 @@ def level_number(level: Union[int, str]) -> int:
     if isinstance(level, str):
         value = logging.getLevelName(level.strip().upper())
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"log_level is a level of logging, like 'info' or logging.INFO, not {level!r}")
+        raise ValueError(f"log_level must be a level of logging, like 'info' or logging.INFO, not {level!r}")
     return sum(value > known for known in _LEVELS[:-1])
 
 

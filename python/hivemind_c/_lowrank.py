@@ -15,7 +15,7 @@ def _ops():
     if not hasattr(torch.ops.hivemind_c, "lowrank_encode"):
         if not os.path.exists(_LIBRARY):
             raise ImportError(
-                "hivemind_c was built without its low-rank maths, because torch 2.10 or later was not there then: "
+                "PowerSGD is not available: hivemind_c was built where torch 2.10 or later was missing; "
                 "install torch, then run `make build` in the repository or `pip install --no-build-isolation` again"
             )
         torch.ops.load_library(_LIBRARY)
@@ -122,7 +122,7 @@ class LowRank:
         if len(tensors) == len(self.indices):
             return list(tensors)
         if self.indices and len(tensors) <= self.indices[-1]:
-            raise ValueError(f"{len(tensors)} tensors were given where {len(self.indices)} or all of them were expected")
+            raise ValueError(f"{len(tensors)} tensors were given: expected {len(self.indices)}, or all of them")
         return [tensors[i] for i in self.indices]
 
     @staticmethod

@@ -31,7 +31,7 @@ class Kernels:
 
     def __init__(self, index: int = 0, library: str = _LIBRARY):
         if not os.path.exists(library):
-            raise HivemindUnsupportedError("hivemind_c was built without its part for GPUs: where nvcc is, run `make cuda` in the repository, then build again")
+            raise HivemindUnsupportedError("the GPU codecs are not available: hivemind_c was built without its part for GPUs; run `make cuda` in the repository where nvcc is installed, then build again")
         self._gpu = _hivemind_c.cuda_open(library, index)
 
     @staticmethod
@@ -181,7 +181,7 @@ def give_up(tensor: Any, error: HivemindError) -> None:
         first = _opened.get(index, (None, None))[1] is None
         _opened[index] = None, error
     if first:
-        logger.warning("the kernels on %s are not used any more, and tensors go by the host's memory: %s", tensor.device, error)
+        logger.warning("stopped using the kernels on %s, tensors now go through the host's memory: %s", tensor.device, error)
 
 
 def ferry_for(tensor: Any, chunk_values: int) -> Optional[Ferry]:

@@ -153,7 +153,7 @@ class Node:
 
     def _started(self) -> _hivemind_c.Node:
         if self._node is None:
-            raise _hivemind_c.HivemindError("this node has not been started: call start(), or use it in a with block")
+            raise _hivemind_c.HivemindError("cannot use this node: it has not been started; call start(), or use it in a with block")
         return self._node
 
 
@@ -163,7 +163,7 @@ def _texts(addresses: Addresses, name: str) -> Tuple[str, ...]:
     if isinstance(addresses, str):
         return tuple(part.strip() for part in addresses.split(",") if part.strip())
     if isinstance(addresses, (bytes, bytearray)):
-        raise TypeError(f"{name}: addresses are text, not bytes")
+        raise TypeError(f"{name}: addresses must be text, not bytes")
     try:
         return tuple(addresses)
     except TypeError:

@@ -14,6 +14,7 @@ static void note(real_node *node, const hv_event *event) {
   if (event->kind == HV_EVENT_CALL_DONE || event->kind == HV_EVENT_STREAM_CLOSED) {
     node->last_status = event->status;
     node->last_peer = event->peer;
+    node->last_cause = event->cause;
     strncpy(node->last_text, event->text, sizeof node->last_text - 1);
   }
   pthread_cond_broadcast(&node->changed);

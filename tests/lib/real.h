@@ -27,6 +27,7 @@ typedef struct real_node {
   size_t bytes;               /* that came over streams */
   uint64_t stream_sum;        /* of those bytes */
   hv_status last_status;      /* of the last CALL_DONE or STREAM_CLOSED */
+  hv_cause last_cause;        /* of that event */
   char last_text[1280];
   hv_peer_id last_peer, down;
   hv_payload *kept[64]; /* payloads held on to, when keep is set */

@@ -461,7 +461,7 @@ def test_bytes_of_something_else_say_so():
     good = hc.serialize_torch_tensor(normal((10,))).SerializeToString()
     for bad, words in [
         (b"", "too short"),
-        (b"x" * 100, "made by something else"),
+        (b"x" * 100, "written by another program"),
         (good[:-1], "length"),
         (good + b"x", "length"),
         (good[:4] + b"\x02" + good[5:], "another version"),
@@ -470,7 +470,7 @@ def test_bytes_of_something_else_say_so():
         with pytest.raises(hivemind_c.HivemindValueError, match=words):
             hc.SerializedTensor.FromString(bad)
     chunk = hc.serialize_torch_tensor(normal((10,)))
-    for buffer, words in [(chunk.buffer[:-1], "no whole chunk"), (chunk.buffer[:-1] + b"\x99", "checksum"), (b"", "no whole chunk")]:
+    for buffer, words in [(chunk.buffer[:-1], "not a complete chunk"), (chunk.buffer[:-1] + b"\x99", "checksum"), (b"", "not a complete chunk")]:
         with pytest.raises(hivemind_c.HivemindValueError, match=words):
             hc.deserialize_torch_tensor(hc.SerializedTensor(buffer, (10,), dtype="float32"))
 

@@ -140,7 +140,7 @@ def test_a_gpu_that_fails_is_told_once_and_the_next_round_goes_by_the_host(stand
         assert not isinstance(together(on_gpu, on_host)[0], HivemindError)
     assert torch.equal(there[0], here[0]) and here[0][0] == 2
     told = [record.getMessage() for record in caplog.records if record.name == "hivemind_c.cuda"]
-    assert len(told) == 1 and "tensors go by the host's memory" in told[0]
+    assert len(told) == 1 and "tensors now go through the host's memory" in told[0]
     on_gpu.shutdown(), on_host.shutdown()
 
 

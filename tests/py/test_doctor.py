@@ -12,7 +12,8 @@ import threading
 
 import pytest
 
-from hivemind_c import Node, get_dht_time
+import _hivemind_c
+from hivemind_c import HivemindError, Node, get_dht_time
 from hivemind_c.dht import news
 from hivemind_c.dht.values import unpack
 from hivemind_c.doctor import FAULT, NOTE, OK, WARNING, Settings, diagnose, machine, network, swarm
@@ -91,19 +92,42 @@ def test_fault_04_a_web_server_is_no_peer():
         threading.Thread(target=server.serve_forever, daemon=True).start()
         found = looked(initial_peers=[f"127.0.0.1:{server.server_port}"])
         server.shutdown()
-    assert "something else than a peer" in told(found, "initial peer").text
+    assert "another program than a peer" in told(found, "initial peer").text
+
+
+def error_of(cause, text="the core's own sentence"):
+    error = HivemindError(text)
+    error.cause = cause
+    return error
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("cause", "address", "words"),
     [
-        ("no way to x:3: check (DNS resolution failed for x:3: C-ares status is not ARES_SUCCESS qtype=A name=x is_balancer=0: Domain name not found)", "DNS"),
-        ("no way to [2001:db8::1]:3: check (Failed to connect to remote host: No route to host)", "this machine's IPv6"),
-        ("x:3 (it speaks protocol version 2, this program 1: upgrade the older one)", "upgrade the older one"),
+        ("name_not_found", "x:3", "DNS"),
+        ("no_route", "/ip4/192.0.2.1/tcp/3", "this machine's IPv4"),
+        ("no_route", "[2001:db8::1]:3", "this machine's IPv6"),
+        ("tls_version", "x:3", "old versions of TLS"),
+        ("connection_lost", "x:3", "look into its log"),
+        ("bad_certificate", "x:3", "cannot prove"),
     ],
 )
-def test_fault_05_names_routes_and_protocol_versions(said, words):
-    assert words in network.why("[2001:db8::1]:3" if "2001" in said else "x:3", said, 3.0)
+def test_fault_05_names_routes_and_old_programs(cause, address, words):
+    text = network.why(address, error_of(cause), 3.0)
+    assert words in text and address in text
+
+
+def test_cause_with_a_whole_sentence_is_shown_as_it_is():
+    for cause in network.WHOLE:
+        assert network.why("x:3", error_of(cause), 3.0) == "the core's own sentence"
+
+
+def test_unknown_cause_of_a_newer_library_is_shown_plainly():
+    assert network.why("x:3", error_of("wormhole"), 3.0) == "x:3 does not answer (wormhole): the core's own sentence"
+
+
+def test_doctor_names_only_causes_that_exist():
+    assert {*network.WORDS, *network.WHOLE} <= set(_hivemind_c.CAUSES)
 
 
 def test_fault_06_an_address_for_udp():
@@ -114,7 +138,7 @@ def test_fault_06_an_address_for_udp():
 def test_fault_07_initial_peers_that_cannot_be_read():
     found = looked(environment={"INITIAL_PEERS": "my-machine"})
     assert faults(found) == ["initial peers"]
-    assert told(found, "initial peers").text.startswith("INITIAL_PEERS cannot be read: 'my-machine' is no address")
+    assert told(found, "initial peers").text.startswith("INITIAL_PEERS cannot be read: 'my-machine' is not an address")
 
 
 def test_fault_08_two_variables_that_differ_and_a_proxy():

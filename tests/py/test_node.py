@@ -274,7 +274,7 @@ def test_a_peer_that_nobody_knows(node):
 def test_an_initial_peer_that_does_not_answer_is_named_with_its_cause(node):
     port = free_port()
     one = node(initial_peers=f"127.0.0.1:{port}")
-    with pytest.raises(HivemindConnectionError, match=f"nobody listens on 127.0.0.1:{port}"):
+    with pytest.raises(HivemindConnectionError, match=f"nothing listens on 127.0.0.1:{port}"):
         one.wait_for_peers(1, timeout=60)
 
 

@@ -118,7 +118,7 @@ def test_counts_are_brought_together_and_joiners_keep_their_own_options(make):
     late.optimizer.param_groups[0]["lr"] = 0.3
     assert eventually(lambda: late.averager.load_state_from_peers(timeout=10))
     assert late.averager.local_step == 6 and late.optimizer.param_groups[0]["lr"] == 0.3
-    with pytest.raises(ValueError, match="leave it out"):
+    with pytest.raises(ValueError, match="remove it"):
         make(3, sync_epoch_when_averaging=True)
 
 

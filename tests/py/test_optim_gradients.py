@@ -187,7 +187,7 @@ def test_powersgd_that_is_not_to_wait_leaves_the_sums(averager):
     one = averager(parameters, **WAYS["PowerSGD"])
     give(parameters, 2.0)
     one.accumulate_grads_(4)
-    with pytest.raises(ValueError, match="leave wait=False out"):
+    with pytest.raises(ValueError, match="remove wait=False"):
         one.step(wait=False, timeout=30)
     assert one.local_samples_accumulated == 4
     one.step(timeout=30)
@@ -241,7 +241,7 @@ def test_a_control_is_good_for_one_step_of_its_averager(averager):
     foreign = other.schedule_step(timeout=30)
     give(parameters[0], 2.0)
     one.accumulate_grads_(4)
-    for control, words in ((used, "was used already.*schedule_step\\(\\) makes a new one"), (foreign, "belongs to another averager")):
+    for control, words in ((used, "was already used.*make a new one with schedule_step\\(\\)"), (foreign, "belongs to another averager")):
         with pytest.raises(ValueError, match=words):
             one.step(control=control)
         with pytest.raises(ValueError, match=words):

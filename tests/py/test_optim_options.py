@@ -22,21 +22,21 @@ STEP = torch.optim.lr_scheduler.StepLR
 REFUSED = {
     "a delay without offload": (dict(delay_optimizer_step=True), ValueError, "offload_optimizer=True"),
     "late gradients without offload": (dict(delay_grad_averaging=True), ValueError, "offload_optimizer=True"),
-    "gradients later than their step": (dict(delay_grad_averaging=True, delay_optimizer_step=False, offload_optimizer=True), ValueError, "leave delay_optimizer_step out"),
-    "local updates and late gradients": (dict(delay_grad_averaging=True, use_local_updates=True, offload_optimizer=True), ValueError, "leave delay_grad_averaging out"),
-    "local updates and reused buffers": (dict(use_local_updates=True, reuse_grad_buffers=True), ValueError, "leave reuse_grad_buffers out"),
+    "gradients later than their step": (dict(delay_grad_averaging=True, delay_optimizer_step=False, offload_optimizer=True), ValueError, "remove delay_optimizer_step"),
+    "local updates and late gradients": (dict(delay_grad_averaging=True, use_local_updates=True, offload_optimizer=True), ValueError, "remove delay_grad_averaging"),
+    "local updates and reused buffers": (dict(use_local_updates=True, reuse_grad_buffers=True), ValueError, "remove reuse_grad_buffers"),
     "local updates and a gradient averager": (
-        dict(use_local_updates=True, grad_averager_factory=hivemind.GradientAverager), ValueError, "leave grad_averager_factory out",
+        dict(use_local_updates=True, grad_averager_factory=hivemind.GradientAverager), ValueError, "remove grad_averager_factory",
     ),
-    "local updates and a plateau": (dict(use_local_updates=True, scheduler="plateau"), ValueError, "leave use_local_updates out, or take a scheduler"),
+    "local updates and a plateau": (dict(use_local_updates=True, scheduler="plateau"), ValueError, "remove use_local_updates, or use a scheduler"),
     "local updates and a plateau of a function": (
-        dict(use_local_updates=True, scheduler="plateau", as_factory=True), ValueError, "leave use_local_updates out, or take a scheduler",
+        dict(use_local_updates=True, scheduler="plateau", as_factory=True), ValueError, "remove use_local_updates, or use a scheduler",
     ),
-    "local updates of an auxiliary": (dict(use_local_updates=True, auxiliary=True, batch_size_per_step=None), ValueError, "leave out auxiliary or"),
-    "an auxiliary with a batch": (dict(auxiliary=True), ValueError, "leave out batch_size_per_step"),
-    "an auxiliary client": (dict(auxiliary=True, client_mode=True, batch_size_per_step=None), ValueError, "nobody can reach it"),
-    "a run with a dot": (dict(run_id="a.b"), ValueError, 'has no "."'),
-    "a run without a name": (dict(run_id=""), TypeError, "run_id is the name"),
+    "local updates of an auxiliary": (dict(use_local_updates=True, auxiliary=True, batch_size_per_step=None), ValueError, "remove auxiliary or"),
+    "an auxiliary with a batch": (dict(auxiliary=True), ValueError, "remove batch_size_per_step"),
+    "an auxiliary client": (dict(auxiliary=True, client_mode=True, batch_size_per_step=None), ValueError, "others must reach it"),
+    "a run with a dot": (dict(run_id="a.b"), ValueError, 'must not contain "."'),
+    "a run without a name": (dict(run_id=""), TypeError, "run_id must be the name"),
     "no target": (dict(target_batch_size=0), ValueError, "target_batch_size must be 1 or more"),
     "half a sample": (dict(target_batch_size=0.5), TypeError, "a number of samples"),
     "a target as a text": (dict(target_batch_size="32"), TypeError, "a number of samples"),
@@ -46,14 +46,14 @@ REFUSED = {
     "no time after matchmaking": (dict(averaging_timeout=5, matchmaking_time=10), ValueError, "leaves no time for averaging"),
     "time as a text": (dict(matchmaking_time="5"), TypeError, "a number of seconds"),
     "no chunk's time": (dict(next_chunk_timeout=-1), ValueError, "next_chunk_timeout must be more"),
-    "no epoch between averages": (dict(average_state_every=0), ValueError, "average_state_every is a number of epochs"),
+    "no epoch between averages": (dict(average_state_every=0), ValueError, "average_state_every must be a number of epochs"),
     "a norm of nothing": (dict(max_grad_norm=0), ValueError, "max_grad_norm"),
     "a compression's class": (dict(grad_compression=hivemind.Float16Compression), TypeError, r"write Float16Compression\(\)"),
-    "a compression as a text": (dict(state_averaging_compression="fp16"), TypeError, "state_averaging_compression is a compression"),
+    "a compression as a text": (dict(state_averaging_compression="fp16"), TypeError, "state_averaging_compression must be a compression"),
     "what cannot make an averager": (dict(grad_averager_factory=3), TypeError, "functools.partial"),
     "statistics that nobody keeps": (dict(average_opt_statistics=("exp_avg",)), ValueError, "does not remember 'exp_avg'"),
     "extra tensors of whole numbers": (dict(extra_tensors=[torch.zeros(2, dtype=torch.int64)]), ValueError, "floating-point"),
-    "averager_opts that are none": (dict(averager_opts=["bandwidth"]), TypeError, "averager_opts is a dict"),
+    "averager_opts that are none": (dict(averager_opts=["bandwidth"]), TypeError, "averager_opts must be a dict"),
     "an averager option of ours": (dict(averager_opts={"prefix": "x"}), ValueError, "set by the Optimizer's own options"),
 }
 
@@ -80,17 +80,17 @@ def test_what_optimizers_and_schedulers_must_be(dht):
     inner = SGD(model.parameters())
     for options, kind, words in (
         (dict(optimizer=SGD), ValueError, "give params=model.parameters"),
-        (dict(optimizer=inner, params=model.parameters()), ValueError, "leave params out"),
+        (dict(optimizer=inner, params=model.parameters()), ValueError, "remove params"),
         (dict(optimizer=inner, offload_optimizer=True), ValueError, r"torch\.optim\.SGD\(params"),
         (dict(optimizer="sgd", params=model.parameters()), TypeError, "one of torch's"),
         (dict(optimizer=lambda params: 3, params=model.parameters()), TypeError, "must return one of torch's"),
-        (dict(optimizer=lambda params: SGD(network().parameters()), params=model.parameters()), ValueError, "must use the parameters that it is given"),
+        (dict(optimizer=lambda params: SGD(network().parameters()), params=model.parameters()), ValueError, "must use all parameters that it receives"),
         (dict(optimizer=SGD, params=[]), ValueError, "params is empty"),
         (dict(optimizer=SGD, params=torch.zeros(1)), TypeError, "a list of parameters"),
         (dict(optimizer=SGD, params=["w"]), TypeError, "where parameters are expected"),
         (dict(optimizer=inner, scheduler=STEP(SGD(network().parameters()), 1)), ValueError, "another optimizer.*lambda optimizer: .*StepLR"),
         (dict(optimizer=SGD, params=model.parameters(), scheduler=STEP(inner, 1)), ValueError, "because offload_optimizer makes its own"),
-        (dict(optimizer=inner, scheduler="cosine"), TypeError, "scheduler is one of torch's"),
+        (dict(optimizer=inner, scheduler="cosine"), TypeError, "scheduler must be one of torch's"),
         (dict(optimizer=inner, scheduler=lambda optimizer: 3), TypeError, "must return one of torch's"),
     ):
         with pytest.raises(kind, match=words):
@@ -99,7 +99,7 @@ def test_what_optimizers_and_schedulers_must_be(dht):
 
 def test_batches_must_say_how_large_they_are(dht):
     optimizer = make(dht, network(), batch_size_per_step=None)
-    with pytest.raises(ValueError, match="how many samples"):
+    with pytest.raises(ValueError, match="the number of samples"):
         optimizer.step()
     for wrong in (0, -3):
         with pytest.raises(ValueError, match="1 or more"):
@@ -126,7 +126,7 @@ def test_defect_02_client_mode_stays_what_it_is(dht):
             optimizer.shutdown()
         with pytest.raises(ValueError, match="client_mode=False"):
             make(behind, network(), client_mode=False)
-    with pytest.raises(ValueError, match="client_mode=True, but its DHT was made with client_mode=False"):
+    with pytest.raises(ValueError, match="client_mode=True differs from the DHT's client_mode=False"):
         make(dht, network(), client_mode=True)
 
 

@@ -292,7 +292,7 @@ def test_a_control_is_good_for_one_averaging_of_its_averager(make):
     assert one.average(averaging_control=used, averaging_opts=None)
     foreign = other.averager.schedule_step(timeout=60.0)
     before = flat(one.model)
-    for control, words in ((used, "was used already.*schedule_step\\(\\) makes a new one"), (foreign, "belongs to another averager")):
+    for control, words in ((used, "was already used.*make a new one with schedule_step\\(\\)"), (foreign, "belongs to another averager")):
         backward(one.model, 0, 32)
         with pytest.raises(ValueError, match=words):
             one.averager.step(optimizer_step=True, increment_epoch=True, averaging_round=True, averaging_control=control)
@@ -380,7 +380,7 @@ def test_with_a_scaler_an_overflow_is_no_step(make, scaler):
         (dict(delay_optimizer_step=True, optimizer_step=True, grad_scaler=torch.amp.GradScaler("cpu")), "unscale gradients yourself"),
         (dict(wait_for_trigger=print), "optimizer_step=True"),
         (dict(averaging_opts=dict(timeout=1.0)), "averaging_round=True"),
-        (dict(averaging_round=True, averaging_opts=dict(gather="mine")), "leave it out"),
+        (dict(averaging_round=True, averaging_opts=dict(gather="mine")), "remove gather"),
     ],
 )
 def test_what_contradicts_itself_is_refused_and_changes_nothing(make, options, says):
@@ -410,7 +410,7 @@ def test_an_update_that_is_not_taken_over_is_not_overtaken(make):
     assert one.averager.averaging_in_progress
     backward(one.model, 1, 32)
     for options in (dict(optimizer_step=True), dict(averaging_round=True), dict(zero_grad=True), dict(increment_epoch=True)):
-        with pytest.raises(ValueError, match="not taken over yet"):
+        with pytest.raises(ValueError, match="must wait for the result of an earlier call"):
             one.averager.step(wait_for_delayed_updates=False, **options)
     go.set()
     one.averager.step(wait_for_delayed_updates=True)

@@ -163,7 +163,7 @@ def test_19_each_dead_initial_peer_is_named_with_its_cause_and_training_goes_on(
             dht.shutdown()
             strategy._dht = None
         assert "training begins alone" in caplog.text
-        assert "nobody listens" in told(refused) and f"is {other.peer_id}, not" in told(wrong)
+        assert "nothing listens" in told(refused) and f"is {other.peer_id}, not" in told(wrong)
         assert "answer" in told(late) or "time" in told(late)
         _, made = fit(strategy, max_epochs=1)
         assert made.strategy.global_epoch == 4

@@ -742,7 +742,7 @@ static void what_makes_no_sense_is_refused_in_a_sentence(void **unused) {
   p->config.n_tensors = 0;
   all(&s, open_averager);
   assert_int_equal(p->begun, HV_INVALID);
-  assert_non_null(strstr(p->text, "nothing to average"));
+  assert_non_null(strstr(p->text, "there are no tensors"));
   p->config = good, p->config.alpha = NAN;
   all(&s, open_averager);
   assert_int_equal(p->begun, HV_INVALID);
@@ -764,7 +764,7 @@ static void what_makes_no_sense_is_refused_in_a_sentence(void **unused) {
   p->step.weight = 1, p->step.wait_ms = 5000, p->step.timeout_ms = 1000;
   tell(&s, 0, step);
   assert_int_equal(p->begun, HV_INVALID);
-  assert_non_null(strstr(p->text, "longer timeout"));
+  assert_non_null(strstr(p->text, "make the timeout longer"));
   p->step.timeout_ms = 60000;
   tell(&s, 0, step);
   assert_int_equal(p->begun, HV_OK);

@@ -87,80 +87,80 @@ static void refuse(const char *text, size_t size, hv_status status, const char *
 static void malformed_addresses_are_refused_with_what_was_wrong(void **state) {
   (void)state;
   static const char *const bad[][2] = {
-      {"", "'' is no address"},
-      {"/", "no protocol"},
-      {"//", "no protocol"},
-      {"nonsense", "'nonsense' is no address"},
+      {"", "'' is not an address"},
+      {"/", "unknown protocol"},
+      {"//", "unknown protocol"},
+      {"nonsense", "'nonsense' is not an address"},
       {"example.org", "HOST:PORT"},
       {"1.2.3.4", "HOST:PORT"},
       {"http://x:80", "more than one ':'"},
       {"::1:80", "more than one ':'"},
-      {":80", "'' is no host name"},
-      {"x:", "'' is no port"},
-      {"x:-1", "'-1' is no port"},
-      {"x:+1", "'+1' is no port"},
-      {"x: 1", "' 1' is no port"},
-      {"x:65536", "'65536' is no port"},
-      {"x:000080", "'000080' is no port"},
-      {"x:**", "'**' is no port"},
-      {"x:99999999999999999999", "is no port"},
-      {"x:80/p2p/" ID, "is no port"},
-      {" x:80", "' x' is no host name"},
-      {"x\n:80", "'x?' is no host name"},
-      {"a b:80", "'a b' is no host name"},
-      {"a..b:80", "'a..b' is no host name"},
-      {".a:80", "'.a' is no host name"},
-      {"a.:80", "'a.' is no host name"},
-      {"*:80", "'*' is no host name"},
-      {"h\xc3\xbc:80", "'h?\?' is no host name"},
-      {"256.1.1.1:80", "'256.1.1.1' is no IPv4"},
-      {"127.1:80", "'127.1' is no IPv4"},
-      {"12345:80", "'12345' is no IPv4"},
-      {"01.2.3.4:80", "'01.2.3.4' is no IPv4"},
-      {"[]:80", "'' is no IPv6"},
-      {"[:80", "no host name"},
+      {":80", "'' is not a host name"},
+      {"x:", "'' is not a port"},
+      {"x:-1", "'-1' is not a port"},
+      {"x:+1", "'+1' is not a port"},
+      {"x: 1", "' 1' is not a port"},
+      {"x:65536", "'65536' is not a port"},
+      {"x:000080", "'000080' is not a port"},
+      {"x:**", "'**' is not a port"},
+      {"x:99999999999999999999", "is not a port"},
+      {"x:80/p2p/" ID, "is not a port"},
+      {" x:80", "' x' is not a host name"},
+      {"x\n:80", "'x?' is not a host name"},
+      {"a b:80", "'a b' is not a host name"},
+      {"a..b:80", "'a..b' is not a host name"},
+      {".a:80", "'.a' is not a host name"},
+      {"a.:80", "'a.' is not a host name"},
+      {"*:80", "'*' is not a host name"},
+      {"h\xc3\xbc:80", "'h?\?' is not a host name"},
+      {"256.1.1.1:80", "'256.1.1.1' is not an IPv4"},
+      {"127.1:80", "'127.1' is not an IPv4"},
+      {"12345:80", "'12345' is not an IPv4"},
+      {"01.2.3.4:80", "'01.2.3.4' is not an IPv4"},
+      {"[]:80", "'' is not an IPv6"},
+      {"[:80", "not a host name"},
       {"[::1:80", "more than one ':'"},
       {"::1]:80", "more than one ':'"},
       {"[::1]80", "more than one ':'"},
-      {"[1.2.3.4]:80", "'1.2.3.4' is no IPv6"},
-      {"[::1%lo]:80", "'::1%lo' is no IPv6"},
-      {"[1:2:3:4:5:6:7:8:9]:80", "is no IPv6"},
-      {"/ip4", "nothing stands behind '/ip4'"},
-      {"/ip4/", "nothing stands behind '/ip4'"},
-      {"/ip4//tcp/1", "nothing stands behind '/ip4'"},
+      {"[1.2.3.4]:80", "'1.2.3.4' is not an IPv6"},
+      {"[::1%lo]:80", "'::1%lo' is not an IPv6"},
+      {"[1:2:3:4:5:6:7:8:9]:80", "is not an IPv6"},
+      {"/ip4", "no value after '/ip4'"},
+      {"/ip4/", "no value after '/ip4'"},
+      {"/ip4//tcp/1", "no value after '/ip4'"},
       {"/ip4/1.2.3.4", "has no port"},
-      {"/ip4/1.2.3.4/", "no protocol"},
-      {"/ip4/1.2.3.4/tcp", "nothing stands behind '/tcp'"},
-      {"/ip4/1.2.3.4/tcp/", "nothing stands behind '/tcp'"},
-      {"/ip4/1.2.3.4/tcp/x", "'x' is no port"},
-      {"/ip4/1.2.3.4/tcp/1/", "no protocol"},
-      {"/ip4/1.2.3.4/tcp/70000", "'70000' is no port"},
-      {"/ip4/1.2.3.4/tcp/1/tcp/2", "'tcp' stands in the wrong place"},
-      {"/ip4/1.2.3.4/ip4/1.2.3.4/tcp/1", "'ip4' stands in the wrong place"},
-      {"/tcp/1", "'tcp' stands in the wrong place"},
-      {"/tcp/1/ip4/1.2.3.4", "'tcp' stands in the wrong place"},
-      {"/p2p/" ID, "'p2p' stands in the wrong place"},
-      {"/ip4/1.2.3.4/p2p/" ID, "'p2p' stands in the wrong place"},
-      {"/ip4/1.2.3.4/tcp/1/p2p/" ID "/p2p/" ID, "'p2p' stands in the wrong place"},
-      {"/ip4/1.2.3.4/tcp/1/p2p", "nothing stands behind '/p2p'"},
-      {"/ip4/1.2.3.4/tcp/1/p2p/abc", "'abc' is no peer ID"},
+      {"/ip4/1.2.3.4/", "unknown protocol"},
+      {"/ip4/1.2.3.4/tcp", "no value after '/tcp'"},
+      {"/ip4/1.2.3.4/tcp/", "no value after '/tcp'"},
+      {"/ip4/1.2.3.4/tcp/x", "'x' is not a port"},
+      {"/ip4/1.2.3.4/tcp/1/", "unknown protocol"},
+      {"/ip4/1.2.3.4/tcp/70000", "'70000' is not a port"},
+      {"/ip4/1.2.3.4/tcp/1/tcp/2", "'tcp' is at the wrong position"},
+      {"/ip4/1.2.3.4/ip4/1.2.3.4/tcp/1", "'ip4' is at the wrong position"},
+      {"/tcp/1", "'tcp' is at the wrong position"},
+      {"/tcp/1/ip4/1.2.3.4", "'tcp' is at the wrong position"},
+      {"/p2p/" ID, "'p2p' is at the wrong position"},
+      {"/ip4/1.2.3.4/p2p/" ID, "'p2p' is at the wrong position"},
+      {"/ip4/1.2.3.4/tcp/1/p2p/" ID "/p2p/" ID, "'p2p' is at the wrong position"},
+      {"/ip4/1.2.3.4/tcp/1/p2p", "no value after '/p2p'"},
+      {"/ip4/1.2.3.4/tcp/1/p2p/abc", "'abc' is not a peer ID"},
       {"/ip4/1.2.3.4/tcp/1/p2p/" RSA_ID, "RSA"},
-      {"/ip4/example.org/tcp/1", "'example.org' is no IPv4"},
-      {"/ip4/::1/tcp/1", "'::1' is no IPv4"},
-      {"/ip6/1.2.3.4/tcp/1", "'1.2.3.4' is no IPv6"},
-      {"/dns4/1.2.3.4/tcp/1", "'1.2.3.4' is no host name"},
-      {"/dns4/a.1/tcp/1", "'a.1' is no host name"},
+      {"/ip4/example.org/tcp/1", "'example.org' is not an IPv4"},
+      {"/ip4/::1/tcp/1", "'::1' is not an IPv4"},
+      {"/ip6/1.2.3.4/tcp/1", "'1.2.3.4' is not an IPv6"},
+      {"/dns4/1.2.3.4/tcp/1", "'1.2.3.4' is not a host name"},
+      {"/dns4/a.1/tcp/1", "'a.1' is not a host name"},
       {"/IP4/1.2.3.4/tcp/1", "'IP4' in"},
       {"/ip5/1.2.3.4/tcp/1", "'ip5' in"},
       {"/unix/tmp/x", "'unix' in"},
-      {"/ip4/1.2.3.4/udp/70000/quic", "'70000' is no port"},
+      {"/ip4/1.2.3.4/udp/70000/quic", "'70000' is not a port"},
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
     refuse(bad[i][0], strlen(bad[i][0]), HV_MALFORMED, bad[i][1]);
-  refuse("/ip4/1.2.3.4\0x/tcp/1", 20, HV_MALFORMED, "'1.2.3.4?x' is no IPv4");
-  refuse("/dns4/a\0b/tcp/1", 15, HV_MALFORMED, "'a?b' is no host name");
-  refuse("x:8\0", 4, HV_MALFORMED, "'8?' is no port");
-  refuse("/ip4\0/1.2.3.4/tcp/1", 19, HV_MALFORMED, "no protocol");
+  refuse("/ip4/1.2.3.4\0x/tcp/1", 20, HV_MALFORMED, "'1.2.3.4?x' is not an IPv4");
+  refuse("/dns4/a\0b/tcp/1", 15, HV_MALFORMED, "'a?b' is not a host name");
+  refuse("x:8\0", 4, HV_MALFORMED, "'8?' is not a port");
+  refuse("/ip4\0/1.2.3.4/tcp/1", 19, HV_MALFORMED, "unknown protocol");
 }
 
 static void the_longest_name_fits_and_a_longer_one_is_refused(void **state) {
@@ -181,12 +181,12 @@ static void the_longest_name_fits_and_a_longer_one_is_refused(void **state) {
   assert_int_equal(hv_addr_unpack(hv_span_of(packed, size), &again), HV_OK);
   assert_memory_equal(&addr, &again, sizeof addr);
   snprintf(text, sizeof text, "/dns4/%sa/tcp/1", name);
-  refuse(text, strlen(text), HV_MALFORMED, "is no host name");
+  refuse(text, strlen(text), HV_MALFORMED, "is not a host name");
   snprintf(text, sizeof text, "/dns4/%sa/tcp/1", label);
-  refuse(text, strlen(text), HV_MALFORMED, "is no host name");
+  refuse(text, strlen(text), HV_MALFORMED, "is not a host name");
   char noise[5000];
   memset(noise, 'a', sizeof noise);
-  refuse(noise, sizeof noise, HV_MALFORMED, "5000 characters long");
+  refuse(noise, sizeof noise, HV_MALFORMED, "has 5000 characters");
 }
 
 static void other_transports_are_told_apart_from_nonsense(void **state) {

@@ -51,6 +51,13 @@ static char *certificate_of(hv_mem *mem, const uint8_t seed[32], int64_t now_s, 
   return certificate;
 }
 
+static hv_cause cause_at(hv_span pem, int64_t now_s) {
+  hv_peer_id peer;
+  hv_error err = {0};
+  hv_identity_check_certificate(pem, now_s, &peer, &err);
+  return err.cause;
+}
+
 static void check_as(hv_span pem, int64_t now_s, hv_status status, const char *why) {
   hv_peer_id peer = {{7}}, before = peer;
   hv_error err = {0};
@@ -108,10 +115,14 @@ static void a_certificate_is_believed_for_its_days_and_one_more(void **state) {
   hv_mem *mem = *state;
   char *pem = certificate_of(mem, seed_1, NOW, 30);
   check_as(text_of(pem), NOW - 2 * DAY, HV_OK, ID_1);
-  check_as(text_of(pem), NOW - 2 * DAY - 1, HV_DENIED, "not yet valid, only from 2023-11-13 22:13 UTC");
+  check_as(text_of(pem), NOW - 2 * DAY - 1, HV_DENIED, "is not valid before 2023-11-13 22:13 UTC");
   check_as(text_of(pem), NOW + 31 * DAY, HV_OK, ID_1);
-  check_as(text_of(pem), NOW + 31 * DAY + 1, HV_DENIED, "has expired since 2023-12-14 22:13 UTC");
-  check_as(text_of(pem), 0, HV_DENIED, "not yet valid");
+  check_as(text_of(pem), NOW + 31 * DAY + 1, HV_DENIED, "expired at 2023-12-14 22:13 UTC");
+  check_as(text_of(pem), 0, HV_DENIED, "is not valid before");
+  assert_int_equal(cause_at(text_of(pem), 0), HV_CAUSE_CLOCK);
+  assert_int_equal(cause_at(text_of(pem), NOW + 31 * DAY + 1), HV_CAUSE_CLOCK);
+  assert_int_equal(cause_at(text_of(pem), -1), HV_CAUSE_CLOCK);
+  assert_int_equal(cause_at(text_of(pem), NOW), HV_CAUSE_OTHER);
   check_as(text_of(pem), 253402300799, HV_DENIED, "expired");
   check_as(text_of(pem), -1, HV_INVALID, "clock");
   check_as(text_of(pem), INT64_MAX, HV_INVALID, "clock");
@@ -170,9 +181,9 @@ static void foreign_signatures_and_other_keys_are_refused(void **state) {
     const char *why;
   } cases[] = {
       {sign_certificate(mine, mine), HV_OK, ID_1},
-      {sign_certificate(mine, other), HV_DENIED, ID_1 " bears a foreign signature"},
-      {sign_certificate(mine, rsa), HV_DENIED, "foreign signature"},
-      {sign_certificate(mine, ec), HV_DENIED, "foreign signature"},
+      {sign_certificate(mine, other), HV_DENIED, ID_1 " is signed by another key"},
+      {sign_certificate(mine, rsa), HV_DENIED, "signed by another key"},
+      {sign_certificate(mine, ec), HV_DENIED, "signed by another key"},
       {sign_certificate(rsa, rsa), HV_DENIED, "another kind of key (rsaEncryption)"},
       {sign_certificate(ec, ec), HV_DENIED, "another kind of key (id-ecPublicKey)"},
       {sign_certificate(ec, mine), HV_DENIED, "another kind of key"},
@@ -191,19 +202,19 @@ static void what_is_not_exactly_one_certificate_is_refused(void **state) {
   hv_mem *mem = *state;
   char *a = certificate_of(mem, seed_1, NOW, 30), *b = certificate_of(mem, seed_2, NOW, 30), both[4096];
   snprintf(both, sizeof both, "%s%s", a, b);
-  check_as(text_of(both), NOW, HV_MALFORMED, "not exactly one certificate");
+  check_as(text_of(both), NOW, HV_MALFORMED, "did not send exactly one certificate");
   snprintf(both, sizeof both, "%s%s", a, PEM_1);
-  check_as(text_of(both), NOW, HV_MALFORMED, "not exactly one certificate");
-  check_as(text_of(PEM_1), NOW, HV_MALFORMED, "not exactly one certificate");
-  check_as(text_of("noise"), NOW, HV_MALFORMED, "not exactly one certificate");
-  check_as(hv_span_of(NULL, 0), NOW, HV_MALFORMED, "not exactly one certificate");
+  check_as(text_of(both), NOW, HV_MALFORMED, "did not send exactly one certificate");
+  check_as(text_of(PEM_1), NOW, HV_MALFORMED, "did not send exactly one certificate");
+  check_as(text_of("noise"), NOW, HV_MALFORMED, "did not send exactly one certificate");
+  check_as(hv_span_of(NULL, 0), NOW, HV_MALFORMED, "did not send exactly one certificate");
   for (size_t n = 0; n < strlen(a) - 2; n++)
-    check_as(hv_span_of(a, n), NOW, HV_MALFORMED, "not exactly one certificate");
+    check_as(hv_span_of(a, n), NOW, HV_MALFORMED, "did not send exactly one certificate");
   char large[8193];
   memset(large, '\n', sizeof large);
   memcpy(large, a, strlen(a));
   check_as(hv_span_of(large, 8192), NOW, HV_OK, ID_1);
-  check_as(hv_span_of(large, 8193), NOW, HV_MALFORMED, "8193 bytes long");
+  check_as(hv_span_of(large, 8193), NOW, HV_MALFORMED, "8193 bytes, and the limit");
   X509 *x509 = x509_of(a);
   uint8_t der[2048] = {0}, *at = der;
   int size = i2d_X509(x509, &at);
@@ -211,7 +222,7 @@ static void what_is_not_exactly_one_certificate_is_refused(void **state) {
   char *longer;
   PEM_write_bio(bio, "CERTIFICATE", "", der, size + 1); /* a byte behind the certificate */
   long n = BIO_get_mem_data(bio, &longer);
-  check_as(hv_span_of(longer, (size_t)n), NOW, HV_MALFORMED, "not exactly one certificate");
+  check_as(hv_span_of(longer, (size_t)n), NOW, HV_MALFORMED, "did not send exactly one certificate");
   BIO_free(bio);
   X509_free(x509);
   hv_mem_free(a);

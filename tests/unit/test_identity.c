@@ -312,18 +312,18 @@ static void what_is_no_plain_file_is_refused(void **state) {
   char path[128];
   strcpy(path, p->path);
   strcpy(p->path, p->folder);
-  load_as(p, HV_IO, "plain file");
+  load_as(p, HV_IO, "not a regular file");
   strcpy(p->path, path);
   assert_int_equal(mkfifo(p->path, 0600), 0);
-  load_as(p, HV_IO, "plain file"); /* and does not wait for a writer */
+  load_as(p, HV_IO, "not a regular file"); /* and does not wait for a writer */
   unlink(p->path);
   snprintf(p->path, sizeof p->path, "%s/no/key", p->folder);
-  load_as(p, HV_IO, "folder is not there");
+  load_as(p, HV_IO, "folder does not exist");
   snprintf(p->path, sizeof p->path, "%s", "");
   load_as(p, HV_IO, "the identity file");
   strcpy(p->path, path);
   assert_int_equal(symlink("/nowhere/at/all", p->path), 0);
-  load_as(p, HV_IO, "a link to nothing");
+  load_as(p, HV_IO, "a dangling link");
   assert_int_equal(files_in(p->folder), 1);
   unlink(p->path);
   write_file(p->path, "", 0, 0600);
@@ -340,7 +340,7 @@ static void what_is_no_key_is_refused_and_left_alone(void **state) {
   write_file(p->path, large, sizeof large, 0600);
   load_as(p, HV_MALFORMED, "larger than any key");
   write_file(p->path, "not a key", 9, 0600);
-  load_as(p, HV_MALFORMED, "no key file");
+  load_as(p, HV_MALFORMED, "not a key file");
   struct stat info;
   assert_int_equal(stat(p->path, &info), 0);
   assert_int_equal(info.st_size, 9);
@@ -355,7 +355,7 @@ static int without_room(place *p) {
   signal(SIGXFSZ, SIG_IGN);
   setrlimit(RLIMIT_FSIZE, &none);
   hv_status status = hv_identity_load(&p->mem, p->path, seed, &identity, &err);
-  return status == HV_IO && !identity && strstr(err.text, "cannot be written") && files_in(p->folder) == 0 ? 0 : 1;
+  return status == HV_IO && !identity && strstr(err.text, "cannot write") && files_in(p->folder) == 0 ? 0 : 1;
 }
 
 static void a_file_that_cannot_be_written_whole_is_not_there(void **state) {
@@ -435,7 +435,7 @@ static void libp2p_keys_are_read(void **state) {
   key[40] ^= 1;
   parse_as(p, key, sizeof key, HV_MALFORMED, "do not belong together");
   uint8_t rsa[1200] = {0x08, 0x00, 0x12, 0xa9, 0x09, 0x30, 0x82};
-  parse_as(p, rsa, sizeof rsa, HV_MALFORMED, "an RSA key, as hivemind may write it");
+  parse_as(p, rsa, sizeof rsa, HV_MALFORMED, "an RSA key, as hivemind writes it");
   rsa[1] = 2;
   parse_as(p, rsa, 36, HV_MALFORMED, "secp256k1");
   rsa[1] = 3;
@@ -476,8 +476,8 @@ static void other_pem_keys_are_refused_by_name(void **state) {
       {pem_of(ec, 0, NULL), HV_MALFORMED, "id-ecPublicKey"},
       {pem_of(ec, 1, NULL), HV_MALFORMED, "'EC PRIVATE KEY'"},
       {pem_of(x, 0, NULL), HV_MALFORMED, "X25519"},
-      {pem_of(ed, 0, "word"), HV_MALFORMED, "locked with a password"},
-      {pem_of(ec, 1, "word"), HV_MALFORMED, "locked with a password"},
+      {pem_of(ed, 0, "word"), HV_MALFORMED, "encrypted with a password"},
+      {pem_of(ec, 1, "word"), HV_MALFORMED, "encrypted with a password"},
       {pem_of(ed, 0, NULL), HV_OK, ID_1},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -498,7 +498,7 @@ static void damaged_pem_keys_are_refused(void **state) {
   parse_as(p, "\n# my key\n" PEM_1, whole + 10, HV_OK, ID_1);
   for (size_t n = 0; n < whole - 2; n++)
     parse_as(p, PEM_1, n, HV_MALFORMED, "");
-  parse_as(p, "-----BEGIN PUBLIC KEY-----\nMC4C\n-----END PUBLIC KEY-----\n", 58, HV_MALFORMED, "'PUBLIC KEY' where");
+  parse_as(p, "-----BEGIN PUBLIC KEY-----\nMC4C\n-----END PUBLIC KEY-----\n", 58, HV_MALFORMED, "'PUBLIC KEY' and not");
   parse_as(p, "-----BEGIN PRIVATE KEY-----\nMC4C\n-----END PRIVATE KEY-----\n", 59, HV_MALFORMED, "is damaged");
   /* a byte more behind the key */
   const char *longer =
@@ -508,7 +508,7 @@ static void damaged_pem_keys_are_refused(void **state) {
   /* 31 bytes of key */
   const char *shorter =
       "-----BEGIN PRIVATE KEY-----\nMC0CAQAwBQYDK2VwBCEEH51hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn8=\n-----END PRIVATE KEY-----\n";
-  parse_as(p, shorter, strlen(shorter), HV_MALFORMED, "Ed25519 key in it is damaged");
+  parse_as(p, shorter, strlen(shorter), HV_MALFORMED, "its Ed25519 key is damaged");
 }
 
 /* ---- what is left behind ---- */

@@ -232,7 +232,8 @@ static hv_status raw_end(raw_peer *p, raw_lane *l, int cancel) {
   if (cancel)
     hv_grpc_call_cancel(l->call);
   assert_true(raw_wait(p, &l->over, 10000) && raw_wait(p, &l->said, 5000) && raw_wait(p, &l->sent, 5000));
-  hv_status status = hv_grpc_call_result(l->call, text);
+  hv_cause cause;
+  hv_status status = hv_grpc_call_result(l->call, &cause, text);
   hv_grpc_call_free(l->call);
   return status;
 }

@@ -171,7 +171,7 @@ static void nobody_there_is_refused_with_the_address(void **state) {
   real_start(&a, &(real_options){.seed = 1});
   hv_target nobody = {.addr = real_addr("/ip4/127.0.0.1/tcp/1")};
   assert_int_equal(real_echo(&a, &nobody, "x", 5000), HV_REFUSED);
-  assert_non_null(strstr(a.last_text, "nobody listens on 127.0.0.1:1"));
+  assert_non_null(strstr(a.last_text, "nothing listens on 127.0.0.1:1"));
   flow f = {.from = &a, .to = nobody};
   real_do(&a, flow_open, &f);
   assert_true(real_wait_for(&a, HV_EVENT_STREAM_CLOSED, 1, 5000));

@@ -284,7 +284,7 @@ static void *serve_falsely(void *arg) {
 static void servers_with_wrong_papers_are_denied_with_the_reason(void **state) {
   (void)state;
   static const char *const reasons[KINDS] = {
-      [EXPIRED] = "expired", [NOT_YET] = "not yet", [FOREIGN] = "sign", [OTHER_KIND] = "Ed25519"};
+      [EXPIRED] = "expired", [NOT_YET] = "not valid before", [FOREIGN] = "sign", [OTHER_KIND] = "Ed25519"};
   for (int kind = EXPIRED; kind <= OTHER_KIND; kind++) {
     real_node a;
     real_start(&a, &(real_options){.seed = 1});
@@ -297,6 +297,7 @@ static void servers_with_wrong_papers_are_denied_with_the_reason(void **state) {
     f.at.addr = (hv_addr){.kind = HV_ADDR_IP4, .port = ntohs(at.sin_port), .host.ip = {127, 0, 0, 1}};
     pthread_create(&f.thread, NULL, serve_falsely, &f);
     assert_int_equal(real_echo(&a, &f.at, "x", 5000), HV_DENIED);
+    assert_int_equal(a.last_cause, kind == EXPIRED || kind == NOT_YET ? HV_CAUSE_CLOCK : HV_CAUSE_BAD_CERTIFICATE);
     if (!strstr(a.last_text, reasons[kind]))
       fail_msg("kind %d: %s", kind, a.last_text);
     pthread_join(f.thread, NULL);
@@ -312,7 +313,8 @@ static hv_status raw_ask(raw_peer *p, hv_span bytes, char text[HV_GRPC_TEXT_MAX]
   hv_grpc_call *call = hv_grpc_call_new(p->channel, HV_GRPC_CALL, 1);
   assert_true(hv_grpc_call_ask(call, hv_grpc_message_new(p->grpc, bytes, NULL), &op.op));
   assert_true(raw_wait(p, &op, 5000));
-  hv_status status = hv_grpc_call_result(call, text);
+  hv_cause cause;
+  hv_status status = hv_grpc_call_result(call, &cause, text);
   hv_grpc_call_free(call);
   return status;
 }
@@ -338,7 +340,7 @@ static void speak_badly(real_node *node, real_node *friend) {
   assert_int_equal(raw_ask(&p, hv_span_of("", 0), text), HV_MALFORMED);
   assert_int_equal(raw_ask(&p, of_version(HV_PROTOCOL_VERSION + 1, &buf, 0), text), HV_VERSION);
   assert_non_null(strstr(text, "version 1"));
-  assert_non_null(strstr(text, "you speak 2"));
+  assert_non_null(strstr(text, "the caller 2"));
   static uint8_t much[3 << 20];
   assert_int_equal(raw_ask(&p, hv_span_of(much, sizeof much), text), HV_TOO_LARGE);
   assert_non_null(strstr(text, "2 MiB"));
@@ -361,7 +363,8 @@ static hv_status raw_stream(raw_peer *p, const hv_span *first, char text[HV_GRPC
   assert_true(hv_grpc_call_send(call, first ? hv_grpc_message_new(p->grpc, *first, NULL) : NULL, 0, &sent.op));
   assert_true(raw_wait(p, &over, 10000));
   assert_true(raw_wait(p, &said, 1000) && raw_wait(p, &sent, 1000));
-  hv_status status = hv_grpc_call_result(call, text);
+  hv_cause cause;
+  hv_status status = hv_grpc_call_result(call, &cause, text);
   hv_grpc_call_free(call);
   return status;
 }
@@ -418,7 +421,7 @@ static void an_answer_of_another_version_tells_both_numbers(void **state) {
   assert_true(real_wait_for(&a, HV_EVENT_CALL_DONE, 1, 5000));
   assert_int_equal(a.last_status, HV_VERSION);
   assert_non_null(strstr(a.last_text, "version 2"));
-  assert_non_null(strstr(a.last_text, "speaks 1"));
+  assert_non_null(strstr(a.last_text, "this node 1"));
   hv_buf_fini(&buf);
   hv_grpc_call_free(call);
   hv_grpc_stop_serving(p.grpc);

@@ -33,6 +33,39 @@ static void a_number_off_the_list_reads_too(void **state) {
   }
 }
 
+/* Names are public: a program compares them. */
+static void every_cause_has_a_name_of_its_own(void **state) {
+  (void)state;
+  for (int a = 0; a < HV_CAUSE_COUNT; a++) {
+    const char *name = hv_cause_name((hv_cause)a);
+    assert_int_equal(strspn(name, "abcdefghijklmnopqrstuvwxyz_0123456789"), strlen(name));
+    for (int b = 0; b < a; b++)
+      assert_string_not_equal(name, hv_cause_name((hv_cause)b));
+  }
+  assert_int_equal(HV_CAUSE_OTHER, 0);
+  assert_string_equal(hv_cause_name(HV_CAUSE_TIMED_OUT), "timed_out");
+  static const int numbers[] = {-1, HV_CAUSE_COUNT, INT32_MAX, INT32_MIN};
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    assert_string_equal(hv_cause_name((hv_cause)numbers[i]), "other");
+}
+
+static void an_error_has_its_cause_or_that_of_its_status(void **state) {
+  (void)state;
+  hv_error err = {0};
+  assert_int_equal(hv_fail_by(&err, HV_UNREACHABLE, HV_CAUSE_NO_ROUTE, "no route to %s", "x"), HV_UNREACHABLE);
+  assert_int_equal(err.cause, HV_CAUSE_NO_ROUTE);
+  assert_string_equal(err.text, "no route to x");
+  hv_fail_by(&err, HV_TIMEOUT, HV_CAUSE_OTHER, "late");
+  assert_int_equal(err.cause, HV_CAUSE_TIMED_OUT);
+  hv_fail(&err, HV_VERSION, "old");
+  assert_int_equal(err.cause, HV_CAUSE_PROTOCOL_VERSION);
+  hv_fail(&err, HV_BUDGET, "full");
+  assert_int_equal(err.cause, HV_CAUSE_MEMORY);
+  hv_fail(&err, HV_INVALID, "wrong");
+  assert_int_equal(err.cause, HV_CAUSE_OTHER);
+  assert_int_equal(hv_fail_by(NULL, HV_IO, HV_CAUSE_OTHER, "x"), HV_IO);
+}
+
 static void an_error_keeps_its_sentence_cut_where_its_room_ends(void **state) {
   (void)state;
   static char large[8192];
@@ -289,6 +322,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_status_has_a_name_and_words),
       cmocka_unit_test(a_number_off_the_list_reads_too),
+      cmocka_unit_test(every_cause_has_a_name_of_its_own),
+      cmocka_unit_test(an_error_has_its_cause_or_that_of_its_status),
       cmocka_unit_test(an_error_keeps_its_sentence_cut_where_its_room_ends),
       cmocka_unit_test(a_record_comes_out_as_it_went_in),
       cmocka_unit_test(a_full_ring_drops_the_oldest_and_counts_them),

@@ -85,9 +85,9 @@ class DecentralizedAverager(SharesState):
         self._dht, self._prefix, self._auxiliary = dht, prefix, bool(auxiliary)
         self._client_mode = dht.client_mode if client_mode is None else bool(client_mode)
         if self._client_mode != dht.client_mode:
-            raise HivemindValueError(f"client_mode={client_mode}: an averager uses its DHT's node, so make the DHT with client_mode={client_mode}")
+            raise HivemindValueError(f"client_mode={client_mode} differs from the DHT's: an averager uses its DHT's node; make the DHT with client_mode={client_mode}")
         if self._client_mode and auxiliary:
-            raise HivemindValueError("an auxiliary peer reduces what others send, so it cannot be in client mode")
+            raise HivemindValueError("an auxiliary peer cannot be in client mode: it reduces data that others send to it; remove auxiliary or client_mode")
         stall = stall_of(next_chunk_timeout, sender_timeout, reducer_timeout, allreduce_timeout)
         self._state_compression, self._declare_state_period = state_compression, declare_state_period
         self._allow_state_sharing = not (self._client_mode or auxiliary) if allow_state_sharing is None else bool(allow_state_sharing)
@@ -172,19 +172,19 @@ class DecentralizedAverager(SharesState):
         waits for control.allow_allreduce(). expected: how many peers make a whole group, if known. epoch: members must agree on it."""
         self._running()
         if wait and require_trigger:
-            raise HivemindValueError("require_trigger needs wait=False: who waits here cannot call allow_allreduce()")
+            raise HivemindValueError("require_trigger needs wait=False: a program that waits here cannot call allow_allreduce()")
         if wait and self._holder == threading.get_ident():
             raise HivemindValueError("step() within get_tensors() would wait for itself: leave the context first, or give wait=False")
         self._tensors.check()
         now = get_dht_time()
         if timeout is not None and not timeout > 0:
-            raise HivemindValueError(f"timeout is a positive number of seconds, not {timeout!r}")
+            raise HivemindValueError(f"timeout must be a positive number of seconds, not {timeout!r}")
         if scheduled_time is None:
             looking = self._min_matchmaking_time if timeout is None else min(self._min_matchmaking_time, timeout)
         else:
             looking = max(scheduled_time - now, 0.001)
             if timeout is not None and looking > timeout:
-                raise HivemindValueError(f"scheduled_time is {looking:.3g} s from now, and the step ends after {timeout:g} s: give it a longer timeout")
+                raise HivemindValueError(f"scheduled_time is {looking:.3g} s from now, and the step ends after {timeout:g} s: make the timeout longer")
         weight = self._weight(weight)
         averager, told = self._mended(), packed(gather)
         try:
@@ -238,7 +238,7 @@ class DecentralizedAverager(SharesState):
         if weight is None:
             return 0.0 if self._auxiliary else 1.0
         if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < float("inf"):
-            raise HivemindValueError(f"weight is a finite number, 0 or more, not {weight!r}")
+            raise HivemindValueError(f"weight must be finite and 0 or more, not {weight!r}")
         return float(weight)
 
     def _go(self, step: Future) -> None:
@@ -273,7 +273,7 @@ class DecentralizedAverager(SharesState):
         """The tensors, to read or change: within this context no round touches them. Waits while a round does; a round that is to begin waits for the
         end of the context, and so do the other members: keep it short."""
         if self._holder == threading.get_ident():
-            raise HivemindValueError("get_tensors() within get_tensors() would wait for itself")
+            raise HivemindValueError("get_tensors() within get_tensors() would wait for itself: leave the first context before the second")
         averager = self._averager if not self._ended else None
         locked: List[bool] = []
         try:
@@ -327,9 +327,9 @@ class DecentralizedAverager(SharesState):
 
     def _running(self) -> _hivemind_c.Averager:
         if self._ended:
-            raise HivemindError("this averager has been shut down")
+            raise HivemindError("cannot use this averager: it was shut down")
         if self._averager is None:
-            raise HivemindError("this averager has not been started: call run_in_background(), or give start=True")
+            raise HivemindError("cannot use this averager: it has not been started; call run_in_background(), or give start=True")
         return self._averager
 
     def __repr__(self) -> str:

@@ -26,21 +26,21 @@ def epoch_bytes(epoch: Union[str, int, None]) -> bytes:
 
 def epoch_number(epoch: int) -> int:
     if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < 2**63:
-        raise HivemindValueError(f"an epoch is a whole number, 0 or more, not {epoch!r}")
+        raise HivemindValueError(f"an epoch must be a whole number, 0 or more, not {epoch!r}")
     return epoch
 
 
 def vector_size(number: int) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 2**32 - 1:
-        raise HivemindValueError(f"min_vector_size is a number of values, 0 or more and below 2**32 - 1, not {number!r}")
+        raise HivemindValueError(f"min_vector_size must be a number of values, 0 or more and below 2**32 - 1, not {number!r}")
     return number
 
 
 def seconds(value: Optional[float], name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} is a number of seconds, not {value!r}")
+        raise TypeError(f"{name} must be a number of seconds, not {value!r}")
     if not 0 < value <= 7 * 86400:
-        raise HivemindValueError(f"{name} is more than 0 and at most a week, in seconds, not {value!r}")
+        raise HivemindValueError(f"{name} must be more than 0 and at most a week, in seconds, not {value!r}")
     return float(value)
 
 
@@ -54,13 +54,13 @@ def stall_of(next_chunk: Optional[float], sender: Optional[float], reducer: Opti
     if stall is None:
         stall = STALL if reducer is None else reducer / 2
     if next_chunk is not None and next_chunk > stall:
-        raise HivemindValueError(f"next_chunk_timeout of {next_chunk:g} s is longer than a sender_timeout of {stall:g} s")
+        raise HivemindValueError(f"next_chunk_timeout of {next_chunk:g} s is longer than sender_timeout of {stall:g} s: make it shorter, or remove it")
     if reducer is not None and reducer < stall:
-        raise HivemindValueError(f"reducer_timeout of {reducer:g} s is shorter than a sender_timeout of {stall:g} s: an owner waits for senders, so give it longer")
+        raise HivemindValueError(f"reducer_timeout of {reducer:g} s is shorter than sender_timeout of {stall:g} s, for which an owner waits: make it longer")
     if allreduce is not None and allreduce < stall and (next_chunk, sender, reducer) != (None, None, None):
-        raise HivemindValueError(f"allreduce_timeout of {allreduce:g} s is over before a sender_timeout of {stall:g} s: make it longer")
+        raise HivemindValueError(f"allreduce_timeout of {allreduce:g} s is shorter than sender_timeout of {stall:g} s: make it longer")
     if next_chunk is not None and next_chunk < stall:
-        logger.warning("next_chunk_timeout of %g s has no effect beside a sender_timeout of %g s, which holds: leave it out", next_chunk, stall)
+        logger.warning("ignoring next_chunk_timeout of %g s: sender_timeout of %g s applies; remove next_chunk_timeout", next_chunk, stall)
     if reducer is not None and reducer != 2 * stall:
-        logger.warning("reducer_timeout of %g s has no effect beside a sender_timeout of %g s, twice which an owner is given: leave it out", reducer, stall)
+        logger.warning("ignoring reducer_timeout of %g s: twice the sender_timeout of %g s applies; remove reducer_timeout", reducer, stall)
     return seconds(stall, "sender_timeout")

@@ -32,7 +32,7 @@ def _value(member: tuple) -> Any:
     try:
         return unpack(member[4])
     except ValueError as error:  # a stranger's bytes
-        logger.warning("what peer %s gave to be gathered is left out: %s", member[0], error)
+        logger.warning("ignoring the gathered data of peer %s: %s", member[0], error)
         return None
 
 
@@ -157,9 +157,9 @@ class StepControl:
     def check_unused(self, averager: "DecentralizedAverager") -> None:
         """That it may be handed to this averager, which is to trigger it."""
         if self._averager is not averager:
-            raise ValueError(f"the control belongs to another averager, of {self._averager.prefix!r}: give one that this one's schedule_step() made")
+            raise ValueError(f"the control belongs to another averager, of {self._averager.prefix!r}: give one from this averager's schedule_step()")
         if self._triggered:
-            raise ValueError("the control was used already, and its averaging has begun or is over: schedule_step() makes a new one")
+            raise ValueError("the control was already used, and its averaging has begun or is over: make a new one with schedule_step()")
 
     def check_begun(self) -> None:
         """Raises why it could not begin: a step is under way, for one. Not why it has found no group since."""

@@ -61,7 +61,7 @@ class SharesState:
         try:
             loaded = sharing.load(timeout, epoch_least=epoch_least)
         except HivemindError as error:
-            logger.warning("%s: no state was loaded from peers: %s", self.prefix, error)
+            logger.warning("%s: could not load the state from peers, keeping this peer's own: %s", self.prefix, error)
             return None
         return loaded.metadata, loaded.tensors
 
@@ -73,7 +73,7 @@ class SharesState:
     @allow_state_sharing.setter
     def allow_state_sharing(self: "DecentralizedAverager", value: bool) -> None:
         if value and (self.client_mode or self.auxiliary):
-            raise ValueError("a peer in client mode cannot be asked for its state, and an auxiliary one has none")
+            raise ValueError("this peer cannot share its state: it is in client mode, where no peer can ask it, or auxiliary, where it has none")
         self._allow_state_sharing = bool(value)
         if not value and self._sharing is not None:
             self._sharing.withdraw()

@@ -25,7 +25,7 @@ class Staging:
     def check_free(self, core: Any) -> None:
         """HivemindError, BUSY: a step is under way. The core would say so too, but only when its copies have been overwritten."""
         if self._under_way(core):
-            error = HivemindError("a step of this averager is under way: wait for it, or cancel it first")
+            error = HivemindError("cannot start a step: another step of this averager is under way; wait for it, or cancel it first")
             error.status = "BUSY"
             raise error
 

@@ -40,7 +40,7 @@ class StateSharing:
 
     def __init__(self, node: Any, prefix: str, *, compression: CompressionBase = NoCompression(), declare_period: float = 30):
         if not declare_period > 0:
-            raise ValueError(f"declare_period is a number of seconds above 0, not {declare_period!r}")
+            raise ValueError(f"declare_period must be more than 0 seconds, not {declare_period!r}")
         self._node = getattr(node, "_node", node)._started() if not hasattr(node, "_started") else node._started()
         self.prefix, self.compression = prefix, compression
         self._key, self._declare_ms, self._priority = prefix.encode(), min(round(declare_period * 1000), 1 << 30) or 1, 0.0
@@ -62,16 +62,16 @@ class StateSharing:
         metadata: anything that MessagePack can say, up to 1 MiB. lineage: 16 bytes that say how the state came about; where no manifest has a
         majority, because states of one history differ by rounding, a joiner takes one of the lineage that more than two thirds name."""
         if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < 1 << 64:
-            raise ValueError(f"an epoch is an int from 0, not {epoch!r}")
+            raise ValueError(f"an epoch must be an int from 0 up, not {epoch!r}")
         if len(lineage) not in (0, 16):
-            raise ValueError(f"a lineage has 16 bytes, or none; this one has {len(lineage)}")
+            raise ValueError(f"a lineage must have 16 bytes or none, not {len(lineage)}")
         infos = infos or [CompressionInfo.from_tensor(tensor, key=i) for i, tensor in enumerate(tensors)]
         if len(infos) != len(tensors):
-            raise ValueError(f"{len(infos)} infos were given for {len(tensors)} tensors")
+            raise ValueError(f"{len(infos)} infos were given for {len(tensors)} tensors: give one for each tensor")
         schema = [[_dtype_name(tensor), list(tensor.shape)] for tensor in tensors]
         packed = _pack({"version": _VERSION, "tensors": schema, "metadata": metadata}, 0)
         if len(packed) > METADATA_MAX:
-            raise ValueError(f"the state's metadata has {len(packed)} bytes when packed, and {METADATA_MAX} are the limit: share large values as tensors")
+            raise ValueError(f"the state's metadata has {len(packed)} bytes when packed, and the limit is {METADATA_MAX}: share large values as tensors")
         parts = tuple((_buffer(tensor), _codec(self.compression, info, name), _FLOATS.get(name, 0)) for tensor, info, (name, _) in zip(tensors, infos, schema))
         future = self._node.state_offer(self._key, epoch, packed, parts, self._priority, self._declare_ms, lineage)
         return future.result() if wait else future
@@ -90,7 +90,7 @@ class StateSharing:
     @priority.setter
     def priority(self, value: float) -> None:
         if not math.isfinite(value):
-            raise ValueError(f"a priority is a finite number, not {value!r}")
+            raise ValueError(f"a priority must be a finite number, not {value!r}")
         self._priority = float(value)
         error = self._node.state_priority(self._key, self._priority).exception()
         if error is not None and error.status != "NOT_FOUND":
@@ -116,7 +116,7 @@ class StateSharing:
 def _dtype_name(tensor: Any) -> str:
     name = str(tensor.dtype).replace("torch.", "")
     if name not in _FLOATS and name not in _OTHERS:
-        raise HivemindValueError(f"a tensor of {tensor.dtype} cannot be shared: use one of {', '.join((*_FLOATS, *_OTHERS))}")
+        raise HivemindValueError(f"a tensor of {tensor.dtype} cannot be shared: convert it to one of {', '.join((*_FLOATS, *_OTHERS))}")
     return name
 
 
@@ -132,7 +132,7 @@ def _codec(compression: Any, info: CompressionInfo, dtype: str) -> int:
         compression = compression.choose_compression(info)
     name = getattr(compression, "_name", None)
     if name not in CODECS:
-        raise HivemindValueError(f"a state cannot be shared with {type(compression).__name__}: use a compression of hivemind_c, or NoCompression()")
+        raise HivemindValueError(f"cannot share a state with {type(compression).__name__}: use a compression of hivemind_c, or NoCompression()")
     return CODECS.index(name) if dtype in _FLOATS else 0
 
 
@@ -159,7 +159,7 @@ def _read(packed: bytes, n: int) -> Tuple[List[Tuple[str, Tuple[int, ...]]], Any
 def _compare(schema: Sequence[Tuple[str, Tuple[int, ...]]], like: Sequence[Any]) -> None:
     wanted = [(str(tensor.dtype).replace("torch.", ""), tuple(tensor.shape)) for tensor in like]
     if len(wanted) != len(schema):
-        raise HivemindValueError(f"the swarm's state has {len(schema)} tensors, and this peer's {len(wanted)}: do both train the same model?")
+        raise HivemindValueError(f"the swarm's state has {len(schema)} tensors, and this peer's {len(wanted)}: train the same model on both")
     for i, (theirs, ours) in enumerate(zip(schema, wanted)):
         if theirs != ours:
             raise HivemindValueError(f"tensor {i} of the swarm's state is {theirs[0]} of shape {theirs[1]}, and this peer's {ours[0]} of shape {ours[1]}")

@@ -25,7 +25,7 @@ def codec_of(compression: Any, info: CompressionInfo) -> int:
         raise TypeError(f"compression must be an instance, for example Float16Compression(), not {chosen!r}")
     if not isinstance(chosen, _Codec):
         names = ", ".join(one.__name__ for one in BUILT_IN)
-        raise HivemindValueError(f"{type(chosen).__name__} cannot average: rounds run without Python, so choose one of {names}, or an adaptive compression made of them")
+        raise HivemindValueError(f"{type(chosen).__name__} cannot be used for averaging: rounds run without Python; choose one of {names}, or an adaptive compression made of them")
     return _hivemind_c.CODECS.index(chosen._name)
 
 
@@ -58,7 +58,7 @@ def check_apart(tensors: Sequence[Any]) -> None:
         if device == next_device and begin < end:
             first, second = sorted((i, j))
             raise HivemindValueError(
-                f"averaged_tensors[{first}] and averaged_tensors[{second}] lie in the same memory, as tied weights do: give each memory once, and of overlapping views the whole"
+                f"averaged_tensors[{first}] and averaged_tensors[{second}] lie in the same memory, as tied weights do: give each tensor once, and the whole tensor instead of overlapping views"
             )
 
 
@@ -70,7 +70,7 @@ class LentTensors:
     def __init__(self, tensors: Sequence[Any], compression: CompressionBase, infos: Optional[Sequence[CompressionInfo]] = None, chunk_values: int = 0):
         self.tensors: Tuple[Any, ...] = tuple(tensors)
         if infos is not None and len(infos) != len(self.tensors):
-            raise HivemindValueError(f"tensor_infos has {len(infos)} entries for {len(self.tensors)} tensors")
+            raise HivemindValueError(f"tensor_infos has {len(infos)} entries for {len(self.tensors)} tensors: give one for each tensor")
         self.infos = tuple(infos) if infos is not None else tuple(CompressionInfo.from_tensor(one, key=i) for i, one in enumerate(self.tensors))
         self._codecs = [codec_of(compression, info) for info in self.infos]
         self._chunk_values = chunk_values

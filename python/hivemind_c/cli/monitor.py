@@ -35,7 +35,7 @@ def start(initial_peers: List[str], host_maddrs: List[str], announce_maddrs: Lis
     except HivemindError as error:
         if error.status != "IN_USE":
             raise
-        logger.warning("port %d is taken, so this monitor listens at a free one; its address will be another next time: give --host_maddrs to keep one", PORT)
+        logger.warning("port %d is taken: this monitor listens on a free port, and its address changes with each start; give --host_maddrs to keep one", PORT)
         return DHT(initial_peers, host_maddrs="/ip4/0.0.0.0/tcp/0", **options)
 
 
@@ -121,9 +121,9 @@ def monitor(
 
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=FORMAT)
     if monitor_ip:
-        logger.warning("--monitor_ip means nothing here: if others reach this monitor by another address, give --announce_maddrs /ip4/%s/tcp/%d", monitor_ip, PORT)
+        logger.warning("ignoring --monitor_ip: if others reach this monitor by another address, give --announce_maddrs /ip4/%s/tcp/%d", monitor_ip, PORT)
     if repo_url or upload_interval:
-        logger.warning("nothing is uploaded from here: checkpoints are files in --checkpoint_dir, for a program of yours to take from there")
+        logger.warning("not uploading checkpoints: this monitor writes files to --checkpoint_dir; upload them with a program of your own")
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())

@@ -159,19 +159,19 @@ class SerializedTensor:
     def FromString(cls, data: Any) -> SerializedTensor:
         view = memoryview(data).cast("B")
         if len(view) < cls._HEAD.size:
-            raise HivemindValueError("these bytes are no serialized tensor: they are too short")
+            raise HivemindValueError("these bytes are not a serialized tensor: they are too short")
         magic, version, flags, compression, dims, n_dtype, n_name, zero, chunks, length = cls._HEAD.unpack_from(view)
         if magic != b"HVt1" or zero or flags > 3:
-            raise HivemindValueError("these bytes are no serialized tensor: they were damaged, or made by something else")
+            raise HivemindValueError("these bytes are not a serialized tensor: they were damaged, or written by another program")
         if version != 1:
             raise HivemindValueError("this tensor was serialized by another version of hivemind_c: use the same one on both sides")
         start = cls._HEAD.size + 8 * dims
         if dims > cls.DIMS_MAX or len(view) != start + n_dtype + n_name + length:
-            raise HivemindValueError("these bytes are no whole serialized tensor: their length is not the one they name")
+            raise HivemindValueError("these bytes are not a complete serialized tensor: their length differs from the one in their header")
         try:
             dtype, name = (bytes(view[a:b]).decode() for a, b in ((start, start + n_dtype), (start + n_dtype, start + n_dtype + n_name)))
         except UnicodeDecodeError:
-            raise HivemindValueError("these bytes are no serialized tensor: a name in them is no text") from None
+            raise HivemindValueError("these bytes are not a serialized tensor: a name in them is not text") from None
         size = struct.unpack_from(f"<{dims}Q", view, cls._HEAD.size)
         buffer = bytes(view[start + n_dtype + n_name :])
         return cls(buffer, size, bool(flags & 1), dtype, compression, chunks, numpy=bool(flags & 2), name=name)
@@ -207,9 +207,9 @@ class CompressionBase(ABC):
         """The tensor back. HivemindValueError for bytes that hold none; nothing larger than they warrant is allocated."""
         dtype = serialized_tensor.dtype
         if dtype not in arrays.FLOATS and dtype not in arrays.PLAIN:
-            raise HivemindValueError(f"the bytes name a dtype that no tensor here can have: {dtype[:40]!r}")
+            raise HivemindValueError(f"these bytes are not a valid tensor: they name the unknown dtype {dtype[:40]!r}")
         if not arrays.fits(serialized_tensor.size):
-            raise HivemindValueError("the bytes name a shape that no tensor here can have")
+            raise HivemindValueError("these bytes are not a valid tensor: they name a shape that is too large")
         wanted = arrays.dtype_of(dtype, serialized_tensor.numpy)
         tensor = self.decode(serialized_tensor.buffer, serialized_tensor.size, wanted)
         if tuple(tensor.shape) != serialized_tensor.size:
@@ -243,14 +243,14 @@ def register_compression(compression: CompressionBase) -> None:
     """Makes a compression known for decoding: what peers compress with it can be read from now on. The same class may be
     registered again; another one under the same number is refused."""
     if not isinstance(compression, CompressionBase):
-        raise TypeError(f"an instance of a CompressionBase is needed, not {compression!r}")
+        raise TypeError(f"register_compression needs an instance of CompressionBase, not {compression!r}")
     number = getattr(compression, "compression_type", None)
     built_in = isinstance(number, CompressionType)
     if not isinstance(number, int) or not (built_in or USER_FIRST <= number <= USER_LAST):
         raise HivemindValueError(f"compression_type must be a number from {USER_FIRST} to {USER_LAST}, not {number!r}")
     there = _registered.get(int(number))
     if there is not None and type(there).__qualname__ != type(compression).__qualname__:
-        raise HivemindValueError(f"compression_type {number} is {type(there).__name__}'s already: choose another for {type(compression).__name__}")
+        raise HivemindValueError(f"compression_type {number} is {type(there).__name__}'s already: choose another number for {type(compression).__name__}")
     _registered[int(number)] = compression
 
 
@@ -260,7 +260,7 @@ def compression_of(serialized: SerializedTensor) -> CompressionBase:
     if found is None:
         name = f" ({serialized.name[:40]!r})" if serialized.name else ""
         raise HivemindLookupError(
-            f"the tensor was compressed by number {serialized.compression}{name}, which is not known here: call register_compression on every peer"
+            f"the tensor was compressed by number {serialized.compression}{name}, which is not known here: call register_compression on each peer"
         )
     if serialized.name and serialized.name != type(found).__name__:
         raise HivemindLookupError(

@@ -75,14 +75,14 @@ class _Codec(CompressionBase):
             raise HivemindValueError(f"the tensor was compressed by number {serialized.compression}, not by {type(self).__name__}")
         known = serialized.dtype in arrays.FLOATS or serialized.dtype in arrays.PLAIN and type(self) is NoCompression
         if not known or not arrays.fits(serialized.size):
-            raise HivemindValueError("the bytes name a shape or a dtype that this compression cannot have made")
+            raise HivemindValueError("these bytes are invalid: they name a shape or a dtype that this compression does not write")
         return serialized.size, serialized.dtype
 
     def _expect(self, chunk: bytes, dtype: str, count: int) -> None:
         """Before anything is allocated: the chunk is of this codec, and large enough for what it is said to hold."""
         found = _hivemind_c.codec_peek(chunk)
         if found != (_hivemind_c.CODECS.index(self._name), arrays.FLOATS[dtype], count):
-            raise HivemindValueError("the bytes contradict themselves: the chunk holds another codec, dtype or number of elements than its header says")
+            raise HivemindValueError("these bytes contradict themselves: the chunk holds another codec, dtype or number of elements than its header")
 
 
 class NoCompression(_Codec):
@@ -168,7 +168,7 @@ class ErrorFeedback(CompressionBase):
 
     def __init__(self, compression: _Codec):
         if not isinstance(compression, _Codec) or isinstance(compression, NoCompression):
-            raise TypeError(f"a compression of hivemind_c that loses something is needed, not {compression!r}")
+            raise TypeError(f"ErrorFeedback needs a compression of hivemind_c that loses something, not {compression!r}")
         self.compression = compression
         self.compression_type = compression.compression_type
         self._kept: Dict[Hashable, Any] = {}

@@ -66,7 +66,7 @@ def combine_from_streaming(stream: Iterable[SerializedTensor]) -> SerializedTens
     """A tensor from all of its parts, in their order."""
     parts = list(stream)
     if not parts or max(parts[0].chunks, 1) != len(parts):
-        raise HivemindValueError(f"{len(parts)} parts of a tensor came instead of {parts[0].chunks if parts else 'at least 1'}")
+        raise HivemindValueError(f"{len(parts)} parts of a tensor came, and the number expected is {parts[0].chunks if parts else 'at least 1'}")
     first = parts[0]
     buffer = b"".join(part.buffer for part in parts)
     return SerializedTensor(

@@ -76,11 +76,11 @@ class DHT:
         authorizer: Any = None,
     ):
         if authorizer is not None:
-            raise NotImplementedError("authorizer: a swarm cannot be closed to peers without a token here; leave it out, or keep others off by the network")
+            raise NotImplementedError("authorizer is not supported: a swarm here is open to each peer that reaches it; remove authorizer, and restrict access in the network")
         if use_ipfs:
-            logger.warning("use_ipfs: peers are not looked up through IPFS, which is a service outside the swarm; they are found through initial_peers")
+            logger.warning("ignoring use_ipfs: this DHT finds peers through initial_peers, not through IPFS")
         if use_relay or use_auto_relay:
-            logger.warning("use_relay: connections go straight from peer to peer; whoever cannot be reached from outside takes part with client_mode=True")
+            logger.warning("ignoring use_relay: peers connect to each other directly; a peer that others cannot reach uses client_mode=True")
         self._troubled = False
         self._pending = check_validators(record_validators)
         self._validators, self._runner = Validators(), Runner()
@@ -244,7 +244,7 @@ class DHT:
                 name = None if subkey is None else unpack(subkey)
                 found[name] = ValueWithExpiration(unpack(self._validators.strip(record)), record.expiration_time)
             except Exception as error:  # a stranger's bytes, and whatever a validator makes of them
-                logger.warning("a record of %r is left out: %s", key, error)
+                logger.warning("ignoring a record of %r: %s", key, error)
         if not found:
             return None
         if records[0][0] is None:
@@ -294,7 +294,7 @@ def _ms(seconds: Optional[float], name: str) -> int:
     if seconds is None:
         return 0
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        raise TypeError(f"{name} is a number of seconds, not {seconds!r}")
+        raise TypeError(f"{name} must be a number of seconds, not {seconds!r}")
     if not 0 <= seconds <= 86400:
-        raise ValueError(f"{name} is from 0 to 86400 seconds, not {seconds!r}")
+        raise ValueError(f"{name} must be from 0 to 86400 seconds, not {seconds!r}")
     return round(seconds * 1000)

@@ -81,7 +81,7 @@ def _number(value: Any, most: float) -> bool:
 def read_news(value: Any) -> News:
     """A stranger's words. ValueError: they are not what write_news makes."""
     if not isinstance(value, dict) or set(value) != _NAMES:
-        raise ValueError("it has not the fields of a peer's news")
+        raise ValueError("it does not have the fields of a peer's news")
     good = {
         "version": _text(value["version"]),
         "name": _text(value["name"]),

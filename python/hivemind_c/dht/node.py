@@ -65,6 +65,6 @@ class DHTNode:
         until = [expiration_time] * len(keys) if isinstance(expiration_time, (int, float)) else list(expiration_time)
         inside = [None] * len(keys) if subkeys is None else list(subkeys)
         if not len(keys) == len(values) == len(until) == len(inside):
-            raise ValueError(f"{len(keys)} keys, {len(values)} values, {len(until)} expiration times and {len(inside)} subkeys: give as many of each")
+            raise ValueError(f"{len(keys)} keys, {len(values)} values, {len(until)} expiration times and {len(inside)} subkeys: give the same number of each")
         replies = [self._dht.store(key, value, end, subkey, return_future=True) for key, value, end, subkey in zip(keys, values, until, inside)]
         return {key if subkey is None else (key, subkey): await reply for key, subkey, reply in zip(keys, inside, replies)}

@@ -70,7 +70,7 @@ class Runner:
         with self.lock:
             if self.stopped:
                 coroutine.close()
-                raise _hivemind_c.HivemindConnectionError("this DHT has been shut down")
+                raise _hivemind_c.HivemindConnectionError("cannot use this DHT: it was shut down")
             if self.loop is None:
                 self.loop = asyncio.new_event_loop()
                 self.thread = threading.Thread(target=self._serve, args=(self.loop,), name="hivemind_c-dht", daemon=True)

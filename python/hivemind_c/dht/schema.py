@@ -27,7 +27,7 @@ class BytesWithPublicKey(bytes):
     @classmethod
     def _check(cls, value: bytes) -> bytes:
         if not _OWNER.search(value):
-            raise ValueError("it has no [owner:PEERID] in it")
+            raise ValueError("it has no [owner:PEERID] mark")
         return value
 
 
@@ -39,7 +39,7 @@ class SchemaValidator(RecordValidatorBase):
 
     def __init__(self, schema: Type["pydantic.BaseModel"], allow_extra_keys: bool = True, prefix: Optional[str] = None):
         if not (isinstance(schema, type) and issubclass(schema, pydantic.BaseModel)):
-            raise TypeError(f"a schema is a class derived from pydantic.BaseModel, not {schema!r}")
+            raise TypeError(f"a schema must be a class derived from pydantic.BaseModel, not {schema!r}")
         self._extra = bool(allow_extra_keys)
         before = "" if prefix is None else f"{prefix}_"
         self._fields = {

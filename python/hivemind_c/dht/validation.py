@@ -54,7 +54,7 @@ class SignatureValidator(RecordValidatorBase):
     def local_public_key(self) -> bytes:
         """b"[owner:PEERID]": put it into a key or a subkey, and only this peer can store there."""
         if self._mark is None:
-            raise ValueError("give this validator to a DHT first: the mark is that of the DHT's own peer ID")
+            raise ValueError("this validator has no mark yet: the mark holds the DHT's peer ID; give the validator to a DHT first")
         return self._mark
 
     def validate(self, record: DHTRecord) -> bool:
@@ -74,7 +74,7 @@ def check_validators(validators) -> list[RecordValidatorBase]:
     found = [validators] if isinstance(validators, RecordValidatorBase) else list(validators)
     for validator in found:
         if not isinstance(validator, RecordValidatorBase):
-            raise TypeError(f"a validator is derived from hivemind_c.dht.RecordValidatorBase, and {validator!r} is not")
+            raise TypeError(f"a validator must be derived from hivemind_c.dht.RecordValidatorBase, not {validator!r}")
     return found
 
 

@@ -35,12 +35,12 @@ def get_dht_time() -> DHTExpiration:
 def ttl_ms(expiration_time: DHTExpiration) -> int:
     """How much longer a record lives that ends then."""
     if isinstance(expiration_time, bool) or not isinstance(expiration_time, (int, float)):
-        raise TypeError(f"expiration_time is a number of seconds, such as get_dht_time() + 60, not {expiration_time!r}")
+        raise TypeError(f"expiration_time must be a number of seconds, such as get_dht_time() + 60, not {expiration_time!r}")
     left = expiration_time - get_dht_time()
     if math.isnan(left):
         raise ValueError("expiration_time is not a number (NaN): give for example get_dht_time() + 60")
     if left <= 0:
-        raise ValueError(f"expiration_time is {-left:.3g} s in the past: give a time to come, such as get_dht_time() + 60")
+        raise ValueError(f"expiration_time is {-left:.3g} s in the past: give a time in the future, such as get_dht_time() + 60")
     return math.ceil(min(left, 1e9) * 1000)
 
 
@@ -49,20 +49,20 @@ def key_bytes(key: DHTKey) -> bytes:
         return key.encode()
     if isinstance(key, (bytes, bytearray)):
         return bytes(key)
-    raise TypeError(f"a key is str or bytes, not {key!r}")
+    raise TypeError(f"a key must be str or bytes, not {key!r}")
 
 
 def pack(value: Any) -> bytes:
     """TypeError for what cannot travel, ValueError for what is too deep, too large a number, or too large."""
     packed = _pack(value, 0)
     if len(packed) > SIZE_MAX:
-        raise ValueError(f"the value has {len(packed)} bytes when packed, and {SIZE_MAX} are the limit: store it in parts")
+        raise ValueError(f"the value has {len(packed)} bytes when packed, and the limit is {SIZE_MAX}: store it in parts")
     return packed
 
 
 def _pack(value: Any, depth: int) -> bytes:
     if depth > DEPTH_MAX:
-        raise ValueError(f"the value is nested more than {DEPTH_MAX} deep")
+        raise ValueError(f"the value is nested more than {DEPTH_MAX} levels deep: flatten it")
     try:
         return msgpack.packb(_plain(value, depth), strict_types=True, use_bin_type=True)
     except OverflowError:
@@ -72,7 +72,7 @@ def _pack(value: Any, depth: int) -> bytes:
 def _plain(value: Any, depth: int) -> Any:
     """The same value from MessagePack's own types, whatever was derived from them."""
     if depth > DEPTH_MAX:
-        raise ValueError(f"the value is nested more than {DEPTH_MAX} deep")
+        raise ValueError(f"the value is nested more than {DEPTH_MAX} levels deep: flatten it")
     if value is None or type(value) in _LEAVES:
         return value
     if isinstance(value, tuple):
@@ -90,11 +90,11 @@ def _plain(value: Any, depth: int) -> Any:
 def unpack(packed: bytes) -> Any:
     """ValueError for anything that pack would not have made."""
     if len(packed) > SIZE_MAX:
-        raise ValueError(f"a value of {len(packed)} bytes: {SIZE_MAX} are the limit")
+        raise ValueError(f"the value has {len(packed)} bytes, and the limit is {SIZE_MAX}")
     try:
         value = _unpack(packed, 0)
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
-        raise ValueError(f"these bytes are no value of the DHT: {error}") from None
+        raise ValueError(f"these bytes are not a value of the DHT: {error}") from None
     return value
 
 
@@ -102,7 +102,7 @@ def _unpack(packed: bytes, depth: int) -> Any:
     def tuple_of(code: int, inner: bytes) -> tuple:
         value = _unpack(inner, depth + 1) if code == _TUPLE and depth < DEPTH_MAX else None
         if not isinstance(value, list):
-            raise ValueError("an extension that is not known, or too deep")
+            raise ValueError("it holds an unknown extension, or is nested too deep")
         return tuple(value)
 
     value = msgpack.unpackb(packed, ext_hook=tuple_of, strict_map_key=False, raw=False)
@@ -122,8 +122,8 @@ def _check(value: Any) -> None:
             elif isinstance(item, (list, tuple)):
                 below += item
             elif type(item) not in _LEAVES:
-                raise ValueError(f"a {type(item).__name__} has no place in a value")
+                raise ValueError(f"it holds the type {type(item).__name__}, which is not allowed")
         level = below
         if not level:
             return
-    raise ValueError(f"nested more than {DEPTH_MAX} deep")
+    raise ValueError(f"it is nested more than {DEPTH_MAX} levels deep")

@@ -52,13 +52,12 @@ def check_environment(settings: Settings) -> Findings:
 
 
 def unreadable(source: str, address: str) -> Optional[Finding]:
-    if re.match(r"/(ip4|ip6|dns4|dns6|dns)/[^/]+/udp/", address):
-        return Finding(
-            "initial peers", FAULT, f"{address!r} in {source} is an address for UDP (QUIC), which is not spoken here: take the one of that peer with /tcp/ in it"
-        )  # fmt: skip
     try:
         Node("/ip4/127.0.0.1/tcp/0", initial_peers=[address], log_level="error").shutdown()
     except (HivemindError, ValueError) as error:
+        if getattr(error, "cause", "") == "other_transport":
+            text = f"{address!r} in {source} is an address for another transport, like UDP (QUIC), and only TCP is supported: give the address of that peer with /tcp/ in it"
+            return Finding("initial peers", FAULT, text)
         return Finding("initial peers", FAULT, f"{source} cannot be read: {error}")
     return None
 
@@ -107,29 +106,33 @@ def _dial(address: str, timeout: float) -> Finding:
         peer = found[0]
         return Finding("initial peer", OK, f"{address} answers within {1000 * peer.rtt:.0f} ms as {peer.peer_id}")
     except HivemindError as error:
-        return Finding("initial peer", FAULT, why(address, str(error), timeout))
+        return Finding("initial peer", FAULT, why(address, error, timeout))
     finally:
         node.shutdown()
 
 
-def why(address: str, error: str, timeout: float) -> str:
-    """Cause and remedy of what the core says about an initial peer that does not answer."""
-    if m := re.search(r"([^ (]+) is (12D3\w+), not (12D3\w+)", error):
-        return f"at {m[1]} is peer {m[2]} and not {m[3]}, which has a new key or another address now: take the line that it prints now"
-    if m := re.search(r"[^(]*protocol version[^()]*", error):
-        return f"{address} cannot be talked to: {m[0].strip()}"
-    if "nobody listens" in error:
-        return f"nobody listens at {address} (the connection is refused): start the peer there, or correct the address and port"
-    if "wrong version number" in error or "handshake failed" in error:
-        return f"at {address} is something else than a peer (it does not speak TLS as peers do): correct the port, or take the line that the peer prints"
-    if "DNS" in error or "resol" in error:
-        return f"the name in {address} cannot be resolved: correct it, check this machine's DNS, or write the IP address"
-    if "No route" in error or "nreachable" in error:
+#: What the doctor says for each cause; for any other it shows the core's own sentence. docs/ARCHITECTURE.md lists the causes.
+WORDS = {
+    "refused": "nothing listens at {address} (the connection is refused): start the peer there, or correct the address and port",
+    "timed_out": "{address} does not answer within {timeout:g} s: open its TCP port in the firewall there, and check that the peer still runs",
+    "no_route": "there is no route from here to {address}: check the address and this machine's {family}, or give another address of that peer",
+    "name_not_found": "the host name in {address} cannot be resolved: correct it, check this machine's DNS, or give the IP address",
+    "not_a_peer": "another program than a peer answers at {address} (it does not speak TLS as peers do): correct the port, or use the address that the peer prints",
+    "tls_version": "the program at {address} offers only old versions of TLS: correct the port, or install the current hivemind_c there",
+    "bad_certificate": "the program at {address} cannot prove that it is a peer: correct the port, or use the address that the peer prints ({error})",
+    "connection_lost": "{address} accepts the connection and then drops it: check that the peer still runs, and look into its log ({error})",
+}
+WHOLE = "other_peer", "protocol_version", "clock"  #: causes whose sentence from the core names the address and the remedy
+
+
+def why(address: str, error: HivemindError, timeout: float) -> str:
+    """Cause and remedy for an initial peer that does not answer. A cause that is new here is shown as it came."""
+    if error.cause in WORDS:
         family = "IPv6" if "/ip6/" in address or "[" in address else "IPv4"
-        return f"there is no way from here to {address}: check the address and this machine's {family}, or name the peer by another address"
-    if "no answer" in error or "0 of 1" in error:
-        return f"{address} does not answer within {timeout:g} s: open its TCP port in the firewall there, and see whether the peer still runs"
-    return f"{address} does not answer: {error}"
+        return WORDS[error.cause].format(address=address, timeout=timeout, family=family, error=error)
+    if error.cause in WHOLE:
+        return str(error)
+    return f"{address} does not answer ({error.cause}): {error}"
 
 
 # ---- can they dial back? ----
@@ -143,7 +146,7 @@ def check_reachable(settings: Settings, answering: Sequence[str]) -> Iterator[Fi
     try:
         node.start()
     except (HivemindError, ValueError, OSError) as error:
-        more = " (if that is your trainer, all is well: stop it for this test)" if getattr(error, "status", "") == "IN_USE" else ""
+        more = " (if that is your trainer, all is well: stop it for this test)" if getattr(error, "cause", "") == "address_in_use" else ""
         yield Finding("listening", FAULT, f"{error}{more}")
         return
     addresses = node.addresses

@@ -39,7 +39,7 @@ def load_checkpoint(saved: Any, model: Any) -> int:
     parameters = list(model.parameters())
     tensors = saved["tensors"][: saved["metadata"]["parameters"]]
     if [p.shape for p in parameters] != [t.shape for t in tensors]:
-        raise ValueError("this is the state of another model: its parameters have other shapes")
+        raise ValueError("cannot write a checkpoint: the state is another model's, with parameters of other shapes")
     with torch.no_grad():
         for parameter, tensor in zip(parameters, tensors):
             parameter.copy_(tensor)
@@ -68,7 +68,7 @@ class Saver:
         try:
             logger.info("the swarm's state is saved in %s", save(self._dht, self._run_id, self._folder))
         except (HivemindError, OSError) as error:
-            logger.warning("no checkpoint this time: %s", error)
+            logger.warning("no checkpoint was written, will retry: %s", error)
 
     def close(self) -> None:
         if self._thread is not None:

@@ -42,7 +42,7 @@ def own_key() -> Tuple[str, Any]:
             return str(path), lock
         except OSError:
             lock.close()
-    raise OSError(f"64 monitors run on this machine with keys in {folder}: give this one --identity_path")
+    raise OSError(f"cannot choose a key: 64 monitors on this machine use the keys in {folder}; give this monitor --identity_path")
 
 
 def thinned(points: List[Point], most: int) -> List[Point]:

@@ -71,7 +71,7 @@ class Watch:
             try:
                 whole = self.look(asking).whole
             except (HivemindError, sqlite3.Error, OverflowError, ValueError) as error:  # the network is away, the disk is full, a stranger's words do not fit: it looks again
-                logger.warning("the run could not be looked at: %s", error)
+                logger.warning("could not look at the run, will retry: %s", error)
             pause = purse.pause(time.process_time() - cpu, asking)  # the node's threads too: they check the signatures
             ended.wait(max(0.05, began + (pause if whole else self._period) - time.monotonic()))
 

@@ -93,7 +93,7 @@ class Server:
             self._socket.listen(64)  # who comes before the thread has begun waits
         except OSError as error:
             self._socket.close()
-            raise OSError(error.errno, f"the page cannot be served at {host} port {port} ({error.strerror}): choose another --web") from None
+            raise OSError(error.errno, f"cannot serve the page at {host} port {port}: {error.strerror}; choose another --web") from None
         self.port = int(self._socket.getsockname()[1])
         shown = f"[{host}]" if ":" in host else "localhost" if host in ("127.0.0.1", "0.0.0.0") else host
         self.address = f"http://{shown}:{self.port}/"

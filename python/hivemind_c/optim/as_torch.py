@@ -76,8 +76,8 @@ class AsTorch(torch.optim.Optimizer):
         """Forgets the model's gradients, as torch does; what has been counted stays counted."""
         if self.reuse_grad_buffers:
             raise ValueError(
-                "with reuse_grad_buffers gradients are added up in .grad until the epoch ends, and are set to zero then: do not call zero_grad(), "
-                "or leave reuse_grad_buffers out"
+                "zero_grad() cannot be used with reuse_grad_buffers: gradients are added up in .grad until the epoch ends; do not call zero_grad(), "
+                "or remove reuse_grad_buffers"
             )
         grads = [p.grad for p in self.state_averager.parameters.model if p.grad is not None]
         if set_to_none:

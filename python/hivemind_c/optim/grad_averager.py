@@ -139,13 +139,13 @@ class GradientAverager(DecentralizedAverager):
         elif batch_size != self._anchor:
             raise ValueError(
                 f"with reuse_grad_buffers all batches of an epoch must be equally large, not {self._anchor} and then {batch_size}: "
-                "drop the last short batch (DataLoader(drop_last=True)), or leave reuse_grad_buffers out"
+                "drop the last short batch (DataLoader(drop_last=True)), or remove reuse_grad_buffers"
             )
         for grad, view in zip(grads, self._views):
             if grad is not view:
                 raise ValueError(
                     "with reuse_grad_buffers gradients are added up in .grad, and somebody has replaced them there: do not call zero_grad(), "
-                    "of the optimizer or of the model, or leave reuse_grad_buffers out"
+                    "of the optimizer or of the model, or remove reuse_grad_buffers"
                 )
 
     @torch.no_grad()

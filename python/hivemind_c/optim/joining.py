@@ -29,7 +29,7 @@ class KeepsUp:
         self._joined = True
         self.telling.start()
         if self._apart and not self.tracker.fetched_global_progress_this_epoch.wait(FIRST_LOOK_S):
-            logger.warning("the swarm has not answered within %g s: this peer begins alone, and joins the others when it hears them", FIRST_LOOK_S)
+            logger.warning("the swarm did not answer within %g s: this peer starts alone and joins the others when it hears them", FIRST_LOOK_S)
 
     def _step_aside(self: "Optimizer") -> None:
         """Others neither count this peer nor wait for it, until it enters again."""

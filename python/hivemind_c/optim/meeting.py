@@ -96,5 +96,5 @@ class Meeting:
                 **more,
             )
         except HivemindError as error:
-            logger.warning("epoch %d: no group can be looked for: %s", epoch, error)
+            logger.warning("epoch %d: cannot look for a group, continuing without one: %s", epoch, error)
             return None

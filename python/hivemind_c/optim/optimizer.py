@@ -117,10 +117,10 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         self.load_state_timeout = options.seconds(load_state_timeout, "load_state_timeout")
         if self.averaging_timeout <= self.matchmaking_time:
             raise ValueError(
-                f"averaging_timeout={averaging_timeout:g} leaves no time for averaging after matchmaking_time={matchmaking_time:g}: make it larger"
+                f"averaging_timeout={averaging_timeout:g} leaves no time for averaging after matchmaking_time={matchmaking_time:g}: make averaging_timeout larger"
             )
         if max_grad_norm is not None and not max_grad_norm > 0:
-            raise ValueError(f"max_grad_norm is a norm, more than 0, not {max_grad_norm!r}")
+            raise ValueError(f"max_grad_norm must be more than 0, not {max_grad_norm!r}")
         self.client_mode, self.auxiliary = options.check_peer(client_mode, auxiliary, dht), bool(auxiliary)
         offload = bool(params is not None and not isinstance(optimizer, torch.optim.Optimizer) if offload_optimizer is None else offload_optimizer)
         self.schedule = Schedule(
@@ -169,7 +169,7 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         loss = None
         if closure is not None:
             if self.auxiliary or grad_scaler is not None:
-                raise ValueError("a closure makes gradients of its own: " + ("an auxiliary peer has none" if self.auxiliary else "leave grad_scaler out"))
+                raise ValueError("step() cannot take a closure here: a closure makes its own gradients; " + ("an auxiliary peer has none" if self.auxiliary else "remove grad_scaler"))
             with torch.enable_grad():
                 loss = closure()
             self.report_loss(loss)
@@ -208,7 +208,7 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         elif type(batch_size) is not int:
             batch_size = options.positive_int(batch_size, "batch_size")
         if batch_size is None:
-            raise ValueError("how many samples is this step? Give batch_size_per_step to Optimizer, or batch_size to step()")
+            raise ValueError("the number of samples of this step is unknown: give batch_size_per_step to Optimizer, or batch_size to step()")
         if batch_size < 1:
             raise ValueError(f"batch_size must be 1 or more, not {batch_size}")
         return batch_size

@@ -22,7 +22,7 @@ def positive_int(value: Any, name: str, allow_none: bool = False) -> Optional[in
         except (TypeError, ValueError):
             as_int = None
         if isinstance(value, (bool, str)) or as_int is None or as_int != value:
-            raise TypeError(f"{name} is a number of samples, not {value!r}")
+            raise TypeError(f"{name} must be a number of samples, not {value!r}")
         value = as_int
     if value < 1:
         raise ValueError(f"{name} must be 1 or more, not {value}")
@@ -33,7 +33,7 @@ def seconds(value: Any, name: str, allow_none: bool = False) -> Optional[float]:
     if value is None and allow_none:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} is a number of seconds, not {value!r}")
+        raise TypeError(f"{name} must be a number of seconds, not {value!r}")
     if not value > 0:  # NaN is not
         raise ValueError(f"{name} must be more than 0 seconds, not {value!r}")
     return float(value)
@@ -41,17 +41,17 @@ def seconds(value: Any, name: str, allow_none: bool = False) -> Optional[float]:
 
 def run_name(value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise TypeError(f"run_id is the name of the run that all its peers give, not {value!r}")
+        raise TypeError(f"run_id must be the name of the run, the same on all its peers, not {value!r}")
     if "." in value or len(value.encode()) > 200:
-        raise ValueError(f'run_id has no "." in it and at most 200 bytes: {value[:60]!r}')
+        raise ValueError(f'run_id must not contain "." and must have at most 200 bytes: {value[:60]!r}')
     return value
 
 
 def compression(value: Any, name: str) -> CompressionBase:
     if isinstance(value, type) and issubclass(value, CompressionBase):
-        raise TypeError(f"{name} is an instance: write {value.__name__}()")
+        raise TypeError(f"{name} must be an instance: write {value.__name__}()")
     if not isinstance(value, CompressionBase):
-        raise TypeError(f"{name} is a compression, like hivemind_c.Float16Compression(), not {value!r}")
+        raise TypeError(f"{name} must be a compression, like hivemind_c.Float16Compression(), not {value!r}")
     return value
 
 
@@ -60,12 +60,12 @@ def known_options(given: Optional[Dict[str, Any]], name: str, takers: Iterable[C
     if given is None:
         return {}
     if not isinstance(given, dict):
-        raise TypeError(f"{name} is a dict of options, not {given!r}")
+        raise TypeError(f"{name} must be a dict of options, not {given!r}")
     known = {option for taker in takers for option, p in inspect.signature(taker).parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
     known -= {"self", *own}
     for option in given:
         if option in own:
-            raise ValueError(f"{name}: {option!r} is set by the Optimizer's own options, not here")
+            raise ValueError(f"{name}: {option!r} is set by the Optimizer's own options; give it there")
         if option not in known:
             near = difflib.get_close_matches(str(option), known, 1)
             raise TypeError(f"{name}: there is no option {option!r}; " + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"))
@@ -78,9 +78,9 @@ def check_peer(client_mode: Optional[bool], auxiliary: bool, dht: Any) -> bool:
     if client_mode is None:
         client_mode = dht_client
     if client_mode and auxiliary:
-        raise ValueError("an auxiliary peer averages what others send to it, and in client mode nobody can reach it: leave out auxiliary or client_mode")
+        raise ValueError("an auxiliary peer cannot be in client mode: others must reach it to send their data; remove auxiliary or client_mode")
     if bool(client_mode) != dht_client:
-        raise ValueError(f"client_mode={client_mode}, but its DHT was made with client_mode={dht_client}: leave client_mode out here, and give the DHT the one that is meant")
+        raise ValueError(f"client_mode={client_mode} differs from the DHT's client_mode={dht_client}: remove client_mode here, and give it to the DHT")
     return bool(client_mode)
 
 
@@ -92,28 +92,28 @@ def one_of_a_run(run_id: str) -> Iterator[None]:
         if error.status != "EXISTS":
             raise
         raise ValueError(
-            f"this DHT takes part in {run_id!r} already: a second optimizer in this process needs a DHT of its own (another peer of the same run), or another "
-            "run_id (another model)"
+            f"this DHT already takes part in {run_id!r}: call shutdown() on the first optimizer, or give a second peer of the run its own DHT, and another model "
+            "another run_id"
         ) from error
 
 
 def check_gradients(schedule: Any, reuse_grad_buffers: bool, grad_averager_factory: Any, batch_size_per_step: Optional[int]) -> None:
     if schedule.use_local_updates and reuse_grad_buffers:
-        raise ValueError("use_local_updates adds up no gradients, so there are no buffers to reuse: leave reuse_grad_buffers out")
+        raise ValueError("reuse_grad_buffers cannot be combined with use_local_updates: no gradients are added up then; remove reuse_grad_buffers")
     if schedule.use_local_updates and grad_averager_factory is not None:
-        raise ValueError("use_local_updates averages parameters and no gradients: leave grad_averager_factory out")
+        raise ValueError("grad_averager_factory cannot be combined with use_local_updates: no gradients are averaged then; remove grad_averager_factory")
     if grad_averager_factory is not None and not callable(grad_averager_factory):
         raise TypeError(
-            "grad_averager_factory is a function that makes a GradientAverager, like functools.partial(PowerSGDGradientAverager, averager_rank=32), "
+            "grad_averager_factory must be a function that makes a GradientAverager, like functools.partial(PowerSGDGradientAverager, averager_rank=32), "
             f"not {grad_averager_factory!r}"
         )
     if schedule.auxiliary and batch_size_per_step is not None:
-        raise ValueError("an auxiliary peer trains nothing: leave out batch_size_per_step, or auxiliary")
+        raise ValueError("an auxiliary peer has no batch size: it trains nothing; remove batch_size_per_step or auxiliary")
 
 
 def check_scheduler(schedule: Any, scheduler: Any) -> None:
     if schedule.use_local_updates and isinstance(scheduler, ReduceLROnPlateau):
         raise ValueError(
             "ReduceLROnPlateau would follow each peer's own metric with use_local_updates, because metrics are averaged with the gradients, and there none are: "
-            "leave use_local_updates out, or take a scheduler that needs no metric"
+            "remove use_local_updates, or use a scheduler that needs no metric"
         )

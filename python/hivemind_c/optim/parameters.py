@@ -114,15 +114,15 @@ def _sum(tensor: torch.Tensor) -> float:
 def param_groups(params: Iterable[Any]) -> List[Dict[str, Any]]:
     """What torch's optimizers take (tensors, pairs of a name and a tensor, groups) as groups of tensors."""
     if isinstance(params, torch.Tensor):
-        raise TypeError("params is a list of parameters, not one: write params=[parameter]")
+        raise TypeError("params must be a list of parameters, not one parameter: write params=[parameter]")
     given = list(params)
     if not given:
-        raise ValueError("params is empty: give model.parameters(), which can be read only once if it was kept in a variable")
+        raise ValueError("params is empty: model.parameters() is a generator and can be read only once; call model.parameters() again")
     groups = given if isinstance(given[0], dict) else [{"params": given}]
     result = []
     for group in groups:
         if not isinstance(group, dict) or "params" not in group:
-            raise TypeError(f"a parameter group is a dict with 'params', not {group!r}")
+            raise TypeError(f"a parameter group must be a dict with 'params', not {group!r}")
         inside = [group["params"]] if isinstance(group["params"], torch.Tensor) else list(group["params"])
         tensors = [entry[1] if isinstance(entry, tuple) else entry for entry in inside]
         for tensor in tensors:
@@ -143,7 +143,7 @@ class Parameters:
     def __init__(self, groups: List[Dict[str, Any]], offload: bool):
         self.model: List[torch.Tensor] = [p for group in groups for p in group["params"]]
         if len({id(p) for p in self.model}) != len(self.model):
-            raise ValueError("a parameter is there twice: give each parameter in one group, once")
+            raise ValueError("a parameter occurs twice: give each parameter once, in one group")
         self.offload, self.groups, self.main = offload, groups, self.model
         self._copying: List[Any] = []
         self._told_of_late_ones = False
@@ -170,8 +170,8 @@ class Parameters:
         if late and not self._told_of_late_ones:
             self._told_of_late_ones = True
             logger.warning(
-                "%d parameters required no gradients when the Optimizer was made and do now: their gradients are averaged with nobody, so they are not trained. Let all that is to "
-                "be trained require gradients when the Optimizer is made, and freeze it after that, with requires_grad_(False), until it is its turn",
+                "%d parameters did not require gradients when the Optimizer was made and do now: their gradients are not averaged, so they are not trained. Let all parameters "
+                "require gradients when the Optimizer is made, and freeze some afterwards with requires_grad_(False)",
                 late,
             )
         return own, list(rest.values())

@@ -19,7 +19,7 @@ Q_SECONDS = 5.0  #: to find those who have the same P again; they are all on the
 
 def _check_waits(wait: bool) -> None:
     if not wait:
-        raise ValueError("PowerSGD takes two rounds, and the second waits for the first: leave wait=False out, or call it in a thread")
+        raise ValueError("PowerSGD does not support wait=False: its second round waits for the first; remove wait=False, or call it in a thread")
 
 
 class PowerSGDGradientAverager(GradientAverager):

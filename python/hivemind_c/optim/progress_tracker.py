@@ -248,5 +248,5 @@ class ProgressTracker:
 
     def _started(self) -> _hivemind_c.Progress:
         if self._progress is None:
-            raise _hivemind_c.HivemindError("this tracker has not been started: call run_in_background()")
+            raise _hivemind_c.HivemindError("cannot use this tracker: it has not been started; call run_in_background()")
         return self._progress

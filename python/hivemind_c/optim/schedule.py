@@ -46,11 +46,11 @@ class Schedule:
     def __post_init__(self) -> None:
         if self.delay_grad_averaging and self.use_local_updates:
             raise ValueError(
-                "delay_grad_averaging averages gradients late, and with use_local_updates none are averaged: leave delay_grad_averaging out"
+                "delay_grad_averaging cannot be combined with use_local_updates: no gradients are averaged then; remove delay_grad_averaging"
             )
         if self.delay_grad_averaging and not self.delay_optimizer_step:
             raise ValueError(
-                "delay_grad_averaging=True needs delay_optimizer_step=True, because a step cannot come before its gradients: leave delay_optimizer_step out"
+                "delay_grad_averaging=True needs delay_optimizer_step=True: a step cannot come before its gradients; remove delay_optimizer_step"
             )
         if self.delay_optimizer_step and not self.offload_optimizer:
             raise ValueError(
@@ -58,10 +58,10 @@ class Schedule:
                 "optimizer=lambda params: torch.optim.AdamW(params), params=model.parameters()"
             )
         if self.auxiliary and self.use_local_updates:
-            raise ValueError("an auxiliary peer trains nothing, so it has no local updates: leave out auxiliary or use_local_updates")
+            raise ValueError("an auxiliary peer has no local updates: it trains nothing; remove auxiliary or use_local_updates")
         every = self.average_state_every
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise ValueError(f"average_state_every is a number of epochs, 1 or more, not {every!r}")
+            raise ValueError(f"average_state_every must be a number of epochs, 1 or more, not {every!r}")
 
     @property
     def steps_late(self) -> bool:

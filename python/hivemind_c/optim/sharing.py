@@ -56,7 +56,7 @@ class SharedState:
         try:
             self._averager.share_state(epoch, wait=False)
         except (HivemindError, ValueError) as error:
-            logger.warning("epoch %d: the state is not offered to others: %s", epoch, error)
+            logger.warning("epoch %d: could not offer the state to others, will retry: %s", epoch, error)
         self._cost_s = time.monotonic() - now
 
     def look(self, epoch: int) -> None:
@@ -120,7 +120,7 @@ class SharedState:
             if loaded is not None:
                 self._averager.set_current_state(*loaded)
         except ValueError as error:
-            logger.warning("the swarm's state was not taken over: %s", error)
+            logger.warning("could not load the swarm's state, will retry: %s", error)
             loaded = None
         if loaded is None:
             self._failures += 1
@@ -132,7 +132,7 @@ class SharedState:
         logger.info("loaded the swarm's state of epoch %d within %.1f s", self._averager.local_epoch, seconds)
         if self.loads >= 3:
             logger.warning(
-                "this peer has loaded the state %d times and still made no epoch with the others: it is slower than the swarm. A larger target_batch_size gives it "
+                "this peer has loaded the state %d times and has not finished an epoch with the others: it is slower than the swarm. A larger target_batch_size gives it "
                 "more time, load_state_compression or a faster link a quicker download",
                 self.loads,
             )

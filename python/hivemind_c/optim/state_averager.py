@@ -153,7 +153,7 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
             elif metric is not None:
                 self.scheduler.step(metric)
             else:
-                logger.warning("ReduceLROnPlateau was not stepped, because no metric was given in this epoch: call optimizer.report_metric(loss)")
+                logger.warning("skipping a step of ReduceLROnPlateau: this epoch has no metric; call optimizer.report_metric(loss)")
 
     @torch.no_grad()
     def load_state_into_averager_(self) -> bool:
@@ -220,7 +220,7 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
     def schedule_step(self, scheduled_time: Optional[float] = None, **kwargs: Any) -> Any:
         """Begins to look for a group now, so that it stands at scheduled_time; hand the outcome to step(averaging_control=...), or to average_loaded."""
         if self.sync_epoch_when_averaging and kwargs.setdefault("gather", self.local_epoch) != self.local_epoch:
-            raise ValueError("gather: with sync_epoch_when_averaging members tell each other their epochs, so leave it out")
+            raise ValueError("gather cannot be combined with sync_epoch_when_averaging: members exchange their epochs there; remove gather")
         return DecentralizedAverager.step(self, scheduled_time=scheduled_time, wait=False, require_trigger=True, **kwargs)
 
     def average_loaded(self, control: Any, timeout: Optional[float] = None) -> Dict[str, Any]:
@@ -293,7 +293,7 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
     def load_state_from_peers(self, wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0) -> bool:  # type: ignore[override]
         """Takes over the state that a majority of the swarm offers, of epoch_least or later; False if there is none to be had, and nothing has changed then."""
         if not wait:
-            raise ValueError("load_state_from_peers changes parameters, so nothing may train meanwhile: leave wait=False out")
+            raise ValueError("load_state_from_peers does not support wait=False: it changes parameters, so nothing may train meanwhile; remove wait=False")
         self.background.settle()
         begin = time.monotonic()
         taken = self.shared.taken(super().load_state_from_peers(timeout=timeout, epoch_least=epoch_least), time.monotonic() - begin)

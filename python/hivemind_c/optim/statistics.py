@@ -61,11 +61,11 @@ def restore(optimizer: torch.optim.Optimizer, described: Dict[str, Plain], tenso
     params = parameters_of(optimizer)
     names, numbers, groups = (_list(described, key) for key in ("tensors", "numbers", "groups"))
     if len(names) != len(tensors) or len(groups) != len(optimizer.param_groups):
-        raise ValueError("the optimizer's state from a peer has other groups or tensors than it names: do all peers use the same optimizer?")
+        raise ValueError("the optimizer's state from a peer has other groups or tensors than it names: use the same optimizer on all peers")
     state: Dict[int, Dict[str, Any]] = {}
     for (index, name, *value), tensor in itertools.chain(zip(map(_entry, names), tensors), zip(map(_entry, numbers), itertools.repeat(None))):
         if not 0 <= index < len(params):
-            raise ValueError("the optimizer's state from a peer has more parameters than there are here: do all peers train the same model?")
+            raise ValueError("the optimizer's state from a peer has more parameters than there are here: train the same model on all peers")
         state.setdefault(index, {})[name] = tensor.clone() if tensor is not None else value[0]
     for index in [index for index, given in state.items() if not whole <= given.keys()]:
         mine, given = optimizer.state.get(params[index]), state.pop(index)
@@ -127,7 +127,7 @@ def probe(optimizer: torch.optim.Optimizer, wanted: Sequence[str]) -> Tuple[List
         optimizer.__class__.step(double)
     except Exception as error:
         raise ValueError(
-            f"average_opt_statistics: what {type(optimizer).__name__} remembers could not be found out before its first step ({error}): leave it out"
+            f"average_opt_statistics: what {type(optimizer).__name__} remembers cannot be determined before its first step ({error}): remove average_opt_statistics"
         ) from error
     there = {s.name for s in statistics_of(double)}
     for name in wanted:

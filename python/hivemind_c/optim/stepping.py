@@ -60,8 +60,8 @@ class Steps:
         self._take_over(changes if wait_for_delayed_updates is None else wait_for_delayed_updates, apply_delayed_updates)
         if changes and self.background.waiting and (averaging_round or self._late_step or optimizer_step and not self.delta_rule_averaging):
             raise ValueError(
-                "what an earlier call left in the background is not taken over yet: leave wait_for_delayed_updates and apply_delayed_updates out. (The optimizer may step "
-                "beside an averaging with delta_rule_averaging=True.)"
+                "step() must wait for the result of an earlier call: remove wait_for_delayed_updates and apply_delayed_updates (with "
+                "delta_rule_averaging=True the optimizer may step beside an averaging)"
             )
         self.lineage.kept = False  # replicas differ as the program wants it
         self.local_epoch += increment_epoch

@@ -57,7 +57,7 @@ class Telling:
     def lost(self, epoch: int, samples: int) -> None:
         if samples:
             self.samples_lost += samples
-            logger.warning("epoch %d: %d samples of this peer are lost: they are of a state that is not the swarm's", epoch, samples)
+            logger.warning("epoch %d: discarding %d samples of this peer: they belong to a state that is not the swarm's", epoch, samples)
 
     def failed(self, epoch: int, why: Any) -> None:
         self._failures += 1

@@ -39,9 +39,9 @@ class TrainingAverager(TrainingStateAverager):
         **kwargs: Any,
     ):
         if not (average_parameters or average_gradients or average_opt_statistics or extra_tensors):
-            raise ValueError("there is nothing to average: give average_parameters=True or average_gradients=True")
+            raise ValueError("this averager has nothing to average: give average_parameters=True or average_gradients=True")
         if kwargs.get("sync_epoch_when_averaging"):
-            raise ValueError("sync_epoch_when_averaging: the members of an averaging bring their counts together always, so leave it out")
+            raise ValueError("sync_epoch_when_averaging is not supported here: members always bring their counts together; remove it")
         self._averages_parameters, self._averages_gradients = bool(average_parameters), bool(average_gradients)
         self._kinds = [TensorRole.PARAMETER] * self._averages_parameters + [TensorRole.GRADIENT] * self._averages_gradients
         self._one_at_a_time = threading.Lock()

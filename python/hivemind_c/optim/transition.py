@@ -126,7 +126,7 @@ class Transition:
         except HivemindError as error:
             optimizer.telling.failed(self.epoch, f"gradients: {error}")
             if error.status == "EXISTS" and not optimizer.auxiliary:
-                logger.warning("epoch %d: the others have made this step without this peer, which takes their state over", self.epoch)
+                logger.warning("epoch %d: the others made this step without this peer: it loads their state", self.epoch)
                 self.state.local_epoch, self.left_out = self.epoch, True
                 optimizer.is_left_behind(self.epoch)
                 return
@@ -145,14 +145,14 @@ class Transition:
         mine, alike = self.state.lineage.compare(words)
         self.meets_another = not alike
         if not mine and not self.optimizer.auxiliary:
-            logger.warning("epoch %d: this peer's state is not the swarm's (an averaging failed here, or it began with another): it takes the swarm's over", self.epoch)
+            logger.warning("epoch %d: this peer's state is not the swarm's (an averaging failed here, or it started with another): it loads the swarm's", self.epoch)
             self.optimizer.missed = True
 
     @torch.no_grad()
     def _optimizer_step(self) -> None:
         optimizer = self.optimizer
         if not self.averaged and self.samples == 0:
-            logger.warning("epoch %d is not stepped: this peer has no gradients of its own, and averaging gave none", self.epoch)
+            logger.warning("epoch %d: skipping the step: this peer has no gradients of its own, and averaging gave none", self.epoch)
             self._mark_step()
         else:
             with self.gradients.use_averaged_gradients(self.takes, self.main, self.beside):
@@ -196,7 +196,7 @@ class Transition:
         if control is None:
             return
         if not (ready or self.state.load_state_into_averager_()):
-            logger.warning("epoch %d: the optimizer has not stepped yet, so it has nothing of what average_opt_statistics names: this peer's state is averaged after its first step", self.next_epoch)
+            logger.warning("epoch %d: the optimizer has not stepped yet and has no average_opt_statistics: this peer's state is averaged after its first step", self.next_epoch)
             control.cancel()  # the others need not wait for it
             return
         if not self.optimizer.auxiliary and not all_finite(self.state.tensors_to_average):

@@ -32,10 +32,10 @@ def use_hivemind_log_handler(where: Union[HandlerMode, str]) -> None:
         try:
             where = HandlerMode[where.upper()]
         except KeyError:
-            raise ValueError(f"where is 'nowhere', 'in_hivemind' or 'in_root_logger', not {where!r}") from None
+            raise ValueError(f"where must be 'nowhere', 'in_hivemind' or 'in_root_logger', not {where!r}") from None
     level = os.environ.get("HIVEMIND_LOGLEVEL", "INFO").upper()
     if not isinstance(logging.getLevelName(level), int):
-        raise ValueError(f"HIVEMIND_LOGLEVEL is a level of logging, like INFO or DEBUG, not {level!r}")
+        raise ValueError(f"HIVEMIND_LOGLEVEL must be a level of logging, like INFO or DEBUG, not {level!r}")
     loggers = {HandlerMode.IN_HIVEMIND: logging.getLogger("hivemind_c"), HandlerMode.IN_ROOT_LOGGER: logging.getLogger()}
     for logger in loggers.values():
         logger.handlers[:] = [handler for handler in logger.handlers if not isinstance(handler, _Handler)]
