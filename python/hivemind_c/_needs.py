@@ -1,4 +1,4 @@
-"""The lowest versions of torch, NumPy and Lightning that hivemind_c is tested with, and the check that refuses older ones.
+"""The lowest versions of torch, NumPy and Lightning that are tested, and the check that refuses older ones.
 
 The extras of pyproject.toml name the same versions; docs/TESTING.md says which tests ran with them.
 """
@@ -11,11 +11,16 @@ import re
 import sys
 from typing import Dict, Optional, Tuple
 
-LOWEST: Dict[str, Tuple[int, ...]] = {"torch": (2, 6), "numpy": (1, 26), "lightning": (2, 4), "pytorch-lightning": (2, 4)}
+LOWEST: Dict[str, Tuple[int, ...]] = {
+    "torch": (2, 6),
+    "numpy": (1, 26),
+    "lightning": (2, 4),
+    "pytorch-lightning": (2, 4),
+}
 
 
 def installed(name: str) -> Optional[str]:
-    """The version of a package: that of the module if the program has imported it, else that of the package. None: unknown."""
+    """The version of the module if the program has imported it, else of the package. None: unknown."""
     version = getattr(sys.modules.get(name.replace("-", "_")), "__version__", None)
     if version is not None:
         return str(version)
@@ -37,10 +42,11 @@ def at_least(name: str) -> str:
 
 
 def too_old(name: str, version: Optional[str]) -> Optional[str]:
-    """One sentence if this version of the package is older than the lowest that is tested. None: it is not, or nobody knows."""
+    """One sentence if this version is older than the lowest that is tested. None: it is not, or is unknown."""
     if version is None or tuple(int(number) for number in re.findall(r"\d+", version)[:2]) >= LOWEST[name]:
         return None
-    return f"{name} {version} is too old: hivemind_c needs {at_least(name)}; run pip install --upgrade '{at_least(name)}'"
+    wanted = at_least(name)
+    return f"{name} {version} is too old: hivemind_c needs {wanted}; run pip install --upgrade '{wanted}'"
 
 
 def check(*names: str) -> None:
@@ -55,4 +61,5 @@ def demand(purpose: str, *names: str) -> None:
     check(*names)
     for name in names:
         if not there(name):
-            raise ImportError(f"{purpose} cannot be used: {name} is not installed; run pip install '{at_least(name)}'", name=name)
+            remedy = f"run pip install '{at_least(name)}'"
+            raise ImportError(f"{purpose} cannot be used: {name} is not installed; {remedy}", name=name)
