@@ -573,7 +573,9 @@ def test_memory_is_borrowed_through_plain_dlpack_too(versioned, dtype):
 
 def test_all_ways_of_borrowing_agree():
     tensor = normal((1000,))
-    chunks = {_hivemind_c.codec_encode(1, one) for one in (tensor, tensor.numpy(), memoryview(tensor.numpy()), Lender(tensor, VERSIONED[-1]), torch.nn.Parameter(tensor))}
+    lends_parameters = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")  # an older torch wants them detached, as the package does
+    parameter = torch.nn.Parameter(tensor) if lends_parameters else torch.nn.Parameter(tensor).detach()
+    chunks = {_hivemind_c.codec_encode(1, one) for one in (tensor, tensor.numpy(), memoryview(tensor.numpy()), Lender(tensor, VERSIONED[-1]), parameter)}
     assert len(chunks) == 1
     assert _hivemind_c.codec_encode(0, array.array("d", [1.5, 2.5])) == _hivemind_c.codec_encode(0, np.array([1.5, 2.5]))
     for chunk_as in (bytearray, memoryview, lambda c: np.frombuffer(c, np.uint8)):
