@@ -14,6 +14,7 @@
 #   make pictures  the terminals that the book shows, taken anew of the real programs (minutes)
 #   make churn   16 processes average 50 times; in each round a third of them is killed, and started anew (minutes)
 #   make pythons    the node's tests on every other Python found, with the extension as it is built
+#   make versions WITH=lowest    the optimizer's and the strategy's tests with other versions of torch and Lightning (minutes; docs/TESTING.md)
 #   make asan | tsan | fuzz T=wire | bench | fmt    as in csrc/Makefile
 #   make clean   everything built; .venv stays
 
@@ -72,6 +73,9 @@ churn: build
 pythons: build
 	@$(PY) scripts/pythons.py $(PYTHONS)
 
+versions: build
+	@$(PY) scripts/versions.py $(if $(ON),--python $(ON)) $(WITH)
+
 book: venv
 	@$(PY) scripts/book.py build/site && echo build/site/index.html
 
@@ -110,4 +114,4 @@ clean:
 	@rm -rf build dist *.egg-info python/*.egg-info python/*.so python/*/*.so
 	@find python tests examples -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: demo quickstart test check test-long $(PARTS:%=long-%) partition churn soak pythons book pictures deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean
+.PHONY: demo quickstart test check test-long $(PARTS:%=long-%) partition churn soak pythons versions book pictures deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from glob import glob
 
 from setuptools import Extension, setup
@@ -13,6 +14,7 @@ from setuptools.command.build_ext import build_ext
 
 PACKAGES = "grpc >= 29", "libprotobuf-c", "libcrypto >= 3", "libxxhash"
 APT = "build-essential pkg-config libgrpc-dev libprotobuf-c-dev protobuf-c-compiler libssl-dev libxxhash-dev python3-dev"
+BUILD_MB = 60  # objects, the library and the extension
 
 
 def version() -> str:
@@ -21,11 +23,27 @@ def version() -> str:
 
 
 def check_tools() -> None:
-    missing = [tool for tool in ("cc", "make", "pkg-config", "protoc-c") if not shutil.which(tool)]
+    """SystemExit in one sentence if a compiler, a tool, a library or Python's headers are missing."""
+    chosen = os.environ.get("CC")
+    compilers = {(chosen or usual).split()[0] for usual in ("cc", sysconfig.get_config_var("CC") or "cc")}  # of csrc/Makefile, of setuptools
+    tools = [*sorted(compilers), "make", "pkg-config", "protoc-c"]
+    missing = [tool for tool in tools if not shutil.which(tool)]
     if "pkg-config" not in missing:
         missing += [name for name in PACKAGES if subprocess.run(["pkg-config", "--exists", name]).returncode]
+    if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
+        missing.append("Python.h")
     if missing:
-        raise SystemExit(f"hivemind_c cannot be built without {', '.join(missing)}: on Debian 12 or Ubuntu 24.04 and later, apt-get install {APT}")
+        raise SystemExit(f"hivemind_c cannot be built: this machine has no {', no '.join(missing)}; on Debian 12 or Ubuntu 24.04 and later, run apt-get install {APT}")
+
+
+def check_room() -> None:
+    """SystemExit in one sentence if the sources lie where nothing can be written, or where too little space is left."""
+    here = os.getcwd()
+    if not os.access(here, os.W_OK):
+        raise SystemExit(f"hivemind_c cannot be built: the folder {here} cannot be written; copy the sources to one that can")
+    free = shutil.disk_usage(here).free >> 20
+    if free < BUILD_MB:
+        raise SystemExit(f"hivemind_c cannot be built: the disk of {here} has {free} MB free of the {BUILD_MB} MB that this takes; free some space, or set TMPDIR to another disk for pip")
 
 
 def pkg_config(option: str, prefix: str) -> list:
@@ -41,6 +59,7 @@ class Build(build_ext):
 
     def build_extensions(self) -> None:
         check_tools()
+        check_room()
         # Warnings stop only those who develop this (make check), never an installation by another compiler.
         subprocess.run(["make", "-s", "--no-print-directory", f"-j{os.cpu_count() or 1}", "-C", "csrc", "lib", "WARN=-Wall"], check=True)
         for extension in self.extensions:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAGES = "README.md", "CONTRIBUTING.md", "docs/*.md", "benchmarks/**/README.md", "examples/**/README.md"
+PAGES = "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "benchmarks/**/README.md", "examples/**/README.md"
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
 
 

@@ -6,6 +6,10 @@ import logging
 import os
 from typing import Any, Callable, Dict, Mapping, Optional, Set, Union
 
+from hivemind_c import _needs
+
+_needs.demand("hivemind_c.HivemindStrategy", "torch", "numpy")  # before a module imports them
+
 import torch
 
 from hivemind_c._lightning import demands, joining, namespaces, schedulers, writing

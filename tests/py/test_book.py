@@ -12,7 +12,7 @@ import pytest
 import hivemind_c
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "examples").rglob("README.md"), *(ROOT / "benchmarks").rglob("README.md")])
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *(ROOT / "examples").rglob("README.md"), *(ROOT / "benchmarks").rglob("README.md")])
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
 
 

@@ -35,7 +35,7 @@ def test_the_source_archive_has_all_it_takes_to_build(archive):
         names = {name.split("/", 1)[1] for name in tar.getnames() if "/" in name}
     sources = {str(path.relative_to(ROOT)) for kind in ("*.c", "*.h", "*.proto") for path in (ROOT / "csrc").rglob(kind) if "build" not in path.parts}
     assert sources <= names
-    assert {"csrc/Makefile", "setup.py", "pyproject.toml", "LICENSE", "README.md", "python/hivemind_c/py.typed"} <= names
+    assert {"csrc/Makefile", "setup.py", "pyproject.toml", "LICENSE", "README.md", "CHANGELOG.md", "python/hivemind_c/py.typed"} <= names
 
 
 @pytest.fixture(scope="module")

@@ -105,10 +105,10 @@ def test_os_exit_ends_it_too(program):
 
 
 LOCKED = """
-    import os, random, signal, threading, time, torch
+    import numpy, os, random, signal, threading, time
     from hivemind_c import DHT, DecentralizedAverager
 
-    averager = DecentralizedAverager([torch.zeros(3)], DHT(start=True), prefix="locked", start=True)
+    averager = DecentralizedAverager([numpy.zeros(3, numpy.float32)], DHT(start=True), prefix="locked", start=True)
 
     def is_free():
         entered = threading.Event()

@@ -1,6 +1,7 @@
 """HivemindStrategy in one process: its options, each at least once, and the defects that it is not to have."""
 
 import functools
+import inspect
 import logging
 import time
 
@@ -208,11 +209,13 @@ def test_the_optimizer_gets_the_option(name, monkeypatch):
     given = {}
 
     class Spy(module.Optimizer):
+        __signature__ = inspect.signature(module.Optimizer)
+
         def __init__(self, **options):
             given.update(options)
             super().__init__(**options)
 
-    monkeypatch.setattr(module, "Optimizer", functools.wraps(module.Optimizer, updated=())(Spy))
+    monkeypatch.setattr(module, "Optimizer", Spy)
     _, made = fit(alone(**{name: OPTIONS[name]}))
     assert given[name] == OPTIONS[name] and given["run_id"] == "lightning_run" and made.strategy.global_epoch > 0
 

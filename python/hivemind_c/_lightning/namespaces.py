@@ -11,17 +11,29 @@ import importlib.util
 import sys
 from typing import Any, Dict, List, Tuple
 
+from hivemind_c import _needs
+
 NAMES = "lightning.pytorch", "pytorch_lightning"
 _made: Dict[Tuple[type, Tuple[str, ...], str], type] = {}
 
 
 def imported() -> List[str]:
-    """Those that the program has imported; if none, those that are installed. ImportError: neither is."""
+    """Those that the program has imported; if none, those that are installed. ImportError: none, or too old."""
     there = [name for name in NAMES if hasattr(sys.modules.get(name), "Trainer")]
     there = there or [name for name in NAMES if importlib.util.find_spec(name.split(".")[0])]
     if not there:
-        raise ImportError("the strategy works with Lightning, and it is not installed: pip install lightning")
-    return there
+        remedy = f"run pip install '{_needs.at_least('lightning')}'"
+        raise ImportError(f"hivemind_c.HivemindStrategy cannot be used: Lightning is not installed; {remedy}")
+    old = {name: _needs.too_old(package_of(name), _needs.installed(package_of(name))) for name in there}
+    usable = [name for name in there if not old[name]]
+    if not usable:
+        raise ImportError(old[there[0]])
+    return usable
+
+
+def package_of(name: str) -> str:
+    """Its name for pip."""
+    return name.split(".")[0].replace("_", "-")
 
 
 def part(name: str, where: str) -> Any:

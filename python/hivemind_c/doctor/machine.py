@@ -7,13 +7,13 @@ import glob
 import importlib.metadata
 import os
 import platform
-import re
 import socket
 import struct
 import time
 from typing import Callable, Iterator, Optional, Sequence, Tuple
 
 import hivemind_c
+from hivemind_c import _needs
 from hivemind_c.doctor.finding import FAULT, NOTE, OK, WARNING, Finding
 
 FILES_LEAST = 1024  #: open files for a swarm of some hundred peers, with a program's own
@@ -52,26 +52,20 @@ def versions(installed: Version) -> Finding:
     return Finding("versions", OK, about)
 
 
-def _numbers(version: str) -> Tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
-
-
 def torch_there(installed: Version) -> Finding:
     version = installed("torch")
     if version is None:
-        return Finding("torch", WARNING, "torch is not installed, so this machine can keep records for a swarm but not train: run pip install torch")
-    if _numbers(version) < (2, 1):
-        return Finding("torch", FAULT, f"torch {version} is older than what the optimizer needs: run pip install 'torch>=2.1'")
+        return Finding("torch", WARNING, f"torch is not installed, so this machine can keep records for a swarm but not train: run pip install '{_needs.at_least('torch')}'")
+    if sentence := _needs.too_old("torch", version):
+        return Finding("torch", FAULT, sentence)
     return Finding("torch", OK, f"torch {version}")
 
 
 def lightning_there(installed: Version) -> Iterator[Finding]:
     found = {name: version for name in ("lightning", "pytorch-lightning") if (version := installed(name))}
     for name, version in found.items():
-        if _numbers(version) < (2, 1):
-            yield Finding("lightning", FAULT, f"{name} {version} is older than what HivemindStrategy needs: run pip install '{name}>=2.1'")
-        else:
-            yield Finding("lightning", OK, f"{name} {version}")
+        sentence = _needs.too_old(name, version)
+        yield Finding("lightning", FAULT, sentence) if sentence else Finding("lightning", OK, f"{name} {version}")
     if not found:
         yield Finding("lightning", NOTE, "Lightning is not installed, so HivemindStrategy cannot be used, but Optimizer can: run pip install lightning to have both")
 

@@ -1,5 +1,9 @@
 """Training with a swarm: the optimizer, what it is made of, and how far the swarm is."""
 
+from hivemind_c import _needs
+
+_needs.check("torch", "numpy")  # before a module imports them
+
 TYPE_CHECKING = False  # as at the top: who wants the tracker alone needs no torch
 if TYPE_CHECKING:
     from hivemind_c.optim.grad_averager import GradientAverager, GradientAveragerFactory
@@ -24,6 +28,8 @@ _LATER = {
     "TrainingStateAverager": "state_averager",
 }
 
+_WITHOUT_TORCH = {name for name, module in _LATER.items() if module == "progress_tracker"}
+
 __all__ = [
     "CollaborativeOptimizer",
     "GlobalTrainingProgress",
@@ -44,5 +50,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
+    if name not in _WITHOUT_TORCH:
+        _needs.demand(f"hivemind_c.{name}", "torch", "numpy")
     value = globals()[name] = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
     return value
