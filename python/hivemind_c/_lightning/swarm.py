@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict
+from typing import TYPE_CHECKING, Any, Dict
 
 from hivemind_c._lightning import namespaces
 from hivemind_c.optim.speed import Speed
+
+if TYPE_CHECKING:  # for type checkers both base classes at once, so that the Trainer of either Lightning accepts the callback
+    import lightning.pytorch.callbacks
+    import pytorch_lightning.callbacks
+
+    class Base(lightning.pytorch.callbacks.TQDMProgressBar, pytorch_lightning.callbacks.TQDMProgressBar):  # type: ignore[misc]
+        pass
+
+else:
+    Base = object
 
 
 def figures(progress: Any, speed: Speed) -> Dict[str, float]:
     return {"num_peers": float(progress.num_peers), "global_epoch": float(progress.epoch), "swarm_samples_per_second": speed.look(progress)}
 
 
-class SwarmProgressBar:
+class SwarmProgressBar(namespaces.OfEitherLightning, Base):
     """Lightning's progress bar, with the swarm's: samples gathered of those that a global epoch takes, peers, and seconds to the next one.
 
     Trainer(strategy=HivemindStrategy(...), callbacks=[SwarmProgressBar()])
@@ -21,8 +31,9 @@ class SwarmProgressBar:
 
     _base = "callbacks.TQDMProgressBar"
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> "SwarmProgressBar":
-        return namespaces.new(cls, cls._base)
+    def __init__(self, refresh_rate: int = 1, process_position: int = 0, leave: bool = False):
+        options = {"leave": leave} if leave else {}  # Lightning 2.1 has no such option
+        super().__init__(refresh_rate, process_position, **options)
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         namespaces.settle(self, self._base, trainer)
