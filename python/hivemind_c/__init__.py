@@ -15,6 +15,7 @@ from _hivemind_c import (
     HivemindValueError,
 )
 
+from hivemind_c import _stderr
 from hivemind_c._lightning import registry as _registry
 from hivemind_c.node import Node, Peer
 
@@ -155,3 +156,5 @@ def __dir__() -> list:
 
 
 _registry.register_everywhere()
+if _stderr.wanted_level() is not None:
+    _stderr.show(_stderr.wanted_level())

@@ -9,7 +9,7 @@ from typing import Iterable, Mapping, NamedTuple, Optional, Tuple, Union
 
 import _hivemind_c
 
-from hivemind_c import _log
+from hivemind_c import _log, _stderr
 
 Addresses = Union[str, Iterable[str], None]
 
@@ -32,6 +32,7 @@ class Node:
     announce: what others are told instead of the addresses found out. identity_path: the file with this peer's key, made if missing.
     client_mode: only dial out. insecure: no TLS (benchmarks and closed networks only). pool_threads: 0 chooses.
     memory_limit: bytes the node may take, 0 for no limit. log_level: as in logging; lines go to the loggers below "hivemind_c".
+    At "info" a node says more if HIVEMIND_LOGLEVEL asks for it.
 
     dht: settings of its place in the DHT, as hivemind_c.DHT makes them.
 
@@ -64,7 +65,7 @@ class Node:
             insecure=insecure,
             pool_threads=pool_threads,
             memory_limit=memory_limit,
-            log_level=_log.level_number(log_level),
+            log_level=_level(log_level),
             dht=dict(dht),
         )
         if start:
@@ -155,6 +156,11 @@ class Node:
         if self._node is None:
             raise _hivemind_c.HivemindError("this node has not been started: call start(), or use it in a with block")
         return self._node
+
+
+def _level(log_level: Union[int, str]) -> int:
+    level, wanted = _log.level_number(log_level), _stderr.wanted_level()
+    return level if wanted is None or log_level != "info" else min(level, _log.level_number(wanted))
 
 
 def _texts(addresses: Addresses, name: str) -> Tuple[str, ...]:
