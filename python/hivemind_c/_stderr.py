@@ -1,4 +1,4 @@
-"""Lines on stderr for programs that set up no logging: for verbose=True, and for HIVEMIND_LOGLEVEL. Whoever sets logging up gets the lines there and nowhere else."""
+"""Lines on stderr for programs that set up no logging: for verbose=True, and for HIVEMIND_LOGLEVEL. A program that sets logging up gets the lines there and nowhere else."""
 
 from __future__ import annotations
 

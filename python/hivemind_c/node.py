@@ -9,7 +9,7 @@ from typing import Iterable, Mapping, NamedTuple, Optional, Tuple, Union
 
 import _hivemind_c
 
-from hivemind_c import _log, _stderr
+from hivemind_c import _log, _notebook, _stderr
 
 Addresses = Union[str, Iterable[str], None]
 
@@ -55,6 +55,7 @@ class Node:
         dht: Mapping[str, int] = MappingProxyType({}),
     ):
         self._starting = threading.Lock()
+        self._ended = False
         self._node: Optional[_hivemind_c.Node] = None
         self._config = dict(
             listen=_texts(listen, "listen"),
@@ -75,12 +76,23 @@ class Node:
         """Starts it, unless it was started already: when this returns its ports are open."""
         with self._starting:
             if self._node is None:
+                _notebook.replace(self._is_in_the_way, "the node")
                 self._node = _hivemind_c.Node(**self._config)
                 _log.watch(self)
+                _notebook.made_here(self)
         return self
+
+    def _is_in_the_way(self, other: object) -> bool:
+        """True if the other node has a port or a key that this one is to have."""
+        if not isinstance(other, Node) or other is self or other._ended:
+            return False
+        mine, its = self._config, other._config
+        ports = {address for address in map(str, mine["listen"]) if not address.endswith(("/tcp/0", ":0", ":*"))} & set(map(str, its["listen"]))
+        return bool(ports) or mine["identity_path"] is not None and mine["identity_path"] == its["identity_path"]
 
     def shutdown(self) -> None:
         """Says goodbye and stops, within two seconds; what is under way ends with an error that says so. May be called twice."""
+        self._ended = True
         if self._node is not None:
             self._node.shutdown()
             _log.unwatch(self)

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 
 import torch
 
-from hivemind_c import _stderr
+from hivemind_c import _notebook, _stderr
 from hivemind_c.compression import CompressionBase, NoCompression
 from hivemind_c.dht import get_dht_time
 from hivemind_c.optim import options
@@ -115,6 +115,7 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         self.verbose, self.shutdown_timeout = verbose, shutdown_timeout
         if verbose:
             _stderr.show(logging.INFO)
+        _notebook.replace(lambda other: isinstance(other, Optimizer) and (other.dht, other.run_id) == (dht, run_id), f"the optimizer of {run_id!r}")
         build(
             self,
             averager_options(self, averager_opts, allreduce_timeout, next_chunk_timeout),
@@ -136,6 +137,7 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         self._metric: List[Any] = []
         self.telling, self._outlook = Telling(self), Outlook(self)
         self._become()
+        _notebook.made_here(self)
 
     # ---- training ----
 

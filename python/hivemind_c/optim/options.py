@@ -92,8 +92,8 @@ def one_of_a_run(run_id: str) -> Iterator[None]:
         if error.status != "EXISTS":
             raise
         raise ValueError(
-            f"this DHT takes part in {run_id!r} already: a second optimizer in this process needs a DHT of its own (another peer of the same run), or another "
-            "run_id (another model)"
+            f"no second optimizer can be made for {run_id!r} on this DHT: the first one is still running; call shutdown() on the first one, or give the second one "
+            "a DHT of its own (another peer of the same run) or another run_id (another model)"
         ) from error
 
 
