@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, Iterable, get_type_hints
+from typing import Callable, Iterable, TypeVar, get_type_hints
+
+Init = TypeVar("Init", bound=Callable[..., None])
 
 
-def shows_options_of(taker: type, but: Iterable[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def shows_options_of(taker: type, but: Iterable[str] = ()) -> Callable[[Init], Init]:
     """A decorator of an __init__ that passes its **options on to the class `taker`. Its signature shows the options of `taker` instead, without those in `but`,
     which the __init__ sets itself."""
     hidden = {"self", *but}
 
-    def show(init: Callable[..., None]) -> Callable[..., None]:
+    def show(init: Init) -> Init:
         own = inspect.signature(init).parameters
         types = get_type_hints(taker.__init__)  # type: ignore[misc]
         shown = [p for p in own.values() if p.kind is not p.VAR_KEYWORD]

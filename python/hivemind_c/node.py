@@ -83,7 +83,7 @@ class Node:
         return self
 
     def _is_in_the_way(self, other: object) -> bool:
-        """True if the other node has a port or a key that this one is to have."""
+        """True if the other node has a port or a key that this one needs."""
         if not isinstance(other, Node) or other is self or other._ended:
             return False
         mine, its = self._config, other._config
