@@ -55,7 +55,7 @@ static void tell(hv_loader *l) {
       most = d;
   }
   if (l->status == HV_OK)
-    hv_env_log(l->env, HV_LOG_INFO, "state", "state_loaded", "the swarm's state of epoch %llu came: %llu bytes from %u peers",
+    hv_env_log(l->env, HV_LOG_DEBUG, "state", "state_loaded", "the swarm's state of epoch %llu came: %llu bytes from %u peers",
                (unsigned long long)l->epoch, (unsigned long long)l->manifest.image, l->seen.donors);
   load->manifest = l->has_manifest ? &l->manifest : NULL;
   load->digest = l->digest;

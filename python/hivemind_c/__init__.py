@@ -15,6 +15,8 @@ from _hivemind_c import (
     HivemindValueError,
 )
 
+from hivemind_c import _stderr
+from hivemind_c._lightning import registry as _registry
 from hivemind_c.node import Node, Peer
 
 TYPE_CHECKING = False  # type checkers take it for true: they see the imports that happen on first use
@@ -149,4 +151,10 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list:
-    return sorted({*globals(), *__all__, *_MODULES})
+    """Everything public, whether it is loaded or not."""
+    return sorted({*globals(), *__all__, *_MODULES, "strategy", *(name for names in _LATER.values() for name in names)})
+
+
+_registry.register_everywhere()
+if _stderr.wanted_level() is not None:
+    _stderr.show(_stderr.wanted_level())

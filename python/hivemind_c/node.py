@@ -9,7 +9,7 @@ from typing import Iterable, Mapping, NamedTuple, Optional, Tuple, Union
 
 import _hivemind_c
 
-from hivemind_c import _log
+from hivemind_c import _log, _notebook, _stderr
 
 Addresses = Union[str, Iterable[str], None]
 
@@ -32,6 +32,7 @@ class Node:
     announce: what others are told instead of the addresses found out. identity_path: the file with this peer's key, made if missing.
     client_mode: only dial out. insecure: no TLS (benchmarks and closed networks only). pool_threads: 0 chooses.
     memory_limit: bytes the node may take, 0 for no limit. log_level: as in logging; lines go to the loggers below "hivemind_c".
+    At "info" a node says more if HIVEMIND_LOGLEVEL asks for it.
 
     dht: settings of its place in the DHT, as hivemind_c.DHT makes them.
 
@@ -54,6 +55,7 @@ class Node:
         dht: Mapping[str, int] = MappingProxyType({}),
     ):
         self._starting = threading.Lock()
+        self._ended = False
         self._node: Optional[_hivemind_c.Node] = None
         self._config = dict(
             listen=_texts(listen, "listen"),
@@ -64,7 +66,7 @@ class Node:
             insecure=insecure,
             pool_threads=pool_threads,
             memory_limit=memory_limit,
-            log_level=_log.level_number(log_level),
+            log_level=_level(log_level),
             dht=dict(dht),
         )
         if start:
@@ -74,12 +76,23 @@ class Node:
         """Starts it, unless it was started already: when this returns its ports are open."""
         with self._starting:
             if self._node is None:
+                _notebook.replace(self._is_in_the_way, "the node")
                 self._node = _hivemind_c.Node(**self._config)
                 _log.watch(self)
+                _notebook.made_here(self)
         return self
+
+    def _is_in_the_way(self, other: object) -> bool:
+        """True if the other node has a port or a key that this one needs."""
+        if not isinstance(other, Node) or other is self or other._ended:
+            return False
+        mine, its = self._config, other._config
+        ports = {address for address in map(str, mine["listen"]) if not address.endswith(("/tcp/0", ":0", ":*"))} & set(map(str, its["listen"]))
+        return bool(ports) or mine["identity_path"] is not None and mine["identity_path"] == its["identity_path"]
 
     def shutdown(self) -> None:
         """Says goodbye and stops, within two seconds; what is under way ends with an error that says so. May be called twice."""
+        self._ended = True
         if self._node is not None:
             self._node.shutdown()
             _log.unwatch(self)
@@ -155,6 +168,11 @@ class Node:
         if self._node is None:
             raise _hivemind_c.HivemindError("cannot use this node: it has not been started; call start(), or use it in a with block")
         return self._node
+
+
+def _level(log_level: Union[int, str]) -> int:
+    level, wanted = _log.level_number(log_level), _stderr.wanted_level()
+    return level if wanted is None or log_level != "info" else min(level, _log.level_number(wanted))
 
 
 def _texts(addresses: Addresses, name: str) -> Tuple[str, ...]:

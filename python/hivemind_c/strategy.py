@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 from typing import Any, Callable, Dict, Mapping, Optional, Set, Union
@@ -12,11 +13,12 @@ _needs.demand("hivemind_c.HivemindStrategy", "torch", "numpy")  # before a modul
 
 import torch
 
-from hivemind_c._lightning import demands, joining, namespaces, schedulers, writing
-from hivemind_c._lightning.changes import Changes, change_seeds, known_options, swarm_scaler
+from hivemind_c._lightning import demands, joining, namespaces, registry, schedulers, writing
+from hivemind_c._lightning.changes import SET_HERE, Changes, change_seeds, known_options, swarm_scaler
 from hivemind_c._lightning.device import OneDevice
 from hivemind_c._lightning.election import Election
 from hivemind_c._lightning.swarm import Speed, SwarmProgressBar, figures
+from hivemind_c._signature import shows_options_of
 from hivemind_c.dht import DHT
 from hivemind_c.node import Addresses
 from hivemind_c.optim import GradScaler, Optimizer
@@ -66,9 +68,7 @@ class HivemindStrategy(OneDevice):
 
     strategy_name = "hivemind"
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> "HivemindStrategy":
-        return namespaces.new(cls, cls._base)
-
+    @shows_options_of(Optimizer, but={*SET_HERE, "auxiliary"})
     def __init__(
         self,
         target_batch_size: int,
@@ -141,6 +141,7 @@ class HivemindStrategy(OneDevice):
         self._places: Optional[writing.Places] = None
         self._written: Set[str] = set()  # checkpoints of this peer that are there
         self._last_progress: Any = None
+        self._last_epoch = 0
         self._batch: Optional[int] = batch_size
         self._changes = Changes()
 
@@ -176,7 +177,9 @@ class HivemindStrategy(OneDevice):
     @property
     def global_epoch(self) -> int:
         """How often the optimizer has stepped, counted by the swarm; where this peer is."""
-        return self._hive.local_epoch if self._hive is not None else getattr(self._last_progress, "epoch", 0)
+        if self._hive is not None:
+            self._last_epoch = self._hive.local_epoch
+        return self._last_epoch
 
     @property
     def is_elected(self) -> bool:
@@ -310,6 +313,7 @@ class HivemindStrategy(OneDevice):
             self._last_progress = hive.tracker.global_progress
             self._hive = None
             hive.shutdown()  # takes its outcome over, and tells what went wrong in it
+            self._last_epoch = hive.local_epoch
         if self._election is not None:
             self._election.shutdown()
             self._election = None
@@ -321,13 +325,14 @@ class HivemindStrategy(OneDevice):
             self._places = None
         self._changes.undo()
 
-    @classmethod
-    def register_strategies(cls, strategy_registry: Any) -> None:
-        strategy_registry.register(cls.strategy_name, cls._from_registry, description=cls.__name__, override=True)
+    # ---- pickle and copy ----
 
-    @classmethod
-    def _from_registry(cls, **options: Any) -> "HivemindStrategy":
-        return cls(**{"target_batch_size": int(os.environ.get("HIVEMIND_TARGET_BATCH_SIZE", "4096")), **options})
+    def __getstate__(self) -> Dict[str, Any]:
+        if self._hive is not None or self._dht is not None and self._own_dht:
+            raise TypeError("HivemindStrategy cannot be pickled or copied: it is a running peer of a swarm; do it before fit, or after fit has returned")
+        inner = [getattr(optimizer, "opt", optimizer) for optimizer in self.optimizers]
+        own = dict(_of_trainer=dict(self._of_trainer), _written=set(self._written), _changes=Changes())  # not shared by copies
+        return {**vars(self), **own, "_optimizers": inner, "_lightning_optimizers": [], "lr_scheduler_configs": []}
 
 
 class CollaborativeStrategy(HivemindStrategy):
@@ -335,10 +340,9 @@ class CollaborativeStrategy(HivemindStrategy):
 
 
 def _register() -> None:
-    """Trainer(strategy="hivemind"), and LightningCLI's class_path, in every Lightning that the program has."""
+    """LightningCLI's class_path, and isinstance, in every Lightning that the program has; registry.py does the same for those imported later."""
     for name in namespaces.imported():
-        namespaces.part(name, "strategies.Strategy").register(HivemindStrategy)
-        HivemindStrategy.register_strategies(namespaces.part(name, "strategies.StrategyRegistry"))
+        registry.register(importlib.import_module(f"{name}.strategies"))
 
 
 _register()

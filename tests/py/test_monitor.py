@@ -160,7 +160,7 @@ def test_no_step_waits_for_what_is_told(dht, monkeypatch):
 
     never, reached = threading.Event(), threading.Event()
     monkeypatch.setattr(telling, "LEAST_S", 0.01)
-    monkeypatch.setattr(telling.Telling, "_store", lambda self, said: (reached.set(), never.wait(60)))
+    monkeypatch.setattr(telling.Telling, "_store", lambda self, optimizer, said: (reached.set(), never.wait(60)))
     peer = Peer(0, dht(), network(), run_id="slow")
     try:
         while not reached.is_set():

@@ -12,7 +12,7 @@ from trainers import BATCH, NAMESPACES, SAMPLES, data, fit, lightning, same, sma
 import hivemind_c
 from hivemind_c import DHT, Float16Compression
 from hivemind_c._lightning import joining
-from hivemind_c._lightning.changes import _SET_HERE
+from hivemind_c._lightning.changes import SET_HERE
 from hivemind_c.optim import Optimizer
 from hivemind_c.optim.power_sgd_averager import PowerSGDGradientAverager
 from hivemind_c.strategy import CollaborativeStrategy, HivemindStrategy, SwarmProgressBar
@@ -252,7 +252,7 @@ def test_each_option_is_in_one_of_these_tests():
 
     tests = "".join(path.read_text() for path in pathlib.Path(__file__).parent.glob("test_strategy*.py"))
     options = set(inspect.signature(HivemindStrategy.__init__).parameters) | set(inspect.signature(hivemind_c.Optimizer.__init__).parameters)
-    passed_on = options - _SET_HERE - {"self", "optimizer_kwargs", "target_batch_size"} | {"dht", "run_id"}
+    passed_on = options - SET_HERE - {"self", "optimizer_kwargs", "target_batch_size"} | {"dht", "run_id"}
     assert len(passed_on) > 40 and not [option for option in sorted(passed_on) if f"{option}=" not in tests and f'"{option}":' not in tests]
 
 

@@ -11,7 +11,7 @@ import torch
 
 from hivemind_c.optim import GradScaler
 
-_SET_HERE = {"dht", "run_id", "optimizer", "params", "scheduler", "batch_size_per_step", "averaged_grad_hook"}  # Optimizer's, but the strategy's to set
+SET_HERE = {"dht", "run_id", "optimizer", "params", "scheduler", "batch_size_per_step", "averaged_grad_hook"}  # Optimizer's, but the strategy's to set
 _MISSING = object()
 
 
@@ -40,7 +40,7 @@ class Changes:
 
 def known_options(taker: Callable[..., Any], options: Dict[str, Any]) -> Dict[str, Any]:
     """The options, if the taker has them all. TypeError names the nearest that it has."""
-    known = set(inspect.signature(taker).parameters) - _SET_HERE
+    known = set(inspect.signature(taker).parameters) - SET_HERE
     for name in options:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)

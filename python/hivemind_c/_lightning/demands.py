@@ -12,7 +12,7 @@ from hivemind_c._lightning.namespaces import misconfigured, part
 
 def check_training(strategy: Any, trainer: Any, target: int) -> None:
     """The Trainer and the module: what the swarm does is not done by them as well."""
-    if len(strategy.parallel_devices or ()) > 1 or trainer.num_nodes > 1:
+    if len(strategy.devices) > 1 or trainer.num_nodes > 1:
         raise misconfigured(strategy, "a peer trains on one device: give Trainer(devices=1), and start a process for each GPU (CUDA_VISIBLE_DEVICES=0, =1, ...)")
     accumulating = any(type(callback).__name__ == "GradientAccumulationScheduler" for callback in trainer.callbacks)
     if trainer.accumulate_grad_batches != 1 or accumulating:

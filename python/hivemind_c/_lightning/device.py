@@ -2,30 +2,74 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Dict, List
 
 import torch
 
 from hivemind_c._lightning import namespaces
 
+if TYPE_CHECKING:  # for type checkers both base classes at once, so that the Trainer of either Lightning accepts a strategy
+    import lightning.pytorch.strategies
+    import pytorch_lightning.strategies
 
-class OneDevice:
+    class Base(lightning.pytorch.strategies.Strategy, pytorch_lightning.strategies.Strategy):  # type: ignore[misc]
+        pass
+
+else:
+    Base = object
+
+
+def from_trainer(name: str) -> Any:
+    """A property that a Trainer sets. Lightning would keep the value in `_NAME`, and a second Trainer would take it for one that the program gave. So here `_NAME`
+    keeps the program's value, and the Trainer's is kept beside it."""
+
+    def get(self: "OneDevice") -> Any:
+        given = self.__dict__[f"_{name}"]
+        self.__dict__[f"_{name}"] = self._of_trainer.get(name, given)
+        try:
+            value = getattr(super(OneDevice, self), name)
+        finally:
+            self.__dict__[f"_{name}"] = given
+        if value is not None:
+            self._of_trainer[name] = value
+        return value
+
+    def put(self: "OneDevice", value: Any) -> None:
+        if name == "accelerator":  # the first that a Trainer sets
+            self._of_trainer.clear()
+            namespaces.settle(self, self._base, value)
+        if value is not None:
+            self._of_trainer[name] = value
+
+    return property(get, put)
+
+
+class OneDevice(namespaces.OfEitherLightning, Base):
     _base = "strategies.Strategy"
-    parallel_devices: Any = None  # the Trainer fills it in
+    accelerator = from_trainer("accelerator")
+    precision_plugin = from_trainer("precision_plugin")
+    checkpoint_io = from_trainer("checkpoint_io")
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        made = namespaces.OfEitherLightning.__new__(cls)
+        made._of_trainer, made.devices = {}, []
+        return made
+
+    _of_trainer: Dict[str, Any]
+    devices: List[Any]  #: the Trainer's
 
     @property
-    def accelerator(self) -> Any:
-        return self._accelerator
+    def parallel_devices(self) -> Any:
+        """None: the program gives none to a strategy, and each Trainer sets its own."""
+        return None
 
-    @accelerator.setter
-    def accelerator(self, accelerator: Any) -> None:
-        self._accelerator = accelerator
-        if accelerator is not None:
-            namespaces.settle(self, self._base, accelerator)
+    @parallel_devices.setter
+    def parallel_devices(self, devices: Any) -> None:
+        self.devices = list(devices or ())
 
     @property
     def root_device(self) -> torch.device:
-        device = self.parallel_devices[0] if self.parallel_devices else "cpu"
+        device = self.devices[0] if self.devices else "cpu"
         return device if isinstance(device, torch.device) else torch.device(device)
 
     def model_to_device(self) -> None:

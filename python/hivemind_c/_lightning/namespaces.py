@@ -56,6 +56,29 @@ def new(cls: type, base: str) -> Any:
     return object.__new__(cls if hasattr(cls, "_mixin") else make(cls, base, tuple(imported())))
 
 
+def _again(cls: type, base: str, names: Tuple[str, ...]) -> Any:
+    """An object, not yet filled, for pickle and copy: of these namespaces, or of those at hand if no Trainer had settled it."""
+    return object.__new__(make(cls, base, names or tuple(imported())))
+
+
+class OfEitherLightning:
+    """The mixin of a class whose base class `_base` is chosen when an object is made.
+
+    `__new__` is defined here and not beside the `__init__` of such a class: tools that show or parse arguments then find those of `__init__`."""
+
+    _base: str
+    _mixin: type
+    _names: Tuple[str, ...]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        return new(cls, cls._base)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """The class of an object is in no module, so pickle and copy make it again."""
+        settled = self._names if len(self._names) == 1 else ()
+        return (_again, (self._mixin, self._base, settled), *object.__reduce_ex__(self, 2)[2:])
+
+
 def settle(thing: Any, base: str, witness: object) -> None:
     """Makes a thing of both namespaces one of the namespace that the witness comes from."""
     if len(thing._names) > 1:

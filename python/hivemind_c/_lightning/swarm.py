@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict
+from typing import TYPE_CHECKING, Any, Dict
 
 from hivemind_c._lightning import namespaces
 from hivemind_c.optim.speed import Speed
+
+if TYPE_CHECKING:  # for type checkers both base classes at once, so that the Trainer of either Lightning accepts the callback
+    import lightning.pytorch.callbacks
+    import pytorch_lightning.callbacks
+
+    class Base(lightning.pytorch.callbacks.TQDMProgressBar, pytorch_lightning.callbacks.TQDMProgressBar):  # type: ignore[misc]
+        pass
+
+else:
+    Base = object
 
 
 def figures(progress: Any, speed: Speed) -> Dict[str, float]:
@@ -18,7 +28,7 @@ def gathered(samples: int, target: int) -> str:
     return f"{min(samples, target)}/{target} samples"
 
 
-class SwarmProgressBar:
+class SwarmProgressBar(namespaces.OfEitherLightning, Base):
     """Lightning's progress bar with four figures of the swarm.
 
     Trainer(strategy=HivemindStrategy(...), callbacks=[SwarmProgressBar()])
@@ -31,8 +41,9 @@ class SwarmProgressBar:
 
     _base = "callbacks.TQDMProgressBar"
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> "SwarmProgressBar":
-        return namespaces.new(cls, cls._base)
+    def __init__(self, refresh_rate: int = 1, process_position: int = 0, leave: bool = False):
+        options = {"leave": leave} if leave else {}  # Lightning 2.1 has no such option
+        super().__init__(refresh_rate, process_position, **options)
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         namespaces.settle(self, self._base, trainer)

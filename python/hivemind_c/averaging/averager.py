@@ -12,6 +12,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 import _hivemind_c
 from _hivemind_c import Future, HivemindError, HivemindValueError
 
+from hivemind_c import _notebook
 from hivemind_c.averaging.checks import epoch_bytes, epoch_number, ms, packed, seconds, stall_of, vector_size
 from hivemind_c.averaging.control import Gathered, StepControl
 from hivemind_c.averaging.sharing import SharesState
@@ -121,9 +122,16 @@ class DecentralizedAverager(SharesState):
         """Starts it, unless it runs."""
         with self._starting:
             if self._averager is None and not self._ended:
-                self._averager = _hivemind_c.Averager(self._dht._node._started(), self._prefix, self._tensors.loans, self._bits, self._settings)
+                node = self._dht._node._started()
+                _notebook.replace(self._is_in_the_way, f"the averager {self._prefix!r}")
+                self._averager = _hivemind_c.Averager(node, self._prefix, self._tensors.loans, self._bits, self._settings)
+                _notebook.made_here(self)
 
     start = run_in_background
+
+    def _is_in_the_way(self, other: Any) -> bool:
+        """True if the other averages under this prefix on this DHT."""
+        return isinstance(other, DecentralizedAverager) and other is not self and (other._dht, other._prefix) == (self._dht, self._prefix)
 
     def wait_until_ready(self, timeout: Optional[float] = None) -> None:
         """It is, as soon as it has been started."""

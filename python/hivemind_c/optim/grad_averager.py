@@ -9,13 +9,12 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 import torch
 
 from hivemind_c import cuda
+from hivemind_c._signature import shows_options_of
 from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.compression import AdaptiveCompressionBase, CompressionBase, CompressionInfo, NoCompression, TensorRole
 from hivemind_c.optim.parameters import add_up, all_finite, copy_all, flat_views
 
 logger = logging.getLogger("hivemind_c.optim")
-
-GradientAveragerFactory = Callable[..., "GradientAverager"]
 
 
 def outcome_of(control: Any, timeout: Optional[float] = None) -> Any:
@@ -53,6 +52,7 @@ class GradientAverager(DecentralizedAverager):
     stamp: Any = 0  #: of the last averages: alike in peers that have the same, to the bit; 0, or 0 in it: made alone
     works_on_gpus = True  #: whether sums on a GPU may be averaged there
 
+    @shows_options_of(DecentralizedAverager, but=("averaged_tensors", "tensor_infos"))
     def __init__(
         self,
         parameters: Iterable[torch.Tensor],
@@ -318,3 +318,6 @@ class GradientAverager(DecentralizedAverager):
         if self.warn and text not in self._warned:
             self._warned.add(text)
             logger.warning(text)
+
+
+GradientAveragerFactory = Callable[..., GradientAverager]

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from typing import Any, Optional
 
 import torch
 from torch.amp.grad_scaler import OptState
+
+
+def _signature() -> inspect.Signature:
+    """torch's, but for the device, which is chosen if none is given."""
+    torchs = inspect.signature(torch.amp.GradScaler.__init__)
+    return torchs.replace(parameters=[p.replace(default=None) if p.name == "device" else p for p in torchs.parameters.values()])
 
 
 class GradScaler(torch.amp.GradScaler):
@@ -17,12 +24,18 @@ class GradScaler(torch.amp.GradScaler):
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
+        if kwargs.get("device", "") is None:
+            del kwargs["device"]
+        if args and args[0] is None:
+            args = args[1:]
         if args and not isinstance(args[0], (str, torch.device)) or not args and "device" not in kwargs:
             args = ("cuda" if torch.cuda.is_available() else "cpu", *args)
         if isinstance(args[0] if args else None, torch.device):
             args = (args[0].type, *args[1:])
         super().__init__(*args, **kwargs)
         self._keep_sums: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+    __init__.__signature__ = _signature()  # type: ignore[attr-defined]
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Optional[Any]:
         if not hasattr(optimizer, "skip_overflown_batch"):  # one of torch's

@@ -7,6 +7,8 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
+from hivemind_c import _notebook
+
 if TYPE_CHECKING:
     from hivemind_c.optim.optimizer import Optimizer
     from hivemind_c.optim.progress_tracker import Figures
@@ -27,6 +29,8 @@ class KeepsUp:
     def _join(self: "Optimizer") -> None:
         """Before the first batch counts: where is the swarm?"""
         self._joined = True
+        if _notebook.drop_unused(lambda other: getattr(other, "run_id", None) == self.run_id):
+            self.tracker.fetch_global_progress()  # without the peer that has just left
         self.telling.start()
         if self._apart and not self.tracker.fetched_global_progress_this_epoch.wait(FIRST_LOOK_S):
             logger.warning("the swarm did not answer within %g s: this peer starts alone and joins the others when it hears them", FIRST_LOOK_S)

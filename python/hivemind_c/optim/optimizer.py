@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 
 import torch
 
+from hivemind_c import _notebook, _stderr
 from hivemind_c.compression import CompressionBase, NoCompression
 from hivemind_c.dht import get_dht_time
 from hivemind_c.optim import options
@@ -135,6 +136,9 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         options.check_gradients(self.schedule, reuse_grad_buffers, grad_averager_factory, batch_size_per_step)
         self.reuse_grad_buffers, self.max_grad_norm, self.averaged_grad_hook = bool(reuse_grad_buffers), max_grad_norm, averaged_grad_hook
         self.verbose, self.shutdown_timeout = verbose, shutdown_timeout
+        if verbose:
+            _stderr.show(logging.INFO)
+        _notebook.replace(lambda other: isinstance(other, Optimizer) and (other.dht, other.run_id) == (dht, run_id), f"the optimizer of {run_id!r}")
         build(
             self,
             averager_options(self, averager_opts, allreduce_timeout, next_chunk_timeout),
@@ -156,6 +160,7 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         self._metric: List[Any] = []
         self.telling, self._outlook = Telling(self), Outlook(self)
         self._become()
+        _notebook.made_here(self)
 
     # ---- training ----
 

@@ -92,8 +92,8 @@ def one_of_a_run(run_id: str) -> Iterator[None]:
         if error.status != "EXISTS":
             raise
         raise ValueError(
-            f"this DHT already takes part in {run_id!r}: call shutdown() on the first optimizer, or give a second peer of the run its own DHT, and another model "
-            "another run_id"
+            f"no second optimizer can be made for {run_id!r} on this DHT: the first one is still running; call shutdown() on the first one, or give the second one "
+            "a DHT of its own (another peer of the same run) or another run_id (another model)"
         ) from error
 
 

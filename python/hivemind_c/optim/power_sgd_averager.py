@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence
 import torch
 
 from hivemind_c._lowrank import LowRank
+from hivemind_c._signature import shows_options_of
 from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.averaging.averager import made_apart
 from hivemind_c.compression import CompressionBase, CompressionInfo, NoCompression, TensorRole
@@ -33,6 +34,7 @@ class PowerSGDGradientAverager(GradientAverager):
     Peers need the same random numbers for it, which follow from the epoch. What is kept for the next round changes at the end of a whole round alone.
     """
 
+    @shows_options_of(GradientAverager)
     def __init__(
         self,
         parameters: Iterable[torch.Tensor],

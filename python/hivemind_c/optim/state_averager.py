@@ -11,6 +11,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 import torch
 
 from hivemind_c import cuda
+from hivemind_c._signature import shows_options_of
 from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.compression import AdaptiveCompressionBase, CompressionBase, CompressionInfo, NoCompression, TensorRole
 from hivemind_c.optim.background import Background
@@ -50,6 +51,7 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
     local_epoch to that of the others. initialize_optimizer, performance_ema_alpha: accepted as hivemind has them.
     """
 
+    @shows_options_of(DecentralizedAverager, but=("averaged_tensors", "tensor_infos"))
     def __init__(
         self,
         *,

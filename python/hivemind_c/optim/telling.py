@@ -9,6 +9,7 @@ import math
 import os
 import platform
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, Deque, List, Optional, Tuple
 
 import _hivemind_c
@@ -31,7 +32,7 @@ class Telling:
     """Counts what happens to one Optimizer, and tells it."""
 
     def __init__(self, optimizer: "Optimizer"):
-        self._optimizer = optimizer
+        self._optimizer = weakref.ref(optimizer)  # its thread keeps no optimizer in the swarm that the program has dropped
         self._ended = threading.Event()
         self._thread: Optional[threading.Thread] = None
         self._losses: Deque[Any] = collections.deque(maxlen=BATCHES)
@@ -78,24 +79,29 @@ class Telling:
         period, waiting = LEAST_S, None
         while not self._ended.wait(period / 4 if waiting is None else period):
             try:
-                peers = self._optimizer.tracker.global_progress.num_peers
-                period = period_s(peers)
+                optimizer = self._optimizer()
+                if optimizer is None:
+                    return
+                period = period_s(optimizer.tracker.global_progress.num_peers)
                 if waiting is None or waiting.done():  # else the network is slow, and what is newer waits
-                    waiting = self._store(self.news(max(LIVES_S, LIVES * period)))
+                    waiting = self._store(optimizer, self.news(max(LIVES_S, LIVES * period)))
             except _hivemind_c.HivemindError as error:
                 logger.debug("this peer's news were not told: %s", error)
                 if error.status in ("CLOSED", "FORKED"):
                     return
             except Exception as error:  # a loss that is no number, say
                 logger.debug("this peer's news were not told: %s", error)
+            optimizer = None
 
-    def _store(self, news: News) -> Any:
-        dht, run_id = self._optimizer.dht, self._optimizer.run_id
+    def _store(self, optimizer: "Optimizer", news: News) -> Any:
+        dht, run_id = optimizer.dht, optimizer.run_id
         key, subkey = key_of(run_id, dht.peer_id).encode(), pack(subkey_of(dht.peer_id))
         return dht._node._started().dht_store(key, subkey, write_news(news), math.ceil(news.lease * 1000))
 
     def news(self, lease: float) -> News:
-        optimizer = self._optimizer
+        optimizer = self._optimizer()
+        if optimizer is None:
+            raise ReferenceError("the optimizer that this news would be of has been dropped")
         role = "auxiliary" if optimizer.auxiliary else "client" if optimizer.client_mode else "trainer"
         return News(
             version=_hivemind_c.__version__,

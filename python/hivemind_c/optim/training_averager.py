@@ -11,6 +11,7 @@ import torch
 from _hivemind_c import HivemindError
 
 from hivemind_c._log import aside
+from hivemind_c._signature import shows_options_of
 from hivemind_c.averaging.control import Gathered
 from hivemind_c.compression import CompressionInfo, TensorRole
 from hivemind_c.optim.state_averager import TrainingStateAverager
@@ -26,6 +27,7 @@ class TrainingAverager(TrainingStateAverager):
     Averagings are counted (local_step), and their members bring the counts together.
     """
 
+    @shows_options_of(TrainingStateAverager, but=("optimizer", "params", "delta_rule_averaging", "sync_epoch_when_averaging"))
     def __init__(
         self,
         opt: torch.optim.Optimizer,

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import logging
-import os
-import sys
 from enum import Enum, auto
 from typing import Optional, Union
 
-FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+from hivemind_c import _stderr
+
+FORMAT = _stderr.FORMAT
 
 
 class HandlerMode(Enum):
     NOWHERE = auto()
     IN_HIVEMIND = auto()  #: what hivemind_c says
     IN_ROOT_LOGGER = auto()  #: what anybody says
-
-
-class _Handler(logging.StreamHandler):
-    """Known by its class, so that another mode takes its place."""
 
 
 def get_logger(name: Optional[str] = None) -> logging.Logger:
@@ -33,16 +29,12 @@ def use_hivemind_log_handler(where: Union[HandlerMode, str]) -> None:
             where = HandlerMode[where.upper()]
         except KeyError:
             raise ValueError(f"where must be 'nowhere', 'in_hivemind' or 'in_root_logger', not {where!r}") from None
-    level = os.environ.get("HIVEMIND_LOGLEVEL", "INFO").upper()
-    if not isinstance(logging.getLevelName(level), int):
-        raise ValueError(f"HIVEMIND_LOGLEVEL must be a level of logging, like INFO or DEBUG, not {level!r}")
+    level = _stderr.wanted_level()
     loggers = {HandlerMode.IN_HIVEMIND: logging.getLogger("hivemind_c"), HandlerMode.IN_ROOT_LOGGER: logging.getLogger()}
     for logger in loggers.values():
-        logger.handlers[:] = [handler for handler in logger.handlers if not isinstance(handler, _Handler)]
+        logger.handlers[:] = [handler for handler in logger.handlers if not isinstance(handler, _stderr.Handler)]
     loggers[HandlerMode.IN_HIVEMIND].propagate = where is not HandlerMode.IN_HIVEMIND
     if where is HandlerMode.NOWHERE:
         return
-    handler = _Handler(sys.stderr)
-    handler.setFormatter(logging.Formatter(FORMAT))
-    loggers[where].addHandler(handler)
-    loggers[where].setLevel(level)
+    loggers[where].addHandler(_stderr.Handler())
+    loggers[where].setLevel(logging.INFO if level is None else level)
