@@ -43,13 +43,12 @@ def replace(condition: Callable[[Any], bool], what: str) -> None:
             logger.warning("%s of an earlier cell is shut down, because this cell makes another in its place", what)
 
 
-def drop_unused(condition: Callable[[Any], bool]) -> bool:
-    """Collects things that earlier runs of cells made and no variable holds any more; True if there was one.
+def drop_unused(condition: Callable[[Any], bool]) -> None:
+    """Collects things that earlier runs of cells made and no variable holds any more.
 
     The frames of a cell that failed or was interrupted hold such things, too: their variables are cleared."""
-    before = len(earlier(condition))
-    if not before:
-        return False
+    if not earlier(condition):
+        return
     gc.collect()
     if earlier(condition):
         error = getattr(getattr(_shell(), "last_execution_result", None), "error_in_exec", None)
@@ -57,4 +56,3 @@ def drop_unused(condition: Callable[[Any], bool]) -> bool:
             if last is not None:
                 traceback.clear_frames(last)
         gc.collect()
-    return len(earlier(condition)) < before

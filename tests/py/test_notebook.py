@@ -50,7 +50,7 @@ def notebook(program):
 def test_cell_with_an_optimizer_and_its_dht_trains_again(notebook):
     cell = "dht = DHT(root.get_visible_maddrs(), start=True)" + TRAIN
     told, err = notebook(BEGIN + "at_batch = lambda batch: None", cell, cell, cell)
-    assert told == [[3, 1]] * 3, "the optimizer of the run before is no peer any more, whose state would be waited for"
+    assert told == [[3, 1]] * 3, err + "\nthe optimizer of the run before is no peer any more, whose state would be waited for"
     assert "earlier cell" not in err
 
 

@@ -182,25 +182,6 @@ static void an_empty_epoch_is_whoever_seeks_now(void **unused) {
   close_scene(c);
 }
 
-/* Four averagers step one round after the other, from their first second on. The host once counted those who had a group as begun,
- * and after some rounds two were enough for it. */
-static void rounds_without_epoch_are_whole_each_time(void **unused) {
-  (void)unused;
-  scene *c = open_scene(43);
-  c->s.config.target_group_size = 4;
-  grow(c, 4);
-  run(c, 1);
-  for (int round = 0; round < 20; round++) {
-    for (size_t i = 0; i < 4; i++) {
-      seek(c, (i + (size_t)round) % 4, "", 0, 1000);
-      run(c, 0.1);
-    }
-    assert_true(match_swarm_finish(&c->s, 5));
-    one_group(c, 0, 4, SIZE_MAX);
-  }
-  close_scene(c);
-}
-
 static void all_hear_what_each_has_to_tell(void **unused) {
   (void)unused;
   static uint8_t told[6][HV_MATCH_GATHER_MAX];
@@ -786,7 +767,6 @@ int main(void) {
       cmocka_unit_test(a_late_comer_is_told_at_once),
       cmocka_unit_test(epochs_do_not_mix),
       cmocka_unit_test(an_empty_epoch_is_whoever_seeks_now),
-      cmocka_unit_test(rounds_without_epoch_are_whole_each_time),
       cmocka_unit_test(all_hear_what_each_has_to_tell),
       cmocka_unit_test(clients_join_and_own_nothing_and_auxiliaries_are_said_to_be),
       cmocka_unit_test(clients_alone_cannot_be_a_group),

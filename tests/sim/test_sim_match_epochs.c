@@ -315,8 +315,28 @@ static void nor_when_most_of_that_group_have_died_but_when_all_have(void **unuse
   }
 }
 
+/* Four averagers step one round after the other, from their first second on. The host once counted those who had a group as begun,
+ * and after some rounds two were enough for it. */
+static void rounds_without_epoch_are_whole_each_time(void **unused) {
+  (void)unused;
+  scene *c = open_scene(43);
+  c->s.config.target_group_size = 4;
+  grow(c, 4);
+  run(c, 1);
+  for (int round = 0; round < 20; round++) {
+    for (size_t i = 0; i < 4; i++) {
+      seek(c, (i + (size_t)round) % 4, "", 0, 1000);
+      run(c, 0.1);
+    }
+    assert_true(match_swarm_finish(&c->s, 5));
+    one_group(c, 0, 4, SIZE_MAX);
+  }
+  close_scene(c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(rounds_without_epoch_are_whole_each_time),
       cmocka_unit_test(who_is_behind_hears_it_at_once_and_who_is_ahead_does_not_wait_for_good),
       cmocka_unit_test(who_was_behind_and_catches_up_soon_is_waited_for),
       cmocka_unit_test(a_joiner_is_told_so_in_its_first_seconds),

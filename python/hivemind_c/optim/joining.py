@@ -29,8 +29,9 @@ class KeepsUp:
     def _join(self: "Optimizer") -> None:
         """Before the first batch counts: where is the swarm?"""
         self._joined = True
-        if _notebook.drop_unused(lambda other: getattr(other, "run_id", None) == self.run_id):
-            self.tracker.fetch_global_progress()  # without the peer that has just left
+        if _notebook.cell() is not None:
+            _notebook.drop_unused(lambda other: getattr(other, "run_id", None) == self.run_id)
+            self.tracker.fetch_global_progress()  # without the peer of an earlier cell, which may have left since this one was made
         self.telling.start()
         if self._apart and not self.tracker.fetched_global_progress_this_epoch.wait(FIRST_LOOK_S):
             logger.warning("the swarm did not answer within %g s: this peer starts alone and joins the others when it hears them", FIRST_LOOK_S)
