@@ -70,6 +70,11 @@ void hv_dht_end_of(hv_dht *dht, hv_span key, const hv_peer_id *signer) {
   hv_store_end_of(&dht->cache, &place, signer);
 }
 
+void hv_dht_owner_ended(hv_dht *dht, const hv_peer_id *id) {
+  hv_store_owner_ended(&dht->store, id);
+  hv_store_owner_ended(&dht->cache, id);
+}
+
 /* Who asks may be worth knowing: it is, if it answers. */
 static void consider(hv_dht *dht, const hv_request *request, hv_span addrs) {
   hv_hash hash;

@@ -118,6 +118,8 @@ hv_status hv_dht_store(hv_dht *dht, hv_dht_op *op, hv_error *err);
 hv_status hv_dht_get(hv_dht *dht, hv_dht_op *op, hv_error *err);
 /* This signer has ended, and what it has under that key says where it is, or what it does: this node does not keep it any more. */
 void hv_dht_end_of(hv_dht *dht, hv_span key, const hv_peer_id *signer);
+/* A peer has ended: what it says of itself ends with it (hv_store_owner_ended), whoever takes part in that. */
+void hv_dht_owner_ended(hv_dht *dht, const hv_peer_id *id);
 /* Ends it now: done comes within this call, with HV_CANCELLED. Fine when not under way. */
 void hv_dht_cancel(hv_dht *dht, hv_dht_op *op);
 

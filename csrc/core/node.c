@@ -52,6 +52,7 @@ static void peer_lost(void *arg, const hv_peer_id *id) {
 /* It has ended: no room waits for it, counts it, or takes its word from before. */
 static void peer_gone(void *arg, const hv_peer_id *id) {
   hv_node *node = arg;
+  hv_dht_owner_ended(node->dht, id);
   hv_state_gone(node->state, id);
   hv_match_gone(&node->matches, id);
   hv_progress_gone(&node->progress, id);

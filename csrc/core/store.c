@@ -2,6 +2,7 @@
 
 #include "core/fold.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { FIRST_ROOM = 64 };
@@ -321,6 +322,22 @@ void hv_store_end_of(hv_store *store, const hv_hash *place, const hv_peer_id *si
   for (hv_store_item *item = *key ? (*key)->items : NULL, *next; item; item = next) {
     next = item->next;
     if (!item->dead && item->signer && hv_peer_equal(&item->signer->id, signer))
+      end_item(store, item);
+  }
+}
+
+static int says_of_itself(const hv_store_item *item, hv_span mark) {
+  return item->lease_ms <= HV_STORE_OF_ITSELF_MS && item->has_subkey && item->subkey_size >= mark.size &&
+         memcmp(item->subkey + item->subkey_size - mark.size, mark.data, mark.size) == 0;
+}
+
+void hv_store_owner_ended(hv_store *store, const hv_peer_id *signer) {
+  char who[HV_PEER_TEXT_MAX], mark[HV_PEER_TEXT_MAX + 16];
+  int size = snprintf(mark, sizeof mark, "[owner:%s]", hv_peer_print(signer, who));
+  for (size_t slot = store->n_items; slot > 0; slot--) {
+    hv_store_item *item = slot <= store->n_items ? store->ends[slot] : NULL;
+    if (item && !item->dead && item->signer && hv_peer_equal(&item->signer->id, signer) &&
+        says_of_itself(item, hv_span_of(mark, (size_t)size)))
       end_item(store, item);
   }
 }

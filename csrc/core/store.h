@@ -40,6 +40,7 @@
 #define HV_STORE_KEY_RECORDS_MAX HV_RECORDS_MAX /* of one key: an answer is always whole */
 #define HV_STORE_KEY_BYTES_MAX (1u << 20)
 #define HV_STORE_SLACK_MS 2000
+#define HV_STORE_OF_ITSELF_MS 60000
 #define HV_STORE_TOLD_MAX 20 /* replicas remembered for each key */
 
 typedef struct hv_store hv_store;
@@ -137,6 +138,10 @@ uint64_t hv_store_expire(hv_store *store);
 
 /* Ends what this signer has under that place, as if its time were over. */
 void hv_store_end_of(hv_store *store, const hv_hash *place, const hv_peer_id *signer);
+
+/* Ends what this signer says of itself: signed records of a lease of HV_STORE_OF_ITSELF_MS at most whose subkey names it as their
+ * owner ("...[owner:PEERID]"). It has ended, and they say what it does. */
+void hv_store_owner_ended(hv_store *store, const hv_peer_id *signer);
 
 /* Goes through all keys, some at each call: those in chains from *cursor on, at most `most` chains; *cursor moves and wraps to 0.
  */

@@ -2,10 +2,11 @@
 
 import json
 import pathlib
+import signal
 import sys
 
 import pytest
-from support import Program
+from support import HERE, Program, eventually
 
 TESTS = pathlib.Path(__file__).parent
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
@@ -24,6 +25,26 @@ FIRST_OF_TWO = pytest.param(1, True, marks=pytest.mark.long, id="the first of tw
 def test_peer_that_is_replaced_holds_up_nobody(how, stay, first_leaves):
     seen = comings.story(sys.executable, "hivemind_c", how, stay, 60, first_leaves)
     assert seen["wait_s"] < PATIENT_S and seen["back_s"] < BACK_S, seen
+
+
+# A hub is the entrance, and trains nothing. Whoever trains alone leaves no epoch there that the next trainer would have to catch up with.
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_lone_trainer_behind_a_hub_starts_anew_at_once(dht, how):
+    hub = str(dht(host_maddrs=[HERE]).get_visible_maddrs()[0])
+
+    def first_epoch_s(epochs):
+        one = comings.Trainer(sys.executable, "hivemind_c", 192, {}, hub)
+        try:
+            begun = one.first("begins")["t"]
+            assert eventually(lambda: len(one.epochs()) >= epochs), "no epoch"
+            one.process.send_signal(how)
+            one.process.wait(60)
+            return one.epochs()[0]["t"] - begun
+        finally:
+            one.process.kill()
+
+    first_epoch_s(3)
+    assert first_epoch_s(1) < BACK_S
 
 
 FITS_AGAIN = f"""

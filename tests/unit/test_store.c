@@ -273,6 +273,34 @@ static void what_has_ended_does_not_come_back(void **unused) {
   close_shelf(s);
 }
 
+/* A trainer says how far it is, for a minute at most. When it has ended that is over, and what it stored for longer is not. */
+static void ended_owner_says_nothing_of_itself_any_more(void **unused) {
+  (void)unused;
+  shelf *s = open_shelf(NULL);
+  hv_peer_id ended = fake_peer(3), other = fake_peer(4);
+  const hv_record said[] = {
+      signed_by(s, &ended, record_of("run", owned(s, "0", &ended), "epoch 3", 30000), 1, 60000),
+      signed_by(s, &ended, record_of("run", owned(s, "1", &ended), "an archive", 30000), 1, 60001),
+      signed_by(s, &other, record_of("run", owned(s, "0", &other), "epoch 3", 30000), 1, 60000),
+  };
+  for (size_t i = 0; i < 3; i++)
+    assert_int_equal(hv_store_put(&s->store, &said[i], &other, NULL), HV_OK);
+  hv_store_owner_ended(&s->store, &ended);
+  hv_hash place = place_of(s, text("run"));
+  hv_record shown;
+  int archive = 0, others = 0, all = 0;
+  for (const hv_store_item *item = hv_store_first(&s->store, &place); item; item = item->next)
+    if (hv_store_show(&s->store, item, &shown) && shown.value.size) {
+      all++;
+      archive += hv_span_equal(shown.subkey, said[1].subkey);
+      others += hv_span_equal(shown.subkey, said[2].subkey);
+    }
+  assert_true(all == 2 && archive == 1 && others == 1);
+  const hv_record again = signed_by(s, &ended, record_of("run", owned(s, "0", &ended), "epoch 0", 30000), 2, 60000);
+  assert_int_equal(hv_store_put(&s->store, &again, &other, NULL), HV_OK); /* a new life */
+  close_shelf(s);
+}
+
 static void a_copy_that_is_known_costs_no_signature(void **unused) {
   (void)unused;
   shelf *s = open_shelf(NULL);
@@ -604,6 +632,7 @@ int main(void) {
       cmocka_unit_test(of_an_owner_the_highest_version_stays),
       cmocka_unit_test(a_relay_moves_no_end),
       cmocka_unit_test(what_has_ended_does_not_come_back),
+      cmocka_unit_test(ended_owner_says_nothing_of_itself_any_more),
       cmocka_unit_test(a_copy_that_is_known_costs_no_signature),
       cmocka_unit_test(forgeries_replays_and_changes_do_not_come_in),
       cmocka_unit_test(each_limit_is_named),
