@@ -190,12 +190,13 @@ def test_fault_16_the_clock_stands_in_another_year():
 
 
 def test_fault_17_packages_are_missing_or_old():
-    none, old = (lambda name: None), (lambda name: "1.13.1")
+    none, old, new = (lambda name: None), (lambda name: "1.13.1"), (lambda name: "2.10.0")
     assert machine.torch_there(none).level == WARNING and machine.torch_there(old).level == FAULT
     assert [f.level for f in machine.lightning_there(none)] == [NOTE]
     assert [f.level for f in machine.lightning_there(old)] == [FAULT, FAULT]
     assert machine.versions(old).level == FAULT and "old build" in machine.versions(old).text
-    assert machine.low_rank("/nowhere").level == NOTE
+    assert machine.low_rank("/nowhere", none).level == WARNING
+    assert [machine.low_rank(__file__, of).level for of in (none, old, new)] == [OK, NOTE, OK]
 
 
 def test_fault_18_the_gpu_is_there_and_unused(tmp_path):

@@ -138,5 +138,22 @@ def test_the_part_for_gpus_is_loaded_only_where_there_is_one(python):
     assert (why == "None") == (bool(CUDA) and os.path.exists("/dev/nvidiactl")), why
 
 
+POWER_SGD = """
+import torch, hivemind_c._lowrank as lowrank
+peer, grads = lowrank.LowRank([torch.empty(40, 60)], 4, 0.0), [torch.randn(40, 4) @ torch.randn(4, 60)]
+sent = grads[0].clone()
+peer.decode(1, peer.middle(1, peer.encode(1, grads)))
+torch.testing.assert_close(grads[0], sent)
+print(lowrank.__file__)
+"""
+
+
 def test_power_sgd_runs_from_it(python):
-    told(python, "-c", "import torch, hivemind_c._lowrank as lowrank; print(lowrank.__file__)", env=clean(), cwd="/")
+    assert told(python, "-c", POWER_SGD, env=clean(), cwd="/").startswith(str(python.parent.parent))
+
+
+def test_a_plain_install_from_source_has_power_sgd(python, tmp_path):
+    """pip builds in an environment without torch; torch is seen only when the package is used."""
+    told(python, "-m", "pip", "install", "-q", "--no-deps", "--target", tmp_path / "plain", ROOT, env=clean())
+    at_work = told(python, "-c", POWER_SGD, env=clean(PYTHONPATH=str(tmp_path / "plain")), cwd="/")
+    assert at_work.startswith(str(tmp_path / "plain"))

@@ -34,7 +34,7 @@ def check() -> Iterator[Finding]:
     yield versions(installed)
     yield torch_there(installed)
     yield from lightning_there(installed)
-    yield low_rank(os.path.join(_PACKAGE, "libhivemind_lowrank.so"))
+    yield low_rank(os.path.join(_PACKAGE, "libhivemind_lowrank.so"), installed)
     yield gpu(os.path.exists("/dev/nvidiactl") or bool(glob.glob("/dev/nvidia[0-9]*")), _torch_cuda, sorted(glob.glob(os.path.join(_PACKAGE, "*cuda*.so"))))
     yield files(_files_allowed())
     yield from internet(_route(socket.AF_INET, "192.0.2.1"), _route(socket.AF_INET6, "2001:db8::1"), os.path.exists("/proc/net/if_inet6"))
@@ -76,9 +76,12 @@ def lightning_there(installed: Version) -> Iterator[Finding]:
         yield Finding("lightning", NOTE, "Lightning is not installed, so HivemindStrategy cannot be used, but Optimizer can: run pip install lightning to have both")
 
 
-def low_rank(path: str) -> Finding:
+def low_rank(path: str, installed: Version) -> Finding:
+    version = installed("torch")
     if not os.path.exists(path):
-        return Finding("PowerSGD", NOTE, "hivemind_c was built where torch 2.10 or later was not there, so PowerSGD is missing: install torch, then build again if you want it")
+        return Finding("PowerSGD", WARNING, f"PowerSGD cannot be used, because {os.path.basename(path)} is missing from this installation: install hivemind_c again")
+    if version is not None and _numbers(version) < (2, 10):
+        return Finding("PowerSGD", NOTE, f"PowerSGD cannot be used with torch {version}: run pip install 'torch>=2.10' if you want it")
     return Finding("PowerSGD", OK, "PowerSGD's maths is there")
 
 
