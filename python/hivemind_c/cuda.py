@@ -10,11 +10,13 @@ import logging
 import os
 import sys
 import threading
+import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
 import _hivemind_c
 from _hivemind_c import HivemindError, HivemindUnsupportedError, HivemindValueError
 
+from hivemind_c import _nvrtc
 from hivemind_c.compression import arrays
 
 logger = logging.getLogger("hivemind_c.cuda")
@@ -31,8 +33,16 @@ class Kernels:
 
     def __init__(self, index: int = 0, library: str = _LIBRARY):
         if not os.path.exists(library):
-            raise HivemindUnsupportedError("hivemind_c was built without its part for GPUs: where nvcc is, run `make cuda` in the repository, then build again")
-        self._gpu = _hivemind_c.cuda_open(library, index)
+            raise HivemindUnsupportedError(
+                f"no GPU can be used: {os.path.basename(library)} is missing from this installation; install hivemind_c again"
+            )
+        folder, began = _nvrtc.cache(), time.monotonic()
+        self._gpu, not_kept = _hivemind_c.cuda_open(library, index, _nvrtc.compilers(), folder)
+        seconds = time.monotonic() - began
+        if not_kept:
+            logger.warning("%s", not_kept)
+        elif seconds > 2:
+            logger.info("the kernels for cuda:%d were compiled in %.0f s, and are kept in %s", index, seconds, folder)
 
     @staticmethod
     def takes(tensor: Any) -> bool:
