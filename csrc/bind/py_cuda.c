@@ -52,7 +52,7 @@ static const hv_cuda_api *load(bind_state *state, const char *path) {
   return api;
 }
 
-/* Opens the device; with a sentence about what went wrong beside that, or NULL. */
+/* Opens the device; with a sentence if the kernels were compiled. */
 static PyObject *open_with(bind_state *state, const hv_cuda_api *api, int index, const hv_cuda_kit *kit) {
   hv_error err = {0}, note = {0};
   hv_status status;
@@ -70,7 +70,7 @@ static PyObject *open_with(bind_state *state, const hv_cuda_api *api, int index,
     hv_mem_free(g);
     return NULL;
   }
-  return Py_BuildValue("Nz", capsule, note.text[0] ? note.text : NULL);
+  return Py_BuildValue("NzN", capsule, note.text[0] ? note.text : NULL, PyBool_FromLong(note.status != HV_OK));
 }
 
 static PyObject *cuda_open(PyObject *module, PyObject *args) {
@@ -545,7 +545,8 @@ static PyObject *cuda_why(PyObject *module, PyObject *capsule) {
 }
 
 static PyMethodDef functions[] = {
-    {"cuda_open", cuda_open, METH_VARARGS, "cuda_open(library, index, compilers, cache) -> (gpu, what could not be kept or None)"},
+    {"cuda_open", cuda_open, METH_VARARGS,
+     "cuda_open(library, index, compilers, cache) -> (gpu, note on compiling or None, whether it is a warning)"},
     {"cuda_room", cuda_room, METH_VARARGS, "cuda_room(gpu, codec, dtype, count) -> bytes of the chunk, of scratch memory"},
     {"cuda_encode", cuda_encode, METH_VARARGS, "cuda_encode(gpu, codec, tensor, chunk, scratch, residual=None)"},
     {"cuda_check", cuda_check, METH_VARARGS, "cuda_check(gpu, chunk, codec, dtype, count, finite, verdict, scratch)"},

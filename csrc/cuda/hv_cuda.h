@@ -186,9 +186,9 @@ typedef struct hv_cuda_kit {
 
 typedef struct hv_cuda_api {
   int device_type; /* of the tensors that it takes, as DLPack counts: 2 is CUDA; a test's stand-in takes the CPU's */
-  /* Opens device `index` as CUDA counts: finds the kernels in the cache, or compiles them, which takes some ten seconds. note: a
-   * sentence when they could not be kept; they are used nevertheless. HV_NOT_FOUND: no GPU, no driver or no compiler, and err says
-   * which; HV_UNSUPPORTED: an older one than the kernels need. */
+  /* Opens device `index` as CUDA counts: finds the kernels in the cache, or compiles them, which takes some ten seconds. note (may
+   * be NULL): a sentence if they were compiled; its status is not HV_OK if they could not be kept, and they are used nevertheless.
+   * HV_NOT_FOUND: no GPU, no driver or no compiler, and err says which; HV_UNSUPPORTED: an older one than the kernels need. */
   hv_status (*open)(int index, const hv_cuda_kit *kit, hv_cuda **out, hv_error *note, hv_error *err);
   void (*close)(hv_cuda *cuda);
   size_t (*encode_room)(hv_codec codec, const hv_cuda_source *sources, size_t n);

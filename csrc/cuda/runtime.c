@@ -187,6 +187,15 @@ static int refused(int code) {
          code == HV_CU_NOT_FOUND;
 }
 
+/* Keeps what was compiled; the note says how that went. */
+static void keep(const hv_cuda_kit *kit, const char *name, const char *image, size_t size, int index, hv_error *note) {
+  if (!kit->cache)
+    hv_fail(note, HV_OK,
+            "the kernels of GPU number %d were compiled, and will be again: set HIVEMIND_CACHE to a folder to keep them", index);
+  else if (hv_keep_write(kit->cache, name, image, size, note) == HV_OK)
+    hv_fail(note, HV_OK, "the kernels of GPU number %d were compiled, and are kept in '%.600s'", index, kit->cache);
+}
+
 static hv_status load_kernels(gpu *g, const hv_cuda_kit *kit, int index, int arch, hv_mem *mem, hv_error *note, hv_error *err) {
   char name[64], *image = NULL;
   size_t size = 0;
@@ -200,8 +209,8 @@ static hv_status load_kernels(gpu *g, const hv_cuda_kit *kit, int index, int arc
   if (status != HV_OK)
     return status;
   code = load(g, image);
-  if (code == HV_CU_OK && kit->cache)
-    hv_keep_write(kit->cache, name, image, size, note);
+  if (code == HV_CU_OK)
+    keep(kit, name, image, size, index, note);
   hv_mem_free(image);
   if (!refused(code))
     return told(g, code, "loading the kernels", err);

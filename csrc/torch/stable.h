@@ -2,10 +2,9 @@
  *
  * Room: torch (knows the C++ library alone). These are declarations of our own, so that no torch is needed to build: the functions
  * are found in the libtorch_cpu.so of the process that loads the library. All of them are in torch 2.10 and later.
- * A value that crosses is 64 bits: a number in the low bytes, a tensor or list as a handle whose owner is the receiver, none as 0,
- * a device as its kind in the upper half and its index in the lower, and an optional value as a pointer made by `new`, which torch
- * deletes.
- * Errors: std::runtime_error; torch itself has printed its own sentence by then.
+ * A value that crosses is 64 bits. A number is in its low bytes. A tensor or list is a handle, which the receiver owns then. None
+ * is 0. A device has its kind in the upper half and its index in the lower. An optional value is a pointer made by `new`, which
+ * torch deletes. Errors: std::runtime_error; torch itself has printed its own sentence by then.
  */
 #ifndef HV_TORCH_STABLE_H
 #define HV_TORCH_STABLE_H

@@ -18,7 +18,8 @@ def _ops():
         except OSError as error:
             old = "undefined symbol" in str(error) and "torch" in str(error)
             remedy = "install torch 2.10 or later" if old else "install hivemind_c again"
-            raise ImportError(f"PowerSGD cannot be loaded beside torch {torch.__version__}: {error}; {remedy}") from error
+            what = f"PowerSGD cannot be loaded beside torch {torch.__version__}"
+            raise ImportError(f"{what}: {error}; {remedy}") from error
     return torch.ops.hivemind_c
 
 

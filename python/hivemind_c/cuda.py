@@ -10,7 +10,6 @@ import logging
 import os
 import sys
 import threading
-import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
 import _hivemind_c
@@ -36,13 +35,9 @@ class Kernels:
             raise HivemindUnsupportedError(
                 f"no GPU can be used: {os.path.basename(library)} is missing from this installation; install hivemind_c again"
             )
-        folder, began = _nvrtc.cache(), time.monotonic()
-        self._gpu, not_kept = _hivemind_c.cuda_open(library, index, _nvrtc.compilers(), folder)
-        seconds = time.monotonic() - began
-        if not_kept:
-            logger.warning("%s", not_kept)
-        elif seconds > 2:
-            logger.info("the kernels for cuda:%d were compiled in %.0f s, and are kept in %s", index, seconds, folder)
+        self._gpu, note, is_warning = _hivemind_c.cuda_open(library, index, _nvrtc.compilers(), _nvrtc.cache())
+        if note:
+            logger.log(logging.WARNING if is_warning else logging.INFO, "%s", note)
 
     @staticmethod
     def takes(tensor: Any) -> bool:

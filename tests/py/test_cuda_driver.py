@@ -34,9 +34,9 @@ def machine(**variables):
 
 def opened(cache, *compilers, index=0):
     try:
-        gpu, note = _hivemind_c.cuda_open(LIBRARY, index, list(compilers), cache)
-        assert driver.fake_cuda_depth() == 0
-        return note or "opened"
+        gpu, note, is_warning = _hivemind_c.cuda_open(LIBRARY, index, list(compilers), cache)
+        assert driver.fake_cuda_depth() == 0 and bool(compilers) >= bool(note)
+        return note if is_warning else "opened"
     except hivemind_c.HivemindError as error:
         assert driver.fake_cuda_depth() == 0
         return f"{{error.status}}: {{error}}"
@@ -175,7 +175,7 @@ def test_folder_that_takes_nothing_is_noted_and_done_without(tmp_path):
     assert list((tmp_path / "full").iterdir()) == []  # nothing half written
 
 
-def test_note_is_logged_as_one_warning(tmp_path):
+def test_compiling_is_logged_in_one_line(tmp_path):
     program = """
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
 _nvrtc.compilers = lambda: [RTC]
@@ -183,7 +183,12 @@ cuda.Kernels(0, LIBRARY)
 """
     (line,) = told(program, HIVEMIND_CACHE="/proc")
     assert line.startswith("WARNING the compiled kernels could not be kept in '/proc/kernels': ")
-    assert told(program, HIVEMIND_CACHE=str(tmp_path)) == [] and len(list((tmp_path / "kernels").iterdir())) == 1
+    kept = f"INFO the kernels of GPU number 0 were compiled, and are kept in '{tmp_path}/kernels'"
+    assert told(program, HIVEMIND_CACHE=str(tmp_path)) == [kept] and told(program, HIVEMIND_CACHE=str(tmp_path)) == []
+    not_kept = program.replace("cuda.Kernels", "_nvrtc.cache = lambda: None\ncuda.Kernels")
+    assert told(not_kept) == [
+        "INFO the kernels of GPU number 0 were compiled, and will be again: set HIVEMIND_CACHE to a folder to keep them"
+    ]
 
 
 def test_cache_folder_is_the_users_or_the_named_one(monkeypatch):
@@ -204,7 +209,7 @@ def test_cache_folder_is_the_users_or_the_named_one(monkeypatch):
 def test_errors_at_work_have_a_status_and_leave_no_context(tmp_path):
     program = """
 import torch
-gpu, _ = _hivemind_c.cuda_open(LIBRARY, 0, [RTC], sys.argv[1])
+gpu, *_ = _hivemind_c.cuda_open(LIBRARY, 0, [RTC], sys.argv[1])
 kernels = cuda.Kernels.__new__(cuda.Kernels)
 kernels._gpu = gpu
 for fail in ("cuLaunchKernel:2", "cuLaunchKernel:1", "cuLaunchKernel:901", "cuLaunchKernel:700", "cuCtxPushCurrent_v2:201"):
