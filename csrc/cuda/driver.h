@@ -1,6 +1,6 @@
 /* The functions of NVIDIA's driver that are called, as declarations of our own, found when a GPU is opened.
  *
- * Room: cuda (uses base). The driver's C interface has not changed for these names since CUDA 4, so neither its headers nor its
+ * Room: cuda (uses base). The driver's C interface has not changed for these names since CUDA 11, so neither its headers nor its
  * library is needed to build. HV_CUDA_DRIVER lists the 26 functions of libcuda.so.1; each is found by the name that stands there.
  * Lowest driver: 530, that of CUDA 12.1. An older one takes no launch of more than 4 KB of parameters, and a launch has up to 32
  * KB. Threads: any. The library stays loaded.
