@@ -2,7 +2,7 @@
 #   docker build -t hivemind_c .
 #   docker run --rm --network host hivemind_c                      the quickstart: a swarm begins
 #   docker run --rm --network host -e INITIAL_PEERS=... hivemind_c  joins the swarm whose line was printed
-# On a GPU: --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu126, and docker run --gpus all.
+# On a GPU, with driver 530 or later: --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu126, and docker run --gpus all.
 # The address that a container sees is its bridge's, which others cannot reach: hence --network host.
 FROM debian:12-slim AS build
 COPY scripts/setup.sh /source/scripts/

@@ -4,8 +4,7 @@
 #   make test    C, C under sanitizers, Python: 15 to 20 minutes on two cores
 #   make test-long PART=slow    what takes longer, in parts of half an hour at most; docs/TESTING.md
 #   make check   the C tests alone
-#   make build   the extension, in place (python/_hivemind_c.abi3.so, python/hivemind_c/libhivemind_lowrank.so)
-#   make cuda    the same with the codecs for GPUs (nvcc; minutes): python/hivemind_c/libhivemind_cuda.so. docs/CUDA.md
+#   make build   the extension, in place (python/_hivemind_c.abi3.so) with its libraries for PowerSGD and GPUs (python/hivemind_c/*.so)
 #   make deps    system packages only; make venv: .venv too; make browser: chromium, which only tests want
 #   make wheel   dist/hivemind_c-*.whl, with all it needs inside; make wheel-test tries it in a clean environment (minutes); make sdist
 #   make partition  a cable is pulled between two network namespaces (as root)
@@ -92,9 +91,6 @@ browser:
 build: venv
 	@$(CSRC) -s lib
 	@CFLAGS="$(WARN)" $(PY) setup.py -q build_ext --inplace
-
-cuda: build
-	@HIVEMIND_C_CUDA=1 $(PY) setup.py -q build_ext --inplace
 
 wheel: venv
 	@rm -f dist/*.whl

@@ -1,11 +1,9 @@
 """Builds the extension _hivemind_c: csrc/Makefile makes the C library, this puts the binding around it. The rest stands in pyproject.toml."""
 
-import importlib.util
 import os
 import re
 import shutil
 import subprocess
-import sys
 import sysconfig
 from glob import glob
 
@@ -26,7 +24,7 @@ def check_tools() -> None:
     """SystemExit in one sentence if a compiler, a tool, a library or Python's headers are missing."""
     chosen = os.environ.get("CC")
     compilers = {(chosen or usual).split()[0] for usual in ("cc", sysconfig.get_config_var("CC") or "cc")}  # of csrc/Makefile, of setuptools
-    tools = [*sorted(compilers), "make", "pkg-config", "protoc-c"]
+    tools = [*sorted(compilers), "c++", "make", "pkg-config", "protoc-c"]
     missing = [tool for tool in tools if not shutil.which(tool)]
     if "pkg-config" not in missing:
         missing += [name for name in PACKAGES if subprocess.run(["pkg-config", "--exists", name]).returncode]
@@ -68,29 +66,19 @@ class Build(build_ext):
         super().build_extensions()
 
     def build_lowrank(self) -> None:
-        """PowerSGD's maths beside the package, where torch is there to build against; without it everything else works."""
-        torch = importlib.util.find_spec("torch")
-        folder = os.path.dirname(torch.origin) if torch and torch.origin else ""
-        if not os.path.exists(os.path.join(folder, "include", "torch", "csrc", "stable", "library.h")):
-            print("hivemind_c: built without PowerSGD, because torch 2.10 or later is not here", file=sys.stderr)
-            return
-        subprocess.run(["make", "-s", "--no-print-directory", "-C", "csrc", "lowrank", f"TORCH={folder}", "WARN=-Wall"], check=True)
+        """PowerSGD's maths beside the package. It is built without torch, and calls the torch that is there when it is loaded."""
+        subprocess.run(["make", "-s", "--no-print-directory", "-C", "csrc", "lowrank", "WARN=-Wall"], check=True)
+        self.put_beside("libhivemind_lowrank.so")
+
+    def put_beside(self, library: str) -> None:
         target = os.path.join("python" if self.inplace else self.build_lib, "hivemind_c")
         os.makedirs(target, exist_ok=True)
-        shutil.copy(os.path.join("csrc", "build", "rel", "libhivemind_lowrank.so"), target)
+        shutil.copy(os.path.join("csrc", "build", "rel", library), target)
 
     def build_cuda(self) -> None:
-        """The codecs for GPUs beside the package, where nvcc is; in place only where there is a GPU too. HIVEMIND_C_CUDA=1 or 0 decides otherwise."""
-        nvcc = os.environ.get("NVCC") or shutil.which("nvcc") or next(iter(glob("/usr/local/cuda*/bin/nvcc")), None)
-        wanted = os.environ.get("HIVEMIND_C_CUDA", "1" if nvcc and (not self.inplace or os.path.exists("/dev/nvidiactl")) else "0")
-        if wanted == "0":
-            return
-        archs = [f"CUDA_ARCHS={os.environ['CUDA_ARCHS']}"] if "CUDA_ARCHS" in os.environ else []
-        jobs = f"-j{os.cpu_count() or 1}"
-        subprocess.run(["make", "-s", "--no-print-directory", jobs, "-C", "csrc", "cuda", f"NVCC={nvcc or ''}", "WARN=-Wall", *archs], check=True)
-        target = os.path.join("python" if self.inplace else self.build_lib, "hivemind_c")
-        os.makedirs(target, exist_ok=True)
-        shutil.copy(os.path.join("csrc", "build", "rel", "libhivemind_cuda.so"), target)
+        """The codecs for GPUs beside the package: a GPU's machine compiles the kernels in it, so CUDA is not needed here."""
+        subprocess.run(["make", "-s", "--no-print-directory", "-C", "csrc", "cuda", "WARN=-Wall"], check=True)
+        self.put_beside("libhivemind_cuda.so")
 
 
 setup(

@@ -279,18 +279,24 @@ def there_is_one_cxx_file(tree):
     bad=[
         {"csrc/kern/a.cu": ""},
         {"benchmarks/a.cuh": ""},
+        {"csrc/cuda/a.cu": ""},
         {"csrc/cuda/a.c": "#include <cuda_runtime.h>"},
-        {"csrc/cuda/runtime.cu": "void f(void) { cudaDeviceSynchronize(); }"},
+        {"csrc/cuda/runtime.c": "void f(void) { cudaFree(p); }"},
+        {"csrc/cuda/codec.c": "#include <dlfcn.h>"},
+        {"csrc/cuda/codec.c": 'hv_cuda_driver d; d.launch(f);'},
+        {"csrc/cuda/driver.h": 'X(wait, "cuStreamSynchronize", (void *stream))'},
         {"csrc/bind/a.c": "cudaMalloc(&p, 3);"},
     ],
-    good=[{"csrc/cuda/runtime.cu": "#include <cuda_runtime.h>\ncudaMalloc(&p, 3);"}, {"csrc/cuda/a.c": "world->device_take(world->self, 3, &p, err);"}],
+    good=[{"csrc/cuda/kernels.cu": ""}, {"csrc/cuda/driver.h": 'X(wait, "cuEventSynchronize", (void *event))'}, {"csrc/cuda/a.c": "world->device_take(world->self, 3, &p, err);"}],
 )
 def cuda_has_one_door_and_nobody_waits_for_the_whole_device(tree):
-    found = [f"{path}: nvcc's files are for csrc/cuda and benchmarks/cuda_ladder" for path in tree
-             if path.endswith((".cu", ".cuh")) and not path.startswith(("csrc/cuda/", "benchmarks/cuda_ladder/"))]  # fmt: skip
-    doors = ["csrc/cuda/" + name for name in ("runtime.cu", "launch.cuh", "chunk.cu", "decode.cu", "encode.cu", "quantile.cu")]
-    found += only_in(doors, r"#\s*include\s+<cuda[^>]*>|\bcuda[A-Z]\w+", "CUDA's runtime stays in csrc/cuda/*.cu")(tree)
-    return found + only_in([], r"\bcuda(Device|Ctx)Synchronize\b|\bcudaStreamSynchronize\b|<<<[^>]*,\s*0\s*>>>", "nobody waits for a device or a stream")(tree)
+    found = [f"{path}: kernels are in csrc/cuda/kernels.cu and benchmarks/cuda_ladder" for path in tree
+             if path.endswith((".cu", ".cuh")) and path != "csrc/cuda/kernels.cu" and not path.startswith("benchmarks/cuda_ladder/")]  # fmt: skip
+    found += only_in([], r"#\s*include\s+<(cuda|nvrtc)[^>]*>|\bcuda[A-Z]\w+", "neither CUDA's headers nor its runtime are used")(tree)
+    doors = ["csrc/cuda/" + name for name in ("driver.h", "driver.c", "runtime.c", "compiler.h", "compiler.c")]
+    found += only_in([*doors, "csrc/bind/", "csrc/net/"], r"#\s*include\s+<dlfcn.h>|\bhv_cuda_driver\w*|\bhv_cuda_compile\b", "the driver is runtime.c's, and NVRTC compiler.c's")(tree)
+    waits = re.compile(r"\bcu(Ctx|Stream)Synchronize\b")  # the driver's functions stand in strings
+    return found + [f"{path}: nobody waits for a device or a stream" for path, text in tree.items() if path.startswith("csrc/") and waits.search(text)]
 
 
 # ---- size and manners ----

@@ -225,7 +225,7 @@ static void ferry_all(void) {
 int main(int argc, char **argv) {
   int quick = argc > 1 && !strcmp(argv[1], "quick");
   api = hv_cuda_api_of(HV_CUDA_VERSION);
-  FINE(api->open(0, &cuda, &err));
+  FINE(api->open(0, &gpu_kit, &cuda, NULL, &err));
   MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   MUST(cudaMalloc((void **)&scratch, 64 << 20));
   MUST(cudaMalloc((void **)&verdicts, LENGTHS * 4));

@@ -24,6 +24,10 @@
       printf("%s:%d: %s: %s\n", __FILE__, __LINE__, hv_status_name(status_), err.text), exit(2);                                   \
   } while (0)
 
+/* NVRTC is where the loader finds it; nothing is kept. */
+static const char *const gpu_compilers[] = {"libnvrtc.so.13", "libnvrtc.so.12"};
+static const hv_cuda_kit gpu_kit = {gpu_compilers, 2, NULL};
+
 static const hv_dtype gpu_dtypes[] = {HV_DTYPE_FLOAT32, HV_DTYPE_FLOAT16, HV_DTYPE_BFLOAT16};
 
 static inline uint64_t gpu_random(uint64_t *state) {

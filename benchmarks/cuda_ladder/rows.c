@@ -244,7 +244,7 @@ static void rows(uint64_t count) {
 int main(int argc, char **argv) {
   struct cudaDeviceProp what;
   api = hv_cuda_api_of(HV_CUDA_VERSION);
-  FINE(api->open(0, &cuda, &err));
+  FINE(api->open(0, &gpu_kit, &cuda, NULL, &err));
   MUST(cudaGetDeviceProperties(&what, 0));
   MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   MUST(cudaEventCreate(&from));

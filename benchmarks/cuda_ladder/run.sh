@@ -2,13 +2,14 @@
 # Everything that waits for a GPU, in less than ten minutes on a machine with one: builds, tests, compute-sanitizer, figures.
 #   benchmarks/cuda_ladder/run.sh [FOLDER]     the results' folder (default: gpu-results)
 #   DRY=1 benchmarks/cuda_ladder/run.sh        only says what would be run
-# Needs nvcc 12.4 or later, a C compiler, python3 with its headers, torch 2.10 or later and pytest. No network, gRPC or OpenSSL.
+# Needs nvcc and NVRTC 12.4 or later (one toolkit has both), a C compiler, python3 with its headers, torch 2.10 or later and pytest. No network, gRPC or OpenSSL.
 cd "$(dirname "$0")/../.." || exit 1
 out=$(realpath -m "${1:-gpu-results}")
 build=build/gpu
 [ -n "$DRY" ] && out=$(mktemp -d) && trap 'rm -r "$out"' EXIT
 mkdir -p "$out"
 export PATH=$PATH:$(ls -d /usr/local/cuda/bin 2>/dev/null) PYTHONUNBUFFERED=1
+export LD_LIBRARY_PATH=$(ls -d /usr/local/cuda/lib64 2>/dev/null):$LD_LIBRARY_PATH HIVEMIND_CACHE=$out/cache # NVRTC; where the tests keep kernels
 failed=0
 # step NAME SECONDS COMMAND...: its output goes to NAME.log, and one line here says how it went
 step() {
@@ -22,8 +23,7 @@ step() {
 step machine 30 bash -c 'nvidia-smi; nvcc --version; python3 -c "import torch; print(torch.__version__, torch.cuda.get_device_name())"'
 arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader -i 0 2>/dev/null | tr -d '. ')
 arch=${arch:-90}
-[ "$arch" -gt 90 ] && arch=90 # newer ones run the PTX
-make_() { make -s -j"$(nproc)" -C csrc OUT=$build CUDA_ARCHS="$arch" WARN=-Wall CC="${CC:-cc}" FOREIGN= "$@"; }
+make_() { make -s -j"$(nproc)" -C csrc OUT=$build CUDA_ARCH="$arch" WARN=-Wall CC="${CC:-cc}" FOREIGN= "$@"; }
 export -f make_
 export build arch
 step build 200 bash -c 'make_ cuda cuda-ladder'
@@ -44,7 +44,7 @@ export -f small
 step small 90 bash -c small
 step python 120 env PYTHONPATH=csrc/$build:benchmarks/cuda_ladder:python python3 -m pytest -q --noconftest -p small -p no:cacheprovider \
   -k "${TESTS:-gpu and not lost}" tests/py/test_cuda.py
-step lowrank 60 bash -c 'make_ lowrank TORCH=$(python3 -c "import torch; print(torch.__path__[0])") && cp csrc/$build/libhivemind_lowrank.so python/hivemind_c/'
+step lowrank 60 bash -c 'make_ lowrank && cp csrc/$build/libhivemind_lowrank.so python/hivemind_c/'
 step without-network 120 env PYTHONPATH=csrc/$build:benchmarks/cuda_ladder:python python3 -m pytest -q --noconftest -p small -p no:cacheprovider \
   -k "gpu and (mixed or kernel_takes or on_a_gpu_a_round)" tests/py/test_cuda_rounds.py tests/py/test_lowrank.py
 step rows 150 csrc/$build/cuda_rows

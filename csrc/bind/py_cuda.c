@@ -13,6 +13,7 @@
 #define STAGE "hivemind_c.cuda.stage"
 #define FERRY "hivemind_c.cuda.ferry"
 #define LIST_MAX 100000 /* tensors in one call */
+#define COMPILERS_MOST 32
 
 typedef struct gpu {
   const hv_cuda_api *api;
@@ -34,7 +35,7 @@ static void gpu_end(PyObject *capsule) {
   hv_mem_free(g);
 }
 
-/* The library stays loaded: CUDA's runtime in it has handlers for the process's end. */
+/* The library stays loaded, and the driver with it. */
 static const hv_cuda_api *load(bind_state *state, const char *path) {
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library) {
@@ -46,34 +47,45 @@ static const hv_cuda_api *load(bind_state *state, const char *path) {
   const hv_cuda_api *api = api_of ? api_of(HV_CUDA_VERSION) : NULL;
   if (!api) {
     dlclose(library);
-    bind_raise(state, HV_UNSUPPORTED, "the library for GPUs is of another version of hivemind_c: build it again (make cuda)");
+    bind_raise(state, HV_UNSUPPORTED, "the library for GPUs is of another version of hivemind_c: install hivemind_c again");
   }
   return api;
 }
 
-static PyObject *cuda_open(PyObject *module, PyObject *args) {
-  bind_state *state = state_of(module);
-  const char *path;
-  hv_error err = {0};
+/* Opens the device; with a sentence if the kernels were compiled. */
+static PyObject *open_with(bind_state *state, const hv_cuda_api *api, int index, const hv_cuda_kit *kit) {
+  hv_error err = {0}, note = {0};
   hv_status status;
-  int index;
-  if (!PyArg_ParseTuple(args, "si:cuda_open", &path, &index))
-    return NULL;
-  const hv_cuda_api *api = load(state, path);
-  gpu *g = api ? hv_mem_zalloc(state->mem, sizeof *g) : NULL;
+  gpu *g = hv_mem_zalloc(state->mem, sizeof *g);
   if (!g)
-    return api ? PyErr_NoMemory() : NULL;
+    return PyErr_NoMemory();
   g->api = api, g->index = index, g->pid = getpid();
   Py_BEGIN_ALLOW_THREADS
-  status = api->open(index, &g->cuda, &err);
+  status = api->open(index, kit, &g->cuda, &note, &err);
   Py_END_ALLOW_THREADS
   PyObject *capsule = status == HV_OK ? PyCapsule_New(g, GPU, gpu_end) : bind_raise_why(state, status, &err);
   if (!capsule) {
     if (status == HV_OK)
       api->close(g->cuda);
     hv_mem_free(g);
+    return NULL;
   }
-  return capsule;
+  return Py_BuildValue("NzN", capsule, note.text[0] ? note.text : NULL, PyBool_FromLong(note.status != HV_OK));
+}
+
+static PyObject *cuda_open(PyObject *module, PyObject *args) {
+  bind_state *state = state_of(module);
+  const char *path, *compilers[COMPILERS_MOST];
+  hv_cuda_kit kit = {.compilers = compilers};
+  PyObject *names;
+  int index;
+  if (!PyArg_ParseTuple(args, "siO!z:cuda_open", &path, &index, &PyList_Type, &names, &kit.cache))
+    return NULL;
+  for (Py_ssize_t i = 0; i < PyList_Size(names) && i < COMPILERS_MOST; i++)
+    if (!(compilers[kit.n_compilers++] = PyUnicode_AsUTF8AndSize(PyList_GetItem(names, i), NULL)))
+      return NULL;
+  const hv_cuda_api *api = load(state, path);
+  return api ? open_with(state, api, index, &kit) : NULL;
 }
 
 static gpu *gpu_of(bind_state *state, PyObject *capsule) {
@@ -533,7 +545,8 @@ static PyObject *cuda_why(PyObject *module, PyObject *capsule) {
 }
 
 static PyMethodDef functions[] = {
-    {"cuda_open", cuda_open, METH_VARARGS, "cuda_open(library, index) -> gpu"},
+    {"cuda_open", cuda_open, METH_VARARGS,
+     "cuda_open(library, index, compilers, cache) -> (gpu, note on compiling or None, whether it is a warning)"},
     {"cuda_room", cuda_room, METH_VARARGS, "cuda_room(gpu, codec, dtype, count) -> bytes of the chunk, of scratch memory"},
     {"cuda_encode", cuda_encode, METH_VARARGS, "cuda_encode(gpu, codec, tensor, chunk, scratch, residual=None)"},
     {"cuda_check", cuda_check, METH_VARARGS, "cuda_check(gpu, chunk, codec, dtype, count, finite, verdict, scratch)"},

@@ -2,23 +2,21 @@
 #include "cuda/hv_cuda.h"
 #include "cuda/world.h"
 
-static hv_status open_device(int index, hv_cuda **out, hv_error *err) {
-  hv_cuda_world world;
-  hv_status status = hv_cuda_world_open(index, &world, err);
-  if (status != HV_OK)
-    return status;
+static hv_status open_device(int index, const hv_cuda_kit *kit, hv_cuda **out, hv_error *note, hv_error *err) {
   hv_mem *mem = hv_mem_new(NULL, HV_MEM_UNLIMITED);
   hv_cuda *cuda = mem ? hv_mem_alloc(mem, sizeof *cuda) : NULL;
-  if (mem)
-    hv_mem_drop(mem); /* it stays as long as the block does */
-  if (!cuda)
-    return hv_fail(err, HV_NOMEM, "no memory for a GPU's table");
-  cuda->world = world;
-  *out = cuda;
-  return HV_OK;
+  hv_status status =
+      cuda ? hv_cuda_world_open(index, kit, mem, &cuda->world, note, err) : hv_fail(err, HV_NOMEM, "no memory for a GPU's table");
+  if (status == HV_OK)
+    *out = cuda;
+  else
+    hv_mem_free(cuda);
+  hv_mem_drop(mem); /* it stays as long as its blocks do */
+  return status;
 }
 
 static void close_device(hv_cuda *cuda) {
+  cuda->world.close(cuda->world.self);
   hv_mem_free(cuda);
 }
 

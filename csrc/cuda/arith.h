@@ -1,15 +1,25 @@
 /* What does each element become? The codecs' arithmetic for one value, the same for the device and for the host's compiler.
  *
- * Room: cuda (knows libc alone). Included by the kernels' bodies, which nvcc compiles for the device (-fmad=false) and the tests'
+ * Room: cuda (knows libc alone). Included by the kernels' bodies, which NVRTC compiles for the device (--fmad=false) and the tests'
  * stand-in for the host; a twin of kern/portable.c, held to it by tests/unit/test_cuda_codec.c. codec.h says what it all means.
  * C11 and C++17 at once. Pure.
  */
 #ifndef HV_CUDA_ARITH_H
 #define HV_CUDA_ARITH_H
 
+#ifdef __CUDACC_RTC__ /* it has no headers; memcpy and sqrt are its own */
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
+typedef int int32_t;
+typedef long long int64_t;
+typedef uint64_t uintptr_t;
+#else
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#endif
 
 #ifdef __CUDACC__
 #define HV_HD static __host__ __device__ __forceinline__

@@ -1,6 +1,6 @@
 /* How do chunks on the device become values again, and how do values add up there?
  *
- * Room: cuda (uses block). Included by decode.cu and by the tests' stand-in for the host. The kernels DECODE, ADD, FINITE, FEED,
+ * Room: cuda (uses block). Included by kernels.cu and by the tests' stand-in for the host. The kernels DECODE, ADD, FINITE, FEED,
  * GATHER. A unit is 4,096 elements: four times four for each thread, so that a warp reads and writes what lies together.
  */
 #ifndef HV_CUDA_BODY_DECODE_H
@@ -117,13 +117,19 @@ HV_BLOCK uint64_t cu_group(uint64_t unit, uint32_t t, uint32_t k, uint64_t count
   return at < count ? at : unit * CU_UNIT;
 }
 
-/* All four groups are fetched before the first is written. */
-HV_BLOCK void cu_decode_unit(const float *book, const cu_args *a, const cu_job *job, uint64_t unit, int codec) {
+/* The four groups of a thread. */
+HV_BLOCK void cu_decode_groups(float v[4][4], const float *book, const cu_job *job, uint64_t unit, uint32_t t, int codec) {
+  HV_UNROLL
+  for (uint32_t k = 0; k < 4; k++)
+    cu_decode4(job->chunk, codec, job->dtype, book, cu_group(unit, t, k, job->count), job->count, v[k]);
+}
+
+/* All four groups are fetched before the first is written. The writing is there once for all codecs: it is most of the code. */
+#define CU_DECODE_IT(codec) cu_decode_groups(v, book, job, unit, t, codec)
+HV_BLOCK void cu_decode_unit(const float *book, const cu_args *a, const cu_job *job, uint64_t unit) {
   HV_EACH(t) {
     float v[4][4];
-    HV_UNROLL
-    for (uint32_t k = 0; k < 4; k++)
-      cu_decode4(job->chunk, codec, job->dtype, book, cu_group(unit, t, k, job->count), job->count, v[k]);
+    CU_BY_CODEC(job->codec, CU_DECODE_IT)
     HV_UNROLL
     for (uint32_t k = 0; k < 4; k++) {
       uint64_t at = unit * CU_UNIT + 4 * (t + CU_THREADS * k);
@@ -163,7 +169,6 @@ HV_BLOCK void cu_copy_unit(const cu_job *job, uint64_t unit) {
   }
 }
 
-#define CU_DECODE_IT(codec) cu_decode_unit(book, a, job, item - job->first, codec)
 HV_BLOCK void cu_decode_block(float *book, const cu_args *a, uint32_t block) {
   cu_range r = cu_share(a, block);
   uint32_t j = r.job, booked = CU_JOBS;
@@ -181,7 +186,7 @@ HV_BLOCK void cu_decode_block(float *book, const cu_args *a, uint32_t block) {
     if (job->codec == CU_NONE && job->dtype == a->dtype && !(a->mode & CU_MODE_LOSE))
       cu_copy_unit(job, item - job->first);
     else
-      CU_BY_CODEC(job->codec, CU_DECODE_IT)
+      cu_decode_unit(book, a, job, item - job->first);
   }
 }
 

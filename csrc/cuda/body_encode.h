@@ -1,6 +1,6 @@
 /* How does a tensor on the device become a chunk? All codecs but QUANTILE8.
  *
- * Room: cuda (uses block). Included by encode.cu and by the tests' stand-in for the host. A block makes whole pieces of 4,096
+ * Room: cuda (uses block). Included by kernels.cu and by the tests' stand-in for the host. A block makes whole pieces of 4,096
  * bytes, so that it can sum them while they are in shared memory; what is past the last element counts as zeros there.
  */
 #ifndef HV_CUDA_BODY_ENCODE_H

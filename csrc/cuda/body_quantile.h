@@ -1,6 +1,6 @@
 /* QUANTILE8 on the device: the book that kern/codec_quantile.c defines, made by one block; and its encoder.
  *
- * Room: cuda (uses block). Included by quantile.cu and by the tests' stand-in for the host. Names and steps are those of
+ * Room: cuda (uses block). Included by kernels.cu and by the tests' stand-in for the host. Names and steps are those of
  * codec_quantile.c; what is summed there in one order is summed in it here, what is an integer in any.
  */
 #ifndef HV_CUDA_BODY_QUANTILE_H

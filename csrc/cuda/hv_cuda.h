@@ -1,15 +1,15 @@
 /* How do tensors on a GPU become chunks there, and chunks tensors? The codecs of kern/codec.h as CUDA kernels, behind C entry
  * points.
  *
- * Room: cuda (uses kern, base). A shared object of its own, libhivemind_cuda.so, which bind loads where there is a GPU (its one
- * exported symbol is hv_cuda_api_of); nothing links to it. docs/CUDA.md tells what hardware has shown and what not.
- * The bytes are the CPU's: what is encoded here equals what hv_codec_encode makes of the same values, to the bit, and values
- * decoded here equal hv_codec_decode's (but for the payload of a NaN). Sources and results are float32, float16 or bfloat16. All
- * work is put on the caller's stream (a cudaStream_t as void *), in order, and nothing waits for the device: memory that is handed
- * in is the caller's until that work is done. Pointers are the device's unless said otherwise. Nothing is allocated. Threads: any;
- * calls with different streams and different memory may run at once. Errors: HV_INVALID for what cannot be, HV_NOMEM when the
- * device has no more, HV_IO when it fails (lost, an illegal address), with CUDA's own words in err. After HV_IO the device is not
- * to be used again by this process.
+ * Room: cuda (uses kern, base). A shared object of its own, libhivemind_cuda.so, which is in every installation and which bind
+ * loads where there is a GPU (its one exported symbol is hv_cuda_api_of); nothing links to it. docs/CUDA.md tells what hardware has
+ * shown and what not. The bytes are the CPU's: what is encoded here equals what hv_codec_encode makes of the same values, to the
+ * bit, and values decoded here equal hv_codec_decode's (but for the payload of a NaN). Sources and results are float32, float16 or
+ * bfloat16. All work is put on the caller's stream (a CUstream as void *), in order, and nothing waits for the device: memory
+ * that is handed in is the caller's until that work is done. Pointers are the device's unless said otherwise. Nothing is allocated.
+ * Threads: any; calls with different streams and different memory may run at once. Errors: HV_INVALID for what cannot be, HV_NOMEM
+ * when the device has no more, HV_IO when it fails (lost, an illegal address), with the driver's own words in err. After HV_IO the
+ * device is not to be used again by this process.
  */
 #ifndef HV_CUDA_H
 #define HV_CUDA_H
@@ -17,7 +17,7 @@
 #include "kern/codec.h"
 #include "kern/device.h"
 
-#define HV_CUDA_VERSION 3u
+#define HV_CUDA_VERSION 4u
 #define HV_CUDA_INPUTS_MAX 16 /* that one sum adds at once */
 
 typedef struct hv_cuda hv_cuda; /* one device */
@@ -176,11 +176,20 @@ hv_status hv_ferry_why(hv_ferry *ferry, hv_error *err);
 
 /* ---- what the shared object gives ---- */
 
+/* What the kernels are made with: NVRTC libraries (paths, or names that the loader knows) in the order in which they are tried, and
+ * the folder where what they made is kept (NULL: nowhere). */
+typedef struct hv_cuda_kit {
+  const char *const *compilers;
+  size_t n_compilers;
+  const char *cache;
+} hv_cuda_kit;
+
 typedef struct hv_cuda_api {
   int device_type; /* of the tensors that it takes, as DLPack counts: 2 is CUDA; a test's stand-in takes the CPU's */
-  /* Opens device `index` as CUDA counts. HV_NOT_FOUND: no GPU, or no driver, and err says which; HV_UNSUPPORTED: an older one than
-   * the kernels were made for. */
-  hv_status (*open)(int index, hv_cuda **out, hv_error *err);
+  /* Opens device `index` as CUDA counts: finds the kernels in the cache, or compiles them, which takes some ten seconds. note (may
+   * be NULL): a sentence if they were compiled; its status is not HV_OK if they could not be kept, and they are used nevertheless.
+   * HV_NOT_FOUND: no GPU, no driver or no compiler, and err says which; HV_UNSUPPORTED: an older one than the kernels need. */
+  hv_status (*open)(int index, const hv_cuda_kit *kit, hv_cuda **out, hv_error *note, hv_error *err);
   void (*close)(hv_cuda *cuda);
   size_t (*encode_room)(hv_codec codec, const hv_cuda_source *sources, size_t n);
   hv_status (*encode)(const hv_cuda *cuda, void *stream, hv_codec codec, hv_dtype dtype, const hv_cuda_source *sources, size_t n,

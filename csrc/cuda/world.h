@@ -1,16 +1,18 @@
-/* What does this room want of CUDA? The few calls of its runtime as a table, filled twice: by runtime.cu, and by a stand-in on the
+/* What does this room want of CUDA? The few calls as a table, filled twice: by runtime.c over the driver, and by a stand-in on the
  * host.
  *
  * Room: cuda (uses base, kernel). codec.c and stage.c are plain C over this table, and are tested on it without a GPU, errors
  * included (tests/lib/cuda_stand_in.c). Every call is asynchronous but `wait` and those that allocate; none synchronises the
- * device. Errors are HV_NOMEM, HV_INVALID or HV_IO with CUDA's words in err (may be NULL).
+ * device. Errors are HV_NOMEM, HV_INVALID or HV_IO with the driver's words in err (may be NULL).
  */
 #ifndef HV_CUDA_WORLD_H
 #define HV_CUDA_WORLD_H
 
 #include <stddef.h>
 
+#include "base/mem.h"
 #include "base/status.h"
+#include "cuda/hv_cuda.h"
 #include "cuda/kernel.h"
 
 typedef struct hv_cuda_world {
@@ -33,6 +35,7 @@ typedef struct hv_cuda_world {
   hv_status (*follow)(void *self, void *stream, void *event,
                       hv_error *err);                        /* what comes on stream waits for the event's last record */
   hv_status (*wait)(void *self, void *event, hv_error *err); /* this thread waits for it; never recorded: at once */
+  void (*close)(void *self);                                 /* the kernels stay loaded: work that is queued may still want them */
 } hv_cuda_world;
 
 /* DLPack's number for the memory that this world's kernels reach; a stand-in's library is compiled with 1, the CPU's. */
@@ -40,8 +43,8 @@ typedef struct hv_cuda_world {
 #define HV_CUDA_DEVICE_TYPE 2
 #endif
 
-/* runtime.cu: the world of GPU number `index`; HV_NOT_FOUND, HV_UNSUPPORTED. */
-hv_status hv_cuda_world_open(int index, hv_cuda_world *out, hv_error *err);
+/* runtime.c: the world of GPU number `index`; as `open` in hv_cuda_api has it. What it takes from mem goes with close. */
+hv_status hv_cuda_world_open(int index, const hv_cuda_kit *kit, hv_mem *mem, hv_cuda_world *out, hv_error *note, hv_error *err);
 
 /* One device, as hv_cuda.h's functions get it. */
 struct hv_cuda {

@@ -1,77 +1,57 @@
 #include "torch/lowrank.h"
 
-#include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
+#include "torch/stable.h"
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
-#include <string>
-#include <vector>
 
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
+using stable::Tensor;
+using stable::value;
 
 namespace {
 
-/* ---- ATen's operators that torch/csrc/stable/ops.h has no function for ---- */
-
-template <size_t N> void dispatch(const char *name, const char *overload, std::array<StableIValue, N> &stack) {
-  STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(name, overload, stack.data(), TORCH_ABI_VERSION));
-}
-
-using torch::stable::detail::from;
-using torch::stable::detail::to;
+/* ---- ATen's operators, as they are needed here ---- */
 
 Tensor plus(const Tensor &a, const Tensor &b) {
-  return torch::stable::subtract(a, b, -1.0);
+  return stable::subtract(a, b, -1.0);
 }
 
 Tensor flipped(const Tensor &a) {
-  return torch::stable::transpose(a, 0, 1);
+  return stable::transpose(a, 0, 1);
 }
 
-Tensor cast(const Tensor &a, ScalarType dtype) {
-  return a.scalar_type() == dtype ? a : torch::stable::to(a, dtype);
+Tensor cast(const Tensor &a, int32_t dtype) {
+  return a.dtype() == dtype ? a : stable::to_dtype(a, dtype);
 }
 
 /* The upper factor R of A'A = R'R; what comes out when A'A has none is not finite, or off, and the caller finds out. */
 Tensor cholesky_upper(const Tensor &gram) {
-  std::array<StableIValue, 3> stack{from(gram), from(true), from(false)};
-  dispatch("aten::linalg_cholesky_ex", "", stack);
-  Tensor info = to<Tensor>(stack[1]);
-  return to<Tensor>(stack[0]);
+  uint64_t stack[] = {value(gram), value(true), value(false)};
+  stable::must(torch_call_dispatcher("aten::linalg_cholesky_ex", "", stack, stable::abi), "aten::linalg_cholesky_ex");
+  Tensor info = stable::Take<Tensor>::from(stack[1]);
+  return stable::Take<Tensor>::from(stack[0]);
 }
 
 Tensor solve_right(const Tensor &upper, const Tensor &b) {
-  std::array<StableIValue, 5> stack{from(upper), from(b), from(true), from(false), from(false)};
-  dispatch("aten::linalg_solve_triangular", "", stack);
-  return to<Tensor>(stack[0]);
+  return stable::call("aten::linalg_solve_triangular", "", value(upper), value(b), value(true), value(false), value(false));
 }
 
 Tensor unary(const char *name, const Tensor &a) {
-  std::array<StableIValue, 1> stack{from(a)};
-  dispatch(name, "", stack);
-  return to<Tensor>(stack[0]);
+  return stable::call(name, "", value(a));
 }
 
 Tensor product(const Tensor &a, const Tensor &b) {
-  std::array<StableIValue, 2> stack{from(a), from(b)};
-  dispatch("aten::mul", "Tensor", stack);
-  return to<Tensor>(stack[0]);
+  return stable::call("aten::mul", "Tensor", value(a), value(b));
 }
 
 Tensor over(const Tensor &a, const Tensor &b) {
-  std::array<StableIValue, 2> stack{from(a), from(b)};
-  dispatch("aten::div", "Tensor", stack);
-  return to<Tensor>(stack[0]);
+  return stable::call("aten::div", "Tensor", value(a), value(b));
 }
 
 /* One on the device of a: the stable ABI's dispatcher takes no plain numbers where ATen has a Scalar. */
 Tensor number(const Tensor &a, double value) {
-  Tensor one = torch::stable::new_empty(a, {1});
-  torch::stable::fill_(one, value);
+  Tensor one = stable::new_empty(a, {1});
+  stable::fill_(one, value);
   return one;
 }
 
@@ -85,48 +65,41 @@ Tensor plus(const Tensor &a, double b) {
 
 /* Each number's sum with all before it. */
 Tensor summed_up(const Tensor &a) {
-  std::array<StableIValue, 3> stack{from(a), from(int64_t(0)), from(std::optional<ScalarType>())};
-  dispatch("aten::cumsum", "", stack);
-  return to<Tensor>(stack[0]);
+  return stable::call("aten::cumsum", "", value(a), value(int64_t(0)), value(nullptr));
 }
 
 /* 1 .. n in a's dtype, on its device. */
 Tensor counted(const Tensor &a, int64_t n) {
-  Tensor ones = torch::stable::new_empty(a, {n});
-  torch::stable::fill_(ones, 1.0);
+  Tensor ones = stable::new_empty(a, {n});
+  stable::fill_(ones, 1.0);
   return summed_up(ones);
 }
 
 /* One after the other, along the first dimension. */
 Tensor joined(const std::vector<Tensor> &parts) {
-  std::array<StableIValue, 2> stack{from(parts), from(int64_t(0))};
-  dispatch("aten::cat", "", stack);
-  return to<Tensor>(stack[0]);
+  return stable::call("aten::cat", "", value(parts), value(int64_t(0)));
 }
 
 /* out = a b, written there at once; out is contiguous, and neither of them. */
 void multiply(const Tensor &out, const Tensor &a, const Tensor &b) {
-  std::array<StableIValue, 3> stack{from(a), from(b), from(out)};
-  dispatch("aten::mm", "out", stack);
-  (void)to<Tensor>(stack[0]);
+  (void)stable::call("aten::mm", "out", value(a), value(b), value(out));
 }
 
 /* A row of numbers that are 1 where i == j. */
 Tensor identity(const Tensor &like, int64_t n) {
-  Tensor row = torch::stable::new_zeros(like, {n * n + n}); /* a 1 every n + 1 numbers */
-  Tensor wide = torch::stable::reshape(row, {n, n + 1}), first = torch::stable::narrow(wide, 1, 0, 1);
-  torch::stable::fill_(first, 1.0);
-  return torch::stable::reshape(torch::stable::narrow(row, 0, 0, n * n), {n, n});
+  Tensor row = stable::new_zeros(like, {n * n + n}); /* a 1 every n + 1 numbers */
+  Tensor wide = stable::reshape(row, {n, n + 1}), first = stable::narrow(wide, 1, 0, 1);
+  stable::fill_(first, 1.0);
+  return stable::reshape(stable::narrow(row, 0, 0, n * n), {n, n});
 }
 
 Tensor on_cpu(const Tensor &a) {
-  torch::stable::Device cpu(torch::headeronly::DeviceType::CPU);
-  return a.is_cpu() ? a : torch::stable::to(a, std::nullopt, std::nullopt, cpu);
+  return a.is_cpu() ? a : stable::to_cpu(a);
 }
 
-Tensor borrowed(AtenTensorHandle handle) {
-  AtenTensorHandle own = nullptr;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(handle, &own));
+Tensor borrowed(AtenTensorOpaque *handle) {
+  AtenTensorOpaque *own = nullptr;
+  stable::must(aoti_torch_new_tensor_handle(handle, &own), "borrowing a tensor");
   return Tensor(own);
 }
 
@@ -140,15 +113,17 @@ struct Matrix {
 };
 
 bool plain(const Tensor &t) {
-  return t.scalar_type() == ScalarType::Float && t.is_contiguous();
+  return t.dtype() == aoti_torch_dtype_float32() && t.is_contiguous();
 }
 
 bool same_device(const Tensor &a, const Tensor &b) {
   return a.device() == b.device();
 }
 
-bool floating(ScalarType t) {
-  return t == ScalarType::Float || t == ScalarType::Double || t == ScalarType::Half || t == ScalarType::BFloat16;
+bool floating(const Tensor &t) {
+  int32_t dtype = t.dtype();
+  return dtype == aoti_torch_dtype_float32() || dtype == aoti_torch_dtype_float64() || dtype == aoti_torch_dtype_float16() ||
+         dtype == aoti_torch_dtype_bfloat16();
 }
 
 const char *misfit(const Matrix &m) {
@@ -159,21 +134,21 @@ const char *misfit(const Matrix &m) {
     return "the rank must be at least 1 and at most the smaller side";
   if (m.p.size(0) != rows || m.q.size(0) != rank || m.q.size(1) != cols || m.grad.numel() != rows * cols)
     return "the shapes of the gradient, the residual, P and Q do not fit";
-  if (!floating(m.grad.scalar_type()))
+  if (!floating(m.grad))
     return "the gradient must be float32, float16, bfloat16 or float64";
   if (!same_device(m.error, m.grad) || !same_device(m.error, m.p) || !same_device(m.error, m.q))
     return "the gradient, the residual, P and Q must be on one device";
-  if (m.has_out && (m.out.numel() != m.grad.numel() || !floating(m.out.scalar_type()) || !same_device(m.out, m.error)))
+  if (m.has_out && (m.out.numel() != m.grad.numel() || !floating(m.out) || !same_device(m.out, m.error)))
     return "the output must be like the gradient";
   return nullptr;
 }
 
 float *data(const Tensor &t) {
-  return static_cast<float *>(t.mutable_data_ptr());
+  return static_cast<float *>(t.data());
 }
 
 Tensor flat(const Tensor &t, const Matrix &m) {
-  return torch::stable::reshape(t, {m.error.size(0), m.error.size(1)});
+  return stable::reshape(t, {m.error.size(0), m.error.size(1)});
 }
 
 hv_status gather(const hv_lowrank_call &call, std::vector<Matrix> &out, hv_error *err) {
@@ -193,7 +168,7 @@ hv_status gather(const hv_lowrank_call &call, std::vector<Matrix> &out, hv_error
       return hv_fail(err, HV_INVALID, "matrix %zu of %zu: %s", i, call.n, why);
     m.cpu = m.error.is_cpu() && !call.portable;
     if (m.cpu) {
-      m.wide = plain(m.grad) ? m.grad : torch::stable::contiguous(cast(m.grad, ScalarType::Float));
+      m.wide = plain(m.grad) ? m.grad : stable::contiguous(cast(m.grad, aoti_torch_dtype_float32()));
       m.raw = {data(m.wide),       data(m.error), data(m.p), data(m.q), nullptr, size_t(m.error.size(0)), size_t(m.error.size(1)),
                size_t(m.p.size(1))};
     }
@@ -226,7 +201,7 @@ struct Crew {
   void run(Pass what) {
     pass = what;
     if (!tasks.empty())
-      STABLE_TORCH_ERROR_CODE_CHECK(torch_parallel_for(0, int64_t(tasks.size()), 1, &Crew::part, this));
+      stable::must(torch_parallel_for(0, int64_t(tasks.size()), 1, &Crew::part, this), "the work of torch's threads");
   }
 
   static void part(int64_t from, int64_t to, void *self) {
@@ -255,11 +230,11 @@ size_t first_bad_of(const std::vector<Matrix> &all, Tensor Matrix::*what, const 
   std::vector<Tensor> rows, ends;
   int64_t end = 0;
   for (size_t i : at)
-    rows.push_back(torch::stable::reshape(all[i].*what, {(all[i].*what).numel()}));
-  Tensor row = joined(rows), run = summed_up(torch::stable::subtract(row, row));
+    rows.push_back(stable::reshape(all[i].*what, {(all[i].*what).numel()}));
+  Tensor row = joined(rows), run = summed_up(stable::subtract(row, row));
   for (size_t i : at) {
     end += (all[i].*what).numel();
-    ends.push_back(torch::stable::narrow(run, 0, end - 1, 1));
+    ends.push_back(stable::narrow(run, 0, end - 1, 1));
   }
   Tensor here = on_cpu(joined(ends));
   size_t k = 0;
@@ -290,7 +265,7 @@ int64_t first_bad(const std::vector<Matrix> &all, Tensor Matrix::*what) {
 }
 
 Tensor whole(const Matrix &m) {
-  return plus(flat(cast(m.grad, ScalarType::Float), m), m.error);
+  return plus(flat(cast(m.grad, aoti_torch_dtype_float32()), m), m.error);
 }
 
 void encode_all(std::vector<Matrix> &all) {
@@ -306,7 +281,7 @@ void encode_all(std::vector<Matrix> &all) {
 /* Numbers between -0.5 and 0.5 that look random, the same on all devices of a kind. */
 Tensor speckle(const Tensor &like, int64_t n) {
   Tensor wave = product(unary("aten::sin", product(counted(like, n), 12.9898)), 43758.5453);
-  return plus(torch::stable::subtract(wave, unary("aten::floor", wave)), -0.5);
+  return plus(stable::subtract(wave, unary("aten::floor", wave)), -0.5);
 }
 
 /* Shifted Cholesky-QR in float64 by ATen, four times over, for all matrices of one shape on one device at once; no step waits for
@@ -320,20 +295,20 @@ void orthogonalise(const std::vector<Matrix *> &alike) {
   std::vector<Tensor> ps;
   for (const Matrix *m : alike)
     ps.push_back(m->p);
-  Tensor a = cast(joined(ps), ScalarType::Double), ones = torch::stable::new_empty(a, {rows * rank, 1}), one = identity(a, rank);
-  torch::stable::fill_(ones, 1.0);
-  Tensor squares = torch::stable::matmul(torch::stable::reshape(product(a, a), {n, rows * rank}), ones);
-  Tensor size = torch::stable::reshape(plus(unary("aten::sqrt", squares), 1e-300), {n, 1, 1});
+  Tensor a = cast(joined(ps), aoti_torch_dtype_float64()), ones = stable::new_empty(a, {rows * rank, 1}), one = identity(a, rank);
+  stable::fill_(ones, 1.0);
+  Tensor squares = stable::matmul(stable::reshape(product(a, a), {n, rows * rank}), ones);
+  Tensor size = stable::reshape(plus(unary("aten::sqrt", squares), 1e-300), {n, 1, 1});
   Tensor grain = product(speckle(a, rows * rank), 4e-9 / std::sqrt(double(rows * rank)));
-  a = plus(over(torch::stable::reshape(a, {n, rows, rank}), size), torch::stable::reshape(grain, {1, rows, rank}));
+  a = plus(over(stable::reshape(a, {n, rows, rank}), size), stable::reshape(grain, {1, rows, rank}));
   Tensor first = product(one, 1e-11), later = product(one, 1e-11 * double(rank));
   for (int turn = 0; turn < 4; turn++) {
-    Tensor gram = torch::stable::matmul(torch::stable::transpose(a, 1, 2), a);
+    Tensor gram = stable::matmul(stable::transpose(a, 1, 2), a);
     a = solve_right(cholesky_upper(plus(gram, turn ? later : first)), a);
   }
   for (int64_t k = 0; k < n; k++) {
-    Tensor basis = torch::stable::reshape(torch::stable::narrow(a, 0, k, 1), {rows, rank});
-    torch::stable::copy_(alike[size_t(k)]->p, basis);
+    Tensor basis = stable::reshape(stable::narrow(a, 0, k, 1), {rows, rank});
+    stable::copy_(alike[size_t(k)]->p, basis);
   }
 }
 
@@ -374,15 +349,15 @@ void decode_all(std::vector<Matrix> &all) {
   Crew crew;
   for (Matrix &m : all) {
     if (!m.cpu) {
-      Tensor sum = whole(m), m_hat = plain(m.out) ? flat(m.out, m) : torch::stable::new_empty(m.error, m.error.sizes());
+      Tensor sum = whole(m), m_hat = plain(m.out) ? flat(m.out, m) : stable::new_empty(m.error, m.error.sizes());
       multiply(m_hat, m.p, m.q); /* over the gradient, where that is the output: it is in the sum */
-      torch::stable::copy_(m.error, torch::stable::subtract(sum, m_hat));
+      stable::copy_(m.error, stable::subtract(sum, m_hat));
       if (!plain(m.out))
-        torch::stable::copy_(m.out, torch::stable::reshape(m_hat, m.out.sizes()));
+        stable::copy_(m.out, stable::reshape(m_hat, m.out.sizes()));
       continue;
     }
     if (!plain(m.out) && plain(m.grad)) /* the gradient is the caller's: the average must not go there */
-      m.wide = torch::stable::clone(m.wide);
+      m.wide = stable::clone(m.wide);
     m.raw.grad = data(m.wide);
     m.raw.out = plain(m.out) ? data(m.out) : data(m.wide);
     crew.add(m, m.raw.rows, rows_step(m.raw));
@@ -390,7 +365,7 @@ void decode_all(std::vector<Matrix> &all) {
   crew.run([](const hv_lowrank_kern *kern, const Task &t, double *) { kern->decode_rows(&t.m->raw, t.from, t.to); });
   for (Matrix &m : all)
     if (m.cpu && !plain(m.out))
-      torch::stable::copy_(m.out, torch::stable::reshape(m.wide, m.out.sizes()));
+      stable::copy_(m.out, stable::reshape(m.wide, m.out.sizes()));
 }
 
 template <typename Body> hv_status guarded(hv_error *err, Body body) {
@@ -459,16 +434,16 @@ void must(hv_status status, const hv_error &err) {
 /* The round lies in a tensor of four int64 on the CPU: torch frees it, and it can be saved. */
 hv_lowrank_round *round_in(const Tensor &state) {
   static_assert(sizeof(hv_lowrank_round) == 4 * sizeof(int64_t), "the round is four numbers");
-  if (state.scalar_type() != ScalarType::Long || state.numel() != 4 || !state.is_cpu() || !state.is_contiguous())
+  if (state.dtype() != aoti_torch_dtype_int64() || state.numel() != 4 || !state.is_cpu() || !state.is_contiguous())
     throw std::runtime_error(
         "the state of a low-rank round is a tensor of four int64 on the CPU: make it by torch.zeros(4, dtype=torch.int64)");
-  return static_cast<hv_lowrank_round *>(state.mutable_data_ptr());
+  return static_cast<hv_lowrank_round *>(state.data());
 }
 
-std::vector<AtenTensorHandle> handles(const std::vector<Tensor> &tensors, size_t n) {
+std::vector<AtenTensorOpaque *> handles(const std::vector<Tensor> &tensors, size_t n) {
   if (tensors.size() != n)
     throw std::runtime_error("the lists of gradients, residuals, P and Q must be of one length");
-  std::vector<AtenTensorHandle> out;
+  std::vector<AtenTensorOpaque *> out;
   for (const Tensor &t : tensors)
     out.push_back(t.get());
   return out;
@@ -521,24 +496,25 @@ std::vector<int64_t> op_view(std::vector<int64_t> shape, int64_t rank, double mi
   return {size.rows, size.cols};
 }
 
-} // namespace
-
 #define LISTS "Tensor(a!) state, int round, Tensor[] grads, Tensor(b!)[] errors, Tensor(c!)[] ps, Tensor(d!)[] qs, "
 
-STABLE_TORCH_LIBRARY(hivemind_c, m) {
-  m.def("lowrank_encode(" LISTS "bool portable=False) -> ()");
-  m.def("lowrank_middle(" LISTS "bool portable=False) -> ()");
-  m.def("lowrank_decode(" LISTS "Tensor(e!)[] outs, bool portable=False) -> ()");
-  m.def("lowrank_abort(Tensor(a!) state, int round) -> ()");
-  m.def("lowrank_sketch(Tensor(a!) q, int seed, int round, int index) -> ()");
-  m.def("lowrank_view(int[] shape, int rank, float min_ratio) -> int[]");
-}
+struct Operators {
+  stable::Library schemas{"hivemind_c"}, work{"hivemind_c", "CompositeExplicitAutograd"};
 
-STABLE_TORCH_LIBRARY_IMPL(hivemind_c, CompositeExplicitAutograd, m) {
-  m.impl("lowrank_encode", TORCH_BOX(&op_encode));
-  m.impl("lowrank_middle", TORCH_BOX(&op_middle));
-  m.impl("lowrank_decode", TORCH_BOX(&op_decode));
-  m.impl("lowrank_abort", TORCH_BOX(&op_abort));
-  m.impl("lowrank_sketch", TORCH_BOX(&op_sketch));
-  m.impl("lowrank_view", TORCH_BOX(&op_view));
-}
+  Operators() {
+    schemas.def("lowrank_encode(" LISTS "bool portable=False) -> ()");
+    schemas.def("lowrank_middle(" LISTS "bool portable=False) -> ()");
+    schemas.def("lowrank_decode(" LISTS "Tensor(e!)[] outs, bool portable=False) -> ()");
+    schemas.def("lowrank_abort(Tensor(a!) state, int round) -> ()");
+    schemas.def("lowrank_sketch(Tensor(a!) q, int seed, int round, int index) -> ()");
+    schemas.def("lowrank_view(int[] shape, int rank, float min_ratio) -> int[]");
+    work.impl<op_encode>("lowrank_encode");
+    work.impl<op_middle>("lowrank_middle");
+    work.impl<op_decode>("lowrank_decode");
+    work.impl<op_abort>("lowrank_abort");
+    work.impl<op_sketch>("lowrank_sketch");
+    work.impl<op_view>("lowrank_view");
+  }
+} operators; /* registered when the library is loaded */
+
+} // namespace

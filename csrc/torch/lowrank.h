@@ -1,10 +1,10 @@
 /* PowerSGD on torch's tensors: the maths of kern/lowrank.h on any device.
  *
- * Room: torch (uses kern, base, torch's stable ABI from 2.10 on). A shared object of its own, libhivemind_lowrank.so, loaded by
- * torch.ops.load_library; neither _hivemind_c nor the C library links to it. Python uses it through hivemind_c/_lowrank.py.
- * On the CPU the passes are kern's, spread over torch's threads, for all matrices of a call at once; other devices use ATen's
- * products there, and CholeskyQR2 in float64. P, Q and E are contiguous float32, on one device per matrix; the gradients may be
- * of any floating dtype and any strides.
+ * Room: torch (uses kern, base). A shared object of its own, libhivemind_lowrank.so, loaded by
+ * torch.ops.load_library; it calls torch's stable C functions (stable.h), those of 2.10, and is built without torch; neither
+ * _hivemind_c nor the C library links to it. Python uses it through hivemind_c/_lowrank.py. On the CPU the passes are kern's,
+ * spread over torch's threads, for all matrices of a call at once; other devices use ATen's products there, and CholeskyQR2 in
+ * float64. P, Q and E are contiguous float32, on one device per matrix; the gradients may be of any floating dtype and any strides.
  * Threads: any, one call at a time for one round. No state of its own.
  */
 #ifndef HV_TORCH_LOWRANK_H
@@ -18,7 +18,7 @@ extern "C" {
 
 #define HV_LOWRANK_API __attribute__((visibility("default")))
 
-struct AtenTensorOpaque; /* torch/csrc/inductor/aoti_torch/c/shim.h */
+struct AtenTensorOpaque; /* torch's own: a tensor */
 
 /* The matrices of one call: n handles in each array, all borrowed. */
 typedef struct hv_lowrank_call {

@@ -13,12 +13,13 @@ _LIBRARY = os.path.join(os.path.dirname(__file__), "libhivemind_lowrank.so")
 def _ops():
     """The operators, loaded at first use."""
     if not hasattr(torch.ops.hivemind_c, "lowrank_encode"):
-        if not os.path.exists(_LIBRARY):
-            raise ImportError(
-                "PowerSGD is not available: hivemind_c was built where torch 2.10 or later was missing; "
-                "install torch, then run `make build` in the repository or `pip install --no-build-isolation` again"
-            )
-        torch.ops.load_library(_LIBRARY)
+        try:
+            torch.ops.load_library(_LIBRARY)
+        except OSError as error:
+            old = "undefined symbol" in str(error) and "torch" in str(error)
+            remedy = "install torch 2.10 or later" if old else "install hivemind_c again"
+            what = f"PowerSGD cannot be loaded beside torch {torch.__version__}"
+            raise ImportError(f"{what}: {error}; {remedy}") from error
     return torch.ops.hivemind_c
 
 

@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 import _hivemind_c
 from _hivemind_c import HivemindError, HivemindUnsupportedError, HivemindValueError
 
+from hivemind_c import _nvrtc
 from hivemind_c.compression import arrays
 
 logger = logging.getLogger("hivemind_c.cuda")
@@ -31,8 +32,12 @@ class Kernels:
 
     def __init__(self, index: int = 0, library: str = _LIBRARY):
         if not os.path.exists(library):
-            raise HivemindUnsupportedError("the GPU codecs are not available: hivemind_c was built without its part for GPUs; run `make cuda` in the repository where nvcc is installed, then build again")
-        self._gpu = _hivemind_c.cuda_open(library, index)
+            raise HivemindUnsupportedError(
+                f"no GPU can be used: {os.path.basename(library)} is missing from this installation; install hivemind_c again"
+            )
+        self._gpu, note, is_warning = _hivemind_c.cuda_open(library, index, _nvrtc.compilers(), _nvrtc.cache())
+        if note:
+            logger.log(logging.WARNING if is_warning else logging.INFO, "%s", note)
 
     @staticmethod
     def takes(tensor: Any) -> bool:

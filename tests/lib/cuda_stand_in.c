@@ -98,6 +98,12 @@ static void run_block(cu_kernel kernel, const void *args, uint32_t block) {
   }
 }
 
+void stand_in_kernel(cu_kernel kernel, uint32_t blocks, const void *args, int backwards) {
+  turn_flip = backwards ? CU_THREADS - 1 : 0;
+  for (uint32_t b = 0; b < blocks; b++)
+    run_block(kernel, args, backwards ? blocks - 1 - b : b);
+}
+
 /* ---- streams ---- */
 
 typedef struct event {
@@ -148,7 +154,6 @@ static void pass(stand_in *s, event *e, uint64_t turn) {
 static void run_one(stand_in *s, stand_in_stream *stream) {
   op *o = stream->first;
   stream->running = 1;
-  turn_flip = s->backwards ? CU_THREADS - 1 : 0;
   if (o->kind == OP_FOLLOW)
     pass(s, o->event, o->turn);
   else if (o->kind == OP_RECORD)
@@ -156,8 +161,7 @@ static void run_one(stand_in *s, stand_in_stream *stream) {
   else if (o->kind == OP_COPY)
     memcpy(o->to, o->from, o->size);
   else
-    for (uint32_t b = 0; b < o->blocks; b++)
-      run_block(o->kernel, o->args, s->backwards ? o->blocks - 1 - b : b);
+    stand_in_kernel(o->kernel, o->blocks, o->args, s->backwards);
   stream->running = 0;
   forget_one(stream);
 }
@@ -333,6 +337,10 @@ static hv_status wait_for(void *self, void *which, hv_error *err) {
   return status;
 }
 
+static void close_world(void *self) {
+  (void)self;
+}
+
 /* ---- as a library, for tests in Python: what is asked is done at once, and one thread after the other ---- */
 
 static pthread_mutex_t door = PTHREAD_MUTEX_INITIALIZER;
@@ -365,7 +373,8 @@ ONE_BY_ONE_VOID(pinned_free)
 ONE_BY_ONE_VOID(stream_free)
 ONE_BY_ONE_VOID(event_free)
 
-hv_status hv_cuda_world_open(int index, hv_cuda_world *out, hv_error *err) {
+hv_status hv_cuda_world_open(int index, const hv_cuda_kit *kit, hv_mem *mem, hv_cuda_world *out, hv_error *note, hv_error *err) {
+  (void)kit, (void)mem, (void)note;
   static stand_in whole; /* one for the process */
   if (index && index < STAND_IN_FAILS)
     return hv_fail(err, HV_NOT_FOUND, "there is no GPU number %d: this process sees 1", index);
@@ -379,7 +388,7 @@ hv_status hv_cuda_world_open(int index, hv_cuda_world *out, hv_error *err) {
     stand_in_stream_new(&whole);
   *out = (hv_cuda_world){&whole,          2,          one_launch,     one_device_take, one_device_free, one_pinned_take,
                          one_pinned_free, one_copy,   one_stream_new, one_stream_free, one_event_new,   one_event_free,
-                         one_record,      one_follow, one_wait_for};
+                         one_record,      one_follow, one_wait_for,   close_world};
   return HV_OK;
 }
 
@@ -411,8 +420,9 @@ void stand_in_init(stand_in *s, uint32_t processors) {
   hv_mem_init(&s->mem, NULL, HV_MEM_UNLIMITED);
   s->fail_at = -1;
   s->rng.state = 1;
-  s->cuda.world = (hv_cuda_world){s,          processors,  launch,    device_take, device_free, pinned_take, pinned_free, copy,
-                                  stream_new, stream_free, event_new, event_free,  record,      follow,      wait_for};
+  s->cuda.world =
+      (hv_cuda_world){s,          processors,  launch,    device_take, device_free, pinned_take, pinned_free, copy,
+                      stream_new, stream_free, event_new, event_free,  record,      follow,      wait_for,    close_world};
 }
 
 void stand_in_fini(stand_in *s) {

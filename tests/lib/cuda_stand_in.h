@@ -1,7 +1,7 @@
 /* A GPU of plain C: the world of csrc/cuda/world.h with memory of the host and streams that run when they must, or when chance
  * says.
  *
- * Kernels are the very bodies that nvcc compiles, run block by block and thread by thread between barriers. What is put on a stream
+ * Kernels are the very bodies that a GPU runs, run block by block and thread by thread between barriers. What is put on a stream
  * stays undone until an event that stands behind it is waited for, or until `restless` picks that stream: code that forgets to wait
  * for something sees old bytes. With `backwards` the threads of a phase run in the opposite order: what two of them race for shows.
  */
@@ -37,6 +37,9 @@ void stand_in_fini(stand_in *s);
 /* As a library for tests in Python (hv_cuda_world_open is in it): a GPU with this number or a higher one is lost at the call that
  * is as many further. */
 #define STAND_IN_FAILS 1000
+
+/* Runs a kernel at once. */
+void stand_in_kernel(cu_kernel kernel, uint32_t blocks, const void *args, int backwards);
 
 /* A stream of the test's own, and the end of all that is on it. */
 void *stand_in_stream_new(stand_in *s);

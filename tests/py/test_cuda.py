@@ -2,7 +2,8 @@
 it are tried on a stand-in of plain C, which takes the CPU's tensors."""
 
 import itertools
-import shutil
+import os
+import re
 import subprocess
 import sys
 from ctypes.util import find_library
@@ -23,6 +24,9 @@ LOST = 1000  # a stand-in with this number, or a higher one, is lost after so ma
 
 @pytest.fixture(scope="module")
 def stand_in():
+    """Or the library itself over a driver for tests (test_cuda_driver.py)."""
+    if os.environ.get("CUDA_STAND_IN"):
+        return os.environ["CUDA_STAND_IN"]
     subprocess.run(["make", "-s", "-C", ROOT / "csrc", "cuda-stand-in"], check=True)
     return str(ROOT / "csrc/build/rel/libhivemind_cuda_stand_in.so")
 
@@ -176,7 +180,7 @@ def test_wrong_tensors_are_refused_in_a_sentence(place):
 
 
 def test_why_not_is_one_sentence_and_the_host_does_the_work(stand_in, tmp_path):
-    with pytest.raises(hivemind_c.HivemindUnsupportedError, match="built without its part for GPUs"):
+    with pytest.raises(hivemind_c.HivemindUnsupportedError, match="nowhere.so is missing from this installation; install hivemind_c again"):
         cuda.Kernels(0, str(tmp_path / "nowhere.so"))
     (tmp_path / "bad.so").write_bytes(b"no library")
     with pytest.raises(hivemind_c.HivemindUnsupportedError, match="bad.so"):
@@ -250,23 +254,17 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert done.returncode == 7, done.stderr
 
 
-def test_where_nvcc_is_the_library_compiles_and_asks_for_nothing_but_itself_and_elsewhere_says_what_it_needs():
-    made = ["make", "-s", "-j2", "-C", ROOT / "csrc", "cuda", "OUT=build/cuda-check", "CUDA_ARCHS=75"]
-    done = subprocess.run(made, capture_output=True, text=True, timeout=900)
-    if not shutil.which("nvcc") and done.returncode:
-        assert "the GPU's part needs nvcc, of the CUDA toolkit 12.4 or later: put it on PATH" in done.stdout + done.stderr
-        return
-    assert done.returncode == 0, done.stdout + done.stderr
-    library = ROOT / "csrc/build/cuda-check/libhivemind_cuda.so"
-    needed = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
-    assert "libcuda" not in "".join(line for line in needed.splitlines() if "NEEDED" in line)
+def test_library_loads_without_a_driver_and_needs_nothing_of_cuda():
+    library = Path(cuda._LIBRARY)
+    listed = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
+    assert set(re.findall(r"NEEDED.*\[(.*?)\]", listed)) <= {"libc.so.6", "libm.so.6", "libdl.so.2"}
     symbols = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout.split()
     assert symbols[2::3] == ["hv_cuda_api_of"]
     if not torch.cuda.is_available():
         with pytest.raises(hivemind_c.HivemindError, match="no GPU can be used") as told:
-            cuda.Kernels(0, str(library))
+            cuda.Kernels(0)
         if not find_library("cuda"):
-            assert told.value.status == "NOT_FOUND" and "no driver for NVIDIA's GPUs here" in str(told.value)
+            assert told.value.status == "NOT_FOUND" and re.search("no driver for NVIDIA's GPUs here .*; install driver 530 or later", str(told.value))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")

@@ -1,7 +1,9 @@
 """PowerSGD on torch's tensors: against float64, through whole rounds of several peers, and whatever may go wrong in them."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hivemind_c._lowrank import LowRank
 
+ROOT = Path(__file__).resolve().parents[2]
 PORTABLE = pytest.mark.parametrize("portable", [False, True], ids=["kernels", "aten"])
 
 
@@ -285,17 +288,40 @@ def test_gradients_that_require_grad_are_taken_as_numbers():
     assert not out[0].requires_grad and grad.grad is None
 
 
-def test_a_package_without_the_library_says_so():
-    script = """if 1:
-        import hivemind_c._lowrank as lowrank, torch
-        lowrank._LIBRARY = "/nowhere/libhivemind_lowrank.so"
-        try:
-            lowrank.LowRank([torch.empty(9, 9)], 1)
-        except ImportError as e:
-            assert "PowerSGD is not available" in str(e), e
-            print("said so")
-    """
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120).stdout == "said so\n"
+LOADS = """if 1:
+    import sys, torch, hivemind_c._lowrank as lowrank
+    lowrank._LIBRARY, why = sys.argv[1:]
+    if why:
+        def load(path):
+            raise OSError(why)
+        torch.ops.load_library = load
+    try:
+        lowrank.LowRank([torch.empty(9, 9)], 1)
+    except ImportError as error:
+        print(error)
+"""
+
+
+def why_not(library, error=""):
+    """The sentence of a process that cannot load the library, because of this error of the system's if one is given."""
+    done = subprocess.run([sys.executable, "-c", LOADS, library, error], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout.startswith(f"PowerSGD cannot be loaded beside torch {torch.__version__}: "), done.stderr
+    return done.stdout.rstrip()
+
+
+def test_a_missing_library_is_named_with_its_remedy():
+    assert why_not("/nowhere/libhivemind_lowrank.so").endswith("install hivemind_c again")
+
+
+def test_an_older_torch_is_named_with_its_remedy():
+    """A libtorch_cpu.so without any function is what the library is built against."""
+    from hivemind_c._lowrank import _LIBRARY
+
+    subprocess.run(["make", "-s", "-C", ROOT / "csrc", "lowrank"], check=True, timeout=300)
+    loads = "import ctypes, sys\ntry:\n  ctypes.CDLL(sys.argv[1])\nexcept OSError as error:\n  print(error, end='')"
+    old = {**os.environ, "LD_LIBRARY_PATH": str(ROOT / "csrc/build/rel/import")}
+    error = subprocess.run([sys.executable, "-c", loads, _LIBRARY], capture_output=True, text=True, timeout=120, env=old).stdout
+    assert "undefined symbol" in error and why_not(_LIBRARY, error).endswith("install torch 2.10 or later")
 
 
 def test_the_library_asks_torch_for_its_stable_c_functions_alone():

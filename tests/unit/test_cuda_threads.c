@@ -132,7 +132,7 @@ static int all_at_once(int device) {
   hv_ferry_shape shape = {VALUES, 3, 4, 1 << 22};
   int lost = 0;
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
-  assert_int_equal(hv_cuda_world_open(device, &cuda.world, &err), HV_OK);
+  assert_int_equal(hv_cuda_world_open(device, &(hv_cuda_kit){0}, NULL, &cuda.world, NULL, &err), HV_OK);
   assert_int_equal(hv_ferry_new(&cuda, &mem, &shape, &ferry, &err), HV_OK);
   for (uint64_t i = 0; i < THREADS; i++) {
     workers[i] = (worker){.cuda = &cuda, .mem = &mem, .ferry = ferry, .seed = i, .failing = device != 0};

@@ -10,7 +10,7 @@ import platform
 import socket
 import struct
 import time
-from typing import Callable, Iterator, Optional, Sequence, Tuple
+from typing import Callable, Iterator, Optional, Tuple
 
 import hivemind_c
 from hivemind_c import _needs
@@ -34,8 +34,8 @@ def check() -> Iterator[Finding]:
     yield versions(installed)
     yield torch_there(installed)
     yield from lightning_there(installed)
-    yield low_rank(os.path.join(_PACKAGE, "libhivemind_lowrank.so"))
-    yield gpu(os.path.exists("/dev/nvidiactl") or bool(glob.glob("/dev/nvidia[0-9]*")), _torch_cuda, sorted(glob.glob(os.path.join(_PACKAGE, "*cuda*.so"))))
+    yield low_rank(os.path.join(_PACKAGE, "libhivemind_lowrank.so"), installed)
+    yield gpu(os.path.exists("/dev/nvidiactl") or bool(glob.glob("/dev/nvidia[0-9]*")), _torch_cuda, _why_no_kernels)
     yield files(_files_allowed())
     yield from internet(_route(socket.AF_INET, "192.0.2.1"), _route(socket.AF_INET6, "2001:db8::1"), os.path.exists("/proc/net/if_inet6"))
     yield clock(time.time(), _synchronized())
@@ -70,9 +70,14 @@ def lightning_there(installed: Version) -> Iterator[Finding]:
         yield Finding("lightning", NOTE, "Lightning is not installed, so HivemindStrategy cannot be used, but Optimizer can: run pip install lightning to have both")
 
 
-def low_rank(path: str) -> Finding:
+def low_rank(path: str, installed: Version) -> Finding:
+    version = installed("torch")
     if not os.path.exists(path):
-        return Finding("PowerSGD", NOTE, "hivemind_c was built where torch 2.10 or later was not there, so PowerSGD is missing: install torch, then build again if you want it")
+        missing = f"{os.path.basename(path)} is missing from this installation"
+        return Finding("PowerSGD", WARNING, f"PowerSGD cannot be used, because {missing}: install hivemind_c again")
+    if version is not None and _numbers(version) < (2, 10):
+        remedy = "run pip install 'torch>=2.10' if you want it"
+        return Finding("PowerSGD", NOTE, f"PowerSGD cannot be used with torch {version}: {remedy}")
     return Finding("PowerSGD", OK, "PowerSGD's maths is there")
 
 
@@ -85,7 +90,13 @@ def _torch_cuda() -> Optional[Tuple[bool, Optional[str]]]:
     return torch.cuda.is_available(), torch.version.cuda
 
 
-def gpu(there: bool, torch_cuda: Callable[[], Optional[Tuple[bool, Optional[str]]]], parts: Sequence[str]) -> Finding:
+def _why_no_kernels() -> Optional[str]:
+    from hivemind_c import cuda
+
+    return cuda.why_not()
+
+
+def gpu(there: bool, torch_cuda: Callable[[], Optional[Tuple[bool, Optional[str]]]], why_no_kernels: Callable[[], Optional[str]]) -> Finding:
     if not there:
         return Finding("GPU", NOTE, "there is no NVIDIA GPU here: this machine trains on its processors")
     seen = torch_cuda()
@@ -95,14 +106,11 @@ def gpu(there: bool, torch_cuda: Callable[[], Optional[Tuple[bool, Optional[str]
         return Finding("GPU", FAULT, "there is a GPU, but this torch was built without CUDA, so training would not use it: install torch from https://pytorch.org with CUDA")
     if not seen[0]:
         return Finding("GPU", FAULT, f"there is a GPU, but torch for CUDA {seen[1]} cannot use it: look at nvidia-smi, and update the driver or take a torch for an older CUDA")
-    for part in parts:
-        try:
-            ctypes.CDLL(part)
-        except OSError as error:
-            return Finding("GPU", WARNING, f"the GPU part {os.path.basename(part)} cannot be loaded ({error}), so tensors take the way through the host's memory: build it again on this machine")
-    if not parts:
-        return Finding("GPU", NOTE, "torch sees the GPU; hivemind_c was built without its GPU part, so tensors take the way through the host's memory, which works")
-    return Finding("GPU", OK, "torch sees the GPU, and the GPU part is loaded")
+    why = why_no_kernels()
+    if why is not None:
+        about = f"torch sees the GPU, but the kernels cannot be used, so tensors go by the host's memory: {why}"
+        return Finding("GPU", WARNING, about)
+    return Finding("GPU", OK, "torch sees the GPU, and the kernels are ready")
 
 
 def _files_allowed() -> int:
