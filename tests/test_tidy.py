@@ -93,19 +93,19 @@ ROOMS = {
     bad=[
         {"csrc/base/a.c": '#include "core/b.h"'},
         {"csrc/kern/a.h": '#include "core/peer.h"'},
-        {"csrc/core/a.c": '  #  include "net/loop.h"'},
+        {"csrc/core/a.c": '  #  include "net/transport/loop.h"'},
         {"csrc/net/a.c": '#include "bind/module.h"'},
         {"csrc/core/a.c": '#include "hivemind_c.h"'},
-        {"csrc/core/a.c": '#include "../net/loop.h"'},
+        {"csrc/core/a.c": '#include "../net/transport/loop.h"'},
         {"csrc/cuda/a.cu": '#include "core/peer.h"', "csrc/core/peer.h": ""},
         {"csrc/core/a.c": '#include "cuda/hv_cuda.h"'},
         {"csrc/net/a.c": '#include "cuda/hv_cuda.h"'},
     ],
     good=[
         {"csrc/base/a.c": '#include "base/b.h"\n#include <string.h>'},
-        {"csrc/bind/a.c": '#include "net/loop.h"\n#include "hivemind_c.h"'},
+        {"csrc/bind/a.c": '#include "net/transport/loop.h"\n#include "hivemind_c.h"'},
         {"csrc/net/a.c": '#include "hivemind.pb-c.h"\n#include "core/env.h"'},
-        {"csrc/core/a.c": '/* #include "net/loop.h" */'},
+        {"csrc/core/a.c": '/* #include "net/transport/loop.h" */'},
     ],
 )
 def includes_go_leftwards_only(tree):
@@ -166,12 +166,12 @@ def python_is_known_in_bind_only(tree):
 
 
 @wall(
-    bad=[{"csrc/net/loop.c": "#include <grpc/grpc.h>"}, {"csrc/net/loop.c": '#include "net/grpc_tls.h"'}, {"csrc/net/a.h": "typedef struct { grpc_call *call; } x;"}, {"csrc/net/a.c": "gpr_now(0);"}],
-    good=[{"csrc/net/grpc.c": "#include <grpc/grpc.h>\ngrpc_init();"}, {"csrc/net/a.c": '#include "net/grpc.h"\nhv_grpc_new(); /* grpc_init */'}],
+    bad=[{"csrc/net/transport/loop.c": "#include <grpc/grpc.h>"}, {"csrc/net/transport/loop.c": '#include "net/transport/grpc_tls.h"'}, {"csrc/net/a.h": "typedef struct { grpc_call *call; } x;"}, {"csrc/net/a.c": "gpr_now(0);"}],
+    good=[{"csrc/net/transport/grpc.c": "#include <grpc/grpc.h>\ngrpc_init();"}, {"csrc/net/a.c": '#include "net/transport/grpc.h"\nhv_grpc_new(); /* grpc_init */'}],
 )
 def grpc_has_one_door(tree):
-    door = ["csrc/net/grpc.c", "csrc/net/grpc_tls.c", "csrc/net/grpc_tls.h"]
-    return only_in(door, r"#\s*include\s+(<grpc[^>]*>|\"net/grpc_tls.h\")|(?<![\w/])(grpc|gpr)_\w+", "gRPC stays in net/grpc.c and its other half, grpc_tls")(tree)
+    door = ["csrc/net/transport/grpc.c", "csrc/net/transport/grpc_tls.c", "csrc/net/transport/grpc_tls.h"]
+    return only_in(door, r"#\s*include\s+(<grpc[^>]*>|\"net/transport/grpc_tls.h\")|(?<![\w/])(grpc|gpr)_\w+", "gRPC stays in net/transport/grpc.c and its other half, grpc_tls")(tree)
 
 
 @wall(
@@ -215,28 +215,28 @@ def memory_has_one_door(tree):
         {"csrc/core/a.c": "clock_gettime(CLOCK_MONOTONIC, &t);"},
         {"csrc/net/identity.c": "now = time(NULL);"},
         {"csrc/net/a.c": "x = rand();"},
-        {"csrc/net/pool.c": "getrandom(x, 32, 0);"},
+        {"csrc/net/transport/pool.c": "getrandom(x, 32, 0);"},
         {"csrc/core/a.c": "nanosleep(&t, 0);"},
         {"csrc/bind/a.c": "mkstemp(path);"},
     ],
     good=[
-        {"csrc/net/loop.c": "clock_gettime(CLOCK_MONOTONIC, &t); getrandom(x, 32, 0);"},
+        {"csrc/net/transport/loop.c": "clock_gettime(CLOCK_MONOTONIC, &t); getrandom(x, 32, 0);"},
         {"csrc/core/a.c": "env->random(env, x, 8); read_time(x); env.time(3); void (*random)(int); /* time(NULL) */"},
     ],
 )
 def clocks_and_randomness_have_one_door(tree):
     clocks = "clock_gettime|gettimeofday|time|clock|times|timespec_get|ftime|gpr_now|__rdtsc"
     chance = "s?rand|rand_r|s?random|random_r|[dejlmn]rand48|getrandom|getentropy|arc4random\\w*|mk[ds]?temp|mkostemps?|tmpfile"
-    told = only_in(["csrc/net/loop.c", "csrc/net/sim.c"], calls(clocks, chance), "time and chance come through hv_env")(tree)
+    told = only_in(["csrc/net/transport/loop.c", "csrc/net/sim/sim.c"], calls(clocks, chance), "time and chance come through hv_env")(tree)
     return told + only_in(["csrc/net/"], calls("sleep|usleep|nanosleep|clock_nanosleep"), "nobody sleeps here")(tree)
 
 
-THREADS_IN = "csrc/net/loop.c", "csrc/net/pool.c"  # the hive thread; the pool
+THREADS_IN = "csrc/net/transport/loop.c", "csrc/net/transport/pool.c"  # the hive thread; the pool
 
 
 @wall(
-    bad=[{"csrc/net/grpc.c": "pthread_create(&t, NULL, run, x);"}, {"csrc/core/a.c": "thrd_create(&t, run, x);"}, {"csrc/bind/a.c": "fork();"}],
-    good=[{"csrc/net/pool.c": "pthread_create(&t, NULL, run, x);"}],
+    bad=[{"csrc/net/transport/grpc.c": "pthread_create(&t, NULL, run, x);"}, {"csrc/core/a.c": "thrd_create(&t, run, x);"}, {"csrc/bind/a.c": "fork();"}],
+    good=[{"csrc/net/transport/pool.c": "pthread_create(&t, NULL, run, x);"}],
 )
 def threads_start_where_the_headers_say_and_processes_never(tree):
     threads = only_in(THREADS_IN, calls("pthread_create", "thrd_create", "timer_create"), "threads are loop's and pool's")(tree)
@@ -492,9 +492,9 @@ def errors_are_told_apart_by_their_codes(tree):
     return [found for path, text in tree.items() if path.startswith("python/") and path.endswith(".py") for found in decisions_by_words(path, text)]
 
 
-@wall(bad=[{"csrc/net/links.c": 'x = strcasestr(text, "refused");'}], good=[{"csrc/net/outage.c": 'x = strcasestr(text, "refused");'}])
+@wall(bad=[{"csrc/net/transport/links.c": 'x = strcasestr(text, "refused");'}], good=[{"csrc/net/transport/outage.c": 'x = strcasestr(text, "refused");'}])
 def the_words_of_grpc_are_read_in_one_place(tree):
-    return only_in(("csrc/net/outage.c",), calls("strcasestr"), "only net/outage.c reads what gRPC says")(tree)
+    return only_in(("csrc/net/transport/outage.c",), calls("strcasestr"), "only net/transport/outage.c reads what gRPC says")(tree)
 
 
 def banned_words(path, text):
@@ -655,9 +655,9 @@ def test_no_object_holds_state(objects, tmp_path):
 
 DOORS = {
     r"(m|c|re)alloc|reallocarray|free|strn?dup|aligned_alloc|posix_memalign|memalign|v?asprintf|open_memstream": {"base/mem"},
-    r"clock_gettime|gettimeofday|time|clock|timespec_get|s?rand(om)?(_r)?|[dejlmn]rand48|getrandom|getentropy|arc4random\w*|gpr_now": {"net/loop", "net/sim"},
-    r"pthread_create|thrd_create": {"net/loop", "net/pool"},
-    r"(grpc|gpr)_\w+": {"net/grpc", "net/grpc_tls"},
+    r"clock_gettime|gettimeofday|time|clock|timespec_get|s?rand(om)?(_r)?|[dejlmn]rand48|getrandom|getentropy|arc4random\w*|gpr_now": {"net/transport/loop", "net/sim"},
+    r"pthread_create|thrd_create": {"net/transport/loop", "net/transport/pool"},
+    r"(grpc|gpr)_\w+": {"net/transport/grpc", "net/transport/grpc_tls"},
     r"protobuf_c_\w+|hivemind__\w+": {"net/wire"},
     r"(EVP|X509|PEM|BIO|ERR|SHA256|OPENSSL|d2i|i2d|ASN1|OBJ|PKCS8)_\w+": {"net/identity"},
     r"RAND_\w+|_?Py[A-Z_]\w+|abort|exit|_exit|fork|vfork|system|popen|shm_open|stdout|stderr|__assert_fail|_Zn\w+": set(),

@@ -5,7 +5,7 @@
 #define HV_BENCH_BARE_H
 
 #include "net/identity.h"
-#include "net/loop.h"
+#include "net/transport/loop.h"
 
 #include <grpc/byte_buffer.h>
 #include <grpc/grpc.h>

@@ -13,11 +13,11 @@
  * Each peer has M MB of float32. A round lasts from the moment when all are told to begin to the last one's done (the next one
  * begins when all have heard that all are); one before them all warms up. One line for each round, JSON last: seconds of the
  * median, GB/s (M over that), processor seconds of all peers for each GB of M. */
-#include "core/flow.h"
 #include "core/node.h"
-#include "core/partition.h"
+#include "core/round/partition.h"
+#include "core/util/flow.h"
 #include "net/identity.h"
-#include "net/loop.h"
+#include "net/transport/loop.h"
 #include "wan.h"
 
 #include <poll.h>

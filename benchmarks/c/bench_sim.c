@@ -1,6 +1,6 @@
 /* How fast does the simulated world turn? 1,000 nodes for 10 virtual minutes, each asking 16 neighbours every 5 s, over the wire's
  * own bytes, with a trace hash. Prints one JSON line. Arguments: nodes, virtual seconds. */
-#include "net/sim.h"
+#include "net/sim/sim.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * Usage: check [quick] */
 #include "gpu.h"
 
-#include "core/run.h"
+#include "core/round/run.h"
 
 enum { MOST = 40000, ROOM = MOST * 4 + 4096 };
 static const size_t lengths[] = {0,    1,    3,    4,    5,    15,   16,   17,   63,   64,   65,    255,   256, 1023,

@@ -1,6 +1,6 @@
 """what knowing the swarm's progress costs at 16 to 4,096 peers, simulated: bytes, error, age
 
-The swarm program's room `progress-cost` (tests/sim/swarm_progress.c): contributors at speeds of their own, an epoch of 20 s, links of 20 to 40 ms.
+The swarm program's room `progress-cost` (tests/sim/swarm/swarm_progress.c): contributors at speeds of their own, an epoch of 20 s, links of 20 to 40 ms.
 Bytes are all that a peer sends in a second, 64 of headers with each message among them. Errors are looked at from 5 s after an epoch began. The
 ratios are the goal's numbers to those measured; there is no other side, and one seed gives the same figures again.
 """

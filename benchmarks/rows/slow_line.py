@@ -1,7 +1,7 @@
 """4 peers average 8 MB over lines of 40 Mbit/s and 50 ms, one of them with 4 Mbit/s: the first round against a later one
 
 Peers in network namespaces, joined by a relay (benchmarks/c/wan.h), as root; Python averagers, whole steps. The first round gives everybody an even span; it shows which line is
-slow (core/gauge.h), and from then on that peer owns little or nothing. Even spans cost 1.5 times its own values, so `gain` is 1.5 at most.
+slow (core/round/gauge.h), and from then on that peer owns little or nothing. Even spans cost 1.5 times its own values, so `gain` is 1.5 at most.
 """
 
 import json

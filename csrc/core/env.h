@@ -1,6 +1,6 @@
 /* What does the world look like to the protocol? One struct of function pointers, and one door for events.
  *
- * Room: core (uses base, msg). Filled by net/loop.c (the real world) and net/sim.c (the simulated one);
+ * Room: core (uses base, msg). Filled by net/transport/loop.c (the real world) and net/sim/sim.c (the simulated one);
  * used by everything in core/. The contract below is tested by one suite on both (tests/contract).
  *
  * One thread: the world calls hv_core.step with one event at a time; core calls hv_env only from within a step.

@@ -47,7 +47,7 @@ typedef enum hv_msg_kind {
   HV_MSG_SHARE,         /* stream, first: a member's contributions to a span, and the averages back */
   HV_MSG_CHUNK,         /* stream: one chunk, the codes are the payload */
   HV_MSG_STATE,         /* stream, first: which manifest's bytes are wanted; HV_MSG_CHUNK asks and answers */
-  HV_MSG_JOIN,          /* stream, first: may I average with those who gather at you? (core/match.h, also for those below) */
+  HV_MSG_JOIN,          /* stream, first: may I average with those who gather at you? (core/match/match.h, also for those below) */
   HV_MSG_GATHER,        /* stream: what I have to tell the group; the bytes are the payload */
   HV_MSG_ACCEPTED,      /* stream: you may wait here, and I am alive */
   HV_MSG_REDIRECT,      /* stream: not here, but there */
@@ -57,7 +57,7 @@ typedef enum hv_msg_kind {
   HV_MSG_SUMMONED,      /* reply: what I am doing */
   HV_MSG_ATTEND,        /* stream, first: a member's line to the coordinator of its round */
   HV_MSG_NEWS,          /* stream: what a member or the coordinator says on it */
-  HV_MSG_PROGRESS,      /* request: how far is a zone of a run? (core/zones.h) */
+  HV_MSG_PROGRESS,      /* request: how far is a zone of a run? (core/progress/zones.h) */
   HV_MSG_PROGRESS_TOLD, /* reply: its sum */
   HV_MSG_FINDS,         /* request: several FINDs at once */
   HV_MSG_FOUNDS,        /* reply: a FOUND for each, or for as many as fit */
@@ -99,13 +99,14 @@ typedef struct hv_msg_parcel {
   uint8_t receipt; /* 1: no bytes, `offset` bytes have arrived whole */
 } hv_msg_parcel;
 
-/* A node of the DHT as others know it: addresses one after another, each a byte of length and a packed address (core/contact.h). */
+/* A node of the DHT as others know it: addresses one after another, each a byte of length and a packed address
+ * (core/peers/contact.h). */
 typedef struct hv_contact {
   hv_peer_id id;
   hv_span addrs; /* HV_CONTACT_ADDRS_MAX bytes at most; none: it cannot be dialled */
 } hv_contact;
 
-/* A record of the DHT as it travels; its rules are in core/store.h. */
+/* A record of the DHT as it travels; its rules are in core/dht/store.h. */
 typedef struct hv_record {
   hv_span key; /* in a FOUND: empty, the asker knows it */
   hv_span subkey;
@@ -253,13 +254,13 @@ typedef struct hv_msg_attend {
   uint32_t view; /* the highest that it has promised to take part in nothing before */
 } hv_msg_attend;
 
-/* What members and the coordinator of a round tell each other (core/council.h). */
+/* What members and the coordinator of a round tell each other (core/agree/council.h). */
 typedef enum hv_news {
   HV_NEWS_TROUBLE,  /* to the coordinator: in `view`, these members are suspected */
   HV_NEWS_ASK,      /* to a member: stop, promise to take part in no view before `view`, and report */
   HV_NEWS_REPORT,   /* to the coordinator: I have stopped; `installed` and its members; the payload says what I hold */
   HV_NEWS_PLAN,     /* to a member: the members of `view`; `installed`: the latest that any of them was in; the payload is its
-                       plan (core/view.h) */
+                       plan (core/agree/view.h) */
   HV_NEWS_DONE,     /* to the coordinator: I have everything */
   HV_NEWS_FINISHED, /* to a member: all have everything */
   HV_NEWS_OUT,      /* to a member: the round goes on without it, or not at all */
@@ -278,7 +279,7 @@ typedef struct hv_msg_news {
   uint64_t rate;   /* of HERE: bytes per second that the owner saw of this sender's first chunks; 0: not known */
 } hv_msg_news;
 
-#define HV_WORDS_BYTES_MAX 1024 /* core/words.h */
+#define HV_WORDS_BYTES_MAX 1024 /* core/progress/words.h */
 
 typedef struct hv_msg_progress {
   uint32_t run;
@@ -295,7 +296,7 @@ typedef struct hv_msg_progress_told {
 typedef struct hv_msg_depart {
   hv_span key;                     /* of matchmaking; none */
   uint8_t round[HV_ROUND_ID_SIZE]; /* a round that it has not begun; zeros: none */
-  uint32_t run;                    /* of progress (core/zones.h); 0: none */
+  uint32_t run;                    /* of progress (core/progress/zones.h); 0: none */
 } hv_msg_depart;
 
 typedef struct hv_msg {

@@ -1,20 +1,20 @@
 /* What is a node? All rooms of the protocol under one roof, and one door for events: hv_node_step.
  *
  * Room: core (uses everything in core). Driven by a world through hv_core; asked by the program through commands, which run
- * in steps of their own (net/hive.c), or by a scenario in the simulator.
+ * in steps of their own (net/hive/hive.c), or by a scenario in the simulator.
  * Owns its rooms; borrows env. The hive thread only.
  */
 #ifndef HV_CORE_NODE_H
 #define HV_CORE_NODE_H
 
-#include "core/allreduce.h"
-#include "core/average.h"
-#include "core/dht.h"
-#include "core/match.h"
-#include "core/parcel.h"
-#include "core/peers.h"
-#include "core/progress.h"
-#include "core/state.h"
+#include "core/average/average.h"
+#include "core/dht/dht.h"
+#include "core/match/match.h"
+#include "core/peers/parcel.h"
+#include "core/peers/peers.h"
+#include "core/progress/progress.h"
+#include "core/reduce/allreduce.h"
+#include "core/state/state.h"
 
 typedef struct hv_node hv_node;
 

@@ -166,7 +166,7 @@ typedef struct hv_ferry_shape {
 /* Takes all its memory, streams and events; nothing is taken later but tables of many small tensors. Borrows cuda and mem. */
 hv_status hv_ferry_new(const hv_cuda *cuda, hv_mem *mem, const hv_ferry_shape *shape, hv_ferry **out, hv_error *err);
 void hv_ferry_free(hv_ferry *ferry); /* when nobody is in it; whatever state the device is in. NULL is fine */
-/* The table for core/run.h, as long as the ferry lives; float32, float16 and bfloat16. Any thread, several at once; each call
+/* The table for core/round/run.h, as long as the ferry lives; float32, float16 and bfloat16. Any thread, several at once; each call
  * waits for its own work on the device alone. After an HV_IO every further call is HV_IO. */
 const hv_device *hv_ferry_device(hv_ferry *ferry);
 /* What is asked from now on is done after all that is on this stream now. */

@@ -18,7 +18,7 @@
 typedef struct hv_hive hv_hive;
 typedef struct hv_future hv_future;
 
-/* This node's place in the DHT; 0 is the default of core/dht.h everywhere. */
+/* This node's place in the DHT; 0 is the default of core/dht/dht.h everywhere. */
 typedef struct hv_hive_dht_config {
   size_t bucket_size;       /* nodes of one distance that are remembered */
   size_t num_replicas;      /* nodes that keep each record */
@@ -94,7 +94,7 @@ hv_status hv_hive_receive(hv_hive *hive, hv_future **out);
  */
 hv_status hv_hive_unreceive(hv_hive *hive, hv_future *future);
 
-/* ---- the DHT: small records that the swarm keeps; their rules are in core/store.h ---- */
+/* ---- the DHT: small records that the swarm keeps; their rules are in core/dht/store.h ---- */
 
 typedef struct hv_hive_record {
   hv_span subkey, value;
@@ -125,7 +125,7 @@ typedef struct hv_hive_dht_state {
 } hv_hive_dht_state;
 hv_status hv_hive_dht_look(hv_hive *hive, hv_future **out); /* result: an hv_hive_dht_state */
 
-/* ---- states: what a joiner needs; the rules are in core/state.h and core/ballot.h ---- */
+/* ---- states: what a joiner needs; the rules are in core/state/state.h and core/state/ballot.h ---- */
 
 typedef struct hv_hive_state_part {
   hv_span bytes;
@@ -142,7 +142,8 @@ typedef struct hv_hive_snapshot {
   size_t n_parts;
   float priority;      /* who has more is asked first */
   uint32_t declare_ms; /* announced anew so often; 0: 30 s */
-  uint8_t lineage[16]; /* core/ballot.h: how the state came about; alike where states are, but for rounding. Zeros: not told */
+  uint8_t
+      lineage[16]; /* core/state/ballot.h: how the state came about; alike where states are, but for rounding. Zeros: not told */
 } hv_hive_snapshot;
 
 /* Offers a snapshot in place of the one before. The parts' bytes are borrowed, and must not change, until `done(arg)` has been
@@ -169,7 +170,7 @@ typedef struct hv_hive_state {
 hv_status hv_hive_state_load(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t size_max, uint64_t epoch_least,
                              hv_future **out);
 
-/* ---- progress: how far is the swarm? Its rules are in core/progress.h and core/tally.h ---- */
+/* ---- progress: how far is the swarm? Its rules are in core/progress/progress.h and core/progress/tally.h ---- */
 
 /* A contributor to a run. Any thread; nobody waits for the network here, and reporting allocates nothing. */
 typedef struct hv_hive_progress hv_hive_progress;
@@ -178,7 +179,7 @@ typedef struct hv_hive_progress_config {
   const char *prefix; /* the run's name */
   uint64_t target_batch_size, batch_size_lead;
   uint32_t matchmaking_ms;
-  uint32_t min_refresh_ms, max_refresh_ms, default_refresh_ms, expiration_ms; /* 0: core/progress.h's */
+  uint32_t min_refresh_ms, max_refresh_ms, default_refresh_ms, expiration_ms; /* 0: core/progress/progress.h's */
   double expected_drift_peers, expected_drift_rate;                           /* < 0: 3 and 0.2 */
   double ema_alpha;                                                           /* 0: 0.1 */
   double fast; /* no peer counts for more than so many times the reference of tally.h; 0: 8 */
@@ -197,7 +198,7 @@ typedef struct hv_hive_progress_state {
   size_t n_peers, n_clients;
   double eta_s; /* infinite while nobody's speed is known */
   uint64_t next_fetch_us;
-  int standing;     /* core/progress.h: 0 in step, 1 late, 2 behind, 3 ahead */
+  int standing;     /* core/progress/progress.h: 0 in step, 1 late, 2 behind, 3 ahead */
   int ready, match; /* time to make the step; time to form a group */
   int fetched;      /* the swarm was heard since this contributor's epoch began */
   hv_status status; /* HV_OK, or why it does not follow the swarm (any more) */
@@ -223,7 +224,7 @@ hv_status hv_hive_progress_withdraw(hv_hive_progress *progress);
  * HV_TIMEOUT, HV_CLOSED. */
 hv_status hv_hive_progress_wait(hv_hive_progress *progress, uint32_t timeout_ms);
 
-/* ---- averaging: rounds of tensors with whoever has the same prefix; their rules are in core/average.h ---- */
+/* ---- averaging: rounds of tensors with whoever has the same prefix; their rules are in core/average/average.h ---- */
 
 typedef struct hv_hive_averager hv_hive_averager;
 
@@ -235,7 +236,7 @@ typedef struct hv_hive_tensor {
   const struct hv_device *device; /* where data is (kern/device.h), borrowed likewise; NULL: in plain memory */
 } hv_hive_tensor;
 
-/* 0 and NULL are the defaults of core/average.h. */
+/* 0 and NULL are the defaults of core/average/average.h. */
 typedef struct hv_hive_averager_config {
   const char *prefix;
   const hv_hive_tensor *tensors; /* the array is copied */

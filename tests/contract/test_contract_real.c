@@ -6,7 +6,7 @@
 
 #include "lib/check.h"
 #include "lib/relay.h"
-#include "net/loop.h"
+#include "net/transport/loop.h"
 
 #include <stdlib.h>
 #include <string.h>

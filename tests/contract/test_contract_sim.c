@@ -2,7 +2,7 @@
 #include "contract/env_contract.h"
 
 #include "lib/check.h"
-#include "net/sim.h"
+#include "net/sim/sim.h"
 
 #include <stdlib.h>
 #include <string.h>

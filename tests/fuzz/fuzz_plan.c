@@ -1,7 +1,7 @@
 /* Plans of views as a coordinator that is a stranger tells them: what is read agrees with the round and with what is here, and is
  * written to the same bytes again. The first three bytes say who reads, which members the plan is for, and what the reader holds.
  */
-#include "core/view.h"
+#include "core/agree/view.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Owner marks in keys and packed addresses, as strangers send them. The first byte says where the key ends and the subkey begins.
  * The oracle reads marks in its own slow way; addresses that unpack must pack again to what unpacks the same. */
-#include "core/contact.h"
-#include "core/record.h"
+#include "core/dht/record.h"
+#include "core/peers/contact.h"
 
 #include <stdlib.h>
 #include <string.h>

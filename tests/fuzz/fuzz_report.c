@@ -1,5 +1,5 @@
 /* Reports of progress as strangers send them: what is read is within its limits, and is packed to the same bytes again. */
-#include "core/report.h"
+#include "core/progress/report.h"
 
 #include <stdlib.h>
 #include <string.h>

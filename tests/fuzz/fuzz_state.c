@@ -1,7 +1,7 @@
 /* A state's manifest and announcement, as strangers send them. What reads must write again to the same bytes, and be within all
  * limits. */
-#include "core/ballot.h"
-#include "core/manifest.h"
+#include "core/state/ballot.h"
+#include "core/state/manifest.h"
 
 #include <stdlib.h>
 #include <string.h>

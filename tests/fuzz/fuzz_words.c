@@ -1,5 +1,5 @@
 /* Sums of zones as strangers send them: what is read is within its limits, and reads the same when it is packed again. */
-#include "core/words.h"
+#include "core/progress/words.h"
 
 #include <stdlib.h>
 #include <string.h>

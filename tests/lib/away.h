@@ -1,5 +1,5 @@
-/* A device of plain C for core/run: its memory is the host's with every bit turned over, so that whoever touches it by the way of
- * plain memory gets nonsense. It counts what passes, and can be told to fail.
+/* A device of plain C for core/round/run: its memory is the host's with every bit turned over, so that whoever touches it by the
+ * way of plain memory gets nonsense. It counts what passes, and can be told to fail.
  */
 #ifndef HV_TESTS_AWAY_H
 #define HV_TESTS_AWAY_H

@@ -4,7 +4,7 @@
 
 #include "lib/fake_env.h"
 
-#include "core/council.h"
+#include "core/agree/council.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 #include "lib/dht_swarm.h"
 
-#include "core/dht_inner.h"
+#include "core/dht/dht_inner.h"
 
 #include <math.h>
 #include <stdio.h>

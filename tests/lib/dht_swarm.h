@@ -5,7 +5,7 @@
 #define HV_TESTS_DHT_SWARM_H
 
 #include "core/node.h"
-#include "net/sim.h"
+#include "net/sim/sim.h"
 
 #define DHT_SECOND UINT64_C(1000000)
 #define DHT_INITIAL_MAX 4

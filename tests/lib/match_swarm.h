@@ -3,9 +3,9 @@
 #ifndef HV_TESTS_MATCH_SWARM_H
 #define HV_TESTS_MATCH_SWARM_H
 
-#include "core/match_inner.h"
+#include "core/match/match_inner.h"
 #include "core/node.h"
-#include "net/sim.h"
+#include "net/sim/sim.h"
 
 #define MATCH_SECOND UINT64_C(1000000)
 

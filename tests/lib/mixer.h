@@ -4,7 +4,7 @@
 #define HV_TESTS_MIXER_H
 
 #include "core/env.h"
-#include "net/sim.h"
+#include "net/sim/sim.h"
 
 /* Lives longer than the core, across restarts: settings, and what was seen. */
 typedef struct mixer_seat {

@@ -1,5 +1,5 @@
 /* Many contributors to a run in the simulator: each computes at its own speed, in batches, as an oracle says; what their trackers
- * make of it is looked at from outside. Shared by tests/sim/test_sim_progress.c and the swarm program. */
+ * make of it is looked at from outside. Shared by tests/sim/progress/test_sim_progress.c and the swarm program. */
 #ifndef HV_TESTS_PROGRESS_SWARM_H
 #define HV_TESTS_PROGRESS_SWARM_H
 

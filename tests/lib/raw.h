@@ -1,8 +1,8 @@
-/* A peer of a test's own that speaks gRPC, but as the test wants: net/grpc.h's thin door without the loop. */
+/* A peer of a test's own that speaks gRPC, but as the test wants: net/transport/grpc.h's thin door without the loop. */
 #ifndef HV_TESTS_RAW_H
 #define HV_TESTS_RAW_H
 
-#include "net/grpc.h"
+#include "net/transport/grpc.h"
 
 typedef struct raw_op {
   hv_grpc_op op; /* first */

@@ -1,6 +1,6 @@
 #include "lib/real.h"
 
-#include "net/listen.h"
+#include "net/transport/listen.h"
 
 #include <errno.h>
 #include <string.h>

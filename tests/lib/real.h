@@ -7,7 +7,7 @@
 
 #include "lib/check.h"
 
-#include "net/loop.h"
+#include "net/transport/loop.h"
 
 #include <pthread.h>
 

@@ -1,6 +1,6 @@
 #include "lib/scene.h"
 
-#include "core/partition.h"
+#include "core/round/partition.h"
 
 #include <math.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "lib/check.h"
 
 #include "core/node.h"
-#include "net/sim.h"
+#include "net/sim/sim.h"
 
 enum { SCENE_MEMBERS_MAX = 8 };
 

@@ -416,7 +416,7 @@ def test_what_fills_the_memory_between_rows_is_not_taken_for_an_overlap():
 
 
 def test_the_largest_chunk_is_the_cores():
-    sources = "".join((ROOT / "csrc" / name).read_text() for name in ("core/run.h", "kern/codec.h")).replace("\\\n", " ")
+    sources = "".join((ROOT / "csrc" / name).read_text() for name in ("core/round/run.h", "kern/codec.h")).replace("\\\n", " ")
     said = dict(re.findall(r"^#define (HV_RUN_CHUNK_MAX|HV_CODEC_HEADER)\s+(.*?)\s*(?:/\*.*)?$", sources, re.M))
     number = said["HV_RUN_CHUNK_MAX"].replace("HV_CODEC_HEADER", said["HV_CODEC_HEADER"]).replace("1u", "1").replace("/", "//")
     assert eval(number) == CHUNK_VALUES_MAX

@@ -1,7 +1,7 @@
 /* Why an address cannot be listened on: each error of the system has its status, its cause and its sentence. */
 #include "lib/check.h"
 
-#include "net/listen.h"
+#include "net/transport/listen.h"
 
 #include <errno.h>
 #include <string.h>

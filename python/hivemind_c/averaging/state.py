@@ -1,5 +1,5 @@
 """The swarm's state, for who joins: offered by those who have it, loaded whole from several of them at once. The rules are the core's
-(csrc/core/state.h); here tensors become buffers, and buffers tensors. Nothing that comes from the network is ever run as code."""
+(csrc/core/state/state.h); here tensors become buffers, and buffers tensors. Nothing that comes from the network is ever run as code."""
 
 from __future__ import annotations
 

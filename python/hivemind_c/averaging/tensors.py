@@ -13,7 +13,7 @@ from hivemind_c.compression.adaptive import AdaptiveCompressionBase
 from hivemind_c.compression.base import CompressionBase, CompressionInfo
 from hivemind_c.compression.codecs import BUILT_IN, NoCompression, _Codec
 
-CHUNK_VALUES_MAX = (1 << 20) - 8  #: HV_RUN_CHUNK_MAX of csrc/core/run.h
+CHUNK_VALUES_MAX = (1 << 20) - 8  #: HV_RUN_CHUNK_MAX of csrc/core/round/run.h
 
 
 def codec_of(compression: Any, info: CompressionInfo) -> int:

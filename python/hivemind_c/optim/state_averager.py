@@ -239,7 +239,7 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
         return members
 
     def _were_alike(self, control: Any) -> bool:
-        """Whether all that was averaged was this replica: then it is what it was, to the bit (csrc/core/run.h), and that of those who missed the round."""
+        """Whether all that was averaged was this replica: then it is what it was, to the bit (csrc/core/round/run.h), and that of those who missed the round."""
         whole = all(share in (0, 1) and not auxiliary for _, _, _, auxiliary, _, share in control.details(0)[0])
         return self._exact and whole and self._told.round().tolist() == digits_of(self.lineage.mark)
 

@@ -1,0 +1,645 @@
+#include "core/dht/store.h"
+
+#include "core/util/fold.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { FIRST_ROOM = 64 };
+
+/* ---- limits ---- */
+
+static void default_quota(hv_store_quota *quota, size_t records, size_t bytes) {
+  if (!quota->records)
+    quota->records = records;
+  if (!quota->bytes)
+    quota->bytes = bytes;
+}
+
+hv_status hv_store_init(hv_store *store, hv_env *env, const hv_store_config *config) {
+  *store = (hv_store){.env = env, .config = *config};
+  hv_store_config *c = &store->config;
+  if (!c->ttl_max_ms)
+    c->ttl_max_ms = 3600000;
+  if (!c->tomb_ms)
+    c->tomb_ms = 3600000;
+  default_quota(&c->whole, 65536, (size_t)256 << 20);
+  default_quota(&c->per_peer, c->whole.records / 4 + 1, c->whole.bytes / 4 + 1);
+  default_quota(&c->per_signer, c->whole.records / 16 + 1, c->whole.bytes / 16 + 1);
+  env->random(env, store->salt, sizeof store->salt);
+  store->keys_room = store->items_room = store->accounts_room = store->ends_room = FIRST_ROOM;
+  store->keys = hv_mem_array(env->mem, FIRST_ROOM, sizeof *store->keys);
+  store->items = hv_mem_array(env->mem, FIRST_ROOM, sizeof *store->items);
+  store->accounts = hv_mem_array(env->mem, FIRST_ROOM, sizeof *store->accounts);
+  store->ends = hv_mem_array(env->mem, FIRST_ROOM, sizeof *store->ends);
+  if (store->keys && store->items && store->accounts && store->ends)
+    return HV_OK;
+  hv_store_fini(store);
+  return HV_NOMEM;
+}
+
+/* ---- chains ---- */
+
+static uint64_t hash_bytes(const hv_store *store, uint64_t seed, const void *bytes, size_t size) {
+  return hv_fold_bytes(store->salt, seed, bytes, size);
+}
+
+static hv_store_key **key_at(const hv_store *store, const hv_hash *place) {
+  hv_store_key **at = &store->keys[hash_bytes(store, 0, place->bytes, 32) & (store->keys_room - 1)];
+  while (*at && memcmp(&(*at)->place, place, sizeof *place) != 0)
+    at = &(*at)->chain;
+  return at;
+}
+
+static uint64_t item_hash(const hv_store *store, const hv_hash *place, int has_subkey, const uint8_t *subkey, size_t size) {
+  uint64_t key = hash_bytes(store, has_subkey ? 1 : 2, place->bytes, 32);
+  return hash_bytes(store, key, subkey, size);
+}
+
+static hv_store_item **item_at(const hv_store *store, const hv_hash *place, const hv_record *record) {
+  hv_span subkey = record->subkey;
+  hv_store_item **at =
+      &store->items[item_hash(store, place, record->has_subkey, subkey.data, subkey.size) & (store->items_room - 1)];
+  for (; *at; at = &(*at)->chain)
+    if ((*at)->has_subkey == (record->has_subkey != 0) && hv_span_equal(hv_span_of((*at)->subkey, (*at)->subkey_size), subkey) &&
+        memcmp(&(*at)->key->place, place, sizeof *place) == 0)
+      break;
+  return at;
+}
+
+static hv_store_account **account_at(const hv_store *store, const hv_peer_id *id, int signer) {
+  hv_store_account **at = &store->accounts[hash_bytes(store, (uint64_t)signer, id->key, 32) & (store->accounts_room - 1)];
+  while (*at && ((*at)->signer != signer || !hv_peer_equal(&(*at)->id, id)))
+    at = &(*at)->next;
+  return at;
+}
+
+/* More chains when there is more to hold; without memory the chains just grow longer. */
+static void grow_items(hv_store *store) {
+  if (store->n_items < store->items_room)
+    return;
+  size_t room = store->items_room * 2;
+  hv_store_item **chains = hv_mem_array(store->env->mem, room, sizeof *chains);
+  if (!chains)
+    return;
+  for (size_t i = 0; i < store->items_room; i++)
+    for (hv_store_item *item = store->items[i], *next; item; item = next) {
+      next = item->chain;
+      size_t to = item_hash(store, &item->key->place, item->has_subkey, item->subkey, item->subkey_size) & (room - 1);
+      item->chain = chains[to];
+      chains[to] = item;
+    }
+  hv_mem_free(store->items);
+  store->items = chains;
+  store->items_room = room;
+}
+
+static void grow_keys(hv_store *store) {
+  if (store->n_keys < store->keys_room)
+    return;
+  size_t room = store->keys_room * 2;
+  hv_store_key **chains = hv_mem_array(store->env->mem, room, sizeof *chains);
+  if (!chains)
+    return;
+  for (size_t i = 0; i < store->keys_room; i++)
+    for (hv_store_key *key = store->keys[i], *next; key; key = next) {
+      next = key->chain;
+      size_t to = hash_bytes(store, 0, key->place.bytes, 32) & (room - 1);
+      key->chain = chains[to];
+      chains[to] = key;
+    }
+  hv_mem_free(store->keys);
+  store->keys = chains;
+  store->keys_room = room;
+}
+
+static void grow_accounts(hv_store *store) {
+  if (store->n_accounts < store->accounts_room)
+    return;
+  size_t room = store->accounts_room * 2;
+  hv_store_account **chains = hv_mem_array(store->env->mem, room, sizeof *chains);
+  if (!chains)
+    return;
+  for (size_t i = 0; i < store->accounts_room; i++)
+    for (hv_store_account *account = store->accounts[i], *next; account; account = next) {
+      next = account->next;
+      size_t to = hash_bytes(store, account->signer, account->id.key, 32) & (room - 1);
+      account->next = chains[to];
+      chains[to] = account;
+    }
+  hv_mem_free(store->accounts);
+  store->accounts = chains;
+  store->accounts_room = room;
+}
+
+/* ---- ends: a heap ---- */
+
+static void set_slot(hv_store *store, size_t slot, hv_store_item *item) {
+  store->ends[slot] = item;
+  item->slot = slot;
+}
+
+static void sift(hv_store *store, size_t slot) {
+  hv_store_item *item = store->ends[slot];
+  for (; slot > 1 && store->ends[slot / 2]->end_us > item->end_us; slot /= 2)
+    set_slot(store, slot, store->ends[slot / 2]);
+  for (size_t child; (child = slot * 2) <= store->n_items; slot = child) {
+    child += child < store->n_items && store->ends[child + 1]->end_us < store->ends[child]->end_us;
+    if (store->ends[child]->end_us >= item->end_us)
+      break;
+    set_slot(store, slot, store->ends[child]);
+  }
+  set_slot(store, slot, item);
+}
+
+static int room_for_one(hv_store *store) {
+  if (store->n_items + 2 <= store->ends_room)
+    return 1;
+  hv_store_item **ends = hv_mem_resize(store->env->mem, store->ends, store->ends_room * 2 * sizeof *ends);
+  if (!ends)
+    return 0;
+  store->ends = ends;
+  store->ends_room *= 2;
+  return 1;
+}
+
+/* ---- whose they are ---- */
+
+#define HOLDER(type, member, node) ((type *)((char *)(node)-offsetof(type, member)))
+
+static int ends_sooner(const hv_heap_node *a, const hv_heap_node *b) {
+  return HOLDER(hv_store_item, brought, a)->end_us < HOLDER(hv_store_item, brought, b)->end_us;
+}
+
+static int holds_more(const hv_heap_node *a, const hv_heap_node *b) {
+  return HOLDER(hv_store_account, rank, a)->share > HOLDER(hv_store_account, rank, b)->share;
+}
+
+static void give_to(hv_store_item *item, hv_store_account *bringer) {
+  item->bringer = bringer;
+  hv_heap_add(&bringer->soonest, &item->brought, ends_sooner);
+}
+
+static void take_from_bringer(hv_store_item *item) {
+  hv_heap_remove(&item->bringer->soonest, &item->brought, ends_sooner);
+}
+
+static void set_end(hv_store *store, hv_store_item *item, uint64_t end_us) {
+  take_from_bringer(item);
+  item->end_us = end_us;
+  sift(store, item->slot);
+  give_to(item, item->bringer);
+}
+
+/* ---- accounts ---- */
+
+/* What an account holds has changed. */
+static void rank(hv_store *store, hv_store_account *account) {
+  if (account->signer)
+    return;
+  double records = (double)account->records / (double)store->config.whole.records;
+  double bytes = (double)account->bytes / (double)store->config.whole.bytes;
+  hv_heap_remove(&store->fullest, &account->rank, holds_more);
+  account->share = records > bytes ? records : bytes;
+  hv_heap_add(&store->fullest, &account->rank, holds_more);
+}
+
+static hv_store_account *open_account(hv_store *store, const hv_peer_id *id, int signer) {
+  hv_store_account **at = account_at(store, id, signer);
+  if (*at)
+    return *at;
+  *at = hv_mem_zalloc(store->env->mem, sizeof **at);
+  if (!*at)
+    return NULL;
+  hv_store_account *account = *at;
+  account->id = *id;
+  account->signer = (uint8_t)signer;
+  if (!signer)
+    hv_heap_add(&store->fullest, &account->rank, holds_more);
+  store->n_accounts++;
+  grow_accounts(store);
+  return account;
+}
+
+static void close_if_empty(hv_store *store, hv_store_account *account) {
+  if (!account || account->records)
+    return;
+  hv_store_account **at = account_at(store, &account->id, account->signer);
+  *at = account->next;
+  if (!account->signer)
+    hv_heap_remove(&store->fullest, &account->rank, holds_more);
+  store->n_accounts--;
+  hv_mem_free(account);
+}
+
+static void charge(hv_store *store, hv_store_account *account, size_t size) {
+  if (account) {
+    account->records++;
+    account->bytes += size;
+    rank(store, account);
+  }
+}
+
+static void discharge(hv_store *store, hv_store_account *account, size_t size) {
+  if (account) {
+    account->records--;
+    account->bytes -= size;
+    rank(store, account);
+    close_if_empty(store, account);
+  }
+}
+
+/* ---- items ---- */
+
+static void drop_key_if_empty(hv_store *store, hv_store_key *key) {
+  if (key->items)
+    return;
+  hv_store_key **at = key_at(store, &key->place);
+  *at = key->chain;
+  store->n_keys--;
+  hv_mem_free(key);
+}
+
+static void take_from_heap(hv_store *store, hv_store_item *item) {
+  hv_store_item *last = store->ends[store->n_items--];
+  if (last != item) {
+    set_slot(store, item->slot, last);
+    sift(store, last->slot);
+  }
+}
+
+static void remove_item(hv_store *store, hv_store_item *item) {
+  hv_record as = {.subkey = hv_span_of(item->subkey, item->subkey_size), .has_subkey = item->has_subkey};
+  hv_store_key *key = item->key;
+  *item_at(store, &key->place, &as) = item->chain;
+  if (item->before)
+    item->before->next = item->next;
+  else
+    key->items = item->next;
+  if (item->next)
+    item->next->before = item->before;
+  key->n--;
+  key->bytes -= item->size;
+  store->bytes -= item->size;
+  store->n_dead -= item->dead;
+  take_from_heap(store, item);
+  take_from_bringer(item);
+  discharge(store, item->bringer, item->size);
+  discharge(store, item->signer, item->size);
+  hv_mem_free(item->value);
+  hv_mem_free(item);
+  drop_key_if_empty(store, key);
+}
+
+static void set_size(hv_store *store, hv_store_item *item, size_t size) {
+  size_t before = item->size;
+  item->size = (uint32_t)size;
+  item->key->bytes += size - before;
+  store->bytes += size - before;
+  item->bringer->bytes += size - before;
+  rank(store, item->bringer);
+  if (item->signer)
+    item->signer->bytes += size - before;
+}
+
+/* A signed record leaves its version behind; an unsigned one nothing. */
+static void end_item(hv_store *store, hv_store_item *item) {
+  if (item->dead || !item->signer) {
+    remove_item(store, item);
+    return;
+  }
+  hv_mem_free(item->value);
+  item->value = NULL;
+  item->dead = 1;
+  store->n_dead++;
+  set_size(store, item, item->size - item->value_size);
+  item->value_size = 0;
+  set_end(store, item, item->end_us + (uint64_t)store->config.tomb_ms * 1000);
+}
+
+void hv_store_end_of(hv_store *store, const hv_hash *place, const hv_peer_id *signer) {
+  hv_store_key **key = key_at(store, place);
+  for (hv_store_item *item = *key ? (*key)->items : NULL, *next; item; item = next) {
+    next = item->next;
+    if (!item->dead && item->signer && hv_peer_equal(&item->signer->id, signer))
+      end_item(store, item);
+  }
+}
+
+static int says_of_itself(const hv_store_item *item, hv_span mark) {
+  return item->lease_ms <= HV_STORE_OF_ITSELF_MS && item->has_subkey && item->subkey_size >= mark.size &&
+         memcmp(item->subkey + item->subkey_size - mark.size, mark.data, mark.size) == 0;
+}
+
+void hv_store_owner_ended(hv_store *store, const hv_peer_id *signer) {
+  char who[HV_PEER_TEXT_MAX], mark[HV_PEER_TEXT_MAX + 16];
+  int size = snprintf(mark, sizeof mark, "[owner:%s]", hv_peer_print(signer, who));
+  for (size_t slot = store->n_items; slot > 0; slot--) {
+    hv_store_item *item = slot <= store->n_items ? store->ends[slot] : NULL;
+    if (item && !item->dead && item->signer && hv_peer_equal(&item->signer->id, signer) &&
+        says_of_itself(item, hv_span_of(mark, (size_t)size)))
+      end_item(store, item);
+  }
+}
+
+uint64_t hv_store_expire(hv_store *store) {
+  uint64_t now = store->env->now_us(store->env);
+  while (store->n_items && store->ends[1]->end_us <= now)
+    end_item(store, store->ends[1]);
+  return store->n_items ? store->ends[1]->end_us : UINT64_MAX;
+}
+
+/* ---- room ---- */
+
+static hv_store_account *fullest_here(const hv_store_key *key) {
+  hv_store_account *most = NULL;
+  for (hv_store_item *item = key->items; item; item = item->next)
+    item->bringer->here = 0;
+  for (hv_store_item *item = key->items; item; item = item->next) {
+    item->bringer->here += item->size;
+    if (!most || item->bringer->here > most->here)
+      most = item->bringer;
+  }
+  return most;
+}
+
+/* Of one bringer's items in one key the one that would end soonest. */
+static hv_store_item *soonest_here(const hv_store_account *bringer, const hv_store_key *key) {
+  hv_store_item *first = NULL;
+  for (hv_store_item *item = key->items; item; item = item->next)
+    if (item->bringer == bringer && (!first || item->end_us < first->end_us))
+      first = item;
+  return first;
+}
+
+static int key_is_over(const hv_store_key *key) {
+  return key->n > HV_STORE_KEY_RECORDS_MAX || key->bytes > HV_STORE_KEY_BYTES_MAX;
+}
+
+static int whole_is_over(const hv_store *store) {
+  return store->n_items > store->config.whole.records || store->bytes > store->config.whole.bytes;
+}
+
+static void evict(hv_store *store, hv_store_item *victim) {
+  remove_item(store, victim);
+  store->evicted++;
+}
+
+/* The newcomer stands already; 0: it must go itself, because its bringer holds most. */
+static int make_room(hv_store *store, hv_store_item *newcomer) {
+  while (key_is_over(newcomer->key)) {
+    hv_store_account *most = fullest_here(newcomer->key);
+    if (most == newcomer->bringer)
+      return 0;
+    evict(store, soonest_here(most, newcomer->key));
+  }
+  while (whole_is_over(store)) {
+    hv_store_account *most = HOLDER(hv_store_account, rank, store->fullest);
+    if (most == newcomer->bringer)
+      return 0;
+    evict(store, HOLDER(hv_store_item, brought, most->soonest));
+  }
+  return 1;
+}
+
+static int over(const hv_store_account *account, const hv_store_quota *quota) {
+  return account && (account->records > quota->records || account->bytes > quota->bytes);
+}
+
+/* ---- put ---- */
+
+static hv_store_key *open_key(hv_store *store, const hv_hash *place, hv_span bytes) {
+  hv_store_key **at = key_at(store, place);
+  if (*at)
+    return *at;
+  hv_store_key *key = hv_mem_zalloc(store->env->mem, sizeof *key + bytes.size);
+  if (!key)
+    return NULL;
+  key->place = *place;
+  key->key_size = (uint16_t)bytes.size;
+  if (bytes.size)
+    memcpy(key->key, bytes.data, bytes.size);
+  *at = key;
+  store->n_keys++;
+  grow_keys(store);
+  return key;
+}
+
+static hv_store_item *new_item(hv_store *store, const hv_record *record) {
+  hv_store_item *item = hv_mem_zalloc(store->env->mem, sizeof *item + record->subkey.size);
+  uint8_t *value = hv_mem_alloc(store->env->mem, record->value.size);
+  if (!item || !value) {
+    hv_mem_free(item);
+    hv_mem_free(value);
+    return NULL;
+  }
+  if (record->value.size)
+    memcpy(value, record->value.data, record->value.size);
+  if (record->subkey.size)
+    memcpy(item->subkey, record->subkey.data, record->subkey.size);
+  item->value = value;
+  item->value_size = (uint32_t)record->value.size;
+  item->subkey_size = (uint32_t)record->subkey.size;
+  item->has_subkey = record->has_subkey != 0;
+  item->version = record->version;
+  item->lease_ms = record->lease_ms;
+  item->size = (uint32_t)hv_record_size(record);
+  memcpy(item->signature, record->signature, sizeof item->signature);
+  return item;
+}
+
+static void link_item(hv_store *store, const hv_hash *place, const hv_record *record, hv_store_item *item) {
+  hv_store_key *key = item->key;
+  hv_store_item **chain = item_at(store, place, record);
+  item->chain = *chain;
+  *chain = item;
+  item->next = key->items;
+  if (key->items)
+    key->items->before = item;
+  key->items = item;
+  key->n++;
+  key->bytes += item->size;
+  store->bytes += item->size;
+  give_to(item, item->bringer);
+  charge(store, item->bringer, item->size);
+  charge(store, item->signer, item->size);
+  store->n_items++;
+  set_slot(store, store->n_items, item);
+  sift(store, item->slot);
+  grow_items(store);
+}
+
+static hv_status add(hv_store *store, const hv_hash *place, const hv_record *record, const hv_peer_id *bringer, uint64_t end_us) {
+  hv_store_item *item = room_for_one(store) ? new_item(store, record) : NULL;
+  if (!item)
+    return HV_NOMEM;
+  int is_signed = hv_peer_is_known(&record->signer);
+  item->end_us = end_us;
+  item->key = open_key(store, place, record->key);
+  item->bringer = open_account(store, bringer, 0);
+  item->signer = is_signed ? open_account(store, &record->signer, 1) : NULL;
+  if (!item->key || !item->bringer || (is_signed && !item->signer)) {
+    if (item->key)
+      drop_key_if_empty(store, item->key);
+    close_if_empty(store, item->bringer);
+    close_if_empty(store, item->signer);
+    hv_mem_free(item->value);
+    hv_mem_free(item);
+    return HV_NOMEM;
+  }
+  link_item(store, place, record, item);
+  if (!over(item->bringer, &store->config.per_peer) && !over(item->signer, &store->config.per_signer) && make_room(store, item))
+    return HV_OK;
+  store->refused++;
+  remove_item(store, item);
+  return HV_BUDGET;
+}
+
+static int may_add(const hv_store_account *account, size_t records, size_t bytes, const hv_store_quota *quota) {
+  return !account || (account->records + records <= quota->records && account->bytes + bytes <= quota->bytes);
+}
+
+/* In place: the old one stands until the new one is sure. */
+static hv_status replace(hv_store *store, hv_store_item *item, const hv_record *record, const hv_peer_id *bringer,
+                         uint64_t end_us) {
+  size_t size = hv_record_size(record), grows = size > item->size ? size - item->size : 0;
+  uint8_t *value = hv_mem_alloc(store->env->mem, record->value.size);
+  hv_store_account *account = value ? open_account(store, bringer, 0) : NULL;
+  int same = account == item->bringer;
+  if (!account) {
+    hv_mem_free(value);
+    return HV_NOMEM;
+  }
+  if (!may_add(account, same ? 0 : 1, same ? grows : size, &store->config.per_peer) ||
+      !may_add(item->signer, 0, grows, &store->config.per_signer)) {
+    hv_mem_free(value);
+    close_if_empty(store, account);
+    store->refused++;
+    return HV_BUDGET;
+  }
+  if (record->value.size)
+    memcpy(value, record->value.data, record->value.size);
+  hv_mem_free(item->value);
+  store->n_dead -= item->dead;
+  item->dead = 0;
+  item->value = value;
+  item->value_size = (uint32_t)record->value.size;
+  item->version = record->version;
+  item->lease_ms = record->lease_ms;
+  memcpy(item->signature, record->signature, sizeof item->signature);
+  take_from_bringer(item);
+  charge(store, account, item->size);
+  discharge(store, item->bringer, item->size);
+  give_to(item, account);
+  set_size(store, item, size);
+  set_end(store, item, end_us);
+  if (make_room(store, item))
+    return HV_OK;
+  remove_item(store, item);
+  store->refused++;
+  return HV_BUDGET;
+}
+
+static int same_value(const hv_store_item *item, const hv_record *record) {
+  return !item->dead && hv_span_equal(hv_span_of(item->value, item->value_size), record->value);
+}
+
+static hv_status put_unsigned(hv_store *store, hv_store_item *item, const hv_record *record, const hv_peer_id *bringer,
+                              uint64_t end_us) {
+  uint64_t slack = HV_STORE_SLACK_MS * UINT64_C(1000);
+  if (same_value(item, record) && end_us <= item->end_us + slack)
+    return HV_OK;
+  return end_us > item->end_us ? replace(store, item, record, bringer, end_us) : HV_EXISTS;
+}
+
+/* The very record that is kept, or was: 1, and no signature needs to be looked at again. */
+static int is_the_same(const hv_store_item *item, const hv_record *record) {
+  return item->version == record->version && item->lease_ms == record->lease_ms && same_value(item, record) &&
+         memcmp(item->signature, record->signature, sizeof item->signature) == 0;
+}
+
+static hv_status put_signed(hv_store *store, const hv_hash *place, hv_store_item *item, const hv_record *record,
+                            const hv_peer_id *bringer, uint64_t end_us) {
+  int in_person = hv_peer_equal(&record->signer, bringer);
+  if (is_the_same(item, record)) {
+    if (in_person)
+      set_end(store, item, end_us);
+    return HV_OK;
+  }
+  if (record->version < item->version || (record->version == item->version && !(item->dead && in_person)))
+    return HV_EXISTS;
+  if (!hv_record_verify(store->env, place, record))
+    return HV_CORRUPT;
+  return replace(store, item, record, bringer, end_us);
+}
+
+hv_status hv_store_put(hv_store *store, const hv_record *record, const hv_peer_id *bringer, const hv_store_item **stands) {
+  hv_hash place;
+  hv_status status = hv_record_check(record, NULL);
+  if (stands)
+    *stands = NULL;
+  if (status != HV_OK)
+    return status;
+  hv_store_expire(store);
+  store->env->sha256(store->env, record->key, &place);
+  if (store->config.accept && (status = store->config.accept(store->config.arg, &place, record)) != HV_OK)
+    return status;
+  uint32_t ttl_ms = record->ttl_ms < store->config.ttl_max_ms ? record->ttl_ms : store->config.ttl_max_ms;
+  uint64_t end_us = store->env->now_us(store->env) + (uint64_t)ttl_ms * 1000;
+  hv_store_item *item = *item_at(store, &place, record);
+  int is_signed = hv_peer_is_known(&record->signer);
+  if (!item)
+    return is_signed && !hv_record_verify(store->env, &place, record) ? HV_CORRUPT : add(store, &place, record, bringer, end_us);
+  status =
+      is_signed ? put_signed(store, &place, item, record, bringer, end_us) : put_unsigned(store, item, record, bringer, end_us);
+  if (status == HV_EXISTS && stands)
+    *stands = item;
+  return status;
+}
+
+/* ---- reading ---- */
+
+const hv_store_item *hv_store_first(const hv_store *store, const hv_hash *place) {
+  const hv_store_key *key = *key_at(store, place);
+  return key ? key->items : NULL;
+}
+
+int hv_store_show(const hv_store *store, const hv_store_item *item, hv_record *out) {
+  uint64_t now = store->env->now_us(store->env);
+  int lives = !item->dead && item->end_us > now;
+  *out = (hv_record){
+      .key = hv_span_of(item->key->key, item->key->key_size),
+      .subkey = hv_span_of(item->subkey, item->subkey_size),
+      .value = hv_span_of(item->value, lives ? item->value_size : 0),
+      .has_subkey = item->has_subkey,
+      .ttl_ms = lives ? (uint32_t)((item->end_us - now + 999) / 1000) : 0,
+      .lease_ms = item->lease_ms,
+      .version = item->version,
+  };
+  if (item->signer) {
+    out->signer = item->signer->id;
+    memcpy(out->signature, item->signature, sizeof out->signature);
+  }
+  return lives;
+}
+
+void hv_store_walk(hv_store *store, size_t *cursor, size_t most, void (*see)(void *arg, hv_store_key *key), void *arg) {
+  size_t at = *cursor < store->keys_room ? *cursor : 0, end = at + most < store->keys_room ? at + most : store->keys_room;
+  for (; at < end; at++)
+    for (hv_store_key *key = store->keys[at]; key; key = key->chain)
+      see(arg, key);
+  *cursor = end == store->keys_room ? 0 : end;
+}
+
+size_t hv_store_count(const hv_store *store) {
+  return store->n_items - store->n_dead;
+}
+
+void hv_store_fini(hv_store *store) {
+  while (store->n_items)
+    remove_item(store, store->ends[store->n_items]);
+  hv_mem_free(store->keys);
+  hv_mem_free(store->items);
+  hv_mem_free(store->accounts);
+  hv_mem_free(store->ends);
+}

@@ -1,0 +1,422 @@
+#include "core/match/match_inner.h"
+
+#include <string.h>
+
+enum { BEGUN_MS = 60000, DEPARTURES_MAX = 64 };
+
+/* ---- what has begun ---- */
+
+int match_has_begun(const hv_match *match, hv_span epoch) {
+  uint64_t now = match->env->now_us(match->env);
+  for (size_t i = 0; epoch.size && i < MATCH_BEGUN_MAX; i++)
+    if (match->begun[i].at_us && now - match->begun[i].at_us < BEGUN_MS * 1000ull &&
+        hv_span_equal(hv_span_of(match->begun[i].epoch, match->begun[i].size), epoch))
+      return 1;
+  return 0;
+}
+
+/* Of the epoch that it is in. */
+static int has_had_group(const hv_match *match) {
+  int had = 0;
+  for (size_t i = 0; i < MATCH_BEGUN_MAX && match->roster.at && !had; i++) {
+    hv_span epoch = hv_span_of(match->begun[i].epoch, match->begun[i].size);
+    had = match_number(epoch) == match->roster.at && match_has_begun(match, epoch);
+  }
+  return had;
+}
+
+void match_note_begun(hv_match *match, hv_span epoch) {
+  if (epoch.size == 0 || match_has_begun(match, epoch))
+    return;
+  size_t at = match->begun_at++ % MATCH_BEGUN_MAX;
+  memcpy(match->begun[at].epoch, epoch.data, epoch.size);
+  match->begun[at].size = epoch.size;
+  match->begun[at].at_us = match->env->now_us(match->env) | 1; /* 0: none */
+}
+
+/* ---- where it is ---- */
+
+uint64_t match_number(hv_span epoch) {
+  uint64_t n = 0;
+  size_t i = 0;
+  for (; i < epoch.size && epoch.data[i] >= '0' && epoch.data[i] <= '9' && n < UINT64_MAX / 20; i++)
+    n = 10 * n + (uint64_t)(epoch.data[i] - '0');
+  return i && (i == epoch.size || epoch.data[i] == '/') ? n + 1 : 0;
+}
+
+/* From now on others know of it, and may expect it. */
+static void match_enter(hv_match *match) {
+  if (!match->config.apart)
+    return;
+  match->config.apart = 0;
+  match->opened_us = match->env->now_us(match->env);
+  match->settled = 0;
+  match->greetings = 1; /* this is the first */
+  hv_roster_enter(&match->roster);
+  match_ask_all(match);
+  match->env->timer_set(match->env, &match->greet, MATCH_GREET_MS * 1000ull);
+}
+
+void match_moves_to(hv_match *match, uint64_t at) {
+  uint64_t before = match->roster.at;
+  int had_come = match->comes != 0; /* the others know of it, and not yet that it is there */
+  match->comes = 0;
+  if (at && (match->config.apart || had_come))
+    hv_roster_moved(&match->roster, at); /* first: what follows tells it */
+  match_enter(match);
+  if (had_come)
+    match_ask_all(match);
+  if (!at || at == before)
+    return;
+  hv_roster_moved(&match->roster, at);
+  match->stuck_us = 0;
+  if (hv_roster_furthest(&match->roster) <= at)
+    match->behind_us = 0;
+  match->env->timer_set(match->env, &match->news, 0); /* who waits here for an earlier epoch, waits in vain */
+  if (at > before)
+    match_ask_laggards(match);
+}
+
+int match_is_stuck(const hv_match *match) {
+  return match->seek.wish || (match->stuck_us && match->env->now_us(match->env) - match->stuck_us < MATCH_STUCK_MS * 1000ull);
+}
+
+static uint64_t place_of_epoch(uint64_t epoch) {
+  return (epoch < UINT64_MAX / 2 ? epoch : UINT64_MAX / 2) + 1;
+}
+
+void hv_match_reached(hv_match *match, uint64_t epoch) {
+  match_moves_to(match, place_of_epoch(epoch));
+}
+
+int hv_match_awaits(const hv_match *match, uint64_t epoch) {
+  const hv_roster *roster = &match->roster;
+  for (size_t i = 0; i < roster->n; i++)
+    if (roster->entries[i].comes == place_of_epoch(epoch) && hv_roster_counts(roster, &roster->entries[i]))
+      return 1;
+  return 0;
+}
+
+void hv_match_comes(hv_match *match, uint64_t epoch) {
+  match->comes = place_of_epoch(epoch);
+  if (match->config.apart)
+    match_enter(match);
+  else
+    match_ask_all(match);
+}
+
+/* ---- small questions ---- */
+
+size_t match_target(const hv_match *match) {
+  return match->config.target_group_size ? match->config.target_group_size : HV_ROUND_MEMBERS_MAX;
+}
+
+size_t match_least(const hv_match *match) {
+  return match->config.min_group_size ? match->config.min_group_size : 2;
+}
+
+void match_group_has(hv_match *match, hv_span epoch, const hv_match_member *member) {
+  hv_roster_heard(&match->roster, &member->id, member->addrs);
+  hv_roster_had(&match->roster, &member->id, match_number(epoch));
+}
+
+hv_group_facts match_facts(const hv_match *match, hv_span epoch) {
+  return (hv_group_facts){.key = match_key(match),
+                          .epoch = epoch,
+                          .schema = match->config.schema,
+                          .n_chunks = match->config.n_chunks,
+                          .me = match->roster.config.me,
+                          .client = match->seek.client,
+                          .auxiliary = match->config.auxiliary,
+                          .gather = match->seek.wish ? match->seek.wish->gather : hv_span_of(NULL, 0),
+                          .roster = &match->roster};
+}
+
+hv_span hv_match_bits(const hv_match *match) {
+  return match->config.bits;
+}
+
+void hv_match_set_bandwidth(hv_match *match, uint64_t bandwidth) {
+  match->config.bandwidth = bandwidth;
+}
+
+size_t hv_match_others(const hv_match *match) {
+  size_t n = 0;
+  for (size_t i = 0; i < match->roster.n; i++)
+    n += (size_t)hv_roster_counts(&match->roster, &match->roster.entries[i]);
+  return n;
+}
+
+size_t hv_match_strangers(const hv_match *match) {
+  uint64_t now = match->env->now_us(match->env);
+  size_t n = 0;
+  for (size_t i = 0; i < match->roster.n; i++)
+    n += match->roster.entries[i].stranger && match->roster.entries[i].until_us > now;
+  return n;
+}
+
+const char *hv_match_difference(const hv_match *match) {
+  return match->difference;
+}
+
+/* ---- life ---- */
+
+static void roster_changed(void *arg) {
+  hv_match *match = arg;
+  match->env->timer_set(match->env, &match->news, 0);
+}
+
+static void news(hv_timer *timer, const hv_event *event) {
+  hv_match *match = timer->owner;
+  (void)event;
+  match_ask_strangers(match);
+  match_ask_unmet(match);
+  match_host_news(match);
+  match_seek_news(match);
+}
+
+/* A new match is known to the whole of a small swarm at once, long before the DHT tells. */
+static void greet(hv_timer *timer, const hv_event *event) {
+  hv_match *match = timer->owner;
+  (void)event;
+  match_ask_acquaintances(match);
+  if (++match->greetings < MATCH_GREETINGS)
+    match->env->timer_set(match->env, timer, MATCH_GREET_MS * 1000ull);
+}
+
+static void start_roster(hv_match *match, int young) {
+  hv_match_hall *hall = match->hall;
+  uint64_t at = match->roster.at;
+  match->opened_us = match->env->now_us(match->env);
+  match->settled = 0;
+  hv_roster_config config = {.me = hall->peers->config.me.id,
+                             .card = &hall->peers->config.me,
+                             .key = match_key(match),
+                             .schema = match->config.schema,
+                             .young = young,
+                             .apart = match->config.apart,
+                             .changed = roster_changed,
+                             .arg = match};
+  hv_roster_init(&match->roster, match->env, hall->dht, hall->peers, &config);
+  match->roster.at = at;
+}
+
+static hv_status check_bits(hv_span bits, hv_error *err) {
+  if (bits.size > HV_MATCH_BITS_MAX)
+    return hv_fail(err, HV_INVALID, "there are %zu group bits, and the limit is %d", bits.size, HV_MATCH_BITS_MAX);
+  for (size_t i = 0; i < bits.size; i++)
+    if (bits.data[i] != '0' && bits.data[i] != '1')
+      return hv_fail(err, HV_INVALID, "group bits must be the characters 0 and 1");
+  return HV_OK;
+}
+
+static hv_status check_config(const hv_match_config *config, hv_error *err) {
+  size_t least = config->min_group_size ? config->min_group_size : 2;
+  if (config->prefix.size == 0 || config->prefix.size > HV_MATCH_PREFIX_MAX)
+    return hv_fail(err, HV_INVALID, "a prefix must have 1 to %d bytes", HV_MATCH_PREFIX_MAX);
+  if (config->target_group_size > HV_ROUND_MEMBERS_MAX || least > HV_ROUND_MEMBERS_MAX)
+    return hv_fail(err, HV_INVALID, "a group has at most %d members: use group bits in larger swarms", HV_ROUND_MEMBERS_MAX);
+  if (config->target_group_size && config->target_group_size < least)
+    return hv_fail(err, HV_INVALID, "min_group_size (%zu) is larger than target_group_size (%zu): make it smaller", least,
+                   config->target_group_size);
+  return check_bits(config->bits, err);
+}
+
+static void set_key(hv_match *match, hv_span bits) {
+  match->key[match->prefix_size] = '.';
+  if (bits.size)
+    memmove(match->key + match->prefix_size + 1, bits.data, bits.size);
+  match->key_size = match->prefix_size + 1 + bits.size;
+  match->config.prefix = hv_span_of(match->key, match->prefix_size);
+  match->config.bits = hv_span_of(match->key + match->prefix_size + 1, bits.size);
+}
+
+static hv_match *find_prefix(const hv_match_hall *hall, hv_span prefix) {
+  hv_match *match = hall->matches;
+  while (match && !hv_span_equal(match->config.prefix, prefix))
+    match = match->next;
+  return match;
+}
+
+hv_status hv_match_new(hv_match_hall *hall, const hv_match_config *config, hv_match **out, hv_error *err) {
+  hv_status status = check_config(config, err);
+  if (status != HV_OK)
+    return status;
+  if (hall->stopped)
+    return hv_fail(err, HV_STATE, "this node is shutting down");
+  if (find_prefix(hall, config->prefix))
+    return hv_fail(err, HV_EXISTS, "cannot make an averager: this node already averages under that prefix; choose another prefix");
+  hv_match *match = hv_mem_zalloc(hall->env->mem, sizeof *match);
+  size_t size = config->schema_text.size < HV_MATCH_SCHEMA_TEXT_MAX ? config->schema_text.size : HV_MATCH_SCHEMA_TEXT_MAX;
+  uint8_t *text = match ? hv_mem_alloc(hall->env->mem, size) : NULL;
+  if (!text) {
+    hv_mem_free(match);
+    return hv_fail(err, HV_NOMEM, "cannot make an averager: no memory for matchmaking; raise the memory limit");
+  }
+  *match = (hv_match){.hall = hall, .env = hall->env, .config = *config, .schema_text = text, .prefix_size = config->prefix.size};
+  if (size)
+    memcpy(text, config->schema_text.data, size);
+  memcpy(match->key, config->prefix.data, config->prefix.size);
+  match->config.schema_text = hv_span_of(text, size);
+  match->news = (hv_timer){.fire = news, .owner = match};
+  match->greet = (hv_timer){.fire = greet, .owner = match};
+  set_key(match, config->bits);
+  start_roster(match, 1);
+  if (!match->config.apart)
+    match->env->timer_set(match->env, &match->greet, 0);
+  match->next = hall->matches;
+  match->link = &hall->matches;
+  if (match->next)
+    match->next->link = &match->next;
+  hall->matches = match;
+  *out = match;
+  return HV_OK;
+}
+
+/* Those who may wait for this peer, or count it. */
+static void tell_departure(const hv_match *match) {
+  hv_msg msg = {.kind = HV_MSG_DEPART, .u.depart.key = match_key(match)};
+  size_t told = 0;
+  if (!match->hall->notices || match->hall->stopped || match->config.apart)
+    return;
+  for (size_t i = 0; i < match->roster.n && told < DEPARTURES_MAX; i++) {
+    const hv_roster_entry *entry = &match->roster.entries[i];
+    hv_target target;
+    if (!hv_roster_counts(&match->roster, entry) ||
+        hv_roster_target(&match->roster, &entry->id, hv_span_of(entry->addrs, entry->addrs_size), 0, &target) != HV_OK)
+      continue;
+    hv_notice_send(match->hall->notices, &target, &msg);
+    told++;
+  }
+}
+
+void hv_match_step_aside(hv_match *match) {
+  if (match->config.apart || match->seek.state != SEEK_IDLE)
+    return;
+  tell_departure(match);
+  match->config.apart = 1;
+  match->env->timer_clear(match->env, &match->greet);
+  hv_roster_step_aside(&match->roster);
+  match_host_close(match);
+}
+
+static void release(hv_match *match, int goodbye) {
+  *match->link = match->next;
+  if (match->next)
+    match->next->link = match->link;
+  match_host_close(match);
+  match_ask_fini(match);
+  if (goodbye)
+    tell_departure(match);
+  hv_roster_fini(&match->roster, goodbye);
+  match->env->timer_clear(match->env, &match->news);
+  match->env->timer_clear(match->env, &match->greet);
+  match->env->timer_clear(match->env, &match->seek.timer);
+  hv_mem_free(match->schema_text);
+  hv_mem_free(match);
+}
+
+void hv_match_free(hv_match *match) {
+  if (!match)
+    return;
+  match->closing = 1;
+  match_seek_end(match, HV_CANCELLED, "the averager was shut down");
+  release(match, 1);
+}
+
+hv_status hv_match_set_bits(hv_match *match, hv_span bits, hv_error *err) {
+  hv_status status = check_bits(bits, err);
+  if (status != HV_OK)
+    return status;
+  if (match->seek.state != SEEK_IDLE)
+    return hv_fail(err, HV_STATE,
+                   "cannot change the group bits: this peer is looking for a group; wait for the step, or cancel it");
+  if (hv_span_equal(bits, match->config.bits))
+    return HV_OK;
+  match_host_close(match);
+  match_ask_fini(match);
+  tell_departure(match);
+  hv_roster_fini(&match->roster, 1);
+  set_key(match, bits);
+  /* What has begun, and who is further, was so among others. Where this node is, and whether it still lacks its group there, it
+   * takes along. */
+  memset(match->begun, 0, sizeof match->begun);
+  match->behind_us = 0;
+  start_roster(match, 0);
+  return HV_OK;
+}
+
+/* ---- the hall ---- */
+
+void hv_match_hall_init(hv_match_hall *hall, hv_env *env, hv_dht *dht, hv_peers *peers) {
+  *hall = (hv_match_hall){.env = env, .dht = dht, .peers = peers};
+  hv_parting_init(&hall->parting, env);
+}
+
+void hv_match_hall_stop(hv_match_hall *hall) {
+  hall->stopped = 1;
+  for (hv_match *match = hall->matches; match;) {
+    int seeks = match->seek.state != SEEK_IDLE;
+    match_seek_end(match, HV_CANCELLED, "this node is shutting down");
+    match = seeks ? hall->matches : match->next; /* done may have freed any of them */
+  }
+  for (hv_match *match = hall->matches; match; match = match->next)
+    match_host_close(match);
+}
+
+void hv_match_hall_fini(hv_match_hall *hall) {
+  hall->stopped = 1;
+  for (hv_match *match; (match = hall->matches);) {
+    if (match->seek.state != SEEK_IDLE)
+      match_seek_end(match, HV_CLOSED, "the node has ended"); /* done may free it */
+    else
+      release(match, 0);
+  }
+  for (match_summons *s; (s = hall->summons); hv_mem_free(s))
+    hall->summons = s->next;
+  hv_parting_fini(&hall->parting);
+}
+
+static hv_match *find_key(const hv_match_hall *hall, hv_span key) {
+  hv_match *match = hall->matches;
+  while (match && !hv_span_equal(match_key(match), key))
+    match = match->next;
+  return match;
+}
+
+void hv_match_opened(hv_match_hall *hall, const hv_event *event) {
+  hv_match *match = hall->stopped ? NULL : find_key(hall, event->msg->u.join.key);
+  if (match && !match->config.apart && !hv_peer_equal(&event->stream->peer, &match->roster.config.me))
+    match_host_opened(match, event);
+}
+
+void hv_match_gone(hv_match_hall *hall, const hv_peer_id *id) {
+  for (hv_match *match = hall->matches; match; match = match->next) {
+    hv_roster_gone(&match->roster, id);
+    hv_dht_end_of(hall->dht, match_key(match), id);
+  }
+}
+
+void hv_match_departed(hv_match_hall *hall, const hv_peer_id *id, hv_span key) {
+  hv_match *match = key.size ? find_key(hall, key) : NULL;
+  if (match)
+    hv_roster_gone(&match->roster, id); /* its goodbye is a record of its own */
+}
+
+void hv_match_asked(hv_match_hall *hall, const hv_event *event) {
+  const hv_msg_summon *summon = &event->msg->u.summon;
+  hv_match *match = hall->stopped ? NULL : find_key(hall, summon->key);
+  if (match && match->config.apart)
+    match = NULL;
+  hv_msg answer = {.kind = HV_MSG_SUMMONED, .u.summoned.state = HV_SUMMONED_STRANGER};
+  if (match) {
+    answer.u.summoned.state = has_had_group(match) ? HV_SUMMONED_HAD : match_is_stuck(match) ? HV_SUMMONED_SEEKS : HV_SUMMONED_IDLE;
+    answer.u.summoned.at = match->roster.at;
+    answer.u.summoned.comes = match->comes;
+    hv_roster_called(&match->roster, &event->request->peer, summon->addrs);
+    hv_roster_stands(&match->roster, &event->request->peer, summon->at, summon->seeks);
+    hv_roster_comes(&match->roster, &event->request->peer, summon->comes);
+    match_ask_back(match, &event->request->peer);
+  }
+  hall->env->reply(hall->env, event->request, &answer);
+}

@@ -1,0 +1,78 @@
+#include "core/progress/report.h"
+
+#include <string.h>
+
+enum { STANDSTILL = 16, STANDSTILL_LEAST_S = 1 };
+enum { VERSION = 1, CLIENT = 1, GONE = 2 };
+
+static void put(uint8_t **at, uint64_t value, size_t size) {
+  hv_le_put(*at, value, size);
+  *at += size;
+}
+
+static uint64_t take(const uint8_t **at, size_t size) {
+  *at += size;
+  return hv_le_get(*at - size, size);
+}
+
+static uint64_t least(uint64_t a, uint64_t b) {
+  return a < b ? a : b;
+}
+
+void hv_report_pack(const hv_report *report, uint8_t out[HV_REPORT_BYTES]) {
+  uint64_t bits;
+  double speed = report->speed > 0 ? report->speed : 0;
+  speed = speed < HV_REPORT_SPEED_MAX ? speed : HV_REPORT_SPEED_MAX;
+  memcpy(&bits, &speed, sizeof bits);
+  put(&out, VERSION, 1);
+  put(&out, (report->client_mode ? CLIENT : 0) | (report->gone ? GONE : 0), 1);
+  put(&out, 0, 2);
+  put(&out, report->age_ms, 4);
+  put(&out, least(report->epoch, HV_REPORT_EPOCH_MAX), 8);
+  put(&out, least(report->samples, HV_REPORT_SAMPLES_MAX), 8);
+  put(&out, least(report->before, HV_REPORT_SAMPLES_MAX), 8);
+  put(&out, bits, 8);
+}
+
+hv_status hv_report_unpack(hv_span bytes, hv_report *out) {
+  const uint8_t *at = bytes.data;
+  if (bytes.size != HV_REPORT_BYTES || take(&at, 1) != VERSION)
+    return HV_MALFORMED;
+  uint64_t flags = take(&at, 1), spare = take(&at, 2), bits;
+  *out = (hv_report){.client_mode = (flags & CLIENT) != 0, .gone = (flags & GONE) != 0, .age_ms = (uint32_t)take(&at, 4)};
+  out->epoch = take(&at, 8);
+  out->samples = take(&at, 8);
+  out->before = take(&at, 8);
+  bits = take(&at, 8);
+  memcpy(&out->speed, &bits, sizeof bits);
+  if (flags > (CLIENT | GONE) || spare || out->epoch > HV_REPORT_EPOCH_MAX || out->samples > HV_REPORT_SAMPLES_MAX ||
+      out->before > HV_REPORT_SAMPLES_MAX || !(out->speed >= 0 && out->speed <= HV_REPORT_SPEED_MAX) || bits >> 63)
+    return HV_MALFORMED; /* a speed of -0, too: one report has one form */
+  return HV_OK;
+}
+
+void hv_meter_done(hv_meter *meter, uint64_t samples, uint64_t now_us) {
+  uint64_t now = meter->paused_us ? meter->paused_us : now_us;
+  if (samples && meter->since_us && now > meter->since_us) {
+    double took = (double)(now - meter->since_us) * 1e-6, spent = took / (double)samples;
+    double most = meter->weight > 0 ? STANDSTILL * meter->spent / meter->weight : spent;
+    if (spent > most && took > STANDSTILL_LEAST_S) /* it did other things: that is no slow batch */
+      spent = most * (double)samples > STANDSTILL_LEAST_S ? most : STANDSTILL_LEAST_S / (double)samples;
+    meter->spent += meter->alpha * (spent - meter->spent);
+    meter->weight += meter->alpha * (1 - meter->weight);
+  }
+  meter->since_us = now;
+}
+
+void hv_meter_pause(hv_meter *meter, int on, uint64_t now_us) {
+  if (on && !meter->paused_us)
+    meter->paused_us = now_us;
+  else if (!on && meter->paused_us) {
+    meter->since_us += meter->since_us ? now_us - meter->paused_us : 0;
+    meter->paused_us = 0;
+  }
+}
+
+double hv_meter_speed(const hv_meter *meter) {
+  return meter->spent > 0 ? meter->weight / meter->spent : 0;
+}

@@ -1,0 +1,55 @@
+#include "core/round/round.h"
+
+#include <math.h>
+
+int hv_round_takes_weight(const hv_round *round, float weight) {
+  float most = round->weight_max > 0 ? round->weight_max : HV_CODEC_WEIGHT_MAX;
+  return weight == 0 || (weight >= HV_ROUND_WEIGHT_MIN && weight <= most); /* a NaN is neither */
+}
+
+static hv_status check_members(const hv_round *round, hv_error *err) {
+  uint64_t at = 0;
+  for (size_t i = 0; i < round->n_members; i++) {
+    const hv_round_member *m = &round->members[i];
+    if (m->count && (m->client || m->first != at))
+      return hv_fail(err, HV_INVALID,
+                     "the round is invalid: the span of member %zu is out of order, or that member is in client mode", i);
+    at += m->count;
+  }
+  return at == round->in->n_chunks ? HV_OK : hv_fail(err, HV_INVALID, "the spans do not cover all chunks of the run");
+}
+
+static hv_status check_buffers(const hv_round *round, hv_error *err) {
+  if (!round->in)
+    return hv_fail(err, HV_INVALID, "the round is invalid: the layout of its run is missing");
+  if (round->in->n_chunks > HV_ROUND_CHUNKS_MAX)
+    return hv_fail(err, HV_INVALID, "the run has %u chunks, and the limit is %u: make part_size_bytes larger", round->in->n_chunks,
+                   HV_ROUND_CHUNKS_MAX);
+  if (round->members[round->me].auxiliary)
+    return round->out ? hv_fail(err, HV_INVALID, "the round is invalid: an auxiliary member receives no averages") : HV_OK;
+  if (!round->in->has_values || !round->out || !round->out->has_values)
+    return hv_fail(err, HV_INVALID,
+                   "the round is invalid: a member that contributes needs its values and a buffer for the averages");
+  if (!hv_run_alike(round->in, round->out))
+    return hv_fail(err, HV_INVALID, "the round is invalid: the averages have another layout than the values");
+  if (!hv_round_takes_weight(round, round->weight))
+    return hv_fail(err, HV_INVALID, "the weight must be finite, 0 or more, and within the round's limit, not %g",
+                   (double)round->weight);
+  return HV_OK;
+}
+
+hv_status hv_round_check(const hv_round *round, hv_error *err) {
+  if (round->n_members == 0 || round->n_members > HV_ROUND_MEMBERS_MAX || round->me >= round->n_members ||
+      round->leader >= round->n_members)
+    return hv_fail(err, HV_INVALID, "the round is invalid: it must have 1 to %d members, with this peer and the leader among them",
+                   HV_ROUND_MEMBERS_MAX);
+  if (round->stall_ms == 0)
+    return hv_fail(err, HV_INVALID, "the round is invalid: sender_timeout must be more than 0");
+  if (!isfinite(round->weight_max) || round->weight_max < 0 || round->weight_max > HV_CODEC_WEIGHT_MAX)
+    return hv_fail(err, HV_INVALID, "the largest weight must be from 0 to %g, not %g", (double)HV_CODEC_WEIGHT_MAX,
+                   (double)round->weight_max);
+  if (!isfinite(round->norm_max) || round->norm_max < 0)
+    return hv_fail(err, HV_INVALID, "the largest norm must be finite and 0 or more, not %g", (double)round->norm_max);
+  hv_status status = check_buffers(round, err);
+  return status == HV_OK ? check_members(round, err) : status;
+}

@@ -1,0 +1,434 @@
+#include "core/state/load_inner.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+  LOOK_MS = 15000,
+  PAUSE_MS = 100,      /* between two looks; */
+  PAUSES_ALIKE = 4,    /* so many, then twice as long, */
+  PAUSE_DOUBLINGS = 2, /* so often */
+  SILENCE_MS = 15000,
+  VAIN_DOUBLINGS = 5, /* of silence_ms, between looks past busy donors */
+  HAS_SOME = 2,       /* so many more where a part has come */
+  DONORS = 4,
+  LOOKS = 12,
+  TIMEOUT_MS = 600000
+};
+
+static void look(hv_loader *l);
+
+static uint64_t now_of(const hv_loader *l) {
+  return l->env->now_us(l->env);
+}
+
+/* ---- the end ---- */
+
+void load_end(hv_loader *l, hv_status status, const char *format, ...) {
+  va_list args;
+  if (l->phase == LOAD_ENDING)
+    return;
+  va_start(args, format);
+  vsnprintf(l->text, sizeof l->text, format, args);
+  va_end(args);
+  hv_text_mend(l->text);
+  l->phase = LOAD_ENDING;
+  l->status = status;
+  hv_dht_cancel(l->dht, &l->op);
+  l->env->timer_clear(l->env, &l->deadline);
+  for (size_t i = 0; i < l->n_donors; i++)
+    donor_cut(l->donors[i]);
+  voices_cancel(l);
+  l->env->timer_set(l->env, &l->tick, 0); /* to tell it in a step of its own */
+}
+
+static void tell(hv_loader *l) {
+  hv_state_load *load = l->load;
+  const load_donor *most = NULL;
+  if (l->told || l->jobs)
+    return;
+  l->told = 1;
+  for (size_t i = 0; i < l->n_donors; i++) {
+    const load_donor *d = l->donors[i];
+    l->seen.donors += d->good > 0;
+    if (d->good && (!most || d->good > most->good))
+      most = d;
+  }
+  if (l->status == HV_OK)
+    hv_env_log(l->env, HV_LOG_DEBUG, "state", "state_loaded", "the swarm's state of epoch %llu came: %llu bytes from %u peers",
+               (unsigned long long)l->epoch, (unsigned long long)l->manifest.image, l->seen.donors);
+  load->manifest = l->has_manifest ? &l->manifest : NULL;
+  load->digest = l->digest;
+  load->donor = most ? most->id : (hv_peer_id){{0}};
+  load->seen = l->seen;
+  load->loader = NULL;
+  l->load = NULL;
+  load->done(load, l->status, l->text);
+}
+
+void load_settle(hv_loader *l) {
+  if (l->phase != LOAD_ENDING)
+    return;
+  tell(l);
+  if (l->told && !l->jobs && !l->n_asked_voices && !donor_any_stream(l))
+    l->over(l->arg, l);
+}
+
+/* ---- the beginning of a choice, and its end ---- */
+
+static void forget_choice(hv_loader *l) {
+  for (size_t i = 0; i < l->n_donors; i++)
+    hv_mem_free(l->donors[i]);
+  l->n_donors = 0;
+  if (l->has_manifest)
+    hv_manifest_fini(&l->manifest);
+  hv_mem_free(l->states);
+  hv_mem_free(l->found);
+  l->states = NULL;
+  l->found = NULL;
+  l->has_manifest = l->chosen = 0;
+  l->todo = l->done = 0;
+  l->vain = 0;
+  l->seen.asked = l->seen.arrived = 0;
+}
+
+void load_give_back(hv_loader *l, uint32_t chunk) {
+  if (!l->states || l->states[chunk] != CHUNK_ASKED)
+    return;
+  l->states[chunk] = CHUNK_TODO;
+  l->todo++;
+  if (chunk < l->low)
+    l->low = chunk;
+}
+
+void load_moved(load_donor *from) {
+  from->busy = 0;
+  from->loader->moved_us = now_of(from->loader);
+  from->loader->vain = 0;
+}
+
+static void fetch(hv_loader *l) {
+  l->phase = LOAD_FETCHING;
+  l->fetching_us = l->widened_us = l->moved_us = now_of(l);
+  load_mind(l);
+}
+
+/* It did not work out with what was announced: announcements are looked at again, later, a few times. */
+static void look_again(hv_loader *l, hv_status status, const char *text) {
+  if (donor_any_hope(l)) { /* it only looked past donors that are busy, and nothing else is to be had: they are waited for */
+    l->vain = 0;
+    fetch(l);
+    return;
+  }
+  if (l->looks_left == 0) {
+    load_end(l, status, "%s", text);
+    return;
+  }
+  l->looks_left--;
+  l->phase = LOAD_PAUSE;
+  l->env->timer_set(l->env, &l->tick, (uint64_t)PAUSE_MS * 1000 << l->pauses / PAUSES_ALIKE);
+  l->pauses += l->pauses < PAUSES_ALIKE * PAUSE_DOUBLINGS;
+}
+
+/* ---- looking ---- */
+
+static load_donor *known(const hv_loader *l, const hv_peer_id *id) {
+  for (size_t i = 0; i < l->n_donors; i++)
+    if (hv_peer_equal(&l->donors[i]->id, id))
+      return l->donors[i];
+  return NULL;
+}
+
+static int comes_before(const load_donor *a, const load_donor *b) {
+  return a->priority != b->priority ? a->priority > b->priority : a->rank > b->rank;
+}
+
+/* Which place is given up when all are taken: that of one who is not asked again; else, in the half of those with the least
+ * priority, that of the least rank: so a half is drawn by lot, whatever priorities are said. n_donors: none. */
+static size_t place_to_give(const hv_loader *l) {
+  size_t least = l->n_donors;
+  for (size_t i = 0; i < l->n_donors; i++)
+    if (l->donors[i]->state == DONOR_OUT)
+      return i;
+  for (size_t i = l->n_donors / 2; i < l->n_donors; i++)
+    if (!l->donors[i]->good && (least == l->n_donors || l->donors[i]->rank < l->donors[least]->rank))
+      least = i;
+  return least;
+}
+
+/* Puts a donor in its place; when all places are taken one goes. While nobody is asked: between two looks. 0: no memory. */
+static int enter(hv_loader *l, const hv_ballot *ballot) {
+  load_donor *d, made = {.loader = l, .id = ballot->signer, .priority = ballot->priority};
+  l->env->random(l->env, &made.rank, sizeof made.rank);
+  if (l->n_donors == HV_LOADER_KNOWN_MAX) {
+    size_t at = place_to_give(l);
+    int is_front = comes_before(&made, l->donors[l->n_donors / 2 - 1]);
+    if (at == l->n_donors || (l->donors[at]->state != DONOR_OUT && !is_front && made.rank < l->donors[at]->rank))
+      return 1;
+    d = l->donors[at];
+    memmove(&l->donors[at], &l->donors[at + 1], (--l->n_donors - at) * sizeof *l->donors);
+  } else
+    d = hv_mem_alloc(l->env->mem, sizeof *d);
+  if (!d)
+    return 0;
+  *d = made;
+  size_t at = l->n_donors++;
+  for (; at > 0 && comes_before(d, l->donors[at - 1]); at--)
+    l->donors[at] = l->donors[at - 1];
+  l->donors[at] = d;
+  return 1;
+}
+
+static int is_donor(const hv_loader *l, const hv_ballot *b) {
+  return b->epoch == l->epoch && memcmp(&b->digest, &l->digest, sizeof b->digest) == 0 && b->addrs.size > 0;
+}
+
+/* It begins anew, unless it lied. */
+static void renew(load_donor *d, const hv_ballot *b) {
+  if (d->liar)
+    return;
+  d->state = DONOR_FRESH;
+  d->failures = d->addr = 0;
+  d->addrs_size = (uint8_t)b->addrs.size;
+  memcpy(d->addrs, b->addrs.data, b->addrs.size);
+}
+
+/* Everybody who announces what was chosen and can be dialled; those that are known keep their places. 0: no memory. */
+static int gather_donors(hv_loader *l, const hv_ballot *ballots, size_t n) {
+  load_donor *d;
+  for (size_t i = 0; i < n; i++)
+    if (is_donor(l, &ballots[i]) && (d = known(l, &ballots[i].signer)))
+      renew(d, &ballots[i]);
+  for (size_t i = 0; i < n; i++) {
+    if (!is_donor(l, &ballots[i]) || known(l, &ballots[i].signer))
+      continue;
+    if (!enter(l, &ballots[i]))
+      return 0;
+    if ((d = known(l, &ballots[i].signer)))
+      renew(d, &ballots[i]);
+  }
+  return 1;
+}
+
+static void choose(hv_loader *l, const hv_ballot *ballots, size_t n, size_t choice) {
+  const hv_ballot *b = &ballots[choice];
+  if (l->chosen && (l->epoch != b->epoch || memcmp(&l->digest, &b->digest, sizeof b->digest) != 0)) {
+    l->seen.restarts++;
+    forget_choice(l);
+  }
+  l->chosen = 1;
+  l->epoch = b->epoch;
+  l->digest = b->digest;
+  l->claimed = b->size < HV_MANIFEST_IMAGE_MAX ? b->size : HV_MANIFEST_IMAGE_MAX;
+  if (!gather_donors(l, ballots, n)) {
+    load_end(l, HV_NOMEM, "cannot load the state: no memory; raise the memory limit");
+    return;
+  }
+  if (!donor_any_hope(l)) {
+    look_again(l, HV_UNREACHABLE,
+               "cannot load the state: no peer that offers it can be asked; they cannot be dialled, or no longer have it");
+    return;
+  }
+  fetch(l);
+}
+
+/* One voice for each signer: the record that is its own. */
+static size_t read_ballots(const hv_loader *l, const hv_record *records, size_t n, hv_ballot *out) {
+  size_t n_out = 0;
+  for (size_t i = 0; i < n; i++) {
+    char subkey[HV_BALLOT_SUBKEY_MAX];
+    size_t size = hv_ballot_subkey(&records[i].signer, subkey);
+    if (!records[i].has_subkey || !hv_peer_is_known(&records[i].signer) || hv_peer_equal(&records[i].signer, &l->config.me) ||
+        !hv_span_equal(records[i].subkey, hv_span_of(subkey, size)) || hv_ballot_read(records[i].value, &out[n_out]) != HV_OK)
+      continue;
+    out[n_out++].signer = records[i].signer;
+  }
+  return n_out;
+}
+
+/* Those who said that they are there, and those whom nobody can ask. */
+static int may_be_there(voice_state state) {
+  return state == VOICE_THERE || state == VOICE_UNASKED;
+}
+
+static int is_there(voice_state state) {
+  return state == VOICE_THERE;
+}
+
+/* A silent one may only be far away. */
+static int is_not_gone(voice_state state) {
+  return state != VOICE_GONE;
+}
+
+static void decide(hv_loader *l, hv_ballot *ballots) {
+  static int (*const groups[])(voice_state) = {may_be_there, is_there, is_not_gone};
+  hv_status status = HV_NOT_FOUND;
+  size_t n = 0, choice = 0;
+  for (size_t i = 0; i < sizeof groups / sizeof *groups && status != HV_OK; i++) {
+    n = voices_that(l, groups[i], ballots);
+    hv_status said = hv_ballot_count(ballots, n, l->load->epoch_least, &choice);
+    status = said == HV_OK || status == HV_NOT_FOUND ? said : status;
+  }
+  l->seen.voices = (uint32_t)n;
+  if (status == HV_OK)
+    choose(l, ballots, n, choice);
+  else if (status == HV_STATE)
+    look_again(l, HV_STATE,
+               "cannot load the state: the peers that offer one do not agree, and no state has a majority; try again later");
+  else if (l->chosen)
+    look_again(l, HV_UNREACHABLE, "cannot load the state: all peers that offered it have left; try again later");
+  else if (l->load->epoch_least > 0) { /* who asks for an epoch knows of somebody there, who may be about to offer it */
+    char text[80];
+    snprintf(text, sizeof text, "no peer offers a state of epoch %llu or later: try again later",
+             (unsigned long long)l->load->epoch_least);
+    look_again(l, HV_NOT_FOUND, text);
+  } else
+    load_end(l, HV_NOT_FOUND,
+             "no peer offers a state: no other peer shares one under this prefix, or none has announced it yet; try again later");
+}
+
+void load_count(hv_loader *l) {
+  hv_ballot *ballots = hv_mem_array(l->env->mem, l->n_voices, sizeof *ballots);
+  if (ballots)
+    decide(l, ballots);
+  else
+    load_end(l, HV_NOMEM, "cannot load the state: no memory; raise the memory limit");
+  hv_mem_free(ballots);
+}
+
+static void looked(hv_dht_op *op, hv_status status, const char *text) {
+  hv_loader *l = op->owner;
+  if (l->phase != LOAD_LOOKING)
+    return;
+  if (status != HV_OK && status != HV_NOT_FOUND) {
+    look_again(l, status, text);
+    return;
+  }
+  size_t n = status == HV_OK ? op->n_records : 0;
+  hv_ballot *ballots = hv_mem_array(l->env->mem, n, sizeof *ballots);
+  if (ballots && voices_take(l, ballots, read_ballots(l, op->records, n, ballots)) == HV_OK)
+    voices_ask(l);
+  else
+    load_end(l, HV_NOMEM, "cannot load the state: no memory; raise the memory limit");
+  hv_mem_free(ballots);
+}
+
+static void look(hv_loader *l) {
+  l->phase = LOAD_LOOKING;
+  l->seen.looks++;
+  l->op = (hv_dht_op){.done = looked, .owner = l, .key = hv_span_of(l->key, l->key_size), .timeout_ms = LOOK_MS, .latest = 1};
+  hv_error why = {0};
+  hv_status status = hv_dht_get(l->dht, &l->op, &why);
+  if (status != HV_OK)
+    looked(&l->op, status, why.text);
+}
+
+/* ---- time ---- */
+
+/* All who are left have been busy for long: as joiners that came first make them, or for ever, on purpose, while the others have
+ * moved on to another state. So whoever waits for them looks now and then whether there is another one; they are not given up. Who
+ * has a part of a state already would lose it, and may only wait for its turn: it looks later. */
+static int look_past_busy(hv_loader *l) {
+  unsigned doublings = l->vain + (l->done ? HAS_SOME : 0);
+  if (!donor_all_busy(l, l->config.silence_ms * UINT64_C(1000) << doublings))
+    return 0;
+  donor_rest(l);
+  if (donor_any_stream(l) || l->jobs) {
+    l->env->timer_set(l->env, &l->tick, LOAD_TICK_US);
+    return 1;
+  }
+  l->vain += l->vain < VAIN_DOUBLINGS;
+  look(l);
+  return 1;
+}
+
+void load_mind(hv_loader *l) {
+  if (l->phase != LOAD_FETCHING || look_past_busy(l))
+    return;
+  donor_mind(l);
+  if (l->phase != LOAD_FETCHING)
+    return;
+  if (donor_any_hope(l) || donor_any_stream(l) || l->jobs)
+    l->env->timer_set(l->env, &l->tick, LOAD_TICK_US);
+  else
+    look_again(l, HV_UNREACHABLE, "cannot load the state: no peer that offers it answers any more; try again later");
+}
+
+static void tick(hv_timer *timer, const hv_event *event) {
+  hv_loader *l = timer->owner;
+  (void)event;
+  if (l->phase == LOAD_PAUSE)
+    look(l);
+  else
+    load_mind(l);
+  load_settle(l);
+}
+
+static void too_late(hv_timer *timer, const hv_event *event) {
+  hv_loader *l = timer->owner;
+  (void)event;
+  if (l->has_manifest)
+    load_end(l, HV_TIMEOUT, "the state was not loaded in time: %u of %zu chunks arrived; allow more time", l->done,
+             l->manifest.n_chunks);
+  else
+    load_end(l, HV_TIMEOUT, "the state was not loaded in time: %s",
+             l->chosen ? "no peer that offers it sent its manifest; allow more time" : "no state has a majority; allow more time");
+}
+
+/* ---- life ---- */
+
+static uint32_t or_else(uint32_t given, uint32_t usual) {
+  return given ? given : usual;
+}
+
+hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht, hv_state_load *load, hv_loader_memory *memory,
+                        void (*over)(void *arg, hv_loader *self), void *arg, hv_loader **out, hv_error *err) {
+  static const char suffix[] = ".state";
+  hv_loader *l = hv_mem_zalloc(env->mem, sizeof *l + load->prefix.size + sizeof suffix);
+  if (!l)
+    return hv_fail(err, HV_NOMEM, "cannot load the state: no memory; raise the memory limit");
+  l->env = env;
+  l->config = *config;
+  l->config.silence_ms = or_else(config->silence_ms, SILENCE_MS);
+  l->config.looks = or_else(config->looks, LOOKS);
+  l->config.donors = or_else(config->donors, DONORS);
+  if (l->config.donors > HV_LOADER_DONORS_MAX)
+    l->config.donors = HV_LOADER_DONORS_MAX;
+  l->dht = dht;
+  l->load = load;
+  l->memory = memory;
+  l->over = over;
+  l->arg = arg;
+  l->looks_left = l->config.looks;
+  memcpy(l->key, load->prefix.data, load->prefix.size);
+  memcpy(l->key + load->prefix.size, suffix, sizeof suffix - 1);
+  l->key_size = load->prefix.size + sizeof suffix - 1;
+  l->deadline = (hv_timer){.fire = too_late, .owner = l};
+  l->tick = (hv_timer){.fire = tick, .owner = l};
+  load->kern = load->kern ? load->kern : hv_cpu_best();
+  load->size_max = load->size_max ? load->size_max : HV_MANIFEST_IMAGE_MAX;
+  load->loader = l;
+  env->timer_set(env, &l->deadline, (uint64_t)or_else(load->timeout_ms, TIMEOUT_MS) * 1000);
+  l->phase = LOAD_PAUSE;
+  env->timer_set(env, &l->tick, 0);
+  *out = l;
+  return HV_OK;
+}
+
+void hv_loader_cancel(hv_loader *l) {
+  load_end(l, HV_CANCELLED, "the download of the state was cancelled");
+  tell(l);
+}
+
+void hv_loader_free(hv_loader *l) {
+  if (!l->told) {
+    load_end(l, HV_CLOSED, "cannot load the state: the node ended first");
+    l->jobs = 0;
+    tell(l);
+  }
+  l->env->timer_clear(l->env, &l->deadline);
+  l->env->timer_clear(l->env, &l->tick);
+  forget_choice(l);
+  voices_forget(l);
+  hv_mem_free(l);
+}

@@ -1,0 +1,116 @@
+/* Of those who announce a state, who is there? (contract in load_inner.h) */
+#include "core/peers/contact.h"
+#include "core/state/load_inner.h"
+
+#include <string.h>
+
+enum {
+  SILENT_MS = 60000, /* so long that is remembered: as long as an announcement lives, or so */
+  ANSWER_MS = 1000,  /* an announcer that has not answered by then has no vote in this look, if the others can decide */
+  ADDRS_TRIED = 3,
+  ASKED_MAX = 64 /* of more voices so many are asked, by lot; the others count unasked */
+};
+
+static void came_back(hv_call *call, const hv_event *event);
+
+/* Asks at the next of its addresses; 0: there is none left. */
+static int ask(load_voice *v) {
+  hv_loader *l = v->loader;
+  hv_addr addrs[ADDRS_TRIED];
+  size_t n = hv_contact_unpack(hv_span_of(v->addrs, v->ballot.addrs.size), addrs, ADDRS_TRIED);
+  hv_msg echo = {.kind = HV_MSG_ECHO};
+  while (v->tried < n) {
+    v->call = (hv_call){.done = came_back, .owner = v, .to = {v->ballot.signer, addrs[v->tried++]}, .timeout_ms = ANSWER_MS};
+    if (l->env->call(l->env, &v->call, &echo) == HV_OK) {
+      l->n_asked_voices++;
+      return 1;
+    }
+  }
+  return 0;
+}
+
+static int has_ended(hv_status status) {
+  return status == HV_REFUSED || status == HV_DENIED;
+}
+
+/* It was silent not long ago, and has announced nothing since. */
+static int was_silent(const hv_loader *l, const hv_ballot *ballot) {
+  uint64_t now = l->env->now_us(l->env);
+  for (size_t i = 0; i < HV_LOADER_SILENT_MAX; i++) {
+    const hv_loader_silent *s = &l->memory->silent[i];
+    if (s->at_us && now - s->at_us < SILENT_MS * 1000ull && hv_peer_equal(&s->id, &ballot->signer) &&
+        memcmp(&s->digest, &ballot->digest, sizeof s->digest) == 0)
+      return 1;
+  }
+  return 0;
+}
+
+static void remember_silence(const load_voice *v) {
+  hv_loader_memory *memory = v->loader->memory;
+  memory->silent[memory->n++ % HV_LOADER_SILENT_MAX] =
+      (hv_loader_silent){v->ballot.signer, v->ballot.digest, v->loader->env->now_us(v->loader->env)};
+}
+
+static void came_back(hv_call *call, const hv_event *event) {
+  load_voice *v = call->owner;
+  hv_loader *l = v->loader;
+  l->n_asked_voices--;
+  int again = l->phase == LOAD_ASKING && event->status != HV_OK && event->status != HV_TIMEOUT && ask(v);
+  if (!again && v->state == VOICE_ASKED)
+    v->state = event->status == HV_OK ? VOICE_THERE : has_ended(event->status) ? VOICE_GONE : VOICE_SILENT;
+  if (v->state == VOICE_SILENT)
+    remember_silence(v);
+  if (l->phase == LOAD_ASKING && l->n_asked_voices == 0)
+    load_count(l);
+  load_settle(l);
+}
+
+void voices_forget(hv_loader *l) {
+  hv_mem_free(l->voices);
+  l->voices = NULL;
+  l->n_voices = 0;
+}
+
+void voices_cancel(hv_loader *l) {
+  for (size_t i = 0; i < l->n_voices && l->n_asked_voices; i++)
+    if (l->voices[i].call.done)
+      l->env->call_cancel(l->env, &l->voices[i].call);
+}
+
+hv_status voices_take(hv_loader *l, const hv_ballot *ballots, size_t n) {
+  load_voice *voices = hv_mem_array(l->env->mem, n, sizeof *voices);
+  if (!voices)
+    return HV_NOMEM;
+  for (size_t i = 0; i < n; i++) {
+    load_voice *v = &voices[i];
+    *v = (load_voice){.loader = l, .ballot = ballots[i], .state = was_silent(l, &ballots[i]) ? VOICE_SILENT : VOICE_UNASKED};
+    memcpy(v->addrs, ballots[i].addrs.data, ballots[i].addrs.size);
+    v->ballot.addrs.data = v->addrs;
+  }
+  voices_forget(l);
+  l->voices = voices;
+  l->n_voices = n;
+  return HV_OK;
+}
+
+void voices_ask(hv_loader *l) {
+  uint32_t from = 0;
+  l->phase = LOAD_ASKING;
+  if (l->n_voices > ASKED_MAX)
+    l->env->random(l->env, &from, sizeof from);
+  for (size_t k = 0; k < l->n_voices && k < ASKED_MAX; k++) {
+    load_voice *v = &l->voices[(from + k) % l->n_voices];
+    if (v->state == VOICE_UNASKED && ask(v))
+      v->state = VOICE_ASKED;
+  }
+  if (l->n_asked_voices == 0)
+    load_count(l);
+}
+
+size_t voices_that(const hv_loader *l, int (*count)(voice_state state), hv_ballot *out) {
+  size_t n = 0;
+  for (size_t i = 0; i < l->n_voices; i++)
+    if (count(l->voices[i].state))
+      out[n++] = l->voices[i].ballot;
+  return n;
+}

@@ -1,0 +1,236 @@
+/* The hive's states: what the program offers to joiners, and gets as one (contract in hivemind_c.h). */
+#include "net/hive/hive_inner.h"
+
+#include <string.h>
+
+/* Parts that the program lent; given back when the last holder has let go of them, on any thread. */
+typedef struct lent_parts {
+  hv_payload payload;
+  void (*done)(void *arg);
+  void *arg;
+  hv_span spans[];
+} lent_parts;
+
+static void give_back(hv_payload *payload) {
+  lent_parts *lent = (lent_parts *)payload;
+  if (lent->done)
+    lent->done(lent->arg);
+  hv_mem_free(lent);
+}
+
+static hv_payload *borrow_parts(hv_mem *mem, const hv_hive_state_part *parts, size_t n) {
+  lent_parts *lent = hv_mem_zalloc(mem, sizeof *lent + n * sizeof *lent->spans);
+  if (!lent)
+    return NULL;
+  for (size_t i = 0; i < n; i++)
+    lent->spans[i] = parts[i].bytes;
+  hv_payload_init(&lent->payload, lent->spans, n, give_back, NULL);
+  return &lent->payload;
+}
+
+/* An op with a copy of its own of the prefix, which then stands for it. NULL: no memory. */
+static hv_hive_op *new_prefix_op(hv_hive *hive, void (*start)(hv_hive_op *, hv_node *), hv_span *prefix) {
+  hv_hive_op *o = hv_hive_new_op(hive, start);
+  if (!o)
+    return NULL;
+  o->bytes = hv_mem_alloc(hv_hive_mem(hive), prefix->size);
+  if (!o->bytes) {
+    hv_hive_free_op(o);
+    return NULL;
+  }
+  if (prefix->size)
+    memcpy(o->bytes, prefix->data, prefix->size);
+  prefix->data = o->bytes;
+  return o;
+}
+
+/* ---- offer ---- */
+
+static void offer_over(hv_state_offer *offer, hv_status status, const char *text) {
+  hv_hive_op *o = offer->owner;
+  if (status == HV_OK) {
+    hv_future_finish(o->future, hv_span_of(&offer->digest, sizeof offer->digest), NULL);
+    hv_hive_free_op(o);
+  } else
+    hv_hive_fail_op(o, status, text);
+}
+
+static void not_cancelled(hv_hive_op *o, hv_node *node) {
+  (void)o, (void)node; /* it is done soon; who does not want it any more withdraws it */
+}
+
+static void start_offer(hv_hive_op *o, hv_node *node) {
+  hv_error why = {0};
+  hv_state_offer *offer = &o->u.state_offer;
+  offer->done = offer_over;
+  offer->owner = o;
+  o->cancel = not_cancelled;
+  hv_status status = hv_state_offer_start(hv_node_state(node), offer, &why);
+  if (status != HV_OK)
+    hv_hive_fail_op(o, status, why.text);
+}
+
+/* Copies the parts' kinds, the prefix and the metadata behind each other into o->bytes. 0: no memory. */
+static int copy_offer(hv_hive_op *o, const hv_hive_snapshot *given) {
+  hv_state_offer *offer = &o->u.state_offer;
+  size_t kinds = given->n_parts * sizeof *offer->parts;
+  o->bytes = hv_mem_zalloc(hv_hive_mem(o->hive), kinds + given->prefix.size + given->metadata.size + 1);
+  if (!o->bytes)
+    return 0;
+  hv_manifest_part *parts = (hv_manifest_part *)o->bytes;
+  uint8_t *prefix = o->bytes + kinds, *metadata = prefix + given->prefix.size;
+  for (size_t i = 0; i < given->n_parts; i++)
+    parts[i] = (hv_manifest_part){.codec = given->parts[i].codec, .dtype = given->parts[i].dtype};
+  if (given->prefix.size)
+    memcpy(prefix, given->prefix.data, given->prefix.size);
+  if (given->metadata.size)
+    memcpy(metadata, given->metadata.data, given->metadata.size);
+  *offer = (hv_state_offer){.prefix = hv_span_of(prefix, given->prefix.size),
+                            .epoch = given->epoch,
+                            .state_hash = given->state_hash,
+                            .parts = parts,
+                            .metadata = hv_span_of(metadata, given->metadata.size),
+                            .priority = given->priority,
+                            .declare_ms = given->declare_ms};
+  memcpy(offer->lineage, given->lineage, sizeof offer->lineage);
+  return 1;
+}
+
+hv_status hv_hive_state_offer(hv_hive *hive, const hv_hive_snapshot *given, void (*done)(void *arg), void *arg, hv_future **out) {
+  if (hv_hive_usable(hive) != HV_OK)
+    return HV_FORKED;
+  if (given->n_parts > HV_MANIFEST_PARTS_MAX || given->metadata.size > HV_MANIFEST_METADATA_MAX ||
+      given->prefix.size > HV_STATE_PREFIX_MAX)
+    return HV_TOO_LARGE;
+  hv_hive_op *o = hv_hive_new_op(hive, start_offer);
+  if (!o)
+    return HV_NOMEM;
+  o->payload = borrow_parts(hv_hive_mem(hive), given->parts, given->n_parts);
+  if (!o->payload || !copy_offer(o, given)) {
+    hv_hive_free_op(o);
+    return HV_NOMEM;
+  }
+  lent_parts *lent = (lent_parts *)hv_payload_keep(o->payload);
+  lent->done = done;
+  lent->arg = arg;
+  o->u.state_offer.bytes = o->payload;
+  hv_status status = hv_hive_submit(o, out);
+  if (status != HV_OK)
+    lent->done = NULL; /* not accepted: the program still has its bytes, and is not told */
+  hv_payload_release(&lent->payload);
+  return status;
+}
+
+/* ---- what stands already ---- */
+
+static void over_at_once(hv_hive_op *o, hv_status status) {
+  if (status == HV_OK) {
+    hv_future_finish(o->future, hv_span_of(NULL, 0), NULL);
+    hv_hive_free_op(o);
+  } else
+    hv_hive_fail_op(o, status,
+                    status == HV_NOT_FOUND ? "cannot change the offer: no state is offered under this prefix; offer one first"
+                                           : hv_status_text(status));
+}
+
+static void start_withdraw(hv_hive_op *o, hv_node *node) {
+  over_at_once(o, hv_state_withdraw(hv_node_state(node), o->u.state_change.prefix, o->u.state_change.at_once));
+}
+
+static void start_priority(hv_hive_op *o, hv_node *node) {
+  over_at_once(o, hv_state_set_priority(hv_node_state(node), o->u.state_change.prefix, o->u.state_change.priority));
+}
+
+static hv_status change(hv_hive *hive, hv_span prefix, void (*start)(hv_hive_op *, hv_node *), int at_once, float priority,
+                        hv_future **out) {
+  if (hv_hive_usable(hive) != HV_OK)
+    return HV_FORKED;
+  hv_hive_op *o = new_prefix_op(hive, start, &prefix);
+  if (!o)
+    return HV_NOMEM;
+  o->u.state_change.prefix = prefix;
+  o->u.state_change.at_once = at_once;
+  o->u.state_change.priority = priority;
+  return hv_hive_submit(o, out);
+}
+
+hv_status hv_hive_state_withdraw(hv_hive *hive, hv_span prefix, int at_once, hv_future **out) {
+  return change(hive, prefix, start_withdraw, at_once, 0, out);
+}
+
+hv_status hv_hive_state_set_priority(hv_hive *hive, hv_span prefix, float priority, hv_future **out) {
+  return change(hive, prefix, start_priority, 0, priority, out);
+}
+
+/* ---- load ---- */
+
+static size_t aligned(size_t size) {
+  return (size + HV_MANIFEST_ALIGN - 1) / HV_MANIFEST_ALIGN * HV_MANIFEST_ALIGN;
+}
+
+/* One block for the program: an hv_hive_state, its parts, the metadata, and then the image. */
+static uint8_t *make_room(hv_state_load *load, const hv_manifest *m) {
+  hv_hive_op *o = load->owner;
+  size_t head = aligned(sizeof(hv_hive_state) + m->n_parts * sizeof(hv_hive_state_part) + m->metadata.size);
+  hv_mem_free(o->block);
+  o->block = hv_mem_aligned(hv_hive_mem(o->hive), head + (size_t)m->image + 1);
+  o->count = head;
+  return o->block ? (uint8_t *)o->block + head : NULL;
+}
+
+static void fill_head(hv_hive_op *o, const hv_state_load *load) {
+  const hv_manifest *m = load->manifest;
+  hv_hive_state *state = o->block;
+  hv_hive_state_part *parts = (hv_hive_state_part *)(state + 1);
+  uint8_t *metadata = (uint8_t *)(parts + m->n_parts), *image = (uint8_t *)o->block + o->count;
+  if (m->metadata.size)
+    memcpy(metadata, m->metadata.data, m->metadata.size);
+  for (size_t i = 0; i < m->n_parts; i++)
+    parts[i] = (hv_hive_state_part){.bytes = hv_span_of(image + m->parts[i].place, (size_t)m->parts[i].size),
+                                    .codec = m->parts[i].codec,
+                                    .dtype = m->parts[i].dtype};
+  *state = (hv_hive_state){.epoch = m->epoch,
+                           .state_hash = m->state_hash,
+                           .digest = load->digest,
+                           .metadata = hv_span_of(metadata, m->metadata.size),
+                           .parts = parts,
+                           .n_parts = m->n_parts};
+}
+
+static void load_over(hv_state_load *load, hv_status status, const char *text) {
+  hv_hive_op *o = load->owner;
+  if (status != HV_OK) {
+    hv_hive_fail_op(o, status, text);
+    return;
+  }
+  fill_head(o, load);
+  hv_future_finish_taken(o->future, o->block, sizeof(hv_hive_state), &load->donor);
+  o->block = NULL;
+  hv_hive_free_op(o);
+}
+
+static void cancel_load(hv_hive_op *o, hv_node *node) {
+  hv_state_load_cancel(hv_node_state(node), &o->u.state_load);
+}
+
+static void start_load(hv_hive_op *o, hv_node *node) {
+  hv_error why = {0};
+  o->u.state_load.done = load_over;
+  o->u.state_load.room = make_room;
+  o->u.state_load.owner = o;
+  o->cancel = cancel_load;
+  hv_status status = hv_state_load_start(hv_node_state(node), &o->u.state_load, &why);
+  if (status != HV_OK)
+    hv_hive_fail_op(o, status, why.text);
+}
+
+hv_status hv_hive_state_load(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t size_max, uint64_t epoch_least,
+                             hv_future **out) {
+  if (hv_hive_usable(hive) != HV_OK)
+    return HV_FORKED;
+  hv_hive_op *o = new_prefix_op(hive, start_load, &prefix);
+  if (!o)
+    return HV_NOMEM;
+  o->u.state_load = (hv_state_load){.prefix = prefix, .timeout_ms = timeout_ms, .size_max = size_max, .epoch_least = epoch_least};
+  return hv_hive_submit(o, out);
+}

@@ -1,0 +1,651 @@
+#include "net/sim/sim_inner.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+enum {
+  ALARMS = 6,       /* of each end */
+  LEAST_COST = 128, /* what a message without bytes counts against a window */
+  FIRST_RETRY_US = 200000,
+  LAST_RETRY_US = 5000000,
+};
+
+/* A message on one way of a stream. */
+struct sim_segment {
+  sim_segment *next;
+  hv_payload *payload;
+  size_t cost; /* against the windows */
+  uint64_t due;
+  uint64_t content;
+  enum { OPENS, DATA, ENDS } what;
+  size_t header_size;
+  uint8_t header[]; /* as hv_wire_write_bulk made it */
+};
+
+/* A payload as the receiver has it, on its own account, until it lets go. */
+struct sim_held {
+  hv_payload payload; /* first */
+  hv_span part;
+  sim_end *end; /* NULL: its stream is gone */
+  sim_held *next, **where;
+};
+
+static sim_end *other(sim_end *end) {
+  return &end->both->ends[end == &end->both->ends[0]];
+}
+
+static hv_sim *world(const sim_end *end) {
+  return end->node->sim;
+}
+
+static void set(sim_end *end, sim_alarm *alarm, sim_kind kind, uint64_t due) {
+  /* What was sent arrives at the other's, so it waits while the other is paused. */
+  sim_alarm_set(world(end), alarm, kind, kind == SIM_ARRIVE ? other(end)->node->index : end->node->index, due);
+}
+
+/* ---- making and freeing ---- */
+
+static void drop_segments(sim_segment **first, sim_segment ***last) {
+  while (*first) {
+    sim_segment *segment = *first;
+    *first = segment->next;
+    hv_payload_release(segment->payload);
+    hv_mem_free(segment);
+  }
+  *last = first;
+}
+
+static void detach_held(sim_end *end) {
+  for (; end->held; end->held = end->held->next)
+    end->held->end = NULL;
+}
+
+static void still(sim_end *end) {
+  hv_sim *sim = world(end);
+  sim_alarm_clear(sim, &end->arrive);
+  sim_alarm_clear(sim, &end->credit);
+  sim_alarm_clear(sim, &end->ready);
+  sim_alarm_clear(sim, &end->leave);
+}
+
+/* Nothing more gets across, either way. What each end's core hears of it is another matter. */
+static void break_off(sim_stream_ends *both) {
+  both->broken = 1;
+  for (int i = 0; i < 2; i++) {
+    still(&both->ends[i]);
+    drop_segments(&both->ends[i].queue, &both->ends[i].queue_end);
+    drop_segments(&both->ends[i].flight, &both->ends[i].flight_end);
+  }
+}
+
+static void free_if_over(sim_stream_ends *both) {
+  hv_sim *sim = world(&both->ends[0]);
+  if (both->ends[0].live || both->ends[1].live || both->ends[0].pub || both->ends[1].pub)
+    return;
+  break_off(both);
+  for (int i = 0; i < 2; i++)
+    detach_held(&both->ends[i]);
+  sim_heap_unhold(&sim->heap, 2 * ALARMS);
+  hv_mem_free(both);
+}
+
+/* The end is no longer the core's: it leaves its node, its hv_stream is freed. */
+static void bury(sim_end *end) {
+  sim_stream_ends *both = end->both;
+  if (end->pub) {
+    *end->where = end->next;
+    if (end->next)
+      end->next->where = end->where;
+  }
+  sim_alarm_clear(world(end), &end->close);
+  sim_alarm_clear(world(end), &end->pulse);
+  hv_mem_free(end->pub);
+  end->pub = NULL;
+  end->live = 0;
+  free_if_over(both);
+}
+
+/* What the world keeps of a stream besides what its core sees. */
+typedef struct public_stream {
+  hv_stream pub; /* first */
+  sim_end *end;
+} public_stream;
+
+static sim_end *end_of(hv_stream *stream) {
+  return ((public_stream *)stream)->end;
+}
+
+static int give_to_core(sim_end *end) {
+  public_stream *p = hv_mem_zalloc(world(end)->mem, sizeof *p);
+  if (!p)
+    return 0;
+  p->end = end;
+  end->pub = &p->pub;
+  end->live = 1;
+  end->next = end->node->ends;
+  end->where = &end->node->ends;
+  if (end->next)
+    end->next->where = &end->next;
+  end->node->ends = end;
+  return 1;
+}
+
+static sim_stream_ends *new_stream(sim_node *from, sim_node *to) {
+  hv_sim *sim = from->sim;
+  if (!sim_heap_hold(&sim->heap, 2 * ALARMS))
+    return NULL;
+  sim_stream_ends *both = hv_mem_zalloc(sim->mem, sizeof *both);
+  if (!both) {
+    sim_heap_unhold(&sim->heap, 2 * ALARMS);
+    return NULL;
+  }
+  for (int i = 0; i < 2; i++) {
+    sim_end *end = &both->ends[i];
+    end->both = both;
+    end->node = i ? to : from;
+    end->queue_end = &end->queue;
+    end->flight_end = &end->flight;
+    end->retry_us = FIRST_RETRY_US;
+    end->close_due = UINT64_MAX;
+  }
+  return both;
+}
+
+/* ---- the end of a stream ---- */
+
+static void close_at(sim_end *end, uint64_t due, hv_status status, const char *text) {
+  if (!end->live || due >= end->close_due)
+    return;
+  end->close_due = due;
+  end->status = status;
+  end->text = text;
+  set(end, &end->close, SIM_CLOSE, due);
+}
+
+/* The news that it is over reaches the other end, if it can. */
+static void tell_other(sim_end *end, hv_status status, const char *text) {
+  hv_sim *sim = world(end);
+  uint32_t here = end->node->index, there = other(end)->node->index;
+  if (!sim_blocked(sim, here, there))
+    close_at(other(end), sim->now + sim_delay_us(sim, here, there), status, text);
+}
+
+void sim_stream_closes(sim_end *end) {
+  hv_event event = {
+      .kind = HV_EVENT_STREAM_CLOSED, .stream = end->pub, .status = end->status, .text = end->text, .peer = end->pub->peer};
+  end->live = 0;
+  if (sim_deliver(end->node, &event, 0))
+    bury(end);
+}
+
+/* Both sides have said all, and all of it has arrived. */
+static void close_if_said(sim_end *end) {
+  hv_sim *sim = world(end);
+  if (!end->got_end || !other(end)->got_end)
+    return;
+  uint64_t back = sim_delay_us(sim, end->node->index, other(end)->node->index);
+  close_at(end, sim->now, HV_OK, "");
+  close_at(other(end), sim->now + back, HV_OK, "");
+}
+
+void sim_stream_cancel(hv_env *env, hv_stream *stream) {
+  if (((sim_node *)env)->life == SIM_DEAD)
+    return;
+  sim_end *end = end_of(stream);
+  close_at(end, world(end)->now, HV_CANCELLED, "cancelled");
+  if (!end->both->broken) {
+    break_off(end->both);
+    tell_other(end, HV_CANCELLED, "the peer cancelled the stream");
+  }
+}
+
+/* Something about it is broken here: both are told. */
+static void fail(sim_end *end, hv_status status, const char *text) {
+  break_off(end->both);
+  close_at(end, world(end)->now, status, text);
+  tell_other(end, HV_CLOSED, "the peer broke off the stream");
+}
+
+void sim_streams_forget(sim_node *node, const sim_node *to) {
+  for (sim_end *end = node->ends; end; end = end->next)
+    if (other(end)->node == to && end->live && !end->both->broken) {
+      break_off(end->both);
+      close_at(end, node->sim->now, HV_CANCELLED, "the connection was dropped");
+      tell_other(end, HV_CLOSED, "the peer dropped the connection");
+    }
+}
+
+void sim_streams_break(sim_node *node, int tell_others) {
+  for (sim_end *end = node->ends; end; end = end->next) {
+    end->live = 0;
+    sim_alarm_clear(node->sim, &end->close);
+    sim_alarm_clear(node->sim, &end->pulse);
+    if (!end->both->broken && tell_others)
+      tell_other(end, HV_CLOSED, "the peer was lost");
+    break_off(end->both);
+  }
+}
+
+void sim_streams_drop(sim_node *node) {
+  while (node->ends)
+    bury(node->ends);
+}
+
+void sim_streams_end(sim_node *node) {
+  while (node->ends) {
+    sim_end *end = node->ends;
+    if (!end->both->broken) {
+      break_off(end->both);
+      tell_other(end, HV_CLOSED, "the peer has ended");
+    }
+    end->status = HV_CANCELLED;
+    end->text = "this node is shutting down";
+    sim_stream_closes(end);
+  }
+}
+
+/* ---- sending ---- */
+
+static uint64_t content_of(hv_sim *sim, const hv_span header, const hv_payload *payload) {
+  uint64_t content = XXH3_64bits(header.data, header.size);
+  if (!payload)
+    return content;
+  content = sim_hash_mix(content, payload->size);
+  for (size_t i = 0; i < payload->n_parts && !sim->config.skip_payload_hash; i++)
+    content = XXH3_64bits_withSeed(payload->parts[i].data, payload->parts[i].size, content);
+  return content;
+}
+
+static sim_segment *new_segment(hv_sim *sim, int what, hv_span header, hv_payload *payload) {
+  sim_segment *segment = hv_mem_alloc(sim->mem, sizeof *segment + header.size);
+  if (!segment)
+    return NULL;
+  size_t cost = header.size + (payload ? payload->size : 0);
+  *segment = (sim_segment){.what = what, .header_size = header.size, .cost = cost > LEAST_COST ? cost : LEAST_COST};
+  if (what == ENDS)
+    segment->cost = 0; /* passes through a full window, so that a receiver that holds everything hears the end */
+  if (header.size)
+    memcpy(segment->header, header.data, header.size);
+  segment->content = content_of(sim, header, payload);
+  segment->payload = payload ? hv_payload_keep(payload) : NULL;
+  return segment;
+}
+
+/* A paced message takes its time before it leaves. 1: it is not over. */
+static int takes_time(sim_end *end, uint64_t now) {
+  if (!end->pace)
+    return 0;
+  if (!end->leaves_us)
+    end->leaves_us = (end->paced_us > now ? end->paced_us : now) + (uint64_t)end->queue->cost * 1000000 / end->pace;
+  if (end->leaves_us > now) {
+    set(end, &end->leave, SIM_LEAVE, end->leaves_us);
+    return 1;
+  }
+  end->paced_us = end->leaves_us;
+  end->leaves_us = 0;
+  return 0;
+}
+
+static int has_room(const sim_end *end) {
+  return end->unread == 0 || end->queue->what == ENDS || end->unread + end->queue->cost <= end->node->sim->config.window;
+}
+
+/* Sends off what the other's window has room for. */
+static void pump(sim_end *end) {
+  hv_sim *sim = world(end);
+  sim_pair *pair = sim_pair_of(sim, end->node->index, other(end)->node->index);
+  while (end->queue && has_room(end) && !takes_time(end, sim->now)) {
+    sim_segment *segment = end->queue;
+    uint64_t leave = segment->what == OPENS && pair ? sim_dial(sim, pair) : sim->now;
+    uint64_t due = pair ? sim_transit(sim, pair, leave, segment->cost) : leave;
+    if (pair && sim_chance(sim, sim_link_of(sim, pair->from, pair->to)->loss)) {
+      sim->counts.lost++;
+      due += FIRST_RETRY_US + 2 * sim_delay_us(sim, pair->from, pair->to);
+    }
+    end->queue = segment->next;
+    if (!end->queue)
+      end->queue_end = &end->queue;
+    segment->due = due > end->last_due ? due : end->last_due;
+    end->last_due = segment->due;
+    segment->next = NULL;
+    end->unread += segment->cost;
+    *end->flight_end = segment;
+    end->flight_end = &segment->next;
+    if (end->flight == segment)
+      set(end, &end->arrive, SIM_ARRIVE, segment->due);
+  }
+}
+
+void sim_stream_leaves(sim_end *end) {
+  pump(end);
+}
+
+void sim_stream_pace(hv_env *env, hv_stream *stream, uint64_t rate) {
+  sim_end *end = end_of(stream);
+  if (((sim_node *)env)->life == SIM_DEAD || !end->live || end->both->broken || end->pace == rate)
+    return;
+  end->pace = rate;
+  end->leaves_us = 0;
+  sim_alarm_clear(world(end), &end->leave);
+  pump(end);
+}
+
+static void take_on(sim_end *end, sim_segment *segment) {
+  end->taken += segment->cost;
+  *end->queue_end = segment;
+  end->queue_end = &segment->next;
+  pump(end);
+}
+
+static hv_status write_header(hv_sim *sim, const hv_msg *header, hv_span *out) {
+  sim->scratch.size = 0;
+  hv_status status = hv_wire_write_bulk(header, &sim->scratch);
+  *out = hv_span_of(sim->scratch.data, sim->scratch.size);
+  return status;
+}
+
+/* It cannot be reached, and that is known already. 1: the opening is to go. */
+static int may_open(sim_end *end, const hv_target *to, hv_status nobody) {
+  hv_sim *sim = world(end);
+  sim_node *there = other(end)->node;
+  if (nobody == HV_OK) {
+    if (there->life == SIM_DEAD || !hv_peer_is_known(&to->id) || hv_peer_equal(&to->id, &there->id) ||
+        sim_blocked(sim, end->node->index, there->index))
+      return 1;
+    close_at(end, sim->now + sim_delay_us(sim, end->node->index, there->index) + sim_delay_us(sim, there->index, end->node->index),
+             HV_DENIED, "another peer answers at that address");
+    return 0;
+  }
+  close_at(end, sim->now + 2 * sim->config.link.delay_us, nobody,
+           nobody == HV_REFUSED ? "connection refused: nobody listens there" : "no route to that address");
+  return 0;
+}
+
+hv_status sim_stream_open(hv_env *env, const hv_target *to, const hv_msg *first, const hv_stream_events *on, void *owner,
+                          hv_stream **out) {
+  sim_node *node = (sim_node *)env;
+  hv_sim *sim = node->sim;
+  if (node->life == SIM_DEAD || node->life == SIM_ENDING)
+    return HV_CLOSED;
+  hv_span header;
+  hv_status nobody, status = write_header(sim, first, &header);
+  if (status != HV_OK)
+    return status;
+  sim_node *there = sim_node_at(sim, &to->addr, &nobody);
+  sim_segment *segment = new_segment(sim, OPENS, header, NULL);
+  sim_stream_ends *both = segment ? new_stream(node, there ? there : node) : NULL;
+  if (!both) {
+    hv_mem_free(segment);
+    return HV_NOMEM;
+  }
+  sim_end *end = &both->ends[0];
+  if (!give_to_core(end)) {
+    hv_mem_free(segment);
+    free_if_over(both);
+    return HV_NOMEM;
+  }
+  end->pub->on = on;
+  end->pub->owner = owner;
+  end->pub->peer = to->id;
+  *out = end->pub;
+  if (may_open(end, to, there ? HV_OK : nobody)) {
+    set(end, &end->pulse, SIM_PULSE, sim->now + sim->config.keepalive_us / 2);
+    take_on(end, segment);
+  } else {
+    both->broken = 1;
+    hv_mem_free(segment);
+  }
+  return HV_OK;
+}
+
+hv_status sim_stream_send(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload) {
+  if (((sim_node *)env)->life == SIM_DEAD)
+    return HV_CLOSED;
+  sim_end *end = end_of(stream);
+  hv_sim *sim = world(end);
+  if (!end->live || end->said_end || (end->close.slot && end->close_due <= sim->now))
+    return HV_CLOSED;
+  if (payload && payload->size > HV_BULK_PAYLOAD_MAX)
+    return HV_TOO_LARGE;
+  hv_span bytes;
+  hv_status status = write_header(sim, header, &bytes);
+  if (status != HV_OK)
+    return status;
+  size_t cost = bytes.size + (payload ? payload->size : 0);
+  cost = cost > LEAST_COST ? cost : LEAST_COST;
+  if (end->taken > 0 && end->taken + cost > sim->config.window) {
+    end->wants_ready = 1;
+    return HV_BUSY;
+  }
+  if (end->both->broken) { /* it does not know yet: what it sends finds nobody */
+    end->taken += cost;
+    uint32_t here = end->node->index, there = other(end)->node->index;
+    if (!other(end)->node->unplugged && !sim_blocked(sim, here, there) && !sim_blocked(sim, there, here))
+      close_at(end, sim->now + sim_delay_us(sim, here, there) + sim_delay_us(sim, there, here), HV_CLOSED,
+               "the peer knows no such stream");
+    return HV_OK;
+  }
+  sim_segment *segment = new_segment(sim, DATA, bytes, payload);
+  if (!segment)
+    return HV_NOMEM;
+  take_on(end, segment);
+  return HV_OK;
+}
+
+void sim_stream_end(hv_env *env, hv_stream *stream) {
+  if (((sim_node *)env)->life == SIM_DEAD)
+    return;
+  sim_end *end = end_of(stream);
+  if (!end->live || end->said_end || end->both->broken)
+    return;
+  sim_segment *segment = new_segment(world(end), ENDS, hv_span_of(NULL, 0), NULL);
+  if (!segment) {
+    fail(end, HV_NOMEM, "no memory left to end the stream");
+    return;
+  }
+  end->said_end = 1;
+  take_on(end, segment);
+}
+
+void sim_stream_ready(sim_end *end) {
+  end->wants_ready = 0;
+  sim_deliver(end->node, &(hv_event){.kind = HV_EVENT_STREAM_READY, .stream = end->pub, .peer = end->pub->peer, .text = ""}, 0);
+}
+
+/* ---- receiving ---- */
+
+/* Tells the sender that bytes have been let go. Of too many such news at once the last are put together, and come with the latest.
+ */
+static void credit(sim_end *sender, size_t bytes) {
+  hv_sim *sim = world(sender);
+  if (bytes == 0 || sender->both->broken)
+    return;
+  uint64_t due = sim->now + sim_delay_us(sim, other(sender)->node->index, sender->node->index);
+  unsigned last = sender->n_credits - 1;
+  if (sender->n_credits == SIM_CREDITS || (sender->n_credits && sender->credits[last].due == due)) {
+    sender->credits[last].due = due;
+    sender->credits[last].bytes += bytes;
+  } else {
+    sender->credits[sender->n_credits].due = due;
+    sender->credits[sender->n_credits++].bytes = bytes;
+  }
+  if (!sender->credit.slot)
+    set(sender, &sender->credit, SIM_CREDIT, due);
+}
+
+void sim_stream_credit(sim_end *end) {
+  end->unread -= end->credits[0].bytes;
+  end->n_credits--;
+  memmove(end->credits, end->credits + 1, end->n_credits * sizeof *end->credits);
+  if (end->n_credits)
+    set(end, &end->credit, SIM_CREDIT, end->credits[0].due);
+  pump(end);
+}
+
+static void free_held(hv_payload *payload) {
+  sim_held *held = (sim_held *)payload;
+  if (held->end) {
+    *held->where = held->next;
+    if (held->next)
+      held->next->where = held->where;
+    credit(other(held->end), payload->size);
+  }
+  hv_mem_free(held);
+}
+
+static hv_payload *hold(sim_end *end, hv_payload *payload) {
+  enum { LEAD = (sizeof(sim_held) + 63) / 64 * 64 };
+  sim_held *held = hv_mem_aligned(end->node->mem, LEAD + payload->size);
+  if (!held)
+    return NULL;
+  uint8_t *bytes = (uint8_t *)held + LEAD;
+  hv_payload_read(payload, 0, bytes, payload->size);
+  held->part = hv_span_of(bytes, payload->size);
+  hv_payload_init(&held->payload, &held->part, 1, free_held, NULL);
+  held->end = end;
+  held->next = end->held;
+  held->where = &end->held;
+  if (held->next)
+    held->next->where = &held->next;
+  end->held = held;
+  return &held->payload;
+}
+
+/* The opener learns that nobody takes it. */
+static void turn_away(sim_end *opener, hv_status status, const char *text) {
+  break_off(opener->both);
+  tell_other(other(opener), status, text);
+}
+
+static void opened(sim_end *end, hv_event *event, uint64_t content) {
+  event->kind = HV_EVENT_STREAM_OPENED;
+  event->stream->peer = other(end)->node->id;
+  event->peer = event->stream->peer;
+  end->both->opened = 1;
+  if (!sim_deliver(end->node, event, content) || end->pub->on)
+    return;
+  turn_away(other(end), HV_REFUSED, "the peer refused the stream");
+  bury(end);
+}
+
+static void got_data(sim_end *end, sim_segment *segment, hv_event *event) {
+  sim_end *sender = other(end);
+  hv_payload *held = NULL;
+  if (segment->payload && segment->payload->size && !(held = hold(end, segment->payload))) {
+    fail(end, HV_NOMEM, "no memory left for what arrived");
+    return;
+  }
+  if (!end->got_any && !hv_peer_is_known(&end->pub->peer))
+    end->pub->peer = sender->node->id;
+  end->got_any = 1;
+  event->kind = HV_EVENT_STREAM_DATA;
+  event->payload = held;
+  event->peer = end->pub->peer;
+  credit(sender, segment->cost - (held ? held->size : 0));
+  sim_deliver(end->node, event, segment->content);
+  hv_payload_release(held);
+}
+
+static void got_message(sim_end *end, sim_segment *segment) {
+  size_t size = 0;
+  hv_wire_msg wire;
+  hv_status status = segment->header_size < 4 ? HV_MALFORMED : hv_wire_bulk_header(segment->header, &size);
+  if (status == HV_OK && size != segment->header_size - 4)
+    status = HV_MALFORMED;
+  if (status == HV_OK)
+    status = hv_wire_read(hv_span_of(segment->header + 4, size), end->node->mem, HV_WIRE_BUDGET, &wire);
+  if (status == HV_OK && segment->what == OPENS && !give_to_core(end)) {
+    hv_wire_release(&wire);
+    status = HV_NOMEM;
+  }
+  if (status != HV_OK && segment->what == OPENS) {
+    turn_away(other(end), HV_CLOSED, "the peer could not take the stream");
+  } else if (status != HV_OK) {
+    fail(end, status, hv_status_text(status));
+  } else {
+    hv_event event = {.stream = end->pub, .msg = &wire.msg, .text = ""};
+    if (segment->what == OPENS) {
+      set(end, &end->pulse, SIM_PULSE, world(end)->now + world(end)->config.keepalive_us / 2);
+      credit(other(end), segment->cost);
+      opened(end, &event, segment->content);
+    } else {
+      got_data(end, segment, &event);
+    }
+    hv_wire_release(&wire);
+  }
+}
+
+/* It has got across: the sender's window opens. */
+static void left(sim_end *end, size_t cost) {
+  end->taken -= cost;
+  if (end->wants_ready && !end->ready.slot && end->taken <= world(end)->config.window / 2 && end->live && !end->said_end)
+    set(end, &end->ready, SIM_READY, world(end)->now);
+}
+
+static int cannot_arrive(sim_end *end) {
+  hv_sim *sim = world(end);
+  sim_node *there = other(end)->node;
+  if (there->unplugged || sim_blocked(sim, end->node->index, there->index)) {
+    set(end, &end->arrive, SIM_ARRIVE, sim->now + end->retry_us);
+    end->retry_us = end->retry_us < LAST_RETRY_US ? 2 * end->retry_us : LAST_RETRY_US;
+    return 1;
+  }
+  end->retry_us = FIRST_RETRY_US;
+  if (there->life != SIM_DEAD && there->life != SIM_ENDING)
+    return 0;
+  turn_away(end, HV_REFUSED,
+            "connection refused: nobody listens there"); /* only an opening can still be on its way to a dead node */
+  return 1;
+}
+
+void sim_stream_arrives(sim_end *end) {
+  hv_sim *sim = world(end);
+  sim_end *to = other(end);
+  if (cannot_arrive(end))
+    return;
+  sim_segment *segment = end->flight;
+  uint64_t later = sim_way_in(to->node, segment->cost, &end->queued);
+  if (later > sim->now) {
+    set(end, &end->arrive, SIM_ARRIVE, later);
+    return;
+  }
+  end->queued = 0;
+  end->flight = segment->next;
+  if (!end->flight)
+    end->flight_end = &end->flight;
+  else
+    set(end, &end->arrive, SIM_ARRIVE, end->flight->due > sim->now ? end->flight->due : sim->now);
+  left(end, segment->cost);
+  if (segment->what == OPENS) {
+    sim_pair *pair = sim_pair_of(sim, end->node->index, to->node->index);
+    if (pair)
+      sim_connected(sim, pair);
+  }
+  if (segment->what == ENDS) {
+    to->got_end = 1;
+    close_if_said(to);
+  } else {
+    got_message(to, segment);
+  }
+  hv_payload_release(segment->payload);
+  hv_mem_free(segment);
+}
+
+/* ---- signs of life ---- */
+
+void sim_stream_pulse(sim_end *end) {
+  hv_sim *sim = world(end);
+  sim_node *there = other(end)->node;
+  uint32_t a = end->node->index, b = there->index;
+  int well = !end->both->broken && there->life != SIM_DEAD && !there->paused && !sim_blocked(sim, a, b) && !sim_blocked(sim, b, a);
+  end->missed = well ? 0 : end->missed + 1;
+  if (end->missed < 2) {
+    set(end, &end->pulse, SIM_PULSE, sim->now + sim->config.keepalive_us / 2);
+    return;
+  }
+  break_off(end->both);
+  if (end == &end->both->ends[0] && !end->both->opened)
+    close_at(end, sim->now, HV_UNREACHABLE, "the peer does not answer");
+  else
+    close_at(end, sim->now, HV_CLOSED, "the peer gave no sign of life");
+}

@@ -1,0 +1,124 @@
+#include "net/transport/grpc_tls.h"
+
+#include "net/transport/handover.h"
+#include "net/transport/loop.h"
+
+#include <grpc/support/log.h>
+#include <grpc/support/string_util.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CERTIFICATE_DAYS = 3650 };
+
+/* ---- what only an older or only a newer gRPC has: NULL in the other ---- */
+
+#define IF_THERE __attribute__((weak)) extern
+IF_THERE void gpr_set_log_verbosity(gpr_log_severity least);
+IF_THERE grpc_tls_certificate_provider *grpc_tls_certificate_provider_static_data_create(const char *root,
+                                                                                         grpc_tls_identity_pairs *pairs);
+IF_THERE void grpc_tls_credentials_options_set_certificate_provider(grpc_tls_credentials_options *options,
+                                                                    grpc_tls_certificate_provider *provider);
+IF_THERE void grpc_tls_credentials_options_watch_identity_key_cert_pairs(grpc_tls_credentials_options *options);
+IF_THERE grpc_tls_certificate_provider *grpc_tls_certificate_provider_in_memory_create(void);
+IF_THERE bool grpc_tls_certificate_provider_in_memory_set_identity_certificate(grpc_tls_certificate_provider *provider,
+                                                                               grpc_tls_identity_pairs *pairs);
+IF_THERE void grpc_tls_credentials_options_set_identity_certificate_provider(grpc_tls_credentials_options *options,
+                                                                             grpc_tls_certificate_provider *provider);
+
+void hv_grpc_tls_hush(void) {
+  if (getenv("GRPC_VERBOSITY"))
+    return;
+  if (gpr_set_log_verbosity) {
+    gpr_set_log_verbosity((gpr_log_severity)(GPR_LOG_SEVERITY_ERROR + 1));
+    return;
+  }
+  setenv("GRPC_VERBOSITY", "NONE", 1); /* a newer one can be told in no other way; it looks once, at its first function */
+  grpc_is_initialized();
+  unsetenv("GRPC_VERBOSITY");
+}
+
+static grpc_tls_certificate_provider *provider_of(grpc_tls_identity_pairs *pairs) {
+  if (grpc_tls_certificate_provider_static_data_create)
+    return grpc_tls_certificate_provider_static_data_create(NULL, pairs);
+  grpc_tls_certificate_provider *provider = grpc_tls_certificate_provider_in_memory_create();
+  if (grpc_tls_certificate_provider_in_memory_set_identity_certificate(provider, pairs))
+    return provider;
+  grpc_tls_certificate_provider_release(provider);
+  return NULL;
+}
+
+static void show(grpc_tls_credentials_options *options, grpc_tls_certificate_provider *provider) {
+  if (grpc_tls_credentials_options_set_identity_certificate_provider) {
+    grpc_tls_credentials_options_set_identity_certificate_provider(options, provider);
+    return;
+  }
+  grpc_tls_credentials_options_set_certificate_provider(options, provider);
+  grpc_tls_credentials_options_watch_identity_key_cert_pairs(options);
+}
+
+/* ---- what we show ---- */
+
+hv_status hv_grpc_tls_provider(hv_mem *mem, const hv_identity *identity, grpc_tls_certificate_provider **out) {
+  char *certificate = NULL, *key = NULL;
+  hv_status status = hv_identity_certificate(identity, mem, hv_clock_unix_s(), CERTIFICATE_DAYS, &certificate, &key);
+  if (status != HV_OK)
+    return status;
+  grpc_tls_identity_pairs *pairs = grpc_tls_identity_pairs_create();
+  grpc_tls_identity_pairs_add_pair(pairs, key, certificate);
+  *out = provider_of(pairs);
+  explicit_bzero(key, strlen(key));
+  hv_mem_free(key);
+  hv_mem_free(certificate);
+  return *out ? HV_OK : HV_CRYPTO;
+}
+
+/* ---- what we look at ---- */
+
+/* gRPC's handle on a trust; it may outlive its channel by a moment. */
+typedef struct verifier {
+  grpc_tls_certificate_verifier_external external;
+  hv_trust *trust;
+} verifier;
+
+static void verifier_free(void *arg) {
+  verifier *v = arg;
+  BACK_FROM_GRPC(v);
+  hv_trust_release(v->trust);
+  hv_mem_free(v);
+}
+
+static int verify(void *arg, grpc_tls_custom_verification_check_request *request,
+                  grpc_tls_on_custom_verification_check_done_cb callback, void *callback_arg, grpc_status_code *sync_status,
+                  char **sync_details) {
+  (void)callback, (void)callback_arg;
+  verifier *v = arg;
+  char why[HV_TRUST_TEXT_MAX];
+  BACK_FROM_GRPC(v);
+  int right = hv_trust_check(v->trust, request->peer_info.peer_cert, why);
+  *sync_status = right ? GRPC_STATUS_OK : GRPC_STATUS_UNAUTHENTICATED;
+  *sync_details = right ? NULL : gpr_strdup(why);
+  GIVEN_TO_GRPC(v);
+  return 1;
+}
+
+static void verify_cancel(void *arg, grpc_tls_custom_verification_check_request *request) {
+  (void)arg, (void)request;
+}
+
+grpc_tls_credentials_options *hv_grpc_tls_options(hv_mem *mem, grpc_tls_certificate_provider *provider, hv_trust *trust) {
+  verifier *v = trust ? hv_mem_zalloc(mem, sizeof *v) : NULL;
+  if (!v)
+    return NULL;
+  v->trust = hv_trust_keep(trust);
+  v->external = (grpc_tls_certificate_verifier_external){
+      .user_data = v, .verify = verify, .cancel = verify_cancel, .destruct = verifier_free};
+  GIVEN_TO_GRPC(v);
+  grpc_tls_credentials_options *options = grpc_tls_credentials_options_create();
+  grpc_tls_certificate_verifier *checks = grpc_tls_certificate_verifier_external_create(&v->external);
+  show(options, provider);
+  grpc_tls_credentials_options_set_certificate_verifier(options, checks);
+  grpc_tls_credentials_options_set_check_call_host(options, 0);
+  grpc_tls_certificate_verifier_release(checks);
+  return options;
+}

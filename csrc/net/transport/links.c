@@ -1,0 +1,253 @@
+#include "net/transport/world.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+static size_t bucket_of(const hv_target *to) {
+  uint8_t bytes[HV_ADDR_PACKED_MAX + sizeof to->id];
+  size_t n = hv_addr_pack(&to->addr, bytes);
+  memcpy(bytes + n, &to->id, sizeof to->id);
+  return XXH3_64bits(bytes, n + sizeof to->id) % HV_LINK_BUCKETS;
+}
+
+static void watch_again(hv_link *link) {
+  link->watched = 1;
+  link->up = hv_grpc_channel_watch(link->channel, &link->watch);
+}
+
+static void put_in(hv_link *link) {
+  hv_loop *loop = link->loop;
+  link->bucket = bucket_of(&link->to);
+  link->next = loop->buckets[link->bucket];
+  loop->buckets[link->bucket] = link;
+}
+
+static void take_out(hv_link *link) {
+  hv_link **at = &link->loop->buckets[link->bucket];
+  while (*at != link)
+    at = &(*at)->next;
+  *at = link->next;
+}
+
+static void free_if_done(hv_link *link) {
+  if (!link->dropped || link->uses)
+    return;
+  hv_grpc_channel_free(link->channel); /* lets the watch come back, if it has not */
+  link->channel = NULL;
+  for (int i = 0; i < HV_LANES_MAX - 1; i++) {
+    hv_grpc_channel_free(link->more[i]);
+    link->more[i] = NULL;
+  }
+  if (link->watched)
+    return;
+  hv_ring_remove(&link->all);
+  link->loop->n_links--;
+  hv_mem_free(link);
+}
+
+static void drop(hv_link *link) {
+  if (link->dropped)
+    return;
+  link->dropped = 1;
+  take_out(link);
+  hv_calls_cancel_link(link);
+  hv_streams_cancel_link(link);
+  free_if_done(link);
+}
+
+static void changed(hv_grpc_op *op, int ok) {
+  (void)ok;
+  hv_link *link = HV_HOLDER(hv_link, watch, op);
+  link->watched = 0;
+  if (link->dropped) {
+    free_if_done(link);
+    return;
+  }
+  const hv_peer_id *peer = hv_peer_is_known(&link->to.id) ? &link->to.id : &link->met;
+  if (link->up)
+    link->sure = 0;
+  if (link->up && hv_peer_is_known(peer)) {
+    char where[HV_ADDR_TEXT_MAX], text[HV_WORLD_TEXT_MAX];
+    snprintf(text, sizeof text, "the connection to %s broke", hv_addr_print_short(&link->to.addr, where));
+    hv_event event = {.kind = HV_EVENT_PEER_DOWN, .peer = *peer, .text = text};
+    link->uses++; /* core may forget it meanwhile */
+    hv_loop_deliver(link->loop, &event);
+    link->uses--;
+  }
+  if (link->dropped)
+    free_if_done(link);
+  else
+    watch_again(link);
+}
+
+static hv_link *make(hv_loop *loop, const hv_target *to, hv_status *status) {
+  hv_link *link = hv_mem_zalloc(loop->mem, sizeof *link);
+  if (!link) {
+    *status = HV_NOMEM;
+    return NULL;
+  }
+  *status = hv_grpc_channel_new(loop->grpc, to, &link->channel);
+  if (*status != HV_OK) {
+    hv_mem_free(link);
+    return NULL;
+  }
+  link->loop = loop;
+  link->to = *to;
+  link->watch.done = changed;
+  hv_ring_init(&link->calls);
+  hv_ring_init(&link->streams);
+  hv_ring_add(&loop->links, &link->all);
+  loop->n_links++;
+  put_in(link);
+  watch_again(link);
+  return link;
+}
+
+static hv_link *find(hv_loop *loop, const hv_target *to) {
+  for (hv_link *link = loop->buckets[bucket_of(to)]; link; link = link->next)
+    if (hv_peer_equal(&link->to.id, &to->id) && hv_addr_equal(&link->to.addr, &to->addr))
+      return link;
+  return NULL;
+}
+
+/* A connection opened to whoever is there, and found to lead to the one wanted now: from here on it is his alone. */
+static hv_link *adopt(hv_loop *loop, const hv_target *to) {
+  hv_target anyone = {.addr = to->addr};
+  hv_link *link = find(loop, &anyone);
+  if (!link || !hv_peer_equal(&link->met, &to->id))
+    return NULL;
+  take_out(link);
+  link->to.id = to->id;
+  hv_trust *trust = hv_grpc_channel_trust(link->channel);
+  if (trust)
+    hv_trust_expect(trust, &to->id);
+  put_in(link);
+  return link;
+}
+
+static int drop_idlest(hv_loop *loop) {
+  for (hv_ring *at = loop->links.next; at != &loop->links; at = at->next) {
+    hv_link *link = HV_HOLDER(hv_link, all, at);
+    if (!link->uses && !link->dropped) {
+      drop(link);
+      return 1;
+    }
+  }
+  return 0;
+}
+
+hv_status hv_link_get(hv_loop *loop, const hv_target *to, hv_link **out) {
+  hv_status status = HV_OK;
+  hv_link *link = find(loop, to);
+  if (!link && hv_peer_is_known(&to->id))
+    link = adopt(loop, to);
+  if (!link && loop->n_links >= HV_LOOP_LINKS_MAX && !drop_idlest(loop))
+    return HV_BUSY;
+  if (!link && !(link = make(loop, to, &status)))
+    return status;
+  link->uses++;
+  link->used_us = loop->now_us;
+  hv_ring_remove(&link->all);
+  hv_ring_add(&loop->links, &link->all);
+  *out = link;
+  return HV_OK;
+}
+
+void hv_link_release(hv_link *link) {
+  link->uses--;
+  link->used_us = link->loop->now_us;
+  free_if_done(link);
+}
+
+hv_status hv_link_meet(hv_link *link, const hv_peer_id *peer, char text[HV_WORLD_TEXT_MAX]) {
+  if (hv_peer_is_known(&link->to.id) && !hv_peer_equal(&link->to.id, peer)) {
+    char where[HV_ADDR_TEXT_MAX], found[HV_PEER_TEXT_MAX], wanted[HV_PEER_TEXT_MAX];
+    hv_trust_print_other(hv_addr_print_short(&link->to.addr, where), hv_peer_print(peer, found),
+                         hv_peer_print(&link->to.id, wanted), text);
+    return HV_DENIED;
+  }
+  link->met = *peer;
+  link->sure = 1;
+  return HV_OK;
+}
+
+void hv_link_measure(hv_link *link, hv_grpc_call *call) {
+  enum { SAMPLE = 2000, FAR_US = 10000, FEW = 10000 }; /* packets; from which round trip on; one lost packet in so many */
+  hv_addr at;
+  hv_line now;
+  if (link->lossy)
+    return;
+  hv_grpc_call_from(call, &at);
+  if (!hv_sockets_line(&link->loop->sockets, &at, link->loop->now_us, &now) || now.sent < SAMPLE)
+    return;
+  link->lossy = now.fears_loss && now.rtt_us >= FAR_US && (uint64_t)now.lost * FEW >= now.sent;
+}
+
+hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint32_t timeout_ms, hv_cause *cause,
+                          char text[HV_WORLD_TEXT_MAX]) {
+  char where[HV_ADDR_TEXT_MAX], detail[HV_GRPC_TEXT_MAX];
+  hv_status status = hv_grpc_call_result(call, cause, detail);
+  text[0] = 0;
+  if (status == HV_OK)
+    return status;
+  hv_addr_print_short(&link->to.addr, where);
+  if (status == HV_CANCELLED)
+    status = own != HV_OK ? own : HV_CLOSED;
+  int no_way = status == HV_REFUSED || status == HV_UNREACHABLE || status == HV_CLOSED;
+  char why[HV_TRUST_TEXT_MAX];
+  hv_trust *trust = hv_grpc_channel_trust(link->channel);
+  hv_cause denied = no_way && own == HV_OK && trust ? hv_trust_denied(trust, why) : HV_CAUSE_OTHER;
+  if (denied) {
+    snprintf(text, HV_WORLD_TEXT_MAX, "%s", why);
+    *cause = denied;
+    return HV_DENIED;
+  }
+  switch (status) {
+  case HV_REFUSED:
+    snprintf(text, HV_WORLD_TEXT_MAX, "nothing listens on %s (%s): start the peer there, or correct the address", where, detail);
+    break;
+  case HV_UNREACHABLE:
+    snprintf(text, HV_WORLD_TEXT_MAX, "cannot connect to %s (%s): check the address, the network and firewalls", where, detail);
+    break;
+  case HV_TIMEOUT:
+    snprintf(text, HV_WORLD_TEXT_MAX, "%s did not answer within %u ms: check that it runs and that a firewall lets it answer",
+             where, timeout_ms);
+    break;
+  case HV_CANCELLED:
+    snprintf(text, HV_WORLD_TEXT_MAX, "cancelled");
+    break;
+  case HV_CLOSED:
+    *cause = HV_CAUSE_CONNECTION_LOST;
+    snprintf(text, HV_WORLD_TEXT_MAX, "the connection to %s was lost (%s)", where, detail);
+    break;
+  default:
+    snprintf(text, HV_WORLD_TEXT_MAX, "%s: %s", where, detail);
+  }
+  return status;
+}
+
+static int concerns(const hv_link *link, const hv_target *to) {
+  int known = hv_peer_is_known(&to->id), same_place = hv_addr_equal(&link->to.addr, &to->addr);
+  if (known && (hv_peer_equal(&link->to.id, &to->id) || (!hv_peer_is_known(&link->to.id) && hv_peer_equal(&link->met, &to->id))))
+    return 1;
+  return same_place && (!known || !hv_peer_is_known(&link->to.id));
+}
+
+void hv_links_forget(hv_loop *loop, const hv_target *to) {
+  for (hv_ring *at = loop->links.next, *next; at != &loop->links; at = next) {
+    next = at->next;
+    hv_link *link = HV_HOLDER(hv_link, all, at);
+    if (!to || concerns(link, to))
+      drop(link);
+  }
+}
+
+void hv_links_tick(hv_loop *loop) {
+  for (hv_ring *at = loop->links.next, *next; at != &loop->links; at = next) {
+    next = at->next;
+    hv_link *link = HV_HOLDER(hv_link, all, at);
+    if (!link->uses && link->used_us + HV_LOOP_IDLE_MS * (uint64_t)1000 < loop->now_us)
+      drop(link);
+  }
+}

@@ -1,0 +1,116 @@
+#include "net/transport/listen.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+int hv_listen_try(const hv_addr *addr, uint16_t *port) {
+  struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(addr->port)};
+  struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(addr->port)};
+  int is_six = addr->kind == HV_ADDR_IP6, one = 1, error = 0;
+  struct sockaddr *to = is_six ? (struct sockaddr *)&six : (struct sockaddr *)&four;
+  socklen_t size = is_six ? sizeof six : sizeof four;
+  memcpy(is_six ? (void *)&six.sin6_addr : (void *)&four.sin_addr, addr->host.ip, is_six ? 16 : 4);
+  int fd = socket(is_six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0)
+    return errno;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  if (bind(fd, to, size) != 0 || listen(fd, 1) != 0 || getsockname(fd, to, &size) != 0)
+    error = errno;
+  else
+    *port = ntohs(is_six ? six.sin6_port : four.sin_port);
+  close(fd);
+  return error;
+}
+
+hv_status hv_listen_explain(int error, const char *where, hv_error *err) {
+  switch (error) {
+  case 0: /* free for the hand that tried, but not for gRPC, which takes both families of 0.0.0.0 */
+  case EADDRINUSE:
+    return hv_fail(err, HV_IN_USE,
+                   "cannot listen on %s: another program (or node) already does; choose another port, or 0 for any free one",
+                   where);
+  case EACCES:
+  case EPERM:
+    return hv_fail_by(err, HV_PERMISSION, HV_CAUSE_PORT_NOT_ALLOWED,
+                      "cannot listen on %s: the system does not allow it; choose a port from 1024 on", where);
+  case EADDRNOTAVAIL:
+    return hv_fail_by(err, HV_INVALID, HV_CAUSE_NOT_OWN_ADDRESS,
+                      "cannot listen on %s: this machine has no such address; listen on one of its own, or on 0.0.0.0", where);
+  case EAFNOSUPPORT:
+    return hv_fail_by(err, HV_INVALID, HV_CAUSE_NO_IPV6,
+                      "cannot listen on %s: this machine has no IPv6; listen on 0.0.0.0 or another of its addresses", where);
+  default:
+    return hv_fail(err, HV_IO, "cannot listen on %s: %s", where, strerror(error));
+  }
+}
+
+int hv_listen_covered(const hv_addr *asked, size_t n_before, const hv_addr *addr, const uint16_t *ports, uint16_t *port) {
+  if (!hv_addr_is_unspecified(addr))
+    return 0;
+  for (size_t i = 0; i < n_before; i++)
+    if (hv_addr_is_unspecified(&asked[i]) && (addr->port == 0 || addr->port == ports[i])) {
+      *port = ports[i];
+      return 1;
+    }
+  return 0;
+}
+
+static void add(const hv_addr *addr, hv_addr *list, size_t *n, size_t max) {
+  for (size_t i = 0; i < *n; i++)
+    if (hv_addr_equal(&list[i], addr))
+      return;
+  if (*n < max)
+    list[(*n)++] = *addr;
+}
+
+static int read_interface(const struct ifaddrs *at, int family, uint16_t port, hv_addr *out) {
+  if (!at->ifa_addr || at->ifa_addr->sa_family != family || !(at->ifa_flags & IFF_UP))
+    return 0;
+  *out = (hv_addr){.kind = family == AF_INET6 ? HV_ADDR_IP6 : HV_ADDR_IP4, .port = port};
+  if (family == AF_INET) {
+    memcpy(out->host.ip, &((const struct sockaddr_in *)at->ifa_addr)->sin_addr, 4);
+    return 1;
+  }
+  const struct in6_addr *six = &((const struct sockaddr_in6 *)at->ifa_addr)->sin6_addr;
+  memcpy(out->host.ip, six, 16);
+  return !IN6_IS_ADDR_LINKLOCAL(six); /* of no use without naming the interface */
+}
+
+void hv_listen_expand(const hv_addr *addr, hv_addr *list, size_t *n, size_t max) {
+  struct ifaddrs *all = NULL;
+  if (!hv_addr_is_unspecified(addr) || getifaddrs(&all) != 0) {
+    add(addr, list, n, max);
+    return;
+  }
+  hv_addr one;
+  size_t before = *n;
+  int family = addr->kind == HV_ADDR_IP6 ? AF_INET6 : AF_INET, other = addr->kind == HV_ADDR_IP6 ? AF_INET : AF_INET6;
+  /* A machine may have addresses of the other family only: it is listened on both. */
+  for (int way = 0; way < 4 && *n == before; way++)
+    for (const struct ifaddrs *at = all; at; at = at->ifa_next)
+      if (read_interface(at, way < 2 ? family : other, addr->port, &one) && hv_addr_is_loopback(&one) == way % 2)
+        add(&one, list, n, max);
+  freeifaddrs(all);
+}
+
+void hv_listen_read_uri(const char *uri, hv_addr *out) {
+  char host[64];
+  size_t n = 0;
+  const char *text = strchr(uri, ':');
+  for (text = text ? text + 1 : ""; *text && n < sizeof host; text++)
+    if (strncasecmp(text, "%5B", 3) == 0 || strncasecmp(text, "%5D", 3) == 0) {
+      host[n++] = tolower((unsigned char)text[2]) == 'b' ? '[' : ']';
+      text += 2;
+    } else {
+      host[n++] = *text;
+    }
+  if (hv_addr_parse(hv_span_of(host, n), out, NULL, NULL) != HV_OK)
+    *out = (hv_addr){.kind = HV_ADDR_NONE};
+}

@@ -1,0 +1,518 @@
+#include "net/transport/stream_inner.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { ACCEPTS = 8, WINDOW_BYTES = 4 << 20 };
+
+static void accepted(hv_grpc_op *op, int ok);
+static void room_again(hv_note *note);
+
+static void move(stream *s, hv_stream_state to) {
+  static const uint8_t allowed[STATES] = {[WAITING] = 1 << GREETING | 1 << CLOSING,
+                                          [GREETING] = 1 << OPEN | 1 << CLOSING,
+                                          [OPEN] = 1 << CLOSING,
+                                          [CLOSING] = 1 << CLOSING};
+  if (!(allowed[s->state] & 1 << to))
+    hv_log_write(s->loop->log, s->loop->now_us, HV_LOG_ERROR, "net", "bad_move", "a stream went from state %d to %d", s->state, to);
+  s->state = to;
+}
+
+static stream *make(hv_loop *loop) {
+  stream *s = hv_mem_zalloc(loop->mem, sizeof *s);
+  if (!s)
+    return NULL;
+  s->loop = loop;
+  hv_ring_init(&s->all);
+  hv_ring_init(&s->of_link);
+  s->window = hv_window_new(loop->mem, WINDOW_BYTES, &loop->inbox, s, room_again);
+  if (s->window && hv_lane_new(s))
+    return s;
+  hv_window_leave(s->window);
+  hv_mem_free(s);
+  return NULL;
+}
+
+void hv_stream_drop_queue(stream *s) {
+  for (; s->n; s->n--, s->first = (s->first + 1) % HV_STREAM_QUEUE)
+    hv_grpc_message_free(s->queue[s->first]);
+}
+
+static void drop_pieces(stream *s) {
+  while (s->n_pieces)
+    hv_payload_release(s->pieces[--s->n_pieces]);
+  s->pieces_size = 0;
+}
+
+void hv_stream_set_sockets(stream *s) {
+  hv_addr at;
+  hv_sockets *sockets = &s->loop->sockets;
+  if (s->n_lanes == 1 && !s->paced)
+    return;
+  for (size_t i = 0; i < (s->link ? 1 : s->n_lanes); i++) { /* those that were dialled lead to one address */
+    hv_grpc_call_from(s->lanes[i]->rpc, &at);
+    if (s->n_lanes > 1)
+      hv_sockets_short(sockets, &at, HV_STREAM_PIECE, s->loop->now_us);
+    if (s->paced)
+      hv_sockets_pace(sockets, &at, s->pace / s->n_lanes, s->loop->now_us);
+  }
+}
+
+void hv_streams_pace(hv_env *env, hv_stream *face, uint64_t rate) {
+  stream *s = (stream *)face;
+  (void)env;
+  if (s->pace == rate)
+    return;
+  s->pace = rate;
+  s->paced = 1;
+  hv_stream_set_sockets(s);
+}
+
+void hv_stream_free(stream *s) {
+  hv_stream_drop_queue(s);
+  drop_pieces(s);
+  hv_mem_free(s->pieces);
+  hv_ring_remove(&s->all);
+  hv_ring_remove(&s->of_link);
+  hv_window_leave(s->window);
+  while (s->n_lanes)
+    hv_lane_free(s->lanes[s->n_lanes - 1]);
+  if (s->link)
+    hv_link_release(s->link);
+  hv_mem_free(s);
+}
+
+/* ---- the end ---- */
+
+static hv_status how_it_ended(stream *s, hv_cause *cause, char text[HV_WORLD_TEXT_MAX]) {
+  hv_status status = HV_OK;
+  char detail[HV_GRPC_TEXT_MAX];
+  snprintf(text, HV_WORLD_TEXT_MAX, "%s", s->why_text);
+  *cause = s->why == HV_DENIED ? HV_CAUSE_OTHER_PEER : HV_CAUSE_OTHER; /* lanes.c denies another peer, and nothing else */
+  if (s->why != HV_OK || !s->lost)
+    return s->why;
+  hv_cause seen;
+  hv_status told = hv_grpc_call_result(s->lost->rpc, &seen, detail);
+  int by_peer = s->link && (told == HV_CANCELLED || told == HV_NOT_FOUND); /* it lives, and said so, or to a lane that would join */
+  if (s->link && !by_peer)
+    status = hv_link_explain(s->link, s->lost->rpc, HV_OK, 0, cause, text);
+  if (status == HV_OK) {
+    snprintf(text, HV_WORLD_TEXT_MAX, "the other side ended the stream early");
+    *cause = by_peer ? HV_CAUSE_OTHER : HV_CAUSE_CONNECTION_LOST;
+    status = by_peer ? HV_CANCELLED : HV_CLOSED;
+  }
+  return status;
+}
+
+void hv_stream_close_if_done(stream *s) {
+  if (!hv_lanes_idle(s))
+    return;
+  char text[HV_WORLD_TEXT_MAX];
+  if (s->pace)
+    hv_streams_pace(&s->loop->env, &s->face, 0);
+  if (s->link && s->loop->phase < HV_PHASE_ENDING)
+    hv_link_measure(s->link, s->lanes[0]->rpc);
+  hv_event event = {.kind = HV_EVENT_STREAM_CLOSED, .stream = &s->face, .text = text, .peer = s->face.peer};
+  event.status = how_it_ended(s, &event.cause, text);
+  if (s->face.on) {
+    s->loop->n_streams--;
+    hv_loop_deliver(s->loop, &event);
+  }
+  hv_stream_free(s);
+}
+
+static void closing(stream *s, hv_status why, const char *text) {
+  move(s, CLOSING);
+  s->why = why;
+  snprintf(s->why_text, sizeof s->why_text, "%s", text);
+  hv_stream_drop_queue(s);
+}
+
+void hv_stream_break_off(stream *s, hv_status why, const char *text) {
+  if (s->state == CLOSING)
+    return;
+  closing(s, why, text);
+  for (size_t i = 0; i < s->n_lanes; i++)
+    hv_grpc_call_cancel(s->lanes[i]->rpc);
+}
+
+/* Says no to the peer that opened it. */
+static void refuse(stream *s, hv_status status, const char *text) {
+  for (size_t i = 0; i < s->n_lanes; i++)
+    if (s->lanes[i]->sending || s->lanes[i]->finished) {
+      hv_stream_break_off(s, status, text);
+      return;
+    }
+  closing(s, status, text);
+  for (size_t i = 0; i < s->n_lanes; i++)
+    hv_lane_say_no(s->lanes[i], status, text);
+}
+
+void hv_stream_reject(stream *s, hv_status status, const char *text) {
+  if (s->link)
+    hv_stream_break_off(s, status, text);
+  else
+    refuse(s, status, text);
+}
+
+/* ---- sending ---- */
+
+/* What may wait here or be under way, in bytes. */
+static size_t room_of(const stream *s) {
+  return HV_STREAM_QUEUE_BYTES + (s->n_lanes - 1) * HV_STREAM_QUEUE_BYTES / 2;
+}
+
+/* The header as it leaves, in loop->outgoing. */
+static hv_status write_head(stream *s, const hv_msg *header) {
+  static const uint8_t number[4]; /* put in when it is pushed */
+  s->loop->outgoing.size = 0;
+  hv_status status = s->numbered ? hv_buf_append(&s->loop->outgoing, number, sizeof number) : HV_OK;
+  return status == HV_OK ? hv_wire_write_bulk(header, &s->loop->outgoing) : status;
+}
+
+/* One frame: what is in loop->outgoing, and then the payload. */
+static hv_status push_frame(stream *s, hv_payload *payload, uint32_t more) {
+  const hv_buf *head = &s->loop->outgoing;
+  if (s->numbered)
+    hv_le_put(head->data, s->next_out | more, sizeof s->next_out);
+  hv_grpc_message *message = hv_grpc_message_new(s->loop->grpc, hv_span_of(head->data, head->size), payload);
+  if (!message)
+    return HV_NOMEM;
+  size_t at = (s->first + s->n++) % HV_STREAM_QUEUE;
+  s->queue[at] = message;
+  s->sizes[at] = head->size + (payload ? payload->size : 0);
+  s->bytes += s->sizes[at];
+  s->next_out = (s->next_out + 1) & ~HV_STREAM_MORE;
+  return HV_OK;
+}
+
+/* Half a message is none: when memory ends within one, so does the stream. */
+static hv_status push_pieces(stream *s, hv_payload *payload) {
+  hv_status status = HV_OK;
+  for (size_t at = 0; at < payload->size && status == HV_OK; at += HV_STREAM_PIECE) {
+    size_t size = payload->size - at < HV_STREAM_PIECE ? payload->size - at : HV_STREAM_PIECE;
+    hv_payload *piece = hv_payload_cut(s->loop->mem, payload, at, size);
+    status = piece ? push_frame(s, piece, at + size < payload->size ? HV_STREAM_MORE : 0) : HV_NOMEM;
+    hv_payload_release(piece);
+    s->loop->outgoing.size = sizeof s->next_out; /* the header stands before the first one */
+  }
+  if (status != HV_OK)
+    hv_stream_break_off(s, status, "out of memory");
+  return status;
+}
+
+static hv_status push(stream *s, hv_payload *payload) {
+  return s->n_lanes > 1 && payload && payload->size > HV_STREAM_PIECE ? push_pieces(s, payload) : push_frame(s, payload, 0);
+}
+
+void hv_stream_left(stream *s) {
+  if (s->starved && s->state == OPEN && !s->lost && s->n <= HV_STREAM_QUEUE / 2 &&
+      s->bytes <= room_of(s) - HV_STREAM_QUEUE_BYTES / 2) {
+    s->starved = 0;
+    hv_event event = {.kind = HV_EVENT_STREAM_READY, .stream = &s->face, .peer = s->face.peer};
+    hv_loop_deliver(s->loop, &event);
+  }
+}
+
+hv_status hv_streams_send(hv_env *env, hv_stream *face, const hv_msg *header, hv_payload *payload) {
+  hv_loop *loop = env->world;
+  stream *s = (stream *)face;
+  if (loop->phase >= HV_PHASE_ENDING || s->state == CLOSING || s->lost || s->ending)
+    return HV_CLOSED;
+  if (payload && payload->size > HV_BULK_PAYLOAD_MAX)
+    return HV_TOO_LARGE;
+  if (s->n + HV_BULK_PAYLOAD_MAX / HV_STREAM_PIECE >= HV_STREAM_QUEUE || s->bytes >= room_of(s)) {
+    s->starved = 1;
+    return HV_BUSY;
+  }
+  hv_status status = write_head(s, header);
+  if (status == HV_OK)
+    status = push(s, payload);
+  if (status == HV_OK)
+    hv_lanes_pump(s);
+  return status;
+}
+
+void hv_streams_finish(hv_env *env, hv_stream *face) {
+  (void)env;
+  hv_lanes_end((stream *)face);
+}
+
+void hv_streams_cancel(hv_env *env, hv_stream *face) {
+  (void)env;
+  hv_stream_break_off((stream *)face, HV_CANCELLED, "cancelled");
+}
+
+/* ---- receiving ---- */
+
+static void room_again(hv_note *note) {
+  hv_window *window = (hv_window *)note;
+  if (window->owner)
+    hv_lanes_read_on(window->owner);
+  hv_window_note_done(window);
+}
+
+static void deliver_opened(stream *s, hv_event *event) {
+  hv_loop *loop = s->loop;
+  event->kind = HV_EVENT_STREAM_OPENED;
+  move(s, OPEN);
+  hv_ring_remove(&s->all);
+  hv_ring_add(&loop->streams_open, &s->all);
+  hv_loop_deliver(loop, event);
+  if (s->face.on)
+    loop->n_streams++;
+  else
+    refuse(s, HV_REFUSED, "the peer takes no such stream");
+  if (s->state == OPEN)
+    hv_lane_greet(s->lanes[0]);
+}
+
+/* A message with its header read; hands it to core. */
+static hv_status deliver(stream *s, const hv_wire_msg *header, hv_payload *payload) {
+  hv_event event = {
+      .kind = HV_EVENT_STREAM_DATA, .stream = &s->face, .msg = &header->msg, .peer = s->face.peer, .payload = payload};
+  if (payload && (payload->size > HV_BULK_PAYLOAD_MAX || s->state == GREETING))
+    return HV_MALFORMED;
+  if (s->state == GREETING)
+    deliver_opened(s, &event);
+  else
+    hv_loop_deliver(s->loop, &event);
+  return HV_OK;
+}
+
+static hv_status read_header(stream *s, hv_span bytes, hv_wire_msg *out, char text[HV_STREAM_TEXT]) {
+  hv_status status = hv_wire_read(bytes, s->loop->mem, HV_WIRE_BUDGET, out);
+  if (status == HV_VERSION)
+    snprintf(text, HV_STREAM_TEXT, "the peer speaks protocol version %u, this one speaks %d: upgrade the older one", out->version,
+             HV_PROTOCOL_VERSION);
+  return status;
+}
+
+/* What came on a lane as a payload, counted by the window. */
+static hv_status take_bytes(lane *l, size_t skip, hv_payload **out) {
+  stream *s = l->s;
+  size_t size = (size_t)hv_grpc_call_size(l->rpc);
+  *out = NULL;
+  if (size == skip)
+    return HV_OK;
+  hv_window_hold(s->window, size);
+  *out = hv_grpc_call_payload(l->rpc, skip, hv_window_release, s->window);
+  if (!*out)
+    hv_window_release(s->window, size);
+  return *out ? HV_OK : HV_NOMEM;
+}
+
+static hv_status take_frame(lane *l, size_t skip, char text[HV_STREAM_TEXT]) {
+  stream *s = l->s;
+  hv_span bytes;
+  hv_payload *payload;
+  size_t header_size = 0, head = skip + 4;
+  hv_wire_msg header = {0};
+  hv_status status = hv_grpc_call_bytes(l->rpc, head, &s->loop->scratch, &bytes);
+  if (status == HV_OK)
+    status = hv_wire_bulk_header(bytes.data + skip, &header_size);
+  if (status == HV_OK)
+    status = hv_grpc_call_bytes(l->rpc, head + header_size, &s->loop->scratch, &bytes);
+  if (status == HV_OK)
+    status = read_header(s, hv_span_of(bytes.data + head, header_size), &header, text);
+  if (status != HV_OK)
+    return status;
+  status = take_bytes(l, head + header_size, &payload);
+  if (status == HV_OK)
+    status = deliver(s, &header, payload);
+  hv_payload_release(payload);
+  hv_wire_release(&header);
+  return status;
+}
+
+/* ---- messages in pieces ---- */
+
+static hv_status take_whole(stream *s, hv_payload *whole, char text[HV_STREAM_TEXT]) {
+  uint8_t first[4], *at;
+  size_t header_size = 0;
+  hv_wire_msg header = {0};
+  s->loop->scratch.size = 0;
+  if (hv_payload_read(whole, 0, first, sizeof first) != sizeof first || hv_wire_bulk_header(first, &header_size) != HV_OK)
+    return HV_MALFORMED;
+  hv_status status = hv_buf_reserve(&s->loop->scratch, header_size, &at);
+  if (status == HV_OK && hv_payload_read(whole, sizeof first, at, header_size) != header_size)
+    status = HV_MALFORMED;
+  if (status == HV_OK)
+    status = read_header(s, hv_span_of(at, header_size), &header, text);
+  if (status != HV_OK)
+    return status;
+  size_t head = sizeof first + header_size;
+  hv_payload *payload = whole->size > head ? hv_payload_cut(s->loop->mem, whole, head, whole->size - head) : NULL;
+  status = payload || whole->size == head ? deliver(s, &header, payload) : HV_NOMEM;
+  hv_payload_release(payload);
+  hv_wire_release(&header);
+  return status;
+}
+
+static hv_status take_piece(lane *l, size_t skip, int more, char text[HV_STREAM_TEXT]) {
+  stream *s = l->s;
+  size_t size = (size_t)hv_grpc_call_size(l->rpc) - skip;
+  if ((more && size < HV_STREAM_PIECE_MIN) || s->pieces_size + size > HV_GRPC_MESSAGE_MAX || s->state != OPEN)
+    return HV_MALFORMED;
+  if (!s->pieces && !(s->pieces = hv_mem_array(s->loop->mem, HV_STREAM_PIECES_MAX, sizeof *s->pieces)))
+    return HV_NOMEM;
+  hv_status status = size ? take_bytes(l, skip, &s->pieces[s->n_pieces]) : HV_MALFORMED;
+  if (status != HV_OK)
+    return status;
+  s->n_pieces++;
+  s->pieces_size += size;
+  if (more)
+    return HV_OK;
+  hv_payload *whole = hv_payload_join(s->loop->mem, s->pieces, s->n_pieces);
+  drop_pieces(s);
+  status = whole ? take_whole(s, whole, text) : HV_NOMEM;
+  hv_payload_release(whole);
+  return status;
+}
+
+void hv_stream_take(lane *l, size_t skip, int more) {
+  char text[HV_STREAM_TEXT] = "cannot read the message on the stream";
+  hv_status status = more || l->s->n_pieces ? take_piece(l, skip, more, text) : take_frame(l, skip, text);
+  if (status != HV_OK)
+    hv_stream_reject(l->s, status, text);
+}
+
+/* ---- opening ---- */
+
+/* Its call, and the first message on it. */
+static hv_status begin(stream *s, const hv_target *to, const hv_msg *first, int heavy) {
+  lane *l = s->lanes[0];
+  hv_grpc_lane token = {0};
+  hv_status status = hv_link_get(s->loop, to, &s->link);
+  if (status != HV_OK)
+    return status;
+  s->numbered = heavy && hv_lanes_wanted(s) > 1;
+  status = write_head(s, first);
+  if (status == HV_OK && !(l->rpc = hv_grpc_call_new(s->link->channel, HV_GRPC_BULK, 1)))
+    status = HV_NOMEM;
+  if (status != HV_OK)
+    return status;
+  if (s->numbered) {
+    hv_random(s->token, sizeof s->token);
+    memcpy(token.token, s->token, sizeof s->token);
+    hv_grpc_call_say_lane(l->rpc, &token);
+  }
+  status = push(s, NULL);
+  return status != HV_OK || hv_grpc_call_end(l->rpc, &l->over) ? status : HV_INTERNAL;
+}
+
+hv_status hv_streams_open(hv_env *env, const hv_target *to, const hv_msg *first, const hv_stream_events *on, void *owner,
+                          hv_stream **out) {
+  hv_loop *loop = env->world;
+  if (loop->phase >= HV_PHASE_ENDING)
+    return HV_CLOSED;
+  stream *s = make(loop);
+  if (!s)
+    return HV_NOMEM;
+  hv_status status = begin(s, to, first, on->heavy);
+  if (status != HV_OK) {
+    hv_stream_free(s);
+    return status;
+  }
+  s->state = OPEN;
+  s->face.on = on;
+  s->face.owner = owner;
+  s->face.peer = to->id;
+  hv_ring_add(&loop->streams_open, &s->all);
+  hv_ring_add(&s->link->streams, &s->of_link);
+  loop->n_streams++;
+  hv_lanes_pump(s);
+  s->lanes[0]->greeting = (uint8_t)hv_grpc_call_hello(s->lanes[0]->rpc, &s->lanes[0]->said_hello);
+  *out = &s->face;
+  return HV_OK;
+}
+
+/* Somebody has opened one, or joins one that there is. */
+static void greet(stream *s) {
+  lane *l = s->lanes[0];
+  hv_grpc_lane said;
+  hv_status status = hv_grpc_call_lane(l->rpc, &said);
+  if (hv_grpc_call_peer(l->rpc, &s->face.peer) != HV_OK) {
+    refuse(s, HV_DENIED, "the caller has no identity: it sent no certificate and no hv-peer header");
+  } else if (!(l->guest = hv_guests_stream(&s->loop->guests, &s->face.peer))) {
+    refuse(s, HV_BUSY, "too many streams at a time: try again later");
+  } else if (status == HV_MALFORMED) {
+    refuse(s, status, "the header hv-lane-bin cannot be read");
+  } else if (status == HV_OK && said.joins) {
+    if (hv_lane_join(l, &said))
+      return;
+    refuse(s, HV_NOT_FOUND, "there is no such stream");
+  } else {
+    s->numbered = status == HV_OK;
+    if (s->numbered)
+      memcpy(s->token, said.token, sizeof s->token);
+    hv_lane_read_on(l);
+  }
+  hv_stream_close_if_done(s);
+}
+
+static void accepted(hv_grpc_op *op, int ok) {
+  lane *l = HV_HOLDER(lane, came, op);
+  stream *s = l->s;
+  hv_loop *loop = s->loop;
+  loop->streams_waiting--;
+  if (!ok || loop->phase >= HV_PHASE_ENDING) {
+    hv_stream_free(s);
+    return;
+  }
+  hv_streams_accept(loop);
+  hv_lane_reads(l);
+  s->since_us = hv_clock_us();
+  move(s, GREETING);
+  hv_ring_add(&loop->streams_greeting, &s->all);
+  l->is_over = !hv_grpc_call_end(l->rpc, &l->over);
+  greet(s);
+}
+
+void hv_streams_accept(hv_loop *loop) {
+  while (loop->listening && loop->phase < HV_PHASE_ENDING && loop->streams_waiting < ACCEPTS) {
+    stream *s = make(loop);
+    if (!s)
+      return; /* the next tick tries again */
+    lane *l = s->lanes[0];
+    l->came.done = accepted;
+    l->rpc = hv_grpc_accept(loop->grpc, HV_GRPC_BULK, &l->came);
+    if (!l->rpc) {
+      hv_stream_free(s);
+      return;
+    }
+    loop->streams_waiting++;
+  }
+}
+
+/* ---- what ends many ---- */
+
+void hv_streams_cancel_link(hv_link *link) {
+  for (hv_ring *at = link->streams.next; at != &link->streams; at = at->next)
+    hv_stream_break_off(HV_HOLDER(stream, of_link, at), HV_CANCELLED, "the peer was forgotten");
+}
+
+void hv_streams_cancel_peer(hv_loop *loop, const hv_peer_id *peer) {
+  for (hv_ring *at = loop->streams_open.next; at != &loop->streams_open; at = at->next) {
+    stream *s = HV_HOLDER(stream, all, at);
+    if (hv_peer_equal(&s->face.peer, peer))
+      hv_stream_break_off(s, HV_CANCELLED, "the peer was forgotten");
+  }
+}
+
+void hv_streams_tick(hv_loop *loop) {
+  hv_streams_accept(loop);
+  for (hv_ring *at = loop->streams_greeting.next; at != &loop->streams_greeting; at = at->next) {
+    stream *s = HV_HOLDER(stream, all, at);
+    if (s->since_us + loop->greeting_us > loop->now_us)
+      break;
+    hv_stream_break_off(s, HV_TIMEOUT, "no first message");
+  }
+}
+
+void hv_streams_end(hv_loop *loop) {
+  hv_ring *lists[] = {&loop->streams_open, &loop->streams_greeting};
+  for (int i = 0; i < 2; i++)
+    for (hv_ring *at = lists[i]->next; at != lists[i]; at = at->next)
+      hv_stream_break_off(HV_HOLDER(stream, all, at), HV_CANCELLED, "this node is shutting down");
+}

@@ -1,0 +1,147 @@
+#include "net/transport/trust.h"
+
+#include "net/identity.h"
+#include "net/transport/listen.h"
+#include "net/transport/loop.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+struct hv_trust {
+  pthread_mutex_t lock;
+  atomic_uint refs;
+  hv_peer_id expected;
+  hv_cause denied; /* HV_CAUSE_OTHER: not */
+  char where[HV_ADDR_TEXT_MAX];
+  char why[HV_TRUST_TEXT_MAX];
+};
+
+hv_trust *hv_trust_new(hv_mem *mem, const hv_target *to) {
+  hv_trust *trust = hv_mem_zalloc(mem, sizeof *trust);
+  if (!trust)
+    return NULL;
+  pthread_mutex_init(&trust->lock, NULL);
+  atomic_init(&trust->refs, 1);
+  snprintf(trust->where, sizeof trust->where, "the caller");
+  if (to) {
+    trust->expected = to->id;
+    hv_addr_print_short(&to->addr, trust->where);
+  }
+  return trust;
+}
+
+hv_trust *hv_trust_keep(hv_trust *trust) {
+  atomic_fetch_add(&trust->refs, 1);
+  return trust;
+}
+
+void hv_trust_release(hv_trust *trust) {
+  if (!trust || atomic_fetch_sub(&trust->refs, 1) != 1)
+    return;
+  pthread_mutex_destroy(&trust->lock);
+  hv_mem_free(trust);
+}
+
+void hv_trust_expect(hv_trust *trust, const hv_peer_id *peer) {
+  pthread_mutex_lock(&trust->lock);
+  trust->expected = *peer;
+  pthread_mutex_unlock(&trust->lock);
+}
+
+void hv_trust_print_other(const char *where, const char *found, const char *wanted, char why[HV_TRUST_TEXT_MAX]) {
+  snprintf(
+      why, HV_TRUST_TEXT_MAX,
+      "%s is %s, not %s: that peer has a new key, or the address belongs to another peer now; use the address that it prints now",
+      where, found, wanted);
+}
+
+int hv_trust_check(hv_trust *trust, const char *pem, char why[HV_TRUST_TEXT_MAX]) {
+  hv_error err = {0};
+  hv_peer_id peer;
+  hv_status status = pem ? hv_identity_check_certificate(hv_span_of(pem, strlen(pem)), hv_clock_unix_s(), &peer, &err)
+                         : hv_fail(&err, HV_DENIED, "it sent no certificate");
+  char found[HV_PEER_TEXT_MAX], wanted[HV_PEER_TEXT_MAX];
+  pthread_mutex_lock(&trust->lock);
+  int wrong = status == HV_OK && hv_peer_is_known(&trust->expected) && !hv_peer_equal(&peer, &trust->expected);
+  if (status != HV_OK)
+    snprintf(trust->why, sizeof trust->why, "%s did not prove its identity: %.300s", trust->where, err.text);
+  else if (wrong)
+    hv_trust_print_other(trust->where, hv_peer_print(&peer, found), hv_peer_print(&trust->expected, wanted), trust->why);
+  trust->denied = wrong                         ? HV_CAUSE_OTHER_PEER
+                  : status == HV_OK             ? HV_CAUSE_OTHER
+                  : err.cause == HV_CAUSE_CLOCK ? HV_CAUSE_CLOCK
+                                                : HV_CAUSE_BAD_CERTIFICATE;
+  int right = !trust->denied;
+  if (!right)
+    memcpy(why, trust->why, sizeof trust->why);
+  pthread_mutex_unlock(&trust->lock);
+  return right;
+}
+
+hv_cause hv_trust_denied(hv_trust *trust, char why[HV_TRUST_TEXT_MAX]) {
+  pthread_mutex_lock(&trust->lock);
+  hv_cause denied = trust->denied;
+  if (denied)
+    memcpy(why, trust->why, sizeof trust->why);
+  pthread_mutex_unlock(&trust->lock);
+  return denied;
+}
+
+hv_status hv_trust_known_peer(hv_trust_known *known, hv_mem *mem, hv_span pem, hv_peer_id *out) {
+  size_t i = XXH3_64bits(pem.data, pem.size) % HV_TRUST_KNOWN;
+  if (known->entries[i].pem && known->entries[i].size == pem.size && memcmp(known->entries[i].pem, pem.data, pem.size) == 0) {
+    *out = known->entries[i].peer;
+    return HV_OK;
+  }
+  hv_status status = hv_identity_check_certificate(pem, hv_clock_unix_s(), out, NULL);
+  char *copy = status == HV_OK ? hv_mem_text(mem, (const char *)pem.data, pem.size) : NULL;
+  if (copy) {
+    hv_mem_free(known->entries[i].pem);
+    known->entries[i].pem = copy;
+    known->entries[i].size = pem.size;
+    known->entries[i].peer = *out;
+  }
+  return status;
+}
+
+void hv_trust_known_addr(hv_trust_known *known, const char *uri, hv_addr *out) {
+  size_t size = strlen(uri), i = XXH3_64bits(uri, size) % HV_TRUST_KNOWN;
+  if (size && strcmp(known->addrs[i].uri, uri) == 0) {
+    *out = known->addrs[i].addr;
+    return;
+  }
+  hv_listen_read_uri(uri, out);
+  if (size < HV_TRUST_URI_MAX) {
+    memcpy(known->addrs[i].uri, uri, size + 1);
+    known->addrs[i].addr = *out;
+  }
+}
+
+void hv_trust_known_fini(hv_trust_known *known) {
+  for (size_t i = 0; i < HV_TRUST_KNOWN; i++)
+    hv_mem_free(known->entries[i].pem);
+  memset(known, 0, sizeof *known);
+}
+
+void hv_trust_claim(const hv_peer_id *me, char out[HV_CLAIM_MAX]) {
+  for (size_t i = 0; i < sizeof me->key; i++)
+    snprintf(out + 2 * i, 3, "%02x", me->key[i]);
+}
+
+static int digit(uint8_t c) {
+  return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+hv_status hv_trust_claimed(hv_span text, hv_peer_id *out) {
+  if (text.size != HV_CLAIM_MAX - 1)
+    return HV_DENIED;
+  for (size_t i = 0; i < sizeof out->key; i++) {
+    int high = digit(text.data[2 * i]), low = digit(text.data[2 * i + 1]);
+    if (high < 0 || low < 0)
+      return HV_DENIED;
+    out->key[i] = (uint8_t)(high << 4 | low);
+  }
+  return hv_peer_is_known(out) ? HV_OK : HV_DENIED;
+}

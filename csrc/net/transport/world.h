@@ -1,0 +1,163 @@
+/* What do the parts of the real world share? The hv_loop itself, as links, calls and streams see it.
+ *
+ * Room: net; private to loop.c, links.c, calls.c, streams.c, lanes.c. Everything here belongs to the hive thread, except the inbox
+ * and what a window (streams.c) guards with its own lock.
+ */
+#ifndef HV_NET_WORLD_H
+#define HV_NET_WORLD_H
+
+#include "net/transport/grpc.h"
+#include "net/transport/guests.h"
+#include "net/transport/inbox.h"
+#include "net/transport/loop.h"
+#include "net/transport/pool.h"
+#include "net/transport/sockets.h"
+#include "net/transport/timers.h"
+#include "net/wire.h"
+
+#define HV_WORLD_TEXT_MAX 1280
+
+/* RUNNING: all works. LEAVING: STOP was said, core takes its leave. ENDING: nothing new starts. ENDED: core is called no more. */
+typedef enum hv_phase { HV_PHASE_NEW, HV_PHASE_RUNNING, HV_PHASE_LEAVING, HV_PHASE_ENDING, HV_PHASE_ENDED } hv_phase;
+
+/* A ring of things in the order they came; the head is one of them too. */
+typedef struct hv_ring {
+  struct hv_ring *next, *prev;
+} hv_ring;
+
+static inline void hv_ring_init(hv_ring *ring) {
+  ring->next = ring->prev = ring;
+}
+static inline int hv_ring_empty(const hv_ring *ring) {
+  return ring->next == ring;
+}
+static inline void hv_ring_add(hv_ring *ring, hv_ring *item) { /* at the end */
+  item->prev = ring->prev;
+  item->next = ring;
+  ring->prev->next = item;
+  ring->prev = item;
+}
+static inline void hv_ring_remove(hv_ring *item) {
+  item->prev->next = item->next;
+  item->next->prev = item->prev;
+  hv_ring_init(item);
+}
+#define HV_HOLDER(type, member, pointer) ((type *)((char *)(pointer)-offsetof(type, member)))
+
+/* ---- links.c: the connections to peers ---- */
+enum { HV_LINK_BUCKETS = 256, HV_LANES_MAX = 16 };
+
+typedef struct hv_link {
+  hv_ring all;          /* in hv_loop.links, the least recently used first */
+  struct hv_link *next; /* of its bucket */
+  size_t bucket;
+  hv_loop *loop;
+  hv_grpc_channel *channel;
+  hv_grpc_channel *more[HV_LANES_MAX - 1]; /* further connections for heavy streams; NULL: not yet */
+  int lossy;                               /* it is long and has lost something: one connection does not fill it */
+  hv_grpc_op watch;
+  hv_target to;   /* id: expected; unknown: whoever answers */
+  hv_peer_id met; /* who answered last */
+  int sure;       /* `met` is at the end of the connection that is up now */
+  int up, dropped, watched;
+  size_t uses; /* calls and streams on it */
+  uint64_t used_us;
+  hv_ring calls, streams;
+} hv_link;
+
+/* The link to a target, made if need be; in use until hv_link_release. HV_NOMEM, HV_INVALID, HV_BUSY. */
+hv_status hv_link_get(hv_loop *loop, const hv_target *to, hv_link **out);
+void hv_link_release(hv_link *link);
+/* A peer proved to be there. HV_DENIED with a sentence (its cause is HV_CAUSE_OTHER_PEER): another one than expected. */
+hv_status hv_link_meet(hv_link *link, const hv_peer_id *peer, char text[HV_WORLD_TEXT_MAX]);
+/* How a call over this link ended, as a status, a cause and a sentence. `own`: not HV_OK when we broke it off, and why. */
+hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint32_t timeout_ms, hv_cause *cause,
+                          char text[HV_WORLD_TEXT_MAX]);
+/* A stream has ended, this was its call: how is the line? Judged by what has gone over its first connection, and once for all. */
+void hv_link_measure(hv_link *link, hv_grpc_call *call);
+void hv_links_forget(hv_loop *loop, const hv_target *to); /* to NULL: all */
+void hv_links_tick(hv_loop *loop);
+
+/* ---- calls.c ---- */
+hv_status hv_calls_ask(hv_env *env, hv_call *call, const hv_msg *request);
+void hv_calls_cancel(hv_env *env, hv_call *call);
+void hv_calls_reply(hv_env *env, hv_request *request, const hv_msg *answer);
+void hv_calls_cancel_link(hv_link *link);
+void hv_calls_accept(hv_loop *loop); /* as many as should wait for peers */
+void hv_calls_tick(hv_loop *loop);
+void hv_calls_end(hv_loop *loop); /* lets go of what core has not answered */
+
+/* ---- streams.c ---- */
+hv_status hv_streams_open(hv_env *env, const hv_target *to, const hv_msg *first, const hv_stream_events *on, void *owner,
+                          hv_stream **out);
+hv_status hv_streams_send(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload);
+void hv_streams_finish(hv_env *env, hv_stream *stream);
+void hv_streams_cancel(hv_env *env, hv_stream *stream);
+void hv_streams_pace(hv_env *env, hv_stream *stream, uint64_t rate);
+void hv_streams_cancel_link(hv_link *link);
+void hv_streams_cancel_peer(hv_loop *loop, const hv_peer_id *peer);
+void hv_streams_accept(hv_loop *loop);
+void hv_streams_tick(hv_loop *loop);
+void hv_streams_end(hv_loop *loop);
+
+/* ---- the loop ---- */
+struct hv_loop {
+  hv_env env;
+  hv_mem *mem;
+  hv_log *log;
+  const hv_identity *identity;
+  int insecure;
+  uint64_t greeting_us, answer_us; /* a first message's time; an answer's, to be taken */
+  hv_grpc *grpc;
+  hv_pool *pool;
+  hv_timers timers;    /* core's */
+  hv_timers deadlines; /* of calls */
+  hv_inbox inbox;
+  hv_core core;
+  uint64_t now_us; /* of this step */
+  uint64_t tick_us;
+  hv_phase phase;
+  int finished;   /* core has said its goodbyes */
+  hv_buf scratch; /* a message being read or written */
+  hv_buf outgoing;
+
+  hv_addr addrs[HV_LOOP_ADDRS_MAX];
+  size_t n_addrs;
+  int listening;
+
+  hv_ring links; /* all of them */
+  hv_link *buckets[HV_LINK_BUCKETS];
+  size_t n_links;
+
+  size_t n_asked;                /* outgoing calls under way */
+  size_t calls_waiting;          /* accepts */
+  hv_ring greeting, asked_of_us; /* incoming calls: their message is awaited; core has them */
+  hv_ring answering;             /* and those whose answer is on its way: gRPC still holds an op of them */
+  size_t n_answering;
+
+  size_t streams_waiting;
+  hv_ring streams_greeting, streams_open; /* incoming, awaited; all others */
+  size_t n_streams;
+  unsigned lanes; /* as in hv_loop_config */
+  size_t n_lanes; /* outgoing ones beyond the first of each stream */
+
+  hv_guests guests;
+  hv_sockets sockets;
+  size_t n_jobs;     /* given and not yet done */
+  hv_job *never_ran; /* given when the pool had gone */
+
+  pthread_t thread;
+  int threaded;
+  atomic_int joined;
+  pthread_mutex_t stop_lock;
+  atomic_int stopping;
+  const char *why; /* it ends by itself; NULL: it was told to */
+  void (*ended)(void *arg, const char *why);
+  void *arg;
+  long pid;
+};
+
+/* One step of core. Fills in the time and the text. */
+void hv_loop_deliver(hv_loop *loop, hv_event *event);
+
+#endif

@@ -1,0 +1,757 @@
+/* How far is the swarm? Told against the virtual clock: who comes, who is slow, who runs ahead, who lies, and what the others make
+ * of it. */
+#include "lib/progress_swarm.h"
+
+#include "core/progress/progress_inner.h"
+#include "lib/check.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { NODES_MAX = 48, TARGET = 12000 };
+
+typedef struct scene {
+  hv_mem mem;
+  progress_swarm s;
+  check_rng rng;
+} scene;
+
+static scene *open_scene(uint64_t seed) {
+  static scene one;
+  memset(&one, 0, sizeof one);
+  hv_mem_init(&one.mem, NULL, HV_MEM_UNLIMITED);
+  hv_sim_config config = hv_sim_defaults(seed);
+  hv_sim *sim = hv_sim_new(&one.mem, &config);
+  assert_non_null(sim);
+  one.rng.state = seed;
+  one.s.terms = (hv_progress_terms){.target = TARGET, .drift_peers = -1, .drift_rate = -1, .matchmaking_ms = 5000};
+  progress_swarm_init(&one.s, sim, &one.mem, NODES_MAX);
+  return &one;
+}
+
+static void close_scene(scene *c) {
+  assert_int_equal(hv_sim_free(c->s.dht.sim), 0);
+  progress_swarm_fini(&c->s);
+  assert_int_equal(c->mem.blocks, 0);
+}
+
+static void run(scene *c, double seconds) {
+  dht_swarm_run(&c->s.dht, seconds);
+}
+
+/* One more contributor, at this speed. */
+static size_t join(scene *c, double speed, int client_mode) {
+  size_t knows = c->s.dht.n ? check_random(&c->rng) % c->s.dht.n : 0, node;
+  while (c->s.dht.n && c->s.dht.seats[knows].client_mode)
+    knows = (knows + 1) % c->s.dht.n;
+  node = dht_swarm_add(&c->s.dht, &knows, c->s.dht.n ? 1 : 0, client_mode);
+  run(c, 0.01);
+  progress_swarm_open(&c->s, node);
+  if (speed > 0)
+    progress_swarm_work(&c->s, node, speed);
+  return node;
+}
+
+static void grow(scene *c, size_t n, double speed) {
+  for (size_t i = 0; i < n; i++)
+    join(c, speed, 0);
+}
+
+static hv_progress_figures read_of(scene *c, size_t node) {
+  return progress_swarm_read(&c->s, node);
+}
+
+static void assert_near(double value, double expected, double by) {
+  if (fabs(value - expected) > by)
+    fail_msg("%g is not %g, give or take %g", value, expected, by);
+}
+
+/* All of [from, to) see this epoch. */
+static void assert_epoch(scene *c, size_t from, size_t to, uint64_t epoch) {
+  for (size_t i = from; i < to; i++)
+    if (hv_sim_alive(c->s.dht.sim, i))
+      assert_int_equal(read_of(c, i).epoch, epoch);
+}
+
+static void all_begin(scene *c, size_t from, size_t to, uint64_t epoch) {
+  for (size_t i = from; i < to; i++) {
+    progress_swarm_begin(&c->s, i, epoch);
+    progress_swarm_wake(&c->s, i);
+  }
+}
+
+static void alone_everything_is_mine(void **unused) {
+  (void)unused;
+  scene *c = open_scene(1);
+  join(c, 100, 0);
+  run(c, 60);
+  hv_progress_figures now = read_of(c, 0);
+  assert_int_equal(now.n_peers, 1);
+  assert_near(now.samples, 6000, 2);
+  assert_near((double)now.eta_us * 1e-6, 60, 0.1);
+  assert_false(now.ready || now.match);
+  run(c, 56);
+  assert_true(read_of(c, 0).match && !read_of(c, 0).ready);
+  run(c, 5);
+  assert_true(read_of(c, 0).ready);
+  close_scene(c);
+}
+
+static void all_see_the_same_sum_and_are_ready_together(void **unused) {
+  (void)unused;
+  scene *c = open_scene(2);
+  grow(c, 6, 40);
+  run(c, 20);
+  for (size_t i = 0; i < 6; i++) {
+    hv_progress_figures now = read_of(c, i);
+    assert_int_equal(now.n_peers, 6);
+    assert_near(now.samples, 6 * 40 * 20, 120);
+    assert_near(now.speed, 240, 1);
+    assert_false(now.ready);
+  }
+  run(c, 26);
+  for (size_t i = 0; i < 6; i++)
+    assert_true(read_of(c, i).match && !read_of(c, i).ready);
+  run(c, 5);
+  for (size_t i = 0; i < 6; i++)
+    assert_true(read_of(c, i).ready);
+  all_begin(c, 0, 6, 1);
+  run(c, 5);
+  for (size_t i = 0; i < 6; i++) {
+    assert_int_equal(read_of(c, i).epoch, 1);
+    assert_false(read_of(c, i).ready);
+    assert_near(read_of(c, i).samples, 6 * 40 * 5, 120);
+  }
+  close_scene(c);
+}
+
+static void a_newcomer_learns_where_the_swarm_is_before_it_says_anything(void **unused) {
+  (void)unused;
+  scene *c = open_scene(3);
+  grow(c, 5, 40);
+  all_begin(c, 0, 5, 70);
+  run(c, 10);
+  size_t node = join(c, 0, 0);
+  run(c, 5);
+  hv_progress_figures now = read_of(c, node);
+  assert_int_equal(now.epoch, 70);
+  assert_int_equal(now.n_peers, 5);
+  assert_int_equal(now.standing, HV_PROGRESS_BEHIND);
+  assert_false(now.ready || now.match);
+  progress_swarm_begin(&c->s, node, 70);
+  progress_swarm_work(&c->s, node, 40);
+  progress_swarm_wake(&c->s, node);
+  run(c, 5);
+  assert_int_equal(read_of(c, 0).n_peers, 6);
+  assert_int_equal(read_of(c, node).standing, HV_PROGRESS_IN_STEP);
+  close_scene(c);
+}
+
+static void newcomers_that_report_at_once_do_not_drag_the_swarm_back(void **unused) {
+  (void)unused;
+  scene *c = open_scene(4);
+  grow(c, 4, 40);
+  all_begin(c, 0, 4, 70);
+  grow(c, 4, 40); /* at epoch 0 */
+  run(c, 10);
+  assert_epoch(c, 0, 8, 70);
+  assert_int_equal(read_of(c, 7).standing, HV_PROGRESS_BEHIND);
+  assert_true(read_of(c, 7).ready); /* to take the swarm's state, that is */
+  close_scene(c);
+}
+
+static void a_straggler_is_late_then_behind_and_holds_nobody(void **unused) {
+  (void)unused;
+  scene *c = open_scene(5);
+  grow(c, 6, 40);
+  run(c, 10);
+  all_begin(c, 0, 5, 1);
+  run(c, 5);
+  assert_epoch(c, 0, 6, 1);
+  assert_int_equal(read_of(c, 5).standing, HV_PROGRESS_LATE);
+  assert_true(read_of(c, 5).ready);
+  all_begin(c, 0, 5, 2);
+  run(c, 5);
+  assert_int_equal(read_of(c, 5).standing, HV_PROGRESS_BEHIND);
+  assert_near(read_of(c, 0).samples, 5 * 40 * 5, 100); /* what the straggler does is not counted */
+  close_scene(c);
+}
+
+static void a_leader_waits_and_the_target_stays_reached_for_the_rest(void **unused) {
+  (void)unused;
+  scene *c = open_scene(6);
+  grow(c, 6, 40);
+  run(c, 52);
+  progress_swarm_begin(&c->s, 0, 1);
+  progress_swarm_wake(&c->s, 0);
+  run(c, 5);
+  assert_int_equal(read_of(c, 0).standing, HV_PROGRESS_AHEAD);
+  assert_false(read_of(c, 0).ready || read_of(c, 0).match);
+  assert_epoch(c, 0, 6, 0);
+  for (size_t i = 1; i < 6; i++)
+    assert_true(read_of(c, i).ready);
+  all_begin(c, 1, 3, 1); /* three of six: more than a third */
+  run(c, 5);
+  assert_epoch(c, 0, 6, 1);
+  assert_int_equal(read_of(c, 0).standing, HV_PROGRESS_IN_STEP);
+  close_scene(c);
+}
+
+/* Its program validates, or waits for a person: what it has told stays, and is not carried on as if it went on. */
+static void who_stands_still_is_not_carried_on(void **unused) {
+  (void)unused;
+  for (int client = 0; client < 2; client++) {
+    scene *c = open_scene(18);
+    join(c, 10, 0);
+    join(c, 1000, client);
+    run(c, 5);
+    progress_swarm_still(&c->s, 1);
+    assert_near(read_of(c, 0).samples, 5000, 700);
+    for (int i = 0; i < 8; i++) {
+      run(c, 5);
+      hv_progress_figures now = read_of(c, 0);
+      assert_false(now.ready || now.match);
+      assert_near(now.samples, 5000 + 50 * (i + 1), 300);
+      assert_int_equal(now.n_peers, 2);
+    }
+    assert_true(read_of(c, 0).eta_us > 200000000); /* 6,600 samples, at 10 a second and no more */
+    progress_swarm_work(&c->s, 1, 1000);
+    run(c, 5);
+    assert_near(read_of(c, 0).samples, 10450, 700);
+    assert_near((double)read_of(c, 0).eta_us * 1e-6, 1.5, 0.8);
+    close_scene(c);
+  }
+}
+
+/* One batch that takes twice as long as others is no standstill. */
+static void who_is_slow_for_a_moment_is_carried_on(void **unused) {
+  (void)unused;
+  scene *c = open_scene(19);
+  join(c, 10, 0);
+  join(c, 100, 0);
+  c->s.peers[1].batch = 200;
+  run(c, 20.5);
+  assert_near(read_of(c, 0).samples, 2050 + 205, 60);
+  run(c, 1.4);
+  progress_swarm_still(&c->s, 1);
+  run(c, 2);
+  assert_near(read_of(c, 0).samples, 2390 + 239, 60);
+  close_scene(c);
+}
+
+static void far_epoch(progress_peer *peer, hv_progress_own *own) {
+  (void)peer;
+  own->epoch = 1000000;
+}
+
+static void far_too_much(progress_peer *peer, hv_progress_own *own) {
+  (void)peer;
+  own->samples = own->before = HV_REPORT_SAMPLES_MAX;
+}
+
+static void too_fast(progress_peer *peer, hv_progress_own *own) {
+  (void)peer;
+  own->speed = HV_REPORT_SPEED_MAX;
+}
+
+static void far_back(progress_peer *peer, hv_progress_own *own) {
+  (void)peer;
+  own->epoch = 0;
+}
+
+static void one_that_claims_the_highest_epoch_puts_nobody_out_of_step(void **unused) { /* defect 16 */
+  (void)unused;
+  scene *c = open_scene(7);
+  grow(c, 4, 40);
+  c->s.peers[3].lie = far_epoch;
+  run(c, 20);
+  assert_epoch(c, 0, 3, 0);
+  for (size_t i = 0; i < 3; i++) {
+    assert_int_equal(read_of(c, i).standing, HV_PROGRESS_IN_STEP);
+    assert_false(read_of(c, i).ready);
+  }
+  all_begin(c, 0, 3, 1);
+  c->s.peers[3].lie = far_back;
+  run(c, 20);
+  assert_epoch(c, 0, 3, 1);
+  close_scene(c);
+}
+
+static void a_liar_about_samples_counts_for_little(void **unused) {
+  (void)unused;
+  scene *c = open_scene(8);
+  grow(c, 20, 10);
+  c->s.peers[19].lie = far_too_much;
+  run(c, 20);
+  for (size_t i = 0; i < 19; i++) {
+    hv_progress_figures now = read_of(c, i);
+    assert_true(now.samples >= 19 * 10 * 20 * 0.9);
+    assert_true(now.samples <= 19 * 10 * 21 + fmax(8 * 10 * 21, TARGET / 20.0));
+    assert_false(now.ready);
+  }
+  close_scene(c);
+}
+
+static void a_liar_about_its_speed_hurries_nobody(void **unused) {
+  (void)unused;
+  scene *c = open_scene(9);
+  grow(c, 6, 10);
+  c->s.peers[5].lie = too_fast;
+  run(c, 20);
+  for (size_t i = 0; i < 5; i++) {
+    hv_progress_figures now = read_of(c, i);
+    assert_true(now.speed <= 5 * 10 + 8 * 10 + 1);
+    assert_false(now.ready || now.match);
+  }
+  close_scene(c);
+}
+
+static void two_halves_of_a_swarm_count_themselves_and_find_together_again(void **unused) {
+  (void)unused;
+  scene *c = open_scene(10);
+  grow(c, 8, 10);
+  run(c, 20);
+  for (size_t i = 0; i < 4; i++)
+    hv_sim_group(c->s.dht.sim, i, 1);
+  run(c, 60);
+  for (size_t i = 0; i < 8; i++)
+    assert_int_equal(read_of(c, i).n_peers, 4);
+  all_begin(c, 0, 4, 1);
+  hv_sim_heal(c->s.dht.sim);
+  run(c, 90);
+  for (size_t i = 0; i < 8; i++)
+    assert_int_equal(read_of(c, i).n_peers, 8);
+  assert_epoch(c, 0, 8, 1); /* four of eight have reached it */
+  close_scene(c);
+}
+
+static void clocks_an_hour_apart_make_no_difference(void **unused) {
+  (void)unused;
+  scene *c = open_scene(11);
+  for (size_t i = 0; i < 6; i++) {
+    c->s.dht.seats[i].skew_us = (i % 3 ? -1 : 1) * INT64_C(3600000000) * (int64_t)(i % 2);
+    join(c, 40, 0);
+  }
+  run(c, 30);
+  for (size_t i = 0; i < 6; i++)
+    assert_near(read_of(c, i).samples, 6 * 40 * 30, 240);
+  close_scene(c);
+}
+
+static void clients_count_and_are_counted(void **unused) {
+  (void)unused;
+  scene *c = open_scene(12);
+  grow(c, 4, 40);
+  run(c, 10);
+  size_t client = join(c, 40, 1);
+  run(c, 20);
+  for (size_t i = 0; i <= client; i++) {
+    assert_int_equal(read_of(c, i).n_peers, 5);
+    assert_int_equal(read_of(c, i).n_clients, 1);
+    assert_near(read_of(c, i).samples, 4 * 40 * 30 + 40 * 20, 240);
+  }
+  close_scene(c);
+}
+
+static void who_dies_or_goes_is_not_counted_for_long(void **unused) {
+  (void)unused;
+  scene *c = open_scene(13);
+  grow(c, 6, 40);
+  run(c, 20);
+  hv_sim_unplug(c->s.dht.sim, 5);
+  progress_swarm_close(&c->s, 4);
+  run(c, 40);
+  for (size_t i = 0; i < 4; i++)
+    assert_int_equal(read_of(c, i).n_peers, 4);
+  close_scene(c);
+}
+
+static void a_node_has_eight_contributors_at_most_and_ends_with_them(void **unused) {
+  (void)unused;
+  scene *c = open_scene(14);
+  grow(c, 2, 40);
+  for (int i = 0; i < 8; i++) {
+    progress_swarm_open(&c->s, 0);
+    assert_int_equal(c->s.peers[0].opened, i < 7 ? HV_OK : HV_BUDGET);
+  }
+  run(c, 20);
+  assert_int_equal(read_of(c, 1).n_peers, 9);
+  hv_sim_stop(c->s.dht.sim, 0);
+  run(c, 40); /* what was heard last counts for 30 s */
+  assert_int_equal(read_of(c, 1).n_peers, 1);
+  close_scene(c);
+}
+
+static void a_swarm_wider_than_a_leaf_is_counted_by_zones(void **unused) {
+  (void)unused;
+  scene *c = open_scene(15);
+  grow(c, 40, 5);
+  run(c, 40);
+  for (size_t i = 0; i < 40; i++) {
+    assert_true(hv_progress_look(c->s.peers[i].tracker)->wide);
+    assert_int_equal(read_of(c, i).n_peers, 40);
+    assert_near(read_of(c, i).samples, 40 * 5 * 40, 200);
+  }
+  all_begin(c, 0, 40, 1);
+  run(c, 10);
+  assert_epoch(c, 0, 40, 1);
+  close_scene(c);
+}
+
+/* ---- wide swarms ---- */
+
+/* So many nodes that know each other, of which the first have trackers, opened at once. */
+static void stand_together(scene *c, size_t nodes, size_t trackers, double speed) {
+  for (size_t i = 0; i < nodes; i++)
+    dht_swarm_add(&c->s.dht, NULL, 0, 0);
+  run(c, 0.001);
+  dht_swarm_settle(&c->s.dht);
+  for (size_t i = 0; i < trackers; i++) {
+    progress_swarm_work(&c->s, i, speed);
+    progress_swarm_open(&c->s, i);
+  }
+}
+
+static size_t have_said(scene *c, size_t n) {
+  size_t said = 0;
+  for (size_t i = 0; i < n; i++)
+    said += c->s.peers[i].tracker->said_us > 0;
+  return said;
+}
+
+/* By then it knows how many there are, and so who has a record. */
+static void in_a_wide_swarm_the_first_record_is_said_after_ten_seconds(void **unused) {
+  (void)unused;
+  scene *c = open_scene(20);
+  stand_together(c, 40, 40, 5);
+  run(c, 9.8);
+  assert_int_equal(have_said(c, 40), 0);
+  run(c, 1);
+  assert_int_equal(have_said(c, 40), 40);
+  close_scene(c);
+}
+
+/* Of a large DHT's nodes only this one takes part: its record is how others find it. */
+static void who_hears_nobody_there_says_its_record_after_three(void **unused) {
+  (void)unused;
+  scene *c = open_scene(21);
+  stand_together(c, 40, 1, 5);
+  run(c, 2.8);
+  assert_int_equal(have_said(c, 1), 0);
+  run(c, 1);
+  assert_int_equal(have_said(c, 1), 1);
+  close_scene(c);
+}
+
+/* What was found there is heard directly since. */
+static void where_zones_are_heard_records_are_not_asked_for_again(void **unused) {
+  (void)unused;
+  scene *c = open_scene(22);
+  stand_together(c, 40, 40, 5);
+  run(c, 1);
+  uint64_t first[40];
+  for (size_t i = 0; i < 40; i++)
+    first[i] = c->s.peers[i].tracker->asked_us;
+  run(c, 60);
+  for (size_t i = 0; i < 40; i++)
+    assert_true(first[i] && c->s.peers[i].tracker->asked_us == first[i]);
+  close_scene(c);
+}
+
+static void averaging(progress_peer *peer, hv_progress_own *own) {
+  own->paused = peer->still_us > 0;
+}
+
+/* It averages, which is no standstill: it is carried on, but for three refreshes at most. */
+static void who_averages_for_long_is_carried_on_for_three_refreshes_and_no_longer(void **unused) {
+  (void)unused;
+  scene *c = open_scene(23);
+  join(c, 1, 0);
+  join(c, 100, 0);
+  c->s.peers[1].lie = averaging;
+  run(c, 5);
+  progress_swarm_still(&c->s, 1);
+  run(c, 60);
+  assert_near(read_of(c, 0).samples, 65 + 500 + 3000, 300);
+  close_scene(c);
+}
+
+static void also_by_itself_in_a_wide_swarm(void **unused) {
+  (void)unused;
+  scene *c = open_scene(24);
+  stand_together(c, 40, 40, 4);
+  c->s.peers[0].lie = averaging;
+  progress_swarm_work(&c->s, 0, 20);
+  run(c, 5);
+  progress_swarm_still(&c->s, 0);
+  run(c, 55);
+  assert_true(hv_progress_look(c->s.peers[0].tracker)->wide);
+  assert_near(read_of(c, 0).samples, 39 * 4 * 60 + 100, 100);
+  assert_near(read_of(c, 1).samples, 39 * 4 * 60 + 100 + 600, 200);
+  close_scene(c);
+}
+
+/* The program's thread reports between a node's look at its clock and its look at the report. */
+static void newer_than_now(struct progress_peer *peer, hv_progress_own *own) {
+  (void)peer;
+  own->at_us += 500000; /* a batch takes 250 ms */
+}
+
+static void a_word_newer_than_now_is_as_old_as_none(void **unused) {
+  (void)unused;
+  static const size_t sizes[] = {2, 40}; /* counted one by one, and by zones */
+  for (size_t s = 0; s < 2; s++) {
+    size_t n = sizes[s];
+    scene *c = open_scene(41);
+    stand_together(c, n, n, 4);
+    for (size_t i = 0; i < n; i++)
+      c->s.peers[i].lie = newer_than_now;
+    run(c, 60);
+    assert_int_equal(hv_progress_look(c->s.peers[0].tracker)->wide, s);
+    for (size_t i = 0; i < n; i++)
+      assert_near(read_of(c, i).samples, (double)n * 4 * 60, (double)n * 4);
+    close_scene(c);
+  }
+}
+
+/* Who was last heard in the old epoch is taken to have begun the new one, too: the sum is right as soon as the epoch is known. */
+static void an_epochs_end_is_known_within_two_seconds_and_its_sum_with_it(void **unused) {
+  (void)unused;
+  scene *c = open_scene(27);
+  stand_together(c, 48, 48, 5);
+  for (uint64_t epoch = 1; epoch < 5; epoch++) {
+    run(c, 20);
+    for (size_t i = 0; i < 48; i++)
+      progress_swarm_begin(&c->s, i, epoch);
+    run(c, 2);
+    assert_epoch(c, 0, 48, epoch);
+    for (size_t i = 0; i < 48; i++)
+      assert_near(read_of(c, i).samples, 48 * 5 * 2, 48);
+    run(c, 2);
+    for (size_t i = 0; i < 48; i++)
+      assert_near(read_of(c, i).samples, 48 * 5 * 4, 48);
+  }
+  close_scene(c);
+}
+
+/* But who says after it that it is still in the old one is. */
+static void who_stays_in_the_old_epoch_is_not_taken_to_have_begun_the_new_one(void **unused) {
+  (void)unused;
+  scene *c = open_scene(26);
+  stand_together(c, 48, 48, 5);
+  run(c, 20);
+  for (size_t i = 0; i < 36; i++)
+    progress_swarm_begin(&c->s, i, 1);
+  run(c, 16);
+  for (size_t i = 0; i < 48; i++) {
+    assert_int_equal(read_of(c, i).epoch, 1);
+    assert_near(read_of(c, i).samples, 36 * 5 * 16, 60);
+  }
+  close_scene(c);
+}
+
+/* What was heard before the epoch began and what was heard since is not added up before it is known of whom it was: nobody reads
+ * much too low meanwhile, nor higher than those who stay would have made it. */
+static void where_only_a_part_goes_over_nobody_reads_too_low(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 61; seed <= 66; seed++)
+    for (size_t go = 36; go <= 44; go += 8) {
+      scene *c = open_scene(seed);
+      stand_together(c, 48, 48, 5);
+      run(c, 20);
+      for (size_t i = 0; i < go; i++)
+        progress_swarm_begin(&c->s, i, 1);
+      for (size_t t = 1; t <= 16; t++) {
+        run(c, 1);
+        for (size_t i = 0; i < 48; i++) {
+          hv_progress_figures now = read_of(c, i);
+          double low = now.samples - (double)(go * 5 * t), high = now.samples - (double)(48 * 5 * t);
+          if (now.epoch == 1 && (low < -0.5 * 5 * (double)go || high > 48 || (t > 13 && low > 48)))
+            fail_msg("seed %d, %d go: after %d s %d reads %g", (int)seed, (int)go, (int)t, (int)i, now.samples);
+        }
+      }
+      close_scene(c);
+    }
+}
+
+/* So it is where all are asked one by one: as soon as the epoch is known, before all have been asked again. */
+static void in_a_small_swarm_the_sum_is_right_with_the_epoch_and_who_stays_is_soon_out_of_it(void **unused) {
+  (void)unused;
+  static const size_t sizes[] = {2, 6};
+  static const double known_s[] = {0.1, 1.5};
+  for (size_t s = 0; s < 2; s++) {
+    size_t n = sizes[s], stays = n / 3; /* of two nobody can */
+    double known = known_s[s];
+    scene *c = open_scene(27);
+    grow(c, n, 100);
+    run(c, 20);
+    all_begin(c, 0, n, 1);
+    run(c, known);
+    for (size_t i = 0; i < n; i++) {
+      assert_near(read_of(c, i).samples, (double)n * 100 * known, (double)n * 4);
+      assert_near(read_of(c, i).speed, (double)n * 100, (double)n);
+    }
+    run(c, 20);
+    all_begin(c, 0, n - stays, 2);
+    run(c, 5);
+    for (size_t i = 0; i < n - stays; i++)
+      assert_near(read_of(c, i).samples, (double)(n - stays) * 100 * 5, (double)n * 4);
+    close_scene(c);
+  }
+}
+
+/* One becomes slow as the target is near. The other asks sooner and sooner, and so makes the step hardly before its time. */
+static void the_nearer_the_target_the_sooner_others_are_asked_again(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1; seed <= 20; seed++) {
+    scene *c = open_scene(100 + seed);
+    grow(c, 2, 200);
+    while (progress_swarm_own(&c->s, 0).samples + progress_swarm_own(&c->s, 1).samples < TARGET - 4000)
+      run(c, 0.01);
+    uint64_t messages = hv_sim_count(c->s.dht.sim).messages;
+    while (progress_swarm_own(&c->s, 0).samples + progress_swarm_own(&c->s, 1).samples < TARGET - 100 - seed * 5)
+      run(c, 0.01);
+    progress_swarm_work(&c->s, 1, 20);
+    while (!read_of(c, 0).ready)
+      run(c, 0.01);
+    uint64_t done = progress_swarm_own(&c->s, 0).samples + progress_swarm_own(&c->s, 1).samples;
+    if (done < TARGET - 10)
+      fail_msg("seed %d: the step is made at %d", (int)seed, (int)done);
+    messages = hv_sim_count(c->s.dht.sim).messages - messages;
+    if (messages > 300) /* some 260 where nobody asks sooner */
+      fail_msg("seed %d: the last ten seconds cost %d messages", (int)seed, (int)messages);
+    close_scene(c);
+  }
+}
+
+/* ---- what is passed on ---- */
+
+typedef struct forger {
+  hv_command command;
+  scene *c;
+  size_t me, victim;
+  uint64_t epoch;
+  double times;
+} forger;
+
+static void nothing(void *owner, size_t mark, hv_status status, const hv_msg *msg, const char *text) {
+  (void)owner, (void)mark, (void)status, (void)msg, (void)text;
+}
+
+/* Of all halves that are the same for both it says what is not true, and that it is quite new. */
+static void forge(hv_command *command, void *core) {
+  forger *f = (forger *)command;
+  hv_progress_run *mine = f->c->s.peers[f->me].tracker->run, *theirs = f->c->s.peers[f->victim].tracker->run;
+  unsigned bits = (unsigned)hv_hash_shared_bits(&mine->zones.me, &theirs->zones.me);
+  const hv_route_contact *contact = hv_route_find(hv_dht_route(mine->hall->dht), &theirs->hall->me);
+  hv_words words = {.any = 1, .epoch = mine->zones.epoch};
+  uint8_t bytes[HV_WORDS_BYTES_MAX];
+  for (unsigned level = 0; level < bits && level < theirs->zones.leaf_bits && words.n < HV_WORDS_MAX; level++) {
+    hv_sum sum = theirs->zones.halves[level].picked;
+    for (size_t i = 0; i < sum.n_parts; i++) {
+      sum.parts[i].samples = (uint64_t)((double)sum.parts[i].samples * f->times);
+      sum.parts[i].epoch += f->epoch;
+      sum.parts[i].age_ms = 0;
+    }
+    words.words[words.n++] = (hv_word){.level = level, .sum = sum};
+  }
+  assert_non_null(core);
+  assert_non_null(contact);
+  assert_true(words.n > 0);
+  hv_msg msg = {.kind = HV_MSG_PROGRESS, .u.progress = {mine->id, HV_ZONES_SELF, hv_span_of(bytes, hv_words_pack(&words, bytes))}};
+  assert_int_equal(hv_asker_ask(hv_dht_asker(mine->hall->dht), &contact->id, hv_span_of(contact->addrs, contact->addrs_size), &msg,
+                                0, nothing, NULL, 0, NULL),
+                   HV_OK);
+}
+
+/* Two that share bits, so that there are halves that are the same for both. */
+static forger find_forger(scene *c, size_t n) {
+  forger f = {.command.run = forge, .c = c};
+  unsigned most = 0;
+  for (size_t i = 0; i < n; i++)
+    for (size_t j = 0; j < n; j++) {
+      const hv_zones *a = &c->s.peers[i].tracker->run->zones, *b = &c->s.peers[j].tracker->run->zones;
+      unsigned bits = i == j ? 0 : (unsigned)hv_hash_shared_bits(&a->me, &b->me);
+      if (bits > most && hv_route_find(hv_dht_route(a->dht), &c->s.peers[j].tracker->hall->me)) {
+        most = bits;
+        f.me = i;
+        f.victim = j;
+      }
+    }
+  assert_true(most > 0);
+  return f;
+}
+
+static void who_passes_on_forged_words_is_not_believed(void **unused) {
+  (void)unused;
+  static const struct {
+    uint64_t epoch;
+    double times;
+  } lies[] = {{0, 1.3}, {0, 0.7}, {1, 0}, {1000, 1}};
+  for (size_t lie = 0; lie < sizeof lies / sizeof *lies; lie++) {
+    scene *c = open_scene(27);
+    stand_together(c, 48, 48, 5);
+    run(c, 20);
+    forger f = find_forger(c, 48);
+    f.epoch = lies[lie].epoch;
+    f.times = lies[lie].times;
+    for (int i = 0; i < 60; i++) {
+      if (hv_sim_command(c->s.dht.sim, f.me, &f.command) != HV_OK)
+        fail();
+      run(c, 0.1);
+      hv_progress_figures now = read_of(c, f.victim);
+      assert_int_equal(now.epoch, 0);
+      assert_near(now.samples, 48 * 5 * (20 + 0.1 * (i + 1)), TARGET / 48.0); /* by what one contributor is to give, at most */
+    }
+    close_scene(c);
+  }
+}
+
+/* Each allocation of a node that follows a run fails in turn: it goes on, or is killed by its world, and nothing is left behind. */
+static void without_memory_nothing_breaks(void **unused) {
+  (void)unused;
+  for (long n = 0; n < 400; n += 7) {
+    scene *c = open_scene(16);
+    grow(c, 3, 40);
+    hv_mem_fail_in(hv_sim_mem(c->s.dht.sim, 1), n);
+    run(c, 12);
+    assert_int_equal(read_of(c, 0).epoch, 0);
+    close_scene(c);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(alone_everything_is_mine),
+      cmocka_unit_test(all_see_the_same_sum_and_are_ready_together),
+      cmocka_unit_test(a_newcomer_learns_where_the_swarm_is_before_it_says_anything),
+      cmocka_unit_test(newcomers_that_report_at_once_do_not_drag_the_swarm_back),
+      cmocka_unit_test(a_straggler_is_late_then_behind_and_holds_nobody),
+      cmocka_unit_test(a_leader_waits_and_the_target_stays_reached_for_the_rest),
+      cmocka_unit_test(who_stands_still_is_not_carried_on),
+      cmocka_unit_test(who_is_slow_for_a_moment_is_carried_on),
+      cmocka_unit_test(one_that_claims_the_highest_epoch_puts_nobody_out_of_step),
+      cmocka_unit_test(a_liar_about_samples_counts_for_little),
+      cmocka_unit_test(a_liar_about_its_speed_hurries_nobody),
+      cmocka_unit_test(two_halves_of_a_swarm_count_themselves_and_find_together_again),
+      cmocka_unit_test(clocks_an_hour_apart_make_no_difference),
+      cmocka_unit_test(clients_count_and_are_counted),
+      cmocka_unit_test(who_dies_or_goes_is_not_counted_for_long),
+      cmocka_unit_test(a_node_has_eight_contributors_at_most_and_ends_with_them),
+      cmocka_unit_test(a_swarm_wider_than_a_leaf_is_counted_by_zones),
+      cmocka_unit_test(in_a_wide_swarm_the_first_record_is_said_after_ten_seconds),
+      cmocka_unit_test(who_hears_nobody_there_says_its_record_after_three),
+      cmocka_unit_test(where_zones_are_heard_records_are_not_asked_for_again),
+      cmocka_unit_test(who_averages_for_long_is_carried_on_for_three_refreshes_and_no_longer),
+      cmocka_unit_test(also_by_itself_in_a_wide_swarm),
+      cmocka_unit_test(a_word_newer_than_now_is_as_old_as_none),
+      cmocka_unit_test(an_epochs_end_is_known_within_two_seconds_and_its_sum_with_it),
+      cmocka_unit_test(who_stays_in_the_old_epoch_is_not_taken_to_have_begun_the_new_one),
+      cmocka_unit_test(where_only_a_part_goes_over_nobody_reads_too_low),
+      cmocka_unit_test(in_a_small_swarm_the_sum_is_right_with_the_epoch_and_who_stays_is_soon_out_of_it),
+      cmocka_unit_test(the_nearer_the_target_the_sooner_others_are_asked_again),
+      cmocka_unit_test(who_passes_on_forged_words_is_not_believed),
+      cmocka_unit_test(without_memory_nothing_breaks),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

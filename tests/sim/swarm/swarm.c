@@ -1,0 +1,260 @@
+#include "sim/swarm/swarm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { ALL = 511 };
+
+#ifdef HV_SANITIZED
+enum { FEWER = 4 }; /* seeds of `check`, which are there for the memory's sake */
+#else
+enum { FEWER = 1 };
+#endif
+
+/* A room of the house is one row here. */
+static const swarm_room rooms[] = {
+    {"house", "peers find each other, echo, and send parcels", 24, 5, ALL, 2, swarm_house_play},
+    {"dht-trouble", "stores and gets while everything goes wrong", 24, 3, ALL, 2, swarm_dht_play},
+    {"match", "groups form, epoch after epoch, while everything goes wrong", 16, 6, ALL, 8, swarm_match_play},
+    {"epochs", "programs train: who falls behind catches up, and nobody waits in vain", 8, 6, ALL, 12, swarm_epochs_play},
+    {"chase", "the same where only what is offered can be loaded: who loads becomes one of them", 2, 6, ALL, 12, swarm_chase_play},
+    {"comings", "small swarms: one after another goes and comes again, and nobody waits for it", 4, 1, 0, 40, swarm_comings_play},
+    {"mix", "averages in groups of 16, a tenth missing: rounds until all agree", 48, 4, 0, 1, swarm_mix_play},
+    {"average", "epochs of averaging: every sample once or lost, replicas equal, nobody waits for good", 8,
+     4 * SWARM_EPOCH_US / 60e6, ALL, 150, swarm_average_play},
+    {"dht-join", "random bootstrap lists: one swarm within ten seconds", 32, 1, 0, 16, swarm_dht_join_play},
+    {"dht-half", "20 replicas, half of all nodes die at once", 40, 1, 0, 2, swarm_dht_half_play},
+    {"dht-quarter", "20 replicas, three quarters die at once", 40, 1, 0, 2, swarm_dht_three_quarters_play},
+    {"dht-five", "5 replicas, half die at once: 1 - p^5 are found", 64, 1, 0, 1, swarm_dht_five_play},
+    {"dht-cost", "how many calls a store takes in a small swarm", 32, 1, 0, 4, swarm_dht_cost_play},
+    {"dht-hops", "rounds of a get, and its time against rounds x RTT", 128, 1, 0, 1, swarm_dht_hops_play},
+    {"dht-skew", "clocks an hour apart: nothing is lost early, nothing kept late", 24, 3, 0, 4, swarm_dht_skew_play},
+    {"dht-day", "hours of coming and going: what lives long is found, and nothing grows", 16, 180, 0, 1, swarm_dht_day_play},
+    {"dht-liars", "a fifth of all nodes lie: owned records are got right", 60, 1, 0, 2, swarm_dht_liars_play},
+    {"dht-liars20", "the same, records without owners, 20 replicas", 60, 1, 0, 2, swarm_dht_liars_unowned_play},
+    {"dht-ground", "20 identities made to stand around one key", 100, 1, 0, 1, swarm_dht_ground_play},
+    {"dht-forged", "forged, altered and replayed records: a million a minute", 16, 0.02, 0, 4, swarm_dht_forged_play},
+    {"state", "joiners load the swarm's state while donors die", 10, 1, 0, 4, swarm_state_play},
+    {"state-liars", "the same, three donors of ten lie", 24, 1, 0, 4, swarm_state_liars_play},
+    {"round", "one round of averaging: all ends, and ends the same, whatever dies or lies", 8, 1.5, ALL, 300, swarm_round_play},
+    {"progress-cost", "what knowing the swarm's progress costs, how near the sum is and how old", 48, 1, 0, 1, swarm_progress_play},
+    {"progress-liars", "the same with a twentieth of liars about epochs, samples and speeds", 64, 1, 0, 1,
+     swarm_progress_liars_play},
+};
+enum { ROOMS = sizeof rooms / sizeof *rooms };
+
+static const struct {
+  const char *name;
+  unsigned bits;
+} faults[] = {
+    {"loss", SWARM_LOSS},
+    {"duplicate", SWARM_DUPLICATE},
+    {"reorder", SWARM_REORDER},
+    {"kill", SWARM_KILL},
+    {"unplug", SWARM_UNPLUG},
+    {"pause", SWARM_PAUSE},
+    {"partition", SWARM_PARTITION},
+    {"skew", SWARM_SKEW},
+    {"liars", SWARM_LIARS},
+    {"all", ALL},
+    {"none", 0},
+};
+enum { FAULTS = sizeof faults / sizeof *faults };
+
+void swarm_fail(swarm_run *run, const char *format, ...) {
+  if (run->failure[0])
+    return;
+  va_list args;
+  va_start(args, format);
+  vsnprintf(run->failure, sizeof run->failure, format, args);
+  va_end(args);
+  hv_sim_say(run->sim, "FAILED: %s", run->failure);
+}
+
+void swarm_figure(swarm_run *run, const char *name, double value) {
+  for (int i = 0; i < SWARM_FIGURES_MAX; i++) {
+    if (!run->figures[i].name)
+      run->figures[i].name = name;
+    if (strcmp(run->figures[i].name, name) == 0) {
+      run->figures[i].sum += value;
+      return;
+    }
+  }
+}
+
+void swarm_over(swarm_run *run) {
+  swarm_figure(run, "events", (double)hv_sim_count(run->sim).events);
+  swarm_figure(run, "messages", (double)hv_sim_count(run->sim).messages);
+  run->hash = hv_sim_hash(run->sim);
+  size_t left = hv_sim_free(run->sim);
+  run->sim = NULL;
+  if (left)
+    snprintf(run->failure, sizeof run->failure, "%zu blocks were left on the accounts of nodes", left);
+}
+
+static void print_line(void *arg, const char *line) {
+  (void)arg;
+  puts(line);
+}
+
+/* Plays one seed; the trace hash. The failure, if any, stands in run. */
+static uint64_t play(const swarm_room *room, const swarm_options *options, uint64_t seed, swarm_run *run) {
+  hv_sim_config config = hv_sim_defaults(seed);
+  config.link.delay_us = 25000;
+  config.link.jitter_us = 20000;
+  config.link.loss = options->faults & SWARM_LOSS ? 0.02 : 0;
+  config.link.duplicate = options->faults & SWARM_DUPLICATE ? 0.02 : 0;
+  config.link.reorder = options->faults & SWARM_REORDER ? 0.05 : 0;
+  config.say = options->narrate ? print_line : NULL;
+  *run = (swarm_run){.options = options, .seed = seed, .rng = {seed ^ 0x5eed}};
+  run->end_us = (uint64_t)(options->minutes * 60e6);
+  run->calm_us = run->end_us / 3 * 2;
+  hv_mem_init(&run->mem, NULL, HV_MEM_UNLIMITED);
+  run->sim = hv_sim_new(&run->mem, &config);
+  if (!run->sim) {
+    snprintf(run->failure, sizeof run->failure, "no memory for the world");
+    return 0;
+  }
+  room->play(run);
+  if (atomic_load(&run->mem.blocks) && !run->failure[0])
+    snprintf(run->failure, sizeof run->failure, "%zu blocks were left when the world had ended",
+             (size_t)atomic_load(&run->mem.blocks));
+  return run->hash;
+}
+
+static void add_up(swarm_run *sum, const swarm_run *run) {
+  for (int i = 0; i < SWARM_FIGURES_MAX && run->figures[i].name; i++)
+    swarm_figure(sum, run->figures[i].name, run->figures[i].sum);
+}
+
+static void say_failure(const swarm_room *room, const swarm_options *o, uint64_t seed, const char *failure) {
+  char list[128] = "";
+  for (int i = 0; i < FAULTS - 2; i++)
+    if (o->faults & faults[i].bits)
+      snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", list[0] ? "," : "", faults[i].name);
+  printf("seed %llu: %s\n  again: swarm %s --seeds %llu-%llu --nodes %zu --minutes %g --faults %s --narrate\n",
+         (unsigned long long)seed, failure, room->name, (unsigned long long)seed, (unsigned long long)seed, o->nodes, o->minutes,
+         list[0] ? list : "none");
+}
+
+/* All seeds of a room, the first one twice: it must give the same trace. */
+static int play_all(const swarm_room *room, const swarm_options *options) {
+  struct timespec start, end;
+  unsigned long long failed = 0, played = 0;
+  swarm_run run, sum = {.options = options};
+  uint64_t hashes = 0;
+  clock_gettime(CLOCK_MONOTONIC, &start);
+  for (uint64_t seed = options->first_seed; seed <= options->last_seed; seed++) {
+    uint64_t hash = play(room, options, seed, &run);
+    add_up(&sum, &run);
+    hashes = hashes * 31 + hash;
+    played++;
+    swarm_run again;
+    if (seed == options->first_seed && !options->narrate && play(room, options, seed, &again) != hash && !run.failure[0])
+      snprintf(run.failure, sizeof run.failure, "the same seed gave another trace");
+    if (run.failure[0]) {
+      failed++;
+      say_failure(room, options, seed, run.failure);
+    }
+  }
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  printf("{\"room\": \"%s\", \"seeds\": %llu, \"failed\": %llu, \"nodes\": %zu, \"minutes\": %g, \"wall_s\": %.3f, \"trace\": "
+         "\"%016llx\", \"figures\": {",
+         room->name, played, failed, options->nodes, options->minutes,
+         (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec) * 1e-9, (unsigned long long)hashes);
+  for (int i = 0; i < SWARM_FIGURES_MAX && sum.figures[i].name; i++)
+    printf("%s\"%s\": %.15g", i ? ", " : "", sum.figures[i].name, sum.figures[i].sum);
+  printf("}}\n");
+  return failed > 0;
+}
+
+/* ---- the command line ---- */
+
+static int usage(void) {
+  fprintf(
+      stderr,
+      "usage: swarm ROOM [--seeds A-B] [--nodes N] [--minutes M | --epochs E] [--faults LIST|all|none] [--narrate]\n       swarm "
+      "check\na ROOM that others begin with, as dht, is all of them\nfaults:");
+  for (int i = 0; i < FAULTS; i++)
+    fprintf(stderr, " %s", faults[i].name);
+  fprintf(stderr, "\nrooms:\n");
+  for (int i = 0; i < ROOMS; i++)
+    fprintf(stderr, "  %-10s %s\n", rooms[i].name, rooms[i].about);
+  return 2;
+}
+
+static int read_faults(const char *list, unsigned *out) {
+  *out = 0;
+  while (*list) {
+    size_t n = strcspn(list, ",");
+    int i = 0;
+    while (i < FAULTS && (strlen(faults[i].name) != n || strncmp(faults[i].name, list, n) != 0))
+      i++;
+    if (i == FAULTS)
+      return 0;
+    *out |= faults[i].bits;
+    list += n + (list[n] == ',');
+  }
+  return 1;
+}
+
+static int read_option(const char *name, const char *value, swarm_options *o) {
+  char *end;
+  if (strcmp(name, "--seeds") == 0) {
+    o->first_seed = o->last_seed = strtoull(value, &end, 10);
+    if (*end == '-')
+      o->last_seed = strtoull(end + 1, &end, 10);
+    return *end == 0 && o->first_seed <= o->last_seed;
+  }
+  if (strcmp(name, "--nodes") == 0) {
+    o->nodes = strtoul(value, &end, 10);
+    return *end == 0 && o->nodes >= 2 && o->nodes <= 100000;
+  }
+  if (strcmp(name, "--minutes") == 0) {
+    o->minutes = strtod(value, &end);
+    return *end == 0 && o->minutes > 0 && o->minutes <= 1e6;
+  }
+  if (strcmp(name, "--epochs") == 0) {
+    o->minutes = strtod(value, &end) * SWARM_EPOCH_US / 60e6;
+    return *end == 0 && o->minutes > 0 && o->minutes <= 1e6;
+  }
+  return strcmp(name, "--faults") == 0 && read_faults(value, &o->faults);
+}
+
+/* "dht" asks for dht-join, dht-half, ... */
+static int is_asked_for(const char *name, const char *room) {
+  size_t n = strlen(name);
+  return strcmp(name, "check") == 0 || strcmp(room, name) == 0 || (strncmp(room, name, n) == 0 && room[n] == '-');
+}
+
+int main(int argc, char **argv) {
+  if (argc < 2)
+    return usage();
+  int failed = 0, found = 0;
+  for (int i = 0; i < ROOMS; i++) {
+    const swarm_room *room = &rooms[i];
+    swarm_options o = {.first_seed = 1,
+                       .last_seed = (room->seeds + FEWER - 1) / FEWER,
+                       .nodes = room->nodes,
+                       .minutes = room->minutes,
+                       .faults = room->faults};
+    if (!is_asked_for(argv[1], room->name))
+      continue;
+    found++;
+    for (int a = 2; a < argc; a++) {
+      if (strcmp(argv[a], "--narrate") == 0) {
+        o.narrate = 1;
+        continue;
+      }
+      if (a + 1 >= argc || !read_option(argv[a], argv[a + 1], &o))
+        return usage();
+      a++;
+    }
+    failed += play_all(room, &o);
+  }
+  if (found > 1)
+    printf("{\"room\": \"%s\", \"rooms\": %d, \"failed\": %d}\n", argv[1], found, failed);
+  return found ? failed > 0 : usage();
+}

@@ -1,0 +1,479 @@
+/* Whom a round does without, and which views it believes: what a lone member that lies can do to the others. */
+#include "lib/check.h"
+
+#include "core/agree/doubts.h"
+
+enum { MEMBERS = 8, COORDINATOR = 7 };
+
+typedef struct fixture {
+  hv_mem mem;
+  hv_doubts doubts;
+} fixture;
+
+static hv_members set_of(unsigned bits) {
+  return (hv_members){{(uint8_t)bits}};
+}
+
+static hv_members everybody(void) {
+  return set_of(255);
+}
+
+static int setup(void **state) {
+  static fixture f;
+  hv_mem_init(&f.mem, NULL, HV_MEM_UNLIMITED);
+  *state = &f;
+  return hv_doubts_init(&f.doubts, &f.mem, MEMBERS, COORDINATOR) != HV_OK;
+}
+
+static int teardown(void **state) {
+  fixture *f = *state;
+  hv_doubts_fini(&f->doubts);
+  return atomic_load(&f->mem.blocks) != 0;
+}
+
+static void charge(hv_doubts *d, size_t who, size_t whom) {
+  hv_members liars = {{0}};
+  hv_members_put(&liars, whom);
+  hv_doubts_false(d, who, &liars);
+}
+
+static void weigh(hv_doubts *d) {
+  hv_members here = everybody();
+  hv_doubts_weigh(d, &here);
+}
+
+static void false_words_cost_their_teller_its_spans_at_once_whatever_trouble_it_has_itself(void **state) {
+  hv_doubts *d = &((fixture *)*state)->doubts;
+  hv_members others = set_of(1 << 1 | 1 << 2);
+  hv_doubts_trouble(d, 5, 0, &others);
+  charge(d, 0, 5);
+  charge(d, 1, 5);
+  weigh(d);
+  assert_true(hv_members_has(&d->no_owner, 5));
+  assert_int_equal(hv_members_count(&d->no_owner), 1);
+  assert_int_equal(hv_members_count(&d->barred), 0);
+  charge(d, 3, 5); /* it had to forward what it alone held, and did so badly */
+  weigh(d);
+  assert_true(hv_members_has(&d->barred, 5));
+  assert_int_equal(hv_members_count(&d->barred), 1);
+}
+
+static void who_charges_one_after_another_alone_is_out_itself(void **state) {
+  hv_doubts *d = &((fixture *)*state)->doubts;
+  for (size_t i = 1; i < MEMBERS; i++) {
+    charge(d, 0, i);
+    weigh(d);
+  }
+  assert_int_equal(hv_members_count(&d->barred), 1);
+  assert_true(hv_members_has(&d->barred, 0));
+}
+
+static void who_owns_nothing_for_its_false_words_hastens_nobody(void **state) {
+  hv_doubts *d = &((fixture *)*state)->doubts;
+  hv_members one = set_of(1 << 1), other = set_of(1 << 2);
+  hv_doubts_unseen(d, 5, &one);
+  hv_doubts_unseen(d, 6, &other);
+  assert_true(hv_doubts_believes(d, 5));
+  charge(d, 0, 5);
+  assert_false(hv_doubts_believes(d, 5)); /* so far it is only said; but who is missed may have broken off for that */
+  hv_members missed = hv_doubts_missed(d);
+  assert_true(hv_members_equal(&missed, &other));
+  hv_doubts_unseen(d, COORDINATOR, &one);
+  missed = hv_doubts_missed(d);
+  assert_true(hv_members_has(&missed, 1));
+  charge(d, 1, 5);
+  weigh(d);
+  assert_false(hv_doubts_believes(d, 5));
+  assert_true(hv_doubts_believes(d, 0));
+}
+
+/* In a group of three a quarter is one member: both charges are of that one. */
+static void who_charges_the_same_one_again_charges_no_second_one(void **state) {
+  hv_doubts small;
+  hv_members here = set_of(1 << 0 | 1 << 1 | 1 << 2);
+  assert_int_equal(hv_doubts_init(&small, &((fixture *)*state)->mem, 3, 0), HV_OK);
+  charge(&small, 2, 0);
+  hv_doubts_weigh(&small, &here);
+  assert_true(hv_members_has(&small.no_owner, 0));
+  assert_int_equal(hv_members_count(&small.barred), 0);
+  charge(&small, 2, 0);
+  hv_doubts_weigh(&small, &here);
+  assert_true(hv_members_has(&small.barred, 0));
+  assert_int_equal(hv_members_count(&small.barred), 1);
+  charge(&small, 2, 1); /* a second one, and alone again */
+  hv_doubts_weigh(&small, &here);
+  assert_true(hv_members_has(&small.barred, 2));
+  assert_false(hv_members_has(&small.no_owner, 1));
+  hv_doubts_fini(&small);
+}
+
+/* Two of the members lie, and each is charged by somebody else, too, in one view or another: those charges are not of one alone. */
+static void who_is_charged_by_another_one_too_in_whatever_view_is_not_charged_by_one_alone(void **state) {
+  hv_doubts *d = &((fixture *)*state)->doubts;
+  charge(d, 0, 1);
+  weigh(d);
+  charge(d, 0, 2);
+  weigh(d);
+  charge(d, 3, 1); /* later than the first one */
+  weigh(d);
+  assert_true(hv_members_has(&d->barred, 1)); /* it was false again */
+  charge(d, 4, 5);
+  weigh(d);
+  charge(d, 0, 5); /* and earlier */
+  weigh(d);
+  charge(d, 0, 6);
+  weigh(d);
+  assert_false(hv_members_has(&d->barred, 0));
+  charge(d, 0, 3); /* 2, 6 and 3 it charges alone */
+  weigh(d);
+  assert_true(hv_members_has(&d->barred, 0));
+}
+
+/* Half of four lie. Another one than the coordinator would be out for that. */
+static void a_coordinator_believes_its_own_eyes_unless_they_leave_nobody_else(void **state) {
+  hv_members here = set_of(1 << 0 | 1 << 1 | 1 << 2 | 1 << 3);
+  for (size_t me = 0; me < 2; me++) {
+    hv_doubts four;
+    assert_int_equal(hv_doubts_init(&four, &((fixture *)*state)->mem, 4, me), HV_OK);
+    charge(&four, 1, 2);
+    hv_doubts_weigh(&four, &here);
+    charge(&four, 1, 3);
+    hv_doubts_weigh(&four, &here);
+    assert_int_equal(hv_members_has(&four.no_owner, 3), me == 1);
+    assert_int_equal(hv_members_has(&four.barred, 1), me != 1);
+    charge(&four, 1, 0); /* all the others */
+    hv_doubts_weigh(&four, &here);
+    assert_true(hv_members_has(&four.barred, 1));
+    assert_int_equal(hv_members_count(&four.barred), 1);
+    hv_doubts_fini(&four);
+  }
+}
+
+/* Seed 1032030. */
+static void who_alone_would_have_the_coordinator_go_and_many_of_the_few_left_is_out_itself(void **state) {
+  hv_members five = set_of(1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 7), six = set_of(1 << 4);
+  hv_members_join(&six, &five);
+  for (int n = 5; n <= 6; n++) {
+    hv_doubts d;
+    assert_int_equal(hv_doubts_init(&d, &((fixture *)*state)->mem, 9, COORDINATOR), HV_OK);
+    hv_members here = n == 5 ? five : six;
+    charge(&d, 0, COORDINATOR);
+    charge(&d, 0, 1);
+    hv_doubts_weigh(&d, &here);
+    assert_true(hv_members_has(&d.no_owner, COORDINATOR) && hv_members_has(&d.no_owner, 1));
+    charge(&d, 0, COORDINATOR);
+    if (n == 5)
+      charge(&d, 0, 2); /* three of five; of nine they would not be too many, and with two of six it is the coordinator that goes */
+    hv_doubts_weigh(&d, &here);
+    assert_int_equal(hv_members_has(&d.barred, 0), n == 5);
+    assert_int_equal(hv_members_has(&d.barred, COORDINATOR), n == 6);
+    hv_doubts_fini(&d);
+  }
+}
+
+static void who_charges_too_many_at_once_costs_none_of_them_anything(void **state) {
+  hv_doubts *d = &((fixture *)*state)->doubts;
+  for (size_t i = 1; i < 4; i++)
+    charge(d, 0, i);
+  weigh(d);
+  assert_true(hv_members_has(&d->barred, 0));
+  assert_int_equal(hv_members_count(&d->barred), 1);
+  assert_int_equal(hv_members_count(&d->no_owner), 0);
+}
+
+static void nobody_is_heard_of_itself(void **state) {
+  hv_doubts *d = &((fixture *)*state)->doubts;
+  charge(d, 0, 0); /* of itself it is not heard */
+  weigh(d);
+  assert_int_equal(hv_members_count(&d->no_owner), 0);
+}
+
+static void who_is_not_reached_twice_owns_nothing_or_those_for_whom_it_broke_off(void **state) {
+  hv_doubts *d = &((fixture *)*state)->doubts;
+  hv_members second = set_of(1 << 2), third = set_of(1 << 3), fourth = set_of(1 << 4);
+  for (uint32_t view = 0; view < 2; view++) {
+    assert_int_equal(hv_members_count(&d->no_owner), 0);
+    hv_doubts_unseen(d, 0, &third);
+    hv_doubts_unseen(d, 1, &second);
+    hv_doubts_trouble(d, 2, view * MEMBERS, &fourth);
+    weigh(d);
+  }
+  assert_true(hv_members_has(&d->no_owner, 3));
+  assert_false(hv_members_has(&d->no_owner, 2)); /* but whom it broke off for */
+  assert_true(hv_members_has(&d->no_owner, 4));
+  assert_int_equal(hv_members_count(&d->no_owner), 2);
+  hv_doubts_unseen(d, 0, &second); /* alone, and of a second one */
+  weigh(d);
+  hv_doubts_unseen(d, 0, &second);
+  weigh(d);
+  assert_true(hv_members_has(&d->barred, 0));
+}
+
+/* It alone holds something, which went over one that it does not reach. */
+static void what_one_alone_holds_goes_over_another_one_than_who_misses_it(void **state) {
+  hv_doubts *d = &((fixture *)*state)->doubts;
+  hv_members third = set_of(1 << 3);
+  hv_members_put(&d->no_owner, 3);
+  for (int view = 0; view < 2; view++) {
+    assert_false(hv_members_has(&d->no_owner, 0));
+    hv_doubts_unseen(d, 0, &third);
+    weigh(d);
+  }
+  assert_true(hv_members_has(&d->no_owner, 0));
+  assert_int_equal(hv_members_count(&d->barred), 0);
+  for (size_t view = 0; view < 4; view++) {
+    assert_int_equal(hv_members_count(&d->barred), 0);
+    hv_doubts_unseen(d, 1 + view / 2, &third); /* nor do two others */
+    weigh(d);
+  }
+  assert_true(hv_members_has(&d->barred, 3));
+  assert_int_equal(hv_members_count(&d->barred), 1);
+}
+
+static void who_could_not_reach_twice_who_was_there_is_not_believed_again(void **state) {
+  hv_doubts *d = &((fixture *)*state)->doubts;
+  hv_members here = set_of(0xf7), third = set_of(1 << 3), fourth = set_of(1 << 4), fifth = set_of(1 << 5);
+  hv_doubts_unseen(d, 1, &third); /* it is gone indeed */
+  hv_doubts_weigh(d, &here);
+  hv_doubts_unseen(d, 1, &fourth);
+  hv_doubts_weigh(d, &here);
+  hv_doubts_unseen(d, 2, &fourth);
+  hv_doubts_trouble(d, 4, 0, &fifth); /* it broke off itself: who says so is not mistaken */
+  hv_doubts_weigh(d, &here);
+  assert_true(hv_doubts_believes(d, 1));
+  hv_doubts_unseen(d, 1, &fifth);
+  hv_doubts_unseen(d, 2, &third);
+  hv_doubts_weigh(d, &here);
+  assert_false(hv_doubts_believes(d, 1));
+  assert_true(hv_doubts_believes(d, 2));
+}
+
+static void trouble_counts_once_for_each_view_and_twice_as_many_as_members_are_too_many(void **state) {
+  hv_doubts *d = &((fixture *)*state)->doubts;
+  hv_members third = set_of(1 << 3);
+  for (uint32_t view = 0; view <= 2 * MEMBERS; view++) {
+    assert_int_equal(hv_members_count(&d->barred), 0);
+    for (int k = 0; k < 5; k++)
+      hv_doubts_trouble(d, 1, view * MEMBERS, &third);
+  }
+  assert_true(hv_members_has(&d->barred, 1));
+}
+
+/* ---- views that are reported ---- */
+
+typedef struct told {
+  hv_run run;
+  hv_round round;
+  hv_view_report reports[MEMBERS];
+} told;
+
+static const uint8_t nothing[1] = {0}, something[1] = {2}, other[1] = {4};
+
+/* Each holds something. */
+static void all_in_the_first_view(told *t) {
+  *t = (told){.run = {.n_chunks = 3}, .round = {.n_members = MEMBERS, .me = 2}};
+  t->round.in = &t->run;
+  for (size_t i = 0; i < MEMBERS; i++)
+    t->reports[i] = (hv_view_report){.members = everybody(), .held = something};
+}
+
+static unsigned left(const told *t, unsigned here) {
+  hv_members answered = set_of(here);
+  return hv_view_left(&t->round, t->reports, &answered).bits[0];
+}
+
+static void report(told *t, size_t who, uint32_t view, unsigned members) {
+  t->reports[who].installed = t->reports[who].promised = view;
+  t->reports[who].members = set_of(members);
+}
+
+/* It has not got the plan of view 9, but promised. */
+static void lacks_the_plan(told *t, size_t who) {
+  report(t, who, 0, 0xff);
+  t->reports[who].promised = 9;
+}
+
+/* The last two hold a chunk from the first view, and so does one who was in a later one, where it may have been averaged anew. */
+static void the_last_two_may_differ_from(told *t, size_t who) {
+  t->reports[who].held = t->reports[6].held = t->reports[7].held = other;
+}
+
+static void a_view_that_others_were_in_leaves_out_those_who_were_not(void **state) {
+  told t;
+  (void)state;
+  all_in_the_first_view(&t);
+  assert_int_equal(left(&t, 0xff), 0xff);
+  for (size_t i = 0; i < 5; i++)
+    report(&t, i, 9, 0x1f);
+  assert_int_equal(left(&t, 0xff), 0x1f);
+  lacks_the_plan(&t, 1);
+  t.reports[1].held = nothing;
+  assert_int_equal(left(&t, 0xf7), 0x17);
+}
+
+static void a_view_is_not_so_if_who_would_be_in_it_never_promised_it(void **state) {
+  told t;
+  (void)state;
+  all_in_the_first_view(&t);
+  report(&t, 6, 9, 0x44); /* with this one, which knows better */
+  assert_int_equal(left(&t, 0xff), 0xbf);
+  report(&t, 6, 9, 0x48); /* with another one, which was never asked */
+  assert_int_equal(left(&t, 0xff), 0xbf);
+  report(&t, 6, 9, 0x40); /* with nobody */
+  assert_int_equal(left(&t, 0xff), 0xbf);
+  report(&t, 6, 9, 0x48);
+  t.reports[3].promised = 9; /* was asked, and the plan never came: but that one alone would leave out all the others */
+  assert_int_equal(left(&t, 0xff), 0xbf);
+  report(&t, 6, 0, 0x40);
+  assert_int_equal(left(&t, 0xff), 0xff); /* nobody is left out of the first */
+}
+
+/* Its later promises do not count: until it gave the first of those it went on in its own view. */
+static void who_coordinates_was_in_no_view_that_it_never_promised_whatever_it_promised_since(void **state) {
+  told t;
+  hv_promises promises = {0};
+  (void)state;
+  all_in_the_first_view(&t);
+  t.reports[2].promises = &promises;
+  t.reports[2].promised = 11;
+  hv_promises_put(&promises, 10);
+  hv_promises_put(&promises, 11);
+  report(&t, 6, 9, 0x44);
+  assert_int_equal(left(&t, 0x44), 0x04);
+  hv_promises_put(&promises, 9);
+  assert_int_equal(left(&t, 0x44), 0x44);
+  for (uint32_t view = 12; view < 12 + HV_PROMISES_KEPT; view++)
+    hv_promises_put(&promises, view); /* it remembers only so many */
+  assert_int_equal(left(&t, 0x44), 0x04);
+  report(&t, 2, 9, 0x44); /* but knows where it is */
+  assert_int_equal(left(&t, 0x44), 0x44);
+}
+
+static void a_view_has_one_plan_and_what_most_say_of_it_is_believed(void **state) {
+  told t;
+  (void)state;
+  all_in_the_first_view(&t);
+  for (size_t i = 0; i < MEMBERS; i++)
+    report(&t, i, 9, 0xff);
+  report(&t, 0, 9, 0x7d); /* not so, and this one knows itself */
+  assert_int_equal(left(&t, 0xff), 0xfe);
+  all_in_the_first_view(&t);
+  for (size_t i = 0; i < 6; i++)
+    t.reports[i].promised = 9; /* two of them were told the plan, */
+  report(&t, 3, 9, 0x3f);
+  report(&t, 4, 9, 0x3f);
+  report(&t, 0, 9, 0x3d); /* and one says another */
+  the_last_two_may_differ_from(&t, 3);
+  assert_int_equal(left(&t, 0xff), 0x3e);
+  report(&t, 0, 0, 0xff);
+  report(&t, 5, 9, 0x3d); /* likewise, whoever that is: it holds what was averaged with others */
+  assert_int_equal(left(&t, 0xff), 0x1f);
+  t.reports[5].held = nothing;
+  assert_int_equal(left(&t, 0xff), 0x3f);
+}
+
+static void a_view_that_one_alone_was_told_of_is_believed_if_most_promised_it(void **state) {
+  told t;
+  (void)state;
+  all_in_the_first_view(&t);
+  for (size_t i = 0; i < 6; i++)
+    t.reports[i].promised = 9;
+  report(&t, 5, 9, 0x3f);
+  the_last_two_may_differ_from(&t, 5);
+  assert_int_equal(left(&t, 0xff), 0x3f);
+}
+
+static void who_is_alone_in_a_later_view_does_not_end_the_round_for_the_others(void **state) {
+  told t;
+  (void)state;
+  all_in_the_first_view(&t);
+  report(&t, 5, 9, 0x30); /* the other one has died */
+  assert_int_equal(left(&t, 0xef), 0xcf);
+  assert_int_equal(left(&t, 0), 0);
+}
+
+/* What the others hold is no other than what it has. */
+static void who_holds_nothing_is_left_out_for_no_view(void **state) {
+  told t;
+  (void)state;
+  all_in_the_first_view(&t);
+  for (size_t i = 0; i < 5; i++)
+    report(&t, i, 9, 0x1f);
+  t.reports[6].held = nothing;
+  assert_int_equal(left(&t, 0xff), 0x5f);
+  assert_int_equal(left(&t, 0xbf), 0x1f); /* who has not answered is not in */
+  report(&t, 6, 0, 0x40);                 /* whatever it says of the first view */
+  assert_int_equal(left(&t, 0xff), 0x5f);
+  report(&t, 6, 10, 0x44); /* who says what is not so is out */
+  assert_int_equal(left(&t, 0xff), 0x1f);
+}
+
+/* One who is in the view, but lacks its plan, has the same copies from the same view: that plan forwards them. */
+static void who_holds_what_one_of_both_views_does_is_left_out_for_no_view(void **state) {
+  told t;
+  (void)state;
+  all_in_the_first_view(&t);
+  for (size_t i = 0; i < 5; i++)
+    report(&t, i, 9, 0x1f);
+  lacks_the_plan(&t, 1);
+  assert_int_equal(left(&t, 0xff), 0xff);
+  assert_int_equal(left(&t, 0xfd), 0x1d); /* nobody who is here has it from there */
+  t.reports[1].promised = 8;              /* it may have that copy since the plan was made without it */
+  assert_int_equal(left(&t, 0xff), 0x1f);
+  report(&t, 1, 4, 0xff); /* it has another view's copy */
+  t.reports[1].promised = 9;
+  assert_int_equal(left(&t, 0xff), 0x1f);
+  lacks_the_plan(&t, 1);
+  t.reports[6].held = (const uint8_t[1]){2 | 4};
+  t.reports[3].held = other; /* which may have been averaged anew */
+  assert_int_equal(left(&t, 0xff), 0xbf);
+}
+
+/* Whatever the view made of that chunk: nobody of it who is here has it. */
+static void who_alone_holds_something_is_left_out_for_no_view(void **state) {
+  told t;
+  (void)state;
+  all_in_the_first_view(&t);
+  for (size_t i = 0; i < 5; i++)
+    report(&t, i, 9, 0x1f);
+  t.reports[5].held = other;
+  assert_int_equal(left(&t, 0xff), 0x3f);
+  t.reports[6].held = other; /* from where the other one has it */
+  assert_int_equal(left(&t, 0xff), 0x7f);
+  report(&t, 6, 4, 0xff); /* from elsewhere: they may differ, so one of them is out */
+  assert_int_equal(left(&t, 0xff), 0x5f);
+  report(&t, 6, 0, 0xff);
+  t.reports[3].held = other;
+  assert_int_equal(left(&t, 0xff), 0x1f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(false_words_cost_their_teller_its_spans_at_once_whatever_trouble_it_has_itself, setup,
+                                      teardown),
+      cmocka_unit_test_setup_teardown(who_charges_one_after_another_alone_is_out_itself, setup, teardown),
+      cmocka_unit_test_setup_teardown(who_owns_nothing_for_its_false_words_hastens_nobody, setup, teardown),
+      cmocka_unit_test_setup_teardown(who_charges_the_same_one_again_charges_no_second_one, setup, teardown),
+      cmocka_unit_test_setup_teardown(who_is_charged_by_another_one_too_in_whatever_view_is_not_charged_by_one_alone, setup,
+                                      teardown),
+      cmocka_unit_test_setup_teardown(a_coordinator_believes_its_own_eyes_unless_they_leave_nobody_else, setup, teardown),
+      cmocka_unit_test_setup_teardown(who_alone_would_have_the_coordinator_go_and_many_of_the_few_left_is_out_itself, setup,
+                                      teardown),
+      cmocka_unit_test_setup_teardown(who_charges_too_many_at_once_costs_none_of_them_anything, setup, teardown),
+      cmocka_unit_test_setup_teardown(nobody_is_heard_of_itself, setup, teardown),
+      cmocka_unit_test_setup_teardown(who_is_not_reached_twice_owns_nothing_or_those_for_whom_it_broke_off, setup, teardown),
+      cmocka_unit_test_setup_teardown(what_one_alone_holds_goes_over_another_one_than_who_misses_it, setup, teardown),
+      cmocka_unit_test_setup_teardown(who_could_not_reach_twice_who_was_there_is_not_believed_again, setup, teardown),
+      cmocka_unit_test_setup_teardown(trouble_counts_once_for_each_view_and_twice_as_many_as_members_are_too_many, setup, teardown),
+      cmocka_unit_test(a_view_that_others_were_in_leaves_out_those_who_were_not),
+      cmocka_unit_test(a_view_is_not_so_if_who_would_be_in_it_never_promised_it),
+      cmocka_unit_test(who_coordinates_was_in_no_view_that_it_never_promised_whatever_it_promised_since),
+      cmocka_unit_test(a_view_has_one_plan_and_what_most_say_of_it_is_believed),
+      cmocka_unit_test(a_view_that_one_alone_was_told_of_is_believed_if_most_promised_it),
+      cmocka_unit_test(who_is_alone_in_a_later_view_does_not_end_the_round_for_the_others),
+      cmocka_unit_test(who_holds_nothing_is_left_out_for_no_view),
+      cmocka_unit_test(who_holds_what_one_of_both_views_does_is_left_out_for_no_view),
+      cmocka_unit_test(who_alone_holds_something_is_left_out_for_no_view),
+  };
+  return cmocka_run_group_tests_name("doubts", tests, NULL, NULL);
+}

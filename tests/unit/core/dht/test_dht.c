@@ -1,0 +1,163 @@
+/* What a node of the DHT does with what one peer sends it, and how much work that may make. The test answers the calls. */
+#include "lib/fake_env.h"
+
+#include "core/dht/dht.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MANY = 100, GOOD = 3 };
+
+typedef struct world {
+  fake_env fake;
+  hv_dht *dht;
+  hv_timer *due;         /* the last that was set to fire at once */
+  hv_call *find, *store; /* under way */
+  hv_status verdicts[MANY], ended;
+  size_t n_verdicts;
+  int done;
+} world;
+
+static hv_status take_call(hv_env *env, hv_call *call, const hv_msg *msg) {
+  world *w = env->world;
+  hv_call **at = msg->kind == HV_MSG_STORE ? &w->store : &w->find;
+  assert_null(*at);
+  *at = call;
+  return HV_OK;
+}
+
+static void take_cancel(hv_env *env, hv_call *call) {
+  (void)env, (void)call;
+}
+
+static void take_reply(hv_env *env, hv_request *request, const hv_msg *answer) {
+  world *w = env->world;
+  (void)request;
+  assert_int_equal(answer->kind, HV_MSG_STORED);
+  w->n_verdicts = answer->u.stored.n_verdicts;
+  memcpy(w->verdicts, answer->u.stored.verdicts, w->n_verdicts * sizeof *w->verdicts);
+}
+
+static void set_timer(hv_env *env, hv_timer *timer, uint64_t delay_us) {
+  world *w = env->world;
+  w->due = delay_us ? w->due : timer;
+}
+
+static void clear_timer(hv_env *env, hv_timer *timer) {
+  (void)env, (void)timer;
+}
+
+static void open_world(world *w, const hv_dht_config *config) {
+  memset(w, 0, sizeof *w);
+  fake_env_init(&w->fake, 1);
+  hv_env *env = &w->fake.env;
+  hv_dht_config with = *config;
+  env->world = w;
+  env->call = take_call;
+  env->call_cancel = take_cancel;
+  env->reply = take_reply;
+  env->timer_set = set_timer;
+  env->timer_clear = clear_timer;
+  with.me = w->fake.me;
+  assert_int_equal(hv_dht_new(env, &with, &w->dht), HV_OK);
+  hv_dht_start(w->dht, NULL, 0);
+}
+
+static void close_world(world *w) {
+  hv_dht_stop(w->dht);
+  hv_dht_free(w->dht);
+  assert_int_equal(w->fake.mem.blocks, 0);
+}
+
+static void answer(hv_call **at, const hv_msg *msg) {
+  hv_call *call = *at;
+  hv_event event = {.kind = HV_EVENT_CALL_DONE, .status = HV_OK, .msg = msg, .peer = call->to.id, .text = ""};
+  *at = NULL;
+  call->done(call, &event);
+}
+
+static hv_record signed_by(world *w, const hv_peer_id *owner, hv_span key, hv_span subkey, uint64_t version) {
+  hv_hash place;
+  hv_record record = {.key = key, .subkey = subkey, .has_subkey = subkey.size > 0, .value = hv_span_of("v", 1), .ttl_ms = 60000};
+  hv_peer_id me = w->fake.me;
+  record.version = version;
+  record.lease_ms = 60000;
+  w->fake.env.sha256(&w->fake.env, key, &place);
+  w->fake.me = *owner;
+  assert_int_equal(hv_record_sign(&w->fake.env, owner, &place, &record), HV_OK);
+  w->fake.me = me;
+  return record;
+}
+
+static void a_store_is_looked_at_up_to_its_first_forgery(void **unused) {
+  (void)unused;
+  world w;
+  static char subkeys[MANY][16];
+  char key[100], who[HV_PEER_TEXT_MAX];
+  hv_peer_id owner = fake_peer(50);
+  hv_record many[MANY];
+  hv_request request = {.peer = fake_peer(7)};
+  hv_msg msg = {.kind = HV_MSG_STORE, .u.store = {many, MANY, hv_span_of(NULL, 0)}};
+  hv_event event = {.kind = HV_EVENT_REQUEST, .request = &request, .msg = &msg};
+  open_world(&w, &(hv_dht_config){0});
+  snprintf(key, sizeof key, "k[owner:%s]", hv_peer_print(&owner, who));
+  for (int i = 0; i < MANY; i++) {
+    snprintf(subkeys[i], sizeof subkeys[i], "s%d", i);
+    many[i] = signed_by(&w, &owner, hv_span_of(key, strlen(key)), hv_span_of(subkeys[i], strlen(subkeys[i])), 1);
+    many[i].signature[0] ^= i >= GOOD;
+  }
+  hv_dht_asked(w.dht, &event);
+  assert_int_equal(w.fake.verified, GOOD + 1);
+  assert_int_equal(w.n_verdicts, MANY);
+  for (int i = 0; i < MANY; i++)
+    assert_int_equal(w.verdicts[i], i < GOOD ? HV_OK : HV_CORRUPT);
+  assert_int_equal(hv_store_count(hv_dht_kept(w.dht)), GOOD);
+  close_world(&w);
+}
+
+static void op_done(hv_dht_op *op, hv_status status, const char *text) {
+  world *w = op->owner;
+  (void)text;
+  w->done++;
+  w->ended = status;
+}
+
+/* Whoever is asked to store may name a newer word of the owner, which the owner checks; a liar names many. */
+static void of_newer_words_that_stand_in_the_way_one_is_looked_at(void **unused) {
+  (void)unused;
+  world w;
+  char key[100], who[HV_PEER_TEXT_MAX];
+  hv_peer_id other = fake_peer(7);
+  hv_addr addr = {.kind = HV_ADDR_IP4, .port = 4000, .host.ip = {10, 0, 0, 1}};
+  hv_record newer[MANY];
+  hv_status exists = HV_EXISTS;
+  open_world(&w, &(hv_dht_config){.client_mode = 1});
+  hv_dht_met(w.dht, &other, &addr, 1, 20000);
+  snprintf(key, sizeof key, "k[owner:%s]", hv_peer_print(&w.fake.me, who));
+  hv_dht_item item = {.value = hv_span_of("v", 1), .ttl_ms = 60000};
+  hv_dht_op op = {.done = op_done, .owner = &w, .key = hv_span_of(key, strlen(key)), .items = &item, .n_items = 1};
+  assert_int_equal(hv_dht_store(w.dht, &op, NULL), HV_OK);
+  w.due->fire(w.due, &(hv_event){.kind = HV_EVENT_TIMER, .now_us = w.fake.now_us});
+  hv_msg nobody = {.kind = HV_MSG_FOUND};
+  while (w.find)
+    answer(&w.find, &nobody);
+  assert_non_null(w.store);
+  for (int i = 0; i < MANY; i++) {
+    newer[i] = signed_by(&w, &w.fake.me, op.key, hv_span_of(NULL, 0), UINT64_MAX - MANY + (uint64_t)i);
+    newer[i].signature[0] ^= 1;
+  }
+  hv_msg msg = {.kind = HV_MSG_STORED, .u.stored = {&exists, 1, newer, MANY}};
+  answer(&w.store, &msg);
+  assert_int_equal(w.fake.verified, 1);
+  assert_int_equal(w.done, 1);
+  assert_int_equal(w.ended, HV_EXISTS);
+  close_world(&w);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_store_is_looked_at_up_to_its_first_forgery),
+      cmocka_unit_test(of_newer_words_that_stand_in_the_way_one_is_looked_at),
+  };
+  return cmocka_run_group_tests_name("dht", tests, NULL, NULL);
+}

@@ -1,0 +1,181 @@
+/* Where streams wait whose round has not begun here: nobody takes all the places, or more memory than its window counts. */
+#include "lib/fake_env.h"
+
+#include "core/reduce/allreduce.h"
+
+#include <string.h>
+
+enum { STREAMS = 2 * HV_ALLREDUCE_HALL_ROOM };
+
+typedef struct place {
+  fake_env fake; /* first */
+  hv_allreduce_hall hall;
+  hv_stream streams[STREAMS];
+  size_t n, cancelled;
+  int sweeps; /* the timer is set */
+} place;
+
+static void timer_set(hv_env *env, hv_timer *timer, uint64_t delay_us) {
+  (void)timer, (void)delay_us;
+  ((place *)env)->sweeps = 1;
+}
+
+static void timer_clear(hv_env *env, hv_timer *timer) {
+  (void)timer;
+  ((place *)env)->sweeps = 0;
+}
+
+static void stream_cancel(hv_env *env, hv_stream *stream) {
+  (void)stream;
+  ((place *)env)->cancelled++;
+}
+
+static int knows_the_first_thousand(void *arg, const hv_peer_id *peer) {
+  (void)arg;
+  for (uint64_t i = 0; i < 1000; i++) {
+    hv_peer_id friend = fake_peer(i);
+    if (hv_peer_equal(peer, &friend))
+      return 1;
+  }
+  return 0;
+}
+
+static void open_on(place *p, hv_mem *mem) {
+  memset(p, 0, sizeof *p);
+  fake_env_init_on(&p->fake, 1, mem ? mem : &p->fake.mem);
+  if (!mem)
+    hv_mem_init(&p->fake.mem, NULL, HV_MEM_UNLIMITED);
+  p->fake.env.timer_set = timer_set;
+  p->fake.env.timer_clear = timer_clear;
+  p->fake.env.stream_cancel = stream_cancel;
+  hv_allreduce_hall_init(&p->hall, &p->fake.env);
+}
+
+static void close_all(place *p) {
+  hv_allreduce_hall_fini(&p->hall);
+  assert_int_equal(p->hall.n_early, 0);
+  assert_int_equal(atomic_load(&p->fake.env.mem->blocks), 0);
+}
+
+/* A peer opens a stream for a round that nobody here knows; NULL: it was refused. */
+static hv_stream *comes(place *p, uint64_t peer) {
+  static const uint8_t lacks[100];
+  hv_stream *stream = &p->streams[p->n++];
+  stream->peer = fake_peer(peer);
+  hv_msg first = {.kind = HV_MSG_SHARE, .u.share = {.round = {7}, .lacks = hv_span_of(lacks, sizeof lacks)}};
+  hv_allreduce_opened(&p->hall,
+                      &(hv_event){.kind = HV_EVENT_STREAM_OPENED, .stream = stream, .msg = &first, .now_us = p->fake.now_us});
+  return stream->on ? stream : NULL;
+}
+
+static void goes(hv_stream *stream) {
+  stream->on->closed(stream, &(hv_event){.kind = HV_EVENT_STREAM_CLOSED, .status = HV_CLOSED, .text = ""});
+}
+
+static void one_peer_has_a_few_places_and_gets_them_back(void **state) {
+  (void)state;
+  static place p;
+  open_on(&p, NULL);
+  hv_stream *one = NULL;
+  for (int i = 0; i < HV_ALLREDUCE_HALL_OF_PEER; i++)
+    assert_non_null(one = comes(&p, 1));
+  assert_null(comes(&p, 1));
+  assert_non_null(comes(&p, 2)); /* others are let in */
+  goes(one);
+  assert_non_null(comes(&p, 1));
+  assert_null(comes(&p, 1));
+  close_all(&p);
+}
+
+static void strangers_have_half_of_all_places_and_friends_the_rest(void **state) {
+  (void)state;
+  static place p;
+  open_on(&p, NULL);
+  p.hall.knows = knows_the_first_thousand;
+  for (uint64_t i = 0; i < HV_ALLREDUCE_HALL_OF_STRANGERS; i++)
+    assert_non_null(comes(&p, 1000 + i));
+  assert_null(comes(&p, 5000));
+  hv_stream *friend = NULL;
+  for (uint64_t i = HV_ALLREDUCE_HALL_OF_STRANGERS; i < HV_ALLREDUCE_HALL_ROOM; i++)
+    assert_non_null(friend = comes(&p, i % 1000));
+  assert_null(comes(&p, 999)); /* all is taken */
+  goes(friend);
+  assert_null(comes(&p, 5000));
+  assert_non_null(comes(&p, 999));
+  assert_int_equal(p.hall.n_early, HV_ALLREDUCE_HALL_ROOM);
+  close_all(&p);
+}
+
+static void who_waits_too_long_is_sent_away(void **state) {
+  (void)state;
+  static place p;
+  open_on(&p, NULL);
+  comes(&p, 1);
+  assert_true(p.sweeps);
+  p.fake.now_us += 14999999;
+  comes(&p, 2);
+  p.hall.sweep.fire(&p.hall.sweep, &(hv_event){.kind = HV_EVENT_TIMER, .now_us = p.fake.now_us});
+  assert_int_equal(p.cancelled, 0);
+  p.fake.now_us += 1;
+  p.hall.sweep.fire(&p.hall.sweep, &(hv_event){.kind = HV_EVENT_TIMER, .now_us = p.fake.now_us});
+  assert_int_equal(p.cancelled, 1);
+  close_all(&p);
+}
+
+/* Messages without bytes hold no window open: they are counted here. */
+static void who_says_much_without_bytes_is_broken_off(void **state) {
+  (void)state;
+  static place p;
+  open_on(&p, NULL);
+  hv_stream *stream = comes(&p, 1);
+  hv_msg msg = {.kind = HV_MSG_NEWS};
+  for (int i = 0; i < 1000 && !p.cancelled; i++)
+    stream->on->data(stream, &(hv_event){.kind = HV_EVENT_STREAM_DATA, .stream = stream, .msg = &msg});
+  assert_int_equal(p.cancelled, 1);
+  assert_in_range(atomic_load(&p.fake.mem.used), 0, 20000);
+  close_all(&p);
+}
+
+static void what_may_not_come_on_such_a_stream_breaks_it_off(void **state) {
+  (void)state;
+  static place p;
+  open_on(&p, NULL);
+  hv_stream *stream = comes(&p, 1);
+  static const uint8_t much[HV_CHUNK_FROM_MAX + 1];
+  hv_msg wrong[] = {{.kind = HV_MSG_PARCEL}, {.kind = HV_MSG_CHUNK, .u.chunk.from = hv_span_of(much, sizeof much)}};
+  for (size_t i = 0; i < 2; i++)
+    stream->on->data(stream, &(hv_event){.kind = HV_EVENT_STREAM_DATA, .stream = stream, .msg = &wrong[i]});
+  assert_int_equal(p.cancelled, 2);
+  close_all(&p);
+}
+
+static hv_status wait_a_little(hv_mem *mem, void *arg) {
+  place *p = arg;
+  open_on(p, mem);
+  hv_stream *stream = comes(p, 1);
+  hv_payload *payload = hv_payload_copy(mem, "bytes", 5);
+  hv_msg msg = {.kind = HV_MSG_CHUNK, .u.chunk = {.from = hv_span_of("f", 1)}};
+  if (stream && payload)
+    stream->on->data(stream, &(hv_event){.kind = HV_EVENT_STREAM_DATA, .stream = stream, .msg = &msg, .payload = payload});
+  hv_payload_release(payload);
+  hv_allreduce_hall_fini(&p->hall);
+  return stream && payload && !p->cancelled ? HV_OK : HV_NOMEM;
+}
+
+static void without_memory_it_is_refused_or_broken_off(void **state) {
+  (void)state;
+  static place p;
+  assert_int_equal(check_out_of_memory(wait_a_little, &p), 5);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(one_peer_has_a_few_places_and_gets_them_back),
+      cmocka_unit_test(strangers_have_half_of_all_places_and_friends_the_rest),
+      cmocka_unit_test(who_waits_too_long_is_sent_away),
+      cmocka_unit_test(who_says_much_without_bytes_is_broken_off),
+      cmocka_unit_test(what_may_not_come_on_such_a_stream_breaks_it_off),
+      cmocka_unit_test(without_memory_it_is_refused_or_broken_off),
+  };
+  return cmocka_run_group_tests_name("the hall", tests, NULL, NULL);
+}

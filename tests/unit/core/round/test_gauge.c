@@ -1,0 +1,88 @@
+/* How fast is a line? What the first chunks tell, what owners' words add up to, and how far anybody is believed. */
+#include "lib/check.h"
+
+#include "core/round/gauge.h"
+
+#include <string.h>
+
+#define MBIT 125000ull
+
+static void the_first_chunks_tell_the_rate(void **unused) {
+  (void)unused;
+  hv_gauge gauge = {0};
+  assert_int_equal(hv_gauge_rate(&gauge), 0);
+  for (uint64_t i = 0; i < 8; i++) /* the first four come slowly: connections find their speed */
+    hv_gauge_saw(&gauge, 1000000 + (i < 4 ? i * 300000 : 900000 + i * 10000 - 30000), 65536);
+  assert_int_equal(hv_gauge_rate(&gauge), 6553600);
+}
+
+static void what_lay_ready_tells_nothing(void **unused) {
+  (void)unused;
+  hv_gauge gauge = {0};
+  for (int i = 0; i < 5; i++) /* they came before this owner began */
+    hv_gauge_saw(&gauge, 1000000, 1 << 20);
+  assert_int_equal(hv_gauge_rate(&gauge), 0);
+  hv_gauge_saw(&gauge, 2000000, 1 << 20);
+  assert_int_equal(hv_gauge_rate(&gauge), 1 << 20);
+}
+
+static void too_few_bytes_tell_of_round_trips_only(void **unused) {
+  (void)unused;
+  hv_gauge gauge = {0};
+  for (uint64_t i = 0; i < 7; i++)
+    hv_gauge_saw(&gauge, 1000000 + i * 50000, 32768);
+  assert_int_equal(hv_gauge_rate(&gauge), 0);
+  hv_gauge_saw(&gauge, 1350000, 32768);
+  assert_in_range(hv_gauge_rate(&gauge), 1, MBIT * 10);
+}
+
+static void owners_add_up_to_a_line_and_one_that_lies_does_not_make_it_longer(void **unused) {
+  (void)unused;
+  uint64_t honest[] = {0, 4 * MBIT, 4 * MBIT, 0, 4 * MBIT}, none[] = {0, 0};
+  assert_int_equal(hv_gauge_line(honest, 5), 12 * MBIT);
+  assert_int_equal(hv_gauge_line(none, 2), 0);
+  uint64_t lied[] = {4 * MBIT, UINT64_MAX, 4 * MBIT};
+  assert_int_equal(hv_gauge_line(lied, 3), 24 * MBIT);
+  uint64_t half_lie[] = {UINT64_MAX, 4 * MBIT, 0, UINT64_MAX, 4 * MBIT}; /* of two in the middle it is the lower one */
+  assert_int_equal(hv_gauge_line(half_lie, 5), 40 * MBIT);
+  uint64_t all_lie[] = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
+  assert_int_equal(hv_gauge_line(all_lie, 3), HV_GAUGE_MOST);
+}
+
+static void what_was_stated_is_where_it_begins(void **unused) {
+  (void)unused;
+  assert_int_equal(hv_gauge_blend(0, 100), 100);
+  assert_int_equal(hv_gauge_blend(100, 0), 100);
+  assert_int_equal(hv_gauge_blend(100, 200), 150);
+  assert_int_equal(hv_gauge_blend(101, 101), 101);
+  assert_int_equal(hv_gauge_blend(UINT64_MAX, HV_GAUGE_MOST), UINT64_MAX); /* faster than what limits a round: it may well be */
+  uint64_t line = 100 * MBIT;
+  for (int round = 0; round < 8; round++)
+    line = hv_gauge_blend(line, 10 * MBIT);
+  assert_in_range(line, 10 * MBIT, 11 * MBIT);
+}
+
+static void nearly_the_same_is_the_same_and_nobody_counts_for_more_than_four(void **unused) {
+  (void)unused;
+  uint64_t rates[] = {100, 85, 120, 10, 0, 100000, 100}, settled[] = {100, 100, 100, 10, 0, 400, 100};
+  hv_gauge_settle(rates, 7);
+  assert_memory_equal(rates, settled, sizeof rates);
+  uint64_t one[] = {0, 5}, none[] = {0, 0};
+  hv_gauge_settle(one, 2), hv_gauge_settle(none, 2), hv_gauge_settle(none, 0);
+  assert_true(one[0] == 0 && one[1] == 5 && none[0] == 0);
+  uint64_t huge[] = {UINT64_MAX, UINT64_MAX, UINT64_MAX - 1};
+  hv_gauge_settle(huge, 3);
+  assert_true(huge[0] == huge[2]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_first_chunks_tell_the_rate),
+      cmocka_unit_test(what_lay_ready_tells_nothing),
+      cmocka_unit_test(too_few_bytes_tell_of_round_trips_only),
+      cmocka_unit_test(owners_add_up_to_a_line_and_one_that_lies_does_not_make_it_longer),
+      cmocka_unit_test(what_was_stated_is_where_it_begins),
+      cmocka_unit_test(nearly_the_same_is_the_same_and_nobody_counts_for_more_than_four),
+  };
+  return cmocka_run_group_tests_name("gauge", tests, NULL, NULL);
+}

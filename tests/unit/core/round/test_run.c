@@ -1,0 +1,482 @@
+/* Many tensors as one run: nothing is lost at any seam, and each part gets the bits that its dtype makes of the same float32. */
+#include "lib/check.h"
+
+#include "core/round/run.h"
+#include "kern/reduce.h"
+#include "lib/away.h"
+#include "lib/values.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { PARTS = 12, VALUES = 4000 };
+
+/* Parts over one stretch of memory, with what their values are in float32. */
+typedef struct sample {
+  hv_run_part parts[PARTS];
+  size_t n;
+  uint64_t n_values;
+  _Alignas(64) uint8_t bytes[PARTS][VALUES * 8];
+  float flat[PARTS * VALUES];
+} sample;
+
+static void make_sample(sample *s, check_rng *rng, int one_codec) {
+  s->n = 1 + check_random(rng) % PARTS;
+  s->n_values = 0;
+  for (size_t i = 0; i < s->n; i++) {
+    hv_run_part *p = &s->parts[i];
+    hv_codec codec = one_codec >= 0 ? (hv_codec)one_codec : (hv_codec)(check_random(rng) % 3 * 2);
+    *p = (hv_run_part){s->bytes[i], (hv_dtype)(1 + check_random(rng) % 4), check_random(rng) % VALUES, codec, NULL};
+    if (check_random(rng) % 5 == 0)
+      p->n_values = check_random(rng) % 2;
+    float values[VALUES];
+    values_fill(values, p->n_values, VALUES_NORMAL, check_random(rng));
+    values_as(p->dtype, values, p->n_values, p->data, s->flat + s->n_values);
+    s->n_values += p->n_values;
+  }
+}
+
+static hv_run run_over(const sample *s, hv_mem *mem, uint32_t chunk_values) {
+  hv_run run;
+  assert_int_equal(hv_run_init(&run, mem, s->parts, s->n, chunk_values, NULL), HV_OK);
+  return run;
+}
+
+static hv_codec codec_at(const sample *s, uint64_t at) {
+  size_t i = 0;
+  for (uint64_t end = s->parts[0].n_values; end <= at; end += s->parts[i].n_values)
+    i++;
+  return s->parts[i].codec;
+}
+
+static void chunks_cover_every_value_once_and_never_cross_a_section(void **state) {
+  (void)state;
+  static sample s;
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  for (uint64_t seed = 1; seed <= 300; seed++) {
+    check_rng rng = {seed};
+    make_sample(&s, &rng, -1);
+    uint32_t chunk_values = 1 + (uint32_t)(check_random(&rng) % 3000), most = 0;
+    hv_run run = run_over(&s, &mem, chunk_values);
+    uint64_t at = 0;
+    assert_int_equal(run.n_values, s.n_values);
+    for (uint32_t i = 0; i < run.n_chunks; i++) {
+      hv_run_chunk chunk = hv_run_chunk_of(&run, i);
+      assert_int_equal(chunk.at, at);
+      assert_in_range(chunk.size, 1, chunk_values);
+      assert_int_equal(chunk.bytes, hv_codec_bound((int)chunk.codec, HV_DTYPE_FLOAT32, chunk.size));
+      for (uint64_t v = at; v < at + chunk.size; v++)
+        assert_int_equal(codec_at(&s, v), chunk.codec);
+      at += chunk.size;
+      most = chunk.size > most ? chunk.size : most;
+      if (chunk.size < chunk_values && at < s.n_values) /* short only where a section ends */
+        assert_int_not_equal(codec_at(&s, at), chunk.codec);
+    }
+    assert_int_equal(at, s.n_values);
+    assert_int_equal(hv_run_chunk_most(&run), most);
+    hv_run_fini(&run);
+  }
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
+static void a_chunk_is_encoded_as_its_values_in_one_row_would_be(void **state) {
+  (void)state;
+  static sample s;
+  static uint8_t ours[VALUES * PARTS * 8], theirs[VALUES * PARTS * 8];
+  const hv_kern *kern = hv_cpu_best();
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  for (uint64_t seed = 1; seed <= 180; seed++) {
+    check_rng rng = {seed};
+    make_sample(&s, &rng, (int)(seed % HV_CODEC_COUNT));
+    hv_run run = run_over(&s, &mem, 1 + (uint32_t)(check_random(&rng) % 5000));
+    for (uint32_t i = 0; i < run.n_chunks; i++) {
+      hv_run_chunk chunk = hv_run_chunk_of(&run, i);
+      size_t size;
+      uint64_t other;
+      assert_int_equal(hv_run_encode(&run, kern, i, chunk.codec, ours, sizeof ours, &size), HV_OK);
+      assert_int_equal(
+          hv_codec_encode(kern, chunk.codec, HV_DTYPE_FLOAT32, s.flat + chunk.at, chunk.size, NULL, theirs, sizeof theirs, &other),
+          HV_OK);
+      assert_int_equal(size, chunk.bytes);
+      assert_memory_equal(ours, theirs, size);
+    }
+    hv_run_fini(&run);
+  }
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
+/* Into each part goes what its dtype makes of the decoded float32; and values sent as they are come back to the bit. */
+static void a_decoded_chunk_is_in_its_places_and_nowhere_else(void **state) {
+  (void)state;
+  static sample s, other;
+  static uint8_t codes[VALUES * PARTS * 8], whole[VALUES * PARTS * 8], want[VALUES * 8];
+  static float decoded[VALUES * PARTS];
+  const hv_kern *kern = hv_cpu_best();
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  for (uint64_t seed = 1; seed <= 180; seed++) {
+    check_rng rng = {seed}, same = {seed};
+    make_sample(&s, &rng, (int)(seed % HV_CODEC_COUNT));
+    make_sample(&other, &same, (int)(seed % HV_CODEC_COUNT));
+    for (size_t p = 0; p < other.n; p++)
+      memset(other.bytes[p], 0xab, sizeof other.bytes[p]);
+    uint32_t chunk_values = 1 + (uint32_t)(check_random(&rng) % 5000);
+    hv_run from = run_over(&s, &mem, chunk_values), to = run_over(&other, &mem, chunk_values);
+    assert_true(hv_run_alike(&from, &to));
+    for (uint32_t i = from.n_chunks; i-- > 0;) { /* in any order */
+      hv_run_chunk chunk = hv_run_chunk_of(&from, i);
+      size_t size, cut = check_random(&rng) % 100;
+      assert_int_equal(hv_run_encode(&from, kern, i, chunk.codec, codes, sizeof codes, &size), HV_OK);
+      hv_span halves[] = {hv_span_of(codes, cut < size ? cut : size),
+                          hv_span_of(codes + (cut < size ? cut : size), size - (cut < size ? cut : size))};
+      assert_int_equal(hv_run_decode(&to, kern, i, halves, 2), HV_OK);
+      assert_int_equal(hv_codec_decode(kern, halves, 2, HV_DTYPE_FLOAT32, decoded + chunk.at, chunk.size), HV_OK);
+    }
+    uint64_t at = 0;
+    for (size_t p = 0; p < other.n; at += other.parts[p++].n_values) {
+      hv_dtype dtype = other.parts[p].dtype;
+      size_t size = other.parts[p].n_values * hv_dtype_size((int)dtype);
+      hv_reduce_convert(kern, HV_DTYPE_FLOAT32, decoded + at, dtype, want, other.parts[p].n_values);
+      assert_memory_equal(other.parts[p].data, want, size);
+      for (size_t b = size; b < sizeof other.bytes[p]; b++)
+        assert_int_equal(other.bytes[p][b], 0xab);
+    }
+    for (uint32_t i = 0; i < to.n_chunks; i++) { /* a forwarded chunk: as it is, and back */
+      size_t size;
+      memcpy(whole, other.bytes, sizeof other.bytes < sizeof whole ? sizeof other.bytes : sizeof whole);
+      assert_int_equal(hv_run_encode(&to, kern, i, HV_CODEC_NONE, codes, sizeof codes, &size), HV_OK);
+      hv_span span = hv_span_of(codes, size);
+      assert_int_equal(hv_run_decode(&to, kern, i, &span, 1), HV_OK);
+      assert_memory_equal(whole, other.bytes, sizeof other.bytes < sizeof whole ? sizeof other.bytes : sizeof whole);
+    }
+    hv_run_fini(&from), hv_run_fini(&to);
+  }
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
+static void own_values_count_as_if_they_had_travelled_as_they_are(void **state) {
+  (void)state;
+  static sample s;
+  static float ours[VALUES * PARTS], theirs[VALUES * PARTS];
+  static uint8_t codes[VALUES * PARTS * 8];
+  const hv_kern *kern = hv_cpu_best();
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  for (uint64_t seed = 1; seed <= 100; seed++) {
+    check_rng rng = {seed};
+    make_sample(&s, &rng, HV_CODEC_NONE);
+    hv_run run = run_over(&s, &mem, 1 + (uint32_t)(check_random(&rng) % 5000));
+    for (uint32_t i = 0; i < run.n_chunks; i++) {
+      hv_run_chunk chunk = hv_run_chunk_of(&run, i);
+      float weight = (float)(check_random(&rng) % 100);
+      size_t size;
+      for (uint32_t v = 0; v < chunk.size; v++)
+        ours[v] = theirs[v] = (float)v;
+      assert_int_equal(hv_run_accumulate(&run, kern, i, weight, 0, ours), HV_OK);
+      assert_int_equal(hv_run_encode(&run, kern, i, chunk.codec, codes, sizeof codes, &size), HV_OK);
+      hv_span span = hv_span_of(codes, size);
+      assert_int_equal(hv_codec_accumulate_within(kern, &span, 1, weight, 0, theirs, chunk.size), HV_OK);
+      assert_memory_equal(ours, theirs, chunk.size * sizeof *ours);
+    }
+    hv_run_fini(&run);
+  }
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
+/* The same parts as `s`, some of them on a device; which, says chance. Returns how many. */
+static size_t send_away(sample *away, const sample *s, away_device *device, check_rng *rng) {
+  int all = (int)(check_random(rng) % 2);
+  size_t n = 0;
+  memcpy(away, s, sizeof *s);
+  away_init(device);
+  for (size_t i = 0; i < s->n; i++) {
+    away->parts[i].data = away->bytes[i];
+    if (!all && check_random(rng) % 2)
+      continue;
+    away->parts[i].device = &device->table;
+    away_turn(away->bytes[i], sizeof away->bytes[i]);
+    n++;
+  }
+  return n;
+}
+
+static void call_back(sample *away) {
+  for (size_t i = 0; i < away->n; i++)
+    if (away->parts[i].device)
+      away_turn(away->bytes[i], sizeof away->bytes[i]);
+}
+
+static void values_on_a_device_give_the_same_bytes_and_get_the_same_bits(void **state) {
+  (void)state;
+  static sample here, there;
+  static uint8_t ours[VALUES * PARTS * 8], theirs[VALUES * PARTS * 8];
+  static float sum[VALUES * PARTS], sum_away[VALUES * PARTS];
+  const hv_kern *kern = hv_cpu_best();
+  away_device device;
+  hv_mem mem;
+  uint64_t passed_raw = 0, chunks = 0;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  for (uint64_t seed = 1; seed <= 200; seed++) {
+    check_rng rng = {seed};
+    make_sample(&here, &rng, (int)(seed % HV_CODEC_COUNT));
+    size_t n = send_away(&there, &here, &device, &rng);
+    device.plain = seed % 11 == 0;
+    uint32_t chunk_values = 1 + (uint32_t)(check_random(&rng) % 5000);
+    hv_run run = run_over(&here, &mem, chunk_values), away = run_over(&there, &mem, chunk_values);
+    assert_true(hv_run_alike(&run, &away));
+    for (uint32_t i = 0; i < run.n_chunks; i++) {
+      hv_run_chunk chunk = hv_run_chunk_of(&run, i);
+      size_t size, size_away;
+      for (uint32_t v = 0; v < chunk.size; v++)
+        sum[v] = sum_away[v] = (float)v;
+      assert_int_equal(hv_run_encode(&run, kern, i, chunk.codec, ours, sizeof ours, &size), HV_OK);
+      assert_int_equal(hv_run_encode(&away, kern, i, chunk.codec, theirs, sizeof theirs, &size_away), HV_OK);
+      assert_int_equal(size, size_away);
+      assert_memory_equal(ours, theirs, size);
+      uint64_t before = device.raw;
+      assert_int_equal(hv_run_accumulate(&run, kern, i, 3, 0, sum), HV_OK);
+      assert_int_equal(hv_run_accumulate(&away, kern, i, 3, 0, sum_away), HV_OK);
+      assert_memory_equal(sum, sum_away, chunk.size * sizeof *sum);
+      device.raw = before; /* an owner's own values do cross */
+      hv_span span = hv_span_of(ours, size);
+      assert_int_equal(hv_run_decode(&run, kern, i, &span, 1), HV_OK);
+      assert_int_equal(hv_run_decode(&away, kern, i, &span, 1), HV_OK);
+    }
+    if (n == there.n && !device.plain)
+      passed_raw += device.raw, chunks += device.encoded;
+    call_back(&there);
+    for (size_t p = 0; p < here.n; p++)
+      assert_memory_equal(here.bytes[p], there.bytes[p], sizeof here.bytes[p]);
+    hv_run_fini(&run), hv_run_fini(&away);
+  }
+  assert_true(chunks > 100);
+  assert_int_equal(passed_raw, 0); /* where all is on the device only chunks pass */
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
+static void what_is_wrong_with_values_on_a_device_is_told_as_here(void **state) {
+  (void)state;
+  const hv_kern *kern = hv_cpu_best();
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  away_device device;
+  float a[30] = {1}, b[20] = {0}, acc[50] = {0}, none[50] = {0};
+  uint8_t codes[4096];
+  size_t size;
+  for (int both = 0; both < 2; both++) {
+    away_init(&device);
+    hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, &device.table},
+                           {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE, both ? &device.table : NULL}};
+    hv_run run;
+    assert_int_equal(hv_run_init(&run, &mem, parts, 2, 50, NULL), HV_OK);
+    a[3] = NAN;
+    away_turn(a, sizeof a);
+    if (both)
+      away_turn(b, sizeof b);
+    assert_int_equal(hv_run_encode(&run, kern, 0, HV_CODEC_NONE, codes, sizeof codes, &size), HV_NOT_FINITE);
+    assert_int_equal(hv_run_accumulate(&run, kern, 0, 1, 0, acc), HV_NOT_FINITE);
+    away_turn(a, sizeof a);
+    a[3] = 3e38f;
+    away_turn(a, sizeof a);
+    assert_int_equal(hv_run_accumulate(&run, kern, 0, 1, 0, acc), HV_TOO_LARGE);
+    assert_int_equal(hv_run_encode(&run, kern, 0, HV_CODEC_NONE, codes, sizeof codes, &size), HV_OK);
+    assert_int_equal(hv_run_encode(&run, kern, 0, HV_CODEC_NONE, codes, size - 1, &size), HV_TOO_LARGE);
+    hv_span span = hv_span_of(codes, 232);
+    codes[100] ^= 1;
+    assert_int_equal(hv_run_decode(&run, kern, 0, &span, 1), HV_CORRUPT);
+    codes[100] ^= 1;
+    device.fail_at = 0;
+    assert_int_equal(hv_run_accumulate(&run, kern, 0, 1, 0, acc), HV_IO);
+    assert_int_equal(hv_run_encode(&run, kern, 0, HV_CODEC_NONE, codes, sizeof codes, &size), HV_IO);
+    assert_int_equal(hv_run_decode(&run, kern, 0, &span, 1), HV_IO);
+    assert_memory_equal(acc, none, sizeof acc);
+    device.fail_at = -1;
+    away_turn(a, sizeof a);
+    if (both)
+      away_turn(b, sizeof b);
+    hv_run_fini(&run);
+  }
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
+/* Both ways in which values come to an owner, held to the same limits. */
+static hv_status both_refuse(hv_run *run, const float *a, const float *b, float weight, float norm_max) {
+  const hv_kern *kern = hv_cpu_best();
+  uint8_t codes[4096];
+  float acc[64], before[64];
+  uint64_t size;
+  for (int i = 0; i < 64; i++)
+    acc[i] = before[i] = (float)i;
+  float flat[50];
+  memcpy(flat, a, 30 * sizeof *flat), memcpy(flat + 30, b, 20 * sizeof *flat);
+  assert_int_equal(hv_codec_encode(kern, HV_CODEC_NONE, HV_DTYPE_FLOAT32, flat, 50, NULL, codes, sizeof codes, &size), HV_OK);
+  hv_span span = hv_span_of(codes, size);
+  hv_status own = hv_run_accumulate(run, kern, 0, weight, norm_max, acc);
+  if (own != HV_OK)
+    assert_memory_equal(acc, before, sizeof acc);
+  memcpy(acc, before, sizeof acc);
+  hv_status theirs = hv_codec_accumulate_within(kern, &span, 1, weight, norm_max, acc, hv_run_chunk_of(run, 0).size);
+  if (theirs != HV_OK)
+    assert_memory_equal(acc, before, sizeof acc);
+  assert_int_equal(own, theirs);
+  return own;
+}
+
+static void values_that_would_spoil_an_average_are_refused_whole(void **state) {
+  (void)state;
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  float a[30] = {0}, b[20] = {0};
+  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, NULL}, {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE, NULL}};
+  hv_run run;
+  assert_int_equal(hv_run_init(&run, &mem, parts, 2, 50, NULL), HV_OK);
+  a[3] = 3, b[19] = -4;
+  assert_int_equal(both_refuse(&run, a, b, 2, 0), HV_OK);
+  assert_int_equal(both_refuse(&run, a, b, 2, 5.001f), HV_OK);
+  assert_int_equal(both_refuse(&run, a, b, 2, 4.999f), HV_TOO_LARGE);
+  b[19] = NAN;
+  assert_int_equal(both_refuse(&run, a, b, 1, 0), HV_NOT_FINITE);
+  uint8_t codes[4096];
+  size_t written;
+  assert_int_equal(hv_run_encode(&run, hv_cpu_best(), 0, HV_CODEC_UNIFORM8, codes, sizeof codes, &written), HV_NOT_FINITE);
+  b[19] = -INFINITY;
+  assert_int_equal(both_refuse(&run, a, b, 0, 0), HV_NOT_FINITE);
+  b[19] = -3e38f; /* finite, but sums of it are not */
+  assert_int_equal(both_refuse(&run, a, b, 1, 0), HV_TOO_LARGE);
+  b[19] = 1e30f;
+  assert_int_equal(both_refuse(&run, a, b, 1, 0), HV_OK);
+  assert_int_equal(both_refuse(&run, a, b, 1e15f, 0), HV_TOO_LARGE);
+  hv_run_fini(&run);
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
+static void an_average_that_is_not_finite_is_refused_and_nothing_is_torn(void **state) {
+  (void)state;
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  float a[4] = {1, 2, 3, 4}, bad[5] = {9, 9, 9, 9, NAN};
+  double b[1] = {5};
+  uint8_t codes[256];
+  uint64_t size;
+  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 4, HV_CODEC_NONE, NULL}, {b, HV_DTYPE_FLOAT64, 1, HV_CODEC_NONE, NULL}};
+  hv_run run;
+  assert_int_equal(hv_run_init(&run, &mem, parts, 2, 5, NULL), HV_OK);
+  hv_codec_encode(hv_cpu_best(), HV_CODEC_NONE, HV_DTYPE_FLOAT32, bad, 5, NULL, codes, sizeof codes, &size);
+  hv_span span = hv_span_of(codes, size);
+  assert_int_equal(hv_run_decode(&run, hv_cpu_best(), 0, &span, 1), HV_NOT_FINITE);
+  codes[size - 1] ^= 1;
+  assert_int_equal(hv_run_decode(&run, hv_cpu_best(), 0, &span, 1), HV_CORRUPT);
+  mem.limit = 1; /* no memory for what lies in two parts */
+  assert_int_equal(hv_run_decode(&run, hv_cpu_best(), 0, &span, 1), HV_NOMEM);
+  assert_true(a[0] == 1 && a[3] == 4 && b[0] == 5);
+  hv_run_fini(&run);
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
+static void what_cannot_be_a_run_is_refused_with_a_reason(void **state) {
+  (void)state;
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  hv_run run;
+  hv_error err = {0};
+  float value = 0;
+  hv_run_part good = {&value, HV_DTYPE_FLOAT32, 1, HV_CODEC_NONE, NULL}, bad[] = {good, good, good, good};
+  bad[0].dtype = (hv_dtype)9;
+  bad[1].codec = (hv_codec)99;
+  bad[2].n_values = HV_RUN_VALUES_MAX + 1;
+  for (int i = 0; i < 3; i++) {
+    err.text[0] = 0;
+    assert_int_equal(hv_run_init(&run, &mem, &bad[i], 1, 10, &err), HV_INVALID);
+    assert_true(strlen(err.text) > 10);
+  }
+  hv_run_part mixed[] = {good, good};
+  mixed[1].data = NULL;
+  assert_int_equal(hv_run_init(&run, &mem, mixed, 2, 10, &err), HV_INVALID);
+  assert_int_equal(hv_run_init(&run, &mem, &good, 1, 0, &err), HV_INVALID);
+  assert_int_equal(hv_run_init(&run, &mem, &good, 1, HV_RUN_CHUNK_MAX + 1, &err), HV_INVALID);
+  mixed[0].data = NULL;
+  mixed[0].n_values = (uint64_t)1 << 40;
+  assert_int_equal(hv_run_init(&run, &mem, mixed, 1, 1, &err), HV_INVALID); /* too many chunks */
+  assert_int_equal(hv_run_init(&run, &mem, mixed, 1, 1000, NULL), HV_OK);   /* a layout alone */
+  size_t size;
+  uint8_t codes[64];
+  assert_int_equal(run.has_values, 0);
+  assert_int_equal(hv_run_encode(&run, hv_cpu_best(), 0, HV_CODEC_NONE, codes, sizeof codes, &size), HV_STATE);
+  assert_int_equal(hv_run_decode(&run, hv_cpu_best(), 0, NULL, 0), HV_STATE);
+  assert_int_equal(hv_run_accumulate(&run, hv_cpu_best(), 0, 1, 0, &value), HV_STATE);
+  hv_run_fini(&run);
+  assert_int_equal(hv_run_init(&run, &mem, NULL, 0, 10, NULL), HV_OK);
+  assert_int_equal(run.n_chunks, 0);
+  hv_run_fini(&run);
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
+static void chunks_follow_the_size_of_the_run(void **state) {
+  (void)state;
+  assert_int_equal(hv_run_fit(0, 1 << 17), 1 << 15);
+  assert_int_equal(hv_run_fit(250000, 1 << 17), 1 << 15);
+  assert_int_equal(hv_run_fit(250000, 1000), 1000); /* never above what was said */
+  assert_int_equal(hv_run_fit(16000000, 1 << 17), 65536);
+  assert_int_equal(hv_run_fit(1000000000, 1 << 17), 1 << 17);
+  assert_int_equal(hv_run_fit(UINT64_MAX, HV_RUN_CHUNK_MAX), HV_RUN_CHUNK_MAX);
+  for (uint64_t n = (1u << 15) * 256; n < (1u << 17) * 256; n += 999999) {
+    uint64_t chunks = n / hv_run_fit(n, 1 << 17);
+    assert_in_range(chunks, 128, 256);
+  }
+}
+
+/* A state that is averaged among replicas stays what it is, so that who missed the round holds the same. */
+static void the_mean_of_what_is_alike_is_that_to_the_bit(void **state) {
+  (void)state;
+  static sample s;
+  static float acc[PARTS * VALUES];
+  static uint8_t codes[PARTS * VALUES * 4 + 64], mean[sizeof codes];
+  const hv_kern *kern = hv_cpu_best();
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  for (uint64_t seed = 1; seed <= 60; seed++) {
+    check_rng rng = {seed};
+    make_sample(&s, &rng, HV_CODEC_NONE);
+    hv_run run = run_over(&s, &mem, 1500);
+    for (uint32_t i = 0; i < run.n_chunks; i++) {
+      hv_run_sum sum = {.here = acc};
+      float weight = 1 + (float)(seed % 3);
+      unsigned n = 2 + (unsigned)(check_random(&rng) % 12);
+      size_t size, written;
+      assert_int_equal(hv_run_encode(&run, kern, i, HV_CODEC_NONE, codes, sizeof codes, &size), HV_OK);
+      hv_span halves[2] = {hv_span_of(codes, 40), hv_span_of(codes + 40, size > 40 ? size - 40 : 0)};
+      if (size <= 40)
+        halves[0].size = size;
+      assert_int_equal(hv_run_sum_begin(&run, i, &sum), HV_OK);
+      for (unsigned k = 1; k < n; k++)
+        assert_int_equal(hv_run_sum_add(kern, &sum, hv_run_chunk_of(&run, i).size, halves, 2, weight, 0), HV_OK);
+      assert_int_equal(hv_run_sum_add_own(&run, kern, i, &sum, weight, 0), HV_OK);
+      float factor = 1 / ((float)n * weight);
+      assert_int_equal(hv_run_sum_encode(&run, kern, i, &sum, factor, mean, sizeof mean, &written), HV_OK);
+      assert_int_equal(written, size);
+      assert_memory_equal(mean, codes, size);
+      hv_run_sum_end(&sum);
+    }
+    hv_run_fini(&run);
+  }
+  assert_int_equal(mem.blocks, 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(chunks_cover_every_value_once_and_never_cross_a_section),
+      cmocka_unit_test(a_chunk_is_encoded_as_its_values_in_one_row_would_be),
+      cmocka_unit_test(a_decoded_chunk_is_in_its_places_and_nowhere_else),
+      cmocka_unit_test(own_values_count_as_if_they_had_travelled_as_they_are),
+      cmocka_unit_test(values_on_a_device_give_the_same_bytes_and_get_the_same_bits),
+      cmocka_unit_test(what_is_wrong_with_values_on_a_device_is_told_as_here),
+      cmocka_unit_test(values_that_would_spoil_an_average_are_refused_whole),
+      cmocka_unit_test(an_average_that_is_not_finite_is_refused_and_nothing_is_torn),
+      cmocka_unit_test(what_cannot_be_a_run_is_refused_with_a_reason),
+      cmocka_unit_test(chunks_follow_the_size_of_the_run),
+      cmocka_unit_test(the_mean_of_what_is_alike_is_that_to_the_bit),
+  };
+  return cmocka_run_group_tests_name("run", tests, NULL, NULL);
+}
