@@ -87,8 +87,8 @@ setup(
         Extension(
             "_hivemind_c",
             sources=sorted(glob("csrc/bind/*.c")),
-            depends=["csrc/build/rel/libhivemind_c.a", *glob("csrc/*/*.h")],
-            include_dirs=["csrc/include", "csrc"],
+            depends=["csrc/build/rel/libhivemind_c.a", *glob("csrc/**/*.h", recursive=True), *glob("cuda/*.h")],
+            include_dirs=["csrc/include", "csrc", "."],
             define_macros=[("_GNU_SOURCE", None)],
             extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden", "-pthread"],
             extra_objects=["csrc/build/rel/libhivemind_c.a"],

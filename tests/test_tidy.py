@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = "csrc", "python", "tests", "benchmarks", "examples"
+FOLDERS = "csrc", "cuda", "python", "tests", "benchmarks", "examples"
+CODE = "csrc/", "cuda/"  # what is built into the libraries
 NOT_OURS = {"build", "gen", "corpus", "__pycache__"}
 C_FILES = ".c", ".h", ".cpp", ".cu", ".cuh", ".hpp", ".cc", ".cxx"
 
@@ -37,9 +38,11 @@ def tree_of(root):
 
 
 def room_of(path):
-    """base, kern, core, net, bind, torch or include for a C file under csrc/; "" for others."""
+    """cuda for a C file of cuda/, and base, kern, core, net, bind, torch or include for one under csrc/; "" for others."""
     parts = path.split("/")
-    return parts[1] if parts[0] == "csrc" and len(parts) > 2 and path.endswith(C_FILES) else ""
+    if not path.startswith(CODE) or not path.endswith(C_FILES):
+        return ""
+    return "cuda" if parts[0] == "cuda" else parts[1] if len(parts) > 2 else ""
 
 
 BLANK = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.S)
@@ -97,7 +100,7 @@ ROOMS = {
         {"csrc/net/a.c": '#include "bind/module.h"'},
         {"csrc/core/a.c": '#include "hivemind_c.h"'},
         {"csrc/core/a.c": '#include "../net/transport/loop.h"'},
-        {"csrc/cuda/a.cu": '#include "core/peer.h"', "csrc/core/peer.h": ""},
+        {"cuda/a.cu": '#include "core/peer.h"', "csrc/core/peer.h": ""},
         {"csrc/core/a.c": '#include "cuda/hv_cuda.h"'},
         {"csrc/net/a.c": '#include "cuda/hv_cuda.h"'},
     ],
@@ -121,6 +124,71 @@ def includes_go_leftwards_only(tree):
 
 
 BLANK_COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+
+# The folders inside a room, and which of their room's folders each may include. "" is the room's own root: core's is the world below them, and node above.
+INNER = {
+    "core": {
+        "util": set(),
+        "peers": {"util"},
+        "dht": {"util", "peers"},
+        "round": {"util"},
+        "agree": {"util", "peers", "round"},
+        "reduce": {"util", "peers", "round", "agree"},
+        "match": {"util", "peers", "dht", "round"},
+        "average": {"util", "peers", "dht", "round", "match", "reduce"},
+        "state": {"util", "peers", "dht"},
+        "progress": {"util", "peers", "dht"},
+    },
+    "net": {"transport": set(), "sim": set(), "hive": {"transport"}},
+}
+ABOVE = {"core/node.h", "core/node.c", "core/notice.c"}  # they see all folders of their room
+
+
+def inner_folder(path):
+    """("core", "dht") for core/dht/ask.h, ("core", "") for core/env.h."""
+    parts = path.split("/")
+    return parts[0], parts[1] if len(parts) > 2 else ""
+
+
+@wall(
+    bad=[
+        {"csrc/core/dht/a.c": '#include "core/match/match.h"'},
+        {"csrc/core/util/a.h": '#include "core/peers/peers.h"'},
+        {"csrc/core/msg.h": '#include "core/dht/store.h"'},
+        {"csrc/core/peers/a.c": '#include "core/node.h"'},
+        {"csrc/net/sim/a.c": '#include "net/transport/loop.h"'},
+        {"csrc/core/new/a.c": '#include "core/env.h"'},
+    ],
+    good=[
+        {"csrc/core/match/a.c": '#include "core/dht/dht.h"\n#include "core/env.h"'},
+        {"csrc/core/node.c": '#include "core/match/match.h"'},
+        {"csrc/net/hive/a.c": '#include "net/transport/loop.h"\n#include "core/dht/dht.h"'},
+    ],
+)
+def folders_include_those_below_them(tree):
+    found = []
+    for path, text in tree.items():
+        room, folder = inner_folder(path.removeprefix("csrc/")) if path.startswith("csrc/") else ("", "")
+        if room not in INNER or path.removeprefix("csrc/") in ABOVE:
+            continue
+        if folder and folder not in INNER[room]:
+            found.append(f"{path}: say in INNER what {room}/{folder} may include")
+            continue
+        for name in re.findall(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', BLANK_COMMENTS.sub("", text), re.M):
+            other_room, other = inner_folder(name)
+            allowed = other in INNER[room].get(folder, set()) | {folder, ""}
+            if other_room == room and (not allowed or name in ABOVE):
+                found.append(f"{path}: {room}/{folder or '(root)'} must not include {name}")
+    return found
+
+
+def test_no_folder_includes_itself_by_a_detour():
+    for room, folders in INNER.items():
+        settled = set()
+        while rest := set(folders) - settled:
+            ready = {folder for folder in rest if folders[folder] <= settled}
+            assert ready, f"a circle of folders in {room}: {sorted(rest)}"
+            settled |= ready
 
 LIBC = """arpa/inet.h assert.h ctype.h errno.h float.h inttypes.h limits.h math.h netinet/in.h setjmp.h stdalign.h stdarg.h stdatomic.h
     stdbool.h stddef.h stdint.h stdio.h string.h strings.h""".split()
@@ -153,7 +221,7 @@ def only_in(files, pattern, words):
     def check(tree):
         found = []
         for path, text in tree.items():
-            if path.startswith("csrc/") and path.endswith(C_FILES) and not path.startswith(tuple(files)):
+            if path.startswith(CODE) and path.endswith(C_FILES) and not path.startswith(tuple(files)):
                 found += find(path, text, pattern, words)
         return found
 
@@ -198,7 +266,7 @@ def openssl_has_one_door_and_draws_no_randomness(tree):
         {"csrc/bind/a.c": "free(x);"},
         {"csrc/base/buf.c": "p = aligned_alloc(64, n);"},
         {"csrc/core/a.c": "table t = {.take = malloc};"},
-        {"csrc/cuda/a.cu": "posix_memalign(&p, 64, n);"},
+        {"cuda/a.cu": "posix_memalign(&p, 64, n);"},
     ],
     good=[
         {"csrc/base/mem.c": "x = malloc(3); free(x);"},
@@ -269,34 +337,34 @@ def nothing_static_changes(tree):
     return found
 
 
-@wall(bad=[{"csrc/net/a.cpp": ""}, {"csrc/torch/other.cpp": ""}, {"csrc/core/a.hpp": ""}, {"csrc/cuda/a.cc": ""}], good=[{"csrc/torch/lowrank.cpp": ""}, {"csrc/cuda/codec.cu": ""}])
+@wall(bad=[{"csrc/net/a.cpp": ""}, {"csrc/torch/other.cpp": ""}, {"csrc/core/a.hpp": ""}, {"cuda/a.cc": ""}], good=[{"csrc/torch/lowrank.cpp": ""}, {"cuda/codec.cu": ""}])
 def there_is_one_cxx_file(tree):
     return [f"{path}: C++ is for csrc/torch/lowrank.cpp only" for path in tree
-            if path.endswith((".cpp", ".cc", ".cxx", ".hpp")) and path.startswith("csrc/") and path != "csrc/torch/lowrank.cpp"]  # fmt: skip
+            if path.endswith((".cpp", ".cc", ".cxx", ".hpp")) and path.startswith(CODE) and path != "csrc/torch/lowrank.cpp"]  # fmt: skip
 
 
 @wall(
     bad=[
         {"csrc/kern/a.cu": ""},
         {"benchmarks/a.cuh": ""},
-        {"csrc/cuda/a.cu": ""},
-        {"csrc/cuda/a.c": "#include <cuda_runtime.h>"},
-        {"csrc/cuda/runtime.c": "void f(void) { cudaFree(p); }"},
-        {"csrc/cuda/codec.c": "#include <dlfcn.h>"},
-        {"csrc/cuda/codec.c": 'hv_cuda_driver d; d.launch(f);'},
-        {"csrc/cuda/driver.h": 'X(wait, "cuStreamSynchronize", (void *stream))'},
+        {"cuda/a.cu": ""},
+        {"cuda/a.c": "#include <cuda_runtime.h>"},
+        {"cuda/runtime.c": "void f(void) { cudaFree(p); }"},
+        {"cuda/codec.c": "#include <dlfcn.h>"},
+        {"cuda/codec.c": 'hv_cuda_driver d; d.launch(f);'},
+        {"cuda/driver.h": 'X(wait, "cuStreamSynchronize", (void *stream))'},
         {"csrc/bind/a.c": "cudaMalloc(&p, 3);"},
     ],
-    good=[{"csrc/cuda/kernels.cu": ""}, {"csrc/cuda/driver.h": 'X(wait, "cuEventSynchronize", (void *event))'}, {"csrc/cuda/a.c": "world->device_take(world->self, 3, &p, err);"}],
+    good=[{"cuda/kernels.cu": ""}, {"cuda/driver.h": 'X(wait, "cuEventSynchronize", (void *event))'}, {"cuda/a.c": "world->device_take(world->self, 3, &p, err);"}],
 )
 def cuda_has_one_door_and_nobody_waits_for_the_whole_device(tree):
-    found = [f"{path}: kernels are in csrc/cuda/kernels.cu and benchmarks/cuda_ladder" for path in tree
-             if path.endswith((".cu", ".cuh")) and path != "csrc/cuda/kernels.cu" and not path.startswith("benchmarks/cuda_ladder/")]  # fmt: skip
+    found = [f"{path}: kernels are in cuda/kernels.cu and benchmarks/cuda_ladder" for path in tree
+             if path.endswith((".cu", ".cuh")) and path != "cuda/kernels.cu" and not path.startswith("benchmarks/cuda_ladder/")]  # fmt: skip
     found += only_in([], r"#\s*include\s+<(cuda|nvrtc)[^>]*>|\bcuda[A-Z]\w+", "neither CUDA's headers nor its runtime are used")(tree)
-    doors = ["csrc/cuda/" + name for name in ("driver.h", "driver.c", "runtime.c", "compiler.h", "compiler.c")]
+    doors = ["cuda/" + name for name in ("driver.h", "driver.c", "runtime.c", "compiler.h", "compiler.c")]
     found += only_in([*doors, "csrc/bind/", "csrc/net/"], r"#\s*include\s+<dlfcn.h>|\bhv_cuda_driver\w*|\bhv_cuda_compile\b", "the driver is runtime.c's, and NVRTC compiler.c's")(tree)
     waits = re.compile(r"\bcu(Ctx|Stream)Synchronize\b")  # the driver's functions stand in strings
-    return found + [f"{path}: nobody waits for a device or a stream" for path, text in tree.items() if path.startswith("csrc/") and waits.search(text)]
+    return found + [f"{path}: nobody waits for a device or a stream" for path, text in tree.items() if path.startswith(CODE) and waits.search(text)]
 
 
 # ---- size and manners ----
@@ -359,7 +427,7 @@ def a_function_fits_on_a_screen(tree):
 def a_header_begins_with_its_contract(tree):
     found = []
     for path, text in tree.items():
-        if path.endswith(".h") and path.startswith("csrc/"):
+        if path.endswith(".h") and path.startswith(CODE):
             comment = re.match(r"/\*.*?\*/", text, re.S)
             if not comment or comment.group().count("\n") < 2 and not re.search(r"Room:|[Pp]rivate to|[Ss]hared by|[Ii]ncluded by", comment.group()):
                 found.append(f"{path}: a header begins with its contract (docs/STYLE.md)")
@@ -381,7 +449,7 @@ def comments_of(text):
         {"csrc/core/a.h": "/* The rule:\n * one owner claims as much. epoch    the reference of all, and\n * so on. */"},
         {"csrc/core/a.h": "/* clang-format off\n *\n *   epoch: the reference\n *\n * clang-format on */"},
         {"csrc/core/a.h": "// clang-format off\n// clang-format on\n/* epoch    the reference */"},
-        {"csrc/cuda/a.cu": "// epoch    the reference"},
+        {"cuda/a.cu": "// epoch    the reference"},
     ],
     good=[
         {"csrc/core/a.h": "// clang-format off\n/* The rule.\n *   epoch    the reference\n */\n// clang-format on\n"},
@@ -621,8 +689,8 @@ def objects():
     clean = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MODE", "CFLAGS")}
     made = run("make", "-s", "-C", ROOT / "csrc", "lib", env=clean)
     assert made.returncode == 0, made.stderr
-    sources = [path for room in ("base", "kern", "core", "net") for path in (ROOT / "csrc" / room).glob("*.c")]
-    return {f"{path.parent.name}/{path.stem}": ROOT / "csrc/build/rel" / path.parent.name / f"{path.stem}.o" for path in sources}
+    sources = [path.relative_to(ROOT / "csrc") for room in ("base", "kern", "core", "net") for path in (ROOT / "csrc" / room).rglob("*.c")]
+    return {path.with_suffix("").as_posix(): ROOT / "csrc/build/rel" / path.with_suffix(".o") for path in sources}
 
 
 def compiled(tmp_path, code):
@@ -655,7 +723,7 @@ def test_no_object_holds_state(objects, tmp_path):
 
 DOORS = {
     r"(m|c|re)alloc|reallocarray|free|strn?dup|aligned_alloc|posix_memalign|memalign|v?asprintf|open_memstream": {"base/mem"},
-    r"clock_gettime|gettimeofday|time|clock|timespec_get|s?rand(om)?(_r)?|[dejlmn]rand48|getrandom|getentropy|arc4random\w*|gpr_now": {"net/transport/loop", "net/sim"},
+    r"clock_gettime|gettimeofday|time|clock|timespec_get|s?rand(om)?(_r)?|[dejlmn]rand48|getrandom|getentropy|arc4random\w*|gpr_now": {"net/transport/loop", "net/sim/sim"},
     r"pthread_create|thrd_create": {"net/transport/loop", "net/transport/pool"},
     r"(grpc|gpr)_\w+": {"net/transport/grpc", "net/transport/grpc_tls"},
     r"protobuf_c_\w+|hivemind__\w+": {"net/wire"},

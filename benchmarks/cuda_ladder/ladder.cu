@@ -1,5 +1,5 @@
 // The rungs: versions of the hardest kernels, each with its share of the device copy in the same run. README.md says what each rung
-// tries; the last rung of each set is what csrc/cuda has. Usage: ladder [MB]
+// tries; the last rung of each set is what cuda has. Usage: ladder [MB]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -48,7 +48,7 @@ static __global__ void uniform_2(const float *x, uint8_t *out, uint64_t n, float
   }
   cu_write_some(out + at, v, n - at < 16 ? (uint32_t)(n - at) : 16);
 }
-static __global__ void __launch_bounds__(CU_THREADS) uniform_3(const __grid_constant__ cu_args args) { // csrc/cuda's, with its checksum
+static __global__ void __launch_bounds__(CU_THREADS) uniform_3(const __grid_constant__ cu_args args) { // cuda's, with its checksum
   __shared__ cu_encode_room shared;
   cu_encode_uniform_block(&shared, &args, blockIdx.x);
 }
@@ -91,7 +91,7 @@ static __global__ void add_2(float *acc, uint64_t n, eight e) { // one launch, m
     }
   cu_store4(CU_F32, acc, at, n, v);
 }
-static __global__ void __launch_bounds__(CU_THREADS) add_3(const __grid_constant__ cu_args args) { // csrc/cuda's: any codecs at once
+static __global__ void __launch_bounds__(CU_THREADS) add_3(const __grid_constant__ cu_args args) { // cuda's: any codecs at once
   __shared__ float books[CU_INPUTS * 256];
   cu_add_block(books, &args, blockIdx.x);
 }
@@ -122,7 +122,7 @@ static __global__ void quantile_2(const float *x, uint8_t *out, uint64_t n, int3
       out[at + i] = (uint8_t)cu_code_of(mine, (int32_t)cu_cell(y[i], base));
   }
 }
-static __global__ void __launch_bounds__(CU_THREADS) quantile_3(const __grid_constant__ cu_args args) { // csrc/cuda's, with its checksum
+static __global__ void __launch_bounds__(CU_THREADS) quantile_3(const __grid_constant__ cu_args args) { // cuda's, with its checksum
   __shared__ cu_quantile_room shared;
   cu_encode_quantile_block(&shared, &args, blockIdx.x);
 }
@@ -149,7 +149,7 @@ static __global__ void digest_1(const uint8_t *bytes, uint64_t pieces, uint64_t 
     __syncthreads();
   }
 }
-static __global__ void __launch_bounds__(CU_THREADS) digest_2(const __grid_constant__ cu_args args) { // csrc/cuda's: lanes by shuffles
+static __global__ void __launch_bounds__(CU_THREADS) digest_2(const __grid_constant__ cu_args args) { // cuda's: lanes by shuffles
   __shared__ cu_piece_room shared;
   cu_sum_block(&shared, &args, blockIdx.x);
 }

@@ -35,7 +35,7 @@ done
 [ -n "$DRY" ] || cp csrc/$build/libhivemind_cuda.so python/hivemind_c/ 2>> "$out/build.log"
 small() {
   include=$(python3 -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
-  make_ $(cd csrc && ls base/*.c kern/*.c core/*.c | sed "s|\(.*\)\.c|$build/\1.o|") &&
+  make_ $(cd csrc && find base kern core -name '*.c' | sed "s|\(.*\)\.c|$build/\1.o|") &&
     ${CC:-cc} -std=c11 -O2 -fPIC -shared -D_GNU_SOURCE -pthread -I"$include" -Icsrc -Icsrc/include -Icsrc/bind benchmarks/cuda_ladder/small_module.c \
       csrc/bind/py_error.c csrc/bind/py_tensor.c csrc/bind/py_codec.c csrc/bind/py_cuda.c csrc/$build/{base,kern,core}/*.o -lm -ldl \
       -o csrc/$build/_hivemind_small.abi3.so

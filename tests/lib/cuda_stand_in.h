@@ -1,4 +1,4 @@
-/* A GPU of plain C: the world of csrc/cuda/world.h with memory of the host and streams that run when they must, or when chance
+/* A GPU of plain C: the world of cuda/world.h with memory of the host and streams that run when they must, or when chance
  * says.
  *
  * Kernels are the very bodies that a GPU runs, run block by block and thread by thread between barriers. What is put on a stream

@@ -1,11 +1,15 @@
-/* A libcuda.so.1 for tests: NVIDIA's driver as csrc/cuda/driver.h declares it, with the host's memory for the GPU's.
+// clang-format off
+/* A libcuda.so.1 for tests: NVIDIA's driver as cuda/driver.h declares it, with the host's memory for the GPU's.
  *
  * Shared by fake_driver.c, fake_nvrtc.c and the tests that read what the driver says. A module must be code for a GPU (an ELF file
  * of the machine CUDA, or PTX) that has each kernel in it; a launch then runs the kernel's body on the host (cuda_stand_in.c), at
  * once. What needs a context on top of the thread's stack fails without it. Environment variables say what this machine is:
- * FAKE_CUDA_VERSION   as cuDriverGetVersion counts (12040)      FAKE_CUDA_CAPABILITY   90 for 9.0 FAKE_CUDA_DEVICES   how many GPUs
- * there are (1) FAKE_CUDA_FAIL         cuMemAlloc_v2:2:3 is code 2 from the 3rd call on
+ *   FAKE_CUDA_VERSION      as cuDriverGetVersion counts (12040)
+ *   FAKE_CUDA_CAPABILITY   90 for 9.0
+ *   FAKE_CUDA_DEVICES      how many GPUs there are (1)
+ *   FAKE_CUDA_FAIL         cuMemAlloc_v2:2:3 is code 2 from the 3rd call on
  */
+// clang-format on
 #ifndef HV_TESTS_FAKE_DRIVER_H
 #define HV_TESTS_FAKE_DRIVER_H
 

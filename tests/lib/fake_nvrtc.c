@@ -1,7 +1,11 @@
-/* A libnvrtc.so for tests: it compiles in no time, to bytes that fake_driver.c takes for code. Environment variables say what it
- * is: FAKE_NVRTC_VERSION   as cuDriverGetVersion counts (12040)      FAKE_NVRTC_ARCHS   "75 80 90", what it makes code for
+// clang-format off
+/* A libnvrtc.so for tests: it compiles in no time, to bytes that fake_driver.c takes for code. Environment variables say what
+ * it is:
+ *   FAKE_NVRTC_VERSION   as cuDriverGetVersion counts (12040)
+ *   FAKE_NVRTC_ARCHS     "75 80 90", what it makes code for
  *   FAKE_NVRTC_FAIL      the code that compiling gives; its log is two lines then
  * What it was asked for lies in the code behind the kernels' names: options, one a line. */
+// clang-format on
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-"""What lies between the kernels and NVIDIA's driver, without a GPU: csrc/cuda/runtime.c, driver.c, compiler.c and keep.c as they are built,
+"""What lies between the kernels and NVIDIA's driver, without a GPU: cuda/runtime.c, driver.c, compiler.c and keep.c as they are built,
 over a driver and a compiler made for tests (tests/lib/fake_driver.c, fake_nvrtc.c), and over the real NVRTC of requirements.txt."""
 
 import ctypes
@@ -82,7 +82,7 @@ def test_unusable_driver_is_one_sentence_with_a_remedy():
 
 
 def test_library_names_26_functions_of_the_driver():
-    names = set(re.findall(r'X\(\w+, "(cu\w+)"', (ROOT / "csrc/cuda/driver.h").read_text()))
+    names = set(re.findall(r'X\(\w+, "(cu\w+)"', (ROOT / "cuda/driver.h").read_text()))
     library = (ROOT / "python/hivemind_c/libhivemind_cuda.so").read_bytes()
     found = {name.decode() for name in re.findall(rb"\0(cu[A-Z]\w+)(?=\0)", library)}
     assert len(names) == 26 and found == names

@@ -290,7 +290,7 @@ def test_gradients_that_require_grad_are_taken_as_numbers():
 
 LOADS = """if 1:
     import sys, torch, hivemind_c._lowrank as lowrank
-    lowrank._LIBRARY, why = sys.argv[1:]
+    lowrank._LIBRARY, torch.__version__, why = sys.argv[1:]
     if why:
         def load(path):
             raise OSError(why)
@@ -302,10 +302,10 @@ LOADS = """if 1:
 """
 
 
-def why_not(library, error=""):
-    """The sentence of a process that cannot load the library, because of this error of the system's if one is given."""
-    done = subprocess.run([sys.executable, "-c", LOADS, library, error], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0 and done.stdout.startswith(f"PowerSGD cannot be loaded beside torch {torch.__version__}: "), done.stderr
+def why_not(library, version=torch.__version__, error=""):
+    """The sentence of a process that cannot load the library beside this torch, because of this error of the system's if one is given."""
+    done = subprocess.run([sys.executable, "-c", LOADS, library, version, error], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout.startswith(f"PowerSGD cannot be loaded beside torch {version}: "), done.stderr
     return done.stdout.rstrip()
 
 
@@ -321,7 +321,7 @@ def test_an_older_torch_is_named_with_its_remedy():
     loads = "import ctypes, sys\ntry:\n  ctypes.CDLL(sys.argv[1])\nexcept OSError as error:\n  print(error, end='')"
     old = {**os.environ, "LD_LIBRARY_PATH": str(ROOT / "csrc/build/rel/import")}
     error = subprocess.run([sys.executable, "-c", loads, _LIBRARY], capture_output=True, text=True, timeout=120, env=old).stdout
-    assert "undefined symbol" in error and why_not(_LIBRARY, error).endswith("install torch 2.10 or later")
+    assert "undefined symbol" in error and why_not(_LIBRARY, "2.9.1+cpu", error).endswith("install torch 2.10 or later")
 
 
 def test_the_library_asks_torch_for_its_stable_c_functions_alone():

@@ -145,7 +145,7 @@ def test_gpu_library_is_loaded_when_asked_and_says_why_not(python, wheel, tmp_pa
     else:
         assert re.match("no GPU can be used: (there is no driver for NVIDIA's GPUs here|NVIDIA's driver says)", why), why
     zipfile.ZipFile(wheel).extract(PARTS[1], tmp_path)
-    (version,) = re.findall(r"HV_CUDA_VERSION (\d+)u", (ROOT / "csrc/cuda/hv_cuda.h").read_text())
+    (version,) = re.findall(r"HV_CUDA_VERSION (\d+)u", (ROOT / "cuda/hv_cuda.h").read_text())
     told(sys.executable, "-S", "-c", LOADS_ALONE, tmp_path / PARTS[1], version, env=clean(), cwd="/")
 
 

@@ -1,4 +1,4 @@
-/* Compiled kernels in a folder: csrc/cuda/keep.h. */
+/* Compiled kernels in a folder: cuda/keep.h. */
 #include "cuda/keep.h"
 
 #include <stdio.h>
