@@ -67,7 +67,7 @@ soak: build
 	@PYTHONPATH=python $(PY) tests/soak/soak_dht.py --minutes $(MINUTES)
 
 churn: build
-	@CHURN_PEERS=16 CHURN_ROUNDS=50 $(PY) -m pytest -q -s -o faulthandler_timeout=1800 tests/py/test_averager_churn.py
+	@CHURN_PEERS=16 CHURN_ROUNDS=50 $(PY) -m pytest -q -s -o faulthandler_timeout=1800 tests/py/averaging/test_averager_churn.py
 
 pythons: build
 	@$(PY) scripts/pythons.py $(PYTHONS)

@@ -13,7 +13,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 VERSIONS = [f"3.{minor}" for minor in range(10, 15)]
-TESTS = ["tests/py/test_node.py", "tests/py/test_dht.py", "tests/py/test_log.py", "tests/py/test_interrupt.py"]
+TESTS = ["tests/py/node/test_node.py", "tests/py/dht/test_dht.py", "tests/py/node/test_log.py", "tests/py/node/test_interrupt.py"]
 NEEDED = "numpy", "msgpack", "pytest"
 VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
 

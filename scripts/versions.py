@@ -13,9 +13,10 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NAMES = "torch", "numpy", "lightning"
-TESTS = [f"tests/py/test_{name}.py" for name in ("needs", "compression", "optim_alone", "optim_averager", "strategy")]
+FILES = "project/test_needs", "compression/test_compression", "optim/test_optim_alone", "optim/test_optim_averager", "strategy/test_strategy"
+TESTS = [f"tests/py/{name}.py" for name in FILES]
 TOOLS = "pytest", "pytest-timeout", "msgpack", "pydantic"  # as requirements.txt pins them
-POWER_SGD = "tests/py/test_strategy.py::test_the_optimizer_gets_the_option[grad_averager_factory]"
+POWER_SGD = "tests/py/strategy/test_strategy.py::test_the_optimizer_gets_the_option[grad_averager_factory]"
 HAS_POWER_SGD = "import sys, torch; sys.exit(tuple(map(int, torch.__version__.split('.')[:2])) < (2, 10))"  # its library needs that
 SHOW = "import sys, torch, numpy, lightning; print('versions: Python', sys.version.split()[0], 'torch', torch.__version__, 'numpy', numpy.__version__, 'lightning', lightning.__version__)"
 

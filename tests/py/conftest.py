@@ -1,6 +1,8 @@
 """Fixtures of the Python tests: nodes that are stopped at the end, and programs that run in processes of their own."""
 
+import shutil
 import signal
+import subprocess
 
 import pytest
 
@@ -86,3 +88,21 @@ def program():
     yield run
     for one in running:
         one.end()
+
+
+BROWSERS = "chromium", "google-chrome", "chromium-browser"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """browser(url) gives the page's HTML as it stands after some seconds; picture: a file for what it looks like."""
+    program = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    assert program, "the page is tested in a browser: run scripts/setup.sh browser"
+    profile = tmp_path_factory.mktemp("profile")
+
+    def look(url, picture=None, seconds=3):
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", f"--user-data-dir={profile}", f"--virtual-time-budget={1000 * seconds}"]
+        what = [f"--screenshot={picture}", "--window-size=1200,900"] if picture else ["--dump-dom"]
+        return subprocess.run([program, *flags, *what, url], capture_output=True, text=True, timeout=240).stdout
+
+    return look

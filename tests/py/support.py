@@ -1,7 +1,9 @@
 """What Python tests share besides fixtures."""
 
+import html
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -125,3 +127,7 @@ def resident():
     """Bytes of memory this process has."""
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def text_of(page, element):
+    return html.unescape(re.search(rf'id="{element}"[^>]*>([^<]*)<', page)[1])

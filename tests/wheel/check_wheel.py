@@ -1,6 +1,6 @@
 """The wheel in dist/, in an environment of its own, with the machine's gRPC hidden: `make wheel-test`.
 
-It takes minutes and the network (grpcio, protobuf), so it is no part of `make test`; tests/py/test_wheel.py is."""
+It takes minutes and the network (grpcio, protobuf), so it is no part of `make test`; tests/py/project/test_wheel.py is."""
 
 import itertools
 import os

@@ -1,0 +1,185 @@
+"""The frame of the benchmarks: its arithmetic, its order, what it prints. Nothing is measured here."""
+
+import json
+import random
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.__main__ import all_rows, main  # noqa: E402
+from benchmarks.frame import BenchmarkError, Run, as_json, as_table, column  # noqa: E402
+from benchmarks.programs import last_json, run as run_program  # noqa: E402
+from benchmarks.stats import paired_ratios, spread, turns  # noqa: E402
+
+
+def fake_row(log=None, fail=None, goals=None):
+    """A row that measures nothing: side b always gives 2, side a gives 3 more often than not."""
+    log = [] if log is None else log
+    values = {"a": iter([99.0, 3.0, 4.0, 3.0] * 9), "b": iter([99.0] + [2.0] * 36)}
+
+    def turn(side):
+        log.append(side)
+        if fail:
+            raise BenchmarkError(fail)
+        return {"calls_per_s": next(values[side]), "cpu_s": 0.5}
+
+    def measure(run):
+        samples = run.interleave({side: lambda side=side: turn(side) for side in "ab"})
+        run.ratio("a_to_b", column(samples["a"], "calls_per_s"), column(samples["b"], "calls_per_s"))
+        run.figures_of(samples)
+
+    return types.SimpleNamespace(__doc__="a row that measures nothing\n\nmore", GOALS=goals or {"a_to_b": 1.4}, ROUNDS=3, measure=measure)
+
+
+def test_spread_is_the_median_between_the_quartiles():
+    assert spread([5, 1, 4, 2, 3]) == (3, 2, 4, 5)
+    assert spread([1, 2]) == (1.5, 1.25, 1.75, 2)
+    assert spread([7]) == (7, 7, 7, 1)
+
+
+def test_spread_lies_within_the_values_whatever_their_order():
+    rng = random.Random(1)
+    for _ in range(200):
+        values = [rng.expovariate(1) for _ in range(rng.randint(1, 12))]
+        of = spread(values)
+        assert min(values) <= of.low <= of.median <= of.high <= max(values)
+        rng.shuffle(values)
+        assert spread(values) == of
+
+
+@pytest.mark.parametrize("values", [[], [1.0, float("nan")], [float("inf")]])
+def test_spread_refuses_what_has_no_median(values):
+    with pytest.raises(ValueError):
+        spread(values)
+
+
+def test_ratios_pair_what_was_measured_in_the_same_round():
+    assert paired_ratios([2, 6, 9], [1, 2, 3]) == [2, 3, 3]
+
+
+@pytest.mark.parametrize("top, bottom", [([1, 2], [1]), ([1], [0]), ([-1], [1]), ([0], [1])])
+def test_ratios_refuse_what_cannot_be_divided(top, bottom):
+    with pytest.raises(ValueError):
+        paired_ratios(top, bottom)
+
+
+def test_turns_go_there_and_back():
+    assert "".join(name for _, name in turns("ab", 4)) == "abbaabba"
+    assert "".join(name for _, name in turns("abc", 2)) == "abccba"
+    assert [number for number, _ in turns("ab", 3)] == [0, 0, 1, 1, 2, 2]
+
+
+def test_turns_give_no_side_the_later_place():
+    order = [name for _, name in turns("ab", 10)]
+    assert sum(i for i, name in enumerate(order) if name == "a") == sum(i for i, name in enumerate(order) if name == "b")
+
+
+def test_the_first_round_warms_up_and_does_not_count():
+    log = []
+    row = fake_row(log)
+    run = Run("fake", 3)
+    row.measure(run)
+    assert "".join(log) == "ab" + "abbaab"
+    assert run.ratios["a_to_b"] == (1.5, 1.5, 1.75, 3)
+    assert run.figures["a_calls_per_s"].median == 3
+
+
+def test_json_is_one_object_on_the_last_line(capsys):
+    assert main(["fake", "--json"], {"fake": fake_row()}) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1
+    outcome = json.loads(lines[0])
+    assert outcome["row"] == "fake"
+    assert outcome["ratios"] == {"a_to_b": 1.5}
+    assert outcome["figures"]["b_calls_per_s"] == 2
+    assert outcome["figures"]["b_cpu_s"] == 0.5
+    assert outcome["spread"]["a_to_b"] == [1.5, 1.75, 3]
+    assert outcome["goals"] == {"a_to_b": 1.4}
+
+
+def test_a_table_comes_before_the_json(capsys):
+    assert main(["fake", "--rounds", "5"], {"fake": fake_row()}) == 0
+    out, err = capsys.readouterr()
+    *table, last = out.splitlines()
+    assert json.loads(last)["spread"]["a_to_b"][2] == 5
+    assert any("a_to_b" in line and "goal >= 1.4: met" in line for line in table)
+    assert "round 5 of 5" in err
+
+
+def test_a_goal_that_is_missed_is_said_and_is_no_failure(capsys):
+    assert main(["fake"], {"fake": fake_row(goals={"a_to_b": 10})}) == 0
+    assert "goal >= 10: not met" in capsys.readouterr().out
+
+
+def test_a_busy_machine_is_said():
+    run = Run("fake", 1)
+    run.ratio("r", [1], [1])
+    run.figure("load_before", [3.0])
+    assert "Others were using this machine" in as_table(run, {})
+    run.figure("load_before", [0.1])
+    assert "Others were using this machine" not in as_table(run, {})
+    assert json.loads(as_json(run, {}))["figures"]["load_before"] == 0.1
+
+
+def test_what_is_missing_is_one_sentence(capsys):
+    assert main(["fake", "--json"], {"fake": fake_row(fail="the program is not there: build it")}) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[-1] == "benchmarks: the program is not there: build it"
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonesuch"], ["fake", "--rounds", "0"], ["fake", "--rounds", "many"]])
+def test_wrong_arguments_are_told(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments, {"fake": fake_row()})
+    assert stopped.value.code == 2
+    assert "fake" in capsys.readouterr().err or "--rounds" in str(arguments)
+
+
+def test_list_names_every_row_and_its_goals():
+    done = subprocess.run([sys.executable, "-m", "benchmarks", "--list"], cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+    lines = done.stdout.splitlines()
+    known = all_rows()
+    assert {"rpc", "stream", "sim", "start"} <= set(known)
+    assert [line.split()[0] for line in lines] == list(known)
+    assert any(line.startswith("rpc ") and "tls >= 0.8" in line for line in lines)
+
+
+def test_every_row_says_what_it_measures():
+    for name, row in all_rows().items():
+        assert row.__doc__.strip(), name
+        assert row.ROUNDS >= 1 and callable(row.measure), name
+        assert all(goal > 0 for goal in row.GOALS.values()), name
+
+
+def test_the_last_json_object_is_taken():
+    assert last_json('noise\n{"a": 1}\n{"a": 2}\nbye\n') == {"a": 2}
+    with pytest.raises(ValueError):
+        last_json("nothing here")
+
+
+def test_a_program_is_run_and_read():
+    code = "import json; print(json.dumps({'calls_per_s': 5, 'mode': 'tls', 'right': True}))"
+    sample = run_program([sys.executable, "-c", code], timeout_s=60)
+    assert sample["calls_per_s"] == 5 and set(sample) == {"calls_per_s", "cpu_s"} and sample["cpu_s"] > 0
+
+
+@pytest.mark.parametrize(
+    "command, said",
+    [
+        (["/nonexistent/bench_x"], "make -C csrc bench"),
+        ([sys.executable, "-c", "import sys; sys.exit('it broke')"], "it broke"),
+        ([sys.executable, "-c", "print('no json')"], "no JSON object"),
+        ([sys.executable, "-c", "print('{\"calls_per_s\": 9, \"failed\": 3}')"], "3 of its calls failed"),
+        ([sys.executable, "-c", "import time; time.sleep(60)"], "did not end within"),
+    ],
+)
+def test_a_program_that_fails_is_told(command, said):
+    with pytest.raises(BenchmarkError, match=said):
+        run_program(command, timeout_s=1 if "sleep" in command[-1] else 60)

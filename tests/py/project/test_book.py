@@ -1,0 +1,136 @@
+"""The book: built without a warning, no dead link; its tables are the code's (test_docs.py runs what it shows)."""
+
+import inspect
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import hivemind_c
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *(ROOT / "examples").rglob("README.md"), *(ROOT / "benchmarks").rglob("README.md")])
+ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+
+
+def blocks(page, language="python"):
+    return re.findall(rf"(?ms)^```{language}\n(.*?)^```$", page.read_text())
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    target = tmp_path_factory.mktemp("book") / "site"
+    done = subprocess.run([sys.executable, ROOT / "scripts/book.py", target], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
+    return target
+
+
+def test_the_book_is_built_without_a_warning(site):
+    assert (site / "index.html").exists()
+    for page in PAGES:
+        path = page.relative_to(ROOT)
+        built = site / (path.parent / "index.html" if path.name == "README.md" else path.with_suffix(".html"))
+        assert built.exists(), f"{path} is no chapter: add it to mkdocs.yml"
+
+
+def test_no_link_in_it_is_dead_and_nothing_comes_from_elsewhere(site):
+    for page in site.rglob("*.html"):
+        text = page.read_text()
+        for link in re.findall(r'<(?:a|link|img|script)\b[^>]*?\b(?:href|src)="([^"]*)"', text):
+            path = link.split("#")[0].split("?")[0]
+            if path and not re.match(r"[a-z]+:|//", path) and page.name != "404.html":
+                assert (page.parent / path).resolve().exists(), f"{page.relative_to(site)}: {link}"
+        for link in re.findall(r'<(?:link|img|script)\b[^>]*?\b(?:href|src)="([^"]*)"', text):
+            assert not re.match(r"https?:|//", link), f"{page.relative_to(site)} fetches {link}"
+
+
+def test_a_dead_link_is_an_error(tmp_path, capsys):
+    sys.path.insert(0, str(ROOT / "scripts"))
+    try:
+        import book
+    finally:
+        sys.path.remove(str(ROOT / "scripts"))
+    book.lay_out(tmp_path / "pages")
+    page = tmp_path / "pages" / "docs" / "HOW.md"
+    page.write_text(page.read_text() + "\n[dead](NOWHERE.md) [deader](MATCH.md#nowhere)\n")
+    config = (ROOT / "mkdocs.yml").read_text()
+    (tmp_path / "mkdocs.yml").write_text(config.replace("build/book", str(tmp_path / "pages")).replace("build/site", str(tmp_path / "site")))
+    assert book.build(tmp_path / "mkdocs.yml") != 0
+    told = capsys.readouterr().err
+    assert "NOWHERE.md" in told and "#nowhere" in told
+
+
+def test_its_pictures_are_all_shown_and_fetch_nothing():
+    pages = "".join(page.read_text() for page in PAGES)
+    pictures = list((ROOT / "docs/pictures").iterdir())
+    assert len(pictures) >= 5
+    for picture in pictures:
+        assert f"pictures/{picture.name})" in pages and picture.stat().st_size < 300_000, picture
+        if picture.suffix == ".svg":
+            assert not re.search(r"(?:url\(|href=|src=)[\"']?(?:https?:)?//", picture.read_text()), f"{picture} fetches something"
+
+
+def test_the_pictures_of_the_front_page_are_short_and_show_a_swarm_that_gathers():
+    demo, quickstart = ((ROOT / f"docs/pictures/{name}.svg").read_text() for name in ("demo", "quickstart"))
+    lines = set(re.findall(r"url\(#terminal-demo-line-(\d+)\)", demo))
+    assert 8 <= len(lines) <= 14 and "all&#160;of&#160;it&#160;worked" in demo
+    count, target = re.search(r"swarm=(\d+)/(\d+)&#160;samples", quickstart).groups()
+    assert 0 < int(count) < int(target) and "peers=3" in quickstart
+
+
+@pytest.mark.parametrize("name", ["Optimizer", "DHT", "DecentralizedAverager", "ProgressTracker"])
+def test_the_table_of_options_is_the_codes(name):
+    text = (ROOT / "docs/OPTIONS.md").read_text()
+    table = text[text.index(f"<!-- {name} -->") :].split("\n\n")[1]
+    said = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", table, re.M))
+    known = {}
+    for option, parameter in inspect.signature(getattr(hivemind_c, name).__init__).parameters.items():
+        if option != "self":
+            default = parameter.default
+            known[option] = "-" if default is parameter.empty else f"`{type(default).__name__}()`" if isinstance(default, hivemind_c.CompressionBase) else f"`{default!r}`"
+    assert said == known
+
+
+def described(made):
+    """The options under "Args:" in help(made), one line each, and those that the code has."""
+    text = inspect.getdoc(made)
+    summary, blank, *_ = text.splitlines()
+    assert summary.endswith((".", ")")) and not blank, f"{made.__name__}: a summary line, then an empty one"
+    lines = text.split("\nArgs:\n")[1].splitlines()
+    said = [re.fullmatch(r"    (\*{0,2}\w+): [A-Z\"].*[.]", line) for line in lines]
+    assert all(said), f"{made.__name__}: not one option: {[line for line, match in zip(lines, said) if not match]}"
+    marks = {inspect.Parameter.VAR_KEYWORD: "**", inspect.Parameter.VAR_POSITIONAL: "*"}
+    known = list(inspect.signature(made.__init__).parameters.values())[1:]
+    return [match[1] for match in said], [marks.get(one.kind, "") + one.name for one in known]
+
+
+@pytest.mark.parametrize("name", ["Optimizer", "HivemindStrategy"])
+def test_help_describes_each_option_in_one_line(name):
+    said, known = described(getattr(hivemind_c, name))
+    assert said == known
+
+
+def test_a_missing_option_in_help_is_seen():
+    class Made:
+        """Makes something.
+
+        Args:
+            one: A number.
+        """
+
+        def __init__(self, one, two):
+            pass
+
+    assert described(Made) == (["one"], ["one", "two"])
+
+
+def test_the_commands_have_the_options_that_pages_name():
+    for program in ("monitor", "doctor"):
+        told = subprocess.run([sys.executable, "-m", f"hivemind_c.cli.{program}", "--help"], capture_output=True, text=True, env={**ENV, "COLUMNS": "250"}).stdout
+        for page in PAGES:
+            for line in re.findall(rf"hivemind-{program} (--[^`\n]*)", page.read_text()):
+                for option in re.findall(r"(--[a-z_]+)", line):
+                    assert option in told, f"{page.name}: {option} of hivemind-{program}"

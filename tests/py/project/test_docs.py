@@ -1,0 +1,235 @@
+"""What the pages show is run: Python as it stands, commands as a person types them. What cannot run here stands in docs/TESTING.md, each with the reason."""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from support import HERE, eventually
+from test_book import ENV, PAGES, ROOT, blocks
+
+NAMES = {page.relative_to(ROOT).as_posix(): page for page in PAGES}
+LANGUAGES = {"python", "bash", "console", "json", "text"}
+PORT = re.compile(r"/ip4/0\.0\.0\.0/tcp/\d+|0\.0\.0\.0:\d+")
+
+# ---- Python ----
+
+TRAINING = """
+import torch
+model = torch.nn.Linear(4, 2)
+data = [{"x": torch.randn(4), "labels": torch.tensor(i % 2)} for i in range(64)]
+loader = torch.utils.data.DataLoader([(one["x"], one["labels"]) for one in data], batch_size=8)
+loss_function = loss_of = torch.nn.functional.cross_entropy
+"""
+ANOTHER = """
+import hivemind_c
+another = hivemind_c.DHT(start=True)
+peers = another.get_visible_maddrs()
+"""
+SMALL = """
+import lightning as L
+class Small(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+    def forward(self, x, labels=None, **more):
+        shown = self.layer(x)
+        return shown if labels is None else {"loss": torch.nn.functional.cross_entropy(shown, labels), "logits": shown}
+    def training_step(self, batch, batch_idx):
+        return torch.nn.functional.cross_entropy(self.layer(batch[0]), batch[1])
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+    def on_train_epoch_end(self):
+        self.trainer.should_stop = True
+"""
+
+#: page: (what a reader has already, what must be so after its blocks have run one after the other)
+PYTHON = {
+    "README.md": ("", "assert isinstance(trainer.strategy, HivemindStrategy)"),
+    "docs/AVERAGING.md": (
+        ANOTHER + "import torch\nweights, bias = torch.zeros(3), torch.zeros(1)\n"
+        "partner = hivemind_c.DecentralizedAverager([torch.ones(3), torch.ones(1)], another, prefix='run1', start=True)\n"
+        "control = partner.step(gather={'loss': 0.5}, weight=32, timeout=60, wait=False)",
+        "assert sorted(said['loss'] for said in gathered.values()) == [0.3, 0.5] and torch.equal(weights, torch.full((3,), 0.5)) and control.result()",
+    ),
+    "docs/COMPRESSION.md": (
+        "import numpy, torch\nfrom hivemind_c import *\nfrom hivemind_c.compression import *\ngradient = torch.randn(64)",
+        "assert 1_000_000 <= len(data) < 1_010_000 and tensor.shape == (1000, 1000)\nassert (deserialize_torch_tensor(sent) - gradient).abs().max() < 1\n"
+        "assert Signs().encode(torch.tensor([1.0] + 7 * [-1.0]), None) == b'\\x80'",
+    ),
+    "docs/DHT_USE.md": (
+        ANOTHER + "import numpy\nfrom hivemind_c import Node as _\n"
+        "there, numpy_array = _(), numpy.arange(5.0)\nADDRESS = there.addresses[0]",
+        "assert value == 21.5 and expiration > get_dht_time()\n"
+        "assert dht.get('progress').value[validator.local_public_key].value == 17\n"
+        "sender, parcel = there.receive(timeout=60)\nassert bytes(parcel) == numpy_array.tobytes()\nthere.shutdown()",
+    ),
+    "docs/MIGRATING.md": ("", "assert hivemind.Optimizer and HivemindStrategy"),
+    "docs/MONITOR.md": (
+        TRAINING + "import os\nos.mkdir('checkpoints')\nstate = dict(run_id='my_run', epoch=1200, metadata={'parameters': 2}, tensors=[torch.ones(2, 4), torch.ones(2), torch.ones(9)])\n"
+        "torch.save(state, 'checkpoints/my_run-1200.pt')",
+        "assert epoch == 1200 and all((p == 1).all() for p in model.parameters())",
+    ),
+    "docs/OPTIMIZER.md": (TRAINING + ANOTHER + "batches = loader", "assert optimizer.local_samples == 8 * 32 and len(dht.get_visible_maddrs()) == 1"),
+    "docs/PROGRESS.md": (ANOTHER + "dht = another", "assert tracker.local_progress.epoch == 1 and not tracker.ready_to_update_epoch"),
+    "docs/STATE.md": (
+        ANOTHER + "import torch\nfrom hivemind_c import NoCompression\nfrom hivemind_c.averaging.state import StateSharing as Sharing\ndht = hivemind_c.DHT(peers, start=True)\n"
+        "epoch, tensors = 3, [torch.ones(4)]\noffered = Sharing(another, 'my_run', compression=NoCompression()); offered.offer(3, [torch.ones(4)], metadata={'lr': 0.1})",
+        "assert state.epoch == 3 and torch.equal(state.tensors[0], torch.ones(4)) and state.metadata == {'lr': 0.1}",
+    ),
+    "docs/STRATEGY.md": (
+        TRAINING + ANOTHER + SMALL + "import transformers\nfrom transformers import TrainingArguments\nmodel = Small()",
+        "from types import SimpleNamespace as Made\nstub = Made(strategy=Made(global_epoch=10_000), should_stop=False)\nStopAt().on_train_batch_end(stub)\nassert stub.should_stop\n"
+        "trainer.args.max_steps, trainer.args.remove_unused_columns = 3, False  # the model is still in Fabric's wrapping\ntrainer.train()\nassert optimizer.local_samples == 24 and trainer.state.global_step == 3",
+    ),
+    "docs/UNRELIABLE.md": ("", "assert optimizer.run_id == 'spot'"),
+    "benchmarks/README.md": (
+        "import sys\nsys.path.insert(0, ROOT)",
+        "from benchmarks.frame import Run, as_table\nbuild_c = lambda: None\nc_program = lambda program, side: {'gb_per_s': 12.0 if side == 'ours' else 2.0}\n"
+        "run = Run('x', ROUNDS)\nmeasure(run)\nassert 'goal >= 5: met' in as_table(run, GOALS)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name, page in NAMES.items() if blocks(page)])
+def test_its_python_runs(name, tmp_path):
+    assert name in PYTHON, f"{name} shows Python: say in PYTHON what a reader has before it, and what must be so after it"
+    before, after = PYTHON[name]
+    shown = "\n".join(blocks(NAMES[name]))
+    shown = PORT.sub(HERE, shown).replace('"/ip4/192.0.2.7/tcp/31337/p2p/12D3Koo..."', "ADDRESS")
+    program = f"ROOT = {str(ROOT)!r}\n{before}\n{shown}\n{after}\nprint('to the end')\nimport os, sys\nsys.stdout.flush()\nos._exit(0)  # who reads on may shut down what runs\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=280, cwd=tmp_path, env=ENV)
+    assert done.stdout.endswith("to the end\n"), done.stderr
+
+
+def test_each_page_whose_python_is_prepared_shows_some():
+    assert all(blocks(NAMES[name]) for name in PYTHON)
+
+
+def test_every_block_says_what_it_is():
+    for name, page in NAMES.items():
+        opened = re.findall(r"(?m)^```(.*)$", page.read_text())[::2]
+        assert set(opened) <= LANGUAGES, f"{name}: {set(opened) - LANGUAGES}"
+        for block in blocks(page, "json"):
+            json.loads(block)
+
+
+# ---- commands ----
+
+
+def commands():
+    """(page, command) of all blocks, each on one line and without its comment."""
+    for name, page in NAMES.items():
+        lines = [line for block in blocks(page, "bash") for line in block.replace("\\\n", " ").splitlines()]
+        lines += [line[2:] for block in blocks(page, "console") for line in block.splitlines() if line.startswith("$ ")]
+        for line in lines:
+            if line := " ".join(re.sub(r"\s+# .*", "", line).split()):
+                yield name, line
+
+
+def elsewhere():
+    """{command: why it is not run as it stands, or which test runs what it starts}, as docs/TESTING.md tells."""
+    text = (ROOT / "docs/TESTING.md").read_text()
+    return dict(re.findall(r"^\| `(.+?)` \| (.+?) \|$", text[text.index("<!-- commands -->") :].split("\n\n")[1], re.M))
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """shell(line) starts it where the programs of an installed hivemind_c are on the PATH; in a copy of examples/ and benchmarks/."""
+    tools, running = tmp_path / "bin", []
+    tools.mkdir()
+    for name, words in {"python": "", **{f"hivemind-{one}": f"-m hivemind_c.cli.{one}" for one in ("dht", "doctor", "monitor")}}.items():
+        (tools / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {words} "$@"\n')
+        (tools / name).chmod(0o755)
+    env = {**ENV, "PATH": f"{tools}:{os.environ['PATH']}", "XDG_STATE_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "INITIAL_PEERS": ""}
+
+    def start(line, folder="."):
+        if not (tmp_path / "work").exists():
+            for part in ("examples", "benchmarks"):
+                shutil.copytree(ROOT / part, tmp_path / "work" / part)
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {line}"], cwd=tmp_path / "work" / folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )  # fmt: skip
+        running.append(process)
+        return process
+
+    yield start
+    for process in running:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def stopped(process):
+    process.terminate()
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return out
+
+
+def ended(process, codes=(0,)):
+    out, err = process.communicate(timeout=280)
+    assert process.returncode in codes, err
+    return out
+
+
+def run_dht(shell):
+    process = shell("hivemind-dht --host_maddrs 127.0.0.1:0 --identity_path root.key")
+    assert process.stdout.readline().startswith("--initial_peers /ip4/127.0.0.1/tcp/")
+    stopped(process)
+
+
+def run_monitor(shell, run_id="my_run"):
+    process = shell(f"hivemind-monitor --run_id {run_id} --web 0 --host_maddrs /ip4/127.0.0.1/tcp/0")
+    assert [process.stdout.readline().split("=")[0] for _ in range(2)] == ["INITIAL_PEERS", "WEB"]
+    stopped(process)
+
+
+def run_doctor(shell):
+    there = shell("hivemind-dht --host_maddrs 127.0.0.1:0")
+    address = there.stdout.readline().split()[1]
+    told = ended(shell(f"hivemind-doctor --timeout 60 --initial_peers {address} --run_id my_run"), (0, 1))
+    assert "✓ versions " in told and f"✓ initial peer    {address} answers within" in told and "'my_run'" in told
+    stopped(there)
+
+
+def run_tiny_albert(shell):
+    made, trained = [command for page, command in commands() if page == "examples/albert/README.md" and "tiny" in command]
+    assert "blocks of 32 tokens" in ended(shell(made, "examples/albert"))
+    out = ended(shell(trained + " --host_maddrs /ip4/127.0.0.1/tcp/0", "examples/albert"))
+    losses = [float(loss) for loss in re.findall(r"epoch \d+: 1 peers, loss ([0-9.]+)", out)]
+    assert "epoch 50:" in out and losses[-1] < losses[0] - 0.5
+
+
+#: how a command is run; those of one program are run by one function
+RUN = {
+    "hivemind-dht --host_maddrs 0.0.0.0:31337 --identity_path root.key": run_dht,
+    "hivemind-monitor --run_id my_run --web 8080": run_monitor,
+    "hivemind-monitor --run_id albert --web 8080": lambda shell: run_monitor(shell, "albert"),
+    "hivemind-doctor --initial_peers /ip4/203.0.113.7/tcp/31337/p2p/12D3KooW... --run_id my_run": run_doctor,
+    "python prepare.py --tiny --folder data": run_tiny_albert,
+    "python trainer.py --folder data --config tiny --output_dir out --per_device_train_batch_size 8 --target_batch_size 64 --swarm_epochs 50 --swarm_warmup 2 --learning_rate 0.01": run_tiny_albert,
+    "python -m benchmarks --list": lambda shell: ended(shell("python -m benchmarks --list")).index("monitor"),
+    'python -c "from hivemind_c import cuda; print(cuda.why_not())"': lambda shell: ended(shell('python -c "from hivemind_c import cuda; print(cuda.why_not())"')).strip() or pytest.fail("no word"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", dict.fromkeys(RUN.values()), ids=lambda how: next(line for line in RUN if RUN[line] is how).split(" -")[0])
+def test_its_commands_run(shell, how):
+    how(shell)
+
+
+def test_every_command_is_run_or_it_is_told_why_not():
+    shown, told = {command for _, command in commands()}, elsewhere()
+    assert shown == set(RUN) | set(told) and not set(RUN) & set(told), (shown - set(RUN) - set(told), set(RUN) | set(told) - shown)
+    for command, reason in told.items():
+        for path, test in re.findall(r"`(test_\w+\.py)::(\w+)`", reason):
+            named = list((ROOT / "tests/py").rglob(path))
+            assert named and f"def {test}(" in named[0].read_text(), f"{command}: {path}::{test} is gone"
+        assert "`test_" in reason or reason.startswith(("needs ", "installs", "runs ")), f"{command}: {reason}"

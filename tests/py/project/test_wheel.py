@@ -1,0 +1,133 @@
+"""What the wheel is made with; the wheel itself is tested by `make wheel-test` (tests/wheel)."""
+
+import ast
+import importlib.util
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import _hivemind_c
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+STUBS = ROOT / "python/_hivemind_c-stubs/__init__.pyi"
+USER = """
+from _hivemind_c import Future, HivemindTimeoutError, Node
+
+def talk(node: Node, peer: str) -> bytes:
+    future: Future[bytes] = node.echo(peer, b"hello", 3.0)
+    try:
+        return future.result(1.5)
+    except HivemindTimeoutError as error:
+        raise SystemExit(error.status)
+"""
+
+
+def run(*command, **options):
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300, **options)
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("wheel_script", ROOT / "scripts/wheel.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def unique(path):
+    return re.findall(r"^\S+ u (\S+)", run("nm", "-D", path).stdout, re.M)
+
+
+def test_symbols_that_a_whole_process_would_share_are_made_ordinary(script, tmp_path):
+    source, library = tmp_path / "a.cpp", tmp_path / "liba.so"
+    source.write_text("inline int &count() { static int n = 41; return n; } extern \"C\" int next() { return ++count(); }")
+    made = run("c++", "-shared", "-fPIC", source, "-o", library)
+    assert made.returncode == 0, made.stderr
+    assert unique(library)
+    assert script.unshare_symbols(library) == 1
+    assert not unique(library) and script.unshare_symbols(library) == 0
+    asked = run(sys.executable, "-c", f"import ctypes; print(ctypes.CDLL({str(library)!r}).next())")
+    assert asked.stdout.strip() == "42"
+
+
+def test_what_is_no_library_is_left_alone(script, tmp_path):
+    (tmp_path / "a.so").write_bytes(b"\x7fELF\x01\x01 32 bits")
+    with pytest.raises(ValueError, match="a.so is no 64-bit"):
+        script.unshare_symbols(tmp_path / "a.so")
+
+
+def test_the_extension_shows_its_entry_alone():
+    symbols = run("nm", "-D", "--defined-only", _hivemind_c.__file__).stdout.split("\n")
+    assert [line.split()[-1] for line in symbols if line] == ["PyInit__hivemind_c"]
+
+
+def test_the_stubs_are_strict_and_serve_a_strict_program(tmp_path):
+    (tmp_path / "_hivemind_c").mkdir()
+    shutil.copy(STUBS, tmp_path / "_hivemind_c")
+    (tmp_path / "user.py").write_text(USER)
+    checked = run(sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", "user.py", "_hivemind_c/__init__.pyi", cwd=tmp_path)
+    assert checked.returncode == 0, checked.stdout
+    (tmp_path / "user.py").write_text(USER.replace("result(1.5)", "result('soon')"))
+    assert run(sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", "user.py", cwd=tmp_path).returncode == 1
+
+
+STRICT = """[mypy]
+strict = True
+follow_imports = silent
+[mypy-torch.*,lightning.*,pytorch_lightning.*,numpy.*]
+follow_imports = skip
+"""
+
+
+def strictly(folder, *what):
+    """What mypy says, with no more of torch, Lightning and numpy than their names."""
+    (folder / "mypy.ini").write_text(STRICT)
+    command = [sys.executable, "-m", "mypy", "--cache-dir", folder / "cache", *what]
+    return run(*command, cwd=folder, env={**os.environ, "MYPYPATH": str(ROOT / "python")})
+
+
+def test_monitor_doctor_and_commands_are_strict(tmp_path):
+    checked = strictly(tmp_path, *(word for room in ("monitor", "doctor", "cli") for word in ("-p", f"hivemind_c.{room}")))
+    assert checked.returncode == 0, checked.stdout
+
+
+TRAINS = """
+import torch
+
+from hivemind_c import DHT, CollaborativeStrategy, HivemindStrategy, Optimizer, SwarmProgressBar
+
+def train(parameters: list[torch.nn.Parameter]) -> None:
+    dht = DHT(start=True)
+    optimizer = Optimizer(dht=dht, run_id="run", target_batch_size=8, optimizer=torch.optim.SGD(parameters, lr=0.1))
+    optimizer.step(batch_size=4)
+    HivemindStrategy(target_batch_size=8), CollaborativeStrategy(8), SwarmProgressBar()
+"""
+
+
+def test_a_strict_program_finds_what_the_package_offers(tmp_path):
+    (tmp_path / "trains.py").write_text(TRAINS)
+    checked = strictly(tmp_path, "trains.py")
+    assert checked.returncode == 0, checked.stdout
+    (tmp_path / "trains.py").write_text(TRAINS.replace("SwarmProgressBar", "SwarmProgresBar"))
+    assert strictly(tmp_path, "trains.py").returncode == 1
+
+
+def public(names):
+    return {name for name in names if not name.startswith("_")}
+
+
+def test_the_stubs_name_what_the_module_has():
+    tree = ast.parse(STUBS.read_text())
+    classes = {node.name: public(item.target.id if isinstance(item, ast.AnnAssign) else item.name for item in node.body if hasattr(item, "name") or isinstance(item, ast.AnnAssign))
+               for node in tree.body if isinstance(node, ast.ClassDef)}  # fmt: skip
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    values = {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)}
+    assert public(dir(_hivemind_c)) == public({*classes, *functions, *values})
+    for name, members in classes.items():
+        real = getattr(_hivemind_c, name)
+        if not issubclass(real, BaseException):
+            assert public(dir(real)) == members, name
