@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
+
+from hivemind_c import _needs
 
 _LIBRARY = os.path.join(os.path.dirname(__file__), "libhivemind_lowrank.so")
 _TORCH = 2, 10  # the oldest whose stable functions the library asks for
@@ -18,7 +19,7 @@ def _ops():
         try:
             torch.ops.load_library(_LIBRARY)
         except OSError as error:
-            old = tuple(int(number) for number in re.findall(r"\d+", torch.__version__)[:2]) < _TORCH
+            old = _needs.numbers(torch.__version__) < _TORCH
             remedy = "install torch 2.10 or later" if old else "install hivemind_c again"
             what = f"PowerSGD cannot be loaded beside torch {torch.__version__}"
             raise ImportError(f"{what}: {error}; {remedy}") from error

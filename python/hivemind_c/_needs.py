@@ -19,6 +19,11 @@ LOWEST: Dict[str, Tuple[int, ...]] = {
 }
 
 
+def numbers(version: str) -> Tuple[int, ...]:
+    """(2, 13) for "2.13.0+cpu"."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+
+
 def installed(name: str) -> Optional[str]:
     """The version of the module if the program has imported it, else of the package. None: unknown."""
     version = getattr(sys.modules.get(name.replace("-", "_")), "__version__", None)
@@ -43,7 +48,7 @@ def at_least(name: str) -> str:
 
 def too_old(name: str, version: Optional[str]) -> Optional[str]:
     """One sentence if this version is older than the lowest that is tested. None: it is not, or is unknown."""
-    if version is None or tuple(int(number) for number in re.findall(r"\d+", version)[:2]) >= LOWEST[name]:
+    if version is None or numbers(version) >= LOWEST[name]:
         return None
     wanted = at_least(name)
     return f"{name} {version} is too old: hivemind_c needs {wanted}; run pip install --upgrade '{wanted}'"

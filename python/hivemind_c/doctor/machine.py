@@ -75,7 +75,7 @@ def low_rank(path: str, installed: Version) -> Finding:
     if not os.path.exists(path):
         missing = f"{os.path.basename(path)} is missing from this installation"
         return Finding("PowerSGD", WARNING, f"PowerSGD cannot be used, because {missing}: install hivemind_c again")
-    if version is not None and _numbers(version) < (2, 10):
+    if version is not None and _needs.numbers(version) < (2, 10):
         remedy = "run pip install 'torch>=2.10' if you want it"
         return Finding("PowerSGD", NOTE, f"PowerSGD cannot be used with torch {version}: {remedy}")
     return Finding("PowerSGD", OK, "PowerSGD's maths is there")
