@@ -37,11 +37,11 @@ const hv_cuda_api *hv_cuda_api_of(uint32_t version) {
       .stage_free = hv_stage_free,
       .send = hv_stage_send,
       .receive = hv_stage_receive,
-      .ferry_new = hv_ferry_new,
-      .ferry_free = hv_ferry_free,
-      .ferry_device = hv_ferry_device,
-      .ferry_follow = hv_ferry_follow,
-      .ferry_why = hv_ferry_why,
+      .transfers_new = hv_transfers_new,
+      .transfers_free = hv_transfers_free,
+      .transfers_device = hv_transfers_device,
+      .transfers_follow = hv_transfers_follow,
+      .transfers_why = hv_transfers_why,
   };
   return version == HV_CUDA_VERSION ? &api : NULL;
 }

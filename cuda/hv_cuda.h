@@ -147,32 +147,32 @@ typedef hv_status (*hv_stage_well)(void *arg, uint64_t index, uint8_t *bytes, si
  * written. When this returns, whatever it says, nothing of it is under way any more unless the device is lost. */
 hv_status hv_stage_receive(hv_stage *stage, void *stream, void *out, uint64_t count, hv_stage_well well, void *arg, hv_error *err);
 
-/* ---- the tensors of rounds (ferry.c) ---- */
+/* ---- the tensors of rounds (transfers.c) ---- */
 
-typedef struct hv_ferry hv_ferry;
+typedef struct hv_transfers hv_transfers;
 
-/* A ferry has boats, each with a stream of its own and, page-locked and on the device, the room of one chunk of chunk_values; and
- * on the device sums of as many values. */
-typedef struct hv_ferry_shape {
+/* A transfers has slots, each with a stream of its own and, page-locked and on the device, the room of one chunk of chunk_values;
+ * and on the device sums of as many values. */
+typedef struct hv_transfers_shape {
   uint32_t chunk_values; /* 1 .. 2^20: of the largest chunk that will come */
-  uint32_t boats;        /* 1 .. HV_FERRY_BOATS_MAX: so many chunks are under way at once; who comes then waits */
-  uint32_t sums;         /* 0 .. HV_FERRY_SUMS_MAX: so many chunks are added up on the device at once; more are the host's */
-  size_t pinned_most;    /* bytes of page-locked memory: HV_BUDGET when the boats need more */
-} hv_ferry_shape;
-#define HV_FERRY_BOATS_MAX 16
-#define HV_FERRY_SUMS_MAX 64
-#define HV_FERRY_SUMS 8 /* that the owner of a round has open at once */
+  uint32_t slots;        /* 1 .. HV_TRANSFERS_SLOTS_MAX: so many chunks are under way at once; who comes then waits */
+  uint32_t sums;         /* 0 .. HV_TRANSFERS_SUMS_MAX: so many chunks are added up on the device at once; more are the host's */
+  size_t pinned_most;    /* bytes of page-locked memory: HV_BUDGET when the slots need more */
+} hv_transfers_shape;
+#define HV_TRANSFERS_SLOTS_MAX 16
+#define HV_TRANSFERS_SUMS_MAX 64
+#define HV_TRANSFERS_SUMS 8 /* that the owner of a round has open at once */
 
 /* Takes all its memory, streams and events; nothing is taken later but tables of many small tensors. Borrows cuda and mem. */
-hv_status hv_ferry_new(const hv_cuda *cuda, hv_mem *mem, const hv_ferry_shape *shape, hv_ferry **out, hv_error *err);
-void hv_ferry_free(hv_ferry *ferry); /* when nobody is in it; whatever state the device is in. NULL is fine */
-/* The table for core/round/run.h, as long as the ferry lives; float32, float16 and bfloat16. Any thread, several at once; each call
- * waits for its own work on the device alone. After an HV_IO every further call is HV_IO. */
-const hv_device *hv_ferry_device(hv_ferry *ferry);
+hv_status hv_transfers_new(const hv_cuda *cuda, hv_mem *mem, const hv_transfers_shape *shape, hv_transfers **out, hv_error *err);
+void hv_transfers_free(hv_transfers *transfers); /* when nobody is in it; whatever state the device is in. NULL is fine */
+/* The table for core/round/run.h, as long as the transfers lives; float32, float16 and bfloat16. Any thread, several at once; each
+ * call waits for its own work on the device alone. After an HV_IO every further call is HV_IO. */
+const hv_device *hv_transfers_device(hv_transfers *transfers);
 /* What is asked from now on is done after all that is on this stream now. */
-hv_status hv_ferry_follow(hv_ferry *ferry, void *stream, hv_error *err);
+hv_status hv_transfers_follow(hv_transfers *transfers, void *stream, hv_error *err);
 /* HV_OK, or the first error of the device, with its words. */
-hv_status hv_ferry_why(hv_ferry *ferry, hv_error *err);
+hv_status hv_transfers_why(hv_transfers *transfers, hv_error *err);
 
 /* ---- what the shared object gives ---- */
 
@@ -207,11 +207,11 @@ typedef struct hv_cuda_api {
   void (*stage_free)(hv_stage *stage);
   hv_status (*send)(hv_stage *stage, void *stream, const void *src, uint64_t count, hv_stage_sink sink, void *arg, hv_error *err);
   hv_status (*receive)(hv_stage *stage, void *stream, void *out, uint64_t count, hv_stage_well well, void *arg, hv_error *err);
-  hv_status (*ferry_new)(const hv_cuda *cuda, hv_mem *mem, const hv_ferry_shape *shape, hv_ferry **out, hv_error *err);
-  void (*ferry_free)(hv_ferry *ferry);
-  const hv_device *(*ferry_device)(hv_ferry *ferry);
-  hv_status (*ferry_follow)(hv_ferry *ferry, void *stream, hv_error *err);
-  hv_status (*ferry_why)(hv_ferry *ferry, hv_error *err);
+  hv_status (*transfers_new)(const hv_cuda *cuda, hv_mem *mem, const hv_transfers_shape *shape, hv_transfers **out, hv_error *err);
+  void (*transfers_free)(hv_transfers *transfers);
+  const hv_device *(*transfers_device)(hv_transfers *transfers);
+  hv_status (*transfers_follow)(hv_transfers *transfers, void *stream, hv_error *err);
+  hv_status (*transfers_why)(hv_transfers *transfers, hv_error *err);
 } hv_cuda_api;
 
 /* The table of this version, or NULL when the library has another one. */

@@ -112,7 +112,7 @@ static void round_done(void *arg, hv_allreduce *self, hv_status status) {
 static void begin_round(hv_command *command, void *core) {
   peer *p = (peer *)((char *)command - offsetof(peer, begin));
   hv_error err = {0};
-  if (!core || hv_allreduce_begin(hv_node_hall(core), &p->round, round_done, p, &p->under_way, &err) != HV_OK)
+  if (!core || hv_allreduce_begin(hv_node_registry(core), &p->round, round_done, p, &p->under_way, &err) != HV_OK)
     die(err.text);
 }
 

@@ -82,7 +82,7 @@ int main(int argc, char **argv) {
   double wall = seconds_of(CLOCK_MONOTONIC), cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
   for (size_t i = 0; i < n; i++) {
     callers[i] = (caller){.sim = sim, .me = i, .n = n};
-    if (hv_sim_add(sim, &(hv_sim_seat){.make = make, .free = let_go, .arg = &callers[i]}, NULL) != HV_OK)
+    if (hv_sim_add(sim, &(hv_sim_node_config){.make = make, .free = let_go, .arg = &callers[i]}, NULL) != HV_OK)
       return 1;
   }
   hv_sim_run_until(sim, seconds * 1000000);

@@ -132,7 +132,7 @@ static void gather_and_finite(hv_dtype dtype) {
   equal(&flag, &(uint32_t){0}, 4, "finite", 0, (int)dtype, MOST);
 }
 
-/* ---- the ferry: a member on the GPU and one in the host's memory, chunk by chunk as owners and members do ---- */
+/* ---- the transfers: a member on the GPU and one in the host's memory, chunk by chunk as owners and members do ---- */
 
 enum { TENSORS = 40, LARGEST = 3000, CHUNK = 5000 };
 
@@ -142,7 +142,7 @@ typedef struct side {
   uint8_t *bytes; /* on the GPU or here */
 } side;
 
-static const hv_device *ferry_table;
+static const hv_device *transfers_table;
 static const side *gpus_side;
 
 /* Tensors of all kinds, in one piece of memory with gaps. */
@@ -192,7 +192,7 @@ static void ferried(hv_codec codec, hv_mem *mem) {
   here.bytes = bytes;
   MUST(cudaMalloc((void **)&there.bytes, sizeof bytes));
   size_t used = lay_out(&here, codec, NULL);
-  lay_out(&there, codec, ferry_table);
+  lay_out(&there, codec, transfers_table);
   memset(bytes, 0, sizeof bytes);
   fill_here(&here, 100); /* the GPU's member's values first, by way of this memory */
   MUST(cudaMemcpyAsync(there.bytes, bytes, sizeof bytes, cudaMemcpyHostToDevice, stream));
@@ -209,17 +209,17 @@ static void ferried(hv_codec codec, hv_mem *mem) {
   MUST(cudaFree(there.bytes));
 }
 
-static void ferry_all(void) {
+static void transfers_all(void) {
   hv_mem mem;
-  hv_ferry *ferry = NULL;
-  hv_ferry_shape shape = {CHUNK, 3, 3, 1 << 24};
+  hv_transfers *transfers = NULL;
+  hv_transfers_shape shape = {CHUNK, 3, 3, 1 << 24};
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
-  FINE(api->ferry_new(cuda, &mem, &shape, &ferry, &err));
-  ferry_table = api->ferry_device(ferry);
-  FINE(api->ferry_follow(ferry, stream, &err));
+  FINE(api->transfers_new(cuda, &mem, &shape, &transfers, &err));
+  transfers_table = api->transfers_device(transfers);
+  FINE(api->transfers_follow(transfers, stream, &err));
   for (int codec = 0; codec < HV_CODEC_COUNT; codec++)
     ferried((hv_codec)codec, &mem);
-  api->ferry_free(ferry);
+  api->transfers_free(transfers);
 }
 
 int main(int argc, char **argv) {
@@ -247,7 +247,7 @@ int main(int argc, char **argv) {
       }
   for (int d = 0; d < 3; d++)
     gather_and_finite(gpu_dtypes[d]);
-  ferry_all();
+  transfers_all();
   api->close(cuda);
   MUST(cudaDeviceSynchronize());
   printf(wrong ? "%u of %u comparisons differ\n" : "all equal, %u of %u differ\n", wrong, compared);

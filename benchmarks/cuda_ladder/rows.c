@@ -137,7 +137,7 @@ static void stage_row(job *j, uint32_t chunk) {
   MUST(cudaFreeHost(pinned));
 }
 
-/* ---- the ferry: chunks of a round, as pool threads ask for them; wall time ---- */
+/* ---- the transfers: chunks of a round, as pool threads ask for them; wall time ---- */
 
 typedef struct shift {
   const hv_device *table;
@@ -172,30 +172,31 @@ static double seconds(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void ferry_rows(job *j) {
+static void transfers_rows(job *j) {
   enum { CHUNK = 1 << 17, THREADS_MOST = 4 };
   hv_mem mem;
-  hv_ferry *ferry = NULL;
-  hv_ferry_shape shape = {CHUNK, THREADS_MOST, HV_FERRY_SUMS, 1 << 28};
+  hv_transfers *transfers = NULL;
+  hv_transfers_shape shape = {CHUNK, THREADS_MOST, HV_TRANSFERS_SUMS, 1 << 28};
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
-  FINE(api->ferry_new(cuda, &mem, &shape, &ferry, &err));
+  FINE(api->transfers_new(cuda, &mem, &shape, &transfers, &err));
   for (int back = 0; back < 2; back++)
     for (unsigned n = 1; n <= THREADS_MOST; n *= 4) {
       pthread_t threads[THREADS_MOST];
       shift shifts[THREADS_MOST];
       double from_s = seconds();
       for (unsigned i = 0; i < n; i++) {
-        shifts[i] = (shift){api->ferry_device(ferry), j, CHUNK, i, n, back};
+        shifts[i] = (shift){api->transfers_device(transfers), j, CHUNK, i, n, back};
         pthread_create(&threads[i], NULL, carry, &shifts[i]);
       }
       for (unsigned i = 0; i < n; i++)
         pthread_join(threads[i], NULL);
       double took = seconds() - from_s, bytes = 4.0 * (double)(j->count / CHUNK * CHUNK);
-      printf("{\"row\": \"ferry %s\", \"codec\": \"%s\", \"MB\": %.0f, \"threads\": %u, \"ms\": %.3f, \"GB/s of values\": %.2f}\n",
-             back ? "in" : "out", hv_codec_name((int)j->codec), bytes / 1e6, n, 1e3 * took, bytes / took / 1e9);
+      printf(
+          "{\"row\": \"transfers %s\", \"codec\": \"%s\", \"MB\": %.0f, \"threads\": %u, \"ms\": %.3f, \"GB/s of values\": %.2f}\n",
+          back ? "in" : "out", hv_codec_name((int)j->codec), bytes / 1e6, n, 1e3 * took, bytes / took / 1e9);
       fflush(stdout);
     }
-  api->ferry_free(ferry);
+  api->transfers_free(transfers);
 }
 
 static void rows(uint64_t count) {
@@ -221,7 +222,7 @@ static void rows(uint64_t count) {
     row("decode", hv_codec_name(codec), decode, &j, 4.0 * (double)count + bytes, goal_of(codec));
     row("accumulate 8", hv_codec_name(codec), add8, &j, 8.0 * (double)count + 8 * bytes, GOAL_ADD);
     stage_row(&j, 1 << 20), stage_row(&j, 1 << 22);
-    ferry_rows(&j);
+    transfers_rows(&j);
     MUST(cudaFree(j.scratch));
   }
   enum { TENSORS = 500 };

@@ -106,19 +106,19 @@ static int read_settings(PyObject *dict, hv_hive_averager_config *config) {
 
 /* ---- making one ---- */
 
-/* Borrows all of (tensor, codec number, ferry or None). */
+/* Borrows all of (tensor, codec number, transfers or None). */
 static int borrow_all(bind_state *state, py_averager *self, PyObject *list, hv_hive_tensor *out) {
   for (Py_ssize_t i = 0; i < PyList_Size(list); i++) {
-    PyObject *tensor, *ferry = Py_None;
+    PyObject *tensor, *transfers = Py_None;
     const struct hv_device *device = NULL;
     int codec;
     char what[48];
     PyOS_snprintf(what, sizeof what, "averaged_tensors[%zd]", i);
-    if (!PyArg_ParseTuple(PyList_GetItem(list, i), "Oi|O", &tensor, &codec, &ferry))
+    if (!PyArg_ParseTuple(PyList_GetItem(list, i), "Oi|O", &tensor, &codec, &transfers))
       return -1;
     bind_tensor *loan = &self->tensors[self->n_tensors];
-    if (ferry != Py_None ? !(device = bind_ferry_borrow(state, ferry, tensor, what, loan))
-                         : bind_tensor_borrow_plain(state, tensor, 1, what, loan) < 0)
+    if (transfers != Py_None ? !(device = bind_transfers_borrow(state, transfers, tensor, what, loan))
+                             : bind_tensor_borrow_plain(state, tensor, 1, what, loan) < 0)
       return -1;
     self->n_tensors++;
     out[i] = (hv_hive_tensor){loan->data, loan->dtype, codec, loan->shape, (size_t)loan->n_dims, device};
@@ -423,14 +423,12 @@ static const PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL}};
 
 PyTypeObject *bind_averager_type(PyObject *module) {
-  PyType_Slot slots[] = {
-      {Py_tp_doc,
-       (void
-            *)"Averager(node, prefix, tensors, group_bits, settings): tensors is a list of (tensor, codec number, ferry or None)."},
-      {Py_tp_new, (void *)averager_new},
-      {Py_tp_finalize, (void *)averager_finalize},
-      {Py_tp_methods, (void *)methods},
-      {0, NULL}};
+  PyType_Slot slots[] = {{Py_tp_doc, (void *)"Averager(node, prefix, tensors, group_bits, settings): tensors is a list of (tensor, "
+                                             "codec number, transfers or None)."},
+                         {Py_tp_new, (void *)averager_new},
+                         {Py_tp_finalize, (void *)averager_finalize},
+                         {Py_tp_methods, (void *)methods},
+                         {0, NULL}};
   PyType_Spec spec = {.name = "hivemind_c.Averager",
                       .basicsize = sizeof(py_averager),
                       .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,

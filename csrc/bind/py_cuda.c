@@ -11,7 +11,7 @@
 
 #define GPU "hivemind_c.cuda"
 #define STAGE "hivemind_c.cuda.stage"
-#define FERRY "hivemind_c.cuda.ferry"
+#define TRANSFERS "hivemind_c.cuda.transfers"
 #define LIST_MAX 100000 /* tensors in one call */
 #define COMPILERS_MOST 32
 
@@ -460,56 +460,56 @@ static PyObject *cuda_receive(PyObject *module, PyObject *args) {
 typedef struct ferried {
   PyObject *gpu; /* kept alive */
   const hv_cuda_api *api;
-  hv_ferry *ferry;
+  hv_transfers *transfers;
   pid_t pid;
 } ferried;
 
 /* In a forked child nothing is touched: the threads that use it stayed behind. */
-static void ferry_end(PyObject *capsule) {
-  ferried *f = PyCapsule_GetPointer(capsule, FERRY);
+static void transfers_end(PyObject *capsule) {
+  ferried *f = PyCapsule_GetPointer(capsule, TRANSFERS);
   if (f->pid == getpid()) {
     Py_BEGIN_ALLOW_THREADS
-    f->api->ferry_free(f->ferry);
+    f->api->transfers_free(f->transfers);
     Py_END_ALLOW_THREADS
     Py_DECREF(f->gpu);
     hv_mem_free(f);
   }
 }
 
-static PyObject *cuda_ferry(PyObject *module, PyObject *args) {
+static PyObject *cuda_transfers(PyObject *module, PyObject *args) {
   bind_state *state = state_of(module);
   PyObject *capsule;
-  unsigned chunk_values, boats;
+  unsigned chunk_values, slots;
   unsigned long long pinned_most;
   hv_error err = {0};
   hv_status status;
-  if (!PyArg_ParseTuple(args, "OIIK:cuda_ferry", &capsule, &chunk_values, &boats, &pinned_most))
+  if (!PyArg_ParseTuple(args, "OIIK:cuda_transfers", &capsule, &chunk_values, &slots, &pinned_most))
     return NULL;
   const gpu *g = gpu_of(state, capsule);
   ferried *f = g ? hv_mem_zalloc(state->mem, sizeof *f) : NULL;
   if (!f)
     return g ? PyErr_NoMemory() : NULL;
-  hv_ferry_shape shape = {chunk_values, boats, HV_FERRY_SUMS, (size_t)pinned_most};
+  hv_transfers_shape shape = {chunk_values, slots, HV_TRANSFERS_SUMS, (size_t)pinned_most};
   Py_BEGIN_ALLOW_THREADS
-  status = g->api->ferry_new(g->cuda, state->mem, &shape, &f->ferry, &err);
+  status = g->api->transfers_new(g->cuda, state->mem, &shape, &f->transfers, &err);
   Py_END_ALLOW_THREADS
   if (status != HV_OK) {
     hv_mem_free(f);
     return bind_raise_why(state, status, &err);
   }
   f->gpu = Py_NewRef(capsule), f->api = g->api, f->pid = getpid();
-  PyObject *result = PyCapsule_New(f, FERRY, ferry_end);
+  PyObject *result = PyCapsule_New(f, TRANSFERS, transfers_end);
   if (!result) {
-    g->api->ferry_free(f->ferry);
+    g->api->transfers_free(f->transfers);
     Py_DECREF(capsule);
     hv_mem_free(f);
   }
   return result;
 }
 
-const struct hv_device *bind_ferry_borrow(bind_state *state, PyObject *capsule, PyObject *object, const char *what,
-                                          bind_tensor *out) {
-  ferried *f = PyCapsule_GetPointer(capsule, FERRY);
+const struct hv_device *bind_transfers_borrow(bind_state *state, PyObject *capsule, PyObject *object, const char *what,
+                                              bind_tensor *out) {
+  ferried *f = PyCapsule_GetPointer(capsule, TRANSFERS);
   const gpu *g = f ? gpu_of(state, f->gpu) : NULL;
   if (!g || borrow(state, g, object, 1, 1, what, out) < 0)
     return NULL;
@@ -517,7 +517,7 @@ const struct hv_device *bind_ferry_borrow(bind_state *state, PyObject *capsule, 
     bind_tensor_refuse(state, out, what, "must be float32, float16 or bfloat16 to be averaged on a GPU");
     return NULL;
   }
-  return f->api->ferry_device(f->ferry);
+  return f->api->transfers_device(f->transfers);
 }
 
 static PyObject *cuda_follow(PyObject *module, PyObject *args) {
@@ -526,11 +526,12 @@ static PyObject *cuda_follow(PyObject *module, PyObject *args) {
   bind_tensor t = {0};
   hv_error err = {0};
   hv_status status;
-  if (!PyArg_ParseTuple(args, "OO:cuda_follow", &capsule, &tensor) || !bind_ferry_borrow(state, capsule, tensor, "the tensor", &t))
+  if (!PyArg_ParseTuple(args, "OO:cuda_follow", &capsule, &tensor) ||
+      !bind_transfers_borrow(state, capsule, tensor, "the tensor", &t))
     return NULL;
-  ferried *f = PyCapsule_GetPointer(capsule, FERRY);
+  ferried *f = PyCapsule_GetPointer(capsule, TRANSFERS);
   Py_BEGIN_ALLOW_THREADS
-  status = f->api->ferry_follow(f->ferry, t.stream, &err);
+  status = f->api->transfers_follow(f->transfers, t.stream, &err);
   Py_END_ALLOW_THREADS
   bind_tensor_return(&t);
   return done(module, status, &err);
@@ -538,10 +539,10 @@ static PyObject *cuda_follow(PyObject *module, PyObject *args) {
 
 static PyObject *cuda_why(PyObject *module, PyObject *capsule) {
   hv_error err = {0};
-  ferried *f = PyCapsule_GetPointer(capsule, FERRY);
+  ferried *f = PyCapsule_GetPointer(capsule, TRANSFERS);
   if (!f || !gpu_of(state_of(module), f->gpu))
     return NULL;
-  return f->api->ferry_why(f->ferry, &err) == HV_OK ? Py_NewRef(Py_None) : PyUnicode_FromString(err.text);
+  return f->api->transfers_why(f->transfers, &err) == HV_OK ? Py_NewRef(Py_None) : PyUnicode_FromString(err.text);
 }
 
 static PyMethodDef functions[] = {
@@ -557,9 +558,10 @@ static PyMethodDef functions[] = {
     {"cuda_stage", cuda_stage, METH_VARARGS, "cuda_stage(gpu, codec, dtype, chunk_values, slots, pinned_most) -> stage"},
     {"cuda_send", cuda_send, METH_VARARGS, "cuda_send(stage, tensor, call(index, bytes))"},
     {"cuda_receive", cuda_receive, METH_VARARGS, "cuda_receive(stage, tensor, call(index) -> bytes)"},
-    {"cuda_ferry", cuda_ferry, METH_VARARGS, "cuda_ferry(gpu, chunk_values, boats, pinned_most) -> ferry"},
-    {"cuda_follow", cuda_follow, METH_VARARGS, "cuda_follow(ferry, tensor): rounds come after what is on the tensor's stream now"},
-    {"cuda_why", cuda_why, METH_O, "cuda_why(ferry) -> the first error of its GPU, or None"},
+    {"cuda_transfers", cuda_transfers, METH_VARARGS, "cuda_transfers(gpu, chunk_values, slots, pinned_most) -> transfers"},
+    {"cuda_follow", cuda_follow, METH_VARARGS,
+     "cuda_follow(transfers, tensor): rounds come after what is on the tensor's stream now"},
+    {"cuda_why", cuda_why, METH_O, "cuda_why(transfers) -> the first error of its GPU, or None"},
     {NULL, NULL, 0, NULL},
 };
 

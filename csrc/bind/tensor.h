@@ -51,9 +51,10 @@ void bind_tensor_return(bind_tensor *tensor);
  */
 int hv_py_cuda_init(PyObject *module);
 
-/* py_cuda.c: borrows a tensor, contiguous and writable, whose values take part in rounds through a ferry (cuda_ferry's capsule).
- * The table for them, good as long as the capsule; or NULL with an exception set and nothing borrowed. */
-const struct hv_device *bind_ferry_borrow(bind_state *state, PyObject *ferry, PyObject *object, const char *what, bind_tensor *out);
+/* py_cuda.c: borrows a tensor, contiguous and writable, whose values take part in rounds through a transfers (cuda_transfers's
+ * capsule). The table for them, good as long as the capsule; or NULL with an exception set and nothing borrowed. */
+const struct hv_device *bind_transfers_borrow(bind_state *state, PyObject *transfers, PyObject *object, const char *what,
+                                              bind_tensor *out);
 
 /* py_codec.c: adds the functions over kern/codec.h to the module. 0, or -1 with an exception set. */
 int hv_py_codec_init(PyObject *module);

@@ -9,9 +9,9 @@ struct hv_node {
   hv_parcels parcels;
   hv_dht *dht;
   hv_state *state;
-  hv_allreduce_hall hall;
-  hv_progress_hall progress;
-  hv_match_hall matches;
+  hv_allreduce_registry registry;
+  hv_progress_registry progress;
+  hv_match_registry matches;
   hv_averages averages;
   hv_notices notices;
   int stopping, left; /* left: the farewells are over */
@@ -56,13 +56,13 @@ static void peer_gone(void *arg, const hv_peer_id *id) {
   hv_state_gone(node->state, id);
   hv_match_gone(&node->matches, id);
   hv_progress_gone(&node->progress, id);
-  hv_allreduce_gone(&node->hall, id, UINT64_MAX);
+  hv_allreduce_gone(&node->registry, id, UINT64_MAX);
 }
 
 /* What the other rooms know of it they hear anew. */
 static void peer_reborn(void *arg, const hv_peer_id *id, uint64_t since_us) {
   hv_node *node = arg;
-  hv_allreduce_gone(&node->hall, id, since_us);
+  hv_allreduce_gone(&node->registry, id, since_us);
 }
 
 /* What is found out about a member's end may come before its host's word that the group has begun. One that has ended and is there
@@ -145,19 +145,19 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
     hv_mem_free(node);
     return status;
   }
-  hv_allreduce_hall_init(&node->hall, env);
-  node->hall.knows = knows;
-  node->hall.has_ended = has_ended;
-  node->hall.is_lost = is_lost;
-  node->hall.turned_away = turned_away;
-  node->hall.arg = node;
-  hv_progress_hall_init(&node->progress, env, node->dht, &node->config.me);
+  hv_allreduce_registry_init(&node->registry, env);
+  node->registry.knows = knows;
+  node->registry.has_ended = has_ended;
+  node->registry.is_lost = is_lost;
+  node->registry.turned_away = turned_away;
+  node->registry.arg = node;
+  hv_progress_registry_init(&node->progress, env, node->dht, &node->config.me);
   hv_notices_init(&node->notices, env);
-  node->hall.notices = node->progress.notices = &node->notices;
+  node->registry.notices = node->progress.notices = &node->notices;
   node->progress.peers = &node->peers;
-  hv_match_hall_init(&node->matches, env, node->dht, &node->peers);
+  hv_match_registry_init(&node->matches, env, node->dht, &node->peers);
   node->matches.notices = &node->notices;
-  hv_averages_init(&node->averages, env, &node->matches, &node->hall);
+  hv_averages_init(&node->averages, env, &node->matches, &node->registry);
   node->averages.stopped = steps_ended;
   node->averages.arg = node;
   hv_parcels_init(&node->parcels, env, config->parcel_max ? config->parcel_max : (size_t)1 << 30,
@@ -170,11 +170,11 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
 void hv_node_free(hv_node *node) {
   if (!node)
     return;
-  hv_progress_hall_fini(&node->progress);
+  hv_progress_registry_fini(&node->progress);
   hv_state_free(node->state);
-  hv_allreduce_hall_fini(&node->hall); /* lingering rounds read the averagers' runs */
+  hv_allreduce_registry_fini(&node->registry); /* lingering rounds read the averagers' runs */
   hv_averages_fini(&node->averages);
-  hv_match_hall_fini(&node->matches);
+  hv_match_registry_fini(&node->matches);
   hv_dht_free(node->dht);
   hv_parcels_fini(&node->parcels);
   hv_notices_fini(&node->notices);
@@ -198,11 +198,11 @@ hv_state *hv_node_state(hv_node *node) {
   return node->state;
 }
 
-hv_allreduce_hall *hv_node_hall(hv_node *node) {
-  return &node->hall;
+hv_allreduce_registry *hv_node_registry(hv_node *node) {
+  return &node->registry;
 }
 
-hv_progress_hall *hv_node_progress(hv_node *node) {
+hv_progress_registry *hv_node_progress(hv_node *node) {
   return &node->progress;
 }
 
@@ -210,7 +210,7 @@ hv_averages *hv_node_averages(hv_node *node) {
   return &node->averages;
 }
 
-hv_match_hall *hv_node_match_hall(hv_node *node) {
+hv_match_registry *hv_node_match_registry(hv_node *node) {
   return &node->matches;
 }
 
@@ -232,7 +232,7 @@ static void departed(hv_node *node, const hv_event *event) {
   hv_match_departed(&node->matches, &peer, depart->key);
   if (depart->run)
     hv_progress_departed(&node->progress, &peer, depart->run);
-  hv_allreduce_departed(&node->hall, &peer, depart->round);
+  hv_allreduce_departed(&node->registry, &peer, depart->round);
   node->env->reply(node->env, event->request, &(hv_msg){.kind = HV_MSG_DEPART});
 }
 
@@ -272,7 +272,7 @@ static void stream_opened(hv_node *node, const hv_event *event) {
   if (event->msg->kind == HV_MSG_PARCEL)
     hv_parcels_opened(&node->parcels, event);
   if (event->msg->kind == HV_MSG_SHARE || event->msg->kind == HV_MSG_ATTEND)
-    hv_allreduce_opened(&node->hall, event);
+    hv_allreduce_opened(&node->registry, event);
   if (event->msg->kind == HV_MSG_STATE)
     hv_state_opened(node->state, event);
   if (event->msg->kind == HV_MSG_JOIN)
@@ -309,17 +309,17 @@ void hv_node_step(void *self, const hv_event *event) {
     return;
   case HV_EVENT_PEER_DOWN:
     hv_peers_down(&node->peers, event);
-    hv_allreduce_cut(&node->hall, &event->peer);
+    hv_allreduce_cut(&node->registry, &event->peer);
     return;
   case HV_EVENT_COMMAND:
     event->command->run(event->command, node);
     return;
   case HV_EVENT_STOP:
     node->stopping = 1;
-    hv_progress_hall_fini(&node->progress);
+    hv_progress_registry_fini(&node->progress);
     hv_state_stop(node->state);
     hv_averages_stop(&node->averages);
-    hv_match_hall_stop(&node->matches);
+    hv_match_registry_stop(&node->matches);
     hv_dht_stop(node->dht);
     hv_peers_leave(&node->peers);
     return;

@@ -46,11 +46,11 @@ void hv_node_step(void *node, const hv_event *event);
 hv_env *hv_node_env(hv_node *node);
 hv_peers *hv_node_peers(hv_node *node);
 hv_dht *hv_node_dht(hv_node *node);
-hv_allreduce_hall *hv_node_hall(hv_node *node);    /* where rounds of averaging begin */
-hv_progress_hall *hv_node_progress(hv_node *node); /* where the trackers of runs are opened */
+hv_allreduce_registry *hv_node_registry(hv_node *node); /* where rounds of averaging begin */
+hv_progress_registry *hv_node_progress(hv_node *node);  /* where the trackers of runs are opened */
 hv_state *hv_node_state(hv_node *node);
 hv_averages *hv_node_averages(hv_node *node);
-hv_match_hall *hv_node_match_hall(hv_node *node); /* where groups form */
+hv_match_registry *hv_node_match_registry(hv_node *node); /* where groups form */
 const hv_peer_id *hv_node_id(const hv_node *node);
 
 /* The same bytes back from a peer that is known. call->done as in env.h: HV_OK with an echo, whose bytes are the right ones.

@@ -1,6 +1,6 @@
 /* How are values reached that do not lie in the host's memory? A table, filled by whoever knows the device that they lie on.
  *
- * Room: kern (uses buf, codec, dtype). Filled by cuda/ferry.c, and by tests; called by core/round/run, on the pool's threads and
+ * Room: kern (uses buf, codec, dtype). Filled by cuda/transfer.c, and by tests; called by core/round/run, on the pool's threads and
  * the hive thread: several calls may come at once. A call returns when the work is done. Of one chunk of a round only encoded bytes
  * pass, by encode and decode; read and write bring values as they are, where nothing else will do. Errors: HV_NOMEM, or HV_IO when
  * the device fails; what was to be written is then anything.

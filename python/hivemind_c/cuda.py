@@ -103,10 +103,10 @@ class Kernels:
 
 
 class Ferry:
-    """How tensors of one GPU take part in rounds where they lie: what averagers give the core beside them. boats: chunks under way at once."""
+    """How tensors of one GPU take part in rounds where they lie: what averagers give the core beside them. slots: chunks under way at once."""
 
-    def __init__(self, kernels: Kernels, chunk_values: int, boats: int = 4, pinned_most: int = 1 << 28):
-        self.inner = _hivemind_c.cuda_ferry(kernels._gpu, chunk_values, boats, pinned_most)
+    def __init__(self, kernels: Kernels, chunk_values: int, slots: int = 4, pinned_most: int = 1 << 28):
+        self.inner = _hivemind_c.cuda_transfers(kernels._gpu, chunk_values, slots, pinned_most)
 
     def follow(self, tensor: Any) -> None:
         """What rounds do from now on comes after all that is on the current stream of the tensor's device."""
@@ -189,7 +189,7 @@ def give_up(tensor: Any, error: HivemindError) -> None:
         logger.warning("stopped using the kernels on %s, tensors now go through the host's memory: %s", tensor.device, error)
 
 
-def ferry_for(tensor: Any, chunk_values: int) -> Optional[Ferry]:
+def transfers_for(tensor: Any, chunk_values: int) -> Optional[Ferry]:
     """One for tensors like this one, if it is a GPU's and has the kernels."""
     return attempt(tensor, lambda kernels: Ferry(kernels, chunk_values))
 

@@ -17,12 +17,12 @@ static void *open_world(const contract_fixture *fixture, size_t n, const contrac
   hv_mem_init(&w->mem, NULL, HV_MEM_UNLIMITED);
   w->sim = hv_sim_new(&w->mem, fixture->arg);
   for (size_t i = 0; i < n; i++) {
-    hv_sim_seat seat = {.make = seats[i].make,
-                        .free = seats[i].free,
-                        .arg = seats[i].arg,
-                        .client_mode = seats[i].client_mode,
-                        .skew_us = i & 1 ? -3600000000 : 3600000000,
-                        .drift_ppm = i & 1 ? -200 : 150};
+    hv_sim_node_config seat = {.make = seats[i].make,
+                               .free = seats[i].free,
+                               .arg = seats[i].arg,
+                               .client_mode = seats[i].client_mode,
+                               .skew_us = i & 1 ? -3600000000 : 3600000000,
+                               .drift_ppm = i & 1 ? -200 : 150};
     if (hv_sim_add(w->sim, &seat, NULL) != HV_OK)
       return NULL;
   }

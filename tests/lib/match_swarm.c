@@ -19,7 +19,7 @@ static void step(void *self, const hv_event *event) {
     return;
   hv_node_step(seat->node, event);
   if (event->kind == HV_EVENT_START) /* as a program would, in its first command */
-    must(hv_match_new(hv_node_match_hall(seat->node), &seat->config, &seat->match, NULL) == HV_OK, "no memory for a match");
+    must(hv_match_new(hv_node_match_registry(seat->node), &seat->config, &seat->match, NULL) == HV_OK, "no memory for a match");
 }
 
 static hv_status make(hv_env *env, void *arg, hv_core *out) {
@@ -92,12 +92,12 @@ size_t match_swarm_add(match_swarm *swarm) {
     seat->has_initial = 1;
     seat->initial = hv_sim_target(swarm->sim, 0);
   }
-  hv_sim_seat sim_seat = {.make = make,
-                          .free = unmake,
-                          .arg = seat,
-                          .client_mode = seat->client,
-                          .skew_us = seat->skew_us,
-                          .drift_ppm = seat->drift_ppm};
+  hv_sim_node_config sim_seat = {.make = make,
+                                 .free = unmake,
+                                 .arg = seat,
+                                 .client_mode = seat->client,
+                                 .skew_us = seat->skew_us,
+                                 .drift_ppm = seat->drift_ppm};
   must(hv_sim_add(swarm->sim, &sim_seat, &got) == HV_OK && got == seat->number, "a node could not be added");
   return got;
 }

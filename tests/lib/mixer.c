@@ -312,7 +312,7 @@ hv_status mixer_add_all(hv_sim *sim, mixer_seat *seats, hv_target *peers, size_t
     seats[i].peers = peers;
     seats[i].n_peers = n;
     seats[i].me = i;
-    hv_sim_seat seat = {.make = mixer_make, .free = mixer_free, .arg = &seats[i]};
+    hv_sim_node_config seat = {.make = mixer_make, .free = mixer_free, .arg = &seats[i]};
     hv_status status = hv_sim_add(sim, &seat, NULL);
     if (status != HV_OK)
       return status;

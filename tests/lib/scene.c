@@ -32,7 +32,7 @@ static void begin_round(hv_command *command, void *core) {
   scene_member *m = (scene_member *)((char *)command - offsetof(scene_member, begin));
   if (!core)
     return;
-  m->begun = hv_allreduce_begin(hv_node_hall(core), &m->round, round_done, m, &m->allreduce, NULL) == HV_OK;
+  m->begun = hv_allreduce_begin(hv_node_registry(core), &m->round, round_done, m, &m->allreduce, NULL) == HV_OK;
 }
 
 static void add_nodes(scene *s, const scene_setup *how) {
@@ -43,7 +43,7 @@ static void add_nodes(scene *s, const scene_setup *how) {
     m->client = how->client && i == how->client;
     m->auxiliary = how->auxiliary && i == how->auxiliary;
     shares[i] = (hv_partition_member){.bandwidth = (double)how->told[i], .owns = !m->client, .contributes = !m->auxiliary};
-    hv_sim_seat seat = {.make = make_node, .free = free_node, .arg = &m->at.id, .client_mode = m->client};
+    hv_sim_node_config seat = {.make = make_node, .free = free_node, .arg = &m->at.id, .client_mode = m->client};
     seat.up_rate = seat.down_rate = how->slow && i == how->n - 1 ? how->slow : how->line;
     size_t node;
     assert_int_equal(hv_sim_add(s->sim, &seat, &node), HV_OK);
@@ -154,7 +154,7 @@ void scene_close(scene *s) {
   scene_run(s, 60);
   for (size_t i = 0; i < s->n; i++) /* what lingered is gone */
     if (hv_sim_alive(s->sim, i))
-      assert_null(hv_node_hall(hv_sim_core(s->sim, i))->rounds);
+      assert_null(hv_node_registry(hv_sim_core(s->sim, i))->rounds);
   assert_int_equal(hv_sim_free(s->sim), 0);
   for (size_t i = 0; i < s->n; i++) {
     scene_member *m = &s->members[i];

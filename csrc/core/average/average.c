@@ -246,12 +246,12 @@ static uint64_t bytes_moved(const work *w) {
   const hv_average *a = w->average;
   const hv_match_group *group = w->group;
   const hv_round_member *me = &group->members[group->me];
-  uint64_t own = 0, others = 0, guests = 0;
+  uint64_t own = 0, others = 0, contributors = 0;
   for (uint32_t i = 0; i < a->run.n_chunks; i++)
     *(i >= me->first && i - me->first < me->count ? &own : &others) += hv_run_chunk_of(&a->run, i).bytes;
   for (size_t i = 0; i < group->n_members; i++)
-    guests += i != group->me && !group->members[i].auxiliary;
-  return 2 * ((me->auxiliary ? 0 : others) + own * guests);
+    contributors += i != group->me && !group->members[i].auxiliary;
+  return 2 * ((me->auxiliary ? 0 : others) + own * contributors);
 }
 
 /* What is in the averages, by chunk and by member. */
@@ -626,7 +626,7 @@ static int expects(void *averages, const uint8_t round[HV_ROUND_ID_SIZE]) {
   return 0;
 }
 
-void hv_averages_init(hv_averages *all, hv_env *env, hv_match_hall *matches, hv_allreduce_hall *rounds) {
+void hv_averages_init(hv_averages *all, hv_env *env, hv_match_registry *matches, hv_allreduce_registry *rounds) {
   *all = (hv_averages){.env = env, .matches = matches, .rounds = rounds};
   rounds->expects = expects;
   rounds->averages = all;

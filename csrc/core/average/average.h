@@ -113,8 +113,8 @@ struct hv_average_step {
 /* All averagers of a node. */
 typedef struct hv_averages {
   hv_env *env;
-  hv_match_hall *matches;
-  hv_allreduce_hall *rounds;
+  hv_match_registry *matches;
+  hv_allreduce_registry *rounds;
   hv_average *first;
   int made; /* one, at least */
   int stopping;
@@ -122,9 +122,9 @@ typedef struct hv_averages {
   void *arg;
 } hv_averages;
 
-void hv_averages_init(hv_averages *all, hv_env *env, hv_match_hall *matches, hv_allreduce_hall *rounds);
+void hv_averages_init(hv_averages *all, hv_env *env, hv_match_registry *matches, hv_allreduce_registry *rounds);
 /* When the world has ended: frees the averagers that are still there; steps under way end untold.
- * After the rounds' hall, whose last rounds still know them, and before the matches'. */
+ * After the rounds' registry, whose last rounds still know them, and before the matches'. */
 void hv_averages_fini(hv_averages *all);
 /* When the world has ended, before the program hears of it: gates are let go of, for good. A step may be under way still, if its
  * jobs took longer than the world waited. */

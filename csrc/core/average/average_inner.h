@@ -67,7 +67,7 @@ struct hv_average {
 };
 
 /* Its memory, once no round reads its run: one that ended lingers for who is late. The match has been freed, or its world is dead
- * and the hall frees it. */
+ * and the registry frees it. */
 void average_drop(hv_average *self);
 
 /* What members must agree on, as text, a line for each tensor, and its hash. */

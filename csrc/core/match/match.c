@@ -185,19 +185,19 @@ static void greet(hv_timer *timer, const hv_event *event) {
 }
 
 static void start_roster(hv_match *match, int young) {
-  hv_match_hall *hall = match->hall;
+  hv_match_registry *registry = match->registry;
   uint64_t at = match->roster.at;
   match->opened_us = match->env->now_us(match->env);
   match->settled = 0;
-  hv_roster_config config = {.me = hall->peers->config.me.id,
-                             .card = &hall->peers->config.me,
+  hv_roster_config config = {.me = registry->peers->config.me.id,
+                             .card = &registry->peers->config.me,
                              .key = match_key(match),
                              .schema = match->config.schema,
                              .young = young,
                              .apart = match->config.apart,
                              .changed = roster_changed,
                              .arg = match};
-  hv_roster_init(&match->roster, match->env, hall->dht, hall->peers, &config);
+  hv_roster_init(&match->roster, match->env, registry->dht, registry->peers, &config);
   match->roster.at = at;
 }
 
@@ -231,29 +231,30 @@ static void set_key(hv_match *match, hv_span bits) {
   match->config.bits = hv_span_of(match->key + match->prefix_size + 1, bits.size);
 }
 
-static hv_match *find_prefix(const hv_match_hall *hall, hv_span prefix) {
-  hv_match *match = hall->matches;
+static hv_match *find_prefix(const hv_match_registry *registry, hv_span prefix) {
+  hv_match *match = registry->matches;
   while (match && !hv_span_equal(match->config.prefix, prefix))
     match = match->next;
   return match;
 }
 
-hv_status hv_match_new(hv_match_hall *hall, const hv_match_config *config, hv_match **out, hv_error *err) {
+hv_status hv_match_new(hv_match_registry *registry, const hv_match_config *config, hv_match **out, hv_error *err) {
   hv_status status = check_config(config, err);
   if (status != HV_OK)
     return status;
-  if (hall->stopped)
+  if (registry->stopped)
     return hv_fail(err, HV_STATE, "this node is shutting down");
-  if (find_prefix(hall, config->prefix))
+  if (find_prefix(registry, config->prefix))
     return hv_fail(err, HV_EXISTS, "cannot make an averager: this node already averages under that prefix; choose another prefix");
-  hv_match *match = hv_mem_zalloc(hall->env->mem, sizeof *match);
+  hv_match *match = hv_mem_zalloc(registry->env->mem, sizeof *match);
   size_t size = config->schema_text.size < HV_MATCH_SCHEMA_TEXT_MAX ? config->schema_text.size : HV_MATCH_SCHEMA_TEXT_MAX;
-  uint8_t *text = match ? hv_mem_alloc(hall->env->mem, size) : NULL;
+  uint8_t *text = match ? hv_mem_alloc(registry->env->mem, size) : NULL;
   if (!text) {
     hv_mem_free(match);
     return hv_fail(err, HV_NOMEM, "cannot make an averager: no memory for matchmaking; raise the memory limit");
   }
-  *match = (hv_match){.hall = hall, .env = hall->env, .config = *config, .schema_text = text, .prefix_size = config->prefix.size};
+  *match = (hv_match){
+      .registry = registry, .env = registry->env, .config = *config, .schema_text = text, .prefix_size = config->prefix.size};
   if (size)
     memcpy(text, config->schema_text.data, size);
   memcpy(match->key, config->prefix.data, config->prefix.size);
@@ -264,11 +265,11 @@ hv_status hv_match_new(hv_match_hall *hall, const hv_match_config *config, hv_ma
   start_roster(match, 1);
   if (!match->config.apart)
     match->env->timer_set(match->env, &match->greet, 0);
-  match->next = hall->matches;
-  match->link = &hall->matches;
+  match->next = registry->matches;
+  match->link = &registry->matches;
   if (match->next)
     match->next->link = &match->next;
-  hall->matches = match;
+  registry->matches = match;
   *out = match;
   return HV_OK;
 }
@@ -277,7 +278,7 @@ hv_status hv_match_new(hv_match_hall *hall, const hv_match_config *config, hv_ma
 static void tell_departure(const hv_match *match) {
   hv_msg msg = {.kind = HV_MSG_DEPART, .u.depart.key = match_key(match)};
   size_t told = 0;
-  if (!match->hall->notices || match->hall->stopped || match->config.apart)
+  if (!match->registry->notices || match->registry->stopped || match->config.apart)
     return;
   for (size_t i = 0; i < match->roster.n && told < DEPARTURES_MAX; i++) {
     const hv_roster_entry *entry = &match->roster.entries[i];
@@ -285,7 +286,7 @@ static void tell_departure(const hv_match *match) {
     if (!hv_roster_counts(&match->roster, entry) ||
         hv_roster_target(&match->roster, &entry->id, hv_span_of(entry->addrs, entry->addrs_size), 0, &target) != HV_OK)
       continue;
-    hv_notice_send(match->hall->notices, &target, &msg);
+    hv_notice_send(match->registry->notices, &target, &msg);
     told++;
   }
 }
@@ -346,66 +347,66 @@ hv_status hv_match_set_bits(hv_match *match, hv_span bits, hv_error *err) {
   return HV_OK;
 }
 
-/* ---- the hall ---- */
+/* ---- the registry ---- */
 
-void hv_match_hall_init(hv_match_hall *hall, hv_env *env, hv_dht *dht, hv_peers *peers) {
-  *hall = (hv_match_hall){.env = env, .dht = dht, .peers = peers};
-  hv_parting_init(&hall->parting, env);
+void hv_match_registry_init(hv_match_registry *registry, hv_env *env, hv_dht *dht, hv_peers *peers) {
+  *registry = (hv_match_registry){.env = env, .dht = dht, .peers = peers};
+  hv_parting_init(&registry->parting, env);
 }
 
-void hv_match_hall_stop(hv_match_hall *hall) {
-  hall->stopped = 1;
-  for (hv_match *match = hall->matches; match;) {
+void hv_match_registry_stop(hv_match_registry *registry) {
+  registry->stopped = 1;
+  for (hv_match *match = registry->matches; match;) {
     int seeks = match->seek.state != SEEK_IDLE;
     match_seek_end(match, HV_CANCELLED, "this node is shutting down");
-    match = seeks ? hall->matches : match->next; /* done may have freed any of them */
+    match = seeks ? registry->matches : match->next; /* done may have freed any of them */
   }
-  for (hv_match *match = hall->matches; match; match = match->next)
+  for (hv_match *match = registry->matches; match; match = match->next)
     match_host_close(match);
 }
 
-void hv_match_hall_fini(hv_match_hall *hall) {
-  hall->stopped = 1;
-  for (hv_match *match; (match = hall->matches);) {
+void hv_match_registry_fini(hv_match_registry *registry) {
+  registry->stopped = 1;
+  for (hv_match *match; (match = registry->matches);) {
     if (match->seek.state != SEEK_IDLE)
       match_seek_end(match, HV_CLOSED, "the node has ended"); /* done may free it */
     else
       release(match, 0);
   }
-  for (match_summons *s; (s = hall->summons); hv_mem_free(s))
-    hall->summons = s->next;
-  hv_parting_fini(&hall->parting);
+  for (match_summons *s; (s = registry->summons); hv_mem_free(s))
+    registry->summons = s->next;
+  hv_parting_fini(&registry->parting);
 }
 
-static hv_match *find_key(const hv_match_hall *hall, hv_span key) {
-  hv_match *match = hall->matches;
+static hv_match *find_key(const hv_match_registry *registry, hv_span key) {
+  hv_match *match = registry->matches;
   while (match && !hv_span_equal(match_key(match), key))
     match = match->next;
   return match;
 }
 
-void hv_match_opened(hv_match_hall *hall, const hv_event *event) {
-  hv_match *match = hall->stopped ? NULL : find_key(hall, event->msg->u.join.key);
+void hv_match_opened(hv_match_registry *registry, const hv_event *event) {
+  hv_match *match = registry->stopped ? NULL : find_key(registry, event->msg->u.join.key);
   if (match && !match->config.apart && !hv_peer_equal(&event->stream->peer, &match->roster.config.me))
     match_host_opened(match, event);
 }
 
-void hv_match_gone(hv_match_hall *hall, const hv_peer_id *id) {
-  for (hv_match *match = hall->matches; match; match = match->next) {
+void hv_match_gone(hv_match_registry *registry, const hv_peer_id *id) {
+  for (hv_match *match = registry->matches; match; match = match->next) {
     hv_roster_gone(&match->roster, id);
-    hv_dht_end_of(hall->dht, match_key(match), id);
+    hv_dht_end_of(registry->dht, match_key(match), id);
   }
 }
 
-void hv_match_departed(hv_match_hall *hall, const hv_peer_id *id, hv_span key) {
-  hv_match *match = key.size ? find_key(hall, key) : NULL;
+void hv_match_departed(hv_match_registry *registry, const hv_peer_id *id, hv_span key) {
+  hv_match *match = key.size ? find_key(registry, key) : NULL;
   if (match)
     hv_roster_gone(&match->roster, id); /* its goodbye is a record of its own */
 }
 
-void hv_match_asked(hv_match_hall *hall, const hv_event *event) {
+void hv_match_asked(hv_match_registry *registry, const hv_event *event) {
   const hv_msg_summon *summon = &event->msg->u.summon;
-  hv_match *match = hall->stopped ? NULL : find_key(hall, summon->key);
+  hv_match *match = registry->stopped ? NULL : find_key(registry, summon->key);
   if (match && match->config.apart)
     match = NULL;
   hv_msg answer = {.kind = HV_MSG_SUMMONED, .u.summoned.state = HV_SUMMONED_STRANGER};
@@ -418,5 +419,5 @@ void hv_match_asked(hv_match_hall *hall, const hv_event *event) {
     hv_roster_comes(&match->roster, &event->request->peer, summon->comes);
     match_ask_back(match, &event->request->peer);
   }
-  hall->env->reply(hall->env, event->request, &answer);
+  registry->env->reply(registry->env, event->request, &answer);
 }

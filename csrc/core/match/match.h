@@ -34,7 +34,7 @@
 typedef struct hv_match hv_match;
 
 /* Where requests and streams find their match. One in each node. */
-typedef struct hv_match_hall {
+typedef struct hv_match_registry {
   hv_env *env;
   hv_dht *dht;
   hv_peers *peers; /* whose config.me is this node's card */
@@ -43,20 +43,20 @@ typedef struct hv_match_hall {
   hv_parting parting;               /* streams on which all has been said */
   hv_notices *notices;              /* for those who need not wait; NULL: nobody is told */
   int stopped;
-} hv_match_hall;
+} hv_match_registry;
 
-void hv_match_hall_init(hv_match_hall *hall, hv_env *env, hv_dht *dht, hv_peers *peers);
+void hv_match_registry_init(hv_match_registry *registry, hv_env *env, hv_dht *dht, hv_peers *peers);
 /* This node goes: everybody who waits here is sent on, seeks end with HV_CANCELLED. */
-void hv_match_hall_stop(hv_match_hall *hall);
+void hv_match_registry_stop(hv_match_registry *registry);
 /* When the world has ended: frees all matches; seeks still under way end with HV_CLOSED. Before the dht is freed. */
-void hv_match_hall_fini(hv_match_hall *hall);
+void hv_match_registry_fini(hv_match_registry *registry);
 /* A peer opened a stream with HV_MSG_JOIN (left without `on` when there is no such match); asked with HV_MSG_SUMMON (answers). */
-void hv_match_opened(hv_match_hall *hall, const hv_event *event);
-void hv_match_asked(hv_match_hall *hall, const hv_event *event);
+void hv_match_opened(hv_match_registry *registry, const hv_event *event);
+void hv_match_asked(hv_match_registry *registry, const hv_event *event);
 /* A peer has ended: no match waits for it any more. */
-void hv_match_gone(hv_match_hall *hall, const hv_peer_id *id);
+void hv_match_gone(hv_match_registry *registry, const hv_peer_id *id);
 /* A peer takes no part under that key any more: the same for that match. */
-void hv_match_departed(hv_match_hall *hall, const hv_peer_id *id, hv_span key);
+void hv_match_departed(hv_match_registry *registry, const hv_peer_id *id, hv_span key);
 
 typedef struct hv_match_config {
   hv_span prefix; /* copied; "run_grad_averager" */
@@ -78,7 +78,7 @@ typedef struct hv_match_config {
 
 /* Opens a match and begins to declare it. HV_INVALID (err says why), HV_EXISTS: there is one of this prefix here, HV_STATE: the
  * node stops, HV_NOMEM. */
-hv_status hv_match_new(hv_match_hall *hall, const hv_match_config *config, hv_match **out, hv_error *err);
+hv_status hv_match_new(hv_match_registry *registry, const hv_match_config *config, hv_match **out, hv_error *err);
 /* Closes it: takes the declaration back, sends on who waits here, ends a seek with HV_CANCELLED (within this call). It goes away by
  * itself. NULL is fine. */
 void hv_match_free(hv_match *match);

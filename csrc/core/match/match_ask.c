@@ -64,11 +64,11 @@ static match_summons *summon(hv_match *match, hv_span epoch, const hv_target *to
     hv_mem_free(s);
     return NULL;
   }
-  s->next = match->hall->summons;
-  s->link = &match->hall->summons;
+  s->next = match->registry->summons;
+  s->link = &match->registry->summons;
   if (s->next)
     s->next->link = &s->next;
-  match->hall->summons = s;
+  match->registry->summons = s;
   return s;
 }
 
@@ -108,7 +108,7 @@ void match_ask_laggards(hv_match *match) {
 }
 
 static int is_summoned(const hv_match *match, const hv_peer_id *id) {
-  const match_summons *s = match->hall->summons;
+  const match_summons *s = match->registry->summons;
   while (s && !(s->match == match && hv_peer_equal(&s->call.to.id, id)))
     s = s->next;
   return s != NULL;
@@ -143,14 +143,14 @@ static match_summons *ask_acquaintance(hv_match *match, const hv_peers_entry *en
   uint8_t packed[HV_CONTACT_ADDRS_MAX];
   hv_target target;
   if (entry->state != HV_PEERS_ALIVE || hv_roster_find(&match->roster, &entry->card.id) ||
-      hv_peers_target(match->hall->peers, &entry->card.id, &target) != HV_OK)
+      hv_peers_target(match->registry->peers, &entry->card.id, &target) != HV_OK)
     return NULL;
   return summon(match, hv_span_of(NULL, 0), &target,
                 hv_span_of(packed, hv_contact_pack(entry->card.addrs, entry->card.n_addrs, packed)));
 }
 
 void match_ask_acquaintances(hv_match *match) {
-  const hv_peers *peers = match->hall->peers;
+  const hv_peers *peers = match->registry->peers;
   for (size_t i = 0; i < peers->n_entries && i < SUMMONS_MAX; i++)
     ask_acquaintance(match, peers->entries[i]);
 }
@@ -163,9 +163,9 @@ static void note_first(hv_match *match, match_summons *s) {
 }
 
 void match_ask_all(hv_match *match) {
-  const hv_peers *peers = match->hall->peers;
+  const hv_peers *peers = match->registry->peers;
   match->unanswered = 0;
-  for (match_summons *s = match->hall->summons; s; s = s->next)
+  for (match_summons *s = match->registry->summons; s; s = s->next)
     s->first &= s->match != match;
   for (size_t i = 0; i < match->roster.n && i < SUMMONS_MAX; i++)
     note_first(match, ask_entry(match, &match->roster.entries[i], hv_span_of(NULL, 0)));
@@ -193,7 +193,7 @@ static void answered(hv_stream *stream, const hv_event *event) {
   hv_match *match = stream->owner;
   hv_peer_id who = stream->peer;
   match->asking = NULL;
-  hv_parting_cut(&match->hall->parting, stream);
+  hv_parting_cut(&match->registry->parting, stream);
   if (event->msg->kind == HV_MSG_DISBAND && event->msg->u.disband.status == HV_INVALID)
     match_ask_learned(match, &who, event->msg->u.disband.schema_text);
   match_ask_strangers(match);
@@ -231,9 +231,9 @@ void match_ask_strangers(hv_match *match) {
 
 void match_ask_fini(hv_match *match) {
   if (match->asking)
-    hv_parting_cut(&match->hall->parting, match->asking);
+    hv_parting_cut(&match->registry->parting, match->asking);
   match->asking = NULL;
-  for (match_summons *s = match->hall->summons; s; s = s->next)
+  for (match_summons *s = match->registry->summons; s; s = s->next)
     if (s->match == match)
       s->match = NULL;
 }

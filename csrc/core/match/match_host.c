@@ -40,7 +40,7 @@ static void say_no(hv_match *match, hv_stream *stream, hv_status status, const c
   hv_msg msg = {.kind = HV_MSG_DISBAND, .u.disband = {.status = status, .text = hv_span_of(text, strlen(text)), .at = at}};
   if (status == HV_INVALID)
     msg.u.disband.schema_text = match->config.schema_text;
-  hv_parting_say(&match->hall->parting, stream, &msg, NULL);
+  hv_parting_say(&match->registry->parting, stream, &msg, NULL);
 }
 
 /* Sends one away; its gathering stays, perhaps empty. */
@@ -53,7 +53,7 @@ static void send_away(match_joiner *joiner, hv_status status, const char *text) 
 
 static void send_on(hv_match *match, hv_stream *stream, const hv_roster_entry *to) {
   hv_msg msg = {.kind = HV_MSG_REDIRECT, .u.redirect.to = {.id = to->id, .addrs = hv_span_of(to->addrs, to->addrs_size)}};
-  hv_parting_say(&match->hall->parting, stream, &msg, NULL);
+  hv_parting_say(&match->registry->parting, stream, &msg, NULL);
 }
 
 /* ---- the beginning ---- */
@@ -118,7 +118,7 @@ static void tell_group(match_gathering *g, match_joiner **group, size_t n, const
     match_group_has(match, match_epoch_of(g), &msg->u.begin.members[i]);
   for (size_t i = 0; i < n; i++) {
     if (group[i]->stream) {
-      hv_parting_say(&match->hall->parting, take_out(group[i]), msg, gathers);
+      hv_parting_say(&match->registry->parting, take_out(group[i]), msg, gathers);
       continue;
     }
     hv_group_facts facts = match_facts(match, match_epoch_of(g));

@@ -106,7 +106,7 @@ typedef struct match_seek {
 
 struct hv_match {
   hv_match *next, **link;
-  hv_match_hall *hall;
+  hv_match_registry *registry;
   hv_env *env;
   hv_match_config config; /* spans are into the copies below */
   char key[HV_MATCH_KEY_MAX];

@@ -49,7 +49,7 @@ static uint64_t answer_ms(const hv_match *match) {
 static void let_go(hv_match *match) {
   match_seek *s = &match->seek;
   if (s->stream)
-    hv_parting_cut(&match->hall->parting, s->stream);
+    hv_parting_cut(&match->registry->parting, s->stream);
   s->stream = NULL;
   if (s->state == SEEK_HOSTING)
     match_host_leave(match);
@@ -545,7 +545,7 @@ static void tick(hv_timer *timer, const hv_event *event) {
 
 hv_status hv_match_seek_start(hv_match *match, hv_match_seek *seek, hv_error *err) {
   uint8_t addrs[HV_CONTACT_ADDRS_MAX];
-  if (match->hall->stopped || match->closing)
+  if (match->registry->stopped || match->closing)
     return hv_fail(err, HV_STATE, "cannot look for a group: this node or its averager is shutting down");
   if (match->seek.state != SEEK_IDLE)
     return hv_fail(err, HV_STATE, "cannot look for a group: this peer is already looking for one; cancel that step first");

@@ -25,7 +25,7 @@ static uint64_t ms(uint64_t n) {
 
 static void wake_at(hv_progress *self, uint64_t due_us) {
   uint64_t now = progress_clock(self);
-  self->hall->env->timer_set(self->hall->env, &self->timer, due_us > now ? due_us - now : 0);
+  self->registry->env->timer_set(self->registry->env, &self->timer, due_us > now ? due_us - now : 0);
 }
 
 /* ---- asking for records ---- */
@@ -68,7 +68,7 @@ static void ask(hv_progress *self, const hv_progress_own *own) {
                           .timeout_ms = self->terms.max_refresh_ms};
   self->asked_serial = own->serial;
   self->asked_us = progress_clock(self);
-  self->asking = hv_dht_get(self->hall->dht, &self->get, NULL) == HV_OK;
+  self->asking = hv_dht_get(self->registry->dht, &self->get, NULL) == HV_OK;
   self->ask_us = self->asked_us + ms(AGAIN_MS);
 }
 
@@ -78,7 +78,7 @@ static void leave_run(hv_progress *self) {
   hv_progress_run *run = self->run;
   if (--run->n)
     return;
-  for (hv_progress_run **at = &self->hall->runs; *at; at = &(*at)->next)
+  for (hv_progress_run **at = &self->registry->runs; *at; at = &(*at)->next)
     if (*at == run) {
       *at = run->next;
       break;
@@ -88,13 +88,13 @@ static void leave_run(hv_progress *self) {
 }
 
 static void free_tracker(hv_progress *self) {
-  for (hv_progress **at = &self->hall->trackers; *at; at = &(*at)->next)
+  for (hv_progress **at = &self->registry->trackers; *at; at = &(*at)->next)
     if (*at == self) {
       *at = self->next;
       break;
     }
   leave_run(self);
-  self->hall->env->timer_clear(self->hall->env, &self->timer);
+  self->registry->env->timer_clear(self->registry->env, &self->timer);
   hv_mem_free(self->heard);
   hv_mem_free(self);
 }
@@ -131,7 +131,7 @@ static int say(hv_progress *self, const hv_report *report) {
                             .n_items = 1,
                             .spots = &self->spots,
                             .timeout_ms = self->terms.max_refresh_ms};
-  self->saying = hv_dht_store(self->hall->dht, &self->store, NULL) == HV_OK;
+  self->saying = hv_dht_store(self->registry->dht, &self->store, NULL) == HV_OK;
   return self->saying;
 }
 
@@ -222,13 +222,13 @@ static void tick(hv_timer *timer, const hv_event *event) {
 /* ---- zones ---- */
 
 static int has_left(void *arg, const hv_peer_id *id) {
-  const hv_peers *peers = ((const hv_progress_run *)arg)->hall->peers;
+  const hv_peers *peers = ((const hv_progress_run *)arg)->registry->peers;
   return peers && hv_peers_has_left(peers, id);
 }
 
 static void something_heard(void *arg) {
   hv_progress_run *run = arg;
-  for (hv_progress *at = run->hall->trackers; at; at = at->next) {
+  for (hv_progress *at = run->registry->trackers; at; at = at->next) {
     uint64_t now = progress_clock(at);
     if (at->run != run || at->closing || now - at->view.at_us < COUNT_LEAST_US)
       continue;
@@ -237,25 +237,25 @@ static void something_heard(void *arg) {
   }
 }
 
-static hv_progress_run *run_of(hv_progress_hall *hall, uint32_t id) {
-  hv_progress_run *run = hall->runs;
+static hv_progress_run *run_of(hv_progress_registry *registry, uint32_t id) {
+  hv_progress_run *run = registry->runs;
   while (run && run->id != id)
     run = run->next;
   return run;
 }
 
-void hv_progress_asked(hv_progress_hall *hall, const hv_event *event) {
-  hv_progress_run *run = run_of(hall, event->msg->u.progress.run);
+void hv_progress_asked(hv_progress_registry *registry, const hv_event *event) {
+  hv_progress_run *run = run_of(registry, event->msg->u.progress.run);
   hv_msg absent = {.kind = HV_MSG_PROGRESS_TOLD, .u.progress_told.absent = 1};
   if (run && run->open)
     hv_zones_asked(&run->zones, event);
   else
-    hall->env->reply(hall->env, event->request, &absent);
+    registry->env->reply(registry->env, event->request, &absent);
 }
 
 static void run_without(hv_progress_run *run, const hv_peer_id *id) {
   hv_zones_gone(&run->zones, id);
-  for (hv_progress *at = run->hall->trackers; at; at = at->next) {
+  for (hv_progress *at = run->registry->trackers; at; at = at->next) {
     uint64_t now = progress_clock(at);
     if (at->run != run || at->closing)
       continue;
@@ -266,15 +266,15 @@ static void run_without(hv_progress_run *run, const hv_peer_id *id) {
   }
 }
 
-void hv_progress_gone(hv_progress_hall *hall, const hv_peer_id *id) {
-  for (hv_progress_run *run = hall->runs; run; run = run->next)
+void hv_progress_gone(hv_progress_registry *registry, const hv_peer_id *id) {
+  for (hv_progress_run *run = registry->runs; run; run = run->next)
     run_without(run, id);
-  for (hv_progress *at = hall->trackers; at; at = at->next)
-    hv_dht_end_of(hall->dht, hv_span_of(at->key, at->key_size), id);
+  for (hv_progress *at = registry->trackers; at; at = at->next)
+    hv_dht_end_of(registry->dht, hv_span_of(at->key, at->key_size), id);
 }
 
-void hv_progress_departed(hv_progress_hall *hall, const hv_peer_id *id, uint32_t run_id) {
-  hv_progress_run *run = run_of(hall, run_id);
+void hv_progress_departed(hv_progress_registry *registry, const hv_peer_id *id, uint32_t run_id) {
+  hv_progress_run *run = run_of(registry, run_id);
   if (run)
     run_without(run, id);
 }
@@ -283,23 +283,23 @@ void hv_progress_departed(hv_progress_hall *hall, const hv_peer_id *id, uint32_t
 static void tell_departure(const hv_progress_run *run) {
   hv_msg msg = {.kind = HV_MSG_DEPART, .u.depart.run = run->id};
   hv_target to[HV_ZONES_MEMBERS];
-  if (!run->hall->notices)
+  if (!run->registry->notices)
     return;
   for (size_t i = hv_zones_heard_from(&run->zones, to); i-- > 0;)
-    hv_notice_send(run->hall->notices, &to[i], &msg);
+    hv_notice_send(run->registry->notices, &to[i], &msg);
 }
 
-static hv_progress_run *join_run(hv_progress_hall *hall, hv_span key, const hv_progress_terms *terms, int client_mode) {
+static hv_progress_run *join_run(hv_progress_registry *registry, hv_span key, const hv_progress_terms *terms, int client_mode) {
   hv_hash hash;
-  hall->env->sha256(hall->env, key, &hash);
+  registry->env->sha256(registry->env, key, &hash);
   uint32_t id = (uint32_t)hv_le_get(hash.bytes, 4);
-  hv_progress_run *run = run_of(hall, id);
+  hv_progress_run *run = run_of(registry, id);
   if (!run) {
-    run = hv_mem_zalloc(hall->env->mem, sizeof *run);
+    run = hv_mem_zalloc(registry->env->mem, sizeof *run);
     if (!run)
       return NULL;
-    *run = (hv_progress_run){.next = hall->runs, .hall = hall, .id = id};
-    hall->runs = run;
+    *run = (hv_progress_run){.next = registry->runs, .registry = registry, .id = id};
+    registry->runs = run;
     hv_zones_config zones = {.run = id,
                              .target = terms->target,
                              .fast = terms->fast,
@@ -308,7 +308,7 @@ static hv_progress_run *join_run(hv_progress_hall *hall, hv_span key, const hv_p
                              .moved = something_heard,
                              .has_left = has_left,
                              .arg = run};
-    hv_zones_init(&run->zones, hall->env, hall->dht, &zones);
+    hv_zones_init(&run->zones, registry->env, registry->dht, &zones);
   }
   run->n++;
   run->open++;
@@ -317,21 +317,21 @@ static hv_progress_run *join_run(hv_progress_hall *hall, hv_span key, const hv_p
 
 /* ---- life ---- */
 
-void hv_progress_hall_init(hv_progress_hall *hall, hv_env *env, hv_dht *dht, const hv_peer_id *me) {
-  *hall = (hv_progress_hall){.env = env, .dht = dht, .me = *me};
+void hv_progress_registry_init(hv_progress_registry *registry, hv_env *env, hv_dht *dht, const hv_peer_id *me) {
+  *registry = (hv_progress_registry){.env = env, .dht = dht, .me = *me};
 }
 
-void hv_progress_hall_fini(hv_progress_hall *hall) {
-  hall->ended = 1;
-  while (hall->trackers) {
-    hv_progress *self = hall->trackers;
+void hv_progress_registry_fini(hv_progress_registry *registry) {
+  registry->ended = 1;
+  while (registry->trackers) {
+    hv_progress *self = registry->trackers;
     void (*ended)(void *) = self->closing ? NULL : self->config.ended;
     void *arg = self->config.arg;
     self->closing = 1;
     if (self->asking)
-      hv_dht_cancel(hall->dht, &self->get);
+      hv_dht_cancel(registry->dht, &self->get);
     if (self->saying)
-      hv_dht_cancel(hall->dht, &self->store); /* whose end frees it */
+      hv_dht_cancel(registry->dht, &self->store); /* whose end frees it */
     else
       free_tracker(self);
     if (ended)
@@ -339,10 +339,10 @@ void hv_progress_hall_fini(hv_progress_hall *hall) {
   }
 }
 
-static int free_instance(const hv_progress_hall *hall, hv_span prefix) {
+static int free_instance(const hv_progress_registry *registry, hv_span prefix) {
   for (int n = 0; n < HV_TALLY_INSTANCES_MAX; n++) {
     int used = 0;
-    for (const hv_progress *at = hall->trackers; at; at = at->next)
+    for (const hv_progress *at = registry->trackers; at; at = at->next)
       used |= at->instance == n && hv_span_equal(at->config.prefix, prefix);
     if (!used)
       return n;
@@ -350,52 +350,52 @@ static int free_instance(const hv_progress_hall *hall, hv_span prefix) {
   return -1;
 }
 
-static hv_status check(const hv_progress_hall *hall, const hv_progress_config *config, hv_progress_terms *terms, int *instance,
-                       hv_error *err) {
+static hv_status check(const hv_progress_registry *registry, const hv_progress_config *config, hv_progress_terms *terms,
+                       int *instance, hv_error *err) {
   hv_status status = hv_progress_check(terms, err);
   if (status != HV_OK)
     return status;
-  if (hall->ended)
+  if (registry->ended)
     return hv_fail(err, HV_CLOSED, "the node has ended");
   if (config->prefix.size == 0 || config->prefix.size > HV_PROGRESS_PREFIX_MAX)
     return hv_fail(err, HV_INVALID, "cannot follow the run: its prefix must have 1 to %d bytes, not %zu; give another run_id",
                    HV_PROGRESS_PREFIX_MAX, config->prefix.size);
-  *instance = free_instance(hall, config->prefix);
+  *instance = free_instance(registry, config->prefix);
   return *instance >= 0 ? HV_OK
                         : hv_fail(err, HV_BUDGET,
                                   "cannot make a progress tracker: this node has %d of this run already; use another node for more",
                                   HV_TALLY_INSTANCES_MAX);
 }
 
-hv_status hv_progress_open(hv_progress_hall *hall, const hv_progress_config *config, hv_progress **out, hv_error *err) {
+hv_status hv_progress_open(hv_progress_registry *registry, const hv_progress_config *config, hv_progress **out, hv_error *err) {
   static const char after[] = "_progress";
   char who[HV_PEER_TEXT_MAX];
   hv_progress_terms terms = config->terms;
   int instance = 0;
-  hv_status status = check(hall, config, &terms, &instance, err);
+  hv_status status = check(registry, config, &terms, &instance, err);
   if (status != HV_OK)
     return status;
   size_t key_size = config->prefix.size + sizeof after - 1;
-  hv_progress *self = hv_mem_zalloc(hall->env->mem, sizeof *self + key_size + 1);
+  hv_progress *self = hv_mem_zalloc(registry->env->mem, sizeof *self + key_size + 1);
   if (!self)
     return hv_fail(err, HV_NOMEM, "cannot make a progress tracker: no memory; raise the memory limit");
   memcpy(self->key, config->prefix.data, config->prefix.size);
   memcpy(self->key + config->prefix.size, after, sizeof after);
-  self->run = join_run(hall, hv_span_of(self->key, key_size), &terms, config->client_mode);
+  self->run = join_run(registry, hv_span_of(self->key, key_size), &terms, config->client_mode);
   if (!self->run) {
     hv_mem_free(self);
     return hv_fail(err, HV_NOMEM, "cannot make a progress tracker: no memory; raise the memory limit");
   }
   self->key_size = key_size;
-  self->hall = hall;
+  self->registry = registry;
   self->config = *config;
   self->config.prefix = hv_span_of(self->key, config->prefix.size);
   self->terms = terms;
   self->instance = (uint8_t)instance;
-  snprintf(self->subkey, sizeof self->subkey, "%d[owner:%s]", instance, hv_peer_print(&hall->me, who));
+  snprintf(self->subkey, sizeof self->subkey, "%d[owner:%s]", instance, hv_peer_print(&registry->me, who));
   self->timer = (hv_timer){.fire = tick, .owner = self};
-  self->next = hall->trackers;
-  hall->trackers = self;
+  self->next = registry->trackers;
+  registry->trackers = self;
   self->view.at_us = self->opened_us = progress_clock(self);
   wake_at(self, 0);
   *out = self;
@@ -421,12 +421,12 @@ void hv_progress_close(hv_progress *self) {
   self->closing = 1;
   if (--self->run->open == 0)
     tell_departure(self->run);
-  self->hall->env->timer_clear(self->hall->env, &self->timer);
+  self->registry->env->timer_clear(self->registry->env, &self->timer);
   if (self->asking)
-    hv_dht_cancel(self->hall->dht, &self->get);
+    hv_dht_cancel(self->registry->dht, &self->get);
   if (self->saying) {
     self->closing = 0; /* so that its end does not free it yet */
-    hv_dht_cancel(self->hall->dht, &self->store);
+    hv_dht_cancel(self->registry->dht, &self->store);
     self->closing = 1;
   }
   if (self->said_us == 0 || !say(self, &gone))

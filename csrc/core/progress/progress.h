@@ -1,7 +1,7 @@
 /* How far is the swarm? One contributor of a run says how far it is, and learns how far all are.
  *
- * Room: core (uses env, dht, zones, tally, report). The trackers of a node are in its hall; the hive thread only. The
- * program's side of it (a desk that any thread writes and reads, and nobody waits at) is net/hive/hive_progress.c;
+ * Room: core (uses env, dht, zones, tally, report). The trackers of a node are in its registry; the hive thread only. The
+ * program's side of it (a snapshot that any thread writes and reads, and nobody waits at) is net/hive/hive_progress.c;
  * hv_progress_now is pure and runs there, too.
  *
  * Two ways, so that it works in any DHT, and costs little where most of its nodes take part.
@@ -123,7 +123,7 @@ typedef struct hv_progress_config {
 } hv_progress_config;
 
 /* All trackers of a node. */
-typedef struct hv_progress_hall {
+typedef struct hv_progress_registry {
   hv_env *env;
   hv_dht *dht;
   hv_peer_id me;
@@ -132,15 +132,15 @@ typedef struct hv_progress_hall {
   hv_progress *trackers;
   hv_progress_run *runs;
   int ended;
-} hv_progress_hall;
+} hv_progress_registry;
 
-void hv_progress_hall_init(hv_progress_hall *hall, hv_env *env, hv_dht *dht, const hv_peer_id *me);
+void hv_progress_registry_init(hv_progress_registry *registry, hv_env *env, hv_dht *dht, const hv_peer_id *me);
 /* Ends all trackers, for good; before the DHT is stopped or freed. May be called twice. */
-void hv_progress_hall_fini(hv_progress_hall *hall);
+void hv_progress_registry_fini(hv_progress_registry *registry);
 
 /* Opens a tracker; it begins to ask at once. HV_INVALID (err names it), HV_BUDGET (HV_TALLY_INSTANCES_MAX of a prefix are the
  * limit), HV_NOMEM, HV_CLOSED. */
-hv_status hv_progress_open(hv_progress_hall *hall, const hv_progress_config *config, hv_progress **out, hv_error *err);
+hv_status hv_progress_open(hv_progress_registry *registry, const hv_progress_config *config, hv_progress **out, hv_error *err);
 /* The program's epoch changed, or it wants to know: counts and says at once what is new; asks at once, or (ask: 0) soon. */
 void hv_progress_wake(hv_progress *self, int ask);
 /* Says that this contributor has gone, and frees it when that is said. */
@@ -148,11 +148,11 @@ void hv_progress_close(hv_progress *self);
 const hv_progress_view *hv_progress_look(const hv_progress *self);
 
 /* A peer has ended: it counts no more. */
-void hv_progress_gone(hv_progress_hall *hall, const hv_peer_id *id);
+void hv_progress_gone(hv_progress_registry *registry, const hv_peer_id *id);
 /* A peer takes no part in that run any more. */
-void hv_progress_departed(hv_progress_hall *hall, const hv_peer_id *id, uint32_t run);
+void hv_progress_departed(hv_progress_registry *registry, const hv_peer_id *id, uint32_t run);
 /* HV_MSG_PROGRESS: answers it. */
-void hv_progress_asked(hv_progress_hall *hall, const hv_event *event);
+void hv_progress_asked(hv_progress_registry *registry, const hv_event *event);
 
 /* What a contributor counts for at now_us: what it said, or if it stands still that and a speed that makes no more of it. Pure. */
 hv_progress_own hv_progress_as_of(const hv_progress_own *own, uint64_t now_us);

@@ -60,8 +60,8 @@ static progress_heard *heard_of(hv_progress *self, const hv_peer_id *owner, int 
     size_t room = self->room ? self->room * 2 : FIRST_ROOM;
     progress_heard *grown = NULL;
     if (room <= HV_PROGRESS_CLAIMS_MAX)
-      grown = self->heard ? hv_mem_resize(self->hall->env->mem, self->heard, room * sizeof *grown)
-                          : hv_mem_alloc(self->hall->env->mem, room * sizeof *grown);
+      grown = self->heard ? hv_mem_resize(self->registry->env->mem, self->heard, room * sizeof *grown)
+                          : hv_mem_alloc(self->registry->env->mem, room * sizeof *grown);
     if (!grown)
       return NULL;
     self->heard = grown;
@@ -73,7 +73,7 @@ static progress_heard *heard_of(hv_progress *self, const hv_peer_id *owner, int 
 }
 
 static int was_said_before_it_ended(const hv_progress *self, const progress_heard *known, uint64_t said_us) {
-  const hv_peers *peers = self->hall->peers;
+  const hv_peers *peers = self->registry->peers;
   return (known->gone_us && said_us <= known->gone_us + HV_PEERS_RECORD_MARGIN_US) ||
          (peers && hv_peers_ended_since(peers, &known->claim.owner, said_us));
 }
@@ -89,7 +89,7 @@ void progress_forget(hv_progress *self, const hv_peer_id *owner, uint64_t now_us
 void progress_hear(hv_progress *self, const hv_record *record, uint64_t now_us) {
   hv_report report;
   int instance = instance_of(record);
-  if (instance < 0 || hv_peer_equal(&record->signer, &self->hall->me) || hv_report_unpack(record->value, &report) != HV_OK)
+  if (instance < 0 || hv_peer_equal(&record->signer, &self->registry->me) || hv_report_unpack(record->value, &report) != HV_OK)
     return;
   progress_heard *known = heard_of(self, &record->signer, instance);
   if (!known || (known->ends_us && record->version <= known->version))
@@ -128,7 +128,7 @@ void progress_own_sum(void *arg, hv_sum *out) {
   const hv_progress_run *run = arg;
   hv_part *highest = NULL;
   *out = (hv_sum){0};
-  for (const hv_progress *at = run->hall->trackers; at; at = at->next) {
+  for (const hv_progress *at = run->registry->trackers; at; at = at->next) {
     if (at->run != run || at->closing)
       continue;
     uint64_t now = progress_clock(at);
@@ -181,13 +181,13 @@ static void add_sum(union_of *all, const hv_peer_id *owner, const hv_sum *sum, u
 
 /* The other trackers of this node in the same run. */
 static void add_siblings(const hv_progress *self, union_of *all, uint64_t now_us) {
-  for (const hv_progress *at = self->hall->trackers; at; at = at->next) {
+  for (const hv_progress *at = self->registry->trackers; at; at = at->next) {
     if (at == self || at->run != self->run || at->closing)
       continue;
     hv_progress_own own = progress_own(at, now_us);
     if (own.any)
-      all->claims[all->n++] =
-          (hv_claim){.owner = self->hall->me, .report = progress_report(at, &own, now_us), .at_us = own.at_us, .heard_us = now_us};
+      all->claims[all->n++] = (hv_claim){
+          .owner = self->registry->me, .report = progress_report(at, &own, now_us), .at_us = own.at_us, .heard_us = now_us};
   }
 }
 
@@ -211,7 +211,7 @@ static void unite(hv_progress *self, const hv_progress_own *own, uint64_t now_us
   add_siblings(self, all, now_us);
   if (own->any)
     all->claims[all->n++] =
-        (hv_claim){.owner = self->hall->me, .report = progress_report(self, own, now_us), .at_us = own->at_us, .mine = 1};
+        (hv_claim){.owner = self->registry->me, .report = progress_report(self, own, now_us), .at_us = own->at_us, .mine = 1};
 }
 
 /* Whoever was heard last in the epoch before, and not since this contributor began the swarm's, is taken to have begun that one
@@ -236,7 +236,7 @@ static int carry(const hv_progress *self, const hv_progress_own *own, uint64_t e
 }
 
 static int count_one_by_one(hv_progress *self, const hv_progress_own *own, uint64_t now_us) {
-  hv_mem *mem = self->hall->env->mem;
+  hv_mem *mem = self->registry->env->mem;
   size_t room = self->n_heard + HV_ZONES_MEMBERS * HV_PARTS_MAX + HV_TALLY_INSTANCES_MAX;
   union_of all = {.claims = hv_mem_array(mem, room, sizeof *all.claims)};
   hv_tally tally;

@@ -21,7 +21,7 @@ typedef struct progress_heard {
 /* What the trackers of one prefix share. */
 struct hv_progress_run {
   hv_progress_run *next;
-  hv_progress_hall *hall;
+  hv_progress_registry *registry;
   uint32_t id;
   size_t n, open; /* trackers; those of them that are not closing */
   hv_zones zones;
@@ -29,7 +29,7 @@ struct hv_progress_run {
 
 struct hv_progress {
   hv_progress *next;
-  hv_progress_hall *hall;
+  hv_progress_registry *registry;
   hv_progress_run *run;
   hv_progress_config config;
   hv_progress_terms terms;
@@ -61,7 +61,7 @@ static inline uint64_t progress_ms(uint64_t n) {
 }
 
 static inline uint64_t progress_clock(const hv_progress *self) {
-  return self->hall->env->now_us(self->hall->env);
+  return self->registry->env->now_us(self->registry->env);
 }
 
 /* ---- progress_count.c ---- */

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { HALL_PATIENCE_MS = 15000, SWEEP_MS = 500, BARE_PIECES = 64 };
+enum { REGISTRY_PATIENCE_MS = 15000, SWEEP_MS = 500, BARE_PIECES = 64 };
 
 /* What came on a stream before its round or view began. Small: there may be as many as a window has room for. */
 typedef struct piece {
@@ -22,7 +22,7 @@ typedef struct piece {
 /* A stream whose round or view has not begun here. What it brings is held, which closes its window. */
 typedef struct hv_allreduce_early {
   struct hv_allreduce_early *next, **link;
-  hv_allreduce_hall *hall;
+  hv_allreduce_registry *registry;
   hv_stream *stream;
   hv_msg first;
   uint8_t *lacks; /* first's */
@@ -34,9 +34,9 @@ typedef struct hv_allreduce_early {
 
 static void release(hv_allreduce *self);
 
-/* ---- the hall ---- */
+/* ---- the registry ---- */
 
-static void leave_hall(early *e) {
+static void leave_registry(early *e) {
   for (piece *p; (p = e->pieces); hv_mem_free(p)) {
     e->pieces = p->next;
     hv_payload_release(p->payload);
@@ -44,7 +44,7 @@ static void leave_hall(early *e) {
   *e->link = e->next;
   if (e->next)
     e->next->link = e->link;
-  e->hall->n_early--;
+  e->registry->n_early--;
   hv_mem_free(e->lacks);
   hv_mem_free(e);
 }
@@ -67,9 +67,9 @@ static int copy_piece(const hv_msg *msg, piece *p) {
   return 1;
 }
 
-static void held_in_hall(hv_stream *stream, const hv_event *event) {
+static void held_in_registry(hv_stream *stream, const hv_event *event) {
   early *e = stream->owner;
-  hv_env *env = e->hall->env;
+  hv_env *env = e->registry->env;
   e->n_bare += event->payload == NULL;
   piece *p = e->n_bare <= BARE_PIECES ? hv_mem_zalloc(env->mem, sizeof *p) : NULL;
   if (!p || !copy_piece(event->msg, p)) {
@@ -88,49 +88,50 @@ static void nothing_to_send(hv_stream *stream, const hv_event *event) {
 
 static void left_early(hv_stream *stream, const hv_event *event) {
   (void)event;
-  leave_hall(stream->owner);
+  leave_registry(stream->owner);
 }
 
 static const uint8_t *round_of(const hv_msg *first) {
   return first->kind == HV_MSG_SHARE ? first->u.share.round : first->u.attend.round;
 }
 
-hv_allreduce *allreduce_find(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SIZE]) {
-  hv_allreduce *self = hall->rounds;
+hv_allreduce *allreduce_find(hv_allreduce_registry *registry, const uint8_t id[HV_ROUND_ID_SIZE]) {
+  hv_allreduce *self = registry->rounds;
   while (self && memcmp(self->round.id, id, HV_ROUND_ID_SIZE) != 0)
     self = self->next;
   return self;
 }
 
 /* 1: nothing here will ever begin that round, and its peer has been told. */
-static int turns_away(hv_allreduce_hall *hall, const hv_peer_id *peer, const uint8_t *round) {
-  if (!hall->expects || allreduce_find(hall, round) || hall->expects(hall->averages, round))
+static int turns_away(hv_allreduce_registry *registry, const hv_peer_id *peer, const uint8_t *round) {
+  if (!registry->expects || allreduce_find(registry, round) || registry->expects(registry->averages, round))
     return 0;
-  if (hall->turned_away)
-    hall->turned_away(hall->arg, peer, round);
+  if (registry->turned_away)
+    registry->turned_away(registry->arg, peer, round);
   return 1;
 }
 
 static void sweep(hv_timer *timer, const hv_event *event) {
-  hv_allreduce_hall *hall = timer->owner;
-  for (early *e = hall->early; e; e = e->next)
-    if (event->now_us - e->since_us >= HALL_PATIENCE_MS * 1000ull || turns_away(hall, &e->stream->peer, round_of(&e->first)))
-      hall->env->stream_cancel(hall->env, e->stream);
-  if (hall->early)
-    hall->env->timer_set(hall->env, &hall->sweep, SWEEP_MS * 1000ull);
+  hv_allreduce_registry *registry = timer->owner;
+  for (early *e = registry->early; e; e = e->next)
+    if (event->now_us - e->since_us >= REGISTRY_PATIENCE_MS * 1000ull ||
+        turns_away(registry, &e->stream->peer, round_of(&e->first)))
+      registry->env->stream_cancel(registry->env, e->stream);
+  if (registry->early)
+    registry->env->timer_set(registry->env, &registry->sweep, SWEEP_MS * 1000ull);
 }
 
-void hv_allreduce_hall_init(hv_allreduce_hall *hall, hv_env *env) {
-  *hall = (hv_allreduce_hall){.env = env};
-  hall->sweep = (hv_timer){.fire = sweep, .owner = hall};
+void hv_allreduce_registry_init(hv_allreduce_registry *registry, hv_env *env) {
+  *registry = (hv_allreduce_registry){.env = env};
+  registry->sweep = (hv_timer){.fire = sweep, .owner = registry};
 }
 
-void hv_allreduce_hall_fini(hv_allreduce_hall *hall) {
-  hall->env->timer_clear(hall->env, &hall->sweep);
-  while (hall->early)
-    leave_hall(hall->early);
-  while (hall->rounds)
-    release(hall->rounds);
+void hv_allreduce_registry_fini(hv_allreduce_registry *registry) {
+  registry->env->timer_clear(registry->env, &registry->sweep);
+  while (registry->early)
+    leave_registry(registry->early);
+  while (registry->rounds)
+    release(registry->rounds);
 }
 
 /* Gives a stream to whom it is for, if it is who it says, a member of that round and view. */
@@ -155,33 +156,33 @@ static int comes_early(const hv_allreduce *self, const hv_msg *first) {
 }
 
 /* Is there a place for one more of this peer? */
-static int has_place(const hv_allreduce_hall *hall, const hv_peer_id *peer, int stranger) {
+static int has_place(const hv_allreduce_registry *registry, const hv_peer_id *peer, int stranger) {
   size_t of_peer = 0, of_strangers = 0;
-  for (const early *e = hall->early; e; e = e->next) {
+  for (const early *e = registry->early; e; e = e->next) {
     of_peer += (size_t)hv_peer_equal(&e->stream->peer, peer);
     of_strangers += (size_t)e->stranger;
   }
-  return hall->n_early < HV_ALLREDUCE_HALL_ROOM && of_peer < HV_ALLREDUCE_HALL_OF_PEER &&
-         (!stranger || of_strangers < HV_ALLREDUCE_HALL_OF_STRANGERS);
+  return registry->n_early < HV_ALLREDUCE_REGISTRY_ROOM && of_peer < HV_ALLREDUCE_REGISTRY_OF_PEER &&
+         (!stranger || of_strangers < HV_ALLREDUCE_REGISTRY_OF_STRANGERS);
 }
 
-static void let_wait(hv_allreduce_hall *hall, const hv_event *event) {
-  static const hv_stream_events on = {held_in_hall, nothing_to_send, left_early, 0};
+static void let_wait(hv_allreduce_registry *registry, const hv_event *event) {
+  static const hv_stream_events on = {held_in_registry, nothing_to_send, left_early, 0};
   const hv_peer_id *peer = &event->stream->peer;
-  int stranger = hall->knows && !hall->knows(hall->arg, peer);
-  early *e = has_place(hall, peer, stranger) ? hv_mem_zalloc(hall->env->mem, sizeof *e) : NULL;
+  int stranger = registry->knows && !registry->knows(registry->arg, peer);
+  early *e = has_place(registry, peer, stranger) ? hv_mem_zalloc(registry->env->mem, sizeof *e) : NULL;
   if (!e)
     return;
-  *e = (early){.next = hall->early,
-               .link = &hall->early,
-               .hall = hall,
+  *e = (early){.next = registry->early,
+               .link = &registry->early,
+               .registry = registry,
                .stream = event->stream,
                .first = *event->msg,
                .stranger = stranger,
                .since_us = event->now_us};
   hv_span *lacks = &e->first.u.share.lacks;
   if (e->first.kind == HV_MSG_SHARE && lacks->size) {
-    e->lacks = hv_mem_alloc(hall->env->mem, lacks->size);
+    e->lacks = hv_mem_alloc(registry->env->mem, lacks->size);
     if (!e->lacks) {
       hv_mem_free(e);
       return;
@@ -192,35 +193,35 @@ static void let_wait(hv_allreduce_hall *hall, const hv_event *event) {
   e->last = &e->pieces;
   if (e->next)
     e->next->link = &e->next;
-  hall->early = e;
-  hall->n_early++;
+  registry->early = e;
+  registry->n_early++;
   event->stream->on = &on;
   event->stream->owner = e;
-  if (hall->n_early == 1)
-    hall->env->timer_set(hall->env, &hall->sweep, SWEEP_MS * 1000ull);
+  if (registry->n_early == 1)
+    registry->env->timer_set(registry->env, &registry->sweep, SWEEP_MS * 1000ull);
 }
 
-static int was_left(const hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SIZE]) {
-  size_t n = hall->n_left < HV_ALLREDUCE_LEFT ? hall->n_left : HV_ALLREDUCE_LEFT;
+static int was_left(const hv_allreduce_registry *registry, const uint8_t id[HV_ROUND_ID_SIZE]) {
+  size_t n = registry->n_left < HV_ALLREDUCE_LEFT ? registry->n_left : HV_ALLREDUCE_LEFT;
   for (size_t i = 0; i < n; i++)
-    if (memcmp(hall->left[i], id, HV_ROUND_ID_SIZE) == 0)
+    if (memcmp(registry->left[i], id, HV_ROUND_ID_SIZE) == 0)
       return 1;
   return 0;
 }
 
-void hv_allreduce_leave(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SIZE]) {
-  memcpy(hall->left[hall->n_left++ % HV_ALLREDUCE_LEFT], id, HV_ROUND_ID_SIZE);
-  for (early *e = hall->early; e; e = e->next)
+void hv_allreduce_leave(hv_allreduce_registry *registry, const uint8_t id[HV_ROUND_ID_SIZE]) {
+  memcpy(registry->left[registry->n_left++ % HV_ALLREDUCE_LEFT], id, HV_ROUND_ID_SIZE);
+  for (early *e = registry->early; e; e = e->next)
     if (memcmp(round_of(&e->first), id, HV_ROUND_ID_SIZE) == 0)
-      hall->env->stream_cancel(hall->env, e->stream);
+      registry->env->stream_cancel(registry->env, e->stream);
 }
 
-void hv_allreduce_opened(hv_allreduce_hall *hall, const hv_event *event) {
-  hv_allreduce *self = allreduce_find(hall, round_of(event->msg));
+void hv_allreduce_opened(hv_allreduce_registry *registry, const hv_event *event) {
+  hv_allreduce *self = allreduce_find(registry, round_of(event->msg));
   if (!comes_early(self, event->msg))
     admit(self, event->msg, event->stream);
-  else if (!was_left(hall, round_of(event->msg)) && !turns_away(hall, &event->stream->peer, round_of(event->msg)))
-    let_wait(hall, event);
+  else if (!was_left(registry, round_of(event->msg)) && !turns_away(registry, &event->stream->peer, round_of(event->msg)))
+    let_wait(registry, event);
 }
 
 /* Brings a waiting stream to its round, and then what it has brought. */
@@ -248,13 +249,13 @@ static void admit_one(hv_allreduce *self, early *e) {
                       .text = ""};
     stream->on->data(stream, &event);
   }
-  leave_hall(e);
+  leave_registry(e);
 }
 
 /* For how long others of this round have waited here. */
 static uint64_t waited_us(const hv_allreduce *self) {
   uint64_t now = self->env->now_us(self->env), since = now;
-  for (const early *e = self->hall->early; e; e = e->next)
+  for (const early *e = self->registry->early; e; e = e->next)
     if (memcmp(round_of(&e->first), self->round.id, HV_ROUND_ID_SIZE) == 0 && e->since_us < since)
       since = e->since_us;
   return now - since;
@@ -262,15 +263,15 @@ static uint64_t waited_us(const hv_allreduce *self) {
 
 /* One at a time: what one brings may change what the next one finds. */
 static void admit_early(hv_allreduce *self) {
-  for (early *e = self->hall->early, *following; e; e = following) {
+  for (early *e = self->registry->early, *following; e; e = following) {
     following = e->next;
     if (memcmp(round_of(&e->first), self->round.id, HV_ROUND_ID_SIZE) == 0 && !comes_early(self, &e->first))
       admit_one(self, e);
   }
 }
 
-void hv_allreduce_cut(hv_allreduce_hall *hall, const hv_peer_id *peer) {
-  for (hv_allreduce *self = hall->rounds; self; self = self->next)
+void hv_allreduce_cut(hv_allreduce_registry *registry, const hv_peer_id *peer) {
+  for (hv_allreduce *self = registry->rounds; self; self = self->next)
     for (size_t i = 0; self->council && i < self->round.n_members; i++)
       if (hv_peer_equal(&self->round.members[i].at.id, peer))
         hv_council_cut(self->council, i);
@@ -629,17 +630,17 @@ static hv_status make(hv_allreduce *self, turn **first) {
   return *first ? HV_OK : HV_NOMEM;
 }
 
-hv_status hv_allreduce_begin(hv_allreduce_hall *hall, const hv_round *round, hv_allreduce_done *done, void *arg,
+hv_status hv_allreduce_begin(hv_allreduce_registry *registry, const hv_round *round, hv_allreduce_done *done, void *arg,
                              hv_allreduce **out_, hv_error *err) {
   hv_status status = hv_round_check(round, err);
   if (status != HV_OK)
     return status;
-  if (allreduce_find(hall, round->id))
+  if (allreduce_find(registry, round->id))
     return hv_fail(err, HV_EXISTS, "cannot start a round: a round with this ID is already running");
-  hv_allreduce *self = hv_mem_zalloc(hall->env->mem, sizeof *self);
+  hv_allreduce *self = hv_mem_zalloc(registry->env->mem, sizeof *self);
   if (!self)
     return hv_fail(err, HV_NOMEM, "cannot start a round: no memory; raise the memory limit");
-  *self = (hv_allreduce){.hall = hall, .env = hall->env, .round = *round, .done = done, .arg = arg};
+  *self = (hv_allreduce){.registry = registry, .env = registry->env, .round = *round, .done = done, .arg = arg};
   self->look = (hv_timer){.fire = look, .owner = self};
   self->sentry = (hv_timer){.fire = allreduce_look_for_the_silent, .owner = self};
   self->deadline = (hv_timer){.fire = too_late, .owner = self};
@@ -650,11 +651,11 @@ hv_status hv_allreduce_begin(hv_allreduce_hall *hall, const hv_round *round, hv_
     return hv_fail(err, status, "cannot start a round: no memory; make part_size_bytes smaller, or raise the memory limit");
   }
   choose_pace(self);
-  self->next = hall->rounds;
-  self->link = &hall->rounds;
+  self->next = registry->rounds;
+  self->link = &registry->rounds;
   if (self->next)
     self->next->link = &self->next;
-  hall->rounds = self;
+  registry->rounds = self;
   self->begun = 1;
   self->begun_us = self->env->now_us(self->env);
 
@@ -678,7 +679,7 @@ void hv_allreduce_free(hv_allreduce *self) {
   if (!self)
     return;
   self->given_up = 1;
-  hv_allreduce_leave(self->hall, self->round.id); /* it comes to no later view */
+  hv_allreduce_leave(self->registry, self->round.id); /* it comes to no later view */
   self->stopping = 0;
   if (self->council && !hv_council_finished(self->council))
     hv_council_leave(self->council); /* else it ends by itself, once all have heard so */

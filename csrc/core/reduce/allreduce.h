@@ -5,11 +5,11 @@
  * averaged here. The owner encodes an average once, so all members that got it hold the same bits. A sender that dies is left out
  * by the owners. When an owner dies the members agree on a new view (core/agree/council): what anyone holds is forwarded, the rest
  * is averaged anew by those who are left. A chunk holds either its average or what was there, nothing between; also in place.
- * Streams of a round or view that has not begun here yet wait in the hall for a while: members begin at different moments. Those of
- * earlier ones are refused, and those of a round that nobody here has a group for, or looks for one: this node has been started
- * anew since. Limits: HV_ALLREDUCE_HALL_ROOM streams that wait, each for 15 s at most; HV_ALLREDUCE_HALL_OF_PEER of one peer, and
- * half of all of strangers, of whom a whole group (core/round/round.h) finds room with the two streams that each of its members
- * has. Others are refused.
+ * Streams of a round or view that has not begun here yet wait in the registry for a while: members begin at different moments.
+ * Those of earlier ones are refused, and those of a round that nobody here has a group for, or looks for one: this node has been
+ * started anew since. Limits: HV_ALLREDUCE_REGISTRY_ROOM streams that wait, each for 15 s at most; HV_ALLREDUCE_REGISTRY_OF_PEER of
+ * one peer, and half of all of strangers, of whom a whole group (core/round/round.h) finds room with the two streams that each of
+ * its members has. Others are refused.
  */
 #ifndef HV_CORE_ALLREDUCE_H
 #define HV_CORE_ALLREDUCE_H
@@ -17,15 +17,15 @@
 #include "core/notice.h"
 #include "core/round/round.h"
 
-#define HV_ALLREDUCE_HALL_ROOM 1024
-#define HV_ALLREDUCE_HALL_OF_PEER 16
-#define HV_ALLREDUCE_HALL_OF_STRANGERS (HV_ALLREDUCE_HALL_ROOM / 2)
+#define HV_ALLREDUCE_REGISTRY_ROOM 1024
+#define HV_ALLREDUCE_REGISTRY_OF_PEER 16
+#define HV_ALLREDUCE_REGISTRY_OF_STRANGERS (HV_ALLREDUCE_REGISTRY_ROOM / 2)
 #define HV_ALLREDUCE_LEFT 16 /* rounds remembered that were left, before they began here or after */
 
 typedef struct hv_allreduce hv_allreduce;
 
 /* Where streams find their round. */
-typedef struct hv_allreduce_hall {
+typedef struct hv_allreduce_registry {
   hv_env *env;
   hv_allreduce *rounds;
   struct hv_allreduce_early *early;
@@ -48,29 +48,29 @@ typedef struct hv_allreduce_hall {
   } departed[HV_ALLREDUCE_LEFT]; /* of rounds that have not begun here */
   size_t n_departed;
   hv_timer sweep;
-} hv_allreduce_hall;
+} hv_allreduce_registry;
 
-void hv_allreduce_hall_init(hv_allreduce_hall *hall, hv_env *env);
+void hv_allreduce_registry_init(hv_allreduce_registry *registry, hv_env *env);
 /* When the world has ended: ends the rounds that are still there, untold. */
-void hv_allreduce_hall_fini(hv_allreduce_hall *hall);
+void hv_allreduce_registry_fini(hv_allreduce_registry *registry);
 /* A peer opened a stream with HV_MSG_SHARE or HV_MSG_ATTEND: brings it to its round, lets it wait, or leaves stream->on NULL. */
-void hv_allreduce_opened(hv_allreduce_hall *hall, const hv_event *event);
+void hv_allreduce_opened(hv_allreduce_registry *registry, const hv_event *event);
 
 /* A peer that stays never comes to that round (zeros: none). */
-void hv_allreduce_departed(hv_allreduce_hall *hall, const hv_peer_id *peer, const uint8_t round[HV_ROUND_ID_SIZE]);
+void hv_allreduce_departed(hv_allreduce_registry *registry, const hv_peer_id *peer, const uint8_t round[HV_ROUND_ID_SIZE]);
 /* A peer has ended: rounds whose groups were formed by then go on without it, or end. */
-void hv_allreduce_gone(hv_allreduce_hall *hall, const hv_peer_id *peer, uint64_t until_us);
+void hv_allreduce_gone(hv_allreduce_registry *registry, const hv_peer_id *peer, uint64_t until_us);
 
 /* A connection that this node had opened to a peer broke. */
-void hv_allreduce_cut(hv_allreduce_hall *hall, const hv_peer_id *peer);
+void hv_allreduce_cut(hv_allreduce_registry *registry, const hv_peer_id *peer);
 
 /* This member takes no part in a group's round, which it has not begun: the other members are told, as far as they can be dialled.
  */
-void hv_allreduce_depart(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SIZE], const hv_round_member *members, size_t n,
-                         size_t me);
+void hv_allreduce_depart(hv_allreduce_registry *registry, const uint8_t id[HV_ROUND_ID_SIZE], const hv_round_member *members,
+                         size_t n, size_t me);
 /* This member takes no part, or no more, in a round that it is in: whoever calls for what has not begun here is told so at once,
  * and need not wait. */
-void hv_allreduce_leave(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SIZE]);
+void hv_allreduce_leave(hv_allreduce_registry *registry, const uint8_t id[HV_ROUND_ID_SIZE]);
 
 /* Begins a round. `round` and its members are copied; its values are borrowed until hv_allreduce_free, the runs themselves, which
  * tell the layout of what still comes, until round.released. done is called once, not from within this function, as soon as this
@@ -81,8 +81,8 @@ void hv_allreduce_leave(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SI
  * HV_UNREACHABLE, HV_NOMEM: likewise not all. hv_allreduce_averaged tells of each chunk. What begin says: HV_INVALID (err says
  * why), HV_EXISTS, HV_NOMEM: nothing was begun. */
 typedef void hv_allreduce_done(void *arg, hv_allreduce *self, hv_status status);
-hv_status hv_allreduce_begin(hv_allreduce_hall *hall, const hv_round *round, hv_allreduce_done *done, void *arg, hv_allreduce **out,
-                             hv_error *err);
+hv_status hv_allreduce_begin(hv_allreduce_registry *registry, const hv_round *round, hv_allreduce_done *done, void *arg,
+                             hv_allreduce **out, hv_error *err);
 void hv_allreduce_cancel(hv_allreduce *self); /* done comes soon, with HV_CANCELLED */
 /* After done: gives it up, and the buffers are the caller's again at once. It goes on by itself until all that it owns has been
  * fetched, at most for twice stall_ms. NULL is fine. */

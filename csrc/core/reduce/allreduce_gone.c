@@ -36,61 +36,62 @@ static int is_quiet(const hv_allreduce *self, size_t member) {
 
 void allreduce_look_for_the_silent(hv_timer *sentry, const hv_event *event) {
   hv_allreduce *self = sentry->owner;
-  const hv_allreduce_hall *hall = self->hall;
+  const hv_allreduce_registry *registry = self->registry;
   (void)event;
-  if (self->given_up || !hall->is_lost || !self->council)
+  if (self->given_up || !registry->is_lost || !self->council)
     return;
   self->env->timer_set(self->env, sentry, (uint64_t)self->round.stall_ms * 1000 / SENTRY_LOOKS);
   for (size_t i = 0; i < self->round.n_members; i++) {
     uint64_t heard_us = self->pace.heard_us[i], since_us = heard_us > self->round.formed_us ? heard_us : self->round.formed_us;
     int in_vain = self->told || hv_members_has(&self->suspects, i) || hv_council_gave_up(self->council, i);
     if (i != self->round.me && (in_vain || is_quiet(self, i)) &&
-        hall->is_lost(hall->arg, &self->round.members[i].at.id, since_us) && in_vain)
+        registry->is_lost(registry->arg, &self->round.members[i].at.id, since_us) && in_vain)
       hv_council_mute(self->council, i);
   }
 }
 
-void hv_allreduce_gone(hv_allreduce_hall *hall, const hv_peer_id *peer, uint64_t until_us) {
-  for (hv_allreduce *self = hall->rounds; self; self = self->next)
+void hv_allreduce_gone(hv_allreduce_registry *registry, const hv_peer_id *peer, uint64_t until_us) {
+  for (hv_allreduce *self = registry->rounds; self; self = self->next)
     for (size_t i = 0; self->round.formed_us <= until_us && i < self->round.n_members; i++)
       if (i != self->round.me && hv_peer_equal(&self->round.members[i].at.id, peer))
         member_is_gone(self, i);
 }
 
-void hv_allreduce_departed(hv_allreduce_hall *hall, const hv_peer_id *peer, const uint8_t round[HV_ROUND_ID_SIZE]) {
+void hv_allreduce_departed(hv_allreduce_registry *registry, const hv_peer_id *peer, const uint8_t round[HV_ROUND_ID_SIZE]) {
   static const uint8_t none[HV_ROUND_ID_SIZE];
   if (memcmp(round, none, sizeof none) == 0)
     return;
-  hv_allreduce *self = allreduce_find(hall, round);
+  hv_allreduce *self = allreduce_find(registry, round);
   for (size_t i = 0; self && i < self->round.n_members; i++)
     if (i != self->round.me && hv_peer_equal(&self->round.members[i].at.id, peer))
       member_is_gone(self, i);
-  if (self || (hall->knows && !hall->knows(hall->arg, peer)))
+  if (self || (registry->knows && !registry->knows(registry->arg, peer)))
     return; /* strangers would leave no room */
-  size_t at = hall->n_departed++ % HV_ALLREDUCE_LEFT;
-  hall->departed[at].peer = *peer;
-  memcpy(hall->departed[at].round, round, HV_ROUND_ID_SIZE);
+  size_t at = registry->n_departed++ % HV_ALLREDUCE_LEFT;
+  registry->departed[at].peer = *peer;
+  memcpy(registry->departed[at].round, round, HV_ROUND_ID_SIZE);
 }
 
 /* It ended, or said that it does not come, before this round began here. */
 static int comes_not(const hv_allreduce *self, size_t member) {
-  const hv_allreduce_hall *hall = self->hall;
+  const hv_allreduce_registry *registry = self->registry;
   const hv_peer_id *peer = &self->round.members[member].at.id;
-  size_t n = hall->n_departed < HV_ALLREDUCE_LEFT ? hall->n_departed : HV_ALLREDUCE_LEFT;
+  size_t n = registry->n_departed < HV_ALLREDUCE_LEFT ? registry->n_departed : HV_ALLREDUCE_LEFT;
   for (size_t i = 0; i < n; i++)
-    if (hv_peer_equal(&hall->departed[i].peer, peer) && memcmp(hall->departed[i].round, self->round.id, HV_ROUND_ID_SIZE) == 0)
+    if (hv_peer_equal(&registry->departed[i].peer, peer) &&
+        memcmp(registry->departed[i].round, self->round.id, HV_ROUND_ID_SIZE) == 0)
       return 1;
-  return hall->has_ended && self->round.formed_us && hall->has_ended(hall->arg, peer, self->round.formed_us);
+  return registry->has_ended && self->round.formed_us && registry->has_ended(registry->arg, peer, self->round.formed_us);
 }
 
-void hv_allreduce_depart(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SIZE], const hv_round_member *members, size_t n,
-                         size_t me) {
+void hv_allreduce_depart(hv_allreduce_registry *registry, const uint8_t id[HV_ROUND_ID_SIZE], const hv_round_member *members,
+                         size_t n, size_t me) {
   hv_msg msg = {.kind = HV_MSG_DEPART};
-  hv_allreduce_leave(hall, id);
+  hv_allreduce_leave(registry, id);
   memcpy(msg.u.depart.round, id, HV_ROUND_ID_SIZE);
-  for (size_t i = 0; hall->notices && i < n; i++)
+  for (size_t i = 0; registry->notices && i < n; i++)
     if (i != me && !members[i].client)
-      hv_notice_send(hall->notices, &members[i].at, &msg);
+      hv_notice_send(registry->notices, &members[i].at, &msg);
 }
 
 void allreduce_look_for_the_gone(hv_allreduce *self) {

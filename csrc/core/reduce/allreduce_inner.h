@@ -20,7 +20,7 @@ typedef struct turn {
 
 struct hv_allreduce {
   hv_allreduce *next, **link;
-  hv_allreduce_hall *hall;
+  hv_allreduce_registry *registry;
   hv_env *env;
   hv_round round;
   hv_round_member *members; /* the round's */
@@ -43,7 +43,7 @@ struct hv_allreduce {
 };
 
 /* The round of this id, or NULL. */
-hv_allreduce *allreduce_find(hv_allreduce_hall *hall, const uint8_t id[HV_ROUND_ID_SIZE]);
+hv_allreduce *allreduce_find(hv_allreduce_registry *registry, const uint8_t id[HV_ROUND_ID_SIZE]);
 
 /* ---- allreduce_gone.c ---- */
 /* What the present view waits for from members that are known to have ended does not come. */

@@ -31,7 +31,7 @@ static int gives(const hv_reducer *r, size_t member, uint32_t item) {
   return hv_view_gives(r->view, r->round, member, r->first + item);
 }
 
-static int lacks(const guest *g, uint32_t item) {
+static int lacks(const contributor *g, uint32_t item) {
   return !g->lacks || g->lacks[item / 8] >> item % 8 & 1;
 }
 
@@ -47,11 +47,11 @@ static void fail(hv_reducer *r, hv_status status) {
   if (r->status == HV_OK)
     r->status = status;
   for (size_t i = 0; i < r->round->n_members; i++) {
-    guest *g = &r->guests[i];
+    contributor *g = &r->contributors[i];
     list_drop(&g->held);
     if (g->stream)
       r->env->stream_cancel(r->env, g->stream);
-    g->state = GUEST_GONE;
+    g->state = CONTRIBUTOR_GONE;
   }
   for (size_t i = 0; i < WINDOW; i++) {
     list_drop(&r->slots[i].waiting);
@@ -61,14 +61,14 @@ static void fail(hv_reducer *r, hv_status status) {
 }
 
 /* Nobody else can give what this member was to forward. */
-static int is_needed(const hv_reducer *r, const guest *g) {
+static int is_needed(const hv_reducer *r, const contributor *g) {
   for (uint32_t item = r->low; item < r->count; item++)
     if (source_of(r, item) == g->member && (item >= r->low + WINDOW || r->slots[item % WINDOW].state == SLOT_OPEN))
       return 1;
   return 0;
 }
 
-static void lose(hv_reducer *r, const guest *g, int lied) {
+static void lose(hv_reducer *r, const contributor *g, int lied) {
   if (r->status == HV_OK && is_needed(r, g)) {
     r->lost = g->member;
     r->lied = lied;
@@ -77,11 +77,11 @@ static void lose(hv_reducer *r, const guest *g, int lied) {
 }
 
 /* From now on this member is not waited for, and is sent nothing any more. */
-static void leave_out(guest *g, hv_status status, const char *why) {
+static void leave_out(contributor *g, hv_status status, const char *why) {
   hv_reducer *r = g->reducer;
-  if (g->state == GUEST_GONE)
+  if (g->state == CONTRIBUTOR_GONE)
     return;
-  g->state = GUEST_GONE;
+  g->state = CONTRIBUTOR_GONE;
   list_drop(&g->held);
   if (g->stream)
     r->env->stream_cancel(r->env, g->stream);
@@ -92,7 +92,7 @@ static void leave_out(guest *g, hv_status status, const char *why) {
 }
 
 /* From now on what this member contributes does not count; it is given the averages, and what it holds is forwarded. */
-static void refuse(guest *g, hv_status status, const char *why) {
+static void refuse(contributor *g, hv_status status, const char *why) {
   hv_reducer *r = g->reducer;
   char who[HV_PEER_SHORT_MAX];
   if (g->refused)
@@ -103,7 +103,7 @@ static void refuse(guest *g, hv_status status, const char *why) {
 }
 
 /* It does not even say what it was to say: nothing is heard of it any more. */
-static void ignore(guest *g, hv_status status, const char *why) {
+static void ignore(contributor *g, hv_status status, const char *why) {
   refuse(g, status, why);
   g->ignored = 1;
   list_drop(&g->held);
@@ -178,9 +178,9 @@ static void free_codes(void *codes) {
   hv_mem_free(codes);
 }
 
-static void send_averages(guest *g) {
+static void send_averages(contributor *g) {
   hv_reducer *r = g->reducer;
-  while (g->state == GUEST_HERE && g->sent < r->count) {
+  while (g->state == CONTRIBUTOR_HERE && g->sent < r->count) {
     slot *s = slot_of(r, g->sent);
     if (!lacks(g, g->sent)) {
       g->sent++;
@@ -201,7 +201,7 @@ static void send_averages(guest *g) {
     g->sent++;
     g->moved_us = g->told_us = r->env->now_us(r->env);
   }
-  if (g->state == GUEST_HERE)
+  if (g->state == CONTRIBUTOR_HERE)
     r->env->stream_end(r->env, g->stream);
 }
 
@@ -211,7 +211,7 @@ static void settle(slot *s) {
   s->state = SLOT_READY;
   r->settled++;
   for (size_t i = 0; i < r->round->n_members; i++)
-    send_averages(&r->guests[i]);
+    send_averages(&r->contributors[i]);
 }
 
 /* What was encoded becomes what all are given. */
@@ -271,7 +271,7 @@ static void relayed(hv_job *job, const hv_event *event) {
   hv_reducer *r = s->reducer;
   hv_members in = s->current->in;
   uint32_t made = s->current->made;
-  guest *from = s->current->from;
+  contributor *from = s->current->from;
   int goes_on = job_over(s, event);
   if (event->status == HV_OK && s->status == HV_OK && !goes_on && r->round->out)
     hv_hold_put(r->hold, index_of(r, s->item), &in, made);
@@ -296,7 +296,7 @@ static void accumulated(hv_job *job, const hv_event *event) {
   slot *s = job->owner;
   hv_reducer *r = s->reducer;
   if (job_over(s, event)) {
-    guest *from = s->current->from;
+    contributor *from = s->current->from;
     size_t member = from ? from->member : r->round->me;
     drop_contribution(s->current);
     s->current = NULL;
@@ -355,8 +355,8 @@ static void give_own(slot *s) {
 static int is_complete(const slot *s) {
   const hv_reducer *r = s->reducer;
   for (size_t i = 0; i < r->round->n_members; i++) {
-    const guest *g = &r->guests[i];
-    if (g->state != GUEST_GONE && !g->refused && gives(r, i, s->item) && !hv_members_has(&s->heard, i))
+    const contributor *g = &r->contributors[i];
+    if (g->state != CONTRIBUTOR_GONE && !g->refused && gives(r, i, s->item) && !hv_members_has(&s->heard, i))
       return 0;
   }
   return 1;
@@ -380,7 +380,7 @@ static size_t who_is_missing(const slot *s) {
   size_t missing = HV_ROUND_MEMBERS_MAX;
   for (size_t i = r->round->n_members; i-- > 0;)
     if (i != r->round->me && hv_members_has(&r->view->members, i) && gives(r, i, s->item)) {
-      if (r->guests[i].state != GUEST_GONE || hv_members_has(&s->counted, i))
+      if (r->contributors[i].state != CONTRIBUTOR_GONE || hv_members_has(&s->counted, i))
         return HV_ROUND_MEMBERS_MAX;
       missing = i;
     }
@@ -432,7 +432,7 @@ static void go_on_all(hv_reducer *r) {
 }
 
 /* Moves what is held for items that are open now into their slots. */
-static void place(guest *g) {
+static void place(contributor *g) {
   hv_reducer *r = g->reducer;
   while (r->status == HV_OK && g->held.first && g->held.first->item < open_end(r)) {
     contribution *c = list_take(&g->held);
@@ -464,7 +464,7 @@ static hv_status open_slot(hv_reducer *r, uint32_t item) {
 
 static int everybody_has(const hv_reducer *r, uint32_t item) {
   for (size_t i = 0; i < r->round->n_members; i++)
-    if (r->guests[i].state != GUEST_GONE && r->guests[i].sent <= item)
+    if (r->contributors[i].state != CONTRIBUTOR_GONE && r->contributors[i].sent <= item)
       return 0;
   return 1;
 }
@@ -485,7 +485,7 @@ static void advance(hv_reducer *r) {
     }
     go_on(s);
     for (size_t i = 0; i < r->round->n_members; i++)
-      place(&r->guests[i]);
+      place(&r->contributors[i]);
   }
   if (hv_reducer_over(r))
     r->env->timer_clear(r->env, &r->stall);
@@ -494,14 +494,14 @@ static void advance(hv_reducer *r) {
 
 /* ---- streams ---- */
 
-static uint32_t next_given(const guest *g) {
+static uint32_t next_given(const contributor *g) {
   uint32_t item = g->next;
   while (item < g->reducer->count && !gives(g->reducer, g->member, item))
     item++;
   return item;
 }
 
-static hv_status take_contribution(guest *g, const hv_event *event) {
+static hv_status take_contribution(contributor *g, const hv_event *event) {
   hv_reducer *r = g->reducer;
   const hv_msg_chunk *header = &event->msg->u.chunk;
   uint32_t item = next_given(g);
@@ -527,7 +527,7 @@ static hv_status take_contribution(guest *g, const hv_event *event) {
 }
 
 /* The first chunks of a round come as fast as the sender's line lets them: it is told how fast that was. */
-static void gauge(guest *g, uint64_t now_us, const hv_payload *payload) {
+static void gauge(contributor *g, uint64_t now_us, const hv_payload *payload) {
   hv_reducer *r = g->reducer;
   uint32_t enough = r->count < HV_GAUGE_CHUNKS ? r->count : HV_GAUGE_CHUNKS;
   if (r->view->number > 0 || g->next > enough || !payload)
@@ -540,9 +540,9 @@ static void gauge(guest *g, uint64_t now_us, const hv_payload *payload) {
 }
 
 static void chunk_came(hv_stream *stream, const hv_event *event) {
-  guest *g = stream->owner;
+  contributor *g = stream->owner;
   hv_reducer *r = g->reducer;
-  if (g->state != GUEST_HERE || r->status != HV_OK)
+  if (g->state != CONTRIBUTOR_HERE || r->status != HV_OK)
     return;
   if (g->next && event->now_us > g->moved_us)
     hv_pace_saw(r->pace, event->now_us - g->moved_us);
@@ -562,20 +562,20 @@ static void chunk_came(hv_stream *stream, const hv_event *event) {
 }
 
 static void room_again(hv_stream *stream, const hv_event *event) {
-  guest *g = stream->owner;
+  contributor *g = stream->owner;
   (void)event;
   send_averages(g);
   advance(g->reducer);
 }
 
 /* What is still on its way from one that is here is heard first: its stream ends, too. */
-static void leave_out_if_gone(guest *g) {
-  if (g->gone && (g->state == GUEST_EXPECTED || g->state == GUEST_LOST))
+static void leave_out_if_gone(contributor *g) {
+  if (g->gone && (g->state == CONTRIBUTOR_EXPECTED || g->state == CONTRIBUTOR_LOST))
     leave_out(g, HV_CLOSED, "its process has ended");
 }
 
 void hv_reducer_gone(hv_reducer *r, size_t member) {
-  guest *g = &r->guests[member];
+  contributor *g = &r->contributors[member];
   g->gone = 1;
   if (r->status != HV_OK)
     return;
@@ -585,14 +585,14 @@ void hv_reducer_gone(hv_reducer *r, size_t member) {
 }
 
 static void stream_over(hv_stream *stream, const hv_event *event) {
-  guest *g = stream->owner;
+  contributor *g = stream->owner;
   hv_reducer *r = g->reducer;
   g->stream = NULL;
   r->streams--;
   if (event->status == HV_OK && g->sent == r->count && next_given(g) == r->count)
-    g->state = GUEST_GONE; /* it has given everything, and has everything */
-  else if (g->state == GUEST_HERE)
-    g->state = GUEST_LOST;
+    g->state = CONTRIBUTOR_GONE; /* it has given everything, and has everything */
+  else if (g->state == CONTRIBUTOR_HERE)
+    g->state = CONTRIBUTOR_LOST;
   g->moved_us = event->now_us;
   leave_out_if_gone(g);
   go_on_all(r);
@@ -600,11 +600,11 @@ static void stream_over(hv_stream *stream, const hv_event *event) {
 }
 
 /* Tells who waits for its next average, and has been told nothing for a while, that this owner is there. */
-static void say_here(guest *g, uint64_t now_us) {
+static void say_here(contributor *g, uint64_t now_us) {
   hv_reducer *r = g->reducer;
   uint64_t pause = (HV_PACE_FLOOR_US < stall_us(r) ? HV_PACE_FLOOR_US : stall_us(r)) / (HV_PACE_TIMES + 1);
   hv_msg here = {.kind = HV_MSG_NEWS, .u.news = {.what = HV_NEWS_HERE, .view = r->view->number, .installed = r->view->number}};
-  if (g->state != GUEST_HERE || g->sent >= r->count || (g->told_us && now_us - g->told_us < pause))
+  if (g->state != CONTRIBUTOR_HERE || g->sent >= r->count || (g->told_us && now_us - g->told_us < pause))
     return;
   g->told_us = now_us;
   r->env->stream_send(r->env, g->stream, &here, NULL); /* if there is no room, something else is on its way */
@@ -616,8 +616,8 @@ static int lacks_well(const hv_reducer *r, const hv_msg_share *share) {
 
 void hv_reducer_opened(hv_reducer *r, const hv_msg_share *share, hv_stream *stream) {
   static const hv_stream_events on = {chunk_came, room_again, stream_over, 0};
-  guest *g = &r->guests[share->member];
-  if (g->state != GUEST_EXPECTED || r->status != HV_OK || !lacks_well(r, share))
+  contributor *g = &r->contributors[share->member];
+  if (g->state != CONTRIBUTOR_EXPECTED || r->status != HV_OK || !lacks_well(r, share))
     return;
   if (share->lacks.size) {
     g->lacks = hv_mem_alloc(r->env->mem, share->lacks.size);
@@ -625,7 +625,7 @@ void hv_reducer_opened(hv_reducer *r, const hv_msg_share *share, hv_stream *stre
       return;
     memcpy(g->lacks, share->lacks.data, share->lacks.size);
   }
-  g->state = GUEST_HERE;
+  g->state = CONTRIBUTOR_HERE;
   g->stream = stream;
   g->weight = share->weight;
   g->moved_us = r->env->now_us(r->env);
@@ -642,10 +642,10 @@ void hv_reducer_opened(hv_reducer *r, const hv_msg_share *share, hv_stream *stre
 
 /* ---- those who hold the others up ---- */
 
-static int holds_up(const guest *g) {
+static int holds_up(const contributor *g) {
   hv_reducer *r = g->reducer;
-  if (g->state != GUEST_HERE)
-    return g->state != GUEST_GONE; /* it does not come, or is lost */
+  if (g->state != CONTRIBUTOR_HERE)
+    return g->state != CONTRIBUTOR_GONE; /* it does not come, or is lost */
   if (r->low >= r->count)
     return 0; /* nobody waits for it; what it lacks is on its way, and breaking that off would take it away */
   const slot *s = slot_of(r, r->low);
@@ -654,20 +654,20 @@ static int holds_up(const guest *g) {
   return s->state == SLOT_READY && g->sent <= r->low;
 }
 
-/* For how long a guest may hold the others up. Until it has given twice its own pace is not known; what is on its way to it says
- * nothing of that. */
-static int is_giving(const guest *g) {
+/* For how long a contributor may hold the others up. Until it has given twice its own pace is not known; what is on its way to it
+ * says nothing of that. */
+static int is_giving(const contributor *g) {
   hv_reducer *r = g->reducer;
-  return g->state == GUEST_HERE && g->next > 1 && r->low < r->count && slot_of(r, r->low)->state == SLOT_OPEN;
+  return g->state == CONTRIBUTOR_HERE && g->next > 1 && r->low < r->count && slot_of(r, r->low)->state == SLOT_OPEN;
 }
 
-static uint64_t patience_for(const guest *g) {
+static uint64_t patience_for(const contributor *g) {
   uint64_t limit = stall_us(g->reducer);
-  return g->state == GUEST_LOST ? limit / 8 : is_giving(g) ? hv_pace_patience_us(g->reducer->pace, limit) : limit;
+  return g->state == CONTRIBUTOR_LOST ? limit / 8 : is_giving(g) ? hv_pace_patience_us(g->reducer->pace, limit) : limit;
 }
 
 /* 1: it has held the others up for too long; who gives signs of life elsewhere has the whole of stall_ms. */
-static int is_late(const guest *g, uint64_t now_us) {
+static int is_late(const contributor *g, uint64_t now_us) {
   const hv_reducer *r = g->reducer;
   uint64_t since = is_giving(g) ? hv_pace_sign_us(r->pace, g->member, g->moved_us) : g->moved_us;
   return now_us - g->moved_us >= stall_us(r) || (now_us >= since && now_us - since >= patience_for(g));
@@ -675,7 +675,7 @@ static int is_late(const guest *g, uint64_t now_us) {
 
 /* Who was just left out for its silence has stopped together with others as much as who is still waited for. */
 int hv_reducer_quiet(const hv_reducer *r, size_t member) {
-  const guest *g = &r->guests[member];
+  const contributor *g = &r->contributors[member];
   uint64_t now_us = r->env->now_us(r->env), since = hv_pace_sign_us(r->pace, member, g->moved_us);
   int waited_for = r->status == HV_OK && is_giving(g) && holds_up(g);
   return (waited_for || g->late) && now_us >= since && now_us - since >= hv_pace_patience_us(r->pace, stall_us(r)) / 8 * 3;
@@ -688,7 +688,7 @@ void reducer_look_for_stalls(hv_timer *timer, const hv_event *event) {
   int anybody = 0;
   r->looked_us = event->now_us;
   for (size_t i = 0; i < r->round->n_members && r->status == HV_OK; i++) {
-    guest *g = &r->guests[i];
+    contributor *g = &r->contributors[i];
     uint64_t late = since > 2 * every ? since : 0;
     if (!holds_up(g) || g->moved_us + late > event->now_us)
       g->moved_us = event->now_us > g->moved_us ? event->now_us : g->moved_us;
@@ -696,11 +696,11 @@ void reducer_look_for_stalls(hv_timer *timer, const hv_event *event) {
       g->moved_us += late;
     say_here(g, event->now_us);
     if (is_late(g, event->now_us) && holds_up(g)) {
-      g->late = g->state != GUEST_LOST;
-      leave_out(g, g->state == GUEST_LOST ? HV_CLOSED : HV_TIMEOUT,
-                g->state == GUEST_LOST ? "it ended its stream early"
-                : g->stream            ? "it is silent"
-                                       : "it did not connect");
+      g->late = g->state != CONTRIBUTOR_LOST;
+      leave_out(g, g->state == CONTRIBUTOR_LOST ? HV_CLOSED : HV_TIMEOUT,
+                g->state == CONTRIBUTOR_LOST ? "it ended its stream early"
+                : g->stream                  ? "it is silent"
+                                             : "it did not connect");
       anybody = 1;
     }
   }
@@ -716,7 +716,7 @@ void reducer_look_for_stalls(hv_timer *timer, const hv_event *event) {
 void hv_reducer_start(hv_reducer *r) {
   r->looked_us = r->env->now_us(r->env);
   for (size_t i = 0; i < r->round->n_members; i++)
-    r->guests[i].moved_us = r->looked_us;
+    r->contributors[i].moved_us = r->looked_us;
   for (uint32_t i = 0; i < r->count && i < WINDOW && r->status == HV_OK; i++) {
     hv_status status = open_slot(r, i);
     if (status != HV_OK)

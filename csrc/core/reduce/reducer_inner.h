@@ -1,6 +1,7 @@
 /* What does an owner keep while it averages its span? The reducer's tables, for reducer.c and reducer_make.c alone.
  *
- * Room: core (uses reducer.h). Types, and lists: a slot for each open chunk, a guest for each member, contributions on their way.
+ * Room: core (uses reducer.h). Types, and lists: a slot for each open chunk, a contributor for each member, contributions on their
+ * way.
  */
 #ifndef HV_CORE_REDUCER_INNER_H
 #define HV_CORE_REDUCER_INNER_H
@@ -11,12 +12,12 @@
 enum { WINDOW = 8 };
 
 typedef struct slot slot;
-typedef struct guest guest;
+typedef struct contributor contributor;
 
 /* One chunk of one member, on its way into an accumulator. */
 typedef struct contribution {
   struct contribution *next;
-  guest *from; /* NULL: this member's own values */
+  contributor *from; /* NULL: this member's own values */
   uint32_t item;
   hv_members in;       /* of a forwarded average: whose values are in it, */
   uint32_t made;       /* and in which view it was made */
@@ -83,17 +84,17 @@ struct slot {
   hv_job job;
 };
 
-typedef enum guest_state {
-  GUEST_EXPECTED,
-  GUEST_HERE,
-  GUEST_LOST, /* its stream broke: it may have stopped for another view, of which this member is told soon */
-  GUEST_GONE
-} guest_state;
+typedef enum contributor_state {
+  CONTRIBUTOR_EXPECTED,
+  CONTRIBUTOR_HERE,
+  CONTRIBUTOR_LOST, /* its stream broke: it may have stopped for another view, of which this member is told soon */
+  CONTRIBUTOR_GONE
+} contributor_state;
 
-struct guest {
+struct contributor {
   hv_reducer *reducer;
   size_t member;
-  guest_state state;
+  contributor_state state;
   int refused; /* what it contributes does not count any more */
   int ignored; /* nothing that it sends is heard any more */
   int late;    /* it was left out because it did not come, or stood still */
@@ -118,8 +119,8 @@ struct hv_reducer {
   void *arg;
   uint32_t first, count, low; /* the row in the view's work; the oldest open item in it */
   slot slots[WINDOW];
-  guest *guests;    /* one for each member; this one's own is never expected */
-  uint32_t settled; /* items whose average is made, or that have none */
+  contributor *contributors; /* one for each member; this one's own is never expected */
+  uint32_t settled;          /* items whose average is made, or that have none */
   int own_refused;
   size_t jobs, streams; /* under way, open */
   size_t lost;          /* who was to forward a chunk, and does not */

@@ -21,8 +21,8 @@ hv_status hv_reducer_new(hv_env *env, const hv_round *round, const hv_view *view
                     .count = view->count[round->me],
                     .lost = HV_ROUND_MEMBERS_MAX};
   r->stall = (hv_timer){.fire = reducer_look_for_stalls, .owner = r};
-  r->guests = hv_mem_array(env->mem, round->n_members, sizeof *r->guests);
-  int whole = r->guests != NULL;
+  r->contributors = hv_mem_array(env->mem, round->n_members, sizeof *r->contributors);
+  int whole = r->contributors != NULL;
   size_t most = hv_run_chunk_most(round->in);
   for (size_t i = 0; i < WINDOW; i++) {
     r->slots[i].reducer = r;
@@ -30,9 +30,10 @@ hv_status hv_reducer_new(hv_env *env, const hv_round *round, const hv_view *view
     if (i < r->count)
       whole = (r->slots[i].sum.here = hv_mem_aligned(env->mem, most * sizeof(float))) && whole;
   }
-  for (size_t i = 0; r->guests && i < round->n_members; i++) {
-    r->guests[i] = (guest){.reducer = r, .member = i, .state = is_expected(round, view, i) ? GUEST_EXPECTED : GUEST_GONE};
-    list_init(&r->guests[i].held);
+  for (size_t i = 0; r->contributors && i < round->n_members; i++) {
+    r->contributors[i] =
+        (contributor){.reducer = r, .member = i, .state = is_expected(round, view, i) ? CONTRIBUTOR_EXPECTED : CONTRIBUTOR_GONE};
+    list_init(&r->contributors[i].held);
   }
   if (!whole) {
     hv_reducer_free(r);
@@ -46,9 +47,9 @@ void hv_reducer_free(hv_reducer *r) {
   if (!r)
     return;
   r->env->timer_clear(r->env, &r->stall);
-  for (size_t i = 0; r->guests && i < r->round->n_members; i++) {
-    list_drop(&r->guests[i].held);
-    hv_mem_free(r->guests[i].lacks);
+  for (size_t i = 0; r->contributors && i < r->round->n_members; i++) {
+    list_drop(&r->contributors[i].held);
+    hv_mem_free(r->contributors[i].lacks);
   }
   for (size_t i = 0; i < WINDOW; i++) {
     slot *s = &r->slots[i];
@@ -58,6 +59,6 @@ void hv_reducer_free(hv_reducer *r) {
     hv_mem_free(s->codes);
     hv_mem_free(s->sum.here); /* a device's was ended by whoever is done; in a world that is dead it is not touched */
   }
-  hv_mem_free(r->guests);
+  hv_mem_free(r->contributors);
   hv_mem_free(r);
 }

@@ -1,6 +1,6 @@
-/* A contributor's desk between the program and the hive thread (contract in hivemind_c.h).
+/* A contributor's snapshot between the program and the hive thread (contract in hivemind_c.h).
  *
- * The desk is what the program said last and what was counted last, under a lock that is held for a few copies and never while
+ * The snapshot is what the program said last and what was counted last, under a lock that is held for a few copies and never while
  * anything waits: the program writes and reads it at any time, the hive thread comes by on its own timer. Only a new epoch wakes
  * the hive thread. Counted: the program's reference, the tracker's, and one while a command is on its way.
  */

@@ -60,7 +60,7 @@ hv_sim *hv_sim_new(hv_mem *mem, const hv_sim_config *config);
 size_t hv_sim_free(hv_sim *sim); /* NULL is fine */
 
 /* ---- nodes: numbered from 0 as they are added ---- */
-typedef struct hv_sim_seat {
+typedef struct hv_sim_node_config {
   hv_status (*make)(hv_env *env, void *arg, hv_core *out); /* at the start and at each restart; not within a step */
   void (*free)(void *self);
   void *arg;         /* borrowed as long as the sim lives */
@@ -70,10 +70,10 @@ typedef struct hv_sim_seat {
   uint64_t up_rate;  /* bytes per second to and from all others together; 0: no limit */
   uint64_t down_rate;
   size_t memory; /* limit of its core's account; 0: none */
-} hv_sim_seat;
+} hv_sim_node_config;
 
 /* Adds a node and starts it (START is its first event, now). HV_NOMEM, or what make said. */
-hv_status hv_sim_add(hv_sim *sim, const hv_sim_seat *seat, size_t *node);
+hv_status hv_sim_add(hv_sim *sim, const hv_sim_node_config *seat, size_t *node);
 /* Id and address of a node, known before it is added: they follow from the seed and the number. */
 hv_target hv_sim_target(hv_sim *sim, size_t node);
 size_t hv_sim_nodes(const hv_sim *sim);

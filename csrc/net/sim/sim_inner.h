@@ -86,7 +86,7 @@ enum { SIM_KILLED = 1, SIM_UNPLUGGED };
 struct sim_node {
   hv_env env; /* first */
   hv_sim *sim;
-  hv_sim_seat seat;
+  hv_sim_node_config seat;
   hv_core core;
   hv_mem *mem;
   hv_identity *identity; /* with real crypto only */

@@ -334,7 +334,7 @@ void sim_node_free(sim_node *node) {
   hv_mem_free(node);
 }
 
-static sim_node *new_node(hv_sim *sim, const hv_sim_seat *seat) {
+static sim_node *new_node(hv_sim *sim, const hv_sim_node_config *seat) {
   sim_node *node = hv_mem_zalloc(sim->mem, sizeof *node);
   if (!node)
     return NULL;
@@ -370,7 +370,7 @@ static int room_for_one_more(hv_sim *sim) {
   return 1;
 }
 
-hv_status hv_sim_add(hv_sim *sim, const hv_sim_seat *seat, size_t *index) {
+hv_status hv_sim_add(hv_sim *sim, const hv_sim_node_config *seat, size_t *index) {
   if (seat->skew_us > SKEW_MAX_US || seat->skew_us < -SKEW_MAX_US || seat->drift_ppm > 100000 || seat->drift_ppm < -100000)
     return HV_INVALID;
   if (!room_for_one_more(sim) || !sim_heap_hold(&sim->heap, 1))

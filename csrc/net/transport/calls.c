@@ -179,7 +179,7 @@ typedef struct visit {
   hv_ring ring;
   hv_loop *loop;
   hv_grpc_call *rpc;
-  hv_guest *guest;
+  hv_caller *caller;
   visit_state state;
   uint64_t since_us; /* GREETING, ANSWERING */
 } visit;
@@ -212,7 +212,7 @@ void hv_calls_accept(hv_loop *loop) {
 
 static void visit_free(visit *v) {
   hv_ring_remove(&v->ring);
-  hv_guests_call_left(&v->loop->guests, v->guest);
+  hv_callers_call_left(&v->loop->callers, v->caller);
   hv_grpc_call_free(v->rpc);
   hv_mem_free(v);
 }
@@ -263,8 +263,8 @@ static void accepted(hv_grpc_op *op, int ok) {
     refuse(v, HV_DENIED, "the caller has no identity: it sent no certificate and no hv-peer header");
     return;
   }
-  v->guest = hv_guests_call(&loop->guests, &v->request.peer);
-  if (!v->guest) {
+  v->caller = hv_callers_call(&loop->callers, &v->request.peer);
+  if (!v->caller) {
     refuse(v, HV_BUSY, "too many calls are under way: try again later");
     return;
   }

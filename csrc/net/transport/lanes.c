@@ -49,7 +49,7 @@ void hv_lane_free(lane *l) {
   leave(l);
   if (s->link && s->n_lanes)
     s->loop->n_lanes--;
-  hv_guests_stream_left(&s->loop->guests, l->guest);
+  hv_callers_stream_left(&s->loop->callers, l->caller);
   hv_grpc_call_free(l->rpc);
   hv_mem_free(l);
 }

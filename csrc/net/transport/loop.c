@@ -173,7 +173,7 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
   hv_timers_init(&loop->timers, loop->mem);
   hv_timers_init(&loop->deadlines, loop->mem);
   hv_inbox_init(&loop->inbox, ring_bell, loop);
-  hv_guests_init(&loop->guests, loop->mem);
+  hv_callers_init(&loop->callers, loop->mem);
   hv_sockets_init(&loop->sockets, loop->mem);
   hv_buf_init(&loop->scratch, loop->mem, HV_GRPC_MESSAGE_MAX);
   hv_buf_init(&loop->outgoing, loop->mem, HV_GRPC_MESSAGE_MAX);
@@ -279,7 +279,7 @@ static void run_timers(hv_loop *loop) {
   hv_links_tick(loop);
   hv_calls_tick(loop);
   hv_streams_tick(loop);
-  hv_guests_sweep(&loop->guests);
+  hv_callers_sweep(&loop->callers);
 }
 
 static void turn(hv_loop *loop, uint64_t until_us) {
@@ -394,7 +394,7 @@ void hv_loop_free(hv_loop *loop) {
                  "node stopped while gRPC still held %zu payloads: their memory is freed when gRPC releases them", lent);
   hv_timers_fini(&loop->timers);
   hv_timers_fini(&loop->deadlines);
-  hv_guests_fini(&loop->guests);
+  hv_callers_fini(&loop->callers);
   hv_sockets_forget(&loop->sockets);
   hv_buf_fini(&loop->scratch);
   hv_buf_fini(&loop->outgoing);

@@ -31,7 +31,7 @@ typedef struct stream stream;
 typedef struct lane {
   stream *s;
   hv_grpc_call *rpc;
-  hv_guest *guest; /* of one that came in */
+  hv_caller *caller; /* of one that came in */
   hv_grpc_op sent, came, said_hello, over;
   size_t under_way;                              /* bytes */
   uint32_t number;                               /* of the message that is parked */

@@ -434,7 +434,7 @@ static void greet(stream *s) {
   hv_status status = hv_grpc_call_lane(l->rpc, &said);
   if (hv_grpc_call_peer(l->rpc, &s->face.peer) != HV_OK) {
     refuse(s, HV_DENIED, "the caller has no identity: it sent no certificate and no hv-peer header");
-  } else if (!(l->guest = hv_guests_stream(&s->loop->guests, &s->face.peer))) {
+  } else if (!(l->caller = hv_callers_stream(&s->loop->callers, &s->face.peer))) {
     refuse(s, HV_BUSY, "too many streams at a time: try again later");
   } else if (status == HV_MALFORMED) {
     refuse(s, status, "the header hv-lane-bin cannot be read");

@@ -6,8 +6,8 @@
 #ifndef HV_NET_WORLD_H
 #define HV_NET_WORLD_H
 
+#include "net/transport/callers.h"
 #include "net/transport/grpc.h"
-#include "net/transport/guests.h"
 #include "net/transport/inbox.h"
 #include "net/transport/loop.h"
 #include "net/transport/pool.h"
@@ -141,7 +141,7 @@ struct hv_loop {
   unsigned lanes; /* as in hv_loop_config */
   size_t n_lanes; /* outgoing ones beyond the first of each stream */
 
-  hv_guests guests;
+  hv_callers callers;
   hv_sockets sockets;
   size_t n_jobs;     /* given and not yet done */
   hv_job *never_ran; /* given when the pool had gone */

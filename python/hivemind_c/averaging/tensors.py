@@ -86,14 +86,14 @@ class LentTensors:
         return all(_hivemind_c.CODECS[codec] == NoCompression._name for codec in self._codecs)
 
     def _lend_all(self) -> None:
-        self._by = [self._ferry(tensor) for tensor in self.tensors]
+        self._by = [self._transfers(tensor) for tensor in self.tensors]
         self._lent = [self._lend(i, tensor) for i, tensor in enumerate(self.tensors)]
 
-    def _ferry(self, tensor: Any) -> Optional[cuda.Ferry]:
+    def _transfers(self, tensor: Any) -> Optional[cuda.Ferry]:
         if not self._chunk_values or not arrays.is_tensor(tensor) or not cuda.averages([tensor]):
             return None
         if tensor.device not in self._ferries:
-            self._ferries[tensor.device] = cuda.ferry_for(tensor, self._chunk_values)
+            self._ferries[tensor.device] = cuda.transfers_for(tensor, self._chunk_values)
         return self._ferries[tensor.device]
 
     def _lend(self, i: int, tensor: Any) -> Any:
@@ -112,19 +112,19 @@ class LentTensors:
     @property
     def loans(self) -> List[Tuple[Any, int, Any]]:
         """(memory, codec, how it is reached when it is a GPU's)"""
-        return [(lent, codec, ferry and ferry.inner) for lent, codec, ferry in zip(self._lent, self._codecs, self._by)]
+        return [(lent, codec, transfers and transfers.inner) for lent, codec, transfers in zip(self._lent, self._codecs, self._by)]
 
     def ready(self) -> None:
         """What the program has put on its streams comes before the next round."""
-        for tensor, ferry in self._on_gpus():
+        for tensor, transfers in self._on_gpus():
             try:
-                ferry.follow(tensor)
+                transfers.follow(tensor)
             except HivemindError:
-                pass  # the GPU has failed, and its ferry says so in the round
+                pass  # the GPU has failed, and its transfers says so in the round
 
     def broken(self) -> bool:
         """Whether a GPU has failed in a round: then its tensors are lent as copies on the host from now on. Told in one warning."""
-        failed = [(tensor, why) for tensor, ferry in self._on_gpus() for why in [ferry.why()] if why]
+        failed = [(tensor, why) for tensor, transfers in self._on_gpus() for why in [transfers.why()] if why]
         for tensor, why in failed:
             cuda.give_up(tensor, HivemindError(why))
             self._ferries[tensor.device] = None
@@ -134,7 +134,7 @@ class LentTensors:
 
     def _on_gpus(self) -> List[Tuple[Any, cuda.Ferry]]:
         """One tensor of each."""
-        some = {tensor.device: (tensor, ferry) for tensor, ferry in zip(self.tensors, self._by) if ferry is not None}
+        some = {tensor.device: (tensor, transfers) for tensor, transfers in zip(self.tensors, self._by) if transfers is not None}
         return list(some.values())
 
     @property

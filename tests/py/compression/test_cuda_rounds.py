@@ -96,7 +96,7 @@ def test_a_gpu_and_a_host_hold_the_same_average_to_the_bit_under_every_codec(pla
         before = [(a.cpu().double() + b.double()) / 2 for a, b in zip(there, here)]
         on_gpu, on_host = both(place, dhts, there, here, compression=codec(), prefix=codec.__name__)
         assert len(on_gpu._tensors._ferries) == 1 and not on_host._tensors._ferries
-        assert sum(ferry is not None for _, _, ferry in on_gpu._tensors.loans) == 7  # all but the one in float64
+        assert sum(transfers is not None for _, _, transfers in on_gpu._tensors.loans) == 7  # all but the one in float64
         gathered = together(on_gpu, on_host)
         assert gathered[0] == gathered[1] and len(gathered[0]) == 2
         assert all(torch.equal(a.cpu(), b) for a, b in zip(there, here)), codec
@@ -163,7 +163,7 @@ def test_sums_are_averaged_on_the_gpu_and_nothing_more_is_allocated_there(place,
             averager = GradientAverager(model.parameters(), dht=dhts[0], prefix=f"reuse {reuse}", reuse_grad_buffers=reuse, start=False)
         memory = {view.untyped_storage().data_ptr() for view in averager._views}
         assert len(memory) == 1 and averager.averaged_grads is averager._views
-        lent = {tensor.untyped_storage().data_ptr() for tensor, _, ferry in averager._tensors.loans if tensor.numel() > 2}
+        lent = {tensor.untyped_storage().data_ptr() for tensor, _, transfers in averager._tensors.loans if tensor.numel() > 2}
         assert lent == memory
         if reuse:
             assert {p.grad.untyped_storage().data_ptr() for p in model.parameters()} == memory

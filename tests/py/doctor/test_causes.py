@@ -22,7 +22,7 @@ OTHER_ID = "12D3KooWGzxzKZYveHXtpG6AsrUJBcWxHBFS2HsEoGTxrMLvKXtf"
 #: Conditions that Python cannot bring about on every machine; the C test that does.
 IN_C = {
     "clock": "tests/unit/net/test_certificate.c",
-    "no_ipv6": "tests/unit/test_listen.c",
+    "no_ipv6": "tests/unit/net/transport/test_listen.c",
 }
 
 

@@ -42,7 +42,7 @@ def test_each_row_that_is_asked_for_is_printed_beside_its_goal_and_judged(tmp_pa
     assert found == {"rows.c": {"0.85", "0.6", "0.8", "0.9"}, "powersgd.py": {"1.3"}, "micro.py": {"0.02"}, "bitsandbytes_row.py": {"1.5"}}
     (tmp_path / "rows.log").write_text(
         '{"device": "some GPU", "compute": "9.0"}\n{"row": "encode", "codec": "none", "MB": 512, "share": 0.86, "low": 0.8, "goal": ">= 0.85", "ms": 1.5}\n'
-        '{"row": "decode", "codec": "linear4", "MB": 25, "share": 0.59, "goal": ">= 0.60"}\n{"row": "ferry out", "codec": "none", "ms": 3}\n'
+        '{"row": "decode", "codec": "linear4", "MB": 25, "share": 0.59, "goal": ">= 0.60"}\n{"row": "transfers out", "codec": "none", "ms": 3}\n'
     )
     (tmp_path / "micro.log").write_text('{"row": "micro-step", "dtype": "torch.float32", "extra": 0.0312, "goal": "<= 0.02"}\nsome warning\n')
     done = subprocess.run([sys.executable, LADDER / "goals.py", tmp_path], capture_output=True, text=True, check=True, timeout=60)

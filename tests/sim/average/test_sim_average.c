@@ -106,7 +106,7 @@ static void seat(scene *s, size_t i) {
                                   .alpha = 1,
                                   .stall_ms = 3000,
                                   .gate = {enter, leave, p}};
-  hv_sim_seat chair = {.make = make_core, .free = let_go, .arg = p};
+  hv_sim_node_config chair = {.make = make_core, .free = let_go, .arg = p};
   assert_int_equal(hv_sim_add(s->sim, &chair, NULL), HV_OK);
 }
 

@@ -66,9 +66,9 @@ static void who_was_left_out_for_its_silence_is_a_suspect_and_asked_no_longer_th
   plays_well_under(AND_LIARS, swarm_average_play, 5140, 12, six_epochs);
 }
 
-/* These the judge got wrong: one took who died, came back and died again for one who had been there all the time between; the
+/* These the checker got wrong: one took who died, came back and died again for one who had been there all the time between; the
  * others were cut off when their group began, and heard of it when the others had just ended without them. */
-static void who_is_gone_or_cut_off_for_longer_than_a_suspect_is_waited_for_is_not_missed_by_the_judge(void **unused) {
+static void who_is_gone_or_cut_off_for_longer_than_a_suspect_is_waited_for_is_not_missed_by_the_checker(void **unused) {
   (void)unused;
   plays_well_under(AND_LIARS, swarm_average_play, 10470, 12, six_epochs);
   plays_well_under(AND_LIARS, swarm_average_play, 60411, 12, six_epochs);
@@ -78,8 +78,8 @@ static void who_is_gone_or_cut_off_for_longer_than_a_suspect_is_waited_for_is_no
 /* Two clients had BEGIN from a host that died within it; who could be dialled had not, and ended elsewhere, or died before they
  * ended. One's time was over when three who never came, one after the other, had been missed. One that had stood still before the
  * round, and came back into it, was cut off from one member only. The one of three who could be dialled died while nothing was cut.
- * (test_sim_average_judge.c holds what is not let pass.) */
-static void who_began_elsewhere_or_came_back_in_time_is_known_to_the_judge(void **unused) {
+ * (test_sim_average_checker.c holds what is not let pass.) */
+static void who_began_elsewhere_or_came_back_in_time_is_known_to_the_checker(void **unused) {
   (void)unused;
   plays_well(swarm_average_play, 211677, 12, six_epochs);
   plays_well(swarm_average_play, 220064, 12, six_epochs);
@@ -143,8 +143,9 @@ static void who_stopped_for_a_coordinator_that_died_has_as_long_to_come_to_the_n
 
 /* The word that a round begins was sent in a cut, and came when the others had ended it; two hosts began a round each of the same
  * two members, both of whom had changed sides; one lost the others one after the other; one stood still for longer than a suspect
- * is waited for, and a liar had named it; one was left with a liar alone. (test_sim_average_judge.c holds what is not let pass.) */
-static void who_was_left_alone_in_the_end_is_known_to_the_judge(void **unused) {
+ * is waited for, and a liar had named it; one was left with a liar alone. (test_sim_average_checker.c holds what is not let pass.)
+ */
+static void who_was_left_alone_in_the_end_is_known_to_the_checker(void **unused) {
   (void)unused;
   plays_well(swarm_average_play, 501245, 12, six_epochs);
   plays_well(swarm_average_play, 503154, 12, six_epochs);
@@ -205,7 +206,7 @@ static void whose_streams_broke_since_others_were_asked_is_not_out_for_that(void
 }
 
 /* Two clients were left when the last one who could be dialled stood still, for eight seconds, and ended well then. */
-static void who_misses_one_that_stands_still_is_known_to_the_judge(void **unused) {
+static void who_misses_one_that_stands_still_is_known_to_the_checker(void **unused) {
   (void)unused;
   plays_well(swarm_average_play, 618247, 12, six_epochs);
   plays_well_under(AND_LIARS, swarm_average_play, 618247, 12, six_epochs);
@@ -228,7 +229,7 @@ static void who_asks_does_not_say_that_all_have_finished(void **unused) {
 }
 
 /* It was cut off from one other; and the last one that another could reach stood still, and ended well later. */
-static void who_came_back_into_a_round_is_known_to_the_judge_for_what_it_was(void **unused) {
+static void who_came_back_into_a_round_is_known_to_the_checker_for_what_it_was(void **unused) {
   (void)unused;
   plays_well(swarm_average_play, 617300, 12, six_epochs);
   plays_well(swarm_average_play, 629975, 12, six_epochs);
@@ -257,7 +258,7 @@ static void who_is_not_alone_with_its_charges_is_not_out_for_them(void **unused)
  * another one; or one had everything when its own time was over, and stayed for the others no longer; or one had stood still, and
  * came into the round when the others had waited for it for as long as for anybody; or several never had the round, and were missed
  * one after the other; or one that had stood still before stood still once more. */
-static void who_is_out_of_time_since_two_others_were_cut_off_is_known_to_the_judge(void **unused) {
+static void who_is_out_of_time_since_two_others_were_cut_off_is_known_to_the_checker(void **unused) {
   (void)unused;
   plays_well(swarm_average_play, 605814, 12, six_epochs);
   plays_well_under(AND_LIARS, swarm_average_play, 605814, 12, six_epochs);
@@ -321,7 +322,7 @@ static void who_was_asked_by_another_one_has_time_to_come_back(void **unused) {
 }
 
 /* Two clients, and only a liar could be dialled; nothing was cut. */
-static void clients_who_are_left_with_a_liar_alone_are_known_to_the_judge(void **unused) {
+static void clients_who_are_left_with_a_liar_alone_are_known_to_the_checker(void **unused) {
   (void)unused;
   plays_well_under(AND_LIARS, swarm_average_play, 762107, 12, six_epochs);
 }
@@ -409,7 +410,7 @@ static void a_second_coordinator_that_is_lost_is_not_waited_for_twice_as_long(vo
 
 /* A leader had stood still before its round. One line to it was cut, so its view was without that member; 0.2 s later it vanished.
  */
-static void who_came_back_before_the_round_and_died_in_it_is_known_to_the_judge(void **unused) {
+static void who_came_back_before_the_round_and_died_in_it_is_known_to_the_checker(void **unused) {
   (void)unused;
   plays_well_under(AND_LIARS, swarm_average_play, 1054355, 12, six_epochs);
 }
@@ -464,13 +465,13 @@ static void who_is_called_back_does_not_go_on_to_one_that_comes_later_in_order(v
 }
 
 /* Two clients were left with two liars; a third that could be dialled was never told of that round, and died in another one. */
-static void who_came_to_another_round_later_is_known_to_the_judge(void **unused) {
+static void who_came_to_another_round_later_is_known_to_the_checker(void **unused) {
   (void)unused;
   plays_well_under(AND_LIARS, swarm_average_play, 1376572, 12, six_epochs);
 }
 
 /* The same of groups in runs with liars. */
-static void who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge(void **unused) {
+static void who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_checker(void **unused) {
   static const uint64_t seeds[] = {301007, 301710, 320135, 320597, 321684, 321893};
   (void)unused;
   for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++)
@@ -494,9 +495,9 @@ int main(void) {
       cmocka_unit_test(a_coordinator_that_never_says_it_is_there_is_missed_by_all),
       cmocka_unit_test(who_coordinates_only_now_is_asked_before_it_is_given_up),
       cmocka_unit_test(who_was_left_out_for_its_silence_is_a_suspect_and_asked_no_longer_than_the_others),
-      cmocka_unit_test(who_is_gone_or_cut_off_for_longer_than_a_suspect_is_waited_for_is_not_missed_by_the_judge),
+      cmocka_unit_test(who_is_gone_or_cut_off_for_longer_than_a_suspect_is_waited_for_is_not_missed_by_the_checker),
       cmocka_unit_test(no_try_is_begun_with_less_time_than_its_round_takes),
-      cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_is_known_to_the_judge),
+      cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_is_known_to_the_checker),
       cmocka_unit_test(a_second_trouble_does_not_make_the_wait_for_a_silent_coordinator_longer),
       cmocka_unit_test(what_one_alone_holds_goes_over_somebody_whom_it_reaches),
       cmocka_unit_test(whom_a_liar_names_again_and_again_has_as_long_to_answer_as_the_others),
@@ -505,21 +506,21 @@ int main(void) {
       cmocka_unit_test(who_tells_of_other_members_of_the_same_view_is_not_believed),
       cmocka_unit_test(a_coordinator_believes_its_own_eyes),
       cmocka_unit_test(who_stopped_for_a_coordinator_that_died_has_as_long_to_come_to_the_next_as_the_others),
-      cmocka_unit_test(who_was_left_alone_in_the_end_is_known_to_the_judge),
+      cmocka_unit_test(who_was_left_alone_in_the_end_is_known_to_the_checker),
       cmocka_unit_test(who_is_done_waits_anew_for_each_coordinator),
       cmocka_unit_test(who_is_told_that_it_is_out_asks_the_next_coordinator),
       cmocka_unit_test(who_missed_a_coordinator_goes_back_at_its_first_word_while_nobody_else_has_asked),
       cmocka_unit_test(a_coordinator_whom_all_leave_again_goes_with_them),
       cmocka_unit_test(who_stopped_for_a_coordinator_that_others_never_heard_has_time_to_miss_it),
       cmocka_unit_test(whose_streams_broke_since_others_were_asked_is_not_out_for_that),
-      cmocka_unit_test(who_misses_one_that_stands_still_is_known_to_the_judge),
+      cmocka_unit_test(who_misses_one_that_stands_still_is_known_to_the_checker),
       cmocka_unit_test(whom_fewer_than_half_have_answered_hastens_nobody),
       cmocka_unit_test(who_asks_does_not_say_that_all_have_finished),
-      cmocka_unit_test(who_came_back_into_a_round_is_known_to_the_judge_for_what_it_was),
+      cmocka_unit_test(who_came_back_into_a_round_is_known_to_the_checker_for_what_it_was),
       cmocka_unit_test(a_coordinator_that_owns_in_vain_and_says_that_it_is_there_is_asked_before_it_is_given_up),
       cmocka_unit_test(who_may_lack_the_plan_of_a_coordinator_that_died_has_time_to_miss_it),
       cmocka_unit_test(who_is_not_alone_with_its_charges_is_not_out_for_them),
-      cmocka_unit_test(who_is_out_of_time_since_two_others_were_cut_off_is_known_to_the_judge),
+      cmocka_unit_test(who_is_out_of_time_since_two_others_were_cut_off_is_known_to_the_checker),
       cmocka_unit_test(who_has_the_answer_is_waited_for_as_long_after_it_was_missed),
       cmocka_unit_test(who_goes_while_it_is_asked_has_a_suspects_time_to_come_back),
       cmocka_unit_test(who_is_put_out_by_another_side_goes_on_with_those_of_its_own_view),
@@ -528,7 +529,7 @@ int main(void) {
       cmocka_unit_test(a_coordinator_whom_most_have_left_goes_with_them),
       cmocka_unit_test(whom_one_with_false_words_names_has_as_long_to_answer_as_the_others),
       cmocka_unit_test(who_was_asked_by_another_one_has_time_to_come_back),
-      cmocka_unit_test(clients_who_are_left_with_a_liar_alone_are_known_to_the_judge),
+      cmocka_unit_test(clients_who_are_left_with_a_liar_alone_are_known_to_the_checker),
       cmocka_unit_test(a_small_round_is_not_held_to_the_speed_of_one_that_lost_packets),
       cmocka_unit_test(who_is_done_waits_for_those_who_went_while_it_stood_still),
       cmocka_unit_test(the_answers_of_those_who_have_gone_are_not_enough),
@@ -542,7 +543,7 @@ int main(void) {
       cmocka_unit_test(who_charges_many_of_the_few_left_does_not_lead_the_coordinator_astray),
       cmocka_unit_test(who_broke_off_itself_has_as_long_to_answer_as_all),
       cmocka_unit_test(a_second_coordinator_that_is_lost_is_not_waited_for_twice_as_long),
-      cmocka_unit_test(who_came_back_before_the_round_and_died_in_it_is_known_to_the_judge),
+      cmocka_unit_test(who_came_back_before_the_round_and_died_in_it_is_known_to_the_checker),
       cmocka_unit_test(who_holds_nothing_is_in_whatever_view_the_others_were_in),
       cmocka_unit_test(who_is_left_by_all_goes_to_the_one_that_has_spoken),
       cmocka_unit_test(who_has_fewer_than_the_one_before_goes_back_with_them),
@@ -551,8 +552,8 @@ int main(void) {
       cmocka_unit_test(who_may_come_back_has_its_time_from_when_the_other_one_comes),
       cmocka_unit_test(who_misses_a_dead_coordinator_late_finds_the_others),
       cmocka_unit_test(who_is_called_back_does_not_go_on_to_one_that_comes_later_in_order),
-      cmocka_unit_test(who_came_to_another_round_later_is_known_to_the_judge),
-      cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_judge),
+      cmocka_unit_test(who_came_to_another_round_later_is_known_to_the_checker),
+      cmocka_unit_test(who_began_elsewhere_or_came_back_in_time_beside_liars_is_known_to_the_checker),
       cmocka_unit_test(who_hears_of_its_round_late_goes_where_the_others_are),
   };
   return cmocka_run_group_tests_name("seeds of averaging", tests, NULL, NULL);

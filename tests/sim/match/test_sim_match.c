@@ -444,7 +444,7 @@ static void who_was_lost_and_has_said_since_that_it_lives_is_expected(void **unu
   run(c, 90);
   hv_sim_cut(c->s.sim, 0, 1, 0);
   hv_sim_cut(c->s.sim, 1, 0, 0);
-  const hv_peers_entry *lost = hv_peers_find(c->s.seats[0].match->hall->peers, &c->s.seats[1].match->roster.config.me);
+  const hv_peers_entry *lost = hv_peers_find(c->s.seats[0].match->registry->peers, &c->s.seats[1].match->roster.config.me);
   assert_true(lost && lost->state == HV_PEERS_LOST);
   char epoch[8] = "0";
   for (unsigned e = 1; match_swarm_first(&c->s, epoch, 0) != 0; e++)
@@ -479,7 +479,7 @@ static void who_cancels_is_not_in_the_group(void **unused) {
   }
 }
 
-static void a_node_that_leaves_sends_its_guests_on(void **unused) {
+static void a_node_that_leaves_sends_its_callers_on(void **unused) {
   (void)unused;
   scene *c = open_scene(75);
   grow(c, 6);
@@ -779,7 +779,7 @@ int main(void) {
       cmocka_unit_test(a_member_that_vanishes_is_left_out),
       cmocka_unit_test(who_was_lost_and_has_said_since_that_it_lives_is_expected),
       cmocka_unit_test(who_cancels_is_not_in_the_group),
-      cmocka_unit_test(a_node_that_leaves_sends_its_guests_on),
+      cmocka_unit_test(a_node_that_leaves_sends_its_callers_on),
       cmocka_unit_test(two_halves_are_two_groups_and_one_again_when_healed),
       cmocka_unit_test(halves_that_are_healed_while_they_wait_become_one),
       cmocka_unit_test(whoever_has_no_memory_harms_its_own_seek_at_most),

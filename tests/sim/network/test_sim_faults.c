@@ -193,7 +193,7 @@ static void free_stubborn(void *self) {
 }
 
 static hv_status add(hv_sim *sim, hv_status (*make)(hv_env *, void *, hv_core *), void (*let_go)(void *), void *arg) {
-  return hv_sim_add(sim, &(hv_sim_seat){.make = make, .free = let_go, .arg = arg}, NULL);
+  return hv_sim_add(sim, &(hv_sim_node_config){.make = make, .free = let_go, .arg = arg}, NULL);
 }
 
 static void the_world_of_a_dead_node_does_nothing(void **state) {
@@ -344,7 +344,8 @@ static void wrong_clocks_change_nothing_between_peers(void **state) {
   for (size_t i = 0; i < 3; i++) {
     peers[i] = hv_sim_target(sim, i);
     seats[i] = (mixer_seat){.peers = peers, .n_peers = 3, .me = i, .every_ms = 100, .timeout_ms = 1000, .calls_only = 1};
-    hv_sim_seat seat = {.make = mixer_make, .free = mixer_free, .arg = &seats[i], .skew_us = skew_us[i], .drift_ppm = drift_ppm[i]};
+    hv_sim_node_config seat = {
+        .make = mixer_make, .free = mixer_free, .arg = &seats[i], .skew_us = skew_us[i], .drift_ppm = drift_ppm[i]};
     assert_int_equal(hv_sim_add(sim, &seat, NULL), HV_OK);
   }
   hv_sim_run_until(sim, 100000000);
@@ -364,9 +365,9 @@ static void absurd_clocks_are_refused(void **state) {
   hv_sim_config config = hv_sim_defaults(1);
   hv_sim *sim = hv_sim_new(&mem, &config);
   mixer_seat seat = {.every_ms = 1};
-  hv_sim_seat wrong = {.make = mixer_make, .free = mixer_free, .arg = &seat, .skew_us = -400LL * 3600 * 1000000};
+  hv_sim_node_config wrong = {.make = mixer_make, .free = mixer_free, .arg = &seat, .skew_us = -400LL * 3600 * 1000000};
   assert_int_equal(hv_sim_add(sim, &wrong, NULL), HV_INVALID);
-  wrong = (hv_sim_seat){.make = mixer_make, .free = mixer_free, .arg = &seat, .drift_ppm = -1000000};
+  wrong = (hv_sim_node_config){.make = mixer_make, .free = mixer_free, .arg = &seat, .drift_ppm = -1000000};
   assert_int_equal(hv_sim_add(sim, &wrong, NULL), HV_INVALID);
   assert_int_equal(hv_sim_free(sim), 0);
 }

@@ -102,7 +102,7 @@ static void a_node_lives_within_its_limit(void **state) {
   for (size_t i = 0; i < NODES; i++) {
     peers[i] = hv_sim_target(sim, i);
     seats[i] = (mixer_seat){.peers = peers, .n_peers = NODES, .me = i, .every_ms = 50, .timeout_ms = 300, .piece = 100000};
-    hv_sim_seat seat = {.make = mixer_make, .free = mixer_free, .arg = &seats[i], .memory = 250000};
+    hv_sim_node_config seat = {.make = mixer_make, .free = mixer_free, .arg = &seats[i], .memory = 250000};
     assert_int_equal(hv_sim_add(sim, &seat, NULL), HV_OK);
   }
   hv_sim_run_until(sim, 20000000);

@@ -163,7 +163,7 @@ static uint64_t time_a_transfer(hv_sim_link link, size_t window, size_t size) {
   hv_sim *sim = hv_sim_new(&mem, &config);
   for (size_t i = 0; i < 2; i++) {
     ids[i] = hv_sim_target(sim, i).id;
-    assert_int_equal(hv_sim_add(sim, &(hv_sim_seat){.make = make_node, .free = free_node, .arg = &ids[i]}, NULL), HV_OK);
+    assert_int_equal(hv_sim_add(sim, &(hv_sim_node_config){.make = make_node, .free = free_node, .arg = &ids[i]}, NULL), HV_OK);
   }
   uint8_t *bytes = test_calloc(1, size);
   transfer t = {.command = {.run = transfer_start}, .to = hv_sim_target(sim, 1), .status = HV_INTERNAL};
@@ -205,7 +205,7 @@ static void a_narrow_way_in_is_shared_by_all_who_send(void **state) {
   for (size_t i = 0; i < 5; i++) {
     peers[i] = hv_sim_target(sim, i);
     seats[i] = (mixer_seat){.peers = peers, .n_peers = 1, .me = i, .every_ms = 3600000, .timeout_ms = 1000, .calls_only = 1};
-    hv_sim_seat seat = {.make = mixer_make, .free = mixer_free, .arg = &seats[i], .down_rate = i ? 0 : 1000000};
+    hv_sim_node_config seat = {.make = mixer_make, .free = mixer_free, .arg = &seats[i], .down_rate = i ? 0 : 1000000};
     assert_int_equal(hv_sim_add(sim, &seat, NULL), HV_OK);
   }
   timed t[4];

@@ -59,7 +59,7 @@ static void add(scene *s, size_t initial) {
   here->initial[MYSELF] = hv_sim_target(s->sim, node);
   if (initial != HV_SIM_ANY)
     here->initial[here->n_initial++] = hv_sim_target(s->sim, initial);
-  hv_sim_seat sim_seat = {.make = make_node, .free = free_node, .arg = here, .client_mode = here->client_mode};
+  hv_sim_node_config sim_seat = {.make = make_node, .free = free_node, .arg = here, .client_mode = here->client_mode};
   assert_int_equal(hv_sim_add(s->sim, &sim_seat, &got), HV_OK);
   assert_int_equal(got, node);
 }

@@ -643,7 +643,7 @@ static void forge(hv_command *command, void *core) {
   forger *f = (forger *)command;
   hv_progress_run *mine = f->c->s.peers[f->me].tracker->run, *theirs = f->c->s.peers[f->victim].tracker->run;
   unsigned bits = (unsigned)hv_hash_shared_bits(&mine->zones.me, &theirs->zones.me);
-  const hv_route_contact *contact = hv_route_find(hv_dht_route(mine->hall->dht), &theirs->hall->me);
+  const hv_route_contact *contact = hv_route_find(hv_dht_route(mine->registry->dht), &theirs->registry->me);
   hv_words words = {.any = 1, .epoch = mine->zones.epoch};
   uint8_t bytes[HV_WORDS_BYTES_MAX];
   for (unsigned level = 0; level < bits && level < theirs->zones.leaf_bits && words.n < HV_WORDS_MAX; level++) {
@@ -659,8 +659,8 @@ static void forge(hv_command *command, void *core) {
   assert_non_null(contact);
   assert_true(words.n > 0);
   hv_msg msg = {.kind = HV_MSG_PROGRESS, .u.progress = {mine->id, HV_ZONES_SELF, hv_span_of(bytes, hv_words_pack(&words, bytes))}};
-  assert_int_equal(hv_asker_ask(hv_dht_asker(mine->hall->dht), &contact->id, hv_span_of(contact->addrs, contact->addrs_size), &msg,
-                                0, nothing, NULL, 0, NULL),
+  assert_int_equal(hv_asker_ask(hv_dht_asker(mine->registry->dht), &contact->id, hv_span_of(contact->addrs, contact->addrs_size),
+                                &msg, 0, nothing, NULL, 0, NULL),
                    HV_OK);
 }
 
@@ -672,7 +672,7 @@ static forger find_forger(scene *c, size_t n) {
     for (size_t j = 0; j < n; j++) {
       const hv_zones *a = &c->s.peers[i].tracker->run->zones, *b = &c->s.peers[j].tracker->run->zones;
       unsigned bits = i == j ? 0 : (unsigned)hv_hash_shared_bits(&a->me, &b->me);
-      if (bits > most && hv_route_find(hv_dht_route(a->dht), &c->s.peers[j].tracker->hall->me)) {
+      if (bits > most && hv_route_find(hv_dht_route(a->dht), &c->s.peers[j].tracker->registry->me)) {
         most = bits;
         f.me = i;
         f.victim = j;

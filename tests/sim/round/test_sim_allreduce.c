@@ -127,19 +127,19 @@ static void a_device_and_a_host_end_with_the_same_bits(void **unused) {
     }
 }
 
-/* The same with the GPU's ferry over its stand-in, whose streams go on as chance wills. */
+/* The same with the GPU's transfers over its stand-in, whose streams go on as chance wills. */
 static void a_gpu_and_a_host_end_with_the_same_bits(void **unused) {
   (void)unused;
   for (int codec = 0; codec < HV_CODEC_COUNT; codec++) {
     stand_in gpu;
     hv_mem mem;
-    hv_ferry *ferry;
+    hv_transfers *transfers;
     scene s;
     stand_in_init(&gpu, 2);
     gpu.restless = 1;
     hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
-    hv_ferry_shape shape = {1000, 2, 5, 1 << 20};
-    assert_int_equal(hv_ferry_new(&gpu.cuda, &mem, &shape, &ferry, NULL), HV_OK);
+    hv_transfers_shape shape = {1000, 2, 5, 1 << 20};
+    assert_int_equal(hv_transfers_new(&gpu.cuda, &mem, &shape, &transfers, NULL), HV_OK);
     scene_setup how = {.n = 2,
                        .n_values = 12011,
                        .chunk_values = 1000,
@@ -147,14 +147,14 @@ static void a_gpu_and_a_host_end_with_the_same_bits(void **unused) {
                        .seed = 171 + (uint64_t)codec,
                        .in_place = codec % 2,
                        .away = 1u << codec % 2,
-                       .device = hv_ferry_device(ferry)};
+                       .device = hv_transfers_device(transfers)};
     scene_open(&s, &how);
     scene_begin_all(&s);
     scene_run(&s, 60);
     all_hold_the_mean(&s, how.codec);
     assert_true(gpu.launches > 12);
     scene_close(&s);
-    hv_ferry_free(ferry);
+    hv_transfers_free(transfers);
     stand_in_fini(&gpu);
     assert_int_equal(atomic_load(&mem.blocks), 0);
   }
@@ -182,21 +182,25 @@ static void a_device_that_fails_ends_the_round_here_and_nowhere_else(void **unus
   }
 }
 
-/* The same with the ferry: whichever call of the runtime fails, for good or, when memory is short, once. */
+/* The same with the transfers: whichever call of the runtime fails, for good or, when memory is short, once. */
 static void a_gpu_that_fails_at_any_call_ends_the_round_here_and_nowhere_else(void **unused) {
   (void)unused;
   int whole = 0, ended = 0;
   for (long n = 0; whole < 2; n += 1 + n / 8) {
     stand_in gpu;
     hv_mem mem;
-    hv_ferry *ferry;
+    hv_transfers *transfers;
     scene s;
     stand_in_init(&gpu, 2);
     hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
-    hv_ferry_shape shape = {500, 2, 4, 1 << 20};
-    assert_int_equal(hv_ferry_new(&gpu.cuda, &mem, &shape, &ferry, NULL), HV_OK);
-    scene_setup how = {
-        .n = 3, .n_values = 6000, .chunk_values = 500, .seed = 90 + (uint64_t)n, .away = 2, .device = hv_ferry_device(ferry)};
+    hv_transfers_shape shape = {500, 2, 4, 1 << 20};
+    assert_int_equal(hv_transfers_new(&gpu.cuda, &mem, &shape, &transfers, NULL), HV_OK);
+    scene_setup how = {.n = 3,
+                       .n_values = 6000,
+                       .chunk_values = 500,
+                       .seed = 90 + (uint64_t)n,
+                       .away = 2,
+                       .device = hv_transfers_device(transfers)};
     gpu.fail_at = gpu.calls + n;
     gpu.fail_with = n % 2 ? HV_NOMEM : HV_IO;
     scene_open(&s, &how);
@@ -206,11 +210,11 @@ static void a_gpu_that_fails_at_any_call_ends_the_round_here_and_nowhere_else(vo
     assert_true(status == HV_OK || status == HV_IO || (status == HV_NOMEM && n % 2));
     whole += status == HV_OK, ended += status != HV_OK;
     hv_error why = {0};
-    assert_true(status == HV_OK || hv_ferry_why(ferry, &why) != HV_OK);
+    assert_true(status == HV_OK || hv_transfers_why(transfers, &why) != HV_OK);
     scene_all_have_the_same(&s, status == HV_OK ? 7 : 5);
     scene_each_chunk_is_right(&s, 0), scene_each_chunk_is_right(&s, 2);
     scene_close(&s);
-    hv_ferry_free(ferry);
+    hv_transfers_free(transfers);
     stand_in_fini(&gpu);
     assert_int_equal(atomic_load(&mem.blocks), 0);
     assert_true(n < 100000);
@@ -564,7 +568,7 @@ static void streams_of_a_round_that_was_given_up_are_refused_at_once(void **unus
     stranger x[] = {{.to = 0, .as = 3, .kind = HV_MSG_SHARE, .view = 4}, {.to = 0, .as = 3, .kind = HV_MSG_ATTEND}};
     open_streams(&s, x, sizeof x / sizeof *x);
     scene_run(&s, 0.5);
-    assert_true(x[0].closed && x[1].closed); /* else they wait in the hall for 15 s, as if it had not begun */
+    assert_true(x[0].closed && x[1].closed); /* else they wait in the registry for 15 s, as if it had not begun */
   }
   scene_close(&s);
 }

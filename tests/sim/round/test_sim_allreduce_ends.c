@@ -132,10 +132,10 @@ static void a_view_that_is_broken_off_before_it_began_opens_no_streams(void **un
   scene_begin(&s, 1);
   call(&s, &c, 2, 0);
   scene_run(&s, 0.1);
-  assert_int_equal(hv_node_hall(hv_sim_core(s.sim, 2))->n_early, 1); /* member 1's */
+  assert_int_equal(hv_node_registry(hv_sim_core(s.sim, 2))->n_early, 1); /* member 1's */
   scene_begin(&s, 0);
   scene_run(&s, 0.1);
-  assert_int_equal(hv_node_hall(hv_sim_core(s.sim, 2))->n_early, 0); /* member 1 has stopped, and 0 never began */
+  assert_int_equal(hv_node_registry(hv_sim_core(s.sim, 2))->n_early, 0); /* member 1 has stopped, and 0 never began */
   scene_run(&s, 60);
   scene_all_have_the_same(&s, 1 | 2);
   scene_close(&s);

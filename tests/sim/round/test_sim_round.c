@@ -380,7 +380,7 @@ static void one_hears_of_its_round_after(double seconds, scene *s, uint64_t seed
   scene_run(s, 20);
 }
 
-/* The judge of `swarm average` takes who is cut off for so long as lost to the others, whenever it hears of its round itself. */
+/* The checker of `swarm average` takes who is cut off for so long as lost to the others, whenever it hears of its round itself. */
 static void who_is_cut_off_as_its_round_begins_is_in_while_the_others_wait_and_else_it_ends_with_its_own(void **unused) {
   (void)unused;
   for (uint64_t seed = 610; seed < 620; seed++) {

@@ -108,7 +108,7 @@ static void open_scene(scene *s, size_t n, const uint64_t *lines, const double *
                                     .chunk_values = 8192,
                                     .alpha = 1,
                                     .bandwidth = stated ? stated[i] : 0};
-    hv_sim_seat seat = {.make = make, .free = let_go, .arg = p, .up_rate = lines[i], .down_rate = lines[i]};
+    hv_sim_node_config seat = {.make = make, .free = let_go, .arg = p, .up_rate = lines[i], .down_rate = lines[i]};
     assert_int_equal(hv_sim_add(s->sim, &seat, NULL), HV_OK);
   }
   run(s, 3); /* they meet */

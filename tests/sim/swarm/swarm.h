@@ -69,7 +69,7 @@ typedef struct swarm_room {
 } swarm_room;
 
 /* The skew and drift of a new node, as the faults say. */
-void swarm_seat(swarm_run *run, hv_sim_seat *seat);
+void swarm_seat(swarm_run *run, hv_sim_node_config *seat);
 /* Starts the faults of the options on all nodes of the sim; at calm_us all is healed and all but a few nodes live. */
 void swarm_trouble(swarm_run *run);
 /* One of these faults, now. */

@@ -1,6 +1,6 @@
 /* Epoch after epoch of a swarm that averages, under faults, and the ledger of its samples.
  *
- * The judge knows nothing of rounds: it looks at what came out. In each chunk of the first tensor node j has a 1 at place j and 0
+ * The checker knows nothing of rounds: it looks at what came out. In each chunk of the first tensor node j has a 1 at place j and 0
  * elsewhere, so the average itself tells who is in it, and with what weight. The second tensor is noise under a codec of the seed:
  * there only bits are compared.
  *
@@ -42,7 +42,7 @@ typedef struct halt {
   uint64_t from_us, to_us;
 } halt;
 
-/* One step, as the judge remembers it. */
+/* One step, as the checker remembers it. */
 typedef struct entry {
   int begun, done, poisoned;
   int aside;      /* on the smaller side of a partition */
@@ -148,7 +148,7 @@ static void step_node(void *self, const hv_event *event) {
   seat *s = self;
   notice(s);
   hv_node_step(s->node, event);
-  if (!s->now.in_us && hv_node_hall(s->node)->rounds)
+  if (!s->now.in_us && hv_node_registry(s->node)->rounds)
     s->now.in_us = hv_sim_now(s->r->run->sim);
 }
 
@@ -259,7 +259,7 @@ static void begin(hv_command *command, void *core) {
     swarm_fail(s->r->run, "n%zu could not begin a step: %s", s->index, err.text);
 }
 
-/* ---- the judge ---- */
+/* ---- the checker ---- */
 
 /* Its values may count, and it does with others' what is to be done. */
 static int is_sound(const room *r, size_t i) {
@@ -274,7 +274,7 @@ static int is_live(const room *r, size_t i) {
   return was_never_away(r, i) && !r->seats[i].now.late;
 }
 
-static void judge_time(room *r, seat *s) {
+static void checker_time(room *r, seat *s) {
   entry *e = &s->now;
   if (!is_live(r, s->index))
     return;
@@ -325,7 +325,7 @@ static uint32_t main_view(room *r, uint64_t group) {
 /* All who were told OK in one view of a group hold the same bits and have one stamp; all who have one stamp hold the same bits. Who
  * ended in another view may hold what was averaged anew from the same values: those are the same bits by chance, whatever the
  * stamps say. */
-static void judge_pairs(room *r, uint64_t group) {
+static void checker_pairs(room *r, uint64_t group) {
   for (size_t i = 0; i < r->n; i++)
     for (size_t j = 0; j < i; j++) {
       const seat *a = &r->seats[i], *b = &r->seats[j];
@@ -355,7 +355,7 @@ static void judge_pairs(room *r, uint64_t group) {
 
 /* While a group has two live members, one of them with values that may count, they average every element. There are few excuses,
  * each counted by itself. */
-static void judge_whole(room *r, const seat *first) {
+static void checker_whole(room *r, const seat *first) {
   size_t live = 0, sound = 0;
   for (size_t i = 0; i < r->n; i++) {
     live += stayed(r, first, i) && !r->seats[i].liar.tells;
@@ -387,9 +387,9 @@ static void judge_whole(room *r, const seat *first) {
   }
 }
 
-static void judge_group(room *r, const seat *first) {
-  judge_pairs(r, first->now.group);
-  judge_whole(r, first);
+static void checker_group(room *r, const seat *first) {
+  checker_pairs(r, first->now.group);
+  checker_whole(r, first);
   figure(r, "groups", 1);
 }
 
@@ -411,7 +411,7 @@ static void book(room *r, const seat *s, uint64_t booked[MARKED]) {
   }
 }
 
-static void judge_ledger(room *r) {
+static void checker_ledger(room *r) {
   for (size_t i = 0; i < r->n; i++) {
     const seat *s = &r->seats[i];
     double samples = s->now.begun && !s->auxiliary ? (double)s->now.weight * MARKED : 0;
@@ -426,7 +426,7 @@ static void judge_ledger(room *r) {
   }
 }
 
-static void judge(room *r) {
+static void checker(room *r) {
   memset(r->counted, 0, sizeof r->counted);
   for (size_t i = 0; i < r->n; i++)
     notice(&r->seats[i]); /* who stands still to this day has not noticed it itself */
@@ -434,7 +434,7 @@ static void judge(room *r) {
     seat *s = &r->seats[i];
     if (!s->now.begun)
       continue;
-    judge_time(r, s);
+    checker_time(r, s);
     figure(r, s->now.done && s->now.status == HV_OK ? "steps_ok" : "steps_failed", 1);
     if (!s->now.done || !s->now.group)
       continue;
@@ -445,14 +445,14 @@ static void judge(room *r) {
       continue;
     uint64_t booked[MARKED] = {0};
     uint32_t view = main_view(r, s->now.group);
-    judge_group(r, s);
+    checker_group(r, s);
     for (size_t j = i; j < r->n; j++)
       r->seats[j].now.aside |= r->seats[j].now.done && r->seats[j].now.group == s->now.group && r->seats[j].now.view != view;
     for (size_t j = i; j < r->n; j++)
       if (r->seats[j].now.done && r->seats[j].now.group == s->now.group && r->seats[j].now.view == view && !r->seats[j].auxiliary)
         book(r, &r->seats[j], booked);
   }
-  judge_ledger(r);
+  checker_ledger(r);
 }
 
 /* ---- epochs ---- */
@@ -481,7 +481,7 @@ static void kill_some(room *r, hv_sim *sim) {
 
 static void next_epoch(room *r, hv_sim *sim) {
   if (r->epoch)
-    judge(r);
+    checker(r);
   r->epoch_us = hv_sim_now(sim);
   r->next_us = 0;
   r->struck = 0;
@@ -510,7 +510,7 @@ static void strike(hv_sim *sim, void *arg) {
 static void aim(room *r, hv_sim *sim) {
   int rounds = 0;
   for (size_t i = 0; i < r->n && !r->struck; i++)
-    rounds |= hv_sim_alive(sim, i) && hv_node_hall(r->seats[i].node)->rounds;
+    rounds |= hv_sim_alive(sim, i) && hv_node_registry(r->seats[i].node)->rounds;
   if (!rounds)
     return;
   r->struck = 1;
@@ -610,7 +610,7 @@ void swarm_average_play(swarm_run *run) {
     seat *s = &r->seats[i];
     s->client = i > 1 && below(r, 8) == 0;
     s->auxiliary = i > 1 && !s->client && below(r, 16) == 0;
-    hv_sim_seat chair = {.make = make_core, .free = let_go, .arg = s, .client_mode = s->client};
+    hv_sim_node_config chair = {.make = make_core, .free = let_go, .arg = s, .client_mode = s->client};
     swarm_seat(run, &chair);
     if (hv_sim_add(run->sim, &chair, NULL) != HV_OK)
       swarm_fail(run, "node %zu could not be made", i);

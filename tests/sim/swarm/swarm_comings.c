@@ -85,7 +85,7 @@ typedef struct trainer {
   hv_state_load load;
   int loading, loaded;
   uint8_t *image;
-  /* the judge's: the world's clock */
+  /* the checker's: the world's clock */
   uint64_t came_us, ready_us,
       since_us; /* ready_us, since_us: its epoch's end and begin; came_us: 0 once it has made a step with others */
 } trainer;
@@ -313,7 +313,7 @@ static int tells_of_dead(const room *r) {
 
 /* How long it waited, and whether it may: longer only after somebody went. What that one had done in the epoch is done again by the
  * others; and of a machine that is gone newcomers hear as long as its records live. */
-static void judge_wait(trainer *t) {
+static void checker_wait(trainer *t) {
   room *r = t->r;
   uint64_t now = world(t), took = now - t->ready_us, most = BESIDES_US;
   if (!r->went_us)
@@ -336,7 +336,7 @@ static void judge_wait(trainer *t) {
                (double)r->went_us * 1e-6);
 }
 
-static void judge_coming(trainer *t) {
+static void checker_coming(trainer *t) {
   room *r = t->r;
   uint64_t took = world(t) - t->came_us, most = COMING_US + COMING_EPOCHS * r->first * r->epoch_us;
   if (r->epoch_us < 1000000)
@@ -352,7 +352,7 @@ static void judge_coming(trainer *t) {
 
 static void makes_step(trainer *t) {
   int together = t->seeks && t->status == HV_OK && t->n_members > 1;
-  judge_wait(t);
+  checker_wait(t);
   if (t->seeks && t->status == HV_EXISTS) {
     t->seeks = 0;
     t->missed = 1;
@@ -361,7 +361,7 @@ static void makes_step(trainer *t) {
     return;
   }
   if (together && t->came_us)
-    judge_coming(t);
+    checker_coming(t);
   t->missed = together && !t->is_mine;
   t->lineage = together ? t->became : mixed(t->lineage, t->index * 1000 + t->epoch);
   t->seeks = 0;
@@ -557,7 +557,7 @@ static void sit(room *r, size_t i) {
 }
 
 static void add(room *r) {
-  hv_sim_seat seat = {.make = make, .free = let_go, .arg = &r->trainers[r->n]};
+  hv_sim_node_config seat = {.make = make, .free = let_go, .arg = &r->trainers[r->n]};
   sit(r, r->n++);
   if (hv_sim_add(r->run->sim, &seat, NULL) != HV_OK)
     swarm_fail(r->run, "no memory for a node");
@@ -603,7 +603,7 @@ static void one_goes_and_comes(room *r) {
   run_for(r, 2 * r->epoch_us + STAYS_US + below(r, STAYS_US) + (r->went == UNPLUGGED ? PATIENCE_US : 0));
 }
 
-static void judge_rest(room *r) {
+static void checker_rest(room *r) {
   for (size_t i = 0; i < r->n; i++)
     if (r->trainers[i].node && r->trainers[i].came_us)
       swarm_fail(r->run, "n%zu came %.3f s ago, and has made no step with others", i,
@@ -630,7 +630,7 @@ void swarm_comings_play(swarm_run *run) {
     r.trainers[i].came_us = 0;
   for (int cycle = 0; cycle < CYCLES && !run->failure[0]; cycle++) {
     one_goes_and_comes(&r);
-    judge_rest(&r);
+    checker_rest(&r);
   }
   swarm_figure(run, "epochs", (double)furthest(&r));
   swarm_figure(run, "waits_polite_s", (double)r.longest_us[POLITE] * 1e-6);

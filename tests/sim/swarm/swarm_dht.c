@@ -485,7 +485,7 @@ void swarm_dht_play(swarm_run *run) {
   dht_swarm_init(&t->s, run->sim, &run->mem, run->options->nodes);
   for (size_t i = 0; i < run->options->nodes; i++) {
     size_t knows[2] = {0, i ? below(run, i) : 0};
-    hv_sim_seat seat = {.skew_us = 0};
+    hv_sim_node_config seat = {.skew_us = 0};
     swarm_seat(run, &seat);
     t->s.seats[i].skew_us = seat.skew_us;
     dht_swarm_add(&t->s, knows, i ? 2 : 0, i && below(run, CLIENTS_IN) == 0);

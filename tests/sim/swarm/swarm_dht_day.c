@@ -34,16 +34,16 @@ static void store_for_long(day *d) {
 
 /* A node of the second half goes, and comes back a piece later; some values live for minutes only. */
 static void one_piece(day *d) {
-  size_t half = d->s.n / 2, guest = half + d->piece % (d->s.n - half);
+  size_t half = d->s.n / 2, caller = half + d->piece % (d->s.n - half);
   char key[VALUE];
-  hv_sim_kill(d->s.sim, guest);
+  hv_sim_kill(d->s.sim, caller);
   for (size_t i = 0; i < SHORT; i++) {
     snprintf(key, sizeof key, "brief %zu %zu", d->piece, i);
     dht_swarm_store(&d->s, below(d, half), &d->briefly[i], key, NULL, key, 60000 + below(d, 600000));
   }
   dht_swarm_finish(&d->s, d->briefly, SHORT, 60);
   dht_swarm_run(&d->s, PIECE_S / 2.0);
-  hv_sim_restart(d->s.sim, guest);
+  hv_sim_restart(d->s.sim, caller);
   dht_swarm_run(&d->s, PIECE_S / 2.0);
   for (size_t i = 0; i < KEYS; i++) {
     key_of(i, key);

@@ -81,7 +81,7 @@ static size_t alive(const epochs_room *room) {
   return n;
 }
 
-static void judge(epochs_room *room, const match_try *t) {
+static void checker(epochs_room *room, const match_try *t) {
   uint64_t took = t->ended_us - t->asked_us, most = (WAIT_MS + HV_MATCH_GRACE_MS) * 1000ull + 20000;
   if (room->run->options->faults & SWARM_PAUSE)
     most += STOOD_US;
@@ -104,7 +104,7 @@ static void acts_on(epochs_room *room, size_t i, const match_try *t) {
   trainer *p = &room->trainers[i];
   p->seeking = 0;
   hv_sim_say(room->run->sim, "n%zu: epoch %s, %s %s", i, t->epoch, hv_status_name(t->status), t->text);
-  judge(room, t);
+  checker(room, t);
   swarm_figure(room->run,
                t->status == HV_OK                          ? "together"
                : t->status == HV_EXISTS && t->seek.further ? "left_behind"
@@ -205,7 +205,7 @@ static void play_epochs(swarm_run *run, int chase) {
     swarm_fail(run, "no memory");
   for (size_t i = 0; i < run->options->nodes && room.trainers; i++) {
     match_seat *seat = match_swarm_next(&room.s);
-    hv_sim_seat skew = {0};
+    hv_sim_node_config skew = {0};
     swarm_seat(run, &skew);
     seat->skew_us = skew.skew_us;
     seat->drift_ppm = skew.drift_ppm;

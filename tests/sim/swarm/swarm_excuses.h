@@ -1,6 +1,7 @@
-/* Why may a member of a group lack something? What the judge of the swarm room `average` lets pass, and no more.
+/* Why may a member of a group lack something? What the checker of the swarm room `average` lets pass, and no more.
  *
- * A part of swarm_average.c, which includes it where its judge begins. test_sim_average_judge.c holds each excuse to its bounds.
+ * A part of swarm_average.c, which includes it where its checker begins. test_sim_average_checker.c holds each excuse to its
+ * bounds.
  */
 /* A member of a group that ran all the time. */
 static int stayed(room *r, const seat *first, size_t i) {

@@ -355,7 +355,7 @@ void swarm_house_play(swarm_run *run) {
   h.nodes = hv_mem_array(&run->mem, h.n, sizeof *h.nodes);
   for (size_t i = 0; h.nodes && i < h.n; i++) {
     h.nodes[i] = (house_node){.h = &h, .index = i, .client = i >= STARTS && below(&h, 8) == 0};
-    hv_sim_seat seat = {.make = make, .free = let_go, .arg = &h.nodes[i], .client_mode = h.nodes[i].client};
+    hv_sim_node_config seat = {.make = make, .free = let_go, .arg = &h.nodes[i], .client_mode = h.nodes[i].client};
     swarm_seat(run, &seat);
     if (hv_sim_add(run->sim, &seat, NULL) != HV_OK)
       swarm_fail(run, "node %zu could not be made", i);

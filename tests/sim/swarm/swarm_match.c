@@ -164,7 +164,7 @@ void swarm_match_play(swarm_run *run) {
   room.s.config.n_chunks = 1 + (uint32_t)below(&room, 300);
   for (size_t i = 0; i < run->options->nodes; i++) {
     match_seat *seat = match_swarm_next(&room.s);
-    hv_sim_seat skew = {0};
+    hv_sim_node_config skew = {0};
     swarm_seat(run, &skew);
     seat->skew_us = skew.skew_us;
     seat->drift_ppm = skew.drift_ppm;

@@ -210,7 +210,7 @@ static void begin_round(hv_command *command, void *core) {
   member *m = (member *)((char *)command - offsetof(member, begin));
   if (!core)
     return;
-  m->begun = hv_allreduce_begin(hv_node_hall(core), &m->round, round_done, m, &m->allreduce, NULL) == HV_OK;
+  m->begun = hv_allreduce_begin(hv_node_registry(core), &m->round, round_done, m, &m->allreduce, NULL) == HV_OK;
   m->begun_us = hv_sim_now(m->p->run->sim);
   if (!m->begun)
     swarm_fail(m->p->run, "member %zu could not begin", m->index);
@@ -453,7 +453,7 @@ static void agree(const member *a, const member *b) {
 
 static int is_judged(const member *m) {
   return m->begun && m->kind != GARBAGE && hv_sim_alive(m->p->run->sim, m->index) &&
-         hv_node_hall(hv_sim_core(m->p->run->sim, m->index))->rounds;
+         hv_node_registry(hv_sim_core(m->p->run->sim, m->index))->rounds;
 }
 
 static void check_member(play *p, member *m) {
@@ -593,7 +593,7 @@ static void go(play *p) {
     hv_sim_continue(run->sim, i);
   hv_sim_run_until(run->sim, hv_sim_now(run->sim) + 60 * SECOND);
   for (size_t i = 0; i < p->n; i++)
-    if (hv_sim_alive(run->sim, i) && p->members[i].done && hv_node_hall(hv_sim_core(run->sim, i))->rounds)
+    if (hv_sim_alive(run->sim, i) && p->members[i].done && hv_node_registry(hv_sim_core(run->sim, i))->rounds)
       swarm_fail(run, "the round of member %zu does not go away", i);
 }
 
@@ -620,7 +620,7 @@ void swarm_round_play(swarm_run *run) {
   size_t leader = below(run, p->n);
   for (size_t i = 0; i < p->n; i++) {
     p->members[i].round.leader = leader;
-    hv_sim_seat seat = {.make = make_node, .free = free_node, .arg = &p->plan[i].at.id, .client_mode = p->plan[i].client};
+    hv_sim_node_config seat = {.make = make_node, .free = free_node, .arg = &p->plan[i].at.id, .client_mode = p->plan[i].client};
     size_t node;
     if (hv_sim_add(run->sim, &seat, &node) != HV_OK)
       abort();

@@ -67,7 +67,7 @@ static void kill_some(room *r, double window_s) {
   }
 }
 
-static void judge(room *r, const state_try *try) {
+static void checker(room *r, const state_try *try) {
   const hv_state_seen *seen = &try->load.seen;
   size_t twice = state_twice(try), ended = seen->broken + seen->given_up + seen->overtaken + seen->liars;
   swarm_figure(r->run, "loads", 1);
@@ -110,7 +110,7 @@ static void play(swarm_run *run, size_t donors, size_t liars) {
   kill_some(&r, alone_s / 3);
   state_finish(&r.scene, r.tries, JOINERS, 400);
   for (size_t i = 0; i < JOINERS; i++)
-    judge(&r, &r.tries[i]);
+    checker(&r, &r.tries[i]);
   swarm_figure(run, "killed", (double)r.killed);
   swarm_figure(run, "unplugged", (double)r.unplugged);
   dht_swarm_run(&r.scene.swarm, 60);

@@ -7,7 +7,7 @@ static uint64_t draw(swarm_run *run, uint64_t n) {
   return check_random(&run->rng) % n;
 }
 
-void swarm_seat(swarm_run *run, hv_sim_seat *seat) {
+void swarm_seat(swarm_run *run, hv_sim_node_config *seat) {
   if (!(run->options->faults & SWARM_SKEW))
     return;
   seat->skew_us = (int64_t)draw(run, UINT64_C(7200000000)) - INT64_C(3600000000);

@@ -11,7 +11,7 @@ typedef struct worker {
   pthread_t thread;
   const hv_cuda *cuda;
   hv_mem *mem;
-  hv_ferry *ferry;
+  hv_transfers *transfers;
   uint64_t seed;
   int failing;       /* the device is lost at some call */
   const char *first; /* what went wrong first; NULL: nothing */
@@ -39,7 +39,7 @@ static void same(worker *w, const void *a, const void *b, size_t size, const cha
 }
 
 static void chunks(worker *w, hv_codec codec) {
-  const hv_device *d = hv_ferry_device(w->ferry);
+  const hv_device *d = hv_transfers_device(w->transfers);
   hv_stretch stretch = {w->values, HV_DTYPE_FLOAT32, VALUES}, back = {w->back, HV_DTYPE_FLOAT32, VALUES};
   size_t size = 0;
   uint64_t written = 0;
@@ -55,7 +55,7 @@ static void chunks(worker *w, hv_codec codec) {
 }
 
 static void sums(worker *w, hv_codec codec) {
-  const hv_device *d = hv_ferry_device(w->ferry);
+  const hv_device *d = hv_transfers_device(w->transfers);
   hv_stretch stretch = {w->values, HV_DTYPE_FLOAT32, VALUES};
   hv_span span = hv_span_of(w->want, (size_t)hv_codec_bound((int)codec, HV_DTYPE_FLOAT32, VALUES));
   void *sum = NULL;
@@ -115,7 +115,7 @@ static void *work(void *arg) {
   for (uint64_t turn = 0; turn < TURNS; turn++) {
     hv_codec codec = (hv_codec)((turn + w->seed) % HV_CODEC_COUNT);
     values_fill(w->values, VALUES, VALUES_NORMAL, w->seed * 100 + turn);
-    fine(w, hv_ferry_follow(w->ferry, NULL, NULL), "to follow");
+    fine(w, hv_transfers_follow(w->transfers, NULL, NULL), "to follow");
     chunks(w, codec);
     sums(w, codec);
     rings(w);
@@ -127,15 +127,15 @@ static int all_at_once(int device) {
   static worker workers[THREADS];
   hv_cuda cuda;
   hv_mem mem;
-  hv_ferry *ferry = NULL;
+  hv_transfers *transfers = NULL;
   hv_error err = {0};
-  hv_ferry_shape shape = {VALUES, 3, 4, 1 << 22};
+  hv_transfers_shape shape = {VALUES, 3, 4, 1 << 22};
   int lost = 0;
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
   assert_int_equal(hv_cuda_world_open(device, &(hv_cuda_kit){0}, NULL, &cuda.world, NULL, &err), HV_OK);
-  assert_int_equal(hv_ferry_new(&cuda, &mem, &shape, &ferry, &err), HV_OK);
+  assert_int_equal(hv_transfers_new(&cuda, &mem, &shape, &transfers, &err), HV_OK);
   for (uint64_t i = 0; i < THREADS; i++) {
-    workers[i] = (worker){.cuda = &cuda, .mem = &mem, .ferry = ferry, .seed = i, .failing = device != 0};
+    workers[i] = (worker){.cuda = &cuda, .mem = &mem, .transfers = transfers, .seed = i, .failing = device != 0};
     assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
   }
   for (int i = 0; i < THREADS; i++) {
@@ -144,8 +144,8 @@ static int all_at_once(int device) {
       fail_msg("thread %d: %s", i, workers[i].first);
     lost += workers[i].lost;
   }
-  assert_int_equal(hv_ferry_why(ferry, &err) != HV_OK, lost > 0);
-  hv_ferry_free(ferry);
+  assert_int_equal(hv_transfers_why(transfers, &err) != HV_OK, lost > 0);
+  hv_transfers_free(transfers);
   assert_int_equal(atomic_load(&mem.blocks), 0);
   return lost;
 }

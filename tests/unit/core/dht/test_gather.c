@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct hall {
+typedef struct registry {
   fake_env fake;
   hv_gather gather;
   char key[160];
@@ -14,10 +14,10 @@ typedef struct hall {
   hv_hash place;
   char shown[1024]; /* "subkey=value/ttl;" for each that was picked */
   size_t picked;
-} hall;
+} registry;
 
-static hall *open_hall(int owned) {
-  static hall one;
+static registry *open_registry(int owned) {
+  static registry one;
   char who[HV_PEER_TEXT_MAX];
   memset(&one, 0, sizeof one);
   fake_env_init(&one.fake, 3);
@@ -32,7 +32,7 @@ static hall *open_hall(int owned) {
   return &one;
 }
 
-static void close_hall(hall *h) {
+static void close_registry(registry *h) {
   hv_gather_fini(&h->gather);
   assert_int_equal(h->fake.mem.blocks, 0);
 }
@@ -41,7 +41,7 @@ static hv_record plain(const char *value, uint32_t ttl_ms) {
   return (hv_record){.value = hv_span_of(value, strlen(value)), .ttl_ms = ttl_ms};
 }
 
-static hv_record by_owner(hall *h, const char *value, uint64_t version, uint32_t ttl_ms) {
+static hv_record by_owner(registry *h, const char *value, uint64_t version, uint32_t ttl_ms) {
   hv_record record = plain(value, ttl_ms);
   record.version = version;
   record.lease_ms = 60000;
@@ -50,24 +50,24 @@ static hv_record by_owner(hall *h, const char *value, uint64_t version, uint32_t
   return record;
 }
 
-static hv_record tombstone(hall *h, uint64_t version) {
+static hv_record tombstone(registry *h, uint64_t version) {
   return (hv_record){.version = version, .signer = h->owner, .lease_ms = 60000};
 }
 
 /* One node at this distance says it. */
-static void say(hall *h, uint8_t distance, const hv_record *record) {
+static void say(registry *h, uint8_t distance, const hv_record *record) {
   hv_hash at = {{distance}};
   hv_gather_hear(&h->gather, &at, record, record ? 1 : 0);
 }
 
 static void see(void *arg, const hv_record *record) {
-  hall *h = arg;
+  registry *h = arg;
   size_t n = strlen(h->shown);
   snprintf(h->shown + n, sizeof h->shown - n, "%.*s=%.*s/%u;", (int)record->subkey.size, (const char *)record->subkey.data,
            (int)record->value.size, (const char *)record->value.data, record->ttl_ms);
 }
 
-static const char *picked(hall *h, size_t believed) {
+static const char *picked(registry *h, size_t believed) {
   hv_hash none = {{0}};
   h->shown[0] = 0;
   h->picked = hv_gather_pick(&h->gather, believed, &none, see, h);
@@ -76,7 +76,7 @@ static const char *picked(hall *h, size_t believed) {
 
 static void all_agree(void **unused) {
   (void)unused;
-  hall *h = open_hall(0);
+  registry *h = open_registry(0);
   hv_hash all, near = {{2}};
   memset(&all, 0xff, sizeof all);
   for (uint8_t i = 0; i < 5; i++) {
@@ -91,41 +91,41 @@ static void all_agree(void **unused) {
   assert_int_equal(hv_gather_holders(&h->gather, &near), 3);
   assert_true(hv_gather_had(&h->gather, 0));
   assert_false(hv_gather_had(&h->gather, 5));
-  close_hall(h);
+  close_registry(h);
 }
 
 static void a_minority_of_liars_is_not_believed(void **unused) {
   (void)unused;
-  hall *h = open_hall(0);
+  registry *h = open_registry(0);
   hv_record right = plain("right", 1000), lie = plain("lie", 3600000);
   say(h, 1, &lie), say(h, 2, &right), say(h, 3, &right), say(h, 4, &lie), say(h, 5, &right);
   assert_string_equal(picked(h, 8), "=right/1000;");
-  close_hall(h);
+  close_registry(h);
 }
 
 static void the_newest_wins_among_those_many_say(void **unused) {
   (void)unused;
-  hall *h = open_hall(0);
+  registry *h = open_registry(0);
   hv_record old = plain("old", 1000), new = plain("new", 2000);
   say(h, 1, &old), say(h, 2, &new), say(h, 3, &old), say(h, 4, &new); /* half have heard of it already */
   assert_string_equal(picked(h, 8), "=new/2000;");
-  close_hall(h);
+  close_registry(h);
 }
 
 static void who_stands_far_away_has_no_voice(void **unused) {
   (void)unused;
-  hall *h = open_hall(0);
+  registry *h = open_registry(0);
   hv_record right = plain("right", 1000), lie = plain("lie", 3600000);
   for (uint8_t i = 0; i < 9; i++)
     say(h, (uint8_t)(100 + i), &lie);
   say(h, 1, &right), say(h, 2, &right), say(h, 3, NULL);
   assert_string_equal(picked(h, 3), "=right/1000;");
-  close_hall(h);
+  close_registry(h);
 }
 
 static void a_forged_owned_record_is_not_even_heard(void **unused) {
   (void)unused;
-  hall *h = open_hall(1);
+  registry *h = open_registry(1);
   hv_record right = by_owner(h, "right", 5, 1000), lie = right, bare = plain("bare", 9000);
   lie.value = hv_span_of("lie", 3);
   lie.version = 9;
@@ -133,43 +133,43 @@ static void a_forged_owned_record_is_not_even_heard(void **unused) {
     say(h, i, i % 2 ? &lie : &bare);
   say(h, 200, &right); /* one that has it is enough, wherever it stands */
   assert_string_equal(picked(h, 5), "=right/1000;");
-  close_hall(h);
+  close_registry(h);
 }
 
 static void the_highest_version_wins_even_alone(void **unused) {
   (void)unused;
-  hall *h = open_hall(1);
+  registry *h = open_registry(1);
   hv_record old = by_owner(h, "old", 5, 9000), new = by_owner(h, "new", 6, 1000);
   say(h, 1, &old), say(h, 2, &old), say(h, 3, &new), say(h, 4, &old);
   assert_string_equal(picked(h, 8), "=new/1000;");
-  close_hall(h);
+  close_registry(h);
 }
 
 static void what_most_know_as_ended_has_ended(void **unused) {
   (void)unused;
-  hall *h = open_hall(1);
+  registry *h = open_registry(1);
   hv_record replayed = by_owner(h, "v", 5, 60000), ended = tombstone(h, 5), before = tombstone(h, 4);
   say(h, 1, &ended), say(h, 2, &ended), say(h, 3, &ended), say(h, 4, &replayed);
   assert_string_equal(picked(h, 8), "");
-  close_hall(h);
-  h = open_hall(1);
+  close_registry(h);
+  h = open_registry(1);
   say(h, 1, &before), say(h, 2, &before), say(h, 3, &before), say(h, 4, &replayed); /* an earlier one has: that says nothing */
   assert_string_equal(picked(h, 8), "=v/60000;");
-  close_hall(h);
+  close_registry(h);
 }
 
 static void a_few_who_call_it_ended_do_not_end_it(void **unused) {
   (void)unused;
-  hall *h = open_hall(1);
+  registry *h = open_registry(1);
   hv_record v = by_owner(h, "v", 5, 9000), ended = tombstone(h, UINT64_MAX);
   say(h, 1, &ended), say(h, 2, &v), say(h, 3, &ended), say(h, 4, &v);
   assert_string_equal(picked(h, 8), "=v/9000;");
-  close_hall(h);
+  close_registry(h);
 }
 
 static void a_dictionary_is_put_together_from_all(void **unused) {
   (void)unused;
-  hall *h = open_hall(0);
+  registry *h = open_registry(0);
   static const char *const subkeys[] = {"a", "b", "c"};
   for (uint8_t i = 0; i < 3; i++) {
     hv_record two[2] = {plain("1", 1000), plain("2", 2000)};
@@ -183,12 +183,12 @@ static void a_dictionary_is_put_together_from_all(void **unused) {
   assert_non_null(strstr(h->shown, "b=x"));
   assert_non_null(strstr(h->shown, "c=x"));
   assert_int_equal(h->picked, 3);
-  close_hall(h);
+  close_registry(h);
 }
 
 static void one_node_has_one_voice_about_one_thing(void **unused) {
   (void)unused;
-  hall *h = open_hall(0);
+  registry *h = open_registry(0);
   static char values[100][12];
   hv_record many[100], right = plain("right", 1000);
   for (int i = 0; i < 100; i++) {
@@ -203,14 +203,14 @@ static void one_node_has_one_voice_about_one_thing(void **unused) {
   for (int i = 0; i < 100; i++) /* nor are there more voices than can be counted */
     say(h, 3, &right);
   assert_int_equal(h->gather.n_voices, HV_GATHER_VOICES_MAX);
-  close_hall(h);
+  close_registry(h);
 }
 
 /* A signature takes a hundred times longer to check than a record to send. */
 static void what_follows_a_forgery_is_not_looked_at(void **unused) {
   (void)unused;
   enum { MANY = 100, GOOD = 3 };
-  hall *h = open_hall(1);
+  registry *h = open_registry(1);
   static char subkeys[MANY][16];
   hv_record many[MANY];
   hv_hash at = {{1}};
@@ -233,14 +233,14 @@ static void what_follows_a_forgery_is_not_looked_at(void **unused) {
     many[i].signature[0] ^= 1;
   hv_gather_hear(&h->gather, &at, many, MANY);
   assert_int_equal(h->gather.n, MANY);
-  close_hall(h);
+  close_registry(h);
 }
 
 static hv_status run_without_memory(hv_mem *mem, void *arg) {
   fake_env fake;
   hv_gather gather;
   hv_hash place, at = {{1}}, none = {{0}};
-  hall h = {.picked = 0};
+  registry h = {.picked = 0};
   (void)arg;
   fake_env_init_on(&fake, 1, mem);
   fake.env.sha256(&fake.env, hv_span_of("k", 1), &place);

@@ -107,8 +107,8 @@ static void take_heavy(hv_stream *stream, const hv_event *event) {
   data_came(stream, event);
 }
 
-static void count_guests(real_node *node, void *arg) {
-  *(size_t *)arg = node->loop->guests.streams;
+static void count_callers(real_node *node, void *arg) {
+  *(size_t *)arg = node->loop->callers.streams;
 }
 
 static void set_other(real_node *node, void *arg) {
@@ -126,7 +126,7 @@ static void forget_all(real_node *node, void *arg) {
 
 static size_t calls_at(real_node *node) {
   size_t n = 0;
-  real_do(node, count_guests, &n);
+  real_do(node, count_callers, &n);
   return n;
 }
 

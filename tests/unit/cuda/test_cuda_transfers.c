@@ -25,7 +25,7 @@ typedef struct model {
 typedef struct bench {
   stand_in gpu;
   hv_mem mem;
-  hv_ferry *ferry;
+  hv_transfers *transfers;
   void *stream; /* the program's */
   hv_run here, there;
 } bench;
@@ -60,33 +60,33 @@ static void copy_model(model *to, const model *from, const hv_device *where) {
   }
 }
 
-static void open_ferry(bench *b, uint64_t seed, uint32_t boats) {
+static void open_transfers(bench *b, uint64_t seed, uint32_t slots) {
   stand_in_init(&b->gpu, 2);
   b->gpu.rng.state = seed;
   b->gpu.restless = seed % 3 != 0;
   b->gpu.backwards = seed % 2;
   hv_mem_init(&b->mem, NULL, HV_MEM_UNLIMITED);
   b->stream = stand_in_stream_new(&b->gpu);
-  hv_ferry_shape shape = {4000, boats, 2, 1 << 20};
-  assert_int_equal(hv_ferry_new(&b->gpu.cuda, &b->mem, &shape, &b->ferry, NULL), HV_OK);
+  hv_transfers_shape shape = {4000, slots, 2, 1 << 20};
+  assert_int_equal(hv_transfers_new(&b->gpu.cuda, &b->mem, &shape, &b->transfers, NULL), HV_OK);
 }
 
 static void open_runs(bench *b, uint32_t chunk_values) {
-  copy_model(&device, &host, hv_ferry_device(b->ferry));
+  copy_model(&device, &host, hv_transfers_device(b->transfers));
   assert_int_equal(hv_run_init(&b->here, &b->mem, host.parts, host.n, chunk_values, NULL), HV_OK);
   assert_int_equal(hv_run_init(&b->there, &b->mem, device.parts, device.n, chunk_values, NULL), HV_OK);
 }
 
-/* A model, a ring of one to three boats, and chunks of any size. */
+/* A model, a ring of one to three slots, and chunks of any size. */
 static void open_both(bench *b, uint64_t seed, check_rng *rng) {
   make_model(&host, (int)(seed % HV_CODEC_COUNT), rng);
-  open_ferry(b, seed, 1 + seed % 3);
+  open_transfers(b, seed, 1 + seed % 3);
   open_runs(b, 1 + (uint32_t)(check_random(rng) % 4000));
 }
 
 static void close_all(bench *b) {
   hv_run_fini(&b->here), hv_run_fini(&b->there);
-  hv_ferry_free(b->ferry);
+  hv_transfers_free(b->transfers);
   stand_in_stream_free(&b->gpu, b->stream);
   stand_in_fini(&b->gpu);
   assert_int_equal(atomic_load(&b->mem.blocks), 0);
@@ -219,8 +219,8 @@ static void norms_are_summed_in_the_hosts_order(void **state) {
       values[seed % 4 ? at / 32 * 32 + large % 32 : at] = 0x1p-17f;
     }
     values[large] = -1024;
-    open_ferry(&b, seed, 1);
-    const hv_device *d = hv_ferry_device(b.ferry);
+    open_transfers(&b, seed, 1);
+    const hv_device *d = hv_transfers_device(b.transfers);
     void *sum;
     assert_int_equal(hv_codec_encode(kern(), HV_CODEC_NONE, HV_DTYPE_FLOAT32, values, n, NULL, codes, ROOM, &size), HV_OK);
     hv_span span = hv_span_of(codes, (size_t)size);
@@ -245,10 +245,10 @@ static void tensors_on_two_gpus_and_in_memory_are_one_run(void **state) {
     check_rng rng = {seed};
     bench b = {0}, other = {0};
     make_model(&host, (int)(seed % HV_CODEC_COUNT), &rng);
-    open_ferry(&b, seed, 2), open_ferry(&other, seed + 1, 1);
+    open_transfers(&b, seed, 2), open_transfers(&other, seed + 1, 1);
     copy_model(&device, &host, NULL);
     for (size_t i = 0; i < device.n; i++)
-      device.parts[i].device = i % 3 == 2 ? NULL : hv_ferry_device(i % 3 ? b.ferry : other.ferry);
+      device.parts[i].device = i % 3 == 2 ? NULL : hv_transfers_device(i % 3 ? b.transfers : other.transfers);
     uint32_t chunk_values = 1 + (uint32_t)(check_random(&rng) % 900);
     assert_int_equal(hv_run_init(&b.here, &b.mem, host.parts, host.n, chunk_values, NULL), HV_OK);
     assert_int_equal(hv_run_init(&b.there, &b.mem, device.parts, device.n, chunk_values, NULL), HV_OK);
@@ -268,7 +268,7 @@ static void tensors_on_two_gpus_and_in_memory_are_one_run(void **state) {
         assert_int_equal(hv_run_sum_add(kern(), &sum, chunk.size, &span, 1, 1, 0), HV_OK);
         assert_int_equal(hv_run_sum_encode(run, kern(), i, &sum, 0.25f, averages[side], ROOM, &size_there), HV_OK);
         span = hv_span_of(averages[side], size_there);
-        on[sum.device ? sum.device == hv_ferry_device(b.ferry) : 2]++;
+        on[sum.device ? sum.device == hv_transfers_device(b.transfers) : 2]++;
         hv_run_sum_end(&sum);
         assert_int_equal(hv_run_decode(run, kern(), i, &span, 1), HV_OK);
       }
@@ -288,8 +288,8 @@ static void what_is_no_contribution_is_refused_before_the_device_hears_of_it(voi
   uint64_t size;
   void *sum, *more;
   bench b = {0};
-  open_ferry(&b, 3, 1);
-  const hv_device *d = hv_ferry_device(b.ferry);
+  open_transfers(&b, 3, 1);
+  const hv_device *d = hv_transfers_device(b.transfers);
   assert_int_equal(d->sum_take(d->self, 4001, &sum), HV_OK);
   assert_null(sum); /* larger than a chunk */
   assert_int_equal(d->sum_take(d->self, 40, &sum), HV_OK);
@@ -334,14 +334,14 @@ static void what_the_program_asked_for_before_is_done_before(void **state) {
   uint64_t written;
   for (uint64_t seed = 1; seed <= 30; seed++) {
     bench b = {0};
-    open_ferry(&b, 3 * seed, 2);
+    open_transfers(&b, 3 * seed, 2);
     for (int i = 0; i < 100; i++)
       values[i] = (float)i, later[i] = (float)(i * i);
     hv_stretch all = {values, HV_DTYPE_FLOAT32, 100};
-    const hv_device *table = hv_ferry_device(b.ferry);
+    const hv_device *table = hv_transfers_device(b.transfers);
     hv_cuda_world *w = &b.gpu.cuda.world;
     assert_int_equal(w->copy(w->self, b.stream, values, later, sizeof later, NULL), HV_OK);
-    assert_int_equal(hv_ferry_follow(b.ferry, b.stream, NULL), HV_OK);
+    assert_int_equal(hv_transfers_follow(b.transfers, b.stream, NULL), HV_OK);
     assert_int_equal(table->encode(table->self, HV_CODEC_UNIFORM8, &all, 1, codes, sizeof codes, &size), HV_OK);
     assert_int_equal(hv_codec_encode(kern(), HV_CODEC_UNIFORM8, HV_DTYPE_FLOAT32, later, 100, NULL, want, sizeof want, &written),
                      HV_OK);
@@ -358,7 +358,7 @@ static void hostile_chunks_write_nothing_and_are_told_as_the_cpu_tells_them(void
     bench b = {0};
     size_t size;
     make_model(&host, (int)(seed % HV_CODEC_COUNT), &rng);
-    open_ferry(&b, seed, 2);
+    open_transfers(&b, seed, 2);
     open_runs(&b, 4000);
     for (int turn = 0; turn < 20 && b.here.n_chunks; turn++) {
       uint32_t i = (uint32_t)(check_random(&rng) % b.here.n_chunks);
@@ -384,8 +384,8 @@ static void values_that_are_not_finite_are_not_sent(void **state) {
   uint8_t codes[3000 * 4 + 4096];
   size_t size;
   bench b = {0};
-  open_ferry(&b, 3, 2);
-  const hv_device *table = hv_ferry_device(b.ferry);
+  open_transfers(&b, 3, 2);
+  const hv_device *table = hv_transfers_device(b.transfers);
   hv_stretch some[] = {{values, HV_DTYPE_FLOAT32, 3000}, {halves, HV_DTYPE_BFLOAT16, 10}};
   assert_int_equal(table->encode(table->self, HV_CODEC_UNIFORM8, some, 2, codes, sizeof codes, &size), HV_OK);
   halves[9] = 0x7fc0;
@@ -413,17 +413,17 @@ static void an_error_at_any_call_is_told_and_nothing_is_kept(void **state) {
       hv_mem_init(&b.mem, NULL, HV_MEM_UNLIMITED);
       b.stream = stand_in_stream_new(&b.gpu);
       b.gpu.fail_at = n, b.gpu.fail_with = lost ? HV_IO : HV_NOMEM;
-      hv_ferry_shape shape = {4000, 2, 2, 1 << 20};
-      hv_status status = hv_ferry_new(&b.gpu.cuda, &b.mem, &shape, &b.ferry, &err);
+      hv_transfers_shape shape = {4000, 2, 2, 1 << 20};
+      hv_status status = hv_transfers_new(&b.gpu.cuda, &b.mem, &shape, &b.transfers, &err);
       if (status != HV_OK) {
         assert_int_equal(status, b.gpu.fail_with);
-        b.ferry = NULL;
+        b.transfers = NULL;
         close_all(&b);
         continue;
       }
       make_model(&host, HV_CODEC_LINEAR8, &rng);
       open_runs(&b, 4000);
-      status = hv_ferry_follow(b.ferry, b.stream, &err);
+      status = hv_transfers_follow(b.transfers, b.stream, &err);
       for (uint32_t i = 0; i < b.there.n_chunks && status == HV_OK; i++) {
         status = hv_run_encode(&b.there, kern(), i, HV_CODEC_LINEAR8, codes, ROOM, &size);
         hv_span span = hv_span_of(codes, size);
@@ -444,7 +444,7 @@ static void an_error_at_any_call_is_told_and_nothing_is_kept(void **state) {
         hv_run_sum_end(&sum);
       }
       over = status == HV_OK;
-      if (!over && n >= 0 && hv_ferry_why(b.ferry, &err) != HV_OK) {
+      if (!over && n >= 0 && hv_transfers_why(b.transfers, &err) != HV_OK) {
         assert_string_equal(err.text, "the stand-in was told to fail");
         if (lost)
           assert_int_equal(hv_run_encode(&b.there, kern(), 0, HV_CODEC_NONE, codes, ROOM, &size), HV_IO);
@@ -461,23 +461,23 @@ static void page_locked_memory_has_its_limit(void **state) {
   stand_in gpu;
   hv_mem mem;
   hv_error err = {0};
-  hv_ferry *ferry;
+  hv_transfers *transfers;
   stand_in_init(&gpu, 2);
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
-  hv_ferry_shape shape = {1 << 17, 4, 8, 1 << 20};
-  assert_int_equal(hv_ferry_new(&gpu.cuda, &mem, &shape, &ferry, &err), HV_BUDGET);
+  hv_transfers_shape shape = {1 << 17, 4, 8, 1 << 20};
+  assert_int_equal(hv_transfers_new(&gpu.cuda, &mem, &shape, &transfers, &err), HV_BUDGET);
   assert_non_null(strstr(err.text, "part_size_bytes"));
   shape.pinned_most = 4 << 20;
-  assert_int_equal(hv_ferry_new(&gpu.cuda, &mem, &shape, &ferry, &err), HV_OK);
+  assert_int_equal(hv_transfers_new(&gpu.cuda, &mem, &shape, &transfers, &err), HV_OK);
   assert_in_range(gpu.pinned_peak, 4 * 4 << 17, 4 << 20);
-  hv_ferry_free(ferry);
-  shape.boats = 0;
-  assert_int_equal(hv_ferry_new(&gpu.cuda, &mem, &shape, &ferry, &err), HV_INVALID);
-  shape = (hv_ferry_shape){1 << 10, 4, HV_FERRY_SUMS_MAX + 1, SIZE_MAX};
-  assert_int_equal(hv_ferry_new(&gpu.cuda, &mem, &shape, &ferry, &err), HV_INVALID);
-  shape = (hv_ferry_shape){(1 << 20) + 1, 4, 8, SIZE_MAX};
-  assert_int_equal(hv_ferry_new(&gpu.cuda, &mem, &shape, &ferry, &err), HV_INVALID);
-  hv_ferry_free(NULL);
+  hv_transfers_free(transfers);
+  shape.slots = 0;
+  assert_int_equal(hv_transfers_new(&gpu.cuda, &mem, &shape, &transfers, &err), HV_INVALID);
+  shape = (hv_transfers_shape){1 << 10, 4, HV_TRANSFERS_SUMS_MAX + 1, SIZE_MAX};
+  assert_int_equal(hv_transfers_new(&gpu.cuda, &mem, &shape, &transfers, &err), HV_INVALID);
+  shape = (hv_transfers_shape){(1 << 20) + 1, 4, 8, SIZE_MAX};
+  assert_int_equal(hv_transfers_new(&gpu.cuda, &mem, &shape, &transfers, &err), HV_INVALID);
+  hv_transfers_free(NULL);
   stand_in_fini(&gpu);
   assert_int_equal(atomic_load(&mem.blocks), 0);
 }

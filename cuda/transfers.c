@@ -8,14 +8,14 @@
 #define ALIGN(x) (((x) + 255) / 256 * 256)
 
 /* One chunk under way, on a stream of its own. */
-typedef struct boat {
+typedef struct slot {
   uint8_t *device, *pinned; /* the chunk */
   float *values;            /* on the device, when they have to be gathered there */
   uint8_t *scratch;
   uint32_t *flag, *flag_pinned, *zero; /* on the device; as it came back; a 0 to begin with */
   void *stream, *done;
   int busy;
-} boat;
+} slot;
 
 /* What an owner adds up in. */
 typedef struct sum {
@@ -24,37 +24,37 @@ typedef struct sum {
   int taken, begun;
 } sum;
 
-struct hv_ferry {
+struct hv_transfers {
   const hv_cuda *cuda;
   hv_mem *mem;
-  hv_ferry_shape shape;
+  hv_transfers_shape shape;
   hv_device table;
   size_t chunk_bytes, scratch_bytes;
-  void *device, *pinned; /* all boats' memory */
-  pthread_mutex_t lock;  /* for what follows, and the boats' busy */
+  void *device, *pinned; /* all slots' memory */
+  pthread_mutex_t lock;  /* for what follows, and the slots' busy */
   pthread_cond_t landed;
   void *given; /* an event: what is asked comes after it */
   int follows, broken;
   hv_error why;
-  boat boats[HV_FERRY_BOATS_MAX];
-  sum sums[HV_FERRY_SUMS_MAX];
+  slot slots[HV_TRANSFERS_SLOTS_MAX];
+  sum sums[HV_TRANSFERS_SUMS_MAX];
 };
 
-static const hv_cuda_world *world_of(const hv_ferry *f) {
+static const hv_cuda_world *world_of(const hv_transfers *f) {
   return &f->cuda->world;
 }
 
-/* ---- boats ---- */
+/* ---- slots ---- */
 
-/* Waits for a boat; its stream comes after what the program did. NULL: the device has failed before, or does now. */
-static boat *board(hv_ferry *f, hv_error *err) {
+/* Waits for a slot; its stream comes after what the program did. NULL: the device has failed before, or does now. */
+static slot *board(hv_transfers *f, hv_error *err) {
   const hv_cuda_world *w = world_of(f);
-  boat *b = NULL;
+  slot *b = NULL;
   pthread_mutex_lock(&f->lock);
   while (!b && !f->broken) {
-    for (uint32_t i = 0; i < f->shape.boats && !b; i++)
-      if (!f->boats[i].busy)
-        b = &f->boats[i];
+    for (uint32_t i = 0; i < f->shape.slots && !b; i++)
+      if (!f->slots[i].busy)
+        b = &f->slots[i];
     if (!b)
       pthread_cond_wait(&f->landed, &f->lock);
   }
@@ -69,8 +69,8 @@ static boat *board(hv_ferry *f, hv_error *err) {
   return b;
 }
 
-/* Gives the boat back; after an error when nothing is under way on it any more, as far as the device still tells. */
-static hv_status land(hv_ferry *f, boat *b, hv_status status, const hv_error *err) {
+/* Gives the slot back; after an error when nothing is under way on it any more, as far as the device still tells. */
+static hv_status land(hv_transfers *f, slot *b, hv_status status, const hv_error *err) {
   const hv_cuda_world *w = world_of(f);
   if (status != HV_OK && w->record(w->self, b->done, b->stream, NULL) == HV_OK)
     w->wait(w->self, b->done, NULL);
@@ -85,7 +85,7 @@ static hv_status land(hv_ferry *f, boat *b, hv_status status, const hv_error *er
   return status;
 }
 
-static hv_status wait_for(const hv_ferry *f, boat *b, hv_error *err) {
+static hv_status wait_for(const hv_transfers *f, slot *b, hv_error *err) {
   const hv_cuda_world *w = world_of(f);
   hv_status status = w->record(w->self, b->done, b->stream, err);
   return status == HV_OK ? w->wait(w->self, b->done, err) : status;
@@ -104,8 +104,8 @@ static int in_one_row(const hv_stretch *stretches, size_t n) {
   return n == 1 && stretches[0].dtype == HV_DTYPE_FLOAT32;
 }
 
-/* Between the stretches and the boat's values, a launch for each dtype. */
-static hv_status pair_up(const hv_ferry *f, boat *b, const hv_stretch *stretches, size_t n, int narrow, hv_error *err) {
+/* Between the stretches and the slot's values, a launch for each dtype. */
+static hv_status pair_up(const hv_transfers *f, slot *b, const hv_stretch *stretches, size_t n, int narrow, hv_error *err) {
   hv_cuda_pair *pairs = hv_mem_array(f->mem, n, sizeof *pairs);
   hv_status status = pairs ? HV_OK : hv_fail(err, HV_NOMEM, "no memory for a table of tensors");
   for (hv_dtype dtype = HV_DTYPE_FLOAT32; dtype <= HV_DTYPE_BFLOAT16 && status == HV_OK; dtype++) {
@@ -125,18 +125,18 @@ static hv_status pair_up(const hv_ferry *f, boat *b, const hv_stretch *stretches
   return status;
 }
 
-static hv_status check_stretches(const hv_ferry *f, const hv_stretch *stretches, size_t n, hv_error *err) {
+static hv_status check_stretches(const hv_transfers *f, const hv_stretch *stretches, size_t n, hv_error *err) {
   for (size_t i = 0; i < n; i++)
     if (stretches[i].dtype == HV_DTYPE_FLOAT64)
       return hv_fail(err, HV_INVALID, "a float64 tensor is not encoded on a GPU");
   if (count_of(stretches, n) > f->shape.chunk_values)
-    return hv_fail(err, HV_INVALID, "a chunk is larger than those that the ferry was made for");
+    return hv_fail(err, HV_INVALID, "a chunk is larger than those that the transfer pool was made for");
   return HV_OK;
 }
 
 /* ---- a chunk out ---- */
 
-static hv_status load(const hv_ferry *f, boat *b, hv_codec codec, const hv_stretch *stretches, size_t n, size_t size,
+static hv_status load(const hv_transfers *f, slot *b, hv_codec codec, const hv_stretch *stretches, size_t n, size_t size,
                       hv_error *err) {
   const hv_cuda_world *w = world_of(f);
   hv_cuda_source source = {.src = b->values, .chunk = b->device, .count = count_of(stretches, n)};
@@ -158,13 +158,13 @@ static hv_status load(const hv_ferry *f, boat *b, hv_codec codec, const hv_stret
 
 static hv_status encode(void *self, hv_codec codec, const hv_stretch *stretches, size_t n, uint8_t *out, size_t room,
                         size_t *size) {
-  hv_ferry *f = self;
+  hv_transfers *f = self;
   hv_error err = {0};
   size_t bytes = (size_t)hv_codec_bound((int)codec, HV_DTYPE_FLOAT32, count_of(stretches, n));
   *size = 0;
   if (!bytes || bytes > room)
     return HV_TOO_LARGE;
-  boat *b = board(f, &err);
+  slot *b = board(f, &err);
   if (!b)
     return HV_IO;
   hv_status status = check_stretches(f, stretches, n, &err);
@@ -185,7 +185,7 @@ static void put_together(uint8_t *at, const hv_span *spans, size_t n_spans) {
       memcpy(at, spans[i].data, spans[i].size);
 }
 
-static hv_status unload(const hv_ferry *f, boat *b, const hv_codec_info *info, const hv_stretch *stretches, size_t n,
+static hv_status unload(const hv_transfers *f, slot *b, const hv_codec_info *info, const hv_stretch *stretches, size_t n,
                         hv_error *err) {
   const hv_cuda_world *w = world_of(f);
   hv_dtype dtype = n == 1 ? stretches[0].dtype : HV_DTYPE_FLOAT32;
@@ -204,7 +204,7 @@ static hv_status unload(const hv_ferry *f, boat *b, const hv_codec_info *info, c
 }
 
 static hv_status decode(void *self, const hv_span *spans, size_t n_spans, const hv_stretch *stretches, size_t n) {
-  hv_ferry *f = self;
+  hv_transfers *f = self;
   hv_error err = {0};
   hv_codec_info info;
   hv_status verdict = hv_codec_peek(spans, n_spans, &info);
@@ -214,7 +214,7 @@ static hv_status decode(void *self, const hv_span *spans, size_t n_spans, const 
     return HV_INVALID;
   if (info.dtype == HV_DTYPE_FLOAT64)
     return HV_UNSUPPORTED;
-  boat *b = board(f, &err);
+  slot *b = board(f, &err);
   if (!b)
     return HV_IO;
   hv_status status = check_stretches(f, stretches, n, &err);
@@ -230,7 +230,7 @@ static hv_status decode(void *self, const hv_span *spans, size_t n_spans, const 
 /* ---- sums ---- */
 
 static hv_status sum_take(void *self, uint64_t n, void **out) {
-  hv_ferry *f = self;
+  hv_transfers *f = self;
   sum *one = NULL;
   pthread_mutex_lock(&f->lock);
   for (uint32_t i = 0; n <= f->shape.chunk_values && i < f->shape.sums && !one; i++)
@@ -244,27 +244,27 @@ static hv_status sum_take(void *self, uint64_t n, void **out) {
 }
 
 static void sum_give(void *self, void *which) {
-  hv_ferry *f = self;
+  hv_transfers *f = self;
   sum *one = which;
   pthread_mutex_lock(&f->lock);
   one->taken = 0;
   pthread_mutex_unlock(&f->lock);
 }
 
-static hv_status begin_sum(const hv_ferry *f, const boat *b, sum *one, hv_error *err) {
+static hv_status begin_sum(const hv_transfers *f, const slot *b, sum *one, hv_error *err) {
   hv_status status = one->begun ? HV_OK : hv_cuda_row_clear(f->cuda, b->stream, one->values, one->n, err);
   one->begun = 1; /* after an error nobody adds to it */
   return status;
 }
 
-/* What a contribution's verdict was, when the boat has landed. */
-static hv_status tell(hv_ferry *f, boat *b, hv_status status, const hv_error *err) {
+/* What a contribution's verdict was, when the slot has landed. */
+static hv_status tell(hv_transfers *f, slot *b, hv_status status, const hv_error *err) {
   hv_status verdict = status == HV_OK ? (hv_status)*b->flag_pinned : HV_OK;
   status = land(f, b, status, err);
   return status == HV_OK ? verdict : HV_IO; /* the sum may be anything now, also when it was memory that was missing */
 }
 
-static hv_status take_in(const hv_ferry *f, boat *b, sum *one, const hv_codec_info *info, float weight, float norm_max,
+static hv_status take_in(const hv_transfers *f, slot *b, sum *one, const hv_codec_info *info, float weight, float norm_max,
                          hv_error *err) {
   const hv_cuda_world *w = world_of(f);
   hv_cuda_target target = {b->device, info->codec, info->dtype, info->count, NULL, (int32_t *)b->flag};
@@ -285,7 +285,7 @@ static hv_status take_in(const hv_ferry *f, boat *b, sum *one, const hv_codec_in
 }
 
 static hv_status sum_add(void *self, void *which, const hv_span *spans, size_t n_spans, float weight, float norm_max) {
-  hv_ferry *f = self;
+  hv_transfers *f = self;
   sum *one = which;
   hv_error err = {0};
   hv_codec_info info;
@@ -298,7 +298,7 @@ static hv_status sum_add(void *self, void *which, const hv_span *spans, size_t n
     return HV_UNSUPPORTED;
   if (info.count != one->n)
     return HV_INVALID;
-  boat *b = board(f, &err);
+  slot *b = board(f, &err);
   if (!b)
     return HV_IO;
   put_together(b->pinned, spans, n_spans);
@@ -306,8 +306,8 @@ static hv_status sum_add(void *self, void *which, const hv_span *spans, size_t n
 }
 
 /* The values lie in one row, or are made one. */
-static hv_status take_own(const hv_ferry *f, boat *b, sum *one, const hv_stretch *stretches, size_t n, float weight, float norm_max,
-                          hv_error *err) {
+static hv_status take_own(const hv_transfers *f, slot *b, sum *one, const hv_stretch *stretches, size_t n, float weight,
+                          float norm_max, hv_error *err) {
   const hv_cuda_world *w = world_of(f);
   const float *row = in_one_row(stretches, n) ? stretches[0].data : b->values;
   hv_cuda_target target = {.count = one->n, .verdict = (int32_t *)b->flag};
@@ -326,7 +326,7 @@ static hv_status take_own(const hv_ferry *f, boat *b, sum *one, const hv_stretch
 }
 
 static hv_status sum_add_own(void *self, void *which, const hv_stretch *stretches, size_t n, float weight, float norm_max) {
-  hv_ferry *f = self;
+  hv_transfers *f = self;
   sum *one = which;
   hv_error err = {0};
   if (!(weight >= 0 && weight <= HV_CODEC_WEIGHT_MAX) || count_of(stretches, n) != one->n)
@@ -334,11 +334,11 @@ static hv_status sum_add_own(void *self, void *which, const hv_stretch *stretche
   hv_status status = check_stretches(f, stretches, n, &err);
   if (status != HV_OK)
     return status;
-  boat *b = board(f, &err);
+  slot *b = board(f, &err);
   return b ? tell(f, b, take_own(f, b, one, stretches, n, weight, norm_max, &err), &err) : HV_IO;
 }
 
-static hv_status average(const hv_ferry *f, boat *b, sum *one, float factor, hv_codec codec, size_t size, hv_error *err) {
+static hv_status average(const hv_transfers *f, slot *b, sum *one, float factor, hv_codec codec, size_t size, hv_error *err) {
   const hv_cuda_world *w = world_of(f);
   hv_cuda_source source = {.src = one->values, .chunk = b->device, .count = one->n};
   hv_status status = begin_sum(f, b, one, err);
@@ -352,14 +352,14 @@ static hv_status average(const hv_ferry *f, boat *b, sum *one, float factor, hv_
 }
 
 static hv_status sum_encode(void *self, void *which, float factor, hv_codec codec, uint8_t *out, size_t room, size_t *size) {
-  hv_ferry *f = self;
+  hv_transfers *f = self;
   sum *one = which;
   hv_error err = {0};
   size_t bytes = (size_t)hv_codec_bound((int)codec, HV_DTYPE_FLOAT32, one->n);
   *size = 0;
   if (!bytes || bytes > room)
     return HV_TOO_LARGE;
-  boat *b = board(f, &err);
+  slot *b = board(f, &err);
   if (!b)
     return HV_IO;
   hv_status status = average(f, b, one, factor, codec, bytes, &err);
@@ -370,14 +370,14 @@ static hv_status sum_encode(void *self, void *which, float factor, hv_codec code
 
 /* ---- values as they are ---- */
 
-/* Piece by piece through the boat's pinned memory. */
-static hv_status carry(hv_ferry *f, const hv_stretch *there, uint8_t *here, int out) {
+/* Piece by piece through the slot's pinned memory. */
+static hv_status carry(hv_transfers *f, const hv_stretch *there, uint8_t *here, int out) {
   const hv_cuda_world *w = world_of(f);
   size_t left = (size_t)there->n * hv_dtype_size((int)there->dtype);
   uint8_t *at = there->data;
   hv_status status = HV_OK;
   hv_error err = {0};
-  boat *b = board(f, &err);
+  slot *b = board(f, &err);
   if (!b)
     return HV_IO;
   while (left && status == HV_OK) {
@@ -404,11 +404,11 @@ static hv_status write_values(void *self, const void *from, const hv_stretch *to
 
 /* ---- what the program says ---- */
 
-const hv_device *hv_ferry_device(hv_ferry *f) {
+const hv_device *hv_transfers_device(hv_transfers *f) {
   return &f->table;
 }
 
-hv_status hv_ferry_follow(hv_ferry *f, void *stream, hv_error *err) {
+hv_status hv_transfers_follow(hv_transfers *f, void *stream, hv_error *err) {
   const hv_cuda_world *w = world_of(f);
   hv_error said = {0};
   pthread_mutex_lock(&f->lock);
@@ -423,7 +423,7 @@ hv_status hv_ferry_follow(hv_ferry *f, void *stream, hv_error *err) {
   return status;
 }
 
-hv_status hv_ferry_why(hv_ferry *f, hv_error *err) {
+hv_status hv_transfers_why(hv_transfers *f, hv_error *err) {
   pthread_mutex_lock(&f->lock);
   *err = f->why;
   pthread_mutex_unlock(&f->lock);
@@ -433,7 +433,7 @@ hv_status hv_ferry_why(hv_ferry *f, hv_error *err) {
 /* ---- life ---- */
 
 /* The largest chunk of so many values, and the scratch that one takes, whatever its codec. */
-static void measure(hv_ferry *f) {
+static void measure(hv_transfers *f) {
   hv_cuda_source largest = {.count = f->shape.chunk_values};
   for (int codec = 0; codec < HV_CODEC_COUNT; codec++) {
     size_t bytes = (size_t)hv_codec_bound(codec, HV_DTYPE_FLOAT32, largest.count);
@@ -448,10 +448,10 @@ static void measure(hv_ferry *f) {
   f->scratch_bytes = ALIGN(f->scratch_bytes);
 }
 
-static hv_status build(hv_ferry *f, hv_error *err) {
+static hv_status build(hv_transfers *f, hv_error *err) {
   const hv_cuda_world *w = world_of(f);
   size_t pinned = f->chunk_bytes + 256, values = ALIGN(f->shape.chunk_values * sizeof(float));
-  size_t device = f->chunk_bytes + values + f->scratch_bytes + 256, n = f->shape.boats;
+  size_t device = f->chunk_bytes + values + f->scratch_bytes + 256, n = f->shape.slots;
   if (n * pinned > f->shape.pinned_most)
     return hv_fail(err, HV_BUDGET,
                    "%zu chunks need %zu bytes of page-locked memory, and may have %zu: make part_size_bytes smaller", n, n * pinned,
@@ -462,7 +462,7 @@ static hv_status build(hv_ferry *f, hv_error *err) {
   if (status == HV_OK)
     status = w->event_new(w->self, &f->given, err);
   for (size_t i = 0; i < n && status == HV_OK; i++) {
-    boat *b = &f->boats[i];
+    slot *b = &f->slots[i];
     b->pinned = (uint8_t *)f->pinned + i * pinned;
     b->flag_pinned = (uint32_t *)(void *)(b->pinned + f->chunk_bytes);
     b->zero = b->flag_pinned + 1;
@@ -480,51 +480,51 @@ static hv_status build(hv_ferry *f, hv_error *err) {
   return status;
 }
 
-static hv_status check_shape(const hv_ferry_shape *shape, hv_error *err) {
+static hv_status check_shape(const hv_transfers_shape *shape, hv_error *err) {
   if (!shape->chunk_values || shape->chunk_values > 1u << 20)
     return hv_fail(err, HV_INVALID, "a ferried chunk has 1 to 2^20 values");
-  if (!shape->boats || shape->boats > HV_FERRY_BOATS_MAX)
-    return hv_fail(err, HV_INVALID, "a ferry has 1 to %d boats", HV_FERRY_BOATS_MAX);
-  if (shape->sums > HV_FERRY_SUMS_MAX)
-    return hv_fail(err, HV_INVALID, "a ferry has %d sums at most", HV_FERRY_SUMS_MAX);
+  if (!shape->slots || shape->slots > HV_TRANSFERS_SLOTS_MAX)
+    return hv_fail(err, HV_INVALID, "a transfer pool has 1 to %d slots", HV_TRANSFERS_SLOTS_MAX);
+  if (shape->sums > HV_TRANSFERS_SUMS_MAX)
+    return hv_fail(err, HV_INVALID, "a transfer pool has %d sums at most", HV_TRANSFERS_SUMS_MAX);
   return HV_OK;
 }
 
-hv_status hv_ferry_new(const hv_cuda *cuda, hv_mem *mem, const hv_ferry_shape *shape, hv_ferry **out, hv_error *err) {
+hv_status hv_transfers_new(const hv_cuda *cuda, hv_mem *mem, const hv_transfers_shape *shape, hv_transfers **out, hv_error *err) {
   hv_status status = check_shape(shape, err);
   if (status != HV_OK)
     return status;
-  hv_ferry *f = hv_mem_zalloc(mem, sizeof *f);
+  hv_transfers *f = hv_mem_zalloc(mem, sizeof *f);
   if (!f)
-    return hv_fail(err, HV_NOMEM, "no memory for a ferry");
+    return hv_fail(err, HV_NOMEM, "no memory for a transfer pool");
   f->cuda = cuda, f->mem = mem, f->shape = *shape;
   f->table = (hv_device){f, encode, decode, sum_take, sum_give, sum_add, sum_add_own, sum_encode, read_values, write_values};
   if (pthread_mutex_init(&f->lock, NULL) != 0) {
     hv_mem_free(f);
-    return hv_fail(err, HV_NOMEM, "no memory for a ferry");
+    return hv_fail(err, HV_NOMEM, "no memory for a transfer pool");
   }
   if (pthread_cond_init(&f->landed, NULL) != 0) {
     pthread_mutex_destroy(&f->lock);
     hv_mem_free(f);
-    return hv_fail(err, HV_NOMEM, "no memory for a ferry");
+    return hv_fail(err, HV_NOMEM, "no memory for a transfer pool");
   }
   measure(f);
   status = build(f, err);
   if (status == HV_OK)
     *out = f;
   else
-    hv_ferry_free(f);
+    hv_transfers_free(f);
   return status;
 }
 
-void hv_ferry_free(hv_ferry *f) {
+void hv_transfers_free(hv_transfers *f) {
   if (!f)
     return;
   const hv_cuda_world *w = world_of(f);
-  for (uint32_t i = 0; i < HV_FERRY_BOATS_MAX; i++) {
-    w->event_free(w->self, f->boats[i].done);
-    if (f->boats[i].stream)
-      w->stream_free(w->self, f->boats[i].stream);
+  for (uint32_t i = 0; i < HV_TRANSFERS_SLOTS_MAX; i++) {
+    w->event_free(w->self, f->slots[i].done);
+    if (f->slots[i].stream)
+      w->stream_free(w->self, f->slots[i].stream);
   }
   w->event_free(w->self, f->given);
   w->device_free(w->self, f->device);

@@ -5,11 +5,11 @@
 
 #include <string.h>
 
-enum { STREAMS = 2 * HV_ALLREDUCE_HALL_ROOM };
+enum { STREAMS = 2 * HV_ALLREDUCE_REGISTRY_ROOM };
 
 typedef struct place {
   fake_env fake; /* first */
-  hv_allreduce_hall hall;
+  hv_allreduce_registry registry;
   hv_stream streams[STREAMS];
   size_t n, cancelled;
   int sweeps; /* the timer is set */
@@ -48,12 +48,12 @@ static void open_on(place *p, hv_mem *mem) {
   p->fake.env.timer_set = timer_set;
   p->fake.env.timer_clear = timer_clear;
   p->fake.env.stream_cancel = stream_cancel;
-  hv_allreduce_hall_init(&p->hall, &p->fake.env);
+  hv_allreduce_registry_init(&p->registry, &p->fake.env);
 }
 
 static void close_all(place *p) {
-  hv_allreduce_hall_fini(&p->hall);
-  assert_int_equal(p->hall.n_early, 0);
+  hv_allreduce_registry_fini(&p->registry);
+  assert_int_equal(p->registry.n_early, 0);
   assert_int_equal(atomic_load(&p->fake.env.mem->blocks), 0);
 }
 
@@ -63,7 +63,7 @@ static hv_stream *comes(place *p, uint64_t peer) {
   hv_stream *stream = &p->streams[p->n++];
   stream->peer = fake_peer(peer);
   hv_msg first = {.kind = HV_MSG_SHARE, .u.share = {.round = {7}, .lacks = hv_span_of(lacks, sizeof lacks)}};
-  hv_allreduce_opened(&p->hall,
+  hv_allreduce_opened(&p->registry,
                       &(hv_event){.kind = HV_EVENT_STREAM_OPENED, .stream = stream, .msg = &first, .now_us = p->fake.now_us});
   return stream->on ? stream : NULL;
 }
@@ -77,7 +77,7 @@ static void one_peer_has_a_few_places_and_gets_them_back(void **state) {
   static place p;
   open_on(&p, NULL);
   hv_stream *one = NULL;
-  for (int i = 0; i < HV_ALLREDUCE_HALL_OF_PEER; i++)
+  for (int i = 0; i < HV_ALLREDUCE_REGISTRY_OF_PEER; i++)
     assert_non_null(one = comes(&p, 1));
   assert_null(comes(&p, 1));
   assert_non_null(comes(&p, 2)); /* others are let in */
@@ -91,18 +91,18 @@ static void strangers_have_half_of_all_places_and_friends_the_rest(void **state)
   (void)state;
   static place p;
   open_on(&p, NULL);
-  p.hall.knows = knows_the_first_thousand;
-  for (uint64_t i = 0; i < HV_ALLREDUCE_HALL_OF_STRANGERS; i++)
+  p.registry.knows = knows_the_first_thousand;
+  for (uint64_t i = 0; i < HV_ALLREDUCE_REGISTRY_OF_STRANGERS; i++)
     assert_non_null(comes(&p, 1000 + i));
   assert_null(comes(&p, 5000));
   hv_stream *friend = NULL;
-  for (uint64_t i = HV_ALLREDUCE_HALL_OF_STRANGERS; i < HV_ALLREDUCE_HALL_ROOM; i++)
+  for (uint64_t i = HV_ALLREDUCE_REGISTRY_OF_STRANGERS; i < HV_ALLREDUCE_REGISTRY_ROOM; i++)
     assert_non_null(friend = comes(&p, i % 1000));
   assert_null(comes(&p, 999)); /* all is taken */
   goes(friend);
   assert_null(comes(&p, 5000));
   assert_non_null(comes(&p, 999));
-  assert_int_equal(p.hall.n_early, HV_ALLREDUCE_HALL_ROOM);
+  assert_int_equal(p.registry.n_early, HV_ALLREDUCE_REGISTRY_ROOM);
   close_all(&p);
 }
 
@@ -114,10 +114,10 @@ static void who_waits_too_long_is_sent_away(void **state) {
   assert_true(p.sweeps);
   p.fake.now_us += 14999999;
   comes(&p, 2);
-  p.hall.sweep.fire(&p.hall.sweep, &(hv_event){.kind = HV_EVENT_TIMER, .now_us = p.fake.now_us});
+  p.registry.sweep.fire(&p.registry.sweep, &(hv_event){.kind = HV_EVENT_TIMER, .now_us = p.fake.now_us});
   assert_int_equal(p.cancelled, 0);
   p.fake.now_us += 1;
-  p.hall.sweep.fire(&p.hall.sweep, &(hv_event){.kind = HV_EVENT_TIMER, .now_us = p.fake.now_us});
+  p.registry.sweep.fire(&p.registry.sweep, &(hv_event){.kind = HV_EVENT_TIMER, .now_us = p.fake.now_us});
   assert_int_equal(p.cancelled, 1);
   close_all(&p);
 }
@@ -158,7 +158,7 @@ static hv_status wait_a_little(hv_mem *mem, void *arg) {
   if (stream && payload)
     stream->on->data(stream, &(hv_event){.kind = HV_EVENT_STREAM_DATA, .stream = stream, .msg = &msg, .payload = payload});
   hv_payload_release(payload);
-  hv_allreduce_hall_fini(&p->hall);
+  hv_allreduce_registry_fini(&p->registry);
   return stream && payload && !p->cancelled ? HV_OK : HV_NOMEM;
 }
 
@@ -177,5 +177,5 @@ int main(void) {
       cmocka_unit_test(what_may_not_come_on_such_a_stream_breaks_it_off),
       cmocka_unit_test(without_memory_it_is_refused_or_broken_off),
   };
-  return cmocka_run_group_tests_name("the hall", tests, NULL, NULL);
+  return cmocka_run_group_tests_name("the registry", tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* The judge of the swarm room `average`, by what it must let pass and what it must not: groups as they may have ended, told to it.
+/* The checker of the swarm room `average`, by what it must let pass and what it must not: groups as they may have ended, told to
+ * it.
  */
 #include "sim/swarm/swarm_trouble.c"
 
@@ -34,7 +35,7 @@ static room *a_group(swarm_run *run, size_t n) {
   r->run = run;
   r->n = n;
   for (size_t i = 0; i < n; i++) {
-    hv_sim_seat chair = {.make = make_idle, .free = leave_idle, .arg = &r->seats[i]};
+    hv_sim_node_config chair = {.make = make_idle, .free = leave_idle, .arg = &r->seats[i]};
     assert_int_equal(hv_sim_add(run->sim, &chair, NULL), HV_OK);
     r->seats[i] = (seat){.r = r, .index = i};
     r->seats[i].now = (entry){.begun = 1,
@@ -85,10 +86,10 @@ static void goes_away(room *r, size_t i, uint64_t us) {
   r->seats[i].now.away_us = us;
 }
 
-/* 1 when the judge finds fault with the group; frees it. */
+/* 1 when the checker finds fault with the group; frees it. */
 static int fails(room *r, size_t first) {
   swarm_run *run = r->run;
-  judge_whole(r, &r->seats[first]);
+  checker_whole(r, &r->seats[first]);
   int failed = run->failure[0] != 0;
   hv_sim_free(run->sim);
   hv_mem_free(r);
@@ -617,7 +618,7 @@ static void stamps_tell_who_holds_the_same_bits(void **unused) {
         r->seats[1].marks[0] = (float)bits;
         r->seats[1].now.view = (uint32_t)view;
         r->seats[1].now.stamp = (uint64_t)stamp;
-        judge_pairs(r, GROUP);
+        checker_pairs(r, GROUP);
         assert_int_equal(run.failure[0] != 0, bits ? !stamp || !view : stamp && !view);
         run.failure[0] = 0;
         assert_false(fails(r, 0));
