@@ -51,7 +51,7 @@ void bind_tensor_return(bind_tensor *tensor);
  */
 int hv_py_cuda_init(PyObject *module);
 
-/* py_cuda.c: borrows a tensor, contiguous and writable, whose values take part in rounds through a transfers (cuda_transfers's
+/* py_cuda.c: borrows a tensor, contiguous and writable, whose values take part in rounds through a transfer pool (cuda_transfers's
  * capsule). The table for them, good as long as the capsule; or NULL with an exception set and nothing borrowed. */
 const struct hv_device *bind_transfers_borrow(bind_state *state, PyObject *transfers, PyObject *object, const char *what,
                                               bind_tensor *out);
