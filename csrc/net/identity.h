@@ -1,9 +1,10 @@
-/* Who am I, and is this peer who it says? Ed25519 keys, self-signed certificates, signatures.
+/* The key of a node: its Ed25519 pair, self-signed certificate, and signatures.
  *
- * Room: net (uses core/peer). The only file with OpenSSL's EVP and X509; all of it is libcrypto's work.
- * Draws no randomness and reads no clock: seeds and times are handed in. Owns the key; wipes it at the end.
- * Whatever OpenSSL puts on this thread's error queue is taken off again: others in the process (Python's ssl) use it too.
- * Threads: an hv_identity is read-only once made, any thread may use it.
+ * Room: net (uses core/peer). The only file with OpenSSL's EVP and X509. It draws no randomness and reads no clock: seeds and times
+ * are arguments.
+ * Owner: an hv_identity owns the key, and wipes it when freed.
+ * Thread: read-only once made; any thread.
+ * Errors: what OpenSSL puts on the thread's error queue is removed again, because Python's ssl reads the same queue.
  */
 #ifndef HV_NET_IDENTITY_H
 #define HV_NET_IDENTITY_H

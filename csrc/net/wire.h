@@ -1,9 +1,9 @@
-/* How does a message become bytes, and back? hv_msg <-> protobuf-c, under a memory budget.
+/* Messages as bytes: hv_msg to and from protobuf-c, under a memory budget.
  *
- * Room: net (uses core/msg). The only file that includes protobuf-c; proto/hivemind.proto is the format (docs/WIRE.md).
- * Everything read here is hostile: counts and sizes are bounded before memory is taken, the unpacker works
- * in one block whose size is known beforehand, unknown fields are dropped, and what comes out satisfies the limits of msg.h.
- * Threads: pure functions; any thread.
+ * Room: net (uses core/msg). The only file that includes protobuf-c. proto/hivemind.proto is the format (docs/WIRE.md).
+ * Thread: pure functions; any thread.
+ * Limits: every byte read is hostile. Counts and sizes are bounded before memory is taken, the unpacker works in one block of a
+ * size that is known beforehand, and unknown fields are dropped. A message that was read satisfies the limits of msg.h.
  */
 #ifndef HV_NET_WIRE_H
 #define HV_NET_WIRE_H

@@ -1,9 +1,9 @@
-/* Which field of a struct in msg.h is which field of a message in the .proto?
+/* The table of fields: which field of a struct in msg.h is which field of a message in the .proto.
  *
- * Room: net. A table, included once, by wire.c, which gives it its words (PAIR, SHAPE, BYTES, LIST, ...) and reads it in both
- * directions. One row for each field of the .proto, in the order of the numbers there; the rows hold the limits of msg.h. `said`
- * may take fields back before they are written; `heard` sees both sides when all rows have been read, and may refuse. Threads:
- * constants only.
+ * Room: net; included once, by wire.c, which defines the macros (PAIR, SHAPE, BYTES, LIST, ...) and reads the table in both
+ * directions. One row for each field of the .proto, in the order of its numbers, with the limits of msg.h. `said` may remove fields
+ * before they are written. `heard` sees both sides after all rows were read, and may refuse the message.
+ * Thread: constants only.
  */
 #ifndef HV_NET_WIRE_SHAPES_H
 #define HV_NET_WIRE_SHAPES_H

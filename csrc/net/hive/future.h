@@ -1,8 +1,8 @@
-/* How does a thread of the program wait for the hive thread? Counted results.
+/* Results that a program's thread waits for: the maker's half.
  *
- * Room: net (uses base, core/peer, loop's clock). The public half (wait, result, keep, ...) stands in hivemind_c.h; this is the
- * maker's half. The hive thread (or whoever stops the hive) finishes a future exactly once; any thread waits.
- * Charged to an account that lives as long as its futures (hv_mem_new).
+ * Room: net (uses base, core/peer, the loop's clock). The public half (wait, result, keep, ...) is in hivemind_c.h.
+ * Owner: counted references; charged to an account that lives as long as its futures (hv_mem_new).
+ * Thread: the hive thread, or the thread that stops the hive, finishes a future exactly once. Any thread waits.
  */
 #ifndef HV_NET_FUTURE_H
 #define HV_NET_FUTURE_H

@@ -1,8 +1,8 @@
-/* What is a request of the program, from its thread to the hive thread and back? Shared by the hive*.c files only; hivemind_c.h is
- * the contract of what they do.
+/* Operations: requests of a program, from its thread to the hive thread and back.
  *
- * Room: net (uses core/node, future). An op is made and submitted on the program's thread, started and ended on the hive thread,
- * where it stands in the hive's list meanwhile; its future outlives it.
+ * Room: net (uses core/node, future); shared by the hive*.c files only. hivemind_c.h is their contract.
+ * Owner: the hive's list holds an operation from its start to its end. Its future outlives it.
+ * Thread: made and submitted on the program's thread; started and ended on the hive thread.
  */
 #ifndef HV_NET_HIVE_INNER_H
 #define HV_NET_HIVE_INNER_H

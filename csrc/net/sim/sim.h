@@ -1,20 +1,10 @@
-/* What would happen if? The simulated world: fills hv_env for many nodes in one process, under one seed and one virtual clock.
+/* The simulated world: fills hv_env for many nodes in one process, under one seed and one virtual clock.
  *
- * Room: net (uses core/env, net/wire, net/identity). Used by tests, by the swarm program and benchmarks; the judge of everything in
- * core/. One seed replays one run exactly: the same events at the same times with the same bytes, and so the same trace hash. Owns
- * its nodes, their cores (through the seat's make and free), all that is under way. No global state: several may live side by side.
- * One thread. Nothing here waits for real time.
- *
- * What it is strict about:
- * - Unary messages travel as bytes (net/wire.h). A lost one is a timeout at the caller; a doubled one reaches the core twice, as a
- * retry would, and the second answer goes nowhere; two calls may overtake each other.
- * - Streams are ordered and reliable as TCP is: loss and partitions cost time, not bytes. `window` bounds both what a sender has
- * taken on but not yet got across, and what is on its way to or held by the receiver's core.
- * - A payload that arrives is a copy on the receiver's account: what a sender does to its memory afterwards, or its crash, reaches
- * nobody.
- * - Whoever dialled a peer learns of its end with PEER_DOWN, HV_CLOSED calls and closed streams; of a partition or a lost machine
- * nobody learns but by waiting (streams: two missed signs of life, `keepalive_us` together).
- * - A node whose world has no memory for a timer, a job or a goodbye is killed, as a system would.
+ * Room: net (uses core/env, net/wire, net/identity). Used by tests, the swarm program and benchmarks. One seed replays one run
+ * exactly: the same events at the same times with the same bytes, and so the same trace hash. docs/TESTING.md, "What the simulator
+ * is strict about", has its rules on loss, streams, payloads and ends. Owner: a sim owns its nodes, their cores (through the make
+ * and free of a node's config), and all that is under way. Thread: one. Nothing waits for real time. There is no global state:
+ * several may exist side by side.
  */
 #ifndef HV_NET_SIM_H
 #define HV_NET_SIM_H

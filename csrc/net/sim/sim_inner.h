@@ -1,7 +1,7 @@
-/* What is the simulated world made of? Shared by the sim_*.c files only; net/sim/sim.h is the contract.
+/* The simulated world inside: one heap of what will happen, ordered by time, then by when it was put there.
  *
- * Everything that will happen stands in one heap, ordered by time, then by when it was put there. An entry that must be found again
- * (a timer, the end of a call, the alarms of a stream) knows its slot. Entries are small and their things are reached by kind.
+ * Room: net; shared by the sim*.c files only. net/sim/sim.h is the contract. An entry that must be found again (a timer, the end of
+ * a call, the alarms of a stream) knows its slot. Entries are small, and name their things by kind. Thread: one.
  */
 #ifndef HV_NET_SIM_INNER_H
 #define HV_NET_SIM_INNER_H

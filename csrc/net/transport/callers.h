@@ -1,7 +1,9 @@
-/* How much does each peer want of us at a time? Counts of incoming calls and streams, so that none takes all.
+/* Counts of each peer's incoming calls and streams, so that no peer takes all.
  *
- * Room: net (uses core/peer). Owned by loop; the hive thread only. An entry is as good as free while its counts are 0 and goes at
- * the next sweep.
+ * Room: net (uses core/peer).
+ * Owner: loop. An entry whose counts are 0 goes at the next sweep.
+ * Thread: the hive thread.
+ * Limits: those of loop.h.
  */
 #ifndef HV_NET_CALLERS_H
 #define HV_NET_CALLERS_H
@@ -12,9 +14,9 @@
 enum { HV_CALLER_BUCKETS = 256 };
 
 typedef struct hv_caller {
-  struct hv_caller *next;
+  struct hv_caller *next; /* of its bucket */
   hv_peer_id peer;
-  size_t calls, streams;
+  size_t calls, streams; /* under way */
 } hv_caller;
 
 typedef struct hv_callers {
@@ -26,9 +28,10 @@ typedef struct hv_callers {
 void hv_callers_init(hv_callers *callers, hv_mem *mem);
 void hv_callers_fini(hv_callers *callers);
 
-/* Lets one more call or stream of a peer in; 0: one of the limits of loop.h is reached, or there is no memory. */
+/* Counts one more call (stream) of a peer. NULL: a limit of loop.h is reached, or there is no memory. */
 hv_caller *hv_callers_call(hv_callers *callers, const hv_peer_id *peer);
 hv_caller *hv_callers_stream(hv_callers *callers, const hv_peer_id *peer);
+/* One call (stream) fewer. */
 void hv_callers_call_left(hv_callers *callers, hv_caller *caller); /* NULL is fine */
 void hv_callers_stream_left(hv_callers *callers, hv_caller *caller);
 

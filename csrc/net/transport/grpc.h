@@ -1,17 +1,11 @@
-/* How do bytes travel between two peers? gRPC core, behind one thin door.
+/* The door to gRPC: completion queue, credentials, channels, calls, and slices as spans and payloads without a copy.
  *
- * Room: net (uses base, core/env for its small types, identity, trust, listen). The only one that includes gRPC (with its other
- * half, grpc_tls); used by loop, links, calls and streams, which hold all policy: deadlines, windows, limits, what a failure means.
- * Here: the completion queue, credentials, channels, calls, and slices as spans and payloads without copying them.
- *
- * Service: /hivemind_c.Hive/Call (unary) and /hivemind_c.Hive/Bulk (a stream both ways). Under TLS both sides show a self-signed
- * certificate and check the other's in gRPC's external verifier (marked experimental there; it runs on gRPC's threads). Without TLS
- * a caller says who it is in "user-agent", and whoever answers, when asked, in "hv-peer": claims, no more.
- *
- * Threads: one thread owns an hv_grpc and all below it. Any thread: hv_grpc_wake, and letting go of payloads, sent or received.
- * Limits: a message is at most HV_GRPC_MESSAGE_MAX; compression is off both ways; a connection carries HV_GRPC_STREAMS_MAX calls at
- * once; a handshake takes 5 s at most, and a connection that is silent for 15 s is dropped; the receive buffers of all incoming
- * connections together stay under HV_GRPC_QUOTA.
+ * Room: net (uses base, core/env's small types, identity, trust, listen). Only this file and grpc_tls include gRPC. All policy
+ * (deadlines, windows, limits, what a failure means) is in loop, links, calls and streams. docs/WIRE.md, "Over gRPC", has the
+ * service's names and how the sides prove who they are. Thread: one thread owns an hv_grpc and all below it. Any thread:
+ * hv_grpc_wake, and release of payloads, sent or received. Limits: a message has HV_GRPC_MESSAGE_MAX bytes at most, and is not
+ * compressed; a connection carries HV_GRPC_STREAMS_MAX calls at once; a handshake may take 5 s; a connection that is silent for 15
+ * s is dropped; the receive buffers of all incoming connections together stay under HV_GRPC_QUOTA.
  */
 #ifndef HV_NET_GRPC_H
 #define HV_NET_GRPC_H

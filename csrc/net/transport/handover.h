@@ -1,7 +1,7 @@
-/* Who may touch this now? Marks for what goes through gRPC from one thread to another.
+/* Marks for ThreadSanitizer where something is given to gRPC and where it comes back on another thread.
  *
- * Room: net (knows nothing). gRPC hands things over safely, but it is not built for ThreadSanitizer, which therefore cannot see it:
- * where something is given to gRPC and where it comes back, it is told. Without that sanitizer these say nothing.
+ * Room: net (uses nothing). gRPC hands things over safely, but is not built for ThreadSanitizer, which cannot see that. Without the
+ * sanitizer the marks do nothing.
  */
 #ifndef HV_NET_HANDOVER_H
 #define HV_NET_HANDOVER_H

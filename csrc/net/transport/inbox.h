@@ -1,7 +1,8 @@
-/* What do other threads want of the hive thread? Commands, finished jobs, and notes, in one locked box with a bell.
+/* The hive thread's inbox: commands, finished jobs, and notes from other threads, in one locked box that wakes it.
  *
- * Room: net (uses core/env). Owned by loop. Any thread puts, the hive thread takes. Nothing is allocated: whatever is put brings
- * its own link.
+ * Room: net (uses core/env).
+ * Owner: loop. Nothing is allocated: whatever is put in brings its own link.
+ * Thread: any thread puts; the hive thread takes.
  */
 #ifndef HV_NET_INBOX_H
 #define HV_NET_INBOX_H

@@ -1,6 +1,7 @@
-/* Which addresses does a listener take, and where can others reach it? The few socket facts that gRPC does not tell.
+/* Facts about listening that gRPC does not give: why a bind failed, and where a listener can be reached.
  *
- * Room: net (uses core/addr). Used by grpc (why a bind failed) and loop (what to announce). Any thread; keeps nothing.
+ * Room: net (uses core/addr). Used by grpc (why a bind failed) and loop (what to announce).
+ * Thread: any; nothing is kept.
  */
 #ifndef HV_NET_LISTEN_H
 #define HV_NET_LISTEN_H
@@ -18,11 +19,11 @@ hv_status hv_listen_explain(int error, const char *where, hv_error *err);
 int hv_listen_covered(const hv_addr *asked, size_t n_before, const hv_addr *addr, const uint16_t *ports, uint16_t *port);
 
 /* Adds addr to the list; an unspecified one as the addresses of this machine's interfaces in its family, loopback only if there is
- * nothing else. What does not fit or is there already is left out. */
+ * nothing else. An address that does not fit or is there already is skipped. */
 void hv_listen_expand(const hv_addr *addr, hv_addr *list, size_t *n, size_t max);
 
 /* Reads a peer's address as gRPC writes it: ipv4:1.2.3.4:80, ipv6:[::1]:80, or (newer ones) ipv6:%5B::1%5D:80. Kind NONE: it is
- * none. */
+ * no address. */
 void hv_listen_read_uri(const char *uri, hv_addr *out);
 
 #endif

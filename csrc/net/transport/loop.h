@@ -1,21 +1,13 @@
-/* What drives a node in the real world? One hive thread, a pool, sockets, clocks: the real filler of hv_env.
+/* The real world of one node: one hive thread, a pool, sockets and clocks; the real filler of hv_env.
  *
- * Room: net (uses core/env, grpc, links, calls, streams, timers, pool, inbox). Used by whoever makes a node (futures, tests).
- * Owns the hive thread, which polls gRPC's queue itself: a completion is a step of core at once, no thread in between. The only
- * file here that reads clocks and draws randomness.
- *
- * Life: hv_loop_new binds the ports. The core is built on hv_loop_env. hv_loop_run starts the thread and the first event (START).
- * hv_loop_stop: the event STOP, a grace of HV_LOOP_GRACE_MS (less when core calls env.stopped), then calls and jobs end with
- * HV_CANCELLED and streams are closed, and when the thread has gone core is not called any more and may be freed, then
- * hv_loop_free.
- *
- * Limits, all refused with HV_BUSY and a sentence: HV_LOOP_CALLS_MAX incoming calls at a time (HV_LOOP_PEER_CALLS_MAX of one peer),
- * HV_LOOP_STREAMS_MAX incoming streams (HV_LOOP_PEER_STREAMS_MAX of one peer; each connection of a stream counts),
- * HV_LOOP_LINKS_MAX peers connected to. Heavy streams take at most HV_LOOP_LANES_MAX connections more than one each. An incoming
- * call whose first message is not there after HV_LOOP_GREETING_MS is dropped, and so is one whose answer the caller has not taken
- * after HV_LOOP_ANSWER_MS; a connection that nobody has used for HV_LOOP_IDLE_MS
- * is closed. An unspecified address listens on both families, IPv4 and IPv6. PEER_DOWN tells of connections that this node opened;
- * of one that a peer opened, the end of its streams tells.
+ * Room: net (uses core/env, grpc, links, calls, streams, timers, pool, inbox). The only file that reads clocks and draws
+ * randomness. Owner: an hv_loop owns the hive thread, which polls gRPC's queue itself, so that a completion is a step of core at
+ * once. Life: hv_loop_new binds the ports; the core is built on hv_loop_env; hv_loop_run starts the thread with the event START.
+ * hv_loop_stop sends STOP, grants HV_LOOP_GRACE_MS (less if core calls env.stopped), then ends calls and jobs with HV_CANCELLED and
+ * closes streams. When it returns, core is not called any more and may be freed, then hv_loop_free.
+ * Limits, refused with HV_BUSY and a sentence: the HV_LOOP_*_MAX below. An incoming call without a first message is dropped after
+ * HV_LOOP_GREETING_MS, one whose answer is not taken after HV_LOOP_ANSWER_MS, an unused connection after HV_LOOP_IDLE_MS.
+ * PEER_DOWN tells of connections that this node opened; for one that a peer opened, the end of its streams tells.
  */
 #ifndef HV_NET_LOOP_H
 #define HV_NET_LOOP_H

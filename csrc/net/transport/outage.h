@@ -1,7 +1,8 @@
-/* gRPC's words on a connection that failed, as a status and a cause.
+/* gRPC's text on a connection that failed, as a status and a cause.
  *
- * Room: net; private to grpc.c. A pure function. gRPC has one code, UNAVAILABLE, for all that can be wrong with a connection; only
- * its text tells more, and differs from version to version: tests/unit/net/transport/test_outage.c holds what 1.51 and 1.85 say.
+ * Room: net; private to grpc.c. gRPC has one code, UNAVAILABLE, for all that can be wrong with a connection. Only its text tells
+ * more, and differs from version to version: tests/unit/net/transport/test_outage.c holds what 1.51 and 1.85 say. Thread: a pure
+ * function.
  */
 #ifndef HV_NET_OUTAGE_H
 #define HV_NET_OUTAGE_H

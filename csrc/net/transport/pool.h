@@ -1,7 +1,8 @@
-/* Who does the heavy work? A few threads that run jobs.
+/* The thread pool: a few threads that run jobs, in the order in which they were given.
  *
- * Room: net (uses core/env for hv_job). Owned by loop. Jobs run in the order they were given, as many at a time as there are
- * threads. Threads: hv_pool_give from the hive thread; `ran` is called on a pool thread.
+ * Room: net (uses core/env for hv_job).
+ * Owner: loop.
+ * Thread: hv_pool_give on the hive thread; `ran` is called on a pool thread.
  */
 #ifndef HV_NET_POOL_H
 #define HV_NET_POOL_H

@@ -1,12 +1,10 @@
-/* Which of this process's sockets lead to an address, how fast may they send, and what does their line lose?
+/* The TCP sockets behind gRPC's connections: found by their remote address, paced, and asked for their losses.
  *
- * Room: net (uses core/addr). Owned by loop; the hive thread. gRPC gives no way to a connection's socket, but tells the address at
- * its other end: the socket is the process's TCP socket that is connected to that address. A list of them is kept, made anew when
- * it has nobody at that address, at most every HV_SOCKETS_PAUSE_US; each is looked at again in the moment in which it is set, so
- * that a number that has been closed, and taken by something else since, is left alone. A socket of the program's own that is
- * connected to the very port at which a peer listens would be paced, too, for a round. Only where the system can pace
- * (SO_MAX_PACING_RATE: Linux; TCP does it itself since 4.13); elsewhere nothing happens. Limits: HV_SOCKETS_MAX open files are
- * looked at; 64 of them take some 90 us, and one that is in the list 1.5.
+ * Room: net (uses core/addr). gRPC gives no way to a connection's socket, but tells the address at its other end. So a list of the
+ * process's connected sockets is kept, and made anew when an address is not in it, at most every HV_SOCKETS_PAUSE_US. Each socket
+ * is checked again when it is set, because its number may have been closed and used again since. Owner: loop. Thread: the hive
+ * thread. Limits: HV_SOCKETS_MAX open files are looked at: 64 take some 90 us, and one that is in the list 1.5 us. Pacing is
+ * SO_MAX_PACING_RATE of Linux; elsewhere nothing happens. A socket of the program's own to the same remote port is paced, too.
  */
 #ifndef HV_NET_SOCKETS_H
 #define HV_NET_SOCKETS_H
@@ -50,7 +48,7 @@ typedef struct hv_line {
   uint8_t fears_loss;  /* it slows down with each loss, as all kinds of congestion control but BBR do */
 } hv_line;
 
-/* 0: no connection to `peer` was found. */
+/* False if no connection to `peer` was found. */
 int hv_sockets_line(hv_sockets *sockets, const hv_addr *peer, uint64_t now_us, hv_line *out);
 
 #endif

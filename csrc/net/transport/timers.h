@@ -1,8 +1,9 @@
-/* Which timer is due next? A binary heap over the timers of core/env.h.
+/* The heap of timers: which is due next. Equal times fire in the order in which they were set.
  *
- * Room: net (uses core/env). Owned by loop; the hive thread only. Borrows the timers, owns the array.
- * Equal times fire in the order they were set. Room is made ahead (hv_timers_reserve, outside of core's steps), because arming a
- * timer may not fail.
+ * Room: net (uses core/env).
+ * Owner: loop. It borrows the timers and owns the array. Room is made ahead (hv_timers_reserve, outside of core's steps), because
+ * arming a timer may not fail.
+ * Thread: the hive thread.
  */
 #ifndef HV_NET_TIMERS_H
 #define HV_NET_TIMERS_H

@@ -1,8 +1,7 @@
-/* Who is at the other end, and is it who we wanted? What a connection expects, what it found, and whose certificate or claim that
- * is.
+/* The identity at a connection's other end: what was expected, what was found, and whose certificate or claim it is.
  *
- * Room: net (uses identity, listen, core/addr). Used by grpc, whose verifier asks hv_trust_check during each handshake.
- * Threads: an hv_trust is counted and locked, any thread; the cache of certificates belongs to the hive thread.
+ * Room: net (uses identity, listen, core/addr). Used by grpc, whose verifier calls hv_trust_check during each handshake.
+ * Thread: an hv_trust is counted and locked: any thread. The cache of certificates belongs to the hive thread.
  */
 #ifndef HV_NET_TRUST_H
 #define HV_NET_TRUST_H
@@ -22,16 +21,16 @@ void hv_trust_release(hv_trust *trust); /* NULL is fine */
 /* The sentence for another peer than expected. */
 void hv_trust_print_other(const char *where, const char *found, const char *wanted, char why[HV_TRUST_TEXT_MAX]);
 
-/* From now on only this identity will do. */
+/* Accepts only this identity from now on. */
 void hv_trust_expect(hv_trust *trust, const hv_peer_id *peer);
 
-/* Is this certificate (PEM; NULL: none was shown) right? 1: yes. 0: no, and why. */
+/* True if this certificate (PEM; NULL: none was shown) is the expected peer's; else why not. */
 int hv_trust_check(hv_trust *trust, const char *pem, char why[HV_TRUST_TEXT_MAX]);
 
 /* The last check's objection, with its sentence; HV_CAUSE_OTHER: none. */
 hv_cause hv_trust_denied(hv_trust *trust, char why[HV_TRUST_TEXT_MAX]);
 
-/* Whose certificate this is, and what address, remembered, so that they are not parsed with every call. */
+/* A cache of parsed certificates and addresses, so that they are not parsed with every call. */
 enum { HV_TRUST_KNOWN = 128, HV_TRUST_URI_MAX = 64 };
 typedef struct hv_trust_known {
   struct {
@@ -49,7 +48,7 @@ hv_status hv_trust_known_peer(hv_trust_known *known, hv_mem *mem, hv_span pem, h
 void hv_trust_known_addr(hv_trust_known *known, const char *uri, hv_addr *out);
 void hv_trust_known_fini(hv_trust_known *known);
 
-/* Without TLS: a claim, in hexadecimal. HV_DENIED: it is none. */
+/* Without TLS: a claimed identity, in hexadecimal. HV_DENIED: the text is no claim. */
 void hv_trust_claim(const hv_peer_id *me, char out[HV_CLAIM_MAX]);
 hv_status hv_trust_claimed(hv_span text, hv_peer_id *out);
 

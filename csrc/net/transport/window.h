@@ -1,7 +1,8 @@
-/* How many received bytes does core hold? A stream reads on only while they are fewer than its window.
+/* The receive window of a stream: bytes that core holds. The stream reads only while they are fewer than its window.
  *
- * Room: net (uses inbox). Made by streams; shared by a stream and the payloads that came over it, freed by the last of them.
- * Threads: a payload may be let go on any thread; when that makes room the stream hears of it through the inbox.
+ * Room: net (uses inbox).
+ * Owner: made by streams; shared by a stream and the payloads that came over it; freed by the last of them.
+ * Thread: a payload may be released on any thread. If that makes room, the inbox tells the stream.
  */
 #ifndef HV_NET_WINDOW_H
 #define HV_NET_WINDOW_H

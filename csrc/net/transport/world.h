@@ -1,7 +1,8 @@
-/* What do the parts of the real world share? The hv_loop itself, as links, calls and streams see it.
+/* The hv_loop itself, as the parts of the real world see it: links, calls, streams.
  *
- * Room: net; private to loop.c, links.c, calls.c, streams.c, lanes.c. Everything here belongs to the hive thread, except the inbox
- * and what a window (streams.c) guards with its own lock.
+ * Room: net; private to loop.c, links.c, calls.c, streams.c, lanes.c. The parts call each other through this header: loop owns all
+ * and calls each; calls and streams take a link and report on it; a link that breaks cancels its calls and streams.
+ * Thread: the hive thread, except the inbox and what a window guards with its own lock.
  */
 #ifndef HV_NET_WORLD_H
 #define HV_NET_WORLD_H
@@ -17,10 +18,11 @@
 
 #define HV_WORLD_TEXT_MAX 1280
 
-/* RUNNING: all works. LEAVING: STOP was said, core takes its leave. ENDING: nothing new starts. ENDED: core is called no more. */
+/* RUNNING: all works. LEAVING: core has been sent STOP and says its goodbyes. ENDING: nothing new starts. ENDED: core is not called
+ * any more. */
 typedef enum hv_phase { HV_PHASE_NEW, HV_PHASE_RUNNING, HV_PHASE_LEAVING, HV_PHASE_ENDING, HV_PHASE_ENDED } hv_phase;
 
-/* A ring of things in the order they came; the head is one of them too. */
+/* A doubly linked ring, in the order of arrival. The head is a member, too. */
 typedef struct hv_ring {
   struct hv_ring *next, *prev;
 } hv_ring;
@@ -54,28 +56,30 @@ typedef struct hv_link {
   hv_loop *loop;
   hv_grpc_channel *channel;
   hv_grpc_channel *more[HV_LANES_MAX - 1]; /* further connections for heavy streams; NULL: not yet */
-  int lossy;                               /* it is long and has lost something: one connection does not fill it */
+  int lossy;                               /* long, with losses: one connection does not fill it */
   hv_grpc_op watch;
   hv_target to;   /* id: expected; unknown: whoever answers */
-  hv_peer_id met; /* who answered last */
-  int sure;       /* `met` is at the end of the connection that is up now */
+  hv_peer_id met; /* the peer that answered last */
+  int sure;       /* `met` is at the other end of the present connection */
   int up, dropped, watched;
-  size_t uses; /* calls and streams on it */
-  uint64_t used_us;
+  size_t uses;      /* calls and streams on it */
+  uint64_t used_us; /* time of the last use */
   hv_ring calls, streams;
 } hv_link;
 
 /* The link to a target, made if need be; in use until hv_link_release. HV_NOMEM, HV_INVALID, HV_BUSY. */
 hv_status hv_link_get(hv_loop *loop, const hv_target *to, hv_link **out);
 void hv_link_release(hv_link *link);
-/* A peer proved to be there. HV_DENIED with a sentence (its cause is HV_CAUSE_OTHER_PEER): another one than expected. */
+/* Notes that this peer proved its identity at the other end. HV_DENIED with a sentence (cause HV_CAUSE_OTHER_PEER): another peer
+ * was expected. */
 hv_status hv_link_meet(hv_link *link, const hv_peer_id *peer, char text[HV_WORLD_TEXT_MAX]);
-/* How a call over this link ended, as a status, a cause and a sentence. `own`: not HV_OK when we broke it off, and why. */
+/* How a call over this link ended, as a status, a cause and a sentence. own: why this side cancelled it; HV_OK: it did not. */
 hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint32_t timeout_ms, hv_cause *cause,
                           char text[HV_WORLD_TEXT_MAX]);
-/* A stream has ended, this was its call: how is the line? Judged by what has gone over its first connection, and once for all. */
+/* Measures the link when a stream ends, by what went over its first connection (`call`); decides `lossy` once. */
 void hv_link_measure(hv_link *link, hv_grpc_call *call);
-void hv_links_forget(hv_loop *loop, const hv_target *to); /* to NULL: all */
+/* Drops the links to a target. to NULL: all. */
+void hv_links_forget(hv_loop *loop, const hv_target *to);
 void hv_links_tick(hv_loop *loop);
 
 /* ---- calls.c ---- */
@@ -83,9 +87,9 @@ hv_status hv_calls_ask(hv_env *env, hv_call *call, const hv_msg *request);
 void hv_calls_cancel(hv_env *env, hv_call *call);
 void hv_calls_reply(hv_env *env, hv_request *request, const hv_msg *answer);
 void hv_calls_cancel_link(hv_link *link);
-void hv_calls_accept(hv_loop *loop); /* as many as should wait for peers */
+void hv_calls_accept(hv_loop *loop); /* keeps enough accepts waiting for callers */
 void hv_calls_tick(hv_loop *loop);
-void hv_calls_end(hv_loop *loop); /* lets go of what core has not answered */
+void hv_calls_end(hv_loop *loop); /* ends the calls that core has not answered */
 
 /* ---- streams.c ---- */
 hv_status hv_streams_open(hv_env *env, const hv_target *to, const hv_msg *first, const hv_stream_events *on, void *owner,
@@ -107,15 +111,15 @@ struct hv_loop {
   hv_log *log;
   const hv_identity *identity;
   int insecure;
-  uint64_t greeting_us, answer_us; /* a first message's time; an answer's, to be taken */
+  uint64_t greeting_us, answer_us; /* longest wait for a first message; for an answer to be taken */
   hv_grpc *grpc;
   hv_pool *pool;
   hv_timers timers;    /* core's */
   hv_timers deadlines; /* of calls */
   hv_inbox inbox;
   hv_core core;
-  uint64_t now_us; /* of this step */
-  uint64_t tick_us;
+  uint64_t now_us;  /* time of this step */
+  uint64_t tick_us; /* time of the next sweep over links, calls and streams */
   hv_phase phase;
   int finished;   /* core has said its goodbyes */
   hv_buf scratch; /* a message being read or written */
@@ -130,13 +134,13 @@ struct hv_loop {
   size_t n_links;
 
   size_t n_asked;                /* outgoing calls under way */
-  size_t calls_waiting;          /* accepts */
-  hv_ring greeting, asked_of_us; /* incoming calls: their message is awaited; core has them */
-  hv_ring answering;             /* and those whose answer is on its way: gRPC still holds an op of them */
+  size_t calls_waiting;          /* accepts that wait for a caller */
+  hv_ring greeting, asked_of_us; /* incoming calls: without a first message yet; at core */
+  hv_ring answering;             /* incoming calls whose answer is on its way: gRPC still holds an op of them */
   size_t n_answering;
 
   size_t streams_waiting;
-  hv_ring streams_greeting, streams_open; /* incoming, awaited; all others */
+  hv_ring streams_greeting, streams_open; /* incoming without a first message yet; all others */
   size_t n_streams;
   unsigned lanes; /* as in hv_loop_config */
   size_t n_lanes; /* outgoing ones beyond the first of each stream */
@@ -151,7 +155,7 @@ struct hv_loop {
   atomic_int joined;
   pthread_mutex_t stop_lock;
   atomic_int stopping;
-  const char *why; /* it ends by itself; NULL: it was told to */
+  const char *why; /* reason if it ends by itself; NULL: hv_loop_stop was called */
   void (*ended)(void *arg, const char *why);
   void *arg;
   long pid;
