@@ -1,8 +1,8 @@
-/* How does one block of threads work? Phases: what each thread does between two barriers, on the device and on the host alike.
+/* One block of threads: phases between two barriers, on the device and on the host alike.
  *
  * Room: cuda (uses arith, kernel). Included by the kernels' bodies. A body is written once: on the device HV_EACH runs its phase
- * for the thread that is here, on the host it is a loop over all threads, and what a thread keeps from phase to phase (HV_REG) is
- * an array with a place for each. The host's loop goes in the order that HV_TURN says, so that a test sees what would be a race.
+ * for the present thread; on the host it is a loop over all threads, and a value that a thread keeps from phase to phase (HV_REG)
+ * is an array with an element for each. The host's loop goes in the order that HV_TURN says, so that a test detects a race.
  * Nothing but HV_EACH, HV_SYNC and HV_FOLD may depend on the thread; loops and conditions around phases are the whole block's.
  */
 #ifndef HV_CUDA_BLOCK_H

@@ -1,6 +1,6 @@
-/* How does a chunk on the device get its checksum and header, and how is one held against them?
+/* The kernels of a chunk's checksum and header: BEGIN, SUM and SEAL make them, JUDGE compares a chunk with its own.
  *
- * Room: cuda (uses block). Included by kernels.cu and by the tests' stand-in for the host. The kernels BEGIN, SUM, SEAL, JUDGE.
+ * Room: cuda (uses block). Included by kernels.cu and by the tests' stand-in for the host.
  */
 #ifndef HV_CUDA_BODY_CHUNK_H
 #define HV_CUDA_BODY_CHUNK_H

@@ -1,7 +1,7 @@
-/* How do chunks on the device become values again, and how do values add up there?
+/* The kernels that decode chunks and add up values: DECODE, ADD, FINITE, FEED, GATHER.
  *
- * Room: cuda (uses block). Included by kernels.cu and by the tests' stand-in for the host. The kernels DECODE, ADD, FINITE, FEED,
- * GATHER. A unit is 4,096 elements: four times four for each thread, so that a warp reads and writes what lies together.
+ * Room: cuda (uses block). Included by kernels.cu and by the tests' stand-in for the host.  A unit is 4,096 elements: four times
+ * four for each thread, so that a warp reads and writes what lies together.
  */
 #ifndef HV_CUDA_BODY_DECODE_H
 #define HV_CUDA_BODY_DECODE_H

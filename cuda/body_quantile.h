@@ -1,7 +1,7 @@
 /* QUANTILE8 on the device: the book that kern/codec_quantile.c defines, made by one block; and its encoder.
  *
  * Room: cuda (uses block). Included by kernels.cu and by the tests' stand-in for the host. Names and steps are those of
- * codec_quantile.c; what is summed there in one order is summed in it here, what is an integer in any.
+ * codec_quantile.c; sums of floats keep that file's order; sums of integers need no order.
  */
 #ifndef HV_CUDA_BODY_QUANTILE_H
 #define HV_CUDA_BODY_QUANTILE_H

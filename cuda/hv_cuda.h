@@ -1,5 +1,4 @@
-/* How do tensors on a GPU become chunks there, and chunks tensors? The codecs of kern/codec.h as CUDA kernels, behind C entry
- * points.
+/* The GPU part's entry points: the codecs of kern/codec.h as CUDA kernels.
  *
  * Room: cuda (uses kern, base). A shared object of its own, libhivemind_cuda.so, which is in every installation and which bind
  * loads where there is a GPU (its one exported symbol is hv_cuda_api_of); nothing links to it. docs/CUDA.md tells what hardware has

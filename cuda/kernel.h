@@ -1,6 +1,6 @@
-/* What is a kernel told? The kernels by number, and the struct that each of them gets.
+/* The kernels by number, and the struct of arguments that each launch carries.
  *
- * Room: cuda (uses arith). Made by codec.c and reduce.c on the host, handed on by the world (world.h), read by the kernels' bodies.
+ * Room: cuda (uses arith). Made by codec.c and reduce.c on the host, passed on by the world (world.h), read by the kernels' bodies.
  * It travels by value with the launch, so a launch needs no memory of its own and nothing has to be kept until it has run.
  */
 #ifndef HV_CUDA_KERNEL_H

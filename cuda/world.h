@@ -1,5 +1,4 @@
-/* What does this room want of CUDA? The few calls as a table, filled twice: by runtime.c over the driver, and by a stand-in on the
- * host.
+/* The few calls of CUDA as a table, filled twice: by runtime.c over the driver, and by a stand-in on the host.
  *
  * Room: cuda (uses base, kernel). codec.c and stage.c are plain C over this table, and are tested on it without a GPU, errors
  * included (tests/lib/cuda_stand_in.c). Every call is asynchronous but `wait` and those that allocate; none synchronises the

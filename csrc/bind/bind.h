@@ -1,4 +1,4 @@
-/* How does Python hold a hive? What the files of the binding share.
+/* What the files of the binding share: a hive as Python holds it.
  *
  * Room: bind (uses the facade, include/hivemind_c.h). The only room with Python.h, and only its limited API of 3.10: one
  * binary serves every later Python. Nothing here is static and changes: each module has its own state, so several

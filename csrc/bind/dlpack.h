@@ -1,5 +1,4 @@
-/* What does DLPack say? Its structs, as version 1.3 lays them out; torch, whose ATen/dlpack.h has them, is not there when this is
- * built.
+/* DLPack's structs as version 1.3 lays them out. torch, whose ATen/dlpack.h has them, is not needed to build this.
  *
  * Room: bind. Used by py_tensor.c alone. The layouts stay for all of major version 1 (https://dmlc.github.io/dlpack).
  */

@@ -1,4 +1,4 @@
-/* Where do a Python array's numbers lie? A torch tensor, a NumPy array or anything with DLPack or a buffer, as plain memory.
+/* The numbers of a Python array as plain memory: of a torch tensor, a NumPy array, or anything with DLPack or a buffer.
  *
  * Room: bind (uses bind.h, kern/dtype.h). Used by py_codec.c, and by whatever takes tensors from Python later.
  * Nothing is copied. Asked in this order, the first that the object has counts:

@@ -1,6 +1,6 @@
 /* torch's stable C functions that lowrank.cpp calls, and the few C++ classes over them that it works with.
  *
- * Room: torch (knows the C++ library alone). These are declarations of our own, so that no torch is needed to build: the functions
+ * Room: torch (uses the C++ library alone). These are declarations of our own, so that no torch is needed to build: the functions
  * are found in the libtorch_cpu.so of the process that loads the library. All of them are in torch 2.10 and later.
  * A value that crosses is 64 bits. A number is in its low bytes. A tensor or list is a handle, which the receiver owns then. None
  * is 0. A device has its kind in the upper half and its index in the lower. An optional value is a pointer made by `new`, which
