@@ -7,8 +7,11 @@ import shutil
 import subprocess
 import sys
 
+import messages
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "benchmarks/**/README.md", "examples/**/README.md"
+MESSAGES = pathlib.Path("docs/MESSAGES.md")  # made from the source
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
 
 
@@ -25,7 +28,8 @@ def lay_out(target):
     for path in wanted:
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / path, target / path)
-    return pages
+    (target / MESSAGES).write_text(messages.page())
+    return [*pages, MESSAGES]
 
 
 def main():
