@@ -12,12 +12,13 @@ from hivemind_c._lightning import demands, joining, namespaces, schedulers, writ
 from hivemind_c._lightning.changes import Changes, change_seeds, known_options, swarm_scaler
 from hivemind_c._lightning.device import OneDevice
 from hivemind_c._lightning.election import Election
+from hivemind_c._lightning.schedulers import HiveMindScheduler
 from hivemind_c._lightning.swarm import Speed, SwarmProgressBar, figures
 from hivemind_c.dht import DHT
 from hivemind_c.node import Addresses
 from hivemind_c.optim import GradScaler, Optimizer
 
-__all__ = ["CollaborativeStrategy", "HivemindStrategy", "SwarmProgressBar"]
+__all__ = ["CollaborativeStrategy", "HiveMindScheduler", "HivemindStrategy", "SwarmProgressBar"]
 
 logger = logging.getLogger("hivemind_c.strategy")
 
@@ -61,6 +62,7 @@ class HivemindStrategy(OneDevice):
     """
 
     strategy_name = "hivemind"
+    INITIAL_PEERS_ENV = "PL_INITIAL_PEERS"  #: read beside INITIAL_PEERS
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "HivemindStrategy":
         return namespaces.new(cls, cls._base)

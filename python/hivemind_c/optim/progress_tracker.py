@@ -250,3 +250,11 @@ class ProgressTracker:
         if self._progress is None:
             raise _hivemind_c.HivemindError("this tracker has not been started: call run_in_background()")
         return self._progress
+
+
+def __getattr__(name: str) -> object:
+    if name == "TrainingProgressSchema":  # pydantic is needed for it alone
+        from hivemind_c.optim.progress_schema import TrainingProgressSchema
+
+        return TrainingProgressSchema
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,12 +17,14 @@ from hivemind_c.optim.background import Background
 from hivemind_c.optim.given import LRScheduler, OptimizerFactory, SchedulerFactory, make_optimizer, make_scheduler
 from hivemind_c.optim.grad_averager import AllBut, outcome_of
 from hivemind_c.optim.lineage import DIGITS, Lineage, digits_of
+from hivemind_c.optim.optimizer_state import dump_optimizer_state, initialize_optimizer_state_, load_optimizer_state  # noqa: F401  # hivemind has them here
 from hivemind_c.optim.parameters import Group, copy_all, flat_views
 from hivemind_c.optim.sharing import SharedState
 from hivemind_c.optim.statistics import describe, describe_scheduler, probe, restore, restore_scheduler, statistics_of
 from hivemind_c.optim.stepping import Steps
 
 logger = logging.getLogger("hivemind_c.optim")
+LRSchedulerBase = LRScheduler  #: hivemind's name for it
 
 
 class StatisticsAsTheyAre(AdaptiveCompressionBase):

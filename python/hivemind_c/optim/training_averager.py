@@ -13,6 +13,7 @@ from _hivemind_c import HivemindError
 from hivemind_c._log import aside
 from hivemind_c.averaging.control import Gathered
 from hivemind_c.compression import CompressionInfo, TensorRole
+from hivemind_c.optim.optimizer_state import dump_optimizer_state, initialize_optimizer_state, load_optimizer_state  # noqa: F401  # hivemind has them here
 from hivemind_c.optim.state_averager import TrainingStateAverager
 
 logger = logging.getLogger("hivemind_c.optim")
