@@ -9,6 +9,7 @@ from typing import Callable, Dict, List, Tuple
 MODULES: Dict[str, Tuple[str, ...]] = {
     "hivemind": ("hivemind_c", "hivemind_c.utils", "hivemind_c.p2p", "hivemind_c.compression", "hivemind_c.optim", "hivemind_c.averaging", "hivemind_c.dht"),
     "hivemind.averaging": ("hivemind_c.averaging",),
+    "hivemind.averaging.allreduce": (),
     "hivemind.averaging.averager": ("hivemind_c.averaging.averager",),
     "hivemind.averaging.control": ("hivemind_c.averaging.control",),
     "hivemind.averaging.group_info": ("hivemind_c.averaging.group_info",),
@@ -64,6 +65,7 @@ _NUMBERS = ("NONE", "MEANSTD_16BIT", "FLOAT16", "QUANTILE_8BIT", "UNIFORM_8BIT",
 #: names that are called otherwise here: {module: {name: "module:name" of hivemind_c}}
 ALIASES: Dict[str, Dict[str, str]] = {
     "hivemind": {"HivemindStrategy": "hivemind_c.strategy:HivemindStrategy", "CollaborativeStrategy": "hivemind_c.strategy:CollaborativeStrategy"},
+    "hivemind.averaging.allreduce": {"AveragingMode": "hivemind_c.averaging.control:AveragingMode"},
     "hivemind.proto.runtime_pb2": {
         "CompressionType": "hivemind_c.compression:CompressionType",
         "Tensor": "hivemind_c.compression:SerializedTensor",

@@ -14,6 +14,7 @@ from _hivemind_c import Future, HivemindError, HivemindValueError
 
 from hivemind_c.averaging.checks import epoch_bytes, epoch_number, ms, packed, seconds, stall_of, vector_size
 from hivemind_c.averaging.control import Gathered, StepControl
+from hivemind_c.averaging.settings import TellsSettings
 from hivemind_c.averaging.sharing import SharesState
 from hivemind_c.averaging.staging import Staging
 from hivemind_c.averaging.tensors import CHUNK_VALUES_MAX, LentTensors
@@ -21,6 +22,7 @@ from hivemind_c.compression.base import CompressionBase, CompressionInfo
 from hivemind_c.compression.codecs import NoCompression
 from hivemind_c.dht import DHT
 from hivemind_c.dht.values import get_dht_time
+from hivemind_c.p2p import PeerID
 
 logger = logging.getLogger("hivemind_c.averaging")
 _apart: "contextvars.ContextVar[bool]" = contextvars.ContextVar("hivemind_c averagers made apart", default=False)
@@ -36,7 +38,7 @@ def made_apart(apart: bool = True) -> Iterator[None]:
         _apart.reset(token)
 
 
-class DecentralizedAverager(SharesState):
+class DecentralizedAverager(TellsSettings, SharesState):
     """Averages its tensors with those of all peers that have the same prefix, and the same shapes and dtypes. Usable from any thread.
 
     averaged_tensors: floating tensors of torch, or NumPy arrays, each memory once; those in plain memory are averaged where they lie. dht: a DHT that runs; the
@@ -107,6 +109,20 @@ class DecentralizedAverager(SharesState):
             bandwidth=bandwidth or 0,
             auxiliary=int(auxiliary),
             apart=int(_apart.get()),
+        )
+        self._given = dict(
+            bandwidth=bandwidth,
+            request_timeout=request_timeout,
+            allreduce_timeout=allreduce_timeout,
+            stall=stall,
+            target_group_size=target_group_size,
+            min_group_size=min_group_size,
+            min_matchmaking_time=self._min_matchmaking_time,
+            initial_group_bits=initial_group_bits,
+            compression=compression,
+            part_size_bytes=part_size_bytes,
+            min_vector_size=min_vector_size,
+            averaging_alpha=averaging_alpha,
         )
         self._averager: Optional[_hivemind_c.Averager] = None
         self._holder: Optional[int] = None  # the thread within get_tensors
@@ -193,7 +209,7 @@ class DecentralizedAverager(SharesState):
                 if not require_trigger:
                     self._staging.make_ready()
                 future = averager.step(told, epoch_bytes(epoch), weight, looking, timeout, expected, require_trigger, allow_retries)
-                control = StepControl(self, future, weight, now + looking, None if timeout is None else now + timeout, not require_trigger)
+                control = StepControl(self, future, weight, now + looking, None if timeout is None else now + timeout, not require_trigger, allow_retries, told)
                 watched = self._staging.begun(control)
         except HivemindError as error:
             if error.status != "BUSY" or not wait:
@@ -306,7 +322,7 @@ class DecentralizedAverager(SharesState):
         return None if wait else _done(None)
 
     @property
-    def peer_id(self) -> str:
+    def peer_id(self) -> PeerID:
         return self._dht.peer_id
 
     @property

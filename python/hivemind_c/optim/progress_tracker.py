@@ -77,6 +77,26 @@ class _Fetched:
         return self._progress.wait(timeout)
 
 
+class MeasuredSpeed:
+    """How fast this contributor is, as its tracker measures it."""
+
+    def __init__(self, tracker: "ProgressTracker", alpha: float):
+        self._tracker, self.alpha = tracker, alpha
+
+    @property
+    def samples_per_second(self) -> float:
+        return self._tracker.figures().local_speed
+
+    @property
+    def ema_seconds_per_sample(self) -> float:
+        speed = self.samples_per_second
+        return 1 / speed if speed > 0 else 0.0
+
+    def pause(self) -> Any:
+        """A context whose time does not count."""
+        return self._tracker.pause_updates()
+
+
 class ProgressTracker:
     """Says how far this contributor is, and tells how far the swarm is. Usable from any thread; no call but `wait` waits for anything.
 
@@ -125,6 +145,9 @@ class ProgressTracker:
             fast=fast,
         )
         self.target_batch_size = target_batch_size
+        self.min_refresh_period, self.max_refresh_period, self.default_refresh_period = min_refresh_period, max_refresh_period, default_refresh_period
+        self.expected_drift_peers, self.expected_drift_rate = expected_drift_peers, expected_drift_rate
+        self.metadata_expiration, self.performance_ema = metadata_expiration, MeasuredSpeed(self, performance_ema_alpha)
         self._progress: Optional[_hivemind_c.Progress] = None
         if start:
             self.run_in_background()
@@ -138,8 +161,9 @@ class ProgressTracker:
 
     # ---- this contributor ----
 
-    def report_local_progress(self, local_epoch: int, samples_accumulated: int) -> None:
-        """This contributor has so many samples in that epoch. The latest counts; it costs a microsecond."""
+    def report_local_progress(self, local_epoch: int, samples_accumulated: int, update_global_samples: bool = True) -> None:
+        """This contributor has so many samples in that epoch. The latest counts; it costs a microsecond. update_global_samples: they are counted in
+        global_progress at once, always."""
         self._started().report(local_epoch, samples_accumulated)
 
     def withdraw(self) -> None:

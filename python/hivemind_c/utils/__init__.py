@@ -49,4 +49,6 @@ def __getattr__(name: str) -> object:
         from hivemind_c.compression import TensorDescriptor
 
         return TensorDescriptor
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from hivemind_c._lazy import submodule
+
+    return submodule(__name__, name)
