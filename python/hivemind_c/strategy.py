@@ -230,6 +230,7 @@ class HivemindStrategy(OneDevice):
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         if self._batch_size is None:
             self._batch = demands.samples_in(self, args[0] if args else next(iter(kwargs.values())))
+        self._hive.expect_batch(self._batch)
         output = super().training_step(*args, **kwargs)  # type: ignore[misc]
         module = self.lightning_module
         if (module.trainer.global_step + 1) % max(1, module.trainer.log_every_n_steps) == 0:

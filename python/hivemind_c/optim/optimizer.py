@@ -47,8 +47,8 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         allreduce_timeout: Longest time in seconds for the exchange itself. None: only averaging_timeout limits it.
         next_chunk_timeout: Seconds that a member may stall a round before the round continues without it. None: 10.
         load_state_timeout: Longest time in seconds to download the state of the swarm.
-        reuse_grad_buffers: Add gradients up in .grad, without a second copy. Do not call zero_grad() then.
-        offload_optimizer: Keep what the optimizer works on in host memory, in float32. None: True with params.
+        reuse_grad_buffers: Add gradients up in .grad, without a second copy if sizes are known before. Do not call zero_grad().
+        offload_optimizer: Keep what the optimizer works on in host memory, in float32. None: True with params, without local updates.
         delay_optimizer_step: Run the step of the optimizer in the background. None: as delay_grad_averaging.
         delay_grad_averaging: Average gradients in the background. They are applied one epoch late.
         delay_state_averaging: Average parameters in the background.
@@ -122,19 +122,21 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         if max_grad_norm is not None and not max_grad_norm > 0:
             raise ValueError(f"max_grad_norm is a norm, more than 0, not {max_grad_norm!r}")
         self.client_mode, self.auxiliary = options.check_peer(client_mode, auxiliary, dht), bool(auxiliary)
-        offload = bool(params is not None and not isinstance(optimizer, torch.optim.Optimizer) if offload_optimizer is None else offload_optimizer)
+        if offload_optimizer is None:  # local updates step in each batch, so they work on a copy only if they must
+            offload_optimizer = params is not None and not isinstance(optimizer, torch.optim.Optimizer) and (not use_local_updates or delay_optimizer_step)
         self.schedule = Schedule(
             use_local_updates=bool(use_local_updates),
             delay_grad_averaging=bool(delay_grad_averaging),
             delay_optimizer_step=bool(delay_grad_averaging if delay_optimizer_step is None else delay_optimizer_step),
             delay_state_averaging=bool(delay_state_averaging),
-            offload_optimizer=offload,
+            offload_optimizer=bool(offload_optimizer),
             auxiliary=self.auxiliary,
             average_state_every=average_state_every,
         )
         options.check_gradients(self.schedule, reuse_grad_buffers, grad_averager_factory, batch_size_per_step)
         self.reuse_grad_buffers, self.max_grad_norm, self.averaged_grad_hook = bool(reuse_grad_buffers), max_grad_norm, averaged_grad_hook
         self.verbose, self.shutdown_timeout = verbose, shutdown_timeout
+        self.allreduce_timeout, self.next_chunk_timeout = allreduce_timeout, next_chunk_timeout
         build(
             self,
             averager_options(self, averager_opts, allreduce_timeout, next_chunk_timeout),
@@ -151,6 +153,8 @@ class Optimizer(AsTorch, Tells, KeepsUp):
             grad_averager_factory,
             tracker_options(tracker_opts, performance_ema_alpha),
         )
+        if self.grad_averager is not None and batch_size_per_step is not None:
+            self.grad_averager.sizes_are_equal()
         self.meeting = Meeting(self)
         self._local_samples, self._joined = 0, False
         self._metric: List[Any] = []
@@ -166,14 +170,17 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         """Counts a batch whose gradients are there (or made by closure); if with it the swarm has enough, an epoch ends.
 
         Raises what went wrong in the background since the last call."""
-        loss = None
+        loss, given = None, batch_size is not None
+        if closure is not None and (self.auxiliary or grad_scaler is not None):
+            raise ValueError("a closure makes gradients of its own: " + ("an auxiliary peer has none" if self.auxiliary else "leave grad_scaler out"))
+        batch_size = self._checked_batch_size(batch_size)
         if closure is not None:
-            if self.auxiliary or grad_scaler is not None:
-                raise ValueError("a closure makes gradients of its own: " + ("an auxiliary peer has none" if self.auxiliary else "leave grad_scaler out"))
+            self.expect_batch(batch_size)
             with torch.enable_grad():
                 loss = closure()
             self.report_loss(loss)
-        batch_size = self._checked_batch_size(batch_size)
+        elif given and self.grad_averager is not None:
+            self.grad_averager.sizes_vary(batch_size)
         self.state_averager.background.take()
         if self._joined:
             self._take_step(batch_size, grad_scaler)
@@ -182,6 +189,11 @@ class Optimizer(AsTorch, Tells, KeepsUp):
                 self._join()
                 self._take_step(batch_size, grad_scaler)
         return loss
+
+    def expect_batch(self, batch_size: int) -> None:
+        """The next backward is of so many samples. Saves memory with reuse_grad_buffers where batches differ in size; else it has no effect."""
+        if self.grad_averager is not None:
+            self.grad_averager.expect_batch(batch_size)
 
     def _take_step(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> None:
         if self._must_catch_up():
@@ -310,6 +322,26 @@ class Optimizer(AsTorch, Tells, KeepsUp):
 
     def say(self, text: str, *args: Any) -> None:
         logger.log(logging.INFO if self.verbose else logging.DEBUG, text, *args)
+
+    @property
+    def offload_optimizer(self) -> bool:
+        return self.schedule.offload_optimizer
+
+    @property
+    def delay_optimizer_step(self) -> bool:
+        return self.schedule.delay_optimizer_step
+
+    @property
+    def delay_grad_averaging(self) -> bool:
+        return self.schedule.delay_grad_averaging
+
+    @property
+    def delay_state_averaging(self) -> bool:
+        return self.schedule.delay_state_averaging
+
+    @property
+    def average_state_every(self) -> int:
+        return self.schedule.average_state_every
 
     @property
     def use_local_updates(self) -> bool:

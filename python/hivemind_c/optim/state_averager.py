@@ -79,11 +79,13 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
         for tensor in self.extra_tensors:
             if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
                 raise ValueError("extra_tensors must be floating-point tensors, like a batch norm's running_mean; others cannot be averaged")
+        self.parameter_names, self.reuse_tensors, self.performance_ema_alpha = parameter_names, bool(offload_optimizer if reuse_tensors is None else reuse_tensors), performance_ema_alpha
         names = (average_opt_statistics,) if isinstance(average_opt_statistics, str) else tuple(average_opt_statistics)
+        self.opt_keys_for_averaging = names
         probed, self._whole = probe(self.optimizer, names)
         self._statistics = [(index, name) for index, name, _ in probed]
         self.background = Background("hivemind_c optimizer")
-        self.state_lock = threading.RLock()  # who changes or reads the state holds it
+        self.state_lock = self.lock_optimizer = threading.RLock()  # who changes or reads the state holds it; the second name is hivemind's
         self.local_epoch = 0
         self.lineage = Lineage(lambda: (*self.parameters.main, *(statistic.tensor for statistic in statistics_of(self.optimizer))))
         self.tensors_to_average, infos = self._buffers(probed, offload_optimizer if reuse_tensors is None else reuse_tensors, parameter_names)
