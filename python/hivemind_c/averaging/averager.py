@@ -22,9 +22,11 @@ from hivemind_c.compression.base import CompressionBase, CompressionInfo
 from hivemind_c.compression.codecs import NoCompression
 from hivemind_c.dht import DHT
 from hivemind_c.dht.values import get_dht_time
+from hivemind_c.node import Node
 from hivemind_c.p2p import PeerID
 
 logger = logging.getLogger("hivemind_c.averaging")
+MIN_GROUP_SIZE = 2  #: by default
 _apart: "contextvars.ContextVar[bool]" = contextvars.ContextVar("hivemind_c averagers made apart", default=False)
 
 
@@ -42,7 +44,7 @@ class DecentralizedAverager(TellsSettings, SharesState):
     """Averages its tensors with those of all peers that have the same prefix, and the same shapes and dtypes. Usable from any thread.
 
     averaged_tensors: floating tensors of torch, or NumPy arrays, each memory once; those in plain memory are averaged where they lie. dht: a DHT that runs; the
-    averager uses its node, and client_mode is that node's. prefix: who has the same averages together.
+    averager uses its node. client_mode: only dial out, by a node of its own if the DHT's is open. prefix: who has the same averages together.
     target_group_size: a larger swarm averages in groups of so many, by group bits. min_group_size: fewer make no group; with 1 a
     step that finds nobody succeeds alone, and changes nothing. min_matchmaking_time: how long a group may take to form when no time is
     scheduled; it begins as soon as everybody is there. averaging_alpha: tensor + alpha * (average - tensor); other than 1 it needs a float32
@@ -62,10 +64,10 @@ class DecentralizedAverager(TellsSettings, SharesState):
         start: bool,
         prefix: str,
         target_group_size: Optional[int] = None,
-        min_group_size: int = 2,
+        min_group_size: int = MIN_GROUP_SIZE,
         initial_group_bits: str = "",
-        min_matchmaking_time: float = 5,
-        request_timeout: float = 3,
+        min_matchmaking_time: Optional[float] = 5,
+        request_timeout: Optional[float] = 3,
         averaging_alpha: float = 1,
         part_size_bytes: int = 2**19,
         allreduce_timeout: Optional[float] = None,
@@ -86,14 +88,16 @@ class DecentralizedAverager(TellsSettings, SharesState):
     ):
         self._dht, self._prefix, self._auxiliary = dht, prefix, bool(auxiliary)
         self._client_mode = dht.client_mode if client_mode is None else bool(client_mode)
-        if self._client_mode != dht.client_mode:
-            raise HivemindValueError(f"client_mode={client_mode}: an averager uses its DHT's node, so make the DHT with client_mode={client_mode}")
+        if dht.client_mode and not self._client_mode:
+            raise HivemindValueError("client_mode=False cannot be had: the DHT's node only dials out, so make the DHT with client_mode=False, or leave client_mode out")
         if self._client_mode and auxiliary:
             raise HivemindValueError("an auxiliary peer reduces what others send, so it cannot be in client mode")
         stall = stall_of(next_chunk_timeout, sender_timeout, reducer_timeout, allreduce_timeout)
         self._state_compression, self._declare_state_period = state_compression, declare_state_period
         self._allow_state_sharing = not (self._client_mode or auxiliary) if allow_state_sharing is None else bool(allow_state_sharing)
-        self._min_matchmaking_time = seconds(min_matchmaking_time, "min_matchmaking_time")
+        self._min_matchmaking_time = 5.0 if min_matchmaking_time is None else seconds(min_matchmaking_time, "min_matchmaking_time")
+        if target_group_size is not None and min_group_size == MIN_GROUP_SIZE:
+            min_group_size = min(min_group_size, target_group_size)  # a smaller target was chosen, and this was not
         self._tensors = LentTensors(averaged_tensors, compression, tensor_infos, min(part_size_bytes // 4, CHUNK_VALUES_MAX) if averaging_alpha == 1 and not auxiliary else 0)
         self._staging = Staging(self._tensors)
         self._bits = initial_group_bits
@@ -124,6 +128,7 @@ class DecentralizedAverager(TellsSettings, SharesState):
             min_vector_size=min_vector_size,
             averaging_alpha=averaging_alpha,
         )
+        self._own_node: Optional[Node] = None
         self._averager: Optional[_hivemind_c.Averager] = None
         self._holder: Optional[int] = None  # the thread within get_tensors
         self._ended = False
@@ -137,7 +142,10 @@ class DecentralizedAverager(TellsSettings, SharesState):
         """Starts it, unless it runs."""
         with self._starting:
             if self._averager is None and not self._ended:
-                self._averager = _hivemind_c.Averager(self._dht._node._started(), self._prefix, self._tensors.loans, self._bits, self._settings)
+                if self._client_mode and not self._dht.client_mode:  # a node of its own, which only dials out
+                    self._own_node = Node(initial_peers=self._dht.get_visible_maddrs(), client_mode=True)
+                self._averager = _hivemind_c.Averager(self._node._started(), self._prefix, self._tensors.loans, self._bits, self._settings)
+                self._answer_joiners()
 
     start = run_in_background
 
@@ -150,9 +158,13 @@ class DecentralizedAverager(TellsSettings, SharesState):
         with self._starting:
             self._ended = True
             averager = self._averager
+        if self._answers is not None:
+            self._answers.end()
         self._stop_sharing()
         if averager is not None:
             averager.close()
+        if self._own_node is not None:
+            self._own_node.shutdown()
 
     def is_alive(self) -> bool:
         return self._averager is not None and not self._ended
@@ -276,7 +288,7 @@ class DecentralizedAverager(TellsSettings, SharesState):
                 bits = averager.bits()
                 averager.close()
                 if not self._ended:
-                    self._averager = _hivemind_c.Averager(self._dht._node._started(), self._prefix, self._tensors.loans, bits, self._settings)
+                    self._averager = _hivemind_c.Averager(self._node._started(), self._prefix, self._tensors.loans, bits, self._settings)
         return self._running()
 
     def _weigh(self, step: Future, weight: float) -> None:
@@ -323,7 +335,11 @@ class DecentralizedAverager(TellsSettings, SharesState):
 
     @property
     def peer_id(self) -> PeerID:
-        return self._dht.peer_id
+        return PeerID(self._node.peer_id)
+
+    @property
+    def _node(self) -> Node:
+        return self._own_node or self._dht._node
 
     @property
     def dht(self) -> DHT:

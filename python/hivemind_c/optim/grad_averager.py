@@ -52,6 +52,7 @@ class GradientAverager(DecentralizedAverager):
     warn: a warning where step() finds that the averages before were not used, or accumulate_grads_ that sums already averaged were not reset; each once.
     """
 
+    _on_demand = False  # gradients are no state
     stamp: Any = 0  #: of the last averages: alike in peers that have the same, to the bit; 0, or 0 in it: made alone
     works_on_gpus = True  #: whether sums on a GPU may be averaged there
 

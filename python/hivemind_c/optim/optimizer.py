@@ -9,7 +9,7 @@ import torch
 
 from hivemind_c.compression import CompressionBase, NoCompression
 from hivemind_c.dht import get_dht_time
-from hivemind_c.optim import options
+from hivemind_c.optim import older, options
 from hivemind_c.optim.as_torch import AsTorch, hooked_if_watched
 from hivemind_c.optim.building import averager_options, build, tracker_options
 from hivemind_c.optim.given import LRScheduler, OptimizerFactory, SchedulerFactory
@@ -45,7 +45,7 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         matchmaking_time: Seconds before the end of an epoch at which this peer begins to look for a group.
         averaging_timeout: Longest time in seconds for one averaging, the search for a group included.
         allreduce_timeout: Longest time in seconds for the exchange itself. None: only averaging_timeout limits it.
-        next_chunk_timeout: Seconds that a member may stall a round before the round continues without it. None: 10.
+        next_chunk_timeout: Seconds that a member may stall a round before the round continues without it. None: matchmaking_time, 5 or more.
         load_state_timeout: Longest time in seconds to download the state of the swarm.
         reuse_grad_buffers: Add gradients up in .grad, without a second copy if sizes are known before. Do not call zero_grad().
         offload_optimizer: Keep what the optimizer works on in host memory, in float32. None: True with params, without local updates.
@@ -81,11 +81,11 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         optimizer: Union[torch.optim.Optimizer, OptimizerFactory],
         params: Optional[Iterable[Any]] = None,
         scheduler: Union[None, LRScheduler, SchedulerFactory] = None,
-        matchmaking_time: float = 15.0,
-        averaging_timeout: float = 60.0,
+        matchmaking_time: Optional[float] = 15.0,
+        averaging_timeout: Optional[float] = 60.0,
         allreduce_timeout: Optional[float] = None,
         next_chunk_timeout: Optional[float] = None,
-        load_state_timeout: float = 600.0,
+        load_state_timeout: Optional[float] = 600.0,
         reuse_grad_buffers: bool = False,
         offload_optimizer: Optional[bool] = None,
         delay_optimizer_step: Optional[bool] = None,
@@ -112,12 +112,12 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         self.dht, self.run_id = dht, options.run_name(run_id)
         self.target_batch_size = options.positive_int(target_batch_size, "target_batch_size")
         self.batch_size_per_step = options.positive_int(batch_size_per_step, "batch_size_per_step", allow_none=True)
-        self.matchmaking_time = options.seconds(matchmaking_time, "matchmaking_time")
-        self.averaging_timeout = options.seconds(averaging_timeout, "averaging_timeout")
-        self.load_state_timeout = options.seconds(load_state_timeout, "load_state_timeout")
+        self.matchmaking_time = options.seconds(matchmaking_time, "matchmaking_time", default=15.0)
+        self.averaging_timeout = options.seconds(averaging_timeout, "averaging_timeout", default=60.0)
+        self.load_state_timeout = options.seconds(load_state_timeout, "load_state_timeout", default=600.0)
         if self.averaging_timeout <= self.matchmaking_time:
             raise ValueError(
-                f"averaging_timeout={averaging_timeout:g} leaves no time for averaging after matchmaking_time={matchmaking_time:g}: make it larger"
+                f"averaging_timeout={self.averaging_timeout:g} leaves no time for averaging after matchmaking_time={self.matchmaking_time:g}: make it larger"
             )
         if max_grad_norm is not None and not max_grad_norm > 0:
             raise ValueError(f"max_grad_norm is a norm, more than 0, not {max_grad_norm!r}")
@@ -320,8 +320,12 @@ class Optimizer(AsTorch, Tells, KeepsUp):
     def local_progress(self) -> Any:
         return self.tracker.local_progress
 
+    @property
+    def status_loglevel(self) -> int:
+        return logging.INFO if self.verbose else logging.DEBUG
+
     def say(self, text: str, *args: Any) -> None:
-        logger.log(logging.INFO if self.verbose else logging.DEBUG, text, *args)
+        logger.log(self.status_loglevel, text, *args)
 
     @property
     def offload_optimizer(self) -> bool:
@@ -369,4 +373,10 @@ class Optimizer(AsTorch, Tells, KeepsUp):
 
 
 class CollaborativeOptimizer(Optimizer):
-    """Optimizer's older name."""
+    """Optimizer under its older name and with the names that its arguments had: opt, prefix, averaging_expiration; the rest as in Optimizer.
+
+    Arguments of that time without a counterpart are named in one error with what to write instead.
+    """
+
+    def __init__(self, opt: Union[None, torch.optim.Optimizer, OptimizerFactory] = None, **kwargs: Any):
+        super().__init__(**older.arguments(opt, kwargs, Optimizer.__init__))

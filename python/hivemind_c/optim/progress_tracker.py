@@ -106,7 +106,7 @@ class ProgressTracker:
     performance_ema_alpha: how fast the measured speed follows. metadata_expiration: after so many seconds a peer that is not heard is forgotten.
     matchmaking_time, batch_size_lead: a group is looked for (should_begin_matchmaking) so long, or so many samples, before the target.
     fast: a peer counts for at most so many times what all but a third of the peers stay below, so that nobody's claims weigh too much.
-    private_key is not needed: reports are signed with the node's key. Several trackers of a node are several contributors (8 of one prefix).
+    private_key and status_loglevel have no effect: reports are signed with the node's key. Several trackers of a node are several contributors (8 of one prefix).
     """
 
     def __init__(
@@ -127,6 +127,7 @@ class ProgressTracker:
         matchmaking_time: float = 0,
         batch_size_lead: int = 0,
         fast: float = 8,
+        status_loglevel: Optional[int] = None,
         daemon: bool = True,
         start: bool,
     ):

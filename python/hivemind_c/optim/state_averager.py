@@ -49,8 +49,10 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
     average_opt_statistics: names of what the optimizer remembers, to be averaged as well. delta_rule_averaging: averages are added as a
     difference, because training goes on while they are made. reuse_tensors: parameters are averaged where they are.
     custom_gradients: step() takes gradients from the optimizer's parameters, where the program has put them. sync_epoch_when_averaging: an averaging by step() brings
-    local_epoch to that of the others. initialize_optimizer, performance_ema_alpha: accepted as hivemind has them.
+    local_epoch to that of the others. initialize_optimizer, performance_ema_alpha, status_loglevel: accepted as hivemind has them, without effect.
     """
+
+    _on_demand = False  # SharedState decides when
 
     def __init__(
         self,
@@ -69,6 +71,7 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
         parameter_names: Optional[Sequence[str]] = None,
         average_opt_statistics: Sequence[str] = (),
         extra_tensors: Sequence[torch.Tensor] = (),
+        status_loglevel: int = logging.DEBUG,
         **kwargs: Any,
     ):
         self.parameters, self.optimizer = make_optimizer(optimizer, params, offload_optimizer)
@@ -81,7 +84,7 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
                 raise ValueError("extra_tensors must be floating-point tensors, like a batch norm's running_mean; others cannot be averaged")
         self.parameter_names, self.reuse_tensors, self.performance_ema_alpha = parameter_names, bool(offload_optimizer if reuse_tensors is None else reuse_tensors), performance_ema_alpha
         names = (average_opt_statistics,) if isinstance(average_opt_statistics, str) else tuple(average_opt_statistics)
-        self.opt_keys_for_averaging = names
+        self.opt_keys_for_averaging, self.status_loglevel = names, status_loglevel
         probed, self._whole = probe(self.optimizer, names)
         self._statistics = [(index, name) for index, name, _ in probed]
         self.background = Background("hivemind_c optimizer")
