@@ -49,9 +49,9 @@ class SharesState:
         joiner wants the state."""
         self._by_hand = True
         if self._allow_state_sharing:
-            self._offer(epoch, wait, self._state_lineage())
+            self._offer_state(epoch, wait, self._state_lineage())
 
-    def _offer(self: "DecentralizedAverager", epoch: int, wait: bool, lineage: bytes) -> None:
+    def _offer_state(self: "DecentralizedAverager", epoch: int, wait: bool, lineage: bytes) -> None:
         metadata, tensors, *infos = self.get_current_state()
         given = list(infos[0]) if infos and infos[0] is not None else None
         self._shared().offer(epoch, list(tensors), metadata, infos=given, wait=wait, lineage=lineage)

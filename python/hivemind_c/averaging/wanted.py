@@ -96,7 +96,7 @@ class OnDemand:
         number = _asked(averager, self._number)
         if number:
             self._number, self._until = number, time.monotonic() + LINGER_S
-            averager._offer(number, wait=True, lineage=lineage_of(averager.prefix))
+            averager._offer_state(number, wait=True, lineage=lineage_of(averager.prefix))
         elif self._until and time.monotonic() > self._until:
             self._until = 0.0
             averager._stop_sharing()
