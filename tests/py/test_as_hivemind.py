@@ -85,6 +85,25 @@ def test_import_opens_it_for_child_processes(folder):
     assert err == ""
 
 
+def test_child_process_finds_hivemind_c_by_the_door(folder):
+    """One whose path has nothing of hivemind_c, as that of a program that was started in the folder of the package."""
+    out, _ = run(
+        folder,
+        "-c",
+        """if True:
+        import os, subprocess, sys
+        import msgpack
+        import hivemind_c.as_hivemind
+        door = os.environ["PYTHONPATH"].split(os.pathsep)[0]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([door, os.path.dirname(os.path.dirname(msgpack.__file__))])}
+        program = "import sys; sys.path[:] = [one for one in sys.path if one]; import lightning_hivemind, hivemind.utils.nested as nested; print(nested.__name__, lightning_hivemind.__version__)"
+        subprocess.run([sys.executable, "-S", "-c", program], env=env, check=True)
+        """,
+        site=False,
+    )
+    assert out == "hivemind.utils.nested 0.1.0\n"
+
+
 def test_torchrun_holds_it_in_every_worker(folder):
     program = written(folder, "import os, hivemind\nprint(os.environ['RANK'], hivemind.__version__, hivemind.DHT.__module__)\n")
     out, err = run(folder, "-m", "hivemind_c.as_hivemind", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", program)

@@ -180,6 +180,7 @@ def test_options_mean_what_they_mean_in_hivemind(dht):
     state, gradients = optimizer.state_averager, optimizer.grad_averager
     assert state.reuse_tensors and state.sync_epoch_when_averaging and state.status_loglevel == 10 and state.bandwidth == gradients.bandwidth == 1e6
     assert state.next_chunk_timeout == gradients.next_chunk_timeout == 15  # matchmaking_time
+    assert optimizer.scheduled_grads is None and optimizer.scheduled_state is None and not state.pending_updates and optimizer.tracker.training_progress_key == "test_progress"
     assert optimizer.tracker.min_refresh_period == 0.5 and optimizer.tracker.performance_ema.samples_per_second >= 0
     optimizer.shutdown()
 

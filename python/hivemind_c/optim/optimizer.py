@@ -321,6 +321,16 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         return self.tracker.local_progress
 
     @property
+    def scheduled_grads(self) -> Any:
+        """The control of the averaging of gradients that a group is looked for; None: there is none."""
+        return self.meeting.waiting[0]
+
+    @property
+    def scheduled_state(self) -> Any:
+        """The same for the state."""
+        return self.meeting.waiting[1]
+
+    @property
     def status_loglevel(self) -> int:
         return logging.INFO if self.verbose else logging.DEBUG
 

@@ -153,6 +153,11 @@ class ProgressTracker:
         if start:
             self.run_in_background()
 
+    @property
+    def training_progress_key(self) -> str:
+        """Where hivemind keeps records of progress; here the core tells of it by itself."""
+        return f"{self.prefix}_progress"
+
     def run_in_background(self, await_ready: bool = True, timeout: Optional[float] = None) -> None:
         """Starts it, unless it runs."""
         if self._progress is None:

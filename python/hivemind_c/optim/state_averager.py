@@ -127,6 +127,11 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
         return [TensorRole.PARAMETER] * len(self.parameters.main)
 
     @property
+    def pending_updates(self) -> bool:
+        """Whether a step is under way in the background."""
+        return self.background.busy
+
+    @property
     def main_parameters(self) -> List[torch.Tensor]:
         return self.parameters.model
 

@@ -1,5 +1,3 @@
-"""`import lightning_hivemind` in a process that a program behind the door started: opens the door there, too, which puts its own module in the place of this one."""
+"""`import lightning_hivemind` in a process that a program behind the door started: opens the door there, too, as hivemind.py beside it does."""
 
-from hivemind_c.as_hivemind.door import open_door
-
-open_door()
+import hivemind  # noqa: F401
