@@ -206,6 +206,7 @@ NAMES = """
     hivemind.utils: DHTExpiration MAX_DHT_TIME_DISCREPANCY_SECONDS MPFuture MSGPackSerializer PerformanceEMA SerializerBase TensorDescriptor TimedStorage ValueWithExpiration
     hivemind.utils: amap_in_executor as_aiter enter_asynchronously get_dht_time get_logger nested_compare nested_flatten nested_map nested_pack switch_to_uvloop use_hivemind_log_handler
     hivemind.utils.asyncio: achain aenumerate aiter_with_timeout anext asingle azip cancel_and_wait iter_as_aiter
+    hivemind.utils.crypto: RSAPrivateKey RSAPublicKey
     hivemind.utils.limits: increase_file_limit
     hivemind.utils.logging: get_logger use_hivemind_log_handler
     hivemind.utils.math: get_flatten_greedy_dims
@@ -230,7 +231,7 @@ ANSWERS = {
     "import hivemind.moe.client": "Mixture of Experts is out of its scope.",
     "from hivemind.p2p import P2P": "peers talk through DHT and the averagers.",
     "from hivemind.averaging.matchmaking import Matchmaking": "rounds of averaging run in C",
-    "from hivemind.utils.crypto import RSAPrivateKey": "keys are Ed25519",
+    "from hivemind.utils.auth import TokenAuthorizerBase": "a swarm cannot be closed by tokens",
     "import hivemind.optm": "did you mean hivemind.optim?",
     "from lightning_hivemind.strategy import HivemindStrateg": "did you mean lightning_hivemind.strategy.HivemindStrategy?",
     "import hivemind; hivemind.nested_flaten": "did you mean hivemind.nested_flatten?",

@@ -45,7 +45,7 @@ def test_a_multiaddr_is_text_and_has_the_peers_methods():
         one.decapsulate("/udp/1")
 
 
-def test_what_a_node_says_of_itself_is_of_these_kinds(dhts):
+def test_node_names_itself_by_these_kinds(dhts):
     assert isinstance(dhts[0].peer_id, PeerID) and all(isinstance(address, Multiaddr) for address in dhts[0].get_visible_maddrs())
     assert dhts[0].get_visible_maddrs()[0]["p2p"] == dhts[0].peer_id
 
@@ -142,6 +142,25 @@ def test_classes_are_packed_by_a_code_of_their_own():
         serializer.ext_serializable(0x61)(Mine)
     with pytest.raises(ValueError, match="import the module"):
         serializer.loads(b"\xc7\x01\x62\x00")
+
+
+def test_rsa_keys_sign_where_cryptography_is_installed():
+    """And elsewhere say what to install; nothing of hivemind_c needs them."""
+    import importlib.util
+
+    from hivemind_c.utils.crypto import RSAPrivateKey, RSAPublicKey
+
+    if importlib.util.find_spec("cryptography") is None:
+        for use in RSAPrivateKey, RSAPrivateKey.process_wide, lambda: RSAPublicKey.from_bytes(b"ssh-rsa AAAA"):
+            with pytest.raises(ImportError, match="pip install cryptography, or use the node's own key"):
+                use()
+        return
+    key = RSAPrivateKey.process_wide()
+    public = RSAPublicKey.from_bytes(key.get_public_key().to_bytes())
+    signature = key.sign(b"data")
+    assert public == key.get_public_key() and key is RSAPrivateKey.process_wide() and key.to_bytes() != RSAPrivateKey().to_bytes()
+    assert public.verify(b"data", signature) and not public.verify(b"other", signature) and not public.verify(b"data", b"no base64!")
+    assert not RSAPrivateKey().get_public_key().verify(b"data", signature)
 
 
 def test_timed_values_end():

@@ -22,7 +22,7 @@ logger = logging.getLogger("hivemind_c.as_hivemind")
 TOPS = ("hivemind", "lightning_hivemind")
 VERSIONS = {"hivemind": "1.1.12", "lightning_hivemind": "0.1.0"}  #: the releases whose names are here
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "path")
-OPEN_ENV = "HIVEMIND_C_AS_HIVEMIND"  #: set for child processes, which need not say again what this one has said
+OPEN_ENV = "HIVEMIND_C_AS_HIVEMIND"  #: set for child processes, so that the warning comes once
 PAGE = "docs/MIGRATING.md"
 
 
@@ -51,7 +51,7 @@ def public(module: str) -> List[str]:
 class Behind(ModuleType):
     """A module of hivemind: what is asked of it comes from modules of hivemind_c, and what is set in it is set there."""
 
-    __path__: List[str] = []  # each of them: so the finder hears of all that is imported from it
+    __path__: List[str] = []  # in each module, so that the finder is asked for all that is imported from it
 
     def __getattr__(self, name: str) -> Any:
         module = self.__name__

@@ -43,6 +43,7 @@ MODULES: Dict[str, Tuple[str, ...]] = {
     "hivemind.proto.runtime_pb2": (),
     "hivemind.utils": ("hivemind_c.utils",),
     "hivemind.utils.asyncio": ("hivemind_c.utils.asyncio",),
+    "hivemind.utils.crypto": ("hivemind_c.utils.crypto",),
     "hivemind.utils.limits": ("hivemind_c.utils.limits",),
     "hivemind.utils.logging": ("hivemind_c.utils.logging",),
     "hivemind.utils.math": ("hivemind_c.utils.math",),
@@ -103,7 +104,6 @@ ABSENT: Dict[str, str] = {
     "hivemind.proto.averaging_pb2": _ROUNDS,
     "hivemind.proto.dht_pb2": _NODE,
     "hivemind.utils.auth": "a swarm cannot be closed by tokens; keep strangers off by the network (docs/SECURITY.md)",
-    "hivemind.utils.crypto": "keys are Ed25519 and stay in the node; DHT(identity_path=...) keeps one in a file, and dht.crypto.RSASignatureValidator signs with it",
 }
 
 

@@ -44,7 +44,7 @@ class DecentralizedAverager(TellsSettings, SharesState):
     """Averages its tensors with those of all peers that have the same prefix, and the same shapes and dtypes. Usable from any thread.
 
     averaged_tensors: floating tensors of torch, or NumPy arrays, each memory once; those in plain memory are averaged where they lie. dht: a DHT that runs; the
-    averager uses its node. client_mode: only dial out, by a node of its own if the DHT's is open. prefix: who has the same averages together.
+    averager uses its node. client_mode: only dial out, by a node of its own if the DHT's is open. prefix: peers with the same prefix average together.
     target_group_size: a larger swarm averages in groups of so many, by group bits. min_group_size: fewer make no group; with 1 a
     step that finds nobody succeeds alone, and changes nothing. min_matchmaking_time: how long a group may take to form when no time is
     scheduled; it begins as soon as everybody is there. averaging_alpha: tensor + alpha * (average - tensor); other than 1 it needs a float32
@@ -53,7 +53,7 @@ class DecentralizedAverager(TellsSettings, SharesState):
     time at most. auxiliary: helps, and contributes
     nothing. allreduce_timeout: of a round. sender_timeout (or next_chunk_timeout): who holds the others up for longer is left out; an
     owner of a span is given twice as long (reducer_timeout, given alone, sets both). compression: what travels; for each tensor by an adaptive one. allow_state_sharing: whether
-    share_state() offers this peer's state to joiners; True unless it is a client or auxiliary. docs/AVERAGING.md tells more.
+    joiners get this peer's state; True unless it is a client or auxiliary. docs/AVERAGING.md tells more.
     """
 
     def __init__(

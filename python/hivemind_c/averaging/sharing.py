@@ -82,7 +82,7 @@ class SharesState:
         return loaded.metadata, loaded.tensors
 
     def _load_on_demand(self: "DecentralizedAverager", sharing: "StateSharing", timeout: Optional[float]) -> Any:
-        """What a peer offers because this one asks; None: no peer does."""
+        """The state that a peer offers on request; None: no peer does."""
         if not has_company(self.dht):
             return None
         number, begin = ask(self), time.monotonic()

@@ -1,4 +1,4 @@
-"""State on demand: an averager whose program does not call share_state() offers its state once a joiner asks for it.
+"""State on demand: until its program calls share_state(), an averager offers its state when a joiner asks for it.
 
 Thread: one daemon thread for each such averager, which looks into the DHT. Limits: one offer for each look, dropped when nobody has asked for LINGER_S.
 """

@@ -88,7 +88,7 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
         probed, self._whole = probe(self.optimizer, names)
         self._statistics = [(index, name) for index, name, _ in probed]
         self.background = Background("hivemind_c optimizer")
-        self.state_lock = self.lock_optimizer = threading.RLock()  # who changes or reads the state holds it; the second name is hivemind's
+        self.state_lock = self.lock_optimizer = threading.RLock()  # held while the state is changed or read; the second name is hivemind's
         self.local_epoch = 0
         self.lineage = Lineage(lambda: (*self.parameters.main, *(statistic.tensor for statistic in statistics_of(self.optimizer))))
         self.tensors_to_average, infos = self._buffers(probed, offload_optimizer if reuse_tensors is None else reuse_tensors, parameter_names)

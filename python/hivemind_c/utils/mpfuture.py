@@ -19,6 +19,10 @@ class MPFuture(concurrent.futures.Future, Generic[ResultType]):  # type: ignore[
     def __init__(self, *, use_lock: bool = True):
         super().__init__()
 
+    @classmethod
+    def reset_backend(cls) -> None:
+        """Nothing is to be reset: futures share nothing with other processes. For programs that call it."""
+
     def __await__(self) -> Generator[Any, None, ResultType]:
         return asyncio.wrap_future(self).__await__()
 
