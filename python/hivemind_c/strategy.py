@@ -17,13 +17,14 @@ from hivemind_c._lightning import demands, joining, namespaces, registry, schedu
 from hivemind_c._lightning.changes import SET_HERE, Changes, change_seeds, known_options, swarm_scaler
 from hivemind_c._lightning.device import OneDevice
 from hivemind_c._lightning.election import Election
+from hivemind_c._lightning.schedulers import HiveMindScheduler
 from hivemind_c._lightning.swarm import Speed, SwarmProgressBar, figures
 from hivemind_c._signature import shows_options_of
 from hivemind_c.dht import DHT
 from hivemind_c.node import Addresses
 from hivemind_c.optim import GradScaler, Optimizer
 
-__all__ = ["CollaborativeStrategy", "HivemindStrategy", "SwarmProgressBar"]
+__all__ = ["CollaborativeStrategy", "HiveMindScheduler", "HivemindStrategy", "SwarmProgressBar"]
 
 logger = logging.getLogger("hivemind_c.strategy")
 
@@ -67,6 +68,7 @@ class HivemindStrategy(OneDevice):
     """
 
     strategy_name = "hivemind"
+    INITIAL_PEERS_ENV = "PL_INITIAL_PEERS"  #: read beside INITIAL_PEERS
 
     @shows_options_of(Optimizer, but={*SET_HERE, "auxiliary"})
     def __init__(
@@ -235,6 +237,7 @@ class HivemindStrategy(OneDevice):
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         if self._batch_size is None:
             self._batch = demands.samples_in(self, args[0] if args else next(iter(kwargs.values())))
+        self._hive.expect_batch(self._batch)
         output = super().training_step(*args, **kwargs)  # type: ignore[misc]
         module = self.lightning_module
         if (module.trainer.global_step + 1) % max(1, module.trainer.log_every_n_steps) == 0:

@@ -26,6 +26,27 @@ class FollowsGlobalEpochs:
         return getattr(self.__dict__["_scheduler"], name)
 
 
+class HiveMindScheduler(FollowsGlobalEpochs):
+    """A scheduler around a swarm's optimizer that steps once in each global epoch, however often its step() is called.
+
+    Args:
+        optimizer: A hivemind_c.Optimizer.
+        scheduler: A scheduler of torch for the optimizer that it wraps.
+    """
+
+    def __init__(self, optimizer: Any, scheduler: Any):
+        super().__init__(scheduler, optimizer)
+        self.current_step = optimizer.local_epoch
+
+    def step(self, metric: Any = None) -> None:
+        while self.current_step < self.optimizer.local_epoch:
+            self.current_step += 1
+            if not isinstance(self._scheduler, ReduceLROnPlateau):
+                self._scheduler.step()
+            elif metric is not None:
+                self._scheduler.step(metric)
+
+
 def one_scheduler(configs: Sequence[Any]) -> Any:
     """The schedulers of configure_optimizers as one. ValueError: they cannot be one."""
     schedulers = [config.scheduler for config in configs]

@@ -357,7 +357,6 @@ def test_a_step_that_failed_anyway_says_why_it_did(swarm):
         ([torch.zeros(3)], {"sender_timeout": 1, "next_chunk_timeout": 5}, "next_chunk_timeout of 5 s is longer"),
         ([torch.zeros(3)], {"sender_timeout": 9, "allreduce_timeout": 3}, "allreduce_timeout of 3 s"),
         ([torch.zeros(3)], {"reducer_timeout": 20, "allreduce_timeout": 3}, "allreduce_timeout of 3 s"),
-        ([torch.zeros(3)], {"client_mode": True}, "make the DHT with client_mode=True"),
         ([torch.zeros(3)], {"tensor_infos": []}, "tensor_infos has 0 entries"),
     ],
 )
@@ -557,10 +556,11 @@ def test_the_tensors_are_free_when_the_dht_goes_in_the_middle_of_a_round(swarm):
 
 def test_a_joiner_loads_the_state_that_a_majority_names_and_changes_nothing(swarm):
     dhts = swarm(3)
-    donors = [swarm.averager(dht, [torch.full((1000,), 7.0)]) for dht in dhts[:2]]
+    donors = [swarm.averager(dht, [torch.full((1000,), 7.0)], allow_state_sharing=False) for dht in dhts[:2]]
     joiner = swarm.averager(dhts[2], [torch.zeros(1000)])
     assert joiner.load_state_from_peers(timeout=10) is None  # nobody offers one
     for donor in donors:
+        donor.allow_state_sharing = True
         donor.share_state(epoch=3)
     metadata, loaded = joiner.load_state_from_peers(timeout=30)
     assert torch.equal(loaded[0], torch.full((1000,), 7.0)) and metadata == {"group_key": "test"}
@@ -571,6 +571,55 @@ def test_a_joiner_loads_the_state_that_a_majority_names_and_changes_nothing(swar
         donor.allow_state_sharing = False
         donor.share_state(epoch=4)
     assert eventually(lambda: joiner.load_state_from_peers(timeout=10) is None, 90)
+
+
+def test_state_is_offered_on_demand_as_it_is_then(swarm):
+    """Without share_state() a joiner gets what a donor has when it asks, one of them where they differ, and nothing once they do not share."""
+    calls = []
+
+    class Counting(DecentralizedAverager):
+        def get_current_state(self):
+            calls.append(self.peer_id)
+            return {"rate": 0.5}, *super().get_current_state()[1:]
+
+    dhts = swarm(3)
+    own = [torch.full((1000,), 7.0), torch.full((1000,), 8.0)]
+    donors = [Counting([tensor], dht, prefix="test", start=True, min_matchmaking_time=20) for dht, tensor in zip(dhts, own)]
+    swarm.averagers += donors
+    joiner = swarm.averager(dhts[2], [torch.zeros(1000)])
+    assert joiner.shares_on_demand
+    time.sleep(1.5)
+    assert not calls  # nobody has asked
+    metadata, loaded = joiner.load_state_from_peers(timeout=60)
+    assert metadata == {"rate": 0.5} and loaded[0].unique().tolist() in ([7.0], [8.0]) and len(calls) <= 2
+    for donor in donors:
+        with donor.get_tensors() as tensors:
+            tensors[0].fill_(9)
+    assert joiner.load_state_from_peers(timeout=60)[1][0].unique().tolist() == [9.0]
+    for donor in donors:
+        donor.allow_state_sharing = False
+    assert eventually(lambda: joiner.load_state_from_peers(timeout=10) is None)
+
+
+def test_an_averager_in_client_mode_takes_part_by_a_node_of_its_own(swarm):
+    dhts, tensors = swarm(2), [torch.full((20_000,), float(i)) for i in (1, 3)]
+    averagers = [swarm.averager(dht, [own], client_mode=mode) for dht, own, mode in zip(dhts, tensors, (None, True))]
+    assert averagers[1].client_mode and not dhts[1].client_mode and averagers[1].peer_id != dhts[1].peer_id and averagers[0].peer_id == dhts[0].peer_id
+    gathered = swarm.together(averagers, [dict(gather=0), dict(gather=1)])
+    assert gathered[0] == {averagers[0].peer_id: 0, averagers[1].peer_id: 1} and all((own == 2).all() for own in tensors)
+    averagers[1].shutdown()
+    assert dhts[1].is_alive()
+    closed = DHT(dhts[0].get_visible_maddrs(), start=True, client_mode=True)
+    with closed, pytest.raises(HivemindError, match="client_mode=False cannot be had"):
+        DecentralizedAverager([torch.zeros(3)], closed, prefix="test", start=True, client_mode=False)
+
+
+def test_a_small_target_is_a_small_group(swarm):
+    """min_group_size is 2 by default, and a group of one is what the program asks for."""
+    averager = swarm.averager(swarm(1)[0], [torch.zeros(3)], target_group_size=1, min_matchmaking_time=None, request_timeout=None)
+    assert averager.step(gather=1, timeout=20) == {averager.peer_id: 1}
+    with pytest.raises(HivemindError, match="target_group_size is 2, and min_group_size is 3"):
+        swarm.averager(swarm.dhts[0], [torch.zeros(3)], prefix="larger", target_group_size=2, min_group_size=3)
 
 
 def test_a_subclass_shares_what_it_says(swarm):

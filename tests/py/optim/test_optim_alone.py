@@ -344,14 +344,52 @@ def test_reused_buffers_must_not_be_zeroed(optimizer):
         swarm.step()
 
 
-def test_reused_buffers_need_batches_of_one_size(optimizer):
+def step_expecting(swarm, model, number, size):
+    swarm.expect_batch(size)
+    backward(model, number, size)
+    swarm.step(batch_size=size)
+
+
+def step_afterwards(swarm, model, number, size):
+    backward(model, number, size)
+    swarm.step(batch_size=size)
+
+
+def step_with_a_closure(swarm, model, number, size):
+    swarm.step(lambda: backward(model, number, size), batch_size=size)
+
+
+@pytest.mark.parametrize("step", [step_expecting, step_afterwards, step_with_a_closure])
+@pytest.mark.parametrize("per_step", [None, 16])
+def test_reused_buffers_weigh_batches_by_their_size(optimizer, step, per_step):
+    """A short last batch counts for what it is, whenever its size becomes known."""
+    models = network(), network()
+    options = dict(batch_size_per_step=per_step, target_batch_size=44)
+    reusing, plain = (optimizer(model, reuse_grad_buffers=reuse, **options) for model, reuse in zip(models, (True, False)))
+    for number, size in enumerate([16, 16, 4, 8, 8, 28, 16, 24, 4, 16]):
+        step(reusing, models[0], number, size)
+        backward(models[1], number, size)
+        plain.step(batch_size=size)
+        plain.zero_grad()
+    assert reusing.local_epoch == plain.local_epoch == 3
+    for one, other in zip(models[0].parameters(), models[1].parameters()):
+        torch.testing.assert_close(one, other)
+
+
+def test_reused_buffers_keep_nothing_while_sizes_are_known(optimizer, caplog):
+    """The first batch whose size comes unexpectedly weighs as much as the others, and a warning says so; from then on what comes is kept."""
     model = network()
-    swarm = optimizer(model, reuse_grad_buffers=True, batch_size_per_step=None, target_batch_size=64)
-    backward(model, 0, 16)
-    swarm.step(batch_size=16)
-    backward(model, 1, 8)
-    with pytest.raises(ValueError, match="drop_last"):
-        swarm.step(batch_size=8)
+    swarm = optimizer(model, batch_size_per_step=16, reuse_grad_buffers=True, target_batch_size=1000)
+    kept = swarm.grad_averager._reused._fresh
+    for number in range(2):
+        backward(model, number, 16)
+        assert kept == swarm.grad_averager._reused._fresh == {}
+        swarm.step()
+    for number in range(2):
+        backward(model, number, 4)
+        swarm.step(batch_size=4)
+        assert swarm.grad_averager._weights == [3, 3.25][number]
+    assert sum("call expect_batch() before" in record.message for record in caplog.records) == 1
 
 
 def test_the_averaged_gradient_is_clipped_by_norm(optimizer):

@@ -70,7 +70,7 @@ PYTHON = {
         "assert dht.get('progress').value[validator.local_public_key].value == 17\n"
         "sender, parcel = there.receive(timeout=60)\nassert bytes(parcel) == numpy_array.tobytes()\nthere.shutdown()",
     ),
-    "docs/MIGRATING.md": ("", "assert hivemind.Optimizer and HivemindStrategy"),
+    "docs/MIGRATING.md": ("", "assert optimizer.local_epoch == 5 and Optimizer is hivemind.Optimizer"),
     "docs/MONITOR.md": (
         TRAINING + "import os\nos.mkdir('checkpoints')\nstate = dict(run_id='my_run', epoch=1200, metadata={'parameters': 2}, tensors=[torch.ones(2, 4), torch.ones(2), torch.ones(9)])\n"
         "torch.save(state, 'checkpoints/my_run-1200.pt')",

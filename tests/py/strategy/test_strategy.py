@@ -371,6 +371,15 @@ def test_reuse_grad_buffers_makes_optimizer_zero_grad_do_nothing_and_restores_it
         torch.testing.assert_close(p, q)
 
 
+@pytest.mark.parametrize("target", [40, 100])
+def test_reuse_grad_buffers_weighs_the_short_last_batch(target, caplog):
+    """100 samples in batches of 16 end with one of 4, as DataLoader's defaults have it."""
+    reusing, plain = (fit(alone(target, reuse_grad_buffers=reuse), loader=data(samples=100))[0] for reuse in (True, False))
+    for p, q in zip(reusing.parameters(), plain.parameters()):
+        torch.testing.assert_close(p, q)
+    assert "expect_batch" not in caplog.text
+
+
 def test_reuse_grad_buffers_warns_of_a_modules_own_optimizer_zero_grad(caplog):
     module = small()
     type(module).optimizer_zero_grad = lambda self, epoch, batch_idx, optimizer: optimizer.zero_grad()

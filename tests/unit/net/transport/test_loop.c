@@ -1,5 +1,6 @@
 /* The real world: timers, inbox, pool, addresses, calls, streams, and its end. */
 #include "lib/real.h"
+#include "net/transport/listen.h"
 
 #include <string.h>
 #include <sys/wait.h>
@@ -527,6 +528,30 @@ static void an_unspecified_address_is_announced_as_those_of_the_interfaces(void 
   real_stop(&b);
 }
 
+static void the_unspecified_ip6_address_is_announced_in_both_families(void **state) {
+  (void)state;
+  if (!real_has_ip6())
+    return; /* nothing can listen on [::] here */
+  hv_addr four = real_addr("/ip4/0.0.0.0/tcp/7"), six = real_addr("/ip6/::/tcp/7"), fours[8], both[8];
+  size_t n_fours = 0, n_both = 0, n_few = 0;
+  hv_listen_expand(&four, fours, &n_fours, 8);
+  hv_listen_expand(&six, both, &n_both, 8);
+  assert_int_equal(both[0].kind, HV_ADDR_IP6);
+  for (size_t i = 0; i < n_fours && !hv_addr_is_loopback(&fours[0]); i++) {
+    size_t at = 0;
+    while (at < n_both && !hv_addr_equal(&both[at], &fours[i]))
+      at++;
+    assert_true(at < n_both || n_both == 8);
+  }
+  hv_addr few[2];
+  hv_listen_expand(&six, few, &n_few, 2);
+  if (!hv_addr_is_loopback(&fours[0])) { /* however few have a place, each family has one */
+    assert_int_equal(n_few, 2);
+    assert_int_equal(few[0].kind, HV_ADDR_IP6);
+    assert_int_equal(few[1].kind, HV_ADDR_IP4);
+  }
+}
+
 static void each_unspecified_address_alone_is_of_use(void **state) {
   (void)state;
   hv_addr addrs[] = {real_addr("/ip4/0.0.0.0/tcp/0"), real_addr("/ip6/::/tcp/0")};
@@ -620,6 +645,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(timers_fire_once_in_order_and_not_when_cleared),
       cmocka_unit_test(several_addresses_and_both_families_are_served),
       cmocka_unit_test(an_unspecified_address_is_announced_as_those_of_the_interfaces),
+      cmocka_unit_test(the_unspecified_ip6_address_is_announced_in_both_families),
       cmocka_unit_test(each_unspecified_address_alone_is_of_use),
       cmocka_unit_test(a_port_in_use_is_named),
       cmocka_unit_test(an_address_of_another_machine_is_refused),
