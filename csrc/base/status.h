@@ -1,11 +1,12 @@
 /* Error codes: the kind of an error (hv_status), its cause (hv_cause), and the sentence for a person (hv_error).
  *
- * Room: base (knows nothing). Used by all rooms.
- * HV_OK is 0. A function that can fail returns hv_status. A function with an `hv_error *` (may be NULL) also leaves
+ * Room: base; depends on no other module. Used by all rooms.
+ * Owner: an hv_error belongs to its caller.
+ * Thread: any; pure functions.
+ * Errors: HV_OK is 0. A function that can fail returns hv_status. A function with an `hv_error *` (may be NULL) also leaves
  * one sentence there: "what failed: cause; what to do".
  * A program decides by the codes and never by the sentence. docs/ARCHITECTURE.md lists the causes.
  * Text for a person is always valid UTF-8.
- * Threads: pure functions; an hv_error belongs to its caller.
  */
 #ifndef HV_BASE_STATUS_H
 #define HV_BASE_STATUS_H

@@ -1,8 +1,9 @@
-/* What runs at memory speed? The inner loops, as one set for each kind of processor.
+/* The inner loops that run at memory speed: one table of functions for each kind of processor.
  *
- * Room: kern alone (codec*.c and reduce.c call them; portable.c, avx2.c and avx512.c fill them in; cpu.c chooses).
- * Every set gives the same bits as portable.c, which is the reference: codec.h says what each codec means, this header says what
- * each loop does. Chunk bytes (uint8_t) have any alignment, values their natural one. n counts elements, 0 is fine.
+ * Room: kern alone. codec*.c and reduce.c call them; portable.c, avx2.c and avx512.c fill them in; cpu.c chooses.
+ * Owner: all buffers are the caller's. Chunk bytes (uint8_t) have any alignment, values have their natural alignment.
+ * Thread: any; pure. n counts elements and may be 0.
+ * Every set gives the same bits as portable.c, the reference. codec.h defines each codec; this header defines each loop.
  */
 #ifndef HV_KERN_KERNELS_H
 #define HV_KERN_KERNELS_H
