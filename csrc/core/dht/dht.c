@@ -2,26 +2,9 @@
 
 #include <string.h>
 
-enum { PINGS_MAX = 16, ANSWER_CONTACTS = 20, ANSWER_BYTES_MAX = 1536 << 10 };
+enum { ANSWER_CONTACTS = 20, ANSWER_BYTES_MAX = 1536 << 10 };
 
 /* ---- whom it knows ---- */
-
-static void ping_done(void *owner, size_t mark, hv_status status, const hv_msg *msg, const char *text) {
-  hv_dht *dht = owner;
-  (void)mark, (void)status, (void)msg, (void)text; /* the asker has taught the table */
-  dht->pings--;
-}
-
-void dht_ping(hv_dht *dht, const hv_peer_id *id, hv_span addrs) {
-  hv_msg msg = {.kind = HV_MSG_FIND};
-  msg.u.find = (hv_msg_find){.target = dht->route.me, .key = dht->route.me, .me = hv_span_of(dht->me, dht->me_size)};
-  if (dht->pings < PINGS_MAX && hv_asker_ask(&dht->asker, id, addrs, &msg, 1, ping_done, dht, 0, NULL) == HV_OK)
-    dht->pings++;
-}
-
-void dht_ping_contact(hv_dht *dht, const hv_route_contact *contact) {
-  dht_ping(dht, &contact->id, hv_span_of(contact->addrs, contact->addrs_size));
-}
 
 static void check_done(void *owner, size_t mark, hv_status status, const hv_msg *msg, const char *text) {
   hv_dht *dht = owner;
@@ -78,7 +61,7 @@ void hv_dht_owner_ended(hv_dht *dht, const hv_peer_id *id) {
 /* Who asks may be worth knowing: it is, if it answers. */
 static void consider(hv_dht *dht, const hv_request *request, hv_span addrs) {
   hv_hash hash;
-  if (addrs.size == 0 || dht->pings >= PINGS_MAX || dht->stopping)
+  if (addrs.size == 0 || dht->pings >= DHT_PINGS_MAX || dht->stopping)
     return;
   hv_route_hash(dht->env, &request->peer, &hash);
   if (hv_route_wants(&dht->route, &request->peer, &hash))
@@ -286,7 +269,7 @@ void hv_dht_free(hv_dht *dht) {
   dht->stopping = 1;
   dht_keep_stop(dht);
   end_all(dht, HV_CLOSED, "the node has ended");
-  dht_keep_fini(dht);
+  dht_published_fini(dht);
   hv_asker_fini(&dht->asker);
   hv_store_fini(&dht->store);
   hv_store_fini(&dht->cache);

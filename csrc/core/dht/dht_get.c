@@ -28,7 +28,9 @@ static size_t voice_at(const dht_work *work, const hv_hash *distance) {
   return i;
 }
 
-void dht_get_heard(void *owner, hv_lookup *lookup, const hv_lookup_node *node, const hv_msg_found *found) {
+static void get_looked(dht_work *work);
+
+static void get_heard(void *owner, hv_lookup *lookup, const hv_lookup_node *node, const hv_msg_found *found) {
   dht_work *work = owner;
   hv_hash hash, distance;
   if (work->crowded && found->n_records == 0) /* many are asked then, and there are only so many voices */
@@ -43,7 +45,7 @@ void dht_get_heard(void *owner, hv_lookup *lookup, const hv_lookup_node *node, c
     hv_lookup_hurry(lookup);
   }
   if (!work->in_hand && is_agreed(work))
-    dht_get_looked(work);
+    get_looked(work);
 }
 
 /* What this node keeps itself is one voice more. */
@@ -131,7 +133,7 @@ static void cache_nearest(dht_work *work) {
   }
 }
 
-static void finish(dht_work *work, hv_status status, const char *text) {
+static void get_finish(dht_work *work, hv_status status, const char *text) {
   hv_dht_op *op = work->op;
   op->work = NULL;
   op->rounds = work->rounds;
@@ -161,7 +163,7 @@ static void pick(dht_work *work) {
   value_or_dictionary(work);
 }
 
-void dht_get_looked(dht_work *work) {
+static void get_looked(dht_work *work) {
   hv_dht *dht = work->dht;
   pick(work);
   if (work->n_found) {
@@ -193,7 +195,7 @@ static int recall(dht_work *work) {
   return work->n_found > 0;
 }
 
-void dht_get_begin(dht_work *work) {
+static void get_begin(dht_work *work) {
   if (recall(work)) {
     dht_work_end(work, HV_OK, "");
     return;
@@ -205,16 +207,17 @@ void dht_get_begin(dht_work *work) {
     dht_work_look(work);
 }
 
+static const dht_work_ops get_ops = {.begin = get_begin, .heard = get_heard, .looked = get_looked, .finish = get_finish};
+
 hv_status hv_dht_get(hv_dht *dht, hv_dht_op *op, hv_error *err) {
   if (dht->stopping || !dht->started)
     return hv_fail(err, HV_CLOSED, "cannot use the DHT: this node has ended, or has not started");
   if (op->key.size > HV_RECORD_KEY_MAX)
     return hv_fail(err, HV_TOO_LARGE, "the key has %zu bytes, and the limit is %d: choose a shorter key", op->key.size,
                    HV_RECORD_KEY_MAX);
-  dht_work *work = dht_work_new(dht, op, op->key, op->timeout_ms, 0);
+  dht_work *work = dht_work_new(dht, &get_ops, op, op->key, op->timeout_ms, 0);
   if (!work)
     return hv_fail(err, HV_NOMEM, "out of memory");
-  work->finish = finish;
   work->is_get = 1;
   if (hv_gather_init(&work->gather, dht->env, &work->place, op->key) != HV_OK) {
     op->work = NULL;

@@ -3,7 +3,8 @@
  * Room: core. Private to the dht*.c files; core/dht/dht.h is the contract.
  * Owner and thread: those of dht.h.
  * dht.c: the node's life, and its answers to questions. dht_work.c: what stores and gets share (lookups, regions).
- * dht_get.c, dht_put.c: the two kinds of op. dht_keep.c: refresh, retries, republishing, replication.
+ * dht_get.c, dht_put.c: the two kinds of op, which dht_work.c calls through dht_work_ops. dht_ping.c: questions to new nodes.
+ * dht_published.c: the records that this node republishes. dht_keep.c: refresh, retries, republishing, replication.
  */
 #ifndef HV_CORE_DHT_INNER_H
 #define HV_CORE_DHT_INNER_H
@@ -12,6 +13,7 @@
 
 #define DHT_REGIONS 4                    /* additional lookups when a point is crowded */
 #define DHT_TARGETS_MAX HV_DHT_SPOTS_MAX /* most nodes to which one store is offered */
+#define DHT_PINGS_MAX 16                 /* pings to new nodes under way */
 #define DHT_PUBLISHED_CHAINS 1024
 #define DHT_PUBLISHED_MAX 65536
 
@@ -40,13 +42,27 @@ typedef struct dht_published {
 
 typedef enum dht_phase { DHT_WAITING, DHT_KNOWING, DHT_LOOKING, DHT_REGION, DHT_STORING, DHT_PHASES } dht_phase;
 
+/* The steps of one kind of work, called by dht_work.c. Each may end the work. */
+typedef struct dht_work_ops {
+  /* The first step. */
+  void (*begin)(dht_work *work);
+  /* A node answered a lookup of this work (hv_lookup_config.heard). May be NULL. */
+  void (*heard)(void *work, hv_lookup *lookup, const hv_lookup_node *node, const hv_msg_found *found);
+  /* All lookups have ended. */
+  void (*looked)(dht_work *work);
+  /* The timer fired in the phase DHT_STORING. NULL: never in that phase. */
+  void (*storing)(dht_work *work, uint64_t now_us);
+  /* The work has ended with this status: reports it to its op, and frees the work. */
+  void (*finish)(dht_work *work, hv_status status, const char *text);
+} dht_work_ops;
+
 /* A store, a get or a republication under way. */
 struct hv_dht_work {
   dht_work *next, **where;
   hv_dht *dht;
-  hv_dht_op *op;                                                      /* NULL: started by the node itself */
-  dht_published *published;                                           /* of a republication */
-  void (*finish)(dht_work *work, hv_status status, const char *text); /* ends it; frees it */
+  const dht_work_ops *ops;
+  hv_dht_op *op;            /* NULL: started by the node itself */
+  dht_published *published; /* of a republication */
   hv_timer timer;
   dht_phase phase;
   hv_hash place;
@@ -104,8 +120,8 @@ struct hv_dht {
 };
 
 /* ---- dht_work.c ---- */
-/* A new work with room for `targets` targets. It begins in a later step. NULL: no memory. */
-dht_work *dht_work_new(hv_dht *dht, hv_dht_op *op, hv_span key, uint32_t timeout_ms, size_t targets);
+/* A new work of a kind, with room for `targets` targets. It begins in a later step. NULL: no memory. */
+dht_work *dht_work_new(hv_dht *dht, const dht_work_ops *ops, hv_dht_op *op, hv_span key, uint32_t timeout_ms, size_t targets);
 /* True if the table knows the nodes nearest to its place; for a store into a crowd also those of the region (sets `crowded`). */
 int dht_work_knows(dht_work *work);
 /* Asks the `width` nearest known nodes for records; if that is not enough, dht_work_look follows. */
@@ -124,26 +140,28 @@ int dht_region_bits(const dht_work *work);
 void dht_bound(double bits, hv_hash *out);
 double dht_bits_of(const hv_hash *distance);
 
-/* ---- dht_get.c, dht_put.c: what a work does next ---- */
-void dht_get_heard(void *owner, hv_lookup *lookup, const hv_lookup_node *node, const hv_msg_found *found);
-void dht_get_begin(dht_work *work);
-void dht_get_looked(dht_work *work);
-void dht_put_looked(dht_work *work);
-void dht_put_known(dht_work *work);
-int dht_put_there(dht_work *work); /* 1: it goes where the last one went */
-void dht_put_tick(dht_work *work, uint64_t now_us);
-hv_status dht_put_again(hv_dht *dht, dht_published *published); /* starts a republication */
+/* ---- dht_put.c ---- */
+/* Starts a republication. HV_NOMEM, or the status of the signature: not started. */
+hv_status dht_put_again(hv_dht *dht, dht_published *published);
+
+/* ---- dht_published.c ---- */
+/* Notes the records of a finished store, to republish them until their end. */
 void dht_publish(hv_dht *dht, const dht_work *work);
+/* Removes a publication from its chain, and frees it, or has its republication free it. */
+void dht_withdraw(hv_dht *dht, dht_published **at);
+/* Time of the next republication of a record that ends at end_us; UINT64_MAX: none. */
+uint64_t dht_published_due_us(uint64_t now_us, uint64_t ttl_ms, uint64_t end_us);
+/* The link to the publication of (key, subkey); *link is NULL if there is none. */
+dht_published **dht_published_at(hv_dht *dht, hv_span key, const hv_dht_item *item);
+void dht_published_fini(hv_dht *dht);
 
 /* ---- dht_keep.c ---- */
 void dht_keep_start(hv_dht *dht);
 void dht_keep_stop(hv_dht *dht);
-void dht_keep_fini(hv_dht *dht);
 /* A new contact: plans a lookup if few nodes are known, or if its bucket was never searched. */
 void dht_keep_new_contact(hv_dht *dht, const hv_hash *hash);
-/* The link to the publication of (key, subkey); *link is NULL if there is none. */
-dht_published **dht_published_at(hv_dht *dht, hv_span key, const hv_dht_item *item);
 
+/* ---- dht_ping.c ---- */
 /* Asks a node whether it lives. */
 void dht_ping(hv_dht *dht, const hv_peer_id *id, hv_span addrs);
 void dht_ping_contact(hv_dht *dht, const hv_route_contact *contact);

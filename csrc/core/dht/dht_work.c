@@ -40,11 +40,12 @@ void dht_bound(double bits, hv_hash *out) {
 
 static void tick(hv_timer *timer, const hv_event *event);
 
-dht_work *dht_work_new(hv_dht *dht, hv_dht_op *op, hv_span key, uint32_t timeout_ms, size_t targets) {
+dht_work *dht_work_new(hv_dht *dht, const dht_work_ops *ops, hv_dht_op *op, hv_span key, uint32_t timeout_ms, size_t targets) {
   dht_work *work = hv_mem_zalloc(dht->env->mem, sizeof *work + targets * sizeof *work->targets);
   if (!work)
     return NULL;
   work->dht = dht;
+  work->ops = ops;
   work->op = op;
   work->key = key;
   work->started_us = dht->env->now_us(dht->env);
@@ -91,7 +92,7 @@ void dht_work_end(dht_work *work, hv_status status, const char *text) {
   work->why = status;
   work->why_text = text;
   if (!work->in_hand)
-    work->finish(work, status, text);
+    work->ops->finish(work, status, text);
 }
 
 void dht_work_arm(dht_work *work, uint64_t due_us) {
@@ -116,7 +117,7 @@ static int look(dht_work *work, const hv_hash *target, size_t width, int own_onl
       .near = work->replicas,
       .own_only = own_only,
       .me = hv_span_of(dht->me, dht->me_size),
-      .heard = work->is_get ? dht_get_heard : NULL,
+      .heard = work->ops->heard,
       .done = one_looked,
       .owner = work,
   };
@@ -212,10 +213,7 @@ static void proceed(dht_work *work) {
     if (work->open || work->over)
       return;
   }
-  if (work->is_get)
-    dht_get_looked(work);
-  else
-    dht_put_looked(work);
+  work->ops->looked(work);
 }
 
 /* Everything that may end a work happens between these two. */
@@ -225,7 +223,7 @@ static void take_in_hand(dht_work *work) {
 
 static void let_go(dht_work *work) {
   if (--work->in_hand == 0 && work->over)
-    work->finish(work, work->why, work->why_text);
+    work->ops->finish(work, work->why, work->why_text);
 }
 
 static void one_looked(void *owner, hv_lookup *lookup) {
@@ -276,14 +274,9 @@ static void tick(hv_timer *timer, const hv_event *event) {
     dht_work_end(work, HV_TIMEOUT, "the DHT did not answer in time: allow more time, or check the network");
   else if (work->phase == DHT_WAITING) {
     dht_work_arm(work, UINT64_MAX);
-    if (work->is_get)
-      dht_get_begin(work);
-    else if (dht_work_knows(work))
-      dht_put_known(work);
-    else if (!dht_put_there(work))
-      dht_work_look(work);
+    work->ops->begin(work);
   } else if (work->phase == DHT_STORING)
-    dht_put_tick(work, event->now_us);
+    work->ops->storing(work, event->now_us);
   let_go(work);
 }
 
