@@ -1,6 +1,7 @@
 /* The table that each codec fills in.
  *
  * Room: kern alone. codec.c walks over chunks (headers, parts, checksums, error feedback) and calls the table of the codec.
+ * codec_float.c, codec_quant.c and codec_quantile.c fill the tables in, with the helpers of coder.c.
  * Thread: any; the tables are constant.
  */
 #ifndef HV_KERN_CODER_H
