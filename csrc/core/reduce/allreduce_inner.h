@@ -1,7 +1,7 @@
-/* One round as allreduce.c and allreduce_gone.c see it.
+/* One round as the allreduce*.c files see it.
  *
- * Room: core (uses allreduce, council, reducer, share). Private to those two files: allreduce.c is the round,
- * allreduce_gone.c finds members that have ended.
+ * Room: core (uses allreduce, council, reducer, share). Private to the allreduce*.c files: allreduce.c is the round and calls the
+ * other two; allreduce_early.c keeps streams that are early; allreduce_gone.c finds members that have ended.
  * Owner and thread: those of allreduce.h.
  */
 #ifndef HV_CORE_ALLREDUCE_INNER_H
@@ -44,8 +44,23 @@ struct hv_allreduce {
   hv_timer deadline; /* until done: of the round; then: of the lingering */
 };
 
+/* ---- allreduce_early.c ---- */
 /* The round of this id, or NULL. */
 hv_allreduce *allreduce_find(hv_allreduce_registry *registry, const uint8_t id[HV_ROUND_ID_SIZE]);
+/* The round id in a stream's first message (HV_MSG_SHARE or HV_MSG_ATTEND), borrowed from it. */
+const uint8_t *allreduce_round_of(const hv_msg *first);
+/* True if the stream is for a later view than the round's present one. */
+int allreduce_is_early(const hv_allreduce *self, const hv_msg *first);
+/* Lets the stream of an OPENED event wait for its round or view, or leaves stream->on NULL. */
+void allreduce_early_opened(hv_allreduce_registry *registry, const hv_event *event);
+/* Passes all waiting streams of this round that are no longer early to `admit`, then their messages to the streams' new owners. */
+typedef void allreduce_admit(hv_allreduce *self, const hv_msg *first, hv_stream *stream);
+void allreduce_early_admit(hv_allreduce *self, allreduce_admit *admit);
+/* Longest time that a stream has waited here for this round; 0: none waits. */
+uint64_t allreduce_early_waited_us(const hv_allreduce *self);
+/* Fires for registry->sweep: refuses streams that have waited for too long, or whose round never begins here. */
+void allreduce_early_sweep(hv_timer *timer, const hv_event *event);
+void allreduce_early_fini(hv_allreduce_registry *registry);
 
 /* ---- allreduce_gone.c ---- */
 /* The present view stops waiting for members that have ended. */
