@@ -122,7 +122,7 @@ static hv_ask *shift(line *l) {
   return ask;
 }
 
-static void take_out(hv_ask *ask) {
+static void ask_take_out(hv_ask *ask) {
   line *l = ask->line;
   hv_ask **at = &l->waiting;
   while (*at != ask)
@@ -180,7 +180,7 @@ static hv_status call_stores(together *t) {
   return status;
 }
 
-static hv_status start(together *t) {
+static hv_status ask_start(together *t) {
   hv_asker *asker = t->asker;
   hv_status status = t->n == 1                          ? asker->env->call(asker->env, &t->call, &t->asks->msg)
                      : t->asks->msg.kind == HV_MSG_FIND ? call_finds(t)
@@ -194,7 +194,7 @@ static hv_status start(together *t) {
 }
 
 /* What it takes of a call that may hold so much. */
-static size_t bytes_of(const hv_ask *ask) {
+static size_t ask_bytes_of(const hv_ask *ask) {
   size_t bytes = 0;
   for (size_t i = 0; ask->msg.kind == HV_MSG_STORE && i < ask->msg.u.store.n_records; i++)
     bytes += hv_record_size(&ask->msg.u.store.records[i]);
@@ -212,17 +212,17 @@ static void fill(together *t, line *l) {
   size_t bytes = 0, records = 0;
   do {
     hv_ask *ask = shift(l);
-    bytes += bytes_of(ask);
+    bytes += ask_bytes_of(ask);
     records += records_of(ask);
     ask->in = t;
     *last = ask;
     last = &ask->next;
     t->n++;
-  } while (l->waiting && l->waiting->msg.kind == kind && t->n < HV_FINDS_MAX && bytes + bytes_of(l->waiting) <= TOGETHER_BYTES &&
-           records + records_of(l->waiting) <= TOGETHER_RECORDS);
+  } while (l->waiting && l->waiting->msg.kind == kind && t->n < HV_FINDS_MAX &&
+           bytes + ask_bytes_of(l->waiting) <= TOGETHER_BYTES && records + records_of(l->waiting) <= TOGETHER_RECORDS);
 }
 
-static void finish(hv_ask *ask, hv_status status, const hv_msg *msg, const char *text) {
+static void ask_finish(hv_ask *ask, hv_status status, const hv_msg *msg, const char *text) {
   if (ask->done)
     ask->done(ask->owner, ask->mark, status, msg, text);
   hv_mem_free(ask);
@@ -232,7 +232,7 @@ static void fail_all(hv_ask **asks, hv_status status, const char *text) {
   for (hv_ask *ask; (ask = *asks) != NULL;) { /* done may forget others */
     *asks = ask->next;
     ask->in = NULL;
-    finish(ask, status, NULL, text);
+    ask_finish(ask, status, NULL, text);
   }
 }
 
@@ -243,11 +243,11 @@ static void flush(line *l) {
   while (l->waiting) {
     together *t = l->asker->closing ? NULL : new_call(l);
     if (!t) {
-      finish(shift(l), l->asker->closing ? HV_CANCELLED : HV_NOMEM, NULL, "out of memory");
+      ask_finish(shift(l), l->asker->closing ? HV_CANCELLED : HV_NOMEM, NULL, "out of memory");
       continue;
     }
     fill(t, l);
-    hv_status status = start(t);
+    hv_status status = ask_start(t);
     if (status != HV_OK) {
       fail_all(&t->asks, status, hv_status_text(status));
       end_call(t);
@@ -298,7 +298,7 @@ static hv_status go(hv_ask *ask) {
     t->n = 1;
     ask->in = t;
     ask->next = NULL;
-    status = start(t);
+    status = ask_start(t);
     if (status != HV_OK)
       end_call(t);
   }
@@ -333,7 +333,7 @@ static void ask_alone(hv_ask *ask) {
   ask->tried--;
   hv_status status = ask->done && !ask->asker->closing ? go(ask) : HV_CANCELLED;
   if (status != HV_OK)
-    finish(ask, status, NULL, hv_status_text(status));
+    ask_finish(ask, status, NULL, hv_status_text(status));
 }
 
 static void found_one(hv_ask *ask, size_t i, const hv_msg *msg) {
@@ -344,7 +344,7 @@ static void found_one(hv_ask *ask, size_t i, const hv_msg *msg) {
   }
   if (msg->kind == HV_MSG_FOUNDS)
     one.u.found = msg->u.founds.founds[i];
-  finish(ask, HV_OK, msg->kind == HV_MSG_FOUNDS ? &one : msg, "");
+  ask_finish(ask, HV_OK, msg->kind == HV_MSG_FOUNDS ? &one : msg, "");
 }
 
 /* A newer word of the signer stands in the way: only to a question by itself is it told which. */
@@ -362,7 +362,7 @@ static void stored_one(hv_ask *ask, size_t first, const hv_msg *msg) {
   if (n && wants_newer(ask, one.u.stored.verdicts))
     ask_alone(ask);
   else
-    finish(ask, HV_OK, &one, "");
+    ask_finish(ask, HV_OK, &one, "");
 }
 
 static void deliver(together *t, const hv_msg *msg) {
@@ -376,7 +376,7 @@ static void deliver(together *t, const hv_msg *msg) {
     t->asks = ask->next;
     ask->in = NULL;
     if (!whole)
-      finish(ask, HV_OK, msg, "");
+      ask_finish(ask, HV_OK, msg, "");
     else if (kind == HV_MSG_FIND)
       found_one(ask, i, msg);
     else
@@ -386,21 +386,21 @@ static void deliver(together *t, const hv_msg *msg) {
 }
 
 /* Those that have another address try it. */
-static void fail(together *t, hv_status status, const char *text) {
+static void ask_fail(together *t, hv_status status, const char *text) {
   int silent = 0;
   for (hv_ask *ask; (ask = t->asks) != NULL;) {
     hv_asker *asker = t->asker;
     t->asks = ask->next;
     ask->in = NULL;
     if (status == HV_CANCELLED || asker->closing || ask->dropped) {
-      finish(ask, HV_CANCELLED, NULL, text);
+      ask_finish(ask, HV_CANCELLED, NULL, text);
       continue;
     }
     if (ask->keep && ask->done && ask->tried < ask->n_addrs && go(ask) == HV_OK)
       continue;
     if (!silent++)
       hv_route_silence(asker->route, &ask->id);
-    finish(ask, status, NULL, text);
+    ask_finish(ask, status, NULL, text);
   }
 }
 
@@ -412,7 +412,7 @@ static void call_done(hv_call *call, const hv_event *event) {
       teach(t->asks, t->asked_us, event->now_us);
     deliver(t, event->msg);
   } else
-    fail(t, event->status, event->text);
+    ask_fail(t, event->status, event->text);
   end_call(t);
   l->under_way--; /* now: what was asked meanwhile goes with those that wait */
   flush(l);
@@ -457,7 +457,7 @@ void hv_ask_drop(hv_ask *ask) {
   ask->done = NULL;
   ask->dropped = 1;
   if (ask->line) {
-    take_out(ask);
+    ask_take_out(ask);
     return;
   }
   for (const hv_ask *other = t ? t->asks : NULL; other; other = other->next)
@@ -470,7 +470,7 @@ void hv_ask_drop(hv_ask *ask) {
 void hv_ask_forget(hv_ask *ask) {
   ask->done = NULL;
   if (ask->line)
-    take_out(ask);
+    ask_take_out(ask);
 }
 
 uint64_t hv_asker_late_us(const hv_asker *asker, const hv_peer_id *id) {

@@ -37,7 +37,7 @@ static void has_looked_around(hv_dht *dht, const hv_lookup *lookup) {
   }
 }
 
-static void looked(void *owner, hv_lookup *lookup) {
+static void keep_looked(void *owner, hv_lookup *lookup) {
   hv_dht *dht = owner;
   for (size_t i = 0; i < sizeof dht->looks / sizeof *dht->looks; i++)
     if (dht->looks[i] == lookup) {
@@ -60,7 +60,7 @@ static void look_for(hv_dht *dht, hv_lookup **slot, const hv_hash *target, size_
                              .parallel = dht->config.parallel_rpc,
                              .paths = 1,
                              .me = hv_span_of(dht->me, dht->me_size),
-                             .done = looked,
+                             .done = keep_looked,
                              .owner = dht};
   if (hv_lookup_start(&dht->asker, &config, slot) != HV_OK)
     *slot = NULL;
@@ -289,7 +289,7 @@ static void replicate(hv_dht *dht, uint64_t now_us) {
 
 /* ---- the timer ---- */
 
-static void tick(hv_timer *timer, const hv_event *event) {
+static void keep_tick(hv_timer *timer, const hv_event *event) {
   hv_dht *dht = timer->owner;
   uint64_t now = event->now_us;
   dht->wake_us = UINT64_MAX;
@@ -306,7 +306,7 @@ static void tick(hv_timer *timer, const hv_event *event) {
 
 void dht_keep_start(hv_dht *dht) {
   uint64_t now = dht->env->now_us(dht->env);
-  dht->timer = (hv_timer){.fire = tick, .owner = dht};
+  dht->timer = (hv_timer){.fire = keep_tick, .owner = dht};
   dht->look_pause_us = 1000000;
   dht->look_us = now + spread(dht, FIRST_LOOK_US);
   dht->wake_us = UINT64_MAX;

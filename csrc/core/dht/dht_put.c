@@ -130,7 +130,7 @@ static void gather_known(dht_work *work) {
   want(work);
 }
 
-static void put_go_on(dht_work *work);
+static void put_advance(dht_work *work);
 
 /* ---- where the last one went ---- */
 
@@ -174,7 +174,7 @@ static int put_there(dht_work *work) {
   work->known = 1;
   work->rounds = 1;
   work->wanted = work->n_targets;
-  put_go_on(work);
+  put_advance(work);
   return 1;
 }
 
@@ -233,7 +233,7 @@ static void stored(void *owner, size_t mark, hv_status status, const hv_msg *msg
     if (msg->u.stored.n_newer > 0) /* an honest node names one */
       note_newer(work, &msg->u.stored.newer[0]);
   }
-  put_go_on(work);
+  put_advance(work);
 }
 
 static void keep_myself(dht_work *work, dht_target *target) {
@@ -267,7 +267,7 @@ static void offer(dht_work *work, size_t i) {
 }
 
 /* A get says nothing: it has no records. */
-static int is_said(const dht_work *work, const hv_dht_item *item) {
+static int stores_item(const dht_work *work, const hv_dht_item *item) {
   for (size_t i = 0; i < work->n_records; i++)
     if (work->items[i].has_subkey == item->has_subkey && hv_span_equal(work->items[i].subkey, item->subkey))
       return 1;
@@ -281,7 +281,7 @@ static int is_overtaken(const dht_work *work, size_t i) {
     return 1;
   const dht_work *end = work->published ? NULL : work; /* the newest come first; what is said again is older than any of them */
   for (const dht_work *later = work->dht->works; later != end; later = later->next)
-    if (!later->published && hv_span_equal(later->key, work->key) && is_said(later, item))
+    if (!later->published && hv_span_equal(later->key, work->key) && stores_item(later, item))
       return 1;
   const dht_published *published = *dht_published_at(work->dht, work->key, item);
   return published && published->nth > work->nth;
@@ -313,7 +313,7 @@ static void end_store(dht_work *work) {
     for (size_t i = 0; i < work->n_targets; i++)
       if (work->targets[i].state == HV_LOOKUP_ANSWERED)
         work->targets[i].state = HV_LOOKUP_TOLD;
-    put_go_on(work);
+    put_advance(work);
     return;
   }
   hv_status status = HV_OK;
@@ -327,7 +327,7 @@ static void end_store(dht_work *work) {
                                      : hv_status_text(status));
 }
 
-static void put_go_on(dht_work *work) {
+static void put_advance(dht_work *work) {
   uint64_t next = UINT64_MAX;
   for (size_t i = 0; i < work->n_targets && work->acks + work->asking < work->wanted; i++)
     if (work->targets[i].state == HV_LOOKUP_TOLD)
@@ -350,7 +350,7 @@ static void put_storing(dht_work *work, uint64_t now_us) {
       work->targets[i].state = HV_LOOKUP_LATE;
       work->asking--;
     }
-  put_go_on(work);
+  put_advance(work);
 }
 
 static void put_looked(dht_work *work) {
@@ -361,7 +361,7 @@ static void put_looked(dht_work *work) {
                  work->dht->route.n ? "no known node of the DHT answers: check the network, then try again"
                                     : "no other node of the DHT is known: give initial_peers, or wait until a peer joins");
   else
-    put_go_on(work);
+    put_advance(work);
 }
 
 static void put_known(dht_work *work) {
@@ -369,7 +369,7 @@ static void put_known(dht_work *work) {
   work->known = 1;
   work->rounds = 1;
   gather_known(work);
-  put_go_on(work);
+  put_advance(work);
 }
 
 /* The nodes are known, the last store's nodes are used again, or a lookup comes first. */

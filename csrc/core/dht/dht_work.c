@@ -38,7 +38,7 @@ void dht_bound(double bits, hv_hash *out) {
 
 /* ---- life ---- */
 
-static void tick(hv_timer *timer, const hv_event *event);
+static void work_tick(hv_timer *timer, const hv_event *event);
 
 dht_work *dht_work_new(hv_dht *dht, const dht_work_ops *ops, hv_dht_op *op, hv_span key, uint32_t timeout_ms, size_t targets) {
   dht_work *work = hv_mem_zalloc(dht->env->mem, sizeof *work + targets * sizeof *work->targets);
@@ -50,7 +50,7 @@ dht_work *dht_work_new(hv_dht *dht, const dht_work_ops *ops, hv_dht_op *op, hv_s
   work->key = key;
   work->started_us = dht->env->now_us(dht->env);
   work->ends_us = work->started_us + (timeout_ms ? timeout_ms : TIMEOUT_MS) * UINT64_C(1000);
-  work->timer = (hv_timer){.fire = tick, .owner = work};
+  work->timer = (hv_timer){.fire = work_tick, .owner = work};
   dht->env->sha256(dht->env, key, &work->place);
   work->bits = hv_route_bits(&dht->route, dht->config.num_replicas);
   dht_bound(work->bits > 2 ? work->bits - 2 : 0, &work->near);
@@ -105,7 +105,7 @@ void dht_work_arm(dht_work *work, uint64_t due_us) {
 
 static void one_looked(void *owner, hv_lookup *lookup);
 
-static int look(dht_work *work, const hv_hash *target, size_t width, int own_only) {
+static int work_look(dht_work *work, const hv_hash *target, size_t width, int own_only) {
   hv_dht *dht = work->dht;
   hv_lookup_config config = {
       .target = *target,
@@ -197,7 +197,7 @@ static void look_at_region(dht_work *work) {
   for (int bit = first; bit < first + DHT_REGIONS && bit < 256; bit++) {
     hv_hash target = work->place;
     target.bytes[bit / 8] ^= (uint8_t)(0x80 >> bit % 8);
-    look(work, &target, BROAD, 0);
+    work_look(work, &target, BROAD, 0);
   }
 }
 
@@ -221,7 +221,7 @@ static void take_in_hand(dht_work *work) {
   work->in_hand++;
 }
 
-static void let_go(dht_work *work) {
+static void work_release(dht_work *work) {
   if (--work->in_hand == 0 && work->over)
     work->ops->finish(work, work->why, work->why_text);
 }
@@ -237,7 +237,7 @@ static void one_looked(void *owner, hv_lookup *lookup) {
     return;
   take_in_hand(work);
   proceed(work);
-  let_go(work);
+  work_release(work);
 }
 
 static void drop_lookups(dht_work *work) {
@@ -252,11 +252,11 @@ static void look_and_proceed(dht_work *work, dht_phase phase, size_t width) {
   take_in_hand(work);
   drop_lookups(work);
   work->phase = phase;
-  if (!look(work, &work->place, width, phase == DHT_KNOWING))
+  if (!work_look(work, &work->place, width, phase == DHT_KNOWING))
     dht_work_end(work, HV_NOMEM, "out of memory");
   else
     proceed(work);
-  let_go(work);
+  work_release(work);
 }
 
 void dht_work_ask_known(dht_work *work, size_t width) {
@@ -267,7 +267,7 @@ void dht_work_look(dht_work *work) {
   look_and_proceed(work, DHT_LOOKING, work->dht->config.num_replicas + (work->is_get ? MARGIN : 0));
 }
 
-static void tick(hv_timer *timer, const hv_event *event) {
+static void work_tick(hv_timer *timer, const hv_event *event) {
   dht_work *work = timer->owner;
   take_in_hand(work);
   if (event->now_us >= work->ends_us)
@@ -277,7 +277,7 @@ static void tick(hv_timer *timer, const hv_event *event) {
     work->ops->begin(work);
   } else if (work->phase == DHT_STORING)
     work->ops->storing(work, event->now_us);
-  let_go(work);
+  work_release(work);
 }
 
 void hv_dht_cancel(hv_dht *dht, hv_dht_op *op) {

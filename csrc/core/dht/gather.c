@@ -172,7 +172,7 @@ static uint64_t nearest_voices(const hv_gather *gather, size_t believed, const h
   return mask;
 }
 
-static int count(uint64_t voices) {
+static int gather_count(uint64_t voices) {
   return __builtin_popcountll(voices);
 }
 
@@ -205,7 +205,7 @@ static int is_vetoed(const slot *s, const hv_gather_variant *variant) {
   for (const hv_gather_variant *at = next_in_slot(s, s->first); at; at = next_in_slot(s, at->chain))
     if (at->dead && at->version >= variant->version)
       against |= at->voices & s->mask;
-  return count(against) > 2 * count(variant->voices & s->mask);
+  return gather_count(against) > 2 * gather_count(variant->voices & s->mask);
 }
 
 /* What is signed may come from anywhere, as long as those that count do not say that it has ended. */
@@ -218,7 +218,8 @@ static int is_better(const slot *s, const hv_gather_variant *a, const hv_gather_
     return 1;
   if (hv_peer_is_known(&a->signer))
     return a->version > b->version;
-  int voices_a = count(a->voices & s->mask), voices_b = count(b->voices & s->mask), half = (count(s->holders) + 1) / 2;
+  int voices_a = gather_count(a->voices & s->mask), voices_b = gather_count(b->voices & s->mask),
+      half = (gather_count(s->holders) + 1) / 2;
   if ((voices_a >= half) != (voices_b >= half))
     return voices_a > voices_b;
   if (voices_a < half && voices_a != voices_b)

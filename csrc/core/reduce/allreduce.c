@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static void release(hv_allreduce *self);
+static void allreduce_release(hv_allreduce *self);
 
 /* ---- the registry ---- */
 
@@ -18,7 +18,7 @@ void hv_allreduce_registry_fini(hv_allreduce_registry *registry) {
   registry->env->timer_clear(registry->env, &registry->sweep);
   allreduce_early_fini(registry);
   while (registry->rounds)
-    release(registry->rounds);
+    allreduce_release(registry->rounds);
 }
 
 /* Gives a stream to whom it is for, if it is who it says, a member of that round and view. */
@@ -84,7 +84,7 @@ static void free_turn(const hv_allreduce *self, turn *t) {
   hv_mem_free(t);
 }
 
-static void break_off(hv_allreduce *self) {
+static void allreduce_break_off(hv_allreduce *self) {
   turn *t = self->present;
   if (!t)
     return;
@@ -141,7 +141,7 @@ static void start_turn(hv_allreduce *self, turn *t) {
 
 /* ---- the end ---- */
 
-static void release(hv_allreduce *self) {
+static void allreduce_release(hv_allreduce *self) {
   self->env->timer_clear(self->env, &self->look);
   self->env->timer_clear(self->env, &self->sentry);
   self->env->timer_clear(self->env, &self->deadline);
@@ -164,16 +164,16 @@ static void release(hv_allreduce *self) {
 }
 
 /* It ends with this, as soon as nothing touches the buffers any more. */
-static void finish(hv_allreduce *self, hv_status status) {
+static void allreduce_finish(hv_allreduce *self, hv_status status) {
   if (self->told || self->status != HV_OK)
     return;
   self->status = status;
   self->stopping = 0;
-  break_off(self);
+  allreduce_break_off(self);
   something_changed(self);
 }
 
-static void tell(hv_allreduce *self) {
+static void allreduce_report(hv_allreduce *self) {
   self->told = 1;
   self->env->timer_clear(self->env, &self->deadline);
   if (self->status == HV_OK) {
@@ -192,11 +192,11 @@ static void stop(void *arg) {
   if (self->status != HV_OK && !self->told)
     return; /* it ends: whoever asks hears so as soon as nothing touches the buffers any more */
   self->stopping = 1;
-  break_off(self);
+  allreduce_break_off(self);
   something_changed(self);
 }
 
-static void go_on(void *arg, hv_view *view) {
+static void allreduce_enter_view(void *arg, hv_view *view) {
   hv_allreduce *self = arg;
   if (self->status != HV_OK && !self->told) {
     hv_view_free(view);
@@ -206,7 +206,7 @@ static void go_on(void *arg, hv_view *view) {
   if (t)
     start_turn(self, t);
   else
-    finish(self, HV_NOMEM);
+    allreduce_finish(self, HV_NOMEM);
 }
 
 static void out(void *arg, hv_status status, const char *text) {
@@ -214,7 +214,7 @@ static void out(void *arg, hv_status status, const char *text) {
   if (!self->told)
     hv_env_log(self->env, HV_LOG_WARN, "allreduce", "out", "the round ended early at this member, its step retries or fails: %s",
                text);
-  finish(self, status);
+  allreduce_finish(self, status);
 }
 
 /* ---- how far it is ---- */
@@ -241,7 +241,7 @@ static int has_trouble(hv_allreduce *self) {
       if (hv_reducer_lied(t->reducer))
         hv_members_put(&liars, lost);
     } else {
-      finish(self, hv_reducer_status(t->reducer));
+      allreduce_finish(self, hv_reducer_status(t->reducer));
     }
   }
   for (size_t i = 0; i < self->round.n_members; i++) {
@@ -259,7 +259,7 @@ static int has_trouble(hv_allreduce *self) {
       log_loss(self, i, status);
     hv_members_put(&suspects, i);
     if (status == HV_NOMEM || status == HV_IO) /* it is this member that cannot: its memory, or the device that its values lie on */
-      finish(self, status);
+      allreduce_finish(self, status);
   }
   for (size_t i = 0; i < self->round.n_members && hv_members_count(&silent); i++)
     if ((t->shares[i] && hv_share_quiet(t->shares[i])) ||
@@ -307,10 +307,10 @@ static int has_everything(const hv_allreduce *self) {
 /* It has told its outcome and was given up. */
 static void linger(hv_allreduce *self) {
   if ((!self->present || is_over(self, self->present)) && !self->past && (!self->council || hv_council_over(self->council)))
-    release(self);
+    allreduce_release(self);
 }
 
-static void look(hv_timer *timer, const hv_event *event) {
+static void allreduce_look(hv_timer *timer, const hv_event *event) {
   hv_allreduce *self = timer->owner;
   (void)event;
   drop_past(self);
@@ -333,17 +333,17 @@ static void look(hv_timer *timer, const hv_event *event) {
     return;
   if (self->status == HV_OK && !has_everything(self))
     self->status = HV_CLOSED; /* nobody's values counted somewhere */
-  tell(self);
+  allreduce_report(self);
 }
 
-static void too_late(hv_timer *timer, const hv_event *event) {
+static void allreduce_too_late(hv_timer *timer, const hv_event *event) {
   hv_allreduce *self = timer->owner;
   (void)event;
   if (!self->told) {
-    finish(self, HV_TIMEOUT);
+    allreduce_finish(self, HV_TIMEOUT);
     return;
   }
-  break_off(self);
+  allreduce_break_off(self);
   if (self->council)
     hv_council_leave(self->council);
   if (self->lingers++ == 0)
@@ -382,8 +382,8 @@ static void choose_pace(hv_allreduce *self) {
   flow->each = hv_flow_each(round->speed, flow->total, least, most, n);
 }
 
-static hv_status make(hv_allreduce *self, turn **first) {
-  static const hv_council_acts acts = {stop, go_on, out, something_changed};
+static hv_status allreduce_make(hv_allreduce *self, turn **first) {
+  static const hv_council_acts acts = {stop, allreduce_enter_view, out, something_changed};
   hv_round *round = &self->round;
   hv_view *view;
   self->members = hv_mem_array(self->env->mem, round->n_members, sizeof *self->members);
@@ -417,13 +417,13 @@ hv_status hv_allreduce_begin(hv_allreduce_registry *registry, const hv_round *ro
   if (!self)
     return hv_fail(err, HV_NOMEM, "cannot start a round: no memory; raise the memory limit");
   *self = (hv_allreduce){.registry = registry, .env = registry->env, .round = *round, .done = done, .arg = arg};
-  self->look = (hv_timer){.fire = look, .owner = self};
+  self->look = (hv_timer){.fire = allreduce_look, .owner = self};
   self->sentry = (hv_timer){.fire = allreduce_look_for_the_silent, .owner = self};
-  self->deadline = (hv_timer){.fire = too_late, .owner = self};
+  self->deadline = (hv_timer){.fire = allreduce_too_late, .owner = self};
   turn *first;
-  status = make(self, &first);
+  status = allreduce_make(self, &first);
   if (status != HV_OK) {
-    release(self);
+    allreduce_release(self);
     return hv_fail(err, status, "cannot start a round: no memory; make part_size_bytes smaller, or raise the memory limit");
   }
   choose_pace(self);
@@ -448,7 +448,7 @@ hv_status hv_allreduce_begin(hv_allreduce_registry *registry, const hv_round *ro
 }
 
 void hv_allreduce_cancel(hv_allreduce *self) {
-  finish(self, HV_CANCELLED);
+  allreduce_finish(self, HV_CANCELLED);
 }
 
 void hv_allreduce_free(hv_allreduce *self) {
@@ -460,7 +460,7 @@ void hv_allreduce_free(hv_allreduce *self) {
   if (self->council && !hv_council_finished(self->council))
     hv_council_leave(self->council); /* else it ends by itself, once all have heard so */
   if (self->view > 0 || self->status != HV_OK)
-    break_off(self); /* what it forwards lies in buffers that are the caller's again */
+    allreduce_break_off(self); /* what it forwards lies in buffers that are the caller's again */
   self->env->timer_set(self->env, &self->deadline, (uint64_t)self->round.stall_ms * 2000);
   something_changed(self);
 }
