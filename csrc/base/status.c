@@ -60,7 +60,7 @@ static int character(const unsigned char *c) {
   return wrong ? 0 : size;
 }
 
-void hv_text_mend(char *text) {
+void hv_text_make_utf8(char *text) {
   for (unsigned char *c = (unsigned char *)text; *c;) {
     int size = character(c);
     if (size == 0)
@@ -73,7 +73,7 @@ static void status_write(hv_error *err, hv_status status, hv_cause cause, const 
   err->status = status;
   err->cause = cause ? cause : hv_cause_of(status);
   vsnprintf(err->text, sizeof err->text, format, args);
-  hv_text_mend(err->text);
+  hv_text_make_utf8(err->text);
 }
 
 hv_status hv_fail(hv_error *err, hv_status status, const char *format, ...) {

@@ -100,7 +100,7 @@ const char *hv_cause_name(hv_cause cause);
 hv_cause hv_cause_of(hv_status status);
 
 /* Makes text UTF-8 in place: each byte that is none becomes '?'. It may have come from a peer, or been cut inside a character. */
-void hv_text_mend(char *text);
+void hv_text_make_utf8(char *text);
 
 /* Writes the sentence into err (borrowed, may be NULL) and returns status: `return hv_fail(err, HV_X, "...");`
  * The cause is the status' own. */

@@ -23,12 +23,12 @@ typedef void hv_ask_done(void *owner, size_t mark, hv_status status, const hv_ms
 struct hv_asker {
   hv_env *env;
   hv_route *route;
-  uint32_t timeout_ms;       /* for each address */
-  uint32_t rtt_us;           /* smoothed round trip, over all nodes */
-  struct hv_ask_call *calls; /* under way */
-  struct hv_ask_line *lines; /* nodes to which calls are under way */
-  uint64_t asked, called;    /* questions and calls so far */
-  int closing;               /* 1: no further questions */
+  uint32_t timeout_ms;         /* for each address */
+  uint32_t rtt_us;             /* smoothed round trip, over all nodes */
+  struct hv_ask_call *calls;   /* under way */
+  struct hv_ask_queue *queues; /* nodes to which calls are under way */
+  uint64_t asked, called;      /* questions and calls so far */
+  int closing;                 /* 1: no further questions */
   void (*answered)(void *arg, const hv_peer_id *id,
                    const hv_hash *hash); /* called after the routing table was updated; may be NULL */
   void *arg;

@@ -191,8 +191,8 @@ static void default_config(hv_dht_config *c) {
     c->bucket_size = 20;
   if (!c->num_replicas)
     c->num_replicas = 5;
-  if (c->num_replicas > HV_STORE_TOLD_MAX)
-    c->num_replicas = HV_STORE_TOLD_MAX;
+  if (c->num_replicas > HV_STORE_REPLICAS_MAX)
+    c->num_replicas = HV_STORE_REPLICAS_MAX;
   if (!c->parallel_rpc)
     c->parallel_rpc = 4;
   if (!c->paths)

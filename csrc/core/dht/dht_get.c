@@ -20,10 +20,10 @@ static int is_agreed(const dht_work *work) {
          enough(work);
 }
 
-/* The voice of the node that stands so far away; n_voices: it has said nothing yet. */
-static size_t voice_at(const dht_work *work, const hv_hash *distance) {
+/* The answer of the node that stands so far away; n_answers: it has said nothing yet. */
+static size_t answer_at(const dht_work *work, const hv_hash *distance) {
   size_t i = 0;
-  while (i < work->gather.n_voices && memcmp(&work->gather.distances[i], distance, sizeof *distance) != 0)
+  while (i < work->gather.n_answers && memcmp(&work->gather.distances[i], distance, sizeof *distance) != 0)
     i++;
   return i;
 }
@@ -33,14 +33,14 @@ static void get_looked(dht_work *work);
 static void get_heard(void *owner, hv_lookup *lookup, const hv_lookup_node *node, const hv_msg_found *found) {
   dht_work *work = owner;
   hv_hash hash, distance;
-  if (work->crowded && found->n_records == 0) /* many are asked then, and there are only so many voices */
+  if (work->crowded && found->n_records == 0) /* many are asked then, and there are only so many answers */
     return;
   hv_route_hash(work->dht->env, &node->id, &hash);
   distance = hv_hash_distance(&work->place, &hash); /* a region's lookup has another target */
-  size_t voice = voice_at(work, &distance);
-  if (voice == work->gather.n_voices) /* not of one that was asked twice */
-    hv_gather_hear(&work->gather, &distance, found->records, found->n_records);
-  if (hv_gather_had(&work->gather, voice)) {
+  size_t answer = answer_at(work, &distance);
+  if (answer == work->gather.n_answers) /* not of one that was asked twice */
+    hv_gather_add(&work->gather, &distance, found->records, found->n_records);
+  if (hv_gather_had(&work->gather, answer)) {
     work->rounds = node->depth > work->rounds ? node->depth : work->rounds;
     hv_lookup_hurry(lookup);
   }
@@ -48,7 +48,7 @@ static void get_heard(void *owner, hv_lookup *lookup, const hv_lookup_node *node
     get_looked(work);
 }
 
-/* What this node keeps itself is one voice more. */
+/* What this node keeps itself is one answer more. */
 static void hear_myself(dht_work *work) {
   hv_dht *dht = work->dht;
   hv_record records[64];
@@ -59,7 +59,7 @@ static void hear_myself(dht_work *work) {
     n += lives || item->dead;
   }
   if (n && n < 64) /* a large dictionary is heard from others */
-    hv_gather_hear(&work->gather, &distance, records, n);
+    hv_gather_add(&work->gather, &distance, records, n);
 }
 
 /* ---- the result ---- */
@@ -125,8 +125,8 @@ static void cache_nearest(dht_work *work) {
   int left = dht->config.cache_nearest;
   for (size_t i = 0; i < dht->config.num_replicas && left > 0; i++) {
     const hv_lookup_node *node = hv_lookup_nearest(work->lookups[0], i);
-    size_t voice = node ? voice_at(work, &node->distance) : work->gather.n_voices;
-    if (voice == work->gather.n_voices || hv_gather_had(&work->gather, voice))
+    size_t answer = node ? answer_at(work, &node->distance) : work->gather.n_answers;
+    if (answer == work->gather.n_answers || hv_gather_had(&work->gather, answer))
       continue;
     hv_asker_ask(&dht->asker, &node->id, hv_lookup_addrs(node), &msg, 0, given, NULL, 0, NULL);
     left--;
@@ -152,13 +152,13 @@ static void get_finish(dht_work *work, hv_status status, const char *text) {
 
 /* In a crowd those that stand where nobody honest should be have no say. */
 static void pick(dht_work *work) {
-  size_t believed = work->crowded ? HV_GATHER_VOICES_MAX : work->dht->config.num_replicas + BELIEVED_MORE;
+  size_t believed = work->crowded ? HV_GATHER_ANSWERS_MAX : work->dht->config.num_replicas + BELIEVED_MORE;
   hv_hash not_nearer = {{0}};
   if (work->crowded)
     dht_bound(work->bits + 2, &not_nearer);
-  if (hv_gather_pick(&work->gather, believed, &not_nearer, add_found, work) == 0) { /* no voice among those speaks of it at all */
+  if (hv_gather_pick(&work->gather, believed, &not_nearer, add_found, work) == 0) { /* no answer among those speaks of it at all */
     memset(&not_nearer, 0, sizeof not_nearer);
-    hv_gather_pick(&work->gather, HV_GATHER_VOICES_MAX, &not_nearer, add_found, work);
+    hv_gather_pick(&work->gather, HV_GATHER_ANSWERS_MAX, &not_nearer, add_found, work);
   }
   value_or_dictionary(work);
 }
@@ -170,9 +170,9 @@ static void get_looked(dht_work *work) {
     remember(work);
     cache_nearest(work);
     dht_work_end(work, HV_OK, "");
-  } else if (work->gather.n_voices == 0 && dht->route.n == 0)
+  } else if (work->gather.n_answers == 0 && dht->route.n == 0)
     dht_work_end(work, HV_UNREACHABLE, "no other node of the DHT is known: give initial_peers, or wait until a peer joins");
-  else if (work->gather.n_voices == 0)
+  else if (work->gather.n_answers == 0)
     dht_work_end(work, HV_UNREACHABLE, "no known node of the DHT answers: check the network, then try again");
   else
     dht_work_end(work, HV_NOT_FOUND, "no node of the DHT holds such a record");

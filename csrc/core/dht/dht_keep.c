@@ -234,9 +234,9 @@ static uint32_t fingerprint(const hv_route_contact *contact) {
   return bytes;
 }
 
-static int was_told(const hv_store_key *key, uint32_t print) {
-  for (size_t i = 0; i < key->n_told; i++)
-    if (key->told[i] == print)
+static int was_replica(const hv_store_key *key, uint32_t print) {
+  for (size_t i = 0; i < key->n_replicas; i++)
+    if (key->replicas[i] == print)
       return 1;
   return 0;
 }
@@ -246,8 +246,8 @@ static int was_told(const hv_store_key *key, uint32_t print) {
 static void look_over(void *arg, hv_store_key *key) {
   pushes *all = arg;
   hv_dht *dht = all->dht;
-  const hv_route_contact *nearest[HV_STORE_TOLD_MAX];
-  uint32_t now[HV_STORE_TOLD_MAX];
+  const hv_route_contact *nearest[HV_STORE_REPLICAS_MAX];
+  uint32_t now[HV_STORE_REPLICAS_MAX];
   if (key->looked_at && key->seen_changes == dht->route.changes)
     return;
   key->seen_changes = dht->route.changes;
@@ -261,12 +261,12 @@ static void look_over(void *arg, hv_store_key *key) {
     n--;
   for (size_t i = 0; i < n; i++) {
     now[i] = fingerprint(nearest[i]);
-    if (key->looked_at && !was_told(key, now[i]))
+    if (key->looked_at && !was_replica(key, now[i]))
       push_key(all, key, nearest[i]);
   }
   if (n || !key->looked_at) {
-    memcpy(key->told, now, n * sizeof *now);
-    key->n_told = (uint8_t)n;
+    memcpy(key->replicas, now, n * sizeof *now);
+    key->n_replicas = (uint8_t)n;
   }
   key->looked_at = 1;
 }

@@ -144,7 +144,7 @@ static int is_spot(const hv_dht_spots *spots, const hv_peer_id *id) {
 /* They are not too old, and of those that are known none stands among the nearest but they. */
 static int may_go_there(const dht_work *work, const hv_dht_spots *spots) {
   const hv_dht *dht = work->dht;
-  const hv_route_contact *nearest[HV_STORE_TOLD_MAX];
+  const hv_route_contact *nearest[HV_STORE_REPLICAS_MAX];
   if (spots->n == 0 || dht->env->now_us(dht->env) - spots->looked_us >= SPOTS_US)
     return 0;
   size_t n = hv_route_nearest(&dht->route, &work->place, NULL, nearest, dht->config.num_replicas);
@@ -312,7 +312,7 @@ static void end_store(dht_work *work) {
     work->acks = 0;
     for (size_t i = 0; i < work->n_targets; i++)
       if (work->targets[i].state == HV_LOOKUP_ANSWERED)
-        work->targets[i].state = HV_LOOKUP_TOLD;
+        work->targets[i].state = HV_LOOKUP_KNOWN;
     put_advance(work);
     return;
   }
@@ -330,7 +330,7 @@ static void end_store(dht_work *work) {
 static void put_advance(dht_work *work) {
   uint64_t next = UINT64_MAX;
   for (size_t i = 0; i < work->n_targets && work->acks + work->asking < work->wanted; i++)
-    if (work->targets[i].state == HV_LOOKUP_TOLD)
+    if (work->targets[i].state == HV_LOOKUP_KNOWN)
       offer(work, i);
   int late = 0;
   for (size_t i = 0; i < work->n_targets; i++) {

@@ -144,12 +144,12 @@ static int is_dense(const dht_work *work, size_t c, const hv_hash *distance, int
 /* Do the nearest stand more densely than nodes stand elsewhere? */
 static int is_crowded(const dht_work *work) {
   int empty = work->is_get, dense = 0;
-  for (size_t i = 0; empty && i < work->gather.n_voices; i++)
+  for (size_t i = 0; empty && i < work->gather.n_answers; i++)
     empty = !hv_gather_had(&work->gather, i);
   for (size_t c = 0; c < CROWDS && !dense; c++) {
     size_t n = crowd_size(work, c);
     const hv_lookup_node *last = !n  ? NULL
-                                 : c ? hv_lookup_told(work->lookups[0], n - 1)
+                                 : c ? hv_lookup_known(work->lookups[0], n - 1)
                                      : hv_lookup_nearest(work->lookups[0], n - 1);
     dense = last && is_dense(work, c, &last->distance, empty);
   }
@@ -158,8 +158,8 @@ static int is_crowded(const dht_work *work) {
 
 /* Likewise of the nearest of the table. */
 static int is_crowded_here(const dht_work *work) {
-  const hv_route_contact *nearest[HV_STORE_TOLD_MAX];
-  size_t known = hv_route_nearest(&work->dht->route, &work->place, NULL, nearest, HV_STORE_TOLD_MAX);
+  const hv_route_contact *nearest[HV_STORE_REPLICAS_MAX];
+  size_t known = hv_route_nearest(&work->dht->route, &work->place, NULL, nearest, HV_STORE_REPLICAS_MAX);
   for (size_t c = 0; c < CROWDS; c++) {
     size_t n = crowd_size(work, c);
     if (n == 0 || n > known)

@@ -3,7 +3,7 @@
  * Room: core (uses record).
  * Owner: a get of dht. It owns copies of all records it was given.
  * Thread: the hive thread only.
- * Limits: HV_GATHER_VOICES_MAX answers, HV_GATHER_BYTES_MAX bytes; more is ignored.
+ * Limits: HV_GATHER_ANSWERS_MAX answers, HV_GATHER_BYTES_MAX bytes; more is ignored.
  * A slot is one (key, subkey); a variant is one value (and version) of a slot. An answer supports each variant that it contains.
  * Only the answers of the `believed` nearest nodes count, because those are the nodes that should keep the record.
  * Rules: docs/DHT.md, "Which answer is right".
@@ -13,7 +13,7 @@
 
 #include "core/dht/record.h"
 
-#define HV_GATHER_VOICES_MAX 64
+#define HV_GATHER_ANSWERS_MAX 64
 #define HV_GATHER_BYTES_MAX (8u << 20)
 
 typedef struct hv_gather_variant hv_gather_variant;
@@ -25,16 +25,16 @@ typedef struct hv_gather {
   uint64_t salt[2];
   hv_gather_variant **chains; /* hash table by subkey: all variants of a slot share a chain */
   size_t room, n, bytes;      /* chains, variants, bytes of the variants */
-  size_t n_voices;
-  uint64_t digests[HV_GATHER_VOICES_MAX]; /* digest of each whole answer; 0: it held no live record */
-  hv_hash distances[HV_GATHER_VOICES_MAX];
+  size_t n_answers;
+  uint64_t digests[HV_GATHER_ANSWERS_MAX]; /* digest of each whole answer; 0: it held no live record */
+  hv_hash distances[HV_GATHER_ANSWERS_MAX];
 } hv_gather;
 
 /* One value of a slot, and its support. */
 struct hv_gather_variant {
   hv_gather_variant *chain;
-  uint64_t voices, version; /* voices: a bit for each answer that contains it */
-  uint64_t digest;          /* of slot, value and version; never 0 */
+  uint64_t answers, version; /* answers: a bit for each answer that contains it */
+  uint64_t digest;           /* of slot, value and version; never 0 */
   uint32_t ttls_ms[8];
   uint8_t n_ttls, has_subkey, dead;
   uint32_t lease_ms, subkey_size, value_size;
@@ -49,12 +49,12 @@ void hv_gather_fini(hv_gather *gather);
 
 /* Adds one node's answer; `distance` is the node's distance to the key. Invalid records are skipped. After an invalid signature the
  * rest is skipped, too: checks are expensive, and honest nodes check all records that they pass on. */
-void hv_gather_hear(hv_gather *gather, const hv_hash *distance, const hv_record *records, size_t n);
+void hv_gather_add(hv_gather *gather, const hv_hash *distance, const hv_record *records, size_t n);
 
 /* Size of the largest set of nodes, none farther than `within`, that gave the same answer with a live record in it. */
 size_t hv_gather_agreed(const hv_gather *gather, const hv_hash *within);
 /* True if that answer contained a live record. */
-int hv_gather_had(const hv_gather *gather, size_t voice);
+int hv_gather_had(const hv_gather *gather, size_t answer);
 /* Number of nodes, none farther than `within`, with such an answer. */
 size_t hv_gather_holders(const hv_gather *gather, const hv_hash *within);
 

@@ -23,7 +23,7 @@ const hv_lookup_node *hv_lookup_nearest(const hv_lookup *lookup, size_t i) {
   return NULL;
 }
 
-const hv_lookup_node *hv_lookup_told(const hv_lookup *lookup, size_t i) {
+const hv_lookup_node *hv_lookup_known(const hv_lookup *lookup, size_t i) {
   for (size_t at = 0; at < lookup->n; at++) {
     const hv_lookup_node *node = &lookup->nodes[lookup->order[at]];
     if (node->state != HV_LOOKUP_FAILED && i-- == 0)
@@ -49,7 +49,7 @@ static size_t slot_for(hv_lookup *lookup, const hv_hash *distance) {
     size_t i = lookup->order[at];
     if (memcmp(&lookup->nodes[i].distance, distance, sizeof *distance) <= 0)
       break;
-    if (lookup->nodes[i].state != HV_LOOKUP_TOLD)
+    if (lookup->nodes[i].state != HV_LOOKUP_KNOWN)
       continue;
     memmove(lookup->order + at, lookup->order + at + 1, (lookup->n - at - 1) * sizeof *lookup->order);
     lookup->n--;
@@ -77,7 +77,7 @@ static void learn(hv_lookup *lookup, const hv_peer_id *id, const hv_hash *hash, 
   lookup->order[at] = (uint16_t)slot;
 }
 
-static void learn_told(hv_lookup *lookup, size_t guide, const hv_msg_found *found) {
+static void learn_contacts(hv_lookup *lookup, size_t guide, const hv_msg_found *found) {
   for (size_t i = 0; i < found->n_contacts && i < CONTACTS_ASKED; i++) {
     const hv_contact *contact = &found->contacts[i];
     hv_addr addr;
@@ -134,7 +134,7 @@ static size_t lookup_advance(hv_lookup *lookup, unsigned path, size_t width, siz
     hv_lookup_node *node = &lookup->nodes[lookup->order[at]];
     if (!on_path(lookup, node, path))
       continue;
-    if (node->state == HV_LOOKUP_TOLD && !is_misled(lookup, node) && lookup->calls < HV_LOOKUP_CALLS) {
+    if (node->state == HV_LOOKUP_KNOWN && !is_misled(lookup, node) && lookup->calls < HV_LOOKUP_CALLS) {
       if (busy < parallel || memcmp(&node->distance, &lookup->config.near, sizeof node->distance) <= 0)
         busy += (size_t)ask_node(lookup, lookup->order[at]);
       else
@@ -260,7 +260,7 @@ static void answer(void *owner, size_t i, hv_status status, const hv_msg *msg, c
   lookup->in_hand++;
   if (found) {
     if (!lookup->config.own_only)
-      learn_told(lookup, i, &msg->u.found);
+      learn_contacts(lookup, i, &msg->u.found);
     if (lookup->config.heard && !lookup->finished)
       lookup->config.heard(lookup->config.owner, lookup, node, &msg->u.found);
   }

@@ -19,7 +19,7 @@
 typedef struct hv_lookup hv_lookup;
 
 typedef enum hv_lookup_state {
-  HV_LOOKUP_TOLD, /* named by another node or the table, not asked yet */
+  HV_LOOKUP_KNOWN, /* named by another node or the table, not asked yet */
   HV_LOOKUP_ASKED,
   HV_LOOKUP_LATE, /* asked, and late: others are asked meanwhile */
   HV_LOOKUP_ANSWERED,
@@ -76,7 +76,7 @@ void hv_lookup_hurry(hv_lookup *lookup);
 /* The i-th nearest that answered, or NULL. */
 const hv_lookup_node *hv_lookup_nearest(const hv_lookup *lookup, size_t i);
 /* The i-th nearest of all known nodes that have not failed, asked or not, or NULL. */
-const hv_lookup_node *hv_lookup_told(const hv_lookup *lookup, size_t i);
+const hv_lookup_node *hv_lookup_known(const hv_lookup *lookup, size_t i);
 /* A node's packed addresses, borrowed from it. */
 hv_span hv_lookup_addrs(const hv_lookup_node *node);
 

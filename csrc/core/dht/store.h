@@ -17,7 +17,7 @@
 #define HV_STORE_KEY_BYTES_MAX (1u << 20)       /* of one key */
 #define HV_STORE_SLACK_MS 2000                  /* extension of an unsigned value's end that is ignored */
 #define HV_STORE_OF_ITSELF_MS 60000             /* longest lease of a record that ends with its owner */
-#define HV_STORE_TOLD_MAX 20                    /* replicas remembered for each key */
+#define HV_STORE_REPLICAS_MAX 20                /* replicas remembered for each key */
 
 typedef struct hv_store hv_store;
 typedef struct hv_store_key hv_store_key;
@@ -73,9 +73,9 @@ struct hv_store_key {
   hv_hash place;
   hv_store_item *items;
   size_t n, bytes;
-  uint64_t seen_changes;            /* for dht: hv_route.changes when its replicas were last checked */
-  uint32_t told[HV_STORE_TOLD_MAX]; /* for dht: hashes of the nodes that were given it */
-  uint8_t n_told, looked_at;
+  uint64_t seen_changes;                    /* for dht: hv_route.changes when its replicas were last checked */
+  uint32_t replicas[HV_STORE_REPLICAS_MAX]; /* for dht: hashes of the nodes that were given it */
+  uint8_t n_replicas, looked_at;
   uint16_t key_size;
   uint8_t key[];
 };

@@ -20,7 +20,7 @@ enum {
 /* ---- states ---- */
 
 static const uint8_t may_become[HV_PEERS_STATES][HV_PEERS_STATES] = {
-    [HV_PEERS_HEARD] = {[HV_PEERS_ALIVE] = 1, [HV_PEERS_LOST] = 1},
+    [HV_PEERS_UNVERIFIED] = {[HV_PEERS_ALIVE] = 1, [HV_PEERS_LOST] = 1},
     [HV_PEERS_ALIVE] = {[HV_PEERS_ALIVE] = 1, [HV_PEERS_DOUBTED] = 1, [HV_PEERS_LOST] = 1},
     [HV_PEERS_DOUBTED] = {[HV_PEERS_ALIVE] = 1, [HV_PEERS_DOUBTED] = 1, [HV_PEERS_LOST] = 1},
     [HV_PEERS_LOST] = {[HV_PEERS_ALIVE] = 1, [HV_PEERS_LOST] = 1},
@@ -57,7 +57,7 @@ static int peers_move(hv_peers_entry *entry, hv_peers_state next, const char *wh
     hv_env_log(peers->env, HV_LOG_INFO, "peers", "peer_found", "met peer %s", who);
   if (next == HV_PEERS_DOUBTED)
     hv_env_log(peers->env, HV_LOG_DEBUG, "peers", "peer_doubted", "peer %s may be gone: %s", who, why);
-  if (next == HV_PEERS_LOST && before != HV_PEERS_HEARD && why)
+  if (next == HV_PEERS_LOST && before != HV_PEERS_UNVERIFIED && why)
     hv_env_log(peers->env, HV_LOG_WARN, "peers", "peer_lost", "lost peer %s: %s", who, why);
   if (next == HV_PEERS_LOST && peers->config.lost)
     peers->config.lost(peers->config.arg, &entry->card.id);
@@ -93,9 +93,9 @@ int hv_peers_has_left(const hv_peers *peers, const hv_peer_id *id) {
   return entry && entry->gone && entry->left;
 }
 
-int hv_peers_ended_since(const hv_peers *peers, const hv_peer_id *id, uint64_t said_us) {
+int hv_peers_ended_since(const hv_peers *peers, const hv_peer_id *id, uint64_t signed_us) {
   const hv_peers_entry *entry = hv_peers_find(peers, id);
-  return entry && entry->gone && said_us <= entry->ended_us + HV_PEERS_RECORD_MARGIN_US;
+  return entry && entry->gone && signed_us <= entry->ended_us + HV_PEERS_RECORD_MARGIN_US;
 }
 
 size_t hv_peers_alive(const hv_peers *peers) {
@@ -148,7 +148,8 @@ static int peers_make_room(hv_peers *peers, hv_peers_state state, int stranger, 
     strangers += entry->stranger;
     if (entry->asking)
       continue;
-    if (entry->state == HV_PEERS_LOST || (entry->state == HV_PEERS_HEARD && state == HV_PEERS_ALIVE && worst == peers->n_entries))
+    if (entry->state == HV_PEERS_LOST ||
+        (entry->state == HV_PEERS_UNVERIFIED && state == HV_PEERS_ALIVE && worst == peers->n_entries))
       worst = i;
   }
   if (worst == peers->n_entries && stranger)
@@ -171,7 +172,7 @@ static hv_peers_entry *peers_add(hv_peers *peers, const hv_card *card, hv_peers_
   if (!entry)
     return NULL; /* it will be heard of again */
   copy_card(&entry->card, card);
-  entry->state = HV_PEERS_HEARD;
+  entry->state = HV_PEERS_UNVERIFIED;
   entry->peers = peers;
   entry->stranger = stranger;
   entry->network = network;
@@ -348,7 +349,7 @@ static void learn_cards(hv_peers *peers, const hv_msg_hello *hello, int stranger
     for (size_t k = 0; network && k < peers->n_entries; k++)
       near += peers->entries[k]->network == network;
     if (near < peers->config.room / 4 || !network)
-      peers_add(peers, card, HV_PEERS_HEARD, stranger, network);
+      peers_add(peers, card, HV_PEERS_UNVERIFIED, stranger, network);
   }
 }
 
@@ -438,7 +439,7 @@ static unsigned addrs_to_try(const hv_peers_entry *entry) {
 
 /* How many failures in a row mean that it is gone: each address once, and a silence (which may be a lost packet) not only once. */
 static unsigned patience(const hv_peers_entry *entry, hv_status status) {
-  if (status == HV_TIMEOUT && entry->word_us > entry->asked_us)
+  if (status == HV_TIMEOUT && entry->call_answered_us > entry->asked_us)
     return MORE_DOUBTS;
   int sure = status == HV_REFUSED || status == HV_DENIED || status == HV_VERSION;
   return sure || addrs_to_try(entry) >= DOUBTS ? addrs_to_try(entry) : DOUBTS;
@@ -462,7 +463,7 @@ static void did_not_answer(hv_peers_entry *entry, const hv_event *event) {
     return;
   }
   entry->answers = 0; /* who comes back is new; who was only doubted is not */
-  int known = entry->state != HV_PEERS_HEARD && entry->failures < LOST_TRIES;
+  int known = entry->state != HV_PEERS_UNVERIFIED && entry->failures < LOST_TRIES;
   entry->ask_us = known ? event->now_us + pause_us(peers, entry->failures) : UINT64_MAX;
   peers_sooner(peers, entry->ask_us);
   peers_move(entry, HV_PEERS_LOST, event->text);
@@ -601,7 +602,7 @@ void hv_peers_hello(hv_peers *peers, const hv_event *event) {
     heard_from(entry, event->now_us, &hello->me);
     entry->card.client_mode = 1;
     entry->ask_us = event->now_us + (uint64_t)CLIENT_SILENCE * peers->config.hello_every_ms * 1000;
-  } else if (entry->state == HV_PEERS_HEARD || entry->state == HV_PEERS_LOST) {
+  } else if (entry->state == HV_PEERS_UNVERIFIED || entry->state == HV_PEERS_LOST) {
     copy_card(&entry->card, &hello->me); /* it lives; whether it can be dialled is seen by asking back */
     if (!entry->asking)
       entry->ask_us = event->now_us;
@@ -661,7 +662,7 @@ void hv_peers_down(hv_peers *peers, const hv_event *event) {
 void hv_peers_called(hv_peers *peers, const hv_event *event) {
   size_t i = event->status == HV_OK ? peers_find(peers, &event->peer) : peers->n_entries;
   if (i < peers->n_entries)
-    peers->entries[i]->word_us = event->now_us;
+    peers->entries[i]->call_answered_us = event->now_us;
 }
 
 /* ---- life ---- */

@@ -15,37 +15,37 @@
 #define HV_PEERS_RECORD_MARGIN_US 1000000ull
 
 typedef enum hv_peers_state {
-  HV_PEERS_HEARD,   /* unverified: another peer sent its card */
-  HV_PEERS_ALIVE,   /* it answered a hello, or sent one */
-  HV_PEERS_DOUBTED, /* it was alive and is being asked again */
-  HV_PEERS_LOST,    /* it did not answer, or left */
+  HV_PEERS_UNVERIFIED, /* unverified: another peer sent its card */
+  HV_PEERS_ALIVE,      /* it answered a hello, or sent one */
+  HV_PEERS_DOUBTED,    /* it was alive and is being asked again */
+  HV_PEERS_LOST,       /* it did not answer, or left */
   HV_PEERS_STATES
 } hv_peers_state;
 
 typedef struct hv_peers hv_peers;
 
 typedef struct hv_peers_entry {
-  hv_peers_state state; /* scans of the table read the first fields: cards and calls are long */
-  unsigned addr;        /* index in card.addrs of the address in use */
-  unsigned failures;    /* failed hellos in a row */
-  unsigned answers;     /* answered hellos in a row */
-  unsigned spared;      /* hellos in a row that were not sent because the peer sent its own */
-  uint64_t seen_us;     /* time of its last answer or hello */
-  uint64_t lost_us;     /* time at which it was last found to be lost; if silent: time of the last hello to it */
-  uint64_t rtt_us;      /* round trip of the last hello */
-  uint64_t ask_us;      /* time of the next hello; UINT64_MAX: never */
-  uint64_t asked_us;    /* time of the last hello to it */
-  uint64_t word_us;     /* time of its last answer to a call of another part of core */
-  int asking;           /* 1: a hello is under way; the entry stays until it ends */
-  unsigned refused;     /* latest failures in a row that prove that nothing listens there */
-  int gone;             /* 1: lost, and certainly ended; until it is alive again */
-  int left;             /* 1: gone, by its own goodbye */
-  uint64_t life;        /* hv_msg_hello.life of its last hello; 0: not known */
-  uint64_t ended_us;    /* time at which its end was last noticed */
-  uint64_t again_us;    /* start of its life after that; 0: none */
-  int stranger;         /* 1: it contacted this node first, or such a peer sent its card */
-  uint64_t network;     /* network of its address (core/peers/contact.h); 0: a private one */
-  uint64_t since_us;    /* time at which the entry was made */
+  hv_peers_state state;      /* scans of the table read the first fields: cards and calls are long */
+  unsigned addr;             /* index in card.addrs of the address in use */
+  unsigned failures;         /* failed hellos in a row */
+  unsigned answers;          /* answered hellos in a row */
+  unsigned spared;           /* hellos in a row that were not sent because the peer sent its own */
+  uint64_t seen_us;          /* time of its last answer or hello */
+  uint64_t lost_us;          /* time at which it was last found to be lost; if silent: time of the last hello to it */
+  uint64_t rtt_us;           /* round trip of the last hello */
+  uint64_t ask_us;           /* time of the next hello; UINT64_MAX: never */
+  uint64_t asked_us;         /* time of the last hello to it */
+  uint64_t call_answered_us; /* time of its last answer to a call of another part of core */
+  int asking;                /* 1: a hello is under way; the entry stays until it ends */
+  unsigned refused;          /* latest failures in a row that prove that nothing listens there */
+  int gone;                  /* 1: lost, and certainly ended; until it is alive again */
+  int left;                  /* 1: gone, by its own goodbye */
+  uint64_t life;             /* hv_msg_hello.life of its last hello; 0: not known */
+  uint64_t ended_us;         /* time at which its end was last noticed */
+  uint64_t again_us;         /* start of its life after that; 0: none */
+  int stranger;              /* 1: it contacted this node first, or such a peer sent its card */
+  uint64_t network;          /* network of its address (core/peers/contact.h); 0: a private one */
+  uint64_t since_us;         /* time at which the entry was made */
   hv_card card;
   hv_call call, farewell;
   hv_peers *peers;
@@ -121,8 +121,8 @@ const hv_peers_entry *hv_peers_find(const hv_peers *peers, const hv_peer_id *id)
 void hv_peers_doubt(hv_peers *peers, const hv_peer_id *id);
 /* True if the peer has said goodbye and sent no hello since: messages of it that still arrive are old. */
 int hv_peers_has_left(const hv_peers *peers, const hv_peer_id *id);
-/* True if this peer has certainly ended after said_us: a record that it signed at that time is void. */
-int hv_peers_ended_since(const hv_peers *peers, const hv_peer_id *id, uint64_t said_us);
+/* True if this peer has certainly ended after signed_us: a record that it signed at that time is void. */
+int hv_peers_ended_since(const hv_peers *peers, const hv_peer_id *id, uint64_t signed_us);
 /* Number of live peers. */
 size_t hv_peers_alive(const hv_peers *peers);
 /* Writes the ID and address of a known peer. HV_NOT_FOUND; HV_UNREACHABLE: it is in client mode. */

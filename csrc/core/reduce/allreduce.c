@@ -165,7 +165,7 @@ static void allreduce_release(hv_allreduce *self) {
 
 /* It ends with this, as soon as nothing touches the buffers any more. */
 static void allreduce_finish(hv_allreduce *self, hv_status status) {
-  if (self->told || self->status != HV_OK)
+  if (self->reported || self->status != HV_OK)
     return;
   self->status = status;
   self->stopping = 0;
@@ -174,7 +174,7 @@ static void allreduce_finish(hv_allreduce *self, hv_status status) {
 }
 
 static void allreduce_report(hv_allreduce *self) {
-  self->told = 1;
+  self->reported = 1;
   self->env->timer_clear(self->env, &self->deadline);
   if (self->status == HV_OK) {
     if (self->council)
@@ -189,7 +189,7 @@ static void allreduce_report(hv_allreduce *self) {
 
 static void stop(void *arg) {
   hv_allreduce *self = arg;
-  if (self->status != HV_OK && !self->told)
+  if (self->status != HV_OK && !self->reported)
     return; /* it ends: whoever asks hears so as soon as nothing touches the buffers any more */
   self->stopping = 1;
   allreduce_break_off(self);
@@ -198,7 +198,7 @@ static void stop(void *arg) {
 
 static void allreduce_enter_view(void *arg, hv_view *view) {
   hv_allreduce *self = arg;
-  if (self->status != HV_OK && !self->told) {
+  if (self->status != HV_OK && !self->reported) {
     hv_view_free(view);
     return;
   }
@@ -211,7 +211,7 @@ static void allreduce_enter_view(void *arg, hv_view *view) {
 
 static void out(void *arg, hv_status status, const char *text) {
   hv_allreduce *self = arg;
-  if (!self->told)
+  if (!self->reported)
     hv_env_log(self->env, HV_LOG_WARN, "allreduce", "out", "the round ended early at this member, its step retries or fails: %s",
                text);
   allreduce_finish(self, status);
@@ -322,8 +322,8 @@ static void allreduce_look(hv_timer *timer, const hv_event *event) {
     report(self);
     return;
   }
-  if (self->told || self->stopping) {
-    if (self->told && self->council && self->present && !self->stopping)
+  if (self->reported || self->stopping) {
+    if (self->reported && self->council && self->present && !self->stopping)
       has_trouble(self);
     return;
   }
@@ -339,7 +339,7 @@ static void allreduce_look(hv_timer *timer, const hv_event *event) {
 static void allreduce_too_late(hv_timer *timer, const hv_event *event) {
   hv_allreduce *self = timer->owner;
   (void)event;
-  if (!self->told) {
+  if (!self->reported) {
     allreduce_finish(self, HV_TIMEOUT);
     return;
   }
@@ -495,11 +495,11 @@ uint64_t hv_allreduce_stamp(const hv_allreduce *self) {
   return stamp;
 }
 
-uint64_t hv_allreduce_line(const hv_allreduce *self) {
+uint64_t hv_allreduce_link(const hv_allreduce *self) {
   uint64_t rates[HV_ROUND_MEMBERS_MAX] = {0};
   for (size_t i = 0; self->present && i < self->round.n_members; i++)
     rates[i] = self->present->shares[i] ? hv_share_rate(self->present->shares[i]) : 0;
-  return hv_gauge_line(rates, self->round.n_members);
+  return hv_gauge_link(rates, self->round.n_members);
 }
 
 uint64_t hv_allreduce_speed(const hv_allreduce *self) {

@@ -102,7 +102,7 @@ uint32_t hv_allreduce_view(const hv_allreduce *self);
 uint64_t hv_allreduce_stamp(const hv_allreduce *self);
 /* Bytes per second of this member's link, as the owners measured it (core/round/gauge.h). 0: not known, because the round was too
  * small or had more than one view. */
-uint64_t hv_allreduce_line(const hv_allreduce *self);
+uint64_t hv_allreduce_link(const hv_allreduce *self);
 /* Bytes per second at which data arrived here in this round (core/util/flow.h). 0: not known, because it had more than one view. */
 uint64_t hv_allreduce_speed(const hv_allreduce *self);
 /* True if all members are known to have all averages: no member will ask for this one's copies. */

@@ -37,7 +37,7 @@ struct hv_allreduce {
   hv_members suspects, silent, liars; /* members reported to the council in this view */
   hv_members gone;                    /* members that have ended */
   hv_status status;                   /* not HV_OK: the round ends with this status */
-  int begun, stopping, told, given_up, lingers;
+  int begun, stopping, reported, given_up, lingers;
   uint64_t begun_us;
   hv_timer look;     /* checks the progress, in a step of its own */
   hv_timer sentry;   /* looks for silent members */

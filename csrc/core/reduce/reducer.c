@@ -199,7 +199,7 @@ static void send_averages(contributor *g) {
       return;
     }
     g->sent++;
-    g->moved_us = g->told_us = r->env->now_us(r->env);
+    g->moved_us = g->message_us = r->env->now_us(r->env);
   }
   if (g->state == CONTRIBUTOR_HERE)
     r->env->stream_end(r->env, g->stream);
@@ -604,9 +604,9 @@ static void say_here(contributor *g, uint64_t now_us) {
   hv_reducer *r = g->reducer;
   uint64_t pause = (HV_PACE_FLOOR_US < stall_us(r) ? HV_PACE_FLOOR_US : stall_us(r)) / (HV_PACE_TIMES + 1);
   hv_msg here = {.kind = HV_MSG_NEWS, .u.news = {.what = HV_NEWS_HERE, .view = r->view->number, .installed = r->view->number}};
-  if (g->state != CONTRIBUTOR_HERE || g->sent >= r->count || (g->told_us && now_us - g->told_us < pause))
+  if (g->state != CONTRIBUTOR_HERE || g->sent >= r->count || (g->message_us && now_us - g->message_us < pause))
     return;
-  g->told_us = now_us;
+  g->message_us = now_us;
   r->env->stream_send(r->env, g->stream, &here, NULL); /* if there is no room, something else is on its way */
 }
 

@@ -104,9 +104,9 @@ struct contributor {
   uint8_t *lacks;      /* a bit for each item; NULL: all */
   uint32_t next, sent; /* the next item that it contributes; the next item whose average is sent to it */
   list held;
-  uint64_t moved_us; /* time of its last progress */
-  uint64_t told_us;  /* time of the last message to it */
-  hv_gauge gauge;    /* of its first chunks */
+  uint64_t moved_us;   /* time of its last progress */
+  uint64_t message_us; /* time of the last message to it */
+  hv_gauge gauge;      /* of its first chunks */
 };
 
 struct hv_reducer {

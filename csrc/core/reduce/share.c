@@ -52,7 +52,7 @@ struct hv_share {
   hv_status status;
   int lied;                    /* the status is that because what it said was false, */
   int stopped;                 /* or because it broke off after it had said that it is there */
-  int encoding, said_all;      /* a job is; nothing more is sent */
+  int encoding, all_sent;      /* a job is; nothing more is sent */
   int nothing;                 /* of the chunk that is sent next: its values are not finite */
   int heard;                   /* the owner has said something */
   uint64_t rate;               /* at which it saw this member's first chunks come, as it says; 0: not known */
@@ -201,7 +201,7 @@ static void encode_next(hv_share *s) {
 }
 
 static void send_on(hv_share *s) {
-  while (s->status == HV_OK && s->stream && !s->encoding && !s->said_all) {
+  while (s->status == HV_OK && s->stream && !s->encoding && !s->all_sent) {
     if (s->ready || s->nothing) {
       if (!hand_over(s))
         return;
@@ -213,7 +213,7 @@ static void send_on(hv_share *s) {
       encode_next(s);
       continue;
     }
-    s->said_all = 1;
+    s->all_sent = 1;
     s->env->stream_end(s->env, s->stream);
   }
 }
@@ -346,7 +346,7 @@ static void share_stream_over(hv_stream *stream, const hv_event *event) {
   s->stream = NULL;
   hv_payload_release(s->ready);
   s->ready = NULL;
-  if (s->status == HV_OK && (next_lacked(s) < s->end || !s->said_all)) {
+  if (s->status == HV_OK && (next_lacked(s) < s->end || !s->all_sent)) {
     int was_there = s->heard || s->pace->heard_us[s->owner]; /* its own values may have come before any word on this stream */
     s->stopped = was_there && (event->status == HV_CANCELLED || event->status == HV_REFUSED);
     share_fail(s, event->status == HV_OK ? HV_CLOSED : event->status);
@@ -457,12 +457,12 @@ void hv_share_cancel(hv_share *s) {
 }
 
 void hv_share_gone(hv_share *s) {
-  if (s->status == HV_OK && (next_lacked(s) < s->end || !s->said_all))
+  if (s->status == HV_OK && (next_lacked(s) < s->end || !s->all_sent))
     share_fail(s, HV_CLOSED);
 }
 
 int hv_share_done(const hv_share *s) {
-  return s->jobs == 0 && (s->status != HV_OK || (s->lacking == 0 && s->said_all));
+  return s->jobs == 0 && (s->status != HV_OK || (s->lacking == 0 && s->all_sent));
 }
 
 int hv_share_over(const hv_share *s) {

@@ -32,7 +32,7 @@ void hv_gauge_saw(hv_gauge *gauge, uint64_t now_us, uint64_t bytes);
 uint64_t hv_gauge_rate(const hv_gauge *gauge);
 
 /* Bytes per second of a member's link, from the measurements of n owners (0: none). 0: no owner has measured it. */
-uint64_t hv_gauge_line(const uint64_t *rates, size_t n);
+uint64_t hv_gauge_link(const uint64_t *rates, size_t n);
 /* The new estimate from the new measurement and the one before (0: not known). */
 uint64_t hv_gauge_blend(uint64_t before, uint64_t seen);
 
