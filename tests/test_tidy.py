@@ -420,9 +420,10 @@ def a_function_fits_on_a_screen(tree):
     return found
 
 
-# Folders in which a header's contract says in a noun phrase what the header is, in at most 15 lines. Elsewhere it may be a question.
-NOUN_PHRASES = (*(f"csrc/{folder}/" for folder in ("base", "kern", "core/util", "core/peers", "core/dht", "core/round", "core/reduce")),
-                *(f"csrc/core/{name}.h" for name in ("addr", "env", "msg", "node", "notice", "peer")))  # fmt: skip
+# Where a header's contract says in a noun phrase what the header is, in at most 15 lines. Elsewhere it may be a question.
+CONTRACT_FOLDERS = "base", "kern", "core/util", "core/peers", "core/dht", "core/round", "core/reduce"
+CONTRACT_HEADERS = "addr", "env", "msg", "node", "notice", "peer"
+NOUN_PHRASES = (*(f"csrc/{name}/" for name in CONTRACT_FOLDERS), *(f"csrc/core/{name}.h" for name in CONTRACT_HEADERS))
 CONTRACT_LINES = 15
 
 
@@ -449,10 +450,11 @@ def a_header_begins_with_its_contract(tree):
                 found.append(f"{path}: a header begins with its contract (docs/STYLE.md)")
             elif not re.search(r"Room:|[Pp]rivate to|[Ss]hared by|[Ii]ncluded by|public", comment.group()):
                 found.append(f"{path}: the contract does not tell the room")
-            elif path.startswith(NOUN_PHRASES) and re.search(r"\?[ \t]*(\n|\*/)", comment.group().split("\n *\n")[0] + "\n"):
-                found.append(f"{path}: the contract begins with a noun phrase, not with a question")
-            elif path.startswith(NOUN_PHRASES) and comment.group().count("\n") >= CONTRACT_LINES:
-                found.append(f"{path}: a contract of more than {CONTRACT_LINES} lines: the rules of a protocol stand in docs/")
+            elif path.startswith(NOUN_PHRASES):
+                if "?" in comment.group().split("\n *\n")[0]:
+                    found.append(f"{path}: the contract begins with a noun phrase, not with a question")
+                if comment.group().count("\n") >= CONTRACT_LINES:
+                    found.append(f"{path}: a contract of more than {CONTRACT_LINES} lines: protocol rules stand in docs/")
     return found
 
 

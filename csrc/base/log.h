@@ -1,4 +1,4 @@
-/* A structured log: a bounded ring of records that one reader drains.
+/* A structured log: a bounded ring of records, drained by a single reader.
  *
  * Room: base (uses mem). Written by core (through hv_env) and net; drained by bind (into Python's logging), the simulator and
  * tests.

@@ -134,7 +134,8 @@ struct hv_env {
   /* Cryptography of the world. sign uses this node's key; `domain` is a short constant ("hv:record") that separates its uses. */
   void (*sha256)(hv_env *env, hv_span bytes, hv_hash *out);
   hv_status (*sign)(hv_env *env, const char *domain, hv_span bytes, uint8_t out[64]);
-  int (*verify)(hv_env *env, const hv_peer_id *peer, const char *domain, hv_span bytes, const uint8_t signature[64]); /* 1: right */
+  int (*verify)(hv_env *env, const hv_peer_id *peer, const char *domain, hv_span bytes,
+                const uint8_t signature[64]); /* true if valid */
 };
 
 typedef enum hv_event_kind {

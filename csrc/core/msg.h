@@ -250,24 +250,23 @@ typedef struct hv_msg_summoned {
 
 typedef struct hv_msg_attend {
   uint8_t round[HV_ROUND_ID_SIZE];
-  uint32_t member;
-  uint32_t view; /* the highest view that it has promised: it takes part in none before it */
+  uint32_t member; /* the sender's index in the group's order */
+  uint32_t view;   /* the highest view that it has promised: it takes part in none before it */
 } hv_msg_attend;
 
 /* Reports and orders between members and the coordinator of a round (core/agree/council.h). */
 typedef enum hv_news {
   HV_NEWS_TROUBLE,  /* to the coordinator: in `view`, these members are suspected */
   HV_NEWS_ASK,      /* to a member: stop, promise to take part in no view before `view`, and report */
-  HV_NEWS_REPORT,   /* to the coordinator: I have stopped; `installed` and its members; the payload says what I hold */
+  HV_NEWS_REPORT,   /* to the coordinator: the sender has stopped; `installed` and its members; payload: the chunks that it holds */
   HV_NEWS_PLAN,     /* to a member: the members of `view`; `installed`: the latest that any of them was in; the payload is its
                        plan (core/agree/view.h) */
-  HV_NEWS_DONE,     /* to the coordinator: I have everything */
-  HV_NEWS_FINISHED, /* to a member: all have everything */
-  HV_NEWS_OUT,      /* to a member: the round goes on without it, or not at all */
-  HV_NEWS_HERE,     /* I know of this round. `members`: to a member, who coordinates if it is another one, and lives; from a member,
-                       whom it attends meanwhile, since the coordinator was silent; itself and those who attend it, if it
-                       coordinates itself */
-  HV_NEWS_FALSE,    /* to the coordinator, before TROUBLE: in `view`, what these members told me was false */
+  HV_NEWS_DONE,     /* to the coordinator: the sender has all averages */
+  HV_NEWS_FINISHED, /* to a member: all members have all averages */
+  HV_NEWS_OUT,      /* to a member: the round continues without it, or has failed */
+  HV_NEWS_HERE, /* the sender knows of this round. `members`: to a member, the live coordinator if it is another one; from a member,
+                   the coordinator that it attends because this one was silent, or itself and the members that attend it */
+  HV_NEWS_FALSE, /* to the coordinator, before TROUBLE: in `view`, messages of these members to the sender were false */
   HV_NEWS_COUNT
 } hv_news;
 

@@ -4,7 +4,7 @@
 
 enum { ANSWER_CONTACTS = 20, ANSWER_BYTES_MAX = 1536 << 10 };
 
-/* ---- whom it knows ---- */
+/* ---- nodes that it knows ---- */
 
 static void check_done(void *owner, size_t mark, hv_status status, const hv_msg *msg, const char *text) {
   hv_dht *dht = owner;
@@ -58,7 +58,7 @@ void hv_dht_owner_ended(hv_dht *dht, const hv_peer_id *id) {
   hv_store_owner_ended(&dht->cache, id);
 }
 
-/* Who asks may be worth knowing: it is, if it answers. */
+/* A node that asks may be worth knowing: it is, if it answers. */
 static void consider(hv_dht *dht, const hv_request *request, hv_span addrs) {
   hv_hash hash;
   if (addrs.size == 0 || dht->pings >= DHT_PINGS_MAX || dht->stopping)

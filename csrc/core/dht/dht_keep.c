@@ -26,7 +26,7 @@ static void sample_density(hv_dht *dht, const hv_lookup *lookup, size_t bucket) 
     hv_route_sample(&dht->route, bucket, &last->distance, SAMPLE);
 }
 
-/* As many as a bucket holds have answered around this node: whoever stands nearer than they reach has been looked for, too. */
+/* As many nodes as a bucket holds have answered around this node: the buckets of all nearer nodes have been searched, too. */
 static void has_looked_around(hv_dht *dht, const hv_lookup *lookup) {
   const hv_lookup_node *last = hv_lookup_nearest(lookup, dht->config.bucket_size - 1);
   hv_hash mine = {{0}};
@@ -241,8 +241,8 @@ static int was_replica(const hv_store_key *key, uint32_t print) {
   return 0;
 }
 
-/* Who are its replicas now, this node among them? Those that were not a while ago are given it. At the first look they are only
- * noted: whoever stored it has told them all. */
+/* If this node is a replica of the key, it gives the key to replicas that are new. At the first check it only notes them: the node
+ * that stored the key has given it to all of them. */
 static void look_over(void *arg, hv_store_key *key) {
   pushes *all = arg;
   hv_dht *dht = all->dht;

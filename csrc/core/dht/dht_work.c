@@ -233,7 +233,7 @@ static void one_looked(void *owner, hv_lookup *lookup) {
     const hv_lookup_node *node = hv_lookup_nearest(lookup, i);
     work->rounds = node && node->depth > work->rounds ? node->depth : work->rounds;
   }
-  if (work->in_hand) /* within look(): whoever started it goes on */
+  if (work->in_hand) /* within work_look(): its caller continues */
     return;
   take_in_hand(work);
   proceed(work);

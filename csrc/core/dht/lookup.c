@@ -32,7 +32,7 @@ const hv_lookup_node *hv_lookup_known(const hv_lookup *lookup, size_t i) {
   return NULL;
 }
 
-/* ---- who is told of ---- */
+/* ---- nodes that others name ---- */
 
 static int lookup_known(const hv_lookup *lookup, const hv_peer_id *id) {
   for (size_t i = 0; i < lookup->n; i++)
@@ -90,7 +90,7 @@ static void learn_contacts(hv_lookup *lookup, size_t guide, const hv_msg_found *
   }
 }
 
-/* ---- whom to ask ---- */
+/* ---- the next node to ask ---- */
 
 static void answer(void *owner, size_t i, hv_status status, const hv_msg *msg, const char *text);
 

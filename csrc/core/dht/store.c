@@ -163,7 +163,7 @@ static int room_for_one(hv_store *store) {
   return 1;
 }
 
-/* ---- whose they are ---- */
+/* ---- accounts ---- */
 
 #define HOLDER(type, member, node) ((type *)((char *)(node)-offsetof(type, member)))
 

@@ -338,12 +338,12 @@ static void start_over_if_alone(hv_peers *peers) {
 
 /* ---- answers ---- */
 
-/* Whom a stranger tells of is a stranger. And of one network no more than a quarter of the room are believed in. */
+/* A peer that a stranger names is a stranger. Unverified peers of one public network fill at most a quarter of the table. */
 static void learn_cards(hv_peers *peers, const hv_msg_hello *hello, int stranger) {
   for (size_t i = 0; i < hello->n_cards; i++) {
     const hv_card *card = &hello->cards[i];
     if (card->client_mode || card->n_addrs == 0 || peers_find(peers, &card->id) < peers->n_entries)
-      continue; /* who cannot be asked would stay for good; nobody honest tells of such a one */
+      continue; /* a peer that cannot be asked would stay forever; no honest peer names one */
     uint64_t network = hv_contact_network(&card->addrs[0]);
     size_t near = 0;
     for (size_t k = 0; network && k < peers->n_entries; k++)
@@ -462,7 +462,7 @@ static void did_not_answer(hv_peers_entry *entry, const hv_event *event) {
       peers_move(entry, HV_PEERS_DOUBTED, event->text);
     return;
   }
-  entry->answers = 0; /* who comes back is new; who was only doubted is not */
+  entry->answers = 0; /* a peer that returns counts as new; one that was only doubted does not */
   int known = entry->state != HV_PEERS_UNVERIFIED && entry->failures < LOST_TRIES;
   entry->ask_us = known ? event->now_us + pause_us(peers, entry->failures) : UINT64_MAX;
   peers_sooner(peers, entry->ask_us);
@@ -676,7 +676,7 @@ void hv_peers_start_asking(hv_peers *peers, const hv_event *event) {
 
 static void farewell_done(hv_call *call, const hv_event *event) {
   hv_peers *peers = call->owner;
-  (void)event; /* whoever did not hear it will notice */
+  (void)event; /* a peer that missed it notices the silence */
   peers->pending--;
   finish_leaving(peers);
 }

@@ -4,6 +4,7 @@
  * Owner: node.
  * Thread: the hive thread only.
  * Limits: `room` entries. If it is full, lost and unverified peers go first; the rest is shared as the rules say.
+ * A card is a peer's ID and addresses. A hello sends this node's card to a peer and brings back the peer's card and some others.
  * Rules: docs/COMING_AND_GOING.md, "The table of peers".
  */
 #ifndef HV_CORE_PEERS_H
@@ -24,6 +25,7 @@ typedef enum hv_peers_state {
 
 typedef struct hv_peers hv_peers;
 
+/* One known peer. */
 typedef struct hv_peers_entry {
   hv_peers_state state;      /* scans of the table read the first fields: cards and calls are long */
   unsigned addr;             /* index in card.addrs of the address in use */
@@ -53,13 +55,13 @@ typedef struct hv_peers_entry {
 
 /* An initial peer: an address that the user gave. It is asked until a peer answers there, and whenever no peer is alive. */
 typedef struct hv_peers_start {
-  hv_target target; /* gets this node's own ID if the address turns out to be its own */
-  hv_status status; /* result of the last try; HV_BUSY before the first has ended */
-  hv_cause cause;   /* cause of its failure */
-  char text[320];   /* sentence of its failure */
-  unsigned tries;
-  uint64_t ask_us, asked_us;
-  int asking;
+  hv_target target;          /* gets this node's own ID if the address turns out to be its own */
+  hv_status status;          /* result of the last try; HV_BUSY before the first has ended */
+  hv_cause cause;            /* cause of its failure */
+  char text[320];            /* sentence of its failure */
+  unsigned tries;            /* failed tries in a row */
+  uint64_t ask_us, asked_us; /* times of the next and the last try */
+  int asking;                /* 1: a hello is under way */
   hv_call call;
   hv_peers *peers;
 } hv_peers_start;

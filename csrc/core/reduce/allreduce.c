@@ -190,7 +190,7 @@ static void allreduce_report(hv_allreduce *self) {
 static void stop(void *arg) {
   hv_allreduce *self = arg;
   if (self->status != HV_OK && !self->reported)
-    return; /* it ends: whoever asks hears so as soon as nothing touches the buffers any more */
+    return; /* it ends: a member that asks is told so as soon as nothing uses the buffers any more */
   self->stopping = 1;
   allreduce_break_off(self);
   something_changed(self);
@@ -263,7 +263,7 @@ static int has_trouble(hv_allreduce *self) {
   }
   for (size_t i = 0; i < self->round.n_members && hv_members_count(&silent); i++)
     if ((t->shares[i] && hv_share_quiet(t->shares[i])) ||
-        (t->reducer && hv_reducer_quiet(t->reducer, i))) /* who stopped together with those is asked with them */
+        (t->reducer && hv_reducer_quiet(t->reducer, i))) /* members that stopped together are asked together */
       hv_members_put(&suspects, i);
   if (trouble && self->status == HV_OK &&
       (!hv_members_equal(&suspects, &self->suspects) || !hv_members_equal(&silent, &self->silent) ||

@@ -105,7 +105,7 @@ uint64_t hv_allreduce_stamp(const hv_allreduce *self);
 uint64_t hv_allreduce_link(const hv_allreduce *self);
 /* Bytes per second at which data arrived here in this round (core/util/flow.h). 0: not known, because it had more than one view. */
 uint64_t hv_allreduce_speed(const hv_allreduce *self);
-/* True if all members are known to have all averages: no member will ask for this one's copies. */
+/* True if all members are known to have all averages: no member needs this member's copies. */
 int hv_allreduce_finished(const hv_allreduce *self);
 /* True if some member is known to lack an average: this member's copies may be needed soon. */
 int hv_allreduce_troubled(const hv_allreduce *self);

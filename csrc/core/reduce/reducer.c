@@ -362,7 +362,7 @@ static int is_complete(const slot *s) {
   return 1;
 }
 
-/* The next that has something for this item; who has nothing has been heard. */
+/* The next contribution to this item. A member without values for it counts as heard. */
 static contribution *take_waiting(slot *s) {
   contribution *c;
   while ((c = list_take(&s->waiting)) && c->from &&
@@ -666,14 +666,14 @@ static uint64_t patience_for(const contributor *g) {
   return g->state == CONTRIBUTOR_LOST ? limit / 8 : is_giving(g) ? hv_pace_patience_us(g->reducer->pace, limit) : limit;
 }
 
-/* 1: it has held the others up for too long; who gives signs of life elsewhere has the whole of stall_ms. */
+/* True if it has held the others up for too long. A member with signs of life elsewhere has all of stall_ms. */
 static int is_late(const contributor *g, uint64_t now_us) {
   const hv_reducer *r = g->reducer;
   uint64_t since = is_giving(g) ? hv_pace_sign_us(r->pace, g->member, g->moved_us) : g->moved_us;
   return now_us - g->moved_us >= stall_us(r) || (now_us >= since && now_us - since >= patience_for(g));
 }
 
-/* Who was just left out for its silence has stopped together with others as much as who is still waited for. */
+/* Members that were just left out for their silence count, too: they may have stopped together with others. */
 int hv_reducer_quiet(const hv_reducer *r, size_t member) {
   const contributor *g = &r->contributors[member];
   uint64_t now_us = r->env->now_us(r->env), since = hv_pace_sign_us(r->pace, member, g->moved_us);

@@ -119,7 +119,7 @@ struct hv_reducer {
   void *arg;
   uint32_t first, count, low; /* the span in the view's work; the oldest open item in it */
   slot slots[WINDOW];
-  contributor *contributors; /* one for each member; this one's own is never expected */
+  contributor *contributors; /* one for each member; this member's own is never expected */
   uint32_t settled;          /* number of items that have their average, or certainly none */
   int own_refused;           /* 1: this member's own values do not count */
   size_t jobs, streams;      /* jobs under way, open streams */

@@ -36,7 +36,7 @@ struct hv_share {
   void (*changed)(void *arg);
   void *arg;
   uint32_t end;           /* items of the view: the row ends here */
-  uint32_t sending, next; /* the item that is sent next; whose average comes next */
+  uint32_t sending, next; /* the item that is sent next; the item whose average comes next */
   uint32_t lacking;       /* averages that are not settled */
   uint8_t *lacks;         /* a bit for each item of the row, */
   uint8_t *left_out;      /* and of those whose values here are not finite */
@@ -359,9 +359,9 @@ static uint64_t patience_us(const hv_share *s) {
   return (uint64_t)s->round->stall_ms * 2000;
 }
 
-/* When it will have been silent for too long. What it said may lie unread while averages wait here: then it is not its silence. Who
- * has given everything need not say anything. Who has not even said that it is there may not know of this round: that shows sooner.
- */
+/* Time at which the owner will have been silent for too long. While averages wait here, its messages may lie unread: then it is not
+ * silent. An owner that has sent everything need not send more. An owner that has never sent HERE may not know of this round, which
+ * shows sooner. */
 static uint64_t due_us(hv_share *s, uint64_t now_us) {
   uint64_t patience = patience_us(s), silence = hv_pace_patience_us(s->pace, patience), due = s->moved_us + patience;
   if (!s->heard && s->lacking)

@@ -1,7 +1,7 @@
 /* The speed of a member's link, measured by the owners that receive its first chunks.
  *
- * Room: core; depends on no other module. reducer measures each sender and tells it the result once; allreduce combines the results
- * that this member was told; average keeps them from round to round; match tells them to the host, which divides the spans by them.
+ * Room: core; depends on no other module. reducer measures each sender and sends it the result once; allreduce combines the results
+ * that this member received; average keeps them from round to round; match sends them to the host, which divides the spans by them.
  * Owner: each struct is its caller's.
  * Thread: any; plain values.
  * Limits: one owner's measurement counts up to HV_GAUGE_TIMES the usual one, so a false one cannot inflate a span.
