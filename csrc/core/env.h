@@ -5,7 +5,7 @@
  * Owner: the world owns hv_env. A struct that core passes in (timer, call, job) is the world's until its completion, then core's
  * again.
  * Thread: one. The world calls hv_core.step with one event at a time; core calls hv_env only within a step.
- * No function here blocks, and none calls step.
+ * No function here blocks, and none calls step. A world is an event loop with a network, clock, pool and cryptography.
  * Completions: TIMER, CALL_DONE, WORK_DONE and STREAM_CLOSED come exactly once, as events, never from within the starting call.
  * At a shutdown the world delivers HV_CANCELLED for all calls and jobs, closes all streams, then sends no more events.
  * After a crash (simulator only) it delivers nothing: every function does nothing and fails with HV_CLOSED, and core is freed.

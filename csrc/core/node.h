@@ -19,6 +19,7 @@
 
 typedef struct hv_node hv_node;
 
+/* Settings of a node; 0 selects a default where one is named. */
 typedef struct hv_node_config {
   hv_peer_id me;
   int client_mode;

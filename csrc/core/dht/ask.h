@@ -5,7 +5,7 @@
  * Thread: the hive thread only.
  * Limits: HV_ASK_ADDRS_MAX addresses of a node are tried.
  * A node that answers enters the routing table with the address that worked; a node that does not is marked silent there.
- * While a call to a node is under way, further FINDs and STOREs for it wait, at most HOLD_US, and leave together as one call.
+ * While a call to a node is under way, further FINDs and STOREs for it wait, at most 2 ms, and leave together as one call.
  */
 #ifndef HV_CORE_ASK_H
 #define HV_CORE_ASK_H
@@ -15,11 +15,12 @@
 #define HV_ASK_ADDRS_MAX 4 /* addresses of one node that are tried */
 
 typedef struct hv_asker hv_asker;
-typedef struct hv_ask hv_ask;
+typedef struct hv_ask hv_ask; /* one question */
 
 /* Called with the answer in msg, or with msg NULL, a status and a sentence. owner and mark are those of hv_asker_ask. */
 typedef void hv_ask_done(void *owner, size_t mark, hv_status status, const hv_msg *msg, const char *text);
 
+/* All questions of a node. */
 struct hv_asker {
   hv_env *env;
   hv_route *route;
@@ -27,7 +28,7 @@ struct hv_asker {
   uint32_t rtt_us;             /* smoothed round trip, over all nodes */
   struct hv_ask_call *calls;   /* under way */
   struct hv_ask_queue *queues; /* nodes to which calls are under way */
-  uint64_t asked, called;      /* questions and calls so far */
+  uint64_t asked, called;      /* number of questions and calls so far */
   int closing;                 /* 1: no further questions */
   void (*answered)(void *arg, const hv_peer_id *id,
                    const hv_hash *hash); /* called after the routing table was updated; may be NULL */

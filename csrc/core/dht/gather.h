@@ -18,25 +18,26 @@
 
 typedef struct hv_gather_variant hv_gather_variant;
 
+/* The answers to one get. */
 typedef struct hv_gather {
   hv_env *env;
-  hv_hash place;
-  hv_span key; /* borrowed */
-  uint64_t salt[2];
+  hv_hash place;              /* the key's */
+  hv_span key;                /* borrowed */
+  uint64_t salt[2];           /* of the hash table */
   hv_gather_variant **chains; /* hash table by subkey: all variants of a slot share a chain */
   size_t room, n, bytes;      /* chains, variants, bytes of the variants */
   size_t n_answers;
-  uint64_t digests[HV_GATHER_ANSWERS_MAX]; /* digest of each whole answer; 0: it held no live record */
-  hv_hash distances[HV_GATHER_ANSWERS_MAX];
+  uint64_t digests[HV_GATHER_ANSWERS_MAX];  /* digest of each whole answer; 0: it held no live record */
+  hv_hash distances[HV_GATHER_ANSWERS_MAX]; /* distance of each answer's node to the key */
 } hv_gather;
 
 /* One value of a slot, and its support. */
 struct hv_gather_variant {
-  hv_gather_variant *chain;
-  uint64_t answers, version; /* answers: a bit for each answer that contains it */
-  uint64_t digest;           /* of slot, value and version; never 0 */
-  uint32_t ttls_ms[8];
-  uint8_t n_ttls, has_subkey, dead;
+  hv_gather_variant *chain;         /* next in its chain */
+  uint64_t answers, version;        /* answers: a bit for each answer that contains it */
+  uint64_t digest;                  /* of slot, value and version; never 0 */
+  uint32_t ttls_ms[8];              /* remaining lifetimes, as up to 8 answers report them */
+  uint8_t n_ttls, has_subkey, dead; /* dead: 1 for a tombstone, the version of a record that has ended */
   uint32_t lease_ms, subkey_size, value_size;
   hv_peer_id signer;
   uint8_t signature[64];

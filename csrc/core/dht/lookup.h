@@ -19,13 +19,14 @@
 typedef struct hv_lookup hv_lookup;
 
 typedef enum hv_lookup_state {
-  HV_LOOKUP_KNOWN, /* named by another node or the table, not asked yet */
+  HV_LOOKUP_KNOWN, /* named by another node or the routing table, not asked yet */
   HV_LOOKUP_ASKED,
   HV_LOOKUP_LATE, /* asked, and late: others are asked meanwhile */
   HV_LOOKUP_ANSWERED,
   HV_LOOKUP_FAILED
 } hv_lookup_state;
 
+/* One node that a lookup knows. */
 typedef struct hv_lookup_node {
   hv_peer_id id;
   hv_hash distance;                        /* to the target */
@@ -38,14 +39,14 @@ typedef struct hv_lookup_node {
 } hv_lookup_node;
 
 typedef struct hv_lookup_config {
-  hv_hash target, key;
-  int want_records;
-  size_t width;    /* number of nearest nodes that must have answered */
-  size_t parallel; /* calls at once, all paths together */
-  size_t paths;    /* disjoint paths */
-  hv_hash near;    /* nodes within this distance of the target are asked even beyond `parallel`: they should keep the records */
-  hv_span me;      /* this node's packed addresses; borrowed until the end */
-  int own_only;    /* 1: asks the table's `width` nearest for records only, and does not wait for late ones */
+  hv_hash target, key; /* point whose nearest nodes are searched; key whose records are asked for */
+  int want_records;    /* 1: nodes are also asked for records of key */
+  size_t width;        /* number of nearest nodes that must have answered */
+  size_t parallel;     /* calls at once, all paths together */
+  size_t paths;        /* disjoint paths */
+  hv_hash near;        /* nodes within this distance of the target are asked even beyond `parallel`: they should keep the records */
+  hv_span me;          /* this node's packed addresses; borrowed until the end */
+  int own_only;        /* 1: asks the table's `width` nearest for records only, and does not wait for late ones */
   /* A node answered. It may call hv_lookup_end. May be NULL. */
   void (*heard)(void *owner, hv_lookup *lookup, const hv_lookup_node *node, const hv_msg_found *found);
   /* The lookup is complete; called once, never after hv_lookup_end. */

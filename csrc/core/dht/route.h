@@ -3,8 +3,8 @@
  * Room: core (uses env for hashes, contact). Sends nothing: dht reports which nodes answered and which did not.
  * Owner: dht.
  * Thread: the hive thread only.
- * Limits: 256 buckets of bucket_size contacts (the first: twice that), and one waiting contact each. PER_NETWORK contacts of a
- * bucket may lie in one public network. The silence of BLACKLIST nodes outside the table is remembered.
+ * Limits: 256 buckets of bucket_size contacts (the first: twice that), and one waiting contact each. HV_ROUTE_PER_NETWORK
+ * contacts of a bucket may lie in one public network. The silence of HV_ROUTE_BLACKLIST other nodes is remembered.
  * Rules: docs/DHT.md, "Rules of the routing table".
  * Paper: Maymounkov, Mazieres, "Kademlia" (2002).
  */
@@ -14,11 +14,12 @@
 #include "core/env.h"
 #include "core/peers/contact.h"
 
-#define HV_ROUTE_BUCKETS 256
+#define HV_ROUTE_BUCKETS 256 /* one for each number of leading bits shared with this node */
 #define HV_ROUTE_PER_NETWORK 2
 #define HV_ROUTE_BLACKLIST 256
 #define HV_ROUTE_REGIONS 5 /* buckets that estimate the number of nodes: 31 of 32 parts of the key space */
 
+/* One node in the table. */
 typedef struct hv_route_contact {
   hv_hash hash;
   hv_peer_id id;
@@ -31,6 +32,7 @@ typedef struct hv_route_contact {
   uint8_t addrs[]; /* packed; the working address is the first */
 } hv_route_contact;
 
+/* All contacts that share a number of leading bits with this node. */
 typedef struct hv_route_bucket {
   hv_route_contact **contacts; /* ordered by last answer, the oldest first */
   size_t n;
@@ -40,6 +42,7 @@ typedef struct hv_route_bucket {
   uint64_t left_out_us;      /* time at which a node that answered last found no room; 0: never */
 } hv_route_bucket;
 
+/* A node outside the table that did not answer. */
 typedef struct hv_route_silent {
   uint64_t id; /* the first bytes of its key; 0: none */
   uint64_t retry_us;

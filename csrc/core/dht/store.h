@@ -24,6 +24,7 @@ typedef struct hv_store_key hv_store_key;
 typedef struct hv_store_item hv_store_item;
 typedef struct hv_store_account hv_store_account;
 
+/* A limit; 0 selects the default. */
 typedef struct hv_store_quota {
   size_t records, bytes;
 } hv_store_quota;
@@ -68,6 +69,7 @@ struct hv_store_item {
   uint8_t subkey[];
 };
 
+/* All records of one key. */
 struct hv_store_key {
   hv_store_key *chain;
   hv_hash place;

@@ -40,6 +40,7 @@ struct hv_parcel_send {
   int received, timed_out;
 };
 
+/* All received parcels of a node. */
 typedef struct hv_parcels {
   hv_env *env;
   size_t size_max, held_max, held; /* bytes */

@@ -3,7 +3,7 @@
  * Room: core (uses env).
  * Owner: any part of core that has streams to close; the parting owns each stream until it has closed.
  * Thread: the hive thread.
- * Limits: a stream that the other side does not end within PATIENCE_MS is broken off. Messages that still arrive are not read.
+ * Limits: a stream that the other side does not end within 5 s is broken off. Messages that still arrive are not read.
  */
 #ifndef HV_CORE_PARTING_H
 #define HV_CORE_PARTING_H
@@ -12,10 +12,11 @@
 
 typedef struct hv_parting {
   hv_env *env;
-  struct hv_parting_stream *first;
-  hv_timer sweep;
+  struct hv_parting_stream *first; /* streams that have not closed yet */
+  hv_timer sweep;                  /* looks for streams that are too late */
 } hv_parting;
 
+/* env is borrowed until fini. */
 void hv_parting_init(hv_parting *parting, hv_env *env);
 /* Frees everything; only when the world has ended. */
 void hv_parting_fini(hv_parting *parting);

@@ -3,8 +3,10 @@
  * Room: core (uses env, round, view, run, gauge, kern).
  * Owner: allreduce, one for each view.
  * Thread: the hive thread, with jobs on the pool.
- * Limits: WINDOW chunks are open at a time, each with an accumulator and an encoded chunk; later contributions wait in the stream.
+ * Limits: 8 chunks are open at a time, each with an accumulator and an encoded chunk; later contributions wait in the stream.
  * Errors: hv_reducer_status.
+ * Terms: a view is the set of members that work together; a round begins a new one if an owner is lost. The hold notes which
+ * averages this member has. Both are in core/agree/view.h.
  * Rules: docs/ROUND.md, "An owner and its span".
  */
 #ifndef HV_CORE_REDUCER_H
@@ -22,6 +24,7 @@ hv_status hv_reducer_new(hv_env *env, const hv_round *round, const hv_view *view
 /* Frees it, when it is over or its world has crashed. NULL is fine. */
 void hv_reducer_free(hv_reducer *reducer);
 
+/* Begins the work; call it once. */
 void hv_reducer_start(hv_reducer *reducer);
 /* A member opened its stream (the caller has checked the member). Accepts it, or leaves stream->on NULL: the member has one already
  * or was left out, or its list of lacking chunks is invalid. */
@@ -31,7 +34,8 @@ void hv_reducer_gone(hv_reducer *reducer, size_t member);
 /* Breaks the reducer off: it is over soon. */
 void hv_reducer_cancel(hv_reducer *reducer);
 
-/* True if every chunk of the span is averaged or has no average, or the reducer failed. The round's buffers are no longer used. */
+/* True if every chunk of the span has been averaged or has no average, or the reducer failed. The round's buffers are no longer
+ * used. */
 int hv_reducer_done(const hv_reducer *reducer);
 /* True if it is done and serves no member any more: it may be freed. */
 int hv_reducer_over(const hv_reducer *reducer);

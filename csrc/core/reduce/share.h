@@ -6,6 +6,8 @@
  * Limits: one chunk is encoded while another is sent; two averages are decoded at a time.
  * Received bytes are kept until they are decoded, so the owner must wait.
  * Errors: hv_share_status.
+ * Terms: a view is the set of members that work together; a round begins a new one if an owner is lost. The hold notes which
+ * averages this member has. Both are in core/agree/view.h.
  * Rules: docs/ROUND.md, "A contributor and an owner".
  */
 #ifndef HV_CORE_SHARE_H
@@ -23,6 +25,7 @@ hv_status hv_share_new(hv_env *env, const hv_round *round, const hv_view *view, 
 /* Frees it, when it is over or its world has crashed. NULL is fine. */
 void hv_share_free(hv_share *share);
 
+/* Begins the work; call it once. */
 void hv_share_start(hv_share *share);
 /* Breaks the share off: it is over soon. */
 void hv_share_cancel(hv_share *share);

@@ -18,8 +18,9 @@
 /* Most values of a chunk: uncompressed and with their header they fill one bulk message of 4 MiB. */
 #define HV_RUN_CHUNK_MAX ((1u << 20) - HV_CODEC_HEADER / 4)
 #define HV_RUN_VALUES_MAX ((uint64_t)1 << 48) /* in one run */
-#define HV_RUN_PARTS_MAX ((size_t)1 << 24)
+#define HV_RUN_PARTS_MAX ((size_t)1 << 24)    /* in one run */
 
+/* One tensor of a run. */
 typedef struct hv_run_part {
   void *data; /* aligned as its elements are; NULL: layout alone, then of all parts that have values */
   hv_dtype dtype;
@@ -38,6 +39,7 @@ typedef struct hv_run {
   int has_values; /* 0: layout alone */
 } hv_run;
 
+/* One chunk of a run. */
 typedef struct hv_run_chunk {
   uint64_t at;   /* index of its first value in the run */
   uint32_t size; /* values */
