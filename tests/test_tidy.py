@@ -420,9 +420,26 @@ def a_function_fits_on_a_screen(tree):
     return found
 
 
+# Where a header's contract says in a noun phrase what the header is, in at most 15 lines. Elsewhere it may be a question.
+CONTRACT_FOLDERS = "base", "kern", "core/util", "core/peers", "core/dht", "core/round", "core/reduce"
+CONTRACT_HEADERS = "addr", "env", "msg", "node", "notice", "peer"
+NOUN_PHRASES = (*(f"csrc/{name}/" for name in CONTRACT_FOLDERS), *(f"csrc/core/{name}.h" for name in CONTRACT_HEADERS))
+CONTRACT_LINES = 15
+
+
 @wall(
-    bad=[{"csrc/core/a.h": "#ifndef A\n#endif\n"}, {"csrc/core/a.h": "/* Stuff. */\n"}, {"csrc/core/a.h": "/* What is this, and why so, and for whom?\n * Nobody tells. */\n"}],
-    good=[{"csrc/core/a.h": "/* What is this?\n *\n * Room: core (uses base). Any thread.\n */\n"}, {"csrc/core/a.c": "int x;"}],
+    bad=[
+        {"csrc/core/a.h": "#ifndef A\n#endif\n"},
+        {"csrc/core/a.h": "/* Stuff. */\n"},
+        {"csrc/core/a.h": "/* What is this, and why so, and for whom?\n * Nobody tells. */\n"},
+        {"csrc/base/a.h": "/* What is this?\n *\n * Room: base. Any thread.\n */\n"},
+        {"csrc/base/a.h": "/* A table.\n *\n * Room: base.\n" + " * More.\n" * 12 + " */\n"},
+    ],
+    good=[
+        {"csrc/core/a.h": "/* What is this?\n *\n * Room: core (uses base). Any thread.\n */\n"},
+        {"csrc/base/a.h": "/* A table.\n *\n * Room: base.\n" + " * More.\n" * 11 + " */\n"},
+        {"csrc/core/a.c": "int x;"},
+    ],
 )
 def a_header_begins_with_its_contract(tree):
     found = []
@@ -433,6 +450,11 @@ def a_header_begins_with_its_contract(tree):
                 found.append(f"{path}: a header begins with its contract (docs/STYLE.md)")
             elif not re.search(r"Room:|[Pp]rivate to|[Ss]hared by|[Ii]ncluded by|public", comment.group()):
                 found.append(f"{path}: the contract does not tell the room")
+            elif path.startswith(NOUN_PHRASES):
+                if "?" in comment.group().split("\n *\n")[0]:
+                    found.append(f"{path}: the contract begins with a noun phrase, not with a question")
+                if comment.group().count("\n") >= CONTRACT_LINES:
+                    found.append(f"{path}: a contract of more than {CONTRACT_LINES} lines: protocol rules stand in docs/")
     return found
 
 

@@ -80,7 +80,7 @@ static size_t alive(scene *s, size_t node) {
 static hv_peers_state state_of(scene *s, size_t node, size_t other) {
   hv_target target = hv_sim_target(s->sim, other);
   const hv_peers_entry *entry = hv_peers_find(peers_of(s, node), &target.id);
-  return entry ? entry->state : HV_PEERS_HEARD;
+  return entry ? entry->state : HV_PEERS_UNVERIFIED;
 }
 
 static void run(scene *s, double seconds) {

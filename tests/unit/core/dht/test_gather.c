@@ -57,7 +57,7 @@ static hv_record tombstone(registry *h, uint64_t version) {
 /* One node at this distance says it. */
 static void say(registry *h, uint8_t distance, const hv_record *record) {
   hv_hash at = {{distance}};
-  hv_gather_hear(&h->gather, &at, record, record ? 1 : 0);
+  hv_gather_add(&h->gather, &at, record, record ? 1 : 0);
 }
 
 static void see(void *arg, const hv_record *record) {
@@ -177,7 +177,7 @@ static void a_dictionary_is_put_together_from_all(void **unused) {
       two[j].has_subkey = 1, two[j].subkey = hv_span_of(subkeys[(i + j) % 3], 1);
     two[0].value = two[1].value = hv_span_of("x", 1);
     hv_hash at = {{i}};
-    hv_gather_hear(&h->gather, &at, two, 2);
+    hv_gather_add(&h->gather, &at, two, 2);
   }
   assert_non_null(strstr(picked(h, 8), "a=x"));
   assert_non_null(strstr(h->shown, "b=x"));
@@ -196,13 +196,13 @@ static void one_node_has_one_voice_about_one_thing(void **unused) {
     many[i] = plain(values[i], 90000);
   }
   hv_hash at = {{0}};
-  hv_gather_hear(&h->gather, &at, many, 100);
+  hv_gather_add(&h->gather, &at, many, 100);
   assert_int_equal(h->gather.n, 1);
   say(h, 1, &right), say(h, 2, &right);
   assert_string_equal(picked(h, 8), "=right/1000;");
-  for (int i = 0; i < 100; i++) /* nor are there more voices than can be counted */
+  for (int i = 0; i < 100; i++) /* nor are there more answers than can be counted */
     say(h, 3, &right);
-  assert_int_equal(h->gather.n_voices, HV_GATHER_VOICES_MAX);
+  assert_int_equal(h->gather.n_answers, HV_GATHER_ANSWERS_MAX);
   close_registry(h);
 }
 
@@ -225,13 +225,13 @@ static void what_follows_a_forgery_is_not_looked_at(void **unused) {
     assert_int_equal(hv_record_sign(&h->fake.env, &h->owner, &h->place, &many[i]), HV_OK);
     many[i].signature[0] ^= i >= GOOD;
   }
-  hv_gather_hear(&h->gather, &at, many, MANY);
+  hv_gather_add(&h->gather, &at, many, MANY);
   assert_int_equal(h->fake.verified, GOOD + 1);
   assert_int_equal(h->gather.n, GOOD);
   at.bytes[0] = 2; /* others are heard as before */
   for (int i = GOOD; i < MANY; i++)
     many[i].signature[0] ^= 1;
-  hv_gather_hear(&h->gather, &at, many, MANY);
+  hv_gather_add(&h->gather, &at, many, MANY);
   assert_int_equal(h->gather.n, MANY);
   close_registry(h);
 }
@@ -252,7 +252,7 @@ static hv_status run_without_memory(hv_mem *mem, void *arg) {
     char sub[4] = {(char)('0' + i / 10), (char)('0' + i % 10)};
     r.has_subkey = 1;
     r.subkey = hv_span_of(sub, 2);
-    hv_gather_hear(&gather, &at, &r, 1);
+    hv_gather_add(&gather, &at, &r, 1);
   }
   size_t n = hv_gather_pick(&gather, 64, &none, see, &h);
   hv_gather_fini(&gather);

@@ -39,14 +39,14 @@ static void too_few_bytes_tell_of_round_trips_only(void **unused) {
 static void owners_add_up_to_a_line_and_one_that_lies_does_not_make_it_longer(void **unused) {
   (void)unused;
   uint64_t honest[] = {0, 4 * MBIT, 4 * MBIT, 0, 4 * MBIT}, none[] = {0, 0};
-  assert_int_equal(hv_gauge_line(honest, 5), 12 * MBIT);
-  assert_int_equal(hv_gauge_line(none, 2), 0);
+  assert_int_equal(hv_gauge_link(honest, 5), 12 * MBIT);
+  assert_int_equal(hv_gauge_link(none, 2), 0);
   uint64_t lied[] = {4 * MBIT, UINT64_MAX, 4 * MBIT};
-  assert_int_equal(hv_gauge_line(lied, 3), 24 * MBIT);
+  assert_int_equal(hv_gauge_link(lied, 3), 24 * MBIT);
   uint64_t half_lie[] = {UINT64_MAX, 4 * MBIT, 0, UINT64_MAX, 4 * MBIT}; /* of two in the middle it is the lower one */
-  assert_int_equal(hv_gauge_line(half_lie, 5), 40 * MBIT);
+  assert_int_equal(hv_gauge_link(half_lie, 5), 40 * MBIT);
   uint64_t all_lie[] = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
-  assert_int_equal(hv_gauge_line(all_lie, 3), HV_GAUGE_MOST);
+  assert_int_equal(hv_gauge_link(all_lie, 3), HV_GAUGE_MOST);
 }
 
 static void what_was_stated_is_where_it_begins(void **unused) {
