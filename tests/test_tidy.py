@@ -422,7 +422,11 @@ def a_function_fits_on_a_screen(tree):
 
 @wall(
     bad=[{"csrc/core/a.h": "#ifndef A\n#endif\n"}, {"csrc/core/a.h": "/* Stuff. */\n"}, {"csrc/core/a.h": "/* What is this, and why so, and for whom?\n * Nobody tells. */\n"}],
-    good=[{"csrc/core/a.h": "/* What is this?\n *\n * Room: core (uses base). Any thread.\n */\n"}, {"csrc/core/a.c": "int x;"}],
+    good=[
+        {"csrc/core/a.h": "/* What is this?\n *\n * Room: core (uses base). Any thread.\n */\n"},
+        {"csrc/core/a.h": "/* One peer's count of its samples.\n *\n * Room: core (uses base).\n * Thread: any.\n */\n"},
+        {"csrc/core/a.c": "int x;"},
+    ],
 )
 def a_header_begins_with_its_contract(tree):
     found = []

@@ -21,12 +21,14 @@ enum {
   SLOWEST_BYTES = 32 << 10 /* per second, of a manifest */
 };
 
+static void donor_ask(load_donor *d);
+
 /* ---- one donor ---- */
 
 static void give_back_asked(load_donor *d) {
   for (uint32_t i = 0; i < d->n_asked; i++)
     if (d->asked[i] != HV_STATE_MANIFEST)
-      load_give_back(d->loader, d->asked[i]);
+      check_give_back(d->loader, d->asked[i]);
   d->n_asked = 0;
 }
 
@@ -94,7 +96,7 @@ static void donor_said(hv_stream *stream, const hv_event *event) {
   size_t size = event->payload ? event->payload->size : 0;
   if (d->closing || l->phase != LOAD_FETCHING)
     return;
-  d->came++;
+  d->n_came++;
   if (msg->kind == HV_MSG_REFUSAL) {
     refused(d, &msg->u.refusal);
     return;
@@ -108,7 +110,7 @@ static void donor_said(hv_stream *stream, const hv_event *event) {
   if (index == HV_STATE_MANIFEST)
     check_manifest(d, event->payload);
   else if (size != l->manifest.chunks[index].travel) {
-    load_give_back(l, index);
+    check_give_back(l, index);
     donor_liar(d, "a chunk of another size than the manifest says");
   } else {
     l->seen.arrived++;
@@ -127,14 +129,14 @@ static void broke_off(load_donor *d, hv_status status) {
   hv_addr addrs[ADDRS_MAX];
   size_t n = hv_contact_unpack(hv_span_of(d->addrs, d->addrs_size), addrs, ADDRS_MAX);
   int unreached = status == HV_REFUSED || status == HV_UNREACHABLE || status == HV_TIMEOUT || status == HV_DENIED;
-  d->loader->seen.broken += d->n_asked > 0 && d->came > 0;
+  d->loader->seen.broken += d->n_asked > 0 && d->n_came > 0;
   give_back_asked(d);
-  if (!d->came && unreached && d->addr + 1 < n) {
+  if (!d->n_came && unreached && d->addr + 1 < n) {
     d->addr++;
     d->state = DONOR_FRESH;
     return;
   }
-  if (!d->came && (status == HV_REFUSED || status == HV_DENIED)) { /* it has ended since it said that it was there */
+  if (!d->n_came && (status == HV_REFUSED || status == HV_DENIED)) { /* it has ended since it said that it was there */
     d->state = DONOR_OUT;
     return;
   }
@@ -152,8 +154,8 @@ static void stream_over(hv_stream *stream, const hv_event *event) {
   if (!d->closing)
     broke_off(d, event->status);
   d->closing = d->draining = 0;
-  load_mind(l);
-  load_settle(l);
+  l->on->changed(l);
+  l->on->settle(l);
 }
 
 /* ---- asking ---- */
@@ -174,7 +176,7 @@ static int next_for(const load_donor *d, uint32_t *out) {
     *out = HV_STATE_MANIFEST;
     return !l->checking && d->n_asked == 0;
   }
-  if (l->todo == 0 || d->n_asked >= ahead(d))
+  if (l->n_todo == 0 || d->n_asked >= ahead(d))
     return 0;
   while (l->states[l->low] != CHUNK_TODO)
     l->low++;
@@ -182,7 +184,7 @@ static int next_for(const load_donor *d, uint32_t *out) {
   return 1;
 }
 
-void donor_ask(load_donor *d) {
+static void donor_ask(load_donor *d) {
   hv_loader *l = d->loader;
   uint32_t index;
   while (l->phase == LOAD_FETCHING && d->state == DONOR_OPEN && d->stream && !d->closing && !d->draining && next_for(d, &index)) {
@@ -197,7 +199,7 @@ void donor_ask(load_donor *d) {
     if (index == HV_STATE_MANIFEST)
       continue;
     l->states[index] = CHUNK_ASKED;
-    l->todo--;
+    l->n_todo--;
     l->seen.asked++;
   }
 }
@@ -208,7 +210,7 @@ static void open_stream(load_donor *d) {
   hv_addr addrs[ADDRS_MAX];
   size_t n = hv_contact_unpack(hv_span_of(d->addrs, d->addrs_size), addrs, ADDRS_MAX);
   hv_msg first = {.kind = HV_MSG_STATE, .u.state = {l->digest}};
-  d->came = d->n_asked = 0;
+  d->n_came = d->n_asked = 0;
   if (d->addr >= n) {
     d->state = DONOR_OUT;
     return;
@@ -254,7 +256,7 @@ static uint64_t best_pace(const hv_loader *l) {
   uint64_t best = 0;
   for (size_t i = 0; i < l->n_donors; i++) {
     const load_donor *d = l->donors[i];
-    if (d->good >= MEASURED && d->pace_us && (!best || d->pace_us < best))
+    if (d->n_good >= MEASURED && d->pace_us && (!best || d->pace_us < best))
       best = d->pace_us;
   }
   return best;
@@ -365,7 +367,7 @@ static void overtake(hv_loader *l, uint64_t now) {
     if (d->n_asked && (!slow || d->asked_us[0] < slow->asked_us[0]))
       slow = d;
   }
-  if (!l->has_manifest || l->todo || !idle || !slow || (slow->pace_us && slow->pace_us < 2 * idle->pace_us) ||
+  if (!l->has_manifest || l->n_todo || !idle || !slow || (slow->pace_us && slow->pace_us < 2 * idle->pace_us) ||
       now - slow->asked_us[0] < 3 * idle->pace_us + LOAD_TICK_US)
     return;
   l->seen.overtaken++;
@@ -377,7 +379,7 @@ static void overtake(hv_loader *l, uint64_t now) {
 static size_t wanted(const hv_loader *l, uint64_t now) {
   size_t by_time = 1 + (size_t)((now - l->fetching_us) / HEDGE_US);
   if (l->has_manifest)
-    return l->todo ? l->config.donors : 0;
+    return l->n_todo ? l->config.donors : 0;
   return by_time < l->config.donors ? by_time : l->config.donors;
 }
 
@@ -387,8 +389,8 @@ static void widen(hv_loader *l, uint64_t now, size_t open) {
   load_donor *next = by_lot(l);
   size_t good = 0;
   for (size_t i = 0; i < l->n_donors; i++)
-    good += l->donors[i]->state == DONOR_OPEN && l->donors[i]->good >= MEASURED && l->donors[i]->pace_us <= GOOD_PACE_US;
-  if (!l->has_manifest || !l->todo || !next || good >= l->config.donors || open >= HV_LOADER_DONORS_MAX)
+    good += l->donors[i]->state == DONOR_OPEN && l->donors[i]->n_good >= MEASURED && l->donors[i]->pace_us <= GOOD_PACE_US;
+  if (!l->has_manifest || !l->n_todo || !next || good >= l->config.donors || open >= HV_LOADER_DONORS_MAX)
     l->widened_us = now;
   else if (now - l->widened_us >= WIDEN_US) {
     l->widened_us = now;

@@ -114,7 +114,7 @@ hv_snapshot *hv_snapshot_keep(hv_snapshot *snapshot) {
 void hv_snapshot_release(hv_snapshot *s) {
   if (!s || --s->refs > 0)
     return;
-  hv_payload_release(s->said);
+  hv_payload_release(s->manifest_bytes);
   hv_payload_release(s->bytes);
   hv_manifest_fini(&s->manifest);
   hv_mem_free(s);
@@ -171,8 +171,8 @@ static void free_said(void *bytes) {
 static hv_status finish(hashing *h) {
   hv_snapshot *s = h->snapshot;
   s->digest = h->hash;
-  s->said = hv_payload_borrow(s->env->mem, h->text.data, h->text.size, free_said, h->text.data);
-  if (!s->said)
+  s->manifest_bytes = hv_payload_borrow(s->env->mem, h->text.data, h->text.size, free_said, h->text.data);
+  if (!s->manifest_bytes)
     return HV_NOMEM;
   h->text.data = NULL; /* the payload's now */
   h->text.size = h->text.room = 0;

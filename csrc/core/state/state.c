@@ -237,7 +237,7 @@ hv_status hv_state_offer_start(hv_state *s, hv_state_offer *offer, hv_error *err
     e = enter(s, offer->prefix);
   snapshot->manifest.epoch = offer->epoch;
   snapshot->manifest.state_hash = offer->state_hash;
-  s->env->sha256(s->env, offer->prefix, &snapshot->place);
+  s->env->sha256(s->env, offer->prefix, &snapshot->prefix_hash);
   if (!e || hv_snapshot_hash(snapshot, hashed, e) != HV_OK) {
     hv_snapshot_release(snapshot);
     if (e && is_new)
@@ -262,7 +262,7 @@ static int break_uploads(hv_state *s, hv_span prefix) {
   int any = 0;
   s->env->sha256(s->env, prefix, &place);
   for (hv_upload *u = s->uploads; u; u = u->next)
-    if (u->snapshot && memcmp(&u->snapshot->place, &place, sizeof place) == 0) {
+    if (u->snapshot && memcmp(&u->snapshot->prefix_hash, &place, sizeof place) == 0) {
       hv_upload_cancel(u);
       any = 1;
     }

@@ -99,7 +99,7 @@ static void serve(hv_upload *u) {
       return;
     }
     if (!u->ready)
-      u->ready = index == HV_STATE_MANIFEST ? hv_payload_keep(u->snapshot->said) : hv_snapshot_plain(u->snapshot, index);
+      u->ready = index == HV_STATE_MANIFEST ? hv_payload_keep(u->snapshot->manifest_bytes) : hv_snapshot_plain(u->snapshot, index);
     if (!u->ready)
       hv_upload_cancel(u);
     if (!u->ready || !send_ready(u))

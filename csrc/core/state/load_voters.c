@@ -8,21 +8,21 @@ enum {
   SILENT_MS = 60000, /* so long that is remembered: as long as an announcement lives, or so */
   ANSWER_MS = 1000,  /* an announcer that has not answered by then has no vote in this look, if the others can decide */
   ADDRS_TRIED = 3,
-  ASKED_MAX = 64 /* of more voices so many are asked, by lot; the others count unasked */
+  ASKED_MAX = 64 /* of more voters so many are asked, by lot; the others count unasked */
 };
 
 static void came_back(hv_call *call, const hv_event *event);
 
 /* Asks at the next of its addresses; 0: there is none left. */
-static int ask(load_voice *v) {
+static int ask(load_voter *v) {
   hv_loader *l = v->loader;
   hv_addr addrs[ADDRS_TRIED];
   size_t n = hv_contact_unpack(hv_span_of(v->addrs, v->ballot.addrs.size), addrs, ADDRS_TRIED);
   hv_msg echo = {.kind = HV_MSG_ECHO};
-  while (v->tried < n) {
-    v->call = (hv_call){.done = came_back, .owner = v, .to = {v->ballot.signer, addrs[v->tried++]}, .timeout_ms = ANSWER_MS};
+  while (v->n_tried < n) {
+    v->call = (hv_call){.done = came_back, .owner = v, .to = {v->ballot.signer, addrs[v->n_tried++]}, .timeout_ms = ANSWER_MS};
     if (l->env->call(l->env, &v->call, &echo) == HV_OK) {
-      l->n_asked_voices++;
+      l->n_asked_voters++;
       return 1;
     }
   }
@@ -45,72 +45,72 @@ static int was_silent(const hv_loader *l, const hv_ballot *ballot) {
   return 0;
 }
 
-static void remember_silence(const load_voice *v) {
+static void remember_silence(const load_voter *v) {
   hv_loader_memory *memory = v->loader->memory;
   memory->silent[memory->n++ % HV_LOADER_SILENT_MAX] =
       (hv_loader_silent){v->ballot.signer, v->ballot.digest, v->loader->env->now_us(v->loader->env)};
 }
 
 static void came_back(hv_call *call, const hv_event *event) {
-  load_voice *v = call->owner;
+  load_voter *v = call->owner;
   hv_loader *l = v->loader;
-  l->n_asked_voices--;
+  l->n_asked_voters--;
   int again = l->phase == LOAD_ASKING && event->status != HV_OK && event->status != HV_TIMEOUT && ask(v);
-  if (!again && v->state == VOICE_ASKED)
-    v->state = event->status == HV_OK ? VOICE_THERE : has_ended(event->status) ? VOICE_GONE : VOICE_SILENT;
-  if (v->state == VOICE_SILENT)
+  if (!again && v->state == VOTER_ASKED)
+    v->state = event->status == HV_OK ? VOTER_THERE : has_ended(event->status) ? VOTER_GONE : VOTER_SILENT;
+  if (v->state == VOTER_SILENT)
     remember_silence(v);
-  if (l->phase == LOAD_ASKING && l->n_asked_voices == 0)
-    load_count(l);
-  load_settle(l);
+  if (l->phase == LOAD_ASKING && l->n_asked_voters == 0)
+    l->on->asked_all(l);
+  l->on->settle(l);
 }
 
-void voices_forget(hv_loader *l) {
-  hv_mem_free(l->voices);
-  l->voices = NULL;
-  l->n_voices = 0;
+void voters_forget(hv_loader *l) {
+  hv_mem_free(l->voters);
+  l->voters = NULL;
+  l->n_voters = 0;
 }
 
-void voices_cancel(hv_loader *l) {
-  for (size_t i = 0; i < l->n_voices && l->n_asked_voices; i++)
-    if (l->voices[i].call.done)
-      l->env->call_cancel(l->env, &l->voices[i].call);
+void voters_cancel(hv_loader *l) {
+  for (size_t i = 0; i < l->n_voters && l->n_asked_voters; i++)
+    if (l->voters[i].call.done)
+      l->env->call_cancel(l->env, &l->voters[i].call);
 }
 
-hv_status voices_take(hv_loader *l, const hv_ballot *ballots, size_t n) {
-  load_voice *voices = hv_mem_array(l->env->mem, n, sizeof *voices);
-  if (!voices)
+hv_status voters_take(hv_loader *l, const hv_ballot *ballots, size_t n) {
+  load_voter *voters = hv_mem_array(l->env->mem, n, sizeof *voters);
+  if (!voters)
     return HV_NOMEM;
   for (size_t i = 0; i < n; i++) {
-    load_voice *v = &voices[i];
-    *v = (load_voice){.loader = l, .ballot = ballots[i], .state = was_silent(l, &ballots[i]) ? VOICE_SILENT : VOICE_UNASKED};
+    load_voter *v = &voters[i];
+    *v = (load_voter){.loader = l, .ballot = ballots[i], .state = was_silent(l, &ballots[i]) ? VOTER_SILENT : VOTER_UNASKED};
     memcpy(v->addrs, ballots[i].addrs.data, ballots[i].addrs.size);
     v->ballot.addrs.data = v->addrs;
   }
-  voices_forget(l);
-  l->voices = voices;
-  l->n_voices = n;
+  voters_forget(l);
+  l->voters = voters;
+  l->n_voters = n;
   return HV_OK;
 }
 
-void voices_ask(hv_loader *l) {
+void voters_ask(hv_loader *l) {
   uint32_t from = 0;
   l->phase = LOAD_ASKING;
-  if (l->n_voices > ASKED_MAX)
+  if (l->n_voters > ASKED_MAX)
     l->env->random(l->env, &from, sizeof from);
-  for (size_t k = 0; k < l->n_voices && k < ASKED_MAX; k++) {
-    load_voice *v = &l->voices[(from + k) % l->n_voices];
-    if (v->state == VOICE_UNASKED && ask(v))
-      v->state = VOICE_ASKED;
+  for (size_t k = 0; k < l->n_voters && k < ASKED_MAX; k++) {
+    load_voter *v = &l->voters[(from + k) % l->n_voters];
+    if (v->state == VOTER_UNASKED && ask(v))
+      v->state = VOTER_ASKED;
   }
-  if (l->n_asked_voices == 0)
-    load_count(l);
+  if (l->n_asked_voters == 0)
+    l->on->asked_all(l);
 }
 
-size_t voices_that(const hv_loader *l, int (*count)(voice_state state), hv_ballot *out) {
+size_t voters_in(const hv_loader *l, int (*count)(voter_state state), hv_ballot *out) {
   size_t n = 0;
-  for (size_t i = 0; i < l->n_voices; i++)
-    if (count(l->voices[i].state))
-      out[n++] = l->voices[i].ballot;
+  for (size_t i = 0; i < l->n_voters; i++)
+    if (count(l->voters[i].state))
+      out[n++] = l->voters[i].ballot;
   return n;
 }
