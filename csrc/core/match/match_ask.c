@@ -15,9 +15,9 @@ static hv_status ask(hv_match *match, match_summons *s, hv_span epoch) {
   msg.u.summon = (hv_msg_summon){.key = match_key(match),
                                  .epoch = epoch,
                                  .addrs = hv_span_of(mine, hv_roster_me(&match->roster, mine)),
-                                 .at = match->roster.at,
+                                 .at = match->roster.place,
                                  .seeks = (uint8_t)match_is_stuck(match),
-                                 .comes = match->comes};
+                                 .comes = match->return_place};
   return match->env->call(match->env, &s->call, &msg);
 }
 
@@ -92,7 +92,7 @@ void match_ask_missing(match_gathering *gathering) {
     int here = 0;
     for (const match_joiner *j = gathering->joiners; j && !here; j = j->next)
       here = hv_peer_equal(&j->id, &entry->id);
-    if (!here && (!gathering->at || entry->at <= gathering->at))
+    if (!here && (!gathering->place || entry->place <= gathering->place))
       asked += NULL != ask_entry(match, entry, epoch);
   }
 }
@@ -102,7 +102,7 @@ void match_ask_laggards(hv_match *match) {
   size_t told = 0;
   for (size_t i = 0; i < roster->n && told < SUMMONS_MAX; i++) {
     const hv_roster_entry *entry = &roster->entries[i];
-    if (entry->seeks && entry->at && entry->at < roster->at)
+    if (entry->is_seeking && entry->place && entry->place < roster->place)
       told += NULL != ask_entry(match, entry, hv_span_of(NULL, 0));
   }
 }
@@ -117,7 +117,7 @@ static int is_summoned(const hv_match *match, const hv_peer_id *id) {
 void match_ask_back(hv_match *match, const hv_peer_id *id) {
   const hv_roster_entry *entry = hv_roster_find(&match->roster, id);
   hv_target target;
-  if (!entry || entry->again_us <= match->env->now_us(match->env) || is_summoned(match, id) ||
+  if (!entry || entry->retry_us <= match->env->now_us(match->env) || is_summoned(match, id) ||
       hv_roster_target(&match->roster, id, hv_span_of(entry->addrs, entry->addrs_size), 0, &target) != HV_OK)
     return;
   summon(match, hv_span_of(NULL, 0), &target, hv_span_of(entry->addrs, entry->addrs_size));

@@ -27,26 +27,26 @@ static int is_present(const match_gathering *g, const hv_peer_id *id) {
 /* 1: this node itself seeks or may yet seek this epoch. */
 static int may_come(const match_gathering *g) {
   const hv_match *match = g->match;
-  uint64_t at = match->roster.at;
-  if (g->at && match->comes)
-    return g->at == match->comes && now_of(match) - g->since_us < HV_ROSTER_COMES_MS * 1000ull;
-  if (!g->at || !at)
+  uint64_t at = match->roster.place;
+  if (g->place && match->return_place)
+    return g->place == match->return_place && now_of(match) - g->since_us < HV_ROSTER_COMES_MS * 1000ull;
+  if (!g->place || !at)
     return 1;
-  return at <= g->at &&
-         (!hv_roster_is_behind(at, match_is_stuck(match), g->at) || hv_roster_catches_up(&match->roster, match->behind_us));
+  return at <= g->place &&
+         (!hv_roster_is_behind(at, match_is_stuck(match), g->place) || hv_roster_catches_up(&match->roster, match->behind_us));
 }
 
 uint64_t match_next_given_up(const match_gathering *g, uint64_t after_us) {
   const hv_match *match = g->match;
-  uint64_t next = hv_roster_next_given_up(&match->roster, g->at, after_us), own = g->since_us + HV_ROSTER_COMES_MS * 1000ull;
-  return match->comes && match->comes == g->at && own > after_us && own < next ? own : next;
+  uint64_t next = hv_roster_next_given_up(&match->roster, g->place, after_us), own = g->since_us + HV_ROSTER_COMES_MS * 1000ull;
+  return match->return_place && match->return_place == g->place && own > after_us && own < next ? own : next;
 }
 
 size_t match_known(const match_gathering *g) {
   hv_match *match = g->match;
   size_t n = g->n_present + (may_come(g) && !is_present(g, &match->roster.config.me));
   for (size_t i = 0; i < match->roster.n; i++)
-    n += !is_present(g, &match->roster.entries[i].id) && hv_roster_may_come(&match->roster, &match->roster.entries[i], g->at);
+    n += !is_present(g, &match->roster.entries[i].id) && hv_roster_may_come(&match->roster, &match->roster.entries[i], g->place);
   return n > g->begun ? n - g->begun : 0;
 }
 
@@ -63,33 +63,33 @@ static census count(const match_gathering *g) {
   const hv_match *match = g->match;
   const hv_roster *roster = &match->roster;
   int here = match_joiner_of(g, &roster->config.me) != NULL, comes = may_come(g);
-  int passed = !here && (roster->at > g->at || (!g->begun && match_has_begun(match, match_epoch_of(g))));
+  int passed = !here && (roster->place > g->place || (!g->begun && match_has_begun(match, match_epoch_of(g))));
   census c = {.others = (size_t)!comes,
               .passed = (size_t)passed,
               .living = (size_t)passed,
               .may = g->n_joiners + (comes && !here),
               .owners = (size_t)comes};
   c.waits = g->n_joiners + (comes && !here && !passed);
-  c.at = roster->at > g->at ? roster->at : 0;
+  c.at = roster->place > g->place ? roster->place : 0;
   for (const match_joiner *j = g->joiners; j; j = j->next)
     c.owners += j->addrs_size > 0;
   for (size_t i = 0; i < roster->n; i++) {
     const hv_roster_entry *entry = &roster->entries[i];
     if (match_joiner_of(g, &entry->id))
       continue;
-    passed = hv_roster_has_passed(roster, entry, g->at);
+    passed = hv_roster_has_passed(roster, entry, g->place);
     c.passed += (size_t)passed;
     c.gone += (size_t)hv_roster_is_gone(roster, entry);
     if (!hv_roster_counts(roster, entry))
       continue;
-    comes = hv_roster_may_come(roster, entry, g->at);
+    comes = hv_roster_may_come(roster, entry, g->place);
     c.others++;
     c.living += (size_t)passed;
     c.waits += comes && !passed;
     c.may += (size_t)comes;
     c.owners += comes && entry->addrs_size;
-    if (entry->at > g->at && entry->at > c.at)
-      c.at = entry->at;
+    if (entry->place > g->place && entry->place > c.at)
+      c.at = entry->place;
   }
   return c;
 }
@@ -118,12 +118,12 @@ int match_is_in_vain(const match_gathering *g, uint64_t *at) {
   const hv_match *match = g->match;
   *at = 0;
   int young = !match->settled && now_of(match) < match->opened_us + MATCH_GREET_MS * 1000ull;
-  if (!g->at || g->begun || young)
+  if (!g->place || g->begun || young)
     return 0;
   census c = count(g);
   size_t wanted = said_to_be(g);
   int passed = has_passed(g, &c, wanted);
-  *at = passed && !c.at ? g->at + 1 : c.at;
+  *at = passed && !c.at ? g->place + 1 : c.at;
   size_t known = c.others + c.gone;
   return passed || (known && (c.may < match_least(match) || !c.owners) && wanted <= known + g->n_joiners);
 }

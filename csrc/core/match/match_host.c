@@ -13,7 +13,7 @@ static uint64_t now_of(const hv_match *match) {
 
 /* Takes one out; its stream, if any, is the caller's now. */
 static hv_stream *take_out(match_joiner *joiner) {
-  match_gathering *g = joiner->at;
+  match_gathering *g = joiner->gathering;
   hv_stream *stream = joiner->stream;
   *joiner->link = joiner->next;
   if (joiner->next)
@@ -45,7 +45,7 @@ static void say_no(hv_match *match, hv_stream *stream, hv_status status, const c
 
 /* Sends one away; its gathering stays, perhaps empty. */
 static void send_away(match_joiner *joiner, hv_status status, const char *text) {
-  hv_match *match = joiner->at->match;
+  hv_match *match = joiner->gathering->match;
   hv_stream *stream = take_out(joiner);
   if (stream)
     say_no(match, stream, status, text, 0);
@@ -115,7 +115,7 @@ static hv_status join_gathers(hv_env *env, match_joiner *const *group, size_t n,
 static void tell_group(match_gathering *g, match_joiner **group, size_t n, const hv_msg *msg, hv_payload *gathers) {
   hv_match *match = g->match;
   for (size_t i = 0; i < n; i++)
-    match_group_has(match, match_epoch_of(g), &msg->u.begin.members[i]);
+    match_note_member(match, match_epoch_of(g), &msg->u.begin.members[i]);
   for (size_t i = 0; i < n; i++) {
     if (group[i]->stream) {
       hv_parting_say(&match->registry->parting, take_out(group[i]), msg, gathers);
@@ -127,7 +127,7 @@ static void tell_group(match_gathering *g, match_joiner **group, size_t n, const
     hv_status status = hv_group_read(match->env, &facts, &msg->u.begin, gathers, &mine, &err);
     take_out(group[i]);
     if (status == HV_OK)
-      match_seek_begun(match, mine);
+      match->on->begun(match, mine);
     else
       hv_env_log(match->env, HV_LOG_ERROR, "match", "group_refused", "cannot form this node's own group: %s", err.text);
   }
@@ -216,7 +216,7 @@ static void give_up(match_gathering *g, uint64_t at) {
     if (stream)
       say_no(match, stream, at ? HV_EXISTS : HV_NOT_FOUND, at ? "the others are further" : "the others are behind", at);
     else
-      match_seek_in_vain(match, at);
+      match->on->in_vain(match, at);
   }
   drop_if_empty(g);
 }
@@ -233,7 +233,7 @@ static void consider(match_gathering *g) {
     return;
   }
   uint64_t at;
-  if (!match->behind_us && hv_roster_is_behind(match->roster.at, match_is_stuck(match), g->at))
+  if (!match->behind_us && hv_roster_is_behind(match->roster.place, match_is_stuck(match), g->place))
     match->behind_us = now_of(match);
   if (match_is_in_vain(g, &at)) {
     give_up(g, at);
@@ -354,7 +354,7 @@ static match_gathering *open_gathering(hv_match *match, hv_span epoch) {
   if (epoch.size)
     memcpy(g->epoch, epoch.data, epoch.size);
   g->rank = hv_rank_for(match->env, match_key(match), epoch);
-  g->at = match_number(epoch);
+  g->place = match_place_of(epoch);
   g->pulse_us = now + MATCH_PULSE_MS * 1000ull;
   g->summon_pause_us = SUMMON_FIRST_MS * 1000ull;
   g->summon_us = now + g->summon_pause_us;
@@ -370,7 +370,7 @@ static match_gathering *open_gathering(hv_match *match, hv_span epoch) {
 /* ---- streams ---- */
 
 static void gather_came(match_joiner *joiner, hv_payload *payload) {
-  match_gathering *g = joiner->at;
+  match_gathering *g = joiner->gathering;
   if (joiner->present || !payload || payload->size != joiner->gather_size) {
     send_away(joiner, HV_MALFORMED, "what this peer has to tell has another size than it said");
     drop_if_empty(g);
@@ -384,7 +384,7 @@ static void gather_came(match_joiner *joiner, hv_payload *payload) {
 
 static void heard(hv_stream *stream, const hv_event *event) {
   match_joiner *joiner = stream->owner;
-  match_gathering *g = joiner->at;
+  match_gathering *g = joiner->gathering;
   joiner->heard_us = event->now_us;
   if (event->msg->kind == HV_MSG_ACCEPTED)
     return; /* it is alive */
@@ -402,7 +402,7 @@ static void nothing_to_send(hv_stream *stream, const hv_event *event) {
 
 static void joiner_closed(hv_stream *stream, const hv_event *event) {
   match_joiner *joiner = stream->owner;
-  match_gathering *g = joiner->at;
+  match_gathering *g = joiner->gathering;
   (void)event;
   take_out(joiner);
   if (!g->joiners && !g->begun)
@@ -445,7 +445,7 @@ static match_joiner *add(match_gathering *g, const hv_peer_id *id, const hv_msg_
   make_room_to_tell(g, join->gather_size);
   *j = (match_joiner){.next = g->joiners,
                       .link = &g->joiners,
-                      .at = g,
+                      .gathering = g,
                       .id = *id,
                       .addrs_size = (uint8_t)(dialable ? join->addrs.size : 0),
                       .auxiliary = join->auxiliary,
@@ -514,7 +514,7 @@ void match_host_opened(hv_match *match, const hv_event *event) {
     hv_roster_stranger(&match->roster, &peer);
   else
     hv_roster_called(&match->roster, &peer, join->addrs);
-  hv_roster_stands(&match->roster, &peer, match_number(join->epoch), 1);
+  hv_roster_stands(&match->roster, &peer, match_place_of(join->epoch), 1);
   hv_roster_comes(&match->roster, &peer, 0);
   if (status != HV_INVALID)
     match_ask_back(match, &peer);
@@ -550,16 +550,13 @@ void match_host_opened(hv_match *match, const hv_event *event) {
 
 /* ---- this node's own seek ---- */
 
-hv_status match_host_join(hv_match *match) {
-  uint8_t addrs[HV_CONTACT_ADDRS_MAX];
-  hv_msg_join join;
+hv_status match_host_join(hv_match *match, const hv_msg_join *join) {
   hv_payload *gather = NULL;
-  hv_span mine = match->seek.wish->gather;
-  match_seek_join(match, &match->roster.config.me, addrs, &join);
-  match_gathering *g = open_gathering(match, join.epoch);
+  hv_span mine = match->seek.request->gather;
+  match_gathering *g = open_gathering(match, join->epoch);
   if (mine.size && !(gather = hv_payload_copy(match->env->mem, mine.data, mine.size)))
     g = NULL;
-  match_joiner *joiner = g && !too_much_to_tell(g, join.gather_size) ? add(g, &match->roster.config.me, &join) : NULL;
+  match_joiner *joiner = g && !too_much_to_tell(g, join->gather_size) ? add(g, &match->roster.config.me, join) : NULL;
   if (!joiner) {
     hv_payload_release(gather);
     if (g)

@@ -37,7 +37,7 @@ static void arm(hv_match *match, uint64_t patience_ms) {
 
 /* One silent host is not to use up the whole time. */
 static uint64_t answer_ms(const hv_match *match) {
-  uint64_t ms = match->config.request_ms ? match->config.request_ms : MATCH_ANSWER_MS, half = match->seek.wish->wait_ms / 2;
+  uint64_t ms = match->config.request_ms ? match->config.request_ms : MATCH_ANSWER_MS, half = match->seek.request->wait_ms / 2;
   if (half < MATCH_ANSWER_LEAST_MS)
     half = MATCH_ANSWER_LEAST_MS;
   return ms < half ? ms : half;
@@ -72,21 +72,21 @@ static void tell(hv_match *match) {
   match_seek over = match->seek;
   match->seek = (match_seek){.timer = over.timer};
   match->stuck_us = over.status == HV_OK ? 0 : now_of(match) | 1;
-  over.wish->match = NULL;
-  over.wish->further = over.further;
-  over.wish->done(over.wish, over.status, over.group, over.text); /* match may be gone now */
+  over.request->match = NULL;
+  over.request->further = over.further;
+  over.request->done(over.request, over.status, over.group, over.text); /* match may be gone now */
 }
 
 void match_seek_begun(hv_match *match, hv_match_group *group) {
   match_seek *s = &match->seek;
   hv_env_log(match->env, HV_LOG_DEBUG, "match", "group_found", "a group of %zu in %.3f s", group->n_members,
              (double)(now_of(match) - s->started_us) * 1e-6);
-  match_note_begun(match, s->wish->epoch);
+  match_note_begun(match, s->request->epoch);
   for (size_t i = 0; i < s->n_doubted; i++) /* it was not over */
     hv_roster_wronged(&match->roster, &s->doubted[i].host);
   s->text[0] = 0;
   is_over(match, HV_OK, group);
-  match->env->timer_set(match->env, &match->news, 0); /* others may wait here for the same epoch */
+  match->env->timer_set(match->env, &match->news_timer, 0); /* others may wait here for the same epoch */
 }
 
 void match_seek_end(hv_match *match, hv_status status, const char *text) {
@@ -118,16 +118,16 @@ static int is_doubted(const match_seek *s, const hv_peer_id *id) {
 /* 1: a host said that the others have begun, and somebody else says that it has had its group of that epoch. */
 static int is_confirmed(const hv_match *match) {
   const match_seek *s = &match->seek;
-  hv_span epoch = s->wish->epoch;
-  uint64_t at = match_number(epoch);
+  hv_span epoch = s->request->epoch;
+  uint64_t at = match_place_of(epoch);
   int said = 0, had = 0;
   for (size_t i = 0; i < s->n_doubted; i++)
-    said |= s->doubted[i].said == MATCH_HAS_BEGUN;
+    said |= s->doubted[i].verdict == MATCH_HAS_BEGUN;
   if (!said || !at || memchr(epoch.data, '/', epoch.size)) /* of a second attempt that says nothing */
     return 0;
   for (size_t i = 0; i < match->roster.n && !had; i++) {
     const hv_roster_entry *entry = &match->roster.entries[i];
-    had = entry->had && entry->at == at && hv_roster_counts(&match->roster, entry) && !is_doubted(s, &entry->id);
+    had = entry->had_group && entry->place == at && hv_roster_counts(&match->roster, entry) && !is_doubted(s, &entry->id);
   }
   return had;
 }
@@ -173,8 +173,8 @@ static void nobody_came(hv_match *match) {
     snprintf(s->text, sizeof s->text,
              "no group of %zu formed within %.1f s (%zu other peers are known): wait longer, or check that they are reachable",
              match_least(match), seconds, others);
-  if (match_number(s->wish->epoch)) /* the next epoch does not wait for them again */
-    hv_roster_missed(&match->roster, match_number(s->wish->epoch), s->started_us);
+  if (match_place_of(s->request->epoch)) /* the next epoch does not wait for them again */
+    hv_roster_missed(&match->roster, match_place_of(s->request->epoch), s->started_us);
   is_over(match, HV_TIMEOUT, NULL); /* whose tensors are the right ones nobody knows: who has this one's may come yet */
 }
 
@@ -216,7 +216,7 @@ static int is_left_alone(const hv_match *match) {
   for (size_t i = 0; i < match->roster.n; i++) {
     const hv_roster_entry *entry = &match->roster.entries[i];
     n += !hv_peer_equal(&entry->id, &s->host) && !is_doubted(s, &entry->id) &&
-         hv_roster_may_come(&match->roster, entry, match_number(s->wish->epoch));
+         hv_roster_may_come(&match->roster, entry, match_place_of(s->request->epoch));
   }
   return n == 0 || n + 1 < match_least(match);
 }
@@ -227,8 +227,8 @@ static void hear_verdict(hv_match *match, match_verdict said, uint64_t at) {
   match_seek *s = &match->seek;
   int sure = s->n_doubted == MATCH_DOUBTED_MAX || is_left_alone(match);
   for (size_t i = 0; i < s->n_doubted; i++)
-    if (s->doubted[i].said == said) {
-      at = s->doubted[i].at < at ? s->doubted[i].at : at;
+    if (s->doubted[i].verdict == said) {
+      at = s->doubted[i].place < at ? s->doubted[i].place : at;
       sure = 1;
     }
   if (sure) {
@@ -237,8 +237,8 @@ static void hear_verdict(hv_match *match, match_verdict said, uint64_t at) {
   }
   let_go(match);
   s->doubted[s->n_doubted].host = s->host;
-  s->doubted[s->n_doubted].said = said;
-  s->doubted[s->n_doubted++].at = at;
+  s->doubted[s->n_doubted].verdict = said;
+  s->doubted[s->n_doubted++].place = at;
   choose(match);
 }
 
@@ -246,21 +246,21 @@ static void hear_verdict(hv_match *match, match_verdict said, uint64_t at) {
 
 /* How long it is believed. */
 static uint64_t alone_ms(const hv_match *match) {
-  uint64_t quarter = match->seek.wish->wait_ms / 4;
+  uint64_t quarter = match->seek.request->wait_ms / 4;
   return quarter < MATCH_SILENCE_MS ? quarter : MATCH_SILENCE_MS;
 }
 
 /* 1: others (more than one, or all there are) have said that they seek this very epoch, and so long ago that they must be here. */
 static int is_deceived(const hv_match *match) {
   const match_seek *s = &match->seek;
-  uint64_t long_ago_us = now_of(match) - answer_ms(match) * 1000, at = match_number(s->wish->epoch);
+  uint64_t long_ago_us = now_of(match) - answer_ms(match) * 1000, at = match_place_of(s->request->epoch);
   size_t others = 0, seek = 0;
   for (size_t i = 0; i < match->roster.n; i++) {
     const hv_roster_entry *entry = &match->roster.entries[i];
     if (hv_peer_equal(&entry->id, &s->host) || !hv_roster_counts(&match->roster, entry))
       continue;
     others++;
-    seek += at && entry->at == at && entry->seeks && entry->at_us >= s->asked_us && entry->at_us < long_ago_us;
+    seek += at && entry->place == at && entry->is_seeking && entry->place_us >= s->asked_us && entry->place_us < long_ago_us;
   }
   return seek > 1 || (seek && seek == others);
 }
@@ -315,11 +315,11 @@ static void redirected(hv_match *match, const hv_contact *to) {
 
 static void sent_away(hv_match *match, const hv_msg_disband *why) {
   match_seek *s = &match->seek;
-  if (why->status == HV_EXISTS && s->wish->epoch.size && why->at > match_number(s->wish->epoch)) {
+  if (why->status == HV_EXISTS && s->request->epoch.size && why->at > match_place_of(s->request->epoch)) {
     hear_verdict(match, MATCH_IS_FURTHER, why->at);
-  } else if (why->status == HV_NOT_FOUND && s->wish->epoch.size) {
+  } else if (why->status == HV_NOT_FOUND && s->request->epoch.size) {
     hear_verdict(match, MATCH_IS_BEHIND, 0);
-  } else if (why->status == HV_EXISTS && s->wish->epoch.size) {
+  } else if (why->status == HV_EXISTS && s->request->epoch.size) {
     hear_verdict(match, MATCH_HAS_BEGUN, 0);
   } else if (why->status == HV_INVALID) {
     hv_peer_id host = s->host;
@@ -337,13 +337,13 @@ static void sent_away(hv_match *match, const hv_msg_disband *why) {
 }
 
 static void begins(hv_match *match, const hv_event *event) {
-  hv_group_facts facts = match_facts(match, match->seek.wish->epoch);
+  hv_group_facts facts = match_facts(match, match->seek.request->epoch);
   hv_match_group *group;
   hv_error err = {0};
   char who[HV_PEER_SHORT_MAX];
   if (hv_group_read(match->env, &facts, &event->msg->u.begin, event->payload, &group, &err) == HV_OK) {
     for (size_t i = 0; i < group->n_members; i++)
-      match_group_has(match, match->seek.wish->epoch, &event->msg->u.begin.members[i]);
+      match_note_member(match, match->seek.request->epoch, &event->msg->u.begin.members[i]);
     hv_roster_served(&match->roster, &match->seek.host);
     match_seek_begun(match, group);
     return;
@@ -379,9 +379,10 @@ static void host_closed(hv_stream *stream, const hv_event *event) {
   host_failed(match);
 }
 
-void match_seek_join(hv_match *match, const hv_peer_id *host, uint8_t *addrs, hv_msg_join *out) {
+/* Describes this node's seek to a host. `addrs` has room for HV_CONTACT_ADDRS_MAX. */
+static void describe(hv_match *match, const hv_peer_id *host, uint8_t *addrs, hv_msg_join *out) {
   match_seek *s = &match->seek;
-  const hv_match_seek *wish = s->wish;
+  const hv_match_seek *wish = s->request;
   uint64_t now = now_of(match), left_us = s->ends_us > now ? s->ends_us - now : 0;
   size_t doubts = doubted(s, s->avoid).size / sizeof *s->avoid, room = HV_MATCH_AVOID_MAX - doubts,
          failing = hv_roster_failing(&match->roster, &s->rank, host, s->avoid + doubts, room);
@@ -399,12 +400,12 @@ void match_seek_join(hv_match *match, const hv_peer_id *host, uint8_t *addrs, hv
                        .gather_size = (uint32_t)wish->gather.size,
                        .avoid = hv_span_of(s->avoid, s->n_avoid * sizeof *s->avoid),
                        .stay = (uint8_t)s->stay,
-                       .known = (uint32_t)match_knows_of(match, match_number(wish->epoch), host)};
+                       .known = (uint32_t)match_knows_of(match, match_place_of(wish->epoch), host)};
 }
 
 /* What the group is to be told follows the question at once. */
 static hv_status send_gather(hv_match *match, hv_stream *stream) {
-  hv_span gather = match->seek.wish->gather;
+  hv_span gather = match->seek.request->gather;
   hv_msg msg = {.kind = HV_MSG_GATHER};
   if (gather.size == 0)
     return HV_OK;
@@ -426,7 +427,7 @@ static int join(hv_match *match, const hv_roster_entry *entry) {
   hv_msg msg = {.kind = HV_MSG_JOIN};
   s->host = entry->id;
   s->alone_us = s->asked_us = 0;
-  match_seek_join(match, &s->host, addrs, &msg.u.join);
+  describe(match, &s->host, addrs, &msg.u.join);
   if (hv_roster_target(&match->roster, &entry->id, hv_span_of(entry->addrs, entry->addrs_size), entry->failures, &target) !=
           HV_OK ||
       match->env->stream_open(match->env, &target, &msg, &on, match, &stream) != HV_OK)
@@ -445,10 +446,13 @@ static int join(hv_match *match, const hv_roster_entry *entry) {
 /* This node is the host. 0: there is no room for one more. */
 static int host(hv_match *match) {
   match_seek *s = &match->seek;
+  uint8_t addrs[HV_CONTACT_ADDRS_MAX];
+  hv_msg_join mine;
   s->host = match->roster.config.me;
   move(match, SEEK_HOSTING);
   arm(match, MATCH_PULSE_MS);
-  if (match_host_join(match) == HV_OK)
+  describe(match, &s->host, addrs, &mine);
+  if (match_host_join(match, &mine) == HV_OK)
     return 1; /* it may be over already */
   move(match, SEEK_CHOOSING);
   return 0;
@@ -461,7 +465,7 @@ static void choose(hv_match *match) {
     return;
   const hv_peer_id *me = s->client ? NULL : &match->roster.config.me;
   hv_roster_entry *entry;
-  if (match_has_begun(match, s->wish->epoch) && !match_host_is_open(match, s->wish->epoch)) { /* under these very eyes */
+  if (match_has_begun(match, s->request->epoch) && !match_host_is_open(match, s->request->epoch)) { /* under these very eyes */
     has_begun_without(match);
     return;
   }
@@ -471,7 +475,7 @@ static void choose(hv_match *match) {
     hv_roster_failed(&match->roster, &s->host);
   }
   if (s->client && s->n_doubted) /* nobody else can be asked */
-    believe(match, s->doubted[s->n_doubted - 1].said, s->doubted[s->n_doubted - 1].at);
+    believe(match, s->doubted[s->n_doubted - 1].verdict, s->doubted[s->n_doubted - 1].place);
   else if (s->client || !host(match))
     arm(match, MATCH_RETRY_MS);
 }
@@ -558,11 +562,11 @@ hv_status hv_match_seek_start(hv_match *match, hv_match_seek *seek, hv_error *er
     return hv_fail(err, HV_INVALID, "the time to wait for a group must be from 1 ms to one day, not %u ms", seek->wait_ms);
   match_seek *s = &match->seek;
   uint64_t now = now_of(match);
-  *s = (match_seek){.wish = seek, .started_us = now, .ends_us = now + seek->wait_ms * 1000ull};
+  *s = (match_seek){.request = seek, .started_us = now, .ends_us = now + seek->wait_ms * 1000ull};
   s->timer = (hv_timer){.fire = tick, .owner = match};
   s->rank = hv_rank_for(match->env, match_key(match), seek->epoch);
   s->client = hv_roster_me(&match->roster, addrs) == 0;
-  match_moves_to(match, match_number(seek->epoch));
+  match_moves_to(match, match_place_of(seek->epoch));
   seek->match = match;
   hv_roster_look_soon(&match->roster);
   if (hv_match_others(match) == 0)
@@ -574,6 +578,6 @@ hv_status hv_match_seek_start(hv_match *match, hv_match_seek *seek, hv_error *er
 }
 
 void hv_match_seek_cancel(hv_match_seek *seek) {
-  if (seek->match && seek->match->seek.wish == seek)
+  if (seek->match && seek->match->seek.request == seek)
     match_seek_end(seek->match, HV_CANCELLED, "cancelled");
 }

@@ -81,9 +81,9 @@ static hv_roster_entry *make_room(hv_roster *roster, uint64_t until_us) {
   }
   hv_roster_entry *soonest = &roster->entries[0];
   for (size_t i = 1; i < roster->n; i++)
-    if (roster->entries[i].until_us < soonest->until_us)
+    if (roster->entries[i].expires_us < soonest->expires_us)
       soonest = &roster->entries[i];
-  return soonest->until_us < until_us ? soonest : NULL;
+  return soonest->expires_us < until_us ? soonest : NULL;
 }
 
 /* The entry of a peer, made if need be. NULL: it is this node itself, or there is no room. */
@@ -118,7 +118,7 @@ static void drop(hv_roster *roster, hv_roster_entry *entry) {
 static void drop_expired(hv_roster *roster) {
   uint64_t now = roster->env->now_us(roster->env);
   for (size_t i = roster->n; i-- > 0;)
-    if (roster->entries[i].until_us <= now)
+    if (roster->entries[i].expires_us <= now)
       drop(roster, &roster->entries[i]);
 }
 
@@ -128,13 +128,13 @@ static void met(hv_roster *roster, const hv_peer_id *id, hv_span addrs, int answ
   hv_roster_entry *entry = hv_peers_has_left(roster->peers, id) ? NULL : entry_of(roster, id, until, &is_new);
   if (!entry)
     return;
-  int news = is_new || entry->failures || entry->stranger || entry->gone_us || (answers && entry->again_us > now);
+  int news = is_new || entry->failures || entry->stranger || entry->gone_us || (answers && entry->retry_us > now);
   set_addrs(entry, addrs);
-  entry->until_us = entry->until_us > until ? entry->until_us : until;
+  entry->expires_us = entry->expires_us > until ? entry->expires_us : until;
   entry->failures = entry->stranger = 0;
   entry->gone_us = 0;
   if (answers)
-    entry->again_us = 0;
+    entry->retry_us = 0;
   entry->heard_us = now;
   entry->met = 1;
   if (news)
@@ -155,8 +155,8 @@ void hv_roster_heard(hv_roster *roster, const hv_peer_id *id, hv_span addrs) {
   hv_roster_entry *entry = entry_of(roster, id, until, &is_new);
   if (!entry)
     return;
-  if (entry->until_us < until)
-    entry->until_us = until;
+  if (entry->expires_us < until)
+    entry->expires_us = until;
   if (!is_new)
     return;
   set_addrs(entry, addrs);
@@ -169,7 +169,7 @@ void hv_roster_stranger(hv_roster *roster, const hv_peer_id *id) {
   hv_roster_entry *entry = entry_of(roster, id, until, &is_new);
   if (!entry)
     return;
-  entry->until_us = entry->until_us > until ? entry->until_us : until;
+  entry->expires_us = entry->expires_us > until ? entry->expires_us : until;
   entry->stranger = 1;
   tell(roster);
 }
@@ -184,7 +184,7 @@ void hv_roster_failed(hv_roster *roster, const hv_peer_id *id) {
   hv_roster_entry *entry = hv_roster_find(roster, id);
   if (!entry)
     return;
-  entry->again_us = after_pause(roster, entry->failures++);
+  entry->retry_us = after_pause(roster, entry->failures++);
   tell(roster);
 }
 
@@ -200,7 +200,7 @@ void hv_roster_wronged(hv_roster *roster, const hv_peer_id *id) {
   hv_roster_entry *entry = hv_roster_find(roster, id);
   if (!entry)
     return;
-  entry->shun_us = after_pause(roster, entry->wrongs++);
+  entry->shunned_until_us = after_pause(roster, entry->faults++);
   hv_roster_failed(roster, id);
 }
 
@@ -219,7 +219,7 @@ void hv_roster_let_down(hv_roster *roster, const hv_peer_id *id, uint64_t seek_u
 void hv_roster_served(hv_roster *roster, const hv_peer_id *id) {
   hv_roster_entry *entry = hv_roster_find(roster, id);
   if (entry)
-    entry->wrongs = 0, entry->shun_us = 0;
+    entry->faults = 0, entry->shunned_until_us = 0;
 }
 
 int hv_roster_is_behind(uint64_t at, int seeks, uint64_t there) {
@@ -230,38 +230,38 @@ void hv_roster_stands(hv_roster *roster, const hv_peer_id *id, uint64_t at, int 
   hv_roster_entry *entry = hv_roster_find(roster, id);
   if (!entry || !at)
     return;
-  int news = entry->at != at || entry->seeks != seeks || entry->failures;
-  entry->had &= entry->at == at && !seeks;
-  entry->at = at;
-  entry->seeks = (uint8_t)seeks;
+  int news = entry->place != at || entry->is_seeking != seeks || entry->failures;
+  entry->had_group &= entry->place == at && !seeks;
+  entry->place = at;
+  entry->is_seeking = (uint8_t)seeks;
   entry->failures = 0;
-  entry->heard_us = entry->at_us = roster->env->now_us(roster->env);
-  if (at >= roster->at)
+  entry->heard_us = entry->place_us = roster->env->now_us(roster->env);
+  if (at >= roster->place)
     entry->behind_us = 0;
-  else if (!entry->behind_us && hv_roster_is_behind(at, seeks, roster->at))
-    entry->behind_us = entry->at_us;
+  else if (!entry->behind_us && hv_roster_is_behind(at, seeks, roster->place))
+    entry->behind_us = entry->place_us;
   if (news)
     tell(roster);
 }
 
 void hv_roster_comes(hv_roster *roster, const hv_peer_id *id, uint64_t comes) {
   hv_roster_entry *entry = hv_roster_find(roster, id);
-  if (!entry || entry->comes == comes)
+  if (!entry || entry->return_place == comes)
     return;
-  entry->comes = comes;
-  entry->comes_us = comes && roster->at >= comes ? roster->env->now_us(roster->env) : 0;
+  entry->return_place = comes;
+  entry->return_us = comes && roster->place >= comes ? roster->env->now_us(roster->env) : 0;
   tell(roster);
 }
 
 void hv_roster_moved(hv_roster *roster, uint64_t at) {
-  roster->at = at;
+  roster->place = at;
   for (size_t i = 0; i < roster->n; i++) {
     hv_roster_entry *entry = &roster->entries[i];
-    if (entry->comes && at >= entry->comes && !entry->comes_us)
-      entry->comes_us = roster->env->now_us(roster->env);
-    if (entry->at >= at)
+    if (entry->return_place && at >= entry->return_place && !entry->return_us)
+      entry->return_us = roster->env->now_us(roster->env);
+    if (entry->place >= at)
       entry->behind_us = 0;
-    else if (!entry->behind_us && entry->addrs_size && hv_roster_is_behind(entry->at, entry->seeks, at))
+    else if (!entry->behind_us && entry->addrs_size && hv_roster_is_behind(entry->place, entry->is_seeking, at))
       entry->behind_us = roster->env->now_us(roster->env); /* a client cannot be asked: what it says counts */
   }
 }
@@ -270,9 +270,9 @@ uint64_t hv_roster_next_given_up(const hv_roster *roster, uint64_t at, uint64_t 
   uint64_t next = UINT64_MAX;
   for (size_t i = 0; i < roster->n; i++) {
     const hv_roster_entry *entry = &roster->entries[i];
-    int is_late = entry->comes ? entry->comes == at : hv_roster_is_behind(entry->at, entry->seeks, at);
-    uint64_t since = entry->comes ? entry->comes_us : entry->behind_us,
-             until = since + (entry->comes ? HV_ROSTER_COMES_MS : CATCH_UP_MS) * 1000ull;
+    int is_late = entry->return_place ? entry->return_place == at : hv_roster_is_behind(entry->place, entry->is_seeking, at);
+    uint64_t since = entry->return_place ? entry->return_us : entry->behind_us,
+             until = since + (entry->return_place ? HV_ROSTER_COMES_MS : CATCH_UP_MS) * 1000ull;
     if (is_late && since && until > after_us && until < next)
       next = until;
   }
@@ -282,16 +282,16 @@ uint64_t hv_roster_next_given_up(const hv_roster *roster, uint64_t at, uint64_t 
 void hv_roster_had(hv_roster *roster, const hv_peer_id *id, uint64_t at) {
   hv_roster_stands(roster, id, at, 0);
   hv_roster_entry *entry = hv_roster_find(roster, id);
-  if (!entry || !at || entry->had)
+  if (!entry || !at || entry->had_group)
     return;
-  entry->had = 1;
+  entry->had_group = 1;
   tell(roster);
 }
 
 /* ---- questions ---- */
 
 static int is_there(const hv_roster *roster, const hv_roster_entry *entry) {
-  return !entry->stranger && entry->until_us > roster->env->now_us(roster->env);
+  return !entry->stranger && entry->expires_us > roster->env->now_us(roster->env);
 }
 
 /* Its hellos say so, and nothing has been heard of it since. */
@@ -324,24 +324,24 @@ int hv_roster_may_come(const hv_roster *roster, const hv_roster_entry *entry, ui
   uint64_t now = roster->env->now_us(roster->env);
   if (!hv_roster_counts(roster, entry))
     return 0;
-  if (at && entry->comes)
-    return entry->comes == at && (!entry->comes_us || now - entry->comes_us < HV_ROSTER_COMES_MS * 1000ull);
-  if (at && entry->at > at)
+  if (at && entry->return_place)
+    return entry->return_place == at && (!entry->return_us || now - entry->return_us < HV_ROSTER_COMES_MS * 1000ull);
+  if (at && entry->place > at)
     return 0;
   uint64_t fresh_us = (entry->addrs_size ? AT_FRESH_MS : AT_CLIENT_MS) * 1000ull;
-  return !hv_roster_is_behind(entry->at, entry->seeks, at) || now - entry->at_us >= fresh_us ||
+  return !hv_roster_is_behind(entry->place, entry->is_seeking, at) || now - entry->place_us >= fresh_us ||
          hv_roster_catches_up(roster, entry->behind_us);
 }
 
 int hv_roster_has_passed(const hv_roster *roster, const hv_roster_entry *entry, uint64_t at) {
-  return is_there(roster, entry) && (entry->at > at || (entry->at == at && entry->had));
+  return is_there(roster, entry) && (entry->place > at || (entry->place == at && entry->had_group));
 }
 
 uint64_t hv_roster_furthest(const hv_roster *roster) {
   uint64_t at = 0;
   for (size_t i = 0; i < roster->n; i++)
-    if (roster->entries[i].at > at && hv_roster_counts(roster, &roster->entries[i]))
-      at = roster->entries[i].at;
+    if (roster->entries[i].place > at && hv_roster_counts(roster, &roster->entries[i]))
+      at = roster->entries[i].place;
   return at;
 }
 
@@ -354,7 +354,7 @@ static int stands_in(hv_span ids, const hv_peer_id *id) {
 
 static int may_be_asked(const hv_roster *roster, const hv_roster_entry *entry) {
   uint64_t now = roster->env->now_us(roster->env);
-  return entry->again_us <= now && entry->shun_us <= now;
+  return entry->retry_us <= now && entry->shunned_until_us <= now;
 }
 
 /* Could it host, before that peer? Whether who failed and is lost is there again its hellos find out, which keep nobody waiting. */
@@ -517,8 +517,8 @@ static int read_record(hv_roster *roster, const hv_record *record) {
     if (signed_us > entry->heard_us)
       entry->heard_us = signed_us;
   }
-  if (entry->until_us < until)
-    entry->until_us = until;
+  if (entry->expires_us < until)
+    entry->expires_us = until;
   int news = is_new || newer || entry->stranger != stranger;
   entry->stranger = (uint8_t)stranger;
   return news;
