@@ -267,8 +267,8 @@ static void count(work *w, const hv_allreduce *round) {
 
 /* What the round has shown of this peer's line is told to the host of the next one. */
 static void learn_line(hv_average *a, const hv_allreduce *round) {
-  a->line = hv_gauge_blend(a->line, hv_allreduce_line(round));
-  hv_match_set_bandwidth(a->match, a->line);
+  a->link_rate = hv_gauge_blend(a->link_rate, hv_allreduce_line(round));
+  hv_match_set_bandwidth(a->match, a->link_rate);
   hv_flow_learn(&a->past, hv_allreduce_speed(round));
 }
 
