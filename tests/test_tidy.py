@@ -424,7 +424,7 @@ def a_function_fits_on_a_screen(tree):
     bad=[{"csrc/core/a.h": "#ifndef A\n#endif\n"}, {"csrc/core/a.h": "/* Stuff. */\n"}, {"csrc/core/a.h": "/* What is this, and why so, and for whom?\n * Nobody tells. */\n"}],
     good=[
         {"csrc/core/a.h": "/* What is this?\n *\n * Room: core (uses base). Any thread.\n */\n"},
-        {"csrc/core/a.h": "/* One peer's count of its samples.\n *\n * Room: core (uses base).\n * Thread: any.\n */\n"},
+        {"csrc/core/a.h": "/* A count of samples.\n *\n * Room: core (uses base).\n * Thread: any.\n */\n"},
         {"csrc/core/a.c": "int x;"},
     ],
 )

@@ -86,8 +86,8 @@ hv_status hv_match_set_bits(hv_match *match, hv_span bits, hv_error *err);
 hv_span hv_match_bits(const hv_match *match);
 /* The number of other peers that are declared under the key and not known to be gone. */
 size_t hv_match_others(const hv_match *match);
-/* The program is in this epoch and will seek no earlier one, so a seeker of an earlier epoch need not wait for this peer. A seek
- * whose epoch name begins with a number says the same of that number. The limit is 2^63. */
+/* The program is in this epoch and will seek no earlier one: seekers of an earlier epoch need not wait for this peer. A seek for a
+ * numbered epoch has the same effect. The limit is 2^63. */
 void hv_match_reached(hv_match *match, uint64_t epoch);
 /* The program missed a step and will return at this epoch, with the swarm's state: only there others wait for it, for 0.3 s. */
 void hv_match_comes(hv_match *match, uint64_t epoch);

@@ -28,7 +28,7 @@ void match_moves_to(hv_match *match, uint64_t at) {
   match->stuck_us = 0;
   if (hv_roster_furthest(&match->roster) <= at)
     match->behind_us = 0;
-  match->env->timer_set(match->env, &match->news_timer, 0); /* who waits here for an earlier epoch, waits in vain */
+  match->env->timer_set(match->env, &match->news_timer, 0); /* peers that wait here for an earlier epoch must be told */
   if (at > before)
     match_ask_laggards(match);
 }

@@ -39,13 +39,13 @@ static int is_fresh(uint64_t heard_us, uint64_t now_us) {
 static int is_absent(const hv_zones *z, const hv_peer_id *id, uint64_t now_us) {
   uint64_t who = mark_of(id);
   for (size_t i = 0; i < sizeof z->absent / sizeof *z->absent; i++)
-    if (z->absent[i].who == who && z->absent[i].until_us > now_us)
+    if (z->absent[i].from == who && z->absent[i].until_us > now_us)
       return 1;
   return 0;
 }
 
 static void note_absent(hv_zones *z, uint64_t who) {
-  z->absent[z->absent_at].who = who;
+  z->absent[z->absent_at].from = who;
   z->absent[z->absent_at].until_us = now_of(z) + ABSENT_US;
   z->absent_at = (z->absent_at + 1) % (sizeof z->absent / sizeof *z->absent);
 }
@@ -54,7 +54,7 @@ static void note_absent(hv_zones *z, uint64_t who) {
 static void note_present(hv_zones *z, const hv_peer_id *id) {
   uint64_t who = mark_of(id);
   for (size_t i = 0; i < sizeof z->absent / sizeof *z->absent; i++)
-    if (z->absent[i].who == who)
+    if (z->absent[i].from == who)
       z->absent[i].until_us = 0;
 }
 
@@ -154,7 +154,7 @@ static void bring(const hv_zones *z, hv_sum *sum, uint64_t heard_us, uint64_t no
     hv_sum_carry(sum, z->epoch, now_us > z->begun_us ? now_us - z->begun_us : 0);
 }
 
-static int add_opinion(const hv_zones *z, const hv_zones_voice *voice, uint64_t now_us, opinion *out) {
+static int add_opinion(const hv_zones *z, const hv_zones_answer *voice, uint64_t now_us, opinion *out) {
   if (!is_fresh(voice->heard_us, now_us))
     return 0;
   out->sum = voice->sum;
@@ -171,7 +171,7 @@ static size_t direct_of(const hv_zones *z, const hv_zones_half *half, uint64_t n
   size_t n = 0;
   n += (size_t)add_opinion(z, &half->asked[0], now_us, &said[n]);
   n += (size_t)add_opinion(z, &half->asked[1], now_us, &said[n]);
-  n += (size_t)add_opinion(z, &half->told, now_us, &said[n]);
+  n += (size_t)add_opinion(z, &half->volunteered, now_us, &said[n]);
   for (size_t i = 1; i < n; i++)
     for (size_t j = i; j > 0 && said[j - 1].place > said[j].place; j--) {
       opinion held = said[j];
@@ -202,7 +202,7 @@ static void pick(hv_zones *z, hv_zones_half *half, uint64_t now_us) {
 static void hear_passed(hv_zones *z, unsigned level, uint64_t from, const hv_sum *sum) {
   hv_zones_half *half = &z->halves[level];
   uint64_t now = now_of(z);
-  hv_zones_voice voice = {.from = from, .heard_us = now, .sum = *sum};
+  hv_zones_answer voice = {.from = from, .heard_us = now, .sum = *sum};
   opinion said[3], new, old;
   size_t n = direct_of(z, half, now, said);
   if (n == 0 || !add_opinion(z, &voice, now, &new) || !agree(z, &new, &said[(n - 1) / 2], NEAR_PASSED))
@@ -215,9 +215,9 @@ static void hear_passed(hv_zones *z, unsigned level, uint64_t from, const hv_sum
   pick(z, half, now);
 }
 
-static void hear_half(hv_zones *z, unsigned level, uint64_t from, int asked, const hv_words *said, const hv_sum *sum) {
+static void hear_half(hv_zones *z, unsigned level, uint64_t from, int asked, const hv_zone_msg *said, const hv_sum *sum) {
   hv_zones_half *half = &z->halves[level];
-  hv_zones_voice voice = {from, now_of(z), said->epoch, said->any, *sum};
+  hv_zones_answer voice = {from, now_of(z), said->epoch, said->in_one, *sum};
   if (hv_sum_age_ms(sum) < hv_sum_age_ms(&half->picked) + (now_of(z) - half->picked_us) / 1000)
     half->renewed_us = now_of(z);
   if (half->asked[0].from == from)
@@ -228,9 +228,9 @@ static void hear_half(hv_zones *z, unsigned level, uint64_t from, int asked, con
   } else if (half->asked[1].from == from)
     half->asked[1] = voice;
   else
-    half->told = voice;
-  if (half->told.from == from && (half->asked[0].from == from || half->asked[1].from == from))
-    half->told = (hv_zones_voice){0}; /* nobody has two voices */
+    half->volunteered = voice;
+  if (half->volunteered.from == from && (half->asked[0].from == from || half->asked[1].from == from))
+    half->volunteered = (hv_zones_answer){0}; /* nobody has two voices */
   pick(z, half, now_of(z));
 }
 
@@ -294,7 +294,7 @@ static void zone_within(const hv_zones *z, unsigned depth, uint64_t now_us, hv_s
 
 /* ---- asking ---- */
 
-static void hear_member(hv_zones *z, const hv_peer_id *id, unsigned bits, const hv_words *said, const hv_sum *sum) {
+static void hear_member(hv_zones *z, const hv_peer_id *id, unsigned bits, const hv_zone_msg *said, const hv_sum *sum) {
   const hv_route_contact *contact = hv_route_find(hv_dht_route(z->dht), id);
   hv_zones_member *m = bits >= z->leaf_bits && (contact || sum->clients) ? find_or_add_member(z, id, bits, !contact) : NULL;
   if (!m)
@@ -305,7 +305,7 @@ static void hear_member(hv_zones *z, const hv_peer_id *id, unsigned bits, const 
   for (size_t i = 0; i < m->sum.n_parts; i++)
     m->sum.parts[i].age_ms = 0;
   m->epoch = said->epoch;
-  m->in_one = (uint8_t)said->any;
+  m->in_one = (uint8_t)said->in_one;
   m->heard_us = now_of(z);
 }
 
@@ -319,18 +319,18 @@ static uint64_t way_us(const hv_zones *z, const hv_peer_id *who) {
 static void hear(hv_zones *z, const hv_peer_id *who, unsigned depth, int asked, uint64_t way, hv_span bytes) {
   enum { WAY_MOST_US = 500000 };
   hv_hash hash;
-  hv_words said;
-  if ((z->config.has_left && z->config.has_left(z->config.arg, who)) || hv_words_unpack(bytes, &said) != HV_OK)
+  hv_zone_msg said;
+  if ((z->config.has_left && z->config.has_left(z->config.arg, who)) || hv_zone_msg_unpack(bytes, &said) != HV_OK)
     return;
   hv_route_hash(z->env, who, &hash);
   unsigned bits = (unsigned)hv_hash_shared_bits(&hash, &z->me);
   const hv_route_contact *contact = hv_route_find(hv_dht_route(z->dht), who);
   for (size_t i = 0; i < said.n; i++) {
-    hv_word *word = &said.words[i];
+    hv_zone_sum *word = &said.sums[i];
     hv_sum_forward(&word->sum, way < WAY_MOST_US ? way : WAY_MOST_US);
     if (word->sum.owners == 0)
       continue;
-    if (word->level != HV_WORDS_MINE) {
+    if (word->level != HV_ZONE_ASKED) {
       if (word->level < bits && word->level < z->leaf_bits && (asked || contact))
         hear_passed(z, word->level, mark_of(who), &word->sum);
     } else if (depth >= HV_ZONES_SELF)
@@ -347,7 +347,7 @@ static void hear(hv_zones *z, const hv_peer_id *who, unsigned depth, int asked, 
 /* The half of those below `bits` about which something new came last, but not since `before_us`; HV_ZONES_LEVELS: none. */
 static unsigned newest_half(const hv_zones *z, unsigned bits, uint32_t taken, uint64_t but_of) {
   unsigned found = HV_ZONES_LEVELS;
-  for (unsigned level = 0; level < bits && level < z->leaf_bits && level < HV_WORDS_MINE; level++) {
+  for (unsigned level = 0; level < bits && level < z->leaf_bits && level < HV_ZONE_ASKED; level++) {
     const hv_zones_half *half = &z->halves[level];
     if (!(taken >> level & 1) && half->picked.owners && half->passed.from != but_of &&
         (found == HV_ZONES_LEVELS || half->renewed_us > z->halves[found].renewed_us))
@@ -357,29 +357,29 @@ static unsigned newest_half(const hv_zones *z, unsigned bits, uint32_t taken, ui
 }
 
 /* This zone around me, and of what is the same for whoever hears it what is newest. */
-static size_t say(const hv_zones *z, const hv_peer_id *to, unsigned depth, uint64_t now_us, uint8_t out[HV_WORDS_BYTES_MAX]) {
-  hv_words words = {.n = 1, .words[0].level = HV_WORDS_MINE};
+static size_t say(const hv_zones *z, const hv_peer_id *to, unsigned depth, uint64_t now_us, uint8_t out[HV_ZONE_MSG_BYTES_MAX]) {
+  hv_zone_msg words = {.n = 1, .sums[0].level = HV_ZONE_ASKED};
   hv_hash hash;
   hv_sum own;
   uint32_t taken = 0;
   z->config.own(z->config.arg, &own);
   for (size_t i = 0; i < own.n_parts; i++)
     words.epoch = own.parts[i].epoch > words.epoch ? own.parts[i].epoch : words.epoch;
-  words.any = own.owners > 0;
-  zone_within(z, depth, now_us, &words.words[0].sum);
+  words.in_one = own.owners > 0;
+  zone_within(z, depth, now_us, &words.sums[0].sum);
   hv_route_hash(z->env, to, &hash);
   unsigned bits = (unsigned)hv_hash_shared_bits(&hash, &z->me);
   while (words.n <= HV_ZONES_PASSED) {
     unsigned level = newest_half(z, bits, taken, mark_of(to));
     if (level == HV_ZONES_LEVELS)
       break;
-    hv_word *word = &words.words[words.n++];
+    hv_zone_sum *word = &words.sums[words.n++];
     taken |= UINT32_C(1) << level;
     word->level = level;
     word->sum = z->halves[level].picked;
     bring(z, &word->sum, z->halves[level].picked_us, now_us);
   }
-  return hv_words_pack(&words, out);
+  return hv_zone_msg_pack(&words, out);
 }
 
 static void answered(void *owner, size_t slot, hv_status status, const hv_msg *msg, const char *text) {
@@ -387,7 +387,7 @@ static void answered(void *owner, size_t slot, hv_status status, const hv_msg *m
   (void)text;
   hv_zones_member *m = slot < HV_ZONES_MEMBERS ? &z->members[slot] : NULL;
   hv_zones_half *half = m ? NULL : &z->halves[slot - HV_ZONES_MEMBERS];
-  hv_peer_id who = m ? m->id : half->whom;
+  hv_peer_id who = m ? m->id : half->asked_peer;
   unsigned depth = m ? HV_ZONES_SELF : (unsigned)(slot - HV_ZONES_MEMBERS) + 1;
   uint64_t asked_us = m ? m->tried_us : half->tried_us;
   if (m)
@@ -407,7 +407,7 @@ static void answered(void *owner, size_t slot, hv_status status, const hv_msg *m
 
 /* Tells what it asks for. */
 static void ask(hv_zones *z, const hv_route_contact *contact, size_t slot, unsigned depth, hv_ask **out) {
-  uint8_t bytes[HV_WORDS_BYTES_MAX];
+  uint8_t bytes[HV_ZONE_MSG_BYTES_MAX];
   size_t size = say(z, &contact->id, depth, now_of(z), bytes);
   hv_msg msg = {.kind = HV_MSG_PROGRESS, .u.progress = {.run = z->config.run, .depth = depth, .words = hv_span_of(bytes, size)}};
   hv_asker_ask(hv_dht_asker(z->dht), &contact->id, hv_span_of(contact->addrs, contact->addrs_size), &msg, 0, answered, z, slot,
@@ -432,7 +432,7 @@ static size_t next_slot(const hv_zones *z) {
   }
   for (unsigned level = 0; level < z->leaf_bits; level++) {
     const hv_zones_half *half = &z->halves[level];
-    uint64_t since = latest(latest(half->asked[0].heard_us, half->told.heard_us), half->tried_us);
+    uint64_t since = latest(latest(half->asked[0].heard_us, half->volunteered.heard_us), half->tried_us);
     since += since ? z->round_us / 2 : 0; /* others pass on what is told of it; of a member nobody does */
     if (!half->ask && since < oldest) {
       oldest = since;
@@ -455,7 +455,7 @@ static void ask_next(hv_zones *z, uint64_t now_us) {
     hv_zones_half *half = &z->halves[level];
     half->tried_us = now_us;
     if ((contact = contact_in(z, level, now_us))) {
-      half->whom = contact->id;
+      half->asked_peer = contact->id;
       ask(z, contact, slot, level + 1, &half->ask);
     }
   }
@@ -560,7 +560,7 @@ static uint64_t epoch_of(const hv_zones *z, uint64_t now_us) {
       epochs[n++] = (double)m->epoch; /* 48 bits: exact */
   }
   for (unsigned level = 0; level < z->leaf_bits; level++) {
-    const hv_zones_voice *voices[] = {&z->halves[level].asked[0], &z->halves[level].asked[1], &z->halves[level].told};
+    const hv_zones_answer *voices[] = {&z->halves[level].asked[0], &z->halves[level].asked[1], &z->halves[level].volunteered};
     for (size_t i = 0; i < sizeof voices / sizeof *voices; i++)
       if (voices[i]->in_one && is_fresh(voices[i]->heard_us, now_us))
         epochs[n++] = (double)voices[i]->epoch;
@@ -619,9 +619,9 @@ size_t hv_zones_heard_from(const hv_zones *z, hv_target *out) {
   return n;
 }
 
-static void forget_voice(hv_zones_voice *voice, uint64_t who) {
+static void forget_voice(hv_zones_answer *voice, uint64_t who) {
   if (voice->from == who)
-    *voice = (hv_zones_voice){0};
+    *voice = (hv_zones_answer){0};
 }
 
 void hv_zones_gone(hv_zones *z, const hv_peer_id *id) {
@@ -633,7 +633,7 @@ void hv_zones_gone(hv_zones *z, const hv_peer_id *id) {
   for (unsigned level = 0; level < HV_ZONES_LEVELS; level++) {
     forget_voice(&z->halves[level].asked[0], who);
     forget_voice(&z->halves[level].asked[1], who);
-    forget_voice(&z->halves[level].told, who);
+    forget_voice(&z->halves[level].volunteered, who);
   }
 }
 
@@ -642,7 +642,7 @@ void hv_zones_gone(hv_zones *z, const hv_peer_id *id) {
 void hv_zones_asked(hv_zones *z, const hv_event *event) {
   const hv_msg_progress *asked = &event->msg->u.progress;
   hv_msg answer = {.kind = HV_MSG_PROGRESS_TOLD};
-  uint8_t bytes[HV_WORDS_BYTES_MAX];
+  uint8_t bytes[HV_ZONE_MSG_BYTES_MAX];
   note_present(z, &event->request->peer);
   hear(z, &event->request->peer, asked->depth, 0, way_us(z, &event->request->peer), asked->words);
   size_t size = say(z, &event->request->peer, asked->depth, event->now_us, bytes);
