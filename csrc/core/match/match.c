@@ -21,7 +21,7 @@ static void news(hv_timer *timer, const hv_event *event) {
 }
 
 /* A new match is known to the whole of a small swarm at once, long before the DHT tells. */
-static void greet(hv_timer *timer, const hv_event *event) {
+static void match_greet(hv_timer *timer, const hv_event *event) {
   hv_match *match = timer->owner;
   (void)event;
   match_ask_acquaintances(match);
@@ -111,7 +111,7 @@ hv_status hv_match_new(hv_match_registry *registry, const hv_match_config *confi
   memcpy(match->key, config->prefix.data, config->prefix.size);
   match->config.schema_text = hv_span_of(text, size);
   match->news_timer = (hv_timer){.fire = news, .owner = match};
-  match->greet_timer = (hv_timer){.fire = greet, .owner = match};
+  match->greet_timer = (hv_timer){.fire = match_greet, .owner = match};
   set_key(match, config->bits);
   start_roster(match, 1);
   if (!match->config.apart)
@@ -152,7 +152,7 @@ void hv_match_step_aside(hv_match *match) {
   match_host_close(match);
 }
 
-static void release(hv_match *match, int goodbye) {
+static void match_release(hv_match *match, int goodbye) {
   *match->link = match->next;
   if (match->next)
     match->next->link = match->link;
@@ -173,7 +173,7 @@ void hv_match_free(hv_match *match) {
     return;
   match->closing = 1;
   match_seek_end(match, HV_CANCELLED, "the averager was shut down");
-  release(match, 1);
+  match_release(match, 1);
 }
 
 hv_status hv_match_set_bits(hv_match *match, hv_span bits, hv_error *err) {
@@ -222,7 +222,7 @@ void hv_match_registry_fini(hv_match_registry *registry) {
     if (match->seek.state != SEEK_IDLE)
       match_seek_end(match, HV_CLOSED, "the node has ended"); /* done may free it */
     else
-      release(match, 0);
+      match_release(match, 0);
   }
   for (match_summons *s; (s = registry->summons); hv_mem_free(s))
     registry->summons = s->next;

@@ -9,7 +9,7 @@ enum { SUMMONS_MAX = 64, UNMET_MS = 1000, SMALL = 32 };
 
 /* ---- are you coming? ---- */
 
-static hv_status ask(hv_match *match, match_summons *s, hv_span epoch) {
+static hv_status summons_ask(hv_match *match, match_summons *s, hv_span epoch) {
   uint8_t mine[HV_CONTACT_ADDRS_MAX];
   hv_msg msg = {.kind = HV_MSG_SUMMON};
   msg.u.summon = (hv_msg_summon){.key = match_key(match),
@@ -24,7 +24,7 @@ static hv_status ask(hv_match *match, match_summons *s, hv_span epoch) {
 static void summoned(hv_call *call, const hv_event *event) {
   match_summons *s = call->owner;
   hv_match *match = s->match;
-  if (match && event->status == HV_TIMEOUT && !s->again++ && ask(match, s, hv_span_of(NULL, 0)) == HV_OK)
+  if (match && event->status == HV_TIMEOUT && !s->again++ && summons_ask(match, s, hv_span_of(NULL, 0)) == HV_OK)
     return;
   *s->link = s->next;
   if (s->next)
@@ -60,7 +60,7 @@ static match_summons *summon(hv_match *match, hv_span epoch, const hv_target *to
   s->addrs_size = (uint8_t)(addrs.size <= sizeof s->addrs ? addrs.size : 0);
   if (s->addrs_size)
     memcpy(s->addrs, addrs.data, s->addrs_size);
-  if (ask(match, s, epoch) != HV_OK) {
+  if (summons_ask(match, s, epoch) != HV_OK) {
     hv_mem_free(s);
     return NULL;
   }
@@ -189,7 +189,7 @@ void match_ask_learned(hv_match *match, const hv_peer_id *who, hv_span schema_te
              difference);
 }
 
-static void answered(hv_stream *stream, const hv_event *event) {
+static void stranger_answered(hv_stream *stream, const hv_event *event) {
   hv_match *match = stream->owner;
   hv_peer_id who = stream->peer;
   match->asking = NULL;
@@ -199,11 +199,11 @@ static void answered(hv_stream *stream, const hv_event *event) {
   match_ask_strangers(match);
 }
 
-static void nothing_to_send(hv_stream *stream, const hv_event *event) {
+static void stranger_ready(hv_stream *stream, const hv_event *event) {
   (void)stream, (void)event;
 }
 
-static void did_not_answer(hv_stream *stream, const hv_event *event) {
+static void stranger_closed(hv_stream *stream, const hv_event *event) {
   hv_match *match = stream->owner;
   (void)event;
   match->asking = NULL;
@@ -211,7 +211,7 @@ static void did_not_answer(hv_stream *stream, const hv_event *event) {
 }
 
 void match_ask_strangers(hv_match *match) {
-  static const hv_stream_events on = {answered, nothing_to_send, did_not_answer, 0};
+  static const hv_stream_events on = {stranger_answered, stranger_ready, stranger_closed, 0};
   hv_roster *roster = &match->roster;
   for (size_t i = 0; i < roster->n && !match->asking && match->n_asked < MATCH_STRANGERS_ASKED; i++) {
     hv_roster_entry *entry = &roster->entries[i];

@@ -3,11 +3,11 @@
 
 #include <string.h>
 
-static uint64_t now_of(const hv_match *match) {
+static uint64_t count_now(const hv_match *match) {
   return match->env->now_us(match->env);
 }
 
-static int sooner(const void *a, const void *b) {
+static int count_sooner(const void *a, const void *b) {
   uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
   return x < y ? -1 : x > y;
 }
@@ -29,7 +29,7 @@ static int may_come(const match_gathering *g) {
   const hv_match *match = g->match;
   uint64_t at = match->roster.place;
   if (g->place && match->return_place)
-    return g->place == match->return_place && now_of(match) - g->since_us < HV_ROSTER_COMES_MS * 1000ull;
+    return g->place == match->return_place && count_now(match) - g->since_us < HV_ROSTER_COMES_MS * 1000ull;
   if (!g->place || !at)
     return 1;
   return at <= g->place &&
@@ -59,7 +59,7 @@ typedef struct census {
   uint64_t at;        /* how far the furthest are; 0: none is further */
 } census;
 
-static census count(const match_gathering *g) {
+static census count_where(const match_gathering *g) {
   const hv_match *match = g->match;
   const hv_roster *roster = &match->roster;
   int here = match_joiner_of(g, &roster->config.me) != NULL, comes = may_come(g);
@@ -109,7 +109,7 @@ static size_t said_to_be(const match_gathering *g) {
   size_t n = 0;
   for (const match_joiner *j = g->joiners; j && n < MATCH_JOINERS_MAX; j = j->next)
     said[n++] = j->expected;
-  hv_sort(said, n, sizeof *said, sooner);
+  hv_sort(said, n, sizeof *said, count_sooner);
   return n ? (size_t)said[(n - 1) / 2] : 0;
 }
 
@@ -117,10 +117,10 @@ static size_t said_to_be(const match_gathering *g) {
 int match_is_in_vain(const match_gathering *g, uint64_t *at) {
   const hv_match *match = g->match;
   *at = 0;
-  int young = !match->settled && now_of(match) < match->opened_us + MATCH_GREET_MS * 1000ull;
+  int young = !match->settled && count_now(match) < match->opened_us + MATCH_GREET_MS * 1000ull;
   if (!g->place || g->begun || young)
     return 0;
-  census c = count(g);
+  census c = count_where(g);
   size_t wanted = said_to_be(g);
   int passed = has_passed(g, &c, wanted);
   *at = passed && !c.at ? g->place + 1 : c.at;
@@ -134,7 +134,7 @@ uint64_t match_settled_us(const hv_match *match) {
 
 size_t match_knows_of(const hv_match *match, uint64_t at, const hv_peer_id *host) {
   size_t n = 1;
-  if (now_of(match) < match_settled_us(match))
+  if (count_now(match) < match_settled_us(match))
     return 0;
   for (size_t i = 0; i < match->roster.n; i++)
     n += !hv_peer_equal(&match->roster.entries[i].id, host) && hv_roster_may_come(&match->roster, &match->roster.entries[i], at);
@@ -145,7 +145,7 @@ size_t match_knows_of(const hv_match *match, uint64_t at, const hv_peer_id *host
  */
 static size_t all_there_are(const match_gathering *g) {
   size_t known = match_known(g), most = 0;
-  if (now_of(g->match) >= match_settled_us(g->match))
+  if (count_now(g->match) >= match_settled_us(g->match))
     return known;
   for (const match_joiner *j = g->joiners; j; j = j->next)
     if (j->present && j->known > most)
@@ -168,7 +168,7 @@ size_t match_expected(const match_gathering *g) {
       all = all_there_are(g);
     said[n++] = j->expected == 0 ? all : j->expected > g->begun ? j->expected - g->begun : 0;
   }
-  hv_sort(said, n, sizeof *said, sooner);
+  hv_sort(said, n, sizeof *said, count_sooner);
   size_t median = n ? (size_t)said[n / 2] : 0;
   return median > least ? median : least;
 }
@@ -197,15 +197,15 @@ static int is_reason(const match_gathering *g, const match_joiner *over, uint64_
     halves[n] = both_us + left[n] / 2;
     n++;
   }
-  hv_sort(halves, n, sizeof *halves, sooner);
-  hv_sort(left, n, sizeof *left, sooner);
+  hv_sort(halves, n, sizeof *halves, count_sooner);
+  hv_sort(left, n, sizeof *left, count_sooner);
   if (n == 0 || halves[(n - 1) / 2] <= now)
     return 1;
   return 2 * g->n_present > match_known(g) && over->deadline_us - over->since_us >= left[(n - 1) / 2] / 4;
 }
 
 int match_is_late(const match_gathering *g) {
-  uint64_t now = now_of(g->match);
+  uint64_t now = count_now(g->match);
   for (const match_joiner *j = g->joiners; j; j = j->next)
     if (j->present && j->deadline_us <= now && is_reason(g, j, now))
       return 1;

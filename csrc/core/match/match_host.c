@@ -5,14 +5,14 @@
 
 enum { SUMMON_FIRST_MS = 300, SUMMON_FACTOR = 3 };
 
-static uint64_t now_of(const hv_match *match) {
+static uint64_t host_now(const hv_match *match) {
   return match->env->now_us(match->env);
 }
 
 /* ---- joiners ---- */
 
 /* Takes one out; its stream, if any, is the caller's now. */
-static hv_stream *take_out(match_joiner *joiner) {
+static hv_stream *joiner_take_out(match_joiner *joiner) {
   match_gathering *g = joiner->gathering;
   hv_stream *stream = joiner->stream;
   *joiner->link = joiner->next;
@@ -46,7 +46,7 @@ static void say_no(hv_match *match, hv_stream *stream, hv_status status, const c
 /* Sends one away; its gathering stays, perhaps empty. */
 static void send_away(match_joiner *joiner, hv_status status, const char *text) {
   hv_match *match = joiner->gathering->match;
-  hv_stream *stream = take_out(joiner);
+  hv_stream *stream = joiner_take_out(joiner);
   if (stream)
     say_no(match, stream, status, text, 0);
 }
@@ -118,14 +118,14 @@ static void tell_group(match_gathering *g, match_joiner **group, size_t n, const
     match_note_member(match, match_epoch_of(g), &msg->u.begin.members[i]);
   for (size_t i = 0; i < n; i++) {
     if (group[i]->stream) {
-      hv_parting_say(&match->registry->parting, take_out(group[i]), msg, gathers);
+      hv_parting_say(&match->registry->parting, joiner_take_out(group[i]), msg, gathers);
       continue;
     }
     hv_group_facts facts = match_facts(match, match_epoch_of(g));
     hv_match_group *mine;
     hv_error err = {0};
     hv_status status = hv_group_read(match->env, &facts, &msg->u.begin, gathers, &mine, &err);
-    take_out(group[i]);
+    joiner_take_out(group[i]);
     if (status == HV_OK)
       match->on->begun(match, mine);
     else
@@ -212,7 +212,7 @@ static void give_up(match_gathering *g, uint64_t at) {
   hv_match *match = g->match;
   for (match_joiner *j = g->joiners, *next; j; j = next) {
     next = j->next;
-    hv_stream *stream = take_out(j);
+    hv_stream *stream = joiner_take_out(j);
     if (stream)
       say_no(match, stream, at ? HV_EXISTS : HV_NOT_FOUND, at ? "the others are further" : "the others are behind", at);
     else
@@ -221,20 +221,20 @@ static void give_up(match_gathering *g, uint64_t at) {
   drop_if_empty(g);
 }
 
-static void arm(match_gathering *g);
+static void gathering_arm(match_gathering *g);
 
 /* Begins if it is time, or gives up. The gathering may be gone afterwards. */
 static void consider(match_gathering *g) {
   hv_match *match = g->match;
-  if (now_of(match) > g->due_us + MATCH_STOOD_STILL_MS * 1000ull) /* some may have gone long ago */
-    g->hear_us = now_of(match) + MATCH_HEAR_MS * 1000ull;
-  if (now_of(match) < g->hear_us) {
-    arm(g);
+  if (host_now(match) > g->due_us + MATCH_STOOD_STILL_MS * 1000ull) /* some may have gone long ago */
+    g->hear_us = host_now(match) + MATCH_HEAR_MS * 1000ull;
+  if (host_now(match) < g->hear_us) {
+    gathering_arm(g);
     return;
   }
   uint64_t at;
   if (!match->behind_us && hv_roster_is_behind(match->roster.place, match_is_stuck(match), g->place))
-    match->behind_us = now_of(match);
+    match->behind_us = host_now(match);
   if (match_is_in_vain(g, &at)) {
     give_up(g, at);
     return;
@@ -242,13 +242,13 @@ static void consider(match_gathering *g) {
   size_t target = match_target(match), want = match_expected(g), n = g->n_present;
   int late = match_is_late(g), waves = want >= 2 * target;
   if (n < match_least(match) || (!late && n < (waves ? target : want))) {
-    arm(g);
+    gathering_arm(g);
     return;
   }
   size_t taken = begin_all(g);
   if (g->epoch_size == 0) { /* never over: those who have had a group may come again, and the others wait on */
     if (g->joiners)
-      arm(g);
+      gathering_arm(g);
     else
       drop_if_empty(g);
     return;
@@ -257,13 +257,13 @@ static void consider(match_gathering *g) {
   if (taken && (late || !waves || want - taken < 2))
     close_gathering(g);
   else
-    arm(g); /* more waves are to come: it is kept for them, also when it is empty */
+    gathering_arm(g); /* more waves are to come: it is kept for them, also when it is empty */
 }
 
 /* ---- the gathering's clock ---- */
 
-static void arm(match_gathering *g) {
-  uint64_t now = now_of(g->match), next = g->pulse_us, end = match_next_end(g, now);
+static void gathering_arm(match_gathering *g) {
+  uint64_t now = host_now(g->match), next = g->pulse_us, end = match_next_end(g, now);
   if (g->hear_us > now && g->hear_us < next)
     next = g->hear_us;
   if (end < next)
@@ -292,7 +292,7 @@ static void pulse(match_gathering *g, uint64_t now_us) {
   }
 }
 
-static void tick(hv_timer *timer, const hv_event *event) {
+static void gathering_tick(hv_timer *timer, const hv_event *event) {
   match_gathering *g = timer->owner;
   if (event->now_us > g->due_us + MATCH_STOOD_STILL_MS * 1000ull) {
     consider(g);
@@ -315,7 +315,7 @@ static void tick(hv_timer *timer, const hv_event *event) {
     consider(g);
 }
 
-static match_gathering *find(hv_match *match, hv_span epoch) {
+static match_gathering *gathering_find(hv_match *match, hv_span epoch) {
   match_gathering *g = match->gatherings;
   while (g && !hv_span_equal(match_epoch_of(g), epoch))
     g = g->next;
@@ -329,7 +329,7 @@ static size_t weight_of(const match_gathering *g) {
 
 /* Where too many gather, the fewest go, of those who have been there longest: who comes alone under a name of its own keeps no
  * place from a group. This node's own seek stays. */
-static void make_room(hv_match *match) {
+static void gathering_make_room(hv_match *match) {
   match_gathering *least = match->gatherings;
   for (match_gathering *g = least; g; g = g->next) /* the oldest is the last */
     if (weight_of(g) <= weight_of(least))
@@ -340,15 +340,15 @@ static void make_room(hv_match *match) {
 }
 
 static match_gathering *open_gathering(hv_match *match, hv_span epoch) {
-  match_gathering *g = find(match, epoch);
+  match_gathering *g = gathering_find(match, epoch);
   if (g)
     return g;
   if (match->n_gatherings == MATCH_GATHERINGS_MAX)
-    make_room(match);
+    gathering_make_room(match);
   g = hv_mem_zalloc(match->env->mem, sizeof *g);
   if (!g)
     return NULL;
-  uint64_t now = now_of(match);
+  uint64_t now = host_now(match);
   *g = (match_gathering){
       .next = match->gatherings, .link = &match->gatherings, .match = match, .epoch_size = epoch.size, .since_us = now};
   if (epoch.size)
@@ -358,12 +358,12 @@ static match_gathering *open_gathering(hv_match *match, hv_span epoch) {
   g->pulse_us = now + MATCH_PULSE_MS * 1000ull;
   g->summon_pause_us = SUMMON_FIRST_MS * 1000ull;
   g->summon_us = now + g->summon_pause_us;
-  g->timer = (hv_timer){.fire = tick, .owner = g};
+  g->timer = (hv_timer){.fire = gathering_tick, .owner = g};
   if (g->next)
     g->next->link = &g->next;
   match->gatherings = g;
   match->n_gatherings++;
-  arm(g);
+  gathering_arm(g);
   return g;
 }
 
@@ -382,7 +382,7 @@ static void gather_came(match_joiner *joiner, hv_payload *payload) {
   consider(g);
 }
 
-static void heard(hv_stream *stream, const hv_event *event) {
+static void joiner_heard(hv_stream *stream, const hv_event *event) {
   match_joiner *joiner = stream->owner;
   match_gathering *g = joiner->gathering;
   joiner->heard_us = event->now_us;
@@ -396,7 +396,7 @@ static void heard(hv_stream *stream, const hv_event *event) {
   consider(g);
 }
 
-static void nothing_to_send(hv_stream *stream, const hv_event *event) {
+static void joiner_ready(hv_stream *stream, const hv_event *event) {
   (void)stream, (void)event;
 }
 
@@ -404,7 +404,7 @@ static void joiner_closed(hv_stream *stream, const hv_event *event) {
   match_joiner *joiner = stream->owner;
   match_gathering *g = joiner->gathering;
   (void)event;
-  take_out(joiner);
+  joiner_take_out(joiner);
   if (!g->joiners && !g->begun)
     drop_if_empty(g);
   else
@@ -435,9 +435,9 @@ static void make_room_to_tell(match_gathering *g, uint32_t more) {
   }
 }
 
-static match_joiner *add(match_gathering *g, const hv_peer_id *id, const hv_msg_join *join) {
+static match_joiner *gathering_add(match_gathering *g, const hv_peer_id *id, const hv_msg_join *join) {
   match_joiner *j = g->n_joiners < MATCH_JOINERS_MAX ? hv_mem_zalloc(g->match->env->mem, sizeof *j) : NULL;
-  uint64_t now = now_of(g->match);
+  uint64_t now = host_now(g->match);
   hv_addr one;
   int dialable = hv_contact_unpack(join->addrs, &one, 1) > 0; /* what nobody can read owns nothing */
   if (!j)
@@ -483,7 +483,7 @@ static void leave_all(hv_match *match, const hv_peer_id *id, const match_gatheri
 }
 
 /* Why not? NULL: it may. */
-static const char *refuse(hv_match *match, const hv_msg_join *join, match_gathering *g, hv_status *status) {
+static const char *joiner_refusal(hv_match *match, const hv_msg_join *join, match_gathering *g, hv_status *status) {
   *status = HV_INVALID;
   if (memcmp(&join->schema, &match->config.schema, sizeof join->schema) != 0 || join->n_chunks != match->config.n_chunks)
     return "this peer averages other tensors under that prefix";
@@ -503,12 +503,12 @@ static hv_roster_entry *better_host(hv_match *match, const hv_rank *rank, int st
 }
 
 void match_host_opened(hv_match *match, const hv_event *event) {
-  static const hv_stream_events on = {heard, nothing_to_send, joiner_closed, 0};
+  static const hv_stream_events on = {joiner_heard, joiner_ready, joiner_closed, 0};
   const hv_msg_join *join = &event->msg->u.join;
   hv_stream *stream = event->stream;
-  match_gathering *g = find(match, join->epoch);
+  match_gathering *g = gathering_find(match, join->epoch);
   hv_status status;
-  const char *no = refuse(match, join, g, &status);
+  const char *no = joiner_refusal(match, join, g, &status);
   hv_peer_id peer = stream->peer;
   if (status == HV_INVALID)
     hv_roster_stranger(&match->roster, &peer);
@@ -530,7 +530,7 @@ void match_host_opened(hv_match *match, const hv_event *event) {
   }
   leave_all(match, &peer, g);
   g = open_gathering(match, join->epoch);
-  match_joiner *joiner = g ? add(g, &peer, join) : NULL;
+  match_joiner *joiner = g ? gathering_add(g, &peer, join) : NULL;
   if (!joiner) {
     say_no(match, stream, HV_BUSY, "too many gather at this peer", 0);
     if (g)
@@ -556,7 +556,7 @@ hv_status match_host_join(hv_match *match, const hv_msg_join *join) {
   match_gathering *g = open_gathering(match, join->epoch);
   if (mine.size && !(gather = hv_payload_copy(match->env->mem, mine.data, mine.size)))
     g = NULL;
-  match_joiner *joiner = g && !too_much_to_tell(g, join->gather_size) ? add(g, &match->roster.config.me, join) : NULL;
+  match_joiner *joiner = g && !too_much_to_tell(g, join->gather_size) ? gathering_add(g, &match->roster.config.me, join) : NULL;
   if (!joiner) {
     hv_payload_release(gather);
     if (g)
@@ -568,7 +568,7 @@ hv_status match_host_join(hv_match *match, const hv_msg_join *join) {
   g->n_present++;
   if (match->seek.n_doubted) { /* another host said that it is over: whether it is they all are asked at once */
     g->summon_pause_us = SUMMON_FIRST_MS * 1000ull / SUMMON_FACTOR;
-    g->summon_us = now_of(match);
+    g->summon_us = host_now(match);
   }
   consider(g);
   return HV_OK;
@@ -578,7 +578,7 @@ void match_host_leave(hv_match *match) {
   for (match_gathering *g = match->gatherings; g; g = g->next)
     for (match_joiner *j = g->joiners; j; j = j->next)
       if (!j->stream) {
-        take_out(j);
+        joiner_take_out(j);
         if (!g->begun)
           drop_if_empty(g);
         return;
@@ -586,7 +586,7 @@ void match_host_leave(hv_match *match) {
 }
 
 int match_host_is_open(hv_match *match, hv_span epoch) {
-  return find(match, epoch) != NULL;
+  return gathering_find(match, epoch) != NULL;
 }
 
 /* ---- news ---- */
@@ -598,7 +598,7 @@ static void send_on_all(match_gathering *g) {
     next = j->next;
     hv_roster_entry *better = j->stream ? better_host(match, &g->rank, j->stay, hv_span_of(j->avoid, j->avoid_size)) : NULL;
     if (better && !hv_peer_equal(&better->id, &j->id))
-      send_on(match, take_out(j), better);
+      send_on(match, joiner_take_out(j), better);
   }
 }
 

@@ -15,21 +15,21 @@ static const uint8_t may_become[SEEK_STATES][SEEK_STATES] = {
     [SEEK_OVER] = {[SEEK_IDLE] = 1},
 };
 
-static int move(hv_match *match, seek_state next) {
+static int seek_move(hv_match *match, seek_state next) {
   if (!may_become[match->seek.state][next])
     return 0;
   match->seek.state = next;
   return 1;
 }
 
-static uint64_t now_of(const hv_match *match) {
+static uint64_t seek_now(const hv_match *match) {
   return match->env->now_us(match->env);
 }
 
 /* Sets the timer for the end of patience, or of the seek. */
-static void arm(hv_match *match, uint64_t patience_ms) {
+static void seek_arm(hv_match *match, uint64_t patience_ms) {
   match_seek *s = &match->seek;
-  uint64_t now = now_of(match), late = now + patience_ms * 1000, bound = s->ends_us + HV_MATCH_GRACE_MS * 1000ull;
+  uint64_t now = seek_now(match), late = now + patience_ms * 1000, bound = s->ends_us + HV_MATCH_GRACE_MS * 1000ull;
   uint64_t next = late < bound ? late : bound;
   s->due_us = next > now ? next : now;
   match->env->timer_set(match->env, &s->timer, s->due_us - now);
@@ -46,7 +46,7 @@ static uint64_t answer_ms(const hv_match *match) {
 /* ---- the end ---- */
 
 /* Lets go of the host, whatever it is. */
-static void let_go(hv_match *match) {
+static void seek_let_go(hv_match *match) {
   match_seek *s = &match->seek;
   if (s->stream)
     hv_parting_cut(&match->registry->parting, s->stream);
@@ -58,8 +58,8 @@ static void let_go(hv_match *match) {
 /* done comes in a step of its own. */
 static void is_over(hv_match *match, hv_status status, hv_match_group *group) {
   match_seek *s = &match->seek;
-  let_go(match);
-  if (!move(match, SEEK_OVER)) {
+  seek_let_go(match);
+  if (!seek_move(match, SEEK_OVER)) {
     hv_mem_free(group);
     return;
   }
@@ -68,10 +68,10 @@ static void is_over(hv_match *match, hv_status status, hv_match_group *group) {
   match->env->timer_set(match->env, &s->timer, 0);
 }
 
-static void tell(hv_match *match) {
+static void seek_report(hv_match *match) {
   match_seek over = match->seek;
   match->seek = (match_seek){.timer = over.timer};
-  match->stuck_us = over.status == HV_OK ? 0 : now_of(match) | 1;
+  match->stuck_us = over.status == HV_OK ? 0 : seek_now(match) | 1;
   over.request->match = NULL;
   over.request->further = over.further;
   over.request->done(over.request, over.status, over.group, over.text); /* match may be gone now */
@@ -80,7 +80,7 @@ static void tell(hv_match *match) {
 void match_seek_begun(hv_match *match, hv_match_group *group) {
   match_seek *s = &match->seek;
   hv_env_log(match->env, HV_LOG_DEBUG, "match", "group_found", "a group of %zu in %.3f s", group->n_members,
-             (double)(now_of(match) - s->started_us) * 1e-6);
+             (double)(seek_now(match) - s->started_us) * 1e-6);
   match_note_begun(match, s->request->epoch);
   for (size_t i = 0; i < s->n_doubted; i++) /* it was not over */
     hv_roster_wronged(&match->roster, &s->doubted[i].host);
@@ -93,14 +93,14 @@ void match_seek_end(hv_match *match, hv_status status, const char *text) {
   match_seek *s = &match->seek;
   if (s->state == SEEK_IDLE)
     return;
-  let_go(match);
+  seek_let_go(match);
   match->env->timer_clear(match->env, &s->timer);
   hv_mem_free(s->group);
   s->group = NULL;
   s->state = SEEK_OVER; /* from anywhere: the program said so */
   s->status = status;
   snprintf(s->text, sizeof s->text, "%s", text);
-  tell(match);
+  seek_report(match);
 }
 
 static void has_begun_without(hv_match *match) {
@@ -150,7 +150,7 @@ void match_seek_in_vain(hv_match *match, uint64_t at) {
     snprintf(s->text, sizeof s->text, "no other peer is left: all known peers have left or do not answer");
   s->further = at != 0;
   if (at && !match->behind_us)
-    match->behind_us = now_of(match);
+    match->behind_us = seek_now(match);
   is_over(match, at ? HV_EXISTS : HV_TIMEOUT, NULL);
 }
 
@@ -163,7 +163,7 @@ static void believe(hv_match *match, match_verdict said, uint64_t at) {
 
 static void nobody_came(hv_match *match) {
   match_seek *s = &match->seek;
-  double seconds = (double)(now_of(match) - s->started_us) * 1e-6;
+  double seconds = (double)(seek_now(match) - s->started_us) * 1e-6;
   size_t strangers = hv_match_strangers(match), others = hv_match_others(match);
   if (strangers && others == 0)
     snprintf(s->text, sizeof s->text,
@@ -184,14 +184,14 @@ static void choose(hv_match *match);
 
 static void host_failed(hv_match *match) {
   match_seek *s = &match->seek;
-  let_go(match);
+  seek_let_go(match);
   hv_roster_let_down(&match->roster, &s->host, s->started_us);
   choose(match);
 }
 
 /* What it said or did no honest host does. */
 static void host_lied(hv_match *match) {
-  let_go(match);
+  seek_let_go(match);
   hv_roster_wronged(&match->roster, &match->seek.host);
   choose(match);
 }
@@ -235,7 +235,7 @@ static void hear_verdict(hv_match *match, match_verdict said, uint64_t at) {
     believe(match, said, at);
     return;
   }
-  let_go(match);
+  seek_let_go(match);
   s->doubted[s->n_doubted].host = s->host;
   s->doubted[s->n_doubted].verdict = said;
   s->doubted[s->n_doubted++].place = at;
@@ -253,7 +253,7 @@ static uint64_t alone_ms(const hv_match *match) {
 /* 1: others (more than one, or all there are) have said that they seek this very epoch, and so long ago that they must be here. */
 static int is_deceived(const hv_match *match) {
   const match_seek *s = &match->seek;
-  uint64_t long_ago_us = now_of(match) - answer_ms(match) * 1000, at = match_place_of(s->request->epoch);
+  uint64_t long_ago_us = seek_now(match) - answer_ms(match) * 1000, at = match_place_of(s->request->epoch);
   size_t others = 0, seek = 0;
   for (size_t i = 0; i < match->roster.n; i++) {
     const hv_roster_entry *entry = &match->roster.entries[i];
@@ -268,7 +268,7 @@ static int is_deceived(const hv_match *match) {
 /* What the others say is heard by the time of its next sign of life. 1: that host is given up. */
 static int suspects(hv_match *match) {
   match_seek *s = &match->seek;
-  uint64_t now = now_of(match);
+  uint64_t now = seek_now(match);
   if (s->present > 1 || !s->alone_us)
     s->alone_us = now, s->asked_us = 0;
   if (now - s->alone_us < alone_ms(match) * 1000)
@@ -286,15 +286,15 @@ static int suspects(hv_match *match) {
 
 /* ---- what a host says ---- */
 
-static void accepted(hv_match *match, uint32_t present) {
+static void seek_accepted(hv_match *match, uint32_t present) {
   match->seek.present = present;
   hv_msg here = {.kind = HV_MSG_ACCEPTED};
   match->env->stream_send(match->env, match->seek.stream, &here, NULL); /* a sign of life, too: for want of it a host lets go */
   if (match->seek.state == SEEK_JOINING)
-    move(match, SEEK_WAITING);
+    seek_move(match, SEEK_WAITING);
   if (match->seek.state != SEEK_WAITING || suspects(match))
     return;
-  arm(match, MATCH_SILENCE_MS);
+  seek_arm(match, MATCH_SILENCE_MS);
   match_seek_news(match); /* who failed some time ago may be asked again */
 }
 
@@ -307,7 +307,7 @@ static void redirected(hv_match *match, const hv_contact *to) {
     host_lied(match);
     return;
   }
-  let_go(match);
+  seek_let_go(match);
   s->redirects++;
   hv_roster_heard(&match->roster, &to->id, to->addrs);
   choose(match);
@@ -323,13 +323,13 @@ static void sent_away(hv_match *match, const hv_msg_disband *why) {
     hear_verdict(match, MATCH_HAS_BEGUN, 0);
   } else if (why->status == HV_INVALID) {
     hv_peer_id host = s->host;
-    let_go(match);
+    seek_let_go(match);
     hv_roster_stranger(&match->roster, &host);
     match_ask_learned(match, &host, why->schema_text);
     choose(match);
   } else if ((why->status == HV_CANCELLED && s->state == SEEK_LEAVING) ||
              (why->status == HV_TIMEOUT && s->redirects++ < REDIRECTS_MAX)) {
-    let_go(match);
+    seek_let_go(match);
     choose(match);
   } else {
     host_failed(match);
@@ -353,11 +353,11 @@ static void begins(hv_match *match, const hv_event *event) {
   host_lied(match);
 }
 
-static void heard(hv_stream *stream, const hv_event *event) {
+static void seek_heard(hv_stream *stream, const hv_event *event) {
   hv_match *match = stream->owner;
   const hv_msg *msg = event->msg;
   if (msg->kind == HV_MSG_ACCEPTED)
-    accepted(match, msg->u.accepted.present);
+    seek_accepted(match, msg->u.accepted.present);
   else if (msg->kind == HV_MSG_REDIRECT)
     redirected(match, &msg->u.redirect.to);
   else if (msg->kind == HV_MSG_DISBAND)
@@ -368,11 +368,11 @@ static void heard(hv_stream *stream, const hv_event *event) {
     host_lied(match);
 }
 
-static void nothing_to_send(hv_stream *stream, const hv_event *event) {
+static void seek_ready(hv_stream *stream, const hv_event *event) {
   (void)stream, (void)event;
 }
 
-static void host_closed(hv_stream *stream, const hv_event *event) {
+static void seek_host_closed(hv_stream *stream, const hv_event *event) {
   hv_match *match = stream->owner;
   (void)event;
   match->seek.stream = NULL;
@@ -383,7 +383,7 @@ static void host_closed(hv_stream *stream, const hv_event *event) {
 static void describe(hv_match *match, const hv_peer_id *host, uint8_t *addrs, hv_msg_join *out) {
   match_seek *s = &match->seek;
   const hv_match_seek *wish = s->request;
-  uint64_t now = now_of(match), left_us = s->ends_us > now ? s->ends_us - now : 0;
+  uint64_t now = seek_now(match), left_us = s->ends_us > now ? s->ends_us - now : 0;
   size_t doubts = doubted(s, s->avoid).size / sizeof *s->avoid, room = HV_MATCH_AVOID_MAX - doubts,
          failing = hv_roster_failing(&match->roster, &s->rank, host, s->avoid + doubts, room);
   s->n_avoid = doubts + (failing < room ? failing : room);
@@ -419,7 +419,7 @@ static hv_status send_gather(hv_match *match, hv_stream *stream) {
 
 /* 0: it cannot even be asked. */
 static int join(hv_match *match, const hv_roster_entry *entry) {
-  static const hv_stream_events on = {heard, nothing_to_send, host_closed, 0};
+  static const hv_stream_events on = {seek_heard, seek_ready, seek_host_closed, 0};
   match_seek *s = &match->seek;
   uint8_t addrs[HV_CONTACT_ADDRS_MAX];
   hv_target target;
@@ -433,13 +433,13 @@ static int join(hv_match *match, const hv_roster_entry *entry) {
       match->env->stream_open(match->env, &target, &msg, &on, match, &stream) != HV_OK)
     return 0;
   s->stream = stream;
-  move(match, SEEK_JOINING);
+  seek_move(match, SEEK_JOINING);
   if (send_gather(match, stream) != HV_OK) {
-    let_go(match);
-    move(match, SEEK_CHOOSING);
+    seek_let_go(match);
+    seek_move(match, SEEK_CHOOSING);
     return 0;
   }
-  arm(match, answer_ms(match));
+  seek_arm(match, answer_ms(match));
   return 1;
 }
 
@@ -449,19 +449,19 @@ static int host(hv_match *match) {
   uint8_t addrs[HV_CONTACT_ADDRS_MAX];
   hv_msg_join mine;
   s->host = match->roster.config.me;
-  move(match, SEEK_HOSTING);
-  arm(match, MATCH_PULSE_MS);
+  seek_move(match, SEEK_HOSTING);
+  seek_arm(match, MATCH_PULSE_MS);
   describe(match, &s->host, addrs, &mine);
   if (match_host_join(match, &mine) == HV_OK)
     return 1; /* it may be over already */
-  move(match, SEEK_CHOOSING);
+  seek_move(match, SEEK_CHOOSING);
   return 0;
 }
 
 /* The first in order that can be asked; if that is this node itself, it hosts. */
 static void choose(hv_match *match) {
   match_seek *s = &match->seek;
-  if (s->state != SEEK_CHOOSING && !move(match, SEEK_CHOOSING))
+  if (s->state != SEEK_CHOOSING && !seek_move(match, SEEK_CHOOSING))
     return;
   const hv_peer_id *me = s->client ? NULL : &match->roster.config.me;
   hv_roster_entry *entry;
@@ -477,7 +477,7 @@ static void choose(hv_match *match) {
   if (s->client && s->n_doubted) /* nobody else can be asked */
     believe(match, s->doubted[s->n_doubted - 1].verdict, s->doubted[s->n_doubted - 1].place);
   else if (s->client || !host(match))
-    arm(match, MATCH_RETRY_MS);
+    seek_arm(match, MATCH_RETRY_MS);
 }
 
 /* ---- news, and the end of patience ---- */
@@ -497,7 +497,7 @@ void match_seek_news(hv_match *match) {
   if (!first_host(match, &s->host))
     return;
   if (s->state == SEEK_HOSTING) {
-    let_go(match);
+    seek_let_go(match);
     choose(match);
     return;
   }
@@ -506,8 +506,8 @@ void match_seek_news(hv_match *match) {
     host_failed(match);
     return;
   }
-  move(match, SEEK_LEAVING); /* BEGIN may be on its way: it holds then */
-  arm(match, answer_ms(match));
+  seek_move(match, SEEK_LEAVING); /* BEGIN may be on its way: it holds then */
+  seek_arm(match, answer_ms(match));
 }
 
 /* It waited in vain; with a least group of one it is a group by itself. */
@@ -516,20 +516,20 @@ static void time_is_over(hv_match *match) {
   int held = s->state == SEEK_WAITING || s->state == SEEK_LEAVING;
   if (held && (s->present >= match_least(match) || s->present == 0))
     hv_roster_wronged(&match->roster, &s->host); /* it could have begun; or it does not even count this node */
-  let_go(match);
+  seek_let_go(match);
   if (s->state != SEEK_CHOOSING)
-    move(match, SEEK_CHOOSING);
+    seek_move(match, SEEK_CHOOSING);
   if (match_least(match) == 1 && !s->client)
     host(match);
   if (s->state != SEEK_OVER)
     nobody_came(match);
 }
 
-static void tick(hv_timer *timer, const hv_event *event) {
+static void seek_tick(hv_timer *timer, const hv_event *event) {
   hv_match *match = timer->owner;
   match_seek *s = &match->seek;
   if (s->state == SEEK_OVER) {
-    tell(match);
+    seek_report(match);
   } else if (event->now_us > s->due_us + MATCH_STOOD_STILL_MS * 1000ull) {
     s->due_us = event->now_us + MATCH_HEAR_MS * 1000ull; /* a BEGIN may have arrived meanwhile */
     match->env->timer_set(match->env, &s->timer, MATCH_HEAR_MS * 1000ull);
@@ -540,7 +540,7 @@ static void tick(hv_timer *timer, const hv_event *event) {
   else if (s->state != SEEK_HOSTING)
     host_failed(match);
   else {
-    arm(match, MATCH_PULSE_MS);
+    seek_arm(match, MATCH_PULSE_MS);
     match_seek_news(match);
   }
 }
@@ -561,9 +561,9 @@ hv_status hv_match_seek_start(hv_match *match, hv_match_seek *seek, hv_error *er
   if (seek->wait_ms == 0 || seek->wait_ms > HV_MATCH_WAIT_MAX_MS)
     return hv_fail(err, HV_INVALID, "the time to wait for a group must be from 1 ms to one day, not %u ms", seek->wait_ms);
   match_seek *s = &match->seek;
-  uint64_t now = now_of(match);
+  uint64_t now = seek_now(match);
   *s = (match_seek){.request = seek, .started_us = now, .ends_us = now + seek->wait_ms * 1000ull};
-  s->timer = (hv_timer){.fire = tick, .owner = match};
+  s->timer = (hv_timer){.fire = seek_tick, .owner = match};
   s->rank = hv_rank_for(match->env, match_key(match), seek->epoch);
   s->client = hv_roster_me(&match->roster, addrs) == 0;
   match_moves_to(match, match_place_of(seek->epoch));
@@ -571,7 +571,7 @@ hv_status hv_match_seek_start(hv_match *match, hv_match_seek *seek, hv_error *er
   hv_roster_look_soon(&match->roster);
   if (hv_match_others(match) == 0)
     match_ask_acquaintances(match);
-  move(match, SEEK_CHOOSING);
+  seek_move(match, SEEK_CHOOSING);
   s->due_us = now;
   match->env->timer_set(match->env, &s->timer, 0);
   return HV_OK;

@@ -66,7 +66,7 @@ hv_roster_entry *hv_roster_find(hv_roster *roster, const hv_peer_id *id) {
 }
 
 /* A place for a newcomer, or NULL. */
-static hv_roster_entry *make_room(hv_roster *roster, uint64_t until_us) {
+static hv_roster_entry *roster_make_room(hv_roster *roster, uint64_t until_us) {
   if (roster->n < roster->room)
     return &roster->entries[roster->n++];
   if (roster->room < HV_ROSTER_MAX) {
@@ -92,7 +92,7 @@ static hv_roster_entry *entry_of(hv_roster *roster, const hv_peer_id *id, uint64
   *is_new = !entry;
   if (entry || hv_peer_equal(id, &roster->config.me) || !hv_peer_is_known(id))
     return entry;
-  entry = make_room(roster, until_us);
+  entry = roster_make_room(roster, until_us);
   if (entry)
     *entry = (hv_roster_entry){.id = *id};
   return entry;
@@ -107,7 +107,7 @@ static void set_addrs(hv_roster_entry *entry, hv_span addrs) {
   entry->addrs_size = (uint8_t)addrs.size;
 }
 
-static void tell(hv_roster *roster) {
+static void roster_notify(hv_roster *roster) {
   roster->config.changed(roster->config.arg);
 }
 
@@ -138,7 +138,7 @@ static void met(hv_roster *roster, const hv_peer_id *id, hv_span addrs, int answ
   entry->heard_us = now;
   entry->met = 1;
   if (news)
-    tell(roster);
+    roster_notify(roster);
 }
 
 void hv_roster_called(hv_roster *roster, const hv_peer_id *id, hv_span addrs) {
@@ -160,7 +160,7 @@ void hv_roster_heard(hv_roster *roster, const hv_peer_id *id, hv_span addrs) {
   if (!is_new)
     return;
   set_addrs(entry, addrs);
-  tell(roster);
+  roster_notify(roster);
 }
 
 void hv_roster_stranger(hv_roster *roster, const hv_peer_id *id) {
@@ -171,7 +171,7 @@ void hv_roster_stranger(hv_roster *roster, const hv_peer_id *id) {
     return;
   entry->expires_us = entry->expires_us > until ? entry->expires_us : until;
   entry->stranger = 1;
-  tell(roster);
+  roster_notify(roster);
 }
 
 /* When that is over, for the n-th time in a row. */
@@ -185,7 +185,7 @@ void hv_roster_failed(hv_roster *roster, const hv_peer_id *id) {
   if (!entry)
     return;
   entry->retry_us = after_pause(roster, entry->failures++);
-  tell(roster);
+  roster_notify(roster);
 }
 
 void hv_roster_gone(hv_roster *roster, const hv_peer_id *id) {
@@ -193,7 +193,7 @@ void hv_roster_gone(hv_roster *roster, const hv_peer_id *id) {
   if (!entry || entry->gone_us)
     return;
   entry->gone_us = roster->env->now_us(roster->env) | 1;
-  tell(roster);
+  roster_notify(roster);
 }
 
 void hv_roster_wronged(hv_roster *roster, const hv_peer_id *id) {
@@ -241,7 +241,7 @@ void hv_roster_stands(hv_roster *roster, const hv_peer_id *id, uint64_t at, int 
   else if (!entry->behind_us && hv_roster_is_behind(at, seeks, roster->place))
     entry->behind_us = entry->place_us;
   if (news)
-    tell(roster);
+    roster_notify(roster);
 }
 
 void hv_roster_comes(hv_roster *roster, const hv_peer_id *id, uint64_t comes) {
@@ -250,7 +250,7 @@ void hv_roster_comes(hv_roster *roster, const hv_peer_id *id, uint64_t comes) {
     return;
   entry->return_place = comes;
   entry->return_us = comes && roster->place >= comes ? roster->env->now_us(roster->env) : 0;
-  tell(roster);
+  roster_notify(roster);
 }
 
 void hv_roster_moved(hv_roster *roster, uint64_t at) {
@@ -285,7 +285,7 @@ void hv_roster_had(hv_roster *roster, const hv_peer_id *id, uint64_t at) {
   if (!entry || !at || entry->had_group)
     return;
   entry->had_group = 1;
-  tell(roster);
+  roster_notify(roster);
 }
 
 /* ---- questions ---- */
@@ -453,7 +453,7 @@ typedef struct farewell {
   uint8_t key[];
 } farewell;
 
-static void said(hv_dht_op *op, hv_status status, const char *text) {
+static void roster_declared(hv_dht_op *op, hv_status status, const char *text) {
   (void)status, (void)text;
   hv_mem_free(op->owner);
 }
@@ -466,7 +466,7 @@ static void say_goodbye(const hv_roster *roster) {
   write_subkey(&roster->config.me, f->subkey, sizeof f->subkey);
   f->item = (hv_dht_item){.subkey = hv_span_of(f->subkey, strlen(f->subkey)), .has_subkey = 1, .ttl_ms = DECLARED_MS};
   f->item.value = hv_span_of(f->value, write_value(roster, GONE, f->value));
-  f->op = (hv_dht_op){.done = said,
+  f->op = (hv_dht_op){.done = roster_declared,
                       .owner = f,
                       .key = hv_span_of(f->key, roster->config.key.size),
                       .items = &f->item,
@@ -529,7 +529,7 @@ static void look_later(hv_roster *roster) {
   roster->look_ms = 2 * roster->look_ms < LOOK_MOST_MS ? 2 * roster->look_ms : LOOK_MOST_MS;
 }
 
-static void looked(hv_dht_op *op, hv_status status, const char *text) {
+static void roster_looked(hv_dht_op *op, hv_status status, const char *text) {
   hv_roster *roster = op->owner;
   int news = 0;
   (void)text;
@@ -539,14 +539,14 @@ static void looked(hv_dht_op *op, hv_status status, const char *text) {
   drop_expired(roster);
   look_later(roster);
   if (news)
-    tell(roster);
+    roster_notify(roster);
 }
 
-static void look(hv_timer *timer, const hv_event *event) {
+static void roster_look(hv_timer *timer, const hv_event *event) {
   hv_roster *roster = timer->owner;
   (void)event;
-  roster->get =
-      (hv_dht_op){.done = looked, .owner = roster, .key = roster->config.key, .latest = 1, .majority = 1, .timeout_ms = 10000};
+  roster->get = (hv_dht_op){
+      .done = roster_looked, .owner = roster, .key = roster->config.key, .latest = 1, .majority = 1, .timeout_ms = 10000};
   if (hv_dht_get(roster->dht, &roster->get, NULL) != HV_OK)
     look_later(roster);
 }
@@ -566,7 +566,7 @@ void hv_roster_init(hv_roster *roster, hv_env *env, hv_dht *dht, hv_peers *peers
       .env = env, .dht = dht, .peers = peers, .config = *config, .declare_ms = DECLARE_RETRY_MS, .look_ms = LOOK_FIRST_MS};
   write_subkey(&config->me, roster->subkey, sizeof roster->subkey);
   roster->declare_timer = (hv_timer){.fire = declare, .owner = roster};
-  roster->look_timer = (hv_timer){.fire = look, .owner = roster};
+  roster->look_timer = (hv_timer){.fire = roster_look, .owner = roster};
   if (!config->apart)
     env->timer_set(env, &roster->declare_timer, 0);
   if (config->young)

@@ -60,7 +60,7 @@ static void got(hv_dht_op *op, hv_status status, const char *text) {
   plan(self);
 }
 
-static void ask(hv_progress *self, const hv_progress_own *own) {
+static void progress_search(hv_progress *self, const hv_progress_own *own) {
   self->get = (hv_dht_op){.done = got,
                           .owner = self,
                           .key = hv_span_of(self->key, self->key_size),
@@ -99,7 +99,7 @@ static void free_tracker(hv_progress *self) {
   hv_mem_free(self);
 }
 
-static void said(hv_dht_op *op, hv_status status, const char *text) {
+static void progress_published(hv_dht_op *op, hv_status status, const char *text) {
   hv_progress *self = op->owner;
   (void)text;
   self->publishing = 0;
@@ -118,13 +118,13 @@ static void said(hv_dht_op *op, hv_status status, const char *text) {
   plan(self);
 }
 
-static int say(hv_progress *self, const hv_report *report) {
+static int progress_publish(hv_progress *self, const hv_report *report) {
   hv_report_pack(report, self->value);
   self->item = (hv_dht_item){.subkey = hv_span_of(self->subkey, strlen(self->subkey)),
                              .value = hv_span_of(self->value, sizeof self->value),
                              .has_subkey = 1,
                              .ttl_ms = self->terms.expiration_ms};
-  self->store = (hv_dht_op){.done = said,
+  self->store = (hv_dht_op){.done = progress_published,
                             .owner = self,
                             .key = hv_span_of(self->key, self->key_size),
                             .items = &self->item,
@@ -192,7 +192,7 @@ static void plan(hv_progress *self) {
     hv_report report = progress_report(self, &own, now);
     self->to_publish = own;
     self->published_us = now;
-    if (!say(self, &report))
+    if (!progress_publish(self, &report))
       self->again_us = now + ms(AGAIN_MS);
     due = HV_PROGRESS_NEVER;
   }
@@ -201,7 +201,7 @@ static void plan(hv_progress *self) {
   if (self->covered && self->view.wide && self->asked_us && self->ask_us < next_ask(self, &own, now))
     self->ask_us = next_ask(self, &own, now); /* zones have taken over meanwhile */
   if (self->ask_us <= now && !self->asking)
-    ask(self, &own);
+    progress_search(self, &own);
   uint64_t next = now + ms(self->terms.min_refresh_ms);
   if (!self->asking && self->ask_us < next)
     next = self->ask_us;
@@ -212,7 +212,7 @@ static void plan(hv_progress *self) {
   wake_at(self, next > now ? next : now + ms(AGAIN_MS) / 10);
 }
 
-static void tick(hv_timer *timer, const hv_event *event) {
+static void progress_tick(hv_timer *timer, const hv_event *event) {
   hv_progress *self = timer->owner;
   hv_progress_own own = progress_own(self, event->now_us);
   progress_count(self, &own, event->now_us);
@@ -350,8 +350,8 @@ static int free_instance(const hv_progress_registry *registry, hv_span prefix) {
   return -1;
 }
 
-static hv_status check(const hv_progress_registry *registry, const hv_progress_config *config, hv_progress_terms *terms,
-                       int *instance, hv_error *err) {
+static hv_status progress_check_term(const hv_progress_registry *registry, const hv_progress_config *config,
+                                     hv_progress_terms *terms, int *instance, hv_error *err) {
   hv_status status = hv_progress_check(terms, err);
   if (status != HV_OK)
     return status;
@@ -372,7 +372,7 @@ hv_status hv_progress_open(hv_progress_registry *registry, const hv_progress_con
   char who[HV_PEER_TEXT_MAX];
   hv_progress_terms terms = config->terms;
   int instance = 0;
-  hv_status status = check(registry, config, &terms, &instance, err);
+  hv_status status = progress_check_term(registry, config, &terms, &instance, err);
   if (status != HV_OK)
     return status;
   size_t key_size = config->prefix.size + sizeof after - 1;
@@ -393,7 +393,7 @@ hv_status hv_progress_open(hv_progress_registry *registry, const hv_progress_con
   self->terms = terms;
   self->instance = (uint8_t)instance;
   snprintf(self->subkey, sizeof self->subkey, "%d[owner:%s]", instance, hv_peer_print(&registry->me, who));
-  self->timer = (hv_timer){.fire = tick, .owner = self};
+  self->timer = (hv_timer){.fire = progress_tick, .owner = self};
   self->next = registry->trackers;
   registry->trackers = self;
   self->view.at_us = self->opened_us = progress_clock(self);
@@ -429,7 +429,7 @@ void hv_progress_close(hv_progress *self) {
     hv_dht_cancel(self->registry->dht, &self->store);
     self->closing = 1;
   }
-  if (self->published_us == 0 || !say(self, &gone))
+  if (self->published_us == 0 || !progress_publish(self, &gone))
     free_tracker(self);
 }
 

@@ -260,7 +260,7 @@ static int count_one_by_one(hv_progress *self, const hv_progress_own *own, uint6
   return 1;
 }
 
-static double least(double a, double b) {
+static double count_least(double a, double b) {
   return a < b ? a : b;
 }
 
@@ -286,8 +286,8 @@ static void count_by_zones(hv_progress *self, const hv_progress_own *own, uint64
     my_speed = own->speed;
   } else if (own->any && own->epoch == t->epoch + 1)
     mine = (double)own->before;
-  t->others_samples = t->samples - least(least(mine, t->most_samples), t->samples);
-  t->others_speed = t->speed - least(least(my_speed, t->most_speed), t->speed);
+  t->others_samples = t->samples - count_least(count_least(mine, t->most_samples), t->samples);
+  t->others_speed = t->speed - count_least(count_least(my_speed, t->most_speed), t->speed);
   self->view.age_ms = hv_sum_age_ms(&sum);
   self->view.wide = 1;
   self->covered = 1;

@@ -20,7 +20,7 @@ enum {
 #define NEAR_PASSED 0.005  /* who passes a word on is believed less */
 #define NEAR_AT_FIRST 0.05 /* while not all know how they stand to an epoch that has just begun; nothing is decided then */
 
-static uint64_t now_of(const hv_zones *z) {
+static uint64_t zones_now(const hv_zones *z) {
   return z->env->now_us(z->env);
 }
 
@@ -46,7 +46,7 @@ static int is_absent(const hv_zones *z, const hv_peer_id *id, uint64_t now_us) {
 
 static void note_absent(hv_zones *z, uint64_t who) {
   z->absent[z->absent_at].from = who;
-  z->absent[z->absent_at].until_us = now_of(z) + ABSENT_US;
+  z->absent[z->absent_at].until_us = zones_now(z) + ABSENT_US;
   z->absent_at = (z->absent_at + 1) % (sizeof z->absent / sizeof *z->absent);
 }
 
@@ -102,7 +102,7 @@ static unsigned leaf_depth(const hv_zones *z, uint64_t now_us) {
   return 0;
 }
 
-static void look(hv_zones *z, uint64_t now_us) {
+static void zones_look(hv_zones *z, uint64_t now_us) {
   const hv_route *route = hv_dht_route(z->dht);
   z->looked_us = now_us;
   z->leaf_bits = leaf_depth(z, now_us);
@@ -141,7 +141,7 @@ typedef struct opinion {
 static int agree(const hv_zones *z, const opinion *a, const opinion *b, double near) {
   double reach = z->share * b->owners;
   double some = near < NEAR ? z->share / 4 : z->share; /* of one owner: small halves move by batches */
-  near = now_of(z) < z->begun_us + AT_FIRST_US ? NEAR_AT_FIRST : near;
+  near = zones_now(z) < z->begun_us + AT_FIRST_US ? NEAR_AT_FIRST : near;
   return fabs(a->place - b->place) <= near * reach + some && fabs(a->owners - b->owners) <= 1 + b->owners / 8 &&
          fabs(a->speed - b->speed) <= b->speed / 4 + 1e-9;
 }
@@ -201,7 +201,7 @@ static void pick(hv_zones *z, hv_zones_half *half, uint64_t now_us) {
 /* Somebody passes on what it counts of a half that is the same for both. */
 static void hear_passed(hv_zones *z, unsigned level, uint64_t from, const hv_sum *sum) {
   hv_zones_half *half = &z->halves[level];
-  uint64_t now = now_of(z);
+  uint64_t now = zones_now(z);
   hv_zones_answer voice = {.from = from, .heard_us = now, .sum = *sum};
   opinion said[3], new, old;
   size_t n = direct_of(z, half, now, said);
@@ -217,9 +217,9 @@ static void hear_passed(hv_zones *z, unsigned level, uint64_t from, const hv_sum
 
 static void hear_half(hv_zones *z, unsigned level, uint64_t from, int asked, const hv_zone_msg *said, const hv_sum *sum) {
   hv_zones_half *half = &z->halves[level];
-  hv_zones_answer voice = {from, now_of(z), said->epoch, said->in_one, *sum};
-  if (hv_sum_age_ms(sum) < hv_sum_age_ms(&half->picked) + (now_of(z) - half->picked_us) / 1000)
-    half->renewed_us = now_of(z);
+  hv_zones_answer voice = {from, zones_now(z), said->epoch, said->in_one, *sum};
+  if (hv_sum_age_ms(sum) < hv_sum_age_ms(&half->picked) + (zones_now(z) - half->picked_us) / 1000)
+    half->renewed_us = zones_now(z);
   if (half->asked[0].from == from)
     half->asked[0] = voice;
   else if (asked) {
@@ -231,7 +231,7 @@ static void hear_half(hv_zones *z, unsigned level, uint64_t from, int asked, con
     half->volunteered = voice;
   if (half->volunteered.from == from && (half->asked[0].from == from || half->asked[1].from == from))
     half->volunteered = (hv_zones_answer){0}; /* nobody has two voices */
-  pick(z, half, now_of(z));
+  pick(z, half, zones_now(z));
 }
 
 /* A random contact there; NULL: none is known. */
@@ -306,7 +306,7 @@ static void hear_member(hv_zones *z, const hv_peer_id *id, unsigned bits, const 
     m->sum.parts[i].age_ms = 0;
   m->epoch = said->epoch;
   m->in_one = (uint8_t)said->in_one;
-  m->heard_us = now_of(z);
+  m->heard_us = zones_now(z);
 }
 
 /* How long a word takes that comes by itself. */
@@ -316,7 +316,7 @@ static uint64_t way_us(const hv_zones *z, const hv_peer_id *who) {
 }
 
 /* What somebody tells of itself, or of the half that is its own and the other one for me; and what it passes on. */
-static void hear(hv_zones *z, const hv_peer_id *who, unsigned depth, int asked, uint64_t way, hv_span bytes) {
+static void zones_hear(hv_zones *z, const hv_peer_id *who, unsigned depth, int asked, uint64_t way, hv_span bytes) {
   enum { WAY_MOST_US = 500000 };
   hv_hash hash;
   hv_zone_msg said;
@@ -357,7 +357,8 @@ static unsigned newest_half(const hv_zones *z, unsigned bits, uint32_t taken, ui
 }
 
 /* This zone around me, and of what is the same for whoever hears it what is newest. */
-static size_t say(const hv_zones *z, const hv_peer_id *to, unsigned depth, uint64_t now_us, uint8_t out[HV_ZONE_MSG_BYTES_MAX]) {
+static size_t zones_write(const hv_zones *z, const hv_peer_id *to, unsigned depth, uint64_t now_us,
+                          uint8_t out[HV_ZONE_MSG_BYTES_MAX]) {
   hv_zone_msg words = {.n = 1, .sums[0].level = HV_ZONE_ASKED};
   hv_hash hash;
   hv_sum own;
@@ -382,7 +383,7 @@ static size_t say(const hv_zones *z, const hv_peer_id *to, unsigned depth, uint6
   return hv_zone_msg_pack(&words, out);
 }
 
-static void answered(void *owner, size_t slot, hv_status status, const hv_msg *msg, const char *text) {
+static void zones_answered(void *owner, size_t slot, hv_status status, const hv_msg *msg, const char *text) {
   hv_zones *z = owner;
   (void)text;
   hv_zones_member *m = slot < HV_ZONES_MEMBERS ? &z->members[slot] : NULL;
@@ -397,7 +398,7 @@ static void answered(void *owner, size_t slot, hv_status status, const hv_msg *m
   if (status != HV_OK || msg->kind != HV_MSG_PROGRESS_TOLD)
     return;
   if (!msg->u.progress_told.absent) {
-    hear(z, &who, depth, 1, (now_of(z) - asked_us) / 2, msg->u.progress_told.words);
+    zones_hear(z, &who, depth, 1, (zones_now(z) - asked_us) / 2, msg->u.progress_told.words);
     return;
   }
   note_absent(z, mark_of(&who));
@@ -406,12 +407,12 @@ static void answered(void *owner, size_t slot, hv_status status, const hv_msg *m
 }
 
 /* Tells what it asks for. */
-static void ask(hv_zones *z, const hv_route_contact *contact, size_t slot, unsigned depth, hv_ask **out) {
+static void zones_ask(hv_zones *z, const hv_route_contact *contact, size_t slot, unsigned depth, hv_ask **out) {
   uint8_t bytes[HV_ZONE_MSG_BYTES_MAX];
-  size_t size = say(z, &contact->id, depth, now_of(z), bytes);
+  size_t size = zones_write(z, &contact->id, depth, zones_now(z), bytes);
   hv_msg msg = {.kind = HV_MSG_PROGRESS, .u.progress = {.run = z->config.run, .depth = depth, .words = hv_span_of(bytes, size)}};
-  hv_asker_ask(hv_dht_asker(z->dht), &contact->id, hv_span_of(contact->addrs, contact->addrs_size), &msg, 0, answered, z, slot,
-               out);
+  hv_asker_ask(hv_dht_asker(z->dht), &contact->id, hv_span_of(contact->addrs, contact->addrs_size), &msg, 0, zones_answered, z,
+               slot, out);
 }
 
 static uint64_t latest(uint64_t a, uint64_t b) {
@@ -449,21 +450,21 @@ static void ask_next(hv_zones *z, uint64_t now_us) {
     hv_zones_member *m = &z->members[slot];
     m->tried_us = now_us;
     if ((contact = hv_route_find(hv_dht_route(z->dht), &m->id)))
-      ask(z, contact, slot, HV_ZONES_SELF, &m->ask);
+      zones_ask(z, contact, slot, HV_ZONES_SELF, &m->ask);
   } else if (slot < ALL) {
     unsigned level = (unsigned)(slot - HV_ZONES_MEMBERS);
     hv_zones_half *half = &z->halves[level];
     half->tried_us = now_us;
     if ((contact = contact_in(z, level, now_us))) {
       half->asked_peer = contact->id;
-      ask(z, contact, slot, level + 1, &half->ask);
+      zones_ask(z, contact, slot, level + 1, &half->ask);
     }
   }
 }
 
 void hv_zones_hurry(hv_zones *z) {
-  uint64_t now = now_of(z);
-  look(z, now);
+  uint64_t now = zones_now(z);
+  zones_look(z, now);
   for (size_t i = 0; i < HV_ZONES_MEMBERS; i++) {
     hv_zones_member *m = &z->members[i];
     const hv_route_contact *contact = NULL;
@@ -472,7 +473,7 @@ void hv_zones_hurry(hv_zones *z) {
     if (!contact)
       continue;
     m->tried_us = now;
-    ask(z, contact, i, HV_ZONES_SELF, &m->ask);
+    zones_ask(z, contact, i, HV_ZONES_SELF, &m->ask);
   }
 }
 
@@ -482,14 +483,14 @@ static uint64_t pause_us(const hv_zones *z) {
 }
 
 static void ask_in(hv_zones *z, uint64_t us) {
-  z->due_us = now_of(z) + us;
+  z->due_us = zones_now(z) + us;
   z->env->timer_set(z->env, &z->timer, us);
 }
 
-static void tick(hv_timer *timer, const hv_event *event) {
+static void zones_tick(hv_timer *timer, const hv_event *event) {
   hv_zones *z = timer->owner;
   if (event->now_us - z->looked_us >= LOOK_US || z->looked_us == 0)
-    look(z, event->now_us);
+    zones_look(z, event->now_us);
   ask_next(z, event->now_us);
   ask_in(z, pause_us(z));
 }
@@ -543,7 +544,7 @@ static void limit_zones(hv_zones *z, uint64_t now_us) {
 /* The epoch that more than a third of those have reached who were heard themselves: this node, its leaf, and the voices of each
  * half, a sample of the swarm of which nobody chose more than one in three. Sums take longer to come than the word of who said
  * them. */
-static uint64_t epoch_of(const hv_zones *z, uint64_t now_us) {
+static uint64_t zones_epoch(const hv_zones *z, uint64_t now_us) {
   double epochs[1 + HV_ZONES_MEMBERS + 3 * HV_ZONES_LEVELS];
   hv_sum own;
   size_t n = 0;
@@ -569,8 +570,8 @@ static uint64_t epoch_of(const hv_zones *z, uint64_t now_us) {
 }
 
 void hv_zones_count(hv_zones *z, hv_sum *out) {
-  uint64_t now = now_of(z);
-  z->epoch = epoch_of(z, now);
+  uint64_t now = zones_now(z);
+  z->epoch = zones_epoch(z, now);
   for (unsigned level = 0; level < z->leaf_bits; level++)
     pick(z, &z->halves[level], now);
   zone_within(z, 0, now, out);
@@ -583,7 +584,7 @@ void hv_zones_count(hv_zones *z, hv_sum *out) {
 }
 
 size_t hv_zones_heard(const hv_zones *z) {
-  uint64_t now = now_of(z);
+  uint64_t now = zones_now(z);
   size_t n = 0;
   for (size_t i = 0; i < HV_ZONES_MEMBERS; i++)
     n += hv_peer_is_known(&z->members[i].id) && is_fresh(z->members[i].heard_us, now);
@@ -598,7 +599,7 @@ int hv_zones_is_wide(const hv_zones *z) {
 
 int hv_zones_member_of(const hv_zones *z, const hv_peer_id *id, hv_sum *out, uint64_t *heard_us) {
   const hv_zones_member *m = find_member((hv_zones *)z, id);
-  if (!m || !is_fresh(m->heard_us, now_of(z)))
+  if (!m || !is_fresh(m->heard_us, zones_now(z)))
     return 0;
   *out = m->sum;
   *heard_us = m->heard_us;
@@ -612,7 +613,7 @@ size_t hv_zones_heard_from(const hv_zones *z, hv_target *out) {
   hv_addr addr;
   for (size_t i = 0; i < HV_ZONES_MEMBERS; i++) {
     const hv_zones_member *m = &z->members[i];
-    const hv_route_contact *contact = is_fresh(m->heard_us, now_of(z)) ? hv_route_find(hv_dht_route(z->dht), &m->id) : NULL;
+    const hv_route_contact *contact = is_fresh(m->heard_us, zones_now(z)) ? hv_route_find(hv_dht_route(z->dht), &m->id) : NULL;
     if (contact && hv_contact_unpack(hv_span_of(contact->addrs, contact->addrs_size), &addr, 1) == 1)
       out[n++] = (hv_target){m->id, addr};
   }
@@ -644,8 +645,8 @@ void hv_zones_asked(hv_zones *z, const hv_event *event) {
   hv_msg answer = {.kind = HV_MSG_PROGRESS_TOLD};
   uint8_t bytes[HV_ZONE_MSG_BYTES_MAX];
   note_present(z, &event->request->peer);
-  hear(z, &event->request->peer, asked->depth, 0, way_us(z, &event->request->peer), asked->words);
-  size_t size = say(z, &event->request->peer, asked->depth, event->now_us, bytes);
+  zones_hear(z, &event->request->peer, asked->depth, 0, way_us(z, &event->request->peer), asked->words);
+  size_t size = zones_write(z, &event->request->peer, asked->depth, event->now_us, bytes);
   answer.u.progress_told.words = hv_span_of(bytes, size);
   z->env->reply(z->env, event->request, &answer);
 }
@@ -657,8 +658,8 @@ void hv_zones_init(hv_zones *z, hv_env *env, hv_dht *dht, const hv_zones_config 
   *z = (hv_zones){.env = env, .dht = dht, .config = *config, .round_us = 1000000, .me = hv_dht_route(dht)->me};
   z->most_samples = z->most_speed = z->most_zone_samples = z->most_zone_speed = HV_REPORT_SAMPLES_MAX;
   z->share = (double)config->target;
-  z->timer = (hv_timer){.fire = tick, .owner = z};
-  look(z, now_of(z));
+  z->timer = (hv_timer){.fire = zones_tick, .owner = z};
+  zones_look(z, zones_now(z));
   env->random(env, &r, sizeof r);
   ask_in(z, r % 100000);
 }
@@ -675,6 +676,6 @@ void hv_zones_fini(hv_zones *z) {
 
 void hv_zones_pace(hv_zones *z, uint64_t round_us) {
   z->round_us = round_us;
-  if (now_of(z) + pause_us(z) < z->due_us)
+  if (zones_now(z) + pause_us(z) < z->due_us)
     ask_in(z, pause_us(z));
 }

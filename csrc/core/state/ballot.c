@@ -53,7 +53,7 @@ hv_status hv_ballot_read(hv_span bytes, hv_ballot *out) {
 /* ---- the count ---- */
 
 /* The newest epoch first, then by digest, then by size. */
-static int comes_before(const hv_ballot *a, const hv_ballot *b) {
+static int ballot_comes_before(const hv_ballot *a, const hv_ballot *b) {
   if (a->epoch != b->epoch)
     return a->epoch > b->epoch;
   int order = memcmp(&a->digest, &b->digest, sizeof a->digest);
@@ -68,7 +68,7 @@ static void sort(hv_ballot *ballots, size_t n) {
     for (size_t i = gap; i < n; i++) {
       hv_ballot moved = ballots[i];
       size_t at = i;
-      for (; at >= gap && comes_before(&moved, &ballots[at - gap]); at -= gap)
+      for (; at >= gap && ballot_comes_before(&moved, &ballots[at - gap]); at -= gap)
         ballots[at] = ballots[at - gap];
       ballots[at] = moved;
     }

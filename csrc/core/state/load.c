@@ -16,9 +16,9 @@ enum {
   TIMEOUT_MS = 600000
 };
 
-static void look(hv_loader *l);
+static void load_look(hv_loader *l);
 
-static uint64_t now_of(const hv_loader *l) {
+static uint64_t load_now(const hv_loader *l) {
   return l->env->now_us(l->env);
 }
 
@@ -42,7 +42,7 @@ static void load_end(hv_loader *l, hv_status status, const char *format, ...) {
   l->env->timer_set(l->env, &l->tick, 0); /* to tell it in a step of its own */
 }
 
-static void tell(hv_loader *l) {
+static void load_report(hv_loader *l) {
   hv_state_load *load = l->load;
   const load_donor *most = NULL;
   if (l->reported || l->n_jobs)
@@ -69,7 +69,7 @@ static void tell(hv_loader *l) {
 static void load_settle(hv_loader *l) {
   if (l->phase != LOAD_ENDING)
     return;
-  tell(l);
+  load_report(l);
   if (l->reported && !l->n_jobs && !l->n_asked_voters && !donor_any_stream(l))
     l->over(l->arg, l);
 }
@@ -96,7 +96,7 @@ static void load_mind(hv_loader *l);
 
 static void fetch(hv_loader *l) {
   l->phase = LOAD_FETCHING;
-  l->fetching_us = l->widened_us = l->moved_us = now_of(l);
+  l->fetching_us = l->widened_us = l->moved_us = load_now(l);
   load_mind(l);
 }
 
@@ -119,14 +119,14 @@ static void look_again(hv_loader *l, hv_status status, const char *text) {
 
 /* ---- looking ---- */
 
-static load_donor *known(const hv_loader *l, const hv_peer_id *id) {
+static load_donor *donor_known(const hv_loader *l, const hv_peer_id *id) {
   for (size_t i = 0; i < l->n_donors; i++)
     if (hv_peer_equal(&l->donors[i]->id, id))
       return l->donors[i];
   return NULL;
 }
 
-static int comes_before(const load_donor *a, const load_donor *b) {
+static int donor_comes_before(const load_donor *a, const load_donor *b) {
   return a->priority != b->priority ? a->priority > b->priority : a->rank > b->rank;
 }
 
@@ -144,12 +144,12 @@ static size_t place_to_give(const hv_loader *l) {
 }
 
 /* Puts a donor in its place; when all places are taken one goes. While nobody is asked: between two looks. 0: no memory. */
-static int enter(hv_loader *l, const hv_ballot *ballot) {
+static int donor_enter(hv_loader *l, const hv_ballot *ballot) {
   load_donor *d, made = {.loader = l, .id = ballot->signer, .priority = ballot->priority};
   l->env->random(l->env, &made.rank, sizeof made.rank);
   if (l->n_donors == HV_LOADER_KNOWN_MAX) {
     size_t at = place_to_give(l);
-    int is_front = comes_before(&made, l->donors[l->n_donors / 2 - 1]);
+    int is_front = donor_comes_before(&made, l->donors[l->n_donors / 2 - 1]);
     if (at == l->n_donors || (l->donors[at]->state != DONOR_OUT && !is_front && made.rank < l->donors[at]->rank))
       return 1;
     d = l->donors[at];
@@ -160,7 +160,7 @@ static int enter(hv_loader *l, const hv_ballot *ballot) {
     return 0;
   *d = made;
   size_t at = l->n_donors++;
-  for (; at > 0 && comes_before(d, l->donors[at - 1]); at--)
+  for (; at > 0 && donor_comes_before(d, l->donors[at - 1]); at--)
     l->donors[at] = l->donors[at - 1];
   l->donors[at] = d;
   return 1;
@@ -184,14 +184,14 @@ static void renew(load_donor *d, const hv_ballot *b) {
 static int gather_donors(hv_loader *l, const hv_ballot *ballots, size_t n) {
   load_donor *d;
   for (size_t i = 0; i < n; i++)
-    if (is_donor(l, &ballots[i]) && (d = known(l, &ballots[i].signer)))
+    if (is_donor(l, &ballots[i]) && (d = donor_known(l, &ballots[i].signer)))
       renew(d, &ballots[i]);
   for (size_t i = 0; i < n; i++) {
-    if (!is_donor(l, &ballots[i]) || known(l, &ballots[i].signer))
+    if (!is_donor(l, &ballots[i]) || donor_known(l, &ballots[i].signer))
       continue;
-    if (!enter(l, &ballots[i]))
+    if (!donor_enter(l, &ballots[i]))
       return 0;
-    if ((d = known(l, &ballots[i].signer)))
+    if ((d = donor_known(l, &ballots[i].signer)))
       renew(d, &ballots[i]);
   }
   return 1;
@@ -283,7 +283,7 @@ static void load_count(hv_loader *l) {
   hv_mem_free(ballots);
 }
 
-static void looked(hv_dht_op *op, hv_status status, const char *text) {
+static void load_looked(hv_dht_op *op, hv_status status, const char *text) {
   hv_loader *l = op->owner;
   if (l->phase != LOAD_LOOKING)
     return;
@@ -300,14 +300,14 @@ static void looked(hv_dht_op *op, hv_status status, const char *text) {
   hv_mem_free(ballots);
 }
 
-static void look(hv_loader *l) {
+static void load_look(hv_loader *l) {
   l->phase = LOAD_LOOKING;
   l->seen.looks++;
-  l->op = (hv_dht_op){.done = looked, .owner = l, .key = hv_span_of(l->key, l->key_size), .timeout_ms = LOOK_MS, .latest = 1};
+  l->op = (hv_dht_op){.done = load_looked, .owner = l, .key = hv_span_of(l->key, l->key_size), .timeout_ms = LOOK_MS, .latest = 1};
   hv_error why = {0};
   hv_status status = hv_dht_get(l->dht, &l->op, &why);
   if (status != HV_OK)
-    looked(&l->op, status, why.text);
+    load_looked(&l->op, status, why.text);
 }
 
 /* ---- time ---- */
@@ -325,7 +325,7 @@ static int look_past_busy(hv_loader *l) {
     return 1;
   }
   l->n_busy_looks += l->n_busy_looks < BUSY_DOUBLINGS;
-  look(l);
+  load_look(l);
   return 1;
 }
 
@@ -341,17 +341,17 @@ static void load_mind(hv_loader *l) {
     look_again(l, HV_UNREACHABLE, "cannot load the state: no peer that offers it answers any more; try again later");
 }
 
-static void tick(hv_timer *timer, const hv_event *event) {
+static void load_tick(hv_timer *timer, const hv_event *event) {
   hv_loader *l = timer->owner;
   (void)event;
   if (l->phase == LOAD_PAUSE)
-    look(l);
+    load_look(l);
   else
     load_mind(l);
   load_settle(l);
 }
 
-static void too_late(hv_timer *timer, const hv_event *event) {
+static void load_timeout(hv_timer *timer, const hv_event *event) {
   hv_loader *l = timer->owner;
   (void)event;
   if (l->has_manifest)
@@ -393,8 +393,8 @@ hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht,
   memcpy(l->key, load->prefix.data, load->prefix.size);
   memcpy(l->key + load->prefix.size, suffix, sizeof suffix - 1);
   l->key_size = load->prefix.size + sizeof suffix - 1;
-  l->deadline = (hv_timer){.fire = too_late, .owner = l};
-  l->tick = (hv_timer){.fire = tick, .owner = l};
+  l->deadline = (hv_timer){.fire = load_timeout, .owner = l};
+  l->tick = (hv_timer){.fire = load_tick, .owner = l};
   load->kern = load->kern ? load->kern : hv_cpu_best();
   load->size_max = load->size_max ? load->size_max : HV_MANIFEST_IMAGE_MAX;
   load->loader = l;
@@ -407,14 +407,14 @@ hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht,
 
 void hv_loader_cancel(hv_loader *l) {
   load_end(l, HV_CANCELLED, "the download of the state was cancelled");
-  tell(l);
+  load_report(l);
 }
 
 void hv_loader_free(hv_loader *l) {
   if (!l->reported) {
     load_end(l, HV_CLOSED, "cannot load the state: the node ended first");
     l->n_jobs = 0;
-    tell(l);
+    load_report(l);
   }
   l->env->timer_clear(l->env, &l->deadline);
   l->env->timer_clear(l->env, &l->tick);

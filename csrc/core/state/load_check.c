@@ -17,7 +17,7 @@ typedef struct check {
 
 static void check_whole(hv_loader *l);
 
-static check *begin(hv_loader *l, load_donor *from, uint32_t chunk, hv_payload *payload, size_t own) {
+static check *check_begin(hv_loader *l, load_donor *from, uint32_t chunk, hv_payload *payload, size_t own) {
   check *c = hv_mem_zalloc(l->env->mem, sizeof *c);
   uint8_t *bytes = own ? hv_mem_aligned(l->env->mem, own) : NULL;
   if (!c || (own && !bytes)) {
@@ -31,13 +31,13 @@ static check *begin(hv_loader *l, load_donor *from, uint32_t chunk, hv_payload *
   return c;
 }
 
-static void start(check *c, void (*run)(hv_job *), void (*done)(hv_job *, const hv_event *)) {
+static void check_start(check *c, void (*run)(hv_job *), void (*done)(hv_job *, const hv_event *)) {
   c->loader->n_jobs++;
   c->job = (hv_job){.run = run, .done = done, .owner = c};
   c->loader->env->work(c->loader->env, &c->job);
 }
 
-static void end(check *c) {
+static void check_end(check *c) {
   c->loader->n_jobs--;
   hv_payload_release(c->payload);
   hv_mem_free(c->bytes);
@@ -100,7 +100,7 @@ static void chunk_done(hv_job *job, const hv_event *event) {
                hv_status_text(c->status));
   else if (l->phase == LOAD_FETCHING)
     chunk_is_right(c);
-  end(c);
+  check_end(c);
   l->on->changed(l);
   l->on->settle(l);
 }
@@ -108,9 +108,9 @@ static void chunk_done(hv_job *job, const hv_event *event) {
 void check_chunk(load_donor *d, uint32_t index, hv_payload *payload) {
   hv_loader *l = d->loader;
   const hv_manifest_chunk *chunk = &l->manifest.chunks[index];
-  check *c = begin(l, d, index, payload, chunk->codec == HV_CODEC_NONE ? 0 : chunk->travel);
+  check *c = check_begin(l, d, index, payload, chunk->codec == HV_CODEC_NONE ? 0 : chunk->travel);
   if (c)
-    start(c, run_chunk, chunk_done);
+    check_start(c, run_chunk, chunk_done);
 }
 
 /* ---- bytes that are hashed as they are: the manifest, and in the end all digests ---- */
@@ -129,19 +129,19 @@ static void whole_done(hv_job *job, const hv_event *event) {
     l->on->end(l, HV_CORRUPT, "cannot load the state: the swarm's state does not match its own manifest");
   else
     l->on->end(l, HV_OK, "%s", "");
-  end(c);
+  check_end(c);
   l->on->settle(l);
 }
 
 static void check_whole(hv_loader *l) {
   size_t size = l->manifest.n_chunks * sizeof *l->found;
-  check *c = begin(l, NULL, 0, NULL, size + 1);
+  check *c = check_begin(l, NULL, 0, NULL, size + 1);
   if (!c)
     return;
   c->size = size;
   if (size)
     memcpy(c->bytes, l->found, size);
-  start(c, run_bytes, whole_done);
+  check_start(c, run_bytes, whole_done);
 }
 
 /* ---- the manifest ---- */
@@ -193,7 +193,7 @@ static void manifest_done(hv_job *job, const hv_event *event) {
     moved(c->from);
     take_on(l, hv_span_of(c->bytes, c->size));
   }
-  end(c);
+  check_end(c);
   l->on->changed(l);
   l->on->settle(l);
 }
@@ -202,10 +202,10 @@ void check_manifest(load_donor *d, hv_payload *payload) {
   hv_loader *l = d->loader;
   if (l->has_manifest || l->checking)
     return;
-  check *c = begin(l, d, 0, NULL, payload->size);
+  check *c = check_begin(l, d, 0, NULL, payload->size);
   if (!c)
     return;
   hv_payload_read(payload, 0, c->bytes, payload->size);
   l->checking = 1;
-  start(c, run_bytes, manifest_done);
+  check_start(c, run_bytes, manifest_done);
 }

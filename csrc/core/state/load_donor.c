@@ -53,14 +53,14 @@ void donor_liar(load_donor *d, const char *what) {
 }
 
 /* It failed to answer, or broke off: later again, a few times. */
-static void failed(load_donor *d) {
+static void donor_failed(load_donor *d) {
   d->state = ++d->failures >= FAILURES_MAX ? DONOR_OUT : DONOR_WAITING;
   d->retry_us = d->loader->env->now_us(d->loader->env) + ((uint64_t)AGAIN_US << d->failures);
 }
 
 /* ---- what it says ---- */
 
-static void refused(load_donor *d, const hv_msg_refusal *refusal) {
+static void donor_refused(load_donor *d, const hv_msg_refusal *refusal) {
   if (refusal->status == HV_BUSY) {
     d->busy = 1;
     d->state = DONOR_WAITING;
@@ -68,11 +68,11 @@ static void refused(load_donor *d, const hv_msg_refusal *refusal) {
   } else if (refusal->status == HV_NOT_FOUND)
     d->state = DONOR_OUT;
   else
-    failed(d);
+    donor_failed(d);
   donor_cut(d);
 }
 
-static void measure(load_donor *d, uint64_t now_us, int is_chunk) {
+static void donor_measure(load_donor *d, uint64_t now_us, int is_chunk) {
   uint64_t from = d->asked_us[0] > d->last_us ? d->asked_us[0] : d->last_us, took = now_us - from + 1;
   d->last_us = now_us;
   if (is_chunk) {
@@ -98,7 +98,7 @@ static void donor_said(hv_stream *stream, const hv_event *event) {
     return;
   d->n_came++;
   if (msg->kind == HV_MSG_REFUSAL) {
-    refused(d, &msg->u.refusal);
+    donor_refused(d, &msg->u.refusal);
     return;
   }
   uint32_t index = msg->u.chunk.index;
@@ -106,7 +106,7 @@ static void donor_said(hv_stream *stream, const hv_event *event) {
     donor_liar(d, "something that it was not asked for");
     return;
   }
-  measure(d, event->now_us, index != HV_STATE_MANIFEST);
+  donor_measure(d, event->now_us, index != HV_STATE_MANIFEST);
   if (index == HV_STATE_MANIFEST)
     check_manifest(d, event->payload);
   else if (size != l->manifest.chunks[index].travel) {
@@ -119,7 +119,7 @@ static void donor_said(hv_stream *stream, const hv_event *event) {
   donor_ask(d);
 }
 
-static void room_again(hv_stream *stream, const hv_event *event) {
+static void donor_ready(hv_stream *stream, const hv_event *event) {
   (void)event;
   donor_ask(stream->owner);
 }
@@ -144,10 +144,10 @@ static void broke_off(load_donor *d, hv_status status) {
   if (d->draining)
     d->state = DONOR_TIRED;
   else
-    failed(d);
+    donor_failed(d);
 }
 
-static void stream_over(hv_stream *stream, const hv_event *event) {
+static void donor_stream_over(hv_stream *stream, const hv_event *event) {
   load_donor *d = stream->owner;
   hv_loader *l = d->loader;
   d->stream = NULL;
@@ -205,7 +205,7 @@ static void donor_ask(load_donor *d) {
 }
 
 static void open_stream(load_donor *d) {
-  static const hv_stream_events on = {donor_said, room_again, stream_over, .heavy = 1};
+  static const hv_stream_events on = {donor_said, donor_ready, donor_stream_over, .heavy = 1};
   hv_loader *l = d->loader;
   hv_addr addrs[ADDRS_MAX];
   size_t n = hv_contact_unpack(hv_span_of(d->addrs, d->addrs_size), addrs, ADDRS_MAX);
@@ -218,7 +218,7 @@ static void open_stream(load_donor *d) {
   hv_target to = {.id = d->id, .addr = addrs[d->addr]};
   if (l->env->stream_open(l->env, &to, &first, &on, d, &d->stream) != HV_OK) {
     d->stream = NULL;
-    failed(d);
+    donor_failed(d);
     return;
   }
   d->state = DONOR_OPEN;
@@ -310,7 +310,7 @@ static void lose_patience(hv_loader *l, uint64_t now) {
     if (d->state != DONOR_OPEN || d->closing || d->n_asked == 0 || now - d->last_us < patience(d))
       continue;
     l->seen.given_up++;
-    failed(d);
+    donor_failed(d);
     donor_cut(d);
   }
 }

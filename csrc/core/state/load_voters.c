@@ -11,16 +11,16 @@ enum {
   ASKED_MAX = 64 /* of more voters so many are asked, by lot; the others count unasked */
 };
 
-static void came_back(hv_call *call, const hv_event *event);
+static void voter_answered(hv_call *call, const hv_event *event);
 
 /* Asks at the next of its addresses; 0: there is none left. */
-static int ask(load_voter *v) {
+static int voter_ask(load_voter *v) {
   hv_loader *l = v->loader;
   hv_addr addrs[ADDRS_TRIED];
   size_t n = hv_contact_unpack(hv_span_of(v->addrs, v->ballot.addrs.size), addrs, ADDRS_TRIED);
   hv_msg echo = {.kind = HV_MSG_ECHO};
   while (v->n_tried < n) {
-    v->call = (hv_call){.done = came_back, .owner = v, .to = {v->ballot.signer, addrs[v->n_tried++]}, .timeout_ms = ANSWER_MS};
+    v->call = (hv_call){.done = voter_answered, .owner = v, .to = {v->ballot.signer, addrs[v->n_tried++]}, .timeout_ms = ANSWER_MS};
     if (l->env->call(l->env, &v->call, &echo) == HV_OK) {
       l->n_asked_voters++;
       return 1;
@@ -51,11 +51,11 @@ static void remember_silence(const load_voter *v) {
       (hv_loader_silent){v->ballot.signer, v->ballot.digest, v->loader->env->now_us(v->loader->env)};
 }
 
-static void came_back(hv_call *call, const hv_event *event) {
+static void voter_answered(hv_call *call, const hv_event *event) {
   load_voter *v = call->owner;
   hv_loader *l = v->loader;
   l->n_asked_voters--;
-  int again = l->phase == LOAD_ASKING && event->status != HV_OK && event->status != HV_TIMEOUT && ask(v);
+  int again = l->phase == LOAD_ASKING && event->status != HV_OK && event->status != HV_TIMEOUT && voter_ask(v);
   if (!again && v->state == VOTER_ASKED)
     v->state = event->status == HV_OK ? VOTER_THERE : has_ended(event->status) ? VOTER_GONE : VOTER_SILENT;
   if (v->state == VOTER_SILENT)
@@ -100,7 +100,7 @@ void voters_ask(hv_loader *l) {
     l->env->random(l->env, &from, sizeof from);
   for (size_t k = 0; k < l->n_voters && k < ASKED_MAX; k++) {
     load_voter *v = &l->voters[(from + k) % l->n_voters];
-    if (v->state == VOTER_UNASKED && ask(v))
+    if (v->state == VOTER_UNASKED && voter_ask(v))
       v->state = VOTER_ASKED;
   }
   if (l->n_asked_voters == 0)

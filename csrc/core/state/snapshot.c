@@ -53,7 +53,7 @@ hv_status hv_snapshot_code(const hv_snapshot *s, uint32_t index, uint8_t *out) {
                          chunk->size / hv_dtype_size(chunk->dtype), NULL, out, chunk->travel, &size);
 }
 
-static void let_go(void *payload) {
+static void hashing_let_go(void *payload) {
   hv_payload_release(payload);
 }
 
@@ -62,7 +62,7 @@ hv_payload *hv_snapshot_plain(hv_snapshot *s, uint32_t index) {
   const uint8_t *at = lies(s, chunk);
   hv_payload *payload;
   if (at) {
-    payload = hv_payload_borrow(s->env->mem, at, chunk->size, let_go, s->bytes);
+    payload = hv_payload_borrow(s->env->mem, at, chunk->size, hashing_let_go, s->bytes);
     if (payload)
       hv_payload_keep(s->bytes);
     return payload;
@@ -124,7 +124,7 @@ void hv_snapshot_release(hv_snapshot *s) {
 
 static void step(hashing *h);
 
-static void end(hashing *h, hv_status status) {
+static void hashing_end(hashing *h, hv_status status) {
   hv_snapshot *s = h->snapshot;
   hv_snapshot_hashed *done = h->done;
   void *arg = h->arg;
@@ -168,7 +168,7 @@ static void free_said(void *bytes) {
 }
 
 /* The manifest's bytes have their digest: they are ready to be sent. */
-static hv_status finish(hashing *h) {
+static hv_status hashing_finish(hashing *h) {
   hv_snapshot *s = h->snapshot;
   s->digest = h->hash;
   s->manifest_bytes = hv_payload_borrow(s->env->mem, h->text.data, h->text.size, free_said, h->text.data);
@@ -195,7 +195,7 @@ static hv_status advance(hashing *h, int *over) {
     return hv_manifest_write(m, &h->text);
   default:
     *over = 1;
-    return finish(h);
+    return hashing_finish(h);
   }
 }
 
@@ -208,7 +208,7 @@ static void worked(hv_job *job, const hv_event *event) {
   if (status == HV_OK && h->done)
     status = advance(h, &over);
   if (status != HV_OK || over || !h->done) {
-    end(h, status);
+    hashing_end(h, status);
     return;
   }
   uint64_t took = event->now_us - h->began_us;
@@ -227,7 +227,7 @@ static void step(hashing *h) {
   s->env->work(s->env, &h->job);
 }
 
-static void go_on(hv_timer *timer, const hv_event *event) {
+static void hashing_continue(hv_timer *timer, const hv_event *event) {
   (void)event;
   step(timer->owner);
 }
@@ -244,7 +244,7 @@ hv_status hv_snapshot_hash(hv_snapshot *s, hv_snapshot_hashed *done, void *arg) 
     return HV_NOMEM;
   }
   *h = (hashing){.snapshot = hv_snapshot_keep(s), .done = done, .arg = arg, .room = bytes};
-  h->pause = (hv_timer){.fire = go_on, .owner = h};
+  h->pause = (hv_timer){.fire = hashing_continue, .owner = h};
   hv_buf_init(&h->text, s->env->mem, HV_MANIFEST_BYTES_MAX);
   s->hashing = h;
   step(h);
@@ -257,11 +257,11 @@ void hv_snapshot_stop(hv_snapshot *s) {
     return;
   h->done = NULL;
   if (!h->working)
-    end(h, HV_CANCELLED);
+    hashing_end(h, HV_CANCELLED);
 }
 
 void hv_snapshot_abandon(hv_snapshot *s) {
   hv_snapshot_stop(s);
   if (s->hashing)
-    end(s->hashing, HV_CANCELLED);
+    hashing_end(s->hashing, HV_CANCELLED);
 }

@@ -62,7 +62,7 @@ struct hv_state {
 
 /* ---- announcing ---- */
 
-static void say(entry *e);
+static void state_announce(entry *e);
 
 static void free_entry(entry *e) {
   hv_state *s = e->state;
@@ -89,7 +89,7 @@ static void end_telling(entry *e, hv_status status, const char *text) {
   offer->done(offer, status, text);
 }
 
-static void said(hv_dht_op *op, hv_status status, const char *text) {
+static void state_announced(hv_dht_op *op, hv_status status, const char *text) {
   entry *e = op->owner;
   hv_state *s = e->state;
   e->saying = 0;
@@ -105,7 +105,7 @@ static void said(hv_dht_op *op, hv_status status, const char *text) {
     end_telling(e, HV_OK, "");
 }
 
-static void say(entry *e) {
+static void state_announce(entry *e) {
   hv_state *s = e->state;
   if (e->saying || !s->started || s->stopping) {
     e->dirty = 1;
@@ -126,12 +126,15 @@ static void say(entry *e) {
                           .value = hv_span_of(e->value, size),
                           .has_subkey = 1,
                           .ttl_ms = (uint64_t)e->declare_ms * 5 / 2};
-  e->op = (hv_dht_op){
-      .done = said, .owner = e, .key = hv_span_of(e->key, e->prefix_size + sizeof suffix - 1), .items = &e->item, .n_items = 1};
+  e->op = (hv_dht_op){.done = state_announced,
+                      .owner = e,
+                      .key = hv_span_of(e->key, e->prefix_size + sizeof suffix - 1),
+                      .items = &e->item,
+                      .n_items = 1};
   e->saying = 1;
   hv_status status = hv_dht_store(s->dht, &e->op, NULL);
   if (status != HV_OK)
-    said(&e->op, status, hv_status_text(status));
+    state_announced(&e->op, status, hv_status_text(status));
 }
 
 static void declare(hv_timer *timer, const hv_event *event) {
@@ -140,19 +143,19 @@ static void declare(hv_timer *timer, const hv_event *event) {
   if (is_done_with(e))
     free_entry(e);
   else if (e->offered || e->dirty)
-    say(e);
+    state_announce(e);
 }
 
 /* ---- offers ---- */
 
-static entry *find(hv_state *s, hv_span prefix) {
+static entry *state_find(hv_state *s, hv_span prefix) {
   entry *e = s->entries;
   while (e && !(e->prefix_size == prefix.size && memcmp(e->key, prefix.data, prefix.size) == 0))
     e = e->next;
   return e;
 }
 
-static entry *enter(hv_state *s, hv_span prefix) {
+static entry *state_enter(hv_state *s, hv_span prefix) {
   entry *e = s->n_entries < HV_STATE_OFFERS_MAX ? hv_mem_zalloc(s->env->mem, sizeof *e) : NULL;
   if (!e)
     return NULL;
@@ -209,7 +212,7 @@ static void hashed(void *arg, hv_status status) {
   memcpy(e->lineage, e->coming_lineage, sizeof e->lineage);
   offer->digest = snapshot->digest;
   e->telling = offer;
-  say(e);
+  state_announce(e);
 }
 
 static hv_status check_offer(const hv_state *s, const hv_state_offer *offer, hv_error *err) {
@@ -231,10 +234,10 @@ hv_status hv_state_offer_start(hv_state *s, hv_state_offer *offer, hv_error *err
   status = hv_snapshot_new(s->env, offer->bytes, offer->parts, s->config.chunk_bytes, offer->metadata, &snapshot, err);
   if (status != HV_OK)
     return status;
-  entry *e = find(s, offer->prefix);
+  entry *e = state_find(s, offer->prefix);
   int full = !e && s->n_entries >= HV_STATE_OFFERS_MAX, is_new = !e;
   if (!e)
-    e = enter(s, offer->prefix);
+    e = state_enter(s, offer->prefix);
   snapshot->manifest.epoch = offer->epoch;
   snapshot->manifest.state_hash = offer->state_hash;
   s->env->sha256(s->env, offer->prefix, &snapshot->prefix_hash);
@@ -270,13 +273,13 @@ static int break_uploads(hv_state *s, hv_span prefix) {
 }
 
 hv_status hv_state_withdraw(hv_state *s, hv_span prefix, int at_once) {
-  entry *e = find(s, prefix);
+  entry *e = state_find(s, prefix);
   int broken = at_once && break_uploads(s, prefix);
   if (!e || (!e->offered && !e->coming))
     return broken ? HV_OK : HV_NOT_FOUND;
   if (e->offered) {
     retire(e);
-    say(e);
+    state_announce(e);
   } else
     s->env->timer_set(s->env, &e->declare, 0); /* to go away, in a step of its own */
   end_telling(e, HV_CANCELLED, "the offer was withdrawn");
@@ -285,7 +288,7 @@ hv_status hv_state_withdraw(hv_state *s, hv_span prefix, int at_once) {
 }
 
 hv_status hv_state_set_priority(hv_state *s, hv_span prefix, float priority) {
-  entry *e = find(s, prefix);
+  entry *e = state_find(s, prefix);
   if (!e || (!e->offered && !e->coming))
     return HV_NOT_FOUND;
   if (!isfinite(priority))
@@ -293,7 +296,7 @@ hv_status hv_state_set_priority(hv_state *s, hv_span prefix, float priority) {
   int changed = e->offered && priority != e->priority;
   e->priority = e->coming_priority = priority;
   if (changed)
-    say(e);
+    state_announce(e);
   return HV_OK;
 }
 
