@@ -80,7 +80,7 @@ static void drop_work(work *w) {
   hv_mem_free(w);
 }
 
-/* What it has of its averager. */
+/* Takes everything of its averager back from a step. */
 static void detach(work *w) {
   hv_average *a = w->average;
   env_of(w)->timer_clear(env_of(w), &w->timer);
@@ -210,8 +210,8 @@ static void settled(work *w) {
   env_of(w)->work(env_of(w), &w->blend);
 }
 
-/* Whoever lacks something yet has three stall_ms for it, from the latest view or the latest coordinator on, and longer while
- * another view is agreed on: each may lose another owner, or be silent itself. */
+/* Sets the end of settling. A member that lacks averages has three stall_ms, counted from the latest view or coordinator, and
+ * longer while another view is agreed on, because it may lose another owner or be silent itself. */
 static void settle_by(work *w) {
   w->settled_view = hv_allreduce_view(w->round);
   w->settled_chair = hv_allreduce_coordinator(w->round);
@@ -254,7 +254,7 @@ static uint64_t bytes_moved(const work *w) {
   return 2 * ((me->auxiliary ? 0 : others) + own * contributors);
 }
 
-/* What is in the averages, by chunk and by member. */
+/* Sets the outcome: the averaged chunks, and each member's share. */
 static void average_count(work *w, const hv_allreduce *round) {
   const hv_average *a = w->average;
   for (uint32_t i = 0; i < a->run.n_chunks; i++)
@@ -265,7 +265,7 @@ static void average_count(work *w, const hv_allreduce *round) {
     w->shares[i] = a->run.n_values ? (double)hv_allreduce_counted(round, i) / (double)a->run.n_values : 1;
 }
 
-/* What the round has shown of this peer's line is told to the host of the next one. */
+/* Takes over the link rate that the round measured; the host of the next one gets it. */
 static void learn_line(hv_average *a, const hv_allreduce *round) {
   a->link_rate = hv_gauge_blend(a->link_rate, hv_allreduce_line(round));
   hv_match_set_bandwidth(a->match, a->link_rate);
@@ -403,7 +403,7 @@ static void average_arm(work *w) {
     env_of(w)->timer_set(env_of(w), &w->timer, due > now ? due - now : 0);
 }
 
-/* What its round will take: at least what is usual here, since a group is worth nothing without time for its round. */
+/* Least time for a round: the usual one here, because a group is worth nothing without time for its round. */
 static uint64_t round_least_ms(const work *w) {
   uint64_t usual_ms = w->average->usual_us / 1000;
   return usual_ms > ROUND_LEAST_MS ? usual_ms : ROUND_LEAST_MS;
@@ -436,7 +436,7 @@ static void not_found(work *w, hv_status status, const char *text) {
   average_arm(w);
 }
 
-/* What tells of its members, which must not fail after the round. */
+/* Takes the memory for the outcome's members before the round, so that a lack of it cannot fail later. False: no memory. */
 static int average_make_room(work *w) {
   hv_mem *mem = env_of(w)->mem;
   w->members = hv_mem_array(mem, w->group->n_members, sizeof *w->members);

@@ -113,7 +113,7 @@ static hv_status append_number(hv_buf *buf, uint32_t number) {
   return hv_buf_append(buf, bytes, sizeof bytes);
 }
 
-/* All that BEGIN says, in one row of bytes: what the id is a hash of. */
+/* Writes all contents of BEGIN as one string of bytes, of which the id is a hash. */
 static hv_status group_write_all(const hv_group_facts *facts, const hv_msg_begin *begin, hv_span gathers, hv_buf *out) {
   hv_status status = hv_buf_append(out, "hv:group", 8);
   hv_span heads[] = {facts->key, facts->epoch, hv_span_of(facts->schema.bytes, sizeof facts->schema.bytes),

@@ -190,8 +190,8 @@ hv_status hv_match_set_bits(hv_match *match, hv_span bits, hv_error *err) {
   tell_departure(match);
   hv_roster_fini(&match->roster, 1);
   set_key(match, bits);
-  /* What has begun, and who is further, was so among others. Where this node is, and whether it still lacks its group there, it
-   * takes along. */
+  /* Epochs that began, and peers that are further, belong to the old key. This node's place, and whether it still lacks its group
+   * there, stay. */
   memset(match->begun, 0, sizeof match->begun);
   match->behind_us = 0;
   start_roster(match, 0);

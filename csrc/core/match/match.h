@@ -118,7 +118,8 @@ typedef struct hv_match_group {
 typedef struct hv_match_seek hv_match_seek;
 struct hv_match_seek {
   /* HV_OK: `group` is given to the caller. Else group is NULL, and text says why in one sentence.
-   * HV_TIMEOUT: fewer than min_group_size came within wait_ms, or all others are behind and not on their way.
+   * HV_TIMEOUT: fewer than min_group_size came within wait_ms, or all others average other tensors, or all are behind and not on
+   * their way.
    * HV_EXISTS: others began this epoch without this peer; or (`further`) they are in later epochs, or more than a third of them
    * already had their group of this one, so there will be no other group (docs/MATCH.md, "Epochs have an order").
    * HV_CANCELLED, HV_CLOSED, HV_NOMEM. */

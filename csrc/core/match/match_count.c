@@ -50,13 +50,13 @@ size_t match_known(const match_gathering *g) {
   return n > g->begun ? n - g->begun : 0;
 }
 
-/* Those who have this epoch's group behind them, and those who may want one yet. */
+/* A count of the peers that have this epoch's group behind them, and of those that may still want one. */
 typedef struct census {
   size_t others, passed, waits;
-  size_t living;      /* of those who have passed it */
-  size_t may, owners; /* who may come; who of them can be dialled */
-  size_t gone;        /* who was known, and has ended or left */
-  uint64_t at;        /* how far the furthest are; 0: none is further */
+  size_t living;      /* of passed */
+  size_t may, owners; /* peers that may come; those of them that can be dialled */
+  size_t gone;        /* known peers that have ended or left */
+  uint64_t at;        /* place of the furthest; 0: none is further */
 } census;
 
 static census count_where(const match_gathering *g) {
@@ -94,9 +94,9 @@ static census count_where(const match_gathering *g) {
   return c;
 }
 
-/* 1: more than a third have it behind them (as core/progress/tally counts epochs), and one of them lives to tell its state: a
- * second group would be a second swarm. Those who died since count, too: their step is made. Not where the swarm is divided into
- * several groups anyway, nor in a second attempt, whose name says that it is one. */
+/* True if more than a third have it behind them (as core/progress/tally counts epochs), and one of them lives, so its state can be
+ * had: a second group would be a second swarm. Peers that died since count too, because their step is made. False if the swarm is
+ * divided into several groups anyway, and in a second attempt. */
 static int has_passed(const match_gathering *g, const census *c, size_t wanted) {
   size_t all = c->passed + c->waits > wanted ? c->passed + c->waits : wanted;
   return c->living && all <= match_target(g->match) && c->passed > all / 3 && !memchr(g->epoch, '/', g->epoch_size);

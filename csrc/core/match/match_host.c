@@ -92,7 +92,7 @@ static void in_order(const hv_rank *rank, match_joiner **group, size_t n) {
     }
 }
 
-/* What the members have to tell, one after another. NULL with HV_OK: nothing. */
+/* Joins the members' gather data. *out is the caller's; NULL with HV_OK: there is none. */
 static hv_status join_gathers(hv_env *env, match_joiner *const *group, size_t n, hv_payload **out) {
   hv_buf all;
   hv_status status = HV_OK;
@@ -192,8 +192,8 @@ static size_t begin_all(match_gathering *g) {
   return taken;
 }
 
-/* It is over: whoever is still here came too late. A few can have a group at any host: that is not the epoch's, and the others
- * gather anew. */
+/* Closes a gathering whose group has begun; the joiners still here came too late. A few peers can have a group at any host: such a
+ * group is not the epoch's, and the others gather anew. */
 static void close_gathering(match_gathering *g) {
   int is_the_epochs = g->begun >= match_target(g->match) || g->begun > (g->begun + match_known(g)) / 3;
   if (is_the_epochs)
@@ -327,8 +327,8 @@ static size_t weight_of(const match_gathering *g) {
   return match_joiner_of(g, &g->match->roster.config.me) ? SIZE_MAX : g->n_joiners + g->begun;
 }
 
-/* Where too many gather, the fewest go, of those who have been there longest: who comes alone under a name of its own keeps no
- * place from a group. This node's own seek stays. */
+/* Drops the smallest gathering, among equals the oldest, so that a peer alone under a name of its own keeps no place from a group.
+ * This node's own seek stays. */
 static void gathering_make_room(hv_match *match) {
   match_gathering *least = match->gatherings;
   for (match_gathering *g = least; g; g = g->next) /* the oldest is the last */
@@ -419,8 +419,8 @@ static int too_much_to_tell(const match_gathering *g, uint32_t more) {
   return more > HV_MATCH_GATHER_MAX || sum > HV_MATCH_GATHERS_MAX;
 }
 
-/* They go, as far as need be: who has the most to tell first, of those the last who came. So a few who say that they have much keep
- * nobody away who has little. This node's own seek stays. */
+/* Sends joiners away until `more` bytes have room: the one with the most gather data first, among equals the last that came. So a
+ * few peers that announce much keep none away that has little. This node's own seek stays. */
 static void make_room_to_tell(match_gathering *g, uint32_t more) {
   for (;;) {
     match_joiner *most = NULL;
@@ -439,7 +439,7 @@ static match_joiner *gathering_add(match_gathering *g, const hv_peer_id *id, con
   match_joiner *j = g->n_joiners < MATCH_JOINERS_MAX ? hv_mem_zalloc(g->match->env->mem, sizeof *j) : NULL;
   uint64_t now = host_now(g->match);
   hv_addr one;
-  int dialable = hv_contact_unpack(join->addrs, &one, 1) > 0; /* what nobody can read owns nothing */
+  int dialable = hv_contact_unpack(join->addrs, &one, 1) > 0; /* a member whose address cannot be read owns nothing */
   if (!j)
     return NULL;
   make_room_to_tell(g, join->gather_size);

@@ -1,6 +1,6 @@
 #include "core/match/match_inner.h"
 
-/* From now on others know of it, and may expect it. */
+/* Ends being apart: other peers know of this one and may expect it. */
 static void match_enter(hv_match *match) {
   if (!match->config.apart)
     return;
@@ -18,7 +18,7 @@ void match_moves_to(hv_match *match, uint64_t at) {
   int had_come = match->return_place != 0; /* the others know of it, and not yet that it is there */
   match->return_place = 0;
   if (at && (match->config.apart || had_come))
-    hv_roster_moved(&match->roster, at); /* first: what follows tells it */
+    hv_roster_moved(&match->roster, at); /* first, because the questions below report it */
   match_enter(match);
   if (had_come)
     match_ask_all(match);

@@ -175,7 +175,7 @@ static void nobody_came(hv_match *match) {
              match_least(match), seconds, others);
   if (match_place_of(s->request->epoch)) /* the next epoch does not wait for them again */
     hv_roster_missed(&match->roster, match_place_of(s->request->epoch), s->started_us);
-  is_over(match, HV_TIMEOUT, NULL); /* whose tensors are the right ones nobody knows: who has this one's may come yet */
+  is_over(match, HV_TIMEOUT, NULL); /* nothing shows which tensors are right, and a peer with this one's may still come */
 }
 
 /* ---- asking a host ---- */
@@ -189,7 +189,7 @@ static void host_failed(hv_match *match) {
   choose(match);
 }
 
-/* What it said or did no honest host does. */
+/* The host sent something that no honest host sends. */
 static void host_lied(hv_match *match) {
   seek_let_go(match);
   hv_roster_wronged(&match->roster, &match->seek.host);
@@ -265,7 +265,8 @@ static int is_deceived(const hv_match *match) {
   return seek > 1 || (seek && seek == others);
 }
 
-/* What the others say is heard by the time of its next sign of life. 1: that host is given up. */
+/* Checks whether the host holds this peer back. The others' answers arrive by its next sign of life. True: that host is given up.
+ */
 static int suspects(hv_match *match) {
   match_seek *s = &match->seek;
   uint64_t now = seek_now(match);
@@ -295,7 +296,7 @@ static void seek_accepted(hv_match *match, uint32_t present) {
   if (match->seek.state != SEEK_WAITING || suspects(match))
     return;
   seek_arm(match, MATCH_SILENCE_MS);
-  match_seek_news(match); /* who failed some time ago may be asked again */
+  match_seek_news(match); /* a peer that failed some time ago may be asked again */
 }
 
 static void redirected(hv_match *match, const hv_contact *to) {
@@ -403,7 +404,7 @@ static void describe(hv_match *match, const hv_peer_id *host, uint8_t *addrs, hv
                        .known = (uint32_t)match_knows_of(match, match_place_of(wish->epoch), host)};
 }
 
-/* What the group is to be told follows the question at once. */
+/* Sends the gather data right after JOIN. */
 static hv_status send_gather(hv_match *match, hv_stream *stream) {
   hv_span gather = match->seek.request->gather;
   hv_msg msg = {.kind = HV_MSG_GATHER};

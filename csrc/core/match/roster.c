@@ -8,16 +8,16 @@
 
 enum {
   DECLARED_MS = 60000,
-  CATCH_UP_MS = 1500,   /* who is behind, and says nothing of it, may be back in time */
-  AT_FRESH_MS = 3000,   /* by then who was behind may be anywhere, */
-  AT_CLIENT_MS = 15000, /* a client, which nobody can ask, by then */
+  CATCH_UP_MS = 1500,   /* a peer that is behind, and has not reported it, may catch up */
+  AT_FRESH_MS = 3000,   /* age from which the place of a peer that was behind counts for nothing, */
+  AT_CLIENT_MS = 15000, /* of a client, which cannot be asked */
   DECLARE_AGAIN_MS = 20000,
   DECLARE_RETRY_MS = 1000, /* doubles */
   WELL_KEPT = 3,           /* nodes that keep a declaration: then it need not be said again soon */
   GOODBYE_MS = 10000,      /* to say it; it holds as long as what it takes back, which somebody may still keep */
   HEARSAY_MS = 15000,
   LOOK_FIRST_MS = 1500,
-  LOOK_FRESH_MS = 3000, /* what was read so short a time ago is news enough */
+  LOOK_FRESH_MS = 3000, /* a search this recent is not repeated */
   LOOK_MOST_MS = 15000,
   AGAIN_FIRST_MS = 2000, /* doubles */
   AGAIN_DOUBLINGS = 4,
@@ -262,7 +262,7 @@ void hv_roster_moved(hv_roster *roster, uint64_t at) {
     if (entry->place >= at)
       entry->behind_us = 0;
     else if (!entry->behind_us && entry->addrs_size && hv_roster_is_behind(entry->place, entry->is_seeking, at))
-      entry->behind_us = roster->env->now_us(roster->env); /* a client cannot be asked: what it says counts */
+      entry->behind_us = roster->env->now_us(roster->env); /* a client cannot be asked: its own report counts */
   }
 }
 
@@ -485,7 +485,7 @@ static uint64_t left_of(const hv_record *record) {
   return record->ttl_ms < left_ms ? record->ttl_ms : left_ms;
 }
 
-/* What a declaration says; 1: it brings news. */
+/* Takes a declaration in. True: it changes something. */
 static int read_record(hv_roster *roster, const hv_record *record) {
   hv_span value = record->value;
   if (!hv_peer_is_known(&record->signer) || value.size < 34 || value.data[0] != FORMAT)

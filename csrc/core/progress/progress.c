@@ -331,7 +331,7 @@ void hv_progress_registry_fini(hv_progress_registry *registry) {
     if (self->asking)
       hv_dht_cancel(registry->dht, &self->get);
     if (self->publishing)
-      hv_dht_cancel(registry->dht, &self->store); /* whose end frees it */
+      hv_dht_cancel(registry->dht, &self->store); /* its end frees the tracker */
     else
       free_tracker(self);
     if (ended)

@@ -61,7 +61,7 @@ static double now_least(double a, double b) {
   return a < b ? a : b;
 }
 
-/* A view in which nobody else is: what I say is all there is. */
+/* True if a view holds no other contributor, so the own report is all there is. */
 static int alone(const hv_progress_view *view) {
   return view->tally.n <= (size_t)(view->mine != 0);
 }

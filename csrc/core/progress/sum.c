@@ -2,7 +2,7 @@
 
 enum { OWNERS_MAX = HV_SUM_OWNERS_MAX };
 
-static const double LONGEST_US = 1e18; /* longer than any clock has run; what peers say of samples and speed gives more */
+static const double LONGEST_US = 1e18; /* longer than any clock has run; samples and speeds that peers claim can give more */
 
 static uint64_t sum_least(uint64_t a, uint64_t b) {
   return a < b ? a : b;

@@ -42,7 +42,7 @@ static int is_counted(const hv_claim *claim, const hv_tally_rule *rule, uint64_t
          (claim->mine || now_us <= claim->heard_us || now_us - claim->heard_us <= rule->stale_ms * UINT64_C(1000));
 }
 
-/* Who counts comes first; one owner's claims stand side by side. */
+/* Moves the claims that count to the front, those of one owner together; returns their number. */
 static size_t drop_the_rest(hv_claim *claims, size_t n, const hv_tally_rule *rule, uint64_t now_us) {
   size_t kept = 0;
   for (size_t i = 0; i < n; i++)

@@ -34,7 +34,7 @@ static uint8_t *put_short(uint8_t *at, uint64_t value) {
   return at + SHORT_BYTES;
 }
 
-/* What is read; `bad` once anything was not there, or beyond its limit. */
+/* A reader of a message's bytes; `bad` once a byte was missing, or a number beyond its limit. */
 typedef struct reader {
   hv_span left;
   int bad;

@@ -7,7 +7,7 @@
 
 enum {
   LOOK_US = 1000000,
-  STALE_US = 10000000, /* who has not been heard for so long is not there */
+  STALE_US = 10000000, /* without a message, after which a peer does not count */
   ABSENT_US = 30000000,
   ZONE_TIMES = 4,
   OWNERS_MORE = 16,
@@ -17,8 +17,8 @@ enum {
 };
 
 #define NEAR 0.02
-#define NEAR_PASSED 0.005  /* who passes a word on is believed less */
-#define NEAR_AT_FIRST 0.05 /* while not all know how they stand to an epoch that has just begun; nothing is decided then */
+#define NEAR_PASSED 0.005  /* a sum that was passed on is trusted less */
+#define NEAR_AT_FIRST 0.05 /* shortly after an epoch began, when nothing is decided */
 
 static uint64_t zones_now(const hv_zones *z) {
   return z->env->now_us(z->env);
@@ -50,7 +50,7 @@ static void note_absent(hv_zones *z, uint64_t who) {
   z->absent_at = (z->absent_at + 1) % (sizeof z->absent / sizeof *z->absent);
 }
 
-/* Who asks about a run takes part in it. */
+/* A peer that asks about a run takes part in it. */
 static void note_present(hv_zones *z, const hv_peer_id *id) {
   uint64_t who = mark_of(id);
   for (size_t i = 0; i < sizeof z->absent / sizeof *z->absent; i++)
@@ -146,8 +146,8 @@ static int agree(const hv_zones *z, const opinion *a, const opinion *b, double n
          fabs(a->speed - b->speed) <= b->speed / 4 + 1e-9;
 }
 
-/* As of now, and with the swarm: what is older than the epoch is taken to have begun it. To be done before a sum is added to
- * others, since their ages together tell nothing of each. */
+/* Extrapolates a sum to now and into the swarm's epoch, if it is older than that epoch. To be done before a sum is added to others,
+ * because the mean of several ages says nothing of each. */
 static void bring(const hv_zones *z, hv_sum *sum, uint64_t heard_us, uint64_t now_us) {
   hv_sum_forward(sum, now_us - heard_us);
   if (z->begun_us)
@@ -181,8 +181,8 @@ static size_t direct_of(const hv_zones *z, const hv_zones_half *half, uint64_t n
   return n;
 }
 
-/* Which voice counts: the freshest if the one in the middle agrees (of two the lower), else that one; what was passed on counts if
- * it is fresher still and agrees, and has no vote. */
+/* Picks the sum that counts: the freshest answer if it agrees with the median (of two: the lower), else the median. A sum that was
+ * passed on has no vote; it counts if it is fresher still and agrees. */
 static void pick(hv_zones *z, hv_zones_half *half, uint64_t now_us) {
   opinion said[3], passed;
   size_t freshest = 0, n = direct_of(z, half, now_us, said);
@@ -315,7 +315,7 @@ static uint64_t way_us(const hv_zones *z, const hv_peer_id *who) {
   return (contact && contact->rtt_us ? contact->rtt_us : hv_dht_asker(z->dht)->rtt_us) / 2;
 }
 
-/* What somebody tells of itself, or of the half that is its own and the other one for me; and what it passes on. */
+/* Takes a message in: its sender's own sum, or that of its half, which is the other half for this node; and the sums passed on. */
 static void zones_hear(hv_zones *z, const hv_peer_id *who, unsigned depth, int asked, uint64_t way, hv_span bytes) {
   enum { WAY_MOST_US = 500000 };
   hv_hash hash;
@@ -419,7 +419,7 @@ static uint64_t latest(uint64_t a, uint64_t b) {
   return a > b ? a : b;
 }
 
-/* Who was not heard for longest; ALL: nobody is there. */
+/* The member or half that was not heard for longest; ALL: there is none. */
 static size_t next_slot(const hv_zones *z) {
   size_t found = ALL;
   uint64_t oldest = UINT64_MAX;

@@ -58,7 +58,7 @@ typedef struct hv_zones_half {
   hv_zones_answer volunteered; /* the newest message that came without a question */
   hv_zones_answer passed;      /* the freshest sum that another peer passed on */
   hv_sum picked;               /* the sum that counts */
-  uint64_t picked_us;          /* the time for which it holds */
+  uint64_t picked_us;          /* the time for which it was true */
   uint64_t renewed_us;         /* when a fresher one came */
   uint64_t tried_us;           /* when a contact was asked last */
   hv_ask *ask;                 /* the question under way; NULL: none */
@@ -76,13 +76,14 @@ typedef struct hv_zones {
   struct {
     uint64_t from; /* a hash of the peer's identity */
     uint64_t until_us;
-  } absent[64]; /* peers that do not take part in the run, and are not asked until then */
-  size_t absent_at, active;
+  } absent[64];                              /* peers that do not take part in the run, and are not asked until then */
+  size_t absent_at;                          /* the next slot of absent */
+  size_t active;                             /* members and halves that can be asked */
   uint64_t round_us, looked_us, due_us;      /* length of a round; last look at the routing table; when the timer is due */
   uint64_t epoch, begun_us;                  /* the swarm's epoch; when it began, by its samples and speed */
   double most_samples, most_speed;           /* limits of one owner in the leaf */
   double most_zone_samples, most_zone_speed; /* limits of one owner in the mean of a zone */
-  double share;                              /* samples of one owner in an epoch */
+  double share;                              /* the fair share of one owner: target / owners, in samples */
   hv_timer timer;
   int ended;
 } hv_zones;
@@ -102,7 +103,7 @@ void hv_zones_gone(hv_zones *zones, const hv_peer_id *id);
 
 /* Writes the addresses of the peers that sent a message themselves; `out` has room for HV_ZONES_MEMBERS. Returns their number. */
 size_t hv_zones_heard_from(const hv_zones *zones, hv_target *out);
-/* The number of members and halves of which a recent sum is known. */
+/* The number of members and halves whose sum is known and recent. */
 size_t hv_zones_heard(const hv_zones *zones);
 /* True if a peer's own sum is known and recent: sets it, and *heard_us to its time. */
 int hv_zones_member_of(const hv_zones *zones, const hv_peer_id *id, hv_sum *out, uint64_t *heard_us);

@@ -264,7 +264,7 @@ static void decide(hv_loader *l, hv_ballot *ballots) {
                "cannot load the state: the peers that offer one do not agree, and no state has a majority; try again later");
   else if (l->chosen)
     look_again(l, HV_UNREACHABLE, "cannot load the state: all peers that offered it have left; try again later");
-  else if (l->load->epoch_least > 0) { /* who asks for an epoch knows of somebody there, who may be about to offer it */
+  else if (l->load->epoch_least > 0) { /* a caller that wants an epoch knows a peer there, which may offer it soon */
     char text[80];
     snprintf(text, sizeof text, "no peer offers a state of epoch %llu or later: try again later",
              (unsigned long long)l->load->epoch_least);

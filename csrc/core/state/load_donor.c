@@ -6,8 +6,8 @@
 enum {
   FAILURES_MAX = 3,
   ADDRS_MAX = 4,
-  FIRST_AHEAD = 2,   /* chunks asked of who was not measured yet */
-  AHEAD_US = 500000, /* of who was: what comes in this time */
+  FIRST_AHEAD = 2,   /* chunks requested from a donor that was not measured yet; */
+  AHEAD_US = 500000, /* from another: those that it sends in this time */
   AGAIN_US = 500000, /* after a failure; twice as long after the next */
   BUSY_US = 1000000,
   HEDGE_US = 1000000, /* a manifest that has not come by then is asked of one more */
@@ -17,7 +17,7 @@ enum {
   SLOW_PACES = 4,                /* so much slower than the fastest is slow */
   MEASURED = 2 * LOAD_AHEAD_MAX, /* chunks before we call it so: answers come in bursts */
   FORGET = 4 * LOAD_AHEAD_MAX,
-  GOOD_PACE_US = 2000000,  /* for a chunk: who is slower has not shown it */
+  GOOD_PACE_US = 2000000,  /* for a chunk, of a donor that is good */
   SLOWEST_BYTES = 32 << 10 /* per second, of a manifest */
 };
 
@@ -79,7 +79,7 @@ static void donor_measure(load_donor *d, uint64_t now_us, int is_chunk) {
     d->busy_us += took;
     d->n_timed++;
     d->pace_us = d->busy_us / d->n_timed + 1;
-    if (d->n_timed == FORGET) { /* what was long ago counts less and less */
+    if (d->n_timed == FORGET) { /* older chunks count less and less */
       d->busy_us /= 2;
       d->n_timed /= 2;
     }
@@ -169,7 +169,7 @@ static uint32_t ahead(const load_donor *d) {
   return (uint32_t)(by_pace < most ? by_pace : most < FIRST_AHEAD ? FIRST_AHEAD : most);
 }
 
-/* What is next for this donor; HV_STATE_MANIFEST when the manifest is not there yet. 0: nothing. */
+/* Sets *out to the next chunk for this donor, or to HV_STATE_MANIFEST while there is no manifest. False: nothing to request. */
 static int next_for(const load_donor *d, uint32_t *out) {
   hv_loader *l = d->loader;
   if (!l->has_manifest) {
@@ -262,7 +262,7 @@ static uint64_t best_pace(const hv_loader *l) {
   return best;
 }
 
-/* Of those who were never asked, one by lot: who wants to be asked first can say the highest priority, but nobody chooses its rank.
+/* A random one of the donors that were never asked: a donor can announce the highest priority, but not choose its rank. NULL: none.
  */
 static load_donor *by_lot(const hv_loader *l) {
   load_donor *best = NULL;
@@ -328,7 +328,7 @@ static load_donor *best_to_open(hv_loader *l, uint64_t now, int also_tired) {
   return NULL;
 }
 
-/* What it has had of time, what it is at included. */
+/* Time that a donor has spent on requests, the present one included. */
 static uint64_t busy_of(const load_donor *d, uint64_t now) {
   uint64_t since = d->n_asked && d->asked_us[0] > d->last_us ? d->asked_us[0] : d->last_us;
   return d->busy_us + (d->n_asked ? now - since : 0);
@@ -355,7 +355,7 @@ static void demote(hv_loader *l, uint64_t now) {
   }
 }
 
-/* Nothing is left to ask and somebody fast is idle: who would take long for what it was asked is overtaken. */
+/* Once all chunks are requested and a fast donor is idle, takes the requests of a slow one away. */
 static void overtake(hv_loader *l, uint64_t now) {
   load_donor *idle = NULL, *slow = NULL;
   for (size_t i = 0; i < l->n_donors; i++) {
@@ -398,7 +398,7 @@ static void widen(hv_loader *l, uint64_t now, size_t open) {
   }
 }
 
-/* Whom to open: all but the first who are asked for the manifest by lot. */
+/* The next donor to open; those asked for the manifest, apart from the first, are random. */
 static load_donor *next_to_open(hv_loader *l, uint64_t now, size_t open) {
   load_donor *d = open && !l->has_manifest ? by_lot(l) : NULL;
   return d ? d : best_to_open(l, now, open == 0);

@@ -1,8 +1,8 @@
 /* The inner parts of one download: voters, donors and checks, shared by the load*.c files only.
  *
  * Room: core. The contract of the whole is core/state/load.h.
- * Owner: the loader, of streams, jobs and donors. A donor keeps its memory as long as its manifest is wanted.
- * Thread: the hive thread; jobs of load_check.c write the image, `found` and their own memory on the pool.
+ * Owner: the loader, of streams, jobs and donors. The address of a donor does not change while its manifest is wanted.
+ * Thread: the hive thread; jobs of load_check.c write the image and their own memory on the pool.
  * Files: load.c (phases, decisions), load_voters.c (announcers that answer), load_donor.c (requests to donors), load_check.c
  * (digests). load.c calls the other three; these report to it through hv_loader.on.
  */

@@ -1,4 +1,4 @@
-/* Of those who announce a state, who is there? (contract in load_inner.h) */
+/* The announcers of a state, and their answers (contract in load_inner.h). */
 #include "core/peers/contact.h"
 #include "core/state/load_inner.h"
 

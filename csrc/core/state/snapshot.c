@@ -14,7 +14,7 @@ typedef struct hv_snapshot_hashing {
   stage stage;
   uint32_t next, until; /* chunks: from where, and up to where this step goes */
   uint8_t *room;        /* for chunks that do not lie in one piece, or are encoded */
-  hv_buf text;          /* what is hashed after the chunks */
+  hv_buf text;          /* the bytes that are hashed after the chunks */
   hv_hash hash;
   hv_status status;
   hv_job job;
@@ -179,7 +179,7 @@ static hv_status hashing_finish(hashing *h) {
   return HV_OK;
 }
 
-/* What a step has made is put to its use; HV_OK: there is one more step. */
+/* Uses the result of a step. HV_OK: there is one more step. */
 static hv_status advance(hashing *h, int *over) {
   hv_manifest *m = &h->snapshot->manifest;
   switch (h->stage) {

@@ -3,17 +3,17 @@
  * Room: core (uses env, snapshot).
  * Owner: state.
  * Thread: the hive thread; chunks are encoded on the pool, one at a time.
- * Limits: at most HV_UPLOAD_ASKED_MAX requested chunks and one that the stream has not taken yet. A peer that neither takes nor
- * asks anything for HV_UPLOAD_SILENCE_MS is dropped. So is one that downloads a snapshot HV_UPLOAD_RETIRED_MS after it was
- * replaced, because the program wants its memory back. Errors: a refusal is sent to the peer, then the stream ends.
+ * Limits: HV_UPLOAD_ASKED_MAX requested chunks, and one that the stream has not taken yet.
+ * Errors: a refusal is sent to the peer, then the stream ends.
+ * Rules: docs/STATE.md, "Uploads".
  */
 #ifndef HV_CORE_UPLOAD_H
 #define HV_CORE_UPLOAD_H
 
 #include "core/state/snapshot.h"
 
-#define HV_UPLOAD_SILENCE_MS 30000u
-#define HV_UPLOAD_RETIRED_MS 300000u
+#define HV_UPLOAD_SILENCE_MS 30000u  /* without a request or a byte taken, after which a peer is dropped */
+#define HV_UPLOAD_RETIRED_MS 300000u /* after a snapshot was replaced, when its downloads are broken off */
 #define HV_UPLOAD_ASKED_MAX 32
 
 typedef struct hv_upload hv_upload;
