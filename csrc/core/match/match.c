@@ -83,7 +83,7 @@ static hv_match *find_prefix(const hv_match_registry *registry, hv_span prefix) 
   return match;
 }
 
-static const match_reports reports = {match_seek_begun, match_seek_in_vain};
+static const match_reports reports = {match_seek_begun, match_seek_hopeless};
 
 hv_status hv_match_new(hv_match_registry *registry, const hv_match_config *config, hv_match **out, hv_error *err) {
   hv_status status = check_config(config, err);
@@ -268,8 +268,8 @@ void hv_match_asked(hv_match_registry *registry, const hv_event *event) {
     answer.u.summoned.at = match->roster.place;
     answer.u.summoned.comes = match->return_place;
     hv_roster_called(&match->roster, &event->request->peer, summon->addrs);
-    hv_roster_stands(&match->roster, &event->request->peer, summon->at, summon->seeks);
-    hv_roster_comes(&match->roster, &event->request->peer, summon->comes);
+    hv_roster_set_place(&match->roster, &event->request->peer, summon->at, summon->seeks);
+    hv_roster_set_return(&match->roster, &event->request->peer, summon->comes);
     match_ask_back(match, &event->request->peer);
   }
   registry->env->reply(registry->env, event->request, &answer);

@@ -37,8 +37,9 @@ static void summoned(hv_call *call, const hv_event *event) {
     if (event->msg->u.summoned.state == HV_SUMMONED_HAD)
       hv_roster_had(&match->roster, &call->to.id, event->msg->u.summoned.at);
     else
-      hv_roster_stands(&match->roster, &call->to.id, event->msg->u.summoned.at, event->msg->u.summoned.state == HV_SUMMONED_SEEKS);
-    hv_roster_comes(&match->roster, &call->to.id, event->msg->u.summoned.comes);
+      hv_roster_set_place(&match->roster, &call->to.id, event->msg->u.summoned.at,
+                          event->msg->u.summoned.state == HV_SUMMONED_SEEKS);
+    hv_roster_set_return(&match->roster, &call->to.id, event->msg->u.summoned.comes);
   } else if (match && event->status != HV_CANCELLED)
     hv_roster_failed(&match->roster, &call->to.id);
   hv_mem_free(s);

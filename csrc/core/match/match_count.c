@@ -114,7 +114,7 @@ static size_t said_to_be(const match_gathering *g) {
 }
 
 /* Of those who are not known at all nothing is certain: more may be expected than are known. */
-int match_is_in_vain(const match_gathering *g, uint64_t *at) {
+int match_is_hopeless(const match_gathering *g, uint64_t *at) {
   const hv_match *match = g->match;
   *at = 0;
   int young = !match->settled && count_now(match) < match->opened_us + MATCH_GREET_MS * 1000ull;
@@ -183,11 +183,11 @@ uint64_t match_next_end(const match_gathering *g, uint64_t after_us) {
 
 /* Its time is over: is that a reason for the others, too? It is if it had at least a quarter of the time that they have, and most
  * of those who may come are there; or if the others (the median of them, that no other one alone can hold it up) have waited for
- * half of their time since both were there. So no word of one member hurries a group. */
+ * half of their time since both were there. So no single member hurries a group. */
 static int is_reason(const match_gathering *g, const match_joiner *over, uint64_t now) {
   uint64_t halves[MATCH_JOINERS_MAX], left[MATCH_JOINERS_MAX];
   size_t n = 0;
-  if (!over->stream) /* this node's own word */
+  if (!over->stream) /* this node itself */
     return 1;
   for (const match_joiner *j = g->joiners; j && n < MATCH_JOINERS_MAX; j = j->next) {
     uint64_t both_us = j->since_us > over->since_us ? j->since_us : over->since_us;

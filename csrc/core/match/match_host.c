@@ -216,7 +216,7 @@ static void give_up(match_gathering *g, uint64_t at) {
     if (stream)
       say_no(match, stream, at ? HV_EXISTS : HV_NOT_FOUND, at ? "the others are further" : "the others are behind", at);
     else
-      match->on->in_vain(match, at);
+      match->on->hopeless(match, at);
   }
   drop_if_empty(g);
 }
@@ -226,7 +226,7 @@ static void gathering_arm(match_gathering *g);
 /* Begins if it is time, or gives up. The gathering may be gone afterwards. */
 static void consider(match_gathering *g) {
   hv_match *match = g->match;
-  if (host_now(match) > g->due_us + MATCH_STOOD_STILL_MS * 1000ull) /* some may have gone long ago */
+  if (host_now(match) > g->due_us + MATCH_STALLED_MS * 1000ull) /* some may have gone long ago */
     g->hear_us = host_now(match) + MATCH_HEAR_MS * 1000ull;
   if (host_now(match) < g->hear_us) {
     gathering_arm(g);
@@ -235,7 +235,7 @@ static void consider(match_gathering *g) {
   uint64_t at;
   if (!match->behind_us && hv_roster_is_behind(match->roster.place, match_is_stuck(match), g->place))
     match->behind_us = host_now(match);
-  if (match_is_in_vain(g, &at)) {
+  if (match_is_hopeless(g, &at)) {
     give_up(g, at);
     return;
   }
@@ -294,7 +294,7 @@ static void pulse(match_gathering *g, uint64_t now_us) {
 
 static void gathering_tick(hv_timer *timer, const hv_event *event) {
   match_gathering *g = timer->owner;
-  if (event->now_us > g->due_us + MATCH_STOOD_STILL_MS * 1000ull) {
+  if (event->now_us > g->due_us + MATCH_STALLED_MS * 1000ull) {
     consider(g);
     return;
   }
@@ -514,8 +514,8 @@ void match_host_opened(hv_match *match, const hv_event *event) {
     hv_roster_stranger(&match->roster, &peer);
   else
     hv_roster_called(&match->roster, &peer, join->addrs);
-  hv_roster_stands(&match->roster, &peer, match_place_of(join->epoch), 1);
-  hv_roster_comes(&match->roster, &peer, 0);
+  hv_roster_set_place(&match->roster, &peer, match_place_of(join->epoch), 1);
+  hv_roster_set_return(&match->roster, &peer, 0);
   if (status != HV_INVALID)
     match_ask_back(match, &peer);
   if (no) {
@@ -608,7 +608,7 @@ void match_host_news(hv_match *match) {
     send_on_all(g);
     int elsewhere = !g->begun && match_has_begun(match, match_epoch_of(g));
     uint64_t at;
-    if (elsewhere && match_is_in_vain(g, &at)) {
+    if (elsewhere && match_is_hopeless(g, &at)) {
       give_up(g, at);
       continue;
     }

@@ -24,8 +24,7 @@
 #define MATCH_SILENCE_MS 3000     /* without a sign of life, after which a host is given up */
 #define MATCH_ANSWER_MS 2000      /* timeout of an answer, unless configured otherwise; */
 #define MATCH_ANSWER_LEAST_MS 500 /* its least value, in a short seek too */
-#define MATCH_STOOD_STILL_MS                                                                                                       \
-  1000                          /* delay of a timer after which this node itself was stalled: it first takes in what has arrived */
+#define MATCH_STALLED_MS 1000   /* delay of a timer after which this node itself was stalled: it first takes in what has arrived */
 #define MATCH_HEAR_MS 100       /* for this time */
 #define MATCH_DOUBTED_MAX 3     /* hosts whose verdict needs a confirmation */
 #define MATCH_RETRY_MS 500      /* after which a client that knows no host tries again */
@@ -69,10 +68,13 @@ struct match_gathering {
   uint64_t place;
   match_joiner *joiners;
   size_t n_joiners, n_present;
-  size_t begun; /* members of groups that began here */
-  uint64_t since_us, pulse_us, summon_us, summon_pause_us;
-  uint64_t due_us;  /* when the timer is due */
-  uint64_t hear_us; /* nothing begins before */
+  size_t begun;             /* members of groups that began here */
+  uint64_t since_us;        /* when it was opened */
+  uint64_t pulse_us;        /* the next sign of life to its joiners */
+  uint64_t summon_us;       /* the next question to the peers that it lacks */
+  uint64_t summon_pause_us; /* after that one; three times longer each time */
+  uint64_t due_us;          /* when the timer is due */
+  uint64_t hear_us;         /* nothing begins before */
   hv_timer timer;
 };
 
@@ -116,7 +118,7 @@ typedef struct match_seek {
   hv_status status; /* the result */
   int further;
   hv_match_group *group;
-  char text[400];
+  char text[400]; /* one sentence about the result */
 } match_seek;
 
 /* Calls from a gathering to this node's own seek. Set once, by match.c. */
@@ -124,7 +126,7 @@ typedef struct match_reports {
   /* The seek is in this group, which is given to it. done is called in an event of its own. */
   void (*begun)(hv_match *match, hv_match_group *group);
   /* No other peer will come to the seek's epoch: the others are at this place, or behind (0). */
-  void (*in_vain)(hv_match *match, uint64_t place);
+  void (*hopeless)(hv_match *match, uint64_t place);
 } match_reports;
 
 struct hv_match {
@@ -226,6 +228,7 @@ void match_ask_fini(hv_match *match);
 void match_moves_to(hv_match *match, uint64_t place);
 
 /* ---- match_count.c ---- */
+/* The joiner of that identity; NULL: none. */
 match_joiner *match_joiner_of(const match_gathering *g, const hv_peer_id *id);
 /* The number of peers that are there, or declared, not known to be gone, and may still come; this node among them. */
 size_t match_known(const match_gathering *g);
@@ -238,7 +241,7 @@ uint64_t match_settled_us(const hv_match *match);
 size_t match_knows_of(const hv_match *match, uint64_t place, const hv_peer_id *host);
 /* True if a gathering will be no group: the swarm had its group of this epoch, or too few are here, or clients alone, and no other
  * peer comes. *place: of the others; 0: they are behind. */
-int match_is_in_vain(const match_gathering *g, uint64_t *place);
+int match_is_hopeless(const match_gathering *g, uint64_t *place);
 /* The first moment after after_us at which a joiner's waiting time ends; UINT64_MAX: none. */
 uint64_t match_next_end(const match_gathering *g, uint64_t after_us);
 /* The first moment after after_us at which a peer that is catching up is not waited for any more; UINT64_MAX: none. */
@@ -263,8 +266,8 @@ void match_host_close(hv_match *match);
 /* ---- match_seek.c ---- */
 /* The roster has changed: looks for a better host. */
 void match_seek_news(hv_match *match);
-/* match_reports.in_vain and match_reports.begun. */
-void match_seek_in_vain(hv_match *match, uint64_t place);
+/* match_reports.hopeless and match_reports.begun. */
+void match_seek_hopeless(hv_match *match, uint64_t place);
 void match_seek_begun(hv_match *match, hv_match_group *group);
 /* Ends the seek within this call. Does nothing if there is none. */
 void match_seek_end(hv_match *match, hv_status status, const char *text);

@@ -83,7 +83,7 @@ void match_seek_begun(hv_match *match, hv_match_group *group) {
              (double)(seek_now(match) - s->started_us) * 1e-6);
   match_note_begun(match, s->request->epoch);
   for (size_t i = 0; i < s->n_doubted; i++) /* it was not over */
-    hv_roster_wronged(&match->roster, &s->doubted[i].host);
+    hv_roster_add_fault(&match->roster, &s->doubted[i].host);
   s->text[0] = 0;
   is_over(match, HV_OK, group);
   match->env->timer_set(match->env, &match->news_timer, 0); /* others may wait here for the same epoch */
@@ -132,7 +132,7 @@ static int is_confirmed(const hv_match *match) {
   return had;
 }
 
-void match_seek_in_vain(hv_match *match, uint64_t at) {
+void match_seek_hopeless(hv_match *match, uint64_t at) {
   match_seek *s = &match->seek;
   if (at && is_confirmed(match)) {
     has_begun_without(match);
@@ -158,7 +158,7 @@ static void believe(hv_match *match, match_verdict said, uint64_t at) {
   if (said == MATCH_HAS_BEGUN)
     has_begun_without(match);
   else
-    match_seek_in_vain(match, said == MATCH_IS_FURTHER ? at : 0);
+    match_seek_hopeless(match, said == MATCH_IS_FURTHER ? at : 0);
 }
 
 static void nobody_came(hv_match *match) {
@@ -185,14 +185,14 @@ static void choose(hv_match *match);
 static void host_failed(hv_match *match) {
   match_seek *s = &match->seek;
   seek_let_go(match);
-  hv_roster_let_down(&match->roster, &s->host, s->started_us);
+  hv_roster_host_failed(&match->roster, &s->host, s->started_us);
   choose(match);
 }
 
 /* The host sent something that no honest host sends. */
 static void host_lied(hv_match *match) {
   seek_let_go(match);
-  hv_roster_wronged(&match->roster, &match->seek.host);
+  hv_roster_add_fault(&match->roster, &match->seek.host);
   choose(match);
 }
 
@@ -345,7 +345,7 @@ static void begins(hv_match *match, const hv_event *event) {
   if (hv_group_read(match->env, &facts, &event->msg->u.begin, event->payload, &group, &err) == HV_OK) {
     for (size_t i = 0; i < group->n_members; i++)
       match_note_member(match, match->seek.request->epoch, &event->msg->u.begin.members[i]);
-    hv_roster_served(&match->roster, &match->seek.host);
+    hv_roster_host_served(&match->roster, &match->seek.host);
     match_seek_begun(match, group);
     return;
   }
@@ -516,7 +516,7 @@ static void time_is_over(hv_match *match) {
   match_seek *s = &match->seek;
   int held = s->state == SEEK_WAITING || s->state == SEEK_LEAVING;
   if (held && (s->present >= match_least(match) || s->present == 0))
-    hv_roster_wronged(&match->roster, &s->host); /* it could have begun; or it does not even count this node */
+    hv_roster_add_fault(&match->roster, &s->host); /* it could have begun; or it does not even count this node */
   seek_let_go(match);
   if (s->state != SEEK_CHOOSING)
     seek_move(match, SEEK_CHOOSING);
@@ -531,7 +531,7 @@ static void seek_tick(hv_timer *timer, const hv_event *event) {
   match_seek *s = &match->seek;
   if (s->state == SEEK_OVER) {
     seek_report(match);
-  } else if (event->now_us > s->due_us + MATCH_STOOD_STILL_MS * 1000ull) {
+  } else if (event->now_us > s->due_us + MATCH_STALLED_MS * 1000ull) {
     s->due_us = event->now_us + MATCH_HEAR_MS * 1000ull; /* a BEGIN may have arrived meanwhile */
     match->env->timer_set(match->env, &s->timer, MATCH_HEAR_MS * 1000ull);
   } else if (event->now_us >= s->ends_us + HV_MATCH_GRACE_MS * 1000ull)

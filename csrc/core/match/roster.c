@@ -196,7 +196,7 @@ void hv_roster_gone(hv_roster *roster, const hv_peer_id *id) {
   roster_notify(roster);
 }
 
-void hv_roster_wronged(hv_roster *roster, const hv_peer_id *id) {
+void hv_roster_add_fault(hv_roster *roster, const hv_peer_id *id) {
   hv_roster_entry *entry = hv_roster_find(roster, id);
   if (!entry)
     return;
@@ -204,19 +204,19 @@ void hv_roster_wronged(hv_roster *roster, const hv_peer_id *id) {
   hv_roster_failed(roster, id);
 }
 
-void hv_roster_let_down(hv_roster *roster, const hv_peer_id *id, uint64_t seek_us) {
+void hv_roster_host_failed(hv_roster *roster, const hv_peer_id *id, uint64_t seek_us) {
   hv_roster_entry *entry = hv_roster_find(roster, id);
   if (!entry)
     return;
   int again = entry->failed_us && entry->failed_us >= seek_us;
   entry->failed_us = roster->env->now_us(roster->env);
   if (again)
-    hv_roster_wronged(roster, id);
+    hv_roster_add_fault(roster, id);
   else
     hv_roster_failed(roster, id);
 }
 
-void hv_roster_served(hv_roster *roster, const hv_peer_id *id) {
+void hv_roster_host_served(hv_roster *roster, const hv_peer_id *id) {
   hv_roster_entry *entry = hv_roster_find(roster, id);
   if (entry)
     entry->faults = 0, entry->shunned_until_us = 0;
@@ -226,7 +226,7 @@ int hv_roster_is_behind(uint64_t at, int seeks, uint64_t there) {
   return at && there && (at + 1 < there || (at < there && seeks));
 }
 
-void hv_roster_stands(hv_roster *roster, const hv_peer_id *id, uint64_t at, int seeks) {
+void hv_roster_set_place(hv_roster *roster, const hv_peer_id *id, uint64_t at, int seeks) {
   hv_roster_entry *entry = hv_roster_find(roster, id);
   if (!entry || !at)
     return;
@@ -244,7 +244,7 @@ void hv_roster_stands(hv_roster *roster, const hv_peer_id *id, uint64_t at, int 
     roster_notify(roster);
 }
 
-void hv_roster_comes(hv_roster *roster, const hv_peer_id *id, uint64_t comes) {
+void hv_roster_set_return(hv_roster *roster, const hv_peer_id *id, uint64_t comes) {
   hv_roster_entry *entry = hv_roster_find(roster, id);
   if (!entry || entry->return_place == comes)
     return;
@@ -280,7 +280,7 @@ uint64_t hv_roster_next_given_up(const hv_roster *roster, uint64_t at, uint64_t 
 }
 
 void hv_roster_had(hv_roster *roster, const hv_peer_id *id, uint64_t at) {
-  hv_roster_stands(roster, id, at, 0);
+  hv_roster_set_place(roster, id, at, 0);
   hv_roster_entry *entry = hv_roster_find(roster, id);
   if (!entry || !at || entry->had_group)
     return;

@@ -22,6 +22,7 @@
 typedef struct hv_rank {
   uint64_t salt[2];
 } hv_rank;
+/* The order for a key and an epoch's name. */
 hv_rank hv_rank_for(hv_env *env, hv_span key, hv_span epoch);
 /* Negative if a comes before b, positive if after, 0 if they are the same peer. */
 int hv_rank_compare(const hv_rank *rank, const hv_peer_id *a, const hv_peer_id *b);
@@ -108,15 +109,15 @@ void hv_roster_failed(hv_roster *roster, const hv_peer_id *id);
 /* It ended or left this key: it counts again when it calls, or when a declaration signed later is found. */
 void hv_roster_gone(hv_roster *roster, const hv_peer_id *id);
 /* It failed as a host of a seek that began at seek_us; the second failure in one seek is a fault. */
-void hv_roster_let_down(hv_roster *roster, const hv_peer_id *id, uint64_t seek_us);
+void hv_roster_host_failed(hv_roster *roster, const hv_peer_id *id, uint64_t seek_us);
 /* It made a fault as a host: it is not asked to host for a while. */
-void hv_roster_wronged(hv_roster *roster, const hv_peer_id *id);
+void hv_roster_add_fault(hv_roster *roster, const hv_peer_id *id);
 /* It hosted this node's group: its faults are forgotten. */
-void hv_roster_served(hv_roster *roster, const hv_peer_id *id);
+void hv_roster_host_served(hv_roster *roster, const hv_peer_id *id);
 /* It, or its host, reported its place; `seeks`: it has no group there yet. */
-void hv_roster_stands(hv_roster *roster, const hv_peer_id *id, uint64_t place, int seeks);
-/* It announced the place at which it returns; 0: none. Call it after hv_roster_stands. */
-void hv_roster_comes(hv_roster *roster, const hv_peer_id *id, uint64_t return_place);
+void hv_roster_set_place(hv_roster *roster, const hv_peer_id *id, uint64_t place, int seeks);
+/* It announced the place at which it returns; 0: none. Call it after hv_roster_set_place. */
+void hv_roster_set_return(hv_roster *roster, const hv_peer_id *id, uint64_t return_place);
 /* It had a group at that place. */
 void hv_roster_had(hv_roster *roster, const hv_peer_id *id, uint64_t place);
 

@@ -125,8 +125,8 @@ void hv_progress_departed(hv_progress_registry *registry, const hv_peer_id *id, 
 /* A peer sent HV_MSG_PROGRESS: answers it. */
 void hv_progress_asked(hv_progress_registry *registry, const hv_event *event);
 
-/* A contributor's progress for others at now_us. If it has reported nothing for much longer than its batches take, it stands still:
- * then its speed is reduced to one batch in all that time, so that no step is made for samples that do not exist. */
+/* A contributor's progress for others at now_us. If the program has reported nothing for much longer than its batches take, it is
+ * stalled: then the speed is reduced to one batch in all that time, so that no step is made for samples that do not exist. */
 hv_progress_own hv_progress_as_of(const hv_progress_own *own, uint64_t now_us);
 
 /* Fills in default terms. HV_INVALID: err names the wrong one. */

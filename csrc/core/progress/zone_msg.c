@@ -98,10 +98,10 @@ static uint8_t *put_head(uint8_t *at, const hv_sum *sum) {
   return at;
 }
 
-static uint8_t *put_sum(uint8_t *at, const hv_zone_sum *word, uint64_t base) {
-  const hv_sum *sum = &word->sum;
+static uint8_t *put_sum(uint8_t *at, const hv_zone_sum *from, uint64_t base) {
+  const hv_sum *sum = &from->sum;
   int usual = is_usual(sum, base);
-  *at++ = (uint8_t)(word->level << 3 | (usual ? USUAL : sum->n_parts));
+  *at++ = (uint8_t)(from->level << 3 | (usual ? USUAL : sum->n_parts));
   if (!usual)
     at = put_head(at, sum);
   for (size_t i = 0; i < sum->n_parts; i++) {
@@ -156,11 +156,11 @@ static void take_sum(reader *in, uint64_t base, hv_zone_sum *out) {
 
 /* ---- all of them ---- */
 
-size_t hv_zone_msg_pack(const hv_zone_msg *words, uint8_t out[HV_ZONE_MSG_BYTES_MAX]) {
-  uint64_t base = words->in_one ? words->epoch : 0;
-  uint8_t *at = put_whole(out, words->in_one ? base + 1 : 0);
-  for (size_t i = 0; i < words->n && (size_t)(at - out) + SUM_BYTES_MAX <= HV_ZONE_MSG_BYTES_MAX; i++)
-    at = put_sum(at, &words->sums[i], base);
+size_t hv_zone_msg_pack(const hv_zone_msg *msg, uint8_t out[HV_ZONE_MSG_BYTES_MAX]) {
+  uint64_t base = msg->in_one ? msg->epoch : 0;
+  uint8_t *at = put_whole(out, msg->in_one ? base + 1 : 0);
+  for (size_t i = 0; i < msg->n && (size_t)(at - out) + SUM_BYTES_MAX <= HV_ZONE_MSG_BYTES_MAX; i++)
+    at = put_sum(at, &msg->sums[i], base);
   return (size_t)(at - out);
 }
 

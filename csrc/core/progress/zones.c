@@ -154,11 +154,11 @@ static void bring(const hv_zones *z, hv_sum *sum, uint64_t heard_us, uint64_t no
     hv_sum_carry(sum, z->epoch, now_us > z->begun_us ? now_us - z->begun_us : 0);
 }
 
-static int add_opinion(const hv_zones *z, const hv_zones_answer *voice, uint64_t now_us, opinion *out) {
-  if (!is_fresh(voice->heard_us, now_us))
+static int add_opinion(const hv_zones *z, const hv_zones_answer *answer, uint64_t now_us, opinion *out) {
+  if (!is_fresh(answer->heard_us, now_us))
     return 0;
-  out->sum = voice->sum;
-  bring(z, &out->sum, voice->heard_us, now_us);
+  out->sum = answer->sum;
+  bring(z, &out->sum, answer->heard_us, now_us);
   out->place = hv_sum_place(&out->sum, z->epoch, z->share);
   out->speed = total_speed(&out->sum);
   out->owners = out->sum.owners;
@@ -166,7 +166,7 @@ static int add_opinion(const hv_zones *z, const hv_zones_answer *voice, uint64_t
   return 1;
 }
 
-/* The voices that came from there, by place. */
+/* The answers that came from there, by place. */
 static size_t direct_of(const hv_zones *z, const hv_zones_half *half, uint64_t now_us, opinion said[3]) {
   size_t n = 0;
   n += (size_t)add_opinion(z, &half->asked[0], now_us, &said[n]);
@@ -202,35 +202,35 @@ static void pick(hv_zones *z, hv_zones_half *half, uint64_t now_us) {
 static void hear_passed(hv_zones *z, unsigned level, uint64_t from, const hv_sum *sum) {
   hv_zones_half *half = &z->halves[level];
   uint64_t now = zones_now(z);
-  hv_zones_answer voice = {.from = from, .heard_us = now, .sum = *sum};
+  hv_zones_answer answer = {.from = from, .heard_us = now, .sum = *sum};
   opinion said[3], new, old;
   size_t n = direct_of(z, half, now, said);
-  if (n == 0 || !add_opinion(z, &voice, now, &new) || !agree(z, &new, &said[(n - 1) / 2], NEAR_PASSED))
+  if (n == 0 || !add_opinion(z, &answer, now, &new) || !agree(z, &new, &said[(n - 1) / 2], NEAR_PASSED))
     return;
   if (add_opinion(z, &half->passed, now, &old) && old.age_ms <= new.age_ms)
     return;
   if (new.age_ms < hv_sum_age_ms(&half->picked) + (now - half->picked_us) / 1000)
     half->renewed_us = now;
-  half->passed = voice;
+  half->passed = answer;
   pick(z, half, now);
 }
 
 static void hear_half(hv_zones *z, unsigned level, uint64_t from, int asked, const hv_zone_msg *said, const hv_sum *sum) {
   hv_zones_half *half = &z->halves[level];
-  hv_zones_answer voice = {from, zones_now(z), said->epoch, said->in_one, *sum};
+  hv_zones_answer answer = {from, zones_now(z), said->epoch, said->in_one, *sum};
   if (hv_sum_age_ms(sum) < hv_sum_age_ms(&half->picked) + (zones_now(z) - half->picked_us) / 1000)
     half->renewed_us = zones_now(z);
   if (half->asked[0].from == from)
-    half->asked[0] = voice;
+    half->asked[0] = answer;
   else if (asked) {
     half->asked[1] = half->asked[0];
-    half->asked[0] = voice;
+    half->asked[0] = answer;
   } else if (half->asked[1].from == from)
-    half->asked[1] = voice;
+    half->asked[1] = answer;
   else
-    half->volunteered = voice;
+    half->volunteered = answer;
   if (half->volunteered.from == from && (half->asked[0].from == from || half->asked[1].from == from))
-    half->volunteered = (hv_zones_answer){0}; /* nobody has two voices */
+    half->volunteered = (hv_zones_answer){0}; /* nobody has two answers */
   pick(z, half, zones_now(z));
 }
 
@@ -309,7 +309,7 @@ static void hear_member(hv_zones *z, const hv_peer_id *id, unsigned bits, const 
   m->heard_us = zones_now(z);
 }
 
-/* How long a word takes that comes by itself. */
+/* How long a message takes that comes by itself. */
 static uint64_t way_us(const hv_zones *z, const hv_peer_id *who) {
   const hv_route_contact *contact = hv_route_find(hv_dht_route(z->dht), who);
   return (contact && contact->rtt_us ? contact->rtt_us : hv_dht_asker(z->dht)->rtt_us) / 2;
@@ -326,17 +326,17 @@ static void zones_hear(hv_zones *z, const hv_peer_id *who, unsigned depth, int a
   unsigned bits = (unsigned)hv_hash_shared_bits(&hash, &z->me);
   const hv_route_contact *contact = hv_route_find(hv_dht_route(z->dht), who);
   for (size_t i = 0; i < said.n; i++) {
-    hv_zone_sum *word = &said.sums[i];
-    hv_sum_forward(&word->sum, way < WAY_MOST_US ? way : WAY_MOST_US);
-    if (word->sum.owners == 0)
+    hv_zone_sum *entry = &said.sums[i];
+    hv_sum_forward(&entry->sum, way < WAY_MOST_US ? way : WAY_MOST_US);
+    if (entry->sum.owners == 0)
       continue;
-    if (word->level != HV_ZONE_ASKED) {
-      if (word->level < bits && word->level < z->leaf_bits && (asked || contact))
-        hear_passed(z, word->level, mark_of(who), &word->sum);
+    if (entry->level != HV_ZONE_ASKED) {
+      if (entry->level < bits && entry->level < z->leaf_bits && (asked || contact))
+        hear_passed(z, entry->level, mark_of(who), &entry->sum);
     } else if (depth >= HV_ZONES_SELF)
-      hear_member(z, who, bits, &said, &word->sum);
+      hear_member(z, who, bits, &said, &entry->sum);
     else if (depth == bits + 1 && bits < z->leaf_bits && (asked || contact))
-      hear_half(z, bits, mark_of(who), asked, &said, &word->sum);
+      hear_half(z, bits, mark_of(who), asked, &said, &entry->sum);
   }
   if (z->config.moved)
     z->config.moved(z->config.arg);
@@ -359,28 +359,28 @@ static unsigned newest_half(const hv_zones *z, unsigned bits, uint32_t taken, ui
 /* This zone around me, and of what is the same for whoever hears it what is newest. */
 static size_t zones_write(const hv_zones *z, const hv_peer_id *to, unsigned depth, uint64_t now_us,
                           uint8_t out[HV_ZONE_MSG_BYTES_MAX]) {
-  hv_zone_msg words = {.n = 1, .sums[0].level = HV_ZONE_ASKED};
+  hv_zone_msg msg = {.n = 1, .sums[0].level = HV_ZONE_ASKED};
   hv_hash hash;
   hv_sum own;
   uint32_t taken = 0;
   z->config.own(z->config.arg, &own);
   for (size_t i = 0; i < own.n_parts; i++)
-    words.epoch = own.parts[i].epoch > words.epoch ? own.parts[i].epoch : words.epoch;
-  words.in_one = own.owners > 0;
-  zone_within(z, depth, now_us, &words.sums[0].sum);
+    msg.epoch = own.parts[i].epoch > msg.epoch ? own.parts[i].epoch : msg.epoch;
+  msg.in_one = own.owners > 0;
+  zone_within(z, depth, now_us, &msg.sums[0].sum);
   hv_route_hash(z->env, to, &hash);
   unsigned bits = (unsigned)hv_hash_shared_bits(&hash, &z->me);
-  while (words.n <= HV_ZONES_PASSED) {
+  while (msg.n <= HV_ZONES_PASSED) {
     unsigned level = newest_half(z, bits, taken, mark_of(to));
     if (level == HV_ZONES_LEVELS)
       break;
-    hv_zone_sum *word = &words.sums[words.n++];
+    hv_zone_sum *entry = &msg.sums[msg.n++];
     taken |= UINT32_C(1) << level;
-    word->level = level;
-    word->sum = z->halves[level].picked;
-    bring(z, &word->sum, z->halves[level].picked_us, now_us);
+    entry->level = level;
+    entry->sum = z->halves[level].picked;
+    bring(z, &entry->sum, z->halves[level].picked_us, now_us);
   }
-  return hv_zone_msg_pack(&words, out);
+  return hv_zone_msg_pack(&msg, out);
 }
 
 static void zones_answered(void *owner, size_t slot, hv_status status, const hv_msg *msg, const char *text) {
@@ -541,7 +541,7 @@ static void limit_zones(hv_zones *z, uint64_t now_us) {
   z->most_zone_speed = z->config.fast * hv_tally_reference(speeds, n, n / 3);
 }
 
-/* The epoch that more than a third of those have reached who were heard themselves: this node, its leaf, and the voices of each
+/* The epoch that more than a third of the peers heard directly have reached: this node, its leaf, and the answers about each
  * half, a sample of the swarm of which nobody chose more than one in three. Sums take longer to come than the word of who said
  * them. */
 static uint64_t zones_epoch(const hv_zones *z, uint64_t now_us) {
@@ -561,10 +561,10 @@ static uint64_t zones_epoch(const hv_zones *z, uint64_t now_us) {
       epochs[n++] = (double)m->epoch; /* 48 bits: exact */
   }
   for (unsigned level = 0; level < z->leaf_bits; level++) {
-    const hv_zones_answer *voices[] = {&z->halves[level].asked[0], &z->halves[level].asked[1], &z->halves[level].volunteered};
-    for (size_t i = 0; i < sizeof voices / sizeof *voices; i++)
-      if (voices[i]->in_one && is_fresh(voices[i]->heard_us, now_us))
-        epochs[n++] = (double)voices[i]->epoch;
+    const hv_zones_answer *answers[] = {&z->halves[level].asked[0], &z->halves[level].asked[1], &z->halves[level].volunteered};
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
+      if (answers[i]->in_one && is_fresh(answers[i]->heard_us, now_us))
+        epochs[n++] = (double)answers[i]->epoch;
   }
   return (uint64_t)hv_tally_reference(epochs, n, n / 3);
 }
@@ -620,9 +620,9 @@ size_t hv_zones_heard_from(const hv_zones *z, hv_target *out) {
   return n;
 }
 
-static void forget_voice(hv_zones_answer *voice, uint64_t who) {
-  if (voice->from == who)
-    *voice = (hv_zones_answer){0};
+static void forget_voice(hv_zones_answer *answer, uint64_t who) {
+  if (answer->from == who)
+    *answer = (hv_zones_answer){0};
 }
 
 void hv_zones_gone(hv_zones *z, const hv_peer_id *id) {

@@ -219,7 +219,7 @@ static void choose(hv_loader *l, const hv_ballot *ballots, size_t n, size_t choi
   fetch(l);
 }
 
-/* One voice for each signer: the record that is its own. */
+/* Reads one announcement for each signer, from its own record; returns their number. */
 static size_t read_ballots(const hv_loader *l, const hv_record *records, size_t n, hv_ballot *out) {
   size_t n_out = 0;
   for (size_t i = 0; i < n; i++) {

@@ -124,7 +124,7 @@ static void donor_ready(hv_stream *stream, const hv_event *event) {
   donor_ask(stream->owner);
 }
 
-/* It ended by itself: at its first word the address may have been wrong, else it is a failure. */
+/* It ended by itself: before its first message the address may have been wrong, else it is a failure. */
 static void broke_off(load_donor *d, hv_status status) {
   hv_addr addrs[ADDRS_MAX];
   size_t n = hv_contact_unpack(hv_span_of(d->addrs, d->addrs_size), addrs, ADDRS_MAX);
