@@ -420,10 +420,8 @@ def a_function_fits_on_a_screen(tree):
     return found
 
 
-# Where a header's contract says in a noun phrase what the header is, in at most 15 lines. Elsewhere it may be a question.
-CONTRACT_FOLDERS = "base", "kern", "core/util", "core/peers", "core/dht", "core/round", "core/reduce"
-CONTRACT_HEADERS = "addr", "env", "msg", "node", "notice", "peer"
-NOUN_PHRASES = (*(f"csrc/{name}/" for name in CONTRACT_FOLDERS), *(f"csrc/core/{name}.h" for name in CONTRACT_HEADERS))
+# A header says in a noun phrase what it is, in at most 15 lines. These may still ask a question, or be longer: this list only shrinks.
+CONTRACT_NOT_YET = "csrc/core/agree/", "csrc/include/", "csrc/torch/", "cuda/"
 CONTRACT_LINES = 15
 
 
@@ -436,7 +434,7 @@ CONTRACT_LINES = 15
         {"csrc/base/a.h": "/* A table.\n *\n * Room: base.\n" + " * More.\n" * 12 + " */\n"},
     ],
     good=[
-        {"csrc/core/a.h": "/* What is this?\n *\n * Room: core (uses base). Any thread.\n */\n"},
+        {"csrc/core/agree/a.h": "/* What is this?\n *\n * Room: core (uses base). Any thread.\n */\n"},
         {"csrc/base/a.h": "/* A table.\n *\n * Room: base.\n" + " * More.\n" * 11 + " */\n"},
         {"csrc/core/a.c": "int x;"},
     ],
@@ -450,7 +448,7 @@ def a_header_begins_with_its_contract(tree):
                 found.append(f"{path}: a header begins with its contract (docs/STYLE.md)")
             elif not re.search(r"Room:|[Pp]rivate to|[Ss]hared by|[Ii]ncluded by|public", comment.group()):
                 found.append(f"{path}: the contract does not tell the room")
-            elif path.startswith(NOUN_PHRASES):
+            elif not path.startswith(CONTRACT_NOT_YET):
                 if "?" in comment.group().split("\n *\n")[0]:
                     found.append(f"{path}: the contract begins with a noun phrase, not with a question")
                 if comment.group().count("\n") >= CONTRACT_LINES:

@@ -278,7 +278,7 @@ typedef struct hv_msg_news {
   uint64_t rate;   /* of HERE: bytes per second that the owner saw of this sender's first chunks; 0: not known */
 } hv_msg_news;
 
-#define HV_WORDS_BYTES_MAX 1024 /* core/progress/words.h */
+#define HV_ZONE_MSG_BYTES_MAX 1024 /* core/progress/zone_msg.h */
 
 typedef struct hv_msg_progress {
   uint32_t run;

@@ -387,7 +387,7 @@ static void take_in(match_seat *liar, const hv_event *event) {
   static const hv_stream_events on = {holds, holds, holds, 0};
   bad_host *bad = liar->swarm->scenario;
   hv_stream *stream = event->stream;
-  uint64_t at = match_number(event->msg->u.join.epoch);
+  uint64_t at = match_place_of(event->msg->u.join.epoch);
   hv_msg msg = {.kind = HV_MSG_DISBAND, .u.disband.text = hv_span_of("no", 2)};
   stream->on = &on;
   stream->owner = liar;

@@ -415,7 +415,7 @@ static void stand_together(scene *c, size_t nodes, size_t trackers, double speed
 static size_t have_said(scene *c, size_t n) {
   size_t said = 0;
   for (size_t i = 0; i < n; i++)
-    said += c->s.peers[i].tracker->said_us > 0;
+    said += c->s.peers[i].tracker->published_us > 0;
   return said;
 }
 
@@ -644,21 +644,22 @@ static void forge(hv_command *command, void *core) {
   hv_progress_run *mine = f->c->s.peers[f->me].tracker->run, *theirs = f->c->s.peers[f->victim].tracker->run;
   unsigned bits = (unsigned)hv_hash_shared_bits(&mine->zones.me, &theirs->zones.me);
   const hv_route_contact *contact = hv_route_find(hv_dht_route(mine->registry->dht), &theirs->registry->me);
-  hv_words words = {.any = 1, .epoch = mine->zones.epoch};
-  uint8_t bytes[HV_WORDS_BYTES_MAX];
-  for (unsigned level = 0; level < bits && level < theirs->zones.leaf_bits && words.n < HV_WORDS_MAX; level++) {
+  hv_zone_msg words = {.in_one = 1, .epoch = mine->zones.epoch};
+  uint8_t bytes[HV_ZONE_MSG_BYTES_MAX];
+  for (unsigned level = 0; level < bits && level < theirs->zones.leaf_bits && words.n < HV_ZONE_SUMS_MAX; level++) {
     hv_sum sum = theirs->zones.halves[level].picked;
     for (size_t i = 0; i < sum.n_parts; i++) {
       sum.parts[i].samples = (uint64_t)((double)sum.parts[i].samples * f->times);
       sum.parts[i].epoch += f->epoch;
       sum.parts[i].age_ms = 0;
     }
-    words.words[words.n++] = (hv_word){.level = level, .sum = sum};
+    words.sums[words.n++] = (hv_zone_sum){.level = level, .sum = sum};
   }
   assert_non_null(core);
   assert_non_null(contact);
   assert_true(words.n > 0);
-  hv_msg msg = {.kind = HV_MSG_PROGRESS, .u.progress = {mine->id, HV_ZONES_SELF, hv_span_of(bytes, hv_words_pack(&words, bytes))}};
+  hv_msg msg = {.kind = HV_MSG_PROGRESS,
+                .u.progress = {mine->id, HV_ZONES_SELF, hv_span_of(bytes, hv_zone_msg_pack(&words, bytes))}};
   assert_int_equal(hv_asker_ask(hv_dht_asker(mine->registry->dht), &contact->id, hv_span_of(contact->addrs, contact->addrs_size),
                                 &msg, 0, nothing, NULL, 0, NULL),
                    HV_OK);

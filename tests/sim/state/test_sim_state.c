@@ -96,7 +96,7 @@ static void a_joiner_gets_the_state_that_all_offer(void **unused) {
   assert_string_equal(sc.try.metadata, "metadata of epoch 12");
   assert_int_equal(sc.try.rooms, 1);
   assert_int_equal(state_twice(&sc.try), 0);
-  assert_int_equal(sc.try.load.seen.voices, 5);
+  assert_int_equal(sc.try.load.seen.voters, 5);
   assert_in_range(sc.try.load.seen.donors, 2, 4); /* at once */
   assert_int_equal(sc.try.load.seen.arrived, sc.try.n_chunks);
   close_scene(&sc);
@@ -145,7 +145,7 @@ static void one_who_offers_may_load_too_and_does_not_vote(void **unused) {
   load(&sc, 1);
   ends(&sc, HV_OK);
   assert_true(state_same(&sc.try, &sc.copies[0]));
-  assert_int_equal(sc.try.load.seen.voices, 1);
+  assert_int_equal(sc.try.load.seen.voters, 1);
   close_scene(&sc);
 }
 
@@ -452,7 +452,7 @@ static void a_strangers_record_under_the_announcements_key_keeps_no_joiner_out(v
   all_offered(&sc);
   load(&sc, 3);
   ends(&sc, HV_OK);
-  assert_int_equal(sc.try.load.seen.voices, 3);
+  assert_int_equal(sc.try.load.seen.voters, 3);
   assert_true(state_same(&sc.try, &sc.copies[0]));
   close_scene(&sc);
 }
@@ -585,7 +585,7 @@ static void those_who_cannot_be_dialled_have_a_voice_but_serve_nobody(void **unu
   all_offered(&sc);
   load(&sc, 3);
   ends(&sc, HV_OK);
-  assert_int_equal(sc.try.load.seen.voices, 3);
+  assert_int_equal(sc.try.load.seen.voters, 3);
   close_scene(&sc);
 }
 

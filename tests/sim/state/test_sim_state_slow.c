@@ -223,7 +223,7 @@ static void a_crowd_that_pushes_to_the_front_leaves_places_to_others(void **unus
     state_load(&sc->s, JOINER, &sc->tries[JOINER], "run", 600000);
     assert_true(state_finish(&sc->s, &sc->tries[JOINER], 1, 601));
     got_it(sc, JOINER);
-    assert_int_equal(sc->tries[JOINER].load.seen.voices, DONORS);
+    assert_int_equal(sc->tries[JOINER].load.seen.voters, DONORS);
     assert_in_range(sc->tries[JOINER].ended_us - sc->tries[JOINER].started_us, 0, 40 * DHT_SECOND);
     close_scene(sc);
   }

@@ -53,14 +53,14 @@ static void sit(desk *d) {
   d->fake.env.stream_send = stream_send;
   d->fake.env.stream_cancel = stream_cancel;
   d->snapshot = (hv_snapshot){.env = &d->fake.env, .refs = 1};
-  d->snapshot.said = hv_payload_copy(&d->fake.mem, (const uint8_t *)"the manifest", 12);
+  d->snapshot.manifest_bytes = hv_payload_copy(&d->fake.mem, (const uint8_t *)"the manifest", 12);
   d->u = hv_upload_new(&d->fake.env, &d->stream, &d->snapshot, HV_OK, over, NULL);
   assert_non_null(d->u);
 }
 
 static void rise(desk *d) {
   hv_upload_free(d->u);
-  hv_payload_release(d->snapshot.said);
+  hv_payload_release(d->snapshot.manifest_bytes);
   assert_int_equal(d->fake.mem.blocks, 0);
 }
 

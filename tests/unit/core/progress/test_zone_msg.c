@@ -1,6 +1,6 @@
 /* Sums as bytes, and what a sum makes of time: what is packed is read again, nothing else is, and an epoch's end is carried over.
  */
-#include "core/progress/words.h"
+#include "core/progress/zone_msg.h"
 
 #include "lib/check.h"
 
@@ -41,18 +41,18 @@ static void assert_near(uint64_t value, uint64_t as, double by) {
 static void what_is_packed_is_read_again_to_a_1000th(void **unused) {
   (void)unused;
   check_rng rng = {.state = 1};
-  uint8_t bytes[HV_WORDS_BYTES_MAX];
+  uint8_t bytes[HV_ZONE_MSG_BYTES_MAX];
   for (int turn = 0; turn < 5000; turn++) {
-    hv_words words = {.any = (int)below(&rng, 4), .n = below(&rng, 5)}, back;
-    words.any = words.any > 0;
-    words.epoch = words.any ? below(&rng, UINT64_C(1) << below(&rng, 48)) : 0;
+    hv_zone_msg words = {.in_one = (int)below(&rng, 4), .n = below(&rng, 5)}, back;
+    words.in_one = words.in_one > 0;
+    words.epoch = words.in_one ? below(&rng, UINT64_C(1) << below(&rng, 48)) : 0;
     for (size_t i = 0; i < words.n; i++)
-      words.words[i] = (hv_word){.level = (unsigned)below(&rng, 32), .sum = random_sum(&rng, words.epoch)};
-    assert_int_equal(hv_words_unpack(hv_span_of(bytes, hv_words_pack(&words, bytes)), &back), HV_OK);
-    assert_true(back.any == words.any && back.epoch == words.epoch && back.n <= words.n);
+      words.sums[i] = (hv_zone_sum){.level = (unsigned)below(&rng, 32), .sum = random_sum(&rng, words.epoch)};
+    assert_int_equal(hv_zone_msg_unpack(hv_span_of(bytes, hv_zone_msg_pack(&words, bytes)), &back), HV_OK);
+    assert_true(back.in_one == words.in_one && back.epoch == words.epoch && back.n <= words.n);
     for (size_t i = 0; i < back.n; i++) {
-      const hv_sum *a = &words.words[i].sum, *b = &back.words[i].sum;
-      assert_true(back.words[i].level == words.words[i].level && a->n_parts == b->n_parts);
+      const hv_sum *a = &words.sums[i].sum, *b = &back.sums[i].sum;
+      assert_true(back.sums[i].level == words.sums[i].level && a->n_parts == b->n_parts);
       assert_true(a->owners == b->owners && a->contributors == b->contributors && a->clients == b->clients);
       for (size_t j = 0; j < a->n_parts; j++) {
         const hv_part *x = &a->parts[j], *y = &b->parts[j];
@@ -69,18 +69,18 @@ static void what_is_packed_is_read_again_to_a_1000th(void **unused) {
 static void many_roundings_lean_to_no_side(void **unused) {
   (void)unused;
   check_rng rng = {.state = 2};
-  uint8_t bytes[HV_WORDS_BYTES_MAX];
+  uint8_t bytes[HV_ZONE_MSG_BYTES_MAX];
   double told = 0, heard = 0;
   for (int turn = 0; turn < 20000; turn++) {
     hv_part part = {.epoch = 5, .owners = 1, .samples = 1000000 + below(&rng, 1000000), .speed_milli = 5000 + below(&rng, 100000)};
-    hv_words words = {.any = 1,
-                      .epoch = 5,
-                      .n = 1,
-                      .words[0].sum = {.parts = {part}, .n_parts = 1, .owners = 1, .contributors = 1}},
-             back;
-    assert_int_equal(hv_words_unpack(hv_span_of(bytes, hv_words_pack(&words, bytes)), &back), HV_OK);
+    hv_zone_msg words = {.in_one = 1,
+                         .epoch = 5,
+                         .n = 1,
+                         .sums[0].sum = {.parts = {part}, .n_parts = 1, .owners = 1, .contributors = 1}},
+                back;
+    assert_int_equal(hv_zone_msg_unpack(hv_span_of(bytes, hv_zone_msg_pack(&words, bytes)), &back), HV_OK);
     told += (double)part.speed_milli;
-    heard += (double)back.words[0].sum.parts[0].speed_milli;
+    heard += (double)back.sums[0].sum.parts[0].speed_milli;
   }
   assert_true(heard > told * 0.99998 && heard < told * 1.00002);
 }
@@ -88,23 +88,23 @@ static void many_roundings_lean_to_no_side(void **unused) {
 /* The usual word of a zone is short: so many are passed on. */
 static void a_usual_sum_takes_few_bytes(void **unused) {
   (void)unused;
-  uint8_t bytes[HV_WORDS_BYTES_MAX];
+  uint8_t bytes[HV_ZONE_MSG_BYTES_MAX];
   hv_part part = {.epoch = 12, .owners = 2048, .age_ms = 1900, .samples = 1300000, .before = 1400000, .speed_milli = 69000000};
-  hv_words words = {
-      .any = 1, .epoch = 12, .n = 1, .words[0].sum = {.parts = {part}, .n_parts = 1, .owners = 2048, .contributors = 2048}};
-  assert_int_equal(hv_words_pack(&words, bytes), 11);
+  hv_zone_msg words = {
+      .in_one = 1, .epoch = 12, .n = 1, .sums[0].sum = {.parts = {part}, .n_parts = 1, .owners = 2048, .contributors = 2048}};
+  assert_int_equal(hv_zone_msg_pack(&words, bytes), 11);
 }
 
 static void what_is_cut_or_goes_beyond_a_limit_is_refused(void **unused) {
   (void)unused;
   check_rng rng = {.state = 3};
-  uint8_t bytes[HV_WORDS_BYTES_MAX];
-  hv_words words = {.any = 1, .epoch = 7, .n = 1}, back;
-  words.words[0].sum = (hv_sum){.parts = {{.epoch = 7, .owners = 3, .samples = 300}}, .n_parts = 1, .owners = 3, .contributors = 5};
-  size_t size = hv_words_pack(&words, bytes);
+  uint8_t bytes[HV_ZONE_MSG_BYTES_MAX];
+  hv_zone_msg words = {.in_one = 1, .epoch = 7, .n = 1}, back;
+  words.sums[0].sum = (hv_sum){.parts = {{.epoch = 7, .owners = 3, .samples = 300}}, .n_parts = 1, .owners = 3, .contributors = 5};
+  size_t size = hv_zone_msg_pack(&words, bytes);
   for (size_t cut = 2; cut < size; cut++)
-    assert_int_equal(hv_words_unpack(hv_span_of(bytes, cut), &back), HV_MALFORMED);
-  assert_int_equal(hv_words_unpack(hv_span_of(NULL, 0), &back), HV_MALFORMED);
+    assert_int_equal(hv_zone_msg_unpack(hv_span_of(bytes, cut), &back), HV_MALFORMED);
+  assert_int_equal(hv_zone_msg_unpack(hv_span_of(NULL, 0), &back), HV_MALFORMED);
   static const uint8_t hostile[][16] = {
       {2, 1, 0, 5, 1, 0, 0, 0, 0, 0, 0, 0},                               /* an epoch below 0 */
       {1, 0, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80}, /* a number without an end */
@@ -114,13 +114,13 @@ static void what_is_cut_or_goes_beyond_a_limit_is_refused(void **unused) {
   };
   static const size_t sizes[] = {12, 12, 7, 5, 10};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-    assert_int_equal(hv_words_unpack(hv_span_of(hostile[i], sizes[i]), &back), HV_MALFORMED);
+    assert_int_equal(hv_zone_msg_unpack(hv_span_of(hostile[i], sizes[i]), &back), HV_MALFORMED);
   for (int turn = 0; turn < 200000; turn++) { /* anything: it is read within its end, or refused */
     size_t n = below(&rng, 64);
     for (size_t i = 0; i < n; i++)
       bytes[i] = (uint8_t)check_random(&rng);
-    if (hv_words_unpack(hv_span_of(bytes, n), &back) == HV_OK)
-      assert_true(back.n <= HV_WORDS_MAX);
+    if (hv_zone_msg_unpack(hv_span_of(bytes, n), &back) == HV_OK)
+      assert_true(back.n <= HV_ZONE_SUMS_MAX);
   }
 }
 
