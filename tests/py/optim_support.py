@@ -1,4 +1,4 @@
-"""What tests of the optimizer share: a small problem, a plain way to train on it, and a swarm's way."""
+"""Shared by the tests of the optimizer: a small problem, a plain way to train on it, and a swarm's way."""
 
 import concurrent.futures
 import functools
@@ -60,7 +60,7 @@ SCHEDULERS = {
 
 
 def train_plainly(model, optimizer, scheduler=None, *, epochs=12, size=32, first=0):
-    """What one machine does with the batches `first`, `first` + 1, ..."""
+    """One machine's training on the batches `first`, `first` + 1, ..."""
     for number in range(first, first + epochs):
         optimizer.zero_grad()
         backward(model, number, size)
@@ -197,7 +197,7 @@ def train_until(peers, condition, pause=0.02):
 
 
 def in_one_process(peers, epochs, optimizer="sgd", scheduler="none"):
-    """What plain torch makes of the batches that the peers used: the model after each epoch."""
+    """Plain torch's result of the batches that the peers used: the model after each epoch."""
     model = network()
     inner = OPTIMIZERS[optimizer](model.parameters())
     steps = SCHEDULERS[scheduler] and SCHEDULERS[scheduler](inner)

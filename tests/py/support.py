@@ -1,4 +1,4 @@
-"""What Python tests share besides fixtures."""
+"""Helpers of the Python tests besides fixtures."""
 
 import html
 import os
@@ -95,7 +95,7 @@ def eventually(condition, timeout=PATIENCE):
 
 
 def at_best(bound, attempt, tries=10):
-    """Holds a bound of time on a machine that may be busy: one of some attempts must take less. What breaks its bound by itself breaks it each time."""
+    """Holds a bound of time on a machine that may be busy: one of some attempts must take less. Code that is too slow by itself breaks the bound each time."""
     took = []
     while len(took) < tries:
         took.append(attempt())

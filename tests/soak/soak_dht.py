@@ -134,7 +134,7 @@ def soak(minutes: float, guests: int, every_s: float, keys: pathlib.Path, killed
 
 
 def verdict(first: dict, middle: dict, last: dict) -> str:
-    """Who holds what came on top in the last third."""
+    """The holders of the memory that came on top in the last third."""
     node, allocated, system = (last[what] - middle[what] for what in ("node_kib", "allocated_kib", "memory_kib"))
     if max(node, allocated) > 512 and allocated >= middle["allocated_kib"] - first["allocated_kib"]:
         return f"what is allocated grows and does not slow down: {allocated} KiB in the last third, {max(node, 0)} of them the node's"

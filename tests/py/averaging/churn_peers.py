@@ -58,7 +58,7 @@ def live(pipe, number, initial_peers, values):
 
 
 def traces():
-    """What this process has of the machine."""
+    """This process's share of the machine."""
     return {"threads": threads(), "files": files(), "mb": resident() / 1e6}
 
 
@@ -74,7 +74,7 @@ class Peer:
         assert self.pipe.poll(timeout) and self.pipe.recv() == "ready", f"peer {self.number} does not start"
 
     def heard(self, timeout):
-        """What it says of its step; None: it was killed."""
+        """The report of its step; None: it was killed."""
         try:
             assert self.pipe.poll(timeout), f"peer {self.number} hangs"
             return self.pipe.recv()

@@ -1,4 +1,4 @@
-"""The codecs on a GPU, from Python. What only hardware can show is skipped by name where there is none; the binding and the shim above
+"""The codecs on a GPU, from Python. Tests that need hardware are skipped by name where there is none; the binding and the shim above
 it are tried on a stand-in of plain C, which takes the CPU's tensors."""
 
 import itertools

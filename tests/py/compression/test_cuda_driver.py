@@ -1,4 +1,4 @@
-"""What lies between the kernels and NVIDIA's driver, without a GPU: cuda/runtime.c, driver.c, compiler.c and keep.c as they are built,
+"""The layer between the kernels and NVIDIA's driver, without a GPU: cuda/runtime.c, driver.c, compiler.c and keep.c as they are built,
 over a driver and a compiler made for tests (tests/lib/fake_driver.c, fake_nvrtc.c), and over the real NVRTC of requirements.txt."""
 
 import ctypes
@@ -49,7 +49,7 @@ def fakes():
 
 
 def told(program, *arguments, timeout=240, **variables):
-    """What a process prints that finds the driver for tests, and no other."""
+    """The output of a process that finds the driver for tests, and no other."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "HIVEMIND_"))}
     path = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
     env = {**clean, "LD_LIBRARY_PATH": str(FAKE), "PYTHONPATH": path, **variables}
@@ -260,7 +260,7 @@ def test_binding_passes_its_tests_over_the_runtime(tmp_path):
 
 
 def compiled(folder, capability, *more):
-    """What the real NVRTC makes for a GPU of this kind, and what the program prints beside."""
+    """The real NVRTC's code for a GPU of this kind, and the rest of the program's output."""
     program = f"machine(FAKE_CUDA_CAPABILITY='{capability}', FAKE_CUDA_VERSION='13000')\nprint(opened(sys.argv[1], *_nvrtc.compilers()))\n" + "".join(more)
     lines = told(program, folder, timeout=380)
     assert lines[0] == "opened", lines[0]

@@ -180,7 +180,7 @@ def test_mixed_gradients_are_added_up_as_torch_adds_them(place):
 
 
 class Watched(TorchDispatchMode):
-    """What is asked of torch: copies, and what is allocated where."""
+    """The calls of torch: copies, and what is allocated where."""
 
     def __init__(self):
         super().__init__()

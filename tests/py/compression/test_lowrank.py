@@ -59,7 +59,7 @@ def test_a_round_equals_the_formulas_in_float64(shape, portable):
 
 @PORTABLE
 def test_nothing_is_lost_over_rounds(portable):
-    """What was sent and what is left over add up to all gradients, whatever the rank."""
+    """The sent values and the residuals add up to all gradients, whatever the rank."""
     peer = LowRank([torch.empty(30, 50)], 2, 0.0, portable=portable)
     total, sent = torch.zeros(30, 50, dtype=torch.float64), torch.zeros(30, 50, dtype=torch.float64)
     for round_id in range(20):

@@ -39,7 +39,7 @@ WORLD = """
     sys.exit(home.wait())
 """
 
-# Whatever comes in from the cable is dropped, unless it answers something.
+# Any packet from the cable is dropped, unless it answers something.
 HOME = """
     import json, subprocess, sys
     from hivemind_c import DHT, get_dht_time

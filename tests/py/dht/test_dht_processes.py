@@ -103,7 +103,7 @@ class Command:
         )
 
     def peers(self):
-        """What it prints to be pasted."""
+        """The line that it prints to be pasted."""
         option, *addresses = self.process.stdout.readline().split()
         assert option == "--initial_peers" and addresses
         return addresses

@@ -1,4 +1,4 @@
-"""What a program written for hivemind 1.1.12 calls is here under the same names, with the same defaults."""
+"""All calls of a program written for hivemind 1.1.12 are here under the same names, with the same defaults."""
 
 import inspect
 

@@ -194,7 +194,7 @@ def test_the_large_text_is_asked_for_by_its_name(prepare, data, tmp_path, monkey
 
 def test_several_gpus_in_one_trainer_are_counted_and_their_loss_is_told(trainer, data, tmp_path, monkeypatch, capsys):
     class TwoGpus(trainer.torch.nn.DataParallel):
-        """What it does with two GPUs, on the CPU: half of the batch to each, and the loss of each in a row."""
+        """Its work with two GPUs, on the CPU: half of the batch to each, and the loss of each in a row."""
 
         def forward(self, **batch):
             halves = [self.module(**{name: rows.chunk(2)[i] for name, rows in batch.items()}) for i in range(2)]

@@ -134,7 +134,7 @@ def test_kubernetes_manifests_are_what_kubernetes_takes(version):
 
 
 def words_of(container, **other):
-    """What the container runs, with some options' values changed."""
+    """The container's command, with some options' values changed."""
     words = [*container["command"], *container["args"]]
     for option, value in other.items():
         words[words.index(f"--{option}") + 1] = str(value)

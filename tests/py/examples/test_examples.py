@@ -1,4 +1,4 @@
-"""What a newcomer runs first: the README's program, its notebook, the demo."""
+"""The programs that a newcomer runs first: the README's program, its notebook, the demo."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What programs written for hivemind ask for by name, beside what the other tests use anyway (docs/MIGRATING.md)."""
+"""The names that programs written for hivemind import, beside what the other tests use anyway (docs/MIGRATING.md)."""
 
 import logging
 import threading

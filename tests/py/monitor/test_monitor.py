@@ -1,4 +1,4 @@
-"""What hivemind-monitor gathers, keeps and hands on; the page and the program are test_monitor_page's."""
+"""The records that hivemind-monitor gathers, keeps and exports; the page and the program are test_monitor_page's."""
 
 import dataclasses
 import gc

@@ -1,4 +1,4 @@
-"""What stands on the monitors' pages against what real trainers wrote into their logs, with a liar among them, after a reload and after a restart."""
+"""The figures on the monitors' pages against those that real trainers wrote into their logs, with a liar among them, after a reload and after a restart."""
 
 import html
 import json

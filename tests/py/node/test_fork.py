@@ -83,7 +83,7 @@ STARTS = """
 
 
 def said(program, before):
-    """What it printed and what went wrong; the node that lives longer may have missed the other."""
+    """Its output and its errors; the node that lives longer may have missed the other."""
     code, out, errors = program(STARTS.replace("BEFORE", before)).finish()
     return code, out, [line for line in errors.splitlines() if not line.startswith("lost peer ")]
 

@@ -1,4 +1,4 @@
-"""What nodes say reaches Python's logging."""
+"""Records of nodes reach Python's logging."""
 
 import logging
 import threading

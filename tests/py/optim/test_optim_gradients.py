@@ -37,7 +37,7 @@ def averager(dht):
 
 
 def give(parameters, value, reuse=False):
-    """What a backward does: without reuse, of a program that sets gradients to None."""
+    """The work of a backward: without reuse, of a program that sets gradients to None."""
     for p in parameters:
         if reuse:
             p.grad += value

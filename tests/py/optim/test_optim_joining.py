@@ -1,4 +1,4 @@
-"""Who comes late, falls behind, or was restarted takes over the swarm's state, and is equal to the others to the bit."""
+"""A peer that comes late, falls behind, or was restarted takes over the swarm's state, and is equal to the others to the bit."""
 
 import itertools
 import logging
@@ -105,7 +105,7 @@ def a_ghost(dht, run, epoch):
 
 
 def offered_to(dht, one, epoch):
-    """What a joiner gets that wants a state of this epoch or later; an error if there is none."""
+    """The state that a joiner gets if it wants a state of this epoch or later; an error if there is none."""
     return StateSharing(dht, one.optimizer.state_averager.prefix).load(PATIENCE, epoch_least=epoch)
 
 

@@ -1,4 +1,4 @@
-"""What is done when: properties of all schedules, and docs/OPTIMIZER.md's table, line by line."""
+"""The schedule of all work: properties of all schedules, and docs/OPTIMIZER.md's table, line by line."""
 
 import itertools
 import pathlib

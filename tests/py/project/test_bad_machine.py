@@ -45,7 +45,7 @@ def tools(folder, *without):
 
 @pytest.fixture
 def checkout(tmp_path):
-    """What setup.sh needs of the repository, with one small requirement."""
+    """The files of the repository that setup.sh needs, with one small requirement."""
     (tmp_path / "checkout/scripts").mkdir(parents=True)
     shutil.copy(ROOT / "scripts/setup.sh", tmp_path / "checkout/scripts")
     lines = (ROOT / "requirements.txt").read_text().split("\n")

@@ -1,4 +1,4 @@
-"""What a machine with a GPU is to run, looked at where there is none: the script's parts and its choice of tests."""
+"""The script for a machine with a GPU, checked where there is none: the script's parts and its choice of tests."""
 
 import ast
 import os
@@ -13,7 +13,7 @@ LADDER = ROOT / "benchmarks/cuda_ladder"
 
 
 def steps():
-    """What run.sh would run, by name."""
+    """The names of the tests that run.sh would run."""
     told = subprocess.run(["bash", LADDER / "run.sh"], env={**os.environ, "DRY": "1"}, capture_output=True, text=True, timeout=120)
     assert told.returncode == 0 and not told.stderr, told.stderr
     return dict(line.split(": ", 1) for line in told.stdout.splitlines())

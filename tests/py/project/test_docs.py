@@ -1,4 +1,4 @@
-"""What the pages show is run: Python as it stands, commands as a person types them. What cannot run here stands in docs/TESTING.md, each with the reason."""
+"""The examples on the pages are run: Python as it stands, commands as a person types them. Examples that cannot run here stand in docs/TESTING.md, each with the reason."""
 
 import json
 import os

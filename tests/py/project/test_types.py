@@ -1,4 +1,4 @@
-"""What mypy says of programs that use hivemind_c, with torch and Lightning at hand: of the lines that the front page and STRATEGY.md show."""
+"""The output of mypy on programs that use hivemind_c, with torch and Lightning at hand: of the lines that the front page and STRATEGY.md show."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What the wheel is made with; the wheel itself is tested by `make wheel-test` (tests/wheel)."""
+"""The tools that make the wheel; the wheel itself is tested by `make wheel-test` (tests/wheel)."""
 
 import ast
 import importlib.util
@@ -84,7 +84,7 @@ follow_imports = skip
 
 
 def strictly(folder, *what):
-    """What mypy says, with no more of torch, Lightning and numpy than their names."""
+    """The output of mypy, with no more of torch, Lightning and numpy than their names."""
     (folder / "mypy.ini").write_text(STRICT)
     command = [sys.executable, "-m", "mypy", "--cache-dir", folder / "cache", *what]
     return run(*command, cwd=folder, env={**os.environ, "MYPYPATH": str(ROOT / "python")})

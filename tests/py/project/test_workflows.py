@@ -1,4 +1,4 @@
-"""What GitHub runs, and what the Dockerfile copies and calls, exists here by the same names."""
+"""The files that GitHub runs, and that the Dockerfile copies and calls, exist here by the same names."""
 
 import importlib.util
 import itertools
@@ -42,7 +42,7 @@ def test_there_are_workflows_for_tests_sanitizers_and_wheels_on_both_processors(
 
 
 def schema_says(path):
-    """What GitHub's schema for workflows, which check-jsonschema brings along, has against a file; "" is nothing."""
+    """The objections to a file of GitHub's schema for workflows, from check-jsonschema; "" if there are none."""
     done = subprocess.run([sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", path], capture_output=True, text=True)
     assert (done.returncode == 0) == ("ok -- validation done" in done.stdout) and not done.stderr, done.stderr
     return "" if done.returncode == 0 else done.stdout

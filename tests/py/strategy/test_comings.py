@@ -27,7 +27,7 @@ def test_peer_that_is_replaced_holds_up_nobody(how, stay, first_leaves):
     assert seen["wait_s"] < PATIENT_S and seen["back_s"] < BACK_S, seen
 
 
-# A hub is the entrance, and trains nothing. Whoever trains alone leaves no epoch there that the next trainer would have to catch up with.
+# A hub is the entrance, and trains nothing. A trainer that is alone leaves no epoch there that the next trainer would have to catch up with.
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_lone_trainer_behind_a_hub_starts_anew_at_once(dht, how):
     hub = str(dht(host_maddrs=[HERE]).get_visible_maddrs()[0])

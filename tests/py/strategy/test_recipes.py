@@ -37,7 +37,7 @@ def problem():
 
 
 def plainly():
-    """What plain torch makes of it."""
+    """Plain torch's result."""
     names = problem()
     optimizer = torch.optim.AdamW(names["model"].parameters())
     for x, y in Repeated(names["loader"]):

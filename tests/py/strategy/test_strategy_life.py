@@ -224,7 +224,7 @@ def test_15_only_the_elected_peer_writes_if_so_wished(tmp_path, swarm):
 
 
 class Elected(lightning().Callback):
-    """What the elected peer writes on the same disk, before this one comes to it."""
+    """The files that the elected peer writes on the same disk, before this one comes to it."""
 
     def __init__(self, folder):
         self.folder = folder

@@ -173,8 +173,8 @@ static void excluded_member_asks_the_next_coordinator(void **unused) {
 }
 
 /* While nobody else has asked, a member that missed a coordinator returns at its first message. A coordinator stood still, or its
- * words were lost, and it asked as soon as it went on. Who had just given it up coordinated alone, or attended the next one, and
- * came back when the others had the new view or had ended. */
+ * words were lost, and it asked as soon as it went on. A member that had just given it up coordinated alone, or attended the next
+ * one, and came back when the others had the new view or had ended. */
 static void member_returns_to_a_resumed_coordinator_at_once(void **unused) {
   (void)unused;
   plays_well(swarm_average_play, 602984, 12, six_epochs);

@@ -11,8 +11,8 @@ static void crowd_is_seen_by_its_breadth_and_from_inside(void **unused) {
   plays_well(swarm_dht_ground_play, 20, 100, 1);
 }
 
-/* Who stored stood beside the crowd, and had looked at the other parts of the space when the swarm had only begun: all that told
- * how many nodes there are was the crowd, seen twice. */
+/* The storing node stood beside the crowd, and had looked at the other parts of the space when the swarm had only begun: all that
+ * told how many nodes there are was the crowd, seen twice. */
 static void crowd_counts_as_one_sample_of_the_whole_space(void **unused) {
   (void)unused;
   plays_well(swarm_dht_ground_play, 123, 100, 1);

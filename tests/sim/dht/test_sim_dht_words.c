@@ -1,4 +1,5 @@
-/* Whose word counts? What an owner says, says again, and says meanwhile; and how many hear it. Told against the virtual clock. */
+/* Which record counts? An owner stores, republishes, and stores again meanwhile; and so many receive it. Told against the virtual
+ * clock. */
 #include "lib/check.h"
 
 #include "core/dht/dht_inner.h"

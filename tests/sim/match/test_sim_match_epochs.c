@@ -1,4 +1,4 @@
-/* What becomes of those who seek different epochs, told against the virtual clock. */
+/* The fate of peers that seek different epochs, told against the virtual clock. */
 #include "lib/match_scene.h"
 
 enum { WAIT_MS = 15000, SOON_US = 700000 /* a host asks after 0.3 s, then what it hears travels */ };

@@ -1,5 +1,5 @@
 /* One peer among honest ones wants no group to form, told against the virtual clock: a client that calls, or a host that answers.
- * What a host that lies in BEGIN comes to stands in test_sim_match.c. */
+ * The test of a host that lies in BEGIN is in test_sim_match.c. */
 #include "lib/match_scene.h"
 
 enum { HONEST = 5, WAIT_MS = 15000 };

@@ -1,4 +1,4 @@
-/* How long does a round take over lines of a given rate and delay? What the protocol itself costs, without TCP's part. */
+/* How long does a round take over lines of a given rate and delay? The cost of the protocol itself, without TCP's part. */
 #include "lib/scene.h"
 
 #include "core/util/flow.h"
@@ -49,7 +49,7 @@ static double next_round_s(scene *s) {
   return round_s(s);
 }
 
-/* What a line carries each way, when everybody owns as much. */
+/* The bytes on a link each way, when everybody owns as much. */
 static double transfer_s(const scene_setup *how) {
   return (double)how->n_values * 4 * 2 * (double)(how->n - 1) / (double)how->n / (double)how->line;
 }
@@ -67,7 +67,7 @@ static void lines_are_busy_both_ways_from_the_first_byte_to_the_last(void **unus
   scene_close(&s);
 }
 
-/* What a round saw of its speed is what the next one is told. */
+/* The next round is given the speed that this one saw. */
 static void paced_rounds_find_the_line_and_cost_next_to_nothing(void **unused) {
   (void)unused;
   scene s;
@@ -125,7 +125,7 @@ static void small_round_with_packet_loss_does_not_delay_the_next(void **unused) 
   assert_true(most < 3 * RTT_S);
 }
 
-/* What an owner has sent lies in its queues for longer than anybody is waited for: its streams stay until it is there. */
+/* An owner's messages lie in its queues for longer than anybody is waited for: its streams stay until it is there. */
 static void slow_links_deliver_the_last_averages_in_the_first_view(void **unused) {
   (void)unused;
   scene s;

@@ -443,7 +443,7 @@ static void lone_participant_stores_its_record_after_three_seconds(void **unused
   close_scene(c);
 }
 
-/* What was found there is heard directly since. */
+/* Peers that were found there report directly since. */
 static void records_are_not_asked_for_again_if_zone_sums_arrive(void **unused) {
   (void)unused;
   scene *c = open_scene(22);
@@ -550,7 +550,7 @@ static void peer_that_stays_in_the_old_epoch_is_not_counted_in_the_new(void **un
   close_scene(c);
 }
 
-/* What was heard before the epoch began and what was heard since is not added up before it is known of whom it was: nobody reads
+/* Reports from before the epoch began and since are not added up before it is known of whom it was: nobody reads
  * much too low meanwhile, nor higher than those who stay would have made it. */
 static void sum_stays_high_while_only_a_part_enters_the_next_epoch(void **unused) {
   (void)unused;

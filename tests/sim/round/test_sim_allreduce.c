@@ -551,7 +551,8 @@ static void streams_of_an_earlier_view_and_of_others_names_are_refused(void **un
   scene_close(&s);
 }
 
-/* Whoever still lacks something may call for a later view, or attend: nobody is there any more, and it waits for no answer. */
+/* A member that still lacks something may call for a later view, or attend: nobody is there any more, and it waits for no answer.
+ */
 static void streams_of_a_round_that_was_given_up_are_refused_at_once(void **unused) {
   (void)unused;
   scene s;

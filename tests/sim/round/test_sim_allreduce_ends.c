@@ -20,8 +20,8 @@ static void was_released(void *arg) {
   hv_run_fini(&w->member->out_run);
 }
 
-/* Whose first chunk is refused sends the rest all the same, on a slow line: the owners have ended without it, and their program has
- * given the round up, when that comes. They read the layout of the run until they say that they do not. */
+/* A member with a refused first chunk sends the rest all the same, on a slow line: the owners have ended without it, and their
+ * program has given the round up, when that comes. They read the layout of the run until they say that they do not. */
 static void the_runs_are_read_until_the_round_says_that_they_are_not(void **unused) {
   (void)unused;
   scene s;
@@ -122,7 +122,7 @@ static void call(scene *s, caller *c, uint32_t as, uint32_t view) {
 }
 
 /* The coordinator comes last, and one has called for another view by then: it asks at once, and opens no stream for a view that it
- * has broken off. Whoever held such a stream open would have held the round. */
+ * has broken off. A member with such a stream open would have delayed the round. */
 static void a_view_that_is_broken_off_before_it_began_opens_no_streams(void **unused) {
   (void)unused;
   scene s;

@@ -566,7 +566,7 @@ static void late_member_joins_the_coordinator_of_the_others(void **unused) {
 }
 
 /* 0 hears nobody any more when half of all is averaged, and nobody hears it: all miss it, and 1 asks just when they hear each other
- * again. What they said to 0 meanwhile stays under way, but that they have ended their lines it sees at once. 5 hears 1 late, and
+ * again. Their messages to 0 meanwhile stay under way, but that they have ended their lines it sees at once. 5 hears 1 late, and
  * has come back to 0 at what that one said before: 0 sends it to 1, and goes there, too. */
 static void coordinator_partitioned_until_half_have_left_joins_the_next(void **unused) {
   (void)unused;

@@ -1,4 +1,4 @@
-/* Who is slow holds nobody up, by nature or on purpose: joiners that sit on a donor's places, donors that send just enough not to
+/* Slow peers delay nobody, by nature or on purpose: joiners that sit on a donor's places, donors that send just enough not to
  * be given up or are busy for ever, told against the virtual clock. */
 #include "lib/state_scene.h"
 
@@ -278,7 +278,7 @@ static void busy_donors_keep_no_joiner_from_a_newer_state(void **unused) {
 }
 
 /* All of its places are taken for minutes, as by many who came first. Meanwhile another state is announced, so that for a while no
- * majority names one. Whoever waits looks at the announcements the more rarely the longer it takes, and has its turn. */
+ * majority names one. A joiner that waits looks at the announcements the more rarely the longer it takes, and has its turn. */
 static void a_donor_that_is_busy_for_minutes_is_waited_for(void **unused) {
   (void)unused;
   scene *sc = open_scene_with(42, 100 << 10, 1024, 3, STATE_LIE_BUSY, 1);

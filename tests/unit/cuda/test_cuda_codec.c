@@ -238,7 +238,7 @@ static void fused_sums_equal_the_cpus_and_skip_spoiled_inputs(void **state) {
 
 /* ---- hostile chunks ---- */
 
-/* What the device says of chunks[0], and whether a decode left its out alone. */
+/* The device's verdict on chunks[0], and whether a decode left its out alone. */
 static int32_t judged(stand_in *gpu, void *stream, int codec, int dtype, size_t n, int finite, int *untouched) {
   hv_cuda_target target = {chunks[0], (hv_codec)codec, (hv_dtype)dtype, n, sums[0], verdicts};
   memset(sums[0], 0x77, (n + 1) * 4);

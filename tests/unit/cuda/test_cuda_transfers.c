@@ -325,7 +325,7 @@ static void invalid_contribution_is_refused_before_any_device_call(void **state)
   close_all(&b);
 }
 
-/* What the program has put on its stream, and the device has not come to yet, comes before the chunk. */
+/* Work on the program's stream that the device has not done yet comes before the chunk. */
 static void earlier_work_on_the_programs_stream_comes_first(void **state) {
   (void)state;
   float values[100], later[100];

@@ -44,7 +44,7 @@ static float linear_scale(const hv_span *span, size_t i) {
   return fabsf(d);
 }
 
-/* What codec.h promises for element i. */
+/* The bound of codec.h for element i. */
 static double bound(int codec, const hv_span *span, size_t n, size_t i, double largest) {
   double eps = largest * 0x1p-22 + 0x1p-118, size = fabs((double)x[i]);
   switch (codec) {

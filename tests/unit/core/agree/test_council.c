@@ -1,4 +1,4 @@
-/* Who coordinates a round hears what members say of each other, at the moments at which they say it. */
+/* The coordinator of a round receives the members' reports of each other, at the moments of the reports. */
 #include "lib/council_scene.h"
 
 /* The coordinator cannot reach the fourth member, and asks all. Its ask reaches the fourth member late: by then two have stopped

@@ -1,4 +1,4 @@
-/* Whom a round does without, and which views it believes: what a lone member that lies can do to the others. */
+/* The members that a round excludes, and the views that it believes: the harm that a lone liar can do to the others. */
 #include "lib/check.h"
 
 #include "core/agree/doubts.h"
@@ -396,7 +396,7 @@ static void member_alone_in_a_later_view_does_not_end_the_round(void **state) {
   assert_int_equal(left(&t, 0), 0);
 }
 
-/* What the others hold is no other than what it has. */
+/* The others hold the same values. */
 static void member_without_values_is_excluded_for_no_view(void **state) {
   told t;
   (void)state;
@@ -433,7 +433,7 @@ static void member_with_values_of_both_views_is_excluded_for_no_view(void **stat
   assert_int_equal(left(&t, 0xff), 0xbf);
 }
 
-/* Whatever the view made of that chunk: nobody of it who is here has it. */
+/* No member of the view that is here has that chunk. */
 static void sole_holder_of_a_value_is_excluded_for_no_view(void **state) {
   told t;
   (void)state;

@@ -1,4 +1,4 @@
-/* What a node of the DHT does with what one peer sends it, and how much work that may make. The test answers the calls. */
+/* A DHT node's reaction to one peer's messages, and the most work that they may make. The test answers the calls. */
 #include "lib/fake_env.h"
 
 #include "core/dht/dht.h"
@@ -122,7 +122,7 @@ static void op_done(hv_dht_op *op, hv_status status, const char *text) {
   w->ended = status;
 }
 
-/* Whoever is asked to store may name a newer word of the owner, which the owner checks; a liar names many. */
+/* A node that is asked to store may name a newer word of the owner, which the owner checks; a liar names many. */
 static void only_one_of_several_newer_versions_is_checked(void **unused) {
   (void)unused;
   world w;

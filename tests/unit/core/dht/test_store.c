@@ -1,4 +1,4 @@
-/* What is kept, for whom, for how long, and what is not let in. */
+/* The records that a store keeps, for whom, for how long, and those that it refuses. */
 #include "lib/fake_env.h"
 
 #include "core/dht/store.h"
@@ -71,7 +71,7 @@ static hv_status put_by(shelf *s, const hv_record *record, const hv_peer_id *by)
   return hv_store_put(&s->store, record, by, NULL);
 }
 
-/* What is there under (key, subkey): its value, or "". */
+/* The record under (key, subkey): its value, or "". */
 static const char *got(shelf *s, const char *key, const char *subkey) {
   static char out[128];
   hv_hash place = place_of(s, text(key));
@@ -313,7 +313,7 @@ static void known_copy_is_accepted_without_a_signature_check(void **unused) {
   close_shelf(s);
 }
 
-/* Whatever is done to records on their way: none comes in that its owner did not say, and none that has ended. */
+/* For any change to records on their way: none comes in that its owner did not say, and none that has ended. */
 static void forgeries_replays_and_changes_do_not_come_in(void **unused) {
   (void)unused;
   enum { OWNERS = 4, VERSIONS = 4, TRIES = 20000 };
@@ -455,7 +455,8 @@ static double processor_s(void) {
   return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* What one more record costs a full store of so many, that half as many peers have filled: by processor time, the best of some. */
+/* The cost of one more record for a full store of so many, that half as many peers have filled: by processor time, the best of
+ * some. */
 static double cost_in_full_store(size_t records) {
   enum { TIMES = 3, PUTS = 32 }; /* so few that somebody always holds two */
   shelf *s = open_shelf(&(hv_store_config){.whole = {records, (size_t)1 << 30}});

@@ -200,7 +200,7 @@ static void invalid_begin_is_refused(void **unused) {
   }
 }
 
-/* Whatever bytes make of it: it is refused, or it is a group that a round can begin with. */
+/* For any bytes: it is refused, or it is a group that a round can begin with. */
 static void random_begins_are_refused_or_right(void **unused) {
   (void)unused;
   check_rng rng = {11};
@@ -256,7 +256,7 @@ static void random_begins_are_refused_or_right(void **unused) {
   assert_true(taken > 100);
 }
 
-/* What members are not told alike gives them different rounds. */
+/* Members that are told different things are in different rounds. */
 static void different_begins_have_different_round_ids(void **unused) {
   (void)unused;
   uint8_t ids[12][HV_ROUND_ID_SIZE];

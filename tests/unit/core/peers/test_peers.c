@@ -1,4 +1,4 @@
-/* Who has a place in the table of peers, when identities are free. */
+/* The places in the table of peers, when identities are free. */
 #include "lib/check.h"
 #include "lib/fake_env.h"
 

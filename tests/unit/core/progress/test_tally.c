@@ -186,7 +186,7 @@ static void owner_has_one_vote_with_any_number_of_contributors(void **unused) {
   assert_float_equal(count(b)->samples, 400, 1e-9);
 }
 
-/* Whatever f liars say, in concert: the figures stay within what the header promises. */
+/* For any claims of f liars in concert, the figures stay within what the header promises. */
 static void sums_stay_within_bounds_with_a_third_of_liars(void **unused) {
   (void)unused;
   check_rng rng = {.state = 11};
@@ -317,7 +317,7 @@ static void goes_on(const hv_progress_own *own, int64_t us) {
   assert_true(now.speed == own->speed);
 }
 
-/* What it said is all that there is, and of its speed one batch in all that time is left. */
+/* Its report is all that there is, and of its speed one batch in all that time is left. */
 static void stands_still(const hv_progress_own *own, int64_t us) {
   hv_progress_own now = hv_progress_as_of(own, own->at_us + (uint64_t)us);
   assert_int_equal(now.samples, own->samples);

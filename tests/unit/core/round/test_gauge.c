@@ -1,4 +1,4 @@
-/* How fast is a line? What the first chunks tell, what owners' words add up to, and how far anybody is believed. */
+/* How fast is a line? The rate of the first chunks, the sum of the owners' rates, and the bounds on any claim. */
 #include "lib/check.h"
 
 #include "core/round/gauge.h"

@@ -168,7 +168,7 @@ static void lineage_needs_over_two_thirds_and_silence_adds_nothing(void **unused
   elects_of(&untold, 0, HV_STATE, 0, 0);
 }
 
-/* Whatever liars under a third say, together or each for himself, at any epoch: what is chosen has an honest voice. */
+/* For any votes of liars under a third, together or alone, at any epoch, the elected state has an honest vote. */
 static void liars_under_a_third_never_choose(void **unused) {
   (void)unused;
   check_rng rng = {77};

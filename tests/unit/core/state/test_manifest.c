@@ -1,4 +1,4 @@
-/* What a state is made of: chunks that follow from parts, bytes that read as they were written, and strangers' bytes. */
+/* The parts of a state: chunks that follow from parts, bytes that read as they were written, and strangers' bytes. */
 #include "lib/check.h"
 
 #include "core/state/manifest.h"

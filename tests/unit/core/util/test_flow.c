@@ -1,4 +1,4 @@
-/* How fast should connections send? What a round shows of its speed, what is made of it, and when it is left alone. */
+/* How fast should connections send? The speed that a round measures, its use, and the rounds without pacing. */
 #include "lib/check.h"
 
 #include "core/util/flow.h"

@@ -1,4 +1,4 @@
-/* What reaches an open port that should not: noise, half a handshake, the wrong papers, too much, too slow, another version. It is
+/* Bytes that should not reach an open port: noise, half a handshake, the wrong papers, too much, too slow, another version. It is
  * refused or dropped with its reason, memory stays bounded, and everybody else is served meanwhile. And a peer that is killed is
  * missed at once. */
 #include "lib/raw.h"

@@ -1,5 +1,5 @@
-/* The real world without memory: each allocation of a whole talk fails in turn, on either side, over TLS and without. What was
- * begun ends once, the next one is served, and nothing is left behind. */
+/* The real world without memory: each allocation of a whole talk fails in turn, on either side, over TLS and without. Each call
+ * ends once, the next one is served, and nothing is left behind. */
 #include "lib/real.h"
 
 #include <string.h>
@@ -86,7 +86,7 @@ static void answer(hv_stream *stream, const hv_event *event) {
     env->stream_cancel(env, stream);
 }
 
-/* What was begun has ended, and once. */
+/* Each call has ended, and once. */
 static void all_has_ended(talk *t) {
   if (t->asked == HV_OK)
     assert_true(real_wait_for(&t->a, HV_EVENT_CALL_DONE, 1, PATIENCE_MS));

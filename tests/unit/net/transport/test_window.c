@@ -1,4 +1,4 @@
-/* What a stream's window counts, and when it speaks up. */
+/* The bytes that a stream's window counts, and its notes. */
 #include "lib/check.h"
 
 #include "net/transport/window.h"
