@@ -98,7 +98,7 @@ def test_processes_hold_the_same_bits_round_after_round(peers, n):
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_quarter_is_killed_or_stopped_half_way_and_the_others_finish_equal(peers, how):
+def test_others_finish_equal_if_a_quarter_is_killed_or_stopped(peers, how):
     running = peers(8, 2_000_000)
     tell(running, die={1: how, 4: how})
     said = heard([one for i, one in enumerate(running) if i not in (1, 4)])

@@ -65,7 +65,8 @@ def begin(averagers, **options):
     return [one.step(wait=False, timeout=60, expected=2, **options) for one in averagers]
 
 
-def test_who_gets_the_lock_after_a_round_sees_the_averages_and_may_change_them(pair):
+def test_lock_holder_after_a_round_sees_the_averages(pair):
+    """It may also change them."""
     Elsewhere.back.set()
     averagers = pair("after")
     first = averagers[0]
@@ -83,7 +84,7 @@ def test_who_gets_the_lock_after_a_round_sees_the_averages_and_may_change_them(p
         assert value(first) == 10.5
 
 
-def test_the_averages_are_there_though_nobody_has_copied_them_back_yet(pair, monkeypatch):
+def test_averages_are_seen_before_they_are_copied_back(pair, monkeypatch):
     averagers = pair("late")
     monkeypatch.setattr("hivemind_c.averaging.control.StepControl._watch", lambda control: None)  # its thread has not come yet
     for control in begin(averagers):
@@ -96,7 +97,7 @@ def test_the_averages_are_there_though_nobody_has_copied_them_back_yet(pair, mon
     assert [value(one) for one in averagers] in ([1.5, 1.5], [2.5, 0.5])
 
 
-def test_what_is_changed_before_the_round_begins_is_averaged(pair):
+def test_changes_before_the_round_are_averaged(pair):
     Elsewhere.back.set()
     averagers = pair("before")
     with averagers[0].get_tensors() as (tensor,):
@@ -125,7 +126,8 @@ def test_a_second_step_is_refused_before_it_disturbs_the_first(pair, caplog):
     two.cancel()
 
 
-def test_a_late_word_to_a_step_that_is_over_does_not_disturb_the_next(pair):
+def test_late_trigger_does_not_disturb_the_next_step(pair):
+    """The trigger belongs to a step that was cancelled."""
     Elsewhere.back.set()
     averagers = pair("word")
     first = averagers[0]

@@ -88,7 +88,7 @@ def test_memory_that_changes_while_it_is_borrowed_reaches_nobody(pair):
     assert StateSharing(joiner, "run").load(timeout=30).tensors[0][5] == 7
 
 
-def test_memory_is_borrowed_until_a_newer_offer_takes_its_place_and_no_longer(pair):
+def test_memory_is_borrowed_until_a_newer_offer_replaces_it(pair):
     node = pair[0]._started()
     first, second = bytearray(100000), bytearray(5)
 
@@ -113,12 +113,12 @@ def test_memory_is_borrowed_until_a_newer_offer_takes_its_place_and_no_longer(pa
     first.append(1)
 
 
-def test_where_nobody_offers_it_says_so(pair):
+def test_load_without_a_donor_says_so(pair):
     with pytest.raises(HivemindLookupError, match="no peer offers a state"):
         StateSharing(pair[1], "run").load(timeout=30)
 
 
-def test_what_does_not_fit_is_refused_and_the_first_difference_named(pair):
+def test_state_that_does_not_fit_is_refused_by_difference(pair):
     donor, joiner = pair
     StateSharing(donor, "run").offer(1, [torch.zeros(3), torch.zeros(2, 2)])
     load = StateSharing(joiner, "run").load
@@ -132,7 +132,7 @@ def test_what_does_not_fit_is_refused_and_the_first_difference_named(pair):
         load(timeout=30, epoch_least=2)
 
 
-def test_what_cannot_be_offered_is_an_error_at_once(pair):
+def test_invalid_offer_is_an_error_at_once(pair):
     sharing = StateSharing(pair[0], "run")
     for wrong in (
         lambda: sharing.offer(-1, []),
@@ -246,7 +246,7 @@ def gate():
 
 
 @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_donor_that_dies_in_the_middle_is_replaced_by_the_other(node, program, gate, blow):
+def test_dying_donor_is_replaced_by_the_other(node, program, gate, blow):
     megabytes = 48
     joiner = node()
     donors, gates = [], []
