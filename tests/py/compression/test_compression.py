@@ -167,7 +167,7 @@ def test_any_dtype_travels_uncompressed_to_the_bit():
         hc.NoCompression().compress(np.array(["text"]))
 
 
-def test_nan_and_infinities_become_what_is_written():
+def test_nan_and_infinities_become_the_documented_values():
     x = torch.tensor([float("nan"), float("inf"), -float("inf"), 1.0, -2.0] * 20)
     for codec in LOSSY:
         back = there_and_back(codec(), x)
@@ -180,7 +180,7 @@ def test_nan_and_infinities_become_what_is_written():
     assert _hivemind_c.codec_finite(torch.ones(9)) and not _hivemind_c.codec_finite(x)
 
 
-def test_what_fails_in_hivemind_works_here():
+def test_values_that_fail_in_hivemind_are_encoded():
     # With NumPy 2 its 8-bit decoding raises TypeError.
     for codec in (hc.Uniform8BitQuantization, hc.Quantile8BitQuantization, hc.BlockwiseQuantization):
         assert there_and_back(codec(), normal((100, 100))).shape == (100, 100)
@@ -232,7 +232,7 @@ def test_a_sum_takes_no_nan():
 
 @pytest.mark.parametrize("codec", [hc.Linear4BitQuantization, hc.Linear8BitQuantization, hc.Uniform8BitQuantization], ids=lambda c: c.__name__)
 @pytest.mark.parametrize("library", ["torch", "numpy"])
-def test_error_feedback_sends_what_was_lost(codec, library):
+def test_error_feedback_sends_the_lost_part_later(codec, library):
     feedback, plain = hc.ErrorFeedback(codec()), codec()
     total, sent, sent_plain = (torch.zeros(5000, dtype=torch.float64) for _ in range(3))
     for round_number in range(50):
@@ -584,7 +584,7 @@ def test_all_ways_of_borrowing_agree():
         assert np.allclose(out, tensor, atol=1e-2)
 
 
-def test_what_cannot_be_borrowed_is_named():
+def test_unusable_buffers_are_refused_by_name():
     chunk = _hivemind_c.codec_encode(0, torch.ones(4))
     frozen = np.ones(4, np.float32)
     frozen.flags.writeable = False
@@ -632,7 +632,7 @@ def test_borrowing_leaks_nothing():
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(["torch", "numpy", "hivemind_c.compression"])), ids=", ".join)
-def test_it_works_beside_torch_and_numpy_imported_in_any_order(program, order):
+def test_codecs_work_with_any_import_order_of_torch_and_numpy(program, order):
     code, out, err = program(
         f"""
         import {order[0]}

@@ -83,7 +83,7 @@ def test_a_tensor_that_is_no_plain_row_is_encoded_as_its_copy_is(place):
     assert bytes_of(kernels.encode("linear8", torch.nn.Parameter(tensor))) == on_the_cpu("linear8", tensor.cpu())
 
 
-def test_a_residual_is_what_the_cpu_leaves(place):
+def test_residual_equals_the_cpus(place):
     kernels, device = place
     tensor, rest = values(5000, torch.bfloat16), values(5000, torch.float32, 1)
     there = rest.to(device).clone()
@@ -179,7 +179,7 @@ def test_wrong_tensors_are_refused_in_a_sentence(place):
 # ---- where there are no kernels ----
 
 
-def test_why_not_is_one_sentence_and_the_host_does_the_work(stand_in, tmp_path):
+def test_missing_kernels_are_named_in_one_sentence(stand_in, tmp_path):
     with pytest.raises(hivemind_c.HivemindUnsupportedError, match="nowhere.so is missing from this installation; install hivemind_c again"):
         cuda.Kernels(0, str(tmp_path / "nowhere.so"))
     (tmp_path / "bad.so").write_bytes(b"no library")
@@ -207,7 +207,7 @@ def test_a_lost_gpu_is_told_once_and_then_the_host_does_the_work(stand_in, monke
     assert calls == 7 and cuda._opened[0][1] is not None
 
 
-def test_of_many_gradients_a_device_is_looked_up_once(stand_in, monkeypatch):
+def test_device_of_many_gradients_is_looked_up_once(stand_in, monkeypatch):
     kernels, asked = cuda.Kernels(0, stand_in), []
     monkeypatch.setattr(cuda, "kernels_for", lambda tensor: asked.append(tensor) or kernels)
     grads = [values(i % 7, DTYPES[i % 3]) for i in range(100)]
@@ -254,7 +254,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert done.returncode == 7, done.stderr
 
 
-def test_library_loads_without_a_driver_and_needs_nothing_of_cuda():
+def test_library_loads_without_a_driver_or_a_cuda_library():
     library = Path(cuda._LIBRARY)
     listed = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
     assert set(re.findall(r"NEEDED.*\[(.*?)\]", listed)) <= {"libc.so.6", "libm.so.6", "libdl.so.2"}
@@ -275,7 +275,7 @@ def test_on_a_gpu_only_the_chunk_comes_to_the_host():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-def test_on_a_gpu_streams_in_parallel_give_what_one_gives():
+def test_on_a_gpu_parallel_streams_give_the_same_chunks():
     kernels = cuda.Kernels(0)
     tensors = [values(300_000 + i, torch.float32, i).cuda() for i in range(6)]
     torch.cuda.synchronize()
@@ -291,7 +291,7 @@ def test_on_a_gpu_streams_in_parallel_give_what_one_gives():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-def test_on_a_gpu_a_stage_holds_no_more_pinned_memory_than_it_says():
+def test_on_a_gpu_a_stage_keeps_its_limit_of_pinned_memory():
     kernels = cuda.Kernels(0)
     free = torch.cuda.mem_get_info()[0]
     for _ in range(20):

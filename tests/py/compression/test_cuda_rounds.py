@@ -90,7 +90,7 @@ def both(place, dhts, there, here, number=0, **options):
     return on_gpu, DecentralizedAverager(here, dhts[1], **options)
 
 
-def test_a_gpu_and_a_host_hold_the_same_average_to_the_bit_under_every_codec(place, dhts):
+def test_gpu_and_host_hold_the_same_average_under_every_codec(place, dhts):
     for codec in codecs.BUILT_IN:
         there, here = [t.to(place.device) for t in tensors_of(1)], tensors_of(2)
         before = [(a.cpu().double() + b.double()) / 2 for a, b in zip(there, here)]
@@ -105,7 +105,7 @@ def test_a_gpu_and_a_host_hold_the_same_average_to_the_bit_under_every_codec(pla
         on_gpu.shutdown(), on_host.shutdown()
 
 
-def test_what_is_changed_within_get_tensors_is_what_is_averaged(place, dhts):
+def test_changes_within_get_tensors_are_averaged(place, dhts):
     there, here = [torch.zeros(50_000, device=place.device)], [torch.zeros(50_000)]
     on_gpu, on_host = both(place, dhts, there, here)
     for turn in range(3):
@@ -118,7 +118,7 @@ def test_what_is_changed_within_get_tensors_is_what_is_averaged(place, dhts):
     on_gpu.shutdown(), on_host.shutdown()
 
 
-def test_what_no_kernel_takes_goes_by_the_host(place):
+def test_tensors_without_a_kernel_go_through_the_host(place):
     with place.on_gpu():
         lent = LentTensors([torch.zeros(5, dtype=torch.float64, device=place.device)], hivemind_c.NoCompression(), chunk_values=100)
         assert lent.loans[0][2] is None and lent.staged == (place.device == "cuda")
@@ -128,7 +128,7 @@ def test_what_no_kernel_takes_goes_by_the_host(place):
         assert lent.loans[0][2] is not None and not lent.staged and lent.loans[0][0].data_ptr() == lent.tensors[0].data_ptr()
 
 
-def test_a_gpu_that_fails_is_told_once_and_the_next_round_goes_by_the_host(stand_in, dhts, monkeypatch, caplog):
+def test_failed_gpu_is_reported_once_and_the_host_takes_over(stand_in, dhts, monkeypatch, caplog):
     place = Place("cpu", stand_in, monkeypatch)
     there, here = [torch.full((30_000,), 1.0)], [torch.full((30_000,), 3.0)]
     on_gpu, on_host = both(place, dhts, there, here, LOST + 30, sender_timeout=3)
@@ -144,7 +144,7 @@ def test_a_gpu_that_fails_is_told_once_and_the_next_round_goes_by_the_host(stand
     on_gpu.shutdown(), on_host.shutdown()
 
 
-def test_a_gpu_without_room_is_told_once_and_its_tensors_go_by_the_host(stand_in, dhts, monkeypatch, caplog):
+def test_full_gpu_is_reported_once_and_the_host_takes_over(stand_in, dhts, monkeypatch, caplog):
     place = Place("cpu", stand_in, monkeypatch)
     there, here = [torch.full((30_000,), 1.0)], [torch.full((30_000,), 3.0)]
     with caplog.at_level(logging.WARNING):
@@ -155,7 +155,7 @@ def test_a_gpu_without_room_is_told_once_and_its_tensors_go_by_the_host(stand_in
     on_gpu.shutdown(), on_host.shutdown()
 
 
-def test_sums_are_averaged_on_the_gpu_and_nothing_more_is_allocated_there(place, dhts):
+def test_sums_are_averaged_on_the_gpu_without_new_memory(place, dhts):
     """With reuse_grad_buffers the sums are the gradients' own memory; without it there is one copy of them, the sums."""
     for reuse in (True, False):
         model = network().to(place.device)
@@ -199,8 +199,8 @@ class Watched(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-def test_offloaded_values_cross_by_pinned_copies_that_nobody_waits_for_and_nothing_is_allocated_on_the_gpu(dtype, monkeypatch):
-    """Shown on tensors without memory, which say that they are a GPU's; that such copies overlap with work, only a GPU shows."""
+def test_offloaded_values_cross_by_pinned_copies_unwaited(dtype, monkeypatch):
+    """Nobody waits for the copies, and nothing is allocated on the GPU. Shown on tensors without memory that claim a GPU."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: type("Stream", (), {"record_event": lambda self: "recorded"})())
     with FakeTensorMode():
@@ -218,7 +218,7 @@ def test_offloaded_values_cross_by_pinned_copies_that_nobody_waits_for_and_nothi
             assert "cuda" not in seen.allocated and seen.allocated
 
 
-def test_sums_of_16_bits_come_to_the_host_as_they_are_and_are_widened_there_a_bounded_part_at_a_time(monkeypatch):
+def test_sums_of_16_bits_are_widened_on_the_host_in_parts(monkeypatch):
     """Torch would widen them on the GPU, and take memory there: with reuse_grad_buffers nothing may be."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     waits = []

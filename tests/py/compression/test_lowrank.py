@@ -112,7 +112,7 @@ def test_a_round_given_up_leaves_no_trace():
     assert torch.equal(peer.residuals[0], before)
 
 
-def test_steps_out_of_order_say_what_is_missing():
+def test_steps_out_of_order_name_the_missing_step():
     grad = randn(40, 60)
     peer = LowRank([grad], 4, 0.0)
     with pytest.raises(RuntimeError, match="round 1 is not open: call encode"):
@@ -195,7 +195,7 @@ def test_strided_gradients_and_outputs_work_in_place_and_apart(dtype, portable):
     assert torch.equal(again.residuals[0], peer.residuals[0])
 
 
-def test_a_contiguous_gradient_stays_when_the_strided_output_is_elsewhere():
+def test_contiguous_gradient_stays_if_the_output_is_strided():
     grad, wide = randn(40, 60), torch.zeros(40, 120)
     peer, kept = LowRank([grad], 3, 0.0), grad.clone()
     peer.decode(1, peer.middle(1, peer.encode(1, [grad])), [wide[:, ::2]])
@@ -221,7 +221,7 @@ def test_tensors_that_would_not_shrink_are_left_to_the_caller():
             LowRank(tensors, rank, ratio)
 
 
-def test_what_does_not_fit_is_refused():
+def test_tensors_that_do_not_fit_are_refused():
     peer = LowRank([torch.empty(40, 60)], 4, 0.0)
     with pytest.raises(RuntimeError, match="do not fit"):
         peer.encode(1, [torch.zeros(40, 61)])
@@ -243,7 +243,7 @@ def test_what_does_not_fit_is_refused():
         ops.lowrank_encode(torch.zeros(4, dtype=torch.int64), 1, [torch.zeros(2, 2)], [], [], [])
 
 
-def test_peers_with_one_seed_share_their_sketches_and_others_do_not():
+def test_only_peers_with_one_seed_share_their_sketches():
     def sketch(seed, round_id):
         peer = LowRank([torch.empty(40, 60), torch.empty(40, 60)], 4, 0.0, seed=seed)
         peer.encode(round_id, [torch.zeros(40, 60)] * 2)
@@ -362,7 +362,7 @@ def test_the_library_asks_torch_for_its_stable_c_functions_alone():
     ],
     ids=["well", "badly scaled", "huge", "tiny", "nearly rank 4", "one column"],
 )
-def test_cholesky_qr_gives_the_basis_that_the_processors_own_gives(make):
+def test_cholesky_qr_spans_the_basis_of_the_cpus_kernel(make):
     """Not the same vectors to the bit, but the same space: what P P' makes of any matrix."""
     p = make()
     rows, rank = p.shape
@@ -419,7 +419,7 @@ def test_on_a_gpu_a_round_is_the_hosts_but_for_rounding():
             torch.testing.assert_close(other.cpu(), one, rtol=1e-3, atol=1e-3)
 
 
-def test_on_a_device_matrices_of_one_shape_are_factored_together_and_each_as_if_alone():
+def test_matrices_of_one_shape_are_factored_together_on_a_device():
     """One that is zero, or of a lower rank, among them: the others are none the worse for it."""
     shapes = [(60, 50)] * 5 + [(40, 80)] * 3
     ps = [randn(rows, 4, seed=i) for i, (rows, _) in enumerate(shapes)]
@@ -437,7 +437,7 @@ def test_on_a_device_matrices_of_one_shape_are_factored_together_and_each_as_if_
         torch.testing.assert_close(basis.t() @ basis, torch.eye(4), rtol=0, atol=1e-5)
 
 
-def test_a_bad_matrix_on_a_device_is_named_and_the_first_of_several():
+def test_first_bad_matrix_on_a_device_is_named():
     shapes = [(60, 50)] * 3 + [(40, 80)] * 3
     for bad in ([5], [0], [2, 4], [3, 1]):
         grads = [randn(*shape, seed=i) for i, shape in enumerate(shapes)]
@@ -447,7 +447,7 @@ def test_a_bad_matrix_on_a_device_is_named_and_the_first_of_several():
             LowRank(grads, 4, 0.0, portable=True).encode(1, grads)
 
 
-def test_sketches_go_to_a_gpu_from_pinned_memory_and_nobody_waits_for_them():
+def test_sketches_reach_a_gpu_from_pinned_memory_unwaited():
     """Shown on tensors without memory, which say that they are a GPU's."""
     with FakeTensorMode():
         peer = LowRank([torch.empty(60, 50, device="cuda"), torch.empty(40, 80, device="cuda")], 4, 0.0)
