@@ -68,7 +68,7 @@ HOME = """
 """
 
 
-def test_behind_a_firewall_a_node_asks_and_is_not_asked():
+def test_node_behind_a_firewall_asks_and_is_not_asked():
     alone = ["unshare", "--map-root-user", "--net", "--pid", "--fork", "--kill-child"]  # any user may have a network of one's own
     scene = subprocess.run(
         [*alone, sys.executable, "-c", textwrap.dedent(WORLD), textwrap.dedent(HOME)],
