@@ -71,7 +71,7 @@ def test_news_out_of_bounds_are_nobodys(wrong):
         news.read_news(value)
 
 
-def test_what_is_no_record_of_a_peer_is_left_out(dhts):
+def test_invalid_news_are_ignored(dhts):
     for value in (b"x", [], {"epoch": 1}, None):
         with pytest.raises(ValueError):
             news.read_news(value)
@@ -100,7 +100,7 @@ def test_a_liar_is_in_doubt_and_moves_neither_epoch_nor_loss():
     assert reference([1, 1, 1, 9, 9]) == 9 and reference([1, 1, 1, 1, 9, 9]) == 1 and reference([]) == 0
 
 
-def test_a_count_that_begins_with_old_records_puts_nobody_in_doubt(dht, monkeypatch):
+def test_count_of_old_records_puts_nobody_in_doubt(dht, monkeypatch):
     """Records of peers that are asked directly are as old as 20 s: a monitor that was started again showed two trainers of epoch 13 as liars, and no loss."""
     watcher = Gatherer(dht(), "run")
     monkeypatch.setattr(type(watcher._heard), "whole", True)
@@ -120,7 +120,7 @@ def test_a_count_that_begins_with_old_records_puts_nobody_in_doubt(dht, monkeypa
     watcher.shutdown()
 
 
-def test_the_monitor_sees_what_the_trainers_did(dhts):
+def test_monitor_shows_the_trainers_progress(dhts):
     peers = [Peer(i, one, network(), run_id="seen", target_batch_size=64) for i, one in enumerate(dhts[:2])]
     liar = ProgressTracker(dhts[2], "seen", 64, start=True)
     watcher = Gatherer(dhts[3], "seen")
@@ -155,7 +155,7 @@ def test_the_monitor_sees_what_the_trainers_did(dhts):
             peer.optimizer.shutdown()
 
 
-def test_no_step_waits_for_what_is_told(dht, monkeypatch):
+def test_no_step_waits_for_its_news(dht, monkeypatch):
     from hivemind_c.optim import telling
 
     never, reached = threading.Event(), threading.Event()
@@ -299,7 +299,7 @@ class Large:
         return self.replies[key]
 
 
-def test_a_small_swarm_is_asked_in_each_look_and_a_large_one_no_more_often_than_it_tells(dht):
+def test_small_swarm_is_asked_each_look_and_a_large_one_less(dht):
     large = Large(dht())
     large.tell([f"12D3KooW{i:04}" for i in range(10)])
     heard = Heard(large, "large")
@@ -320,7 +320,8 @@ def test_a_small_swarm_is_asked_in_each_look_and_a_large_one_no_more_often_than_
     assert len(heard.look(100.0)) == 500, "after a while without a look all are asked"
 
 
-def test_who_can_be_asked_for_no_more_is_gone_some_seconds_after_its_lease(dht):
+def test_peer_that_cannot_be_asked_is_gone_after_its_lease(dht):
+    """It stays some seconds longer than its lease, if the monitor never asks for it again."""
     large = Large(dht())
     large.tell([f"12D3KooW{i:04}" for i in range(1000)])
     heard = Heard(large, "large")
@@ -330,7 +331,7 @@ def test_who_can_be_asked_for_no_more_is_gone_some_seconds_after_its_lease(dht):
     assert heard.look(76.0) == []
 
 
-def test_a_monitor_that_may_not_ask_for_some_seconds_shows_whom_it_heard(dht):
+def test_monitor_that_may_not_ask_shows_the_last_news(dht):
     """A start on a busy machine costs so much that it asks nobody for OWED_S, as long as a small swarm's news live: its page lost everybody for a second."""
     large = Large(dht())
     large.tell([f"12D3KooW{i:04}" for i in range(10)], lease=LIVES_S)
@@ -341,7 +342,7 @@ def test_a_monitor_that_may_not_ask_for_some_seconds_shows_whom_it_heard(dht):
     assert heard.look(LIVES_S + 2) == [], "who tells no more is gone with the next answer"
 
 
-def test_whoever_is_slow_to_answer_holds_up_nobody_else(dht, monkeypatch):
+def test_slow_node_delays_no_other_news(dht, monkeypatch):
     monkeypatch.setattr(Reply, "came", False)
     large = Large(dht())
     names = [f"12D3KooW{i:04}" for i in range(80)]
@@ -365,7 +366,8 @@ def test_whoever_is_slow_to_answer_holds_up_nobody_else(dht, monkeypatch):
     assert len(heard.look(20.1)) == 80
 
 
-def test_who_could_not_be_asked_for_stays_some_seconds_beyond_its_lease(dht, monkeypatch):
+def test_peer_that_could_not_be_asked_outlives_its_lease(dht, monkeypatch):
+    """The network is away: each question fails, and the peer is shown for some seconds beyond its lease."""
     large = Large(dht())
     large.tell([f"12D3KooW{i:04}" for i in range(10)])
     heard = Heard(large, "large")
@@ -437,7 +439,7 @@ def test_watching_goes_on_when_a_listener_fails():
     assert broken.closed
 
 
-def test_watching_goes_on_when_what_was_seen_cannot_be_remembered(caplog):
+def test_watching_continues_if_a_look_cannot_be_stored(caplog):
     strange = snapshot(failures=(Failure(1.0, "peer", 3, "\ud800"),))
     watching, ended = Watch(Looks(snapshot(loss=2**64), strange, snapshot()), History(None, "run"), 0.01), threading.Event()
     thread = threading.Thread(target=watching.run, args=(ended,))
@@ -478,7 +480,8 @@ class Spends:
 
 
 @pytest.mark.parametrize("peers, first, asking, showing", [(20, 0.01, 0.004, 0.001), (1000, 0.3, 0.02, 0.006), (10_000, 3.0, 0.2, 0.06)])
-def test_a_dear_look_does_not_keep_the_page_old_and_all_together_take_little(monkeypatch, peers, first, asking, showing):
+def test_costly_looks_keep_the_page_fresh_and_use_little_cpu(monkeypatch, peers, first, asking, showing):
+    """A costly look does not keep the page old. All looks together take little of the processor."""
     spends = Spends(first, asking, showing)
     monkeypatch.setattr(watch, "time", spends.time())
     Watch(spends, History(None, "run"), 0.5).run(spends)
@@ -491,7 +494,7 @@ def test_a_dear_look_does_not_keep_the_page_old_and_all_together_take_little(mon
         assert len(spends.asked) > 3600 * news.SHARDS / 15
 
 
-def test_what_some_peers_have_said_is_shown_and_not_remembered():
+def test_partial_look_is_shown_and_not_stored():
     told = []
     sinks = Sinks()
     sinks.add(lambda epoch, known: told.append(known["loss"]), lambda: None)
@@ -502,7 +505,7 @@ def test_what_some_peers_have_said_is_shown_and_not_remembered():
     assert [point.loss for point in watching.points()] == told == [0.5]
 
 
-def test_a_monitor_that_comes_late_remembers_no_epoch_before_it_has_heard_the_count(dht, monkeypatch):
+def test_late_monitor_stores_no_epoch_before_the_count(dht, monkeypatch):
     clock = [1e9]
     monkeypatch.setattr(gather, "time", types.SimpleNamespace(time=lambda: clock[0], monotonic=lambda: clock[0]))
     late = Large(dht())
@@ -515,7 +518,7 @@ def test_a_monitor_that_comes_late_remembers_no_epoch_before_it_has_heard_the_co
     watching.close()
 
 
-def test_what_was_done_before_the_monitor_came_is_no_speed(monkeypatch):
+def test_samples_before_the_monitor_count_as_no_speed(monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(speed, "time", types.SimpleNamespace(monotonic=lambda: clock[0]))
     measured, seen = speed.Speed(), []
@@ -528,7 +531,7 @@ def test_what_was_done_before_the_monitor_came_is_no_speed(monkeypatch):
 # ---- where it goes ----
 
 
-def test_prometheus_reads_it_whatever_a_peer_is_called():
+def test_prometheus_reads_any_name_of_a_peer():
     view = views([("12D3peer", dataclasses.replace(SAID, name='a"\n\\b'), 1.0)], 3)[0]
     text = exposition(snapshot(peers=(view,), eta=None))
     assert 'hivemind_epoch{run="run"} 3\n' in text and "hivemind_seconds_to_next_epoch" not in text

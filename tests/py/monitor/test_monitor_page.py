@@ -74,7 +74,8 @@ def test_the_page_shows_the_figures_and_strangers_texts_as_text(serve, browser):
         assert 'id="loss-chart"' in page and page.count('data-points="10"') == 2
 
 
-def test_only_this_machine_sees_it_and_no_foreign_page_can_read_it(serve):
+def test_page_is_for_this_machine_and_no_foreign_page(serve):
+    """Only this machine sees the page, and no page of another site can read it."""
     address = serve(snapshot())
     port = int(address.split(":")[2].strip("/"))
     body, headers = get(address)
@@ -103,7 +104,7 @@ def test_each_look_is_answered_as_it_is_and_no_earlier_one_again():
         server.close()
 
 
-def test_how_old_a_look_is_the_monitors_clock_says_and_not_the_readers(serve, browser):
+def test_age_of_a_look_is_by_the_monitors_clock(serve, browser):
     address = serve(snapshot(time=time.time() - 3600))
     assert 3600 <= json.loads(get(address + "api/run")[0])["look_age"] < 7200
     assert text_of(browser(address), "state").startswith("the monitor has not looked for 1 h ")
@@ -112,7 +113,7 @@ def test_how_old_a_look_is_the_monitors_clock_says_and_not_the_readers(serve, br
     assert "Date.now" not in get(address + "page.js")[0]
 
 
-def test_before_the_first_look_the_page_waits(serve, browser):
+def test_page_waits_for_the_first_look(serve, browser):
     address = serve(None)
     assert json.loads(get(address + "api/run")[0])["waiting"] is True and get(address + "metrics")[0] == ""
     assert text_of(browser(address, seconds=2), "state") == "looking for the run"
@@ -166,7 +167,7 @@ def monitors(tmp_path):
         one.process.communicate()
 
 
-def test_trainers_come_and_go_under_two_monitors_and_a_restart_loses_nothing(monitors, program, browser):
+def test_two_monitors_lose_nothing_over_churn_and_a_restart(monitors, program, browser):
     port = free_port()
     old = "--bandwidth 100 --averaging_expiration 9 --target_group_size 64 --statistics_expiration 600 --matchmaking_time 3 --use_google_dns --store_checkpoints False --use_ipfs False".split()
     first = monitors(*old, port=port)
@@ -199,7 +200,7 @@ def test_trainers_come_and_go_under_two_monitors_and_a_restart_loses_nothing(mon
         assert code == 0 and "Traceback" not in err, err
 
 
-def test_what_is_wrong_is_told_in_a_sentence(monitors, tmp_path):
+def test_wrong_options_are_named_in_a_sentence(monitors, tmp_path):
     def told(*more):
         one = monitors(*more)
         return one.process.wait(120), one.process.stderr.read()

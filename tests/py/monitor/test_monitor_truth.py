@@ -82,7 +82,7 @@ def points_of(page):
     return int(re.search(r'id="loss-chart"[^>]*data-points="(\d+)"', page)[1])
 
 
-def test_the_pages_show_what_the_trainers_logged_whatever_a_liar_says(monitors, program, browser):  # noqa: F811
+def test_pages_show_the_trainers_logs_despite_a_liar(monitors, program, browser):  # noqa: F811
     port = free_port()
     first = monitors(port=port)
     second = monitors("--initial_peers", first.peers, folder="other")
