@@ -89,7 +89,7 @@ def said(program, before):
 
 
 @pytest.mark.parametrize("before", ["kept = Node('127.0.0.1:0')", "Node('127.0.0.1:0').shutdown()"])
-def test_a_child_of_a_process_with_nodes_starts_none_and_harms_nobody(program, before):
+def test_child_of_a_process_with_nodes_starts_none(program, before):
     assert said(program, before) == (0, "FORKED\nb'parent'\n", [])
 
 

@@ -28,7 +28,7 @@ def test_lines_reach_logging_with_room_and_event(caplog, node):
         assert record.name.split(".")[1]
 
 
-def test_what_was_said_before_shutdown_has_been_heard_when_it_returns(caplog):
+def test_shutdown_delivers_all_log_lines_before_it_returns(caplog):
     caplog.set_level(logging.DEBUG)
     for _ in range(5):
         caplog.clear()
@@ -44,7 +44,7 @@ def test_lines_come_while_a_node_runs_without_any_call(caplog, node):
         assert eventually(lambda: len(lines(caplog)) > heard)
 
 
-def test_below_its_level_a_node_says_nothing(caplog):
+def test_node_logs_nothing_below_its_level(caplog):
     caplog.set_level(logging.DEBUG)
     with Node(HERE, log_level="error"):
         pass

@@ -40,17 +40,17 @@ def test_verbose_is_seen_on_stderr_if_no_logging_is_set_up(written):
     assert err.count("a warning") == 1 and "WARNING hivemind_c.optim: a warning" in err
 
 
-def test_without_verbose_only_warnings_are_seen(written):
+def test_warnings_alone_are_seen_without_verbose(written):
     assert written() == "a warning\n"
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_program_that_sets_logging_up_sees_each_line_once_and_its_own_way(written, when):
+def test_program_with_its_own_logging_sees_each_line_once(written, when):
     err = written("verbose=True", **{when: "logging.basicConfig(level=logging.INFO, format='MINE %(message)s')"})
     assert err.count(STEP) == 1 and "MINE " + STEP in err and "INFO hivemind_c" not in err.partition("MINE")[2]
 
 
-def test_program_that_sets_a_higher_level_beforehand_is_not_overruled(written):
+def test_higher_level_set_beforehand_is_kept(written):
     assert written("verbose=True", before="logging.basicConfig(level=logging.WARNING, format='%(message)s')") == "a warning\n"
 
 

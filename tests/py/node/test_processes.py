@@ -101,7 +101,7 @@ def test_a_stopped_peer_costs_its_time_limit_and_no_more(node, program):
     assert eventually(lambda: one.peers() and one.echo(known, b"awake", timeout=60) == b"awake")
 
 
-def test_a_peer_that_falls_silent_is_given_up_long_before_a_long_time_limit(node, program):
+def test_stopped_peer_is_given_up_by_keepalive(node, program):
     def attempt():
         other = program(PEER)
         one = node(initial_peers=other.line())
