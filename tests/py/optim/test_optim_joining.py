@@ -77,7 +77,7 @@ def test_a_whole_swarm_goes_on_from_its_checkpoints(peer, dhts):
     assert all(torch.equal(second[0].after[epoch], second[1].after[epoch]) for epoch in (4, 5, 6))
 
 
-def test_without_anybody_who_gives_it_a_joiner_says_so_and_changes_nothing(peer, dhts, caplog):
+def test_joiner_without_a_donor_warns_and_changes_nothing(peer, dhts, caplog):
     run = f"join {next(RUNS)}"
     ghost = hivemind.ProgressTracker(dhts[1], run, 16, start=True)
     ghost.report_local_progress(7, 1)
@@ -116,7 +116,8 @@ def counts_a_little(one):
     return True
 
 
-def test_who_steps_alone_gives_its_state_also_while_it_waits_for_others_to_average_it(peer, dhts):
+def test_lone_stepper_offers_its_state_while_it_averages(peer, dhts):
+    """Nobody came for its gradients, and nobody has come yet to average its state."""
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16, **WAITS_LONG)
     ghost = a_ghost(dhts[1], one.optimizer.run_id, 0)
     one.wait_for(2)
@@ -129,7 +130,8 @@ def test_who_steps_alone_gives_its_state_also_while_it_waits_for_others_to_avera
     ghost.shutdown()
 
 
-def test_who_averaged_gradients_gives_its_state_while_it_waits_for_one_that_died_before_the_average_of_it(peer, dhts):
+def test_state_is_offered_while_a_dead_peer_delays_averaging(peer, dhts):
+    """The peer has averaged gradients with one that died before the state was averaged, and still waits for it."""
     run = dict(run_id=f"join {next(RUNS)}", target_batch_size=32, **WAITS_LONG)
     one, dies = peer(0, **run), peer(1, **run)
     meeting = dies.optimizer.meeting
@@ -143,7 +145,7 @@ def test_who_averaged_gradients_gives_its_state_while_it_waits_for_one_that_died
 
 
 @pytest.mark.parametrize("offload", [False, True])
-def test_where_there_is_no_state_to_be_had_all_but_what_was_summed_up_is_as_it_was(peer, offload):
+def test_failed_load_drops_the_sums_and_keeps_all_else(peer, offload):
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16, optimizer="adamw", scheduler="cosine", offload_optimizer=offload)
     one.train(2)
     settle(one.optimizer)
@@ -160,7 +162,7 @@ def test_where_there_is_no_state_to_be_had_all_but_what_was_summed_up_is_as_it_w
         assert all(torch.equal(torch.as_tensor(kept[name]), torch.as_tensor(after["state"][index][name])) for name in kept)
 
 
-def test_an_epoch_that_lasts_is_offered_though_it_was_not_its_turn(peer, dhts):
+def test_lasting_epoch_is_offered_out_of_turn(peer, dhts):
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
     one.train(3)  # quickly: not each of these can be offered
     for _ in range(14):
@@ -169,7 +171,7 @@ def test_an_epoch_that_lasts_is_offered_though_it_was_not_its_turn(peer, dhts):
     assert one.optimizer.local_epoch == 3 and offered_to(dhts[2], one, 3).epoch == 3
 
 
-def test_it_is_offered_also_while_its_end_is_waited_for(peer, dhts):
+def test_state_is_offered_while_the_epochs_end_is_awaited(peer, dhts):
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16, average_state_every=1000, **WAITS_LONG)
     one.train(3)
     ghost = a_ghost(dhts[1], one.optimizer.run_id, 3)
@@ -189,7 +191,7 @@ def test_it_is_offered_also_while_its_end_is_waited_for(peer, dhts):
     assert one.optimizer.local_epoch == 4 and not torch.equal(flat(one.model), before)
 
 
-def test_who_only_seemed_to_be_behind_gives_its_state_again(peer, dhts, caplog):
+def test_peer_that_only_seemed_behind_offers_its_state_again(peer, dhts, caplog):
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
     one.train(3)
     ghost = a_ghost(dhts[1], one.optimizer.run_id, 4)
@@ -204,7 +206,7 @@ def test_who_only_seemed_to_be_behind_gives_its_state_again(peer, dhts, caplog):
     assert one.optimizer.local_epoch == 3 and offered_to(dhts[2], one, 3).epoch == 3
 
 
-def test_who_was_left_behind_by_peers_that_have_gone_gives_what_it_has(peer, dhts):
+def test_peer_left_behind_by_dead_peers_offers_its_state(peer, dhts):
     """As a joiner, whom the last of those who had the epoch's group told so, and died: else the next ones find nobody, and begin anew."""
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
     one.train(3)
@@ -216,7 +218,8 @@ def test_who_was_left_behind_by_peers_that_have_gone_gives_what_it_has(peer, dht
     assert one.optimizer.local_epoch == state.epoch == 3 and torch.equal(torch.cat([t.flatten() for t in state.tensors[:4]]), before)
 
 
-def test_what_is_needed_at_once_is_not_put_off_to_the_next_epochs_end(peer, monkeypatch):
+def test_urgent_averaging_is_not_put_off_to_the_epochs_end(peer, monkeypatch):
+    """An averaging that is needed at once begins at once, though the epoch ends much later."""
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
     optimizer, asked = one.optimizer, []
     monkeypatch.setattr(type(optimizer.tracker), "estimated_next_update_time", property(lambda tracker: get_dht_time() + 1000))
@@ -230,7 +233,7 @@ def test_what_is_needed_at_once_is_not_put_off_to_the_next_epochs_end(peer, monk
     assert len(asked) == 2 and all(when > optimizer.matchmaking_time for when, _ in asked), "ahead of the end there is time"
 
 
-def test_a_stranger_cannot_give_what_does_not_fit(peer):
+def test_strangers_state_that_does_not_fit_is_refused(peer):
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16, optimizer="adamw", scheduler="cosine")
     one.train(2)
     settle(one.optimizer)
@@ -273,7 +276,7 @@ def test_a_strangers_numbers_are_taken_only_for_numbers(peer):
     one.train(4)
 
 
-def test_how_a_peers_device_steps_is_not_taken_over():
+def test_joiner_keeps_the_settings_of_its_own_device():
     def stepped():
         model = network()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
@@ -292,7 +295,7 @@ def test_how_a_peers_device_steps_is_not_taken_over():
     joiner.step()
 
 
-def test_who_is_slower_than_the_swarm_is_told_so(peer, caplog):
+def test_peer_slower_than_the_swarm_is_warned(peer, caplog):
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
     averager = one.optimizer.state_averager
     metadata, tensors, _ = averager.get_current_state()
@@ -307,7 +310,7 @@ def test_who_is_slower_than_the_swarm_is_told_so(peer, caplog):
 
 
 @pytest.mark.parametrize("reuse", [False, True])
-def test_a_grad_scaler_can_be_updated_also_where_a_batch_is_passed_over(peer, reuse):
+def test_grad_scaler_can_be_updated_after_a_skipped_batch(peer, reuse):
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=1000, reuse_grad_buffers=reuse, load_state_timeout=0.5)
     scaler = hivemind.GradScaler("cpu", init_scale=256.0)
 
@@ -331,7 +334,7 @@ def test_a_grad_scaler_can_be_updated_also_where_a_batch_is_passed_over(peer, re
     assert one.optimizer.local_samples == 16
 
 
-def test_batches_passed_over_do_not_stay_in_buffers_that_are_reused(peer):
+def test_skipped_batches_do_not_stay_in_reused_buffers(peer):
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=1000, reuse_grad_buffers=True)
 
     def step(number):

@@ -40,7 +40,8 @@ def test_other_beginnings_deeds_and_orders_differ():
     assert len(set(marks)) == len(marks)
 
 
-def test_who_loads_a_state_goes_on_under_its_mark_and_who_restores_one_under_its_digest():
+def test_restart_takes_a_given_mark_else_the_digest():
+    """A loaded state continues under its mark; a restored one without a mark takes the digest of its tensors."""
     one, two = a_lineage(), a_lineage(5.0)
     one.became("stepped", 3)
     two.restart(one.mark)
@@ -63,7 +64,7 @@ A, B, C = (bytes([letter]) * SIZE for letter in b"abc")
         ([(A, 1), (A, 2), (B, 9), (B, 1), (C, 99)], B),
     ],
 )
-def test_the_rule(words, main):
+def test_most_common_mark_is_the_swarms(words, main):
     for order in itertools.permutations(words):
         assert most_common(order) == main
 
@@ -141,7 +142,7 @@ def until_equal(peers, deadline_s=3 * PATIENCE):
         settle(peer.optimizer)
 
 
-def test_who_stepped_alone_is_soon_equal_to_the_others_again(swarm):
+def test_lone_stepper_is_soon_equal_to_the_others_again(swarm):
     peers = swarm(3)
     fails_once(peers[-1], 2)
     train_together(peers, 3)
@@ -158,8 +159,8 @@ LEFT_BEHIND = {
 
 
 @pytest.mark.parametrize("way", LEFT_BEHIND)
-def test_whom_the_others_left_behind_does_not_step_alone_but_loads_their_state_and_counts_what_it_lost(swarm, caplog, way):
-    """One of two makes a step alone, so the other one waits for a group to which nobody can come any more."""
+def test_peer_left_behind_loads_the_others_state(swarm, caplog, way):
+    """One of two makes a step alone, so the other one waits for a group that nobody can join. It does not step alone."""
     first, second = peers = swarm(2, target_batch_size=640, **LEFT_BEHIND[way])  # an epoch is longer than a download takes
     steps, inner = [], second.optimizer.state_averager.step_optimizer
     second.optimizer.state_averager.step_optimizer = lambda *args: (steps.append(second.optimizer.local_epoch), inner(*args))
@@ -176,7 +177,7 @@ def test_whom_the_others_left_behind_does_not_step_alone_but_loads_their_state_a
     until_equal(peers)
 
 
-def test_who_misses_an_average_of_what_is_alike_holds_the_same_and_is_known_to(swarm, caplog):
+def test_peer_that_misses_an_equal_average_is_still_equal(swarm, caplog):
     """As in a swarm that is killed at: some of those who have stepped together average their states, and others come late."""
     peers = swarm(4, average_state_every=1)
     peers[0].optimizer.meeting._begin_state = lambda *args: None
@@ -193,13 +194,13 @@ def test_who_misses_an_average_of_what_is_alike_holds_the_same_and_is_known_to(s
     assert not [line for line in caplog.messages if "not the swarm's" in line]
 
 
-def test_peers_that_began_with_other_weights_agree_on_one_of_them(swarm):
+def test_peers_with_different_weights_agree_on_one_of_them(swarm):
     peers = swarm(2, models=[network(seed=1), network(seed=2)])
     meet(peers)
     until_equal(peers)
 
 
-def test_a_joiner_gets_the_state_even_where_everybody_once_stepped_alone(swarm, dhts):
+def test_joiner_gets_a_state_after_all_peers_stepped_alone(swarm, dhts):
     """As seen in the demo: AdamW's moments stayed different in the two who were there, and a third never found a majority."""
     peers = swarm(2)
     for peer in peers:
@@ -243,7 +244,7 @@ def test_a_state_averaged_alone_is_the_one_that_it_was(swarm):
     assert averager.lineage.mark == mark and torch.equal(flat(peer.model), before) and torch.equal(tensor, torch.arange(3.0))
 
 
-def test_with_local_updates_nothing_is_digested(swarm):
+def test_local_updates_digest_nothing(swarm):
     peers = swarm(2, use_local_updates=True, average_state_every=1)
     for peer in peers:
         peer.optimizer.state_averager.lineage._content = lambda: pytest.fail("the state was digested")

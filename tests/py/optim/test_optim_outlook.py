@@ -21,7 +21,7 @@ from hivemind_c.optim.outlook import Outlook, reachable
         (4096, float("inf"), None),
     ],
 )
-def test_what_would_be_reached(target, speed, better):
+def test_reachable_target_follows_the_speed(target, speed, better):
     assert reachable(target, speed) == better
 
 
@@ -40,7 +40,7 @@ class Swarm:
         self.said.append(text % args)
 
 
-def test_a_target_out_of_reach_is_told_once_when_the_speed_is_sure(monkeypatch, caplog):
+def test_target_out_of_reach_is_logged_once(monkeypatch, caplog):
     swarm = Swarm(monkeypatch, target=1_000_000, speed=10.0)
     one = Outlook(swarm)
     for _ in range(300):
@@ -63,7 +63,7 @@ def test_a_slow_beginning_alone_is_no_reason(monkeypatch, caplog):
     assert not caplog.messages
 
 
-def test_without_news_nothing_is_said(monkeypatch):
+def test_outlook_without_news_logs_nothing(monkeypatch):
     swarm = Swarm(monkeypatch, target=1000, speed=10.0)
     one = Outlook(swarm)
     for _ in range(10):

@@ -191,7 +191,7 @@ def test_a_trainer_that_ends_while_its_news_are_told_ends_well(program):
     assert (code, out.split(), err) == (0, ["ends", "told"], "")
 
 
-def test_trainers_that_are_killed_and_restarted_end_where_the_others_do():
+def test_killed_and_restarted_trainers_end_like_the_others():
     """examples/digits, in short: three trainers, six epochs. In each epoch each is killed with probability 0.3."""
     sys.path.insert(0, str(EXAMPLES))
     try:

@@ -54,7 +54,7 @@ def test_an_epoch_has_one_optimizer_step_or_one_for_each_batch():
         assert sum(steps) == (0 if schedule.auxiliary else 1)
 
 
-def test_gradients_come_before_their_step_and_the_step_before_the_scheduler_and_the_state():
+def test_actions_of_an_epoch_come_in_their_order():
     order = [Action.AVERAGE_GRADIENTS, Action.OPTIMIZER_STEP, Action.SCHEDULER_STEP, Action.AVERAGE_STATE, Action.UPDATE_MODEL]
     for schedule, epoch, alone in CASES:
         plan = schedule.epoch(epoch, alone)
@@ -63,7 +63,7 @@ def test_gradients_come_before_their_step_and_the_step_before_the_scheduler_and_
             assert there == sorted(there, key=order.index), schedule
 
 
-def test_alone_nothing_is_averaged():
+def test_lone_schedule_averages_nothing():
     for schedule, epoch, alone in CASES:
         averaged = {Action.AVERAGE_GRADIENTS, Action.AVERAGE_STATE} & set(whole(schedule.epoch(epoch, alone)))
         assert not (alone and averaged)
@@ -72,14 +72,14 @@ def test_alone_nothing_is_averaged():
             assert (Action.AVERAGE_STATE in averaged) == (epoch % schedule.average_state_every == 0)
 
 
-def test_without_a_delay_nothing_is_left_for_the_background():
+def test_undelayed_schedule_leaves_the_background_empty():
     for schedule, epoch, alone in CASES:
         if not schedule.delay_optimizer_step and (not schedule.delay_state_averaging or schedule.auxiliary):
             assert not schedule.epoch(epoch, alone).background
             assert not schedule.batch().background
 
 
-def test_what_is_done_in_the_background_reaches_the_model_in_the_end():
+def test_background_work_reaches_the_model_in_the_end():
     for schedule, epoch, alone in CASES:
         for plan in (schedule.epoch(epoch, alone), schedule.batch()):
             assert not plan.background or plan.background[-1] is Action.UPDATE_MODEL
@@ -112,7 +112,7 @@ def schedule_of(cell):
 
 
 @pytest.mark.parametrize("cells", list(lines()), ids=lambda cells: cells[0])
-def test_the_page_says_what_is_so(cells):
+def test_page_matches_each_schedule(cells):
     schedule = schedule_of(cells[0])
     plan = schedule.epoch(1, alone=False)
     assert len(cells) == 1 + len(COLUMNS)

@@ -103,7 +103,7 @@ def test_an_averaging_makes_two_peers_one(make, options):
         assert all(torch.equal(a, b) for a, b in zip(first, second))
 
 
-def test_a_late_average_is_added_to_what_was_trained_meanwhile(make):
+def test_late_average_is_added_to_later_training(make):
     peers = [make(i, seed=i, optimizer="sgd", delta_rule_averaging=True) for i in range(2)]
     before = [flat(peer.model) for peer in peers]
     both(*(lambda peer=peer: peer.average(delay_averaging=True) for peer in peers))
@@ -152,7 +152,7 @@ def test_a_late_step_and_its_average_come_with_a_later_call(make):
     assert not torch.allclose(flat(peers[0].model), (before[0] + before[1]) / 2)
 
 
-def test_what_goes_wrong_in_a_late_step_is_raised_by_the_next_call_and_no_epoch_has_passed(make):
+def test_error_of_a_late_step_is_raised_by_the_next_call(make):
     one = make(offload_optimizer=True, scheduler="lambda")
     before = flat(one.model)
 
@@ -185,7 +185,8 @@ def test_an_epoch_counted_by_itself_comes_after_a_late_step(make):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_is_in_the_background_is_not_for_a_state_that_is_loaded(make, fails):
+def test_background_step_does_not_change_a_loaded_state(make, fails):
+    """A step that still runs in the background when a state is loaded is dropped."""
     donor = make(0, scheduler="lambda", offload_optimizer=True)
     donor.batch(increment_epoch=True)
     late, go = make(1, seed=7, scheduler="lambda", offload_optimizer=True), threading.Event()
@@ -203,7 +204,7 @@ def test_what_is_in_the_background_is_not_for_a_state_that_is_loaded(make, fails
     assert torch.equal(flat(late.model), flat(donor.model))
 
 
-def test_a_trigger_that_never_comes_does_not_keep_a_program_that_fails(program):
+def test_trigger_that_never_comes_does_not_hang_the_program(program):
     code, out, err = program(
         """
         import threading
@@ -225,7 +226,7 @@ def test_a_trigger_that_never_comes_does_not_keep_a_program_that_fails(program):
     assert code == 1 and "something else" in err
 
 
-def test_variances_that_fade_while_they_are_averaged_stay_variances(make):
+def test_averaged_variances_are_never_negative(make):
     """A batch norm's and Adam's: the average is below what this peer had, and what it has by then even more so."""
     norm = torch.nn.BatchNorm1d(4)
     one = make(delta_rule_averaging=True, average_opt_statistics=("exp_avg_sq",), extra_tensors=[norm.running_mean, norm.running_var])
@@ -314,7 +315,7 @@ def test_an_averaging_without_others_leaves_a_peer_its_own(make, caplog):
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_what_the_optimizer_does_not_remember_yet_is_not_averaged(make, caplog, late):
+def test_statistics_before_the_first_step_are_not_averaged(make, caplog, late):
     one = make(average_opt_statistics=("exp_avg",))
     with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
         assert one.average(delay_averaging=late) is None
@@ -333,7 +334,7 @@ def test_an_auxiliary_peer_helps_to_average(make):
         peers[2].averager.step(optimizer_step=True)
 
 
-def test_who_joins_finds_what_was_averaged_last(make):
+def test_joiner_gets_the_last_averaged_state(make):
     peers = [make(i, seed=i) for i in range(2)]
     for peer in peers:
         peer.batch(increment_epoch=True)
@@ -347,7 +348,7 @@ def test_who_joins_finds_what_was_averaged_last(make):
     assert torch.equal(flat(late.model), state)
 
 
-def test_who_joins_one_that_was_alone_takes_its_state(make):
+def test_joiner_of_a_lone_peer_takes_its_state(make):
     first = make(0, scheduler="lambda")
     first.batch(increment_epoch=True)
     late = make(1, seed=7, scheduler="lambda")
@@ -357,7 +358,7 @@ def test_who_joins_one_that_was_alone_takes_its_state(make):
 
 
 @pytest.mark.parametrize("scaler", [hivemind.GradScaler, torch.amp.GradScaler])
-def test_with_a_scaler_an_overflow_is_no_step(make, scaler):
+def test_overflow_with_a_scaler_is_no_step(make, scaler):
     one, scaler = make(optimizer="sgd"), scaler("cpu", init_scale=8.0)
     before = flat(one.model)
     for factor in (float("inf"), 1.0):
@@ -383,7 +384,7 @@ def test_with_a_scaler_an_overflow_is_no_step(make, scaler):
         (dict(averaging_round=True, averaging_opts=dict(gather="mine")), "remove gather"),
     ],
 )
-def test_what_contradicts_itself_is_refused_and_changes_nothing(make, options, says):
+def test_contradictory_options_are_refused_and_change_nothing(make, options, says):
     one = make(offload_optimizer=True, sync_epoch_when_averaging=True)
     backward(one.model, 0, 32)
     before = flat(one.model)
@@ -394,7 +395,8 @@ def test_what_contradicts_itself_is_refused_and_changes_nothing(make, options, s
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_parameters_that_are_averaged_where_they_are_are_waited_for(make, late):
+def test_parameters_averaged_in_place_are_waited_for(make, late):
+    """With reuse_tensors the averaged tensors are the parameters themselves, so averaging late is refused."""
     peers = [make(i, seed=i, reuse_tensors=True) for i in range(1 if late else 2)]
     if late:
         with pytest.raises(ValueError, match="reuse_tensors"):

@@ -69,7 +69,7 @@ def test_peers_with_adamw_and_all_of_its_statistics_averaged(swarm):
 
 
 @pytest.mark.parametrize("frozen_first", [False, True])
-def test_peers_that_freeze_and_thaw_a_layer_at_the_same_epoch_stay_equal(swarm, frozen_first):
+def test_peers_that_freeze_a_layer_in_one_epoch_stay_equal(swarm, frozen_first):
     peers = swarm(2, optimizer="adamw", average_state_every=1000)
     meet(peers)
 
@@ -85,7 +85,7 @@ def test_peers_that_freeze_and_thaw_a_layer_at_the_same_epoch_stay_equal(swarm, 
     assert len({peer.optimizer.state_averager.lineage.mark for peer in peers}) == 1
 
 
-def test_peers_that_use_different_parameters_in_an_epoch_stay_equal(swarm):
+def test_peers_with_different_used_parameters_stay_equal(swarm):
     peers = swarm(3, optimizer="adamw", average_state_every=1000)
     meet(peers)
     inner = [peer.optimizer.grad_averager.accumulate_grads_ for peer in peers]
@@ -102,7 +102,7 @@ def test_peers_that_use_different_parameters_in_an_epoch_stay_equal(swarm):
     assert len({peer.optimizer.state_averager.lineage.mark for peer in peers}) == 1
 
 
-def test_who_froze_others_than_the_swarm_is_known_to_be_another(swarm):
+def test_peer_with_other_frozen_layers_has_another_mark(swarm):
     peers = swarm(2, average_state_every=1000)
     meet(peers)
 
@@ -128,7 +128,7 @@ COMPRESSED = {
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_with_compression_peers_stay_equal_to_the_bit_and_near_the_exact_result(swarm, codec):
+def test_compressed_peers_stay_equal_and_near_the_exact_result(swarm, codec):
     compression, bound = COMPRESSED[codec]
     peers = swarm(3, grad_compression=compression, state_averaging_compression=compression, average_state_every=2)
     train_together(peers, 4)
@@ -138,7 +138,7 @@ def test_with_compression_peers_stay_equal_to_the_bit_and_near_the_exact_result(
 
 
 @pytest.mark.parametrize("codec", ["fp16", "bfloat16", "uniform8"])
-def test_defect_09_bfloat16_models_train_with_codecs_of_either_kind(dhts, codec):
+def test_defect_09_bfloat16_models_train_with_either_codec(dhts, codec):
     compression, bound = COMPRESSED[codec]
     options = dict(run_id=f"bfloat16 {codec}", target_batch_size=32, grad_compression=compression, state_averaging_compression=compression)
     peers = [Peer(i, dhts[i], network(dtype=torch.bfloat16), **options) for i in range(2)]
@@ -153,7 +153,7 @@ def test_defect_09_bfloat16_models_train_with_codecs_of_either_kind(dhts, codec)
             peer.optimizer.shutdown()
 
 
-def test_accumulate_grads_on_says_where_sums_are_and_leaves_the_gradients_alone(swarm, dhts):
+def test_accumulate_grads_on_places_the_sums_only(swarm, dhts):
     factory = functools.partial(hivemind.GradientAverager, accumulate_grads_on=torch.device("cpu"))
     peers = swarm(2, grad_averager_factory=factory)
     train_together(peers, 3)
@@ -177,7 +177,7 @@ def test_accumulate_grads_on_says_where_sums_are_and_leaves_the_gradients_alone(
         averager.shutdown()
 
 
-def test_defect_08_power_sgd_keeps_peers_equal_and_its_residual_counts_a_round_once(swarm):
+def test_defect_08_power_sgd_counts_a_round_once(swarm):
     factory = functools.partial(hivemind.PowerSGDGradientAverager, averager_rank=2, min_compression_ratio=0.2)
     peers = swarm(3, grad_averager_factory=factory, average_state_every=1000)
     train_together(peers, 5)
@@ -263,7 +263,7 @@ def remembers(peer, name="exp_avg_sq"):
     return peer.optimizer.opt.state.get(peer.model.spare.weight, {}).get(name)
 
 
-def test_a_layer_that_nobody_uses_does_not_keep_the_rest_from_being_averaged(spared, caplog):
+def test_unused_layer_does_not_stop_the_averaging(spared, caplog):
     peers = spared(delay_state_averaging=False)
     with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
         train_together(peers, 4)
@@ -274,7 +274,8 @@ def test_a_layer_that_nobody_uses_does_not_keep_the_rest_from_being_averaged(spa
     assert remembers(peers[0]).any() and remembers(peers[1]) is None
 
 
-def test_what_one_peer_remembers_of_a_layer_is_not_drawn_down_again_by_who_does_not_use_it(spared):
+def test_statistics_of_one_peer_are_not_lowered_by_nonusers(spared):
+    """One peer has used a layer once. The other peers' missing statistics do not draw its statistics down."""
     peers = spared(delay_state_averaging=False)
     peers[0].model.uses_spare = True
     train_together(peers, 1)
@@ -286,7 +287,7 @@ def test_what_one_peer_remembers_of_a_layer_is_not_drawn_down_again_by_who_does_
     assert torch.equal(remembers(peers[0]), first) and remembers(peers[1]) is None
 
 
-def test_late_averages_leave_a_state_that_began_meanwhile_as_it_is(spared):
+def test_late_averages_leave_a_new_state_unchanged(spared):
     first, second = peers = spared()
     first.model.uses_spare = True
     train_together(peers, 3)
@@ -297,7 +298,7 @@ def test_late_averages_leave_a_state_that_began_meanwhile_as_it_is(spared):
 
 
 @pytest.mark.parametrize("began", [False, True])
-def test_who_joins_takes_averaged_statistics_where_it_has_the_rest_of_them(spared, dhts, began):
+def test_joiner_takes_averaged_statistics_if_it_has_the_rest(spared, dhts, began):
     peers = spared(delay_state_averaging=False, average_opt_statistics=("exp_avg_sq",))
     train_together(peers, 2)
     for peer in peers:
@@ -316,7 +317,7 @@ def test_who_joins_takes_averaged_statistics_where_it_has_the_rest_of_them(spare
         late.optimizer.shutdown()
 
 
-def test_who_has_nothing_to_average_yet_holds_no_group(dhts, caplog):
+def test_peer_without_values_to_average_holds_no_group(dhts, caplog):
     peer, ghost = lonely(dhts, use_local_updates=True, optimizer="adamw", average_opt_statistics="exp_avg", delay_state_averaging=False)
     try:
         controls, inner = [], peer.optimizer.meeting.state
@@ -333,7 +334,7 @@ def test_who_has_nothing_to_average_yet_holds_no_group(dhts, caplog):
         peer.optimizer.shutdown()
 
 
-def test_the_last_late_average_is_in_the_model_when_shutdown_returns(swarm):
+def test_shutdown_returns_with_the_last_late_average_applied(swarm):
     peers = swarm(2, use_local_updates=True, target_batch_size=32, shutdown_timeout=PATIENCE)
     meet(peers)
     together(*(lambda peer=peer: peer.train(1) for peer in peers))
@@ -409,7 +410,7 @@ def lonely(dhts, n=1, **options):
 
 
 @pytest.mark.parametrize("options", [{}, {"reuse_grad_buffers": True}, {"offload_optimizer": True}, {"offload_optimizer": True, "delay_grad_averaging": True}])
-def test_defect_01_a_failed_averaging_is_a_step_with_the_own_gradient(dhts, caplog, options):
+def test_defect_01_failed_averaging_steps_with_own_gradient(dhts, caplog, options):
     peer, ghost = lonely(dhts, average_state_every=1000, **options)
     try:
         ghost.report_local_progress(0, 16)
@@ -465,7 +466,7 @@ def test_defect_04_a_gradient_that_is_not_finite_reaches_nobody(swarm, value, po
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
-def test_defect_04_what_is_finite_is_taken_for_it_however_large_its_sum(dtype):
+def test_defect_04_large_finite_values_count_as_finite(dtype):
     largest = torch.full((3, 5), torch.finfo(dtype).max, dtype=dtype)
     assert all_finite([largest, -largest, torch.zeros(0, dtype=dtype)]) and all_finite([])
     for value in (math.nan, math.inf, -math.inf):
@@ -489,7 +490,7 @@ def test_defect_11_two_optimizers_in_one_process_are_two_peers(swarm):
     train_together(peers, 2)
 
 
-def test_defect_11_one_node_trains_in_two_runs_and_only_once_in_each(dhts):
+def test_defect_11_node_trains_in_two_runs_but_once_in_each(dhts):
     first, second = (Peer(0, dhts[0], network(seed), run_id=f"of two {next(RUNS)}", target_batch_size=16) for seed in (0, 1))
     for peer in (first, second):
         peer.train(2)

@@ -35,7 +35,7 @@ def tracker_of(node, target=1000, **options):
     return ProgressTracker(node, "run", target, start=True, **{**QUICK, **options})
 
 
-def test_alone_a_contributor_is_the_swarm(dht):
+def test_lone_contributor_is_the_whole_swarm(dht):
     tracker = tracker_of(dht())
     assert tracker.global_progress.num_peers == 0 and not tracker.ready_to_update_epoch
     tracker.report_local_progress(0, 600)
@@ -50,7 +50,7 @@ def test_alone_a_contributor_is_the_swarm(dht):
     assert tracker.local_progress.epoch == 1 and tracker.local_progress.peer_id == tracker.dht.peer_id
 
 
-def test_what_one_reports_the_other_learns(dht):
+def test_reported_progress_reaches_the_other_peer(dht):
     first = dht()
     a, b = tracker_of(first), tracker_of(dht(first.get_visible_maddrs()))
     a.report_local_progress(3, 300)
@@ -76,7 +76,7 @@ def test_a_newcomer_learns_the_epoch_before_it_says_anything(dht):
     assert eventually(lambda: a.global_progress.num_peers == 2)
 
 
-def test_who_stands_still_is_not_carried_on(dht):
+def test_stalled_peer_is_not_extrapolated(dht):
     first = dht()
     a, b = tracker_of(first, target=10**9), tracker_of(dht(first.get_visible_maddrs()), target=10**9)
     a.report_local_progress(0, 0)
@@ -101,7 +101,7 @@ def test_two_trackers_of_one_node_are_two_contributors(dht):
     assert eventually(lambda: a.global_progress.num_peers == 2 and a.global_progress.samples_accumulated >= 300)
 
 
-def test_defect_16_one_of_four_that_claims_a_later_epoch_moves_nobody(dht, program):
+def test_defect_16_one_false_epoch_of_four_moves_nobody(dht, program):
     first = dht()
     mine = tracker_of(first)
     mine.report_local_progress(5, 100)
@@ -129,7 +129,7 @@ def test_a_peer_in_client_mode_is_counted_as_one(dht):
     assert b.local_progress.client_mode and not a.local_progress.client_mode
 
 
-def test_reports_come_from_any_thread_and_the_speed_is_measured_without_pauses(dht):
+def test_speed_is_measured_without_pauses_from_any_thread(dht):
     tracker = tracker_of(dht(), target=10**9, performance_ema_alpha=0.5)
     threads = [threading.Thread(target=lambda: [tracker.report_local_progress(0, n) for n in range(1000)]) for _ in range(4)]
     for thread in threads:
@@ -152,7 +152,7 @@ def test_reports_come_from_any_thread_and_the_speed_is_measured_without_pauses(d
     assert not math.isinf(tracker.estimated_next_update_time)
 
 
-def test_what_is_wrong_is_said_at_once(dht):
+def test_wrong_options_are_refused_at_once(dht):
     node = dht()
     with pytest.raises(ValueError, match="target_batch_size"):
         tracker_of(node, target=0)
