@@ -88,7 +88,7 @@ def test_accelerate_runs_the_loop_as_the_guide_says():
     assert same(plainly(), made["model"])
 
 
-def test_a_trainer_stops_with_the_swarm_by_the_callback_that_is_shown():
+def test_callback_on_the_page_stops_a_trainer_with_the_swarm():
     (program,) = [block for block in blocks("What it does with Lightning") if "class StopAt" in block]
     names = {"L": lightning()}
     exec(program.replace("10_000", "5"), names)

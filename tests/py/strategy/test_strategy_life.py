@@ -82,7 +82,7 @@ def test_12_both_variables_are_read_and_reach_the_dht(variable, monkeypatch, cap
     assert "INITIAL_PEERS=" not in capsys.readouterr().out  # it joined, and invites nobody
 
 
-def test_12_what_is_given_goes_before_the_variables_and_nothing_is_nobody():
+def test_12_argument_goes_before_the_variables():
     both = {"INITIAL_PEERS": "a", "PL_INITIAL_PEERS": "b"}
     assert joining.initial_peers("c", both) == ("c",) and joining.initial_peers(None, both) == ("a",)
     assert joining.initial_peers([], {"INITIAL_PEERS": " ", "PL_INITIAL_PEERS": "b"}) == ("b",)
@@ -128,7 +128,7 @@ def test_12_the_printed_line_works_when_it_is_pasted(tmp_path):
             one.stdout.close()
 
 
-def test_20_every_interface_is_listened_on_and_only_addresses_that_others_reach_are_told(capsys):
+def test_20_only_reachable_addresses_are_printed(capsys):
     strategy = HivemindStrategy(BATCH)
     try:
         addresses = strategy.dht.get_visible_maddrs()
@@ -140,12 +140,12 @@ def test_20_every_interface_is_listened_on_and_only_addresses_that_others_reach_
         assert not any("127.0.0.1" in address or "/ip6/::1/" in address for address in told)
 
 
-def test_20_an_address_that_only_this_machine_reaches_is_told_when_there_is_no_other():
+def test_20_local_address_is_printed_if_there_is_no_other():
     here, there = "/ip4/127.0.0.1/tcp/1/p2p/x", "/ip4/192.0.2.1/tcp/1/p2p/x"
     assert joining.reachable([here, there]) == [there] and joining.reachable([here]) == [here]
 
 
-def test_19_each_dead_initial_peer_is_named_with_its_cause_and_training_goes_on(caplog):
+def test_19_each_dead_initial_peer_is_named_with_its_cause(caplog):
     with DHT(start=True) as other, socket.create_server(("127.0.0.1", 0)) as silent:
         refused = f"/ip4/127.0.0.1/tcp/{free_port()}/p2p/{other.peer_id}"
         late = f"/ip4/127.0.0.1/tcp/{silent.getsockname()[1]}/p2p/{other.peer_id}"
@@ -169,7 +169,7 @@ def test_19_each_dead_initial_peer_is_named_with_its_cause_and_training_goes_on(
         assert made.strategy.global_epoch == 4
 
 
-def test_19_a_peer_that_starts_later_is_found_while_training_goes_on(tmp_path):
+def test_19_late_initial_peer_is_found_during_training(tmp_path):
     options = dict(start=True, host_maddrs=f"/ip4/127.0.0.1/tcp/{free_port()}", identity_path=tmp_path / "key")
     with DHT(**options) as before:
         address = before.get_visible_maddrs()
@@ -186,7 +186,7 @@ def test_19_a_peer_that_starts_later_is_found_while_training_goes_on(tmp_path):
 # ---- many peers, one disk, one data set (defect 15) ----
 
 
-def test_15_one_peer_is_elected_and_another_takes_over_when_it_is_gone():
+def test_15_another_peer_is_elected_when_the_first_is_gone():
     with DHT(start=True) as a:
         first = Election(a, "run", lease=12.0)
         with DHT(a.get_visible_maddrs(), start=True, wait_timeout=30, startup_timeout=90) as b, DHT(a.get_visible_maddrs(), start=True, wait_timeout=30, startup_timeout=90) as c:
@@ -200,7 +200,7 @@ def test_15_one_peer_is_elected_and_another_takes_over_when_it_is_gone():
                 other.shutdown()
 
 
-def test_15_the_elected_peer_writes_where_it_was_told_and_others_beside_it(tmp_path, swarm):
+def test_15_elected_peer_writes_in_place_and_others_beside(tmp_path, swarm):
     order = Order()
     _, made = fit(HivemindStrategy(BATCH, host_maddrs=HERE, initial_peers=swarm.get_visible_maddrs()), callbacks=[saver(tmp_path), order], enable_checkpointing=True)
     (elected, (place,)) = order.places[0]
@@ -215,7 +215,7 @@ def test_15_a_peer_alone_is_elected_and_writes_where_it_was_told(tmp_path):
     assert all(place == (True, [str(tmp_path)]) for place in order.places) and "last.ckpt" in files_below(tmp_path)
 
 
-def test_15_only_the_elected_peer_writes_if_so_wished(tmp_path, swarm):
+def test_15_elected_peer_alone_writes_if_so_wished(tmp_path, swarm):
     options = dict(host_maddrs=HERE, checkpoints="elected")
     fit(HivemindStrategy(BATCH, initial_peers=swarm.get_visible_maddrs(), **options), callbacks=[saver(tmp_path)], enable_checkpointing=True)
     assert files_below(tmp_path) == []
@@ -234,7 +234,7 @@ class Elected(lightning().Callback):
             (self.folder / "epoch=0-step=4.ckpt").write_text("the elected peer's")
 
 
-def test_15_who_may_not_write_removes_nothing_of_the_elected_peers(tmp_path, swarm):
+def test_15_other_peers_remove_no_file_of_the_elected_one(tmp_path, swarm):
     options = dict(host_maddrs=HERE, checkpoints="elected")
     save = lightning().callbacks.ModelCheckpoint(dirpath=tmp_path)
     fit(HivemindStrategy(10_000, initial_peers=swarm.get_visible_maddrs(), **options), callbacks=[save, Elected(tmp_path)], enable_checkpointing=True)
@@ -244,7 +244,7 @@ def test_15_who_may_not_write_removes_nothing_of_the_elected_peers(tmp_path, swa
     assert files_below(own) == ["epoch=1-step=8.ckpt"]  # who writes clears up what it wrote
 
 
-def test_15_who_joins_reads_the_data_in_an_order_of_its_own_unless_told_not_to(swarm):
+def test_15_joiner_reads_the_data_in_its_own_order(swarm):
     orders = {}
     for name, options in {"plain": None, "first": {}, "joins": {"initial_peers": swarm.get_visible_maddrs()},
                           "keeps": {"initial_peers": swarm.get_visible_maddrs(), "reseed": False}}.items():  # fmt: skip
@@ -266,7 +266,7 @@ def module_with_schedule():
 
 
 @pytest.mark.parametrize("options", [{}, {"offload_optimizer": True}], ids=["plain", "offload"])
-def test_a_run_resumed_from_its_checkpoint_goes_on_as_if_nothing_had_been(tmp_path, options):
+def test_resumed_run_continues_as_if_never_stopped(tmp_path, options):
     def part(until, **more):
         strategy = HivemindStrategy(2 * BATCH, host_maddrs=HERE, **options)
         module = module_with_schedule()
@@ -327,7 +327,7 @@ def test_fit_may_be_called_twice_and_leaves_nothing_running():
     assert eventually(lambda: threads() <= before[0]) and eventually(lambda: files() <= before[1] + 8)
 
 
-def test_an_error_in_training_reaches_the_user_and_leaves_nothing_running():
+def test_error_in_training_reaches_the_user_and_stops_all():
     module = small()
 
     def fail(*args):
@@ -343,7 +343,7 @@ def test_an_error_in_training_reaches_the_user_and_leaves_nothing_running():
 # ---- being interrupted ----
 
 
-def test_preempted_it_saves_and_leaves_politely_and_can_be_resumed(program, tmp_path):
+def test_preempted_trainer_saves_leaves_and_can_resume(program, tmp_path):
     with DHT(start=True) as watcher:
         running = program(ENDLESS, tmp_path, watcher.get_visible_maddrs()[0])
         assert running.line() == "going"
@@ -359,7 +359,8 @@ def test_preempted_it_saves_and_leaves_politely_and_can_be_resumed(program, tmp_
     assert made.strategy.global_epoch == steps + 4
 
 
-def test_preempted_it_does_not_say_that_it_saved_where_another_peer_is_elected_to(tmp_path, swarm, caplog):
+def test_preempted_trainer_reports_a_save_only_if_it_wrote(tmp_path, swarm, caplog):
+    """If another peer is elected to write, it says that nothing was written."""
     class Preempted(lightning().Callback):
         def on_train_batch_end(self, trainer, *args):
             raise lightning().utilities.exceptions.SIGTERMException

@@ -91,7 +91,7 @@ def check_equal(trainers, since, epochs=4):
         assert len({(trainer.told[epoch]["weights"], trainer.told[epoch]["rate"]) for trainer in trainers}) == 1, f"they differ after epoch {epoch}"
 
 
-def test_who_joins_a_peer_that_stands_still_trains_on_at_once(start):
+def test_joiner_of_a_stalled_peer_trains_on_at_once(start):
     first = start("first", together=1, stop=10)
     address = first.address()
     assert first.next()["stopped"] == 0

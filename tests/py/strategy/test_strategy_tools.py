@@ -28,7 +28,7 @@ def test_signature_of_each_class_shows_its_real_arguments(name):
     assert not loose
 
 
-def test_signature_of_the_strategy_shows_the_optimizers_options_too():
+def test_signature_of_the_strategy_has_the_optimizers_options():
     shown = inspect.signature(HivemindStrategy).parameters
     assert list(shown)[:3] == ["target_batch_size", "run_id", "batch_size"]
     assert shown["max_grad_norm"].default is None and shown["grad_compression"].kind is inspect.Parameter.KEYWORD_ONLY
