@@ -287,7 +287,7 @@ def test_the_package_needs_neither_typer_nor_rich():
     assert done.stdout.strip() == "set()"
 
 
-def test_what_the_programs_need_is_named():
+def test_missing_library_of_a_program_is_named():
     for program in ("doctor", "monitor"):
         code = f"import sys; sys.modules['typer'] = None; import hivemind_c.cli.{program}"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})

@@ -125,7 +125,7 @@ def test_kubernetes_manifests_fit_together():
 
 
 @pytest.mark.parametrize("version", ["1.28", "1.32", "1.37"])
-def test_kubernetes_manifests_are_what_kubernetes_takes(version):
+def test_kubernetes_accepts_the_manifests(version):
     for manifest in (*manifests("monitor.yaml"), *manifests("trainers.yaml")):
         kubernetes_validate.validate(manifest, version, strict=True)
         manifest["spec"]["replica"] = 1  # a field that there is not
@@ -141,7 +141,7 @@ def words_of(container, **other):
     return words
 
 
-def test_kubernetes_containers_run_what_is_here(start, tmp_path):
+def test_kubernetes_containers_run_programs_of_the_tree(start, tmp_path):
     (monitor,), (trainer,) = (m["spec"]["template"]["spec"]["containers"] for m in (manifests("monitor.yaml")[1], *manifests("trainers.yaml")))
     watching = start(*words_of(monitor, host_maddrs="/ip4/127.0.0.1/tcp/0", web=0))
     peers = watching.stdout.readline().strip().removeprefix("INITIAL_PEERS=")
@@ -203,7 +203,7 @@ def test_ray_starts_trainers_anew_and_waits_for_them(start, tmp_path):
     assert sorted(line for line in out if line.startswith("ended")) == ["ended peer-0", "ended peer-1"]
 
 
-def test_what_ray_starts_has_the_options_of_the_trainer():
+def test_ray_starts_the_trainer_with_options_it_has():
     program, trainer = (CLUSTER / "ray" / "swarm.py").read_text(), (CLUSTER / "train.py").read_text()
     options = re.findall(r'"(--[a-z_]+)"', program[program.index("command = ") : program.index("environment = ")])
     assert options == ["--run_id", "--folder", "--epochs"] and all(f'add_argument("{option}"' in trainer for option in options)

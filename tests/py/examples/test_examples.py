@@ -38,7 +38,7 @@ def commands(after):
     return re.search(r"```bash\n(.*?)```", README[README.index(after) :], re.S)[1].splitlines()
 
 
-def test_the_readmes_command_and_the_line_that_it_prints_make_a_swarm_of_two(tmp_path):
+def test_readme_command_and_its_printed_line_make_a_swarm(tmp_path):
     """As they are written, in a folder that looks like the checkout after `make build`, which is not made again."""
     (tmp_path / ".venv/bin").mkdir(parents=True)
     python = tmp_path / ".venv/bin/python"
@@ -95,14 +95,14 @@ def test_the_notebook_is_the_quickstart():
             assert all(line in program for line in lines), cell.source
 
 
-def test_the_demo_tells_of_three_trainers_one_late_and_one_killed(tmp_path):
+def test_demo_shows_a_late_and_a_killed_trainer(tmp_path):
     done = run(sys.executable, ROOT / "examples/demo/demo.py", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     assert not list(tmp_path.iterdir())
     assert "equal to the bit" in done.stdout and "one more" in done.stdout and "one less" in done.stdout
 
 
-def test_in_a_terminal_the_demos_page_stays_until_ctrl_c(browser):
+def test_demo_page_in_a_terminal_stays_until_ctrl_c(browser):
     here, there = os.openpty()
     demo = subprocess.Popen([sys.executable, ROOT / "examples/demo/demo.py"], stdout=there, stderr=subprocess.STDOUT, env={**ENV, "WEB": "0", "NO_COLOR": "1"})
     os.close(there)
@@ -136,7 +136,7 @@ def test_in_a_terminal_the_demos_page_stays_until_ctrl_c(browser):
         os.close(here)
 
 
-def test_the_readme_names_what_is_there():
+def test_readme_names_existing_targets_and_files():
     for target in re.findall(r"^make (\S+)", README, re.M) + re.findall(r"`make (\S+?)`", README):
         assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.M), f"make {target}"
     for path in re.findall(r"\]\((?!http)([^)#]+)\)", README):

@@ -23,7 +23,7 @@ def test_modules_are_there_without_an_import_of_their_own(program, name):
     assert (code, out, err) == (0, f"hivemind_c.{name}\n", "")
 
 
-def test_what_the_modules_are_asked_for():
+def test_modules_have_the_names_that_programs_import():
     import hivemind_c.averaging.averager
     import hivemind_c.dht.crypto
     import hivemind_c.dht.schema
@@ -48,7 +48,7 @@ def test_a_signature_validator_under_its_old_name():
         dht.add_validators([hivemind.dht.crypto.RSASignatureValidator()])  # another one of its kind is the same one
 
 
-def test_who_does_not_wait_at_first_waits_later():
+def test_node_started_without_a_wait_can_wait_later():
     with hivemind.DHT(host_maddrs=[HERE], start=True, **PATIENT) as first:
         first.wait_until_ready()  # it was told of nobody
         with hivemind.DHT(first.get_visible_maddrs(), host_maddrs=[HERE], start=True, await_ready=False, **PATIENT) as second:

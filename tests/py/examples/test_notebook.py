@@ -61,7 +61,7 @@ def test_cell_that_was_interrupted_trains_again(notebook):
     assert told == [["KeyboardInterrupt()"], [3, 1]]
 
 
-def test_cell_that_makes_an_optimizer_on_an_old_dht_replaces_the_optimizer(notebook):
+def test_cell_with_an_optimizer_on_an_old_dht_replaces_it(notebook):
     told, err = notebook(BEGIN + "at_batch = lambda batch: None\ndht = root", TRAIN, TRAIN)
     assert told == [[3, 1]] * 2
     assert err.count("\n") == 1 and "the optimizer of 'again' of an earlier cell is shut down, because this cell makes another in its place" in err
@@ -79,7 +79,7 @@ def test_two_optimizers_that_variables_hold_are_two_peers(notebook):
 
 
 @pytest.mark.parametrize("made", ["DHT(start=True, host_maddrs={address!r})", "Node({address!r})", "DHT(start=True, identity_path='the.key')"])
-def test_cell_that_listens_at_a_fixed_port_or_has_a_key_runs_again(notebook, made, tmp_path, monkeypatch):
+def test_cell_with_a_fixed_port_or_a_key_runs_again(notebook, made, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cell = "thing = " + made.format(address=f"/ip4/127.0.0.1/tcp/{free_port()}") + "\ntell(getattr(thing, 'peer_id') != '')"
     told, err = notebook(BEGIN, cell, cell)
@@ -106,6 +106,6 @@ def test_cell_with_a_strategy_and_a_trainer_runs_again(notebook, cell, epochs, t
     assert notebook(begin, cell, cell)[0] == [[epoch] for epoch in epochs]
 
 
-def test_outside_of_ipython_a_second_optimizer_is_refused(program):
+def test_second_optimizer_outside_of_ipython_is_refused(program):
     code, out, err = program(BEGIN + "tell = print\nat_batch = lambda batch: None\ndht = root" + TRAIN + "first = optimizer" + TRAIN).finish()
     assert code == 1 and "ValueError: no second optimizer can be made for 'again' on this DHT: the first one is still running; call shutdown() on the first one" in err
