@@ -142,7 +142,7 @@ def test_setup_says_that_apt_has_no_network(checkout, tmp_path):
     assert told.startswith("setup: could not install build-essential") and "the network does not answer" in told
 
 
-def test_setup_needs_no_network_for_what_is_there(checkout):
+def test_setup_needs_no_network_if_all_is_there(checkout):
     (checkout / "requirements.txt").write_text("pip\n")
     done = apart('cd "$1" && exec scripts/setup.sh venv', checkout, net=True)
     assert done.returncode == 0 and (checkout / ".venv/stamp").exists(), done.stderr

@@ -43,7 +43,7 @@ def test_spread_is_the_median_between_the_quartiles():
     assert spread([7]) == (7, 7, 7, 1)
 
 
-def test_spread_lies_within_the_values_whatever_their_order():
+def test_spread_lies_within_the_values_in_any_order():
     rng = random.Random(1)
     for _ in range(200):
         values = [rng.expovariate(1) for _ in range(rng.randint(1, 12))]
@@ -54,17 +54,17 @@ def test_spread_lies_within_the_values_whatever_their_order():
 
 
 @pytest.mark.parametrize("values", [[], [1.0, float("nan")], [float("inf")]])
-def test_spread_refuses_what_has_no_median(values):
+def test_spread_refuses_values_without_a_median(values):
     with pytest.raises(ValueError):
         spread(values)
 
 
-def test_ratios_pair_what_was_measured_in_the_same_round():
+def test_ratios_pair_values_of_the_same_round():
     assert paired_ratios([2, 6, 9], [1, 2, 3]) == [2, 3, 3]
 
 
 @pytest.mark.parametrize("top, bottom", [([1, 2], [1]), ([1], [0]), ([-1], [1]), ([0], [1])])
-def test_ratios_refuse_what_cannot_be_divided(top, bottom):
+def test_ratios_refuse_values_that_cannot_be_divided(top, bottom):
     with pytest.raises(ValueError):
         paired_ratios(top, bottom)
 
@@ -127,7 +127,7 @@ def test_a_busy_machine_is_said():
     assert json.loads(as_json(run, {}))["figures"]["load_before"] == 0.1
 
 
-def test_what_is_missing_is_one_sentence(capsys):
+def test_missing_program_is_one_sentence(capsys):
     assert main(["fake", "--json"], {"fake": fake_row(fail="the program is not there: build it")}) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -151,7 +151,7 @@ def test_list_names_every_row_and_its_goals():
     assert any(line.startswith("rpc ") and "tls >= 0.8" in line for line in lines)
 
 
-def test_every_row_says_what_it_measures():
+def test_every_row_describes_itself():
     for name, row in all_rows().items():
         assert row.__doc__.strip(), name
         assert row.ROUNDS >= 1 and callable(row.measure), name

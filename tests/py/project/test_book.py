@@ -36,7 +36,7 @@ def test_the_book_is_built_without_a_warning(site):
         assert built.exists(), f"{path} is no chapter: add it to mkdocs.yml"
 
 
-def test_no_link_in_it_is_dead_and_nothing_comes_from_elsewhere(site):
+def test_book_has_no_dead_link_and_fetches_nothing(site):
     for page in site.rglob("*.html"):
         text = page.read_text()
         for link in re.findall(r'<(?:a|link|img|script)\b[^>]*?\b(?:href|src)="([^"]*)"', text):
@@ -63,7 +63,7 @@ def test_a_dead_link_is_an_error(tmp_path, capsys):
     assert "NOWHERE.md" in told and "#nowhere" in told
 
 
-def test_its_pictures_are_all_shown_and_fetch_nothing():
+def test_pictures_are_all_shown_and_fetch_nothing():
     pages = "".join(page.read_text() for page in PAGES)
     pictures = list((ROOT / "docs/pictures").iterdir())
     assert len(pictures) >= 5
@@ -73,7 +73,7 @@ def test_its_pictures_are_all_shown_and_fetch_nothing():
             assert not re.search(r"(?:url\(|href=|src=)[\"']?(?:https?:)?//", picture.read_text()), f"{picture} fetches something"
 
 
-def test_the_pictures_of_the_front_page_are_short_and_show_a_swarm_that_gathers():
+def test_front_page_pictures_are_short_and_show_a_swarm():
     demo, quickstart = ((ROOT / f"docs/pictures/{name}.svg").read_text() for name in ("demo", "quickstart"))
     lines = set(re.findall(r"url\(#terminal-demo-line-(\d+)\)", demo))
     assert 8 <= len(lines) <= 14 and "all&#160;of&#160;it&#160;worked" in demo
@@ -112,7 +112,7 @@ def test_help_of_optimizer_describes_each_option_in_one_line():
     assert said == known
 
 
-def test_help_of_strategy_describes_its_options_and_leaves_the_optimizers_to_it():
+def test_help_of_strategy_describes_its_own_options_only():
     said, known = described(hivemind_c.HivemindStrategy)
     own = len(said) - 1
     assert said[own] == "**optimizer_kwargs" and said[:own] == known[:own]

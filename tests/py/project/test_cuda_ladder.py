@@ -19,7 +19,7 @@ def steps():
     return dict(line.split(": ", 1) for line in told.stdout.splitlines())
 
 
-def test_the_script_for_a_gpu_checks_measures_and_sanitizes_and_all_its_parts_are_there():
+def test_gpu_script_runs_checks_rows_and_sanitizers():
     parts = steps()
     for tool in ("memcheck", "racecheck", "initcheck", "synccheck"):
         assert f"--tool {tool} --error-exitcode 3" in parts[tool] and "cuda_check quick" in parts[tool]
@@ -32,7 +32,7 @@ def test_the_script_for_a_gpu_checks_measures_and_sanitizes_and_all_its_parts_ar
     assert all((LADDER / name).exists() for name in ("check.c", "rows.c", "ladder.cu"))
 
 
-def test_each_row_that_is_asked_for_is_printed_beside_its_goal_and_judged(tmp_path):
+def test_each_row_is_printed_beside_its_goal(tmp_path):
     """The programs print goals; of what they print a table is made."""
     programs = {name: (LADDER / name).read_text() for name in ("rows.c", "powersgd.py", "micro.py", "bitsandbytes_row.py")}
     for call in ('row("encode", ', 'row("decode", ', 'row("accumulate 8", ', 'row("accumulation of 500 tensors", ', "stage_row(&j, "):
@@ -62,7 +62,7 @@ def collected(command, files):
     return [line for line in done.stdout.splitlines() if "::" in line], done.stdout
 
 
-def test_the_script_chooses_every_test_that_a_gpu_alone_can_pass_and_no_other():
+def test_gpu_script_chooses_exactly_the_gpu_tests():
     parts = steps()
     names, told = collected(parts["python"], ["tests/py/compression/test_cuda.py"])
     source = (ROOT / "tests/py/compression/test_cuda.py").read_text()

@@ -99,6 +99,6 @@ def test_setup_is_quick_and_silent_when_nothing_is_missing():
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-def test_setup_says_what_it_wants():
+def test_setup_without_arguments_prints_its_usage():
     result = subprocess.run([ROOT / "scripts/setup.sh"], capture_output=True, text=True, timeout=60)
     assert result.returncode == 1 and "system | venv | browser" in result.stderr

@@ -42,7 +42,8 @@ def unique(path):
     return re.findall(r"^\S+ u (\S+)", run("nm", "-D", path).stdout, re.M)
 
 
-def test_symbols_that_a_whole_process_would_share_are_made_ordinary(script, tmp_path):
+def test_unique_symbols_are_made_ordinary(script, tmp_path):
+    """A unique symbol would be shared by all libraries of the process."""
     source, library = tmp_path / "a.cpp", tmp_path / "liba.so"
     source.write_text("inline int &count() { static int n = 41; return n; } extern \"C\" int next() { return ++count(); }")
     made = run("c++", "-shared", "-fPIC", source, "-o", library)
@@ -54,7 +55,7 @@ def test_symbols_that_a_whole_process_would_share_are_made_ordinary(script, tmp_
     assert asked.stdout.strip() == "42"
 
 
-def test_what_is_no_library_is_left_alone(script, tmp_path):
+def test_file_that_is_no_library_is_left_alone(script, tmp_path):
     (tmp_path / "a.so").write_bytes(b"\x7fELF\x01\x01 32 bits")
     with pytest.raises(ValueError, match="a.so is no 64-bit"):
         script.unshare_symbols(tmp_path / "a.so")
@@ -108,7 +109,7 @@ def train(parameters: list[torch.nn.Parameter]) -> None:
 """
 
 
-def test_a_strict_program_finds_what_the_package_offers(tmp_path):
+def test_strict_program_finds_the_packages_names(tmp_path):
     (tmp_path / "trains.py").write_text(TRAINS)
     checked = strictly(tmp_path, "trains.py")
     assert checked.returncode == 0, checked.stdout
@@ -120,7 +121,7 @@ def public(names):
     return {name for name in names if not name.startswith("_")}
 
 
-def test_the_stubs_name_what_the_module_has():
+def test_stubs_name_exactly_the_modules_members():
     tree = ast.parse(STUBS.read_text())
     classes = {node.name: public(item.target.id if isinstance(item, ast.AnnAssign) else item.name for item in node.body if hasattr(item, "name") or isinstance(item, ast.AnnAssign))
                for node in tree.body if isinstance(node, ast.ClassDef)}  # fmt: skip

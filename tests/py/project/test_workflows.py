@@ -34,7 +34,7 @@ def steps(job):
             yield step, command
 
 
-def test_there_are_workflows_for_tests_sanitizers_and_wheels_on_both_processors():
+def test_workflows_cover_tests_sanitizers_and_wheels():
     assert list(WORKFLOWS) == ["release", "sanitizers", "tests", "wheels"]
     for job in (jobs(WORKFLOWS["tests"])["test"], jobs(WORKFLOWS["wheels"])["wheel"]):
         assert job["strategy"]["matrix"]["os"] == ["ubuntu-24.04", "ubuntu-24.04-arm"] and job["runs-on"] == "${{ matrix.os }}"
@@ -49,7 +49,7 @@ def schema_says(path):
 
 
 @pytest.mark.parametrize("path", WORKFLOWS.values(), ids=lambda path: path.stem)
-def test_they_are_what_github_takes(path, tmp_path):
+def test_workflows_fit_githubs_schema(path, tmp_path):
     assert not schema_says(path)
     for right, wrong in (("timeout-minutes: ", "timeout-minute: "), ("runs-on: ", "run-on: "), ("permissions: { contents: read }", "permissions: { contents: look }")):
         assert right in path.read_text()
@@ -58,7 +58,7 @@ def test_they_are_what_github_takes(path, tmp_path):
 
 
 @pytest.mark.parametrize("path", WORKFLOWS.values(), ids=lambda path: path.stem)
-def test_each_step_calls_what_there_is(path):
+def test_each_step_calls_an_existing_target(path):
     for name, job in jobs(path).items():
         if "uses" in job:
             assert "workflow_call" in yaml.safe_load((ROOT / job["uses"]).read_text())[True], name  # YAML reads on as True
@@ -82,7 +82,7 @@ def test_the_fuzzers_are_found_by_their_files():
     assert names and names == {path.name for path in (ROOT / "tests/fuzz/corpus").iterdir()}
 
 
-def test_the_docker_image_is_made_of_what_there_is():
+def test_docker_image_copies_existing_files():
     ignored = (ROOT / ".dockerignore").read_text().split()
     for words in re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE, re.M):
         for word in words.split()[:-1]:
