@@ -56,15 +56,12 @@ def wall(bad, good=()):
 CLAUSE_NAME = re.compile(r"(?:^|_)(?:who|whom|whose|whoever|what|whatever)(?:_|$)")
 
 
-def test_names(path, text):
+def names_of_tests(path, text):
     if path.startswith("tests/") and path.endswith(".c"):
         return re.findall(r"^static void (\w+)\(void \*\*\w+\)", text, re.M)
     if path.startswith("tests/") and path.endswith(".py"):
         return re.findall(r"^[ \t]*(?:async )?def (test_\w+)\(", text, re.M)
     return []
-
-
-test_names.__test__ = False
 
 
 @wall(
@@ -83,7 +80,7 @@ test_names.__test__ = False
 )
 def names_of_tests_are_plain(tree):
     for path, text in tree.items():
-        for name in test_names(path, text):
+        for name in names_of_tests(path, text):
             if len(name) > NAME_LENGTH or CLAUSE_NAME.search(name):
                 yield path, f"{name}: subject_verb_result, at most {NAME_LENGTH} characters, no who_ or what_ clause"
 
