@@ -54,8 +54,12 @@ SCHEDULERS = {
     "none": None,
     "cosine": lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 12),
     "lambda": lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 / (1 + epoch)),
-    "plateau": lambda optimizer: torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=0),
-    "one cycle": lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=13, cycle_momentum=False),
+    "plateau": lambda optimizer: torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimizer, factor=0.5, patience=0, threshold=0
+    ),
+    "one cycle": lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, 0.2, total_steps=13, cycle_momentum=False
+    ),
 }
 
 
@@ -78,7 +82,9 @@ def make(dht, model, *, optimizer="sgd", scheduler="none", as_factory=False, **o
     else:
         options["optimizer"] = OPTIMIZERS[optimizer](model.parameters())
         options["scheduler"] = SCHEDULERS[scheduler] and SCHEDULERS[scheduler](options["optimizer"])
-    return hivemind.Optimizer(dht=dht, **{"run_id": "test", "target_batch_size": 32, "batch_size_per_step": 32, **options})
+    return hivemind.Optimizer(
+        dht=dht, **{"run_id": "test", "target_batch_size": 32, "batch_size_per_step": 32, **options}
+    )
 
 
 def train(model, optimizer, *, steps=12, size=32, first=0):
@@ -126,7 +132,9 @@ class Peer:
         self.enter()
         deadline = time.monotonic() + timeout
         while tracker.global_progress.num_peers < n:
-            assert time.monotonic() < deadline, f"peer {self.index} knows {tracker.global_progress.num_peers} peers of {n}"
+            assert time.monotonic() < deadline, (
+                f"peer {self.index} knows {tracker.global_progress.num_peers} peers of {n}"
+            )
             tracker.fetch_global_progress()
             time.sleep(0.05)
 

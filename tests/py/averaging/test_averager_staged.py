@@ -1,4 +1,5 @@
-"""Tensors that rounds know as copies on the host only, as on a GPU without kernels: the copies and the tensors are brought together under the lock."""
+"""Tensors that rounds know as copies on the host only, as on a GPU without kernels: the copies and the tensors are
+brought together under the lock."""
 
 import threading
 
@@ -34,14 +35,23 @@ class Elsewhere(LentTensors):
 
 @pytest.fixture
 def pair(dhts, monkeypatch):
-    """Two averagers of a tensor of zeros, and of one of ones. The thread that copies back comes late, until Elsewhere.back is set."""
+    """Two averagers of a tensor of zeros, and of one of ones. The thread that copies back comes late, until
+    Elsewhere.back is set."""
     monkeypatch.setattr("hivemind_c.averaging.averager.LentTensors", Elsewhere)
     Elsewhere.back.clear()
     made = []
 
     def start(prefix, **options):
         for i, dht in enumerate(dhts[:2]):
-            made.append(DecentralizedAverager([torch.full((N,), float(i))], dht, prefix=prefix, start=True, **{"min_matchmaking_time": 20, **options}))
+            made.append(
+                DecentralizedAverager(
+                    [torch.full((N,), float(i))],
+                    dht,
+                    prefix=prefix,
+                    start=True,
+                    **{"min_matchmaking_time": 20, **options},
+                )
+            )
         return made
 
     yield start
@@ -86,7 +96,9 @@ def test_lock_holder_after_a_round_sees_the_averages(pair):
 
 def test_averages_are_seen_before_they_are_copied_back(pair, monkeypatch):
     averagers = pair("late")
-    monkeypatch.setattr("hivemind_c.averaging.control.StepControl._watch", lambda control: None)  # its thread has not come yet
+    monkeypatch.setattr(
+        "hivemind_c.averaging.control.StepControl._watch", lambda control: None
+    )  # its thread has not come yet
     for control in begin(averagers):
         over(control)
     assert [value(one) for one in averagers] == [0.5, 0.5]
@@ -112,7 +124,9 @@ def test_a_second_step_is_refused_before_it_disturbs_the_first(pair, caplog):
     averagers = pair("busy")
     first = averagers[0]
     waiting = first.step(wait=False, timeout=60, expected=2)
-    first._tensors.tensors[0].fill_(100)  # the program writes without the lock, after its step has begun: the round does not know of it
+    first._tensors.tensors[0].fill_(
+        100
+    )  # the program writes without the lock, after its step has begun: the round does not know of it
     with pytest.raises(HivemindError, match="under way") as refused:
         first.step(wait=False)
     assert refused.value.status == "BUSY"

@@ -1,4 +1,5 @@
-"""PowerSGD on torch's tensors: against float64, through whole rounds of several peers, and whatever may go wrong in them."""
+"""PowerSGD on torch's tensors: against float64, through whole rounds of several peers, and whatever may go wrong in
+them."""
 
 import os
 import subprocess
@@ -185,7 +186,9 @@ def test_strided_gradients_and_outputs_work_in_place_and_apart(dtype, portable):
     peer, kept = LowRank([strided], 3, 0.0, portable=portable), strided.clone()
     wide = torch.zeros(40, 120, dtype=dtype)
     peer.decode(1, peer.middle(1, peer.encode(1, [strided])), [wide[:, ::2]])
-    close = dict(rtol=0, atol=0 if not portable else 1e-5 if dtype == torch.float32 else 1e-2)  # ATen's products follow the strides
+    close = dict(
+        rtol=0, atol=0 if not portable else 1e-5 if dtype == torch.float32 else 1e-2
+    )  # ATen's products follow the strides
     torch.testing.assert_close(wide[:, ::2], want, **close)
     assert not wide[:, 1::2].any()
     assert torch.equal(strided, kept)  # given apart, the gradient stays
@@ -204,7 +207,14 @@ def test_contiguous_gradient_stays_if_the_output_is_strided():
 
 
 def test_tensors_that_would_not_shrink_are_left_to_the_caller():
-    tensors = [torch.empty(100, 100), torch.empty(100), torch.empty(()), torch.empty(0, 7), torch.empty(4, 4), torch.empty(8, 512, 512)]
+    tensors = [
+        torch.empty(100, 100),
+        torch.empty(100),
+        torch.empty(()),
+        torch.empty(0, 7),
+        torch.empty(4, 4),
+        torch.empty(8, 512, 512),
+    ]
     assert LowRank(tensors, 25, 0.5).indices == (0, 5)
     assert LowRank(tensors, 26, 0.5).indices == (5,)
     assert LowRank(tensors, 1, 0.5).indices == (0, 4, 5)
@@ -303,9 +313,14 @@ LOADS = """if 1:
 
 
 def why_not(library, version=torch.__version__, error=""):
-    """The sentence of a process that cannot load the library beside this torch, because of this error of the system's if one is given."""
-    done = subprocess.run([sys.executable, "-c", LOADS, library, version, error], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0 and done.stdout.startswith(f"PowerSGD cannot be loaded beside torch {version}: "), done.stderr
+    """The sentence of a process that cannot load the library beside this torch, because of this error of the system's
+    if one is given."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOADS, library, version, error], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0 and done.stdout.startswith(f"PowerSGD cannot be loaded beside torch {version}: "), (
+        done.stderr
+    )
     return done.stdout.rstrip()
 
 
@@ -320,7 +335,9 @@ def test_an_older_torch_is_named_with_its_remedy():
     subprocess.run(["make", "-s", "-C", ROOT / "csrc", "lowrank"], check=True, timeout=300)
     loads = "import ctypes, sys\ntry:\n  ctypes.CDLL(sys.argv[1])\nexcept OSError as error:\n  print(error, end='')"
     old = {**os.environ, "LD_LIBRARY_PATH": str(ROOT / "csrc/build/rel/import")}
-    error = subprocess.run([sys.executable, "-c", loads, _LIBRARY], capture_output=True, text=True, timeout=120, env=old).stdout
+    error = subprocess.run(
+        [sys.executable, "-c", loads, _LIBRARY], capture_output=True, text=True, timeout=120, env=old
+    ).stdout
     assert "undefined symbol" in error and why_not(_LIBRARY, "2.9.1+cpu", error).endswith("install torch 2.10 or later")
 
 
@@ -328,7 +345,9 @@ def test_the_library_asks_torch_for_its_stable_c_functions_alone():
     """No C++ of libtorch's, and no function younger than 2.10: one build serves every torch from there on."""
     from hivemind_c._lowrank import _LIBRARY
 
-    listed = subprocess.run(["nm", "-D", "--undefined-only", _LIBRARY], capture_output=True, text=True, check=True, timeout=60).stdout
+    listed = subprocess.run(
+        ["nm", "-D", "--undefined-only", _LIBRARY], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
     wanted = {line.split()[-1] for line in listed.splitlines()}
     of_torch = {name for name in wanted if "torch" in name or "c10" in name or name.startswith("_ZN2at")}
     assert of_torch and all(name.startswith(("aoti_torch_", "torch_")) for name in of_torch), sorted(of_torch)
@@ -406,7 +425,15 @@ def test_no_step_on_a_device_asks_for_a_number_in_between():
         play([peer], [grads], 1)
     names = {event.name for event in profile.events()}
     assert "aten::linalg_cholesky_ex" in names and "aten::linalg_solve_triangular" in names
-    assert not names & {"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero", "aten::equal", "aten::linalg_qr", "aten::linalg_cholesky"}
+    assert not names & {
+        "aten::item",
+        "aten::_local_scalar_dense",
+        "aten::is_nonzero",
+        "aten::nonzero",
+        "aten::equal",
+        "aten::linalg_qr",
+        "aten::linalg_cholesky",
+    }
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
@@ -428,7 +455,9 @@ def test_matrices_of_one_shape_are_factored_together_on_a_device():
     peer.encode(1, [randn(*shape, seed=50 + i) for i, shape in enumerate(shapes)])
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         peer.middle(1, ps)
-    assert sum(event.name == "aten::linalg_cholesky_ex" for event in profile.events()) == 4 * 2  # four turns for each of two shapes
+    assert (
+        sum(event.name == "aten::linalg_cholesky_ex" for event in profile.events()) == 4 * 2
+    )  # four turns for each of two shapes
     for i, (shape, basis) in enumerate(zip(shapes, peer._bases)):
         alone = LowRank([torch.empty(shape)], 4, 0.0, portable=True)
         alone.encode(1, [randn(*shape, seed=50 + i)])
@@ -454,7 +483,15 @@ def test_sketches_reach_a_gpu_from_pinned_memory_unwaited():
         peer._torch_ops = SimpleNamespace(lowrank_sketch=lambda here, *rest: seen.append(here.device.type))
         seen, empty = [], torch.empty
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(torch, "empty", lambda *args, pin_memory=False, **kwargs: seen.append(pin_memory) or empty(*args, **kwargs))
-            patch.setattr(torch.Tensor, "copy_", lambda to, source, non_blocking=False: seen.append((to.device.type, source.device.type, non_blocking)))
+            patch.setattr(
+                torch,
+                "empty",
+                lambda *args, pin_memory=False, **kwargs: seen.append(pin_memory) or empty(*args, **kwargs),
+            )
+            patch.setattr(
+                torch.Tensor,
+                "copy_",
+                lambda to, source, non_blocking=False: seen.append((to.device.type, source.device.type, non_blocking)),
+            )
             peer._sketch(1)
     assert seen == 2 * [True, "cpu", ("cuda", "cpu", True)]

@@ -1,4 +1,5 @@
-"""Where a DHT listens and whom it finds: every form of an address, and initial peers that are not what they should be."""
+"""Where a DHT listens and whom it finds: every form of an address, and initial peers that are not what they should
+be."""
 
 import contextlib
 import logging
@@ -7,7 +8,14 @@ import threading
 
 import pytest
 
-from hivemind_c import DHT, HivemindConnectionError, HivemindTimeoutError, HivemindUnsupportedError, HivemindValueError, get_dht_time
+from hivemind_c import (
+    DHT,
+    HivemindConnectionError,
+    HivemindTimeoutError,
+    HivemindUnsupportedError,
+    HivemindValueError,
+    get_dht_time,
+)
 from support import eventually, has_ip6
 
 
@@ -50,7 +58,10 @@ def rude():
         thread.join()
 
 
-@pytest.mark.parametrize("form", ["localhost:{}", "/dns4/localhost/tcp/{}", "/dns/localhost/tcp/{}", "/ip4/127.0.0.1/tcp/{}", " 127.0.0.1:{} , "])
+@pytest.mark.parametrize(
+    "form",
+    ["localhost:{}", "/dns4/localhost/tcp/{}", "/dns/localhost/tcp/{}", "/ip4/127.0.0.1/tcp/{}", " 127.0.0.1:{} , "],
+)
 def test_peer_is_found_by_every_form_of_its_address(dht, form):
     first = dht()
     assert together(first, dht(form.format(port_of(first))))
@@ -67,7 +78,9 @@ def test_short_forms_listen_on_every_interface(dht):
     forms = ["0.0.0.0:*", "[::]:*"] if has_ip6() else ["0.0.0.0:*"]
     one = dht(host_maddrs=forms)
     inside = [address for address in one.get_visible_maddrs() if address.startswith(("/ip4/127.0.0.1/", "/ip6/::1/"))]
-    assert {address.split("/")[1] for address in inside or one.get_visible_maddrs()} == ({"ip4", "ip6"} if has_ip6() else {"ip4"})
+    assert {address.split("/")[1] for address in inside or one.get_visible_maddrs()} == (
+        {"ip4", "ip6"} if has_ip6() else {"ip4"}
+    )
     for address in inside or one.get_visible_maddrs():
         assert together(one, dht(address))
 
@@ -79,7 +92,12 @@ def test_each_of_several_listening_addresses_can_be_dialled(dht):
     assert together(one, dht(first)) and together(one, dht(second))
 
 
-NOISE = {"http": b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n", "nothing": b"", "noise": bytes(range(256)) * 64, "half a record": b"\x16\x03\x03\x40\0"}
+NOISE = {
+    "http": b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n",
+    "nothing": b"",
+    "noise": bytes(range(256)) * 64,
+    "half a record": b"\x16\x03\x03\x40\0",
+}
 
 
 @pytest.mark.parametrize("words", NOISE.values(), ids=NOISE)
@@ -111,7 +129,18 @@ def test_other_transport_is_named_beside_silent_addresses():
     assert f"{QUIC} (its transport is not TCP)" in str(caught.value)
 
 
-@pytest.mark.parametrize("address", ["nonsense", "/ip4/1.2.3/tcp/1", "/ip4/1.2.3.4/tcp/99999", "1.2.3.4", "/ip4/1.2.3.4/tcp/1/p2p/Qm", ":::1", "[::1:5"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "nonsense",
+        "/ip4/1.2.3/tcp/1",
+        "/ip4/1.2.3.4/tcp/99999",
+        "1.2.3.4",
+        "/ip4/1.2.3.4/tcp/1/p2p/Qm",
+        ":::1",
+        "[::1:5",
+    ],
+)
 @pytest.mark.parametrize("argument", ["initial_peers", "host_maddrs", "announce_maddrs"])
 def test_a_malformed_address_is_named_wherever_it_stands(argument, address):
     with pytest.raises(HivemindValueError) as caught:

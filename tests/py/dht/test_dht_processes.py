@@ -130,7 +130,9 @@ def command():
 
 
 def test_command_prints_the_line_that_others_paste(command, dht, tmp_path):
-    root = command("--host_maddrs", f"127.0.0.1:{free_port()}", "--identity_path", tmp_path / "key", "--refresh_period", "0.1")
+    root = command(
+        "--host_maddrs", f"127.0.0.1:{free_port()}", "--identity_path", tmp_path / "key", "--refresh_period", "0.1"
+    )
     peers = root.peers()
     second = command("--initial_peers", *peers, "--host_maddrs", "127.0.0.1:0")
     one = dht(second.peers())
@@ -145,12 +147,33 @@ def test_command_prints_the_line_that_others_paste(command, dht, tmp_path):
     assert again.peers() == peers
 
 
-@pytest.mark.parametrize("words", [["hivemind_c.cli.dht"], ["hivemind_c.cli.monitor", "--run_id", "run", "--history", "none", "--no-live", "--web", "0"]], ids=["dht", "monitor"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["hivemind_c.cli.dht"],
+        ["hivemind_c.cli.monitor", "--run_id", "run", "--history", "none", "--no-live", "--web", "0"],
+    ],
+    ids=["dht", "monitor"],
+)
 def test_printed_line_comes_in_one_piece_even_unbuffered(words, tmp_path):
     """A log on the same pipe must not come between a line and its end."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)  # what is written at once is read at once
-    about = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1", "XDG_STATE_HOME": str(tmp_path)}
-    with ours, theirs, subprocess.Popen([sys.executable, "-m", *words, "--host_maddrs", "/ip4/127.0.0.1/tcp/0"], stdout=theirs, stderr=subprocess.DEVNULL, env=about) as running:
+    about = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "PYTHONUNBUFFERED": "1",
+        "XDG_STATE_HOME": str(tmp_path),
+    }
+    with (
+        ours,
+        theirs,
+        subprocess.Popen(
+            [sys.executable, "-m", *words, "--host_maddrs", "/ip4/127.0.0.1/tcp/0"],
+            stdout=theirs,
+            stderr=subprocess.DEVNULL,
+            env=about,
+        ) as running,
+    ):
         try:
             ours.settimeout(PATIENCE)
             told = [ours.recv(1 << 16) for _ in range(1 + ("--web" in words))]
@@ -205,6 +228,12 @@ def test_busy_swarm_under_churn_does_not_grow():
     """A few seconds of what `make soak` does for minutes."""
     soak = pathlib.Path(__file__).resolve().parents[2] / "soak" / "soak_dht.py"
     command = [sys.executable, soak, "--minutes", "0.1", "--guests", "2", "--every", "0.3"]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
     outcome = json.loads(done.stdout.splitlines()[-1])
     assert done.returncode == 0 and outcome["killed"] >= 3, (outcome, done.stderr)

@@ -51,14 +51,24 @@ def test_readme_command_and_its_printed_line_make_a_swarm(tmp_path):
         (tmp_path / name).symlink_to(ROOT / name)
     (command,) = commands("Begin a swarm:")
     environment = {**ENV, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    options = dict(cwd=tmp_path, env=environment, start_new_session=True, shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    options = dict(
+        cwd=tmp_path,
+        env=environment,
+        start_new_session=True,
+        shell=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     running = [subprocess.Popen(f"exec {command}", **options)]
     try:
         line = next(text for text in running[0].stdout if text.startswith("INITIAL_PEERS="))
         assert line.endswith(f" {command}\n") and line.removeprefix("INITIAL_PEERS=").startswith("/ip")
         running.append(subprocess.Popen(f"exec env {line}", **options))
         told = ["", ""]
-        for which, one in enumerate(running):  # their progress bars, until each sees the other; neither is waited for to its end
+        for which, one in enumerate(
+            running
+        ):  # their progress bars, until each sees the other; neither is waited for to its end
             for text in one.stdout:
                 told[which] += text
                 if "peers=2" in text:
@@ -80,10 +90,17 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path, monkeypatch):
     assert not any(cell.get("outputs") for cell in notebook.cells), "a notebook is kept without its outputs"
     (cell,) = [cell for cell in notebook.cells if "EPOCHS = 500" in cell.source]
     cell.source = cell.source.replace("EPOCHS = 500", "EPOCHS = 10")
-    NotebookClient(notebook, timeout=800, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(
+        notebook, timeout=800, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     text = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []))
     assert re.search(r"^%env INITIAL_PEERS=/\S+$", text, re.M)
-    shown = " ".join(output["data"].get("text/plain", "") for cell in notebook.cells for output in cell.get("outputs", []) if "data" in output)
+    shown = " ".join(
+        output["data"].get("text/plain", "")
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if "data" in output
+    )
     assert float(re.search(r"'accuracy': ([0-9.]+)", shown)[1]) > 0.9
 
 
@@ -91,7 +108,9 @@ def test_the_notebook_is_the_quickstart():
     program = (ROOT / "examples/quickstart.py").read_text()
     for cell in nbformat.read(ROOT / "examples/quickstart.ipynb", as_version=4).cells:
         if cell.cell_type == "code" and "find_spec" not in cell.source:
-            lines = [line.strip() for line in cell.source.split("\n") if line.strip() and not line.startswith("EPOCHS = ")]
+            lines = [
+                line.strip() for line in cell.source.split("\n") if line.strip() and not line.startswith("EPOCHS = ")
+            ]
             assert all(line in program for line in lines), cell.source
 
 
@@ -104,7 +123,12 @@ def test_demo_shows_a_late_and_a_killed_trainer(tmp_path):
 
 def test_demo_page_in_a_terminal_stays_until_ctrl_c(browser):
     here, there = os.openpty()
-    demo = subprocess.Popen([sys.executable, ROOT / "examples/demo/demo.py"], stdout=there, stderr=subprocess.STDOUT, env={**ENV, "WEB": "0", "NO_COLOR": "1"})
+    demo = subprocess.Popen(
+        [sys.executable, ROOT / "examples/demo/demo.py"],
+        stdout=there,
+        stderr=subprocess.STDOUT,
+        env={**ENV, "WEB": "0", "NO_COLOR": "1"},
+    )
     os.close(there)
     told = []
 
@@ -116,12 +140,17 @@ def test_demo_page_in_a_terminal_stays_until_ctrl_c(browser):
     listening = threading.Thread(target=listen)
     listening.start()
     try:
-        assert eventually(lambda: demo.poll() is not None or "all of it worked" in "".join(told), 700) and demo.poll() is None, "".join(told)
+        assert (
+            eventually(lambda: demo.poll() is not None or "all of it worked" in "".join(told), 700)
+            and demo.poll() is None
+        ), "".join(told)
         web = re.search(r"shows all of it at (http://localhost:\d+/)", "".join(told))[1]
 
         def shown():
             page = browser(web)
-            return text_of(page, "run") == "demo" and text_of(page, "peers") == "2" and "amber" in page and "coral" in page
+            return (
+                text_of(page, "run") == "demo" and text_of(page, "peers") == "2" and "amber" in page and "coral" in page
+            )
 
         assert eventually(shown, 240), browser(web)
         demo.send_signal(signal.SIGINT)

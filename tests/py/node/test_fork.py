@@ -68,7 +68,8 @@ STARTS = """
     BEFORE
     if os.fork() == 0:
         try:
-            with Node("/ip4/127.0.0.1/tcp/0") as third, Node("/ip4/127.0.0.1/tcp/0", initial_peers=third.addresses) as fourth:
+            with Node("/ip4/127.0.0.1/tcp/0") as third, Node("/ip4/127.0.0.1/tcp/0",
+                initial_peers=third.addresses) as fourth:
                 fourth.wait_for_peers(1, 60)
                 print(fourth.echo(third, b"child"))
         except HivemindError as error:
@@ -138,7 +139,8 @@ def test_a_data_loader_with_workers_runs_beside_a_node(program):
             second = Node("/ip4/127.0.0.1/tcp/0", initial_peers=first.addresses)
             second.wait_for_peers(1, 60)
             for epoch in range(2):
-                loader = DataLoader(TensorDataset(torch.arange(64.0)), batch_size=4, num_workers=2, multiprocessing_context="fork")
+                loader = DataLoader(TensorDataset(torch.arange(64.0)), batch_size=4, num_workers=2,
+                    multiprocessing_context="fork")
                 total = 0.0
                 for (batch,) in loader:
                     assert second.echo(first, b"batch") == b"batch"

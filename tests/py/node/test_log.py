@@ -124,7 +124,9 @@ def test_the_listening_thread_lives_only_while_a_node_does(node):
     assert eventually(lambda: not listening())
 
 
-@pytest.mark.parametrize("level, number", [("debug", 0), ("INFO", 1), (20, 1), (25, 2), ("Warning", 2), (logging.ERROR, 3), (50, 3), (0, 0)])
+@pytest.mark.parametrize(
+    "level, number", [("debug", 0), ("INFO", 1), (20, 1), (25, 2), ("Warning", 2), (logging.ERROR, 3), (50, 3), (0, 0)]
+)
 def test_levels_are_those_of_logging(level, number):
     assert _log.level_number(level) == number
 

@@ -78,7 +78,13 @@ def test_shutdown_may_come_twice_and_from_several_threads(node):
         thread.join(PATIENCE)
         assert not thread.is_alive()
     one.shutdown()
-    for call in (one.peers, one.receive, lambda: one.wait_for_peers(1), lambda: one.echo(one.peer_id, b""), lambda: one.send(one.peer_id, b"")):
+    for call in (
+        one.peers,
+        one.receive,
+        lambda: one.wait_for_peers(1),
+        lambda: one.echo(one.peer_id, b""),
+        lambda: one.send(one.peer_id, b""),
+    ):
         with pytest.raises(HivemindConnectionError, match="shut down") as caught:
             call()
         assert caught.value.status == "CLOSED"
@@ -160,7 +166,10 @@ def test_node_listens_on_ipv6(node, listen):
 def test_several_addresses_at_once(node):
     other = "/ip6/::1/tcp/0" if has_ip6() else "/ip4/127.0.0.2/tcp/0"
     first = node([HERE, other])
-    assert {"/".join(address.split("/")[:3]) for address in first.addresses} == {"/ip4/127.0.0.1", other.removesuffix("/tcp/0")}
+    assert {"/".join(address.split("/")[:3]) for address in first.addresses} == {
+        "/ip4/127.0.0.1",
+        other.removesuffix("/tcp/0"),
+    }
     for address in first.addresses:
         second = node(initial_peers=address)
         second.wait_for_peers(1, timeout=60)
@@ -204,7 +213,10 @@ def test_node_works_without_tls(node):
 # ---- what cannot be ----
 
 
-@pytest.mark.parametrize("address", ["nonsense", "/ip4/1.2.3/tcp/1", "/ip4/1.2.3.4/tcp/99999", "1.2.3.4", "/ip4/1.2.3.4/tcp/1/p2p/Qm", "a b:1", ":::1"])
+@pytest.mark.parametrize(
+    "address",
+    ["nonsense", "/ip4/1.2.3/tcp/1", "/ip4/1.2.3.4/tcp/99999", "1.2.3.4", "/ip4/1.2.3.4/tcp/1/p2p/Qm", "a b:1", ":::1"],
+)
 @pytest.mark.parametrize("option", ["listen", "initial_peers", "announce"])
 def test_a_bad_address_is_quoted(option, address):
     with pytest.raises(HivemindValueError) as caught:
@@ -234,7 +246,14 @@ def test_arguments_of_a_wrong_type_are_refused(options):
 
 @pytest.mark.parametrize(
     "options",
-    [dict(pool_threads=-1), dict(pool_threads=10**6), dict(memory_limit=-1), dict(log_level="loud"), dict(log_level=None), dict(listen="127.0.0.1:0\0")],
+    [
+        dict(pool_threads=-1),
+        dict(pool_threads=10**6),
+        dict(memory_limit=-1),
+        dict(log_level="loud"),
+        dict(log_level=None),
+        dict(listen="127.0.0.1:0\0"),
+    ],
 )
 def test_values_without_a_meaning_are_refused(options):
     with pytest.raises(ValueError):

@@ -106,7 +106,9 @@ def test_stopped_peer_is_given_up_by_keepalive(node, program):
         other = program(PEER)
         one = node(initial_peers=other.line())
         (known,) = one.wait_for_peers(1, timeout=60)
-        os.kill(other.pid, signal.SIGSTOP)  # its kernel still takes what is sent: only keepalive can tell, after 10 + 5 s
+        os.kill(
+            other.pid, signal.SIGSTOP
+        )  # its kernel still takes what is sent: only keepalive can tell, after 10 + 5 s
         start = time.monotonic()
         with pytest.raises(HivemindError) as failed:
             one.echo(known, b"anybody?", timeout=300)

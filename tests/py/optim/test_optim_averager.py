@@ -16,7 +16,8 @@ class Loop:
         self.model = network(seed)
         self.optimizer = OPTIMIZERS[optimizer](self.model.parameters())
         self.averager = hivemind.TrainingAverager(
-            self.optimizer, dht=dht, prefix="averaged", start=True, min_matchmaking_time=30.0, **{"average_parameters": True, "average_gradients": False, **options}
+            self.optimizer, dht=dht, prefix="averaged", start=True, min_matchmaking_time=30.0,
+            **{"average_parameters": True, "average_gradients": False, **options}
         )  # fmt: skip
 
     def batch(self, number):

@@ -149,8 +149,14 @@ def test_warning_names_unused_averages_and_continued_sums(averager, caplog, warn
 
 
 REFUSED = {
-    "scheduled for too late": (lambda one: dict(scheduled_time=hivemind.get_dht_time() + 50, timeout=5), "the step ends after 5 s"),
-    "a control, and options": (lambda one: dict(control=one.schedule_step(timeout=PATIENCE), gather=1), "gather: give this to schedule_step"),
+    "scheduled for too late": (
+        lambda one: dict(scheduled_time=hivemind.get_dht_time() + 50, timeout=5),
+        "the step ends after 5 s",
+    ),
+    "a control, and options": (
+        lambda one: dict(control=one.schedule_step(timeout=PATIENCE), gather=1),
+        "gather: give this to schedule_step",
+    ),
     "what cannot be gathered": (lambda one: dict(gather=object()), "gather"),
     "too much to be gathered": (lambda one: dict(gather=bytes(1 << 20)), "limit"),
     "a weight that is none": (lambda one: dict(weight=float("nan")), "weight"),
@@ -241,7 +247,10 @@ def test_a_control_is_good_for_one_step_of_its_averager(averager):
     foreign = other.schedule_step(timeout=30)
     give(parameters[0], 2.0)
     one.accumulate_grads_(4)
-    for control, words in ((used, "was already used.*make a new one with schedule_step\\(\\)"), (foreign, "belongs to another averager")):
+    for control, words in (
+        (used, "was already used.*make a new one with schedule_step\\(\\)"),
+        (foreign, "belongs to another averager"),
+    ):
         with pytest.raises(ValueError, match=words):
             one.step(control=control)
         with pytest.raises(ValueError, match=words):

@@ -1,4 +1,5 @@
-"""A peer that comes late, falls behind, or was restarted takes over the swarm's state, and is equal to the others to the bit."""
+"""A peer that comes late, falls behind, or was restarted takes over the swarm's state, and is equal to the others to
+the bit."""
 
 import itertools
 import logging
@@ -24,13 +25,20 @@ WAYS = {
     "adamw": dict(optimizer="adamw", scheduler="lambda"),
     "offloaded": dict(optimizer="adamw", offload_optimizer=True, scheduler="cosine"),
     "delayed": dict(optimizer="adamw", offload_optimizer=True, delay_grad_averaging=True),
-    "compressed": dict(optimizer="adamw", delay_state_averaging=False, load_state_compression=hivemind.Float16Compression()),
+    "compressed": dict(
+        optimizer="adamw", delay_state_averaging=False, load_state_compression=hivemind.Float16Compression()
+    ),
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_defect_06_a_joiner_is_soon_one_of_them(peer, way):
-    run = dict(run_id=f"join {next(RUNS)}", target_batch_size=48, average_state_every=1000 if way != "compressed" else 1, **WAYS[way])
+    run = dict(
+        run_id=f"join {next(RUNS)}",
+        target_batch_size=48,
+        average_state_every=1000 if way != "compressed" else 1,
+        **WAYS[way],
+    )
     old = [peer(0, **run), peer(1, **run)]
     train_together(old, 4)
     late = peer(2, network(seed=9), **run)
@@ -146,7 +154,14 @@ def test_state_is_offered_while_a_dead_peer_delays_averaging(peer, dhts):
 
 @pytest.mark.parametrize("offload", [False, True])
 def test_failed_load_drops_the_sums_and_keeps_all_else(peer, offload):
-    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16, optimizer="adamw", scheduler="cosine", offload_optimizer=offload)
+    one = peer(
+        0,
+        run_id=f"join {next(RUNS)}",
+        target_batch_size=16,
+        optimizer="adamw",
+        scheduler="cosine",
+        offload_optimizer=offload,
+    )
     one.train(2)
     settle(one.optimizer)
     one.optimizer.state_averager.shared.withdraw()
@@ -154,12 +169,19 @@ def test_failed_load_drops_the_sums_and_keeps_all_else(peer, offload):
     counts_a_little(one)
     assert one.optimizer.local_samples == 1
     assert one.optimizer.load_state_from_peers(timeout=1) is False
-    assert one.optimizer.local_samples == 0 and one.optimizer.telling.samples_lost == 1, "what was summed up is dropped, and said to be lost"
+    assert one.optimizer.local_samples == 0 and one.optimizer.telling.samples_lost == 1, (
+        "what was summed up is dropped, and said to be lost"
+    )
     after = one.optimizer.state_dict()
     assert torch.equal(flat(one.model), before) and one.optimizer.local_epoch == 2
-    assert after["param_groups"] == memory["param_groups"] and after["hivemind_c"]["scheduler"] == memory["hivemind_c"]["scheduler"]
+    assert (
+        after["param_groups"] == memory["param_groups"]
+        and after["hivemind_c"]["scheduler"] == memory["hivemind_c"]["scheduler"]
+    )
     for index, kept in memory["state"].items():
-        assert all(torch.equal(torch.as_tensor(kept[name]), torch.as_tensor(after["state"][index][name])) for name in kept)
+        assert all(
+            torch.equal(torch.as_tensor(kept[name]), torch.as_tensor(after["state"][index][name])) for name in kept
+        )
 
 
 def test_lasting_epoch_is_offered_out_of_turn(peer, dhts):
@@ -197,7 +219,9 @@ def test_peer_that_only_seemed_behind_offers_its_state_again(peer, dhts, caplog)
     ghost = a_ghost(dhts[1], one.optimizer.run_id, 4)
     one.wait_for(2)
     with caplog.at_level(logging.WARNING, "hivemind_c"):
-        assert eventually(lambda: counts_a_little(one) and any("could not load the state" in line for line in caplog.messages))
+        assert eventually(
+            lambda: counts_a_little(one) and any("could not load the state" in line for line in caplog.messages)
+        )
     ghost.shutdown()
     assert eventually(lambda: one.optimizer.tracker.global_progress.num_peers == 1)
     for _ in range(10):  # what it had summed up before is lost
@@ -207,7 +231,8 @@ def test_peer_that_only_seemed_behind_offers_its_state_again(peer, dhts, caplog)
 
 
 def test_peer_left_behind_by_dead_peers_offers_its_state(peer, dhts):
-    """As a joiner, whom the last of those who had the epoch's group told so, and died: else the next ones find nobody, and begin anew."""
+    """As a joiner, whom the last of those who had the epoch's group told so, and died: else the next ones find nobody,
+    and begin anew."""
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
     one.train(3)
     one.optimizer.state_averager.shared.replaced()  # it has loaded it
@@ -215,22 +240,32 @@ def test_peer_left_behind_by_dead_peers_offers_its_state(peer, dhts):
     before = flat(one.model)
     assert eventually(lambda: counts_a_little(one) and not one.optimizer.missed)
     state = offered_to(dhts[2], one, 3)
-    assert one.optimizer.local_epoch == state.epoch == 3 and torch.equal(torch.cat([t.flatten() for t in state.tensors[:4]]), before)
+    assert one.optimizer.local_epoch == state.epoch == 3 and torch.equal(
+        torch.cat([t.flatten() for t in state.tensors[:4]]), before
+    )
 
 
 def test_urgent_averaging_is_not_put_off_to_the_epochs_end(peer, monkeypatch):
     """An averaging that is needed at once begins at once, though the epoch ends much later."""
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
     optimizer, asked = one.optimizer, []
-    monkeypatch.setattr(type(optimizer.tracker), "estimated_next_update_time", property(lambda tracker: get_dht_time() + 1000))
+    monkeypatch.setattr(
+        type(optimizer.tracker), "estimated_next_update_time", property(lambda tracker: get_dht_time() + 1000)
+    )
     for averager in (optimizer.grad_averager, optimizer.state_averager):
-        monkeypatch.setattr(averager, "schedule_step", lambda when, timeout, **more: asked.append((when - get_dht_time(), timeout)))
+        monkeypatch.setattr(
+            averager, "schedule_step", lambda when, timeout, **more: asked.append((when - get_dht_time(), timeout))
+        )
     optimizer.meeting.gradients(0)
     optimizer.meeting.state(1)
-    assert len(asked) == 2 and all(when <= optimizer.matchmaking_time and timeout <= optimizer.averaging_timeout + 1 for when, timeout in asked)
+    assert len(asked) == 2 and all(
+        when <= optimizer.matchmaking_time and timeout <= optimizer.averaging_timeout + 1 for when, timeout in asked
+    )
     asked.clear()
     optimizer.meeting.prepare()
-    assert len(asked) == 2 and all(when > optimizer.matchmaking_time for when, _ in asked), "ahead of the end there is time"
+    assert len(asked) == 2 and all(when > optimizer.matchmaking_time for when, _ in asked), (
+        "ahead of the end there is time"
+    )
 
 
 def test_strangers_state_that_does_not_fit_is_refused(peer):
@@ -267,11 +302,22 @@ def test_a_strangers_numbers_are_taken_only_for_numbers(peer):
     settle(one.optimizer)
     averager = one.optimizer.state_averager
     metadata, tensors, _ = averager.get_current_state()
-    group = {**metadata["optimizer"]["groups"][0], "lr": "large", "eps": float("nan"), "foreach": [1], "unheard": 1, "weight_decay": 0.25}
+    group = {
+        **metadata["optimizer"]["groups"][0],
+        "lr": "large",
+        "eps": float("nan"),
+        "foreach": [1],
+        "unheard": 1,
+        "weight_decay": 0.25,
+    }
     rates = {**metadata["scheduler"], "last_epoch": "x", "lr_lambdas": ["os.system"], "base_lrs": [0.5, 0.5]}
-    averager.set_current_state({**metadata, "optimizer": {**metadata["optimizer"], "groups": [group]}, "scheduler": rates}, tensors)
+    averager.set_current_state(
+        {**metadata, "optimizer": {**metadata["optimizer"], "groups": [group]}, "scheduler": rates}, tensors
+    )
     inside = one.optimizer.opt.param_groups[0]
-    assert inside["lr"] != "large" and inside["eps"] == 1e-8 and "unheard" not in inside and inside["weight_decay"] == 0.25
+    assert (
+        inside["lr"] != "large" and inside["eps"] == 1e-8 and "unheard" not in inside and inside["weight_decay"] == 0.25
+    )
     assert averager.scheduler.last_epoch == 2 and averager.scheduler.base_lrs == [0.01]
     one.train(4)
 
@@ -288,10 +334,18 @@ def test_joiner_keeps_the_settings_of_its_own_device():
     described = describe(giver)
     giver.param_groups[0]["foreach"] = True
     assert describe(giver) == described, "or no majority would name this state"
-    described["groups"][0].update(lr=0.2, capturable=True, fused=True, foreach=True, differentiable=True)  # as a peer on CUDA may have it
+    described["groups"][0].update(
+        lr=0.2, capturable=True, fused=True, foreach=True, differentiable=True
+    )  # as a peer on CUDA may have it
     restore(joiner, described, [statistic.tensor for statistic in statistics_of(giver)])
     group = joiner.param_groups[0]
-    assert (group["lr"], group["capturable"], group["fused"], group["foreach"], group["differentiable"]) == (0.2, False, None, None, False)
+    assert (group["lr"], group["capturable"], group["fused"], group["foreach"], group["differentiable"]) == (
+        0.2,
+        False,
+        None,
+        None,
+        False,
+    )
     joiner.step()
 
 
@@ -342,7 +396,10 @@ def test_skipped_batches_do_not_stay_in_reused_buffers(peer):
         one.optimizer.step()
 
     step(0)
-    one.optimizer.missed, one.optimizer.state_averager.shared._again = True, math.inf  # an attempt has failed, and the next one is later
+    one.optimizer.missed, one.optimizer.state_averager.shared._again = (
+        True,
+        math.inf,
+    )  # an attempt has failed, and the next one is later
     for number in range(1, 6):
         step(number)
     assert one.optimizer.local_samples == 0 and one.optimizer.telling.samples_lost == 16

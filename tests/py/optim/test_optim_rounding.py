@@ -1,4 +1,5 @@
-"""Replicas that have one history and not the same bits: other hardware rounds otherwise, or a state came through a lossy codec."""
+"""Replicas that have one history and not the same bits: other hardware rounds otherwise, or a state came through a
+lossy codec."""
 
 import itertools
 import logging
@@ -99,9 +100,14 @@ def test_joiners_find_a_state_though_no_two_offer_the_same(peer, way):
 
 def test_optimizer_statistics_travel_exactly_unless_named():
     tensor = torch.full((4,), 1e-9)
-    statistic, parameter = (CompressionInfo.from_tensor(tensor, key=0, role=role) for role in (TensorRole.OPTIMIZER, TensorRole.PARAMETER))
+    statistic, parameter = (
+        CompressionInfo.from_tensor(tensor, key=0, role=role) for role in (TensorRole.OPTIMIZER, TensorRole.PARAMETER)
+    )
     half = hivemind.Float16Compression()
     chosen = but_statistics(half)
-    assert isinstance(chosen.choose_compression(statistic), hivemind.NoCompression) and chosen.choose_compression(parameter) is half
+    assert (
+        isinstance(chosen.choose_compression(statistic), hivemind.NoCompression)
+        and chosen.choose_compression(parameter) is half
+    )
     named = hivemind.RoleAdaptiveCompression(optimizer=half, default=hivemind.NoCompression())
     assert but_statistics(named) is named

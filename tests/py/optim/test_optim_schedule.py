@@ -13,7 +13,14 @@ PAGE = pathlib.Path(__file__).parents[3] / "docs" / "OPTIMIZER.md"
 
 def schedules():
     """All that can be made."""
-    flags = "use_local_updates", "delay_grad_averaging", "delay_optimizer_step", "delay_state_averaging", "offload_optimizer", "auxiliary"
+    flags = (
+        "use_local_updates",
+        "delay_grad_averaging",
+        "delay_optimizer_step",
+        "delay_state_averaging",
+        "offload_optimizer",
+        "auxiliary",
+    )
     for values in itertools.product((False, True), repeat=len(flags)):
         for every in (1, 2, 5):
             try:
@@ -50,16 +57,30 @@ def test_the_epoch_counts_before_step_returns():
 
 def test_an_epoch_has_one_optimizer_step_or_one_for_each_batch():
     for schedule, epoch, alone in CASES:
-        steps = [Action.OPTIMIZER_STEP in whole(schedule.epoch(epoch, alone)), Action.LOCAL_STEP in whole(schedule.batch())]
+        steps = [
+            Action.OPTIMIZER_STEP in whole(schedule.epoch(epoch, alone)),
+            Action.LOCAL_STEP in whole(schedule.batch()),
+        ]
         assert sum(steps) == (0 if schedule.auxiliary else 1)
 
 
 def test_actions_of_an_epoch_come_in_their_order():
-    order = [Action.AVERAGE_GRADIENTS, Action.OPTIMIZER_STEP, Action.SCHEDULER_STEP, Action.AVERAGE_STATE, Action.UPDATE_MODEL]
+    order = [
+        Action.AVERAGE_GRADIENTS,
+        Action.OPTIMIZER_STEP,
+        Action.SCHEDULER_STEP,
+        Action.AVERAGE_STATE,
+        Action.UPDATE_MODEL,
+    ]
     for schedule, epoch, alone in CASES:
         plan = schedule.epoch(epoch, alone)
-        whole_order = [action for action in plan.now if action in order[:-1]] + [action for action in plan.background if action in order[:-1]]
-        for there in (whole_order, *([action for action in part if action in order] for part in (plan.now, plan.background))):
+        whole_order = [action for action in plan.now if action in order[:-1]] + [
+            action for action in plan.background if action in order[:-1]
+        ]
+        for there in (
+            whole_order,
+            *([action for action in part if action in order] for part in (plan.now, plan.background)),
+        ):
             assert there == sorted(there, key=order.index), schedule
 
 
@@ -95,7 +116,13 @@ def test_an_offloaded_model_learns_of_every_step():
 # ---- the page ----
 
 WHERE = {"before `step()` returns": "now", "in the background": "background", "-": None, "each batch": "batch"}
-COLUMNS = Action.AVERAGE_GRADIENTS, Action.OPTIMIZER_STEP, Action.SCHEDULER_STEP, Action.AVERAGE_STATE, Action.UPDATE_MODEL
+COLUMNS = (
+    Action.AVERAGE_GRADIENTS,
+    Action.OPTIMIZER_STEP,
+    Action.SCHEDULER_STEP,
+    Action.AVERAGE_STATE,
+    Action.UPDATE_MODEL,
+)
 
 
 def lines():
@@ -135,12 +162,20 @@ def test_the_page_has_a_line_for_every_way_to_delay():
         for s in ALL
         if not s.auxiliary and not (s.use_local_updates and s.delay_optimizer_step)
     }
-    told = {(s.use_local_updates, s.delay_grad_averaging, s.delay_optimizer_step, s.delay_state_averaging) for s in said}
+    told = {
+        (s.use_local_updates, s.delay_grad_averaging, s.delay_optimizer_step, s.delay_state_averaging) for s in said
+    }
     late = {way for way in ways if way[1] or way[2]}  # there the state is late whatever delay_state_averaging says
     assert ways - late <= told and {way[:3] for way in late} <= {way[:3] for way in told}
 
 
 def test_the_page_has_a_timeline_for_every_line():
     text = PAGE.read_text()
-    for name in ("synchronous", "delay_state_averaging", "delay_optimizer_step", "delay_grad_averaging", "use_local_updates"):
+    for name in (
+        "synchronous",
+        "delay_state_averaging",
+        "delay_optimizer_step",
+        "delay_grad_averaging",
+        "use_local_updates",
+    ):
         assert f"### {name}" in text or f"### `{name}`" in text

@@ -22,7 +22,8 @@ TRAINER = """
 
     epoch, peer = int(sys.argv[1]), sys.argv[2]
     dht = DHT([peer], start=True, wait_timeout=30, startup_timeout=90)
-    tracker = ProgressTracker(dht, "run", 1000, start=True, min_refresh_period=0.1, max_refresh_period=1, default_refresh_period=0.3)
+    tracker = ProgressTracker(dht, "run", 1000, start=True, min_refresh_period=0.1, max_refresh_period=1,
+        default_refresh_period=0.3)
     tracker.report_local_progress(epoch, 100)
     print("reported", flush=True)
     for line in sys.stdin:
@@ -41,12 +42,22 @@ def test_lone_contributor_is_the_whole_swarm(dht):
     tracker.report_local_progress(0, 600)
     now = tracker.global_progress
     assert isinstance(now, GlobalTrainingProgress) and isinstance(tracker.local_progress, LocalTrainingProgress)
-    assert (now.epoch, now.samples_accumulated, now.target_batch_size, now.num_peers, now.num_clients) == (0, 600, 1000, 1, 0)
+    assert (now.epoch, now.samples_accumulated, now.target_batch_size, now.num_peers, now.num_clients) == (
+        0,
+        600,
+        1000,
+        1,
+        0,
+    )
     assert not tracker.ready_to_update_epoch
     tracker.report_local_progress(0, 1000)
     assert tracker.ready_to_update_epoch and tracker.should_begin_matchmaking
     assert tracker.update_epoch() == 1
-    assert tracker.global_epoch == 1 and tracker.global_progress.samples_accumulated == 0 and not tracker.ready_to_update_epoch
+    assert (
+        tracker.global_epoch == 1
+        and tracker.global_progress.samples_accumulated == 0
+        and not tracker.ready_to_update_epoch
+    )
     assert tracker.local_progress.epoch == 1 and tracker.local_progress.peer_id == tracker.dht.peer_id
 
 
@@ -56,7 +67,9 @@ def test_reported_progress_reaches_the_other_peer(dht):
     a.report_local_progress(3, 300)
     b.report_local_progress(3, 200)
     for tracker in (a, b):
-        assert eventually(lambda: tracker.global_progress.num_peers == 2 and tracker.global_progress.samples_accumulated >= 500)
+        assert eventually(
+            lambda: tracker.global_progress.num_peers == 2 and tracker.global_progress.samples_accumulated >= 500
+        )
         assert tracker.global_epoch == 3 and tracker.standing == "in step"
         assert tracker.fetched_global_progress_this_epoch.wait(90)
     b.report_local_progress(3, 800)
@@ -84,7 +97,9 @@ def test_stalled_peer_is_not_extrapolated(dht):
         time.sleep(0.01)
         b.report_local_progress(0, 100 * n)
     assert eventually(lambda: a.global_progress.samples_accumulated >= 4000)
-    assert eventually(lambda: a.global_progress.eta_next_epoch - get_dht_time() > 10**6)  # its program does nothing for a while
+    assert eventually(
+        lambda: a.global_progress.eta_next_epoch - get_dht_time() > 10**6
+    )  # its program does nothing for a while
     time.sleep(1)
     assert a.global_progress.samples_accumulated <= 4000 + 500 and a.global_progress.num_peers == 2
     b.report_local_progress(0, 9000)
@@ -131,7 +146,9 @@ def test_a_peer_in_client_mode_is_counted_as_one(dht):
 
 def test_speed_is_measured_without_pauses_from_any_thread(dht):
     tracker = tracker_of(dht(), target=10**9, performance_ema_alpha=0.5)
-    threads = [threading.Thread(target=lambda: [tracker.report_local_progress(0, n) for n in range(1000)]) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: [tracker.report_local_progress(0, n) for n in range(1000)]) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -34,7 +34,9 @@ def fake_row(log=None, fail=None, goals=None):
         run.ratio("a_to_b", column(samples["a"], "calls_per_s"), column(samples["b"], "calls_per_s"))
         run.figures_of(samples)
 
-    return types.SimpleNamespace(__doc__="a row that measures nothing\n\nmore", GOALS=goals or {"a_to_b": 1.4}, ROUNDS=3, measure=measure)
+    return types.SimpleNamespace(
+        __doc__="a row that measures nothing\n\nmore", GOALS=goals or {"a_to_b": 1.4}, ROUNDS=3, measure=measure
+    )
 
 
 def test_spread_is_the_median_between_the_quartiles():
@@ -77,7 +79,9 @@ def test_turns_go_there_and_back():
 
 def test_turns_give_no_side_the_later_place():
     order = [name for _, name in turns("ab", 10)]
-    assert sum(i for i, name in enumerate(order) if name == "a") == sum(i for i, name in enumerate(order) if name == "b")
+    assert sum(i for i, name in enumerate(order) if name == "a") == sum(
+        i for i, name in enumerate(order) if name == "b"
+    )
 
 
 def test_the_first_round_warms_up_and_does_not_count():
@@ -143,7 +147,14 @@ def test_wrong_arguments_are_told(arguments, capsys):
 
 
 def test_list_names_every_row_and_its_goals():
-    done = subprocess.run([sys.executable, "-m", "benchmarks", "--list"], cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--list"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     lines = done.stdout.splitlines()
     known = all_rows()
     assert {"rpc", "stream", "sim", "start"} <= set(known)
@@ -176,7 +187,7 @@ def test_a_program_is_run_and_read():
         (["/nonexistent/bench_x"], "make -C csrc bench"),
         ([sys.executable, "-c", "import sys; sys.exit('it broke')"], "it broke"),
         ([sys.executable, "-c", "print('no json')"], "no JSON object"),
-        ([sys.executable, "-c", "print('{\"calls_per_s\": 9, \"failed\": 3}')"], "3 of its calls failed"),
+        ([sys.executable, "-c", 'print(\'{"calls_per_s": 9, "failed": 3}\')'], "3 of its calls failed"),
         ([sys.executable, "-c", "import time; time.sleep(60)"], "did not end within"),
     ],
 )

@@ -12,7 +12,16 @@ import pytest
 import hivemind_c
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *(ROOT / "examples").rglob("README.md"), *(ROOT / "benchmarks").rglob("README.md")])
+PAGES = sorted(
+    [
+        *(ROOT / "docs").glob("*.md"),
+        ROOT / "README.md",
+        ROOT / "CHANGELOG.md",
+        ROOT / "CONTRIBUTING.md",
+        *(ROOT / "examples").rglob("README.md"),
+        *(ROOT / "benchmarks").rglob("README.md"),
+    ]
+)
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
 
 
@@ -23,7 +32,9 @@ def blocks(page, language="python"):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     target = tmp_path_factory.mktemp("book") / "site"
-    done = subprocess.run([sys.executable, ROOT / "scripts/book.py", target], capture_output=True, text=True, timeout=280)
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts/book.py", target], capture_output=True, text=True, timeout=280
+    )
     assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
     return target
 
@@ -57,7 +68,9 @@ def test_a_dead_link_is_an_error(tmp_path, capsys):
     page = tmp_path / "pages" / "docs" / "HOW.md"
     page.write_text(page.read_text() + "\n[dead](NOWHERE.md) [deader](MATCH.md#nowhere)\n")
     config = (ROOT / "mkdocs.yml").read_text()
-    (tmp_path / "mkdocs.yml").write_text(config.replace("build/book", str(tmp_path / "pages")).replace("build/site", str(tmp_path / "site")))
+    (tmp_path / "mkdocs.yml").write_text(
+        config.replace("build/book", str(tmp_path / "pages")).replace("build/site", str(tmp_path / "site"))
+    )
     assert book.build(tmp_path / "mkdocs.yml") != 0
     told = capsys.readouterr().err
     assert "NOWHERE.md" in told and "#nowhere" in told
@@ -70,7 +83,9 @@ def test_pictures_are_all_shown_and_fetch_nothing():
     for picture in pictures:
         assert f"pictures/{picture.name})" in pages and picture.stat().st_size < 300_000, picture
         if picture.suffix == ".svg":
-            assert not re.search(r"(?:url\(|href=|src=)[\"']?(?:https?:)?//", picture.read_text()), f"{picture} fetches something"
+            assert not re.search(r"(?:url\(|href=|src=)[\"']?(?:https?:)?//", picture.read_text()), (
+                f"{picture} fetches something"
+            )
 
 
 def test_front_page_pictures_are_short_and_show_a_swarm():
@@ -90,7 +105,13 @@ def test_the_table_of_options_is_the_codes(name):
     for option, parameter in inspect.signature(getattr(hivemind_c, name).__init__).parameters.items():
         if option != "self":
             default = parameter.default
-            known[option] = "-" if default is parameter.empty else f"`{type(default).__name__}()`" if isinstance(default, hivemind_c.CompressionBase) else f"`{default!r}`"
+            known[option] = (
+                "-"
+                if default is parameter.empty
+                else f"`{type(default).__name__}()`"
+                if isinstance(default, hivemind_c.CompressionBase)
+                else f"`{default!r}`"
+            )
     assert said == known
 
 
@@ -135,7 +156,12 @@ def test_a_missing_option_in_help_is_seen():
 
 def test_the_commands_have_the_options_that_pages_name():
     for program in ("monitor", "doctor"):
-        told = subprocess.run([sys.executable, "-m", f"hivemind_c.cli.{program}", "--help"], capture_output=True, text=True, env={**ENV, "COLUMNS": "250"}).stdout
+        told = subprocess.run(
+            [sys.executable, "-m", f"hivemind_c.cli.{program}", "--help"],
+            capture_output=True,
+            text=True,
+            env={**ENV, "COLUMNS": "250"},
+        ).stdout
         for page in PAGES:
             for line in re.findall(rf"hivemind-{program} (--[^`\n]*)", page.read_text()):
                 for option in re.findall(r"(--[a-z_]+)", line):

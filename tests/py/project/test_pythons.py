@@ -9,13 +9,19 @@ SCRIPT = pathlib.Path(__file__).resolve().parents[3] / "scripts/pythons.py"
 
 
 def run(*arguments, **env):
-    return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True, timeout=120, env={**os.environ, **env})
+    return subprocess.run(
+        [sys.executable, SCRIPT, *arguments], capture_output=True, text=True, timeout=120, env={**os.environ, **env}
+    )
 
 
 def test_pythons_fail_if_there_is_no_other_python(tmp_path):
     done = run(PATH=str(tmp_path))
     assert done.returncode == 1
-    assert "no other Python was found" in done.stderr and "python3.12" in done.stderr and "nothing was tested" in done.stderr
+    assert (
+        "no other Python was found" in done.stderr
+        and "python3.12" in done.stderr
+        and "nothing was tested" in done.stderr
+    )
 
 
 def test_pythons_fail_if_a_named_program_is_no_python(tmp_path):

@@ -45,7 +45,9 @@ def unique(path):
 def test_unique_symbols_are_made_ordinary(script, tmp_path):
     """A unique symbol would be shared by all libraries of the process."""
     source, library = tmp_path / "a.cpp", tmp_path / "liba.so"
-    source.write_text("inline int &count() { static int n = 41; return n; } extern \"C\" int next() { return ++count(); }")
+    source.write_text(
+        'inline int &count() { static int n = 41; return n; } extern "C" int next() { return ++count(); }'
+    )
     made = run("c++", "-shared", "-fPIC", source, "-o", library)
     assert made.returncode == 0, made.stderr
     assert unique(library)
@@ -70,10 +72,25 @@ def test_the_stubs_are_strict_and_serve_a_strict_program(tmp_path):
     (tmp_path / "_hivemind_c").mkdir()
     shutil.copy(STUBS, tmp_path / "_hivemind_c")
     (tmp_path / "user.py").write_text(USER)
-    checked = run(sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", "user.py", "_hivemind_c/__init__.pyi", cwd=tmp_path)
+    checked = run(
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--cache-dir",
+        tmp_path / "cache",
+        "user.py",
+        "_hivemind_c/__init__.pyi",
+        cwd=tmp_path,
+    )
     assert checked.returncode == 0, checked.stdout
     (tmp_path / "user.py").write_text(USER.replace("result(1.5)", "result('soon')"))
-    assert run(sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", "user.py", cwd=tmp_path).returncode == 1
+    assert (
+        run(
+            sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", "user.py", cwd=tmp_path
+        ).returncode
+        == 1
+    )
 
 
 STRICT = """[mypy]
@@ -92,7 +109,9 @@ def strictly(folder, *what):
 
 
 def test_monitor_doctor_and_commands_are_strict(tmp_path):
-    checked = strictly(tmp_path, *(word for room in ("monitor", "doctor", "cli") for word in ("-p", f"hivemind_c.{room}")))
+    checked = strictly(
+        tmp_path, *(word for room in ("monitor", "doctor", "cli") for word in ("-p", f"hivemind_c.{room}"))
+    )
     assert checked.returncode == 0, checked.stdout
 
 
@@ -123,8 +142,15 @@ def public(names):
 
 def test_stubs_name_exactly_the_modules_members():
     tree = ast.parse(STUBS.read_text())
-    classes = {node.name: public(item.target.id if isinstance(item, ast.AnnAssign) else item.name for item in node.body if hasattr(item, "name") or isinstance(item, ast.AnnAssign))
-               for node in tree.body if isinstance(node, ast.ClassDef)}  # fmt: skip
+
+    def name_of(item):
+        return item.target.id if isinstance(item, ast.AnnAssign) else getattr(item, "name", None)
+
+    classes = {
+        node.name: public(name for item in node.body if (name := name_of(item)))
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+    }
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     values = {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)}
     assert public(dir(_hivemind_c)) == public({*classes, *functions, *values})
