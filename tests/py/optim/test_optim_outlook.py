@@ -52,8 +52,8 @@ def test_target_out_of_reach_is_logged_once(monkeypatch, caplog):
         swarm.now += 1
     assert len(caplog.messages) == 1 and caplog.records[0].levelno == logging.WARNING
     assert caplog.messages[0].startswith(
-        "target_batch_size=1000000 takes 27.8 hours with the 2 peers that are there (10 samples/s together): more "
-        "peers, or a target_batch_size of about 3000"
+        "target_batch_size=1000000 takes 27.8 hours with the current 2 peers (10 samples/s together): "
+        "add peers, or use a target_batch_size of about 3000"
     )
     assert (
         swarm.said[0]
