@@ -586,7 +586,7 @@ def the_words_of_grpc_are_read_in_one_place(tree):
 
 
 def banned_words(path, text):
-    """What in a Python file may run a stranger's code."""
+    """The expressions of a Python file that may run a stranger's code."""
     modules = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
     for node in ast.walk(ast.parse(text)):
         names = []
@@ -697,7 +697,7 @@ def run(*command, **options):
 
 
 def told(*command):
-    """What a command says; its own words when it fails."""
+    """The output of a command; if it fails, an assertion with its errors."""
     done = run(*command)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout

@@ -25,7 +25,7 @@ TRACKER = "batch_size_lead", "min_refresh_period", "max_refresh_period", "defaul
 
 @dataclasses.dataclass
 class Swarm:
-    """What is the swarm's; the same at all peers but for the addresses."""
+    """The swarm's options; the same at all peers but for the addresses."""
 
     folder: str = dataclasses.field(default="data", metadata={"help": "what prepare.py made"})
     config: str = dataclasses.field(default="albert/albert-large-v2", metadata={"help": "whose shape the model has; 'tiny': a small one"})
@@ -117,7 +117,7 @@ def make_model(swarm, tokenizer):
 
 
 def make_optimizer(swarm, args, model, dht):
-    """What TrainingArguments say of the optimizer, in the swarm's epochs."""
+    """The optimizer's options from TrainingArguments, in the swarm's epochs."""
     parameters = torch.optim.AdamW(
         model.parameters(), lr=args.learning_rate, betas=(args.adam_beta1, args.adam_beta2), eps=args.adam_epsilon, weight_decay=args.weight_decay
     )  # fmt: skip

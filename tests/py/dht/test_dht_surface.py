@@ -1,4 +1,4 @@
-"""What a program written for hivemind 1.1.12 calls is here under the same names, with the same defaults."""
+"""All calls of a program written for hivemind 1.1.12 are here under the same names, with the same defaults."""
 
 import inspect
 
@@ -26,7 +26,7 @@ def defaults_of(function):
     return {name: parameter.default for name, parameter in inspect.signature(function).parameters.items() if name != "self"}
 
 
-def test_every_option_is_taken_under_its_name_and_means_the_same_when_left_out():
+def test_every_option_has_its_name_and_default():
     ours = defaults_of(DHT.__init__)
     assert OPTIONS.items() <= ours.items()
     assert {"host_maddrs", "use_ipfs", "use_relay", "use_auto_relay"} <= ours.keys()

@@ -158,7 +158,7 @@ def parsed(trainer, *flags):
     return trainer.HfArgumentParser((trainer.Swarm, trainer.TrainingArguments)).parse_args_into_dataclasses(list(flags))
 
 
-def test_the_large_defaults_are_albert_large_and_every_flag_is_taken(trainer, dht, tmp_path, monkeypatch):
+def test_defaults_are_albert_large_and_every_flag_is_accepted(trainer, dht, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(trainer.AlbertConfig, "from_pretrained", lambda name, **more: asked.append(name) or trainer.AlbertConfig(**LARGE, **more))
     flags = readme_flags()
@@ -194,9 +194,9 @@ def test_the_large_text_is_asked_for_by_its_name(prepare, data, tmp_path, monkey
         prepare.wikitext()
 
 
-def test_several_gpus_in_one_trainer_are_counted_and_their_loss_is_told(trainer, data, tmp_path, monkeypatch, capsys):
+def test_several_gpus_in_one_trainer_are_counted(trainer, data, tmp_path, monkeypatch, capsys):
     class TwoGpus(trainer.torch.nn.DataParallel):
-        """What it does with two GPUs, on the CPU: half of the batch to each, and the loss of each in a row."""
+        """Its work with two GPUs, on the CPU: half of the batch to each, and the loss of each in a row."""
 
         def forward(self, **batch):
             halves = [self.module(**{name: rows.chunk(2)[i] for name, rows in batch.items()}) for i in range(2)]
@@ -268,7 +268,7 @@ def test_the_notebook_and_the_readme_give_options_that_there_are(trainer):
     assert "python prepare.py --folder data" in source
 
 
-def test_joining_by_the_notebook_is_pasting_an_address_and_running_all(talk, data, tmp_path, monkeypatch):
+def test_notebook_joins_by_a_pasted_address(talk, data, tmp_path, monkeypatch):
     stays = talk(ALBERT / "trainer.py", *OPTIONS, "--folder", data, "--output_dir", tmp_path / "stays", INITIAL_PEERS="")
     peers = stays.until(r"INITIAL_PEERS=(\S+)")[1]
     stays.until(r"epoch 1: ")

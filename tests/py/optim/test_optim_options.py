@@ -60,13 +60,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_it_is_refused(dht, case):
+def test_invalid_option_is_refused(dht, case):
     options, kind, words = REFUSED[case]
     with pytest.raises(kind, match=words):
         make(dht, network(), **options).shutdown()
 
 
-def test_defect_07_an_unknown_option_is_named_with_the_one_that_was_meant(dht):
+def test_defect_07_unknown_option_is_named_with_the_nearest(dht):
     with pytest.raises(TypeError, match="bandwith"):
         make(dht, network(), bandwith=1)
     with pytest.raises(TypeError, match="there is no option 'no_such_thing'"):
@@ -75,7 +75,7 @@ def test_defect_07_an_unknown_option_is_named_with_the_one_that_was_meant(dht):
         make(dht, network(), tracker_opts={"max_refresh": 1})
 
 
-def test_what_optimizers_and_schedulers_must_be(dht):
+def test_unsuitable_optimizers_and_schedulers_are_refused(dht):
     base = dict(dht=dht, run_id="r", target_batch_size=32, batch_size_per_step=32)
     model = network()
     inner = SGD(model.parameters())
@@ -118,7 +118,7 @@ def test_batches_must_say_how_large_they_are(dht):
     helper.shutdown()
 
 
-def test_defect_02_client_mode_stays_what_it_is(dht):
+def test_defect_02_client_mode_reaches_all_parts(dht):
     with hivemind.DHT(dht.get_visible_maddrs(), client_mode=True, start=True) as behind:
         for options in ({}, {"client_mode": True}):
             optimizer = make(behind, network(), **options)
@@ -146,7 +146,7 @@ def test_parameters_may_be_named_or_in_groups(dht):
     assert swarm.param_groups[0]["lr"] == 0.5 and swarm.param_groups[1]["lr"] == 0.1
 
 
-def test_a_gradient_averager_of_ones_own_is_made_with_ones_options(dht):
+def test_own_gradient_averager_gets_its_options(dht):
     class Mine(hivemind.GradientAverager):
         def __init__(self, *args, flavour, **kwargs):
             self.flavour = flavour
@@ -160,7 +160,7 @@ def test_a_gradient_averager_of_ones_own_is_made_with_ones_options(dht):
     optimizer.shutdown()
 
 
-def test_its_older_name_is_the_same_thing(dht):
+def test_older_name_is_the_same_optimizer(dht):
     assert issubclass(hivemind.CollaborativeOptimizer, hivemind.Optimizer)
 
 

@@ -74,7 +74,7 @@ static const char *picked(registry *h, size_t believed) {
   return h->shown;
 }
 
-static void all_agree(void **unused) {
+static void equal_answers_of_all_nodes_agree(void **unused) {
   (void)unused;
   registry *h = open_registry(0);
   hv_hash all, near = {{2}};
@@ -112,7 +112,7 @@ static void the_newest_wins_among_those_many_say(void **unused) {
   close_registry(h);
 }
 
-static void who_stands_far_away_has_no_voice(void **unused) {
+static void far_away_nodes_have_no_vote(void **unused) {
   (void)unused;
   registry *h = open_registry(0);
   hv_record right = plain("right", 1000), lie = plain("lie", 3600000);
@@ -123,7 +123,7 @@ static void who_stands_far_away_has_no_voice(void **unused) {
   close_registry(h);
 }
 
-static void a_forged_owned_record_is_not_even_heard(void **unused) {
+static void forged_owned_record_is_ignored(void **unused) {
   (void)unused;
   registry *h = open_registry(1);
   hv_record right = by_owner(h, "right", 5, 1000), lie = right, bare = plain("bare", 9000);
@@ -145,7 +145,7 @@ static void the_highest_version_wins_even_alone(void **unused) {
   close_registry(h);
 }
 
-static void what_most_know_as_ended_has_ended(void **unused) {
+static void record_that_most_report_as_ended_has_ended(void **unused) {
   (void)unused;
   registry *h = open_registry(1);
   hv_record replayed = by_owner(h, "v", 5, 60000), ended = tombstone(h, 5), before = tombstone(h, 4);
@@ -158,7 +158,7 @@ static void what_most_know_as_ended_has_ended(void **unused) {
   close_registry(h);
 }
 
-static void a_few_who_call_it_ended_do_not_end_it(void **unused) {
+static void record_that_a_minority_reports_as_ended_stays(void **unused) {
   (void)unused;
   registry *h = open_registry(1);
   hv_record v = by_owner(h, "v", 5, 9000), ended = tombstone(h, UINT64_MAX);
@@ -186,7 +186,7 @@ static void a_dictionary_is_put_together_from_all(void **unused) {
   close_registry(h);
 }
 
-static void one_node_has_one_voice_about_one_thing(void **unused) {
+static void node_has_one_vote_about_one_record(void **unused) {
   (void)unused;
   registry *h = open_registry(0);
   static char values[100][12];
@@ -207,7 +207,7 @@ static void one_node_has_one_voice_about_one_thing(void **unused) {
 }
 
 /* A signature takes a hundred times longer to check than a record to send. */
-static void what_follows_a_forgery_is_not_looked_at(void **unused) {
+static void records_after_a_forgery_are_not_checked(void **unused) {
   (void)unused;
   enum { MANY = 100, GOOD = 3 };
   registry *h = open_registry(1);
@@ -259,25 +259,25 @@ static hv_status run_without_memory(hv_mem *mem, void *arg) {
   return n == 64 ? HV_OK : HV_NOMEM;
 }
 
-static void without_memory_a_voice_says_less(void **unused) {
+static void answer_without_memory_counts_in_part(void **unused) {
   (void)unused;
   assert_true(check_out_of_memory(run_without_memory, NULL) > 60);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(all_agree),
+      cmocka_unit_test(equal_answers_of_all_nodes_agree),
       cmocka_unit_test(a_minority_of_liars_is_not_believed),
       cmocka_unit_test(the_newest_wins_among_those_many_say),
-      cmocka_unit_test(who_stands_far_away_has_no_voice),
-      cmocka_unit_test(a_forged_owned_record_is_not_even_heard),
+      cmocka_unit_test(far_away_nodes_have_no_vote),
+      cmocka_unit_test(forged_owned_record_is_ignored),
       cmocka_unit_test(the_highest_version_wins_even_alone),
-      cmocka_unit_test(what_most_know_as_ended_has_ended),
-      cmocka_unit_test(a_few_who_call_it_ended_do_not_end_it),
+      cmocka_unit_test(record_that_most_report_as_ended_has_ended),
+      cmocka_unit_test(record_that_a_minority_reports_as_ended_stays),
       cmocka_unit_test(a_dictionary_is_put_together_from_all),
-      cmocka_unit_test(one_node_has_one_voice_about_one_thing),
-      cmocka_unit_test(what_follows_a_forgery_is_not_looked_at),
-      cmocka_unit_test(without_memory_a_voice_says_less),
+      cmocka_unit_test(node_has_one_vote_about_one_record),
+      cmocka_unit_test(records_after_a_forgery_are_not_checked),
+      cmocka_unit_test(answer_without_memory_counts_in_part),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,7 +38,7 @@ static void assert_near(uint64_t value, uint64_t as, double by) {
     fail_msg("%llu is not %llu", (unsigned long long)value, (unsigned long long)as);
 }
 
-static void what_is_packed_is_read_again_to_a_1000th(void **unused) {
+static void packed_sums_are_read_back_to_a_thousandth(void **unused) {
   (void)unused;
   check_rng rng = {.state = 1};
   uint8_t bytes[HV_ZONE_MSG_BYTES_MAX];
@@ -95,7 +95,7 @@ static void a_usual_sum_takes_few_bytes(void **unused) {
   assert_int_equal(hv_zone_msg_pack(&words, bytes), 11);
 }
 
-static void what_is_cut_or_goes_beyond_a_limit_is_refused(void **unused) {
+static void truncated_or_excessive_sums_are_refused(void **unused) {
   (void)unused;
   check_rng rng = {.state = 3};
   uint8_t bytes[HV_ZONE_MSG_BYTES_MAX];
@@ -146,7 +146,7 @@ static void ages_are_those_of_owners_on_average(void **unused) {
   assert_int_equal(hv_sum_age_ms(&sum), 850 + 250);
 }
 
-static void who_was_heard_before_an_epoch_began_is_taken_to_have_begun_it_with_the_others(void **unused) {
+static void owners_heard_before_an_epoch_are_counted_in_it(void **unused) {
   (void)unused;
   hv_part old = {.epoch = 4, .owners = 10, .age_ms = 3500, .samples = 9000, .speed_milli = 100000};
   hv_sum sum =
@@ -161,7 +161,7 @@ static void who_was_heard_before_an_epoch_began_is_taken_to_have_begun_it_with_t
 }
 
 /* A peer may say that it has the most samples that can be said, at the least speed: no clock has run for so long. */
-static void an_epoch_that_by_what_peers_say_began_before_all_clocks_is_old_and_no_more(void **unused) {
+static void impossibly_old_epoch_is_clamped(void **unused) {
   (void)unused;
   hv_part part = {.epoch = 5, .owners = 1, .samples = HV_REPORT_SAMPLES_MAX, .speed_milli = 1};
   hv_sum sum = of_parts(part, (hv_part){0});
@@ -171,7 +171,7 @@ static void an_epoch_that_by_what_peers_say_began_before_all_clocks_is_old_and_n
   assert_true(sum.parts[0].samples <= HV_REPORT_SAMPLES_MAX);
 }
 
-static void who_was_heard_since_is_where_it_says(void **unused) {
+static void owners_heard_after_an_epoch_began_keep_their_own(void **unused) {
   (void)unused;
   hv_part late = {.epoch = 4, .owners = 10, .age_ms = 2500, .samples = 9000, .speed_milli = 100000};
   hv_sum sum = of_parts(late, (hv_part){.epoch = 5, .owners = 30, .age_ms = 500, .samples = 900, .speed_milli = 300000}),
@@ -187,14 +187,14 @@ static void who_was_heard_since_is_where_it_says(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_is_packed_is_read_again_to_a_1000th),
+      cmocka_unit_test(packed_sums_are_read_back_to_a_thousandth),
       cmocka_unit_test(many_roundings_lean_to_no_side),
       cmocka_unit_test(a_usual_sum_takes_few_bytes),
-      cmocka_unit_test(what_is_cut_or_goes_beyond_a_limit_is_refused),
+      cmocka_unit_test(truncated_or_excessive_sums_are_refused),
       cmocka_unit_test(ages_are_those_of_owners_on_average),
-      cmocka_unit_test(who_was_heard_before_an_epoch_began_is_taken_to_have_begun_it_with_the_others),
-      cmocka_unit_test(an_epoch_that_by_what_peers_say_began_before_all_clocks_is_old_and_no_more),
-      cmocka_unit_test(who_was_heard_since_is_where_it_says),
+      cmocka_unit_test(owners_heard_before_an_epoch_are_counted_in_it),
+      cmocka_unit_test(impossibly_old_epoch_is_clamped),
+      cmocka_unit_test(owners_heard_after_an_epoch_began_keep_their_own),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

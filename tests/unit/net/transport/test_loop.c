@@ -166,7 +166,7 @@ static void a_refused_stream_ends_with_its_reason(void **state) {
   real_stop(&b);
 }
 
-static void nobody_there_is_refused_with_the_address(void **state) {
+static void call_to_a_closed_port_is_refused_with_the_address(void **state) {
   (void)state;
   real_node a;
   real_start(&a, &(real_options){.seed = 1});
@@ -214,7 +214,7 @@ static void no_answer_is_a_timeout(void **state) {
   real_stop(&b);
 }
 
-static void a_lost_connection_is_told_at_once(void **state) {
+static void lost_connection_is_reported_at_once(void **state) {
   (void)state;
   real_node a, b;
   real_start(&a, &(real_options){.seed = 1});
@@ -262,7 +262,7 @@ static void open_if_possible(real_node *node, void *arg) {
 }
 
 /* Whichever allocation fails, on either side: what was started ends once, and the next one is served. */
-static void without_memory_calls_and_streams_end_and_the_next_are_served(void **state) {
+static void node_without_memory_ends_calls_and_serves_later_ones(void **state) {
   (void)state;
   real_node a, b;
   real_start(&a, &(real_options){.seed = 1});
@@ -356,7 +356,7 @@ static void commands_run_once_and_are_refused_after_the_end(void **state) {
   real_stop(&a);
 }
 
-static void a_forked_child_is_told_and_does_no_harm(void **state) {
+static void forked_child_is_refused_and_does_no_harm(void **state) {
   (void)state;
   real_node a, b;
   real_start(&a, &(real_options){.seed = 1});
@@ -506,7 +506,7 @@ static void several_addresses_and_both_families_are_served(void **state) {
   real_stop(&b);
 }
 
-static void an_unspecified_address_is_announced_as_those_of_the_interfaces(void **state) {
+static void unspecified_address_is_announced_as_interface_addresses(void **state) {
   (void)state;
   real_node a, b;
   hv_addr addrs[] = {real_addr("/ip4/0.0.0.0/tcp/0"), real_addr("/ip6/::/tcp/0")};
@@ -528,7 +528,7 @@ static void an_unspecified_address_is_announced_as_those_of_the_interfaces(void 
   real_stop(&b);
 }
 
-static void the_unspecified_ip6_address_is_announced_in_both_families(void **state) {
+static void unspecified_ip6_is_announced_in_both_families(void **state) {
   (void)state;
   if (!real_has_ip6())
     return; /* nothing can listen on [::] here */
@@ -632,20 +632,20 @@ int main(int argc, char **argv) {
       cmocka_unit_test(bulk_bytes_arrive_whole_and_in_place),
       cmocka_unit_test(a_full_window_holds_the_sender_back_until_bytes_are_let_go),
       cmocka_unit_test(a_refused_stream_ends_with_its_reason),
-      cmocka_unit_test(nobody_there_is_refused_with_the_address),
+      cmocka_unit_test(call_to_a_closed_port_is_refused_with_the_address),
       cmocka_unit_test(another_key_than_expected_is_denied_naming_both),
       cmocka_unit_test(no_answer_is_a_timeout),
-      cmocka_unit_test(a_lost_connection_is_told_at_once),
+      cmocka_unit_test(lost_connection_is_reported_at_once),
       cmocka_unit_test(a_peer_that_came_back_is_reached_again),
-      cmocka_unit_test(without_memory_calls_and_streams_end_and_the_next_are_served),
+      cmocka_unit_test(node_without_memory_ends_calls_and_serves_later_ones),
       cmocka_unit_test(a_stop_takes_under_2_s_with_calls_and_streams_in_flight),
       cmocka_unit_test(commands_run_once_and_are_refused_after_the_end),
-      cmocka_unit_test(a_forked_child_is_told_and_does_no_harm),
+      cmocka_unit_test(forked_child_is_refused_and_does_no_harm),
       cmocka_unit_test(a_job_is_done_once_or_cancelled_at_the_end),
       cmocka_unit_test(timers_fire_once_in_order_and_not_when_cleared),
       cmocka_unit_test(several_addresses_and_both_families_are_served),
-      cmocka_unit_test(an_unspecified_address_is_announced_as_those_of_the_interfaces),
-      cmocka_unit_test(the_unspecified_ip6_address_is_announced_in_both_families),
+      cmocka_unit_test(unspecified_address_is_announced_as_interface_addresses),
+      cmocka_unit_test(unspecified_ip6_is_announced_in_both_families),
       cmocka_unit_test(each_unspecified_address_alone_is_of_use),
       cmocka_unit_test(a_port_in_use_is_named),
       cmocka_unit_test(an_address_of_another_machine_is_refused),
