@@ -15,6 +15,7 @@ import torch
 
 from hivemind_c._lightning import demands, joining, namespaces, registry, schedulers, writing
 from hivemind_c._lightning.changes import SET_HERE, Changes, change_seeds, known_options, swarm_scaler
+from hivemind_c._lightning.counting import Counter, CountingIterator, is_dataloader_iter
 from hivemind_c._lightning.device import OneDevice
 from hivemind_c._lightning.election import Election
 from hivemind_c._lightning.swarm import Speed, SwarmProgressBar, figures
@@ -209,7 +210,7 @@ class HivemindStrategy(OneDevice):
         self.optimizers = [hive]
         for config in self.lr_scheduler_configs:
             config.scheduler = schedulers.FollowsGlobalEpochs(config.scheduler, hive)
-        self._speed = Speed()
+        self._speed, self._counter = Speed(), Counter(self)
         self._prepare(trainer)
         if self._reseed and not self.is_elected:
             change_seeds(self.dht.peer_id)
@@ -233,9 +234,15 @@ class HivemindStrategy(OneDevice):
     # ---- a step ----
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        if self._batch_size is None:
-            self._batch = demands.samples_in(self, args[0] if args else next(iter(kwargs.values())))
+        given = [*args, *kwargs.values()]
+        taken = CountingIterator(given[0], self._counter) if given and is_dataloader_iter(given[0]) else None
+        if taken is not None:
+            args, kwargs = (taken, *given[1:]), {}
+        elif self._batch_size is None:
+            self._batch = self._counter.count(given[0]) if given else 1
         output = super().training_step(*args, **kwargs)  # type: ignore[misc]
+        if taken is not None and self._batch_size is None:
+            self._batch = taken.samples or self._batch  # 0: the batch was taken in advance, and counted then
         module = self.lightning_module
         if (module.trainer.global_step + 1) % max(1, module.trainer.log_every_n_steps) == 0:
             for name, value in figures(self.global_progress, self._speed).items():

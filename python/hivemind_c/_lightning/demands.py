@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Optional
 import torch
 
 from hivemind_c._lightning import schedulers
-from hivemind_c._lightning.namespaces import misconfigured, part
+from hivemind_c._lightning.namespaces import misconfigured
 
 
 def check_training(strategy: Any, trainer: Any, target: int) -> None:
@@ -55,15 +55,3 @@ def optimizer_and_scheduler(strategy: Any, offload: bool, scheduler_fn: Optional
         return dict(optimizer=optimizer, scheduler=scheduler_fn or schedulers.one_scheduler(configs))
     except ValueError as error:
         raise misconfigured(strategy, str(error)) from None
-
-
-def samples_in(strategy: Any, batch: Any) -> int:
-    """How many samples the batch has."""
-    try:
-        size = batch.shape[0] if isinstance(batch, torch.Tensor) and batch.ndim else part(strategy._names[0], "utilities.data.extract_batch_size")(batch)
-    except Exception as error:
-        raise misconfigured(
-            strategy,
-            f"how many samples are in a batch? It cannot be seen in {type(batch).__name__}, which holds no tensor: write HivemindStrategy(batch_size=...)",
-        ) from error
-    return int(size)
