@@ -51,6 +51,8 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
     local_epoch to that of the others. initialize_optimizer, performance_ema_alpha: accepted as hivemind has them.
     """
 
+    _told_of_no_metric = False  # a metric may come less often than epochs end
+
     @shows_options_of(DecentralizedAverager, but=("averaged_tensors", "tensor_infos"))
     def __init__(
         self,
@@ -154,7 +156,8 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
                 self.scheduler.step()
             elif metric is not None:
                 self.scheduler.step(metric)
-            else:
+            elif not self._told_of_no_metric:
+                self._told_of_no_metric = True
                 logger.warning("skipping a step of ReduceLROnPlateau: this epoch has no metric; call optimizer.report_metric(loss)")
 
     @torch.no_grad()

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 import torch
-from trainers import BATCH, NAMESPACES, SAMPLES, data, fit, lightning, same, small
+from trainers import BATCH, NAMESPACES, SAMPLES, data, fit, lightning, same, small, trainer
 
 from hivemind_c import HivemindStrategy
 from support import HERE
@@ -119,3 +119,135 @@ def test_dataloader_iter_loses_no_batch(options):
     plain, _ = fit(module=module(seen[0]))
     hive, made = fit(alone(**options), module(seen[1]))
     assert same(plain, hive) and seen[0] == seen[1] and made.strategy.global_epoch == 2 * SAMPLES // BATCH
+
+
+# ---- what ends, or is counted, without a step ----
+
+
+def test_fit_without_a_step_says_so(caplog):
+    fit(alone(1_000), max_epochs=1)
+    (line,) = lines(caplog, "before the swarm's next step", logging.WARNING)
+    assert "gathered 64 samples" in line and "target_batch_size is 1000" in line
+    caplog.clear()
+    fit(alone(SAMPLES), max_epochs=1)
+    assert not lines(caplog, "before the swarm's next step")
+
+
+def module_that(**methods):
+    """A small module with methods of its own."""
+    made = small()
+    made.__class__ = type("Own", (type(made),), methods)
+    return made
+
+
+def one_cycle(seen):
+    def configure_optimizers(self):
+        seen.append(self.trainer.estimated_stepping_batches)
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=seen[-1])
+        return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
+
+    return module_that(configure_optimizers=configure_optimizers)
+
+
+@pytest.mark.parametrize("name", NAMESPACES)
+def test_estimated_steps_are_global_steps(name, caplog):
+    pl, seen = lightning(name), []
+    made = small(pl)
+    made.__class__ = type("Own", (type(made),), {"configure_optimizers": lambda self: seen.append(self.trainer.estimated_stepping_batches) or torch.optim.SGD(self.parameters(), lr=0.1)})
+    _, used = fit(alone(2 * BATCH), made, pl=pl, max_epochs=3)
+    assert seen == [6] and used.strategy.global_epoch == 6 and used.estimated_stepping_batches == 12
+    (line,) = lines(caplog, "estimated_stepping_batches")
+    assert "6 global steps" in line
+
+
+def test_one_cycle_ends_where_it_was_meant_to():
+    seen = []
+    module, plain = one_cycle(seen), one_cycle(seen)
+    fit(alone(2 * BATCH), module, loader=data(shuffle=False), max_epochs=3)
+    rate = module.lr_schedulers().get_last_lr()
+    fit(module=plain, loader=data(shuffle=False), max_epochs=3, accumulate_grad_batches=2)
+    assert seen == [6, 6] and rate == plain.lr_schedulers().get_last_lr()
+
+
+def test_one_cycle_that_has_ended_keeps_its_rate(caplog):
+    module = small(scheduler=lambda o: {"scheduler": torch.optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=3), "interval": "step"})
+    _, made = fit(alone(), module)
+    assert made.strategy.global_epoch == 8 and len(lines(caplog, "OneCycleLR has ended", logging.WARNING)) == 1
+
+
+# ---- schedulers ----
+
+
+def test_scheduler_that_counts_epochs_is_told_which(caplog):
+    fit(alone(), small(scheduler=lambda o: torch.optim.lr_scheduler.StepLR(o, 3)), max_epochs=1)
+    (line,) = lines(caplog, "once in each global epoch")
+    assert line.startswith("StepLR steps") and "'interval': 'step'" in line
+    caplog.clear()
+    fit(alone(), small(scheduler=lambda o: {"scheduler": torch.optim.lr_scheduler.StepLR(o, 3), "interval": "step"}), max_epochs=1)
+    assert not lines(caplog, "once in each global epoch")
+
+
+def test_lr_schedulers_returns_the_users_own():
+    module = small(scheduler=lambda o: {"scheduler": torch.optim.lr_scheduler.StepLR(o, 3, 0.5), "interval": "step"})
+    seen = []
+    module.on_train_batch_end = lambda *args: seen.append(module.lr_schedulers())
+    fit(alone(), module, max_epochs=1)
+    assert all(type(one) is torch.optim.lr_scheduler.StepLR for one in seen) and seen[0].last_epoch == 4
+
+
+def test_override_of_lr_scheduler_step_is_called():
+    def module():
+        made, calls = small(scheduler=lambda o: {"scheduler": torch.optim.lr_scheduler.StepLR(o, 1, 0.5), "interval": "step"}), []
+
+        def lr_scheduler_step(self, scheduler, metric):
+            calls.append(metric)
+            scheduler.step(epoch=len(calls))
+
+        made.__class__ = type("Own", (type(made),), {"lr_scheduler_step": lr_scheduler_step})
+        return made, calls
+
+    (plain, before), (hive, calls) = module(), module()
+    assert same(fit(module=plain)[0], fit(alone(), hive)[0]) and calls == before == [None] * 8
+
+
+class OfNobody:
+    """A scheduler that is no subclass of torch's."""
+
+    def __init__(self, optimizer):
+        self.optimizer, self.steps = optimizer, 0
+
+    def step(self):
+        self.steps += 1
+        for group in self.optimizer.param_groups:
+            group["lr"] *= 0.5
+
+    def state_dict(self):
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state):
+        self.steps = state["steps"]
+
+
+def test_scheduler_of_no_class_of_torch_works():
+    def module():
+        made = small(scheduler=lambda o: {"scheduler": OfNobody(o), "interval": "step"})
+        made.__class__ = type("Own", (type(made),), {"lr_scheduler_step": lambda self, scheduler, metric: scheduler.step()})
+        return made
+
+    hive = module()
+    assert same(fit(module=module())[0], fit(alone(), hive)[0]) and hive.lr_schedulers().steps == 8
+
+
+def test_plateau_takes_its_metric_when_it_comes(caplog):
+    def plateau(optimizer):
+        made = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=1e9, threshold_mode="abs")
+        return {"scheduler": made, "monitor": "val_loss"}
+
+    module = small(scheduler=plateau)
+    module.val_dataloader = data
+    module.train_dataloader = data
+    made = trainer(alone(), max_epochs=4)
+    made.fit(module)
+    rate = made.optimizers[0].param_groups[0]["lr"]
+    assert rate == 0.1 * 0.5**2 and not [r for r in caplog.records if "no metric" in r.getMessage()][1:]
