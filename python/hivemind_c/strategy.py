@@ -280,7 +280,7 @@ class HivemindStrategy(writing.WritesCheckpoints):
     def batch_to_device(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
         batch = super().batch_to_device(batch, *args, **kwargs)  # type: ignore[misc]
         if self._hive is not None and self.lightning_module.trainer.training:
-            self._finder.gather(self._batch_size or self._counter.count(batch))
+            self._finder.gather(lambda: self._batch_size or self._counter.count(batch))
         return batch
 
     def optimizer_step(self, optimizer: Any, closure: Callable[[], Any], model: Any = None, **kwargs: Any) -> Any:
@@ -350,7 +350,8 @@ class HivemindStrategy(writing.WritesCheckpoints):
         self._changes.undo()
 
     def _say_if_nothing_was_stepped(self) -> None:
-        if self._samples and self._last_epoch == self.first_epoch and self.lightning_module.trainer.state.status != "interrupted":
+        stepped = self._last_epoch != self.first_epoch or self._optimizer_options.get("use_local_updates")
+        if self._samples and not stepped and self.lightning_module.trainer.state.status != "interrupted":
             logger.warning(
                 "fit has ended before the swarm's next step, so the weights are those from before fit: this peer has gathered %d samples, and target_batch_size is %d; train longer, "
                 "or choose a smaller target_batch_size",

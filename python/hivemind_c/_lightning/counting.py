@@ -66,7 +66,7 @@ class Counter:
             logger.warning("%s, but %s of %s is %d; %s", text, other.how, other.where, other.samples, REMEDY)
 
     def _sizes(self, thing: Any, name: str, beside: Set[int]) -> Iterator[Size]:
-        """What could be the number of samples, the likeliest first. beside: the lengths of the elements beside this one."""
+        """Possible numbers of samples, the likeliest first. beside: the lengths of the elements beside this one."""
         if isinstance(thing, PackedSequence):
             yield Size(int(thing.batch_sizes[0]), name, "the batch size")
         elif isinstance(thing, torch.Tensor) or hasattr(thing, "shape") and hasattr(thing, "dtype"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from hivemind_c._lightning.counting import say
 
@@ -14,7 +14,7 @@ def is_kind(thing: Any, name: str) -> bool:
 
 
 def batches_per_step(target: int, samples: int) -> int:
-    """Batches that one peer alone needs for a step."""
+    """The number of batches in a step of a peer without others."""
     return max(1, math.ceil(target / samples))
 
 
@@ -84,12 +84,12 @@ class RateFinder:
     def at_work(self) -> bool:
         return any(type(callback).__name__ == "_LRCallback" for callback in self._trainer.callbacks)
 
-    def gather(self, samples: int) -> None:
-        """Before each batch: while the finder is at work, Lightning adds up as many batches as a step needs."""
+    def gather(self, samples: Callable[[], int]) -> None:
+        """Before each batch: while the finder is at work, Lightning adds up as many batches as a step needs. samples: counts those of this batch."""
         if self._was is None and self.at_work:
-            self._was = self._trainer.accumulate_grad_batches
+            needed = batches_per_step(self._target, samples())
+            self._was, self._trainer.accumulate_grad_batches = self._trainer.accumulate_grad_batches, needed
             self._changes.at_end(self.end)
-            self._trainer.accumulate_grad_batches = batches_per_step(self._target, samples)
         elif self._was is not None and not self.at_work:
             self.end()
 

@@ -130,6 +130,7 @@ def test_fit_without_a_step_says_so(caplog):
     assert "gathered 64 samples" in line and "target_batch_size is 1000" in line
     caplog.clear()
     fit(alone(SAMPLES), max_epochs=1)
+    fit(alone(1_000, use_local_updates=True), max_epochs=1)
     assert not lines(caplog, "before the swarm's next step")
 
 
