@@ -366,7 +366,8 @@ class HivemindStrategy(writing.WritesCheckpoints):
             raise TypeError("HivemindStrategy cannot be pickled or copied: it is a running peer of a swarm; do it before fit, or after fit has returned")
         inner = [getattr(optimizer, "opt", optimizer) for optimizer in self.optimizers]
         own = dict(_of_trainer=dict(self._of_trainer), _written=set(self._written), _changes=Changes())  # not shared by copies
-        return {**vars(self), **own, "_optimizers": inner, "_lightning_optimizers": [], "lr_scheduler_configs": []}
+        there = {name: value for name, value in vars(self).items() if name not in ("_counter", "_finder", "_densely")}  # of the last fit
+        return {**there, **own, "_optimizers": inner, "_lightning_optimizers": [], "lr_scheduler_configs": []}
 
 
 class CollaborativeStrategy(HivemindStrategy):

@@ -38,22 +38,27 @@ def check(strategy: Any, optimizer: torch.optim.Optimizer) -> None:
 
 
 def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
-    """True if a step with a tiny parameter fails for the lack of a closure."""
-    kind = type(optimizer)
-    closure = inspect.signature(kind.step).parameters.get("closure")
-    if closure is not None and closure.default is closure.empty:
+    """True if the step of such an optimizer, with one tiny parameter, fails without a closure and works with one."""
+    kind, calls = type(optimizer), []
+
+    def closure() -> torch.Tensor:
+        calls.append(True)
+        return torch.zeros((), requires_grad=True)
+
+    def works(*given: Any) -> bool:
+        tiny = kind.__new__(kind)
+        tiny.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name != "step"})
+        tiny.__dict__.update({name: OrderedDict() for name in HOOKS if name in tiny.__dict__})
+        p = torch.nn.Parameter(torch.zeros(2, 2))
+        p.grad = torch.zeros(2, 2)
+        tiny.state, tiny.param_groups = defaultdict(dict), [{**optimizer.param_groups[0], "params": [p]}]
+        try:
+            kind.step(tiny, *given)
+        except Exception:
+            return False
         return True
-    tiny = kind.__new__(kind)
-    tiny.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name != "step"})
-    tiny.__dict__.update({name: OrderedDict() for name in HOOKS if name in tiny.__dict__})
-    p = torch.nn.Parameter(torch.zeros(2, 2))
-    p.grad = torch.zeros(2, 2)
-    tiny.state, tiny.param_groups = defaultdict(dict), [{**optimizer.param_groups[0], "params": [p]}]
-    try:
-        kind.step(tiny)
-    except Exception as error:
-        return "closure" in str(error) or "'NoneType' object is not callable" in str(error)
-    return False
+
+    return not works() and works(closure) and bool(calls)
 
 
 def factory(strategy: Any, optimizer: torch.optim.Optimizer) -> Callable[[List[Dict[str, Any]]], torch.optim.Optimizer]:
@@ -81,7 +86,7 @@ def factory(strategy: Any, optimizer: torch.optim.Optimizer) -> Callable[[List[D
 
 def pass_for_inner(hive: Any) -> None:
     """Makes the swarm's optimizer an instance of the class of the optimizer inside, as Lightning does with its own wrapper. LearningRateMonitor and others log under
-    its name. What is public there and unknown here, methods of its own for example, is the inner optimizer's."""
+    its name, and find it where they look for the optimizer that a scheduler has. Public names that are unknown here, such as methods of its own, are the inner optimizer's."""
     kind, own = type(hive.opt), type(hive)
 
     def of_inner(name: str) -> property:
@@ -92,8 +97,11 @@ def pass_for_inner(hive: Any) -> None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.opt, name)
 
+    def is_same(self: Any, other: Any) -> bool:
+        return other is self or other is self.__dict__["state_averager"].optimizer
+
     shown = {name: of_inner(name) for name in dir(kind) if not name.startswith("_") and not hasattr(own, name)}
-    hive.__class__ = type(kind.__name__, (own, kind), {**shown, "__getattr__": unknown})
+    hive.__class__ = type(kind.__name__, (own, kind), {**shown, "__getattr__": unknown, "__eq__": is_same, "__hash__": object.__hash__})
 
 
 class Densely:

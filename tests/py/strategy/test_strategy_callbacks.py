@@ -142,6 +142,24 @@ class Swings(torch.optim.SGD):
         return self.param_groups[0]["lr"]
 
 
+def test_before_optimizer_step_may_log():
+    module = small()
+    module.on_before_optimizer_step = lambda optimizer: module.log("norm", sum(p.grad.norm() for p in module.parameters()))
+    _, made = fit(alone(2 * BATCH), module, max_epochs=1)
+    assert made.callback_metrics["norm"] > 0
+
+
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_rate_monitor_logs_each_rate_once(scheduled, tmp_path):
+    def run(strategy):
+        monitor = lightning().callbacks.LearningRateMonitor()
+        module = small(scheduler=(lambda o: {"scheduler": torch.optim.lr_scheduler.StepLR(o, 3), "interval": "step"}) if scheduled else None)
+        fit(strategy, module, callbacks=[monitor], logger=lightning().loggers.CSVLogger(tmp_path))
+        return monitor.lrs
+
+    assert run(alone()) == run("auto")
+
+
 def test_methods_of_the_optimizer_are_reached():
     seen = []
     look = callback(on_train_batch_end=lambda trainer, module, *args: seen.append((trainer.optimizers[0], module.optimizers(), trainer.optimizers[0].mood, module.optimizers().eval())))
