@@ -54,6 +54,7 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
     """
 
     _on_demand = False  # SharedState decides when
+    _told_of_no_metric = False  # a metric may come less often than epochs end
 
     @shows_options_of(DecentralizedAverager, but=("averaged_tensors", "tensor_infos"))
     def __init__(
@@ -166,7 +167,8 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
                 self.scheduler.step()
             elif metric is not None:
                 self.scheduler.step(metric)
-            else:
+            elif not self._told_of_no_metric:
+                self._told_of_no_metric = True
                 logger.warning("skipping a step of ReduceLROnPlateau: this epoch has no metric; call optimizer.report_metric(loss)")
 
     @torch.no_grad()
