@@ -1,7 +1,7 @@
 /* The rate at which a member sends on each of its connections in the next round, learned from earlier rounds.
  *
- * Room: core; depends on no other module. reducer and share report the bytes that arrive; allreduce chooses the rate; average keeps
- * the past. Owner: a round has one hv_flow within its pace (core/round/pace.h); average has one hv_flow_past per group of tensors.
+ * Room: core; depends on no other module. reducer and share report the bytes that arrive; allreduce chooses the rate.
+ * Owner: a round has one hv_flow within its pace (core/round/pace.h); average has one hv_flow_past per group of tensors.
  * Thread: that of the owner; plain values.
  * Limits: only rounds of at least HV_FLOW_LEAST_US and HV_FLOW_LEAST bytes, slower than HV_FLOW_MOST, count.
  * Spans must be equal within a quarter. The first round is never paced.
