@@ -5,6 +5,8 @@
  * Thread: the hive thread; blending runs on the pool.
  * Limits: HV_AVERAGE_* below; one step at a time.
  * Errors: hv_status; done of a step gets the result and one sentence.
+ * Terms: a step is one request to average. A group is the members that average together. The gate is the program's lock on its
+ * tensors.
  * Rules: docs/AVERAGING.md, "What a step does", "The gate" and "Retries"; docs/MATCH.md for epochs.
  */
 #ifndef HV_CORE_AVERAGE_H

@@ -6,6 +6,8 @@
  * Limits: HV_MATCH_* below; HV_ROUND_MEMBERS_MAX members; 16 epochs hosted at a time, of which the smallest makes room.
  * Errors: hv_status; done of a seek gets the result and one sentence.
  * Paper: Ryabinin et al., Moshpit SGD, 2021 (hv_match_next_bits).
+ * Terms: the host of an epoch is the peer at which the members of a group gather. A span is the part of the run that a member
+ * averages for the group. Gather data are bytes that each member sends to all others along with its request.
  * Rules: docs/MATCH.md: roster, host, group, epochs, hostile peers; docs/COMING_AND_GOING.md: peers that come and go.
  */
 #ifndef HV_CORE_MATCH_H

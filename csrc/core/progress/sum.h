@@ -2,8 +2,9 @@
  *
  * Room: core (uses tally, msg). Pure functions on values that the caller owns.
  * Thread: any.
- * Limits: HV_PARTS_MAX parts, one for each epoch. Beyond it the parts with the fewest owners count in the totals only, so naming
- * many epochs does not make honest contributors disappear. Rules: docs/PROGRESS.md, "Zones"; its bytes: zone_msg.h.
+ * Limits: HV_PARTS_MAX parts, one for each epoch. Beyond it the parts with the fewest owners count in the totals only, so honest
+ * contributors do not disappear when a liar names many epochs.
+ * Rules: docs/PROGRESS.md, "Zones"; its bytes: zone_msg.h.
  */
 #ifndef HV_CORE_SUM_H
 #define HV_CORE_SUM_H

@@ -3,6 +3,7 @@
  * Room: core (uses report, peer, sort). Pure: the same claims at the same time give every peer the same figures.
  * Owner: the caller, of all values.
  * Thread: any.
+ * Terms: an owner is the peer that signed a claim. The reference of a figure is the claim that at least one honest owner reaches.
  * Limits: HV_TALLY_INSTANCES_MAX contributors of one owner count.
  * Errors: HV_NOMEM.
  * Rules: docs/PROGRESS.md, "The rule".

@@ -3,6 +3,7 @@
  * Room: core. The contract of the whole is core/state/load.h.
  * Owner: the loader, of streams, jobs and donors. The address of a donor does not change while its manifest is wanted.
  * Thread: the hive thread; jobs of load_check.c write the image and their own memory on the pool.
+ * Terms: a voter is a peer that announces a state; a donor is one that sends it.
  * Files: load.c (phases, decisions), load_voters.c (announcers that answer), load_donor.c (requests to donors), load_check.c
  * (digests). load.c calls the other three; these report to it through hv_loader.on.
  */
