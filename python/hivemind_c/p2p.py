@@ -5,7 +5,23 @@ from __future__ import annotations
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-_CODES = {"ip4": 4, "tcp": 6, "ip6": 41, "dns": 53, "dns4": 54, "dns6": 55, "dnsaddr": 56, "udp": 273, "p2p": 421, "tls": 448, "quic": 460, "quic-v1": 461, "ws": 477, "wss": 478, "p2p-circuit": 290}
+_CODES = {
+    "ip4": 4,
+    "tcp": 6,
+    "ip6": 41,
+    "dns": 53,
+    "dns4": 54,
+    "dns6": 55,
+    "dnsaddr": 56,
+    "udp": 273,
+    "p2p": 421,
+    "tls": 448,
+    "quic": 460,
+    "quic-v1": 461,
+    "ws": 477,
+    "wss": 478,
+    "p2p-circuit": 290,
+}
 _BARE = {"quic", "quic-v1", "ws", "wss", "tls", "p2p-circuit"}  #: protocols without a value behind them
 
 
@@ -64,7 +80,8 @@ class Protocol(NamedTuple):
 
 
 class Multiaddr(str):
-    """An address such as /ip4/10.0.0.7/tcp/31337/p2p/12D3KooW... As a string it is that text; by the name of a protocol it gives the value behind it."""
+    """An address such as /ip4/10.0.0.7/tcp/31337/p2p/12D3KooW... As a string it is that text; by the name of a
+    protocol it gives the value behind it."""
 
     __slots__ = ()
 
@@ -83,7 +100,9 @@ class Multiaddr(str):
             if name in ("ipfs",):
                 name = "p2p"
             if name not in _CODES:
-                raise ValueError(f"{str(self)!r} is not a multiaddr: the protocol {name!r} is not known, use one of {', '.join(_CODES)}")
+                raise ValueError(
+                    f"{str(self)!r} is not a multiaddr: the protocol {name!r} is not known, use one of {', '.join(_CODES)}"
+                )
             value = None if name in _BARE else next(rest, None)
             if value is None and name not in _BARE:
                 raise ValueError(f"{str(self)!r} is not a multiaddr: no value stands after {name!r}")
@@ -121,7 +140,7 @@ class Multiaddr(str):
         return Multiaddr(str(self).rstrip("/") + str(Multiaddr(other)))
 
     def decapsulate(self, other: str) -> "Multiaddr":
-        """What stands before the last occurrence of other."""
+        """The text before the last occurrence of other."""
         before, found, _ = str(self).rpartition(str(other))
         if not found or not before:
             raise ValueError(f"{str(self)!r} cannot be cut at {str(other)!r}, which is not in it behind its beginning")

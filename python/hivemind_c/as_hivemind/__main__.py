@@ -1,4 +1,5 @@
-"""python -m hivemind_c.as_hivemind PROGRAM.py or -m MODULE, and arguments: runs that program with hivemind_c in the place of hivemind."""
+"""python -m hivemind_c.as_hivemind PROGRAM.py or -m MODULE, and arguments: runs that program with hivemind_c in the
+place of hivemind."""
 
 from __future__ import annotations
 

@@ -44,12 +44,17 @@ def public(module: str) -> List[str]:
         except ImportError:  # what it needs, such as Lightning, is not installed: importing it says so
             continue
         found.update(name for name in getattr(there, "__all__", dir(there)) if not name.startswith("_"))
-    found.update(name.removeprefix(f"{module}.") for name in MODULES if name.startswith(f"{module}.") and "." not in name[len(module) + 1 :])
+    found.update(
+        name.removeprefix(f"{module}.")
+        for name in MODULES
+        if name.startswith(f"{module}.") and "." not in name[len(module) + 1 :]
+    )
     return sorted(found)
 
 
 class Behind(ModuleType):
-    """A module of hivemind: what is asked of it comes from modules of hivemind_c, and what is set in it is set there."""
+    """A module of hivemind: what is asked of it comes from modules of hivemind_c, and what is set in it is set
+    there."""
 
     __path__: List[str] = []  # in each module, so that the finder is asked for all that is imported from it
 
@@ -73,11 +78,14 @@ class Behind(ModuleType):
         raise AttributeError(missing(module, name))
 
     def _source_of(self, name: str) -> Optional[ModuleType]:
-        """The module of hivemind_c that a program changes when it changes this name here, as tests do to replace a part."""
+        """The module of hivemind_c that a program changes when it changes this name here, as tests do to
+        replace a part."""
         if name.startswith("__"):
             return None
         sources = [importlib.import_module(source) for source in MODULES[self.__name__]]
-        return next((source for source in sources if hasattr(source, name)), self.__dict__.get("__taken__", {}).get(name))
+        return next(
+            (source for source in sources if hasattr(source, name)), self.__dict__.get("__taken__", {}).get(name)
+        )
 
     def __setattr__(self, name: str, value: Any) -> None:
         source = None if isinstance(value, Behind) else self._source_of(name)
@@ -97,7 +105,9 @@ class Behind(ModuleType):
 class Door(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     """Finder and loader of these modules."""
 
-    def find_spec(self, fullname: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None) -> Optional[importlib.machinery.ModuleSpec]:
+    def find_spec(
+        self, fullname: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None
+    ) -> Optional[importlib.machinery.ModuleSpec]:
         top = fullname.partition(".")[0]
         if top not in TOPS:
             return None
@@ -105,7 +115,9 @@ class Door(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
             where, _, name = fullname.rpartition(".")
             # its name is the top's, because Python passes over the error of a "from" that bears the whole name
             raise ModuleNotFoundError(missing(where, name), name=top)
-        return importlib.machinery.ModuleSpec(fullname, self, origin=f"hivemind_c ({', '.join(MODULES[fullname])})", is_package=fullname not in PROGRAMS)
+        return importlib.machinery.ModuleSpec(
+            fullname, self, origin=f"hivemind_c ({', '.join(MODULES[fullname])})", is_package=fullname not in PROGRAMS
+        )
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         return Behind(spec.name, f"{spec.name}, as hivemind_c has it.")
@@ -132,13 +144,18 @@ def _is_stub(module: Any) -> bool:
 
 def _installed(name: str) -> Optional[str]:
     """Where another package of that name lies, which the door hides."""
-    spec = importlib.machinery.PathFinder.find_spec(name, [entry for entry in sys.path if os.path.abspath(entry or ".") != FOLDER])
+    spec = importlib.machinery.PathFinder.find_spec(
+        name, [entry for entry in sys.path if os.path.abspath(entry or ".") != FOLDER]
+    )
     places = [] if spec is None else [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
-    return places[0] if spec is not None and spec.loader is not None and places else None  # without a loader it is a mere folder
+    return (
+        places[0] if spec is not None and spec.loader is not None and places else None
+    )  # without a loader it is a mere folder
 
 
 def open_door() -> None:
-    """From now on hivemind is hivemind_c here and in processes started from here. ImportError: another hivemind was imported before."""
+    """From now on hivemind is hivemind_c here and in processes started from here. ImportError: another hivemind was
+    imported before."""
     if any(isinstance(finder, Door) for finder in sys.meta_path):
         return
     stubs = []
@@ -163,4 +180,8 @@ def open_door() -> None:
         for name in TOPS:
             place = _installed(name)
             if place is not None:
-                logger.warning("%s means hivemind_c in this program and not the package at %s, because of hivemind_c.as_hivemind", name, place)
+                logger.warning(
+                    "%s means hivemind_c in this program and not the package at %s, because of hivemind_c.as_hivemind",
+                    name,
+                    place,
+                )

@@ -1,4 +1,5 @@
-"""Which modules of hivemind_c answer for which of hivemind and lightning_hivemind, and why some of theirs have no counterpart."""
+"""Which modules of hivemind_c answer for which of hivemind and lightning_hivemind, and why some of theirs have no
+counterpart."""
 
 from __future__ import annotations
 
@@ -7,7 +8,15 @@ from typing import Callable, Dict, List, Tuple
 
 #: hivemind's module: those of hivemind_c, in the order in which a name is looked for
 MODULES: Dict[str, Tuple[str, ...]] = {
-    "hivemind": ("hivemind_c", "hivemind_c.utils", "hivemind_c.p2p", "hivemind_c.compression", "hivemind_c.optim", "hivemind_c.averaging", "hivemind_c.dht"),
+    "hivemind": (
+        "hivemind_c",
+        "hivemind_c.utils",
+        "hivemind_c.p2p",
+        "hivemind_c.compression",
+        "hivemind_c.optim",
+        "hivemind_c.averaging",
+        "hivemind_c.dht",
+    ),
     "hivemind.averaging": ("hivemind_c.averaging",),
     "hivemind.averaging.allreduce": (),
     "hivemind.averaging.averager": ("hivemind_c.averaging.averager",),
@@ -65,7 +74,10 @@ _NUMBERS = ("NONE", "MEANSTD_16BIT", "FLOAT16", "QUANTILE_8BIT", "UNIFORM_8BIT",
 
 #: names that are called otherwise here: {module: {name: "module:name" of hivemind_c}}
 ALIASES: Dict[str, Dict[str, str]] = {
-    "hivemind": {"HivemindStrategy": "hivemind_c.strategy:HivemindStrategy", "CollaborativeStrategy": "hivemind_c.strategy:CollaborativeStrategy"},
+    "hivemind": {
+        "HivemindStrategy": "hivemind_c.strategy:HivemindStrategy",
+        "CollaborativeStrategy": "hivemind_c.strategy:CollaborativeStrategy",
+    },
     "hivemind.averaging.allreduce": {"AveragingMode": "hivemind_c.averaging.control:AveragingMode"},
     "hivemind.proto.runtime_pb2": {
         "CompressionType": "hivemind_c.compression:CompressionType",
@@ -94,8 +106,22 @@ ABSENT: Dict[str, str] = {
     "hivemind.dht.traverse": _NODE,
     "hivemind.hivemind_cli.run_server": _EXPERTS,
     "hivemind.moe": _EXPERTS,
-    **{f"hivemind.{name}": _EXPERTS for name in ("ModuleBackend", "RemoteExpert", "RemoteMixtureOfExperts", "RemoteSwitchMixtureOfExperts", "Server", "register_expert_class")},
-    **{f"{where}.{name}": _DAEMON for where in ("hivemind", "hivemind.p2p") for name in ("P2P", "P2PContext", "P2PDaemonError", "P2PHandlerError", "ServicerBase", "StubBase")},
+    **{
+        f"hivemind.{name}": _EXPERTS
+        for name in (
+            "ModuleBackend",
+            "RemoteExpert",
+            "RemoteMixtureOfExperts",
+            "RemoteSwitchMixtureOfExperts",
+            "Server",
+            "register_expert_class",
+        )
+    },
+    **{
+        f"{where}.{name}": _DAEMON
+        for where in ("hivemind", "hivemind.p2p")
+        for name in ("P2P", "P2PContext", "P2PDaemonError", "P2PHandlerError", "ServicerBase", "StubBase")
+    },
     "hivemind.p2p.p2p_daemon": _DAEMON,
     "hivemind.p2p.p2p_daemon_bindings.control": _DAEMON,
     "hivemind.p2p.p2p_daemon_bindings.p2pclient": _DAEMON,
@@ -108,7 +134,8 @@ ABSENT: Dict[str, str] = {
 
 
 def nearest(where: str, name: str, public: Callable[[str], List[str]]) -> str:
-    """The name that a program most likely means: one like it in the same module, else the same name elsewhere, else one like it elsewhere."""
+    """The name that a program most likely means: one like it in the same module, else the same name elsewhere, else
+    one like it elsewhere."""
     if where not in MODULES:
         return nearest(where.rpartition(".")[0], where.rpartition(".")[2], public) if "." in where else ""
     alike = difflib.get_close_matches(name, public(where), 1, 0.7)
@@ -116,6 +143,8 @@ def nearest(where: str, name: str, public: Callable[[str], List[str]]) -> str:
         return f"{where}.{alike[0]}"
     for cutoff in (1, 0.75):
         for module in MODULES:
-            if module.startswith(where.partition(".")[0]) and (alike := difflib.get_close_matches(name, public(module), 1, cutoff)):
+            if module.startswith(where.partition(".")[0]) and (
+                alike := difflib.get_close_matches(name, public(module), 1, cutoff)
+            ):
                 return f"{module}.{alike[0]}"
     return ""

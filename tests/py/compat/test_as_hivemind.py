@@ -1,4 +1,5 @@
-"""The door for programs that say `import hivemind` (python/hivemind_c/as_hivemind), in processes of their own: what it changes holds for a whole process."""
+"""The door for programs that say `import hivemind` (python/hivemind_c/as_hivemind), in processes of their own: what it
+changes holds for a whole process."""
 
 import os
 import subprocess
@@ -24,7 +25,14 @@ def run(folder, *arguments, code=0, site=True):
     """A Python process; (what it printed, its errors)."""
     paths = [os.path.join(ROOT, "python"), *([str(folder / "site")] if site else [])]
     env = {name: value for name, value in os.environ.items() if name != "HIVEMIND_C_AS_HIVEMIND"}
-    done = subprocess.run([sys.executable, *map(str, arguments)], cwd=folder, env={**env, "PYTHONPATH": os.pathsep.join(paths)}, capture_output=True, text=True, timeout=180)
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=folder,
+        env={**env, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout, done.stderr
 
@@ -62,7 +70,11 @@ def test_program_runs_with_its_workers_and_is_told_once(folder):
     out, err = run(folder, "-m", "hivemind_c.as_hivemind", written(folder, WORKERS), "--flag", "1")
     assert out == f"['--flag', '1'] [1, 2] {folder}\n"
     lines = [line for line in err.splitlines() if "means hivemind_c" in line]
-    assert len(lines) == 2 and lines[0].startswith("hivemind means hivemind_c in this program and not the package at") and str(folder / "site") in lines[0]
+    assert (
+        len(lines) == 2
+        and lines[0].startswith("hivemind means hivemind_c in this program and not the package at")
+        and str(folder / "site") in lines[0]
+    )
     assert lines[1].startswith("lightning_hivemind means")
 
 
@@ -81,7 +93,9 @@ def test_import_opens_it_for_child_processes(folder):
         """,
         site=False,
     )
-    assert out.splitlines()[:2] == ["hivemind_c.dht.values", "hivemind_c.optim.optimizer"] and out.splitlines()[2].startswith("hivemind_c ")
+    assert out.splitlines()[:2] == ["hivemind_c.dht.values", "hivemind_c.optim.optimizer"] and out.splitlines()[
+        2
+    ].startswith("hivemind_c ")
     assert err == ""
 
 
@@ -105,8 +119,19 @@ def test_child_process_finds_hivemind_c_by_the_door(folder):
 
 
 def test_torchrun_holds_it_in_every_worker(folder):
-    program = written(folder, "import os, hivemind\nprint(os.environ['RANK'], hivemind.__version__, hivemind.DHT.__module__)\n")
-    out, err = run(folder, "-m", "hivemind_c.as_hivemind", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", program)
+    program = written(
+        folder, "import os, hivemind\nprint(os.environ['RANK'], hivemind.__version__, hivemind.DHT.__module__)\n"
+    )
+    out, err = run(
+        folder,
+        "-m",
+        "hivemind_c.as_hivemind",
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node=2",
+        program,
+    )
     assert sorted(out.splitlines()) == ["0 1.1.12 hivemind_c.dht.dht", "1 1.1.12 hivemind_c.dht.dht"]
     assert err.count("means hivemind_c") == 2  # once for each of the two packages
 
@@ -133,7 +158,7 @@ def test_import_after_another_hivemind_is_refused(folder):
 
 
 def test_changes_reach_the_module_behind(folder):
-    """What a program replaces in a module, as a test does with a mock, is replaced in hivemind_c."""
+    """An attribute that a program replaces in a module, as a test does with a mock, is replaced in hivemind_c."""
     out, _ = run(
         folder,
         "-c",
@@ -159,7 +184,10 @@ def test_changes_reach_the_module_behind(folder):
     [
         (["nowhere.py"], "nowhere.py cannot be run: there is no such file; check its path"),
         (["-m", "nowhere"], "nowhere cannot be run: there is no such module; install it, or check its spelling"),
-        (["-m", "hivemind.nowhere"], "hivemind.nowhere cannot be run: hivemind_c has no hivemind.nowhere: no name here is like it. See docs/MIGRATING.md"),
+        (
+            ["-m", "hivemind.nowhere"],
+            "hivemind.nowhere cannot be run: hivemind_c has no hivemind.nowhere: no name here is like it. See docs/MIGRATING.md",
+        ),
         (["-m"], "-m cannot be run: no module stands behind it"),
         (["--fast", "train.py"], "--fast cannot be run: it is no option"),
     ],
@@ -172,7 +200,7 @@ def test_wrong_arguments_are_answered_in_one_line(folder, arguments, error):
 
 # ---- names ----
 
-# What the peers' examples, tutorials, benchmarks and other public programs import.
+# The names that the peers' examples, tutorials, benchmarks and other public programs import.
 NAMES = """
     hivemind: DHT Optimizer DecentralizedAverager TrainingAverager GradScaler get_dht_time get_logger Float16Compression PeerID __version__ averaging dht optim utils p2p compression
     hivemind.averaging: DecentralizedAverager
@@ -222,7 +250,7 @@ NAMES = """
     lightning_hivemind.strategy: HivemindStrategy HiveMindScheduler
 """
 
-# What is not there: the sentence that answers it.
+# Names that are missing: the sentence that answers it.
 ANSWERS = {
     "from hivemind import Optimiser": "hivemind_c has no hivemind.Optimiser: did you mean hivemind.Optimizer?",
     "from hivemind.averaging import Optimizer": "hivemind_c has no hivemind.averaging.Optimizer: did you mean hivemind.Optimizer?",
@@ -238,8 +266,11 @@ ANSWERS = {
 }
 
 
-def test_names_that_programs_import_are_there_and_others_are_answered(folder):
-    lines = [f"from {module} import {', '.join(names.split())}" for module, names in (line.strip().split(": ") for line in NAMES.strip().splitlines())]
+def test_imported_names_are_there_and_others_are_answered(folder):
+    lines = [
+        f"from {module} import {', '.join(names.split())}"
+        for module, names in (line.strip().split(": ") for line in NAMES.strip().splitlines())
+    ]
     tries = [
         f"try:\n    {text.replace('; ', chr(10) + '    ')}\n    print('it was imported')\nexcept {'AttributeError' if ';' in text else 'ImportError'} as error:\n    print(error)"
         for text in ANSWERS

@@ -1,4 +1,5 @@
-"""Programs in the manner of hivemind's documentation (tests/py/compat/programs), through the door as they stand and with hivemind_c's name in their imports."""
+"""Programs in the manner of hivemind's documentation (tests/py/compat/programs), through the door as they stand and
+with hivemind_c's name in their imports."""
 
 import json
 import os
@@ -15,7 +16,8 @@ PROGRAMS = sorted(path for path in (pathlib.Path(__file__).parent / "programs").
 
 @pytest.fixture(scope="module")
 def door(tmp_path_factory):
-    """door(path) runs a program in a process that began as python -m hivemind_c.as_hivemind; what went wrong, or None."""
+    """door(path) runs a program in a process that began as python -m hivemind_c.as_hivemind; what went wrong, or
+    None."""
     folder = tmp_path_factory.mktemp("door")
     with open(folder / "errors", "w") as errors:
         process = subprocess.Popen(

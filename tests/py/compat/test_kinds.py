@@ -12,7 +12,19 @@ import torch
 import hivemind_c as hivemind
 from hivemind_c.dht import DHTID
 from hivemind_c.p2p import Multiaddr, PeerID
-from hivemind_c.utils.asyncio import achain, aenumerate, aiter_with_timeout, amap_in_executor, anext, as_aiter, asingle, azip, cancel_and_wait, enter_asynchronously, iter_as_aiter
+from hivemind_c.utils.asyncio import (
+    achain,
+    aenumerate,
+    aiter_with_timeout,
+    amap_in_executor,
+    anext,
+    as_aiter,
+    asingle,
+    azip,
+    cancel_and_wait,
+    enter_asynchronously,
+    iter_as_aiter,
+)
 from hivemind_c.utils.timed_storage import TimedStorage, get_dht_time
 
 ADDRESS = "/ip4/10.0.0.7/tcp/31337/p2p/12D3KooWSyxVsnHYVjeEtvdnu7G72vesNro81sSYnLEEoCpLZS72"
@@ -20,8 +32,16 @@ ADDRESS = "/ip4/10.0.0.7/tcp/31337/p2p/12D3KooWSyxVsnHYVjeEtvdnu7G72vesNro81sSYn
 
 def test_a_peer_id_is_text_and_has_the_peers_methods():
     one = PeerID.from_base58(ADDRESS.rpartition("/")[2])
-    assert one == str(one) == one.to_base58() == one.pretty() == one.to_string() and isinstance(one, str) and {one: 1}[str(one)] == 1
-    assert len(one.to_bytes()) == 38 and one.to_bytes()[:6] == b"\x00\x24\x08\x01\x12\x20" and PeerID(one.to_bytes()) == one  # an identity multihash of an Ed25519 key
+    assert (
+        one == str(one) == one.to_base58() == one.pretty() == one.to_string()
+        and isinstance(one, str)
+        and {one: 1}[str(one)] == 1
+    )
+    assert (
+        len(one.to_bytes()) == 38
+        and one.to_bytes()[:6] == b"\x00\x24\x08\x01\x12\x20"
+        and PeerID(one.to_bytes()) == one
+    )  # an identity multihash of an Ed25519 key
     assert PeerID(b"\0\0\1") == "112" and PeerID("112").to_bytes() == b"\0\0\1"
     assert pickle.loads(pickle.dumps(one)) == one and type(pickle.loads(pickle.dumps(one))) is PeerID
     with pytest.raises(ValueError, match="has '0' in it"):
@@ -31,12 +51,24 @@ def test_a_peer_id_is_text_and_has_the_peers_methods():
 def test_a_multiaddr_is_text_and_has_the_peers_methods():
     one = Multiaddr(ADDRESS)
     assert one == ADDRESS and one["tcp"] == one.value_for_protocol(6) == "31337"
-    assert [protocol.name for protocol in one.keys()] == ["ip4", "tcp", "p2p"] and one.values()[0] == "10.0.0.7" and one.items()[1][0].code == 6
+    assert (
+        [protocol.name for protocol in one.keys()] == ["ip4", "tcp", "p2p"]
+        and one.values()[0] == "10.0.0.7"
+        and one.items()[1][0].code == 6
+    )
     assert one.get("udp") is None and "tcp" in one and one.startswith("/ip4/") and one[:4] == "/ip4"
-    assert one.split() == ["/ip4/10.0.0.7", "/tcp/31337", "/p2p/" + one["p2p"]] and one.split("/")[1] == "ip4" and one.split(1) == ["/ip4/10.0.0.7", one[13:]]
+    assert (
+        one.split() == ["/ip4/10.0.0.7", "/tcp/31337", "/p2p/" + one["p2p"]]
+        and one.split("/")[1] == "ip4"
+        and one.split(1) == ["/ip4/10.0.0.7", one[13:]]
+    )
     assert one.decapsulate("/p2p/" + one["p2p"]).encapsulate("/p2p-circuit") == "/ip4/10.0.0.7/tcp/31337/p2p-circuit"
     assert pickle.loads(pickle.dumps(one)) == one
-    for text, words in ("10.0.0.7:31337", "write it as /ip4"), ("/ip4/1.2.3.4/tpc/3", "'tpc' is not known"), ("/ip4/1.2.3.4/tcp", "no value stands after 'tcp'"):
+    for text, words in (
+        ("10.0.0.7:31337", "write it as /ip4"),
+        ("/ip4/1.2.3.4/tpc/3", "'tpc' is not known"),
+        ("/ip4/1.2.3.4/tcp", "no value stands after 'tcp'"),
+    ):
         with pytest.raises(ValueError, match=words):
             Multiaddr(text)
     with pytest.raises(LookupError, match="has no udp: it has ip4, tcp, p2p"):
@@ -46,7 +78,9 @@ def test_a_multiaddr_is_text_and_has_the_peers_methods():
 
 
 def test_node_names_itself_by_these_kinds(dhts):
-    assert isinstance(dhts[0].peer_id, PeerID) and all(isinstance(address, Multiaddr) for address in dhts[0].get_visible_maddrs())
+    assert isinstance(dhts[0].peer_id, PeerID) and all(
+        isinstance(address, Multiaddr) for address in dhts[0].get_visible_maddrs()
+    )
     assert dhts[0].get_visible_maddrs()[0]["p2p"] == dhts[0].peer_id
 
     async def look(dht, node):
@@ -57,7 +91,13 @@ def test_node_names_itself_by_these_kinds(dhts):
 
 def test_the_best_ip_address_is_chosen():
     choose = hivemind.utils.choose_ip_address
-    found = ["/ip4/127.0.0.1/tcp/1", "/ip6/2001:4860::1/tcp/1", "/ip4/10.0.0.7/tcp/1", "/ip4/8.8.8.8/tcp/1", "/dns4/example.org/tcp/1"]
+    found = [
+        "/ip4/127.0.0.1/tcp/1",
+        "/ip6/2001:4860::1/tcp/1",
+        "/ip4/10.0.0.7/tcp/1",
+        "/ip4/8.8.8.8/tcp/1",
+        "/dns4/example.org/tcp/1",
+    ]
     assert choose(found) == "8.8.8.8" and choose(found, protocol_priority=("ip6", "ip4")) == "2001:4860::1"
     assert choose(found[:3]) == "2001:4860::1" and choose(found[:3], prefer_global=False) == "127.0.0.1"
     with pytest.raises(ValueError, match="get_visible_maddrs"):
@@ -66,10 +106,15 @@ def test_the_best_ip_address_is_chosen():
 
 def test_places_of_keys():
     """SHA-1 of bytes as they are and of anything else as MessagePack has it, as hivemind computes them."""
-    assert DHTID.generate("a") == 0x9EDDB6860ECF7699015FFFF67E3B375820A48CAD and DHTID.generate(5) == 0x8DC00598417D4EB788A77AC6CCEF3CB484905D8B
+    assert (
+        DHTID.generate("a") == 0x9EDDB6860ECF7699015FFFF67E3B375820A48CAD
+        and DHTID.generate(5) == 0x8DC00598417D4EB788A77AC6CCEF3CB484905D8B
+    )
     assert DHTID.generate(b"a") == 0x86F7E437FAA5A7FCE15D1DDCB9EAEAEA377667B8 and DHTID.generate() != DHTID.generate()
     a, b = DHTID(0b1100), DHTID(0b1010)
-    assert a.xor_distance(b) == 6 and a.xor_distance([b, a]) == [6, 0] and DHTID.longest_common_prefix_length(a, b) == 157
+    assert (
+        a.xor_distance(b) == 6 and a.xor_distance([b, a]) == [6, 0] and DHTID.longest_common_prefix_length(a, b) == 157
+    )
     assert DHTID.from_bytes(a.to_bytes()) == a and len(a.to_bytes()) == 20
     with pytest.raises(ValueError, match="2\\*\\*160"):
         DHTID(2**160)
@@ -84,9 +129,18 @@ def test_nested_structures_go_flat_and_come_back():
     flat = list(utils.nested_flatten(structure))
     assert flat == [3, 5, 4, 1, 2, 6]
     doubled = utils.nested_map(lambda one, two: one + two, structure, structure)
-    assert doubled == {"b": [2, 4], "a": (6, {"z": 8, "y": 10}), "c": Pair(12, [])} and type(doubled["c"]) is Pair and list(doubled) == ["b", "a", "c"]
+    assert (
+        doubled == {"b": [2, 4], "a": (6, {"z": 8, "y": 10}), "c": Pair(12, [])}
+        and type(doubled["c"]) is Pair
+        and list(doubled) == ["b", "a", "c"]
+    )
     assert utils.nested_pack(flat, structure) == structure and utils.nested_pack([7], 1) == 7
-    assert utils.nested_compare(structure, doubled) and not utils.nested_compare([1], (1,)) and not utils.nested_compare({"a": 1}, {"b": 1}) and not utils.nested_compare([1], 1)
+    assert (
+        utils.nested_compare(structure, doubled)
+        and not utils.nested_compare([1], (1,))
+        and not utils.nested_compare({"a": 1}, {"b": 1})
+        and not utils.nested_compare([1], 1)
+    )
     for wrong in (flat[:-1], flat + [1]):
         with pytest.raises(ValueError, match="for a structure of 6"):
             utils.nested_pack(wrong, structure)
@@ -96,7 +150,9 @@ def test_nested_structures_go_flat_and_come_back():
 
 def test_speed_is_a_moving_average_and_pauses_do_not_count():
     ema = hivemind.utils.PerformanceEMA(alpha=0.5)
-    assert ema.update(10, interval=1) == pytest.approx(10) and ema.update(10, interval=2) == pytest.approx(1 / (0.1 / 3 + 0.2 * 2 / 3))
+    assert ema.update(10, interval=1) == pytest.approx(10) and ema.update(10, interval=2) == pytest.approx(
+        1 / (0.1 / 3 + 0.2 * 2 / 3)
+    )
     with ema.pause():
         time.sleep(0.3)
         with pytest.raises(RuntimeError, match="paused"):
@@ -158,16 +214,33 @@ def test_rsa_keys_sign_where_cryptography_is_installed():
     key = RSAPrivateKey.process_wide()
     public = RSAPublicKey.from_bytes(key.get_public_key().to_bytes())
     signature = key.sign(b"data")
-    assert public == key.get_public_key() and key is RSAPrivateKey.process_wide() and key.to_bytes() != RSAPrivateKey().to_bytes()
-    assert public.verify(b"data", signature) and not public.verify(b"other", signature) and not public.verify(b"data", b"no base64!")
+    assert (
+        public == key.get_public_key()
+        and key is RSAPrivateKey.process_wide()
+        and key.to_bytes() != RSAPrivateKey().to_bytes()
+    )
+    assert (
+        public.verify(b"data", signature)
+        and not public.verify(b"other", signature)
+        and not public.verify(b"data", b"no base64!")
+    )
     assert not RSAPrivateKey().get_public_key().verify(b"data", signature)
 
 
 def test_timed_values_end():
     store, now = TimedStorage(maxsize=2), get_dht_time()
-    assert store.store("a", 1, now + 9) and store.store("b", 2, now + 0.1) and not store.store("a", 3, now + 5) and not store.store("c", 1, now - 1)
+    assert (
+        store.store("a", 1, now + 9)
+        and store.store("b", 2, now + 0.1)
+        and not store.store("a", 3, now + 5)
+        and not store.store("c", 1, now - 1)
+    )
     assert store.top() == ("b", (2, now + 0.1)) and store.get("a").value == 1 and len(store) == 2
-    assert store.store("c", 3, now + 7) and "b" not in store and dict(store.items()) == {"c": (3, now + 7), "a": (1, now + 9)}
+    assert (
+        store.store("c", 3, now + 7)
+        and "b" not in store
+        and dict(store.items()) == {"c": (3, now + 7), "a": (1, now + 9)}
+    )
     del store["a"]
     store.store("d", 4, get_dht_time() + 0.05)
     with store.freeze():
@@ -178,14 +251,19 @@ def test_timed_values_end():
     assert not store and store.top() == (None, None)
 
 
-def test_coroutines_go_through_what_comes():
+def test_coroutines_pass_values_through():
     async def slow():
         yield 1
         await asyncio.sleep(10)
         yield 2
 
     async def squares(n):
-        return [value async for value in amap_in_executor(lambda a, b: a * b, iter_as_aiter(range(n)), iter_as_aiter(range(n)), max_prefetch=2)]
+        return [
+            value
+            async for value in amap_in_executor(
+                lambda a, b: a * b, iter_as_aiter(range(n)), iter_as_aiter(range(n)), max_prefetch=2
+            )
+        ]
 
     async def all_of_it():
         assert [pair async for pair in azip(as_aiter(1, 2, 3), as_aiter("a", "b"))] == [(1, "a"), (2, "b")]
@@ -225,7 +303,12 @@ def test_the_limit_of_open_files_is_never_lowered():
 
 
 def test_an_optimizers_state_goes_flat_and_comes_back():
-    from hivemind_c.optim.state_averager import LRSchedulerBase, dump_optimizer_state, initialize_optimizer_state_, load_optimizer_state
+    from hivemind_c.optim.state_averager import (
+        LRSchedulerBase,
+        dump_optimizer_state,
+        initialize_optimizer_state_,
+        load_optimizer_state,
+    )
 
     def adam(decay=0.1):
         torch.manual_seed(1)

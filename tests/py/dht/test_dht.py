@@ -176,7 +176,7 @@ def test_unserialisable_value_is_named(dht):
     assert one.get("key") is None and one.store("key", b"x" * 65000, soon())
 
 
-def test_a_store_whose_time_has_passed_is_false(dht):
+def test_expired_store_returns_false(dht):
     one = dht()
     for until in (get_dht_time() - 5, get_dht_time(), -math.inf):
         assert one.store("key", 1, until) is False

@@ -167,7 +167,7 @@ def test_older_name_is_the_same_optimizer(dht):
 # ---- as hivemind has it ----
 
 
-def test_options_mean_what_they_mean_in_hivemind(dht):
+def test_options_have_hivemind_meaning(dht):
     local = make(dht, network(), as_factory=True, offload_optimizer=None, use_local_updates=True)
     assert not local.offload_optimizer and local.use_local_updates
     local.shutdown()

@@ -1,4 +1,5 @@
-"""Lightning's callbacks, precision and tuner, and torch's optimizers, with HivemindStrategy: as with Lightning alone, or refused before training."""
+"""Lightning's callbacks, precision and tuner, and torch's optimizers, with HivemindStrategy: as with Lightning alone,
+or refused before training."""
 
 import copy
 import logging
@@ -23,7 +24,11 @@ def misconfigured(pl=None):
 
 
 def lines(caplog, part, level=logging.INFO):
-    return [record.getMessage() for record in caplog.records if record.name == LOGGER and record.levelno >= level and part in record.getMessage()]
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == LOGGER and record.levelno >= level and part in record.getMessage()
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +77,11 @@ def test_ema_counts_on_after_a_checkpoint(tmp_path):
 def test_swa_gives_the_plain_weights(scheduled, caplog):
     def run(strategy, **options):
         swa = lightning().callbacks.StochasticWeightAveraging(swa_lrs=0.05, swa_epoch_start=2, annealing_epochs=1)
-        module = small(scheduler=(lambda o: {"scheduler": torch.optim.lr_scheduler.StepLR(o, 1, 0.9), "interval": "step"}) if scheduled else None)
+        module = small(
+            scheduler=(lambda o: {"scheduler": torch.optim.lr_scheduler.StepLR(o, 1, 0.9), "interval": "step"})
+            if scheduled
+            else None
+        )
         return fit(strategy, module, loader=data(shuffle=False), callbacks=[swa], max_epochs=4, **options)[0]
 
     close(run("auto", accumulate_grad_batches=2), run(alone(2 * BATCH)))
@@ -85,12 +94,16 @@ def test_swa_gives_the_plain_weights(scheduled, caplog):
 def found(strategy, **options):
     module, made = small(), trainer(strategy, max_epochs=10, **options)
     module.lr = 0.1
-    finder = __import__("lightning.pytorch.tuner", fromlist=["Tuner"]).Tuner(made).lr_find(module, data(shuffle=False), num_training=12, early_stop_threshold=None)
+    finder = (
+        __import__("lightning.pytorch.tuner", fromlist=["Tuner"])
+        .Tuner(made)
+        .lr_find(module, data(shuffle=False), num_training=12, early_stop_threshold=None)
+    )
     return finder.results, module
 
 
 @pytest.mark.parametrize("batches", [1, 2])
-def test_rate_finder_finds_what_plain_finds(batches, tmp_path):
+def test_rate_finder_agrees_with_plain_lightning(batches, tmp_path):
     plain, _ = found("auto", accumulate_grad_batches=batches, default_root_dir=tmp_path)
     hive, module = found(alone(batches * BATCH), default_root_dir=tmp_path)
     assert len(hive["lr"]) == len(plain["lr"]) and hive["lr"] == pytest.approx(plain["lr"])
@@ -102,7 +115,9 @@ def test_rate_finder_as_a_callback_is_followed_by_training(tmp_path):
         module = small()
         module.lr = 0.1
         finder = lightning().callbacks.LearningRateFinder(num_training_steps=8, early_stop_threshold=None)
-        return fit(strategy, module, loader=data(shuffle=False), callbacks=[finder], default_root_dir=tmp_path, **options)
+        return fit(
+            strategy, module, loader=data(shuffle=False), callbacks=[finder], default_root_dir=tmp_path, **options
+        )
 
     plain, _ = run("auto", accumulate_grad_batches=2)
     hive, made = run(alone(2 * BATCH))
@@ -120,7 +135,11 @@ def test_rate_finder_with_offload_is_refused():
 
 def norms(strategy, **options):
     seen = []
-    hook = callback(on_before_optimizer_step=lambda trainer, module, optimizer: seen.append(float(sum(p.grad.norm() for p in module.parameters()))))
+    hook = callback(
+        on_before_optimizer_step=lambda trainer, module, optimizer: seen.append(
+            float(sum(p.grad.norm() for p in module.parameters()))
+        )
+    )
     fit(strategy, loader=data(shuffle=False), callbacks=[hook], **options)
     return seen
 
@@ -144,7 +163,9 @@ class Swings(torch.optim.SGD):
 
 def test_before_optimizer_step_may_log():
     module = small()
-    module.on_before_optimizer_step = lambda optimizer: module.log("norm", sum(p.grad.norm() for p in module.parameters()))
+    module.on_before_optimizer_step = lambda optimizer: module.log(
+        "norm", sum(p.grad.norm() for p in module.parameters())
+    )
     _, made = fit(alone(2 * BATCH), module, max_epochs=1)
     assert made.callback_metrics["norm"] > 0
 
@@ -153,7 +174,11 @@ def test_before_optimizer_step_may_log():
 def test_rate_monitor_logs_each_rate_once(scheduled, tmp_path):
     def run(strategy):
         monitor = lightning().callbacks.LearningRateMonitor()
-        module = small(scheduler=(lambda o: {"scheduler": torch.optim.lr_scheduler.StepLR(o, 3), "interval": "step"}) if scheduled else None)
+        module = small(
+            scheduler=(lambda o: {"scheduler": torch.optim.lr_scheduler.StepLR(o, 3), "interval": "step"})
+            if scheduled
+            else None
+        )
         fit(strategy, module, callbacks=[monitor], logger=lightning().loggers.CSVLogger(tmp_path))
         return monitor.lrs
 
@@ -162,10 +187,17 @@ def test_rate_monitor_logs_each_rate_once(scheduled, tmp_path):
 
 def test_methods_of_the_optimizer_are_reached():
     seen = []
-    look = callback(on_train_batch_end=lambda trainer, module, *args: seen.append((trainer.optimizers[0], module.optimizers(), trainer.optimizers[0].mood, module.optimizers().eval())))
+    look = callback(
+        on_train_batch_end=lambda trainer, module, *args: seen.append(
+            (trainer.optimizers[0], module.optimizers(), trainer.optimizers[0].mood, module.optimizers().eval())
+        )
+    )
     module = small(optimizer=lambda p: Swings(p, 0.1, "wild"))
     fit(alone(), module, callbacks=[look], max_epochs=1)
-    assert all(isinstance(one, Swings) for pair in seen for one in pair[:2]) and [one[2:] for one in seen] == [("wild", 0.1)] + [("calm", 0.1)] * 3
+    assert (
+        all(isinstance(one, Swings) for pair in seen for one in pair[:2])
+        and [one[2:] for one in seen] == [("wild", 0.1)] + [("calm", 0.1)] * 3
+    )
 
 
 def test_hooks_of_the_optimizer_move_along_with_offload():
@@ -187,7 +219,11 @@ def test_offload_asks_for_the_optimizers_arguments():
 
 
 def test_replaced_optimizers_are_refused_where_it_is_done():
-    replace = callback(on_train_start=lambda trainer, module: setattr(trainer, "optimizers", [torch.optim.SGD(module.parameters(), lr=0.1)]))
+    replace = callback(
+        on_train_start=lambda trainer, module: setattr(
+            trainer, "optimizers", [torch.optim.SGD(module.parameters(), lr=0.1)]
+        )
+    )
     with pytest.raises(misconfigured(), match="trainer.optimizers cannot be replaced.*configure_optimizers"):
         fit(alone(), callbacks=[replace])
 
@@ -213,8 +249,14 @@ def frozen():
 
 REFUSED = {
     "LBFGS": (lambda: small(optimizer=torch.optim.LBFGS), "LBFGS computes the loss again.*torch.optim.AdamW"),
-    "closure": (lambda: small(optimizer=lambda p: Twice(p, lr=0.1)), "Twice computes the loss again.*torch.optim.AdamW"),
-    "SparseAdam": (lambda: small(optimizer=lambda p: torch.optim.SparseAdam(list(p))), "SparseAdam steps with sparse gradients only.*torch.optim.Adam"),
+    "closure": (
+        lambda: small(optimizer=lambda p: Twice(p, lr=0.1)),
+        "Twice computes the loss again.*torch.optim.AdamW",
+    ),
+    "SparseAdam": (
+        lambda: small(optimizer=lambda p: torch.optim.SparseAdam(list(p))),
+        "SparseAdam steps with sparse gradients only.*torch.optim.Adam",
+    ),
     "complex": (lambda: with_parameter(torch.zeros(2, dtype=torch.complex64)), "'odd' is complex64.*two parameters"),
     "integer": (lambda: with_parameter(torch.zeros(2, dtype=torch.int64)), "'odd' is int64.*register_buffer"),
     "frozen": (frozen, "no parameter in the optimizer requires a gradient.*requires_grad_"),
@@ -277,7 +319,9 @@ def test_scale_of_a_grad_scaler_is_kept(name, tmp_path):
         precision = pl.plugins.MixedPrecision("16-mixed", "cpu", scaler)
         _, made = fit(strategy, pl=pl, plugins=[precision])
         made.save_checkpoint(tmp_path / "after.ckpt")
-        return scaler.state_dict(), next(iter(v for k, v in torch.load(tmp_path / "after.ckpt", weights_only=False).items() if k == "MixedPrecision"))
+        return scaler.state_dict(), next(
+            iter(v for k, v in torch.load(tmp_path / "after.ckpt", weights_only=False).items() if k == "MixedPrecision")
+        )
 
     assert run(alone()) == run("auto") and run("auto")[0]["scale"] == 16384.0
 
@@ -286,7 +330,9 @@ def test_scale_of_a_grad_scaler_is_kept(name, tmp_path):
 def test_compiled_module_trains(name):
     pl = lightning(name)
     hive = small(pl)
-    type(hive).training_step = lambda self, batch, batch_idx: torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1])  # dynamo fails in self.log
+    type(hive).training_step = lambda self, batch, batch_idx: torch.nn.functional.cross_entropy(
+        self.net(batch[0]), batch[1]
+    )  # dynamo fails in self.log
     _, made = fit(alone(), torch.compile(hive, backend="eager"), pl=pl)
     assert isinstance(made.strategy, pl.strategies.SingleDeviceStrategy) and made.strategy.global_epoch == 8
     close(fit(pl=pl)[0], hive)

@@ -1,4 +1,5 @@
-"""Lightning's features with HivemindStrategy: each works as with Lightning alone, or is refused before training with a sentence that says what to do."""
+"""Lightning's features with HivemindStrategy: each works as with Lightning alone, or is refused before training with a
+sentence that says what to do."""
 
 import dataclasses
 import logging
@@ -23,7 +24,11 @@ def misconfigured(pl=None):
 
 
 def lines(caplog, part, level=logging.INFO):
-    return [record.getMessage() for record in caplog.records if record.name == LOGGER and record.levelno >= level and part in record.getMessage()]
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == LOGGER and record.levelno >= level and part in record.getMessage()
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +75,11 @@ CASES = {
     "a dataclass": (lambda i: Batch("name", torch.rand(6, 8)), 6, "the first dimension of batch.x;"),
     "unequal images": (lambda i: list(IMAGES), 5, "the length of batch;"),
     "unequal images, labels": (lambda i: (list(IMAGES), torch.arange(5)), 5, "the length of batch[0];"),
-    "equal images, targets": (lambda i: ([torch.rand(3, 8, 8)] * 5, [{"box": torch.rand(2, 4)}] * 5), 5, "the length of batch[0],"),
+    "equal images, targets": (
+        lambda i: ([torch.rand(3, 8, 8)] * 5, [{"box": torch.rand(2, 4)}] * 5),
+        5,
+        "the length of batch[0],",
+    ),
     "a packed sequence": (lambda i: PACKED, 3, "the batch size of batch;"),
     "a packed sequence, labels": (lambda i: [PACKED, torch.arange(3)], 3, "the batch size of batch[0];"),
 }
@@ -92,12 +101,16 @@ def test_element_counted_first_is_counted_in_all_batches():
 def test_doubtful_count_is_a_warning_with_both_numbers(caplog):
     counted(batches(lambda i: [torch.rand(20, 6, 2), torch.arange(6)]))
     (line,) = lines(caplog, "the first batch has", logging.WARNING)
-    assert "has 20 samples, counted as the first dimension of batch[0], but the first dimension of batch[1] is 6" in line
+    assert (
+        "has 20 samples, counted as the first dimension of batch[0], but the first dimension of batch[1] is 6" in line
+    )
 
 
 @pytest.mark.parametrize("made", [lambda i: "words", lambda i: torch.tensor(1.0), lambda i: ["a", "b"]])
 def test_batch_without_a_dimension_is_asked_for(made):
-    with pytest.raises(misconfigured(), match=r"how many samples are in a batch.*HivemindStrategy\(batch_size=\.\.\.\)"):
+    with pytest.raises(
+        misconfigured(), match=r"how many samples are in a batch.*HivemindStrategy\(batch_size=\.\.\.\)"
+    ):
         counted(batches(made))
 
 
@@ -155,7 +168,15 @@ def one_cycle(seen):
 def test_estimated_steps_are_global_steps(name, caplog):
     pl, seen = lightning(name), []
     made = small(pl)
-    made.__class__ = type("Own", (type(made),), {"configure_optimizers": lambda self: seen.append(self.trainer.estimated_stepping_batches) or torch.optim.SGD(self.parameters(), lr=0.1)})
+    made.__class__ = type(
+        "Own",
+        (type(made),),
+        {
+            "configure_optimizers": lambda self: (
+                seen.append(self.trainer.estimated_stepping_batches) or torch.optim.SGD(self.parameters(), lr=0.1)
+            )
+        },
+    )
     _, used = fit(alone(2 * BATCH), made, pl=pl, max_epochs=3)
     assert seen == [6] and used.strategy.global_epoch == 6 and used.estimated_stepping_batches == 12
     (line,) = lines(caplog, "estimated_stepping_batches")
@@ -172,7 +193,12 @@ def test_one_cycle_ends_where_it_was_meant_to():
 
 
 def test_one_cycle_that_has_ended_keeps_its_rate(caplog):
-    module = small(scheduler=lambda o: {"scheduler": torch.optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=3), "interval": "step"})
+    module = small(
+        scheduler=lambda o: {
+            "scheduler": torch.optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=3),
+            "interval": "step",
+        }
+    )
     _, made = fit(alone(), module)
     assert made.strategy.global_epoch == 8 and len(lines(caplog, "OneCycleLR has ended", logging.WARNING)) == 1
 
@@ -185,7 +211,11 @@ def test_scheduler_that_counts_epochs_is_told_which(caplog):
     (line,) = lines(caplog, "once in each global epoch")
     assert line.startswith("StepLR steps") and "'interval': 'step'" in line
     caplog.clear()
-    fit(alone(), small(scheduler=lambda o: {"scheduler": torch.optim.lr_scheduler.StepLR(o, 3), "interval": "step"}), max_epochs=1)
+    fit(
+        alone(),
+        small(scheduler=lambda o: {"scheduler": torch.optim.lr_scheduler.StepLR(o, 3), "interval": "step"}),
+        max_epochs=1,
+    )
     assert not lines(caplog, "once in each global epoch")
 
 
@@ -199,7 +229,10 @@ def test_lr_schedulers_returns_the_users_own():
 
 def test_override_of_lr_scheduler_step_is_called():
     def module():
-        made, calls = small(scheduler=lambda o: {"scheduler": torch.optim.lr_scheduler.StepLR(o, 1, 0.5), "interval": "step"}), []
+        made, calls = (
+            small(scheduler=lambda o: {"scheduler": torch.optim.lr_scheduler.StepLR(o, 1, 0.5), "interval": "step"}),
+            [],
+        )
 
         def lr_scheduler_step(self, scheduler, metric):
             calls.append(metric)
@@ -233,7 +266,9 @@ class OfNobody:
 def test_scheduler_of_no_class_of_torch_works():
     def module():
         made = small(scheduler=lambda o: {"scheduler": OfNobody(o), "interval": "step"})
-        made.__class__ = type("Own", (type(made),), {"lr_scheduler_step": lambda self, scheduler, metric: scheduler.step()})
+        made.__class__ = type(
+            "Own", (type(made),), {"lr_scheduler_step": lambda self, scheduler, metric: scheduler.step()}
+        )
         return made
 
     hive = module()
@@ -242,7 +277,9 @@ def test_scheduler_of_no_class_of_torch_works():
 
 def test_plateau_takes_its_metric_when_it_comes(caplog):
     def plateau(optimizer):
-        made = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=1e9, threshold_mode="abs")
+        made = torch.optim.lr_scheduler.ReduceLROnPlateau(
+            optimizer, factor=0.5, patience=0, threshold=1e9, threshold_mode="abs"
+        )
         return {"scheduler": made, "monitor": "val_loss"}
 
     module = small(scheduler=plateau)

@@ -1,4 +1,5 @@
-"""`import hivemind` in a process that a program behind the door started: opens the door there, too, which puts its own module in the place of this one."""
+"""`import hivemind` in a process that a program behind the door started: opens the door there, too, which puts its own
+module in the place of this one."""
 
 import importlib.util
 import os

@@ -1,4 +1,5 @@
-"""Runs the programs whose paths come on standard input, and answers each with one line in JSON: None, or what went wrong."""
+"""Runs the programs whose paths come on standard input, and answers each with one line in JSON: None, or what went
+wrong."""
 
 import json
 import runpy

@@ -20,7 +20,14 @@ class Capital(RecordValidatorBase):
 
 
 dht = hivemind.DHT(
-    host_maddrs=["/ip4/127.0.0.1/tcp/0"], initial_peers=[], start=True, record_validators=[Capital()], use_ipfs=False, parallel_rpc=8, num_workers=2, auto_nat=False,
+    host_maddrs=["/ip4/127.0.0.1/tcp/0"],
+    initial_peers=[],
+    start=True,
+    record_validators=[Capital()],
+    use_ipfs=False,
+    parallel_rpc=8,
+    num_workers=2,
+    auto_nat=False,
 )
 other = hivemind.DHT(initial_peers=dht.get_visible_maddrs(), start=True, client_mode=True)
 log_visible_maddrs(dht.get_visible_maddrs(), only_p2p=False)
@@ -33,7 +40,10 @@ assert value == ("i", "love", "bees") and abs(expiration - now - 600) < 1
 assert dht.store("my_dictionary", subkey="key1", value=123, expiration_time=now + 600)
 assert other.store("my_dictionary", subkey="key2", value=567, expiration_time=now + 600)
 found = other.get("my_dictionary", latest=True)
-assert isinstance(found, ValueWithExpiration) and {key: entry.value for key, entry in found.value.items()} == {"key1": 123, "key2": 567}
+assert isinstance(found, ValueWithExpiration) and {key: entry.value for key, entry in found.value.items()} == {
+    "key1": 123,
+    "key2": 567,
+}
 assert dht.store(("a", 1), 2.5, now + 60) and other.get(("a", 1)).value == 2.5
 assert dht.store("my_key", "too late", now - 1) is False
 

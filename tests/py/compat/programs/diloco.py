@@ -1,4 +1,5 @@
-"""Local steps, then an averaging of the difference that they made, and an outer optimizer: a loop over DecentralizedAverager as in OpenDiLoCo."""
+"""Local steps, then an averaging of the difference that they made, and an outer optimizer: a loop over
+DecentralizedAverager as in OpenDiLoCo."""
 
 import threading
 
@@ -25,12 +26,20 @@ class GradAverager(DecentralizedAverager):
     def __init__(self, main, offloaded, *, dht, prefix):
         self.main, self.offloaded = main, offloaded
         super().__init__(
-            averaged_tensors=tuple(torch.zeros_like(p) for p in offloaded), dht=dht, prefix=prefix, target_group_size=2, min_matchmaking_time=15.0, compression=NoCompression(),
-            allow_state_sharing=False, start=True,
+            averaged_tensors=tuple(torch.zeros_like(p) for p in offloaded),
+            dht=dht,
+            prefix=prefix,
+            target_group_size=2,
+            min_matchmaking_time=15.0,
+            compression=NoCompression(),
+            allow_state_sharing=False,
+            start=True,
         )
 
     def step(self, control: StepControl) -> GroupInfo:
-        assert control.stage == AveragingStage.AWAITING_TRIGGER and control.allow_retries and not control.began_allreduce
+        assert (
+            control.stage == AveragingStage.AWAITING_TRIGGER and control.allow_retries and not control.began_allreduce
+        )
         with self.get_tensors() as averaged, torch.no_grad():
             for offloaded, main, difference in zip(self.offloaded, self.main, averaged):
                 difference.copy_(offloaded - main)
@@ -50,10 +59,14 @@ def train(dht, number):
     offloaded = [p.detach().clone().requires_grad_() for p in model.parameters()]
     outer = torch.optim.SGD(offloaded, lr=0.7, momentum=0.5, nesterov=True)
     averager = GradAverager(list(model.parameters()), offloaded, dht=dht, prefix="diloco_grad_averager")
-    state = DecentralizedAverager([p.detach().clone() for p in offloaded], dht, prefix="diloco_state_averager", start=True)
+    state = DecentralizedAverager(
+        [p.detach().clone() for p in offloaded], dht, prefix="diloco_state_averager", start=True
+    )
     with ProgressTracker(dht, "diloco", target_batch_size=80, start=True) as tracker:
         for epoch in range(4):
-            control = DecentralizedAverager.step(averager, wait=False, require_trigger=True, timeout=60, gather={"epoch": epoch})
+            control = DecentralizedAverager.step(
+                averager, wait=False, require_trigger=True, timeout=60, gather={"epoch": epoch}
+            )
             for step in range(10):
                 loss = (model.weight - target - 0.01 * torch.randn(1, 3)).square().sum()
                 loss.backward()
@@ -62,13 +75,20 @@ def train(dht, number):
                 tracker.report_local_progress(epoch, 4 * step, update_global_samples=False)
             with tracker.pause_updates():
                 group = averager.step(control)
-            assert group.group_size == 2 and dht.peer_id in group and all(isinstance(peer, PeerID) for peer in group.peer_ids) and group.gathered == ({"epoch": epoch},) * 2
+            assert (
+                group.group_size == 2
+                and dht.peer_id in group
+                and all(isinstance(peer, PeerID) for peer in group.peer_ids)
+                and group.gathered == ({"epoch": epoch},) * 2
+            )
             outer.step()
             with torch.no_grad():
                 for p, q in zip(model.parameters(), offloaded):
                     p.copy_(q)
             tracker.update_epoch(epoch + 1)
-            logger.debug("epoch %d of %d at %.1f samples per second", epoch, number, tracker.performance_ema.samples_per_second)
+            logger.debug(
+                "epoch %d of %d at %.1f samples per second", epoch, number, tracker.performance_ema.samples_per_second
+            )
     with state.get_tensors() as tensors:
         for tensor, q in zip(tensors, offloaded):
             tensor.copy_(q.detach())

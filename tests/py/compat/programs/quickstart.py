@@ -17,8 +17,16 @@ def train(dht, name):
     torch.manual_seed(1)
     model = torch.nn.Linear(8, 1)
     optimizer = hivemind.Optimizer(
-        dht=dht, run_id="quickstart", batch_size_per_step=32, target_batch_size=128, params=model.parameters(),
-        optimizer=lambda params: torch.optim.SGD(params, lr=0.1), use_local_updates=False, matchmaking_time=1.0, averaging_timeout=15.0, verbose=True,
+        dht=dht,
+        run_id="quickstart",
+        batch_size_per_step=32,
+        target_batch_size=128,
+        params=model.parameters(),
+        optimizer=lambda params: torch.optim.SGD(params, lr=0.1),
+        use_local_updates=False,
+        matchmaking_time=1.0,
+        averaging_timeout=15.0,
+        verbose=True,
     )
     optimizer.load_state_from_peers()
     while optimizer.local_epoch < 8:

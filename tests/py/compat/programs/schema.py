@@ -21,14 +21,23 @@ class MetricSchema(BaseModel):
 
 def make_validators(run_id):
     signature = RSASignatureValidator()
-    return [SchemaValidator(MetricSchema, prefix=run_id), SchemaValidator(TrainingProgressSchema, prefix=run_id), signature], signature
+    return [
+        SchemaValidator(MetricSchema, prefix=run_id),
+        SchemaValidator(TrainingProgressSchema, prefix=run_id),
+        signature,
+    ], signature
 
 
 validators, signature = make_validators("albert")
 dht = hivemind.DHT(start=True, record_validators=validators)
 now = hivemind.get_dht_time()
 good = dict(step=3, samples_per_second=10.5, loss=8.25)
-assert dht.store("albert_metrics", subkey=signature.local_public_key, value=LocalMetrics(**good).model_dump(), expiration_time=now + 60)
+assert dht.store(
+    "albert_metrics",
+    subkey=signature.local_public_key,
+    value=LocalMetrics(**good).model_dump(),
+    expiration_time=now + 60,
+)
 for wrong in (dict(good, step=-1), dict(good, loss="low"), 7):
     try:
         dht.store("albert_metrics", subkey=signature.local_public_key, value=wrong, expiration_time=now + 60)

@@ -20,8 +20,15 @@ for number, dht in enumerate(dhts):
     initialize_optimizer_state(optimizer)
     averagers.append(
         hivemind.TrainingAverager(
-            optimizer, average_parameters=True, average_gradients=False, average_opt_statistics=["exp_avg_sq"], dht=dht, prefix="loop", target_group_size=2,
-            min_matchmaking_time=10, start=True,
+            optimizer,
+            average_parameters=True,
+            average_gradients=False,
+            average_opt_statistics=["exp_avg_sq"],
+            dht=dht,
+            prefix="loop",
+            target_group_size=2,
+            min_matchmaking_time=10,
+            start=True,
         )
     )
     assert len(list(averagers[-1].local_tensors())) == 2
@@ -50,7 +57,10 @@ weights = [averager.opt.param_groups[0]["params"][0] for averager in averagers]
 assert torch.allclose(weights[0], target, atol=0.5) and torch.allclose(weights[1], target, atol=0.5), weights
 flat, tensors = dump_optimizer_state(averagers[0].opt)
 assert nested_pack(list(nested_flatten(flat)), flat) == flat and len(tensors) == 3
-assert AveragingStage.IDLE is not AveragingStage.LOOKING_FOR_GROUP and AveragingStage.RUNNING_ALLREDUCE is AveragingStage.RUNNING
+assert (
+    AveragingStage.IDLE is not AveragingStage.LOOKING_FOR_GROUP
+    and AveragingStage.RUNNING_ALLREDUCE is AveragingStage.RUNNING
+)
 for averager in averagers:
     averager.shutdown()
 for dht in dhts:
