@@ -1,1 +1,1 @@
-"""What hivemind_c is measured against, always as a ratio within one run: `python -m benchmarks --list`. Read README.md here."""
+"""Measurements of hivemind_c against others, always as a ratio within one run: `python -m benchmarks --list`. Read README.md here."""

@@ -1,4 +1,4 @@
-"""What the codec rows share: benchmarks/c/bench_codec against memcpy and add, and the public classes against hivemind's."""
+"""Shared by the codec rows: benchmarks/c/bench_codec against memcpy and add, and the public classes against hivemind's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a row is made of: contestants measured in turns, the ratios between them, and how the outcome is said.
+"""The parts of a row: contestants measured in turns, the ratios between them, and how the outcome is said.
 
 A row is a module in benchmarks/rows/ with
     a docstring     whose first line says what is measured

@@ -38,5 +38,5 @@ def paired_ratios(top: Sequence[float], bottom: Sequence[float]) -> List[float]:
 
 
 def turns(names: Sequence[str], rounds: int) -> List[Tuple[int, str]]:
-    """Who is measured when, as (round, name): A B - B A - A B - ... so that a machine that grows slower favours nobody."""
+    """The order of the measurements, as (round, name): A B - B A - A B - ... so that a machine that grows slower favours nobody."""
     return [(i, name) for i in range(rounds) for name in (names if i % 2 == 0 else tuple(reversed(names)))]

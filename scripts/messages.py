@@ -1,4 +1,5 @@
-"""Every error and every warning that the project's C and Python can give, as one page of the book: scripts/messages.py prints it."""
+"""Every error and every warning that the project's C and Python can give, as one page of the book: scripts/messages.py
+prints it."""
 
 import ast
 import pathlib
@@ -51,7 +52,9 @@ def text_of(argument: str) -> str:
 
 
 def plain(text: str) -> str:
-    return re.sub(r"\s+", " ", PLACE.sub(lambda m: "%" if m.group() == "%%" else "...", text)).replace('\\"', '"').strip()
+    return (
+        re.sub(r"\s+", " ", PLACE.sub(lambda m: "%" if m.group() == "%%" else "...", text)).replace('\\"', '"').strip()
+    )
 
 
 def of_c(path: pathlib.Path) -> Iterator[Message]:
@@ -62,7 +65,9 @@ def of_c(path: pathlib.Path) -> Iterator[Message]:
         texts = [text_of(one) for one in given]
         if call.group(1).startswith("hv_fail"):
             text = next((text for text in texts if " " in text), "")
-            status = next((one.strip() for one in given if re.fullmatch(r"\s*HV_[A-Z_]+\s*", one)), "").removeprefix("HV_")
+            status = next((one.strip() for one in given if re.fullmatch(r"\s*HV_[A-Z_]+\s*", one)), "").removeprefix(
+                "HV_"
+            )
             if text:
                 yield Message(status or "as the cause", "", plain(text), where)
         elif len(given) > 4 and given[1].strip() in LEVELS and texts[4]:
@@ -82,20 +87,34 @@ def template(node: ast.expr) -> str:
 def of_python(path: pathlib.Path) -> Iterator[Message]:
     where = path.relative_to(ROOT).as_posix()
     tree = ast.parse(path.read_text())
-    named = [call for call in ast.walk(tree) if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "getLogger"]
+    named = [
+        call
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "getLogger"
+    ]
     logger = next((template(call.args[0]) for call in named if call.args), "")
     for node in ast.walk(tree):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
             text, kind = template(node.exc.args[0]), ast.unparse(node.exc.func).split(".")[-1]
             if " " in text:
                 yield Message(kind, "", plain(text), where)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("warning", "error") and node.args:
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("warning", "error")
+            and node.args
+        ):
             if ast.unparse(node.func.value) == "logger" and (text := template(node.args[0])):
                 yield Message(node.func.attr.upper(), logger, plain(text), where)
 
 
 def messages() -> list[Message]:
-    c = [path for folder in ("csrc", "cuda") for path in sorted((ROOT / folder).rglob("*.c")) if "build" not in path.parts]
+    c = [
+        path
+        for folder in ("csrc", "cuda")
+        for path in sorted((ROOT / folder).rglob("*.c"))
+        if "build" not in path.parts
+    ]
     found = [message for path in c for message in of_c(path)]
     found += [message for path in sorted((ROOT / "python/hivemind_c").rglob("*.py")) for message in of_python(path)]
     return sorted({one for one in found if re.search("[a-z]", one.text)}, key=lambda one: (one.text.lower(), one.where))
@@ -108,9 +127,17 @@ def cell(text: str) -> str:
 def page() -> str:
     found = messages()
     lines = [HEAD, "## Errors\n", "| message | status or class | from |", "|---|---|---|"]
-    lines += [f"| {cell(one.text)} | {one.kind} | `{one.where}` |" for one in found if not one.logger and one.kind not in ("WARNING", "ERROR")]
+    lines += [
+        f"| {cell(one.text)} | {one.kind} | `{one.where}` |"
+        for one in found
+        if not one.logger and one.kind not in ("WARNING", "ERROR")
+    ]
     lines += ["\n## Lines of the log\n", "| message | level | logger | from |", "|---|---|---|---|"]
-    lines += [f"| {cell(one.text)} | {one.kind} | {one.logger} | `{one.where}` |" for one in found if one.kind in ("WARNING", "ERROR")]
+    lines += [
+        f"| {cell(one.text)} | {one.kind} | {one.logger} | `{one.where}` |"
+        for one in found
+        if one.kind in ("WARNING", "ERROR")
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -13,7 +13,7 @@ WANTED = r"hivemind_c-{}-cp310-abi3-manylinux\S*_x86_64\.whl", r"hivemind_c-{}-c
 
 
 def complaints(names, ref, version, changelog):
-    """What is wrong, a sentence each."""
+    """The errors, a sentence each."""
     patterns = [wanted.format(re.escape(version)) for wanted in WANTED]
     if ref != f"refs/tags/v{version}":
         yield f"the ref {ref} is not the tag of version {version}; run this on refs/tags/v{version}, or correct HV_VERSION_TEXT"

@@ -28,7 +28,7 @@ def lowest():
 
 
 def requirements(words):
-    """What pip is asked for: all of NAMES, beside pytorch-lightning in Lightning's version."""
+    """The requirements for pip: all of NAMES, beside pytorch-lightning in Lightning's version."""
     asked = lowest() if words == ["lowest"] else list(NAMES) if words == ["newest"] else words
     asked += [name for name in NAMES if not any(re.match(rf"{name}\b", one) for one in asked)]
     return asked + [one.replace("lightning", "pytorch-lightning") for one in asked if one.startswith("lightning")]

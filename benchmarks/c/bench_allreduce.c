@@ -86,7 +86,7 @@ static hv_identity *identity_of(hv_mem *mem, size_t index) {
 
 /* ---- a peer ---- */
 
-/* Whoever lost an owner may need what is here: it stays until all are finished, as in core/average. */
+/* A member that lost an owner may need these values: it stays until all are finished, as in core/average. */
 static void see_if_finished(hv_timer *timer, const hv_event *event) {
   peer *p = timer->owner;
   const int32_t over = HV_OK;

@@ -49,7 +49,7 @@ typedef struct wan_packet {
   uint8_t bytes[WAN_PACKET_MAX]; /* only `size` of them are there */
 } wan_packet;
 
-/* What is on its way out of one line, in order. */
+/* The bytes on their way out of one line, in order. */
 typedef struct wan_line {
   wan_packet *first, *last;
   double rate;

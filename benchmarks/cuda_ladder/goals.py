@@ -1,4 +1,4 @@
-"""What run.sh measured, each row beside the issue's goal: reads the JSON lines of the logs in a folder, and writes one line for each that has one."""
+"""The measurements of run.sh, each row beside the issue's goal: reads the JSON lines of the logs in a folder, and writes one line for each that has one."""
 
 import json
 import sys

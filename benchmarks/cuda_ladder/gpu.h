@@ -1,4 +1,4 @@
-/* What both programs for a GPU want: tensors, errors that end the program, time between events. */
+/* Shared by both programs for a GPU: tensors, errors that end the program, time between events. */
 #ifndef HV_LADDER_GPU_H
 #define HV_LADDER_GPU_H
 

@@ -1,4 +1,4 @@
-"""What adding up gradients costs a micro-step of a small transformer on a GPU: one JSON object a line. The averager has no network here."""
+"""The cost of adding up gradients for a micro-step of a small transformer on a GPU: one JSON object a line. The averager has no network here."""
 
 import json
 from types import SimpleNamespace

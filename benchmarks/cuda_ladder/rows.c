@@ -23,7 +23,7 @@ typedef struct job {
   int times; /* in a row, so that small tensors keep the device as busy as large ones */
 } job;
 
-/* What the issue asks for, as a share of the copy. */
+/* The goal, as a share of the copy. */
 #define GOAL_ADD 0.8
 #define GOAL_GATHER 0.8
 #define GOAL_PINNED 0.9

@@ -46,7 +46,7 @@ step python 120 env PYTHONPATH=csrc/$build:benchmarks/cuda_ladder:python python3
   -k "${TESTS:-gpu and not lost}" tests/py/compression/test_cuda.py
 step lowrank 60 bash -c 'make_ lowrank && cp csrc/$build/libhivemind_lowrank.so python/hivemind_c/'
 step without-network 120 env PYTHONPATH=csrc/$build:benchmarks/cuda_ladder:python python3 -m pytest -q --noconftest -p small -p no:cacheprovider \
-  -k "gpu and (mixed or kernel_takes or on_a_gpu_a_round)" tests/py/compression/test_cuda_rounds.py tests/py/compression/test_lowrank.py
+  -k "gpu and (mixed or without_a_kernel or on_a_gpu_a_round)" tests/py/compression/test_cuda_rounds.py tests/py/compression/test_lowrank.py
 step rows 150 csrc/$build/cuda_rows
 step ladder 60 csrc/$build/cuda_ladder
 for row in powersgd micro bitsandbytes_row; do

@@ -1,5 +1,5 @@
 """A plugin for pytest: puts _hivemind_small in the place of _hivemind_c, so that the codecs and hivemind_c.cuda are tested where the
-network's libraries are missing. What is not in it is an empty class."""
+network's libraries are missing. All else is an empty class."""
 
 import sys
 

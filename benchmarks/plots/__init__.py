@@ -1,1 +1,1 @@
-"""What docs/ shows of the rows, drawn; needs matplotlib, which nothing else here does."""
+"""The plots of the rows in docs/; needs matplotlib, which nothing else here does."""

@@ -1,6 +1,6 @@
 """python -m benchmarks.plots.dht_hops [NODES ...]: runs the simulator's room dht-hops and draws docs/dht_hops.png
 
-What was measured stands in docs/dht_hops.json, a line for each number of nodes; without arguments it is drawn anew from there.
+The measurements are in docs/dht_hops.json, a line for each number of nodes; without arguments it is drawn anew from there.
 """
 
 from __future__ import annotations

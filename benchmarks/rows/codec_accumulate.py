@@ -1,6 +1,6 @@
 """decode-and-accumulate of each codec against a plain float32 add of the same length
 
-What a reducer does with each contribution: check all of a chunk (its checksum, its parameters, that it is finite), then add weight times value.
+A reducer's work on each contribution: check all of a chunk (its checksum, its parameters, that it is finite), then add weight times value.
 The other side is a[i] += b[i], vectorised. 512 MB of float32 sums on one core, chunks of 512 KB.
 """
 

@@ -1,4 +1,4 @@
-"""What training in a swarm takes of the host's memory: bytes a parameter, offloaded AdamW, and summing up gradients where they are
+"""The host memory that training in a swarm takes: bytes a parameter, offloaded AdamW, and summing up gradients where they are
 
 A peer that trains alone, 17 million parameters in float32 on the CPU. offload: what comes to the model and its gradients, which stand for those on a device, when
 AdamW is offloaded: parameters, two moments and the gradients' mean. offers: the same while the state is offered to joiners, of which a snapshot is kept. reuse, copy: what comes

@@ -4,7 +4,7 @@ A process keeps the DHT: two nodes, and 1,000 more, one after the other, each of
 records live for ten minutes. The program hivemind-monitor joins, fetches and checks them (a fresh check of each signature each time, as in a run whose peers tell anew), judges
 and keeps them, and serves its page to one reader who asks as the page does, twice a second. `share_of_core` is the monitor's processor time, all its threads, over time;
 `page_s` is how long the page's two questions take, `look_age_s` how old its figures are then, the largest of a turn; `grown_mb` is what the monitor's memory has grown by
-from the first turn on; `filled_s` is how long the monitor took from its start (imports and all) to a page that has all peers. What is not in it: the count of the swarm's
+from the first turn on; `filled_s` is how long the monitor took from its start (imports and all) to a page that has all peers. Not included: the count of the swarm's
 samples, which the core's nodes make among themselves (row `progress`)."""
 
 import json

@@ -1,8 +1,9 @@
-/* Bytes: whose are they, and how many?
+/* Three kinds of bytes: a span (borrowed), a buf (owned, grows), and a payload (shared, counted).
  *
- * Room: base (uses mem, status). A span borrows; a buf owns and grows; a payload is counted and travels.
- * Threads: spans and bufs belong to one thread at a time. A payload's count is atomic: it may be kept,
- * read and released on any thread; its bytes never change once it is shared.
+ * Room: base (uses mem, status).
+ * Owner: the code that made a span's bytes keeps them alive; a buf belongs to one caller; a payload belongs to all its holders.
+ * Thread: spans and bufs, one thread at a time. A payload may be kept, read and released on any thread: its count is atomic.
+ * A payload's bytes never change once it is shared.
  */
 #ifndef HV_BASE_BUF_H
 #define HV_BASE_BUF_H
@@ -36,11 +37,11 @@ static inline uint64_t hv_le_get(const uint8_t *from, size_t bytes) {
   return value;
 }
 
-/* 1 when both hold the same bytes. */
+/* True if both hold the same bytes. */
 int hv_span_equal(hv_span a, hv_span b);
 
-/* Writes the bytes into out as a sentence may quote them, and returns out: whatever is not printable ASCII becomes '?',
- * and what is too long ends in "...". */
+/* Writes the bytes into out so that a sentence may quote them, and returns out. A byte that is not printable ASCII becomes '?';
+ * text that is too long ends in "...". */
 #define HV_QUOTE_MAX 64
 const char *hv_span_quote(hv_span text, char out[HV_QUOTE_MAX]);
 
@@ -54,14 +55,15 @@ typedef struct hv_buf {
 void hv_buf_init(hv_buf *buf, hv_mem *mem, size_t limit);
 void hv_buf_fini(hv_buf *buf);
 
-/* Appends a copy. HV_TOO_LARGE over the limit, HV_NOMEM; the buf is as before then. */
+/* Appends a copy of the bytes. HV_TOO_LARGE (over the limit) or HV_NOMEM: the buf is as before. */
 hv_status hv_buf_append(hv_buf *buf, const void *data, size_t size);
 
-/* Makes room for size more bytes; *at (given out, borrowed from buf) is where they go; add them by buf->size += n. */
+/* Makes room for size more bytes. *at points to where they go (borrowed from buf); the caller adds them by buf->size += n.
+ * HV_TOO_LARGE, HV_NOMEM as above. */
 hv_status hv_buf_reserve(hv_buf *buf, size_t size, uint8_t **at);
 
-/* Bulk bytes in one or several parts, shared by counting: made by whoever has the bytes, released by the last holder.
- * Born with one reference. `free` is called once, on the thread of the last release, and owns the struct itself too. */
+/* Bulk bytes in one or several parts, shared by reference counting. It begins with one reference, which the maker holds.
+ * The last release calls `free` once, on its thread; `free` also frees the struct itself. */
 typedef struct hv_payload hv_payload;
 struct hv_payload {
   atomic_uint refs;
@@ -72,22 +74,25 @@ struct hv_payload {
   void *owner; /* the maker's */
 };
 
+/* Fills in a payload with one reference. The parts and their bytes are borrowed until `free`. */
 void hv_payload_init(hv_payload *payload, const hv_span *parts, size_t n_parts, void (*free)(hv_payload *), void *owner);
 
 /* A payload of one part with a copy of the bytes (64-byte aligned). NULL: no memory. */
 hv_payload *hv_payload_copy(hv_mem *mem, const void *data, size_t size);
 
-/* A payload of one part that borrows the bytes; `done` (may be NULL) is called once when the last holder lets go. NULL: no memory.
- */
+/* A payload of one part that borrows the bytes. `done` (may be NULL) is called once, at the last release. NULL: no memory. */
 hv_payload *hv_payload_borrow(hv_mem *mem, const void *data, size_t size, void (*done)(void *arg), void *arg);
 
-/* A part of another one, `size` bytes from `offset` on (both within it); several of mem's as one, in their order. They hold on to
- * what they are made of, and copy nothing. NULL: no memory. */
+/* A payload of `size` bytes of `whole` from `offset` on; both must lie within it. It keeps `whole` and copies nothing.
+ * NULL: no memory. */
 hv_payload *hv_payload_cut(hv_mem *mem, hv_payload *whole, size_t offset, size_t size);
+/* A payload of all n pieces, in their order. It keeps them and copies nothing. NULL: no memory. */
 hv_payload *hv_payload_join(hv_mem *mem, hv_payload *const *pieces, size_t n);
 
+/* Adds a reference, and returns the payload. */
 hv_payload *hv_payload_keep(hv_payload *payload);
-void hv_payload_release(hv_payload *payload); /* NULL is fine */
+/* Gives one reference back. NULL is fine. */
+void hv_payload_release(hv_payload *payload);
 
 /* Copies up to size bytes that start at offset into out; returns how many there were. */
 size_t hv_payload_read(const hv_payload *payload, size_t offset, void *out, size_t size);

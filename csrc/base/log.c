@@ -51,7 +51,7 @@ void hv_log_vwrite(hv_log *log, uint64_t time_us, hv_log_level level, const char
   for (unsigned char *c = (unsigned char *)record.text; *c; c++)
     if (*c < 0x20 || *c == 0x7f)
       *c = '?';
-  hv_text_mend(record.text);
+  hv_text_make_utf8(record.text);
 
   pthread_mutex_lock(&log->lock);
   if (log->count == log->room) {

@@ -1,10 +1,10 @@
-/* Where does memory come from, and how much may it be? The allocator door.
+/* The memory allocator: every block is charged to an account with a limit.
  *
- * Room: base (knows nothing). The only file that calls malloc and free.
- * Every allocation is charged to an account (hv_mem) and to the accounts above it; an account has a
- * limit, and in tests it can be told to fail at the n-th allocation from now. No global state: whoever
- * makes an account owns it and frees everything charged to it before it goes away.
- * Threads: an account may be used from any thread (its figures are atomic).
+ * Room: base; depends on no other module. The only file that calls malloc and free.
+ * Owner: the code that makes an account (hv_mem) frees everything charged to it before it drops the account. No global state.
+ * Limits: each account has one, in bytes; a block is also charged to all accounts above its own.
+ * Thread: an account may be used from any thread; its figures are atomic.
+ * Errors: NULL. In tests an account can make its n-th allocation fail.
  */
 #ifndef HV_BASE_MEM_H
 #define HV_BASE_MEM_H
@@ -23,18 +23,18 @@ typedef struct hv_mem {
   atomic_size_t blocks;  /* allocations not yet freed */
   atomic_long fail_in;   /* < 0: never; n: the n-th allocation from now fails (0: the next), once */
   atomic_size_t refused; /* how many allocations were refused */
-  int on_heap;           /* made by hv_mem_new: the owner counts as one more block */
+  int on_heap;           /* 1: made by hv_mem_new; the owner counts as one more block */
 } hv_mem;
 
-/* Opens an account below parent (may be NULL). Nothing to close: when `blocks` is 0 it may be dropped. */
+/* Opens an account below parent (borrowed, may be NULL). It needs no closing: when `blocks` is 0 it may be forgotten. */
 void hv_mem_init(hv_mem *mem, hv_mem *parent, size_t limit);
 
-/* An account on the heap, for blocks that outlive whoever opened it: it goes away when hv_mem_drop has been called and its last
- * block is freed. NULL: no memory. */
+/* An account on the heap, for blocks that outlive the code that opened it. It is freed when hv_mem_drop has been called and its
+ * last block is freed. NULL: no memory. */
 hv_mem *hv_mem_new(hv_mem *parent, size_t limit);
 void hv_mem_drop(hv_mem *mem); /* NULL is fine */
 
-/* Test door: the n-th allocation from now fails once (0 is the next); a negative n disarms. */
+/* For tests: the n-th allocation from now fails once (0: the next one). A negative n: none fails. */
 void hv_mem_fail_in(hv_mem *mem, long n);
 
 /* All of these return NULL when the account, one above it, or the system has no more; a size of 0 gives a block too.
@@ -46,15 +46,15 @@ void *hv_mem_aligned(hv_mem *mem, size_t size);
 /* count * size, zeroed; NULL also when the product overflows. */
 void *hv_mem_array(hv_mem *mem, size_t count, size_t size);
 
-/* Like realloc, for blocks of hv_mem_alloc, _zalloc, _array; the account is the block's own. On failure the block stands. */
+/* Like realloc, for blocks of hv_mem_alloc, _zalloc and _array. The block stays in its account. NULL: the block is unchanged. */
 void *hv_mem_resize(hv_mem *mem, void *block, size_t size);
 
 /* A terminated copy of n bytes of text. */
 char *hv_mem_text(hv_mem *mem, const char *text, size_t n);
 
-/* Lets the system's allocator keep what is freed (up to some 64 MB for each of its arenas) for those who allocate next, instead of
- * giving the pages back to a kernel that clears each before it gives it out again: what glibc does by itself in a process that has
- * ever freed a block of 32 MB. Whoever runs the process and has chosen otherwise (mallopt, GLIBC_TUNABLES) is obeyed. */
+/* Makes the system's allocator keep freed pages (about 64 MB per arena) for the next allocation, because the kernel must clear
+ * every page that it hands out again. glibc does the same by itself after a process has freed a block of 32 MB. If the user has
+ * set mallopt or GLIBC_TUNABLES, nothing changes. */
 void hv_mem_keep_pages(void);
 
 /* Gives a block back to the account it came from. NULL is fine. */

@@ -60,7 +60,7 @@ static int character(const unsigned char *c) {
   return wrong ? 0 : size;
 }
 
-void hv_text_mend(char *text) {
+void hv_text_make_utf8(char *text) {
   for (unsigned char *c = (unsigned char *)text; *c;) {
     int size = character(c);
     if (size == 0)
@@ -69,18 +69,18 @@ void hv_text_mend(char *text) {
   }
 }
 
-static void tell(hv_error *err, hv_status status, hv_cause cause, const char *format, va_list args) {
+static void status_write(hv_error *err, hv_status status, hv_cause cause, const char *format, va_list args) {
   err->status = status;
   err->cause = cause ? cause : hv_cause_of(status);
   vsnprintf(err->text, sizeof err->text, format, args);
-  hv_text_mend(err->text);
+  hv_text_make_utf8(err->text);
 }
 
 hv_status hv_fail(hv_error *err, hv_status status, const char *format, ...) {
   if (err) {
     va_list args;
     va_start(args, format);
-    tell(err, status, HV_CAUSE_OTHER, format, args);
+    status_write(err, status, HV_CAUSE_OTHER, format, args);
     va_end(args);
   }
   return status;
@@ -90,7 +90,7 @@ hv_status hv_fail_by(hv_error *err, hv_status status, hv_cause cause, const char
   if (err) {
     va_list args;
     va_start(args, format);
-    tell(err, status, cause, format, args);
+    status_write(err, status, cause, format, args);
     va_end(args);
   }
   return status;

@@ -1,11 +1,12 @@
 /* Error codes: the kind of an error (hv_status), its cause (hv_cause), and the sentence for a person (hv_error).
  *
- * Room: base (knows nothing). Used by all rooms.
- * HV_OK is 0. A function that can fail returns hv_status. A function with an `hv_error *` (may be NULL) also leaves
+ * Room: base; depends on no other module. Used by all rooms.
+ * Owner: an hv_error belongs to its caller.
+ * Thread: any; pure functions.
+ * Errors: HV_OK is 0. A function that can fail returns hv_status. A function with an `hv_error *` (may be NULL) also leaves
  * one sentence there: "what failed: cause; what to do".
  * A program decides by the codes and never by the sentence. docs/ARCHITECTURE.md lists the causes.
  * Text for a person is always valid UTF-8.
- * Threads: pure functions; an hv_error belongs to its caller.
  */
 #ifndef HV_BASE_STATUS_H
 #define HV_BASE_STATUS_H
@@ -99,7 +100,7 @@ const char *hv_cause_name(hv_cause cause);
 hv_cause hv_cause_of(hv_status status);
 
 /* Makes text UTF-8 in place: each byte that is none becomes '?'. It may have come from a peer, or been cut inside a character. */
-void hv_text_mend(char *text);
+void hv_text_make_utf8(char *text);
 
 /* Writes the sentence into err (borrowed, may be NULL) and returns status: `return hv_fail(err, HV_X, "...");`
  * The cause is the status' own. */

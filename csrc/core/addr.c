@@ -64,7 +64,7 @@ typedef struct reading {
   const char *foreign;   /* the first of another transport */
 } reading;
 
-static void place(reading *r, const protocol *p) {
+static void addr_advance(reading *r, const protocol *p) {
   if (p->stage == FOREIGN)
     r->foreign = r->foreign ? r->foreign : p->name;
   else if (p->stage == r->next)
@@ -230,7 +230,7 @@ static hv_status read_multiaddr(reading *r, hv_span text, hv_error *err) {
     hv_status status = read_value(r, p, value, err);
     if (status != HV_OK)
       return status;
-    place(r, p);
+    addr_advance(r, p);
   }
   return judge(r, text, err);
 }
@@ -265,8 +265,8 @@ static hv_status read_host_port(reading *r, hv_span text, hv_error *err) {
   hv_status status = read_value(r, at_host, host, err);
   if (status == HV_OK)
     status = read_value(r, tcp, port, err);
-  place(r, at_host);
-  place(r, tcp);
+  addr_advance(r, at_host);
+  addr_advance(r, tcp);
   return status;
 }
 
@@ -444,7 +444,7 @@ static int unpack_piece(reading *r, hv_span *rest) {
     memcpy(r->addr.host.ip, p->value == NAME ? (const uint8_t *)name : bytes.data, p->value == NAME ? sizeof name : bytes.size);
   if (p->stage == AT_PORT)
     r->addr.port = (uint16_t)(bytes.data[0] << 8 | bytes.data[1]);
-  place(r, p);
+  addr_advance(r, p);
   return 1;
 }
 

@@ -1,7 +1,8 @@
-/* Where is a peer? Addresses as multiaddrs, parsed and printed.
+/* A peer's address: parsed from multiaddrs and printed as such.
  *
- * Room: core (uses base, peer). Pure functions over small values; any thread. Opens nothing, resolves nothing.
- * The text form is /ip4|ip6|dns4|dns6/HOST/tcp/PORT[/p2p/PEERID]. Also read, as users write them:
+ * Room: core (uses base, peer). Opens nothing, resolves nothing.
+ * Thread: any; pure functions over small values.
+ * The text form is /ip4|ip6|dns4|dns6/HOST/tcp/PORT[/p2p/PEERID]. Other forms that are read, because users write them:
  * HOST:PORT, [IPV6]:PORT, and for listening [::]:* and 0.0.0.0:31337 ('*' is port 0, any free one).
  */
 #ifndef HV_CORE_ADDR_H
@@ -23,9 +24,9 @@ typedef struct hv_addr {
   } host;
 } hv_addr;
 
-/* Reads one address; *peer (may be NULL) becomes the ID behind /p2p/, or unknown.
- * HV_MALFORMED with a sentence that quotes what was wrong; HV_UNSUPPORTED for well-formed addresses of
- * transports this does not speak (/udp/.../quic, /p2p-circuit): the caller skips them with one warning. */
+/* Reads one address. *peer (may be NULL) becomes the ID behind /p2p/, or unknown.
+ * HV_MALFORMED: err quotes the part that is wrong. HV_UNSUPPORTED: a well-formed address of another transport (/udp/.../quic,
+ * /p2p-circuit), which the caller skips with one warning. */
 hv_status hv_addr_parse(hv_span text, hv_addr *out, hv_peer_id *peer, hv_error *err);
 
 /* Writes the multiaddr, with /p2p/PEERID when peer is not NULL and known; returns out. */
@@ -34,6 +35,7 @@ const char *hv_addr_print(const hv_addr *addr, const hv_peer_id *peer, char out[
 /* Writes "1.2.3.4:80", "[::1]:80" or "name:80"; returns out. */
 const char *hv_addr_print_short(const hv_addr *addr, char out[HV_ADDR_TEXT_MAX]);
 
+/* True if the addresses are equal, or of that kind. */
 int hv_addr_equal(const hv_addr *a, const hv_addr *b);
 int hv_addr_is_unspecified(const hv_addr *addr); /* 0.0.0.0 or :: */
 int hv_addr_is_loopback(const hv_addr *addr);    /* 127.0.0.0/8, ::1, localhost */

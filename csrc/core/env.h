@@ -1,16 +1,15 @@
-/* What does the world look like to the protocol? One struct of function pointers, and one door for events.
+/* The interface between the protocol and its world: a struct of functions that core calls, and one function that takes events.
  *
- * Room: core (uses base, msg). Filled by net/transport/loop.c (the real world) and net/sim/sim.c (the simulated one);
- * used by everything in core/. The contract below is tested by one suite on both (tests/contract).
- *
- * One thread: the world calls hv_core.step with one event at a time; core calls hv_env only from within a step.
- * No function here blocks, and none calls back into step before it has returned.
- * A completion (TIMER, CALL_DONE, WORK_DONE, STREAM_CLOSED) is delivered exactly once, as an event, never from
- * inside the call that started it. After it the struct is the core's again and may be freed or used anew.
- * When the world ends (shutdown, or a crash in the sim) it first delivers HV_CANCELLED for all calls and jobs
- * and closes all streams, then calls nobody any more. In a crash it delivers nothing: core is simply freed, and
- * until then every function here does nothing and fails with HV_CLOSED.
- * Times are microseconds of the node's own monotonic clock: they are compared with each other, never with a peer's.
+ * Room: core (uses base, msg). Filled by net/transport/loop.c (the real world) and net/sim/sim.c (the simulator); used by all of
+ * core.
+ * Owner: the world owns hv_env. A struct that core passes in (timer, call, job) is the world's until its completion, then core's
+ * again.
+ * Thread: one. The world calls hv_core.step with one event at a time; core calls hv_env only within a step.
+ * No function here blocks, and none calls step. A world is an event loop with a network, clock, pool and cryptography.
+ * Completions: TIMER, CALL_DONE, WORK_DONE and STREAM_CLOSED come exactly once, as events, never from within the starting call.
+ * At a shutdown the world delivers HV_CANCELLED for all calls and jobs, closes all streams, then sends no more events.
+ * After a crash (simulator only) it delivers nothing: every function does nothing and fails with HV_CLOSED, and core is freed.
+ * Times are microseconds of this node's monotonic clock. They are never compared with a peer's.
  */
 #ifndef HV_CORE_ENV_H
 #define HV_CORE_ENV_H
@@ -22,8 +21,8 @@
 typedef struct hv_env hv_env;
 typedef struct hv_event hv_event;
 
-/* Whom to reach, and where. An unknown id is learned at first contact (and then stands in hv_call.to); a known id is
- * checked against the identity that answers: another one is HV_DENIED. Without TLS the id is only what the peer claims. */
+/* A peer and its address. An unknown id is learned at first contact and then written into hv_call.to. A known id is compared with
+ * the identity that answers: if they differ, the call ends with HV_DENIED. Without TLS an id is only the peer's claim. */
 typedef struct hv_target {
   hv_peer_id id;
   hv_addr addr;
@@ -37,15 +36,15 @@ struct hv_timer {
   struct {
     uint64_t due_us, order;
     size_t slot;
-  } world; /* the world's; zero while not armed (slot counts from 1) */
+  } world; /* the world's; zero if not armed (slot counts from 1) */
 };
 
 /* ---- unary calls: the caller's struct ---- */
 typedef struct hv_call hv_call;
 struct hv_call {
-  /* Event CALL_DONE. HV_OK: event->msg is the answer (never a refusal) and event->peer who gave it. Else msg is NULL and
-   * event->text says why. HV_TIMEOUT, HV_CANCELLED, HV_REFUSED (nobody listens), HV_UNREACHABLE, HV_DENIED, HV_VERSION, HV_CLOSED
-   * (peer lost while asking), HV_MALFORMED, or the status of the peer's refusal. */
+  /* Event CALL_DONE. HV_OK: event->msg is the answer (never a refusal), event->peer the peer that gave it. Else msg is NULL and
+   * event->text is the reason: HV_TIMEOUT, HV_CANCELLED, HV_REFUSED (nothing listens there), HV_UNREACHABLE, HV_DENIED, HV_VERSION,
+   * HV_CLOSED (peer lost during the call), HV_MALFORMED, or the status of the peer's refusal. */
   void (*done)(hv_call *self, const hv_event *event);
   void *owner;         /* the caller's */
   hv_target to;        /* in */
@@ -56,28 +55,28 @@ struct hv_call {
 /* ---- incoming calls: the world's struct, valid until answered ---- */
 typedef struct hv_request hv_request;
 struct hv_request {
-  hv_peer_id peer; /* who asks (checked under TLS) */
-  hv_addr from;    /* where from; kind HV_ADDR_NONE if not known */
+  hv_peer_id peer; /* the caller (verified under TLS) */
+  hv_addr from;    /* the caller's address; kind HV_ADDR_NONE if not known */
 };
 
 /* ---- streams: the world's struct, valid until its STREAM_CLOSED has been delivered ----
- * Ordered, bidirectional, opened by one side with a first message. Core sets `on` when it opens one, or while it handles
- * STREAM_OPENED (if it leaves `on` NULL the stream is refused). */
+ * Ordered, bidirectional, opened by one side with a first message. Core sets `on` when it opens a stream, or while it handles
+ * STREAM_OPENED. If `on` stays NULL, the world refuses the stream. */
 typedef struct hv_stream hv_stream;
 typedef struct hv_stream_events {
-  /* A message came. event->msg is its header, event->payload its bytes (NULL if none), borrowed: hv_payload_keep to hold on. Bytes
-   * that are held count against the stream's window: while it is full no more are read and the sender is held back. */
+  /* A message arrived. event->msg is its header, event->payload its bytes (NULL if none), both borrowed; hv_payload_keep keeps
+   * the bytes. Kept bytes count against the stream's window: while it is full, nothing is read and the sender must wait. */
   void (*data)(hv_stream *self, const hv_event *event);
-  /* There is room again after hv_env.stream_send said HV_BUSY. */
+  /* The window has room again after stream_send returned HV_BUSY. */
   void (*ready)(hv_stream *self, const hv_event *event);
-  /* The last event: HV_OK when both sides ended it, else why. `self` is gone afterwards. */
+  /* The last event: HV_OK if both sides ended the stream, else the reason. `self` is freed afterwards. */
   void (*closed)(hv_stream *self, const hv_event *event);
-  int heavy; /* 1: much will go over it; a world may spread a stream that is opened so over several connections */
+  int heavy; /* 1: a bulk stream; the world may spread it over several connections */
 } hv_stream_events;
 struct hv_stream {
   const hv_stream_events *on;
   void *owner;     /* core's */
-  hv_peer_id peer; /* the other side; for an outgoing stream unknown until the first message from there, if it was not given */
+  hv_peer_id peer; /* the other side; unknown until its first message if this side opened the stream without an id */
 };
 
 /* ---- work for the pool: the caller's struct ---- */
@@ -94,51 +93,53 @@ struct hv_env {
   hv_mem *mem; /* the account that core allocates from (borrowed) */
   hv_log *log; /* may be NULL */
 
-  uint64_t (*now_us)(hv_env *env); /* does not move within one step */
+  uint64_t (*now_us)(hv_env *env); /* constant within one step */
   void (*random)(hv_env *env, void *out, size_t size);
 
   void (*timer_set)(hv_env *env, hv_timer *timer, uint64_t delay_us); /* arms or re-arms */
-  void (*timer_clear)(hv_env *env, hv_timer *timer);                  /* fine when not armed; it will not fire any more */
+  void (*timer_clear)(hv_env *env, hv_timer *timer);                  /* disarms; no effect if not armed */
 
-  /* Starts a call with `request` (borrowed during this function). Not HV_OK: nothing was started, done will not come. */
+  /* Starts a call with `request` (borrowed during this function). Not HV_OK: nothing was started, and `done` never comes. */
   hv_status (*call)(hv_env *env, hv_call *call, const hv_msg *request);
-  /* Asks for the end of a call: done comes soon, with HV_CANCELLED or what it had anyway. Fine when not under way. */
+  /* Ends a call early: `done` comes soon, with HV_CANCELLED or the call's own result. No effect if it is not under way. */
   void (*call_cancel)(hv_env *env, hv_call *call);
-  /* Answers a request (ends its life). To say no: a message of kind HV_MSG_REFUSAL. `answer` is borrowed during this function. */
+  /* Answers a request, which frees it. A message of kind HV_MSG_REFUSAL refuses. `answer` is borrowed during this function. */
   void (*reply)(hv_env *env, hv_request *request, const hv_msg *answer);
 
-  /* Opens a stream; `first` may not carry a payload. Events come until STREAM_CLOSED, also when the peer cannot be reached. */
+  /* Opens a stream; `first` may not carry a payload. Events come until STREAM_CLOSED, even if the peer cannot be reached. */
   hv_status (*stream_open)(hv_env *env, const hv_target *to, const hv_msg *first, const hv_stream_events *on, void *owner,
                            hv_stream **out);
-  /* Sends a header with bytes (payload may be NULL; it is kept by the world until it has left). HV_BUSY: the window is full,
-   * nothing was taken, `ready` will come. HV_CLOSED: over. */
+  /* Sends a header with bytes. The world keeps the payload (may be NULL) until it has left. HV_BUSY: the window is full, nothing
+   * was taken, and `ready` will come. HV_CLOSED: the stream has ended. */
   hv_status (*stream_send)(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload);
-  /* No more from this side (what was taken still leaves). When both sides have said so: STREAM_CLOSED with HV_OK. */
+  /* Ends this side of the stream; what was taken still leaves. When both sides have ended: STREAM_CLOSED with HV_OK. */
   void (*stream_end)(hv_env *env, hv_stream *stream);
-  /* Breaks it off: STREAM_CLOSED with HV_CANCELLED here, and there, if that side opened it; else HV_CLOSED or HV_CANCELLED. */
+  /* Breaks the stream off: STREAM_CLOSED with HV_CANCELLED here. The other side gets HV_CANCELLED if it opened the stream, else
+   * HV_CLOSED or HV_CANCELLED. */
   void (*stream_cancel)(hv_env *env, hv_stream *stream);
 
-  /* From now on, and until the stream closes, what leaves on its connection leaves evenly, at no more than so many bytes per
-   * second; 0: as fast as it can. The connection's others are held to that, too. A wish: not every world can. */
+  /* Limits the stream's connection to `rate` bytes per second, sent evenly, until the stream closes; 0: no limit. All streams of
+   * the connection are limited. A world that cannot do it ignores the call. */
   void (*stream_pace)(hv_env *env, hv_stream *stream, uint64_t rate);
 
+  /* Runs a job on the pool. */
   void (*work)(hv_env *env, hv_job *job);
 
-  /* After HV_EVENT_STOP: this node has said its goodbyes, the world may end now (it ends after its grace anyway). */
+  /* After HV_EVENT_STOP: all goodbyes are sent, so the world may end now. Without this call it ends after its grace period. */
   void (*stopped)(hv_env *env);
 
-  /* Drops the connections to a peer and what the world keeps for it; calls under way to it end. Fine when there are none. */
+  /* Closes the connections to a peer and frees what the world keeps for it; calls under way to it end. */
   void (*forget)(hv_env *env, const hv_target *to);
 
-  /* Cryptography, by whoever has it. sign uses this node's key; `domain` is a short constant ("hv:record") that keeps uses apart.
-   */
+  /* Cryptography of the world. sign uses this node's key; `domain` is a short constant ("hv:record") that separates its uses. */
   void (*sha256)(hv_env *env, hv_span bytes, hv_hash *out);
   hv_status (*sign)(hv_env *env, const char *domain, hv_span bytes, uint8_t out[64]);
-  int (*verify)(hv_env *env, const hv_peer_id *peer, const char *domain, hv_span bytes, const uint8_t signature[64]); /* 1: right */
+  int (*verify)(hv_env *env, const hv_peer_id *peer, const char *domain, hv_span bytes,
+                const uint8_t signature[64]); /* true if valid */
 };
 
 typedef enum hv_event_kind {
-  HV_EVENT_START,         /* first event: addrs/n_addrs are where this node listens (none: it only dials out) */
+  HV_EVENT_START,         /* the first event; addrs/n_addrs: where this node listens (none: it only dials out) */
   HV_EVENT_TIMER,         /* timer */
   HV_EVENT_CALL_DONE,     /* call, status, msg, peer, text */
   HV_EVENT_REQUEST,       /* request, msg */
@@ -147,23 +148,19 @@ typedef enum hv_event_kind {
   HV_EVENT_STREAM_READY,  /* stream */
   HV_EVENT_STREAM_CLOSED, /* stream, status, text */
   HV_EVENT_WORK_DONE,     /* job, status */
-  HV_EVENT_PEER_DOWN,     /* peer, text: a connection that this node opened to it broke (it may still live). See below. */
-  HV_EVENT_COMMAND,       /* command: the program that holds this node wants something */
-  HV_EVENT_STOP,          /* say goodbye: soon after this the world ends */
+  HV_EVENT_PEER_DOWN,     /* peer, text: a connection that this node opened to the peer broke; the peer may still live */
+  HV_EVENT_COMMAND,       /* command: a request of the program that owns this node */
+  HV_EVENT_STOP,          /* time for goodbyes: soon after this the world ends */
   HV_EVENT_KINDS
 } hv_event_kind;
 
-/* PEER_DOWN in the real world: at once when the other side's kernel says so (its process ended), within 15 s when nothing is heard
- * any more (keepalive: a ping after 10 s without a sign of life, 5 s to answer it). Of a connection that the other side opened
- * gRPC's C core tells nothing: it has no event for a server's transports, only for the calls and streams on them. So such an end is
- * known from what was under way on it (STREAM_CLOSED, at the same speed), and of a peer that can be dialled from the connection
- * that hellos open to it. What is left is a peer in client mode with no stream to it: core/peers loses it when its hellos stop,
- * after three of them (30 s as a rule). The simulator tells whoever dialled, too, and nobody else. */
+/* When PEER_DOWN comes: at once if the peer's kernel closes the connection, within 15 s if the peer falls silent (keepalive).
+ * Only the side that dialled gets it. Rules: docs/COMING_AND_GOING.md, "How the end of a peer is known". */
 
-/* Something the program asks of the node: run in a step of its own. The struct is the program's until `run`, then core's. */
+/* A request of the program to the node, run in a step of its own. The struct is the program's until `run`, then core's. */
 typedef struct hv_command hv_command;
 struct hv_command {
-  void (*run)(hv_command *self, void *core); /* core is NULL when the node ended first: finish with HV_CLOSED */
+  void (*run)(hv_command *self, void *core); /* core is NULL if the node ended first: finish with HV_CLOSED */
   hv_command *next;                          /* the world's */
 };
 
@@ -171,7 +168,7 @@ struct hv_event {
   hv_event_kind kind;
   uint64_t now_us;
   hv_status status;
-  hv_cause cause;   /* of a status that is not HV_OK; HV_CAUSE_OTHER: the status' own (hv_cause_of) */
+  hv_cause cause;   /* cause of a status that is not HV_OK; HV_CAUSE_OTHER: hv_cause_of the status */
   const char *text; /* a sentence with the cause, or "" */
   hv_peer_id peer;
   const hv_msg *msg;
@@ -186,13 +183,13 @@ struct hv_event {
   hv_command *command;
 };
 
-/* What a world drives. */
+/* The protocol as the world drives it. */
 typedef struct hv_core {
   void *self;
   void (*step)(void *self, const hv_event *event);
 } hv_core;
 
-/* Gives an event that belongs to a timer, call, stream or job to its function; 1 if it did. Every core's step begins with it. */
+/* Passes an event of a timer, call, stream or job to its function. True if the event was one. Every step begins with this call. */
 int hv_event_dispatch(const hv_event *event);
 
 /* Writes to the node's log with the node's clock. */

@@ -1,9 +1,10 @@
-/* What do peers say to each other? Plain structs for every message.
+/* All messages between peers, as plain structs.
  *
- * Room: core (uses base, peer, addr). net/wire.c turns them into bytes and back; the limits here are
- * the limits there, checked in both directions.
- * Ownership: spans and arrays in a message are borrowed. A message handed to hv_env is read during that
- * call only; a message in an event lives as long as that event's step.
+ * Room: core (uses base, peer, addr). net/wire.c encodes and decodes them; it checks the limits below in both directions.
+ * Owner: spans and arrays in a message are borrowed. A message passed to hv_env is read during that call only; a message in an
+ * event lives until the end of the event's step.
+ * Thread: any; types and constants.
+ * Fields and their bytes: docs/WIRE.md.
  */
 #ifndef HV_CORE_MSG_H
 #define HV_CORE_MSG_H
@@ -11,7 +12,7 @@
 #include "core/addr.h"
 #include "core/peer.h"
 
-/* The protocol this code speaks; in the first message of every call and stream. */
+/* The protocol's version; in the first message of every call and stream. */
 #define HV_PROTOCOL_VERSION 1
 
 #define HV_CARD_ADDRS_MAX 8                 /* addresses of one peer */
@@ -26,7 +27,7 @@
 #define HV_RECORD_KEY_MAX 1024              /* bytes of a key, and of a subkey */
 #define HV_RECORD_VALUE_MAX (1u << 16)      /* bytes of a value */
 #define HV_MATCH_KEY_MAX 384                /* bytes of a key of matchmaking */
-#define HV_MATCH_EPOCH_MAX 64               /* bytes of what names an epoch */
+#define HV_MATCH_EPOCH_MAX 64               /* bytes of an epoch's name */
 #define HV_MATCH_SCHEMA_TEXT_MAX (1u << 14) /* bytes of a description of tensors */
 #define HV_MATCH_AVOID_MAX 16               /* hosts that did not serve a seeker */
 #define HV_MATCH_MEMBERS_MAX 256            /* members of a group */
@@ -35,37 +36,37 @@
 
 typedef enum hv_msg_kind {
   HV_MSG_NONE,
-  HV_MSG_REFUSAL,       /* reply: no, and why */
-  HV_MSG_HELLO,         /* request and reply: who I am, whom I know */
+  HV_MSG_REFUSAL,       /* reply: refused, and the reason */
+  HV_MSG_HELLO,         /* request and reply: the sender's card and some cards that it knows */
   HV_MSG_ECHO,          /* request and reply: the same bytes back */
-  HV_MSG_LEAVE,         /* request and (empty) reply: I am going */
+  HV_MSG_LEAVE,         /* request and (empty) reply: the sender ends */
   HV_MSG_PARCEL,        /* stream: a piece of a bulk transfer, or its receipt */
-  HV_MSG_FIND,          /* request: who is near this point, and what is kept there? */
+  HV_MSG_FIND,          /* request: the contacts near a point, and the records kept there */
   HV_MSG_FOUND,         /* reply: records, contacts */
   HV_MSG_STORE,         /* request: keep these records */
   HV_MSG_STORED,        /* reply: a verdict for each */
   HV_MSG_SHARE,         /* stream, first: a member's contributions to a span, and the averages back */
   HV_MSG_CHUNK,         /* stream: one chunk, the codes are the payload */
-  HV_MSG_STATE,         /* stream, first: which manifest's bytes are wanted; HV_MSG_CHUNK asks and answers */
-  HV_MSG_JOIN,          /* stream, first: may I average with those who gather at you? (core/match/match.h, also for those below) */
-  HV_MSG_GATHER,        /* stream: what I have to tell the group; the bytes are the payload */
-  HV_MSG_ACCEPTED,      /* stream: you may wait here, and I am alive */
-  HV_MSG_REDIRECT,      /* stream: not here, but there */
-  HV_MSG_DISBAND,       /* stream: no, or not any more, and why; from a member: let me go */
-  HV_MSG_BEGIN,         /* stream: the group; what its members have to tell is the payload */
-  HV_MSG_SUMMON,        /* request: I host an epoch */
-  HV_MSG_SUMMONED,      /* reply: what I am doing */
-  HV_MSG_ATTEND,        /* stream, first: a member's line to the coordinator of its round */
-  HV_MSG_NEWS,          /* stream: what a member or the coordinator says on it */
-  HV_MSG_PROGRESS,      /* request: how far is a zone of a run? (core/progress/zones.h) */
-  HV_MSG_PROGRESS_TOLD, /* reply: its sum */
+  HV_MSG_STATE,         /* stream, first: the manifest whose bytes are wanted; HV_MSG_CHUNK asks and answers */
+  HV_MSG_JOIN,          /* stream, first: asks a host to be in its group (core/match/match.h, also for those below) */
+  HV_MSG_GATHER,        /* stream: the sender's data for the group; the bytes are the payload */
+  HV_MSG_ACCEPTED,      /* stream: the member may wait here, and the host is alive */
+  HV_MSG_REDIRECT,      /* stream: ask another host */
+  HV_MSG_DISBAND,       /* stream: refused or dissolved, with the reason; from a member: it leaves */
+  HV_MSG_BEGIN,         /* stream: the group; the data of its members is the payload */
+  HV_MSG_SUMMON,        /* request: the sender hosts an epoch */
+  HV_MSG_SUMMONED,      /* reply: the state of the peer that was summoned */
+  HV_MSG_ATTEND,        /* stream, first: a member's stream to the coordinator of its round */
+  HV_MSG_NEWS,          /* stream: a report or order on that stream */
+  HV_MSG_PROGRESS,      /* request: the progress of a zone of a run (core/progress/zones.h) */
+  HV_MSG_PROGRESS_TOLD, /* reply: the sum of that zone */
   HV_MSG_FINDS,         /* request: several FINDs at once */
   HV_MSG_FOUNDS,        /* reply: a FOUND for each, or for as many as fit */
-  HV_MSG_DEPART,        /* request and (empty) reply: I take no part in this any more */
+  HV_MSG_DEPART,        /* request and (empty) reply: the sender leaves a key, a round or a run */
   HV_MSG_KINDS
 } hv_msg_kind;
 
-/* A peer as others know it. */
+/* A peer's identity and addresses. */
 typedef struct hv_card {
   hv_peer_id id;
   uint8_t client_mode; /* 1: cannot be dialled */
@@ -81,11 +82,11 @@ typedef struct hv_msg_refusal {
 typedef struct hv_msg_hello {
   hv_card me;
   hv_span agent;        /* "hivemind_c/0.1.0" */
-  hv_addr you;          /* reply only: where the call came from; kind HV_ADDR_NONE when not known */
-  const hv_card *cards; /* whom I know */
+  hv_addr you;          /* reply only: the caller's address; kind HV_ADDR_NONE if not known */
+  const hv_card *cards; /* some peers that the sender knows */
   size_t n_cards;
-  uint64_t life; /* another one each time that the node starts; 0: not told */
-  uint64_t age_ms;
+  uint64_t life;   /* a random number, drawn anew at each start of the node; 0: not given */
+  uint64_t age_ms; /* time since that start */
 } hv_msg_hello;
 
 typedef struct hv_msg_echo {
@@ -99,8 +100,7 @@ typedef struct hv_msg_parcel {
   uint8_t receipt; /* 1: no bytes, `offset` bytes have arrived whole */
 } hv_msg_parcel;
 
-/* A node of the DHT as others know it: addresses one after another, each a byte of length and a packed address
- * (core/peers/contact.h). */
+/* A node of the DHT. Its addresses follow each other: a byte of length, then a packed address (core/peers/contact.h). */
 typedef struct hv_contact {
   hv_peer_id id;
   hv_span addrs; /* HV_CONTACT_ADDRS_MAX bytes at most; none: it cannot be dialled */
@@ -112,10 +112,10 @@ typedef struct hv_record {
   hv_span subkey;
   hv_span value;
   uint8_t has_subkey; /* an empty subkey is a subkey, too */
-  uint32_t ttl_ms;    /* how much longer it lives */
-  uint32_t lease_ms;  /* signed: the longest that it may live from one word of its owner */
-  uint64_t version;   /* signed: the owner's newest word has the highest */
-  hv_peer_id signer;  /* unknown: not signed, and the three around it are nothing */
+  uint32_t ttl_ms;    /* remaining lifetime */
+  uint32_t lease_ms;  /* signed: longest lifetime after one signature of its owner */
+  uint64_t version;   /* signed: the owner's newest record has the highest */
+  hv_peer_id signer;  /* unknown: not signed; lease_ms, version and signature then have no meaning */
   uint8_t signature[64];
 } hv_record;
 
@@ -123,8 +123,8 @@ typedef struct hv_msg_find {
   hv_hash target; /* contacts near this */
   hv_hash key;    /* records of this key; usually the same */
   uint8_t want_records;
-  uint8_t n_contacts; /* at most so many */
-  hv_span me;         /* my packed addresses; none: I cannot be dialled */
+  uint8_t n_contacts; /* most contacts in the reply */
+  hv_span me;         /* the sender's packed addresses; none: it cannot be dialled */
 } hv_msg_find;
 
 typedef struct hv_msg_found {
@@ -154,7 +154,7 @@ typedef struct hv_msg_store {
 typedef struct hv_msg_stored {
   const hv_status *verdicts; /* in the order of the records */
   size_t n_verdicts;
-  const hv_record *newer; /* what stood in the way: a newer word of the same signer; of several the first is looked at */
+  const hv_record *newer; /* newer records of the same signer that stood in the way; the receiver reads the first only */
   size_t n_newer;
 } hv_msg_stored;
 
@@ -164,7 +164,7 @@ typedef struct hv_msg_stored {
 
 typedef struct hv_msg_share {
   uint8_t round[HV_ROUND_ID_SIZE];
-  uint32_t member; /* which one this is, in the group's order */
+  uint32_t member; /* the sender's index in the group's order */
   float weight;    /* samples behind its values; any bits: the owner checks it */
   uint32_t view;   /* of the round */
   hv_span lacks;   /* a bit for each chunk of the owner's row whose average it lacks; none: all */
@@ -176,24 +176,24 @@ typedef struct hv_msg_state {
 
 typedef struct hv_msg_chunk {
   uint32_t index; /* in the whole run */
-  hv_span
-      from; /* of an average: whose values are in it, a bit for each member (HV_CHUNK_FROM_MAX bytes); no payload: there is none */
-  uint32_t view; /* of an average: in which view it was made */
+  /* For an average: the members whose values it contains, a bit for each (HV_CHUNK_FROM_MAX bytes). No payload: no average. */
+  hv_span from;
+  uint32_t view; /* for an average: the view in which it was made */
 } hv_msg_chunk;
 
 typedef struct hv_msg_join {
   hv_span key, epoch;
-  hv_hash schema; /* of what must be equal */
+  hv_hash schema; /* hash of all that must be equal in a group */
   uint32_t n_chunks;
   hv_span addrs; /* packed, as in hv_contact; none: it cannot be dialled */
   uint8_t auxiliary;
   uint64_t bandwidth;   /* bytes per second; 0: not known */
-  uint32_t expected;    /* so many are enough; 0: all who are known */
-  uint32_t wait_ms;     /* how much longer it waits */
-  uint32_t gather_size; /* of the payload of the HV_MSG_GATHER that follows; 0: none follows */
-  hv_span avoid;        /* identities of hosts that do not serve it, one after another: HV_MATCH_AVOID_MAX at most */
+  uint32_t expected;    /* group size that is enough; 0: all known peers */
+  uint32_t wait_ms;     /* remaining time that it waits */
+  uint32_t gather_size; /* bytes of the payload of the HV_MSG_GATHER that follows; 0: none follows */
+  hv_span avoid;        /* IDs of hosts that do not serve it, one after another, at most HV_MATCH_AVOID_MAX */
   uint8_t stay;         /* 1: it cannot go elsewhere */
-  uint32_t known;       /* how many it knows to come, itself among them, but for whom it asks; 0: it has only just begun */
+  uint32_t known;       /* peers that it expects to come, itself included, the host not; 0: it has only just begun */
 } hv_msg_join;
 
 typedef struct hv_msg_accepted {
@@ -207,8 +207,8 @@ typedef struct hv_msg_redirect {
 typedef struct hv_msg_disband {
   hv_status status;    /* never HV_OK */
   hv_span text;        /* one sentence */
-  hv_span schema_text; /* of a host that averages other tensors: what it averages */
-  uint64_t at;         /* where the others are: 1 + the number of their epoch; 0: not known */
+  hv_span schema_text; /* from a host that averages other tensors: their description */
+  uint64_t at;         /* 1 + the number of the others' epoch; 0: not known */
 } hv_msg_disband;
 
 typedef struct hv_match_member {
@@ -229,9 +229,9 @@ typedef struct hv_msg_begin {
 typedef struct hv_msg_summon {
   hv_span key, epoch;
   hv_span addrs;  /* the host's, packed */
-  uint64_t at;    /* where it is itself, likewise */
+  uint64_t at;    /* 1 + the number of the host's own epoch; 0: not known */
   uint8_t seeks;  /* 1: it seeks a group there, or has just found none */
-  uint64_t comes; /* it missed a step, and comes to this epoch, not sooner: 1 + the number; 0: nothing of the kind */
+  uint64_t comes; /* 1 + the number of the epoch to which it comes next, after it missed a step; 0: it missed none */
 } hv_msg_summon;
 
 typedef enum hv_summoned {
@@ -243,31 +243,30 @@ typedef enum hv_summoned {
 } hv_summoned;
 
 typedef struct hv_msg_summoned {
-  uint8_t state; /* hv_summoned */
-  uint64_t at;   /* where it is, likewise */
-  uint64_t comes;
+  uint8_t state;  /* hv_summoned */
+  uint64_t at;    /* 1 + the number of its epoch; 0: not known */
+  uint64_t comes; /* as in hv_msg_summon */
 } hv_msg_summoned;
 
 typedef struct hv_msg_attend {
   uint8_t round[HV_ROUND_ID_SIZE];
-  uint32_t member;
-  uint32_t view; /* the highest that it has promised to take part in nothing before */
+  uint32_t member; /* the sender's index in the group's order */
+  uint32_t view;   /* the highest view that it has promised: it takes part in none before it */
 } hv_msg_attend;
 
-/* What members and the coordinator of a round tell each other (core/agree/council.h). */
+/* Reports and orders between members and the coordinator of a round (core/agree/council.h). */
 typedef enum hv_news {
   HV_NEWS_TROUBLE,  /* to the coordinator: in `view`, these members are suspected */
   HV_NEWS_ASK,      /* to a member: stop, promise to take part in no view before `view`, and report */
-  HV_NEWS_REPORT,   /* to the coordinator: I have stopped; `installed` and its members; the payload says what I hold */
+  HV_NEWS_REPORT,   /* to the coordinator: the sender has stopped; `installed` and its members; payload: the chunks that it holds */
   HV_NEWS_PLAN,     /* to a member: the members of `view`; `installed`: the latest that any of them was in; the payload is its
                        plan (core/agree/view.h) */
-  HV_NEWS_DONE,     /* to the coordinator: I have everything */
-  HV_NEWS_FINISHED, /* to a member: all have everything */
-  HV_NEWS_OUT,      /* to a member: the round goes on without it, or not at all */
-  HV_NEWS_HERE,     /* I know of this round. `members`: to a member, who coordinates if it is another one, and lives; from a member,
-                       whom it attends meanwhile, since the coordinator was silent; itself and those who attend it, if it
-                       coordinates itself */
-  HV_NEWS_FALSE,    /* to the coordinator, before TROUBLE: in `view`, what these members told me was false */
+  HV_NEWS_DONE,     /* to the coordinator: the sender has all averages */
+  HV_NEWS_FINISHED, /* to a member: all members have all averages */
+  HV_NEWS_OUT,      /* to a member: the round continues without it, or has failed */
+  HV_NEWS_HERE, /* the sender knows of this round. `members`: to a member, the live coordinator if it is another one; from a member,
+                   the coordinator that it attends because this one was silent, or itself and the members that attend it */
+  HV_NEWS_FALSE, /* to the coordinator, before TROUBLE: in `view`, messages of these members to the sender were false */
   HV_NEWS_COUNT
 } hv_news;
 
@@ -279,12 +278,12 @@ typedef struct hv_msg_news {
   uint64_t rate;   /* of HERE: bytes per second that the owner saw of this sender's first chunks; 0: not known */
 } hv_msg_news;
 
-#define HV_WORDS_BYTES_MAX 1024 /* core/progress/words.h */
+#define HV_ZONE_MSG_BYTES_MAX 1024 /* core/progress/zone_msg.h */
 
 typedef struct hv_msg_progress {
   uint32_t run;
-  uint32_t depth; /* of the zone around whoever is asked, in bits; 256: itself */
-  hv_span words;  /* the asker's own zone of that depth, and what it passes on */
+  uint32_t depth; /* depth, in bits, of the zone around the peer that is asked; 256: the peer itself */
+  hv_span words;  /* the sums of the asker's own zone of that depth, and those that it passes on */
 } hv_msg_progress;
 
 typedef struct hv_msg_progress_told {
@@ -292,11 +291,11 @@ typedef struct hv_msg_progress_told {
   hv_span words;
 } hv_msg_progress_told;
 
-/* The peer stays, but takes no part any more in what is named here. */
+/* The peer stays, but leaves what is named here. */
 typedef struct hv_msg_depart {
-  hv_span key;                     /* of matchmaking; none */
+  hv_span key;                     /* a key of matchmaking; empty: none */
   uint8_t round[HV_ROUND_ID_SIZE]; /* a round that it has not begun; zeros: none */
-  uint32_t run;                    /* of progress (core/progress/zones.h); 0: none */
+  uint32_t run;                    /* a run of core/progress/zones.h; 0: none */
 } hv_msg_depart;
 
 typedef struct hv_msg {

@@ -220,7 +220,7 @@ const hv_peer_id *hv_node_id(const hv_node *node) {
 
 /* ---- what peers ask ---- */
 
-static void refuse(hv_node *node, hv_request *request, hv_status status, const char *text) {
+static void node_refuse(hv_node *node, hv_request *request, hv_status status, const char *text) {
   hv_msg answer = {.kind = HV_MSG_REFUSAL, .u.refusal = {status, hv_span_of(text, strlen(text))}};
   node->env->reply(node->env, request, &answer);
 }
@@ -262,7 +262,7 @@ static void asked(hv_node *node, const hv_event *event) {
     node->env->reply(node->env, event->request, event->msg);
     return;
   default:
-    refuse(node, event->request, HV_UNSUPPORTED, "this peer does not answer such a message");
+    node_refuse(node, event->request, HV_UNSUPPORTED, "this peer does not answer such a message");
   }
 }
 

@@ -1,8 +1,9 @@
-/* What is a node? All rooms of the protocol under one roof, and one door for events: hv_node_step.
+/* A node: all parts of the protocol in one object, driven by hv_node_step.
  *
- * Room: core (uses everything in core). Driven by a world through hv_core; asked by the program through commands, which run
- * in steps of their own (net/hive/hive.c), or by a scenario in the simulator.
- * Owns its rooms; borrows env. The hive thread only.
+ * Room: core (uses everything in core). A world drives it through hv_core. The program asks through commands, which run in steps
+ * of their own (net/hive/hive.c); in the simulator a scenario asks.
+ * Owner: the code that made it; it owns its parts and borrows env.
+ * Thread: the hive thread only.
  */
 #ifndef HV_CORE_NODE_H
 #define HV_CORE_NODE_H
@@ -18,31 +19,34 @@
 
 typedef struct hv_node hv_node;
 
+/* Settings of a node; 0 selects a default where one is named. */
 typedef struct hv_node_config {
   hv_peer_id me;
   int client_mode;
-  const hv_addr *announce; /* told to others instead of the addresses of HV_EVENT_START; copied */
+  const hv_addr *announce; /* addresses to announce instead of those of HV_EVENT_START; copied */
   size_t n_announce;
   const hv_target *initial; /* copied */
   size_t n_initial;
-  uint32_t hello_every_ms; /* 0: the room's own default; likewise below */
+  uint32_t hello_every_ms; /* 0: the default of core/peers; the same for the two below */
   uint32_t hello_timeout_ms;
   size_t peers_room;
   size_t parcel_max;          /* bytes of one parcel; 0: 1 GiB */
-  size_t parcels_held_max;    /* bytes of all parcels waiting or under way; 0: 2 GiB */
+  size_t parcels_held_max;    /* bytes of all parcels that wait or are under way; 0: 2 GiB */
   hv_dht_config dht;          /* me and client_mode are filled in */
-  hv_state_config state;      /* likewise */
-  void (*changed)(void *arg); /* peers came or went, or a parcel arrived; called within a step; may be NULL */
+  hv_state_config state;      /* the same */
+  void (*changed)(void *arg); /* called within a step when peers came or went, or a parcel arrived; may be NULL */
   void *arg;
 } hv_node_config;
 
+/* HV_NOMEM: nothing to free. */
 hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out);
-/* After the world has ended for this node (all completions delivered, or crashed). */
+/* Frees it, after its world has delivered all completions or has crashed. */
 void hv_node_free(hv_node *node); /* NULL is fine */
 
-/* The door. `node` is a hv_node: the signature is hv_core's. */
+/* Handles one event. `node` is a hv_node; the signature is that of hv_core.step. */
 void hv_node_step(void *node, const hv_event *event);
 
+/* The node's parts, borrowed. */
 hv_env *hv_node_env(hv_node *node);
 hv_peers *hv_node_peers(hv_node *node);
 hv_dht *hv_node_dht(hv_node *node);
@@ -53,17 +57,17 @@ hv_averages *hv_node_averages(hv_node *node);
 hv_match_registry *hv_node_match_registry(hv_node *node); /* where groups form */
 const hv_peer_id *hv_node_id(const hv_node *node);
 
-/* The same bytes back from a peer that is known. call->done as in env.h: HV_OK with an echo, whose bytes are the right ones.
- * Not HV_OK: not started. */
+/* One echo call to a known peer: the caller's struct, alive until done. */
 typedef struct hv_node_echo {
   void (*done)(struct hv_node_echo *self, hv_status status, hv_span bytes, const char *text);
   void *owner;
   hv_peer_id to;
   hv_span bytes; /* borrowed until done */
   uint32_t timeout_ms;
-  hv_cause cause; /* out, with done: of a failure; HV_CAUSE_OTHER: the status' own */
+  hv_cause cause; /* out, at done: the cause of a failure; HV_CAUSE_OTHER: hv_cause_of the status */
   hv_call call;   /* node's */
 } hv_node_echo;
+/* Starts the call. HV_OK at done: the same bytes came back. Not HV_OK here: not started, done never comes. */
 hv_status hv_node_echo_start(hv_node *node, hv_node_echo *echo);
 void hv_node_echo_cancel(hv_node *node, hv_node_echo *echo);
 
@@ -71,6 +75,7 @@ void hv_node_echo_cancel(hv_node *node, hv_node_echo *echo);
 hv_status hv_node_send_start(hv_node *node, hv_parcel_send *send, const hv_peer_id *to);
 /* The oldest parcel that arrived, or NULL. */
 hv_parcel *hv_node_take_parcel(hv_node *node);
-void hv_node_return_parcel(hv_node *node, hv_parcel *parcel); /* not wanted after all: given back, as the oldest */
+/* Gives a parcel back unread; it is the oldest again. */
+void hv_node_return_parcel(hv_node *node, hv_parcel *parcel);
 
 #endif

@@ -1,7 +1,9 @@
 /* Notices: requests whose answers do not matter.
  *
- * Room: core (uses env). Owned by node; the hive thread.
- * Limits: HV_NOTICES_MAX under way; what is beyond that is not sent, and its receiver finds out as it would without it.
+ * Room: core (uses env).
+ * Owner: node.
+ * Thread: the hive thread.
+ * Limits: at most HV_NOTICES_MAX are under way. Further ones are not sent; their receivers learn the same later from silence.
  */
 #ifndef HV_CORE_NOTICE_H
 #define HV_CORE_NOTICE_H
@@ -16,10 +18,11 @@ typedef struct hv_notices {
   size_t n;
 } hv_notices;
 
+/* env is borrowed until fini. */
 void hv_notices_init(hv_notices *notices, hv_env *env);
-/* When the world has ended. */
+/* Frees everything; only when the world has ended. */
 void hv_notices_fini(hv_notices *notices);
-/* Sends msg (borrowed during this call) to a peer. */
+/* Sends msg (borrowed during this call) to a peer. Failures are not reported. */
 void hv_notice_send(hv_notices *notices, const hv_target *to, const hv_msg *msg);
 
 #endif

@@ -86,43 +86,9 @@ static uint64_t whole_sum(uint64_t sum, const uint8_t *header) {
 
 /* ---- encoding ---- */
 
-const float *hv_coder_source(const hv_kern *kern, hv_dtype dtype, const void *src, uint64_t at, size_t n, float *scratch) {
-  const uint8_t *bytes = src;
-  if (dtype == HV_DTYPE_FLOAT32)
-    return (const float *)src + at;
-  if (dtype == HV_DTYPE_FLOAT16)
-    kern->widen_f16(scratch, bytes + 2 * at, n);
-  else if (dtype == HV_DTYPE_BFLOAT16)
-    kern->widen_bf16(scratch, bytes + 2 * at, n);
-  else
-    kern->narrow_f64(scratch, bytes + 8 * at, n);
-  return scratch;
-}
-
 /* The next unit, slice, piece ... of what is left. */
-static size_t next(uint64_t left, size_t most) {
+static size_t codec_next(uint64_t left, size_t most) {
   return left < most ? (size_t)left : most;
-}
-
-/* A binary counter of subtrees: units join pairwise, whatever their number. */
-hv_measure hv_coder_measure(const hv_kern *kern, hv_dtype dtype, const void *src, uint64_t count) {
-  hv_measure tree[64], all = {0};
-  float scratch[HV_UNIT];
-  unsigned depth = 0;
-  for (uint64_t at = 0, unit = 1; at < count; at += HV_UNIT, unit++) {
-    size_t n = next(count - at, HV_UNIT);
-    kern->measure(hv_coder_source(kern, dtype, src, at, n, scratch), n, &tree[depth]);
-    all.low = at && all.low < tree[depth].low ? all.low : tree[depth].low;
-    all.high = at && all.high > tree[depth].high ? all.high : tree[depth].high;
-    for (uint64_t ones = unit; ones % 2 == 0; ones /= 2, depth--)
-      tree[depth - 1].sum += tree[depth].sum, tree[depth - 1].square += tree[depth].square;
-    depth++;
-  }
-  for (; depth > 1; depth--)
-    tree[depth - 2].sum += tree[depth - 1].sum, tree[depth - 2].square += tree[depth - 1].square;
-  if (depth)
-    all.sum = tree[0].sum, all.square = tree[0].square;
-  return all;
 }
 
 /* One chunk on its way out: where the next bytes of the body go, and their sum so far. */
@@ -151,7 +117,7 @@ static void decode_back(const hv_encoder *e, const hv_coder *coder, hv_decoder *
                         float *residual) {
   float values[HV_SLICE];
   for (size_t done = 0; done < n; done += HV_SLICE) {
-    size_t some = next(n - done, HV_SLICE);
+    size_t some = codec_next(n - done, HV_SLICE);
     d->scales = coder->block ? e->head + coder->params + (at + done) / coder->block * coder->scale : NULL;
     coder->decode(d, body + done * coder->bits / 8, some, values);
     e->kern->lose(residual + at + done, values, some);
@@ -161,7 +127,7 @@ static void decode_back(const hv_encoder *e, const hv_coder *coder, hv_decoder *
 static void feed_all(const hv_encoder *e, float *residual) {
   float scratch[HV_UNIT];
   for (uint64_t at = 0; at < e->count; at += HV_UNIT) {
-    size_t n = next(e->count - at, HV_UNIT);
+    size_t n = codec_next(e->count - at, HV_UNIT);
     e->kern->feed(residual + at, hv_coder_source(e->kern, e->dtype, e->src, at, n, scratch), n);
   }
 }
@@ -184,7 +150,7 @@ static uint64_t encode_body(hv_encoder *e, const hv_coder *coder, float *residua
   if (at_once && coder->load)
     coder->load(&back, e->head);
   for (uint64_t at = 0; at < e->count; at += HV_UNIT) {
-    size_t n = next(e->count - at, HV_UNIT);
+    size_t n = codec_next(e->count - at, HV_UNIT);
     const float *x = hv_coder_source(e->kern, e->dtype, e->src, at, n, scratch);
     if (finite)
       *finite &= e->kern->finite_f32((const uint8_t *)x, HV_INFINITE, n);
@@ -204,7 +170,7 @@ static uint64_t encode_body(hv_encoder *e, const hv_coder *coder, float *residua
     coder->finish(e);
   if (residual && coder->prepare && coder->load(&back, e->head))
     for (uint64_t at = 0; at < e->count; at += HV_UNIT)
-      decode_back(e, coder, &back, at, body + at * coder->bits / 8, next(e->count - at, HV_UNIT), residual);
+      decode_back(e, coder, &back, at, body + at * coder->bits / 8, codec_next(e->count - at, HV_UNIT), residual);
   return w.sum;
 }
 
@@ -213,7 +179,7 @@ static uint64_t copy_body(const hv_coder *coder, const hv_decoder *d, const uint
   const hv_kern *kern = d->kern;
   uint64_t sum = 0, index = 0;
   for (uint64_t at = 0; at < size; at += HV_PIECE, index++) {
-    size_t n = next(size - at, HV_PIECE);
+    size_t n = codec_next(size - at, HV_PIECE);
     if (finite)
       *finite &= coder->finite(d, src + at, n);
     sum += region_sum(kern, src + at, n, index);
@@ -225,8 +191,8 @@ static uint64_t copy_body(const hv_coder *coder, const hv_decoder *d, const uint
   return sum;
 }
 
-static hv_status encode(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, float *residual,
-                        uint8_t *out, uint64_t room, uint64_t *size, int *finite) {
+static hv_status codec_encode(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, float *residual,
+                              uint8_t *out, uint64_t room, uint64_t *size, int *finite) {
   const hv_coder *coder = coder_of((int)codec);
   uint64_t whole = hv_codec_bound((int)codec, (int)dtype, count);
   if (!whole)
@@ -258,13 +224,13 @@ static hv_status encode(const hv_kern *kern, hv_codec codec, hv_dtype dtype, con
 
 hv_status hv_codec_encode(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, float *residual,
                           uint8_t *out, uint64_t room, uint64_t *size) {
-  return encode(kern, codec, dtype, src, count, residual, out, room, size, NULL);
+  return codec_encode(kern, codec, dtype, src, count, residual, out, room, size, NULL);
 }
 
 hv_status hv_codec_encode_finite(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, uint8_t *out,
                                  uint64_t room, uint64_t *size) {
   int finite = 1;
-  hv_status status = encode(kern, codec, dtype, src, count, NULL, out, room, size, &finite);
+  hv_status status = codec_encode(kern, codec, dtype, src, count, NULL, out, room, size, &finite);
   return status == HV_OK && !finite ? HV_NOT_FINITE : status;
 }
 
@@ -301,7 +267,7 @@ static const uint8_t *take(cursor *c, size_t size, uint8_t *scratch) {
     return in_place;
   }
   for (size_t have = 0; have < size;) {
-    size_t some = next(size - have, c->part->size - c->at);
+    size_t some = codec_next(size - have, c->part->size - c->at);
     if (some)
       memcpy(scratch + have, c->part->data + c->at, some);
     skip(c, some);
@@ -351,13 +317,13 @@ static int read_head(const hv_coder *coder, const hv_codec_info *info, cursor *c
   uint64_t size = info->body - HV_CODEC_HEADER, scales = coder->params + scale_bytes(coder, info->count);
   int fits = size || !coder->load || coder->load(d, NULL);
   for (uint64_t at = 0, index = HEAD_INDEX; at < size; at += HV_PIECE, index++) {
-    size_t n = next(size - at, HV_PIECE);
+    size_t n = codec_next(size - at, HV_PIECE);
     const uint8_t *piece = take_piece(c, n, scratch);
     *sum += piece_sum(d->kern, piece, index);
     if (at == 0 && coder->load)
       fits &= coder->load(d, piece);
     if (coder->scales_fit && at < scales)
-      fits &= coder->scales_fit(piece, next(scales - at, HV_PIECE));
+      fits &= coder->scales_fit(piece, codec_next(scales - at, HV_PIECE));
   }
   return fits;
 }
@@ -367,7 +333,7 @@ static int read_body(const hv_coder *coder, const hv_codec_info *info, cursor *c
   uint64_t size = info->size - info->body;
   int finite = 1;
   for (uint64_t at = 0, index = 0; at < size; at += HV_PIECE, index++) {
-    const uint8_t *piece = take_piece(c, next(size - at, HV_PIECE), scratch);
+    const uint8_t *piece = take_piece(c, codec_next(size - at, HV_PIECE), scratch);
     *sum += piece_sum(d->kern, piece, index);
     if (coder->finite)
       finite &= coder->finite(d, piece, HV_PIECE); /* the zeros at the end are finite */
@@ -375,7 +341,7 @@ static int read_body(const hv_coder *coder, const hv_codec_info *info, cursor *c
   return finite;
 }
 
-static hv_status check(const hv_span *parts, size_t n_parts, hv_codec_info *info, hv_decoder *d, int *finite) {
+static hv_status codec_check(const hv_span *parts, size_t n_parts, hv_codec_info *info, hv_decoder *d, int *finite) {
   uint8_t scratch[HV_CODEC_HEADER];
   uint64_t sum = 0;
   hv_status status = hv_codec_peek(parts, n_parts, info);
@@ -397,7 +363,7 @@ hv_status hv_codec_check(const hv_kern *kern, const hv_span *parts, size_t n_par
   hv_codec_info found;
   int is_finite = 0;
   unsigned mode = hv_mode_ours();
-  hv_status status = check(parts, n_parts, &found, &d, &is_finite);
+  hv_status status = codec_check(parts, n_parts, &found, &d, &is_finite);
   hv_mode_theirs(mode);
   if (status != HV_OK)
     return status;
@@ -430,10 +396,10 @@ static void reader_init(reader *r, const hv_span *parts, size_t n_parts, const h
 
 /* The body of the next slice, with its scales in r->d; *n is 0 at the end. */
 static const uint8_t *reader_next(reader *r, size_t *n) {
-  *n = next(r->count - r->at, HV_SLICE);
+  *n = codec_next(r->count - r->at, HV_SLICE);
   if (r->coder->block && r->at == r->scaled && *n) {
     size_t covers = r->coder->block > HV_SLICE ? r->coder->block : HV_SLICE;
-    covers = next(r->count - r->at, covers);
+    covers = codec_next(r->count - r->at, covers);
     r->d->scales = take(&r->scales, (size_t)scale_bytes(r->coder, covers), r->scale_scratch);
     r->scaled += covers;
   }
@@ -442,7 +408,7 @@ static const uint8_t *reader_next(reader *r, size_t *n) {
 }
 
 /* One slice of float32 in another dtype; out is where the slice goes. */
-static void put(const hv_kern *kern, hv_dtype dtype, const float *values, size_t n, uint8_t *out, int far) {
+static void codec_put(const hv_kern *kern, hv_dtype dtype, const float *values, size_t n, uint8_t *out, int far) {
   if (dtype == HV_DTYPE_FLOAT16)
     kern->narrow_f16(out, values, n);
   else if (dtype == HV_DTYPE_BFLOAT16)
@@ -453,15 +419,15 @@ static void put(const hv_kern *kern, hv_dtype dtype, const float *values, size_t
     kern->copy(out, (const uint8_t *)values, 4 * n);
 }
 
-static hv_status decode(const hv_kern *kern, const hv_span *parts, size_t n_parts, hv_dtype dtype, void *out, uint64_t count,
-                        int must_be_finite) {
+static hv_status codec_decode(const hv_kern *kern, const hv_span *parts, size_t n_parts, hv_dtype dtype, void *out, uint64_t count,
+                              int must_be_finite) {
   hv_decoder d = {.kern = kern, .infinity = HV_INFINITE};
   hv_codec_info info;
   int finite;
   if (!hv_dtype_size((int)dtype))
     return HV_INVALID;
   unsigned mode = hv_mode_ours();
-  hv_status status = check(parts, n_parts, &info, &d, &finite);
+  hv_status status = codec_check(parts, n_parts, &info, &d, &finite);
   if (status == HV_OK && info.count != count)
     status = HV_INVALID;
   if (status == HV_OK && must_be_finite && !finite)
@@ -481,7 +447,7 @@ static hv_status decode(const hv_kern *kern, const hv_span *parts, size_t n_part
         memcpy(to, body, n * size);
       else {
         r.coder->decode(&d, body, n, direct);
-        put(kern, dtype, values, n, to, far);
+        codec_put(kern, dtype, values, n, to, far);
       }
     }
   }
@@ -490,12 +456,12 @@ static hv_status decode(const hv_kern *kern, const hv_span *parts, size_t n_part
 }
 
 hv_status hv_codec_decode(const hv_kern *kern, const hv_span *parts, size_t n_parts, hv_dtype dtype, void *out, uint64_t count) {
-  return decode(kern, parts, n_parts, dtype, out, count, 0);
+  return codec_decode(kern, parts, n_parts, dtype, out, count, 0);
 }
 
 hv_status hv_codec_decode_finite(const hv_kern *kern, const hv_span *parts, size_t n_parts, hv_dtype dtype, void *out,
                                  uint64_t count) {
-  return decode(kern, parts, n_parts, dtype, out, count, 1);
+  return codec_decode(kern, parts, n_parts, dtype, out, count, 1);
 }
 
 /* The next slice as float32: where it lies, or in `values`. */
@@ -545,11 +511,11 @@ static hv_status check_within(const hv_span *parts, size_t n_parts, hv_codec_inf
                               float weight, const float *norm_max) {
   int finite, by_norm = norm_max && *norm_max > 0;
   d->infinity = norm_max && !by_norm ? hv_codec_infinity(weight) : HV_INFINITE;
-  hv_status status = check(parts, n_parts, info, d, &finite);
+  hv_status status = codec_check(parts, n_parts, info, d, &finite);
   int plain = status == HV_OK && info->codec == HV_CODEC_NONE && info->dtype == HV_DTYPE_FLOAT32, small = plain && finite;
   if (plain && !finite && d->infinity < HV_INFINITE) { /* too large, or infinite? */
     d->infinity = HV_INFINITE;
-    status = check(parts, n_parts, info, d, &finite);
+    status = codec_check(parts, n_parts, info, d, &finite);
   }
   if (status == HV_OK && info->count != count)
     return HV_INVALID;

@@ -1,8 +1,9 @@
-/* How does a tensor become few bytes, and come back? Every codec behind one door.
+/* All codecs behind one interface: a tensor becomes a chunk of few bytes, and the chunk becomes a tensor again.
  *
  * Room: kern (uses base, dtype, cpu). Used by core (through the pool), bind and tests.
- * Pure: buffers in, buffers out. Nothing is allocated (at most 224 KiB of stack), no clock, no threads, no globals; any number of
- * calls may run at once on different buffers. The caller's floating-point mode (rounding, flush to zero) is put aside and back.
+ * Owner: every buffer is the caller's. Nothing is allocated; at most 224 KiB of stack are used.
+ * Thread: any; pure functions without globals, so many calls may run at once on different buffers.
+ * The caller's floating-point mode (rounding, flush to zero) is saved and restored.
  */
 
 // clang-format off
@@ -120,7 +121,7 @@ const char *hv_codec_name(int codec);
 /* The codec of a name, or -1. */
 int hv_codec_find(const char *name);
 
-/* What a chunk says of itself. */
+/* The header of a chunk, as read. */
 typedef struct hv_codec_info {
   hv_codec codec;
   hv_dtype dtype;    /* of the source */
@@ -133,18 +134,18 @@ typedef struct hv_codec_info {
 /* The exact size of a chunk of count elements; 0 when the codec or dtype is off the list or count over HV_CODEC_COUNT_MAX. */
 uint64_t hv_codec_bound(int codec, int dtype, uint64_t count);
 
-/* Encodes count elements of src (aligned as its elements are) into out (any alignment, `room` bytes; must not overlap src).
- * residual: NULL, or count floats of the caller's for error feedback, read and updated; codec NONE leaves it alone.
- * *size is what was written: hv_codec_bound. HV_INVALID: codec, dtype or count off the list; HV_TOO_LARGE: room is too small.
- * Nothing is written then. */
+/* Encodes count elements of src into out. src is aligned as its elements are; out has `room` bytes and must not overlap src.
+ * residual: NULL, or count floats of the caller for error feedback, read and updated; codec NONE ignores it.
+ * *size: the bytes written, equal to hv_codec_bound. HV_INVALID: codec, dtype or count off the list; HV_TOO_LARGE: room is too
+ * small. On an error nothing is written. */
 hv_status hv_codec_encode(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, float *residual,
                           uint8_t *out, uint64_t room, uint64_t *size);
-/* The same without a residual, and HV_NOT_FINITE when a value, as float32, is not finite: out holds anything then. */
+/* The same without a residual. HV_NOT_FINITE: a value, as float32, is not finite; out is then undefined. */
 hv_status hv_codec_encode_finite(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, uint8_t *out,
                                  uint64_t room, uint64_t *size);
 
-/* In all of these the chunk's bytes come in n_parts parts (borrowed, any alignment, empty ones are fine), as a network hands
- * them out; one contiguous chunk is one part. They may be hostile. */
+/* In the functions below the chunk's bytes come in n_parts parts: borrowed, of any alignment, possibly empty. A contiguous chunk is
+ * one part. The bytes may be hostile. */
 
 /* Reads the header and holds it against the size; no codes are looked at. HV_MALFORMED: no chunk, or sizes that do not agree;
  * HV_VERSION: of another version; HV_UNSUPPORTED: a codec or dtype off the list. *info is set on HV_OK alone. */
@@ -162,12 +163,12 @@ hv_status hv_codec_decode(const hv_kern *kern, const hv_span *parts, size_t n_pa
 hv_status hv_codec_decode_finite(const hv_kern *kern, const hv_span *parts, size_t n_parts, hv_dtype dtype, void *out,
                                  uint64_t count);
 
-/* Checks, then acc[i] = acc[i] + weight * v[i] for all count elements, v rounded to float32, the product rounded before the sum.
- * What a reducer does with a contribution: a chunk counts whole or not at all. HV_NOT_FINITE: a value is not finite; HV_INVALID:
- * count differs, or the weight is NaN, negative or over HV_CODEC_WEIGHT_MAX. On any error acc is as before. */
+/* Checks, then acc[i] = acc[i] + weight * v[i] for all count elements. v is rounded to float32, the product before the sum.
+ * A chunk counts whole or not at all. HV_NOT_FINITE: a value is not finite; HV_INVALID: count differs, or the weight is NaN,
+ * negative or over HV_CODEC_WEIGHT_MAX. On any error acc is as before. */
 hv_status hv_codec_accumulate(const hv_kern *kern, const hv_span *parts, size_t n_parts, float weight, float *acc, uint64_t count);
-/* The same, from whoever may mean harm. HV_TOO_LARGE: the L2 norm of the values (by STATS of each 1,024 in turn) is more than
- * norm_max (0: any), or a value times the weight is beyond +-HV_CODEC_ADDEND_MAX: 256 of those cannot overflow a sum. */
+/* The same, for chunks of peers that may mean harm. HV_TOO_LARGE: the L2 norm of the values (by STATS of each 1,024 in turn) is
+ * more than norm_max (0: any), or a value times the weight is beyond +-HV_CODEC_ADDEND_MAX: 256 of those cannot overflow a sum. */
 #define HV_CODEC_ADDEND_MAX 0x1p119f
 hv_status hv_codec_accumulate_within(const hv_kern *kern, const hv_span *parts, size_t n_parts, float weight, float norm_max,
                                      float *acc, uint64_t count);

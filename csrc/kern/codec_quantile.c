@@ -169,7 +169,7 @@ static void prepare(hv_encoder *e) {
     hv_store_float(e->head + 4 * c, entry(&b, c));
 }
 
-static void encode(hv_encoder *e, uint64_t at, const float *x, size_t n, uint8_t *out) {
+static void quantile_encode(hv_encoder *e, uint64_t at, const float *x, size_t n, uint8_t *out) {
   const uint8_t *table = e->u.quantile.table;
   uint16_t cells[HV_SLICE];
   (void)at;
@@ -196,9 +196,14 @@ static int load(hv_decoder *d, const uint8_t *params) {
   return d->kern->finite_f32(params, HV_INFINITE, HV_BOOK);
 }
 
-static void decode(const hv_decoder *d, const uint8_t *body, size_t n, float *out) {
+static void quantile_decode(const hv_decoder *d, const uint8_t *body, size_t n, float *out) {
   d->kern->decode_book(out, body, d->u.book, 1, n);
 }
 
-const hv_coder hv_coder_quantile8 = {
-    .name = "quantile8", .bits = 8, .params = 4 * HV_BOOK, .prepare = prepare, .encode = encode, .load = load, .decode = decode};
+const hv_coder hv_coder_quantile8 = {.name = "quantile8",
+                                     .bits = 8,
+                                     .params = 4 * HV_BOOK,
+                                     .prepare = prepare,
+                                     .encode = quantile_encode,
+                                     .load = load,
+                                     .decode = quantile_decode};

@@ -1,6 +1,8 @@
-/* What does one codec fill in? The table behind codec.h's door.
+/* The table that each codec fills in.
  *
- * Room: kern alone: codec.c walks over chunks (headers, parts, checksums, error feedback) and calls these for what differs.
+ * Room: kern alone. codec.c walks over chunks (headers, parts, checksums, error feedback) and calls the table of the codec.
+ * codec_float.c, codec_quant.c and codec_quantile.c fill the tables in, with the helpers of coder.c.
+ * Thread: any; the tables are constant.
  */
 #ifndef HV_KERN_CODER_H
 #define HV_KERN_CODER_H
@@ -34,9 +36,9 @@ typedef struct hv_encoder {
 
 typedef struct hv_decoder {
   const hv_kern *kern;
-  hv_dtype dtype;    /* of the source: the body of NONE */
-  uint32_t infinity; /* float32 bodies of NONE: from this size on a value is too large to be taken; HV_INFINITE: only infinite */
-  const uint8_t *scales; /* of the slice at hand: from the block that it starts in */
+  hv_dtype dtype;        /* of the source: the body of NONE */
+  uint32_t infinity;     /* float32 bodies of NONE: bits of the smallest magnitude that is refused; HV_INFINITE: only infinity is */
+  const uint8_t *scales; /* of the present slice, from the block in which the slice starts */
   union {
     struct {
       float mean, std;
@@ -52,23 +54,22 @@ typedef struct hv_coder {
   unsigned params;       /* bytes at the start of the head that are always there */
   unsigned block, scale; /* after them `scale` bytes for each block of `block` elements */
 
-  /* Looks at the whole source before the first unit; NULL: no need. */
+  /* Reads the whole source before the first unit. NULL: not needed. */
   void (*prepare)(hv_encoder *e);
   /* Encodes the n elements x of the unit that starts at element `at` into out. */
   void (*encode)(hv_encoder *e, uint64_t at, const float *x, size_t n, uint8_t *out);
-  /* After the last unit; NULL: nothing left to do. */
+  /* Completes the head after the last unit. NULL: not needed. */
   void (*finish)(hv_encoder *e);
 
-  /* Takes up the params and holds them against what an encoder can write: 0 if they cannot be. NULL: there is nothing to take up.
-   */
+  /* Loads the parameters. False if no encoder could have written them. NULL: there are none. */
   int (*load)(hv_decoder *d, const uint8_t *params);
-  /* 1 when `size` bytes of scales can be. NULL: there are none. */
+  /* True if an encoder could have written these `size` bytes of scales. NULL: there are none. */
   int (*scales_fit)(const uint8_t *scales, size_t size);
-  /* 1 when `size` bytes of the body decode to finite numbers. NULL: they always do. */
+  /* True if `size` bytes of the body decode to finite numbers. NULL: they always do. */
   int (*finite)(const hv_decoder *d, const uint8_t *body, size_t size);
   /* Decodes the n <= HV_SLICE elements of a slice. */
   void (*decode)(const hv_decoder *d, const uint8_t *body, size_t n, float *out);
-  /* No finite value of it is larger than this, whatever the body. NULL: the params do not tell. */
+  /* Upper bound of the magnitude of all finite values, whatever the body. NULL: the parameters give none. */
   double (*most)(const hv_decoder *d);
 } hv_coder;
 
@@ -91,7 +92,7 @@ static inline void hv_store_float(uint8_t *p, float x) {
 static inline float hv_load_float(const uint8_t *p) {
   return hv_float(hv_load32(p));
 }
-/* 1 when |x| <= limit; NaN is not. */
+/* True if |x| <= limit; false for NaN. */
 static inline int hv_within(float x, float limit) {
   return x >= -limit && x <= limit;
 }

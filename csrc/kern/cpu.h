@@ -1,8 +1,9 @@
-/* Which kernels run here? The sets of kernels, one for each kind of processor, and the choice between them.
+/* The choice between the sets of kernels, one set for each kind of processor.
  *
- * Room: kern. Whoever encodes, decodes or reduces holds a pointer to one set and hands it in; nothing is global and the sets are
- * constant. Every set gives the same bits: a replica that decodes on one machine equals one that decodes on another.
- * Threads: pure; ask once at the start.
+ * Room: kern. Code that encodes, decodes or reduces holds a pointer to one set and passes it to each call.
+ * Owner: nobody; the sets are constant and nothing is global.
+ * Thread: any; pure. Ask once at the start.
+ * Every set gives the same bits, so a replica that decodes on one machine equals a replica that decodes on another.
  */
 #ifndef HV_KERN_CPU_H
 #define HV_KERN_CPU_H

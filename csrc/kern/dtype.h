@@ -1,6 +1,7 @@
-/* What kind of number? The element types that tensors bring.
+/* The element types of tensors.
  *
- * Room: kern (knows base). The numbers are stable: they stand in chunk headers.
+ * Room: kern; depends on no other module. The numbers are stable, because chunk headers contain them.
+ * Thread: any; constants and a pure function.
  */
 #ifndef HV_KERN_DTYPE_H
 #define HV_KERN_DTYPE_H

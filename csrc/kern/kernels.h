@@ -1,8 +1,9 @@
-/* What runs at memory speed? The inner loops, as one set for each kind of processor.
+/* The inner loops that run at memory speed: one table of functions for each kind of processor.
  *
- * Room: kern alone (codec*.c and reduce.c call them; portable.c, avx2.c and avx512.c fill them in; cpu.c chooses).
- * Every set gives the same bits as portable.c, which is the reference: codec.h says what each codec means, this header says what
- * each loop does. Chunk bytes (uint8_t) have any alignment, values their natural one. n counts elements, 0 is fine.
+ * Room: kern alone. codec*.c and reduce.c call them; portable.c, avx2.c and avx512.c fill them in; cpu.c chooses.
+ * Owner: all buffers are the caller's. Chunk bytes (uint8_t) have any alignment, values have their natural alignment.
+ * Thread: any; pure. n counts elements and may be 0.
+ * Every set gives the same bits as portable.c, the reference. codec.h defines each codec; this header defines each loop.
  */
 #ifndef HV_KERN_KERNELS_H
 #define HV_KERN_KERNELS_H
@@ -36,20 +37,20 @@ typedef struct hv_measure {
   float low, high;
 } hv_measure;
 
-/* UNIFORM8: what is given, and what the loop counts of the end codes, in 1/256 of a step from the mean. */
+/* UNIFORM8, encoding: the parameters, and the loop's sums over the end codes, in 1/256 of a step from the mean. */
 typedef struct hv_uniform {
   float mean, inverse;
   uint64_t n_low, n_high;
   int64_t low, high;
 } hv_uniform;
 
-/* UNIFORM8, the other way. */
+/* UNIFORM8, decoding: the parameters. */
 typedef struct hv_even {
   float mean, step, low, high;
 } hv_even;
 
-/* BLOCKWISE8: index i of the decade of u = |x| / absmax is how many of thresholds[1..7] are <= u; then the code is
- * nearest-even(u * slope[i] + offset[i]), at most cap[i]; a positive u above HV_DYNAMIC_ONE is code 0x80. */
+/* BLOCKWISE8: tables of the dynamic map. Index i of the decade of u = |x| / absmax is how many of thresholds[1..7] are <= u; then
+ * the code is nearest-even(u * slope[i] + offset[i]), at most cap[i]; a positive u above HV_DYNAMIC_ONE is code 0x80. */
 typedef struct hv_dynamic {
   float threshold[8], slope[8], offset[8], cap[8];
 } hv_dynamic;
@@ -68,7 +69,7 @@ struct hv_kern {
   const char *name;
 
   /* bytes */
-  void (*copy)(uint8_t *out, const uint8_t *in, size_t size); /* past the caches where that is possible */
+  void (*copy)(uint8_t *out, const uint8_t *in, size_t size); /* bypasses the caches if the processor can */
   uint64_t (*digest)(const uint8_t *piece);                   /* of HV_PIECE bytes: codec.h, CHECKSUM */
 
   /* plain numbers */
@@ -80,9 +81,10 @@ struct hv_kern {
   void (*widen_f64)(uint8_t *out, const float *in, size_t n);
   void (*add)(float *acc, const uint8_t *in, float weight, size_t n); /* acc + (weight * in), rounded twice; in: floats */
   void (*scale)(float *acc, float factor, size_t n);
-  int (*finite_f32)(const uint8_t *in, uint32_t infinity, size_t n); /* HV_INFINITE, or less: magnitudes below it will do */
-  int (*finite_16)(const uint8_t *in, uint16_t infinity, size_t n);  /* 0x7c00 or 0x7f80: magnitudes below it are finite */
-  int (*finite_f64)(const uint8_t *in, size_t n);                    /* finite when rounded to float32 */
+  int (*finite_f32)(const uint8_t *in, uint32_t infinity,
+                    size_t n); /* true if all magnitudes are below `infinity` (bits, at most HV_INFINITE) */
+  int (*finite_16)(const uint8_t *in, uint16_t infinity, size_t n); /* the same for float16 (0x7c00) and bfloat16 (0x7f80) */
+  int (*finite_f64)(const uint8_t *in, size_t n);                   /* true if all are finite when rounded to float32 */
 
   /* error feedback */
   void (*feed)(float *residual, const float *in, size_t n); /* residual = tame(residual + in) */

@@ -1,8 +1,8 @@
-/* PowerSGD: which tensors take part, where a round stands, and its arithmetic on the CPU.
+/* PowerSGD: the choice of tensors, the state of a round, and its arithmetic on the CPU.
  *
  * Room: kern (uses base). Used by torch/lowrank.cpp, which adds other devices and torch's threads.
- * Room on the stack: at most 128 KiB.
- * Threads: pure functions, no state; ranges of rows and columns may be worked on side by side.
+ * Owner: all buffers are the caller's; at most 128 KiB of stack are used.
+ * Thread: any; pure functions without state. Ranges of rows and columns may be worked on at the same time.
  * Paper: Vogels, Karimireddy, Jaggi, "PowerSGD" (arXiv 1905.13727); Yamamoto et al., "CholeskyQR2" (2015).
  */
 
@@ -43,7 +43,7 @@ typedef struct hv_lowrank_size {
  * negative one, none of its elements, or more than 2^62 of them. */
 hv_status hv_lowrank_view(const int64_t *shape, size_t n_dims, hv_lowrank_size *out);
 
-/* 1 when P and Q together are smaller than the tensor by at least min_ratio: 1 - rank (rows + cols) / (rows cols) >= min_ratio.
+/* True if P and Q together are smaller than the tensor by at least min_ratio: 1 - rank (rows + cols) / (rows cols) >= min_ratio.
  * Never when rank is 0, over the smaller side or over HV_LOWRANK_RANK_MAX. */
 int hv_lowrank_takes_part(hv_lowrank_size size, int64_t rank, double min_ratio);
 
@@ -66,9 +66,9 @@ typedef struct hv_lowrank_round {
   int64_t last;      /* the last of them, when there is one */
 } hv_lowrank_round;
 
-/* May this step be taken for round `id`? HV_STATE with its sentence: another round is open, a step was left out, or the round
- * has been decoded already. HV_INVALID: the struct itself is not one. Any round may be begun while another is open: that one
- * is given up. */
+/* HV_OK if this step is allowed for round `id`. HV_STATE with a sentence: another round is open, a step is missing, or the round
+ * has been decoded already. HV_INVALID: the struct is damaged. A new round may begin while another one is open: the open one is
+ * then abandoned. */
 hv_status hv_lowrank_may(const hv_lowrank_round *round, hv_lowrank_step step, int64_t id, hv_error *err);
 
 /* Takes a step that hv_lowrank_may allowed. */
@@ -79,7 +79,7 @@ void hv_lowrank_take(hv_lowrank_round *round, hv_lowrank_step step, int64_t id);
 /* Fills out with n numbers of mean 0 and variance 1, nearly normal (eight uniform ones added), from seed, round and index alone. */
 void hv_lowrank_sketch(uint64_t seed, int64_t round, int64_t index, float *out, size_t n);
 
-/* 1 when all n numbers are finite. */
+/* True if all n numbers are finite. */
 int hv_lowrank_finite(const float *x, size_t n);
 
 /* One matrix: row-major, float32, all borrowed. grad and out may be the same memory. */

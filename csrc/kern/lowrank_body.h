@@ -1,9 +1,10 @@
-/* The passes over a matrix for one vector width: included by kern/lowrank.c once for each level.
+/* The passes over a matrix for one vector width.
  *
- * Takes LANES (floats in a vector), KB (columns of P, or rows of Q, worked on together), NAME(x), TARGET (function attribute),
- * FMA(a, b, c) (a * b + c in any rounding), FUSED(a, b, c) (the same, rounded once) and LEVEL (its name), and undefines them. A
- * tile of M = G + E lies on the stack; what does not fill a vector goes through plain loops. The order of additions in decode, gram
- * and times_upper does not depend on the width.
+ * Room: kern alone. Included by kern/lowrank.c once for each level, with these macros, which it undefines at its end:
+ *   LANES (floats in a vector), KB (columns of P, or rows of Q, worked on together), NAME(x), TARGET (function attribute),
+ *   FMA(a, b, c) (a * b + c in any rounding), FUSED(a, b, c) (the same, rounded once) and LEVEL (its name).
+ * Thread: any; pure. A tile of M = G + E lies on the stack; elements that do not fill a vector go through plain loops.
+ * The order of additions in decode, gram and times_upper does not depend on the width.
  */
 
 typedef float NAME(vec) __attribute__((vector_size(LANES * 4), aligned(4), may_alias));

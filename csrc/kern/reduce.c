@@ -2,7 +2,7 @@
 
 #include "kern/coder.h"
 
-static size_t next(uint64_t left) {
+static size_t reduce_next(uint64_t left) {
   return left < HV_UNIT ? (size_t)left : HV_UNIT;
 }
 
@@ -12,7 +12,7 @@ hv_status hv_reduce_accumulate(const hv_kern *kern, hv_dtype dtype, const void *
     return HV_INVALID;
   unsigned mode = hv_mode_ours();
   for (uint64_t at = 0; at < count; at += HV_UNIT) {
-    size_t n = next(count - at);
+    size_t n = reduce_next(count - at);
     kern->add(acc + at, (const uint8_t *)hv_coder_source(kern, dtype, src, at, n, scratch), weight, n);
   }
   hv_mode_theirs(mode);
@@ -33,7 +33,7 @@ hv_status hv_reduce_finite(const hv_kern *kern, hv_dtype dtype, const void *src,
   *finite = 1;
   for (uint64_t at = 0; at < count && *finite; at += HV_UNIT) {
     const uint8_t *in = bytes + at * size;
-    size_t n = next(count - at);
+    size_t n = reduce_next(count - at);
     if (dtype == HV_DTYPE_FLOAT32)
       *finite = kern->finite_f32(in, HV_INFINITE, n);
     else if (dtype == HV_DTYPE_FLOAT64)
@@ -88,7 +88,7 @@ hv_status hv_reduce_convert(const hv_kern *kern, hv_dtype from, const void *src,
   }
   unsigned mode = hv_mode_ours();
   for (uint64_t at = 0; at < count; at += HV_UNIT)
-    convert(kern, from, src, to, out, at, next(count - at), scratch);
+    convert(kern, from, src, to, out, at, reduce_next(count - at), scratch);
   hv_mode_theirs(mode);
   return HV_OK;
 }
@@ -109,7 +109,7 @@ hv_status hv_reduce_blend(const hv_kern *kern, hv_dtype dtype, void *out, const 
     return HV_INVALID;
   unsigned mode = hv_mode_ours();
   for (uint64_t at = 0; at < count; at += HV_UNIT) {
-    size_t n = next(count - at);
+    size_t n = reduce_next(count - at);
     if (dtype == HV_DTYPE_FLOAT32) {
       blend_f32((float *)out + at, to + at, alpha, n);
     } else if (dtype == HV_DTYPE_FLOAT64) {

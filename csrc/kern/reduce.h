@@ -1,8 +1,9 @@
-/* How do values add up? Weighted sums of plain tensors, the finite check, norms, conversion.
+/* Arithmetic on plain tensors: weighted sums, the finite check, norms, conversion, blending.
  *
- * Room: kern (uses dtype, cpu). Used by core (through the pool) and bind. Pure, nothing allocated, no globals; the same bits on
- * every set of kernels. src and out are aligned as their elements are. A dtype off the list is HV_INVALID. Buffers overlap only if
- * they are the same.
+ * Room: kern (uses dtype, cpu). Used by core (through the pool) and bind.
+ * Owner: all buffers are the caller's and aligned as their elements are; two buffers are the same or do not overlap.
+ * Thread: any; pure, nothing is allocated. Every set of kernels gives the same bits.
+ * Errors: HV_INVALID for a dtype off the list.
  */
 #ifndef HV_KERN_REDUCE_H
 #define HV_KERN_REDUCE_H
@@ -18,14 +19,15 @@ hv_status hv_reduce_accumulate(const hv_kern *kern, hv_dtype dtype, const void *
 /* acc[i] = acc[i] * factor. */
 void hv_reduce_scale(const hv_kern *kern, float *acc, float factor, uint64_t count);
 
-/* *finite: 1 when no element is NaN or infinite. */
+/* *finite: 1 if no element is NaN or infinite. */
 hv_status hv_reduce_finite(const hv_kern *kern, hv_dtype dtype, const void *src, uint64_t count, int *finite);
 
-/* *within: 1 when every element is finite, and times the weight (0 or more) is well within HV_CODEC_ADDEND_MAX (codec.h). One pass,
- * for float32 and float16; of other dtypes, and values near the limit, it may say 0 without need. */
+/* *within: 1 if every element is finite and, times the weight (0 or more), well within HV_CODEC_ADDEND_MAX (codec.h). It takes one
+ * pass for float32 and float16. For other dtypes, and for values near the limit, 0 may be wrong; 1 never is. */
 hv_status hv_reduce_within(const hv_kern *kern, hv_dtype dtype, const void *src, float weight, uint64_t count, int *within);
 
-/* *sum: of squares of (float)src[i], tame, in float64 with the fixed shape STATS of codec.h. */
+/* *sum: the sum of squares of (float)src[i], clamped to the finite range (TAME), in float64 with the fixed shape STATS of codec.h.
+ */
 hv_status hv_reduce_square_sum(const hv_kern *kern, hv_dtype dtype, const void *src, uint64_t count, double *sum);
 
 /* out[i] = src[i] in another dtype, through float32 unless both are float64: nearest-even; to float16 limited to +-65504, NaN kept

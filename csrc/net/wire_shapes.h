@@ -195,11 +195,11 @@ PAIR(news, hv_msg_news, Hv__News) = {
 SHAPE(news);
 
 PAIR(progress, hv_msg_progress, Hv__Progress) = {U32(progress, run), U32(progress, depth),
-                                                 BYTES(progress, words, HV_WORDS_BYTES_MAX)};
+                                                 BYTES(progress, words, HV_ZONE_MSG_BYTES_MAX)};
 SHAPE(progress);
 
 PAIR(progress_told, hv_msg_progress_told, Hv__ProgressTold) = {FLAG(progress_told, absent),
-                                                               BYTES(progress_told, words, HV_WORDS_BYTES_MAX)};
+                                                               BYTES(progress_told, words, HV_ZONE_MSG_BYTES_MAX)};
 SHAPE(progress_told);
 
 /* The kinds: a new one is its message in the .proto, its PAIR and SHAPE above, and a line here. */

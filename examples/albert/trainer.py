@@ -8,6 +8,7 @@ import dataclasses
 import os
 import signal
 import sys
+from typing import Optional
 
 import numpy as np
 import torch
@@ -15,13 +16,16 @@ import transformers
 from transformers import AlbertConfig, AlbertForMaskedLM, AutoTokenizer, DataCollatorForLanguageModeling, HfArgumentParser, Trainer, TrainerCallback, TrainingArguments
 
 import hivemind_c as hivemind
+from old_flags import translated
 
 TINY = dict(embedding_size=32, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128, max_position_embeddings=64)
+
+TRACKER = "batch_size_lead", "min_refresh_period", "max_refresh_period", "default_refresh_period", "expected_drift_peers", "expected_drift_rate", "metadata_expiration"
 
 
 @dataclasses.dataclass
 class Swarm:
-    """What is the swarm's; the same at all peers but for the addresses."""
+    """The swarm's options; the same at all peers but for the addresses."""
 
     folder: str = dataclasses.field(default="data", metadata={"help": "what prepare.py made"})
     config: str = dataclasses.field(default="albert/albert-large-v2", metadata={"help": "whose shape the model has; 'tiny': a small one"})
@@ -35,6 +39,17 @@ class Swarm:
     host_maddrs: str = "/ip4/0.0.0.0/tcp/0"
     client_mode: bool = dataclasses.field(default=False, metadata={"help": "only dial out"})
     identity_path: str = ""
+    announce_maddrs: str = dataclasses.field(default="", metadata={"help": "what others are told instead of host_maddrs, with commas"})
+    tokenizer: str = dataclasses.field(default="", metadata={"help": "where the tokenizer lies; by default in the folder"})
+    target_group_size: Optional[int] = dataclasses.field(default=None, metadata={"help": "a larger swarm averages in groups of so many"})
+    bandwidth: Optional[float] = dataclasses.field(default=None, metadata={"help": "bytes per second, if known"})
+    batch_size_lead: int = dataclasses.field(default=0, metadata={"help": "a group is looked for so many samples before the target"})
+    min_refresh_period: float = 0.5
+    max_refresh_period: float = 10.0
+    default_refresh_period: float = 3.0
+    expected_drift_peers: float = 3.0
+    expected_drift_rate: float = 0.2
+    metadata_expiration: float = 60.0
 
 
 class Blocks(torch.utils.data.Dataset):
@@ -102,7 +117,7 @@ def make_model(swarm, tokenizer):
 
 
 def make_optimizer(swarm, args, model, dht):
-    """What TrainingArguments say of the optimizer, in the swarm's epochs."""
+    """The optimizer's options from TrainingArguments, in the swarm's epochs."""
     parameters = torch.optim.AdamW(
         model.parameters(), lr=args.learning_rate, betas=(args.adam_beta1, args.adam_beta2), eps=args.adam_epsilon, weight_decay=args.weight_decay
     )  # fmt: skip
@@ -117,15 +132,28 @@ def make_optimizer(swarm, args, model, dht):
         matchmaking_time=swarm.matchmaking_time,
         averaging_timeout=swarm.averaging_timeout,
         grad_compression=hivemind.Float16Compression(),
+        averager_opts=dict(target_group_size=swarm.target_group_size, bandwidth=swarm.bandwidth),
+        tracker_opts={name: getattr(swarm, name) for name in TRACKER},
         verbose=True,
     )
 
 
-def main():
-    swarm, args = HfArgumentParser((Swarm, TrainingArguments)).parse_args_into_dataclasses()
+def check_data(swarm):
+    """Before anything long begins: is there something to train on?"""
+    if not os.path.exists(os.path.join(swarm.folder, "tokens.npy")):
+        raise SystemExit(
+            f"{swarm.folder} has no tokens.npy, which prepare.py makes: run `python prepare.py --folder {swarm.folder}` first, or with --tiny for a small text without a network"
+        )
+
+
+def main(defaults=None):
+    parser = HfArgumentParser((Swarm, TrainingArguments))
+    parser.set_defaults(**(defaults or {}))
+    swarm, args = parser.parse_args_into_dataclasses(translated(sys.argv[1:]))
+    check_data(swarm)
     if args.fp16:
         raise SystemExit("--fp16 needs a scaler that knows of swarms, which Hugging Face's Trainer does not take: use --bf16, or Lightning with 16-mixed (docs/STRATEGY.md)")
-    tokenizer = AutoTokenizer.from_pretrained(swarm.folder)
+    tokenizer = AutoTokenizer.from_pretrained(swarm.tokenizer or swarm.folder)
     transformers.set_seed(args.seed)
     model = make_model(swarm, tokenizer).to(args.device)
     transformers.set_seed(int.from_bytes(os.urandom(4), "big"))  # the same model at all peers, the data in another order at each
@@ -134,6 +162,7 @@ def main():
         swarm.initial_peers or os.environ.get("INITIAL_PEERS"),
         start=True,
         host_maddrs=swarm.host_maddrs,
+        announce_maddrs=swarm.announce_maddrs or None,
         client_mode=swarm.client_mode,
         identity_path=swarm.identity_path or None,
         ensure_bootstrap_success=False,

@@ -1,6 +1,6 @@
 """The trainer that the recipes start: a peer of a swarm that may be taken away at any time, and goes on where it stood.
 
-What it trains is small (two spirals, as examples/quickstart.py); put your own module and data in their places. INITIAL_PEERS says where others are."""
+The model is small (two spirals, as examples/quickstart.py); put your own module and data in their places. INITIAL_PEERS says where others are."""
 
 import argparse
 import pathlib

@@ -22,7 +22,7 @@ def tell(event, **what):
 
 
 class Notes(logging.Handler):
-    """What hivemind_c logs, told as the rest."""
+    """The logs of hivemind_c, printed like the rest."""
 
     def emit(self, record):
         tell("note", text=record.getMessage())

@@ -48,9 +48,11 @@ if TYPE_CHECKING:
     )
     from hivemind_c.dht import DHT, get_dht_time
     from hivemind_c.optim import CollaborativeOptimizer, GradientAverager, GradScaler, Optimizer, PowerSGDGradientAverager, ProgressTracker, TrainingAverager, TrainingStateAverager
+    from hivemind_c.p2p import Multiaddr, PeerID
     from hivemind_c.strategy import CollaborativeStrategy as CollaborativeStrategy
     from hivemind_c.strategy import HivemindStrategy as HivemindStrategy
     from hivemind_c.strategy import SwarmProgressBar as SwarmProgressBar
+    from hivemind_c.utils import get_logger
 
 _LATER = {  # names at the top whose module a program that only wants a node need not wait for
     "hivemind_c.averaging": ("DecentralizedAverager",),
@@ -79,11 +81,13 @@ _LATER = {  # names at the top whose module a program that only wants a node nee
         "serialize_torch_tensor",
     ),
     "hivemind_c.dht": ("DHT", "get_dht_time"),
+    "hivemind_c.p2p": ("Multiaddr", "PeerID"),
+    "hivemind_c.utils": ("get_logger",),
     "hivemind_c.optim": ("CollaborativeOptimizer", "GradScaler", "GradientAverager", "Optimizer", "PowerSGDGradientAverager", "ProgressTracker", "TrainingAverager", "TrainingStateAverager"),
     "hivemind_c.strategy": ("CollaborativeStrategy", "HivemindStrategy", "SwarmProgressBar"),  # not in __all__: they need Lightning
 }
 
-_MODULES = ("averaging", "compression", "cuda", "dht", "optim", "utils")  # likewise, and strategy
+_MODULES = ("averaging", "compression", "cuda", "dht", "optim", "p2p", "utils")  # likewise, and strategy
 
 __version__: str = _hivemind_c.__version__
 
@@ -113,10 +117,12 @@ __all__ = [
     "HivemindValueError",
     "Linear4BitQuantization",
     "Linear8BitQuantization",
+    "Multiaddr",
     "NoCompression",
     "Node",
     "Optimizer",
     "Peer",
+    "PeerID",
     "PerTensorCompression",
     "PowerSGDGradientAverager",
     "ProgressTracker",
@@ -132,6 +138,7 @@ __all__ = [
     "Uniform8BitQuantization",
     "deserialize_torch_tensor",
     "get_dht_time",
+    "get_logger",
     "register_compression",
     "serialize_torch_tensor",
     "__version__",

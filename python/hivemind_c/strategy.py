@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-from typing import Any, Callable, Dict, Mapping, Optional, Set, Union
+from functools import partial
+from typing import Any, Callable, Dict, Optional, Union
 
 from hivemind_c import _needs
 
@@ -13,22 +14,23 @@ _needs.demand("hivemind_c.HivemindStrategy", "torch", "numpy")  # before a modul
 
 import torch
 
-from hivemind_c._lightning import demands, joining, namespaces, registry, schedulers, writing
-from hivemind_c._lightning.changes import SET_HERE, Changes, change_seeds, known_options, swarm_scaler
-from hivemind_c._lightning.device import OneDevice
+from hivemind_c._lightning import demands, joining, namespaces, optimizers, registry, schedulers, stepping, writing
+from hivemind_c._lightning.changes import SET_HERE, Changes, change_seeds, copy_scale, known_options, swarm_scaler
+from hivemind_c._lightning.counting import Counter, CountingIterator, is_dataloader_iter
 from hivemind_c._lightning.election import Election
+from hivemind_c._lightning.schedulers import HiveMindScheduler
 from hivemind_c._lightning.swarm import Speed, SwarmProgressBar, figures
 from hivemind_c._signature import shows_options_of
 from hivemind_c.dht import DHT
 from hivemind_c.node import Addresses
 from hivemind_c.optim import GradScaler, Optimizer
 
-__all__ = ["CollaborativeStrategy", "HivemindStrategy", "SwarmProgressBar"]
+__all__ = ["CollaborativeStrategy", "HiveMindScheduler", "HivemindStrategy", "SwarmProgressBar"]
 
 logger = logging.getLogger("hivemind_c.strategy")
 
 
-class HivemindStrategy(OneDevice):
+class HivemindStrategy(writing.WritesCheckpoints):
     """Makes a Lightning Trainer one peer of a swarm.
 
     Trainer(strategy=HivemindStrategy(target_batch_size=4096), devices=1)
@@ -63,10 +65,12 @@ class HivemindStrategy(OneDevice):
         dht: A hivemind_c.DHT that is running. It stays when fit ends. None: one of its own.
         checkpoints: "own": each peer writes, all but the elected one to folders of their own; "elected": it alone.
         reseed: Change the random seeds of peers that join, so that peers read the data in different orders.
+        checkpoint_io: Lightning's CheckpointIO that writes and reads checkpoints. None: the Trainer's.
         **optimizer_kwargs: Other options of hivemind_c.Optimizer, such as grad_compression or max_grad_norm.
     """
 
     strategy_name = "hivemind"
+    INITIAL_PEERS_ENV = "PL_INITIAL_PEERS"  #: read beside INITIAL_PEERS
 
     @shows_options_of(Optimizer, but={*SET_HERE, "auxiliary"})
     def __init__(
@@ -98,9 +102,10 @@ class HivemindStrategy(OneDevice):
         dht: Optional[DHT] = None,
         checkpoints: str = writing.OWN,
         reseed: bool = True,
+        checkpoint_io: Any = None,
         **optimizer_kwargs: Any,
     ):
-        super().__init__()
+        super().__init__(checkpoint_io=checkpoint_io)
         if optimizer_kwargs.get("auxiliary"):
             raise namespaces.misconfigured(self, "an auxiliary peer trains nothing, and a Trainer trains: call step() of hivemind_c.Optimizer(auxiliary=True) again and again instead (docs/OPTIMIZER.md)")
         delayed = delay_grad_averaging if delay_optimizer_step is None else delay_optimizer_step
@@ -139,9 +144,10 @@ class HivemindStrategy(OneDevice):
         self._hive: Optional[Optimizer] = None
         self._election: Optional[Election] = None
         self._places: Optional[writing.Places] = None
-        self._written: Set[str] = set()  # checkpoints of this peer that are there
+        self._written = set()
         self._last_progress: Any = None
-        self._last_epoch = 0
+        self._last_epoch = self._samples = 0
+        self.first_epoch = 0  #: where this peer was before the first batch of fit
         self._batch: Optional[int] = batch_size
         self._changes = Changes()
 
@@ -181,17 +187,36 @@ class HivemindStrategy(OneDevice):
             self._last_epoch = self._hive.local_epoch
         return self._last_epoch
 
-    @property
-    def is_elected(self) -> bool:
-        """Whether this is the one peer that writes what the run's peers share; another takes over when it is gone."""
-        return self._election is not None and self._election.elected
-
     # ---- a run's beginning ----
+
+    @property
+    def _target(self) -> int:
+        return self._optimizer_options["target_batch_size"]
+
+    @property
+    def optimizers(self) -> Any:
+        return super().optimizers
+
+    @optimizers.setter
+    def optimizers(self, given: Any) -> None:
+        if self._hive is not None and any(optimizer is not self._hive for optimizer in given):
+            raise namespaces.misconfigured(
+                self, "trainer.optimizers cannot be replaced while the swarm trains with the one of configure_optimizers: return the other one from configure_optimizers"
+            )
+        super(HivemindStrategy, type(self)).optimizers.fset(self, given)  # type: ignore[attr-defined]
+
+    def connect(self, model: Any) -> None:
+        super().connect(model)  # type: ignore[misc]
+        trainer = model.trainer
+        if trainer.state.fn == "fit":
+            self._changes.put_class(trainer, stepping.estimates_global_steps(self, trainer, self._target, self._batch_size))
 
     def setup(self, trainer: Any) -> None:
         fitting = trainer.state.fn == "fit"
         if fitting:
-            demands.check_training(self, trainer, self._optimizer_options["target_batch_size"])
+            demands.check_training(self, trainer, self._target)
+            apart = self._offload or self._reuse_grad_buffers or bool(self._optimizer_options.get("use_local_updates"))
+            demands.check_rate_finder(self, trainer, self._target, apart)
         super().setup(trainer)  # type: ignore[misc]
         if fitting:
             try:
@@ -205,11 +230,11 @@ class HivemindStrategy(OneDevice):
         dht = self.dht
         self._election = Election(dht, self._run_id)
         hive = self._hive = Optimizer(dht=dht, averaged_grad_hook=self._clip_averaged, **arguments, **self._optimizer_options)
-        hive.__class__ = type(type(hive.opt).__name__, (type(hive),), {})  # LearningRateMonitor and others log under its name
+        optimizers.pass_for_inner(hive)
         self.optimizers = [hive]
-        for config in self.lr_scheduler_configs:
-            config.scheduler = schedulers.FollowsGlobalEpochs(config.scheduler, hive)
-        self._speed = Speed()
+        self._speed, self._counter, self._samples = Speed(), Counter(self), 0
+        self._finder = stepping.RateFinder(trainer, self._target, self._changes)
+        self._densely = optimizers.Densely(self.lightning_module)
         self._prepare(trainer)
         if self._reseed and not self.is_elected:
             change_seeds(self.dht.peer_id)
@@ -217,10 +242,16 @@ class HivemindStrategy(OneDevice):
     def _prepare(self, trainer: Any) -> None:
         """Changes in the module, the precision plugin and the callbacks that last as long as fit does."""
         plugin, module, changes = self.precision_plugin, self.lightning_module, self._changes
-        changes.put(plugin, "_clip_gradients", changes.nothing)  # _clip_averaged clips what is averaged
+        changes.put(plugin, "_after_closure", self._after_closure)
+        changes.put(module, "lr_scheduler_step", schedulers.lr_scheduler_step(self, self.lr_scheduler_configs))
+        for callback in trainer.callbacks:
+            if stepping.is_kind(callback, "WeightAveraging"):
+                changes.put(callback, "on_train_batch_end", stepping.after_global_steps(self, callback))
         scaler = getattr(plugin, "scaler", None)
         if isinstance(scaler, torch.amp.GradScaler) and not isinstance(scaler, GradScaler):
-            changes.put(plugin, "scaler", swarm_scaler(scaler))
+            swarms = swarm_scaler(scaler)
+            changes.put(plugin, "scaler", swarms)
+            changes.at_end(partial(copy_scale, swarms, scaler))
         if self._reuse_grad_buffers:
             if type(module).optimizer_zero_grad is not namespaces.part(self._names[0], "LightningModule").optimizer_zero_grad:
                 logger.warning("reuse_grad_buffers: the module's own optimizer_zero_grad is not called while the swarm sums gradients up in .grad")
@@ -233,73 +264,69 @@ class HivemindStrategy(OneDevice):
     # ---- a step ----
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        if self._batch_size is None:
-            self._batch = demands.samples_in(self, args[0] if args else next(iter(kwargs.values())))
+        given = [*args, *kwargs.values()]
+        taken = CountingIterator(given[0], self._counter) if given and is_dataloader_iter(given[0]) else None
+        if taken is not None:
+            args, kwargs = (taken, *given[1:]), {}
+        elif self._batch_size is None:
+            self._batch = self._counter.count(given[0]) if given else 1
+        if taken is None:
+            self._hive.expect_batch(self._batch)
         output = super().training_step(*args, **kwargs)  # type: ignore[misc]
+        if taken is not None and self._batch_size is None:
+            self._batch = taken.samples or self._batch  # 0: the batch was taken in advance, and counted then
         module = self.lightning_module
         if (module.trainer.global_step + 1) % max(1, module.trainer.log_every_n_steps) == 0:
             for name, value in figures(self.global_progress, self._speed).items():
                 module.log(name, value, on_step=True, on_epoch=False, batch_size=1)
         return output
 
+    def batch_to_device(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        batch = super().batch_to_device(batch, *args, **kwargs)  # type: ignore[misc]
+        if self._hive is not None and self.lightning_module.trainer.training:
+            self._finder.gather(lambda: self._batch_size or self._counter.count(batch))
+        return batch
+
     def optimizer_step(self, optimizer: Any, closure: Callable[[], Any], model: Any = None, **kwargs: Any) -> Any:
         loss = closure()
         if loss is None:
             return None  # training_step gave none: this batch has no gradients, and does not count
+        if self._finder.at_work:
+            return super().optimizer_step(self._hive.opt, lambda: loss, model, **kwargs)  # type: ignore[misc]
+        self._densely.make()
         self._hive.report_loss(loss)
         epoch = self.global_epoch
+        if not self._samples:
+            self.first_epoch = epoch
+        self._samples += self._batch
         result = super().optimizer_step(optimizer, lambda: loss, model, batch_size=self._batch, **kwargs)  # type: ignore[misc]
         if self._places is not None and self.global_epoch != epoch:
             self._places.choose(self.is_elected)
         return result
 
+    def _after_closure(self, model: Any, optimizer: Any) -> None:
+        """In the precision plugin: what Lightning does before a step of the optimizer is done before the swarm's, by _clip_averaged."""
+        plugin = self.precision_plugin
+        if self._finder.at_work:
+            type(plugin)._after_closure(plugin, model, optimizer)
+        elif self._offload:  # the averages are in the optimizer's copies, and perhaps in another thread
+            self._call_hooks()
+
+    def _call_hooks(self) -> None:
+        module = self.lightning_module
+        for call in ("_call_callback_hooks", "_call_lightning_module_hook"):
+            namespaces.part(self._names[0], f"trainer.call.{call}")(module.trainer, "on_before_optimizer_step", self._hive)
+
     def _clip_averaged(self, parameters: Any) -> None:
-        """Lightning's gradient clipping, of the averaged gradient instead of each batch's."""
+        """Lightning's hook and its gradient clipping, with the averaged gradient instead of each batch's."""
         module, trainer = self.lightning_module, self.lightning_module.trainer
+        if not self._offload:
+            self._call_hooks()
         module.configure_gradient_clipping(
             self._hive.opt, gradient_clip_val=trainer.gradient_clip_val, gradient_clip_algorithm=trainer.gradient_clip_algorithm
         )
 
-    # ---- checkpoints ----
-
-    def _settle(self) -> None:
-        """What a delayed step has made is in the model when this returns."""
-        if self._hive is not None:
-            self._hive.state_averager.background.take(wait=True)
-
-    def lightning_module_state_dict(self) -> Dict[str, Any]:
-        self._settle()
-        return super().lightning_module_state_dict()  # type: ignore[misc]
-
-    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"]):
-            optimizer.load_state_dict(state)
-
-    def save_checkpoint(self, checkpoint: Dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
-        if self._writes_all or self.is_elected:
-            super().save_checkpoint(checkpoint, filepath, storage_options)  # type: ignore[misc]
-            self._written.add(str(filepath))
-
-    def remove_checkpoint(self, filepath: Any) -> None:
-        if self._writes_all or str(filepath) in self._written:  # of the same name may be what the elected peer wrote on a disk that both see
-            super().remove_checkpoint(filepath)  # type: ignore[misc]
-            self._written.discard(str(filepath))
-
-    @property
-    def _writes_all(self) -> bool:
-        return self._hive is None or self._checkpoints == writing.OWN
-
     # ---- a run's end ----
-
-    def on_exception(self, exception: BaseException) -> None:
-        if type(exception).__name__ == "SIGTERMException" and self._hive is not None:
-            if not (self._writes_all or self.is_elected):
-                logger.warning("preempted: nothing was written here, because checkpoints='elected' leaves that to another peer; start again, and this one takes over the swarm's state")
-                return
-            trainer = self.lightning_module.trainer
-            path = writing.preemption_path(trainer, self._run_id)
-            trainer.save_checkpoint(path)
-            logger.warning("preempted: where training stood is in %s; go on with trainer.fit(model, ckpt_path=%r)", path, path)
 
     def teardown(self) -> None:
         self._leave()
@@ -314,6 +341,7 @@ class HivemindStrategy(OneDevice):
             self._hive = None
             hive.shutdown()  # takes its outcome over, and tells what went wrong in it
             self._last_epoch = hive.local_epoch
+            self._say_if_nothing_was_stepped()
         if self._election is not None:
             self._election.shutdown()
             self._election = None
@@ -325,6 +353,16 @@ class HivemindStrategy(OneDevice):
             self._places = None
         self._changes.undo()
 
+    def _say_if_nothing_was_stepped(self) -> None:
+        stepped = self._last_epoch != self.first_epoch or self._optimizer_options.get("use_local_updates")
+        if self._samples and not stepped and self.lightning_module.trainer.state.status != "interrupted":
+            logger.warning(
+                "fit has ended before the swarm's next step, so the weights are those from before fit: this peer has gathered %d samples, and target_batch_size is %d; train longer, "
+                "or choose a smaller target_batch_size",
+                self._samples,
+                self._target,
+            )
+
     # ---- pickle and copy ----
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -332,7 +370,8 @@ class HivemindStrategy(OneDevice):
             raise TypeError("HivemindStrategy cannot be pickled or copied: it is a running peer of a swarm; do it before fit, or after fit has returned")
         inner = [getattr(optimizer, "opt", optimizer) for optimizer in self.optimizers]
         own = dict(_of_trainer=dict(self._of_trainer), _written=set(self._written), _changes=Changes())  # not shared by copies
-        return {**vars(self), **own, "_optimizers": inner, "_lightning_optimizers": [], "lr_scheduler_configs": []}
+        there = {name: value for name, value in vars(self).items() if name not in ("_counter", "_finder", "_densely")}  # of the last fit
+        return {**there, **own, "_optimizers": inner, "_lightning_optimizers": [], "lr_scheduler_configs": []}
 
 
 class CollaborativeStrategy(HivemindStrategy):

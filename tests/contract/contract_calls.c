@@ -76,7 +76,7 @@ static void a_refusal_brings_its_status_and_sentence(void **state) {
   close_bench(b);
 }
 
-static void where_nobody_listens_the_call_is_refused(void **state) {
+static void call_is_refused_if_nobody_listens(void **state) {
   bench *b = open_bench(state, 1, 0);
   a_call c = a_call_to(b->f->nobody(b->world), 5000);
   ask(b, 0, &c);
@@ -201,7 +201,7 @@ static void many_calls_both_ways_each_end_once_with_their_own(void **state) {
   close_bench(b);
 }
 
-static void one_that_only_dials_out_cannot_be_reached(void **state) {
+static void client_cannot_be_reached(void **state) {
   bench *b = open_bench(state, 2, 2);
   a_call c = a_call_to(target(b, 1), 3000);
   ask(b, 0, &c);
@@ -209,7 +209,7 @@ static void one_that_only_dials_out_cannot_be_reached(void **state) {
   close_bench(b);
 }
 
-static void the_largest_message_passes_and_a_larger_one_is_refused_at_once(void **state) {
+static void largest_message_passes_and_a_larger_one_is_refused_at_once(void **state) {
   bench *b = open_bench(state, 2, 0);
   a_call c = a_call_to(target(b, 1), 8000);
   c.bytes = hv_span_of(too_much, HV_MSG_BLOB_MAX);
@@ -326,7 +326,7 @@ const contract_test contract_calls[] = {
     TEST(an_unknown_id_is_learned),
     {"another_identity_is_denied", another_identity_is_denied, WITH_IDENTITY},
     TEST(a_refusal_brings_its_status_and_sentence),
-    TEST(where_nobody_listens_the_call_is_refused),
+    TEST(call_is_refused_if_nobody_listens),
     TEST(a_call_without_an_address_ends),
     TEST(no_answer_in_time_is_a_timeout),
     TEST(an_answer_after_the_time_goes_nowhere),
@@ -334,8 +334,8 @@ const contract_test contract_calls[] = {
     TEST(a_cancelled_call_ends_once),
     TEST(a_call_cancelled_in_the_step_that_started_it_ends_once),
     TEST(many_calls_both_ways_each_end_once_with_their_own),
-    TEST(one_that_only_dials_out_cannot_be_reached),
-    TEST(the_largest_message_passes_and_a_larger_one_is_refused_at_once),
+    TEST(client_cannot_be_reached),
+    TEST(largest_message_passes_and_a_larger_one_is_refused_at_once),
     TEST(an_answer_that_cannot_be_said_still_ends_the_call),
     {NULL, NULL, ALWAYS},
 };

@@ -130,7 +130,7 @@ static void a_stop_ends_all_that_is_under_way(void **state) {
   stopping(state, 0);
 }
 
-static void without_a_last_word_the_grace_ends_it(void **state) {
+static void grace_time_ends_a_node_without_a_farewell(void **state) {
   stopping(state, 1);
 }
 
@@ -230,7 +230,7 @@ static void a_killed_peer_is_missed_at_once(void **state) {
   close_bench(b);
 }
 
-static void a_cut_is_only_felt_by_waiting_and_mends(void **state) {
+static void partition_is_seen_by_timeouts_only_and_heals(void **state) {
   bench *b = open_bench(state, 2, 0);
   hv_target to = target(b, 1);
   a_call c = a_call_to(to, 1000), after = a_call_to(to, 5000);
@@ -290,7 +290,7 @@ static void try_crypto(recorder *rec, void *arg) {
   c->other_signature = env->verify(env, &c->me, "hv:test", bytes, c->signature);
 }
 
-static void signatures_hold_for_what_they_were_made_for(void **state) {
+static void signature_is_valid_for_its_bytes_domain_and_signer_only(void **state) {
   static const uint8_t abc[4] = {0xba, 0x78, 0x16, 0xbf};
   bench *b = open_bench(state, 2, 0);
   crypto c = {.me = target(b, 0).id, .other = target(b, 1).id};
@@ -309,11 +309,11 @@ const contract_test contract_ends[] = {
     TEST(jobs_run_and_are_done_once),
     TEST(commands_run_in_the_order_they_came),
     TEST(a_stop_ends_all_that_is_under_way),
-    TEST(without_a_last_word_the_grace_ends_it),
+    TEST(grace_time_ends_a_node_without_a_farewell),
     TEST(nothing_begins_as_the_world_ends),
     TEST(forgetting_ends_calls_and_a_new_one_connects_again),
     {"a_killed_peer_is_missed_at_once", a_killed_peer_is_missed_at_once, WITH_KILL},
-    {"a_cut_is_only_felt_by_waiting_and_mends", a_cut_is_only_felt_by_waiting_and_mends, WITH_CUT},
-    TEST(signatures_hold_for_what_they_were_made_for),
+    {"partition_is_seen_by_timeouts_only_and_heals", partition_is_seen_by_timeouts_only_and_heals, WITH_CUT},
+    TEST(signature_is_valid_for_its_bytes_domain_and_signer_only),
     {NULL, NULL, ALWAYS},
 };

@@ -47,7 +47,7 @@ static void no_bytes_and_zero_bytes_are_messages_too(void **state) {
   close_bench(b);
 }
 
-static void the_largest_payload_passes_and_a_larger_one_is_refused_at_once(void **state) {
+static void largest_payload_passes_and_a_larger_one_is_refused_at_once(void **state) {
   bench *b = open_bench(state, 2, 0);
   SET(b, 1, end_at, 1);
   a_stream *s = new_stream();
@@ -130,7 +130,7 @@ static void send_paced(recorder *rec, void *arg) {
       violated(rec, "a piece was not taken");
 }
 
-static void a_paced_stream_takes_its_time_and_is_free_again_afterwards(void **state) {
+static void paced_stream_keeps_its_rate_and_is_free_afterwards(void **state) {
   enum { N = 30 }; /* two megabytes, all but a little; a connection's first two segments may leave at once */
   bench *b = open_bench(state, 2, 0);
   SET(b, 1, end_at, 1 + 2 * N);
@@ -184,7 +184,7 @@ static void send_after_end(recorder *rec, void *arg) {
   end_side(rec, x->s); /* once more changes nothing */
 }
 
-static void after_its_end_a_side_only_listens(void **state) {
+static void ended_side_of_a_stream_only_receives(void **state) {
   bench *b = open_bench(state, 2, 0);
   a_stream *s = new_stream();
   open_to(b, 0, target(b, 1), s);
@@ -214,7 +214,7 @@ static void open_and_end(recorder *rec, void *arg) {
   end_side(rec, o->s);
 }
 
-static void what_was_taken_leaves_before_the_end(void **state) {
+static void accepted_messages_leave_before_the_end_of_their_stream(void **state) {
   bench *b = open_bench(state, 2, 0);
   SET(b, 1, end_at, 20);
   a_stream *s = new_stream();
@@ -382,12 +382,12 @@ static void several_streams_do_not_mix(void **state) {
 const contract_test contract_streams[] = {
     TEST(a_stream_carries_all_in_order_both_ways),
     TEST(no_bytes_and_zero_bytes_are_messages_too),
-    TEST(the_largest_payload_passes_and_a_larger_one_is_refused_at_once),
+    TEST(largest_payload_passes_and_a_larger_one_is_refused_at_once),
     TEST(a_slow_reader_holds_the_sender_back),
-    TEST(a_paced_stream_takes_its_time_and_is_free_again_afterwards),
+    TEST(paced_stream_keeps_its_rate_and_is_free_afterwards),
     TEST(held_payloads_outlive_their_stream),
-    TEST(after_its_end_a_side_only_listens),
-    TEST(what_was_taken_leaves_before_the_end),
+    TEST(ended_side_of_a_stream_only_receives),
+    TEST(accepted_messages_leave_before_the_end_of_their_stream),
     TEST(the_opener_may_cancel),
     TEST(the_other_side_may_cancel),
     TEST(a_stream_cancelled_in_the_step_that_opened_it_closes_once),

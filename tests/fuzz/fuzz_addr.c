@@ -1,4 +1,4 @@
-/* Whatever reads as an address, from text or from packed bytes, prints and packs and comes back equal. */
+/* Any bytes that read as an address, from text or from packed bytes, prints and packs and comes back equal. */
 #include "core/addr.h"
 
 #include <stdlib.h>

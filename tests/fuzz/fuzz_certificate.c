@@ -1,4 +1,4 @@
-/* Whatever a peer shows as its certificate gives a known key or a sentence that says why not. The bytes are taken as PEM, and as
+/* Any certificate that a peer shows gives a known key or a sentence that says why not. The bytes are taken as PEM, and as
  * the DER within it. */
 #include "net/identity.h"
 

@@ -2,7 +2,7 @@
  * bytes 1 (codec), 2 (dtype) and 3..4 (count) and take the rest as head and body, bit 3 hand the chunk over in parts, bits 4..5 the
  * set of kernels, bits 6..7 the dtype to decode into. With FUZZ_CODEC=0..8 in the environment every execution gives that codec's
  * decoder a header and a checksum that agree. Nothing may be written beyond the output, nothing on an error, and the quantised
- * codecs give finite numbers. What is accumulated is also held against the limits, by a weight and a norm from the last byte, and
+ * codecs give finite numbers. Accumulated values are also held against the limits, by a weight and a norm from the last byte, and
  * against what the decoder says the values are. */
 #include "kern/codec.h"
 #include "kern/kernels.h"
@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { COUNT = 1500, ROOM = 1 << 16 };
 
-/* What is here is no news to the fuzzer: its paths are not counted, which leaves twice the time for the decoders'. */
+/* This code is no news to the fuzzer: its paths are not counted, which leaves twice the time for the decoders'. */
 #ifdef __clang__
 #define UNCOUNTED __attribute__((no_sanitize("coverage")))
 #else

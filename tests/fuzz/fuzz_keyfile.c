@@ -1,5 +1,5 @@
-/* Whatever reads as a key file is a key that can be written and read again, and nothing is left behind. The bytes are taken as a
- * file, and as the DER within PEM. */
+/* Any bytes that read as a key file are a key is a key that can be written and read again, and nothing is left behind. The bytes
+ * are taken as a file, and as the DER within PEM. */
 #include "net/identity.h"
 
 #include <openssl/err.h>

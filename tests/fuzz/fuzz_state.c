@@ -1,5 +1,5 @@
-/* A state's manifest and announcement, as strangers send them. What reads must write again to the same bytes, and be within all
- * limits. */
+/* A state's manifest and announcement, as strangers send them. A text that reads must write again to the same bytes, and be within
+ * all limits. */
 #include "core/state/ballot.h"
 #include "core/state/manifest.h"
 

@@ -1,4 +1,4 @@
-/* Whatever decodes must encode, decode again, and then be the same bytes; and nothing is left behind. The first byte picks an
+/* A message that decodes must encode, decode again, and then be the same bytes; and nothing is left behind. The first byte picks an
  * allocation that fails (255: none), the rest are the message. */
 #include "lib/check.h"
 

@@ -21,7 +21,7 @@ typedef struct away_device {
 
 /* For one thread. */
 void away_init(away_device *device);
-/* Whoever stopped in the middle of a round did not give its sums back. */
+/* A member that stopped in the middle of a round did not give its sums back. */
 void away_fini(away_device *device);
 /* Takes memory there, or back. */
 void away_turn(void *data, size_t bytes);

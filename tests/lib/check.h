@@ -1,4 +1,4 @@
-/* What every C test wants: cmocka with its needs, a fresh account, and the run that fails at each allocation in turn.
+/* Needs of every C test: cmocka with its needs, a fresh account, and the run that fails at each allocation in turn.
  *
  * An out-of-memory run: `run` does the whole thing with the account it is given and returns how it went; it is called
  * with the first allocation failing, then the second, ... until it gets through. Each failed run must return something other

@@ -144,7 +144,7 @@ static inline hv_members set_of(unsigned bits) {
   return (hv_members){{(uint8_t)bits}};
 }
 
-/* Who says so is in view `installed`. */
+/* The sender is in view `installed`. */
 static inline void says_from(scene *s, hv_stream *stream, hv_news what, uint32_t installed, uint32_t view, unsigned named,
                              hv_payload *payload) {
   hv_members members = set_of(named);

@@ -172,7 +172,7 @@ void stand_in_run(stand_in *s, void *which) {
     run_one(s, stream);
 }
 
-/* Whoever asks for something gives chance a turn. */
+/* Each request gives chance a turn. */
 static void stir(stand_in *s) {
   for (stand_in_stream *one = s->streams; one && s->restless; one = one->next)
     for (uint64_t n = check_random(&s->rng) % 4; n && one->first && !one->running; n--)
@@ -203,7 +203,7 @@ static op *op_new(stand_in *s, void *which, op_kind kind, size_t more) {
   return o;
 }
 
-/* What was put on the stream just now stands. */
+/* The work that was just put on the stream stands. */
 static hv_status asked_for(stand_in *s, void *which) {
   if (s->eager)
     stand_in_run(s, which ? which : s->streams);

@@ -1,9 +1,9 @@
 /* A GPU of plain C: the world of cuda/world.h with memory of the host and streams that run when they must, or when chance
  * says.
  *
- * Kernels are the very bodies that a GPU runs, run block by block and thread by thread between barriers. What is put on a stream
- * stays undone until an event that stands behind it is waited for, or until `restless` picks that stream: code that forgets to wait
- * for something sees old bytes. With `backwards` the threads of a phase run in the opposite order: what two of them race for shows.
+ * Kernels are the very bodies that a GPU runs, run block by block and thread by thread between barriers. Work on a stream stays
+ * undone until an event that stands behind it is waited for, or until `restless` picks that stream: code that forgets to wait for
+ * something sees old bytes. With `backwards` the threads of a phase run in the opposite order: what two of them race for shows.
  */
 #ifndef HV_TESTS_CUDA_STAND_IN_H
 #define HV_TESTS_CUDA_STAND_IN_H

@@ -1,9 +1,9 @@
 // clang-format off
 /* A libcuda.so.1 for tests: NVIDIA's driver as cuda/driver.h declares it, with the host's memory for the GPU's.
  *
- * Shared by fake_driver.c, fake_nvrtc.c and the tests that read what the driver says. A module must be code for a GPU (an ELF file
+ * Shared by fake_driver.c, fake_nvrtc.c and the tests that read the driver's output. A module must be code for a GPU (an ELF file
  * of the machine CUDA, or PTX) that has each kernel in it; a launch then runs the kernel's body on the host (cuda_stand_in.c), at
- * once. What needs a context on top of the thread's stack fails without it. Environment variables say what this machine is:
+ * once. Calls that need a context on top of the thread's stack fail without it. Environment variables say what this machine is:
  *   FAKE_CUDA_VERSION      as cuDriverGetVersion counts (12040)
  *   FAKE_CUDA_CAPABILITY   90 for 9.0
  *   FAKE_CUDA_DEVICES      how many GPUs there are (1)

@@ -20,7 +20,7 @@ void fake_env_init(fake_env *fake, uint64_t seed);
 /* On another's account, as out-of-memory runs want it. */
 void fake_env_init_on(fake_env *fake, uint64_t seed, hv_mem *mem);
 hv_peer_id fake_peer(uint64_t number);
-/* What `by` would sign. */
+/* The signature that `by` would make. */
 void fake_sign(const hv_peer_id *by, const char *domain, hv_span bytes, uint8_t out[64]);
 
 #endif

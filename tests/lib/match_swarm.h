@@ -76,7 +76,7 @@ int match_swarm_finish(match_swarm *swarm, double seconds);
 /* Those that are done, but for the newest. */
 void match_swarm_forget(match_seat *seat, size_t keep);
 
-/* What two members' groups must agree on, byte for byte; 0: they differ. */
+/* The parts on which two members' groups must agree, byte for byte; 0: they differ. */
 int match_swarm_agree(const hv_match_group *a, const hv_match_group *b);
 /* NULL, or what is wrong with a group, in itself. */
 const char *match_swarm_wrong(const hv_match_group *group, uint32_t n_chunks);

@@ -1,5 +1,5 @@
-/* A core that does a bit of everything: calls, late answers, streams both ways, held payloads, jobs, timers. What the simulator's
- * own tests drive, so that a fault at any moment finds something under way. All it has is on its account, and gone with it. */
+/* A core that does a bit of everything: calls, late answers, streams both ways, held payloads, jobs, timers. The simulator's own
+ * tests drive it, so that a fault at any moment finds something under way. All it has is on its account, and gone with it. */
 #ifndef HV_TESTS_MIXER_H
 #define HV_TESTS_MIXER_H
 

@@ -200,10 +200,10 @@ void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
     break;
   case HV_MSG_PROGRESS:
     s->msg.u.progress =
-        (hv_msg_progress){(uint32_t)check_random(rng), (uint32_t)check_random(rng), random_span(rng, s, HV_WORDS_BYTES_MAX)};
+        (hv_msg_progress){(uint32_t)check_random(rng), (uint32_t)check_random(rng), random_span(rng, s, HV_ZONE_MSG_BYTES_MAX)};
     break;
   case HV_MSG_PROGRESS_TOLD:
-    s->msg.u.progress_told = (hv_msg_progress_told){(uint8_t)below(rng, 2), random_span(rng, s, HV_WORDS_BYTES_MAX)};
+    s->msg.u.progress_told = (hv_msg_progress_told){(uint8_t)below(rng, 2), random_span(rng, s, HV_ZONE_MSG_BYTES_MAX)};
     break;
   case HV_MSG_FIND:
   case HV_MSG_FOUND:

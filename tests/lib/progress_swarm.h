@@ -45,9 +45,9 @@ void progress_swarm_begin(progress_swarm *swarm, size_t node, uint64_t epoch);
 void progress_swarm_wake(progress_swarm *swarm, size_t node);
 /* It goes. */
 void progress_swarm_close(progress_swarm *swarm, size_t node);
-/* What it says of itself at this moment of the world. */
+/* Its report of itself at this moment of the world. */
 hv_progress_own progress_swarm_own(progress_swarm *swarm, size_t node);
-/* What its program reads now. */
+/* The figures that its program reads now. */
 hv_progress_figures progress_swarm_read(progress_swarm *swarm, size_t node);
 
 #endif

@@ -62,7 +62,7 @@ int real_count(real_node *node, hv_event_kind kind);
 /* Waits up to ms until as many events of that kind have been. */
 int real_wait_for(real_node *node, hv_event_kind kind, int count, unsigned ms);
 
-/* What happens to a message of a stream if nobody says otherwise: its bytes are counted. */
+/* The default for a message of a stream: its bytes are counted. */
 void real_data(hv_stream *stream, const hv_event *event);
 
 /* An echo call to a target; waits for its end and returns its status (the text stands in last_text). */

@@ -1,5 +1,5 @@
 /* A swarm whose nodes offer and load states, some of them liars. Shared by tests/sim/state/test_sim_state.c and swarm_state.c.
- * What a joiner gets is judged from outside: its image against the donors' own memory, and each chunk that arrives is counted at
+ * A joiner's state is judged from outside: its image against the donors' own memory, and each chunk that arrives is counted at
  * its node's door, apart from what the loader says of itself. */
 #ifndef HV_TESTS_STATE_SCENE_H
 #define HV_TESTS_STATE_SCENE_H

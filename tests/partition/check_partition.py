@@ -1,6 +1,8 @@
-"""A network that goes away under a node: two processes in network namespaces of their own, and the cable between them pulled.
+"""A network that goes away under a node: two processes in network namespaces of their own, and the cable between them
+pulled.
 
-`make partition`, as root (it makes and removes two namespaces); not part of `make test`, which runs anywhere. What is promised:
+`make partition`, as root (it makes and removes two namespaces); not part of `make test`, which runs anywhere. It
+promises:
 a transfer under way ends within 15 s of silence, the peer is lost, and met again when the cable is back.
 """
 

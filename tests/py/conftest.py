@@ -9,8 +9,11 @@ import pytest
 from hivemind_c import DHT, Node
 from support import HERE, PATIENT, Program
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started with & by a shell: programs of the tests would inherit that
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # started with & by a shell: programs of the tests would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.fixture
 def node():
@@ -52,7 +55,8 @@ def dhts():
 
 @pytest.fixture
 def peer(dhts):
-    """peer(index, ...) makes a trainer of tests/py/optim_support.py that says soon what state it has; all are shut down when the test ends."""
+    """peer(index, ...) makes a trainer of tests/py/optim_support.py that says soon what state it has; all are shut down
+    when the test ends."""
     from optim_support import SHARING, Peer, network  # torch: not for tests that need none
 
     made = []
@@ -101,7 +105,15 @@ def browser(tmp_path_factory):
     profile = tmp_path_factory.mktemp("profile")
 
     def look(url, picture=None, seconds=3):
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", f"--user-data-dir={profile}", f"--virtual-time-budget={1000 * seconds}"]
+        flags = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--hide-scrollbars",
+            f"--user-data-dir={profile}",
+            f"--virtual-time-budget={1000 * seconds}",
+        ]
         what = [f"--screenshot={picture}", "--window-size=1200,900"] if picture else ["--dump-dom"]
         return subprocess.run([program, *flags, *what, url], capture_output=True, text=True, timeout=240).stdout
 

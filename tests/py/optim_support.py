@@ -1,4 +1,4 @@
-"""What tests of the optimizer share: a small problem, a plain way to train on it, and a swarm's way."""
+"""Shared by the tests of the optimizer: a small problem, a plain way to train on it, and a swarm's way."""
 
 import concurrent.futures
 import functools
@@ -54,13 +54,17 @@ SCHEDULERS = {
     "none": None,
     "cosine": lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 12),
     "lambda": lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 / (1 + epoch)),
-    "plateau": lambda optimizer: torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=0),
-    "one cycle": lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=13, cycle_momentum=False),
+    "plateau": lambda optimizer: torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimizer, factor=0.5, patience=0, threshold=0
+    ),
+    "one cycle": lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, 0.2, total_steps=13, cycle_momentum=False
+    ),
 }
 
 
 def train_plainly(model, optimizer, scheduler=None, *, epochs=12, size=32, first=0):
-    """What one machine does with the batches `first`, `first` + 1, ..."""
+    """One machine's training on the batches `first`, `first` + 1, ..."""
     for number in range(first, first + epochs):
         optimizer.zero_grad()
         backward(model, number, size)
@@ -78,7 +82,9 @@ def make(dht, model, *, optimizer="sgd", scheduler="none", as_factory=False, **o
     else:
         options["optimizer"] = OPTIMIZERS[optimizer](model.parameters())
         options["scheduler"] = SCHEDULERS[scheduler] and SCHEDULERS[scheduler](options["optimizer"])
-    return hivemind.Optimizer(dht=dht, **{"run_id": "test", "target_batch_size": 32, "batch_size_per_step": 32, **options})
+    return hivemind.Optimizer(
+        dht=dht, **{"run_id": "test", "target_batch_size": 32, "batch_size_per_step": 32, **options}
+    )
 
 
 def train(model, optimizer, *, steps=12, size=32, first=0):
@@ -126,7 +132,9 @@ class Peer:
         self.enter()
         deadline = time.monotonic() + timeout
         while tracker.global_progress.num_peers < n:
-            assert time.monotonic() < deadline, f"peer {self.index} knows {tracker.global_progress.num_peers} peers of {n}"
+            assert time.monotonic() < deadline, (
+                f"peer {self.index} knows {tracker.global_progress.num_peers} peers of {n}"
+            )
             tracker.fetch_global_progress()
             time.sleep(0.05)
 
@@ -197,7 +205,7 @@ def train_until(peers, condition, pause=0.02):
 
 
 def in_one_process(peers, epochs, optimizer="sgd", scheduler="none"):
-    """What plain torch makes of the batches that the peers used: the model after each epoch."""
+    """Plain torch's result of the batches that the peers used: the model after each epoch."""
     model = network()
     inner = OPTIMIZERS[optimizer](model.parameters())
     steps = SCHEDULERS[scheduler] and SCHEDULERS[scheduler](inner)

@@ -1,4 +1,4 @@
-"""What Python tests share besides fixtures."""
+"""Helpers of the Python tests besides fixtures."""
 
 import html
 import os
@@ -14,7 +14,8 @@ import time
 import pytest
 
 HERE = "/ip4/127.0.0.1/tcp/0"
-PATIENCE = 90.0  #: seconds to wait for what comes at once on a machine that has time: nobody waits for so long, unless something is wrong
+#: seconds to wait for an event that comes at once on an idle machine: so long a wait means that something is wrong
+PATIENCE = 90.0
 PATIENT = dict(wait_timeout=30, startup_timeout=PATIENCE)  #: the same for a DHT
 
 
@@ -29,7 +30,8 @@ def has_ip6():
 
 
 def free_port():
-    """One that nobody listens at now, and that the system gives nobody by itself: who binds it in a while finds it free."""
+    """One that nobody listens at now, and that the system gives nobody by itself: who binds it in a while finds it
+    free."""
     with open("/proc/sys/net/ipv4/ip_local_port_range") as told:
         below = int(told.read().split()[0])
     while True:
@@ -46,7 +48,17 @@ class Program:
 
     def __init__(self, source, *arguments):
         self.process = subprocess.Popen(
-            [sys.executable, "-u", "-W", "ignore:This process:DeprecationWarning", "-X", "faulthandler", "-c", textwrap.dedent(source), *map(str, arguments)],
+            [
+                sys.executable,
+                "-u",
+                "-W",
+                "ignore:This process:DeprecationWarning",
+                "-X",
+                "faulthandler",
+                "-c",
+                textwrap.dedent(source),
+                *map(str, arguments),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -73,7 +85,9 @@ class Program:
         except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGABRT)  # faulthandler tells where it hangs
             self.process.wait()
-            pytest.fail(f"it did not end within {timeout} s:\n{self.process.stdout.read()}\n{self.process.stderr.read()}")
+            pytest.fail(
+                f"it did not end within {timeout} s:\n{self.process.stdout.read()}\n{self.process.stderr.read()}"
+            )
         return code, self.process.stdout.read(), self.process.stderr.read()
 
     def end(self):
@@ -95,7 +109,8 @@ def eventually(condition, timeout=PATIENCE):
 
 
 def at_best(bound, attempt, tries=10):
-    """Holds a bound of time on a machine that may be busy: one of some attempts must take less. What breaks its bound by itself breaks it each time."""
+    """Holds a bound of time on a machine that may be busy: one of some attempts must take less. Code that is too slow
+    by itself breaks the bound each time."""
     took = []
     while len(took) < tries:
         took.append(attempt())

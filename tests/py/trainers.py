@@ -62,7 +62,7 @@ def trainer(strategy="auto", pl=None, **options):
 
 def fit(strategy="auto", module=None, loader=None, pl=None, ckpt_path=None, **options):
     """Trains with fixed seeds; the module and its Trainer."""
-    module = module or small(pl)
+    module = small(pl) if module is None else module
     made = trainer(strategy, pl, **options)
     torch.manual_seed(5)
     made.fit(module, data() if loader is None else loader, ckpt_path=ckpt_path)

@@ -1,9 +1,14 @@
-"""A DHT of real processes, busy for minutes: memory, files and threads must stay flat. `python tests/soak/soak_dht.py --minutes 5`
+"""A DHT of real processes, busy for minutes: memory, files and threads must stay flat. `python tests/soak/soak_dht.py
+--minutes 5`
 
-One process stores and gets all the time and one serves all the time; of the others one is killed and started anew, as who it was, every few seconds.
-The two that stay are looked at: the last third of the time must not hold more than the second third. Memory is looked at three ways, since a process
-may take more for reasons that are nobody's leak: what the node itself holds by its own count, what all of the process has allocated and not freed, and
-what the system says it takes, where unused room between allocations counts, too. Prints one JSON line, with the verdict; exits with 1 if something grew.
+One process stores and gets all the time and one serves all the time; of the others one is killed and started anew, as
+who it was, every few seconds.
+The two that stay are looked at: the last third of the time must not hold more than the second third. Memory is looked
+at three ways, since a process
+may take more for reasons that are nobody's leak: what the node itself holds by its own count, what all of the process
+has allocated and not freed, and
+what the system says it takes, where unused room between allocations counts, too. Prints one JSON line, with the
+verdict; exits with 1 if something grew.
 """
 
 from __future__ import annotations
@@ -41,7 +46,11 @@ class Guest:
     def __init__(self, key: pathlib.Path, *peers: str):
         self.key = key
         pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        self.process = subprocess.Popen([sys.executable, "-c", NODE, key, *peers], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, **pipes)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", NODE, key, *peers],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            **pipes,
+        )
         self.addresses = self.process.stdout.readline().split()
 
     def look(self) -> dict:
@@ -57,7 +66,10 @@ class Guest:
 class Heap(ctypes.Structure):
     """glibc's struct mallinfo2."""
 
-    _fields_ = [(name, ctypes.c_size_t) for name in "arena ordblks smblks hblks mapped usmblks fsmblks in_use free keepcost".split()]
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks mapped usmblks fsmblks in_use free keepcost".split()
+    ]
 
 
 def allocated() -> int:
@@ -80,12 +92,16 @@ def look_at(dht: DHT) -> dict:
 
 
 def work(dht: DHT, ended: threading.Event, resting: threading.Lock, counts: dict) -> None:
-    """Keys come round again, so that what is kept does not grow by itself. While somebody else holds `resting`, nothing is under way."""
+    """Keys come round again, so that what is kept does not grow by itself. While somebody else holds `resting`, nothing
+    is under way."""
     for i in itertools.count():
         if ended.is_set():
             return
         with resting:
-            stores = [dht.store(f"key {(i * 32 + k) % 2000}", k, get_dht_time() + 60 + k, subkey=k % 4, return_future=True) for k in range(32)]
+            stores = [
+                dht.store(f"key {(i * 32 + k) % 2000}", k, get_dht_time() + 60 + k, subkey=k % 4, return_future=True)
+                for k in range(32)
+            ]
             counts["stored"] += sum(bool(store.result()) for store in stores)
             gets = [dht.get(f"key {(i * 32 + k) % 2000}", latest=k % 8 == 0, return_future=True) for k in range(32)]
             counts["got"] += sum(get.result() is not None for get in gets)
@@ -102,7 +118,11 @@ def soak(minutes: float, guests: int, every_s: float, keys: pathlib.Path, killed
     with DHT(start=True) as here:
         stays = Guest(keys / "stays", *here.get_visible_maddrs())
         others = [Guest(keys / str(i), *here.get_visible_maddrs()) for i in range(guests)]
-        ended, resting, counts = threading.Event(), threading.Lock(), dict.fromkeys(("operations", "stored", "got", "killed"), 0)
+        ended, resting, counts = (
+            threading.Event(),
+            threading.Lock(),
+            dict.fromkeys(("operations", "stored", "got", "killed"), 0),
+        )
         looks = {"asks": lambda: look_at(here), "serves": stays.look}
         samples: dict = {name: [] for name in looks}
         worker = threading.Thread(target=work, args=(here, ended, resting, counts))
@@ -128,18 +148,26 @@ def soak(minutes: float, guests: int, every_s: float, keys: pathlib.Path, killed
     for name in looks:
         first, middle, last = (worst(samples[name], part / 3, (part + 1) / 3) for part in range(3))
         outcome[name] = {what: [samples[name][0][what], first[what], middle[what], last[what]] for what in SLACK}
-        outcome["grew"] += [f"{what} of the one that {name}" for what in SLACK if last[what] > middle[what] + SLACK[what]]
+        outcome["grew"] += [
+            f"{what} of the one that {name}" for what in SLACK if last[what] > middle[what] + SLACK[what]
+        ]
         outcome[name]["verdict"] = verdict(first, middle, last)
     return outcome
 
 
 def verdict(first: dict, middle: dict, last: dict) -> str:
-    """Who holds what came on top in the last third."""
+    """The holders of the memory that came on top in the last third."""
     node, allocated, system = (last[what] - middle[what] for what in ("node_kib", "allocated_kib", "memory_kib"))
     if max(node, allocated) > 512 and allocated >= middle["allocated_kib"] - first["allocated_kib"]:
-        return f"what is allocated grows and does not slow down: {allocated} KiB in the last third, {max(node, 0)} of them the node's"
+        return (
+            f"what is allocated grows and does not slow down: {allocated} KiB in the last third, {max(node, 0)} of "
+            f"them the node's"
+        )
     if system > 512:
-        return f"what is allocated does not go on growing ({allocated} KiB in the last third, {node} the node's); {system} KiB more are the allocator's room"
+        return (
+            f"what is allocated does not go on growing ({allocated} KiB in the last third, {node} the node's); "
+            f"{system} KiB more are the allocator's room"
+        )
     return "nothing grows"
 
 

@@ -1,6 +1,7 @@
 """The wheel in dist/, in an environment of its own, with the machine's gRPC hidden: `make wheel-test`.
 
-It takes minutes and the network (grpcio, protobuf), so it is no part of `make test`; tests/py/project/test_wheel.py is."""
+It takes minutes and the network (grpcio, protobuf), so it is no part of `make test`; tests/py/project/test_wheel.py
+is."""
 
 import itertools
 import os
@@ -14,7 +15,17 @@ import zipfile
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-HIDDEN = "libgrpc", "libgpr", "libupb", "libaddress_sorting", "libabsl_", "libre2", "libcares", "libprotobuf-c", "libxxhash"
+HIDDEN = (
+    "libgrpc",
+    "libgpr",
+    "libupb",
+    "libaddress_sorting",
+    "libabsl_",
+    "libre2",
+    "libcares",
+    "libprotobuf-c",
+    "libxxhash",
+)
 PARTS = "hivemind_c/libhivemind_lowrank.so", "hivemind_c/libhivemind_cuda.so"  # PowerSGD; GPUs
 TALK = """
 import hivemind_c as h
@@ -69,15 +80,23 @@ def python(wheel, tmp_path_factory):
 
 
 def clean(**more):
-    return {**{name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LD_LIBRARY_PATH")}, **more}
+    return {
+        **{name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LD_LIBRARY_PATH")},
+        **more,
+    }
 
 
 def without_grpc(*command):
-    """The command where nothing that is hidden can be loaded from the system: /dev/null lies over each of those libraries."""
+    """The command where nothing that is hidden can be loaded from the system: /dev/null lies over each of those
+    libraries."""
     folder = pathlib.Path("/usr/lib") / sysconfig.get_config_var("MULTIARCH")
-    files = [path for path in folder.iterdir() if path.name.startswith(HIDDEN) and ".so" in path.name and not path.is_symlink()]
+    files = [
+        path
+        for path in folder.iterdir()
+        if path.name.startswith(HIDDEN) and ".so" in path.name and not path.is_symlink()
+    ]
     assert files, "there is no gRPC here to hide"
-    script = f"for f in {' '.join(map(str, files))}; do mount --bind /dev/null $f || exit 9; done; exec \"$@\""
+    script = f'for f in {" ".join(map(str, files))}; do mount --bind /dev/null $f || exit 9; done; exec "$@"'
     return ("unshare", "-rm", "sh", "-c", script, "sh", *command)
 
 
@@ -101,7 +120,11 @@ def test_nothing_it_brings_is_shared_with_others_in_the_process(wheel, tmp_path)
 
 
 def test_it_runs_where_no_grpc_is_installed(python):
-    hidden = subprocess.run(without_grpc(sys.executable, "-c", "import ctypes; ctypes.CDLL('libgrpc.so.29')"), capture_output=True, text=True)
+    hidden = subprocess.run(
+        without_grpc(sys.executable, "-c", "import ctypes; ctypes.CDLL('libgrpc.so.29')"),
+        capture_output=True,
+        text=True,
+    )
     assert hidden.returncode == 1 and "OSError" in hidden.stderr, hidden.stderr
     out = told(*without_grpc(python, "-c", TALK + "print(h.__file__)"), env=clean(), cwd="/")
     assert out.startswith(str(python.parent.parent))
@@ -116,7 +139,13 @@ def test_it_loads_its_own_libraries_only(python):
 
 @pytest.mark.parametrize("order", list(itertools.permutations(IMPORTS)), ids=" ".join)
 def test_it_works_beside_others_in_any_order(python, order):
-    told(python, "-c", "".join(IMPORTS[name] for name in order) + "".join(IMPORTS[name] for name in order), env=clean(), cwd="/")
+    told(
+        python,
+        "-c",
+        "".join(IMPORTS[name] for name in order) + "".join(IMPORTS[name] for name in order),
+        env=clean(),
+        cwd="/",
+    )
 
 
 def test_it_works_beside_others_that_share_all_their_symbols(python):
@@ -138,19 +167,25 @@ assert library.hv_cuda_api_of(int(sys.argv[2]))
 
 
 def test_gpu_library_is_loaded_when_asked_and_says_why_not(python, wheel, tmp_path):
-    program = TALK + "assert 'libhivemind_cuda' not in open('/proc/self/maps').read(); import hivemind_c.cuda; print(hivemind_c.cuda.why_not())"
+    program = (
+        TALK + "assert 'libhivemind_cuda' not in open('/proc/self/maps').read(); import hivemind_c.cuda; "
+        "print(hivemind_c.cuda.why_not())"
+    )
     why = told(python, "-c", program, env=clean(), cwd="/").strip()
     if os.path.exists("/dev/nvidiactl"):
         assert why == "None"
     else:
-        assert re.match("no GPU can be used: (there is no driver for NVIDIA's GPUs here|NVIDIA's driver says)", why), why
+        assert re.match("no GPU can be used: (there is no driver for NVIDIA's GPUs here|NVIDIA's driver says)", why), (
+            why
+        )
     zipfile.ZipFile(wheel).extract(PARTS[1], tmp_path)
     (version,) = re.findall(r"HV_CUDA_VERSION (\d+)u", (ROOT / "cuda/hv_cuda.h").read_text())
     told(sys.executable, "-S", "-c", LOADS_ALONE, tmp_path / PARTS[1], version, env=clean(), cwd="/")
 
 
 def test_gpu_library_compiles_its_kernels_for_a_driver(python, tmp_path):
-    """The driver is one for tests (tests/lib/fake_driver.c), and NVRTC is that of requirements.txt, which is seen beside torch."""
+    """The driver is one for tests (tests/lib/fake_driver.c), and NVRTC is that of requirements.txt, which is seen
+    beside torch."""
     told("make", "-s", "-C", ROOT / "csrc", "cuda-fake")
     env = clean(LD_LIBRARY_PATH=str(ROOT / "csrc/build/rel/fake"), HIVEMIND_CACHE=str(tmp_path))
     told(python, "-c", "from hivemind_c import cuda; assert cuda.why_not() is None, cuda.why_not()", env=env, cwd="/")

@@ -34,7 +34,7 @@ static hv_env *env_of(const work *w) {
   return w->average->all->env;
 }
 
-static uint64_t now_of(const work *w) {
+static uint64_t average_now(const work *w) {
   return env_of(w)->now_us(env_of(w));
 }
 
@@ -52,8 +52,8 @@ static uint64_t *spent(work *w) {
   }
 }
 
-static void move(work *w, hv_average_stage to) {
-  uint64_t now = now_of(w);
+static void average_move(work *w, hv_average_stage to) {
+  uint64_t now = average_now(w);
   if (!(moves[w->stage] >> to & 1))
     hv_env_log(env_of(w), HV_LOG_ERROR, "average", "move", "a step went from stage %d to %d", (int)w->stage, (int)to);
   *spent(w) += now - w->since_us;
@@ -70,7 +70,7 @@ static void let_tensors_go(work *w) {
   w->at_gate = 0;
 }
 
-static void release(hv_average *self);
+static void average_release(hv_average *self);
 
 static void drop_work(work *w) {
   hv_mem_free((void *)w->outcome.members);
@@ -80,7 +80,7 @@ static void drop_work(work *w) {
   hv_mem_free(w);
 }
 
-/* What it has of its averager. */
+/* Takes everything of its averager back from a step. */
 static void detach(work *w) {
   hv_average *a = w->average;
   env_of(w)->timer_clear(env_of(w), &w->timer);
@@ -112,13 +112,13 @@ static void tell_members(work *w) {
 }
 
 /* Within done the program may start the next step or close the averager: neither is touched after it. */
-static void over(work *w, hv_status status, const char *text) {
+static void average_over(work *w, hv_status status, const char *text) {
   hv_average *a = w->average, *closing = a->closing ? a : NULL;
   hv_averages *all = a->all;
   hv_average_step *step = w->step;
   if (w->group && w->stage < HV_AVERAGE_REDUCING && w->group->n_members > 1)
     hv_allreduce_depart(a->all->rounds, w->group->id, w->group->members, w->group->n_members, w->group->me);
-  move(w, HV_AVERAGE_OVER);
+  average_move(w, HV_AVERAGE_OVER);
   w->outcome.n_chunks = a->run.n_chunks;
   tell_members(w);
   detach(w);
@@ -126,13 +126,13 @@ static void over(work *w, hv_status status, const char *text) {
   step->done(step, status, text, &w->outcome);
   drop_work(w);
   if (closing)
-    release(closing);
+    average_release(closing);
   if (all->stopping && all->stopped && !hv_averages_busy(all))
     all->stopped(all->arg);
 }
 
 /* It is to end: at once, or as soon as what runs lets it. The first reason counts. */
-static void end(work *w, hv_status status, const char *text) {
+static void average_end(work *w, hv_status status, const char *text) {
   if (w->why.status == HV_OK)
     hv_fail(&w->why, status, "%s", text);
   switch (w->stage) {
@@ -140,7 +140,7 @@ static void end(work *w, hv_status status, const char *text) {
     if (w->seek.match)
       hv_match_seek_cancel(&w->seek); /* its done ends the step */
     else
-      over(w, w->why.status, w->why.text);
+      average_over(w, w->why.status, w->why.text);
     return;
   case HV_AVERAGE_REDUCING:
     hv_allreduce_cancel(w->round);
@@ -152,7 +152,7 @@ static void end(work *w, hv_status status, const char *text) {
   case HV_AVERAGE_BLENDING:
     return; /* on the pool, and soon over */
   default:
-    over(w, w->why.status, w->why.text);
+    average_over(w, w->why.status, w->why.text);
   }
 }
 
@@ -173,7 +173,7 @@ static void run_blend(hv_job *job) {
 static void blended(hv_job *job, const hv_event *event) {
   work *w = job->owner;
   hv_status status = event->status != HV_OK ? event->status : w->blended;
-  over(w, status, status == HV_OK ? "" : "the round failed here: the averages could not be written into the tensors");
+  average_over(w, status, status == HV_OK ? "" : "the round failed here: the averages could not be written into the tensors");
 }
 
 /* ---- the all-reduce ---- */
@@ -202,21 +202,21 @@ static void settled(work *w) {
   hv_allreduce_free(w->round);
   w->round = NULL;
   if (!a->copies) {
-    over(w, HV_OK, "");
+    average_over(w, HV_OK, "");
     return;
   }
-  move(w, HV_AVERAGE_BLENDING);
+  average_move(w, HV_AVERAGE_BLENDING);
   w->blend = (hv_job){.run = run_blend, .done = blended, .owner = w};
   env_of(w)->work(env_of(w), &w->blend);
 }
 
-/* Whoever lacks something yet has three stall_ms for it, from the latest view or the latest coordinator on, and longer while
- * another view is agreed on: each may lose another owner, or be silent itself. */
+/* Sets the end of settling. A member that lacks averages has three stall_ms, counted from the latest view or coordinator, and
+ * longer while another view is agreed on, because it may lose another owner or be silent itself. */
 static void settle_by(work *w) {
   w->settled_view = hv_allreduce_view(w->round);
   w->settled_chair = hv_allreduce_coordinator(w->round);
   uint64_t stall_us = 1000ull * w->average->config.stall_ms, last_us = w->since_us + HV_ROUND_STALLS * stall_us;
-  w->settled_us = now_of(w) + 3 * stall_us;
+  w->settled_us = average_now(w) + 3 * stall_us;
   if (w->settled_us > last_us)
     w->settled_us = last_us;
   if (w->settled_us > w->end_us)
@@ -254,8 +254,8 @@ static uint64_t bytes_moved(const work *w) {
   return 2 * ((me->auxiliary ? 0 : others) + own * contributors);
 }
 
-/* What is in the averages, by chunk and by member. */
-static void count(work *w, const hv_allreduce *round) {
+/* Sets the outcome: the averaged chunks, and each member's share. */
+static void average_count(work *w, const hv_allreduce *round) {
   const hv_average *a = w->average;
   for (uint32_t i = 0; i < a->run.n_chunks; i++)
     w->outcome.averaged += hv_allreduce_averaged(round, i) != 0;
@@ -265,26 +265,26 @@ static void count(work *w, const hv_allreduce *round) {
     w->shares[i] = a->run.n_values ? (double)hv_allreduce_counted(round, i) / (double)a->run.n_values : 1;
 }
 
-/* What the round has shown of this peer's line is told to the host of the next one. */
+/* Takes over the link rate that the round measured; the host of the next one gets it. */
 static void learn_line(hv_average *a, const hv_allreduce *round) {
-  a->line = hv_gauge_blend(a->line, hv_allreduce_line(round));
-  hv_match_set_bandwidth(a->match, a->line);
+  a->link_rate = hv_gauge_blend(a->link_rate, hv_allreduce_link(round));
+  hv_match_set_bandwidth(a->match, a->link_rate);
   hv_flow_learn(&a->past, hv_allreduce_speed(round));
 }
 
 /* The last one's time; one that was slow for once counts for twice the one before. */
 static void learn_time(work *w) {
-  uint64_t us = now_of(w) - w->since_us, *usual_us = &w->average->usual_us;
+  uint64_t us = average_now(w) - w->since_us, *usual_us = &w->average->usual_us;
   *usual_us = *usual_us && us > 2 * *usual_us ? 2 * *usual_us : us;
 }
 
 static void round_done(void *arg, hv_allreduce *round, hv_status status) {
   work *w = arg;
-  count(w, round);
+  average_count(w, round);
   learn_line(w->average, round);
   if (status == HV_OK) { /* also when its end was asked for: it has what it wanted */
     learn_time(w);
-    move(w, HV_AVERAGE_SETTLING);
+    average_move(w, HV_AVERAGE_SETTLING);
     w->settle_us = SETTLE_US;
     settle_by(w);
     if (w->why.status != HV_OK)
@@ -295,9 +295,9 @@ static void round_done(void *arg, hv_allreduce *round, hv_status status) {
   w->round = NULL;
   hv_allreduce_free(round);
   if (w->why.status != HV_OK)
-    over(w, w->why.status, w->why.text);
+    average_over(w, w->why.status, w->why.text);
   else
-    over(w, status, sentence_for(status));
+    average_over(w, status, sentence_for(status));
 }
 
 /* With an alpha other than 1 averages go into a copy first, float32 whatever the tensors are. */
@@ -326,7 +326,7 @@ static hv_status make_staging(hv_average *a, hv_error *err) {
 }
 
 static uint64_t left_ms(const work *w) {
-  uint64_t now = now_of(w);
+  uint64_t now = average_now(w);
   return w->end_us == UINT64_MAX ? UINT64_MAX : w->end_us > now ? (w->end_us - now) / 1000 : 0;
 }
 
@@ -350,7 +350,7 @@ static void reduce(work *w) {
   const hv_match_group *group = w->group;
   hv_error err = {0};
   if (group->n_members == 1) {
-    over(w, HV_OK, "");
+    average_over(w, HV_OK, "");
     return;
   }
   hv_status status = make_staging(a, &err);
@@ -374,11 +374,11 @@ static void reduce(work *w) {
   if (status == HV_OK)
     status = hv_allreduce_begin(a->all->rounds, &round, round_done, w, &w->round, &err);
   if (status != HV_OK) {
-    over(w, status, err.text);
+    average_over(w, status, err.text);
     return;
   }
   a->n_rounds++;
-  move(w, HV_AVERAGE_REDUCING);
+  average_move(w, HV_AVERAGE_REDUCING);
 }
 
 static void try_gate(work *w) {
@@ -389,21 +389,21 @@ static void try_gate(work *w) {
 }
 
 static void go(work *w) {
-  move(w, HV_AVERAGE_KNOCKING);
+  average_move(w, HV_AVERAGE_KNOCKING);
   try_gate(w);
 }
 
 /* ---- the group ---- */
 
-static void arm(work *w) {
-  uint64_t now = now_of(w), due = w->end_us;
+static void average_arm(work *w) {
+  uint64_t now = average_now(w), due = w->end_us;
   if (w->stage == HV_AVERAGE_PAUSING && w->since_us + w->pause_ms * 1000 < due)
     due = w->since_us + w->pause_ms * 1000;
   if (due != UINT64_MAX)
     env_of(w)->timer_set(env_of(w), &w->timer, due > now ? due - now : 0);
 }
 
-/* What its round will take: at least what is usual here, since a group is worth nothing without time for its round. */
+/* Least time for a round: the usual one here, because a group is worth nothing without time for its round. */
 static uint64_t round_least_ms(const work *w) {
   uint64_t usual_ms = w->average->usual_us / 1000;
   return usual_ms > ROUND_LEAST_MS ? usual_ms : ROUND_LEAST_MS;
@@ -427,17 +427,17 @@ static void not_found(work *w, hv_status status, const char *text) {
     w->pause_ms = w->pause_ms * 2 < PAUSE_MAX_MS ? w->pause_ms * 2 : PAUSE_MAX_MS;
   uint64_t left = left_ms(w);
   if (!again || left <= w->pause_ms || !seek_ms(w, left - w->pause_ms)) {
-    over(w, status, text);
+    average_over(w, status, text);
     return;
   }
   if (status == HV_EXISTS)
     w->attempt++; /* others have begun without this one: it looks for those who were late, too */
-  move(w, HV_AVERAGE_PAUSING);
-  arm(w);
+  average_move(w, HV_AVERAGE_PAUSING);
+  average_arm(w);
 }
 
-/* What tells of its members, which must not fail after the round. */
-static int make_room(work *w) {
+/* Takes the memory for the outcome's members before the round, so that a lack of it cannot fail later. False: no memory. */
+static int average_make_room(work *w) {
   hv_mem *mem = env_of(w)->mem;
   w->members = hv_mem_array(mem, w->group->n_members, sizeof *w->members);
   w->shares = hv_mem_array(mem, w->group->n_members, sizeof *w->shares);
@@ -448,20 +448,20 @@ static void found(hv_match_seek *seek, hv_status status, hv_match_group *group, 
   work *w = seek->owner;
   w->group = group;
   if (w->why.status != HV_OK) {
-    over(w, w->why.status, w->why.text);
+    average_over(w, w->why.status, w->why.text);
   } else if (status != HV_OK) {
     not_found(w, status, text);
-  } else if (!make_room(w)) {
-    over(w, HV_NOMEM, "the round failed: no memory for the list of members; raise the memory limit");
+  } else if (!average_make_room(w)) {
+    average_over(w, HV_NOMEM, "the round failed: no memory for the list of members; raise the memory limit");
   } else {
-    move(w, HV_AVERAGE_READY);
-    w->formed_us = now_of(w);
+    average_move(w, HV_AVERAGE_READY);
+    w->formed_us = average_now(w);
     if (w->triggered)
       go(w);
   }
 }
 
-static hv_span epoch_of(work *w) {
+static hv_span average_epoch(work *w) {
   hv_span epoch = w->step->epoch;
   int n = 0;
   if (epoch.size)
@@ -478,7 +478,7 @@ static void seek(work *w) {
   w->outcome.tries++;
   w->seek = (hv_match_seek){.done = found,
                             .owner = w,
-                            .epoch = epoch_of(w),
+                            .epoch = average_epoch(w),
                             .expected = (uint32_t)step->expected,
                             .wait_ms = wait ? wait : 1,
                             .gather = step->gather};
@@ -492,7 +492,7 @@ static void seek(work *w) {
 static void time_goes_by(hv_timer *timer, const hv_event *event) {
   work *w = timer->owner;
   if (w->why.status != HV_OK) {
-    end(w, w->why.status, w->why.text);
+    average_end(w, w->why.status, w->why.text);
   } else if (event->now_us >= w->end_us) {
     static const char *const late[HV_AVERAGE_STAGES] = {
         [HV_AVERAGE_SEEKING] = "no group was found within the step's timeout: make the timeout longer",
@@ -504,13 +504,13 @@ static void time_goes_by(hv_timer *timer, const hv_event *event) {
         [HV_AVERAGE_SETTLING] = "the all-reduce took longer than the step's timeout: make the timeout longer, or send fewer bytes",
         [HV_AVERAGE_BLENDING] = "the all-reduce took longer than the step's timeout: make the timeout longer, or send fewer bytes",
     };
-    end(w, HV_TIMEOUT, late[w->stage]);
+    average_end(w, HV_TIMEOUT, late[w->stage]);
   } else if (w->stage == HV_AVERAGE_PAUSING) {
-    move(w, HV_AVERAGE_SEEKING);
-    arm(w);
+    average_move(w, HV_AVERAGE_SEEKING);
+    average_arm(w);
     seek(w);
   } else {
-    arm(w);
+    average_arm(w);
   }
 }
 
@@ -551,11 +551,11 @@ hv_status hv_average_start(hv_average *self, hv_average_step *step, hv_error *er
     return hv_fail(err, HV_NOMEM, "cannot start a step: no memory; raise the memory limit");
   *w = (work){.average = self, .step = step, .pause_ms = PAUSE_MS, .triggered = !step->require_trigger};
   self->work = step->work = w;
-  w->since_us = now_of(w);
+  w->since_us = average_now(w);
   w->end_us = step->timeout_ms == UINT32_MAX ? UINT64_MAX : w->since_us + (uint64_t)step->timeout_ms * 1000;
   w->timer = (hv_timer){.fire = time_goes_by, .owner = w};
   w->settle = (hv_timer){.fire = look_whether_settled, .owner = w};
-  arm(w);
+  average_arm(w);
   seek(w);
   return HV_OK;
 }
@@ -597,7 +597,7 @@ void hv_average_step_aside(hv_average *self) {
 
 void hv_average_cancel(hv_average *self, hv_average_step *step) {
   if (self->work && self->work->step == step)
-    end(self->work, HV_CANCELLED, "cancelled");
+    average_end(self->work, HV_CANCELLED, "cancelled");
 }
 
 void hv_average_knock(hv_average *self) {
@@ -648,7 +648,7 @@ void average_drop(hv_average *self) {
   hv_mem_free(self);
 }
 
-static void release(hv_average *self) {
+static void average_release(hv_average *self) {
   void (*closed)(void *arg) = self->closed;
   void *arg = self->closed_arg;
   hv_match_free(self->match);
@@ -696,7 +696,7 @@ void hv_averages_stop(hv_averages *all) {
   for (hv_average *a = all->first, *next; a; a = next) {
     next = a->next;
     if (a->work)
-      end(a->work, HV_CANCELLED, "the node was shut down");
+      average_end(a->work, HV_CANCELLED, "the node was shut down");
   }
 }
 
@@ -705,7 +705,7 @@ void hv_average_close(hv_average *self, void (*closed)(void *arg), void *arg) {
   self->closed = closed;
   self->closed_arg = arg;
   if (self->work)
-    end(self->work, HV_CANCELLED, "the averager was shut down");
+    average_end(self->work, HV_CANCELLED, "the averager was shut down");
   else
-    release(self);
+    average_release(self);
 }

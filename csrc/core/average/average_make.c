@@ -39,7 +39,7 @@ static hv_status open_match(hv_average *self, const hv_average_config *config, h
                            .n_chunks = self->run.n_chunks,
                            .target_group_size = config->target_group,
                            .min_group_size = config->min_group,
-                           .bandwidth = self->line,
+                           .bandwidth = self->link_rate,
                            .request_ms = config->request_ms,
                            .least_chunks = least_chunks(self, config->min_vector),
                            .apart = config->apart != 0,
@@ -62,7 +62,7 @@ static hv_status copy_config(hv_average *self, const hv_average_config *config, 
   size_t n = config->n_tensors;
   self->config = *config;
   self->config.prefix = self->config.group_bits = hv_span_of(NULL, 0); /* match has its own */
-  self->line = config->bandwidth < 1e18 ? (uint64_t)config->bandwidth : (uint64_t)1e18;
+  self->link_rate = config->bandwidth < 1e18 ? (uint64_t)config->bandwidth : (uint64_t)1e18;
   self->config.stall_ms = config->stall_ms ? config->stall_ms : STALL_MS;
   hv_average_tensor *tensors = hv_mem_array(env->mem, n, sizeof *tensors);
   hv_run_part *parts = hv_mem_array(env->mem, n, sizeof *parts);

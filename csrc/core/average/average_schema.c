@@ -6,13 +6,13 @@
 
 enum { TEXT_MAX = 64 << 20, LINE_MAX = 96 };
 
-static const char *name_of(hv_dtype dtype) {
+static const char *schema_name(hv_dtype dtype) {
   static const char *const names[] = {"?", "float32", "float16", "bfloat16", "float64"};
   return names[hv_dtype_size((int)dtype) ? dtype : 0];
 }
 
-static hv_status say(hv_buf *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static hv_status say(hv_buf *text, const char *format, ...) {
+static hv_status schema_write(hv_buf *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static hv_status schema_write(hv_buf *text, const char *format, ...) {
   char line[LINE_MAX];
   va_list args;
   va_start(args, format);
@@ -22,15 +22,15 @@ static hv_status say(hv_buf *text, const char *format, ...) {
 }
 
 static hv_status say_tensor(hv_buf *text, size_t index, const hv_average_tensor *tensor) {
-  hv_status status = say(text, "tensor %zu: %s (", index, name_of(tensor->part.dtype));
+  hv_status status = schema_write(text, "tensor %zu: %s (", index, schema_name(tensor->part.dtype));
   for (size_t i = 0; i < tensor->n_dims && status == HV_OK; i++)
-    status = say(text, i ? ", %" PRId64 : "%" PRId64, tensor->shape[i]);
-  return status == HV_OK ? say(text, "), codec %s\n", hv_codec_name((int)tensor->part.codec)) : status;
+    status = schema_write(text, i ? ", %" PRId64 : "%" PRId64, tensor->shape[i]);
+  return status == HV_OK ? schema_write(text, "), codec %s\n", hv_codec_name((int)tensor->part.codec)) : status;
 }
 
 hv_status hv_average_schema(hv_env *env, const hv_average_config *config, uint32_t chunk_values, hv_buf *text, hv_hash *hash) {
   hv_buf_init(text, env->mem, TEXT_MAX);
-  hv_status status = say(text, "%zu tensors, parts of %" PRIu32 " values\n", config->n_tensors, chunk_values);
+  hv_status status = schema_write(text, "%zu tensors, parts of %" PRIu32 " values\n", config->n_tensors, chunk_values);
   for (size_t i = 0; i < config->n_tensors && status == HV_OK; i++)
     status = say_tensor(text, i, &config->tensors[i]);
   if (status == HV_OK)

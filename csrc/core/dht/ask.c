@@ -6,7 +6,7 @@
 
 enum { HOLD_US = 2000, TOGETHER_RECORDS = 256, TOGETHER_BYTES = 256 << 10 };
 
-typedef struct hv_ask_line line;
+typedef struct hv_ask_queue queue;
 typedef struct hv_ask_call together;
 
 struct hv_ask {
@@ -15,7 +15,7 @@ struct hv_ask {
   hv_ask_done *done; /* NULL: nobody listens */
   void *owner;
   size_t mark;
-  line *line; /* where it waits; NULL: it has left */
+  queue *queue; /* where it waits; NULL: it has left */
   together *in;
   hv_peer_id id;
   hv_addr addrs[HV_ASK_ADDRS_MAX];
@@ -28,7 +28,7 @@ struct hv_ask {
 struct hv_ask_call {
   together *next, **where;
   hv_asker *asker;
-  line *line;
+  queue *queue;
   hv_ask *asks; /* in the order in which they are answered */
   size_t n;
   uint64_t asked_us;
@@ -36,8 +36,8 @@ struct hv_ask_call {
 };
 
 /* One address of one node: calls under way, and the questions that wait for the next. */
-struct hv_ask_line {
-  line *next, **where;
+struct hv_ask_queue {
+  queue *next, **where;
   hv_asker *asker;
   hv_target to;
   size_t under_way;
@@ -59,7 +59,7 @@ static void free_all(hv_ask *ask) {
   }
 }
 
-static void end_line(line *l) {
+static void end_queue(queue *l) {
   l->asker->env->timer_clear(l->asker->env, &l->timer);
   *l->where = l->next;
   if (l->next)
@@ -67,9 +67,9 @@ static void end_line(line *l) {
   hv_mem_free(l);
 }
 
-static void end_line_if_idle(line *l) {
+static void end_queue_if_idle(queue *l) {
   if (l->under_way == 0 && !l->waiting)
-    end_line(l);
+    end_queue(l);
 }
 
 static void end_call(together *t) {
@@ -84,46 +84,46 @@ void hv_asker_fini(hv_asker *asker) {
     free_all(asker->calls->asks);
     end_call(asker->calls);
   }
-  while (asker->lines) {
-    free_all(asker->lines->waiting);
-    end_line(asker->lines);
+  while (asker->queues) {
+    free_all(asker->queues->waiting);
+    end_queue(asker->queues);
   }
 }
 
 static void hold(hv_timer *timer, const hv_event *event);
 
-static line *line_to(hv_asker *asker, const hv_peer_id *id, const hv_addr *addr) {
-  for (line *l = asker->lines; l; l = l->next)
+static queue *queue_to(hv_asker *asker, const hv_peer_id *id, const hv_addr *addr) {
+  for (queue *l = asker->queues; l; l = l->next)
     if (hv_peer_equal(&l->to.id, id) && hv_addr_equal(&l->to.addr, addr))
       return l;
-  line *l = hv_mem_zalloc(asker->env->mem, sizeof *l);
+  queue *l = hv_mem_zalloc(asker->env->mem, sizeof *l);
   if (!l)
     return NULL;
   l->asker = asker;
   l->to = (hv_target){*id, *addr};
   l->last = &l->waiting;
   l->timer = (hv_timer){.fire = hold, .owner = l};
-  l->next = asker->lines;
+  l->next = asker->queues;
   if (l->next)
     l->next->where = &l->next;
-  l->where = &asker->lines;
-  asker->lines = l;
+  l->where = &asker->queues;
+  asker->queues = l;
   return l;
 }
 
 /* Takes the first that waits. */
-static hv_ask *shift(line *l) {
+static hv_ask *shift(queue *l) {
   hv_ask *ask = l->waiting;
   l->waiting = ask->next;
   if (!l->waiting)
     l->last = &l->waiting;
   ask->next = NULL;
-  ask->line = NULL;
+  ask->queue = NULL;
   return ask;
 }
 
-static void take_out(hv_ask *ask) {
-  line *l = ask->line;
+static void ask_take_out(hv_ask *ask) {
+  queue *l = ask->queue;
   hv_ask **at = &l->waiting;
   while (*at != ask)
     at = &(*at)->next;
@@ -137,13 +137,13 @@ static void take_out(hv_ask *ask) {
 
 static void call_done(hv_call *call, const hv_event *event);
 
-static together *new_call(line *l) {
+static together *new_call(queue *l) {
   hv_asker *asker = l->asker;
   together *t = hv_mem_zalloc(asker->env->mem, sizeof *t);
   if (!t)
     return NULL;
   t->asker = asker;
-  t->line = l;
+  t->queue = l;
   t->call = (hv_call){.done = call_done, .owner = t, .to = l->to, .timeout_ms = asker->timeout_ms};
   t->asked_us = asker->env->now_us(asker->env);
   t->next = asker->calls;
@@ -180,7 +180,7 @@ static hv_status call_stores(together *t) {
   return status;
 }
 
-static hv_status start(together *t) {
+static hv_status ask_start(together *t) {
   hv_asker *asker = t->asker;
   hv_status status = t->n == 1                          ? asker->env->call(asker->env, &t->call, &t->asks->msg)
                      : t->asks->msg.kind == HV_MSG_FIND ? call_finds(t)
@@ -188,13 +188,13 @@ static hv_status start(together *t) {
   if (status != HV_OK)
     return status;
   asker->called++;
-  t->line->under_way++;
-  t->line->sent_us = t->asked_us;
+  t->queue->under_way++;
+  t->queue->sent_us = t->asked_us;
   return HV_OK;
 }
 
 /* What it takes of a call that may hold so much. */
-static size_t bytes_of(const hv_ask *ask) {
+static size_t ask_bytes_of(const hv_ask *ask) {
   size_t bytes = 0;
   for (size_t i = 0; ask->msg.kind == HV_MSG_STORE && i < ask->msg.u.store.n_records; i++)
     bytes += hv_record_size(&ask->msg.u.store.records[i]);
@@ -206,23 +206,23 @@ static size_t records_of(const hv_ask *ask) {
 }
 
 /* The first that waits and those behind it that can go with it. */
-static void fill(together *t, line *l) {
+static void fill(together *t, queue *l) {
   hv_ask **last = &t->asks;
   hv_msg_kind kind = l->waiting->msg.kind;
   size_t bytes = 0, records = 0;
   do {
     hv_ask *ask = shift(l);
-    bytes += bytes_of(ask);
+    bytes += ask_bytes_of(ask);
     records += records_of(ask);
     ask->in = t;
     *last = ask;
     last = &ask->next;
     t->n++;
-  } while (l->waiting && l->waiting->msg.kind == kind && t->n < HV_FINDS_MAX && bytes + bytes_of(l->waiting) <= TOGETHER_BYTES &&
-           records + records_of(l->waiting) <= TOGETHER_RECORDS);
+  } while (l->waiting && l->waiting->msg.kind == kind && t->n < HV_FINDS_MAX &&
+           bytes + ask_bytes_of(l->waiting) <= TOGETHER_BYTES && records + records_of(l->waiting) <= TOGETHER_RECORDS);
 }
 
-static void finish(hv_ask *ask, hv_status status, const hv_msg *msg, const char *text) {
+static void ask_finish(hv_ask *ask, hv_status status, const hv_msg *msg, const char *text) {
   if (ask->done)
     ask->done(ask->owner, ask->mark, status, msg, text);
   hv_mem_free(ask);
@@ -232,22 +232,22 @@ static void fail_all(hv_ask **asks, hv_status status, const char *text) {
   for (hv_ask *ask; (ask = *asks) != NULL;) { /* done may forget others */
     *asks = ask->next;
     ask->in = NULL;
-    finish(ask, status, NULL, text);
+    ask_finish(ask, status, NULL, text);
   }
 }
 
-/* All that waits leaves. The line stays. */
-static void flush(line *l) {
+/* All that waits leaves. The queue stays. */
+static void flush(queue *l) {
   l->asker->env->timer_clear(l->asker->env, &l->timer);
   l->under_way++; /* nobody ends it meanwhile, nor sends past those that wait */
   while (l->waiting) {
     together *t = l->asker->closing ? NULL : new_call(l);
     if (!t) {
-      finish(shift(l), l->asker->closing ? HV_CANCELLED : HV_NOMEM, NULL, "out of memory");
+      ask_finish(shift(l), l->asker->closing ? HV_CANCELLED : HV_NOMEM, NULL, "out of memory");
       continue;
     }
     fill(t, l);
-    hv_status status = start(t);
+    hv_status status = ask_start(t);
     if (status != HV_OK) {
       fail_all(&t->asks, status, hv_status_text(status));
       end_call(t);
@@ -258,18 +258,18 @@ static void flush(line *l) {
 
 static void hold(hv_timer *timer, const hv_event *event) {
   (void)event;
-  line *l = timer->owner;
+  queue *l = timer->owner;
   flush(l);
-  end_line_if_idle(l);
+  end_queue_if_idle(l);
 }
 
-static void wait_in(line *l, hv_ask *ask) {
+static void wait_in(queue *l, hv_ask *ask) {
   hv_env *env = l->asker->env;
   uint64_t now = env->now_us(env), due = l->sent_us + HOLD_US;
   if (!l->waiting)
     env->timer_set(env, &l->timer, due > now ? due - now : 0);
   ask->next = NULL;
-  ask->line = l;
+  ask->queue = l;
   *l->last = ask;
   l->last = &ask->next;
 }
@@ -282,7 +282,7 @@ static int may_wait(const hv_ask *ask) {
 
 /* To its next address: at once, or with others. Not HV_OK: it is still the caller's. */
 static hv_status go(hv_ask *ask) {
-  line *l = line_to(ask->asker, &ask->id, &ask->addrs[ask->tried]);
+  queue *l = queue_to(ask->asker, &ask->id, &ask->addrs[ask->tried]);
   if (!l)
     return HV_NOMEM;
   ask->asker->asked++;
@@ -298,13 +298,13 @@ static hv_status go(hv_ask *ask) {
     t->n = 1;
     ask->in = t;
     ask->next = NULL;
-    status = start(t);
+    status = ask_start(t);
     if (status != HV_OK)
       end_call(t);
   }
   if (status != HV_OK)
     ask->in = NULL;
-  end_line_if_idle(l);
+  end_queue_if_idle(l);
   return status;
 }
 
@@ -333,7 +333,7 @@ static void ask_alone(hv_ask *ask) {
   ask->tried--;
   hv_status status = ask->done && !ask->asker->closing ? go(ask) : HV_CANCELLED;
   if (status != HV_OK)
-    finish(ask, status, NULL, hv_status_text(status));
+    ask_finish(ask, status, NULL, hv_status_text(status));
 }
 
 static void found_one(hv_ask *ask, size_t i, const hv_msg *msg) {
@@ -344,7 +344,7 @@ static void found_one(hv_ask *ask, size_t i, const hv_msg *msg) {
   }
   if (msg->kind == HV_MSG_FOUNDS)
     one.u.found = msg->u.founds.founds[i];
-  finish(ask, HV_OK, msg->kind == HV_MSG_FOUNDS ? &one : msg, "");
+  ask_finish(ask, HV_OK, msg->kind == HV_MSG_FOUNDS ? &one : msg, "");
 }
 
 /* A newer word of the signer stands in the way: only to a question by itself is it told which. */
@@ -362,7 +362,7 @@ static void stored_one(hv_ask *ask, size_t first, const hv_msg *msg) {
   if (n && wants_newer(ask, one.u.stored.verdicts))
     ask_alone(ask);
   else
-    finish(ask, HV_OK, &one, "");
+    ask_finish(ask, HV_OK, &one, "");
 }
 
 static void deliver(together *t, const hv_msg *msg) {
@@ -376,7 +376,7 @@ static void deliver(together *t, const hv_msg *msg) {
     t->asks = ask->next;
     ask->in = NULL;
     if (!whole)
-      finish(ask, HV_OK, msg, "");
+      ask_finish(ask, HV_OK, msg, "");
     else if (kind == HV_MSG_FIND)
       found_one(ask, i, msg);
     else
@@ -386,37 +386,37 @@ static void deliver(together *t, const hv_msg *msg) {
 }
 
 /* Those that have another address try it. */
-static void fail(together *t, hv_status status, const char *text) {
+static void ask_fail(together *t, hv_status status, const char *text) {
   int silent = 0;
   for (hv_ask *ask; (ask = t->asks) != NULL;) {
     hv_asker *asker = t->asker;
     t->asks = ask->next;
     ask->in = NULL;
     if (status == HV_CANCELLED || asker->closing || ask->dropped) {
-      finish(ask, HV_CANCELLED, NULL, text);
+      ask_finish(ask, HV_CANCELLED, NULL, text);
       continue;
     }
     if (ask->keep && ask->done && ask->tried < ask->n_addrs && go(ask) == HV_OK)
       continue;
     if (!silent++)
       hv_route_silence(asker->route, &ask->id);
-    finish(ask, status, NULL, text);
+    ask_finish(ask, status, NULL, text);
   }
 }
 
 static void call_done(hv_call *call, const hv_event *event) {
   together *t = call->owner;
-  line *l = t->line;
+  queue *l = t->queue;
   if (event->status == HV_OK) {
     if (!t->asker->closing)
       teach(t->asks, t->asked_us, event->now_us);
     deliver(t, event->msg);
   } else
-    fail(t, event->status, event->text);
+    ask_fail(t, event->status, event->text);
   end_call(t);
   l->under_way--; /* now: what was asked meanwhile goes with those that wait */
   flush(l);
-  end_line_if_idle(l);
+  end_queue_if_idle(l);
 }
 
 /* ---- the door ---- */
@@ -448,7 +448,7 @@ void hv_asker_close(hv_asker *asker) {
   asker->closing = 1;
   for (together *t = asker->calls; t; t = t->next)
     asker->env->call_cancel(asker->env, &t->call);
-  for (line *l = asker->lines; l; l = l->next)
+  for (queue *l = asker->queues; l; l = l->next)
     flush(l);
 }
 
@@ -456,8 +456,8 @@ void hv_ask_drop(hv_ask *ask) {
   together *t = ask->in;
   ask->done = NULL;
   ask->dropped = 1;
-  if (ask->line) {
-    take_out(ask);
+  if (ask->queue) {
+    ask_take_out(ask);
     return;
   }
   for (const hv_ask *other = t ? t->asks : NULL; other; other = other->next)
@@ -469,8 +469,8 @@ void hv_ask_drop(hv_ask *ask) {
 
 void hv_ask_forget(hv_ask *ask) {
   ask->done = NULL;
-  if (ask->line)
-    take_out(ask);
+  if (ask->queue)
+    ask_take_out(ask);
 }
 
 uint64_t hv_asker_late_us(const hv_asker *asker, const hv_peer_id *id) {

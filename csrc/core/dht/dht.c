@@ -2,26 +2,9 @@
 
 #include <string.h>
 
-enum { PINGS_MAX = 16, ANSWER_CONTACTS = 20, ANSWER_BYTES_MAX = 1536 << 10 };
+enum { ANSWER_CONTACTS = 20, ANSWER_BYTES_MAX = 1536 << 10 };
 
-/* ---- whom it knows ---- */
-
-static void ping_done(void *owner, size_t mark, hv_status status, const hv_msg *msg, const char *text) {
-  hv_dht *dht = owner;
-  (void)mark, (void)status, (void)msg, (void)text; /* the asker has taught the table */
-  dht->pings--;
-}
-
-void dht_ping(hv_dht *dht, const hv_peer_id *id, hv_span addrs) {
-  hv_msg msg = {.kind = HV_MSG_FIND};
-  msg.u.find = (hv_msg_find){.target = dht->route.me, .key = dht->route.me, .me = hv_span_of(dht->me, dht->me_size)};
-  if (dht->pings < PINGS_MAX && hv_asker_ask(&dht->asker, id, addrs, &msg, 1, ping_done, dht, 0, NULL) == HV_OK)
-    dht->pings++;
-}
-
-void dht_ping_contact(hv_dht *dht, const hv_route_contact *contact) {
-  dht_ping(dht, &contact->id, hv_span_of(contact->addrs, contact->addrs_size));
-}
+/* ---- nodes that it knows ---- */
 
 static void check_done(void *owner, size_t mark, hv_status status, const hv_msg *msg, const char *text) {
   hv_dht *dht = owner;
@@ -75,10 +58,10 @@ void hv_dht_owner_ended(hv_dht *dht, const hv_peer_id *id) {
   hv_store_owner_ended(&dht->cache, id);
 }
 
-/* Who asks may be worth knowing: it is, if it answers. */
+/* A node that asks may be worth knowing: it is, if it answers. */
 static void consider(hv_dht *dht, const hv_request *request, hv_span addrs) {
   hv_hash hash;
-  if (addrs.size == 0 || dht->pings >= PINGS_MAX || dht->stopping)
+  if (addrs.size == 0 || dht->pings >= DHT_PINGS_MAX || dht->stopping)
     return;
   hv_route_hash(dht->env, &request->peer, &hash);
   if (hv_route_wants(&dht->route, &request->peer, &hash))
@@ -87,7 +70,7 @@ static void consider(hv_dht *dht, const hv_request *request, hv_span addrs) {
 
 /* ---- serving ---- */
 
-static void refuse(hv_dht *dht, hv_request *request, hv_status status, const char *text) {
+static void dht_refuse(hv_dht *dht, hv_request *request, hv_status status, const char *text) {
   hv_msg answer = {.kind = HV_MSG_REFUSAL, .u.refusal = {status, hv_span_of(text, strlen(text))}};
   dht->env->reply(dht->env, request, &answer);
 }
@@ -165,7 +148,7 @@ static void asked_store(hv_dht *dht, const hv_event *event) {
   hv_record newer;
   size_t n_newer = 0;
   if (!verdicts) {
-    refuse(dht, event->request, HV_NOMEM, "this peer has no memory left");
+    dht_refuse(dht, event->request, HV_NOMEM, "this peer has no memory left");
     return;
   }
   for (size_t i = 0; i < store->n_records; i++) {
@@ -192,7 +175,7 @@ static void asked_store(hv_dht *dht, const hv_event *event) {
 
 void hv_dht_asked(hv_dht *dht, const hv_event *event) {
   if (dht->config.client_mode || dht->stopping || !dht->started)
-    refuse(dht, event->request, HV_UNSUPPORTED, "this peer does not serve the DHT: it is in client mode, or about to end");
+    dht_refuse(dht, event->request, HV_UNSUPPORTED, "this peer does not serve the DHT: it is in client mode, or about to end");
   else if (event->msg->kind == HV_MSG_FIND)
     asked_find(dht, event);
   else if (event->msg->kind == HV_MSG_FINDS)
@@ -208,8 +191,8 @@ static void default_config(hv_dht_config *c) {
     c->bucket_size = 20;
   if (!c->num_replicas)
     c->num_replicas = 5;
-  if (c->num_replicas > HV_STORE_TOLD_MAX)
-    c->num_replicas = HV_STORE_TOLD_MAX;
+  if (c->num_replicas > HV_STORE_REPLICAS_MAX)
+    c->num_replicas = HV_STORE_REPLICAS_MAX;
   if (!c->parallel_rpc)
     c->parallel_rpc = 4;
   if (!c->paths)
@@ -286,7 +269,7 @@ void hv_dht_free(hv_dht *dht) {
   dht->stopping = 1;
   dht_keep_stop(dht);
   end_all(dht, HV_CLOSED, "the node has ended");
-  dht_keep_fini(dht);
+  dht_published_fini(dht);
   hv_asker_fini(&dht->asker);
   hv_store_fini(&dht->store);
   hv_store_fini(&dht->cache);

@@ -1,19 +1,11 @@
-/* Where is what the swarm knows? A Kademlia node: it serves the records near it, and stores and gets for the program.
+/* A Kademlia node: it keeps the records near its place, and stores and gets records for the program.
  *
- * Room: core (uses route, store, ask, lookup, gather). Owned by node; the hive thread only; no I/O, no clock but env's.
- * A node's place is SHA-256 of its public key, a record's that of its key; a record is kept by the num_replicas nodes nearest to
- * it.
- *
- * Learning nodes: whoever peers.h has had an answer from (hv_dht_met), whoever answers a lookup, and whoever asks us and then
- * answers a question of ours. A node in client mode asks and never serves: it names no address, so nobody asks it. Isolation:
- * contacts that are silent stay known and are tried again with growing pauses, as peers.h tries the initial peers.
- *
- * Lookups go over `paths` disjoint paths (lookup.h), answers are weighed (gather.h). If the nodes found nearest to a point stand
- * far more densely than around this node, somebody may have made identities for that point: then the region where honest nodes must
- * be is searched too, and stored to (as Sridhar et al., "Content Censorship in the InterPlanetary File System", 2023).
- *
- * While this node lives it says its own records again before their lease ends, as long as the program asked for them (publish).
- * What it keeps for others it hands on to nodes that came nearer, or took the place of others (replicate).
+ * Room: core (uses route, store, ask, lookup, gather).
+ * Owner: node. It borrows env; the program's ops stay the program's and are borrowed until done.
+ * Thread: the hive thread only. No I/O and no clock but env's.
+ * Limits: those of store.h, route.h and lookup.h; HV_DHT_SPOTS_MAX nodes keep one record.
+ * Errors: an op ends with its status and a sentence in done.
+ * Rules: docs/DHT.md, "Rules of a node".
  */
 #ifndef HV_CORE_DHT_H
 #define HV_CORE_DHT_H
@@ -27,10 +19,10 @@ typedef struct hv_dht_op hv_dht_op;
 
 #define HV_DHT_SPOTS_MAX 64
 
-/* Where records of one key went: with whoever stores there again and again, well before they end, so that the DHT has no need to
- * (the caller's own; all zeros at first). */
+/* The nodes that keep the records of one key, for a caller that stores under it again and again. The struct is the caller's, all
+ * zeros at first. */
 typedef struct hv_dht_spots {
-  uint64_t looked_us; /* when they were looked for */
+  uint64_t looked_us; /* time of the lookup that found them */
   size_t n;
   struct hv_dht_spot {
     hv_peer_id id;
@@ -46,28 +38,28 @@ typedef struct hv_dht_config {
   size_t num_replicas;      /* 0: 5; at most 20 */
   size_t parallel_rpc;      /* 0: 4 */
   size_t paths;             /* 0: 2; at most HV_LOOKUP_PATHS_MAX */
-  int cache_nearest;        /* how many of the nearest that did not have a record are given it by who got it; 0: 1; < 0: none */
-  int cache_locally;        /* < 0: no; else what was got is remembered for some seconds, for gets that are not `latest` */
+  int cache_nearest;        /* after a get: number of the nearest nodes without the record that are given a copy; 0: 1; < 0: none */
+  int cache_locally;        /* < 0: no; else results are cached for some seconds, for gets that are not `latest` */
   uint32_t wait_timeout_ms; /* of one call; 0: 3,000 */
-  uint32_t refresh_ms;      /* buckets nobody was looked for in for so long are refreshed; 0: 600,000 */
-  uint32_t replicate_ms;    /* all kept keys are looked over once in this time; 0: 60,000 */
+  uint32_t refresh_ms;      /* time without a lookup after which a bucket is refreshed; 0: 600,000 */
+  uint32_t replicate_ms;    /* period in which all kept keys are checked for new replicas; 0: 60,000 */
   uint32_t blacklist_ms, backoff_rate; /* as in route.h */
   hv_store_config store;
   hv_store_quota cache; /* 0: 4,096 records, 16 MiB */
 } hv_dht_config;
 
-/* One of the records of a store. `stored` is how many nodes keep it; `status` is HV_OK if any does, else why not. */
+/* One record of a store. `stored`: number of nodes that keep it. `status`: HV_OK if any node does, else the reason. */
 typedef struct hv_dht_item {
   hv_span subkey, value;
   uint8_t has_subkey;
-  uint64_t ttl_ms;  /* lives for so long; over the store's ttl_max_ms it is said again for as long as this node lives */
+  uint64_t ttl_ms;  /* lifetime; beyond the store's ttl_max_ms the record is republished as long as this node lives */
   uint64_t version; /* of an owned record: the newest has the highest. 0: made from this node's clock and ttl_ms. */
   hv_status status;
   size_t stored;
 } hv_dht_item;
 
-/* What the program wants: its own struct, alive and unchanged until done, which comes exactly once (also when the node ends:
- * HV_CANCELLED, or HV_CLOSED from hv_dht_fini; then nothing of the dht may be called). */
+/* A store or a get: the caller's struct, alive and unchanged until done. done comes exactly once. If the node ends, it comes with
+ * HV_CANCELLED, or with HV_CLOSED from hv_dht_free; in that last case no function of the dht may be called. */
 struct hv_dht_op {
   void (*done)(hv_dht_op *self, hv_status status, const char *text);
   void *owner;
@@ -76,59 +68,61 @@ struct hv_dht_op {
   /* store */
   hv_dht_item *items;
   size_t n_items;
-  hv_dht_spots *spots; /* it goes there, if it may; else it looks, and they are noted. NULL: it always looks */
+  hv_dht_spots *spots; /* nodes to store at, if still valid; else a lookup fills them in. NULL: always a lookup */
   /* get */
-  int latest;   /* 1: hear everybody and take the newest; 0: what is known already, or as soon as enough nodes agree */
-  int majority; /* 1, of `latest`: as soon as most of the nodes that should keep it have spoken, whatever each of them says: for who
-                   asks again and again for records that many peers sign */
-  /* out, for get, within done only: either one record without a subkey, or a dictionary: what somebody signed, else what lives
-   * longer */
+  int latest;   /* 1: asks all replicas and takes the newest; 0: cached records, or as soon as enough nodes agree */
+  int majority; /* 1, only with `latest`: ends when most replicas have answered, even if they differ; for repeated gets of records
+                   that many peers sign */
+  /* out, for get, valid within done only: one record without a subkey, or a dictionary of records with subkeys. If both exist, the
+   * one with a signature wins, else the one that lives longer. */
   const hv_record *records;
   size_t n_records;
   /* out, for both */
-  unsigned rounds; /* how many answers in a row led to the last node that mattered */
-  unsigned calls;
-  struct hv_dht_work *work; /* dht's; NULL while not under way */
+  unsigned rounds;          /* number of answers in a row that led to the last node that mattered */
+  unsigned calls;           /* number of questions asked */
+  struct hv_dht_work *work; /* private to dht; NULL if not under way */
 };
 
 /* HV_NOMEM: nothing to free. */
 hv_status hv_dht_new(hv_env *env, const hv_dht_config *config, hv_dht **out);
-/* When its world is dead or has delivered all completions. Ops still under way end with HV_CLOSED. */
+/* Frees it, after the world has crashed or delivered all completions. Ops still under way end with HV_CLOSED. */
 void hv_dht_free(hv_dht *dht); /* NULL is fine */
 
-/* Where this node can be dialled (none: nowhere yet); begins to serve and to look around. */
+/* Begins to serve and to look for nodes. addrs: this node's addresses; none: not known yet. */
 void hv_dht_start(hv_dht *dht, const hv_addr *addrs, size_t n_addrs);
-/* Ends all ops with HV_CANCELLED; asks nobody any more. */
+/* Ends all ops with HV_CANCELLED and sends no more questions. */
 void hv_dht_stop(hv_dht *dht);
 
-/* HV_MSG_FIND, HV_MSG_FINDS and HV_MSG_STORE: answers them. Of a STORE what comes after a signature that does not hold is
- * HV_CORRUPT, too, and not looked at. */
+/* Answers HV_MSG_FIND, HV_MSG_FINDS and HV_MSG_STORE. In a STORE all records after an invalid signature get HV_CORRUPT, too,
+ * without a check. */
 void hv_dht_asked(hv_dht *dht, const hv_event *event);
 
-/* A peer answered a call of ours at the first of these addresses; or did not, or said that it goes. */
+/* A peer answered a call of this node at the first of these addresses (met), or did not, or said goodbye (lost). */
 void hv_dht_met(hv_dht *dht, const hv_peer_id *id, const hv_addr *addrs, size_t n_addrs, uint64_t rtt_us);
 void hv_dht_lost(hv_dht *dht, const hv_peer_id *id);
 
-/* Stores op->items under op->key. Where nodes stand as densely as a crowd a search costs hundreds of messages: with op->spots it
- * goes for three minutes where the last one went, unless one of them does not answer, or somebody nearer is known. HV_OK at done:
- * each item is kept by somebody; else the status of the first that is not. HV_EXISTS: something newer is there. HV_UNREACHABLE:
- * nobody is known. HV_TIMEOUT. Not HV_OK here: not started (HV_TOO_LARGE and HV_INVALID name the limit in err, may be NULL). */
+/* Stores op->items under op->key. With op->spots the nodes of the last lookup are used for three minutes, unless one of them does
+ * not answer or a nearer node is known. At done, HV_OK: each item is kept by some node; else the status of the first that is not:
+ * HV_EXISTS (a newer record is there), HV_UNREACHABLE (no node is known), HV_TIMEOUT. Not HV_OK here: not started, done never
+ * comes; for HV_TOO_LARGE and HV_INVALID err (may be NULL) names the limit. */
 hv_status hv_dht_store(hv_dht *dht, hv_dht_op *op, hv_error *err);
-/* Gets what is under op->key. HV_NOT_FOUND at done: nobody has it. HV_UNREACHABLE, HV_TIMEOUT. */
+/* Gets the records under op->key. At done: HV_OK, HV_NOT_FOUND (no node has any), HV_UNREACHABLE, HV_TIMEOUT. Errors here as above.
+ */
 hv_status hv_dht_get(hv_dht *dht, hv_dht_op *op, hv_error *err);
-/* This signer has ended, and what it has under that key says where it is, or what it does: this node does not keep it any more. */
+/* This signer has ended: drops its records under that key from this node. For keys that hold addresses or states of their signers.
+ */
 void hv_dht_end_of(hv_dht *dht, hv_span key, const hv_peer_id *signer);
-/* A peer has ended: what it says of itself ends with it (hv_store_owner_ended), whoever takes part in that. */
+/* A peer has ended: drops the records that it signed about itself (hv_store_owner_ended), under all keys. */
 void hv_dht_owner_ended(hv_dht *dht, const hv_peer_id *id);
-/* Ends it now: done comes within this call, with HV_CANCELLED. Fine when not under way. */
+/* Ends an op: done comes within this call, with HV_CANCELLED. No effect if the op is not under way. */
 void hv_dht_cancel(hv_dht *dht, hv_dht_op *op);
 
-/* To look at. */
+/* Its parts and counts, borrowed, for statistics and tests. */
 const hv_route *hv_dht_route(const hv_dht *dht);
-hv_asker *hv_dht_asker(hv_dht *dht); /* for questions of other rooms to nodes that are in the table */
+hv_asker *hv_dht_asker(hv_dht *dht); /* for questions of other parts of core to nodes in the table */
 const hv_store *hv_dht_kept(const hv_dht *dht);
 size_t hv_dht_published(const hv_dht *dht);
-uint64_t hv_dht_calls(const hv_dht *dht);     /* that it has made so far */
-uint64_t hv_dht_questions(const hv_dht *dht); /* and what it has asked in them */
+uint64_t hv_dht_calls(const hv_dht *dht);     /* made so far */
+uint64_t hv_dht_questions(const hv_dht *dht); /* asked in those calls */
 
 #endif

@@ -20,33 +20,35 @@ static int is_agreed(const dht_work *work) {
          enough(work);
 }
 
-/* The voice of the node that stands so far away; n_voices: it has said nothing yet. */
-static size_t voice_at(const dht_work *work, const hv_hash *distance) {
+/* The answer of the node that stands so far away; n_answers: it has said nothing yet. */
+static size_t answer_at(const dht_work *work, const hv_hash *distance) {
   size_t i = 0;
-  while (i < work->gather.n_voices && memcmp(&work->gather.distances[i], distance, sizeof *distance) != 0)
+  while (i < work->gather.n_answers && memcmp(&work->gather.distances[i], distance, sizeof *distance) != 0)
     i++;
   return i;
 }
 
-void dht_get_heard(void *owner, hv_lookup *lookup, const hv_lookup_node *node, const hv_msg_found *found) {
+static void get_looked(dht_work *work);
+
+static void get_heard(void *owner, hv_lookup *lookup, const hv_lookup_node *node, const hv_msg_found *found) {
   dht_work *work = owner;
   hv_hash hash, distance;
-  if (work->crowded && found->n_records == 0) /* many are asked then, and there are only so many voices */
+  if (work->crowded && found->n_records == 0) /* many are asked then, and there are only so many answers */
     return;
   hv_route_hash(work->dht->env, &node->id, &hash);
   distance = hv_hash_distance(&work->place, &hash); /* a region's lookup has another target */
-  size_t voice = voice_at(work, &distance);
-  if (voice == work->gather.n_voices) /* not of one that was asked twice */
-    hv_gather_hear(&work->gather, &distance, found->records, found->n_records);
-  if (hv_gather_had(&work->gather, voice)) {
+  size_t answer = answer_at(work, &distance);
+  if (answer == work->gather.n_answers) /* not of one that was asked twice */
+    hv_gather_add(&work->gather, &distance, found->records, found->n_records);
+  if (hv_gather_had(&work->gather, answer)) {
     work->rounds = node->depth > work->rounds ? node->depth : work->rounds;
     hv_lookup_hurry(lookup);
   }
   if (!work->in_hand && is_agreed(work))
-    dht_get_looked(work);
+    get_looked(work);
 }
 
-/* What this node keeps itself is one voice more. */
+/* What this node keeps itself is one answer more. */
 static void hear_myself(dht_work *work) {
   hv_dht *dht = work->dht;
   hv_record records[64];
@@ -57,7 +59,7 @@ static void hear_myself(dht_work *work) {
     n += lives || item->dead;
   }
   if (n && n < 64) /* a large dictionary is heard from others */
-    hv_gather_hear(&work->gather, &distance, records, n);
+    hv_gather_add(&work->gather, &distance, records, n);
 }
 
 /* ---- the result ---- */
@@ -123,15 +125,15 @@ static void cache_nearest(dht_work *work) {
   int left = dht->config.cache_nearest;
   for (size_t i = 0; i < dht->config.num_replicas && left > 0; i++) {
     const hv_lookup_node *node = hv_lookup_nearest(work->lookups[0], i);
-    size_t voice = node ? voice_at(work, &node->distance) : work->gather.n_voices;
-    if (voice == work->gather.n_voices || hv_gather_had(&work->gather, voice))
+    size_t answer = node ? answer_at(work, &node->distance) : work->gather.n_answers;
+    if (answer == work->gather.n_answers || hv_gather_had(&work->gather, answer))
       continue;
     hv_asker_ask(&dht->asker, &node->id, hv_lookup_addrs(node), &msg, 0, given, NULL, 0, NULL);
     left--;
   }
 }
 
-static void finish(dht_work *work, hv_status status, const char *text) {
+static void get_finish(dht_work *work, hv_status status, const char *text) {
   hv_dht_op *op = work->op;
   op->work = NULL;
   op->rounds = work->rounds;
@@ -150,27 +152,27 @@ static void finish(dht_work *work, hv_status status, const char *text) {
 
 /* In a crowd those that stand where nobody honest should be have no say. */
 static void pick(dht_work *work) {
-  size_t believed = work->crowded ? HV_GATHER_VOICES_MAX : work->dht->config.num_replicas + BELIEVED_MORE;
+  size_t believed = work->crowded ? HV_GATHER_ANSWERS_MAX : work->dht->config.num_replicas + BELIEVED_MORE;
   hv_hash not_nearer = {{0}};
   if (work->crowded)
     dht_bound(work->bits + 2, &not_nearer);
-  if (hv_gather_pick(&work->gather, believed, &not_nearer, add_found, work) == 0) { /* no voice among those speaks of it at all */
+  if (hv_gather_pick(&work->gather, believed, &not_nearer, add_found, work) == 0) { /* no answer among those speaks of it at all */
     memset(&not_nearer, 0, sizeof not_nearer);
-    hv_gather_pick(&work->gather, HV_GATHER_VOICES_MAX, &not_nearer, add_found, work);
+    hv_gather_pick(&work->gather, HV_GATHER_ANSWERS_MAX, &not_nearer, add_found, work);
   }
   value_or_dictionary(work);
 }
 
-void dht_get_looked(dht_work *work) {
+static void get_looked(dht_work *work) {
   hv_dht *dht = work->dht;
   pick(work);
   if (work->n_found) {
     remember(work);
     cache_nearest(work);
     dht_work_end(work, HV_OK, "");
-  } else if (work->gather.n_voices == 0 && dht->route.n == 0)
+  } else if (work->gather.n_answers == 0 && dht->route.n == 0)
     dht_work_end(work, HV_UNREACHABLE, "no other node of the DHT is known: give initial_peers, or wait until a peer joins");
-  else if (work->gather.n_voices == 0)
+  else if (work->gather.n_answers == 0)
     dht_work_end(work, HV_UNREACHABLE, "no known node of the DHT answers: check the network, then try again");
   else
     dht_work_end(work, HV_NOT_FOUND, "no node of the DHT holds such a record");
@@ -193,7 +195,7 @@ static int recall(dht_work *work) {
   return work->n_found > 0;
 }
 
-void dht_get_begin(dht_work *work) {
+static void get_begin(dht_work *work) {
   if (recall(work)) {
     dht_work_end(work, HV_OK, "");
     return;
@@ -205,16 +207,17 @@ void dht_get_begin(dht_work *work) {
     dht_work_look(work);
 }
 
+static const dht_work_ops get_ops = {.begin = get_begin, .heard = get_heard, .looked = get_looked, .finish = get_finish};
+
 hv_status hv_dht_get(hv_dht *dht, hv_dht_op *op, hv_error *err) {
   if (dht->stopping || !dht->started)
     return hv_fail(err, HV_CLOSED, "cannot use the DHT: this node has ended, or has not started");
   if (op->key.size > HV_RECORD_KEY_MAX)
     return hv_fail(err, HV_TOO_LARGE, "the key has %zu bytes, and the limit is %d: choose a shorter key", op->key.size,
                    HV_RECORD_KEY_MAX);
-  dht_work *work = dht_work_new(dht, op, op->key, op->timeout_ms, 0);
+  dht_work *work = dht_work_new(dht, &get_ops, op, op->key, op->timeout_ms, 0);
   if (!work)
     return hv_fail(err, HV_NOMEM, "out of memory");
-  work->finish = finish;
   work->is_get = 1;
   if (hv_gather_init(&work->gather, dht->env, &work->place, op->key) != HV_OK) {
     op->work = NULL;

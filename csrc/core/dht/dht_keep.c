@@ -1,7 +1,5 @@
 #include "core/dht/dht_inner.h"
 
-#include "core/util/fold.h"
-
 #include <string.h>
 
 enum {
@@ -11,8 +9,6 @@ enum {
   FEW = 8,                  /* with no more contacts than this, a new one is reason to look around at once */
   RETRIES = 4,              /* silent contacts asked again in one tick */
   AGAIN_AT_ONCE = 8,        /* republications under way */
-  AGAIN_US = 600000000,     /* a record is said again at least so often */
-  SHORT_US = 30000000,      /* what ends sooner is not said again */
   PUSH_RECORDS = 64,
   PUSH_BYTES = 256 << 10,
   PUSH_PEERS = 16,
@@ -30,7 +26,7 @@ static void sample_density(hv_dht *dht, const hv_lookup *lookup, size_t bucket) 
     hv_route_sample(&dht->route, bucket, &last->distance, SAMPLE);
 }
 
-/* As many as a bucket holds have answered around this node: whoever stands nearer than they reach has been looked for, too. */
+/* As many nodes as a bucket holds have answered around this node: the buckets of all nearer nodes have been searched, too. */
 static void has_looked_around(hv_dht *dht, const hv_lookup *lookup) {
   const hv_lookup_node *last = hv_lookup_nearest(lookup, dht->config.bucket_size - 1);
   hv_hash mine = {{0}};
@@ -41,7 +37,7 @@ static void has_looked_around(hv_dht *dht, const hv_lookup *lookup) {
   }
 }
 
-static void looked(void *owner, hv_lookup *lookup) {
+static void keep_looked(void *owner, hv_lookup *lookup) {
   hv_dht *dht = owner;
   for (size_t i = 0; i < sizeof dht->looks / sizeof *dht->looks; i++)
     if (dht->looks[i] == lookup) {
@@ -64,7 +60,7 @@ static void look_for(hv_dht *dht, hv_lookup **slot, const hv_hash *target, size_
                              .parallel = dht->config.parallel_rpc,
                              .paths = 1,
                              .me = hv_span_of(dht->me, dht->me_size),
-                             .done = looked,
+                             .done = keep_looked,
                              .owner = dht};
   if (hv_lookup_start(&dht->asker, &config, slot) != HV_OK)
     *slot = NULL;
@@ -157,71 +153,6 @@ static void retry_silent(hv_dht *dht) {
 
 /* ---- saying again ---- */
 
-dht_published **dht_published_at(hv_dht *dht, hv_span key, const hv_dht_item *item) {
-  uint64_t hash = hv_fold_bytes(dht->salt, item->has_subkey, key.data, key.size);
-  hash = hv_fold_bytes(dht->salt, hash, item->subkey.data, item->subkey.size);
-  dht_published **at = &dht->published[hash % DHT_PUBLISHED_CHAINS];
-  while (*at && !(hv_span_equal((*at)->key, key) && (*at)->item.has_subkey == item->has_subkey &&
-                  hv_span_equal((*at)->item.subkey, item->subkey)))
-    at = &(*at)->next;
-  return at;
-}
-
-static void withdraw(hv_dht *dht, dht_published **at) {
-  dht_published *published = *at;
-  *at = published->next;
-  dht->n_published--;
-  if (published->work)
-    published->stale = 1;
-  else
-    hv_mem_free(published);
-}
-
-static hv_span copy_to(uint8_t **at, hv_span from) {
-  hv_span copy = hv_span_of(*at, from.size);
-  if (from.size)
-    memcpy(*at, from.data, from.size);
-  *at += from.size;
-  return copy;
-}
-
-static uint64_t due_again(uint64_t now_us, uint64_t ttl_ms, uint64_t end_us) {
-  uint64_t wait = ttl_ms * 1000 / 2 < AGAIN_US ? ttl_ms * 1000 / 2 : AGAIN_US;
-  return now_us + wait + SHORT_US / 4 < end_us ? now_us + wait : UINT64_MAX;
-}
-
-static void publish_one(hv_dht *dht, const dht_work *work, const hv_dht_item *item, const hv_record *record) {
-  dht_published **at = dht_published_at(dht, work->key, item);
-  if (*at && (*at)->nth > work->nth) /* a later word was stored sooner */
-    return;
-  if (*at)
-    withdraw(dht, at);
-  if (item->ttl_ms * 1000 < SHORT_US || dht->n_published == DHT_PUBLISHED_MAX)
-    return;
-  size_t size = work->key.size + item->subkey.size + item->value.size;
-  dht_published *published = hv_mem_zalloc(dht->env->mem, sizeof *published + size);
-  if (!published)
-    return; /* it lives as long as its first lease */
-  uint8_t *bytes = published->bytes;
-  published->item = *item;
-  published->key = copy_to(&bytes, work->key);
-  published->item.subkey = copy_to(&bytes, item->subkey);
-  published->item.value = copy_to(&bytes, item->value);
-  published->version = record->version;
-  published->nth = work->nth;
-  published->end_us = work->started_us + item->ttl_ms * 1000;
-  published->due_us = due_again(work->started_us, record->ttl_ms, published->end_us);
-  at = dht_published_at(dht, work->key, item);
-  published->next = *at;
-  *at = published;
-  dht->n_published++;
-}
-
-void dht_publish(hv_dht *dht, const dht_work *work) {
-  for (size_t i = 0; i < work->n_records; i++)
-    publish_one(dht, work, &work->items[i], &work->records[i]);
-}
-
 static size_t under_way(const hv_dht *dht) {
   size_t n = 0;
   for (const dht_work *work = dht->works; work; work = work->next)
@@ -235,13 +166,13 @@ static void say_again(hv_dht *dht, uint64_t now_us) {
     for (dht_published **at = &dht->published[c]; *at;) {
       dht_published *published = *at;
       if (!published->work && published->end_us <= now_us + 1000) {
-        withdraw(dht, at);
+        dht_withdraw(dht, at);
         continue;
       }
       if (!published->work && published->due_us <= now_us && busy < AGAIN_AT_ONCE && dht_put_again(dht, published) == HV_OK) {
         uint64_t lease =
             published->item.ttl_ms < dht->store.config.ttl_max_ms ? published->item.ttl_ms : dht->store.config.ttl_max_ms;
-        published->due_us = due_again(now_us, lease, published->end_us);
+        published->due_us = dht_published_due_us(now_us, lease, published->end_us);
         busy++;
       }
       at = &published->next;
@@ -303,20 +234,20 @@ static uint32_t fingerprint(const hv_route_contact *contact) {
   return bytes;
 }
 
-static int was_told(const hv_store_key *key, uint32_t print) {
-  for (size_t i = 0; i < key->n_told; i++)
-    if (key->told[i] == print)
+static int was_replica(const hv_store_key *key, uint32_t print) {
+  for (size_t i = 0; i < key->n_replicas; i++)
+    if (key->replicas[i] == print)
       return 1;
   return 0;
 }
 
-/* Who are its replicas now, this node among them? Those that were not a while ago are given it. At the first look they are only
- * noted: whoever stored it has told them all. */
+/* If this node is a replica of the key, it gives the key to replicas that are new. At the first check it only notes them: the node
+ * that stored the key has given it to all of them. */
 static void look_over(void *arg, hv_store_key *key) {
   pushes *all = arg;
   hv_dht *dht = all->dht;
-  const hv_route_contact *nearest[HV_STORE_TOLD_MAX];
-  uint32_t now[HV_STORE_TOLD_MAX];
+  const hv_route_contact *nearest[HV_STORE_REPLICAS_MAX];
+  uint32_t now[HV_STORE_REPLICAS_MAX];
   if (key->looked_at && key->seen_changes == dht->route.changes)
     return;
   key->seen_changes = dht->route.changes;
@@ -330,12 +261,12 @@ static void look_over(void *arg, hv_store_key *key) {
     n--;
   for (size_t i = 0; i < n; i++) {
     now[i] = fingerprint(nearest[i]);
-    if (key->looked_at && !was_told(key, now[i]))
+    if (key->looked_at && !was_replica(key, now[i]))
       push_key(all, key, nearest[i]);
   }
   if (n || !key->looked_at) {
-    memcpy(key->told, now, n * sizeof *now);
-    key->n_told = (uint8_t)n;
+    memcpy(key->replicas, now, n * sizeof *now);
+    key->n_replicas = (uint8_t)n;
   }
   key->looked_at = 1;
 }
@@ -358,7 +289,7 @@ static void replicate(hv_dht *dht, uint64_t now_us) {
 
 /* ---- the timer ---- */
 
-static void tick(hv_timer *timer, const hv_event *event) {
+static void keep_tick(hv_timer *timer, const hv_event *event) {
   hv_dht *dht = timer->owner;
   uint64_t now = event->now_us;
   dht->wake_us = UINT64_MAX;
@@ -375,7 +306,7 @@ static void tick(hv_timer *timer, const hv_event *event) {
 
 void dht_keep_start(hv_dht *dht) {
   uint64_t now = dht->env->now_us(dht->env);
-  dht->timer = (hv_timer){.fire = tick, .owner = dht};
+  dht->timer = (hv_timer){.fire = keep_tick, .owner = dht};
   dht->look_pause_us = 1000000;
   dht->look_us = now + spread(dht, FIRST_LOOK_US);
   dht->wake_us = UINT64_MAX;
@@ -391,10 +322,4 @@ void dht_keep_stop(hv_dht *dht) {
       hv_lookup_end(dht->looks[i]);
       dht->looks[i] = NULL;
     }
-}
-
-void dht_keep_fini(hv_dht *dht) {
-  for (size_t c = 0; c < DHT_PUBLISHED_CHAINS; c++)
-    while (dht->published[c])
-      withdraw(dht, &dht->published[c]);
 }

@@ -130,7 +130,7 @@ static void gather_known(dht_work *work) {
   want(work);
 }
 
-static void go_on(dht_work *work);
+static void put_advance(dht_work *work);
 
 /* ---- where the last one went ---- */
 
@@ -144,7 +144,7 @@ static int is_spot(const hv_dht_spots *spots, const hv_peer_id *id) {
 /* They are not too old, and of those that are known none stands among the nearest but they. */
 static int may_go_there(const dht_work *work, const hv_dht_spots *spots) {
   const hv_dht *dht = work->dht;
-  const hv_route_contact *nearest[HV_STORE_TOLD_MAX];
+  const hv_route_contact *nearest[HV_STORE_REPLICAS_MAX];
   if (spots->n == 0 || dht->env->now_us(dht->env) - spots->looked_us >= SPOTS_US)
     return 0;
   size_t n = hv_route_nearest(&dht->route, &work->place, NULL, nearest, dht->config.num_replicas);
@@ -159,7 +159,8 @@ static int may_go_there(const dht_work *work, const hv_dht_spots *spots) {
   return 1;
 }
 
-int dht_put_there(dht_work *work) {
+/* True if it stores where the last store under this key went. */
+static int put_there(dht_work *work) {
   const hv_dht_spots *spots = work->op ? work->op->spots : NULL;
   if (!spots || !may_go_there(work, spots))
     return 0;
@@ -173,7 +174,7 @@ int dht_put_there(dht_work *work) {
   work->known = 1;
   work->rounds = 1;
   work->wanted = work->n_targets;
-  go_on(work);
+  put_advance(work);
   return 1;
 }
 
@@ -232,7 +233,7 @@ static void stored(void *owner, size_t mark, hv_status status, const hv_msg *msg
     if (msg->u.stored.n_newer > 0) /* an honest node names one */
       note_newer(work, &msg->u.stored.newer[0]);
   }
-  go_on(work);
+  put_advance(work);
 }
 
 static void keep_myself(dht_work *work, dht_target *target) {
@@ -266,7 +267,7 @@ static void offer(dht_work *work, size_t i) {
 }
 
 /* A get says nothing: it has no records. */
-static int is_said(const dht_work *work, const hv_dht_item *item) {
+static int stores_item(const dht_work *work, const hv_dht_item *item) {
   for (size_t i = 0; i < work->n_records; i++)
     if (work->items[i].has_subkey == item->has_subkey && hv_span_equal(work->items[i].subkey, item->subkey))
       return 1;
@@ -280,7 +281,7 @@ static int is_overtaken(const dht_work *work, size_t i) {
     return 1;
   const dht_work *end = work->published ? NULL : work; /* the newest come first; what is said again is older than any of them */
   for (const dht_work *later = work->dht->works; later != end; later = later->next)
-    if (!later->published && hv_span_equal(later->key, work->key) && is_said(later, item))
+    if (!later->published && hv_span_equal(later->key, work->key) && stores_item(later, item))
       return 1;
   const dht_published *published = *dht_published_at(work->dht, work->key, item);
   return published && published->nth > work->nth;
@@ -311,8 +312,8 @@ static void end_store(dht_work *work) {
     work->acks = 0;
     for (size_t i = 0; i < work->n_targets; i++)
       if (work->targets[i].state == HV_LOOKUP_ANSWERED)
-        work->targets[i].state = HV_LOOKUP_TOLD;
-    go_on(work);
+        work->targets[i].state = HV_LOOKUP_KNOWN;
+    put_advance(work);
     return;
   }
   hv_status status = HV_OK;
@@ -326,10 +327,10 @@ static void end_store(dht_work *work) {
                                      : hv_status_text(status));
 }
 
-static void go_on(dht_work *work) {
+static void put_advance(dht_work *work) {
   uint64_t next = UINT64_MAX;
   for (size_t i = 0; i < work->n_targets && work->acks + work->asking < work->wanted; i++)
-    if (work->targets[i].state == HV_LOOKUP_TOLD)
+    if (work->targets[i].state == HV_LOOKUP_KNOWN)
       offer(work, i);
   int late = 0;
   for (size_t i = 0; i < work->n_targets; i++) {
@@ -343,16 +344,16 @@ static void go_on(dht_work *work) {
     dht_work_arm(work, next);
 }
 
-void dht_put_tick(dht_work *work, uint64_t now_us) {
+static void put_storing(dht_work *work, uint64_t now_us) {
   for (size_t i = 0; i < work->n_targets; i++)
     if (work->targets[i].state == HV_LOOKUP_ASKED && work->targets[i].late_us <= now_us) {
       work->targets[i].state = HV_LOOKUP_LATE;
       work->asking--;
     }
-  go_on(work);
+  put_advance(work);
 }
 
-void dht_put_looked(dht_work *work) {
+static void put_looked(dht_work *work) {
   work->phase = DHT_STORING;
   gather_targets(work);
   if (work->n_targets == 0)
@@ -360,21 +361,29 @@ void dht_put_looked(dht_work *work) {
                  work->dht->route.n ? "no known node of the DHT answers: check the network, then try again"
                                     : "no other node of the DHT is known: give initial_peers, or wait until a peer joins");
   else
-    go_on(work);
+    put_advance(work);
 }
 
-void dht_put_known(dht_work *work) {
+static void put_known(dht_work *work) {
   work->phase = DHT_STORING;
   work->known = 1;
   work->rounds = 1;
   gather_known(work);
-  go_on(work);
+  put_advance(work);
+}
+
+/* The nodes are known, the last store's nodes are used again, or a lookup comes first. */
+static void put_begin(dht_work *work) {
+  if (dht_work_knows(work))
+    put_known(work);
+  else if (!put_there(work))
+    dht_work_look(work);
 }
 
 /* ---- the doors ---- */
 
 /* Out of time, but everything is kept by somebody: that will do. */
-static hv_status settle(dht_work *work, hv_status status, const char **text) {
+static hv_status put_settle(dht_work *work, hv_status status, const char **text) {
   size_t kept = 0;
   for (size_t i = 0; i < work->n_records; i++) {
     kept += work->items[i].stored > 0;
@@ -387,9 +396,9 @@ static hv_status settle(dht_work *work, hv_status status, const char **text) {
   return HV_OK;
 }
 
-static void finish(dht_work *work, hv_status status, const char *text) {
+static void put_finish(dht_work *work, hv_status status, const char *text) {
   hv_dht_op *op = work->op;
-  status = settle(work, status, &text);
+  status = put_settle(work, status, &text);
   op->work = NULL;
   op->rounds = work->rounds;
   op->calls = work->calls;
@@ -405,16 +414,17 @@ static void finish(dht_work *work, hv_status status, const char *text) {
   op->done(op, status, text);
 }
 
+static const dht_work_ops put_ops = {.begin = put_begin, .looked = put_looked, .storing = put_storing, .finish = put_finish};
+
 hv_status hv_dht_store(hv_dht *dht, hv_dht_op *op, hv_error *err) {
   if (dht->stopping || !dht->started)
     return hv_fail(err, HV_CLOSED, "cannot use the DHT: this node has ended, or has not started");
   if (op->n_items == 0 || op->n_items > HV_RECORDS_MAX)
     return hv_fail(err, op->n_items ? HV_TOO_LARGE : HV_INVALID,
                    "cannot store %zu records in one call: it takes 1 to %d; use several calls", op->n_items, HV_RECORDS_MAX);
-  dht_work *work = dht_work_new(dht, op, op->key, op->timeout_ms, DHT_TARGETS_MAX);
+  dht_work *work = dht_work_new(dht, &put_ops, op, op->key, op->timeout_ms, DHT_TARGETS_MAX);
   if (!work)
     return hv_fail(err, HV_NOMEM, "out of memory");
-  work->finish = finish;
   work->items = op->items;
   work->n_records = op->n_items;
   hv_status status = make_records(work, NULL, err);
@@ -427,10 +437,10 @@ hv_status hv_dht_store(hv_dht *dht, hv_dht_op *op, hv_error *err) {
 
 /* ---- once more ---- */
 
-static void finish_again(dht_work *work, hv_status status, const char *text) {
+static void again_finish(dht_work *work, hv_status status, const char *text) {
   hv_dht *dht = work->dht;
   dht_published *published = work->published;
-  settle(work, status, &text);
+  put_settle(work, status, &text);
   dht_work_free(work);
   published->work = NULL;
   if (!published->stale && status != HV_EXISTS)
@@ -441,14 +451,15 @@ static void finish_again(dht_work *work, hv_status status, const char *text) {
   hv_mem_free(published);
 }
 
+static const dht_work_ops again_ops = {.begin = put_begin, .looked = put_looked, .storing = put_storing, .finish = again_finish};
+
 hv_status dht_put_again(hv_dht *dht, dht_published *published) {
   uint64_t now = dht->env->now_us(dht->env);
-  dht_work *work = dht_work_new(dht, NULL, published->key, 0, DHT_TARGETS_MAX);
+  dht_work *work = dht_work_new(dht, &again_ops, NULL, published->key, 0, DHT_TARGETS_MAX);
   if (!work)
     return HV_NOMEM;
   published->item.ttl_ms = (published->end_us - now) / 1000;
   published->version++; /* counts in an owned record only */
-  work->finish = finish_again;
   work->published = published;
   work->items = &published->item;
   work->n_records = 1;

@@ -38,18 +38,19 @@ void dht_bound(double bits, hv_hash *out) {
 
 /* ---- life ---- */
 
-static void tick(hv_timer *timer, const hv_event *event);
+static void work_tick(hv_timer *timer, const hv_event *event);
 
-dht_work *dht_work_new(hv_dht *dht, hv_dht_op *op, hv_span key, uint32_t timeout_ms, size_t targets) {
+dht_work *dht_work_new(hv_dht *dht, const dht_work_ops *ops, hv_dht_op *op, hv_span key, uint32_t timeout_ms, size_t targets) {
   dht_work *work = hv_mem_zalloc(dht->env->mem, sizeof *work + targets * sizeof *work->targets);
   if (!work)
     return NULL;
   work->dht = dht;
+  work->ops = ops;
   work->op = op;
   work->key = key;
   work->started_us = dht->env->now_us(dht->env);
   work->ends_us = work->started_us + (timeout_ms ? timeout_ms : TIMEOUT_MS) * UINT64_C(1000);
-  work->timer = (hv_timer){.fire = tick, .owner = work};
+  work->timer = (hv_timer){.fire = work_tick, .owner = work};
   dht->env->sha256(dht->env, key, &work->place);
   work->bits = hv_route_bits(&dht->route, dht->config.num_replicas);
   dht_bound(work->bits > 2 ? work->bits - 2 : 0, &work->near);
@@ -91,7 +92,7 @@ void dht_work_end(dht_work *work, hv_status status, const char *text) {
   work->why = status;
   work->why_text = text;
   if (!work->in_hand)
-    work->finish(work, status, text);
+    work->ops->finish(work, status, text);
 }
 
 void dht_work_arm(dht_work *work, uint64_t due_us) {
@@ -104,7 +105,7 @@ void dht_work_arm(dht_work *work, uint64_t due_us) {
 
 static void one_looked(void *owner, hv_lookup *lookup);
 
-static int look(dht_work *work, const hv_hash *target, size_t width, int own_only) {
+static int work_look(dht_work *work, const hv_hash *target, size_t width, int own_only) {
   hv_dht *dht = work->dht;
   hv_lookup_config config = {
       .target = *target,
@@ -116,7 +117,7 @@ static int look(dht_work *work, const hv_hash *target, size_t width, int own_onl
       .near = work->replicas,
       .own_only = own_only,
       .me = hv_span_of(dht->me, dht->me_size),
-      .heard = work->is_get ? dht_get_heard : NULL,
+      .heard = work->ops->heard,
       .done = one_looked,
       .owner = work,
   };
@@ -143,12 +144,12 @@ static int is_dense(const dht_work *work, size_t c, const hv_hash *distance, int
 /* Do the nearest stand more densely than nodes stand elsewhere? */
 static int is_crowded(const dht_work *work) {
   int empty = work->is_get, dense = 0;
-  for (size_t i = 0; empty && i < work->gather.n_voices; i++)
+  for (size_t i = 0; empty && i < work->gather.n_answers; i++)
     empty = !hv_gather_had(&work->gather, i);
   for (size_t c = 0; c < CROWDS && !dense; c++) {
     size_t n = crowd_size(work, c);
     const hv_lookup_node *last = !n  ? NULL
-                                 : c ? hv_lookup_told(work->lookups[0], n - 1)
+                                 : c ? hv_lookup_known(work->lookups[0], n - 1)
                                      : hv_lookup_nearest(work->lookups[0], n - 1);
     dense = last && is_dense(work, c, &last->distance, empty);
   }
@@ -157,8 +158,8 @@ static int is_crowded(const dht_work *work) {
 
 /* Likewise of the nearest of the table. */
 static int is_crowded_here(const dht_work *work) {
-  const hv_route_contact *nearest[HV_STORE_TOLD_MAX];
-  size_t known = hv_route_nearest(&work->dht->route, &work->place, NULL, nearest, HV_STORE_TOLD_MAX);
+  const hv_route_contact *nearest[HV_STORE_REPLICAS_MAX];
+  size_t known = hv_route_nearest(&work->dht->route, &work->place, NULL, nearest, HV_STORE_REPLICAS_MAX);
   for (size_t c = 0; c < CROWDS; c++) {
     size_t n = crowd_size(work, c);
     if (n == 0 || n > known)
@@ -196,7 +197,7 @@ static void look_at_region(dht_work *work) {
   for (int bit = first; bit < first + DHT_REGIONS && bit < 256; bit++) {
     hv_hash target = work->place;
     target.bytes[bit / 8] ^= (uint8_t)(0x80 >> bit % 8);
-    look(work, &target, BROAD, 0);
+    work_look(work, &target, BROAD, 0);
   }
 }
 
@@ -212,10 +213,7 @@ static void proceed(dht_work *work) {
     if (work->open || work->over)
       return;
   }
-  if (work->is_get)
-    dht_get_looked(work);
-  else
-    dht_put_looked(work);
+  work->ops->looked(work);
 }
 
 /* Everything that may end a work happens between these two. */
@@ -223,9 +221,9 @@ static void take_in_hand(dht_work *work) {
   work->in_hand++;
 }
 
-static void let_go(dht_work *work) {
+static void work_release(dht_work *work) {
   if (--work->in_hand == 0 && work->over)
-    work->finish(work, work->why, work->why_text);
+    work->ops->finish(work, work->why, work->why_text);
 }
 
 static void one_looked(void *owner, hv_lookup *lookup) {
@@ -235,11 +233,11 @@ static void one_looked(void *owner, hv_lookup *lookup) {
     const hv_lookup_node *node = hv_lookup_nearest(lookup, i);
     work->rounds = node && node->depth > work->rounds ? node->depth : work->rounds;
   }
-  if (work->in_hand) /* within look(): whoever started it goes on */
+  if (work->in_hand) /* within work_look(): its caller continues */
     return;
   take_in_hand(work);
   proceed(work);
-  let_go(work);
+  work_release(work);
 }
 
 static void drop_lookups(dht_work *work) {
@@ -254,11 +252,11 @@ static void look_and_proceed(dht_work *work, dht_phase phase, size_t width) {
   take_in_hand(work);
   drop_lookups(work);
   work->phase = phase;
-  if (!look(work, &work->place, width, phase == DHT_KNOWING))
+  if (!work_look(work, &work->place, width, phase == DHT_KNOWING))
     dht_work_end(work, HV_NOMEM, "out of memory");
   else
     proceed(work);
-  let_go(work);
+  work_release(work);
 }
 
 void dht_work_ask_known(dht_work *work, size_t width) {
@@ -269,22 +267,17 @@ void dht_work_look(dht_work *work) {
   look_and_proceed(work, DHT_LOOKING, work->dht->config.num_replicas + (work->is_get ? MARGIN : 0));
 }
 
-static void tick(hv_timer *timer, const hv_event *event) {
+static void work_tick(hv_timer *timer, const hv_event *event) {
   dht_work *work = timer->owner;
   take_in_hand(work);
   if (event->now_us >= work->ends_us)
     dht_work_end(work, HV_TIMEOUT, "the DHT did not answer in time: allow more time, or check the network");
   else if (work->phase == DHT_WAITING) {
     dht_work_arm(work, UINT64_MAX);
-    if (work->is_get)
-      dht_get_begin(work);
-    else if (dht_work_knows(work))
-      dht_put_known(work);
-    else if (!dht_put_there(work))
-      dht_work_look(work);
+    work->ops->begin(work);
   } else if (work->phase == DHT_STORING)
-    dht_put_tick(work, event->now_us);
-  let_go(work);
+    work->ops->storing(work, event->now_us);
+  work_release(work);
 }
 
 void hv_dht_cancel(hv_dht *dht, hv_dht_op *op) {

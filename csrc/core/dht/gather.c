@@ -77,15 +77,15 @@ static uint64_t digest_of(const hv_gather *gather, const hv_record *record) {
   return hv_fold_bytes(gather->salt, digest, &record->version, sizeof record->version) | 1;
 }
 
-/* NULL: not possible, no room, or this voice has said something of this slot already (so that a slot has no more variants than
- * voices). Or forged: then *forged is set. */
-static hv_gather_variant *find_or_add(hv_gather *gather, const hv_record *record, uint64_t voice, int *forged) {
+/* NULL: not possible, no room, or this answer has said something of this slot already (so that a slot has no more variants than
+ * answers). Or forged: then *forged is set. */
+static hv_gather_variant *find_or_add(hv_gather *gather, const hv_record *record, uint64_t answer, int *forged) {
   size_t chain = chain_of(gather, gather->room, record->has_subkey, record->subkey.data, record->subkey.size);
   hv_gather_variant *same = NULL;
   for (hv_gather_variant *at = gather->chains[chain]; at; at = at->chain) {
     if (!same_slot(at, record->has_subkey, record->subkey.data, record->subkey.size))
       continue;
-    if (at->voices & voice)
+    if (at->answers & answer)
       return NULL;
     same = same_record(at, record) ? at : same;
   }
@@ -116,55 +116,55 @@ static hv_gather_variant *find_or_add(hv_gather *gather, const hv_record *record
   return variant;
 }
 
-void hv_gather_hear(hv_gather *gather, const hv_hash *distance, const hv_record *records, size_t n) {
-  if (gather->n_voices == HV_GATHER_VOICES_MAX)
+void hv_gather_add(hv_gather *gather, const hv_hash *distance, const hv_record *records, size_t n) {
+  if (gather->n_answers == HV_GATHER_ANSWERS_MAX)
     return;
-  size_t voice = gather->n_voices++;
+  size_t answer = gather->n_answers++;
   uint64_t digest = 0;
   int forged = 0;
   for (size_t i = 0; i < n && !forged; i++) { /* nobody honest hands on a forgery: what follows is not looked at */
-    hv_gather_variant *variant = find_or_add(gather, &records[i], UINT64_C(1) << voice, &forged);
+    hv_gather_variant *variant = find_or_add(gather, &records[i], UINT64_C(1) << answer, &forged);
     if (!variant)
       continue;
-    variant->voices |= UINT64_C(1) << voice;
+    variant->answers |= UINT64_C(1) << answer;
     if (variant->dead)
       continue;
     digest += variant->digest;
     if (variant->n_ttls < sizeof variant->ttls_ms / sizeof *variant->ttls_ms)
       variant->ttls_ms[variant->n_ttls++] = records[i].ttl_ms;
   }
-  gather->digests[voice] = digest;
-  gather->distances[voice] = *distance;
+  gather->digests[answer] = digest;
+  gather->distances[answer] = *distance;
 }
 
-int hv_gather_had(const hv_gather *gather, size_t voice) {
-  return voice < gather->n_voices && gather->digests[voice] != 0;
+int hv_gather_had(const hv_gather *gather, size_t answer) {
+  return answer < gather->n_answers && gather->digests[answer] != 0;
 }
 
 size_t hv_gather_holders(const hv_gather *gather, const hv_hash *within) {
   size_t n = 0;
-  for (size_t i = 0; i < gather->n_voices; i++)
+  for (size_t i = 0; i < gather->n_answers; i++)
     n += gather->digests[i] && memcmp(&gather->distances[i], within, sizeof *within) <= 0;
   return n;
 }
 
 size_t hv_gather_agreed(const hv_gather *gather, const hv_hash *within) {
   size_t most = 0;
-  for (size_t i = 0; i < gather->n_voices; i++) {
+  for (size_t i = 0; i < gather->n_answers; i++) {
     size_t n = 0;
-    for (size_t j = 0; gather->digests[i] && j < gather->n_voices; j++)
+    for (size_t j = 0; gather->digests[i] && j < gather->n_answers; j++)
       n += gather->digests[j] == gather->digests[i] && memcmp(&gather->distances[j], within, sizeof *within) <= 0;
     most = n > most ? n : most;
   }
   return most;
 }
 
-/* The nearest voices, as bits. */
-static uint64_t nearest_voices(const hv_gather *gather, size_t believed, const hv_hash *not_nearer) {
+/* The nearest answers, as bits. */
+static uint64_t nearest_answers(const hv_gather *gather, size_t believed, const hv_hash *not_nearer) {
   uint64_t mask = 0;
-  for (size_t i = 0; i < gather->n_voices; i++) {
+  for (size_t i = 0; i < gather->n_answers; i++) {
     size_t nearer = 0;
-    for (size_t j = 0; j < gather->n_voices; j++)
+    for (size_t j = 0; j < gather->n_answers; j++)
       nearer += memcmp(&gather->distances[j], &gather->distances[i], sizeof(hv_hash)) < 0;
     if (nearer < believed && memcmp(&gather->distances[i], not_nearer, sizeof *not_nearer) >= 0)
       mask |= UINT64_C(1) << i;
@@ -172,8 +172,8 @@ static uint64_t nearest_voices(const hv_gather *gather, size_t believed, const h
   return mask;
 }
 
-static int count(uint64_t voices) {
-  return __builtin_popcountll(voices);
+static int gather_count(uint64_t answers) {
+  return __builtin_popcountll(answers);
 }
 
 static uint32_t median_ttl(const hv_gather_variant *variant) {
@@ -204,13 +204,13 @@ static int is_vetoed(const slot *s, const hv_gather_variant *variant) {
   uint64_t against = 0;
   for (const hv_gather_variant *at = next_in_slot(s, s->first); at; at = next_in_slot(s, at->chain))
     if (at->dead && at->version >= variant->version)
-      against |= at->voices & s->mask;
-  return count(against) > 2 * count(variant->voices & s->mask);
+      against |= at->answers & s->mask;
+  return gather_count(against) > 2 * gather_count(variant->answers & s->mask);
 }
 
 /* What is signed may come from anywhere, as long as those that count do not say that it has ended. */
 static int is_candidate(const slot *s, const hv_gather_variant *variant) {
-  return hv_peer_is_known(&variant->signer) ? !is_vetoed(s, variant) : (variant->voices & s->mask) != 0;
+  return hv_peer_is_known(&variant->signer) ? !is_vetoed(s, variant) : (variant->answers & s->mask) != 0;
 }
 
 static int is_better(const slot *s, const hv_gather_variant *a, const hv_gather_variant *b) {
@@ -218,11 +218,12 @@ static int is_better(const slot *s, const hv_gather_variant *a, const hv_gather_
     return 1;
   if (hv_peer_is_known(&a->signer))
     return a->version > b->version;
-  int voices_a = count(a->voices & s->mask), voices_b = count(b->voices & s->mask), half = (count(s->holders) + 1) / 2;
-  if ((voices_a >= half) != (voices_b >= half))
-    return voices_a > voices_b;
-  if (voices_a < half && voices_a != voices_b)
-    return voices_a > voices_b;
+  int answers_a = gather_count(a->answers & s->mask), answers_b = gather_count(b->answers & s->mask),
+      half = (gather_count(s->holders) + 1) / 2;
+  if ((answers_a >= half) != (answers_b >= half))
+    return answers_a > answers_b;
+  if (answers_a < half && answers_a != answers_b)
+    return answers_a > answers_b;
   return median_ttl(a) > median_ttl(b);
 }
 
@@ -230,7 +231,7 @@ static const hv_gather_variant *best_of(slot *s) {
   const hv_gather_variant *best = NULL;
   s->holders = 0;
   for (const hv_gather_variant *at = next_in_slot(s, s->first); at; at = next_in_slot(s, at->chain))
-    s->holders |= at->dead ? 0 : at->voices & s->mask;
+    s->holders |= at->dead ? 0 : at->answers & s->mask;
   for (const hv_gather_variant *at = next_in_slot(s, s->first); at; at = next_in_slot(s, at->chain))
     if (!at->dead && is_candidate(s, at) && is_better(s, at, best))
       best = at;
@@ -255,7 +256,7 @@ static void show(const hv_gather *gather, const hv_gather_variant *variant, void
 size_t hv_gather_pick(const hv_gather *gather, size_t believed, const hv_hash *not_nearer,
                       void (*see)(void *arg, const hv_record *record), void *arg) {
   size_t n = 0;
-  slot s = {.gather = gather, .mask = nearest_voices(gather, believed, not_nearer)};
+  slot s = {.gather = gather, .mask = nearest_answers(gather, believed, not_nearer)};
   for (size_t i = 0; i < gather->room; i++)
     for (const hv_gather_variant *at = gather->chains[i]; at; at = at->chain) {
       s.of = at;

@@ -1,64 +1,66 @@
-/* Which of all these answers is right? The voices of several nodes about one key, and what to make of them.
+/* The answers of several nodes about one key, and the choice of the right records among them.
  *
- * Room: core (uses record). Owned by a get of dht; the hive thread only. Owns copies of what it heard, up to its limit.
- * A voice is one node's whole answer; only the voices of the `believed` nearest nodes count, since a record's place is with them.
- * For each (key, subkey):
- *   signed: a version whose signature holds; the highest, unless the nodes that say it has ended are more than twice those that
- * still have it. (No node can forge a record; to bring back an ended one, or to hide a living one, liars need that majority.)
- *   unsigned: the one that lives longest of those that at least half of the nodes with anything say; if there is none, the one with
- * the most voices. The time a record still has is the median of what its nodes say.
+ * Room: core (uses record).
+ * Owner: a get of dht. It owns copies of all records it was given.
+ * Thread: the hive thread only.
+ * Limits: HV_GATHER_ANSWERS_MAX answers, HV_GATHER_BYTES_MAX bytes; more is ignored.
+ * A slot is one (key, subkey); a variant is one value (and version) of a slot. An answer supports each variant that it contains.
+ * Only the answers of the `believed` nearest nodes count, because those are the nodes that should keep the record.
+ * Rules: docs/DHT.md, "Which answer is right".
  */
 #ifndef HV_CORE_GATHER_H
 #define HV_CORE_GATHER_H
 
 #include "core/dht/record.h"
 
-#define HV_GATHER_VOICES_MAX 64
+#define HV_GATHER_ANSWERS_MAX 64
 #define HV_GATHER_BYTES_MAX (8u << 20)
 
 typedef struct hv_gather_variant hv_gather_variant;
 
+/* The answers to one get. */
 typedef struct hv_gather {
   hv_env *env;
-  hv_hash place;
-  hv_span key; /* borrowed */
-  uint64_t salt[2];
-  hv_gather_variant **chains; /* by (subkey): all variants of a slot share a chain */
-  size_t room, n, bytes;
-  size_t n_voices;
-  uint64_t digests[HV_GATHER_VOICES_MAX]; /* of each whole answer; 0: it had nothing that lives */
-  hv_hash distances[HV_GATHER_VOICES_MAX];
+  hv_hash place;              /* the key's */
+  hv_span key;                /* borrowed */
+  uint64_t salt[2];           /* of the hash table */
+  hv_gather_variant **chains; /* hash table by subkey: all variants of a slot share a chain */
+  size_t room, n, bytes;      /* chains, variants, bytes of the variants */
+  size_t n_answers;
+  uint64_t digests[HV_GATHER_ANSWERS_MAX];  /* digest of each whole answer; 0: it held no live record */
+  hv_hash distances[HV_GATHER_ANSWERS_MAX]; /* distance of each answer's node to the key */
 } hv_gather;
 
-/* A slot's best, as hv_gather_pick shows it. */
+/* One value of a slot, and its support. */
 struct hv_gather_variant {
-  hv_gather_variant *chain;
-  uint64_t voices, version; /* voices: a bit for each */
-  uint64_t digest;          /* of slot, value and version; never 0 */
-  uint32_t ttls_ms[8];
-  uint8_t n_ttls, has_subkey, dead;
+  hv_gather_variant *chain;         /* next in its chain */
+  uint64_t answers, version;        /* answers: a bit for each answer that contains it */
+  uint64_t digest;                  /* of slot, value and version; never 0 */
+  uint32_t ttls_ms[8];              /* remaining lifetimes, as up to 8 answers report them */
+  uint8_t n_ttls, has_subkey, dead; /* dead: 1 for a tombstone, the version of a record that has ended */
   uint32_t lease_ms, subkey_size, value_size;
   hv_peer_id signer;
   uint8_t signature[64];
   uint8_t bytes[]; /* subkey, value */
 };
 
+/* key is borrowed until fini. HV_NOMEM: nothing to fini. */
 hv_status hv_gather_init(hv_gather *gather, hv_env *env, const hv_hash *place, hv_span key);
 void hv_gather_fini(hv_gather *gather);
 
-/* One node's answer; what cannot be right (or is over the limits) is left out, and after a signature that does not hold all the
- * rest: checking is dear, and honest nodes have checked what they hand on. */
-void hv_gather_hear(hv_gather *gather, const hv_hash *distance, const hv_record *records, size_t n);
+/* Adds one node's answer; `distance` is the node's distance to the key. Invalid records are skipped. After an invalid signature the
+ * rest is skipped, too: checks are expensive, and honest nodes check all records that they pass on. */
+void hv_gather_add(hv_gather *gather, const hv_hash *distance, const hv_record *records, size_t n);
 
-/* How many of the nodes not farther than `within` gave the same answer, with something that lives in it. */
+/* Size of the largest set of nodes, none farther than `within`, that gave the same answer with a live record in it. */
 size_t hv_gather_agreed(const hv_gather *gather, const hv_hash *within);
-/* 1: that voice had something that lives. */
-int hv_gather_had(const hv_gather *gather, size_t voice);
-/* How many of the nodes not farther than `within` had. */
+/* True if that answer contained a live record. */
+int hv_gather_had(const hv_gather *gather, size_t answer);
+/* Number of nodes, none farther than `within`, with such an answer. */
 size_t hv_gather_holders(const hv_gather *gather, const hv_hash *within);
 
-/* Shows the best of each slot to see(); borrowed from the gather. Returns how many. Voices nearer than not_nearer (a crowd) do not
- * count. */
+/* Calls see() with the best record of each slot (borrowed from the gather) and returns their number. Answers of nodes nearer than
+ * not_nearer do not count: they may be a crowd of made-up identities. */
 size_t hv_gather_pick(const hv_gather *gather, size_t believed, const hv_hash *not_nearer,
                       void (*see)(void *arg, const hv_record *record), void *arg);
 

@@ -23,7 +23,7 @@ const hv_lookup_node *hv_lookup_nearest(const hv_lookup *lookup, size_t i) {
   return NULL;
 }
 
-const hv_lookup_node *hv_lookup_told(const hv_lookup *lookup, size_t i) {
+const hv_lookup_node *hv_lookup_known(const hv_lookup *lookup, size_t i) {
   for (size_t at = 0; at < lookup->n; at++) {
     const hv_lookup_node *node = &lookup->nodes[lookup->order[at]];
     if (node->state != HV_LOOKUP_FAILED && i-- == 0)
@@ -32,9 +32,9 @@ const hv_lookup_node *hv_lookup_told(const hv_lookup *lookup, size_t i) {
   return NULL;
 }
 
-/* ---- who is told of ---- */
+/* ---- nodes that others name ---- */
 
-static int known(const hv_lookup *lookup, const hv_peer_id *id) {
+static int lookup_known(const hv_lookup *lookup, const hv_peer_id *id) {
   for (size_t i = 0; i < lookup->n; i++)
     if (hv_peer_equal(&lookup->nodes[i].id, id))
       return 1;
@@ -49,7 +49,7 @@ static size_t slot_for(hv_lookup *lookup, const hv_hash *distance) {
     size_t i = lookup->order[at];
     if (memcmp(&lookup->nodes[i].distance, distance, sizeof *distance) <= 0)
       break;
-    if (lookup->nodes[i].state != HV_LOOKUP_TOLD)
+    if (lookup->nodes[i].state != HV_LOOKUP_KNOWN)
       continue;
     memmove(lookup->order + at, lookup->order + at + 1, (lookup->n - at - 1) * sizeof *lookup->order);
     lookup->n--;
@@ -77,20 +77,20 @@ static void learn(hv_lookup *lookup, const hv_peer_id *id, const hv_hash *hash, 
   lookup->order[at] = (uint16_t)slot;
 }
 
-static void learn_told(hv_lookup *lookup, size_t guide, const hv_msg_found *found) {
+static void learn_contacts(hv_lookup *lookup, size_t guide, const hv_msg_found *found) {
   for (size_t i = 0; i < found->n_contacts && i < CONTACTS_ASKED; i++) {
     const hv_contact *contact = &found->contacts[i];
     hv_addr addr;
     hv_hash hash;
-    if (known(lookup, &contact->id) || !hv_peer_is_known(&contact->id) || hv_route_is_silent(lookup->asker->route, &contact->id) ||
-        hv_contact_unpack(contact->addrs, &addr, 1) == 0)
+    if (lookup_known(lookup, &contact->id) || !hv_peer_is_known(&contact->id) ||
+        hv_route_is_silent(lookup->asker->route, &contact->id) || hv_contact_unpack(contact->addrs, &addr, 1) == 0)
       continue;
     hv_route_hash(lookup->asker->env, &contact->id, &hash);
     learn(lookup, &contact->id, &hash, contact->addrs, (int)guide, lookup->nodes[guide].path);
   }
 }
 
-/* ---- whom to ask ---- */
+/* ---- the next node to ask ---- */
 
 static void answer(void *owner, size_t i, hv_status status, const hv_msg *msg, const char *text);
 
@@ -125,7 +125,7 @@ static int on_path(const hv_lookup *lookup, const hv_lookup_node *node, unsigned
 
 /* Asks along one path (or, once they are joined, along all); returns how many of the nearest have still to answer. A single path
  * does not wait for those that are late: they may come while others go on. */
-static size_t go_on(hv_lookup *lookup, unsigned path, size_t width, size_t parallel) {
+static size_t lookup_advance(hv_lookup *lookup, unsigned path, size_t width, size_t parallel) {
   size_t seen = 0, busy = 0, pending = 0;
   uint64_t now = lookup->asker->env->now_us(lookup->asker->env);
   for (size_t i = 0; i < lookup->n; i++)
@@ -134,7 +134,7 @@ static size_t go_on(hv_lookup *lookup, unsigned path, size_t width, size_t paral
     hv_lookup_node *node = &lookup->nodes[lookup->order[at]];
     if (!on_path(lookup, node, path))
       continue;
-    if (node->state == HV_LOOKUP_TOLD && !is_misled(lookup, node) && lookup->calls < HV_LOOKUP_CALLS) {
+    if (node->state == HV_LOOKUP_KNOWN && !is_misled(lookup, node) && lookup->calls < HV_LOOKUP_CALLS) {
       if (busy < parallel || memcmp(&node->distance, &lookup->config.near, sizeof node->distance) <= 0)
         busy += (size_t)ask_node(lookup, lookup->order[at]);
       else
@@ -146,7 +146,7 @@ static size_t go_on(hv_lookup *lookup, unsigned path, size_t width, size_t paral
   return pending;
 }
 
-static void arm(hv_lookup *lookup) {
+static void lookup_arm(hv_lookup *lookup) {
   hv_env *env = lookup->asker->env;
   uint64_t next = UINT64_MAX, now = env->now_us(env);
   for (size_t i = 0; i < lookup->n; i++)
@@ -188,7 +188,7 @@ static size_t learn_own(hv_lookup *lookup, size_t most) {
   const hv_route_contact *nearest[OWN_MAX];
   size_t n = hv_route_nearest(lookup->asker->route, &lookup->config.target, NULL, nearest, most), before = lookup->n;
   for (size_t i = 0; i < n; i++)
-    if (!known(lookup, &nearest[i]->id))
+    if (!lookup_known(lookup, &nearest[i]->id))
       learn(lookup, &nearest[i]->id, &nearest[i]->hash, hv_span_of(nearest[i]->addrs, nearest[i]->addrs_size), -1,
             (unsigned)(i % lookup->config.paths));
   return lookup->n - before;
@@ -198,9 +198,9 @@ static size_t learn_own(hv_lookup *lookup, size_t most) {
 static size_t try_the_rest(hv_lookup *lookup) {
   const hv_lookup_config *config = &lookup->config;
   lookup->desperate = 1;
-  size_t pending = go_on(lookup, 0, config->width, config->parallel);
+  size_t pending = lookup_advance(lookup, 0, config->width, config->parallel);
   if (pending == 0 && lookup->n < HV_LOOKUP_ROOM && !hv_lookup_nearest(lookup, config->width - 1) && learn_own(lookup, OWN_MAX))
-    pending = go_on(lookup, 0, config->width, config->parallel);
+    pending = lookup_advance(lookup, 0, config->width, config->parallel);
   return pending;
 }
 
@@ -212,11 +212,11 @@ static void work(hv_lookup *lookup) {
   if (!lookup->joined) {
     size_t each = (config->parallel + paths - 1) / paths;
     for (unsigned path = 0; path < paths; path++)
-      pending += go_on(lookup, path, (config->width + paths - 1) / paths, each);
+      pending += lookup_advance(lookup, path, (config->width + paths - 1) / paths, each);
     lookup->joined = pending == 0;
   }
   if (lookup->joined && !config->own_only)
-    pending = go_on(lookup, 0, config->width, config->parallel);
+    pending = lookup_advance(lookup, 0, config->width, config->parallel);
   if (pending == 0 && !config->own_only)
     pending = try_the_rest(lookup);
   if (pending == 0 && !lookup->ended && !lookup->finished) {
@@ -227,7 +227,7 @@ static void work(hv_lookup *lookup) {
   if (lookup->ended)
     free_now(lookup);
   else
-    arm(lookup);
+    lookup_arm(lookup);
 }
 
 static void late(hv_timer *timer, const hv_event *event) {
@@ -260,7 +260,7 @@ static void answer(void *owner, size_t i, hv_status status, const hv_msg *msg, c
   lookup->in_hand++;
   if (found) {
     if (!lookup->config.own_only)
-      learn_told(lookup, i, &msg->u.found);
+      learn_contacts(lookup, i, &msg->u.found);
     if (lookup->config.heard && !lookup->finished)
       lookup->config.heard(lookup->config.owner, lookup, node, &msg->u.found);
   }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 static const char mark[] = "[owner:";
-enum { MARK = sizeof mark - 1, PEER_TEXT = 52, SAID_MAX = 32 + 1 + 4 + HV_RECORD_KEY_MAX + 32 + 8 + 4, KEEPING = 256 };
+enum { MARK = sizeof mark - 1, PEER_TEXT = 52, SIGNED_MAX = 32 + 1 + 4 + HV_RECORD_KEY_MAX + 32 + 8 + 4, KEEPING = 256 };
 
 static hv_status read_marks(hv_span text, hv_peer_id *owner) {
   const uint8_t *at = text.data, *end = at + text.size;
@@ -61,7 +61,7 @@ hv_status hv_record_check(const hv_record *record, hv_error *err) {
   return HV_OK;
 }
 
-static hv_span say(hv_env *env, const hv_hash *place, const hv_record *record, uint8_t out[SAID_MAX]) {
+static hv_span record_signed_bytes(hv_env *env, const hv_hash *place, const hv_record *record, uint8_t out[SIGNED_MAX]) {
   uint8_t *at = out;
   hv_hash value;
   env->sha256(env, record->value, &value);
@@ -79,17 +79,17 @@ static hv_span say(hv_env *env, const hv_hash *place, const hv_record *record, u
 }
 
 hv_status hv_record_sign(hv_env *env, const hv_peer_id *me, const hv_hash *place, hv_record *record) {
-  uint8_t said[SAID_MAX];
+  uint8_t said[SIGNED_MAX];
   if (record->subkey.size > HV_RECORD_KEY_MAX)
     return HV_TOO_LARGE;
   record->signer = *me;
-  return env->sign(env, HV_RECORD_DOMAIN, say(env, place, record, said), record->signature);
+  return env->sign(env, HV_RECORD_DOMAIN, record_signed_bytes(env, place, record, said), record->signature);
 }
 
 int hv_record_verify(hv_env *env, const hv_hash *place, const hv_record *record) {
-  uint8_t said[SAID_MAX];
+  uint8_t said[SIGNED_MAX];
   return record->subkey.size <= HV_RECORD_KEY_MAX &&
-         env->verify(env, &record->signer, HV_RECORD_DOMAIN, say(env, place, record, said), record->signature);
+         env->verify(env, &record->signer, HV_RECORD_DOMAIN, record_signed_bytes(env, place, record, said), record->signature);
 }
 
 size_t hv_record_size(const hv_record *record) {

@@ -120,7 +120,7 @@ static hv_route_contact *new_contact(hv_route *route, const hv_peer_id *id, cons
   return contact;
 }
 
-static hv_route_contact *take_out(hv_route *route, hv_route_bucket *bucket, size_t i) {
+static hv_route_contact *route_take_out(hv_route *route, hv_route_bucket *bucket, size_t i) {
   hv_route_contact *contact = bucket->contacts[i];
   memmove(bucket->contacts + i, bucket->contacts + i + 1, (--bucket->n - i) * sizeof *bucket->contacts);
   route->n--;
@@ -181,7 +181,7 @@ static void wait_beside(hv_route_bucket *bucket, hv_route_contact *contact) {
   bucket->waiting = contact;
 }
 
-static void heard(hv_route *route, hv_route_bucket *bucket, size_t i, const hv_route_contact *news) {
+static void route_heard(hv_route *route, hv_route_bucket *bucket, size_t i, const hv_route_contact *news) {
   hv_route_contact *contact = bucket->contacts[i];
   contact->seen_us = news->seen_us;
   contact->rtt_us = contact->rtt_us ? (contact->rtt_us * 7 + news->rtt_us) / 8 : news->rtt_us;
@@ -197,18 +197,18 @@ static int same_addrs(const hv_route_contact *a, const hv_route_contact *b) {
 }
 
 /* Takes contact over: into the bucket, beside it, or away. */
-static int place(hv_route *route, hv_route_bucket *bucket, hv_route_contact *contact) {
+static int route_place(hv_route *route, hv_route_bucket *bucket, hv_route_contact *contact) {
   size_t i = position(bucket, &contact->id);
   int known = i < bucket->n;
   if (neighbours(bucket, contact->network, &contact->id) >= HV_ROUTE_PER_NETWORK) {
     if (known && bucket->contacts[i]->network != contact->network) /* it moved to where there are too many already */
-      hv_mem_free(take_out(route, bucket, i));
+      hv_mem_free(route_take_out(route, bucket, i));
     bucket->left_out_us = contact->seen_us;
     hv_mem_free(contact);
     return 0;
   }
   if (known && same_addrs(bucket->contacts[i], contact)) {
-    heard(route, bucket, i, contact);
+    route_heard(route, bucket, i, contact);
     hv_mem_free(contact);
     return 1;
   }
@@ -218,7 +218,7 @@ static int place(hv_route *route, hv_route_bucket *bucket, hv_route_contact *con
       bucket->left_out_us = contact->seen_us;
   }
   if (i < bucket->n)
-    hv_mem_free(take_out(route, bucket, i));
+    hv_mem_free(route_take_out(route, bucket, i));
   if (put_in(route, bucket, contact))
     return 1;
   bucket->left_out_us = contact->seen_us;
@@ -239,7 +239,7 @@ int hv_route_answered(hv_route *route, const hv_peer_id *id, const hv_addr *addr
     return 0;
   contact->seen_us = route->env->now_us(route->env);
   contact->rtt_us = rtt_us;
-  return place(route, &route->buckets[bucket_of(route, &hash)], contact);
+  return route_place(route, &route->buckets[bucket_of(route, &hash)], contact);
 }
 
 void hv_route_silence(hv_route *route, const hv_peer_id *id) {
@@ -263,7 +263,7 @@ void hv_route_silence(hv_route *route, const hv_peer_id *id) {
   if (!waiting)
     return;
   bucket->waiting = NULL;
-  place(route, bucket, waiting);
+  route_place(route, bucket, waiting);
 }
 
 int hv_route_wants(const hv_route *route, const hv_peer_id *id, const hv_hash *hash) {
@@ -383,41 +383,41 @@ int hv_route_lacks_sample(const hv_route *route, size_t bucket) {
 }
 
 /* What parts of the space say about log2 of how many nodes there are, the least first. */
-typedef struct words {
-  double said[HV_ROUTE_REGIONS + 1], weights[HV_ROUTE_REGIONS + 1], weight;
+typedef struct estimates {
+  double log2_nodes[HV_ROUTE_REGIONS + 1], weights[HV_ROUTE_REGIONS + 1], weight;
   size_t n;
-} words;
+} estimates;
 
-static void say(words *w, double said, size_t nodes) {
+static void route_add_estimate(estimates *w, double log2_nodes, size_t nodes) {
   double weight = nodes < DENSITY_SAMPLE ? (double)nodes : DENSITY_SAMPLE;
   size_t at = w->n++;
-  for (; at > 0 && w->said[at - 1] > said; at--) {
-    w->said[at] = w->said[at - 1];
+  for (; at > 0 && w->log2_nodes[at - 1] > log2_nodes; at--) {
+    w->log2_nodes[at] = w->log2_nodes[at - 1];
     w->weights[at] = w->weights[at - 1];
   }
-  w->said[at] = said;
+  w->log2_nodes[at] = log2_nodes;
   w->weights[at] = weight;
   w->weight += weight;
 }
 
 /* By the buckets, and by how densely nodes stand around me, if that is beyond those: else it would count some twice. */
-static double middle_word(const hv_route *route, const hv_hash *around) {
-  words w = {.n = 0};
+static double median_estimate(const hv_route *route, const hv_hash *around) {
+  estimates w = {.n = 0};
   for (size_t b = 0; b < HV_ROUTE_REGIONS; b++) {
     size_t alive = alive_in(&route->buckets[b]);
     if (!is_full(route, &route->buckets[b]) && alive)
-      say(&w, log2((double)alive) + (double)b + 1, alive);
+      route_add_estimate(&w, log2((double)alive) + (double)b + 1, alive);
     else if (is_full(route, &route->buckets[b]) && route->samples[b] > 0)
-      say(&w, route->samples[b], DENSITY_SAMPLE);
+      route_add_estimate(&w, route->samples[b], DENSITY_SAMPLE);
   }
   hv_hash distance = hv_hash_distance(&route->me, around);
   double bits = bits_of(&distance), below = 0;
   if (bits >= HV_ROUTE_REGIONS || w.n == 0)
-    say(&w, bits + log2(DENSITY_SAMPLE), DENSITY_SAMPLE);
+    route_add_estimate(&w, bits + log2(DENSITY_SAMPLE), DENSITY_SAMPLE);
   size_t i = 0;
   while ((below += w.weights[i]) < w.weight / 2)
     i++;
-  return w.said[i];
+  return w.log2_nodes[i];
 }
 
 double hv_route_bits(const hv_route *route, size_t n) {
@@ -427,6 +427,6 @@ double hv_route_bits(const hv_route *route, size_t n) {
     return 0;
   double nodes = log2((double)(route->n + 1)); /* fewer than a sample: that is everybody, all over the space */
   if (sample == DENSITY_SAMPLE)
-    nodes = middle_word(route, &around[DENSITY_SAMPLE - 1]->hash);
+    nodes = median_estimate(route, &around[DENSITY_SAMPLE - 1]->hash);
   return nodes > log2((double)n) ? nodes - log2((double)n) : 0;
 }

@@ -163,7 +163,7 @@ static int room_for_one(hv_store *store) {
   return 1;
 }
 
-/* ---- whose they are ---- */
+/* ---- accounts ---- */
 
 #define HOLDER(type, member, node) ((type *)((char *)(node)-offsetof(type, member)))
 
@@ -386,7 +386,7 @@ static void evict(hv_store *store, hv_store_item *victim) {
 }
 
 /* The newcomer stands already; 0: it must go itself, because its bringer holds most. */
-static int make_room(hv_store *store, hv_store_item *newcomer) {
+static int store_make_room(hv_store *store, hv_store_item *newcomer) {
   while (key_is_over(newcomer->key)) {
     hv_store_account *most = fullest_here(newcomer->key);
     if (most == newcomer->bringer)
@@ -402,7 +402,7 @@ static int make_room(hv_store *store, hv_store_item *newcomer) {
   return 1;
 }
 
-static int over(const hv_store_account *account, const hv_store_quota *quota) {
+static int store_over(const hv_store_account *account, const hv_store_quota *quota) {
   return account && (account->records > quota->records || account->bytes > quota->bytes);
 }
 
@@ -469,7 +469,8 @@ static void link_item(hv_store *store, const hv_hash *place, const hv_record *re
   grow_items(store);
 }
 
-static hv_status add(hv_store *store, const hv_hash *place, const hv_record *record, const hv_peer_id *bringer, uint64_t end_us) {
+static hv_status store_add(hv_store *store, const hv_hash *place, const hv_record *record, const hv_peer_id *bringer,
+                           uint64_t end_us) {
   hv_store_item *item = room_for_one(store) ? new_item(store, record) : NULL;
   if (!item)
     return HV_NOMEM;
@@ -488,7 +489,8 @@ static hv_status add(hv_store *store, const hv_hash *place, const hv_record *rec
     return HV_NOMEM;
   }
   link_item(store, place, record, item);
-  if (!over(item->bringer, &store->config.per_peer) && !over(item->signer, &store->config.per_signer) && make_room(store, item))
+  if (!store_over(item->bringer, &store->config.per_peer) && !store_over(item->signer, &store->config.per_signer) &&
+      store_make_room(store, item))
     return HV_OK;
   store->refused++;
   remove_item(store, item);
@@ -533,7 +535,7 @@ static hv_status replace(hv_store *store, hv_store_item *item, const hv_record *
   give_to(item, account);
   set_size(store, item, size);
   set_end(store, item, end_us);
-  if (make_room(store, item))
+  if (store_make_room(store, item))
     return HV_OK;
   remove_item(store, item);
   store->refused++;
@@ -589,7 +591,8 @@ hv_status hv_store_put(hv_store *store, const hv_record *record, const hv_peer_i
   hv_store_item *item = *item_at(store, &place, record);
   int is_signed = hv_peer_is_known(&record->signer);
   if (!item)
-    return is_signed && !hv_record_verify(store->env, &place, record) ? HV_CORRUPT : add(store, &place, record, bringer, end_us);
+    return is_signed && !hv_record_verify(store->env, &place, record) ? HV_CORRUPT
+                                                                      : store_add(store, &place, record, bringer, end_us);
   status =
       is_signed ? put_signed(store, &place, item, record, bringer, end_us) : put_unsigned(store, item, record, bringer, end_us);
   if (status == HV_EXISTS && stands)

@@ -1,35 +1,11 @@
-/* What is kept here, for whom, and for how long? Records with an end, subkeys, quotas, and no clock but this node's own.
+/* The records that this node keeps for others: with an end, subkeys, and quotas.
  *
- * Room: core (uses env, record, heap). Owned by dht; the hive thread only. Owns what it keeps.
- *
- * A record is (key, maybe a subkey) -> value, with a time to live. A key with subkeys is a dictionary: each subkey is a record of
- * its own.
- *
- * Time. Every time is relative: "lives for ttl_ms more", counted from arrival on this node's clock and cut to ttl_max_ms. No two
- * clocks are ever compared, so that it is all the same how far they are apart; a hand-over costs what the message took to arrive,
- * no more.
- *
- * Which of two records of one (key, subkey) stays?
- *   unsigned: the one that lives longer (the newest expiry wins). The same value again, for no more than SLACK longer, changes
- * nothing: copies handed round would otherwise live a little longer each time. signed: the one with the higher version, which is
- * the owner's own count (by custom the expiry on the owner's clock, so that again the newest expiry wins); ttl_ms is at most the
- * lease that was signed. Of two with one version the first stays.
- *
- * Replays. A relay may send on a record it has, and cannot be told from an honest copy; but then
- *   - it never outlives the lease from its arrival, and never replaces a higher version;
- *   - a version that is kept already keeps the end it has, whatever a relay says: neither earlier nor later. Only its owner, in
- * person (the peer at the other end of the connection is the signer), may set another end within the lease;
- *   - when a signed record ends, its version stays behind as a tombstone for tomb_ms: until then the same or an older version
- *     comes in from nobody but its owner in person. An owner who wants its record longer says a higher version (dht does for each
- * lease). What is left: a node that never saw the record, or whose tombstone went, may be told of an ended one; askers count the
- *   voices of several nodes, tombstones among them (lookup.h).
- *
- * Quotas. Each record is on the account of the peer that brought it, and a signed one also on its signer's. An account has a limit
- * of records and bytes (HV_BUDGET over it). Over the limits of the whole store, or of one key, whoever has brought most loses the
- * record that would end soonest; if that is who brings the newcomer, the newcomer is refused (HV_BUDGET).
- *
- * What a put costs does not grow with what is kept, but for logarithms: two heaps say who has brought most and what of it ends
- * soonest. Only within one key, over its limits, are its records looked through.
+ * Room: core (uses env, record, heap).
+ * Owner: dht; it owns all bytes that it keeps.
+ * Thread: the hive thread only. Its only clock is this node's own.
+ * Limits: of the whole store, of each key (HV_STORE_KEY_*), and of each peer and signer (hv_store_config), in records and bytes.
+ * A put costs log n, except in a key that is full, whose records are scanned.
+ * Rules: docs/DHT.md, "Rules of the store": times, the winner of two records, replays, quotas.
  */
 #ifndef HV_CORE_STORE_H
 #define HV_CORE_STORE_H
@@ -37,43 +13,46 @@
 #include "core/dht/record.h"
 #include "core/util/heap.h"
 
-#define HV_STORE_KEY_RECORDS_MAX HV_RECORDS_MAX /* of one key: an answer is always whole */
-#define HV_STORE_KEY_BYTES_MAX (1u << 20)
-#define HV_STORE_SLACK_MS 2000
-#define HV_STORE_OF_ITSELF_MS 60000
-#define HV_STORE_TOLD_MAX 20 /* replicas remembered for each key */
+#define HV_STORE_KEY_RECORDS_MAX HV_RECORDS_MAX /* of one key: all fit into one answer */
+#define HV_STORE_KEY_BYTES_MAX (1u << 20)       /* of one key */
+#define HV_STORE_SLACK_MS 2000                  /* extension of an unsigned value's end that is ignored */
+#define HV_STORE_OF_ITSELF_MS 60000             /* longest lease of a record that ends with its owner */
+#define HV_STORE_REPLICAS_MAX 20                /* replicas remembered for each key */
 
 typedef struct hv_store hv_store;
 typedef struct hv_store_key hv_store_key;
 typedef struct hv_store_item hv_store_item;
 typedef struct hv_store_account hv_store_account;
 
+/* A limit; 0 selects the default. */
 typedef struct hv_store_quota {
   size_t records, bytes;
 } hv_store_quota;
 
 typedef struct hv_store_config {
-  uint32_t ttl_max_ms;       /* 0: an hour; likewise below */
-  uint32_t tomb_ms;          /* an hour */
-  hv_store_quota whole;      /* 65,536 records, 256 MiB */
-  hv_store_quota per_peer;   /* a quarter of whole */
-  hv_store_quota per_signer; /* a sixteenth of whole */
-  /* One more condition (may be NULL): HV_OK, or why not. Borrows the record. */
+  /* 0 selects the default in parentheses. */
+  uint32_t ttl_max_ms;       /* longest lifetime (an hour) */
+  uint32_t tomb_ms;          /* lifetime of a tombstone (an hour) */
+  hv_store_quota whole;      /* of the store (65,536 records, 256 MiB) */
+  hv_store_quota per_peer;   /* of one bringer (a quarter of whole) */
+  hv_store_quota per_signer; /* of one signer (a sixteenth of whole) */
+  /* An additional check (may be NULL): HV_OK, or the reason for a refusal. Borrows the record. */
   hv_status (*accept)(void *arg, const hv_hash *place, const hv_record *record);
   void *arg;
 } hv_store_config;
 
+/* A peer's use of the store, as bringer (the peer that sent a record) or as signer. */
 struct hv_store_account {
   hv_store_account *next; /* in its chain */
   hv_peer_id id;
-  uint8_t signer;              /* 1: what it signed, 0: what it brought */
-  size_t records, bytes, here; /* here: scratch, within one key */
-  double share;                /* of a bringer: how much of the store it holds, the larger of records and bytes */
-  hv_heap_node rank;           /* among bringers, by share */
-  hv_heap_node *soonest;       /* what it brought, by end */
+  uint8_t signer;              /* 1: counts records that it signed; 0: records that it brought */
+  size_t records, bytes, here; /* here: scratch, records or bytes within one key */
+  double share;                /* of a bringer: its part of the store, the larger of records and bytes */
+  hv_heap_node rank;           /* place among bringers, by share */
+  hv_heap_node *soonest;       /* heap of the records that it brought, by end */
 };
 
-/* A record, or the tombstone of one. */
+/* A record, or its tombstone: the version of a signed record that has ended. */
 struct hv_store_item {
   hv_store_item *next, *before; /* of the same key */
   hv_store_item *chain;
@@ -90,14 +69,15 @@ struct hv_store_item {
   uint8_t subkey[];
 };
 
+/* All records of one key. */
 struct hv_store_key {
   hv_store_key *chain;
   hv_hash place;
   hv_store_item *items;
   size_t n, bytes;
-  uint64_t seen_changes;            /* dht's: the routing table's count when its replicas were last looked at */
-  uint32_t told[HV_STORE_TOLD_MAX]; /* dht's: who was given it */
-  uint8_t n_told, looked_at;
+  uint64_t seen_changes;                    /* for dht: hv_route.changes when its replicas were last checked */
+  uint32_t replicas[HV_STORE_REPLICAS_MAX]; /* for dht: hashes of the nodes that were given it */
+  uint8_t n_replicas, looked_at;
   uint16_t key_size;
   uint8_t key[];
 };
@@ -105,14 +85,14 @@ struct hv_store_key {
 struct hv_store {
   hv_env *env;
   hv_store_config config;
-  uint64_t salt[2]; /* nobody can choose keys that share a chain */
+  uint64_t salt[2]; /* of the hash tables: strangers cannot choose keys that share a chain */
   hv_store_key **keys;
   hv_store_item **items;
   hv_store_account **accounts;
   size_t keys_room, items_room, accounts_room;
   size_t n_keys, n_items, n_accounts, n_dead, bytes;
-  hv_heap_node *fullest; /* of the bringers */
-  hv_store_item **ends;  /* a heap by end_us, from slot 1 */
+  hv_heap_node *fullest; /* heap of the bringers, the largest share first */
+  hv_store_item **ends;  /* a binary heap by end_us, from slot 1 */
   size_t ends_room;
   uint64_t evicted, refused;
 };
@@ -121,33 +101,32 @@ struct hv_store {
 hv_status hv_store_init(hv_store *store, hv_env *env, const hv_store_config *config);
 void hv_store_fini(hv_store *store);
 
-/* Keeps a copy of a record that `bringer` gave (this node itself for its own). HV_OK: it is kept, or was already. HV_EXISTS:
- * something newer stands there; *stands (may be NULL) is then it, if it is a record of the same signer. HV_CORRUPT: the signature
- * does not hold. HV_TOO_LARGE, HV_INVALID, HV_DENIED as in record.h. HV_BUDGET: a quota. HV_NOMEM. What `accept` said. */
+/* Keeps a copy of a record that `bringer` sent (this node itself for its own records). HV_OK: it is kept, or was already.
+ * HV_EXISTS: a newer record is there; *stands (may be NULL) is that record if the signer is the same. HV_CORRUPT: invalid
+ * signature. HV_TOO_LARGE, HV_INVALID, HV_DENIED as in record.h. HV_BUDGET: a quota. HV_NOMEM. The status of `accept`. */
 hv_status hv_store_put(hv_store *store, const hv_record *record, const hv_peer_id *bringer, const hv_store_item **stands);
 
-/* What is kept of a key, first item or NULL; the next ones by ->next. Borrowed until the next put or expire. */
+/* The first item of a key, or NULL; ->next leads to the others. Borrowed until the next put or expire. */
 const hv_store_item *hv_store_first(const hv_store *store, const hv_hash *place);
 
-/* 1: the item lives and *out shows it (borrowed likewise; ttl_ms is at least 1). 0: it is a tombstone, or has ended just now. A
- * tombstone shows, too: without value, ttl_ms 0. */
+/* True if the item is a live record. *out shows it (borrowed until the next put or expire; ttl_ms is at least 1). A tombstone, or a
+ * record that has just ended, shows without value and with ttl_ms 0. */
 int hv_store_show(const hv_store *store, const hv_store_item *item, hv_record *out);
 
-/* Ends what has reached its end; put does so by itself. When the next ends: UINT64_MAX for none. */
+/* Removes all items that have reached their end (put does so, too). Returns the time of the next end; UINT64_MAX: none. */
 uint64_t hv_store_expire(hv_store *store);
 
-/* Ends what this signer has under that place, as if its time were over. */
+/* Ends this signer's records at that place, as if their time were over. */
 void hv_store_end_of(hv_store *store, const hv_hash *place, const hv_peer_id *signer);
 
-/* Ends what this signer says of itself: signed records of a lease of HV_STORE_OF_ITSELF_MS at most whose subkey names it as their
- * owner ("...[owner:PEERID]"). It has ended, and they say what it does. */
+/* Ends the records that this signer wrote about itself, because it has ended. These are its signed records with a lease of at most
+ * HV_STORE_OF_ITSELF_MS and a subkey that names it as owner ("...[owner:PEERID]"). */
 void hv_store_owner_ended(hv_store *store, const hv_peer_id *signer);
 
-/* Goes through all keys, some at each call: those in chains from *cursor on, at most `most` chains; *cursor moves and wraps to 0.
- */
+/* Calls see() for the keys of at most `most` hash chains from *cursor on. *cursor moves on and wraps to 0. */
 void hv_store_walk(hv_store *store, size_t *cursor, size_t most, void (*see)(void *arg, hv_store_key *key), void *arg);
 
-/* Records that live. */
+/* Number of live records. */
 size_t hv_store_count(const hv_store *store);
 
 #endif

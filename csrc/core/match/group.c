@@ -113,8 +113,8 @@ static hv_status append_number(hv_buf *buf, uint32_t number) {
   return hv_buf_append(buf, bytes, sizeof bytes);
 }
 
-/* All that BEGIN says, in one row of bytes: what the id is a hash of. */
-static hv_status write_all(const hv_group_facts *facts, const hv_msg_begin *begin, hv_span gathers, hv_buf *out) {
+/* Writes all contents of BEGIN as one string of bytes, of which the id is a hash. */
+static hv_status group_write_all(const hv_group_facts *facts, const hv_msg_begin *begin, hv_span gathers, hv_buf *out) {
   hv_status status = hv_buf_append(out, "hv:group", 8);
   hv_span heads[] = {facts->key, facts->epoch, hv_span_of(facts->schema.bytes, sizeof facts->schema.bytes),
                      hv_span_of(begin->nonce, sizeof begin->nonce)};
@@ -140,7 +140,7 @@ static hv_status make_id(hv_env *env, const hv_group_facts *facts, const hv_msg_
   hv_buf all;
   hv_hash hash;
   hv_buf_init(&all, env->mem, 4u << 20);
-  hv_status status = write_all(facts, begin, gathers, &all);
+  hv_status status = group_write_all(facts, begin, gathers, &all);
   if (status == HV_OK) {
     env->sha256(env, hv_span_of(all.data, all.size), &hash);
     memcpy(id, hash.bytes, HV_ROUND_ID_SIZE);

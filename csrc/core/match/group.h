@@ -1,6 +1,10 @@
-/* What does a host say to a group, and is it what a member may believe? The contents of BEGIN.
+/* The contents of BEGIN: a host's plan of a group, and a member's check of it.
  *
- * Room: core (uses partition, gauge, contact, match.h's structs). Pure but for env's sha256 and memory; the hive thread.
+ * Room: core (uses partition, gauge, contact, match). Pure, apart from env's sha256 and memory.
+ * Owner: the caller, also of the group that hv_group_read makes.
+ * Thread: the hive thread.
+ * Errors: HV_STATE or HV_NOMEM for a plan; HV_MALFORMED with a reason, or HV_NOMEM, for a check.
+ * Rules: docs/MATCH.md, "What a member believes".
  */
 #ifndef HV_CORE_GROUP_H
 #define HV_CORE_GROUP_H
@@ -8,7 +12,7 @@
 #include "core/match/match.h"
 #include "core/match/roster.h"
 
-/* What a member knows itself, and holds a BEGIN against. */
+/* A member's own knowledge, with which it compares a BEGIN. */
 typedef struct hv_group_facts {
   hv_span key, epoch;
   hv_hash schema;
@@ -16,23 +20,24 @@ typedef struct hv_group_facts {
   hv_peer_id me;
   int client;
   uint8_t auxiliary;
-  hv_span gather;
-  const hv_roster *roster; /* where members may be dialled */
+  hv_span gather;          /* as this member sent it */
+  const hv_roster *roster; /* the addresses at which members can be dialled */
 } hv_group_facts;
 
-/* Gives the members (id, addrs, auxiliary, gather_size are set) their spans by bandwidth[] (bytes per second, 0: not known;
- * hv_gauge_settle) and names the leader, the first that can be dialled. Who would own fewer chunks than `least` owns none, as long
- * as somebody else does. HV_STATE: nobody could own a span, or nobody has anything to average. HV_NOMEM.
- */
+/* Gives each member its span of chunks by bandwidth[] (bytes per second, 0: not known; hv_gauge_settle), and sets *leader to the
+ * first member that can be dialled. Of each member id, addrs, auxiliary and gather_size are set before. A member that would own
+ * fewer chunks than `least` owns none, if some other member can own them. HV_STATE: no member can own a span, or none has values to
+ * average. HV_NOMEM. */
 hv_status hv_group_plan(hv_env *env, hv_match_member *members, uint64_t *bandwidth, size_t n, uint32_t n_chunks, uint32_t least,
                         uint32_t *leader);
 
-/* Holds a BEGIN against what this member knows, and makes the group of it: *out is given. HV_MALFORMED with the reason in err (also
- * when it is about somebody else's round); HV_NOMEM. */
+/* Compares a BEGIN with this member's facts and makes the group of it; *out is the caller's, freed with hv_mem_free. HV_MALFORMED,
+ * also for a BEGIN of another round: err says why. HV_NOMEM. */
 hv_status hv_group_read(hv_env *env, const hv_group_facts *facts, const hv_msg_begin *begin, const hv_payload *gathers,
                         hv_match_group **out, hv_error *err);
 
-/* The first line in which two descriptions differ, in one sentence of at most `size` bytes, for the reader of `mine`. */
+/* Writes one sentence of at most `size` bytes about the first line in which two descriptions of tensors differ, for the reader of
+ * `mine`. */
 void hv_group_difference(hv_span mine, hv_span theirs, char *out, size_t size);
 
 #endif

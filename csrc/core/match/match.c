@@ -2,168 +2,13 @@
 
 #include <string.h>
 
-enum { BEGUN_MS = 60000, DEPARTURES_MAX = 64 };
-
-/* ---- what has begun ---- */
-
-int match_has_begun(const hv_match *match, hv_span epoch) {
-  uint64_t now = match->env->now_us(match->env);
-  for (size_t i = 0; epoch.size && i < MATCH_BEGUN_MAX; i++)
-    if (match->begun[i].at_us && now - match->begun[i].at_us < BEGUN_MS * 1000ull &&
-        hv_span_equal(hv_span_of(match->begun[i].epoch, match->begun[i].size), epoch))
-      return 1;
-  return 0;
-}
-
-/* Of the epoch that it is in. */
-static int has_had_group(const hv_match *match) {
-  int had = 0;
-  for (size_t i = 0; i < MATCH_BEGUN_MAX && match->roster.at && !had; i++) {
-    hv_span epoch = hv_span_of(match->begun[i].epoch, match->begun[i].size);
-    had = match_number(epoch) == match->roster.at && match_has_begun(match, epoch);
-  }
-  return had;
-}
-
-void match_note_begun(hv_match *match, hv_span epoch) {
-  if (epoch.size == 0 || match_has_begun(match, epoch))
-    return;
-  size_t at = match->begun_at++ % MATCH_BEGUN_MAX;
-  memcpy(match->begun[at].epoch, epoch.data, epoch.size);
-  match->begun[at].size = epoch.size;
-  match->begun[at].at_us = match->env->now_us(match->env) | 1; /* 0: none */
-}
-
-/* ---- where it is ---- */
-
-uint64_t match_number(hv_span epoch) {
-  uint64_t n = 0;
-  size_t i = 0;
-  for (; i < epoch.size && epoch.data[i] >= '0' && epoch.data[i] <= '9' && n < UINT64_MAX / 20; i++)
-    n = 10 * n + (uint64_t)(epoch.data[i] - '0');
-  return i && (i == epoch.size || epoch.data[i] == '/') ? n + 1 : 0;
-}
-
-/* From now on others know of it, and may expect it. */
-static void match_enter(hv_match *match) {
-  if (!match->config.apart)
-    return;
-  match->config.apart = 0;
-  match->opened_us = match->env->now_us(match->env);
-  match->settled = 0;
-  match->greetings = 1; /* this is the first */
-  hv_roster_enter(&match->roster);
-  match_ask_all(match);
-  match->env->timer_set(match->env, &match->greet, MATCH_GREET_MS * 1000ull);
-}
-
-void match_moves_to(hv_match *match, uint64_t at) {
-  uint64_t before = match->roster.at;
-  int had_come = match->comes != 0; /* the others know of it, and not yet that it is there */
-  match->comes = 0;
-  if (at && (match->config.apart || had_come))
-    hv_roster_moved(&match->roster, at); /* first: what follows tells it */
-  match_enter(match);
-  if (had_come)
-    match_ask_all(match);
-  if (!at || at == before)
-    return;
-  hv_roster_moved(&match->roster, at);
-  match->stuck_us = 0;
-  if (hv_roster_furthest(&match->roster) <= at)
-    match->behind_us = 0;
-  match->env->timer_set(match->env, &match->news, 0); /* who waits here for an earlier epoch, waits in vain */
-  if (at > before)
-    match_ask_laggards(match);
-}
-
-int match_is_stuck(const hv_match *match) {
-  return match->seek.wish || (match->stuck_us && match->env->now_us(match->env) - match->stuck_us < MATCH_STUCK_MS * 1000ull);
-}
-
-static uint64_t place_of_epoch(uint64_t epoch) {
-  return (epoch < UINT64_MAX / 2 ? epoch : UINT64_MAX / 2) + 1;
-}
-
-void hv_match_reached(hv_match *match, uint64_t epoch) {
-  match_moves_to(match, place_of_epoch(epoch));
-}
-
-int hv_match_awaits(const hv_match *match, uint64_t epoch) {
-  const hv_roster *roster = &match->roster;
-  for (size_t i = 0; i < roster->n; i++)
-    if (roster->entries[i].comes == place_of_epoch(epoch) && hv_roster_counts(roster, &roster->entries[i]))
-      return 1;
-  return 0;
-}
-
-void hv_match_comes(hv_match *match, uint64_t epoch) {
-  match->comes = place_of_epoch(epoch);
-  if (match->config.apart)
-    match_enter(match);
-  else
-    match_ask_all(match);
-}
-
-/* ---- small questions ---- */
-
-size_t match_target(const hv_match *match) {
-  return match->config.target_group_size ? match->config.target_group_size : HV_ROUND_MEMBERS_MAX;
-}
-
-size_t match_least(const hv_match *match) {
-  return match->config.min_group_size ? match->config.min_group_size : 2;
-}
-
-void match_group_has(hv_match *match, hv_span epoch, const hv_match_member *member) {
-  hv_roster_heard(&match->roster, &member->id, member->addrs);
-  hv_roster_had(&match->roster, &member->id, match_number(epoch));
-}
-
-hv_group_facts match_facts(const hv_match *match, hv_span epoch) {
-  return (hv_group_facts){.key = match_key(match),
-                          .epoch = epoch,
-                          .schema = match->config.schema,
-                          .n_chunks = match->config.n_chunks,
-                          .me = match->roster.config.me,
-                          .client = match->seek.client,
-                          .auxiliary = match->config.auxiliary,
-                          .gather = match->seek.wish ? match->seek.wish->gather : hv_span_of(NULL, 0),
-                          .roster = &match->roster};
-}
-
-hv_span hv_match_bits(const hv_match *match) {
-  return match->config.bits;
-}
-
-void hv_match_set_bandwidth(hv_match *match, uint64_t bandwidth) {
-  match->config.bandwidth = bandwidth;
-}
-
-size_t hv_match_others(const hv_match *match) {
-  size_t n = 0;
-  for (size_t i = 0; i < match->roster.n; i++)
-    n += (size_t)hv_roster_counts(&match->roster, &match->roster.entries[i]);
-  return n;
-}
-
-size_t hv_match_strangers(const hv_match *match) {
-  uint64_t now = match->env->now_us(match->env);
-  size_t n = 0;
-  for (size_t i = 0; i < match->roster.n; i++)
-    n += match->roster.entries[i].stranger && match->roster.entries[i].until_us > now;
-  return n;
-}
-
-const char *hv_match_difference(const hv_match *match) {
-  return match->difference;
-}
+enum { DEPARTURES_MAX = 64 };
 
 /* ---- life ---- */
 
 static void roster_changed(void *arg) {
   hv_match *match = arg;
-  match->env->timer_set(match->env, &match->news, 0);
+  match->env->timer_set(match->env, &match->news_timer, 0);
 }
 
 static void news(hv_timer *timer, const hv_event *event) {
@@ -176,7 +21,7 @@ static void news(hv_timer *timer, const hv_event *event) {
 }
 
 /* A new match is known to the whole of a small swarm at once, long before the DHT tells. */
-static void greet(hv_timer *timer, const hv_event *event) {
+static void match_greet(hv_timer *timer, const hv_event *event) {
   hv_match *match = timer->owner;
   (void)event;
   match_ask_acquaintances(match);
@@ -186,7 +31,7 @@ static void greet(hv_timer *timer, const hv_event *event) {
 
 static void start_roster(hv_match *match, int young) {
   hv_match_registry *registry = match->registry;
-  uint64_t at = match->roster.at;
+  uint64_t at = match->roster.place;
   match->opened_us = match->env->now_us(match->env);
   match->settled = 0;
   hv_roster_config config = {.me = registry->peers->config.me.id,
@@ -198,7 +43,7 @@ static void start_roster(hv_match *match, int young) {
                              .changed = roster_changed,
                              .arg = match};
   hv_roster_init(&match->roster, match->env, registry->dht, registry->peers, &config);
-  match->roster.at = at;
+  match->roster.place = at;
 }
 
 static hv_status check_bits(hv_span bits, hv_error *err) {
@@ -238,6 +83,8 @@ static hv_match *find_prefix(const hv_match_registry *registry, hv_span prefix) 
   return match;
 }
 
+static const match_reports reports = {match_seek_begun, match_seek_hopeless};
+
 hv_status hv_match_new(hv_match_registry *registry, const hv_match_config *config, hv_match **out, hv_error *err) {
   hv_status status = check_config(config, err);
   if (status != HV_OK)
@@ -253,18 +100,22 @@ hv_status hv_match_new(hv_match_registry *registry, const hv_match_config *confi
     hv_mem_free(match);
     return hv_fail(err, HV_NOMEM, "cannot make an averager: no memory for matchmaking; raise the memory limit");
   }
-  *match = (hv_match){
-      .registry = registry, .env = registry->env, .config = *config, .schema_text = text, .prefix_size = config->prefix.size};
+  *match = (hv_match){.registry = registry,
+                      .env = registry->env,
+                      .on = &reports,
+                      .config = *config,
+                      .schema_text = text,
+                      .prefix_size = config->prefix.size};
   if (size)
     memcpy(text, config->schema_text.data, size);
   memcpy(match->key, config->prefix.data, config->prefix.size);
   match->config.schema_text = hv_span_of(text, size);
-  match->news = (hv_timer){.fire = news, .owner = match};
-  match->greet = (hv_timer){.fire = greet, .owner = match};
+  match->news_timer = (hv_timer){.fire = news, .owner = match};
+  match->greet_timer = (hv_timer){.fire = match_greet, .owner = match};
   set_key(match, config->bits);
   start_roster(match, 1);
   if (!match->config.apart)
-    match->env->timer_set(match->env, &match->greet, 0);
+    match->env->timer_set(match->env, &match->greet_timer, 0);
   match->next = registry->matches;
   match->link = &registry->matches;
   if (match->next)
@@ -296,12 +147,12 @@ void hv_match_step_aside(hv_match *match) {
     return;
   tell_departure(match);
   match->config.apart = 1;
-  match->env->timer_clear(match->env, &match->greet);
+  match->env->timer_clear(match->env, &match->greet_timer);
   hv_roster_step_aside(&match->roster);
   match_host_close(match);
 }
 
-static void release(hv_match *match, int goodbye) {
+static void match_release(hv_match *match, int goodbye) {
   *match->link = match->next;
   if (match->next)
     match->next->link = match->link;
@@ -310,8 +161,8 @@ static void release(hv_match *match, int goodbye) {
   if (goodbye)
     tell_departure(match);
   hv_roster_fini(&match->roster, goodbye);
-  match->env->timer_clear(match->env, &match->news);
-  match->env->timer_clear(match->env, &match->greet);
+  match->env->timer_clear(match->env, &match->news_timer);
+  match->env->timer_clear(match->env, &match->greet_timer);
   match->env->timer_clear(match->env, &match->seek.timer);
   hv_mem_free(match->schema_text);
   hv_mem_free(match);
@@ -322,7 +173,7 @@ void hv_match_free(hv_match *match) {
     return;
   match->closing = 1;
   match_seek_end(match, HV_CANCELLED, "the averager was shut down");
-  release(match, 1);
+  match_release(match, 1);
 }
 
 hv_status hv_match_set_bits(hv_match *match, hv_span bits, hv_error *err) {
@@ -339,8 +190,8 @@ hv_status hv_match_set_bits(hv_match *match, hv_span bits, hv_error *err) {
   tell_departure(match);
   hv_roster_fini(&match->roster, 1);
   set_key(match, bits);
-  /* What has begun, and who is further, was so among others. Where this node is, and whether it still lacks its group there, it
-   * takes along. */
+  /* Epochs that began, and peers that are further, belong to the old key. This node's place, and whether it still lacks its group
+   * there, stay. */
   memset(match->begun, 0, sizeof match->begun);
   match->behind_us = 0;
   start_roster(match, 0);
@@ -371,7 +222,7 @@ void hv_match_registry_fini(hv_match_registry *registry) {
     if (match->seek.state != SEEK_IDLE)
       match_seek_end(match, HV_CLOSED, "the node has ended"); /* done may free it */
     else
-      release(match, 0);
+      match_release(match, 0);
   }
   for (match_summons *s; (s = registry->summons); hv_mem_free(s))
     registry->summons = s->next;
@@ -411,12 +262,14 @@ void hv_match_asked(hv_match_registry *registry, const hv_event *event) {
     match = NULL;
   hv_msg answer = {.kind = HV_MSG_SUMMONED, .u.summoned.state = HV_SUMMONED_STRANGER};
   if (match) {
-    answer.u.summoned.state = has_had_group(match) ? HV_SUMMONED_HAD : match_is_stuck(match) ? HV_SUMMONED_SEEKS : HV_SUMMONED_IDLE;
-    answer.u.summoned.at = match->roster.at;
-    answer.u.summoned.comes = match->comes;
+    answer.u.summoned.state = match_had_group(match)  ? HV_SUMMONED_HAD
+                              : match_is_stuck(match) ? HV_SUMMONED_SEEKS
+                                                      : HV_SUMMONED_IDLE;
+    answer.u.summoned.at = match->roster.place;
+    answer.u.summoned.comes = match->return_place;
     hv_roster_called(&match->roster, &event->request->peer, summon->addrs);
-    hv_roster_stands(&match->roster, &event->request->peer, summon->at, summon->seeks);
-    hv_roster_comes(&match->roster, &event->request->peer, summon->comes);
+    hv_roster_set_place(&match->roster, &event->request->peer, summon->at, summon->seeks);
+    hv_roster_set_return(&match->roster, &event->request->peer, summon->comes);
     match_ask_back(match, &event->request->peer);
   }
   registry->env->reply(registry->env, event->request, &answer);

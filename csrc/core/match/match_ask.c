@@ -9,22 +9,22 @@ enum { SUMMONS_MAX = 64, UNMET_MS = 1000, SMALL = 32 };
 
 /* ---- are you coming? ---- */
 
-static hv_status ask(hv_match *match, match_summons *s, hv_span epoch) {
+static hv_status summons_ask(hv_match *match, match_summons *s, hv_span epoch) {
   uint8_t mine[HV_CONTACT_ADDRS_MAX];
   hv_msg msg = {.kind = HV_MSG_SUMMON};
   msg.u.summon = (hv_msg_summon){.key = match_key(match),
                                  .epoch = epoch,
                                  .addrs = hv_span_of(mine, hv_roster_me(&match->roster, mine)),
-                                 .at = match->roster.at,
+                                 .at = match->roster.place,
                                  .seeks = (uint8_t)match_is_stuck(match),
-                                 .comes = match->comes};
+                                 .comes = match->return_place};
   return match->env->call(match->env, &s->call, &msg);
 }
 
 static void summoned(hv_call *call, const hv_event *event) {
   match_summons *s = call->owner;
   hv_match *match = s->match;
-  if (match && event->status == HV_TIMEOUT && !s->again++ && ask(match, s, hv_span_of(NULL, 0)) == HV_OK)
+  if (match && event->status == HV_TIMEOUT && !s->again++ && summons_ask(match, s, hv_span_of(NULL, 0)) == HV_OK)
     return;
   *s->link = s->next;
   if (s->next)
@@ -37,8 +37,9 @@ static void summoned(hv_call *call, const hv_event *event) {
     if (event->msg->u.summoned.state == HV_SUMMONED_HAD)
       hv_roster_had(&match->roster, &call->to.id, event->msg->u.summoned.at);
     else
-      hv_roster_stands(&match->roster, &call->to.id, event->msg->u.summoned.at, event->msg->u.summoned.state == HV_SUMMONED_SEEKS);
-    hv_roster_comes(&match->roster, &call->to.id, event->msg->u.summoned.comes);
+      hv_roster_set_place(&match->roster, &call->to.id, event->msg->u.summoned.at,
+                          event->msg->u.summoned.state == HV_SUMMONED_SEEKS);
+    hv_roster_set_return(&match->roster, &call->to.id, event->msg->u.summoned.comes);
   } else if (match && event->status != HV_CANCELLED)
     hv_roster_failed(&match->roster, &call->to.id);
   hv_mem_free(s);
@@ -60,7 +61,7 @@ static match_summons *summon(hv_match *match, hv_span epoch, const hv_target *to
   s->addrs_size = (uint8_t)(addrs.size <= sizeof s->addrs ? addrs.size : 0);
   if (s->addrs_size)
     memcpy(s->addrs, addrs.data, s->addrs_size);
-  if (ask(match, s, epoch) != HV_OK) {
+  if (summons_ask(match, s, epoch) != HV_OK) {
     hv_mem_free(s);
     return NULL;
   }
@@ -92,7 +93,7 @@ void match_ask_missing(match_gathering *gathering) {
     int here = 0;
     for (const match_joiner *j = gathering->joiners; j && !here; j = j->next)
       here = hv_peer_equal(&j->id, &entry->id);
-    if (!here && (!gathering->at || entry->at <= gathering->at))
+    if (!here && (!gathering->place || entry->place <= gathering->place))
       asked += NULL != ask_entry(match, entry, epoch);
   }
 }
@@ -102,7 +103,7 @@ void match_ask_laggards(hv_match *match) {
   size_t told = 0;
   for (size_t i = 0; i < roster->n && told < SUMMONS_MAX; i++) {
     const hv_roster_entry *entry = &roster->entries[i];
-    if (entry->seeks && entry->at && entry->at < roster->at)
+    if (entry->is_seeking && entry->place && entry->place < roster->place)
       told += NULL != ask_entry(match, entry, hv_span_of(NULL, 0));
   }
 }
@@ -117,7 +118,7 @@ static int is_summoned(const hv_match *match, const hv_peer_id *id) {
 void match_ask_back(hv_match *match, const hv_peer_id *id) {
   const hv_roster_entry *entry = hv_roster_find(&match->roster, id);
   hv_target target;
-  if (!entry || entry->again_us <= match->env->now_us(match->env) || is_summoned(match, id) ||
+  if (!entry || entry->retry_us <= match->env->now_us(match->env) || is_summoned(match, id) ||
       hv_roster_target(&match->roster, id, hv_span_of(entry->addrs, entry->addrs_size), 0, &target) != HV_OK)
     return;
   summon(match, hv_span_of(NULL, 0), &target, hv_span_of(entry->addrs, entry->addrs_size));
@@ -189,7 +190,7 @@ void match_ask_learned(hv_match *match, const hv_peer_id *who, hv_span schema_te
              difference);
 }
 
-static void answered(hv_stream *stream, const hv_event *event) {
+static void stranger_answered(hv_stream *stream, const hv_event *event) {
   hv_match *match = stream->owner;
   hv_peer_id who = stream->peer;
   match->asking = NULL;
@@ -199,11 +200,11 @@ static void answered(hv_stream *stream, const hv_event *event) {
   match_ask_strangers(match);
 }
 
-static void nothing_to_send(hv_stream *stream, const hv_event *event) {
+static void stranger_ready(hv_stream *stream, const hv_event *event) {
   (void)stream, (void)event;
 }
 
-static void did_not_answer(hv_stream *stream, const hv_event *event) {
+static void stranger_closed(hv_stream *stream, const hv_event *event) {
   hv_match *match = stream->owner;
   (void)event;
   match->asking = NULL;
@@ -211,7 +212,7 @@ static void did_not_answer(hv_stream *stream, const hv_event *event) {
 }
 
 void match_ask_strangers(hv_match *match) {
-  static const hv_stream_events on = {answered, nothing_to_send, did_not_answer, 0};
+  static const hv_stream_events on = {stranger_answered, stranger_ready, stranger_closed, 0};
   hv_roster *roster = &match->roster;
   for (size_t i = 0; i < roster->n && !match->asking && match->n_asked < MATCH_STRANGERS_ASKED; i++) {
     hv_roster_entry *entry = &roster->entries[i];

@@ -5,15 +5,15 @@
 
 enum { SUMMON_FIRST_MS = 300, SUMMON_FACTOR = 3 };
 
-static uint64_t now_of(const hv_match *match) {
+static uint64_t host_now(const hv_match *match) {
   return match->env->now_us(match->env);
 }
 
 /* ---- joiners ---- */
 
 /* Takes one out; its stream, if any, is the caller's now. */
-static hv_stream *take_out(match_joiner *joiner) {
-  match_gathering *g = joiner->at;
+static hv_stream *joiner_take_out(match_joiner *joiner) {
+  match_gathering *g = joiner->gathering;
   hv_stream *stream = joiner->stream;
   *joiner->link = joiner->next;
   if (joiner->next)
@@ -45,8 +45,8 @@ static void say_no(hv_match *match, hv_stream *stream, hv_status status, const c
 
 /* Sends one away; its gathering stays, perhaps empty. */
 static void send_away(match_joiner *joiner, hv_status status, const char *text) {
-  hv_match *match = joiner->at->match;
-  hv_stream *stream = take_out(joiner);
+  hv_match *match = joiner->gathering->match;
+  hv_stream *stream = joiner_take_out(joiner);
   if (stream)
     say_no(match, stream, status, text, 0);
 }
@@ -92,7 +92,7 @@ static void in_order(const hv_rank *rank, match_joiner **group, size_t n) {
     }
 }
 
-/* What the members have to tell, one after another. NULL with HV_OK: nothing. */
+/* Joins the members' gather data. *out is the caller's; NULL with HV_OK: there is none. */
 static hv_status join_gathers(hv_env *env, match_joiner *const *group, size_t n, hv_payload **out) {
   hv_buf all;
   hv_status status = HV_OK;
@@ -115,19 +115,19 @@ static hv_status join_gathers(hv_env *env, match_joiner *const *group, size_t n,
 static void tell_group(match_gathering *g, match_joiner **group, size_t n, const hv_msg *msg, hv_payload *gathers) {
   hv_match *match = g->match;
   for (size_t i = 0; i < n; i++)
-    match_group_has(match, match_epoch_of(g), &msg->u.begin.members[i]);
+    match_note_member(match, match_epoch_of(g), &msg->u.begin.members[i]);
   for (size_t i = 0; i < n; i++) {
     if (group[i]->stream) {
-      hv_parting_say(&match->registry->parting, take_out(group[i]), msg, gathers);
+      hv_parting_say(&match->registry->parting, joiner_take_out(group[i]), msg, gathers);
       continue;
     }
     hv_group_facts facts = match_facts(match, match_epoch_of(g));
     hv_match_group *mine;
     hv_error err = {0};
     hv_status status = hv_group_read(match->env, &facts, &msg->u.begin, gathers, &mine, &err);
-    take_out(group[i]);
+    joiner_take_out(group[i]);
     if (status == HV_OK)
-      match_seek_begun(match, mine);
+      match->on->begun(match, mine);
     else
       hv_env_log(match->env, HV_LOG_ERROR, "match", "group_refused", "cannot form this node's own group: %s", err.text);
   }
@@ -192,8 +192,8 @@ static size_t begin_all(match_gathering *g) {
   return taken;
 }
 
-/* It is over: whoever is still here came too late. A few can have a group at any host: that is not the epoch's, and the others
- * gather anew. */
+/* Closes a gathering whose group has begun; the joiners still here came too late. A few peers can have a group at any host: such a
+ * group is not the epoch's, and the others gather anew. */
 static void close_gathering(match_gathering *g) {
   int is_the_epochs = g->begun >= match_target(g->match) || g->begun > (g->begun + match_known(g)) / 3;
   if (is_the_epochs)
@@ -212,43 +212,43 @@ static void give_up(match_gathering *g, uint64_t at) {
   hv_match *match = g->match;
   for (match_joiner *j = g->joiners, *next; j; j = next) {
     next = j->next;
-    hv_stream *stream = take_out(j);
+    hv_stream *stream = joiner_take_out(j);
     if (stream)
       say_no(match, stream, at ? HV_EXISTS : HV_NOT_FOUND, at ? "the others are further" : "the others are behind", at);
     else
-      match_seek_in_vain(match, at);
+      match->on->hopeless(match, at);
   }
   drop_if_empty(g);
 }
 
-static void arm(match_gathering *g);
+static void gathering_arm(match_gathering *g);
 
 /* Begins if it is time, or gives up. The gathering may be gone afterwards. */
 static void consider(match_gathering *g) {
   hv_match *match = g->match;
-  if (now_of(match) > g->due_us + MATCH_STOOD_STILL_MS * 1000ull) /* some may have gone long ago */
-    g->hear_us = now_of(match) + MATCH_HEAR_MS * 1000ull;
-  if (now_of(match) < g->hear_us) {
-    arm(g);
+  if (host_now(match) > g->due_us + MATCH_STALLED_MS * 1000ull) /* some may have gone long ago */
+    g->hear_us = host_now(match) + MATCH_HEAR_MS * 1000ull;
+  if (host_now(match) < g->hear_us) {
+    gathering_arm(g);
     return;
   }
   uint64_t at;
-  if (!match->behind_us && hv_roster_is_behind(match->roster.at, match_is_stuck(match), g->at))
-    match->behind_us = now_of(match);
-  if (match_is_in_vain(g, &at)) {
+  if (!match->behind_us && hv_roster_is_behind(match->roster.place, match_is_stuck(match), g->place))
+    match->behind_us = host_now(match);
+  if (match_is_hopeless(g, &at)) {
     give_up(g, at);
     return;
   }
   size_t target = match_target(match), want = match_expected(g), n = g->n_present;
   int late = match_is_late(g), waves = want >= 2 * target;
   if (n < match_least(match) || (!late && n < (waves ? target : want))) {
-    arm(g);
+    gathering_arm(g);
     return;
   }
   size_t taken = begin_all(g);
   if (g->epoch_size == 0) { /* never over: those who have had a group may come again, and the others wait on */
     if (g->joiners)
-      arm(g);
+      gathering_arm(g);
     else
       drop_if_empty(g);
     return;
@@ -257,13 +257,13 @@ static void consider(match_gathering *g) {
   if (taken && (late || !waves || want - taken < 2))
     close_gathering(g);
   else
-    arm(g); /* more waves are to come: it is kept for them, also when it is empty */
+    gathering_arm(g); /* more waves are to come: it is kept for them, also when it is empty */
 }
 
 /* ---- the gathering's clock ---- */
 
-static void arm(match_gathering *g) {
-  uint64_t now = now_of(g->match), next = g->pulse_us, end = match_next_end(g, now);
+static void gathering_arm(match_gathering *g) {
+  uint64_t now = host_now(g->match), next = g->pulse_us, end = match_next_end(g, now);
   if (g->hear_us > now && g->hear_us < next)
     next = g->hear_us;
   if (end < next)
@@ -292,9 +292,9 @@ static void pulse(match_gathering *g, uint64_t now_us) {
   }
 }
 
-static void tick(hv_timer *timer, const hv_event *event) {
+static void gathering_tick(hv_timer *timer, const hv_event *event) {
   match_gathering *g = timer->owner;
-  if (event->now_us > g->due_us + MATCH_STOOD_STILL_MS * 1000ull) {
+  if (event->now_us > g->due_us + MATCH_STALLED_MS * 1000ull) {
     consider(g);
     return;
   }
@@ -315,7 +315,7 @@ static void tick(hv_timer *timer, const hv_event *event) {
     consider(g);
 }
 
-static match_gathering *find(hv_match *match, hv_span epoch) {
+static match_gathering *gathering_find(hv_match *match, hv_span epoch) {
   match_gathering *g = match->gatherings;
   while (g && !hv_span_equal(match_epoch_of(g), epoch))
     g = g->next;
@@ -327,9 +327,9 @@ static size_t weight_of(const match_gathering *g) {
   return match_joiner_of(g, &g->match->roster.config.me) ? SIZE_MAX : g->n_joiners + g->begun;
 }
 
-/* Where too many gather, the fewest go, of those who have been there longest: who comes alone under a name of its own keeps no
- * place from a group. This node's own seek stays. */
-static void make_room(hv_match *match) {
+/* Drops the smallest gathering, among equals the oldest, so that a peer alone under a name of its own keeps no place from a group.
+ * This node's own seek stays. */
+static void gathering_make_room(hv_match *match) {
   match_gathering *least = match->gatherings;
   for (match_gathering *g = least; g; g = g->next) /* the oldest is the last */
     if (weight_of(g) <= weight_of(least))
@@ -340,37 +340,37 @@ static void make_room(hv_match *match) {
 }
 
 static match_gathering *open_gathering(hv_match *match, hv_span epoch) {
-  match_gathering *g = find(match, epoch);
+  match_gathering *g = gathering_find(match, epoch);
   if (g)
     return g;
   if (match->n_gatherings == MATCH_GATHERINGS_MAX)
-    make_room(match);
+    gathering_make_room(match);
   g = hv_mem_zalloc(match->env->mem, sizeof *g);
   if (!g)
     return NULL;
-  uint64_t now = now_of(match);
+  uint64_t now = host_now(match);
   *g = (match_gathering){
       .next = match->gatherings, .link = &match->gatherings, .match = match, .epoch_size = epoch.size, .since_us = now};
   if (epoch.size)
     memcpy(g->epoch, epoch.data, epoch.size);
   g->rank = hv_rank_for(match->env, match_key(match), epoch);
-  g->at = match_number(epoch);
+  g->place = match_place_of(epoch);
   g->pulse_us = now + MATCH_PULSE_MS * 1000ull;
   g->summon_pause_us = SUMMON_FIRST_MS * 1000ull;
   g->summon_us = now + g->summon_pause_us;
-  g->timer = (hv_timer){.fire = tick, .owner = g};
+  g->timer = (hv_timer){.fire = gathering_tick, .owner = g};
   if (g->next)
     g->next->link = &g->next;
   match->gatherings = g;
   match->n_gatherings++;
-  arm(g);
+  gathering_arm(g);
   return g;
 }
 
 /* ---- streams ---- */
 
 static void gather_came(match_joiner *joiner, hv_payload *payload) {
-  match_gathering *g = joiner->at;
+  match_gathering *g = joiner->gathering;
   if (joiner->present || !payload || payload->size != joiner->gather_size) {
     send_away(joiner, HV_MALFORMED, "what this peer has to tell has another size than it said");
     drop_if_empty(g);
@@ -382,9 +382,9 @@ static void gather_came(match_joiner *joiner, hv_payload *payload) {
   consider(g);
 }
 
-static void heard(hv_stream *stream, const hv_event *event) {
+static void joiner_heard(hv_stream *stream, const hv_event *event) {
   match_joiner *joiner = stream->owner;
-  match_gathering *g = joiner->at;
+  match_gathering *g = joiner->gathering;
   joiner->heard_us = event->now_us;
   if (event->msg->kind == HV_MSG_ACCEPTED)
     return; /* it is alive */
@@ -396,15 +396,15 @@ static void heard(hv_stream *stream, const hv_event *event) {
   consider(g);
 }
 
-static void nothing_to_send(hv_stream *stream, const hv_event *event) {
+static void joiner_ready(hv_stream *stream, const hv_event *event) {
   (void)stream, (void)event;
 }
 
 static void joiner_closed(hv_stream *stream, const hv_event *event) {
   match_joiner *joiner = stream->owner;
-  match_gathering *g = joiner->at;
+  match_gathering *g = joiner->gathering;
   (void)event;
-  take_out(joiner);
+  joiner_take_out(joiner);
   if (!g->joiners && !g->begun)
     drop_if_empty(g);
   else
@@ -419,8 +419,8 @@ static int too_much_to_tell(const match_gathering *g, uint32_t more) {
   return more > HV_MATCH_GATHER_MAX || sum > HV_MATCH_GATHERS_MAX;
 }
 
-/* They go, as far as need be: who has the most to tell first, of those the last who came. So a few who say that they have much keep
- * nobody away who has little. This node's own seek stays. */
+/* Sends joiners away until `more` bytes have room: the one with the most gather data first, among equals the last that came. So a
+ * few peers that announce much keep none away that has little. This node's own seek stays. */
 static void make_room_to_tell(match_gathering *g, uint32_t more) {
   for (;;) {
     match_joiner *most = NULL;
@@ -435,17 +435,17 @@ static void make_room_to_tell(match_gathering *g, uint32_t more) {
   }
 }
 
-static match_joiner *add(match_gathering *g, const hv_peer_id *id, const hv_msg_join *join) {
+static match_joiner *gathering_add(match_gathering *g, const hv_peer_id *id, const hv_msg_join *join) {
   match_joiner *j = g->n_joiners < MATCH_JOINERS_MAX ? hv_mem_zalloc(g->match->env->mem, sizeof *j) : NULL;
-  uint64_t now = now_of(g->match);
+  uint64_t now = host_now(g->match);
   hv_addr one;
-  int dialable = hv_contact_unpack(join->addrs, &one, 1) > 0; /* what nobody can read owns nothing */
+  int dialable = hv_contact_unpack(join->addrs, &one, 1) > 0; /* a member whose address cannot be read owns nothing */
   if (!j)
     return NULL;
   make_room_to_tell(g, join->gather_size);
   *j = (match_joiner){.next = g->joiners,
                       .link = &g->joiners,
-                      .at = g,
+                      .gathering = g,
                       .id = *id,
                       .addrs_size = (uint8_t)(dialable ? join->addrs.size : 0),
                       .auxiliary = join->auxiliary,
@@ -483,7 +483,7 @@ static void leave_all(hv_match *match, const hv_peer_id *id, const match_gatheri
 }
 
 /* Why not? NULL: it may. */
-static const char *refuse(hv_match *match, const hv_msg_join *join, match_gathering *g, hv_status *status) {
+static const char *joiner_refusal(hv_match *match, const hv_msg_join *join, match_gathering *g, hv_status *status) {
   *status = HV_INVALID;
   if (memcmp(&join->schema, &match->config.schema, sizeof join->schema) != 0 || join->n_chunks != match->config.n_chunks)
     return "this peer averages other tensors under that prefix";
@@ -503,19 +503,19 @@ static hv_roster_entry *better_host(hv_match *match, const hv_rank *rank, int st
 }
 
 void match_host_opened(hv_match *match, const hv_event *event) {
-  static const hv_stream_events on = {heard, nothing_to_send, joiner_closed, 0};
+  static const hv_stream_events on = {joiner_heard, joiner_ready, joiner_closed, 0};
   const hv_msg_join *join = &event->msg->u.join;
   hv_stream *stream = event->stream;
-  match_gathering *g = find(match, join->epoch);
+  match_gathering *g = gathering_find(match, join->epoch);
   hv_status status;
-  const char *no = refuse(match, join, g, &status);
+  const char *no = joiner_refusal(match, join, g, &status);
   hv_peer_id peer = stream->peer;
   if (status == HV_INVALID)
     hv_roster_stranger(&match->roster, &peer);
   else
     hv_roster_called(&match->roster, &peer, join->addrs);
-  hv_roster_stands(&match->roster, &peer, match_number(join->epoch), 1);
-  hv_roster_comes(&match->roster, &peer, 0);
+  hv_roster_set_place(&match->roster, &peer, match_place_of(join->epoch), 1);
+  hv_roster_set_return(&match->roster, &peer, 0);
   if (status != HV_INVALID)
     match_ask_back(match, &peer);
   if (no) {
@@ -530,7 +530,7 @@ void match_host_opened(hv_match *match, const hv_event *event) {
   }
   leave_all(match, &peer, g);
   g = open_gathering(match, join->epoch);
-  match_joiner *joiner = g ? add(g, &peer, join) : NULL;
+  match_joiner *joiner = g ? gathering_add(g, &peer, join) : NULL;
   if (!joiner) {
     say_no(match, stream, HV_BUSY, "too many gather at this peer", 0);
     if (g)
@@ -550,16 +550,13 @@ void match_host_opened(hv_match *match, const hv_event *event) {
 
 /* ---- this node's own seek ---- */
 
-hv_status match_host_join(hv_match *match) {
-  uint8_t addrs[HV_CONTACT_ADDRS_MAX];
-  hv_msg_join join;
+hv_status match_host_join(hv_match *match, const hv_msg_join *join) {
   hv_payload *gather = NULL;
-  hv_span mine = match->seek.wish->gather;
-  match_seek_join(match, &match->roster.config.me, addrs, &join);
-  match_gathering *g = open_gathering(match, join.epoch);
+  hv_span mine = match->seek.request->gather;
+  match_gathering *g = open_gathering(match, join->epoch);
   if (mine.size && !(gather = hv_payload_copy(match->env->mem, mine.data, mine.size)))
     g = NULL;
-  match_joiner *joiner = g && !too_much_to_tell(g, join.gather_size) ? add(g, &match->roster.config.me, &join) : NULL;
+  match_joiner *joiner = g && !too_much_to_tell(g, join->gather_size) ? gathering_add(g, &match->roster.config.me, join) : NULL;
   if (!joiner) {
     hv_payload_release(gather);
     if (g)
@@ -571,7 +568,7 @@ hv_status match_host_join(hv_match *match) {
   g->n_present++;
   if (match->seek.n_doubted) { /* another host said that it is over: whether it is they all are asked at once */
     g->summon_pause_us = SUMMON_FIRST_MS * 1000ull / SUMMON_FACTOR;
-    g->summon_us = now_of(match);
+    g->summon_us = host_now(match);
   }
   consider(g);
   return HV_OK;
@@ -581,7 +578,7 @@ void match_host_leave(hv_match *match) {
   for (match_gathering *g = match->gatherings; g; g = g->next)
     for (match_joiner *j = g->joiners; j; j = j->next)
       if (!j->stream) {
-        take_out(j);
+        joiner_take_out(j);
         if (!g->begun)
           drop_if_empty(g);
         return;
@@ -589,7 +586,7 @@ void match_host_leave(hv_match *match) {
 }
 
 int match_host_is_open(hv_match *match, hv_span epoch) {
-  return find(match, epoch) != NULL;
+  return gathering_find(match, epoch) != NULL;
 }
 
 /* ---- news ---- */
@@ -601,7 +598,7 @@ static void send_on_all(match_gathering *g) {
     next = j->next;
     hv_roster_entry *better = j->stream ? better_host(match, &g->rank, j->stay, hv_span_of(j->avoid, j->avoid_size)) : NULL;
     if (better && !hv_peer_equal(&better->id, &j->id))
-      send_on(match, take_out(j), better);
+      send_on(match, joiner_take_out(j), better);
   }
 }
 
@@ -611,7 +608,7 @@ void match_host_news(hv_match *match) {
     send_on_all(g);
     int elsewhere = !g->begun && match_has_begun(match, match_epoch_of(g));
     uint64_t at;
-    if (elsewhere && match_is_in_vain(g, &at)) {
+    if (elsewhere && match_is_hopeless(g, &at)) {
       give_up(g, at);
       continue;
     }

@@ -8,16 +8,16 @@
 
 enum {
   DECLARED_MS = 60000,
-  CATCH_UP_MS = 1500,   /* who is behind, and says nothing of it, may be back in time */
-  AT_FRESH_MS = 3000,   /* by then who was behind may be anywhere, */
-  AT_CLIENT_MS = 15000, /* a client, which nobody can ask, by then */
+  CATCH_UP_MS = 1500,   /* a peer that is behind, and has not reported it, may catch up */
+  AT_FRESH_MS = 3000,   /* age from which the place of a peer that was behind counts for nothing, */
+  AT_CLIENT_MS = 15000, /* of a client, which cannot be asked */
   DECLARE_AGAIN_MS = 20000,
   DECLARE_RETRY_MS = 1000, /* doubles */
   WELL_KEPT = 3,           /* nodes that keep a declaration: then it need not be said again soon */
   GOODBYE_MS = 10000,      /* to say it; it holds as long as what it takes back, which somebody may still keep */
   HEARSAY_MS = 15000,
   LOOK_FIRST_MS = 1500,
-  LOOK_FRESH_MS = 3000, /* what was read so short a time ago is news enough */
+  LOOK_FRESH_MS = 3000, /* a search this recent is not repeated */
   LOOK_MOST_MS = 15000,
   AGAIN_FIRST_MS = 2000, /* doubles */
   AGAIN_DOUBLINGS = 4,
@@ -66,7 +66,7 @@ hv_roster_entry *hv_roster_find(hv_roster *roster, const hv_peer_id *id) {
 }
 
 /* A place for a newcomer, or NULL. */
-static hv_roster_entry *make_room(hv_roster *roster, uint64_t until_us) {
+static hv_roster_entry *roster_make_room(hv_roster *roster, uint64_t until_us) {
   if (roster->n < roster->room)
     return &roster->entries[roster->n++];
   if (roster->room < HV_ROSTER_MAX) {
@@ -81,9 +81,9 @@ static hv_roster_entry *make_room(hv_roster *roster, uint64_t until_us) {
   }
   hv_roster_entry *soonest = &roster->entries[0];
   for (size_t i = 1; i < roster->n; i++)
-    if (roster->entries[i].until_us < soonest->until_us)
+    if (roster->entries[i].expires_us < soonest->expires_us)
       soonest = &roster->entries[i];
-  return soonest->until_us < until_us ? soonest : NULL;
+  return soonest->expires_us < until_us ? soonest : NULL;
 }
 
 /* The entry of a peer, made if need be. NULL: it is this node itself, or there is no room. */
@@ -92,7 +92,7 @@ static hv_roster_entry *entry_of(hv_roster *roster, const hv_peer_id *id, uint64
   *is_new = !entry;
   if (entry || hv_peer_equal(id, &roster->config.me) || !hv_peer_is_known(id))
     return entry;
-  entry = make_room(roster, until_us);
+  entry = roster_make_room(roster, until_us);
   if (entry)
     *entry = (hv_roster_entry){.id = *id};
   return entry;
@@ -107,7 +107,7 @@ static void set_addrs(hv_roster_entry *entry, hv_span addrs) {
   entry->addrs_size = (uint8_t)addrs.size;
 }
 
-static void tell(hv_roster *roster) {
+static void roster_notify(hv_roster *roster) {
   roster->config.changed(roster->config.arg);
 }
 
@@ -118,7 +118,7 @@ static void drop(hv_roster *roster, hv_roster_entry *entry) {
 static void drop_expired(hv_roster *roster) {
   uint64_t now = roster->env->now_us(roster->env);
   for (size_t i = roster->n; i-- > 0;)
-    if (roster->entries[i].until_us <= now)
+    if (roster->entries[i].expires_us <= now)
       drop(roster, &roster->entries[i]);
 }
 
@@ -128,17 +128,17 @@ static void met(hv_roster *roster, const hv_peer_id *id, hv_span addrs, int answ
   hv_roster_entry *entry = hv_peers_has_left(roster->peers, id) ? NULL : entry_of(roster, id, until, &is_new);
   if (!entry)
     return;
-  int news = is_new || entry->failures || entry->stranger || entry->gone_us || (answers && entry->again_us > now);
+  int news = is_new || entry->failures || entry->stranger || entry->gone_us || (answers && entry->retry_us > now);
   set_addrs(entry, addrs);
-  entry->until_us = entry->until_us > until ? entry->until_us : until;
+  entry->expires_us = entry->expires_us > until ? entry->expires_us : until;
   entry->failures = entry->stranger = 0;
   entry->gone_us = 0;
   if (answers)
-    entry->again_us = 0;
+    entry->retry_us = 0;
   entry->heard_us = now;
   entry->met = 1;
   if (news)
-    tell(roster);
+    roster_notify(roster);
 }
 
 void hv_roster_called(hv_roster *roster, const hv_peer_id *id, hv_span addrs) {
@@ -155,12 +155,12 @@ void hv_roster_heard(hv_roster *roster, const hv_peer_id *id, hv_span addrs) {
   hv_roster_entry *entry = entry_of(roster, id, until, &is_new);
   if (!entry)
     return;
-  if (entry->until_us < until)
-    entry->until_us = until;
+  if (entry->expires_us < until)
+    entry->expires_us = until;
   if (!is_new)
     return;
   set_addrs(entry, addrs);
-  tell(roster);
+  roster_notify(roster);
 }
 
 void hv_roster_stranger(hv_roster *roster, const hv_peer_id *id) {
@@ -169,9 +169,9 @@ void hv_roster_stranger(hv_roster *roster, const hv_peer_id *id) {
   hv_roster_entry *entry = entry_of(roster, id, until, &is_new);
   if (!entry)
     return;
-  entry->until_us = entry->until_us > until ? entry->until_us : until;
+  entry->expires_us = entry->expires_us > until ? entry->expires_us : until;
   entry->stranger = 1;
-  tell(roster);
+  roster_notify(roster);
 }
 
 /* When that is over, for the n-th time in a row. */
@@ -184,8 +184,8 @@ void hv_roster_failed(hv_roster *roster, const hv_peer_id *id) {
   hv_roster_entry *entry = hv_roster_find(roster, id);
   if (!entry)
     return;
-  entry->again_us = after_pause(roster, entry->failures++);
-  tell(roster);
+  entry->retry_us = after_pause(roster, entry->failures++);
+  roster_notify(roster);
 }
 
 void hv_roster_gone(hv_roster *roster, const hv_peer_id *id) {
@@ -193,76 +193,76 @@ void hv_roster_gone(hv_roster *roster, const hv_peer_id *id) {
   if (!entry || entry->gone_us)
     return;
   entry->gone_us = roster->env->now_us(roster->env) | 1;
-  tell(roster);
+  roster_notify(roster);
 }
 
-void hv_roster_wronged(hv_roster *roster, const hv_peer_id *id) {
+void hv_roster_add_fault(hv_roster *roster, const hv_peer_id *id) {
   hv_roster_entry *entry = hv_roster_find(roster, id);
   if (!entry)
     return;
-  entry->shun_us = after_pause(roster, entry->wrongs++);
+  entry->shunned_until_us = after_pause(roster, entry->faults++);
   hv_roster_failed(roster, id);
 }
 
-void hv_roster_let_down(hv_roster *roster, const hv_peer_id *id, uint64_t seek_us) {
+void hv_roster_host_failed(hv_roster *roster, const hv_peer_id *id, uint64_t seek_us) {
   hv_roster_entry *entry = hv_roster_find(roster, id);
   if (!entry)
     return;
   int again = entry->failed_us && entry->failed_us >= seek_us;
   entry->failed_us = roster->env->now_us(roster->env);
   if (again)
-    hv_roster_wronged(roster, id);
+    hv_roster_add_fault(roster, id);
   else
     hv_roster_failed(roster, id);
 }
 
-void hv_roster_served(hv_roster *roster, const hv_peer_id *id) {
+void hv_roster_host_served(hv_roster *roster, const hv_peer_id *id) {
   hv_roster_entry *entry = hv_roster_find(roster, id);
   if (entry)
-    entry->wrongs = 0, entry->shun_us = 0;
+    entry->faults = 0, entry->shunned_until_us = 0;
 }
 
 int hv_roster_is_behind(uint64_t at, int seeks, uint64_t there) {
   return at && there && (at + 1 < there || (at < there && seeks));
 }
 
-void hv_roster_stands(hv_roster *roster, const hv_peer_id *id, uint64_t at, int seeks) {
+void hv_roster_set_place(hv_roster *roster, const hv_peer_id *id, uint64_t at, int seeks) {
   hv_roster_entry *entry = hv_roster_find(roster, id);
   if (!entry || !at)
     return;
-  int news = entry->at != at || entry->seeks != seeks || entry->failures;
-  entry->had &= entry->at == at && !seeks;
-  entry->at = at;
-  entry->seeks = (uint8_t)seeks;
+  int news = entry->place != at || entry->is_seeking != seeks || entry->failures;
+  entry->had_group &= entry->place == at && !seeks;
+  entry->place = at;
+  entry->is_seeking = (uint8_t)seeks;
   entry->failures = 0;
-  entry->heard_us = entry->at_us = roster->env->now_us(roster->env);
-  if (at >= roster->at)
+  entry->heard_us = entry->place_us = roster->env->now_us(roster->env);
+  if (at >= roster->place)
     entry->behind_us = 0;
-  else if (!entry->behind_us && hv_roster_is_behind(at, seeks, roster->at))
-    entry->behind_us = entry->at_us;
+  else if (!entry->behind_us && hv_roster_is_behind(at, seeks, roster->place))
+    entry->behind_us = entry->place_us;
   if (news)
-    tell(roster);
+    roster_notify(roster);
 }
 
-void hv_roster_comes(hv_roster *roster, const hv_peer_id *id, uint64_t comes) {
+void hv_roster_set_return(hv_roster *roster, const hv_peer_id *id, uint64_t comes) {
   hv_roster_entry *entry = hv_roster_find(roster, id);
-  if (!entry || entry->comes == comes)
+  if (!entry || entry->return_place == comes)
     return;
-  entry->comes = comes;
-  entry->comes_us = comes && roster->at >= comes ? roster->env->now_us(roster->env) : 0;
-  tell(roster);
+  entry->return_place = comes;
+  entry->return_us = comes && roster->place >= comes ? roster->env->now_us(roster->env) : 0;
+  roster_notify(roster);
 }
 
 void hv_roster_moved(hv_roster *roster, uint64_t at) {
-  roster->at = at;
+  roster->place = at;
   for (size_t i = 0; i < roster->n; i++) {
     hv_roster_entry *entry = &roster->entries[i];
-    if (entry->comes && at >= entry->comes && !entry->comes_us)
-      entry->comes_us = roster->env->now_us(roster->env);
-    if (entry->at >= at)
+    if (entry->return_place && at >= entry->return_place && !entry->return_us)
+      entry->return_us = roster->env->now_us(roster->env);
+    if (entry->place >= at)
       entry->behind_us = 0;
-    else if (!entry->behind_us && entry->addrs_size && hv_roster_is_behind(entry->at, entry->seeks, at))
-      entry->behind_us = roster->env->now_us(roster->env); /* a client cannot be asked: what it says counts */
+    else if (!entry->behind_us && entry->addrs_size && hv_roster_is_behind(entry->place, entry->is_seeking, at))
+      entry->behind_us = roster->env->now_us(roster->env); /* a client cannot be asked: its own report counts */
   }
 }
 
@@ -270,9 +270,9 @@ uint64_t hv_roster_next_given_up(const hv_roster *roster, uint64_t at, uint64_t 
   uint64_t next = UINT64_MAX;
   for (size_t i = 0; i < roster->n; i++) {
     const hv_roster_entry *entry = &roster->entries[i];
-    int is_late = entry->comes ? entry->comes == at : hv_roster_is_behind(entry->at, entry->seeks, at);
-    uint64_t since = entry->comes ? entry->comes_us : entry->behind_us,
-             until = since + (entry->comes ? HV_ROSTER_COMES_MS : CATCH_UP_MS) * 1000ull;
+    int is_late = entry->return_place ? entry->return_place == at : hv_roster_is_behind(entry->place, entry->is_seeking, at);
+    uint64_t since = entry->return_place ? entry->return_us : entry->behind_us,
+             until = since + (entry->return_place ? HV_ROSTER_COMES_MS : CATCH_UP_MS) * 1000ull;
     if (is_late && since && until > after_us && until < next)
       next = until;
   }
@@ -280,18 +280,18 @@ uint64_t hv_roster_next_given_up(const hv_roster *roster, uint64_t at, uint64_t 
 }
 
 void hv_roster_had(hv_roster *roster, const hv_peer_id *id, uint64_t at) {
-  hv_roster_stands(roster, id, at, 0);
+  hv_roster_set_place(roster, id, at, 0);
   hv_roster_entry *entry = hv_roster_find(roster, id);
-  if (!entry || !at || entry->had)
+  if (!entry || !at || entry->had_group)
     return;
-  entry->had = 1;
-  tell(roster);
+  entry->had_group = 1;
+  roster_notify(roster);
 }
 
 /* ---- questions ---- */
 
 static int is_there(const hv_roster *roster, const hv_roster_entry *entry) {
-  return !entry->stranger && entry->until_us > roster->env->now_us(roster->env);
+  return !entry->stranger && entry->expires_us > roster->env->now_us(roster->env);
 }
 
 /* Its hellos say so, and nothing has been heard of it since. */
@@ -324,24 +324,24 @@ int hv_roster_may_come(const hv_roster *roster, const hv_roster_entry *entry, ui
   uint64_t now = roster->env->now_us(roster->env);
   if (!hv_roster_counts(roster, entry))
     return 0;
-  if (at && entry->comes)
-    return entry->comes == at && (!entry->comes_us || now - entry->comes_us < HV_ROSTER_COMES_MS * 1000ull);
-  if (at && entry->at > at)
+  if (at && entry->return_place)
+    return entry->return_place == at && (!entry->return_us || now - entry->return_us < HV_ROSTER_COMES_MS * 1000ull);
+  if (at && entry->place > at)
     return 0;
   uint64_t fresh_us = (entry->addrs_size ? AT_FRESH_MS : AT_CLIENT_MS) * 1000ull;
-  return !hv_roster_is_behind(entry->at, entry->seeks, at) || now - entry->at_us >= fresh_us ||
+  return !hv_roster_is_behind(entry->place, entry->is_seeking, at) || now - entry->place_us >= fresh_us ||
          hv_roster_catches_up(roster, entry->behind_us);
 }
 
 int hv_roster_has_passed(const hv_roster *roster, const hv_roster_entry *entry, uint64_t at) {
-  return is_there(roster, entry) && (entry->at > at || (entry->at == at && entry->had));
+  return is_there(roster, entry) && (entry->place > at || (entry->place == at && entry->had_group));
 }
 
 uint64_t hv_roster_furthest(const hv_roster *roster) {
   uint64_t at = 0;
   for (size_t i = 0; i < roster->n; i++)
-    if (roster->entries[i].at > at && hv_roster_counts(roster, &roster->entries[i]))
-      at = roster->entries[i].at;
+    if (roster->entries[i].place > at && hv_roster_counts(roster, &roster->entries[i]))
+      at = roster->entries[i].place;
   return at;
 }
 
@@ -354,7 +354,7 @@ static int stands_in(hv_span ids, const hv_peer_id *id) {
 
 static int may_be_asked(const hv_roster *roster, const hv_roster_entry *entry) {
   uint64_t now = roster->env->now_us(roster->env);
-  return entry->again_us <= now && entry->shun_us <= now;
+  return entry->retry_us <= now && entry->shunned_until_us <= now;
 }
 
 /* Could it host, before that peer? Whether who failed and is lost is there again its hellos find out, which keep nobody waiting. */
@@ -453,7 +453,7 @@ typedef struct farewell {
   uint8_t key[];
 } farewell;
 
-static void said(hv_dht_op *op, hv_status status, const char *text) {
+static void roster_declared(hv_dht_op *op, hv_status status, const char *text) {
   (void)status, (void)text;
   hv_mem_free(op->owner);
 }
@@ -466,7 +466,7 @@ static void say_goodbye(const hv_roster *roster) {
   write_subkey(&roster->config.me, f->subkey, sizeof f->subkey);
   f->item = (hv_dht_item){.subkey = hv_span_of(f->subkey, strlen(f->subkey)), .has_subkey = 1, .ttl_ms = DECLARED_MS};
   f->item.value = hv_span_of(f->value, write_value(roster, GONE, f->value));
-  f->op = (hv_dht_op){.done = said,
+  f->op = (hv_dht_op){.done = roster_declared,
                       .owner = f,
                       .key = hv_span_of(f->key, roster->config.key.size),
                       .items = &f->item,
@@ -485,7 +485,7 @@ static uint64_t left_of(const hv_record *record) {
   return record->ttl_ms < left_ms ? record->ttl_ms : left_ms;
 }
 
-/* What a declaration says; 1: it brings news. */
+/* Takes a declaration in. True: it changes something. */
 static int read_record(hv_roster *roster, const hv_record *record) {
   hv_span value = record->value;
   if (!hv_peer_is_known(&record->signer) || value.size < 34 || value.data[0] != FORMAT)
@@ -517,8 +517,8 @@ static int read_record(hv_roster *roster, const hv_record *record) {
     if (signed_us > entry->heard_us)
       entry->heard_us = signed_us;
   }
-  if (entry->until_us < until)
-    entry->until_us = until;
+  if (entry->expires_us < until)
+    entry->expires_us = until;
   int news = is_new || newer || entry->stranger != stranger;
   entry->stranger = (uint8_t)stranger;
   return news;
@@ -529,7 +529,7 @@ static void look_later(hv_roster *roster) {
   roster->look_ms = 2 * roster->look_ms < LOOK_MOST_MS ? 2 * roster->look_ms : LOOK_MOST_MS;
 }
 
-static void looked(hv_dht_op *op, hv_status status, const char *text) {
+static void roster_looked(hv_dht_op *op, hv_status status, const char *text) {
   hv_roster *roster = op->owner;
   int news = 0;
   (void)text;
@@ -539,14 +539,14 @@ static void looked(hv_dht_op *op, hv_status status, const char *text) {
   drop_expired(roster);
   look_later(roster);
   if (news)
-    tell(roster);
+    roster_notify(roster);
 }
 
-static void look(hv_timer *timer, const hv_event *event) {
+static void roster_look(hv_timer *timer, const hv_event *event) {
   hv_roster *roster = timer->owner;
   (void)event;
-  roster->get =
-      (hv_dht_op){.done = looked, .owner = roster, .key = roster->config.key, .latest = 1, .majority = 1, .timeout_ms = 10000};
+  roster->get = (hv_dht_op){
+      .done = roster_looked, .owner = roster, .key = roster->config.key, .latest = 1, .majority = 1, .timeout_ms = 10000};
   if (hv_dht_get(roster->dht, &roster->get, NULL) != HV_OK)
     look_later(roster);
 }
@@ -566,7 +566,7 @@ void hv_roster_init(hv_roster *roster, hv_env *env, hv_dht *dht, hv_peers *peers
       .env = env, .dht = dht, .peers = peers, .config = *config, .declare_ms = DECLARE_RETRY_MS, .look_ms = LOOK_FIRST_MS};
   write_subkey(&config->me, roster->subkey, sizeof roster->subkey);
   roster->declare_timer = (hv_timer){.fire = declare, .owner = roster};
-  roster->look_timer = (hv_timer){.fire = look, .owner = roster};
+  roster->look_timer = (hv_timer){.fire = roster_look, .owner = roster};
   if (!config->apart)
     env->timer_set(env, &roster->declare_timer, 0);
   if (config->young)

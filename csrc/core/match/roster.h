@@ -1,11 +1,12 @@
-/* Who else averages under this key, and who of them comes first? What is known of the others, ahead of time.
+/* The peers known under one key: their addresses, epochs and failures, and this node's own declaration there.
  *
- * Room: core (uses dht, peers, contact). Owned by a match; the hive thread.
- * Declares this node in the DHT under the key: a signed record of its own for DECLARED_MS, said again in time, taken back at the
- * end. Gets all the others' again and again, often when something is going on and seldom when not. Whoever is met in person is
- * known, too. A peer that failed is not asked again for a while, or until it answers, and not counted until it is heard of anew;
- * one that hosts badly is not asked to host for a while, whatever it answers. Limits: HV_ROSTER_MAX peers; who would go soonest
- * makes room.
+ * Room: core (uses dht, peers, contact).
+ * Owner: a match.
+ * Thread: the hive thread.
+ * Limits: HV_ROSTER_MAX peers; the one that expires first makes room. A declaration counts for 60 s.
+ * Errors: without memory a peer is not remembered.
+ * Rules: docs/MATCH.md, "Before anybody averages: the roster" and "Epochs have an order".
+ * Place: the number of an epoch plus 1; 0 stands for none, or not known.
  */
 #ifndef HV_CORE_ROSTER_H
 #define HV_CORE_ROSTER_H
@@ -14,49 +15,51 @@
 #include "core/peers/peers.h"
 
 #define HV_ROSTER_MAX 1024
-#define HV_ROSTER_COMES_MS 300 /* who says that it comes to an epoch is waited for there for so long */
-#define HV_ROSTER_VALUE_MAX (2 + 32 + HV_CONTACT_ADDRS_MAX)
+#define HV_ROSTER_COMES_MS 300 /* how long others wait for a peer at the epoch at which it announced to return */
+#define HV_ROSTER_VALUE_MAX (2 + 32 + HV_CONTACT_ADDRS_MAX) /* bytes of a declaration */
 
-/* An order of all peers that everybody agrees on, another one for each key and epoch. */
+/* An order of all peers for one key and epoch, the same at every node. */
 typedef struct hv_rank {
   uint64_t salt[2];
 } hv_rank;
+/* The order for a key and an epoch's name. */
 hv_rank hv_rank_for(hv_env *env, hv_span key, hv_span epoch);
-int hv_rank_compare(const hv_rank *rank, const hv_peer_id *a, const hv_peer_id *b); /* < 0: a comes first */
+/* Negative if a comes before b, positive if after, 0 if they are the same peer. */
+int hv_rank_compare(const hv_rank *rank, const hv_peer_id *a, const hv_peer_id *b);
 
 typedef struct hv_roster_entry {
   hv_peer_id id;
   uint8_t addrs[HV_CONTACT_ADDRS_MAX];
-  uint8_t addrs_size; /* 0: it cannot be dialled */
-  uint8_t stranger;   /* 1: it averages other tensors */
-  uint8_t asked;      /* 1: it has been asked which */
-  uint8_t met;        /* 1: it has called or answered; else only a record, or another peer, tells of it */
-  unsigned failures;  /* since it was last heard of */
-  uint64_t until_us;  /* declared, or met, until then */
-  uint64_t again_us;  /* after failures: when it may be asked again, if it gives no answer sooner */
-  unsigned wrongs;    /* since it last served this node as a host */
-  uint64_t shun_us;   /* after wrongs: when it may be asked to host again, whatever it answers meanwhile */
-  uint64_t failed_us; /* when it last failed as a host; 0: never */
-  uint64_t version;   /* of its declaration */
-  uint64_t heard_us;  /* when it last gave word of itself */
-  uint64_t at;        /* where it is: 1 + the number of its epoch; 0: not known */
-  uint64_t at_us;     /* when it said so */
-  uint64_t comes;     /* it missed a step, and comes to this epoch, not sooner: 1 + the number; 0: nothing of the kind */
-  uint64_t comes_us;  /* since when this node has been there; 0: not yet */
-  uint64_t behind_us; /* since when it has been behind this node; 0: it is not */
-  uint8_t seeks;      /* 1: it had no group there yet */
-  uint8_t had;        /* 1: it is known to have had one there */
-  uint64_t gone_us;   /* when it ended or left this key; 0: it did not, or came back since */
+  uint8_t addrs_size;        /* bytes; 0: it cannot be dialled */
+  uint8_t stranger;          /* 1: it averages other tensors */
+  uint8_t asked;             /* 1: it was asked for a description of its tensors; 2: it has answered */
+  uint8_t met;               /* 1: it has called or answered; 0: known only from a record or another peer */
+  unsigned failures;         /* since its last sign of life */
+  uint64_t expires_us;       /* end of its declaration, or of its last contact's validity */
+  uint64_t retry_us;         /* after failures: when it may be asked again, unless it answers sooner */
+  unsigned faults;           /* as a host, since it last hosted this node's group */
+  uint64_t shunned_until_us; /* after faults: when it may be asked to host again, even if it answers meanwhile */
+  uint64_t failed_us;        /* when it last failed as a host; 0: never */
+  uint64_t version;          /* of its declaration */
+  uint64_t heard_us;         /* its last sign of life */
+  uint64_t place;            /* of the epoch that it is in */
+  uint64_t place_us;         /* when it reported that place */
+  uint64_t return_place;     /* it missed a step and returns at this place; 0: it did not miss one */
+  uint64_t return_us;        /* when this node reached that place; 0: not yet */
+  uint64_t behind_us;        /* when it was first seen behind this node; 0: it is not behind */
+  uint8_t is_seeking;        /* 1: it had no group at its place yet */
+  uint8_t had_group;         /* 1: it is known to have had one there */
+  uint64_t gone_us;          /* when it ended or left this key; 0: it is here */
 } hv_roster_entry;
 
 typedef struct hv_roster_config {
   hv_peer_id me;
-  const hv_card *card; /* this node's, borrowed: its addresses as they are when they are told */
+  const hv_card *card; /* this node's, borrowed; its current addresses are declared */
   hv_span key;         /* borrowed */
   hv_hash schema;
-  int young;                  /* 1: this node has only just begun: what it finds in the DHT may not be all yet */
-  int apart;                  /* 1: it is declared only when hv_roster_enter is called */
-  void (*changed)(void *arg); /* somebody came or went; from within steps and from within the functions that tell of peers */
+  int young;                  /* 1: this node has only just started, so the DHT may not have everything yet */
+  int apart;                  /* 1: not declared before hv_roster_enter */
+  void (*changed)(void *arg); /* a peer came or went; called from events, and from within functions of this header */
   void *arg;
 } hv_roster_config;
 
@@ -66,85 +69,94 @@ typedef struct hv_roster {
   hv_peers *peers;
   hv_roster_config config;
   hv_roster_entry *entries;
-  size_t n, room;
+  size_t n, room; /* entries; entries that the array can hold */
   hv_timer declare_timer, look_timer;
   hv_dht_op put, get;
-  hv_dht_spots spots; /* where the last declaration went */
+  hv_dht_spots spots; /* the nodes that keep the last declaration */
   hv_dht_item item;
-  uint64_t declare_ms, look_ms, looked_us;
+  uint64_t declare_ms, look_ms; /* between two declarations; between two searches */
+  uint64_t looked_us;           /* the last search; 0: none */
   int declared;
-  uint64_t at; /* where this node is, likewise */
+  uint64_t place; /* this node's own */
   uint8_t value[HV_ROSTER_VALUE_MAX];
   char subkey[HV_PEER_TEXT_MAX + 16];
 } hv_roster;
 
-/* Nothing can fail yet. */
+/* Sets a roster up and starts its timers. Borrows all arguments. */
 void hv_roster_init(hv_roster *roster, hv_env *env, hv_dht *dht, hv_peers *peers, const hv_roster_config *config);
-/* Stops; takes the declaration back, as far as it can, if `goodbye`. Then the roster may be freed. */
+/* Stops the roster and frees its entries. With `goodbye` it withdraws its declaration. */
 void hv_roster_fini(hv_roster *roster, int goodbye);
 
-/* Declares it, if it was apart. */
+/* Starts to declare a roster that was apart. */
 void hv_roster_enter(hv_roster *roster);
-/* It is apart from now on: not declared again. What was declared holds until it ends; others are told by whoever owns the roster.
- */
+/* Stops declaring. The last declaration holds until it expires; the owner of the roster notifies the others. */
 void hv_roster_step_aside(hv_roster *roster);
-/* Something is going on: look often for a while. */
+/* Searches the DHT often for a while. */
 void hv_roster_look_soon(hv_roster *roster);
 
-/* In person. No addresses: it is a client. Who calls lives; that it can be reached only an answer shows. */
+/* ---- events of one peer; addrs are packed addresses, empty for a client ---- */
+
+/* It called: it lives, but only an answer shows that it can be dialled. */
 void hv_roster_called(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
+/* It answered a question. */
 void hv_roster_answered(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
-/* Somebody said so. */
+/* Another peer named it. */
 void hv_roster_heard(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
+/* It averages other tensors. */
 void hv_roster_stranger(hv_roster *roster, const hv_peer_id *id);
+/* It gave no answer. */
 void hv_roster_failed(hv_roster *roster, const hv_peer_id *id);
-/* It has ended, or left this key: it is not counted or asked until it comes in person, or a declaration signed later is found. */
+/* It ended or left this key: it counts again when it calls, or when a declaration signed later is found. */
 void hv_roster_gone(hv_roster *roster, const hv_peer_id *id);
-/* It failed as a host, of a seek that began then; for the second time in one seek it counts as a wrong. */
-void hv_roster_let_down(hv_roster *roster, const hv_peer_id *id, uint64_t seek_us);
-/* It hosts badly. */
-void hv_roster_wronged(hv_roster *roster, const hv_peer_id *id);
-/* It hosted this node's group. */
-void hv_roster_served(hv_roster *roster, const hv_peer_id *id);
+/* It failed as a host of a seek that began at seek_us; the second failure in one seek is a fault. */
+void hv_roster_host_failed(hv_roster *roster, const hv_peer_id *id, uint64_t seek_us);
+/* It made a fault as a host: it is not asked to host for a while. */
+void hv_roster_add_fault(hv_roster *roster, const hv_peer_id *id);
+/* It hosted this node's group: its faults are forgotten. */
+void hv_roster_host_served(hv_roster *roster, const hv_peer_id *id);
+/* It, or its host, reported its place; `seeks`: it has no group there yet. */
+void hv_roster_set_place(hv_roster *roster, const hv_peer_id *id, uint64_t place, int seeks);
+/* It announced the place at which it returns; 0: none. Call it after hv_roster_set_place. */
+void hv_roster_set_return(hv_roster *roster, const hv_peer_id *id, uint64_t return_place);
+/* It had a group at that place. */
+void hv_roster_had(hv_roster *roster, const hv_peer_id *id, uint64_t place);
 
-/* Where a peer is, from itself or from its host. */
-void hv_roster_stands(hv_roster *roster, const hv_peer_id *id, uint64_t at, int seeks);
-/* It comes to that epoch, with its state (0: it said nothing of the kind); after hv_roster_stands. */
-void hv_roster_comes(hv_roster *roster, const hv_peer_id *id, uint64_t comes);
-/* This node has moved on: who is behind it now has been so from now on. */
-void hv_roster_moved(hv_roster *roster, uint64_t at);
-/* When the next one who may be catching up to that epoch is not waited for any more, after that moment; UINT64_MAX: nobody is. */
-uint64_t hv_roster_next_given_up(const hv_roster *roster, uint64_t at, uint64_t after_us);
-/* It has had a group in that epoch. */
-void hv_roster_had(hv_roster *roster, const hv_peer_id *id, uint64_t at);
+/* This node has moved to that place: peers behind it count as behind from now on. */
+void hv_roster_moved(hv_roster *roster, uint64_t place);
+/* Peers that were expected at that place, and gave no sign of life since since_us, count as failed. */
+void hv_roster_missed(hv_roster *roster, uint64_t place, uint64_t since_us);
 
-hv_roster_entry *hv_roster_find(hv_roster *roster, const hv_peer_id *id); /* NULL: not known */
-/* 1: it is declared, of our kind, and nothing speaks against its coming. */
+/* ---- questions ---- */
+
+/* The entry of a peer; NULL: not known. */
+hv_roster_entry *hv_roster_find(hv_roster *roster, const hv_peer_id *id);
+/* True if a peer is declared, averages the same tensors, and nothing speaks against its coming. */
 int hv_roster_counts(const hv_roster *roster, const hv_roster_entry *entry);
-/* Peers that were to come to that epoch, and were not heard since then, count as failed. */
-void hv_roster_missed(hv_roster *roster, uint64_t at, uint64_t since_us);
-/* 1: it was here, and has ended or left, or cannot be reached. */
+/* True if a peer was here, and has ended, left, or cannot be reached. */
 int hv_roster_is_gone(const hv_roster *roster, const hv_roster_entry *entry);
-/* 1: who is at this epoch, and had no group there if `seeks`, is neither there nor on the way. */
-int hv_roster_is_behind(uint64_t at, int seeks, uint64_t there);
-/* 1: who has been behind since then may yet come. */
+/* True if a peer at `place`, without a group there if `seeks`, is neither at `there` nor on its way. */
+int hv_roster_is_behind(uint64_t place, int seeks, uint64_t there);
+/* True if a peer that is behind since behind_us may still catch up. */
 int hv_roster_catches_up(const hv_roster *roster, uint64_t behind_us);
-/* 1: it counts, and may yet come to that epoch (1 + its number; 0: it has none). Who is further does not; nor who is behind,
- * unless it may be on its way: it has just done the epoch before, or was found to be behind so short a time ago that it may be
- * catching up. */
-int hv_roster_may_come(const hv_roster *roster, const hv_roster_entry *entry, uint64_t at);
-/* 1: it has been in a later epoch, or had its group of that one, and may have died since. */
-int hv_roster_has_passed(const hv_roster *roster, const hv_roster_entry *entry, uint64_t at);
-/* Where those are who count and are furthest. */
+/* True if a peer counts and may still come to that place: it is there, or one epoch before and had its group, or was first seen
+ * behind so recently that it may be catching up. Any peer may come to place 0. */
+int hv_roster_may_come(const hv_roster *roster, const hv_roster_entry *entry, uint64_t place);
+/* True if a peer was in a later epoch, or had its group of that one; it may have died since. */
+int hv_roster_has_passed(const hv_roster *roster, const hv_roster_entry *entry, uint64_t place);
+/* The highest place of the peers that count. */
 uint64_t hv_roster_furthest(const hv_roster *roster);
-/* The first in order that can be dialled now and does not stand in avoid (identities, one after another), before that peer (NULL:
- * anywhere). */
+/* The next moment after after_us at which some peer stops being waited for at that place, because its time to catch up is over.
+ * UINT64_MAX: none. */
+uint64_t hv_roster_next_given_up(const hv_roster *roster, uint64_t place, uint64_t after_us);
+/* The first peer in the order that can be dialled now, is not in avoid (an array of identities), and comes before the peer `before`
+ * (NULL: anywhere). NULL: none. */
 hv_roster_entry *hv_roster_first(hv_roster *roster, const hv_rank *rank, const hv_peer_id *before, hv_span avoid);
-/* Identities of those before that peer (NULL: anywhere) that cannot be asked now; at most `max`; how many there are. */
+/* Writes the identities of at most `max` peers before the peer `before` (NULL: anywhere) that cannot be asked now. Returns how many
+ * such peers there are. */
 size_t hv_roster_failing(const hv_roster *roster, const hv_rank *rank, const hv_peer_id *before, hv_peer_id *out, size_t max);
-/* An address to try. HV_UNREACHABLE: it has none that can be read. */
+/* Sets *out to an address of a peer; `try` counts the attempts. HV_UNREACHABLE: it has none that can be read. */
 hv_status hv_roster_target(const hv_roster *roster, const hv_peer_id *id, hv_span addrs, unsigned try, hv_target *out);
-/* This node's packed addresses (none: a client); returns the size. */
+/* Writes this node's packed addresses, none for a client; returns their bytes. */
 size_t hv_roster_me(const hv_roster *roster, uint8_t out[HV_CONTACT_ADDRS_MAX]);
 
 #endif

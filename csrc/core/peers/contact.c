@@ -35,7 +35,7 @@ static uint64_t mix(uint64_t hash, const void *bytes, size_t size) { /* FNV-1a *
   return hash;
 }
 
-/* The last two labels: whoever owns a domain can make any number of names below it. */
+/* The last two labels: the owner of a domain can make any number of names below it. */
 static const char *domain_of(const char *name) {
   const char *at = name + strlen(name);
   for (int dots = 0; at > name; at--)

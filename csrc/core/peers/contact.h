@@ -1,22 +1,22 @@
-/* Where can a DHT node be dialled? Its addresses as compact bytes, as they travel and as tables keep them.
+/* A DHT node's addresses as compact bytes, for the wire and for tables.
  *
- * Room: core (uses addr, msg). Pure functions; any thread. Packed addresses stand one after another, each a byte of length and
- * then what hv_addr_pack wrote; HV_CONTACT_ADDRS_MAX bytes in all. They come from strangers: nothing about them is taken for
- * granted.
+ * Room: core (uses addr, msg).
+ * Thread: any; pure functions.
+ * Limits: HV_CONTACT_ADDRS_MAX bytes in all. Each address is a byte of length and the bytes of hv_addr_pack.
+ * Errors: none. The bytes come from strangers, so malformed ones are read as no addresses.
  */
 #ifndef HV_CORE_CONTACT_H
 #define HV_CORE_CONTACT_H
 
 #include "core/msg.h"
 
-/* Packs as many addresses as fit, in order, and returns the size. One that is too long for its byte of length is left out. */
+/* Packs as many addresses as fit, in order, and returns the size. An address too long for its byte of length is skipped. */
 size_t hv_contact_pack(const hv_addr *addrs, size_t n, uint8_t out[HV_CONTACT_ADDRS_MAX]);
 
-/* Reads up to max addresses and returns how many there were. Those of unknown kinds are skipped; malformed bytes give 0. */
+/* Reads up to max addresses and returns their number. Unknown kinds are skipped; malformed bytes give 0. */
 size_t hv_contact_unpack(hv_span packed, hv_addr *out, size_t max);
 
-/* Which network an address lies in: the same number for the same /24 (IPv4), /48 (IPv6) or domain; 0 for private ones, of which
- * there may be any number. */
+/* A number for the network of an address: equal for the same /24 (IPv4), /48 (IPv6) or domain; 0 for private addresses. */
 uint64_t hv_contact_network(const hv_addr *addr);
 
 #endif

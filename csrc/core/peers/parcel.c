@@ -6,7 +6,7 @@ enum { SILENCE_MS = 30000, PARCEL_COST = 256 /* what one takes beside its bytes 
 
 /* ---- sending ---- */
 
-static void let_go(void *arg) {
+static void parcel_release(void *arg) {
   hv_payload_release(arg);
 }
 
@@ -19,7 +19,7 @@ static size_t piece_size(size_t whole, size_t done) {
 static hv_payload *cut(hv_parcel_send *send) {
   hv_span whole = send->payload->parts[0];
   size_t size = piece_size(whole.size, send->sent);
-  hv_payload *piece = hv_payload_borrow(send->env->mem, whole.data + send->sent, size, let_go, send->payload);
+  hv_payload *piece = hv_payload_borrow(send->env->mem, whole.data + send->sent, size, parcel_release, send->payload);
   if (piece)
     hv_payload_keep(send->payload);
   return piece;
@@ -196,7 +196,7 @@ static void piece_came(hv_stream *stream, const hv_event *event) {
     hand_over(in);
 }
 
-static void nothing_to_send(hv_stream *stream, const hv_event *event) {
+static void parcel_nothing_to_send(hv_stream *stream, const hv_event *event) {
   (void)stream, (void)event;
 }
 
@@ -209,7 +209,7 @@ static void incoming_closed(hv_stream *stream, const hv_event *event) {
 }
 
 void hv_parcels_opened(hv_parcels *parcels, const hv_event *event) {
-  static const hv_stream_events on = {piece_came, nothing_to_send, incoming_closed, 0};
+  static const hv_stream_events on = {piece_came, parcel_nothing_to_send, incoming_closed, 0};
   uint64_t size = event->msg->u.parcel.size;
   const hv_peer_id *peer = &event->stream->peer;
   int stranger = parcels->knows && !parcels->knows(parcels->arg, peer);

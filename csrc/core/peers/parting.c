@@ -13,7 +13,7 @@ static void nothing_heard(hv_stream *stream, const hv_event *event) {
   (void)stream, (void)event;
 }
 
-static void closed(hv_stream *stream, const hv_event *event) {
+static void parting_closed(hv_stream *stream, const hv_event *event) {
   parted *p = stream->owner;
   (void)event;
   if (!p)
@@ -45,8 +45,8 @@ void hv_parting_fini(hv_parting *parting) {
 }
 
 /* 0: it cannot be remembered, and is broken off at once. */
-static int take(hv_parting *parting, hv_stream *stream) {
-  static const hv_stream_events on = {nothing_heard, nothing_heard, closed, 0};
+static int parting_take(hv_parting *parting, hv_stream *stream) {
+  static const hv_stream_events on = {nothing_heard, nothing_heard, parting_closed, 0};
   hv_env *env = parting->env;
   parted *p = hv_mem_zalloc(env->mem, sizeof *p);
   stream->on = &on;
@@ -67,7 +67,7 @@ static int take(hv_parting *parting, hv_stream *stream) {
 
 void hv_parting_say(hv_parting *parting, hv_stream *stream, const hv_msg *last, hv_payload *payload) {
   hv_env *env = parting->env;
-  if (!take(parting, stream))
+  if (!parting_take(parting, stream))
     return;
   if (last && env->stream_send(env, stream, last, payload) != HV_OK)
     env->stream_cancel(env, stream);
@@ -76,6 +76,6 @@ void hv_parting_say(hv_parting *parting, hv_stream *stream, const hv_msg *last, 
 }
 
 void hv_parting_cut(hv_parting *parting, hv_stream *stream) {
-  if (take(parting, stream))
+  if (parting_take(parting, stream))
     parting->env->stream_cancel(parting->env, stream);
 }

@@ -20,7 +20,7 @@ enum {
 /* ---- states ---- */
 
 static const uint8_t may_become[HV_PEERS_STATES][HV_PEERS_STATES] = {
-    [HV_PEERS_HEARD] = {[HV_PEERS_ALIVE] = 1, [HV_PEERS_LOST] = 1},
+    [HV_PEERS_UNVERIFIED] = {[HV_PEERS_ALIVE] = 1, [HV_PEERS_LOST] = 1},
     [HV_PEERS_ALIVE] = {[HV_PEERS_ALIVE] = 1, [HV_PEERS_DOUBTED] = 1, [HV_PEERS_LOST] = 1},
     [HV_PEERS_DOUBTED] = {[HV_PEERS_ALIVE] = 1, [HV_PEERS_DOUBTED] = 1, [HV_PEERS_LOST] = 1},
     [HV_PEERS_LOST] = {[HV_PEERS_ALIVE] = 1, [HV_PEERS_LOST] = 1},
@@ -37,7 +37,7 @@ static void announce_change(hv_peers *peers) {
 }
 
 /* Moves an entry, says so, and returns whether the move is on the table. No reason for a loss: it said goodbye. */
-static int move(hv_peers_entry *entry, hv_peers_state next, const char *why) {
+static int peers_move(hv_peers_entry *entry, hv_peers_state next, const char *why) {
   hv_peers *peers = entry->peers;
   hv_peers_state before = entry->state;
   if (!may_become[before][next])
@@ -57,7 +57,7 @@ static int move(hv_peers_entry *entry, hv_peers_state next, const char *why) {
     hv_env_log(peers->env, HV_LOG_INFO, "peers", "peer_found", "met peer %s", who);
   if (next == HV_PEERS_DOUBTED)
     hv_env_log(peers->env, HV_LOG_DEBUG, "peers", "peer_doubted", "peer %s may be gone: %s", who, why);
-  if (next == HV_PEERS_LOST && before != HV_PEERS_HEARD && why)
+  if (next == HV_PEERS_LOST && before != HV_PEERS_UNVERIFIED && why)
     hv_env_log(peers->env, HV_LOG_WARN, "peers", "peer_lost", "lost peer %s: %s", who, why);
   if (next == HV_PEERS_LOST && peers->config.lost)
     peers->config.lost(peers->config.arg, &entry->card.id);
@@ -75,7 +75,7 @@ static uint64_t tag_of(const hv_peer_id *id) {
   return tag;
 }
 
-static size_t find(const hv_peers *peers, const hv_peer_id *id) {
+static size_t peers_find(const hv_peers *peers, const hv_peer_id *id) {
   uint64_t tag = tag_of(id);
   size_t i = 0;
   while (i < peers->n_entries && (peers->tags[i] != tag || !hv_peer_equal(&peers->entries[i]->card.id, id)))
@@ -84,7 +84,7 @@ static size_t find(const hv_peers *peers, const hv_peer_id *id) {
 }
 
 const hv_peers_entry *hv_peers_find(const hv_peers *peers, const hv_peer_id *id) {
-  size_t i = find(peers, id);
+  size_t i = peers_find(peers, id);
   return i < peers->n_entries ? peers->entries[i] : NULL;
 }
 
@@ -93,9 +93,9 @@ int hv_peers_has_left(const hv_peers *peers, const hv_peer_id *id) {
   return entry && entry->gone && entry->left;
 }
 
-int hv_peers_ended_since(const hv_peers *peers, const hv_peer_id *id, uint64_t said_us) {
+int hv_peers_ended_since(const hv_peers *peers, const hv_peer_id *id, uint64_t signed_us) {
   const hv_peers_entry *entry = hv_peers_find(peers, id);
-  return entry && entry->gone && said_us <= entry->ended_us + HV_PEERS_RECORD_MARGIN_US;
+  return entry && entry->gone && signed_us <= entry->ended_us + HV_PEERS_RECORD_MARGIN_US;
 }
 
 size_t hv_peers_alive(const hv_peers *peers) {
@@ -139,7 +139,7 @@ static size_t one_too_many(const hv_peers *peers, size_t share) {
 
 /* Makes room for a newcomer of the given state: the lost go first, hearsay goes for the living, and of strangers one of a network
  * that sent more than others did. */
-static int make_room(hv_peers *peers, hv_peers_state state, int stranger, uint64_t network) {
+static int peers_make_room(hv_peers *peers, hv_peers_state state, int stranger, uint64_t network) {
   if (peers->n_entries < peers->config.room)
     return 1;
   size_t worst = peers->n_entries, strangers = 0;
@@ -148,7 +148,8 @@ static int make_room(hv_peers *peers, hv_peers_state state, int stranger, uint64
     strangers += entry->stranger;
     if (entry->asking)
       continue;
-    if (entry->state == HV_PEERS_LOST || (entry->state == HV_PEERS_HEARD && state == HV_PEERS_ALIVE && worst == peers->n_entries))
+    if (entry->state == HV_PEERS_LOST ||
+        (entry->state == HV_PEERS_UNVERIFIED && state == HV_PEERS_ALIVE && worst == peers->n_entries))
       worst = i;
   }
   if (worst == peers->n_entries && stranger)
@@ -161,16 +162,17 @@ static int make_room(hv_peers *peers, hv_peers_state state, int stranger, uint64
   return 1;
 }
 
-static void sooner(hv_peers *peers, uint64_t at_us);
+static void peers_sooner(hv_peers *peers, uint64_t at_us);
 
-static hv_peers_entry *add(hv_peers *peers, const hv_card *card, hv_peers_state state, int stranger, uint64_t network) {
-  if (!hv_peer_is_known(&card->id) || hv_peer_equal(&card->id, &peers->config.me.id) || !make_room(peers, state, stranger, network))
+static hv_peers_entry *peers_add(hv_peers *peers, const hv_card *card, hv_peers_state state, int stranger, uint64_t network) {
+  if (!hv_peer_is_known(&card->id) || hv_peer_equal(&card->id, &peers->config.me.id) ||
+      !peers_make_room(peers, state, stranger, network))
     return NULL;
   hv_peers_entry *entry = hv_mem_zalloc(peers->env->mem, sizeof *entry);
   if (!entry)
     return NULL; /* it will be heard of again */
   copy_card(&entry->card, card);
-  entry->state = HV_PEERS_HEARD;
+  entry->state = HV_PEERS_UNVERIFIED;
   entry->peers = peers;
   entry->stranger = stranger;
   entry->network = network;
@@ -178,7 +180,7 @@ static hv_peers_entry *add(hv_peers *peers, const hv_card *card, hv_peers_state 
   entry->ask_us = card->client_mode || card->n_addrs == 0 ? UINT64_MAX : entry->since_us;
   peers->tags[peers->n_entries] = tag_of(&card->id);
   peers->entries[peers->n_entries++] = entry;
-  sooner(peers, entry->ask_us);
+  peers_sooner(peers, entry->ask_us);
   return entry;
 }
 
@@ -237,7 +239,7 @@ static void start_over_if_alone(hv_peers *peers);
 static void hello_done(hv_call *call, const hv_event *event);
 static void start_done(hv_call *call, const hv_event *event);
 
-static int ask(hv_peers *peers, hv_call *call, const hv_target *to, void (*done)(hv_call *, const hv_event *), void *owner) {
+static int peers_ask(hv_peers *peers, hv_call *call, const hv_target *to, void (*done)(hv_call *, const hv_event *), void *owner) {
   hv_msg hello;
   fill_hello(peers, &hello, NULL, 0);
   *call = (hv_call){.done = done, .owner = owner, .to = *to, .timeout_ms = peers->config.hello_timeout_ms};
@@ -250,7 +252,7 @@ static int ask(hv_peers *peers, hv_call *call, const hv_target *to, void (*done)
 static void ask_entry(hv_peers_entry *entry, uint64_t now_us) {
   hv_target to = {entry->card.id, entry->card.addrs[entry->addr % entry->card.n_addrs]};
   entry->asked_us = now_us;
-  entry->asking = ask(entry->peers, &entry->call, &to, hello_done, entry);
+  entry->asking = peers_ask(entry->peers, &entry->call, &to, hello_done, entry);
   entry->ask_us = entry->asking ? UINT64_MAX : now_us + pause_us(entry->peers, 1);
 }
 
@@ -265,13 +267,13 @@ static void set_timer(hv_peers *peers, uint64_t at_us) {
 }
 
 /* Something is due at that time. */
-static void sooner(hv_peers *peers, uint64_t at_us) {
+static void peers_sooner(hv_peers *peers, uint64_t at_us) {
   if (!peers->leaving && at_us < peers->armed_us)
     set_timer(peers, at_us);
 }
 
 /* Sets the timer for whatever is due next. */
-static void arm(hv_peers *peers) {
+static void peers_arm(hv_peers *peers) {
   if (peers->leaving)
     return;
   uint64_t next = UINT64_MAX;
@@ -292,11 +294,11 @@ static void check_client(hv_peers_entry *entry, uint64_t now_us) {
     return;
   }
   entry->ask_us = UINT64_MAX;
-  move(entry, HV_PEERS_LOST, "it said no hello for a while");
+  peers_move(entry, HV_PEERS_LOST, "it said no hello for a while");
   start_over_if_alone(entry->peers);
 }
 
-static void tick(hv_timer *timer, const hv_event *event) {
+static void peers_tick(hv_timer *timer, const hv_event *event) {
   hv_peers *peers = timer->owner;
   for (size_t i = 0; i < peers->n_entries; i++) {
     hv_peers_entry *entry = peers->entries[i];
@@ -312,10 +314,10 @@ static void tick(hv_timer *timer, const hv_event *event) {
     if (start->asking || start->ask_us > event->now_us)
       continue;
     start->asked_us = event->now_us;
-    start->asking = ask(peers, &start->call, &start->target, start_done, start);
+    start->asking = peers_ask(peers, &start->call, &start->target, start_done, start);
     start->ask_us = start->asking ? UINT64_MAX : event->now_us + pause_us(peers, 1);
   }
-  arm(peers);
+  peers_arm(peers);
 }
 
 /* Nobody left: everyone who was ever given or known is worth a try. */
@@ -331,23 +333,23 @@ static void start_over_if_alone(hv_peers *peers) {
     if (!entry->asking && entry->ask_us == UINT64_MAX && entry->card.n_addrs && !entry->card.client_mode)
       entry->ask_us = now + pause_us(peers, entry->failures);
   }
-  arm(peers);
+  peers_arm(peers);
 }
 
 /* ---- answers ---- */
 
-/* Whom a stranger tells of is a stranger. And of one network no more than a quarter of the room are believed in. */
+/* A peer that a stranger names is a stranger. Unverified peers of one public network fill at most a quarter of the table. */
 static void learn_cards(hv_peers *peers, const hv_msg_hello *hello, int stranger) {
   for (size_t i = 0; i < hello->n_cards; i++) {
     const hv_card *card = &hello->cards[i];
-    if (card->client_mode || card->n_addrs == 0 || find(peers, &card->id) < peers->n_entries)
-      continue; /* who cannot be asked would stay for good; nobody honest tells of such a one */
+    if (card->client_mode || card->n_addrs == 0 || peers_find(peers, &card->id) < peers->n_entries)
+      continue; /* a peer that cannot be asked would stay forever; no honest peer names one */
     uint64_t network = hv_contact_network(&card->addrs[0]);
     size_t near = 0;
     for (size_t k = 0; network && k < peers->n_entries; k++)
       near += peers->entries[k]->network == network;
     if (near < peers->config.room / 4 || !network)
-      add(peers, card, HV_PEERS_HEARD, stranger, network);
+      peers_add(peers, card, HV_PEERS_UNVERIFIED, stranger, network);
   }
 }
 
@@ -364,7 +366,7 @@ static void lives(hv_peers_entry *entry, uint64_t now_us) {
   entry->seen_us = now_us;
   entry->failures = 0;
   entry->refused = 0;
-  move(entry, HV_PEERS_ALIVE, "");
+  peers_move(entry, HV_PEERS_ALIVE, "");
 }
 
 static void heard_from(hv_peers_entry *entry, uint64_t now_us, const hv_card *card) {
@@ -414,7 +416,7 @@ static int learn_life(hv_peers_entry *entry, const hv_msg_hello *hello) {
   return 1;
 }
 
-static void answered(hv_peers_entry *entry, const hv_event *event) {
+static void peers_answered(hv_peers_entry *entry, const hv_event *event) {
   hv_peers *peers = entry->peers;
   const hv_card *card = &event->msg->u.hello.me;
   if (!learn_life(entry, &event->msg->u.hello))
@@ -426,7 +428,7 @@ static void answered(hv_peers_entry *entry, const hv_event *event) {
   entry->rtt_us = event->now_us - entry->asked_us;
   entry->spared = 0;
   entry->ask_us = event->now_us + hello_pause_us(entry);
-  sooner(peers, entry->ask_us);
+  peers_sooner(peers, entry->ask_us);
   tell_answered(peers, &entry->card, entry->addr, entry->rtt_us);
   learn_cards(peers, &event->msg->u.hello, entry->stranger);
 }
@@ -437,7 +439,7 @@ static unsigned addrs_to_try(const hv_peers_entry *entry) {
 
 /* How many failures in a row mean that it is gone: each address once, and a silence (which may be a lost packet) not only once. */
 static unsigned patience(const hv_peers_entry *entry, hv_status status) {
-  if (status == HV_TIMEOUT && entry->word_us > entry->asked_us)
+  if (status == HV_TIMEOUT && entry->call_answered_us > entry->asked_us)
     return MORE_DOUBTS;
   int sure = status == HV_REFUSED || status == HV_DENIED || status == HV_VERSION;
   return sure || addrs_to_try(entry) >= DOUBTS ? addrs_to_try(entry) : DOUBTS;
@@ -455,16 +457,16 @@ static void did_not_answer(hv_peers_entry *entry, const hv_event *event) {
   entry->addr++;
   if (entry->failures < patience(entry, event->status)) {
     entry->ask_us = event->now_us;
-    sooner(peers, entry->ask_us);
+    peers_sooner(peers, entry->ask_us);
     if (entry->state == HV_PEERS_ALIVE)
-      move(entry, HV_PEERS_DOUBTED, event->text);
+      peers_move(entry, HV_PEERS_DOUBTED, event->text);
     return;
   }
-  entry->answers = 0; /* who comes back is new; who was only doubted is not */
-  int known = entry->state != HV_PEERS_HEARD && entry->failures < LOST_TRIES;
+  entry->answers = 0; /* a peer that returns counts as new; one that was only doubted does not */
+  int known = entry->state != HV_PEERS_UNVERIFIED && entry->failures < LOST_TRIES;
   entry->ask_us = known ? event->now_us + pause_us(peers, entry->failures) : UINT64_MAX;
-  sooner(peers, entry->ask_us);
-  move(entry, HV_PEERS_LOST, event->text);
+  peers_sooner(peers, entry->ask_us);
+  peers_move(entry, HV_PEERS_LOST, event->text);
   if (event->status == HV_TIMEOUT)
     entry->lost_us = entry->asked_us; /* what has been heard of it since speaks against it */
   if (entry->refused >= addrs_to_try(entry) && !entry->gone)
@@ -482,7 +484,7 @@ static void hello_done(hv_call *call, const hv_event *event) {
     return;
   }
   if (event->status == HV_OK && event->msg->kind == HV_MSG_HELLO && hv_peer_equal(&event->msg->u.hello.me.id, &event->peer))
-    answered(entry, event);
+    peers_answered(entry, event);
   else
     did_not_answer(entry, event);
 }
@@ -529,9 +531,9 @@ static void start_answered(hv_peers_start *start, const hv_event *event) {
     if (hv_addr_equal(&card.addrs[a], &start->target.addr))
       worked = a;
   tell_answered(peers, &card, worked, event->now_us - start->asked_us);
-  size_t i = find(peers, &card.id);
+  size_t i = peers_find(peers, &card.id);
   uint64_t network = hv_contact_network(&start->target.addr);
-  hv_peers_entry *entry = i < peers->n_entries ? peers->entries[i] : add(peers, &card, HV_PEERS_ALIVE, 0, network);
+  hv_peers_entry *entry = i < peers->n_entries ? peers->entries[i] : peers_add(peers, &card, HV_PEERS_ALIVE, 0, network);
   if (!entry)
     return;
   entry->stranger = 0;
@@ -561,7 +563,7 @@ static void start_done(hv_call *call, const hv_event *event) {
     start_failed(start, event, HV_MALFORMED, HV_CAUSE_NOT_A_PEER, "another program answers there, not a peer: correct the address");
   else
     start_answered(start, event);
-  arm(peers);
+  peers_arm(peers);
 }
 
 /* ---- what others ask ---- */
@@ -590,8 +592,8 @@ void hv_peers_hello(hv_peers *peers, const hv_event *event) {
   if (peers->leaving || !hv_peer_equal(&hello->me.id, &asker))
     return;
 
-  size_t i = find(peers, &asker);
-  hv_peers_entry *entry = i < peers->n_entries ? peers->entries[i] : add(peers, &hello->me, HV_PEERS_ALIVE, 1, network);
+  size_t i = peers_find(peers, &asker);
+  hv_peers_entry *entry = i < peers->n_entries ? peers->entries[i] : peers_add(peers, &hello->me, HV_PEERS_ALIVE, 1, network);
   if (!entry)
     return;
   if (!learn_life(entry, hello))
@@ -600,7 +602,7 @@ void hv_peers_hello(hv_peers *peers, const hv_event *event) {
     heard_from(entry, event->now_us, &hello->me);
     entry->card.client_mode = 1;
     entry->ask_us = event->now_us + (uint64_t)CLIENT_SILENCE * peers->config.hello_every_ms * 1000;
-  } else if (entry->state == HV_PEERS_HEARD || entry->state == HV_PEERS_LOST) {
+  } else if (entry->state == HV_PEERS_UNVERIFIED || entry->state == HV_PEERS_LOST) {
     copy_card(&entry->card, &hello->me); /* it lives; whether it can be dialled is seen by asking back */
     if (!entry->asking)
       entry->ask_us = event->now_us;
@@ -608,7 +610,7 @@ void hv_peers_hello(hv_peers *peers, const hv_event *event) {
     entry->seen_us = event->now_us;
     spare(entry, event->now_us);
   }
-  sooner(peers, entry->ask_us);
+  peers_sooner(peers, entry->ask_us);
 }
 
 void hv_peers_left(hv_peers *peers, const hv_event *event) {
@@ -617,50 +619,50 @@ void hv_peers_left(hv_peers *peers, const hv_event *event) {
   peers->env->reply(peers->env, event->request, &answer);
   if (peers->leaving)
     return;
-  size_t i = find(peers, &asker);
+  size_t i = peers_find(peers, &asker);
   if (i < peers->n_entries) {
-    move(peers->entries[i], HV_PEERS_LOST, NULL);
+    peers_move(peers->entries[i], HV_PEERS_LOST, NULL);
     peers->entries[i]->ask_us = UINT64_MAX;
     peers->entries[i]->left = 1;
   }
   tell_gone(peers, i < peers->n_entries ? peers->entries[i] : NULL, &asker);
   start_over_if_alone(peers);
-  arm(peers);
+  peers_arm(peers);
 }
 
 void hv_peers_doubt(hv_peers *peers, const hv_peer_id *id) {
-  size_t i = find(peers, id);
+  size_t i = peers_find(peers, id);
   hv_peers_entry *entry = i < peers->n_entries ? peers->entries[i] : NULL;
   uint64_t now = peers->env->now_us(peers->env);
   if (!entry || entry->state != HV_PEERS_ALIVE || entry->asking || entry->card.client_mode || now < entry->seen_us + DOUBT_US)
     return;
   entry->ask_us = now;
-  sooner(peers, entry->ask_us);
+  peers_sooner(peers, entry->ask_us);
 }
 
 void hv_peers_down(hv_peers *peers, const hv_event *event) {
-  size_t i = find(peers, &event->peer);
+  size_t i = peers_find(peers, &event->peer);
   if (i == peers->n_entries || peers->leaving)
     return;
   hv_peers_entry *entry = peers->entries[i];
   if (entry->state != HV_PEERS_ALIVE)
     return;
   if (entry->card.client_mode) {
-    move(entry, HV_PEERS_LOST, event->text);
+    peers_move(entry, HV_PEERS_LOST, event->text);
     start_over_if_alone(peers);
-    arm(peers);
+    peers_arm(peers);
     return;
   }
-  move(entry, HV_PEERS_DOUBTED, event->text);
+  peers_move(entry, HV_PEERS_DOUBTED, event->text);
   if (!entry->asking)
     entry->ask_us = event->now_us;
-  arm(peers);
+  peers_arm(peers);
 }
 
 void hv_peers_called(hv_peers *peers, const hv_event *event) {
-  size_t i = event->status == HV_OK ? find(peers, &event->peer) : peers->n_entries;
+  size_t i = event->status == HV_OK ? peers_find(peers, &event->peer) : peers->n_entries;
   if (i < peers->n_entries)
-    peers->entries[i]->word_us = event->now_us;
+    peers->entries[i]->call_answered_us = event->now_us;
 }
 
 /* ---- life ---- */
@@ -669,12 +671,12 @@ void hv_peers_start_asking(hv_peers *peers, const hv_event *event) {
   hv_card *me = &peers->config.me;
   for (size_t i = 0; i < event->n_addrs && me->n_addrs < HV_CARD_ADDRS_MAX && !me->client_mode; i++)
     me->addrs[me->n_addrs++] = event->addrs[i];
-  arm(peers);
+  peers_arm(peers);
 }
 
 static void farewell_done(hv_call *call, const hv_event *event) {
   hv_peers *peers = call->owner;
-  (void)event; /* whoever did not hear it will notice */
+  (void)event; /* a peer that missed it notices the silence */
   peers->pending--;
   finish_leaving(peers);
 }
@@ -714,7 +716,7 @@ hv_status hv_peers_init(hv_peers *peers, hv_env *env, const hv_peers_config *con
   peers->config.initial = NULL; /* was borrowed */
   env->random(env, &peers->life, sizeof peers->life);
   peers->since_us = env->now_us(env);
-  peers->timer.fire = tick;
+  peers->timer.fire = peers_tick;
   peers->timer.owner = peers;
   peers->armed_us = UINT64_MAX;
   peers->entries = hv_mem_array(env->mem, peers->config.room, sizeof *peers->entries);

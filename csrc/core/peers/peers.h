@@ -1,93 +1,87 @@
-/* Who is alive around me? A bounded table of peers, kept fresh by hellos.
+/* The peers around this node: a bounded table, kept current by hello messages.
  *
- * Room: core (uses env, msg, peer, addr, contact). Owned by node; the hive thread only.
- * A hello tells my card and brings the other's, with a few more cards it knows: so peers that reach one common peer find
- * each other. Whoever is known is asked again every hello_every_ms (sooner while it is new: that is when there is news), or says
- * hello itself meanwhile: then it is asked every fourth time, since nobody else tells whether it can be dialled; one whose
- * connection breaks, or who does not answer, is doubted and asked at once, then lost, and for some minutes asked again with growing
- * pauses, so that a healed partition finds itself. A silence while it answers other calls is a lost packet: then it takes more. A
- * peer in client mode cannot be asked: it lives as long as it says hello. While nobody is alive, the initial peers and everyone
- * ever known are tried again, with growing pauses, for good. Cards heard from others are hearsay: they only tell whom to ask, and
- * the world checks who answers, and of whom nobody can ask nothing is believed. Limits: `room` entries; hearsay makes way for the
- * living, the lost for anyone. Identities are free, so those who live and were met through the initial peers make way for nobody;
- * strangers (who came by themselves, and whom such ones tell of) may fill what is free, but give back half of the room when it is
- * wanted, and among them no public network (/24, /48, domain) keeps more places than another that wants one. Of hearsay, a quarter
- * of the room at most lies in one public network.
+ * Room: core (uses env, msg, peer, addr, contact).
+ * Owner: node.
+ * Thread: the hive thread only.
+ * Limits: `room` entries. If it is full, lost and unverified peers go first; the rest is shared as the rules say.
+ * A card is a peer's ID and addresses. A hello sends this node's card to a peer and brings back the peer's card and some others.
+ * Rules: docs/COMING_AND_GOING.md, "The table of peers".
  */
 #ifndef HV_CORE_PEERS_H
 #define HV_CORE_PEERS_H
 
 #include "core/env.h"
 
-/* How much younger a record may seem than it is: keepers count its age from when it reached them. */
+/* Longest delay between the signing of a record and its arrival at a keeper, from which the keeper counts its age. */
 #define HV_PEERS_RECORD_MARGIN_US 1000000ull
 
 typedef enum hv_peers_state {
-  HV_PEERS_HEARD,   /* somebody spoke of it */
-  HV_PEERS_ALIVE,   /* it answered, or said hello itself */
-  HV_PEERS_DOUBTED, /* it was alive; now it is being asked again */
-  HV_PEERS_LOST,    /* it did not answer, or left */
+  HV_PEERS_UNVERIFIED, /* unverified: another peer sent its card */
+  HV_PEERS_ALIVE,      /* it answered a hello, or sent one */
+  HV_PEERS_DOUBTED,    /* it was alive and is being asked again */
+  HV_PEERS_LOST,       /* it did not answer, or left */
   HV_PEERS_STATES
 } hv_peers_state;
 
 typedef struct hv_peers hv_peers;
 
+/* One known peer. */
 typedef struct hv_peers_entry {
-  hv_peers_state state; /* what the table is looked through for comes first: cards and calls are long */
-  unsigned addr;        /* which of card.addrs is tried */
-  unsigned failures;    /* in a row */
-  unsigned answers;     /* in a row */
-  unsigned spared;      /* hellos since then that its own made needless */
-  uint64_t seen_us;     /* when it last answered or said hello */
-  uint64_t lost_us;     /* when it was last found to be lost; of a silent one: when it was asked last */
-  uint64_t rtt_us;      /* of the last hello */
-  uint64_t ask_us;      /* when it is to be asked next; UINT64_MAX: not at all */
-  uint64_t asked_us;
-  uint64_t word_us;  /* when it last answered a call of another room */
-  int asking;        /* a hello is under way; the entry stays until it ends */
-  unsigned refused;  /* latest failures in a row that said that the peer is not there */
-  int gone;          /* lost, and certainly ended; until it is alive again */
-  int left;          /* gone, as it said itself */
-  uint64_t life;     /* as it last told; 0: not known */
-  uint64_t ended_us; /* when it was last found to have ended, */
-  uint64_t again_us; /* and when the life after that began; 0: never */
-  int stranger;      /* it came by itself, or a stranger told of it */
-  uint64_t network;  /* where it came from, or where it is said to be (core/peers/contact.h); 0: a private one */
-  uint64_t since_us; /* when it was taken in */
+  hv_peers_state state;      /* scans of the table read the first fields: cards and calls are long */
+  unsigned addr;             /* index in card.addrs of the address in use */
+  unsigned failures;         /* failed hellos in a row */
+  unsigned answers;          /* answered hellos in a row */
+  unsigned spared;           /* hellos in a row that were not sent because the peer sent its own */
+  uint64_t seen_us;          /* time of its last answer or hello */
+  uint64_t lost_us;          /* time at which it was last found to be lost; if silent: time of the last hello to it */
+  uint64_t rtt_us;           /* round trip of the last hello */
+  uint64_t ask_us;           /* time of the next hello; UINT64_MAX: never */
+  uint64_t asked_us;         /* time of the last hello to it */
+  uint64_t call_answered_us; /* time of its last answer to a call of another part of core */
+  int asking;                /* 1: a hello is under way; the entry stays until it ends */
+  unsigned refused;          /* latest failures in a row that prove that nothing listens there */
+  int gone;                  /* 1: lost, and certainly ended; until it is alive again */
+  int left;                  /* 1: gone, by its own goodbye */
+  uint64_t life;             /* hv_msg_hello.life of its last hello; 0: not known */
+  uint64_t ended_us;         /* time at which its end was last noticed */
+  uint64_t again_us;         /* start of its life after that; 0: none */
+  int stranger;              /* 1: it contacted this node first, or such a peer sent its card */
+  uint64_t network;          /* network of its address (core/peers/contact.h); 0: a private one */
+  uint64_t since_us;         /* time at which the entry was made */
   hv_card card;
   hv_call call, farewell;
   hv_peers *peers;
 } hv_peers_entry;
 
-/* An address the user gave: asked until somebody answers there, and whenever nobody is alive. */
+/* An initial peer: an address that the user gave. It is asked until a peer answers there, and whenever no peer is alive. */
 typedef struct hv_peers_start {
-  hv_target target; /* with this node's own ID once it turned out to be it */
-  hv_status status; /* of the last try; HV_BUSY before the first has ended */
-  hv_cause cause;   /* of its failure */
-  char text[320];   /* and its sentence */
-  unsigned tries;
-  uint64_t ask_us, asked_us;
-  int asking;
+  hv_target target;          /* gets this node's own ID if the address turns out to be its own */
+  hv_status status;          /* result of the last try; HV_BUSY before the first has ended */
+  hv_cause cause;            /* cause of its failure */
+  char text[320];            /* sentence of its failure */
+  unsigned tries;            /* failed tries in a row */
+  uint64_t ask_us, asked_us; /* times of the next and the last try */
+  int asking;                /* 1: a hello is under way */
   hv_call call;
   hv_peers *peers;
 } hv_peers_start;
 
 typedef struct hv_peers_config {
-  hv_card me;               /* without addrs: those of HV_EVENT_START are told */
+  hv_card me;               /* this node; without addresses: those of HV_EVENT_START are announced */
   const hv_target *initial; /* copied */
   size_t n_initial;
   uint32_t hello_every_ms;    /* 0: 10,000 */
   uint32_t hello_timeout_ms;  /* 0: 3,000 */
-  size_t room;                /* 0: 32 */
-  void (*left)(void *arg);    /* after hv_peers_leave: all farewells are over; NULL: the world is told that this node has stopped */
-  void (*changed)(void *arg); /* somebody came or went, or an initial peer answered or failed; may be NULL */
-  /* A peer that can be dialled answered a hello of ours (the address that worked first), or is lost. May be NULL. */
+  size_t room;                /* most entries; 0: 32 */
+  void (*left)(void *arg);    /* after hv_peers_leave: all goodbyes have ended; NULL: env->stopped is called instead */
+  void (*changed)(void *arg); /* a peer came or went, or an initial peer answered or failed; may be NULL */
+  /* A peer that can be dialled answered a hello (addrs[0] is the address that worked), or is lost. May be NULL. */
   void (*answered)(void *arg, const hv_peer_id *id, const hv_addr *addrs, size_t n_addrs, uint64_t rtt_us);
   void (*lost)(void *arg, const hv_peer_id *id);
-  /* This peer has ended, for certain: it said goodbye, or nobody (or another peer) answers any more at every address that it had.
-   * Known or not before; may come more than once. A silent peer only becomes lost. May be NULL. */
+  /* This peer has certainly ended: it said goodbye, or each of its addresses refuses or belongs to another peer. The peer need not
+   * be in the table; the call may come more than once. A silent peer only becomes lost. May be NULL. */
   void (*gone)(void *arg, const hv_peer_id *id);
-  /* A peer has been started anew at that time, and nobody was told of the end of its life before. May be NULL. */
+  /* A peer restarted at since_us, and `gone` was not called for its life before. May be NULL. */
   void (*reborn)(void *arg, const hv_peer_id *id, uint64_t since_us);
   void *arg;
 } hv_peers_config;
@@ -96,49 +90,49 @@ struct hv_peers {
   hv_env *env;
   hv_peers_config config;
   hv_peers_entry **entries;
-  uint64_t *tags; /* of each entry the first bytes of its ID: most are told apart without looking there */
+  uint64_t *tags; /* first bytes of each entry's ID, for a fast search */
   size_t n_entries, n_alive;
   hv_peers_start *starts;
   size_t n_starts;
-  size_t pending; /* calls under way, LEAVEs among them */
-  int leaving;
-  uint64_t life, since_us; /* this node's: what it tells of itself */
-  uint64_t armed_us;       /* what the timer is set for */
+  size_t pending;          /* calls under way, goodbyes included */
+  int leaving;             /* 1: hv_peers_leave was called */
+  uint64_t life, since_us; /* this node's own life number, and its start */
+  uint64_t armed_us;       /* time for which the timer is set */
   hv_timer timer;
 };
 
-/* On failure nothing is left to fini. */
+/* env and config's callbacks are borrowed until fini. Not HV_OK: nothing to fini. */
 hv_status hv_peers_init(hv_peers *peers, hv_env *env, const hv_peers_config *config);
-/* Frees everything. No call of it may be under way any more, unless its world is dead. */
+/* Frees everything. No call may be under way, unless the world has crashed. */
 void hv_peers_fini(hv_peers *peers);
 
-/* The events that concern this room. hv_peers_hello answers the request. */
+/* The events of this part: START, a hello, a goodbye, PEER_DOWN. hv_peers_hello and hv_peers_left answer the request. */
 void hv_peers_start_asking(hv_peers *peers, const hv_event *event);
 void hv_peers_hello(hv_peers *peers, const hv_event *event);
-void hv_peers_left(hv_peers *peers, const hv_event *event); /* answers too */
+void hv_peers_left(hv_peers *peers, const hv_event *event);
 void hv_peers_down(hv_peers *peers, const hv_event *event);
-/* A call of any room has ended; the event is only looked at. Whoever answers one is not lost for want of an answer to a hello. */
+/* A call of another part of core has ended (event is borrowed). A peer that answers other calls survives more lost hellos. */
 void hv_peers_called(hv_peers *peers, const hv_event *event);
 
-/* Tells everyone alive that this peer goes, and asks nobody any more; env->stopped is called when all have heard it or failed to.
- */
+/* Sends a goodbye to all live peers and sends no more hellos. config.left is called when all goodbyes have ended. */
 void hv_peers_leave(hv_peers *peers);
 
 /* The entry of a peer, or NULL. */
 const hv_peers_entry *hv_peers_find(const hv_peers *peers, const hv_peer_id *id);
-/* Somebody waits for it in vain: it is asked now. */
+/* Another part waits for this peer without success: a hello is sent now. */
 void hv_peers_doubt(hv_peers *peers, const hv_peer_id *id);
-/* True if it has said goodbye, and no hello since: a word of it that still comes was on its way. */
+/* True if the peer has said goodbye and sent no hello since: messages of it that still arrive are old. */
 int hv_peers_has_left(const hv_peers *peers, const hv_peer_id *id);
-/* True if this peer, as a signer, has certainly ended since it said something at that time: its word is void. */
-int hv_peers_ended_since(const hv_peers *peers, const hv_peer_id *id, uint64_t said_us);
-/* How many are alive. */
+/* True if this peer has certainly ended after signed_us: a record that it signed at that time is void. */
+int hv_peers_ended_since(const hv_peers *peers, const hv_peer_id *id, uint64_t signed_us);
+/* Number of live peers. */
 size_t hv_peers_alive(const hv_peers *peers);
-/* Where to reach a peer that is known. HV_NOT_FOUND; HV_UNREACHABLE when it is in client mode. */
+/* Writes the ID and address of a known peer. HV_NOT_FOUND; HV_UNREACHABLE: it is in client mode. */
 hv_status hv_peers_target(const hv_peers *peers, const hv_peer_id *id, hv_target *out);
-/* 1 when there are initial peers and each has failed at its last try. */
+/* True if there are initial peers and the last try at each has failed. */
 int hv_peers_none_answers(const hv_peers *peers);
 
+/* "heard", "alive", "doubted" or "lost". */
 const char *hv_peers_state_name(hv_peers_state state);
 
 #endif

@@ -60,7 +60,7 @@ static void got(hv_dht_op *op, hv_status status, const char *text) {
   plan(self);
 }
 
-static void ask(hv_progress *self, const hv_progress_own *own) {
+static void progress_search(hv_progress *self, const hv_progress_own *own) {
   self->get = (hv_dht_op){.done = got,
                           .owner = self,
                           .key = hv_span_of(self->key, self->key_size),
@@ -99,10 +99,10 @@ static void free_tracker(hv_progress *self) {
   hv_mem_free(self);
 }
 
-static void said(hv_dht_op *op, hv_status status, const char *text) {
+static void progress_published(hv_dht_op *op, hv_status status, const char *text) {
   hv_progress *self = op->owner;
   (void)text;
-  self->saying = 0;
+  self->publishing = 0;
   if (self->closing) {
     free_tracker(self);
     return;
@@ -110,35 +110,35 @@ static void said(hv_dht_op *op, hv_status status, const char *text) {
   if (status == HV_CANCELLED || status == HV_CLOSED)
     return;
   if (status == HV_OK) {
-    self->said = self->being_said;
+    self->published = self->to_publish;
   } else {
-    self->said.any = 0;
+    self->published.any = 0;
     self->again_us = progress_clock(self) + ms(AGAIN_MS) * 2;
   }
   plan(self);
 }
 
-static int say(hv_progress *self, const hv_report *report) {
+static int progress_publish(hv_progress *self, const hv_report *report) {
   hv_report_pack(report, self->value);
   self->item = (hv_dht_item){.subkey = hv_span_of(self->subkey, strlen(self->subkey)),
                              .value = hv_span_of(self->value, sizeof self->value),
                              .has_subkey = 1,
                              .ttl_ms = self->terms.expiration_ms};
-  self->store = (hv_dht_op){.done = said,
+  self->store = (hv_dht_op){.done = progress_published,
                             .owner = self,
                             .key = hv_span_of(self->key, self->key_size),
                             .items = &self->item,
                             .n_items = 1,
                             .spots = &self->spots,
                             .timeout_ms = self->terms.max_refresh_ms};
-  self->saying = hv_dht_store(self->registry->dht, &self->store, NULL) == HV_OK;
-  return self->saying;
+  self->publishing = hv_dht_store(self->registry->dht, &self->store, NULL) == HV_OK;
+  return self->publishing;
 }
 
 /* Would others misjudge the count by more than a fiftieth of what one contributor is to give? */
 static int has_moved(const hv_progress *self, const hv_progress_own *own) {
-  double since = own->at_us > self->said.at_us ? (double)(own->at_us - self->said.at_us) * 1e-6 : 0;
-  double expected = (double)self->said.samples + self->said.speed * since;
+  double since = own->at_us > self->published.at_us ? (double)(own->at_us - self->published.at_us) * 1e-6 : 0;
+  double expected = (double)self->published.samples + self->published.speed * since;
   size_t n = self->view.tally.n ? self->view.tally.n : 1;
   return fabs(expected - (double)own->samples) * MOVED * (double)n > (double)self->terms.target;
 }
@@ -155,16 +155,16 @@ static uint64_t say_due(const hv_progress *self, const hv_progress_own *own, uin
   uint64_t due;
   if (!own->any || !has_record(self))
     return HV_PROGRESS_NEVER;
-  if (!self->said.any && hv_zones_is_wide(&self->run->zones))
+  if (!self->published.any && hv_zones_is_wide(&self->run->zones))
     due = self->opened_us + (hv_zones_heard(&self->run->zones) ? FIRST_WIDE_US : FIRST_ALONE_US);
-  else if (!self->said.any || (!self->covered && self->said.epoch != own->epoch))
+  else if (!self->published.any || (!self->covered && self->published.epoch != own->epoch))
     due = now_us;
   else if (self->covered)
-    due = self->said_us + ms(self->terms.expiration_ms) / SAID_IN_A_LIFE;
+    due = self->published_us + ms(self->terms.expiration_ms) / SAID_IN_A_LIFE;
   else if (has_moved(self, own))
-    due = self->said_us + ms(self->terms.min_refresh_ms);
+    due = self->published_us + ms(self->terms.min_refresh_ms);
   else
-    due = self->said_us + ms(self->terms.max_refresh_ms);
+    due = self->published_us + ms(self->terms.max_refresh_ms);
   return due > self->again_us ? due : self->again_us;
 }
 
@@ -188,11 +188,11 @@ static void plan(hv_progress *self) {
   uint64_t haste = haste_us(self, &own, now);
   round = round > ROUND_LEAST_US ? round : ROUND_LEAST_US;
   hv_zones_pace(&self->run->zones, haste < round ? haste : round);
-  if (due <= now && !self->saying) {
+  if (due <= now && !self->publishing) {
     hv_report report = progress_report(self, &own, now);
-    self->being_said = own;
-    self->said_us = now;
-    if (!say(self, &report))
+    self->to_publish = own;
+    self->published_us = now;
+    if (!progress_publish(self, &report))
       self->again_us = now + ms(AGAIN_MS);
     due = HV_PROGRESS_NEVER;
   }
@@ -201,18 +201,18 @@ static void plan(hv_progress *self) {
   if (self->covered && self->view.wide && self->asked_us && self->ask_us < next_ask(self, &own, now))
     self->ask_us = next_ask(self, &own, now); /* zones have taken over meanwhile */
   if (self->ask_us <= now && !self->asking)
-    ask(self, &own);
+    progress_search(self, &own);
   uint64_t next = now + ms(self->terms.min_refresh_ms);
   if (!self->asking && self->ask_us < next)
     next = self->ask_us;
-  if (!self->saying && due < next)
+  if (!self->publishing && due < next)
     next = due;
   if (next > now && haste < next - now)
     next = now + haste;
   wake_at(self, next > now ? next : now + ms(AGAIN_MS) / 10);
 }
 
-static void tick(hv_timer *timer, const hv_event *event) {
+static void progress_tick(hv_timer *timer, const hv_event *event) {
   hv_progress *self = timer->owner;
   hv_progress_own own = progress_own(self, event->now_us);
   progress_count(self, &own, event->now_us);
@@ -330,8 +330,8 @@ void hv_progress_registry_fini(hv_progress_registry *registry) {
     self->closing = 1;
     if (self->asking)
       hv_dht_cancel(registry->dht, &self->get);
-    if (self->saying)
-      hv_dht_cancel(registry->dht, &self->store); /* whose end frees it */
+    if (self->publishing)
+      hv_dht_cancel(registry->dht, &self->store); /* its end frees the tracker */
     else
       free_tracker(self);
     if (ended)
@@ -350,8 +350,8 @@ static int free_instance(const hv_progress_registry *registry, hv_span prefix) {
   return -1;
 }
 
-static hv_status check(const hv_progress_registry *registry, const hv_progress_config *config, hv_progress_terms *terms,
-                       int *instance, hv_error *err) {
+static hv_status progress_check_term(const hv_progress_registry *registry, const hv_progress_config *config,
+                                     hv_progress_terms *terms, int *instance, hv_error *err) {
   hv_status status = hv_progress_check(terms, err);
   if (status != HV_OK)
     return status;
@@ -372,7 +372,7 @@ hv_status hv_progress_open(hv_progress_registry *registry, const hv_progress_con
   char who[HV_PEER_TEXT_MAX];
   hv_progress_terms terms = config->terms;
   int instance = 0;
-  hv_status status = check(registry, config, &terms, &instance, err);
+  hv_status status = progress_check_term(registry, config, &terms, &instance, err);
   if (status != HV_OK)
     return status;
   size_t key_size = config->prefix.size + sizeof after - 1;
@@ -393,7 +393,7 @@ hv_status hv_progress_open(hv_progress_registry *registry, const hv_progress_con
   self->terms = terms;
   self->instance = (uint8_t)instance;
   snprintf(self->subkey, sizeof self->subkey, "%d[owner:%s]", instance, hv_peer_print(&registry->me, who));
-  self->timer = (hv_timer){.fire = tick, .owner = self};
+  self->timer = (hv_timer){.fire = progress_tick, .owner = self};
   self->next = registry->trackers;
   registry->trackers = self;
   self->view.at_us = self->opened_us = progress_clock(self);
@@ -424,12 +424,12 @@ void hv_progress_close(hv_progress *self) {
   self->registry->env->timer_clear(self->registry->env, &self->timer);
   if (self->asking)
     hv_dht_cancel(self->registry->dht, &self->get);
-  if (self->saying) {
+  if (self->publishing) {
     self->closing = 0; /* so that its end does not free it yet */
     hv_dht_cancel(self->registry->dht, &self->store);
     self->closing = 1;
   }
-  if (self->said_us == 0 || !say(self, &gone))
+  if (self->published_us == 0 || !progress_publish(self, &gone))
     free_tracker(self);
 }
 

@@ -1,48 +1,12 @@
-/* How far is the swarm? One contributor of a run says how far it is, and learns how far all are.
+/* A tracker of one run: publishes this contributor's progress and counts that of the swarm.
  *
- * Room: core (uses env, dht, zones, tally, report). The trackers of a node are in its registry; the hive thread only. The
- * program's side of it (a snapshot that any thread writes and reads, and nobody waits at) is net/hive/hive_progress.c;
- * hv_progress_now is pure and runs there, too.
- *
- * Two ways, so that it works in any DHT, and costs little where most of its nodes take part.
- *
- * Zones (zones.h): contributors are asked one by one, and for the sums of zones where there are many.
- *
- * Records: a contributor's report (report.h) is a record of its own in the DHT: key PREFIX_progress, subkey
- * N[owner:PEERID], signed, with expiration_ms to live; N counts the contributors of one node under one prefix. Times are
- * relative: a count is as old as its report said plus what has passed of the record's lease. Said anew: at once when the
- * epoch changes, when the count has moved away from what others would make of the last one by its speed, and at least
- * every max_refresh_ms. Asked: whenever a refresh is due. What was found is kept until its own end, so that an answer
- * that lacks somebody takes nobody away; an owner's newest word counts.
- *
- * While all whose records were found are heard directly, records are said three times in their life and asked for once
- * in it, for newcomers and onlookers; in a swarm wider than a leaf by some of its peers, HV_PROGRESS_KNOWN or so.
- *
- * A refresh follows the ETA: at the time when the target would be reached if expected_drift_peers more (or
- * expected_drift_rate of all) came, between min_refresh_ms and max_refresh_ms; every default_refresh_ms while nobody's
- * speed is known. The figures follow tally.h's rule.
- *
- * Where I stand (hv_progress_standing) and what follows from it:
- *
- * - IN_STEP: my epoch is the swarm's.
- *
- * - LATE: the swarm is one further: its step is under way or just done. Who takes part in it goes on; who does not must
- *   load the state.
- *
- * - BEHIND: the swarm is two or more further: what I have is stale. Load the state before contributing again.
- *
- * - AHEAD: I have made a step that the swarm has not (f + 1 owners have not said so yet). I go on with my epoch's samples
- *   and wait: the swarm's epoch is what others are to reach, never a reason to go back.
- *
- * ready: it is time to make the step: the swarm's epoch is beyond mine, or is mine and its samples are enough. (Those that
- * have made it already count with what they gave, so that it stays reached for the rest.)
- *
- * Others' counts are carried on by their speed between what is heard of them. A program that reports nothing for much longer than
- * its batches take (it validates, saves, waits for a person) stands still: its node says what it has told, and of its speed
- * what one batch in all that time would be, so that no step is called for samples that nobody makes.
- *
- * match: it is time to form a group: ready, or in step and either the ETA is within matchmaking_ms or batch_size_lead
- * samples are all that lacks.
+ * Room: core (uses env, dht, zones, tally, report).
+ * Owner: the node's registry, of all trackers. The program's side, a snapshot that any thread reads and writes without waiting, is
+ * net/hive/hive_progress.c.
+ * Thread: the hive thread; hv_progress_now, hv_progress_as_of and hv_progress_check: any.
+ * Limits: HV_PROGRESS_* below; HV_TALLY_INSTANCES_MAX trackers of one prefix in a node.
+ * Errors: hv_status; if counting fails, the last figures stand.
+ * Rules: docs/PROGRESS.md: the rule, standing, records, zones.
  */
 #ifndef HV_CORE_PROGRESS_H
 #define HV_CORE_PROGRESS_H
@@ -51,73 +15,78 @@
 #include "core/peers/peers.h"
 #include "core/progress/zones.h"
 
-#define HV_PROGRESS_PREFIX_MAX 512
+#define HV_PROGRESS_PREFIX_MAX 512  /* bytes */
 #define HV_PROGRESS_CLAIMS_MAX 2048 /* contributors that are remembered */
 #define HV_PROGRESS_NEVER UINT64_MAX
-#define HV_PROGRESS_KNOWN 48 /* how many of a wide swarm have records */
+#define HV_PROGRESS_KNOWN 48 /* contributors of a wide swarm that have records */
 
 typedef struct hv_progress hv_progress;
 typedef struct hv_progress_run hv_progress_run;
 
-/* What the program says of this contributor, as of at_us. */
+/* This contributor's progress, as the program reported it. */
 typedef struct hv_progress_own {
-  int any; /* 0: it has said nothing yet, and is no contributor */
-  uint64_t epoch, samples, before;
-  double speed;
-  uint64_t at_us;
-  uint64_t serial; /* counts its changes of epoch */
-  uint64_t step;   /* the samples that its latest report added, a batch; 0: not known */
-  int paused;      /* the program averages or loads state: that is no standstill */
+  int any; /* 0: no report yet, so it is no contributor */
+  uint64_t epoch;
+  uint64_t samples; /* in this epoch */
+  uint64_t before;  /* samples with which it left the epoch before */
+  double speed;     /* samples per second; 0: not known */
+  uint64_t at_us;   /* when that was so */
+  uint64_t serial;  /* the number of its changes of epoch */
+  uint64_t step;    /* samples that the latest report added, a batch; 0: not known */
+  int paused;       /* 1: the program averages or loads a state, which is no standstill */
 } hv_progress_own;
 
 typedef struct hv_progress_terms {
-  uint64_t target;                                             /* samples of one epoch; 1 or more */
-  uint64_t batch_size_lead;                                    /* a group is sought when so many samples lack */
-  uint32_t matchmaking_ms;                                     /* or so long before the target is reached */
-  uint32_t min_refresh_ms, max_refresh_ms, default_refresh_ms; /* 0: 500, 10,000, 3,000 */
-  double drift_peers, drift_rate;                              /* < 0: 3 and 0.2 */
-  uint32_t expiration_ms;                                      /* 0: 60,000; no less than 2 max_refresh_ms is taken */
-  double fast;                                                 /* tally.h; 0: 8 */
+  uint64_t target;                         /* samples of one epoch; 1 or more */
+  uint64_t batch_size_lead;                /* missing samples at which a group is sought */
+  uint32_t matchmaking_ms;                 /* time before the target at which a group is sought */
+  uint32_t min_refresh_ms, max_refresh_ms; /* limits between two searches; 0: 500, 10,000 */
+  uint32_t default_refresh_ms;             /* between two searches while no speed is known; 0: 3,000 */
+  double drift_peers, drift_rate;          /* peers, and their part of all, that may join before the target; < 0: 3, 0.2 */
+  uint32_t expiration_ms;                  /* lease of a record, at least 2 max_refresh_ms; 0: 60,000 */
+  double fast;                             /* tally.h; 0: 8 */
 } hv_progress_terms;
 
-/* What was counted at at_us: all that the figures need. */
+/* The result of counting at at_us, from which the figures follow. */
 typedef struct hv_progress_view {
   hv_tally tally;
-  uint64_t at_us, next_us; /* next_us: when it asks again */
-  uint64_t fetched;        /* how often an answer came (or it turned out that nobody is there) */
+  uint64_t at_us, next_us; /* next_us: the next search */
+  uint64_t fetched;        /* searches that were answered, or found no peer */
   uint64_t fetched_serial; /* the own serial before the latest of them */
-  uint32_t age_ms;         /* of what is counted by zones, on average */
-  int wide;                /* counted by zones */
-  int mine;                /* the own claim is in it */
+  uint32_t age_ms;         /* of sums, on average */
+  int wide;                /* 1: counted from sums */
+  int mine;                /* 1: the own claim is part of it */
 } hv_progress_view;
 
+/* This contributor's epoch, compared with the swarm's (docs/PROGRESS.md, "Where I stand"). */
 typedef enum hv_progress_standing {
-  HV_PROGRESS_IN_STEP,
-  HV_PROGRESS_LATE,
-  HV_PROGRESS_BEHIND,
-  HV_PROGRESS_AHEAD,
+  HV_PROGRESS_IN_STEP, /* the same */
+  HV_PROGRESS_LATE,    /* one before: a step is under way, or just done */
+  HV_PROGRESS_BEHIND,  /* two or more before: the state must be loaded */
+  HV_PROGRESS_AHEAD,   /* beyond: the others follow */
   HV_PROGRESS_STANDINGS
 } hv_progress_standing;
 
 typedef struct hv_progress_figures {
   uint64_t epoch;
-  double samples, speed;
+  double samples, speed; /* speed: samples per second */
   size_t n_peers, n_clients;
-  uint64_t eta_us; /* from now until the target is reached; HV_PROGRESS_NEVER: nobody's speed is known */
+  uint64_t eta_us; /* time from now until the target is reached; HV_PROGRESS_NEVER: no speed is known */
   uint64_t next_us;
   hv_progress_standing standing;
-  int ready, match;
+  int ready; /* 1: make the step: the swarm's epoch is beyond this one, or is this one and has its samples */
+  int match; /* 1: form a group: ready, or in step and near the target by matchmaking_ms or batch_size_lead */
 } hv_progress_figures;
 
 typedef struct hv_progress_config {
   hv_span prefix; /* copied */
   hv_progress_terms terms;
   int client_mode;
-  /* What the program says now. */
+  /* Sets *out to the program's latest report. */
   void (*own)(void *arg, hv_progress_own *out);
-  /* It was counted anew. May be NULL. */
+  /* The swarm was counted. May be NULL. */
   void (*counted)(void *arg, const hv_progress_view *view);
-  /* The node ends and the tracker with it; the last call. Not after hv_progress_close. May be NULL. */
+  /* The node ends, and the tracker with it; the last call. Not called after hv_progress_close. May be NULL. */
   void (*ended)(void *arg);
   void *arg;
 } hv_progress_config;
@@ -127,40 +96,43 @@ typedef struct hv_progress_registry {
   hv_env *env;
   hv_dht *dht;
   hv_peer_id me;
-  hv_notices *notices;   /* NULL: nobody is told of a tracker's end but by its record */
-  const hv_peers *peers; /* who has ended; NULL: nobody is known to have */
+  hv_notices *notices;   /* for departures; NULL: none are sent */
+  const hv_peers *peers; /* the peers that have ended; NULL: none are known */
   hv_progress *trackers;
   hv_progress_run *runs;
   int ended;
 } hv_progress_registry;
 
+/* Sets an empty registry up; borrows env and dht. */
 void hv_progress_registry_init(hv_progress_registry *registry, hv_env *env, hv_dht *dht, const hv_peer_id *me);
-/* Ends all trackers, for good; before the DHT is stopped or freed. May be called twice. */
+/* Ends and frees all trackers. Call it before the DHT is stopped or freed; a second call does nothing. */
 void hv_progress_registry_fini(hv_progress_registry *registry);
 
-/* Opens a tracker; it begins to ask at once. HV_INVALID (err names it), HV_BUDGET (HV_TALLY_INSTANCES_MAX of a prefix are the
- * limit), HV_NOMEM, HV_CLOSED. */
+/* Opens a tracker, which searches at once. HV_INVALID (err says why), HV_BUDGET: this prefix has HV_TALLY_INSTANCES_MAX trackers
+ * here, HV_NOMEM, HV_CLOSED. */
 hv_status hv_progress_open(hv_progress_registry *registry, const hv_progress_config *config, hv_progress **out, hv_error *err);
-/* The program's epoch changed, or it wants to know: counts and says at once what is new; asks at once, or (ask: 0) soon. */
+/* The program's epoch changed, or it wants to know: counts, and publishes what is new. Searches at once if `ask`, else soon. */
 void hv_progress_wake(hv_progress *self, int ask);
-/* Says that this contributor has gone, and frees it when that is said. */
+/* Publishes that this contributor has gone, then frees the tracker. */
 void hv_progress_close(hv_progress *self);
+/* The latest view, borrowed until the next event. */
 const hv_progress_view *hv_progress_look(const hv_progress *self);
 
-/* A peer has ended: it counts no more. */
+/* A peer has ended: it does not count any more. */
 void hv_progress_gone(hv_progress_registry *registry, const hv_peer_id *id);
-/* A peer takes no part in that run any more. */
+/* A peer has left that run: it does not count there any more. */
 void hv_progress_departed(hv_progress_registry *registry, const hv_peer_id *id, uint32_t run);
-/* HV_MSG_PROGRESS: answers it. */
+/* A peer sent HV_MSG_PROGRESS: answers it. */
 void hv_progress_asked(hv_progress_registry *registry, const hv_event *event);
 
-/* What a contributor counts for at now_us: what it said, or if it stands still that and a speed that makes no more of it. Pure. */
+/* A contributor's progress for others at now_us. If the program has reported nothing for much longer than its batches take, it is
+ * stalled: then the speed is reduced to one batch in all that time, so that no step is made for samples that do not exist. */
 hv_progress_own hv_progress_as_of(const hv_progress_own *own, uint64_t now_us);
 
-/* The terms with their defaults. HV_INVALID. */
+/* Fills in default terms. HV_INVALID: err names the wrong one. */
 hv_status hv_progress_check(hv_progress_terms *terms, hv_error *err);
 
-/* The figures now, from what was counted and what the program says by now. Pure. */
+/* Sets *out to the figures at now_us, from the latest view and the program's latest report. */
 void hv_progress_now(const hv_progress_view *view, const hv_progress_own *own, const hv_progress_terms *terms, uint64_t now_us,
                      hv_progress_figures *out);
 

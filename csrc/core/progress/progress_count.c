@@ -1,4 +1,4 @@
-/* What is heard of others, and how it is counted (contract in progress.h). */
+/* The records and sums of other contributors, and the count of all (contract in progress.h). */
 #include "core/progress/progress_inner.h"
 
 #include <math.h>
@@ -117,8 +117,8 @@ static void forget_ended(hv_progress *self, uint64_t now_us) {
 
 /* ---- what this node itself has ---- */
 
-/* What the program has done by now, if it went on. It reports from a thread of its own, also between a look at the clock and one at
- * its word: a word newer than now is as old as none. */
+/* The samples that the program has done by now if it continued. It reports from a thread of its own, so a report may be newer than
+ * now_us: such a report has age 0. */
 static double gone_on(const hv_progress *self, const hv_progress_own *own, uint64_t now_us) {
   double age = now_us > own->at_us ? (double)(now_us - own->at_us) * 1e-6 : 0;
   return (double)own->samples + own->speed * fmin(age, 3e-3 * self->terms.max_refresh_ms);
@@ -214,9 +214,9 @@ static void unite(hv_progress *self, const hv_progress_own *own, uint64_t now_us
         (hv_claim){.owner = self->registry->me, .report = progress_report(self, own, now_us), .at_us = own->at_us, .mine = 1};
 }
 
-/* Whoever was heard last in the epoch before, and not since this contributor began the swarm's, is taken to have begun that one
- * together with it, at its own speed: what is newer says itself where it is. A word may have been on its way then, and members of a
- * round do not end it at the same moment: hence TOGETHER_US. 1: somebody is. */
+/* A contributor that was heard last in the epoch before, and not since this one began the swarm's epoch, is taken to have begun it
+ * together with this one, at its own speed. A newer report says itself in which epoch it is. TOGETHER_US covers messages under way
+ * and members that end a round at different moments. True: there is such a contributor. */
 static int carry(const hv_progress *self, const hv_progress_own *own, uint64_t epoch, union_of *all) {
   uint64_t begun = self->serial_us, most = 3 * ms(self->terms.max_refresh_ms);
   int any = 0;
@@ -260,7 +260,7 @@ static int count_one_by_one(hv_progress *self, const hv_progress_own *own, uint6
   return 1;
 }
 
-static double least(double a, double b) {
+static double count_least(double a, double b) {
   return a < b ? a : b;
 }
 
@@ -286,8 +286,8 @@ static void count_by_zones(hv_progress *self, const hv_progress_own *own, uint64
     my_speed = own->speed;
   } else if (own->any && own->epoch == t->epoch + 1)
     mine = (double)own->before;
-  t->others_samples = t->samples - least(least(mine, t->most_samples), t->samples);
-  t->others_speed = t->speed - least(least(my_speed, t->most_speed), t->speed);
+  t->others_samples = t->samples - count_least(count_least(mine, t->most_samples), t->samples);
+  t->others_speed = t->speed - count_least(count_least(my_speed, t->most_speed), t->speed);
   self->view.age_ms = hv_sum_age_ms(&sum);
   self->view.wide = 1;
   self->covered = 1;

@@ -57,11 +57,11 @@ static hv_progress_standing standing(const hv_progress_own *own, uint64_t epoch)
   return own->epoch + 1 == epoch ? HV_PROGRESS_LATE : HV_PROGRESS_BEHIND;
 }
 
-static double least(double a, double b) {
+static double now_least(double a, double b) {
   return a < b ? a : b;
 }
 
-/* A view in which nobody else is: what I say is all there is. */
+/* True if a view holds no other contributor, so the own report is all there is. */
 static int alone(const hv_progress_view *view) {
   return view->tally.n <= (size_t)(view->mine != 0);
 }
@@ -70,7 +70,7 @@ void hv_progress_now(const hv_progress_view *view, const hv_progress_own *own, c
                      hv_progress_figures *out) {
   const hv_tally *t = &view->tally;
   uint64_t age_us = now_us > view->at_us ? now_us - view->at_us : 0, most_us = 2000 * (uint64_t)terms->max_refresh_ms;
-  double others = t->others_samples + t->others_speed * (double)least((double)age_us, (double)most_us) * 1e-6;
+  double others = t->others_samples + t->others_speed * (double)now_least((double)age_us, (double)most_us) * 1e-6;
   *out = (hv_progress_figures){.next_us = view->next_us, .n_peers = t->n, .n_clients = t->n_clients};
   if (alone(view)) {
     out->epoch = own->epoch;
@@ -79,9 +79,9 @@ void hv_progress_now(const hv_progress_view *view, const hv_progress_own *own, c
     out->n_peers = own->any != 0;
   } else {
     out->epoch = t->epoch;
-    out->samples = others + least(own_samples(own, t->epoch), view->mine ? t->most_samples : HV_REPORT_SAMPLES_MAX);
+    out->samples = others + now_least(own_samples(own, t->epoch), view->mine ? t->most_samples : HV_REPORT_SAMPLES_MAX);
     out->speed =
-        t->others_speed + (own->epoch >= t->epoch ? least(own->speed, view->mine ? t->most_speed : HV_REPORT_SPEED_MAX) : 0);
+        t->others_speed + (own->epoch >= t->epoch ? now_least(own->speed, view->mine ? t->most_speed : HV_REPORT_SPEED_MAX) : 0);
   }
   out->standing = standing(own, out->epoch);
   out->ready = own->any && (out->epoch > own->epoch || (out->epoch == own->epoch && out->samples >= (double)terms->target));

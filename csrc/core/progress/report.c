@@ -5,17 +5,17 @@
 enum { STANDSTILL = 16, STANDSTILL_LEAST_S = 1 };
 enum { VERSION = 1, CLIENT = 1, GONE = 2 };
 
-static void put(uint8_t **at, uint64_t value, size_t size) {
+static void report_put(uint8_t **at, uint64_t value, size_t size) {
   hv_le_put(*at, value, size);
   *at += size;
 }
 
-static uint64_t take(const uint8_t **at, size_t size) {
+static uint64_t report_take(const uint8_t **at, size_t size) {
   *at += size;
   return hv_le_get(*at - size, size);
 }
 
-static uint64_t least(uint64_t a, uint64_t b) {
+static uint64_t report_least(uint64_t a, uint64_t b) {
   return a < b ? a : b;
 }
 
@@ -24,26 +24,26 @@ void hv_report_pack(const hv_report *report, uint8_t out[HV_REPORT_BYTES]) {
   double speed = report->speed > 0 ? report->speed : 0;
   speed = speed < HV_REPORT_SPEED_MAX ? speed : HV_REPORT_SPEED_MAX;
   memcpy(&bits, &speed, sizeof bits);
-  put(&out, VERSION, 1);
-  put(&out, (report->client_mode ? CLIENT : 0) | (report->gone ? GONE : 0), 1);
-  put(&out, 0, 2);
-  put(&out, report->age_ms, 4);
-  put(&out, least(report->epoch, HV_REPORT_EPOCH_MAX), 8);
-  put(&out, least(report->samples, HV_REPORT_SAMPLES_MAX), 8);
-  put(&out, least(report->before, HV_REPORT_SAMPLES_MAX), 8);
-  put(&out, bits, 8);
+  report_put(&out, VERSION, 1);
+  report_put(&out, (report->client_mode ? CLIENT : 0) | (report->gone ? GONE : 0), 1);
+  report_put(&out, 0, 2);
+  report_put(&out, report->age_ms, 4);
+  report_put(&out, report_least(report->epoch, HV_REPORT_EPOCH_MAX), 8);
+  report_put(&out, report_least(report->samples, HV_REPORT_SAMPLES_MAX), 8);
+  report_put(&out, report_least(report->before, HV_REPORT_SAMPLES_MAX), 8);
+  report_put(&out, bits, 8);
 }
 
 hv_status hv_report_unpack(hv_span bytes, hv_report *out) {
   const uint8_t *at = bytes.data;
-  if (bytes.size != HV_REPORT_BYTES || take(&at, 1) != VERSION)
+  if (bytes.size != HV_REPORT_BYTES || report_take(&at, 1) != VERSION)
     return HV_MALFORMED;
-  uint64_t flags = take(&at, 1), spare = take(&at, 2), bits;
-  *out = (hv_report){.client_mode = (flags & CLIENT) != 0, .gone = (flags & GONE) != 0, .age_ms = (uint32_t)take(&at, 4)};
-  out->epoch = take(&at, 8);
-  out->samples = take(&at, 8);
-  out->before = take(&at, 8);
-  bits = take(&at, 8);
+  uint64_t flags = report_take(&at, 1), spare = report_take(&at, 2), bits;
+  *out = (hv_report){.client_mode = (flags & CLIENT) != 0, .gone = (flags & GONE) != 0, .age_ms = (uint32_t)report_take(&at, 4)};
+  out->epoch = report_take(&at, 8);
+  out->samples = report_take(&at, 8);
+  out->before = report_take(&at, 8);
+  bits = report_take(&at, 8);
   memcpy(&out->speed, &bits, sizeof bits);
   if (flags > (CLIENT | GONE) || spare || out->epoch > HV_REPORT_EPOCH_MAX || out->samples > HV_REPORT_SAMPLES_MAX ||
       out->before > HV_REPORT_SAMPLES_MAX || !(out->speed >= 0 && out->speed <= HV_REPORT_SPEED_MAX) || bits >> 63)

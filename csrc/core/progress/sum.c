@@ -2,14 +2,14 @@
 
 enum { OWNERS_MAX = HV_SUM_OWNERS_MAX };
 
-static const double LONGEST_US = 1e18; /* longer than any clock has run; what peers say of samples and speed gives more */
+static const double LONGEST_US = 1e18; /* longer than any clock has run; samples and speeds that peers claim can give more */
 
-static uint64_t least(uint64_t a, uint64_t b) {
+static uint64_t sum_least(uint64_t a, uint64_t b) {
   return a < b ? a : b;
 }
 
 static uint64_t plus(uint64_t a, uint64_t b, uint64_t most) {
-  return least(a + b, most); /* both are below 2^62 */
+  return sum_least(a + b, most); /* both are below 2^62 */
 }
 
 /* The part with this epoch, or a place for one; NULL: there are enough larger ones. */

@@ -1,9 +1,10 @@
-/* What do many contributors together say? Their count in a few numbers, which travel, are added up, and are judged by tally.h's
- * rule.
+/* The progress of many contributors in a few numbers: how many are in which epoch, with how many samples and at what speed.
  *
- * Room: core (uses tally, msg). Pure values; any thread. How it travels: words.h.
- * A sum has a part for each epoch that its contributors are in; of more than HV_PARTS_MAX the ones with fewest owners are left out
- * and count in the totals only: nobody makes honest ones disappear by naming many epochs. All numbers are as of when it is said.
+ * Room: core (uses tally, msg). Pure functions on values that the caller owns.
+ * Thread: any.
+ * Limits: HV_PARTS_MAX parts, one for each epoch. Beyond it the parts with the fewest owners count in the totals only, so honest
+ * contributors do not disappear when a liar names many epochs.
+ * Rules: docs/PROGRESS.md, "Zones"; its bytes: zone_msg.h.
  */
 #ifndef HV_CORE_SUM_H
 #define HV_CORE_SUM_H
@@ -14,45 +15,49 @@
 #define HV_PARTS_MAX 6 /* of one sum */
 #define HV_SUM_OWNERS_MAX (1 << 28)
 
-/* Those contributors that are in one epoch. */
+/* The contributors that are in one epoch. */
 typedef struct hv_part {
   uint64_t epoch;
   uint32_t owners;
-  uint32_t age_ms;      /* of what is in it, on average over owners */
+  uint32_t age_ms;      /* of these numbers, on average over owners */
   uint64_t samples;     /* in this epoch */
-  uint64_t before;      /* in the one before it, when it was left */
+  uint64_t before;      /* samples in the epoch before it, when they left it */
   uint64_t speed_milli; /* thousandths of a sample per second */
 } hv_part;
 
+/* All numbers are as of one moment; hv_sum_forward moves them to a later one. */
 typedef struct hv_sum {
   hv_part parts[HV_PARTS_MAX];
   size_t n_parts;
-  uint32_t owners, contributors, clients; /* of all, those that are in no part too */
+  uint32_t owners, contributors, clients; /* of all, with those that are in no part */
 } hv_sum;
 
-/* Adds a part, or a sum. What does not fit is left out as above. */
+/* Adds a part to a sum. If there is no room for its epoch, the part with the fewest owners counts in the totals only. */
 void hv_sum_add_part(hv_sum *sum, const hv_part *part);
+/* Adds a sum to a sum, in the same way. */
 void hv_sum_add(hv_sum *sum, const hv_sum *other);
-/* As it will be later, if all go on at their speed. */
+/* Extrapolates a sum by `us` at its speed. */
 void hv_sum_forward(hv_sum *sum, uint64_t us);
-/* Not so many owners: each part shrinks alike. Not so many samples, or so much speed, for each owner. */
+/* Scales all parts down alike, to at most so many owners. */
 void hv_sum_limit_owners(hv_sum *sum, uint32_t most);
+/* Limits the samples and the speed of a sum to so much for each owner. */
 void hv_sum_limit_each(hv_sum *sum, double samples, double speed);
 
-/* The age of what is in it, on average over owners. */
+/* The age in ms of a sum's numbers, on average over owners. */
 uint32_t hv_sum_age_ms(const hv_sum *sum);
-/* What counts of an epoch: those in it, and those one further with what they had before. */
+/* The samples that count for an epoch: those of owners in it, and of owners one further the samples with which they left it. */
 double hv_sum_samples(const hv_sum *sum, uint64_t epoch);
+/* The samples per second of the owners in an epoch. */
 double hv_sum_speed(const hv_sum *sum, uint64_t epoch);
 
-/* How far it is on one scale, for comparing sums of the same contributors: samples from the beginning of `epoch` on, an epoch more
- * counting as `share` for each owner. */
+/* A sum's progress on one scale, to compare sums of the same contributors: samples since the beginning of `epoch`, where each
+ * further epoch of an owner counts as `share` samples. */
 double hv_sum_place(const hv_sum *sum, uint64_t epoch, double share);
 
-/* How long those in this epoch have been in it: their samples by their speed, 10^18 us at most; 0: not known. */
+/* How long the owners in this epoch have been in it, in us: their samples divided by their speed, at most 10^18; 0: not known. */
 uint64_t hv_sum_since_us(const hv_sum *sum, uint64_t epoch);
-/* An epoch began so long ago. What is older than that of those who were in the one before says nothing of whether they have begun
- * it, too: they are taken to have done so with all others, at their own speed. What is newer stays as it is. */
+/* Moves owners of the epoch before `epoch`, which began since_us ago, into it at their own speed, if their numbers are older than
+ * that. Newer numbers stay as they are. */
 void hv_sum_carry(hv_sum *sum, uint64_t epoch, uint64_t since_us);
 
 #endif

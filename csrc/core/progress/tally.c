@@ -42,7 +42,7 @@ static int is_counted(const hv_claim *claim, const hv_tally_rule *rule, uint64_t
          (claim->mine || now_us <= claim->heard_us || now_us - claim->heard_us <= rule->stale_ms * UINT64_C(1000));
 }
 
-/* Who counts comes first; one owner's claims stand side by side. */
+/* Moves the claims that count to the front, those of one owner together; returns their number. */
 static size_t drop_the_rest(hv_claim *claims, size_t n, const hv_tally_rule *rule, uint64_t now_us) {
   size_t kept = 0;
   for (size_t i = 0; i < n; i++)
@@ -72,7 +72,7 @@ static void gather_owners(count *c, size_t n) {
   c->tolerated = c->n / 3;
 }
 
-static uint64_t epoch_of(const count *c) {
+static uint64_t tally_epoch(const count *c) {
   for (size_t i = 0; i < c->n; i++)
     c->values[i] = (double)c->shares[i].epoch; /* 48 bits: exact */
   return (uint64_t)hv_tally_reference(c->values, c->n, c->tolerated);
@@ -123,7 +123,7 @@ static double most_speed(const count *c) {
   return c->rule->fast * hv_tally_reference(c->values, c->n, c->tolerated);
 }
 
-static double least(double a, double b) {
+static double tally_least(double a, double b) {
   return a < b ? a : b;
 }
 
@@ -131,11 +131,11 @@ static double least(double a, double b) {
 static void sum(const count *c, hv_tally *out) {
   for (size_t i = 0; i < c->n; i++) {
     const share *s = &c->shares[i];
-    double samples = least(s->samples, out->most_samples), speed = least(s->speed, out->most_speed);
+    double samples = tally_least(s->samples, out->most_samples), speed = tally_least(s->speed, out->most_speed);
     out->samples += samples;
     out->speed += speed;
-    out->others_samples += samples - least(s->my_samples, samples);
-    out->others_speed += speed - least(s->my_speed, speed);
+    out->others_samples += samples - tally_least(s->my_samples, samples);
+    out->others_speed += speed - tally_least(s->my_speed, speed);
     for (size_t j = 0; j < s->n && j < HV_TALLY_INSTANCES_MAX; j++) {
       out->n++;
       out->n_clients += c->claims[s->first + j].report.client_mode;
@@ -157,7 +157,7 @@ hv_status hv_tally_count(hv_mem *mem, hv_claim *claims, size_t n, const hv_tally
     out->any = 1;
     out->n_owners = c.n;
     out->tolerated = c.tolerated;
-    out->epoch = epoch_of(&c);
+    out->epoch = tally_epoch(&c);
     add_up(&c, out->epoch);
     out->most_samples = most_samples(&c);
     out->most_speed = most_speed(&c);

@@ -7,7 +7,7 @@
 
 enum {
   LOOK_US = 1000000,
-  STALE_US = 10000000, /* who has not been heard for so long is not there */
+  STALE_US = 10000000, /* without a message, after which a peer does not count */
   ABSENT_US = 30000000,
   ZONE_TIMES = 4,
   OWNERS_MORE = 16,
@@ -17,10 +17,10 @@ enum {
 };
 
 #define NEAR 0.02
-#define NEAR_PASSED 0.005  /* who passes a word on is believed less */
-#define NEAR_AT_FIRST 0.05 /* while not all know how they stand to an epoch that has just begun; nothing is decided then */
+#define NEAR_PASSED 0.005  /* a sum that was passed on is trusted less */
+#define NEAR_AT_FIRST 0.05 /* shortly after an epoch began, when nothing is decided */
 
-static uint64_t now_of(const hv_zones *z) {
+static uint64_t zones_now(const hv_zones *z) {
   return z->env->now_us(z->env);
 }
 
@@ -39,22 +39,22 @@ static int is_fresh(uint64_t heard_us, uint64_t now_us) {
 static int is_absent(const hv_zones *z, const hv_peer_id *id, uint64_t now_us) {
   uint64_t who = mark_of(id);
   for (size_t i = 0; i < sizeof z->absent / sizeof *z->absent; i++)
-    if (z->absent[i].who == who && z->absent[i].until_us > now_us)
+    if (z->absent[i].from == who && z->absent[i].until_us > now_us)
       return 1;
   return 0;
 }
 
 static void note_absent(hv_zones *z, uint64_t who) {
-  z->absent[z->absent_at].who = who;
-  z->absent[z->absent_at].until_us = now_of(z) + ABSENT_US;
+  z->absent[z->absent_at].from = who;
+  z->absent[z->absent_at].until_us = zones_now(z) + ABSENT_US;
   z->absent_at = (z->absent_at + 1) % (sizeof z->absent / sizeof *z->absent);
 }
 
-/* Who asks about a run takes part in it. */
+/* A peer that asks about a run takes part in it. */
 static void note_present(hv_zones *z, const hv_peer_id *id) {
   uint64_t who = mark_of(id);
   for (size_t i = 0; i < sizeof z->absent / sizeof *z->absent; i++)
-    if (z->absent[i].who == who)
+    if (z->absent[i].from == who)
       z->absent[i].until_us = 0;
 }
 
@@ -102,7 +102,7 @@ static unsigned leaf_depth(const hv_zones *z, uint64_t now_us) {
   return 0;
 }
 
-static void look(hv_zones *z, uint64_t now_us) {
+static void zones_look(hv_zones *z, uint64_t now_us) {
   const hv_route *route = hv_dht_route(z->dht);
   z->looked_us = now_us;
   z->leaf_bits = leaf_depth(z, now_us);
@@ -141,24 +141,24 @@ typedef struct opinion {
 static int agree(const hv_zones *z, const opinion *a, const opinion *b, double near) {
   double reach = z->share * b->owners;
   double some = near < NEAR ? z->share / 4 : z->share; /* of one owner: small halves move by batches */
-  near = now_of(z) < z->begun_us + AT_FIRST_US ? NEAR_AT_FIRST : near;
+  near = zones_now(z) < z->begun_us + AT_FIRST_US ? NEAR_AT_FIRST : near;
   return fabs(a->place - b->place) <= near * reach + some && fabs(a->owners - b->owners) <= 1 + b->owners / 8 &&
          fabs(a->speed - b->speed) <= b->speed / 4 + 1e-9;
 }
 
-/* As of now, and with the swarm: what is older than the epoch is taken to have begun it. To be done before a sum is added to
- * others, since their ages together tell nothing of each. */
+/* Extrapolates a sum to now and into the swarm's epoch, if it is older than that epoch. To be done before a sum is added to others,
+ * because the mean of several ages says nothing of each. */
 static void bring(const hv_zones *z, hv_sum *sum, uint64_t heard_us, uint64_t now_us) {
   hv_sum_forward(sum, now_us - heard_us);
   if (z->begun_us)
     hv_sum_carry(sum, z->epoch, now_us > z->begun_us ? now_us - z->begun_us : 0);
 }
 
-static int add_opinion(const hv_zones *z, const hv_zones_voice *voice, uint64_t now_us, opinion *out) {
-  if (!is_fresh(voice->heard_us, now_us))
+static int add_opinion(const hv_zones *z, const hv_zones_answer *answer, uint64_t now_us, opinion *out) {
+  if (!is_fresh(answer->heard_us, now_us))
     return 0;
-  out->sum = voice->sum;
-  bring(z, &out->sum, voice->heard_us, now_us);
+  out->sum = answer->sum;
+  bring(z, &out->sum, answer->heard_us, now_us);
   out->place = hv_sum_place(&out->sum, z->epoch, z->share);
   out->speed = total_speed(&out->sum);
   out->owners = out->sum.owners;
@@ -166,12 +166,12 @@ static int add_opinion(const hv_zones *z, const hv_zones_voice *voice, uint64_t 
   return 1;
 }
 
-/* The voices that came from there, by place. */
+/* The answers that came from there, by place. */
 static size_t direct_of(const hv_zones *z, const hv_zones_half *half, uint64_t now_us, opinion said[3]) {
   size_t n = 0;
   n += (size_t)add_opinion(z, &half->asked[0], now_us, &said[n]);
   n += (size_t)add_opinion(z, &half->asked[1], now_us, &said[n]);
-  n += (size_t)add_opinion(z, &half->told, now_us, &said[n]);
+  n += (size_t)add_opinion(z, &half->volunteered, now_us, &said[n]);
   for (size_t i = 1; i < n; i++)
     for (size_t j = i; j > 0 && said[j - 1].place > said[j].place; j--) {
       opinion held = said[j];
@@ -181,8 +181,8 @@ static size_t direct_of(const hv_zones *z, const hv_zones_half *half, uint64_t n
   return n;
 }
 
-/* Which voice counts: the freshest if the one in the middle agrees (of two the lower), else that one; what was passed on counts if
- * it is fresher still and agrees, and has no vote. */
+/* Picks the sum that counts: the freshest answer if it agrees with the median (of two: the lower), else the median. A sum that was
+ * passed on has no vote; it counts if it is fresher still and agrees. */
 static void pick(hv_zones *z, hv_zones_half *half, uint64_t now_us) {
   opinion said[3], passed;
   size_t freshest = 0, n = direct_of(z, half, now_us, said);
@@ -201,37 +201,37 @@ static void pick(hv_zones *z, hv_zones_half *half, uint64_t now_us) {
 /* Somebody passes on what it counts of a half that is the same for both. */
 static void hear_passed(hv_zones *z, unsigned level, uint64_t from, const hv_sum *sum) {
   hv_zones_half *half = &z->halves[level];
-  uint64_t now = now_of(z);
-  hv_zones_voice voice = {.from = from, .heard_us = now, .sum = *sum};
+  uint64_t now = zones_now(z);
+  hv_zones_answer answer = {.from = from, .heard_us = now, .sum = *sum};
   opinion said[3], new, old;
   size_t n = direct_of(z, half, now, said);
-  if (n == 0 || !add_opinion(z, &voice, now, &new) || !agree(z, &new, &said[(n - 1) / 2], NEAR_PASSED))
+  if (n == 0 || !add_opinion(z, &answer, now, &new) || !agree(z, &new, &said[(n - 1) / 2], NEAR_PASSED))
     return;
   if (add_opinion(z, &half->passed, now, &old) && old.age_ms <= new.age_ms)
     return;
   if (new.age_ms < hv_sum_age_ms(&half->picked) + (now - half->picked_us) / 1000)
     half->renewed_us = now;
-  half->passed = voice;
+  half->passed = answer;
   pick(z, half, now);
 }
 
-static void hear_half(hv_zones *z, unsigned level, uint64_t from, int asked, const hv_words *said, const hv_sum *sum) {
+static void hear_half(hv_zones *z, unsigned level, uint64_t from, int asked, const hv_zone_msg *said, const hv_sum *sum) {
   hv_zones_half *half = &z->halves[level];
-  hv_zones_voice voice = {from, now_of(z), said->epoch, said->any, *sum};
-  if (hv_sum_age_ms(sum) < hv_sum_age_ms(&half->picked) + (now_of(z) - half->picked_us) / 1000)
-    half->renewed_us = now_of(z);
+  hv_zones_answer answer = {from, zones_now(z), said->epoch, said->in_one, *sum};
+  if (hv_sum_age_ms(sum) < hv_sum_age_ms(&half->picked) + (zones_now(z) - half->picked_us) / 1000)
+    half->renewed_us = zones_now(z);
   if (half->asked[0].from == from)
-    half->asked[0] = voice;
+    half->asked[0] = answer;
   else if (asked) {
     half->asked[1] = half->asked[0];
-    half->asked[0] = voice;
+    half->asked[0] = answer;
   } else if (half->asked[1].from == from)
-    half->asked[1] = voice;
+    half->asked[1] = answer;
   else
-    half->told = voice;
-  if (half->told.from == from && (half->asked[0].from == from || half->asked[1].from == from))
-    half->told = (hv_zones_voice){0}; /* nobody has two voices */
-  pick(z, half, now_of(z));
+    half->volunteered = answer;
+  if (half->volunteered.from == from && (half->asked[0].from == from || half->asked[1].from == from))
+    half->volunteered = (hv_zones_answer){0}; /* nobody has two answers */
+  pick(z, half, zones_now(z));
 }
 
 /* A random contact there; NULL: none is known. */
@@ -294,7 +294,7 @@ static void zone_within(const hv_zones *z, unsigned depth, uint64_t now_us, hv_s
 
 /* ---- asking ---- */
 
-static void hear_member(hv_zones *z, const hv_peer_id *id, unsigned bits, const hv_words *said, const hv_sum *sum) {
+static void hear_member(hv_zones *z, const hv_peer_id *id, unsigned bits, const hv_zone_msg *said, const hv_sum *sum) {
   const hv_route_contact *contact = hv_route_find(hv_dht_route(z->dht), id);
   hv_zones_member *m = bits >= z->leaf_bits && (contact || sum->clients) ? find_or_add_member(z, id, bits, !contact) : NULL;
   if (!m)
@@ -305,38 +305,38 @@ static void hear_member(hv_zones *z, const hv_peer_id *id, unsigned bits, const 
   for (size_t i = 0; i < m->sum.n_parts; i++)
     m->sum.parts[i].age_ms = 0;
   m->epoch = said->epoch;
-  m->in_one = (uint8_t)said->any;
-  m->heard_us = now_of(z);
+  m->in_one = (uint8_t)said->in_one;
+  m->heard_us = zones_now(z);
 }
 
-/* How long a word takes that comes by itself. */
+/* How long a message takes that comes by itself. */
 static uint64_t way_us(const hv_zones *z, const hv_peer_id *who) {
   const hv_route_contact *contact = hv_route_find(hv_dht_route(z->dht), who);
   return (contact && contact->rtt_us ? contact->rtt_us : hv_dht_asker(z->dht)->rtt_us) / 2;
 }
 
-/* What somebody tells of itself, or of the half that is its own and the other one for me; and what it passes on. */
-static void hear(hv_zones *z, const hv_peer_id *who, unsigned depth, int asked, uint64_t way, hv_span bytes) {
+/* Takes a message in: its sender's own sum, or that of its half, which is the other half for this node; and the sums passed on. */
+static void zones_hear(hv_zones *z, const hv_peer_id *who, unsigned depth, int asked, uint64_t way, hv_span bytes) {
   enum { WAY_MOST_US = 500000 };
   hv_hash hash;
-  hv_words said;
-  if ((z->config.has_left && z->config.has_left(z->config.arg, who)) || hv_words_unpack(bytes, &said) != HV_OK)
+  hv_zone_msg said;
+  if ((z->config.has_left && z->config.has_left(z->config.arg, who)) || hv_zone_msg_unpack(bytes, &said) != HV_OK)
     return;
   hv_route_hash(z->env, who, &hash);
   unsigned bits = (unsigned)hv_hash_shared_bits(&hash, &z->me);
   const hv_route_contact *contact = hv_route_find(hv_dht_route(z->dht), who);
   for (size_t i = 0; i < said.n; i++) {
-    hv_word *word = &said.words[i];
-    hv_sum_forward(&word->sum, way < WAY_MOST_US ? way : WAY_MOST_US);
-    if (word->sum.owners == 0)
+    hv_zone_sum *entry = &said.sums[i];
+    hv_sum_forward(&entry->sum, way < WAY_MOST_US ? way : WAY_MOST_US);
+    if (entry->sum.owners == 0)
       continue;
-    if (word->level != HV_WORDS_MINE) {
-      if (word->level < bits && word->level < z->leaf_bits && (asked || contact))
-        hear_passed(z, word->level, mark_of(who), &word->sum);
+    if (entry->level != HV_ZONE_ASKED) {
+      if (entry->level < bits && entry->level < z->leaf_bits && (asked || contact))
+        hear_passed(z, entry->level, mark_of(who), &entry->sum);
     } else if (depth >= HV_ZONES_SELF)
-      hear_member(z, who, bits, &said, &word->sum);
+      hear_member(z, who, bits, &said, &entry->sum);
     else if (depth == bits + 1 && bits < z->leaf_bits && (asked || contact))
-      hear_half(z, bits, mark_of(who), asked, &said, &word->sum);
+      hear_half(z, bits, mark_of(who), asked, &said, &entry->sum);
   }
   if (z->config.moved)
     z->config.moved(z->config.arg);
@@ -347,7 +347,7 @@ static void hear(hv_zones *z, const hv_peer_id *who, unsigned depth, int asked, 
 /* The half of those below `bits` about which something new came last, but not since `before_us`; HV_ZONES_LEVELS: none. */
 static unsigned newest_half(const hv_zones *z, unsigned bits, uint32_t taken, uint64_t but_of) {
   unsigned found = HV_ZONES_LEVELS;
-  for (unsigned level = 0; level < bits && level < z->leaf_bits && level < HV_WORDS_MINE; level++) {
+  for (unsigned level = 0; level < bits && level < z->leaf_bits && level < HV_ZONE_ASKED; level++) {
     const hv_zones_half *half = &z->halves[level];
     if (!(taken >> level & 1) && half->picked.owners && half->passed.from != but_of &&
         (found == HV_ZONES_LEVELS || half->renewed_us > z->halves[found].renewed_us))
@@ -357,37 +357,38 @@ static unsigned newest_half(const hv_zones *z, unsigned bits, uint32_t taken, ui
 }
 
 /* This zone around me, and of what is the same for whoever hears it what is newest. */
-static size_t say(const hv_zones *z, const hv_peer_id *to, unsigned depth, uint64_t now_us, uint8_t out[HV_WORDS_BYTES_MAX]) {
-  hv_words words = {.n = 1, .words[0].level = HV_WORDS_MINE};
+static size_t zones_write(const hv_zones *z, const hv_peer_id *to, unsigned depth, uint64_t now_us,
+                          uint8_t out[HV_ZONE_MSG_BYTES_MAX]) {
+  hv_zone_msg msg = {.n = 1, .sums[0].level = HV_ZONE_ASKED};
   hv_hash hash;
   hv_sum own;
   uint32_t taken = 0;
   z->config.own(z->config.arg, &own);
   for (size_t i = 0; i < own.n_parts; i++)
-    words.epoch = own.parts[i].epoch > words.epoch ? own.parts[i].epoch : words.epoch;
-  words.any = own.owners > 0;
-  zone_within(z, depth, now_us, &words.words[0].sum);
+    msg.epoch = own.parts[i].epoch > msg.epoch ? own.parts[i].epoch : msg.epoch;
+  msg.in_one = own.owners > 0;
+  zone_within(z, depth, now_us, &msg.sums[0].sum);
   hv_route_hash(z->env, to, &hash);
   unsigned bits = (unsigned)hv_hash_shared_bits(&hash, &z->me);
-  while (words.n <= HV_ZONES_PASSED) {
+  while (msg.n <= HV_ZONES_PASSED) {
     unsigned level = newest_half(z, bits, taken, mark_of(to));
     if (level == HV_ZONES_LEVELS)
       break;
-    hv_word *word = &words.words[words.n++];
+    hv_zone_sum *entry = &msg.sums[msg.n++];
     taken |= UINT32_C(1) << level;
-    word->level = level;
-    word->sum = z->halves[level].picked;
-    bring(z, &word->sum, z->halves[level].picked_us, now_us);
+    entry->level = level;
+    entry->sum = z->halves[level].picked;
+    bring(z, &entry->sum, z->halves[level].picked_us, now_us);
   }
-  return hv_words_pack(&words, out);
+  return hv_zone_msg_pack(&msg, out);
 }
 
-static void answered(void *owner, size_t slot, hv_status status, const hv_msg *msg, const char *text) {
+static void zones_answered(void *owner, size_t slot, hv_status status, const hv_msg *msg, const char *text) {
   hv_zones *z = owner;
   (void)text;
   hv_zones_member *m = slot < HV_ZONES_MEMBERS ? &z->members[slot] : NULL;
   hv_zones_half *half = m ? NULL : &z->halves[slot - HV_ZONES_MEMBERS];
-  hv_peer_id who = m ? m->id : half->whom;
+  hv_peer_id who = m ? m->id : half->asked_peer;
   unsigned depth = m ? HV_ZONES_SELF : (unsigned)(slot - HV_ZONES_MEMBERS) + 1;
   uint64_t asked_us = m ? m->tried_us : half->tried_us;
   if (m)
@@ -397,7 +398,7 @@ static void answered(void *owner, size_t slot, hv_status status, const hv_msg *m
   if (status != HV_OK || msg->kind != HV_MSG_PROGRESS_TOLD)
     return;
   if (!msg->u.progress_told.absent) {
-    hear(z, &who, depth, 1, (now_of(z) - asked_us) / 2, msg->u.progress_told.words);
+    zones_hear(z, &who, depth, 1, (zones_now(z) - asked_us) / 2, msg->u.progress_told.words);
     return;
   }
   note_absent(z, mark_of(&who));
@@ -406,19 +407,19 @@ static void answered(void *owner, size_t slot, hv_status status, const hv_msg *m
 }
 
 /* Tells what it asks for. */
-static void ask(hv_zones *z, const hv_route_contact *contact, size_t slot, unsigned depth, hv_ask **out) {
-  uint8_t bytes[HV_WORDS_BYTES_MAX];
-  size_t size = say(z, &contact->id, depth, now_of(z), bytes);
+static void zones_ask(hv_zones *z, const hv_route_contact *contact, size_t slot, unsigned depth, hv_ask **out) {
+  uint8_t bytes[HV_ZONE_MSG_BYTES_MAX];
+  size_t size = zones_write(z, &contact->id, depth, zones_now(z), bytes);
   hv_msg msg = {.kind = HV_MSG_PROGRESS, .u.progress = {.run = z->config.run, .depth = depth, .words = hv_span_of(bytes, size)}};
-  hv_asker_ask(hv_dht_asker(z->dht), &contact->id, hv_span_of(contact->addrs, contact->addrs_size), &msg, 0, answered, z, slot,
-               out);
+  hv_asker_ask(hv_dht_asker(z->dht), &contact->id, hv_span_of(contact->addrs, contact->addrs_size), &msg, 0, zones_answered, z,
+               slot, out);
 }
 
 static uint64_t latest(uint64_t a, uint64_t b) {
   return a > b ? a : b;
 }
 
-/* Who was not heard for longest; ALL: nobody is there. */
+/* The member or half that was not heard for longest; ALL: there is none. */
 static size_t next_slot(const hv_zones *z) {
   size_t found = ALL;
   uint64_t oldest = UINT64_MAX;
@@ -432,7 +433,7 @@ static size_t next_slot(const hv_zones *z) {
   }
   for (unsigned level = 0; level < z->leaf_bits; level++) {
     const hv_zones_half *half = &z->halves[level];
-    uint64_t since = latest(latest(half->asked[0].heard_us, half->told.heard_us), half->tried_us);
+    uint64_t since = latest(latest(half->asked[0].heard_us, half->volunteered.heard_us), half->tried_us);
     since += since ? z->round_us / 2 : 0; /* others pass on what is told of it; of a member nobody does */
     if (!half->ask && since < oldest) {
       oldest = since;
@@ -449,21 +450,21 @@ static void ask_next(hv_zones *z, uint64_t now_us) {
     hv_zones_member *m = &z->members[slot];
     m->tried_us = now_us;
     if ((contact = hv_route_find(hv_dht_route(z->dht), &m->id)))
-      ask(z, contact, slot, HV_ZONES_SELF, &m->ask);
+      zones_ask(z, contact, slot, HV_ZONES_SELF, &m->ask);
   } else if (slot < ALL) {
     unsigned level = (unsigned)(slot - HV_ZONES_MEMBERS);
     hv_zones_half *half = &z->halves[level];
     half->tried_us = now_us;
     if ((contact = contact_in(z, level, now_us))) {
-      half->whom = contact->id;
-      ask(z, contact, slot, level + 1, &half->ask);
+      half->asked_peer = contact->id;
+      zones_ask(z, contact, slot, level + 1, &half->ask);
     }
   }
 }
 
 void hv_zones_hurry(hv_zones *z) {
-  uint64_t now = now_of(z);
-  look(z, now);
+  uint64_t now = zones_now(z);
+  zones_look(z, now);
   for (size_t i = 0; i < HV_ZONES_MEMBERS; i++) {
     hv_zones_member *m = &z->members[i];
     const hv_route_contact *contact = NULL;
@@ -472,7 +473,7 @@ void hv_zones_hurry(hv_zones *z) {
     if (!contact)
       continue;
     m->tried_us = now;
-    ask(z, contact, i, HV_ZONES_SELF, &m->ask);
+    zones_ask(z, contact, i, HV_ZONES_SELF, &m->ask);
   }
 }
 
@@ -482,14 +483,14 @@ static uint64_t pause_us(const hv_zones *z) {
 }
 
 static void ask_in(hv_zones *z, uint64_t us) {
-  z->due_us = now_of(z) + us;
+  z->due_us = zones_now(z) + us;
   z->env->timer_set(z->env, &z->timer, us);
 }
 
-static void tick(hv_timer *timer, const hv_event *event) {
+static void zones_tick(hv_timer *timer, const hv_event *event) {
   hv_zones *z = timer->owner;
   if (event->now_us - z->looked_us >= LOOK_US || z->looked_us == 0)
-    look(z, event->now_us);
+    zones_look(z, event->now_us);
   ask_next(z, event->now_us);
   ask_in(z, pause_us(z));
 }
@@ -540,10 +541,10 @@ static void limit_zones(hv_zones *z, uint64_t now_us) {
   z->most_zone_speed = z->config.fast * hv_tally_reference(speeds, n, n / 3);
 }
 
-/* The epoch that more than a third of those have reached who were heard themselves: this node, its leaf, and the voices of each
+/* The epoch that more than a third of the peers heard directly have reached: this node, its leaf, and the answers about each
  * half, a sample of the swarm of which nobody chose more than one in three. Sums take longer to come than the word of who said
  * them. */
-static uint64_t epoch_of(const hv_zones *z, uint64_t now_us) {
+static uint64_t zones_epoch(const hv_zones *z, uint64_t now_us) {
   double epochs[1 + HV_ZONES_MEMBERS + 3 * HV_ZONES_LEVELS];
   hv_sum own;
   size_t n = 0;
@@ -560,17 +561,17 @@ static uint64_t epoch_of(const hv_zones *z, uint64_t now_us) {
       epochs[n++] = (double)m->epoch; /* 48 bits: exact */
   }
   for (unsigned level = 0; level < z->leaf_bits; level++) {
-    const hv_zones_voice *voices[] = {&z->halves[level].asked[0], &z->halves[level].asked[1], &z->halves[level].told};
-    for (size_t i = 0; i < sizeof voices / sizeof *voices; i++)
-      if (voices[i]->in_one && is_fresh(voices[i]->heard_us, now_us))
-        epochs[n++] = (double)voices[i]->epoch;
+    const hv_zones_answer *answers[] = {&z->halves[level].asked[0], &z->halves[level].asked[1], &z->halves[level].volunteered};
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
+      if (answers[i]->in_one && is_fresh(answers[i]->heard_us, now_us))
+        epochs[n++] = (double)answers[i]->epoch;
   }
   return (uint64_t)hv_tally_reference(epochs, n, n / 3);
 }
 
 void hv_zones_count(hv_zones *z, hv_sum *out) {
-  uint64_t now = now_of(z);
-  z->epoch = epoch_of(z, now);
+  uint64_t now = zones_now(z);
+  z->epoch = zones_epoch(z, now);
   for (unsigned level = 0; level < z->leaf_bits; level++)
     pick(z, &z->halves[level], now);
   zone_within(z, 0, now, out);
@@ -583,7 +584,7 @@ void hv_zones_count(hv_zones *z, hv_sum *out) {
 }
 
 size_t hv_zones_heard(const hv_zones *z) {
-  uint64_t now = now_of(z);
+  uint64_t now = zones_now(z);
   size_t n = 0;
   for (size_t i = 0; i < HV_ZONES_MEMBERS; i++)
     n += hv_peer_is_known(&z->members[i].id) && is_fresh(z->members[i].heard_us, now);
@@ -598,7 +599,7 @@ int hv_zones_is_wide(const hv_zones *z) {
 
 int hv_zones_member_of(const hv_zones *z, const hv_peer_id *id, hv_sum *out, uint64_t *heard_us) {
   const hv_zones_member *m = find_member((hv_zones *)z, id);
-  if (!m || !is_fresh(m->heard_us, now_of(z)))
+  if (!m || !is_fresh(m->heard_us, zones_now(z)))
     return 0;
   *out = m->sum;
   *heard_us = m->heard_us;
@@ -612,16 +613,16 @@ size_t hv_zones_heard_from(const hv_zones *z, hv_target *out) {
   hv_addr addr;
   for (size_t i = 0; i < HV_ZONES_MEMBERS; i++) {
     const hv_zones_member *m = &z->members[i];
-    const hv_route_contact *contact = is_fresh(m->heard_us, now_of(z)) ? hv_route_find(hv_dht_route(z->dht), &m->id) : NULL;
+    const hv_route_contact *contact = is_fresh(m->heard_us, zones_now(z)) ? hv_route_find(hv_dht_route(z->dht), &m->id) : NULL;
     if (contact && hv_contact_unpack(hv_span_of(contact->addrs, contact->addrs_size), &addr, 1) == 1)
       out[n++] = (hv_target){m->id, addr};
   }
   return n;
 }
 
-static void forget_voice(hv_zones_voice *voice, uint64_t who) {
-  if (voice->from == who)
-    *voice = (hv_zones_voice){0};
+static void forget_voice(hv_zones_answer *answer, uint64_t who) {
+  if (answer->from == who)
+    *answer = (hv_zones_answer){0};
 }
 
 void hv_zones_gone(hv_zones *z, const hv_peer_id *id) {
@@ -633,7 +634,7 @@ void hv_zones_gone(hv_zones *z, const hv_peer_id *id) {
   for (unsigned level = 0; level < HV_ZONES_LEVELS; level++) {
     forget_voice(&z->halves[level].asked[0], who);
     forget_voice(&z->halves[level].asked[1], who);
-    forget_voice(&z->halves[level].told, who);
+    forget_voice(&z->halves[level].volunteered, who);
   }
 }
 
@@ -642,10 +643,10 @@ void hv_zones_gone(hv_zones *z, const hv_peer_id *id) {
 void hv_zones_asked(hv_zones *z, const hv_event *event) {
   const hv_msg_progress *asked = &event->msg->u.progress;
   hv_msg answer = {.kind = HV_MSG_PROGRESS_TOLD};
-  uint8_t bytes[HV_WORDS_BYTES_MAX];
+  uint8_t bytes[HV_ZONE_MSG_BYTES_MAX];
   note_present(z, &event->request->peer);
-  hear(z, &event->request->peer, asked->depth, 0, way_us(z, &event->request->peer), asked->words);
-  size_t size = say(z, &event->request->peer, asked->depth, event->now_us, bytes);
+  zones_hear(z, &event->request->peer, asked->depth, 0, way_us(z, &event->request->peer), asked->words);
+  size_t size = zones_write(z, &event->request->peer, asked->depth, event->now_us, bytes);
   answer.u.progress_told.words = hv_span_of(bytes, size);
   z->env->reply(z->env, event->request, &answer);
 }
@@ -657,8 +658,8 @@ void hv_zones_init(hv_zones *z, hv_env *env, hv_dht *dht, const hv_zones_config 
   *z = (hv_zones){.env = env, .dht = dht, .config = *config, .round_us = 1000000, .me = hv_dht_route(dht)->me};
   z->most_samples = z->most_speed = z->most_zone_samples = z->most_zone_speed = HV_REPORT_SAMPLES_MAX;
   z->share = (double)config->target;
-  z->timer = (hv_timer){.fire = tick, .owner = z};
-  look(z, now_of(z));
+  z->timer = (hv_timer){.fire = zones_tick, .owner = z};
+  zones_look(z, zones_now(z));
   env->random(env, &r, sizeof r);
   ask_in(z, r % 100000);
 }
@@ -675,6 +676,6 @@ void hv_zones_fini(hv_zones *z) {
 
 void hv_zones_pace(hv_zones *z, uint64_t round_us) {
   z->round_us = round_us;
-  if (now_of(z) + pause_us(z) < z->due_us)
+  if (zones_now(z) + pause_us(z) < z->due_us)
     ask_in(z, pause_us(z));
 }

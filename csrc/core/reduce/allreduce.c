@@ -5,133 +5,20 @@
 
 #include <string.h>
 
-enum { REGISTRY_PATIENCE_MS = 15000, SWEEP_MS = 500, BARE_PIECES = 64 };
-
-/* What came on a stream before its round or view began. Small: there may be as many as a window has room for. */
-typedef struct piece {
-  struct piece *next;
-  hv_msg_kind kind;
-  union {
-    hv_msg_chunk chunk;
-    hv_msg_news news;
-  } u;
-  uint8_t members[HV_CHUNK_FROM_MAX]; /* its own */
-  hv_payload *payload;
-} piece;
-
-/* A stream whose round or view has not begun here. What it brings is held, which closes its window. */
-typedef struct hv_allreduce_early {
-  struct hv_allreduce_early *next, **link;
-  hv_allreduce_registry *registry;
-  hv_stream *stream;
-  hv_msg first;
-  uint8_t *lacks; /* first's */
-  int stranger;   /* its peer was not known when it came */
-  uint64_t since_us;
-  piece *pieces, **last;
-  size_t n_bare; /* pieces without a payload: no window counts them */
-} early;
-
-static void release(hv_allreduce *self);
+static void allreduce_release(hv_allreduce *self);
 
 /* ---- the registry ---- */
 
-static void leave_registry(early *e) {
-  for (piece *p; (p = e->pieces); hv_mem_free(p)) {
-    e->pieces = p->next;
-    hv_payload_release(p->payload);
-  }
-  *e->link = e->next;
-  if (e->next)
-    e->next->link = e->link;
-  e->registry->n_early--;
-  hv_mem_free(e->lacks);
-  hv_mem_free(e);
-}
-
-/* A copy of a message that may come on a stream of a round, with its bytes; 0: it may not. */
-static int copy_piece(const hv_msg *msg, piece *p) {
-  p->kind = msg->kind;
-  if (msg->kind == HV_MSG_CHUNK)
-    p->u.chunk = msg->u.chunk;
-  else if (msg->kind == HV_MSG_NEWS)
-    p->u.news = msg->u.news;
-  else
-    return 0;
-  hv_span *bytes = msg->kind == HV_MSG_CHUNK ? &p->u.chunk.from : &p->u.news.members;
-  if (bytes->size > sizeof p->members)
-    return 0;
-  if (bytes->size)
-    memcpy(p->members, bytes->data, bytes->size);
-  bytes->data = p->members;
-  return 1;
-}
-
-static void held_in_registry(hv_stream *stream, const hv_event *event) {
-  early *e = stream->owner;
-  hv_env *env = e->registry->env;
-  e->n_bare += event->payload == NULL;
-  piece *p = e->n_bare <= BARE_PIECES ? hv_mem_zalloc(env->mem, sizeof *p) : NULL;
-  if (!p || !copy_piece(event->msg, p)) {
-    hv_mem_free(p);
-    env->stream_cancel(env, stream);
-    return;
-  }
-  p->payload = event->payload ? hv_payload_keep(event->payload) : NULL;
-  *e->last = p;
-  e->last = &p->next;
-}
-
-static void nothing_to_send(hv_stream *stream, const hv_event *event) {
-  (void)stream, (void)event;
-}
-
-static void left_early(hv_stream *stream, const hv_event *event) {
-  (void)event;
-  leave_registry(stream->owner);
-}
-
-static const uint8_t *round_of(const hv_msg *first) {
-  return first->kind == HV_MSG_SHARE ? first->u.share.round : first->u.attend.round;
-}
-
-hv_allreduce *allreduce_find(hv_allreduce_registry *registry, const uint8_t id[HV_ROUND_ID_SIZE]) {
-  hv_allreduce *self = registry->rounds;
-  while (self && memcmp(self->round.id, id, HV_ROUND_ID_SIZE) != 0)
-    self = self->next;
-  return self;
-}
-
-/* 1: nothing here will ever begin that round, and its peer has been told. */
-static int turns_away(hv_allreduce_registry *registry, const hv_peer_id *peer, const uint8_t *round) {
-  if (!registry->expects || allreduce_find(registry, round) || registry->expects(registry->averages, round))
-    return 0;
-  if (registry->turned_away)
-    registry->turned_away(registry->arg, peer, round);
-  return 1;
-}
-
-static void sweep(hv_timer *timer, const hv_event *event) {
-  hv_allreduce_registry *registry = timer->owner;
-  for (early *e = registry->early; e; e = e->next)
-    if (event->now_us - e->since_us >= REGISTRY_PATIENCE_MS * 1000ull ||
-        turns_away(registry, &e->stream->peer, round_of(&e->first)))
-      registry->env->stream_cancel(registry->env, e->stream);
-  if (registry->early)
-    registry->env->timer_set(registry->env, &registry->sweep, SWEEP_MS * 1000ull);
-}
-
 void hv_allreduce_registry_init(hv_allreduce_registry *registry, hv_env *env) {
   *registry = (hv_allreduce_registry){.env = env};
-  registry->sweep = (hv_timer){.fire = sweep, .owner = registry};
+  registry->sweep = (hv_timer){.fire = allreduce_early_sweep, .owner = registry};
 }
 
 void hv_allreduce_registry_fini(hv_allreduce_registry *registry) {
   registry->env->timer_clear(registry->env, &registry->sweep);
-  while (registry->early)
-    leave_registry(registry->early);
+  allreduce_early_fini(registry);
   while (registry->rounds)
-    release(registry->rounds);
+    allreduce_release(registry->rounds);
 }
 
 /* Gives a stream to whom it is for, if it is who it says, a member of that round and view. */
@@ -151,123 +38,12 @@ static void admit(hv_allreduce *self, const hv_msg *first, hv_stream *stream) {
     self->env->stream_pace(self->env, stream, self->pace.flow.each);
 }
 
-static int comes_early(const hv_allreduce *self, const hv_msg *first) {
-  return !self || (first->kind == HV_MSG_SHARE && first->u.share.view > self->view);
-}
-
-/* Is there a place for one more of this peer? */
-static int has_place(const hv_allreduce_registry *registry, const hv_peer_id *peer, int stranger) {
-  size_t of_peer = 0, of_strangers = 0;
-  for (const early *e = registry->early; e; e = e->next) {
-    of_peer += (size_t)hv_peer_equal(&e->stream->peer, peer);
-    of_strangers += (size_t)e->stranger;
-  }
-  return registry->n_early < HV_ALLREDUCE_REGISTRY_ROOM && of_peer < HV_ALLREDUCE_REGISTRY_OF_PEER &&
-         (!stranger || of_strangers < HV_ALLREDUCE_REGISTRY_OF_STRANGERS);
-}
-
-static void let_wait(hv_allreduce_registry *registry, const hv_event *event) {
-  static const hv_stream_events on = {held_in_registry, nothing_to_send, left_early, 0};
-  const hv_peer_id *peer = &event->stream->peer;
-  int stranger = registry->knows && !registry->knows(registry->arg, peer);
-  early *e = has_place(registry, peer, stranger) ? hv_mem_zalloc(registry->env->mem, sizeof *e) : NULL;
-  if (!e)
-    return;
-  *e = (early){.next = registry->early,
-               .link = &registry->early,
-               .registry = registry,
-               .stream = event->stream,
-               .first = *event->msg,
-               .stranger = stranger,
-               .since_us = event->now_us};
-  hv_span *lacks = &e->first.u.share.lacks;
-  if (e->first.kind == HV_MSG_SHARE && lacks->size) {
-    e->lacks = hv_mem_alloc(registry->env->mem, lacks->size);
-    if (!e->lacks) {
-      hv_mem_free(e);
-      return;
-    }
-    memcpy(e->lacks, lacks->data, lacks->size);
-    lacks->data = e->lacks;
-  }
-  e->last = &e->pieces;
-  if (e->next)
-    e->next->link = &e->next;
-  registry->early = e;
-  registry->n_early++;
-  event->stream->on = &on;
-  event->stream->owner = e;
-  if (registry->n_early == 1)
-    registry->env->timer_set(registry->env, &registry->sweep, SWEEP_MS * 1000ull);
-}
-
-static int was_left(const hv_allreduce_registry *registry, const uint8_t id[HV_ROUND_ID_SIZE]) {
-  size_t n = registry->n_left < HV_ALLREDUCE_LEFT ? registry->n_left : HV_ALLREDUCE_LEFT;
-  for (size_t i = 0; i < n; i++)
-    if (memcmp(registry->left[i], id, HV_ROUND_ID_SIZE) == 0)
-      return 1;
-  return 0;
-}
-
-void hv_allreduce_leave(hv_allreduce_registry *registry, const uint8_t id[HV_ROUND_ID_SIZE]) {
-  memcpy(registry->left[registry->n_left++ % HV_ALLREDUCE_LEFT], id, HV_ROUND_ID_SIZE);
-  for (early *e = registry->early; e; e = e->next)
-    if (memcmp(round_of(&e->first), id, HV_ROUND_ID_SIZE) == 0)
-      registry->env->stream_cancel(registry->env, e->stream);
-}
-
 void hv_allreduce_opened(hv_allreduce_registry *registry, const hv_event *event) {
-  hv_allreduce *self = allreduce_find(registry, round_of(event->msg));
-  if (!comes_early(self, event->msg))
+  hv_allreduce *self = allreduce_find(registry, allreduce_round_of(event->msg));
+  if (self && !allreduce_is_early(self, event->msg))
     admit(self, event->msg, event->stream);
-  else if (!was_left(registry, round_of(event->msg)) && !turns_away(registry, &event->stream->peer, round_of(event->msg)))
-    let_wait(registry, event);
-}
-
-/* Brings a waiting stream to its round, and then what it has brought. */
-static void admit_one(hv_allreduce *self, early *e) {
-  hv_stream *stream = e->stream;
-  const hv_stream_events *before = stream->on;
-  stream->on = NULL;
-  admit(self, &e->first, stream);
-  if (!stream->on) {
-    stream->on = before;
-    self->env->stream_cancel(self->env, stream);
-    return;
-  }
-  for (piece *p = e->pieces; p; p = p->next) {
-    hv_msg msg = {.kind = p->kind};
-    if (p->kind == HV_MSG_CHUNK)
-      msg.u.chunk = p->u.chunk;
-    else
-      msg.u.news = p->u.news;
-    hv_event event = {.kind = HV_EVENT_STREAM_DATA,
-                      .now_us = self->env->now_us(self->env),
-                      .stream = stream,
-                      .msg = &msg,
-                      .payload = p->payload,
-                      .text = ""};
-    stream->on->data(stream, &event);
-  }
-  leave_registry(e);
-}
-
-/* For how long others of this round have waited here. */
-static uint64_t waited_us(const hv_allreduce *self) {
-  uint64_t now = self->env->now_us(self->env), since = now;
-  for (const early *e = self->registry->early; e; e = e->next)
-    if (memcmp(round_of(&e->first), self->round.id, HV_ROUND_ID_SIZE) == 0 && e->since_us < since)
-      since = e->since_us;
-  return now - since;
-}
-
-/* One at a time: what one brings may change what the next one finds. */
-static void admit_early(hv_allreduce *self) {
-  for (early *e = self->registry->early, *following; e; e = following) {
-    following = e->next;
-    if (memcmp(round_of(&e->first), self->round.id, HV_ROUND_ID_SIZE) == 0 && !comes_early(self, &e->first))
-      admit_one(self, e);
-  }
+  else
+    allreduce_early_opened(registry, event);
 }
 
 void hv_allreduce_cut(hv_allreduce_registry *registry, const hv_peer_id *peer) {
@@ -308,7 +84,7 @@ static void free_turn(const hv_allreduce *self, turn *t) {
   hv_mem_free(t);
 }
 
-static void break_off(hv_allreduce *self) {
+static void allreduce_break_off(hv_allreduce *self) {
   turn *t = self->present;
   if (!t)
     return;
@@ -355,7 +131,7 @@ static void start_turn(hv_allreduce *self, turn *t) {
   self->suspects = self->silent = self->liars = (hv_members){{0}};
   if (t->reducer)
     hv_reducer_start(t->reducer);
-  admit_early(self);
+  allreduce_early_admit(self, admit);
   for (size_t i = 0; i < self->round.n_members; i++)
     if (t->shares[i])
       hv_share_start(t->shares[i]);
@@ -365,7 +141,7 @@ static void start_turn(hv_allreduce *self, turn *t) {
 
 /* ---- the end ---- */
 
-static void release(hv_allreduce *self) {
+static void allreduce_release(hv_allreduce *self) {
   self->env->timer_clear(self->env, &self->look);
   self->env->timer_clear(self->env, &self->sentry);
   self->env->timer_clear(self->env, &self->deadline);
@@ -388,17 +164,17 @@ static void release(hv_allreduce *self) {
 }
 
 /* It ends with this, as soon as nothing touches the buffers any more. */
-static void finish(hv_allreduce *self, hv_status status) {
-  if (self->told || self->status != HV_OK)
+static void allreduce_finish(hv_allreduce *self, hv_status status) {
+  if (self->reported || self->status != HV_OK)
     return;
   self->status = status;
   self->stopping = 0;
-  break_off(self);
+  allreduce_break_off(self);
   something_changed(self);
 }
 
-static void tell(hv_allreduce *self) {
-  self->told = 1;
+static void allreduce_report(hv_allreduce *self) {
+  self->reported = 1;
   self->env->timer_clear(self->env, &self->deadline);
   if (self->status == HV_OK) {
     if (self->council)
@@ -413,16 +189,16 @@ static void tell(hv_allreduce *self) {
 
 static void stop(void *arg) {
   hv_allreduce *self = arg;
-  if (self->status != HV_OK && !self->told)
-    return; /* it ends: whoever asks hears so as soon as nothing touches the buffers any more */
+  if (self->status != HV_OK && !self->reported)
+    return; /* it ends: a member that asks is told so as soon as nothing uses the buffers any more */
   self->stopping = 1;
-  break_off(self);
+  allreduce_break_off(self);
   something_changed(self);
 }
 
-static void go_on(void *arg, hv_view *view) {
+static void allreduce_enter_view(void *arg, hv_view *view) {
   hv_allreduce *self = arg;
-  if (self->status != HV_OK && !self->told) {
+  if (self->status != HV_OK && !self->reported) {
     hv_view_free(view);
     return;
   }
@@ -430,15 +206,15 @@ static void go_on(void *arg, hv_view *view) {
   if (t)
     start_turn(self, t);
   else
-    finish(self, HV_NOMEM);
+    allreduce_finish(self, HV_NOMEM);
 }
 
 static void out(void *arg, hv_status status, const char *text) {
   hv_allreduce *self = arg;
-  if (!self->told)
+  if (!self->reported)
     hv_env_log(self->env, HV_LOG_WARN, "allreduce", "out", "the round ended early at this member, its step retries or fails: %s",
                text);
-  finish(self, status);
+  allreduce_finish(self, status);
 }
 
 /* ---- how far it is ---- */
@@ -465,7 +241,7 @@ static int has_trouble(hv_allreduce *self) {
       if (hv_reducer_lied(t->reducer))
         hv_members_put(&liars, lost);
     } else {
-      finish(self, hv_reducer_status(t->reducer));
+      allreduce_finish(self, hv_reducer_status(t->reducer));
     }
   }
   for (size_t i = 0; i < self->round.n_members; i++) {
@@ -483,11 +259,11 @@ static int has_trouble(hv_allreduce *self) {
       log_loss(self, i, status);
     hv_members_put(&suspects, i);
     if (status == HV_NOMEM || status == HV_IO) /* it is this member that cannot: its memory, or the device that its values lie on */
-      finish(self, status);
+      allreduce_finish(self, status);
   }
   for (size_t i = 0; i < self->round.n_members && hv_members_count(&silent); i++)
     if ((t->shares[i] && hv_share_quiet(t->shares[i])) ||
-        (t->reducer && hv_reducer_quiet(t->reducer, i))) /* who stopped together with those is asked with them */
+        (t->reducer && hv_reducer_quiet(t->reducer, i))) /* members that stopped together are asked together */
       hv_members_put(&suspects, i);
   if (trouble && self->status == HV_OK &&
       (!hv_members_equal(&suspects, &self->suspects) || !hv_members_equal(&silent, &self->silent) ||
@@ -531,10 +307,10 @@ static int has_everything(const hv_allreduce *self) {
 /* It has told its outcome and was given up. */
 static void linger(hv_allreduce *self) {
   if ((!self->present || is_over(self, self->present)) && !self->past && (!self->council || hv_council_over(self->council)))
-    release(self);
+    allreduce_release(self);
 }
 
-static void look(hv_timer *timer, const hv_event *event) {
+static void allreduce_look(hv_timer *timer, const hv_event *event) {
   hv_allreduce *self = timer->owner;
   (void)event;
   drop_past(self);
@@ -546,8 +322,8 @@ static void look(hv_timer *timer, const hv_event *event) {
     report(self);
     return;
   }
-  if (self->told || self->stopping) {
-    if (self->told && self->council && self->present && !self->stopping)
+  if (self->reported || self->stopping) {
+    if (self->reported && self->council && self->present && !self->stopping)
       has_trouble(self);
     return;
   }
@@ -557,17 +333,17 @@ static void look(hv_timer *timer, const hv_event *event) {
     return;
   if (self->status == HV_OK && !has_everything(self))
     self->status = HV_CLOSED; /* nobody's values counted somewhere */
-  tell(self);
+  allreduce_report(self);
 }
 
-static void too_late(hv_timer *timer, const hv_event *event) {
+static void allreduce_too_late(hv_timer *timer, const hv_event *event) {
   hv_allreduce *self = timer->owner;
   (void)event;
-  if (!self->told) {
-    finish(self, HV_TIMEOUT);
+  if (!self->reported) {
+    allreduce_finish(self, HV_TIMEOUT);
     return;
   }
-  break_off(self);
+  allreduce_break_off(self);
   if (self->council)
     hv_council_leave(self->council);
   if (self->lingers++ == 0)
@@ -606,8 +382,8 @@ static void choose_pace(hv_allreduce *self) {
   flow->each = hv_flow_each(round->speed, flow->total, least, most, n);
 }
 
-static hv_status make(hv_allreduce *self, turn **first) {
-  static const hv_council_acts acts = {stop, go_on, out, something_changed};
+static hv_status allreduce_make(hv_allreduce *self, turn **first) {
+  static const hv_council_acts acts = {stop, allreduce_enter_view, out, something_changed};
   hv_round *round = &self->round;
   hv_view *view;
   self->members = hv_mem_array(self->env->mem, round->n_members, sizeof *self->members);
@@ -641,13 +417,13 @@ hv_status hv_allreduce_begin(hv_allreduce_registry *registry, const hv_round *ro
   if (!self)
     return hv_fail(err, HV_NOMEM, "cannot start a round: no memory; raise the memory limit");
   *self = (hv_allreduce){.registry = registry, .env = registry->env, .round = *round, .done = done, .arg = arg};
-  self->look = (hv_timer){.fire = look, .owner = self};
+  self->look = (hv_timer){.fire = allreduce_look, .owner = self};
   self->sentry = (hv_timer){.fire = allreduce_look_for_the_silent, .owner = self};
-  self->deadline = (hv_timer){.fire = too_late, .owner = self};
+  self->deadline = (hv_timer){.fire = allreduce_too_late, .owner = self};
   turn *first;
-  status = make(self, &first);
+  status = allreduce_make(self, &first);
   if (status != HV_OK) {
-    release(self);
+    allreduce_release(self);
     return hv_fail(err, status, "cannot start a round: no memory; make part_size_bytes smaller, or raise the memory limit");
   }
   choose_pace(self);
@@ -662,7 +438,7 @@ hv_status hv_allreduce_begin(hv_allreduce_registry *registry, const hv_round *ro
   uint64_t timeout_ms = round->timeout_ms ? round->timeout_ms : (uint64_t)round->stall_ms * HV_ROUND_STALLS;
   self->env->timer_set(self->env, &self->deadline, timeout_ms * 1000);
   allreduce_look_for_the_silent(&self->sentry, NULL);
-  uint64_t waited = waited_us(self);
+  uint64_t waited = allreduce_early_waited_us(self);
   start_turn(self, first);
   if (self->council)
     hv_council_start(self->council, waited);
@@ -672,7 +448,7 @@ hv_status hv_allreduce_begin(hv_allreduce_registry *registry, const hv_round *ro
 }
 
 void hv_allreduce_cancel(hv_allreduce *self) {
-  finish(self, HV_CANCELLED);
+  allreduce_finish(self, HV_CANCELLED);
 }
 
 void hv_allreduce_free(hv_allreduce *self) {
@@ -684,7 +460,7 @@ void hv_allreduce_free(hv_allreduce *self) {
   if (self->council && !hv_council_finished(self->council))
     hv_council_leave(self->council); /* else it ends by itself, once all have heard so */
   if (self->view > 0 || self->status != HV_OK)
-    break_off(self); /* what it forwards lies in buffers that are the caller's again */
+    allreduce_break_off(self); /* what it forwards lies in buffers that are the caller's again */
   self->env->timer_set(self->env, &self->deadline, (uint64_t)self->round.stall_ms * 2000);
   something_changed(self);
 }
@@ -719,11 +495,11 @@ uint64_t hv_allreduce_stamp(const hv_allreduce *self) {
   return stamp;
 }
 
-uint64_t hv_allreduce_line(const hv_allreduce *self) {
+uint64_t hv_allreduce_link(const hv_allreduce *self) {
   uint64_t rates[HV_ROUND_MEMBERS_MAX] = {0};
   for (size_t i = 0; self->present && i < self->round.n_members; i++)
     rates[i] = self->present->shares[i] ? hv_share_rate(self->present->shares[i]) : 0;
-  return hv_gauge_line(rates, self->round.n_members);
+  return hv_gauge_link(rates, self->round.n_members);
 }
 
 uint64_t hv_allreduce_speed(const hv_allreduce *self) {

@@ -43,9 +43,9 @@ void allreduce_look_for_the_silent(hv_timer *sentry, const hv_event *event) {
   self->env->timer_set(self->env, sentry, (uint64_t)self->round.stall_ms * 1000 / SENTRY_LOOKS);
   for (size_t i = 0; i < self->round.n_members; i++) {
     uint64_t heard_us = self->pace.heard_us[i], since_us = heard_us > self->round.formed_us ? heard_us : self->round.formed_us;
-    int in_vain = self->told || hv_members_has(&self->suspects, i) || hv_council_gave_up(self->council, i);
-    if (i != self->round.me && (in_vain || is_quiet(self, i)) &&
-        registry->is_lost(registry->arg, &self->round.members[i].at.id, since_us) && in_vain)
+    int missed = self->reported || hv_members_has(&self->suspects, i) || hv_council_gave_up(self->council, i);
+    if (i != self->round.me && (missed || is_quiet(self, i)) &&
+        registry->is_lost(registry->arg, &self->round.members[i].at.id, since_us) && missed)
       hv_council_mute(self->council, i);
   }
 }

@@ -22,7 +22,7 @@ static hv_run_chunk chunk_of(const hv_reducer *r, uint32_t item) {
   return hv_run_chunk_of(r->round->in, index_of(r, item));
 }
 
-static size_t bytes_of(const hv_reducer *r, uint32_t item) {
+static size_t reducer_bytes_of(const hv_reducer *r, uint32_t item) {
   hv_run_chunk chunk = chunk_of(r, item);
   return source_of(r, item) == HV_VIEW_REDUCE ? chunk.bytes : (size_t)hv_codec_bound(HV_CODEC_NONE, HV_DTYPE_FLOAT32, chunk.size);
 }
@@ -39,11 +39,11 @@ static uint64_t stall_us(const hv_reducer *r) {
   return (uint64_t)r->round->stall_ms * 1000;
 }
 
-static void go_on(slot *s);
+static void reducer_advance(slot *s);
 static void go_on_all(hv_reducer *r);
 static void advance(hv_reducer *r);
 
-static void fail(hv_reducer *r, hv_status status) {
+static void reducer_fail(hv_reducer *r, hv_status status) {
   if (r->status == HV_OK)
     r->status = status;
   for (size_t i = 0; i < r->round->n_members; i++) {
@@ -72,7 +72,7 @@ static void lose(hv_reducer *r, const contributor *g, int lied) {
   if (r->status == HV_OK && is_needed(r, g)) {
     r->lost = g->member;
     r->lied = lied;
-    fail(r, HV_CLOSED);
+    reducer_fail(r, HV_CLOSED);
   }
 }
 
@@ -92,7 +92,7 @@ static void leave_out(contributor *g, hv_status status, const char *why) {
 }
 
 /* From now on what this member contributes does not count; it is given the averages, and what it holds is forwarded. */
-static void refuse(contributor *g, hv_status status, const char *why) {
+static void reducer_refuse(contributor *g, hv_status status, const char *why) {
   hv_reducer *r = g->reducer;
   char who[HV_PEER_SHORT_MAX];
   if (g->refused)
@@ -104,7 +104,7 @@ static void refuse(contributor *g, hv_status status, const char *why) {
 
 /* It does not even say what it was to say: nothing is heard of it any more. */
 static void ignore(contributor *g, hv_status status, const char *why) {
-  refuse(g, status, why);
+  reducer_refuse(g, status, why);
   g->ignored = 1;
   list_drop(&g->held);
   lose(g->reducer, g, status != HV_NOMEM && status != HV_IO);
@@ -199,14 +199,14 @@ static void send_averages(contributor *g) {
       return;
     }
     g->sent++;
-    g->moved_us = g->told_us = r->env->now_us(r->env);
+    g->moved_us = g->message_us = r->env->now_us(r->env);
   }
   if (g->state == CONTRIBUTOR_HERE)
     r->env->stream_end(r->env, g->stream);
 }
 
 /* The item has its average, or none: `average` NULL. */
-static void settle(slot *s) {
+static void reducer_settle(slot *s) {
   hv_reducer *r = s->reducer;
   s->state = SLOT_READY;
   r->settled++;
@@ -221,11 +221,11 @@ static void publish(slot *s) {
     hv_hold_put(r->hold, index_of(r, s->item), &s->counted, s->made);
   s->average = hv_payload_borrow(r->env->mem, s->codes, s->codes_size, free_codes, s->codes);
   if (!s->average) {
-    fail(r, HV_NOMEM);
+    reducer_fail(r, HV_NOMEM);
     return;
   }
   s->codes = NULL;
-  settle(s);
+  reducer_settle(s);
 }
 
 /* A job's end, for all kinds: 1 when the round goes on. */
@@ -234,7 +234,7 @@ static int job_over(slot *s, const hv_event *event) {
   s->busy = 0;
   r->jobs--;
   if (event->status != HV_OK && r->status == HV_OK)
-    fail(r, event->status);
+    reducer_fail(r, event->status);
   if (r->status == HV_OK)
     return 1;
   hv_run_sum_end(&s->sum);
@@ -252,11 +252,11 @@ static void averaged(hv_job *job, const hv_event *event) {
   if (goes_on && s->status == HV_NOT_FINITE) {                        /* the codec cannot hold it */
     hv_mem_free(s->codes);
     s->codes = NULL;
-    settle(s);
+    reducer_settle(s);
   } else if (goes_on && s->status == HV_OK) {
     publish(s);
   } else if (goes_on) {
-    fail(r, s->status);
+    reducer_fail(r, s->status);
   }
   advance(r);
 }
@@ -283,7 +283,7 @@ static void relayed(hv_job *job, const hv_event *event) {
     if (s->status == HV_OK) {
       publish(s);
     } else if (is_lacking_here(s->status)) {
-      fail(r, s->status);
+      reducer_fail(r, s->status);
     } else {
       s->state = SLOT_OPEN;
       ignore(from, s->status, "it forwarded invalid bytes instead of the average");
@@ -302,12 +302,12 @@ static void accumulated(hv_job *job, const hv_event *event) {
     s->current = NULL;
     hv_members_put(&s->heard, member);
     if (is_lacking_here(s->status)) {
-      fail(r, s->status);
+      reducer_fail(r, s->status);
     } else if (s->status == HV_OK) {
       hv_members_put(&s->counted, member);
       s->weight += from ? (double)from->weight : (double)r->round->weight;
     } else if (from) {
-      refuse(from, s->status, "its values");
+      reducer_refuse(from, s->status, "its values");
     } else {
       refuse_own(r, s->status);
     }
@@ -319,10 +319,10 @@ static void accumulated(hv_job *job, const hv_event *event) {
 /* ---- an item goes on ---- */
 
 static int make_codes(slot *s) {
-  s->codes_size = bytes_of(s->reducer, s->item);
+  s->codes_size = reducer_bytes_of(s->reducer, s->item);
   s->codes = hv_mem_aligned(s->reducer->env->mem, s->codes_size);
   if (!s->codes)
-    fail(s->reducer, HV_NOMEM);
+    reducer_fail(s->reducer, HV_NOMEM);
   return s->codes != NULL;
 }
 
@@ -330,7 +330,7 @@ static void close_slot(slot *s) {
   s->state = SLOT_CLOSING;
   if (!(s->weight > 0)) {
     hv_run_sum_end(&s->sum);
-    settle(s); /* nobody's values count: all keep their own */
+    reducer_settle(s); /* nobody's values count: all keep their own */
   } else if (make_codes(s)) {
     start_job(s, run_average, averaged);
   }
@@ -349,7 +349,7 @@ static void give_own(slot *s) {
   if (s->status == HV_OK)
     publish(s);
   else
-    fail(r, s->status);
+    reducer_fail(r, s->status);
 }
 
 static int is_complete(const slot *s) {
@@ -362,7 +362,7 @@ static int is_complete(const slot *s) {
   return 1;
 }
 
-/* The next that has something for this item; who has nothing has been heard. */
+/* The next contribution to this item. A member without values for it counts as heard. */
 static contribution *take_waiting(slot *s) {
   contribution *c;
   while ((c = list_take(&s->waiting)) && c->from &&
@@ -395,12 +395,12 @@ static void complete(slot *s) {
     close_slot(s);
   } else {
     r->lost = missing;
-    fail(r, HV_CLOSED);
+    reducer_fail(r, HV_CLOSED);
   }
 }
 
 /* Starts whatever a slot can do next. */
-static void go_on(slot *s) {
+static void reducer_advance(slot *s) {
   hv_reducer *r = s->reducer;
   if (r->status != HV_OK || s->busy || s->state != SLOT_OPEN)
     return;
@@ -428,11 +428,11 @@ static uint32_t open_end(const hv_reducer *r) {
 
 static void go_on_all(hv_reducer *r) {
   for (uint32_t i = r->low; r->status == HV_OK && i < open_end(r); i++)
-    go_on(slot_of(r, i));
+    reducer_advance(slot_of(r, i));
 }
 
 /* Moves what is held for items that are open now into their slots. */
-static void place(contributor *g) {
+static void reducer_place(contributor *g) {
   hv_reducer *r = g->reducer;
   while (r->status == HV_OK && g->held.first && g->held.first->item < open_end(r)) {
     contribution *c = list_take(&g->held);
@@ -442,7 +442,7 @@ static void place(contributor *g) {
       continue;
     }
     list_put(&s->waiting, c);
-    go_on(s);
+    reducer_advance(s);
   }
 }
 
@@ -480,12 +480,12 @@ static void advance(hv_reducer *r) {
       continue;
     hv_status status = open_slot(r, item);
     if (status != HV_OK) {
-      fail(r, status);
+      reducer_fail(r, status);
       break;
     }
-    go_on(s);
+    reducer_advance(s);
     for (size_t i = 0; i < r->round->n_members; i++)
-      place(&r->contributors[i]);
+      reducer_place(&r->contributors[i]);
   }
   if (hv_reducer_over(r))
     r->env->timer_clear(r->env, &r->stall);
@@ -508,7 +508,7 @@ static hv_status take_contribution(contributor *g, const hv_event *event) {
   if (event->msg->kind != HV_MSG_CHUNK || item >= r->count || header->index != index_of(r, item))
     return HV_MALFORMED;
   int forwarded = source_of(r, item) != HV_VIEW_REDUCE;
-  if (event->payload ? event->payload->size != bytes_of(r, item) : forwarded)
+  if (event->payload ? event->payload->size != reducer_bytes_of(r, item) : forwarded)
     return HV_MALFORMED;
   if (header->from.size != (forwarded ? sizeof(hv_members) : 0))
     return HV_MALFORMED;
@@ -553,7 +553,7 @@ static void chunk_came(hv_stream *stream, const hv_event *event) {
   hv_status status = take_contribution(g, event);
   if (status == HV_OK) {
     gauge(g, event->now_us, event->payload);
-    place(g);
+    reducer_place(g);
   } else {
     ignore(g, status, "it sent a chunk out of order, or there is no memory for it");
   }
@@ -561,7 +561,7 @@ static void chunk_came(hv_stream *stream, const hv_event *event) {
   advance(r);
 }
 
-static void room_again(hv_stream *stream, const hv_event *event) {
+static void reducer_room_again(hv_stream *stream, const hv_event *event) {
   contributor *g = stream->owner;
   (void)event;
   send_averages(g);
@@ -584,7 +584,7 @@ void hv_reducer_gone(hv_reducer *r, size_t member) {
   advance(r);
 }
 
-static void stream_over(hv_stream *stream, const hv_event *event) {
+static void reducer_stream_over(hv_stream *stream, const hv_event *event) {
   contributor *g = stream->owner;
   hv_reducer *r = g->reducer;
   g->stream = NULL;
@@ -604,9 +604,9 @@ static void say_here(contributor *g, uint64_t now_us) {
   hv_reducer *r = g->reducer;
   uint64_t pause = (HV_PACE_FLOOR_US < stall_us(r) ? HV_PACE_FLOOR_US : stall_us(r)) / (HV_PACE_TIMES + 1);
   hv_msg here = {.kind = HV_MSG_NEWS, .u.news = {.what = HV_NEWS_HERE, .view = r->view->number, .installed = r->view->number}};
-  if (g->state != CONTRIBUTOR_HERE || g->sent >= r->count || (g->told_us && now_us - g->told_us < pause))
+  if (g->state != CONTRIBUTOR_HERE || g->sent >= r->count || (g->message_us && now_us - g->message_us < pause))
     return;
-  g->told_us = now_us;
+  g->message_us = now_us;
   r->env->stream_send(r->env, g->stream, &here, NULL); /* if there is no room, something else is on its way */
 }
 
@@ -615,7 +615,7 @@ static int lacks_well(const hv_reducer *r, const hv_msg_share *share) {
 }
 
 void hv_reducer_opened(hv_reducer *r, const hv_msg_share *share, hv_stream *stream) {
-  static const hv_stream_events on = {chunk_came, room_again, stream_over, 0};
+  static const hv_stream_events on = {chunk_came, reducer_room_again, reducer_stream_over, 0};
   contributor *g = &r->contributors[share->member];
   if (g->state != CONTRIBUTOR_EXPECTED || r->status != HV_OK || !lacks_well(r, share))
     return;
@@ -633,7 +633,7 @@ void hv_reducer_opened(hv_reducer *r, const hv_msg_share *share, hv_stream *stre
   stream->on = &on;
   stream->owner = g;
   if (!hv_round_takes_weight(r->round, share->weight))
-    refuse(g, HV_INVALID, "its weight");
+    reducer_refuse(g, HV_INVALID, "its weight");
   say_here(g, g->moved_us);
   send_averages(g);
   go_on_all(r);
@@ -666,14 +666,14 @@ static uint64_t patience_for(const contributor *g) {
   return g->state == CONTRIBUTOR_LOST ? limit / 8 : is_giving(g) ? hv_pace_patience_us(g->reducer->pace, limit) : limit;
 }
 
-/* 1: it has held the others up for too long; who gives signs of life elsewhere has the whole of stall_ms. */
+/* True if it has held the others up for too long. A member with signs of life elsewhere has all of stall_ms. */
 static int is_late(const contributor *g, uint64_t now_us) {
   const hv_reducer *r = g->reducer;
   uint64_t since = is_giving(g) ? hv_pace_sign_us(r->pace, g->member, g->moved_us) : g->moved_us;
   return now_us - g->moved_us >= stall_us(r) || (now_us >= since && now_us - since >= patience_for(g));
 }
 
-/* Who was just left out for its silence has stopped together with others as much as who is still waited for. */
+/* Members that were just left out for their silence count, too: they may have stopped together with others. */
 int hv_reducer_quiet(const hv_reducer *r, size_t member) {
   const contributor *g = &r->contributors[member];
   uint64_t now_us = r->env->now_us(r->env), since = hv_pace_sign_us(r->pace, member, g->moved_us);
@@ -720,7 +720,7 @@ void hv_reducer_start(hv_reducer *r) {
   for (uint32_t i = 0; i < r->count && i < WINDOW && r->status == HV_OK; i++) {
     hv_status status = open_slot(r, i);
     if (status != HV_OK)
-      fail(r, status);
+      reducer_fail(r, status);
   }
   go_on_all(r);
   if (r->count)
@@ -730,7 +730,7 @@ void hv_reducer_start(hv_reducer *r) {
 
 void hv_reducer_cancel(hv_reducer *r) {
   r->env->timer_clear(r->env, &r->stall);
-  fail(r, HV_CANCELLED);
+  reducer_fail(r, HV_CANCELLED);
 }
 
 int hv_reducer_done(const hv_reducer *r) {

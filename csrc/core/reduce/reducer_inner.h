@@ -1,7 +1,7 @@
-/* What does an owner keep while it averages its span? The reducer's tables, for reducer.c and reducer_make.c alone.
+/* The reducer's tables and lists: a slot for each open chunk, a contributor for each member, and contributions under way.
  *
- * Room: core (uses reducer.h). Types, and lists: a slot for each open chunk, a contributor for each member, contributions on their
- * way.
+ * Room: core (uses reducer.h). Private to reducer.c (the behaviour) and reducer_make.c (making and freeing).
+ * Owner and thread: those of reducer.h.
  */
 #ifndef HV_CORE_REDUCER_INNER_H
 #define HV_CORE_REDUCER_INNER_H
@@ -9,7 +9,7 @@
 #include "core/reduce/reducer.h"
 #include "core/round/gauge.h"
 
-enum { WINDOW = 8 };
+enum { WINDOW = 8 }; /* open chunks */
 
 typedef struct slot slot;
 typedef struct contributor contributor;
@@ -19,9 +19,9 @@ typedef struct contribution {
   struct contribution *next;
   contributor *from; /* NULL: this member's own values */
   uint32_t item;
-  hv_members in;       /* of a forwarded average: whose values are in it, */
-  uint32_t made;       /* and in which view it was made */
-  hv_payload *payload; /* kept */
+  hv_members in;       /* of a forwarded average: the members whose values it contains */
+  uint32_t made;       /* of a forwarded average: the view in which it was made */
+  hv_payload *payload; /* a reference of its own */
 } contribution;
 
 typedef struct list {
@@ -58,26 +58,26 @@ static inline void list_drop(list *l) {
 }
 
 typedef enum slot_state {
-  SLOT_OPEN,    /* contributions come in, one job at a time */
+  SLOT_OPEN,    /* contributions arrive, one job at a time */
   SLOT_CLOSING, /* the average is being made */
-  SLOT_READY,   /* it is on its way to all; or there is none, and they are told so */
+  SLOT_READY,   /* the average is being sent to all, or the message that there is none */
 } slot_state;
 
 struct slot {
   hv_reducer *reducer;
-  uint32_t item; /* of the row, from 0 */
+  uint32_t item; /* chunk of the span, from 0 */
   slot_state state;
-  hv_run_sum sum; /* once it has begun */
-  double weight;
-  int begun;   /* a contribution was added up */
-  int busy;    /* its job is under way */
-  int lacking; /* what is relayed is not held here yet */
+  hv_run_sum sum; /* valid if begun */
+  double weight;  /* sum of the weights */
+  int begun;      /* 1: a contribution was added */
+  int busy;       /* 1: its job is under way */
+  int lacking;    /* 1: a forwarded average that this member lacks, too */
   contribution *current;
   list waiting;
-  hv_members heard;   /* whose contribution was looked at */
-  hv_members counted; /* whose values are in */
-  uint32_t made;      /* in which view */
-  uint8_t *codes;     /* the average's, until payload owns them */
+  hv_members heard;   /* members whose contribution was examined */
+  hv_members counted; /* members whose values are in the sum */
+  uint32_t made;      /* view in which the average was made */
+  uint8_t *codes;     /* the encoded average, until `average` owns it */
   size_t codes_size;
   hv_payload *average;
   hv_status status; /* of the job */
@@ -87,7 +87,7 @@ struct slot {
 typedef enum contributor_state {
   CONTRIBUTOR_EXPECTED,
   CONTRIBUTOR_HERE,
-  CONTRIBUTOR_LOST, /* its stream broke: it may have stopped for another view, of which this member is told soon */
+  CONTRIBUTOR_LOST, /* its stream broke; it may have stopped for a new view that this member does not know yet */
   CONTRIBUTOR_GONE
 } contributor_state;
 
@@ -95,18 +95,18 @@ struct contributor {
   hv_reducer *reducer;
   size_t member;
   contributor_state state;
-  int refused; /* what it contributes does not count any more */
-  int ignored; /* nothing that it sends is heard any more */
-  int late;    /* it was left out because it did not come, or stood still */
-  int gone;    /* it has ended */
+  int refused; /* 1: its further contributions do not count */
+  int ignored; /* 1: its messages are ignored */
+  int late;    /* 1: left out because it did not come or stalled */
+  int gone;    /* 1: it has ended */
   hv_stream *stream;
-  float weight;        /* as it said, and as it counts */
+  float weight;        /* as it stated, and as it counts */
   uint8_t *lacks;      /* a bit for each item; NULL: all */
-  uint32_t next, sent; /* the item it gives next; whose average goes to it next */
+  uint32_t next, sent; /* the next item that it contributes; the next item whose average is sent to it */
   list held;
-  uint64_t moved_us; /* when something of it last went on */
-  uint64_t told_us;  /* when it was last told anything */
-  hv_gauge gauge;    /* of its first chunks */
+  uint64_t moved_us;   /* time of its last progress */
+  uint64_t message_us; /* time of the last message to it */
+  hv_gauge gauge;      /* of its first chunks */
 };
 
 struct hv_reducer {
@@ -117,20 +117,20 @@ struct hv_reducer {
   hv_pace *pace;
   void (*changed)(void *arg);
   void *arg;
-  uint32_t first, count, low; /* the row in the view's work; the oldest open item in it */
+  uint32_t first, count, low; /* the span in the view's work; the oldest open item in it */
   slot slots[WINDOW];
-  contributor *contributors; /* one for each member; this one's own is never expected */
-  uint32_t settled;          /* items whose average is made, or that have none */
-  int own_refused;
-  size_t jobs, streams; /* under way, open */
-  size_t lost;          /* who was to forward a chunk, and does not */
-  int lied;             /* what it sent instead was false */
+  contributor *contributors; /* one for each member; this member's own is never expected */
+  uint32_t settled;          /* number of items that have their average, or certainly none */
+  int own_refused;           /* 1: this member's own values do not count */
+  size_t jobs, streams;      /* jobs under way, open streams */
+  size_t lost;               /* hv_reducer_lost */
+  int lied;                  /* hv_reducer_lied */
   hv_status status;
   uint64_t looked_us;
   hv_timer stall;
 };
 
-/* Of `stall`: leaves out members that hold the others up. */
+/* Fires for `stall`: leaves out members that hold the others up. */
 void reducer_look_for_stalls(hv_timer *timer, const hv_event *event);
 
 #endif

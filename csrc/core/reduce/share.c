@@ -36,7 +36,7 @@ struct hv_share {
   void (*changed)(void *arg);
   void *arg;
   uint32_t end;           /* items of the view: the row ends here */
-  uint32_t sending, next; /* the item that is sent next; whose average comes next */
+  uint32_t sending, next; /* the item that is sent next; the item whose average comes next */
   uint32_t lacking;       /* averages that are not settled */
   uint8_t *lacks;         /* a bit for each item of the row, */
   uint8_t *left_out;      /* and of those whose values here are not finite */
@@ -52,7 +52,7 @@ struct hv_share {
   hv_status status;
   int lied;                    /* the status is that because what it said was false, */
   int stopped;                 /* or because it broke off after it had said that it is there */
-  int encoding, said_all;      /* a job is; nothing more is sent */
+  int encoding, all_sent;      /* a job is; nothing more is sent */
   int nothing;                 /* of the chunk that is sent next: its values are not finite */
   int heard;                   /* the owner has said something */
   uint64_t rate;               /* at which it saw this member's first chunks come, as it says; 0: not known */
@@ -76,7 +76,7 @@ static hv_run_chunk chunk_of(const hv_share *s, uint32_t item) {
   return hv_run_chunk_of(s->round->in, s->view->chunks[item]);
 }
 
-static size_t bytes_of(const hv_share *s, uint32_t item) {
+static size_t share_bytes_of(const hv_share *s, uint32_t item) {
   hv_run_chunk chunk = chunk_of(s, item);
   return s->view->sources[item] == HV_VIEW_REDUCE ? chunk.bytes
                                                   : (size_t)hv_codec_bound(HV_CODEC_NONE, HV_DTYPE_FLOAT32, chunk.size);
@@ -90,7 +90,7 @@ static void drop_waiting(hv_share *s) {
   s->last_waiting = &s->first_waiting;
 }
 
-static void fail(hv_share *s, hv_status status) {
+static void share_fail(hv_share *s, hv_status status) {
   if (s->status == HV_OK)
     s->status = status;
   drop_waiting(s);
@@ -100,9 +100,9 @@ static void fail(hv_share *s, hv_status status) {
 }
 
 /* The owner's words are none; unless it is this member that has no memory for them, or a device of its own that fails. */
-static void refuse(hv_share *s, hv_status status) {
+static void share_refuse(hv_share *s, hv_status status) {
   s->lied |= s->status == HV_OK && status != HV_NOMEM && status != HV_IO;
-  fail(s, status);
+  share_fail(s, status);
 }
 
 /* ---- out: this member's values, or averages that it has ---- */
@@ -132,7 +132,7 @@ static int hand_over(hv_share *s) {
   if (status == HV_OK)
     s->sending++;
   else
-    fail(s, status);
+    share_fail(s, status);
   return 1;
 }
 
@@ -168,7 +168,7 @@ static void encoded(hv_share *s, hv_status status) {
   hv_mem_free(s->codes);
   s->codes = NULL;
   if (s->status == HV_OK && s->stream && status != HV_OK)
-    fail(s, status);
+    share_fail(s, status);
 }
 
 static void encode_done(hv_job *job, const hv_event *event) {
@@ -183,10 +183,10 @@ static void encode_done(hv_job *job, const hv_event *event) {
 
 static void encode_next(hv_share *s) {
   int forwarded = s->view->sources[s->sending] != HV_VIEW_REDUCE;
-  s->codes_size = bytes_of(s, s->sending);
+  s->codes_size = share_bytes_of(s, s->sending);
   s->codes = hv_mem_aligned(s->env->mem, s->codes_size);
   if (!s->codes) {
-    fail(s, HV_NOMEM);
+    share_fail(s, HV_NOMEM);
     return;
   }
   s->job = (hv_job){.run = run_encode, .done = encode_done, .owner = s};
@@ -201,7 +201,7 @@ static void encode_next(hv_share *s) {
 }
 
 static void send_on(hv_share *s) {
-  while (s->status == HV_OK && s->stream && !s->encoding && !s->said_all) {
+  while (s->status == HV_OK && s->stream && !s->encoding && !s->all_sent) {
     if (s->ready || s->nothing) {
       if (!hand_over(s))
         return;
@@ -213,7 +213,7 @@ static void send_on(hv_share *s) {
       encode_next(s);
       continue;
     }
-    s->said_all = 1;
+    s->all_sent = 1;
     s->env->stream_end(s->env, s->stream);
   }
 }
@@ -234,9 +234,9 @@ static void decode_done(hv_job *job, const hv_event *event) {
   l->payload = NULL;
   if (event->status != HV_OK || l->status != HV_OK) {
     if (event->status != HV_OK)
-      fail(s, event->status);
+      share_fail(s, event->status);
     else
-      refuse(s, l->status);
+      share_refuse(s, l->status);
     return;
   }
   hv_hold_put(s->hold, l->chunk, &l->from, l->made);
@@ -294,7 +294,7 @@ static hv_status take_average(hv_share *s, uint32_t item, const hv_event *event)
     return HV_MALFORMED;
   if (!event->payload)
     return take_none(s, item);
-  if (event->payload->size != bytes_of(s, item) || header->from.size != sizeof(hv_members))
+  if (event->payload->size != share_bytes_of(s, item) || header->from.size != sizeof(hv_members))
     return HV_MALFORMED;
   waiting *w = hv_mem_zalloc(s->env->mem, sizeof *w);
   if (!w)
@@ -324,7 +324,7 @@ static void average_came(hv_stream *stream, const hv_event *event) {
   uint32_t item = next_lacked(s);
   hv_status status = take_average(s, item, event);
   if (status != HV_OK) {
-    refuse(s, status);
+    share_refuse(s, status);
     return;
   }
   s->next = item + 1;
@@ -333,7 +333,7 @@ static void average_came(hv_stream *stream, const hv_event *event) {
   s->changed(s->arg);
 }
 
-static void room_again(hv_stream *stream, const hv_event *event) {
+static void share_room_again(hv_stream *stream, const hv_event *event) {
   hv_share *s = stream->owner;
   (void)event;
   send_on(s);
@@ -341,15 +341,15 @@ static void room_again(hv_stream *stream, const hv_event *event) {
   s->changed(s->arg);
 }
 
-static void stream_over(hv_stream *stream, const hv_event *event) {
+static void share_stream_over(hv_stream *stream, const hv_event *event) {
   hv_share *s = stream->owner;
   s->stream = NULL;
   hv_payload_release(s->ready);
   s->ready = NULL;
-  if (s->status == HV_OK && (next_lacked(s) < s->end || !s->said_all)) {
+  if (s->status == HV_OK && (next_lacked(s) < s->end || !s->all_sent)) {
     int was_there = s->heard || s->pace->heard_us[s->owner]; /* its own values may have come before any word on this stream */
     s->stopped = was_there && (event->status == HV_CANCELLED || event->status == HV_REFUSED);
-    fail(s, event->status == HV_OK ? HV_CLOSED : event->status);
+    share_fail(s, event->status == HV_OK ? HV_CLOSED : event->status);
   } else {
     s->changed(s->arg);
   }
@@ -359,9 +359,9 @@ static uint64_t patience_us(const hv_share *s) {
   return (uint64_t)s->round->stall_ms * 2000;
 }
 
-/* When it will have been silent for too long. What it said may lie unread while averages wait here: then it is not its silence. Who
- * has given everything need not say anything. Who has not even said that it is there may not know of this round: that shows sooner.
- */
+/* Time at which the owner will have been silent for too long. While averages wait here, its messages may lie unread: then it is not
+ * silent. An owner that has sent everything need not send more. An owner that has never sent HERE may not know of this round, which
+ * shows sooner. */
 static uint64_t due_us(hv_share *s, uint64_t now_us) {
   uint64_t patience = patience_us(s), silence = hv_pace_patience_us(s->pace, patience), due = s->moved_us + patience;
   if (!s->heard && s->lacking)
@@ -398,7 +398,7 @@ static void look_for_stall(hv_timer *timer, const hv_event *event) {
   else if (hv_share_done(s))
     s->env->stream_cancel(s->env, s->stream); /* it has nothing more to say, and does not end */
   else
-    fail(s, HV_TIMEOUT);
+    share_fail(s, HV_TIMEOUT);
 }
 
 /* ---- life ---- */
@@ -432,7 +432,7 @@ hv_status hv_share_new(hv_env *env, const hv_round *round, const hv_view *view, 
 }
 
 void hv_share_start(hv_share *s) {
-  static const hv_stream_events on = {average_came, room_again, stream_over, .heavy = 1};
+  static const hv_stream_events on = {average_came, share_room_again, share_stream_over, .heavy = 1};
   if (s->status != HV_OK)
     return;
   s->moved_us = s->looked_us = s->env->now_us(s->env);
@@ -446,23 +446,23 @@ void hv_share_start(hv_share *s) {
   if (status == HV_OK && s->pace->flow.each)
     s->env->stream_pace(s->env, s->stream, s->pace->flow.each);
   if (status != HV_OK)
-    fail(s, status);
+    share_fail(s, status);
   else
     send_on(s);
   s->changed(s->arg);
 }
 
 void hv_share_cancel(hv_share *s) {
-  fail(s, HV_CANCELLED);
+  share_fail(s, HV_CANCELLED);
 }
 
 void hv_share_gone(hv_share *s) {
-  if (s->status == HV_OK && (next_lacked(s) < s->end || !s->said_all))
-    fail(s, HV_CLOSED);
+  if (s->status == HV_OK && (next_lacked(s) < s->end || !s->all_sent))
+    share_fail(s, HV_CLOSED);
 }
 
 int hv_share_done(const hv_share *s) {
-  return s->jobs == 0 && (s->status != HV_OK || (s->lacking == 0 && s->said_all));
+  return s->jobs == 0 && (s->status != HV_OK || (s->lacking == 0 && s->all_sent));
 }
 
 int hv_share_over(const hv_share *s) {

@@ -35,7 +35,7 @@ static uint64_t most_of(uint64_t rate) {
   return rate < UINT64_MAX / HV_GAUGE_TIMES ? rate * HV_GAUGE_TIMES : UINT64_MAX;
 }
 
-uint64_t hv_gauge_line(const uint64_t *rates, size_t n) {
+uint64_t hv_gauge_link(const uint64_t *rates, size_t n) {
   uint64_t most = most_of(usual(rates, n)), sum = 0;
   for (size_t i = 0; i < n && sum < HV_GAUGE_MOST; i++)
     sum += rates[i] < most ? rates[i] : most;

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-static int known(double bandwidth) {
+static int partition_known(double bandwidth) {
   return isfinite(bandwidth) && bandwidth > 0;
 }
 
@@ -10,14 +10,14 @@ static int known(double bandwidth) {
 static double usual_bandwidth(const hv_partition_member *members, size_t n) {
   size_t n_known = 0;
   for (size_t i = 0; i < n; i++)
-    n_known += known(members[i].bandwidth);
+    n_known += partition_known(members[i].bandwidth);
   for (size_t i = 0; i < n; i++) {
     size_t below = 0, same = 0;
     for (size_t j = 0; j < n; j++) {
-      below += known(members[j].bandwidth) && members[j].bandwidth < members[i].bandwidth;
+      below += partition_known(members[j].bandwidth) && members[j].bandwidth < members[i].bandwidth;
       same += members[j].bandwidth == members[i].bandwidth;
     }
-    if (known(members[i].bandwidth) && below <= n_known / 2 && n_known / 2 < below + same)
+    if (partition_known(members[i].bandwidth) && below <= n_known / 2 && n_known / 2 < below + same)
       return members[i].bandwidth;
   }
   return 1;
@@ -29,7 +29,7 @@ typedef struct shape {
 } shape;
 
 static double bandwidth_of(const hv_partition_member *m, const shape *s) {
-  return known(m->bandwidth) ? m->bandwidth : s->usual;
+  return partition_known(m->bandwidth) ? m->bandwidth : s->usual;
 }
 
 /* The share that keeps a member's link busy for just `time` (in units of the whole volume). */

@@ -206,7 +206,7 @@ static hv_status scatter(const hv_kern *kern, const stretch *s, float *values, f
   return hv_reduce_convert(kern, HV_DTYPE_FLOAT32, values, s->dtype, s->data, s->n);
 }
 
-static hv_status add(const hv_kern *kern, const stretch *s, float *values, float weight) {
+static hv_status run_add(const hv_kern *kern, const stretch *s, float *values, float weight) {
   return hv_reduce_accumulate(kern, s->dtype, s->data, weight, values, s->n);
 }
 
@@ -385,7 +385,7 @@ static hv_status accumulate_away(const hv_run *run, const hv_kern *kern, const h
   if (status == HV_OK)
     status = within_limits(square, weight, norm_max);
   if (status == HV_OK)
-    status = add(kern, &row, acc, weight);
+    status = run_add(kern, &row, acc, weight);
   hv_mem_free(values);
   return status;
 }
@@ -399,7 +399,7 @@ hv_status hv_run_accumulate(const hv_run *run, const hv_kern *kern, uint32_t ind
   if (where.any)
     return accumulate_away(run, kern, &chunk, weight, norm_max, acc);
   hv_status status = check_values(run, kern, &chunk, weight, norm_max);
-  return status == HV_OK ? each_stretch(run, kern, &chunk, add, acc, weight) : status;
+  return status == HV_OK ? each_stretch(run, kern, &chunk, run_add, acc, weight) : status;
 }
 
 /* ---- sums ---- */

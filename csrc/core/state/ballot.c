@@ -53,7 +53,7 @@ hv_status hv_ballot_read(hv_span bytes, hv_ballot *out) {
 /* ---- the count ---- */
 
 /* The newest epoch first, then by digest, then by size. */
-static int comes_before(const hv_ballot *a, const hv_ballot *b) {
+static int ballot_comes_before(const hv_ballot *a, const hv_ballot *b) {
   if (a->epoch != b->epoch)
     return a->epoch > b->epoch;
   int order = memcmp(&a->digest, &b->digest, sizeof a->digest);
@@ -68,7 +68,7 @@ static void sort(hv_ballot *ballots, size_t n) {
     for (size_t i = gap; i < n; i++) {
       hv_ballot moved = ballots[i];
       size_t at = i;
-      for (; at >= gap && comes_before(&moved, &ballots[at - gap]); at -= gap)
+      for (; at >= gap && ballot_comes_before(&moved, &ballots[at - gap]); at -= gap)
         ballots[at] = ballots[at - gap];
       ballots[at] = moved;
     }
@@ -79,14 +79,14 @@ static int same_digest(const hv_ballot *a, const hv_ballot *b) {
 }
 
 /* Within the ballots from `first` to `end`, all of one epoch: where the digest that most name begins, and how many they are. */
-static size_t most_named(const hv_ballot *ballots, size_t first, size_t end, size_t *voices) {
+static size_t most_named(const hv_ballot *ballots, size_t first, size_t end, size_t *votes) {
   size_t best = first;
-  *voices = 0;
+  *votes = 0;
   for (size_t i = first, next; i < end; i = next) {
     for (next = i + 1; next < end && same_digest(&ballots[next], &ballots[i]);)
       next++;
-    if (next - i > *voices) {
-      *voices = next - i;
+    if (next - i > *votes) {
+      *votes = next - i;
       best = i;
     }
   }
@@ -114,19 +114,19 @@ static const hv_ballot *likely_kin(const hv_ballot *ballots, size_t n) {
  * the digest that most of them name. */
 static size_t kin_of(const hv_ballot *ballots, size_t n, size_t *best) {
   const hv_ballot *kin = likely_kin(ballots, n);
-  size_t voices = 0, same = 0, most = 0;
+  size_t votes = 0, same = 0, most = 0;
   for (size_t i = 0; i < n; i++) {
     if (i > 0 && !same_digest(&ballots[i], &ballots[i - 1]))
       same = 0;
     if (!are_kin(kin, &ballots[i]))
       continue;
-    voices++;
+    votes++;
     if (++same > most) {
       most = same;
       *best = i;
     }
   }
-  return voices;
+  return votes;
 }
 
 /* Of all that name what this one names, the one in the middle by size. */
@@ -145,12 +145,12 @@ hv_status hv_ballot_count(hv_ballot *ballots, size_t n, uint64_t epoch_least, si
   if (n == 0 || ballots[0].epoch < epoch_least)
     return HV_NOT_FOUND;
   for (size_t first = 0, end; first < n && ballots[first].epoch >= epoch_least; first = end) {
-    size_t voices;
+    size_t votes;
     for (end = first + 1; end < n && ballots[end].epoch == ballots[first].epoch;)
       end++;
-    size_t best = most_named(ballots, first, end, &voices);
+    size_t best = most_named(ballots, first, end, &votes);
     int reached = epoch_least && n <= FEW ? 3 * end > n : 2 * end > n;
-    if (reached && 2 * voices > end - first && 3 * voices > n) {
+    if (reached && 2 * votes > end - first && 3 * votes > n) {
       *out = middle(ballots, n, best);
       return HV_OK;
     }

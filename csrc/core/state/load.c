@@ -9,49 +9,49 @@ enum {
   PAUSES_ALIKE = 4,    /* so many, then twice as long, */
   PAUSE_DOUBLINGS = 2, /* so often */
   SILENCE_MS = 15000,
-  VAIN_DOUBLINGS = 5, /* of silence_ms, between looks past busy donors */
+  BUSY_DOUBLINGS = 5, /* of silence_ms, between looks past busy donors */
   HAS_SOME = 2,       /* so many more where a part has come */
   DONORS = 4,
   LOOKS = 12,
   TIMEOUT_MS = 600000
 };
 
-static void look(hv_loader *l);
+static void load_look(hv_loader *l);
 
-static uint64_t now_of(const hv_loader *l) {
+static uint64_t load_now(const hv_loader *l) {
   return l->env->now_us(l->env);
 }
 
 /* ---- the end ---- */
 
-void load_end(hv_loader *l, hv_status status, const char *format, ...) {
+static void load_end(hv_loader *l, hv_status status, const char *format, ...) {
   va_list args;
   if (l->phase == LOAD_ENDING)
     return;
   va_start(args, format);
   vsnprintf(l->text, sizeof l->text, format, args);
   va_end(args);
-  hv_text_mend(l->text);
+  hv_text_make_utf8(l->text);
   l->phase = LOAD_ENDING;
   l->status = status;
   hv_dht_cancel(l->dht, &l->op);
   l->env->timer_clear(l->env, &l->deadline);
   for (size_t i = 0; i < l->n_donors; i++)
     donor_cut(l->donors[i]);
-  voices_cancel(l);
+  voters_cancel(l);
   l->env->timer_set(l->env, &l->tick, 0); /* to tell it in a step of its own */
 }
 
-static void tell(hv_loader *l) {
+static void load_report(hv_loader *l) {
   hv_state_load *load = l->load;
   const load_donor *most = NULL;
-  if (l->told || l->jobs)
+  if (l->reported || l->n_jobs)
     return;
-  l->told = 1;
+  l->reported = 1;
   for (size_t i = 0; i < l->n_donors; i++) {
     const load_donor *d = l->donors[i];
-    l->seen.donors += d->good > 0;
-    if (d->good && (!most || d->good > most->good))
+    l->seen.donors += d->n_good > 0;
+    if (d->n_good && (!most || d->n_good > most->n_good))
       most = d;
   }
   if (l->status == HV_OK)
@@ -66,11 +66,11 @@ static void tell(hv_loader *l) {
   load->done(load, l->status, l->text);
 }
 
-void load_settle(hv_loader *l) {
+static void load_settle(hv_loader *l) {
   if (l->phase != LOAD_ENDING)
     return;
-  tell(l);
-  if (l->told && !l->jobs && !l->n_asked_voices && !donor_any_stream(l))
+  load_report(l);
+  if (l->reported && !l->n_jobs && !l->n_asked_voters && !donor_any_stream(l))
     l->over(l->arg, l);
 }
 
@@ -87,36 +87,23 @@ static void forget_choice(hv_loader *l) {
   l->states = NULL;
   l->found = NULL;
   l->has_manifest = l->chosen = 0;
-  l->todo = l->done = 0;
-  l->vain = 0;
+  l->n_todo = l->n_done = 0;
+  l->n_busy_looks = 0;
   l->seen.asked = l->seen.arrived = 0;
 }
 
-void load_give_back(hv_loader *l, uint32_t chunk) {
-  if (!l->states || l->states[chunk] != CHUNK_ASKED)
-    return;
-  l->states[chunk] = CHUNK_TODO;
-  l->todo++;
-  if (chunk < l->low)
-    l->low = chunk;
-}
-
-void load_moved(load_donor *from) {
-  from->busy = 0;
-  from->loader->moved_us = now_of(from->loader);
-  from->loader->vain = 0;
-}
+static void load_mind(hv_loader *l);
 
 static void fetch(hv_loader *l) {
   l->phase = LOAD_FETCHING;
-  l->fetching_us = l->widened_us = l->moved_us = now_of(l);
+  l->fetching_us = l->widened_us = l->moved_us = load_now(l);
   load_mind(l);
 }
 
 /* It did not work out with what was announced: announcements are looked at again, later, a few times. */
 static void look_again(hv_loader *l, hv_status status, const char *text) {
   if (donor_any_hope(l)) { /* it only looked past donors that are busy, and nothing else is to be had: they are waited for */
-    l->vain = 0;
+    l->n_busy_looks = 0;
     fetch(l);
     return;
   }
@@ -126,20 +113,20 @@ static void look_again(hv_loader *l, hv_status status, const char *text) {
   }
   l->looks_left--;
   l->phase = LOAD_PAUSE;
-  l->env->timer_set(l->env, &l->tick, (uint64_t)PAUSE_MS * 1000 << l->pauses / PAUSES_ALIKE);
-  l->pauses += l->pauses < PAUSES_ALIKE * PAUSE_DOUBLINGS;
+  l->env->timer_set(l->env, &l->tick, (uint64_t)PAUSE_MS * 1000 << l->n_pauses / PAUSES_ALIKE);
+  l->n_pauses += l->n_pauses < PAUSES_ALIKE * PAUSE_DOUBLINGS;
 }
 
 /* ---- looking ---- */
 
-static load_donor *known(const hv_loader *l, const hv_peer_id *id) {
+static load_donor *donor_known(const hv_loader *l, const hv_peer_id *id) {
   for (size_t i = 0; i < l->n_donors; i++)
     if (hv_peer_equal(&l->donors[i]->id, id))
       return l->donors[i];
   return NULL;
 }
 
-static int comes_before(const load_donor *a, const load_donor *b) {
+static int donor_comes_before(const load_donor *a, const load_donor *b) {
   return a->priority != b->priority ? a->priority > b->priority : a->rank > b->rank;
 }
 
@@ -151,18 +138,18 @@ static size_t place_to_give(const hv_loader *l) {
     if (l->donors[i]->state == DONOR_OUT)
       return i;
   for (size_t i = l->n_donors / 2; i < l->n_donors; i++)
-    if (!l->donors[i]->good && (least == l->n_donors || l->donors[i]->rank < l->donors[least]->rank))
+    if (!l->donors[i]->n_good && (least == l->n_donors || l->donors[i]->rank < l->donors[least]->rank))
       least = i;
   return least;
 }
 
 /* Puts a donor in its place; when all places are taken one goes. While nobody is asked: between two looks. 0: no memory. */
-static int enter(hv_loader *l, const hv_ballot *ballot) {
+static int donor_enter(hv_loader *l, const hv_ballot *ballot) {
   load_donor *d, made = {.loader = l, .id = ballot->signer, .priority = ballot->priority};
   l->env->random(l->env, &made.rank, sizeof made.rank);
   if (l->n_donors == HV_LOADER_KNOWN_MAX) {
     size_t at = place_to_give(l);
-    int is_front = comes_before(&made, l->donors[l->n_donors / 2 - 1]);
+    int is_front = donor_comes_before(&made, l->donors[l->n_donors / 2 - 1]);
     if (at == l->n_donors || (l->donors[at]->state != DONOR_OUT && !is_front && made.rank < l->donors[at]->rank))
       return 1;
     d = l->donors[at];
@@ -173,7 +160,7 @@ static int enter(hv_loader *l, const hv_ballot *ballot) {
     return 0;
   *d = made;
   size_t at = l->n_donors++;
-  for (; at > 0 && comes_before(d, l->donors[at - 1]); at--)
+  for (; at > 0 && donor_comes_before(d, l->donors[at - 1]); at--)
     l->donors[at] = l->donors[at - 1];
   l->donors[at] = d;
   return 1;
@@ -197,14 +184,14 @@ static void renew(load_donor *d, const hv_ballot *b) {
 static int gather_donors(hv_loader *l, const hv_ballot *ballots, size_t n) {
   load_donor *d;
   for (size_t i = 0; i < n; i++)
-    if (is_donor(l, &ballots[i]) && (d = known(l, &ballots[i].signer)))
+    if (is_donor(l, &ballots[i]) && (d = donor_known(l, &ballots[i].signer)))
       renew(d, &ballots[i]);
   for (size_t i = 0; i < n; i++) {
-    if (!is_donor(l, &ballots[i]) || known(l, &ballots[i].signer))
+    if (!is_donor(l, &ballots[i]) || donor_known(l, &ballots[i].signer))
       continue;
-    if (!enter(l, &ballots[i]))
+    if (!donor_enter(l, &ballots[i]))
       return 0;
-    if ((d = known(l, &ballots[i].signer)))
+    if ((d = donor_known(l, &ballots[i].signer)))
       renew(d, &ballots[i]);
   }
   return 1;
@@ -232,7 +219,7 @@ static void choose(hv_loader *l, const hv_ballot *ballots, size_t n, size_t choi
   fetch(l);
 }
 
-/* One voice for each signer: the record that is its own. */
+/* Reads one announcement for each signer, from its own record; returns their number. */
 static size_t read_ballots(const hv_loader *l, const hv_record *records, size_t n, hv_ballot *out) {
   size_t n_out = 0;
   for (size_t i = 0; i < n; i++) {
@@ -247,29 +234,29 @@ static size_t read_ballots(const hv_loader *l, const hv_record *records, size_t 
 }
 
 /* Those who said that they are there, and those whom nobody can ask. */
-static int may_be_there(voice_state state) {
-  return state == VOICE_THERE || state == VOICE_UNASKED;
+static int may_be_there(voter_state state) {
+  return state == VOTER_THERE || state == VOTER_UNASKED;
 }
 
-static int is_there(voice_state state) {
-  return state == VOICE_THERE;
+static int is_there(voter_state state) {
+  return state == VOTER_THERE;
 }
 
 /* A silent one may only be far away. */
-static int is_not_gone(voice_state state) {
-  return state != VOICE_GONE;
+static int is_not_gone(voter_state state) {
+  return state != VOTER_GONE;
 }
 
 static void decide(hv_loader *l, hv_ballot *ballots) {
-  static int (*const groups[])(voice_state) = {may_be_there, is_there, is_not_gone};
+  static int (*const groups[])(voter_state) = {may_be_there, is_there, is_not_gone};
   hv_status status = HV_NOT_FOUND;
   size_t n = 0, choice = 0;
   for (size_t i = 0; i < sizeof groups / sizeof *groups && status != HV_OK; i++) {
-    n = voices_that(l, groups[i], ballots);
+    n = voters_in(l, groups[i], ballots);
     hv_status said = hv_ballot_count(ballots, n, l->load->epoch_least, &choice);
     status = said == HV_OK || status == HV_NOT_FOUND ? said : status;
   }
-  l->seen.voices = (uint32_t)n;
+  l->seen.voters = (uint32_t)n;
   if (status == HV_OK)
     choose(l, ballots, n, choice);
   else if (status == HV_STATE)
@@ -277,7 +264,7 @@ static void decide(hv_loader *l, hv_ballot *ballots) {
                "cannot load the state: the peers that offer one do not agree, and no state has a majority; try again later");
   else if (l->chosen)
     look_again(l, HV_UNREACHABLE, "cannot load the state: all peers that offered it have left; try again later");
-  else if (l->load->epoch_least > 0) { /* who asks for an epoch knows of somebody there, who may be about to offer it */
+  else if (l->load->epoch_least > 0) { /* a caller that wants an epoch knows a peer there, which may offer it soon */
     char text[80];
     snprintf(text, sizeof text, "no peer offers a state of epoch %llu or later: try again later",
              (unsigned long long)l->load->epoch_least);
@@ -287,8 +274,8 @@ static void decide(hv_loader *l, hv_ballot *ballots) {
              "no peer offers a state: no other peer shares one under this prefix, or none has announced it yet; try again later");
 }
 
-void load_count(hv_loader *l) {
-  hv_ballot *ballots = hv_mem_array(l->env->mem, l->n_voices, sizeof *ballots);
+static void load_count(hv_loader *l) {
+  hv_ballot *ballots = hv_mem_array(l->env->mem, l->n_voters, sizeof *ballots);
   if (ballots)
     decide(l, ballots);
   else
@@ -296,7 +283,7 @@ void load_count(hv_loader *l) {
   hv_mem_free(ballots);
 }
 
-static void looked(hv_dht_op *op, hv_status status, const char *text) {
+static void load_looked(hv_dht_op *op, hv_status status, const char *text) {
   hv_loader *l = op->owner;
   if (l->phase != LOAD_LOOKING)
     return;
@@ -306,21 +293,21 @@ static void looked(hv_dht_op *op, hv_status status, const char *text) {
   }
   size_t n = status == HV_OK ? op->n_records : 0;
   hv_ballot *ballots = hv_mem_array(l->env->mem, n, sizeof *ballots);
-  if (ballots && voices_take(l, ballots, read_ballots(l, op->records, n, ballots)) == HV_OK)
-    voices_ask(l);
+  if (ballots && voters_take(l, ballots, read_ballots(l, op->records, n, ballots)) == HV_OK)
+    voters_ask(l);
   else
     load_end(l, HV_NOMEM, "cannot load the state: no memory; raise the memory limit");
   hv_mem_free(ballots);
 }
 
-static void look(hv_loader *l) {
+static void load_look(hv_loader *l) {
   l->phase = LOAD_LOOKING;
   l->seen.looks++;
-  l->op = (hv_dht_op){.done = looked, .owner = l, .key = hv_span_of(l->key, l->key_size), .timeout_ms = LOOK_MS, .latest = 1};
+  l->op = (hv_dht_op){.done = load_looked, .owner = l, .key = hv_span_of(l->key, l->key_size), .timeout_ms = LOOK_MS, .latest = 1};
   hv_error why = {0};
   hv_status status = hv_dht_get(l->dht, &l->op, &why);
   if (status != HV_OK)
-    looked(&l->op, status, why.text);
+    load_looked(&l->op, status, why.text);
 }
 
 /* ---- time ---- */
@@ -329,46 +316,46 @@ static void look(hv_loader *l) {
  * moved on to another state. So whoever waits for them looks now and then whether there is another one; they are not given up. Who
  * has a part of a state already would lose it, and may only wait for its turn: it looks later. */
 static int look_past_busy(hv_loader *l) {
-  unsigned doublings = l->vain + (l->done ? HAS_SOME : 0);
+  unsigned doublings = l->n_busy_looks + (l->n_done ? HAS_SOME : 0);
   if (!donor_all_busy(l, l->config.silence_ms * UINT64_C(1000) << doublings))
     return 0;
   donor_rest(l);
-  if (donor_any_stream(l) || l->jobs) {
+  if (donor_any_stream(l) || l->n_jobs) {
     l->env->timer_set(l->env, &l->tick, LOAD_TICK_US);
     return 1;
   }
-  l->vain += l->vain < VAIN_DOUBLINGS;
-  look(l);
+  l->n_busy_looks += l->n_busy_looks < BUSY_DOUBLINGS;
+  load_look(l);
   return 1;
 }
 
-void load_mind(hv_loader *l) {
+static void load_mind(hv_loader *l) {
   if (l->phase != LOAD_FETCHING || look_past_busy(l))
     return;
   donor_mind(l);
   if (l->phase != LOAD_FETCHING)
     return;
-  if (donor_any_hope(l) || donor_any_stream(l) || l->jobs)
+  if (donor_any_hope(l) || donor_any_stream(l) || l->n_jobs)
     l->env->timer_set(l->env, &l->tick, LOAD_TICK_US);
   else
     look_again(l, HV_UNREACHABLE, "cannot load the state: no peer that offers it answers any more; try again later");
 }
 
-static void tick(hv_timer *timer, const hv_event *event) {
+static void load_tick(hv_timer *timer, const hv_event *event) {
   hv_loader *l = timer->owner;
   (void)event;
   if (l->phase == LOAD_PAUSE)
-    look(l);
+    load_look(l);
   else
     load_mind(l);
   load_settle(l);
 }
 
-static void too_late(hv_timer *timer, const hv_event *event) {
+static void load_timeout(hv_timer *timer, const hv_event *event) {
   hv_loader *l = timer->owner;
   (void)event;
   if (l->has_manifest)
-    load_end(l, HV_TIMEOUT, "the state was not loaded in time: %u of %zu chunks arrived; allow more time", l->done,
+    load_end(l, HV_TIMEOUT, "the state was not loaded in time: %u of %zu chunks arrived; allow more time", l->n_done,
              l->manifest.n_chunks);
   else
     load_end(l, HV_TIMEOUT, "the state was not loaded in time: %s",
@@ -381,6 +368,8 @@ static uint32_t or_else(uint32_t given, uint32_t usual) {
   return given ? given : usual;
 }
 
+static const load_reports reports = {load_end, load_settle, load_count, load_mind, donor_liar};
+
 hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht, hv_state_load *load, hv_loader_memory *memory,
                         void (*over)(void *arg, hv_loader *self), void *arg, hv_loader **out, hv_error *err) {
   static const char suffix[] = ".state";
@@ -388,6 +377,7 @@ hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht,
   if (!l)
     return hv_fail(err, HV_NOMEM, "cannot load the state: no memory; raise the memory limit");
   l->env = env;
+  l->on = &reports;
   l->config = *config;
   l->config.silence_ms = or_else(config->silence_ms, SILENCE_MS);
   l->config.looks = or_else(config->looks, LOOKS);
@@ -403,8 +393,8 @@ hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht,
   memcpy(l->key, load->prefix.data, load->prefix.size);
   memcpy(l->key + load->prefix.size, suffix, sizeof suffix - 1);
   l->key_size = load->prefix.size + sizeof suffix - 1;
-  l->deadline = (hv_timer){.fire = too_late, .owner = l};
-  l->tick = (hv_timer){.fire = tick, .owner = l};
+  l->deadline = (hv_timer){.fire = load_timeout, .owner = l};
+  l->tick = (hv_timer){.fire = load_tick, .owner = l};
   load->kern = load->kern ? load->kern : hv_cpu_best();
   load->size_max = load->size_max ? load->size_max : HV_MANIFEST_IMAGE_MAX;
   load->loader = l;
@@ -417,18 +407,18 @@ hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht,
 
 void hv_loader_cancel(hv_loader *l) {
   load_end(l, HV_CANCELLED, "the download of the state was cancelled");
-  tell(l);
+  load_report(l);
 }
 
 void hv_loader_free(hv_loader *l) {
-  if (!l->told) {
+  if (!l->reported) {
     load_end(l, HV_CLOSED, "cannot load the state: the node ended first");
-    l->jobs = 0;
-    tell(l);
+    l->n_jobs = 0;
+    load_report(l);
   }
   l->env->timer_clear(l->env, &l->deadline);
   l->env->timer_clear(l->env, &l->tick);
   forget_choice(l);
-  voices_forget(l);
+  voters_forget(l);
   hv_mem_free(l);
 }

@@ -1,27 +1,29 @@
-/* How is one state downloaded? A joiner's side of state.h: look, count, fetch from several at once, check, hand over.
+/* One download of a state: the joiner's search, vote, transfer from several donors, and check.
  *
- * Room: core (uses env, dht, ballot, manifest). Owned by state; the hive thread, with one job for each chunk that has come on the
- * pool. Phases: LOOKING (announcements are asked for) -> PAUSE (nothing to choose: again, later) or FETCHING (manifest, then
- * chunks) -> ENDING (the pool lets go of the image, done is told, streams close). Memory: the manifest, a byte for each chunk, and
- * what is asked of all donors together at a time (HV_LOADER_AHEAD_BYTES each).
+ * Room: core (uses env, dht, ballot, manifest).
+ * Owner: state.
+ * Thread: the hive thread; each arrived chunk is checked and decoded in a job on the pool.
+ * Limits: the constants below. Memory: the manifest, one byte for each chunk, and at most HV_LOADER_AHEAD_BYTES for each donor.
+ * Errors: those of hv_state_load.done.
+ * Rules: docs/STATE.md, "The download".
  */
 #ifndef HV_CORE_LOAD_H
 #define HV_CORE_LOAD_H
 
 #include "core/state/state.h"
 
-#define HV_LOADER_KNOWN_MAX 64           /* donors of one manifest that are remembered: half by priority, half by lot */
-#define HV_LOADER_SILENT_MAX 32          /* announcers that gave no answer, remembered for a while */
-#define HV_LOADER_DONORS_MAX 16          /* asked at once */
-#define HV_LOADER_AHEAD_BYTES (4u << 20) /* asked of one donor and not there yet, beyond the first two chunks */
+#define HV_LOADER_KNOWN_MAX 64           /* donors of one manifest that are remembered: half by priority, half at random */
+#define HV_LOADER_SILENT_MAX 32          /* announcers without an answer that are remembered */
+#define HV_LOADER_DONORS_MAX 16          /* donors that send at the same time */
+#define HV_LOADER_AHEAD_BYTES (4u << 20) /* bytes requested from one donor and not there yet, beyond the first two chunks */
 
 typedef struct hv_loader hv_loader;
 
-/* Peers that announced a state and did not answer when asked whether they are there: the next load does not wait for them. */
+/* A peer that announced a state and did not answer. The next load does not wait for it. */
 typedef struct hv_loader_silent {
   hv_peer_id id;
-  hv_hash digest;
-  uint64_t at_us; /* 0: nobody */
+  hv_hash digest; /* of the manifest that it announced */
+  uint64_t at_us; /* when it did not answer; 0: a free slot */
 } hv_loader_silent;
 
 typedef struct hv_loader_memory {
@@ -29,13 +31,14 @@ typedef struct hv_loader_memory {
   size_t n;
 } hv_loader_memory;
 
-/* Begins. `memory` (the caller's, zeros at first) outlives it. `over` is called once, when it may be freed: after done. HV_NOMEM,
- * HV_CLOSED: not begun. */
+/* Starts a download. `load` and `memory` are the caller's and outlive it; `memory` is zeroed before its first use. `over` is called
+ * once, after load->done: then the caller may free the loader. HV_NOMEM, HV_CLOSED: not started. */
 hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht, hv_state_load *load, hv_loader_memory *memory,
                         void (*over)(void *arg, hv_loader *self), void *arg, hv_loader **out, hv_error *err);
-/* Ends it: done comes from within, unless the pool still holds the image (then as soon as that is over). Fine when it has ended. */
+/* Ends a download with HV_CANCELLED. load->done is called from within, or when the last pool job has ended. Does nothing if the
+ * download is over. */
 void hv_loader_cancel(hv_loader *loader);
-/* When it is over, or its world is dead (done is then told HV_CLOSED, if it was not told before). */
+/* Frees a loader after `over`, or after its world has ended; then load->done gets HV_CLOSED if it was not called before. */
 void hv_loader_free(hv_loader *loader);
 
 #endif

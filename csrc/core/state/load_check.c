@@ -15,13 +15,15 @@ typedef struct check {
   hv_job job;
 } check;
 
-static check *begin(hv_loader *l, load_donor *from, uint32_t chunk, hv_payload *payload, size_t own) {
+static void check_whole(hv_loader *l);
+
+static check *check_begin(hv_loader *l, load_donor *from, uint32_t chunk, hv_payload *payload, size_t own) {
   check *c = hv_mem_zalloc(l->env->mem, sizeof *c);
   uint8_t *bytes = own ? hv_mem_aligned(l->env->mem, own) : NULL;
   if (!c || (own && !bytes)) {
     hv_mem_free(c);
     hv_mem_free(bytes);
-    load_end(l, HV_NOMEM, "cannot load the state: no memory; raise the memory limit");
+    l->on->end(l, HV_NOMEM, "cannot load the state: no memory; raise the memory limit");
     return NULL;
   }
   *c = (check){
@@ -29,17 +31,32 @@ static check *begin(hv_loader *l, load_donor *from, uint32_t chunk, hv_payload *
   return c;
 }
 
-static void start(check *c, void (*run)(hv_job *), void (*done)(hv_job *, const hv_event *)) {
-  c->loader->jobs++;
+static void check_start(check *c, void (*run)(hv_job *), void (*done)(hv_job *, const hv_event *)) {
+  c->loader->n_jobs++;
   c->job = (hv_job){.run = run, .done = done, .owner = c};
   c->loader->env->work(c->loader->env, &c->job);
 }
 
-static void end(check *c) {
-  c->loader->jobs--;
+static void check_end(check *c) {
+  c->loader->n_jobs--;
   hv_payload_release(c->payload);
   hv_mem_free(c->bytes);
   hv_mem_free(c);
+}
+
+void check_give_back(hv_loader *l, uint32_t chunk) {
+  if (!l->states || l->states[chunk] != CHUNK_ASKED)
+    return;
+  l->states[chunk] = CHUNK_TODO;
+  l->n_todo++;
+  if (chunk < l->low)
+    l->low = chunk;
+}
+
+static void moved(load_donor *from) {
+  from->busy = 0;
+  from->loader->moved_us = from->loader->env->now_us(from->loader->env);
+  from->loader->n_busy_looks = 0;
 }
 
 /* ---- chunks ---- */
@@ -62,11 +79,11 @@ static void chunk_is_right(check *c) {
   l->states[c->chunk] = CHUNK_DONE;
   l->found[c->chunk] = c->hash;
   l->looks_left = l->config.looks;
-  l->pauses = 0;
-  c->from->good++;
+  l->n_pauses = 0;
+  c->from->n_good++;
   c->from->failures = 0;
-  load_moved(c->from);
-  if (++l->done == l->manifest.n_chunks)
+  moved(c->from);
+  if (++l->n_done == l->manifest.n_chunks)
     check_whole(l);
 }
 
@@ -74,26 +91,26 @@ static void chunk_done(hv_job *job, const hv_event *event) {
   check *c = job->owner;
   hv_loader *l = c->loader;
   if (l->phase == LOAD_FETCHING && event->status != HV_OK)
-    load_end(l, event->status, "cannot load the state: this node is shutting down");
+    l->on->end(l, event->status, "cannot load the state: this node is shutting down");
   else if (l->phase == LOAD_FETCHING && memcmp(&c->hash, &l->manifest.chunks[c->chunk].digest, sizeof c->hash) != 0) {
-    load_give_back(l, c->chunk);
-    donor_liar(c->from, "a chunk that is not what the manifest says");
+    check_give_back(l, c->chunk);
+    l->on->wrong(c->from, "a chunk that is not what the manifest says");
   } else if (l->phase == LOAD_FETCHING && c->status != HV_OK)
-    load_end(l, c->status, "cannot load the state: the swarm's state has a part that cannot be decoded: %s",
-             hv_status_text(c->status));
+    l->on->end(l, c->status, "cannot load the state: the swarm's state has a part that cannot be decoded: %s",
+               hv_status_text(c->status));
   else if (l->phase == LOAD_FETCHING)
     chunk_is_right(c);
-  end(c);
-  load_mind(l);
-  load_settle(l);
+  check_end(c);
+  l->on->changed(l);
+  l->on->settle(l);
 }
 
 void check_chunk(load_donor *d, uint32_t index, hv_payload *payload) {
   hv_loader *l = d->loader;
   const hv_manifest_chunk *chunk = &l->manifest.chunks[index];
-  check *c = begin(l, d, index, payload, chunk->codec == HV_CODEC_NONE ? 0 : chunk->travel);
+  check *c = check_begin(l, d, index, payload, chunk->codec == HV_CODEC_NONE ? 0 : chunk->travel);
   if (c)
-    start(c, run_chunk, chunk_done);
+    check_start(c, run_chunk, chunk_done);
 }
 
 /* ---- bytes that are hashed as they are: the manifest, and in the end all digests ---- */
@@ -107,24 +124,24 @@ static void whole_done(hv_job *job, const hv_event *event) {
   check *c = job->owner;
   hv_loader *l = c->loader;
   if (event->status != HV_OK)
-    load_end(l, event->status, "cannot load the state: this node is shutting down");
+    l->on->end(l, event->status, "cannot load the state: this node is shutting down");
   else if (memcmp(&c->hash, &l->manifest.whole, sizeof c->hash) != 0)
-    load_end(l, HV_CORRUPT, "cannot load the state: the swarm's state does not match its own manifest");
+    l->on->end(l, HV_CORRUPT, "cannot load the state: the swarm's state does not match its own manifest");
   else
-    load_end(l, HV_OK, "%s", "");
-  end(c);
-  load_settle(l);
+    l->on->end(l, HV_OK, "%s", "");
+  check_end(c);
+  l->on->settle(l);
 }
 
-void check_whole(hv_loader *l) {
+static void check_whole(hv_loader *l) {
   size_t size = l->manifest.n_chunks * sizeof *l->found;
-  check *c = begin(l, NULL, 0, NULL, size + 1);
+  check *c = check_begin(l, NULL, 0, NULL, size + 1);
   if (!c)
     return;
   c->size = size;
   if (size)
     memcpy(c->bytes, l->found, size);
-  start(c, run_bytes, whole_done);
+  check_start(c, run_bytes, whole_done);
 }
 
 /* ---- the manifest ---- */
@@ -139,27 +156,27 @@ static void take_on(hv_loader *l, hv_span bytes) {
     status = HV_MALFORMED;
   }
   if (status != HV_OK) {
-    load_end(l, status,
-             status == HV_NOMEM ? "cannot load the state: no memory for its manifest; raise the memory limit"
-                                : "cannot load the state: its manifest cannot be read; install the same version on all peers");
+    l->on->end(l, status,
+               status == HV_NOMEM ? "cannot load the state: no memory for its manifest; raise the memory limit"
+                                  : "cannot load the state: its manifest cannot be read; install the same version on all peers");
     return;
   }
   l->has_manifest = 1; /* from here on it is the loader's to free */
   if (m->image > load->size_max) {
-    load_end(l, HV_TOO_LARGE, "cannot load the state: it has %llu bytes, and the limit is %llu; raise the limit",
-             (unsigned long long)m->image, (unsigned long long)load->size_max);
+    l->on->end(l, HV_TOO_LARGE, "cannot load the state: it has %llu bytes, and the limit is %llu; raise the limit",
+               (unsigned long long)m->image, (unsigned long long)load->size_max);
     return;
   }
   l->states = hv_mem_zalloc(l->env->mem, m->n_chunks);
   l->found = hv_mem_array(l->env->mem, m->n_chunks, sizeof *l->found);
   l->image = l->states && l->found ? load->room(load, m) : NULL;
   if (!l->image) {
-    load_end(l, HV_NOMEM, "cannot load the state: no memory for its %llu bytes; raise the memory limit",
-             (unsigned long long)m->image);
+    l->on->end(l, HV_NOMEM, "cannot load the state: no memory for its %llu bytes; raise the memory limit",
+               (unsigned long long)m->image);
     return;
   }
-  l->low = l->done = 0;
-  l->todo = (uint32_t)m->n_chunks;
+  l->low = l->n_done = 0;
+  l->n_todo = (uint32_t)m->n_chunks;
   if (m->n_chunks == 0)
     check_whole(l);
 }
@@ -169,26 +186,26 @@ static void manifest_done(hv_job *job, const hv_event *event) {
   hv_loader *l = c->loader;
   l->checking = 0;
   if (l->phase == LOAD_FETCHING && event->status != HV_OK)
-    load_end(l, event->status, "cannot load the state: this node is shutting down");
+    l->on->end(l, event->status, "cannot load the state: this node is shutting down");
   else if (l->phase == LOAD_FETCHING && memcmp(&c->hash, &l->digest, sizeof c->hash) != 0)
-    donor_liar(c->from, "another manifest than it announced");
+    l->on->wrong(c->from, "another manifest than it announced");
   else if (l->phase == LOAD_FETCHING) {
-    load_moved(c->from);
+    moved(c->from);
     take_on(l, hv_span_of(c->bytes, c->size));
   }
-  end(c);
-  load_mind(l);
-  load_settle(l);
+  check_end(c);
+  l->on->changed(l);
+  l->on->settle(l);
 }
 
 void check_manifest(load_donor *d, hv_payload *payload) {
   hv_loader *l = d->loader;
   if (l->has_manifest || l->checking)
     return;
-  check *c = begin(l, d, 0, NULL, payload->size);
+  check *c = check_begin(l, d, 0, NULL, payload->size);
   if (!c)
     return;
   hv_payload_read(payload, 0, c->bytes, payload->size);
   l->checking = 1;
-  start(c, run_bytes, manifest_done);
+  check_start(c, run_bytes, manifest_done);
 }

@@ -6,8 +6,8 @@
 enum {
   FAILURES_MAX = 3,
   ADDRS_MAX = 4,
-  FIRST_AHEAD = 2,   /* chunks asked of who was not measured yet */
-  AHEAD_US = 500000, /* of who was: what comes in this time */
+  FIRST_AHEAD = 2,   /* chunks requested from a donor that was not measured yet; */
+  AHEAD_US = 500000, /* from another: those that it sends in this time */
   AGAIN_US = 500000, /* after a failure; twice as long after the next */
   BUSY_US = 1000000,
   HEDGE_US = 1000000, /* a manifest that has not come by then is asked of one more */
@@ -17,16 +17,18 @@ enum {
   SLOW_PACES = 4,                /* so much slower than the fastest is slow */
   MEASURED = 2 * LOAD_AHEAD_MAX, /* chunks before we call it so: answers come in bursts */
   FORGET = 4 * LOAD_AHEAD_MAX,
-  GOOD_PACE_US = 2000000,  /* for a chunk: who is slower has not shown it */
+  GOOD_PACE_US = 2000000,  /* for a chunk, of a donor that is good */
   SLOWEST_BYTES = 32 << 10 /* per second, of a manifest */
 };
+
+static void donor_ask(load_donor *d);
 
 /* ---- one donor ---- */
 
 static void give_back_asked(load_donor *d) {
   for (uint32_t i = 0; i < d->n_asked; i++)
     if (d->asked[i] != HV_STATE_MANIFEST)
-      load_give_back(d->loader, d->asked[i]);
+      check_give_back(d->loader, d->asked[i]);
   d->n_asked = 0;
 }
 
@@ -51,14 +53,14 @@ void donor_liar(load_donor *d, const char *what) {
 }
 
 /* It failed to answer, or broke off: later again, a few times. */
-static void failed(load_donor *d) {
+static void donor_failed(load_donor *d) {
   d->state = ++d->failures >= FAILURES_MAX ? DONOR_OUT : DONOR_WAITING;
   d->retry_us = d->loader->env->now_us(d->loader->env) + ((uint64_t)AGAIN_US << d->failures);
 }
 
 /* ---- what it says ---- */
 
-static void refused(load_donor *d, const hv_msg_refusal *refusal) {
+static void donor_refused(load_donor *d, const hv_msg_refusal *refusal) {
   if (refusal->status == HV_BUSY) {
     d->busy = 1;
     d->state = DONOR_WAITING;
@@ -66,18 +68,18 @@ static void refused(load_donor *d, const hv_msg_refusal *refusal) {
   } else if (refusal->status == HV_NOT_FOUND)
     d->state = DONOR_OUT;
   else
-    failed(d);
+    donor_failed(d);
   donor_cut(d);
 }
 
-static void measure(load_donor *d, uint64_t now_us, int is_chunk) {
+static void donor_measure(load_donor *d, uint64_t now_us, int is_chunk) {
   uint64_t from = d->asked_us[0] > d->last_us ? d->asked_us[0] : d->last_us, took = now_us - from + 1;
   d->last_us = now_us;
   if (is_chunk) {
     d->busy_us += took;
     d->n_timed++;
     d->pace_us = d->busy_us / d->n_timed + 1;
-    if (d->n_timed == FORGET) { /* what was long ago counts less and less */
+    if (d->n_timed == FORGET) { /* older chunks count less and less */
       d->busy_us /= 2;
       d->n_timed /= 2;
     }
@@ -94,9 +96,9 @@ static void donor_said(hv_stream *stream, const hv_event *event) {
   size_t size = event->payload ? event->payload->size : 0;
   if (d->closing || l->phase != LOAD_FETCHING)
     return;
-  d->came++;
+  d->n_came++;
   if (msg->kind == HV_MSG_REFUSAL) {
-    refused(d, &msg->u.refusal);
+    donor_refused(d, &msg->u.refusal);
     return;
   }
   uint32_t index = msg->u.chunk.index;
@@ -104,11 +106,11 @@ static void donor_said(hv_stream *stream, const hv_event *event) {
     donor_liar(d, "something that it was not asked for");
     return;
   }
-  measure(d, event->now_us, index != HV_STATE_MANIFEST);
+  donor_measure(d, event->now_us, index != HV_STATE_MANIFEST);
   if (index == HV_STATE_MANIFEST)
     check_manifest(d, event->payload);
   else if (size != l->manifest.chunks[index].travel) {
-    load_give_back(l, index);
+    check_give_back(l, index);
     donor_liar(d, "a chunk of another size than the manifest says");
   } else {
     l->seen.arrived++;
@@ -117,24 +119,24 @@ static void donor_said(hv_stream *stream, const hv_event *event) {
   donor_ask(d);
 }
 
-static void room_again(hv_stream *stream, const hv_event *event) {
+static void donor_ready(hv_stream *stream, const hv_event *event) {
   (void)event;
   donor_ask(stream->owner);
 }
 
-/* It ended by itself: at its first word the address may have been wrong, else it is a failure. */
+/* It ended by itself: before its first message the address may have been wrong, else it is a failure. */
 static void broke_off(load_donor *d, hv_status status) {
   hv_addr addrs[ADDRS_MAX];
   size_t n = hv_contact_unpack(hv_span_of(d->addrs, d->addrs_size), addrs, ADDRS_MAX);
   int unreached = status == HV_REFUSED || status == HV_UNREACHABLE || status == HV_TIMEOUT || status == HV_DENIED;
-  d->loader->seen.broken += d->n_asked > 0 && d->came > 0;
+  d->loader->seen.broken += d->n_asked > 0 && d->n_came > 0;
   give_back_asked(d);
-  if (!d->came && unreached && d->addr + 1 < n) {
+  if (!d->n_came && unreached && d->addr + 1 < n) {
     d->addr++;
     d->state = DONOR_FRESH;
     return;
   }
-  if (!d->came && (status == HV_REFUSED || status == HV_DENIED)) { /* it has ended since it said that it was there */
+  if (!d->n_came && (status == HV_REFUSED || status == HV_DENIED)) { /* it has ended since it said that it was there */
     d->state = DONOR_OUT;
     return;
   }
@@ -142,18 +144,18 @@ static void broke_off(load_donor *d, hv_status status) {
   if (d->draining)
     d->state = DONOR_TIRED;
   else
-    failed(d);
+    donor_failed(d);
 }
 
-static void stream_over(hv_stream *stream, const hv_event *event) {
+static void donor_stream_over(hv_stream *stream, const hv_event *event) {
   load_donor *d = stream->owner;
   hv_loader *l = d->loader;
   d->stream = NULL;
   if (!d->closing)
     broke_off(d, event->status);
   d->closing = d->draining = 0;
-  load_mind(l);
-  load_settle(l);
+  l->on->changed(l);
+  l->on->settle(l);
 }
 
 /* ---- asking ---- */
@@ -167,14 +169,14 @@ static uint32_t ahead(const load_donor *d) {
   return (uint32_t)(by_pace < most ? by_pace : most < FIRST_AHEAD ? FIRST_AHEAD : most);
 }
 
-/* What is next for this donor; HV_STATE_MANIFEST when the manifest is not there yet. 0: nothing. */
+/* Sets *out to the next chunk for this donor, or to HV_STATE_MANIFEST while there is no manifest. False: nothing to request. */
 static int next_for(const load_donor *d, uint32_t *out) {
   hv_loader *l = d->loader;
   if (!l->has_manifest) {
     *out = HV_STATE_MANIFEST;
     return !l->checking && d->n_asked == 0;
   }
-  if (l->todo == 0 || d->n_asked >= ahead(d))
+  if (l->n_todo == 0 || d->n_asked >= ahead(d))
     return 0;
   while (l->states[l->low] != CHUNK_TODO)
     l->low++;
@@ -182,7 +184,7 @@ static int next_for(const load_donor *d, uint32_t *out) {
   return 1;
 }
 
-void donor_ask(load_donor *d) {
+static void donor_ask(load_donor *d) {
   hv_loader *l = d->loader;
   uint32_t index;
   while (l->phase == LOAD_FETCHING && d->state == DONOR_OPEN && d->stream && !d->closing && !d->draining && next_for(d, &index)) {
@@ -197,18 +199,18 @@ void donor_ask(load_donor *d) {
     if (index == HV_STATE_MANIFEST)
       continue;
     l->states[index] = CHUNK_ASKED;
-    l->todo--;
+    l->n_todo--;
     l->seen.asked++;
   }
 }
 
 static void open_stream(load_donor *d) {
-  static const hv_stream_events on = {donor_said, room_again, stream_over, .heavy = 1};
+  static const hv_stream_events on = {donor_said, donor_ready, donor_stream_over, .heavy = 1};
   hv_loader *l = d->loader;
   hv_addr addrs[ADDRS_MAX];
   size_t n = hv_contact_unpack(hv_span_of(d->addrs, d->addrs_size), addrs, ADDRS_MAX);
   hv_msg first = {.kind = HV_MSG_STATE, .u.state = {l->digest}};
-  d->came = d->n_asked = 0;
+  d->n_came = d->n_asked = 0;
   if (d->addr >= n) {
     d->state = DONOR_OUT;
     return;
@@ -216,7 +218,7 @@ static void open_stream(load_donor *d) {
   hv_target to = {.id = d->id, .addr = addrs[d->addr]};
   if (l->env->stream_open(l->env, &to, &first, &on, d, &d->stream) != HV_OK) {
     d->stream = NULL;
-    failed(d);
+    donor_failed(d);
     return;
   }
   d->state = DONOR_OPEN;
@@ -254,13 +256,13 @@ static uint64_t best_pace(const hv_loader *l) {
   uint64_t best = 0;
   for (size_t i = 0; i < l->n_donors; i++) {
     const load_donor *d = l->donors[i];
-    if (d->good >= MEASURED && d->pace_us && (!best || d->pace_us < best))
+    if (d->n_good >= MEASURED && d->pace_us && (!best || d->pace_us < best))
       best = d->pace_us;
   }
   return best;
 }
 
-/* Of those who were never asked, one by lot: who wants to be asked first can say the highest priority, but nobody chooses its rank.
+/* A random one of the donors that were never asked: a donor can announce the highest priority, but not choose its rank. NULL: none.
  */
 static load_donor *by_lot(const hv_loader *l) {
   load_donor *best = NULL;
@@ -308,7 +310,7 @@ static void lose_patience(hv_loader *l, uint64_t now) {
     if (d->state != DONOR_OPEN || d->closing || d->n_asked == 0 || now - d->last_us < patience(d))
       continue;
     l->seen.given_up++;
-    failed(d);
+    donor_failed(d);
     donor_cut(d);
   }
 }
@@ -326,7 +328,7 @@ static load_donor *best_to_open(hv_loader *l, uint64_t now, int also_tired) {
   return NULL;
 }
 
-/* What it has had of time, what it is at included. */
+/* Time that a donor has spent on requests, the present one included. */
 static uint64_t busy_of(const load_donor *d, uint64_t now) {
   uint64_t since = d->n_asked && d->asked_us[0] > d->last_us ? d->asked_us[0] : d->last_us;
   return d->busy_us + (d->n_asked ? now - since : 0);
@@ -353,7 +355,7 @@ static void demote(hv_loader *l, uint64_t now) {
   }
 }
 
-/* Nothing is left to ask and somebody fast is idle: who would take long for what it was asked is overtaken. */
+/* Once all chunks are requested and a fast donor is idle, takes the requests of a slow one away. */
 static void overtake(hv_loader *l, uint64_t now) {
   load_donor *idle = NULL, *slow = NULL;
   for (size_t i = 0; i < l->n_donors; i++) {
@@ -365,7 +367,7 @@ static void overtake(hv_loader *l, uint64_t now) {
     if (d->n_asked && (!slow || d->asked_us[0] < slow->asked_us[0]))
       slow = d;
   }
-  if (!l->has_manifest || l->todo || !idle || !slow || (slow->pace_us && slow->pace_us < 2 * idle->pace_us) ||
+  if (!l->has_manifest || l->n_todo || !idle || !slow || (slow->pace_us && slow->pace_us < 2 * idle->pace_us) ||
       now - slow->asked_us[0] < 3 * idle->pace_us + LOAD_TICK_US)
     return;
   l->seen.overtaken++;
@@ -377,7 +379,7 @@ static void overtake(hv_loader *l, uint64_t now) {
 static size_t wanted(const hv_loader *l, uint64_t now) {
   size_t by_time = 1 + (size_t)((now - l->fetching_us) / HEDGE_US);
   if (l->has_manifest)
-    return l->todo ? l->config.donors : 0;
+    return l->n_todo ? l->config.donors : 0;
   return by_time < l->config.donors ? by_time : l->config.donors;
 }
 
@@ -387,8 +389,8 @@ static void widen(hv_loader *l, uint64_t now, size_t open) {
   load_donor *next = by_lot(l);
   size_t good = 0;
   for (size_t i = 0; i < l->n_donors; i++)
-    good += l->donors[i]->state == DONOR_OPEN && l->donors[i]->good >= MEASURED && l->donors[i]->pace_us <= GOOD_PACE_US;
-  if (!l->has_manifest || !l->todo || !next || good >= l->config.donors || open >= HV_LOADER_DONORS_MAX)
+    good += l->donors[i]->state == DONOR_OPEN && l->donors[i]->n_good >= MEASURED && l->donors[i]->pace_us <= GOOD_PACE_US;
+  if (!l->has_manifest || !l->n_todo || !next || good >= l->config.donors || open >= HV_LOADER_DONORS_MAX)
     l->widened_us = now;
   else if (now - l->widened_us >= WIDEN_US) {
     l->widened_us = now;
@@ -396,7 +398,7 @@ static void widen(hv_loader *l, uint64_t now, size_t open) {
   }
 }
 
-/* Whom to open: all but the first who are asked for the manifest by lot. */
+/* The next donor to open; those asked for the manifest, apart from the first, are random. */
 static load_donor *next_to_open(hv_loader *l, uint64_t now, size_t open) {
   load_donor *d = open && !l->has_manifest ? by_lot(l) : NULL;
   return d ? d : best_to_open(l, now, open == 0);

@@ -1,25 +1,12 @@
-/* What is a state made of, and how is each piece of it known again? The manifest: parts, chunks, digests.
+/* The description of one state: its parts, its chunks, and their digests.
  *
- * Room: core (uses base, peer, kern/codec for sizes). Pure functions but for memory; any thread.
- *
- * A state is a list of parts (tensors, blobs) and some bytes of metadata. Its IMAGE is how it lies in memory: each part begins at
- * the next multiple of 64 bytes. A part travels as it is (codec NONE) or encoded (a float part, by kern/codec.h). CHUNKS follow
- * from the list of parts and chunk_bytes alone: a run of neighbouring plain parts is cut every chunk_bytes of the image (gaps
- * between parts are zeros); an encoded part is cut on its own, each piece one codec chunk.
- *
- * DIGESTS are SHA-256 of the bytes of a chunk AS THEY TRAVEL, after encoding. Why: who downloads can check them before a decoder
- * sees a stranger's bytes; a lossy codec's source could not be checked at all by who never gets it. Donors whose replicas are equal
- * to the bit still have equal manifests, whatever else they do: the codecs give the same bytes on every machine (kern/codec.h),
- * chunks do not depend on the donor, and a chunk is the same whether it was encoded once or on demand. What must agree is the run's
- * setting of codecs (load_state_compression), as it must for averaging. The whole's digest is SHA-256 of all chunks' digests in
- * order: each byte is under it, hashed once, on as many processors as there are. The MANIFEST'S digest is SHA-256 of its bytes: it
- * names the state with epoch and metadata. So nothing may stand in the metadata that differs from peer to peer (times, names,
- * speeds).
- *
- * BYTES, little endian: "HVs1"; u32 version 1; u64 epoch; 32 state hash (the program's own, opaque); 32 whole; u32 chunk_bytes;
- * u32 parts; u32 chunks; u32 metadata bytes; for each part: u64 size, u8 codec, u8 dtype (0: plain bytes of no dtype), 6 zeros; for
- * each chunk its 32 bytes; the metadata. Nothing behind. Limits: below; all checked before memory is taken, and what is taken is
- * proportional to the manifest's own bytes.
+ * Room: core (uses base, peer, kern/codec for sizes). Pure functions, apart from memory.
+ * Owner: the caller of hv_manifest_make or hv_manifest_read; freed by hv_manifest_fini.
+ * Thread: any.
+ * Limits: the constants below, checked before memory is taken. Memory is proportional to the manifest's own bytes.
+ * Errors: HV_INVALID for the caller's values; HV_MALFORMED, HV_TOO_LARGE, HV_UNSUPPORTED for a stranger's bytes; HV_NOMEM.
+ * Terms: a part is a tensor or a blob. The image is the layout of all parts in memory. A chunk is requested and checked as a whole.
+ * Rules: docs/STATE.md, "The manifest": image, chunks, digests, bytes.
  */
 #ifndef HV_CORE_MANIFEST_H
 #define HV_CORE_MANIFEST_H
@@ -29,32 +16,33 @@
 
 #define HV_MANIFEST_PARTS_MAX 16384
 #define HV_MANIFEST_CHUNKS_MAX 65536
-#define HV_MANIFEST_METADATA_MAX (1u << 20)
+#define HV_MANIFEST_METADATA_MAX (1u << 20) /* bytes */
 #define HV_MANIFEST_BYTES_MAX (4u << 20)
-#define HV_MANIFEST_CHUNK_LEAST 1024u     /* chunk_bytes is a power of two from here */
-#define HV_MANIFEST_CHUNK_MOST (2u << 20) /* to here */
+#define HV_MANIFEST_CHUNK_LEAST 1024u     /* bytes; chunk_bytes is a power of two between these two */
+#define HV_MANIFEST_CHUNK_MOST (2u << 20) /* bytes */
 #define HV_MANIFEST_IMAGE_MAX ((uint64_t)HV_MANIFEST_CHUNKS_MAX * HV_MANIFEST_CHUNK_MOST)
-#define HV_MANIFEST_ALIGN 64
+#define HV_MANIFEST_ALIGN 64 /* bytes */
 
+/* A tensor or a blob. */
 typedef struct hv_manifest_part {
-  uint64_t size;  /* bytes as they lie in memory */
-  uint8_t codec;  /* hv_codec; NONE: travels as it is */
-  uint8_t dtype;  /* hv_dtype; may be 0 for a plain part */
-  uint64_t place; /* filled in: where it begins in the image */
+  uint64_t size;  /* bytes in memory */
+  uint8_t codec;  /* hv_codec; NONE: sent as it lies in memory */
+  uint8_t dtype;  /* hv_dtype; may be 0 for a part that is not encoded */
+  uint64_t place; /* offset in the image in bytes; set by make and read */
 } hv_manifest_part;
 
 typedef struct hv_manifest_chunk {
-  uint64_t place;  /* in the image */
-  uint32_t size;   /* of it there */
-  uint32_t travel; /* bytes as it travels; plain: size */
-  uint32_t part;   /* the first one in it */
+  uint64_t place;  /* offset in the image in bytes */
+  uint32_t size;   /* bytes in the image */
+  uint32_t travel; /* bytes as sent, after encoding */
+  uint32_t part;   /* index of its first part */
   uint8_t codec, dtype;
-  hv_hash digest;
+  hv_hash digest; /* of the bytes as sent */
 } hv_manifest_chunk;
 
 typedef struct hv_manifest {
   uint64_t epoch;
-  hv_hash state_hash, whole;
+  hv_hash state_hash, whole; /* the program's own hash; the digest of all chunks' digests */
   uint32_t chunk_bytes;
   hv_manifest_part *parts;
   size_t n_parts;
@@ -62,21 +50,23 @@ typedef struct hv_manifest {
   size_t n_chunks;
   hv_span metadata;
   uint64_t image;  /* bytes of the image */
-  uint64_t travel; /* bytes of all chunks as they travel */
-  void *block;     /* manifest's own memory */
+  uint64_t travel; /* bytes of all chunks as sent */
+  void *block;     /* the memory behind parts, chunks and metadata */
 } hv_manifest;
 
-/* Lays out parts (copied; `place` is ignored) as chunks without digests. chunk_bytes 0: chosen by size (256 KiB, more beyond 8
- * GiB). metadata is copied. HV_INVALID, HV_TOO_LARGE: err (may be NULL) names the limit; HV_NOMEM. Nothing to free then. */
+/* Lays out parts as chunks; sets no digests. Copies parts (without `place`) and metadata. chunk_bytes 0: chosen by size, from 256
+ * KiB, more beyond 8 GiB. HV_INVALID, HV_TOO_LARGE: err (may be NULL) names the limit; HV_NOMEM. On failure there is nothing to
+ * free. */
 hv_status hv_manifest_make(hv_mem *mem, const hv_manifest_part *parts, size_t n_parts, uint32_t chunk_bytes, hv_span metadata,
                            hv_manifest *out, hv_error *err);
-/* Reads a stranger's bytes; metadata is copied. HV_MALFORMED, HV_TOO_LARGE, HV_UNSUPPORTED (codec, dtype, version), HV_NOMEM.
- * `whole` is not checked here: hv_manifest_digests gives what to hash. */
+/* Reads a stranger's bytes; copies the metadata. Does not check `whole`: hash the bytes of hv_manifest_digests for that.
+ * HV_MALFORMED, HV_TOO_LARGE, HV_UNSUPPORTED (codec, dtype, version), HV_NOMEM. */
 hv_status hv_manifest_read(hv_mem *mem, hv_span bytes, hv_manifest *out);
-/* Its bytes, appended to out (limit HV_MANIFEST_BYTES_MAX). HV_NOMEM, HV_TOO_LARGE. */
+/* Appends the manifest's bytes, at most HV_MANIFEST_BYTES_MAX, to out. HV_NOMEM, HV_TOO_LARGE. */
 hv_status hv_manifest_write(const hv_manifest *manifest, hv_buf *out);
-/* All chunks' digests in order, appended to out: what `whole` is SHA-256 of. HV_NOMEM. */
+/* Appends the digests of all chunks, in order, to out; `whole` is their SHA-256. HV_NOMEM. */
 hv_status hv_manifest_digests(const hv_manifest *manifest, hv_buf *out);
+/* Frees the memory of a manifest that was made or read. */
 void hv_manifest_fini(hv_manifest *manifest);
 
 #endif

@@ -14,7 +14,7 @@ typedef struct hv_snapshot_hashing {
   stage stage;
   uint32_t next, until; /* chunks: from where, and up to where this step goes */
   uint8_t *room;        /* for chunks that do not lie in one piece, or are encoded */
-  hv_buf text;          /* what is hashed after the chunks */
+  hv_buf text;          /* the bytes that are hashed after the chunks */
   hv_hash hash;
   hv_status status;
   hv_job job;
@@ -53,7 +53,7 @@ hv_status hv_snapshot_code(const hv_snapshot *s, uint32_t index, uint8_t *out) {
                          chunk->size / hv_dtype_size(chunk->dtype), NULL, out, chunk->travel, &size);
 }
 
-static void let_go(void *payload) {
+static void hashing_let_go(void *payload) {
   hv_payload_release(payload);
 }
 
@@ -62,7 +62,7 @@ hv_payload *hv_snapshot_plain(hv_snapshot *s, uint32_t index) {
   const uint8_t *at = lies(s, chunk);
   hv_payload *payload;
   if (at) {
-    payload = hv_payload_borrow(s->env->mem, at, chunk->size, let_go, s->bytes);
+    payload = hv_payload_borrow(s->env->mem, at, chunk->size, hashing_let_go, s->bytes);
     if (payload)
       hv_payload_keep(s->bytes);
     return payload;
@@ -114,7 +114,7 @@ hv_snapshot *hv_snapshot_keep(hv_snapshot *snapshot) {
 void hv_snapshot_release(hv_snapshot *s) {
   if (!s || --s->refs > 0)
     return;
-  hv_payload_release(s->said);
+  hv_payload_release(s->manifest_bytes);
   hv_payload_release(s->bytes);
   hv_manifest_fini(&s->manifest);
   hv_mem_free(s);
@@ -124,7 +124,7 @@ void hv_snapshot_release(hv_snapshot *s) {
 
 static void step(hashing *h);
 
-static void end(hashing *h, hv_status status) {
+static void hashing_end(hashing *h, hv_status status) {
   hv_snapshot *s = h->snapshot;
   hv_snapshot_hashed *done = h->done;
   void *arg = h->arg;
@@ -168,18 +168,18 @@ static void free_said(void *bytes) {
 }
 
 /* The manifest's bytes have their digest: they are ready to be sent. */
-static hv_status finish(hashing *h) {
+static hv_status hashing_finish(hashing *h) {
   hv_snapshot *s = h->snapshot;
   s->digest = h->hash;
-  s->said = hv_payload_borrow(s->env->mem, h->text.data, h->text.size, free_said, h->text.data);
-  if (!s->said)
+  s->manifest_bytes = hv_payload_borrow(s->env->mem, h->text.data, h->text.size, free_said, h->text.data);
+  if (!s->manifest_bytes)
     return HV_NOMEM;
   h->text.data = NULL; /* the payload's now */
   h->text.size = h->text.room = 0;
   return HV_OK;
 }
 
-/* What a step has made is put to its use; HV_OK: there is one more step. */
+/* Uses the result of a step. HV_OK: there is one more step. */
 static hv_status advance(hashing *h, int *over) {
   hv_manifest *m = &h->snapshot->manifest;
   switch (h->stage) {
@@ -195,7 +195,7 @@ static hv_status advance(hashing *h, int *over) {
     return hv_manifest_write(m, &h->text);
   default:
     *over = 1;
-    return finish(h);
+    return hashing_finish(h);
   }
 }
 
@@ -208,7 +208,7 @@ static void worked(hv_job *job, const hv_event *event) {
   if (status == HV_OK && h->done)
     status = advance(h, &over);
   if (status != HV_OK || over || !h->done) {
-    end(h, status);
+    hashing_end(h, status);
     return;
   }
   uint64_t took = event->now_us - h->began_us;
@@ -227,7 +227,7 @@ static void step(hashing *h) {
   s->env->work(s->env, &h->job);
 }
 
-static void go_on(hv_timer *timer, const hv_event *event) {
+static void hashing_continue(hv_timer *timer, const hv_event *event) {
   (void)event;
   step(timer->owner);
 }
@@ -244,7 +244,7 @@ hv_status hv_snapshot_hash(hv_snapshot *s, hv_snapshot_hashed *done, void *arg) 
     return HV_NOMEM;
   }
   *h = (hashing){.snapshot = hv_snapshot_keep(s), .done = done, .arg = arg, .room = bytes};
-  h->pause = (hv_timer){.fire = go_on, .owner = h};
+  h->pause = (hv_timer){.fire = hashing_continue, .owner = h};
   hv_buf_init(&h->text, s->env->mem, HV_MANIFEST_BYTES_MAX);
   s->hashing = h;
   step(h);
@@ -257,11 +257,11 @@ void hv_snapshot_stop(hv_snapshot *s) {
     return;
   h->done = NULL;
   if (!h->working)
-    end(h, HV_CANCELLED);
+    hashing_end(h, HV_CANCELLED);
 }
 
 void hv_snapshot_abandon(hv_snapshot *s) {
   hv_snapshot_stop(s);
   if (s->hashing)
-    end(s->hashing, HV_CANCELLED);
+    hashing_end(s->hashing, HV_CANCELLED);
 }

@@ -12,27 +12,27 @@ enum {
   UPLOADS_PEER_MAX = 2,
   REFUSALS_MAX = 64,
   JUDGED_US = 20000000,  /* an upload's pace is not looked at before: longer than a loader waits for its first chunk */
-  SLOW_BYTES = 32 << 10, /* per second: who takes less makes way for others */
+  SLOW_BYTES = 32 << 10, /* per second: a joiner that takes less makes way for others */
   DECLARE_MS = 30000,
   AGAIN_MS = 3000
 };
 static const char suffix[] = ".state";
 
-/* What one prefix offers. */
+/* The offer of one prefix. */
 typedef struct hv_state_entry {
   struct hv_state_entry *next;
   hv_state *state;
-  hv_snapshot *offered; /* NULL: nothing */
-  hv_snapshot *coming;  /* being hashed, for `offer` */
+  hv_snapshot *offered;       /* NULL: nothing */
+  hv_snapshot *next_snapshot; /* being hashed, for `offer` */
   hv_state_offer *offer;
-  hv_state_offer *telling; /* whose snapshot is offered, and being announced for the first time */
-  float priority, coming_priority;
-  uint8_t lineage[HV_BALLOT_LINEAGE], coming_lineage[HV_BALLOT_LINEAGE];
+  hv_state_offer *announcing; /* the offer whose first announcement is under way */
+  float priority, next_priority;
+  uint8_t lineage[HV_BALLOT_LINEAGE], next_lineage[HV_BALLOT_LINEAGE];
   uint32_t declare_ms;
   hv_timer declare;
   hv_dht_op op;
   hv_dht_item item;
-  int saying, dirty; /* a store is under way; what it says is not true any more */
+  int storing, dirty; /* a store is under way; it is outdated already */
   size_t prefix_size;
   uint8_t value[HV_BALLOT_BYTES_MAX];
   uint8_t key[HV_STATE_PREFIX_MAX + sizeof suffix];
@@ -62,7 +62,7 @@ struct hv_state {
 
 /* ---- announcing ---- */
 
-static void say(entry *e);
+static void state_announce(entry *e);
 
 static void free_entry(entry *e) {
   hv_state *s = e->state;
@@ -77,22 +77,22 @@ static void free_entry(entry *e) {
 }
 
 static int is_done_with(const entry *e) {
-  return !e->offered && !e->coming && !e->saying && !e->dirty;
+  return !e->offered && !e->next_snapshot && !e->storing && !e->dirty;
 }
 
 static void end_telling(entry *e, hv_status status, const char *text) {
-  hv_state_offer *offer = e->telling;
+  hv_state_offer *offer = e->announcing;
   if (!offer)
     return;
-  e->telling = NULL;
+  e->announcing = NULL;
   offer->entry = NULL;
   offer->done(offer, status, text);
 }
 
-static void said(hv_dht_op *op, hv_status status, const char *text) {
+static void state_announced(hv_dht_op *op, hv_status status, const char *text) {
   entry *e = op->owner;
   hv_state *s = e->state;
-  e->saying = 0;
+  e->storing = 0;
   if (s->stopping)
     return;
   if (status != HV_OK)
@@ -105,9 +105,9 @@ static void said(hv_dht_op *op, hv_status status, const char *text) {
     end_telling(e, HV_OK, "");
 }
 
-static void say(entry *e) {
+static void state_announce(entry *e) {
   hv_state *s = e->state;
-  if (e->saying || !s->started || s->stopping) {
+  if (e->storing || !s->started || s->stopping) {
     e->dirty = 1;
     return;
   }
@@ -126,12 +126,15 @@ static void say(entry *e) {
                           .value = hv_span_of(e->value, size),
                           .has_subkey = 1,
                           .ttl_ms = (uint64_t)e->declare_ms * 5 / 2};
-  e->op = (hv_dht_op){
-      .done = said, .owner = e, .key = hv_span_of(e->key, e->prefix_size + sizeof suffix - 1), .items = &e->item, .n_items = 1};
-  e->saying = 1;
+  e->op = (hv_dht_op){.done = state_announced,
+                      .owner = e,
+                      .key = hv_span_of(e->key, e->prefix_size + sizeof suffix - 1),
+                      .items = &e->item,
+                      .n_items = 1};
+  e->storing = 1;
   hv_status status = hv_dht_store(s->dht, &e->op, NULL);
   if (status != HV_OK)
-    said(&e->op, status, hv_status_text(status));
+    state_announced(&e->op, status, hv_status_text(status));
 }
 
 static void declare(hv_timer *timer, const hv_event *event) {
@@ -140,19 +143,19 @@ static void declare(hv_timer *timer, const hv_event *event) {
   if (is_done_with(e))
     free_entry(e);
   else if (e->offered || e->dirty)
-    say(e);
+    state_announce(e);
 }
 
 /* ---- offers ---- */
 
-static entry *find(hv_state *s, hv_span prefix) {
+static entry *state_find(hv_state *s, hv_span prefix) {
   entry *e = s->entries;
   while (e && !(e->prefix_size == prefix.size && memcmp(e->key, prefix.data, prefix.size) == 0))
     e = e->next;
   return e;
 }
 
-static entry *enter(hv_state *s, hv_span prefix) {
+static entry *state_enter(hv_state *s, hv_span prefix) {
   entry *e = s->n_entries < HV_STATE_OFFERS_MAX ? hv_mem_zalloc(s->env->mem, sizeof *e) : NULL;
   if (!e)
     return NULL;
@@ -167,7 +170,7 @@ static entry *enter(hv_state *s, hv_span prefix) {
   return e;
 }
 
-/* What is offered makes way; who is downloading it may finish, within limits. */
+/* Withdraws the snapshot on offer; its downloads may finish, within limits. */
 static void retire(entry *e) {
   if (e->offered)
     e->offered->retired_us = e->state->env->now_us(e->state->env) + 1;
@@ -175,14 +178,14 @@ static void retire(entry *e) {
   e->offered = NULL;
 }
 
-/* What is being hashed is not wanted any more. */
+/* Drops the snapshot that is being hashed. */
 static void drop_coming(entry *e, hv_status status, const char *text) {
   hv_state_offer *offer = e->offer;
-  if (!e->coming)
+  if (!e->next_snapshot)
     return;
-  hv_snapshot_stop(e->coming);
-  hv_snapshot_release(e->coming);
-  e->coming = NULL;
+  hv_snapshot_stop(e->next_snapshot);
+  hv_snapshot_release(e->next_snapshot);
+  e->next_snapshot = NULL;
   e->offer = NULL;
   offer->entry = NULL;
   offer->done(offer, status, text);
@@ -191,8 +194,8 @@ static void drop_coming(entry *e, hv_status status, const char *text) {
 static void hashed(void *arg, hv_status status) {
   entry *e = arg;
   hv_state_offer *offer = e->offer;
-  hv_snapshot *snapshot = e->coming;
-  e->coming = NULL;
+  hv_snapshot *snapshot = e->next_snapshot;
+  e->next_snapshot = NULL;
   e->offer = NULL;
   if (status != HV_OK) {
     hv_snapshot_release(snapshot);
@@ -205,11 +208,11 @@ static void hashed(void *arg, hv_status status) {
   end_telling(e, HV_CANCELLED, "a newer snapshot replaced it");
   retire(e);
   e->offered = snapshot;
-  e->priority = e->coming_priority;
-  memcpy(e->lineage, e->coming_lineage, sizeof e->lineage);
+  e->priority = e->next_priority;
+  memcpy(e->lineage, e->next_lineage, sizeof e->lineage);
   offer->digest = snapshot->digest;
-  e->telling = offer;
-  say(e);
+  e->announcing = offer;
+  state_announce(e);
 }
 
 static hv_status check_offer(const hv_state *s, const hv_state_offer *offer, hv_error *err) {
@@ -231,13 +234,13 @@ hv_status hv_state_offer_start(hv_state *s, hv_state_offer *offer, hv_error *err
   status = hv_snapshot_new(s->env, offer->bytes, offer->parts, s->config.chunk_bytes, offer->metadata, &snapshot, err);
   if (status != HV_OK)
     return status;
-  entry *e = find(s, offer->prefix);
+  entry *e = state_find(s, offer->prefix);
   int full = !e && s->n_entries >= HV_STATE_OFFERS_MAX, is_new = !e;
   if (!e)
-    e = enter(s, offer->prefix);
+    e = state_enter(s, offer->prefix);
   snapshot->manifest.epoch = offer->epoch;
   snapshot->manifest.state_hash = offer->state_hash;
-  s->env->sha256(s->env, offer->prefix, &snapshot->place);
+  s->env->sha256(s->env, offer->prefix, &snapshot->prefix_hash);
   if (!e || hv_snapshot_hash(snapshot, hashed, e) != HV_OK) {
     hv_snapshot_release(snapshot);
     if (e && is_new)
@@ -247,9 +250,9 @@ hv_status hv_state_offer_start(hv_state *s, hv_state_offer *offer, hv_error *err
                 : hv_fail(err, HV_NOMEM, "cannot offer the state: no memory; raise the memory limit");
   }
   drop_coming(e, HV_CANCELLED, "a newer snapshot replaced it");
-  e->coming = snapshot;
-  e->coming_priority = offer->priority;
-  memcpy(e->coming_lineage, offer->lineage, sizeof e->coming_lineage);
+  e->next_snapshot = snapshot;
+  e->next_priority = offer->priority;
+  memcpy(e->next_lineage, offer->lineage, sizeof e->next_lineage);
   e->declare_ms = offer->declare_ms ? offer->declare_ms : s->config.declare_ms;
   e->offer = offer;
   offer->entry = e;
@@ -262,7 +265,7 @@ static int break_uploads(hv_state *s, hv_span prefix) {
   int any = 0;
   s->env->sha256(s->env, prefix, &place);
   for (hv_upload *u = s->uploads; u; u = u->next)
-    if (u->snapshot && memcmp(&u->snapshot->place, &place, sizeof place) == 0) {
+    if (u->snapshot && memcmp(&u->snapshot->prefix_hash, &place, sizeof place) == 0) {
       hv_upload_cancel(u);
       any = 1;
     }
@@ -270,13 +273,13 @@ static int break_uploads(hv_state *s, hv_span prefix) {
 }
 
 hv_status hv_state_withdraw(hv_state *s, hv_span prefix, int at_once) {
-  entry *e = find(s, prefix);
+  entry *e = state_find(s, prefix);
   int broken = at_once && break_uploads(s, prefix);
-  if (!e || (!e->offered && !e->coming))
+  if (!e || (!e->offered && !e->next_snapshot))
     return broken ? HV_OK : HV_NOT_FOUND;
   if (e->offered) {
     retire(e);
-    say(e);
+    state_announce(e);
   } else
     s->env->timer_set(s->env, &e->declare, 0); /* to go away, in a step of its own */
   end_telling(e, HV_CANCELLED, "the offer was withdrawn");
@@ -285,15 +288,15 @@ hv_status hv_state_withdraw(hv_state *s, hv_span prefix, int at_once) {
 }
 
 hv_status hv_state_set_priority(hv_state *s, hv_span prefix, float priority) {
-  entry *e = find(s, prefix);
-  if (!e || (!e->offered && !e->coming))
+  entry *e = state_find(s, prefix);
+  if (!e || (!e->offered && !e->next_snapshot))
     return HV_NOT_FOUND;
   if (!isfinite(priority))
     return HV_INVALID;
   int changed = e->offered && priority != e->priority;
-  e->priority = e->coming_priority = priority;
+  e->priority = e->next_priority = priority;
   if (changed)
-    say(e);
+    state_announce(e);
   return HV_OK;
 }
 
@@ -323,8 +326,8 @@ static hv_snapshot *snapshot_of(hv_state *s, const hv_hash *digest) {
   return NULL;
 }
 
-/* All places are taken: whoever takes least makes way, unless it is new, or takes as much as may be asked of it. It may come back:
- * honest ones take turns so, and those who only hold a place lose it. 1: there is a place. */
+/* Breaks off the slowest upload once all places are taken, unless it is new or fast enough. Its joiner may return: honest joiners
+ * take turns so, and one that only holds a place loses it. True: there is a place. */
 static int make_way(hv_state *s) {
   uint64_t now = s->env->now_us(s->env), least = SLOW_BYTES;
   hv_upload *slowest = NULL;
@@ -455,11 +458,11 @@ void hv_state_free(hv_state *s) {
     return;
   s->stopping = 1;
   for (entry *e; (e = s->entries);) {
-    if (e->coming)
-      hv_snapshot_abandon(e->coming);
+    if (e->next_snapshot)
+      hv_snapshot_abandon(e->next_snapshot);
     end_telling(e, HV_CLOSED, "the node has ended");
     drop_coming(e, HV_CLOSED, "the node has ended");
-    if (e->saying)
+    if (e->storing)
       hv_dht_cancel(s->dht, &e->op);
     free_entry(e);
   }

@@ -18,7 +18,7 @@ static void moved(hv_upload *u) {
   u->moved_us = u->env->now_us(u->env);
 }
 
-static void count(hv_upload *u, size_t bytes) {
+static void upload_count(hv_upload *u, size_t bytes) {
   uint64_t now = u->env->now_us(u->env), span = now - u->since_us;
   for (; span > RECENT_US; span /= 2) /* at the same pace, of less weight */
     u->sent /= 2;
@@ -38,7 +38,7 @@ static int send_ready(hv_upload *u) {
   hv_status status = u->env->stream_send(u->env, u->stream, &header, u->ready);
   if (status == HV_BUSY)
     return 0;
-  count(u, u->ready->size);
+  upload_count(u, u->ready->size);
   hv_payload_release(u->ready);
   u->ready = NULL;
   u->first = (u->first + 1) % HV_UPLOAD_ASKED_MAX;
@@ -79,7 +79,7 @@ static void coded(hv_job *job, const hv_event *event) {
   end_if_over(u);
 }
 
-static void encode(hv_upload *u, const hv_manifest_chunk *chunk) {
+static void upload_encode(hv_upload *u, const hv_manifest_chunk *chunk) {
   u->codes = hv_mem_aligned(u->env->mem, chunk->travel);
   if (!u->codes) {
     hv_upload_cancel(u);
@@ -95,11 +95,11 @@ static void serve(hv_upload *u) {
   while (u->stream && u->n && !u->working) {
     uint32_t index = u->asked[u->first];
     if (!u->ready && index != HV_STATE_MANIFEST && m->chunks[index].codec != HV_CODEC_NONE) {
-      encode(u, &m->chunks[index]);
+      upload_encode(u, &m->chunks[index]);
       return;
     }
     if (!u->ready)
-      u->ready = index == HV_STATE_MANIFEST ? hv_payload_keep(u->snapshot->said) : hv_snapshot_plain(u->snapshot, index);
+      u->ready = index == HV_STATE_MANIFEST ? hv_payload_keep(u->snapshot->manifest_bytes) : hv_snapshot_plain(u->snapshot, index);
     if (!u->ready)
       hv_upload_cancel(u);
     if (!u->ready || !send_ready(u))
@@ -124,7 +124,7 @@ static void asked(hv_stream *stream, const hv_event *event) {
   serve(u);
 }
 
-static void room_again(hv_stream *stream, const hv_event *event) {
+static void upload_ready(hv_stream *stream, const hv_event *event) {
   hv_upload *u = stream->owner;
   (void)event;
   moved(u);
@@ -132,7 +132,7 @@ static void room_again(hv_stream *stream, const hv_event *event) {
     serve(u);
 }
 
-static void closed(hv_stream *stream, const hv_event *event) {
+static void upload_closed(hv_stream *stream, const hv_event *event) {
   hv_upload *u = stream->owner;
   (void)event;
   u->stream = NULL;
@@ -151,7 +151,7 @@ static void look_at_silence(hv_timer *timer, const hv_event *event) {
     u->env->timer_set(u->env, timer, patience - since);
 }
 
-static void refuse(hv_upload *u, hv_status why) {
+static void upload_refuse(hv_upload *u, hv_status why) {
   const char *text =
       why == HV_BUSY ? "this peer serves as many as it can: ask another, or later" : "this snapshot is not offered here any more";
   hv_msg no = {.kind = HV_MSG_REFUSAL, .u.refusal = {why, hv_span_of(text, strlen(text))}};
@@ -163,7 +163,7 @@ static void refuse(hv_upload *u, hv_status why) {
 
 hv_upload *hv_upload_new(hv_env *env, hv_stream *stream, hv_snapshot *snapshot, hv_status refusal,
                          void (*over)(void *arg, hv_upload *self), void *arg) {
-  static const hv_stream_events on = {asked, room_again, closed, 0};
+  static const hv_stream_events on = {asked, upload_ready, upload_closed, 0};
   hv_upload *u = hv_mem_zalloc(env->mem, sizeof *u);
   if (!u)
     return NULL;
@@ -176,7 +176,7 @@ hv_upload *hv_upload_new(hv_env *env, hv_stream *stream, hv_snapshot *snapshot, 
   if (snapshot)
     u->snapshot = hv_snapshot_keep(snapshot);
   else
-    refuse(u, refusal);
+    upload_refuse(u, refusal);
   return u;
 }
 

@@ -1,47 +1,50 @@
-/* How does one peer download from here? A stream on which it asks for chunks, and gets them in order.
+/* One download from this node, on the donor's side: a stream of requested chunks, answered in order.
  *
- * Room: core (uses env, snapshot). Owned by state; the hive thread, with one job at a time on the pool.
- * Holds at most HV_STATE_ASKED_MAX numbers and one chunk that the stream has not taken yet. Who takes nothing and asks nothing for
- * HV_UPLOAD_SILENCE_MS is dropped. So is who is still at it HV_UPLOAD_RETIRED_MS after the snapshot was replaced: the program wants
- * its memory back. One without a snapshot only says why not, and ends.
+ * Room: core (uses env, snapshot).
+ * Owner: state.
+ * Thread: the hive thread; chunks are encoded on the pool, one at a time.
+ * Limits: HV_UPLOAD_ASKED_MAX requested chunks, and one that the stream has not taken yet.
+ * Errors: a refusal is sent to the peer, then the stream ends.
+ * Rules: docs/STATE.md, "Uploads".
  */
 #ifndef HV_CORE_UPLOAD_H
 #define HV_CORE_UPLOAD_H
 
 #include "core/state/snapshot.h"
 
-#define HV_UPLOAD_SILENCE_MS 30000u
-#define HV_UPLOAD_RETIRED_MS 300000u
+#define HV_UPLOAD_SILENCE_MS 30000u  /* without a request or a byte taken, after which a peer is dropped */
+#define HV_UPLOAD_RETIRED_MS 300000u /* after a snapshot was replaced, when its downloads are broken off */
 #define HV_UPLOAD_ASKED_MAX 32
 
 typedef struct hv_upload hv_upload;
 struct hv_upload {
-  hv_upload *next, **link; /* state's */
+  hv_upload *next, **link; /* in state's list */
   hv_env *env;
   hv_stream *stream; /* NULL: it has ended */
   hv_peer_id peer;
-  hv_snapshot *snapshot; /* NULL: refused */
-  uint32_t asked[HV_UPLOAD_ASKED_MAX], first, n;
-  hv_payload *ready; /* for asked[first]; not taken by the stream yet */
-  uint8_t *codes;    /* being encoded */
+  hv_snapshot *snapshot;                         /* a reference; NULL: the upload is refused */
+  uint32_t asked[HV_UPLOAD_ASKED_MAX], first, n; /* a ring of chunk numbers */
+  hv_payload *ready;                             /* the bytes of asked[first] that the stream has not taken yet */
+  uint8_t *codes;                                /* the bytes that a job is encoding */
   int working, cancelled;
-  hv_status coded;
+  hv_status coded; /* the job's result */
   hv_job job;
   hv_timer silence;
-  uint64_t began_us, moved_us;
-  uint64_t sent, since_us;                  /* bytes that the stream has taken, of late, and since when */
-  void (*over)(void *arg, hv_upload *self); /* it may be freed now; called once */
+  uint64_t began_us, moved_us;              /* when it began; when the peer last asked or took something */
+  uint64_t sent, since_us;                  /* bytes that the stream took recently, counted from since_us */
+  void (*over)(void *arg, hv_upload *self); /* called once, when the upload may be freed */
   void *arg;
 };
 
-/* Takes a stream on. snapshot is kept; NULL: answers with this refusal. NULL: no memory, stream->on is as it was. */
+/* Answers a stream with chunks of a snapshot, to which it keeps a reference. snapshot NULL: answers with `refusal` and ends.
+ * Returns NULL if memory lacks; then stream->on is unchanged. */
 hv_upload *hv_upload_new(hv_env *env, hv_stream *stream, hv_snapshot *snapshot, hv_status refusal,
                          void (*over)(void *arg, hv_upload *self), void *arg);
-/* Bytes per second that its stream has taken, of late: what is longer ago than half a minute or so counts less and less. */
+/* Recent speed in bytes per second; bytes of more than half a minute ago count less and less. */
 uint64_t hv_upload_pace(const hv_upload *upload);
-/* Breaks it off: over comes soon. */
+/* Breaks an upload off; `over` is called soon. */
 void hv_upload_cancel(hv_upload *upload);
-/* When it is over, or its world is dead. */
+/* Frees an upload after `over`, or after its world has ended. */
 void hv_upload_free(hv_upload *upload);
 
 #endif

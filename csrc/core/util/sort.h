@@ -1,6 +1,8 @@
-/* In which order? A heap sort, since core knows no stdlib.
+/* A heap sort, because core may not use stdlib.
  *
- * Room: core (knows nothing). Pure; n log n whatever a stranger sent; not stable. Elements of at most HV_SORT_SIZE_MAX bytes.
+ * Room: core; depends on no other module.
+ * Thread: any; pure.
+ * Limits: n log n for any input; not stable; elements of at most HV_SORT_SIZE_MAX bytes.
  */
 #ifndef HV_CORE_SORT_H
 #define HV_CORE_SORT_H
@@ -9,7 +11,7 @@
 
 #define HV_SORT_SIZE_MAX 256
 
-/* As qsort. */
+/* Sorts n elements of `size` bytes in place; the arguments are those of qsort. */
 void hv_sort(void *base, size_t n, size_t size, int (*compare)(const void *a, const void *b));
 
 #endif

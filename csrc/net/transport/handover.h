@@ -1,6 +1,6 @@
 /* Marks for ThreadSanitizer where something is given to gRPC and where it comes back on another thread.
  *
- * Room: net (uses nothing). gRPC hands things over safely, but is not built for ThreadSanitizer, which cannot see that. Without the
+ * Room: net. gRPC hands things over safely, but is not built for ThreadSanitizer, which cannot see that. Without the
  * sanitizer the marks do nothing.
  */
 #ifndef HV_NET_HANDOVER_H

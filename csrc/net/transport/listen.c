@@ -83,20 +83,34 @@ static int read_interface(const struct ifaddrs *at, int family, uint16_t port, h
   return !IN6_IS_ADDR_LINKLOCAL(six); /* of no use without naming the interface */
 }
 
+/* The addresses of one family, of loopback interfaces or of the others, until the list has `most`; whether there are any.
+ */
+static int add_all(const struct ifaddrs *all, int family, int loopback, uint16_t port, hv_addr *list, size_t *n, size_t most) {
+  hv_addr one;
+  int found = 0;
+  for (const struct ifaddrs *at = all; at; at = at->ifa_next)
+    if (read_interface(at, family, port, &one) && hv_addr_is_loopback(&one) == loopback) {
+      found = 1;
+      add(&one, list, n, most);
+    }
+  return found;
+}
+
 void hv_listen_expand(const hv_addr *addr, hv_addr *list, size_t *n, size_t max) {
   struct ifaddrs *all = NULL;
   if (!hv_addr_is_unspecified(addr) || getifaddrs(&all) != 0) {
     add(addr, list, n, max);
     return;
   }
-  hv_addr one;
-  size_t before = *n;
-  int family = addr->kind == HV_ADDR_IP6 ? AF_INET6 : AF_INET, other = addr->kind == HV_ADDR_IP6 ? AF_INET : AF_INET6;
+  int is_six = addr->kind == HV_ADDR_IP6, family = is_six ? AF_INET6 : AF_INET, other = is_six ? AF_INET : AF_INET6;
+  size_t half = is_six ? *n + (max - *n + 1) / 2 : max; /* of [::] both families have a place */
+  int found = add_all(all, family, 0, addr->port, list, n, half) || add_all(all, family, 1, addr->port, list, n, half);
   /* A machine may have addresses of the other family only: it is listened on both. */
-  for (int way = 0; way < 4 && *n == before; way++)
-    for (const struct ifaddrs *at = all; at; at = at->ifa_next)
-      if (read_interface(at, way < 2 ? family : other, addr->port, &one) && hv_addr_is_loopback(&one) == way % 2)
-        add(&one, list, n, max);
+  if (is_six || !found)
+    if (!add_all(all, other, 0, addr->port, list, n, max) && !found)
+      add_all(all, other, 1, addr->port, list, n, max);
+  if (half < max)
+    add_all(all, family, 0, addr->port, list, n, max);
   freeifaddrs(all);
 }
 

@@ -18,8 +18,9 @@ hv_status hv_listen_explain(int error, const char *where, hv_error *err);
  * is its port. asked, ports: those before it, as asked for and as bound. */
 int hv_listen_covered(const hv_addr *asked, size_t n_before, const hv_addr *addr, const uint16_t *ports, uint16_t *port);
 
-/* Adds addr to the list; an unspecified one as the addresses of this machine's interfaces in its family, loopback only if there is
- * nothing else. An address that does not fit or is there already is skipped. */
+/* Adds addr to the list; an unspecified one as the addresses of this machine's interfaces, loopback only if there is nothing else:
+ * [::] those of both families, IPv6 first, 0.0.0.0 those of IPv4, and of IPv6 only if there are none. What does not fit or is there
+ * already is skipped. */
 void hv_listen_expand(const hv_addr *addr, hv_addr *list, size_t *n, size_t max);
 
 /* Reads a peer's address as gRPC writes it: ipv4:1.2.3.4:80, ipv6:[::1]:80, or (newer ones) ipv6:%5B::1%5D:80. Kind NONE: it is

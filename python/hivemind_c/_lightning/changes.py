@@ -29,10 +29,20 @@ class Changes:
         self._before.append((thing, name, thing.__dict__.get(name, _MISSING)))
         thing.__dict__[name] = value  # not setattr: a module would take some of these for its parts
 
+    def put_class(self, thing: Any, kind: type) -> None:
+        before, thing.__class__ = type(thing), kind
+        self.at_end(lambda: setattr(thing, "__class__", before))
+
+    def at_end(self, call: Callable[[], None]) -> None:
+        """Has something called when changes are undone."""
+        self._before.append((None, "", call))
+
     def undo(self) -> None:
         while self._before:
             thing, name, value = self._before.pop()
-            if value is _MISSING:
+            if thing is None:
+                value()
+            elif value is _MISSING:
                 del thing.__dict__[name]
             else:
                 thing.__dict__[name] = value
@@ -50,8 +60,8 @@ def known_options(taker: Callable[..., Any], options: Dict[str, Any]) -> Dict[st
 
 
 def swarm_scaler(scaler: torch.amp.GradScaler) -> GradScaler:
-    """A GradScaler for swarms with another's settings."""
-    return GradScaler(
+    """A GradScaler for swarms with another's settings and its scale."""
+    made = GradScaler(
         scaler._device,
         init_scale=scaler._init_scale,
         growth_factor=scaler.get_growth_factor(),
@@ -59,6 +69,14 @@ def swarm_scaler(scaler: torch.amp.GradScaler) -> GradScaler:
         growth_interval=scaler.get_growth_interval(),
         enabled=scaler.is_enabled(),
     )
+    copy_scale(scaler, made)
+    return made
+
+
+def copy_scale(source: torch.amp.GradScaler, to: torch.amp.GradScaler) -> None:
+    """Takes over the scale, and the steps since it changed."""
+    if source.is_enabled():
+        to.load_state_dict(source.state_dict())
 
 
 def change_seeds(peer_id: str) -> None:

@@ -6,8 +6,9 @@ from typing import Any, Callable, Dict, Optional
 
 import torch
 
-from hivemind_c._lightning import schedulers
-from hivemind_c._lightning.namespaces import misconfigured, part
+from hivemind_c._lightning import optimizers, schedulers
+from hivemind_c._lightning.namespaces import misconfigured
+from hivemind_c._lightning.stepping import is_kind
 
 
 def check_training(strategy: Any, trainer: Any, target: int) -> None:
@@ -27,6 +28,22 @@ def check_training(strategy: Any, trainer: Any, target: int) -> None:
             "manual optimization cannot be used with HivemindStrategy, because it would step before the swarm has gathered its samples: "
             "leave automatic_optimization at True, or write the loop yourself around hivemind_c.Optimizer (docs/STRATEGY.md)",
         )
+    if any(is_kind(callback, "BaseFinetuning") for callback in trainer.callbacks):
+        raise misconfigured(
+            strategy,
+            "callbacks like BackboneFinetuning give the optimizer more parameters while it trains, and all peers must have the same ones from the start: leave the callback out, "
+            "return all parameters from configure_optimizers, and freeze some of them with requires_grad_(False) in on_train_start",
+        )
+
+
+def check_rate_finder(strategy: Any, trainer: Any, target: int, apart: bool) -> None:
+    """apart: gradients are not where the optimizer of this peer alone would look for them."""
+    if apart and any(is_kind(callback, "LearningRateFinder") for callback in trainer.callbacks):
+        raise misconfigured(
+            strategy,
+            "the learning-rate finder cannot be used with offload_optimizer, delays, reuse_grad_buffers or use_local_updates: find the rate without the strategy, with "
+            f"Trainer(accumulate_grad_batches=N) for N batches of {target} samples together, and give it to configure_optimizers",
+        )
 
 
 def optimizer_and_scheduler(strategy: Any, offload: bool, scheduler_fn: Optional[Callable[[torch.optim.Optimizer], Any]]) -> Dict[str, Any]:
@@ -39,6 +56,7 @@ def optimizer_and_scheduler(strategy: Any, offload: bool, scheduler_fn: Optional
             "([{'params': ..., 'lr': ...}, ...]), or use hivemind_c.Optimizer, one with a run_id of its own for each",
         )
     optimizer, configs = strategy.optimizers[0], strategy.lr_scheduler_configs
+    optimizers.check(strategy, optimizer)
     if configs and scheduler_fn:
         raise misconfigured(strategy, "there are two schedulers, scheduler_fn and that of configure_optimizers: leave one out")
     if configs and offload:
@@ -50,20 +68,8 @@ def optimizer_and_scheduler(strategy: Any, offload: bool, scheduler_fn: Optional
             f"HivemindStrategy(scheduler_fn=lambda optimizer: torch.optim.lr_scheduler.{example}(optimizer, ...))",
         )
     if offload:
-        return dict(optimizer=schedulers.factory(optimizer), params=optimizer.param_groups, scheduler=scheduler_fn)
+        return dict(optimizer=optimizers.factory(strategy, optimizer), params=optimizer.param_groups, scheduler=scheduler_fn)
     try:
-        return dict(optimizer=optimizer, scheduler=scheduler_fn or schedulers.one_scheduler(configs))
+        return dict(optimizer=optimizer, scheduler=scheduler_fn or schedulers.of_swarm(strategy, configs))
     except ValueError as error:
         raise misconfigured(strategy, str(error)) from None
-
-
-def samples_in(strategy: Any, batch: Any) -> int:
-    """How many samples the batch has."""
-    try:
-        size = batch.shape[0] if isinstance(batch, torch.Tensor) and batch.ndim else part(strategy._names[0], "utilities.data.extract_batch_size")(batch)
-    except Exception as error:
-        raise misconfigured(
-            strategy,
-            f"how many samples are in a batch? It cannot be seen in {type(batch).__name__}, which holds no tensor: write HivemindStrategy(batch_size=...)",
-        ) from error
-    return int(size)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # for type checkers both base classes at once, so that the Tr
     import lightning.pytorch.strategies
     import pytorch_lightning.strategies
 
-    class Base(lightning.pytorch.strategies.Strategy, pytorch_lightning.strategies.Strategy):  # type: ignore[misc]
+    class Base(lightning.pytorch.strategies.SingleDeviceStrategy, pytorch_lightning.strategies.SingleDeviceStrategy):  # type: ignore[misc]
         pass
 
 else:
@@ -45,7 +45,7 @@ def from_trainer(name: str) -> Any:
 
 
 class OneDevice(namespaces.OfEitherLightning, Base):
-    _base = "strategies.Strategy"
+    _base = "strategies.SingleDeviceStrategy"
     accelerator = from_trainer("accelerator")
     precision_plugin = from_trainer("precision_plugin")
     checkpoint_io = from_trainer("checkpoint_io")
@@ -72,31 +72,5 @@ class OneDevice(namespaces.OfEitherLightning, Base):
         device = self.devices[0] if self.devices else "cpu"
         return device if isinstance(device, torch.device) else torch.device(device)
 
-    def model_to_device(self) -> None:
-        self.model.to(self.root_device)
-
-    @property
-    def global_rank(self) -> int:
-        return 0
-
-    local_rank = node_rank = global_rank
-
-    @property
-    def world_size(self) -> int:
-        return 1
-
-    @property
-    def is_global_zero(self) -> bool:
-        return True  # each peer has its own bars, logs and metrics; checkpoints: writing.py
-
-    def reduce(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        return tensor
-
-    def all_gather(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        return tensor
-
-    def barrier(self, *args: Any, **kwargs: Any) -> None:
-        pass
-
-    def broadcast(self, obj: Any, src: int = 0) -> Any:
-        return obj
+    global_rank = local_rank = node_rank = 0  # each peer has its own bars, logs and metrics; checkpoints: writing.py
+    world_size = 1

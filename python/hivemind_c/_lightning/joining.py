@@ -56,7 +56,12 @@ def start(peers: Sequence[str], patience: float, **options: Any) -> DHT:
 
 
 def invite(dht: DHT) -> str:
-    """Tells what others run to join, and returns it."""
-    line = join_line(reachable(dht.get_visible_maddrs()))
-    print(f"\nA swarm begins here. To join it, run this on other machines, any number of them:\n\n{line}\n", flush=True)
+    """Tells the two ways in which others join, and returns the line that they run."""
+    addresses = reachable(dht.get_visible_maddrs())
+    line = join_line(addresses)
+    print(
+        f"\nA swarm begins here. To join it, run this on other machines, any number of them:\n\n{line}\n\n"
+        f'or give them the addresses in the program: HivemindStrategy(initial_peers="{",".join(addresses)}", ...)\n',
+        flush=True,
+    )
     return line

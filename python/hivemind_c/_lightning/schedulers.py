@@ -1,49 +1,116 @@
-"""Optimizers and schedulers from configure_optimizers, made fit for global epochs."""
+"""Schedulers from configure_optimizers, stepped by global epochs."""
 
 from __future__ import annotations
 
 import inspect
 import logging
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any, Dict, List, Sequence
 
-import torch
-from torch.optim.lr_scheduler import ChainedScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import OneCycleLR, ReduceLROnPlateau
+
+from hivemind_c._lightning.counting import say
 
 logger = logging.getLogger("hivemind_c.strategy")
 
 
-class FollowsGlobalEpochs:
-    """Stands where Lightning looks for a scheduler: it is stepped by the swarm's epochs, and what Lightning asks for does not step it again."""
+class StepsWithSwarm:
+    """The module's schedulers as one of the swarm's optimizer. A step is that of the module's lr_scheduler_step, so an override of it is called, and anything with step() and
+    state_dict() will do. If a callback has put another scheduler in its place, as SWA does, nothing is stepped."""
 
-    def __init__(self, scheduler: Any, optimizer: Any):
-        self._scheduler, self.optimizer = scheduler, optimizer
+    def __init__(self, strategy: Any, configs: Sequence[Any]):
+        self._strategy, self._configs, self._said = strategy, list(configs), False
+        self._step = strategy.lightning_module.lr_scheduler_step
 
-    def step(self, metric: Any = None) -> None:
-        if metric is not None and isinstance(self._scheduler, ReduceLROnPlateau):
-            self.optimizer.report_metric(metric)
+    @property
+    def schedulers(self) -> List[Any]:
+        return [config.scheduler for config in self._configs]
+
+    def step(self) -> None:
+        there = self._strategy.lr_scheduler_configs
+        if any(all(config is not other for other in there) for config in self._configs):
+            self._say("the scheduler of configure_optimizers is no longer stepped, because a callback has put another one in its place, which follows this peer's data alone")
+            return
+        for scheduler in self.schedulers:
+            try:
+                self._step(scheduler, None)
+            except ValueError as error:
+                if not isinstance(scheduler, OneCycleLR):
+                    raise
+                self._say(f"OneCycleLR has ended, so the learning rate stays as it is: {error}; give it as many total_steps as there are global epochs")
+
+    def _say(self, text: str) -> None:
+        if not self._said:
+            self._said = True
+            logger.warning(text)
+
+    def state_dict(self) -> Dict[str, Any]:
+        states = [scheduler.state_dict() for scheduler in self.schedulers]
+        return states[0] if len(states) == 1 else {"_schedulers": states}
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        states = state["_schedulers"] if len(self._configs) > 1 else [state]
+        for scheduler, one in zip(self.schedulers, states):
+            scheduler.load_state_dict(one)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_scheduler"], name)
+        return getattr(self.__dict__["_configs"][0].scheduler, name)
 
 
-def one_scheduler(configs: Sequence[Any]) -> Any:
-    """The schedulers of configure_optimizers as one. ValueError: they cannot be one."""
-    schedulers = [config.scheduler for config in configs]
-    if not schedulers:
+class HiveMindScheduler:
+    """A scheduler around a swarm's optimizer that steps once in each global epoch, however often its step() is called.
+
+    Args:
+        optimizer: A hivemind_c.Optimizer.
+        scheduler: A scheduler of torch for the optimizer that it wraps.
+    """
+
+    def __init__(self, optimizer: Any, scheduler: Any):
+        self._scheduler, self.optimizer, self.current_step = scheduler, optimizer, optimizer.local_epoch
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_scheduler":  # a copy asks before it has one
+            raise AttributeError(name)
+        return getattr(self._scheduler, name)
+
+    def step(self, metric: Any = None) -> None:
+        while self.current_step < self.optimizer.local_epoch:
+            self.current_step += 1
+            if not isinstance(self._scheduler, ReduceLROnPlateau):
+                self._scheduler.step()
+            elif metric is not None:
+                self._scheduler.step(metric)
+
+
+def of_swarm(strategy: Any, configs: Sequence[Any]) -> Any:
+    """The schedulers of configure_optimizers as hivemind_c.Optimizer takes one. ValueError: they cannot be one."""
+    if not configs:
         return None
     for config in configs:
         if config.frequency != 1:
             logger.warning("the scheduler's frequency %s is left aside: with a swarm a scheduler is stepped once in each global epoch", config.frequency)
-    if len(schedulers) == 1:
-        return schedulers[0]
-    if any(isinstance(scheduler, ReduceLROnPlateau) for scheduler in schedulers):
-        raise ValueError("ReduceLROnPlateau cannot be used together with another scheduler here: return one of them from configure_optimizers")
-    return ChainedScheduler(schedulers)
+        if config.interval == "epoch" and not isinstance(config.scheduler, ReduceLROnPlateau):
+            say(
+                strategy,
+                f"{type(config.scheduler).__name__} steps once in each global epoch, which is one step of the optimizer, and not once in each pass over the data: count its "
+                "arguments in global epochs, and return {'scheduler': ..., 'interval': 'step'} to say that you do",
+            )
+    if any(isinstance(config.scheduler, ReduceLROnPlateau) for config in configs):
+        if len(configs) > 1:
+            raise ValueError("ReduceLROnPlateau cannot be used together with another scheduler here: return one of them from configure_optimizers")
+        return configs[0].scheduler
+    scheduler = StepsWithSwarm(strategy, configs)
+    return lambda optimizer: scheduler
 
 
-def factory(optimizer: torch.optim.Optimizer) -> Callable[[List[Dict[str, Any]]], torch.optim.Optimizer]:
-    """A function that makes such an optimizer again, for other parameters in the same groups."""
-    kind = type(optimizer)
-    known = inspect.signature(kind.__init__).parameters
-    defaults = {name: value for name, value in optimizer.defaults.items() if name in known}
-    return lambda groups: kind(groups, **defaults)
+def lr_scheduler_step(strategy: Any, configs: Sequence[Any]) -> Any:
+    """What Lightning calls in place of the module's lr_scheduler_step: the swarm steps its schedulers, and Lightning only brings what ReduceLROnPlateau looks at."""
+    original, swarms = strategy.lightning_module.lr_scheduler_step, [config.scheduler for config in configs]
+
+    def step(scheduler: Any, metric: Any) -> None:
+        if all(scheduler is not one for one in swarms):  # a callback's
+            original(scheduler, metric)
+        elif metric is not None and isinstance(scheduler, ReduceLROnPlateau):
+            strategy.optimizer.report_metric(metric)
+
+    step.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
+    return step

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Mapping, Optional, Set
+
+from hivemind_c._lightning.device import OneDevice
+from hivemind_c._lightning.election import Election
+from hivemind_c.optim import Optimizer
+
+logger = logging.getLogger("hivemind_c.strategy")
 
 OWN, ELECTED = "own", "elected"
 
@@ -32,3 +39,55 @@ class Places:
 def preemption_path(trainer: Any, run_id: str) -> str:
     folders: List[str] = [callback.dirpath for callback in trainer.checkpoint_callbacks if getattr(callback, "dirpath", None)]
     return os.path.join(folders[0] if folders else trainer.default_root_dir, f"{run_id}-preempted.ckpt")
+
+
+class WritesCheckpoints(OneDevice):
+    """The part of HivemindStrategy that writes and reads checkpoints."""
+
+    _checkpoints: str
+    _run_id: str
+    _hive: Optional[Optimizer]
+    _election: Optional[Election]
+    _written: Set[str]  # checkpoints of this peer that are there
+
+    @property
+    def is_elected(self) -> bool:
+        """Whether this is the one peer that writes what the run's peers share; another takes over when it is gone."""
+        return self._election is not None and self._election.elected
+
+    def _settle(self) -> None:
+        """What a delayed step has made is in the model when this returns."""
+        if self._hive is not None:
+            self._hive.state_averager.background.take(wait=True)
+
+    def lightning_module_state_dict(self) -> Dict[str, Any]:
+        self._settle()
+        return super().lightning_module_state_dict()  # type: ignore[misc]
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"]):
+            optimizer.load_state_dict(state)
+
+    def save_checkpoint(self, checkpoint: Dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
+        if self._writes_all or self.is_elected or os.path.basename(filepath).startswith(".lr_find_"):  # which this peer's finder loads again
+            super().save_checkpoint(checkpoint, filepath, storage_options)  # type: ignore[misc]
+            self._written.add(str(filepath))
+
+    def remove_checkpoint(self, filepath: Any) -> None:
+        if self._writes_all or str(filepath) in self._written:  # of the same name may be what the elected peer wrote on a disk that both see
+            super().remove_checkpoint(filepath)  # type: ignore[misc]
+            self._written.discard(str(filepath))
+
+    @property
+    def _writes_all(self) -> bool:
+        return self._hive is None or self._checkpoints == OWN
+
+    def on_exception(self, exception: BaseException) -> None:
+        if type(exception).__name__ == "SIGTERMException" and self._hive is not None:
+            if not (self._writes_all or self.is_elected):
+                logger.warning("preempted: nothing was written here, because checkpoints='elected' leaves that to another peer; start again, and this one takes over the swarm's state")
+                return
+            trainer = self.lightning_module.trainer
+            path = preemption_path(trainer, self._run_id)
+            trainer.save_checkpoint(path)
+            logger.warning("preempted: where training stood is in %s; go on with trainer.fit(model, ckpt_path=%r)", path, path)

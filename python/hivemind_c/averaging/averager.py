@@ -15,6 +15,7 @@ from _hivemind_c import Future, HivemindError, HivemindValueError
 from hivemind_c import _notebook
 from hivemind_c.averaging.checks import epoch_bytes, epoch_number, ms, packed, seconds, stall_of, vector_size
 from hivemind_c.averaging.control import Gathered, StepControl
+from hivemind_c.averaging.settings import TellsSettings
 from hivemind_c.averaging.sharing import SharesState
 from hivemind_c.averaging.staging import Staging
 from hivemind_c.averaging.tensors import CHUNK_VALUES_MAX, LentTensors
@@ -22,8 +23,11 @@ from hivemind_c.compression.base import CompressionBase, CompressionInfo
 from hivemind_c.compression.codecs import NoCompression
 from hivemind_c.dht import DHT
 from hivemind_c.dht.values import get_dht_time
+from hivemind_c.node import Node
+from hivemind_c.p2p import PeerID
 
 logger = logging.getLogger("hivemind_c.averaging")
+MIN_GROUP_SIZE = 2  #: by default
 _apart: "contextvars.ContextVar[bool]" = contextvars.ContextVar("hivemind_c averagers made apart", default=False)
 
 
@@ -37,11 +41,11 @@ def made_apart(apart: bool = True) -> Iterator[None]:
         _apart.reset(token)
 
 
-class DecentralizedAverager(SharesState):
+class DecentralizedAverager(TellsSettings, SharesState):
     """Averages its tensors with those of all peers that have the same prefix, and the same shapes and dtypes. Usable from any thread.
 
     averaged_tensors: floating tensors of torch, or NumPy arrays, each memory once; those in plain memory are averaged where they lie. dht: a DHT that runs; the
-    averager uses its node, and client_mode is that node's. prefix: who has the same averages together.
+    averager uses its node. client_mode: only dial out, by a node of its own if the DHT's is open. prefix: peers with the same prefix average together.
     target_group_size: a larger swarm averages in groups of so many, by group bits. min_group_size: fewer make no group; with 1 a
     step that finds nobody succeeds alone, and changes nothing. min_matchmaking_time: how long a group may take to form when no time is
     scheduled; it begins as soon as everybody is there. averaging_alpha: tensor + alpha * (average - tensor); other than 1 it needs a float32
@@ -50,7 +54,7 @@ class DecentralizedAverager(SharesState):
     time at most. auxiliary: helps, and contributes
     nothing. allreduce_timeout: of a round. sender_timeout (or next_chunk_timeout): who holds the others up for longer is left out; an
     owner of a span is given twice as long (reducer_timeout, given alone, sets both). compression: what travels; for each tensor by an adaptive one. allow_state_sharing: whether
-    share_state() offers this peer's state to joiners; True unless it is a client or auxiliary. docs/AVERAGING.md tells more.
+    joiners get this peer's state; True unless it is a client or auxiliary. docs/AVERAGING.md tells more.
     """
 
     def __init__(
@@ -61,10 +65,10 @@ class DecentralizedAverager(SharesState):
         start: bool,
         prefix: str,
         target_group_size: Optional[int] = None,
-        min_group_size: int = 2,
+        min_group_size: int = MIN_GROUP_SIZE,
         initial_group_bits: str = "",
-        min_matchmaking_time: float = 5,
-        request_timeout: float = 3,
+        min_matchmaking_time: Optional[float] = 5,
+        request_timeout: Optional[float] = 3,
         averaging_alpha: float = 1,
         part_size_bytes: int = 2**19,
         allreduce_timeout: Optional[float] = None,
@@ -85,14 +89,16 @@ class DecentralizedAverager(SharesState):
     ):
         self._dht, self._prefix, self._auxiliary = dht, prefix, bool(auxiliary)
         self._client_mode = dht.client_mode if client_mode is None else bool(client_mode)
-        if self._client_mode != dht.client_mode:
-            raise HivemindValueError(f"client_mode={client_mode} differs from the DHT's: an averager uses its DHT's node; make the DHT with client_mode={client_mode}")
+        if dht.client_mode and not self._client_mode:
+            raise HivemindValueError("client_mode=False is not possible: the DHT's node only dials out; make the DHT with client_mode=False, or remove client_mode")
         if self._client_mode and auxiliary:
             raise HivemindValueError("an auxiliary peer cannot be in client mode: it reduces data that others send to it; remove auxiliary or client_mode")
         stall = stall_of(next_chunk_timeout, sender_timeout, reducer_timeout, allreduce_timeout)
         self._state_compression, self._declare_state_period = state_compression, declare_state_period
         self._allow_state_sharing = not (self._client_mode or auxiliary) if allow_state_sharing is None else bool(allow_state_sharing)
-        self._min_matchmaking_time = seconds(min_matchmaking_time, "min_matchmaking_time")
+        self._min_matchmaking_time = 5.0 if min_matchmaking_time is None else seconds(min_matchmaking_time, "min_matchmaking_time")
+        if target_group_size is not None and min_group_size == MIN_GROUP_SIZE:
+            min_group_size = min(min_group_size, target_group_size)  # a smaller target was chosen, and this was not
         self._tensors = LentTensors(averaged_tensors, compression, tensor_infos, min(part_size_bytes // 4, CHUNK_VALUES_MAX) if averaging_alpha == 1 and not auxiliary else 0)
         self._staging = Staging(self._tensors)
         self._bits = initial_group_bits
@@ -109,6 +115,21 @@ class DecentralizedAverager(SharesState):
             auxiliary=int(auxiliary),
             apart=int(_apart.get()),
         )
+        self._given = dict(
+            bandwidth=bandwidth,
+            request_timeout=request_timeout,
+            allreduce_timeout=allreduce_timeout,
+            stall=stall,
+            target_group_size=target_group_size,
+            min_group_size=min_group_size,
+            min_matchmaking_time=self._min_matchmaking_time,
+            initial_group_bits=initial_group_bits,
+            compression=compression,
+            part_size_bytes=part_size_bytes,
+            min_vector_size=min_vector_size,
+            averaging_alpha=averaging_alpha,
+        )
+        self._own_node: Optional[Node] = None
         self._averager: Optional[_hivemind_c.Averager] = None
         self._holder: Optional[int] = None  # the thread within get_tensors
         self._ended = False
@@ -122,9 +143,11 @@ class DecentralizedAverager(SharesState):
         """Starts it, unless it runs."""
         with self._starting:
             if self._averager is None and not self._ended:
-                node = self._dht._node._started()
                 _notebook.replace(self._is_in_the_way, f"the averager {self._prefix!r}")
-                self._averager = _hivemind_c.Averager(node, self._prefix, self._tensors.loans, self._bits, self._settings)
+                if self._client_mode and not self._dht.client_mode:  # a node of its own, which only dials out
+                    self._own_node = Node(initial_peers=self._dht.get_visible_maddrs(), client_mode=True)
+                self._averager = _hivemind_c.Averager(self._node._started(), self._prefix, self._tensors.loans, self._bits, self._settings)
+                self._answer_joiners()
                 _notebook.made_here(self)
 
     start = run_in_background
@@ -142,9 +165,13 @@ class DecentralizedAverager(SharesState):
         with self._starting:
             self._ended = True
             averager = self._averager
+        if self._answers is not None:
+            self._answers.end()
         self._stop_sharing()
         if averager is not None:
             averager.close()
+        if self._own_node is not None:
+            self._own_node.shutdown()
 
     def is_alive(self) -> bool:
         return self._averager is not None and not self._ended
@@ -201,7 +228,7 @@ class DecentralizedAverager(SharesState):
                 if not require_trigger:
                     self._staging.make_ready()
                 future = averager.step(told, epoch_bytes(epoch), weight, looking, timeout, expected, require_trigger, allow_retries)
-                control = StepControl(self, future, weight, now + looking, None if timeout is None else now + timeout, not require_trigger)
+                control = StepControl(self, future, weight, now + looking, None if timeout is None else now + timeout, not require_trigger, allow_retries, told)
                 watched = self._staging.begun(control)
         except HivemindError as error:
             if error.status != "BUSY" or not wait:
@@ -268,7 +295,7 @@ class DecentralizedAverager(SharesState):
                 bits = averager.bits()
                 averager.close()
                 if not self._ended:
-                    self._averager = _hivemind_c.Averager(self._dht._node._started(), self._prefix, self._tensors.loans, bits, self._settings)
+                    self._averager = _hivemind_c.Averager(self._node._started(), self._prefix, self._tensors.loans, bits, self._settings)
         return self._running()
 
     def _weigh(self, step: Future, weight: float) -> None:
@@ -314,8 +341,12 @@ class DecentralizedAverager(SharesState):
         return None if wait else _done(None)
 
     @property
-    def peer_id(self) -> str:
-        return self._dht.peer_id
+    def peer_id(self) -> PeerID:
+        return PeerID(self._node.peer_id)
+
+    @property
+    def _node(self) -> Node:
+        return self._own_node or self._dht._node
 
     @property
     def dht(self) -> DHT:

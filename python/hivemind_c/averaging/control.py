@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from enum import Enum, auto
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
 
 from _hivemind_c import Future, HivemindCancelledError, HivemindError, HivemindValueError
 
 from hivemind_c._log import begin, when_done
+from hivemind_c.averaging.group_info import GroupInfo
 from hivemind_c.dht.values import get_dht_time, unpack
+from hivemind_c.p2p import PeerID
 
 if TYPE_CHECKING:
     from hivemind_c.averaging.averager import DecentralizedAverager
@@ -21,11 +23,22 @@ Gathered = Dict[str, Any]
 
 
 class AveragingStage(Enum):
-    """Where a step is, as far as the program decides it."""
+    """Where a step is, as far as the program decides it. IDLE and LOOKING_FOR_GROUP are hivemind's: a step here is never in them, as it may be triggered before it has a group."""
 
-    AWAITING_TRIGGER = auto()  #: it looks for a group, or has one; allow_allreduce() has not been called
-    RUNNING = auto()  #: it may run, and does as soon as there is a group
-    FINISHED = auto()
+    IDLE = 1
+    LOOKING_FOR_GROUP = 2
+    AWAITING_TRIGGER = 3  #: it looks for a group, or has one; allow_allreduce() has not been called
+    RUNNING = 4  #: it may run, and does as soon as there is a group
+    RUNNING_ALLREDUCE = 4
+    FINISHED = 5
+
+
+class AveragingMode(Enum):
+    """What a peer does in an averaging."""
+
+    NODE = 0  #: it contributes, and reduces a part
+    CLIENT = 1  #: it contributes, and only dials out
+    AUX = 2  #: it reduces a part, and contributes nothing
 
 
 def _value(member: tuple) -> Any:
@@ -43,12 +56,22 @@ class StepControl:
     """
 
     def __init__(
-        self, averager: "DecentralizedAverager", future: Future, weight: float, scheduled_time: float, deadline: Optional[float], triggered: bool
+        self,
+        averager: "DecentralizedAverager",
+        future: Future,
+        weight: float,
+        scheduled_time: float,
+        deadline: Optional[float],
+        triggered: bool,
+        allow_retries: bool = True,
+        data_for_gather: bytes = b"",
     ):
         self._averager, self._future = averager, future
         self._weight, self._triggered = weight, triggered
         self.scheduled_time = scheduled_time  #: in get_dht_time()
         self.deadline = deadline  #: likewise; None: none
+        self.allow_retries = allow_retries  #: whether it looks for another group if one was not found
+        self.data_for_gather = data_for_gather  #: what this peer gives to be gathered, as it travels
         self._settled = threading.Event()
         self._settling = threading.Lock()
         self._lost: Optional[HivemindError] = None  # the averages have not reached the program's tensors
@@ -82,6 +105,22 @@ class StepControl:
         return self._triggered
 
     @property
+    def began_allreduce(self) -> bool:
+        """Whether it may run, or has."""
+        return self._triggered or self.done()
+
+    async def wait_for_trigger(self) -> None:
+        """Waits for allow_allreduce(), or for the end of the step."""
+        while not self.began_allreduce:
+            await asyncio.sleep(0.005)
+
+    @property
+    def group(self) -> GroupInfo:
+        """Of a step that is done well: its members, and what they gave to be gathered."""
+        members, *_, stamp = self.details(0)
+        return GroupInfo(str(stamp).encode(), tuple(PeerID(member[0]) for member in members), tuple(_value(member) for member in members))
+
+    @property
     def stage(self) -> AveragingStage:
         if self.done():
             return AveragingStage.FINISHED
@@ -98,9 +137,9 @@ class StepControl:
         """Whether it may run, and is not over."""
         return self._triggered and not self.done()
 
-    def add_done_callback(self, call: Callable[["StepControl"], Any]) -> None:
-        """call(this) once it is over: in a thread of its own, or at once and here if it is already."""
-        when_done(self, call)
+    def add_done_callback(self, callback: Callable[["StepControl"], Any]) -> None:
+        """callback(this) once it is over: in a thread of its own, or at once and here if it is already."""
+        when_done(self, callback)
 
     def cancelled(self) -> bool:
         return self.done() and isinstance(self.exception(), HivemindCancelledError)
@@ -115,12 +154,13 @@ class StepControl:
                     self._averager._staging.over(self._future)
                     if self._future.exception() is None:
                         self._lost = self._averager._tensors.exchanged()
+                        self._averager.last_updated = get_dht_time()
                     self._settled.set()
         return True
 
     def result(self, timeout: Optional[float] = None) -> Gathered:
         """Waits; what each member of the group gave to be gathered. HivemindTimeoutError if it is not over in this time."""
-        return {member[0]: _value(member) for member in self.details(timeout)[0]}
+        return {PeerID(member[0]): _value(member) for member in self.details(timeout)[0]}
 
     def details(self, timeout: Optional[float] = None) -> tuple:
         """Waits; (members, parts, parts averaged, bytes, seconds of matchmaking, of waiting, of the all-reduce, tries, stamp): members are tuples

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
 
-from _hivemind_c import HivemindError
+from _hivemind_c import HivemindError, HivemindLookupError
 
 from hivemind_c._log import aside
+from hivemind_c.averaging.wanted import ANSWER_S, OnDemand, ask, has_company
 from hivemind_c.compression import arrays
 from hivemind_c.compression.base import CompressionBase, CompressionInfo
 
@@ -27,6 +29,9 @@ class SharesState:
     _declare_state_period: float
     _allow_state_sharing: bool
     _sharing: Optional["StateSharing"] = None
+    _on_demand = True  # a class that says when its state may be offered has False
+    _by_hand = False  # the program says so
+    _answers: Optional[OnDemand] = None
 
     def get_current_state(self: "DecentralizedAverager") -> Tuple[Any, Sequence[Any], Sequence[CompressionInfo]]:
         """(metadata, tensors, infos): all that a joiner needs. Metadata is what MessagePack can say, the same at all peers whose state is the same."""
@@ -40,12 +45,21 @@ class SharesState:
 
     def share_state(self: "DecentralizedAverager", epoch: int = 0, wait: bool = True) -> None:
         """Offers what get_current_state gives, in place of what was offered before. epoch: peers of the same epoch have the same state; joiners take
-        the newest that a majority of them names. Nothing happens while allow_state_sharing is False."""
-        if not self._allow_state_sharing:
-            return
+        the newest that a majority of them names. Nothing happens while allow_state_sharing is False. Before the first call get_current_state is asked when a
+        joiner wants the state."""
+        self._by_hand = True
+        if self._allow_state_sharing:
+            self._offer_state(epoch, wait, self._state_lineage())
+
+    def _offer_state(self: "DecentralizedAverager", epoch: int, wait: bool, lineage: bytes) -> None:
         metadata, tensors, *infos = self.get_current_state()
         given = list(infos[0]) if infos and infos[0] is not None else None
-        self._shared().offer(epoch, list(tensors), metadata, infos=given, wait=wait, lineage=self._state_lineage())
+        self._shared().offer(epoch, list(tensors), metadata, infos=given, wait=wait, lineage=lineage)
+
+    @property
+    def shares_on_demand(self) -> bool:
+        """Whether joiners get the state as it is when they ask: until the program calls share_state()."""
+        return self._on_demand and self._allow_state_sharing and not self._by_hand
 
     def load_state_from_peers(
         self: "DecentralizedAverager", wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0
@@ -59,11 +73,25 @@ class SharesState:
 
     def _load(self: "DecentralizedAverager", sharing: "StateSharing", timeout: Optional[float], epoch_least: int) -> Optional[State]:
         try:
-            loaded = sharing.load(timeout, epoch_least=epoch_least)
+            loaded = self._load_on_demand(sharing, timeout) if self._on_demand and not epoch_least else None
+            if loaded is None:
+                loaded = sharing.load(timeout, epoch_least=epoch_least)
         except HivemindError as error:
             logger.warning("%s: could not load the state from peers, keeping this peer's own: %s", self.prefix, error)
             return None
         return loaded.metadata, loaded.tensors
+
+    def _load_on_demand(self: "DecentralizedAverager", sharing: "StateSharing", timeout: Optional[float]) -> Any:
+        """The state that a peer offers on request; None: no peer does."""
+        if not has_company(self.dht):
+            return None
+        number, begin = ask(self), time.monotonic()
+        while time.monotonic() - begin < (ANSWER_S if timeout is None else min(ANSWER_S, timeout / 2)):
+            try:
+                return sharing.load(timeout, epoch_least=number)
+            except HivemindLookupError:
+                time.sleep(0.1)
+        return None
 
     @property
     def allow_state_sharing(self) -> bool:
@@ -75,6 +103,8 @@ class SharesState:
         if value and (self.client_mode or self.auxiliary):
             raise ValueError("this peer cannot share its state: it is in client mode, where no peer can ask it, or auxiliary, where it has none")
         self._allow_state_sharing = bool(value)
+        if value and self.is_alive():
+            self._answer_joiners()
         if not value and self._sharing is not None:
             self._sharing.withdraw()
 
@@ -93,9 +123,14 @@ class SharesState:
             from hivemind_c.averaging.state import StateSharing
 
             self._sharing = StateSharing(
-                self._dht, self.prefix, compression=self._state_compression, declare_period=self._declare_state_period
+                self._node, self.prefix, compression=self._state_compression, declare_period=self._declare_state_period
             )
         return self._sharing
+
+    def _answer_joiners(self: "DecentralizedAverager") -> None:
+        """From now on, where the class leaves it to this one."""
+        if self._on_demand and self._allow_state_sharing and self._answers is None:
+            self._answers = OnDemand(self)
 
     def _stop_sharing(self) -> None:
         if self._sharing is not None:

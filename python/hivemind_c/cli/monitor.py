@@ -54,6 +54,8 @@ def watch(dht: DHT, options: Any, ended: threading.Event) -> None:
             sinks.tensorboard(options.tensorboard)
         if options.wandb:
             sinks.wandb(options.wandb, options.run_id)
+        if not options.live:
+            sinks.add(lambda epoch, known: logger.info("epoch %d: %s", epoch, ", ".join(f"{name} {value:.6g}" for name, value in known.items())), lambda: None)
         watching.add(sinks)
         if options.every:
             from hivemind_c.monitor.checkpoints import Saver

@@ -65,3 +65,9 @@ __all__ = [
     "serialize_torch_tensor",
     "split_for_streaming",
 ]
+
+
+def __getattr__(name: str) -> object:
+    from hivemind_c._lazy import submodule
+
+    return submodule(__name__, name)

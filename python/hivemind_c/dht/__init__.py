@@ -2,6 +2,7 @@
 
 from hivemind_c.dht.dht import DHT
 from hivemind_c.dht.node import DHTNode
+from hivemind_c.dht.routing import DHTID
 from hivemind_c.dht.validation import DHTRecord, RecordValidatorBase, SignatureValidator
 from hivemind_c.dht.values import DHTExpiration, DHTKey, DHTValue, Subkey, ValueWithExpiration, get_dht_time
 
@@ -13,6 +14,7 @@ __all__ = [
     "BytesWithPublicKey",
     "DHT",
     "DHTExpiration",
+    "DHTID",
     "DHTKey",
     "DHTNode",
     "DHTRecord",
@@ -31,4 +33,6 @@ def __getattr__(name: str) -> object:
         from hivemind_c.dht import schema
 
         return getattr(schema, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from hivemind_c._lazy import submodule
+
+    return submodule(__name__, name)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import time
-from typing import Any, Awaitable, Callable, Iterable, Optional, TypeVar, Union
+from typing import Any, Awaitable, Callable, Iterable, Optional, Tuple, TypeVar, Union
 
 from _hivemind_c import Future, HivemindConnectionError, HivemindError, HivemindLookupError, HivemindTimeoutError
 
+from hivemind_c.dht import options as options_of
 from hivemind_c.dht.node import DHTNode
 from hivemind_c.dht.runner import DHTFuture, Runner
 from hivemind_c.dht.validation import DHTRecord, RecordValidatorBase, Validators, check_validators
@@ -25,6 +27,7 @@ from hivemind_c.dht.values import (
     unpack,
 )
 from hivemind_c.node import Addresses, Node, _texts
+from hivemind_c.p2p import Multiaddr, PeerID
 
 logger = logging.getLogger("hivemind_c.dht")
 Result = TypeVar("Result")
@@ -40,7 +43,7 @@ class DHT:
     new swarm begins here. If none answers within bootstrap_timeout (wait_timeout by default) an error names each with its cause, unless
     ensure_bootstrap_success=False: then it goes on trying. host_maddrs: where to listen; announce_maddrs: what others are told instead.
     identity_path: the file with this peer's key, so that its address can be known beforehand. client_mode: ask, but do not serve.
-    record_validators: see RecordValidatorBase. The rest are limits of the DHT itself (docs/DHT_USE.md); 0 or None is the default.
+    record_validators: see RecordValidatorBase. **options: hivemind's other options, most of them without effect (docs/MIGRATING.md). The rest are limits of the DHT itself (docs/DHT_USE.md); 0 or None is the default.
     """
 
     def __init__(
@@ -74,7 +77,10 @@ class DHT:
         backoff_rate: float = 2,
         startup_timeout: float = 15,
         authorizer: Any = None,
+        **options: Any,
     ):
+        client_mode = options_of.check(options, OPTIONS) or client_mode
+        self.num_workers, self.kwargs = num_workers, options
         if authorizer is not None:
             raise NotImplementedError("authorizer is not supported: a swarm here is open to each peer that reaches it; remove authorizer, and restrict access in the network")
         if use_ipfs:
@@ -172,16 +178,21 @@ class DHT:
     # ---- who and where ----
 
     @property
-    def peer_id(self) -> str:
-        return self._node.peer_id
+    def peer_id(self) -> PeerID:
+        return PeerID(self._node.peer_id)
+
+    @property
+    def initial_peers(self) -> Tuple[str, ...]:
+        """Where others were looked for, as it was given."""
+        return self._initial_peers
 
     @property
     def client_mode(self) -> bool:
         return self._client_mode
 
-    def get_visible_maddrs(self, latest: bool = False) -> list[str]:
+    def get_visible_maddrs(self, latest: bool = False) -> list[Multiaddr]:
         """Where others can reach this node, best first: what they give as initial_peers. They are the latest ones always."""
-        return self._node.addresses
+        return [Multiaddr(address) for address in self._node.addresses]
 
     def state(self) -> dict[str, int]:
         """Numbers: peers alive, contacts in the DHT, records kept here and their bytes, how many of its own it renews (published),
@@ -191,24 +202,30 @@ class DHT:
     # ---- store and get ----
 
     def store(
-        self, key: DHTKey, value: DHTValue, expiration_time: DHTExpiration, subkey: Optional[Subkey] = None, return_future: bool = False
+        self, key: DHTKey, value: DHTValue, expiration_time: DHTExpiration, subkey: Optional[Subkey] = None, return_future: bool = False, **effort: Any
     ) -> Union[bool, DHTFuture[bool]]:
         """Keeps a value until expiration_time (in get_dht_time()), in the dictionary under key if there is a subkey.
 
-        True: nodes keep it. False: something that lives longer is there, or the network failed (the log tells). Wrong arguments and keys of
-        other owners are exceptions."""
+        True: nodes keep it. False: something that lives longer is there, that time has passed, or the network failed (the log tells). Wrong arguments and
+        keys of other owners are exceptions. effort: what hivemind takes to say how hard to try, without effect."""
+        options_of.check_effort("store", effort, ("key", "value", "expiration_time", "subkey", "return_future"))
         left = ttl_ms(expiration_time)
         key_, subkey_ = key_bytes(key), None if subkey is None else pack(subkey)
         packed = self._validators.sign(DHTRecord(key_, subkey_, pack(value), expiration_time))
+        if left <= 0:
+            logger.debug("the value of %r was not stored: its expiration_time is %.3g s in the past", key, -left / 1000)
+            return DHTFuture.of(False) if return_future else False
         future = self._node._started().dht_store(key_, subkey_, packed, left)
         reply = DHTFuture(future, lambda future, timeout: self._stored(future, timeout, key))
         return reply if return_future else _wait(reply)
 
-    def get(self, key: DHTKey, latest: bool = False, return_future: bool = False) -> Union[None, ValueWithExpiration, DHTFuture[Optional[ValueWithExpiration]]]:
+    def get(self, key: DHTKey, latest: bool = False, return_future: bool = False, **effort: Any) -> Union[None, ValueWithExpiration, DHTFuture[Optional[ValueWithExpiration]]]:
         """The value under a key, and when it ends. Of a key with subkeys the value is a dict {subkey: (value, expiration_time)}.
 
         latest: ask all who may have it for the newest, instead of believing the first that agree. None: there is none, or the network
-        failed (the log tells)."""
+        failed (the log tells). effort: what hivemind takes to say how hard to try; sufficient_expiration_time means latest."""
+        options_of.check_effort("get", effort, ("key", "latest", "return_future"))
+        latest = bool(latest or effort.get("sufficient_expiration_time"))
         future = self._node._started().dht_get(key_bytes(key), latest)
         reply = DHTFuture(future, lambda future, timeout: self._got(future, timeout, key))
         return reply if return_future else _wait(reply)
@@ -276,6 +293,9 @@ class DHT:
 
     def __repr__(self) -> str:
         return f"<hivemind_c.DHT on {self._node!r}>"
+
+
+OPTIONS = [name for name in inspect.signature(DHT).parameters if name != "options"]
 
 
 async def _as_coroutine(coro: Callable[[DHT, DHTNode], Awaitable[Result]], dht: DHT) -> Result:

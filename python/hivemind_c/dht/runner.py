@@ -14,11 +14,29 @@ from hivemind_c._log import when_done
 Result = TypeVar("Result")
 
 
+class _Over:
+    """In the place of a future of the core: nothing had to be asked."""
+
+    def done(self) -> bool:
+        return True
+
+    def cancel(self) -> bool:
+        return False
+
+    def exception(self, timeout: Optional[float] = None) -> None:
+        return None
+
+
 class DHTFuture(Generic[Result]):
     """What a store or get will have led to: result() waits from any thread, `await` from any event loop."""
 
-    def __init__(self, future: _hivemind_c.Future, settle: Callable[[_hivemind_c.Future, Optional[float]], Result]):
+    def __init__(self, future: Any, settle: Callable[[Any, Optional[float]], Result]):
         self._future, self._settle = future, settle
+
+    @classmethod
+    def of(cls, result: Result) -> "DHTFuture[Result]":
+        """One that is over."""
+        return cls(_Over(), lambda future, timeout: result)
 
     def result(self, timeout: Optional[float] = None) -> Result:
         return self._settle(self._future, timeout)
@@ -38,9 +56,15 @@ class DHTFuture(Generic[Result]):
     def cancel(self) -> bool:
         return self._future.cancel()
 
-    def add_done_callback(self, call: Callable[["DHTFuture[Result]"], Any]) -> None:
-        """call(this) once it is over: in a thread of its own, or at once and here if it is already."""
-        when_done(self, call)
+    def cancelled(self) -> bool:
+        return self.done() and isinstance(self._future.exception(0), _hivemind_c.HivemindCancelledError)
+
+    def running(self) -> bool:
+        return not self.done()
+
+    def add_done_callback(self, callback: Callable[["DHTFuture[Result]"], Any]) -> None:
+        """callback(this) once it is over: in a thread of its own, or at once and here if it is already."""
+        when_done(self, callback)
 
     def __await__(self):
         return self._wait().__await__()

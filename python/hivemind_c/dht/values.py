@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 import msgpack
 
-DHTKey = Union[str, bytes]
+DHTKey = Any  #: str, bytes, or any other kind that a value may have, but None
 Subkey = Any
 DHTValue = Any
 DHTExpiration = float
@@ -16,6 +16,7 @@ DHTExpiration = float
 DEPTH_MAX = 64  #: values within values
 SIZE_MAX = 1 << 16  #: bytes of a packed value: the core's limit, so that nothing larger is unpacked
 _TUPLE = 1
+_OTHER_KEYS = b"\xc1key:"  #: before keys of other kinds: a byte that begins no text and no packed value
 _LEAVES = (type(None), bool, int, float, str, bytes)
 _KINDS = "None, bool, int, float, str, bytes, list, tuple and dict"
 
@@ -33,15 +34,13 @@ def get_dht_time() -> DHTExpiration:
 
 
 def ttl_ms(expiration_time: DHTExpiration) -> int:
-    """How much longer a record lives that ends then."""
+    """How much longer a record lives that ends then; 0 or less: its time has passed."""
     if isinstance(expiration_time, bool) or not isinstance(expiration_time, (int, float)):
         raise TypeError(f"expiration_time must be a number of seconds, such as get_dht_time() + 60, not {expiration_time!r}")
     left = expiration_time - get_dht_time()
     if math.isnan(left):
         raise ValueError("expiration_time is not a number (NaN): give for example get_dht_time() + 60")
-    if left <= 0:
-        raise ValueError(f"expiration_time is {-left:.3g} s in the past: give a time in the future, such as get_dht_time() + 60")
-    return math.ceil(min(left, 1e9) * 1000)
+    return math.ceil(max(min(left, 1e9), -1e9) * 1000)
 
 
 def key_bytes(key: DHTKey) -> bytes:
@@ -49,7 +48,14 @@ def key_bytes(key: DHTKey) -> bytes:
         return key.encode()
     if isinstance(key, (bytes, bytearray)):
         return bytes(key)
-    raise TypeError(f"a key must be str or bytes, not {key!r}")
+    if key is None:
+        raise TypeError("a key must not be None: give str, bytes, a number or a tuple of such")
+    if isinstance(key, int) and not -(2**63) <= key < 2**64:  # a DHTID
+        return _OTHER_KEYS + str(int(key)).encode()
+    try:
+        return _OTHER_KEYS + _pack(key, 0)
+    except TypeError as error:
+        raise TypeError(f"a key cannot be {key!r}: {error}") from None
 
 
 def pack(value: Any) -> bytes:

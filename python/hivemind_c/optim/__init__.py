@@ -47,7 +47,9 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from hivemind_c._lazy import submodule
+
+        return submodule(__name__, name)
     from importlib import import_module
 
     if name not in _WITHOUT_TORCH:

@@ -13,6 +13,7 @@ from hivemind_c._signature import shows_options_of
 from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.compression import AdaptiveCompressionBase, CompressionBase, CompressionInfo, NoCompression, TensorRole
 from hivemind_c.optim.parameters import add_up, all_finite, copy_all, flat_views
+from hivemind_c.optim.reused import ReusedBuffers
 
 logger = logging.getLogger("hivemind_c.optim")
 
@@ -42,13 +43,15 @@ class GradientAverager(DecentralizedAverager):
     ``accumulate_grads_(batch_size)`` after each backward; at the end of an epoch ``step()``, then either
     ``with use_averaged_gradients(): optimizer.step()`` or the tensors given as ``averaged_grads``.
 
-    reuse_grad_buffers: the sum is kept in the parameters' own ``.grad``, which nobody may set to zero then. accumulate_grads_on: the
+    reuse_grad_buffers: the sum is kept in the parameters' own ``.grad``, which nobody may set to zero then. Batches of different size need expect_batch() before
+    their backward, or else the memory of one more gradient until accumulate_grads_ (sizes_are_equal: nothing is kept). accumulate_grads_on: the
     device for the sums, by default the parameters'. averaged_grads: where averages are to be, in the host's memory.
     in_place: sums may be averaged where they are, in the host's memory or on a GPU that has the kernels (docs/CUDA.md); otherwise a copy is averaged
     in the host's memory, and the sums stay. In place, nothing may be added up while a step(wait=False) is under way.
     warn: a warning where step() finds that the averages before were not used, or accumulate_grads_ that sums already averaged were not reset; each once.
     """
 
+    _on_demand = False  # gradients are no state
     stamp: Any = 0  #: of the last averages: alike in peers that have the same, to the bit; 0, or 0 in it: made alone
     works_on_gpus = True  #: whether sums on a GPU may be averaged there
 
@@ -75,6 +78,7 @@ class GradientAverager(DecentralizedAverager):
             raise ValueError("parameters must be a list of at least one tensor")
         self.reuse_grad_buffers, self.warn, self._warned = reuse_grad_buffers, warn, set()  # texts
         self._views = flat_views(self.parameters, device=accumulate_grads_on, halves=reuse_grad_buffers)
+        self._reused = ReusedBuffers(self.parameters if reuse_grad_buffers else ())
         if reuse_grad_buffers:
             self._lend()
         on_gpus = self.works_on_gpus and not averaged_grads and all(v.dtype is torch.float32 for v in self._views) and cuda.averages(self._views)
@@ -91,6 +95,7 @@ class GradientAverager(DecentralizedAverager):
             raise ValueError("averaged_grads must have the shapes of the parameters, one for each")
         self.local_samples_accumulated = self.local_times_accumulated = 0
         self._anchor: Optional[int] = None
+        self._weights = 0.0  # of the batches in the sums, where one of the anchor's size has 1
         self.scale = 1.0  #: of a GradScaler, by which sums kept in .grad are too large
         self._touched = [False] * len(self.parameters)
         self._new_averaged_grads = self._averaged_sums = False  # what step() made and nobody has used; what it has averaged and not reset
@@ -134,19 +139,35 @@ class GradientAverager(DecentralizedAverager):
                 "with reuse_grad_buffers the averages of the last step() lie in .grad, and a batch was added to them there: before the next backward, step with them "
                 "within use_averaged_gradients(), or call notify_used_averaged_gradients() when they are used or not wanted"
             )
-        if self._anchor is None:
-            self._anchor = batch_size
-        elif batch_size != self._anchor:
-            raise ValueError(
-                f"with reuse_grad_buffers all batches of an epoch must be equally large, not {self._anchor} and then {batch_size}: "
-                "drop the last short batch (DataLoader(drop_last=True)), or remove reuse_grad_buffers"
-            )
         for grad, view in zip(grads, self._views):
             if grad is not view:
                 raise ValueError(
                     "with reuse_grad_buffers gradients are added up in .grad, and somebody has replaced them there: do not call zero_grad(), "
                     "of the optimizer or of the model, or remove reuse_grad_buffers"
                 )
+        self._reused.anchor = self._anchor
+        weight = self._reused.weigh(batch_size, self._views)
+        self._anchor = self._reused.anchor
+        if weight * self._anchor != batch_size:
+            self._warn(
+                f"a batch of {batch_size} samples weighs as much as the first one of {self._anchor}, because its size was not known when it was added up in .grad: "
+                "call expect_batch() before the backward of each batch, or remove reuse_grad_buffers"
+            )
+        self._weights += weight
+
+    def expect_batch(self, batch_size: int) -> None:
+        """The next backward is of so many samples. With reuse_grad_buffers it then needs no further memory where batches differ in size."""
+        self._reused.anchor = self._anchor
+        self._reused.expect(batch_size)
+
+    def sizes_vary(self, batch_size: Optional[int] = None) -> None:
+        """Sizes of batches become known after their backward, unless this one was expected: with reuse_grad_buffers what a backward adds is kept until then."""
+        if batch_size is None or not self._reused.is_expected(batch_size):
+            self._reused.sizes_vary = True
+
+    def sizes_are_equal(self) -> None:
+        """All batches are equally large, until sizes_vary() says otherwise: with reuse_grad_buffers nothing is kept."""
+        self._reused.sizes_vary = False
 
     @torch.no_grad()
     def _add(self, grads: List[Optional[torch.Tensor]], batch_size: int) -> None:
@@ -186,9 +207,14 @@ class GradientAverager(DecentralizedAverager):
     def _begin_anew(self) -> None:
         """The next gradients are the first: they are copied over what is in the sums, unless those are kept in .grad."""
         self.local_samples_accumulated = self.local_times_accumulated = 0
-        self._anchor, self.scale = None, 1.0
+        self._anchor, self.scale, self._weights = None, 1.0, 0.0
+        self._reused.begin_anew()
         self._touched = [False] * len(self.parameters)
         self._averaged_sums = self._to_zero = False
+
+    def shutdown(self) -> None:
+        self._reused.remove()
+        super().shutdown()
 
     # ---- averaging ----
 
@@ -258,11 +284,11 @@ class GradientAverager(DecentralizedAverager):
         if self.local_samples_accumulated == 0:
             torch._foreach_zero_(self._averaged)
             return
-        anchors = (self.local_times_accumulated if self.reuse_grad_buffers else self.local_samples_accumulated / self._anchor) * self.scale
+        anchors = (self._weights if self.reuse_grad_buffers else self.local_samples_accumulated / self._anchor) * self.scale
         if anchors != 1:
             torch._foreach_mul_(self._averaged, 1 / anchors)
         if self._averaged is self._views:  # they hold a mean from now on
-            self.local_times_accumulated, self._anchor, self.scale = 1, self.local_samples_accumulated, 1.0
+            self.local_times_accumulated, self._anchor, self.scale, self._weights = 1, self.local_samples_accumulated, 1.0, 1.0
 
     def was_alone(self) -> bool:
         """Whether the last averages are this peer's own: with min_group_size=1 a round in which nobody else is goes well."""

@@ -60,9 +60,11 @@ class GradScaler(torch.amp.GradScaler):
         state["stage"] = OptState.UNSCALED
         self._keep_sums.add(optimizer)
 
-    def are_grads_finite(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Called by an Optimizer within its step: unscales its gradients, unless that was done, and tells whether they are finite."""
+    def are_grads_finite(self, optimizer: torch.optim.Optimizer, use_cached: bool = False) -> bool:
+        """use_cached: the answer of an earlier call in this step, if there was one. Called by an Optimizer within its step: unscales its gradients, unless that was done, and tells whether they are finite."""
         state = self._per_optimizer_states[id(optimizer)]
+        if state["stage"] is OptState.STEPPED and use_cached:
+            return not sum(found.item() for found in state["found_inf_per_device"].values())
         if state["stage"] is OptState.STEPPED:
             raise RuntimeError("step() has already been called since the last update()")
         if state["stage"] is OptState.READY:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Tuple
 
 from _hivemind_c import HivemindError
 
@@ -47,6 +47,11 @@ class Meeting:
     def state(self, epoch: int) -> Any:
         control, self._state = self._state, None
         return self._usable(control) or self._begin_state(epoch)
+
+    @property
+    def waiting(self) -> Tuple[Any, Any]:
+        """The controls for gradients and for state that a group is looked for."""
+        return self._gradients, self._state
 
     def cancel(self) -> None:
         """Nobody waits for these groups any more."""

@@ -10,7 +10,7 @@ import torch
 from hivemind_c import _notebook, _stderr
 from hivemind_c.compression import CompressionBase, NoCompression
 from hivemind_c.dht import get_dht_time
-from hivemind_c.optim import options
+from hivemind_c.optim import older, options
 from hivemind_c.optim.as_torch import AsTorch, hooked_if_watched
 from hivemind_c.optim.building import averager_options, build, tracker_options
 from hivemind_c.optim.given import LRScheduler, OptimizerFactory, SchedulerFactory
@@ -46,10 +46,10 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         matchmaking_time: Seconds before the end of an epoch at which this peer begins to look for a group.
         averaging_timeout: Longest time in seconds for one averaging, the search for a group included.
         allreduce_timeout: Longest time in seconds for the exchange itself. None: only averaging_timeout limits it.
-        next_chunk_timeout: Seconds that a member may stall a round before the round continues without it. None: 10.
+        next_chunk_timeout: Seconds that a member may stall a round before the round continues without it. None: matchmaking_time, 5 or more.
         load_state_timeout: Longest time in seconds to download the state of the swarm.
-        reuse_grad_buffers: Add gradients up in .grad, without a second copy. Do not call zero_grad() then.
-        offload_optimizer: Keep what the optimizer works on in host memory, in float32. None: True with params.
+        reuse_grad_buffers: Add gradients up in .grad, without a second copy if sizes are known before. Do not call zero_grad().
+        offload_optimizer: Keep what the optimizer works on in host memory, in float32. None: True with params, without local updates.
         delay_optimizer_step: Run the step of the optimizer in the background. None: as delay_grad_averaging.
         delay_grad_averaging: Average gradients in the background. They are applied one epoch late.
         delay_state_averaging: Average parameters in the background.
@@ -82,11 +82,11 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         optimizer: Union[torch.optim.Optimizer, OptimizerFactory],
         params: Optional[Iterable[Any]] = None,
         scheduler: Union[None, LRScheduler, SchedulerFactory] = None,
-        matchmaking_time: float = 15.0,
-        averaging_timeout: float = 60.0,
+        matchmaking_time: Optional[float] = 15.0,
+        averaging_timeout: Optional[float] = 60.0,
         allreduce_timeout: Optional[float] = None,
         next_chunk_timeout: Optional[float] = None,
-        load_state_timeout: float = 600.0,
+        load_state_timeout: Optional[float] = 600.0,
         reuse_grad_buffers: bool = False,
         offload_optimizer: Optional[bool] = None,
         delay_optimizer_step: Optional[bool] = None,
@@ -113,23 +113,24 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         self.dht, self.run_id = dht, options.run_name(run_id)
         self.target_batch_size = options.positive_int(target_batch_size, "target_batch_size")
         self.batch_size_per_step = options.positive_int(batch_size_per_step, "batch_size_per_step", allow_none=True)
-        self.matchmaking_time = options.seconds(matchmaking_time, "matchmaking_time")
-        self.averaging_timeout = options.seconds(averaging_timeout, "averaging_timeout")
-        self.load_state_timeout = options.seconds(load_state_timeout, "load_state_timeout")
+        self.matchmaking_time = options.seconds(matchmaking_time, "matchmaking_time", default=15.0)
+        self.averaging_timeout = options.seconds(averaging_timeout, "averaging_timeout", default=60.0)
+        self.load_state_timeout = options.seconds(load_state_timeout, "load_state_timeout", default=600.0)
         if self.averaging_timeout <= self.matchmaking_time:
             raise ValueError(
-                f"averaging_timeout={averaging_timeout:g} leaves no time for averaging after matchmaking_time={matchmaking_time:g}: make averaging_timeout larger"
+                f"averaging_timeout={self.averaging_timeout:g} leaves no time for averaging after matchmaking_time={self.matchmaking_time:g}: make averaging_timeout larger"
             )
         if max_grad_norm is not None and not max_grad_norm > 0:
             raise ValueError(f"max_grad_norm must be more than 0, not {max_grad_norm!r}")
         self.client_mode, self.auxiliary = options.check_peer(client_mode, auxiliary, dht), bool(auxiliary)
-        offload = bool(params is not None and not isinstance(optimizer, torch.optim.Optimizer) if offload_optimizer is None else offload_optimizer)
+        if offload_optimizer is None:  # local updates step in each batch, so they work on a copy only if they must
+            offload_optimizer = params is not None and not isinstance(optimizer, torch.optim.Optimizer) and (not use_local_updates or delay_optimizer_step)
         self.schedule = Schedule(
             use_local_updates=bool(use_local_updates),
             delay_grad_averaging=bool(delay_grad_averaging),
             delay_optimizer_step=bool(delay_grad_averaging if delay_optimizer_step is None else delay_optimizer_step),
             delay_state_averaging=bool(delay_state_averaging),
-            offload_optimizer=offload,
+            offload_optimizer=bool(offload_optimizer),
             auxiliary=self.auxiliary,
             average_state_every=average_state_every,
         )
@@ -139,6 +140,7 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         if verbose:
             _stderr.show(logging.INFO)
         _notebook.replace(lambda other: isinstance(other, Optimizer) and (other.dht, other.run_id) == (dht, run_id), f"the optimizer of {run_id!r}")
+        self.allreduce_timeout, self.next_chunk_timeout = allreduce_timeout, next_chunk_timeout
         build(
             self,
             averager_options(self, averager_opts, allreduce_timeout, next_chunk_timeout),
@@ -155,6 +157,8 @@ class Optimizer(AsTorch, Tells, KeepsUp):
             grad_averager_factory,
             tracker_options(tracker_opts, performance_ema_alpha),
         )
+        if self.grad_averager is not None and batch_size_per_step is not None:
+            self.grad_averager.sizes_are_equal()
         self.meeting = Meeting(self)
         self._local_samples, self._joined = 0, False
         self._metric: List[Any] = []
@@ -171,14 +175,17 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         """Counts a batch whose gradients are there (or made by closure); if with it the swarm has enough, an epoch ends.
 
         Raises what went wrong in the background since the last call."""
-        loss = None
+        loss, given = None, batch_size is not None
+        if closure is not None and (self.auxiliary or grad_scaler is not None):
+            raise ValueError("step() cannot take a closure here: a closure makes its own gradients; " + ("an auxiliary peer has none" if self.auxiliary else "remove grad_scaler"))
+        batch_size = self._checked_batch_size(batch_size)
         if closure is not None:
-            if self.auxiliary or grad_scaler is not None:
-                raise ValueError("step() cannot take a closure here: a closure makes its own gradients; " + ("an auxiliary peer has none" if self.auxiliary else "remove grad_scaler"))
+            self.expect_batch(batch_size)
             with torch.enable_grad():
                 loss = closure()
             self.report_loss(loss)
-        batch_size = self._checked_batch_size(batch_size)
+        elif given and self.grad_averager is not None:
+            self.grad_averager.sizes_vary(batch_size)
         self.state_averager.background.take()
         if self._joined:
             self._take_step(batch_size, grad_scaler)
@@ -187,6 +194,11 @@ class Optimizer(AsTorch, Tells, KeepsUp):
                 self._join()
                 self._take_step(batch_size, grad_scaler)
         return loss
+
+    def expect_batch(self, batch_size: int) -> None:
+        """The next backward is of so many samples. Saves memory with reuse_grad_buffers where batches differ in size; else it has no effect."""
+        if self.grad_averager is not None:
+            self.grad_averager.expect_batch(batch_size)
 
     def _take_step(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> None:
         if self._must_catch_up():
@@ -313,8 +325,42 @@ class Optimizer(AsTorch, Tells, KeepsUp):
     def local_progress(self) -> Any:
         return self.tracker.local_progress
 
+    @property
+    def scheduled_grads(self) -> Any:
+        """The control of the averaging of gradients that a group is looked for; None: there is none."""
+        return self.meeting.waiting[0]
+
+    @property
+    def scheduled_state(self) -> Any:
+        """The same for the state."""
+        return self.meeting.waiting[1]
+
+    @property
+    def status_loglevel(self) -> int:
+        return logging.INFO if self.verbose else logging.DEBUG
+
     def say(self, text: str, *args: Any) -> None:
-        logger.log(logging.INFO if self.verbose else logging.DEBUG, text, *args)
+        logger.log(self.status_loglevel, text, *args)
+
+    @property
+    def offload_optimizer(self) -> bool:
+        return self.schedule.offload_optimizer
+
+    @property
+    def delay_optimizer_step(self) -> bool:
+        return self.schedule.delay_optimizer_step
+
+    @property
+    def delay_grad_averaging(self) -> bool:
+        return self.schedule.delay_grad_averaging
+
+    @property
+    def delay_state_averaging(self) -> bool:
+        return self.schedule.delay_state_averaging
+
+    @property
+    def average_state_every(self) -> int:
+        return self.schedule.average_state_every
 
     @property
     def use_local_updates(self) -> bool:
@@ -342,4 +388,10 @@ class Optimizer(AsTorch, Tells, KeepsUp):
 
 
 class CollaborativeOptimizer(Optimizer):
-    """Optimizer's older name."""
+    """Optimizer under its older name and with the names that its arguments had: opt, prefix, averaging_expiration; the rest as in Optimizer.
+
+    Arguments of that time without a counterpart are named in one error with what to write instead.
+    """
+
+    def __init__(self, opt: Union[None, torch.optim.Optimizer, OptimizerFactory] = None, **kwargs: Any):
+        super().__init__(**older.arguments(opt, kwargs, Optimizer.__init__))

@@ -29,9 +29,10 @@ def positive_int(value: Any, name: str, allow_none: bool = False) -> Optional[in
     return value
 
 
-def seconds(value: Any, name: str, allow_none: bool = False) -> Optional[float]:
-    if value is None and allow_none:
-        return None
+def seconds(value: Any, name: str, allow_none: bool = False, default: Optional[float] = None) -> Optional[float]:
+    """value, or for None the default if there is one."""
+    if value is None and (allow_none or default is not None):
+        return default
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number of seconds, not {value!r}")
     if not value > 0:  # NaN is not
@@ -55,14 +56,16 @@ def compression(value: Any, name: str) -> CompressionBase:
     return value
 
 
-def known_options(given: Optional[Dict[str, Any]], name: str, takers: Iterable[Callable[..., Any]], own: Iterable[str]) -> Dict[str, Any]:
-    """given as a dict of its own. TypeError: it has an option that no taker knows; ValueError: one that the Optimizer sets itself (own)."""
+def known_options(
+    given: Optional[Dict[str, Any]], name: str, takers: Iterable[Callable[..., Any]], own: Iterable[str], also: Iterable[str] = ()
+) -> Dict[str, Any]:
+    """given as a dict of its own. TypeError: it has an option that no taker knows and that is not in also; ValueError: one that the Optimizer sets itself (own)."""
     if given is None:
         return {}
     if not isinstance(given, dict):
         raise TypeError(f"{name} must be a dict of options, not {given!r}")
     known = {option for taker in takers for option, p in inspect.signature(taker).parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
-    known -= {"self", *own}
+    known = known - {"self", *own} | set(also)
     for option in given:
         if option in own:
             raise ValueError(f"{name}: {option!r} is set by the Optimizer's own options; give it there")

@@ -61,7 +61,7 @@ class PowerSGDGradientAverager(GradientAverager):
         if qs and not self.auxiliary:
             infos = [CompressionInfo.from_tensor(t, key=i, role=TensorRole.GRADIENT) for i, t in enumerate(qs)]
             with made_apart(False):  # who takes part in its rounds is known from the first round's group
-                self._qs = DecentralizedAverager(qs, dht, prefix=f"{prefix}_q", compression=compression, tensor_infos=infos, **kwargs)
+                self._qs = DecentralizedAverager(qs, dht, prefix=f"{prefix}_q", compression=compression, tensor_infos=infos, **{**kwargs, "allow_state_sharing": False})
 
     def schedule_step(self, scheduled_time: Optional[float] = None, *, epoch: Optional[int] = None, **kwargs: Any) -> Any:
         self._round = self._next if epoch is None else epoch

@@ -77,6 +77,26 @@ class _Fetched:
         return self._progress.wait(timeout)
 
 
+class MeasuredSpeed:
+    """How fast this contributor is, as its tracker measures it."""
+
+    def __init__(self, tracker: "ProgressTracker", alpha: float):
+        self._tracker, self.alpha = tracker, alpha
+
+    @property
+    def samples_per_second(self) -> float:
+        return self._tracker.figures().local_speed
+
+    @property
+    def ema_seconds_per_sample(self) -> float:
+        speed = self.samples_per_second
+        return 1 / speed if speed > 0 else 0.0
+
+    def pause(self) -> Any:
+        """A context whose time does not count."""
+        return self._tracker.pause_updates()
+
+
 class ProgressTracker:
     """Says how far this contributor is, and tells how far the swarm is. Usable from any thread; no call but `wait` waits for anything.
 
@@ -86,7 +106,7 @@ class ProgressTracker:
     performance_ema_alpha: how fast the measured speed follows. metadata_expiration: after so many seconds a peer that is not heard is forgotten.
     matchmaking_time, batch_size_lead: a group is looked for (should_begin_matchmaking) so long, or so many samples, before the target.
     fast: a peer counts for at most so many times what all but a third of the peers stay below, so that nobody's claims weigh too much.
-    private_key is not needed: reports are signed with the node's key. Several trackers of a node are several contributors (8 of one prefix).
+    private_key and status_loglevel have no effect: reports are signed with the node's key. Several trackers of a node are several contributors (8 of one prefix).
     """
 
     def __init__(
@@ -107,6 +127,7 @@ class ProgressTracker:
         matchmaking_time: float = 0,
         batch_size_lead: int = 0,
         fast: float = 8,
+        status_loglevel: Optional[int] = None,
         daemon: bool = True,
         start: bool,
     ):
@@ -125,9 +146,17 @@ class ProgressTracker:
             fast=fast,
         )
         self.target_batch_size = target_batch_size
+        self.min_refresh_period, self.max_refresh_period, self.default_refresh_period = min_refresh_period, max_refresh_period, default_refresh_period
+        self.expected_drift_peers, self.expected_drift_rate = expected_drift_peers, expected_drift_rate
+        self.metadata_expiration, self.performance_ema = metadata_expiration, MeasuredSpeed(self, performance_ema_alpha)
         self._progress: Optional[_hivemind_c.Progress] = None
         if start:
             self.run_in_background()
+
+    @property
+    def training_progress_key(self) -> str:
+        """Where hivemind keeps records of progress; here the core tells of it by itself."""
+        return f"{self.prefix}_progress"
 
     def run_in_background(self, await_ready: bool = True, timeout: Optional[float] = None) -> None:
         """Starts it, unless it runs."""
@@ -138,8 +167,9 @@ class ProgressTracker:
 
     # ---- this contributor ----
 
-    def report_local_progress(self, local_epoch: int, samples_accumulated: int) -> None:
-        """This contributor has so many samples in that epoch. The latest counts; it costs a microsecond."""
+    def report_local_progress(self, local_epoch: int, samples_accumulated: int, update_global_samples: bool = True) -> None:
+        """This contributor has so many samples in that epoch. The latest counts; it costs a microsecond. update_global_samples: they are counted in
+        global_progress at once, always."""
         self._started().report(local_epoch, samples_accumulated)
 
     def withdraw(self) -> None:
@@ -250,3 +280,11 @@ class ProgressTracker:
         if self._progress is None:
             raise _hivemind_c.HivemindError("cannot use this tracker: it has not been started; call run_in_background()")
         return self._progress
+
+
+def __getattr__(name: str) -> object:
+    if name == "TrainingProgressSchema":  # pydantic is needed for it alone
+        from hivemind_c.optim.progress_schema import TrainingProgressSchema
+
+        return TrainingProgressSchema
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

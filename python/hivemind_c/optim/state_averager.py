@@ -18,12 +18,14 @@ from hivemind_c.optim.background import Background
 from hivemind_c.optim.given import LRScheduler, OptimizerFactory, SchedulerFactory, make_optimizer, make_scheduler
 from hivemind_c.optim.grad_averager import AllBut, outcome_of
 from hivemind_c.optim.lineage import DIGITS, Lineage, digits_of
+from hivemind_c.optim.optimizer_state import dump_optimizer_state, initialize_optimizer_state_, load_optimizer_state  # noqa: F401  # hivemind has them here
 from hivemind_c.optim.parameters import Group, copy_all, flat_views
 from hivemind_c.optim.sharing import SharedState
 from hivemind_c.optim.statistics import describe, describe_scheduler, probe, restore, restore_scheduler, statistics_of
 from hivemind_c.optim.stepping import Steps
 
 logger = logging.getLogger("hivemind_c.optim")
+LRSchedulerBase = LRScheduler  #: hivemind's name for it
 
 
 class StatisticsAsTheyAre(AdaptiveCompressionBase):
@@ -48,8 +50,11 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
     average_opt_statistics: names of what the optimizer remembers, to be averaged as well. delta_rule_averaging: averages are added as a
     difference, because training goes on while they are made. reuse_tensors: parameters are averaged where they are.
     custom_gradients: step() takes gradients from the optimizer's parameters, where the program has put them. sync_epoch_when_averaging: an averaging by step() brings
-    local_epoch to that of the others. initialize_optimizer, performance_ema_alpha: accepted as hivemind has them.
+    local_epoch to that of the others. initialize_optimizer, performance_ema_alpha, status_loglevel: accepted as hivemind has them, without effect.
     """
+
+    _on_demand = False  # SharedState decides when
+    _told_of_no_metric = False  # a metric may come less often than epochs end
 
     @shows_options_of(DecentralizedAverager, but=("averaged_tensors", "tensor_infos"))
     def __init__(
@@ -69,6 +74,7 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
         parameter_names: Optional[Sequence[str]] = None,
         average_opt_statistics: Sequence[str] = (),
         extra_tensors: Sequence[torch.Tensor] = (),
+        status_loglevel: int = logging.DEBUG,
         **kwargs: Any,
     ):
         self.parameters, self.optimizer = make_optimizer(optimizer, params, offload_optimizer)
@@ -79,11 +85,13 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
         for tensor in self.extra_tensors:
             if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
                 raise ValueError("extra_tensors must be floating-point tensors, like a batch norm's running_mean; others cannot be averaged")
+        self.parameter_names, self.reuse_tensors, self.performance_ema_alpha = parameter_names, bool(offload_optimizer if reuse_tensors is None else reuse_tensors), performance_ema_alpha
         names = (average_opt_statistics,) if isinstance(average_opt_statistics, str) else tuple(average_opt_statistics)
+        self.opt_keys_for_averaging, self.status_loglevel = names, status_loglevel
         probed, self._whole = probe(self.optimizer, names)
         self._statistics = [(index, name) for index, name, _ in probed]
         self.background = Background("hivemind_c optimizer")
-        self.state_lock = threading.RLock()  # who changes or reads the state holds it
+        self.state_lock = self.lock_optimizer = threading.RLock()  # held while the state is changed or read; the second name is hivemind's
         self.local_epoch = 0
         self.lineage = Lineage(lambda: (*self.parameters.main, *(statistic.tensor for statistic in statistics_of(self.optimizer))))
         self.tensors_to_average, infos = self._buffers(probed, offload_optimizer if reuse_tensors is None else reuse_tensors, parameter_names)
@@ -122,6 +130,11 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
         return [TensorRole.PARAMETER] * len(self.parameters.main)
 
     @property
+    def pending_updates(self) -> bool:
+        """Whether a step is under way in the background."""
+        return self.background.busy
+
+    @property
     def main_parameters(self) -> List[torch.Tensor]:
         return self.parameters.model
 
@@ -154,7 +167,8 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
                 self.scheduler.step()
             elif metric is not None:
                 self.scheduler.step(metric)
-            else:
+            elif not self._told_of_no_metric:
+                self._told_of_no_metric = True
                 logger.warning("skipping a step of ReduceLROnPlateau: this epoch has no metric; call optimizer.report_metric(loss)")
 
     @torch.no_grad()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 from _hivemind_c import HivemindError
@@ -14,6 +14,7 @@ from hivemind_c._log import aside
 from hivemind_c._signature import shows_options_of
 from hivemind_c.averaging.control import Gathered
 from hivemind_c.compression import CompressionInfo, TensorRole
+from hivemind_c.optim.optimizer_state import dump_optimizer_state, initialize_optimizer_state, load_optimizer_state  # noqa: F401  # hivemind has them here
 from hivemind_c.optim.state_averager import TrainingStateAverager
 
 logger = logging.getLogger("hivemind_c.optim")
@@ -83,6 +84,19 @@ class TrainingAverager(TrainingStateAverager):
     def load_state_from_peers(self, wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0) -> bool:  # type: ignore[override]
         with self._one_at_a_time:
             return super().load_state_from_peers(wait, timeout, epoch_least)
+
+    @property
+    def opt(self) -> torch.optim.Optimizer:
+        return self.optimizer
+
+    def local_tensors(self, replace_none: bool = True) -> Iterator[torch.Tensor]:
+        """What is averaged, as it is here now. replace_none: gradients that are not there are given as zeros, and else left out."""
+        missing = [] if replace_none or not self._averages_gradients else [p for p in self.parameters.main if p.grad is None]
+        live = self._live()
+        tensors = [*self._trained(), *(t.detach() for t in self.extra_tensors)] if live is None else live
+        first = len(self.parameters.main) if self._averages_parameters else 0
+        left_out = {first + index for index, p in enumerate(self.parameters.main) if any(p is one for one in missing)}
+        return (tensor for index, tensor in enumerate(tensors) if tensor is not None and index not in left_out)
 
     @property
     def averaging_in_progress(self) -> bool:

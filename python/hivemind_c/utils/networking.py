@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 from typing import List, Sequence
 
+from hivemind_c.p2p import Multiaddr
+
 logger = logging.getLogger("hivemind_c.dht")
+LOCALHOST = "127.0.0.1"
 HERE_ALONE = ("/ip4/127.", "/ip6/::1/", "/dns4/localhost/", "/dns6/localhost/")
 
 
@@ -13,6 +17,19 @@ def reachable(addresses: Sequence[str]) -> List[str]:
     """Without those that only this machine can reach, unless there are no others."""
     others = [address for address in addresses if not address.startswith(HERE_ALONE)]
     return others or list(addresses)
+
+
+def choose_ip_address(maddrs: Sequence[str], prefer_global: bool = True, protocol_priority: Sequence[str] = ("ip4", "ip6")) -> str:
+    """The best IP address in a list of multiaddrs: one that is reachable from everywhere first, if prefer_global; then by the order of protocol_priority."""
+    found = []
+    for address in map(Multiaddr, maddrs):
+        for protocol in protocol_priority:
+            if (value := address.get(protocol)) is not None:
+                everywhere = ipaddress.ip_address(value).is_global
+                found.append((prefer_global and not everywhere, protocol_priority.index(protocol), len(found), value))
+    if not found:
+        raise ValueError(f"no address has one of {', '.join(protocol_priority)}: {', '.join(maddrs) or 'the list is empty'}; give what get_visible_maddrs() returns")
+    return min(found)[-1]
 
 
 def log_visible_maddrs(visible_maddrs: Sequence[str], only_p2p: bool = False) -> None:

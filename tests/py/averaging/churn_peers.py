@@ -26,7 +26,9 @@ def live(pipe, number, initial_peers, values):
 
     tensor = numpy.zeros(values, dtype=numpy.float32)
     dht = DHT(initial_peers, start=True, wait_timeout=30, startup_timeout=90)
-    averager = DecentralizedAverager([tensor], dht, start=True, prefix="churn", min_matchmaking_time=60, part_size_bytes=1 << 15)
+    averager = DecentralizedAverager(
+        [tensor], dht, start=True, prefix="churn", min_matchmaking_time=60, part_size_bytes=1 << 15
+    )
     pipe.send("ready")
     while True:
         order = pipe.recv()
@@ -58,7 +60,7 @@ def live(pipe, number, initial_peers, values):
 
 
 def traces():
-    """What this process has of the machine."""
+    """This process's share of the machine."""
     return {"threads": threads(), "files": files(), "mb": resident() / 1e6}
 
 
@@ -74,7 +76,7 @@ class Peer:
         assert self.pipe.poll(timeout) and self.pipe.recv() == "ready", f"peer {self.number} does not start"
 
     def heard(self, timeout):
-        """What it says of its step; None: it was killed."""
+        """The report of its step; None: it was killed."""
         try:
             assert self.pipe.poll(timeout), f"peer {self.number} hangs"
             return self.pipe.recv()
@@ -94,8 +96,10 @@ class Peer:
 
 
 def churn(first, n, rounds, part=0.3, values=400_000, timeout=90, seed=1, say=lambda text: None):
-    """n peers beside the DHT node `first` average `rounds` times; in each, part of them (never peer 0) are killed when half of it is over, and started anew
-    afterwards. Yields what the others said of each round, by number, and a way to look at what peer 0 has of the machine."""
+    """n peers beside the DHT node `first` average `rounds` times; in each, part of them (never peer 0) are killed when
+    half of it is over, and started anew
+    afterwards. Yields what the others said of each round, by number, and a way to look at what peer 0 has of the
+    machine."""
     rng = random.Random(seed)
     known = first.get_visible_maddrs()
     peers = [Peer(i, known, values) for i in range(n)]
@@ -113,7 +117,10 @@ def churn(first, n, rounds, part=0.3, values=400_000, timeout=90, seed=1, say=la
             for i in doomed:
                 peers[i].ready(90)
             left = {i: one for i, one in said.items() if i not in doomed}
-            say(f"round {number + 1}: {max(one['took'] for one in left.values()):.2f} s, " + ", ".join(sorted({one["error"] or f"{one['members']} members" for one in left.values()})))
+            say(
+                f"round {number + 1}: {max(one['took'] for one in left.values()):.2f} s, "
+                + ", ".join(sorted({one["error"] or f"{one['members']} members" for one in left.values()}))
+            )
             yield left, peers[0].look
         for one in peers:
             one.pipe.send(None)

@@ -53,7 +53,7 @@ def swarm():
         dht.shutdown()
 
 
-def test_two_peers_hold_the_mean_and_what_both_gave(swarm):
+def test_two_peers_hold_the_mean_and_both_gathers(swarm):
     first, second = swarm(2)
     mine, theirs = torch.full((1000, 37), 1.0), torch.full((1000, 37), 4.0)
     a, b = swarm.averager(first, [mine]), swarm.averager(second, [theirs])
@@ -153,7 +153,7 @@ def test_a_step_can_be_cancelled(swarm):
     assert averager.step(timeout=0.3) is None  # the next step is none the worse
 
 
-def test_alone_a_step_fails_in_its_time_and_changes_nothing(swarm, caplog):
+def test_lone_step_fails_in_its_time_and_changes_nothing(swarm, caplog):
     own = torch.randn(1000)
     before = own.clone()
     averager = swarm.averager(swarm(1)[0], [own])
@@ -167,7 +167,7 @@ def test_alone_a_step_fails_in_its_time_and_changes_nothing(swarm, caplog):
     assert torch.equal(own, before) and "averaging failed" in caplog.text
 
 
-def test_with_a_group_of_one_allowed_a_lone_step_succeeds_and_changes_nothing(swarm):
+def test_lone_step_succeeds_if_a_group_of_one_is_allowed(swarm):
     own = torch.randn(1000)
     before = own.clone()
     averager = swarm.averager(swarm(1)[0], [own], min_group_size=1, min_matchmaking_time=0.5, compression=hivemind_c.Uniform8BitQuantization())
@@ -188,7 +188,7 @@ def test_clients_and_auxiliaries_take_part(swarm):
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 3e38])
-def test_one_peers_poison_is_left_out_said_and_counted_as_lost(swarm, caplog, bad):
+def test_poison_of_a_peer_is_excluded_logged_and_counted(swarm, caplog, bad):
     dhts = swarm(3)
     tensors = [torch.full((50_000,), 1.0), torch.full((50_000,), 3.0), torch.full((50_000,), bad)]
     averagers = [swarm.averager(dht, [own], part_size_bytes=1 << 14) for dht, own in zip(dhts, tensors)]
@@ -202,7 +202,7 @@ def test_one_peers_poison_is_left_out_said_and_counted_as_lost(swarm, caplog, ba
     assert eventually(lambda: "skipping this member's" in caplog.text), caplog.text
 
 
-def test_other_tensors_are_refused_and_the_first_difference_is_named(swarm, caplog):
+def test_other_tensors_are_refused_with_the_first_difference(swarm, caplog):
     dhts = swarm(2)
     caplog.set_level(logging.INFO)
     a = swarm.averager(dhts[0], [torch.zeros(10), torch.zeros(20, 3)])
@@ -228,7 +228,7 @@ def test_members_agree_on_an_epoch_if_they_name_one(swarm):
     assert late.exception(PATIENCE) is not None and other.exception(PATIENCE) is not None
 
 
-def test_who_is_in_an_earlier_epoch_than_all_others_hears_it_at_once(swarm):
+def test_peer_in_an_earlier_epoch_learns_so_at_once(swarm):
     dhts = swarm(2)
     tensors = [torch.zeros(10), torch.ones(10)]
     a, b = [swarm.averager(dht, [own]) for dht, own in zip(dhts, tensors)]
@@ -244,7 +244,7 @@ def test_who_is_in_an_earlier_epoch_than_all_others_hears_it_at_once(swarm):
 
 
 @pytest.mark.parametrize("least, most_by_least", [(0, 1), (1024, 1), (9000, 2), (10**9, 2)])
-def test_who_would_reduce_too_little_reduces_nothing(swarm, least, most_by_least):
+def test_peer_with_too_little_to_reduce_reduces_nothing(swarm, least, most_by_least):
     tensors = [torch.full((8192,), value) for value in (1.0, 2.0, 3.0)]
     options = dict(part_size_bytes=1024, min_vector_size=least)
     averagers = [swarm.averager(dht, [own], **options) for dht, own in zip(swarm(3), tensors)]
@@ -254,7 +254,7 @@ def test_who_would_reduce_too_little_reduces_nothing(swarm, least, most_by_least
     assert abs(max(moved) / min(moved) - most_by_least) < 0.1  # who reduces it all serves two others
 
 
-def test_while_the_tensors_are_held_no_average_is_written(swarm):
+def test_held_tensors_receive_no_average(swarm):
     dhts = swarm(2)
     tensors = [torch.zeros(1000), torch.ones(1000)]
     a, b = [swarm.averager(dht, [own]) for dht, own in zip(dhts, tensors)]
@@ -308,7 +308,7 @@ def test_lent_tensors_cannot_be_moved_away(swarm):
         second.step(timeout=1)
 
 
-def test_memory_that_is_exchanged_before_the_round_may_begin_is_noticed(swarm):
+def test_memory_exchanged_before_the_round_is_noticed(swarm):
     own = torch.zeros(100)
     averager = swarm.averager(swarm(1)[0], [own])
     control = averager.step(wait=False, require_trigger=True, timeout=60)
@@ -319,7 +319,7 @@ def test_memory_that_is_exchanged_before_the_round_may_begin_is_noticed(swarm):
     assert (own == 1).all()
 
 
-def test_memory_that_is_exchanged_later_makes_an_error_of_success(swarm):
+def test_memory_exchanged_during_the_round_is_an_error(swarm):
     tensors = [torch.zeros(100), torch.ones(100)]
     averagers = [swarm.averager(dht, [own]) for dht, own in zip(swarm(2), tensors)]
     controls = [averager.step(wait=False, timeout=60, expected=2, epoch=0) for averager in averagers[:1]]
@@ -357,11 +357,10 @@ def test_a_step_that_failed_anyway_says_why_it_did(swarm):
         ([torch.zeros(3)], {"sender_timeout": 1, "next_chunk_timeout": 5}, "next_chunk_timeout of 5 s is longer"),
         ([torch.zeros(3)], {"sender_timeout": 9, "allreduce_timeout": 3}, "allreduce_timeout of 3 s"),
         ([torch.zeros(3)], {"reducer_timeout": 20, "allreduce_timeout": 3}, "allreduce_timeout of 3 s"),
-        ([torch.zeros(3)], {"client_mode": True}, "make the DHT with client_mode=True"),
         ([torch.zeros(3)], {"tensor_infos": []}, "tensor_infos has 0 entries"),
     ],
 )
-def test_what_cannot_be_averaged_is_refused_at_once(swarm, tensors, options, error):
+def test_invalid_tensors_are_refused_at_once(swarm, tensors, options, error):
     with pytest.raises(HivemindError, match=error):
         swarm.averager(swarm(1)[0], tensors, **options)
 
@@ -408,7 +407,7 @@ def test_tensors_may_lie_side_by_side_and_be_empty(swarm):
     assert all((flat == 0.5).all() for flat in flats)
 
 
-def test_what_fills_the_memory_between_rows_is_not_taken_for_an_overlap():
+def test_memory_between_rows_is_not_counted_as_an_overlap():
     rows = torch.zeros(4, 10)
     check_apart([rows[:, :5], rows[:, 5:]])  # on a device they would be copied, each for itself
     with pytest.raises(HivemindValueError, match="same memory"):
@@ -524,7 +523,7 @@ def test_a_number_that_shuts_the_averager_down_is_told_so(program):
     assert (code, out) == (0, "cannot use this averager: it was shut down\n"), err
 
 
-def test_it_works_when_the_dht_goes_first(swarm):
+def test_averager_outlives_its_dht(swarm):
     dht = swarm(1)[0]
     averager = swarm.averager(dht, [torch.zeros(3)])
     control = averager.step(wait=False)
@@ -533,7 +532,7 @@ def test_it_works_when_the_dht_goes_first(swarm):
     averager.shutdown()
 
 
-def test_the_tensors_are_free_when_the_dht_goes_in_the_middle_of_a_round(swarm):
+def test_tensors_are_free_after_the_dht_ends_within_a_round(swarm):
     """The other one is a client: there is nobody to say goodbye to, for whose answer a node would wait."""
     dht, client = swarm(1)[0], swarm(1, client_mode=True)[1]
     own = torch.zeros(20_000_000)
@@ -555,12 +554,13 @@ def test_the_tensors_are_free_when_the_dht_goes_in_the_middle_of_a_round(swarm):
     controls[1].cancel()
 
 
-def test_a_joiner_loads_the_state_that_a_majority_names_and_changes_nothing(swarm):
+def test_joiner_loads_the_majoritys_state_and_changes_nothing(swarm):
     dhts = swarm(3)
-    donors = [swarm.averager(dht, [torch.full((1000,), 7.0)]) for dht in dhts[:2]]
+    donors = [swarm.averager(dht, [torch.full((1000,), 7.0)], allow_state_sharing=False) for dht in dhts[:2]]
     joiner = swarm.averager(dhts[2], [torch.zeros(1000)])
     assert joiner.load_state_from_peers(timeout=10) is None  # nobody offers one
     for donor in donors:
+        donor.allow_state_sharing = True
         donor.share_state(epoch=3)
     metadata, loaded = joiner.load_state_from_peers(timeout=30)
     assert torch.equal(loaded[0], torch.full((1000,), 7.0)) and metadata == {"group_key": "test"}
@@ -573,7 +573,56 @@ def test_a_joiner_loads_the_state_that_a_majority_names_and_changes_nothing(swar
     assert eventually(lambda: joiner.load_state_from_peers(timeout=10) is None, 90)
 
 
-def test_a_subclass_shares_what_it_says(swarm):
+def test_state_is_offered_on_demand_as_it_is_then(swarm):
+    """Without share_state() a joiner gets what a donor has when it asks, one of them where they differ, and nothing once they do not share."""
+    calls = []
+
+    class Counting(DecentralizedAverager):
+        def get_current_state(self):
+            calls.append(self.peer_id)
+            return {"rate": 0.5}, *super().get_current_state()[1:]
+
+    dhts = swarm(3)
+    own = [torch.full((1000,), 7.0), torch.full((1000,), 8.0)]
+    donors = [Counting([tensor], dht, prefix="test", start=True, min_matchmaking_time=20) for dht, tensor in zip(dhts, own)]
+    swarm.averagers += donors
+    joiner = swarm.averager(dhts[2], [torch.zeros(1000)])
+    assert joiner.shares_on_demand
+    time.sleep(1.5)
+    assert not calls  # nobody has asked
+    metadata, loaded = joiner.load_state_from_peers(timeout=60)
+    assert metadata == {"rate": 0.5} and loaded[0].unique().tolist() in ([7.0], [8.0]) and len(calls) <= 2
+    for donor in donors:
+        with donor.get_tensors() as tensors:
+            tensors[0].fill_(9)
+    assert joiner.load_state_from_peers(timeout=60)[1][0].unique().tolist() == [9.0]
+    for donor in donors:
+        donor.allow_state_sharing = False
+    assert eventually(lambda: joiner.load_state_from_peers(timeout=10) is None)
+
+
+def test_averager_in_client_mode_has_its_own_node(swarm):
+    dhts, tensors = swarm(2), [torch.full((20_000,), float(i)) for i in (1, 3)]
+    averagers = [swarm.averager(dht, [own], client_mode=mode) for dht, own, mode in zip(dhts, tensors, (None, True))]
+    assert averagers[1].client_mode and not dhts[1].client_mode and averagers[1].peer_id != dhts[1].peer_id and averagers[0].peer_id == dhts[0].peer_id
+    gathered = swarm.together(averagers, [dict(gather=0), dict(gather=1)])
+    assert gathered[0] == {averagers[0].peer_id: 0, averagers[1].peer_id: 1} and all((own == 2).all() for own in tensors)
+    averagers[1].shutdown()
+    assert dhts[1].is_alive()
+    closed = DHT(dhts[0].get_visible_maddrs(), start=True, client_mode=True)
+    with closed, pytest.raises(HivemindError, match="client_mode=False is not possible"):
+        DecentralizedAverager([torch.zeros(3)], closed, prefix="test", start=True, client_mode=False)
+
+
+def test_small_target_makes_a_small_group(swarm):
+    """min_group_size is 2 by default, and a group of one is what the program asks for."""
+    averager = swarm.averager(swarm(1)[0], [torch.zeros(3)], target_group_size=1, min_matchmaking_time=None, request_timeout=None)
+    assert averager.step(gather=1, timeout=20) == {averager.peer_id: 1}
+    with pytest.raises(HivemindError, match=r"min_group_size \(3\) is larger than target_group_size \(2\)"):
+        swarm.averager(swarm.dhts[0], [torch.zeros(3)], prefix="larger", target_group_size=2, min_group_size=3)
+
+
+def test_subclass_shares_its_own_state(swarm):
     class Mine(DecentralizedAverager):
         def get_current_state(self):
             return {"rate": 0.5}, [torch.arange(10.0), torch.arange(5)]

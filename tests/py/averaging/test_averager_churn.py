@@ -30,9 +30,17 @@ def test_a_third_is_killed_in_each_round_and_started_anew():
                 before = look(), children(), files(), threads()
             if number == ROUNDS - 1:  # peer 0 was in all of them
                 assert eventually(lambda: look()["threads"] <= before[0]["threads"]), (before, look())
-                assert eventually(lambda: look()["files"] < before[0]["files"] + PEERS), (before, look())  # two may have dialled each other at once
+                assert eventually(lambda: look()["files"] < before[0]["files"] + PEERS), (
+                    before,
+                    look(),
+                )  # two may have dialled each other at once
                 assert look()["mb"] < before[0]["mb"] + 24, (before, look())
                 print(before[0], look())
-        assert eventually(lambda: children() <= before[1] and files() <= before[2] and threads() <= before[3]), (before, children(), files(), threads())
+        assert eventually(lambda: children() <= before[1] and files() <= before[2] and threads() <= before[3]), (
+            before,
+            children(),
+            files(),
+            threads(),
+        )
     finally:
         first.shutdown()

@@ -10,7 +10,8 @@ import pytest
 from hivemind_c import DHT
 from support import at_best, eventually
 
-#: Steps when told so by a line of JSON; says a line of JSON about each. With "die" it sends itself that signal as soon as half of its values are averaged.
+#: Steps when told so by a line of JSON; says a line of JSON about each. With "die" it sends itself that signal as soon
+#: as half of its values are averaged.
 PEER = """
     import hashlib, json, os, sys, threading, time
     import numpy
@@ -39,7 +40,8 @@ PEER = """
         if order.get("die"):
             threading.Thread(target=die_half_way, args=(order["die"],), daemon=True).start()
         start = time.monotonic()
-        control = averager.step(gather=config["value"], weight=config.get("weight", 1), wait=False, timeout=order["timeout"], expected=order["expected"])
+        control = averager.step(gather=config["value"], weight=config.get("weight", 1), wait=False,
+            timeout=order["timeout"], expected=order["expected"])
         error = control.exception()
         print(json.dumps({
             "error": None if error is None else f"{error.status}: {error}",
@@ -59,7 +61,10 @@ def peers(program):
     first = DHT(start=True)
 
     def start(n, values, **options):
-        running = [program(PEER, json.dumps({"values": values, "value": i, "peers": first.get_visible_maddrs(), **options})) for i in range(n)]
+        running = [
+            program(PEER, json.dumps({"values": values, "value": i, "peers": first.get_visible_maddrs(), **options}))
+            for i in range(n)
+        ]
         assert all(one.line().startswith("12D3") for one in running)
         assert eventually(lambda: first.state()["peers"] == n)
         return running
@@ -98,7 +103,7 @@ def test_processes_hold_the_same_bits_round_after_round(peers, n):
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_quarter_is_killed_or_stopped_half_way_and_the_others_finish_equal(peers, how):
+def test_others_finish_equal_if_a_quarter_is_killed_or_stopped(peers, how):
     running = peers(8, 2_000_000)
     tell(running, die={1: how, 4: how})
     said = heard([one for i, one in enumerate(running) if i not in (1, 4)])
@@ -120,7 +125,12 @@ def test_survivors_of_many_rounds_leave_nothing_behind(peers):
         assert [one["error"] for one in said] == [None] * 4
         if round_number == 9:
             first = looked(running)
-    assert eventually(lambda: all(one["threads"] <= then["threads"] and one["files"] <= then["files"] for one, then in zip(looked(running), first))), (first, looked(running))
+    assert eventually(
+        lambda: all(
+            one["threads"] <= then["threads"] and one["files"] <= then["files"]
+            for one, then in zip(looked(running), first)
+        )
+    ), (first, looked(running))
 
 
 INTERRUPTED = """

@@ -1,4 +1,5 @@
-"""Tensors that rounds know as copies on the host only, as on a GPU without kernels: the copies and the tensors are brought together under the lock."""
+"""Tensors that rounds know as copies on the host only, as on a GPU without kernels: the copies and the tensors are
+brought together under the lock."""
 
 import threading
 
@@ -34,14 +35,23 @@ class Elsewhere(LentTensors):
 
 @pytest.fixture
 def pair(dhts, monkeypatch):
-    """Two averagers of a tensor of zeros, and of one of ones. The thread that copies back comes late, until Elsewhere.back is set."""
+    """Two averagers of a tensor of zeros, and of one of ones. The thread that copies back comes late, until
+    Elsewhere.back is set."""
     monkeypatch.setattr("hivemind_c.averaging.averager.LentTensors", Elsewhere)
     Elsewhere.back.clear()
     made = []
 
     def start(prefix, **options):
         for i, dht in enumerate(dhts[:2]):
-            made.append(DecentralizedAverager([torch.full((N,), float(i))], dht, prefix=prefix, start=True, **{"min_matchmaking_time": 20, **options}))
+            made.append(
+                DecentralizedAverager(
+                    [torch.full((N,), float(i))],
+                    dht,
+                    prefix=prefix,
+                    start=True,
+                    **{"min_matchmaking_time": 20, **options},
+                )
+            )
         return made
 
     yield start
@@ -65,7 +75,8 @@ def begin(averagers, **options):
     return [one.step(wait=False, timeout=60, expected=2, **options) for one in averagers]
 
 
-def test_who_gets_the_lock_after_a_round_sees_the_averages_and_may_change_them(pair):
+def test_lock_holder_after_a_round_sees_the_averages(pair):
+    """It may also change them."""
     Elsewhere.back.set()
     averagers = pair("after")
     first = averagers[0]
@@ -83,9 +94,11 @@ def test_who_gets_the_lock_after_a_round_sees_the_averages_and_may_change_them(p
         assert value(first) == 10.5
 
 
-def test_the_averages_are_there_though_nobody_has_copied_them_back_yet(pair, monkeypatch):
+def test_averages_are_seen_before_they_are_copied_back(pair, monkeypatch):
     averagers = pair("late")
-    monkeypatch.setattr("hivemind_c.averaging.control.StepControl._watch", lambda control: None)  # its thread has not come yet
+    monkeypatch.setattr(
+        "hivemind_c.averaging.control.StepControl._watch", lambda control: None
+    )  # its thread has not come yet
     for control in begin(averagers):
         over(control)
     assert [value(one) for one in averagers] == [0.5, 0.5]
@@ -96,7 +109,7 @@ def test_the_averages_are_there_though_nobody_has_copied_them_back_yet(pair, mon
     assert [value(one) for one in averagers] in ([1.5, 1.5], [2.5, 0.5])
 
 
-def test_what_is_changed_before_the_round_begins_is_averaged(pair):
+def test_changes_before_the_round_are_averaged(pair):
     Elsewhere.back.set()
     averagers = pair("before")
     with averagers[0].get_tensors() as (tensor,):
@@ -111,7 +124,9 @@ def test_a_second_step_is_refused_before_it_disturbs_the_first(pair, caplog):
     averagers = pair("busy")
     first = averagers[0]
     waiting = first.step(wait=False, timeout=60, expected=2)
-    first._tensors.tensors[0].fill_(100)  # the program writes without the lock, after its step has begun: the round does not know of it
+    first._tensors.tensors[0].fill_(
+        100
+    )  # the program writes without the lock, after its step has begun: the round does not know of it
     with pytest.raises(HivemindError, match="under way") as refused:
         first.step(wait=False)
     assert refused.value.status == "BUSY"
@@ -125,7 +140,8 @@ def test_a_second_step_is_refused_before_it_disturbs_the_first(pair, caplog):
     two.cancel()
 
 
-def test_a_late_word_to_a_step_that_is_over_does_not_disturb_the_next(pair):
+def test_late_trigger_does_not_disturb_the_next_step(pair):
+    """The trigger belongs to a step that was cancelled."""
     Elsewhere.back.set()
     averagers = pair("word")
     first = averagers[0]

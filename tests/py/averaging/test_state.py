@@ -40,7 +40,8 @@ def model(seed=0):
 
 def same(ours, theirs):
     return len(ours) == len(theirs) and all(
-        a.dtype == b.dtype and a.shape == b.shape and torch.equal(a.contiguous().view(-1), b.view(-1)) for a, b in zip(ours, theirs)
+        a.dtype == b.dtype and a.shape == b.shape and torch.equal(a.contiguous().view(-1), b.view(-1))
+        for a, b in zip(ours, theirs)
     )
 
 
@@ -60,11 +61,18 @@ def test_equal_states_have_equal_digests_and_others_do_not(pair):
     first, second = (StateSharing(node, "run") for node in pair)
     digest = first.offer(3, model(), {"lr": 0.1})
     assert second.offer(3, model(), {"lr": 0.1}) == digest
-    for other in ((4, model(), {"lr": 0.1}), (3, model(1), {"lr": 0.1}), (3, model(), {"lr": 0.2}), (3, model()[:-1], {"lr": 0.1})):
+    for other in (
+        (4, model(), {"lr": 0.1}),
+        (3, model(1), {"lr": 0.1}),
+        (3, model(), {"lr": 0.2}),
+        (3, model()[:-1], {"lr": 0.1}),
+    ):
         assert second.offer(*other) != digest
 
 
-@pytest.mark.parametrize("compression", [Float16Compression(), SizeAdaptiveCompression(100, NoCompression(), Uniform8BitQuantization())])
+@pytest.mark.parametrize(
+    "compression", [Float16Compression(), SizeAdaptiveCompression(100, NoCompression(), Uniform8BitQuantization())]
+)
 def test_floats_travel_by_the_compression_of_the_run(pair, compression):
     donor, joiner = pair
     state = model()
@@ -74,7 +82,9 @@ def test_floats_travel_by_the_compression_of_the_run(pair, compression):
         if not ours.is_floating_point() or (ours.numel() < 100 and "Size" in type(compression).__name__):
             assert torch.equal(ours, theirs)
         else:
-            assert torch.allclose(ours.float(), theirs.float(), atol=0.05) and (ours.numel() < 10 or not torch.equal(ours, theirs) or ours.dtype == torch.bfloat16)
+            assert torch.allclose(ours.float(), theirs.float(), atol=0.05) and (
+                ours.numel() < 10 or not torch.equal(ours, theirs) or ours.dtype == torch.bfloat16
+            )
 
 
 def test_memory_that_changes_while_it_is_borrowed_reaches_nobody(pair):
@@ -88,7 +98,7 @@ def test_memory_that_changes_while_it_is_borrowed_reaches_nobody(pair):
     assert StateSharing(joiner, "run").load(timeout=30).tensors[0][5] == 7
 
 
-def test_memory_is_borrowed_until_a_newer_offer_takes_its_place_and_no_longer(pair):
+def test_memory_is_borrowed_until_a_newer_offer_replaces_it(pair):
     node = pair[0]._started()
     first, second = bytearray(100000), bytearray(5)
 
@@ -113,16 +123,18 @@ def test_memory_is_borrowed_until_a_newer_offer_takes_its_place_and_no_longer(pa
     first.append(1)
 
 
-def test_where_nobody_offers_it_says_so(pair):
+def test_load_without_a_donor_says_so(pair):
     with pytest.raises(HivemindLookupError, match="no peer offers a state"):
         StateSharing(pair[1], "run").load(timeout=30)
 
 
-def test_what_does_not_fit_is_refused_and_the_first_difference_named(pair):
+def test_state_that_does_not_fit_is_refused_by_difference(pair):
     donor, joiner = pair
     StateSharing(donor, "run").offer(1, [torch.zeros(3), torch.zeros(2, 2)])
     load = StateSharing(joiner, "run").load
-    with pytest.raises(HivemindValueError, match=r"tensor 1 .*float32 of shape \(2, 2\), and this peer's float32 of shape \(4,\)"):
+    with pytest.raises(
+        HivemindValueError, match=r"tensor 1 .*float32 of shape \(2, 2\), and this peer's float32 of shape \(4,\)"
+    ):
         load(timeout=30, like=[torch.zeros(3), torch.zeros(4)])
     with pytest.raises(HivemindValueError, match="2 tensors, and this peer's 1"):
         load(timeout=30, like=[torch.zeros(3)])
@@ -132,7 +144,7 @@ def test_what_does_not_fit_is_refused_and_the_first_difference_named(pair):
         load(timeout=30, epoch_least=2)
 
 
-def test_what_cannot_be_offered_is_an_error_at_once(pair):
+def test_invalid_offer_is_an_error_at_once(pair):
     sharing = StateSharing(pair[0], "run")
     for wrong in (
         lambda: sharing.offer(-1, []),
@@ -192,7 +204,8 @@ DONOR = """
 
 
 class Gate:
-    """A TCP relay before a donor: counts what the donor sends, and does something once when that passes a number of bytes."""
+    """A TCP relay before a donor: counts what the donor sends, and does something once when that passes a number of
+    bytes."""
 
     def __init__(self, port, after=None, then=None):
         self.port, self.after, self.then, self.sent = port, after, then, 0
@@ -246,14 +259,16 @@ def gate():
 
 
 @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_donor_that_dies_in_the_middle_is_replaced_by_the_other(node, program, gate, blow):
+def test_dying_donor_is_replaced_by_the_other(node, program, gate, blow):
     megabytes = 48
     joiner = node()
     donors, gates = [], []
     for _ in range(2):
         port = free_port()
         gates.append(gate(port))
-        donors.append(program(DONOR, f"/ip4/127.0.0.1/tcp/{port}", gates[-1].address, str(megabytes), joiner.addresses[0]))
+        donors.append(
+            program(DONOR, f"/ip4/127.0.0.1/tcp/{port}", gates[-1].address, str(megabytes), joiner.addresses[0])
+        )
     for donor in donors:
         donor.line()
     joiner.wait_for_peers(2, timeout=60)

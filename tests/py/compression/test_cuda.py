@@ -1,4 +1,5 @@
-"""The codecs on a GPU, from Python. What only hardware can show is skipped by name where there is none; the binding and the shim above
+"""The codecs on a GPU, from Python. Tests that need hardware are skipped by name where there is none; the binding and
+the shim above
 it are tried on a stand-in of plain C, which takes the CPU's tensors."""
 
 import itertools
@@ -79,11 +80,13 @@ def test_a_tensor_that_is_no_plain_row_is_encoded_as_its_copy_is(place):
     kernels, device = place
     tensor = values(6000, torch.float32).reshape(60, 100).to(device)
     assert bytes_of(kernels.encode("linear8", tensor.t())) == on_the_cpu("linear8", tensor.cpu().t().contiguous())
-    assert bytes_of(kernels.encode("linear8", tensor.reshape(-1)[1:])) == on_the_cpu("linear8", tensor.cpu().reshape(-1)[1:])
+    assert bytes_of(kernels.encode("linear8", tensor.reshape(-1)[1:])) == on_the_cpu(
+        "linear8", tensor.cpu().reshape(-1)[1:]
+    )
     assert bytes_of(kernels.encode("linear8", torch.nn.Parameter(tensor))) == on_the_cpu("linear8", tensor.cpu())
 
 
-def test_a_residual_is_what_the_cpu_leaves(place):
+def test_residual_equals_the_cpus(place):
     kernels, device = place
     tensor, rest = values(5000, torch.bfloat16), values(5000, torch.float32, 1)
     there = rest.to(device).clone()
@@ -156,7 +159,9 @@ def test_a_tensor_goes_through_the_ring_and_comes_back(place):
     with pytest.raises(hivemind_c.HivemindValueError, match="another dtype"):
         stage.send(tensor.half().to(device), print)
     with pytest.raises(hivemind_c.HivemindError, match="chunk 3"):
-        stage.receive(out, lambda index: sent[index] if index != 3 else sent[3][:-1] + b"\0\0"[: 1 + (sent[3][-1] == 0)])
+        stage.receive(
+            out, lambda index: sent[index] if index != 3 else sent[3][:-1] + b"\0\0"[: 1 + (sent[3][-1] == 0)]
+        )
     with pytest.raises(hivemind_c.HivemindError, match="page-locked"):
         kernels.stage("none", torch.float32, 1 << 20, 8, 1 << 20)
 
@@ -179,8 +184,11 @@ def test_wrong_tensors_are_refused_in_a_sentence(place):
 # ---- where there are no kernels ----
 
 
-def test_why_not_is_one_sentence_and_the_host_does_the_work(stand_in, tmp_path):
-    with pytest.raises(hivemind_c.HivemindUnsupportedError, match="nowhere.so is missing from this installation; install hivemind_c again"):
+def test_missing_kernels_are_named_in_one_sentence(stand_in, tmp_path):
+    with pytest.raises(
+        hivemind_c.HivemindUnsupportedError,
+        match="nowhere.so is missing from this installation; install hivemind_c again",
+    ):
         cuda.Kernels(0, str(tmp_path / "nowhere.so"))
     (tmp_path / "bad.so").write_bytes(b"no library")
     with pytest.raises(hivemind_c.HivemindUnsupportedError, match="bad.so"):
@@ -207,7 +215,7 @@ def test_a_lost_gpu_is_told_once_and_then_the_host_does_the_work(stand_in, monke
     assert calls == 7 and cuda._opened[0][1] is not None
 
 
-def test_of_many_gradients_a_device_is_looked_up_once(stand_in, monkeypatch):
+def test_device_of_many_gradients_is_looked_up_once(stand_in, monkeypatch):
     kernels, asked = cuda.Kernels(0, stand_in), []
     monkeypatch.setattr(cuda, "kernels_for", lambda tensor: asked.append(tensor) or kernels)
     grads = [values(i % 7, DTYPES[i % 3]) for i in range(100)]
@@ -230,7 +238,11 @@ def test_compress_goes_by_the_kernels_where_they_are(stand_in, monkeypatch):
     tensor = values(5000, torch.float32).reshape(50, 100).requires_grad_()
     for codec in codecs.BUILT_IN:
         serialized = codec().compress(tensor)
-        assert serialized.buffer == on_the_cpu(codec._name, tensor.detach()) and serialized.size == (50, 100) and serialized.requires_grad
+        assert (
+            serialized.buffer == on_the_cpu(codec._name, tensor.detach())
+            and serialized.size == (50, 100)
+            and serialized.requires_grad
+        )
     assert seen == [codec._name for codec in codecs.BUILT_IN]
 
 
@@ -254,17 +266,21 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert done.returncode == 7, done.stderr
 
 
-def test_library_loads_without_a_driver_and_needs_nothing_of_cuda():
+def test_library_loads_without_a_driver_or_a_cuda_library():
     library = Path(cuda._LIBRARY)
     listed = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
     assert set(re.findall(r"NEEDED.*\[(.*?)\]", listed)) <= {"libc.so.6", "libm.so.6", "libdl.so.2"}
-    symbols = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout.split()
+    symbols = subprocess.run(
+        ["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert symbols[2::3] == ["hv_cuda_api_of"]
     if not torch.cuda.is_available():
         with pytest.raises(hivemind_c.HivemindError, match="no GPU can be used") as told:
             cuda.Kernels(0)
         if not find_library("cuda"):
-            assert told.value.status == "NOT_FOUND" and re.search("no driver for NVIDIA's GPUs here .*; install driver 530 or later", str(told.value))
+            assert told.value.status == "NOT_FOUND" and re.search(
+                "no driver for NVIDIA's GPUs here .*; install driver 530 or later", str(told.value)
+            )
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
@@ -275,7 +291,7 @@ def test_on_a_gpu_only_the_chunk_comes_to_the_host():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-def test_on_a_gpu_streams_in_parallel_give_what_one_gives():
+def test_on_a_gpu_parallel_streams_give_the_same_chunks():
     kernels = cuda.Kernels(0)
     tensors = [values(300_000 + i, torch.float32, i).cuda() for i in range(6)]
     torch.cuda.synchronize()
@@ -291,7 +307,7 @@ def test_on_a_gpu_streams_in_parallel_give_what_one_gives():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-def test_on_a_gpu_a_stage_holds_no_more_pinned_memory_than_it_says():
+def test_on_a_gpu_a_stage_keeps_its_limit_of_pinned_memory():
     kernels = cuda.Kernels(0)
     free = torch.cuda.mem_get_info()[0]
     for _ in range(20):

@@ -1,5 +1,7 @@
-"""What lies between the kernels and NVIDIA's driver, without a GPU: cuda/runtime.c, driver.c, compiler.c and keep.c as they are built,
-over a driver and a compiler made for tests (tests/lib/fake_driver.c, fake_nvrtc.c), and over the real NVRTC of requirements.txt."""
+"""The layer between the kernels and NVIDIA's driver, without a GPU: cuda/runtime.c, driver.c, compiler.c and keep.c as
+they are built,
+over a driver and a compiler made for tests (tests/lib/fake_driver.c, fake_nvrtc.c), and over the real NVRTC of
+requirements.txt."""
 
 import ctypes
 import os
@@ -17,7 +19,8 @@ from hivemind_c import _nvrtc
 ROOT = Path(__file__).resolve().parents[3]
 FAKE = ROOT / "csrc/build/rel/fake"
 KERNELS = 22
-#: what a program of these tests begins with: opened() opens GPU 0 with these compilers and this cache, and says how that went
+#: what a program of these tests begins with: opened() opens GPU 0 with these compilers and this cache, and says how
+#: that went
 BEGIN = f"""
 import ctypes, logging, os, sys
 import _hivemind_c
@@ -49,11 +52,17 @@ def fakes():
 
 
 def told(program, *arguments, timeout=240, **variables):
-    """What a process prints that finds the driver for tests, and no other."""
+    """The output of a process that finds the driver for tests, and no other."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "HIVEMIND_"))}
     path = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
     env = {**clean, "LD_LIBRARY_PATH": str(FAKE), "PYTHONPATH": path, **variables}
-    done = subprocess.run([sys.executable, "-c", BEGIN + program, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, env=env)
+    done = subprocess.run(
+        [sys.executable, "-c", BEGIN + program, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=env,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()
 
@@ -63,19 +72,49 @@ def told(program, *arguments, timeout=240, **variables):
 
 def test_unusable_driver_is_one_sentence_with_a_remedy():
     cases = {
-        "a driver of CUDA 12.0": ({"FAKE_CUDA_VERSION": "12000"}, "UNSUPPORTED: no GPU can be used: the driver is for CUDA 12.0 .* install driver 530 or later"),
-        "no start": ({"FAKE_CUDA_FAIL": "cuInit:100"}, 'NOT_FOUND: no GPU can be used: .* "as the test wanted it"; look at nvidia-smi'),
+        "a driver of CUDA 12.0": (
+            {"FAKE_CUDA_VERSION": "12000"},
+            "UNSUPPORTED: no GPU can be used: the driver is for CUDA 12.0 .* install driver 530 or later",
+        ),
+        "no start": (
+            {"FAKE_CUDA_FAIL": "cuInit:100"},
+            'NOT_FOUND: no GPU can be used: .* "as the test wanted it"; look at nvidia-smi',
+        ),
         "no GPU": ({"FAKE_CUDA_DEVICES": "0"}, "NOT_FOUND: there is no GPU number 0: this process sees 0"),
-        "none counted": ({"FAKE_CUDA_FAIL": "cuDeviceGetCount:100"}, "NOT_FOUND: there is no GPU number 0: this process sees 0"),
-        "an old GPU": ({"FAKE_CUDA_CAPABILITY": "61"}, "UNSUPPORTED: GPU number 0 has compute capability 6.1, and the kernels need 7.0 or later"),
-        "a GPU in use": ({"FAKE_CUDA_FAIL": "cuDevicePrimaryCtxRetain:2"}, "IO: GPU number 0 cannot be opened: .*; look at nvidia-smi"),
-        "code refused": ({"FAKE_CUDA_FAIL": "cuModuleLoadData:209"}, "UNSUPPORTED: GPU number 0 does not take the kernels: .*; install a newer driver"),
-        "no memory": ({"FAKE_CUDA_FAIL": "cuModuleLoadData:2"}, "NOMEM: loading the kernels on the GPU failed: out of memory"),
-        "no kernel": ({"FAKE_CUDA_FAIL": "cuModuleGetFunction:500"}, "UNSUPPORTED: GPU number 0 does not take the kernels: .*"),
-        "a context that is gone": ({"FAKE_CUDA_FAIL": "cuCtxPushCurrent_v2:201"}, "IO: loading the kernels on the GPU failed: invalid device context"),
+        "none counted": (
+            {"FAKE_CUDA_FAIL": "cuDeviceGetCount:100"},
+            "NOT_FOUND: there is no GPU number 0: this process sees 0",
+        ),
+        "an old GPU": (
+            {"FAKE_CUDA_CAPABILITY": "61"},
+            "UNSUPPORTED: GPU number 0 has compute capability 6.1, and the kernels need 7.0 or later",
+        ),
+        "a GPU in use": (
+            {"FAKE_CUDA_FAIL": "cuDevicePrimaryCtxRetain:2"},
+            "IO: GPU number 0 cannot be opened: .*; look at nvidia-smi",
+        ),
+        "code refused": (
+            {"FAKE_CUDA_FAIL": "cuModuleLoadData:209"},
+            "UNSUPPORTED: GPU number 0 does not take the kernels: .*; install a newer driver",
+        ),
+        "no memory": (
+            {"FAKE_CUDA_FAIL": "cuModuleLoadData:2"},
+            "NOMEM: loading the kernels on the GPU failed: out of memory",
+        ),
+        "no kernel": (
+            {"FAKE_CUDA_FAIL": "cuModuleGetFunction:500"},
+            "UNSUPPORTED: GPU number 0 does not take the kernels: .*",
+        ),
+        "a context that is gone": (
+            {"FAKE_CUDA_FAIL": "cuCtxPushCurrent_v2:201"},
+            "IO: loading the kernels on the GPU failed: invalid device context",
+        ),
     }
     program = f"for variables in {[variables for variables, _ in cases.values()]!r}:\n  machine(**variables)\n  print(opened(None, RTC))\n"
-    lines = told(program + "machine()\nprint(opened(None, RTC, index=1))\nprint(opened(None, RTC))\nprint(driver.fake_cuda_calls(b'cuDevicePrimaryCtxRelease_v2'))")
+    lines = told(
+        program
+        + "machine()\nprint(opened(None, RTC, index=1))\nprint(opened(None, RTC))\nprint(driver.fake_cuda_calls(b'cuDevicePrimaryCtxRelease_v2'))"
+    )
     for (name, (_, expected)), line in zip(cases.items(), lines):
         assert re.fullmatch(expected, line), (name, line)
     assert lines[len(cases) :] == ["NOT_FOUND: there is no GPU number 1: this process sees 1", "opened", "4"]
@@ -114,8 +153,14 @@ print(made(FAKE_NVRTC_ARCHS="75 x"))
     lines = told(program, tmp_path)
     flags = "; --std=c++17; --fmad=false; --diag-suppress=177"
     assert lines[:3] == [f"opened; --gpu-architecture={arch}{flags}" for arch in ("sm_90", "sm_80", "compute_90")]
-    assert re.fullmatch(r"UNSUPPORTED: the kernels cannot be compiled for this GPU: .*nowhere.*; .*fa4e.so.12 makes no code for compute capability 7.0; install a torch that is built for it", lines[3])
-    assert re.fullmatch(r"NOT_FOUND: the kernels cannot be compiled: no NVRTC can be used \(.*nowhere.*; .*fa4e.so.12 is older than NVRTC 12.1\); run pip install nvidia-cuda-nvrtc-cu12, .*", lines[4])
+    assert re.fullmatch(
+        r"UNSUPPORTED: the kernels cannot be compiled for this GPU: .*nowhere.*; .*fa4e.so.12 makes no code for compute capability 7.0; install a torch that is built for it",
+        lines[3],
+    )
+    assert re.fullmatch(
+        r"NOT_FOUND: the kernels cannot be compiled: no NVRTC can be used \(.*nowhere.*; .*fa4e.so.12 is older than NVRTC 12.1\); run pip install nvidia-cuda-nvrtc-cu12, .*",
+        lines[4],
+    )
     assert "is of CUDA 13 and the driver of CUDA 12" in lines[5]
     assert lines[6] == f"opened; --gpu-architecture=sm_90{flags}"
     assert lines[7] == "INTERNAL: NVRTC could not compile the kernels (error 6): kernels.cu(3): error: no"
@@ -124,7 +169,9 @@ print(made(FAKE_NVRTC_ARCHS="75 x"))
 
 def test_missing_compiler_is_one_sentence_with_a_remedy():
     (line,) = told("print(opened(None))")
-    assert line.startswith("NOT_FOUND: the kernels cannot be compiled: no NVRTC can be used (none was found); run pip install nvidia-cuda-nvrtc-cu12")
+    assert line.startswith(
+        "NOT_FOUND: the kernels cannot be compiled: no NVRTC can be used (none was found); run pip install nvidia-cuda-nvrtc-cu12"
+    )
 
 
 def test_compilers_are_looked_for_beside_torch_first(tmp_path, monkeypatch):
@@ -136,7 +183,12 @@ def test_compilers_are_looked_for_beside_torch_first(tmp_path, monkeypatch):
     monkeypatch.setenv("CONDA_PREFIX", str(tmp_path / "conda"))
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     found = [os.path.relpath(path, tmp_path) for path in _nvrtc.compilers() if path.startswith(str(tmp_path))]
-    assert found == ["b/nvidia/cu13/lib/libnvrtc.so.13", "a/nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "b/torch/lib/libnvrtc-b51b459d.so.12", "conda/lib/libnvrtc.so.12"]
+    assert found == [
+        "b/nvidia/cu13/lib/libnvrtc.so.13",
+        "a/nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
+        "b/torch/lib/libnvrtc-b51b459d.so.12",
+        "conda/lib/libnvrtc.so.12",
+    ]
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     assert _nvrtc.compilers()[0] == str(tmp_path / found[1]) and "libnvrtc.so.13" in _nvrtc.compilers()
 
@@ -148,7 +200,11 @@ def test_kernels_are_kept_unless_the_file_is_damaged(tmp_path):
     folder = tmp_path / "some/kernels"
     assert told("print(opened(sys.argv[1], RTC))", folder) == ["opened"]
     (file,) = folder.iterdir()
-    assert re.fullmatch(r"sm_90-[0-9a-f]{16}\.bin", file.name) and file.stat().st_mode & 0o777 == 0o600 and folder.stat().st_mode & 0o777 == 0o700
+    assert (
+        re.fullmatch(r"sm_90-[0-9a-f]{16}\.bin", file.name)
+        and file.stat().st_mode & 0o777 == 0o600
+        and folder.stat().st_mode & 0o777 == 0o700
+    )
     assert told("print(opened(sys.argv[1]))", folder) == ["opened"]  # no compiler is asked
     whole = file.read_bytes()
     for damage in (whole[:-1], whole + b"x", whole[:99] + bytes([whole[99] ^ 1]) + whole[100:], b"", whole[:20]):
@@ -163,15 +219,26 @@ def test_code_that_the_driver_refuses_is_compiled_again(tmp_path):
     program = "print(opened(sys.argv[1], RTC)); machine(FAKE_CUDA_FAIL='cuModuleLoadData:209:2'); print(opened(sys.argv[1], RTC)); print(opened(sys.argv[1], RTC))"
     lines = told(program, tmp_path)
     assert lines[0] == "opened" and lines[1].startswith("UNSUPPORTED")
-    assert told("print(opened(sys.argv[1], RTC), driver.fake_cuda_calls(b'cuModuleLoadData'))", tmp_path) == ["opened 1"]
+    assert told("print(opened(sys.argv[1], RTC), driver.fake_cuda_calls(b'cuModuleLoadData'))", tmp_path) == [
+        "opened 1"
+    ]
 
 
 def test_folder_that_takes_nothing_is_noted_and_done_without(tmp_path):
     (tmp_path / "file").touch()
     full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY)); "
-    lines = [told(f"{more}print(opened(sys.argv[1], RTC))", folder)[0] for more, folder in (("", tmp_path / "file/kernels"), ("", "/proc/kernels"), (full, tmp_path / "full"))]
-    for line, why in zip(lines, ("Not a directory", "No such file or directory|Operation not permitted|Permission denied", "File too large")):
-        assert re.fullmatch(rf"the compiled kernels could not be kept in '.*': ({why}); set HIVEMIND_CACHE to a folder that can be written, or each process compiles them again", line)
+    lines = [
+        told(f"{more}print(opened(sys.argv[1], RTC))", folder)[0]
+        for more, folder in (("", tmp_path / "file/kernels"), ("", "/proc/kernels"), (full, tmp_path / "full"))
+    ]
+    for line, why in zip(
+        lines,
+        ("Not a directory", "No such file or directory|Operation not permitted|Permission denied", "File too large"),
+    ):
+        assert re.fullmatch(
+            rf"the compiled kernels could not be kept in '.*': ({why}); set HIVEMIND_CACHE to a folder that can be written, or each process compiles them again",
+            line,
+        )
     assert list((tmp_path / "full").iterdir()) == []  # nothing half written
 
 
@@ -243,7 +310,8 @@ print(len(kernels.encode("float16", torch.randn(5000))))
 
 
 def test_binding_passes_its_tests_over_the_runtime(tmp_path):
-    """All that test_cuda.py tries on a stand-in, with runtime.c in between: chunks, stages and sums come out with the CPU's bytes."""
+    """All that test_cuda.py tries on a stand-in, with runtime.c in between: chunks, stages and sums come out with the
+    CPU's bytes."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     env = {**clean, "LD_LIBRARY_PATH": str(FAKE), "CUDA_STAND_IN": str(FAKE / "libhivemind_cuda.so"), "HIVEMIND_CACHE": str(tmp_path),
            "CONDA_PREFIX": str(tmp_path / "conda"), "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])}  # fmt: skip
@@ -260,8 +328,11 @@ def test_binding_passes_its_tests_over_the_runtime(tmp_path):
 
 
 def compiled(folder, capability, *more):
-    """What the real NVRTC makes for a GPU of this kind, and what the program prints beside."""
-    program = f"machine(FAKE_CUDA_CAPABILITY='{capability}', FAKE_CUDA_VERSION='13000')\nprint(opened(sys.argv[1], *_nvrtc.compilers()))\n" + "".join(more)
+    """The real NVRTC's code for a GPU of this kind, and the rest of the program's output."""
+    program = (
+        f"machine(FAKE_CUDA_CAPABILITY='{capability}', FAKE_CUDA_VERSION='13000')\nprint(opened(sys.argv[1], *_nvrtc.compilers()))\n"
+        + "".join(more)
+    )
     lines = told(program, folder, timeout=380)
     assert lines[0] == "opened", lines[0]
     (file,) = Path(folder).glob(f"sm_{capability}-*")
@@ -270,9 +341,15 @@ def compiled(folder, capability, *more):
 
 def sections(code):
     """The names of the kernels that have machine code in an ELF file, and the capability that it is for."""
-    machine, flags, table = *struct.unpack_from("<H", code, 18), *struct.unpack_from("<I", code, 48), *struct.unpack_from("<Q", code, 40)
+    machine, flags, table = (
+        *struct.unpack_from("<H", code, 18),
+        *struct.unpack_from("<I", code, 48),
+        *struct.unpack_from("<Q", code, 40),
+    )
     assert code[:5] == b"\x7fELF\x02" and machine == 190 and table < len(code)
-    arch = flags >> 8 & 0xFF if flags & 0xFF == 0 or code[8] >= 8 else flags & 0xFF  # newer files have it one byte further
+    arch = (
+        flags >> 8 & 0xFF if flags & 0xFF == 0 or code[8] >= 8 else flags & 0xFF
+    )  # newer files have it one byte further
     return set(re.findall(rb"\0\.text\.(hv_\w+)(?=\0)", code)), arch
 
 
@@ -283,9 +360,16 @@ def test_real_compiler_makes_code_that_the_runtime_takes(tmp_path):
 
 
 def rounds_otherwise(ptx):
-    """Instructions on floats that need not give what C gives on the host: a product and a sum in one, denormals that are lost, roundings that are not said."""
-    arithmetic = re.findall(r"^\s+(?:@!?%p\d+ )?((?:add|sub|mul|div|rcp|sqrt|fma|mad|ex2|lg2|sin|cos|tanh|rsqrt)\.[\w.]*f(?:16|32|64)\w*)", ptx, re.M)
-    return {one for one in arithmetic if not re.fullmatch(r"(add|sub|mul|div|rcp|sqrt)\.rn\.f(32|64)", one)} | set(re.findall(r"\b\w+\.ftz\.\w+", ptx))
+    """Instructions on floats that need not give what C gives on the host: a product and a sum in one, denormals that
+    are lost, roundings that are not said."""
+    arithmetic = re.findall(
+        r"^\s+(?:@!?%p\d+ )?((?:add|sub|mul|div|rcp|sqrt|fma|mad|ex2|lg2|sin|cos|tanh|rsqrt)\.[\w.]*f(?:16|32|64)\w*)",
+        ptx,
+        re.M,
+    )
+    return {one for one in arithmetic if not re.fullmatch(r"(add|sub|mul|div|rcp|sqrt)\.rn\.f(32|64)", one)} | set(
+        re.findall(r"\b\w+\.ftz\.\w+", ptx)
+    )
 
 
 def test_newer_gpu_gets_ptx_that_rounds_to_the_nearest(tmp_path):
@@ -302,7 +386,9 @@ def test_flag_keeps_products_and_sums_apart(flag, joined):
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     source = b'extern "C" __global__ void f(float *x) { x[0] = x[1] * x[2] + x[3]; }'
     assert rtc.nvrtcCreateProgram(ctypes.byref(program), source, b"f.cu", 0, None, None) == 0
-    assert rtc.nvrtcCompileProgram(program, 2, (ctypes.c_char_p * 2)(b"--gpu-architecture=compute_90", flag.encode())) == 0
+    assert (
+        rtc.nvrtcCompileProgram(program, 2, (ctypes.c_char_p * 2)(b"--gpu-architecture=compute_90", flag.encode())) == 0
+    )
     assert rtc.nvrtcGetPTXSize(program, ctypes.byref(size)) == 0
     ptx = ctypes.create_string_buffer(size.value)
     assert rtc.nvrtcGetPTX(program, ptx) == 0

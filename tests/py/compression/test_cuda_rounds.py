@@ -1,4 +1,5 @@
-"""Rounds over tensors on a GPU: one peer has its tensors there, the other in the host's memory, and both end with the same bits. Where
+"""Rounds over tensors on a GPU: one peer has its tensors there, the other in the host's memory, and both end with the
+same bits. Where
 there is no GPU a stand-in of plain C takes the CPU's tensors; what only hardware can show is skipped by name."""
 
 import contextlib
@@ -40,7 +41,9 @@ class Place:
         self.device, self.library, self.inside = device, library, False
         self.kernels = None
         if device == "cpu":
-            monkeypatch.setattr(cuda, "kernels_for", lambda tensor: self.kernels if self.inside and cuda.Kernels.takes(tensor) else None)
+            monkeypatch.setattr(
+                cuda, "kernels_for", lambda tensor: self.kernels if self.inside and cuda.Kernels.takes(tensor) else None
+            )
             monkeypatch.setattr(cuda, "_opened", {})
 
     @contextlib.contextmanager
@@ -74,8 +77,19 @@ def dhts():
 def tensors_of(seed):
     generator = torch.Generator().manual_seed(seed)
     shapes = [(300, 100), (1,), (7, 5, 3), (0, 4), (70_001,), (4000,), (), (5000,)]
-    dtypes = [torch.float32, torch.float32, torch.float16, torch.bfloat16, torch.float32, torch.bfloat16, torch.float64, torch.float16]
-    return [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape, dtype in zip(shapes, dtypes)]
+    dtypes = [
+        torch.float32,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.float32,
+        torch.bfloat16,
+        torch.float64,
+        torch.float16,
+    ]
+    return [
+        torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape, dtype in zip(shapes, dtypes)
+    ]
 
 
 def together(*averagers, **options):
@@ -90,13 +104,15 @@ def both(place, dhts, there, here, number=0, **options):
     return on_gpu, DecentralizedAverager(here, dhts[1], **options)
 
 
-def test_a_gpu_and_a_host_hold_the_same_average_to_the_bit_under_every_codec(place, dhts):
+def test_gpu_and_host_hold_the_same_average_under_every_codec(place, dhts):
     for codec in codecs.BUILT_IN:
         there, here = [t.to(place.device) for t in tensors_of(1)], tensors_of(2)
         before = [(a.cpu().double() + b.double()) / 2 for a, b in zip(there, here)]
         on_gpu, on_host = both(place, dhts, there, here, compression=codec(), prefix=codec.__name__)
         assert len(on_gpu._tensors._ferries) == 1 and not on_host._tensors._ferries
-        assert sum(transfers is not None for _, _, transfers in on_gpu._tensors.loans) == 7  # all but the one in float64
+        assert (
+            sum(transfers is not None for _, _, transfers in on_gpu._tensors.loans) == 7
+        )  # all but the one in float64
         gathered = together(on_gpu, on_host)
         assert gathered[0] == gathered[1] and len(gathered[0]) == 2
         assert all(torch.equal(a.cpu(), b) for a, b in zip(there, here)), codec
@@ -105,7 +121,7 @@ def test_a_gpu_and_a_host_hold_the_same_average_to_the_bit_under_every_codec(pla
         on_gpu.shutdown(), on_host.shutdown()
 
 
-def test_what_is_changed_within_get_tensors_is_what_is_averaged(place, dhts):
+def test_changes_within_get_tensors_are_averaged(place, dhts):
     there, here = [torch.zeros(50_000, device=place.device)], [torch.zeros(50_000)]
     on_gpu, on_host = both(place, dhts, there, here)
     for turn in range(3):
@@ -118,17 +134,23 @@ def test_what_is_changed_within_get_tensors_is_what_is_averaged(place, dhts):
     on_gpu.shutdown(), on_host.shutdown()
 
 
-def test_what_no_kernel_takes_goes_by_the_host(place):
+def test_tensors_without_a_kernel_go_through_the_host(place):
     with place.on_gpu():
-        lent = LentTensors([torch.zeros(5, dtype=torch.float64, device=place.device)], hivemind_c.NoCompression(), chunk_values=100)
+        lent = LentTensors(
+            [torch.zeros(5, dtype=torch.float64, device=place.device)], hivemind_c.NoCompression(), chunk_values=100
+        )
         assert lent.loans[0][2] is None and lent.staged == (place.device == "cuda")
         lent = LentTensors([torch.zeros(5, device=place.device)], hivemind_c.NoCompression(), chunk_values=0)
         assert lent.loans[0][2] is None
         lent = LentTensors([torch.zeros(5, device=place.device)], hivemind_c.NoCompression(), chunk_values=100)
-        assert lent.loans[0][2] is not None and not lent.staged and lent.loans[0][0].data_ptr() == lent.tensors[0].data_ptr()
+        assert (
+            lent.loans[0][2] is not None
+            and not lent.staged
+            and lent.loans[0][0].data_ptr() == lent.tensors[0].data_ptr()
+        )
 
 
-def test_a_gpu_that_fails_is_told_once_and_the_next_round_goes_by_the_host(stand_in, dhts, monkeypatch, caplog):
+def test_failed_gpu_is_reported_once_and_the_host_takes_over(stand_in, dhts, monkeypatch, caplog):
     place = Place("cpu", stand_in, monkeypatch)
     there, here = [torch.full((30_000,), 1.0)], [torch.full((30_000,), 3.0)]
     on_gpu, on_host = both(place, dhts, there, here, LOST + 30, sender_timeout=3)
@@ -144,7 +166,7 @@ def test_a_gpu_that_fails_is_told_once_and_the_next_round_goes_by_the_host(stand
     on_gpu.shutdown(), on_host.shutdown()
 
 
-def test_a_gpu_without_room_is_told_once_and_its_tensors_go_by_the_host(stand_in, dhts, monkeypatch, caplog):
+def test_full_gpu_is_reported_once_and_the_host_takes_over(stand_in, dhts, monkeypatch, caplog):
     place = Place("cpu", stand_in, monkeypatch)
     there, here = [torch.full((30_000,), 1.0)], [torch.full((30_000,), 3.0)]
     with caplog.at_level(logging.WARNING):
@@ -155,15 +177,22 @@ def test_a_gpu_without_room_is_told_once_and_its_tensors_go_by_the_host(stand_in
     on_gpu.shutdown(), on_host.shutdown()
 
 
-def test_sums_are_averaged_on_the_gpu_and_nothing_more_is_allocated_there(place, dhts):
-    """With reuse_grad_buffers the sums are the gradients' own memory; without it there is one copy of them, the sums."""
+def test_sums_are_averaged_on_the_gpu_without_new_memory(place, dhts):
+    """With reuse_grad_buffers the sums are the gradients' own memory; without it there is one copy of them, the
+    sums."""
     for reuse in (True, False):
         model = network().to(place.device)
         with place.on_gpu():
-            averager = GradientAverager(model.parameters(), dht=dhts[0], prefix=f"reuse {reuse}", reuse_grad_buffers=reuse, start=False)
+            averager = GradientAverager(
+                model.parameters(), dht=dhts[0], prefix=f"reuse {reuse}", reuse_grad_buffers=reuse, start=False
+            )
         memory = {view.untyped_storage().data_ptr() for view in averager._views}
         assert len(memory) == 1 and averager.averaged_grads is averager._views
-        lent = {tensor.untyped_storage().data_ptr() for tensor, _, transfers in averager._tensors.loans if tensor.numel() > 2}
+        lent = {
+            tensor.untyped_storage().data_ptr()
+            for tensor, _, transfers in averager._tensors.loans
+            if tensor.numel() > 2
+        }
         assert lent == memory
         if reuse:
             assert {p.grad.untyped_storage().data_ptr() for p in model.parameters()} == memory
@@ -171,16 +200,21 @@ def test_sums_are_averaged_on_the_gpu_and_nothing_more_is_allocated_there(place,
 
 
 def test_mixed_gradients_are_added_up_as_torch_adds_them(place):
-    grads = [torch.randn(1 + i, generator=torch.Generator().manual_seed(i)).to(torch.bfloat16).to(place.device) for i in range(50)]
+    grads = [
+        torch.randn(1 + i, generator=torch.Generator().manual_seed(i)).to(torch.bfloat16).to(place.device)
+        for i in range(50)
+    ]
     sums = [torch.randn(1 + i, generator=torch.Generator().manual_seed(99 + i)).to(place.device) for i in range(50)]
-    expected = [total.cpu() + 0.5 * grad.cpu().float() for grad, total in zip(grads, sums)]  # a product with 0.5 is exact
+    expected = [
+        total.cpu() + 0.5 * grad.cpu().float() for grad, total in zip(grads, sums)
+    ]  # a product with 0.5 is exact
     with place.on_gpu():
         add_up(sums, grads, 0.5)
     assert all(torch.equal(total.cpu(), want) for total, want in zip(sums, expected))
 
 
 class Watched(TorchDispatchMode):
-    """What is asked of torch: copies, and what is allocated where."""
+    """The calls of torch: copies, and what is allocated where."""
 
     def __init__(self):
         super().__init__()
@@ -192,17 +226,35 @@ class Watched(TorchDispatchMode):
         self.pinned += bool(kwargs.pop("pin_memory", False))  # there is none without a GPU
         out = function(*args, **kwargs)
         if name == "_foreach_copy_":
-            self.copies += [(one.device.type, other.device.type, one.dtype == other.dtype, kwargs.get("non_blocking", args[2] if len(args) > 2 else False)) for one, other in zip(*args[:2])]
-        elif isinstance(out, torch.Tensor) and name in ("zeros", "empty", "_to_copy", "clone", "empty_like", "zeros_like"):
+            self.copies += [
+                (
+                    one.device.type,
+                    other.device.type,
+                    one.dtype == other.dtype,
+                    kwargs.get("non_blocking", args[2] if len(args) > 2 else False),
+                )
+                for one, other in zip(*args[:2])
+            ]
+        elif isinstance(out, torch.Tensor) and name in (
+            "zeros",
+            "empty",
+            "_to_copy",
+            "clone",
+            "empty_like",
+            "zeros_like",
+        ):
             self.allocated.append(out.device.type)
         return out
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-def test_offloaded_values_cross_by_pinned_copies_that_nobody_waits_for_and_nothing_is_allocated_on_the_gpu(dtype, monkeypatch):
-    """Shown on tensors without memory, which say that they are a GPU's; that such copies overlap with work, only a GPU shows."""
+def test_offloaded_values_cross_by_pinned_copies_unwaited(dtype, monkeypatch):
+    """Nobody waits for the copies, and nothing is allocated on the GPU. Shown on tensors without memory that claim a
+    GPU."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: type("Stream", (), {"record_event": lambda self: "recorded"})())
+    monkeypatch.setattr(
+        torch.cuda, "current_stream", lambda device: type("Stream", (), {"record_event": lambda self: "recorded"})()
+    )
     with FakeTensorMode():
         model = [torch.empty(shape, dtype=dtype, device="cuda") for shape in ((30, 20), (7,))]
         sums = [torch.empty(t.shape, device="cuda") for t in model]
@@ -218,12 +270,14 @@ def test_offloaded_values_cross_by_pinned_copies_that_nobody_waits_for_and_nothi
             assert "cuda" not in seen.allocated and seen.allocated
 
 
-def test_sums_of_16_bits_come_to_the_host_as_they_are_and_are_widened_there_a_bounded_part_at_a_time(monkeypatch):
+def test_sums_of_16_bits_are_widened_on_the_host_in_parts(monkeypatch):
     """Torch would widen them on the GPU, and take memory there: with reuse_grad_buffers nothing may be."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     waits = []
     event = type("Event", (), {"synchronize": lambda self: waits.append(1)})
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: type("Stream", (), {"record_event": lambda self: event()})())
+    monkeypatch.setattr(
+        torch.cuda, "current_stream", lambda device: type("Stream", (), {"record_event": lambda self: event()})()
+    )
     monkeypatch.setattr(parameters, "LANDING", 600)
     with FakeTensorMode():
         sums = [torch.empty(shape, dtype=torch.bfloat16, device="cuda") for shape in ((30, 20), (7,), (9,), (40, 40))]
@@ -239,15 +293,20 @@ def test_sums_of_16_bits_come_to_the_host_as_they_are_and_are_widened_there_a_bo
 def test_sums_begin_where_kernels_read_16_bytes_at_a_time():
     like = [torch.zeros(n, dtype=dtype) for n in (1, 7, 0, 33, 64, 5) for dtype in (torch.float32, torch.bfloat16)]
     for views in (parameters.flat_views(like), parameters.flat_views(like, halves=True)):
-        assert all(view.data_ptr() % 16 == 0 for view in views if view.numel()) and [view.shape for view in views] == [t.shape for t in like]
+        assert all(view.data_ptr() % 16 == 0 for view in views if view.numel()) and [view.shape for view in views] == [
+            t.shape for t in like
+        ]
         for i, view in enumerate(views):
             view.fill_(i)
         assert all(torch.equal(view, torch.full_like(view, i)) for i, view in enumerate(views))  # none lies in another
 
 
-@pytest.mark.parametrize("options", [{}, {"reuse_grad_buffers": True}, {"offload_optimizer": True}], ids=["", "reusing buffers", "offloaded"])
+@pytest.mark.parametrize(
+    "options", [{}, {"reuse_grad_buffers": True}, {"offload_optimizer": True}], ids=["", "reusing buffers", "offloaded"]
+)
 def test_a_gpu_and_a_host_train_to_the_same_bits(place, dhts, options):
-    """On the stand-in the models end alike to the bit; on a GPU torch's own arithmetic may round otherwise, so there the averaged gradients are compared."""
+    """On the stand-in the models end alike to the bit; on a GPU torch's own arithmetic may round otherwise, so there
+    the averaged gradients are compared."""
     models, seen = [network().to(place.device), network()], ([], [])
     options = {"grad_compression": hivemind_c.Uniform8BitQuantization(), **options}
     with place.on_gpu():
@@ -256,7 +315,9 @@ def test_a_gpu_and_a_host_train_to_the_same_bits(place, dhts, options):
     if place.device == "cuda" or "offload_optimizer" not in options:
         assert bool(first.optimizer.grad_averager._tensors._ferries) == ("offload_optimizer" not in options)
     for peer, averages in zip(peers, seen):
-        peer.optimizer.averaged_grad_hook = lambda parameters, averages=averages: averages.append(torch.cat([p.grad.flatten().cpu() for p in parameters]))
+        peer.optimizer.averaged_grad_hook = lambda parameters, averages=averages: averages.append(
+            torch.cat([p.grad.flatten().cpu() for p in parameters])
+        )
     in_threads(*(lambda peer=peer: peer.wait_for(2) for peer in peers))
     in_threads(*(lambda peer=peer: peer.train(4) for peer in peers))
     assert len(seen[0]) >= 4 and all(torch.equal(one, other) for one, other in zip(*seen))

@@ -1,4 +1,5 @@
-"""PowerSGD on torch's tensors: against float64, through whole rounds of several peers, and whatever may go wrong in them."""
+"""PowerSGD on torch's tensors: against float64, through whole rounds of several peers, and whatever may go wrong in
+them."""
 
 import os
 import subprocess
@@ -59,7 +60,7 @@ def test_a_round_equals_the_formulas_in_float64(shape, portable):
 
 @PORTABLE
 def test_nothing_is_lost_over_rounds(portable):
-    """What was sent and what is left over add up to all gradients, whatever the rank."""
+    """The sent values and the residuals add up to all gradients, whatever the rank."""
     peer = LowRank([torch.empty(30, 50)], 2, 0.0, portable=portable)
     total, sent = torch.zeros(30, 50, dtype=torch.float64), torch.zeros(30, 50, dtype=torch.float64)
     for round_id in range(20):
@@ -112,7 +113,7 @@ def test_a_round_given_up_leaves_no_trace():
     assert torch.equal(peer.residuals[0], before)
 
 
-def test_steps_out_of_order_say_what_is_missing():
+def test_steps_out_of_order_name_the_missing_step():
     grad = randn(40, 60)
     peer = LowRank([grad], 4, 0.0)
     with pytest.raises(RuntimeError, match="round 1 is not open: call encode"):
@@ -185,7 +186,9 @@ def test_strided_gradients_and_outputs_work_in_place_and_apart(dtype, portable):
     peer, kept = LowRank([strided], 3, 0.0, portable=portable), strided.clone()
     wide = torch.zeros(40, 120, dtype=dtype)
     peer.decode(1, peer.middle(1, peer.encode(1, [strided])), [wide[:, ::2]])
-    close = dict(rtol=0, atol=0 if not portable else 1e-5 if dtype == torch.float32 else 1e-2)  # ATen's products follow the strides
+    close = dict(
+        rtol=0, atol=0 if not portable else 1e-5 if dtype == torch.float32 else 1e-2
+    )  # ATen's products follow the strides
     torch.testing.assert_close(wide[:, ::2], want, **close)
     assert not wide[:, 1::2].any()
     assert torch.equal(strided, kept)  # given apart, the gradient stays
@@ -195,7 +198,7 @@ def test_strided_gradients_and_outputs_work_in_place_and_apart(dtype, portable):
     assert torch.equal(again.residuals[0], peer.residuals[0])
 
 
-def test_a_contiguous_gradient_stays_when_the_strided_output_is_elsewhere():
+def test_contiguous_gradient_stays_if_the_output_is_strided():
     grad, wide = randn(40, 60), torch.zeros(40, 120)
     peer, kept = LowRank([grad], 3, 0.0), grad.clone()
     peer.decode(1, peer.middle(1, peer.encode(1, [grad])), [wide[:, ::2]])
@@ -204,7 +207,14 @@ def test_a_contiguous_gradient_stays_when_the_strided_output_is_elsewhere():
 
 
 def test_tensors_that_would_not_shrink_are_left_to_the_caller():
-    tensors = [torch.empty(100, 100), torch.empty(100), torch.empty(()), torch.empty(0, 7), torch.empty(4, 4), torch.empty(8, 512, 512)]
+    tensors = [
+        torch.empty(100, 100),
+        torch.empty(100),
+        torch.empty(()),
+        torch.empty(0, 7),
+        torch.empty(4, 4),
+        torch.empty(8, 512, 512),
+    ]
     assert LowRank(tensors, 25, 0.5).indices == (0, 5)
     assert LowRank(tensors, 26, 0.5).indices == (5,)
     assert LowRank(tensors, 1, 0.5).indices == (0, 4, 5)
@@ -221,7 +231,7 @@ def test_tensors_that_would_not_shrink_are_left_to_the_caller():
             LowRank(tensors, rank, ratio)
 
 
-def test_what_does_not_fit_is_refused():
+def test_tensors_that_do_not_fit_are_refused():
     peer = LowRank([torch.empty(40, 60)], 4, 0.0)
     with pytest.raises(RuntimeError, match="do not fit"):
         peer.encode(1, [torch.zeros(40, 61)])
@@ -243,7 +253,7 @@ def test_what_does_not_fit_is_refused():
         ops.lowrank_encode(torch.zeros(4, dtype=torch.int64), 1, [torch.zeros(2, 2)], [], [], [])
 
 
-def test_peers_with_one_seed_share_their_sketches_and_others_do_not():
+def test_only_peers_with_one_seed_share_their_sketches():
     def sketch(seed, round_id):
         peer = LowRank([torch.empty(40, 60), torch.empty(40, 60)], 4, 0.0, seed=seed)
         peer.encode(round_id, [torch.zeros(40, 60)] * 2)
@@ -303,9 +313,14 @@ LOADS = """if 1:
 
 
 def why_not(library, version=torch.__version__, error=""):
-    """The sentence of a process that cannot load the library beside this torch, because of this error of the system's if one is given."""
-    done = subprocess.run([sys.executable, "-c", LOADS, library, version, error], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0 and done.stdout.startswith(f"PowerSGD cannot be loaded beside torch {version}: "), done.stderr
+    """The sentence of a process that cannot load the library beside this torch, because of this error of the system's
+    if one is given."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOADS, library, version, error], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0 and done.stdout.startswith(f"PowerSGD cannot be loaded beside torch {version}: "), (
+        done.stderr
+    )
     return done.stdout.rstrip()
 
 
@@ -320,7 +335,9 @@ def test_an_older_torch_is_named_with_its_remedy():
     subprocess.run(["make", "-s", "-C", ROOT / "csrc", "lowrank"], check=True, timeout=300)
     loads = "import ctypes, sys\ntry:\n  ctypes.CDLL(sys.argv[1])\nexcept OSError as error:\n  print(error, end='')"
     old = {**os.environ, "LD_LIBRARY_PATH": str(ROOT / "csrc/build/rel/import")}
-    error = subprocess.run([sys.executable, "-c", loads, _LIBRARY], capture_output=True, text=True, timeout=120, env=old).stdout
+    error = subprocess.run(
+        [sys.executable, "-c", loads, _LIBRARY], capture_output=True, text=True, timeout=120, env=old
+    ).stdout
     assert "undefined symbol" in error and why_not(_LIBRARY, "2.9.1+cpu", error).endswith("install torch 2.10 or later")
 
 
@@ -328,7 +345,9 @@ def test_the_library_asks_torch_for_its_stable_c_functions_alone():
     """No C++ of libtorch's, and no function younger than 2.10: one build serves every torch from there on."""
     from hivemind_c._lowrank import _LIBRARY
 
-    listed = subprocess.run(["nm", "-D", "--undefined-only", _LIBRARY], capture_output=True, text=True, check=True, timeout=60).stdout
+    listed = subprocess.run(
+        ["nm", "-D", "--undefined-only", _LIBRARY], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
     wanted = {line.split()[-1] for line in listed.splitlines()}
     of_torch = {name for name in wanted if "torch" in name or "c10" in name or name.startswith("_ZN2at")}
     assert of_torch and all(name.startswith(("aoti_torch_", "torch_")) for name in of_torch), sorted(of_torch)
@@ -362,7 +381,7 @@ def test_the_library_asks_torch_for_its_stable_c_functions_alone():
     ],
     ids=["well", "badly scaled", "huge", "tiny", "nearly rank 4", "one column"],
 )
-def test_cholesky_qr_gives_the_basis_that_the_processors_own_gives(make):
+def test_cholesky_qr_spans_the_basis_of_the_cpus_kernel(make):
     """Not the same vectors to the bit, but the same space: what P P' makes of any matrix."""
     p = make()
     rows, rank = p.shape
@@ -406,7 +425,15 @@ def test_no_step_on_a_device_asks_for_a_number_in_between():
         play([peer], [grads], 1)
     names = {event.name for event in profile.events()}
     assert "aten::linalg_cholesky_ex" in names and "aten::linalg_solve_triangular" in names
-    assert not names & {"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero", "aten::equal", "aten::linalg_qr", "aten::linalg_cholesky"}
+    assert not names & {
+        "aten::item",
+        "aten::_local_scalar_dense",
+        "aten::is_nonzero",
+        "aten::nonzero",
+        "aten::equal",
+        "aten::linalg_qr",
+        "aten::linalg_cholesky",
+    }
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
@@ -419,7 +446,7 @@ def test_on_a_gpu_a_round_is_the_hosts_but_for_rounding():
             torch.testing.assert_close(other.cpu(), one, rtol=1e-3, atol=1e-3)
 
 
-def test_on_a_device_matrices_of_one_shape_are_factored_together_and_each_as_if_alone():
+def test_matrices_of_one_shape_are_factored_together_on_a_device():
     """One that is zero, or of a lower rank, among them: the others are none the worse for it."""
     shapes = [(60, 50)] * 5 + [(40, 80)] * 3
     ps = [randn(rows, 4, seed=i) for i, (rows, _) in enumerate(shapes)]
@@ -428,7 +455,9 @@ def test_on_a_device_matrices_of_one_shape_are_factored_together_and_each_as_if_
     peer.encode(1, [randn(*shape, seed=50 + i) for i, shape in enumerate(shapes)])
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         peer.middle(1, ps)
-    assert sum(event.name == "aten::linalg_cholesky_ex" for event in profile.events()) == 4 * 2  # four turns for each of two shapes
+    assert (
+        sum(event.name == "aten::linalg_cholesky_ex" for event in profile.events()) == 4 * 2
+    )  # four turns for each of two shapes
     for i, (shape, basis) in enumerate(zip(shapes, peer._bases)):
         alone = LowRank([torch.empty(shape)], 4, 0.0, portable=True)
         alone.encode(1, [randn(*shape, seed=50 + i)])
@@ -437,7 +466,7 @@ def test_on_a_device_matrices_of_one_shape_are_factored_together_and_each_as_if_
         torch.testing.assert_close(basis.t() @ basis, torch.eye(4), rtol=0, atol=1e-5)
 
 
-def test_a_bad_matrix_on_a_device_is_named_and_the_first_of_several():
+def test_first_bad_matrix_on_a_device_is_named():
     shapes = [(60, 50)] * 3 + [(40, 80)] * 3
     for bad in ([5], [0], [2, 4], [3, 1]):
         grads = [randn(*shape, seed=i) for i, shape in enumerate(shapes)]
@@ -447,14 +476,22 @@ def test_a_bad_matrix_on_a_device_is_named_and_the_first_of_several():
             LowRank(grads, 4, 0.0, portable=True).encode(1, grads)
 
 
-def test_sketches_go_to_a_gpu_from_pinned_memory_and_nobody_waits_for_them():
+def test_sketches_reach_a_gpu_from_pinned_memory_unwaited():
     """Shown on tensors without memory, which say that they are a GPU's."""
     with FakeTensorMode():
         peer = LowRank([torch.empty(60, 50, device="cuda"), torch.empty(40, 80, device="cuda")], 4, 0.0)
         peer._torch_ops = SimpleNamespace(lowrank_sketch=lambda here, *rest: seen.append(here.device.type))
         seen, empty = [], torch.empty
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(torch, "empty", lambda *args, pin_memory=False, **kwargs: seen.append(pin_memory) or empty(*args, **kwargs))
-            patch.setattr(torch.Tensor, "copy_", lambda to, source, non_blocking=False: seen.append((to.device.type, source.device.type, non_blocking)))
+            patch.setattr(
+                torch,
+                "empty",
+                lambda *args, pin_memory=False, **kwargs: seen.append(pin_memory) or empty(*args, **kwargs),
+            )
+            patch.setattr(
+                torch.Tensor,
+                "copy_",
+                lambda to, source, non_blocking=False: seen.append((to.device.type, source.device.type, non_blocking)),
+            )
             peer._sketch(1)
     assert seen == 2 * [True, "cpu", ("cuda", "cpu", True)]

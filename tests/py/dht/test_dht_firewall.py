@@ -16,13 +16,15 @@ WORLD = """
         subprocess.run(["ip", *words.split()], check=True)
 
     ip("link set lo up")
-    home = subprocess.Popen(["unshare", "--net", sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+    home = subprocess.Popen(["unshare", "--net", sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, text=True, bufsize=1)
     assert home.stdout.readline() == "here\\n"
     ip(f"link add world type veth peer name home netns {home.pid}")
     ip("addr add 10.77.0.1/24 dev world")
     ip("link set world up")
     first = DHT(start=True, host_maddrs="/ip4/10.77.0.1/tcp/0")
-    others = [DHT(first.get_visible_maddrs(), start=True, wait_timeout=30, startup_timeout=90, host_maddrs="/ip4/10.77.0.1/tcp/0") for _ in range(2)]
+    others = [DHT(first.get_visible_maddrs(), start=True, wait_timeout=30, startup_timeout=90,
+        host_maddrs="/ip4/10.77.0.1/tcp/0") for _ in range(2)]
     assert eventually(lambda: all(dht.state()["contacts"] == 2 for dht in (first, *others)))
     home.stdin.write(json.dumps(first.get_visible_maddrs()) + "\\n")
     assert home.stdout.readline() == "stored\\n"
@@ -39,7 +41,7 @@ WORLD = """
     sys.exit(home.wait())
 """
 
-# Whatever comes in from the cable is dropped, unless it answers something.
+# Any packet from the cable is dropped, unless it answers something.
 HOME = """
     import json, subprocess, sys
     from hivemind_c import DHT, get_dht_time
@@ -68,8 +70,15 @@ HOME = """
 """
 
 
-def test_behind_a_firewall_a_node_asks_and_is_not_asked():
-    alone = ["unshare", "--map-root-user", "--net", "--pid", "--fork", "--kill-child"]  # any user may have a network of one's own
+def test_node_behind_a_firewall_asks_and_is_not_asked():
+    alone = [
+        "unshare",
+        "--map-root-user",
+        "--net",
+        "--pid",
+        "--fork",
+        "--kill-child",
+    ]  # any user may have a network of one's own
     scene = subprocess.run(
         [*alone, sys.executable, "-c", textwrap.dedent(WORLD), textwrap.dedent(HOME)],
         capture_output=True,

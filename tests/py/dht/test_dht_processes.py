@@ -72,7 +72,7 @@ def test_a_node_that_comes_back_at_its_port_is_found_again(dht, program, tmp_pat
     assert late.get("key", latest=True).value == 1  # the other copy
 
 
-def test_over_ip6_and_both_or_told_that_there_is_none(dht, program):
+def test_ip6_and_both_families_work_or_are_named_as_missing(dht, program):
     if not has_ip6():
         with pytest.raises(HivemindValueError, match=r"cannot listen on \[::1\]:0: this machine has no"):
             dht(host_maddrs=["127.0.0.1:0", "[::1]:0"])
@@ -103,7 +103,7 @@ class Command:
         )
 
     def peers(self):
-        """What it prints to be pasted."""
+        """The line that it prints to be pasted."""
         option, *addresses = self.process.stdout.readline().split()
         assert option == "--initial_peers" and addresses
         return addresses
@@ -129,8 +129,10 @@ def command():
         one.process.communicate()
 
 
-def test_the_command_prints_what_others_paste(command, dht, tmp_path):
-    root = command("--host_maddrs", f"127.0.0.1:{free_port()}", "--identity_path", tmp_path / "key", "--refresh_period", "0.1")
+def test_command_prints_the_line_that_others_paste(command, dht, tmp_path):
+    root = command(
+        "--host_maddrs", f"127.0.0.1:{free_port()}", "--identity_path", tmp_path / "key", "--refresh_period", "0.1"
+    )
     peers = root.peers()
     second = command("--initial_peers", *peers, "--host_maddrs", "127.0.0.1:0")
     one = dht(second.peers())
@@ -145,12 +147,33 @@ def test_the_command_prints_what_others_paste(command, dht, tmp_path):
     assert again.peers() == peers
 
 
-@pytest.mark.parametrize("words", [["hivemind_c.cli.dht"], ["hivemind_c.cli.monitor", "--run_id", "run", "--history", "none", "--no-live", "--web", "0"]], ids=["dht", "monitor"])
-def test_what_others_read_comes_in_one_piece_even_unbuffered(words, tmp_path):
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["hivemind_c.cli.dht"],
+        ["hivemind_c.cli.monitor", "--run_id", "run", "--history", "none", "--no-live", "--web", "0"],
+    ],
+    ids=["dht", "monitor"],
+)
+def test_printed_line_comes_in_one_piece_even_unbuffered(words, tmp_path):
     """A log on the same pipe must not come between a line and its end."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)  # what is written at once is read at once
-    about = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1", "XDG_STATE_HOME": str(tmp_path)}
-    with ours, theirs, subprocess.Popen([sys.executable, "-m", *words, "--host_maddrs", "/ip4/127.0.0.1/tcp/0"], stdout=theirs, stderr=subprocess.DEVNULL, env=about) as running:
+    about = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "PYTHONUNBUFFERED": "1",
+        "XDG_STATE_HOME": str(tmp_path),
+    }
+    with (
+        ours,
+        theirs,
+        subprocess.Popen(
+            [sys.executable, "-m", *words, "--host_maddrs", "/ip4/127.0.0.1/tcp/0"],
+            stdout=theirs,
+            stderr=subprocess.DEVNULL,
+            env=about,
+        ) as running,
+    ):
         try:
             ours.settimeout(PATIENCE)
             told = [ours.recv(1 << 16) for _ in range(1 + ("--web" in words))]
@@ -159,7 +182,7 @@ def test_what_others_read_comes_in_one_piece_even_unbuffered(words, tmp_path):
             running.kill()
 
 
-def test_the_command_survives_its_terminal_and_tells_its_state_in_json(command, dht):
+def test_command_survives_its_terminal_and_reports_in_json(command, dht):
     root = command("--host_maddrs", "127.0.0.1:0", "--json", "--refresh_period", "0.05")
     one = dht(root.peers())
     root.process.send_signal(signal.SIGHUP)
@@ -177,7 +200,7 @@ def test_the_command_survives_its_terminal_and_tells_its_state_in_json(command, 
     assert json.loads(err.strip().split("\n")[-1])["event"] == "ended"
 
 
-def test_the_command_listens_on_every_interface_and_keeps_quiet_about_loopback(command):
+def test_command_listens_everywhere_and_prints_no_loopback(command):
     addresses = command().peers()
     local = [address for address in addresses if address.startswith("/ip4/127.")]
     assert local == [] or local == addresses
@@ -192,7 +215,7 @@ def test_the_command_listens_on_every_interface_and_keeps_quiet_about_loopback(c
         (["--no_such_option"], 2, "no_such_option"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line(command, arguments, code, words):
+def test_wrong_arguments_are_named_in_a_line(command, arguments, code, words):
     process = command(*arguments).process
     out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (code, "") and words in err and "Traceback" not in err
@@ -201,10 +224,16 @@ def test_what_is_wrong_is_said_in_a_line(command, arguments, code, words):
 # ---- for long ----
 
 
-def test_a_busy_swarm_that_comes_and_goes_holds_no_more_with_time():
+def test_busy_swarm_under_churn_does_not_grow():
     """A few seconds of what `make soak` does for minutes."""
     soak = pathlib.Path(__file__).resolve().parents[2] / "soak" / "soak_dht.py"
     command = [sys.executable, soak, "--minutes", "0.1", "--guests", "2", "--every", "0.3"]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
     outcome = json.loads(done.stdout.splitlines()[-1])
     assert done.returncode == 0 and outcome["killed"] >= 3, (outcome, done.stderr)

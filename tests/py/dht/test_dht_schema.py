@@ -35,7 +35,7 @@ def pair():
             yield first, second, owner.local_public_key
 
 
-def test_what_fits_the_schema_is_stored_and_believed(pair):
+def test_record_that_fits_the_schema_is_stored_and_believed(pair):
     first, second, mark = pair
     assert first.store("run_reports", {"step": 1, "loss": 0.5}, soon(), subkey=mark)
     assert first.get("run_reports", latest=True).value[mark].value == {"step": 1, "loss": 0.5}
@@ -56,7 +56,7 @@ def test_types_are_strict(pair):
             first.store(key, value, soon(), subkey=subkey)
 
 
-def test_what_a_stranger_stores_is_not_believed(pair, caplog):
+def test_strangers_record_against_the_schema_is_ignored(pair, caplog):
     first, second, _ = pair
     assert second.store("run_total", "many", soon())
     assert first.get("run_total", latest=True) is None

@@ -1,4 +1,5 @@
-"""HivemindError.cause: each code comes from the condition that it names, with the class and the status of that kind of error."""
+"""HivemindError.cause: each code comes from the condition that it names, with the class and the status of that kind of
+error."""
 
 import http.server
 import re
@@ -42,7 +43,8 @@ def started(*arguments, **options):
 
 
 class Relay:
-    """Forwards TCP connections to a port on loopback; `change` may alter what goes there, and stop() breaks all connections."""
+    """Forwards TCP connections to a port on loopback; `change` may alter what goes there, and stop() breaks all
+    connections."""
 
     def __init__(self, port, change=lambda data: data):
         self.to, self.change, self.held, self.ends = port, change, False, []
@@ -100,7 +102,24 @@ def relay():
 def tls(tmp_path):
     """tls(version) starts a TLS server that is no peer and speaks no newer version of TLS; its address."""
     key, certificate = tmp_path / "key", tmp_path / "certificate"
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate, "-subj", "/CN=x"], check=True, capture_output=True)
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-keyout",
+            key,
+            "-out",
+            certificate,
+            "-subj",
+            "/CN=x",
+        ],
+        check=True,
+        capture_output=True,
+    )
     listeners = []
 
     def serve(listener, context):
@@ -180,7 +199,9 @@ def test_other_key_is_other_peer(node):
 
 def test_other_version_is_protocol_version(node, relay):
     """A relay makes the caller's version 1 a 2: of its first message, whose size stands before it."""
-    there = relay(port_of(node(insecure=True)), lambda data: re.sub(rb"(?<=\x00\x00\x00..\x08)\x01", b"\x02", data, flags=re.S))
+    there = relay(
+        port_of(node(insecure=True)), lambda data: re.sub(rb"(?<=\x00\x00\x00..\x08)\x01", b"\x02", data, flags=re.S)
+    )
     assert dialled(f"127.0.0.1:{there.port}", insecure=True).cause == "protocol_version"
 
 
@@ -252,7 +273,8 @@ def test_low_port_is_port_not_allowed():
         if os.getuid() == 0:  # root may listen anywhere: as nobody, with no right but to read what is imported
             libc.prctl(8, 1, 0, 0, 0)  # PR_SET_KEEPCAPS
             os.setgid(65534), os.setuid(65534)
-            header, data = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)(1 << 2, 1 << 2)  # CAP_DAC_READ_SEARCH
+            header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+            data = (ctypes.c_uint32 * 6)(1 << 2, 1 << 2)  # CAP_DAC_READ_SEARCH
             libc.capset(header, data)
         try:
             Node("127.0.0.1:1", log_level=50).shutdown()

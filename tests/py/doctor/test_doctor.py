@@ -1,4 +1,5 @@
-"""hivemind-doctor: scripted faults, each of which must be told with cause and remedy, and nothing else be called a fault."""
+"""hivemind-doctor: scripted faults, each of which must be told with cause and remedy, and nothing else be called a
+fault."""
 
 import http.server
 import json
@@ -80,7 +81,10 @@ def test_fault_02_another_identity(node):
 def test_fault_03_a_port_behind_which_nobody_answers(listener):
     found = looked(initial_peers=[f"127.0.0.1:{listener.getsockname()[1]}"], timeout=1.0)
     assert faults(found) == ["initial peer", "swarm"]
-    assert "does not answer within 1 s" in told(found, "initial peer").text and "firewall" in told(found, "initial peer").text
+    assert (
+        "does not answer within 1 s" in told(found, "initial peer").text
+        and "firewall" in told(found, "initial peer").text
+    )
 
 
 def test_fault_04_a_web_server_is_no_peer():
@@ -179,7 +183,9 @@ def test_fault_12_the_announced_port_is_closed(node):
     settings = Settings(timeout=1.0, host_maddrs=[HERE], announce_maddrs=[f"/ip4/127.0.0.1/tcp/{port}"])
     found = list(network.check_reachable(settings, node().addresses))
     assert faults(found) == ["reachable"]
-    assert f"/ip4/127.0.0.1/tcp/{port}" in told(found, "reachable").text and "client_mode" in told(found, "reachable").text
+    assert (
+        f"/ip4/127.0.0.1/tcp/{port}" in told(found, "reachable").text and "client_mode" in told(found, "reachable").text
+    )
     assert told(looked(client_mode=True), "reachable").level == NOTE
 
 
@@ -195,7 +201,13 @@ def test_fault_14_too_few_open_files():
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 
     program = "from hivemind_c.doctor import machine; print(machine.files(machine._files_allowed()))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, preexec_fn=limited, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        preexec_fn=limited,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
     assert "256" in done.stdout and "ulimit -n 4096" in done.stdout and "'warning'" in done.stdout
 
 
@@ -239,7 +251,21 @@ def test_fault_18_the_gpu_is_there_and_unused():
 
 
 def tell(dht, **changed):
-    said = dict(version="0.1.0", name="x", role="trainer", time=get_dht_time(), lease=60.0, epoch=3, target=64, samples=1, speed=1.0, loss=None, rounds=9, failures=0, errors=())
+    said = dict(
+        version="0.1.0",
+        name="x",
+        role="trainer",
+        time=get_dht_time(),
+        lease=60.0,
+        epoch=3,
+        target=64,
+        samples=1,
+        speed=1.0,
+        loss=None,
+        rounds=9,
+        failures=0,
+        errors=(),
+    )
     value = unpack(news.write_news(news.News(**{**said, **changed})))
     assert dht.store(news.key_of("run", dht.peer_id), value, get_dht_time() + 60, subkey=news.subkey_of(dht.peer_id))
 
@@ -250,7 +276,11 @@ def test_fault_19_the_clock_is_off_against_the_peers(dhts):
     found = looked(initial_peers=dhts[0].get_visible_maddrs(), run_id="run")
     assert not faults(found)
     clocks = told(found, "clocks")
-    assert clocks.level == WARNING and 5900 < int(re.search(r"(\d+) s behind", clocks.text)[1]) < 6002 and "timedatectl" in clocks.text
+    assert (
+        clocks.level == WARNING
+        and 5900 < int(re.search(r"(\d+) s behind", clocks.text)[1]) < 6002
+        and "timedatectl" in clocks.text
+    )
     assert swarm.apart([0.5, -2.0, 3.0]).level == OK and "ahead of" in swarm.apart([-99.0]).text
 
 
@@ -275,20 +305,39 @@ def test_the_program_tells_and_its_exit_code_is_the_verdict(node):
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "INITIAL_PEERS": ""}
     fine = subprocess.run([*command, "--initial_peers", *peer.addresses], capture_output=True, text=True, env=env)
     assert fine.returncode == 0 and "answers within" in fine.stdout, fine.stderr
-    wrong = subprocess.run([*command, "--json", "--initial_peers", "foo", *peer.addresses], capture_output=True, text=True, env=env)
+    wrong = subprocess.run(
+        [*command, "--json", "--initial_peers", "foo", *peer.addresses], capture_output=True, text=True, env=env
+    )
     found = [json.loads(line) for line in wrong.stdout.splitlines()]
     assert wrong.returncode == 1 and [f["text"][:14] for f in found if f["level"] == FAULT] == ["--initial_peer"]
     assert subprocess.run([*command, "--nothing"], capture_output=True, env=env).returncode == 2
 
 
 def test_the_package_needs_neither_typer_nor_rich():
-    program = "import sys, hivemind_c, hivemind_c.dht, hivemind_c.doctor; print({'rich', 'typer', 'starlette', 'uvicorn'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    program = (
+        "import sys, hivemind_c, hivemind_c.dht, hivemind_c.doctor; print({'rich', 'typer', 'starlette', 'uvicorn'} "
+        "& set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
     assert done.stdout.strip() == "set()"
 
 
-def test_what_the_programs_need_is_named():
+def test_missing_library_of_a_program_is_named():
     for program in ("doctor", "monitor"):
         code = f"import sys; sys.modules['typer'] = None; import hivemind_c.cli.{program}"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
-        assert done.returncode == 1 and done.stderr.strip() == "this program needs typer, which is not installed: pip install 'hivemind_c[monitor]'"
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert (
+            done.returncode == 1
+            and done.stderr.strip()
+            == "this program needs typer, which is not installed: pip install 'hivemind_c[monitor]'"
+        )

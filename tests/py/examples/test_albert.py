@@ -122,12 +122,14 @@ def test_two_trainers_one_killed_and_back_and_the_loss_falls(talk, data, tmp_pat
 
 @pytest.fixture(scope="module")
 def trainer():
+    sys.path.insert(0, str(ALBERT))  # as for a program that lies there
     spec = importlib.util.spec_from_file_location("albert_trainer", ALBERT / "trainer.py")
     module = sys.modules["albert_trainer"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.torch.set_num_threads(1)
     yield module
     del sys.modules["albert_trainer"]
+    sys.path.remove(str(ALBERT))
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +158,7 @@ def parsed(trainer, *flags):
     return trainer.HfArgumentParser((trainer.Swarm, trainer.TrainingArguments)).parse_args_into_dataclasses(list(flags))
 
 
-def test_the_large_defaults_are_albert_large_and_every_flag_is_taken(trainer, dht, tmp_path, monkeypatch):
+def test_defaults_are_albert_large_and_every_flag_is_accepted(trainer, dht, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(trainer.AlbertConfig, "from_pretrained", lambda name, **more: asked.append(name) or trainer.AlbertConfig(**LARGE, **more))
     flags = readme_flags()
@@ -192,9 +194,9 @@ def test_the_large_text_is_asked_for_by_its_name(prepare, data, tmp_path, monkey
         prepare.wikitext()
 
 
-def test_several_gpus_in_one_trainer_are_counted_and_their_loss_is_told(trainer, data, tmp_path, monkeypatch, capsys):
+def test_several_gpus_in_one_trainer_are_counted(trainer, data, tmp_path, monkeypatch, capsys):
     class TwoGpus(trainer.torch.nn.DataParallel):
-        """What it does with two GPUs, on the CPU: half of the batch to each, and the loss of each in a row."""
+        """Its work with two GPUs, on the CPU: half of the batch to each, and the loss of each in a row."""
 
         def forward(self, **batch):
             halves = [self.module(**{name: rows.chunk(2)[i] for name, rows in batch.items()}) for i in range(2)]
@@ -219,6 +221,42 @@ def test_half_precision_without_a_swarms_scaler_is_refused(trainer, data, tmp_pa
         trainer.main()
 
 
+def test_the_command_line_of_the_peers_example_runs(data, dht, tmp_path):
+    """Names of files, flags and several addresses as they stand in hivemind's README, on the tiny config."""
+    first = dht()
+    peers = [*first.get_visible_maddrs(), dht(first.get_visible_maddrs()).get_visible_maddrs()[0]]
+    old = f"--experiment_prefix albert-old --seed 42 --logging_first_step --logging_steps 100 --output_dir {tmp_path} --overwrite_output_dir --logging_dir ./logs".split()
+    more = f"--dataset_path {data} --config_path tiny --averaging_expiration 3 --batch_size_lead 8 --bandwidth 1e6 --statistics_expiration 600 --total_steps 2 --warmup_steps 1".split()
+    small = "--use_cpu --target_batch_size 16 --dht_listen_on /ip4/127.0.0.1/tcp/0 --report_to none --disable_tqdm true".split()
+    command = [sys.executable, ALBERT / "run_trainer.py", *old, "--initial_peers", *peers, *more, *small]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENV, timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert "epoch 1: 1 peers, loss" in done.stdout and "no effect of --statistics_expiration" in done.stderr and "no effect of --logging_dir" in done.stderr
+
+
+def test_old_flags_become_those_of_today(trainer):
+    from old_flags import DEFAULTS, translated
+
+    words = translated("--experiment_prefix=x --initial_peers A B --host_maddrs C --warmup_steps 7 --use_ipfs --learning_rate 0.1 --logging_first_step".split())
+    assert words == "--run_id x --initial_peers A,B --host_maddrs C --swarm_warmup 7 --learning_rate 0.1 --logging_first_step".split()
+    swarm, args = parsed(trainer, *words)
+    assert swarm.run_id == "x" and swarm.initial_peers == "A,B" and args.logging_first_step
+    assert DEFAULTS.keys() <= {field.name for field in dataclasses.fields(trainer.TrainingArguments)}
+
+
+@pytest.mark.parametrize("name", ["trainer.py", "run_trainer.py"])
+def test_missing_data_is_told_before_anything_else(tmp_path, name):
+    done = subprocess.run([sys.executable, ALBERT / name, "--output_dir", tmp_path, "--folder", tmp_path / "no"], capture_output=True, text=True, env=ENV, timeout=200)
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(f"{tmp_path}/no has no tokens.npy, which prepare.py makes: run `python prepare.py --folder")
+    assert "INITIAL_PEERS" not in done.stdout
+
+
+def test_old_programs_of_the_example_are_those_of_today(tmp_path):
+    for name, words in ("tokenize_wikitext103.py", "--tiny"), ("run_training_monitor.py", "--experiment_prefix"):
+        done = subprocess.run([sys.executable, ALBERT / name, "--help"], capture_output=True, text=True, env={**ENV, "COLUMNS": "200"}, timeout=100)
+        assert done.returncode == 0 and words in done.stdout, done.stderr
+
+
 def test_the_notebook_and_the_readme_give_options_that_there_are(trainer):
     notebook = nbformat.read(ALBERT / "join.ipynb", as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells)
@@ -230,7 +268,7 @@ def test_the_notebook_and_the_readme_give_options_that_there_are(trainer):
     assert "python prepare.py --folder data" in source
 
 
-def test_joining_by_the_notebook_is_pasting_an_address_and_running_all(talk, data, tmp_path, monkeypatch):
+def test_notebook_joins_by_a_pasted_address(talk, data, tmp_path, monkeypatch):
     stays = talk(ALBERT / "trainer.py", *OPTIONS, "--folder", data, "--output_dir", tmp_path / "stays", INITIAL_PEERS="")
     peers = stays.until(r"INITIAL_PEERS=(\S+)")[1]
     stays.until(r"epoch 1: ")

@@ -1,4 +1,4 @@
-"""What a newcomer runs first: the README's program, its notebook, the demo."""
+"""The programs that a newcomer runs first: the README's program, its notebook, the demo."""
 
 import contextlib
 import os
@@ -38,7 +38,7 @@ def commands(after):
     return re.search(r"```bash\n(.*?)```", README[README.index(after) :], re.S)[1].splitlines()
 
 
-def test_the_readmes_command_and_the_line_that_it_prints_make_a_swarm_of_two(tmp_path):
+def test_readme_command_and_its_printed_line_make_a_swarm(tmp_path):
     """As they are written, in a folder that looks like the checkout after `make build`, which is not made again."""
     (tmp_path / ".venv/bin").mkdir(parents=True)
     python = tmp_path / ".venv/bin/python"
@@ -51,14 +51,24 @@ def test_the_readmes_command_and_the_line_that_it_prints_make_a_swarm_of_two(tmp
         (tmp_path / name).symlink_to(ROOT / name)
     (command,) = commands("Begin a swarm:")
     environment = {**ENV, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    options = dict(cwd=tmp_path, env=environment, start_new_session=True, shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    options = dict(
+        cwd=tmp_path,
+        env=environment,
+        start_new_session=True,
+        shell=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     running = [subprocess.Popen(f"exec {command}", **options)]
     try:
         line = next(text for text in running[0].stdout if text.startswith("INITIAL_PEERS="))
         assert line.endswith(f" {command}\n") and line.removeprefix("INITIAL_PEERS=").startswith("/ip")
         running.append(subprocess.Popen(f"exec env {line}", **options))
         told = ["", ""]
-        for which, one in enumerate(running):  # their progress bars, until each sees the other; neither is waited for to its end
+        for which, one in enumerate(
+            running
+        ):  # their progress bars, until each sees the other; neither is waited for to its end
             for text in one.stdout:
                 told[which] += text
                 if "peers=2" in text:
@@ -80,10 +90,17 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path, monkeypatch):
     assert not any(cell.get("outputs") for cell in notebook.cells), "a notebook is kept without its outputs"
     (cell,) = [cell for cell in notebook.cells if "EPOCHS = 500" in cell.source]
     cell.source = cell.source.replace("EPOCHS = 500", "EPOCHS = 10")
-    NotebookClient(notebook, timeout=800, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(
+        notebook, timeout=800, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     text = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []))
     assert re.search(r"^%env INITIAL_PEERS=/\S+$", text, re.M)
-    shown = " ".join(output["data"].get("text/plain", "") for cell in notebook.cells for output in cell.get("outputs", []) if "data" in output)
+    shown = " ".join(
+        output["data"].get("text/plain", "")
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if "data" in output
+    )
     assert float(re.search(r"'accuracy': ([0-9.]+)", shown)[1]) > 0.9
 
 
@@ -91,20 +108,27 @@ def test_the_notebook_is_the_quickstart():
     program = (ROOT / "examples/quickstart.py").read_text()
     for cell in nbformat.read(ROOT / "examples/quickstart.ipynb", as_version=4).cells:
         if cell.cell_type == "code" and "find_spec" not in cell.source:
-            lines = [line.strip() for line in cell.source.split("\n") if line.strip() and not line.startswith("EPOCHS = ")]
+            lines = [
+                line.strip() for line in cell.source.split("\n") if line.strip() and not line.startswith("EPOCHS = ")
+            ]
             assert all(line in program for line in lines), cell.source
 
 
-def test_the_demo_tells_of_three_trainers_one_late_and_one_killed(tmp_path):
+def test_demo_shows_a_late_and_a_killed_trainer(tmp_path):
     done = run(sys.executable, ROOT / "examples/demo/demo.py", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     assert not list(tmp_path.iterdir())
     assert "equal to the bit" in done.stdout and "one more" in done.stdout and "one less" in done.stdout
 
 
-def test_in_a_terminal_the_demos_page_stays_until_ctrl_c(browser):
+def test_demo_page_in_a_terminal_stays_until_ctrl_c(browser):
     here, there = os.openpty()
-    demo = subprocess.Popen([sys.executable, ROOT / "examples/demo/demo.py"], stdout=there, stderr=subprocess.STDOUT, env={**ENV, "WEB": "0", "NO_COLOR": "1"})
+    demo = subprocess.Popen(
+        [sys.executable, ROOT / "examples/demo/demo.py"],
+        stdout=there,
+        stderr=subprocess.STDOUT,
+        env={**ENV, "WEB": "0", "NO_COLOR": "1"},
+    )
     os.close(there)
     told = []
 
@@ -116,12 +140,17 @@ def test_in_a_terminal_the_demos_page_stays_until_ctrl_c(browser):
     listening = threading.Thread(target=listen)
     listening.start()
     try:
-        assert eventually(lambda: demo.poll() is not None or "all of it worked" in "".join(told), 700) and demo.poll() is None, "".join(told)
+        assert (
+            eventually(lambda: demo.poll() is not None or "all of it worked" in "".join(told), 700)
+            and demo.poll() is None
+        ), "".join(told)
         web = re.search(r"shows all of it at (http://localhost:\d+/)", "".join(told))[1]
 
         def shown():
             page = browser(web)
-            return text_of(page, "run") == "demo" and text_of(page, "peers") == "2" and "amber" in page and "coral" in page
+            return (
+                text_of(page, "run") == "demo" and text_of(page, "peers") == "2" and "amber" in page and "coral" in page
+            )
 
         assert eventually(shown, 240), browser(web)
         demo.send_signal(signal.SIGINT)
@@ -136,7 +165,7 @@ def test_in_a_terminal_the_demos_page_stays_until_ctrl_c(browser):
         os.close(here)
 
 
-def test_the_readme_names_what_is_there():
+def test_readme_names_existing_targets_and_files():
     for target in re.findall(r"^make (\S+)", README, re.M) + re.findall(r"`make (\S+?)`", README):
         assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.M), f"make {target}"
     for path in re.findall(r"\]\((?!http)([^)#]+)\)", README):

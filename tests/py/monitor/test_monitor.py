@@ -1,4 +1,4 @@
-"""What hivemind-monitor gathers, keeps and hands on; the page and the program are test_monitor_page's."""
+"""The records that hivemind-monitor gathers, keeps and exports; the page and the program are test_monitor_page's."""
 
 import dataclasses
 import gc
@@ -28,12 +28,24 @@ from optim_support import Peer, flat, network, settle, train_together
 from support import eventually, resident
 
 SAID = news.News(
-    version="0.1.0", name="amber", role="trainer", time=1e9, lease=10.0, epoch=3, target=64, samples=640, speed=12.5, loss=0.25, rounds=6, failures=1, errors=((2, "nobody came"),)
+    version="0.1.0", name="amber", role="trainer", time=1e9, lease=10.0, epoch=3, target=64, samples=640, speed=12.5,
+    loss=0.25, rounds=6, failures=1, errors=((2, "nobody came"),)
 )  # fmt: skip
 
 
 def snapshot(**changed):
-    about = dict(time=time.time(), run_id="run", epoch=3, samples=32, target=64, speed=20.0, eta=1.5, num_peers=2, num_clients=0, loss=0.5)
+    about = dict(
+        time=time.time(),
+        run_id="run",
+        epoch=3,
+        samples=32,
+        target=64,
+        speed=20.0,
+        eta=1.5,
+        num_peers=2,
+        num_clients=0,
+        loss=0.5,
+    )
     return Snapshot(**{**about, **changed})
 
 
@@ -44,7 +56,11 @@ def test_news_come_through_as_they_were_said_and_texts_are_cut():
     assert news.read_news(unpack(news.write_news(SAID))) == SAID
     long = dataclasses.replace(SAID, name="x" * 5000, errors=tuple((i, "y" * 5000) for i in range(9)))
     heard = news.read_news(unpack(news.write_news(long)))
-    assert heard.name == "x" * 200 and [epoch for epoch, _ in heard.errors] == [5, 6, 7, 8] and len(heard.errors[0][1]) == 200
+    assert (
+        heard.name == "x" * 200
+        and [epoch for epoch, _ in heard.errors] == [5, 6, 7, 8]
+        and len(heard.errors[0][1]) == 200
+    )
     assert len(news.write_news(long)) < 1500
 
 
@@ -59,9 +75,12 @@ def test_no_number_of_a_strangers_is_too_large_to_be_remembered():
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"version": 3}, {"name": "x" * 201}, {"name": None}, {"role": "king"}, {"role": ["trainer"]}, {"time": -1}, {"time": math.nan}, {"lease": 601}, {"epoch": -1},
-        {"epoch": True}, {"epoch": 1 << 49}, {"epoch": 1.5}, {"target": 0}, {"samples": "9"}, {"speed": math.inf}, {"speed": -1.0}, {"speed": True}, {"loss": math.nan}, {"loss": "low"},
-        {"rounds": None}, {"failures": -1}, {"errors": None}, {"errors": [[1, "x"]] * 5}, {"errors": [[1]]}, {"errors": [["1", "x"]]}, {"errors": [[1, "x" * 201]]}, {"more": 1},
+        {"version": 3}, {"name": "x" * 201}, {"name": None}, {"role": "king"}, {"role": ["trainer"]}, {"time": -1},
+        {"time": math.nan}, {"lease": 601}, {"epoch": -1},
+        {"epoch": True}, {"epoch": 1 << 49}, {"epoch": 1.5}, {"target": 0}, {"samples": "9"}, {"speed": math.inf},
+        {"speed": -1.0}, {"speed": True}, {"loss": math.nan}, {"loss": "low"},
+        {"rounds": None}, {"failures": -1}, {"errors": None}, {"errors": [[1, "x"]] * 5}, {"errors": [[1]]},
+        {"errors": [["1", "x"]]}, {"errors": [[1, "x" * 201]]}, {"more": 1},
     ],
 )  # fmt: skip
 def test_news_out_of_bounds_are_nobodys(wrong):
@@ -71,15 +90,19 @@ def test_news_out_of_bounds_are_nobodys(wrong):
         news.read_news(value)
 
 
-def test_what_is_no_record_of_a_peer_is_left_out(dhts):
+def test_invalid_news_are_ignored(dhts):
     for value in (b"x", [], {"epoch": 1}, None):
         with pytest.raises(ValueError):
             news.read_news(value)
     key, end = news.key_of("strange", dhts[0].peer_id), get_dht_time() + 60
     value = unpack(news.write_news(SAID))
     assert dhts[0].store(key, value, end, subkey=news.subkey_of(dhts[0].peer_id))
-    assert all(dhts[1].store(other, value, end, subkey=subkey) for other in news.keys("strange") for subkey in (b"somebody", 7))
-    assert all(dhts[0].store(other, value, end, subkey=news.subkey_of(dhts[0].peer_id)) for other in news.keys("strange"))  # once is enough
+    assert all(
+        dhts[1].store(other, value, end, subkey=subkey) for other in news.keys("strange") for subkey in (b"somebody", 7)
+    )
+    assert all(
+        dhts[0].store(other, value, end, subkey=news.subkey_of(dhts[0].peer_id)) for other in news.keys("strange")
+    )  # once is enough
     assert dhts[2].store(key, "nonsense", end, subkey=news.subkey_of(dhts[2].peer_id))
     with pytest.raises(Exception, match="only that peer can store there"):
         dhts[3].store(key, value, end, subkey=news.subkey_of(dhts[1].peer_id))
@@ -100,34 +123,45 @@ def test_a_liar_is_in_doubt_and_moves_neither_epoch_nor_loss():
     assert reference([1, 1, 1, 9, 9]) == 9 and reference([1, 1, 1, 1, 9, 9]) == 1 and reference([]) == 0
 
 
-def test_a_count_that_begins_with_old_records_puts_nobody_in_doubt(dht, monkeypatch):
-    """Records of peers that are asked directly are as old as 20 s: a monitor that was started again showed two trainers of epoch 13 as liars, and no loss."""
+def test_count_of_old_records_puts_nobody_in_doubt(dht, monkeypatch):
+    """Records of peers that are asked directly are as old as 20 s: a monitor that was started again showed two trainers
+    of epoch 13 as liars, and no loss."""
     watcher = Gatherer(dht(), "run")
     monkeypatch.setattr(type(watcher._heard), "whole", True)
     monkeypatch.setattr(Gatherer, "_has_fetched", True)
-    heard = [(name, dataclasses.replace(SAID, epoch=13, loss=loss), 1.0) for name, loss in (("amber", 1.0), ("blue", 2.0))]
+    heard = [
+        (name, dataclasses.replace(SAID, epoch=13, loss=loss), 1.0) for name, loss in (("amber", 1.0), ("blue", 2.0))
+    ]
     heard.append(("liar", dataclasses.replace(SAID, epoch=1_000_000, loss=-1e9), 1.0))
 
     def look(epoch, num_peers=3):
-        now = watcher._snapshot(heard, types.SimpleNamespace(**{**vars(watcher._tracker.global_progress), "epoch": epoch, "num_peers": num_peers}), time.time())
+        now = watcher._snapshot(
+            heard,
+            types.SimpleNamespace(**{**vars(watcher._tracker.global_progress), "epoch": epoch, "num_peers": num_peers}),
+            time.time(),
+        )
         return now.loss, now.whole, now.speed, {view.peer_id for view in now.peers if view.doubt}
 
     assert look(0, 0) == (1.5, False, 0.0, {"liar"}), "the count is empty"
     assert look(0) == look(10) == (1.5, False, 0.0, {"liar"}), "and then of some epochs ago"
     assert look(11) == look(13) == (1.5, True, 0.0, {"liar"})
     watcher._begun -= BEGINS_S
-    assert look(10) == (None, True, 0.0, {"amber", "blue", "liar"}), "later whoever is far ahead of the count is in doubt"
+    assert look(10) == (None, True, 0.0, {"amber", "blue", "liar"}), (
+        "later whoever is far ahead of the count is in doubt"
+    )
     watcher.shutdown()
 
 
-def test_the_monitor_sees_what_the_trainers_did(dhts):
+def test_monitor_shows_the_trainers_progress(dhts):
     peers = [Peer(i, one, network(), run_id="seen", target_batch_size=64) for i, one in enumerate(dhts[:2])]
     liar = ProgressTracker(dhts[2], "seen", 64, start=True)
     watcher = Gatherer(dhts[3], "seen")
     try:
         train_together(peers, 3)
         value = unpack(news.write_news(dataclasses.replace(SAID, epoch=1 << 40, loss=1e30, time=get_dht_time())))
-        dhts[2].store(news.key_of("seen", dhts[2].peer_id), value, get_dht_time() + 60, subkey=news.subkey_of(dhts[2].peer_id))
+        dhts[2].store(
+            news.key_of("seen", dhts[2].peer_id), value, get_dht_time() + 60, subkey=news.subkey_of(dhts[2].peer_id)
+        )
         for peer, loss in zip(peers, (1.0, 2.0)):
             peer.optimizer.report_loss(torch.tensor(loss))
             peer.optimizer.telling.failed(2, "nobody came")
@@ -136,7 +170,13 @@ def test_the_monitor_sees_what_the_trainers_did(dhts):
 
         def seen():
             looks.append(watcher.look())
-            return looks[-1].num_peers == 2 and looks[-1].epoch == 3 and looks[-1].loss == 1.5 and len(looks[-1].peers) == 3 and len(looks[-1].failures) >= 2
+            return (
+                looks[-1].num_peers == 2
+                and looks[-1].epoch == 3
+                and looks[-1].loss == 1.5
+                and len(looks[-1].peers) == 3
+                and len(looks[-1].failures) >= 2
+            )
 
         assert eventually(seen), looks[-1]
         now = looks[-1]
@@ -146,8 +186,13 @@ def test_the_monitor_sees_what_the_trainers_did(dhts):
         for peer, loss in zip(peers, (1.0, 2.0)):
             view = seen[peer.dht.peer_id]
             assert (view.epoch, view.loss, view.failures, view.role) == (3, loss, 1, "trainer") and view.rounds >= 3
-            assert view.samples == sum(16 * len(peer.used.get(epoch, [])) for epoch in range(3)) + peer.optimizer.local_samples
-        assert {(f.peer_id, f.epoch, f.text) for f in now.failures} >= {(peer.dht.peer_id, 2, "nobody came") for peer in peers}
+            assert (
+                view.samples
+                == sum(16 * len(peer.used.get(epoch, [])) for epoch in range(3)) + peer.optimizer.local_samples
+            )
+        assert {(f.peer_id, f.epoch, f.text) for f in now.failures} >= {
+            (peer.dht.peer_id, 2, "nobody came") for peer in peers
+        }
     finally:
         watcher.shutdown()
         liar.shutdown()
@@ -155,7 +200,7 @@ def test_the_monitor_sees_what_the_trainers_did(dhts):
             peer.optimizer.shutdown()
 
 
-def test_no_step_waits_for_what_is_told(dht, monkeypatch):
+def test_no_step_waits_for_its_news(dht, monkeypatch):
     from hivemind_c.optim import telling
 
     never, reached = threading.Event(), threading.Event()
@@ -192,10 +237,14 @@ def test_a_restart_loses_nothing_and_runs_do_not_mix(tmp_path):
     path = str(tmp_path / "history.db")
     first = History(path, "run")
     for i in range(5):
-        first.add(snapshot(time=100.0 + i, loss=None if i == 2 else 0.5, failures=(Failure(99.0, "peer", 2, "nobody came"),)))
+        first.add(
+            snapshot(time=100.0 + i, loss=None if i == 2 else 0.5, failures=(Failure(99.0, "peer", 2, "nobody came"),))
+        )
     first.close()
     again, other = History(path, "run"), History(path, "another")
-    assert [point.time for point in again.points] == [100.0, 101.0, 102.0, 103.0, 104.0] and again.points[2].loss is None
+    assert [point.time for point in again.points] == [100.0, 101.0, 102.0, 103.0, 104.0] and again.points[
+        2
+    ].loss is None
     assert again.points[0] == Point(100.0, 3, 3 * 64 + 32, 20.0, 0.5, 2)
     assert again.failures() == [Failure(99.0, "peer", 2, "nobody came")]
     assert other.points == [] and other.failures() == []
@@ -251,7 +300,10 @@ def test_nobody_fills_the_list_of_failures(dht):
 
 def test_old_failures_of_many_peers_stay_old(dht):
     watcher = Gatherer(dht(), "run")
-    heard = [(f"peer{i}", dataclasses.replace(SAID, errors=tuple((k, "nobody came") for k in range(4))), 1.0) for i in range(200)]
+    heard = [
+        (f"peer{i}", dataclasses.replace(SAID, errors=tuple((k, "nobody came") for k in range(4))), 1.0)
+        for i in range(200)
+    ]
     for now in (1.0, 2.0, 3.0):
         watcher._note_failures(heard, now)
     assert len(watcher._failures) == 500 and {failure.time for failure in watcher._failures.values()} == {1.0}
@@ -290,16 +342,20 @@ class Large:
     def tell(self, peers, **said):
         self.kept = {key: {} for key in news.keys(self.run_id)}
         for peer in peers:
-            self.kept[news.key_of(self.run_id, peer)][news.subkey_of(peer)] = unpack(news.write_news(dataclasses.replace(SAID, **{"lease": 60.0, **said})))
+            self.kept[news.key_of(self.run_id, peer)][news.subkey_of(peer)] = unpack(
+                news.write_news(dataclasses.replace(SAID, **{"lease": 60.0, **said}))
+            )
 
     def get(self, key, latest=False, return_future=False):
         self.asked.append(key)
         end = get_dht_time() + 60
-        self.replies[key] = Reply({subkey: ValueWithExpiration(value, end) for subkey, value in self.kept.get(key, {}).items()})
+        self.replies[key] = Reply(
+            {subkey: ValueWithExpiration(value, end) for subkey, value in self.kept.get(key, {}).items()}
+        )
         return self.replies[key]
 
 
-def test_a_small_swarm_is_asked_in_each_look_and_a_large_one_no_more_often_than_it_tells(dht):
+def test_small_swarm_is_asked_each_look_and_a_large_one_less(dht):
     large = Large(dht())
     large.tell([f"12D3KooW{i:04}" for i in range(10)])
     heard = Heard(large, "large")
@@ -320,7 +376,8 @@ def test_a_small_swarm_is_asked_in_each_look_and_a_large_one_no_more_often_than_
     assert len(heard.look(100.0)) == 500, "after a while without a look all are asked"
 
 
-def test_who_can_be_asked_for_no_more_is_gone_some_seconds_after_its_lease(dht):
+def test_peer_that_cannot_be_asked_is_gone_after_its_lease(dht):
+    """It stays some seconds longer than its lease, if the monitor never asks for it again."""
     large = Large(dht())
     large.tell([f"12D3KooW{i:04}" for i in range(1000)])
     heard = Heard(large, "large")
@@ -330,8 +387,9 @@ def test_who_can_be_asked_for_no_more_is_gone_some_seconds_after_its_lease(dht):
     assert heard.look(76.0) == []
 
 
-def test_a_monitor_that_may_not_ask_for_some_seconds_shows_whom_it_heard(dht):
-    """A start on a busy machine costs so much that it asks nobody for OWED_S, as long as a small swarm's news live: its page lost everybody for a second."""
+def test_monitor_that_may_not_ask_shows_the_last_news(dht):
+    """A start on a busy machine costs so much that it asks nobody for OWED_S, as long as a small swarm's news live: its
+    page lost everybody for a second."""
     large = Large(dht())
     large.tell([f"12D3KooW{i:04}" for i in range(10)], lease=LIVES_S)
     heard = Heard(large, "large")
@@ -341,7 +399,7 @@ def test_a_monitor_that_may_not_ask_for_some_seconds_shows_whom_it_heard(dht):
     assert heard.look(LIVES_S + 2) == [], "who tells no more is gone with the next answer"
 
 
-def test_whoever_is_slow_to_answer_holds_up_nobody_else(dht, monkeypatch):
+def test_slow_node_delays_no_other_news(dht, monkeypatch):
     monkeypatch.setattr(Reply, "came", False)
     large = Large(dht())
     names = [f"12D3KooW{i:04}" for i in range(80)]
@@ -365,7 +423,8 @@ def test_whoever_is_slow_to_answer_holds_up_nobody_else(dht, monkeypatch):
     assert len(heard.look(20.1)) == 80
 
 
-def test_who_could_not_be_asked_for_stays_some_seconds_beyond_its_lease(dht, monkeypatch):
+def test_peer_that_could_not_be_asked_outlives_its_lease(dht, monkeypatch):
+    """The network is away: each question fails, and the peer is shown for some seconds beyond its lease."""
     large = Large(dht())
     large.tell([f"12D3KooW{i:04}" for i in range(10)])
     heard = Heard(large, "large")
@@ -386,7 +445,11 @@ def test_a_day_of_peers_that_come_and_go_leaves_memory_flat(dht, tmp_path, monke
     hours = []
     for minute in range(0, 24 * 60, every):
         if minute % 6 == 0:  # all of them have other names, and have failed anew
-            large.tell([f"12D3KooW{minute:05}{i:03}" for i in range(peers)], epoch=minute, errors=((minute, "nobody came"), (minute, "x" * 200)))
+            large.tell(
+                [f"12D3KooW{minute:05}{i:03}" for i in range(peers)],
+                epoch=minute,
+                errors=((minute, "nobody came"), (minute, "x" * 200)),
+            )
         clock[0] += 60 * every
         now = watching.look()
         assert len(now.peers) == peers and len(now.failures) <= 500
@@ -437,9 +500,12 @@ def test_watching_goes_on_when_a_listener_fails():
     assert broken.closed
 
 
-def test_watching_goes_on_when_what_was_seen_cannot_be_remembered(caplog):
+def test_watching_continues_if_a_look_cannot_be_stored(caplog):
     strange = snapshot(failures=(Failure(1.0, "peer", 3, "\ud800"),))
-    watching, ended = Watch(Looks(snapshot(loss=2**64), strange, snapshot()), History(None, "run"), 0.01), threading.Event()
+    watching, ended = (
+        Watch(Looks(snapshot(loss=2**64), strange, snapshot()), History(None, "run"), 0.01),
+        threading.Event(),
+    )
     thread = threading.Thread(target=watching.run, args=(ended,))
     thread.start()
     assert eventually(lambda: watching.looks >= 4)
@@ -450,7 +516,8 @@ def test_watching_goes_on_when_what_was_seen_cannot_be_remembered(caplog):
 
 
 class Spends:
-    """A gatherer whose looks cost, a clock that they move, and an event that is set when the clock stands at an hour."""
+    """A gatherer whose looks cost, a clock that they move, and an event that is set when the clock stands at an
+    hour."""
 
     def __init__(self, first, asking, showing):
         self.costs, self.now, self.cpu, self.looks, self.asked = (first, asking, showing), 1000.0, 5.0, [], []
@@ -477,8 +544,11 @@ class Spends:
         self.now += seconds
 
 
-@pytest.mark.parametrize("peers, first, asking, showing", [(20, 0.01, 0.004, 0.001), (1000, 0.3, 0.02, 0.006), (10_000, 3.0, 0.2, 0.06)])
-def test_a_dear_look_does_not_keep_the_page_old_and_all_together_take_little(monkeypatch, peers, first, asking, showing):
+@pytest.mark.parametrize(
+    "peers, first, asking, showing", [(20, 0.01, 0.004, 0.001), (1000, 0.3, 0.02, 0.006), (10_000, 3.0, 0.2, 0.06)]
+)
+def test_costly_looks_keep_the_page_fresh_and_use_little_cpu(monkeypatch, peers, first, asking, showing):
+    """A costly look does not keep the page old. All looks together take little of the processor."""
     spends = Spends(first, asking, showing)
     monkeypatch.setattr(watch, "time", spends.time())
     Watch(spends, History(None, "run"), 0.5).run(spends)
@@ -491,7 +561,7 @@ def test_a_dear_look_does_not_keep_the_page_old_and_all_together_take_little(mon
         assert len(spends.asked) > 3600 * news.SHARDS / 15
 
 
-def test_what_some_peers_have_said_is_shown_and_not_remembered():
+def test_partial_look_is_shown_and_not_stored():
     told = []
     sinks = Sinks()
     sinks.add(lambda epoch, known: told.append(known["loss"]), lambda: None)
@@ -502,7 +572,7 @@ def test_what_some_peers_have_said_is_shown_and_not_remembered():
     assert [point.loss for point in watching.points()] == told == [0.5]
 
 
-def test_a_monitor_that_comes_late_remembers_no_epoch_before_it_has_heard_the_count(dht, monkeypatch):
+def test_late_monitor_stores_no_epoch_before_the_count(dht, monkeypatch):
     clock = [1e9]
     monkeypatch.setattr(gather, "time", types.SimpleNamespace(time=lambda: clock[0], monotonic=lambda: clock[0]))
     late = Large(dht())
@@ -515,12 +585,16 @@ def test_a_monitor_that_comes_late_remembers_no_epoch_before_it_has_heard_the_co
     watching.close()
 
 
-def test_what_was_done_before_the_monitor_came_is_no_speed(monkeypatch):
+def test_samples_before_the_monitor_count_as_no_speed(monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(speed, "time", types.SimpleNamespace(monotonic=lambda: clock[0]))
     measured, seen = speed.Speed(), []
     for peers, epoch, samples in ((0, 0, 0), (5, 100, 10), (5, 100, 30), (0, 0, 0)):
-        seen.append(measured.look(types.SimpleNamespace(num_peers=peers, epoch=epoch, samples_accumulated=samples, target_batch_size=64)))
+        seen.append(
+            measured.look(
+                types.SimpleNamespace(num_peers=peers, epoch=epoch, samples_accumulated=samples, target_batch_size=64)
+            )
+        )
         clock[0] += 1
     assert seen == [0.0, 0.0, 20.0, 0.0]
 
@@ -528,7 +602,7 @@ def test_what_was_done_before_the_monitor_came_is_no_speed(monkeypatch):
 # ---- where it goes ----
 
 
-def test_prometheus_reads_it_whatever_a_peer_is_called():
+def test_prometheus_reads_any_name_of_a_peer():
     view = views([("12D3peer", dataclasses.replace(SAID, name='a"\n\\b'), 1.0)], 3)[0]
     text = exposition(snapshot(peers=(view,), eta=None))
     assert 'hivemind_epoch{run="run"} 3\n' in text and "hivemind_seconds_to_next_epoch" not in text
@@ -576,7 +650,12 @@ def test_the_swarms_state_is_saved_and_fits_the_model(dhts, tmp_path, caplog):
         path = save(dhts[3], "kept", tmp_path)
         other = network(seed=5)
         epoch = load_checkpoint(torch.load(path, weights_only=True), other)
-        assert path.name == f"kept-{epoch}.pt" and any(torch.equal(flat(other), after) for peer in peers for after in [peer.after.get(epoch - 1)] if after is not None)
+        assert path.name == f"kept-{epoch}.pt" and any(
+            torch.equal(flat(other), after)
+            for peer in peers
+            for after in [peer.after.get(epoch - 1)]
+            if after is not None
+        )
         with pytest.raises(ValueError, match="another model"):
             load_checkpoint(torch.load(path, weights_only=True), torch.nn.Linear(2, 2))
         saver = Saver(dhts[3], "kept", 2, str(tmp_path / "saved"))
@@ -597,9 +676,17 @@ def test_the_swarms_state_is_saved_and_fits_the_model(dhts, tmp_path, caplog):
 def test_a_terminal_shows_no_control_characters_of_a_stranger():
     from rich.console import Console
 
-    peers = views([("12D3peer", dataclasses.replace(SAID, name="\x1b[2Jevil[red]"), 1.0), *[(f"p{i}", SAID, 1.0) for i in range(30)]], 3)
+    peers = views(
+        [
+            ("12D3peer", dataclasses.replace(SAID, name="\x1b[2Jevil[red]"), 1.0),
+            *[(f"p{i}", SAID, 1.0) for i in range(30)],
+        ],
+        3,
+    )
     console = Console(width=160, force_terminal=False, record=True, file=open("/dev/null", "w"))
-    console.print(draw(snapshot(peers=tuple(peers), failures=(Failure(1.0, "peer", 2, "bad\x07[bold]"),)), "INITIAL_PEERS=x"))
+    console.print(
+        draw(snapshot(peers=tuple(peers), failures=(Failure(1.0, "peer", 2, "bad\x07[bold]"),)), "INITIAL_PEERS=x")
+    )
     text = console.export_text()
     assert "?[2Jevil[red]" in text and "bad?[bold]" in text and "\x1b" not in text and "and 11 more" in text
     assert "looking" in str(draw(None, ""))

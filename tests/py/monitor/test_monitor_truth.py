@@ -1,4 +1,5 @@
-"""What stands on the monitors' pages against what real trainers wrote into their logs, with a liar among them, after a reload and after a restart."""
+"""The figures on the monitors' pages against those that real trainers wrote into their logs, with a liar among them,
+after a reload and after a restart."""
 
 import html
 import json
@@ -22,9 +23,11 @@ TRAINER = """
     logging.getLogger("hivemind_c").setLevel("INFO")
     torch.set_num_threads(1)
     model = torch.nn.Linear(8, 1)
-    dht = hivemind.DHT(sys.argv[1], host_maddrs=["/ip4/127.0.0.1/tcp/0"], start=True, wait_timeout=30, startup_timeout=90)
+    dht = hivemind.DHT(sys.argv[1], host_maddrs=["/ip4/127.0.0.1/tcp/0"], start=True, wait_timeout=30,
+        startup_timeout=90)
     optimizer = hivemind.Optimizer(
-        dht=dht, run_id="people", target_batch_size=256, batch_size_per_step=16, optimizer=torch.optim.SGD(model.parameters(), lr=0.01), matchmaking_time=1, averaging_timeout=6,
+        dht=dht, run_id="people", target_batch_size=256, batch_size_per_step=16,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.01), matchmaking_time=1, averaging_timeout=6,
         verbose=True, tracker_opts=dict(min_refresh_period=0.1, default_refresh_period=0.1, max_refresh_period=0.5),
     )
     ended, loss, last = threading.Event(), float(sys.argv[2]), 64
@@ -43,7 +46,8 @@ TRAINER = """
         "loss": said.item(),
         "samples": optimizer.local_samples + sum(int(samples) for samples, epoch in given if epoch not in failed),
         "rounds": sum(bool(re.match("Averaged (tensors|state) successfully", line)) for line in Log.lines),
-        "failures": sum(bool(re.match(r"epoch \\d+: (averaging .*failed|the others have made this step without)", line)) for line in Log.lines),
+        "failures": sum(bool(re.match(r"epoch \\d+: (averaging .*failed|the others have made this step "
+        "without)", line)) for line in Log.lines),
         "log": Log.lines[-30:],
     }), flush=True)
     threading.Event().wait()
@@ -60,7 +64,8 @@ LIAR = """
     print(dht.peer_id, flush=True)
     while True:
         tracker.report_local_progress(1_000_000, 1_000_000)
-        said = news.News(sys.argv[2], sys.argv[2], "trainer", get_dht_time(), 10.0, 1_000_000, 9, 1 << 47, 1e11, -1e9, 1 << 40, 0, ((7, sys.argv[2]),))
+        said = news.News(sys.argv[2], sys.argv[2], "trainer", get_dht_time(), 10.0, 1_000_000, 9, 1 << 47, 1e11, -1e9,
+            1 << 40, 0, ((7, sys.argv[2]),))
         dht.store(key, unpack(news.write_news(said)), get_dht_time() + 10, subkey=subkey)
         time.sleep(1)
 """
@@ -82,7 +87,7 @@ def points_of(page):
     return int(re.search(r'id="loss-chart"[^>]*data-points="(\d+)"', page)[1])
 
 
-def test_the_pages_show_what_the_trainers_logged_whatever_a_liar_says(monitors, program, browser):  # noqa: F811
+def test_pages_show_the_trainers_logs_despite_a_liar(monitors, program, browser):  # noqa: F811
     port = free_port()
     first = monitors(port=port)
     second = monitors("--initial_peers", first.peers, folder="other")
@@ -96,7 +101,13 @@ def test_the_pages_show_what_the_trainers_logged_whatever_a_liar_says(monitors, 
     def told(monitor):
         return {peer["peer_id"]: peer for peer in monitor.run().get("peers", [])}
 
-    assert eventually(lambda: len(told(first)) == len(told(second)) == 3 and first.run()["num_peers"] == 3 and 4 <= first.run()["epoch"] < 1000), first.run()
+    assert eventually(
+        lambda: (
+            len(told(first)) == len(told(second)) == 3
+            and first.run()["num_peers"] == 3
+            and 4 <= first.run()["epoch"] < 1000
+        )
+    ), first.run()
     assert eventually(lambda: all(any(point[4] == 2.375 for point in monitor.history()) for monitor in (first, second)))
     for trainer in trainers.values():
         trainer.say()
@@ -105,7 +116,12 @@ def test_the_pages_show_what_the_trainers_logged_whatever_a_liar_says(monitors, 
 
     def differs(monitor):
         said = told(monitor)
-        return [(known["name"], what, said[peer][what], known[what], *known["log"]) for peer, known in logged.items() for what in FIGURES if said[peer][what] != known[what]]
+        return [
+            (known["name"], what, said[peer][what], known[what], *known["log"])
+            for peer, known in logged.items()
+            for what in FIGURES
+            if said[peer][what] != known[what]
+        ]
 
     for monitor in (first, second):
         assert eventually(lambda: not differs(monitor)), "\n".join(map(str, differs(monitor)))
@@ -113,12 +129,21 @@ def test_the_pages_show_what_the_trainers_logged_whatever_a_liar_says(monitors, 
         rows = rows_of(page)
         assert set(rows) == {*logged, lies} and "<img" not in page and page.count("<script") == 1
         for peer, known in logged.items():
-            shown = {name: rows[peer][name] for name in ("name", "epoch", "samples", "loss", "rounds", "failures", "kind")}
+            shown = {
+                name: rows[peer][name] for name in ("name", "epoch", "samples", "loss", "rounds", "failures", "kind")
+            }
             expected = {name: f"{known[name]:,}" for name in ("epoch", "samples", "rounds", "failures")}
             assert shown == {**expected, "name": known["name"], "loss": f"{known['loss']:.4f}", "kind": ""}
-        assert rows[lies]["kind"] == "doubt" and rows[lies]["seen"].startswith("says epoch 1000000") and rows[lies]["version"] == EVIL
+        assert (
+            rows[lies]["kind"] == "doubt"
+            and rows[lies]["seen"].startswith("says epoch 1000000")
+            and rows[lies]["version"] == EVIL
+        )
         assert text_of(page, "loss") == "23.7500", "the middle of the two"
-        assert text_of(page, "epoch") == f"{max(known['epoch'] for known in logged.values()):,}" and text_of(page, "state") == "live"
+        assert (
+            text_of(page, "epoch") == f"{max(known['epoch'] for known in logged.values()):,}"
+            and text_of(page, "state") == "live"
+        )
         assert eventually(lambda: monitor.history()[-1][4] == 23.75)
         seen = [point[4] for point in monitor.history()]
         assert 2.375 in seen and all(loss is None or 1.25 <= loss <= 35 for loss in seen)

@@ -68,7 +68,8 @@ STARTS = """
     BEFORE
     if os.fork() == 0:
         try:
-            with Node("/ip4/127.0.0.1/tcp/0") as third, Node("/ip4/127.0.0.1/tcp/0", initial_peers=third.addresses) as fourth:
+            with Node("/ip4/127.0.0.1/tcp/0") as third, Node("/ip4/127.0.0.1/tcp/0",
+                initial_peers=third.addresses) as fourth:
                 fourth.wait_for_peers(1, 60)
                 print(fourth.echo(third, b"child"))
         except HivemindError as error:
@@ -83,13 +84,13 @@ STARTS = """
 
 
 def said(program, before):
-    """What it printed and what went wrong; the node that lives longer may have missed the other."""
+    """Its output and its errors; the node that lives longer may have missed the other."""
     code, out, errors = program(STARTS.replace("BEFORE", before)).finish()
     return code, out, [line for line in errors.splitlines() if not line.startswith("lost peer ")]
 
 
 @pytest.mark.parametrize("before", ["kept = Node('127.0.0.1:0')", "Node('127.0.0.1:0').shutdown()"])
-def test_a_child_of_a_process_with_nodes_starts_none_and_harms_nobody(program, before):
+def test_child_of_a_process_with_nodes_starts_none(program, before):
     assert said(program, before) == (0, "FORKED\nb'parent'\n", [])
 
 
@@ -138,7 +139,8 @@ def test_a_data_loader_with_workers_runs_beside_a_node(program):
             second = Node("/ip4/127.0.0.1/tcp/0", initial_peers=first.addresses)
             second.wait_for_peers(1, 60)
             for epoch in range(2):
-                loader = DataLoader(TensorDataset(torch.arange(64.0)), batch_size=4, num_workers=2, multiprocessing_context="fork")
+                loader = DataLoader(TensorDataset(torch.arange(64.0)), batch_size=4, num_workers=2,
+                    multiprocessing_context="fork")
                 total = 0.0
                 for (batch,) in loader:
                     assert second.echo(first, b"batch") == b"batch"

@@ -22,7 +22,7 @@ def leaks_nothing(work, times, bytes_allowed=8 << 20):
     assert resident() - before[1] < bytes_allowed
 
 
-def test_echoes(pair):
+def test_echoes_leak_nothing(pair):
     first, second = pair
 
     def work(times):
@@ -32,7 +32,7 @@ def test_echoes(pair):
     leaks_nothing(work, 1000)
 
 
-def test_parcels(pair):
+def test_parcels_leak_nothing(pair):
     first, second = pair
     data = bytearray(1 << 20)
 
@@ -45,7 +45,7 @@ def test_parcels(pair):
     data.append(1)
 
 
-def test_peers_and_names(pair):
+def test_peers_and_names_leak_nothing(pair):
     first, second = pair
 
     def work(times):
@@ -55,7 +55,7 @@ def test_peers_and_names(pair):
     leaks_nothing(work, 2000)
 
 
-def test_futures_that_nobody_waits_for(pair):
+def test_unawaited_futures_leak_nothing(pair):
     first, second = pair
 
     def work(times):
@@ -69,7 +69,7 @@ def test_futures_that_nobody_waits_for(pair):
     leaks_nothing(work, 1000)
 
 
-def test_waits_that_were_given_up(pair):
+def test_abandoned_waits_leak_nothing(pair):
     def work(times):
         for _ in range(times):
             pair[0]._node.wait_for_peers(99)
@@ -78,7 +78,7 @@ def test_waits_that_were_given_up(pair):
     leaks_nothing(work, 6000)
 
 
-def test_failing_calls(pair):
+def test_failing_calls_leak_nothing(pair):
     first, second = pair
     with Node(HERE) as stranger:
         unknown = stranger.peer_id
@@ -105,7 +105,7 @@ def test_failing_calls(pair):
 
 
 @pytest.mark.parametrize("end", ["shutdown", "dropped"])
-def test_nodes(end):
+def test_nodes_leak_nothing(end):
     def work(times):
         for _ in range(times):
             one = Node(HERE)

@@ -1,4 +1,4 @@
-"""What nodes say reaches Python's logging."""
+"""Records of nodes reach Python's logging."""
 
 import logging
 import threading
@@ -28,7 +28,7 @@ def test_lines_reach_logging_with_room_and_event(caplog, node):
         assert record.name.split(".")[1]
 
 
-def test_what_was_said_before_shutdown_has_been_heard_when_it_returns(caplog):
+def test_shutdown_delivers_all_log_lines_before_it_returns(caplog):
     caplog.set_level(logging.DEBUG)
     for _ in range(5):
         caplog.clear()
@@ -44,7 +44,7 @@ def test_lines_come_while_a_node_runs_without_any_call(caplog, node):
         assert eventually(lambda: len(lines(caplog)) > heard)
 
 
-def test_below_its_level_a_node_says_nothing(caplog):
+def test_node_logs_nothing_below_its_level(caplog):
     caplog.set_level(logging.DEBUG)
     with Node(HERE, log_level="error"):
         pass
@@ -124,7 +124,9 @@ def test_the_listening_thread_lives_only_while_a_node_does(node):
     assert eventually(lambda: not listening())
 
 
-@pytest.mark.parametrize("level, number", [("debug", 0), ("INFO", 1), (20, 1), (25, 2), ("Warning", 2), (logging.ERROR, 3), (50, 3), (0, 0)])
+@pytest.mark.parametrize(
+    "level, number", [("debug", 0), ("INFO", 1), (20, 1), (25, 2), ("Warning", 2), (logging.ERROR, 3), (50, 3), (0, 0)]
+)
 def test_levels_are_those_of_logging(level, number):
     assert _log.level_number(level) == number
 

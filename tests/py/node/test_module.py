@@ -20,7 +20,7 @@ def test_the_version_is_the_one_of_the_c_header():
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(["torch", "numpy", "hivemind_c"])), ids=", ".join)
-def test_it_is_imported_beside_torch_and_numpy_in_any_order(program, order):
+def test_module_is_imported_with_torch_and_numpy_in_any_order(program, order):
     code, out, err = program(
         f"""
         import {order[0]}
@@ -82,7 +82,7 @@ def test_other_interpreters_have_nodes_of_their_own(program):
     assert (code, out, err) == (0, "fine\n", "")
 
 
-def test_the_stubs_name_what_is_there():
+def test_stubs_name_all_of_the_module():
     stubs = ast.parse((ROOT / "python/_hivemind_c-stubs/__init__.pyi").read_text())
     told = {node.name: node for node in stubs.body if isinstance(node, ast.ClassDef)}
     functions = {node.name for node in stubs.body if isinstance(node, ast.FunctionDef)}

@@ -39,7 +39,7 @@ def stranger():
 # ---- start and stop ----
 
 
-def test_a_node_knows_who_it_is_and_where_it_can_be_reached(node):
+def test_node_knows_its_identity_and_addresses(node):
     one = node()
     assert one.peer_id.startswith("12D3KooW")
     (address,) = one.addresses
@@ -49,7 +49,7 @@ def test_a_node_knows_who_it_is_and_where_it_can_be_reached(node):
     assert one.peer_id in repr(one)
 
 
-def test_by_default_a_node_listens_at_a_free_port_of_every_interface(node):
+def test_node_listens_on_every_interface_by_default(node):
     ports = {address.split("/")[4] for one in (node(None), node(None)) for address in one.addresses}
     assert len(ports) >= 2 and "0" not in ports
 
@@ -78,7 +78,13 @@ def test_shutdown_may_come_twice_and_from_several_threads(node):
         thread.join(PATIENCE)
         assert not thread.is_alive()
     one.shutdown()
-    for call in (one.peers, one.receive, lambda: one.wait_for_peers(1), lambda: one.echo(one.peer_id, b""), lambda: one.send(one.peer_id, b"")):
+    for call in (
+        one.peers,
+        one.receive,
+        lambda: one.wait_for_peers(1),
+        lambda: one.echo(one.peer_id, b""),
+        lambda: one.send(one.peer_id, b""),
+    ):
         with pytest.raises(HivemindConnectionError, match="shut down") as caught:
             call()
         assert caught.value.status == "CLOSED"
@@ -119,7 +125,7 @@ def test_a_key_file_makes_the_same_peer_again(tmp_path):
     assert isinstance(caught.value, PermissionError)
 
 
-def test_a_path_that_is_no_utf8_does_not_hide_what_went_wrong():
+def test_path_without_utf8_does_not_hide_the_error():
     with pytest.raises(HivemindError, match="nowhere-\\?") as raised:
         Node(HERE, identity_path=b"/nowhere-\xff/key")
     assert raised.value.status != "INTERNAL"
@@ -145,7 +151,7 @@ def test_a_failed_start_leaves_no_thread_behind():
 
 
 @pytest.mark.parametrize("listen", ["/ip6/::1/tcp/0", "[::1]:*", "[::1]:0"])
-def test_ipv6(node, listen):
+def test_node_listens_on_ipv6(node, listen):
     if not has_ip6():
         with pytest.raises(HivemindValueError, match=r"cannot listen on \[::1\]:0: this machine has no"):
             node(listen)
@@ -160,7 +166,10 @@ def test_ipv6(node, listen):
 def test_several_addresses_at_once(node):
     other = "/ip6/::1/tcp/0" if has_ip6() else "/ip4/127.0.0.2/tcp/0"
     first = node([HERE, other])
-    assert {"/".join(address.split("/")[:3]) for address in first.addresses} == {"/ip4/127.0.0.1", other.removesuffix("/tcp/0")}
+    assert {"/".join(address.split("/")[:3]) for address in first.addresses} == {
+        "/ip4/127.0.0.1",
+        other.removesuffix("/tcp/0"),
+    }
     for address in first.addresses:
         second = node(initial_peers=address)
         second.wait_for_peers(1, timeout=60)
@@ -174,7 +183,7 @@ def test_initial_peers_may_be_a_list_or_a_text_with_commas(node, write):
     assert {peer.peer_id for peer in third.wait_for_peers(2, timeout=60)} == {first.peer_id, second.peer_id}
 
 
-def test_announced_addresses_are_what_others_are_told(node):
+def test_announced_addresses_are_sent_to_others(node):
     port = free_port()
     first = node()
     second = node(f"127.0.0.1:{port}", announce=f"/dns4/localhost/tcp/{port}", initial_peers=first.addresses)
@@ -194,7 +203,7 @@ def test_a_client_only_dials_out(node):
     assert client.echo(first, b"out") == b"out"
 
 
-def test_without_tls(node):
+def test_node_works_without_tls(node):
     first = node(insecure=True)
     second = node(insecure=True, initial_peers=first.addresses)
     second.wait_for_peers(1, timeout=60)
@@ -204,7 +213,10 @@ def test_without_tls(node):
 # ---- what cannot be ----
 
 
-@pytest.mark.parametrize("address", ["nonsense", "/ip4/1.2.3/tcp/1", "/ip4/1.2.3.4/tcp/99999", "1.2.3.4", "/ip4/1.2.3.4/tcp/1/p2p/Qm", "a b:1", ":::1"])
+@pytest.mark.parametrize(
+    "address",
+    ["nonsense", "/ip4/1.2.3/tcp/1", "/ip4/1.2.3.4/tcp/99999", "1.2.3.4", "/ip4/1.2.3.4/tcp/1/p2p/Qm", "a b:1", ":::1"],
+)
 @pytest.mark.parametrize("option", ["listen", "initial_peers", "announce"])
 def test_a_bad_address_is_quoted(option, address):
     with pytest.raises(HivemindValueError) as caught:
@@ -234,7 +246,14 @@ def test_arguments_of_a_wrong_type_are_refused(options):
 
 @pytest.mark.parametrize(
     "options",
-    [dict(pool_threads=-1), dict(pool_threads=10**6), dict(memory_limit=-1), dict(log_level="loud"), dict(log_level=None), dict(listen="127.0.0.1:0\0")],
+    [
+        dict(pool_threads=-1),
+        dict(pool_threads=10**6),
+        dict(memory_limit=-1),
+        dict(log_level="loud"),
+        dict(log_level=None),
+        dict(listen="127.0.0.1:0\0"),
+    ],
 )
 def test_values_without_a_meaning_are_refused(options):
     with pytest.raises(ValueError):
@@ -271,7 +290,7 @@ def test_a_peer_that_nobody_knows(node):
         assert caught.value.status == "NOT_FOUND"
 
 
-def test_an_initial_peer_that_does_not_answer_is_named_with_its_cause(node):
+def test_silent_initial_peer_is_named_with_its_cause(node):
     port = free_port()
     one = node(initial_peers=f"127.0.0.1:{port}")
     with pytest.raises(HivemindConnectionError, match=f"nothing listens on 127.0.0.1:{port}"):
@@ -288,7 +307,7 @@ def test_the_wrong_identity_is_refused(node):
     assert first.peers() == [] and second.peers() == []
 
 
-def test_errors_are_what_python_calls_them():
+def test_errors_derive_from_pythons_classes():
     for name, builtin in [
         ("HivemindTimeoutError", TimeoutError),
         ("HivemindConnectionError", ConnectionError),
@@ -337,7 +356,7 @@ def test_peers_are_told_with_address_and_round_trip(pair):
         lambda: numpy.frombuffer(os.urandom(40 << 20), numpy.uint8),
     ],
 )
-def test_a_parcel_arrives_whole_whatever_buffer_it_was(pair, make):
+def test_parcel_from_any_buffer_arrives_whole(pair, make):
     first, second = pair
     data = make()
     assert first.send(second, data, timeout=60) is None
@@ -355,7 +374,7 @@ def test_a_parcel_outlives_its_node(pair):
     assert numpy.frombuffer(view, numpy.uint8).sum() == sum(b"kept") * 1000
 
 
-def test_a_buffer_is_borrowed_until_its_future_is_done_and_no_longer(pair):
+def test_buffer_is_borrowed_until_its_future_is_done(pair):
     first, second = pair
     data = bytearray(64 << 20)
     future = first.send(second, data, wait=False)
@@ -487,7 +506,7 @@ def test_a_wait_lets_other_threads_run(node):
     assert not waiting.is_alive()
 
 
-def test_shutdown_ends_what_is_under_way_within_two_seconds(node):
+def test_shutdown_ends_all_calls_within_two_seconds(node):
     second = node()
 
     def attempt():

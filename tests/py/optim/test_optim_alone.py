@@ -66,7 +66,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
-def test_so_it_is_with_every_option_that_does_not_delay(optimizer, way, name):
+def test_lone_peer_equals_plain_torch_with_undelayed_options(optimizer, way, name):
     model = network()
     train(model, optimizer(model, optimizer=name, scheduler="cosine", **WAYS[way]))
     assert torch.equal(flat(model), flat(plain(name, "cosine")))
@@ -104,7 +104,7 @@ FREEZING = {"plainly": {}, "offloaded": dict(offload_optimizer=True), "delayed":
 
 
 @pytest.mark.parametrize("way", FREEZING)
-def test_what_is_frozen_and_thawed_while_training_is_stepped_as_plain_torch_steps_it(optimizer, way):
+def test_frozen_and_thawed_layers_step_as_in_plain_torch(optimizer, way):
     model, expected = network(), network()
     swarm, inner = optimizer(model, optimizer="adamw", **FREEZING[way]), OPTIMIZERS["adamw"](expected.parameters())
     for number, frozen in enumerate((None, 0, 0, 2, None)):
@@ -119,7 +119,7 @@ def test_what_is_frozen_and_thawed_while_training_is_stepped_as_plain_torch_step
 
 @pytest.mark.parametrize("offload", [False, True])
 @pytest.mark.parametrize("used", [([0], [1], [1], [1]), ([1], [0, 1], [], [1]), ([0], [1, 0], [1], [0])], ids=str)
-def test_what_an_epoch_does_not_use_is_not_stepped_in_it(optimizer, used, offload):
+def test_unused_parameters_are_not_stepped_in_that_epoch(optimizer, used, offload):
     """Two batches in an epoch; each uses the parameters named, and in the second of the second epoch both of them."""
     mine, plain = ([nn.Parameter(torch.ones(3)) for _ in range(2)] for _ in range(2))
     model = nn.ParameterList(mine)
@@ -139,7 +139,8 @@ def test_what_an_epoch_does_not_use_is_not_stepped_in_it(optimizer, used, offloa
 
 
 @pytest.mark.parametrize("offload", [False, True])
-def test_what_was_frozen_from_the_start_stays_so_and_a_warning_says_what_to_do(optimizer, caplog, offload):
+def test_layer_frozen_from_the_start_stays_so_with_a_warning(optimizer, caplog, offload):
+    """The warning says what to do if the layer is thawed later."""
     model = network()
     model[0].requires_grad_(False)
     swarm = optimizer(model, optimizer="adamw", offload_optimizer=offload)
@@ -216,7 +217,7 @@ def test_the_model_changes_only_at_the_end_of_an_epoch(optimizer):
 
 
 @pytest.mark.parametrize("delay", [dict(delay_optimizer_step=True), dict(delay_grad_averaging=True)])
-def test_defect_14_a_delayed_step_and_its_scheduler_are_the_same_later(optimizer, delay):
+def test_defect_14_delayed_step_and_scheduler_are_only_later(optimizer, delay):
     """With batches whose gradients do not depend on the parameters, late is the only difference."""
     model = nn.Linear(4, 1, bias=False)
     with torch.no_grad():
@@ -344,14 +345,52 @@ def test_reused_buffers_must_not_be_zeroed(optimizer):
         swarm.step()
 
 
-def test_reused_buffers_need_batches_of_one_size(optimizer):
+def step_expecting(swarm, model, number, size):
+    swarm.expect_batch(size)
+    backward(model, number, size)
+    swarm.step(batch_size=size)
+
+
+def step_afterwards(swarm, model, number, size):
+    backward(model, number, size)
+    swarm.step(batch_size=size)
+
+
+def step_with_a_closure(swarm, model, number, size):
+    swarm.step(lambda: backward(model, number, size), batch_size=size)
+
+
+@pytest.mark.parametrize("step", [step_expecting, step_afterwards, step_with_a_closure])
+@pytest.mark.parametrize("per_step", [None, 16])
+def test_reused_buffers_weigh_batches_by_their_size(optimizer, step, per_step):
+    """A short last batch counts for what it is, whenever its size becomes known."""
+    models = network(), network()
+    options = dict(batch_size_per_step=per_step, target_batch_size=44)
+    reusing, plain = (optimizer(model, reuse_grad_buffers=reuse, **options) for model, reuse in zip(models, (True, False)))
+    for number, size in enumerate([16, 16, 4, 8, 8, 28, 16, 24, 4, 16]):
+        step(reusing, models[0], number, size)
+        backward(models[1], number, size)
+        plain.step(batch_size=size)
+        plain.zero_grad()
+    assert reusing.local_epoch == plain.local_epoch == 3
+    for one, other in zip(models[0].parameters(), models[1].parameters()):
+        torch.testing.assert_close(one, other)
+
+
+def test_reused_buffers_keep_nothing_while_sizes_are_known(optimizer, caplog):
+    """The first batch whose size comes unexpectedly weighs as much as the others, and a warning says so; from then on what comes is kept."""
     model = network()
-    swarm = optimizer(model, reuse_grad_buffers=True, batch_size_per_step=None, target_batch_size=64)
-    backward(model, 0, 16)
-    swarm.step(batch_size=16)
-    backward(model, 1, 8)
-    with pytest.raises(ValueError, match="drop_last"):
-        swarm.step(batch_size=8)
+    swarm = optimizer(model, batch_size_per_step=16, reuse_grad_buffers=True, target_batch_size=1000)
+    kept = swarm.grad_averager._reused._fresh
+    for number in range(2):
+        backward(model, number, 16)
+        assert kept == swarm.grad_averager._reused._fresh == {}
+        swarm.step()
+    for number in range(2):
+        backward(model, number, 4)
+        swarm.step(batch_size=4)
+        assert swarm.grad_averager._weights == [3, 3.25][number]
+    assert sum("call expect_batch() before" in record.message for record in caplog.records) == 1
 
 
 def test_the_averaged_gradient_is_clipped_by_norm(optimizer):
@@ -387,7 +426,8 @@ def test_a_hook_sees_the_averaged_gradients_before_the_step(optimizer):
 
 
 @pytest.mark.parametrize("delay_optimizer_step", [False, True])
-def test_with_local_updates_each_batchs_gradient_is_clipped_and_shown_to_the_hook(optimizer, delay_optimizer_step):
+def test_local_updates_clip_each_batch_and_show_it_to_the_hook(optimizer, delay_optimizer_step):
+    """Each batch's gradient is clipped by its norm."""
     seen = []
     model, before = network(), flat(network())
     swarm = optimizer(
@@ -433,7 +473,7 @@ def test_torch_takes_it_for_an_optimizer(optimizer):
     assert "epoch 3" in repr(swarm)
 
 
-def test_a_profiler_and_hooks_see_its_steps_as_they_see_those_of_torchs(optimizer):
+def test_profiler_and_hooks_see_steps_as_of_torchs_optimizer(optimizer):
     model = network()
     swarm = optimizer(model)
     before = []
@@ -514,7 +554,7 @@ def test_a_model_loaded_by_itself_is_trained_on(optimizer):
     assert torch.equal(before, flat(wanted)) and gradient.any()
 
 
-def test_a_plain_checkpoint_of_torch_can_be_gone_on_with_and_ours_in_torch(optimizer):
+def test_checkpoints_are_exchangeable_with_plain_torch(optimizer):
     model = network()
     inner = OPTIMIZERS["adamw"](model.parameters())
     train_plainly(model, inner, epochs=4)
@@ -537,7 +577,7 @@ def test_a_plain_checkpoint_of_torch_can_be_gone_on_with_and_ours_in_torch(optim
 # ---- what goes wrong in the background ----
 
 
-def test_defect_10_an_exception_in_a_delayed_step_comes_at_the_next_call(optimizer):
+def test_defect_10_delayed_error_is_raised_by_the_next_call(optimizer):
     model = network()
     swarm = optimizer(model, offload_optimizer=True, delay_optimizer_step=True)
     train(model, swarm, steps=2)
@@ -561,7 +601,7 @@ def test_defect_10_an_exception_in_a_delayed_step_comes_at_the_next_call(optimiz
 
 
 @pytest.mark.parametrize("delay", [dict(delay_optimizer_step=True), dict(delay_grad_averaging=True), dict(use_local_updates=True, delay_optimizer_step=True)])
-def test_shutdown_takes_over_what_is_under_way(optimizer, delay):
+def test_shutdown_finishes_a_delayed_step(optimizer, delay):
     model = network()
     swarm = optimizer(model, offload_optimizer=True, shutdown_timeout=PATIENCE, **delay)
     real = swarm.opt.step
@@ -573,7 +613,7 @@ def test_shutdown_takes_over_what_is_under_way(optimizer, delay):
     swarm.shutdown()
 
 
-def test_an_exception_in_the_last_delayed_step_is_told_when_it_shuts_down(optimizer, caplog):
+def test_shutdown_logs_an_error_of_the_last_delayed_step(optimizer, caplog):
     model = network()
     swarm = optimizer(model, offload_optimizer=True, delay_optimizer_step=True)
     swarm.opt.step = lambda: [].pop()
@@ -643,7 +683,8 @@ def test_an_overflow_costs_its_own_batch_alone(optimizer, reuse):
     torch.testing.assert_close(flat(model), flat(expected), rtol=1e-5, atol=1e-6)
 
 
-def test_gradients_may_be_unscaled_by_hand_and_a_disabled_scaler_does_nothing(optimizer):
+def test_gradients_may_be_unscaled_by_hand(optimizer):
+    """A scaler that is disabled does nothing."""
     model, expected = network(), network()
     swarm = optimizer(model)
     scaler = hivemind.GradScaler("cpu", init_scale=256.0)

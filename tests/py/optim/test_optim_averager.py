@@ -16,7 +16,8 @@ class Loop:
         self.model = network(seed)
         self.optimizer = OPTIMIZERS[optimizer](self.model.parameters())
         self.averager = hivemind.TrainingAverager(
-            self.optimizer, dht=dht, prefix="averaged", start=True, min_matchmaking_time=30.0, **{"average_parameters": True, "average_gradients": False, **options}
+            self.optimizer, dht=dht, prefix="averaged", start=True, min_matchmaking_time=30.0,
+            **{"average_parameters": True, "average_gradients": False, **options}
         )  # fmt: skip
 
     def batch(self, number):
@@ -69,7 +70,7 @@ def test_gradients_alone_and_with_weights(make):
         torch.testing.assert_close(torch.cat([grad.flatten() for grad in gradients(loop)]), (first + 3 * second) / 4)
 
 
-def test_what_training_changes_meanwhile_stays(make):
+def test_changes_during_an_averaging_stay(make):
     loops, locks = [make(i) for i in range(2)], [threading.Lock() for _ in range(2)]
     before = [flat(loop.model) for loop in loops]
     first = loops[0].average(wait=False, data_lock=locks[0])
@@ -85,7 +86,7 @@ def test_what_training_changes_meanwhile_stays(make):
     torch.testing.assert_close(flat(loops[1].model), mean, rtol=1e-4, atol=1e-6)
 
 
-def test_gradients_that_are_set_to_none_meanwhile_get_the_difference(make):
+def test_gradients_set_to_none_meanwhile_get_the_difference(make):
     loops = [make(i, average_parameters=False, average_gradients=True) for i in range(2)]
     backward(loops[1].model, 0, 32)
     half = [grad / 2 for grad in gradients(loops[1])]
@@ -98,7 +99,7 @@ def test_gradients_that_are_set_to_none_meanwhile_get_the_difference(make):
     torch.testing.assert_close(gradients(loops[0]), half)
 
 
-def test_what_is_frozen_gets_no_gradient(make):
+def test_frozen_parameter_gets_no_gradient(make):
     loops = [make(i, average_gradients=True) for i in range(2)]
     frozen = loops[0].model[0].weight.requires_grad_(False)
     for loop in loops:
@@ -107,7 +108,8 @@ def test_what_is_frozen_gets_no_gradient(make):
     assert frozen.grad is None and loops[0].model[2].weight.grad is not None
 
 
-def test_counts_are_brought_together_and_joiners_keep_their_own_options(make):
+def test_counts_are_levelled_and_joiners_keep_their_options(make):
+    """Step counts become equal in an averaging. A joiner keeps its own learning rate."""
     loops = [make(i) for i in range(2)]
     loops[0].averager.local_epoch = 5
     for loop, rate in zip(loops, (0.1, 0.2)):
@@ -122,7 +124,7 @@ def test_counts_are_brought_together_and_joiners_keep_their_own_options(make):
         make(3, sync_epoch_when_averaging=True)
 
 
-def test_who_finds_nobody_keeps_its_own(make, caplog):
+def test_lone_peer_keeps_its_own_parameters(make, caplog):
     loop = make(0)
     before = flat(loop.model)
     assert loop.averager.step(timeout=0.5) is None
@@ -134,7 +136,7 @@ def test_who_finds_nobody_keeps_its_own(make, caplog):
 
 
 @pytest.mark.parametrize("gradients", [False, True])
-def test_what_the_optimizer_remembers_is_averaged_and_given_to_joiners(make, gradients):
+def test_optimizer_statistics_are_averaged_and_offered(make, gradients):
     options = dict(optimizer="adamw", average_opt_statistics=("exp_avg", "exp_avg_sq"), average_gradients=gradients)
     loops = [make(i, **options) for i in range(2)]
     for number, loop in enumerate(loops):

@@ -37,7 +37,7 @@ def averager(dht):
 
 
 def give(parameters, value, reuse=False):
-    """What a backward does: without reuse, of a program that sets gradients to None."""
+    """The work of a backward: without reuse, of a program that sets gradients to None."""
     for p in parameters:
         if reuse:
             p.grad += value
@@ -73,7 +73,7 @@ def test_each_round_averages_its_own_gradients_alone(averager, caplog, way):
     assert not caplog.messages
 
 
-def test_two_peers_weigh_what_each_has_summed_up_since_its_last_step(dhts):
+def test_peers_are_weighted_by_samples_since_the_last_step(dhts):
     parameters = [[nn.Parameter(torch.zeros(SHAPE))] for _ in range(2)]
     options = dict(prefix=f"gradients {next(RUNS)}", start=True, min_matchmaking_time=5.0)
     peers = [hivemind.GradientAverager(own, dht=dht, **options) for own, dht in zip(parameters, dhts)]
@@ -93,7 +93,7 @@ def test_two_peers_weigh_what_each_has_summed_up_since_its_last_step(dhts):
             peer.shutdown()
 
 
-def test_a_parameter_without_a_gradient_in_the_next_round_has_none_of_the_last_one(averager):
+def test_parameter_without_a_gradient_has_no_earlier_average(averager):
     parameters = [nn.Parameter(torch.zeros(SHAPE)) for _ in range(2)]
     one = averager(parameters)
     for given in (parameters, parameters[:1]):
@@ -106,7 +106,7 @@ def test_a_parameter_without_a_gradient_in_the_next_round_has_none_of_the_last_o
             p.grad = None
 
 
-def test_averages_in_reused_buffers_must_be_used_before_the_next_backward(averager):
+def test_reused_averages_must_be_used_before_a_backward(averager):
     parameters = [nn.Parameter(torch.zeros(SHAPE))]
     one = averager(parameters, reuse_grad_buffers=True)
     give(parameters, 1.0, reuse=True)
@@ -124,7 +124,7 @@ def test_averages_in_reused_buffers_must_be_used_before_the_next_backward(averag
 
 
 @pytest.mark.parametrize("warn", [True, False])
-def test_a_warning_tells_of_averages_that_were_not_used_and_of_sums_that_go_on(averager, caplog, warn):
+def test_warning_names_unused_averages_and_continued_sums(averager, caplog, warn):
     parameters = [nn.Parameter(torch.zeros(SHAPE))]
     one = averager(parameters, warn=warn, in_place=False)
 
@@ -149,8 +149,14 @@ def test_a_warning_tells_of_averages_that_were_not_used_and_of_sums_that_go_on(a
 
 
 REFUSED = {
-    "scheduled for too late": (lambda one: dict(scheduled_time=hivemind.get_dht_time() + 50, timeout=5), "the step ends after 5 s"),
-    "a control, and options": (lambda one: dict(control=one.schedule_step(timeout=PATIENCE), gather=1), "gather: give this to schedule_step"),
+    "scheduled for too late": (
+        lambda one: dict(scheduled_time=hivemind.get_dht_time() + 50, timeout=5),
+        "the step ends after 5 s",
+    ),
+    "a control, and options": (
+        lambda one: dict(control=one.schedule_step(timeout=PATIENCE), gather=1),
+        "gather: give this to schedule_step",
+    ),
     "what cannot be gathered": (lambda one: dict(gather=object()), "gather"),
     "too much to be gathered": (lambda one: dict(gather=bytes(1 << 20)), "limit"),
     "a weight that is none": (lambda one: dict(weight=float("nan")), "weight"),
@@ -193,7 +199,7 @@ def test_powersgd_that_is_not_to_wait_leaves_the_sums(averager):
     one.step(timeout=30)
 
 
-def test_before_it_is_started_a_step_leaves_the_sums(dht):
+def test_step_before_the_start_leaves_the_sums(dht):
     parameters = [nn.Parameter(torch.zeros(SHAPE))]
     one = hivemind.GradientAverager(parameters, dht=dht, prefix=f"gradients {next(RUNS)}", start=False)
     give(parameters, 2.0)
@@ -219,7 +225,7 @@ def test_a_second_step_during_the_first_touches_nothing(averager, way):
 
 
 @pytest.mark.parametrize("way", ["in place", "PowerSGD"])
-def test_what_fails_before_the_round_keeps_nobody_waiting(averager, monkeypatch, way):
+def test_failure_before_the_round_keeps_nobody_waiting(averager, monkeypatch, way):
     parameters = [nn.Parameter(torch.zeros(SHAPE))]
     one = averager(parameters, **WAYS[way])
     control = one.schedule_step(timeout=PATIENCE)
@@ -241,7 +247,10 @@ def test_a_control_is_good_for_one_step_of_its_averager(averager):
     foreign = other.schedule_step(timeout=30)
     give(parameters[0], 2.0)
     one.accumulate_grads_(4)
-    for control, words in ((used, "was already used.*make a new one with schedule_step\\(\\)"), (foreign, "belongs to another averager")):
+    for control, words in (
+        (used, "was already used.*make a new one with schedule_step\\(\\)"),
+        (foreign, "belongs to another averager"),
+    ):
         with pytest.raises(ValueError, match=words):
             one.step(control=control)
         with pytest.raises(ValueError, match=words):

@@ -1,4 +1,5 @@
-"""Who comes late, falls behind, or was restarted takes over the swarm's state, and is equal to the others to the bit."""
+"""A peer that comes late, falls behind, or was restarted takes over the swarm's state, and is equal to the others to
+the bit."""
 
 import itertools
 import logging
@@ -24,13 +25,20 @@ WAYS = {
     "adamw": dict(optimizer="adamw", scheduler="lambda"),
     "offloaded": dict(optimizer="adamw", offload_optimizer=True, scheduler="cosine"),
     "delayed": dict(optimizer="adamw", offload_optimizer=True, delay_grad_averaging=True),
-    "compressed": dict(optimizer="adamw", delay_state_averaging=False, load_state_compression=hivemind.Float16Compression()),
+    "compressed": dict(
+        optimizer="adamw", delay_state_averaging=False, load_state_compression=hivemind.Float16Compression()
+    ),
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_defect_06_a_joiner_is_soon_one_of_them(peer, way):
-    run = dict(run_id=f"join {next(RUNS)}", target_batch_size=48, average_state_every=1000 if way != "compressed" else 1, **WAYS[way])
+    run = dict(
+        run_id=f"join {next(RUNS)}",
+        target_batch_size=48,
+        average_state_every=1000 if way != "compressed" else 1,
+        **WAYS[way],
+    )
     old = [peer(0, **run), peer(1, **run)]
     train_together(old, 4)
     late = peer(2, network(seed=9), **run)
@@ -77,7 +85,7 @@ def test_a_whole_swarm_goes_on_from_its_checkpoints(peer, dhts):
     assert all(torch.equal(second[0].after[epoch], second[1].after[epoch]) for epoch in (4, 5, 6))
 
 
-def test_without_anybody_who_gives_it_a_joiner_says_so_and_changes_nothing(peer, dhts, caplog):
+def test_joiner_without_a_donor_warns_and_changes_nothing(peer, dhts, caplog):
     run = f"join {next(RUNS)}"
     ghost = hivemind.ProgressTracker(dhts[1], run, 16, start=True)
     ghost.report_local_progress(7, 1)
@@ -105,7 +113,7 @@ def a_ghost(dht, run, epoch):
 
 
 def offered_to(dht, one, epoch):
-    """What a joiner gets that wants a state of this epoch or later; an error if there is none."""
+    """The state that a joiner gets if it wants a state of this epoch or later; an error if there is none."""
     return StateSharing(dht, one.optimizer.state_averager.prefix).load(PATIENCE, epoch_least=epoch)
 
 
@@ -116,7 +124,8 @@ def counts_a_little(one):
     return True
 
 
-def test_who_steps_alone_gives_its_state_also_while_it_waits_for_others_to_average_it(peer, dhts):
+def test_lone_stepper_offers_its_state_while_it_averages(peer, dhts):
+    """Nobody came for its gradients, and nobody has come yet to average its state."""
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16, **WAITS_LONG)
     ghost = a_ghost(dhts[1], one.optimizer.run_id, 0)
     one.wait_for(2)
@@ -129,7 +138,8 @@ def test_who_steps_alone_gives_its_state_also_while_it_waits_for_others_to_avera
     ghost.shutdown()
 
 
-def test_who_averaged_gradients_gives_its_state_while_it_waits_for_one_that_died_before_the_average_of_it(peer, dhts):
+def test_state_is_offered_while_a_dead_peer_delays_averaging(peer, dhts):
+    """The peer has averaged gradients with one that died before the state was averaged, and still waits for it."""
     run = dict(run_id=f"join {next(RUNS)}", target_batch_size=32, **WAITS_LONG)
     one, dies = peer(0, **run), peer(1, **run)
     meeting = dies.optimizer.meeting
@@ -143,8 +153,15 @@ def test_who_averaged_gradients_gives_its_state_while_it_waits_for_one_that_died
 
 
 @pytest.mark.parametrize("offload", [False, True])
-def test_where_there_is_no_state_to_be_had_all_but_what_was_summed_up_is_as_it_was(peer, offload):
-    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16, optimizer="adamw", scheduler="cosine", offload_optimizer=offload)
+def test_failed_load_drops_the_sums_and_keeps_all_else(peer, offload):
+    one = peer(
+        0,
+        run_id=f"join {next(RUNS)}",
+        target_batch_size=16,
+        optimizer="adamw",
+        scheduler="cosine",
+        offload_optimizer=offload,
+    )
     one.train(2)
     settle(one.optimizer)
     one.optimizer.state_averager.shared.withdraw()
@@ -152,15 +169,22 @@ def test_where_there_is_no_state_to_be_had_all_but_what_was_summed_up_is_as_it_w
     counts_a_little(one)
     assert one.optimizer.local_samples == 1
     assert one.optimizer.load_state_from_peers(timeout=1) is False
-    assert one.optimizer.local_samples == 0 and one.optimizer.telling.samples_lost == 1, "what was summed up is dropped, and said to be lost"
+    assert one.optimizer.local_samples == 0 and one.optimizer.telling.samples_lost == 1, (
+        "what was summed up is dropped, and said to be lost"
+    )
     after = one.optimizer.state_dict()
     assert torch.equal(flat(one.model), before) and one.optimizer.local_epoch == 2
-    assert after["param_groups"] == memory["param_groups"] and after["hivemind_c"]["scheduler"] == memory["hivemind_c"]["scheduler"]
+    assert (
+        after["param_groups"] == memory["param_groups"]
+        and after["hivemind_c"]["scheduler"] == memory["hivemind_c"]["scheduler"]
+    )
     for index, kept in memory["state"].items():
-        assert all(torch.equal(torch.as_tensor(kept[name]), torch.as_tensor(after["state"][index][name])) for name in kept)
+        assert all(
+            torch.equal(torch.as_tensor(kept[name]), torch.as_tensor(after["state"][index][name])) for name in kept
+        )
 
 
-def test_an_epoch_that_lasts_is_offered_though_it_was_not_its_turn(peer, dhts):
+def test_lasting_epoch_is_offered_out_of_turn(peer, dhts):
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
     one.train(3)  # quickly: not each of these can be offered
     for _ in range(14):
@@ -169,7 +193,7 @@ def test_an_epoch_that_lasts_is_offered_though_it_was_not_its_turn(peer, dhts):
     assert one.optimizer.local_epoch == 3 and offered_to(dhts[2], one, 3).epoch == 3
 
 
-def test_it_is_offered_also_while_its_end_is_waited_for(peer, dhts):
+def test_state_is_offered_while_the_epochs_end_is_awaited(peer, dhts):
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16, average_state_every=1000, **WAITS_LONG)
     one.train(3)
     ghost = a_ghost(dhts[1], one.optimizer.run_id, 3)
@@ -189,13 +213,15 @@ def test_it_is_offered_also_while_its_end_is_waited_for(peer, dhts):
     assert one.optimizer.local_epoch == 4 and not torch.equal(flat(one.model), before)
 
 
-def test_who_only_seemed_to_be_behind_gives_its_state_again(peer, dhts, caplog):
+def test_peer_that_only_seemed_behind_offers_its_state_again(peer, dhts, caplog):
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
     one.train(3)
     ghost = a_ghost(dhts[1], one.optimizer.run_id, 4)
     one.wait_for(2)
     with caplog.at_level(logging.WARNING, "hivemind_c"):
-        assert eventually(lambda: counts_a_little(one) and any("could not load the state" in line for line in caplog.messages))
+        assert eventually(
+            lambda: counts_a_little(one) and any("could not load the state" in line for line in caplog.messages)
+        )
     ghost.shutdown()
     assert eventually(lambda: one.optimizer.tracker.global_progress.num_peers == 1)
     for _ in range(10):  # what it had summed up before is lost
@@ -204,8 +230,9 @@ def test_who_only_seemed_to_be_behind_gives_its_state_again(peer, dhts, caplog):
     assert one.optimizer.local_epoch == 3 and offered_to(dhts[2], one, 3).epoch == 3
 
 
-def test_who_was_left_behind_by_peers_that_have_gone_gives_what_it_has(peer, dhts):
-    """As a joiner, whom the last of those who had the epoch's group told so, and died: else the next ones find nobody, and begin anew."""
+def test_peer_left_behind_by_dead_peers_offers_its_state(peer, dhts):
+    """As a joiner, whom the last of those who had the epoch's group told so, and died: else the next ones find nobody,
+    and begin anew."""
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
     one.train(3)
     one.optimizer.state_averager.shared.replaced()  # it has loaded it
@@ -213,24 +240,35 @@ def test_who_was_left_behind_by_peers_that_have_gone_gives_what_it_has(peer, dht
     before = flat(one.model)
     assert eventually(lambda: counts_a_little(one) and not one.optimizer.missed)
     state = offered_to(dhts[2], one, 3)
-    assert one.optimizer.local_epoch == state.epoch == 3 and torch.equal(torch.cat([t.flatten() for t in state.tensors[:4]]), before)
+    assert one.optimizer.local_epoch == state.epoch == 3 and torch.equal(
+        torch.cat([t.flatten() for t in state.tensors[:4]]), before
+    )
 
 
-def test_what_is_needed_at_once_is_not_put_off_to_the_next_epochs_end(peer, monkeypatch):
+def test_urgent_averaging_is_not_put_off_to_the_epochs_end(peer, monkeypatch):
+    """An averaging that is needed at once begins at once, though the epoch ends much later."""
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
     optimizer, asked = one.optimizer, []
-    monkeypatch.setattr(type(optimizer.tracker), "estimated_next_update_time", property(lambda tracker: get_dht_time() + 1000))
+    monkeypatch.setattr(
+        type(optimizer.tracker), "estimated_next_update_time", property(lambda tracker: get_dht_time() + 1000)
+    )
     for averager in (optimizer.grad_averager, optimizer.state_averager):
-        monkeypatch.setattr(averager, "schedule_step", lambda when, timeout, **more: asked.append((when - get_dht_time(), timeout)))
+        monkeypatch.setattr(
+            averager, "schedule_step", lambda when, timeout, **more: asked.append((when - get_dht_time(), timeout))
+        )
     optimizer.meeting.gradients(0)
     optimizer.meeting.state(1)
-    assert len(asked) == 2 and all(when <= optimizer.matchmaking_time and timeout <= optimizer.averaging_timeout + 1 for when, timeout in asked)
+    assert len(asked) == 2 and all(
+        when <= optimizer.matchmaking_time and timeout <= optimizer.averaging_timeout + 1 for when, timeout in asked
+    )
     asked.clear()
     optimizer.meeting.prepare()
-    assert len(asked) == 2 and all(when > optimizer.matchmaking_time for when, _ in asked), "ahead of the end there is time"
+    assert len(asked) == 2 and all(when > optimizer.matchmaking_time for when, _ in asked), (
+        "ahead of the end there is time"
+    )
 
 
-def test_a_stranger_cannot_give_what_does_not_fit(peer):
+def test_strangers_state_that_does_not_fit_is_refused(peer):
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16, optimizer="adamw", scheduler="cosine")
     one.train(2)
     settle(one.optimizer)
@@ -264,16 +302,27 @@ def test_a_strangers_numbers_are_taken_only_for_numbers(peer):
     settle(one.optimizer)
     averager = one.optimizer.state_averager
     metadata, tensors, _ = averager.get_current_state()
-    group = {**metadata["optimizer"]["groups"][0], "lr": "large", "eps": float("nan"), "foreach": [1], "unheard": 1, "weight_decay": 0.25}
+    group = {
+        **metadata["optimizer"]["groups"][0],
+        "lr": "large",
+        "eps": float("nan"),
+        "foreach": [1],
+        "unheard": 1,
+        "weight_decay": 0.25,
+    }
     rates = {**metadata["scheduler"], "last_epoch": "x", "lr_lambdas": ["os.system"], "base_lrs": [0.5, 0.5]}
-    averager.set_current_state({**metadata, "optimizer": {**metadata["optimizer"], "groups": [group]}, "scheduler": rates}, tensors)
+    averager.set_current_state(
+        {**metadata, "optimizer": {**metadata["optimizer"], "groups": [group]}, "scheduler": rates}, tensors
+    )
     inside = one.optimizer.opt.param_groups[0]
-    assert inside["lr"] != "large" and inside["eps"] == 1e-8 and "unheard" not in inside and inside["weight_decay"] == 0.25
+    assert (
+        inside["lr"] != "large" and inside["eps"] == 1e-8 and "unheard" not in inside and inside["weight_decay"] == 0.25
+    )
     assert averager.scheduler.last_epoch == 2 and averager.scheduler.base_lrs == [0.01]
     one.train(4)
 
 
-def test_how_a_peers_device_steps_is_not_taken_over():
+def test_joiner_keeps_the_settings_of_its_own_device():
     def stepped():
         model = network()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
@@ -285,14 +334,22 @@ def test_how_a_peers_device_steps_is_not_taken_over():
     described = describe(giver)
     giver.param_groups[0]["foreach"] = True
     assert describe(giver) == described, "or no majority would name this state"
-    described["groups"][0].update(lr=0.2, capturable=True, fused=True, foreach=True, differentiable=True)  # as a peer on CUDA may have it
+    described["groups"][0].update(
+        lr=0.2, capturable=True, fused=True, foreach=True, differentiable=True
+    )  # as a peer on CUDA may have it
     restore(joiner, described, [statistic.tensor for statistic in statistics_of(giver)])
     group = joiner.param_groups[0]
-    assert (group["lr"], group["capturable"], group["fused"], group["foreach"], group["differentiable"]) == (0.2, False, None, None, False)
+    assert (group["lr"], group["capturable"], group["fused"], group["foreach"], group["differentiable"]) == (
+        0.2,
+        False,
+        None,
+        None,
+        False,
+    )
     joiner.step()
 
 
-def test_who_is_slower_than_the_swarm_is_told_so(peer, caplog):
+def test_peer_slower_than_the_swarm_is_warned(peer, caplog):
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
     averager = one.optimizer.state_averager
     metadata, tensors, _ = averager.get_current_state()
@@ -307,7 +364,7 @@ def test_who_is_slower_than_the_swarm_is_told_so(peer, caplog):
 
 
 @pytest.mark.parametrize("reuse", [False, True])
-def test_a_grad_scaler_can_be_updated_also_where_a_batch_is_passed_over(peer, reuse):
+def test_grad_scaler_can_be_updated_after_a_skipped_batch(peer, reuse):
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=1000, reuse_grad_buffers=reuse, load_state_timeout=0.5)
     scaler = hivemind.GradScaler("cpu", init_scale=256.0)
 
@@ -331,7 +388,7 @@ def test_a_grad_scaler_can_be_updated_also_where_a_batch_is_passed_over(peer, re
     assert one.optimizer.local_samples == 16
 
 
-def test_batches_passed_over_do_not_stay_in_buffers_that_are_reused(peer):
+def test_skipped_batches_do_not_stay_in_reused_buffers(peer):
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=1000, reuse_grad_buffers=True)
 
     def step(number):
@@ -339,7 +396,10 @@ def test_batches_passed_over_do_not_stay_in_buffers_that_are_reused(peer):
         one.optimizer.step()
 
     step(0)
-    one.optimizer.missed, one.optimizer.state_averager.shared._again = True, math.inf  # an attempt has failed, and the next one is later
+    one.optimizer.missed, one.optimizer.state_averager.shared._again = (
+        True,
+        math.inf,
+    )  # an attempt has failed, and the next one is later
     for number in range(1, 6):
         step(number)
     assert one.optimizer.local_samples == 0 and one.optimizer.telling.samples_lost == 16

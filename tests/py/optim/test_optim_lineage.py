@@ -32,7 +32,13 @@ def test_equal_beginnings_with_equal_deeds_stay_equal():
 
 def test_other_beginnings_deeds_and_orders_differ():
     marks = [a_lineage().mark, a_lineage(1.0, 2.5).mark]
-    for deeds in ([("stepped", 1)], [("stepped", 2)], [("averaged", 1)], [("stepped", 1), ("averaged", 1)], [("averaged", 1), ("stepped", 1)]):
+    for deeds in (
+        [("stepped", 1)],
+        [("stepped", 2)],
+        [("averaged", 1)],
+        [("stepped", 1), ("averaged", 1)],
+        [("averaged", 1), ("stepped", 1)],
+    ):
         lineage = a_lineage()
         for deed in deeds:
             lineage.became(*deed)
@@ -40,7 +46,8 @@ def test_other_beginnings_deeds_and_orders_differ():
     assert len(set(marks)) == len(marks)
 
 
-def test_who_loads_a_state_goes_on_under_its_mark_and_who_restores_one_under_its_digest():
+def test_restart_takes_a_given_mark_else_the_digest():
+    """A loaded state continues under its mark; a restored one without a mark takes the digest of its tensors."""
     one, two = a_lineage(), a_lineage(5.0)
     one.became("stepped", 3)
     two.restart(one.mark)
@@ -63,14 +70,27 @@ A, B, C = (bytes([letter]) * SIZE for letter in b"abc")
         ([(A, 1), (A, 2), (B, 9), (B, 1), (C, 99)], B),
     ],
 )
-def test_the_rule(words, main):
+def test_most_common_mark_is_the_swarms(words, main):
     for order in itertools.permutations(words):
         assert most_common(order) == main
 
 
 def test_strangers_words_are_passed_over():
     lineage = a_lineage()
-    strange = [None, 7, "x", [], [lineage.mark], [b"", 1], [A, "many"], [A, 1.5], [A, True], {"a": 1}, [lineage.mark, 1, 2], b"\0" * SIZE]
+    strange = [
+        None,
+        7,
+        "x",
+        [],
+        [lineage.mark],
+        [b"", 1],
+        [A, "many"],
+        [A, 1.5],
+        [A, True],
+        {"a": 1},
+        [lineage.mark, 1, 2],
+        b"\0" * SIZE,
+    ]
     assert lineage.compare(strange) == (True, True)
     assert lineage.compare([*strange, lineage.word(), [A, 5], [A, 5]]) == (False, False)
     assert lineage.compare([*strange, lineage.word(), lineage.word(), [A, 5]]) == (True, False)
@@ -84,8 +104,15 @@ def swarm(dhts):
     made = []
 
     def start(n, models=None, each=None, **options):
-        run = {**dict(run_id=f"lineage {next(RUNS)}", target_batch_size=16 * n, optimizer="adamw", average_state_every=1000), **options}
-        made.extend(Peer(i, dhts[i], models[i] if models else network(), **run, **(each[i] if each else {})) for i in range(n))
+        run = {
+            **dict(
+                run_id=f"lineage {next(RUNS)}", target_batch_size=16 * n, optimizer="adamw", average_state_every=1000
+            ),
+            **options,
+        }
+        made.extend(
+            Peer(i, dhts[i], models[i] if models else network(), **run, **(each[i] if each else {})) for i in range(n)
+        )
         return made
 
     yield start
@@ -141,7 +168,7 @@ def until_equal(peers, deadline_s=3 * PATIENCE):
         settle(peer.optimizer)
 
 
-def test_who_stepped_alone_is_soon_equal_to_the_others_again(swarm):
+def test_lone_stepper_is_soon_equal_to_the_others_again(swarm):
     peers = swarm(3)
     fails_once(peers[-1], 2)
     train_together(peers, 3)
@@ -158,11 +185,17 @@ LEFT_BEHIND = {
 
 
 @pytest.mark.parametrize("way", LEFT_BEHIND)
-def test_whom_the_others_left_behind_does_not_step_alone_but_loads_their_state_and_counts_what_it_lost(swarm, caplog, way):
-    """One of two makes a step alone, so the other one waits for a group to which nobody can come any more."""
-    first, second = peers = swarm(2, target_batch_size=640, **LEFT_BEHIND[way])  # an epoch is longer than a download takes
+def test_peer_left_behind_loads_the_others_state(swarm, caplog, way):
+    """One of two makes a step alone, so the other one waits for a group that nobody can join. It does not step
+    alone."""
+    first, second = peers = swarm(
+        2, target_batch_size=640, **LEFT_BEHIND[way]
+    )  # an epoch is longer than a download takes
     steps, inner = [], second.optimizer.state_averager.step_optimizer
-    second.optimizer.state_averager.step_optimizer = lambda *args: (steps.append(second.optimizer.local_epoch), inner(*args))
+    second.optimizer.state_averager.step_optimizer = lambda *args: (
+        steps.append(second.optimizer.local_epoch),
+        inner(*args),
+    )
     goes_on_alone(first, 2)
     with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
         train_until(peers, lambda: min(peer.optimizer.local_epoch for peer in peers) >= 6)
@@ -172,18 +205,24 @@ def test_whom_the_others_left_behind_does_not_step_alone_but_loads_their_state_a
     assert 2 + counted_first not in steps, steps
     lost = second.optimizer.telling.samples_lost
     assert lost >= 16 and lost % 16 == 0 and first.optimizer.telling.samples_lost == 0
-    assert sum(int(line.split(": ")[1].split()[0]) for line in caplog.messages if "samples of this peer are lost" in line) == lost
+    assert (
+        sum(int(line.split(": ")[1].split()[0]) for line in caplog.messages if "samples of this peer are lost" in line)
+        == lost
+    )
     until_equal(peers)
 
 
-def test_who_misses_an_average_of_what_is_alike_holds_the_same_and_is_known_to(swarm, caplog):
-    """As in a swarm that is killed at: some of those who have stepped together average their states, and others come late."""
+def test_peer_that_misses_an_equal_average_is_still_equal(swarm, caplog):
+    """As in a swarm that is killed at: some of those who have stepped together average their states, and others come
+    late."""
     peers = swarm(4, average_state_every=1)
     peers[0].optimizer.meeting._begin_state = lambda *args: None
     rounds = []
     for peer in peers:
         inner = peer.optimizer.state_averager.average_loaded
-        peer.optimizer.state_averager.average_loaded = lambda control, inner=inner: rounds.append(len(members := inner(control))) or members
+        peer.optimizer.state_averager.average_loaded = lambda control, inner=inner: (
+            rounds.append(len(members := inner(control))) or members
+        )
     with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
         train_together(peers, 4)
     assert rounds.count(3) >= 6, rounds  # a mean of two is exact anyway
@@ -193,19 +232,28 @@ def test_who_misses_an_average_of_what_is_alike_holds_the_same_and_is_known_to(s
     assert not [line for line in caplog.messages if "not the swarm's" in line]
 
 
-def test_peers_that_began_with_other_weights_agree_on_one_of_them(swarm):
+def test_peers_with_different_weights_agree_on_one_of_them(swarm):
     peers = swarm(2, models=[network(seed=1), network(seed=2)])
     meet(peers)
     until_equal(peers)
 
 
-def test_a_joiner_gets_the_state_even_where_everybody_once_stepped_alone(swarm, dhts):
-    """As seen in the demo: AdamW's moments stayed different in the two who were there, and a third never found a majority."""
+def test_joiner_gets_a_state_after_all_peers_stepped_alone(swarm, dhts):
+    """As seen in the demo: AdamW's moments stayed different in the two who were there, and a third never found a
+    majority."""
     peers = swarm(2)
     for peer in peers:
         fails_once(peer, 1)
     train_together(peers, 3)
-    late = Peer(2, dhts[2], network(seed=9), run_id=peers[0].optimizer.run_id, target_batch_size=32, optimizer="adamw", average_state_every=1000)
+    late = Peer(
+        2,
+        dhts[2],
+        network(seed=9),
+        run_id=peers[0].optimizer.run_id,
+        target_batch_size=32,
+        optimizer="adamw",
+        average_state_every=1000,
+    )
     peers.append(late)
     until_equal(peers)
     state = [peer.optimizer.state_dict()["state"] for peer in peers]
@@ -220,12 +268,16 @@ POWER_SGD = functools.partial(hivemind.PowerSGDGradientAverager, averager_rank=2
 def test_a_group_of_one_is_no_average_that_others_have_too(swarm, factory):
     """Each of them is content with itself, and they never meet: their steps are their own."""
     apart = [dict(min_group_size=1, initial_group_bits=bits) for bits in "01"]
-    peers = swarm(2, each=[dict(averager_opts=opts) for opts in apart], matchmaking_time=0.5, grad_averager_factory=factory)
+    peers = swarm(
+        2, each=[dict(averager_opts=opts) for opts in apart], matchmaking_time=0.5, grad_averager_factory=factory
+    )
     assert len({peer.optimizer.state_averager.lineage.mark for peer in peers}) == 1
     rounds = []
     for peer in peers:
         inner = peer.optimizer.grad_averager.average_loaded
-        peer.optimizer.grad_averager.average_loaded = lambda *args, inner=inner, **kwargs: rounds.append(len(members := inner(*args, **kwargs))) or members
+        peer.optimizer.grad_averager.average_loaded = lambda *args, inner=inner, **kwargs: (
+            rounds.append(len(members := inner(*args, **kwargs))) or members
+        )
     train_together(peers, 1)
     assert rounds and set(rounds) == {1}, rounds
     assert not torch.equal(peers[0].after[0], peers[1].after[0])
@@ -238,12 +290,19 @@ def test_a_state_averaged_alone_is_the_one_that_it_was(swarm):
     averager = peer.optimizer.state_averager
     peer.train(1)
     mark, before = averager.lineage.mark, flat(peer.model)
-    assert averager.load_state_into_averager_() and len(averager.average_loaded(averager.schedule_step(timeout=PATIENCE))) == 1
+    assert (
+        averager.load_state_into_averager_()
+        and len(averager.average_loaded(averager.schedule_step(timeout=PATIENCE))) == 1
+    )
     averager.update_model()
-    assert averager.lineage.mark == mark and torch.equal(flat(peer.model), before) and torch.equal(tensor, torch.arange(3.0))
+    assert (
+        averager.lineage.mark == mark
+        and torch.equal(flat(peer.model), before)
+        and torch.equal(tensor, torch.arange(3.0))
+    )
 
 
-def test_with_local_updates_nothing_is_digested(swarm):
+def test_local_updates_digest_nothing(swarm):
     peers = swarm(2, use_local_updates=True, average_state_every=1)
     for peer in peers:
         peer.optimizer.state_averager.lineage._content = lambda: pytest.fail("the state was digested")

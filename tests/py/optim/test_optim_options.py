@@ -1,12 +1,13 @@
 """Options that do not fit together, or that nobody knows, are refused when the Optimizer is made, with what to write instead."""
 
 import functools
+import logging
 
 import pytest
 import torch
 
 import hivemind_c as hivemind
-from optim_support import OPTIMIZERS, make, network
+from optim_support import OPTIMIZERS, backward, make, network
 from support import HERE
 
 
@@ -59,13 +60,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_it_is_refused(dht, case):
+def test_invalid_option_is_refused(dht, case):
     options, kind, words = REFUSED[case]
     with pytest.raises(kind, match=words):
         make(dht, network(), **options).shutdown()
 
 
-def test_defect_07_an_unknown_option_is_named_with_the_one_that_was_meant(dht):
+def test_defect_07_unknown_option_is_named_with_the_nearest(dht):
     with pytest.raises(TypeError, match="bandwith"):
         make(dht, network(), bandwith=1)
     with pytest.raises(TypeError, match="there is no option 'no_such_thing'"):
@@ -74,7 +75,7 @@ def test_defect_07_an_unknown_option_is_named_with_the_one_that_was_meant(dht):
         make(dht, network(), tracker_opts={"max_refresh": 1})
 
 
-def test_what_optimizers_and_schedulers_must_be(dht):
+def test_unsuitable_optimizers_and_schedulers_are_refused(dht):
     base = dict(dht=dht, run_id="r", target_batch_size=32, batch_size_per_step=32)
     model = network()
     inner = SGD(model.parameters())
@@ -117,7 +118,7 @@ def test_batches_must_say_how_large_they_are(dht):
     helper.shutdown()
 
 
-def test_defect_02_client_mode_stays_what_it_is(dht):
+def test_defect_02_client_mode_reaches_all_parts(dht):
     with hivemind.DHT(dht.get_visible_maddrs(), client_mode=True, start=True) as behind:
         for options in ({}, {"client_mode": True}):
             optimizer = make(behind, network(), **options)
@@ -145,7 +146,7 @@ def test_parameters_may_be_named_or_in_groups(dht):
     assert swarm.param_groups[0]["lr"] == 0.5 and swarm.param_groups[1]["lr"] == 0.1
 
 
-def test_a_gradient_averager_of_ones_own_is_made_with_ones_options(dht):
+def test_own_gradient_averager_gets_its_options(dht):
     class Mine(hivemind.GradientAverager):
         def __init__(self, *args, flavour, **kwargs):
             self.flavour = flavour
@@ -159,5 +160,60 @@ def test_a_gradient_averager_of_ones_own_is_made_with_ones_options(dht):
     optimizer.shutdown()
 
 
-def test_its_older_name_is_the_same_thing(dht):
+def test_older_name_is_the_same_optimizer(dht):
     assert issubclass(hivemind.CollaborativeOptimizer, hivemind.Optimizer)
+
+
+# ---- as hivemind has it ----
+
+
+def test_options_have_hivemind_meaning(dht):
+    local = make(dht, network(), as_factory=True, offload_optimizer=None, use_local_updates=True)
+    assert not local.offload_optimizer and local.use_local_updates
+    local.shutdown()
+    late = make(dht, network(), as_factory=True, offload_optimizer=None, use_local_updates=True, delay_optimizer_step=True)
+    assert late.offload_optimizer and late.delay_optimizer_step and late.delay_state_averaging and not late.delay_grad_averaging and late.average_state_every == 1
+    late.shutdown()
+    given = dict(matchmaking_time=None, averaging_timeout=None, load_state_timeout=None)
+    optimizer = make(dht, network(), averager_opts={"reuse_tensors": True, "sync_epoch_when_averaging": True, "status_loglevel": 10, "bandwidth": 1e6}, **given)
+    assert (optimizer.matchmaking_time, optimizer.averaging_timeout, optimizer.load_state_timeout) == (15, 60, 600) and optimizer.status_loglevel == logging.DEBUG
+    state, gradients = optimizer.state_averager, optimizer.grad_averager
+    assert state.reuse_tensors and state.sync_epoch_when_averaging and state.status_loglevel == 10 and state.bandwidth == gradients.bandwidth == 1e6
+    assert state.next_chunk_timeout == gradients.next_chunk_timeout == 15  # matchmaking_time
+    assert optimizer.scheduled_grads is None and optimizer.scheduled_state is None and not state.pending_updates and optimizer.tracker.training_progress_key == "test_progress"
+    assert optimizer.tracker.min_refresh_period == 0.5 and optimizer.tracker.performance_ema.samples_per_second >= 0
+    optimizer.shutdown()
+
+
+@pytest.mark.parametrize(
+    "given, stall",
+    [
+        (dict(matchmaking_time=1), 5),
+        (dict(matchmaking_time=20), 20),
+        (dict(matchmaking_time=20, allreduce_timeout=12), 12),
+        (dict(matchmaking_time=20, next_chunk_timeout=3), 3),
+        (dict(matchmaking_time=20, averager_opts={"sender_timeout": 7}), 7),
+    ],
+)
+def test_a_stalled_member_is_waited_for_as_long_as_a_group(dht, given, stall):
+    optimizer = make(dht, network(), **given)
+    assert optimizer.grad_averager.next_chunk_timeout == stall
+    optimizer.shutdown()
+
+
+def test_the_older_optimizer_takes_the_arguments_of_its_time(dht, caplog):
+    model = network()
+    optimizer = hivemind.CollaborativeOptimizer(
+        SGD(model.parameters()), dht=dht, prefix="older", target_batch_size=32, batch_size_per_step=32, averaging_expiration=3, averaging_timeout=30,
+        bandwidth=1e6, target_group_size=4, batch_size_lead=8, min_refresh_period=0.2, compression=hivemind.Float16Compression(), step_tolerance=1, verbose=True,
+        accumulate_grads_on=torch.device("cpu"), client_mode=False,
+    )  # fmt: skip
+    assert isinstance(optimizer, hivemind.Optimizer) and optimizer.run_id == "older" and optimizer.matchmaking_time == 3 and optimizer.averaging_timeout == 30
+    assert optimizer.grad_averager.bandwidth == 1e6 and optimizer.state_averager.matchmaking_kwargs["target_group_size"] == 4
+    assert optimizer.tracker.min_refresh_period == 0.2 and "no effect of step_tolerance" in caplog.text
+    backward(model, 0, 32)
+    optimizer.step()
+    assert optimizer.local_epoch == 1
+    optimizer.shutdown()
+    with pytest.raises(TypeError, match="no option 'averaging_expirati'; did you mean 'averaging_expiration'"):
+        hivemind.CollaborativeOptimizer(SGD(network().parameters()), dht=dht, averaging_expirati=3)

@@ -21,7 +21,7 @@ from hivemind_c.optim.outlook import Outlook, reachable
         (4096, float("inf"), None),
     ],
 )
-def test_what_would_be_reached(target, speed, better):
+def test_reachable_target_follows_the_speed(target, speed, better):
     assert reachable(target, speed) == better
 
 
@@ -34,13 +34,15 @@ class Swarm:
         monkeypatch.setattr(outlook, "get_dht_time", lambda: self.now)
 
     def figures(self):
-        return types.SimpleNamespace(samples=100.0, target=self.target, peers=2, eta=(self.target - 100) / self.speed, next_fetch=1.0)
+        return types.SimpleNamespace(
+            samples=100.0, target=self.target, peers=2, eta=(self.target - 100) / self.speed, next_fetch=1.0
+        )
 
     def say(self, text, *args):
         self.said.append(text % args)
 
 
-def test_a_target_out_of_reach_is_told_once_when_the_speed_is_sure(monkeypatch, caplog):
+def test_target_out_of_reach_is_logged_once(monkeypatch, caplog):
     swarm = Swarm(monkeypatch, target=1_000_000, speed=10.0)
     one = Outlook(swarm)
     for _ in range(300):
@@ -49,8 +51,14 @@ def test_a_target_out_of_reach_is_told_once_when_the_speed_is_sure(monkeypatch, 
             assert not caplog.messages
         swarm.now += 1
     assert len(caplog.messages) == 1 and caplog.records[0].levelno == logging.WARNING
-    assert caplog.messages[0].startswith("target_batch_size=1000000 takes 27.8 hours with the 2 peers that are there (10 samples/s together): more peers, or a target_batch_size of about 3000")
-    assert swarm.said[0] == "Collaboration accumulated 100 samples from 2 peers; ETA 99990.00 seconds (this peer: 7 samples of epoch 3)"
+    assert caplog.messages[0].startswith(
+        "target_batch_size=1000000 takes 27.8 hours with the current 2 peers (10 samples/s together): "
+        "add peers, or use a target_batch_size of about 3000"
+    )
+    assert (
+        swarm.said[0]
+        == "Collaboration accumulated 100 samples from 2 peers; ETA 99990.00 seconds (this peer: 7 samples of epoch 3)"
+    )
 
 
 def test_a_slow_beginning_alone_is_no_reason(monkeypatch, caplog):
@@ -63,7 +71,7 @@ def test_a_slow_beginning_alone_is_no_reason(monkeypatch, caplog):
     assert not caplog.messages
 
 
-def test_without_news_nothing_is_said(monkeypatch):
+def test_outlook_without_news_logs_nothing(monkeypatch):
     swarm = Swarm(monkeypatch, target=1000, speed=10.0)
     one = Outlook(swarm)
     for _ in range(10):

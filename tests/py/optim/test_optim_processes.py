@@ -15,7 +15,8 @@ ALONE = """
     torch.set_num_threads(1)
     model = torch.nn.Linear(8, 1)
     dht = hivemind.DHT(host_maddrs=["/ip4/127.0.0.1/tcp/0"], start=True)
-    optimizer = hivemind.Optimizer(dht=dht, run_id="r", target_batch_size=64, batch_size_per_step=16, optimizer=torch.optim.SGD(model.parameters(), lr=0.01))
+    optimizer = hivemind.Optimizer(dht=dht, run_id="r", target_batch_size=64, batch_size_per_step=16,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.01))
 """
 
 
@@ -54,7 +55,8 @@ def test_defect_03_ctrl_c_ends_a_trainer_that_waits_for_others(program):
     ghost = hivemind.ProgressTracker(other, "r", 16, start=True)
     ghost.report_local_progress(0, 15)
     optimizer = hivemind.Optimizer(
-        dht=dht, run_id="r", target_batch_size=16, batch_size_per_step=16, optimizer=torch.optim.SGD(model.parameters(), lr=0.01),
+        dht=dht, run_id="r", target_batch_size=16, batch_size_per_step=16,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.01),
         matchmaking_time=60, averaging_timeout=120,
     )
     optimizer.tracker.report_local_progress(0, 0)
@@ -116,7 +118,8 @@ def test_a_trainer_that_just_ends_leaves_no_noise(program):
 
 @pytest.mark.parametrize("end", ["returns", "sys.exit", "after shutdown", "Ctrl-C as it begins"])
 def test_a_trainer_that_ends_while_a_delayed_step_runs_ends_well(program, end):
-    """Python ends daemon threads when they ask for the interpreter, and torch calls std::terminate then: the step is waited for."""
+    """Python ends daemon threads when they ask for the interpreter, and torch calls std::terminate then: the step is
+    waited for."""
     code, out, err = program(
         """
         import sys, threading, time, torch, hivemind_c as hivemind
@@ -140,8 +143,10 @@ def test_a_trainer_that_ends_while_a_delayed_step_runs_ends_well(program, end):
         model = torch.nn.Linear(8, 1)
         dht = hivemind.DHT(start=True)
         optimizer = hivemind.Optimizer(
-            dht=dht, run_id="ends", target_batch_size=1, batch_size_per_step=1, matchmaking_time=0.5, averaging_timeout=5, shutdown_timeout=0.1,
-            optimizer=lambda params: torch.optim.SGD(params, lr=0.1), params=model.parameters(), delay_optimizer_step=True, averaged_grad_hook=busy,
+            dht=dht, run_id="ends", target_batch_size=1, batch_size_per_step=1, matchmaking_time=0.5,
+            averaging_timeout=5, shutdown_timeout=0.1,
+            optimizer=lambda params: torch.optim.SGD(params, lr=0.1), params=model.parameters(),
+            delay_optimizer_step=True, averaged_grad_hook=busy,
         )
         model(torch.ones(1, 8)).sum().backward()
         try:
@@ -191,7 +196,7 @@ def test_a_trainer_that_ends_while_its_news_are_told_ends_well(program):
     assert (code, out.split(), err) == (0, ["ends", "told"], "")
 
 
-def test_trainers_that_are_killed_and_restarted_end_where_the_others_do():
+def test_killed_and_restarted_trainers_end_like_the_others():
     """examples/digits, in short: three trainers, six epochs. In each epoch each is killed with probability 0.3."""
     sys.path.insert(0, str(EXAMPLES))
     try:

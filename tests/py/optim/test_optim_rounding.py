@@ -1,4 +1,5 @@
-"""Replicas that have one history and not the same bits: other hardware rounds otherwise, or a state came through a lossy codec."""
+"""Replicas that have one history and not the same bits: other hardware rounds otherwise, or a state came through a
+lossy codec."""
 
 import itertools
 import logging
@@ -46,7 +47,7 @@ def moments(one):
     return torch.cat([one.optimizer.opt.state[p]["exp_avg_sq"].flatten() for p in one.model.parameters()])
 
 
-def test_who_rounds_otherwise_trains_on_and_averaging_the_state_makes_parameters_equal(peer, caplog):
+def test_averaging_the_state_levels_different_rounding(peer, caplog):
     run = a_run(delay_state_averaging=False)
     here, elsewhere = peers = [peer(0, **run), peer(1, **{**run, "optimizer": "adamw elsewhere"})]
     with caplog.at_level(logging.INFO, "hivemind_c"):
@@ -64,7 +65,7 @@ def test_statistics_are_made_equal_where_they_are_averaged(peer):
     assert torch.equal(moments(here), moments(elsewhere))
 
 
-def test_without_averaging_of_the_state_they_stay_near_each_other(peer, caplog):
+def test_different_rounding_stays_small_without_averaging(peer, caplog):
     run = a_run(average_state_every=1000)
     here, elsewhere = peers = [peer(0, **run), peer(1, **{**run, "optimizer": "adamw elsewhere"})]
     with caplog.at_level(logging.INFO, "hivemind_c"):
@@ -97,11 +98,16 @@ def test_joiners_find_a_state_though_no_two_offer_the_same(peer, way):
             torch.testing.assert_close(one.after[common], late.after[common], rtol=2e-3, atol=1e-3)
 
 
-def test_what_the_optimizer_remembers_travels_exactly_unless_it_was_named():
+def test_optimizer_statistics_travel_exactly_unless_named():
     tensor = torch.full((4,), 1e-9)
-    statistic, parameter = (CompressionInfo.from_tensor(tensor, key=0, role=role) for role in (TensorRole.OPTIMIZER, TensorRole.PARAMETER))
+    statistic, parameter = (
+        CompressionInfo.from_tensor(tensor, key=0, role=role) for role in (TensorRole.OPTIMIZER, TensorRole.PARAMETER)
+    )
     half = hivemind.Float16Compression()
     chosen = but_statistics(half)
-    assert isinstance(chosen.choose_compression(statistic), hivemind.NoCompression) and chosen.choose_compression(parameter) is half
+    assert (
+        isinstance(chosen.choose_compression(statistic), hivemind.NoCompression)
+        and chosen.choose_compression(parameter) is half
+    )
     named = hivemind.RoleAdaptiveCompression(optimizer=half, default=hivemind.NoCompression())
     assert but_statistics(named) is named

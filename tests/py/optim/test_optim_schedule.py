@@ -1,4 +1,4 @@
-"""What is done when: properties of all schedules, and docs/OPTIMIZER.md's table, line by line."""
+"""The schedule of all work: properties of all schedules, and docs/OPTIMIZER.md's table, line by line."""
 
 import itertools
 import pathlib
@@ -13,7 +13,14 @@ PAGE = pathlib.Path(__file__).parents[3] / "docs" / "OPTIMIZER.md"
 
 def schedules():
     """All that can be made."""
-    flags = "use_local_updates", "delay_grad_averaging", "delay_optimizer_step", "delay_state_averaging", "offload_optimizer", "auxiliary"
+    flags = (
+        "use_local_updates",
+        "delay_grad_averaging",
+        "delay_optimizer_step",
+        "delay_state_averaging",
+        "offload_optimizer",
+        "auxiliary",
+    )
     for values in itertools.product((False, True), repeat=len(flags)):
         for every in (1, 2, 5):
             try:
@@ -50,20 +57,34 @@ def test_the_epoch_counts_before_step_returns():
 
 def test_an_epoch_has_one_optimizer_step_or_one_for_each_batch():
     for schedule, epoch, alone in CASES:
-        steps = [Action.OPTIMIZER_STEP in whole(schedule.epoch(epoch, alone)), Action.LOCAL_STEP in whole(schedule.batch())]
+        steps = [
+            Action.OPTIMIZER_STEP in whole(schedule.epoch(epoch, alone)),
+            Action.LOCAL_STEP in whole(schedule.batch()),
+        ]
         assert sum(steps) == (0 if schedule.auxiliary else 1)
 
 
-def test_gradients_come_before_their_step_and_the_step_before_the_scheduler_and_the_state():
-    order = [Action.AVERAGE_GRADIENTS, Action.OPTIMIZER_STEP, Action.SCHEDULER_STEP, Action.AVERAGE_STATE, Action.UPDATE_MODEL]
+def test_actions_of_an_epoch_come_in_their_order():
+    order = [
+        Action.AVERAGE_GRADIENTS,
+        Action.OPTIMIZER_STEP,
+        Action.SCHEDULER_STEP,
+        Action.AVERAGE_STATE,
+        Action.UPDATE_MODEL,
+    ]
     for schedule, epoch, alone in CASES:
         plan = schedule.epoch(epoch, alone)
-        whole_order = [action for action in plan.now if action in order[:-1]] + [action for action in plan.background if action in order[:-1]]
-        for there in (whole_order, *([action for action in part if action in order] for part in (plan.now, plan.background))):
+        whole_order = [action for action in plan.now if action in order[:-1]] + [
+            action for action in plan.background if action in order[:-1]
+        ]
+        for there in (
+            whole_order,
+            *([action for action in part if action in order] for part in (plan.now, plan.background)),
+        ):
             assert there == sorted(there, key=order.index), schedule
 
 
-def test_alone_nothing_is_averaged():
+def test_lone_schedule_averages_nothing():
     for schedule, epoch, alone in CASES:
         averaged = {Action.AVERAGE_GRADIENTS, Action.AVERAGE_STATE} & set(whole(schedule.epoch(epoch, alone)))
         assert not (alone and averaged)
@@ -72,14 +93,14 @@ def test_alone_nothing_is_averaged():
             assert (Action.AVERAGE_STATE in averaged) == (epoch % schedule.average_state_every == 0)
 
 
-def test_without_a_delay_nothing_is_left_for_the_background():
+def test_undelayed_schedule_leaves_the_background_empty():
     for schedule, epoch, alone in CASES:
         if not schedule.delay_optimizer_step and (not schedule.delay_state_averaging or schedule.auxiliary):
             assert not schedule.epoch(epoch, alone).background
             assert not schedule.batch().background
 
 
-def test_what_is_done_in_the_background_reaches_the_model_in_the_end():
+def test_background_work_reaches_the_model_in_the_end():
     for schedule, epoch, alone in CASES:
         for plan in (schedule.epoch(epoch, alone), schedule.batch()):
             assert not plan.background or plan.background[-1] is Action.UPDATE_MODEL
@@ -95,7 +116,13 @@ def test_an_offloaded_model_learns_of_every_step():
 # ---- the page ----
 
 WHERE = {"before `step()` returns": "now", "in the background": "background", "-": None, "each batch": "batch"}
-COLUMNS = Action.AVERAGE_GRADIENTS, Action.OPTIMIZER_STEP, Action.SCHEDULER_STEP, Action.AVERAGE_STATE, Action.UPDATE_MODEL
+COLUMNS = (
+    Action.AVERAGE_GRADIENTS,
+    Action.OPTIMIZER_STEP,
+    Action.SCHEDULER_STEP,
+    Action.AVERAGE_STATE,
+    Action.UPDATE_MODEL,
+)
 
 
 def lines():
@@ -112,7 +139,7 @@ def schedule_of(cell):
 
 
 @pytest.mark.parametrize("cells", list(lines()), ids=lambda cells: cells[0])
-def test_the_page_says_what_is_so(cells):
+def test_page_matches_each_schedule(cells):
     schedule = schedule_of(cells[0])
     plan = schedule.epoch(1, alone=False)
     assert len(cells) == 1 + len(COLUMNS)
@@ -135,12 +162,20 @@ def test_the_page_has_a_line_for_every_way_to_delay():
         for s in ALL
         if not s.auxiliary and not (s.use_local_updates and s.delay_optimizer_step)
     }
-    told = {(s.use_local_updates, s.delay_grad_averaging, s.delay_optimizer_step, s.delay_state_averaging) for s in said}
+    told = {
+        (s.use_local_updates, s.delay_grad_averaging, s.delay_optimizer_step, s.delay_state_averaging) for s in said
+    }
     late = {way for way in ways if way[1] or way[2]}  # there the state is late whatever delay_state_averaging says
     assert ways - late <= told and {way[:3] for way in late} <= {way[:3] for way in told}
 
 
 def test_the_page_has_a_timeline_for_every_line():
     text = PAGE.read_text()
-    for name in ("synchronous", "delay_state_averaging", "delay_optimizer_step", "delay_grad_averaging", "use_local_updates"):
+    for name in (
+        "synchronous",
+        "delay_state_averaging",
+        "delay_optimizer_step",
+        "delay_grad_averaging",
+        "use_local_updates",
+    ):
         assert f"### {name}" in text or f"### `{name}`" in text

@@ -19,7 +19,8 @@ class Alone:
     def __init__(self, dht, optimizer="adamw", scheduler="none", seed=0, **options):
         self.model = network(seed)
         self.averager = hivemind.TrainingStateAverager(
-            dht=dht, prefix=options.pop("prefix", "stepping"), optimizer=OPTIMIZERS[optimizer], params=self.model.parameters(), scheduler=SCHEDULERS[scheduler],
+            dht=dht, prefix=options.pop("prefix", "stepping"), optimizer=OPTIMIZERS[optimizer],
+            params=self.model.parameters(), scheduler=SCHEDULERS[scheduler],
             start=True, min_matchmaking_time=30.0, **options,
         )  # fmt: skip
         self.batches = 0
@@ -88,7 +89,9 @@ def test_steps_are_those_of_plain_training(make, offload, late):
     assert one.averager.optimizer.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
 
 
-@pytest.mark.parametrize("options", [{}, {"offload_optimizer": True}, {"average_opt_statistics": ("exp_avg", "exp_avg_sq")}])
+@pytest.mark.parametrize(
+    "options", [{}, {"offload_optimizer": True}, {"average_opt_statistics": ("exp_avg", "exp_avg_sq")}]
+)
 def test_an_averaging_makes_two_peers_one(make, options):
     peers = [make(i, seed=i, **options) for i in range(2)]
     for peer in peers:
@@ -103,7 +106,7 @@ def test_an_averaging_makes_two_peers_one(make, options):
         assert all(torch.equal(a, b) for a, b in zip(first, second))
 
 
-def test_a_late_average_is_added_to_what_was_trained_meanwhile(make):
+def test_late_average_is_added_to_later_training(make):
     peers = [make(i, seed=i, optimizer="sgd", delta_rule_averaging=True) for i in range(2)]
     before = [flat(peer.model) for peer in peers]
     both(*(lambda peer=peer: peer.average(delay_averaging=True) for peer in peers))
@@ -141,7 +144,13 @@ def test_a_late_step_and_its_average_come_with_a_later_call(make):
     before = [flat(peer.model) for peer in peers]
     go = threading.Event()
     for peer in peers:
-        peer.batch(delay_optimizer_step=True, averaging_round=True, averaging_opts=ROUND, wait_for_trigger=go.wait, increment_epoch=True)
+        peer.batch(
+            delay_optimizer_step=True,
+            averaging_round=True,
+            averaging_opts=ROUND,
+            wait_for_trigger=go.wait,
+            increment_epoch=True,
+        )
     for peer, was in zip(peers, before):
         peer.averager.step()  # nothing is there to be taken over
         assert torch.equal(flat(peer.model), was)
@@ -152,7 +161,7 @@ def test_a_late_step_and_its_average_come_with_a_later_call(make):
     assert not torch.allclose(flat(peers[0].model), (before[0] + before[1]) / 2)
 
 
-def test_what_goes_wrong_in_a_late_step_is_raised_by_the_next_call_and_no_epoch_has_passed(make):
+def test_error_of_a_late_step_is_raised_by_the_next_call(make):
     one = make(offload_optimizer=True, scheduler="lambda")
     before = flat(one.model)
 
@@ -185,7 +194,8 @@ def test_an_epoch_counted_by_itself_comes_after_a_late_step(make):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_is_in_the_background_is_not_for_a_state_that_is_loaded(make, fails):
+def test_background_step_does_not_change_a_loaded_state(make, fails):
+    """A step that still runs in the background when a state is loaded is dropped."""
     donor = make(0, scheduler="lambda", offload_optimizer=True)
     donor.batch(increment_epoch=True)
     late, go = make(1, seed=7, scheduler="lambda", offload_optimizer=True), threading.Event()
@@ -203,7 +213,7 @@ def test_what_is_in_the_background_is_not_for_a_state_that_is_loaded(make, fails
     assert torch.equal(flat(late.model), flat(donor.model))
 
 
-def test_a_trigger_that_never_comes_does_not_keep_a_program_that_fails(program):
+def test_trigger_that_never_comes_does_not_hang_the_program(program):
     code, out, err = program(
         """
         import threading
@@ -215,7 +225,8 @@ def test_a_trigger_that_never_comes_does_not_keep_a_program_that_fails(program):
         dht = hivemind.DHT(host_maddrs=["/ip4/127.0.0.1/tcp/0"], start=True)
         model = torch.nn.Linear(2, 2)
         averager = hivemind.TrainingStateAverager(
-            dht=dht, prefix="never", start=True, params=model.parameters(), optimizer=lambda params: torch.optim.SGD(params, lr=0.1), offload_optimizer=True
+            dht=dht, prefix="never", start=True, params=model.parameters(),
+            optimizer=lambda params: torch.optim.SGD(params, lr=0.1), offload_optimizer=True
         )
         model(torch.ones(1, 2)).sum().backward()
         averager.step(optimizer_step=True, delay_optimizer_step=True, wait_for_trigger=threading.Event().wait)
@@ -225,10 +236,14 @@ def test_a_trigger_that_never_comes_does_not_keep_a_program_that_fails(program):
     assert code == 1 and "something else" in err
 
 
-def test_variances_that_fade_while_they_are_averaged_stay_variances(make):
+def test_averaged_variances_are_never_negative(make):
     """A batch norm's and Adam's: the average is below what this peer had, and what it has by then even more so."""
     norm = torch.nn.BatchNorm1d(4)
-    one = make(delta_rule_averaging=True, average_opt_statistics=("exp_avg_sq",), extra_tensors=[norm.running_mean, norm.running_var])
+    one = make(
+        delta_rule_averaging=True,
+        average_opt_statistics=("exp_avg_sq",),
+        extra_tensors=[norm.running_mean, norm.running_var],
+    )
     one.batch()
     norm.running_mean.fill_(-3.0), norm.running_var.fill_(100.0)
     second = [state["exp_avg_sq"] for state in one.averager.optimizer.state.values()]
@@ -269,7 +284,22 @@ def test_epochs_are_brought_together(make):
     assert len({peer.averager.optimizer.param_groups[0]["lr"] for peer in peers}) == 1
 
 
-@pytest.mark.parametrize("told, then", [([2, 9, 2, 1], 2), ([2, 2, 1 << 40], 2), ([2, "9", None, -1, True], 2), ([2, 7], 7), ([], 2), ([9, 9, 2, 2], 9), ([1, 1], 2), ([2, 9, 2], 2), ([1, 1, 1, 1, 9, 9], 2), ([2, None, None, 9], 2), ([9, 9, 1], 9)])
+@pytest.mark.parametrize(
+    "told, then",
+    [
+        ([2, 9, 2, 1], 2),
+        ([2, 2, 1 << 40], 2),
+        ([2, "9", None, -1, True], 2),
+        ([2, 7], 7),
+        ([], 2),
+        ([9, 9, 2, 2], 9),
+        ([1, 1], 2),
+        ([2, 9, 2], 2),
+        ([1, 1, 1, 1, 9, 9], 2),
+        ([2, None, None, 9], 2),
+        ([9, 9, 1], 9),
+    ],
+)
 def test_an_epoch_that_one_of_four_claims_is_nobodys(make, told, then):
     one = make(scheduler="lambda")
     for _ in range(2):
@@ -280,8 +310,16 @@ def test_an_epoch_that_one_of_four_claims_is_nobodys(make, told, then):
 
 def test_an_averaging_that_was_arranged_before(make):
     peers = [make(i, seed=i) for i in range(2)]
-    controls = [peer.averager.schedule_step(hivemind.get_dht_time() + 30, timeout=60.0, gather=i) for i, peer in enumerate(peers)]
-    told = both(*(lambda peer=peer, control=control: peer.average(averaging_control=control, averaging_opts=None) for peer, control in zip(peers, controls)))
+    controls = [
+        peer.averager.schedule_step(hivemind.get_dht_time() + 30, timeout=60.0, gather=i)
+        for i, peer in enumerate(peers)
+    ]
+    told = both(
+        *(
+            lambda peer=peer, control=control: peer.average(averaging_control=control, averaging_opts=None)
+            for peer, control in zip(peers, controls)
+        )
+    )
     assert sorted(told[0].values()) == [0, 1]
     assert torch.equal(flat(peers[0].model), flat(peers[1].model))
 
@@ -292,10 +330,15 @@ def test_a_control_is_good_for_one_averaging_of_its_averager(make):
     assert one.average(averaging_control=used, averaging_opts=None)
     foreign = other.averager.schedule_step(timeout=60.0)
     before = flat(one.model)
-    for control, words in ((used, "was already used.*make a new one with schedule_step\\(\\)"), (foreign, "belongs to another averager")):
+    for control, words in (
+        (used, "was already used.*make a new one with schedule_step\\(\\)"),
+        (foreign, "belongs to another averager"),
+    ):
         backward(one.model, 0, 32)
         with pytest.raises(ValueError, match=words):
-            one.averager.step(optimizer_step=True, increment_epoch=True, averaging_round=True, averaging_control=control)
+            one.averager.step(
+                optimizer_step=True, increment_epoch=True, averaging_round=True, averaging_control=control
+            )
         assert one.averager.load_state_into_averager_()
         with pytest.raises(ValueError, match=words):
             one.averager.average_loaded(control)
@@ -314,7 +357,7 @@ def test_an_averaging_without_others_leaves_a_peer_its_own(make, caplog):
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_what_the_optimizer_does_not_remember_yet_is_not_averaged(make, caplog, late):
+def test_statistics_before_the_first_step_are_not_averaged(make, caplog, late):
     one = make(average_opt_statistics=("exp_avg",))
     with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
         assert one.average(delay_averaging=late) is None
@@ -333,7 +376,7 @@ def test_an_auxiliary_peer_helps_to_average(make):
         peers[2].averager.step(optimizer_step=True)
 
 
-def test_who_joins_finds_what_was_averaged_last(make):
+def test_joiner_gets_the_last_averaged_state(make):
     peers = [make(i, seed=i) for i in range(2)]
     for peer in peers:
         peer.batch(increment_epoch=True)
@@ -347,7 +390,7 @@ def test_who_joins_finds_what_was_averaged_last(make):
     assert torch.equal(flat(late.model), state)
 
 
-def test_who_joins_one_that_was_alone_takes_its_state(make):
+def test_joiner_of_a_lone_peer_takes_its_state(make):
     first = make(0, scheduler="lambda")
     first.batch(increment_epoch=True)
     late = make(1, seed=7, scheduler="lambda")
@@ -357,7 +400,7 @@ def test_who_joins_one_that_was_alone_takes_its_state(make):
 
 
 @pytest.mark.parametrize("scaler", [hivemind.GradScaler, torch.amp.GradScaler])
-def test_with_a_scaler_an_overflow_is_no_step(make, scaler):
+def test_overflow_with_a_scaler_is_no_step(make, scaler):
     one, scaler = make(optimizer="sgd"), scaler("cpu", init_scale=8.0)
     before = flat(one.model)
     for factor in (float("inf"), 1.0):
@@ -376,14 +419,20 @@ def test_with_a_scaler_an_overflow_is_no_step(make, scaler):
     "options, says",
     [
         (dict(delay_optimizer_step=True), "optimizer_step=True"),
-        (dict(delay_optimizer_step=True, optimizer_step=True, averaging_round=True, delay_averaging=False), "delayed, too"),
-        (dict(delay_optimizer_step=True, optimizer_step=True, grad_scaler=torch.amp.GradScaler("cpu")), "unscale gradients yourself"),
+        (
+            dict(delay_optimizer_step=True, optimizer_step=True, averaging_round=True, delay_averaging=False),
+            "delayed, too",
+        ),
+        (
+            dict(delay_optimizer_step=True, optimizer_step=True, grad_scaler=torch.amp.GradScaler("cpu")),
+            "unscale gradients yourself",
+        ),
         (dict(wait_for_trigger=print), "optimizer_step=True"),
         (dict(averaging_opts=dict(timeout=1.0)), "averaging_round=True"),
         (dict(averaging_round=True, averaging_opts=dict(gather="mine")), "remove gather"),
     ],
 )
-def test_what_contradicts_itself_is_refused_and_changes_nothing(make, options, says):
+def test_contradictory_options_are_refused_and_change_nothing(make, options, says):
     one = make(offload_optimizer=True, sync_epoch_when_averaging=True)
     backward(one.model, 0, 32)
     before = flat(one.model)
@@ -394,7 +443,8 @@ def test_what_contradicts_itself_is_refused_and_changes_nothing(make, options, s
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_parameters_that_are_averaged_where_they_are_are_waited_for(make, late):
+def test_parameters_averaged_in_place_are_waited_for(make, late):
+    """With reuse_tensors the averaged tensors are the parameters themselves, so averaging late is refused."""
     peers = [make(i, seed=i, reuse_tensors=True) for i in range(1 if late else 2)]
     if late:
         with pytest.raises(ValueError, match="reuse_tensors"):
@@ -409,7 +459,12 @@ def test_an_update_that_is_not_taken_over_is_not_overtaken(make):
     one.batch(delay_optimizer_step=True, wait_for_trigger=go.wait)
     assert one.averager.averaging_in_progress
     backward(one.model, 1, 32)
-    for options in (dict(optimizer_step=True), dict(averaging_round=True), dict(zero_grad=True), dict(increment_epoch=True)):
+    for options in (
+        dict(optimizer_step=True),
+        dict(averaging_round=True),
+        dict(zero_grad=True),
+        dict(increment_epoch=True),
+    ):
         with pytest.raises(ValueError, match="must wait for the result of an earlier call"):
             one.averager.step(wait_for_delayed_updates=False, **options)
     go.set()

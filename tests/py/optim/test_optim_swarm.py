@@ -13,7 +13,22 @@ import torch
 
 import hivemind_c as hivemind
 from hivemind_c.optim.parameters import all_finite
-from optim_support import QUICK, Peer, backward, batch, flat, in_one_process, loss_of, make, meet, network, settle, together, train_together, train_until
+from optim_support import (
+    QUICK,
+    Peer,
+    backward,
+    batch,
+    flat,
+    in_one_process,
+    loss_of,
+    make,
+    meet,
+    network,
+    settle,
+    together,
+    train_together,
+    train_until,
+)
 from support import PATIENCE, eventually, files, resident, threads
 
 RUNS = itertools.count()
@@ -26,7 +41,9 @@ def swarm(dhts):
 
     def start(n, **options):
         run = f"swarm {next(RUNS)}"
-        peers = [Peer(i, dhts[i], network(), **{"run_id": run, "target_batch_size": 16 * n, **options}) for i in range(n)]
+        peers = [
+            Peer(i, dhts[i], network(), **{"run_id": run, "target_batch_size": 16 * n, **options}) for i in range(n)
+        ]
         made.extend(peers)
         return peers
 
@@ -38,7 +55,9 @@ def swarm(dhts):
 def the_same(peers, epochs):
     for epoch in range(epochs):
         for peer in peers[1:]:
-            assert torch.equal(peer.after[epoch], peers[0].after[epoch]), f"peer {peer.index} differs after epoch {epoch}"
+            assert torch.equal(peer.after[epoch], peers[0].after[epoch]), (
+                f"peer {peer.index} differs after epoch {epoch}"
+            )
 
 
 EXACT = {
@@ -69,7 +88,7 @@ def test_peers_with_adamw_and_all_of_its_statistics_averaged(swarm):
 
 
 @pytest.mark.parametrize("frozen_first", [False, True])
-def test_peers_that_freeze_and_thaw_a_layer_at_the_same_epoch_stay_equal(swarm, frozen_first):
+def test_peers_that_freeze_a_layer_in_one_epoch_stay_equal(swarm, frozen_first):
     peers = swarm(2, optimizer="adamw", average_state_every=1000)
     meet(peers)
 
@@ -81,11 +100,13 @@ def test_peers_that_freeze_and_thaw_a_layer_at_the_same_epoch_stay_equal(swarm, 
     together(*(lambda peer=peer: train(peer) for peer in peers))
     the_same(peers, 4)
     first, size = peers[0].after, peers[0].model[0].weight.numel()
-    assert torch.equal(first[1][:size], first[2][:size]) is not frozen_first and not torch.equal(first[2][size:], first[3][size:])
+    assert torch.equal(first[1][:size], first[2][:size]) is not frozen_first and not torch.equal(
+        first[2][size:], first[3][size:]
+    )
     assert len({peer.optimizer.state_averager.lineage.mark for peer in peers}) == 1
 
 
-def test_peers_that_use_different_parameters_in_an_epoch_stay_equal(swarm):
+def test_peers_with_different_used_parameters_stay_equal(swarm):
     peers = swarm(3, optimizer="adamw", average_state_every=1000)
     meet(peers)
     inner = [peer.optimizer.grad_averager.accumulate_grads_ for peer in peers]
@@ -102,7 +123,7 @@ def test_peers_that_use_different_parameters_in_an_epoch_stay_equal(swarm):
     assert len({peer.optimizer.state_averager.lineage.mark for peer in peers}) == 1
 
 
-def test_who_froze_others_than_the_swarm_is_known_to_be_another(swarm):
+def test_peer_with_other_frozen_layers_has_another_mark(swarm):
     peers = swarm(2, average_state_every=1000)
     meet(peers)
 
@@ -128,7 +149,7 @@ COMPRESSED = {
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_with_compression_peers_stay_equal_to_the_bit_and_near_the_exact_result(swarm, codec):
+def test_compressed_peers_stay_equal_and_near_the_exact_result(swarm, codec):
     compression, bound = COMPRESSED[codec]
     peers = swarm(3, grad_compression=compression, state_averaging_compression=compression, average_state_every=2)
     train_together(peers, 4)
@@ -138,9 +159,14 @@ def test_with_compression_peers_stay_equal_to_the_bit_and_near_the_exact_result(
 
 
 @pytest.mark.parametrize("codec", ["fp16", "bfloat16", "uniform8"])
-def test_defect_09_bfloat16_models_train_with_codecs_of_either_kind(dhts, codec):
+def test_defect_09_bfloat16_models_train_with_either_codec(dhts, codec):
     compression, bound = COMPRESSED[codec]
-    options = dict(run_id=f"bfloat16 {codec}", target_batch_size=32, grad_compression=compression, state_averaging_compression=compression)
+    options = dict(
+        run_id=f"bfloat16 {codec}",
+        target_batch_size=32,
+        grad_compression=compression,
+        state_averaging_compression=compression,
+    )
     peers = [Peer(i, dhts[i], network(dtype=torch.bfloat16), **options) for i in range(2)]
     try:
         train_together(peers, 3)
@@ -153,7 +179,7 @@ def test_defect_09_bfloat16_models_train_with_codecs_of_either_kind(dhts, codec)
             peer.optimizer.shutdown()
 
 
-def test_accumulate_grads_on_says_where_sums_are_and_leaves_the_gradients_alone(swarm, dhts):
+def test_accumulate_grads_on_places_the_sums_only(swarm, dhts):
     factory = functools.partial(hivemind.GradientAverager, accumulate_grads_on=torch.device("cpu"))
     peers = swarm(2, grad_averager_factory=factory)
     train_together(peers, 3)
@@ -161,7 +187,9 @@ def test_accumulate_grads_on_says_where_sums_are_and_leaves_the_gradients_alone(
     torch.testing.assert_close(peers[0].after[2], in_one_process(peers, 3)[-1], rtol=1e-4, atol=2e-6)
     parameters = list(network().parameters())
     with pytest.raises(ValueError, match="leave accumulate_grads_on out"):
-        hivemind.GradientAverager(parameters, dht=dhts[0], prefix="sums", reuse_grad_buffers=True, accumulate_grads_on="cpu")
+        hivemind.GradientAverager(
+            parameters, dht=dhts[0], prefix="sums", reuse_grad_buffers=True, accumulate_grads_on="cpu"
+        )
     averager = hivemind.GradientAverager(parameters, dht=dhts[0], prefix="sums", accumulate_grads_on="cpu")
     try:
         for p in parameters:
@@ -172,19 +200,24 @@ def test_accumulate_grads_on_says_where_sums_are_and_leaves_the_gradients_alone(
         averager.accumulate_grads_(4)
         assert all(torch.equal(p.grad, torch.full_like(p, 3.0)) for p in parameters)
         averager.load_accumulators_into_averager_()
-        assert all(grad.device.type == "cpu" and torch.equal(grad, torch.full_like(grad, 2.0)) for grad in averager.averaged_grads)
+        assert all(
+            grad.device.type == "cpu" and torch.equal(grad, torch.full_like(grad, 2.0))
+            for grad in averager.averaged_grads
+        )
     finally:
         averager.shutdown()
 
 
-def test_defect_08_power_sgd_keeps_peers_equal_and_its_residual_counts_a_round_once(swarm):
+def test_defect_08_power_sgd_counts_a_round_once(swarm):
     factory = functools.partial(hivemind.PowerSGDGradientAverager, averager_rank=2, min_compression_ratio=0.2)
     peers = swarm(3, grad_averager_factory=factory, average_state_every=1000)
     train_together(peers, 5)
     the_same(peers, 5)
     exact = in_one_process(peers, 5)[-1]
     assert (peers[0].after[4] - exact).norm() < 0.1 * exact.norm()
-    residuals = [sum(e.norm() for e in peer.optimizer.state_dict()["hivemind_c"]["grad_averager"]["residuals"]) for peer in peers]
+    residuals = [
+        sum(e.norm() for e in peer.optimizer.state_dict()["hivemind_c"]["grad_averager"]["residuals"]) for peer in peers
+    ]
     assert all(residual > 0 for residual in residuals)
 
 
@@ -241,7 +274,9 @@ class WithSpare(torch.nn.Module):
         return self.net(inputs) + self.spare(inputs) if self.uses_spare else self.net(inputs)
 
 
-OF_TWO = dict(use_local_updates=True, optimizer="adamw", average_opt_statistics=("exp_avg", "exp_avg_sq"), target_batch_size=32)
+OF_TWO = dict(
+    use_local_updates=True, optimizer="adamw", average_opt_statistics=("exp_avg", "exp_avg_sq"), target_batch_size=32
+)
 
 
 @pytest.fixture
@@ -263,18 +298,21 @@ def remembers(peer, name="exp_avg_sq"):
     return peer.optimizer.opt.state.get(peer.model.spare.weight, {}).get(name)
 
 
-def test_a_layer_that_nobody_uses_does_not_keep_the_rest_from_being_averaged(spared, caplog):
+def test_unused_layer_does_not_stop_the_averaging(spared, caplog):
     peers = spared(delay_state_averaging=False)
     with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
         train_together(peers, 4)
     the_same(peers, 4)
-    assert [remembers(peer) for peer in peers] == [None, None] and not [line for line in caplog.messages if "averag" in line]
+    assert [remembers(peer) for peer in peers] == [None, None] and not [
+        line for line in caplog.messages if "averag" in line
+    ]
     peers[0].model.uses_spare = True  # torch begins its state whole
     train_together(peers, 5)
     assert remembers(peers[0]).any() and remembers(peers[1]) is None
 
 
-def test_what_one_peer_remembers_of_a_layer_is_not_drawn_down_again_by_who_does_not_use_it(spared):
+def test_statistics_of_one_peer_are_not_lowered_by_nonusers(spared):
+    """One peer has used a layer once. The other peers' missing statistics do not draw its statistics down."""
     peers = spared(delay_state_averaging=False)
     peers[0].model.uses_spare = True
     train_together(peers, 1)
@@ -286,7 +324,7 @@ def test_what_one_peer_remembers_of_a_layer_is_not_drawn_down_again_by_who_does_
     assert torch.equal(remembers(peers[0]), first) and remembers(peers[1]) is None
 
 
-def test_late_averages_leave_a_state_that_began_meanwhile_as_it_is(spared):
+def test_late_averages_leave_a_new_state_unchanged(spared):
     first, second = peers = spared()
     first.model.uses_spare = True
     train_together(peers, 3)
@@ -297,12 +335,17 @@ def test_late_averages_leave_a_state_that_began_meanwhile_as_it_is(spared):
 
 
 @pytest.mark.parametrize("began", [False, True])
-def test_who_joins_takes_averaged_statistics_where_it_has_the_rest_of_them(spared, dhts, began):
+def test_joiner_takes_averaged_statistics_if_it_has_the_rest(spared, dhts, began):
     peers = spared(delay_state_averaging=False, average_opt_statistics=("exp_avg_sq",))
     train_together(peers, 2)
     for peer in peers:
         peer.optimizer.state_averager.shared.offer(2)
-    late = Peer(2, dhts[2], WithSpare(), **{**OF_TWO, "run_id": peers[0].optimizer.run_id, "average_opt_statistics": ("exp_avg_sq",)})
+    late = Peer(
+        2,
+        dhts[2],
+        WithSpare(),
+        **{**OF_TWO, "run_id": peers[0].optimizer.run_id, "average_opt_statistics": ("exp_avg_sq",)},
+    )
     try:
         if began:
             late.batch()
@@ -316,8 +359,10 @@ def test_who_joins_takes_averaged_statistics_where_it_has_the_rest_of_them(spare
         late.optimizer.shutdown()
 
 
-def test_who_has_nothing_to_average_yet_holds_no_group(dhts, caplog):
-    peer, ghost = lonely(dhts, use_local_updates=True, optimizer="adamw", average_opt_statistics="exp_avg", delay_state_averaging=False)
+def test_peer_without_values_to_average_holds_no_group(dhts, caplog):
+    peer, ghost = lonely(
+        dhts, use_local_updates=True, optimizer="adamw", average_opt_statistics="exp_avg", delay_state_averaging=False
+    )
     try:
         controls, inner = [], peer.optimizer.meeting.state
         peer.optimizer.meeting.state = lambda epoch: controls.append(inner(epoch)) or controls[-1]
@@ -333,7 +378,7 @@ def test_who_has_nothing_to_average_yet_holds_no_group(dhts, caplog):
         peer.optimizer.shutdown()
 
 
-def test_the_last_late_average_is_in_the_model_when_shutdown_returns(swarm):
+def test_shutdown_returns_with_the_last_late_average_applied(swarm):
     peers = swarm(2, use_local_updates=True, target_batch_size=32, shutdown_timeout=PATIENCE)
     meet(peers)
     together(*(lambda peer=peer: peer.train(1) for peer in peers))
@@ -345,7 +390,13 @@ def test_the_last_late_average_is_in_the_model_when_shutdown_returns(swarm):
 def test_an_auxiliary_peer_helps_and_changes_nothing(swarm, dhts, caplog):
     caplog.set_level(logging.INFO, "hivemind_c.optim")
     peers = swarm(2, verbose=True)
-    helper = make(dhts[2], network(), run_id=peers[0].optimizer.run_id, auxiliary=True, **{**QUICK, "batch_size_per_step": None, "target_batch_size": 32})
+    helper = make(
+        dhts[2],
+        network(),
+        run_id=peers[0].optimizer.run_id,
+        auxiliary=True,
+        **{**QUICK, "batch_size_per_step": None, "target_batch_size": 32},
+    )
     ended = []
 
     def assist():
@@ -356,7 +407,13 @@ def test_an_auxiliary_peer_helps_and_changes_nothing(swarm, dhts, caplog):
     def train():
         try:
             meet(peers)
-            train_until(peers, lambda: min(one.optimizer.local_epoch for one in peers) >= 5 and "Averaged tensors successfully with 3 peers" in caplog.messages)
+            train_until(
+                peers,
+                lambda: (
+                    min(one.optimizer.local_epoch for one in peers) >= 5
+                    and "Averaged tensors successfully with 3 peers" in caplog.messages
+                ),
+            )
         finally:
             ended.append(True)
 
@@ -385,7 +442,9 @@ def test_defect_02_a_peer_in_client_mode_trains_with_the_others(swarm, dhts):
 
 def test_extra_tensors_are_averaged_with_the_parameters(dhts):
     run = dict(run_id=f"swarm {next(RUNS)}", target_batch_size=32, delay_state_averaging=False)
-    running = [torch.full((5,), float(i)) for i in range(2)]  # a batch norm's statistics, say: each peer's own until they are averaged
+    running = [
+        torch.full((5,), float(i)) for i in range(2)
+    ]  # a batch norm's statistics, say: each peer's own until they are averaged
     peers = [Peer(i, dhts[i], network(), extra_tensors=[running[i]], **run) for i in range(2)]
     try:
         train_together(peers, 1)
@@ -403,13 +462,27 @@ def lonely(dhts, n=1, **options):
     run = f"lonely {next(RUNS)}"
     ghost = hivemind.ProgressTracker(dhts[1], run, 16, start=True)
     ghost.report_local_progress(0, 1)
-    peer = Peer(0, dhts[0], network(), run_id=run, **{"target_batch_size": 16, "matchmaking_time": 0.2, "averaging_timeout": 5.0, **options})
+    peer = Peer(
+        0,
+        dhts[0],
+        network(),
+        run_id=run,
+        **{"target_batch_size": 16, "matchmaking_time": 0.2, "averaging_timeout": 5.0, **options},
+    )
     peer.wait_for(2)
     return peer, ghost
 
 
-@pytest.mark.parametrize("options", [{}, {"reuse_grad_buffers": True}, {"offload_optimizer": True}, {"offload_optimizer": True, "delay_grad_averaging": True}])
-def test_defect_01_a_failed_averaging_is_a_step_with_the_own_gradient(dhts, caplog, options):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"reuse_grad_buffers": True},
+        {"offload_optimizer": True},
+        {"offload_optimizer": True, "delay_grad_averaging": True},
+    ],
+)
+def test_defect_01_failed_averaging_steps_with_own_gradient(dhts, caplog, options):
     peer, ghost = lonely(dhts, average_state_every=1000, **options)
     try:
         ghost.report_local_progress(0, 16)
@@ -442,7 +515,11 @@ def test_defect_01_without_any_gradient_there_is_no_step_at_all(dhts):
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("power_sgd", [False, True])
 def test_defect_04_a_gradient_that_is_not_finite_reaches_nobody(swarm, value, power_sgd):
-    factory = functools.partial(hivemind.PowerSGDGradientAverager, averager_rank=2, min_compression_ratio=0.2) if power_sgd else None
+    factory = (
+        functools.partial(hivemind.PowerSGDGradientAverager, averager_rank=2, min_compression_ratio=0.2)
+        if power_sgd
+        else None
+    )
     peers = swarm(3, grad_averager_factory=factory)
     meet(peers)
     poisoned = []
@@ -465,7 +542,7 @@ def test_defect_04_a_gradient_that_is_not_finite_reaches_nobody(swarm, value, po
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
-def test_defect_04_what_is_finite_is_taken_for_it_however_large_its_sum(dtype):
+def test_defect_04_large_finite_values_count_as_finite(dtype):
     largest = torch.full((3, 5), torch.finfo(dtype).max, dtype=dtype)
     assert all_finite([largest, -largest, torch.zeros(0, dtype=dtype)]) and all_finite([])
     for value in (math.nan, math.inf, -math.inf):
@@ -475,7 +552,9 @@ def test_defect_04_what_is_finite_is_taken_for_it_however_large_its_sum(dtype):
 
 
 def test_defect_07_options_reach_both_averagers(dhts):
-    optimizer = make(dhts[0], network(), run_id=f"options {next(RUNS)}", averager_opts=dict(bandwidth=12345.0, part_size_bytes=2**16))
+    optimizer = make(
+        dhts[0], network(), run_id=f"options {next(RUNS)}", averager_opts=dict(bandwidth=12345.0, part_size_bytes=2**16)
+    )
     for averager in (optimizer.grad_averager, optimizer.state_averager):
         assert averager._settings["bandwidth"] == 12345.0
         assert averager._settings["part_bytes"] == 2**16
@@ -489,12 +568,16 @@ def test_defect_11_two_optimizers_in_one_process_are_two_peers(swarm):
     train_together(peers, 2)
 
 
-def test_defect_11_one_node_trains_in_two_runs_and_only_once_in_each(dhts):
-    first, second = (Peer(0, dhts[0], network(seed), run_id=f"of two {next(RUNS)}", target_batch_size=16) for seed in (0, 1))
+def test_defect_11_node_trains_in_two_runs_but_once_in_each(dhts):
+    first, second = (
+        Peer(0, dhts[0], network(seed), run_id=f"of two {next(RUNS)}", target_batch_size=16) for seed in (0, 1)
+    )
     for peer in (first, second):
         peer.train(2)
     assert [peer.optimizer.tracker.global_progress.num_peers for peer in (first, second)] == [1, 1]
-    with pytest.raises(ValueError, match=r"call shutdown\(\) on the first one, or give the second one a DHT of its own"):
+    with pytest.raises(
+        ValueError, match=r"call shutdown\(\) on the first one, or give the second one a DHT of its own"
+    ):
         Peer(0, dhts[0], network(), run_id=first.optimizer.run_id)
     for peer in (first, second):
         peer.optimizer.shutdown()
@@ -534,7 +617,9 @@ def test_a_plateau_is_seen_in_the_swarms_mean(swarm):
     def train(peer):
         while peer.optimizer.local_epoch < 4:
             # one sees its loss fall, the other more quickly rise
-            peer.optimizer.report_metric(10.0 - peer.optimizer.local_epoch if peer.index == 0 else 10.0 + 99 * peer.optimizer.local_epoch)
+            peer.optimizer.report_metric(
+                10.0 - peer.optimizer.local_epoch if peer.index == 0 else 10.0 + 99 * peer.optimizer.local_epoch
+            )
             peer.batch()
             time.sleep(0.01)
 
@@ -580,4 +665,6 @@ def test_a_healthy_peer_says_so(swarm, caplog):
     peers = swarm(2, verbose=True)
     meet(peers)
     with caplog.at_level(logging.INFO, "hivemind_c.optim"):
-        train_until(peers, lambda: all(any(re.search(line, said) for said in list(caplog.messages)) for line in promised))
+        train_until(
+            peers, lambda: all(any(re.search(line, said) for said in list(caplog.messages)) for line in promised)
+        )

@@ -22,7 +22,8 @@ TRAINER = """
 
     epoch, peer = int(sys.argv[1]), sys.argv[2]
     dht = DHT([peer], start=True, wait_timeout=30, startup_timeout=90)
-    tracker = ProgressTracker(dht, "run", 1000, start=True, min_refresh_period=0.1, max_refresh_period=1, default_refresh_period=0.3)
+    tracker = ProgressTracker(dht, "run", 1000, start=True, min_refresh_period=0.1, max_refresh_period=1,
+        default_refresh_period=0.3)
     tracker.report_local_progress(epoch, 100)
     print("reported", flush=True)
     for line in sys.stdin:
@@ -35,28 +36,40 @@ def tracker_of(node, target=1000, **options):
     return ProgressTracker(node, "run", target, start=True, **{**QUICK, **options})
 
 
-def test_alone_a_contributor_is_the_swarm(dht):
+def test_lone_contributor_is_the_whole_swarm(dht):
     tracker = tracker_of(dht())
     assert tracker.global_progress.num_peers == 0 and not tracker.ready_to_update_epoch
     tracker.report_local_progress(0, 600)
     now = tracker.global_progress
     assert isinstance(now, GlobalTrainingProgress) and isinstance(tracker.local_progress, LocalTrainingProgress)
-    assert (now.epoch, now.samples_accumulated, now.target_batch_size, now.num_peers, now.num_clients) == (0, 600, 1000, 1, 0)
+    assert (now.epoch, now.samples_accumulated, now.target_batch_size, now.num_peers, now.num_clients) == (
+        0,
+        600,
+        1000,
+        1,
+        0,
+    )
     assert not tracker.ready_to_update_epoch
     tracker.report_local_progress(0, 1000)
     assert tracker.ready_to_update_epoch and tracker.should_begin_matchmaking
     assert tracker.update_epoch() == 1
-    assert tracker.global_epoch == 1 and tracker.global_progress.samples_accumulated == 0 and not tracker.ready_to_update_epoch
+    assert (
+        tracker.global_epoch == 1
+        and tracker.global_progress.samples_accumulated == 0
+        and not tracker.ready_to_update_epoch
+    )
     assert tracker.local_progress.epoch == 1 and tracker.local_progress.peer_id == tracker.dht.peer_id
 
 
-def test_what_one_reports_the_other_learns(dht):
+def test_reported_progress_reaches_the_other_peer(dht):
     first = dht()
     a, b = tracker_of(first), tracker_of(dht(first.get_visible_maddrs()))
     a.report_local_progress(3, 300)
     b.report_local_progress(3, 200)
     for tracker in (a, b):
-        assert eventually(lambda: tracker.global_progress.num_peers == 2 and tracker.global_progress.samples_accumulated >= 500)
+        assert eventually(
+            lambda: tracker.global_progress.num_peers == 2 and tracker.global_progress.samples_accumulated >= 500
+        )
         assert tracker.global_epoch == 3 and tracker.standing == "in step"
         assert tracker.fetched_global_progress_this_epoch.wait(90)
     b.report_local_progress(3, 800)
@@ -76,7 +89,7 @@ def test_a_newcomer_learns_the_epoch_before_it_says_anything(dht):
     assert eventually(lambda: a.global_progress.num_peers == 2)
 
 
-def test_who_stands_still_is_not_carried_on(dht):
+def test_stalled_peer_is_not_extrapolated(dht):
     first = dht()
     a, b = tracker_of(first, target=10**9), tracker_of(dht(first.get_visible_maddrs()), target=10**9)
     a.report_local_progress(0, 0)
@@ -84,7 +97,9 @@ def test_who_stands_still_is_not_carried_on(dht):
         time.sleep(0.01)
         b.report_local_progress(0, 100 * n)
     assert eventually(lambda: a.global_progress.samples_accumulated >= 4000)
-    assert eventually(lambda: a.global_progress.eta_next_epoch - get_dht_time() > 10**6)  # its program does nothing for a while
+    assert eventually(
+        lambda: a.global_progress.eta_next_epoch - get_dht_time() > 10**6
+    )  # its program does nothing for a while
     time.sleep(1)
     assert a.global_progress.samples_accumulated <= 4000 + 500 and a.global_progress.num_peers == 2
     b.report_local_progress(0, 9000)
@@ -101,7 +116,7 @@ def test_two_trackers_of_one_node_are_two_contributors(dht):
     assert eventually(lambda: a.global_progress.num_peers == 2 and a.global_progress.samples_accumulated >= 300)
 
 
-def test_defect_16_one_of_four_that_claims_a_later_epoch_moves_nobody(dht, program):
+def test_defect_16_one_false_epoch_of_four_moves_nobody(dht, program):
     first = dht()
     mine = tracker_of(first)
     mine.report_local_progress(5, 100)
@@ -129,9 +144,11 @@ def test_a_peer_in_client_mode_is_counted_as_one(dht):
     assert b.local_progress.client_mode and not a.local_progress.client_mode
 
 
-def test_reports_come_from_any_thread_and_the_speed_is_measured_without_pauses(dht):
+def test_speed_is_measured_without_pauses_from_any_thread(dht):
     tracker = tracker_of(dht(), target=10**9, performance_ema_alpha=0.5)
-    threads = [threading.Thread(target=lambda: [tracker.report_local_progress(0, n) for n in range(1000)]) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: [tracker.report_local_progress(0, n) for n in range(1000)]) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -152,7 +169,7 @@ def test_reports_come_from_any_thread_and_the_speed_is_measured_without_pauses(d
     assert not math.isinf(tracker.estimated_next_update_time)
 
 
-def test_what_is_wrong_is_said_at_once(dht):
+def test_wrong_options_are_refused_at_once(dht):
     node = dht()
     with pytest.raises(ValueError, match="target_batch_size"):
         tracker_of(node, target=0)

@@ -1,6 +1,7 @@
 """Machines that cannot build or install: each says so in one sentence with its remedy, before anything long begins.
 
-The conditions are real: file systems that are full or read-only and a missing network, each in a namespace of the test's own.
+The conditions are real: file systems that are full or read-only and a missing network, each in a namespace of the
+test's own.
 """
 
 import os
@@ -29,7 +30,16 @@ def last(done):
 
 def apart(script, *arguments, net=False):
     """Runs it with mounts of its own, and without a network if net."""
-    return run("unshare", "-rmn" if net else "-rm", "sh", "-c", script, "sh", *arguments, env={**os.environ, "PIP_CONFIG_FILE": os.devnull, "LC_ALL": "C"})
+    return run(
+        "unshare",
+        "-rmn" if net else "-rm",
+        "sh",
+        "-c",
+        script,
+        "sh",
+        *arguments,
+        env={**os.environ, "PIP_CONFIG_FILE": os.devnull, "LC_ALL": "C"},
+    )
 
 
 def tools(folder, *without):
@@ -45,11 +55,13 @@ def tools(folder, *without):
 
 @pytest.fixture
 def checkout(tmp_path):
-    """What setup.sh needs of the repository, with one small requirement."""
+    """The files of the repository that setup.sh needs, with one small requirement."""
     (tmp_path / "checkout/scripts").mkdir(parents=True)
     shutil.copy(ROOT / "scripts/setup.sh", tmp_path / "checkout/scripts")
     lines = (ROOT / "requirements.txt").read_text().split("\n")
-    (tmp_path / "checkout/requirements.txt").write_text(next(line for line in lines if line.startswith("msgpack")) + "\n")
+    (tmp_path / "checkout/requirements.txt").write_text(
+        next(line for line in lines if line.startswith("msgpack")) + "\n"
+    )
     return tmp_path / "checkout"
 
 
@@ -58,7 +70,10 @@ def checkout(tmp_path):
 
 def test_build_names_a_missing_compiler(tmp_path):
     told = last(run(*BUILD, cwd=ROOT, env=tools(tmp_path / "bin", "cc")))
-    assert told.startswith("hivemind_c cannot be built: this machine has no cc; ") and "run apt-get install build-essential" in told
+    assert (
+        told.startswith("hivemind_c cannot be built: this machine has no cc; ")
+        and "run apt-get install build-essential" in told
+    )
 
 
 def test_build_names_the_compiler_that_was_chosen():
@@ -81,19 +96,34 @@ def test_build_refuses_a_read_only_folder(tmp_path):
     for folder in ("csrc", "pyproject.toml", "README.md", "LICENSE", "python"):
         (tmp_path / folder).symlink_to(ROOT / folder)
     told = last(apart(READ_ONLY, tmp_path, *BUILD))
-    assert told == f"hivemind_c cannot be built: the folder {tmp_path} cannot be written; copy the sources to one that can"
+    assert (
+        told == f"hivemind_c cannot be built: the folder {tmp_path} cannot be written; copy the sources to one that can"
+    )
 
 
 def test_setup_refuses_a_read_only_checkout(checkout):
     told = last(apart(READ_ONLY, checkout, "scripts/setup.sh", "venv"))
-    assert told == "setup: could not make .venv: the folder . cannot be written; clone the repository to a folder that can be written"
+    assert (
+        told
+        == "setup: could not make .venv: the folder . cannot be written; clone the repository to a folder that can "
+        "be written"
+    )
 
 
 def test_setup_names_a_read_only_cache_before_the_download(checkout, tmp_path):
     cache = tmp_path / "cache"
     cache.mkdir()
-    done = apart(READ_ONLY.replace("exec", f"cd {checkout}; PIP_CACHE_DIR={cache}/pip exec"), cache, "scripts/setup.sh", "venv", net=True)
-    said = f"setup: pip keeps no downloads: its cache {cache}/pip cannot be written; set PIP_CACHE_DIR to a folder that can be, or download again each time"
+    done = apart(
+        READ_ONLY.replace("exec", f"cd {checkout}; PIP_CACHE_DIR={cache}/pip exec"),
+        cache,
+        "scripts/setup.sh",
+        "venv",
+        net=True,
+    )
+    said = (
+        f"setup: pip keeps no downloads: its cache {cache}/pip cannot be written; set PIP_CACHE_DIR to a folder "
+        f"that can be, or download again each time"
+    )
     assert said in done.stderr.split("\n") and "the network does not answer" in last(done)
 
 
@@ -109,7 +139,10 @@ def test_build_refuses_a_full_disk(tmp_path):
     for folder in ("csrc", "pyproject.toml", "README.md", "LICENSE", "python"):
         (tmp_path / "sources" / folder).symlink_to(ROOT / folder)
     told = last(apart(SMALL, "size=8m", tmp_path / "small", tmp_path / "sources", *BUILD))
-    assert told.startswith(f"hivemind_c cannot be built: the disk of {tmp_path / 'small'} has ") and "free some space" in told
+    assert (
+        told.startswith(f"hivemind_c cannot be built: the disk of {tmp_path / 'small'} has ")
+        and "free some space" in told
+    )
 
 
 @pytest.mark.parametrize("size", ["size=20m", "size=3g,nr_inodes=60"])
@@ -123,7 +156,10 @@ def test_setup_refuses_a_full_temporary_folder(checkout, tmp_path):
     (tmp_path / "small").mkdir()
     script = 'mount -t tmpfs -o size=4m tmpfs "$1" && cd "$2" || exit 9; TMPDIR=$1 exec scripts/setup.sh venv'
     told = last(apart(script, tmp_path / "small", checkout))
-    assert told.startswith(f"setup: could not install requirements.txt: the disk of {tmp_path / 'small'} has ") and "set TMPDIR" in told
+    assert (
+        told.startswith(f"setup: could not install requirements.txt: the disk of {tmp_path / 'small'} has ")
+        and "set TMPDIR" in told
+    )
 
 
 # ---- no network ----
@@ -131,18 +167,24 @@ def test_setup_refuses_a_full_temporary_folder(checkout, tmp_path):
 
 def test_setup_says_that_there_is_no_network(checkout):
     told = last(apart('cd "$1" && exec scripts/setup.sh venv', checkout, net=True))
-    assert told == "setup: could not install requirements.txt: the network does not answer; connect this machine (behind a proxy, set HTTPS_PROXY), then run this again"
+    assert (
+        told
+        == "setup: could not install requirements.txt: the network does not answer; connect this machine (behind a "
+        "proxy, set HTTPS_PROXY), then run this again"
+    )
 
 
 def test_setup_says_that_apt_has_no_network(checkout, tmp_path):
     (tmp_path / "lists/partial").mkdir(parents=True)
-    (tmp_path / "apt.conf").write_text(f'APT::Sandbox::User "root"; Dir::State::lists "{tmp_path}/lists";\n')  # a namespace has no other user
+    (tmp_path / "apt.conf").write_text(
+        f'APT::Sandbox::User "root"; Dir::State::lists "{tmp_path}/lists";\n'
+    )  # a namespace has no other user
     script = 'cd "$1" && APT_CONFIG=$2 PATH=$3 exec scripts/setup.sh venv'
     told = last(apart(script, checkout, tmp_path / "apt.conf", tools(tmp_path / "bin", "cc")["PATH"], net=True))
     assert told.startswith("setup: could not install build-essential") and "the network does not answer" in told
 
 
-def test_setup_needs_no_network_for_what_is_there(checkout):
+def test_setup_needs_no_network_if_all_is_there(checkout):
     (checkout / "requirements.txt").write_text("pip\n")
     done = apart('cd "$1" && exec scripts/setup.sh venv', checkout, net=True)
     assert done.returncode == 0 and (checkout / ".venv/stamp").exists(), done.stderr

@@ -34,7 +34,9 @@ def fake_row(log=None, fail=None, goals=None):
         run.ratio("a_to_b", column(samples["a"], "calls_per_s"), column(samples["b"], "calls_per_s"))
         run.figures_of(samples)
 
-    return types.SimpleNamespace(__doc__="a row that measures nothing\n\nmore", GOALS=goals or {"a_to_b": 1.4}, ROUNDS=3, measure=measure)
+    return types.SimpleNamespace(
+        __doc__="a row that measures nothing\n\nmore", GOALS=goals or {"a_to_b": 1.4}, ROUNDS=3, measure=measure
+    )
 
 
 def test_spread_is_the_median_between_the_quartiles():
@@ -43,7 +45,7 @@ def test_spread_is_the_median_between_the_quartiles():
     assert spread([7]) == (7, 7, 7, 1)
 
 
-def test_spread_lies_within_the_values_whatever_their_order():
+def test_spread_lies_within_the_values_in_any_order():
     rng = random.Random(1)
     for _ in range(200):
         values = [rng.expovariate(1) for _ in range(rng.randint(1, 12))]
@@ -54,17 +56,17 @@ def test_spread_lies_within_the_values_whatever_their_order():
 
 
 @pytest.mark.parametrize("values", [[], [1.0, float("nan")], [float("inf")]])
-def test_spread_refuses_what_has_no_median(values):
+def test_spread_refuses_values_without_a_median(values):
     with pytest.raises(ValueError):
         spread(values)
 
 
-def test_ratios_pair_what_was_measured_in_the_same_round():
+def test_ratios_pair_values_of_the_same_round():
     assert paired_ratios([2, 6, 9], [1, 2, 3]) == [2, 3, 3]
 
 
 @pytest.mark.parametrize("top, bottom", [([1, 2], [1]), ([1], [0]), ([-1], [1]), ([0], [1])])
-def test_ratios_refuse_what_cannot_be_divided(top, bottom):
+def test_ratios_refuse_values_that_cannot_be_divided(top, bottom):
     with pytest.raises(ValueError):
         paired_ratios(top, bottom)
 
@@ -77,7 +79,9 @@ def test_turns_go_there_and_back():
 
 def test_turns_give_no_side_the_later_place():
     order = [name for _, name in turns("ab", 10)]
-    assert sum(i for i, name in enumerate(order) if name == "a") == sum(i for i, name in enumerate(order) if name == "b")
+    assert sum(i for i, name in enumerate(order) if name == "a") == sum(
+        i for i, name in enumerate(order) if name == "b"
+    )
 
 
 def test_the_first_round_warms_up_and_does_not_count():
@@ -127,7 +131,7 @@ def test_a_busy_machine_is_said():
     assert json.loads(as_json(run, {}))["figures"]["load_before"] == 0.1
 
 
-def test_what_is_missing_is_one_sentence(capsys):
+def test_missing_program_is_one_sentence(capsys):
     assert main(["fake", "--json"], {"fake": fake_row(fail="the program is not there: build it")}) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -143,7 +147,14 @@ def test_wrong_arguments_are_told(arguments, capsys):
 
 
 def test_list_names_every_row_and_its_goals():
-    done = subprocess.run([sys.executable, "-m", "benchmarks", "--list"], cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--list"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     lines = done.stdout.splitlines()
     known = all_rows()
     assert {"rpc", "stream", "sim", "start"} <= set(known)
@@ -151,7 +162,7 @@ def test_list_names_every_row_and_its_goals():
     assert any(line.startswith("rpc ") and "tls >= 0.8" in line for line in lines)
 
 
-def test_every_row_says_what_it_measures():
+def test_every_row_describes_itself():
     for name, row in all_rows().items():
         assert row.__doc__.strip(), name
         assert row.ROUNDS >= 1 and callable(row.measure), name
@@ -176,7 +187,7 @@ def test_a_program_is_run_and_read():
         (["/nonexistent/bench_x"], "make -C csrc bench"),
         ([sys.executable, "-c", "import sys; sys.exit('it broke')"], "it broke"),
         ([sys.executable, "-c", "print('no json')"], "no JSON object"),
-        ([sys.executable, "-c", "print('{\"calls_per_s\": 9, \"failed\": 3}')"], "3 of its calls failed"),
+        ([sys.executable, "-c", 'print(\'{"calls_per_s": 9, "failed": 3}\')'], "3 of its calls failed"),
         ([sys.executable, "-c", "import time; time.sleep(60)"], "did not end within"),
     ],
 )

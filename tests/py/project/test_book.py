@@ -12,7 +12,16 @@ import pytest
 import hivemind_c
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *(ROOT / "examples").rglob("README.md"), *(ROOT / "benchmarks").rglob("README.md")])
+PAGES = sorted(
+    [
+        *(ROOT / "docs").glob("*.md"),
+        ROOT / "README.md",
+        ROOT / "CHANGELOG.md",
+        ROOT / "CONTRIBUTING.md",
+        *(ROOT / "examples").rglob("README.md"),
+        *(ROOT / "benchmarks").rglob("README.md"),
+    ]
+)
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
 
 
@@ -23,7 +32,9 @@ def blocks(page, language="python"):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     target = tmp_path_factory.mktemp("book") / "site"
-    done = subprocess.run([sys.executable, ROOT / "scripts/book.py", target], capture_output=True, text=True, timeout=280)
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts/book.py", target], capture_output=True, text=True, timeout=280
+    )
     assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
     return target
 
@@ -36,7 +47,7 @@ def test_the_book_is_built_without_a_warning(site):
         assert built.exists(), f"{path} is no chapter: add it to mkdocs.yml"
 
 
-def test_no_link_in_it_is_dead_and_nothing_comes_from_elsewhere(site):
+def test_book_has_no_dead_link_and_fetches_nothing(site):
     for page in site.rglob("*.html"):
         text = page.read_text()
         for link in re.findall(r'<(?:a|link|img|script)\b[^>]*?\b(?:href|src)="([^"]*)"', text):
@@ -57,23 +68,27 @@ def test_a_dead_link_is_an_error(tmp_path, capsys):
     page = tmp_path / "pages" / "docs" / "HOW.md"
     page.write_text(page.read_text() + "\n[dead](NOWHERE.md) [deader](MATCH.md#nowhere)\n")
     config = (ROOT / "mkdocs.yml").read_text()
-    (tmp_path / "mkdocs.yml").write_text(config.replace("build/book", str(tmp_path / "pages")).replace("build/site", str(tmp_path / "site")))
+    (tmp_path / "mkdocs.yml").write_text(
+        config.replace("build/book", str(tmp_path / "pages")).replace("build/site", str(tmp_path / "site"))
+    )
     assert book.build(tmp_path / "mkdocs.yml") != 0
     told = capsys.readouterr().err
     assert "NOWHERE.md" in told and "#nowhere" in told
 
 
-def test_its_pictures_are_all_shown_and_fetch_nothing():
+def test_pictures_are_all_shown_and_fetch_nothing():
     pages = "".join(page.read_text() for page in PAGES)
     pictures = list((ROOT / "docs/pictures").iterdir())
     assert len(pictures) >= 5
     for picture in pictures:
         assert f"pictures/{picture.name})" in pages and picture.stat().st_size < 300_000, picture
         if picture.suffix == ".svg":
-            assert not re.search(r"(?:url\(|href=|src=)[\"']?(?:https?:)?//", picture.read_text()), f"{picture} fetches something"
+            assert not re.search(r"(?:url\(|href=|src=)[\"']?(?:https?:)?//", picture.read_text()), (
+                f"{picture} fetches something"
+            )
 
 
-def test_the_pictures_of_the_front_page_are_short_and_show_a_swarm_that_gathers():
+def test_front_page_pictures_are_short_and_show_a_swarm():
     demo, quickstart = ((ROOT / f"docs/pictures/{name}.svg").read_text() for name in ("demo", "quickstart"))
     lines = set(re.findall(r"url\(#terminal-demo-line-(\d+)\)", demo))
     assert 8 <= len(lines) <= 14 and "all&#160;of&#160;it&#160;worked" in demo
@@ -90,7 +105,13 @@ def test_the_table_of_options_is_the_codes(name):
     for option, parameter in inspect.signature(getattr(hivemind_c, name).__init__).parameters.items():
         if option != "self":
             default = parameter.default
-            known[option] = "-" if default is parameter.empty else f"`{type(default).__name__}()`" if isinstance(default, hivemind_c.CompressionBase) else f"`{default!r}`"
+            known[option] = (
+                "-"
+                if default is parameter.empty
+                else f"`{type(default).__name__}()`"
+                if isinstance(default, hivemind_c.CompressionBase)
+                else f"`{default!r}`"
+            )
     assert said == known
 
 
@@ -112,7 +133,7 @@ def test_help_of_optimizer_describes_each_option_in_one_line():
     assert said == known
 
 
-def test_help_of_strategy_describes_its_options_and_leaves_the_optimizers_to_it():
+def test_help_of_strategy_describes_its_own_options_only():
     said, known = described(hivemind_c.HivemindStrategy)
     own = len(said) - 1
     assert said[own] == "**optimizer_kwargs" and said[:own] == known[:own]
@@ -135,7 +156,12 @@ def test_a_missing_option_in_help_is_seen():
 
 def test_the_commands_have_the_options_that_pages_name():
     for program in ("monitor", "doctor"):
-        told = subprocess.run([sys.executable, "-m", f"hivemind_c.cli.{program}", "--help"], capture_output=True, text=True, env={**ENV, "COLUMNS": "250"}).stdout
+        told = subprocess.run(
+            [sys.executable, "-m", f"hivemind_c.cli.{program}", "--help"],
+            capture_output=True,
+            text=True,
+            env={**ENV, "COLUMNS": "250"},
+        ).stdout
         for page in PAGES:
             for line in re.findall(rf"hivemind-{program} (--[^`\n]*)", page.read_text()):
                 for option in re.findall(r"(--[a-z_]+)", line):

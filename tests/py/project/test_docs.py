@@ -1,4 +1,4 @@
-"""What the pages show is run: Python as it stands, commands as a person types them. What cannot run here stands in docs/TESTING.md, each with the reason."""
+"""The examples on the pages are run: Python as it stands, commands as a person types them. Examples that cannot run here stand in docs/TESTING.md, each with the reason."""
 
 import json
 import os
@@ -70,7 +70,7 @@ PYTHON = {
         "assert dht.get('progress').value[validator.local_public_key].value == 17\n"
         "sender, parcel = there.receive(timeout=60)\nassert bytes(parcel) == numpy_array.tobytes()\nthere.shutdown()",
     ),
-    "docs/MIGRATING.md": ("", "assert hivemind.Optimizer and HivemindStrategy"),
+    "docs/MIGRATING.md": ("", "assert optimizer.local_epoch == 5 and Optimizer is hivemind.Optimizer"),
     "docs/MONITOR.md": (
         TRAINING + "import os\nos.mkdir('checkpoints')\nstate = dict(run_id='my_run', epoch=1200, metadata={'parameters': 2}, tensors=[torch.ones(2, 4), torch.ones(2), torch.ones(9)])\n"
         "torch.save(state, 'checkpoints/my_run-1200.pt')",
@@ -98,7 +98,7 @@ PYTHON = {
 
 
 @pytest.mark.parametrize("name", [name for name, page in NAMES.items() if blocks(page)])
-def test_its_python_runs(name, tmp_path):
+def test_python_of_each_page_runs(name, tmp_path):
     assert name in PYTHON, f"{name} shows Python: say in PYTHON what a reader has before it, and what must be so after it"
     before, after = PYTHON[name]
     shown = "\n".join(blocks(NAMES[name]))
@@ -108,11 +108,11 @@ def test_its_python_runs(name, tmp_path):
     assert done.stdout.endswith("to the end\n"), done.stderr
 
 
-def test_each_page_whose_python_is_prepared_shows_some():
+def test_each_prepared_page_has_python_blocks():
     assert all(blocks(NAMES[name]) for name in PYTHON)
 
 
-def test_every_block_says_what_it_is():
+def test_every_block_names_its_language():
     for name, page in NAMES.items():
         opened = re.findall(r"(?m)^```(.*)$", page.read_text())[::2]
         assert set(opened) <= LANGUAGES, f"{name}: {set(opened) - LANGUAGES}"
@@ -221,7 +221,7 @@ RUN = {
 
 
 @pytest.mark.parametrize("how", dict.fromkeys(RUN.values()), ids=lambda how: next(line for line in RUN if RUN[line] is how).split(" -")[0])
-def test_its_commands_run(shell, how):
+def test_commands_of_each_page_run(shell, how):
     how(shell)
 
 

@@ -40,8 +40,13 @@ def test_c_messages_are_read_with_their_status_and_level(messages, tmp_path, mon
 def test_python_messages_are_read_with_their_class_and_logger(messages, tmp_path, monkeypatch):
     monkeypatch.setattr(messages, "ROOT", tmp_path)
     source = tmp_path / "a.py"
-    source.write_text('import logging\nlogger = logging.getLogger("hivemind_c.x")\nraise ValueError(f"{a} is no " + "number")\nlogger.warning("lost %s", 3)\nlogger.info("no")\n')
-    assert {tuple(one)[:3] for one in messages.of_python(source)} == {("ValueError", "", "... is no number"), ("WARNING", "hivemind_c.x", "lost ...")}
+    source.write_text(
+        'import logging\nlogger = logging.getLogger("hivemind_c.x")\nraise ValueError(f"{a} is no " + "number")\nlogger.warning("lost %s", 3)\nlogger.info("no")\n'
+    )
+    assert {tuple(one)[:3] for one in messages.of_python(source)} == {
+        ("ValueError", "", "... is no number"),
+        ("WARNING", "hivemind_c.x", "lost ..."),
+    }
 
 
 def test_page_has_the_messages_of_the_tree(messages):

@@ -9,16 +9,22 @@ SCRIPT = pathlib.Path(__file__).resolve().parents[3] / "scripts/pythons.py"
 
 
 def run(*arguments, **env):
-    return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True, timeout=120, env={**os.environ, **env})
+    return subprocess.run(
+        [sys.executable, SCRIPT, *arguments], capture_output=True, text=True, timeout=120, env={**os.environ, **env}
+    )
 
 
-def test_it_fails_and_says_so_when_there_is_no_other_python(tmp_path):
+def test_pythons_fail_if_there_is_no_other_python(tmp_path):
     done = run(PATH=str(tmp_path))
     assert done.returncode == 1
-    assert "no other Python was found" in done.stderr and "python3.12" in done.stderr and "nothing was tested" in done.stderr
+    assert (
+        "no other Python was found" in done.stderr
+        and "python3.12" in done.stderr
+        and "nothing was tested" in done.stderr
+    )
 
 
-def test_it_fails_when_what_was_named_is_no_python(tmp_path):
+def test_pythons_fail_if_a_named_program_is_no_python(tmp_path):
     (tmp_path / "python3.12").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "python3.12").chmod(0o755)
     for name in (tmp_path / "python3.12", tmp_path / "missing"):

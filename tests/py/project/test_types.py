@@ -1,4 +1,5 @@
-"""What mypy says of programs that use hivemind_c, with torch and Lightning at hand: of the lines that the front page and STRATEGY.md show."""
+"""The output of mypy on programs that use hivemind_c, with torch and Lightning at hand: of the lines that the front
+page and STRATEGY.md show."""
 
 import os
 import re
@@ -22,7 +23,8 @@ loss_function: Any = None
 numpy_array: Any = None
 """
 MORE = """
-strategy = HivemindStrategy(4096, run_id="run", initial_peers=peers, max_grad_norm=1.0, grad_compression=hivemind_c.Float16Compression())
+strategy = HivemindStrategy(4096, run_id="run", initial_peers=peers, max_grad_norm=1.0,
+    grad_compression=hivemind_c.Float16Compression())
 trainer = L.Trainer(strategy=strategy, callbacks=[SwarmProgressBar(refresh_rate=5)])
 epoch: int = strategy.global_epoch
 """
@@ -38,7 +40,10 @@ follow_imports = silent
 def shown():
     """The pages' Python, but for the block that needs transformers, whose types are no business of ours."""
     for page in (ROOT / "README.md", ROOT / "docs/STRATEGY.md"):
-        yield page.name, [re.sub(r"import lightning as L\n", "", block) for block in blocks(page) if "transformers" not in block]
+        yield (
+            page.name,
+            [re.sub(r"import lightning as L\n", "", block) for block in blocks(page) if "transformers" not in block],
+        )
 
 
 @pytest.mark.timeout(900)
@@ -51,7 +56,13 @@ def test_mypy_accepts_the_lines_that_the_pages_show(tmp_path):
             (tmp_path / f"{name}_{lightning}.py").write_text(BEFORE.format(lightning=lightning) + text)
     files = sorted(path.name for path in tmp_path.glob("*.py"))
     command = [sys.executable, "-m", "mypy", "--check-untyped-defs", "--cache-dir", str(tmp_path / "cache"), *files]
-    said = subprocess.run(command, cwd=tmp_path, env={**os.environ, "MYPYPATH": str(ROOT / "python")}, capture_output=True, text=True).stdout
+    said = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "MYPYPATH": str(ROOT / "python")}, capture_output=True, text=True
+    ).stdout
     found = re.findall(r"^(\w+)\.py:\d+: error: .*\[([\w-]+)\]$", said, re.M)
-    wrong = [(f"wrong_{lightning}", code) for lightning in ("lightning", "pytorch_lightning") for code in ("arg-type", "attr-defined")]
+    wrong = [
+        (f"wrong_{lightning}", code)
+        for lightning in ("lightning", "pytorch_lightning")
+        for code in ("arg-type", "attr-defined")
+    ]
     assert sorted(found) == sorted(wrong), said

@@ -1,4 +1,4 @@
-"""What the wheel is made with; the wheel itself is tested by `make wheel-test` (tests/wheel)."""
+"""The tools that make the wheel; the wheel itself is tested by `make wheel-test` (tests/wheel)."""
 
 import ast
 import importlib.util
@@ -42,9 +42,12 @@ def unique(path):
     return re.findall(r"^\S+ u (\S+)", run("nm", "-D", path).stdout, re.M)
 
 
-def test_symbols_that_a_whole_process_would_share_are_made_ordinary(script, tmp_path):
+def test_unique_symbols_are_made_ordinary(script, tmp_path):
+    """A unique symbol would be shared by all libraries of the process."""
     source, library = tmp_path / "a.cpp", tmp_path / "liba.so"
-    source.write_text("inline int &count() { static int n = 41; return n; } extern \"C\" int next() { return ++count(); }")
+    source.write_text(
+        'inline int &count() { static int n = 41; return n; } extern "C" int next() { return ++count(); }'
+    )
     made = run("c++", "-shared", "-fPIC", source, "-o", library)
     assert made.returncode == 0, made.stderr
     assert unique(library)
@@ -54,7 +57,7 @@ def test_symbols_that_a_whole_process_would_share_are_made_ordinary(script, tmp_
     assert asked.stdout.strip() == "42"
 
 
-def test_what_is_no_library_is_left_alone(script, tmp_path):
+def test_file_that_is_no_library_is_left_alone(script, tmp_path):
     (tmp_path / "a.so").write_bytes(b"\x7fELF\x01\x01 32 bits")
     with pytest.raises(ValueError, match="a.so is no 64-bit"):
         script.unshare_symbols(tmp_path / "a.so")
@@ -69,10 +72,25 @@ def test_the_stubs_are_strict_and_serve_a_strict_program(tmp_path):
     (tmp_path / "_hivemind_c").mkdir()
     shutil.copy(STUBS, tmp_path / "_hivemind_c")
     (tmp_path / "user.py").write_text(USER)
-    checked = run(sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", "user.py", "_hivemind_c/__init__.pyi", cwd=tmp_path)
+    checked = run(
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--cache-dir",
+        tmp_path / "cache",
+        "user.py",
+        "_hivemind_c/__init__.pyi",
+        cwd=tmp_path,
+    )
     assert checked.returncode == 0, checked.stdout
     (tmp_path / "user.py").write_text(USER.replace("result(1.5)", "result('soon')"))
-    assert run(sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", "user.py", cwd=tmp_path).returncode == 1
+    assert (
+        run(
+            sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", "user.py", cwd=tmp_path
+        ).returncode
+        == 1
+    )
 
 
 STRICT = """[mypy]
@@ -84,14 +102,16 @@ follow_imports = skip
 
 
 def strictly(folder, *what):
-    """What mypy says, with no more of torch, Lightning and numpy than their names."""
+    """The output of mypy, with no more of torch, Lightning and numpy than their names."""
     (folder / "mypy.ini").write_text(STRICT)
     command = [sys.executable, "-m", "mypy", "--cache-dir", folder / "cache", *what]
     return run(*command, cwd=folder, env={**os.environ, "MYPYPATH": str(ROOT / "python")})
 
 
 def test_monitor_doctor_and_commands_are_strict(tmp_path):
-    checked = strictly(tmp_path, *(word for room in ("monitor", "doctor", "cli") for word in ("-p", f"hivemind_c.{room}")))
+    checked = strictly(
+        tmp_path, *(word for room in ("monitor", "doctor", "cli") for word in ("-p", f"hivemind_c.{room}"))
+    )
     assert checked.returncode == 0, checked.stdout
 
 
@@ -108,7 +128,7 @@ def train(parameters: list[torch.nn.Parameter]) -> None:
 """
 
 
-def test_a_strict_program_finds_what_the_package_offers(tmp_path):
+def test_strict_program_finds_the_packages_names(tmp_path):
     (tmp_path / "trains.py").write_text(TRAINS)
     checked = strictly(tmp_path, "trains.py")
     assert checked.returncode == 0, checked.stdout
@@ -120,10 +140,17 @@ def public(names):
     return {name for name in names if not name.startswith("_")}
 
 
-def test_the_stubs_name_what_the_module_has():
+def test_stubs_name_exactly_the_modules_members():
     tree = ast.parse(STUBS.read_text())
-    classes = {node.name: public(item.target.id if isinstance(item, ast.AnnAssign) else item.name for item in node.body if hasattr(item, "name") or isinstance(item, ast.AnnAssign))
-               for node in tree.body if isinstance(node, ast.ClassDef)}  # fmt: skip
+
+    def name_of(item):
+        return item.target.id if isinstance(item, ast.AnnAssign) else getattr(item, "name", None)
+
+    classes = {
+        node.name: public(name for item in node.body if (name := name_of(item)))
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+    }
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     values = {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)}
     assert public(dir(_hivemind_c)) == public({*classes, *functions, *values})

@@ -21,13 +21,17 @@ FIRST_OF_TWO = pytest.param(1, True, marks=pytest.mark.long, id="the first of tw
 
 
 @pytest.mark.parametrize("how", ["polite", "killed"])
-@pytest.mark.parametrize("stay, first_leaves", [pytest.param(1, False, id="one stays"), FIRST_OF_TWO, pytest.param(3, False, id="three stay")])
+@pytest.mark.parametrize(
+    "stay, first_leaves",
+    [pytest.param(1, False, id="one stays"), FIRST_OF_TWO, pytest.param(3, False, id="three stay")],
+)
 def test_peer_that_is_replaced_holds_up_nobody(how, stay, first_leaves):
     seen = comings.story(sys.executable, "hivemind_c", how, stay, 60, first_leaves)
     assert seen["wait_s"] < PATIENT_S and seen["back_s"] < BACK_S, seen
 
 
-# A hub is the entrance, and trains nothing. Whoever trains alone leaves no epoch there that the next trainer would have to catch up with.
+# A hub is the entrance, and trains nothing. A trainer that is alone leaves no epoch there that the next trainer would
+# have to catch up with.
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_lone_trainer_behind_a_hub_starts_anew_at_once(dht, how):
     hub = str(dht(host_maddrs=[HERE]).get_visible_maddrs()[0])
@@ -71,7 +75,8 @@ class Tell(lightning().Callback):
 
 module = small()
 for _ in range(fits):
-    strategy = HivemindStrategy(192, run_id="again", host_maddrs="/ip4/127.0.0.1/tcp/0", initial_peers=peers, matchmaking_time=2, averaging_timeout=15)
+    strategy = HivemindStrategy(192, run_id="again", host_maddrs="/ip4/127.0.0.1/tcp/0", initial_peers=peers,
+        matchmaking_time=2, averaging_timeout=15)
     trainer(strategy, max_epochs=-1, callbacks=[Tell()]).fit(module, data())
     say("ended")
 """
@@ -84,7 +89,8 @@ def told(program, what):
     pytest.fail(f"a trainer ended: {program.finish()[2][-2000:]}")
 
 
-# One trainer fits all the time. Another fits, ends, and fits again in the same process: the first one's epochs go on, and both average together again.
+# One trainer fits all the time. Another fits, ends, and fits again in the same process: the first one's epochs go on,
+# and both average together again.
 def test_fit_that_begins_again_holds_up_nobody():
     stays = Program(FITS_AGAIN, "", 1, 600)
     again = None

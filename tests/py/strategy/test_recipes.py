@@ -1,4 +1,5 @@
-"""The loop that docs/STRATEGY.md shows for those without Lightning's Trainer, as it stands there and in the ways that the text tells: it trains as plain torch does."""
+"""The loop that docs/STRATEGY.md shows for those without Lightning's Trainer, as it stands there and in the ways that
+the text tells: it trains as plain torch does."""
 
 import pathlib
 import re
@@ -33,11 +34,16 @@ class Repeated:
 
 
 def problem():
-    return dict(torch=torch, model=small().net, loader=data(batch=64, shuffle=False), loss_function=torch.nn.functional.cross_entropy)
+    return dict(
+        torch=torch,
+        model=small().net,
+        loader=data(batch=64, shuffle=False),
+        loss_function=torch.nn.functional.cross_entropy,
+    )
 
 
 def plainly():
-    """What plain torch makes of it."""
+    """Plain torch's result."""
     names = problem()
     optimizer = torch.optim.AdamW(names["model"].parameters())
     for x, y in Repeated(names["loader"]):
@@ -48,8 +54,11 @@ def plainly():
 
 
 def as_shown(program, **names):
-    """Runs a program of the guide; the names that it has made. There are no peers, the target is one batch, the data come several times."""
-    program = program.replace("target_batch_size=4096", "target_batch_size=64").replace("in loader:", "in Repeated(loader):")
+    """Runs a program of the guide; the names that it has made. There are no peers, the target is one batch, the data
+    come several times."""
+    program = program.replace("target_batch_size=4096", "target_batch_size=64").replace(
+        "in loader:", "in Repeated(loader):"
+    )
     names.update(Repeated=Repeated, peers=())
     try:
         exec(program, names)
@@ -70,7 +79,11 @@ def test_the_loop_for_fabric_runs_as_it_is_shown():
 
 def test_the_same_loop_runs_without_fabric():
     (program,) = blocks("Lightning Fabric, or a plain loop")
-    lines = [line for line in program.replace("fabric.backward(loss)", "loss.backward()").split("\n") if "abric" not in line or "without Fabric" in line]
+    lines = [
+        line
+        for line in program.replace("fabric.backward(loss)", "loss.backward()").split("\n")
+        if "abric" not in line or "without Fabric" in line
+    ]
     made = as_shown("\n".join(lines), **problem())
     assert made["optimizer"].local_epoch == EPOCHS and "fabric" not in made
     assert same(plainly(), made["model"])
@@ -79,16 +92,23 @@ def test_the_same_loop_runs_without_fabric():
 def test_accelerate_runs_the_loop_as_the_guide_says():
     from accelerate import Accelerator
 
-    assert "`model, loader = accelerator.prepare(model, loader)`, then the loop above with `accelerator.backward(loss)`" in GUIDE
+    assert (
+        "`model, loader = accelerator.prepare(model, loader)`, then the loop above with `accelerator.backward(loss)`"
+        in GUIDE
+    )
     (program,) = blocks("Lightning Fabric, or a plain loop")
     lines = program.replace("fabric.backward", "accelerator.backward").split("\n")
-    lines = ["model, loader = accelerator.prepare(model, loader)" if "setup_module" in line else line for line in lines if not re.search(r"Fabric\(|import Fabric|setup_data", line)]
+    lines = [
+        "model, loader = accelerator.prepare(model, loader)" if "setup_module" in line else line
+        for line in lines
+        if not re.search(r"Fabric\(|import Fabric|setup_data", line)
+    ]
     made = as_shown("\n".join(lines), accelerator=Accelerator(cpu=True), **problem())
     assert made["optimizer"].local_epoch == EPOCHS
     assert same(plainly(), made["model"])
 
 
-def test_a_trainer_stops_with_the_swarm_by_the_callback_that_is_shown():
+def test_callback_on_the_page_stops_a_trainer_with_the_swarm():
     (program,) = [block for block in blocks("What it does with Lightning") if "class StopAt" in block]
     names = {"L": lightning()}
     exec(program.replace("10_000", "5"), names)

@@ -49,7 +49,8 @@ class Count(Watch):
 
 
 @pytest.mark.parametrize("name", NAMESPACES)
-def test_alone_it_gives_the_default_strategys_weights_bit_for_bit(name):
+def test_lone_peer_has_the_default_strategys_weights(name):
+    """They are equal bit for bit."""
     pl = lightning(name)
     plain, _ = fit(pl=pl)
     hive, made = fit(alone(), pl=pl)
@@ -82,7 +83,8 @@ def test_a_large_batch_is_gathered_as_one_machine_would():
 # ---- batch sizes ----
 
 
-def test_the_size_of_each_batch_is_counted_the_last_short_one_too():
+def test_each_batch_is_counted_by_its_size_even_a_short_one():
+    """The last batch is shorter than the others."""
     count = Count()
     fit(alone(10_000), loader=data(samples=40), max_epochs=1, callbacks=[count])
     assert count.seen == [16, 32, 40]
@@ -104,7 +106,7 @@ def nested(samples):
     return Nested(*(torch.stack(part) for part in zip(*samples)))
 
 
-def test_a_batch_that_cannot_be_counted_is_told_what_to_write():
+def test_batch_of_unknown_size_is_an_error_with_a_remedy():
     with pytest.raises(misconfigured(), match=r"how many samples are in a batch.*Nested.*HivemindStrategy\(batch_size=\.\.\.\)"):
         fit(alone(), loader=data(collate_fn=nested))
 
@@ -128,14 +130,14 @@ def test_a_step_without_a_loss_counts_for_nothing():
 # ---- what is refused, and what to write instead ----
 
 
-def test_accumulate_grad_batches_is_refused_with_what_to_use_instead():
+def test_accumulate_grad_batches_is_refused_with_a_remedy():
     with pytest.raises(misconfigured(), match="choose target_batch_size instead"):
         fit(alone(), accumulate_grad_batches=2)
     with pytest.raises(misconfigured(), match="choose target_batch_size instead"):
         fit(alone(), callbacks=[lightning().callbacks.GradientAccumulationScheduler({1: 2})])
 
 
-def test_manual_optimization_is_refused_with_what_to_use_instead():
+def test_manual_optimization_is_refused_with_a_remedy():
     module = small()
     module.automatic_optimization = False
     with pytest.raises(misconfigured(), match="manual optimization.*hivemind_c.Optimizer"):
@@ -169,7 +171,7 @@ def test_an_unknown_option_is_an_error_that_names_the_nearest():
         alone(checkpoints="all")
 
 
-def test_options_that_contradict_each_other_are_errors_when_fit_begins():
+def test_contradictory_options_are_errors_when_fit_begins():
     with pytest.raises(ValueError, match="offload_optimizer=True"):
         fit(alone(delay_optimizer_step=True, offload_optimizer=False))
     _, made = fit(alone())
@@ -263,7 +265,7 @@ def test_a_dht_of_the_users_own_is_used_and_left_running():
 
 
 @pytest.mark.parametrize("options", [dict(offload_optimizer=True), dict(delay_optimizer_step=True), dict(delay_grad_averaging=True)], ids=lambda o: next(iter(o)))
-def test_offload_and_delays_train_with_the_optimizers_own_settings(options):
+def test_offload_and_delays_keep_the_optimizers_settings(options):
     plain, _ = fit(module=small(optimizer=lambda p: torch.optim.AdamW(p, lr=0.02, weight_decay=0.3)), max_epochs=4)
     watch = Watch(lambda trainer: dict(trainer.strategy.optimizer.opt.param_groups[0]))
     module, made = fit(alone(**options), small(optimizer=lambda p: torch.optim.AdamW(p, lr=0.02, weight_decay=0.3)), max_epochs=4, callbacks=[watch])
@@ -286,7 +288,7 @@ def test_the_last_delayed_step_is_in_the_module_when_fit_returns(options, monkey
     assert same(plain, fit(alone(**options), max_steps=1, enable_checkpointing=False)[0])
 
 
-def test_what_goes_wrong_in_the_last_delayed_step_is_told(caplog):
+def test_error_in_the_last_delayed_step_is_logged(caplog):
     module = small()
     module.configure_gradient_clipping = lambda *args, **kwargs: [].pop()
     fit(alone(delay_optimizer_step=True), module, max_steps=1, enable_checkpointing=False)
@@ -306,13 +308,13 @@ def test_14_scheduler_fn_counts_without_any_delay():
     assert rates(alone(2 * BATCH, scheduler_fn=lambda o: STEP(o, 1, 0.5)), small(), max_epochs=1) == [0.1, 0.05, 0.05, 0.025]
 
 
-def test_14_a_scheduler_of_configure_optimizers_follows_global_epochs():
+def test_14_configured_scheduler_follows_global_epochs():
     assert rates(alone(2 * BATCH), small(scheduler=lambda o: STEP(o, 1, 0.5)), max_epochs=1) == [0.1, 0.05, 0.05, 0.025]
     per_step = small(scheduler=lambda o: {"scheduler": STEP(o, 1, 0.5), "interval": "step"})
     assert rates(alone(2 * BATCH), per_step, max_epochs=1) == [0.1, 0.05, 0.05, 0.025]
 
 
-def test_14_with_a_scheduler_for_each_step_the_weights_are_the_default_strategys():
+def test_14_per_step_scheduler_gives_the_default_weights():
     def module():
         return small(scheduler=lambda o: {"scheduler": STEP(o, 3, 0.5), "interval": "step"})
 
@@ -361,7 +363,7 @@ def test_a_modules_own_clipping_sees_the_averaged_gradient_only():
     assert calls == [torch.optim.SGD] * 2
 
 
-def test_reuse_grad_buffers_makes_optimizer_zero_grad_do_nothing_and_restores_it():
+def test_reuse_grad_buffers_disables_zero_grad_during_fit():
     module = small()
     before = module.optimizer_zero_grad
     watch = Watch(lambda trainer: trainer.lightning_module.optimizer_zero_grad == before)
@@ -371,7 +373,16 @@ def test_reuse_grad_buffers_makes_optimizer_zero_grad_do_nothing_and_restores_it
         torch.testing.assert_close(p, q)
 
 
-def test_reuse_grad_buffers_warns_of_a_modules_own_optimizer_zero_grad(caplog):
+@pytest.mark.parametrize("target", [40, 100])
+def test_reuse_grad_buffers_weighs_the_short_last_batch(target, caplog):
+    """100 samples in batches of 16 end with one of 4, as DataLoader's defaults have it."""
+    reusing, plain = (fit(alone(target, reuse_grad_buffers=reuse), loader=data(samples=100))[0] for reuse in (True, False))
+    for p, q in zip(reusing.parameters(), plain.parameters()):
+        torch.testing.assert_close(p, q)
+    assert "expect_batch" not in caplog.text
+
+
+def test_reuse_grad_buffers_warns_of_an_own_zero_grad(caplog):
     module = small()
     type(module).optimizer_zero_grad = lambda self, epoch, batch_idx, optimizer: optimizer.zero_grad()
     with caplog.at_level(logging.WARNING, "hivemind_c.strategy"):
@@ -390,7 +401,7 @@ def half(device="cpu", **options):
 
 
 @pytest.mark.parametrize("reuse", [False, True])
-def test_13_16_mixed_gets_the_swarms_grad_scaler_and_trains_as_the_default_does(reuse):
+def test_13_16_mixed_uses_the_swarms_grad_scaler(reuse):
     plain, _ = fit(plugins=[half()])
     watch = Watch(lambda trainer: type(trainer.precision_plugin.scaler))
     plugin = half()
@@ -417,7 +428,7 @@ def test_13_bf16_mixed_trains_as_the_default_does():
 
 @pytest.mark.parametrize("precision", ["32-true", "16-mixed", "bf16-mixed"])
 @pytest.mark.parametrize("accelerator", ["cpu", "gpu"])
-def test_13_on_either_device_it_trains_as_the_default_does(accelerator, precision):
+def test_13_either_device_trains_as_the_default_does(accelerator, precision):
     if accelerator == "gpu" and not torch.cuda.is_available():
         pytest.skip("no GPU here")
     seen = Watch(lambda trainer: (next(trainer.model.parameters()).device.type, type(getattr(trainer.precision_plugin, "scaler", None)).__name__))

@@ -29,7 +29,8 @@ from hivemind_c import HivemindStrategy
 class Tell(lightning().Callback):
     def on_train_batch_end(self, trainer, *args):
         if trainer.global_step == 6: print("going", flush=True)
-fit(HivemindStrategy(BATCH, host_maddrs={HERE!r}, initial_peers=sys.argv[2]), max_epochs=-1, callbacks=[Tell()], default_root_dir=sys.argv[1])
+fit(HivemindStrategy(BATCH, host_maddrs={HERE!r}, initial_peers=sys.argv[2]), max_epochs=-1, callbacks=[Tell()],
+    default_root_dir=sys.argv[1])
 """
 
 
@@ -51,7 +52,12 @@ class Order(lightning().Callback):
 
     def on_train_batch_start(self, trainer, module, batch, batch_idx):
         self.seen += batch[0][:, 0].tolist()
-        self.places.append((getattr(trainer.strategy, "is_elected", True), [callback.dirpath for callback in trainer.checkpoint_callbacks]))
+        self.places.append(
+            (
+                getattr(trainer.strategy, "is_elected", True),
+                [callback.dirpath for callback in trainer.checkpoint_callbacks],
+            )
+        )
 
 
 def saver(folder, **options):
@@ -65,7 +71,11 @@ def files_below(folder):
 # ---- joining (defects 12, 19, 20) ----
 
 
-@pytest.mark.parametrize("given", [f"{PEER},{PEER}x", f" {PEER} , {PEER}x,", [PEER, PEER + "x"], (PEER, PEER + "x")], ids=["commas", "spaces", "list", "tuple"])
+@pytest.mark.parametrize(
+    "given",
+    [f"{PEER},{PEER}x", f" {PEER} , {PEER}x,", [PEER, PEER + "x"], (PEER, PEER + "x")],
+    ids=["commas", "spaces", "list", "tuple"],
+)
 def test_12_initial_peers_may_be_a_string_or_a_list(given):
     assert joining.initial_peers(given, {}) == (PEER, PEER + "x")
 
@@ -82,7 +92,7 @@ def test_12_both_variables_are_read_and_reach_the_dht(variable, monkeypatch, cap
     assert "INITIAL_PEERS=" not in capsys.readouterr().out  # it joined, and invites nobody
 
 
-def test_12_what_is_given_goes_before_the_variables_and_nothing_is_nobody():
+def test_12_argument_goes_before_the_variables():
     both = {"INITIAL_PEERS": "a", "PL_INITIAL_PEERS": "b"}
     assert joining.initial_peers("c", both) == ("c",) and joining.initial_peers(None, both) == ("a",)
     assert joining.initial_peers([], {"INITIAL_PEERS": " ", "PL_INITIAL_PEERS": "b"}) == ("b",)
@@ -90,7 +100,10 @@ def test_12_what_is_given_goes_before_the_variables_and_nothing_is_nobody():
 
 
 def test_12_the_line_is_a_shells_and_in_a_notebook_a_cells():
-    assert joining.join_line(["/a", "/b"], ["python", "train it.py", "--lr", "1"]) == "INITIAL_PEERS=/a,/b python 'train it.py' --lr 1"
+    assert (
+        joining.join_line(["/a", "/b"], ["python", "train it.py", "--lr", "1"])
+        == "INITIAL_PEERS=/a,/b python 'train it.py' --lr 1"
+    )
     assert joining.join_line(["/a"], ["python", "-m", "ipykernel_launcher", "-f", "x.json"]) == "%env INITIAL_PEERS=/a"
 
 
@@ -112,7 +125,9 @@ fit(HivemindStrategy(BATCH), max_epochs=-1, callbacks=[Together()])
 
 def test_12_the_printed_line_works_when_it_is_pasted(tmp_path):
     (tmp_path / "train it.py").write_text(TRAIN)
-    options = dict(cwd=tmp_path, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, stdout=subprocess.PIPE, text=True)
+    options = dict(
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, stdout=subprocess.PIPE, text=True
+    )
     running = [subprocess.Popen([sys.executable, "-u", "train it.py", "an argument"], **options)]
     try:
         line = next(text for text in running[0].stdout if text.startswith("INITIAL_PEERS="))
@@ -128,7 +143,7 @@ def test_12_the_printed_line_works_when_it_is_pasted(tmp_path):
             one.stdout.close()
 
 
-def test_20_every_interface_is_listened_on_and_only_addresses_that_others_reach_are_told(capsys):
+def test_20_only_reachable_addresses_are_printed(capsys):
     strategy = HivemindStrategy(BATCH)
     try:
         addresses = strategy.dht.get_visible_maddrs()
@@ -140,21 +155,27 @@ def test_20_every_interface_is_listened_on_and_only_addresses_that_others_reach_
         assert not any("127.0.0.1" in address or "/ip6/::1/" in address for address in told)
 
 
-def test_20_an_address_that_only_this_machine_reaches_is_told_when_there_is_no_other():
+def test_20_local_address_is_printed_if_there_is_no_other():
     here, there = "/ip4/127.0.0.1/tcp/1/p2p/x", "/ip4/192.0.2.1/tcp/1/p2p/x"
     assert joining.reachable([here, there]) == [there] and joining.reachable([here]) == [here]
 
 
-def test_19_each_dead_initial_peer_is_named_with_its_cause_and_training_goes_on(caplog):
+def test_19_each_dead_initial_peer_is_named_with_its_cause(caplog):
     with DHT(start=True) as other, socket.create_server(("127.0.0.1", 0)) as silent:
         refused = f"/ip4/127.0.0.1/tcp/{free_port()}/p2p/{other.peer_id}"
         late = f"/ip4/127.0.0.1/tcp/{silent.getsockname()[1]}/p2p/{other.peer_id}"
-        wrong = re.sub("/p2p/.*", "/p2p/12D3KooWQYhTNQdmr3ArTeUHRYzFg94BKyTkoWBDWez9kSCVe2Xo", other.get_visible_maddrs()[0])
-        strategy = HivemindStrategy(BATCH, host_maddrs=HERE, initial_peers=[refused, wrong, late], bootstrap_timeout=0.2)
+        wrong = re.sub(
+            "/p2p/.*", "/p2p/12D3KooWQYhTNQdmr3ArTeUHRYzFg94BKyTkoWBDWez9kSCVe2Xo", other.get_visible_maddrs()[0]
+        )
+        strategy = HivemindStrategy(
+            BATCH, host_maddrs=HERE, initial_peers=[refused, wrong, late], bootstrap_timeout=0.2
+        )
 
         def told(address):
             place = "127.0.0.1:" + address.split("/")[4]
-            return " ".join(record.getMessage() for record in caplog.records if f"initial peer {place}:" in record.getMessage())
+            return " ".join(
+                record.getMessage() for record in caplog.records if f"initial peer {place}:" in record.getMessage()
+            )
 
         dht = strategy.dht
         try:
@@ -169,7 +190,7 @@ def test_19_each_dead_initial_peer_is_named_with_its_cause_and_training_goes_on(
         assert made.strategy.global_epoch == 4
 
 
-def test_19_a_peer_that_starts_later_is_found_while_training_goes_on(tmp_path):
+def test_19_late_initial_peer_is_found_during_training(tmp_path):
     options = dict(start=True, host_maddrs=f"/ip4/127.0.0.1/tcp/{free_port()}", identity_path=tmp_path / "key")
     with DHT(**options) as before:
         address = before.get_visible_maddrs()
@@ -186,10 +207,13 @@ def test_19_a_peer_that_starts_later_is_found_while_training_goes_on(tmp_path):
 # ---- many peers, one disk, one data set (defect 15) ----
 
 
-def test_15_one_peer_is_elected_and_another_takes_over_when_it_is_gone():
+def test_15_another_peer_is_elected_when_the_first_is_gone():
     with DHT(start=True) as a:
         first = Election(a, "run", lease=12.0)
-        with DHT(a.get_visible_maddrs(), start=True, wait_timeout=30, startup_timeout=90) as b, DHT(a.get_visible_maddrs(), start=True, wait_timeout=30, startup_timeout=90) as c:
+        with (
+            DHT(a.get_visible_maddrs(), start=True, wait_timeout=30, startup_timeout=90) as b,
+            DHT(a.get_visible_maddrs(), start=True, wait_timeout=30, startup_timeout=90) as c,
+        ):
             others = [Election(b, "run", lease=12.0), Election(c, "run", lease=12.0)]
             assert first.elected and not any(other.elected for other in others)
             assert Election(b, "another run").elected
@@ -200,9 +224,13 @@ def test_15_one_peer_is_elected_and_another_takes_over_when_it_is_gone():
                 other.shutdown()
 
 
-def test_15_the_elected_peer_writes_where_it_was_told_and_others_beside_it(tmp_path, swarm):
+def test_15_elected_peer_writes_in_place_and_others_beside(tmp_path, swarm):
     order = Order()
-    _, made = fit(HivemindStrategy(BATCH, host_maddrs=HERE, initial_peers=swarm.get_visible_maddrs()), callbacks=[saver(tmp_path), order], enable_checkpointing=True)
+    _, made = fit(
+        HivemindStrategy(BATCH, host_maddrs=HERE, initial_peers=swarm.get_visible_maddrs()),
+        callbacks=[saver(tmp_path), order],
+        enable_checkpointing=True,
+    )
     (elected, (place,)) = order.places[0]
     assert not elected and re.fullmatch(rf"{tmp_path}/peer-\w{{8}}", place)
     assert files_below(tmp_path) and all(name.startswith("peer-") for name in files_below(tmp_path))
@@ -215,16 +243,20 @@ def test_15_a_peer_alone_is_elected_and_writes_where_it_was_told(tmp_path):
     assert all(place == (True, [str(tmp_path)]) for place in order.places) and "last.ckpt" in files_below(tmp_path)
 
 
-def test_15_only_the_elected_peer_writes_if_so_wished(tmp_path, swarm):
+def test_15_elected_peer_alone_writes_if_so_wished(tmp_path, swarm):
     options = dict(host_maddrs=HERE, checkpoints="elected")
-    fit(HivemindStrategy(BATCH, initial_peers=swarm.get_visible_maddrs(), **options), callbacks=[saver(tmp_path)], enable_checkpointing=True)
+    fit(
+        HivemindStrategy(BATCH, initial_peers=swarm.get_visible_maddrs(), **options),
+        callbacks=[saver(tmp_path)],
+        enable_checkpointing=True,
+    )
     assert files_below(tmp_path) == []
     fit(HivemindStrategy(BATCH, **options), callbacks=[saver(tmp_path)], enable_checkpointing=True)
     assert "last.ckpt" in files_below(tmp_path)
 
 
 class Elected(lightning().Callback):
-    """What the elected peer writes on the same disk, before this one comes to it."""
+    """The files that the elected peer writes on the same disk, before this one comes to it."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -234,22 +266,34 @@ class Elected(lightning().Callback):
             (self.folder / "epoch=0-step=4.ckpt").write_text("the elected peer's")
 
 
-def test_15_who_may_not_write_removes_nothing_of_the_elected_peers(tmp_path, swarm):
+def test_15_other_peers_remove_no_file_of_the_elected_one(tmp_path, swarm):
     options = dict(host_maddrs=HERE, checkpoints="elected")
     save = lightning().callbacks.ModelCheckpoint(dirpath=tmp_path)
-    fit(HivemindStrategy(10_000, initial_peers=swarm.get_visible_maddrs(), **options), callbacks=[save, Elected(tmp_path)], enable_checkpointing=True)
+    fit(
+        HivemindStrategy(10_000, initial_peers=swarm.get_visible_maddrs(), **options),
+        callbacks=[save, Elected(tmp_path)],
+        enable_checkpointing=True,
+    )
     assert files_below(tmp_path) == ["epoch=0-step=4.ckpt"]
     own = tmp_path / "alone"
-    fit(HivemindStrategy(10_000, **options), callbacks=[lightning().callbacks.ModelCheckpoint(dirpath=own)], enable_checkpointing=True)
+    fit(
+        HivemindStrategy(10_000, **options),
+        callbacks=[lightning().callbacks.ModelCheckpoint(dirpath=own)],
+        enable_checkpointing=True,
+    )
     assert files_below(own) == ["epoch=1-step=8.ckpt"]  # who writes clears up what it wrote
 
 
-def test_15_who_joins_reads_the_data_in_an_order_of_its_own_unless_told_not_to(swarm):
+def test_15_joiner_reads_the_data_in_its_own_order(swarm):
     orders = {}
     for name, options in {"plain": None, "first": {}, "joins": {"initial_peers": swarm.get_visible_maddrs()},
                           "keeps": {"initial_peers": swarm.get_visible_maddrs(), "reseed": False}}.items():  # fmt: skip
         order = Order()
-        fit("auto" if options is None else HivemindStrategy(10_000, host_maddrs=HERE, **options), callbacks=[order], max_epochs=1)
+        fit(
+            "auto" if options is None else HivemindStrategy(10_000, host_maddrs=HERE, **options),
+            callbacks=[order],
+            max_epochs=1,
+        )
         orders[name] = order.seen
     assert orders["plain"] == orders["first"] == orders["keeps"] != orders["joins"]
     assert sorted(orders["joins"]) == sorted(orders["plain"])
@@ -266,7 +310,7 @@ def module_with_schedule():
 
 
 @pytest.mark.parametrize("options", [{}, {"offload_optimizer": True}], ids=["plain", "offload"])
-def test_a_run_resumed_from_its_checkpoint_goes_on_as_if_nothing_had_been(tmp_path, options):
+def test_resumed_run_continues_as_if_never_stopped(tmp_path, options):
     def part(until, **more):
         strategy = HivemindStrategy(2 * BATCH, host_maddrs=HERE, **options)
         module = module_with_schedule()
@@ -279,7 +323,15 @@ def test_a_run_resumed_from_its_checkpoint_goes_on_as_if_nothing_had_been(tmp_pa
             def on_train_batch_end(self, trainer, *args):
                 rates.append(trainer.optimizers[0].param_groups[0]["lr"])
 
-        module, made = fit(strategy, module, loader=data(shuffle=False), max_epochs=until, callbacks=[Rates(), saver(tmp_path)], enable_checkpointing=True, **more)
+        module, made = fit(
+            strategy,
+            module,
+            loader=data(shuffle=False),
+            max_epochs=until,
+            callbacks=[Rates(), saver(tmp_path)],
+            enable_checkpointing=True,
+            **more,
+        )
         return module, rates, made.strategy.global_epoch
 
     whole, rates, epoch = part(6)
@@ -291,7 +343,12 @@ def test_a_run_resumed_from_its_checkpoint_goes_on_as_if_nothing_had_been(tmp_pa
 
 
 def test_a_checkpoint_serves_without_the_swarm(tmp_path):
-    module, _ = fit(HivemindStrategy(BATCH, host_maddrs=HERE), module_with_schedule(), callbacks=[saver(tmp_path)], enable_checkpointing=True)
+    module, _ = fit(
+        HivemindStrategy(BATCH, host_maddrs=HERE),
+        module_with_schedule(),
+        callbacks=[saver(tmp_path)],
+        enable_checkpointing=True,
+    )
     plain = module_with_schedule()
     trainer(max_epochs=3).fit(plain, data(), ckpt_path=tmp_path / "last.ckpt")
     again = type(module).load_from_checkpoint(tmp_path / "last.ckpt")
@@ -300,7 +357,15 @@ def test_a_checkpoint_serves_without_the_swarm(tmp_path):
 
 def test_early_stopping_testing_and_predicting_work(tmp_path):
     stop = lightning().callbacks.EarlyStopping("val_loss", patience=1, min_delta=10.0)
-    module, made = small(), trainer(HivemindStrategy(BATCH, host_maddrs=HERE), max_epochs=50, callbacks=[stop, saver(tmp_path)], enable_checkpointing=True)
+    module, made = (
+        small(),
+        trainer(
+            HivemindStrategy(BATCH, host_maddrs=HERE),
+            max_epochs=50,
+            callbacks=[stop, saver(tmp_path)],
+            enable_checkpointing=True,
+        ),
+    )
     made.fit(module, data(), data(shuffle=False))
     assert 1 < made.current_epoch < 5
     assert made.test(module, data(shuffle=False), ckpt_path="best")[0]["test_loss"] < 1
@@ -327,7 +392,7 @@ def test_fit_may_be_called_twice_and_leaves_nothing_running():
     assert eventually(lambda: threads() <= before[0]) and eventually(lambda: files() <= before[1] + 8)
 
 
-def test_an_error_in_training_reaches_the_user_and_leaves_nothing_running():
+def test_error_in_training_reaches_the_user_and_stops_all():
     module = small()
 
     def fail(*args):
@@ -343,7 +408,7 @@ def test_an_error_in_training_reaches_the_user_and_leaves_nothing_running():
 # ---- being interrupted ----
 
 
-def test_preempted_it_saves_and_leaves_politely_and_can_be_resumed(program, tmp_path):
+def test_preempted_trainer_saves_leaves_and_can_resume(program, tmp_path):
     with DHT(start=True) as watcher:
         running = program(ENDLESS, tmp_path, watcher.get_visible_maddrs()[0])
         assert running.line() == "going"
@@ -359,7 +424,9 @@ def test_preempted_it_saves_and_leaves_politely_and_can_be_resumed(program, tmp_
     assert made.strategy.global_epoch == steps + 4
 
 
-def test_preempted_it_does_not_say_that_it_saved_where_another_peer_is_elected_to(tmp_path, swarm, caplog):
+def test_preempted_trainer_reports_a_save_only_if_it_wrote(tmp_path, swarm, caplog):
+    """If another peer is elected to write, it says that nothing was written."""
+
     class Preempted(lightning().Callback):
         def on_train_batch_end(self, trainer, *args):
             raise lightning().utilities.exceptions.SIGTERMException
@@ -368,7 +435,11 @@ def test_preempted_it_does_not_say_that_it_saved_where_another_peer_is_elected_t
     for peers, said in ((swarm.get_visible_maddrs(), "nothing was written"), (None, "lightning_run-preempted.ckpt")):
         caplog.clear()
         with pytest.raises(SystemExit):
-            fit(HivemindStrategy(BATCH, initial_peers=peers, **options), callbacks=[saver(tmp_path), Preempted()], enable_checkpointing=True)
+            fit(
+                HivemindStrategy(BATCH, initial_peers=peers, **options),
+                callbacks=[saver(tmp_path), Preempted()],
+                enable_checkpointing=True,
+            )
         assert said in caplog.text and ("ckpt_path=" in caplog.text) == (peers is None)
         assert (tmp_path / "lightning_run-preempted.ckpt").exists() == (peers is None)
 

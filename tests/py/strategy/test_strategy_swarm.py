@@ -26,17 +26,20 @@ class Tell(lightning().Callback):
         if self.batches == stop:
             while (progress := strategy.global_progress).num_peers < together:
                 time.sleep(0.01)
-            print(json.dumps(dict(stopped=strategy.global_epoch, peers=progress.num_peers, samples=progress.samples_accumulated)), flush=True)
+            print(json.dumps(dict(stopped=strategy.global_epoch, peers=progress.num_peers,
+                samples=progress.samples_accumulated)), flush=True)
             sys.stdin.readline()
         if strategy.global_epoch != self.epoch:
             self.epoch = strategy.global_epoch
             weights = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in module.parameters())).hexdigest()
-            print(json.dumps(dict(epoch=self.epoch, peers=strategy.num_peers, weights=weights, rate=trainer.optimizers[0].param_groups[0]["lr"])), flush=True)
+            print(json.dumps(dict(epoch=self.epoch, peers=strategy.num_peers, weights=weights,
+                rate=trainer.optimizers[0].param_groups[0]["lr"])), flush=True)
         time.sleep(0.005)
 
 module = small(scheduler=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.99))
 torch.manual_seed(len(name))
-strategy = HivemindStrategy(2048, run_id="together", host_maddrs="/ip4/127.0.0.1/tcp/0", initial_peers=peers, matchmaking_time=15, **options)
+strategy = HivemindStrategy(2048, run_id="together", host_maddrs="/ip4/127.0.0.1/tcp/0", initial_peers=peers,
+    matchmaking_time=15, **options)
 trainer(strategy, max_epochs=-1, callbacks=[Tell()]).fit(module, data(shuffle=True))
 """
 
@@ -88,10 +91,12 @@ def check_equal(trainers, since, epochs=4):
     common = [epoch for epoch in common if epoch > since]
     assert len(common) >= epochs - 1
     for epoch in common:
-        assert len({(trainer.told[epoch]["weights"], trainer.told[epoch]["rate"]) for trainer in trainers}) == 1, f"they differ after epoch {epoch}"
+        assert len({(trainer.told[epoch]["weights"], trainer.told[epoch]["rate"]) for trainer in trainers}) == 1, (
+            f"they differ after epoch {epoch}"
+        )
 
 
-def test_who_joins_a_peer_that_stands_still_trains_on_at_once(start):
+def test_joiner_of_a_stalled_peer_trains_on_at_once(start):
     first = start("first", together=1, stop=10)
     address = first.address()
     assert first.next()["stopped"] == 0

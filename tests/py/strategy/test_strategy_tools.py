@@ -1,4 +1,5 @@
-"""HivemindStrategy and its neighbours in the hands of tools: help(), LightningCLI, Lightning's registry, pickle, copy, tab completion."""
+"""HivemindStrategy and its neighbours in the hands of tools: help(), LightningCLI, Lightning's registry, pickle, copy,
+tab completion."""
 
 import copy
 import dataclasses
@@ -15,7 +16,11 @@ from support import HERE
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 LATER = [name for names in hivemind_c._LATER.values() for name in names]
-CLASSES = [name for name in {*hivemind_c.__all__, *LATER} if inspect.isclass(getattr(hivemind_c, name)) and not issubclass(getattr(hivemind_c, name), Exception)]
+CLASSES = [
+    name
+    for name in {*hivemind_c.__all__, *LATER}
+    if inspect.isclass(getattr(hivemind_c, name)) and not issubclass(getattr(hivemind_c, name), Exception)
+]
 
 
 # ---- help(), signatures, tab completion ----
@@ -28,7 +33,7 @@ def test_signature_of_each_class_shows_its_real_arguments(name):
     assert not loose
 
 
-def test_signature_of_the_strategy_shows_the_optimizers_options_too():
+def test_signature_of_the_strategy_has_the_optimizers_options():
     shown = inspect.signature(HivemindStrategy).parameters
     assert list(shown)[:3] == ["target_batch_size", "run_id", "batch_size"]
     assert shown["max_grad_norm"].default is None and shown["grad_compression"].kind is inspect.Parameter.KEYWORD_ONLY
@@ -36,7 +41,14 @@ def test_signature_of_the_strategy_shows_the_optimizers_options_too():
     assert list(inspect.signature(hivemind_c.CollaborativeStrategy).parameters) == list(shown)
 
 
-@pytest.mark.parametrize("thing, options", [(HivemindStrategy, ["target_batch_size", "max_grad_norm"]), (Optimizer, ["matchmaking_time"]), (SwarmProgressBar, ["refresh_rate"])])
+@pytest.mark.parametrize(
+    "thing, options",
+    [
+        (HivemindStrategy, ["target_batch_size", "max_grad_norm"]),
+        (Optimizer, ["matchmaking_time"]),
+        (SwarmProgressBar, ["refresh_rate"]),
+    ],
+)
 def test_help_shows_the_options(thing, options):
     text = pydoc.render_doc(thing, renderer=pydoc.plaintext)
     assert "*args" not in text.split("Methods defined here")[0] and all(option in text for option in options)
@@ -47,7 +59,8 @@ def test_dir_lists_everything_public_and_loads_nothing(program):
         """
         import sys, hivemind_c
         shown = set(dir(hivemind_c))
-        print(sorted({*hivemind_c.__all__, "HivemindStrategy", "CollaborativeStrategy", "SwarmProgressBar", "strategy", "optim", "utils"} - shown))
+        print(sorted({*hivemind_c.__all__, "HivemindStrategy", "CollaborativeStrategy", "SwarmProgressBar", "strategy",
+            "optim", "utils"} - shown))
         print([name for name in ("torch", "lightning", "pytorch_lightning") if name in sys.modules])
         print([name for name in shown if not hasattr(hivemind_c, name)])
         """
@@ -63,7 +76,10 @@ import {1}
 trainer = {2}.Trainer(strategy="hivemind", accelerator="cpu", logger=False)
 print(type(trainer.strategy).__name__, trainer.strategy._optimizer_options["target_batch_size"])
 """
-LINE = "strategy='hivemind': the optimizer steps when all peers together have done 4,096 samples. To choose another number, set HIVEMIND_TARGET_BATCH_SIZE=N"
+LINE = (
+    "strategy='hivemind': the optimizer steps when all peers together have done 4,096 samples. To choose another "
+    "number, set HIVEMIND_TARGET_BATCH_SIZE=N"
+)
 
 
 @pytest.mark.parametrize("name", NAMESPACES)
@@ -82,7 +98,9 @@ def test_name_takes_its_target_from_the_environment(program, monkeypatch):
 
 def test_name_refuses_a_target_that_is_no_number(monkeypatch):
     monkeypatch.setenv("HIVEMIND_TARGET_BATCH_SIZE", "many")
-    with pytest.raises(ValueError, match="HIVEMIND_TARGET_BATCH_SIZE must be a number of samples, 1 or more, not 'many'"):
+    with pytest.raises(
+        ValueError, match="HIVEMIND_TARGET_BATCH_SIZE must be a number of samples, 1 or more, not 'many'"
+    ):
         trainer("hivemind")
 
 
@@ -104,18 +122,43 @@ def cli():
         def train_dataloader(self):
             return data()
 
-    quiet = dict(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, max_epochs=1)
+    quiet = dict(
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        max_epochs=1,
+    )
 
     def run(arguments, **defaults):
-        return LightningCLI(Module, Data, args=arguments, trainer_defaults={**quiet, **defaults}, save_config_callback=None, run=arguments[:1] == ["fit"]).trainer
+        return LightningCLI(
+            Module,
+            Data,
+            args=arguments,
+            trainer_defaults={**quiet, **defaults},
+            save_config_callback=None,
+            run=arguments[:1] == ["fit"],
+        ).trainer
 
     return run
 
 
 def test_cli_takes_the_strategy_on_the_command_line(cli):
-    made = cli(["fit", "--trainer.strategy=hivemind_c.HivemindStrategy", "--trainer.strategy.target_batch_size=64", f"--trainer.strategy.host_maddrs={HERE}", "--trainer.strategy.max_grad_norm=1.5"])
+    made = cli(
+        [
+            "fit",
+            "--trainer.strategy=hivemind_c.HivemindStrategy",
+            "--trainer.strategy.target_batch_size=64",
+            f"--trainer.strategy.host_maddrs={HERE}",
+            "--trainer.strategy.max_grad_norm=1.5",
+        ]
+    )
     assert isinstance(made.strategy, HivemindStrategy) and made.strategy.global_epoch == 1
-    assert made.strategy._optimizer_options["target_batch_size"] == 64 and made.strategy._optimizer_options["max_grad_norm"] == 1.5
+    assert (
+        made.strategy._optimizer_options["target_batch_size"] == 64
+        and made.strategy._optimizer_options["max_grad_norm"] == 1.5
+    )
 
 
 CONFIG = """
@@ -133,7 +176,10 @@ trainer:
 def test_cli_takes_the_strategy_from_a_config_file(cli, tmp_path):
     (tmp_path / "config.yaml").write_text(CONFIG)
     made = cli(["--config", str(tmp_path / "config.yaml"), "--trainer.strategy.run_id=from_the_line"])
-    assert made.strategy._run_id == "from_the_line" and made.strategy._peers == ("/ip4/192.0.2.7/tcp/31337", "/ip4/192.0.2.8/tcp/31337")
+    assert made.strategy._run_id == "from_the_line" and made.strategy._peers == (
+        "/ip4/192.0.2.7/tcp/31337",
+        "/ip4/192.0.2.8/tcp/31337",
+    )
     assert isinstance(made.strategy._optimizer_options["grad_compression"], hivemind_c.Float16Compression)
 
 
@@ -145,7 +191,13 @@ def test_cli_takes_the_strategy_by_name_and_as_a_default_in_code(cli):
 
 def test_cli_refuses_an_option_that_is_not_there(cli, capsys):
     with pytest.raises(SystemExit):
-        cli(["--trainer.strategy=hivemind_c.HivemindStrategy", "--trainer.strategy.target_batch_size=64", "--trainer.strategy.max_gradnorm=1"])
+        cli(
+            [
+                "--trainer.strategy=hivemind_c.HivemindStrategy",
+                "--trainer.strategy.target_batch_size=64",
+                "--trainer.strategy.max_gradnorm=1",
+            ]
+        )
     assert "max_gradnorm" in capsys.readouterr().err
 
 
@@ -211,7 +263,11 @@ class Epochs(lightning().Callback):
 def test_global_epoch_does_not_fall_when_fit_returns(monkeypatch):
     """As in a swarm whose other peers have not reported this epoch yet: its epoch lags behind this peer's."""
     real = ProgressTracker.global_progress.fget
-    monkeypatch.setattr(ProgressTracker, "global_progress", property(lambda tracker: dataclasses.replace(real(tracker), epoch=real(tracker).epoch - 1)))
+    monkeypatch.setattr(
+        ProgressTracker,
+        "global_progress",
+        property(lambda tracker: dataclasses.replace(real(tracker), epoch=real(tracker).epoch - 1)),
+    )
     epochs = Epochs()
     _, made = fit(HivemindStrategy(BATCH, host_maddrs=HERE), max_epochs=1, callbacks=[epochs])
     assert made.strategy.global_epoch == epochs.seen[-1] == SAMPLES // BATCH > made.strategy.global_progress.epoch

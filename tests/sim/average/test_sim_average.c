@@ -268,7 +268,7 @@ static void is_untouched(peer *p) {
 
 /* ---- scenarios ---- */
 
-static void those_who_step_together_hold_the_mean(void **unused) {
+static void peers_that_step_together_hold_the_mean(void **unused) {
   (void)unused;
   for (size_t n = 2; n <= PEERS_MAX; n++) {
     scene s;
@@ -291,7 +291,7 @@ static void those_who_step_together_hold_the_mean(void **unused) {
   }
 }
 
-static void step_after_step(void **unused) {
+static void repeated_steps_average_each_time(void **unused) {
   (void)unused;
   scene s;
   open_scene(&s, 3, 20);
@@ -386,7 +386,7 @@ static void a_step_can_be_cancelled_at_any_moment(void **unused) {
   }
 }
 
-static void who_quits_a_group_before_its_round_holds_nobody_up(void **unused) {
+static void member_that_cancels_before_the_round_delays_nobody(void **unused) {
   (void)unused;
   for (int case_ = 0; case_ < 24; case_++) {
     size_t n = 2 + (size_t)case_ % 3, quits = (size_t)case_ / 3 % n;
@@ -425,7 +425,7 @@ static void who_quits_a_group_before_its_round_holds_nobody_up(void **unused) {
   }
 }
 
-static void who_is_left_behind_by_the_epochs_does_not_try_again(void **unused) {
+static void peer_behind_the_epoch_is_refused_without_retry(void **unused) {
   (void)unused;
   scene s;
   open_scene(&s, 2, 90);
@@ -449,7 +449,7 @@ static void who_is_left_behind_by_the_epochs_does_not_try_again(void **unused) {
   close_scene(&s);
 }
 
-static void time_that_runs_out_says_where(void **unused) {
+static void timeout_names_the_phase_it_ended_in(void **unused) {
   (void)unused;
   scene s;
   open_scene(&s, 2, 800);
@@ -485,7 +485,7 @@ static void time_that_runs_out_says_where(void **unused) {
   close_scene(&s);
 }
 
-static void who_finds_nobody_tries_again_until_somebody_comes(void **unused) {
+static void lonely_peer_retries_until_another_peer_joins(void **unused) {
   (void)unused;
   scene s;
   open_scene(&s, 2, 900);
@@ -527,7 +527,7 @@ static double gave_up_after(scene *s, uint32_t wait_ms, uint32_t timeout_ms) {
 }
 
 /* How long its rounds take includes a little that comes after them: a fifth at most. */
-static void no_try_is_begun_that_leaves_its_round_less_time_than_rounds_take(void **unused) {
+static void no_try_starts_that_leaves_less_time_than_rounds_take(void **unused) {
   (void)unused;
   scene s;
   open_scene(&s, 2, 970);
@@ -558,7 +558,7 @@ static void each_further_try_takes_half_of_the_time_that_is_left_at_most(void **
 
 /* Two give and take all of it each, whoever owns what. With a third, and one who only helps: each owner of a span takes it from
  * those who contribute, and gives it to them. */
-static void the_bytes_that_moved_are_those_of_who_contributes(void **unused) {
+static void moved_bytes_count_contributors_and_not_auxiliaries(void **unused) {
   (void)unused;
   scene s;
   uint64_t whole = 0, contributors = 0;
@@ -584,7 +584,7 @@ static void the_bytes_that_moved_are_those_of_who_contributes(void **unused) {
   assert_int_equal(3 * contributors + s.peers[3].bytes, 3 * 8 * whole); /* who helps would have sent a span to two, not to three */
 }
 
-static void alone_it_is_fine_if_that_is_allowed(void **unused) {
+static void lone_peer_averages_alone_if_allowed(void **unused) {
   (void)unused;
   scene s;
   open_scene(&s, 1, 950);
@@ -600,7 +600,7 @@ static void alone_it_is_fine_if_that_is_allowed(void **unused) {
   close_scene(&s);
 }
 
-static void with_an_alpha_a_failed_round_leaves_everything_as_it_was(void **unused) {
+static void failed_round_with_an_alpha_changes_nothing(void **unused) {
   (void)unused;
   for (int ms = 0; ms < 500; ms += 10) {
     scene s;
@@ -626,7 +626,7 @@ static void with_an_alpha_a_failed_round_leaves_everything_as_it_was(void **unus
   }
 }
 
-static void whoever_dies_the_others_are_done_in_their_time(void **unused) {
+static void any_death_leaves_the_others_done_within_their_timeout(void **unused) {
   (void)unused;
   for (int ms = 0; ms < 600; ms += 7) {
     scene s;
@@ -661,7 +661,7 @@ static void goes_on_at(scene *s, uint64_t at_us) {
   hv_sim_run_until(s->sim, at_us), hv_sim_continue(s->sim, 3), run(s, 20);
 }
 
-static void who_is_done_stays_when_it_is_asked_for_a_new_view_at_the_last_moment(void **unused) {
+static void done_member_stays_if_asked_for_a_view_as_it_leaves(void **unused) {
   (void)unused;
   scene s;
   goes_on_at(&s, 30 * SECOND);
@@ -674,7 +674,7 @@ static void who_is_done_stays_when_it_is_asked_for_a_new_view_at_the_last_moment
   close_scene(&s);
 }
 
-static void closed_or_stopped_under_way_it_ends(void **unused) {
+static void step_ends_if_closed_or_stopped_under_way(void **unused) {
   (void)unused;
   for (int ms = 0; ms < 600; ms += 19) {
     scene s;
@@ -701,7 +701,7 @@ static void closed_or_stopped_under_way_it_ends(void **unused) {
 
 /* From the averager's making to the end of its step each allocation of one peer fails in turn: it says so or does without; the
  * others are done in time. */
-static void no_memory_is_an_end_not_a_crash(void **unused) {
+static void missing_memory_ends_the_round_without_a_crash(void **unused) {
   (void)unused;
   for (long n = 0;; n += 5) {
     scene s;
@@ -733,7 +733,7 @@ static void no_memory_is_an_end_not_a_crash(void **unused) {
   }
 }
 
-static void what_makes_no_sense_is_refused_in_a_sentence(void **unused) {
+static void invalid_config_is_refused_with_a_reason(void **unused) {
   (void)unused;
   scene s;
   open_scene(&s, 1, 4000);
@@ -776,25 +776,25 @@ static void what_makes_no_sense_is_refused_in_a_sentence(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(those_who_step_together_hold_the_mean),
-      cmocka_unit_test(step_after_step),
+      cmocka_unit_test(peers_that_step_together_hold_the_mean),
+      cmocka_unit_test(repeated_steps_average_each_time),
       cmocka_unit_test(a_group_waits_for_its_triggers_and_takes_the_weights_of_then),
       cmocka_unit_test(a_round_waits_while_the_program_holds_the_tensors),
       cmocka_unit_test(a_step_can_be_cancelled_at_any_moment),
-      cmocka_unit_test(who_quits_a_group_before_its_round_holds_nobody_up),
-      cmocka_unit_test(who_is_left_behind_by_the_epochs_does_not_try_again),
-      cmocka_unit_test(time_that_runs_out_says_where),
-      cmocka_unit_test(who_finds_nobody_tries_again_until_somebody_comes),
-      cmocka_unit_test(no_try_is_begun_that_leaves_its_round_less_time_than_rounds_take),
+      cmocka_unit_test(member_that_cancels_before_the_round_delays_nobody),
+      cmocka_unit_test(peer_behind_the_epoch_is_refused_without_retry),
+      cmocka_unit_test(timeout_names_the_phase_it_ended_in),
+      cmocka_unit_test(lonely_peer_retries_until_another_peer_joins),
+      cmocka_unit_test(no_try_starts_that_leaves_less_time_than_rounds_take),
       cmocka_unit_test(each_further_try_takes_half_of_the_time_that_is_left_at_most),
-      cmocka_unit_test(the_bytes_that_moved_are_those_of_who_contributes),
-      cmocka_unit_test(alone_it_is_fine_if_that_is_allowed),
-      cmocka_unit_test(with_an_alpha_a_failed_round_leaves_everything_as_it_was),
-      cmocka_unit_test(whoever_dies_the_others_are_done_in_their_time),
-      cmocka_unit_test(who_is_done_stays_when_it_is_asked_for_a_new_view_at_the_last_moment),
-      cmocka_unit_test(closed_or_stopped_under_way_it_ends),
-      cmocka_unit_test(no_memory_is_an_end_not_a_crash),
-      cmocka_unit_test(what_makes_no_sense_is_refused_in_a_sentence),
+      cmocka_unit_test(moved_bytes_count_contributors_and_not_auxiliaries),
+      cmocka_unit_test(lone_peer_averages_alone_if_allowed),
+      cmocka_unit_test(failed_round_with_an_alpha_changes_nothing),
+      cmocka_unit_test(any_death_leaves_the_others_done_within_their_timeout),
+      cmocka_unit_test(done_member_stays_if_asked_for_a_view_as_it_leaves),
+      cmocka_unit_test(step_ends_if_closed_or_stopped_under_way),
+      cmocka_unit_test(missing_memory_ends_the_round_without_a_crash),
+      cmocka_unit_test(invalid_config_is_refused_with_a_reason),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,7 +97,7 @@ static int fails(room *r, size_t first) {
   return failed;
 }
 
-static void who_lacks_something_without_any_reason_is_found(void **unused) {
+static void checker_finds_a_loss_without_a_cause(void **unused) {
   (void)unused;
   swarm_run run;
   assert_false(fails(a_group(&run, 3), 0));
@@ -117,7 +117,8 @@ static room *two_clients(swarm_run *run, uint64_t third) {
   return r;
 }
 
-static void who_ended_in_another_group_was_not_there_to_average_with(void **unused) {
+/* If the third member ended in another group, two clients had nobody to average with. */
+static void checker_excuses_clients_if_the_third_was_elsewhere(void **unused) {
   (void)unused;
   swarm_run run;
   assert_false(fails(two_clients(&run, ELSEWHERE), 0));
@@ -146,7 +147,8 @@ static void who_ended_in_another_group_was_not_there_to_average_with(void **unus
   assert_true(fails(r, 0));
 }
 
-static void clients_whose_last_peer_died_are_alone_also_where_nothing_is_cut(void **unused) {
+/* Clients that lose the last peer they can dial are alone, even if no link is cut. */
+static void checker_excuses_clients_after_their_last_peer_died(void **unused) {
   (void)unused;
   swarm_run run;
   for (int glances = 0; glances < 2; glances++)
@@ -169,7 +171,8 @@ static room *two_clients_and_one_still(swarm_run *run, uint64_t from_us, uint64_
   return r;
 }
 
-static void clients_whose_last_peer_stands_still_are_alone_though_it_ends_well_later(void **unused) {
+/* The stalled peer ends well later. The two clients are alone in the meantime. */
+static void checker_excuses_clients_if_their_last_peer_stalls(void **unused) {
   (void)unused;
   swarm_run run;
   assert_false(fails(two_clients_and_one_still(&run, CUT_AT_US, ENDED_US + LOOK_US), 0));
@@ -187,7 +190,7 @@ static room *no_time(swarm_run *run, uint64_t us) {
   return r;
 }
 
-static void who_is_out_of_time_missed_somebody_who_was_not_there(void **unused) {
+static void checker_excuses_a_timeout_caused_by_an_absent_member(void **unused) {
   (void)unused;
   swarm_run run;
   assert_false(fails(no_time(&run, LOSS_US - 1), 0));
@@ -229,8 +232,8 @@ static void who_is_out_of_time_missed_somebody_who_was_not_there(void **unused) 
   }
 }
 
-/* Who misses the first of them comes to the next, and so on. */
-static void several_who_were_not_there_take_longer(void **unused) {
+/* A member that misses the first of them comes to the next, and so on. */
+static void checker_allows_more_time_for_several_absent_members(void **unused) {
   (void)unused;
   swarm_run run;
   for (size_t never = 1; never <= 3; never++)
@@ -245,8 +248,8 @@ static void several_who_were_not_there_take_longer(void **unused) {
     }
 }
 
-/* It had stood still before, too, so long ago that the others could have done without. */
-static void who_is_out_of_time_missed_somebody_who_stood_still_once_more(void **unused) {
+/* The member had stalled before, so long ago that the others could have continued without it. */
+static void checker_excuses_a_timeout_if_a_member_stalled_again(void **unused) {
   (void)unused;
   swarm_run run;
   for (int k = 0; k < 3; k++) { /* once; once more for a moment; for longer */
@@ -270,7 +273,7 @@ static room *one_comes_back(swarm_run *run) {
   return r;
 }
 
-static void who_stood_still_before_the_round_and_ended_it_well_was_there(void **unused) {
+static void checker_counts_a_stalled_member_that_finished_as_present(void **unused) {
   (void)unused;
   swarm_run run;
   room *r = one_comes_back(&run);
@@ -302,7 +305,7 @@ static room *one_comes_back_and_dies(swarm_run *run, uint64_t us) {
   return r;
 }
 
-static void who_stood_still_before_the_round_and_died_in_it_was_there_until_then(void **unused) {
+static void checker_counts_a_stalled_member_as_present_until_it_died(void **unused) {
   (void)unused;
   swarm_run run;
   assert_false(fails(one_comes_back_and_dies(&run, CUT_US), 0));
@@ -318,7 +321,7 @@ static void who_stood_still_before_the_round_and_died_in_it_was_there_until_then
   assert_true(fails(r, 0));
 }
 
-static void who_is_out_of_time_missed_somebody_who_had_come_back_and_died(void **unused) {
+static void checker_excuses_a_timeout_if_a_returned_member_died(void **unused) {
   (void)unused;
   swarm_run run;
   for (int dies = 0; dies < 2; dies++) {
@@ -340,7 +343,8 @@ static room *the_word_came_late(swarm_run *run, uint64_t cut_us, uint64_t late_u
   return r;
 }
 
-static void whose_word_came_when_nobody_waited_any_more_is_not_missed(void **unused) {
+/* The message that a round begins came when nobody waited for the member any more. */
+static void checker_excuses_a_message_delayed_by_a_partition(void **unused) {
   (void)unused;
   swarm_run run;
   assert_false(fails(the_word_came_late(&run, LOOK_US, STALL_MS * 1000), 0));
@@ -348,8 +352,8 @@ static void whose_word_came_when_nobody_waited_any_more_is_not_missed(void **unu
   assert_true(fails(the_word_came_late(&run, LOOK_US, STALL_MS * 1000 - 1), 0));
 }
 
-/* It was lost, and a cut came before it was sent again; or only after that. */
-static void whose_word_was_lost_just_before_a_cut_is_not_missed(void **unused) {
+/* The message was lost, and a partition came before it was sent again, or only after that. */
+static void checker_excuses_a_message_lost_just_before_a_partition(void **unused) {
   (void)unused;
   swarm_run run;
   for (uint64_t late_us = 0; late_us <= 2 * RESENT_US; late_us += 2 * RESENT_US) {
@@ -368,7 +372,8 @@ static room *a_halt(swarm_run *run, uint64_t from_us, uint64_t to_us) {
   return r;
 }
 
-static void who_stood_still_for_longer_than_a_suspect_is_waited_for_is_not_missed(void **unused) {
+/* The limit is the time for which the others wait for a suspected member. */
+static void checker_excuses_the_loss_of_a_member_stalled_too_long(void **unused) {
   (void)unused;
   swarm_run run;
   assert_false(fails(a_halt(&run, CUT_AT_US, CUT_AT_US + CUT_US), 0));
@@ -394,7 +399,7 @@ static room *beside_a_liar(swarm_run *run) {
   return r;
 }
 
-static void who_is_left_with_a_liar_alone_is_alone(void **unused) {
+static void checker_counts_a_member_beside_a_liar_as_alone(void **unused) {
   (void)unused;
   swarm_run run;
   assert_false(fails(beside_a_liar(&run), 0));
@@ -416,7 +421,7 @@ static room *two_clients_and_a_liar(swarm_run *run, uint64_t false_us) {
   return r;
 }
 
-static void clients_to_whom_all_who_can_be_dialled_tell_what_is_false_are_alone(void **unused) {
+static void checker_counts_clients_as_alone_if_all_servers_lie(void **unused) {
   (void)unused;
   swarm_run run;
   for (int glances = 0; glances < 2; glances++) {
@@ -445,7 +450,8 @@ static room *two_lied(swarm_run *run, size_t n, uint64_t false_us) {
   return r;
 }
 
-static void who_charges_more_than_a_quarter_who_did_lie_may_be_doubted(void **unused) {
+/* Its charges are true. The others may doubt it nevertheless, because it charges more than a quarter of the members. */
+static void checker_allows_doubt_of_one_that_charges_over_a_quarter(void **unused) {
   (void)unused;
   swarm_run run;
   assert_false(fails(two_lied(&run, 4, BEGAN_US), 0));
@@ -464,7 +470,8 @@ static room *one_after_the_other(swarm_run *run, uint64_t cut_us) {
   return r;
 }
 
-static void who_lost_the_others_one_after_the_other_was_alone(void **unused) {
+/* It lost the others one after the other. */
+static void checker_counts_a_member_that_lost_all_others_as_alone(void **unused) {
   (void)unused;
   swarm_run run;
   assert_false(fails(one_after_the_other(&run, CUT_US + LOOK_US), 0));
@@ -486,7 +493,7 @@ static room *cut_off_at_the_end(swarm_run *run, uint64_t before_us) {
   return r;
 }
 
-static void who_is_out_of_time_missed_somebody_who_was_cut_off(void **unused) {
+static void checker_excuses_a_timeout_caused_by_a_partition(void **unused) {
   (void)unused;
   swarm_run run;
   assert_false(fails(cut_off_at_the_end(&run, CUT_US), 0));
@@ -511,7 +518,7 @@ static room *out_of_time_with_one_that_began_late(swarm_run *run, uint64_t came_
   return r;
 }
 
-static void who_is_out_of_time_missed_somebody_who_began_late_and_was_cut_off(void **unused) {
+static void checker_excuses_a_timeout_if_a_late_member_is_partitioned(void **unused) {
   (void)unused;
   swarm_run run;
   assert_false(fails(out_of_time_with_one_that_began_late(&run, BEGAN_US, CUT_US), 0));
@@ -533,7 +540,7 @@ static room *out_of_time_with_one_that_came_back(swarm_run *run, uint64_t cut_us
   return r;
 }
 
-static void who_is_out_of_time_missed_somebody_who_had_come_back_and_was_cut_off(void **unused) {
+static void checker_excuses_a_timeout_if_a_returned_one_is_partitioned(void **unused) {
   (void)unused;
   swarm_run run;
   assert_false(fails(out_of_time_with_one_that_came_back(&run, CUT_US), 0));
@@ -559,7 +566,7 @@ static room *two_cut_off_at_the_end(swarm_run *run, uint64_t before_us) {
   return r;
 }
 
-static void who_is_out_of_time_missed_what_two_others_could_not_tell_each_other(void **unused) {
+static void checker_excuses_a_timeout_if_two_others_are_partitioned(void **unused) {
   (void)unused;
   swarm_run run;
   assert_false(fails(two_cut_off_at_the_end(&run, CUT_US), 0));
@@ -588,7 +595,7 @@ static room *the_others_had_no_time(swarm_run *run, hv_status status) {
   return r;
 }
 
-static void who_is_left_when_the_others_time_is_over_is_alone(void **unused) {
+static void checker_counts_a_member_as_alone_after_others_time_out(void **unused) {
   (void)unused;
   swarm_run run;
   assert_false(fails(the_others_had_no_time(&run, HV_TIMEOUT), 0));
@@ -607,8 +614,8 @@ static void who_is_left_when_the_others_time_is_over_is_alone(void **unused) {
   }
 }
 
-/* Of other views the same bits may be there by chance; of one view, or with one stamp, nothing is. */
-static void stamps_tell_who_holds_the_same_bits(void **unused) {
+/* Members of different views may hold the same bits by chance. Members of one view, or with one stamp, may not. */
+static void checker_compares_stamps_with_values_in_each_view(void **unused) {
   (void)unused;
   for (int bits = 0; bits < 2; bits++)
     for (int view = 0; view < 2; view++)
@@ -647,29 +654,29 @@ static void two_rounds_of_the_same_members_are_two_groups(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(who_lacks_something_without_any_reason_is_found),
-      cmocka_unit_test(who_ended_in_another_group_was_not_there_to_average_with),
-      cmocka_unit_test(clients_whose_last_peer_died_are_alone_also_where_nothing_is_cut),
-      cmocka_unit_test(clients_whose_last_peer_stands_still_are_alone_though_it_ends_well_later),
-      cmocka_unit_test(who_is_out_of_time_missed_somebody_who_was_not_there),
-      cmocka_unit_test(several_who_were_not_there_take_longer),
-      cmocka_unit_test(who_is_out_of_time_missed_somebody_who_stood_still_once_more),
-      cmocka_unit_test(who_stood_still_before_the_round_and_ended_it_well_was_there),
-      cmocka_unit_test(who_stood_still_before_the_round_and_died_in_it_was_there_until_then),
-      cmocka_unit_test(who_is_out_of_time_missed_somebody_who_had_come_back_and_died),
-      cmocka_unit_test(who_is_out_of_time_missed_somebody_who_began_late_and_was_cut_off),
-      cmocka_unit_test(who_is_out_of_time_missed_somebody_who_had_come_back_and_was_cut_off),
-      cmocka_unit_test(whose_word_came_when_nobody_waited_any_more_is_not_missed),
-      cmocka_unit_test(whose_word_was_lost_just_before_a_cut_is_not_missed),
-      cmocka_unit_test(who_stood_still_for_longer_than_a_suspect_is_waited_for_is_not_missed),
-      cmocka_unit_test(who_is_left_with_a_liar_alone_is_alone),
-      cmocka_unit_test(clients_to_whom_all_who_can_be_dialled_tell_what_is_false_are_alone),
-      cmocka_unit_test(who_charges_more_than_a_quarter_who_did_lie_may_be_doubted),
-      cmocka_unit_test(who_is_out_of_time_missed_somebody_who_was_cut_off),
-      cmocka_unit_test(who_is_out_of_time_missed_what_two_others_could_not_tell_each_other),
-      cmocka_unit_test(who_is_left_when_the_others_time_is_over_is_alone),
-      cmocka_unit_test(who_lost_the_others_one_after_the_other_was_alone),
-      cmocka_unit_test(stamps_tell_who_holds_the_same_bits),
+      cmocka_unit_test(checker_finds_a_loss_without_a_cause),
+      cmocka_unit_test(checker_excuses_clients_if_the_third_was_elsewhere),
+      cmocka_unit_test(checker_excuses_clients_after_their_last_peer_died),
+      cmocka_unit_test(checker_excuses_clients_if_their_last_peer_stalls),
+      cmocka_unit_test(checker_excuses_a_timeout_caused_by_an_absent_member),
+      cmocka_unit_test(checker_allows_more_time_for_several_absent_members),
+      cmocka_unit_test(checker_excuses_a_timeout_if_a_member_stalled_again),
+      cmocka_unit_test(checker_counts_a_stalled_member_that_finished_as_present),
+      cmocka_unit_test(checker_counts_a_stalled_member_as_present_until_it_died),
+      cmocka_unit_test(checker_excuses_a_timeout_if_a_returned_member_died),
+      cmocka_unit_test(checker_excuses_a_timeout_if_a_late_member_is_partitioned),
+      cmocka_unit_test(checker_excuses_a_timeout_if_a_returned_one_is_partitioned),
+      cmocka_unit_test(checker_excuses_a_message_delayed_by_a_partition),
+      cmocka_unit_test(checker_excuses_a_message_lost_just_before_a_partition),
+      cmocka_unit_test(checker_excuses_the_loss_of_a_member_stalled_too_long),
+      cmocka_unit_test(checker_counts_a_member_beside_a_liar_as_alone),
+      cmocka_unit_test(checker_counts_clients_as_alone_if_all_servers_lie),
+      cmocka_unit_test(checker_allows_doubt_of_one_that_charges_over_a_quarter),
+      cmocka_unit_test(checker_excuses_a_timeout_caused_by_a_partition),
+      cmocka_unit_test(checker_excuses_a_timeout_if_two_others_are_partitioned),
+      cmocka_unit_test(checker_counts_a_member_as_alone_after_others_time_out),
+      cmocka_unit_test(checker_counts_a_member_that_lost_all_others_as_alone),
+      cmocka_unit_test(checker_compares_stamps_with_values_in_each_view),
       cmocka_unit_test(two_rounds_of_the_same_members_are_two_groups),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

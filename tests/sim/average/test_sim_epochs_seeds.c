@@ -4,7 +4,7 @@
 
 #include "sim/swarm/swarm_seed.h"
 
-static void clients_who_fell_behind_together_catch_up(void **unused) {
+static void clients_that_fell_behind_together_catch_up(void **unused) {
   (void)unused;
   plays_well(swarm_epochs_play, 126, 8, 6);
 }
@@ -16,7 +16,7 @@ static void a_silence_that_others_have_refuted_is_no_loss(void **unused) {
 
 /* Where a state was offered only after it had been averaged with nobody, too, one of the two loaded what was old when it came, for
  * good: the other one, whom nobody waited for, had gone on. */
-static void of_two_nobody_chases_the_other(void **unused) {
+static void neither_of_two_peers_chases_the_other(void **unused) {
   (void)unused;
   plays_well(swarm_chase_play, 3, 2, 6);
   plays_well(swarm_chase_play, 7, 2, 6);
@@ -25,9 +25,9 @@ static void of_two_nobody_chases_the_other(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(clients_who_fell_behind_together_catch_up),
+      cmocka_unit_test(clients_that_fell_behind_together_catch_up),
       cmocka_unit_test(a_silence_that_others_have_refuted_is_no_loss),
-      cmocka_unit_test(of_two_nobody_chases_the_other),
+      cmocka_unit_test(neither_of_two_peers_chases_the_other),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,7 +67,7 @@ static void assert_value(const dht_try *try, const char *value) {
 
 /* With few contacts a new one is reason to look around; that one which is known answers is none, or each answer calls for a look.
  */
-static void a_small_swarm_that_is_asked_nothing_is_quiet(void **unused) {
+static void idle_small_swarm_is_quiet(void **unused) {
   (void)unused;
   scene *c = open_scene(50);
   c->s.hello_every_ms = 3600000;
@@ -83,7 +83,7 @@ static void a_small_swarm_that_is_asked_nothing_is_quiet(void **unused) {
   close_scene(c);
 }
 
-static void what_one_stores_all_can_get(void **unused) {
+static void value_stored_by_one_node_is_found_by_all(void **unused) {
   (void)unused;
   scene *c = open_scene(1);
   grow(c, 20);
@@ -137,7 +137,7 @@ static const char *owned_key(scene *c, size_t owner) {
   return key;
 }
 
-static void an_owned_key_is_its_owners(void **unused) {
+static void owned_key_is_writable_by_its_owner_only(void **unused) {
   (void)unused;
   scene *c = open_scene(4);
   grow(c, 12);
@@ -150,9 +150,9 @@ static void an_owned_key_is_its_owners(void **unused) {
   close_scene(c);
 }
 
-/* Anybody can store a plain value under the key where peers say what is theirs, and let it live longer than all of that. Who asks
- * gets the dictionary, whichever way; the value is what is there when nobody's word is. */
-static void a_strangers_value_hides_no_dictionary_in_which_something_is_signed(void **unused) {
+/* Anybody can store a plain value under the key of signed declarations, and let it live longer than they do. A get returns the
+ * dictionary in both orders. It returns the plain value while nothing signed is there. */
+static void strangers_value_hides_no_signed_dictionary(void **unused) {
   (void)unused;
   scene *c = open_scene(55);
   char who[HV_PEER_TEXT_MAX], subkey[80];
@@ -182,7 +182,7 @@ static void a_strangers_value_hides_no_dictionary_in_which_something_is_signed(v
 }
 
 /* Under an owned key all is signed, by one: there it is its own affair what lives longer. */
-static void of_an_owners_value_and_dictionary_the_one_that_lives_longer_counts(void **unused) {
+static void owners_value_or_dictionary_that_lives_longer_counts(void **unused) {
   (void)unused;
   scene *c = open_scene(56);
   grow(c, 12);
@@ -196,7 +196,7 @@ static void of_an_owners_value_and_dictionary_the_one_that_lives_longer_counts(v
   close_scene(c);
 }
 
-static void an_owner_that_begins_anew_counts_on(void **unused) {
+static void restarted_owner_continues_its_versions(void **unused) {
   (void)unused;
   scene *c = open_scene(5);
   grow(c, 12);
@@ -239,7 +239,7 @@ static void a_lone_node_keeps_for_itself(void **unused) {
   close_scene(c);
 }
 
-static void what_is_too_large_is_named(void **unused) {
+static void too_large_value_is_refused_with_its_size(void **unused) {
   (void)unused;
   scene *c = open_scene(8);
   grow(c, 2);
@@ -258,7 +258,7 @@ static void what_is_too_large_is_named(void **unused) {
   close_scene(c);
 }
 
-static void records_outlive_those_who_kept_them(void **unused) {
+static void records_outlive_their_keepers(void **unused) {
   (void)unused;
   scene *c = open_scene(9);
   c->s.config.replicate_ms = 10000;
@@ -276,7 +276,7 @@ static void records_outlive_those_who_kept_them(void **unused) {
   close_scene(c);
 }
 
-static void a_long_life_is_said_again_before_each_lease_ends(void **unused) {
+static void long_lived_record_is_republished_before_each_lease_ends(void **unused) {
   (void)unused;
   scene *c = open_scene(10);
   c->s.config.store.ttl_max_ms = 60000;
@@ -308,8 +308,8 @@ static size_t who_is(scene *c, const hv_peer_id *id) {
   return 0;
 }
 
-/* Whoever says something under one key again and again does not search each time for those who stand there. */
-static void who_stores_again_goes_where_the_last_went_for_three_minutes(void **unused) {
+/* A node that stores under one key again and again does not search each time for its nearest nodes. */
+static void repeated_store_reuses_its_keepers_for_three_minutes(void **unused) {
   (void)unused;
   hv_dht_spots spots;
   char key[32];
@@ -343,7 +343,7 @@ static void who_stores_again_goes_where_the_last_went_for_three_minutes(void **u
   close_scene(c);
 }
 
-static void what_was_got_is_remembered_for_some_seconds(void **unused) {
+static void fetched_record_is_cached_for_some_seconds(void **unused) {
   (void)unused;
   for (int remembers = 0; remembers < 2; remembers++) {
     scene *c = open_scene(20);
@@ -362,8 +362,8 @@ static void what_was_got_is_remembered_for_some_seconds(void **unused) {
   }
 }
 
-/* Forty peers say a word of their own under one key, and one of them looks who there is. */
-static void who_asks_again_and_again_hears_most_of_the_keepers_and_nobody_else(void **unused) {
+/* Forty peers store a subkey of their own under one key, and one of them gets all of them. */
+static void repeated_get_reaches_most_keepers_and_nobody_else(void **unused) {
   (void)unused;
   scene *c = open_scene(31);
   grow(c, 40);
@@ -393,7 +393,7 @@ static void who_asks_again_and_again_hears_most_of_the_keepers_and_nobody_else(v
 }
 
 /* Three of the five keepers are dead: those that are left are no majority, and it looks further. */
-static void where_most_of_the_keepers_are_gone_all_are_asked(void **unused) {
+static void get_asks_all_keepers_if_most_are_gone(void **unused) {
   (void)unused;
   scene *c = open_scene(32);
   grow(c, 40);
@@ -415,7 +415,7 @@ static void where_most_of_the_keepers_are_gone_all_are_asked(void **unused) {
 }
 
 /* Twenty of sixty answer about the place where it stands: so it has looked for all who stand nearer than those. */
-static void who_has_looked_around_itself_looks_no_more_for_what_that_reached(void **unused) {
+static void node_that_searched_around_itself_does_not_search_again(void **unused) {
   (void)unused;
   scene *c = open_scene(33);
   c->s.hello_every_ms = 3600000;
@@ -431,7 +431,7 @@ static void who_has_looked_around_itself_looks_no_more_for_what_that_reached(voi
   close_scene(c);
 }
 
-static void who_gets_a_record_gives_it_to_one_of_the_nearest_that_had_it_not(void **unused) {
+static void get_hands_its_record_to_one_near_node_that_lacked_it(void **unused) {
   (void)unused;
   for (int gives = 0; gives < 2; gives++) {
     scene *c = open_scene(21);
@@ -492,7 +492,7 @@ static void two_halves_find_each_other_again(void **unused) {
   close_scene(c);
 }
 
-static void every_op_ends_once_whatever_happens_to_its_node(void **unused) {
+static void every_operation_ends_once_however_its_node_ends(void **unused) {
   (void)unused;
   for (int how = 0; how < 3; how++) {
     scene *c = open_scene(12);
@@ -519,7 +519,7 @@ static void every_op_ends_once_whatever_happens_to_its_node(void **unused) {
   }
 }
 
-static void without_memory_an_op_fails_and_nothing_else(void **unused) {
+static void operation_without_memory_fails_alone(void **unused) {
   (void)unused;
   for (long n = 0; n < 60; n += 3) {
     scene *c = open_scene(13);
@@ -536,7 +536,7 @@ static void without_memory_an_op_fails_and_nothing_else(void **unused) {
   }
 }
 
-static void swarms_of_any_list_become_one(void **unused) {
+static void swarms_with_any_initial_list_become_one(void **unused) {
   (void)unused;
   for (uint64_t seed = 100; seed < 108; seed++) {
     scene *c = open_scene(seed);
@@ -576,30 +576,30 @@ static void half_a_swarm_dies_and_everything_is_found(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_small_swarm_that_is_asked_nothing_is_quiet),
-      cmocka_unit_test(what_one_stores_all_can_get),
+      cmocka_unit_test(idle_small_swarm_is_quiet),
+      cmocka_unit_test(value_stored_by_one_node_is_found_by_all),
       cmocka_unit_test(a_dictionary_is_put_together_from_its_subkeys),
       cmocka_unit_test(the_newest_expiry_wins),
-      cmocka_unit_test(an_owned_key_is_its_owners),
-      cmocka_unit_test(a_strangers_value_hides_no_dictionary_in_which_something_is_signed),
-      cmocka_unit_test(of_an_owners_value_and_dictionary_the_one_that_lives_longer_counts),
-      cmocka_unit_test(an_owner_that_begins_anew_counts_on),
+      cmocka_unit_test(owned_key_is_writable_by_its_owner_only),
+      cmocka_unit_test(strangers_value_hides_no_signed_dictionary),
+      cmocka_unit_test(owners_value_or_dictionary_that_lives_longer_counts),
+      cmocka_unit_test(restarted_owner_continues_its_versions),
       cmocka_unit_test(a_client_asks_and_is_never_asked),
       cmocka_unit_test(a_lone_node_keeps_for_itself),
-      cmocka_unit_test(what_is_too_large_is_named),
-      cmocka_unit_test(records_outlive_those_who_kept_them),
-      cmocka_unit_test(a_long_life_is_said_again_before_each_lease_ends),
-      cmocka_unit_test(who_stores_again_goes_where_the_last_went_for_three_minutes),
-      cmocka_unit_test(what_was_got_is_remembered_for_some_seconds),
-      cmocka_unit_test(who_asks_again_and_again_hears_most_of_the_keepers_and_nobody_else),
-      cmocka_unit_test(where_most_of_the_keepers_are_gone_all_are_asked),
-      cmocka_unit_test(who_has_looked_around_itself_looks_no_more_for_what_that_reached),
-      cmocka_unit_test(who_gets_a_record_gives_it_to_one_of_the_nearest_that_had_it_not),
+      cmocka_unit_test(too_large_value_is_refused_with_its_size),
+      cmocka_unit_test(records_outlive_their_keepers),
+      cmocka_unit_test(long_lived_record_is_republished_before_each_lease_ends),
+      cmocka_unit_test(repeated_store_reuses_its_keepers_for_three_minutes),
+      cmocka_unit_test(fetched_record_is_cached_for_some_seconds),
+      cmocka_unit_test(repeated_get_reaches_most_keepers_and_nobody_else),
+      cmocka_unit_test(get_asks_all_keepers_if_most_are_gone),
+      cmocka_unit_test(node_that_searched_around_itself_does_not_search_again),
+      cmocka_unit_test(get_hands_its_record_to_one_near_node_that_lacked_it),
       cmocka_unit_test(buckets_that_nobody_was_looked_for_in_are_refreshed),
       cmocka_unit_test(two_halves_find_each_other_again),
-      cmocka_unit_test(every_op_ends_once_whatever_happens_to_its_node),
-      cmocka_unit_test(without_memory_an_op_fails_and_nothing_else),
-      cmocka_unit_test(swarms_of_any_list_become_one),
+      cmocka_unit_test(every_operation_ends_once_however_its_node_ends),
+      cmocka_unit_test(operation_without_memory_fails_alone),
+      cmocka_unit_test(swarms_with_any_initial_list_become_one),
       cmocka_unit_test(half_a_swarm_dies_and_everything_is_found),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,8 +5,8 @@
 
 #include "sim/swarm/swarm_seed.h"
 
-/* What was begun sooner (5), and what is still under way while it is said again (42). */
-static void what_an_owner_says_again_outdoes_nothing_that_its_program_has_said_since(void **unused) {
+/* The later store began sooner (seed 5), or is still under way while the record is republished (seed 42). */
+static void republished_record_replaces_no_later_record_of_its_owner(void **unused) {
   (void)unused;
   plays_well(swarm_dht_play, 5, 24, 3);
   plays_well(swarm_dht_play, 42, 24, 3);
@@ -14,7 +14,7 @@ static void what_an_owner_says_again_outdoes_nothing_that_its_program_has_said_s
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_an_owner_says_again_outdoes_nothing_that_its_program_has_said_since),
+      cmocka_unit_test(republished_record_replaces_no_later_record_of_its_owner),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Whose word counts? What an owner says, says again, and says meanwhile; and how many hear it. Told against the virtual clock. */
+/* Which record counts? An owner stores, republishes, and stores again meanwhile; and so many receive it. Told against the virtual
+ * clock. */
 #include "lib/check.h"
 
 #include "core/dht/dht_inner.h"
@@ -88,7 +89,7 @@ static void wait_until_it_says_again(scene *c) {
 }
 
 /* The earlier word is slow on its way to two of its keepers: they have the later one before it. */
-static void an_earlier_word_that_is_stored_later_outdoes_no_later_one(void **unused) {
+static void earlier_record_stored_later_replaces_no_later_one(void **unused) {
   (void)unused;
   scene *c = open_scene(1, 6, MINUTE);
   links(c, 1, 60000);
@@ -109,7 +110,7 @@ static void an_earlier_word_that_is_stored_later_outdoes_no_later_one(void **unu
 }
 
 /* The same while the later one is still under way. */
-static void an_earlier_word_outdoes_no_later_one_that_is_under_way(void **unused) {
+static void earlier_record_replaces_no_later_store_under_way(void **unused) {
   (void)unused;
   scene *c = open_scene(2, 6, MINUTE);
   links(c, 1, 60000);
@@ -128,8 +129,8 @@ static void an_earlier_word_outdoes_no_later_one_that_is_under_way(void **unused
   close_scene(c);
 }
 
-/* An earlier life's versions stand in the way of two words; neither of the two takes the other for its own later word. */
-static void what_is_said_of_another_key_or_subkey_is_another_word(void **unused) {
+/* An earlier life's versions delay two stores. Neither of the two counts the other as its own later record. */
+static void record_of_another_key_or_subkey_is_another_record(void **unused) {
   (void)unused;
   static const struct {
     const char *more, *subkey;
@@ -157,8 +158,8 @@ static void what_is_said_of_another_key_or_subkey_is_another_word(void **unused)
   }
 }
 
-/* With a version higher by one, also when less than a lease is left: nobody has to tell it that its own stands in the way. */
-static void what_is_said_again_is_taken_at_once(void **unused) {
+/* It has a version higher by one, also when less than a lease is left. No node has to report that its own version is in the way. */
+static void republished_record_is_accepted_at_once(void **unused) {
   (void)unused;
   scene *c = open_scene(11, 6, MINUTE);
   say(c, 0, "value", 120000);
@@ -177,8 +178,8 @@ static void what_is_said_again_is_taken_at_once(void **unused) {
   close_scene(c);
 }
 
-/* What is said again meets the program's later word, which is under way and began before it. */
-static void what_is_said_again_outdoes_nothing_that_is_under_way(void **unused) {
+/* The republished record meets the program's later record, which is under way and began before it. */
+static void republished_record_replaces_no_store_under_way(void **unused) {
   (void)unused;
   scene *c = open_scene(4, 6, MINUTE);
   say(c, 0, "earlier", 600000);
@@ -199,7 +200,7 @@ static void what_is_said_again_outdoes_nothing_that_is_under_way(void **unused) 
 }
 
 /* And one that has been stored meanwhile. */
-static void what_is_said_again_outdoes_nothing_that_was_stored_meanwhile(void **unused) {
+static void republished_record_replaces_no_record_stored_meanwhile(void **unused) {
   (void)unused;
   scene *c = open_scene(5, 6, MINUTE);
   say(c, 0, "earlier", 600000);
@@ -222,7 +223,7 @@ static void what_is_said_again_outdoes_nothing_that_was_stored_meanwhile(void **
 }
 
 /* A keeper was away while the owner began anew and all others forgot: what it brings back has the higher version. */
-static void what_is_said_again_outdoes_an_earlier_life(void **unused) {
+static void republished_record_replaces_an_earlier_life(void **unused) {
   (void)unused;
   enum { AWAY = 1 };
   scene *c = open_scene(6, 5, 0); /* all five are keepers */
@@ -244,8 +245,8 @@ static void what_is_said_again_outdoes_an_earlier_life(void **unused) {
   close_scene(c);
 }
 
-/* What has no owner is said by whoever stored it, until somebody else's word is there that lives longer. */
-static void what_another_has_outdone_is_not_said_any_more(void **unused) {
+/* A record without an owner is republished by the node that stored it, until another node's record lives longer. */
+static void replaced_record_is_not_republished(void **unused) {
   (void)unused;
   scene *c = open_scene(10, 6, 0);
   dht_swarm_store(&c->s, OWNER, &c->tries[0], "key", NULL, "mine", 100000);
@@ -282,7 +283,7 @@ static void a_store_ends_as_soon_as_its_replicas_have_it(void **unused) {
 }
 
 /* Of the ten nearest that it knows eight have gone: the others are looked for. */
-static void if_those_that_were_known_have_gone_others_are_looked_for(void **unused) {
+static void store_searches_new_keepers_if_the_known_ones_are_gone(void **unused) {
   (void)unused;
   scene *c = open_scene(9, 24, MINUTE);
   const hv_route_contact *nearest[10];
@@ -310,16 +311,16 @@ static void if_those_that_were_known_have_gone_others_are_looked_for(void **unus
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(an_earlier_word_that_is_stored_later_outdoes_no_later_one),
-      cmocka_unit_test(an_earlier_word_outdoes_no_later_one_that_is_under_way),
-      cmocka_unit_test(what_is_said_of_another_key_or_subkey_is_another_word),
-      cmocka_unit_test(what_is_said_again_is_taken_at_once),
-      cmocka_unit_test(what_is_said_again_outdoes_nothing_that_is_under_way),
-      cmocka_unit_test(what_is_said_again_outdoes_nothing_that_was_stored_meanwhile),
-      cmocka_unit_test(what_is_said_again_outdoes_an_earlier_life),
-      cmocka_unit_test(what_another_has_outdone_is_not_said_any_more),
+      cmocka_unit_test(earlier_record_stored_later_replaces_no_later_one),
+      cmocka_unit_test(earlier_record_replaces_no_later_store_under_way),
+      cmocka_unit_test(record_of_another_key_or_subkey_is_another_record),
+      cmocka_unit_test(republished_record_is_accepted_at_once),
+      cmocka_unit_test(republished_record_replaces_no_store_under_way),
+      cmocka_unit_test(republished_record_replaces_no_record_stored_meanwhile),
+      cmocka_unit_test(republished_record_replaces_an_earlier_life),
+      cmocka_unit_test(replaced_record_is_not_republished),
       cmocka_unit_test(a_store_ends_as_soon_as_its_replicas_have_it),
-      cmocka_unit_test(if_those_that_were_known_have_gone_others_are_looked_for),
+      cmocka_unit_test(store_searches_new_keepers_if_the_known_ones_are_gone),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

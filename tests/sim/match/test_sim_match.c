@@ -7,7 +7,7 @@
 
 /* ---- no faults ---- */
 
-static void eight_who_are_ready_are_one_group_at_once(void **unused) {
+static void eight_ready_peers_form_one_group_at_once(void **unused) {
   (void)unused;
   for (size_t last = 0; last < 8; last++) { /* whoever comes last: the host, or another */
     scene *c = open_scene(1 + last);
@@ -31,7 +31,7 @@ static void eight_who_are_ready_are_one_group_at_once(void **unused) {
   }
 }
 
-static void who_seeks_ahead_of_time_is_found_later(void **unused) {
+static void peer_that_seeks_ahead_of_time_is_found_later(void **unused) {
   (void)unused;
   scene *c = open_scene(20);
   grow(c, 5);
@@ -46,7 +46,7 @@ static void who_seeks_ahead_of_time_is_found_later(void **unused) {
   close_scene(c);
 }
 
-static void nobody_need_know_anybody_at_first(void **unused) {
+static void peers_without_contacts_form_one_group(void **unused) {
   (void)unused;
   scene *c = open_scene(21);
   grow(c, 6);
@@ -57,7 +57,7 @@ static void nobody_need_know_anybody_at_first(void **unused) {
   close_scene(c);
 }
 
-static void in_the_first_moments_nobody_takes_a_part_for_the_whole(void **unused) {
+static void no_peer_takes_a_part_for_the_whole_in_the_first_moments(void **unused) {
   (void)unused;
   for (uint64_t when = 0; when < 6; when++) {
     scene *c = open_scene(400 + when);
@@ -104,7 +104,7 @@ static void the_wait_is_an_upper_bound(void **unused) {
   close_scene(c);
 }
 
-static void who_is_alone_is_told_so_in_time(void **unused) {
+static void lone_peer_times_out_in_time(void **unused) {
   (void)unused;
   scene *c = open_scene(24);
   grow(c, 3);
@@ -117,7 +117,7 @@ static void who_is_alone_is_told_so_in_time(void **unused) {
   close_scene(c);
 }
 
-static void with_a_least_group_of_one_it_is_a_group_by_itself(void **unused) {
+static void peer_is_a_group_by_itself_if_the_minimum_is_one(void **unused) {
   (void)unused;
   scene *c = open_scene(25);
   c->s.config.min_group_size = 1;
@@ -132,7 +132,7 @@ static void with_a_least_group_of_one_it_is_a_group_by_itself(void **unused) {
   close_scene(c);
 }
 
-static void a_late_comer_is_told_at_once(void **unused) {
+static void late_peer_is_refused_at_once(void **unused) {
   (void)unused;
   for (size_t late = 0; late < 4; late++) {
     scene *c = open_scene(30 + late);
@@ -168,7 +168,7 @@ static void epochs_do_not_mix(void **unused) {
   close_scene(c);
 }
 
-static void an_empty_epoch_is_whoever_seeks_now(void **unused) {
+static void empty_epoch_groups_all_peers_that_seek_now(void **unused) {
   (void)unused;
   scene *c = open_scene(41);
   grow(c, 4);
@@ -182,7 +182,7 @@ static void an_empty_epoch_is_whoever_seeks_now(void **unused) {
   close_scene(c);
 }
 
-static void all_hear_what_each_has_to_tell(void **unused) {
+static void members_receive_the_gathered_bytes_of_all(void **unused) {
   (void)unused;
   static uint8_t told[6][HV_MATCH_GATHER_MAX];
   static const size_t sizes[6] = {0, 1, 100, HV_MATCH_GATHER_MAX, 5000, HV_MATCH_GATHER_MAX};
@@ -272,7 +272,7 @@ static void split(size_t n, size_t target, uint32_t expected, size_t smallest, s
   close_scene(c);
 }
 
-static void too_many_are_split_evenly_and_nobody_is_left_alone(void **unused) {
+static void too_many_members_are_split_evenly_and_none_is_left_alone(void **unused) {
   (void)unused;
   split(5, 4, 5, 2, 3);
   split(9, 4, 9, 2, 4);
@@ -346,7 +346,7 @@ static void a_host_that_dies_is_replaced_at_once(void **unused) {
   }
 }
 
-static void a_host_that_stands_still_is_replaced(void **unused) {
+static void stalled_host_is_replaced(void **unused) {
   (void)unused;
   scene *c = open_scene(64);
   grow(c, 6);
@@ -369,7 +369,7 @@ static void a_host_that_stands_still_is_replaced(void **unused) {
   close_scene(c);
 }
 
-static void a_question_takes_as_long_as_it_may_and_half_of_the_time_at_most(void **unused) {
+static void request_waits_its_timeout_but_half_of_the_seek_at_most(void **unused) {
   (void)unused;
   static const struct {
     uint32_t request_ms, wait_ms, least_us, most_us;
@@ -396,7 +396,7 @@ static void a_question_takes_as_long_as_it_may_and_half_of_the_time_at_most(void
   }
 }
 
-static void a_machine_that_is_gone_does_not_hold_up_the_next_epochs(void **unused) {
+static void unplugged_machine_does_not_delay_the_next_epochs(void **unused) {
   (void)unused;
   scene *c = open_scene(65);
   grow(c, 6);
@@ -434,7 +434,7 @@ static void a_member_that_vanishes_is_left_out(void **unused) {
   close_scene(c);
 }
 
-static void who_was_lost_and_has_said_since_that_it_lives_is_expected(void **unused) {
+static void peer_that_was_lost_and_reports_again_is_expected(void **unused) {
   (void)unused;
   scene *c = open_scene(66);
   grow(c, 4);
@@ -459,7 +459,7 @@ static void who_was_lost_and_has_said_since_that_it_lives_is_expected(void **unu
   close_scene(c);
 }
 
-static void who_cancels_is_not_in_the_group(void **unused) {
+static void peer_that_cancels_its_seek_is_not_in_the_group(void **unused) {
   (void)unused;
   for (size_t quits = 0; quits < 4; quits++) { /* the host, too: it hosts on */
     scene *c = open_scene(70 + quits);
@@ -538,7 +538,7 @@ static void halves_that_are_healed_while_they_wait_become_one(void **unused) {
 
 /* ---- memory ---- */
 
-static void whoever_has_no_memory_harms_its_own_seek_at_most(void **unused) {
+static void peer_without_memory_harms_its_own_seek_at_most(void **unused) {
   (void)unused;
   for (long n = 0; n < 60; n++) {
     scene *c = open_scene(200 + (uint64_t)n);
@@ -655,7 +655,7 @@ static void other_bits_are_other_groups(void **unused) {
 }
 
 /* The same epoch again, where they have moved. Those who have met in it elsewhere host it for the others, and may be in it, too. */
-static void what_has_begun_under_one_key_has_not_under_another(void **unused) {
+static void epoch_begun_under_one_key_has_not_begun_under_another(void **unused) {
   (void)unused;
   static const char *const bits[2] = {"0", "1"};
   for (unsigned epoch = 1; epoch < 9; epoch++) {
@@ -682,9 +682,9 @@ static void what_has_begun_under_one_key_has_not_under_another(void **unused) {
   }
 }
 
-/* It was behind those under the other key, for long. Those whom it comes to give it the time that they give anybody, at its own
- * place, too. */
-static void who_moves_may_yet_catch_up(void **unused) {
+/* It was behind the peers under the other key for a long time. They give it the time that they give any peer. It gets this time
+ * even if it hosts the epoch itself. */
+static void peer_that_moves_to_another_key_may_catch_up(void **unused) {
   (void)unused;
   unsigned epoch = 10;
   char name[16];
@@ -712,7 +712,7 @@ static void who_moves_may_yet_catch_up(void **unused) {
   close_scene(c);
 }
 
-static void who_moves_away_is_not_waited_for(void **unused) {
+static void peer_that_moves_to_another_key_is_not_waited_for(void **unused) {
   (void)unused;
   scene *c = open_scene(81);
   grow(c, 5);
@@ -730,9 +730,9 @@ static void who_moves_away_is_not_waited_for(void **unused) {
   close_scene(c);
 }
 
-/* One of those who keep its declaration does not hear that it goes. The others know it for as long as that one may say that it is
- * there. */
-static void nor_is_it_by_who_comes_when_not_all_have_heard_that_it_went(void **unused) {
+/* One keeper of its declaration does not hear that it goes. The others remember its departure for as long as that declaration may
+ * live. */
+static void newcomer_does_not_wait_for_a_peer_that_moved_away(void **unused) {
   (void)unused;
   for (uint64_t seed = 200; seed < 208; seed++) {
     scene *c = open_scene(seed);
@@ -756,39 +756,39 @@ static void nor_is_it_by_who_comes_when_not_all_have_heard_that_it_went(void **u
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(eight_who_are_ready_are_one_group_at_once),
-      cmocka_unit_test(who_seeks_ahead_of_time_is_found_later),
-      cmocka_unit_test(nobody_need_know_anybody_at_first),
-      cmocka_unit_test(in_the_first_moments_nobody_takes_a_part_for_the_whole),
+      cmocka_unit_test(eight_ready_peers_form_one_group_at_once),
+      cmocka_unit_test(peer_that_seeks_ahead_of_time_is_found_later),
+      cmocka_unit_test(peers_without_contacts_form_one_group),
+      cmocka_unit_test(no_peer_takes_a_part_for_the_whole_in_the_first_moments),
       cmocka_unit_test(a_number_that_is_enough_need_not_wait_for_the_rest),
       cmocka_unit_test(the_wait_is_an_upper_bound),
-      cmocka_unit_test(who_is_alone_is_told_so_in_time),
-      cmocka_unit_test(with_a_least_group_of_one_it_is_a_group_by_itself),
-      cmocka_unit_test(a_late_comer_is_told_at_once),
+      cmocka_unit_test(lone_peer_times_out_in_time),
+      cmocka_unit_test(peer_is_a_group_by_itself_if_the_minimum_is_one),
+      cmocka_unit_test(late_peer_is_refused_at_once),
       cmocka_unit_test(epochs_do_not_mix),
-      cmocka_unit_test(an_empty_epoch_is_whoever_seeks_now),
-      cmocka_unit_test(all_hear_what_each_has_to_tell),
+      cmocka_unit_test(empty_epoch_groups_all_peers_that_seek_now),
+      cmocka_unit_test(members_receive_the_gathered_bytes_of_all),
       cmocka_unit_test(clients_join_and_own_nothing_and_auxiliaries_are_said_to_be),
       cmocka_unit_test(clients_alone_cannot_be_a_group),
-      cmocka_unit_test(too_many_are_split_evenly_and_nobody_is_left_alone),
+      cmocka_unit_test(too_many_members_are_split_evenly_and_none_is_left_alone),
       cmocka_unit_test(other_tensors_are_refused_and_the_difference_has_a_name),
       cmocka_unit_test(a_host_that_dies_is_replaced_at_once),
-      cmocka_unit_test(a_host_that_stands_still_is_replaced),
-      cmocka_unit_test(a_question_takes_as_long_as_it_may_and_half_of_the_time_at_most),
-      cmocka_unit_test(a_machine_that_is_gone_does_not_hold_up_the_next_epochs),
+      cmocka_unit_test(stalled_host_is_replaced),
+      cmocka_unit_test(request_waits_its_timeout_but_half_of_the_seek_at_most),
+      cmocka_unit_test(unplugged_machine_does_not_delay_the_next_epochs),
       cmocka_unit_test(a_member_that_vanishes_is_left_out),
-      cmocka_unit_test(who_was_lost_and_has_said_since_that_it_lives_is_expected),
-      cmocka_unit_test(who_cancels_is_not_in_the_group),
+      cmocka_unit_test(peer_that_was_lost_and_reports_again_is_expected),
+      cmocka_unit_test(peer_that_cancels_its_seek_is_not_in_the_group),
       cmocka_unit_test(a_node_that_leaves_sends_its_callers_on),
       cmocka_unit_test(two_halves_are_two_groups_and_one_again_when_healed),
       cmocka_unit_test(halves_that_are_healed_while_they_wait_become_one),
-      cmocka_unit_test(whoever_has_no_memory_harms_its_own_seek_at_most),
+      cmocka_unit_test(peer_without_memory_harms_its_own_seek_at_most),
       cmocka_unit_test(a_host_that_lies_is_left_out),
       cmocka_unit_test(other_bits_are_other_groups),
-      cmocka_unit_test(what_has_begun_under_one_key_has_not_under_another),
-      cmocka_unit_test(who_moves_may_yet_catch_up),
-      cmocka_unit_test(who_moves_away_is_not_waited_for),
-      cmocka_unit_test(nor_is_it_by_who_comes_when_not_all_have_heard_that_it_went),
+      cmocka_unit_test(epoch_begun_under_one_key_has_not_begun_under_another),
+      cmocka_unit_test(peer_that_moves_to_another_key_may_catch_up),
+      cmocka_unit_test(peer_that_moves_to_another_key_is_not_waited_for),
+      cmocka_unit_test(newcomer_does_not_wait_for_a_peer_that_moved_away),
   };
   return cmocka_run_group_tests_name("sim_match", tests, NULL, NULL);
 }

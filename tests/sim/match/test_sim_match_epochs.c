@@ -1,4 +1,4 @@
-/* What becomes of those who seek different epochs, told against the virtual clock. */
+/* The fate of peers that seek different epochs, told against the virtual clock. */
 #include "lib/match_scene.h"
 
 enum { WAIT_MS = 15000, SOON_US = 700000 /* a host asks after 0.3 s, then what it hears travels */ };
@@ -29,7 +29,7 @@ static void was_left_behind(const match_try *t) {
   assert_true(took(t) <= SOON_US);
 }
 
-static void who_is_behind_hears_it_at_once_and_who_is_ahead_does_not_wait_for_good(void **unused) {
+static void peer_behind_learns_so_at_once_and_one_ahead_stops_waiting(void **unused) {
   (void)unused;
   int hosts[2][2] = {{0}}; /* who hosts the epochs of each: all four ways are seen */
   for (unsigned epoch = 4; epoch < 20; epoch++) {
@@ -51,7 +51,7 @@ static void who_is_behind_hears_it_at_once_and_who_is_ahead_does_not_wait_for_go
 }
 
 /* As in a run where the second peer joins while the first ends an epoch alone. */
-static void who_was_behind_and_catches_up_soon_is_waited_for(void **unused) {
+static void peer_that_was_behind_and_catches_up_is_waited_for(void **unused) {
   (void)unused;
   for (unsigned epoch = 4; epoch < 12; epoch++) {
     scene *c = open_scene(520 + epoch);
@@ -71,7 +71,7 @@ static void who_was_behind_and_catches_up_soon_is_waited_for(void **unused) {
   }
 }
 
-static void a_joiner_is_told_so_in_its_first_seconds(void **unused) {
+static void joiner_learns_in_its_first_seconds_that_it_is_behind(void **unused) {
   (void)unused;
   for (unsigned epoch = 4; epoch < 12; epoch++) {
     scene *c = open_scene(540 + epoch);
@@ -88,7 +88,7 @@ static void a_joiner_is_told_so_in_its_first_seconds(void **unused) {
   }
 }
 
-static void who_waits_hears_at_once_that_the_other_goes_on_without_a_group(void **unused) {
+static void waiting_peer_learns_at_once_that_the_other_went_on_alone(void **unused) {
   (void)unused;
   for (unsigned epoch = 4; epoch < 12; epoch++) {
     scene *c = open_scene(560 + epoch);
@@ -107,7 +107,7 @@ static void who_waits_hears_at_once_that_the_other_goes_on_without_a_group(void 
   }
 }
 
-static void who_has_just_done_the_epoch_before_is_waited_for(void **unused) {
+static void peer_that_did_the_epoch_before_is_waited_for(void **unused) {
   (void)unused;
   scene *c = open_scene(580);
   grow(c, 3);
@@ -130,7 +130,7 @@ static void who_has_just_done_the_epoch_before_is_waited_for(void **unused) {
   close_scene(c);
 }
 
-static void who_is_ahead_is_not_waited_for_by_the_others(void **unused) {
+static void peer_ahead_is_not_waited_for_by_the_others(void **unused) {
   (void)unused;
   for (unsigned epoch = 4; epoch < 10; epoch++) {
     scene *c = open_scene(600 + epoch);
@@ -153,7 +153,7 @@ static void who_is_ahead_is_not_waited_for_by_the_others(void **unused) {
   }
 }
 
-static void one_who_stays_behind_holds_each_host_up_once(void **unused) {
+static void peer_that_stays_behind_delays_each_host_once(void **unused) {
   (void)unused;
   scene *c = open_scene(620);
   grow(c, 4);
@@ -222,7 +222,7 @@ static void a_program_that_goes_back_is_believed(void **unused) { /* it was rest
   close_scene(c);
 }
 
-static void a_number_that_is_expected_is_waited_for_when_some_are_not_known(void **unused) {
+static void expected_number_is_waited_for_if_some_peers_are_unknown(void **unused) {
   (void)unused;
   scene *c = open_scene(643);
   grow(c, 2);
@@ -236,7 +236,7 @@ static void a_number_that_is_expected_is_waited_for_when_some_are_not_known(void
   close_scene(c);
 }
 
-static void clients_who_are_left_behind_hear_it_at_once_too(void **unused) { /* they cannot be a group by themselves */
+static void clients_left_behind_learn_so_at_once(void **unused) { /* they cannot be a group by themselves */
   (void)unused;
   int same_host = 0;
   for (unsigned epoch = 4; epoch < 16; epoch++) {
@@ -286,8 +286,8 @@ static scene *with_late_ones(unsigned epoch, size_t dying) {
   return c;
 }
 
-/* Two groups would be two swarms. Where a late one comes first in the order, nobody whom they ask for a group has had it. */
-static void who_joins_after_the_group_makes_no_second_one(void **unused) {
+/* Two groups would be two swarms. If a late one is first in the order, no host that they ask has had the group. */
+static void peer_that_joins_after_the_group_makes_no_second_one(void **unused) {
   (void)unused;
   int late_hosts = 0;
   for (unsigned epoch = 4; epoch < 16; epoch++) {
@@ -302,7 +302,7 @@ static void who_joins_after_the_group_makes_no_second_one(void **unused) {
   assert_in_range(late_hosts, 1, 11);
 }
 
-static void nor_when_most_of_that_group_have_died_but_when_all_have(void **unused) {
+static void late_peers_form_a_group_only_if_all_of_the_first_died(void **unused) {
   (void)unused;
   for (unsigned epoch = 4; epoch < 16; epoch++) {
     scene *c = with_late_ones(epoch, 3);
@@ -337,20 +337,20 @@ static void rounds_without_epoch_are_whole_each_time(void **unused) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(rounds_without_epoch_are_whole_each_time),
-      cmocka_unit_test(who_is_behind_hears_it_at_once_and_who_is_ahead_does_not_wait_for_good),
-      cmocka_unit_test(who_was_behind_and_catches_up_soon_is_waited_for),
-      cmocka_unit_test(a_joiner_is_told_so_in_its_first_seconds),
-      cmocka_unit_test(who_waits_hears_at_once_that_the_other_goes_on_without_a_group),
-      cmocka_unit_test(who_has_just_done_the_epoch_before_is_waited_for),
-      cmocka_unit_test(who_is_ahead_is_not_waited_for_by_the_others),
-      cmocka_unit_test(one_who_stays_behind_holds_each_host_up_once),
-      cmocka_unit_test(clients_who_are_left_behind_hear_it_at_once_too),
-      cmocka_unit_test(who_joins_after_the_group_makes_no_second_one),
-      cmocka_unit_test(nor_when_most_of_that_group_have_died_but_when_all_have),
+      cmocka_unit_test(peer_behind_learns_so_at_once_and_one_ahead_stops_waiting),
+      cmocka_unit_test(peer_that_was_behind_and_catches_up_is_waited_for),
+      cmocka_unit_test(joiner_learns_in_its_first_seconds_that_it_is_behind),
+      cmocka_unit_test(waiting_peer_learns_at_once_that_the_other_went_on_alone),
+      cmocka_unit_test(peer_that_did_the_epoch_before_is_waited_for),
+      cmocka_unit_test(peer_ahead_is_not_waited_for_by_the_others),
+      cmocka_unit_test(peer_that_stays_behind_delays_each_host_once),
+      cmocka_unit_test(clients_left_behind_learn_so_at_once),
+      cmocka_unit_test(peer_that_joins_after_the_group_makes_no_second_one),
+      cmocka_unit_test(late_peers_form_a_group_only_if_all_of_the_first_died),
       cmocka_unit_test(a_second_attempt_is_the_same_epoch),
       cmocka_unit_test(epochs_without_numbers_have_no_order),
       cmocka_unit_test(a_program_that_goes_back_is_believed),
-      cmocka_unit_test(a_number_that_is_expected_is_waited_for_when_some_are_not_known),
+      cmocka_unit_test(expected_number_is_waited_for_if_some_peers_are_unknown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

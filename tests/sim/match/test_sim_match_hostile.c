@@ -1,5 +1,5 @@
 /* One peer among honest ones wants no group to form, told against the virtual clock: a client that calls, or a host that answers.
- * What a host that lies in BEGIN comes to stands in test_sim_match.c. */
+ * The test of a host that lies in BEGIN is in test_sim_match.c. */
 #include "lib/match_scene.h"
 
 enum { HONEST = 5, WAIT_MS = 15000 };
@@ -81,7 +81,7 @@ static void all_are_together(scene *c) {
   }
 }
 
-static void a_client_that_opens_many_gatherings_keeps_nobody_from_a_group(void **unused) {
+static void client_with_many_gatherings_keeps_nobody_from_a_group(void **unused) {
   (void)unused;
   scene *c = with_clients(1, 1);
   intruder in = {.hosts = HONEST, .names = MATCH_GATHERINGS_MAX, .name = "mine", .wait_ms = HV_MATCH_WAIT_MAX_MS};
@@ -96,7 +96,7 @@ static void a_client_that_opens_many_gatherings_keeps_nobody_from_a_group(void *
   close_scene(c);
 }
 
-static void nor_do_many_clients_with_a_gathering_each(void **unused) {
+static void many_clients_with_a_gathering_each_keep_nobody_away(void **unused) {
   (void)unused;
   enum { CLIENTS = 2 * MATCH_GATHERINGS_MAX };
   static const char *const names[4] = {"a", "b", "c", "d"};
@@ -121,7 +121,7 @@ static void nor_do_many_clients_with_a_gathering_each(void **unused) {
   close_scene(c);
 }
 
-static void who_says_that_it_waits_for_nothing_hurries_nobody(void **unused) {
+static void member_with_wait_time_zero_hurries_nobody(void **unused) {
   (void)unused;
   for (size_t before = 0; before < 3; before++) { /* so many are there when it comes */
     scene *c = with_clients(10 + before, 1);
@@ -140,7 +140,7 @@ static void who_says_that_it_waits_for_nothing_hurries_nobody(void **unused) {
 }
 
 /* Its time is over just when the first two have come: that begins nothing before most are there, as it would if it were honest. */
-static void nor_does_who_came_long_before_make_a_group_of_a_few(void **unused) {
+static void early_member_with_its_time_over_makes_no_small_group(void **unused) {
   (void)unused;
   scene *c = with_clients(20, 1);
   intruder in = {.hosts = HONEST, .names = 1, .name = "1", .wait_ms = 10100};
@@ -158,8 +158,8 @@ static void nor_does_who_came_long_before_make_a_group_of_a_few(void **unused) {
   close_scene(c);
 }
 
-/* Where nobody lies. */
-static void but_whose_time_is_over_has_those_who_are_there(void **unused) {
+/* No member lies. The first member gets those that are there when its time is over. */
+static void honest_group_starts_when_its_first_members_time_is_over(void **unused) {
   (void)unused;
   scene *c = open_scene(21);
   grow(c, 3);
@@ -178,7 +178,7 @@ static void but_whose_time_is_over_has_those_who_are_there(void **unused) {
 
 /* All but one or two have had their group of an epoch, a minute ago, when those come. One more says that it expects the whole
  * world: they hear all the same that it is over, and are not a second group. */
-static void nor_does_who_expects_many_keep_the_late_waiting(void **unused) {
+static void member_that_expects_many_does_not_delay_late_peers(void **unused) {
   (void)unused;
   for (unsigned k = 0; k < 10; k++) {
     size_t others = HONEST - 1 - k % 2;
@@ -209,7 +209,7 @@ static void nor_does_who_expects_many_keep_the_late_waiting(void **unused) {
 
 /* Two who have no part in the swarm's epoch, at each host, before the others come: they have a group there, which is not the
  * swarm's. */
-static void two_at_each_host_do_not_begin_the_epoch_of_the_others(void **unused) {
+static void two_strangers_at_each_host_do_not_begin_the_epoch(void **unused) {
   (void)unused;
   for (unsigned k = 0; k < 8; k++) {
     char epoch[16];
@@ -240,8 +240,9 @@ static void seek_and_tell(scene *c, size_t node, uint32_t expected, size_t size,
   match_swarm_seek(&c->s, node, "1", expected, wait_ms, hv_span_of(told, size));
 }
 
-/* What it has to tell is on its way when two strangers begin at its host: it gathers anew, and is in the group of the others. */
-static void whom_two_strangers_leave_behind_is_not_told_that_the_epoch_is_over(void **unused) {
+/* Its gathered bytes are on their way when two strangers begin at its host. It is not told that the epoch is over. It gathers anew,
+ * and is in the group of the others. */
+static void member_left_behind_by_two_strangers_joins_the_others(void **unused) {
   (void)unused;
   const hv_sim_link slow = {.delay_us = 30000, .rate = 2 * SOME};
   for (unsigned k = 0; k < 8; k++) {
@@ -269,8 +270,8 @@ static void whom_two_strangers_leave_behind_is_not_told_that_the_epoch_is_over(v
   }
 }
 
-/* One that says what nobody may have to tell, or as many as fill a group. */
-static void clients_that_say_that_they_have_much_to_tell_keep_nobody_away(void **unused) {
+/* One client announces more bytes than are allowed, or as many clients as fill a group announce the most that are allowed. */
+static void clients_that_announce_large_gathers_keep_nobody_away(void **unused) {
   (void)unused;
   static intruder in[2 * WHO_FILL];
   for (size_t clients = 1; clients <= WHO_FILL; clients += WHO_FILL - 1) {
@@ -302,8 +303,8 @@ static void clients_that_say_that_they_have_much_to_tell_keep_nobody_away(void *
   }
 }
 
-/* Where nobody lies. Whoever hosts, and seeks itself, has no more right than the others. */
-static void but_of_those_who_all_have_much_to_tell_the_first_stay(void **unused) {
+/* No member lies. A host that seeks itself has no more right than the others. */
+static void first_members_stay_if_all_gather_too_many_bytes(void **unused) {
   (void)unused;
   enum { MANY = WHO_FILL + 4 };
   for (uint64_t seed = 140; seed < 146; seed++) {
@@ -347,7 +348,7 @@ static void declare_for_an_hour(hv_command *command, void *core) {
   assert_int_equal(hv_dht_store(roster->dht, &self->put, NULL), HV_OK);
 }
 
-static void nobody_waits_for_who_declared_itself_for_an_hour_and_went(void **unused) {
+static void peer_declared_for_an_hour_is_not_waited_for_after_it_left(void **unused) {
   (void)unused;
   scene *c = with_clients(80, 1);
   declarer self = {.command.run = declare_for_an_hour, .seat = &c->s.seats[HONEST]};
@@ -387,7 +388,7 @@ static void take_in(match_seat *liar, const hv_event *event) {
   static const hv_stream_events on = {holds, holds, holds, 0};
   bad_host *bad = liar->swarm->scenario;
   hv_stream *stream = event->stream;
-  uint64_t at = match_number(event->msg->u.join.epoch);
+  uint64_t at = match_place_of(event->msg->u.join.epoch);
   hv_msg msg = {.kind = HV_MSG_DISBAND, .u.disband.text = hv_span_of("no", 2)};
   stream->on = &on;
   stream->owner = liar;
@@ -442,7 +443,7 @@ static void all_seek(scene *c, const char *epoch, uint32_t wait_ms) {
     seek(c, i, epoch, HONEST, wait_ms);
 }
 
-static void a_host_that_holds_people_in_vain_loses_them(void **unused) {
+static void host_that_holds_members_without_a_group_loses_them(void **unused) {
   (void)unused;
   for (host_lie kind = SAYS_NOBODY; kind <= SAYS_ALONE; kind++)
     for (int answers = 0; answers < 2; answers++) {
@@ -457,7 +458,7 @@ static void a_host_that_holds_people_in_vain_loses_them(void **unused) {
     }
 }
 
-static void nor_is_it_asked_next_where_it_held_them_to_the_end(void **unused) {
+static void host_that_held_members_to_the_end_is_not_asked_next(void **unused) {
   (void)unused;
   bad_host bad = {.kind = SAYS_NOBODY, .answers = 1};
   unsigned n = 0;
@@ -470,7 +471,7 @@ static void nor_is_it_asked_next_where_it_held_them_to_the_end(void **unused) {
   close_scene(c);
 }
 
-static void a_host_that_sends_people_round_and_round_loses_them(void **unused) {
+static void host_that_redirects_members_in_circles_loses_them(void **unused) {
   (void)unused;
   bad_host bad = {.kind = SENDS_ROUND, .answers = 1};
   unsigned n = 0;
@@ -526,7 +527,7 @@ static void begin_to_call(hv_command *command, void *core) {
   self->seat->env->timer_set(self->seat->env, &self->timer, 0);
 }
 
-static void who_calls_but_serves_nobody_does_not_draw_people_back(void **unused) {
+static void mute_host_that_calls_others_does_not_draw_them_back(void **unused) {
   (void)unused;
   for (int answers = 0; answers < 2; answers++) {
     bad_host bad = {.kind = IS_MUTE, .answers = answers};
@@ -548,7 +549,7 @@ static void who_calls_but_serves_nobody_does_not_draw_people_back(void **unused)
 
 /* ---- a host that says that it is over ---- */
 
-static void a_host_that_says_that_it_is_over_is_not_believed_alone(void **unused) {
+static void lone_host_is_not_believed_that_the_epoch_is_over(void **unused) {
   (void)unused;
   for (host_lie kind = SAYS_BEGUN; kind <= SAYS_BEHIND; kind++) {
     bad_host bad = {.kind = kind, .answers = 1};
@@ -567,7 +568,7 @@ static void a_host_that_says_that_it_is_over_is_not_believed_alone(void **unused
   }
 }
 
-static void but_who_comes_late_hears_it_from_two_at_once(void **unused) {
+static void late_member_learns_from_two_hosts_that_the_epoch_is_over(void **unused) {
   (void)unused;
   for (size_t late = 0; late < HONEST; late++)
     for (size_t target = 0; target <= 2; target += 2) { /* in a divided swarm, too */
@@ -590,23 +591,23 @@ static void but_who_comes_late_hears_it_from_two_at_once(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_client_that_opens_many_gatherings_keeps_nobody_from_a_group),
-      cmocka_unit_test(nor_do_many_clients_with_a_gathering_each),
-      cmocka_unit_test(who_says_that_it_waits_for_nothing_hurries_nobody),
-      cmocka_unit_test(nor_does_who_came_long_before_make_a_group_of_a_few),
-      cmocka_unit_test(but_whose_time_is_over_has_those_who_are_there),
-      cmocka_unit_test(nor_does_who_expects_many_keep_the_late_waiting),
-      cmocka_unit_test(whom_two_strangers_leave_behind_is_not_told_that_the_epoch_is_over),
-      cmocka_unit_test(clients_that_say_that_they_have_much_to_tell_keep_nobody_away),
-      cmocka_unit_test(but_of_those_who_all_have_much_to_tell_the_first_stay),
-      cmocka_unit_test(two_at_each_host_do_not_begin_the_epoch_of_the_others),
-      cmocka_unit_test(nobody_waits_for_who_declared_itself_for_an_hour_and_went),
-      cmocka_unit_test(a_host_that_holds_people_in_vain_loses_them),
-      cmocka_unit_test(nor_is_it_asked_next_where_it_held_them_to_the_end),
-      cmocka_unit_test(a_host_that_sends_people_round_and_round_loses_them),
-      cmocka_unit_test(who_calls_but_serves_nobody_does_not_draw_people_back),
-      cmocka_unit_test(a_host_that_says_that_it_is_over_is_not_believed_alone),
-      cmocka_unit_test(but_who_comes_late_hears_it_from_two_at_once),
+      cmocka_unit_test(client_with_many_gatherings_keeps_nobody_from_a_group),
+      cmocka_unit_test(many_clients_with_a_gathering_each_keep_nobody_away),
+      cmocka_unit_test(member_with_wait_time_zero_hurries_nobody),
+      cmocka_unit_test(early_member_with_its_time_over_makes_no_small_group),
+      cmocka_unit_test(honest_group_starts_when_its_first_members_time_is_over),
+      cmocka_unit_test(member_that_expects_many_does_not_delay_late_peers),
+      cmocka_unit_test(member_left_behind_by_two_strangers_joins_the_others),
+      cmocka_unit_test(clients_that_announce_large_gathers_keep_nobody_away),
+      cmocka_unit_test(first_members_stay_if_all_gather_too_many_bytes),
+      cmocka_unit_test(two_strangers_at_each_host_do_not_begin_the_epoch),
+      cmocka_unit_test(peer_declared_for_an_hour_is_not_waited_for_after_it_left),
+      cmocka_unit_test(host_that_holds_members_without_a_group_loses_them),
+      cmocka_unit_test(host_that_held_members_to_the_end_is_not_asked_next),
+      cmocka_unit_test(host_that_redirects_members_in_circles_loses_them),
+      cmocka_unit_test(mute_host_that_calls_others_does_not_draw_them_back),
+      cmocka_unit_test(lone_host_is_not_believed_that_the_epoch_is_over),
+      cmocka_unit_test(late_member_learns_from_two_hosts_that_the_epoch_is_over),
   };
   return cmocka_run_group_tests_name("sim_match_hostile", tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 
 #include "sim/swarm/swarm_seed.h"
 
-static void who_was_lost_once_and_has_said_since_that_it_lives_is_expected(void **unused) {
+static void lost_peer_that_reports_again_is_expected_by_seeds(void **unused) {
   (void)unused;
   plays_well(swarm_match_play, 5105, 16, 6);
   plays_well(swarm_match_play, 5206, 16, 6);
@@ -12,7 +12,7 @@ static void who_was_lost_once_and_has_said_since_that_it_lives_is_expected(void 
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(who_was_lost_once_and_has_said_since_that_it_lives_is_expected),
+      cmocka_unit_test(lost_peer_that_reports_again_is_expected_by_seeds),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -231,7 +231,7 @@ static void the_world_of_a_dead_node_does_nothing(void **state) {
   }
 }
 
-static void those_who_dialled_a_killed_node_know_and_others_find_out(void **state) {
+static void dialled_peers_know_of_a_kill_at_once_and_others_by_asking(void **state) {
   (void)state;
   run r;
   begin(&r, 300);
@@ -286,7 +286,7 @@ static void a_restarted_node_is_the_same_peer_with_a_fresh_core(void **state) {
   finish(&r);
 }
 
-static void a_stopped_node_goes_on_where_it_was(void **state) {
+static void resumed_node_continues_with_its_state(void **state) {
   (void)state;
   run r;
   begin(&r, 300);
@@ -379,10 +379,10 @@ int main(void) {
       cmocka_unit_test(a_node_killed_by_its_own_event_leaves_nothing),
       cmocka_unit_test(a_node_killed_at_any_event_of_its_end_leaves_nothing),
       cmocka_unit_test(the_world_of_a_dead_node_does_nothing),
-      cmocka_unit_test(those_who_dialled_a_killed_node_know_and_others_find_out),
+      cmocka_unit_test(dialled_peers_know_of_a_kill_at_once_and_others_by_asking),
       cmocka_unit_test(an_unplugged_node_is_only_missed),
       cmocka_unit_test(a_restarted_node_is_the_same_peer_with_a_fresh_core),
-      cmocka_unit_test(a_stopped_node_goes_on_where_it_was),
+      cmocka_unit_test(resumed_node_continues_with_its_state),
       cmocka_unit_test(a_stopped_node_may_be_killed),
       cmocka_unit_test(wrong_clocks_change_nothing_between_peers),
       cmocka_unit_test(absurd_clocks_are_refused),

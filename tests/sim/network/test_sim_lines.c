@@ -1,4 +1,4 @@
-/* How long does a round take over lines of a given rate and delay? What the protocol itself costs, without TCP's part. */
+/* How long does a round take over lines of a given rate and delay? The cost of the protocol itself, without TCP's part. */
 #include "lib/scene.h"
 
 #include "core/util/flow.h"
@@ -49,7 +49,7 @@ static double next_round_s(scene *s) {
   return round_s(s);
 }
 
-/* What a line carries each way, when everybody owns as much. */
+/* The bytes on a link each way, when everybody owns as much. */
 static double transfer_s(const scene_setup *how) {
   return (double)how->n_values * 4 * 2 * (double)(how->n - 1) / (double)how->n / (double)how->line;
 }
@@ -67,7 +67,7 @@ static void lines_are_busy_both_ways_from_the_first_byte_to_the_last(void **unus
   scene_close(&s);
 }
 
-/* What a round saw of its speed is what the next one is told. */
+/* The next round is given the speed that this one saw. */
 static void paced_rounds_find_the_line_and_cost_next_to_nothing(void **unused) {
   (void)unused;
   scene s;
@@ -114,7 +114,7 @@ static double after_losses_s(uint64_t seed) {
 }
 
 /* One lost packet is most of what a small round takes. That says nothing of lines: the next one is not held to such a speed. */
-static void a_small_round_that_lost_packets_does_not_hold_the_next_one_back(void **unused) {
+static void small_round_with_packet_loss_does_not_delay_the_next(void **unused) {
   (void)unused;
   double most = 0;
   for (uint64_t seed = 1; seed <= 20; seed++) {
@@ -125,8 +125,8 @@ static void a_small_round_that_lost_packets_does_not_hold_the_next_one_back(void
   assert_true(most < 3 * RTT_S);
 }
 
-/* What an owner has sent lies in its queues for longer than anybody is waited for: its streams stay until it is there. */
-static void over_slow_lines_the_last_averages_come_in_the_first_view(void **unused) {
+/* An owner's messages lie in its queues for longer than anybody is waited for: its streams stay until it is there. */
+static void slow_links_deliver_the_last_averages_in_the_first_view(void **unused) {
   (void)unused;
   scene s;
   scene_setup how = lines_of(4, 2000000, 4 * MBIT);
@@ -152,7 +152,7 @@ static void a_small_run_costs_one_round_trip_and_its_bytes(void **unused) {
   scene_close(&s);
 }
 
-static void who_is_slow_and_owns_nothing_costs_its_own_bytes_alone(void **unused) {
+static void slow_member_without_spans_costs_its_own_bytes_alone(void **unused) {
   (void)unused;
   double took[2];
   scene_setup how = lines_of(8, 500000, 100 * MBIT);
@@ -177,10 +177,10 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(lines_are_busy_both_ways_from_the_first_byte_to_the_last),
       cmocka_unit_test(paced_rounds_find_the_line_and_cost_next_to_nothing),
-      cmocka_unit_test(a_small_round_that_lost_packets_does_not_hold_the_next_one_back),
-      cmocka_unit_test(over_slow_lines_the_last_averages_come_in_the_first_view),
+      cmocka_unit_test(small_round_with_packet_loss_does_not_delay_the_next),
+      cmocka_unit_test(slow_links_deliver_the_last_averages_in_the_first_view),
       cmocka_unit_test(a_small_run_costs_one_round_trip_and_its_bytes),
-      cmocka_unit_test(who_is_slow_and_owns_nothing_costs_its_own_bytes_alone),
+      cmocka_unit_test(slow_member_without_spans_costs_its_own_bytes_alone),
   };
   return cmocka_run_group_tests_name("rounds over lines in the sim", tests, NULL, NULL);
 }

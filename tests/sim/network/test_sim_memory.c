@@ -51,7 +51,7 @@ static void a_world_without_memory_fails_whole_at_every_allocation(void **state)
   assert_true(check_out_of_memory(small_world, &real) > 300);
 }
 
-static void also_with_real_keys(void **state) {
+static void world_with_real_keys_fails_whole_at_every_allocation(void **state) {
   (void)state;
   hv_mem mem;
   int real = 1;
@@ -163,7 +163,7 @@ static void a_timer_the_world_has_no_memory_for_kills_its_node(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_world_without_memory_fails_whole_at_every_allocation),
-      cmocka_unit_test(also_with_real_keys),
+      cmocka_unit_test(world_with_real_keys_fails_whole_at_every_allocation),
       cmocka_unit_test(a_node_fails_alone_at_every_allocation_of_its_own),
       cmocka_unit_test(a_timer_the_world_has_no_memory_for_kills_its_node),
       cmocka_unit_test(a_node_lives_within_its_limit),

@@ -194,7 +194,7 @@ static void a_small_window_over_a_long_way_holds_a_transfer_back(void **state) {
 }
 
 /* Many to one: the way into the one is shared. */
-static void a_narrow_way_in_is_shared_by_all_who_send(void **state) {
+static void narrow_downlink_is_shared_by_all_senders(void **state) {
   (void)state;
   hv_mem mem;
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
@@ -304,7 +304,7 @@ static void calls_overtake_each_other_only_when_told_to(void **state) {
   assert_true(swaps_with(0.3) > 2);
 }
 
-static void streams_survive_what_calls_do_not(void **state) {
+static void streams_survive_faults_that_end_calls(void **state) {
   (void)state;
   run *r = open_run(4, (hv_sim_link){.delay_us = 20000, .jitter_us = 40000, .loss = 0.1, .duplicate = 0.1, .reorder = 0.2}, 0);
   until(r, 60);
@@ -321,7 +321,7 @@ static void streams_survive_what_calls_do_not(void **state) {
 
 /* ---- partitions ---- */
 
-static void a_cut_way_is_silent_until_it_is_mended(void **state) {
+static void cut_link_is_silent_until_it_is_restored(void **state) {
   (void)state;
   run *r = open_run(2, (hv_sim_link){.delay_us = 5000}, 1);
   until(r, 5);
@@ -409,12 +409,12 @@ int main(void) {
       cmocka_unit_test(bytes_take_time_at_the_rate_of_the_link_and_of_both_ends),
       cmocka_unit_test(a_transfer_takes_its_bytes_over_the_rate),
       cmocka_unit_test(a_small_window_over_a_long_way_holds_a_transfer_back),
-      cmocka_unit_test(a_narrow_way_in_is_shared_by_all_who_send),
+      cmocka_unit_test(narrow_downlink_is_shared_by_all_senders),
       cmocka_unit_test(lost_messages_are_timeouts),
       cmocka_unit_test(doubled_messages_reach_the_core_twice_and_answer_once),
       cmocka_unit_test(calls_overtake_each_other_only_when_told_to),
-      cmocka_unit_test(streams_survive_what_calls_do_not),
-      cmocka_unit_test(a_cut_way_is_silent_until_it_is_mended),
+      cmocka_unit_test(streams_survive_faults_that_end_calls),
+      cmocka_unit_test(cut_link_is_silent_until_it_is_restored),
       cmocka_unit_test(groups_are_apart_until_healed),
       cmocka_unit_test(a_stream_waits_out_a_short_cut_and_breaks_in_a_long_one),
       cmocka_unit_test(spoiled_bytes_end_calls_and_nothing_else),

@@ -80,7 +80,7 @@ static size_t alive(scene *s, size_t node) {
 static hv_peers_state state_of(scene *s, size_t node, size_t other) {
   hv_target target = hv_sim_target(s->sim, other);
   const hv_peers_entry *entry = hv_peers_find(peers_of(s, node), &target.id);
-  return entry ? entry->state : HV_PEERS_HEARD;
+  return entry ? entry->state : HV_PEERS_UNVERIFIED;
 }
 
 static void run(scene *s, double seconds) {
@@ -181,7 +181,8 @@ static void lose_a_hello_and_echo(scene *s, const hv_peers_entry *entry) {
   assert_true(hv_sim_drive(s->sim, it_is_so, &(question){entry, 0}, hv_sim_now(s->sim) + 5 * SECOND));
 }
 
-static void who_answers_other_calls_is_not_lost_with_two_hellos_nor_kept_for_good(void **unused) {
+/* It is not lost with two lost hellos, and is alive again later. */
+static void peer_that_answers_other_calls_is_lost_after_six_hellos(void **unused) {
   (void)unused;
   scene s;
   open_scene(&s, 8);
@@ -200,7 +201,7 @@ static void who_answers_other_calls_is_not_lost_with_two_hellos_nor_kept_for_goo
   close_scene(&s);
 }
 
-static void who_was_doubted_for_a_lost_hello_is_not_new_again(void **unused) {
+static void peer_doubted_for_a_lost_hello_is_not_new_again(void **unused) {
   (void)unused;
   scene s;
   open_scene(&s, 9);
@@ -237,8 +238,8 @@ static void count_hellos(void *arg, size_t from, size_t to, uint8_t *bytes, size
   h->said[from]++;
 }
 
-/* Ten minutes: each would ask some 60 times. */
-static void of_two_that_know_each_other_well_one_says_hello_and_now_and_then_the_other(void **unused) {
+/* Ten minutes: each of both would send some 60 hellos. One of them sends most, and the other one sends some now and then. */
+static void well_known_pair_shares_its_hellos(void **unused) {
   (void)unused;
   scene s;
   hellos h = {.last = HV_SIM_ANY};
@@ -277,7 +278,7 @@ static void a_healed_partition_finds_itself(void **unused) {
   close_scene(&s);
 }
 
-static void who_starts_before_its_initial_peer_waits_for_it(void **unused) {
+static void peer_started_before_its_initial_peer_waits_for_it(void **unused) {
   (void)unused;
   scene s;
   open_scene(&s, 6);
@@ -295,7 +296,7 @@ static void who_starts_before_its_initial_peer_waits_for_it(void **unused) {
   close_scene(&s);
 }
 
-static void a_list_that_names_oneself_is_fine(void **unused) {
+static void initial_list_with_oneself_is_accepted(void **unused) {
   (void)unused;
   scene s;
   open_scene(&s, 7);
@@ -344,7 +345,7 @@ static void a_client_is_known_while_it_says_hello(void **unused) {
 }
 
 /* The initial peer was lost long ago; a client kept the node company until it went without a word. */
-static void who_is_alone_again_tries_everyone_for_good(void **unused) {
+static void lone_peer_retries_all_known_peers_for_ever(void **unused) {
   (void)unused;
   scene s;
   open_scene(&s, 11);
@@ -474,7 +475,7 @@ static void a_parcel_over_the_limit_is_refused_before_memory_is_taken(void **unu
 }
 
 /* Each is small, but there is no end of them. */
-static void parcels_that_nobody_takes_are_bounded_also_when_they_are_empty(void **unused) {
+static void untaken_parcels_are_bounded_even_if_they_are_empty(void **unused) {
   (void)unused;
   enum { HELD_MAX = 16 << 10, MANY = 200 };
   scene s;
@@ -528,7 +529,7 @@ static void one_peer_gets_half_of_the_room_for_parcels(void **unused) {
   close_scene(&s);
 }
 
-static void strangers_leave_room_for_parcels_of_those_who_are_known(void **unused) {
+static void strangers_leave_room_for_parcels_of_known_peers(void **unused) {
   (void)unused;
   scene s;
   open_scene(&s, 27);
@@ -549,7 +550,7 @@ static void strangers_leave_room_for_parcels_of_those_who_are_known(void **unuse
   close_scene(&s);
 }
 
-static void a_parcel_whose_sender_dies_is_not_there(void **unused) {
+static void parcel_of_a_dead_sender_does_not_arrive(void **unused) {
   (void)unused;
   scene s;
   open_pair(&s, 22, (hv_sim_link){.delay_us = 5000, .rate = 4 << 20});
@@ -565,7 +566,7 @@ static void a_parcel_whose_sender_dies_is_not_there(void **unused) {
   close_scene(&s);
 }
 
-static void a_parcel_whose_receiver_dies_fails(void **unused) {
+static void parcel_to_a_dead_receiver_fails(void **unused) {
   (void)unused;
   scene s;
   open_pair(&s, 23, (hv_sim_link){.delay_us = 5000, .rate = 4 << 20});
@@ -581,7 +582,7 @@ static void a_parcel_whose_receiver_dies_fails(void **unused) {
   close_scene(&s);
 }
 
-static void a_parcel_has_its_time(void **unused) {
+static void parcel_ends_at_its_timeout(void **unused) {
   (void)unused;
   scene s;
   open_pair(&s, 24, (hv_sim_link){.delay_us = 5000, .rate = 1 << 20});
@@ -601,24 +602,24 @@ int main(void) {
       cmocka_unit_test(a_killed_peer_is_lost_within_a_second),
       cmocka_unit_test(a_peer_that_leaves_says_so),
       cmocka_unit_test(an_unplugged_peer_is_doubted_then_lost),
-      cmocka_unit_test(who_answers_other_calls_is_not_lost_with_two_hellos_nor_kept_for_good),
-      cmocka_unit_test(who_was_doubted_for_a_lost_hello_is_not_new_again),
-      cmocka_unit_test(of_two_that_know_each_other_well_one_says_hello_and_now_and_then_the_other),
+      cmocka_unit_test(peer_that_answers_other_calls_is_lost_after_six_hellos),
+      cmocka_unit_test(peer_doubted_for_a_lost_hello_is_not_new_again),
+      cmocka_unit_test(well_known_pair_shares_its_hellos),
       cmocka_unit_test(a_healed_partition_finds_itself),
-      cmocka_unit_test(who_starts_before_its_initial_peer_waits_for_it),
-      cmocka_unit_test(a_list_that_names_oneself_is_fine),
+      cmocka_unit_test(peer_started_before_its_initial_peer_waits_for_it),
+      cmocka_unit_test(initial_list_with_oneself_is_accepted),
       cmocka_unit_test(a_wrong_identity_is_refused),
       cmocka_unit_test(a_client_is_known_while_it_says_hello),
-      cmocka_unit_test(who_is_alone_again_tries_everyone_for_good),
+      cmocka_unit_test(lone_peer_retries_all_known_peers_for_ever),
       cmocka_unit_test(a_small_table_holds_in_a_large_swarm),
       cmocka_unit_test(parcels_arrive_whole_and_in_order),
       cmocka_unit_test(a_parcel_over_the_limit_is_refused_before_memory_is_taken),
-      cmocka_unit_test(parcels_that_nobody_takes_are_bounded_also_when_they_are_empty),
+      cmocka_unit_test(untaken_parcels_are_bounded_even_if_they_are_empty),
       cmocka_unit_test(one_peer_gets_half_of_the_room_for_parcels),
-      cmocka_unit_test(strangers_leave_room_for_parcels_of_those_who_are_known),
-      cmocka_unit_test(a_parcel_whose_sender_dies_is_not_there),
-      cmocka_unit_test(a_parcel_whose_receiver_dies_fails),
-      cmocka_unit_test(a_parcel_has_its_time),
+      cmocka_unit_test(strangers_leave_room_for_parcels_of_known_peers),
+      cmocka_unit_test(parcel_of_a_dead_sender_does_not_arrive),
+      cmocka_unit_test(parcel_to_a_dead_receiver_fails),
+      cmocka_unit_test(parcel_ends_at_its_timeout),
   };
   return cmocka_run_group_tests_name("peers and parcels in the sim", tests, NULL, NULL);
 }

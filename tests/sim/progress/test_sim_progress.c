@@ -80,7 +80,7 @@ static void all_begin(scene *c, size_t from, size_t to, uint64_t epoch) {
   }
 }
 
-static void alone_everything_is_mine(void **unused) {
+static void lone_peer_counts_its_own_samples_only(void **unused) {
   (void)unused;
   scene *c = open_scene(1);
   join(c, 100, 0);
@@ -197,8 +197,8 @@ static void a_leader_waits_and_the_target_stays_reached_for_the_rest(void **unus
   close_scene(c);
 }
 
-/* Its program validates, or waits for a person: what it has told stays, and is not carried on as if it went on. */
-static void who_stands_still_is_not_carried_on(void **unused) {
+/* Its program validates, or waits for a person. Its last report stays, and its samples do not grow. */
+static void stalled_peer_is_not_extrapolated(void **unused) {
   (void)unused;
   for (int client = 0; client < 2; client++) {
     scene *c = open_scene(18);
@@ -224,7 +224,7 @@ static void who_stands_still_is_not_carried_on(void **unused) {
 }
 
 /* One batch that takes twice as long as others is no standstill. */
-static void who_is_slow_for_a_moment_is_carried_on(void **unused) {
+static void peer_that_is_slow_for_a_moment_is_extrapolated(void **unused) {
   (void)unused;
   scene *c = open_scene(19);
   join(c, 10, 0);
@@ -259,7 +259,7 @@ static void far_back(progress_peer *peer, hv_progress_own *own) {
   own->epoch = 0;
 }
 
-static void one_that_claims_the_highest_epoch_puts_nobody_out_of_step(void **unused) { /* defect 16 */
+static void false_claim_of_the_highest_epoch_desynchronises_nobody(void **unused) { /* defect 16 */
   (void)unused;
   scene *c = open_scene(7);
   grow(c, 4, 40);
@@ -306,7 +306,7 @@ static void a_liar_about_its_speed_hurries_nobody(void **unused) {
   close_scene(c);
 }
 
-static void two_halves_of_a_swarm_count_themselves_and_find_together_again(void **unused) {
+static void halves_of_a_partitioned_swarm_count_alone_and_merge_later(void **unused) {
   (void)unused;
   scene *c = open_scene(10);
   grow(c, 8, 10);
@@ -353,7 +353,7 @@ static void clients_count_and_are_counted(void **unused) {
   close_scene(c);
 }
 
-static void who_dies_or_goes_is_not_counted_for_long(void **unused) {
+static void peer_that_dies_or_leaves_is_not_counted_for_long(void **unused) {
   (void)unused;
   scene *c = open_scene(13);
   grow(c, 6, 40);
@@ -415,12 +415,12 @@ static void stand_together(scene *c, size_t nodes, size_t trackers, double speed
 static size_t have_said(scene *c, size_t n) {
   size_t said = 0;
   for (size_t i = 0; i < n; i++)
-    said += c->s.peers[i].tracker->said_us > 0;
+    said += c->s.peers[i].tracker->published_us > 0;
   return said;
 }
 
 /* By then it knows how many there are, and so who has a record. */
-static void in_a_wide_swarm_the_first_record_is_said_after_ten_seconds(void **unused) {
+static void first_record_in_a_wide_swarm_is_stored_after_ten_seconds(void **unused) {
   (void)unused;
   scene *c = open_scene(20);
   stand_together(c, 40, 40, 5);
@@ -431,8 +431,8 @@ static void in_a_wide_swarm_the_first_record_is_said_after_ten_seconds(void **un
   close_scene(c);
 }
 
-/* Of a large DHT's nodes only this one takes part: its record is how others find it. */
-static void who_hears_nobody_there_says_its_record_after_three(void **unused) {
+/* Of a large DHT's nodes only this one takes part. Its record is how others find it. */
+static void lone_participant_stores_its_record_after_three_seconds(void **unused) {
   (void)unused;
   scene *c = open_scene(21);
   stand_together(c, 40, 1, 5);
@@ -443,8 +443,8 @@ static void who_hears_nobody_there_says_its_record_after_three(void **unused) {
   close_scene(c);
 }
 
-/* What was found there is heard directly since. */
-static void where_zones_are_heard_records_are_not_asked_for_again(void **unused) {
+/* Peers that were found there report directly since. */
+static void records_are_not_asked_for_again_if_zone_sums_arrive(void **unused) {
   (void)unused;
   scene *c = open_scene(22);
   stand_together(c, 40, 40, 5);
@@ -462,8 +462,8 @@ static void averaging(progress_peer *peer, hv_progress_own *own) {
   own->paused = peer->still_us > 0;
 }
 
-/* It averages, which is no standstill: it is carried on, but for three refreshes at most. */
-static void who_averages_for_long_is_carried_on_for_three_refreshes_and_no_longer(void **unused) {
+/* A peer that averages is not stalled: its samples are extrapolated, but for three refreshes at most. */
+static void long_averaging_is_extrapolated_for_three_refreshes(void **unused) {
   (void)unused;
   scene *c = open_scene(23);
   join(c, 1, 0);
@@ -476,7 +476,7 @@ static void who_averages_for_long_is_carried_on_for_three_refreshes_and_no_longe
   close_scene(c);
 }
 
-static void also_by_itself_in_a_wide_swarm(void **unused) {
+static void averaging_peer_is_extrapolated_by_others_in_a_wide_swarm(void **unused) {
   (void)unused;
   scene *c = open_scene(24);
   stand_together(c, 40, 40, 4);
@@ -497,7 +497,7 @@ static void newer_than_now(struct progress_peer *peer, hv_progress_own *own) {
   own->at_us += 500000; /* a batch takes 250 ms */
 }
 
-static void a_word_newer_than_now_is_as_old_as_none(void **unused) {
+static void report_from_the_future_counts_as_one_from_now(void **unused) {
   (void)unused;
   static const size_t sizes[] = {2, 40}; /* counted one by one, and by zones */
   for (size_t s = 0; s < 2; s++) {
@@ -514,8 +514,8 @@ static void a_word_newer_than_now_is_as_old_as_none(void **unused) {
   }
 }
 
-/* Who was last heard in the old epoch is taken to have begun the new one, too: the sum is right as soon as the epoch is known. */
-static void an_epochs_end_is_known_within_two_seconds_and_its_sum_with_it(void **unused) {
+/* Peers last heard in the old epoch are assumed to have begun the new one. So the sum is right as soon as the epoch is known. */
+static void epochs_end_and_its_sum_are_known_within_two_seconds(void **unused) {
   (void)unused;
   scene *c = open_scene(27);
   stand_together(c, 48, 48, 5);
@@ -534,8 +534,8 @@ static void an_epochs_end_is_known_within_two_seconds_and_its_sum_with_it(void *
   close_scene(c);
 }
 
-/* But who says after it that it is still in the old one is. */
-static void who_stays_in_the_old_epoch_is_not_taken_to_have_begun_the_new_one(void **unused) {
+/* A later report says that the peer is still in the old epoch. */
+static void peer_that_stays_in_the_old_epoch_is_not_counted_in_the_new(void **unused) {
   (void)unused;
   scene *c = open_scene(26);
   stand_together(c, 48, 48, 5);
@@ -550,9 +550,9 @@ static void who_stays_in_the_old_epoch_is_not_taken_to_have_begun_the_new_one(vo
   close_scene(c);
 }
 
-/* What was heard before the epoch began and what was heard since is not added up before it is known of whom it was: nobody reads
+/* Reports from before the epoch began and since are not added up before it is known of whom it was: nobody reads
  * much too low meanwhile, nor higher than those who stay would have made it. */
-static void where_only_a_part_goes_over_nobody_reads_too_low(void **unused) {
+static void sum_stays_high_while_only_a_part_enters_the_next_epoch(void **unused) {
   (void)unused;
   for (uint64_t seed = 61; seed <= 66; seed++)
     for (size_t go = 36; go <= 44; go += 8) {
@@ -574,8 +574,9 @@ static void where_only_a_part_goes_over_nobody_reads_too_low(void **unused) {
     }
 }
 
-/* So it is where all are asked one by one: as soon as the epoch is known, before all have been asked again. */
-static void in_a_small_swarm_the_sum_is_right_with_the_epoch_and_who_stays_is_soon_out_of_it(void **unused) {
+/* All are asked one by one, and the sum is right before all have been asked again. A peer that stays in the old epoch is soon out
+ * of it. */
+static void small_swarm_knows_the_sum_with_the_epoch(void **unused) {
   (void)unused;
   static const size_t sizes[] = {2, 6};
   static const double known_s[] = {0.1, 1.5};
@@ -644,21 +645,22 @@ static void forge(hv_command *command, void *core) {
   hv_progress_run *mine = f->c->s.peers[f->me].tracker->run, *theirs = f->c->s.peers[f->victim].tracker->run;
   unsigned bits = (unsigned)hv_hash_shared_bits(&mine->zones.me, &theirs->zones.me);
   const hv_route_contact *contact = hv_route_find(hv_dht_route(mine->registry->dht), &theirs->registry->me);
-  hv_words words = {.any = 1, .epoch = mine->zones.epoch};
-  uint8_t bytes[HV_WORDS_BYTES_MAX];
-  for (unsigned level = 0; level < bits && level < theirs->zones.leaf_bits && words.n < HV_WORDS_MAX; level++) {
+  hv_zone_msg words = {.in_one = 1, .epoch = mine->zones.epoch};
+  uint8_t bytes[HV_ZONE_MSG_BYTES_MAX];
+  for (unsigned level = 0; level < bits && level < theirs->zones.leaf_bits && words.n < HV_ZONE_SUMS_MAX; level++) {
     hv_sum sum = theirs->zones.halves[level].picked;
     for (size_t i = 0; i < sum.n_parts; i++) {
       sum.parts[i].samples = (uint64_t)((double)sum.parts[i].samples * f->times);
       sum.parts[i].epoch += f->epoch;
       sum.parts[i].age_ms = 0;
     }
-    words.words[words.n++] = (hv_word){.level = level, .sum = sum};
+    words.sums[words.n++] = (hv_zone_sum){.level = level, .sum = sum};
   }
   assert_non_null(core);
   assert_non_null(contact);
   assert_true(words.n > 0);
-  hv_msg msg = {.kind = HV_MSG_PROGRESS, .u.progress = {mine->id, HV_ZONES_SELF, hv_span_of(bytes, hv_words_pack(&words, bytes))}};
+  hv_msg msg = {.kind = HV_MSG_PROGRESS,
+                .u.progress = {mine->id, HV_ZONES_SELF, hv_span_of(bytes, hv_zone_msg_pack(&words, bytes))}};
   assert_int_equal(hv_asker_ask(hv_dht_asker(mine->registry->dht), &contact->id, hv_span_of(contact->addrs, contact->addrs_size),
                                 &msg, 0, nothing, NULL, 0, NULL),
                    HV_OK);
@@ -682,7 +684,7 @@ static forger find_forger(scene *c, size_t n) {
   return f;
 }
 
-static void who_passes_on_forged_words_is_not_believed(void **unused) {
+static void peer_that_forwards_forged_records_is_not_believed(void **unused) {
   (void)unused;
   static const struct {
     uint64_t epoch;
@@ -708,7 +710,7 @@ static void who_passes_on_forged_words_is_not_believed(void **unused) {
 }
 
 /* Each allocation of a node that follows a run fails in turn: it goes on, or is killed by its world, and nothing is left behind. */
-static void without_memory_nothing_breaks(void **unused) {
+static void tracker_without_memory_breaks_nothing(void **unused) {
   (void)unused;
   for (long n = 0; n < 400; n += 7) {
     scene *c = open_scene(16);
@@ -722,36 +724,36 @@ static void without_memory_nothing_breaks(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(alone_everything_is_mine),
+      cmocka_unit_test(lone_peer_counts_its_own_samples_only),
       cmocka_unit_test(all_see_the_same_sum_and_are_ready_together),
       cmocka_unit_test(a_newcomer_learns_where_the_swarm_is_before_it_says_anything),
       cmocka_unit_test(newcomers_that_report_at_once_do_not_drag_the_swarm_back),
       cmocka_unit_test(a_straggler_is_late_then_behind_and_holds_nobody),
       cmocka_unit_test(a_leader_waits_and_the_target_stays_reached_for_the_rest),
-      cmocka_unit_test(who_stands_still_is_not_carried_on),
-      cmocka_unit_test(who_is_slow_for_a_moment_is_carried_on),
-      cmocka_unit_test(one_that_claims_the_highest_epoch_puts_nobody_out_of_step),
+      cmocka_unit_test(stalled_peer_is_not_extrapolated),
+      cmocka_unit_test(peer_that_is_slow_for_a_moment_is_extrapolated),
+      cmocka_unit_test(false_claim_of_the_highest_epoch_desynchronises_nobody),
       cmocka_unit_test(a_liar_about_samples_counts_for_little),
       cmocka_unit_test(a_liar_about_its_speed_hurries_nobody),
-      cmocka_unit_test(two_halves_of_a_swarm_count_themselves_and_find_together_again),
+      cmocka_unit_test(halves_of_a_partitioned_swarm_count_alone_and_merge_later),
       cmocka_unit_test(clocks_an_hour_apart_make_no_difference),
       cmocka_unit_test(clients_count_and_are_counted),
-      cmocka_unit_test(who_dies_or_goes_is_not_counted_for_long),
+      cmocka_unit_test(peer_that_dies_or_leaves_is_not_counted_for_long),
       cmocka_unit_test(a_node_has_eight_contributors_at_most_and_ends_with_them),
       cmocka_unit_test(a_swarm_wider_than_a_leaf_is_counted_by_zones),
-      cmocka_unit_test(in_a_wide_swarm_the_first_record_is_said_after_ten_seconds),
-      cmocka_unit_test(who_hears_nobody_there_says_its_record_after_three),
-      cmocka_unit_test(where_zones_are_heard_records_are_not_asked_for_again),
-      cmocka_unit_test(who_averages_for_long_is_carried_on_for_three_refreshes_and_no_longer),
-      cmocka_unit_test(also_by_itself_in_a_wide_swarm),
-      cmocka_unit_test(a_word_newer_than_now_is_as_old_as_none),
-      cmocka_unit_test(an_epochs_end_is_known_within_two_seconds_and_its_sum_with_it),
-      cmocka_unit_test(who_stays_in_the_old_epoch_is_not_taken_to_have_begun_the_new_one),
-      cmocka_unit_test(where_only_a_part_goes_over_nobody_reads_too_low),
-      cmocka_unit_test(in_a_small_swarm_the_sum_is_right_with_the_epoch_and_who_stays_is_soon_out_of_it),
+      cmocka_unit_test(first_record_in_a_wide_swarm_is_stored_after_ten_seconds),
+      cmocka_unit_test(lone_participant_stores_its_record_after_three_seconds),
+      cmocka_unit_test(records_are_not_asked_for_again_if_zone_sums_arrive),
+      cmocka_unit_test(long_averaging_is_extrapolated_for_three_refreshes),
+      cmocka_unit_test(averaging_peer_is_extrapolated_by_others_in_a_wide_swarm),
+      cmocka_unit_test(report_from_the_future_counts_as_one_from_now),
+      cmocka_unit_test(epochs_end_and_its_sum_are_known_within_two_seconds),
+      cmocka_unit_test(peer_that_stays_in_the_old_epoch_is_not_counted_in_the_new),
+      cmocka_unit_test(sum_stays_high_while_only_a_part_enters_the_next_epoch),
+      cmocka_unit_test(small_swarm_knows_the_sum_with_the_epoch),
       cmocka_unit_test(the_nearer_the_target_the_sooner_others_are_asked_again),
-      cmocka_unit_test(who_passes_on_forged_words_is_not_believed),
-      cmocka_unit_test(without_memory_nothing_breaks),
+      cmocka_unit_test(peer_that_forwards_forged_records_is_not_believed),
+      cmocka_unit_test(tracker_without_memory_breaks_nothing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,13 +52,13 @@ static void all_end_with_the_same_bits_under_every_codec(void **unused) {
         (scene_setup){.n = 4, .n_values = 30011, .chunk_values = 1000, .codec = (hv_codec)codec, .seed = 1 + (uint64_t)codec});
 }
 
-static void groups_of_every_size(void **unused) {
+static void groups_of_every_size_average(void **unused) {
   (void)unused;
   for (size_t n = 1; n <= SCENE_MEMBERS_MAX; n++)
     whole_round((scene_setup){.n = n, .n_values = 12345, .chunk_values = 256, .codec = HV_CODEC_FLOAT16, .seed = 20 + n});
 }
 
-static void runs_of_odd_sizes(void **unused) {
+static void runs_of_odd_sizes_are_averaged(void **unused) {
   (void)unused;
   static const uint64_t sizes[] = {0, 1, 2, 255, 256, 257, 5000};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -91,7 +91,7 @@ static void a_rough_network_changes_nothing(void **unused) {
                               .link = {.delay_us = 20000, .jitter_us = 30000, .loss = 0.05, .rate = 2 << 20}});
 }
 
-static void in_place(void **unused) {
+static void in_place_round_averages(void **unused) {
   (void)unused;
   whole_round(
       (scene_setup){.n = 4, .n_values = 50000, .chunk_values = 1000, .codec = HV_CODEC_BLOCKWISE8, .seed = 70, .in_place = 1});
@@ -182,8 +182,9 @@ static void a_device_that_fails_ends_the_round_here_and_nowhere_else(void **unus
   }
 }
 
-/* The same with the transfers: whichever call of the runtime fails, for good or, when memory is short, once. */
-static void a_gpu_that_fails_at_any_call_ends_the_round_here_and_nowhere_else(void **unused) {
+/* The round ends at this member and nowhere else. The same with the transfers: whichever call of the runtime fails, for good or,
+ * when memory is short, once. */
+static void gpu_that_fails_at_any_call_ends_the_round_here_only(void **unused) {
   (void)unused;
   int whole = 0, ended = 0;
   for (long n = 0; whole < 2; n += 1 + n / 8) {
@@ -224,7 +225,7 @@ static void a_gpu_that_fails_at_any_call_ends_the_round_here_and_nowhere_else(vo
 
 /* Values that cross over because the device adds up nothing need memory here: without it the round ends here, and nobody's values
  * are left out as if they were wrong. */
-static void no_memory_for_what_crosses_over_is_this_members_end_and_no_refusal(void **unused) {
+static void no_memory_for_crossing_values_ends_the_round_here_only(void **unused) {
   (void)unused;
   int ended = 0;
   for (long n = 0;; n++) {
@@ -308,7 +309,7 @@ static void survivors_agree(scene *s, size_t lost) {
     }
 }
 
-static void a_client_that_dies_is_in_some_chunks_wholly_and_in_others_not_at_all(void **unused) {
+static void client_that_dies_is_in_a_chunk_wholly_or_not_at_all(void **unused) {
   (void)unused;
   for (uint64_t seed = 100; seed < 130; seed++) {
     scene s;
@@ -374,7 +375,7 @@ static void a_member_that_never_comes_is_left_out(void **unused) {
   scene_close(&s);
 }
 
-static void a_member_that_stands_still_is_left_out_in_time(void **unused) {
+static void stalled_member_is_excluded_in_time(void **unused) {
   (void)unused;
   scene s;
   scene_setup how = {.n = 3,
@@ -402,7 +403,7 @@ static void a_member_that_stands_still_is_left_out_in_time(void **unused) {
   scene_close(&s);
 }
 
-static void values_that_are_not_finite_are_refused_and_the_others_average_is_right(void **unused) {
+static void non_finite_values_are_refused_and_the_average_is_right(void **unused) {
   (void)unused;
   scene s;
   scene_setup how = {.n = 4, .n_values = 8000, .chunk_values = 1000, .seed = 320, .client = 3};
@@ -550,7 +551,8 @@ static void streams_of_an_earlier_view_and_of_others_names_are_refused(void **un
   scene_close(&s);
 }
 
-/* Whoever still lacks something may call for a later view, or attend: nobody is there any more, and it waits for no answer. */
+/* A member that still lacks something may call for a later view, or attend: nobody is there any more, and it waits for no answer.
+ */
 static void streams_of_a_round_that_was_given_up_are_refused_at_once(void **unused) {
   (void)unused;
   scene s;
@@ -573,7 +575,7 @@ static void streams_of_a_round_that_was_given_up_are_refused_at_once(void **unus
   scene_close(&s);
 }
 
-static void cancel_ends_it(void **unused) {
+static void cancel_ends_the_round(void **unused) {
   (void)unused;
   scene s;
   scene_setup how = {.n = 3, .n_values = 400000, .chunk_values = 2000, .seed = 330, .link = {.delay_us = 5000, .rate = 1 << 20}};
@@ -614,7 +616,7 @@ static void nobody_hangs_wherever_somebody_dies(void **unused) {
   }
 }
 
-static void no_memory_is_an_end_not_a_crash(void **unused) {
+static void missing_memory_ends_the_round_without_a_crash(void **unused) {
   (void)unused;
   for (long n = 0;; n++) {
     scene s;
@@ -641,30 +643,30 @@ static void no_memory_is_an_end_not_a_crash(void **unused) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(all_end_with_the_same_bits_under_every_codec),
-      cmocka_unit_test(groups_of_every_size),
-      cmocka_unit_test(runs_of_odd_sizes),
+      cmocka_unit_test(groups_of_every_size_average),
+      cmocka_unit_test(runs_of_odd_sizes_are_averaged),
       cmocka_unit_test(the_largest_chunks_travel),
       cmocka_unit_test(clients_and_auxiliaries_take_part),
       cmocka_unit_test(a_rough_network_changes_nothing),
-      cmocka_unit_test(in_place),
+      cmocka_unit_test(in_place_round_averages),
       cmocka_unit_test(a_device_and_a_host_end_with_the_same_bits),
       cmocka_unit_test(a_gpu_and_a_host_end_with_the_same_bits),
       cmocka_unit_test(a_device_that_fails_ends_the_round_here_and_nowhere_else),
-      cmocka_unit_test(a_gpu_that_fails_at_any_call_ends_the_round_here_and_nowhere_else),
-      cmocka_unit_test(no_memory_for_what_crosses_over_is_this_members_end_and_no_refusal),
+      cmocka_unit_test(gpu_that_fails_at_any_call_ends_the_round_here_only),
+      cmocka_unit_test(no_memory_for_crossing_values_ends_the_round_here_only),
       cmocka_unit_test(memory_does_not_grow_with_the_run),
-      cmocka_unit_test(a_client_that_dies_is_in_some_chunks_wholly_and_in_others_not_at_all),
+      cmocka_unit_test(client_that_dies_is_in_a_chunk_wholly_or_not_at_all),
       cmocka_unit_test(an_owner_that_dies_costs_nobody_anything),
       cmocka_unit_test(a_member_that_never_comes_is_left_out),
-      cmocka_unit_test(a_member_that_stands_still_is_left_out_in_time),
-      cmocka_unit_test(values_that_are_not_finite_are_refused_and_the_others_average_is_right),
+      cmocka_unit_test(stalled_member_is_excluded_in_time),
+      cmocka_unit_test(non_finite_values_are_refused_and_the_average_is_right),
       cmocka_unit_test(absurd_weights_and_oversized_norms_are_refused),
       cmocka_unit_test(an_owners_own_values_are_held_to_the_same_rules),
       cmocka_unit_test(streams_of_an_earlier_view_and_of_others_names_are_refused),
       cmocka_unit_test(streams_of_a_round_that_was_given_up_are_refused_at_once),
-      cmocka_unit_test(cancel_ends_it),
+      cmocka_unit_test(cancel_ends_the_round),
       cmocka_unit_test(nobody_hangs_wherever_somebody_dies),
-      cmocka_unit_test(no_memory_is_an_end_not_a_crash),
+      cmocka_unit_test(missing_memory_ends_the_round_without_a_crash),
   };
   return cmocka_run_group_tests_name("allreduce in the sim", tests, NULL, NULL);
 }

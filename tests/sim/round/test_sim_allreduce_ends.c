@@ -20,8 +20,8 @@ static void was_released(void *arg) {
   hv_run_fini(&w->member->out_run);
 }
 
-/* Whose first chunk is refused sends the rest all the same, on a slow line: the owners have ended without it, and their program has
- * given the round up, when that comes. They read the layout of the run until they say that they do not. */
+/* A member with a refused first chunk sends the rest all the same, on a slow line: the owners have ended without it, and their
+ * program has given the round up, when that comes. They read the layout of the run until they say that they do not. */
 static void the_runs_are_read_until_the_round_says_that_they_are_not(void **unused) {
   (void)unused;
   scene s;
@@ -61,9 +61,9 @@ static void the_runs_are_read_until_the_round_says_that_they_are_not(void **unus
 
 /* ---- who is asked while it ends ---- */
 
-/* Its streams break off, and the others call for another view, before its own jobs have ended: it has nothing to report any more,
- * and is told its end as soon as they have. */
-static void whoever_cancels_is_told_its_end_also_where_others_ask_at_once(void **unused) {
+/* The others call for another view before its own jobs have ended. It has nothing more to report, and gets its end once they have.
+ */
+static void member_that_cancels_gets_its_end_even_if_others_ask(void **unused) {
   (void)unused;
   for (int turn = 0; turn < 60; turn++) {
     scene s;
@@ -122,7 +122,7 @@ static void call(scene *s, caller *c, uint32_t as, uint32_t view) {
 }
 
 /* The coordinator comes last, and one has called for another view by then: it asks at once, and opens no stream for a view that it
- * has broken off. Whoever held such a stream open would have held the round. */
+ * has broken off. A member with such a stream open would have delayed the round. */
 static void a_view_that_is_broken_off_before_it_began_opens_no_streams(void **unused) {
   (void)unused;
   scene s;
@@ -155,8 +155,8 @@ static hv_status gives_the_first_too_late(hv_env *env, hv_stream *stream, const 
   return HV_CLOSED;
 }
 
-/* Whoever was at its other end has trouble, and is in the next view: no average is made without it meanwhile. */
-static void whose_stream_is_just_ending_is_in_every_average(void **unused) {
+/* The peer at the other end has trouble, and is in the next view. No average is made without it meanwhile. */
+static void member_with_an_ending_stream_is_in_every_average(void **unused) {
   (void)unused;
   scene s;
   scene_setup how = {
@@ -178,9 +178,9 @@ static void whose_stream_is_just_ending_is_in_every_average(void **unused) {
 
 /* ---- who calls again and again ---- */
 
-/* A client says each time that it has promised a higher number, so all would have to be asked again; it never answers. After a few
- * times it is heard no more, and the others have their averages. */
-static void a_member_that_comes_with_ever_higher_numbers_does_not_hold_the_others_up(void **unused) {
+/* A client claims each time that it has promised a higher number, so all would have to be asked again. It never answers. After a
+ * few times the others ignore it, and have their averages. */
+static void member_with_ever_higher_numbers_does_not_delay_the_others(void **unused) {
   (void)unused;
   scene s;
   scene_setup how = {
@@ -204,10 +204,10 @@ static void a_member_that_comes_with_ever_higher_numbers_does_not_hold_the_other
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_runs_are_read_until_the_round_says_that_they_are_not),
-      cmocka_unit_test(whoever_cancels_is_told_its_end_also_where_others_ask_at_once),
+      cmocka_unit_test(member_that_cancels_gets_its_end_even_if_others_ask),
       cmocka_unit_test(a_view_that_is_broken_off_before_it_began_opens_no_streams),
-      cmocka_unit_test(whose_stream_is_just_ending_is_in_every_average),
-      cmocka_unit_test(a_member_that_comes_with_ever_higher_numbers_does_not_hold_the_others_up),
+      cmocka_unit_test(member_with_an_ending_stream_is_in_every_average),
+      cmocka_unit_test(member_with_ever_higher_numbers_does_not_delay_the_others),
   };
   return cmocka_run_group_tests_name("the end of a round in the sim", tests, NULL, NULL);
 }

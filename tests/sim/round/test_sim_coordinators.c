@@ -74,8 +74,8 @@ static void goes_on(scene *s) {
   hv_sim_cut(s->sim, 1, 5, 0);
 }
 
-/* When 0 goes on, those whom 1 has asked have ended their lines to it, also who had answered: it goes to 1. */
-static void a_coordinator_whom_half_have_left_goes_to_the_one_that_they_attend(void **unused) {
+/* When 0 resumes, the members that 1 has asked have closed their streams to it, also those that had answered. 0 goes to 1. */
+static void coordinator_left_by_half_joins_the_one_they_attend(void **unused) {
   (void)unused;
   for (uint64_t seed = 760; seed < 780; seed++) {
     scene s;
@@ -87,7 +87,7 @@ static void a_coordinator_whom_half_have_left_goes_to_the_one_that_they_attend(v
 
 /* 0 hears late that 1 coordinates; its own first word has brought 5 back. It sends 5 to 1, and 1, to which 0 comes first, waits for
  * that one. */
-static void it_sends_there_who_has_come_back_to_it(void **unused) {
+static void coordinator_sends_returned_members_to_the_next_one(void **unused) {
   (void)unused;
   for (uint64_t seed = 780; seed < 800; seed++) {
     scene s;
@@ -98,7 +98,7 @@ static void it_sends_there_who_has_come_back_to_it(void **unused) {
 }
 
 /* 5 hears of its round when 0 has gone to 1, and comes to 0 first. */
-static void it_takes_nobody_on_any_more(void **unused) {
+static void coordinator_that_has_left_accepts_nobody(void **unused) {
   (void)unused;
   for (uint64_t seed = 800; seed < 818; seed++) {
     scene s;
@@ -117,7 +117,7 @@ static void it_takes_nobody_on_any_more(void **unused) {
 
 /* All have answered 0 but 4, whose machine is gone, when 0 stands still. They go to 1, and that 3 has ended its line is all that 0
  * has heard of that when it goes on, and the time to answer is over: a view without 3 would be one that 1 cannot do without. */
-static void who_stood_still_while_it_asked_waits_for_word_of_those_who_may_have_gone(void **unused) {
+static void stalled_asker_waits_for_members_that_may_have_left(void **unused) {
   (void)unused;
   for (uint64_t seed = 860; seed < 880; seed++) {
     scene s;
@@ -142,7 +142,7 @@ static void who_stood_still_while_it_asked_waits_for_word_of_those_who_may_have_
 
 /* All have answered 0 but 4, whose machine is gone, when 0 stands still; they go to 1. When 0 goes on, 5 comes back to it, and the
  * time of 4 is soon over; what the others answered is no plan for two. 0 hears a little later that they are with 1. */
-static void the_answers_of_those_who_have_gone_are_not_enough(void **unused) {
+static void answers_of_departed_members_are_not_enough(void **unused) {
   (void)unused;
   for (uint64_t seed = 820; seed < 840; seed++) {
     scene s;
@@ -165,7 +165,7 @@ static void the_answers_of_those_who_have_gone_are_not_enough(void **unused) {
 
 /* 0 stands still for so long that all go to 1, though nothing has broken. It owns most, and was nearly done: when it goes on it has
  * everything at once, while they lack what it owns: not all have finished, though they said that they attend 1. */
-static void who_is_done_at_once_when_it_goes_on_waits_for_those_who_went(void **unused) {
+static void coordinator_done_at_its_resume_waits_for_departed_members(void **unused) {
   (void)unused;
   for (uint64_t seed = 840; seed < 880; seed++) {
     scene s;
@@ -190,7 +190,7 @@ static void who_is_done_at_once_when_it_goes_on_waits_for_those_who_went(void **
 
 /* 4 dies. 1 does not hear 0, gives it up and asks all; 0 makes a view without it, is gone after that, and only 5 has its plan. The
  * others come to 1, and 5, which may be a client, to 2, which is not in that view, either. */
-static void who_alone_is_in_a_view_comes_to_the_one_that_was_left_out_of_it(void **unused) {
+static void member_alone_in_a_view_joins_the_excluded_coordinator(void **unused) {
   (void)unused;
   for (uint64_t seed = 820; seed < 840; seed++) {
     scene s;
@@ -213,7 +213,7 @@ static void who_alone_is_in_a_view_comes_to_the_one_that_was_left_out_of_it(void
 
 /* 5 dies, and 3 does not hear 0, whose view is without it; but nobody gets its plan, and then it stands still. All go to 1. When 0
  * goes on it hears so, and comes there, too: that view never was, neither does it leave out 3. */
-static void who_is_alone_in_its_own_view_comes_back_to_the_one_before(void **unused) {
+static void lone_coordinator_returns_to_the_one_before(void **unused) {
   (void)unused;
   for (uint64_t seed = 1240; seed < 1260; seed++) {
     scene s;
@@ -239,7 +239,7 @@ static void who_is_alone_in_its_own_view_comes_back_to_the_one_before(void **unu
 
 /* 0 owns everything, and the only other one, a client, vanishes: what has not come from it is not averaged by 0 alone, which would
  * part it from the others if there were any. */
-static void who_sees_nobody_averages_nothing_alone(void **unused) {
+static void lone_member_averages_nothing_alone(void **unused) {
   (void)unused;
   for (uint64_t seed = 1260; seed < 1280; seed++) {
     scene s;
@@ -259,7 +259,7 @@ static void who_sees_nobody_averages_nothing_alone(void **unused) {
 
 /* Of three 1 and 2 see each other no more, and 0 stands still for longer than both try to reach it once more. 2, which misses both,
  * comes to 0 at its first word all the same. */
-static void who_was_tried_in_vain_is_attended_at_its_own_word(void **unused) {
+static void member_joins_a_failed_coordinator_at_its_first_message(void **unused) {
   (void)unused;
   for (uint64_t seed = 1340; seed < 1360; seed++) {
     scene s;
@@ -279,7 +279,7 @@ static void who_was_tried_in_vain_is_attended_at_its_own_word(void **unused) {
 
 /* 3 hears 0 no more, and so misses it later than the others do when it dies, and its way to 1 is long. They have everything, and go
  * to 1, which waits for who may come yet: 3 lacks what 0 owned. */
-static void who_misses_a_dead_coordinator_late_finds_the_others(void **unused) {
+static void member_that_misses_a_dead_coordinator_late_finds_others(void **unused) {
   (void)unused;
   for (uint64_t seed = 1360; seed < 1400; seed++) {
     scene s;
@@ -299,7 +299,7 @@ static void who_misses_a_dead_coordinator_late_finds_the_others(void **unused) {
 
 /* 0 vanishes, 1 and 2 stand still, and all have gone to 3 when 1 goes on, and then 2: who is back with 1 does not leave it for 2.
  */
-static void who_is_called_back_does_not_go_on_to_one_that_comes_later_in_order(void **unused) {
+static void recalled_member_does_not_move_to_a_later_coordinator(void **unused) {
   (void)unused;
   for (uint64_t seed = 1360; seed < 1380; seed++) {
     scene s;
@@ -325,7 +325,7 @@ static void who_is_called_back_does_not_go_on_to_one_that_comes_later_in_order(v
 
 /* Three machines of eight vanish, that of 1 only when 0 stands still; 2, who comes next, has 3 and 4. When 0 goes on, 7, which
  * stood still, too, is with it: the three are not half of all, but more than half of those who are still there. */
-static void who_was_left_by_most_of_those_who_are_still_there_goes_along(void **unused) {
+static void coordinator_left_by_most_of_the_living_joins_them(void **unused) {
   (void)unused;
   for (uint64_t seed = 880; seed < 900; seed++) {
     scene s;
@@ -346,7 +346,7 @@ static void who_was_left_by_most_of_those_who_are_still_there_goes_along(void **
 }
 
 /* Likewise, but 1 has 4 alone, and 6 and 7 stood still with 0: those who left are two of the five who are there. They go back. */
-static void who_has_fewer_than_the_one_before_goes_back_with_them(void **unused) {
+static void smaller_coordinator_returns_with_its_members(void **unused) {
   (void)unused;
   for (uint64_t seed = 1120; seed < 1160; seed++) {
     scene s;
@@ -380,7 +380,7 @@ static void never_sees_who_came(scene *s, uint64_t seed) {
 }
 
 /* 5 does not hear 1, and comes back when 0 goes on. 1 tells 0 whom it has: they left it, too, so it goes there with 5. */
-static void those_whom_the_other_one_names_have_left_it_too(void **unused) {
+static void members_named_by_the_other_coordinator_have_left_too(void **unused) {
   (void)unused;
   for (uint64_t seed = 880; seed < 900; seed++) {
     scene s;
@@ -392,9 +392,9 @@ static void those_whom_the_other_one_names_have_left_it_too(void **unused) {
   }
 }
 
-/* All are with 1, and only 0 is awaited, as a suspect. 0 goes on when its time is nearly over: 1 tells it that it may come, and
+/* All are with 1, and only 0 is awaited, as a suspect. 0 resumes when its time is nearly over. 1 tells it that it may come, and
  * waits until it does. */
-static void who_is_told_that_it_may_come_is_awaited(void **unused) {
+static void member_that_is_called_in_is_awaited(void **unused) {
   (void)unused;
   for (uint64_t seed = 900; seed < 920; seed++) {
     scene s;
@@ -408,7 +408,7 @@ static void who_is_told_that_it_may_come_is_awaited(void **unused) {
 
 /* 0 stands still; 1 asks all, and its machine vanishes. 2 has missed both for as long as is too long: it does not wait for 1 as for
  * one that has yet to miss somebody. */
-static void a_second_coordinator_that_is_lost_is_not_waited_for_twice_as_long(void **unused) {
+static void second_lost_coordinator_is_not_waited_for_twice_as_long(void **unused) {
   (void)unused;
   for (uint64_t seed = 900; seed < 920; seed++) {
     scene s;
@@ -427,7 +427,7 @@ static void a_second_coordinator_that_is_lost_is_not_waited_for_twice_as_long(vo
 
 /* 0 vanishes, and 1 stands still; all miss both, and 2 asks. 1 goes on before that has reached 4 and 5, which would come back to it
  * at its first word. Each would have three of seven, so that neither goes to the other one: 1 hears first what has come. */
-static void who_goes_on_listens_before_it_calls_anybody_back(void **unused) {
+static void resumed_coordinator_listens_before_it_recalls_members(void **unused) {
   (void)unused;
   for (uint64_t seed = 920; seed < 960; seed++) {
     scene s;
@@ -461,7 +461,7 @@ static int holds_any(const scene *s, size_t member) {
 
 /* 2 dies, and 0 makes a view without it and 5, a client, which has not come to it. Then it loses sight of all but 4, and averages
  * some with that one. The others come to 1; when 0 and 4 do, too, 5 is in their next view: it holds nothing that differs. */
-static void who_holds_nothing_is_in_whatever_view_the_others_were_in(void **unused) {
+static void member_without_values_stays_in_the_view_of_the_others(void **unused) {
   (void)unused;
   for (uint64_t seed = 940; seed < 960; seed++) {
     scene s;
@@ -504,7 +504,7 @@ static hv_status open_as_another(hv_env *env, const hv_target *to, const hv_msg 
 
 /* 5 says that it cannot reach 4, which has refused its stream, and is well, as 0 has just heard. 0 asks, and the answer of 4 is
  * lost in a cut of 0.28 s: when it comes a suspect's time is over. */
-static void whom_the_coordinator_has_just_heard_is_no_suspect_of_others(void **unused) {
+static void member_just_heard_by_the_coordinator_is_no_suspect(void **unused) {
   (void)unused;
   for (uint64_t seed = 1600; seed < 1620; seed++) {
     scene s;
@@ -525,7 +525,7 @@ static void whom_the_coordinator_has_just_heard_is_no_suspect_of_others(void **u
 
 /* 2 dies, and all answer 0, but the answer of 5 is lost; then 0 loses sight of all but 4, and both go on without the others. Those
  * come to 1; when 0 and 4 do, too, 5 is in their next view: what it holds 1 and 3 have from the same view, or nobody else has. */
-static void who_holds_only_what_others_of_its_view_do_is_in_whatever_view_those_were_in(void **unused) {
+static void member_with_only_shared_values_is_in_its_views_successor(void **unused) {
   (void)unused;
   for (uint64_t seed = 1400; seed < 1420; seed++) {
     scene s;
@@ -550,7 +550,7 @@ static void who_holds_only_what_others_of_its_view_do_is_in_whatever_view_those_
 
 /* 0 hears of its round so late that the others have missed it, left, and come to 1. Nobody but that one tells it anything: it has
  * not stood still, but knows as little as if it had, and goes there. */
-static void who_hears_of_its_round_late_goes_where_the_others_are(void **unused) {
+static void late_member_joins_the_coordinator_of_the_others(void **unused) {
   (void)unused;
   for (uint64_t seed = 960; seed < 1000; seed++) {
     scene s;
@@ -566,9 +566,9 @@ static void who_hears_of_its_round_late_goes_where_the_others_are(void **unused)
 }
 
 /* 0 hears nobody any more when half of all is averaged, and nobody hears it: all miss it, and 1 asks just when they hear each other
- * again. What they said to 0 meanwhile stays under way, but that they have ended their lines it sees at once. 5 hears 1 late, and
+ * again. Their messages to 0 meanwhile stay under way, but that they have ended their lines it sees at once. 5 hears 1 late, and
  * has come back to 0 at what that one said before: 0 sends it to 1, and goes there, too. */
-static void who_was_cut_off_goes_to_who_follows_when_half_have_slipped_away(void **unused) {
+static void coordinator_partitioned_until_half_have_left_joins_the_next(void **unused) {
   (void)unused;
   for (uint64_t seed = 960; seed < 980; seed++) {
     scene s;
@@ -587,29 +587,29 @@ static void who_was_cut_off_goes_to_who_follows_when_half_have_slipped_away(void
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_coordinator_whom_half_have_left_goes_to_the_one_that_they_attend),
-      cmocka_unit_test(it_sends_there_who_has_come_back_to_it),
-      cmocka_unit_test(it_takes_nobody_on_any_more),
-      cmocka_unit_test(who_stood_still_while_it_asked_waits_for_word_of_those_who_may_have_gone),
-      cmocka_unit_test(the_answers_of_those_who_have_gone_are_not_enough),
-      cmocka_unit_test(who_is_done_at_once_when_it_goes_on_waits_for_those_who_went),
-      cmocka_unit_test(who_alone_is_in_a_view_comes_to_the_one_that_was_left_out_of_it),
-      cmocka_unit_test(who_is_alone_in_its_own_view_comes_back_to_the_one_before),
-      cmocka_unit_test(who_sees_nobody_averages_nothing_alone),
-      cmocka_unit_test(who_was_tried_in_vain_is_attended_at_its_own_word),
-      cmocka_unit_test(who_misses_a_dead_coordinator_late_finds_the_others),
-      cmocka_unit_test(who_is_called_back_does_not_go_on_to_one_that_comes_later_in_order),
-      cmocka_unit_test(who_was_left_by_most_of_those_who_are_still_there_goes_along),
-      cmocka_unit_test(who_has_fewer_than_the_one_before_goes_back_with_them),
-      cmocka_unit_test(those_whom_the_other_one_names_have_left_it_too),
-      cmocka_unit_test(who_is_told_that_it_may_come_is_awaited),
-      cmocka_unit_test(a_second_coordinator_that_is_lost_is_not_waited_for_twice_as_long),
-      cmocka_unit_test(who_goes_on_listens_before_it_calls_anybody_back),
-      cmocka_unit_test(who_holds_nothing_is_in_whatever_view_the_others_were_in),
-      cmocka_unit_test(whom_the_coordinator_has_just_heard_is_no_suspect_of_others),
-      cmocka_unit_test(who_holds_only_what_others_of_its_view_do_is_in_whatever_view_those_were_in),
-      cmocka_unit_test(who_hears_of_its_round_late_goes_where_the_others_are),
-      cmocka_unit_test(who_was_cut_off_goes_to_who_follows_when_half_have_slipped_away),
+      cmocka_unit_test(coordinator_left_by_half_joins_the_one_they_attend),
+      cmocka_unit_test(coordinator_sends_returned_members_to_the_next_one),
+      cmocka_unit_test(coordinator_that_has_left_accepts_nobody),
+      cmocka_unit_test(stalled_asker_waits_for_members_that_may_have_left),
+      cmocka_unit_test(answers_of_departed_members_are_not_enough),
+      cmocka_unit_test(coordinator_done_at_its_resume_waits_for_departed_members),
+      cmocka_unit_test(member_alone_in_a_view_joins_the_excluded_coordinator),
+      cmocka_unit_test(lone_coordinator_returns_to_the_one_before),
+      cmocka_unit_test(lone_member_averages_nothing_alone),
+      cmocka_unit_test(member_joins_a_failed_coordinator_at_its_first_message),
+      cmocka_unit_test(member_that_misses_a_dead_coordinator_late_finds_others),
+      cmocka_unit_test(recalled_member_does_not_move_to_a_later_coordinator),
+      cmocka_unit_test(coordinator_left_by_most_of_the_living_joins_them),
+      cmocka_unit_test(smaller_coordinator_returns_with_its_members),
+      cmocka_unit_test(members_named_by_the_other_coordinator_have_left_too),
+      cmocka_unit_test(member_that_is_called_in_is_awaited),
+      cmocka_unit_test(second_lost_coordinator_is_not_waited_for_twice_as_long),
+      cmocka_unit_test(resumed_coordinator_listens_before_it_recalls_members),
+      cmocka_unit_test(member_without_values_stays_in_the_view_of_the_others),
+      cmocka_unit_test(member_just_heard_by_the_coordinator_is_no_suspect),
+      cmocka_unit_test(member_with_only_shared_values_is_in_its_views_successor),
+      cmocka_unit_test(late_member_joins_the_coordinator_of_the_others),
+      cmocka_unit_test(coordinator_partitioned_until_half_have_left_joins_the_next),
   };
   return cmocka_run_group_tests_name("coordinators in the sim", tests, NULL, NULL);
 }

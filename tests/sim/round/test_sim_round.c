@@ -42,7 +42,7 @@ static void ends_as_it_began_for(scene *s, unsigned set) {
   assert_int_equal(hv_allreduce_view(s->members[0].allreduce), 0);
 }
 
-static void an_owner_dies_at_any_moment(void **unused) {
+static void owner_that_dies_at_any_moment_is_replaced(void **unused) {
   (void)unused;
   int forwarded = 0, anew = 0;
   for (uint64_t seed = 100; seed < 140; seed++) {
@@ -64,7 +64,8 @@ static void an_owner_dies_at_any_moment(void **unused) {
   assert_in_range(anew, 100, 100000);
 }
 
-static void two_owners_die_together_or_the_second_in_the_recovery_from_the_first(void **unused) {
+/* They die together, or the second one dies in the recovery from the first. */
+static void two_owners_that_die_in_one_recovery_are_replaced(void **unused) {
   (void)unused;
   for (uint64_t seed = 200; seed < 240; seed++) {
     scene s;
@@ -103,7 +104,7 @@ static void the_coordinator_dies_and_the_next_in_order_takes_over(void **unused)
   }
 }
 
-static void a_machine_that_is_gone_without_a_word_is_replaced_in_time(void **unused) {
+static void unplugged_machine_is_replaced_in_time(void **unused) {
   (void)unused;
   for (size_t who = 0; who < 4; who++) {
     scene s;
@@ -119,7 +120,7 @@ static void a_machine_that_is_gone_without_a_word_is_replaced_in_time(void **unu
   }
 }
 
-static void an_owner_that_stood_still_comes_back_and_harms_nobody(void **unused) {
+static void owner_that_stalled_returns_and_harms_nobody(void **unused) {
   (void)unused;
   for (uint64_t seed = 500; seed < 520; seed++) {
     scene s;
@@ -169,7 +170,7 @@ static double seconds_when_stopped(unsigned stopped, size_t leader, uint64_t see
   return (double)last / 1e6;
 }
 
-static void who_stops_costs_one_deadline_that_follows_the_pace(void **unused) {
+static void stopped_member_costs_one_deadline_of_the_rounds_pace(void **unused) {
   (void)unused;
   for (uint64_t seed = 520; seed < 540; seed++) {
     double clean = seconds_when_stopped(0, 0, seed, slow, 0.1);
@@ -182,7 +183,7 @@ static void who_stops_costs_one_deadline_that_follows_the_pace(void **unused) {
 
 /* The coordinator and another one die as soon as they have all averages; the others know soon that nobody will ask them for more.
  */
-static void when_the_coordinator_dies_at_the_end_the_rest_still_learn_that_it_is_the_end(void **unused) {
+static void members_finish_if_the_coordinator_dies_at_the_end(void **unused) {
   (void)unused;
   for (uint64_t seed = 560; seed < 580; seed++) {
     scene s;
@@ -202,7 +203,7 @@ static void when_the_coordinator_dies_at_the_end_the_rest_still_learn_that_it_is
 }
 
 /* Nobody waits for anything but the word that all have finished, and who should say it is gone without a word. */
-static void a_coordinator_that_falls_silent_is_missed_by_those_who_are_done(void **unused) {
+static void done_members_miss_a_silent_coordinator(void **unused) {
   (void)unused;
   for (uint64_t seed = 580; seed < 590; seed++) {
     scene s;
@@ -228,7 +229,7 @@ static void a_coordinator_that_falls_silent_is_missed_by_those_who_are_done(void
 
 /* 3 dies, so 0 asks all. 1 has not begun yet, and dies, too: it has no line to 0 whose end could tell that, but 0 has a connection
  * to it. */
-static void who_dies_before_it_came_is_waited_for_no_longer_than_a_suspect(void **unused) {
+static void member_that_dies_before_it_came_costs_no_more_than_a_suspect(void **unused) {
   (void)unused;
   for (uint64_t seed = 640; seed < 660; seed++) {
     scene s;
@@ -252,9 +253,9 @@ static void who_dies_before_it_came_is_waited_for_no_longer_than_a_suspect(void 
   }
 }
 
-/* 0 coordinates and is gone; 1, the next one, stands still for less than the others wait for it. Member 5 alone has never heard of
- * 1, gives it up, too, and goes to 2, who attends 1: there it learns who coordinates. */
-static void who_gave_up_a_coordinator_that_the_others_attend_is_told_and_comes_back(void **unused) {
+/* 0 coordinates and is gone. 1, the next one, stalls for less than the others wait for it. Member 5 alone has never heard of 1,
+ * gives it up, too, and goes to 2. Member 2 attends 1, and tells member 5 so. */
+static void member_that_gave_up_a_live_coordinator_is_sent_back(void **unused) {
   (void)unused;
   for (uint64_t seed = 590; seed < 600; seed++) {
     scene s;
@@ -276,7 +277,7 @@ static void who_gave_up_a_coordinator_that_the_others_attend_is_told_and_comes_b
 
 /* 4 dies, and 0 asks all: 5's answer does not come, and what 0 says then comes to 5 alone, which hears that it is out. The others
  * give 0 up for its silence, and 5 finds them with 1. */
-static void who_is_told_that_it_is_out_asks_the_next_one_with_whom_all_are(void **unused) {
+static void excluded_member_finds_the_others_at_the_next_coordinator(void **unused) {
   (void)unused;
   for (uint64_t seed = 560; seed < 570; seed++) {
     scene s;
@@ -297,7 +298,7 @@ static void who_is_told_that_it_is_out_asks_the_next_one_with_whom_all_are(void 
 
 /* 4 dies, and 0 before it has told a view without it: the next one knows of 4 alone that its streams broke, as it stopped for that;
  * but its line to 0 has ended, so it does not wait for 0 as for one that may come yet. */
-static void a_coordinator_that_dies_with_another_one_costs_no_more_than_a_suspect(void **unused) {
+static void coordinator_that_dies_with_a_member_costs_suspect_time(void **unused) {
   (void)unused;
   for (uint64_t seed = 700; seed < 720; seed++) {
     scene s;
@@ -318,7 +319,7 @@ static void a_coordinator_that_dies_with_another_one_costs_no_more_than_a_suspec
 
 /* 4 dies, 0 asks all, and stands still for longer than they have to answer, before the last two answers are there. When it goes on
  * it hears one of them first: it is its own time that it missed, and nobody's fault. */
-static void who_stood_still_while_it_asked_hears_what_came_meanwhile(void **unused) {
+static void coordinator_that_stalled_while_asking_reads_late_answers(void **unused) {
   (void)unused;
   for (uint64_t seed = 720; seed < 740; seed++) {
     scene s;
@@ -341,9 +342,9 @@ static void who_stood_still_while_it_asked_hears_what_came_meanwhile(void **unus
   }
 }
 
-/* 0 dies, and 1 stands still for as long as its first word may take, and a little more. Who came to 2 meanwhile goes back at 1's
- * first word, but for 3, which stands still itself since it came: 2 does not stay with that one alone. */
-static void who_was_left_by_most_goes_with_them(void **unused) {
+/* 0 dies, and 1 stalls for as long as its first message may take, and a little more. The members that came to 2 meanwhile go back
+ * at 1's first message. Only 3 does not, because it has stalled itself since it came. 2 does not stay with 3 alone. */
+static void coordinator_left_by_most_goes_with_them(void **unused) {
   (void)unused;
   for (uint64_t seed = 740; seed < 760; seed++) {
     scene s;
@@ -380,8 +381,9 @@ static void one_hears_of_its_round_after(double seconds, scene *s, uint64_t seed
   scene_run(s, 20);
 }
 
-/* The checker of `swarm average` takes who is cut off for so long as lost to the others, whenever it hears of its round itself. */
-static void who_is_cut_off_as_its_round_begins_is_in_while_the_others_wait_and_else_it_ends_with_its_own(void **unused) {
+/* The checker of `swarm average` counts a member that is partitioned for so long as lost to the others, whenever it hears of its
+ * round. */
+static void late_member_joins_within_stall_time_else_keeps_its_values(void **unused) {
   (void)unused;
   for (uint64_t seed = 610; seed < 620; seed++) {
     scene s;
@@ -414,8 +416,8 @@ static hv_status send_a_few(hv_env *env, hv_stream *stream, const hv_msg *header
   return m->send(env, stream, header, payload);
 }
 
-/* As an owner it waits for 0, whose line to it is slow, and says all the while that it is there. */
-static void who_says_that_it_lives_and_gives_nothing_is_waited_for_no_longer_than_stall_ms(void **unused) {
+/* As an owner it waits for 0, which has a slow link to it. It reports all the while that it is alive. */
+static void owner_that_reports_but_gives_nothing_gets_only_stall_ms(void **unused) {
   (void)unused;
   scene s;
   scene_setup how = four(620);
@@ -437,7 +439,7 @@ static void who_says_that_it_lives_and_gives_nothing_is_waited_for_no_longer_tha
 
 /* The coordinator and one other lose sight of each other for good. That one goes to the next in order, and is sent away when that
  * one has a view without it: so it does not wait there, too, until it takes it for silent (10.4 s and more in all). */
-static void who_attends_one_that_does_not_coordinate_is_sent_away_by_its_next_view(void **unused) {
+static void member_at_a_non_coordinator_is_sent_away_by_its_next_view(void **unused) {
   (void)unused;
   for (uint64_t seed = 630; seed < 640; seed++) {
     scene s;
@@ -456,7 +458,7 @@ static void who_attends_one_that_does_not_coordinate_is_sent_away_by_its_next_vi
   }
 }
 
-static void who_is_slow_but_moves_is_not_given_up(void **unused) {
+static void slow_member_that_progresses_is_not_given_up(void **unused) {
   (void)unused;
   for (uint64_t seed = 540; seed < 550; seed++) {
     scene s;
@@ -481,8 +483,8 @@ static scene_setup eight_of_whom_one_is_slow(uint64_t seed, uint64_t rate) {
   return how;
 }
 
-/* One has a line so slow that seconds pass between two of its chunks at each owner, where the others take a few milliseconds. */
-static void who_is_much_slower_than_the_others_is_waited_for(void **unused) {
+/* One link is so slow that seconds pass between two of its chunks at each owner. The others take a few milliseconds. */
+static void member_much_slower_than_the_others_is_waited_for(void **unused) {
   (void)unused;
   for (uint64_t seed = 1500; seed < 1502; seed++) {
     scene s;
@@ -497,8 +499,8 @@ static void who_is_much_slower_than_the_others_is_waited_for(void **unused) {
   }
 }
 
-/* The same as an owner: what it has to say as one waits behind its values for longer than a silent owner is waited for. */
-static void an_owner_whose_words_wait_behind_its_values_is_not_given_up(void **unused) {
+/* The same as an owner: its reports wait behind its values for longer than a silent owner is waited for. */
+static void owner_with_reports_queued_behind_values_is_not_given_up(void **unused) {
   (void)unused;
   for (uint64_t seed = 1510; seed < 1512; seed++) {
     scene s;
@@ -559,7 +561,7 @@ static void a_group_that_falls_apart_ends_the_same_on_each_side(void **unused) {
   }
 }
 
-static void who_is_left_alone_keeps_its_own(void **unused) {
+static void member_left_alone_keeps_its_own_values(void **unused) {
   (void)unused;
   for (uint64_t seed = 700; seed < 710; seed++) {
     scene s;
@@ -578,7 +580,7 @@ static void who_is_left_alone_keeps_its_own(void **unused) {
   }
 }
 
-static void what_a_client_alone_holds_comes_from_there(void **unused) {
+static void values_held_by_a_client_alone_are_forwarded_from_it(void **unused) {
   (void)unused;
   int forwarded = 0;
   for (uint64_t seed = 800; seed < 830; seed++) {
@@ -602,7 +604,7 @@ static void what_a_client_alone_holds_comes_from_there(void **unused) {
   assert_in_range(forwarded, 10, 100000);
 }
 
-static void under_every_codec_what_is_forwarded_has_the_same_bits(void **unused) {
+static void forwarded_averages_have_the_same_bits_under_every_codec(void **unused) {
   (void)unused;
   for (int codec = 0; codec < HV_CODEC_COUNT; codec++)
     for (uint64_t seed = 900; seed < 905; seed++) {
@@ -681,7 +683,7 @@ static void nobody_hangs_wherever_two_die(void **unused) {
   }
 }
 
-static void no_memory_in_a_recovery_is_an_end_not_a_crash(void **unused) {
+static void missing_memory_in_a_recovery_ends_without_a_crash(void **unused) {
   (void)unused;
   for (long n = 0;; n++) {
     scene s;
@@ -709,35 +711,35 @@ static void no_memory_in_a_recovery_is_an_end_not_a_crash(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(an_owner_dies_at_any_moment),
-      cmocka_unit_test(two_owners_die_together_or_the_second_in_the_recovery_from_the_first),
+      cmocka_unit_test(owner_that_dies_at_any_moment_is_replaced),
+      cmocka_unit_test(two_owners_that_die_in_one_recovery_are_replaced),
       cmocka_unit_test(the_coordinator_dies_and_the_next_in_order_takes_over),
-      cmocka_unit_test(a_machine_that_is_gone_without_a_word_is_replaced_in_time),
-      cmocka_unit_test(an_owner_that_stood_still_comes_back_and_harms_nobody),
-      cmocka_unit_test(who_stops_costs_one_deadline_that_follows_the_pace),
-      cmocka_unit_test(when_the_coordinator_dies_at_the_end_the_rest_still_learn_that_it_is_the_end),
-      cmocka_unit_test(a_coordinator_that_falls_silent_is_missed_by_those_who_are_done),
-      cmocka_unit_test(who_dies_before_it_came_is_waited_for_no_longer_than_a_suspect),
-      cmocka_unit_test(who_gave_up_a_coordinator_that_the_others_attend_is_told_and_comes_back),
-      cmocka_unit_test(a_coordinator_that_dies_with_another_one_costs_no_more_than_a_suspect),
-      cmocka_unit_test(who_stood_still_while_it_asked_hears_what_came_meanwhile),
-      cmocka_unit_test(who_was_left_by_most_goes_with_them),
-      cmocka_unit_test(who_is_told_that_it_is_out_asks_the_next_one_with_whom_all_are),
-      cmocka_unit_test(who_is_cut_off_as_its_round_begins_is_in_while_the_others_wait_and_else_it_ends_with_its_own),
-      cmocka_unit_test(who_says_that_it_lives_and_gives_nothing_is_waited_for_no_longer_than_stall_ms),
-      cmocka_unit_test(who_attends_one_that_does_not_coordinate_is_sent_away_by_its_next_view),
-      cmocka_unit_test(who_is_slow_but_moves_is_not_given_up),
-      cmocka_unit_test(who_is_much_slower_than_the_others_is_waited_for),
-      cmocka_unit_test(an_owner_whose_words_wait_behind_its_values_is_not_given_up),
+      cmocka_unit_test(unplugged_machine_is_replaced_in_time),
+      cmocka_unit_test(owner_that_stalled_returns_and_harms_nobody),
+      cmocka_unit_test(stopped_member_costs_one_deadline_of_the_rounds_pace),
+      cmocka_unit_test(members_finish_if_the_coordinator_dies_at_the_end),
+      cmocka_unit_test(done_members_miss_a_silent_coordinator),
+      cmocka_unit_test(member_that_dies_before_it_came_costs_no_more_than_a_suspect),
+      cmocka_unit_test(member_that_gave_up_a_live_coordinator_is_sent_back),
+      cmocka_unit_test(coordinator_that_dies_with_a_member_costs_suspect_time),
+      cmocka_unit_test(coordinator_that_stalled_while_asking_reads_late_answers),
+      cmocka_unit_test(coordinator_left_by_most_goes_with_them),
+      cmocka_unit_test(excluded_member_finds_the_others_at_the_next_coordinator),
+      cmocka_unit_test(late_member_joins_within_stall_time_else_keeps_its_values),
+      cmocka_unit_test(owner_that_reports_but_gives_nothing_gets_only_stall_ms),
+      cmocka_unit_test(member_at_a_non_coordinator_is_sent_away_by_its_next_view),
+      cmocka_unit_test(slow_member_that_progresses_is_not_given_up),
+      cmocka_unit_test(member_much_slower_than_the_others_is_waited_for),
+      cmocka_unit_test(owner_with_reports_queued_behind_values_is_not_given_up),
       cmocka_unit_test(an_owner_that_waits_for_another_is_not_given_up),
       cmocka_unit_test(a_group_that_falls_apart_ends_the_same_on_each_side),
-      cmocka_unit_test(who_is_left_alone_keeps_its_own),
-      cmocka_unit_test(what_a_client_alone_holds_comes_from_there),
-      cmocka_unit_test(under_every_codec_what_is_forwarded_has_the_same_bits),
+      cmocka_unit_test(member_left_alone_keeps_its_own_values),
+      cmocka_unit_test(values_held_by_a_client_alone_are_forwarded_from_it),
+      cmocka_unit_test(forwarded_averages_have_the_same_bits_under_every_codec),
       cmocka_unit_test(a_round_is_over_by_its_time_however_slow_it_is),
       cmocka_unit_test(all_know_when_all_have_everything),
       cmocka_unit_test(nobody_hangs_wherever_two_die),
-      cmocka_unit_test(no_memory_in_a_recovery_is_an_end_not_a_crash),
+      cmocka_unit_test(missing_memory_in_a_recovery_ends_without_a_crash),
   };
 
   return cmocka_run_group_tests_name("round in the sim", tests, NULL, NULL);

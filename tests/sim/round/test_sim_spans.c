@@ -135,7 +135,7 @@ static void close_scene(scene *s) {
   assert_int_equal(s->mem.blocks, 0);
 }
 
-static void who_has_a_tenth_of_the_others_line_is_found_out_and_owns_nothing(void **unused) {
+static void member_with_a_tenth_of_the_bandwidth_owns_nothing(void **unused) {
   (void)unused;
   scene s;
   uint64_t lines[PEERS_MAX];
@@ -171,8 +171,8 @@ static void equal_lines_keep_equal_spans(void **unused) {
   close_scene(&s);
 }
 
-/* It says ten times as much as its line carries, and is believed up to four times the usual. */
-static void who_states_too_much_is_corrected_by_what_is_seen(void **unused) {
+/* It states ten times as much as its link carries. The others believe up to four times the usual. */
+static void stated_bandwidth_is_corrected_by_measured_bandwidth(void **unused) {
   (void)unused;
   scene s;
   uint64_t lines[PEERS_MAX];
@@ -193,9 +193,9 @@ static void who_states_too_much_is_corrected_by_what_is_seen(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(who_has_a_tenth_of_the_others_line_is_found_out_and_owns_nothing),
+      cmocka_unit_test(member_with_a_tenth_of_the_bandwidth_owns_nothing),
       cmocka_unit_test(equal_lines_keep_equal_spans),
-      cmocka_unit_test(who_states_too_much_is_corrected_by_what_is_seen),
+      cmocka_unit_test(stated_bandwidth_is_corrected_by_measured_bandwidth),
   };
   return cmocka_run_group_tests_name("spans by what rounds have shown", tests, NULL, NULL);
 }

@@ -96,7 +96,7 @@ static void a_joiner_gets_the_state_that_all_offer(void **unused) {
   assert_string_equal(sc.try.metadata, "metadata of epoch 12");
   assert_int_equal(sc.try.rooms, 1);
   assert_int_equal(state_twice(&sc.try), 0);
-  assert_int_equal(sc.try.load.seen.voices, 5);
+  assert_int_equal(sc.try.load.seen.voters, 5);
   assert_in_range(sc.try.load.seen.donors, 2, 4); /* at once */
   assert_int_equal(sc.try.load.seen.arrived, sc.try.n_chunks);
   close_scene(&sc);
@@ -119,7 +119,7 @@ static void encoded_parts_come_as_their_codec_leaves_them(void **unused) {
   }
 }
 
-static void a_lone_donor_will_do(void **unused) {
+static void lone_donor_is_enough(void **unused) {
   (void)unused;
   scene sc;
   open_scene(&sc, 30, 0);
@@ -134,7 +134,7 @@ static void a_lone_donor_will_do(void **unused) {
   close_scene(&sc);
 }
 
-static void one_who_offers_may_load_too_and_does_not_vote(void **unused) {
+static void donor_that_loads_itself_does_not_vote(void **unused) {
   (void)unused;
   scene sc;
   open_scene(&sc, 31, 0);
@@ -145,7 +145,7 @@ static void one_who_offers_may_load_too_and_does_not_vote(void **unused) {
   load(&sc, 1);
   ends(&sc, HV_OK);
   assert_true(state_same(&sc.try, &sc.copies[0]));
-  assert_int_equal(sc.try.load.seen.voices, 1);
+  assert_int_equal(sc.try.load.seen.voters, 1);
   close_scene(&sc);
 }
 
@@ -170,7 +170,7 @@ static void more_joiners_than_a_donor_serves_at_once_are_all_served(void **unuse
   close_scene(&sc);
 }
 
-static void what_a_download_takes_does_not_grow_with_the_state(void **unused) {
+static void download_memory_does_not_grow_with_the_state(void **unused) {
   (void)unused;
   size_t peaks[2][2];
   for (int big = 0; big < 2; big++) {
@@ -221,7 +221,7 @@ static void a_donor_that_dies_costs_at_most_one_chunk_twice(void **unused) {
   assert_true(deaths > 40); /* most died while they were asked something */
 }
 
-static void a_donor_whose_machine_is_gone_is_given_up_by_measured_speed(void **unused) {
+static void unplugged_donor_is_given_up_by_measured_speed(void **unused) {
   (void)unused;
   scene sc;
   open_scene(&sc, 161, 200 << 10);
@@ -240,7 +240,7 @@ static void a_donor_whose_machine_is_gone_is_given_up_by_measured_speed(void **u
   close_scene(&sc);
 }
 
-static void when_all_donors_die_it_says_so(void **unused) {
+static void load_says_so_if_all_donors_die(void **unused) {
   (void)unused;
   scene sc;
   open_scene(&sc, 162, 100 << 10);
@@ -280,7 +280,7 @@ static void a_donor_that_comes_back_is_asked_again(void **unused) {
   close_scene(&sc);
 }
 
-static void when_the_swarm_has_moved_on_the_load_begins_again(void **unused) {
+static void load_restarts_after_the_swarm_moved_on(void **unused) {
   (void)unused;
   scene sc;
   open_scene(&sc, 164, 100 << 10);
@@ -305,7 +305,7 @@ static void when_the_swarm_has_moved_on_the_load_begins_again(void **unused) {
 
 /* ---- a snapshot's life ---- */
 
-static void a_snapshot_is_pinned_until_its_download_is_over_and_no_longer(void **unused) {
+static void snapshot_is_pinned_until_its_download_ends_and_no_longer(void **unused) {
   (void)unused;
   scene sc;
   open_scene(&sc, 165, 100 << 10);
@@ -328,7 +328,7 @@ static void a_snapshot_is_pinned_until_its_download_is_over_and_no_longer(void *
   close_scene(&sc);
 }
 
-static void a_snapshot_that_was_replaced_is_not_pinned_for_good(void **unused) {
+static void replaced_snapshot_is_released_in_the_end(void **unused) {
   (void)unused;
   scene sc;
   open_scene(&sc, 169, 4 << 10);
@@ -351,8 +351,9 @@ static void a_snapshot_that_was_replaced_is_not_pinned_for_good(void **unused) {
   close_scene(&sc);
 }
 
-/* Before: 1 is replaced by another one, or withdrawn so that its download may finish. Then the program wants its memory. */
-static void withdrawn_at_once_also_breaks_off_who_downloads_what_was_offered_before(void **unused) {
+/* Earlier offers: snapshot 1 is replaced by another one, or withdrawn so that its download may finish. Then the program wants its
+ * memory. */
+static void immediate_withdrawal_ends_downloads_of_earlier_offers(void **unused) {
   (void)unused;
   for (int replaced = 0; replaced < 2; replaced++) {
     scene sc;
@@ -399,7 +400,7 @@ static void a_newer_offer_takes_the_place_of_one_that_is_being_hashed(void **unu
   close_scene(&sc);
 }
 
-static void what_is_withdrawn_is_offered_to_nobody(void **unused) {
+static void withdrawn_state_is_offered_to_nobody(void **unused) {
   (void)unused;
   scene sc;
   open_scene(&sc, 167, 0);
@@ -436,9 +437,9 @@ static void an_announcement_lives_no_longer_than_its_donor_renews_it(void **unus
 
 /* ---- liars ---- */
 
-/* Whoever keeps the announcements keeps also what a stranger stores under their key: a plain value that lives longer than they do.
- */
-static void a_strangers_record_under_the_announcements_key_keeps_no_joiner_out(void **unused) {
+/* The nodes that keep the announcements also keep a stranger's record under their key: a plain value that lives longer than they
+ * do. */
+static void strangers_record_among_announcements_excludes_no_joiner(void **unused) {
   (void)unused;
   dht_try plain;
   scene sc;
@@ -452,7 +453,7 @@ static void a_strangers_record_under_the_announcements_key_keeps_no_joiner_out(v
   all_offered(&sc);
   load(&sc, 3);
   ends(&sc, HV_OK);
-  assert_int_equal(sc.try.load.seen.voices, 3);
+  assert_int_equal(sc.try.load.seen.voters, 3);
   assert_true(state_same(&sc.try, &sc.copies[0]));
   close_scene(&sc);
 }
@@ -477,7 +478,7 @@ static void an_epoch_that_a_lone_liar_makes_up_is_not_believed(void **unused) {
 
 /* Their states differ by rounding: each is of another number here. Of one history, one of them will do; a newer offer without one
  * takes its place in what a node announces. */
-static void replicas_of_one_history_will_do_though_their_bits_differ(void **unused) {
+static void replicas_of_one_history_count_though_their_bits_differ(void **unused) {
   (void)unused;
   scene sc;
   open_scene(&sc, 33, 0);
@@ -514,7 +515,7 @@ static void donors_that_disagree_one_to_one_are_not_believed(void **unused) {
   close_scene(&sc);
 }
 
-static void whoever_sends_a_wrong_chunk_is_not_asked_again(void **unused) {
+static void donor_of_a_wrong_chunk_is_not_asked_again(void **unused) {
   (void)unused;
   for (int lie = STATE_LIE_CHUNKS; lie < STATE_LIES; lie++) {
     scene sc;
@@ -536,7 +537,7 @@ static void whoever_sends_a_wrong_chunk_is_not_asked_again(void **unused) {
   }
 }
 
-static void with_nothing_but_liars_it_ends_and_says_so(void **unused) {
+static void load_ends_with_a_reason_if_all_donors_lie(void **unused) {
   (void)unused;
   for (int lie = STATE_LIE_CHUNKS; lie <= STATE_LIE_SILENT; lie++) {
     scene sc;
@@ -555,7 +556,7 @@ static void with_nothing_but_liars_it_ends_and_says_so(void **unused) {
 
 /* ---- how else it may end ---- */
 
-static void where_nobody_offers_it_says_so_at_once(void **unused) {
+static void load_says_at_once_that_nobody_offers(void **unused) {
   (void)unused;
   scene sc;
   open_scene(&sc, 240, 0);
@@ -566,7 +567,7 @@ static void where_nobody_offers_it_says_so_at_once(void **unused) {
   close_scene(&sc);
 }
 
-static void those_who_cannot_be_dialled_have_a_voice_but_serve_nobody(void **unused) {
+static void clients_vote_on_the_state_but_serve_nobody(void **unused) {
   (void)unused;
   scene sc;
   open_scene(&sc, 241, 0);
@@ -585,11 +586,11 @@ static void those_who_cannot_be_dialled_have_a_voice_but_serve_nobody(void **unu
   all_offered(&sc);
   load(&sc, 3);
   ends(&sc, HV_OK);
-  assert_int_equal(sc.try.load.seen.voices, 3);
+  assert_int_equal(sc.try.load.seen.voters, 3);
   close_scene(&sc);
 }
 
-static void limits_of_the_caller_hold(void **unused) {
+static void load_keeps_the_callers_limits(void **unused) {
   (void)unused;
   scene sc;
   open_scene(&sc, 242, 0);
@@ -621,7 +622,7 @@ static void a_load_that_takes_too_long_ends(void **unused) {
   close_scene(&sc);
 }
 
-static void a_node_that_ends_tells_its_loads_and_offers(void **unused) {
+static void ending_node_completes_its_loads_and_offers(void **unused) {
   (void)unused;
   for (int way = 0; way < 2; way++) {
     scene sc;
@@ -670,7 +671,7 @@ static int without(size_t node, long n, hv_codec codec) {
   return !refused;
 }
 
-static void at_every_allocation_a_node_fails_alone_and_leaves_nothing(void **unused) {
+static void node_fails_alone_at_every_allocation_and_leaks_nothing(void **unused) {
   (void)unused;
   static const hv_codec codecs[] = {HV_CODEC_NONE, HV_CODEC_FLOAT16};
   for (size_t c = 0; c < 2; c++)
@@ -682,8 +683,8 @@ static void at_every_allocation_a_node_fails_alone_and_leaves_nothing(void **unu
     }
 }
 
-/* Each under a prefix of its own, and one more of them than a node has places for. */
-static void an_offer_whose_digests_cannot_be_made_leaves_its_place_to_others(void **unused) {
+/* Each offer has a prefix of its own. There is one more of them than a node has places for. */
+static void offer_without_digests_leaves_its_place_to_others(void **unused) {
   (void)unused;
   state_offering o;
   scene sc;
@@ -716,34 +717,34 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_joiner_gets_the_state_that_all_offer),
       cmocka_unit_test(encoded_parts_come_as_their_codec_leaves_them),
-      cmocka_unit_test(a_lone_donor_will_do),
-      cmocka_unit_test(one_who_offers_may_load_too_and_does_not_vote),
+      cmocka_unit_test(lone_donor_is_enough),
+      cmocka_unit_test(donor_that_loads_itself_does_not_vote),
       cmocka_unit_test(more_joiners_than_a_donor_serves_at_once_are_all_served),
-      cmocka_unit_test(what_a_download_takes_does_not_grow_with_the_state),
+      cmocka_unit_test(download_memory_does_not_grow_with_the_state),
       cmocka_unit_test(a_donor_that_dies_costs_at_most_one_chunk_twice),
-      cmocka_unit_test(a_donor_whose_machine_is_gone_is_given_up_by_measured_speed),
-      cmocka_unit_test(when_all_donors_die_it_says_so),
+      cmocka_unit_test(unplugged_donor_is_given_up_by_measured_speed),
+      cmocka_unit_test(load_says_so_if_all_donors_die),
       cmocka_unit_test(a_donor_that_comes_back_is_asked_again),
-      cmocka_unit_test(when_the_swarm_has_moved_on_the_load_begins_again),
-      cmocka_unit_test(a_snapshot_is_pinned_until_its_download_is_over_and_no_longer),
-      cmocka_unit_test(a_snapshot_that_was_replaced_is_not_pinned_for_good),
-      cmocka_unit_test(withdrawn_at_once_also_breaks_off_who_downloads_what_was_offered_before),
+      cmocka_unit_test(load_restarts_after_the_swarm_moved_on),
+      cmocka_unit_test(snapshot_is_pinned_until_its_download_ends_and_no_longer),
+      cmocka_unit_test(replaced_snapshot_is_released_in_the_end),
+      cmocka_unit_test(immediate_withdrawal_ends_downloads_of_earlier_offers),
       cmocka_unit_test(a_newer_offer_takes_the_place_of_one_that_is_being_hashed),
-      cmocka_unit_test(what_is_withdrawn_is_offered_to_nobody),
+      cmocka_unit_test(withdrawn_state_is_offered_to_nobody),
       cmocka_unit_test(an_announcement_lives_no_longer_than_its_donor_renews_it),
-      cmocka_unit_test(a_strangers_record_under_the_announcements_key_keeps_no_joiner_out),
+      cmocka_unit_test(strangers_record_among_announcements_excludes_no_joiner),
       cmocka_unit_test(an_epoch_that_a_lone_liar_makes_up_is_not_believed),
-      cmocka_unit_test(replicas_of_one_history_will_do_though_their_bits_differ),
+      cmocka_unit_test(replicas_of_one_history_count_though_their_bits_differ),
       cmocka_unit_test(donors_that_disagree_one_to_one_are_not_believed),
-      cmocka_unit_test(whoever_sends_a_wrong_chunk_is_not_asked_again),
-      cmocka_unit_test(with_nothing_but_liars_it_ends_and_says_so),
-      cmocka_unit_test(where_nobody_offers_it_says_so_at_once),
-      cmocka_unit_test(those_who_cannot_be_dialled_have_a_voice_but_serve_nobody),
-      cmocka_unit_test(limits_of_the_caller_hold),
+      cmocka_unit_test(donor_of_a_wrong_chunk_is_not_asked_again),
+      cmocka_unit_test(load_ends_with_a_reason_if_all_donors_lie),
+      cmocka_unit_test(load_says_at_once_that_nobody_offers),
+      cmocka_unit_test(clients_vote_on_the_state_but_serve_nobody),
+      cmocka_unit_test(load_keeps_the_callers_limits),
       cmocka_unit_test(a_load_that_takes_too_long_ends),
-      cmocka_unit_test(a_node_that_ends_tells_its_loads_and_offers),
-      cmocka_unit_test(at_every_allocation_a_node_fails_alone_and_leaves_nothing),
-      cmocka_unit_test(an_offer_whose_digests_cannot_be_made_leaves_its_place_to_others),
+      cmocka_unit_test(ending_node_completes_its_loads_and_offers),
+      cmocka_unit_test(node_fails_alone_at_every_allocation_and_leaks_nothing),
+      cmocka_unit_test(offer_without_digests_leaves_its_place_to_others),
   };
   return cmocka_run_group_tests_name("sim: state", tests, NULL, NULL);
 }

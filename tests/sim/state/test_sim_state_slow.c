@@ -1,4 +1,4 @@
-/* Who is slow holds nobody up, by nature or on purpose: joiners that sit on a donor's places, donors that send just enough not to
+/* Slow peers delay nobody, by nature or on purpose: joiners that sit on a donor's places, donors that send just enough not to
  * be given up or are busy for ever, told against the virtual clock. */
 #include "lib/state_scene.h"
 
@@ -141,7 +141,7 @@ static void sit_on(scene *sc, size_t node, size_t donor, squatter *q) {
 }
 
 /* Eight identities, two streams each: all places of a donor. Each of ten joiners, one after the other, gets in. */
-static void who_only_sits_on_a_donors_places_loses_them_to_who_downloads(void **unused) {
+static void squatter_loses_a_donors_place_to_a_joiner(void **unused) {
   (void)unused;
   enum { SQUATTERS = 16, JOINER = 1 + SQUATTERS / 2, N = JOINER + 10 };
   squatter q[SQUATTERS];
@@ -223,7 +223,7 @@ static void a_crowd_that_pushes_to_the_front_leaves_places_to_others(void **unus
     state_load(&sc->s, JOINER, &sc->tries[JOINER], "run", 600000);
     assert_true(state_finish(&sc->s, &sc->tries[JOINER], 1, 601));
     got_it(sc, JOINER);
-    assert_int_equal(sc->tries[JOINER].load.seen.voices, DONORS);
+    assert_int_equal(sc->tries[JOINER].load.seen.voters, DONORS);
     assert_in_range(sc->tries[JOINER].ended_us - sc->tries[JOINER].started_us, 0, 40 * DHT_SECOND);
     close_scene(sc);
   }
@@ -252,8 +252,8 @@ static void offers_another(scene *sc, size_t node, uint64_t epoch) {
   state_offer(&sc->s, node, &sc->other_offers[node], &sc->others[node], "run", epoch);
 }
 
-/* Four say for ever that they serve as many as they can, at once or late, while the five others move on to the next epoch. */
-static void donors_that_are_busy_for_ever_keep_no_joiner_from_a_newer_state(void **unused) {
+/* Four donors always answer that they are busy, at once or late. The five others move on to the next epoch. */
+static void busy_donors_keep_no_joiner_from_a_newer_state(void **unused) {
   (void)unused;
   enum { BUSY = 4, DONORS = 9, JOINER = DONORS };
   for (int late = 0; late < 2; late++) {
@@ -278,7 +278,7 @@ static void donors_that_are_busy_for_ever_keep_no_joiner_from_a_newer_state(void
 }
 
 /* All of its places are taken for minutes, as by many who came first. Meanwhile another state is announced, so that for a while no
- * majority names one. Whoever waits looks at the announcements the more rarely the longer it takes, and has its turn. */
+ * majority names one. A joiner that waits looks at the announcements the more rarely the longer it takes, and has its turn. */
 static void a_donor_that_is_busy_for_minutes_is_waited_for(void **unused) {
   (void)unused;
   scene *sc = open_scene_with(42, 100 << 10, 1024, 3, STATE_LIE_BUSY, 1);
@@ -300,12 +300,12 @@ static void a_donor_that_is_busy_for_minutes_is_waited_for(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(who_only_sits_on_a_donors_places_loses_them_to_who_downloads),
+      cmocka_unit_test(squatter_loses_a_donors_place_to_a_joiner),
       cmocka_unit_test(joiners_over_slow_lines_take_turns),
       cmocka_unit_test(donors_that_are_slow_on_purpose_hold_no_joiner_up),
       cmocka_unit_test(a_crowd_that_pushes_to_the_front_leaves_places_to_others),
       cmocka_unit_test(places_of_liars_go_to_others),
-      cmocka_unit_test(donors_that_are_busy_for_ever_keep_no_joiner_from_a_newer_state),
+      cmocka_unit_test(busy_donors_keep_no_joiner_from_a_newer_state),
       cmocka_unit_test(a_donor_that_is_busy_for_minutes_is_waited_for),
   };
   return cmocka_run_group_tests_name("sim: slow peers of a state", tests, NULL, NULL);

@@ -82,7 +82,7 @@ typedef struct seat {
   entry now;
 } seat;
 
-/* Who reached whom, both ways, at one moment of an epoch; nothing is written down while all reach all. */
+/* The links that worked, both ways, at one moment of an epoch; nothing is written down while all reach all. */
 typedef struct glance {
   uint64_t at_us;
   uint64_t reached[NODES_MAX];
@@ -284,7 +284,7 @@ static void checker_time(room *r, seat *s) {
   }
 }
 
-/* Who is in a chunk of marks, and that their weights are right. Only a chunk that is a mean of marks counts; else 0. */
+/* The members in a chunk of marks, and that their weights are right. Only a chunk that is a mean of marks counts; else 0. */
 static uint64_t who_is_in(room *r, const seat *s, size_t chunk) {
   const float *marks = s->marks + chunk * NODES_MAX;
   uint64_t in = 0;
@@ -322,9 +322,9 @@ static uint32_t main_view(room *r, uint64_t group) {
   return view;
 }
 
-/* All who were told OK in one view of a group hold the same bits and have one stamp; all who have one stamp hold the same bits. Who
- * ended in another view may hold what was averaged anew from the same values: those are the same bits by chance, whatever the
- * stamps say. */
+/* All who were told OK in one view of a group hold the same bits and have one stamp; all who have one stamp hold the same bits. A
+ * member that ended in another view may hold what was averaged anew from the same values: those are the same bits by chance,
+ * whatever the stamps say. */
 static void checker_pairs(room *r, uint64_t group) {
   for (size_t i = 0; i < r->n; i++)
     for (size_t j = 0; j < i; j++) {

@@ -2,7 +2,7 @@
  * comes again some time later, as itself or as somebody new, by the address of any that lives. Anyone may be the one who goes, the
  * one who began the run, too.
  *
- * What a program does is what python/hivemind_c/optim does, without values: it counts batches, seeks a group ahead of an epoch's
+ * A program does the same as python/hivemind_c/optim, without values: it counts batches, seeks a group ahead of an epoch's
  * end, makes the step with the group or alone, offers the state; a newcomer, or one left behind, is apart until it has loaded one.
  *
  * Held by the simulator's clock: from an epoch's end as a peer sees it until its step is made, those that stay wait BESIDES_US at
@@ -311,7 +311,7 @@ static int tells_of_dead(const room *r) {
   return r->unplugged_us && hv_sim_now(r->run->sim) < r->unplugged_us + RECORDS_US;
 }
 
-/* How long it waited, and whether it may: longer only after somebody went. What that one had done in the epoch is done again by the
+/* How long it waited, and whether it may: longer only after somebody went. Its work in the epoch is done again by the
  * others; and of a machine that is gone newcomers hear as long as its records live. */
 static void checker_wait(trainer *t) {
   room *r = t->r;

@@ -153,10 +153,10 @@ static double all_die(double keepers, double dead, double nodes) {
   return chance;
 }
 
-/* Which keys are lost in one seed scatters: keys of one neighbourhood share their keepers and go together. What the copies are
- * worth is the mean over all choices of the dead, which can be counted; and since all that somebody still keeps is found
- * (death_play sees to it), that is the mean of what is found. In a small swarm `replicas` copies are worth more than 1 -
- * p^replicas, since nobody dies twice: there the aim is counted likewise. */
+/* Which keys are lost in one seed scatters: keys of one neighbourhood share their keepers and go together. The worth of the copies
+ * is the mean over all choices of the dead, which can be counted; and since all that somebody still keeps is found (death_play sees
+ * to it), that is the mean of what is found. In a small swarm `replicas` copies are worth more than 1 - p^replicas, since nobody
+ * dies twice: there the aim is counted likewise. */
 static void weigh_copies(death *d, size_t replicas, size_t dead_of_1000) {
   double copies = 0, more = 0, live = 0, nodes = (double)d->s.n, dead = floor(nodes * (double)dead_of_1000 / 1000);
   for (size_t i = 0; i < d->keys; i++) {

@@ -1,5 +1,5 @@
 /* The DHT among those who lie: Sybils that answer falsely, identities made for one key, forged and replayed records.
- * What is right is known from the outside: each key has one value that its writer stored. */
+ * The right value is known from the outside: each key has one value that its writer stored. */
 #include "lib/dht_swarm.h"
 #include "sim/swarm/swarm.h"
 

@@ -1,5 +1,5 @@
-/* Programs that train: each makes an epoch, seeks a group for its end, and goes on. Whom the others have left behind loads their
- * state; who finds nobody steps alone; who is late does not train.
+/* Programs that train: each makes an epoch, seeks a group for its end, and goes on. A peer that the others have left behind loads
+ * their state; who finds nobody steps alone; who is late does not train.
  *
  * Room `epochs`: a load takes some time, and gives the newest state that anybody has. Room `chase`: a state is to be had only from
  * who offers it, as the Optimizer does: some time after a step with others (their states are
@@ -99,7 +99,7 @@ static void checker(epochs_room *room, const match_try *t) {
                t->epoch, alive(room));
 }
 
-/* What the program does about the end of its seek. */
+/* The program's reaction to the end of its seek. */
 static void acts_on(epochs_room *room, size_t i, const match_try *t) {
   trainer *p = &room->trainers[i];
   p->seeking = 0;

@@ -1,4 +1,4 @@
-/* Why may a member of a group lack something? What the checker of the swarm room `average` lets pass, and no more.
+/* Why may a member of a group lack something? The excuses that the checker of the swarm room `average` accepts, and no more.
  *
  * A part of swarm_average.c, which includes it where its checker begins. test_sim_average_checker.c holds each excuse to its
  * bounds.
@@ -80,7 +80,7 @@ static uint64_t ran_until(room *r, const seat *first, uint64_t us) {
   return them;
 }
 
-/* What was wrong with i's place at a moment: with that member, or with any. */
+/* The fault at i's place at a moment: with that member, or with any. */
 typedef int wrong_then(room *r, const seat *first, const glance *g, size_t i, size_t other);
 
 /* From then on in its round that was wrong for longer than a suspect is waited for: shorter than that costs nobody its place. */
@@ -223,7 +223,8 @@ static int was_never_there(const room *r, const seat *first, size_t j) {
          (!came(o, first->now.group, late_us) || o->round_us >= late_us || spoke_for_others(&r->seats[j].liar, began));
 }
 
-/* What it takes to do without all of those: who misses one of them comes to the next in order, and waits for that one's first word.
+/* The time to continue without all of those: a member that misses one of them comes to the next in order, and waits for that one's
+ * first word.
  */
 static uint64_t time_for_those(const room *r, const seat *first) {
   uint64_t n = 0;

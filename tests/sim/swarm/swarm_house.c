@@ -53,7 +53,7 @@ struct house {
   size_t numbers, numbers_room;
 };
 
-/* What a parcel holds: its number, then words that follow from it. */
+/* The content of a parcel: its number, then words that follow from it. */
 static uint64_t word_at(uint64_t number, size_t i) {
   return i ? (number + i) * UINT64_C(0x9e3779b97f4a7c15) : number;
 }

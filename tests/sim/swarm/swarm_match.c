@@ -81,7 +81,7 @@ static void done(match_try *t) {
 
 /* ---- epochs ---- */
 
-/* What came of the epoch that is over. Where nothing was wrong, all who asked are one group. */
+/* The outcome of the epoch that is over. Where nothing was wrong, all who asked are one group. */
 static void look_back(match_room *room) {
   const match_try *first = NULL;
   uint64_t last_us = 0;

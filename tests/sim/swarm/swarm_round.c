@@ -1,4 +1,4 @@
-/* Rounds of averaging while everything goes wrong. What is right is worked out here, in float64, from the values that each member
+/* Rounds of averaging while everything goes wrong. The right values are computed here, in float64, from the values that each member
  * brought, and from what a survivor says of each chunk: whose values are in it. Nothing of the code under test is used for that. */
 #include "sim/swarm/swarm.h"
 
@@ -134,7 +134,7 @@ static void turn(member *m) {
     away_turn(m->out, m->p->bytes);
 }
 
-/* Who does follows from the seed, without a throw of its dice. */
+/* The choice follows from the seed, without a throw of its dice. */
 static void go_away(member *m) {
   uint64_t seed = m->p->run->seed + m->index;
   m->away = m->in && seed % 3 == 0;

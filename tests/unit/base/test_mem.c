@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static void charges_and_gives_back(void **state) {
+static void memory_account_charges_and_gives_back(void **state) {
   (void)state;
   hv_mem mem;
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
@@ -58,7 +58,7 @@ static void overflowing_sizes_are_refused(void **state) {
   assert_int_equal(mem.used, 0);
 }
 
-static void fails_once_on_demand(void **state) {
+static void memory_account_fails_once_on_demand(void **state) {
   (void)state;
   hv_mem mem;
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
@@ -181,10 +181,10 @@ static void a_payload_reads_across_parts(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(charges_and_gives_back),
+      cmocka_unit_test(memory_account_charges_and_gives_back),
       cmocka_unit_test(a_child_is_bounded_by_its_own_limit_and_its_parents),
       cmocka_unit_test(overflowing_sizes_are_refused),
-      cmocka_unit_test(fails_once_on_demand),
+      cmocka_unit_test(memory_account_fails_once_on_demand),
       cmocka_unit_test(a_heap_account_outlives_its_owner),
       cmocka_unit_test(a_buf_grows_to_its_limit),
       cmocka_unit_test(a_payload_is_freed_by_its_last_holder),

@@ -24,7 +24,7 @@ static void every_status_has_a_name_and_words(void **state) {
   assert_string_equal(hv_status_text(HV_TIMEOUT), "timed out");
 }
 
-static void a_number_off_the_list_reads_too(void **state) {
+static void unknown_status_number_has_a_name_too(void **state) {
   (void)state;
   static const int numbers[] = {-1, HV_STATUS_COUNT, HV_STATUS_COUNT + 1, INT32_MAX, INT32_MIN};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -66,7 +66,7 @@ static void an_error_has_its_cause_or_that_of_its_status(void **state) {
   assert_int_equal(hv_fail_by(NULL, HV_IO, HV_CAUSE_OTHER, "x"), HV_IO);
 }
 
-static void an_error_keeps_its_sentence_cut_where_its_room_ends(void **state) {
+static void long_error_text_is_cut_at_the_buffers_end(void **state) {
   (void)state;
   static char large[8192];
   hv_error err = {0};
@@ -128,7 +128,7 @@ static void a_full_ring_drops_the_oldest_and_counts_them(void **state) {
   }
 }
 
-static void what_is_below_the_least_level_is_not_kept(void **state) {
+static void record_below_the_least_level_is_not_kept(void **state) {
   (void)state;
   hv_mem mem;
   hv_log_record record;
@@ -178,7 +178,7 @@ static void no_control_character_gets_through(void **state) {
 }
 
 /* Python's text is decoded strictly: a peer's refusal with one wrong byte in it must not become another error there. */
-static void what_people_read_is_utf8_whatever_a_peer_says(void **state) {
+static void log_text_is_utf8_for_any_bytes_of_a_peer(void **state) {
   (void)state;
   static const struct {
     const char *said, *read;
@@ -219,7 +219,7 @@ static void what_people_read_is_utf8_whatever_a_peer_says(void **state) {
   hv_log_free(log);
 }
 
-static void what_is_too_long_is_cut_and_terminated(void **state) {
+static void long_texts_are_cut_and_terminated(void **state) {
   (void)state;
   static char large[4096];
   hv_mem mem;
@@ -235,7 +235,7 @@ static void what_is_too_long_is_cut_and_terminated(void **state) {
   hv_log_free(log);
 }
 
-static void without_a_log_nothing_is_said_and_nothing_breaks(void **state) {
+static void missing_log_drops_all_records(void **state) {
   (void)state;
   hv_log_record record;
   hv_log_write(NULL, 0, HV_LOG_ERROR, "test", "nobody", "%s", "listens");
@@ -261,7 +261,8 @@ static void *write_many(void *arg) {
   return NULL;
 }
 
-static void threads_write_whole_records_in_order_and_all_are_accounted_for(void **state) {
+/* Each record is taken or counted as dropped. */
+static void threads_write_whole_records_in_order_and_none_is_lost(void **state) {
   (void)state;
   hv_mem mem;
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
@@ -309,7 +310,7 @@ static hv_status write_and_take(hv_mem *mem, void *arg) {
   return HV_OK;
 }
 
-static void a_log_without_memory_is_none(void **state) {
+static void log_without_memory_is_not_created(void **state) {
   (void)state;
   hv_mem mem;
   assert_int_equal(check_out_of_memory(write_and_take, NULL), 2); /* and writing takes none */
@@ -321,19 +322,19 @@ static void a_log_without_memory_is_none(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_status_has_a_name_and_words),
-      cmocka_unit_test(a_number_off_the_list_reads_too),
+      cmocka_unit_test(unknown_status_number_has_a_name_too),
       cmocka_unit_test(every_cause_has_a_name_of_its_own),
       cmocka_unit_test(an_error_has_its_cause_or_that_of_its_status),
-      cmocka_unit_test(an_error_keeps_its_sentence_cut_where_its_room_ends),
+      cmocka_unit_test(long_error_text_is_cut_at_the_buffers_end),
       cmocka_unit_test(a_record_comes_out_as_it_went_in),
       cmocka_unit_test(a_full_ring_drops_the_oldest_and_counts_them),
-      cmocka_unit_test(what_is_below_the_least_level_is_not_kept),
+      cmocka_unit_test(record_below_the_least_level_is_not_kept),
       cmocka_unit_test(no_control_character_gets_through),
-      cmocka_unit_test(what_people_read_is_utf8_whatever_a_peer_says),
-      cmocka_unit_test(what_is_too_long_is_cut_and_terminated),
-      cmocka_unit_test(without_a_log_nothing_is_said_and_nothing_breaks),
-      cmocka_unit_test(threads_write_whole_records_in_order_and_all_are_accounted_for),
-      cmocka_unit_test(a_log_without_memory_is_none),
+      cmocka_unit_test(log_text_is_utf8_for_any_bytes_of_a_peer),
+      cmocka_unit_test(long_texts_are_cut_and_terminated),
+      cmocka_unit_test(missing_log_drops_all_records),
+      cmocka_unit_test(threads_write_whole_records_in_order_and_none_is_lost),
+      cmocka_unit_test(log_without_memory_is_not_created),
   };
   return cmocka_run_group_tests_name("status and log", tests, NULL, NULL);
 }

@@ -84,7 +84,7 @@ static void refuse(const char *text, size_t size, hv_status status, const char *
   assert_memory_equal(&peer, &peer_before, sizeof peer);
 }
 
-static void malformed_addresses_are_refused_with_what_was_wrong(void **state) {
+static void malformed_addresses_are_refused_with_their_cause(void **state) {
   (void)state;
   static const char *const bad[][2] = {
       {"", "'' is not an address"},
@@ -189,7 +189,7 @@ static void the_longest_name_fits_and_a_longer_one_is_refused(void **state) {
   refuse(noise, sizeof noise, HV_MALFORMED, "has 5000 characters");
 }
 
-static void other_transports_are_told_apart_from_nonsense(void **state) {
+static void other_transports_are_distinguished_from_nonsense(void **state) {
   (void)state;
   static const char *const foreign[][2] = {
       {"/ip4/1.2.3.4/udp/4001/quic", "'udp'"},
@@ -419,9 +419,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_form_reads_and_prints),
       cmocka_unit_test(the_peer_behind_p2p_is_read),
-      cmocka_unit_test(malformed_addresses_are_refused_with_what_was_wrong),
+      cmocka_unit_test(malformed_addresses_are_refused_with_their_cause),
       cmocka_unit_test(the_longest_name_fits_and_a_longer_one_is_refused),
-      cmocka_unit_test(other_transports_are_told_apart_from_nonsense),
+      cmocka_unit_test(other_transports_are_distinguished_from_nonsense),
       cmocka_unit_test(places_are_told_apart),
       cmocka_unit_test(equality_looks_at_all_that_counts),
       cmocka_unit_test(no_address_prints_and_packs_as_nothing),

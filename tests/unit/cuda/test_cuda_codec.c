@@ -93,7 +93,7 @@ static void chunks_made_by_the_kernels_are_the_cpus_to_the_bit(void **state) {
 }
 
 /* More units than one join takes, more sample than there are values of, heads of more than a piece. */
-static void a_long_tensor_too(void **state) {
+static void long_tensor_is_encoded_as_on_the_cpu(void **state) {
   (void)state;
   enum { LONG = 3 * 1024 * 1024 + 77 };
   stand_in gpu;
@@ -155,7 +155,7 @@ static void aim(int codec, int dtype, size_t l, int checked) {
       chunks[l], (hv_codec)codec, (hv_dtype)dtype, lengths[l], (uint8_t *)sums[l] + (l % 2) * 4, checked ? &verdicts[l] : NULL};
 }
 
-static void what_the_kernels_decode_is_what_the_cpu_decodes(void **state) {
+static void kernels_decode_the_same_values_as_the_cpu(void **state) {
   (void)state;
   static uint8_t plain[ROOM];
   stand_in gpu;
@@ -190,8 +190,9 @@ static void what_the_kernels_decode_is_what_the_cpu_decodes(void **state) {
   stand_in_fini(&gpu);
 }
 
-/* Sixteen inputs of all codecs and dtypes, of which some are spoiled, into sums of all lengths at once. */
-static void fused_sums_are_the_cpus_sums_in_turn_and_leave_out_what_is_spoiled(void **state) {
+/* The sums equal the CPU's, made one after the other. Sixteen inputs of all codecs and dtypes, of which some are spoiled, into sums
+ * of all lengths at once. */
+static void fused_sums_equal_the_cpus_and_skip_spoiled_inputs(void **state) {
   (void)state;
   static uint8_t inputs[LENGTHS][HV_CUDA_INPUTS_MAX][ROOM] __attribute__((aligned(64)));
   static hv_cuda_input in[LENGTHS][HV_CUDA_INPUTS_MAX];
@@ -237,7 +238,7 @@ static void fused_sums_are_the_cpus_sums_in_turn_and_leave_out_what_is_spoiled(v
 
 /* ---- hostile chunks ---- */
 
-/* What the device says of chunks[0], and whether a decode left its out alone. */
+/* The device's verdict on chunks[0], and whether a decode left its out alone. */
 static int32_t judged(stand_in *gpu, void *stream, int codec, int dtype, size_t n, int finite, int *untouched) {
   hv_cuda_target target = {chunks[0], (hv_codec)codec, (hv_dtype)dtype, n, sums[0], verdicts};
   memset(sums[0], 0x77, (n + 1) * 4);
@@ -289,7 +290,7 @@ static void a_changed_chunk_is_judged_as_the_cpu_judges_it(void **state) {
   stand_in_fini(&gpu);
 }
 
-static void a_header_that_is_not_what_the_host_was_told_is_malformed(void **state) {
+static void header_that_differs_from_the_hosts_is_malformed(void **state) {
   (void)state;
   stand_in gpu;
   stand_in_init(&gpu, 2);
@@ -338,7 +339,7 @@ static void one_value_that_is_not_finite_is_found_anywhere(void **state) {
   stand_in_fini(&gpu);
 }
 
-static void five_hundred_tensors_are_one_launch_and_a_thousand_and_one_are_two(void **state) {
+static void five_hundred_tensors_are_one_launch_and_1001_are_two(void **state) {
   (void)state;
   enum { MANY = 1001 };
   static hv_cuda_pair pairs[MANY];
@@ -380,7 +381,7 @@ static void five_hundred_tensors_are_one_launch_and_a_thousand_and_one_are_two(v
 
 /* ---- what is refused ---- */
 
-static void what_cannot_be_is_refused_before_anything_is_launched(void **state) {
+static void invalid_arguments_are_refused_before_any_launch(void **state) {
   (void)state;
   stand_in gpu;
   stand_in_init(&gpu, 2);
@@ -428,7 +429,7 @@ static void what_cannot_be_is_refused_before_anything_is_launched(void **state) 
   stand_in_fini(&gpu);
 }
 
-static void a_launch_that_fails_is_the_callers_to_know(void **state) {
+static void failed_launch_is_reported_to_the_caller(void **state) {
   (void)state;
   stand_in gpu;
   stand_in_init(&gpu, 2);
@@ -455,16 +456,16 @@ static void a_launch_that_fails_is_the_callers_to_know(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(chunks_made_by_the_kernels_are_the_cpus_to_the_bit),
-      cmocka_unit_test(a_long_tensor_too),
+      cmocka_unit_test(long_tensor_is_encoded_as_on_the_cpu),
       cmocka_unit_test(residuals_become_the_cpus_to_the_bit),
-      cmocka_unit_test(what_the_kernels_decode_is_what_the_cpu_decodes),
-      cmocka_unit_test(fused_sums_are_the_cpus_sums_in_turn_and_leave_out_what_is_spoiled),
+      cmocka_unit_test(kernels_decode_the_same_values_as_the_cpu),
+      cmocka_unit_test(fused_sums_equal_the_cpus_and_skip_spoiled_inputs),
       cmocka_unit_test(a_changed_chunk_is_judged_as_the_cpu_judges_it),
-      cmocka_unit_test(a_header_that_is_not_what_the_host_was_told_is_malformed),
+      cmocka_unit_test(header_that_differs_from_the_hosts_is_malformed),
       cmocka_unit_test(one_value_that_is_not_finite_is_found_anywhere),
-      cmocka_unit_test(five_hundred_tensors_are_one_launch_and_a_thousand_and_one_are_two),
-      cmocka_unit_test(what_cannot_be_is_refused_before_anything_is_launched),
-      cmocka_unit_test(a_launch_that_fails_is_the_callers_to_know),
+      cmocka_unit_test(five_hundred_tensors_are_one_launch_and_1001_are_two),
+      cmocka_unit_test(invalid_arguments_are_refused_before_any_launch),
+      cmocka_unit_test(failed_launch_is_reported_to_the_caller),
   };
   return cmocka_run_group_tests(tests, fill_pool, NULL);
 }

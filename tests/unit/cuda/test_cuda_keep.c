@@ -60,7 +60,7 @@ static void kept_code_comes_back_whole(void **state) {
 }
 
 /* Each byte of the head, and some of the code. */
-static void changed_byte_makes_a_file_count_for_nothing(void **state) {
+static void file_with_a_changed_byte_is_ignored(void **state) {
   place *p = *state;
   char *out = NULL;
   size_t size;
@@ -84,7 +84,7 @@ static void changed_byte_makes_a_file_count_for_nothing(void **state) {
   assert_int_equal(p->mem.blocks, 0);
 }
 
-static void file_that_others_may_write_counts_for_nothing(void **state) {
+static void file_that_others_may_write_is_ignored(void **state) {
   place *p = *state;
   char *out = NULL;
   size_t size;
@@ -96,7 +96,7 @@ static void file_that_others_may_write_counts_for_nothing(void **state) {
   hv_mem_free(out);
 }
 
-static void folder_that_cannot_be_made_is_a_sentence(void **state) {
+static void folder_that_cannot_be_made_is_an_error_with_a_reason(void **state) {
   place *p = *state;
   char below[160], deep[5000];
   hv_error err = {0};
@@ -113,9 +113,9 @@ static void folder_that_cannot_be_made_is_a_sentence(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(kept_code_comes_back_whole, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(changed_byte_makes_a_file_count_for_nothing, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(file_that_others_may_write_counts_for_nothing, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(folder_that_cannot_be_made_is_a_sentence, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(file_with_a_changed_byte_is_ignored, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(file_that_others_may_write_is_ignored, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(folder_that_cannot_be_made_is_an_error_with_a_reason, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

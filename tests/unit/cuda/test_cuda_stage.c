@@ -89,7 +89,7 @@ static hv_status pour(void *arg, uint64_t index, uint8_t *bytes, size_t room, si
 
 static const uint64_t counts[] = {0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 3 * CHUNK + 7, MOST};
 
-static void what_is_sent_is_what_the_cpu_encodes_in_order_whatever_the_streams_do(void **state) {
+static void sent_chunks_equal_the_cpus_in_any_order_of_streams(void **state) {
   (void)state;
   for (uint64_t seed = 0; seed < SEEDS; seed++) {
     bench b;
@@ -105,7 +105,7 @@ static void what_is_sent_is_what_the_cpu_encodes_in_order_whatever_the_streams_d
   }
 }
 
-static void what_is_received_is_what_the_cpu_decodes_whatever_the_streams_do(void **state) {
+static void received_chunks_equal_the_cpus_in_any_order_of_streams(void **state) {
   (void)state;
   for (uint64_t seed = 0; seed < SEEDS; seed++) {
     bench b;
@@ -168,7 +168,7 @@ static void a_wrong_chunk_ends_the_receiving_and_leaves_its_values(void **state)
   }
 }
 
-static void who_takes_or_brings_chunks_may_end_it_at_any_of_them(void **state) {
+static void callback_may_end_a_transfer_at_any_chunk(void **state) {
   (void)state;
   for (uint64_t stop = 0; stop < CHUNKS; stop++)
     for (int in = 0; in < 2; in++) {
@@ -190,7 +190,7 @@ static void who_takes_or_brings_chunks_may_end_it_at_any_of_them(void **state) {
 
 /* ---- errors of the device ---- */
 
-static void when_there_is_no_memory_for_a_stage_nothing_is_kept(void **state) {
+static void stage_without_memory_keeps_nothing(void **state) {
   (void)state;
   for (int lost = 0; lost < 2; lost++) {
     hv_status status = HV_NOMEM;
@@ -224,7 +224,7 @@ static void when_there_is_no_memory_for_a_stage_nothing_is_kept(void **state) {
 }
 
 /* Each call fails in turn: for good, as when the device is lost, or once. */
-static void a_device_that_fails_at_any_call_ends_it_and_everything_is_given_back(void **state) {
+static void device_that_fails_at_any_call_ends_the_stage_without_a_leak(void **state) {
   (void)state;
   for (int in = 0; in < 2; in++)
     for (int lost = 0; lost < 2; lost++) {
@@ -285,7 +285,7 @@ static void page_locked_memory_is_bounded_and_given_back(void **state) {
 }
 
 /* Two stages on one device, each with its own stream, taking turns. */
-static void stages_do_not_meet(void **state) {
+static void stages_do_not_share_state(void **state) {
   (void)state;
   bench a, b;
   bench_init(&a, HV_CODEC_LINEAR4, 2, 5);
@@ -313,14 +313,14 @@ static int fill(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_is_sent_is_what_the_cpu_encodes_in_order_whatever_the_streams_do),
-      cmocka_unit_test(what_is_received_is_what_the_cpu_decodes_whatever_the_streams_do),
+      cmocka_unit_test(sent_chunks_equal_the_cpus_in_any_order_of_streams),
+      cmocka_unit_test(received_chunks_equal_the_cpus_in_any_order_of_streams),
       cmocka_unit_test(a_wrong_chunk_ends_the_receiving_and_leaves_its_values),
-      cmocka_unit_test(who_takes_or_brings_chunks_may_end_it_at_any_of_them),
-      cmocka_unit_test(when_there_is_no_memory_for_a_stage_nothing_is_kept),
-      cmocka_unit_test(a_device_that_fails_at_any_call_ends_it_and_everything_is_given_back),
+      cmocka_unit_test(callback_may_end_a_transfer_at_any_chunk),
+      cmocka_unit_test(stage_without_memory_keeps_nothing),
+      cmocka_unit_test(device_that_fails_at_any_call_ends_the_stage_without_a_leak),
       cmocka_unit_test(page_locked_memory_is_bounded_and_given_back),
-      cmocka_unit_test(stages_do_not_meet),
+      cmocka_unit_test(stages_do_not_share_state),
   };
   return cmocka_run_group_tests(tests, fill, NULL);
 }

@@ -1,4 +1,4 @@
-/* Many threads with one GPU of plain C: ferries, sums, stages and tables of tensors at once. What TSan is to look at. */
+/* Many threads with one GPU of plain C: ferries, sums, stages and tables of tensors at once. TSan checks it. */
 #include "lib/cuda_stand_in.h"
 #include "lib/values.h"
 

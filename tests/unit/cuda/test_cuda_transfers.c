@@ -92,7 +92,7 @@ static void close_all(bench *b) {
   assert_int_equal(atomic_load(&b->mem.blocks), 0);
 }
 
-static void a_ferried_chunk_is_the_cpus_and_its_values_get_the_same_bits(void **state) {
+static void transferred_chunk_and_its_values_equal_the_cpus(void **state) {
   (void)state;
   static uint8_t ours[ROOM], theirs[ROOM];
   static float sum[4000], other[4000];
@@ -152,7 +152,7 @@ static size_t contribution(check_rng *rng, uint32_t n, uint8_t *codes, float *we
   return (size_t)size;
 }
 
-static void an_owners_sums_on_the_device_are_the_hosts_to_the_bit_and_so_is_what_they_refuse(void **state) {
+static void device_sums_and_refusals_equal_the_hosts_bit_for_bit(void **state) {
   (void)state;
   static uint8_t codes[ROOM], ours[ROOM], theirs[ROOM];
   static float acc[2][4000];
@@ -280,7 +280,7 @@ static void tensors_on_two_gpus_and_in_memory_are_one_run(void **state) {
   assert_true(on[0] > 0 && on[1] > 0 && on[2] > 0);
 }
 
-static void what_is_no_contribution_is_refused_before_the_device_hears_of_it(void **state) {
+static void invalid_contribution_is_refused_before_any_device_call(void **state) {
   (void)state;
   static double wide[40];
   static float values[40];
@@ -325,8 +325,8 @@ static void what_is_no_contribution_is_refused_before_the_device_hears_of_it(voi
   close_all(&b);
 }
 
-/* What the program has put on its stream, and the device has not come to yet, comes before the chunk. */
-static void what_the_program_asked_for_before_is_done_before(void **state) {
+/* Work on the program's stream that the device has not done yet comes before the chunk. */
+static void earlier_work_on_the_programs_stream_comes_first(void **state) {
   (void)state;
   float values[100], later[100];
   uint8_t codes[1024], want[1024];
@@ -350,7 +350,7 @@ static void what_the_program_asked_for_before_is_done_before(void **state) {
   }
 }
 
-static void hostile_chunks_write_nothing_and_are_told_as_the_cpu_tells_them(void **state) {
+static void hostile_chunks_write_nothing_and_give_the_cpus_errors(void **state) {
   (void)state;
   static uint8_t codes[ROOM];
   for (uint64_t seed = 1; seed <= SEEDS / 2; seed++) {
@@ -400,7 +400,7 @@ static void values_that_are_not_finite_are_not_sent(void **state) {
 
 /* An error at each call in turn: it is told, with the device's words; memory is given back; a chunk on the host is whole or not
  * there. */
-static void an_error_at_any_call_is_told_and_nothing_is_kept(void **state) {
+static void error_at_any_call_is_reported_and_nothing_leaks(void **state) {
   (void)state;
   static uint8_t codes[ROOM];
   for (int lost = 0; lost < 2; lost++)
@@ -484,15 +484,15 @@ static void page_locked_memory_has_its_limit(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_ferried_chunk_is_the_cpus_and_its_values_get_the_same_bits),
-      cmocka_unit_test(an_owners_sums_on_the_device_are_the_hosts_to_the_bit_and_so_is_what_they_refuse),
+      cmocka_unit_test(transferred_chunk_and_its_values_equal_the_cpus),
+      cmocka_unit_test(device_sums_and_refusals_equal_the_hosts_bit_for_bit),
       cmocka_unit_test(norms_are_summed_in_the_hosts_order),
       cmocka_unit_test(tensors_on_two_gpus_and_in_memory_are_one_run),
-      cmocka_unit_test(what_is_no_contribution_is_refused_before_the_device_hears_of_it),
-      cmocka_unit_test(what_the_program_asked_for_before_is_done_before),
-      cmocka_unit_test(hostile_chunks_write_nothing_and_are_told_as_the_cpu_tells_them),
+      cmocka_unit_test(invalid_contribution_is_refused_before_any_device_call),
+      cmocka_unit_test(earlier_work_on_the_programs_stream_comes_first),
+      cmocka_unit_test(hostile_chunks_write_nothing_and_give_the_cpus_errors),
       cmocka_unit_test(values_that_are_not_finite_are_not_sent),
-      cmocka_unit_test(an_error_at_any_call_is_told_and_nothing_is_kept),
+      cmocka_unit_test(error_at_any_call_is_reported_and_nothing_leaks),
       cmocka_unit_test(page_locked_memory_has_its_limit),
   };
   return cmocka_run_group_tests_name("the tensors of rounds on a GPU", tests, NULL, NULL);

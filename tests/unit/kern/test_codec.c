@@ -44,7 +44,7 @@ static float linear_scale(const hv_span *span, size_t i) {
   return fabsf(d);
 }
 
-/* What codec.h promises for element i. */
+/* The bound of codec.h for element i. */
 static double bound(int codec, const hv_span *span, size_t n, size_t i, double largest) {
   double eps = largest * 0x1p-22 + 0x1p-118, size = fabs((double)x[i]);
   switch (codec) {
@@ -215,7 +215,7 @@ static void every_set_of_kernels_gives_the_same_bytes_and_values(void **state) {
   }
 }
 
-static void accumulating_is_decoding_times_weight_plus(void **state) {
+static void accumulating_adds_the_decoded_values_times_the_weight(void **state) {
   (void)state;
   for (int codec = 0; codec < HV_CODEC_COUNT; codec++)
     for (size_t d = 0; d < 4; d++)
@@ -266,7 +266,7 @@ static void float64_passes_through_none_to_the_last_bit(void **state) {
   assert_memory_equal(back, source, sizeof back);
 }
 
-static void what_is_not_finite_becomes_what_the_header_says(void **state) {
+static void non_finite_values_become_those_of_the_header(void **state) {
   (void)state;
   const float odd[4] = {NAN, INFINITY, -INFINITY, 1};
   for (int codec = 0; codec < HV_CODEC_COUNT; codec++) {
@@ -295,7 +295,7 @@ static void what_is_not_finite_becomes_what_the_header_says(void **state) {
   }
 }
 
-static void a_source_that_is_not_finite_is_told_wherever_that_is(void **state) {
+static void non_finite_source_is_reported_at_any_position(void **state) {
   (void)state;
   enum { N = 3 * 4096 + 5 };
   const size_t places[] = {0, 31, 4095, 4096, 12288, N - 1};
@@ -323,7 +323,7 @@ static void a_source_that_is_not_finite_is_told_wherever_that_is(void **state) {
     }
 }
 
-static void what_error_feedback_keeps_back_is_sent_later(void **state) {
+static void error_feedback_sends_residuals_later(void **state) {
   (void)state;
   enum { N = 10000, ROUNDS = 40 };
   static float residual[N];
@@ -353,7 +353,8 @@ static void what_error_feedback_keeps_back_is_sent_later(void **state) {
   }
 }
 
-static void error_feedback_is_the_same_for_every_set_and_survives_wild_values(void **state) {
+/* It survives values of any size. */
+static void error_feedback_is_the_same_on_every_set_of_kernels(void **state) {
   (void)state;
   static float a[MOST], b[MOST];
   for (int level = 1; level < HV_CPU_LEVELS; level++)
@@ -401,7 +402,7 @@ static void a_large_chunk_past_the_caches_is_the_same_chunk(void **state) {
   free(big), free(back), free(back2), free(one), free(two);
 }
 
-static void names_are_found_again(void **state) {
+static void codec_names_are_found_again(void **state) {
   (void)state;
   for (int codec = 0; codec < HV_CODEC_COUNT; codec++)
     assert_int_equal(hv_codec_find(hv_codec_name(codec)), codec);
@@ -424,15 +425,15 @@ int main(void) {
       cmocka_unit_test(eight_bits_lose_less_than_plain_buckets_do),
       cmocka_unit_test(zeros_and_repeated_values_come_back_exactly_from_quantile8),
       cmocka_unit_test(every_set_of_kernels_gives_the_same_bytes_and_values),
-      cmocka_unit_test(accumulating_is_decoding_times_weight_plus),
+      cmocka_unit_test(accumulating_adds_the_decoded_values_times_the_weight),
       cmocka_unit_test(decoding_into_other_types_is_decoding_and_converting),
       cmocka_unit_test(float64_passes_through_none_to_the_last_bit),
-      cmocka_unit_test(what_is_not_finite_becomes_what_the_header_says),
-      cmocka_unit_test(a_source_that_is_not_finite_is_told_wherever_that_is),
-      cmocka_unit_test(what_error_feedback_keeps_back_is_sent_later),
-      cmocka_unit_test(error_feedback_is_the_same_for_every_set_and_survives_wild_values),
+      cmocka_unit_test(non_finite_values_become_those_of_the_header),
+      cmocka_unit_test(non_finite_source_is_reported_at_any_position),
+      cmocka_unit_test(error_feedback_sends_residuals_later),
+      cmocka_unit_test(error_feedback_is_the_same_on_every_set_of_kernels),
       cmocka_unit_test(a_large_chunk_past_the_caches_is_the_same_chunk),
-      cmocka_unit_test(names_are_found_again),
+      cmocka_unit_test(codec_names_are_found_again),
   };
   return cmocka_run_group_tests(tests, fill_pool, NULL);
 }

@@ -72,7 +72,7 @@ static void every_flipped_bit_is_noticed(void **state) {
   }
 }
 
-static void moved_pieces_are_noticed(void **state) {
+static void swapped_pieces_are_noticed(void **state) {
   (void)state;
   hv_span span = encode(HV_CODEC_NONE, HV_DTYPE_FLOAT32, 4096);
   memcpy(changed, chunk, span.size);
@@ -166,7 +166,7 @@ static void a_code_book_of_zeros_decodes_to_zeros(void **state) {
     assert_true(out[i] == 0);
 }
 
-static void any_sealed_bytes_decode_to_finite_numbers_in_the_quantised_codecs(void **state) {
+static void quantised_codecs_decode_any_sealed_bytes_to_finite_values(void **state) {
   (void)state;
   check_rng rng = {5};
   hv_codec_info info;
@@ -313,12 +313,12 @@ int main(void) {
       cmocka_unit_test(the_checksum_is_the_one_in_the_header),
       cmocka_unit_test(a_chunk_cut_or_grown_is_malformed),
       cmocka_unit_test(every_flipped_bit_is_noticed),
-      cmocka_unit_test(moved_pieces_are_noticed),
+      cmocka_unit_test(swapped_pieces_are_noticed),
       cmocka_unit_test(a_header_that_lies_is_refused),
       cmocka_unit_test(another_count_than_expected_is_invalid),
       cmocka_unit_test(parameters_that_cannot_be_are_malformed),
       cmocka_unit_test(a_code_book_of_zeros_decodes_to_zeros),
-      cmocka_unit_test(any_sealed_bytes_decode_to_finite_numbers_in_the_quantised_codecs),
+      cmocka_unit_test(quantised_codecs_decode_any_sealed_bytes_to_finite_values),
       cmocka_unit_test(a_chunk_may_come_in_any_parts),
       cmocka_unit_test(weights_that_make_no_sense_are_invalid),
       cmocka_unit_test(a_chunk_beyond_the_limits_does_not_count_at_all),

@@ -125,7 +125,7 @@ static void every_set_of_kernels_computes_the_same_maths(void **state) {
   assert_true(levels >= 1);
 }
 
-static void basis_and_product_are_the_same_bytes_from_every_set_of_kernels(void **state) {
+static void basis_and_product_are_the_same_on_every_set_of_kernels(void **state) {
   (void)state;
   const size_t rows = 77, cols = 203, rank = 19;
   bench a, b;
@@ -153,7 +153,7 @@ static void basis_and_product_are_the_same_bytes_from_every_set_of_kernels(void 
   }
 }
 
-static void dependent_columns_still_give_an_orthonormal_basis_of_their_span(void **state) {
+static void dependent_columns_still_give_an_orthonormal_basis(void **state) {
   (void)state;
   enum { ROWS = 60, RANK = 6 };
   float p[ROWS * RANK], start[ROWS * RANK];
@@ -196,7 +196,7 @@ static void dependent_columns_still_give_an_orthonormal_basis_of_their_span(void
   }
 }
 
-static void what_is_not_finite_is_refused_and_stays(void **state) {
+static void non_finite_matrix_is_refused_and_unchanged(void **state) {
   (void)state;
   float p[6] = {1, 2, 3, 4, 5, 6}, was[6];
   double scratch[2 * 6 + 2 * 4];
@@ -290,7 +290,7 @@ static hv_status try(hv_lowrank_round *round, hv_lowrank_step step, int64_t id) 
   return status;
 }
 
-static void a_round_counts_once_whatever_is_repeated(void **state) {
+static void round_counts_once_though_its_steps_are_repeated(void **state) {
   (void)state;
   hv_lowrank_round r = {0};
   assert_int_equal(try(&r, HV_LOWRANK_DECODE, 5), HV_STATE);
@@ -323,13 +323,13 @@ static void a_round_counts_once_whatever_is_repeated(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_set_of_kernels_computes_the_same_maths),
-      cmocka_unit_test(basis_and_product_are_the_same_bytes_from_every_set_of_kernels),
-      cmocka_unit_test(dependent_columns_still_give_an_orthonormal_basis_of_their_span),
-      cmocka_unit_test(what_is_not_finite_is_refused_and_stays),
+      cmocka_unit_test(basis_and_product_are_the_same_on_every_set_of_kernels),
+      cmocka_unit_test(dependent_columns_still_give_an_orthonormal_basis),
+      cmocka_unit_test(non_finite_matrix_is_refused_and_unchanged),
       cmocka_unit_test(a_sketch_depends_on_seed_round_and_index_alone),
       cmocka_unit_test(tensors_are_cut_where_they_compress_best),
       cmocka_unit_test(a_tensor_takes_part_when_it_shrinks_enough),
-      cmocka_unit_test(a_round_counts_once_whatever_is_repeated),
+      cmocka_unit_test(round_counts_once_though_its_steps_are_repeated),
   };
   return cmocka_run_group_tests_name("lowrank", tests, NULL, NULL);
 }

@@ -141,8 +141,8 @@ static void one_value_that_is_not_finite_is_found_anywhere(void **state) {
       }
 }
 
-/* "Within" is never said in error; and it is said of ordinary values, or the quick way would be none. */
-static void what_is_within_the_limit_stays_within_it_and_ordinary_values_are(void **state) {
+/* The check never says "within" in error. It says so of ordinary values, or the quick way would never be used. */
+static void values_within_the_limit_stay_within_it(void **state) {
   (void)state;
   static const float weights[] = {0, 0x1p-40f, 0x1p-8f, 0.7f, 1, 1000, 0x1p64f};
   for (int level = 0; level < HV_CPU_LEVELS; level++)
@@ -217,7 +217,7 @@ static void square_sums_have_the_shape_that_the_header_gives(void **state) {
   free(v);
 }
 
-static void scaling_multiplies(void **state) {
+static void scaling_multiplies_each_value(void **state) {
   (void)state;
   for (int level = 0; level < HV_CPU_LEVELS; level++)
     for (size_t n = 0; n < 100; n++) {
@@ -282,7 +282,7 @@ static void a_dtype_off_the_list_is_invalid(void **state) {
 }
 
 /* Against float64, element by element; and alpha 1 gives the values themselves. */
-static void a_blend_is_between_what_was_there_and_the_average(void **state) {
+static void blend_lies_between_local_and_averaged_values(void **state) {
   (void)state;
   check_rng rng = {77};
   for (int level = 0; level < HV_CPU_LEVELS; level++)
@@ -315,14 +315,14 @@ static void a_blend_is_between_what_was_there_and_the_average(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_float16_widens_to_its_value),
-      cmocka_unit_test(a_blend_is_between_what_was_there_and_the_average),
+      cmocka_unit_test(blend_lies_between_local_and_averaged_values),
       cmocka_unit_test(float32_becomes_the_nearest_float16_and_bfloat16),
       cmocka_unit_test(accumulating_rounds_the_product_and_then_the_sum),
       cmocka_unit_test(one_value_that_is_not_finite_is_found_anywhere),
-      cmocka_unit_test(what_is_within_the_limit_stays_within_it_and_ordinary_values_are),
+      cmocka_unit_test(values_within_the_limit_stay_within_it),
       cmocka_unit_test(float64_counts_as_finite_when_its_float32_is),
       cmocka_unit_test(square_sums_have_the_shape_that_the_header_gives),
-      cmocka_unit_test(scaling_multiplies),
+      cmocka_unit_test(scaling_multiplies_each_value),
       cmocka_unit_test(conversions_are_the_same_on_every_set_and_write_no_further),
       cmocka_unit_test(the_callers_rounding_and_flushing_change_nothing),
       cmocka_unit_test(a_dtype_off_the_list_is_invalid),

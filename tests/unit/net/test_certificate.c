@@ -81,7 +81,7 @@ static X509 *x509_of(const char *pem) {
   return x509;
 }
 
-static void a_certificate_is_believed_and_tells_whose_it_is(void **state) {
+static void certificate_is_accepted_and_names_its_peer(void **state) {
   hv_mem *mem = *state;
   hv_identity *identity = identity_of(mem, seed_1);
   char *pem = NULL, *key = NULL, *again = NULL, *key_again = NULL, name[80];
@@ -198,7 +198,7 @@ static void foreign_signatures_and_other_keys_are_refused(void **state) {
   EVP_PKEY_free(ec);
 }
 
-static void what_is_not_exactly_one_certificate_is_refused(void **state) {
+static void text_that_is_not_exactly_one_certificate_is_refused(void **state) {
   hv_mem *mem = *state;
   char *a = certificate_of(mem, seed_1, NOW, 30), *b = certificate_of(mem, seed_2, NOW, 30), both[4096];
   snprintf(both, sizeof both, "%s%s", a, b);
@@ -258,11 +258,11 @@ static void no_changed_bit_makes_another_peer(void **state) {
 int main(void) {
 #define WITH_MEM(test) cmocka_unit_test_setup_teardown(test, settle, leave_tidy)
   const struct CMUnitTest tests[] = {
-      WITH_MEM(a_certificate_is_believed_and_tells_whose_it_is),
+      WITH_MEM(certificate_is_accepted_and_names_its_peer),
       WITH_MEM(a_certificate_is_believed_for_its_days_and_one_more),
       WITH_MEM(impossible_times_make_no_certificate),
       WITH_MEM(foreign_signatures_and_other_keys_are_refused),
-      WITH_MEM(what_is_not_exactly_one_certificate_is_refused),
+      WITH_MEM(text_that_is_not_exactly_one_certificate_is_refused),
       WITH_MEM(no_changed_bit_makes_another_peer),
   };
   return cmocka_run_group_tests_name("certificates", tests, NULL, NULL);

@@ -208,7 +208,7 @@ static void a_signature_holds_for_its_domain_bytes_and_key_only(void **state) {
   hv_identity_free(b);
 }
 
-static void sha256_is_sha256(void **state) {
+static void sha256_gives_the_known_digests(void **state) {
   (void)state;
   hv_hash hash, expected;
   hv_identity_sha256(text_of("abc"), &hash);
@@ -307,7 +307,7 @@ static void a_file_that_others_may_read_is_refused(void **state) {
   }
 }
 
-static void what_is_no_plain_file_is_refused(void **state) {
+static void identity_that_is_no_plain_file_is_refused(void **state) {
   place *p = *state;
   char path[128];
   strcpy(path, p->path);
@@ -333,7 +333,7 @@ static void what_is_no_plain_file_is_refused(void **state) {
   strcpy(p->path, path);
 }
 
-static void what_is_no_key_is_refused_and_left_alone(void **state) {
+static void file_without_a_key_is_refused_and_left_alone(void **state) {
   place *p = *state;
   static char large[20000];
   memset(large, 'x', sizeof large);
@@ -385,7 +385,7 @@ static void *race(void *arg) {
   return NULL;
 }
 
-static void those_who_make_one_file_at_once_agree_on_the_key(void **state) {
+static void threads_that_make_one_key_file_agree_on_the_key(void **state) {
   place *p = *state;
   for (int round = 0; round < 20; round++) {
     enum { RACERS = 8 };
@@ -592,14 +592,14 @@ int main(void) {
       IN_A_FOLDER(seeds_give_the_keys_of_rfc_8032),
       IN_A_FOLDER(signatures_are_ed25519_over_domain_and_bytes),
       IN_A_FOLDER(a_signature_holds_for_its_domain_bytes_and_key_only),
-      cmocka_unit_test(sha256_is_sha256),
+      cmocka_unit_test(sha256_gives_the_known_digests),
       IN_A_FOLDER(threads_share_an_identity),
       IN_A_FOLDER(a_key_file_is_made_once_and_read_again),
       IN_A_FOLDER(a_file_that_others_may_read_is_refused),
-      IN_A_FOLDER(what_is_no_plain_file_is_refused),
-      IN_A_FOLDER(what_is_no_key_is_refused_and_left_alone),
+      IN_A_FOLDER(identity_that_is_no_plain_file_is_refused),
+      IN_A_FOLDER(file_without_a_key_is_refused_and_left_alone),
       IN_A_FOLDER(a_file_that_cannot_be_written_whole_is_not_there),
-      IN_A_FOLDER(those_who_make_one_file_at_once_agree_on_the_key),
+      IN_A_FOLDER(threads_that_make_one_key_file_agree_on_the_key),
       IN_A_FOLDER(libp2p_keys_are_read),
       IN_A_FOLDER(other_pem_keys_are_refused_by_name),
       IN_A_FOLDER(damaged_pem_keys_are_refused),

@@ -60,7 +60,7 @@ static void a_message_is_appended(void **state) {
   hv_buf_fini(&out);
 }
 
-static void a_buf_that_is_full_stays_as_it_was(void **state) {
+static void full_buffer_stays_unchanged(void **state) {
   (void)state;
   hv_mem mem;
   hv_buf out;
@@ -74,7 +74,7 @@ static void a_buf_that_is_full_stays_as_it_was(void **state) {
   hv_buf_fini(&out);
 }
 
-static void what_is_over_a_limit_is_not_written(void **state) {
+static void message_over_a_limit_is_not_written(void **state) {
   (void)state;
   static uint8_t blob[HV_MSG_BLOB_MAX + 1];
   static hv_card cards[HV_CARDS_MAX + 1];
@@ -101,7 +101,7 @@ static void what_is_over_a_limit_is_not_written(void **state) {
   assert_int_equal(try_write(&hello), HV_TOO_LARGE);
 }
 
-static void what_is_over_a_limit_of_the_dht_is_not_written(void **state) {
+static void dht_message_over_a_limit_is_not_written(void **state) {
   (void)state;
   static uint8_t blob[HV_RECORD_VALUE_MAX + 1];
   static hv_record records[HV_RECORDS_MAX + 1];
@@ -125,7 +125,7 @@ static void what_is_over_a_limit_of_the_dht_is_not_written(void **state) {
   assert_int_equal(try_write(&store), HV_TOO_LARGE);
 }
 
-static void what_cannot_be_said_is_invalid(void **state) {
+static void invalid_message_is_not_written(void **state) {
   (void)state;
   hv_msg msg = {.kind = HV_MSG_NONE};
   assert_int_equal(try_write(&msg), HV_INVALID);
@@ -156,7 +156,7 @@ static void a_message_cut_short_is_never_taken_for_whole(void **state) {
   }
 }
 
-static void the_version_comes_first_and_is_what_another_version_reads(void **state) {
+static void version_comes_first_and_is_read_by_other_versions(void **state) {
   (void)state;
   static msgs_sample s;
   check_rng rng = {3};
@@ -315,12 +315,12 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_kind_comes_back_as_it_was),
       cmocka_unit_test(a_message_is_appended),
-      cmocka_unit_test(a_buf_that_is_full_stays_as_it_was),
-      cmocka_unit_test(what_is_over_a_limit_is_not_written),
-      cmocka_unit_test(what_is_over_a_limit_of_the_dht_is_not_written),
-      cmocka_unit_test(what_cannot_be_said_is_invalid),
+      cmocka_unit_test(full_buffer_stays_unchanged),
+      cmocka_unit_test(message_over_a_limit_is_not_written),
+      cmocka_unit_test(dht_message_over_a_limit_is_not_written),
+      cmocka_unit_test(invalid_message_is_not_written),
       cmocka_unit_test(a_message_cut_short_is_never_taken_for_whole),
-      cmocka_unit_test(the_version_comes_first_and_is_what_another_version_reads),
+      cmocka_unit_test(version_comes_first_and_is_read_by_other_versions),
       cmocka_unit_test(the_budget_holds),
       cmocka_unit_test(the_largest_messages_fit_the_budget),
       cmocka_unit_test(the_largest_group_fits_a_bulk_header),

@@ -61,7 +61,7 @@ static hv_status read_kind(uint32_t kind, const raw *body) {
   return read_raw(span(&r));
 }
 
-static void what_is_over_a_limit_is_not_read(void **state) {
+static void message_over_a_limit_is_not_read(void **state) {
   (void)state;
   static uint8_t blob[HV_MSG_BYTES_MAX];
   static uint8_t data[HV_MSG_BYTES_MAX];
@@ -142,7 +142,7 @@ static hv_status read_verdicts(size_t n, int packed) {
   return read_kind(STORED, &body);
 }
 
-static void what_the_dht_says_is_as_long_as_it_may_be(void **state) {
+static void dht_lists_over_a_limit_are_not_read(void **state) {
   (void)state;
   assert_int_equal(read_find(HV_CONTACTS_MAX), HV_OK);
   assert_int_equal(read_find(HV_CONTACTS_MAX + 1), HV_MALFORMED);
@@ -256,7 +256,7 @@ static void a_version_that_comes_late_is_malformed(void **state) {
   assert_int_equal(read_raw(span(&late)), HV_MALFORMED);
 }
 
-static void nothing_stands_twice(void **state) {
+static void repeated_field_is_malformed(void **state) {
   (void)state;
   RAW(body, 64);
   put_field(&body, 1, hv_span_of("a", 1));
@@ -390,15 +390,15 @@ static void a_small_message_is_one_allocation(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_is_over_a_limit_is_not_read),
+      cmocka_unit_test(message_over_a_limit_is_not_read),
       cmocka_unit_test(lists_and_keys_are_as_long_as_they_may_be),
-      cmocka_unit_test(what_the_dht_says_is_as_long_as_it_may_be),
+      cmocka_unit_test(dht_lists_over_a_limit_are_not_read),
       cmocka_unit_test(an_address_of_an_unknown_kind_is_left_out),
       cmocka_unit_test(unknown_fields_are_dropped),
       cmocka_unit_test(a_kind_yet_to_come_is_unsupported),
       cmocka_unit_test(another_version_is_told_apart),
       cmocka_unit_test(a_version_that_comes_late_is_malformed),
-      cmocka_unit_test(nothing_stands_twice),
+      cmocka_unit_test(repeated_field_is_malformed),
       cmocka_unit_test(oddly_formed_bytes_are_malformed),
       cmocka_unit_test(an_unknown_refusal_is_still_a_refusal),
       cmocka_unit_test(hostile_bytes_take_bounded_memory),

@@ -1,9 +1,10 @@
-/* Who coordinates a round hears what members say of each other, at the moments at which they say it. */
+/* The coordinator of a round receives the members' reports of each other, at the moments of the reports. */
 #include "lib/council_scene.h"
 
-/* The coordinator cannot reach the fourth member, and asks all. Its word reaches that one late: by then two have stopped and
- * answered, whose streams broke for that, as it says. It is not the one to doubt, however often. */
-static void whose_streams_broke_since_the_others_had_answered_is_not_doubted(void **unused) {
+/* The coordinator cannot reach the fourth member, and asks all. Its ask reaches the fourth member late: by then two have stopped
+ * and answered, and the fourth reports their streams as broken. The coordinator does not doubt it for that, however often it
+ * happens. */
+static void member_is_never_doubted_for_streams_broken_by_an_ask(void **unused) {
   (void)unused;
   scene s;
   set_scene(&s, 0);
@@ -40,7 +41,7 @@ static void comes_later(scene *s, int stopped) {
   wait_us(s, STALL_MS * 1000);
 }
 
-static void who_was_there_and_stopped_has_time_to_miss_the_coordinator_for_whom_it_did(void **unused) {
+static void member_that_stopped_has_time_to_miss_its_coordinator(void **unused) {
   (void)unused;
   scene s;
   comes_later(&s, 0);
@@ -58,7 +59,7 @@ static void who_was_there_and_stopped_has_time_to_miss_the_coordinator_for_whom_
 
 /* The coordinator's stream to the fourth member broke, as that one is lost, or as it broke it off itself: then it lives, and its
  * answer may come later than a suspect's. */
-static void who_broke_off_itself_has_as_long_to_answer_as_all(void **unused) {
+static void member_that_closed_its_stream_gets_the_full_answer_time(void **unused) {
   (void)unused;
   for (int itself = 0; itself < 2; itself++) {
     scene s;
@@ -82,7 +83,7 @@ static void who_broke_off_itself_has_as_long_to_answer_as_all(void **unused) {
 
 /* The second member says that it cannot reach the fourth one, which has not come yet. Its line is lost on its way, but it opens
  * another stream meanwhile. */
-static void who_opens_a_stream_lives_and_is_no_suspect(void **unused) {
+static void member_that_opens_a_stream_is_no_suspect(void **unused) {
   (void)unused;
   for (int seen = 0; seen < 2; seen++) {
     scene s;
@@ -141,7 +142,7 @@ static void is_named(scene *s, int stood_still, int just_heard) {
   strike_scene(s);
 }
 
-static void whom_the_coordinator_has_just_heard_is_no_suspect_of_others(void **unused) {
+static void member_just_heard_by_the_coordinator_is_no_suspect(void **unused) {
   (void)unused;
   scene s;
   is_named(&s, 0, 0);
@@ -164,7 +165,7 @@ static void misses(scene *s, size_t missed) {
     answers(s, i);
 }
 
-static void whom_fewer_than_half_have_answered_hastens_nobody(void **unused) {
+static void coordinator_with_under_half_of_the_answers_waits(void **unused) {
   (void)unused;
   scene s;
   misses(&s, 2);
@@ -218,7 +219,7 @@ static void asks_anew_for_one_who_was_with_it(scene *s) {
   wait_us(s, STALL_MS * 1000 / 5);
 }
 
-static void who_was_asked_by_another_one_has_a_suspects_time_to_come_back(void **unused) {
+static void member_asked_elsewhere_has_suspect_time_to_return(void **unused) {
   static void (*const asks[])(scene *) = {asks_while_the_line_of_one_ends, asks_anew_for_one_who_was_with_it};
   (void)unused;
   scene s;
@@ -236,7 +237,7 @@ static void who_was_asked_by_another_one_has_a_suspects_time_to_come_back(void *
   }
 }
 
-static void who_goes_while_it_is_asked_has_a_suspects_time_to_come_back(void **unused) {
+static void member_that_leaves_while_asked_has_time_to_return(void **unused) {
   (void)unused;
   scene s;
   asks_while_one_goes(&s);
@@ -252,7 +253,7 @@ static void who_goes_while_it_is_asked_has_a_suspects_time_to_come_back(void **u
 }
 
 /* All are with another one meanwhile, as far as they have said, when the one who coordinates has everything. */
-static void who_asks_does_not_say_that_all_have_finished(void **unused) {
+static void asking_coordinator_does_not_declare_the_round_finished(void **unused) {
   (void)unused;
   scene s;
   misses(&s, 0);
@@ -308,7 +309,9 @@ static void waits_in_vain(scene *s, uint64_t us) {
   hv_council_trouble(s->w.council, &first, &first, &none, &none);
 }
 
-static void a_coordinator_that_owns_in_vain_and_says_that_it_is_there_is_asked_in_one_view_before_it_is_given_up(void **unused) {
+/* The coordinator owns chunks, gets nothing from others, and reports that it is alive. It is asked in one view before it is given
+ * up. */
+static void coordinator_that_reports_is_asked_once_before_replacement(void **unused) {
   (void)unused;
   scene s;
   set_scene(&s, 1);
@@ -329,7 +332,7 @@ static void a_coordinator_that_owns_in_vain_and_says_that_it_is_there_is_asked_i
 
 /* The first coordinator asks, has the answer, stands still, and is there again when this member attends the second one: it has as
  * long to tell its plan as if it had never been away. */
-static void who_has_the_answer_is_waited_for_as_long_after_it_was_missed(void **unused) {
+static void coordinator_with_answers_is_waited_for_after_it_was_missed(void **unused) {
   (void)unused;
   scene s;
   set_scene(&s, 3);
@@ -352,7 +355,7 @@ static void who_has_the_answer_is_waited_for_as_long_after_it_was_missed(void **
 
 /* This member was in a view with some others, whose coordinator is lost; the next one is with those who were not in it, and puts it
  * out. It comes next itself, and goes on with who is left. */
-static void who_is_put_out_by_another_side_goes_on_with_those_of_its_own_view(void **unused) {
+static void member_excluded_elsewhere_continues_with_its_own_view(void **unused) {
   (void)unused;
   scene s;
   set_scene(&s, 2);
@@ -386,7 +389,7 @@ static void is_asked_by_1(scene *s) {
   hv_council_report(s->w.council);
 }
 
-static void who_alone_is_in_a_view_goes_back_to_the_one_before_with_the_others(void **unused) {
+static void member_alone_in_a_view_returns_with_the_others(void **unused) {
   (void)unused;
   scene s;
   is_alone_in_a_view(&s, 2);
@@ -423,7 +426,7 @@ static void an_average_of_a_view_holds_its_member_there(void **unused) {
 
 /* An auxiliary cannot tell whether anything was averaged. And whoever says that it attends one who is later in order passes over
  * others of the view. */
-static void others_stay_in_their_view(void **unused) {
+static void members_of_a_valid_view_stay_in_it(void **unused) {
   (void)unused;
   scene s;
   is_alone_in_a_view(&s, 2);
@@ -469,7 +472,7 @@ static void is_with_one_left_out_before(unsigned holders, unsigned lacking, int 
   strike_scene(&s);
 }
 
-static void who_was_left_out_may_come_back_if_what_it_holds_agrees(void **unused) {
+static void excluded_member_may_return_if_its_values_agree(void **unused) {
   (void)unused;
   is_with_one_left_out_before(1 | 16, 0, 0, 1);
   is_with_one_left_out_before(1 | 2 | 16, 0, 0, 0);
@@ -498,7 +501,8 @@ static void comes_from_a_view_of_a_lost_coordinator(scene *s, uint32_t view) {
   wait_us(s, STALL_MS * 1000 * 3);
 }
 
-static void who_was_told_of_a_view_that_its_coordinator_never_promised_is_out(void **unused) {
+/* It was told of a view that this view's coordinator never promised. */
+static void member_of_a_view_that_was_never_promised_is_excluded(void **unused) {
   (void)unused;
   scene s;
   comes_from_a_view_of_a_lost_coordinator(&s, MEMBERS);
@@ -535,7 +539,8 @@ static void is_with_those_of_a_view(int was_asked, int holds, int is_in) {
   strike_scene(&s);
 }
 
-static void who_never_promised_the_view_that_the_others_come_from_leaves_them_if_it_holds_anything(void **unused) {
+/* The others come from a view that this member never promised. */
+static void member_that_promised_no_view_leaves_if_it_holds_values(void **unused) {
   (void)unused;
   is_with_those_of_a_view(0, 1, 0);
   is_with_those_of_a_view(1, 1, 1);
@@ -544,7 +549,7 @@ static void who_never_promised_the_view_that_the_others_come_from_leaves_them_if
 
 /* The third member has missed the two before it, whose lines are open, and the others have come; the second one says something, and
  * they go. */
-static void who_is_left_by_all_goes_to_the_one_that_has_spoken(void **unused) {
+static void coordinator_left_by_all_joins_the_one_that_reported(void **unused) {
   (void)unused;
   scene s;
   hv_members first = set_of(1), none = {{0}};
@@ -567,25 +572,25 @@ static void who_is_left_by_all_goes_to_the_one_that_has_spoken(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(whose_streams_broke_since_the_others_had_answered_is_not_doubted),
-      cmocka_unit_test(whom_fewer_than_half_have_answered_hastens_nobody),
-      cmocka_unit_test(who_goes_while_it_is_asked_has_a_suspects_time_to_come_back),
-      cmocka_unit_test(who_was_asked_by_another_one_has_a_suspects_time_to_come_back),
-      cmocka_unit_test(who_asks_does_not_say_that_all_have_finished),
-      cmocka_unit_test(a_coordinator_that_owns_in_vain_and_says_that_it_is_there_is_asked_in_one_view_before_it_is_given_up),
-      cmocka_unit_test(who_has_the_answer_is_waited_for_as_long_after_it_was_missed),
-      cmocka_unit_test(who_is_put_out_by_another_side_goes_on_with_those_of_its_own_view),
-      cmocka_unit_test(who_was_there_and_stopped_has_time_to_miss_the_coordinator_for_whom_it_did),
-      cmocka_unit_test(who_broke_off_itself_has_as_long_to_answer_as_all),
-      cmocka_unit_test(who_opens_a_stream_lives_and_is_no_suspect),
-      cmocka_unit_test(whom_the_coordinator_has_just_heard_is_no_suspect_of_others),
-      cmocka_unit_test(who_alone_is_in_a_view_goes_back_to_the_one_before_with_the_others),
+      cmocka_unit_test(member_is_never_doubted_for_streams_broken_by_an_ask),
+      cmocka_unit_test(coordinator_with_under_half_of_the_answers_waits),
+      cmocka_unit_test(member_that_leaves_while_asked_has_time_to_return),
+      cmocka_unit_test(member_asked_elsewhere_has_suspect_time_to_return),
+      cmocka_unit_test(asking_coordinator_does_not_declare_the_round_finished),
+      cmocka_unit_test(coordinator_that_reports_is_asked_once_before_replacement),
+      cmocka_unit_test(coordinator_with_answers_is_waited_for_after_it_was_missed),
+      cmocka_unit_test(member_excluded_elsewhere_continues_with_its_own_view),
+      cmocka_unit_test(member_that_stopped_has_time_to_miss_its_coordinator),
+      cmocka_unit_test(member_that_closed_its_stream_gets_the_full_answer_time),
+      cmocka_unit_test(member_that_opens_a_stream_is_no_suspect),
+      cmocka_unit_test(member_just_heard_by_the_coordinator_is_no_suspect),
+      cmocka_unit_test(member_alone_in_a_view_returns_with_the_others),
       cmocka_unit_test(an_average_of_a_view_holds_its_member_there),
-      cmocka_unit_test(others_stay_in_their_view),
-      cmocka_unit_test(who_is_left_by_all_goes_to_the_one_that_has_spoken),
-      cmocka_unit_test(who_was_left_out_may_come_back_if_what_it_holds_agrees),
-      cmocka_unit_test(who_was_told_of_a_view_that_its_coordinator_never_promised_is_out),
-      cmocka_unit_test(who_never_promised_the_view_that_the_others_come_from_leaves_them_if_it_holds_anything),
+      cmocka_unit_test(members_of_a_valid_view_stay_in_it),
+      cmocka_unit_test(coordinator_left_by_all_joins_the_one_that_reported),
+      cmocka_unit_test(excluded_member_may_return_if_its_values_agree),
+      cmocka_unit_test(member_of_a_view_that_was_never_promised_is_excluded),
+      cmocka_unit_test(member_that_promised_no_view_leaves_if_it_holds_values),
   };
   return cmocka_run_group_tests_name("council", tests, NULL, NULL);
 }

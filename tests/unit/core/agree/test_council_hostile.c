@@ -3,7 +3,7 @@
 
 /* The first coordinator says that all have finished: if this member lacks something it waits for that one no more, and may still
  * call for a view. */
-static void who_lacks_something_does_not_believe_that_all_have_finished(void **unused) {
+static void member_lacking_values_rejects_the_end_of_the_round(void **unused) {
   (void)unused;
   for (int lacks = 0; lacks < 2; lacks++) {
     scene s;
@@ -21,8 +21,9 @@ static void who_lacks_something_does_not_believe_that_all_have_finished(void **u
   }
 }
 
-/* What it lacked comes after all: it has finished, too, with nobody left to tell it so; not if a view has begun meanwhile. */
-static void who_was_told_so_and_has_everything_in_the_end_has_finished(void **unused) {
+/* The values that it lacked come after all. It has finished, too, with nobody left to tell it so. It has not if a view has begun
+ * meanwhile. */
+static void member_that_completes_after_the_end_message_has_finished(void **unused) {
   (void)unused;
   for (int asked = 0; asked < 2; asked++) {
     scene s;
@@ -42,7 +43,7 @@ static void who_was_told_so_and_has_everything_in_the_end_has_finished(void **un
 }
 
 /* The first coordinator asks, and asks, for one view or for ever higher ones. */
-static void who_asks_and_never_tells_a_plan_is_not_waited_for_for_ever(void **unused) {
+static void coordinator_without_a_plan_is_not_waited_for_for_ever(void **unused) {
   (void)unused;
   for (uint32_t higher = 0; higher < 2; higher++) {
     scene s;
@@ -61,7 +62,7 @@ static void who_asks_and_never_tells_a_plan_is_not_waited_for_for_ever(void **un
 }
 
 /* The last one comes, again and again, with a higher number than all have promised. */
-static void who_comes_with_ever_higher_numbers_is_refused_though_nobody_asks(void **unused) {
+static void member_with_ever_higher_numbers_is_refused_without_an_ask(void **unused) {
   (void)unused;
   scene s;
   hv_members none = {{0}};
@@ -128,10 +129,10 @@ static void however_high_the_numbers_are_others_can_follow(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(who_lacks_something_does_not_believe_that_all_have_finished),
-      cmocka_unit_test(who_was_told_so_and_has_everything_in_the_end_has_finished),
-      cmocka_unit_test(who_asks_and_never_tells_a_plan_is_not_waited_for_for_ever),
-      cmocka_unit_test(who_comes_with_ever_higher_numbers_is_refused_though_nobody_asks),
+      cmocka_unit_test(member_lacking_values_rejects_the_end_of_the_round),
+      cmocka_unit_test(member_that_completes_after_the_end_message_has_finished),
+      cmocka_unit_test(coordinator_without_a_plan_is_not_waited_for_for_ever),
+      cmocka_unit_test(member_with_ever_higher_numbers_is_refused_without_an_ask),
       cmocka_unit_test(however_high_the_numbers_are_others_can_follow),
   };
   return cmocka_run_group_tests_name("a council among liars", tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Whom a round does without, and which views it believes: what a lone member that lies can do to the others. */
+/* The members that a round excludes, and the views that it believes: the harm that a lone liar can do to the others. */
 #include "lib/check.h"
 
 #include "core/agree/doubts.h"
@@ -42,7 +42,8 @@ static void weigh(hv_doubts *d) {
   hv_doubts_weigh(d, &here);
 }
 
-static void false_words_cost_their_teller_its_spans_at_once_whatever_trouble_it_has_itself(void **state) {
+/* The sender has trouble with others itself. That does not help it. */
+static void false_values_cost_their_sender_its_spans_at_once(void **state) {
   hv_doubts *d = &((fixture *)*state)->doubts;
   hv_members others = set_of(1 << 1 | 1 << 2);
   hv_doubts_trouble(d, 5, 0, &others);
@@ -58,7 +59,7 @@ static void false_words_cost_their_teller_its_spans_at_once_whatever_trouble_it_
   assert_int_equal(hv_members_count(&d->barred), 1);
 }
 
-static void who_charges_one_after_another_alone_is_out_itself(void **state) {
+static void member_that_alone_charges_one_after_another_is_barred(void **state) {
   hv_doubts *d = &((fixture *)*state)->doubts;
   for (size_t i = 1; i < MEMBERS; i++) {
     charge(d, 0, i);
@@ -68,7 +69,7 @@ static void who_charges_one_after_another_alone_is_out_itself(void **state) {
   assert_true(hv_members_has(&d->barred, 0));
 }
 
-static void who_owns_nothing_for_its_false_words_hastens_nobody(void **state) {
+static void reports_of_a_charged_member_hasten_nobody(void **state) {
   hv_doubts *d = &((fixture *)*state)->doubts;
   hv_members one = set_of(1 << 1), other = set_of(1 << 2);
   hv_doubts_unseen(d, 5, &one);
@@ -88,7 +89,7 @@ static void who_owns_nothing_for_its_false_words_hastens_nobody(void **state) {
 }
 
 /* In a group of three a quarter is one member: both charges are of that one. */
-static void who_charges_the_same_one_again_charges_no_second_one(void **state) {
+static void repeated_charge_of_one_member_counts_once(void **state) {
   hv_doubts small;
   hv_members here = set_of(1 << 0 | 1 << 1 | 1 << 2);
   assert_int_equal(hv_doubts_init(&small, &((fixture *)*state)->mem, 3, 0), HV_OK);
@@ -107,8 +108,9 @@ static void who_charges_the_same_one_again_charges_no_second_one(void **state) {
   hv_doubts_fini(&small);
 }
 
-/* Two of the members lie, and each is charged by somebody else, too, in one view or another: those charges are not of one alone. */
-static void who_is_charged_by_another_one_too_in_whatever_view_is_not_charged_by_one_alone(void **state) {
+/* Two of the members lie, and each is charged by another member, too, in one view or another. Those charges are not of one member
+ * alone. */
+static void charge_shared_by_another_member_is_not_a_lone_charge(void **state) {
   hv_doubts *d = &((fixture *)*state)->doubts;
   charge(d, 0, 1);
   weigh(d);
@@ -130,7 +132,7 @@ static void who_is_charged_by_another_one_too_in_whatever_view_is_not_charged_by
 }
 
 /* Half of four lie. Another one than the coordinator would be out for that. */
-static void a_coordinator_believes_its_own_eyes_unless_they_leave_nobody_else(void **state) {
+static void coordinator_trusts_itself_unless_that_bars_all_others(void **state) {
   hv_members here = set_of(1 << 0 | 1 << 1 | 1 << 2 | 1 << 3);
   for (size_t me = 0; me < 2; me++) {
     hv_doubts four;
@@ -149,8 +151,8 @@ static void a_coordinator_believes_its_own_eyes_unless_they_leave_nobody_else(vo
   }
 }
 
-/* Seed 1032030. */
-static void who_alone_would_have_the_coordinator_go_and_many_of_the_few_left_is_out_itself(void **state) {
+/* It alone would have the coordinator excluded, and many of the few that are left (seed 1032030). */
+static void lone_accuser_of_the_coordinator_and_many_is_barred(void **state) {
   hv_members five = set_of(1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 7), six = set_of(1 << 4);
   hv_members_join(&six, &five);
   for (int n = 5; n <= 6; n++) {
@@ -171,7 +173,7 @@ static void who_alone_would_have_the_coordinator_go_and_many_of_the_few_left_is_
   }
 }
 
-static void who_charges_too_many_at_once_costs_none_of_them_anything(void **state) {
+static void too_many_charges_at_once_harm_the_accuser_only(void **state) {
   hv_doubts *d = &((fixture *)*state)->doubts;
   for (size_t i = 1; i < 4; i++)
     charge(d, 0, i);
@@ -181,14 +183,15 @@ static void who_charges_too_many_at_once_costs_none_of_them_anything(void **stat
   assert_int_equal(hv_members_count(&d->no_owner), 0);
 }
 
-static void nobody_is_heard_of_itself(void **state) {
+static void reports_of_a_member_about_itself_are_ignored(void **state) {
   hv_doubts *d = &((fixture *)*state)->doubts;
   charge(d, 0, 0); /* of itself it is not heard */
   weigh(d);
   assert_int_equal(hv_members_count(&d->no_owner), 0);
 }
 
-static void who_is_not_reached_twice_owns_nothing_or_those_for_whom_it_broke_off(void **state) {
+/* If the member broke off the stream itself, the member at the other end loses its spans. */
+static void member_unreached_twice_owns_nothing(void **state) {
   hv_doubts *d = &((fixture *)*state)->doubts;
   hv_members second = set_of(1 << 2), third = set_of(1 << 3), fourth = set_of(1 << 4);
   for (uint32_t view = 0; view < 2; view++) {
@@ -209,8 +212,8 @@ static void who_is_not_reached_twice_owns_nothing_or_those_for_whom_it_broke_off
   assert_true(hv_members_has(&d->barred, 0));
 }
 
-/* It alone holds something, which went over one that it does not reach. */
-static void what_one_alone_holds_goes_over_another_one_than_who_misses_it(void **state) {
+/* Member 3 alone holds something. Member 0 does not reach it, so the copies are relayed by another one. */
+static void member_that_misses_a_lone_holder_twice_owns_nothing(void **state) {
   hv_doubts *d = &((fixture *)*state)->doubts;
   hv_members third = set_of(1 << 3);
   hv_members_put(&d->no_owner, 3);
@@ -230,7 +233,7 @@ static void what_one_alone_holds_goes_over_another_one_than_who_misses_it(void *
   assert_int_equal(hv_members_count(&d->barred), 1);
 }
 
-static void who_could_not_reach_twice_who_was_there_is_not_believed_again(void **state) {
+static void member_wrong_about_reachability_twice_is_not_believed(void **state) {
   hv_doubts *d = &((fixture *)*state)->doubts;
   hv_members here = set_of(0xf7), third = set_of(1 << 3), fourth = set_of(1 << 4), fifth = set_of(1 << 5);
   hv_doubts_unseen(d, 1, &third); /* it is gone indeed */
@@ -248,7 +251,8 @@ static void who_could_not_reach_twice_who_was_there_is_not_believed_again(void *
   assert_true(hv_doubts_believes(d, 2));
 }
 
-static void trouble_counts_once_for_each_view_and_twice_as_many_as_members_are_too_many(void **state) {
+/* Twice as many views with trouble as there are members are too many. */
+static void trouble_counts_once_per_view_and_bars_after_its_limit(void **state) {
   hv_doubts *d = &((fixture *)*state)->doubts;
   hv_members third = set_of(1 << 3);
   for (uint32_t view = 0; view <= 2 * MEMBERS; view++) {
@@ -298,7 +302,7 @@ static void the_last_two_may_differ_from(told *t, size_t who) {
   t->reports[who].held = t->reports[6].held = t->reports[7].held = other;
 }
 
-static void a_view_that_others_were_in_leaves_out_those_who_were_not(void **state) {
+static void view_excludes_members_that_were_not_in_it(void **state) {
   told t;
   (void)state;
   all_in_the_first_view(&t);
@@ -311,7 +315,7 @@ static void a_view_that_others_were_in_leaves_out_those_who_were_not(void **stat
   assert_int_equal(left(&t, 0xf7), 0x17);
 }
 
-static void a_view_is_not_so_if_who_would_be_in_it_never_promised_it(void **state) {
+static void view_with_a_member_that_never_promised_is_false(void **state) {
   told t;
   (void)state;
   all_in_the_first_view(&t);
@@ -329,7 +333,7 @@ static void a_view_is_not_so_if_who_would_be_in_it_never_promised_it(void **stat
 }
 
 /* Its later promises do not count: until it gave the first of those it went on in its own view. */
-static void who_coordinates_was_in_no_view_that_it_never_promised_whatever_it_promised_since(void **state) {
+static void coordinator_was_in_no_view_that_it_never_promised(void **state) {
   told t;
   hv_promises promises = {0};
   (void)state;
@@ -349,7 +353,7 @@ static void who_coordinates_was_in_no_view_that_it_never_promised_whatever_it_pr
   assert_int_equal(left(&t, 0x44), 0x44);
 }
 
-static void a_view_has_one_plan_and_what_most_say_of_it_is_believed(void **state) {
+static void view_has_one_plan_as_reported_by_most(void **state) {
   told t;
   (void)state;
   all_in_the_first_view(&t);
@@ -372,7 +376,7 @@ static void a_view_has_one_plan_and_what_most_say_of_it_is_believed(void **state
   assert_int_equal(left(&t, 0xff), 0x3f);
 }
 
-static void a_view_that_one_alone_was_told_of_is_believed_if_most_promised_it(void **state) {
+static void view_known_to_one_is_believed_if_most_promised_it(void **state) {
   told t;
   (void)state;
   all_in_the_first_view(&t);
@@ -383,7 +387,7 @@ static void a_view_that_one_alone_was_told_of_is_believed_if_most_promised_it(vo
   assert_int_equal(left(&t, 0xff), 0x3f);
 }
 
-static void who_is_alone_in_a_later_view_does_not_end_the_round_for_the_others(void **state) {
+static void member_alone_in_a_later_view_does_not_end_the_round(void **state) {
   told t;
   (void)state;
   all_in_the_first_view(&t);
@@ -392,8 +396,8 @@ static void who_is_alone_in_a_later_view_does_not_end_the_round_for_the_others(v
   assert_int_equal(left(&t, 0), 0);
 }
 
-/* What the others hold is no other than what it has. */
-static void who_holds_nothing_is_left_out_for_no_view(void **state) {
+/* The others hold the same values. */
+static void member_without_values_is_excluded_for_no_view(void **state) {
   told t;
   (void)state;
   all_in_the_first_view(&t);
@@ -409,7 +413,7 @@ static void who_holds_nothing_is_left_out_for_no_view(void **state) {
 }
 
 /* One who is in the view, but lacks its plan, has the same copies from the same view: that plan forwards them. */
-static void who_holds_what_one_of_both_views_does_is_left_out_for_no_view(void **state) {
+static void member_with_values_of_both_views_is_excluded_for_no_view(void **state) {
   told t;
   (void)state;
   all_in_the_first_view(&t);
@@ -429,8 +433,8 @@ static void who_holds_what_one_of_both_views_does_is_left_out_for_no_view(void *
   assert_int_equal(left(&t, 0xff), 0xbf);
 }
 
-/* Whatever the view made of that chunk: nobody of it who is here has it. */
-static void who_alone_holds_something_is_left_out_for_no_view(void **state) {
+/* No member of the view that is here has that chunk. */
+static void sole_holder_of_a_value_is_excluded_for_no_view(void **state) {
   told t;
   (void)state;
   all_in_the_first_view(&t);
@@ -449,31 +453,28 @@ static void who_alone_holds_something_is_left_out_for_no_view(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(false_words_cost_their_teller_its_spans_at_once_whatever_trouble_it_has_itself, setup,
-                                      teardown),
-      cmocka_unit_test_setup_teardown(who_charges_one_after_another_alone_is_out_itself, setup, teardown),
-      cmocka_unit_test_setup_teardown(who_owns_nothing_for_its_false_words_hastens_nobody, setup, teardown),
-      cmocka_unit_test_setup_teardown(who_charges_the_same_one_again_charges_no_second_one, setup, teardown),
-      cmocka_unit_test_setup_teardown(who_is_charged_by_another_one_too_in_whatever_view_is_not_charged_by_one_alone, setup,
-                                      teardown),
-      cmocka_unit_test_setup_teardown(a_coordinator_believes_its_own_eyes_unless_they_leave_nobody_else, setup, teardown),
-      cmocka_unit_test_setup_teardown(who_alone_would_have_the_coordinator_go_and_many_of_the_few_left_is_out_itself, setup,
-                                      teardown),
-      cmocka_unit_test_setup_teardown(who_charges_too_many_at_once_costs_none_of_them_anything, setup, teardown),
-      cmocka_unit_test_setup_teardown(nobody_is_heard_of_itself, setup, teardown),
-      cmocka_unit_test_setup_teardown(who_is_not_reached_twice_owns_nothing_or_those_for_whom_it_broke_off, setup, teardown),
-      cmocka_unit_test_setup_teardown(what_one_alone_holds_goes_over_another_one_than_who_misses_it, setup, teardown),
-      cmocka_unit_test_setup_teardown(who_could_not_reach_twice_who_was_there_is_not_believed_again, setup, teardown),
-      cmocka_unit_test_setup_teardown(trouble_counts_once_for_each_view_and_twice_as_many_as_members_are_too_many, setup, teardown),
-      cmocka_unit_test(a_view_that_others_were_in_leaves_out_those_who_were_not),
-      cmocka_unit_test(a_view_is_not_so_if_who_would_be_in_it_never_promised_it),
-      cmocka_unit_test(who_coordinates_was_in_no_view_that_it_never_promised_whatever_it_promised_since),
-      cmocka_unit_test(a_view_has_one_plan_and_what_most_say_of_it_is_believed),
-      cmocka_unit_test(a_view_that_one_alone_was_told_of_is_believed_if_most_promised_it),
-      cmocka_unit_test(who_is_alone_in_a_later_view_does_not_end_the_round_for_the_others),
-      cmocka_unit_test(who_holds_nothing_is_left_out_for_no_view),
-      cmocka_unit_test(who_holds_what_one_of_both_views_does_is_left_out_for_no_view),
-      cmocka_unit_test(who_alone_holds_something_is_left_out_for_no_view),
+      cmocka_unit_test_setup_teardown(false_values_cost_their_sender_its_spans_at_once, setup, teardown),
+      cmocka_unit_test_setup_teardown(member_that_alone_charges_one_after_another_is_barred, setup, teardown),
+      cmocka_unit_test_setup_teardown(reports_of_a_charged_member_hasten_nobody, setup, teardown),
+      cmocka_unit_test_setup_teardown(repeated_charge_of_one_member_counts_once, setup, teardown),
+      cmocka_unit_test_setup_teardown(charge_shared_by_another_member_is_not_a_lone_charge, setup, teardown),
+      cmocka_unit_test_setup_teardown(coordinator_trusts_itself_unless_that_bars_all_others, setup, teardown),
+      cmocka_unit_test_setup_teardown(lone_accuser_of_the_coordinator_and_many_is_barred, setup, teardown),
+      cmocka_unit_test_setup_teardown(too_many_charges_at_once_harm_the_accuser_only, setup, teardown),
+      cmocka_unit_test_setup_teardown(reports_of_a_member_about_itself_are_ignored, setup, teardown),
+      cmocka_unit_test_setup_teardown(member_unreached_twice_owns_nothing, setup, teardown),
+      cmocka_unit_test_setup_teardown(member_that_misses_a_lone_holder_twice_owns_nothing, setup, teardown),
+      cmocka_unit_test_setup_teardown(member_wrong_about_reachability_twice_is_not_believed, setup, teardown),
+      cmocka_unit_test_setup_teardown(trouble_counts_once_per_view_and_bars_after_its_limit, setup, teardown),
+      cmocka_unit_test(view_excludes_members_that_were_not_in_it),
+      cmocka_unit_test(view_with_a_member_that_never_promised_is_false),
+      cmocka_unit_test(coordinator_was_in_no_view_that_it_never_promised),
+      cmocka_unit_test(view_has_one_plan_as_reported_by_most),
+      cmocka_unit_test(view_known_to_one_is_believed_if_most_promised_it),
+      cmocka_unit_test(member_alone_in_a_later_view_does_not_end_the_round),
+      cmocka_unit_test(member_without_values_is_excluded_for_no_view),
+      cmocka_unit_test(member_with_values_of_both_views_is_excluded_for_no_view),
+      cmocka_unit_test(sole_holder_of_a_value_is_excluded_for_no_view),
   };
   return cmocka_run_group_tests_name("doubts", tests, NULL, NULL);
 }

@@ -147,7 +147,7 @@ static void an_idle_node_is_asked_at_once_and_a_busy_one_all_together(void **unu
   close_desk(&d);
 }
 
-static void nobody_waits_long_for_an_answer_to_others(void **unused) {
+static void waiting_question_is_sent_alone_after_a_short_delay(void **unused) {
   (void)unused;
   desk d;
   open_desk(&d);
@@ -165,7 +165,7 @@ static void nobody_waits_long_for_an_answer_to_others(void **unused) {
   close_desk(&d);
 }
 
-static void what_had_no_room_in_an_answer_is_asked_alone(void **unused) {
+static void question_without_room_in_an_answer_is_asked_alone(void **unused) {
   (void)unused;
   desk d;
   open_desk(&d);
@@ -183,7 +183,7 @@ static void what_had_no_room_in_an_answer_is_asked_alone(void **unused) {
   close_desk(&d);
 }
 
-static void verdicts_go_to_those_whose_records_they_are_about(void **unused) {
+static void verdicts_reach_the_stores_of_their_records(void **unused) {
   (void)unused;
   desk d;
   open_desk(&d);
@@ -209,7 +209,7 @@ static void verdicts_go_to_those_whose_records_they_are_about(void **unused) {
   close_desk(&d);
 }
 
-static void an_answer_that_does_not_fit_is_nobodys(void **unused) {
+static void answer_of_another_length_counts_as_none(void **unused) {
   (void)unused;
   desk d;
   open_desk(&d);
@@ -241,7 +241,8 @@ static void a_call_that_fails_is_one_silence_of_its_node(void **unused) {
   close_desk(&d);
 }
 
-static void who_is_forgotten_does_not_leave_and_a_call_lives_as_long_as_one_listens(void **unused) {
+/* A call is cancelled once nobody waits for any of its answers. */
+static void forgotten_question_is_not_sent_and_call_ends_with_the_last(void **unused) {
   (void)unused;
   desk d;
   open_desk(&d);
@@ -262,7 +263,8 @@ static void who_is_forgotten_does_not_leave_and_a_call_lives_as_long_as_one_list
   close_desk(&d);
 }
 
-static void at_the_end_those_that_wait_end_at_once_and_the_others_when_they_come_back(void **unused) {
+/* Questions under way end when their calls come back. */
+static void closed_asker_ends_waiting_questions_at_once(void **unused) {
   (void)unused;
   desk d;
   open_desk(&d);
@@ -276,7 +278,7 @@ static void at_the_end_those_that_wait_end_at_once_and_the_others_when_they_come
   close_desk(&d);
 }
 
-static void what_cannot_leave_fails_and_nothing_is_lost(void **unused) {
+static void question_that_cannot_be_sent_fails_and_none_is_lost(void **unused) {
   (void)unused;
   desk d;
   open_desk(&d);
@@ -297,14 +299,14 @@ static void what_cannot_leave_fails_and_nothing_is_lost(void **unused) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(an_idle_node_is_asked_at_once_and_a_busy_one_all_together),
-      cmocka_unit_test(nobody_waits_long_for_an_answer_to_others),
-      cmocka_unit_test(what_had_no_room_in_an_answer_is_asked_alone),
-      cmocka_unit_test(verdicts_go_to_those_whose_records_they_are_about),
-      cmocka_unit_test(an_answer_that_does_not_fit_is_nobodys),
+      cmocka_unit_test(waiting_question_is_sent_alone_after_a_short_delay),
+      cmocka_unit_test(question_without_room_in_an_answer_is_asked_alone),
+      cmocka_unit_test(verdicts_reach_the_stores_of_their_records),
+      cmocka_unit_test(answer_of_another_length_counts_as_none),
       cmocka_unit_test(a_call_that_fails_is_one_silence_of_its_node),
-      cmocka_unit_test(who_is_forgotten_does_not_leave_and_a_call_lives_as_long_as_one_listens),
-      cmocka_unit_test(at_the_end_those_that_wait_end_at_once_and_the_others_when_they_come_back),
-      cmocka_unit_test(what_cannot_leave_fails_and_nothing_is_lost),
+      cmocka_unit_test(forgotten_question_is_not_sent_and_call_ends_with_the_last),
+      cmocka_unit_test(closed_asker_ends_waiting_questions_at_once),
+      cmocka_unit_test(question_that_cannot_be_sent_fails_and_none_is_lost),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

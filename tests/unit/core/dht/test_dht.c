@@ -1,4 +1,4 @@
-/* What a node of the DHT does with what one peer sends it, and how much work that may make. The test answers the calls. */
+/* A DHT node's reaction to one peer's messages, and the most work that they may make. The test answers the calls. */
 #include "lib/fake_env.h"
 
 #include "core/dht/dht.h"
@@ -89,7 +89,7 @@ static hv_record signed_by(world *w, const hv_peer_id *owner, hv_span key, hv_sp
   return record;
 }
 
-static void a_store_is_looked_at_up_to_its_first_forgery(void **unused) {
+static void store_is_checked_up_to_its_first_forgery(void **unused) {
   (void)unused;
   world w;
   static char subkeys[MANY][16];
@@ -122,8 +122,8 @@ static void op_done(hv_dht_op *op, hv_status status, const char *text) {
   w->ended = status;
 }
 
-/* Whoever is asked to store may name a newer word of the owner, which the owner checks; a liar names many. */
-static void of_newer_words_that_stand_in_the_way_one_is_looked_at(void **unused) {
+/* A node that is asked to store may name a newer word of the owner, which the owner checks; a liar names many. */
+static void only_one_of_several_newer_versions_is_checked(void **unused) {
   (void)unused;
   world w;
   char key[100], who[HV_PEER_TEXT_MAX];
@@ -156,8 +156,8 @@ static void of_newer_words_that_stand_in_the_way_one_is_looked_at(void **unused)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_store_is_looked_at_up_to_its_first_forgery),
-      cmocka_unit_test(of_newer_words_that_stand_in_the_way_one_is_looked_at),
+      cmocka_unit_test(store_is_checked_up_to_its_first_forgery),
+      cmocka_unit_test(only_one_of_several_newer_versions_is_checked),
   };
   return cmocka_run_group_tests_name("dht", tests, NULL, NULL);
 }

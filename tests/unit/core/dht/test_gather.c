@@ -57,7 +57,7 @@ static hv_record tombstone(registry *h, uint64_t version) {
 /* One node at this distance says it. */
 static void say(registry *h, uint8_t distance, const hv_record *record) {
   hv_hash at = {{distance}};
-  hv_gather_hear(&h->gather, &at, record, record ? 1 : 0);
+  hv_gather_add(&h->gather, &at, record, record ? 1 : 0);
 }
 
 static void see(void *arg, const hv_record *record) {
@@ -74,7 +74,7 @@ static const char *picked(registry *h, size_t believed) {
   return h->shown;
 }
 
-static void all_agree(void **unused) {
+static void equal_answers_of_all_nodes_agree(void **unused) {
   (void)unused;
   registry *h = open_registry(0);
   hv_hash all, near = {{2}};
@@ -112,7 +112,7 @@ static void the_newest_wins_among_those_many_say(void **unused) {
   close_registry(h);
 }
 
-static void who_stands_far_away_has_no_voice(void **unused) {
+static void far_away_nodes_have_no_vote(void **unused) {
   (void)unused;
   registry *h = open_registry(0);
   hv_record right = plain("right", 1000), lie = plain("lie", 3600000);
@@ -123,7 +123,7 @@ static void who_stands_far_away_has_no_voice(void **unused) {
   close_registry(h);
 }
 
-static void a_forged_owned_record_is_not_even_heard(void **unused) {
+static void forged_owned_record_is_ignored(void **unused) {
   (void)unused;
   registry *h = open_registry(1);
   hv_record right = by_owner(h, "right", 5, 1000), lie = right, bare = plain("bare", 9000);
@@ -145,7 +145,7 @@ static void the_highest_version_wins_even_alone(void **unused) {
   close_registry(h);
 }
 
-static void what_most_know_as_ended_has_ended(void **unused) {
+static void record_that_most_report_as_ended_has_ended(void **unused) {
   (void)unused;
   registry *h = open_registry(1);
   hv_record replayed = by_owner(h, "v", 5, 60000), ended = tombstone(h, 5), before = tombstone(h, 4);
@@ -158,7 +158,7 @@ static void what_most_know_as_ended_has_ended(void **unused) {
   close_registry(h);
 }
 
-static void a_few_who_call_it_ended_do_not_end_it(void **unused) {
+static void record_that_a_minority_reports_as_ended_stays(void **unused) {
   (void)unused;
   registry *h = open_registry(1);
   hv_record v = by_owner(h, "v", 5, 9000), ended = tombstone(h, UINT64_MAX);
@@ -177,7 +177,7 @@ static void a_dictionary_is_put_together_from_all(void **unused) {
       two[j].has_subkey = 1, two[j].subkey = hv_span_of(subkeys[(i + j) % 3], 1);
     two[0].value = two[1].value = hv_span_of("x", 1);
     hv_hash at = {{i}};
-    hv_gather_hear(&h->gather, &at, two, 2);
+    hv_gather_add(&h->gather, &at, two, 2);
   }
   assert_non_null(strstr(picked(h, 8), "a=x"));
   assert_non_null(strstr(h->shown, "b=x"));
@@ -186,7 +186,7 @@ static void a_dictionary_is_put_together_from_all(void **unused) {
   close_registry(h);
 }
 
-static void one_node_has_one_voice_about_one_thing(void **unused) {
+static void node_has_one_vote_about_one_record(void **unused) {
   (void)unused;
   registry *h = open_registry(0);
   static char values[100][12];
@@ -196,18 +196,18 @@ static void one_node_has_one_voice_about_one_thing(void **unused) {
     many[i] = plain(values[i], 90000);
   }
   hv_hash at = {{0}};
-  hv_gather_hear(&h->gather, &at, many, 100);
+  hv_gather_add(&h->gather, &at, many, 100);
   assert_int_equal(h->gather.n, 1);
   say(h, 1, &right), say(h, 2, &right);
   assert_string_equal(picked(h, 8), "=right/1000;");
-  for (int i = 0; i < 100; i++) /* nor are there more voices than can be counted */
+  for (int i = 0; i < 100; i++) /* nor are there more answers than can be counted */
     say(h, 3, &right);
-  assert_int_equal(h->gather.n_voices, HV_GATHER_VOICES_MAX);
+  assert_int_equal(h->gather.n_answers, HV_GATHER_ANSWERS_MAX);
   close_registry(h);
 }
 
 /* A signature takes a hundred times longer to check than a record to send. */
-static void what_follows_a_forgery_is_not_looked_at(void **unused) {
+static void records_after_a_forgery_are_not_checked(void **unused) {
   (void)unused;
   enum { MANY = 100, GOOD = 3 };
   registry *h = open_registry(1);
@@ -225,13 +225,13 @@ static void what_follows_a_forgery_is_not_looked_at(void **unused) {
     assert_int_equal(hv_record_sign(&h->fake.env, &h->owner, &h->place, &many[i]), HV_OK);
     many[i].signature[0] ^= i >= GOOD;
   }
-  hv_gather_hear(&h->gather, &at, many, MANY);
+  hv_gather_add(&h->gather, &at, many, MANY);
   assert_int_equal(h->fake.verified, GOOD + 1);
   assert_int_equal(h->gather.n, GOOD);
   at.bytes[0] = 2; /* others are heard as before */
   for (int i = GOOD; i < MANY; i++)
     many[i].signature[0] ^= 1;
-  hv_gather_hear(&h->gather, &at, many, MANY);
+  hv_gather_add(&h->gather, &at, many, MANY);
   assert_int_equal(h->gather.n, MANY);
   close_registry(h);
 }
@@ -252,32 +252,32 @@ static hv_status run_without_memory(hv_mem *mem, void *arg) {
     char sub[4] = {(char)('0' + i / 10), (char)('0' + i % 10)};
     r.has_subkey = 1;
     r.subkey = hv_span_of(sub, 2);
-    hv_gather_hear(&gather, &at, &r, 1);
+    hv_gather_add(&gather, &at, &r, 1);
   }
   size_t n = hv_gather_pick(&gather, 64, &none, see, &h);
   hv_gather_fini(&gather);
   return n == 64 ? HV_OK : HV_NOMEM;
 }
 
-static void without_memory_a_voice_says_less(void **unused) {
+static void answer_without_memory_counts_in_part(void **unused) {
   (void)unused;
   assert_true(check_out_of_memory(run_without_memory, NULL) > 60);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(all_agree),
+      cmocka_unit_test(equal_answers_of_all_nodes_agree),
       cmocka_unit_test(a_minority_of_liars_is_not_believed),
       cmocka_unit_test(the_newest_wins_among_those_many_say),
-      cmocka_unit_test(who_stands_far_away_has_no_voice),
-      cmocka_unit_test(a_forged_owned_record_is_not_even_heard),
+      cmocka_unit_test(far_away_nodes_have_no_vote),
+      cmocka_unit_test(forged_owned_record_is_ignored),
       cmocka_unit_test(the_highest_version_wins_even_alone),
-      cmocka_unit_test(what_most_know_as_ended_has_ended),
-      cmocka_unit_test(a_few_who_call_it_ended_do_not_end_it),
+      cmocka_unit_test(record_that_most_report_as_ended_has_ended),
+      cmocka_unit_test(record_that_a_minority_reports_as_ended_stays),
       cmocka_unit_test(a_dictionary_is_put_together_from_all),
-      cmocka_unit_test(one_node_has_one_voice_about_one_thing),
-      cmocka_unit_test(what_follows_a_forgery_is_not_looked_at),
-      cmocka_unit_test(without_memory_a_voice_says_less),
+      cmocka_unit_test(node_has_one_vote_about_one_record),
+      cmocka_unit_test(records_after_a_forgery_are_not_checked),
+      cmocka_unit_test(answer_without_memory_counts_in_part),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

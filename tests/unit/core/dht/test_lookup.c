@@ -175,7 +175,8 @@ static const hv_lookup_node *find(const world *w, uint8_t far, uint8_t number) {
   return NULL;
 }
 
-static void the_first_contacts_are_dealt_out_and_who_is_told_of_is_on_the_path_of_who_told(void **unused) {
+/* A node that an answer names is on the path of the node that named it. */
+static void first_contacts_are_spread_over_all_paths(void **unused) {
   (void)unused;
   world w;
   open_and_look(&w, 4, 2);
@@ -206,13 +207,13 @@ static size_t honest_asked(size_t paths) {
   return asked;
 }
 
-static void a_liar_leads_astray_its_own_path_and_no_other(void **unused) {
+static void liar_misleads_its_own_path_and_no_other(void **unused) {
   (void)unused;
   assert_int_equal(honest_asked(1), 0); /* a single path ends among its like */
   assert_true(honest_asked(2) >= WIDTH / 2);
 }
 
-static void a_path_whose_nodes_are_silent_holds_up_no_other(void **unused) {
+static void path_of_silent_nodes_does_not_delay_the_others(void **unused) {
   (void)unused;
   world w;
   open_and_look(&w, 2, 2);
@@ -230,7 +231,7 @@ static void a_path_whose_nodes_are_silent_holds_up_no_other(void **unused) {
   close_world(&w);
 }
 
-static void nobody_is_asked_twice(void **unused) {
+static void lookup_asks_no_node_twice(void **unused) {
   (void)unused;
   world w;
   open_and_look(&w, 3, 2);
@@ -274,7 +275,7 @@ static void tell_of_20(world *w, uint8_t far, size_t times) {
   answer_with(w, call, told, TOLD_MAX, times);
 }
 
-static void who_cannot_be_kept_takes_nobodys_place(void **unused) {
+static void contact_too_large_to_keep_displaces_no_other(void **unused) {
   (void)unused;
   world w;
   uint8_t far = 0x80;
@@ -298,12 +299,12 @@ static void who_cannot_be_kept_takes_nobodys_place(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_first_contacts_are_dealt_out_and_who_is_told_of_is_on_the_path_of_who_told),
-      cmocka_unit_test(a_liar_leads_astray_its_own_path_and_no_other),
-      cmocka_unit_test(a_path_whose_nodes_are_silent_holds_up_no_other),
-      cmocka_unit_test(nobody_is_asked_twice),
+      cmocka_unit_test(first_contacts_are_spread_over_all_paths),
+      cmocka_unit_test(liar_misleads_its_own_path_and_no_other),
+      cmocka_unit_test(path_of_silent_nodes_does_not_delay_the_others),
+      cmocka_unit_test(lookup_asks_no_node_twice),
       cmocka_unit_test(no_more_are_asked_at_once_than_may_be),
-      cmocka_unit_test(who_cannot_be_kept_takes_nobodys_place),
+      cmocka_unit_test(contact_too_large_to_keep_displaces_no_other),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,7 +65,7 @@ static hv_hash hash_of(table *t, const hv_peer_id *id) {
   return hash;
 }
 
-static void who_answered_is_in_its_bucket(void **unused) {
+static void node_that_answered_is_in_its_bucket(void **unused) {
   (void)unused;
   table t;
   open_table(&t, 20);
@@ -82,7 +82,7 @@ static void who_answered_is_in_its_bucket(void **unused) {
   close_table(&t);
 }
 
-static void oneself_and_nobody_are_not_entered(void **unused) {
+static void own_and_empty_ids_are_not_entered(void **unused) {
   (void)unused;
   table t;
   open_table(&t, 20);
@@ -94,7 +94,7 @@ static void oneself_and_nobody_are_not_entered(void **unused) {
   close_table(&t);
 }
 
-static void a_full_bucket_keeps_whom_it_has(void **unused) {
+static void full_bucket_keeps_its_contacts(void **unused) {
   (void)unused;
   table t;
   open_table(&t, 3);
@@ -139,7 +139,7 @@ static void a_newcomer_takes_the_place_of_a_silent_one_at_once(void **unused) {
   close_table(&t);
 }
 
-static void the_nearest_are_known_where_nobody_was_left_out(void **unused) {
+static void nearest_nodes_are_known_only_after_their_buckets_were_asked(void **unused) {
   (void)unused;
   table t;
   open_table(&t, 3);
@@ -201,7 +201,7 @@ static void networks_are_told_apart_by_kind(void **unused) {
   assert_int_equal(hv_contact_network(&home), 0);
 }
 
-static void who_is_silent_is_not_named_until_it_answers(void **unused) {
+static void silent_node_is_not_named_until_it_answers(void **unused) {
   (void)unused;
   table t;
   open_table(&t, 20);
@@ -241,7 +241,7 @@ static int by_distance(const void *a, const void *b) {
   return hv_hash_nearer(&sort_target, a, b);
 }
 
-static void the_nearest_are_the_nearest(void **unused) {
+static void nearest_nodes_are_found_in_order(void **unused) {
   (void)unused;
   table t;
   open_table(&t, 20);
@@ -442,30 +442,30 @@ static hv_status run_without_memory(hv_mem *mem, void *arg) {
   return entered ? HV_OK : HV_NOMEM;
 }
 
-static void without_memory_a_contact_is_left_out(void **unused) {
+static void contact_without_memory_is_not_entered(void **unused) {
   (void)unused;
   assert_true(check_out_of_memory(run_without_memory, NULL) > 12);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(who_answered_is_in_its_bucket),
-      cmocka_unit_test(oneself_and_nobody_are_not_entered),
-      cmocka_unit_test(a_full_bucket_keeps_whom_it_has),
+      cmocka_unit_test(node_that_answered_is_in_its_bucket),
+      cmocka_unit_test(own_and_empty_ids_are_not_entered),
+      cmocka_unit_test(full_bucket_keeps_its_contacts),
       cmocka_unit_test(a_newcomer_takes_the_place_of_a_silent_one_at_once),
-      cmocka_unit_test(the_nearest_are_known_where_nobody_was_left_out),
+      cmocka_unit_test(nearest_nodes_are_known_only_after_their_buckets_were_asked),
       cmocka_unit_test(two_of_a_network_are_enough_for_a_bucket),
       cmocka_unit_test(networks_are_told_apart_by_kind),
-      cmocka_unit_test(who_is_silent_is_not_named_until_it_answers),
+      cmocka_unit_test(silent_node_is_not_named_until_it_answers),
       cmocka_unit_test(silence_is_respected_for_longer_and_longer),
-      cmocka_unit_test(the_nearest_are_the_nearest),
+      cmocka_unit_test(nearest_nodes_are_found_in_order),
       cmocka_unit_test(how_many_nodes_there_are_is_seen_from_the_neighbours),
       cmocka_unit_test(a_crowd_around_me_is_not_the_whole_swarm),
       cmocka_unit_test(a_crowd_near_me_counts_once),
       cmocka_unit_test(the_first_bucket_has_room_for_two),
       cmocka_unit_test(a_crowd_does_not_keep_others_out_of_its_bucket),
       cmocka_unit_test(packed_addresses_come_back),
-      cmocka_unit_test(without_memory_a_contact_is_left_out),
+      cmocka_unit_test(contact_without_memory_is_not_entered),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

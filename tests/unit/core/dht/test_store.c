@@ -1,4 +1,4 @@
-/* What is kept, for whom, for how long, and what is not let in. */
+/* The records that a store keeps, for whom, for how long, and those that it refuses. */
 #include "lib/fake_env.h"
 
 #include "core/dht/store.h"
@@ -71,7 +71,7 @@ static hv_status put_by(shelf *s, const hv_record *record, const hv_peer_id *by)
   return hv_store_put(&s->store, record, by, NULL);
 }
 
-/* What is there under (key, subkey): its value, or "". */
+/* The record under (key, subkey): its value, or "". */
 static const char *got(shelf *s, const char *key, const char *subkey) {
   static char out[128];
   hv_hash place = place_of(s, text(key));
@@ -204,7 +204,7 @@ static void nothing_of_a_signed_record_can_be_changed(void **unused) {
   close_shelf(s);
 }
 
-static void of_an_owner_the_highest_version_stays(void **unused) {
+static void highest_version_of_an_owner_stays(void **unused) {
   (void)unused;
   shelf *s = open_shelf(NULL);
   hv_peer_id owner = fake_peer(50);
@@ -223,7 +223,7 @@ static void of_an_owner_the_highest_version_stays(void **unused) {
   close_shelf(s);
 }
 
-static void a_relay_moves_no_end(void **unused) {
+static void relay_does_not_change_the_expiry_of_a_signed_record(void **unused) {
   (void)unused;
   shelf *s = open_shelf(NULL);
   hv_peer_id owner = fake_peer(50);
@@ -246,7 +246,7 @@ static void a_relay_moves_no_end(void **unused) {
   close_shelf(s);
 }
 
-static void what_has_ended_does_not_come_back(void **unused) {
+static void ended_record_does_not_return(void **unused) {
   (void)unused;
   shelf *s = open_shelf(NULL);
   hv_peer_id owner = fake_peer(50);
@@ -274,7 +274,7 @@ static void what_has_ended_does_not_come_back(void **unused) {
 }
 
 /* A trainer says how far it is, for a minute at most. When it has ended that is over, and what it stored for longer is not. */
-static void ended_owner_says_nothing_of_itself_any_more(void **unused) {
+static void records_of_an_ended_owner_are_removed(void **unused) {
   (void)unused;
   shelf *s = open_shelf(NULL);
   hv_peer_id ended = fake_peer(3), other = fake_peer(4);
@@ -301,7 +301,7 @@ static void ended_owner_says_nothing_of_itself_any_more(void **unused) {
   close_shelf(s);
 }
 
-static void a_copy_that_is_known_costs_no_signature(void **unused) {
+static void known_copy_is_accepted_without_a_signature_check(void **unused) {
   (void)unused;
   shelf *s = open_shelf(NULL);
   hv_peer_id owner = fake_peer(50);
@@ -313,7 +313,7 @@ static void a_copy_that_is_known_costs_no_signature(void **unused) {
   close_shelf(s);
 }
 
-/* Whatever is done to records on their way: none comes in that its owner did not say, and none that has ended. */
+/* For any change to records on their way: none comes in that its owner did not say, and none that has ended. */
 static void forgeries_replays_and_changes_do_not_come_in(void **unused) {
   (void)unused;
   enum { OWNERS = 4, VERSIONS = 4, TRIES = 20000 };
@@ -397,7 +397,7 @@ static void a_peer_has_its_quota(void **unused) { /* defect 17 */
   close_shelf(s);
 }
 
-static void a_signer_has_its_quota_whoever_brings_it(void **unused) {
+static void quota_of_a_signer_holds_for_any_sender(void **unused) {
   (void)unused;
   shelf *s = open_shelf(&(hv_store_config){.per_signer = {5, 1 << 20}});
   hv_peer_id owner = fake_peer(50);
@@ -412,7 +412,7 @@ static void a_signer_has_its_quota_whoever_brings_it(void **unused) {
   close_shelf(s);
 }
 
-static void who_holds_most_loses_first(void **unused) {
+static void peer_that_stores_most_loses_records_first(void **unused) {
   (void)unused;
   shelf *s = open_shelf(&(hv_store_config){.whole = {100, 1 << 20}, .per_peer = {90, 1 << 20}});
   assert_int_equal(fill(s, 1, "greedy", 90), 90);
@@ -431,7 +431,7 @@ static void who_holds_most_loses_first(void **unused) {
   close_shelf(s);
 }
 
-static void of_two_who_hold_as_much_both_lose_by_turns(void **unused) {
+static void two_peers_that_store_as_much_lose_records_by_turns(void **unused) {
   (void)unused;
   static uint8_t big[1500];
   shelf *s = open_shelf(&(hv_store_config){.whole = {1000, 16000}, .per_peer = {1000, 16000}});
@@ -455,7 +455,8 @@ static double processor_s(void) {
   return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* What one more record costs a full store of so many, that half as many peers have filled: by processor time, the best of some. */
+/* The cost of one more record for a full store of so many, that half as many peers have filled: by processor time, the best of
+ * some. */
 static double cost_in_full_store(size_t records) {
   enum { TIMES = 3, PUTS = 32 }; /* so few that somebody always holds two */
   shelf *s = open_shelf(&(hv_store_config){.whole = {records, (size_t)1 << 30}});
@@ -486,7 +487,7 @@ static void a_put_costs_no_more_where_much_is_kept(void **unused) {
   assert_true(cost_in_full_store(65536) < 40 * cost_in_full_store(256));
 }
 
-static void a_key_has_its_limit_and_its_fairness(void **unused) {
+static void full_key_refuses_its_largest_peer_and_accepts_others(void **unused) {
   (void)unused;
   shelf *s = open_shelf(NULL);
   char sub[16];
@@ -507,7 +508,7 @@ static hv_status only_even(void *arg, const hv_hash *place, const hv_record *rec
   return record->value.size % 2 ? HV_DENIED : HV_OK;
 }
 
-static void a_validator_has_its_say(void **unused) {
+static void validator_accepts_or_refuses_each_record(void **unused) {
   (void)unused;
   shelf *s = open_shelf(&(hv_store_config){.accept = only_even});
   hv_record odd = record_of("k", NULL, "odd", 1000), even = record_of("k", NULL, "even", 1000);
@@ -562,7 +563,7 @@ static void check_sums(const hv_store *store) {
   assert_int_equal(accounts, store->n_accounts);
 }
 
-static void whatever_happens_the_sums_are_right(void **unused) {
+static void sums_stay_right_under_random_operations(void **unused) {
   (void)unused;
   shelf *s =
       open_shelf(&(hv_store_config){.whole = {200, 90000}, .per_peer = {80, 40000}, .per_signer = {40, 20000}, .tomb_ms = 20000});
@@ -615,7 +616,7 @@ static hv_status run_without_memory(hv_mem *mem, void *arg) {
   return status;
 }
 
-static void without_memory_nothing_is_lost_that_was_there(void **unused) {
+static void store_without_memory_keeps_its_records(void **unused) {
   (void)unused;
   assert_true(check_out_of_memory(run_without_memory, NULL) > 100);
 }
@@ -629,22 +630,22 @@ int main(void) {
       cmocka_unit_test(subkeys_are_records_of_their_own),
       cmocka_unit_test(an_owned_record_needs_its_owners_signature),
       cmocka_unit_test(nothing_of_a_signed_record_can_be_changed),
-      cmocka_unit_test(of_an_owner_the_highest_version_stays),
-      cmocka_unit_test(a_relay_moves_no_end),
-      cmocka_unit_test(what_has_ended_does_not_come_back),
-      cmocka_unit_test(ended_owner_says_nothing_of_itself_any_more),
-      cmocka_unit_test(a_copy_that_is_known_costs_no_signature),
+      cmocka_unit_test(highest_version_of_an_owner_stays),
+      cmocka_unit_test(relay_does_not_change_the_expiry_of_a_signed_record),
+      cmocka_unit_test(ended_record_does_not_return),
+      cmocka_unit_test(records_of_an_ended_owner_are_removed),
+      cmocka_unit_test(known_copy_is_accepted_without_a_signature_check),
       cmocka_unit_test(forgeries_replays_and_changes_do_not_come_in),
       cmocka_unit_test(each_limit_is_named),
       cmocka_unit_test(a_peer_has_its_quota),
-      cmocka_unit_test(a_signer_has_its_quota_whoever_brings_it),
-      cmocka_unit_test(who_holds_most_loses_first),
-      cmocka_unit_test(of_two_who_hold_as_much_both_lose_by_turns),
+      cmocka_unit_test(quota_of_a_signer_holds_for_any_sender),
+      cmocka_unit_test(peer_that_stores_most_loses_records_first),
+      cmocka_unit_test(two_peers_that_store_as_much_lose_records_by_turns),
       cmocka_unit_test(a_put_costs_no_more_where_much_is_kept),
-      cmocka_unit_test(a_key_has_its_limit_and_its_fairness),
-      cmocka_unit_test(a_validator_has_its_say),
-      cmocka_unit_test(whatever_happens_the_sums_are_right),
-      cmocka_unit_test(without_memory_nothing_is_lost_that_was_there),
+      cmocka_unit_test(full_key_refuses_its_largest_peer_and_accepts_others),
+      cmocka_unit_test(validator_accepts_or_refuses_each_record),
+      cmocka_unit_test(sums_stay_right_under_random_operations),
+      cmocka_unit_test(store_without_memory_keeps_its_records),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

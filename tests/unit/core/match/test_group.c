@@ -57,7 +57,7 @@ static hv_status read_group(bench *b, hv_match_group **out, hv_error *err) {
   return hv_group_read(&b->world.env, &b->facts, &b->begin, b->gathers, out, err);
 }
 
-static void every_member_reads_the_same(void **unused) {
+static void members_read_the_same_group_from_a_begin(void **unused) {
   (void)unused;
   uint8_t id[HV_ROUND_ID_SIZE];
   for (size_t me = 0; me < N; me++) {
@@ -162,7 +162,7 @@ static void my_words_altered(bench *b) {
   b->facts.gather = hv_span_of("abc", TOLD);
 }
 
-static void a_begin_that_is_wrong_is_refused(void **unused) {
+static void invalid_begin_is_refused(void **unused) {
   (void)unused;
   void (*const forgeries[])(bench *) = {
       not_me,
@@ -200,7 +200,7 @@ static void a_begin_that_is_wrong_is_refused(void **unused) {
   }
 }
 
-/* Whatever bytes make of it: it is refused, or it is a group that a round can begin with. */
+/* For any bytes: it is refused, or it is a group that a round can begin with. */
 static void random_begins_are_refused_or_right(void **unused) {
   (void)unused;
   check_rng rng = {11};
@@ -256,8 +256,8 @@ static void random_begins_are_refused_or_right(void **unused) {
   assert_true(taken > 100);
 }
 
-/* What members are not told alike gives them different rounds. */
-static void whatever_differs_is_another_round(void **unused) {
+/* Members that are told different things are in different rounds. */
+static void different_begins_have_different_round_ids(void **unused) {
   (void)unused;
   uint8_t ids[12][HV_ROUND_ID_SIZE];
   for (size_t k = 0; k < 12; k++) {
@@ -319,7 +319,7 @@ static void every_allocation_may_fail(void **unused) {
   assert_true(check_out_of_memory(plan_and_read, NULL) >= 3);
 }
 
-static void who_would_own_too_little_owns_nothing(void **unused) {
+static void member_that_would_own_too_little_owns_nothing(void **unused) {
   (void)unused;
   for (uint32_t least = 0; least <= CHUNKS; least++) {
     bench b;
@@ -365,7 +365,7 @@ static void difference(const char *mine, const char *theirs, const char *expecte
     fail_msg("\"%s\" does not say \"%s\"", out, expected);
 }
 
-static void the_first_line_that_differs_is_named(void **unused) {
+static void first_differing_line_is_named(void **unused) {
   (void)unused;
   difference("a\nb\nc", "a\nx\ny", "it has x where this peer has b");
   difference("a\nb", "a", "it ends before b");
@@ -378,7 +378,7 @@ static void the_first_line_that_differs_is_named(void **unused) {
 
 /* ---- group bits ---- */
 
-static void members_go_different_ways(void **unused) {
+static void members_of_a_group_get_different_bits(void **unused) {
   (void)unused;
   for (size_t target = 2; target <= 32; target++)
     for (size_t n = 1; n <= target; n++) {
@@ -393,7 +393,7 @@ static void members_go_different_ways(void **unused) {
     }
 }
 
-static void the_oldest_digit_goes(void **unused) {
+static void oldest_bit_is_dropped(void **unused) {
   (void)unused;
   char out[HV_MATCH_BITS_MAX + 1];
   hv_match_group group = {.n_members = 16, .me = 3};
@@ -469,7 +469,7 @@ static size_t play_round(check_rng *rng, walker *w) {
 
 /* Moshpit SGD's theorem on random groups: in a round with r groups (who misses it is one by himself) the mean square of the
  * deviations goes down by (r - 1) / N + r / N^2. When it is e^2 / N, all are within e. */
-static void thousands_mix_as_fast_as_the_paper_says(void **unused) {
+static void thousands_of_peers_mix_as_fast_as_in_the_paper(void **unused) {
   (void)unused;
   for (uint64_t seed = 1; seed <= 5; seed++) {
     static walker w[MANY];
@@ -505,17 +505,17 @@ static void thousands_mix_as_fast_as_the_paper_says(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_member_reads_the_same),
-      cmocka_unit_test(a_begin_that_is_wrong_is_refused),
+      cmocka_unit_test(members_read_the_same_group_from_a_begin),
+      cmocka_unit_test(invalid_begin_is_refused),
       cmocka_unit_test(random_begins_are_refused_or_right),
-      cmocka_unit_test(whatever_differs_is_another_round),
+      cmocka_unit_test(different_begins_have_different_round_ids),
       cmocka_unit_test(every_allocation_may_fail),
-      cmocka_unit_test(who_would_own_too_little_owns_nothing),
+      cmocka_unit_test(member_that_would_own_too_little_owns_nothing),
       cmocka_unit_test(a_plan_needs_an_owner_and_a_contributor),
-      cmocka_unit_test(the_first_line_that_differs_is_named),
-      cmocka_unit_test(members_go_different_ways),
-      cmocka_unit_test(the_oldest_digit_goes),
-      cmocka_unit_test(thousands_mix_as_fast_as_the_paper_says),
+      cmocka_unit_test(first_differing_line_is_named),
+      cmocka_unit_test(members_of_a_group_get_different_bits),
+      cmocka_unit_test(oldest_bit_is_dropped),
+      cmocka_unit_test(thousands_of_peers_mix_as_fast_as_in_the_paper),
   };
   return cmocka_run_group_tests_name("group", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Who has a place in the table of peers, when identities are free. */
+/* The places in the table of peers, when identities are free. */
 #include "lib/check.h"
 #include "lib/fake_env.h"
 
@@ -120,7 +120,7 @@ static void meet_home(scene *s, size_t n) {
   }
 }
 
-static void who_was_met_through_initial_peers_is_crowded_out_by_nobody(void **unused) {
+static void peers_met_through_initial_peers_are_never_displaced(void **unused) {
   (void)unused;
   scene s;
   hv_target initial = {fake_peer(1), address(99, 1, 0)};
@@ -168,7 +168,7 @@ static void identities_of_one_network_leave_room_for_another(void **unused) {
   close_scene(&s);
 }
 
-static void whom_a_stranger_tells_of_is_a_stranger(void **unused) {
+static void peers_named_by_a_stranger_are_strangers(void **unused) {
   (void)unused;
   scene s;
   hv_card cards[ROOM];
@@ -186,7 +186,8 @@ static void whom_a_stranger_tells_of_is_a_stranger(void **unused) {
   close_scene(&s);
 }
 
-static void hearsay_of_one_network_is_a_quarter_and_a_private_one_has_no_limit(void **unused) {
+/* A private network has no limit. */
+static void unverified_peers_of_one_network_fill_a_quarter_at_most(void **unused) {
   (void)unused;
   for (int is_private = 0; is_private < 2; is_private++) {
     scene s;
@@ -204,8 +205,8 @@ static void hearsay_of_one_network_is_a_quarter_and_a_private_one_has_no_limit(v
   }
 }
 
-/* They would never be asked, and so never found to be gone: honest peers tell of those only who answered them at an address. */
-static void hearsay_of_those_who_cannot_be_asked_takes_no_place(void **unused) {
+/* They would never be asked, and so never found to be gone. Honest peers name only those that answered them at an address. */
+static void unverified_clients_take_no_place(void **unused) {
   (void)unused;
   scene s;
   hv_card cards[ROOM];
@@ -233,7 +234,7 @@ static void hearsay_of_those_who_cannot_be_asked_takes_no_place(void **unused) {
   close_scene(&s);
 }
 
-static void the_count_of_the_living_is_what_the_table_says(void **unused) {
+static void count_of_alive_peers_matches_the_table(void **unused) {
   (void)unused;
   scene s;
   check_rng rng = {5};
@@ -346,13 +347,13 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(new_life_ends_the_one_before),
       cmocka_unit_test(hello_that_comes_after_its_goodbye_counts_for_nothing),
-      cmocka_unit_test(who_was_met_through_initial_peers_is_crowded_out_by_nobody),
+      cmocka_unit_test(peers_met_through_initial_peers_are_never_displaced),
       cmocka_unit_test(strangers_give_back_half_of_the_room),
       cmocka_unit_test(identities_of_one_network_leave_room_for_another),
-      cmocka_unit_test(whom_a_stranger_tells_of_is_a_stranger),
-      cmocka_unit_test(hearsay_of_one_network_is_a_quarter_and_a_private_one_has_no_limit),
-      cmocka_unit_test(hearsay_of_those_who_cannot_be_asked_takes_no_place),
-      cmocka_unit_test(the_count_of_the_living_is_what_the_table_says),
+      cmocka_unit_test(peers_named_by_a_stranger_are_strangers),
+      cmocka_unit_test(unverified_peers_of_one_network_fill_a_quarter_at_most),
+      cmocka_unit_test(unverified_clients_take_no_place),
+      cmocka_unit_test(count_of_alive_peers_matches_the_table),
   };
   return cmocka_run_group_tests_name("peers", tests, NULL, NULL);
 }

@@ -46,7 +46,7 @@ static const hv_tally *count(bench *b) {
   return &b->out;
 }
 
-static void nobody_claims_nothing(void **unused) {
+static void tally_without_claims_is_empty(void **unused) {
   (void)unused;
   bench *b = open_bench();
   const hv_tally *t = count(b);
@@ -79,7 +79,7 @@ static void a_third_of_liars_moves_the_epoch_neither_up_nor_down(void **unused) 
     }
 }
 
-static void one_of_two_is_believed_and_nobody_could_know_better(void **unused) {
+static void higher_epoch_of_two_claims_is_believed(void **unused) {
   (void)unused;
   bench *b = open_bench();
   claim(b, 0, 7, 0, 1);
@@ -87,7 +87,7 @@ static void one_of_two_is_believed_and_nobody_could_know_better(void **unused) {
   assert_int_equal(count(b)->epoch, 8);
 }
 
-static void more_than_a_third_moves_the_swarm_and_newcomers_do_not_hold_it(void **unused) {
+static void claim_of_over_a_third_moves_the_epoch_despite_newcomers(void **unused) {
   (void)unused;
   bench *b = open_bench();
   for (size_t i = 0; i < 12; i++)
@@ -112,7 +112,7 @@ static void a_liar_about_samples_counts_for_little(void **unused) {
   }
 }
 
-static void at_the_beginning_of_an_epoch_a_fair_share_counts_and_no_more(void **unused) {
+static void fair_share_is_the_most_that_counts_early_in_an_epoch(void **unused) {
   (void)unused;
   bench *b = open_bench();
   for (size_t i = 0; i < 64; i++)
@@ -120,7 +120,7 @@ static void at_the_beginning_of_an_epoch_a_fair_share_counts_and_no_more(void **
   assert_float_equal(count(b)->samples, 190, 1e-9);
 }
 
-static void who_alone_names_a_speed_moves_nothing_by_it(void **unused) {
+static void lone_claim_of_a_speed_adds_no_samples(void **unused) {
   (void)unused;
   bench *b = open_bench();
   for (size_t i = 0; i < 9; i++)
@@ -130,7 +130,7 @@ static void who_alone_names_a_speed_moves_nothing_by_it(void **unused) {
   assert_true(t->samples <= 8 * 10 + (double)TARGET / 9); /* a fair share, not its speed times its age */
 }
 
-static void who_has_made_the_step_counts_with_what_it_gave(void **unused) {
+static void peer_after_its_step_counts_with_its_contribution(void **unused) {
   (void)unused;
   bench *b = open_bench();
   for (size_t i = 0; i < 9; i++) {
@@ -142,7 +142,7 @@ static void who_has_made_the_step_counts_with_what_it_gave(void **unused) {
   assert_float_equal(t->samples, 3 * 720 + 6 * 700, 1e-9);
 }
 
-static void others_go_on_by_their_speed_for_a_while_and_i_do_not(void **unused) {
+static void others_are_extrapolated_by_their_speed_and_oneself_is_not(void **unused) {
   (void)unused;
   bench *b = open_bench();
   claim(b, 0, 1, 100, 10)->at_us = 100000000 - 5000000;
@@ -157,7 +157,7 @@ static void others_go_on_by_their_speed_for_a_while_and_i_do_not(void **unused) 
   assert_float_equal(t->others_speed, 20, 1e-9);
 }
 
-static void who_is_silent_or_gone_does_not_count(void **unused) {
+static void silent_or_gone_peer_is_not_counted(void **unused) {
   (void)unused;
   bench *b = open_bench();
   claim(b, 0, 1, 100, 1);
@@ -168,7 +168,7 @@ static void who_is_silent_or_gone_does_not_count(void **unused) {
   assert_int_equal(t->epoch, 1);
 }
 
-static void an_owner_has_one_voice_however_many_contributors_it_has(void **unused) {
+static void owner_has_one_vote_with_any_number_of_contributors(void **unused) {
   (void)unused;
   bench *b = open_bench();
   for (size_t i = 0; i < 8; i++)
@@ -186,8 +186,8 @@ static void an_owner_has_one_voice_however_many_contributors_it_has(void **unuse
   assert_float_equal(count(b)->samples, 400, 1e-9);
 }
 
-/* Whatever f liars say, in concert: the figures stay within what the header promises. */
-static void whatever_a_third_says_it_stays_within_bounds(void **unused) {
+/* For any claims of f liars in concert, the figures stay within what the header promises. */
+static void sums_stay_within_bounds_with_a_third_of_liars(void **unused) {
   (void)unused;
   check_rng rng = {.state = 11};
   for (size_t round = 0; round < 20000; round++) {
@@ -239,7 +239,7 @@ static void a_report_survives_its_bytes(void **unused) {
   }
 }
 
-static void what_is_beyond_its_limit_is_cut_here_and_refused_from_others(void **unused) {
+static void report_beyond_its_limits_is_clamped_when_sent_else_refused(void **unused) {
   (void)unused;
   uint8_t bytes[HV_REPORT_BYTES];
   hv_report report = {.epoch = UINT64_MAX, .samples = UINT64_MAX, .before = UINT64_MAX, .speed = INFINITY}, back;
@@ -257,7 +257,7 @@ static void what_is_beyond_its_limit_is_cut_here_and_refused_from_others(void **
   }
 }
 
-static void the_meter_measures_what_it_is_told(void **unused) {
+static void meter_measures_the_reported_speed(void **unused) {
   (void)unused;
   hv_meter meter = {.alpha = 0.1};
   uint64_t now = 1000000;
@@ -279,7 +279,7 @@ static void the_meter_measures_what_it_is_told(void **unused) {
   assert_float_equal(hv_meter_speed(&meter), 32, 0.01);
 }
 
-static void a_standstill_is_forgotten_after_a_few_batches_and_slowness_is_learnt(void **unused) {
+static void meter_forgets_one_pause_and_learns_a_lasting_change(void **unused) {
   (void)unused;
   hv_meter meter = {.alpha = 0.1};
   uint64_t now = 1000000;
@@ -317,7 +317,7 @@ static void goes_on(const hv_progress_own *own, int64_t us) {
   assert_true(now.speed == own->speed);
 }
 
-/* What it said is all that there is, and of its speed one batch in all that time is left. */
+/* Its report is all that there is, and of its speed one batch in all that time is left. */
 static void stands_still(const hv_progress_own *own, int64_t us) {
   hv_progress_own now = hv_progress_as_of(own, own->at_us + (uint64_t)us);
   assert_int_equal(now.samples, own->samples);
@@ -325,7 +325,7 @@ static void stands_still(const hv_progress_own *own, int64_t us) {
   assert_float_equal(now.speed, (double)own->step / ((double)us * 1e-6), 1e-9);
 }
 
-static void who_reports_nothing_for_four_batches_and_a_second_stands_still(void **unused) {
+static void peer_silent_for_four_batches_and_a_second_is_stalled(void **unused) {
   (void)unused;
   hv_progress_own own = {.any = 1, .epoch = 3, .samples = 500, .speed = 10, .at_us = 1000000, .step = 10};
   goes_on(&own, -500000); /* told a little later than now */
@@ -348,32 +348,32 @@ static hv_status one_count(hv_mem *mem, void *arg) {
   return hv_tally_count(mem, b->claims, b->n, &(hv_tally_rule){.target = 10, .fast = 8}, 1, &b->out);
 }
 
-static void without_memory_it_says_so(void **unused) {
+static void tally_without_memory_returns_an_error(void **unused) {
   (void)unused;
   assert_int_equal(check_out_of_memory(one_count, open_bench()), 2);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(nobody_claims_nothing),
+      cmocka_unit_test(tally_without_claims_is_empty),
       cmocka_unit_test(honest_claims_are_added_up),
       cmocka_unit_test(a_third_of_liars_moves_the_epoch_neither_up_nor_down),
-      cmocka_unit_test(one_of_two_is_believed_and_nobody_could_know_better),
-      cmocka_unit_test(more_than_a_third_moves_the_swarm_and_newcomers_do_not_hold_it),
+      cmocka_unit_test(higher_epoch_of_two_claims_is_believed),
+      cmocka_unit_test(claim_of_over_a_third_moves_the_epoch_despite_newcomers),
       cmocka_unit_test(a_liar_about_samples_counts_for_little),
-      cmocka_unit_test(at_the_beginning_of_an_epoch_a_fair_share_counts_and_no_more),
-      cmocka_unit_test(who_alone_names_a_speed_moves_nothing_by_it),
-      cmocka_unit_test(who_has_made_the_step_counts_with_what_it_gave),
-      cmocka_unit_test(others_go_on_by_their_speed_for_a_while_and_i_do_not),
-      cmocka_unit_test(who_is_silent_or_gone_does_not_count),
-      cmocka_unit_test(an_owner_has_one_voice_however_many_contributors_it_has),
-      cmocka_unit_test(whatever_a_third_says_it_stays_within_bounds),
+      cmocka_unit_test(fair_share_is_the_most_that_counts_early_in_an_epoch),
+      cmocka_unit_test(lone_claim_of_a_speed_adds_no_samples),
+      cmocka_unit_test(peer_after_its_step_counts_with_its_contribution),
+      cmocka_unit_test(others_are_extrapolated_by_their_speed_and_oneself_is_not),
+      cmocka_unit_test(silent_or_gone_peer_is_not_counted),
+      cmocka_unit_test(owner_has_one_vote_with_any_number_of_contributors),
+      cmocka_unit_test(sums_stay_within_bounds_with_a_third_of_liars),
       cmocka_unit_test(a_report_survives_its_bytes),
-      cmocka_unit_test(what_is_beyond_its_limit_is_cut_here_and_refused_from_others),
-      cmocka_unit_test(the_meter_measures_what_it_is_told),
-      cmocka_unit_test(a_standstill_is_forgotten_after_a_few_batches_and_slowness_is_learnt),
-      cmocka_unit_test(who_reports_nothing_for_four_batches_and_a_second_stands_still),
-      cmocka_unit_test(without_memory_it_says_so),
+      cmocka_unit_test(report_beyond_its_limits_is_clamped_when_sent_else_refused),
+      cmocka_unit_test(meter_measures_the_reported_speed),
+      cmocka_unit_test(meter_forgets_one_pause_and_learns_a_lasting_change),
+      cmocka_unit_test(peer_silent_for_four_batches_and_a_second_is_stalled),
+      cmocka_unit_test(tally_without_memory_returns_an_error),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

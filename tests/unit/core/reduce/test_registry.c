@@ -106,7 +106,7 @@ static void strangers_have_half_of_all_places_and_friends_the_rest(void **state)
   close_all(&p);
 }
 
-static void who_waits_too_long_is_sent_away(void **state) {
+static void stream_that_waits_too_long_is_cancelled(void **state) {
   (void)state;
   static place p;
   open_on(&p, NULL);
@@ -123,7 +123,7 @@ static void who_waits_too_long_is_sent_away(void **state) {
 }
 
 /* Messages without bytes hold no window open: they are counted here. */
-static void who_says_much_without_bytes_is_broken_off(void **state) {
+static void stream_with_many_empty_messages_is_cancelled(void **state) {
   (void)state;
   static place p;
   open_on(&p, NULL);
@@ -136,7 +136,7 @@ static void who_says_much_without_bytes_is_broken_off(void **state) {
   close_all(&p);
 }
 
-static void what_may_not_come_on_such_a_stream_breaks_it_off(void **state) {
+static void stream_with_a_forbidden_message_is_cancelled(void **state) {
   (void)state;
   static place p;
   open_on(&p, NULL);
@@ -162,7 +162,7 @@ static hv_status wait_a_little(hv_mem *mem, void *arg) {
   return stream && payload && !p->cancelled ? HV_OK : HV_NOMEM;
 }
 
-static void without_memory_it_is_refused_or_broken_off(void **state) {
+static void stream_without_memory_is_refused_or_cancelled(void **state) {
   (void)state;
   static place p;
   assert_int_equal(check_out_of_memory(wait_a_little, &p), 5);
@@ -172,10 +172,10 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(one_peer_has_a_few_places_and_gets_them_back),
       cmocka_unit_test(strangers_have_half_of_all_places_and_friends_the_rest),
-      cmocka_unit_test(who_waits_too_long_is_sent_away),
-      cmocka_unit_test(who_says_much_without_bytes_is_broken_off),
-      cmocka_unit_test(what_may_not_come_on_such_a_stream_breaks_it_off),
-      cmocka_unit_test(without_memory_it_is_refused_or_broken_off),
+      cmocka_unit_test(stream_that_waits_too_long_is_cancelled),
+      cmocka_unit_test(stream_with_many_empty_messages_is_cancelled),
+      cmocka_unit_test(stream_with_a_forbidden_message_is_cancelled),
+      cmocka_unit_test(stream_without_memory_is_refused_or_cancelled),
   };
   return cmocka_run_group_tests_name("the registry", tests, NULL, NULL);
 }

@@ -148,7 +148,7 @@ static void say_there_is_none(scene *s, uint32_t chunk) {
   s->w.stream.on->data(&s->w.stream, &(hv_event){.kind = HV_EVENT_STREAM_DATA, .msg = &msg});
 }
 
-static void a_damaged_average_is_not_said_to_be_there_and_one_that_came_is(void **state) {
+static void damaged_average_is_not_reported_as_held_and_a_good_one_is(void **state) {
   (void)state;
   scene s;
   set_scene(&s);
@@ -167,7 +167,8 @@ static void a_damaged_average_is_not_said_to_be_there_and_one_that_came_is(void 
   strike_scene(&s);
 }
 
-static void that_nobodys_values_count_is_believed_of_a_second_owner_only_or_by_who_gave_none(void **state) {
+/* A member that gave no values itself believes the first owner. */
+static void claim_that_no_values_count_needs_a_second_owner(void **state) {
   (void)state;
   scene s;
   set_scene(&s);
@@ -194,7 +195,7 @@ static void that_nobodys_values_count_is_believed_of_a_second_owner_only_or_by_w
   strike_scene(&s);
 }
 
-static void a_line_that_breaks_is_no_lie(void **state) {
+static void broken_stream_is_not_counted_as_a_lie(void **state) {
   (void)state;
   scene s;
   set_scene(&s);
@@ -206,9 +207,9 @@ static void a_line_that_breaks_is_no_lie(void **state) {
   strike_scene(&s);
 }
 
-/* An owner breaks off its stream before it has said anything there, or refuses it: who has given its own values is in the round,
- * and has done so itself; who has not may have quit the group before its round began. */
-static void who_gave_its_values_was_there_also_if_it_has_not_said_so(void **state) {
+/* An owner closes its stream before it has said anything there, or refuses it. If it gave its own values, it is in the round, and
+ * closed the stream itself. If it did not, it may have quit the group before its round began. */
+static void member_that_gave_values_was_in_the_round(void **state) {
   (void)state;
   static const hv_status ends[] = {HV_CANCELLED, HV_REFUSED, HV_CLOSED};
   for (int k = 0; k < 6; k++) {
@@ -228,10 +229,10 @@ static void who_gave_its_values_was_there_also_if_it_has_not_said_so(void **stat
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_damaged_average_is_not_said_to_be_there_and_one_that_came_is),
-      cmocka_unit_test(that_nobodys_values_count_is_believed_of_a_second_owner_only_or_by_who_gave_none),
-      cmocka_unit_test(a_line_that_breaks_is_no_lie),
-      cmocka_unit_test(who_gave_its_values_was_there_also_if_it_has_not_said_so),
+      cmocka_unit_test(damaged_average_is_not_reported_as_held_and_a_good_one_is),
+      cmocka_unit_test(claim_that_no_values_count_needs_a_second_owner),
+      cmocka_unit_test(broken_stream_is_not_counted_as_a_lie),
+      cmocka_unit_test(member_that_gave_values_was_in_the_round),
   };
   return cmocka_run_group_tests_name("share", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* How fast is a line? What the first chunks tell, what owners' words add up to, and how far anybody is believed. */
+/* How fast is a line? The rate of the first chunks, the sum of the owners' rates, and the bounds on any claim. */
 #include "lib/check.h"
 
 #include "core/round/gauge.h"
@@ -16,7 +16,7 @@ static void the_first_chunks_tell_the_rate(void **unused) {
   assert_int_equal(hv_gauge_rate(&gauge), 6553600);
 }
 
-static void what_lay_ready_tells_nothing(void **unused) {
+static void chunks_that_lay_ready_give_no_rate(void **unused) {
   (void)unused;
   hv_gauge gauge = {0};
   for (int i = 0; i < 5; i++) /* they came before this owner began */
@@ -26,7 +26,7 @@ static void what_lay_ready_tells_nothing(void **unused) {
   assert_int_equal(hv_gauge_rate(&gauge), 1 << 20);
 }
 
-static void too_few_bytes_tell_of_round_trips_only(void **unused) {
+static void too_few_bytes_give_no_rate(void **unused) {
   (void)unused;
   hv_gauge gauge = {0};
   for (uint64_t i = 0; i < 7; i++)
@@ -36,20 +36,20 @@ static void too_few_bytes_tell_of_round_trips_only(void **unused) {
   assert_in_range(hv_gauge_rate(&gauge), 1, MBIT * 10);
 }
 
-static void owners_add_up_to_a_line_and_one_that_lies_does_not_make_it_longer(void **unused) {
+static void rates_of_owners_add_up_and_a_lie_adds_little(void **unused) {
   (void)unused;
   uint64_t honest[] = {0, 4 * MBIT, 4 * MBIT, 0, 4 * MBIT}, none[] = {0, 0};
-  assert_int_equal(hv_gauge_line(honest, 5), 12 * MBIT);
-  assert_int_equal(hv_gauge_line(none, 2), 0);
+  assert_int_equal(hv_gauge_link(honest, 5), 12 * MBIT);
+  assert_int_equal(hv_gauge_link(none, 2), 0);
   uint64_t lied[] = {4 * MBIT, UINT64_MAX, 4 * MBIT};
-  assert_int_equal(hv_gauge_line(lied, 3), 24 * MBIT);
+  assert_int_equal(hv_gauge_link(lied, 3), 24 * MBIT);
   uint64_t half_lie[] = {UINT64_MAX, 4 * MBIT, 0, UINT64_MAX, 4 * MBIT}; /* of two in the middle it is the lower one */
-  assert_int_equal(hv_gauge_line(half_lie, 5), 40 * MBIT);
+  assert_int_equal(hv_gauge_link(half_lie, 5), 40 * MBIT);
   uint64_t all_lie[] = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
-  assert_int_equal(hv_gauge_line(all_lie, 3), HV_GAUGE_MOST);
+  assert_int_equal(hv_gauge_link(all_lie, 3), HV_GAUGE_MOST);
 }
 
-static void what_was_stated_is_where_it_begins(void **unused) {
+static void measured_rate_starts_from_the_stated_one(void **unused) {
   (void)unused;
   assert_int_equal(hv_gauge_blend(0, 100), 100);
   assert_int_equal(hv_gauge_blend(100, 0), 100);
@@ -62,7 +62,7 @@ static void what_was_stated_is_where_it_begins(void **unused) {
   assert_in_range(line, 10 * MBIT, 11 * MBIT);
 }
 
-static void nearly_the_same_is_the_same_and_nobody_counts_for_more_than_four(void **unused) {
+static void similar_rates_are_levelled_and_none_exceeds_four_times(void **unused) {
   (void)unused;
   uint64_t rates[] = {100, 85, 120, 10, 0, 100000, 100}, settled[] = {100, 100, 100, 10, 0, 400, 100};
   hv_gauge_settle(rates, 7);
@@ -78,11 +78,11 @@ static void nearly_the_same_is_the_same_and_nobody_counts_for_more_than_four(voi
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_first_chunks_tell_the_rate),
-      cmocka_unit_test(what_lay_ready_tells_nothing),
-      cmocka_unit_test(too_few_bytes_tell_of_round_trips_only),
-      cmocka_unit_test(owners_add_up_to_a_line_and_one_that_lies_does_not_make_it_longer),
-      cmocka_unit_test(what_was_stated_is_where_it_begins),
-      cmocka_unit_test(nearly_the_same_is_the_same_and_nobody_counts_for_more_than_four),
+      cmocka_unit_test(chunks_that_lay_ready_give_no_rate),
+      cmocka_unit_test(too_few_bytes_give_no_rate),
+      cmocka_unit_test(rates_of_owners_add_up_and_a_lie_adds_little),
+      cmocka_unit_test(measured_rate_starts_from_the_stated_one),
+      cmocka_unit_test(similar_rates_are_levelled_and_none_exceeds_four_times),
   };
   return cmocka_run_group_tests_name("gauge", tests, NULL, NULL);
 }

@@ -72,7 +72,7 @@ static void an_unknown_bandwidth_is_taken_as_the_usual_one(void **state) {
   assert_int_equal(none[1].count, 3);
 }
 
-static void nobody_to_own_is_an_error(void **state) {
+static void partition_without_an_owner_is_an_error(void **state) {
   (void)state;
   hv_partition_member m[2] = {peer(1), peer(1)};
   m[0].owns = m[1].owns = 0;
@@ -80,7 +80,7 @@ static void nobody_to_own_is_an_error(void **state) {
   assert_int_equal(hv_partition(m, 0, 10), HV_INVALID);
 }
 
-static void small_and_empty_runs(void **state) {
+static void small_and_empty_runs_are_partitioned(void **state) {
   (void)state;
   hv_partition_member one[1] = {peer(3)};
   assert_int_equal(hv_partition(one, 1, 7), HV_OK);
@@ -94,7 +94,7 @@ static void small_and_empty_runs(void **state) {
   covers_every_chunk_once(many, 16, 1);
 }
 
-static void no_random_shares_do_better(void **state) {
+static void random_shares_are_never_faster_than_the_partition(void **state) {
   (void)state;
   check_rng rng = {7};
   for (int round = 0; round < 300; round++) {
@@ -139,9 +139,9 @@ int main(void) {
       cmocka_unit_test(a_slow_peer_owns_nothing),
       cmocka_unit_test(clients_own_nothing_and_auxiliaries_do),
       cmocka_unit_test(an_unknown_bandwidth_is_taken_as_the_usual_one),
-      cmocka_unit_test(nobody_to_own_is_an_error),
-      cmocka_unit_test(small_and_empty_runs),
-      cmocka_unit_test(no_random_shares_do_better),
+      cmocka_unit_test(partition_without_an_owner_is_an_error),
+      cmocka_unit_test(small_and_empty_runs_are_partitioned),
+      cmocka_unit_test(random_shares_are_never_faster_than_the_partition),
   };
   return cmocka_run_group_tests_name("partition", tests, NULL, NULL);
 }

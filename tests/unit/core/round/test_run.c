@@ -256,7 +256,7 @@ static void values_on_a_device_give_the_same_bytes_and_get_the_same_bits(void **
   assert_int_equal(atomic_load(&mem.blocks), 0);
 }
 
-static void what_is_wrong_with_values_on_a_device_is_told_as_here(void **state) {
+static void bad_values_on_a_device_give_the_same_errors(void **state) {
   (void)state;
   const hv_kern *kern = hv_cpu_best();
   hv_mem mem;
@@ -375,7 +375,7 @@ static void an_average_that_is_not_finite_is_refused_and_nothing_is_torn(void **
   assert_int_equal(atomic_load(&mem.blocks), 0);
 }
 
-static void what_cannot_be_a_run_is_refused_with_a_reason(void **state) {
+static void invalid_run_is_refused_with_a_reason(void **state) {
   (void)state;
   hv_mem mem;
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
@@ -427,8 +427,8 @@ static void chunks_follow_the_size_of_the_run(void **state) {
   }
 }
 
-/* A state that is averaged among replicas stays what it is, so that who missed the round holds the same. */
-static void the_mean_of_what_is_alike_is_that_to_the_bit(void **state) {
+/* A state that is averaged among replicas stays the same, so a member that missed the round holds the same. */
+static void mean_of_equal_values_is_bit_equal(void **state) {
   (void)state;
   static sample s;
   static float acc[PARTS * VALUES];
@@ -471,12 +471,12 @@ int main(void) {
       cmocka_unit_test(a_decoded_chunk_is_in_its_places_and_nowhere_else),
       cmocka_unit_test(own_values_count_as_if_they_had_travelled_as_they_are),
       cmocka_unit_test(values_on_a_device_give_the_same_bytes_and_get_the_same_bits),
-      cmocka_unit_test(what_is_wrong_with_values_on_a_device_is_told_as_here),
+      cmocka_unit_test(bad_values_on_a_device_give_the_same_errors),
       cmocka_unit_test(values_that_would_spoil_an_average_are_refused_whole),
       cmocka_unit_test(an_average_that_is_not_finite_is_refused_and_nothing_is_torn),
-      cmocka_unit_test(what_cannot_be_a_run_is_refused_with_a_reason),
+      cmocka_unit_test(invalid_run_is_refused_with_a_reason),
       cmocka_unit_test(chunks_follow_the_size_of_the_run),
-      cmocka_unit_test(the_mean_of_what_is_alike_is_that_to_the_bit),
+      cmocka_unit_test(mean_of_equal_values_is_bit_equal),
   };
   return cmocka_run_group_tests_name("run", tests, NULL, NULL);
 }

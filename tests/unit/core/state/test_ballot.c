@@ -57,14 +57,14 @@ static void the_majority_of_the_newest_epoch_is_chosen(void **unused) {
   elects(&u, 5, 1);
 }
 
-static void a_lone_voice_is_believed(void **unused) {
+static void single_vote_is_believed(void **unused) {
   (void)unused;
   urn u = {.n = 0};
   votes(&u, 1, 0, 9);
   elects(&u, 0, 9);
 }
 
-static void nobody_is_nobody(void **unused) {
+static void election_without_votes_finds_nothing(void **unused) {
   (void)unused;
   urn u = {.n = 0};
   elects_of(&u, 0, HV_NOT_FOUND, 0, 0);
@@ -84,7 +84,7 @@ static void an_epoch_that_a_minority_makes_up_is_never_chosen(void **unused) {
     }
 }
 
-static void of_two_that_disagree_at_one_epoch_none_is_chosen(void **unused) {
+static void tie_of_two_states_at_one_epoch_elects_none(void **unused) {
   (void)unused;
   urn u = {.n = 0};
   votes(&u, 1, 5, 1);
@@ -92,7 +92,7 @@ static void of_two_that_disagree_at_one_epoch_none_is_chosen(void **unused) {
   elects_of(&u, 0, HV_STATE, 0, 0);
 }
 
-static void peers_between_two_epochs_get_the_newer_one_when_a_third_has_it(void **unused) {
+static void newer_epoch_is_elected_only_if_half_have_reached_it(void **unused) {
   (void)unused;
   for (size_t ahead = 0; ahead <= 30; ahead++) {
     urn u = {.n = 0};
@@ -131,8 +131,8 @@ static void one_history_is_found_behind_any_number_of_others(void **unused) {
   }
 }
 
-/* Fewer than half of those who name what is chosen, by a majority or by its lineage. */
-static void who_names_the_choice_and_lies_about_its_size_is_not_believed(void **unused) {
+/* Fewer than half of the voters for the elected state lie, by a majority or by its lineage. */
+static void false_size_of_the_elected_state_is_not_believed(void **unused) {
   (void)unused;
   const uint64_t lies[] = {0, UINT64_MAX, 999, 1001};
   for (size_t liars = 0; liars < 40; liars++)
@@ -154,7 +154,7 @@ static void who_names_the_choice_and_lies_about_its_size_is_not_believed(void **
     }
 }
 
-static void two_thirds_of_one_lineage_are_not_enough_nor_are_those_who_tell_none(void **unused) {
+static void lineage_needs_over_two_thirds_and_silence_adds_nothing(void **unused) {
   (void)unused;
   urn u = {.n = 0}, untold = {.n = 0};
   kin_vote(&u, 2, 5, 1, 7);
@@ -168,7 +168,7 @@ static void two_thirds_of_one_lineage_are_not_enough_nor_are_those_who_tell_none
   elects_of(&untold, 0, HV_STATE, 0, 0);
 }
 
-/* Whatever liars under a third say, together or each for himself, at any epoch: what is chosen has an honest voice. */
+/* For any votes of liars under a third, together or alone, at any epoch, the elected state has an honest vote. */
 static void liars_under_a_third_never_choose(void **unused) {
   (void)unused;
   check_rng rng = {77};
@@ -217,7 +217,7 @@ static void honest_peers_of_one_epoch_are_heard_against_any_minority(void **unus
 }
 
 /* While they are between two epochs 30% of liars cannot poison them: they can only make a joiner look again. */
-static void between_two_epochs_thirty_percent_of_liars_can_only_hold_things_up(void **unused) {
+static void liars_between_two_epochs_can_only_delay_a_joiner(void **unused) {
   (void)unused;
   static const uint64_t epochs[] = {1000000000, 6, 5, 0};
   for (size_t ahead = 0; ahead <= 70; ahead++)
@@ -261,7 +261,7 @@ static void an_announcement_reads_as_it_was_written(void **unused) {
   }
 }
 
-static void what_is_no_announcement_is_refused(void **unused) {
+static void malformed_announcement_is_refused(void **unused) {
   (void)unused;
   uint8_t bytes[HV_BALLOT_BYTES_MAX + 1];
   hv_ballot out;
@@ -291,20 +291,20 @@ static void a_signer_has_one_subkey(void **unused) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_majority_of_the_newest_epoch_is_chosen),
-      cmocka_unit_test(a_lone_voice_is_believed),
-      cmocka_unit_test(nobody_is_nobody),
+      cmocka_unit_test(single_vote_is_believed),
+      cmocka_unit_test(election_without_votes_finds_nothing),
       cmocka_unit_test(an_epoch_that_a_minority_makes_up_is_never_chosen),
-      cmocka_unit_test(of_two_that_disagree_at_one_epoch_none_is_chosen),
-      cmocka_unit_test(peers_between_two_epochs_get_the_newer_one_when_a_third_has_it),
+      cmocka_unit_test(tie_of_two_states_at_one_epoch_elects_none),
+      cmocka_unit_test(newer_epoch_is_elected_only_if_half_have_reached_it),
       cmocka_unit_test(replicas_of_one_history_that_differ_by_rounding_are_found),
       cmocka_unit_test(one_history_is_found_behind_any_number_of_others),
-      cmocka_unit_test(who_names_the_choice_and_lies_about_its_size_is_not_believed),
-      cmocka_unit_test(two_thirds_of_one_lineage_are_not_enough_nor_are_those_who_tell_none),
+      cmocka_unit_test(false_size_of_the_elected_state_is_not_believed),
+      cmocka_unit_test(lineage_needs_over_two_thirds_and_silence_adds_nothing),
       cmocka_unit_test(liars_under_a_third_never_choose),
       cmocka_unit_test(honest_peers_of_one_epoch_are_heard_against_any_minority),
-      cmocka_unit_test(between_two_epochs_thirty_percent_of_liars_can_only_hold_things_up),
+      cmocka_unit_test(liars_between_two_epochs_can_only_delay_a_joiner),
       cmocka_unit_test(an_announcement_reads_as_it_was_written),
-      cmocka_unit_test(what_is_no_announcement_is_refused),
+      cmocka_unit_test(malformed_announcement_is_refused),
       cmocka_unit_test(a_signer_has_one_subkey),
   };
   return cmocka_run_group_tests_name("ballot", tests, NULL, NULL);

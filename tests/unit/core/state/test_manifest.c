@@ -1,4 +1,4 @@
-/* What a state is made of: chunks that follow from parts, bytes that read as they were written, and strangers' bytes. */
+/* The parts of a state: chunks that follow from parts, bytes that read as they were written, and strangers' bytes. */
 #include "lib/check.h"
 
 #include "core/state/manifest.h"
@@ -103,7 +103,7 @@ static void same(const hv_manifest *a, const hv_manifest *b) {
   }
 }
 
-static void it_reads_as_it_was_written_and_not_when_cut_or_longer(void **unused) {
+static void manifest_is_read_back_and_refused_if_cut_or_longer(void **unused) {
   (void)unused;
   check_rng rng = {2};
   for (int round = 0; round < 300; round++) {
@@ -209,7 +209,7 @@ static void every_allocation_may_fail(void **unused) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(each_byte_is_in_one_chunk, fresh, nothing_left),
-      cmocka_unit_test_setup_teardown(it_reads_as_it_was_written_and_not_when_cut_or_longer, fresh, nothing_left),
+      cmocka_unit_test_setup_teardown(manifest_is_read_back_and_refused_if_cut_or_longer, fresh, nothing_left),
       cmocka_unit_test_setup_teardown(chunks_grow_with_the_state_and_stay_few, fresh, nothing_left),
       cmocka_unit_test_setup_teardown(limits_are_named, fresh, nothing_left),
       cmocka_unit_test_setup_teardown(a_small_lie_takes_no_memory, fresh, nothing_left),

@@ -53,14 +53,14 @@ static void sit(desk *d) {
   d->fake.env.stream_send = stream_send;
   d->fake.env.stream_cancel = stream_cancel;
   d->snapshot = (hv_snapshot){.env = &d->fake.env, .refs = 1};
-  d->snapshot.said = hv_payload_copy(&d->fake.mem, (const uint8_t *)"the manifest", 12);
+  d->snapshot.manifest_bytes = hv_payload_copy(&d->fake.mem, (const uint8_t *)"the manifest", 12);
   d->u = hv_upload_new(&d->fake.env, &d->stream, &d->snapshot, HV_OK, over, NULL);
   assert_non_null(d->u);
 }
 
 static void rise(desk *d) {
   hv_upload_free(d->u);
-  hv_payload_release(d->snapshot.said);
+  hv_payload_release(d->snapshot.manifest_bytes);
   assert_int_equal(d->fake.mem.blocks, 0);
 }
 
@@ -79,7 +79,7 @@ static void asks(desk *d) {
   d->stream.on->data(&d->stream, &event);
 }
 
-static void a_snapshot_replaced_at_the_very_moment_of_a_look_is_served_on(void **unused) {
+static void snapshot_replaced_during_a_check_is_still_served(void **unused) {
   (void)unused;
   desk d;
   sit(&d);
@@ -99,7 +99,7 @@ static void a_snapshot_replaced_at_the_very_moment_of_a_look_is_served_on(void *
   rise(&d);
 }
 
-static void who_asks_nothing_is_dropped(void **unused) {
+static void joiner_that_asks_nothing_is_dropped(void **unused) {
   (void)unused;
   desk d;
   sit(&d);
@@ -113,7 +113,7 @@ static void who_asks_nothing_is_dropped(void **unused) {
 }
 
 /* 12 bytes each. */
-static void its_pace_is_that_of_late(void **unused) {
+static void upload_pace_is_the_recent_one(void **unused) {
   (void)unused;
   desk d;
   sit(&d);
@@ -137,9 +137,9 @@ static void its_pace_is_that_of_late(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_snapshot_replaced_at_the_very_moment_of_a_look_is_served_on),
-      cmocka_unit_test(who_asks_nothing_is_dropped),
-      cmocka_unit_test(its_pace_is_that_of_late),
+      cmocka_unit_test(snapshot_replaced_during_a_check_is_still_served),
+      cmocka_unit_test(joiner_that_asks_nothing_is_dropped),
+      cmocka_unit_test(upload_pace_is_the_recent_one),
   };
   return cmocka_run_group_tests_name("upload", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* How fast should connections send? What a round shows of its speed, what is made of it, and when it is left alone. */
+/* How fast should connections send? The speed that a round measures, its use, and the rounds without pacing. */
 #include "lib/check.h"
 
 #include "core/util/flow.h"
@@ -71,7 +71,7 @@ static void a_rate_that_is_too_low_grows_and_one_that_is_right_stays(void **unus
   assert_in_range(rounds, 1, 9);
 }
 
-static void one_bad_round_changes_little_and_none_is_known_after_two_that_broke(void **unused) {
+static void bad_round_changes_the_speed_little_and_two_broken_reset_it(void **unused) {
   (void)unused;
   hv_flow_past past = {0};
   hv_flow_learn(&past, 10 * MB);
@@ -87,7 +87,7 @@ static void one_bad_round_changes_little_and_none_is_known_after_two_that_broke(
   assert_true(past.speed > HV_FLOW_MOST);
 }
 
-static void only_long_rounds_over_slow_lines_with_even_connections_are_paced(void **unused) {
+static void only_long_rounds_over_slow_even_links_are_paced(void **unused) {
   (void)unused;
   assert_int_equal(hv_flow_each(12 * MB, 96 * MB, 16 * MB, 16 * MB, 6), 2 * MB);
   assert_int_equal(hv_flow_each(12 * MB, 96 * MB, 15 * MB, 17 * MB, 6), 2 * MB);
@@ -105,8 +105,8 @@ int main(void) {
       cmocka_unit_test(half_a_round_or_one_at_a_stroke_tells_nothing),
       cmocka_unit_test(a_small_round_tells_nothing),
       cmocka_unit_test(a_rate_that_is_too_low_grows_and_one_that_is_right_stays),
-      cmocka_unit_test(one_bad_round_changes_little_and_none_is_known_after_two_that_broke),
-      cmocka_unit_test(only_long_rounds_over_slow_lines_with_even_connections_are_paced),
+      cmocka_unit_test(bad_round_changes_the_speed_little_and_two_broken_reset_it),
+      cmocka_unit_test(only_long_rounds_over_slow_even_links_are_paced),
   };
   return cmocka_run_group_tests_name("flow", tests, NULL, NULL);
 }

@@ -30,7 +30,7 @@ static const thing *least_of(const thing *things) {
   return least;
 }
 
-static void the_top_is_the_least_whatever_comes_and_goes(void **unused) {
+static void heap_top_is_the_least_after_any_change(void **unused) {
   (void)unused;
   check_rng rng = {3};
   static thing things[MANY];
@@ -51,7 +51,7 @@ static void the_top_is_the_least_whatever_comes_and_goes(void **unused) {
   }
 }
 
-static void taken_from_the_top_they_come_in_order(void **unused) {
+static void heap_elements_are_taken_in_order(void **unused) {
   (void)unused;
   check_rng rng = {4};
   thing things[MANY];
@@ -71,8 +71,8 @@ static void taken_from_the_top_they_come_in_order(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_top_is_the_least_whatever_comes_and_goes),
-      cmocka_unit_test(taken_from_the_top_they_come_in_order),
+      cmocka_unit_test(heap_top_is_the_least_after_any_change),
+      cmocka_unit_test(heap_elements_are_taken_in_order),
   };
   return cmocka_run_group_tests_name("heap", tests, NULL, NULL);
 }

@@ -36,7 +36,7 @@ static hv_status request(hv_hive *hive, const hv_peer_id *to, int what, atomic_i
   }
 }
 
-static void whichever_allocation_fails_a_request_is_refused_or_ends_and_bytes_come_back_once(void **state) {
+static void request_ends_and_returns_its_bytes_if_any_allocation_fails(void **state) {
   (void)state;
   enum { ALLOCATIONS = 24 };
   hv_hive *a, *b;
@@ -104,7 +104,7 @@ static void *use(void *arg) {
   return NULL;
 }
 
-static void threads_that_ask_and_cancel_all_get_an_end_when_others_stop_the_hive(void **state) {
+static void asking_threads_all_get_an_end_when_the_hive_stops(void **state) {
   (void)state;
   hv_hive *a, *b;
   user users[THREADS] = {0};
@@ -267,7 +267,7 @@ static void set_too_many(hv_hive_op *o, hv_node *node) {
   hv_hive_fail_op(o, HV_BUSY, "they are set");
 }
 
-static void when_a_node_ends_by_itself_nobody_waits_for_good(void **state) {
+static void node_that_ends_by_itself_ends_all_waits(void **state) {
   (void)state;
   hv_hive *hive = hives_start(NULL, 1);
   hv_future *receive, *met, *set, *late = NULL;
@@ -313,8 +313,8 @@ static void a_forked_child_starts_no_hive_and_is_told_why(void **state) {
 
 /* ---- initial peers ---- */
 
-/* However many there are: the sentence is cut, and nothing else. */
-static void addresses_of_other_transports_alone_are_refused_and_beside_others_are_named(void **state) {
+/* Beside others they are named in a warning. If there are many, the sentence is cut, and nothing else. */
+static void addresses_of_other_transports_are_refused_if_they_are_alone(void **state) {
   (void)state;
   enum { MANY = 60 };
   static const char one[] = "/ip4/192.0.2.7/udp/4001/quic,";
@@ -347,14 +347,14 @@ static void addresses_of_other_transports_alone_are_refused_and_beside_others_ar
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(whichever_allocation_fails_a_request_is_refused_or_ends_and_bytes_come_back_once),
-      cmocka_unit_test(threads_that_ask_and_cancel_all_get_an_end_when_others_stop_the_hive),
+      cmocka_unit_test(request_ends_and_returns_its_bytes_if_any_allocation_fails),
+      cmocka_unit_test(asking_threads_all_get_an_end_when_the_hive_stops),
       cmocka_unit_test(a_future_outlives_its_hive),
       cmocka_unit_test(a_parcel_that_nobody_looked_at_is_received_again_first),
       cmocka_unit_test(dropping_receives_loses_no_parcel),
       cmocka_unit_test(stopping_within_a_done_is_refused_and_harms_nothing),
-      cmocka_unit_test(when_a_node_ends_by_itself_nobody_waits_for_good),
-      cmocka_unit_test(addresses_of_other_transports_alone_are_refused_and_beside_others_are_named),
+      cmocka_unit_test(node_that_ends_by_itself_ends_all_waits),
+      cmocka_unit_test(addresses_of_other_transports_are_refused_if_they_are_alone),
       cmocka_unit_test(a_forked_child_starts_no_hive_and_is_told_why),
   };
   return cmocka_run_group_tests_name("hive", tests, NULL, NULL);

@@ -48,7 +48,7 @@ static hv_status store_and_wait(hv_hive *hive, const char *key, const char *subk
   return status;
 }
 
-static void what_one_stores_the_other_gets_whole(void **state) {
+static void record_stored_by_one_hive_is_read_whole_by_the_other(void **state) {
   (void)state;
   hv_hive *a, *b;
   hv_future *future;
@@ -81,7 +81,7 @@ static void what_one_stores_the_other_gets_whole(void **state) {
   hv_hive_free(a);
 }
 
-static void what_is_too_large_or_wrong_is_refused_and_nothing_is_lost(void **state) {
+static void too_large_or_invalid_record_is_refused_and_nothing_is_lost(void **state) {
   (void)state;
   static const uint8_t much[HV_RECORD_VALUE_MAX + 1];
   hv_hive *a = hives_start(NULL, 1);
@@ -105,7 +105,7 @@ static hv_status request(hv_hive *hive, int what, hv_future **out) {
                      : hv_hive_dht_look(hive, out);
 }
 
-static void whichever_allocation_fails_it_is_refused_or_ends(void **state) {
+static void dht_request_is_refused_or_ends_if_any_allocation_fails(void **state) {
   (void)state;
   enum { ALLOCATIONS = 40 };
   hv_hive *a, *b;
@@ -127,7 +127,7 @@ static void whichever_allocation_fails_it_is_refused_or_ends(void **state) {
   hv_hive_free(a);
 }
 
-static void cancelled_or_stopped_in_the_middle_each_ends_once(void **state) {
+static void request_cancelled_or_stopped_under_way_ends_once(void **state) {
   (void)state;
   enum { MANY = 60 };
   hv_future *futures[MANY];
@@ -150,10 +150,10 @@ static void cancelled_or_stopped_in_the_middle_each_ends_once(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_one_stores_the_other_gets_whole),
-      cmocka_unit_test(what_is_too_large_or_wrong_is_refused_and_nothing_is_lost),
-      cmocka_unit_test(whichever_allocation_fails_it_is_refused_or_ends),
-      cmocka_unit_test(cancelled_or_stopped_in_the_middle_each_ends_once),
+      cmocka_unit_test(record_stored_by_one_hive_is_read_whole_by_the_other),
+      cmocka_unit_test(too_large_or_invalid_record_is_refused_and_nothing_is_lost),
+      cmocka_unit_test(dht_request_is_refused_or_ends_if_any_allocation_fails),
+      cmocka_unit_test(request_cancelled_or_stopped_under_way_ends_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,7 +70,7 @@ static int wait_back(int n) {
   return atomic_load(&back);
 }
 
-static void what_one_offers_the_other_gets_whole(void **state) {
+static void state_offered_by_one_hive_is_loaded_whole_by_the_other(void **state) {
   (void)state;
   hv_hive *a, *b;
   hv_future *future;
@@ -102,7 +102,7 @@ static void what_one_offers_the_other_gets_whole(void **state) {
   assert_int_equal(atomic_load(&back), 2);
 }
 
-static void whichever_allocation_fails_it_is_refused_or_ends_and_memory_comes_back(void **state) {
+static void state_load_ends_without_a_leak_if_any_allocation_fails(void **state) {
   (void)state;
   enum { ALLOCATIONS = 40 };
   hv_hive *a, *b;
@@ -140,7 +140,7 @@ static void whichever_allocation_fails_it_is_refused_or_ends_and_memory_comes_ba
   assert_int_equal(atomic_load(&back), lent);
 }
 
-static void cancelled_or_stopped_in_the_middle_each_ends_once(void **state) {
+static void request_cancelled_or_stopped_under_way_ends_once(void **state) {
   (void)state;
   enum { MANY = 24 };
   hv_future *futures[MANY];
@@ -173,9 +173,9 @@ static void cancelled_or_stopped_in_the_middle_each_ends_once(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_one_offers_the_other_gets_whole),
-      cmocka_unit_test(whichever_allocation_fails_it_is_refused_or_ends_and_memory_comes_back),
-      cmocka_unit_test(cancelled_or_stopped_in_the_middle_each_ends_once),
+      cmocka_unit_test(state_offered_by_one_hive_is_loaded_whole_by_the_other),
+      cmocka_unit_test(state_load_ends_without_a_leak_if_any_allocation_fails),
+      cmocka_unit_test(request_cancelled_or_stopped_under_way_ends_once),
   };
   return cmocka_run_group_tests_name("hive: state", tests, NULL, NULL);
 }

@@ -172,7 +172,7 @@ static void all_arrives_in_order_both_ways_over_four_connections(void **state) {
 }
 
 /* Whichever allocation fails, on either side: the stream ends once, and nothing is left. */
-static void without_memory_it_ends_once(void **state) {
+static void stream_over_lanes_without_memory_ends_once(void **state) {
   (void)state;
   real_node a, b;
   real_start(&a, &(real_options){.seed = 1, .insecure = 1, .lanes = 4});
@@ -256,7 +256,7 @@ static int two_pieces_came(real_node *node) {
   return node->bytes == 2;
 }
 
-static void what_joins_nothing_is_refused_and_pieces_are_bounded(void **state) {
+static void lane_that_joins_no_stream_is_refused_and_pieces_are_bounded(void **state) {
   (void)state;
   real_node node, friend;
   raw_peer p;
@@ -347,8 +347,8 @@ static void what_joins_nothing_is_refused_and_pieces_are_bounded(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(all_arrives_in_order_both_ways_over_four_connections),
-      cmocka_unit_test(without_memory_it_ends_once),
-      cmocka_unit_test(what_joins_nothing_is_refused_and_pieces_are_bounded),
+      cmocka_unit_test(stream_over_lanes_without_memory_ends_once),
+      cmocka_unit_test(lane_that_joins_no_stream_is_refused_and_pieces_are_bounded),
   };
   return cmocka_run_group_tests_name("streams over several connections", tests, NULL, NULL);
 }

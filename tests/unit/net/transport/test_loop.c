@@ -1,5 +1,6 @@
 /* The real world: timers, inbox, pool, addresses, calls, streams, and its end. */
 #include "lib/real.h"
+#include "net/transport/listen.h"
 
 #include <string.h>
 #include <sys/wait.h>
@@ -165,7 +166,7 @@ static void a_refused_stream_ends_with_its_reason(void **state) {
   real_stop(&b);
 }
 
-static void nobody_there_is_refused_with_the_address(void **state) {
+static void call_to_a_closed_port_is_refused_with_the_address(void **state) {
   (void)state;
   real_node a;
   real_start(&a, &(real_options){.seed = 1});
@@ -213,7 +214,7 @@ static void no_answer_is_a_timeout(void **state) {
   real_stop(&b);
 }
 
-static void a_lost_connection_is_told_at_once(void **state) {
+static void lost_connection_is_reported_at_once(void **state) {
   (void)state;
   real_node a, b;
   real_start(&a, &(real_options){.seed = 1});
@@ -261,7 +262,7 @@ static void open_if_possible(real_node *node, void *arg) {
 }
 
 /* Whichever allocation fails, on either side: what was started ends once, and the next one is served. */
-static void without_memory_calls_and_streams_end_and_the_next_are_served(void **state) {
+static void node_without_memory_ends_calls_and_serves_later_ones(void **state) {
   (void)state;
   real_node a, b;
   real_start(&a, &(real_options){.seed = 1});
@@ -355,7 +356,7 @@ static void commands_run_once_and_are_refused_after_the_end(void **state) {
   real_stop(&a);
 }
 
-static void a_forked_child_is_told_and_does_no_harm(void **state) {
+static void forked_child_is_refused_and_does_no_harm(void **state) {
   (void)state;
   real_node a, b;
   real_start(&a, &(real_options){.seed = 1});
@@ -505,7 +506,7 @@ static void several_addresses_and_both_families_are_served(void **state) {
   real_stop(&b);
 }
 
-static void an_unspecified_address_is_announced_as_those_of_the_interfaces(void **state) {
+static void unspecified_address_is_announced_as_interface_addresses(void **state) {
   (void)state;
   real_node a, b;
   hv_addr addrs[] = {real_addr("/ip4/0.0.0.0/tcp/0"), real_addr("/ip6/::/tcp/0")};
@@ -525,6 +526,30 @@ static void an_unspecified_address_is_announced_as_those_of_the_interfaces(void 
   assert_int_equal(seen[HV_ADDR_IP6], real_has_ip6());
   real_stop(&a);
   real_stop(&b);
+}
+
+static void unspecified_ip6_is_announced_in_both_families(void **state) {
+  (void)state;
+  if (!real_has_ip6())
+    return; /* nothing can listen on [::] here */
+  hv_addr four = real_addr("/ip4/0.0.0.0/tcp/7"), six = real_addr("/ip6/::/tcp/7"), fours[8], both[8];
+  size_t n_fours = 0, n_both = 0, n_few = 0;
+  hv_listen_expand(&four, fours, &n_fours, 8);
+  hv_listen_expand(&six, both, &n_both, 8);
+  assert_int_equal(both[0].kind, HV_ADDR_IP6);
+  for (size_t i = 0; i < n_fours && !hv_addr_is_loopback(&fours[0]); i++) {
+    size_t at = 0;
+    while (at < n_both && !hv_addr_equal(&both[at], &fours[i]))
+      at++;
+    assert_true(at < n_both || n_both == 8);
+  }
+  hv_addr few[2];
+  hv_listen_expand(&six, few, &n_few, 2);
+  if (!hv_addr_is_loopback(&fours[0])) { /* however few have a place, each family has one */
+    assert_int_equal(n_few, 2);
+    assert_int_equal(few[0].kind, HV_ADDR_IP6);
+    assert_int_equal(few[1].kind, HV_ADDR_IP4);
+  }
 }
 
 static void each_unspecified_address_alone_is_of_use(void **state) {
@@ -607,19 +632,20 @@ int main(int argc, char **argv) {
       cmocka_unit_test(bulk_bytes_arrive_whole_and_in_place),
       cmocka_unit_test(a_full_window_holds_the_sender_back_until_bytes_are_let_go),
       cmocka_unit_test(a_refused_stream_ends_with_its_reason),
-      cmocka_unit_test(nobody_there_is_refused_with_the_address),
+      cmocka_unit_test(call_to_a_closed_port_is_refused_with_the_address),
       cmocka_unit_test(another_key_than_expected_is_denied_naming_both),
       cmocka_unit_test(no_answer_is_a_timeout),
-      cmocka_unit_test(a_lost_connection_is_told_at_once),
+      cmocka_unit_test(lost_connection_is_reported_at_once),
       cmocka_unit_test(a_peer_that_came_back_is_reached_again),
-      cmocka_unit_test(without_memory_calls_and_streams_end_and_the_next_are_served),
+      cmocka_unit_test(node_without_memory_ends_calls_and_serves_later_ones),
       cmocka_unit_test(a_stop_takes_under_2_s_with_calls_and_streams_in_flight),
       cmocka_unit_test(commands_run_once_and_are_refused_after_the_end),
-      cmocka_unit_test(a_forked_child_is_told_and_does_no_harm),
+      cmocka_unit_test(forked_child_is_refused_and_does_no_harm),
       cmocka_unit_test(a_job_is_done_once_or_cancelled_at_the_end),
       cmocka_unit_test(timers_fire_once_in_order_and_not_when_cleared),
       cmocka_unit_test(several_addresses_and_both_families_are_served),
-      cmocka_unit_test(an_unspecified_address_is_announced_as_those_of_the_interfaces),
+      cmocka_unit_test(unspecified_address_is_announced_as_interface_addresses),
+      cmocka_unit_test(unspecified_ip6_is_announced_in_both_families),
       cmocka_unit_test(each_unspecified_address_alone_is_of_use),
       cmocka_unit_test(a_port_in_use_is_named),
       cmocka_unit_test(an_address_of_another_machine_is_refused),

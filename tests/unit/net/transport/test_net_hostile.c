@@ -1,4 +1,4 @@
-/* What reaches an open port that should not: noise, half a handshake, the wrong papers, too much, too slow, another version. It is
+/* Bytes that should not reach an open port: noise, half a handshake, the wrong papers, too much, too slow, another version. It is
  * refused or dropped with its reason, memory stays bounded, and everybody else is served meanwhile. And a peer that is killed is
  * missed at once. */
 #include "lib/raw.h"
@@ -245,7 +245,7 @@ static void show_papers(real_node *node, real_node *friend) {
   assert_int_equal(real_count(node, HV_EVENT_REQUEST), 1);
 }
 
-static void callers_with_wrong_papers_are_not_let_in(void **state) {
+static void callers_with_wrong_certificates_are_refused(void **state) {
   (void)state;
   signal(SIGPIPE, SIG_IGN);
   both_worlds(0, show_papers);
@@ -281,7 +281,7 @@ static void *serve_falsely(void *arg) {
   return NULL;
 }
 
-static void servers_with_wrong_papers_are_denied_with_the_reason(void **state) {
+static void servers_with_wrong_certificates_are_denied_with_the_reason(void **state) {
   (void)state;
   static const char *const reasons[KINDS] = {
       [EXPIRED] = "expired", [NOT_YET] = "not valid before", [FOREIGN] = "sign", [OTHER_KIND] = "Ed25519"};
@@ -431,7 +431,7 @@ static void an_answer_of_another_version_tells_both_numbers(void **state) {
 
 /* ---- too much of what is right ---- */
 
-static void a_peer_that_asks_too_much_at_a_time_is_told_busy(void **state) {
+static void peer_with_too_many_requests_at_a_time_gets_busy(void **state) {
   (void)state;
   enum { MORE = HV_LOOP_PEER_CALLS_MAX + 20 };
   real_node node, greedy, friend;
@@ -584,12 +584,12 @@ int main(int argc, char **argv) {
       cmocka_unit_test(other_protocols_are_dropped),
       cmocka_unit_test(a_peer_without_tls_gets_no_answer_from_one_with),
       cmocka_unit_test(half_open_and_slow_connections_are_dropped),
-      cmocka_unit_test(callers_with_wrong_papers_are_not_let_in),
-      cmocka_unit_test(servers_with_wrong_papers_are_denied_with_the_reason),
+      cmocka_unit_test(callers_with_wrong_certificates_are_refused),
+      cmocka_unit_test(servers_with_wrong_certificates_are_denied_with_the_reason),
       cmocka_unit_test(requests_that_cannot_be_read_are_refused_with_the_reason),
       cmocka_unit_test(streams_that_cannot_be_read_or_are_too_slow_are_broken_off),
       cmocka_unit_test(an_answer_of_another_version_tells_both_numbers),
-      cmocka_unit_test(a_peer_that_asks_too_much_at_a_time_is_told_busy),
+      cmocka_unit_test(peer_with_too_many_requests_at_a_time_gets_busy),
       cmocka_unit_test(an_answer_that_is_not_taken_holds_its_place_for_a_while_only),
   };
   int failed = cmocka_run_group_tests_name("hostile peers", tests, NULL, NULL);

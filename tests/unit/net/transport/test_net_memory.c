@@ -1,5 +1,5 @@
-/* The real world without memory: each allocation of a whole talk fails in turn, on either side, over TLS and without. What was
- * begun ends once, the next one is served, and nothing is left behind. */
+/* The real world without memory: each allocation of a whole talk fails in turn, on either side, over TLS and without. Each call
+ * ends once, the next one is served, and nothing is left behind. */
 #include "lib/real.h"
 
 #include <string.h>
@@ -86,7 +86,7 @@ static void answer(hv_stream *stream, const hv_event *event) {
     env->stream_cancel(env, stream);
 }
 
-/* What was begun has ended, and once. */
+/* Each call has ended, and once. */
 static void all_has_ended(talk *t) {
   if (t->asked == HV_OK)
     assert_true(real_wait_for(&t->a, HV_EVENT_CALL_DONE, 1, PATIENCE_MS));
@@ -161,7 +161,7 @@ static void until_one_gets_through(int at_b) {
   }
 }
 
-static void a_caller_without_memory_ends_what_it_began(void **state) {
+static void caller_without_memory_ends_its_calls_and_streams(void **state) {
   (void)state;
   until_one_gets_through(0);
 }
@@ -182,7 +182,7 @@ static void enough(real_node *node, void *arg) {
 }
 
 /* More calls and streams than wait for peers: not one of them finds memory. */
-static void who_has_no_memory_at_all_for_a_while_is_there_again_afterwards(void **state) {
+static void node_that_had_no_memory_for_a_while_works_again(void **state) {
   (void)state;
   enum { CALLS = 50 };
   for (int at_b = 0; at_b < 2; at_b++) {
@@ -210,9 +210,9 @@ int main(int argc, char **argv) {
     cmocka_set_test_filter(argv[1]);
   make_parts();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_caller_without_memory_ends_what_it_began),
+      cmocka_unit_test(caller_without_memory_ends_its_calls_and_streams),
       cmocka_unit_test(a_callee_without_memory_says_no_and_serves_the_next),
-      cmocka_unit_test(who_has_no_memory_at_all_for_a_while_is_there_again_afterwards),
+      cmocka_unit_test(node_that_had_no_memory_for_a_while_works_again),
   };
   return cmocka_run_group_tests_name("the real world without memory", tests, NULL, NULL);
 }

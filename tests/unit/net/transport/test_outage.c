@@ -77,17 +77,17 @@ static void hear(const saying *sayings, size_t n) {
   }
 }
 
-static void words_of_gRPC_1_51_are_understood(void **state) {
+static void messages_of_gRPC_1_51_are_understood(void **state) {
   (void)state;
   hear(of_1_51, sizeof of_1_51 / sizeof *of_1_51);
 }
 
-static void words_of_gRPC_1_85_are_understood(void **state) {
+static void messages_of_gRPC_1_85_are_understood(void **state) {
   (void)state;
   hear(of_1_85, sizeof of_1_85 / sizeof *of_1_85);
 }
 
-static void a_stream_that_a_peer_refuses_is_no_port_that_nobody_listens_on(void **state) {
+static void refused_stream_is_not_reported_as_a_closed_port(void **state) {
   (void)state;
   hv_cause cause;
   assert_int_equal(hv_outage_of("Stream refused by server", &cause), HV_CLOSED);
@@ -97,9 +97,9 @@ static void a_stream_that_a_peer_refuses_is_no_port_that_nobody_listens_on(void 
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(words_of_gRPC_1_51_are_understood),
-      cmocka_unit_test(words_of_gRPC_1_85_are_understood),
-      cmocka_unit_test(a_stream_that_a_peer_refuses_is_no_port_that_nobody_listens_on),
+      cmocka_unit_test(messages_of_gRPC_1_51_are_understood),
+      cmocka_unit_test(messages_of_gRPC_1_85_are_understood),
+      cmocka_unit_test(refused_stream_is_not_reported_as_a_closed_port),
   };
   return cmocka_run_group_tests_name("outage", tests, NULL, NULL);
 }

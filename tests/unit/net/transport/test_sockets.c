@@ -65,7 +65,7 @@ static hv_sockets sockets_of(hv_mem *mem) {
   return sockets;
 }
 
-static void the_sockets_that_lead_there_are_found_and_no_other(void **unused) {
+static void sockets_to_an_address_are_found_and_no_other(void **unused) {
   (void)unused;
   for (int kind = IP4; kind <= MAPPED; kind++) {
     hv_mem mem;
@@ -126,7 +126,7 @@ static void a_number_that_has_become_another_socket_is_left_alone(void **unused)
   hv_sockets_forget(&sockets);
 }
 
-static void a_socket_tells_of_its_line_and_can_be_kept_short(void **unused) {
+static void socket_reports_its_link_and_can_limit_its_queue(void **unused) {
   (void)unused;
   hv_mem mem;
   hv_sockets sockets = sockets_of(&mem);
@@ -167,11 +167,11 @@ static void an_address_without_a_number_has_no_socket(void **unused) {
 int main(void) {
   const struct CMUnitTest tests[] = {
 #ifdef SO_MAX_PACING_RATE
-      cmocka_unit_test(the_sockets_that_lead_there_are_found_and_no_other),
+      cmocka_unit_test(sockets_to_an_address_are_found_and_no_other),
       cmocka_unit_test(the_side_that_was_dialled_finds_its_socket_too),
       cmocka_unit_test(a_number_that_has_become_another_socket_is_left_alone),
 #endif
-      cmocka_unit_test(a_socket_tells_of_its_line_and_can_be_kept_short),
+      cmocka_unit_test(socket_reports_its_link_and_can_limit_its_queue),
       cmocka_unit_test(an_address_without_a_number_has_no_socket),
   };
   return cmocka_run_group_tests_name("sockets", tests, NULL, NULL);

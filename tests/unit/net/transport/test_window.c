@@ -1,4 +1,4 @@
-/* What a stream's window counts, and when it speaks up. */
+/* The bytes that a stream's window counts, and its notes. */
 #include "lib/check.h"
 
 #include "net/transport/window.h"
@@ -14,7 +14,7 @@ static void never(hv_note *note) {
 }
 
 /* A message of one byte takes some hundred bytes to hold: a stream of them must not fill the memory behind an open window. */
-static void small_messages_close_a_window_before_they_take_much_more_than_it(void **state) {
+static void small_messages_close_a_window_at_their_real_cost(void **state) {
   (void)state;
   enum { LIMIT = 1 << 20, COST = 256 };
   hv_mem mem;
@@ -47,8 +47,8 @@ static void fill(hv_window *window, size_t limit) {
   assert_false(hv_window_open(window));
 }
 
-/* The stream's thread is busy: a lane fills the window that has just got room, before the note of it was read. */
-static void a_window_that_is_filled_again_before_its_note_is_read_has_one_note_under_way(void **state) {
+/* A lane fills the window that has just got room, while the stream's thread is busy and has not read the note of it. */
+static void window_refilled_before_its_note_is_read_has_one_note(void **state) {
   (void)state;
   enum { LIMIT = 1 << 20 };
   hv_mem mem;
@@ -76,8 +76,8 @@ static void a_window_that_is_filled_again_before_its_note_is_read_has_one_note_u
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(small_messages_close_a_window_before_they_take_much_more_than_it),
-      cmocka_unit_test(a_window_that_is_filled_again_before_its_note_is_read_has_one_note_under_way),
+      cmocka_unit_test(small_messages_close_a_window_at_their_real_cost),
+      cmocka_unit_test(window_refilled_before_its_note_is_read_has_one_note),
   };
   return cmocka_run_group_tests_name("window", tests, NULL, NULL);
 }

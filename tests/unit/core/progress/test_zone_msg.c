@@ -1,6 +1,6 @@
 /* Sums as bytes, and what a sum makes of time: what is packed is read again, nothing else is, and an epoch's end is carried over.
  */
-#include "core/progress/words.h"
+#include "core/progress/zone_msg.h"
 
 #include "lib/check.h"
 
@@ -38,21 +38,21 @@ static void assert_near(uint64_t value, uint64_t as, double by) {
     fail_msg("%llu is not %llu", (unsigned long long)value, (unsigned long long)as);
 }
 
-static void what_is_packed_is_read_again_to_a_1000th(void **unused) {
+static void packed_sums_are_read_back_to_a_thousandth(void **unused) {
   (void)unused;
   check_rng rng = {.state = 1};
-  uint8_t bytes[HV_WORDS_BYTES_MAX];
+  uint8_t bytes[HV_ZONE_MSG_BYTES_MAX];
   for (int turn = 0; turn < 5000; turn++) {
-    hv_words words = {.any = (int)below(&rng, 4), .n = below(&rng, 5)}, back;
-    words.any = words.any > 0;
-    words.epoch = words.any ? below(&rng, UINT64_C(1) << below(&rng, 48)) : 0;
+    hv_zone_msg words = {.in_one = (int)below(&rng, 4), .n = below(&rng, 5)}, back;
+    words.in_one = words.in_one > 0;
+    words.epoch = words.in_one ? below(&rng, UINT64_C(1) << below(&rng, 48)) : 0;
     for (size_t i = 0; i < words.n; i++)
-      words.words[i] = (hv_word){.level = (unsigned)below(&rng, 32), .sum = random_sum(&rng, words.epoch)};
-    assert_int_equal(hv_words_unpack(hv_span_of(bytes, hv_words_pack(&words, bytes)), &back), HV_OK);
-    assert_true(back.any == words.any && back.epoch == words.epoch && back.n <= words.n);
+      words.sums[i] = (hv_zone_sum){.level = (unsigned)below(&rng, 32), .sum = random_sum(&rng, words.epoch)};
+    assert_int_equal(hv_zone_msg_unpack(hv_span_of(bytes, hv_zone_msg_pack(&words, bytes)), &back), HV_OK);
+    assert_true(back.in_one == words.in_one && back.epoch == words.epoch && back.n <= words.n);
     for (size_t i = 0; i < back.n; i++) {
-      const hv_sum *a = &words.words[i].sum, *b = &back.words[i].sum;
-      assert_true(back.words[i].level == words.words[i].level && a->n_parts == b->n_parts);
+      const hv_sum *a = &words.sums[i].sum, *b = &back.sums[i].sum;
+      assert_true(back.sums[i].level == words.sums[i].level && a->n_parts == b->n_parts);
       assert_true(a->owners == b->owners && a->contributors == b->contributors && a->clients == b->clients);
       for (size_t j = 0; j < a->n_parts; j++) {
         const hv_part *x = &a->parts[j], *y = &b->parts[j];
@@ -69,18 +69,18 @@ static void what_is_packed_is_read_again_to_a_1000th(void **unused) {
 static void many_roundings_lean_to_no_side(void **unused) {
   (void)unused;
   check_rng rng = {.state = 2};
-  uint8_t bytes[HV_WORDS_BYTES_MAX];
+  uint8_t bytes[HV_ZONE_MSG_BYTES_MAX];
   double told = 0, heard = 0;
   for (int turn = 0; turn < 20000; turn++) {
     hv_part part = {.epoch = 5, .owners = 1, .samples = 1000000 + below(&rng, 1000000), .speed_milli = 5000 + below(&rng, 100000)};
-    hv_words words = {.any = 1,
-                      .epoch = 5,
-                      .n = 1,
-                      .words[0].sum = {.parts = {part}, .n_parts = 1, .owners = 1, .contributors = 1}},
-             back;
-    assert_int_equal(hv_words_unpack(hv_span_of(bytes, hv_words_pack(&words, bytes)), &back), HV_OK);
+    hv_zone_msg words = {.in_one = 1,
+                         .epoch = 5,
+                         .n = 1,
+                         .sums[0].sum = {.parts = {part}, .n_parts = 1, .owners = 1, .contributors = 1}},
+                back;
+    assert_int_equal(hv_zone_msg_unpack(hv_span_of(bytes, hv_zone_msg_pack(&words, bytes)), &back), HV_OK);
     told += (double)part.speed_milli;
-    heard += (double)back.words[0].sum.parts[0].speed_milli;
+    heard += (double)back.sums[0].sum.parts[0].speed_milli;
   }
   assert_true(heard > told * 0.99998 && heard < told * 1.00002);
 }
@@ -88,23 +88,23 @@ static void many_roundings_lean_to_no_side(void **unused) {
 /* The usual word of a zone is short: so many are passed on. */
 static void a_usual_sum_takes_few_bytes(void **unused) {
   (void)unused;
-  uint8_t bytes[HV_WORDS_BYTES_MAX];
+  uint8_t bytes[HV_ZONE_MSG_BYTES_MAX];
   hv_part part = {.epoch = 12, .owners = 2048, .age_ms = 1900, .samples = 1300000, .before = 1400000, .speed_milli = 69000000};
-  hv_words words = {
-      .any = 1, .epoch = 12, .n = 1, .words[0].sum = {.parts = {part}, .n_parts = 1, .owners = 2048, .contributors = 2048}};
-  assert_int_equal(hv_words_pack(&words, bytes), 11);
+  hv_zone_msg words = {
+      .in_one = 1, .epoch = 12, .n = 1, .sums[0].sum = {.parts = {part}, .n_parts = 1, .owners = 2048, .contributors = 2048}};
+  assert_int_equal(hv_zone_msg_pack(&words, bytes), 11);
 }
 
-static void what_is_cut_or_goes_beyond_a_limit_is_refused(void **unused) {
+static void truncated_or_excessive_sums_are_refused(void **unused) {
   (void)unused;
   check_rng rng = {.state = 3};
-  uint8_t bytes[HV_WORDS_BYTES_MAX];
-  hv_words words = {.any = 1, .epoch = 7, .n = 1}, back;
-  words.words[0].sum = (hv_sum){.parts = {{.epoch = 7, .owners = 3, .samples = 300}}, .n_parts = 1, .owners = 3, .contributors = 5};
-  size_t size = hv_words_pack(&words, bytes);
+  uint8_t bytes[HV_ZONE_MSG_BYTES_MAX];
+  hv_zone_msg words = {.in_one = 1, .epoch = 7, .n = 1}, back;
+  words.sums[0].sum = (hv_sum){.parts = {{.epoch = 7, .owners = 3, .samples = 300}}, .n_parts = 1, .owners = 3, .contributors = 5};
+  size_t size = hv_zone_msg_pack(&words, bytes);
   for (size_t cut = 2; cut < size; cut++)
-    assert_int_equal(hv_words_unpack(hv_span_of(bytes, cut), &back), HV_MALFORMED);
-  assert_int_equal(hv_words_unpack(hv_span_of(NULL, 0), &back), HV_MALFORMED);
+    assert_int_equal(hv_zone_msg_unpack(hv_span_of(bytes, cut), &back), HV_MALFORMED);
+  assert_int_equal(hv_zone_msg_unpack(hv_span_of(NULL, 0), &back), HV_MALFORMED);
   static const uint8_t hostile[][16] = {
       {2, 1, 0, 5, 1, 0, 0, 0, 0, 0, 0, 0},                               /* an epoch below 0 */
       {1, 0, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80}, /* a number without an end */
@@ -114,13 +114,13 @@ static void what_is_cut_or_goes_beyond_a_limit_is_refused(void **unused) {
   };
   static const size_t sizes[] = {12, 12, 7, 5, 10};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-    assert_int_equal(hv_words_unpack(hv_span_of(hostile[i], sizes[i]), &back), HV_MALFORMED);
+    assert_int_equal(hv_zone_msg_unpack(hv_span_of(hostile[i], sizes[i]), &back), HV_MALFORMED);
   for (int turn = 0; turn < 200000; turn++) { /* anything: it is read within its end, or refused */
     size_t n = below(&rng, 64);
     for (size_t i = 0; i < n; i++)
       bytes[i] = (uint8_t)check_random(&rng);
-    if (hv_words_unpack(hv_span_of(bytes, n), &back) == HV_OK)
-      assert_true(back.n <= HV_WORDS_MAX);
+    if (hv_zone_msg_unpack(hv_span_of(bytes, n), &back) == HV_OK)
+      assert_true(back.n <= HV_ZONE_SUMS_MAX);
   }
 }
 
@@ -146,7 +146,7 @@ static void ages_are_those_of_owners_on_average(void **unused) {
   assert_int_equal(hv_sum_age_ms(&sum), 850 + 250);
 }
 
-static void who_was_heard_before_an_epoch_began_is_taken_to_have_begun_it_with_the_others(void **unused) {
+static void owners_heard_before_an_epoch_are_counted_in_it(void **unused) {
   (void)unused;
   hv_part old = {.epoch = 4, .owners = 10, .age_ms = 3500, .samples = 9000, .speed_milli = 100000};
   hv_sum sum =
@@ -161,7 +161,7 @@ static void who_was_heard_before_an_epoch_began_is_taken_to_have_begun_it_with_t
 }
 
 /* A peer may say that it has the most samples that can be said, at the least speed: no clock has run for so long. */
-static void an_epoch_that_by_what_peers_say_began_before_all_clocks_is_old_and_no_more(void **unused) {
+static void impossibly_old_epoch_is_clamped(void **unused) {
   (void)unused;
   hv_part part = {.epoch = 5, .owners = 1, .samples = HV_REPORT_SAMPLES_MAX, .speed_milli = 1};
   hv_sum sum = of_parts(part, (hv_part){0});
@@ -171,7 +171,7 @@ static void an_epoch_that_by_what_peers_say_began_before_all_clocks_is_old_and_n
   assert_true(sum.parts[0].samples <= HV_REPORT_SAMPLES_MAX);
 }
 
-static void who_was_heard_since_is_where_it_says(void **unused) {
+static void owners_heard_after_an_epoch_began_keep_their_own(void **unused) {
   (void)unused;
   hv_part late = {.epoch = 4, .owners = 10, .age_ms = 2500, .samples = 9000, .speed_milli = 100000};
   hv_sum sum = of_parts(late, (hv_part){.epoch = 5, .owners = 30, .age_ms = 500, .samples = 900, .speed_milli = 300000}),
@@ -187,14 +187,14 @@ static void who_was_heard_since_is_where_it_says(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_is_packed_is_read_again_to_a_1000th),
+      cmocka_unit_test(packed_sums_are_read_back_to_a_thousandth),
       cmocka_unit_test(many_roundings_lean_to_no_side),
       cmocka_unit_test(a_usual_sum_takes_few_bytes),
-      cmocka_unit_test(what_is_cut_or_goes_beyond_a_limit_is_refused),
+      cmocka_unit_test(truncated_or_excessive_sums_are_refused),
       cmocka_unit_test(ages_are_those_of_owners_on_average),
-      cmocka_unit_test(who_was_heard_before_an_epoch_began_is_taken_to_have_begun_it_with_the_others),
-      cmocka_unit_test(an_epoch_that_by_what_peers_say_began_before_all_clocks_is_old_and_no_more),
-      cmocka_unit_test(who_was_heard_since_is_where_it_says),
+      cmocka_unit_test(owners_heard_before_an_epoch_are_counted_in_it),
+      cmocka_unit_test(impossibly_old_epoch_is_clamped),
+      cmocka_unit_test(owners_heard_after_an_epoch_began_keep_their_own),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

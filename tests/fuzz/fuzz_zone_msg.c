@@ -1,5 +1,5 @@
 /* Sums of zones as strangers send them: what is read is within its limits, and reads the same when it is packed again. */
-#include "core/progress/words.h"
+#include "core/progress/zone_msg.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,20 +32,20 @@ static int same(const hv_sum *a, const hv_sum *b) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  hv_words words, back;
-  uint8_t again[HV_WORDS_BYTES_MAX];
+  hv_zone_msg words, back;
+  uint8_t again[HV_ZONE_MSG_BYTES_MAX];
   uint8_t *copy = malloc(size ? size : 1); /* its end is the end of a block: a step beyond is seen */
   must(copy != NULL);
   if (size)
     memcpy(copy, data, size);
-  if (hv_words_unpack(hv_span_of(copy, size), &words) == HV_OK) {
-    must(words.n <= HV_WORDS_MAX);
+  if (hv_zone_msg_unpack(hv_span_of(copy, size), &words) == HV_OK) {
+    must(words.n <= HV_ZONE_SUMS_MAX);
     for (size_t i = 0; i < words.n; i++)
-      check_sum(&words.words[i].sum);
-    must(hv_words_unpack(hv_span_of(again, hv_words_pack(&words, again)), &back) == HV_OK);
-    must(back.n <= words.n && back.any == words.any && back.epoch == words.epoch);
+      check_sum(&words.sums[i].sum);
+    must(hv_zone_msg_unpack(hv_span_of(again, hv_zone_msg_pack(&words, again)), &back) == HV_OK);
+    must(back.n <= words.n && back.in_one == words.in_one && back.epoch == words.epoch);
     for (size_t i = 0; i < back.n; i++)
-      must(back.words[i].level == words.words[i].level && same(&back.words[i].sum, &words.words[i].sum));
+      must(back.sums[i].level == words.sums[i].level && same(&back.sums[i].sum, &words.sums[i].sum));
   }
   free(copy);
   return 0;

@@ -1,4 +1,4 @@
-#include "core/progress/words.h"
+#include "core/progress/zone_msg.h"
 
 enum {
   SUM_BYTES_MAX = 16 + HV_PARTS_MAX * 32,
@@ -34,7 +34,7 @@ static uint8_t *put_short(uint8_t *at, uint64_t value) {
   return at + SHORT_BYTES;
 }
 
-/* What is read; `bad` once anything was not there, or beyond its limit. */
+/* A reader of a message's bytes; `bad` once a byte was missing, or a number beyond its limit. */
 typedef struct reader {
   hv_span left;
   int bad;
@@ -98,10 +98,10 @@ static uint8_t *put_head(uint8_t *at, const hv_sum *sum) {
   return at;
 }
 
-static uint8_t *put_sum(uint8_t *at, const hv_word *word, uint64_t base) {
-  const hv_sum *sum = &word->sum;
+static uint8_t *put_sum(uint8_t *at, const hv_zone_sum *from, uint64_t base) {
+  const hv_sum *sum = &from->sum;
   int usual = is_usual(sum, base);
-  *at++ = (uint8_t)(word->level << 3 | (usual ? USUAL : sum->n_parts));
+  *at++ = (uint8_t)(from->level << 3 | (usual ? USUAL : sum->n_parts));
   if (!usual)
     at = put_head(at, sum);
   for (size_t i = 0; i < sum->n_parts; i++) {
@@ -135,9 +135,9 @@ static uint64_t take_epoch(reader *in, uint64_t base) {
   return in->bad ? 0 : code & 1 ? base - apart : base + apart;
 }
 
-static void take_sum(reader *in, uint64_t base, hv_word *out) {
+static void take_sum(reader *in, uint64_t base, hv_zone_sum *out) {
   uint64_t head = take_byte(in), n = head & 7, owners = 0, more = 0, clients = 0;
-  *out = (hv_word){.level = (unsigned)(head >> 3)};
+  *out = (hv_zone_sum){.level = (unsigned)(head >> 3)};
   if (n != USUAL) {
     uint64_t rest = take_whole(in, 2 * (uint64_t)HV_SUM_OWNERS_MAX + 1);
     owners = rest >> 1;
@@ -156,21 +156,21 @@ static void take_sum(reader *in, uint64_t base, hv_word *out) {
 
 /* ---- all of them ---- */
 
-size_t hv_words_pack(const hv_words *words, uint8_t out[HV_WORDS_BYTES_MAX]) {
-  uint64_t base = words->any ? words->epoch : 0;
-  uint8_t *at = put_whole(out, words->any ? base + 1 : 0);
-  for (size_t i = 0; i < words->n && (size_t)(at - out) + SUM_BYTES_MAX <= HV_WORDS_BYTES_MAX; i++)
-    at = put_sum(at, &words->words[i], base);
+size_t hv_zone_msg_pack(const hv_zone_msg *msg, uint8_t out[HV_ZONE_MSG_BYTES_MAX]) {
+  uint64_t base = msg->in_one ? msg->epoch : 0;
+  uint8_t *at = put_whole(out, msg->in_one ? base + 1 : 0);
+  for (size_t i = 0; i < msg->n && (size_t)(at - out) + SUM_BYTES_MAX <= HV_ZONE_MSG_BYTES_MAX; i++)
+    at = put_sum(at, &msg->sums[i], base);
   return (size_t)(at - out);
 }
 
-hv_status hv_words_unpack(hv_span bytes, hv_words *out) {
+hv_status hv_zone_msg_unpack(hv_span bytes, hv_zone_msg *out) {
   reader in = {.left = bytes};
-  *out = (hv_words){0};
+  *out = (hv_zone_msg){0};
   uint64_t own = take_whole(&in, HV_REPORT_EPOCH_MAX + 1);
-  out->any = own > 0;
+  out->in_one = own > 0;
   out->epoch = own ? own - 1 : 0;
-  while (!in.bad && in.left.size && out->n < HV_WORDS_MAX)
-    take_sum(&in, out->epoch, &out->words[out->n++]);
+  while (!in.bad && in.left.size && out->n < HV_ZONE_SUMS_MAX)
+    take_sum(&in, out->epoch, &out->sums[out->n++]);
   return in.bad || in.left.size ? HV_MALFORMED : HV_OK;
 }

@@ -1,4 +1,4 @@
-"""What programs written for hivemind ask for by name, beside what the other tests use anyway (docs/MIGRATING.md)."""
+"""The names that programs written for hivemind import, beside what the other tests use anyway (docs/MIGRATING.md)."""
 
 import logging
 import threading
@@ -23,7 +23,7 @@ def test_modules_are_there_without_an_import_of_their_own(program, name):
     assert (code, out, err) == (0, f"hivemind_c.{name}\n", "")
 
 
-def test_what_the_modules_are_asked_for():
+def test_modules_have_the_names_that_programs_import():
     import hivemind_c.averaging.averager
     import hivemind_c.dht.crypto
     import hivemind_c.dht.schema
@@ -48,16 +48,25 @@ def test_a_signature_validator_under_its_old_name():
         dht.add_validators([hivemind.dht.crypto.RSASignatureValidator()])  # another one of its kind is the same one
 
 
-def test_who_does_not_wait_at_first_waits_later():
+def test_node_started_without_a_wait_can_wait_later():
     with hivemind.DHT(host_maddrs=[HERE], start=True, **PATIENT) as first:
         first.wait_until_ready()  # it was told of nobody
-        with hivemind.DHT(first.get_visible_maddrs(), host_maddrs=[HERE], start=True, await_ready=False, **PATIENT) as second:
+        with hivemind.DHT(
+            first.get_visible_maddrs(), host_maddrs=[HERE], start=True, await_ready=False, **PATIENT
+        ) as second:
             second.wait_until_ready(60)
             assert second.state()["peers"] == 1
 
 
 def test_group_bits_are_known_at_once(dhts):
-    averager = hivemind.DecentralizedAverager([numpy.zeros(3, numpy.float32)], dhts[0], start=False, prefix="migrating", target_group_size=2, initial_group_bits="01")
+    averager = hivemind.DecentralizedAverager(
+        [numpy.zeros(3, numpy.float32)],
+        dhts[0],
+        start=False,
+        prefix="migrating",
+        target_group_size=2,
+        initial_group_bits="01",
+    )
     with pytest.raises(hivemind.HivemindError, match="not been started"):
         averager.wait_until_ready()
     with averager:
@@ -72,7 +81,11 @@ def test_an_optimizer_tells_how_it_is(dhts):
 
     for local in (False, True):
         optimizer = make(dhts[0], network(), run_id=f"migrating {local}", use_local_updates=local)
-        assert optimizer.is_alive() and optimizer.use_local_updates is local and optimizer.use_gradient_averaging is not local
+        assert (
+            optimizer.is_alive()
+            and optimizer.use_local_updates is local
+            and optimizer.use_gradient_averaging is not local
+        )
         optimizer.shutdown()
         assert not optimizer.is_alive()
 
@@ -96,7 +109,9 @@ def test_a_future_calls_when_it_is_over(dhts, caplog):
 
 def test_a_step_calls_when_it_is_over(dhts):
     over = threading.Event()
-    with hivemind.DecentralizedAverager([numpy.zeros(3, numpy.float32)], dhts[0], start=True, prefix="migrating") as averager:
+    with hivemind.DecentralizedAverager(
+        [numpy.zeros(3, numpy.float32)], dhts[0], start=True, prefix="migrating"
+    ) as averager:
         step = averager.step(wait=False, require_trigger=True, timeout=60)
         step.add_done_callback(lambda step: over.set())
         assert not step.running() and not over.is_set()
@@ -135,7 +150,11 @@ def test_lines_are_written_where_the_program_wants_them(handler, capsys):
         return capsys.readouterr().err
 
     address = "--initial_peers /ip4/10.0.0.7/tcp/1/p2p/Q\n"
-    both, theirs, none = written("in_root_logger"), written(hivemind.utils.logging.HandlerMode.IN_HIVEMIND), written("nowhere")
+    both, theirs, none = (
+        written("in_root_logger"),
+        written(hivemind.utils.logging.HandlerMode.IN_HIVEMIND),
+        written("nowhere"),
+    )
     assert both.count("\n") == 2 and address in both and "INFO my program: mine" in both
     assert theirs.count("\n") == 1 and address in theirs and "127.0.0.1" not in theirs
     assert none == ""

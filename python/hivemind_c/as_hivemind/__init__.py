@@ -1,0 +1,9 @@
+"""The door for programs that say `import hivemind`.
+
+Importing this package makes `hivemind`, `hivemind.*` and `lightning_hivemind.strategy` mean hivemind_c in this process and in the Python processes that it starts.
+`python -m hivemind_c.as_hivemind train.py ARGUMENTS` runs a program that way, without a change in it. docs/MIGRATING.md lists the differences.
+"""
+
+from hivemind_c.as_hivemind.door import open_door
+
+open_door()

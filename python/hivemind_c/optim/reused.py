@@ -1,0 +1,71 @@
+"""Gradients that backward adds up in .grad itself, each batch weighted by its size."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+import torch
+
+
+class ReusedBuffers:
+    """Weights what backward adds to .grad: at once if the size of the batch is known by then, else afterwards, with what backward has added.
+
+    sizes_vary: keep what backward adds until the size of the batch is known. It takes the memory of one more gradient meanwhile.
+    """
+
+    def __init__(self, parameters: Sequence[torch.Tensor]):
+        self.sizes_vary = True
+        self.anchor: Optional[int] = None  # the size of the first batch, which has weight 1
+        self._expected: Optional[int] = None
+        self._factor = 1.0
+        self._fresh: Dict[int, List[torch.Tensor]] = {}
+        self._hooks = [p.register_hook(_hook(weakref.ref(self), i)) for i, p in enumerate(parameters) if p.requires_grad]
+
+    def expect(self, batch_size: int) -> None:
+        """The next backward is of so many samples."""
+        self._expected, self._factor = batch_size, 1.0 if self.anchor is None else batch_size / self.anchor
+
+    def is_expected(self, batch_size: int) -> bool:
+        return self._expected == batch_size
+
+    def came(self, index: int, grad: torch.Tensor) -> Optional[torch.Tensor]:
+        """A gradient on its way to .grad; returns what is added there in its place."""
+        if self._expected is None and self.sizes_vary and self.anchor is not None:
+            self._fresh.setdefault(index, []).append(grad)
+        return None if self._factor == 1 else grad * self._factor
+
+    @torch.no_grad()
+    def weigh(self, batch_size: int, sums: Sequence[torch.Tensor]) -> float:
+        """A batch of that size is in the sums; returns its weight there, which is batch_size / anchor if that could be brought about."""
+        self.anchor = self.anchor or batch_size
+        there, wanted, fresh = self._factor, batch_size / self.anchor, self._fresh
+        self.forget()
+        if there == wanted or not fresh:
+            return there
+        for index, grads in fresh.items():
+            for grad in grads:
+                sums[index].add_(grad, alpha=wanted - there)
+        return wanted
+
+    def forget(self) -> None:
+        """What was expected, and what has been kept of a batch."""
+        self._expected, self._factor, self._fresh = None, 1.0, {}
+
+    def begin_anew(self) -> None:
+        self.anchor = None
+        self.forget()
+
+    def remove(self) -> None:
+        """Backward is none of its business any more."""
+        for hook in self._hooks:
+            hook.remove()
+        self.forget()
+
+
+def _hook(owner: "weakref.ref[ReusedBuffers]", index: int) -> Callable[[torch.Tensor], Any]:
+    def hook(grad: torch.Tensor) -> Optional[torch.Tensor]:
+        there = owner()
+        return None if there is None else there.came(index, grad)
+
+    return hook
