@@ -28,7 +28,7 @@ demo: build
 quickstart: build
 	@HIVEMIND_COMMAND="make quickstart" $(PY) examples/quickstart.py
 
-WORKERS ?= 2
+WORKERS ?= 4
 test: build browser
 	@$(CSRC) check
 	@$(CSRC) asan KINDS="unit contract fuzz"
