@@ -174,7 +174,7 @@ def test_19_each_dead_initial_peer_is_named_with_its_cause(caplog):
         def told(address):
             place = "127.0.0.1:" + address.split("/")[4]
             return " ".join(
-                record.getMessage() for record in caplog.records if f"initial peer {place}:" in record.getMessage()
+                record.getMessage() for record in caplog.records if f"initial peer {place} " in record.getMessage()
             )
 
         dht = strategy.dht
