@@ -3,7 +3,8 @@
  * Room: cuda (uses arith, kernel). Included by the kernels' bodies. A body is written once: on the device HV_EACH runs its phase
  * for the present thread; on the host it is a loop over all threads, and a value that a thread keeps from phase to phase (HV_REG)
  * is an array with an element for each. The host's loop goes in the order that HV_TURN says, so that a test detects a race.
- * Nothing but HV_EACH, HV_SYNC and HV_FOLD may depend on the thread; loops and conditions around phases are the whole block's.
+ * Nothing but HV_EACH, HV_SYNC and HV_FOLD may depend on the thread; loops and conditions around phases must be the same for all
+ * threads of the block.
  */
 #ifndef HV_CUDA_BLOCK_H
 #define HV_CUDA_BLOCK_H

@@ -1,4 +1,4 @@
-/* The kernels that decode chunks and add up values: DECODE, ADD, FINITE, FEED, GATHER.
+/* The kernels that decode chunks and add up values: DECODE, ADD, FINITE, FEED, GATHER, WEIGH, LIMIT.
  *
  * Room: cuda (uses block). Included by kernels.cu and by the tests' stand-in for the host.  A unit is 4,096 elements: four times
  * four for each thread, so that a warp reads and writes what lies together.

@@ -1,4 +1,4 @@
-/* Compiled kernels in a folder of the user's, so that each kind of GPU costs its seconds once.
+/* Compiled kernels in a folder of the user's, so that kernels are compiled once for each kind of GPU.
  *
  * Room: cuda (uses base). A file has a head (a word, the size, a checksum) and the code. It is written under another name and then
  * renamed, so that several processes may do so at once and a full disk leaves nothing behind. A file counts only if it is whole and
@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 
-/* 64 bits of n bytes, going on from `from` (0 at first). */
+/* A 64-bit hash of n bytes, which continues the hash `from` (0 at first). */
 uint64_t hv_keep_hash(uint64_t from, const void *bytes, size_t n);
 
 /* What the file holds; *out is the caller's, to be freed by hv_mem_free. HV_NOT_FOUND: there is none that counts. HV_NOMEM. */

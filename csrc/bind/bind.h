@@ -89,7 +89,8 @@ PyObject *bind_raise_error(bind_state *state, PyObject *error);
 
 /* ---- arguments (py_error.c, beside what they raise) ---- */
 
-/* Seconds (a number, or None: for good) as milliseconds, rounded up; UINT32_MAX stands for good. 0, or -1 with an exception set. */
+/* Seconds (a number, or None: for good) as milliseconds, rounded up; UINT32_MAX means without limit. 0, or -1 with an exception
+ * set. */
 int bind_timeout(PyObject *seconds, uint32_t *out_ms);
 /* A peer ID in its text form. 0, or -1 with an exception set. */
 int bind_peer(bind_state *state, PyObject *text, hv_peer_id *out);

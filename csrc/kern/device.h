@@ -1,6 +1,6 @@
 /* A table of functions to reach values that are not in the host's memory, for example on a GPU.
  *
- * Room: kern (uses buf, codec, dtype). Filled by cuda/transfer.c and by tests; called by core/round/run.
+ * Room: kern (uses buf, codec, dtype). Filled by cuda/transfers.c and by tests; called by core/round/run.
  * Owner: the device that fills the table owns `self`; all other arguments are borrowed during the call.
  * Thread: the pool's threads and the hive thread; several calls may run at once. A call returns when the work is done.
  * Errors: HV_NOMEM, or HV_IO if the device fails. The output is then undefined.

@@ -35,7 +35,7 @@ hv_status hv_reduce_square_sum(const hv_kern *kern, hv_dtype dtype, const void *
 hv_status hv_reduce_convert(const hv_kern *kern, hv_dtype from, const void *src, hv_dtype to, void *out, uint64_t count);
 
 /* out[i] = out[i] + alpha * (to[i] - out[i]) in float64, rounded to out's dtype: nearest-even, to float16 limited to +-65504,
- * through float32 for both 16-bit ones. */
+ * float16 and bfloat16 are rounded to float32 first. */
 hv_status hv_reduce_blend(const hv_kern *kern, hv_dtype dtype, void *out, const float *to, double alpha, uint64_t count);
 
 #endif

@@ -1,9 +1,9 @@
 /* PowerSGD on torch's tensors: the maths of kern/lowrank.h on any device.
  *
  * Room: torch (uses kern, base). A shared object of its own, libhivemind_lowrank.so, loaded by
- * torch.ops.load_library; it calls torch's stable C functions (stable.h), those of 2.10, and is built without torch; neither
+ * torch.ops.load_library; it calls torch's stable C functions (stable.h), as of torch 2.10, and it is built without torch; neither
  * _hivemind_c nor the C library links to it. Python uses it through hivemind_c/_lowrank.py. On the CPU the passes are kern's,
- * spread over torch's threads, for all matrices of a call at once; other devices use ATen's products there, and CholeskyQR2 in
+ * spread over torch's threads, for all matrices of a call at once; other devices use ATen's products, and CholeskyQR2 in
  * float64. P, Q and E are contiguous float32, on one device per matrix; the gradients may be of any floating dtype and any strides.
  * Threads: any, one call at a time for one round. No state of its own.
  */

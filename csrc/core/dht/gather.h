@@ -54,7 +54,7 @@ void hv_gather_add(hv_gather *gather, const hv_hash *distance, const hv_record *
 
 /* Size of the largest set of nodes, none farther than `within`, that gave the same answer with a live record in it. */
 size_t hv_gather_agreed(const hv_gather *gather, const hv_hash *within);
-/* True if that answer contained a live record. */
+/* True if answer number `answer` contained a live record. */
 int hv_gather_had(const hv_gather *gather, size_t answer);
 /* Number of nodes, none farther than `within`, with such an answer. */
 size_t hv_gather_holders(const hv_gather *gather, const hv_hash *within);

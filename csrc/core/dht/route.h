@@ -39,7 +39,7 @@ typedef struct hv_route_bucket {
   hv_route_contact *waiting; /* a node that answered, but for which there is no room */
   uint64_t looked_us;        /* time of the last lookup in this bucket */
   unsigned looks;            /* number of lookups in this bucket */
-  uint64_t left_out_us;      /* time at which a node that answered last found no room; 0: never */
+  uint64_t left_out_us;      /* last time at which a node that answered found no room; 0: never */
 } hv_route_bucket;
 
 /* A node outside the table that did not answer. */

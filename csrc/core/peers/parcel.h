@@ -31,7 +31,7 @@ struct hv_parcel_send {
   void *owner;
   hv_payload *payload; /* one part; borrowed until done (pieces under way keep it) */
   uint32_t timeout_ms; /* for the whole transfer */
-  hv_cause cause;      /* out, at done: the cause of a failure; HV_CAUSE_OTHER: hv_cause_of the status */
+  hv_cause cause;      /* out, at done: the cause of a failure; HV_CAUSE_OTHER: take hv_cause_of(status) */
   /* private to parcel.c */
   hv_env *env;
   hv_stream *stream;

@@ -27,7 +27,7 @@ typedef struct hv_peers hv_peers;
 
 /* One known peer. */
 typedef struct hv_peers_entry {
-  hv_peers_state state;      /* scans of the table read the first fields: cards and calls are long */
+  hv_peers_state state;      /* these fields stand first because scans of the table read them, and cards and calls are long */
   unsigned addr;             /* index in card.addrs of the address in use */
   unsigned failures;         /* failed hellos in a row */
   unsigned answers;          /* answered hellos in a row */

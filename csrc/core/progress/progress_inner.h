@@ -50,7 +50,7 @@ struct hv_progress {
   hv_progress_own to_publish; /* the record that is being stored */
   uint64_t published_us;      /* when the last store began; 0: never */
   uint64_t opened_us;
-  uint64_t again_us;     /* after a failure: nothing is stored before */
+  uint64_t again_us;     /* after a failure: nothing is stored before this time */
   uint64_t asked_us;     /* when the last search began */
   uint64_t ask_us;       /* when the next one is due */
   uint64_t asked_serial; /* the own serial when the last search began */
@@ -76,7 +76,7 @@ static inline uint64_t progress_clock(const hv_progress *self) {
 /* ---- progress_count.c ---- */
 /* This contributor's progress for others at now_us. */
 hv_progress_own progress_own(const hv_progress *self, uint64_t now_us);
-/* The report to publish of it. */
+/* The report to publish of `own`. */
 hv_report progress_report(const hv_progress *self, const hv_progress_own *own, uint64_t now_us);
 /* Contributors of this owner have ended: their records do not count any more. */
 void progress_forget(hv_progress *self, const hv_peer_id *owner, uint64_t now_us);

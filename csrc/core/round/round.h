@@ -15,7 +15,7 @@
 
 #define HV_ROUND_MEMBERS_MAX 256
 #define HV_ROUND_CHUNKS_MAX (1u << 18) /* a bit for each fits into one message */
-#define HV_ROUND_STALLS 100            /* default of timeout_ms, in stall_ms */
+#define HV_ROUND_STALLS 100            /* default of timeout_ms, as a multiple of stall_ms */
 #define HV_ROUND_WEIGHT_MIN 0x1p-64f   /* smallest weight other than 0: a sum of weights has an inverse */
 
 typedef struct hv_round_member {

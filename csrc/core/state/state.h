@@ -48,8 +48,8 @@ void hv_state_gone(hv_state *state, const hv_peer_id *id);
 void hv_state_opened(hv_state *state, const hv_event *event);
 
 /* A snapshot to offer. The caller owns the struct and keeps it until done, which is called once. Afterwards only `bytes` is used.
- * done gets HV_OK: the digests are made and the state was announced, or will be if that failed. HV_CANCELLED: a newer offer, a
- * withdrawal or the node's end came first. HV_CLOSED: hv_state_free. HV_NOMEM. */
+ * done gets HV_OK: the digests are made and the state was announced; if announcing failed, it is tried again. HV_CANCELLED: a newer
+ * offer, a withdrawal or the node's end came first. HV_CLOSED: hv_state_free. HV_NOMEM. */
 struct hv_state_offer {
   void (*done)(hv_state_offer *self, hv_status status, const char *text);
   void *owner;

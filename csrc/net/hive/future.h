@@ -10,8 +10,8 @@
 #include "core/env.h"
 #include "hivemind_c.h"
 
-/* What a future asks its maker when the program cancels it: a command ready to be posted, and a reference that whoever runs it
- * gives up. */
+/* What a future asks its maker when the program cancels it: a command ready to be posted, and a reference, which the code that runs
+ * the command releases. */
 typedef struct hv_future_cancel_request {
   hv_command command;
   hv_future *future;
@@ -27,7 +27,7 @@ hv_future *hv_future_new(hv_mem *mem, void (*cancel)(hv_future_cancel_request *r
  * account). */
 void hv_future_finish(hv_future *future, hv_span bytes, const hv_peer_id *peer);
 void hv_future_finish_taken(hv_future *future, void *block, size_t size, const hv_peer_id *peer);
-/* The same, if nobody has cancelled it: then 0, and nothing has happened. */
+/* The same, unless it was cancelled: then returns 0 and does nothing. */
 int hv_future_offer(hv_future *future, void *block, size_t size, const hv_peer_id *peer);
 /* Takes the result of a future that is done and that nobody else looks at any more: its block, or NULL when there is none. */
 void *hv_future_take(hv_future *future, size_t *size, hv_peer_id *peer);

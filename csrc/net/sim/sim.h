@@ -18,7 +18,7 @@ typedef struct hv_sim hv_sim;
 /* One way between two nodes. */
 typedef struct hv_sim_link {
   uint64_t delay_us;
-  uint64_t jitter_us; /* up to so much more */
+  uint64_t jitter_us; /* random extra delay, at most this */
   double loss;        /* how probably a message is lost; on a stream it comes again, later */
   double duplicate;   /* how probably a unary message comes twice */
   double reorder;     /* how probably a unary message is held back for up to ten delays */
@@ -45,7 +45,8 @@ hv_sim_config hv_sim_defaults(uint64_t seed);
 
 /* NULL: no memory. mem is borrowed and pays for everything; each node's core has an account of its own below it. */
 hv_sim *hv_sim_new(hv_mem *mem, const hv_sim_config *config);
-/* Ends the world with everybody in it (as crashes, commands get no core). Returns how many blocks cores left on their accounts: 0.
+/* Ends the world with everybody in it (as crashes, commands get no core). Returns the number of blocks that cores leaked; it should
+ * be 0.
  */
 size_t hv_sim_free(hv_sim *sim); /* NULL is fine */
 

@@ -57,7 +57,7 @@ typedef struct sim_heap {
   uint64_t order;
 } sim_heap;
 
-/* Promises room for n more entries, whatever else comes. */
+/* Reserves room for n more entries; other pushes cannot use it. */
 int sim_heap_hold(sim_heap *heap, size_t n);
 void sim_heap_unhold(sim_heap *heap, size_t n);
 int sim_heap_push(sim_heap *heap, uint64_t due, uint32_t node, sim_kind kind, void *item); /* 0: no memory */

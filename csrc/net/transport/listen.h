@@ -11,7 +11,7 @@
 /* Binds addr (an IP) for a moment. Returns 0 and the port that was taken (port 0: some free one), or errno. */
 int hv_listen_try(const hv_addr *addr, uint16_t *port);
 
-/* The status and sentence for an errno of a bind; 0: it could be bound by hand, but not for good. */
+/* The status and sentence for an errno of a bind; 0: hv_listen_try could bind it, but gRPC could not. */
 hv_status hv_listen_explain(int error, const char *where, hv_error *err);
 
 /* An unspecified address listens on both families, so a second one on the same port (or on port 0) is already served: 1, and *port

@@ -1,11 +1,11 @@
 /* The real world of one node: one hive thread, a pool, sockets and clocks; the real filler of hv_env.
  *
  * Room: net (uses core/env, grpc, links, calls, streams, timers, pool, inbox). The only file that reads clocks and draws
- * randomness. Owner: an hv_loop owns the hive thread, which polls gRPC's queue itself, so that a completion is a step of core at
- * once. Life: hv_loop_new binds the ports; the core is built on hv_loop_env; hv_loop_run starts the thread with the event START.
- * hv_loop_stop sends STOP, grants HV_LOOP_GRACE_MS (less if core calls env.stopped), then ends calls and jobs with HV_CANCELLED and
- * closes streams. When it returns, core is not called any more and may be freed, then hv_loop_free.
- * Limits, refused with HV_BUSY and a sentence: the HV_LOOP_*_MAX below. An incoming call without a first message is dropped after
+ * randomness. Owner: an hv_loop owns the hive thread, which polls gRPC's queue itself, so that a completion becomes a step of core
+ * without a change of thread. Life: hv_loop_new binds the ports; the core is built on hv_loop_env; hv_loop_run starts the thread
+ * with the event START. hv_loop_stop sends STOP, grants HV_LOOP_GRACE_MS (less if core calls env.stopped), then ends calls and jobs
+ * with HV_CANCELLED and closes streams. When it returns, core is not called any more and may be freed, then hv_loop_free. Limits,
+ * refused with HV_BUSY and a sentence: the HV_LOOP_*_MAX below. An incoming call without a first message is dropped after
  * HV_LOOP_GREETING_MS, one whose answer is not taken after HV_LOOP_ANSWER_MS, an unused connection after HV_LOOP_IDLE_MS.
  * PEER_DOWN tells of connections that this node opened; for one that a peer opened, the end of its streams tells.
  */
@@ -40,7 +40,7 @@ typedef struct hv_loop_config {
   size_t n_listen;
   uint32_t greeting_ms;                      /* 0: HV_LOOP_GREETING_MS */
   uint32_t answer_ms;                        /* 0: HV_LOOP_ANSWER_MS */
-  unsigned lanes;                            /* connections of each heavy stream; 0: as the line asks for */
+  unsigned lanes;                            /* connections of each heavy stream; 0: as many as the link needs */
   unsigned pool_threads;                     /* 0: as many as there are processors, at most 8 */
   void (*ended)(void *arg, const char *why); /* the hive thread's last word, also when the node ended by itself; may be NULL */
   void *arg;

@@ -3,8 +3,9 @@
  * Room: net (uses core/addr). gRPC gives no way to a connection's socket, but tells the address at its other end. So a list of the
  * process's connected sockets is kept, and made anew when an address is not in it, at most every HV_SOCKETS_PAUSE_US. Each socket
  * is checked again when it is set, because its number may have been closed and used again since. Owner: loop. Thread: the hive
- * thread. Limits: HV_SOCKETS_MAX open files are looked at: 64 take some 90 us, and one that is in the list 1.5 us. Pacing is
- * SO_MAX_PACING_RATE of Linux; elsewhere nothing happens. A socket of the program's own to the same remote port is paced, too.
+ * thread. Limits: HV_SOCKETS_MAX open files are looked at: looking at 64 files takes some 90 us, and finding a listed socket 1.5
+ * us. Pacing is SO_MAX_PACING_RATE of Linux; elsewhere nothing happens. A socket of the program's own to the same remote port is
+ * paced, too.
  */
 #ifndef HV_NET_SOCKETS_H
 #define HV_NET_SOCKETS_H
@@ -30,7 +31,7 @@ typedef struct hv_sockets {
 } hv_sockets;
 
 void hv_sockets_init(hv_sockets *sockets, hv_mem *mem);
-/* At the end, and when there is a new connection: the list is made anew as soon as it is wanted. */
+/* Empties the list: the next call that needs it makes it anew. Called for each new connection, and at the end. */
 void hv_sockets_forget(hv_sockets *sockets);
 
 /* Bytes to `peer` leave at no more than `rate` bytes per second on each connection to it; 0: as fast as they can. Returns how many
@@ -44,7 +45,7 @@ size_t hv_sockets_short(hv_sockets *sockets, const hv_addr *peer, unsigned int b
 /* What the system counts of a connection (Linux alone tells). */
 typedef struct hv_line {
   uint32_t rtt_us;     /* there and back, at best */
-  uint32_t sent, lost; /* packets since it was opened: all; sent again */
+  uint32_t sent, lost; /* packets since the connection was opened: sent; of them sent again */
   uint8_t fears_loss;  /* it slows down with each loss, as all kinds of congestion control but BBR do */
 } hv_line;
 
