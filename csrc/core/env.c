@@ -1,6 +1,7 @@
 #include "core/env.h"
 
 #include <stdarg.h>
+#include <string.h>
 
 int hv_event_dispatch(const hv_event *event) {
   switch (event->kind) {
@@ -25,6 +26,11 @@ int hv_event_dispatch(const hv_event *event) {
   default:
     return 0;
   }
+}
+
+void hv_env_refuse(hv_env *env, hv_request *request, hv_status status, const char *text) {
+  hv_msg answer = {.kind = HV_MSG_REFUSAL, .u.refusal = {status, hv_span_of(text, strlen(text))}};
+  env->reply(env, request, &answer);
 }
 
 void hv_env_log(hv_env *env, hv_log_level level, const char *room, const char *event, const char *format, ...) {

@@ -192,6 +192,9 @@ typedef struct hv_core {
 /* Passes an event of a timer, call, stream or job to its function. True if the event was one. Every step begins with this call. */
 int hv_event_dispatch(const hv_event *event);
 
+/* Answers a request with a refusal: a status and one sentence. */
+void hv_env_refuse(hv_env *env, hv_request *request, hv_status status, const char *text);
+
 /* Writes to the node's log with the node's clock. */
 void hv_env_log(hv_env *env, hv_log_level level, const char *room, const char *event, const char *format, ...)
     __attribute__((format(printf, 5, 6)));

@@ -220,11 +220,6 @@ const hv_peer_id *hv_node_id(const hv_node *node) {
 
 /* ---- what peers ask ---- */
 
-static void node_refuse(hv_node *node, hv_request *request, hv_status status, const char *text) {
-  hv_msg answer = {.kind = HV_MSG_REFUSAL, .u.refusal = {status, hv_span_of(text, strlen(text))}};
-  node->env->reply(node->env, request, &answer);
-}
-
 /* A peer that stays takes no part in something any more. */
 static void departed(hv_node *node, const hv_event *event) {
   const hv_msg_depart *depart = &event->msg->u.depart;
@@ -262,7 +257,7 @@ static void asked(hv_node *node, const hv_event *event) {
     node->env->reply(node->env, event->request, event->msg);
     return;
   default:
-    node_refuse(node, event->request, HV_UNSUPPORTED, "this peer does not answer such a message");
+    hv_env_refuse(node->env, event->request, HV_UNSUPPORTED, "this peer does not answer such a message");
   }
 }
 

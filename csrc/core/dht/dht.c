@@ -70,11 +70,6 @@ static void consider(hv_dht *dht, const hv_request *request, hv_span addrs) {
 
 /* ---- serving ---- */
 
-static void dht_refuse(hv_dht *dht, hv_request *request, hv_status status, const char *text) {
-  hv_msg answer = {.kind = HV_MSG_REFUSAL, .u.refusal = {status, hv_span_of(text, strlen(text))}};
-  dht->env->reply(dht->env, request, &answer);
-}
-
 static size_t fill_contacts(hv_dht *dht, const hv_msg_find *find, const hv_peer_id *asker, hv_contact *out) {
   const hv_route_contact *nearest[ANSWER_CONTACTS];
   size_t most = find->n_contacts < ANSWER_CONTACTS ? find->n_contacts : ANSWER_CONTACTS;
@@ -148,7 +143,7 @@ static void asked_store(hv_dht *dht, const hv_event *event) {
   hv_record newer;
   size_t n_newer = 0;
   if (!verdicts) {
-    dht_refuse(dht, event->request, HV_NOMEM, "this peer has no memory left");
+    hv_env_refuse(dht->env, event->request, HV_NOMEM, "this peer has no memory left");
     return;
   }
   for (size_t i = 0; i < store->n_records; i++) {
@@ -175,7 +170,8 @@ static void asked_store(hv_dht *dht, const hv_event *event) {
 
 void hv_dht_asked(hv_dht *dht, const hv_event *event) {
   if (dht->config.client_mode || dht->stopping || !dht->started)
-    dht_refuse(dht, event->request, HV_UNSUPPORTED, "this peer does not serve the DHT: it is in client mode, or about to end");
+    hv_env_refuse(dht->env, event->request, HV_UNSUPPORTED,
+                  "this peer does not serve the DHT: it is in client mode, or about to end");
   else if (event->msg->kind == HV_MSG_FIND)
     asked_find(dht, event);
   else if (event->msg->kind == HV_MSG_FINDS)
