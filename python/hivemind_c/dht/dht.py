@@ -10,6 +10,7 @@ from typing import Any, Awaitable, Callable, Iterable, Optional, Tuple, TypeVar,
 
 from _hivemind_c import Future, HivemindConnectionError, HivemindError, HivemindLookupError, HivemindTimeoutError
 
+from hivemind_c._signature import hides_options
 from hivemind_c.dht import options as options_of
 from hivemind_c.dht.node import DHTNode
 from hivemind_c.dht.runner import DHTFuture, Runner
@@ -46,6 +47,7 @@ class DHT:
     record_validators: see RecordValidatorBase. **options: hivemind's other options, most of them without effect (docs/MIGRATING.md). The rest are limits of the DHT itself (docs/DHT_USE.md); 0 or None is the default.
     """
 
+    @hides_options
     def __init__(
         self,
         initial_peers: Addresses = None,
@@ -295,7 +297,7 @@ class DHT:
         return f"<hivemind_c.DHT on {self._node!r}>"
 
 
-OPTIONS = [name for name in inspect.signature(DHT).parameters if name != "options"]
+OPTIONS = list(inspect.signature(DHT).parameters)
 
 
 async def _as_coroutine(coro: Callable[[DHT, DHTNode], Awaitable[Result]], dht: DHT) -> Result:

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 import torch
 
 from hivemind_c import _notebook, _stderr
+from hivemind_c._signature import shows_options_of
 from hivemind_c.compression import CompressionBase, NoCompression
 from hivemind_c.dht import get_dht_time
 from hivemind_c.optim import older, options
@@ -393,5 +394,6 @@ class CollaborativeOptimizer(Optimizer):
     Arguments of that time without a counterpart are named in one error with what to write instead.
     """
 
+    @shows_options_of(Optimizer, but=("optimizer",))
     def __init__(self, opt: Union[None, torch.optim.Optimizer, OptimizerFactory] = None, **kwargs: Any):
         super().__init__(**older.arguments(opt, kwargs, Optimizer.__init__))

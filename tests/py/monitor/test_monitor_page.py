@@ -272,7 +272,7 @@ def test_wrong_options_are_named_in_a_sentence(monitors, tmp_path):
         return one.process.wait(120), one.process.stderr.read()
 
     code, err = told("--run_id", "a.b")
-    assert code == 1 and 'run_id has no "." in it' in err and "Traceback" not in err
+    assert code == 1 and 'run_id must not contain "."' in err and "Traceback" not in err
     code, err = told("--wandb_project", "x")
     assert code == 1 and "pip install wandb" in err and "Traceback" not in err
     assert told("--nothing")[0] == 2

@@ -4,6 +4,7 @@ import functools
 import itertools
 import logging
 import re
+import threading
 import time
 
 import pytest
@@ -271,14 +272,19 @@ def test_a_group_of_one_is_no_average_that_others_have_too(swarm, factory):
         2, each=[dict(averager_opts=opts) for opts in apart], matchmaking_time=0.5, grad_averager_factory=factory
     )
     assert len({peer.optimizer.state_averager.lineage.mark for peer in peers}) == 1
-    rounds = []
+    rounds, both = [], threading.Barrier(2)
+
+    def average_alone(inner, *args, **kwargs):
+        """Neither has stepped before both have averaged: who hears of the other's step first would load its state."""
+        rounds.append(len(members := inner(*args, **kwargs)))
+        both.wait(PATIENCE)
+        return members
+
     for peer in peers:
-        inner = peer.optimizer.grad_averager.average_loaded
-        peer.optimizer.grad_averager.average_loaded = lambda *args, inner=inner, **kwargs: (
-            rounds.append(len(members := inner(*args, **kwargs))) or members
-        )
+        averager = peer.optimizer.grad_averager
+        averager.average_loaded = functools.partial(average_alone, averager.average_loaded)
     train_together(peers, 1)
-    assert rounds and set(rounds) == {1}, rounds
+    assert rounds == [1, 1]
     assert not torch.equal(peers[0].after[0], peers[1].after[0])
     assert len({peer.optimizer.state_averager.lineage.mark for peer in peers}) == 2
 
