@@ -158,14 +158,27 @@ HV_HD uint16_t cu_f16_of(float x) {
   uint32_t b = cu_bits(x), size = b & 0x7fffffff, sign = b >> 16 & 0x8000;
   if (size > 0x7f800000)
     return 0x7e00;
+#ifdef __CUDA_ARCH__ /* the same in one instruction */
+  uint16_t h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(cu_float((b & 0x80000000) | (size < 0x477fe000 ? size : 0x477fe000))));
+  return h;
+#else
   if (size >= 0x477fe000)
     return (uint16_t)(sign | 0x7bff);
   if (size < 0x38800000)
     return (uint16_t)(sign | (cu_bits(cu_float(size) + 0.5f) - 0x3f000000));
   return (uint16_t)(sign | ((size + 0xfff + (size >> 13 & 1) - 0x38000000) >> 13));
+#endif
 }
 HV_HD float cu_f16_to(uint16_t h) {
   uint32_t sign = (uint32_t)(h & 0x8000) << 16, size = h & 0x7fff;
+#ifdef __CUDA_ARCH__
+  if (size <= 0x7c00) { /* a NaN's bits would be lost */
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
+    return x;
+  }
+#endif
   if (size < 0x400)
     return cu_float(sign | cu_bits((float)size * 0x1p-24f));
   if (size < 0x7c00)

@@ -18,6 +18,7 @@
 #define HV_REG(type, name) type name
 #define HV_REGS(type, name, n) type name[n]
 #define HV_R(name) name
+#define HV_ARG(type, name) type &name
 #define HV_FOLD(type, name, away, JOIN)                                                                                            \
   do {                                                                                                                             \
     type other_ = __shfl_xor_sync(0xffffffffu, name, away);                                                                        \
@@ -35,6 +36,7 @@
 #define HV_REG(type, name) type name[CU_THREADS]
 #define HV_REGS(type, name, n) type name[CU_THREADS][n]
 #define HV_R(name) name[t]
+#define HV_ARG(type, name) type *name /* a HV_REG as a parameter */
 /* Each thread's value joined with that of the thread whose number differs in the bit `away` < 32. */
 #define HV_FOLD(type, name, away, JOIN)                                                                                            \
   do {                                                                                                                             \
@@ -99,17 +101,15 @@ HV_BLOCK void cu_or32(uint32_t *p, uint32_t x) {
 
 /* ---- which items are this block's ---- */
 
+/* Every `step`-th item from `from` on, below `to`: blocks that run at a time read what lies together. */
 typedef struct cu_range {
-  uint64_t from, to;
+  uint64_t from, to, step;
   uint32_t job; /* of `from` */
 } cu_range;
 
-/* Items from .. to - 1 of all, an equal part for each block. */
 HV_BLOCK cu_range cu_share(const cu_args *a, uint32_t block) {
-  uint64_t each = (a->items + a->blocks - 1) / a->blocks;
   cu_range r;
-  r.from = each * block < a->items ? each * block : a->items;
-  r.to = r.from + each < a->items ? r.from + each : a->items;
+  r.from = block, r.to = a->items, r.step = a->blocks;
   uint32_t low = 0, high = a->n_jobs;
   while (low + 1 < high) {
     uint32_t middle = (low + high) / 2;
@@ -128,40 +128,93 @@ HV_BLOCK uint32_t cu_job_of(const cu_args *a, uint32_t job, uint64_t item) {
   return job;
 }
 
-/* ---- one piece of a chunk ---- */
+/* ---- elements ---- */
 
-/* What a block holds of the piece that it works on. */
-typedef struct cu_piece_room {
-  cu_16 bytes[CU_THREADS]; /* 4,096 */
-  uint64_t lane[CU_WARPS][8];
-  uint64_t sum; /* the first thread's alone: over the pieces since it was last taken */
-} cu_piece_room;
-
-HV_BLOCK void cu_piece_begin(cu_piece_room *s) {
-  HV_EACH(t) {
-    if (t == 0)
-      s->sum = 0;
-  }
-}
-/* Adds what was summed to the job's sum. */
-HV_BLOCK void cu_piece_end(cu_piece_room *s, cu_state *state) {
-  HV_EACH(t) {
-    if (t == 0) {
-      cu_add64(&state->sum, s->sum);
-      s->sum = 0;
+/* The n elements from `at` on as float32, zeros from count on; n is a constant, and a multiple of 8 that divides `at`. Whole rows
+ * that are aligned are fetched before the first is used. */
+HV_BLOCK void cu_load_row(int dtype, const void *src, uint64_t at, uint64_t count, uint32_t n, float *x) {
+  if (at + n > count || (uintptr_t)src % 16) {
+    HV_UNROLL
+    for (uint32_t k = 0; k < n; k += 4)
+      cu_load4(dtype, src, at + k, count, x + k);
+  } else if (dtype == CU_F32) {
+    HV_UNROLL
+    for (uint32_t k = 0; k < n; k += 4) {
+      cu_16 v = cu_read16((const float *)src + at + k);
+      HV_UNROLL
+      for (uint32_t i = 0; i < 4; i++)
+        x[k + i] = cu_float(v.w[i]);
+    }
+  } else {
+    HV_UNROLL
+    for (uint32_t k = 0; k < n; k += 8) {
+      cu_16 v = cu_read16((const uint16_t *)src + at + k);
+      HV_UNROLL
+      for (uint32_t i = 0; i < 8; i++)
+        x[k + i] = cu_half_to(dtype, (uint16_t)(v.w[i / 2] >> i % 2 * 16));
     }
   }
 }
-/* Sums the piece in s->bytes and writes the n bytes of it to out, unless NULL. There must be a barrier between two of these: the
- * lanes of the one before may still be read. */
-HV_BLOCK void cu_piece(cu_piece_room *s, uint64_t index, uint8_t *out, uint32_t n) {
+
+/* ---- the checksum of pieces ---- */
+
+/* The lanes of up to CU_WARPS pieces wait here, until each warp joins those of one. */
+typedef struct cu_piece_room {
+  uint64_t lane[CU_WARPS][CU_WARPS][8]; /* by piece, by warp that summed them */
+  uint64_t index[CU_WARPS];
+  uint64_t sum[CU_WARPS]; /* over the pieces that each warp has joined */
+} cu_piece_room;
+
+HV_BLOCK void cu_pieces_begin(cu_piece_room *s) {
+  HV_EACH(t) {
+    if (t < CU_WARPS)
+      s->sum[t] = 0;
+  }
+}
+/* Joins the lanes that wait. */
+HV_BLOCK void cu_pieces_join(cu_piece_room *s, uint32_t *waiting) {
+  HV_REG(uint64_t, joined);
+  HV_SYNC;
+  HV_EACH(t) {
+    uint64_t lane = 0;
+    HV_UNROLL
+    for (uint32_t w = 0; w < CU_WARPS; w++)
+      lane += s->lane[t / 32][w][t % 8];
+    HV_R(joined) = cu_mix(lane + t % 8 * CU_G);
+  }
+  HV_FOLD(uint64_t, joined, 1, HV_SUM);
+  HV_FOLD(uint64_t, joined, 2, HV_SUM);
+  HV_FOLD(uint64_t, joined, 4, HV_SUM);
+  HV_EACH(t) {
+    if (t % 32 == 0 && t / 32 < *waiting)
+      s->sum[t / 32] += cu_mix(HV_R(joined) + s->index[t / 32] * CU_K);
+  }
+  *waiting = 0;
+  HV_SYNC; /* the next pieces' lanes take their place */
+}
+/* What was summed since the beginning: for one thread, after cu_pieces_join. */
+HV_BLOCK uint64_t cu_pieces_sum(const cu_piece_room *s) {
+  uint64_t sum = 0;
+  for (uint32_t w = 0; w < CU_WARPS; w++)
+    sum += s->sum[w];
+  return sum;
+}
+/* Adds what was summed to the job's sum, and begins again. */
+HV_BLOCK void cu_pieces_end(cu_piece_room *s, uint32_t *waiting, cu_state *state) {
+  cu_pieces_join(s, waiting);
+  HV_EACH(t) {
+    if (t == 0)
+      cu_add64(&state->sum, cu_pieces_sum(s));
+  }
+  HV_SYNC;
+  cu_pieces_begin(s);
+}
+/* Takes in a piece, of which thread t has the bytes from 16 t on. */
+HV_BLOCK void cu_piece(cu_piece_room *s, uint32_t *waiting, uint64_t index, HV_ARG(cu_16, bytes)) {
   HV_REG(uint64_t, even);
   HV_REG(uint64_t, odd);
   HV_EACH(t) {
-    cu_16 v = s->bytes[t];
-    cu_digest_part(v, t, &HV_R(even), &HV_R(odd));
-    if (out && 16 * t < n)
-      cu_write_some(out + 16 * t, v, n - 16 * t);
+    cu_digest_part(HV_R(bytes), t, &HV_R(even), &HV_R(odd));
   }
   HV_FOLD(uint64_t, even, 4, HV_SUM);
   HV_FOLD(uint64_t, odd, 4, HV_SUM);
@@ -171,24 +224,14 @@ HV_BLOCK void cu_piece(cu_piece_room *s, uint64_t index, uint8_t *out, uint32_t 
   HV_FOLD(uint64_t, odd, 16, HV_SUM);
   HV_EACH(t) {
     if (t % 32 < 4) {
-      s->lane[t / 32][2 * (t % 4)] = HV_R(even);
-      s->lane[t / 32][2 * (t % 4) + 1] = HV_R(odd);
+      s->lane[*waiting][t / 32][2 * (t % 4)] = HV_R(even);
+      s->lane[*waiting][t / 32][2 * (t % 4) + 1] = HV_R(odd);
     }
-  }
-  HV_SYNC;
-  HV_EACH(t) {
-    uint64_t lane = 0;
-    for (uint32_t w = 0; w < CU_WARPS; w++)
-      lane += s->lane[w][t % 8];
-    HV_R(even) = cu_mix(lane + t % 8 * CU_G);
-  }
-  HV_FOLD(uint64_t, even, 1, HV_SUM);
-  HV_FOLD(uint64_t, even, 2, HV_SUM);
-  HV_FOLD(uint64_t, even, 4, HV_SUM);
-  HV_EACH(t) {
     if (t == 0)
-      s->sum += cu_mix(HV_R(even) + index * CU_K);
+      s->index[*waiting] = index;
   }
+  if (++*waiting == CU_WARPS)
+    cu_pieces_join(s, waiting);
 }
 
 #endif

@@ -57,7 +57,7 @@ HV_BLOCK uint32_t cu_misfit(int codec, cu_16 v, uint32_t n_bytes) {
 /* ---- SUM ---- */
 
 /* Sums piece `index` of the head (of the body: behind the head's pieces, unless heads alone are asked for). */
-HV_BLOCK void cu_sum_piece(cu_piece_room *s, const cu_job *job, uint64_t index) {
+HV_BLOCK void cu_sum_piece(cu_piece_room *s, uint32_t *waiting, const cu_job *job, uint64_t index) {
   uint64_t head = cu_head_bytes(job->codec, job->count), in_head = (head + CU_PIECE - 1) / CU_PIECE;
   int of_head = index < in_head;
   uint64_t at = (of_head ? index : index - in_head) * CU_PIECE;
@@ -65,32 +65,31 @@ HV_BLOCK void cu_sum_piece(cu_piece_room *s, const cu_job *job, uint64_t index) 
   const uint8_t *from = job->chunk + CU_HEADER + (of_head ? 0 : head) + at;
   uint32_t n = size - at < CU_PIECE ? (uint32_t)(size - at) : CU_PIECE;
   uint64_t scales = of_head && !cu_param_bytes(job->codec) ? cu_scale_bytes(job->codec, job->count) - at : CU_PIECE;
+  HV_REG(cu_16, bytes);
   HV_EACH(t) {
-    cu_16 v = cu_read_some(from + 16 * t, n > 16 * t ? n - 16 * t : 0);
-    s->bytes[t] = v;
+    cu_16 v = HV_R(bytes) = cu_read_some(from + 16 * t, n > 16 * t ? n - 16 * t : 0);
     uint32_t n_scales = scales > 16 * t ? (scales - 16 * t < 16 ? (uint32_t)(scales - 16 * t) : 16) : 0;
     uint32_t bad =
         of_head ? cu_misfit(job->codec, v, n_scales) * CU_BAD_FIT : cu_not_finite(job->codec, job->dtype, v) * CU_BAD_FINITE;
     if (bad)
       cu_or32(&job->state->bad, bad);
   }
-  HV_SYNC;
-  cu_piece(s, of_head ? CU_HEAD_INDEX + index : index - in_head, NULL, 0);
+  cu_piece(s, waiting, of_head ? CU_HEAD_INDEX + index : index - in_head, bytes);
 }
 
 HV_BLOCK void cu_sum_block(cu_piece_room *s, const cu_args *a, uint32_t block) {
   cu_range r = cu_share(a, block);
-  uint32_t j = r.job;
-  cu_piece_begin(s);
-  for (uint64_t item = r.from; item < r.to; item++) {
+  uint32_t j = r.job, waiting = 0;
+  cu_pieces_begin(s);
+  for (uint64_t item = r.from; item < r.to; item += r.step) {
     uint32_t next = cu_job_of(a, j, item);
     if (next != j)
-      cu_piece_end(s, a->job[j].state);
+      cu_pieces_end(s, &waiting, a->job[j].state);
     j = next;
-    cu_sum_piece(s, &a->job[j], item - a->job[j].first);
+    cu_sum_piece(s, &waiting, &a->job[j], item - a->job[j].first);
   }
   if (r.from < r.to)
-    cu_piece_end(s, a->job[j].state);
+    cu_pieces_end(s, &waiting, a->job[j].state);
 }
 
 /* ---- the header ---- */
@@ -126,20 +125,23 @@ HV_BLOCK void cu_seal_block(cu_piece_room *s, const cu_args *a, uint32_t block) 
       params[3] = cu_uniform_end(state, state->n_high, state->high, 127);
     }
   }
-  cu_piece_begin(s);
+  cu_pieces_begin(s);
   HV_SYNC;
   if (head && head <= CU_PIECE) { /* longer ones were summed before */
+    uint32_t waiting = 0;
+    HV_REG(cu_16, bytes);
     HV_EACH(t) {
-      s->bytes[t] = cu_read_some(job->chunk + CU_HEADER + 16 * t, head > 16 * t ? (uint32_t)head - 16 * t : 0);
+      HV_R(bytes) = cu_read_some(job->chunk + CU_HEADER + 16 * t, head > 16 * t ? (uint32_t)head - 16 * t : 0);
     }
-    cu_piece(s, CU_HEAD_INDEX, NULL, 0);
+    cu_piece(s, &waiting, CU_HEAD_INDEX, bytes);
+    cu_pieces_join(s, &waiting);
   }
   HV_EACH(t) {
     if (t == 0) {
       uint64_t *out = (uint64_t *)(void *)job->chunk, w[3];
       cu_header(w, a->codec, a->named, job->count);
       out[0] = w[0], out[1] = w[1], out[2] = w[2];
-      out[3] = cu_whole_sum(job->state->sum + s->sum, w);
+      out[3] = cu_whole_sum(job->state->sum + cu_pieces_sum(s), w);
     }
   }
 }

@@ -29,7 +29,8 @@ HV_BLOCK void cu_linear4(const uint8_t *chunk, const uint8_t *body, int codec, u
   if (codec == CU_LINEAR8) {
     cu_codes8(body, at, count, codes);
   } else {
-    uint32_t both = body[at / 2] | (at + 2 < count ? (uint32_t)body[at / 2 + 1] << 8 : 0);
+    uint32_t both = at + 4 <= count ? *(const uint16_t *)(const void *)(body + at / 2)
+                                    : body[at / 2] | (at + 2 < count ? (uint32_t)body[at / 2 + 1] << 8 : 0);
     for (uint32_t i = 0; i < 4; i++)
       codes[i] = (uint8_t)(both >> 4 * i & 15);
   }
@@ -172,7 +173,7 @@ HV_BLOCK void cu_copy_unit(const cu_job *job, uint64_t unit) {
 HV_BLOCK void cu_decode_block(float *book, const cu_args *a, uint32_t block) {
   cu_range r = cu_share(a, block);
   uint32_t j = r.job, booked = CU_JOBS;
-  for (uint64_t item = r.from; item < r.to; item++) {
+  for (uint64_t item = r.from; item < r.to; item += r.step) {
     j = cu_job_of(a, j, item);
     const cu_job *job = &a->job[j];
     if (job->verdict && *job->verdict)
@@ -230,7 +231,7 @@ HV_BLOCK void cu_add_unit(const float *books, const cu_args *a, const cu_job *jo
 HV_BLOCK void cu_add_block(float *books, const cu_args *a, uint32_t block) {
   cu_range r = cu_share(a, block);
   uint32_t j = r.job, booked = CU_JOBS;
-  for (uint64_t item = r.from; item < r.to; item++) {
+  for (uint64_t item = r.from; item < r.to; item += r.step) {
     j = cu_job_of(a, j, item);
     const cu_job *job = &a->job[j];
     if (booked != j) {
@@ -305,7 +306,7 @@ HV_BLOCK void cu_weigh_unit(cu_weigh_room *s, const cu_job *job, uint64_t unit) 
 HV_BLOCK void cu_weigh_block(cu_weigh_room *s, const cu_args *a, uint32_t block) {
   cu_range r = cu_share(a, block);
   uint32_t j = r.job, booked = CU_JOBS;
-  for (uint64_t item = r.from; item < r.to; item++) {
+  for (uint64_t item = r.from; item < r.to; item += r.step) {
     j = cu_job_of(a, j, item);
     const cu_job *job = &a->job[j];
     if (*job->verdict)
@@ -371,7 +372,7 @@ HV_BLOCK void cu_finite_block(const cu_args *a, uint32_t block) {
   uint32_t j = r.job;
   HV_REG(uint32_t, wild);
   HV_EACH(t) HV_R(wild) = 0;
-  for (uint64_t item = r.from; item < r.to; item++) {
+  for (uint64_t item = r.from; item < r.to; item += r.step) {
     j = cu_job_of(a, j, item);
     const cu_job *job = &a->job[j];
     HV_EACH(t) {
@@ -392,7 +393,7 @@ HV_BLOCK void cu_finite_block(const cu_args *a, uint32_t block) {
 HV_BLOCK void cu_feed_block(const cu_args *a, uint32_t block) {
   cu_range r = cu_share(a, block);
   uint32_t j = r.job;
-  for (uint64_t item = r.from; item < r.to; item++) {
+  for (uint64_t item = r.from; item < r.to; item += r.step) {
     j = cu_job_of(a, j, item);
     const cu_job *job = &a->job[j];
     HV_EACH(t) {

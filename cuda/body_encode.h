@@ -8,38 +8,49 @@
 
 #include "cuda/block.h"
 
-/* What all encoders share: the piece, and what threads tell each other of it. */
+/* What all encoders share: sums of pieces, and what threads tell each other of one piece (in turn with the next). */
 typedef struct cu_encode_room {
   cu_piece_room piece;
-  uint32_t most[CU_WARPS];
+  uint32_t most[2][CU_WARPS];
 } cu_encode_room;
 
 HV_BLOCK uint8_t *cu_body_of(const cu_args *a, const cu_job *job) {
   return job->chunk + CU_HEADER + cu_head_bytes(a->codec, job->count);
 }
-/* Sums and writes the piece in the room. */
-HV_BLOCK void cu_piece_out(cu_piece_room *s, const cu_args *a, const cu_job *job, uint64_t index) {
+/* Writes a piece, and takes it into the sum. */
+HV_BLOCK void cu_piece_out(cu_piece_room *s, uint32_t *waiting, const cu_args *a, const cu_job *job, uint64_t index,
+                           HV_ARG(cu_16, bytes)) {
   uint64_t left = cu_body_bytes(a->codec, a->named, job->count) - index * CU_PIECE;
-  cu_piece(s, index, cu_body_of(a, job) + index * CU_PIECE, left < CU_PIECE ? (uint32_t)left : CU_PIECE);
+  uint32_t n = left < CU_PIECE ? (uint32_t)left : CU_PIECE;
+  uint8_t *out = cu_body_of(a, job) + index * CU_PIECE;
+  HV_EACH(t) {
+    if (16 * t < n)
+      cu_write_some(out + 16 * t, HV_R(bytes), n - 16 * t);
+  }
+  cu_piece(s, waiting, index, bytes);
 }
 
-/* Walks over this block's pieces: `make` fills the room with one. */
-#define CU_PIECES(s, a, block, make)                                                                                               \
+/* Walks over this block's pieces: `make` has each thread make 16 bytes of one. `before` is done where a job begins. */
+#define CU_PIECES(s, a, block, before, make)                                                                                       \
   do {                                                                                                                             \
     cu_range r_ = cu_share(a, block);                                                                                              \
-    uint32_t j_ = r_.job;                                                                                                          \
-    cu_piece_begin(&(s)->piece);                                                                                                   \
-    for (uint64_t item_ = r_.from; item_ < r_.to; item_++) {                                                                       \
+    uint32_t j_ = r_.job, waiting_ = 0, begun_ = CU_JOBS;                                                                          \
+    HV_REG(cu_16, bytes_);                                                                                                         \
+    cu_pieces_begin(&(s)->piece);                                                                                                  \
+    for (uint64_t item_ = r_.from; item_ < r_.to; item_ += r_.step) {                                                              \
       uint32_t next_ = cu_job_of(a, j_, item_);                                                                                    \
       if (next_ != j_)                                                                                                             \
-        cu_piece_end(&(s)->piece, (a)->job[j_].state);                                                                             \
-      j_ = next_;                                                                                                                  \
-      make(s, a, &(a)->job[j_], item_ - (a)->job[j_].first);                                                                       \
-      cu_piece_out(&(s)->piece, a, &(a)->job[j_], item_ - (a)->job[j_].first);                                                     \
+        cu_pieces_end(&(s)->piece, &waiting_, (a)->job[j_].state);                                                                 \
+      if (next_ != begun_)                                                                                                         \
+        before(s, &(a)->job[next_]);                                                                                               \
+      j_ = begun_ = next_;                                                                                                         \
+      make(s, a, &(a)->job[j_], item_ - (a)->job[j_].first, waiting_ % 2, bytes_);                                                 \
+      cu_piece_out(&(s)->piece, &waiting_, a, &(a)->job[j_], item_ - (a)->job[j_].first, bytes_);                                  \
     }                                                                                                                              \
     if (r_.from < r_.to)                                                                                                           \
-      cu_piece_end(&(s)->piece, (a)->job[j_].state);                                                                               \
+      cu_pieces_end(&(s)->piece, &waiting_, (a)->job[j_].state);                                                                   \
   } while (0)
+#define CU_NOTHING(s, job) (void)0
 
 /* ---- 16 bits ---- */
 
@@ -47,43 +58,38 @@ HV_BLOCK uint16_t cu_code16(int codec, float x, float mean, float inverse) {
   return codec == CU_FLOAT16 ? cu_f16_of(x) : codec == CU_BFLOAT16 ? cu_bf16_of(x) : cu_scaled_of(x, mean, inverse);
 }
 
-HV_BLOCK void cu_make_16(cu_encode_room *s, const cu_args *a, const cu_job *job, uint64_t index) {
-  uint8_t *bytes = (uint8_t *)s->piece.bytes;
+HV_BLOCK void cu_make_16(cu_encode_room *s, const cu_args *a, const cu_job *job, uint64_t index, uint32_t turn,
+                         HV_ARG(cu_16, bytes)) {
+  (void)s, (void)turn;
   HV_EACH(t) {
-    float x[2][4], mean = a->codec == CU_SCALED ? job->state->mean : 0, inverse = a->codec == CU_SCALED ? job->state->inverse : 0;
-    uint64_t at = index * (CU_PIECE / 2) + 4 * t;
+    float x[8], mean = a->codec == CU_SCALED ? job->state->mean : 0, inverse = a->codec == CU_SCALED ? job->state->inverse : 0;
+    uint64_t at = index * (CU_PIECE / 2) + 8 * t;
+    cu_16 v = {{0, 0, 0, 0}};
+    cu_load_row(a->dtype, job->src, at, job->count, 8, x);
     HV_UNROLL
-    for (uint32_t k = 0; k < 2; k++)
-      cu_load4(a->dtype, job->src, at + 4 * CU_THREADS * k, job->count, x[k]);
-    HV_UNROLL
-    for (uint32_t k = 0; k < 2; k++) {
-      uint64_t four = 0;
-      for (uint32_t i = 0; i < 4; i++)
-        if (at + 4 * CU_THREADS * k + i < job->count)
-          four |= (uint64_t)cu_code16(a->codec, x[k][i], mean, inverse) << 16 * i;
-      cu_write8(bytes + 8 * (t + CU_THREADS * k), four);
-    }
+    for (uint32_t i = 0; i < 8; i++)
+      v.w[i / 2] |= at + i < job->count ? (uint32_t)cu_code16(a->codec, x[i], mean, inverse) << i % 2 * 16 : 0;
+    HV_R(bytes) = v;
   }
-  HV_SYNC;
 }
 
-HV_BLOCK void cu_make_plain(cu_encode_room *s, const cu_args *a, const cu_job *job, uint64_t index) {
+HV_BLOCK void cu_make_plain(cu_encode_room *s, const cu_args *a, const cu_job *job, uint64_t index, uint32_t turn,
+                            HV_ARG(cu_16, bytes)) {
   if (a->codec != CU_NONE) {
-    cu_make_16(s, a, job, index);
+    cu_make_16(s, a, job, index, turn, bytes);
     return;
   }
   uint64_t left = cu_body_bytes(CU_NONE, a->dtype, job->count) - index * CU_PIECE;
   const uint8_t *from = (const uint8_t *)job->src + index * CU_PIECE;
   HV_EACH(t) {
-    s->piece.bytes[t] = cu_read_some(from + 16 * t, left > 16 * t ? (left - 16 * t < 16 ? (uint32_t)(left - 16 * t) : 16) : 0);
+    HV_R(bytes) = cu_read_some(from + 16 * t, left > 16 * t ? (left - 16 * t < 16 ? (uint32_t)(left - 16 * t) : 16) : 0);
   }
-  HV_SYNC;
 }
 HV_BLOCK void cu_encode_plain_block(cu_encode_room *s, const cu_args *a, uint32_t block) {
-  CU_PIECES(s, a, block, cu_make_plain);
+  CU_PIECES(s, a, block, CU_NOTHING, cu_make_plain);
 }
 HV_BLOCK void cu_encode_scaled_block(cu_encode_room *s, const cu_args *a, uint32_t block) {
-  CU_PIECES(s, a, block, cu_make_16);
+  CU_PIECES(s, a, block, CU_NOTHING, cu_make_16);
 }
 
 /* ---- statistics ---- */
@@ -132,7 +138,7 @@ HV_BLOCK void cu_measure_units(const cu_args *a, const cu_job *job, uint64_t ite
 HV_BLOCK void cu_measure_block(const cu_args *a, uint32_t block) {
   cu_range r = cu_share(a, block);
   uint32_t j = r.job;
-  for (uint64_t item = r.from; item < r.to; item++) {
+  for (uint64_t item = r.from; item < r.to; item += r.step) {
     j = cu_job_of(a, j, item);
     cu_measure_units(a, &a->job[j], item - a->job[j].first);
   }
@@ -194,7 +200,7 @@ HV_BLOCK void cu_join_group(cu_join_room *s, const cu_args *a, const cu_job *job
 HV_BLOCK void cu_join_block(cu_join_room *s, const cu_args *a, uint32_t block) {
   cu_range r = cu_share(a, block);
   uint32_t j = r.job;
-  for (uint64_t item = r.from; item < r.to; item++) {
+  for (uint64_t item = r.from; item < r.to; item += r.step) {
     j = cu_job_of(a, j, item);
     cu_join_group(s, a, &a->job[j], item - a->job[j].first);
   }
@@ -238,30 +244,27 @@ HV_BLOCK void cu_prepare_block(const cu_args *a, uint32_t block) {
 
 /* ---- UNIFORM8 ---- */
 
-HV_BLOCK void cu_make_uniform(cu_encode_room *s, const cu_args *a, const cu_job *job, uint64_t index) {
-  uint32_t *bytes = (uint32_t *)(void *)s->piece.bytes;
+HV_BLOCK void cu_make_uniform(cu_encode_room *s, const cu_args *a, const cu_job *job, uint64_t index, uint32_t turn,
+                              HV_ARG(cu_16, bytes)) {
+  (void)s, (void)turn;
   HV_EACH(t) {
-    float x[4][4], mean = job->state->mean, inverse = job->state->inverse;
-    uint64_t at = index * CU_PIECE + 4 * t, n_low = 0, n_high = 0;
+    float x[16], mean = job->state->mean, inverse = job->state->inverse;
+    uint64_t at = index * CU_PIECE + 16 * t, n_low = 0, n_high = 0;
     int64_t low = 0, high = 0;
+    cu_16 v = {{0, 0, 0, 0}};
+    cu_load_row(a->dtype, job->src, at, job->count, 16, x);
     HV_UNROLL
-    for (uint32_t k = 0; k < 4; k++)
-      cu_load4(a->dtype, job->src, at + 4 * CU_THREADS * k, job->count, x[k]);
-    HV_UNROLL
-    for (uint32_t k = 0; k < 4; k++) {
-      uint32_t four = 0;
-      for (uint32_t i = 0; i < 4; i++) {
-        float steps = cu_uniform_steps(x[k][i], mean, inverse);
-        int32_t code = cu_nearest(cu_within(steps, -127, 127));
-        int there = at + 4 * CU_THREADS * k + i < job->count;
-        if (there && code == 127)
-          n_high++, high += cu_in_256ths(steps);
-        if (there && code == -127)
-          n_low++, low += cu_in_256ths(steps);
-        four |= there ? (uint32_t)(uint8_t)(code + 128) << 8 * i : 0;
-      }
-      bytes[t + CU_THREADS * k] = four;
+    for (uint32_t i = 0; i < 16; i++) {
+      float steps = cu_uniform_steps(x[i], mean, inverse);
+      int32_t code = cu_nearest(cu_within(steps, -127, 127));
+      int there = at + i < job->count;
+      if (there && code == 127)
+        n_high++, high += cu_in_256ths(steps);
+      if (there && code == -127)
+        n_low++, low += cu_in_256ths(steps);
+      v.w[i / 4] |= there ? (uint32_t)(uint8_t)(code + 128) << i % 4 * 8 : 0;
     }
+    HV_R(bytes) = v;
     if (n_high) {
       cu_add64(&job->state->n_high, n_high);
       cu_add64(&job->state->high, (uint64_t)high);
@@ -271,23 +274,20 @@ HV_BLOCK void cu_make_uniform(cu_encode_room *s, const cu_args *a, const cu_job 
       cu_add64(&job->state->low, (uint64_t)low);
     }
   }
-  HV_SYNC;
 }
 HV_BLOCK void cu_encode_uniform_block(cu_encode_room *s, const cu_args *a, uint32_t block) {
-  CU_PIECES(s, a, block, cu_make_uniform);
+  CU_PIECES(s, a, block, CU_NOTHING, cu_make_uniform);
 }
 
 /* ---- BLOCKWISE8: a piece is a block ---- */
 
-HV_BLOCK void cu_make_blockwise(cu_encode_room *s, const cu_args *a, const cu_job *job, uint64_t index) {
-  uint32_t *bytes = (uint32_t *)(void *)s->piece.bytes;
+HV_BLOCK void cu_make_blockwise(cu_encode_room *s, const cu_args *a, const cu_job *job, uint64_t index, uint32_t turn,
+                                HV_ARG(cu_16, bytes)) {
   HV_REGS(float, x, 16);
   HV_REG(uint32_t, most);
   HV_EACH(t) {
     HV_R(most) = 0;
-    HV_UNROLL
-    for (uint32_t k = 0; k < 4; k++)
-      cu_load4(a->dtype, job->src, index * CU_PIECE + 4 * (t + CU_THREADS * k), job->count, &HV_R(x)[4 * k]);
+    cu_load_row(a->dtype, job->src, index * CU_PIECE + 16 * t, job->count, 16, HV_R(x));
     HV_UNROLL
     for (uint32_t i = 0; i < 16; i++) {
       uint32_t size = cu_bits(cu_tame(HV_R(x)[i])) & 0x7fffffff;
@@ -297,96 +297,80 @@ HV_BLOCK void cu_make_blockwise(cu_encode_room *s, const cu_args *a, const cu_jo
   HV_FOLD_WARP(uint32_t, most, HV_MOST);
   HV_EACH(t) {
     if (t % 32 == 0)
-      s->most[t / 32] = HV_R(most);
+      s->most[turn][t / 32] = HV_R(most);
   }
   HV_SYNC;
   HV_EACH(t) {
     uint32_t largest = 0;
+    HV_UNROLL
     for (uint32_t w = 0; w < CU_WARPS; w++)
-      largest = HV_MOST(largest, s->most[w]);
+      largest = HV_MOST(largest, s->most[turn][w]);
     float absmax = cu_float(largest);
     absmax = absmax < CU_TINY ? 0 : absmax;
     float inverse = absmax > 0 ? 1 / absmax : 0;
     if (t == 0)
       ((float *)(void *)(job->chunk + CU_HEADER))[index] = absmax;
+    cu_16 v = {{0, 0, 0, 0}};
     HV_UNROLL
-    for (uint32_t k = 0; k < 4; k++) {
-      uint32_t four = 0;
-      for (uint32_t i = 0; i < 4; i++)
-        four |= (uint32_t)cu_dynamic_of(HV_R(x)[4 * k + i], inverse) << 8 * i;
-      bytes[t + CU_THREADS * k] = absmax > 0 ? four : 0;
-    }
+    for (uint32_t i = 0; i < 16; i++)
+      v.w[i / 4] |= absmax > 0 ? (uint32_t)cu_dynamic_of(HV_R(x)[i], inverse) << i % 4 * 8 : 0;
+    HV_R(bytes) = v;
   }
-  HV_SYNC;
 }
 HV_BLOCK void cu_encode_blockwise_block(cu_encode_room *s, const cu_args *a, uint32_t block) {
-  CU_PIECES(s, a, block, cu_make_blockwise);
+  CU_PIECES(s, a, block, CU_NOTHING, cu_make_blockwise);
 }
 
-/* ---- LINEAR8, LINEAR4: sixteen threads hold a block of 64 ---- */
+/* ---- LINEAR8, LINEAR4: four threads, or two, hold a block of 64 ---- */
 
-/* `each` groups of four elements for each thread, from element `start` on; a group's codes to bytes. */
-HV_BLOCK void cu_make_groups(cu_encode_room *s, const cu_args *a, const cu_job *job, uint64_t start, uint32_t first) {
-  uint8_t *bytes = (uint8_t *)s->piece.bytes;
-  float levels = a->codec == CU_LINEAR8 ? 128.0f : 8.0f;
-  HV_REGS(float, x, 16);
-  HV_REGS(float, low, 4);
-  HV_REGS(float, high, 4);
+/* n elements for each thread: 16 or 32, a constant. */
+HV_BLOCK void cu_make_linear_row(const cu_args *a, const cu_job *job, uint64_t start, uint32_t n, HV_ARG(cu_16, bytes)) {
+  uint32_t width = 128 / n, zero = 1u << (width - 1);
+  float levels = (float)zero;
+  HV_REGS(float, x, 32);
+  HV_REG(float, low);
+  HV_REG(float, high);
   HV_EACH(t) {
+    cu_load_row(a->dtype, job->src, start + n * t, job->count, n, HV_R(x));
+    HV_R(low) = HV_R(high) = 0;
     HV_UNROLL
-    for (uint32_t k = 0; k < 4; k++)
-      cu_load4(a->dtype, job->src, start + 4 * (t + CU_THREADS * (first + k)), job->count, &HV_R(x)[4 * k]);
-    HV_UNROLL
-    for (uint32_t k = 0; k < 4; k++) {
-      HV_R(low)[k] = HV_R(high)[k] = 0;
-      for (uint32_t i = 0; i < 4; i++) {
-        float tame = cu_tame(HV_R(x)[4 * k + i]);
-        HV_R(low)[k] = HV_LEAST(HV_R(low)[k], tame);
-        HV_R(high)[k] = HV_MOST(HV_R(high)[k], tame);
-      }
+    for (uint32_t i = 0; i < n; i++) {
+      float tame = cu_tame(HV_R(x)[i]);
+      HV_R(low) = HV_LEAST(HV_R(low), tame);
+      HV_R(high) = HV_MOST(HV_R(high), tame);
     }
   }
-  HV_UNROLL
-  for (uint32_t k = 0; k < 4; k++) {
-    HV_FOLD_AT(float, low, k, 1, HV_LEAST);
-    HV_FOLD_AT(float, low, k, 2, HV_LEAST);
-    HV_FOLD_AT(float, low, k, 4, HV_LEAST);
-    HV_FOLD_AT(float, low, k, 8, HV_LEAST);
-    HV_FOLD_AT(float, high, k, 1, HV_MOST);
-    HV_FOLD_AT(float, high, k, 2, HV_MOST);
-    HV_FOLD_AT(float, high, k, 4, HV_MOST);
-    HV_FOLD_AT(float, high, k, 8, HV_MOST);
+  HV_FOLD(float, low, 1, HV_LEAST);
+  HV_FOLD(float, high, 1, HV_MOST);
+  if (n == 16) {
+    HV_FOLD(float, low, 2, HV_LEAST);
+    HV_FOLD(float, high, 2, HV_MOST);
   }
   HV_EACH(t) {
+    uint64_t at = start + n * t;
+    uint16_t d = cu_linear_scale(HV_R(low), HV_R(high), levels);
+    float inverse = d ? 1 / cu_bf16_to(d) : 0;
+    cu_16 v = {{0, 0, 0, 0}};
     HV_UNROLL
-    for (uint32_t k = 0; k < 4; k++) {
-      uint32_t group = t + CU_THREADS * (first + k), four = 0;
-      uint64_t at = start + 4 * (uint64_t)group;
-      uint16_t d = cu_linear_scale(HV_R(low)[k], HV_R(high)[k], levels);
-      float inverse = d ? 1 / cu_bf16_to(d) : 0;
-      uint32_t width = a->codec == CU_LINEAR8 ? 8 : 4, zero = a->codec == CU_LINEAR8 ? 128 : 8;
-      for (uint32_t i = 0; i < 4; i++) {
-        uint32_t code = (uint32_t)(cu_linear_of(HV_R(x)[4 * k + i], inverse, levels) + (int32_t)zero);
-        four |= at + i < job->count ? code << width * i : 0;
-      }
-      if (a->codec == CU_LINEAR8)
-        ((uint32_t *)(void *)bytes)[group] = four;
-      else
-        ((uint16_t *)(void *)bytes)[group] = (uint16_t)four;
-      if (t % 16 == 0 && at < job->count)
-        ((uint16_t *)(void *)(job->chunk + CU_HEADER))[at / CU_LINEAR] = d;
+    for (uint32_t i = 0; i < n; i++) {
+      uint32_t code = (uint32_t)(cu_linear_of(HV_R(x)[i], inverse, levels) + (int32_t)zero);
+      v.w[i * width / 32] |= at + i < job->count ? code << i * width % 32 : 0;
     }
+    HV_R(bytes) = v;
+    if (t % (CU_LINEAR / n) == 0 && at < job->count)
+      ((uint16_t *)(void *)(job->chunk + CU_HEADER))[at / CU_LINEAR] = d;
   }
 }
-HV_BLOCK void cu_make_linear(cu_encode_room *s, const cu_args *a, const cu_job *job, uint64_t index) {
-  uint64_t start = index * (a->codec == CU_LINEAR8 ? CU_PIECE : 2 * CU_PIECE);
-  cu_make_groups(s, a, job, start, 0);
-  if (a->codec == CU_LINEAR4)
-    cu_make_groups(s, a, job, start, 4);
-  HV_SYNC;
+HV_BLOCK void cu_make_linear(cu_encode_room *s, const cu_args *a, const cu_job *job, uint64_t index, uint32_t turn,
+                             HV_ARG(cu_16, bytes)) {
+  (void)s, (void)turn;
+  if (a->codec == CU_LINEAR8)
+    cu_make_linear_row(a, job, index * CU_PIECE, 16, bytes);
+  else
+    cu_make_linear_row(a, job, 2 * index * CU_PIECE, 32, bytes);
 }
 HV_BLOCK void cu_encode_linear_block(cu_encode_room *s, const cu_args *a, uint32_t block) {
-  CU_PIECES(s, a, block, cu_make_linear);
+  CU_PIECES(s, a, block, CU_NOTHING, cu_make_linear);
 }
 
 #endif

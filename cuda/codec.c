@@ -15,7 +15,6 @@ _Static_assert(CU_FINE == (int)HV_OK && CU_MALFORMED == (int)HV_MALFORMED && CU_
 _Static_assert(CU_ADDEND_MAX == (double)HV_CODEC_ADDEND_MAX, "and the largest addend");
 _Static_assert(sizeof(cu_args) <= 32764 && sizeof(cu_gather) <= 32764, "what a launch can carry");
 
-#define BLOCKS_EACH 8 /* of threads, on one processor of the device */
 #define ALIGN(x) (((x) + 255) / 256 * 256)
 
 static int takes(int dtype) {
@@ -60,9 +59,9 @@ static hv_status start(const hv_cuda *cuda, void *stream, cu_kernel kernel, uint
   return cuda->world.launch(cuda->world.self, stream, kernel, blocks, args, err);
 }
 
-/* As many blocks as the device holds, each with an equal share of the items. */
-static uint32_t blocks_for(const hv_cuda *cuda, uint64_t items) {
-  uint64_t most = (uint64_t)cuda->world.processors * BLOCKS_EACH;
+/* As many blocks as run at a time, each with an equal share of the items: with more, the last of them would run alone. */
+static uint32_t blocks_for(const hv_cuda *cuda, cu_kernel kernel, uint64_t items) {
+  uint64_t most = cuda->world.holds[kernel];
   return (uint32_t)(items < most ? items : most);
 }
 
@@ -72,7 +71,7 @@ static hv_status spread(const hv_cuda *cuda, void *stream, cu_kernel kernel, cu_
     a->job[i].first = a->items;
     a->items += count(a, &a->job[i]);
   }
-  a->blocks = blocks_for(cuda, a->items);
+  a->blocks = blocks_for(cuda, kernel, a->items);
   return a->items ? start(cuda, stream, kernel, a->blocks, a, err) : HV_OK;
 }
 /* One block for each job, or one thread for each. */
@@ -387,7 +386,7 @@ static hv_status pair_up(const hv_cuda *cuda, void *stream, const cu_gather *how
         g.tensor[g.n_tensors++] = (cu_tensor){pairs[at].src, pairs[at].acc, pairs[at].count, g.items};
         g.items += cu_units(pairs[at].count);
       }
-    g.blocks = blocks_for(cuda, g.items);
+    g.blocks = blocks_for(cuda, CU_K_GATHER, g.items);
     if (g.items)
       status = start(cuda, stream, CU_K_GATHER, g.blocks, &g, err);
   }

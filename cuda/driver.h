@@ -1,7 +1,7 @@
 /* The functions of NVIDIA's driver that are called, as declarations of our own, found when a GPU is opened.
  *
  * Room: cuda (uses base). The driver's C interface has not changed for these names since CUDA 11, so neither its headers nor its
- * library is needed to build. HV_CUDA_DRIVER lists the 26 functions of libcuda.so.1; each is found by the name that stands there.
+ * library is needed to build. HV_CUDA_DRIVER lists the 27 functions of libcuda.so.1; each is found by the name that stands there.
  * Lowest driver: 530, that of CUDA 12.1. An older one takes no launch of more than 4 KB of parameters, and a launch has up to 32
  * KB. Threads: any. The library stays loaded.
  */
@@ -53,6 +53,7 @@ typedef uint64_t hv_cu_pointer; /* into the device's memory; with unified addres
   X(module_load, "cuModuleLoadData", (void **out, const void *image))                                                              \
   X(module_unload, "cuModuleUnload", (void *module))                                                                               \
   X(function, "cuModuleGetFunction", (void **out, void *module, const char *name))                                                 \
+  X(holds, "cuOccupancyMaxActiveBlocksPerMultiprocessor", (int *out, void *function, int threads, size_t shared))                  \
   X(launch, "cuLaunchKernel",                                                                                                      \
     (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,      \
      unsigned shared, void *stream, void **parameters, void **extra))                                                              \

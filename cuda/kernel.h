@@ -10,8 +10,8 @@
 
 #define CU_THREADS 256u
 #define CU_WARPS (CU_THREADS / 32)
-#define CU_JOBS 128     /* in one launch */
-#define CU_PARTS 512    /* inputs of sums in one launch */
+#define CU_JOBS 16      /* in one launch: its parameters are below 4 KB, which every driver takes, and takes sooner than more */
+#define CU_PARTS 64     /* inputs of sums in one launch */
 #define CU_TENSORS 1000 /* small tensors in one launch: 32,764 bytes of parameters are the most */
 #define CU_FAN 256u     /* partial statistics that are joined to one */
 #define CU_SAMPLE 16384

@@ -11,7 +11,9 @@
 typedef struct gpu {
   hv_cuda_driver call;
   void *context; /* the device's primary one, which is torch's own too */
+  uint32_t processors;
   void *kernels[CU_KERNELS];
+  uint32_t holds[CU_KERNELS];
 } gpu;
 
 /* As kernels.cu names them. */
@@ -146,6 +148,15 @@ static void event_free(void *self, void *event) {
 
 /* ---- the kernels ---- */
 
+/* Finds a kernel, and how many of its blocks one processor runs at a time. */
+static int find(gpu *g, void *module, int kernel) {
+  int holds = 0, code = g->call.function(&g->kernels[kernel], module, names[kernel]);
+  if (code == HV_CU_OK)
+    code = g->call.holds(&holds, g->kernels[kernel], CU_THREADS, 0);
+  g->holds[kernel] = g->processors * (uint32_t)(holds > 0 ? holds : 1);
+  return code;
+}
+
 /* Loads the code and finds each kernel in it; what the driver says. */
 static int load(gpu *g, const char *image) {
   void *module = NULL;
@@ -154,7 +165,7 @@ static int load(gpu *g, const char *image) {
     return code;
   code = g->call.module_load(&module, image);
   for (int i = 0; code == HV_CU_OK && i < CU_KERNELS; i++)
-    code = g->call.function(&g->kernels[i], module, names[i]);
+    code = find(g, module, i);
   if (code != HV_CU_OK && module)
     g->call.module_unload(module);
   leave(g);
@@ -261,6 +272,7 @@ hv_status hv_cuda_world_open(int index, const hv_cuda_kit *kit, hv_mem *mem, hv_
                      "at nvidia-smi",
                      index);
   }
+  g->processors = (uint32_t)processors;
   if (status == HV_OK)
     status = load_kernels(g, kit, index, arch, mem, note, err);
   if (status != HV_OK) {
@@ -269,8 +281,8 @@ hv_status hv_cuda_world_open(int index, const hv_cuda_kit *kit, hv_mem *mem, hv_
     hv_mem_free(g);
     return status;
   }
-  *out =
-      (hv_cuda_world){g,          (uint32_t)processors, launch,    device_take, device_free, pinned_take, pinned_free, copy,
-                      stream_new, stream_free,          event_new, event_free,  record,      follow,      wait_for,    close_world};
+  *out = (hv_cuda_world){g,          {0},         launch,    device_take, device_free, pinned_take, pinned_free, copy,
+                         stream_new, stream_free, event_new, event_free,  record,      follow,      wait_for,    close_world};
+  memcpy(out->holds, g->holds, sizeof out->holds);
   return HV_OK;
 }

@@ -16,7 +16,7 @@
 
 typedef struct hv_cuda_world {
   void *self;
-  uint32_t processors; /* that run blocks */
+  uint32_t holds[CU_KERNELS]; /* blocks of each kernel that the device runs at a time */
   /* args: a cu_gather for CU_K_GATHER, a cu_args for the others; copied before this returns. */
   hv_status (*launch)(void *self, void *stream, cu_kernel kernel, uint32_t blocks, const void *args, hv_error *err);
   /* Memory of the device, and page-locked memory of the host; freed whatever state the device is in. NULL is fine to free. */

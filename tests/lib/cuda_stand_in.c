@@ -386,9 +386,10 @@ hv_status hv_cuda_world_open(int index, const hv_cuda_kit *kit, hv_mem *mem, hv_
   whole.fail_with = HV_IO;
   if (!whole.streams)
     stand_in_stream_new(&whole);
-  *out = (hv_cuda_world){&whole,          2,          one_launch,     one_device_take, one_device_free, one_pinned_take,
+  *out = (hv_cuda_world){&whole,          {0},        one_launch,     one_device_take, one_device_free, one_pinned_take,
                          one_pinned_free, one_copy,   one_stream_new, one_stream_free, one_event_new,   one_event_free,
                          one_record,      one_follow, one_wait_for,   close_world};
+  memcpy(out->holds, whole.cuda.world.holds, sizeof out->holds);
   return HV_OK;
 }
 
@@ -415,14 +416,20 @@ void stand_in_stream_free(stand_in *s, void *which) {
   hv_mem_free(stream);
 }
 
+void stand_in_holds(stand_in *s, uint32_t blocks) {
+  for (int i = 0; i < CU_KERNELS; i++)
+    s->cuda.world.holds[i] = blocks;
+}
+
 void stand_in_init(stand_in *s, uint32_t processors) {
   memset(s, 0, sizeof *s);
   hv_mem_init(&s->mem, NULL, HV_MEM_UNLIMITED);
   s->fail_at = -1;
   s->rng.state = 1;
   s->cuda.world =
-      (hv_cuda_world){s,          processors,  launch,    device_take, device_free, pinned_take, pinned_free, copy,
+      (hv_cuda_world){s,          {0},         launch,    device_take, device_free, pinned_take, pinned_free, copy,
                       stream_new, stream_free, event_new, event_free,  record,      follow,      wait_for,    close_world};
+  stand_in_holds(s, 8 * processors);
 }
 
 void stand_in_fini(stand_in *s) {

@@ -31,6 +31,8 @@ typedef struct stand_in {
 } stand_in;
 
 void stand_in_init(stand_in *s, uint32_t processors);
+/* It runs so many blocks of each kernel at a time. */
+void stand_in_holds(stand_in *s, uint32_t blocks);
 /* Everything must have been given back: fails the test otherwise. */
 void stand_in_fini(stand_in *s);
 

@@ -183,6 +183,11 @@ int fake_function(void **out, void *module, const char *name) {
     }
   return code == HV_CU_OK ? HV_CU_NOT_FOUND : code;
 }
+int fake_holds(int *out, void *function, int threads, size_t shared) {
+  int code = here("cuOccupancyMaxActiveBlocksPerMultiprocessor");
+  *out = function && threads == CU_THREADS && !shared ? 8 : 0;
+  return code;
+}
 int fake_launch(void *function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned threads_y, unsigned threads_z,
                 unsigned shared, void *stream, void **parameters, void **extra) {
   int code = here("cuLaunchKernel");

@@ -77,7 +77,7 @@ static void chunks_made_by_the_kernels_are_the_cpus_to_the_bit(void **state) {
         if (turn++ % STEP)
           continue;
         gpu.backwards = turn / 2 % 2;
-        gpu.cuda.world.processors = 1 + turn % 3;
+        stand_in_holds(&gpu, 1 + turn % 3 * 7);
         lay_out((int)dtypes[d], kind, turn / 4 % 2);
         encode_all(&gpu, stream, codec, (int)dtypes[d]);
         for (size_t l = 0; l < LENGTHS; l++) {
