@@ -25,7 +25,7 @@ logger = logging.getLogger("hivemind_c.averaging")
 LOOK_S = 0.5  #: seconds between two looks
 ANSWER_S = 2.5  #: seconds in which a donor answers
 LINGER_S = 20.0  #: seconds that a request and an offer last
-NUMBER_MAX = 1 << 48
+AHEAD_S = 15.0  #: seconds that a joiner's clock may be ahead; less than LINGER_S, so that no number silences later joiners
 
 
 def lineage_of(prefix: str) -> bytes:
@@ -55,13 +55,13 @@ def _asked(averager: "DecentralizedAverager", above: int) -> int:
         records = averager.dht._node._started().dht_get(_key(averager.prefix), True).result(10)
     except HivemindError:
         return 0  # nobody asks, or the network is down
-    own, most = pack(str(averager.peer_id)), 0
+    own, most, latest = pack(str(averager.peer_id)), 0, (get_dht_time() + AHEAD_S) * 1000
     for subkey, value, _, _ in records:
         try:
             number = unpack(value)
         except ValueError:  # a stranger's bytes
             continue
-        if subkey != own and type(number) is int and above < number <= NUMBER_MAX:
+        if subkey != own and type(number) is int and above < number <= latest:
             most = max(most, number)
     return most
 

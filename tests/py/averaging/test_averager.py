@@ -12,7 +12,9 @@ import torch
 
 import hivemind_c
 from hivemind_c import DHT, DecentralizedAverager, HivemindError, HivemindValueError, get_dht_time
+from hivemind_c.averaging import wanted
 from hivemind_c.averaging.tensors import CHUNK_VALUES_MAX, check_apart
+from hivemind_c.dht.values import pack
 from support import PATIENCE, at_best, eventually
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -599,6 +601,18 @@ def test_state_is_offered_on_demand_as_it_is_then(swarm):
     for donor in donors:
         donor.allow_state_sharing = False
     assert eventually(lambda: joiner.load_state_from_peers(timeout=10) is None)
+
+
+def test_number_from_the_future_does_not_silence_later_joiners(swarm, monkeypatch):
+    monkeypatch.setattr(wanted, "LINGER_S", 2.0)
+    dhts = swarm(3)
+    swarm.averager(dhts[0], [torch.full((1000,), 7.0)])
+    stranger = dhts[1]._node._started()
+    for number in (1 << 47, round(1000 * (get_dht_time() + 3600))):
+        assert stranger.dht_store(b"test.state_wanted", pack("stranger"), pack(number), 60_000).result(10)
+    joiner = swarm.averager(dhts[2], [torch.zeros(1000)])
+    time.sleep(4)  # an offer under the stranger's number would have been dropped by now
+    assert joiner.load_state_from_peers(timeout=60)[1][0].unique().tolist() == [7.0]
 
 
 def test_averager_in_client_mode_has_its_own_node(swarm):
