@@ -15,6 +15,7 @@
 #   make pythons    the node's tests on every other Python found, with the extension as it is built
 #   make versions WITH=lowest    the optimizer's and the strategy's tests with other versions of torch and Lightning (minutes; docs/TESTING.md)
 #   make asan | tsan | fuzz T=wire | bench | fmt    as in csrc/Makefile
+#   make gpu     on a machine with a GPU: checks and figures in one report, gpu-results/report.md (PART=correct|rounds|kernels|training|sanitizer)
 #   make clean   everything built; .venv stays
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -75,6 +76,12 @@ pythons: build
 versions: build
 	@$(PY) scripts/versions.py $(if $(ON),--python $(ON)) $(WITH)
 
+# Neither deps nor venv: a machine with a GPU may have no network. WHEEL=path brings gRPC; REHEARSE=1 needs no GPU.
+PYTHON  ?= python3
+RESULTS ?= gpu-results
+gpu:
+	@$(PYTHON) scripts/gpu.py --results "$(RESULTS)" $(if $(WHEEL),--wheel "$(WHEEL)") $(if $(REHEARSE),--rehearse) $(PART)
+
 book: venv
 	@$(PY) scripts/book.py build/site && echo build/site/index.html
 
@@ -110,4 +117,4 @@ clean:
 	@rm -rf build dist *.egg-info python/*.egg-info python/*.so python/*/*.so
 	@find python tests examples -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: demo quickstart test check test-long $(PARTS:%=long-%) partition churn soak pythons versions book pictures deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean
+.PHONY: demo quickstart test check test-long $(PARTS:%=long-%) partition churn soak pythons versions gpu book pictures deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean

@@ -1,20 +1,25 @@
-"""PowerSGD on a GPU against its own matrix products: one JSON object a line. Time by CUDA's events, the two in turn (A-B-B-A)."""
+"""PowerSGD on the device against its own matrix products."""
+
+from __future__ import annotations
 
 import json
 
-import small  # noqa: F401  (puts the small module in the place of the whole one)
 import torch
-from turns import in_turn, median, spread
 
 from hivemind_c._lowrank import LowRank
+
+from .place import DEVICE, STAND_IN
+from .turns import in_turn, median, spread
 
 SHAPES = [(4096, 1024)] * 4 + [(1024, 4096)] * 4 + [(1024, 1024)] * 16
 
 
 def row(rank: int) -> None:
-    grads = [torch.randn(shape, device="cuda") for shape in SHAPES]
+    shapes = [(rows // 16, columns // 16) for rows, columns in SHAPES] if STAND_IN else SHAPES
+    grads = [torch.randn(shape, device=DEVICE) for shape in shapes]
     out, low, number = [torch.empty_like(g) for g in grads], LowRank(grads, rank, 0.0), [0]
-    sketches = [torch.randn(rank, g.shape[1], device="cuda") for g in grads]
+    sketches = [torch.randn(rank, g.shape[1], device=DEVICE) for g in grads]
+    low._sketch(1)
     low._sketch = lambda round_id: None  # made on the host, beside the training
 
     def whole() -> None:
@@ -29,9 +34,15 @@ def row(rank: int) -> None:
             p @ (p.t() @ g)
 
     pairs = in_turn(whole, products)
-    print(json.dumps({"row": "PowerSGD / its products", "rank": rank, **spread("ratio", [a / b for a, b in pairs]), "goal": "<= 1.3", "ms": median([a for a, _ in pairs])}))
+    found = {
+        "row": "PowerSGD / its products",
+        "rank": rank,
+        **spread("ratio", [a / b for a, b in pairs]),
+        "goal": "<= 1.3",
+    }
+    print(json.dumps({**found, "ms": median([a for a, _ in pairs])}), flush=True)
 
 
-if __name__ == "__main__":
+def main() -> None:
     for rank in (4, 32):
         row(rank)
