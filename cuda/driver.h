@@ -1,7 +1,7 @@
 /* The functions of NVIDIA's driver that are called, as declarations of our own, found when a GPU is opened.
  *
  * Room: cuda (uses base). The driver's C interface has not changed for these names since CUDA 11, so neither its headers nor its
- * library is needed to build. HV_CUDA_DRIVER lists the 27 functions of libcuda.so.1; each is found by the name that stands there.
+ * library is needed to build. HV_CUDA_DRIVER lists the 28 functions of libcuda.so.1; each is found by the name that stands there.
  * Lowest driver: 530, that of CUDA 12.1. An older one takes no launch of more than 4 KB of parameters, and a launch has up to 32
  * KB. Threads: any. The library stays loaded.
  */
@@ -28,6 +28,7 @@ enum {
   HV_CU_BAD_PTX = 218,
   HV_CU_NEWER_PTX = 222,
   HV_CU_NOT_FOUND = 500,
+  HV_CU_NOT_READY = 600,     /* an event: what comes before it is not done */
   HV_CU_CAPTURE_FIRST = 900, /* what a stream refuses while a graph is captured: 900 to 908 */
   HV_CU_CAPTURE_LAST = 908,
 };
@@ -68,6 +69,7 @@ typedef uint64_t hv_cu_pointer; /* into the device's memory; with unified addres
   X(event_new, "cuEventCreate", (void **out, unsigned flags))                                                                      \
   X(event_free, "cuEventDestroy_v2", (void *event))                                                                                \
   X(record, "cuEventRecord", (void *event, void *stream))                                                                          \
+  X(query, "cuEventQuery", (void *event))                                                                                          \
   X(wait, "cuEventSynchronize", (void *event))
 
 typedef struct hv_cuda_driver {

@@ -3,6 +3,7 @@
 #include "cuda/keep.h"
 #include "cuda/world.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -115,9 +116,21 @@ static hv_status follow(void *self, void *stream, void *event, hv_error *err) {
   const gpu *g = self;
   WITHIN(g, "waiting in a stream", err, g->call.follow(stream, event, 0));
 }
+/* A chunk's work takes tens of microseconds, and waking from sleep as many more: the thread asks for a while, letting others run,
+ * before it sleeps. */
+static int ask_and_sleep(const gpu *g, void *event) {
+  enum { ASKS = 64 }; /* of about a microsecond */
+  for (int i = 0; i < ASKS; i++) {
+    int code = g->call.query(event);
+    if (code != HV_CU_NOT_READY)
+      return code;
+    sched_yield();
+  }
+  return g->call.wait(event);
+}
 static hv_status wait_for(void *self, void *event, hv_error *err) {
   const gpu *g = self;
-  WITHIN(g, "waiting", err, g->call.wait(event));
+  WITHIN(g, "waiting", err, ask_and_sleep(g, event));
 }
 
 static void freed(const gpu *g, int (*how)(void *), void *what) {

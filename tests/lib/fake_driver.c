@@ -262,6 +262,11 @@ int fake_record(void *event, void *stream) {
   (void)stream;
   return event ? here("cuEventRecord") : HV_CU_INVALID;
 }
+int fake_query(void *event) {
+  static int asked;
+  int code = event ? here("cuEventQuery") : HV_CU_INVALID;
+  return code == HV_CU_OK && __atomic_fetch_add(&asked, 1, __ATOMIC_RELAXED) % 3 ? HV_CU_NOT_READY : code;
+}
 int fake_wait(void *event) {
   return event ? here("cuEventSynchronize") : HV_CU_INVALID;
 }
