@@ -64,6 +64,4 @@ void hv_hive_fail_op_by(hv_hive_op *op, hv_status status, hv_cause cause, const 
 /* Hands a command to the hive thread; HV_CLOSED: it is still the caller's. */
 hv_status hv_hive_post(hv_hive *hive, hv_command *command);
 
-hv_dht_config hv_hive_dht_settings(const hv_hive_dht_config *config); /* hive_dht.c */
-
 #endif

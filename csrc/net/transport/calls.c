@@ -9,7 +9,7 @@ enum { ACCEPTS = 32 };
 
 typedef struct asked {
   hv_grpc_op op;
-  hv_ring ring; /* of its link */
+  hv_link_use use;
   hv_loop *loop;
   hv_link *link;
   hv_call *call;
@@ -85,7 +85,7 @@ static void ask_done(hv_grpc_op *op, int ok) {
     a->call->to.id = event.peer;
   }
   a->call->world = NULL;
-  hv_ring_remove(&a->ring);
+  hv_ring_remove(&a->use.ring);
   hv_timers_clear(&loop->deadlines, &a->deadline);
   loop->n_asked--;
   hv_loop_deliver(loop, &event);
@@ -106,6 +106,10 @@ static void break_off(asked *a, hv_status why) {
 static void too_late(hv_timer *timer, const hv_event *event) {
   (void)event;
   break_off(timer->owner, HV_TIMEOUT);
+}
+
+static void link_dropped(hv_link_use *use) {
+  break_off(HV_HOLDER(asked, use, use), HV_CANCELLED);
 }
 
 hv_status hv_calls_ask(hv_env *env, hv_call *call, const hv_msg *request) {
@@ -133,13 +137,14 @@ hv_status hv_calls_ask(hv_env *env, hv_call *call, const hv_msg *request) {
   a->loop = loop;
   a->link = link;
   a->call = call;
-  hv_ring_init(&a->ring);
+  hv_ring_init(&a->use.ring);
+  a->use.dropped = link_dropped;
   if (!hv_grpc_call_ask(a->rpc, message, &a->op)) {
     message = NULL;
     status = HV_INTERNAL;
     goto out;
   }
-  hv_ring_add(&link->calls, &a->ring);
+  hv_ring_add(&link->calls, &a->use.ring);
   loop->n_asked++;
   call->world = a;
   return HV_OK;
@@ -160,11 +165,6 @@ void hv_calls_cancel(hv_env *env, hv_call *call) {
   (void)env;
   if (call->world)
     break_off(call->world, HV_CANCELLED);
-}
-
-void hv_calls_cancel_link(hv_link *link) {
-  for (hv_ring *at = link->calls.next; at != &link->calls; at = at->next)
-    break_off(HV_HOLDER(asked, ring, at), HV_CANCELLED);
 }
 
 /* ---- calls that come in ----

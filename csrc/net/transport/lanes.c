@@ -70,7 +70,7 @@ static void close_if_done(lane *l) {
   stream *s = l->s;
   if (!l->open && l != s->lanes[0] && is_idle(l))
     hv_lane_free(l);
-  hv_stream_close_if_done(s);
+  s->reports->op_ended(s);
 }
 
 static void was_over(hv_grpc_op *op, int ok) {
@@ -93,16 +93,25 @@ static void was_over(hv_grpc_op *op, int ok) {
 
 /* ---- sending ---- */
 
+void hv_lanes_set_sockets(stream *s) {
+  hv_addr at;
+  hv_sockets *sockets = &s->loop->sockets;
+  if (s->n_lanes == 1 && !s->paced)
+    return;
+  for (size_t i = 0; i < (s->link ? 1 : s->n_lanes); i++) { /* those that were dialled lead to one address */
+    hv_grpc_call_from(s->lanes[i]->rpc, &at);
+    if (s->n_lanes > 1)
+      hv_sockets_short(sockets, &at, HV_STREAM_PIECE, s->loop->now_us);
+    if (s->paced)
+      hv_sockets_pace(sockets, &at, s->pace / s->n_lanes, s->loop->now_us);
+  }
+}
+
 static hv_grpc_message *short_frame(stream *s, const uint8_t frame[4]) {
   hv_grpc_message *message = hv_grpc_message_new(s->loop->grpc, hv_span_of(frame, 4), NULL);
   if (!message)
     hv_stream_break_off(s, HV_NOMEM, "out of memory");
   return message;
-}
-
-void hv_lane_say_no(lane *l, hv_status status, const char *text) {
-  l->finished = 1;
-  l->sending = (uint8_t)hv_grpc_call_finish(l->rpc, NULL, status, text, 0, &l->sent);
 }
 
 static void pump(lane *l) {
@@ -126,7 +135,7 @@ static void pump(lane *l) {
     message = short_frame(s, end_frame);
     last = l->end_sent = 1;
   } else if (!s->link && l->end_sent && l->end_came) {
-    hv_lane_say_no(l, HV_OK, "");
+    hv_lane_finish(l, HV_OK, "");
     return;
   }
   if (message)
@@ -154,7 +163,7 @@ static void was_sent(hv_grpc_op *op, int ok) {
   l->under_way = 0;
   if (ok) {
     hv_lanes_pump(s);
-    hv_stream_left(s);
+    s->reports->sent(s);
   }
   close_if_done(l);
 }
@@ -195,7 +204,7 @@ static void take_numbered(lane *l, hv_span number) {
   for (lane *next; s->state != CLOSING && (next = next_in_turn(s));) {
     next->parked = 0;
     s->next_in = (s->next_in + 1) & ~HV_STREAM_MORE;
-    hv_stream_take(next, NUMBER_BYTES, next->more);
+    s->reports->came(next, NUMBER_BYTES, next->more);
   }
 }
 
@@ -212,9 +221,9 @@ static void take(lane *l, size_t size) {
   } else if (status == HV_OK && !l->open && !s->link && is_frame(bytes, size, go_frame)) {
     l->open = 1;
     hv_sockets_forget(&s->loop->sockets);
-    hv_stream_set_sockets(s);
+    hv_lanes_set_sockets(s);
   } else if (status == HV_OK && !s->numbered) {
-    hv_stream_take(l, 0, 0);
+    s->reports->came(l, 0, 0);
   } else if (status == HV_OK && l->open && size > NUMBER_BYTES) {
     take_numbered(l, bytes);
   } else {
@@ -291,7 +300,7 @@ static void said_hello(hv_grpc_op *op, int ok) {
       hv_sockets_forget(&s->loop->sockets);
     }
   }
-  hv_stream_set_sockets(s); /* there may have been no connection before */
+  hv_lanes_set_sockets(s); /* there may have been no connection before */
   hv_lanes_pump(s);
   hv_lane_read_on(l);
   close_if_done(l);
@@ -316,7 +325,6 @@ int hv_lane_join(lane *l, const hv_grpc_lane *said) {
   if (!s || s->n_lanes == HV_LANES_MAX)
     return 0;
   leave(l);
-  hv_stream_free(alone);
   l->s = s;
   l->open = 0;
   s->lanes[s->n_lanes++] = l;

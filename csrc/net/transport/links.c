@@ -46,13 +46,20 @@ static void free_if_done(hv_link *link) {
   hv_mem_free(link);
 }
 
+static void cancel_uses(hv_ring *uses) {
+  for (hv_ring *at = uses->next; at != uses; at = at->next) {
+    hv_link_use *use = HV_HOLDER(hv_link_use, ring, at);
+    use->dropped(use);
+  }
+}
+
 static void drop(hv_link *link) {
   if (link->dropped)
     return;
   link->dropped = 1;
   take_out(link);
-  hv_calls_cancel_link(link);
-  hv_streams_cancel_link(link);
+  cancel_uses(&link->calls);
+  cancel_uses(&link->streams);
   free_if_done(link);
 }
 

@@ -73,10 +73,4 @@ int hv_loop_forked(const hv_loop *loop);
 /* 1 on the hive thread. */
 int hv_loop_inside(const hv_loop *loop);
 
-/* The clocks, for all of net. Any thread. */
-uint64_t hv_clock_us(void);    /* monotonic */
-int64_t hv_clock_unix_s(void); /* since 1970, as this machine believes */
-/* Random bytes from the kernel. Any thread. */
-void hv_random(void *out, size_t size);
-
 #endif

@@ -7,15 +7,14 @@ enum { ACCEPTS = 8, WINDOW_BYTES = 4 << 20 };
 
 static void accepted(hv_grpc_op *op, int ok);
 static void room_again(hv_note *note);
+static void message_came(lane *l, size_t skip, int more);
+static void message_sent(stream *s);
+static void close_if_done(stream *s);
 
-static void move(stream *s, hv_stream_state to) {
-  static const uint8_t allowed[STATES] = {[WAITING] = 1 << GREETING | 1 << CLOSING,
-                                          [GREETING] = 1 << OPEN | 1 << CLOSING,
-                                          [OPEN] = 1 << CLOSING,
-                                          [CLOSING] = 1 << CLOSING};
-  if (!(allowed[s->state] & 1 << to))
-    hv_log_write(s->loop->log, s->loop->now_us, HV_LOG_ERROR, "net", "bad_move", "a stream went from state %d to %d", s->state, to);
-  s->state = to;
+static const hv_stream_reports reports = {.came = message_came, .sent = message_sent, .op_ended = close_if_done};
+
+static void link_dropped(hv_link_use *use) {
+  hv_stream_break_off(HV_HOLDER(stream, of_link, use), HV_CANCELLED, "the peer was forgotten");
 }
 
 static stream *make(hv_loop *loop) {
@@ -24,7 +23,9 @@ static stream *make(hv_loop *loop) {
     return NULL;
   s->loop = loop;
   hv_ring_init(&s->all);
-  hv_ring_init(&s->of_link);
+  hv_ring_init(&s->of_link.ring);
+  s->of_link.dropped = link_dropped;
+  s->reports = &reports;
   s->window = hv_window_new(loop->mem, WINDOW_BYTES, &loop->inbox, s, room_again);
   if (s->window && hv_lane_new(s))
     return s;
@@ -33,29 +34,10 @@ static stream *make(hv_loop *loop) {
   return NULL;
 }
 
-void hv_stream_drop_queue(stream *s) {
-  for (; s->n; s->n--, s->first = (s->first + 1) % HV_STREAM_QUEUE)
-    hv_grpc_message_free(s->queue[s->first]);
-}
-
 static void drop_pieces(stream *s) {
   while (s->n_pieces)
     hv_payload_release(s->pieces[--s->n_pieces]);
   s->pieces_size = 0;
-}
-
-void hv_stream_set_sockets(stream *s) {
-  hv_addr at;
-  hv_sockets *sockets = &s->loop->sockets;
-  if (s->n_lanes == 1 && !s->paced)
-    return;
-  for (size_t i = 0; i < (s->link ? 1 : s->n_lanes); i++) { /* those that were dialled lead to one address */
-    hv_grpc_call_from(s->lanes[i]->rpc, &at);
-    if (s->n_lanes > 1)
-      hv_sockets_short(sockets, &at, HV_STREAM_PIECE, s->loop->now_us);
-    if (s->paced)
-      hv_sockets_pace(sockets, &at, s->pace / s->n_lanes, s->loop->now_us);
-  }
 }
 
 void hv_streams_pace(hv_env *env, hv_stream *face, uint64_t rate) {
@@ -65,15 +47,15 @@ void hv_streams_pace(hv_env *env, hv_stream *face, uint64_t rate) {
     return;
   s->pace = rate;
   s->paced = 1;
-  hv_stream_set_sockets(s);
+  hv_lanes_set_sockets(s);
 }
 
-void hv_stream_free(stream *s) {
+static void stream_free(stream *s) {
   hv_stream_drop_queue(s);
   drop_pieces(s);
   hv_mem_free(s->pieces);
   hv_ring_remove(&s->all);
-  hv_ring_remove(&s->of_link);
+  hv_ring_remove(&s->of_link.ring);
   hv_window_leave(s->window);
   while (s->n_lanes)
     hv_lane_free(s->lanes[s->n_lanes - 1]);
@@ -104,7 +86,7 @@ static hv_status how_it_ended(stream *s, hv_cause *cause, char text[HV_WORLD_TEX
   return status;
 }
 
-void hv_stream_close_if_done(stream *s) {
+static void close_if_done(stream *s) {
   if (!hv_lanes_idle(s))
     return;
   char text[HV_WORLD_TEXT_MAX];
@@ -118,41 +100,7 @@ void hv_stream_close_if_done(stream *s) {
     s->loop->n_streams--;
     hv_loop_deliver(s->loop, &event);
   }
-  hv_stream_free(s);
-}
-
-static void closing(stream *s, hv_status why, const char *text) {
-  move(s, CLOSING);
-  s->why = why;
-  snprintf(s->why_text, sizeof s->why_text, "%s", text);
-  hv_stream_drop_queue(s);
-}
-
-void hv_stream_break_off(stream *s, hv_status why, const char *text) {
-  if (s->state == CLOSING)
-    return;
-  closing(s, why, text);
-  for (size_t i = 0; i < s->n_lanes; i++)
-    hv_grpc_call_cancel(s->lanes[i]->rpc);
-}
-
-/* Says no to the peer that opened it. */
-static void refuse(stream *s, hv_status status, const char *text) {
-  for (size_t i = 0; i < s->n_lanes; i++)
-    if (s->lanes[i]->sending || s->lanes[i]->finished) {
-      hv_stream_break_off(s, status, text);
-      return;
-    }
-  closing(s, status, text);
-  for (size_t i = 0; i < s->n_lanes; i++)
-    hv_lane_say_no(s->lanes[i], status, text);
-}
-
-void hv_stream_reject(stream *s, hv_status status, const char *text) {
-  if (s->link)
-    hv_stream_break_off(s, status, text);
-  else
-    refuse(s, status, text);
+  stream_free(s);
 }
 
 /* ---- sending ---- */
@@ -205,7 +153,7 @@ static hv_status push(stream *s, hv_payload *payload) {
   return s->n_lanes > 1 && payload && payload->size > HV_STREAM_PIECE ? push_pieces(s, payload) : push_frame(s, payload, 0);
 }
 
-void hv_stream_left(stream *s) {
+static void message_sent(stream *s) {
   if (s->starved && s->state == OPEN && !s->lost && s->n <= HV_STREAM_QUEUE / 2 &&
       s->bytes <= room_of(s) - HV_STREAM_QUEUE_BYTES / 2) {
     s->starved = 0;
@@ -255,14 +203,14 @@ static void room_again(hv_note *note) {
 static void deliver_opened(stream *s, hv_event *event) {
   hv_loop *loop = s->loop;
   event->kind = HV_EVENT_STREAM_OPENED;
-  move(s, OPEN);
+  hv_stream_move(s, OPEN);
   hv_ring_remove(&s->all);
   hv_ring_add(&loop->streams_open, &s->all);
   hv_loop_deliver(loop, event);
   if (s->face.on)
     loop->n_streams++;
   else
-    refuse(s, HV_REFUSED, "the peer takes no such stream");
+    hv_stream_refuse(s, HV_REFUSED, "the peer takes no such stream");
   if (s->state == OPEN)
     hv_lane_greet(s->lanes[0]);
 }
@@ -370,7 +318,7 @@ static hv_status take_piece(lane *l, size_t skip, int more, char text[HV_STREAM_
   return status;
 }
 
-void hv_stream_take(lane *l, size_t skip, int more) {
+static void message_came(lane *l, size_t skip, int more) {
   char text[HV_STREAM_TEXT] = "cannot read the message on the stream";
   hv_status status = more || l->s->n_pieces ? take_piece(l, skip, more, text) : take_frame(l, skip, text);
   if (status != HV_OK)
@@ -411,7 +359,7 @@ hv_status hv_streams_open(hv_env *env, const hv_target *to, const hv_msg *first,
     return HV_NOMEM;
   hv_status status = begin(s, to, first, on->heavy);
   if (status != HV_OK) {
-    hv_stream_free(s);
+    stream_free(s);
     return status;
   }
   s->state = OPEN;
@@ -419,7 +367,7 @@ hv_status hv_streams_open(hv_env *env, const hv_target *to, const hv_msg *first,
   s->face.owner = owner;
   s->face.peer = to->id;
   hv_ring_add(&loop->streams_open, &s->all);
-  hv_ring_add(&s->link->streams, &s->of_link);
+  hv_ring_add(&s->link->streams, &s->of_link.ring);
   loop->n_streams++;
   hv_lanes_pump(s);
   s->lanes[0]->greeting = (uint8_t)hv_grpc_call_hello(s->lanes[0]->rpc, &s->lanes[0]->said_hello);
@@ -433,22 +381,24 @@ static void greet(stream *s) {
   hv_grpc_lane said;
   hv_status status = hv_grpc_call_lane(l->rpc, &said);
   if (hv_grpc_call_peer(l->rpc, &s->face.peer) != HV_OK) {
-    refuse(s, HV_DENIED, "the caller has no identity: it sent no certificate and no hv-peer header");
+    hv_stream_refuse(s, HV_DENIED, "the caller has no identity: it sent no certificate and no hv-peer header");
   } else if (!(l->caller = hv_callers_stream(&s->loop->callers, &s->face.peer))) {
-    refuse(s, HV_BUSY, "too many streams at a time: try again later");
+    hv_stream_refuse(s, HV_BUSY, "too many streams at a time: try again later");
   } else if (status == HV_MALFORMED) {
-    refuse(s, status, "the header hv-lane-bin cannot be read");
+    hv_stream_refuse(s, status, "the header hv-lane-bin cannot be read");
   } else if (status == HV_OK && said.joins) {
-    if (hv_lane_join(l, &said))
+    if (hv_lane_join(l, &said)) {
+      stream_free(s);
       return;
-    refuse(s, HV_NOT_FOUND, "there is no such stream");
+    }
+    hv_stream_refuse(s, HV_NOT_FOUND, "there is no such stream");
   } else {
     s->numbered = status == HV_OK;
     if (s->numbered)
       memcpy(s->token, said.token, sizeof s->token);
     hv_lane_read_on(l);
   }
-  hv_stream_close_if_done(s);
+  close_if_done(s);
 }
 
 static void accepted(hv_grpc_op *op, int ok) {
@@ -457,13 +407,13 @@ static void accepted(hv_grpc_op *op, int ok) {
   hv_loop *loop = s->loop;
   loop->streams_waiting--;
   if (!ok || loop->phase >= HV_PHASE_ENDING) {
-    hv_stream_free(s);
+    stream_free(s);
     return;
   }
   hv_streams_accept(loop);
   hv_lane_reads(l);
   s->since_us = hv_clock_us();
-  move(s, GREETING);
+  hv_stream_move(s, GREETING);
   hv_ring_add(&loop->streams_greeting, &s->all);
   l->is_over = !hv_grpc_call_end(l->rpc, &l->over);
   greet(s);
@@ -478,7 +428,7 @@ void hv_streams_accept(hv_loop *loop) {
     l->came.done = accepted;
     l->rpc = hv_grpc_accept(loop->grpc, HV_GRPC_BULK, &l->came);
     if (!l->rpc) {
-      hv_stream_free(s);
+      stream_free(s);
       return;
     }
     loop->streams_waiting++;
@@ -486,11 +436,6 @@ void hv_streams_accept(hv_loop *loop) {
 }
 
 /* ---- what ends many ---- */
-
-void hv_streams_cancel_link(hv_link *link) {
-  for (hv_ring *at = link->streams.next; at != &link->streams; at = at->next)
-    hv_stream_break_off(HV_HOLDER(stream, of_link, at), HV_CANCELLED, "the peer was forgotten");
-}
 
 void hv_streams_cancel_peer(hv_loop *loop, const hv_peer_id *peer) {
   for (hv_ring *at = loop->streams_open.next; at != &loop->streams_open; at = at->next) {

@@ -7,6 +7,7 @@
 #ifndef HV_NET_WORLD_H
 #define HV_NET_WORLD_H
 
+#include "net/clock.h"
 #include "net/transport/callers.h"
 #include "net/transport/grpc.h"
 #include "net/transport/inbox.h"
@@ -49,6 +50,13 @@ static inline void hv_ring_remove(hv_ring *item) {
 /* ---- links.c: the connections to peers ---- */
 enum { HV_LINK_BUCKETS = 256, HV_LANES_MAX = 16 };
 
+/* A call or a stream that uses a link. */
+typedef struct hv_link_use {
+  hv_ring ring; /* in hv_link.calls or hv_link.streams */
+  /* The link is dropped: cancels this call or stream, which ends in a later step. */
+  void (*dropped)(struct hv_link_use *use);
+} hv_link_use;
+
 typedef struct hv_link {
   hv_ring all;          /* in hv_loop.links, the least recently used first */
   struct hv_link *next; /* of its bucket */
@@ -62,9 +70,9 @@ typedef struct hv_link {
   hv_peer_id met; /* the peer that answered last */
   int sure;       /* `met` is at the other end of the present connection */
   int up, dropped, watched;
-  size_t uses;      /* calls and streams on it */
-  uint64_t used_us; /* time of the last use */
-  hv_ring calls, streams;
+  size_t uses;            /* calls and streams on it */
+  uint64_t used_us;       /* time of the last use */
+  hv_ring calls, streams; /* of hv_link_use */
 } hv_link;
 
 /* The link to a target, made if need be; in use until hv_link_release. HV_NOMEM, HV_INVALID, HV_BUSY. */
@@ -86,7 +94,6 @@ void hv_links_tick(hv_loop *loop);
 hv_status hv_calls_ask(hv_env *env, hv_call *call, const hv_msg *request);
 void hv_calls_cancel(hv_env *env, hv_call *call);
 void hv_calls_reply(hv_env *env, hv_request *request, const hv_msg *answer);
-void hv_calls_cancel_link(hv_link *link);
 void hv_calls_accept(hv_loop *loop); /* keeps enough accepts waiting for callers */
 void hv_calls_tick(hv_loop *loop);
 void hv_calls_end(hv_loop *loop); /* ends the calls that core has not answered */
@@ -98,7 +105,6 @@ hv_status hv_streams_send(hv_env *env, hv_stream *stream, const hv_msg *header, 
 void hv_streams_finish(hv_env *env, hv_stream *stream);
 void hv_streams_cancel(hv_env *env, hv_stream *stream);
 void hv_streams_pace(hv_env *env, hv_stream *stream, uint64_t rate);
-void hv_streams_cancel_link(hv_link *link);
 void hv_streams_cancel_peer(hv_loop *loop, const hv_peer_id *peer);
 void hv_streams_accept(hv_loop *loop);
 void hv_streams_tick(hv_loop *loop);
@@ -161,7 +167,12 @@ struct hv_loop {
   long pid;
 };
 
-/* One step of core. Fills in the time and the text. */
-void hv_loop_deliver(hv_loop *loop, hv_event *event);
+/* Runs one step of core on an event. Fills in its time, and an empty text if it has none. */
+static inline void hv_loop_deliver(hv_loop *loop, hv_event *event) {
+  event->now_us = loop->now_us = hv_clock_us();
+  if (!event->text)
+    event->text = "";
+  loop->core.step(loop->core.self, event);
+}
 
 #endif
