@@ -472,7 +472,8 @@ hv_status hv_hive_receive(hv_hive *hive, hv_future **out) {
 
 /* ---- life ---- */
 
-/* What a list of strings says, each perhaps several with commas. Addresses of other transports are skipped with a warning. */
+/* Parses a list of strings, each with one address or several, separated by commas. Addresses of other transports are skipped with a
+ * warning. */
 typedef struct parsed {
   hv_target *targets;
   size_t n;

@@ -70,12 +70,13 @@ static hv_status how_it_ended(stream *s, hv_cause *cause, char text[HV_WORLD_TEX
   hv_status status = HV_OK;
   char detail[HV_GRPC_TEXT_MAX];
   snprintf(text, HV_WORLD_TEXT_MAX, "%s", s->why_text);
-  *cause = s->why == HV_DENIED ? HV_CAUSE_OTHER_PEER : HV_CAUSE_OTHER; /* lanes.c denies another peer, and nothing else */
+  *cause = s->why == HV_DENIED ? HV_CAUSE_OTHER_PEER : HV_CAUSE_OTHER; /* lanes.c uses HV_DENIED for another peer only */
   if (s->why != HV_OK || !s->lost)
     return s->why;
   hv_cause seen;
   hv_status told = hv_grpc_call_result(s->lost->rpc, &seen, detail);
-  int by_peer = s->link && (told == HV_CANCELLED || told == HV_NOT_FOUND); /* it lives, and said so, or to a lane that would join */
+  int by_peer = s->link &&
+                (told == HV_CANCELLED || told == HV_NOT_FOUND); /* the peer cancelled the stream, or refused a lane that joins it */
   if (s->link && !by_peer)
     status = hv_link_explain(s->link, s->lost->rpc, HV_OK, 0, cause, text);
   if (status == HV_OK) {
@@ -105,20 +106,20 @@ static void close_if_done(stream *s) {
 
 /* ---- sending ---- */
 
-/* What may wait here or be under way, in bytes. */
+/* Limit on the bytes of the queue and of the messages being sent. */
 static size_t room_of(const stream *s) {
   return HV_STREAM_QUEUE_BYTES + (s->n_lanes - 1) * HV_STREAM_QUEUE_BYTES / 2;
 }
 
-/* The header as it leaves, in loop->outgoing. */
+/* Encodes the header into loop->outgoing. */
 static hv_status write_head(stream *s, const hv_msg *header) {
-  static const uint8_t number[4]; /* put in when it is pushed */
+  static const uint8_t number[4]; /* set by push_frame */
   s->loop->outgoing.size = 0;
   hv_status status = s->numbered ? hv_buf_append(&s->loop->outgoing, number, sizeof number) : HV_OK;
   return status == HV_OK ? hv_wire_write_bulk(header, &s->loop->outgoing) : status;
 }
 
-/* One frame: what is in loop->outgoing, and then the payload. */
+/* Queues one frame: the bytes in loop->outgoing, then the payload. */
 static hv_status push_frame(stream *s, hv_payload *payload, uint32_t more) {
   const hv_buf *head = &s->loop->outgoing;
   if (s->numbered)
@@ -134,7 +135,7 @@ static hv_status push_frame(stream *s, hv_payload *payload, uint32_t more) {
   return HV_OK;
 }
 
-/* Half a message is none: when memory ends within one, so does the stream. */
+/* Queues a message in parts. If memory is short after the first part, the stream is broken off. */
 static hv_status push_pieces(stream *s, hv_payload *payload) {
   hv_status status = HV_OK;
   for (size_t at = 0; at < payload->size && status == HV_OK; at += HV_STREAM_PIECE) {
@@ -142,7 +143,7 @@ static hv_status push_pieces(stream *s, hv_payload *payload) {
     hv_payload *piece = hv_payload_cut(s->loop->mem, payload, at, size);
     status = piece ? push_frame(s, piece, at + size < payload->size ? HV_STREAM_MORE : 0) : HV_NOMEM;
     hv_payload_release(piece);
-    s->loop->outgoing.size = sizeof s->next_out; /* the header stands before the first one */
+    s->loop->outgoing.size = sizeof s->next_out; /* only the first part has the header */
   }
   if (status != HV_OK)
     hv_stream_break_off(s, status, "out of memory");
@@ -215,7 +216,7 @@ static void deliver_opened(stream *s, hv_event *event) {
     hv_lane_greet(s->lanes[0]);
 }
 
-/* A message with its header read; hands it to core. */
+/* Passes a message with a decoded header to core. */
 static hv_status deliver(stream *s, const hv_wire_msg *header, hv_payload *payload) {
   hv_event event = {
       .kind = HV_EVENT_STREAM_DATA, .stream = &s->face, .msg = &header->msg, .peer = s->face.peer, .payload = payload};
@@ -236,7 +237,7 @@ static hv_status read_header(stream *s, hv_span bytes, hv_wire_msg *out, char te
   return status;
 }
 
-/* What came on a lane as a payload, counted by the window. */
+/* The message that a lane has received as a payload, counted in the window. *out is NULL if it has no payload. */
 static hv_status take_bytes(lane *l, size_t skip, hv_payload **out) {
   stream *s = l->s;
   size_t size = (size_t)hv_grpc_call_size(l->rpc);
@@ -327,7 +328,7 @@ static void message_came(lane *l, size_t skip, int more) {
 
 /* ---- opening ---- */
 
-/* Its call, and the first message on it. */
+/* Creates the call of an outgoing stream, and queues the first message. */
 static hv_status begin(stream *s, const hv_target *to, const hv_msg *first, int heavy) {
   lane *l = s->lanes[0];
   hv_grpc_lane token = {0};
@@ -375,7 +376,7 @@ hv_status hv_streams_open(hv_env *env, const hv_target *to, const hv_msg *first,
   return HV_OK;
 }
 
-/* Somebody has opened one, or joins one that there is. */
+/* An incoming call: opens a stream, joins another one as a lane, or is refused. */
 static void greet(stream *s) {
   lane *l = s->lanes[0];
   hv_grpc_lane said;
@@ -435,7 +436,7 @@ void hv_streams_accept(hv_loop *loop) {
   }
 }
 
-/* ---- what ends many ---- */
+/* ---- ending several streams ---- */
 
 void hv_streams_cancel_peer(hv_loop *loop, const hv_peer_id *peer) {
   for (hv_ring *at = loop->streams_open.next; at != &loop->streams_open; at = at->next) {
