@@ -10,9 +10,7 @@
 
 #include "core/msg.h"
 
-/* Appends a message to out, with the protocol version. HV_TOO_LARGE: over a limit of msg.h. HV_INVALID: not a valid message.
- * HV_NOMEM.
- */
+/* Appends a message to out, with the protocol version. HV_TOO_LARGE: over a limit of msg.h. HV_INVALID, HV_NOMEM. */
 hv_status hv_wire_write(const hv_msg *msg, hv_buf *out);
 
 /* A decoded message and its memory. */

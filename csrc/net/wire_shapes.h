@@ -1,9 +1,10 @@
 /* The mapping of message fields: for each struct of msg.h, the fields of the protobuf message that encodes it.
  *
- * Room: net; included once, by wire.c, which defines the macros (PAIR, SHAPE, BYTES, LIST, ...) and uses the table to encode and to
- * decode. One row for each field, in the order of their numbers in proto/hivemind.proto, with the limits of msg.h. A function
- * `said` is called before a message is encoded and may clear fields. A function `heard` is called after all fields were decoded,
- * sees both structs, and may reject the message. Thread: any; constants only.
+ * Room: net; included once, by wire.c, which defines the macros (PAIR, SHAPE, BYTES, LIST, ...) and uses the table to encode
+ * and to decode. One row for each field, in the order of their numbers in proto/hivemind.proto, with the limits of msg.h. A
+ * function `said` is called before a message is encoded and may clear fields. A function `heard` is called after all fields
+ * were decoded, sees both structs, and may reject the message.
+ * Thread: any; constants only.
  */
 #ifndef HV_NET_WIRE_SHAPES_H
 #define HV_NET_WIRE_SHAPES_H

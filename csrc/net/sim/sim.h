@@ -51,7 +51,7 @@ size_t hv_sim_free(hv_sim *sim); /* NULL is fine */
 
 /* ---- nodes: numbered from 0 as they are added ---- */
 typedef struct hv_sim_node_config {
-  hv_status (*make)(hv_env *env, void *arg, hv_core *out); /* creates the core, at each start */
+  hv_status (*make)(hv_env *env, void *arg, hv_core *out); /* creates the core, at each start; not called in a step */
   void (*free)(void *self);
   void *arg;          /* of make; borrowed until hv_sim_free */
   int client_mode;    /* other nodes cannot dial it */
@@ -96,9 +96,7 @@ void hv_sim_group(hv_sim *sim, size_t node, unsigned group);
 void hv_sim_heal(hv_sim *sim);                         /* removes all cuts and partitions */
 int hv_sim_apart(hv_sim *sim, size_t from, size_t to); /* true if no message gets from `from` to `to` now */
 uint64_t hv_sim_rewired(const hv_sim *sim);            /* number of changes of cuts and groups so far */
-/* Is called with the bytes of every message of a unary call as it arrives, and may change them, to simulate lying peers. NULL:
- * none.
- */
+/* Gets the bytes of every message of a unary call as it arrives, and may change them, to simulate lying peers. NULL: none. */
 typedef void hv_sim_tap(void *arg, size_t from, size_t to, uint8_t *bytes, size_t size);
 void hv_sim_set_tap(hv_sim *sim, hv_sim_tap *tap, void *arg);
 

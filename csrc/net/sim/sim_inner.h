@@ -20,8 +20,7 @@ typedef struct sim_end sim_end;
 typedef struct sim_call sim_call;
 typedef struct sim_pair sim_pair;
 
-/* ---- the event queue (sim_heap.c): a heap ordered by due time; entries of equal time leave in the order of their insertion ----
- */
+/* ---- the event queue (sim_heap.c): a heap ordered by due time, then by insertion ---- */
 
 /* Kinds of entries: the type of the item, and the effect when it is due. */
 typedef enum sim_kind {
@@ -156,8 +155,7 @@ void sim_narrate_log(hv_sim *sim, const sim_node *node); /* the records that its
 
 /* ---- steps of cores (sim_step.c) ---- */
 
-/* Runs one step of a node's core and adds it to the trace; content is a hash of the event's bytes. False if the node is dead now.
- */
+/* Runs one step of a node's core and adds it to the trace, with a hash of the event's bytes. False if the node is dead now. */
 int sim_deliver(sim_node *node, hv_event *event, uint64_t content);
 /* Removes and returns the oldest command of a node that has one. */
 hv_command *sim_next_command(sim_node *node);

@@ -75,10 +75,11 @@ hv_trust *hv_grpc_channel_trust(hv_grpc_channel *channel);
 hv_grpc_message *hv_grpc_message_new(hv_grpc *grpc, hv_span head, hv_payload *payload);
 void hv_grpc_message_free(hv_grpc_message *message); /* for a message that was not sent; NULL is fine */
 
-/* ---- calls, outgoing and incoming. A function with an op returns 1 if the operation is under way, 0 if the call no longer permits
- * it; then `done` is not called ---- */
+/* ---- calls, outgoing and incoming ----
+ * A function with an op returns true if the operation is under way. If not, `done` is not called. */
 
-/* An outgoing call without a deadline. who: without TLS, asks the other side for its identity. NULL: no memory. */
+/* An outgoing call without a deadline. If `who` is set and there is no TLS, it asks the other side for its identity. NULL: no
+ * memory. */
 hv_grpc_call *hv_grpc_call_new(hv_grpc_channel *channel, hv_grpc_method method, int who);
 /* The metadata of a call that belongs to a stream over several connections (net/transport/lanes.c). The first call of the stream
  * has a new token; each further one has the same token and `joins`. */

@@ -4,11 +4,12 @@
  * Owner: an hv_loop owns the hive thread and the thread pool. hv_loop_new binds the ports; core is built on hv_loop_env;
  * hv_loop_run starts the thread, and START is core's first event. hv_loop_stop sends STOP, waits up to HV_LOOP_GRACE_MS for
  * env.stopped, then ends calls, jobs and streams with HV_CANCELLED. When it returns, core is no longer called and may be freed,
- * then the loop. Thread: core's steps and all parts of net/transport run on the hive thread, which polls gRPC itself, so no
- * completion changes threads. Limits: HV_LOOP_*_MAX below; what exceeds them fails with HV_BUSY. An incoming call is dropped
- * without a first message after HV_LOOP_GREETING_MS, or if its answer is not read after HV_LOOP_ANSWER_MS; an unused connection
- * after HV_LOOP_IDLE_MS. Errors: PEER_DOWN is sent for connections that this node opened. When one that a peer opened breaks, its
- * streams end.
+ * then the loop.
+ * Thread: core's steps and all parts of net/transport run on the hive thread, which polls gRPC itself, so no completion changes
+ * threads.
+ * Limits: HV_LOOP_*_MAX below; what exceeds them fails with HV_BUSY. An incoming call is dropped without a first message after
+ * HV_LOOP_GREETING_MS, or if its answer is not read after HV_LOOP_ANSWER_MS; an unused connection after HV_LOOP_IDLE_MS.
+ * Errors: PEER_DOWN is sent for connections that this node opened. When one that a peer opened breaks, its streams end.
  */
 #ifndef HV_NET_LOOP_H
 #define HV_NET_LOOP_H
@@ -47,8 +48,8 @@ typedef struct hv_loop_config {
   void *arg;
 } hv_loop_config;
 
-/* Binds every address in config (borrowed) and starts the pool. HV_IN_USE, HV_PERMISSION, HV_INVALID, HV_IO, HV_NOMEM, HV_CRYPTO.
- */
+/* Binds every address in config (borrowed) and starts the pool. HV_IN_USE, HV_PERMISSION, HV_INVALID, HV_IO, HV_NOMEM or HV_CRYPTO:
+ * not started. */
 hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err);
 
 /* The environment for core; valid as long as the loop. */
@@ -64,8 +65,7 @@ hv_status hv_loop_run(hv_loop *loop, const hv_core *core, hv_error *err);
 /* Posts a command, from any thread. HV_CLOSED, HV_FORKED: it still belongs to the caller. */
 hv_status hv_loop_post(hv_loop *loop, hv_command *command);
 
-/* Stops the node and waits for its end, less than 2 s. From any thread, any number of times; on the hive thread it does not wait.
- */
+/* Stops the node and waits for its end, less than 2 s. Any thread, any number of times; the hive thread does not wait. */
 void hv_loop_stop(hv_loop *loop);
 /* Stops the loop if it runs, and frees it. Not on the hive thread. In a forked child it does nothing. NULL is fine. */
 void hv_loop_free(hv_loop *loop);

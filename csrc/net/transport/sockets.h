@@ -1,10 +1,12 @@
 /* The TCP sockets of gRPC's connections, found by their remote address, to set their pace and read their statistics.
  *
- * Room: net (uses core/addr). gRPC gives no access to a connection's socket, only its remote address. So this lists the connected
- * sockets of the process, again when an address is not in the list, at most every HV_SOCKETS_PAUSE_US. Each listed socket is
- * checked before use, because its number may have been reused. Owner: hv_loop. Thread: the hive thread. Limits: HV_SOCKETS_MAX file
- * descriptors are examined; 64 take 90 us, and finding a listed socket 1.5 us. Pacing needs Linux (SO_MAX_PACING_RATE). A socket of
- * the program itself to the same address and port is paced, too.
+ * Room: net (uses core/addr). gRPC gives no access to a connection's socket, only its remote address. So this lists the
+ * connected sockets of the process, again when an address is not in the list, at most every HV_SOCKETS_PAUSE_US. Each listed
+ * socket is checked before use, because its number may have been reused.
+ * Owner: hv_loop.
+ * Thread: the hive thread.
+ * Limits: HV_SOCKETS_MAX file descriptors are examined; 64 take 90 us, and finding a listed socket 1.5 us. Pacing needs Linux
+ * (SO_MAX_PACING_RATE). A socket of the program itself to the same address and port is paced, too.
  */
 #ifndef HV_NET_SOCKETS_H
 #define HV_NET_SOCKETS_H
@@ -36,8 +38,8 @@ void hv_sockets_forget(hv_sockets *sockets);
 /* Limits each connection to `peer` to `rate` bytes per second; 0: no limit. Returns the number of sockets that were set. */
 size_t hv_sockets_pace(hv_sockets *sockets, const hv_addr *peer, uint64_t rate, uint64_t now_us);
 
-/* Limits the unsent bytes in the buffer of each connection to `peer`, so that a message that is not in a buffer yet can use another
- * connection. Returns the number of sockets that were set. */
+/* Limits the unsent bytes in the buffer of each connection to `peer`, so that later messages can use another connection. Returns
+ * the number of sockets that were set. */
 size_t hv_sockets_short(hv_sockets *sockets, const hv_addr *peer, unsigned int bytes, uint64_t now_us);
 
 /* Statistics of a connection, from Linux's TCP_INFO. */

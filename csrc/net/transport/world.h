@@ -81,8 +81,7 @@ typedef struct hv_link {
 /* Finds or opens the link to a target. It is in use until hv_link_release. HV_NOMEM, HV_INVALID, HV_BUSY: too many links. */
 hv_status hv_link_get(hv_loop *loop, const hv_target *to, hv_link **out);
 void hv_link_release(hv_link *link);
-/* Records that this peer proved its identity on the link. HV_DENIED with a text (cause HV_CAUSE_OTHER_PEER): another peer was
- * expected.
+/* Records that this peer proved its identity on the link. HV_DENIED with a text: another peer was expected (HV_CAUSE_OTHER_PEER).
  */
 hv_status hv_link_meet(hv_link *link, const hv_peer_id *peer, char text[HV_WORLD_TEXT_MAX]);
 /* Status, cause and text of the end of a call over this link. own: the reason if this side cancelled it, else HV_OK. */
