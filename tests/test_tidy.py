@@ -288,14 +288,14 @@ def memory_has_one_door(tree):
         {"csrc/bind/a.c": "mkstemp(path);"},
     ],
     good=[
-        {"csrc/net/transport/loop.c": "clock_gettime(CLOCK_MONOTONIC, &t); getrandom(x, 32, 0);"},
+        {"csrc/net/clock.c": "clock_gettime(CLOCK_MONOTONIC, &t); getrandom(x, 32, 0);"},
         {"csrc/core/a.c": "env->random(env, x, 8); read_time(x); env.time(3); void (*random)(int); /* time(NULL) */"},
     ],
 )
 def clocks_and_randomness_have_one_door(tree):
     clocks = "clock_gettime|gettimeofday|time|clock|times|timespec_get|ftime|gpr_now|__rdtsc"
     chance = "s?rand|rand_r|s?random|random_r|[dejlmn]rand48|getrandom|getentropy|arc4random\\w*|mk[ds]?temp|mkostemps?|tmpfile"
-    told = only_in(["csrc/net/transport/loop.c", "csrc/net/sim/sim.c"], calls(clocks, chance), "time and chance come through hv_env")(tree)
+    told = only_in(["csrc/net/clock.c"], calls(clocks, chance), "time and chance come through hv_env")(tree)
     return told + only_in(["csrc/net/"], calls("sleep|usleep|nanosleep|clock_nanosleep"), "nobody sleeps here")(tree)
 
 
@@ -743,7 +743,7 @@ def test_no_object_holds_state(objects, tmp_path):
 
 DOORS = {
     r"(m|c|re)alloc|reallocarray|free|strn?dup|aligned_alloc|posix_memalign|memalign|v?asprintf|open_memstream": {"base/mem"},
-    r"clock_gettime|gettimeofday|time|clock|timespec_get|s?rand(om)?(_r)?|[dejlmn]rand48|getrandom|getentropy|arc4random\w*|gpr_now": {"net/transport/loop", "net/sim/sim"},
+    r"clock_gettime|gettimeofday|time|clock|timespec_get|s?rand(om)?(_r)?|[dejlmn]rand48|getrandom|getentropy|arc4random\w*|gpr_now": {"net/clock"},
     r"pthread_create|thrd_create": {"net/transport/loop", "net/transport/pool"},
     r"(grpc|gpr)_\w+": {"net/transport/grpc", "net/transport/grpc_tls"},
     r"protobuf_c_\w+|hivemind__\w+": {"net/wire"},

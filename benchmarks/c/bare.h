@@ -4,6 +4,7 @@
 #ifndef HV_BENCH_BARE_H
 #define HV_BENCH_BARE_H
 
+#include "net/clock.h"
 #include "net/identity.h"
 #include "net/transport/loop.h"
 

@@ -16,6 +16,7 @@
 #include "core/node.h"
 #include "core/round/partition.h"
 #include "core/util/flow.h"
+#include "net/clock.h"
 #include "net/identity.h"
 #include "net/transport/loop.h"
 #include "wan.h"

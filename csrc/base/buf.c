@@ -111,7 +111,7 @@ hv_payload *hv_payload_copy(hv_mem *mem, const void *data, size_t size) {
   return payload;
 }
 
-/* What is made of others. */
+/* A payload whose parts are ranges of other payloads, which it keeps. */
 typedef struct made_of {
   hv_payload payload;
   size_t n;

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Borrowed bytes: somebody else keeps them alive. */
+/* Borrowed bytes, which other code keeps alive. */
 typedef struct hv_span {
   const uint8_t *data;
   size_t size;
@@ -25,7 +25,7 @@ static inline hv_span hv_span_of(const void *data, size_t size) {
   return (hv_span){(const uint8_t *)data, size};
 }
 
-/* A number as its lowest `bytes` bytes, the lowest first: the same on every machine. */
+/* The lowest `bytes` bytes of a number in little-endian order. */
 static inline void hv_le_put(uint8_t *to, uint64_t value, size_t bytes) {
   for (size_t i = 0; i < bytes; i++)
     to[i] = (uint8_t)(value >> 8 * i);
@@ -45,7 +45,7 @@ int hv_span_equal(hv_span a, hv_span b);
 #define HV_QUOTE_MAX 64
 const char *hv_span_quote(hv_span text, char out[HV_QUOTE_MAX]);
 
-/* Owned bytes that grow, up to a limit set at the start. */
+/* A growing array of bytes, with a limit. */
 typedef struct hv_buf {
   hv_mem *mem;
   uint8_t *data;
@@ -58,12 +58,12 @@ void hv_buf_fini(hv_buf *buf);
 /* Appends a copy of the bytes. HV_TOO_LARGE (over the limit) or HV_NOMEM: the buf is as before. */
 hv_status hv_buf_append(hv_buf *buf, const void *data, size_t size);
 
-/* Makes room for size more bytes. *at points to where they go (borrowed from buf); the caller adds them by buf->size += n.
- * HV_TOO_LARGE, HV_NOMEM as above. */
+/* Allocates room for size more bytes at *at. The caller writes n of them and then adds n to buf->size. Errors as for
+ * hv_buf_append. */
 hv_status hv_buf_reserve(hv_buf *buf, size_t size, uint8_t **at);
 
-/* Bulk bytes in one or several parts, shared by reference counting. It begins with one reference, which the maker holds.
- * The last release calls `free` once, on its thread; `free` also frees the struct itself. */
+/* Reference-counted bytes in one or several parts. A new payload has one reference. The last release calls `free` on its thread,
+ * which frees the struct, too. */
 typedef struct hv_payload hv_payload;
 struct hv_payload {
   atomic_uint refs;
@@ -71,7 +71,7 @@ struct hv_payload {
   size_t n_parts;
   const hv_span *parts; /* lives as long as the payload */
   void (*free)(hv_payload *self);
-  void *owner; /* the maker's */
+  void *owner; /* for `free` */
 };
 
 /* Fills in a payload with one reference. The parts and their bytes are borrowed until `free`. */
@@ -94,7 +94,7 @@ hv_payload *hv_payload_keep(hv_payload *payload);
 /* Gives one reference back. NULL is fine. */
 void hv_payload_release(hv_payload *payload);
 
-/* Copies up to size bytes that start at offset into out; returns how many there were. */
+/* Copies up to size bytes from offset to out, and returns their number. */
 size_t hv_payload_read(const hv_payload *payload, size_t offset, void *out, size_t size);
 
 #endif

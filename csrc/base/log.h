@@ -20,16 +20,16 @@ typedef struct hv_log_record {
   hv_log_level level;
   char room[16];  /* the part that wrote it: "peers", "grpc", ... */
   char event[24]; /* a stable name that programs may match: "peer_lost" */
-  char text[336]; /* one sentence for people, cut if longer; never has a control character */
+  char text[336]; /* one sentence, truncated if longer, without control characters */
 } hv_log_record;
 
 typedef struct hv_log hv_log;
 
-/* A ring of `records` records (at least 1); below `least` nothing is kept. NULL: no memory. */
+/* A ring of `records` records (at least 1); records below the level `least` are dropped. NULL: no memory. */
 hv_log *hv_log_new(hv_mem *mem, size_t records, hv_log_level least);
 void hv_log_free(hv_log *log); /* NULL is fine */
 
-/* From now on records below `least` are not kept. */
+/* From now on records below the level `least` are dropped. */
 void hv_log_set_least(hv_log *log, hv_log_level least);
 
 /* Writes one record. log may be NULL: nothing is written. Control characters in the text become '?': a peer may have sent them. */

@@ -16,17 +16,17 @@
 #define HV_MEM_UNLIMITED SIZE_MAX
 
 typedef struct hv_mem {
-  struct hv_mem *parent; /* borrowed; charged too, may be NULL */
+  struct hv_mem *parent; /* borrowed; charged, too; may be NULL */
   size_t limit;          /* bytes at most, or HV_MEM_UNLIMITED */
   atomic_size_t used;    /* bytes held now */
-  atomic_size_t peak;    /* the most that was ever held */
+  atomic_size_t peak;    /* highest value of `used` so far */
   atomic_size_t blocks;  /* allocations not yet freed */
   atomic_long fail_in;   /* < 0: never; n: the n-th allocation from now fails (0: the next), once */
-  atomic_size_t refused; /* how many allocations were refused */
-  int on_heap;           /* 1: made by hv_mem_new; the owner counts as one more block */
+  atomic_size_t refused; /* number of allocations that failed */
+  int on_heap;           /* 1: created by hv_mem_new; then `blocks` counts the owner, too */
 } hv_mem;
 
-/* Opens an account below parent (borrowed, may be NULL). It needs no closing: when `blocks` is 0 it may be forgotten. */
+/* Initialises an account below parent (borrowed, may be NULL). Once `blocks` is 0, its memory may be reused; there is no fini. */
 void hv_mem_init(hv_mem *mem, hv_mem *parent, size_t limit);
 
 /* An account on the heap, for blocks that outlive the code that opened it. It is freed when hv_mem_drop has been called and its
@@ -37,7 +37,7 @@ void hv_mem_drop(hv_mem *mem); /* NULL is fine */
 /* For tests: the n-th allocation from now fails once (0: the next one). A negative n: none fails. */
 void hv_mem_fail_in(hv_mem *mem, long n);
 
-/* All of these return NULL when the account, one above it, or the system has no more; a size of 0 gives a block too.
+/* All of these return NULL if the account, one above it, or the system has no memory left. A size of 0 gives a block, too.
  * The block is aligned to 16 bytes (hv_mem_aligned: to 64) and belongs to the caller until hv_mem_free. */
 void *hv_mem_alloc(hv_mem *mem, size_t size);
 void *hv_mem_zalloc(hv_mem *mem, size_t size);

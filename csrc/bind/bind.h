@@ -1,11 +1,12 @@
-/* What the files of the binding share: a hive as Python holds it.
+/* Declarations shared by the files of the Python extension module _hivemind_c.
  *
- * Room: bind (uses the facade, include/hivemind_c.h). The only room with Python.h, and only its limited API of 3.10: one
- * binary serves every later Python. Nothing here is static and changes: each module has its own state, so several
- * interpreters may load it side by side.
- * Threads: everything here holds its interpreter's GIL, except bind_loan_back, which the hive calls on threads of its own.
- * The GIL is let go around whatever may wait.
- * fork(): each object remembers the process it was made in. In another one it raises an error that says so, and frees nothing.
+ * Room: bind (uses include/hivemind_c.h). The only folder that includes Python.h, with the limited API of 3.10, so that one binary
+ * serves every later Python. No static variable changes: each module object has its own bind_state, so several interpreters may
+ * load the module.
+ * Thread: every function here is called with the GIL held, except bind_loan_back and bind_loan_wait. A call that may block releases
+ * the GIL meanwhile.
+ * Errors: a function that returns an object returns NULL with an exception set; one that returns int returns -1.
+ * fork(): each object remembers the process that created it. In a child process its methods raise an error, and it frees nothing.
  */
 #ifndef HV_BIND_BIND_H
 #define HV_BIND_BIND_H
@@ -46,7 +47,7 @@ PyAPI_FUNC(void) PyBuffer_Release(Py_buffer *view);
 
 /* ---- errors (py_error.c) ---- */
 
-/* What a program catches: HivemindError and, below it, one class for each kind that Python knows by a name of its own. */
+/* The exception classes: HivemindError, and subclasses of it that are subclasses of a built-in exception, too. */
 #define BIND_ERROR_MAP(X)                                                                                                          \
   X(GENERAL, "HivemindError")                                                                                                      \
   X(TIMEOUT, "HivemindTimeoutError")                                                                                               \
@@ -67,67 +68,66 @@ typedef enum bind_error_kind {
 } bind_error_kind;
 
 typedef struct bind_state {
-  hv_mem *mem; /* what the binding itself takes; outlives the module as long as a block is held */
+  hv_mem *mem; /* account of the binding's own memory; exists until its last block is freed */
   PyTypeObject *node, *future, *parcel, *progress, *averager;
   PyObject *errors[BIND_ERROR_COUNT];
   PyObject *monotonic; /* time.monotonic */
   pid_t pid;           /* the process in which the first node was started; 0: none yet */
-  int ending;          /* the program ends: threads other than ending_thread get SystemExit instead of an error about it */
+  int ending;          /* True while the program exits: a thread other than ending_thread gets SystemExit in place of an error */
   unsigned long ending_thread;
 } bind_state;
 
 /* Makes the exception classes and puts them into the module. 0, or -1 with an exception set. */
 int bind_errors_init(PyObject *module, bind_state *state);
-/* An exception for an error: its .status and .cause are the codes' names. An error without a sentence gets its status' words. New,
- * or NULL with another one set. */
+/* A new exception for an error, with the names of its codes as .status and .cause. Without a text it gets the text of its status.
+ */
 PyObject *bind_error(bind_state *state, const hv_error *error);
-/* Each raises such an exception and returns NULL: for a call's status and what it left in an hv_error, which may be nothing; for a
- * status and its sentence (text may be NULL or empty); or the exception that bind_error made (taken). */
+/* Each raises an exception and returns NULL. bind_raise_why: for a failed call's status and the hv_error that it filled or not.
+ * bind_raise: for a status and a text, which may be NULL. bind_raise_error: for an exception of bind_error, which it takes. */
 PyObject *bind_raise_why(bind_state *state, hv_status status, const hv_error *error);
 PyObject *bind_raise(bind_state *state, hv_status status, const char *text);
 PyObject *bind_raise_error(bind_state *state, PyObject *error);
 
-/* ---- arguments (py_error.c, beside what they raise) ---- */
+/* ---- arguments (py_error.c) ---- */
 
-/* Seconds (a number, or None: for good) as milliseconds, rounded up; UINT32_MAX means without limit. 0, or -1 with an exception
- * set. */
+/* Converts seconds (a number, or None for no limit) to milliseconds, rounded up; no limit is UINT32_MAX. */
 int bind_timeout(PyObject *seconds, uint32_t *out_ms);
-/* A peer ID in its text form. 0, or -1 with an exception set. */
+/* Parses the text form of a peer ID. */
 int bind_peer(bind_state *state, PyObject *text, hv_peer_id *out);
 PyObject *bind_peer_text(const hv_peer_id *peer);
 
 /* ---- loans (loan.c) ---- */
 
-/* Bytes of Python's that are lent to the hive until it calls bind_loan_back. */
+/* A Python buffer that the hive uses until it calls bind_loan_back. */
 typedef struct bind_loan bind_loan;
 
-/* Where the hive leaves the loans it gives back; their buffers are released when Python next comes by. Counted under the GIL: by
- * the node and by each loan, so that a loan that comes back even after its node's end finds it. */
+/* The loans of one node that the hive has given back, on threads without the GIL. Their buffers are released by the next
+ * bind_bay_settle. The node and each loan hold a reference, so a loan that comes back after the node's end still finds the list. */
 typedef struct bind_bay {
-  _Atomic(bind_loan *) returned;
-  size_t refs;
+  _Atomic(bind_loan *) returned; /* a stack */
+  size_t refs;                   /* changed under the GIL */
 } bind_bay;
 
 struct bind_loan {
-  bind_loan *next; /* in returned */
+  bind_loan *next; /* in bind_bay.returned */
   bind_bay *bay;
   Py_buffer view;
-  PyThread_type_lock event; /* held until the hive gives the bytes back */
-  atomic_int back;
-  int released; /* view has been released */
-  int refs;     /* the hive (later: the list) and the future; under the GIL */
+  PyThread_type_lock event; /* locked until the hive gives the buffer back; bind_loan_wait waits for it */
+  atomic_int back;          /* True once the hive has given it back */
+  int released;             /* True once `view` was released */
+  int refs;                 /* of the hive or bind_bay.returned, and of the future; changed under the GIL */
 };
 
-bind_bay *bind_bay_new(bind_state *state); /* NULL with an exception set */
-void bind_bay_settle(bind_bay *bay);       /* releases the buffers of all loans that have come back */
-void bind_bay_release(bind_bay *bay);      /* one reference less; NULL is fine */
+bind_bay *bind_bay_new(bind_state *state);
+void bind_bay_settle(bind_bay *bay);  /* releases the buffers of all loans in `returned` */
+void bind_bay_release(bind_bay *bay); /* drops one reference; NULL is fine */
 
-/* Takes a buffer out of bytes for a loan. NULL with an exception set. It has one reference. */
+/* A loan of the buffer of an object, with one reference. */
 bind_loan *bind_loan_new(bind_state *state, bind_bay *bay, PyObject *bytes);
-void bind_loan_back(void *loan);         /* the hive's callback: any thread, no GIL */
-void bind_loan_settle(bind_loan *loan);  /* releases the buffer if the loan is back; once */
-void bind_loan_release(bind_loan *loan); /* one reference less; NULL is fine */
-/* Waits for a loan without the GIL; 1: it is back. */
+void bind_loan_back(void *loan);         /* callback of the hive: any thread, no GIL */
+void bind_loan_settle(bind_loan *loan);  /* releases the buffer if the hive has given it back */
+void bind_loan_release(bind_loan *loan); /* drops one reference; NULL is fine */
+/* Waits until the hive has given it back; called without the GIL. False: timeout. */
 int bind_loan_wait(bind_loan *loan, uint32_t timeout_ms);
 
 /* ---- a node (py_node.c) ---- */
@@ -135,72 +135,66 @@ int bind_loan_wait(bind_loan *loan, uint32_t timeout_ms);
 typedef struct bind_node {
   PyObject_HEAD
   hv_hive *hive; /* NULL: finalized */
-  pid_t pid;
+  pid_t pid;     /* of the process that started it */
   bind_bay *bay;
 } bind_node;
 
 PyTypeObject *bind_node_type(PyObject *module);
-/* 0, or -1 with the error raised that this node cannot be used here. */
-int bind_node_check(bind_node *self);
 
 /* ---- a future (py_future.c) ---- */
 
-typedef enum bind_future_kind {
-  BIND_FUTURE_PEERS,
-  BIND_FUTURE_WAIT,
-  BIND_FUTURE_ECHO,
-  BIND_FUTURE_SEND,
-  BIND_FUTURE_RECEIVE,
-  BIND_FUTURE_DHT_STORE,
-  BIND_FUTURE_DHT_GET,
-  BIND_FUTURE_DHT_LOOK,
-  BIND_FUTURE_AVERAGE,
-  BIND_FUTURE_STATE_OFFER,
-  BIND_FUTURE_STATE_CHANGE,
-  BIND_FUTURE_STATE_LOAD
+/* A kind of future: each file that starts an operation has its own. */
+typedef struct bind_future_kind {
+  const char *awaited; /* for "timed out after 3 s of waiting for ..." */
+  /* Converts the result. NULL: the result is None. */
+  PyObject *(*convert)(bind_state *state, hv_future *future, hv_span bytes, const hv_peer_id *peer);
+  int cancel_when_dropped; /* True: a future that Python drops is cancelled, because the operation may never end by itself */
+  /* Gives the result of a dropped future back, which Python has not read. NULL: the result is lost. */
+  hv_status (*give_back)(hv_hive *hive, hv_future *future);
 } bind_future_kind;
 
 PyTypeObject *bind_future_type(PyObject *module);
-/* What is in a Future of this process, borrowed; NULL with an exception set. */
+/* The hv_future in a Future of this process, borrowed. */
 hv_future *bind_future_inner(bind_state *state, PyObject *object);
 /* Takes future and loan (may be NULL), also when it fails. */
-PyObject *bind_future_new(bind_state *state, bind_node *node, bind_future_kind kind, hv_future *future, bind_loan *loan);
-/* Takes future; raises what status says if there is none. */
-PyObject *bind_node_future(bind_node *self, bind_future_kind kind, hv_status status, hv_future *future);
+PyObject *bind_future_new(bind_state *state, bind_node *node, const bind_future_kind *kind, hv_future *future, bind_loan *loan);
+/* The result's bytes as a bytes object, for bind_future_kind.convert. */
+PyObject *bind_future_bytes(bind_state *state, hv_future *future, hv_span bytes, const hv_peer_id *peer);
 
-/* ---- the DHT (py_dht.c): methods of a node, its settings, and what their futures become ---- */
+/* ---- methods of a node that return a future (py_call.c) ---- */
+
+/* The first step: 0, or -1 with an exception: the node was shut down, or this is another process. */
+int bind_node_check(bind_node *self);
+/* The last step: a Future of future, which it takes; or an exception for a status other than HV_OK. */
+PyObject *bind_node_future(bind_node *self, const bind_future_kind *kind, hv_status status, hv_future *future);
+
+/* ---- methods of a node that use the DHT, and its settings (py_dht.c) ---- */
 
 PyObject *bind_dht_store(PyObject *node, PyObject *args);
 PyObject *bind_dht_get(PyObject *node, PyObject *args);
 PyObject *bind_dht_look(PyObject *node, PyObject *ignored);
-/* A dict of whole numbers (NULL: none). 0, or -1 with an exception set. */
+/* Reads settings from a dict of name: integer, or NULL. */
 int bind_dht_settings(PyObject *dict, hv_hive_dht_config *out);
-PyObject *bind_dht_stored(hv_span bytes);
-PyObject *bind_dht_records(hv_span bytes);
-PyObject *bind_dht_state(hv_span bytes);
 
-/* ---- states (py_state.c): methods of a node, and what their futures become ---- */
+/* ---- methods of a node that share training states (py_state.c) ---- */
 
 PyObject *bind_state_offer(PyObject *node, PyObject *args);
 PyObject *bind_state_withdraw(PyObject *node, PyObject *args);
 PyObject *bind_state_priority(PyObject *node, PyObject *args);
 PyObject *bind_state_load(PyObject *node, PyObject *args);
-PyObject *bind_state_loaded(bind_state *state, hv_future *future, hv_span bytes, const hv_peer_id *donor);
 
-/* ---- progress of a run (py_progress.c) ---- */
+/* ---- the progress tracker of a run (py_progress.c) ---- */
 
 PyTypeObject *bind_progress_type(PyObject *module);
 
-/* ---- an averager (py_average.c), and what the future of a step becomes ---- */
+/* ---- an averager (py_average.c) ---- */
 
 PyTypeObject *bind_averager_type(PyObject *module);
-PyObject *bind_average_done(hv_span bytes);
 
-/* ---- a parcel that came (py_parcel.c): shows a future's bytes through the buffer protocol; read-only, unless they are nobody
- * else's ---- */
+/* ---- received bytes as an object with the buffer protocol (py_parcel.c) ---- */
 
 PyTypeObject *bind_parcel_type(PyObject *module);
-/* Keeps future. */
+/* Shows bytes that belong to a future, and holds a reference to it. */
 PyObject *bind_parcel_new(bind_state *state, hv_future *future, hv_span bytes, int writable);
 
 #endif

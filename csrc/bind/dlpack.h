@@ -1,6 +1,7 @@
-/* DLPack's structs as version 1.3 lays them out. torch, whose ATen/dlpack.h has them, is not needed to build this.
+/* The structs of DLPack 1.3, the C interface by which Python libraries share arrays (https://dmlc.github.io/dlpack).
  *
- * Room: bind. Used by py_tensor.c alone. The layouts stay for all of major version 1 (https://dmlc.github.io/dlpack).
+ * Room: bind; used by py_tensor.c alone. Declared here so that the build needs no header of torch. The layouts hold for all of
+ * major version 1.
  */
 #ifndef HV_BIND_DLPACK_H
 #define HV_BIND_DLPACK_H
@@ -47,14 +48,16 @@ typedef struct dlpack_versioned {
   dlpack_tensor tensor;
 } dlpack_versioned;
 
-/* What the capsule "dlpack_exchange_api" on a type holds. */
+/* The content of the capsule that a type has as its attribute dlpack_exchange_api. Each function returns 0, or -1 with an exception
+ * set. */
 typedef struct dlpack_exchange {
   dlpack_version version;
   struct dlpack_exchange *older;
   void (*allocate)(void);                                    /* unused here */
-  int (*managed_from)(void *object, dlpack_versioned **out); /* 0, or -1 with an exception set */
+  int (*managed_from)(void *object, dlpack_versioned **out); /* the caller calls the deleter of *out */
   int (*object_from)(dlpack_versioned *tensor, void **out);
-  int (*tensor_from)(void *object, dlpack_tensor *out); /* may be NULL; what it gives lives as long as the object */
+  int (*tensor_from)(void *object, dlpack_tensor *out); /* *out is valid while the object is alive; may be NULL */
+  /* The current stream of a device. */
   int (*stream_of)(int32_t device_type, int32_t device_index, void **out);
 } dlpack_exchange;
 

@@ -221,6 +221,28 @@ static PyObject *averager_close(PyObject *object, PyObject *ignored) {
   Py_RETURN_NONE;
 }
 
+/* ---- the result of a step's future ---- */
+
+static PyObject *step_tuple(bind_state *state, hv_future *future, hv_span bytes, const hv_peer_id *peer) {
+  (void)state, (void)future, (void)peer;
+  const hv_hive_average *a = (const hv_hive_average *)bytes.data;
+  PyObject *members = PyTuple_New((Py_ssize_t)a->n_members);
+  for (size_t i = 0; members && i < a->n_members; i++) {
+    const hv_hive_member *m = &a->members[i];
+    PyObject *one =
+        Py_BuildValue("(NNNNy#d)", bind_peer_text(&m->id), PyBool_FromLong(m->me), PyBool_FromLong(m->client),
+                      PyBool_FromLong(m->auxiliary), (const char *)m->gather.data, (Py_ssize_t)m->gather.size, m->share);
+    if (!one || PyTuple_SetItem(members, (Py_ssize_t)i, one) < 0)
+      Py_CLEAR(members);
+  }
+  if (!members)
+    return NULL;
+  return Py_BuildValue("(NIIKdddIK)", members, (unsigned)a->n_chunks, (unsigned)a->averaged, (unsigned long long)a->bytes,
+                       a->matching_s, a->waiting_s, a->reducing_s, a->tries, (unsigned long long)a->stamp);
+}
+
+static const bind_future_kind step_kind = {.awaited = "a round of averaging", .convert = step_tuple};
+
 /* ---- steps ---- */
 
 static PyObject *averager_step(PyObject *object, PyObject *args) {
@@ -247,11 +269,7 @@ static PyObject *averager_step(PyObject *object, PyObject *args) {
   }
   PyBuffer_Release(&gather);
   PyBuffer_Release(&epoch);
-  if (!fine)
-    return NULL;
-  if (status == HV_CLOSED)
-    return bind_raise(state, status, "cannot use this node: it was shut down");
-  return status == HV_OK ? bind_future_new(state, self->node, BIND_FUTURE_AVERAGE, future, NULL) : bind_raise(state, status, NULL);
+  return fine ? bind_node_future(self->node, &step_kind, status, future) : NULL;
 }
 
 static PyObject *averager_trigger(PyObject *object, PyObject *step) {
@@ -383,25 +401,6 @@ static PyObject *averager_set_bits(PyObject *object, PyObject *args) {
   Py_END_ALLOW_THREADS
   go_out(self);
   return status == HV_OK ? Py_NewRef(Py_None) : bind_raise_why(state_of(self), status, &err);
-}
-
-/* ---- what a step's future becomes ---- */
-
-PyObject *bind_average_done(hv_span bytes) {
-  const hv_hive_average *a = (const hv_hive_average *)bytes.data;
-  PyObject *members = PyTuple_New((Py_ssize_t)a->n_members);
-  for (size_t i = 0; members && i < a->n_members; i++) {
-    const hv_hive_member *m = &a->members[i];
-    PyObject *one =
-        Py_BuildValue("(NNNNy#d)", bind_peer_text(&m->id), PyBool_FromLong(m->me), PyBool_FromLong(m->client),
-                      PyBool_FromLong(m->auxiliary), (const char *)m->gather.data, (Py_ssize_t)m->gather.size, m->share);
-    if (!one || PyTuple_SetItem(members, (Py_ssize_t)i, one) < 0)
-      Py_CLEAR(members);
-  }
-  if (!members)
-    return NULL;
-  return Py_BuildValue("(NIIKdddIK)", members, (unsigned)a->n_chunks, (unsigned)a->averaged, (unsigned long long)a->bytes,
-                       a->matching_s, a->waiting_s, a->reducing_s, a->tries, (unsigned long long)a->stamp);
 }
 
 static const PyMethodDef methods[] = {

@@ -382,7 +382,7 @@ static PyObject *cuda_stage(PyObject *module, PyObject *args) {
   return result;
 }
 
-/* What a sink or a well calls; the GIL is let go in between. */
+/* A Python callable that gets or provides chunks; the GIL is held only while it runs. */
 typedef struct talk {
   PyObject *call;
   PyThreadState *thread;

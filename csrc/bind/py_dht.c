@@ -70,6 +70,56 @@ int bind_dht_settings(PyObject *dict, hv_hive_dht_config *out) {
   return 0;
 }
 
+/* ---- the results of its futures ---- */
+
+static PyObject *bytes_of(hv_span span) {
+  return PyBytes_FromStringAndSize((const char *)span.data, (Py_ssize_t)span.size);
+}
+
+static PyObject *or_none(PyObject *object, int is_there) {
+  if (is_there)
+    return object;
+  Py_XDECREF(object);
+  Py_RETURN_NONE;
+}
+
+static PyObject *stored_number(bind_state *state, hv_future *future, hv_span bytes, const hv_peer_id *peer) {
+  (void)state, (void)future, (void)peer;
+  uint32_t stored;
+  memcpy(&stored, bytes.data, sizeof stored);
+  return PyLong_FromUnsignedLong(stored);
+}
+
+static PyObject *records_tuple(bind_state *state, hv_future *future, hv_span bytes, const hv_peer_id *peer) {
+  (void)state, (void)future, (void)peer;
+  Py_ssize_t n = (Py_ssize_t)(bytes.size / sizeof(hv_hive_record));
+  PyObject *all = PyTuple_New(n);
+  for (Py_ssize_t i = 0; all && i < n; i++) {
+    hv_hive_record record;
+    memcpy(&record, bytes.data + (size_t)i * sizeof record, sizeof record);
+    PyObject *one =
+        Py_BuildValue("(NNdN)", or_none(bytes_of(record.subkey), record.has_subkey), bytes_of(record.value),
+                      (double)record.end_us / 1e6, or_none(bind_peer_text(&record.signer), hv_peer_is_known(&record.signer)));
+    if (!one || PyTuple_SetItem(all, i, one) < 0)
+      Py_CLEAR(all);
+  }
+  return all;
+}
+
+static PyObject *state_dict(bind_state *module, hv_future *future, hv_span bytes, const hv_peer_id *peer) {
+  (void)module, (void)future, (void)peer;
+  hv_hive_dht_state state;
+  memcpy(&state, bytes.data, sizeof state);
+  return Py_BuildValue("{s:n,s:n,s:n,s:n,s:n,s:K,s:K,s:n,s:i}", "peers", (Py_ssize_t)state.peers, "contacts",
+                       (Py_ssize_t)state.contacts, "records", (Py_ssize_t)state.records, "bytes", (Py_ssize_t)state.bytes,
+                       "published", (Py_ssize_t)state.published, "calls", (unsigned long long)state.calls, "questions",
+                       (unsigned long long)state.questions, "memory", (Py_ssize_t)state.memory, "is_initial", state.is_initial);
+}
+
+static const bind_future_kind store_kind = {.awaited = "the DHT to store", .convert = stored_number};
+static const bind_future_kind get_kind = {.awaited = "the DHT to answer", .convert = records_tuple};
+static const bind_future_kind look_kind = {.awaited = "the DHT's numbers", .convert = state_dict};
+
 /* ---- store and get ---- */
 
 typedef struct bytes_arguments {
@@ -120,7 +170,7 @@ PyObject *bind_dht_store(PyObject *object, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS
     status = hv_hive_dht_store(self->hive, span_of(&given.key), &record, wait_of(timeout_ms), &future);
     Py_END_ALLOW_THREADS
-    made = bind_node_future(self, BIND_FUTURE_DHT_STORE, status, future);
+    made = bind_node_future(self, &store_kind, status, future);
   }
   release(&given);
   return made;
@@ -141,7 +191,7 @@ PyObject *bind_dht_get(PyObject *object, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS
     status = hv_hive_dht_get(self->hive, span_of(&given.key), latest, wait_of(timeout_ms), &future);
     Py_END_ALLOW_THREADS
-    made = bind_node_future(self, BIND_FUTURE_DHT_GET, status, future);
+    made = bind_node_future(self, &get_kind, status, future);
   }
   release(&given);
   return made;
@@ -154,48 +204,5 @@ PyObject *bind_dht_look(PyObject *object, PyObject *ignored) {
   if (bind_node_check(self) < 0)
     return NULL;
   hv_status status = hv_hive_dht_look(self->hive, &future);
-  return bind_node_future(self, BIND_FUTURE_DHT_LOOK, status, future);
-}
-
-/* ---- what a result becomes ---- */
-
-static PyObject *bytes_of(hv_span span) {
-  return PyBytes_FromStringAndSize((const char *)span.data, (Py_ssize_t)span.size);
-}
-
-static PyObject *or_none(PyObject *object, int is_there) {
-  if (is_there)
-    return object;
-  Py_XDECREF(object);
-  Py_RETURN_NONE;
-}
-
-PyObject *bind_dht_stored(hv_span bytes) {
-  uint32_t stored;
-  memcpy(&stored, bytes.data, sizeof stored);
-  return PyLong_FromUnsignedLong(stored);
-}
-
-PyObject *bind_dht_records(hv_span bytes) {
-  Py_ssize_t n = (Py_ssize_t)(bytes.size / sizeof(hv_hive_record));
-  PyObject *all = PyTuple_New(n);
-  for (Py_ssize_t i = 0; all && i < n; i++) {
-    hv_hive_record record;
-    memcpy(&record, bytes.data + (size_t)i * sizeof record, sizeof record);
-    PyObject *one =
-        Py_BuildValue("(NNdN)", or_none(bytes_of(record.subkey), record.has_subkey), bytes_of(record.value),
-                      (double)record.end_us / 1e6, or_none(bind_peer_text(&record.signer), hv_peer_is_known(&record.signer)));
-    if (!one || PyTuple_SetItem(all, i, one) < 0)
-      Py_CLEAR(all);
-  }
-  return all;
-}
-
-PyObject *bind_dht_state(hv_span bytes) {
-  hv_hive_dht_state state;
-  memcpy(&state, bytes.data, sizeof state);
-  return Py_BuildValue("{s:n,s:n,s:n,s:n,s:n,s:K,s:K,s:n,s:i}", "peers", (Py_ssize_t)state.peers, "contacts",
-                       (Py_ssize_t)state.contacts, "records", (Py_ssize_t)state.records, "bytes", (Py_ssize_t)state.bytes,
-                       "published", (Py_ssize_t)state.published, "calls", (unsigned long long)state.calls, "questions",
-                       (unsigned long long)state.questions, "memory", (Py_ssize_t)state.memory, "is_initial", state.is_initial);
+  return bind_node_future(self, &look_kind, status, future);
 }

@@ -1,7 +1,5 @@
 #include "bind.h"
 
-#include <string.h>
-
 /* How long a wait lasts before signals are looked at: what Ctrl-C takes at most. */
 #define SLICE_MS 50u
 
@@ -10,7 +8,7 @@ typedef struct py_future {
   bind_node *node; /* kept: a node lives as long as somebody may wait for it */
   hv_future *future;
   bind_loan *loan; /* of a send, else NULL */
-  bind_future_kind kind;
+  const bind_future_kind *kind;
   PyObject *value; /* the result, once made; never refers back here */
 } py_future;
 
@@ -18,23 +16,7 @@ static bind_state *state_of(py_future *self) {
   return PyType_GetModuleState(Py_TYPE(self));
 }
 
-static const char *name_of(bind_future_kind kind) {
-  static const char *const names[] = {[BIND_FUTURE_PEERS] = "the list of peers",
-                                      [BIND_FUTURE_WAIT] = "peers",
-                                      [BIND_FUTURE_ECHO] = "an echo",
-                                      [BIND_FUTURE_SEND] = "a parcel's receipt",
-                                      [BIND_FUTURE_RECEIVE] = "a parcel",
-                                      [BIND_FUTURE_DHT_STORE] = "the DHT to store",
-                                      [BIND_FUTURE_DHT_GET] = "the DHT to answer",
-                                      [BIND_FUTURE_DHT_LOOK] = "the DHT's numbers",
-                                      [BIND_FUTURE_AVERAGE] = "a round of averaging",
-                                      [BIND_FUTURE_STATE_OFFER] = "a state to be offered",
-                                      [BIND_FUTURE_STATE_CHANGE] = "an offer to be changed",
-                                      [BIND_FUTURE_STATE_LOAD] = "the swarm's state"};
-  return names[kind];
-}
-
-PyObject *bind_future_new(bind_state *state, bind_node *node, bind_future_kind kind, hv_future *future, bind_loan *loan) {
+PyObject *bind_future_new(bind_state *state, bind_node *node, const bind_future_kind *kind, hv_future *future, bind_loan *loan) {
   py_future *self = (py_future *)PyType_GenericAlloc(state->future, 0);
   if (!self) {
     hv_future_release(future);
@@ -47,6 +29,11 @@ PyObject *bind_future_new(bind_state *state, bind_node *node, bind_future_kind k
   self->loan = loan;
   self->kind = kind;
   return (PyObject *)self;
+}
+
+PyObject *bind_future_bytes(bind_state *state, hv_future *future, hv_span bytes, const hv_peer_id *peer) {
+  (void)state, (void)future, (void)peer;
+  return PyBytes_FromStringAndSize((const char *)bytes.data, (Py_ssize_t)bytes.size);
 }
 
 static int is_forked(py_future *self) {
@@ -110,62 +97,12 @@ static int wait_done(py_future *self, uint32_t timeout_ms) {
   }
 }
 
-/* ---- what a result becomes ---- */
-
-static PyObject *peer_tuple(const hv_hive_peer_info *info) {
-  char text[HV_ADDR_TEXT_MAX];
-  PyObject *address = Py_None;
-  if (info->addr.kind == HV_ADDR_NONE)
-    Py_INCREF(address);
-  else
-    address = PyUnicode_FromString(hv_addr_print(&info->addr, &info->id, text));
-  return Py_BuildValue("(NNNdd)", bind_peer_text(&info->id), address, PyBool_FromLong(info->client_mode),
-                       (double)info->rtt_us / 1e6, (double)info->seen_ago_us / 1e6);
-}
-
-static PyObject *peers_tuple(hv_span bytes) {
-  Py_ssize_t n = (Py_ssize_t)(bytes.size / sizeof(hv_hive_peer_info));
-  PyObject *all = PyTuple_New(n);
-  for (Py_ssize_t i = 0; all && i < n; i++) {
-    hv_hive_peer_info info;
-    memcpy(&info, bytes.data + (size_t)i * sizeof info, sizeof info);
-    PyObject *one = peer_tuple(&info);
-    if (!one || PyTuple_SetItem(all, i, one) < 0)
-      Py_CLEAR(all);
-  }
-  return all;
-}
-
-static PyObject *parcel_tuple(py_future *self, hv_span bytes, const hv_peer_id *peer) {
-  PyObject *parcel = bind_parcel_new(state_of(self), self->future, bytes, 0);
-  PyObject *view = parcel ? PyMemoryView_FromObject(parcel) : NULL;
-  Py_XDECREF(parcel);
-  return view ? Py_BuildValue("(NN)", bind_peer_text(peer), view) : NULL;
-}
+/* ---- the result ---- */
 
 static PyObject *convert(py_future *self, hv_span bytes, const hv_peer_id *peer) {
-  switch (self->kind) {
-  case BIND_FUTURE_PEERS:
-    return peers_tuple(bytes);
-  case BIND_FUTURE_ECHO:
-    return PyBytes_FromStringAndSize((const char *)bytes.data, (Py_ssize_t)bytes.size);
-  case BIND_FUTURE_RECEIVE:
-    return parcel_tuple(self, bytes, peer);
-  case BIND_FUTURE_DHT_STORE:
-    return bind_dht_stored(bytes);
-  case BIND_FUTURE_DHT_GET:
-    return bind_dht_records(bytes);
-  case BIND_FUTURE_DHT_LOOK:
-    return bind_dht_state(bytes);
-  case BIND_FUTURE_AVERAGE:
-    return bind_average_done(bytes);
-  case BIND_FUTURE_STATE_OFFER:
-    return PyBytes_FromStringAndSize((const char *)bytes.data, (Py_ssize_t)bytes.size);
-  case BIND_FUTURE_STATE_LOAD:
-    return bind_state_loaded(state_of(self), self->future, bytes, peer);
-  default:
+  if (!self->kind->convert)
     Py_RETURN_NONE;
-  }
+  return self->kind->convert(state_of(self), self->future, bytes, peer);
 }
 
 /* The result or the error of a future that is done: exactly one of them, new; both NULL with an exception set. */
@@ -206,7 +143,7 @@ static int wait_or_raise(py_future *self, PyObject *args, PyObject *kwargs, cons
   int done = wait_done(self, timeout_ms);
   if (done == 0) {
     char text[96];
-    PyOS_snprintf(text, sizeof text, "timed out after %.3g s of waiting for %s", timeout_ms / 1000.0, name_of(self->kind));
+    PyOS_snprintf(text, sizeof text, "timed out after %.3g s of waiting for %s", timeout_ms / 1000.0, self->kind->awaited);
     bind_raise(state_of(self), HV_TIMEOUT, text);
   }
   return done == 1 ? 0 : -1;
@@ -251,19 +188,17 @@ static PyObject *future_cancel(PyObject *object, PyObject *ignored) {
 static PyObject *future_repr(PyObject *object) {
   py_future *self = (py_future *)object;
   const char *state = !self->future ? "finalized" : is_forked(self) ? "of another process" : is_done(self) ? "done" : "pending";
-  return PyUnicode_FromFormat("<hivemind_c.Future of %s, %s>", name_of(self->kind), state);
+  return PyUnicode_FromFormat("<hivemind_c.Future of %s, %s>", self->kind->awaited, state);
 }
 
-/* Nobody can ask a dropped future any more: it must not take a parcel that comes, what came and was not looked at goes back, and
- * what may never end must not stay with the node. */
+/* Nothing reads a dropped future: see bind_future_kind for what is cancelled then, and which results are given back. */
 static void future_finalize(PyObject *object) {
   py_future *self = (py_future *)object;
   if (self->future && !is_forked(self)) {
-    int waits = self->kind == BIND_FUTURE_RECEIVE || self->kind == BIND_FUTURE_WAIT;
-    int pending = waits && hv_future_cancel(self->future);
+    int pending = self->kind->cancel_when_dropped && hv_future_cancel(self->future);
     hv_hive *hive = self->node ? ((bind_node *)self->node)->hive : NULL;
-    if (self->kind == BIND_FUTURE_RECEIVE && !pending && !self->value && hive)
-      hv_hive_unreceive(hive, self->future);
+    if (self->kind->give_back && !pending && !self->value && hive)
+      self->kind->give_back(hive, self->future);
     hv_future_release(self->future);
   }
   self->future = NULL;

@@ -6,16 +6,6 @@ static bind_state *state_of(bind_node *self) {
   return PyType_GetModuleState(Py_TYPE(self));
 }
 
-int bind_node_check(bind_node *self) {
-  if (getpid() != self->pid)
-    bind_raise(state_of(self), HV_FORKED, "cannot use this node: it was started before fork(); use it in the parent process");
-  else if (!self->hive)
-    bind_raise(state_of(self), HV_CLOSED, "cannot use this node: it was shut down");
-  else
-    return 0;
-  return -1;
-}
-
 /* ---- making one ---- */
 
 /* A tuple of str as C strings that borrow from it; free with hv_mem_free. 0, or -1 with an exception set. */
@@ -200,12 +190,48 @@ static PyObject *node_addresses(PyObject *object, void *closure) {
   return list;
 }
 
-PyObject *bind_node_future(bind_node *self, bind_future_kind kind, hv_status status, hv_future *future) {
-  bind_state *state = state_of(self);
-  if (status == HV_CLOSED)
-    return bind_raise(state, status, "cannot use this node: it was shut down");
-  return status == HV_OK ? bind_future_new(state, self, kind, future, NULL) : bind_raise(state, status, NULL);
+/* ---- the results of its futures ---- */
+
+static PyObject *peer_tuple(const hv_hive_peer_info *info) {
+  char text[HV_ADDR_TEXT_MAX];
+  PyObject *address = Py_None;
+  if (info->addr.kind == HV_ADDR_NONE)
+    Py_INCREF(address);
+  else
+    address = PyUnicode_FromString(hv_addr_print(&info->addr, &info->id, text));
+  return Py_BuildValue("(NNNdd)", bind_peer_text(&info->id), address, PyBool_FromLong(info->client_mode),
+                       (double)info->rtt_us / 1e6, (double)info->seen_ago_us / 1e6);
 }
+
+static PyObject *peers_tuple(bind_state *state, hv_future *future, hv_span bytes, const hv_peer_id *peer) {
+  (void)state, (void)future, (void)peer;
+  Py_ssize_t n = (Py_ssize_t)(bytes.size / sizeof(hv_hive_peer_info));
+  PyObject *all = PyTuple_New(n);
+  for (Py_ssize_t i = 0; all && i < n; i++) {
+    hv_hive_peer_info info;
+    memcpy(&info, bytes.data + (size_t)i * sizeof info, sizeof info);
+    PyObject *one = peer_tuple(&info);
+    if (!one || PyTuple_SetItem(all, i, one) < 0)
+      Py_CLEAR(all);
+  }
+  return all;
+}
+
+static PyObject *parcel_tuple(bind_state *state, hv_future *future, hv_span bytes, const hv_peer_id *peer) {
+  PyObject *parcel = bind_parcel_new(state, future, bytes, 0);
+  PyObject *view = parcel ? PyMemoryView_FromObject(parcel) : NULL;
+  Py_XDECREF(parcel);
+  return view ? Py_BuildValue("(NN)", bind_peer_text(peer), view) : NULL;
+}
+
+static const bind_future_kind peers_kind = {.awaited = "the list of peers", .convert = peers_tuple};
+static const bind_future_kind wait_kind = {.awaited = "peers", .cancel_when_dropped = 1};
+static const bind_future_kind echo_kind = {.awaited = "an echo", .convert = bind_future_bytes};
+static const bind_future_kind send_kind = {.awaited = "a parcel's receipt"};
+static const bind_future_kind receive_kind = {
+    .awaited = "a parcel", .convert = parcel_tuple, .cancel_when_dropped = 1, .give_back = hv_hive_unreceive};
+
+/* ---- methods that return a future ---- */
 
 static PyObject *node_peers(PyObject *object, PyObject *ignored) {
   bind_node *self = (bind_node *)object;
@@ -214,7 +240,7 @@ static PyObject *node_peers(PyObject *object, PyObject *ignored) {
   if (bind_node_check(self) < 0)
     return NULL;
   hv_status status = hv_hive_peers(self->hive, &future);
-  return bind_node_future(self, BIND_FUTURE_PEERS, status, future);
+  return bind_node_future(self, &peers_kind, status, future);
 }
 
 static PyObject *node_wait_for_peers(PyObject *object, PyObject *args) {
@@ -228,7 +254,7 @@ static PyObject *node_wait_for_peers(PyObject *object, PyObject *args) {
   }
   hv_future *future = NULL;
   hv_status status = hv_hive_wait_peers(self->hive, (size_t)at_least, &future);
-  return bind_node_future(self, BIND_FUTURE_WAIT, status, future);
+  return bind_node_future(self, &wait_kind, status, future);
 }
 
 /* The arguments that echo and send share: peer, bytes, timeout. */
@@ -264,7 +290,7 @@ static PyObject *node_echo(PyObject *object, PyObject *args) {
   Py_END_ALLOW_THREADS
   PyBuffer_Release(&view);
   bind_bay_settle(self->bay);
-  return bind_node_future(self, BIND_FUTURE_ECHO, status, future);
+  return bind_node_future(self, &echo_kind, status, future);
 }
 
 static PyObject *node_send(PyObject *object, PyObject *args) {
@@ -286,10 +312,10 @@ static PyObject *node_send(PyObject *object, PyObject *args) {
   status = hv_hive_send(self->hive, &to, span, bind_loan_back, loan, timeout_ms, &future);
   Py_END_ALLOW_THREADS
   if (status == HV_OK)
-    return bind_future_new(state_of(self), self, BIND_FUTURE_SEND, future, loan);
+    return bind_future_new(state_of(self), self, &send_kind, future, loan);
   loan->refs = 1;
   bind_loan_release(loan);
-  return bind_node_future(self, BIND_FUTURE_SEND, status, NULL);
+  return bind_node_future(self, &send_kind, status, NULL);
 }
 
 static PyObject *node_receive(PyObject *object, PyObject *ignored) {
@@ -299,7 +325,7 @@ static PyObject *node_receive(PyObject *object, PyObject *ignored) {
   if (bind_node_check(self) < 0)
     return NULL;
   hv_status status = hv_hive_receive(self->hive, &future);
-  return bind_node_future(self, BIND_FUTURE_RECEIVE, status, future);
+  return bind_node_future(self, &receive_kind, status, future);
 }
 
 /* The oldest log record as (level, room, event, text), or None; the drain comes by often, so returned loans are settled here too.

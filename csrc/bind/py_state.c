@@ -6,6 +6,34 @@ static bind_state *state_of(bind_node *self) {
   return PyType_GetModuleState(Py_TYPE(self));
 }
 
+/* ---- the results of its futures ---- */
+
+static PyObject *view_of(bind_state *state, hv_future *future, hv_span bytes) {
+  PyObject *parcel = bind_parcel_new(state, future, bytes, 1);
+  PyObject *view = parcel ? PyMemoryView_FromObject(parcel) : NULL;
+  Py_XDECREF(parcel);
+  return view;
+}
+
+static PyObject *loaded_tuple(bind_state *state, hv_future *future, hv_span bytes, const hv_peer_id *donor) {
+  hv_hive_state got;
+  memcpy(&got, bytes.data, sizeof got);
+  PyObject *parts = PyTuple_New((Py_ssize_t)got.n_parts);
+  for (size_t i = 0; parts && i < got.n_parts; i++) {
+    PyObject *view = view_of(state, future, got.parts[i].bytes);
+    if (!view || PyTuple_SetItem(parts, (Py_ssize_t)i, view) < 0)
+      Py_CLEAR(parts);
+  }
+  if (!parts)
+    return NULL;
+  return Py_BuildValue("(Ky#NN)", (unsigned long long)got.epoch, (const char *)got.metadata.data, (Py_ssize_t)got.metadata.size,
+                       bind_peer_text(donor), parts);
+}
+
+static const bind_future_kind offer_kind = {.awaited = "a state to be offered", .convert = bind_future_bytes};
+static const bind_future_kind change_kind = {.awaited = "an offer to be changed"};
+static const bind_future_kind load_kind = {.awaited = "the swarm's state", .convert = loaded_tuple};
+
 /* ---- offer ---- */
 
 /* All buffers of one offer: they come back together. */
@@ -62,12 +90,12 @@ static loans *lend_parts(bind_node *self, PyObject *tuple, hv_hive_state_part **
   return lent;
 }
 
-/* What cannot be offered, in a sentence of its own: from here there is no hv_error. */
+/* The error for an offer that failed: hv_hive_state_offer gives no hv_error. */
 static PyObject *offer_failed(bind_node *self, hv_status status) {
   if (status == HV_TOO_LARGE)
     return bind_raise(state_of(self), status,
                       "the state has too many parts (16,384 are the limit), metadata over 1 MiB, or a prefix over 512 bytes");
-  return bind_node_future(self, BIND_FUTURE_STATE_OFFER, status, NULL);
+  return bind_node_future(self, &offer_kind, status, NULL);
 }
 
 PyObject *bind_state_offer(PyObject *object, PyObject *args) {
@@ -107,7 +135,7 @@ PyObject *bind_state_offer(PyObject *object, PyObject *args) {
   PyBuffer_Release(&metadata);
   if (!lent)
     return NULL;
-  return status == HV_OK ? bind_node_future(self, BIND_FUTURE_STATE_OFFER, status, future) : offer_failed(self, status);
+  return status == HV_OK ? bind_node_future(self, &offer_kind, status, future) : offer_failed(self, status);
 }
 
 /* ---- what stands already ---- */
@@ -122,7 +150,7 @@ PyObject *bind_state_withdraw(PyObject *object, PyObject *args) {
   hv_status status = hv_hive_state_withdraw(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), at_once, &future);
   PyBuffer_Release(&prefix);
   bind_bay_settle(self->bay);
-  return bind_node_future(self, BIND_FUTURE_STATE_CHANGE, status, future);
+  return bind_node_future(self, &change_kind, status, future);
 }
 
 PyObject *bind_state_priority(PyObject *object, PyObject *args) {
@@ -134,7 +162,7 @@ PyObject *bind_state_priority(PyObject *object, PyObject *args) {
     return NULL;
   hv_status status = hv_hive_state_set_priority(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), priority, &future);
   PyBuffer_Release(&prefix);
-  return bind_node_future(self, BIND_FUTURE_STATE_CHANGE, status, future);
+  return bind_node_future(self, &change_kind, status, future);
 }
 
 /* ---- load ---- */
@@ -159,27 +187,5 @@ PyObject *bind_state_load(PyObject *object, PyObject *args) {
   hv_status status =
       hv_hive_state_load(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), timeout_ms, size_max, epoch_least, &future);
   PyBuffer_Release(&prefix);
-  return bind_node_future(self, BIND_FUTURE_STATE_LOAD, status, future);
-}
-
-static PyObject *view_of(bind_state *state, hv_future *future, hv_span bytes) {
-  PyObject *parcel = bind_parcel_new(state, future, bytes, 1);
-  PyObject *view = parcel ? PyMemoryView_FromObject(parcel) : NULL;
-  Py_XDECREF(parcel);
-  return view;
-}
-
-PyObject *bind_state_loaded(bind_state *state, hv_future *future, hv_span bytes, const hv_peer_id *donor) {
-  hv_hive_state got;
-  memcpy(&got, bytes.data, sizeof got);
-  PyObject *parts = PyTuple_New((Py_ssize_t)got.n_parts);
-  for (size_t i = 0; parts && i < got.n_parts; i++) {
-    PyObject *view = view_of(state, future, got.parts[i].bytes);
-    if (!view || PyTuple_SetItem(parts, (Py_ssize_t)i, view) < 0)
-      Py_CLEAR(parts);
-  }
-  if (!parts)
-    return NULL;
-  return Py_BuildValue("(Ky#NN)", (unsigned long long)got.epoch, (const char *)got.metadata.data, (Py_ssize_t)got.metadata.size,
-                       bind_peer_text(donor), parts);
+  return bind_node_future(self, &load_kind, status, future);
 }

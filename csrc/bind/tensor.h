@@ -1,12 +1,13 @@
-/* The numbers of a Python array as plain memory: of a torch tensor, a NumPy array, or anything with DLPack or a buffer.
+/* Access to the memory of a Python array without a copy: a torch tensor, a NumPy array, or any object with DLPack or a buffer.
  *
- * Room: bind (uses bind.h, kern/dtype.h). Used by py_codec.c, and by whatever takes tensors from Python later.
- * Nothing is copied. Asked in this order, the first that the object has counts:
- *   1. the C exchange table of DLPack 1.x on its type (torch 2.10 and later, tensors and parameters), which also tells the stream
+ * Room: bind (uses bind, kern/dtype). Used by py_codec.c, py_cuda.c and py_average.c.
+ * Three ways are tried in this order, and the first that the object has is used:
+ *   1. the C exchange table of DLPack 1.x on its type (torch 2.10 and later), which also gives the current stream of a device
  *   2. the buffer protocol (NumPy, array.array, memoryview)
  *   3. __dlpack__ (older torch, and others)
- * A loan is good until bind_tensor_return; both under the GIL, which may be let go in between. Whoever lent the memory may still
- * change the numbers in it meanwhile.
+ * Owner: bind_tensor_borrow keeps the object alive until bind_tensor_return.
+ * Thread: both are called with the GIL held; it may be released in between. Other code may change the values meanwhile.
+ * Errors: as in bind.h; then nothing is borrowed.
  */
 #ifndef HV_BIND_TENSOR_H
 #define HV_BIND_TENSOR_H
@@ -17,46 +18,45 @@
 #define BIND_TENSOR_DIMS_MAX 64
 
 typedef struct bind_tensor {
-  void *data; /* the first element; NULL when there is none */
-  int dtype;  /* hv_dtype, or 0 for one that no codec takes */
+  void *data; /* the first element; NULL if there is none */
+  int dtype;  /* hv_dtype; 0: a type that no codec supports */
   int n_dims;
-  int contiguous; /* 1: the elements lie one after the other, the last dimension fastest, and are aligned */
-  uint64_t count; /* elements */
-  int on_cpu;
-  int device_type, device_index; /* as DLPack counts; 1 is the CPU, 2 CUDA */
-  void *stream;                  /* another device: its current stream, when the exchange table told it */
-  int knows_stream;
+  int contiguous;                /* True: in C order without gaps, and aligned */
+  uint64_t count;                /* elements */
+  int on_cpu;                    /* True if this process can read it as plain memory */
+  int device_type, device_index; /* numbers of DLPack: type 1 is the CPU, 2 CUDA */
+  void *stream;                  /* the current stream of its device */
+  int knows_stream;              /* True if `stream` is set: only the exchange table gives it */
   int64_t shape[BIND_TENSOR_DIMS_MAX], strides[BIND_TENSOR_DIMS_MAX]; /* in elements */
-  PyObject *owner;                                                    /* below: how it is given back */
+  PyObject *owner;                                                    /* this and the fields below serve bind_tensor_return */
   Py_buffer view;
   int has_view;
   void *managed;
   int versioned;
 } bind_tensor;
 
-/* Borrows the memory of object (kept alive until it is returned). writable: 1 refuses memory that says it is read-only. 0, or -1
- * with an exception set and nothing borrowed. */
+/* Borrows the memory of an object. writable: raises if the object says that its memory is read-only. */
 int bind_tensor_borrow(bind_state *state, PyObject *object, int writable, bind_tensor *out);
 
-/* The same, and it must be one of the four dtypes, contiguous and on the CPU. `what` names it in the sentence. */
+/* As bind_tensor_borrow, but raises unless the array has one of the four dtypes, is contiguous and on the CPU. what: its name in
+ * the error. */
 int bind_tensor_borrow_plain(bind_state *state, PyObject *object, int writable, const char *what, bind_tensor *out);
 
-/* What was borrowed will not do: gives it back and raises "what wrong". Returns -1. */
+/* Gives an unsuitable tensor back and raises an error with the text "what wrong". Returns -1. */
 int bind_tensor_refuse(bind_state *state, bind_tensor *tensor, const char *what, const char *wrong);
 
-/* Gives it back; an exception that is set stays so. */
+/* Gives a tensor back. A pending exception stays set. */
 void bind_tensor_return(bind_tensor *tensor);
 
-/* py_cuda.c: adds the functions over cuda/hv_cuda.h, which work where that library and a GPU are. 0, or -1 with an exception set.
- */
+/* py_cuda.c: adds the functions of cuda/hv_cuda.h to the module. They need that library and a GPU when they are called. */
 int hv_py_cuda_init(PyObject *module);
 
-/* py_cuda.c: borrows a tensor, contiguous and writable, whose values take part in rounds through a transfer pool (cuda_transfers's
- * capsule). The table for them, good as long as the capsule; or NULL with an exception set and nothing borrowed. */
+/* py_cuda.c: borrows a contiguous, writable tensor on a device, for rounds of averaging that read and write it through a transfer
+ * pool, which is the capsule of cuda_transfers. Returns the pool's functions for it, valid as long as the capsule. */
 const struct hv_device *bind_transfers_borrow(bind_state *state, PyObject *transfers, PyObject *object, const char *what,
                                               bind_tensor *out);
 
-/* py_codec.c: adds the functions over kern/codec.h to the module. 0, or -1 with an exception set. */
+/* py_codec.c: adds the functions of kern/codec.h to the module. */
 int hv_py_codec_init(PyObject *module);
 
 #endif

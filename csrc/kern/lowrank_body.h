@@ -1,10 +1,11 @@
-/* The passes over a matrix for one vector width.
+/* The loops of PowerSGD over a matrix (lowrank.h), written once for vectors of any width.
  *
- * Room: kern alone. Included by kern/lowrank.c once for each level, with these macros, which it undefines at its end:
- *   LANES (floats in a vector), KB (columns of P, or rows of Q, worked on together), NAME(x), TARGET (function attribute),
- *   FMA(a, b, c) (a * b + c in any rounding), FUSED(a, b, c) (the same, rounded once) and LEVEL (its name).
- * Thread: any; pure. A tile of M = G + E lies on the stack; elements that do not fill a vector go through plain loops.
- * The order of additions in decode, gram and times_upper does not depend on the width.
+ * Room: kern. kern/lowrank.c includes it once for each kind of vector instructions, with these macros defined: LANES (floats per
+ * vector), KB (columns of P, or rows of Q, per block), NAME(x) (x with a suffix), TARGET (function attribute), FMA(a, b, c) (a * b
+ * + c, rounded once or twice), FUSED(a, b, c) (a * b + c, rounded once), LEVEL (name). They are undefined at the end of this file.
+ * Thread: any; pure functions. A tile, which is a block of M = G + E, and a panel, which is a block of Q, are on the stack.
+ * Errors: none. Columns that do not fill a vector are processed by scalar loops.
+ * The order of additions in decode, gram and times_upper is the same for every width, so that the bytes are the same.
  */
 
 typedef float NAME(vec) __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
@@ -12,17 +13,19 @@ typedef double NAME(dvec) __attribute__((vector_size(LANES * 4), aligned(8), may
 
 #define VEC NAME(vec)
 #define DVEC NAME(dvec)
-#define AT(p) (*(const VEC *)(p))
-#define TO(p) (*(VEC *)(p))
+#define AT(p) (*(const VEC *)(p)) /* loads a vector of floats */
+#define TO(p) (*(VEC *)(p))       /* stores one */
 #define DAT(p) (*(const DVEC *)(p))
 #define DTO(p) (*(DVEC *)(p))
 #define DLANES (LANES / 2)
-#define ROWS 4      /* rows of M worked on together in encode and decode */
-#define MID_ROWS 16 /* and in middle */
-#define JB 4        /* vectors of a row worked on together */
+#define ROWS 4      /* rows of M per block in encode and decode */
+#define MID_ROWS 16 /* rows of M per block in middle */
+#define JB 4        /* vectors of a row per block */
 
+/* Some rows and columns of M. PAD floats keep the rows off the same sets of the cache. */
 typedef float NAME(tile)[MID_ROWS][WIDTH_MAX + PAD];
 
+/* The sum of the elements of a vector. */
 TARGET static inline float NAME(sum)(VEC v) {
   float t[LANES];
   TO(t) = v;
@@ -33,6 +36,7 @@ TARGET static inline float NAME(sum)(VEC v) {
   return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
+/* to = a + b, n elements. */
 TARGET static void NAME(add)(float *to, const float *a, const float *b, size_t n) {
   size_t j = 0;
   for (; j + LANES <= n; j += LANES)
@@ -41,7 +45,8 @@ TARGET static void NAME(add)(float *to, const float *a, const float *b, size_t n
     to[j] = a[j] + b[j];
 }
 
-/* Element i needs two words, numbers 2i and 2i + 1 of the stream that key starts. */
+/* Random numbers, almost normal. Element i is the sum of the 16-bit parts of words 2i and 2i + 1 of a random stream that begins at
+ * key. */
 TARGET static void NAME(sketch)(uint64_t key, float *out, size_t n) {
   for (size_t i = 0; i < n; i++) {
     int32_t sum = four(mix(key + (2 * i + 1) * GOLDEN)) + four(mix(key + (2 * i + 2) * GOLDEN));
@@ -49,14 +54,14 @@ TARGET static void NAME(sketch)(uint64_t key, float *out, size_t n) {
   }
 }
 
-/* n_rows of M, n columns from (i, j) on. */
+/* Fills a tile with n_rows rows and n columns of M, from row i and column j. */
 TARGET static void NAME(load)(const hv_lowrank_matrix *m, size_t i, size_t j, size_t n_rows, size_t n, NAME(tile) tile) {
   for (size_t r = 0; r < n_rows; r++)
     NAME(add)(tile[r], m->grad + (i + r) * m->cols + j, m->error + (i + r) * m->cols + j, n);
 }
 
-/* p[.][0..KB) += ROWS rows of the tile times q's rows; only n_rows and n_k of them count. Meanwhile the memory is asked for n
- * floats from each of n_next addresses: a share of the tile after this one. */
+/* Multiplies ROWS rows of a tile by KB rows of a panel q (its rows are `stride` apart) and adds the products to p. Only the first
+ * n_rows and n_k are stored. Prefetches n floats at each of n_next addresses, which belong to the next tile. */
 TARGET static void NAME(dots)(const NAME(tile) tile, const float *q, size_t stride, size_t n, float *p, size_t rank, size_t n_rows,
                               size_t n_k, const float *const *next, size_t n_next) {
   const float *row[KB];
@@ -90,11 +95,13 @@ TARGET static void NAME(dots)(const NAME(tile) tile, const float *q, size_t stri
     }
 }
 
+/* Copies n columns of Q from column j into a panel. */
 TARGET static void NAME(pack)(const hv_lowrank_matrix *m, size_t j, size_t n, float *panel, size_t stride) {
   for (size_t k = 0; k < m->rank; k++)
     memcpy(panel + k * stride, m->q + k * m->cols + j, n * sizeof *panel);
 }
 
+/* P = M Q' for rows [from, to). */
 TARGET static void NAME(encode_rows)(const hv_lowrank_matrix *m, size_t from, size_t to) {
   _Alignas(64) NAME(tile) tile;
   _Alignas(64) float panel[PANEL_MAX];
@@ -121,8 +128,8 @@ TARGET static void NAME(encode_rows)(const hv_lowrank_matrix *m, size_t from, si
   }
 }
 
-/* q[0..KB)[0..n) += p' times n_rows of the tile, whole groups of JB vectors; returns how many columns that were. Meanwhile the
- * memory is asked for one vector of each group in rows of `cols` floats, from next on: a share of the tile after this one. */
+/* Adds p' times n_rows rows of a tile to KB rows of a panel q, for whole groups of JB vectors. Returns the number of columns done.
+ * Prefetches one vector per group from rows of `cols` floats at `next`, which belong to the next tile. */
 TARGET static size_t NAME(outer)(const NAME(tile) tile, const float *p, size_t rank, size_t n_rows, size_t n, float *q,
                                  size_t stride, const float *next, size_t cols) {
   size_t j = 0;
@@ -147,7 +154,7 @@ TARGET static size_t NAME(outer)(const NAME(tile) tile, const float *p, size_t r
   return j;
 }
 
-/* The same for columns [from, n) and any number of rows of Q. */
+/* The same for columns [from, n) and n_k rows of the panel, without vectors. */
 TARGET static void NAME(outer_rest)(const NAME(tile) tile, const float *p, size_t rank, size_t n_rows, size_t from, size_t n,
                                     float *q, size_t stride, size_t n_k) {
   for (size_t k = 0; k < n_k; k++)
@@ -158,6 +165,7 @@ TARGET static void NAME(outer_rest)(const NAME(tile) tile, const float *p, size_
     }
 }
 
+/* Q = P' M for columns [from, to). */
 TARGET static void NAME(middle_cols)(const hv_lowrank_matrix *m, size_t from, size_t to) {
   _Alignas(64) NAME(tile) tile;
   _Alignas(64) float panel[PANEL_MAX];
@@ -182,12 +190,12 @@ TARGET static void NAME(middle_cols)(const hv_lowrank_matrix *m, size_t from, si
   }
 }
 
-/* One group of JB vectors in ROWS rows: out and error from P and Q's columns, packed at q. */
+/* Decodes ROWS rows and JB vectors from row i and column j: out = P Q, error = grad + error - out. q: these columns in a panel. */
 TARGET static void NAME(decode_group)(const hv_lowrank_matrix *m, size_t i, size_t j, const float *q, size_t stride) {
   VEC acc[ROWS][JB];
   const float *p = m->p + i * m->rank;
   for (int r = 0; r < ROWS; r++)
-    for (int v = 0; v < JB; v++) { /* needed at the end: the products hide how far away it is */
+    for (int v = 0; v < JB; v++) { /* used after the products, which take longer than the loads */
       __builtin_prefetch(m->grad + (i + (size_t)r) * m->cols + j + v * LANES);
       __builtin_prefetch(m->error + (i + (size_t)r) * m->cols + j + v * LANES, 1);
     }
@@ -210,6 +218,7 @@ TARGET static void NAME(decode_group)(const hv_lowrank_matrix *m, size_t i, size
     }
 }
 
+/* The same for one element. */
 TARGET static void NAME(decode_one)(const hv_lowrank_matrix *m, size_t i, size_t j) {
   size_t at = i * m->cols + j;
   float x = m->q[j] * m->p[i * m->rank];
@@ -219,6 +228,7 @@ TARGET static void NAME(decode_one)(const hv_lowrank_matrix *m, size_t i, size_t
   m->out[at] = x;
 }
 
+/* out = P Q and error = grad + error - out for rows [from, to). */
 TARGET static void NAME(decode_rows)(const hv_lowrank_matrix *m, size_t from, size_t to) {
   _Alignas(64) float panel[PANEL_MAX];
   size_t width = panel_width(m->rank), stride = width + PAD, whole = from + (to - from) / ROWS * ROWS;
@@ -234,8 +244,8 @@ TARGET static void NAME(decode_rows)(const hv_lowrank_matrix *m, size_t from, si
   }
 }
 
-/* Rows are added in their order, so that the sums do not depend on the blocks. Only the upper triangle (and what vectors take
- * along) is computed; the lower one is its mirror. */
+/* out = A' A. Rows are added in their order, so that the sums do not depend on the block size. Only the upper triangle is computed,
+ * and some elements beside it where a vector crosses the diagonal; then the lower triangle is copied from it. */
 TARGET static void NAME(gram)(const double *a, size_t rows, size_t rank, double *out) {
   memset(out, 0, rank * rank * sizeof *out);
   size_t whole = rank - rank % DLANES, fours = rank - rank % 4;
@@ -271,8 +281,8 @@ TARGET static void NAME(gram)(const double *a, size_t rows, size_t rank, double 
       out[x * rank + y] = out[y * rank + x];
 }
 
-/* Columns from the right, so that rows may be overwritten in place: column b needs columns 0..b only. Sums start from +0, which
- * keeps the zeros of u without effect, however wide a block is. */
+/* A := A U, for an upper triangular U. Columns are computed from the right, because column b needs columns 0 to b only, so A can be
+ * overwritten in place. Sums begin at +0, so that the zeros of U have no effect whatever the width of a vector is. */
 TARGET static void NAME(times_upper)(double *a, size_t rows, size_t rank, const double *u) {
   size_t whole = rank - rank % DLANES, i = 0;
   for (size_t r = 0; r < rows; r++)
@@ -282,7 +292,7 @@ TARGET static void NAME(times_upper)(double *a, size_t rows, size_t rank, const 
         s += a[r * rank + k] * u[k * rank + b];
       a[r * rank + b] = s;
     }
-  for (; i + 4 <= rows; i += 4) /* four at once: their sums do not wait for each other */
+  for (; i + 4 <= rows; i += 4) /* four rows, so that the processor can overlap their additions */
     for (size_t b = whole; b > 0; b -= DLANES) {
       double *row = a + i * rank;
       DVEC s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};

@@ -434,7 +434,7 @@ static size_t put_varint(uint64_t value, uint8_t *to) {
   return n;
 }
 
-/* What stands before the kind's own message: the version, the kind's number, the message's size. */
+/* The envelope before a message of its kind: protocol version, number of the kind, size of the message. */
 static size_t put_envelope(uint32_t number, size_t size, uint8_t to[32]) {
   size_t n = put_varint(VERSION_FIELD << 3 | WIRE_VARINT, to);
   n += put_varint(HV_PROTOCOL_VERSION, to + n);

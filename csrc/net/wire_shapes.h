@@ -1,9 +1,10 @@
-/* The table of fields: which field of a struct in msg.h is which field of a message in the .proto.
+/* The mapping of message fields: for each struct of msg.h, the fields of the protobuf message that encodes it.
  *
- * Room: net; included once, by wire.c, which defines the macros (PAIR, SHAPE, BYTES, LIST, ...) and reads the table in both
- * directions. One row for each field of the .proto, in the order of its numbers, with the limits of msg.h. `said` may remove fields
- * before they are written. `heard` sees both sides after all rows were read, and may refuse the message.
- * Thread: constants only.
+ * Room: net; included once, by wire.c, which defines the macros (PAIR, SHAPE, BYTES, LIST, ...) and uses the table to encode
+ * and to decode. One row for each field, in the order of their numbers in proto/hivemind.proto, with the limits of msg.h. A
+ * function `said` is called before a message is encoded and may clear fields. A function `heard` is called after all fields
+ * were decoded, sees both structs, and may reject the message.
+ * Thread: any; constants only.
  */
 #ifndef HV_NET_WIRE_SHAPES_H
 #define HV_NET_WIRE_SHAPES_H
@@ -47,7 +48,7 @@ PAIR(record, hv_record, Hv__Record) = {
     MAYBE(record, signature, uint8_t *),
 };
 
-/* What is not signed has no signature, and nothing that it would vouch for. */
+/* A record without a signer has no signature, and none of the fields that a signature covers. */
 static void record_said(void *theirs) {
   Hv__Record *to = theirs;
   if (hv_peer_is_known((const hv_peer_id *)to->signer.data))
@@ -68,7 +69,7 @@ SHAPE(record, .said = record_said, .heard = record_heard);
 
 PAIR(find, hv_msg_find, Hv__Find) = {
     EXACT(find, target, hv_hash),
-    MAYBE(find, key, hv_hash), /* none: the target */
+    MAYBE(find, key, hv_hash), /* absent: equal to the target */
     FLAG(find, want_records),
     U8(find, n_contacts, HV_CONTACTS_MAX),
     BYTES(find, me, HV_CONTACT_ADDRS_MAX),
@@ -202,10 +203,10 @@ PAIR(progress_told, hv_msg_progress_told, Hv__ProgressTold) = {FLAG(progress_tol
                                                                BYTES(progress_told, words, HV_ZONE_MSG_BYTES_MAX)};
 SHAPE(progress_told);
 
-/* The kinds: a new one is its message in the .proto, its PAIR and SHAPE above, and a line here. */
+/* All kinds of messages. A new one needs a message in the .proto, a PAIR and a SHAPE above, and a line here. */
 static const struct kind {
   const shape *shape;
-  uint32_t number; /* in Envelope */
+  uint32_t number; /* of its field in the message Envelope */
 } kinds[HV_MSG_KINDS] = {
     [HV_MSG_REFUSAL] = {&refusal_shape, HV__ENVELOPE__KIND_REFUSAL},
     [HV_MSG_HELLO] = {&hello_shape, HV__ENVELOPE__KIND_HELLO},

@@ -6,6 +6,7 @@
 
 #include "lib/check.h"
 #include "lib/relay.h"
+#include "net/clock.h"
 #include "net/transport/loop.h"
 
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 #include "lib/raw.h"
 
 #include "lib/check.h"
+#include "net/clock.h"
 #include "net/transport/loop.h"
 
 static void raw_done(hv_grpc_op *op, int ok) {

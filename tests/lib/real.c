@@ -1,5 +1,6 @@
 #include "lib/real.h"
 
+#include "net/clock.h"
 #include "net/transport/listen.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 #include "net/hive/future.h"
 
-#include "net/transport/loop.h"
+#include "net/clock.h"
 
 #include <pthread.h>
 #include <string.h>

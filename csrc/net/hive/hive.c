@@ -3,6 +3,7 @@
  * Every request becomes an op: made on the program's thread, started and ended on the hive thread, where it stands in the
  * hive's list meanwhile; its future outlives it.
  */
+#include "net/clock.h"
 #include "net/hive/hive_inner.h"
 #include "net/identity.h"
 #include "net/transport/grpc.h"
@@ -471,7 +472,8 @@ hv_status hv_hive_receive(hv_hive *hive, hv_future **out) {
 
 /* ---- life ---- */
 
-/* What a list of strings says, each perhaps several with commas. Addresses of other transports are skipped with a warning. */
+/* Parses a list of strings, each with one address or several, separated by commas. Addresses of other transports are skipped with a
+ * warning. */
 typedef struct parsed {
   hv_target *targets;
   size_t n;
@@ -539,6 +541,21 @@ static hv_status make_identity(hv_hive *hive, const hv_hive_config *config, hv_e
              : hv_fail(err, HV_CRYPTO, "cannot create a key: libcrypto failed, or memory ran out; raise the memory limit");
 }
 
+static hv_dht_config dht_settings(const hv_hive_dht_config *config) {
+  return (hv_dht_config){
+      .bucket_size = config->bucket_size,
+      .num_replicas = config->num_replicas,
+      .parallel_rpc = config->parallel_rpc,
+      .cache_nearest = config->cache_nearest,
+      .cache_locally = config->cache_locally,
+      .wait_timeout_ms = config->wait_timeout_ms,
+      .refresh_ms = config->refresh_ms,
+      .blacklist_ms = config->blacklist_ms,
+      .backoff_rate = config->backoff_rate,
+      .cache = {.records = config->cache_records},
+  };
+}
+
 static hv_status make_node(hv_hive *hive, const hv_hive_config *config, const parsed *initial, hv_error *err) {
   hv_node_config node = {
       .me = *hv_identity_peer(hive->identity),
@@ -547,7 +564,7 @@ static hv_status make_node(hv_hive *hive, const hv_hive_config *config, const pa
       .n_announce = hive->n_announce,
       .initial = initial->targets,
       .n_initial = initial->n,
-      .dht = hv_hive_dht_settings(&config->dht),
+      .dht = dht_settings(&config->dht),
       .changed = node_changed,
       .arg = hive,
   };

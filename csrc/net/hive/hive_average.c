@@ -3,8 +3,8 @@
  *
  * The lock is the gate of core/average/average.h: the hive thread asks for it without waiting, and is told by a command when the
  * program lets go. */
+#include "net/clock.h"
 #include "net/hive/hive_inner.h"
-#include "net/transport/loop.h"
 
 #include <pthread.h>
 #include <stdio.h>

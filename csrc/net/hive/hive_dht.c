@@ -3,21 +3,6 @@
 
 #include <string.h>
 
-hv_dht_config hv_hive_dht_settings(const hv_hive_dht_config *config) {
-  return (hv_dht_config){
-      .bucket_size = config->bucket_size,
-      .num_replicas = config->num_replicas,
-      .parallel_rpc = config->parallel_rpc,
-      .cache_nearest = config->cache_nearest,
-      .cache_locally = config->cache_locally,
-      .wait_timeout_ms = config->wait_timeout_ms,
-      .refresh_ms = config->refresh_ms,
-      .blacklist_ms = config->blacklist_ms,
-      .backoff_rate = config->backoff_rate,
-      .cache = {.records = config->cache_records},
-  };
-}
-
 static void cancel_dht(hv_hive_op *o, hv_node *node) {
   hv_dht_cancel(hv_node_dht(node), &o->u.dht.op);
 }

@@ -1,8 +1,9 @@
-/* Operations: requests of a program, from its thread to the hive thread and back.
+/* Operations: a program's requests to its node, which run on the hive thread and finish a future.
  *
- * Room: net (uses core/node, future); shared by the hive*.c files only. hivemind_c.h is their contract.
- * Owner: the hive's list holds an operation from its start to its end. Its future outlives it.
- * Thread: made and submitted on the program's thread; started and ended on the hive thread.
+ * Room: net (uses core/node, future); private to hive*.c. hivemind_c.h is their contract. hive.c has what all operations share; the
+ * other files have one kind each, and hive.c calls none of them.
+ * Owner: the hive's list owns an operation from its start to its end. Its future has its own references.
+ * Thread: created and submitted on the program's thread; started and ended on the hive thread.
  */
 #ifndef HV_NET_HIVE_INNER_H
 #define HV_NET_HIVE_INNER_H
@@ -17,11 +18,11 @@ struct hv_hive_op {
   hv_hive *hive;
   hv_future *future;
   void (*start)(hv_hive_op *self, hv_node *node);
-  void (*cancel)(hv_hive_op *self, hv_node *node); /* NULL: it just ends */
-  void (*check)(hv_hive_op *self, hv_node *node);  /* something changed in the node; NULL: not waiting for that */
+  void (*cancel)(hv_hive_op *self, hv_node *node); /* NULL: the operation only fails with HV_CANCELLED */
+  void (*check)(hv_hive_op *self, hv_node *node);  /* called after a change in the node; NULL: not needed */
   hv_payload *payload;
-  uint8_t *bytes; /* freed with it */
-  void *block;    /* likewise, until it is given away */
+  uint8_t *bytes; /* freed with the operation */
+  void *block;    /* also freed with it, unless it became the result */
   size_t count;
   hv_peer_id peer;
   union {
@@ -35,8 +36,8 @@ struct hv_hive_op {
     struct {
       hv_hive_averager *averager;
       hv_average_step step;
-      const hv_average_config *config; /* to make one */
-      hv_future *about;                /* the step that is meant; compared only */
+      const hv_average_config *config; /* of an averager to create */
+      hv_future *about;                /* the future of the step that is meant; compared, not used */
       float weight;
       hv_span bits;
       uint64_t reached;
@@ -51,19 +52,17 @@ struct hv_hive_op {
   } u;
 };
 
-/* HV_OK, or HV_FORKED: then nothing of the hive may be touched. Asked first by every call of the program's. */
+/* HV_OK, or HV_FORKED in a child process, where the hive must not be used. Every public function asks this first. */
 hv_status hv_hive_usable(const hv_hive *hive);
 hv_hive_op *hv_hive_new_op(hv_hive *hive, void (*start)(hv_hive_op *self, hv_node *node)); /* NULL: no memory */
-/* Sends it to the hive thread and gives out its future. Takes the op, also on failure. */
+/* Sends an operation to the hive thread and returns its future. Takes the operation, also on failure. */
 hv_status hv_hive_submit(hv_hive_op *op, hv_future **out);
-void hv_hive_free_op(hv_hive_op *op); /* its future is finished already, or it was never submitted */
-/* Each fails the op's future and frees the op. hv_hive_fail_op: the cause is the status' own. */
+void hv_hive_free_op(hv_hive_op *op); /* its future is finished, or it was never submitted */
+/* Each fails the future and frees the operation. hv_hive_fail_op: with the cause that follows from the status. */
 void hv_hive_fail_op(hv_hive_op *op, hv_status status, const char *text);
 void hv_hive_fail_op_by(hv_hive_op *op, hv_status status, hv_cause cause, const char *text);
 
-/* Hands a command to the hive thread; HV_CLOSED: it is still the caller's. */
+/* Posts a command to the hive thread. HV_CLOSED: it still belongs to the caller. */
 hv_status hv_hive_post(hv_hive *hive, hv_command *command);
-
-hv_dht_config hv_hive_dht_settings(const hv_hive_dht_config *config); /* hive_dht.c */
 
 #endif

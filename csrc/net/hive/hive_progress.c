@@ -4,8 +4,8 @@
  * anything waits: the program writes and reads it at any time, the hive thread comes by on its own timer. Only a new epoch wakes
  * the hive thread. Counted: the program's reference, the tracker's, and one while a command is on its way.
  */
+#include "net/clock.h"
 #include "net/hive/hive_inner.h"
-#include "net/transport/loop.h"
 
 #include <math.h>
 #include <pthread.h>

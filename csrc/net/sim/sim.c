@@ -1,160 +1,6 @@
 #include "net/sim/sim_inner.h"
 
-#include <stdio.h>
-#include <string.h>
-#include <xxhash.h>
-
-enum { LOG_RECORDS = 64, LINE_MAX = 512 };
-#define CLOCK_START_US UINT64_C(1000000000000) /* so that a clock may be behind */
-
-/* ---- numbers ---- */
-
-uint64_t sim_random(uint64_t *state) { /* splitmix64 (Steele, Lea, Flood 2014) */
-  uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-  return z ^ (z >> 31);
-}
-
-uint64_t sim_hash_mix(uint64_t a, uint64_t b) {
-  uint64_t state = a * UINT64_C(0xff51afd7ed558ccd) + b;
-  return sim_random(&state);
-}
-
-void sim_fill_random(uint64_t *state, uint8_t *out, size_t size) {
-  while (size) {
-    uint64_t r = sim_random(state);
-    size_t n = size < sizeof r ? size : sizeof r;
-    memcpy(out, &r, n);
-    out += n;
-    size -= n;
-  }
-}
-
-/* ---- clocks ---- */
-
-uint64_t sim_local_us(const sim_node *node, uint64_t time_us) {
-  int64_t drift =
-      (int64_t)(time_us / 1000000) * node->seat.drift_ppm + (int64_t)(time_us % 1000000) * node->seat.drift_ppm / 1000000;
-  return CLOCK_START_US + (uint64_t)node->seat.skew_us + time_us + (uint64_t)drift;
-}
-
-uint64_t sim_after_us(const sim_node *node, uint64_t delay_us) {
-  uint64_t now = node->sim->now;
-  if (delay_us > SIM_NEVER / 2)
-    delay_us = SIM_NEVER / 2;
-  if (node->seat.drift_ppm == 0)
-    return now + delay_us;
-  uint64_t due = now + (uint64_t)((double)delay_us / (1 + node->seat.drift_ppm * 1e-6));
-  uint64_t wanted = sim_local_us(node, now) + delay_us;
-  while (sim_local_us(node, due) < wanted)
-    due++;
-  return due;
-}
-
-/* ---- what is told ---- */
-
-static void say_line(hv_sim *sim, const sim_node *node, const char *text) {
-  char line[LINE_MAX];
-  char who[16] = "--";
-  if (node)
-    snprintf(who, sizeof who, "n%u", (unsigned)node->index);
-  snprintf(line, sizeof line, "+%.3fs %s %s", (double)sim->now * 1e-6, who, text);
-  sim->config.say(sim->config.say_arg, line);
-}
-
-static void tell(hv_sim *sim, const sim_node *node, const char *format, va_list args) {
-  char text[LINE_MAX - 64];
-  vsnprintf(text, sizeof text, format, args);
-  say_line(sim, node, text);
-}
-
-void sim_tell(hv_sim *sim, const sim_node *node, const char *format, ...) {
-  if (!sim->config.say)
-    return;
-  va_list args;
-  va_start(args, format);
-  tell(sim, node, format, args);
-  va_end(args);
-}
-
-void hv_sim_say(hv_sim *sim, const char *format, ...) {
-  if (!sim->config.say)
-    return;
-  va_list args;
-  va_start(args, format);
-  tell(sim, NULL, format, args);
-  va_end(args);
-}
-
-static void say_log(hv_sim *sim, const sim_node *node) {
-  hv_log_record record;
-  while (hv_log_take(sim->log, &record))
-    sim_tell(sim, node, "%s %s: %s (%s)", hv_log_level_name(record.level), record.room, record.text, record.event);
-}
-
-static const char *kind_name(hv_event_kind kind) {
-  static const char *const names[HV_EVENT_KINDS] = {"START",         "TIMER",       "CALL_DONE",    "REQUEST",
-                                                    "STREAM_OPENED", "STREAM_DATA", "STREAM_READY", "STREAM_CLOSED",
-                                                    "WORK_DONE",     "PEER_DOWN",   "COMMAND",      "STOP"};
-  return names[kind];
-}
-
-static void say_event(hv_sim *sim, const sim_node *node, const hv_event *event) {
-  char peer[HV_PEER_SHORT_MAX + 1] = "", size[32] = "";
-  int ends = event->kind == HV_EVENT_CALL_DONE || event->kind == HV_EVENT_STREAM_CLOSED || event->kind == HV_EVENT_WORK_DONE;
-  if (hv_peer_is_known(&event->peer)) {
-    peer[0] = ' ';
-    hv_peer_short(&event->peer, peer + 1);
-  }
-  if (event->kind == HV_EVENT_STREAM_DATA)
-    snprintf(size, sizeof size, " %zu bytes", event->payload ? event->payload->size : (size_t)0);
-  sim_tell(sim, node, "%s%s%s%s%s%s%s", kind_name(event->kind), peer, size, ends ? " " : "",
-           ends ? hv_status_name(event->status) : "", event->text[0] ? ": " : "", event->text);
-}
-
-static void trace(hv_sim *sim, const sim_node *node, uint32_t kind, uint32_t status, uint64_t content) {
-  struct {
-    uint64_t now, content;
-    uint32_t node, kind, status, zero;
-  } record = {sim->now, content, node->index, kind, status, 0};
-  sim->hash = XXH64(&record, sizeof record, sim->hash);
-}
-
-/* ---- events into cores ---- */
-
-/* The planned kill, when the count stands right. */
-static void planned_kill(hv_sim *sim, sim_node *node, int after) {
-  if (sim->kill.n != sim->counts.events || sim->kill.after != after)
-    return;
-  sim->kill.n = 0;
-  size_t victim = sim->kill.node == HV_SIM_ANY ? node->index : sim->kill.node;
-  hv_sim_kill(sim, victim);
-}
-
-int sim_deliver(sim_node *node, hv_event *event, uint64_t content) {
-  hv_sim *sim = node->sim;
-  uint32_t lives = node->lives;
-  sim->counts.events++;
-  planned_kill(sim, node, 0);
-  if (node->life == SIM_DEAD)
-    return 0;
-  if (event->kind == HV_EVENT_COMMAND)
-    event->command = sim_next_command(node);
-  event->now_us = sim_local_us(node, sim->now);
-  trace(sim, node, event->kind, event->status, content);
-  if (sim->config.say)
-    say_event(sim, node, event);
-  sim->stepping = node;
-  node->core.step(node->core.self, event);
-  sim->stepping = NULL;
-  if (sim->config.say)
-    say_log(sim, node);
-  if (node->doomed)
-    sim_node_crash(node, node->doomed == SIM_UNPLUGGED);
-  planned_kill(sim, node, 1);
-  return node->life != SIM_DEAD && node->lives == lives;
-}
+enum { LOG_RECORDS = 64 };
 
 /* ---- what is next ---- */
 
@@ -220,7 +66,7 @@ static void do_entry(hv_sim *sim, const sim_entry *entry) {
   }
 }
 
-/* Does the next thing up to a time; what belongs to a paused node is put aside, in its order. */
+/* Processes the next entry that is due by until_us, and defers the entries of paused nodes. 0: there was none. */
 static int next(hv_sim *sim, uint64_t until_us) {
   for (;;) {
     if (sim->heap.size == 0 || sim->heap.entries[0].due > until_us)
@@ -274,7 +120,7 @@ hv_status hv_sim_at(hv_sim *sim, uint64_t time_us, void (*fn)(hv_sim *sim, void 
 hv_sim_config hv_sim_defaults(uint64_t seed) {
   return (hv_sim_config){
       .seed = seed,
-      .link = {.delay_us = 10000, .jitter_us = 2000},
+      .link = sim_link_default(),
       .job_us = 1000,
       .grace_us = 500000,
       .keepalive_us = 20000000,
@@ -296,6 +142,7 @@ hv_sim *hv_sim_new(hv_mem *mem, const hv_sim_config *config) {
   sim->secret = sim_hash_mix(config->seed, 2);
   sim->hash = config->seed;
   sim->cuts = 1;
+  sim->crash = sim_node_crash;
   hv_buf_init(&sim->scratch, mem, HV_MSG_BYTES_MAX + HV_BULK_HEADER_MAX);
   if (config->say && !(sim->log = hv_log_new(mem, LOG_RECORDS, config->say_least))) {
     hv_mem_free(sim);
@@ -319,7 +166,7 @@ size_t hv_sim_free(hv_sim *sim) {
   sim->config.say = NULL;
   for (size_t i = 0; i < sim->n_nodes; i++)
     sim_node_crash(sim->nodes[i], 1);
-  sim_heap_sift(&sim->heap, drop_entry, sim);
+  sim_heap_filter(&sim->heap, drop_entry, sim);
   size_t leaks = hv_sim_leaks(sim);
   for (size_t i = 0; i < sim->n_nodes; i++)
     sim_node_free(sim->nodes[i]);

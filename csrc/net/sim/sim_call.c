@@ -3,7 +3,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { BACK_MAX = 10 /* a message held back: up to so many delays */ };
+enum { BACK_MAX = 10 /* longest time for which a message is held back, in delays of the link */ };
 
 /* ---- messages as bytes ---- */
 
@@ -33,7 +33,7 @@ void sim_packet_drop(hv_sim *sim, sim_packet *packet) {
   sim_pool_give(&sim->packets, packet);
 }
 
-/* One copy of a message on its way. Without memory it is lost, as it might have been anyway. */
+/* Sends one copy of a message. Without memory for it, the message is lost. */
 static void post(hv_sim *sim, sim_pair *pair, sim_packet packet, uint64_t leave) {
   const hv_sim_link *link = sim_link_of(sim, pair->from, pair->to);
   uint64_t at = sim_transit(sim, pair, leave, packet.blob->size);
@@ -119,7 +119,7 @@ static sim_call *new_call(sim_node *from, sim_node *to, hv_call *call) {
   return c;
 }
 
-/* What is known before anything is sent. 1: the message is to go. */
+/* False if the call fails before its request is sent; then its end is set. */
 static int may_go(sim_call *c, hv_status nobody) {
   hv_sim *sim = c->from->sim;
   const hv_peer_id *id = &c->call->to.id;
@@ -253,7 +253,7 @@ static void send_answer(sim_node *node, uint32_t to, sim_call *call, uint64_t se
     status = encode(sim, &refusal, &packet.blob);
   }
   if (status != HV_OK)
-    return; /* the caller's time will run out */
+    return; /* the caller gets a timeout */
   sim_pair *pair = sim_pair_of(sim, node->index, to);
   if (pair && !sim_blocked(sim, node->index, to))
     send(sim, pair, packet, sim->now);
@@ -281,7 +281,7 @@ static sim_request *new_request(sim_node *node, sim_packet *packet) {
   if (!r)
     return NULL;
   r->pub.peer = sim->nodes[packet->from]->id;
-  r->pub.from = sim_addr_of(packet->from, (uint16_t)(32768 + node->index % 16384)); /* the port it dialled out from */
+  r->pub.from = sim_addr_of(packet->from, (uint16_t)(32768 + node->index % 16384)); /* an ephemeral port of the caller */
   r->node = node;
   r->from = packet->from;
   r->call = packet->call;
@@ -327,7 +327,7 @@ static void request_arrives(sim_node *node, sim_packet *packet) {
   hv_wire_release(&wire);
 }
 
-/* A message that is doubled shares its bytes: whoever changes them does so to a copy. */
+/* Lets the tap see and change a copy of the bytes, because a duplicate shares the original. */
 static void tapped(hv_sim *sim, sim_packet *packet, uint32_t to) {
   sim_blob *blob = packet->blob;
   sim_blob *own = hv_mem_alloc(sim->mem, sizeof *own + blob->size);

@@ -83,7 +83,7 @@ void sim_heap_unhold(sim_heap *heap, size_t n) {
   heap->held -= n;
 }
 
-/* Room that is held is counted on top of what is in the heap: an alarm that is set takes both, which only wastes a little. */
+/* Reserved room is counted in addition to the entries. An alarm that is set counts twice, which wastes a few bytes. */
 static void push(sim_heap *heap, uint64_t due, uint32_t node, sim_kind kind, void *item) {
   sim_entry entry = {due, ++heap->order, item, node, kind};
   up(heap, heap->size++, entry);
@@ -123,11 +123,11 @@ void sim_heap_defer(sim_heap *heap) {
   down(heap, 0, top);
 }
 
-void sim_heap_sift(sim_heap *heap, int (*see)(void *arg, sim_entry *entry), void *arg) {
+void sim_heap_filter(sim_heap *heap, int (*keep)(void *arg, sim_entry *entry), void *arg) {
   size_t kept = 0;
   for (size_t i = 0; i < heap->size; i++) {
     sim_entry entry = heap->entries[i];
-    if (see(arg, &entry))
+    if (keep(arg, &entry))
       put(heap, kept++, &entry);
     else
       lose_slot(&entry);

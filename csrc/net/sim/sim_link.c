@@ -1,6 +1,6 @@
 #include "net/sim/sim_inner.h"
 
-enum { PORT = 31337, OVERHEAD = 64 /* bytes of headers on the way with every message */, HELD_BACK = 10 };
+enum { PORT = 31337, OVERHEAD = 64 /* bytes of headers with each message */ };
 
 /* ---- addresses: 10.a.b.c is node a.b.c, counted from 1 ---- */
 
@@ -14,10 +14,6 @@ hv_addr sim_addr_of(uint32_t node, uint16_t port) {
   return addr;
 }
 
-hv_target hv_sim_target(hv_sim *sim, size_t node) {
-  return (hv_target){sim_identity_of(sim, (uint32_t)node), sim_addr_of((uint32_t)node, 0)};
-}
-
 sim_node *sim_node_at(hv_sim *sim, const hv_addr *addr, hv_status *why) {
   const uint8_t *ip = addr->host.ip;
   uint32_t n = (uint32_t)ip[1] << 16 | (uint32_t)ip[2] << 8 | ip[3];
@@ -26,7 +22,7 @@ sim_node *sim_node_at(hv_sim *sim, const hv_addr *addr, hv_status *why) {
     return NULL;
   sim_node *node = sim->nodes[n - 1];
   *why = HV_REFUSED;
-  return addr->port == PORT && !node->seat.client_mode ? node : NULL;
+  return addr->port == PORT && !node->config.client_mode ? node : NULL;
 }
 
 /* ---- pairs: a table by (from, to), open addressing ---- */
@@ -81,6 +77,10 @@ void sim_links_fini(hv_sim *sim) {
 
 /* ---- settings ---- */
 
+hv_sim_link sim_link_default(void) {
+  return (hv_sim_link){.delay_us = 10000, .jitter_us = 2000};
+}
+
 static const hv_sim_link *link_of(hv_sim *sim, const sim_pair *pair, uint32_t from, uint32_t to) {
   if (pair && pair->link)
     return pair->link;
@@ -107,7 +107,7 @@ static hv_status set(hv_sim *sim, hv_sim_link **where, const hv_sim_link *link) 
 
 hv_status hv_sim_set_link(hv_sim *sim, size_t from, size_t to, const hv_sim_link *link) {
   if (from == HV_SIM_ANY && to == HV_SIM_ANY) {
-    sim->config.link = link ? *link : hv_sim_defaults(0).link;
+    sim->config.link = link ? *link : sim_link_default();
     return HV_OK;
   }
   if ((from != HV_SIM_ANY && from >= sim->n_nodes) || (to != HV_SIM_ANY && to >= sim->n_nodes))
@@ -130,7 +130,7 @@ hv_status hv_sim_cut(hv_sim *sim, size_t from, size_t to, int on) {
   pair->cuts = on ? sim->cuts : 0;
   sim->any_cut = 1;
   sim->rewired++;
-  sim_tell(sim, NULL, "%s n%zu -> n%zu", on ? "cut" : "mended", from, to);
+  sim_narrate(sim, NULL, "%s n%zu -> n%zu", on ? "cut" : "mended", from, to);
   return HV_OK;
 }
 
@@ -139,7 +139,7 @@ void hv_sim_group(hv_sim *sim, size_t node, unsigned group) {
     return;
   sim->nodes[node]->group = group;
   sim->rewired++;
-  sim_tell(sim, NULL, "n%zu is in group %u", node, group);
+  sim_narrate(sim, NULL, "n%zu is in group %u", node, group);
 }
 
 void hv_sim_heal(hv_sim *sim) {
@@ -148,7 +148,7 @@ void hv_sim_heal(hv_sim *sim) {
   sim->rewired++;
   for (size_t i = 0; i < sim->n_nodes; i++)
     sim->nodes[i]->group = 0;
-  sim_tell(sim, NULL, "all partitions healed");
+  sim_narrate(sim, NULL, "all partitions healed");
 }
 
 int hv_sim_apart(hv_sim *sim, size_t from, size_t to) {
@@ -188,7 +188,7 @@ uint64_t sim_dial(hv_sim *sim, sim_pair *pair) {
   return pair->ready_at;
 }
 
-/* Through a queue that is free again at *free_at. */
+/* The time at which `size` bytes that arrive at `at` have passed a queue, which is empty at *free_at. Updates *free_at. */
 static uint64_t pass(uint64_t at, uint64_t *free_at, size_t size, uint64_t rate) {
   if (rate == 0)
     return at;
@@ -203,7 +203,7 @@ uint64_t sim_transit(hv_sim *sim, sim_pair *pair, uint64_t leave, size_t size) {
   size += OVERHEAD;
   sim->counts.messages++;
   sim->counts.bytes += size;
-  uint64_t at = pass(leave, &from->up_free, size, from->seat.up_rate);
+  uint64_t at = pass(leave, &from->up_free, size, from->config.up_rate);
   at = pass(at, &pair->free_at, size, link->rate) + link->delay_us;
   if (link->jitter_us)
     at += sim_random(&sim->random) % link->jitter_us;
@@ -211,10 +211,10 @@ uint64_t sim_transit(hv_sim *sim, sim_pair *pair, uint64_t leave, size_t size) {
 }
 
 uint64_t sim_way_in(sim_node *node, size_t size, uint8_t *queued) {
-  if (*queued || node->seat.down_rate == 0)
+  if (*queued || node->config.down_rate == 0)
     return 0;
   *queued = 1;
-  return pass(node->sim->now, &node->down_free, size + OVERHEAD, node->seat.down_rate);
+  return pass(node->sim->now, &node->down_free, size + OVERHEAD, node->config.down_rate);
 }
 
 /* ---- connections: each as its dialler sees it ---- */

@@ -7,9 +7,9 @@
 
 /* ---- the small functions of hv_env ---- */
 
-/* The world has no memory for what it must do: the node pays. */
+/* Kills a node for which an entry of the event queue could not be allocated: timers and jobs must not be lost. */
 static void doom(sim_node *node) {
-  sim_tell(node->sim, node, "has no memory left and dies");
+  sim_narrate(node->sim, node, "has no memory left and dies");
   node->doomed = SIM_KILLED;
 }
 
@@ -77,9 +77,9 @@ static void env_forget(hv_env *env, const hv_target *to) {
     sim_disconnect(pair);
 }
 
-/* ---- cryptography: real, or a double keyed by the world's secret ---- */
+/* ---- cryptography: real, or a fast replacement keyed by the sim's secret ---- */
 
-hv_peer_id sim_identity_of(hv_sim *sim, uint32_t node) {
+static hv_peer_id identity_of(hv_sim *sim, uint32_t node) {
   if (node < sim->n_nodes)
     return sim->nodes[node]->id;
   hv_peer_id id = {{0}};
@@ -91,6 +91,10 @@ hv_peer_id sim_identity_of(hv_sim *sim, uint32_t node) {
   id = identity ? *hv_identity_peer(identity) : (hv_peer_id){{0}};
   hv_identity_free(identity);
   return id;
+}
+
+hv_target hv_sim_target(hv_sim *sim, size_t node) {
+  return (hv_target){identity_of(sim, (uint32_t)node), sim_addr_of((uint32_t)node, 0)};
 }
 
 static void double_sign(hv_sim *sim, const hv_peer_id *peer, const char *domain, hv_span bytes, uint8_t out[64]) {
@@ -125,14 +129,6 @@ static int env_verify(hv_env *env, const hv_peer_id *peer, const char *domain, h
 
 /* ---- nodes begin and end ---- */
 
-hv_command *sim_next_command(sim_node *node) {
-  hv_command *command = node->commands;
-  node->commands = command->next;
-  if (!node->commands)
-    node->last_command = &node->commands;
-  return command;
-}
-
 static hv_status come_alive(sim_node *node) {
   hv_sim *sim = node->sim;
   node->lives++;
@@ -140,18 +136,18 @@ static hv_status come_alive(sim_node *node) {
   node->paused = node->unplugged = node->doomed = 0;
   node->core = (hv_core){NULL, NULL};
   node->env.mem = node->mem;
-  hv_status status = node->seat.make(&node->env, node->seat.arg, &node->core);
+  hv_status status = node->config.make(&node->env, node->config.arg, &node->core);
   if (status != HV_OK)
     return status;
   if (!sim_heap_push(&sim->heap, sim->now, node->index, SIM_START, NULL)) {
-    node->seat.free(node->core.self);
+    node->config.free(node->core.self);
     return HV_NOMEM;
   }
   node->life = SIM_ALIVE;
   return HV_OK;
 }
 
-/* The commands that nobody will run any more go back to the program. */
+/* Gives the commands of a dead node back to the program. */
 static void return_commands(sim_node *node) {
   while (node->commands) {
     hv_command *command = sim_next_command(node);
@@ -163,20 +159,20 @@ static int of_another(void *arg, sim_entry *entry) {
   const sim_node *node = arg;
   if (entry->node != node->index || entry->kind == SIM_SCRIPT)
     return 1;
-  entry->due &= SIM_NEVER - 1; /* what was sent to it while it was paused arrives nowhere now */
+  entry->due &= SIM_NEVER - 1; /* messages that were deferred while it was paused arrive at a dead node */
   return entry->kind == SIM_PACKET || entry->kind == SIM_ARRIVE;
 }
 
-/* The core has heard its last event. */
+/* Ends a node: frees its core and all that it has, and notifies its peers. */
 static void bury(sim_node *node) {
   hv_sim *sim = node->sim;
   node->life = SIM_DEAD;
   node->paused = node->doomed = 0;
   sim_calls_drop(node);
   sim_streams_break(node, !node->unplugged);
-  sim_heap_sift(&sim->heap, of_another, node);
+  sim_heap_filter(&sim->heap, of_another, node);
   node->jobs = NULL;
-  node->seat.free(node->core.self);
+  node->config.free(node->core.self);
   node->core = (hv_core){NULL, NULL};
   sim_streams_drop(node);
   sim_requests_drop(node);
@@ -193,7 +189,7 @@ void sim_node_crash(sim_node *node, int unplugged) {
     return;
   }
   node->unplugged = unplugged != 0;
-  sim_tell(node->sim, node, unplugged ? "is gone" : "is killed");
+  sim_narrate(node->sim, node, unplugged ? "is gone" : "is killed");
   bury(node);
 }
 
@@ -216,7 +212,7 @@ void sim_node_ends(sim_node *node) {
   hv_sim *sim = node->sim;
   node->life = SIM_ENDING;
   while (node->life == SIM_ENDING && (node->calls || node->ends || node->jobs)) {
-    sim_heap_sift(&sim->heap, not_a_job, node);
+    sim_heap_filter(&sim->heap, not_a_job, node);
     cancel_jobs(node);
     while (node->calls) {
       sim_call_end_at(node->calls, 0, HV_CANCELLED, "this node is shutting down");
@@ -225,8 +221,8 @@ void sim_node_ends(sim_node *node) {
     sim_streams_end(node);
   }
   if (node->life == SIM_DEAD)
-    return; /* killed on the way */
-  sim_tell(sim, node, "has ended");
+    return; /* killed by one of the events */
+  sim_narrate(sim, node, "has ended");
   bury(node);
 }
 
@@ -247,7 +243,7 @@ void hv_sim_unplug(hv_sim *sim, size_t node) {
 hv_status hv_sim_restart(hv_sim *sim, size_t node) {
   if (!is_node(sim, node) || sim->nodes[node]->life != SIM_DEAD)
     return HV_STATE;
-  sim_tell(sim, sim->nodes[node], "starts again");
+  sim_narrate(sim, sim->nodes[node], "starts again");
   return come_alive(sim->nodes[node]);
 }
 
@@ -261,7 +257,7 @@ void hv_sim_pause(hv_sim *sim, size_t node) {
   if (!is_node(sim, node) || sim->nodes[node]->life == SIM_DEAD)
     return;
   sim->nodes[node]->paused = 1;
-  sim_tell(sim, sim->nodes[node], "is stopped in its tracks");
+  sim_narrate(sim, sim->nodes[node], "is stopped in its tracks");
 }
 
 static int goes_on(void *arg, sim_entry *entry) {
@@ -274,8 +270,8 @@ void hv_sim_continue(hv_sim *sim, size_t node) {
   if (!is_node(sim, node) || !sim->nodes[node]->paused)
     return;
   sim->nodes[node]->paused = 0;
-  sim_heap_sift(&sim->heap, goes_on, sim->nodes[node]);
-  sim_tell(sim, sim->nodes[node], "goes on");
+  sim_heap_filter(&sim->heap, goes_on, sim->nodes[node]);
+  sim_narrate(sim, sim->nodes[node], "goes on");
 }
 
 void hv_sim_kill_at_event(hv_sim *sim, size_t node, uint64_t n, int after) {
@@ -334,16 +330,16 @@ void sim_node_free(sim_node *node) {
   hv_mem_free(node);
 }
 
-static sim_node *new_node(hv_sim *sim, const hv_sim_node_config *seat) {
+static sim_node *new_node(hv_sim *sim, const hv_sim_node_config *config) {
   sim_node *node = hv_mem_zalloc(sim->mem, sizeof *node);
   if (!node)
     return NULL;
   node->sim = sim;
-  node->seat = *seat;
+  node->config = *config;
   node->index = (uint32_t)sim->n_nodes;
   node->last_command = &node->commands;
-  node->id = sim_identity_of(sim, node->index);
-  node->mem = hv_mem_new(sim->mem, seat->memory ? seat->memory : HV_MEM_UNLIMITED);
+  node->id = identity_of(sim, node->index);
+  node->mem = hv_mem_new(sim->mem, config->memory ? config->memory : HV_MEM_UNLIMITED);
   if (sim->config.real_crypto) {
     uint8_t key[32];
     uint64_t state = sim_hash_mix(sim->config.seed, UINT64_C(0x1d) + node->index);
@@ -370,12 +366,12 @@ static int room_for_one_more(hv_sim *sim) {
   return 1;
 }
 
-hv_status hv_sim_add(hv_sim *sim, const hv_sim_node_config *seat, size_t *index) {
-  if (seat->skew_us > SKEW_MAX_US || seat->skew_us < -SKEW_MAX_US || seat->drift_ppm > 100000 || seat->drift_ppm < -100000)
+hv_status hv_sim_add(hv_sim *sim, const hv_sim_node_config *config, size_t *index) {
+  if (config->skew_us > SKEW_MAX_US || config->skew_us < -SKEW_MAX_US || config->drift_ppm > 100000 || config->drift_ppm < -100000)
     return HV_INVALID;
   if (!room_for_one_more(sim) || !sim_heap_hold(&sim->heap, 1))
     return HV_NOMEM;
-  sim_node *node = new_node(sim, seat);
+  sim_node *node = new_node(sim, config);
   if (!node) {
     sim_heap_unhold(&sim->heap, 1);
     return HV_NOMEM;
@@ -396,7 +392,8 @@ hv_status hv_sim_add(hv_sim *sim, const hv_sim_node_config *seat, size_t *index)
 
 void sim_node_starts(sim_node *node) {
   hv_addr addr = sim_addr_of(node->index, 0);
-  sim_deliver(node, &(hv_event){.kind = HV_EVENT_START, .addrs = &addr, .n_addrs = node->seat.client_mode ? 0 : 1, .text = ""}, 0);
+  sim_deliver(node, &(hv_event){.kind = HV_EVENT_START, .addrs = &addr, .n_addrs = node->config.client_mode ? 0 : 1, .text = ""},
+              0);
 }
 
 void sim_node_works(sim_node *node, hv_job *job) {

@@ -4,29 +4,29 @@
 #include <xxhash.h>
 
 enum {
-  ALARMS = 6,       /* of each end */
-  LEAST_COST = 128, /* what a message without bytes counts against a window */
+  ALARMS = 6,       /* of a sim_end */
+  LEAST_COST = 128, /* bytes that even an empty message counts in a window */
   FIRST_RETRY_US = 200000,
   LAST_RETRY_US = 5000000,
 };
 
-/* A message on one way of a stream. */
+/* A message on its way. */
 struct sim_segment {
   sim_segment *next;
   hv_payload *payload;
-  size_t cost; /* against the windows */
+  size_t cost; /* bytes that it counts in windows */
   uint64_t due;
   uint64_t content;
   enum { OPENS, DATA, ENDS } what;
   size_t header_size;
-  uint8_t header[]; /* as hv_wire_write_bulk made it */
+  uint8_t header[]; /* encoded by hv_wire_write_bulk */
 };
 
-/* A payload as the receiver has it, on its own account, until it lets go. */
+/* A received payload, charged to the receiving node until its core releases it. */
 struct sim_held {
   hv_payload payload; /* first */
   hv_span part;
-  sim_end *end; /* NULL: its stream is gone */
+  sim_end *end; /* NULL: the stream was freed */
   sim_held *next, **where;
 };
 
@@ -39,7 +39,7 @@ static hv_sim *world(const sim_end *end) {
 }
 
 static void set(sim_end *end, sim_alarm *alarm, sim_kind kind, uint64_t due) {
-  /* What was sent arrives at the other's, so it waits while the other is paused. */
+  /* SIM_ARRIVE is an event of the receiving node, which may be paused. */
   sim_alarm_set(world(end), alarm, kind, kind == SIM_ARRIVE ? other(end)->node->index : end->node->index, due);
 }
 
@@ -68,7 +68,7 @@ static void still(sim_end *end) {
   sim_alarm_clear(sim, &end->leave);
 }
 
-/* Nothing more gets across, either way. What each end's core hears of it is another matter. */
+/* Stops both directions and drops all messages. The cores get no event from this. */
 static void break_off(sim_stream_ends *both) {
   both->broken = 1;
   for (int i = 0; i < 2; i++) {
@@ -89,7 +89,7 @@ static void free_if_over(sim_stream_ends *both) {
   hv_mem_free(both);
 }
 
-/* The end is no longer the core's: it leaves its node, its hv_stream is freed. */
+/* Takes an end from its core and frees its hv_stream. */
 static void bury(sim_end *end) {
   sim_stream_ends *both = end->both;
   if (end->pub) {
@@ -105,7 +105,7 @@ static void bury(sim_end *end) {
   free_if_over(both);
 }
 
-/* What the world keeps of a stream besides what its core sees. */
+/* The hv_stream that core sees, and the end to which it belongs. */
 typedef struct public_stream {
   hv_stream pub; /* first */
   sim_end *end;
@@ -162,7 +162,7 @@ static void close_at(sim_end *end, uint64_t due, hv_status status, const char *t
   set(end, &end->close, SIM_CLOSE, due);
 }
 
-/* The news that it is over reaches the other end, if it can. */
+/* Closes the other end after the delay of the link, unless the link is blocked. */
 static void tell_other(sim_end *end, hv_status status, const char *text) {
   hv_sim *sim = world(end);
   uint32_t here = end->node->index, there = other(end)->node->index;
@@ -178,7 +178,7 @@ void sim_stream_closes(sim_end *end) {
     bury(end);
 }
 
-/* Both sides have said all, and all of it has arrived. */
+/* Closes both ends if both half-closes have arrived. */
 static void close_if_said(sim_end *end) {
   hv_sim *sim = world(end);
   if (!end->got_end || !other(end)->got_end)
@@ -199,7 +199,7 @@ void sim_stream_cancel(hv_env *env, hv_stream *stream) {
   }
 }
 
-/* Something about it is broken here: both are told. */
+/* Breaks a stream because of an error at this end, and closes both ends. */
 static void fail(sim_end *end, hv_status status, const char *text) {
   break_off(end->both);
   close_at(end, world(end)->now, status, text);
@@ -263,7 +263,7 @@ static sim_segment *new_segment(hv_sim *sim, int what, hv_span header, hv_payloa
   size_t cost = header.size + (payload ? payload->size : 0);
   *segment = (sim_segment){.what = what, .header_size = header.size, .cost = cost > LEAST_COST ? cost : LEAST_COST};
   if (what == ENDS)
-    segment->cost = 0; /* passes through a full window, so that a receiver that holds everything hears the end */
+    segment->cost = 0; /* passes even a full window, so that a receiver that holds all payloads learns of the end */
   if (header.size)
     memcpy(segment->header, header.data, header.size);
   segment->content = content_of(sim, header, payload);
@@ -271,7 +271,7 @@ static sim_segment *new_segment(hv_sim *sim, int what, hv_span header, hv_payloa
   return segment;
 }
 
-/* A paced message takes its time before it leaves. 1: it is not over. */
+/* True if the pace delays the first message of the queue; then `leave` is set. */
 static int takes_time(sim_end *end, uint64_t now) {
   if (!end->pace)
     return 0;
@@ -290,7 +290,7 @@ static int has_room(const sim_end *end) {
   return end->unread == 0 || end->queue->what == ENDS || end->unread + end->queue->cost <= end->node->sim->config.window;
 }
 
-/* Sends off what the other's window has room for. */
+/* Sends the messages of the queue for which the receiver's window has room. */
 static void pump(sim_end *end) {
   hv_sim *sim = world(end);
   sim_pair *pair = sim_pair_of(sim, end->node->index, other(end)->node->index);
@@ -344,7 +344,7 @@ static hv_status write_header(hv_sim *sim, const hv_msg *header, hv_span *out) {
   return status;
 }
 
-/* It cannot be reached, and that is known already. 1: the opening is to go. */
+/* False if the stream fails before its first message is sent; then its end is set. */
 static int may_open(sim_end *end, const hv_target *to, hv_status nobody) {
   hv_sim *sim = world(end);
   sim_node *there = other(end)->node;
@@ -417,7 +417,7 @@ hv_status sim_stream_send(hv_env *env, hv_stream *stream, const hv_msg *header, 
     end->wants_ready = 1;
     return HV_BUSY;
   }
-  if (end->both->broken) { /* it does not know yet: what it sends finds nobody */
+  if (end->both->broken) { /* this end has not learned of it yet: the message reaches no stream */
     end->taken += cost;
     uint32_t here = end->node->index, there = other(end)->node->index;
     if (!other(end)->node->unplugged && !sim_blocked(sim, here, there) && !sim_blocked(sim, there, here))
@@ -454,8 +454,7 @@ void sim_stream_ready(sim_end *end) {
 
 /* ---- receiving ---- */
 
-/* Tells the sender that bytes have been let go. Of too many such news at once the last are put together, and come with the latest.
- */
+/* Sends a window update: the receiver has released bytes. If SIM_CREDITS are under way, the last one is merged with this one. */
 static void credit(sim_end *sender, size_t bytes) {
   hv_sim *sim = world(sender);
   if (bytes == 0 || sender->both->broken)
@@ -511,7 +510,7 @@ static hv_payload *hold(sim_end *end, hv_payload *payload) {
   return &held->payload;
 }
 
-/* The opener learns that nobody takes it. */
+/* Closes the opener's end with the acceptor's refusal. */
 static void turn_away(sim_end *opener, hv_status status, const char *text) {
   break_off(opener->both);
   tell_other(other(opener), status, text);
@@ -575,7 +574,7 @@ static void got_message(sim_end *end, sim_segment *segment) {
   }
 }
 
-/* It has got across: the sender's window opens. */
+/* A message of this cost has arrived: the sender's buffer has room again. */
 static void left(sim_end *end, size_t cost) {
   end->taken -= cost;
   if (end->wants_ready && !end->ready.slot && end->taken <= world(end)->config.window / 2 && end->live && !end->said_end)
@@ -594,7 +593,7 @@ static int cannot_arrive(sim_end *end) {
   if (there->life != SIM_DEAD && there->life != SIM_ENDING)
     return 0;
   turn_away(end, HV_REFUSED,
-            "connection refused: nobody listens there"); /* only an opening can still be on its way to a dead node */
+            "connection refused: nobody listens there"); /* a dead node has no streams, so this was an opening message */
   return 1;
 }
 

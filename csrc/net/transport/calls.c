@@ -5,21 +5,21 @@
 
 enum { ACCEPTS = 32 };
 
-/* ---- calls we make ---- */
+/* ---- outgoing calls ---- */
 
 typedef struct asked {
   hv_grpc_op op;
-  hv_ring ring; /* of its link */
+  hv_link_use use;
   hv_loop *loop;
   hv_link *link;
   hv_call *call;
   hv_grpc_call *rpc;
-  hv_timer deadline; /* ours: gRPC's may be early, and cost more */
-  int who;           /* the other side was asked who it is */
+  hv_timer deadline; /* replaces gRPC's own deadline, which may fire early and costs more */
+  int who;           /* True if the other side was asked for its identity */
   hv_status broken_off;
 } asked;
 
-/* The peer that answered: as this call says, or as was found out before on the same connection. */
+/* The peer that answered: from this call, or from an earlier one on the same connection. */
 static hv_status who_answered(asked *a, hv_peer_id *peer, hv_cause *cause, char text[HV_WORLD_TEXT_MAX]) {
   if (!a->who) {
     *peer = a->link->met;
@@ -32,7 +32,7 @@ static hv_status who_answered(asked *a, hv_peer_id *peer, hv_cause *cause, char 
     *cause = HV_CAUSE_BAD_CERTIFICATE;
     return HV_DENIED;
   }
-  *cause = HV_CAUSE_OTHER_PEER; /* if it is denied */
+  *cause = HV_CAUSE_OTHER_PEER; /* applies if it is denied */
   return hv_link_meet(a->link, peer, text);
 }
 
@@ -56,14 +56,14 @@ static hv_status read_answer(asked *a, hv_wire_msg *answer, char text[HV_WORLD_T
   return status == HV_TOO_LARGE ? HV_MALFORMED : status;
 }
 
-/* A refusal is no answer: its status and text become the call's. */
+/* Turns a refusal into the status and text of the call. */
 static hv_status refused(const hv_msg_refusal *refusal, char text[HV_WORLD_TEXT_MAX]) {
   snprintf(text, HV_WORLD_TEXT_MAX, "%.*s", (int)refusal->text.size, (const char *)refusal->text.data);
   return refusal->status > HV_OK && refusal->status < HV_STATUS_COUNT ? refusal->status : HV_INTERNAL;
 }
 
 static void ask_done(hv_grpc_op *op, int ok) {
-  (void)ok; /* the status tells */
+  (void)ok; /* hv_link_explain gives the status */
   asked *a = HV_HOLDER(asked, op, op);
   hv_loop *loop = a->loop;
   char text[HV_WORLD_TEXT_MAX];
@@ -85,7 +85,7 @@ static void ask_done(hv_grpc_op *op, int ok) {
     a->call->to.id = event.peer;
   }
   a->call->world = NULL;
-  hv_ring_remove(&a->ring);
+  hv_ring_remove(&a->use.ring);
   hv_timers_clear(&loop->deadlines, &a->deadline);
   loop->n_asked--;
   hv_loop_deliver(loop, &event);
@@ -106,6 +106,10 @@ static void break_off(asked *a, hv_status why) {
 static void too_late(hv_timer *timer, const hv_event *event) {
   (void)event;
   break_off(timer->owner, HV_TIMEOUT);
+}
+
+static void link_dropped(hv_link_use *use) {
+  break_off(HV_HOLDER(asked, use, use), HV_CANCELLED);
 }
 
 hv_status hv_calls_ask(hv_env *env, hv_call *call, const hv_msg *request) {
@@ -133,13 +137,14 @@ hv_status hv_calls_ask(hv_env *env, hv_call *call, const hv_msg *request) {
   a->loop = loop;
   a->link = link;
   a->call = call;
-  hv_ring_init(&a->ring);
+  hv_ring_init(&a->use.ring);
+  a->use.dropped = link_dropped;
   if (!hv_grpc_call_ask(a->rpc, message, &a->op)) {
     message = NULL;
     status = HV_INTERNAL;
     goto out;
   }
-  hv_ring_add(&link->calls, &a->ring);
+  hv_ring_add(&link->calls, &a->use.ring);
   loop->n_asked++;
   call->world = a;
   return HV_OK;
@@ -162,14 +167,9 @@ void hv_calls_cancel(hv_env *env, hv_call *call) {
     break_off(call->world, HV_CANCELLED);
 }
 
-void hv_calls_cancel_link(hv_link *link) {
-  for (hv_ring *at = link->calls.next; at != &link->calls; at = at->next)
-    break_off(HV_HOLDER(asked, ring, at), HV_CANCELLED);
-}
-
-/* ---- calls that come in ----
- * WAITING for somebody -> GREETING: who it is, is known, the message is awaited -> ASKED: core has it -> ANSWERING -> gone.
- * In GREETING and ANSWERING it is the peer that keeps us waiting: both have an end. */
+/* ---- incoming calls ----
+ * WAITING: an accept without a caller. GREETING: the caller's identity is known, its message has not come. ASKED: core has the
+ * message. ANSWERING: the answer is being sent. GREETING and ANSWERING have a time limit, because they depend on the peer. */
 
 typedef enum visit_state { WAITING, GREETING, ASKED, ANSWERING, VISIT_STATES } visit_state;
 
@@ -230,13 +230,13 @@ static void move(visit *v, visit_state to, hv_ring *ring) {
 }
 
 static void answered(hv_grpc_op *op, int ok) {
-  (void)ok; /* the caller may have gone meanwhile */
+  (void)ok; /* 0: the caller has gone; nothing to do */
   visit *v = HV_HOLDER(visit, op, op);
   v->loop->n_answering--;
   visit_free(v);
 }
 
-/* The answer (taken; NULL: none) and the end. */
+/* Sends the answer (taken; NULL: none) and the final status. */
 static void leave(visit *v, hv_grpc_message *answer, hv_status status, const char *text) {
   move(v, ANSWERING, &v->loop->answering);
   v->since_us = hv_clock_us();
@@ -279,7 +279,7 @@ static void greeted(hv_grpc_op *op, int ok) {
   visit *v = HV_HOLDER(visit, op, op);
   hv_loop *loop = v->loop;
   int64_t size = ok ? hv_grpc_call_size(v->rpc) : -1;
-  if (size < 0 || loop->phase >= HV_PHASE_ENDING) { /* it went away, or took too long */
+  if (size < 0 || loop->phase >= HV_PHASE_ENDING) { /* the caller has gone, or sent nothing in time */
     visit_free(v);
     return;
   }
@@ -325,7 +325,7 @@ void hv_calls_reply(hv_env *env, hv_request *request, const hv_msg *answer) {
   leave(v, message, HV_OK, "");
 }
 
-/* The oldest come first; their ops come back. */
+/* Cancels the calls that are older than the limit; the oldest are first. Their operations complete later. */
 static void cancel_older(const hv_loop *loop, const hv_ring *ring, uint64_t patience_us) {
   for (hv_ring *at = ring->next; at != ring; at = at->next) {
     visit *v = HV_HOLDER(visit, ring, at);

@@ -1,11 +1,11 @@
-/* The door to gRPC: completion queue, credentials, channels, calls, and slices as spans and payloads without a copy.
+/* A wrapper of gRPC's C core: completion queue, credentials, channels, calls, and messages without copies.
  *
- * Room: net (uses base, core/env's small types, identity, trust, listen). Only this file and grpc_tls include gRPC. All policy
- * (deadlines, windows, limits, what a failure means) is in loop, links, calls and streams. docs/WIRE.md, "Over gRPC", has the
- * service's names and how the sides prove who they are. Thread: one thread owns an hv_grpc and all below it. Any thread:
- * hv_grpc_wake, and release of payloads, sent or received. Limits: a message has HV_GRPC_MESSAGE_MAX bytes at most, and is not
- * compressed; a connection carries HV_GRPC_STREAMS_MAX calls at once; a handshake may take 5 s; a connection that is silent for 15
- * s is dropped; the receive buffers of all incoming connections together stay under HV_GRPC_QUOTA.
+ * Room: net (uses base, core/env, identity, trust, listen). Only grpc.c and grpc_tls.c include gRPC. Deadlines, limits and the
+ * meaning of errors are decided by loop, links, calls and streams. docs/WIRE.md, "Over gRPC", names the service and methods.
+ * Owner: the caller frees channels and calls; an operation (hv_grpc_op) is embedded in the caller's struct.
+ * Thread: one thread uses an hv_grpc and all that belongs to it. Any thread: hv_grpc_wake, and the release of payloads.
+ * Limits: HV_GRPC_MESSAGE_MAX bytes per message, uncompressed; HV_GRPC_STREAMS_MAX calls per connection; HV_GRPC_QUOTA bytes in the
+ * receive buffers of all incoming connections; a handshake fails after 5 s, a silent connection after 15 s.
  */
 #ifndef HV_NET_GRPC_H
 #define HV_NET_GRPC_H
@@ -24,7 +24,7 @@ typedef struct hv_grpc_channel hv_grpc_channel;
 typedef struct hv_grpc_call hv_grpc_call;
 typedef struct hv_grpc_message hv_grpc_message;
 
-/* Something under way: embedded by whoever starts it, `done` is called once, from within hv_grpc_poll. ok 0: it did not succeed. */
+/* An asynchronous operation. hv_grpc_poll calls `done` once when it completes; ok 0: it failed. */
 typedef struct hv_grpc_op hv_grpc_op;
 struct hv_grpc_op {
   void (*done)(hv_grpc_op *op, int ok);
@@ -34,16 +34,16 @@ typedef enum hv_grpc_method { HV_GRPC_CALL, HV_GRPC_BULK, HV_GRPC_METHODS } hv_g
 
 /* ---- the queue ---- */
 
-/* 1 in the child of a process that used gRPC: it counts as started, and its threads are not here. (Known while this thread is the
- * only one.) */
+/* True in a forked child of a process that used gRPC: gRPC counts as started, but its threads do not exist. Call it while the
+ * process has one thread. */
 int hv_grpc_orphaned(void);
 
-/* mem (must outlive every payload received here) and identity are borrowed. HV_NOMEM, HV_CRYPTO. */
+/* insecure: without TLS. mem and identity are borrowed; mem must outlive every received payload. HV_NOMEM, HV_CRYPTO. */
 hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, int insecure, hv_grpc **out, hv_error *err);
 
-/* Binds an address before hv_grpc_serve; *port is the one that was taken. A text for people in err with every failure. */
+/* Binds an address; called before hv_grpc_serve. *port is the port that was bound. On failure err has a text. */
 hv_status hv_grpc_listen(hv_grpc *grpc, const hv_addr *addr, uint16_t *port, hv_error *err);
-void hv_grpc_serve(hv_grpc *grpc); /* nothing if nothing was bound */
+void hv_grpc_serve(hv_grpc *grpc); /* starts to accept calls, if an address was bound */
 
 /* Waits until until_us (monotonic) for one operation to complete and calls its `done`; 0: none did. */
 int hv_grpc_poll(hv_grpc *grpc, uint64_t until_us);
@@ -51,82 +51,84 @@ int hv_grpc_poll(hv_grpc *grpc, uint64_t until_us);
 /* Makes the poll return soon. Any thread, but not during or after hv_grpc_free. */
 void hv_grpc_wake(hv_grpc *grpc);
 
-/* Stops to listen and cancels what peers have under way here; waiting accepts come back with ok 0. */
+/* Stops listening and cancels all incoming calls. Waiting accepts complete with ok 0. */
 void hv_grpc_stop_serving(hv_grpc *grpc);
 
-/* Polls until nothing is under way any more (all calls and channels must be freed, serving stopped), waits a moment for payloads
- * that gRPC still holds, and frees. Returns how many payloads it had to leave behind: 0 is right. */
+/* Polls until no operation is under way, waits briefly for payloads that gRPC still holds, and frees. All calls and channels must
+ * be freed and serving stopped before. Returns the number of payloads that gRPC still holds: normally 0. */
 size_t hv_grpc_free(hv_grpc *grpc);
 
-/* ---- channels: a connection to a peer that comes and goes ---- */
+/* ---- channels: a client connection that gRPC reopens when it breaks ---- */
 
-/* Connects with the first call, fails calls at once while it waits between attempts (1 to 5 s). HV_NOMEM, HV_INVALID. */
+/* Connects at the first call. While it waits between attempts (1 to 5 s), calls fail at once. HV_NOMEM, HV_INVALID. */
 hv_status hv_grpc_channel_new(hv_grpc *grpc, const hv_target *to, hv_grpc_channel **out);
-void hv_grpc_channel_free(hv_grpc_channel *channel); /* NULL is fine; a watch comes back */
+void hv_grpc_channel_free(hv_grpc_channel *channel); /* NULL is fine; a watch under way completes */
 
-/* Completes when the connection's state is another than now. 1: now it is up (connected, the peer's identity checked). */
+/* Completes when the connection's state changes. Returns true if it is up now: connected, and the peer's identity checked. */
 int hv_grpc_channel_watch(hv_grpc_channel *channel, hv_grpc_op *op);
 
-/* What it expects and found of the other side's identity (borrowed from the channel); NULL without TLS. */
+/* The check of the peer's identity, borrowed from the channel; NULL without TLS. */
 hv_trust *hv_grpc_channel_trust(hv_grpc_channel *channel);
 
-/* ---- messages out ---- */
-/* head (copied) and then the payload's bytes (kept until they have left; may be NULL). NULL: no memory. */
+/* ---- messages to send ---- */
+/* A message of head (copied), then the bytes of payload (kept until they are sent; may be NULL). NULL: no memory. */
 hv_grpc_message *hv_grpc_message_new(hv_grpc *grpc, hv_span head, hv_payload *payload);
-void hv_grpc_message_free(hv_grpc_message *message); /* if it was not sent; NULL is fine */
+void hv_grpc_message_free(hv_grpc_message *message); /* for a message that was not sent; NULL is fine */
 
-/* ---- calls, either side. Functions with an op return 1 when it is under way, 0 when the call is past that (op will not come) ----
- */
+/* ---- calls, outgoing and incoming ----
+ * A function with an op returns true if the operation is under way. If not, `done` is not called. */
 
-/* Without a deadline. who: without TLS, asks the other side to say who it is. NULL: no memory. */
+/* An outgoing call without a deadline. If `who` is set and there is no TLS, it asks the other side for its identity. NULL: no
+ * memory. */
 hv_grpc_call *hv_grpc_call_new(hv_grpc_channel *channel, hv_grpc_method method, int who);
-/* A stream that goes over several connections is several calls (net/transport/lanes.c). Each says whose it is before it says
- * anything else: the first one its token, the others that they join it. */
+/* The metadata of a call that belongs to a stream over several connections (net/transport/lanes.c). The first call of the stream
+ * has a new token; each further one has the same token and `joins`. */
 typedef struct hv_grpc_lane {
   uint8_t joins;
   uint8_t token[16];
 } hv_grpc_lane;
 void hv_grpc_call_say_lane(hv_grpc_call *call, const hv_grpc_lane *lane);
-/* Server: what the other side said. HV_NOT_FOUND: nothing, it is a stream by itself. HV_MALFORMED. */
+/* Incoming: that metadata. HV_NOT_FOUND: none, so the stream has one call. HV_MALFORMED. */
 hv_status hv_grpc_call_lane(const hv_grpc_call *call, hv_grpc_lane *out);
-/* The next incoming call, when op says so; else free it. NULL: no memory, or serving has stopped. */
+/* Waits for the next incoming call; op completes when it has come, with ok 0 if the call must be freed. NULL: no memory, or serving
+ * has stopped. */
 hv_grpc_call *hv_grpc_accept(hv_grpc *grpc, hv_grpc_method method, hv_grpc_op *op);
-void hv_grpc_call_free(hv_grpc_call *call); /* when no op of it is under way; NULL is fine. Breaks it off if it has not ended */
+void hv_grpc_call_free(hv_grpc_call *call); /* no operation may be under way; NULL is fine. Cancels a call that has not ended */
 void hv_grpc_call_cancel(hv_grpc_call *call);
 
-/* Client: the whole of a unary call; takes request. */
+/* Outgoing: sends request (taken) and completes with the answer and the status of a unary call. */
 int hv_grpc_call_ask(hv_grpc_call *call, hv_grpc_message *request, hv_grpc_op *op);
-/* Server: the answer (taken; NULL: none) and the end, with HV_OK or a refusal and its sentence; with_close: also waits for the
- * other side's end (when nobody else does). */
+/* Incoming: sends the answer (taken; NULL: none) and the final status with its text. with_close: completes after the other side has
+ * closed, for calls without hv_grpc_call_end. */
 int hv_grpc_call_finish(hv_grpc_call *call, hv_grpc_message *answer, hv_status status, const char *text, int with_close,
                         hv_grpc_op *op);
 
-/* One send and one receive may be under way at a time. Takes message, which may be NULL: then it only says hello (headers). */
-int hv_grpc_call_send(hv_grpc_call *call, hv_grpc_message *message, int last, hv_grpc_op *op); /* last (client only): and no more */
+/* One send and one receive may be under way at a time. Takes message; NULL: sends the initial metadata only. last (outgoing calls):
+ * and half-closes. */
+int hv_grpc_call_send(hv_grpc_call *call, hv_grpc_message *message, int last, hv_grpc_op *op);
 int hv_grpc_call_recv(hv_grpc_call *call, hv_grpc_op *op);
-/* Client: completes when the other side has said hello (or never will). Once for each stream. */
+/* Outgoing: completes when the initial metadata of the other side has come, or cannot come. Once per stream. */
 int hv_grpc_call_hello(hv_grpc_call *call, hv_grpc_op *op);
-/* Completes when the call has ended, for whatever reason. Once for each stream. */
+/* Completes when the call has ended, for any reason. Once per stream. */
 int hv_grpc_call_end(hv_grpc_call *call, hv_grpc_op *op);
 
-/* After a receive: the message's size; -1 when there was none (the other side has ended). */
+/* After a receive: the size of the message; -1: there is none, because the other side has half-closed. */
 int64_t hv_grpc_call_size(const hv_grpc_call *call);
-/* The first `size` bytes of the message as one span: in place if they came in one piece, else copied into scratch. Borrowed until
- * the next receive or the call's (or payload's) end. HV_MALFORMED: it is shorter, or compressed. HV_TOO_LARGE, HV_NOMEM: scratch.
- */
+/* The first `size` bytes of the message as one span: in place if they are contiguous, else copied to scratch. Valid until the next
+ * receive or the end of the call or payload. HV_MALFORMED: shorter, or compressed. HV_TOO_LARGE, HV_NOMEM: of scratch. */
 hv_status hv_grpc_call_bytes(hv_grpc_call *call, size_t size, hv_buf *scratch, hv_span *out);
-/* Takes the message as a payload in place, `skip` bytes left out at its front. When the last holder lets go, on whatever thread,
- * released(arg, size of the whole message) is called. NULL: no memory, the message stays. */
+/* Takes the message, without its first `skip` bytes, as a payload in place. The last release of the payload, on any thread, calls
+ * released(arg, size of the whole message). NULL: no memory; the message stays. */
 hv_payload *hv_grpc_call_payload(hv_grpc_call *call, size_t skip, void (*released)(void *arg, size_t size), void *arg);
 
-/* Who is the other side? Client: after its hello or the end of a unary call. Server: at once. HV_DENIED, HV_NOT_FOUND: it has not
- * said. */
+/* The identity of the other side. Outgoing: known after its initial metadata or the end of a unary call. Incoming: at once.
+ * HV_DENIED: not valid; HV_NOT_FOUND: it sent none. */
 hv_status hv_grpc_call_peer(hv_grpc_call *call, hv_peer_id *out);
-void hv_grpc_call_from(hv_grpc_call *call, hv_addr *out); /* where from; kind HV_ADDR_NONE if not known */
+void hv_grpc_call_from(hv_grpc_call *call, hv_addr *out); /* the other side's address; HV_ADDR_NONE: not known */
 
-/* How the call ended, for calls one has made: HV_OK, or why not with a few words (borrowed from text). A refusal by the other world
- * comes with its status and text; cause is finer than the status, or HV_CAUSE_OTHER. HV_CANCELLED, HV_TIMEOUT, HV_REFUSED,
- * HV_UNREACHABLE, HV_CLOSED, HV_TOO_LARGE, HV_MALFORMED... */
+/* The result of an outgoing call: HV_OK, or a status with its cause (or HV_CAUSE_OTHER) and a text. The status and text of a
+ * refusal are those of the peer. Else HV_CANCELLED, HV_TIMEOUT, HV_REFUSED, HV_UNREACHABLE, HV_CLOSED, HV_TOO_LARGE or
+ * HV_MALFORMED. */
 hv_status hv_grpc_call_result(hv_grpc_call *call, hv_cause *cause, char text[HV_GRPC_TEXT_MAX]);
 
 #endif

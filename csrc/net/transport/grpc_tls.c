@@ -1,7 +1,7 @@
 #include "net/transport/grpc_tls.h"
 
+#include "net/clock.h"
 #include "net/transport/handover.h"
-#include "net/transport/loop.h"
 
 #include <grpc/support/log.h>
 #include <grpc/support/string_util.h>

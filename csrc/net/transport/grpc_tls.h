@@ -1,6 +1,7 @@
-/* TLS under gRPC: how it shows and checks our identities; and all that differs between versions of gRPC's C interface.
+/* TLS for gRPC: this node's certificate, the check of the peer's, and the differences between versions of gRPC.
  *
- * Room: net (uses identity, trust). The other half of gRPC's door, private to grpc.c. Seen are gRPC 1.51 (Debian, Ubuntu) and 1.83.
+ * Room: net (uses identity, trust); private to grpc.c and grpc_tls.c. Tested with gRPC 1.51 (Debian, Ubuntu) and 1.83.
+ * Thread: that of hv_grpc; gRPC checks certificates on threads of its own.
  */
 #ifndef HV_NET_GRPC_TLS_H
 #define HV_NET_GRPC_TLS_H
@@ -11,18 +12,18 @@
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
 #if __has_include(<grpc/credentials.h>)
-#include <grpc/credentials.h> /* newer ones keep TLS there */
+#include <grpc/credentials.h> /* newer versions declare TLS there */
 #endif
 
-/* Silences gRPC on the user's stderr, where it reports even a refused connection, unless GRPC_VERBOSITY is set. Call it before any
+/* Turns off gRPC's messages on stderr, which report even refused connections, unless GRPC_VERBOSITY is set. Call it before any
  * other function of gRPC. */
 void hv_grpc_tls_hush(void);
 
-/* A provider that shows this identity's certificate. The caller releases it. HV_NOMEM, HV_CRYPTO. */
+/* gRPC's provider of a certificate for this identity. The caller releases it. HV_NOMEM, HV_CRYPTO. */
 hv_status hv_grpc_tls_provider(hv_mem *mem, const hv_identity *identity, grpc_tls_certificate_provider **out);
 
-/* Options that show the provider's certificate and check the other's by `trust` (kept; charged to mem, which must outlive what gRPC
- * makes of them). NULL: no memory, or no trust. */
+/* gRPC's TLS options: send the provider's certificate and check the peer's with trust, to which they hold a reference. mem must
+ * outlive all channels and servers with these options. NULL: no memory, or trust is NULL. */
 grpc_tls_credentials_options *hv_grpc_tls_options(hv_mem *mem, grpc_tls_certificate_provider *provider, hv_trust *trust);
 
 #endif

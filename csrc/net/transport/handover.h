@@ -1,7 +1,7 @@
-/* Marks for ThreadSanitizer where something is given to gRPC and where it comes back on another thread.
+/* Annotations for ThreadSanitizer where an object is passed to gRPC and comes back on another thread.
  *
- * Room: net. gRPC hands things over safely, but is not built for ThreadSanitizer, which cannot see that. Without the
- * sanitizer the marks do nothing.
+ * Room: net. gRPC synchronises these accesses, but is not compiled for ThreadSanitizer, which would report false races. Without the
+ * sanitizer the macros do nothing.
  */
 #ifndef HV_NET_HANDOVER_H
 #define HV_NET_HANDOVER_H

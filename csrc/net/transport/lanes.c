@@ -2,12 +2,13 @@
 
 #include <string.h>
 
-/* Before each message of a numbered stream, or each piece of one: its number, and whether the message goes on with the next. */
+/* On a numbered stream, each message or part of one begins with its number, with HV_STREAM_MORE if the next one continues it. */
 enum { NUMBER_BYTES = 4 };
 
-/* Each side ends each of its calls with a frame whose header is empty; a server cannot half-close otherwise. */
+/* The last frame of each side on each call: an empty header. A gRPC server has no other way to half-close. */
 static const uint8_t end_frame[4];
-/* What the side that dialled says first on a further lane, once the other has said hello there: from now on it carries messages. */
+/* The first frame of the dialling side on a further lane, after the other side's metadata: from now on the lane carries messages.
+ */
 static const uint8_t go_frame[4] = {0xff, 0xff, 0xff, 0xff};
 
 static void was_sent(hv_grpc_op *op, int ok);
@@ -65,12 +66,12 @@ int hv_lanes_idle(const stream *s) {
   return 1;
 }
 
-/* After something has come back: one that never carried anything just goes, the stream with its last one. */
+/* After an operation has ended: frees a further lane that failed before it was open, and reports to the stream. */
 static void close_if_done(lane *l) {
   stream *s = l->s;
   if (!l->open && l != s->lanes[0] && is_idle(l))
     hv_lane_free(l);
-  hv_stream_close_if_done(s);
+  s->reports->op_ended(s);
 }
 
 static void was_over(hv_grpc_op *op, int ok) {
@@ -93,16 +94,25 @@ static void was_over(hv_grpc_op *op, int ok) {
 
 /* ---- sending ---- */
 
+void hv_lanes_set_sockets(stream *s) {
+  hv_addr at;
+  hv_sockets *sockets = &s->loop->sockets;
+  if (s->n_lanes == 1 && !s->paced)
+    return;
+  for (size_t i = 0; i < (s->link ? 1 : s->n_lanes); i++) { /* all outgoing lanes have one remote address */
+    hv_grpc_call_from(s->lanes[i]->rpc, &at);
+    if (s->n_lanes > 1)
+      hv_sockets_short(sockets, &at, HV_STREAM_PIECE, s->loop->now_us);
+    if (s->paced)
+      hv_sockets_pace(sockets, &at, s->pace / s->n_lanes, s->loop->now_us);
+  }
+}
+
 static hv_grpc_message *short_frame(stream *s, const uint8_t frame[4]) {
   hv_grpc_message *message = hv_grpc_message_new(s->loop->grpc, hv_span_of(frame, 4), NULL);
   if (!message)
     hv_stream_break_off(s, HV_NOMEM, "out of memory");
   return message;
-}
-
-void hv_lane_say_no(lane *l, hv_status status, const char *text) {
-  l->finished = 1;
-  l->sending = (uint8_t)hv_grpc_call_finish(l->rpc, NULL, status, text, 0, &l->sent);
 }
 
 static void pump(lane *l) {
@@ -126,7 +136,7 @@ static void pump(lane *l) {
     message = short_frame(s, end_frame);
     last = l->end_sent = 1;
   } else if (!s->link && l->end_sent && l->end_came) {
-    hv_lane_say_no(l, HV_OK, "");
+    hv_lane_finish(l, HV_OK, "");
     return;
   }
   if (message)
@@ -142,7 +152,7 @@ void hv_lanes_end(stream *s) {
   s->ending = 1;
   for (size_t i = 0; i < s->n_lanes && s->link; i++)
     if (!s->lanes[i]->open && !s->lanes[i]->go)
-      hv_grpc_call_cancel(s->lanes[i]->rpc); /* nobody has used it yet */
+      hv_grpc_call_cancel(s->lanes[i]->rpc); /* it carried no message yet */
   hv_lanes_pump(s);
 }
 
@@ -154,7 +164,7 @@ static void was_sent(hv_grpc_op *op, int ok) {
   l->under_way = 0;
   if (ok) {
     hv_lanes_pump(s);
-    hv_stream_left(s);
+    s->reports->sent(s);
   }
   close_if_done(l);
 }
@@ -164,7 +174,8 @@ static void was_sent(hv_grpc_op *op, int ok) {
 void hv_lane_read_on(lane *l) {
   stream *s = l->s;
   if (!l->receiving && !l->greeting && !l->no_more && !l->is_over && !l->parked && s->state != CLOSING &&
-      (s->n_pieces || hv_window_open(s->window))) /* what has begun comes to its end, or it would never be let go of */
+      (s->n_pieces ||
+       hv_window_open(s->window))) /* an incomplete message is read to its end, because core cannot release it before */
     l->receiving = (uint8_t)hv_grpc_call_recv(l->rpc, &l->came);
 }
 
@@ -185,7 +196,8 @@ static lane *next_in_turn(stream *s) {
   return NULL;
 }
 
-/* Its message waits here, in gRPC's hands, until all before it have come: nothing more is read from this lane till then. */
+/* Parks the message of a lane in gRPC's buffer until its predecessors have come on other lanes; the lane reads nothing meanwhile.
+ */
 static void take_numbered(lane *l, hv_span number) {
   stream *s = l->s;
   uint32_t said = (uint32_t)hv_le_get(number.data, NUMBER_BYTES);
@@ -195,7 +207,7 @@ static void take_numbered(lane *l, hv_span number) {
   for (lane *next; s->state != CLOSING && (next = next_in_turn(s));) {
     next->parked = 0;
     s->next_in = (s->next_in + 1) & ~HV_STREAM_MORE;
-    hv_stream_take(next, NUMBER_BYTES, next->more);
+    s->reports->came(next, NUMBER_BYTES, next->more);
   }
 }
 
@@ -212,9 +224,9 @@ static void take(lane *l, size_t size) {
   } else if (status == HV_OK && !l->open && !s->link && is_frame(bytes, size, go_frame)) {
     l->open = 1;
     hv_sockets_forget(&s->loop->sockets);
-    hv_stream_set_sockets(s);
+    hv_lanes_set_sockets(s);
   } else if (status == HV_OK && !s->numbered) {
-    hv_stream_take(l, 0, 0);
+    s->reports->came(l, 0, 0);
   } else if (status == HV_OK && l->open && size > NUMBER_BYTES) {
     take_numbered(l, bytes);
   } else {
@@ -238,7 +250,7 @@ static void came(hv_grpc_op *op, int ok) {
   close_if_done(l);
 }
 
-/* ---- several ---- */
+/* ---- several lanes ---- */
 
 size_t hv_lanes_wanted(const stream *s) {
   size_t n = s->loop->lanes ? s->loop->lanes : s->link->lossy ? HV_LOOP_LANES : 1;
@@ -254,7 +266,7 @@ static hv_grpc_channel *channel_of(stream *s, size_t place) {
   return *channel;
 }
 
-/* What cannot be had is done without. */
+/* Opens one more lane. If that fails, the stream uses the lanes that it has. */
 static void open_one(stream *s, size_t place) {
   hv_grpc_lane join = {.joins = 1};
   hv_grpc_channel *channel = channel_of(s, place);
@@ -272,7 +284,7 @@ static void open_one(stream *s, size_t place) {
   }
 }
 
-/* The other side has said hello: who is it? Nobody was there: the end tells why. */
+/* The other side's initial metadata has come, with its identity. If ok is 0, the end of the call has the reason. */
 static void said_hello(hv_grpc_op *op, int ok) {
   lane *l = HV_HOLDER(lane, said_hello, op);
   stream *s = l->s;
@@ -291,7 +303,7 @@ static void said_hello(hv_grpc_op *op, int ok) {
       hv_sockets_forget(&s->loop->sockets);
     }
   }
-  hv_stream_set_sockets(s); /* there may have been no connection before */
+  hv_lanes_set_sockets(s); /* the connection is up only now */
   hv_lanes_pump(s);
   hv_lane_read_on(l);
   close_if_done(l);
@@ -316,7 +328,6 @@ int hv_lane_join(lane *l, const hv_grpc_lane *said) {
   if (!s || s->n_lanes == HV_LANES_MAX)
     return 0;
   leave(l);
-  hv_stream_free(alone);
   l->s = s;
   l->open = 0;
   s->lanes[s->n_lanes++] = l;

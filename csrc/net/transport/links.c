@@ -33,7 +33,7 @@ static void take_out(hv_link *link) {
 static void free_if_done(hv_link *link) {
   if (!link->dropped || link->uses)
     return;
-  hv_grpc_channel_free(link->channel); /* lets the watch come back, if it has not */
+  hv_grpc_channel_free(link->channel); /* completes the watch if it is under way */
   link->channel = NULL;
   for (int i = 0; i < HV_LANES_MAX - 1; i++) {
     hv_grpc_channel_free(link->more[i]);
@@ -46,13 +46,20 @@ static void free_if_done(hv_link *link) {
   hv_mem_free(link);
 }
 
+static void cancel_uses(hv_ring *uses) {
+  for (hv_ring *at = uses->next; at != uses; at = at->next) {
+    hv_link_use *use = HV_HOLDER(hv_link_use, ring, at);
+    use->dropped(use);
+  }
+}
+
 static void drop(hv_link *link) {
   if (link->dropped)
     return;
   link->dropped = 1;
   take_out(link);
-  hv_calls_cancel_link(link);
-  hv_streams_cancel_link(link);
+  cancel_uses(&link->calls);
+  cancel_uses(&link->streams);
   free_if_done(link);
 }
 
@@ -71,7 +78,7 @@ static void changed(hv_grpc_op *op, int ok) {
     char where[HV_ADDR_TEXT_MAX], text[HV_WORLD_TEXT_MAX];
     snprintf(text, sizeof text, "the connection to %s broke", hv_addr_print_short(&link->to.addr, where));
     hv_event event = {.kind = HV_EVENT_PEER_DOWN, .peer = *peer, .text = text};
-    link->uses++; /* core may forget it meanwhile */
+    link->uses++; /* core may drop the link in this step */
     hv_loop_deliver(link->loop, &event);
     link->uses--;
   }
@@ -111,7 +118,7 @@ static hv_link *find(hv_loop *loop, const hv_target *to) {
   return NULL;
 }
 
-/* A connection opened to whoever is there, and found to lead to the one wanted now: from here on it is his alone. */
+/* Finds a link that was opened to any peer at this address and reached the wanted one, and binds it to that peer. NULL: none. */
 static hv_link *adopt(hv_loop *loop, const hv_target *to) {
   hv_target anyone = {.addr = to->addr};
   hv_link *link = find(loop, &anyone);
@@ -173,7 +180,11 @@ hv_status hv_link_meet(hv_link *link, const hv_peer_id *peer, char text[HV_WORLD
 }
 
 void hv_link_measure(hv_link *link, hv_grpc_call *call) {
-  enum { SAMPLE = 2000, FAR_US = 10000, FEW = 10000 }; /* packets; from which round trip on; one lost packet in so many */
+  enum {
+    SAMPLE = 2000,
+    FAR_US = 10000,
+    FEW = 10000
+  }; /* least packets to judge by; least round-trip time; one lost packet in this many */
   hv_addr at;
   hv_line now;
   if (link->lossy)

@@ -7,31 +7,9 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { TICK_US = 1000000, SPARE_TIMERS = 256 };
-
-/* ---- clocks and randomness ---- */
-
-uint64_t hv_clock_us(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
-int64_t hv_clock_unix_s(void) {
-  return (int64_t)time(NULL);
-}
-
-void hv_random(void *out, size_t size) {
-  for (size_t got = 0; got < size;) {
-    ssize_t n = getrandom((char *)out + got, size - got, 0);
-    if (n > 0)
-      got += (size_t)n;
-  }
-}
 
 /* ---- hv_env ---- */
 
@@ -220,13 +198,6 @@ int hv_loop_inside(const hv_loop *loop) {
 }
 
 /* ---- the hive thread ---- */
-
-void hv_loop_deliver(hv_loop *loop, hv_event *event) {
-  event->now_us = loop->now_us = hv_clock_us();
-  if (!event->text)
-    event->text = "";
-  loop->core.step(loop->core.self, event);
-}
 
 static void job_done(hv_loop *loop, hv_job *job, hv_status status) {
   hv_event event = {.kind = HV_EVENT_WORK_DONE, .job = job, .status = status};

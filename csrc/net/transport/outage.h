@@ -1,15 +1,15 @@
-/* gRPC's text on a connection that failed, as a status and a cause.
+/* The status and cause of a failed connection, taken from gRPC's error text.
  *
- * Room: net; private to grpc.c. gRPC has one code, UNAVAILABLE, for all that can be wrong with a connection. Only its text tells
- * more, and differs from version to version: tests/unit/net/transport/test_outage.c holds what 1.51 and 1.85 say. Thread: a pure
- * function.
+ * Room: net; private to grpc.c. gRPC reports every failed connection with the code UNAVAILABLE, and only the text has the
+ * reason. It differs between versions: tests/unit/net/transport/test_outage.c holds the texts of 1.51 and 1.85.
+ * Thread: any; pure functions.
  */
 #ifndef HV_NET_OUTAGE_H
 #define HV_NET_OUTAGE_H
 
 #include "base/status.h"
 
-/* HV_REFUSED: nothing listens there. HV_UNREACHABLE: no connection came about. HV_CLOSED: there was one, and it was lost. */
+/* HV_REFUSED: nothing listens there. HV_UNREACHABLE: no connection was made. HV_CLOSED: a connection was lost. */
 hv_status hv_outage_of(const char *text, hv_cause *cause);
 
 #endif

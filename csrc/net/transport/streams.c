@@ -7,15 +7,14 @@ enum { ACCEPTS = 8, WINDOW_BYTES = 4 << 20 };
 
 static void accepted(hv_grpc_op *op, int ok);
 static void room_again(hv_note *note);
+static void message_came(lane *l, size_t skip, int more);
+static void message_sent(stream *s);
+static void close_if_done(stream *s);
 
-static void move(stream *s, hv_stream_state to) {
-  static const uint8_t allowed[STATES] = {[WAITING] = 1 << GREETING | 1 << CLOSING,
-                                          [GREETING] = 1 << OPEN | 1 << CLOSING,
-                                          [OPEN] = 1 << CLOSING,
-                                          [CLOSING] = 1 << CLOSING};
-  if (!(allowed[s->state] & 1 << to))
-    hv_log_write(s->loop->log, s->loop->now_us, HV_LOG_ERROR, "net", "bad_move", "a stream went from state %d to %d", s->state, to);
-  s->state = to;
+static const hv_stream_reports reports = {.came = message_came, .sent = message_sent, .op_ended = close_if_done};
+
+static void link_dropped(hv_link_use *use) {
+  hv_stream_break_off(HV_HOLDER(stream, of_link, use), HV_CANCELLED, "the peer was forgotten");
 }
 
 static stream *make(hv_loop *loop) {
@@ -24,7 +23,9 @@ static stream *make(hv_loop *loop) {
     return NULL;
   s->loop = loop;
   hv_ring_init(&s->all);
-  hv_ring_init(&s->of_link);
+  hv_ring_init(&s->of_link.ring);
+  s->of_link.dropped = link_dropped;
+  s->reports = &reports;
   s->window = hv_window_new(loop->mem, WINDOW_BYTES, &loop->inbox, s, room_again);
   if (s->window && hv_lane_new(s))
     return s;
@@ -33,29 +34,10 @@ static stream *make(hv_loop *loop) {
   return NULL;
 }
 
-void hv_stream_drop_queue(stream *s) {
-  for (; s->n; s->n--, s->first = (s->first + 1) % HV_STREAM_QUEUE)
-    hv_grpc_message_free(s->queue[s->first]);
-}
-
 static void drop_pieces(stream *s) {
   while (s->n_pieces)
     hv_payload_release(s->pieces[--s->n_pieces]);
   s->pieces_size = 0;
-}
-
-void hv_stream_set_sockets(stream *s) {
-  hv_addr at;
-  hv_sockets *sockets = &s->loop->sockets;
-  if (s->n_lanes == 1 && !s->paced)
-    return;
-  for (size_t i = 0; i < (s->link ? 1 : s->n_lanes); i++) { /* those that were dialled lead to one address */
-    hv_grpc_call_from(s->lanes[i]->rpc, &at);
-    if (s->n_lanes > 1)
-      hv_sockets_short(sockets, &at, HV_STREAM_PIECE, s->loop->now_us);
-    if (s->paced)
-      hv_sockets_pace(sockets, &at, s->pace / s->n_lanes, s->loop->now_us);
-  }
 }
 
 void hv_streams_pace(hv_env *env, hv_stream *face, uint64_t rate) {
@@ -65,15 +47,15 @@ void hv_streams_pace(hv_env *env, hv_stream *face, uint64_t rate) {
     return;
   s->pace = rate;
   s->paced = 1;
-  hv_stream_set_sockets(s);
+  hv_lanes_set_sockets(s);
 }
 
-void hv_stream_free(stream *s) {
+static void stream_free(stream *s) {
   hv_stream_drop_queue(s);
   drop_pieces(s);
   hv_mem_free(s->pieces);
   hv_ring_remove(&s->all);
-  hv_ring_remove(&s->of_link);
+  hv_ring_remove(&s->of_link.ring);
   hv_window_leave(s->window);
   while (s->n_lanes)
     hv_lane_free(s->lanes[s->n_lanes - 1]);
@@ -88,12 +70,13 @@ static hv_status how_it_ended(stream *s, hv_cause *cause, char text[HV_WORLD_TEX
   hv_status status = HV_OK;
   char detail[HV_GRPC_TEXT_MAX];
   snprintf(text, HV_WORLD_TEXT_MAX, "%s", s->why_text);
-  *cause = s->why == HV_DENIED ? HV_CAUSE_OTHER_PEER : HV_CAUSE_OTHER; /* lanes.c denies another peer, and nothing else */
+  *cause = s->why == HV_DENIED ? HV_CAUSE_OTHER_PEER : HV_CAUSE_OTHER; /* lanes.c uses HV_DENIED for another peer only */
   if (s->why != HV_OK || !s->lost)
     return s->why;
   hv_cause seen;
   hv_status told = hv_grpc_call_result(s->lost->rpc, &seen, detail);
-  int by_peer = s->link && (told == HV_CANCELLED || told == HV_NOT_FOUND); /* it lives, and said so, or to a lane that would join */
+  int by_peer = s->link &&
+                (told == HV_CANCELLED || told == HV_NOT_FOUND); /* the peer cancelled the stream, or refused a lane that joins it */
   if (s->link && !by_peer)
     status = hv_link_explain(s->link, s->lost->rpc, HV_OK, 0, cause, text);
   if (status == HV_OK) {
@@ -104,7 +87,7 @@ static hv_status how_it_ended(stream *s, hv_cause *cause, char text[HV_WORLD_TEX
   return status;
 }
 
-void hv_stream_close_if_done(stream *s) {
+static void close_if_done(stream *s) {
   if (!hv_lanes_idle(s))
     return;
   char text[HV_WORLD_TEXT_MAX];
@@ -118,59 +101,25 @@ void hv_stream_close_if_done(stream *s) {
     s->loop->n_streams--;
     hv_loop_deliver(s->loop, &event);
   }
-  hv_stream_free(s);
-}
-
-static void closing(stream *s, hv_status why, const char *text) {
-  move(s, CLOSING);
-  s->why = why;
-  snprintf(s->why_text, sizeof s->why_text, "%s", text);
-  hv_stream_drop_queue(s);
-}
-
-void hv_stream_break_off(stream *s, hv_status why, const char *text) {
-  if (s->state == CLOSING)
-    return;
-  closing(s, why, text);
-  for (size_t i = 0; i < s->n_lanes; i++)
-    hv_grpc_call_cancel(s->lanes[i]->rpc);
-}
-
-/* Says no to the peer that opened it. */
-static void refuse(stream *s, hv_status status, const char *text) {
-  for (size_t i = 0; i < s->n_lanes; i++)
-    if (s->lanes[i]->sending || s->lanes[i]->finished) {
-      hv_stream_break_off(s, status, text);
-      return;
-    }
-  closing(s, status, text);
-  for (size_t i = 0; i < s->n_lanes; i++)
-    hv_lane_say_no(s->lanes[i], status, text);
-}
-
-void hv_stream_reject(stream *s, hv_status status, const char *text) {
-  if (s->link)
-    hv_stream_break_off(s, status, text);
-  else
-    refuse(s, status, text);
+  stream_free(s);
 }
 
 /* ---- sending ---- */
 
-/* What may wait here or be under way, in bytes. */
+/* Limit on the bytes of the queue and of the messages being sent. */
 static size_t room_of(const stream *s) {
   return HV_STREAM_QUEUE_BYTES + (s->n_lanes - 1) * HV_STREAM_QUEUE_BYTES / 2;
 }
 
-/* The header as it leaves, in loop->outgoing. */
+/* Encodes the header into loop->outgoing. */
 static hv_status write_head(stream *s, const hv_msg *header) {
-  static const uint8_t number[4]; /* put in when it is pushed */
+  static const uint8_t number[4]; /* set by push_frame */
   s->loop->outgoing.size = 0;
   hv_status status = s->numbered ? hv_buf_append(&s->loop->outgoing, number, sizeof number) : HV_OK;
   return status == HV_OK ? hv_wire_write_bulk(header, &s->loop->outgoing) : status;
 }
 
-/* One frame: what is in loop->outgoing, and then the payload. */
+/* Queues one frame: the bytes in loop->outgoing, then the payload. */
 static hv_status push_frame(stream *s, hv_payload *payload, uint32_t more) {
   const hv_buf *head = &s->loop->outgoing;
   if (s->numbered)
@@ -186,7 +135,7 @@ static hv_status push_frame(stream *s, hv_payload *payload, uint32_t more) {
   return HV_OK;
 }
 
-/* Half a message is none: when memory ends within one, so does the stream. */
+/* Queues a message in parts. If memory is short after the first part, the stream is broken off. */
 static hv_status push_pieces(stream *s, hv_payload *payload) {
   hv_status status = HV_OK;
   for (size_t at = 0; at < payload->size && status == HV_OK; at += HV_STREAM_PIECE) {
@@ -194,7 +143,7 @@ static hv_status push_pieces(stream *s, hv_payload *payload) {
     hv_payload *piece = hv_payload_cut(s->loop->mem, payload, at, size);
     status = piece ? push_frame(s, piece, at + size < payload->size ? HV_STREAM_MORE : 0) : HV_NOMEM;
     hv_payload_release(piece);
-    s->loop->outgoing.size = sizeof s->next_out; /* the header stands before the first one */
+    s->loop->outgoing.size = sizeof s->next_out; /* only the first part has the header */
   }
   if (status != HV_OK)
     hv_stream_break_off(s, status, "out of memory");
@@ -205,7 +154,7 @@ static hv_status push(stream *s, hv_payload *payload) {
   return s->n_lanes > 1 && payload && payload->size > HV_STREAM_PIECE ? push_pieces(s, payload) : push_frame(s, payload, 0);
 }
 
-void hv_stream_left(stream *s) {
+static void message_sent(stream *s) {
   if (s->starved && s->state == OPEN && !s->lost && s->n <= HV_STREAM_QUEUE / 2 &&
       s->bytes <= room_of(s) - HV_STREAM_QUEUE_BYTES / 2) {
     s->starved = 0;
@@ -255,19 +204,19 @@ static void room_again(hv_note *note) {
 static void deliver_opened(stream *s, hv_event *event) {
   hv_loop *loop = s->loop;
   event->kind = HV_EVENT_STREAM_OPENED;
-  move(s, OPEN);
+  hv_stream_move(s, OPEN);
   hv_ring_remove(&s->all);
   hv_ring_add(&loop->streams_open, &s->all);
   hv_loop_deliver(loop, event);
   if (s->face.on)
     loop->n_streams++;
   else
-    refuse(s, HV_REFUSED, "the peer takes no such stream");
+    hv_stream_refuse(s, HV_REFUSED, "the peer takes no such stream");
   if (s->state == OPEN)
     hv_lane_greet(s->lanes[0]);
 }
 
-/* A message with its header read; hands it to core. */
+/* Passes a message with a decoded header to core. */
 static hv_status deliver(stream *s, const hv_wire_msg *header, hv_payload *payload) {
   hv_event event = {
       .kind = HV_EVENT_STREAM_DATA, .stream = &s->face, .msg = &header->msg, .peer = s->face.peer, .payload = payload};
@@ -288,7 +237,7 @@ static hv_status read_header(stream *s, hv_span bytes, hv_wire_msg *out, char te
   return status;
 }
 
-/* What came on a lane as a payload, counted by the window. */
+/* The message that a lane has received as a payload, counted in the window. *out is NULL if it has no payload. */
 static hv_status take_bytes(lane *l, size_t skip, hv_payload **out) {
   stream *s = l->s;
   size_t size = (size_t)hv_grpc_call_size(l->rpc);
@@ -370,7 +319,7 @@ static hv_status take_piece(lane *l, size_t skip, int more, char text[HV_STREAM_
   return status;
 }
 
-void hv_stream_take(lane *l, size_t skip, int more) {
+static void message_came(lane *l, size_t skip, int more) {
   char text[HV_STREAM_TEXT] = "cannot read the message on the stream";
   hv_status status = more || l->s->n_pieces ? take_piece(l, skip, more, text) : take_frame(l, skip, text);
   if (status != HV_OK)
@@ -379,7 +328,7 @@ void hv_stream_take(lane *l, size_t skip, int more) {
 
 /* ---- opening ---- */
 
-/* Its call, and the first message on it. */
+/* Creates the call of an outgoing stream, and queues the first message. */
 static hv_status begin(stream *s, const hv_target *to, const hv_msg *first, int heavy) {
   lane *l = s->lanes[0];
   hv_grpc_lane token = {0};
@@ -411,7 +360,7 @@ hv_status hv_streams_open(hv_env *env, const hv_target *to, const hv_msg *first,
     return HV_NOMEM;
   hv_status status = begin(s, to, first, on->heavy);
   if (status != HV_OK) {
-    hv_stream_free(s);
+    stream_free(s);
     return status;
   }
   s->state = OPEN;
@@ -419,7 +368,7 @@ hv_status hv_streams_open(hv_env *env, const hv_target *to, const hv_msg *first,
   s->face.owner = owner;
   s->face.peer = to->id;
   hv_ring_add(&loop->streams_open, &s->all);
-  hv_ring_add(&s->link->streams, &s->of_link);
+  hv_ring_add(&s->link->streams, &s->of_link.ring);
   loop->n_streams++;
   hv_lanes_pump(s);
   s->lanes[0]->greeting = (uint8_t)hv_grpc_call_hello(s->lanes[0]->rpc, &s->lanes[0]->said_hello);
@@ -427,28 +376,30 @@ hv_status hv_streams_open(hv_env *env, const hv_target *to, const hv_msg *first,
   return HV_OK;
 }
 
-/* Somebody has opened one, or joins one that there is. */
+/* An incoming call: opens a stream, joins another one as a lane, or is refused. */
 static void greet(stream *s) {
   lane *l = s->lanes[0];
   hv_grpc_lane said;
   hv_status status = hv_grpc_call_lane(l->rpc, &said);
   if (hv_grpc_call_peer(l->rpc, &s->face.peer) != HV_OK) {
-    refuse(s, HV_DENIED, "the caller has no identity: it sent no certificate and no hv-peer header");
+    hv_stream_refuse(s, HV_DENIED, "the caller has no identity: it sent no certificate and no hv-peer header");
   } else if (!(l->caller = hv_callers_stream(&s->loop->callers, &s->face.peer))) {
-    refuse(s, HV_BUSY, "too many streams at a time: try again later");
+    hv_stream_refuse(s, HV_BUSY, "too many streams at a time: try again later");
   } else if (status == HV_MALFORMED) {
-    refuse(s, status, "the header hv-lane-bin cannot be read");
+    hv_stream_refuse(s, status, "the header hv-lane-bin cannot be read");
   } else if (status == HV_OK && said.joins) {
-    if (hv_lane_join(l, &said))
+    if (hv_lane_join(l, &said)) {
+      stream_free(s);
       return;
-    refuse(s, HV_NOT_FOUND, "there is no such stream");
+    }
+    hv_stream_refuse(s, HV_NOT_FOUND, "there is no such stream");
   } else {
     s->numbered = status == HV_OK;
     if (s->numbered)
       memcpy(s->token, said.token, sizeof s->token);
     hv_lane_read_on(l);
   }
-  hv_stream_close_if_done(s);
+  close_if_done(s);
 }
 
 static void accepted(hv_grpc_op *op, int ok) {
@@ -457,13 +408,13 @@ static void accepted(hv_grpc_op *op, int ok) {
   hv_loop *loop = s->loop;
   loop->streams_waiting--;
   if (!ok || loop->phase >= HV_PHASE_ENDING) {
-    hv_stream_free(s);
+    stream_free(s);
     return;
   }
   hv_streams_accept(loop);
   hv_lane_reads(l);
   s->since_us = hv_clock_us();
-  move(s, GREETING);
+  hv_stream_move(s, GREETING);
   hv_ring_add(&loop->streams_greeting, &s->all);
   l->is_over = !hv_grpc_call_end(l->rpc, &l->over);
   greet(s);
@@ -478,19 +429,14 @@ void hv_streams_accept(hv_loop *loop) {
     l->came.done = accepted;
     l->rpc = hv_grpc_accept(loop->grpc, HV_GRPC_BULK, &l->came);
     if (!l->rpc) {
-      hv_stream_free(s);
+      stream_free(s);
       return;
     }
     loop->streams_waiting++;
   }
 }
 
-/* ---- what ends many ---- */
-
-void hv_streams_cancel_link(hv_link *link) {
-  for (hv_ring *at = link->streams.next; at != &link->streams; at = at->next)
-    hv_stream_break_off(HV_HOLDER(stream, of_link, at), HV_CANCELLED, "the peer was forgotten");
-}
+/* ---- ending several streams ---- */
 
 void hv_streams_cancel_peer(hv_loop *loop, const hv_peer_id *peer) {
   for (hv_ring *at = loop->streams_open.next; at != &loop->streams_open; at = at->next) {

@@ -1,8 +1,8 @@
-/* The heap of timers: which is due next. Equal times fire in the order in which they were set.
+/* A heap of timers, ordered by due time. Timers of equal time fire in the order in which they were set.
  *
  * Room: net (uses core/env).
- * Owner: loop. It borrows the timers and owns the array. Room is made ahead (hv_timers_reserve, outside of core's steps), because
- * arming a timer may not fail.
+ * Owner: hv_loop. The timers are borrowed; the array is owned. hv_timers_reserve allocates outside core's steps, so that setting a
+ * timer does not fail.
  * Thread: the hive thread.
  */
 #ifndef HV_NET_TIMERS_H
@@ -18,17 +18,17 @@ typedef struct hv_timers {
 } hv_timers;
 
 void hv_timers_init(hv_timers *timers, hv_mem *mem);
-void hv_timers_fini(hv_timers *timers); /* the timers themselves are not looked at */
+void hv_timers_fini(hv_timers *timers); /* does not access the timers */
 
-/* Makes sure that `spare` more timers find room. HV_NOMEM. */
+/* Allocates room for `spare` more timers. HV_NOMEM. */
 hv_status hv_timers_reserve(hv_timers *timers, size_t spare);
 
-/* Arms or re-arms. HV_NOMEM: no room had been made, and there is none. */
+/* Sets a timer, or moves it. HV_NOMEM: more timers than reserved, and no memory. */
 hv_status hv_timers_set(hv_timers *timers, hv_timer *timer, uint64_t due_us);
 void hv_timers_clear(hv_timers *timers, hv_timer *timer);
 
-uint64_t hv_timers_next(const hv_timers *timers); /* UINT64_MAX: none is armed */
-/* Takes the first timer that is due at now_us out; NULL: none is. */
+uint64_t hv_timers_next(const hv_timers *timers); /* due time of the first; UINT64_MAX: none */
+/* Removes and returns the first timer that is due at now_us; NULL: none. */
 hv_timer *hv_timers_take(hv_timers *timers, uint64_t now_us);
 
 #endif

@@ -1,8 +1,8 @@
 #include "net/transport/trust.h"
 
+#include "net/clock.h"
 #include "net/identity.h"
 #include "net/transport/listen.h"
-#include "net/transport/loop.h"
 
 #include <pthread.h>
 #include <stdio.h>

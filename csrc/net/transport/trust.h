@@ -1,7 +1,8 @@
-/* The identity at a connection's other end: what was expected, what was found, and whose certificate or claim it is.
+/* The check of a peer's identity in a TLS handshake: the expected identity, and the reason if another was found.
  *
- * Room: net (uses identity, listen, core/addr). Used by grpc, whose verifier calls hv_trust_check during each handshake.
- * Thread: an hv_trust is counted and locked: any thread. The cache of certificates belongs to the hive thread.
+ * Room: net (uses clock, identity, listen, core/addr). Used by grpc, whose verifier calls hv_trust_check during each handshake.
+ * Owner: an hv_trust is reference-counted: by its channel or server, and by gRPC.
+ * Thread: an hv_trust has a lock: any thread. The cache of certificates belongs to the hive thread.
  */
 #ifndef HV_NET_TRUST_H
 #define HV_NET_TRUST_H
@@ -13,21 +14,21 @@
 
 typedef struct hv_trust hv_trust;
 
-/* What is expected at `to` (NULL: callers, whoever they are). Born with one reference. NULL: no memory. */
+/* Expects the identity in `to`, or any if that is unknown or `to` is NULL (for callers). It has one reference. NULL: no memory. */
 hv_trust *hv_trust_new(hv_mem *mem, const hv_target *to);
 hv_trust *hv_trust_keep(hv_trust *trust);
 void hv_trust_release(hv_trust *trust); /* NULL is fine */
 
-/* The sentence for another peer than expected. */
+/* Writes the error text for another peer than expected. */
 void hv_trust_print_other(const char *where, const char *found, const char *wanted, char why[HV_TRUST_TEXT_MAX]);
 
 /* Accepts only this identity from now on. */
 void hv_trust_expect(hv_trust *trust, const hv_peer_id *peer);
 
-/* True if this certificate (PEM; NULL: none was shown) is the expected peer's; else why not. */
+/* True if this certificate (PEM; NULL: the peer sent none) is valid and the expected peer's; else why has the reason. */
 int hv_trust_check(hv_trust *trust, const char *pem, char why[HV_TRUST_TEXT_MAX]);
 
-/* The last check's objection, with its sentence; HV_CAUSE_OTHER: none. */
+/* The cause and text if the last check failed; HV_CAUSE_OTHER: it did not. */
 hv_cause hv_trust_denied(hv_trust *trust, char why[HV_TRUST_TEXT_MAX]);
 
 /* A cache of parsed certificates and addresses, so that they are not parsed with every call. */
@@ -48,7 +49,7 @@ hv_status hv_trust_known_peer(hv_trust_known *known, hv_mem *mem, hv_span pem, h
 void hv_trust_known_addr(hv_trust_known *known, const char *uri, hv_addr *out);
 void hv_trust_known_fini(hv_trust_known *known);
 
-/* Without TLS: a claimed identity, in hexadecimal. HV_DENIED: the text is no claim. */
+/* Without TLS a peer sends its identity in hexadecimal, unverified. HV_DENIED: the text is not an identity. */
 void hv_trust_claim(const hv_peer_id *me, char out[HV_CLAIM_MAX]);
 hv_status hv_trust_claimed(hv_span text, hv_peer_id *out);
 

@@ -1,6 +1,6 @@
 #include "net/transport/window.h"
 
-/* What a message takes beside its bytes: what gRPC, the payload and its holder keep for it. */
+/* Bytes that each message counts in addition to its own, for the memory of gRPC and of the payload. */
 enum { MESSAGE_COST = 512 };
 
 hv_window *hv_window_new(hv_mem *mem, size_t limit, hv_inbox *inbox, void *owner, void (*run)(hv_note *note)) {

@@ -1,8 +1,8 @@
-/* The receive window of a stream: bytes that core holds. The stream reads only while they are fewer than its window.
+/* The receive window of a stream: it reads from gRPC only while core holds fewer bytes of its payloads than the window.
  *
  * Room: net (uses inbox).
- * Owner: made by streams; shared by a stream and the payloads that came over it; freed by the last of them.
- * Thread: a payload may be released on any thread. If that makes room, the inbox tells the stream.
+ * Owner: created by streams; reference-counted by the stream and by the payloads received on it.
+ * Thread: a payload may be released on any thread; if that makes room, a note in the inbox wakes the stream.
  */
 #ifndef HV_NET_WINDOW_H
 #define HV_NET_WINDOW_H
@@ -10,28 +10,28 @@
 #include "net/transport/inbox.h"
 
 typedef struct hv_window {
-  hv_note note; /* first; run with the stream still there (owner not NULL) or not */
+  hv_note note; /* first; it may run after the stream was freed: then owner is NULL */
   pthread_mutex_t lock;
-  unsigned refs, told; /* told: the note is under way */
-  size_t held, limit;
-  int starved;     /* the stream stopped reading: a note is wanted when there is room */
-  hv_inbox *inbox; /* NULL: the stream is gone */
-  void *owner;     /* the stream; the hive thread's */
+  unsigned refs, told; /* told: True while the note is in the inbox */
+  size_t held, limit;  /* bytes that core holds; the window */
+  int starved;         /* True if the stream stopped reading and waits for the note */
+  hv_inbox *inbox;     /* NULL: the stream was freed */
+  void *owner;         /* the stream; used on the hive thread only */
 } hv_window;
 
-/* notify(window->owner) is what a note does, on the hive thread. NULL: no memory. */
+/* run is the function of the note: called on the hive thread when there is room again. NULL: no memory. */
 hv_window *hv_window_new(hv_mem *mem, size_t limit, hv_inbox *inbox, void *owner, void (*run)(hv_note *note));
-void hv_window_leave(hv_window *window); /* the stream is gone. NULL is fine */
+void hv_window_leave(hv_window *window); /* the stream is being freed; NULL is fine */
 
-/* Counts a message that core gets to see (its bytes, and what it takes beside them, so that many small ones are not free);
- * hv_window_release (for hv_grpc_call_payload) counts it back. */
+/* Adds a message that core gets: its bytes, and a constant so that many small messages count, too. hv_window_release subtracts it;
+ * it is the callback for hv_grpc_call_payload. */
 void hv_window_hold(hv_window *window, size_t size);
 void hv_window_release(void *window, size_t size);
 
-/* 1: there is room, read on. 0: full; a note comes when there is room again. */
+/* True if the stream may read. If not, a note runs when there is room again. */
 int hv_window_open(hv_window *window);
 
-/* At the end of a note's run; it may be put again at once. */
+/* Called at the end of the note's function: the note may be put into the inbox again. */
 void hv_window_note_done(hv_window *window);
 
 #endif

@@ -1,12 +1,15 @@
-/* The hv_loop itself, as the parts of the real world see it: links, calls, streams.
+/* The state of an event loop (hv_loop), shared by the files of net/transport that implement it.
  *
- * Room: net; private to loop.c, links.c, calls.c, streams.c, lanes.c. The parts call each other through this header: loop owns all
- * and calls each; calls and streams take a link and report on it; a link that breaks cancels its calls and streams.
- * Thread: the hive thread, except the inbox and what a window guards with its own lock.
+ * Room: net; private to loop.c, links.c, calls.c, streams.c, lanes.c, stream_end.c.
+ * Files, each of which calls only those before it: links.c (connections), then calls.c (unary calls) and the three files of
+ * streams (stream_inner.h), then loop.c. A connection that is dropped cancels its calls and streams through hv_link_use.
+ * Owner: hv_loop owns everything here.
+ * Thread: the hive thread, except the inbox, and windows, which have locks of their own.
  */
 #ifndef HV_NET_WORLD_H
 #define HV_NET_WORLD_H
 
+#include "net/clock.h"
 #include "net/transport/callers.h"
 #include "net/transport/grpc.h"
 #include "net/transport/inbox.h"
@@ -18,11 +21,11 @@
 
 #define HV_WORLD_TEXT_MAX 1280
 
-/* RUNNING: all works. LEAVING: core has been sent STOP and says its goodbyes. ENDING: nothing new starts. ENDED: core is not called
- * any more. */
+/* NEW: before hv_loop_run. LEAVING: core got STOP and its grace time runs. ENDING: nothing new starts; all is being cancelled.
+ * ENDED: core is not called any more. */
 typedef enum hv_phase { HV_PHASE_NEW, HV_PHASE_RUNNING, HV_PHASE_LEAVING, HV_PHASE_ENDING, HV_PHASE_ENDED } hv_phase;
 
-/* A doubly linked ring, in the order of arrival. The head is a member, too. */
+/* A circular doubly linked list, in the order of insertion. An hv_ring without an item around it is the head. */
 typedef struct hv_ring {
   struct hv_ring *next, *prev;
 } hv_ring;
@@ -44,65 +47,71 @@ static inline void hv_ring_remove(hv_ring *item) {
   item->next->prev = item->prev;
   hv_ring_init(item);
 }
+/* The struct of this type that contains a member. */
 #define HV_HOLDER(type, member, pointer) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 /* ---- links.c: the connections to peers ---- */
 enum { HV_LINK_BUCKETS = 256, HV_LANES_MAX = 16 };
 
+/* A call or a stream that uses a link. */
+typedef struct hv_link_use {
+  hv_ring ring; /* in hv_link.calls or hv_link.streams */
+  /* The link is dropped: cancels this call or stream, which ends in a later step. */
+  void (*dropped)(struct hv_link_use *use);
+} hv_link_use;
+
 typedef struct hv_link {
-  hv_ring all;          /* in hv_loop.links, the least recently used first */
-  struct hv_link *next; /* of its bucket */
+  hv_ring all;          /* in hv_loop.links; the least recently used is first */
+  struct hv_link *next; /* in the same bucket of hv_loop.buckets */
   size_t bucket;
   hv_loop *loop;
   hv_grpc_channel *channel;
-  hv_grpc_channel *more[HV_LANES_MAX - 1]; /* further connections for heavy streams; NULL: not yet */
-  int lossy;                               /* long, with losses: one connection does not fill it */
-  hv_grpc_op watch;
-  hv_target to;   /* id: expected; unknown: whoever answers */
-  hv_peer_id met; /* the peer that answered last */
-  int sure;       /* `met` is at the other end of the present connection */
-  int up, dropped, watched;
-  size_t uses;      /* calls and streams on it */
-  uint64_t used_us; /* time of the last use */
-  hv_ring calls, streams;
+  hv_grpc_channel *more[HV_LANES_MAX - 1]; /* further connections for heavy streams; NULL: not opened yet */
+  int lossy;                               /* True if it is long and loses packets, so that one connection cannot fill it */
+  hv_grpc_op watch;                        /* completes when the connection goes up or down */
+  hv_target to;                            /* its id is unknown if any peer at the address will do */
+  hv_peer_id met;                          /* the peer that answered last */
+  int sure;                                /* True if `met` proved its identity on the present connection */
+  int up, dropped, watched;                /* connected; to be freed; `watch` is under way */
+  size_t uses;                             /* calls and streams on it */
+  uint64_t used_us;                        /* time of the last use */
+  hv_ring calls, streams;                  /* of hv_link_use */
 } hv_link;
 
-/* The link to a target, made if need be; in use until hv_link_release. HV_NOMEM, HV_INVALID, HV_BUSY. */
+/* Finds or opens the link to a target. It is in use until hv_link_release. HV_NOMEM, HV_INVALID, HV_BUSY: too many links. */
 hv_status hv_link_get(hv_loop *loop, const hv_target *to, hv_link **out);
 void hv_link_release(hv_link *link);
-/* Notes that this peer proved its identity at the other end. HV_DENIED with a sentence (cause HV_CAUSE_OTHER_PEER): another peer
- * was expected. */
+/* Records that this peer proved its identity on the link. HV_DENIED with a text: another peer was expected (HV_CAUSE_OTHER_PEER).
+ */
 hv_status hv_link_meet(hv_link *link, const hv_peer_id *peer, char text[HV_WORLD_TEXT_MAX]);
-/* How a call over this link ended, as a status, a cause and a sentence. own: why this side cancelled it; HV_OK: it did not. */
+/* Status, cause and text of the end of a call over this link. own: the reason if this side cancelled it, else HV_OK. */
 hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint32_t timeout_ms, hv_cause *cause,
                           char text[HV_WORLD_TEXT_MAX]);
-/* Measures the link when a stream ends, by what went over its first connection (`call`); decides `lossy` once. */
+/* Sets `lossy` from the TCP statistics of the connection of `call`; called when a stream ends. */
 void hv_link_measure(hv_link *link, hv_grpc_call *call);
-/* Drops the links to a target. to NULL: all. */
+/* Drops the links to a target and cancels what uses them. to NULL: all links. */
 void hv_links_forget(hv_loop *loop, const hv_target *to);
-void hv_links_tick(hv_loop *loop);
+void hv_links_tick(hv_loop *loop); /* drops unused links; called every second */
 
-/* ---- calls.c ---- */
+/* ---- calls.c: unary calls; the functions with hv_env fill it ---- */
 hv_status hv_calls_ask(hv_env *env, hv_call *call, const hv_msg *request);
 void hv_calls_cancel(hv_env *env, hv_call *call);
 void hv_calls_reply(hv_env *env, hv_request *request, const hv_msg *answer);
-void hv_calls_cancel_link(hv_link *link);
-void hv_calls_accept(hv_loop *loop); /* keeps enough accepts waiting for callers */
-void hv_calls_tick(hv_loop *loop);
-void hv_calls_end(hv_loop *loop); /* ends the calls that core has not answered */
+void hv_calls_accept(hv_loop *loop); /* keeps a number of accepts waiting for callers */
+void hv_calls_tick(hv_loop *loop);   /* cancels incoming calls of slow peers; called every second */
+void hv_calls_end(hv_loop *loop);    /* frees the incoming calls that core has not answered */
 
-/* ---- streams.c ---- */
+/* ---- streams.c: bulk streams; the functions with hv_env fill it ---- */
 hv_status hv_streams_open(hv_env *env, const hv_target *to, const hv_msg *first, const hv_stream_events *on, void *owner,
                           hv_stream **out);
 hv_status hv_streams_send(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload);
 void hv_streams_finish(hv_env *env, hv_stream *stream);
 void hv_streams_cancel(hv_env *env, hv_stream *stream);
 void hv_streams_pace(hv_env *env, hv_stream *stream, uint64_t rate);
-void hv_streams_cancel_link(hv_link *link);
 void hv_streams_cancel_peer(hv_loop *loop, const hv_peer_id *peer);
 void hv_streams_accept(hv_loop *loop);
-void hv_streams_tick(hv_loop *loop);
-void hv_streams_end(hv_loop *loop);
+void hv_streams_tick(hv_loop *loop); /* cancels streams without a first message; called every second */
+void hv_streams_end(hv_loop *loop);  /* cancels all streams */
 
 /* ---- the loop ---- */
 struct hv_loop {
@@ -111,17 +120,17 @@ struct hv_loop {
   hv_log *log;
   const hv_identity *identity;
   int insecure;
-  uint64_t greeting_us, answer_us; /* longest wait for a first message; for an answer to be taken */
+  uint64_t greeting_us, answer_us; /* longest wait for the first message of a call; for an answer to be read */
   hv_grpc *grpc;
   hv_pool *pool;
-  hv_timers timers;    /* core's */
-  hv_timers deadlines; /* of calls */
+  hv_timers timers;    /* of core */
+  hv_timers deadlines; /* of outgoing calls */
   hv_inbox inbox;
   hv_core core;
   uint64_t now_us;  /* time of this step */
   uint64_t tick_us; /* time of the next sweep over links, calls and streams */
   hv_phase phase;
-  int finished;   /* core has said its goodbyes */
+  int finished;   /* core has called env.stopped */
   hv_buf scratch; /* a message being read or written */
   hv_buf outgoing;
 
@@ -133,35 +142,40 @@ struct hv_loop {
   hv_link *buckets[HV_LINK_BUCKETS];
   size_t n_links;
 
-  size_t n_asked;                /* outgoing calls under way */
-  size_t calls_waiting;          /* accepts that wait for a caller */
-  hv_ring greeting, asked_of_us; /* incoming calls: without a first message yet; at core */
-  hv_ring answering;             /* incoming calls whose answer is on its way: gRPC still holds an op of them */
+  size_t n_asked;                /* number of outgoing calls */
+  size_t calls_waiting;          /* number of accepts that wait for a caller */
+  hv_ring greeting, asked_of_us; /* incoming calls: without a first message yet; not answered by core yet */
+  hv_ring answering;             /* incoming calls whose answer is being sent */
   size_t n_answering;
 
-  size_t streams_waiting;
+  size_t streams_waiting;                 /* number of accepts that wait for a caller */
   hv_ring streams_greeting, streams_open; /* incoming without a first message yet; all others */
   size_t n_streams;
   unsigned lanes; /* as in hv_loop_config */
-  size_t n_lanes; /* outgoing ones beyond the first of each stream */
+  size_t n_lanes; /* of outgoing streams, without the first of each */
 
   hv_callers callers;
   hv_sockets sockets;
-  size_t n_jobs;     /* given and not yet done */
-  hv_job *never_ran; /* given when the pool had gone */
+  size_t n_jobs;     /* given by core and not done yet */
+  hv_job *never_ran; /* given after the pool was stopped */
 
   pthread_t thread;
   int threaded;
   atomic_int joined;
   pthread_mutex_t stop_lock;
   atomic_int stopping;
-  const char *why; /* reason if it ends by itself; NULL: hv_loop_stop was called */
+  const char *why; /* reason if the node ends by itself; NULL: hv_loop_stop was called */
   void (*ended)(void *arg, const char *why);
   void *arg;
-  long pid;
+  long pid; /* of the process that created it */
 };
 
-/* One step of core. Fills in the time and the text. */
-void hv_loop_deliver(hv_loop *loop, hv_event *event);
+/* Runs one step of core on an event. Fills in its time, and an empty text if it has none. */
+static inline void hv_loop_deliver(hv_loop *loop, hv_event *event) {
+  event->now_us = loop->now_us = hv_clock_us();
+  if (!event->text)
+    event->text = "";
+  loop->core.step(loop->core.self, event);
+}
 
 #endif

@@ -1,5 +1,6 @@
 /* The real world: timers, inbox, pool, addresses, calls, streams, and its end. */
 #include "lib/real.h"
+#include "net/clock.h"
 #include "net/transport/listen.h"
 
 #include <string.h>
