@@ -13,7 +13,7 @@ from hivemind_c._signature import shows_options_of
 from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.compression import AdaptiveCompressionBase, CompressionBase, CompressionInfo, NoCompression, TensorRole
 from hivemind_c.optim.parameters import add_up, all_finite, copy_all, flat_views
-from hivemind_c.optim.reused import ReusedBuffers
+from hivemind_c.optim.reused_buffers import ReusedBuffers
 
 logger = logging.getLogger("hivemind_c.optim")
 
@@ -27,7 +27,7 @@ def outcome_of(control: Any, timeout: Optional[float] = None) -> Any:
         raise
 
 
-class AllBut(AdaptiveCompressionBase):
+class UncompressedKey(AdaptiveCompressionBase):
     """What the user chose, but for one tensor that travels beside the others and is to arrive exactly."""
 
     def __init__(self, key: str, rest: CompressionBase):
@@ -107,7 +107,7 @@ class GradientAverager(DecentralizedAverager):
         """Becomes a DecentralizedAverager of these tensors and the metric."""
         infos = [CompressionInfo.from_tensor(t, key=i, role=TensorRole.GRADIENT) for i, t in enumerate(tensors)]
         infos.append(CompressionInfo.from_tensor(self._metric, key="metric"))
-        super().__init__([*tensors, self._metric], dht, tensor_infos=infos, compression=AllBut("metric", compression), **kwargs)
+        super().__init__([*tensors, self._metric], dht, tensor_infos=infos, compression=UncompressedKey("metric", compression), **kwargs)
 
     @classmethod
     def get_factory(cls, **kwargs: Any) -> GradientAveragerFactory:

@@ -11,17 +11,17 @@ from hivemind_c import _notebook, _stderr
 from hivemind_c._signature import shows_options_of
 from hivemind_c.compression import CompressionBase, NoCompression
 from hivemind_c.dht import get_dht_time
-from hivemind_c.optim import older, options
-from hivemind_c.optim.as_torch import AsTorch, hooked_if_watched
-from hivemind_c.optim.building import averager_options, build, tracker_options
-from hivemind_c.optim.given import LRScheduler, OptimizerFactory, SchedulerFactory
+from hivemind_c.optim import legacy_arguments, options
+from hivemind_c.optim.builder import averager_options, build, tracker_options
+from hivemind_c.optim.factories import LRScheduler, OptimizerFactory, SchedulerFactory
+from hivemind_c.optim.forecast import Forecast
 from hivemind_c.optim.grad_averager import GradientAveragerFactory
 from hivemind_c.optim.grad_scaler import GradScaler
-from hivemind_c.optim.joining import KeepsUp
-from hivemind_c.optim.meeting import Meeting
-from hivemind_c.optim.outlook import Outlook
+from hivemind_c.optim.group_search import GroupSearch
+from hivemind_c.optim.membership import Membership
+from hivemind_c.optim.reporter import MetricReports, Reporter
 from hivemind_c.optim.schedule import Action, Schedule
-from hivemind_c.optim.telling import Telling, Tells
+from hivemind_c.optim.torch_interface import TorchInterface, hooked_if_watched
 from hivemind_c.optim.transition import Transition
 
 logger = logging.getLogger("hivemind_c.optim")
@@ -29,7 +29,7 @@ logger = logging.getLogger("hivemind_c.optim")
 GradHook = Callable[[List[torch.Tensor]], None]
 
 
-class Optimizer(AsTorch, Tells, KeepsUp):
+class Optimizer(TorchInterface, MetricReports, Membership):
     """Trains one model with a swarm: steps when all peers together have gathered target_batch_size samples.
 
     Use it in place of the optimizer that it wraps: loss.backward(), step(), zero_grad().
@@ -160,10 +160,10 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         )
         if self.grad_averager is not None and batch_size_per_step is not None:
             self.grad_averager.sizes_are_equal()
-        self.meeting = Meeting(self)
+        self.group_search = GroupSearch(self)
         self._local_samples, self._joined = 0, False
         self._metric: List[Any] = []
-        self.telling, self._outlook = Telling(self), Outlook(self)
+        self.reporter, self._forecast = Reporter(self), Forecast(self)
         self._become()
         _notebook.made_here(self)
 
@@ -210,7 +210,7 @@ class Optimizer(AsTorch, Tells, KeepsUp):
             return
         self._enter()
         if self.grad_averager is not None:
-            self.state_averager.shared.look(self.local_epoch)
+            self.state_averager.offers.look(self.local_epoch)
         if not self.auxiliary and (grad_scaler is None or self.skip_overflown_batch(grad_scaler)):
             self._count_batch(batch_size)
             self.tracker.report_local_progress(self.local_epoch, self.local_samples)
@@ -289,10 +289,10 @@ class Optimizer(AsTorch, Tells, KeepsUp):
     def _look_around(self) -> None:
         """Looks for a group when the end of an epoch is near, and ends it when it is there."""
         now = self.tracker.figures()
-        self._outlook.look(now)
+        self._forecast.look(now)
         near, there = self._assist() if self.auxiliary else (now.match, now.ready)
         if near and now.peers > 1 and self._forms_groups(now):
-            self.meeting.prepare()
+            self.group_search.prepare()
         if there:
             self._end_epoch()
 
@@ -301,8 +301,8 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         progress = self.tracker.global_progress
         if progress.epoch > self.local_epoch:
             self.state_averager.local_epoch = progress.epoch
-            self.meeting.cancel()
-            self.meeting.passed(progress.epoch)
+            self.group_search.cancel()
+            self.group_search.passed(progress.epoch)
         near = progress.epoch == self.local_epoch and progress.eta_next_epoch - get_dht_time() <= self.matchmaking_time
         return near, near and progress.num_peers > 1
 
@@ -314,7 +314,7 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         next_epoch = max(self.local_epoch + 1, self.tracker.global_epoch)
         alone = self.tracker.global_progress.num_peers <= 1
         if alone:
-            self.meeting.cancel()
+            self.group_search.cancel()
         Transition(self, next_epoch, alone).run(self.schedule.epoch(next_epoch, alone))
         self._local_samples = 0
 
@@ -329,12 +329,12 @@ class Optimizer(AsTorch, Tells, KeepsUp):
     @property
     def scheduled_grads(self) -> Any:
         """The control of the averaging of gradients that a group is looked for; None: there is none."""
-        return self.meeting.waiting[0]
+        return self.group_search.waiting[0]
 
     @property
     def scheduled_state(self) -> Any:
         """The same for the state."""
-        return self.meeting.waiting[1]
+        return self.group_search.waiting[1]
 
     @property
     def status_loglevel(self) -> int:
@@ -380,8 +380,8 @@ class Optimizer(AsTorch, Tells, KeepsUp):
     def shutdown(self) -> None:
         """Takes over what is under way in the background, if it comes within shutdown_timeout, and leaves the run; the DHT stays. May be called twice."""
         self.state_averager.background.end(self.shutdown_timeout)
-        self.meeting.cancel()
-        self.telling.shutdown()
+        self.group_search.cancel()
+        self.reporter.shutdown()
         self.tracker.shutdown()
         self.state_averager.shutdown()
         if self.grad_averager is not None:
@@ -396,4 +396,4 @@ class CollaborativeOptimizer(Optimizer):
 
     @shows_options_of(Optimizer, but=("optimizer",))
     def __init__(self, opt: Union[None, torch.optim.Optimizer, OptimizerFactory] = None, **kwargs: Any):
-        super().__init__(**older.arguments(opt, kwargs, Optimizer.__init__))
+        super().__init__(**legacy_arguments.translate(opt, kwargs, Optimizer.__init__))

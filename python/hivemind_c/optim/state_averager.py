@@ -15,20 +15,20 @@ from hivemind_c._signature import shows_options_of
 from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.compression import AdaptiveCompressionBase, CompressionBase, CompressionInfo, NoCompression, TensorRole
 from hivemind_c.optim.background import Background
-from hivemind_c.optim.given import LRScheduler, OptimizerFactory, SchedulerFactory, make_optimizer, make_scheduler
-from hivemind_c.optim.grad_averager import AllBut, outcome_of
+from hivemind_c.optim.factories import LRScheduler, OptimizerFactory, SchedulerFactory, make_optimizer, make_scheduler
+from hivemind_c.optim.grad_averager import UncompressedKey, outcome_of
 from hivemind_c.optim.lineage import DIGITS, Lineage, digits_of
+from hivemind_c.optim.manual_steps import ManualSteps
 from hivemind_c.optim.optimizer_state import dump_optimizer_state, initialize_optimizer_state_, load_optimizer_state  # noqa: F401  # hivemind has them here
 from hivemind_c.optim.parameters import Group, copy_all, flat_views
-from hivemind_c.optim.sharing import SharedState
+from hivemind_c.optim.state_offers import StateOffers
 from hivemind_c.optim.statistics import describe, describe_scheduler, probe, restore, restore_scheduler, statistics_of
-from hivemind_c.optim.stepping import Steps
 
 logger = logging.getLogger("hivemind_c.optim")
 LRSchedulerBase = LRScheduler  #: hivemind's name for it
 
 
-class StatisticsAsTheyAre(AdaptiveCompressionBase):
+class UncompressedStatistics(AdaptiveCompressionBase):
     """What the user chose, but for what the optimizer remembers: second moments are often too small for float16, and a zero there is an enormous step."""
 
     def __init__(self, rest: CompressionBase):
@@ -38,11 +38,11 @@ class StatisticsAsTheyAre(AdaptiveCompressionBase):
         return self.exact if info.role is TensorRole.OPTIMIZER else self.rest
 
 
-def but_statistics(chosen: CompressionBase) -> CompressionBase:
-    return chosen if isinstance(chosen, (AdaptiveCompressionBase, NoCompression)) else StatisticsAsTheyAre(chosen)
+def uncompressed_statistics(chosen: CompressionBase) -> CompressionBase:
+    return chosen if isinstance(chosen, (AdaptiveCompressionBase, NoCompression)) else UncompressedStatistics(chosen)
 
 
-class TrainingStateAverager(Steps, DecentralizedAverager):
+class TrainingStateAverager(ManualSteps, DecentralizedAverager):
     """Steps the optimizer and the scheduler, averages their state with other peers, gives it to joiners and takes it from others.
 
     optimizer, scheduler: an object, or a function that makes one (of parameter groups; of the optimizer). offload_optimizer: the optimizer works on
@@ -53,7 +53,7 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
     local_epoch to that of the others. initialize_optimizer, performance_ema_alpha, status_loglevel: accepted as hivemind has them, without effect.
     """
 
-    _on_demand = False  # SharedState decides when
+    _on_demand = False  # StateOffers decides when
     _told_of_no_metric = False  # a metric may come less often than epochs end
 
     @shows_options_of(DecentralizedAverager, but=("averaged_tensors", "tensor_infos"))
@@ -98,12 +98,12 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
         self._before: List[torch.Tensor] = []
         self._taken: List[bool] = []  # of tensors_to_average, whether this peer had it when it was loaded
         self.loaded = False  # what is to be averaged, or has been, is in the averager's tensors
-        self.shared = SharedState(self)
+        self.offers = StateOffers(self)
         self.share_averages = False  # what is offered to joiners is the last average instead of the state in use
-        chosen = {name: but_statistics(kwargs[name]) for name in ("compression", "state_compression") if name in kwargs}
+        chosen = {name: uncompressed_statistics(kwargs[name]) for name in ("compression", "state_compression") if name in kwargs}
         self._told = torch.zeros(DIGITS)  # which replica is averaged, and so whether all were alike
         infos.append(CompressionInfo.from_tensor(self._told, key="lineage"))
-        chosen["compression"] = AllBut("lineage", chosen.get("compression", NoCompression()))
+        chosen["compression"] = UncompressedKey("lineage", chosen.get("compression", NoCompression()))
         super().__init__([*self.tensors_to_average, self._told], dht, tensor_infos=infos, **{**kwargs, **chosen})
         own = bool(self.extra_tensors)  # which differ where replicas are alike
         self._exact = not own and self._tensors.as_they_are and all(t.dtype is not torch.float64 for t in self.tensors_to_average)
@@ -312,7 +312,7 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
             raise ValueError("load_state_from_peers does not support wait=False: it changes parameters, so nothing may train meanwhile; remove wait=False")
         self.background.settle()
         begin = time.monotonic()
-        taken = self.shared.taken(super().load_state_from_peers(timeout=timeout, epoch_least=epoch_least), time.monotonic() - begin)
+        taken = self.offers.taken(super().load_state_from_peers(timeout=timeout, epoch_least=epoch_least), time.monotonic() - begin)
         if taken:
             self.background.drop()  # what it made is of the state before
         return taken
@@ -348,5 +348,5 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
                 copy_all([p.detach() for p in self.parameters.main], more["parameters"])
                 self.parameters.push(force=True)
             self.local_epoch, self.loaded = int(more.get("local_epoch", old_epoch or 0)), False
-            self.shared.replaced()
+            self.offers.replaced()
             self.lineage.restart()

@@ -23,7 +23,7 @@ from hivemind_c.monitor.sinks import Missing, Sinks
 from hivemind_c.monitor.view import draw
 from hivemind_c.monitor.watch import OWED_S, Watch
 from hivemind_c.optim import speed
-from hivemind_c.optim.telling import LIVES_S
+from hivemind_c.optim.reporter import LIVES_S
 from optim_support import Peer, flat, network, settle, train_together
 from support import eventually, resident
 
@@ -164,7 +164,7 @@ def test_monitor_shows_the_trainers_progress(dhts):
         )
         for peer, loss in zip(peers, (1.0, 2.0)):
             peer.optimizer.report_loss(torch.tensor(loss))
-            peer.optimizer.telling.failed(2, "nobody came")
+            peer.optimizer.reporter.failed(2, "nobody came")
 
         looks = []
 
@@ -201,11 +201,11 @@ def test_monitor_shows_the_trainers_progress(dhts):
 
 
 def test_no_step_waits_for_its_news(dht, monkeypatch):
-    from hivemind_c.optim import telling
+    from hivemind_c.optim import reporter
 
     never, reached = threading.Event(), threading.Event()
-    monkeypatch.setattr(telling, "LEAST_S", 0.01)
-    monkeypatch.setattr(telling.Telling, "_store", lambda self, optimizer, said: (reached.set(), never.wait(60)))
+    monkeypatch.setattr(reporter, "LEAST_S", 0.01)
+    monkeypatch.setattr(reporter.Reporter, "_store", lambda self, optimizer, said: (reached.set(), never.wait(60)))
     peer = Peer(0, dht(), network(), run_id="slow")
     try:
         while not reached.is_set():
@@ -221,12 +221,12 @@ def test_no_step_waits_for_its_news(dht, monkeypatch):
 
 def test_a_loss_that_is_no_number_is_not_told(dht):
     peer = Peer(0, dht(), network(), run_id="nan")
-    telling = peer.optimizer.telling
+    reporter = peer.optimizer.reporter
     for value in (1.0, torch.tensor(3.0), torch.ones(2), "low", None):
         peer.optimizer.report_loss(value)
-    assert telling.news(6.0).loss == 2.0
+    assert reporter.news(6.0).loss == 2.0
     peer.optimizer.report_loss(torch.tensor(math.nan))
-    assert telling.news(6.0).loss == 2.0 and news.read_news(unpack(news.write_news(telling.news(6.0))))
+    assert reporter.news(6.0).loss == 2.0 and news.read_news(unpack(news.write_news(reporter.news(6.0))))
     peer.optimizer.shutdown()
 
 

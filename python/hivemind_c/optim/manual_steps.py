@@ -18,7 +18,7 @@ logger = logging.getLogger("hivemind_c.optim")
 LEAP = 1 << 16  #: epochs ahead that are believed: a scheduler is stepped through them
 
 
-class Steps:
+class ManualSteps:
     """The part of TrainingStateAverager that an Optimizer has no use for."""
 
     _late_step = False  # what is in the background steps the optimizer, too
@@ -210,7 +210,7 @@ class Steps:
         """Joiners may have the last average, which its members hold alike; until there is one, what this peer has."""
         self.share_averages |= averaged
         if not self.auxiliary and averaged == self.share_averages:
-            self.shared.settled(self.local_epoch)
+            self.offers.settled(self.local_epoch)
 
     def _reach(self: "TrainingStateAverager", epochs: Iterable[Any]) -> None:
         """Goes on to the epoch that more than a third of the members have reached: not to whatever one of them claims."""

@@ -20,7 +20,7 @@ NOTICE_S = 0.1  #: the others are to know so long before the epoch begins
 AHEAD_S = 1.0  #: groups form so long before an epoch's end, or when half of its samples are there: until then a newcomer is in time
 
 
-class KeepsUp:
+class Membership:
     missed = False  # the swarm has made a step without this peer, or holds another state than its
     _wanted = 0  # older states than of this epoch are of no use
     _load_s = math.inf  # what the quickest load took
@@ -32,13 +32,13 @@ class KeepsUp:
         if _notebook.cell() is not None:
             _notebook.drop_unused(lambda other: getattr(other, "run_id", None) == self.run_id)
             self.tracker.fetch_global_progress()  # without the peer of an earlier cell, which may have left since this one was made
-        self.telling.start()
+        self.reporter.start()
         if self._apart and not self.tracker.fetched_global_progress_this_epoch.wait(FIRST_LOOK_S):
             logger.warning("the swarm did not answer within %g s: this peer starts alone and joins the others when it hears them", FIRST_LOOK_S)
 
     def _step_aside(self: "Optimizer") -> None:
         """Others neither count this peer nor wait for it, until it enters again."""
-        self.meeting.step_aside()
+        self.group_search.step_aside()
         if not (self._apart or self.auxiliary):
             self.tracker.withdraw()
         self._apart = True
@@ -67,7 +67,7 @@ class KeepsUp:
         """From now on others count this peer, and expect it in their groups."""
         if self._apart:
             self._apart = False
-            self.meeting.passed(self.local_epoch)
+            self.group_search.passed(self.local_epoch)
             self._report(0)
             self.tracker.fetch_global_progress()
 
@@ -84,7 +84,7 @@ class KeepsUp:
     def _has_missed_it(self: "Optimizer") -> bool:
         """Late, the others being in the next epoch: whether no group is left with which this peer could have ended its own."""
         counted_at_once = self.schedule.delay_grad_averaging  # the others', before its gradients are averaged
-        return self.grad_averager is not None and not (counted_at_once or self.auxiliary or self.meeting.has_begun())
+        return self.grad_averager is not None and not (counted_at_once or self.auxiliary or self.group_search.has_begun())
 
     def is_left_behind(self: "Optimizer", epoch: int) -> None:
         """The others have ended this epoch without this peer."""
@@ -96,17 +96,17 @@ class KeepsUp:
 
     def catch_up(self: "Optimizer") -> bool:
         """Loads the swarm's state, if it is time for another attempt; True if this peer has it now."""
-        shared, loaded = self.state_averager.shared, False
-        if shared.may_try():
+        offers, loaded = self.state_averager.offers, False
+        if offers.may_try():
             logger.info("this peer is in epoch %d and the swarm in %d: it loads the swarm's state", self.local_epoch, self.tracker.global_epoch)
             behind = self.tracker.standing == "behind" or self._apart and self.tracker.global_epoch > self.local_epoch
-            shared.withdraw()
+            offers.withdraw()
             loaded = self._load(chase=True)
             if loaded or not behind:
                 self._enter()
                 self.missed = False  # who only missed a round, and finds no state, sees in the next one whether it still lacks it
             if not loaded and not behind and self._wanted > self.local_epoch and self.grad_averager is not None:
-                shared.offer(self.local_epoch)  # those who made the step have gone: this may be the newest state that there is
+                offers.offer(self.local_epoch)  # those who made the step have gone: this may be the newest state that there is
         elif self.reuse_grad_buffers:  # the batch that is not counted lies in .grad with the sums
             self._drop_sums(self.local_epoch)
         return loaded
@@ -136,7 +136,7 @@ class KeepsUp:
 
     def _drop_sums(self: "Optimizer", epoch: int) -> None:
         """What this peer had summed up in that epoch is lost."""
-        self.telling.lost(epoch, self.local_samples)
+        self.reporter.lost(epoch, self.local_samples)
         if self.grad_averager is not None:
             self.grad_averager.reset_accumulated_grads_()
         self._local_samples = 0

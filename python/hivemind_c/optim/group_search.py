@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("hivemind_c.optim")
 
 
-class Meeting:
+class GroupSearch:
     """The averaging steps of one Optimizer that wait for their epoch's end: one for gradients, one for state."""
 
     def __init__(self, optimizer: "Optimizer"):

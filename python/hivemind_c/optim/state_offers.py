@@ -20,7 +20,7 @@ LEAST_PERIOD = 0.25  #: seconds between two offers at least
 COST = 0.02  #: of the time that offering may take
 
 
-class SharedState:
+class StateOffers:
     """Offers a snapshot of the state at epochs that all peers choose alike, so that a majority names the same; one copy of the state is kept for it.
 
     Every epoch is offered while epochs are long; where they are short every second, fourth, eighth ..., as fits the time that they take. One that lasts

@@ -26,7 +26,7 @@ def hooked_if_watched(step: Callable[..., Any]) -> Callable[..., Any]:
     return quick
 
 
-class AsTorch(torch.optim.Optimizer):
+class TorchInterface(torch.optim.Optimizer):
     state_averager: "TrainingStateAverager"
     grad_averager: Any
     tracker: Any

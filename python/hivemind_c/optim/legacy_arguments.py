@@ -22,7 +22,7 @@ def _options(taker: Callable[..., Any]) -> Set[str]:
     return {name for name, p in inspect.signature(taker).parameters.items() if name != "self" and p.kind is not p.VAR_KEYWORD}
 
 
-def arguments(opt: Any, given: Dict[str, Any], taker: Callable[..., Any]) -> Dict[str, Any]:
+def translate(opt: Any, given: Dict[str, Any], taker: Callable[..., Any]) -> Dict[str, Any]:
     """As Optimizer takes them. TypeError: an argument that neither of them knows."""
     known, of_averagers, of_tracker = map(_options, (taker, DecentralizedAverager.__init__, ProgressTracker.__init__))
     averagers, tracker = dict(given.get("averager_opts") or {}), dict(given.get("tracker_opts") or {})

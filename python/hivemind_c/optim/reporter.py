@@ -28,7 +28,7 @@ LIVES, LIVES_S = 3, 10.0  #: periods that a record lives, and seconds at least
 BATCHES = 64  #: a loss is the mean over so many batches at most
 
 
-class Telling:
+class Reporter:
     """Counts what happens to one Optimizer, and tells it."""
 
     def __init__(self, optimizer: "Optimizer"):
@@ -66,7 +66,7 @@ class Telling:
 
     def start(self) -> None:
         if self._thread is None:
-            self._thread = begin("hivemind_c telling", self._run, self._ended.set)
+            self._thread = begin("hivemind_c reporter", self._run, self._ended.set)
 
     def shutdown(self) -> None:
         self._ended.set()
@@ -131,15 +131,15 @@ class Telling:
         return self._loss
 
 
-class Tells:
+class MetricReports:
     """What an Optimizer is told about losses, and by whom it is asked."""
 
-    telling: Telling
+    reporter: Reporter
     _metric: List[Any]
 
     def report_loss(self, value: Any) -> None:
         """The loss of this batch, for those who watch the run (hivemind-monitor); a closure's, and Lightning's, are reported anyway. Waits for nothing."""
-        self.telling.loss(value)
+        self.reporter.loss(value)
 
     def report_metric(self, value: Any) -> None:
         """A loss or another figure of this step, for ReduceLROnPlateau: it looks at the mean over the epoch and the swarm."""

@@ -26,7 +26,7 @@ def reachable(target: int, speed: float) -> Optional[int]:
     return max(1, int(better // unit * unit))
 
 
-class Outlook:
+class Forecast:
     """Looks whenever there is news of the swarm; no look takes more than microseconds."""
 
     def __init__(self, optimizer: "Optimizer"):
