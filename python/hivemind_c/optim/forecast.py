@@ -31,15 +31,15 @@ class Forecast:
 
     def __init__(self, optimizer: "Optimizer"):
         self._optimizer = optimizer
-        self._told = 0.0
+        self._last_fetch_time = 0.0
         self._slow_since: Optional[float] = None
         self._warned = False
 
-    def look(self, progress: "Figures") -> None:
+    def update(self, progress: "Figures") -> None:
         next_fetch_time = get_dht_time() + progress.next_fetch
-        if abs(next_fetch_time - self._told) <= 0.05:
+        if abs(next_fetch_time - self._last_fetch_time) <= 0.05:
             return
-        self._told = next_fetch_time
+        self._last_fetch_time = next_fetch_time
         optimizer, eta = self._optimizer, max(0.0, progress.eta)
         optimizer.say(
             "Collaboration accumulated %d samples from %d peers; ETA %s (this peer: %d samples of epoch %d)",

@@ -208,7 +208,7 @@ class GradientAverager(DecentralizedAverager):
         """The next gradients are the first: they are copied over what is in the sums, unless those are kept in .grad."""
         self.local_samples_accumulated = self.local_times_accumulated = 0
         self._anchor, self.scale, self._weights = None, 1.0, 0.0
-        self._reused.begin_anew()
+        self._reused.reset()
         self._touched = [False] * len(self.parameters)
         self._averaged_sums = self._to_zero = False
 

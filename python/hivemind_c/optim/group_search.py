@@ -39,17 +39,17 @@ class GroupSearch:
         if optimizer.schedule.averages_state_at(epoch + 1):
             self._state = self._begin_state(epoch + 1, left)
 
-    def gradients(self, epoch: int) -> Any:
+    def take_gradient_control(self, epoch: int) -> Any:
         """The control for averaging gradients now; None: there can be none, and the log tells why."""
         control, self._gradients = self._gradients, None
         return self._usable(control) or self._begin_gradients(epoch)
 
-    def state(self, epoch: int) -> Any:
+    def take_state_control(self, epoch: int) -> Any:
         control, self._state = self._state, None
         return self._usable(control) or self._begin_state(epoch)
 
     @property
-    def waiting(self) -> Tuple[Any, Any]:
+    def controls(self) -> Tuple[Any, Any]:
         """The controls for gradients and for state that a group is looked for."""
         return self._gradients, self._state
 
@@ -75,7 +75,7 @@ class GroupSearch:
         """Averagings of state are counted one by one, so that who comes next is known to be about to come."""
         return self._begin(self._optimizer.state_averager, epoch // self._optimizer.schedule.average_state_every, left)
 
-    def passed(self, epoch: int) -> None:
+    def enter_epoch(self, epoch: int) -> None:
         """This peer begins that epoch, whatever became of the ones before: nobody need wait for it there."""
         optimizer = self._optimizer
         if optimizer.grad_averager is not None:

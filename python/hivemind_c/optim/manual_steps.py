@@ -210,7 +210,7 @@ class ManualSteps:
         """Joiners may have the last average, which its members hold alike; until there is one, what this peer has."""
         self.share_averages |= averaged
         if not self.auxiliary and averaged == self.share_averages:
-            self.offers.settled(self.local_epoch)
+            self.offers.begin_epoch(self.local_epoch)
 
     def _reach(self: "TrainingStateAverager", epochs: Iterable[Any]) -> None:
         """Goes on to the epoch that more than a third of the members have reached: not to whatever one of them claims."""

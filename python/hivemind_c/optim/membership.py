@@ -67,7 +67,7 @@ class Membership:
         """From now on others count this peer, and expect it in their groups."""
         if self._apart:
             self._apart = False
-            self.group_search.passed(self.local_epoch)
+            self.group_search.enter_epoch(self.local_epoch)
             self._report(0)
             self.tracker.fetch_global_progress()
 
@@ -136,7 +136,7 @@ class Membership:
 
     def _drop_sums(self: "Optimizer", epoch: int) -> None:
         """What this peer had summed up in that epoch is lost."""
-        self.reporter.lost(epoch, self.local_samples)
+        self.reporter.add_discarded(epoch, self.local_samples)
         if self.grad_averager is not None:
             self.grad_averager.reset_accumulated_grads_()
         self._local_samples = 0

@@ -164,7 +164,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         self._local_samples, self._joined = 0, False
         self._metric: List[Any] = []
         self.reporter, self._forecast = Reporter(self), Forecast(self)
-        self._become()
+        self._init_as_torch()
         _notebook.made_here(self)
 
     # ---- training ----
@@ -210,7 +210,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
             return
         self._enter()
         if self.grad_averager is not None:
-            self.state_averager.offers.look(self.local_epoch)
+            self.state_averager.offers.offer_if_overdue(self.local_epoch)
         if not self.auxiliary and (grad_scaler is None or self.skip_overflown_batch(grad_scaler)):
             self._count_batch(batch_size)
             self.tracker.report_local_progress(self.local_epoch, self.local_samples)
@@ -289,7 +289,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
     def _look_around(self) -> None:
         """Looks for a group when the end of an epoch is near, and ends it when it is there."""
         now = self.tracker.figures()
-        self._forecast.look(now)
+        self._forecast.update(now)
         near, there = self._assist() if self.auxiliary else (now.match, now.ready)
         if near and now.peers > 1 and self._forms_groups(now):
             self.group_search.prepare()
@@ -302,7 +302,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         if progress.epoch > self.local_epoch:
             self.state_averager.local_epoch = progress.epoch
             self.group_search.cancel()
-            self.group_search.passed(progress.epoch)
+            self.group_search.enter_epoch(progress.epoch)
         near = progress.epoch == self.local_epoch and progress.eta_next_epoch - get_dht_time() <= self.matchmaking_time
         return near, near and progress.num_peers > 1
 
@@ -329,12 +329,12 @@ class Optimizer(TorchInterface, MetricReports, Membership):
     @property
     def scheduled_grads(self) -> Any:
         """The control of the averaging of gradients that a group is looked for; None: there is none."""
-        return self.group_search.waiting[0]
+        return self.group_search.controls[0]
 
     @property
     def scheduled_state(self) -> Any:
         """The same for the state."""
-        return self.group_search.waiting[1]
+        return self.group_search.controls[1]
 
     @property
     def status_loglevel(self) -> int:

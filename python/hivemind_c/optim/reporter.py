@@ -44,23 +44,23 @@ class Reporter:
 
     # ---- what the training thread says; none of it waits ----
 
-    def loss(self, value: Any) -> None:
+    def add_loss(self, value: Any) -> None:
         if value is not None:
             self._losses.append(value.detach() if hasattr(value, "detach") else value)
 
-    def contributed(self, samples: int) -> None:
+    def add_samples(self, samples: int) -> None:
         self._samples += samples
 
-    def averaged(self, samples: int = 0) -> None:
+    def add_round(self, samples: int = 0) -> None:
         self._rounds += 1
         self._samples += samples
 
-    def lost(self, epoch: int, samples: int) -> None:
+    def add_discarded(self, epoch: int, samples: int) -> None:
         if samples:
             self.samples_lost += samples
             logger.warning("epoch %d: discarding %d samples of this peer: they belong to a state that is not the swarm's", epoch, samples)
 
-    def failed(self, epoch: int, why: Any) -> None:
+    def add_failure(self, epoch: int, why: Any) -> None:
         self._failures += 1
         self._errors.append((epoch, str(why)))
 
@@ -139,7 +139,7 @@ class MetricReports:
 
     def report_loss(self, value: Any) -> None:
         """The loss of this batch, for those who watch the run (hivemind-monitor); a closure's, and Lightning's, are reported anyway. Waits for nothing."""
-        self.reporter.loss(value)
+        self.reporter.add_loss(value)
 
     def report_metric(self, value: Any) -> None:
         """A loss or another figure of this step, for ReduceLROnPlateau: it looks at the mean over the epoch and the swarm."""

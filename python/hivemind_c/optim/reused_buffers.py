@@ -29,7 +29,7 @@ class ReusedBuffers:
     def is_expected(self, batch_size: int) -> bool:
         return self._expected == batch_size
 
-    def came(self, index: int, grad: torch.Tensor) -> Optional[torch.Tensor]:
+    def on_gradient(self, index: int, grad: torch.Tensor) -> Optional[torch.Tensor]:
         """A gradient on its way to .grad; returns what is added there in its place."""
         if self._expected is None and self.sizes_vary and self.anchor is not None:
             self._fresh.setdefault(index, []).append(grad)
@@ -52,7 +52,7 @@ class ReusedBuffers:
         """What was expected, and what has been kept of a batch."""
         self._expected, self._factor, self._fresh = None, 1.0, {}
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         self.anchor = None
         self.forget()
 
@@ -66,6 +66,6 @@ class ReusedBuffers:
 def _hook(owner: "weakref.ref[ReusedBuffers]", index: int) -> Callable[[torch.Tensor], Any]:
     def hook(grad: torch.Tensor) -> Optional[torch.Tensor]:
         there = owner()
-        return None if there is None else there.came(index, grad)
+        return None if there is None else there.on_gradient(index, grad)
 
     return hook

@@ -101,10 +101,10 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
         self.offers = StateOffers(self)
         self.share_averages = False  # what is offered to joiners is the last average instead of the state in use
         chosen = {name: uncompressed_statistics(kwargs[name]) for name in ("compression", "state_compression") if name in kwargs}
-        self._told = torch.zeros(DIGITS)  # which replica is averaged, and so whether all were alike
-        infos.append(CompressionInfo.from_tensor(self._told, key="lineage"))
+        self._mark_digits = torch.zeros(DIGITS)  # which replica is averaged, and so whether all were alike
+        infos.append(CompressionInfo.from_tensor(self._mark_digits, key="lineage"))
         chosen["compression"] = UncompressedKey("lineage", chosen.get("compression", NoCompression()))
-        super().__init__([*self.tensors_to_average, self._told], dht, tensor_infos=infos, **{**kwargs, **chosen})
+        super().__init__([*self.tensors_to_average, self._mark_digits], dht, tensor_infos=infos, **{**kwargs, **chosen})
         own = bool(self.extra_tensors)  # which differ where replicas are alike
         self._exact = not own and self._tensors.as_they_are and all(t.dtype is not torch.float64 for t in self.tensors_to_average)
 
@@ -181,7 +181,7 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
         self._taken = [tensor is not None for tensor in live]
         pairs = [(averaged, tensor) for averaged, tensor in zip(self.tensors_to_average, live) if tensor is not None and averaged.data_ptr() != tensor.data_ptr()]
         copy_all([averaged for averaged, _ in pairs], [tensor for _, tensor in pairs])
-        self._told.copy_(torch.tensor(digits_of(self.lineage.mark)))
+        self._mark_digits.copy_(torch.tensor(digits_of(self.lineage.mark)))
         if self.delta_rule_averaging:
             self._before = self._before or [torch.empty_like(averaged) for averaged in self.tensors_to_average]
             copy_all(self._before, self.tensors_to_average)
@@ -255,7 +255,7 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
     def _were_alike(self, control: Any) -> bool:
         """Whether all that was averaged was this replica: then it is what it was, to the bit (csrc/core/round/run.h), and that of those who missed the round."""
         whole = all(share in (0, 1) and not auxiliary for _, _, _, auxiliary, _, share in control.details(0)[0])
-        return self._exact and whole and self._told.round().tolist() == digits_of(self.lineage.mark)
+        return self._exact and whole and self._mark_digits.round().tolist() == digits_of(self.lineage.mark)
 
     # ---- giving it to others and taking it from them ----
 
@@ -312,7 +312,7 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
             raise ValueError("load_state_from_peers does not support wait=False: it changes parameters, so nothing may train meanwhile; remove wait=False")
         self.background.settle()
         begin = time.monotonic()
-        taken = self.offers.taken(super().load_state_from_peers(timeout=timeout, epoch_least=epoch_least), time.monotonic() - begin)
+        taken = self.offers.apply_loaded(super().load_state_from_peers(timeout=timeout, epoch_least=epoch_least), time.monotonic() - begin)
         if taken:
             self.background.drop()  # what it made is of the state before
         return taken
@@ -348,5 +348,5 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
                 copy_all([p.detach() for p in self.parameters.main], more["parameters"])
                 self.parameters.push(force=True)
             self.local_epoch, self.loaded = int(more.get("local_epoch", old_epoch or 0)), False
-            self.offers.replaced()
+            self.offers.invalidate()
             self.lineage.restart()

@@ -33,7 +33,7 @@ class TorchInterface(torch.optim.Optimizer):
     reuse_grad_buffers: bool
     run_id: str
 
-    def _become(self) -> None:
+    def _init_as_torch(self) -> None:
         """In place of torch's __init__, whose groups are the inner optimizer's here."""
         self.defaults = self.opt.defaults
         self.__setstate__({})  # torch's hooks

@@ -135,7 +135,7 @@ class TrainingAverager(TrainingStateAverager):
                 self._reach(count for count, _ in told.values())
                 self.local_epoch += 1
                 self.share_averages = self._averages_parameters  # which are alike, where what each trains is not
-                self.offers.settled(self.local_epoch)
+                self.offers.begin_epoch(self.local_epoch)
             return {peer: value for peer, (_, value) in told.items()}
 
     def _give_gradients(self) -> None:

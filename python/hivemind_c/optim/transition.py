@@ -58,7 +58,7 @@ class Transition:
         if self.gradients is not None:
             self.gradients.reset_accumulated_grads_()
         if self.alone or self.gradients is None:  # these samples wait for nobody
-            self.optimizer.reporter.contributed(self.samples)
+            self.optimizer.reporter.add_samples(self.samples)
         if plan.background:
             if plan.background[0] is Action.AVERAGE_STATE:  # while the model trains on: what is averaged is taken before
                 self.state.load_state_into_averager_()
@@ -84,14 +84,14 @@ class Transition:
 
     def _finish(self) -> None:
         if self.left_out:
-            self.optimizer.reporter.lost(self.epoch, self.samples)
+            self.optimizer.reporter.add_discarded(self.epoch, self.samples)
             return
         self.state.update_model()
         self._settle()
 
     def _settle(self) -> None:
         """The epoch has ended here. Where this peer's state is that of the others, joiners may have it."""
-        self.optimizer.group_search.passed(self.next_epoch)
+        self.optimizer.group_search.enter_epoch(self.next_epoch)
         if self.averaged:
             self.state.offers.loads = 0
         if self.optimizer.missed:  # a state of its own, that nobody should take
@@ -101,7 +101,7 @@ class Transition:
             return  # it has none, or one of its own
         self.state.share_averages = self.gradients is None and not self.alone
         wanted = self.meets_another or self.gradients is not None and self.gradients.awaits(self.next_epoch)
-        self.state.offers.settled(self.next_epoch, wanted=wanted, changed=self.state_averaged)
+        self.state.offers.begin_epoch(self.next_epoch, wanted=wanted, changed=self.state_averaged)
 
     # ---- gradients ----
 
@@ -114,17 +114,17 @@ class Transition:
             self.takes = [takes and touched for takes, touched in zip(self.takes, self.gradients.touched())]
 
     def _average_gradients(self) -> None:
-        optimizer, control = self.optimizer, self.optimizer.group_search.gradients(self.epoch)
+        optimizer, control = self.optimizer, self.optimizer.group_search.take_gradient_control(self.epoch)
         if control is None:
             return
         if self.gradients.drop_if_not_finite():
             logger.warning("epoch %d: this peer's gradient is not finite, so its %d samples do not count; it takes the others' average", self.epoch, self.samples)
             self.samples = 0
         try:
-            with self.state.offers.looked_at(self.state.local_epoch):  # which may be the next one already: then the state is not there yet
+            with self.state.offers.overdue_timer(self.state.local_epoch):  # which may be the next one already: then the state is not there yet
                 members = self.gradients.average_loaded(float(self.samples), control=control)
         except HivemindError as error:
-            optimizer.reporter.failed(self.epoch, f"gradients: {error}")
+            optimizer.reporter.add_failure(self.epoch, f"gradients: {error}")
             if error.status == "EXISTS" and not optimizer.auxiliary:
                 logger.warning("epoch %d: the others made this step without this peer: it loads their state", self.epoch)
                 self.state.local_epoch, self.left_out = self.epoch, True
@@ -135,7 +135,7 @@ class Transition:
             logger.warning("epoch %d: averaging gradients failed, so this peer %s: %s", self.epoch, own, error)
             return
         self.averaged = not self.gradients.was_alone()
-        optimizer.reporter.averaged(self.samples)
+        optimizer.reporter.add_round(self.samples)
         self._look_at(members.values())
         self.metric = self.gradients.averaged_metric()
         optimizer.say("Averaged tensors successfully with %d peers", len(members))
@@ -191,7 +191,7 @@ class Transition:
             self.optimizer.group_search.cancel()
             self._offer_own_step()
             return
-        control = self.optimizer.group_search.state(self.next_epoch)
+        control = self.optimizer.group_search.take_state_control(self.next_epoch)
         ready = self.optimizer.auxiliary or self.state.loaded
         if control is None:
             return
@@ -207,12 +207,12 @@ class Transition:
         self._offer_own_step()
         same = self.averaged and not (self.optimizer.auxiliary or self.optimizer.missed or self.meets_another or self.state.extra_tensors)
         try:
-            with self.state.offers.waited_for(self.next_epoch) if same else nullcontext():  # equal to the others' already: its average changes nothing
+            with self.state.offers.late_timer(self.next_epoch) if same else nullcontext():  # equal to the others' already: its average changes nothing
                 members = self.state.average_loaded(control)
         except HivemindError as error:
             logger.warning("epoch %d: averaging the state failed, so this peer keeps its own: %s", self.next_epoch, error)
-            self.optimizer.reporter.failed(self.next_epoch, f"state: {error}")
+            self.optimizer.reporter.add_failure(self.next_epoch, f"state: {error}")
             return
         self.state_averaged = True
-        self.optimizer.reporter.averaged()
+        self.optimizer.reporter.add_round()
         self.optimizer.say("Averaged state successfully with %d peers", len(members))

@@ -164,7 +164,7 @@ def test_monitor_shows_the_trainers_progress(dhts):
         )
         for peer, loss in zip(peers, (1.0, 2.0)):
             peer.optimizer.report_loss(torch.tensor(loss))
-            peer.optimizer.reporter.failed(2, "nobody came")
+            peer.optimizer.reporter.add_failure(2, "nobody came")
 
         looks = []
 

@@ -46,7 +46,7 @@ def test_target_out_of_reach_is_logged_once(monkeypatch, caplog):
     swarm = Swarm(monkeypatch, target=1_000_000, speed=10.0)
     one = Forecast(swarm)
     for _ in range(300):
-        one.look(swarm.figures())
+        one.update(swarm.figures())
         if swarm.now < 1000 + forecast.SURE_AFTER_S:
             assert not caplog.messages
         swarm.now += 1
@@ -66,14 +66,14 @@ def test_a_slow_beginning_alone_is_no_reason(monkeypatch, caplog):
     one = Forecast(swarm)
     for second in range(300):
         swarm.speed = 10.0 if second % 50 < 40 else 1000.0
-        one.look(swarm.figures())
+        one.update(swarm.figures())
         swarm.now += 1
     assert not caplog.messages
 
 
-def test_outlook_without_news_logs_nothing(monkeypatch):
+def test_forecast_without_news_logs_nothing(monkeypatch):
     swarm = Swarm(monkeypatch, target=1000, speed=10.0)
     one = Forecast(swarm)
     for _ in range(10):
-        one.look(swarm.figures())
+        one.update(swarm.figures())
     assert len(swarm.said) == 1

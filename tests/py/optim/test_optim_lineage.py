@@ -139,9 +139,9 @@ def fails_once(peer, epoch):
 def goes_on_alone(peer, epoch):
     """It looks for no group at the end of that epoch."""
     group_search = peer.optimizer.group_search
-    prepare, gradients = group_search.prepare, group_search.gradients
+    prepare, gradients = group_search.prepare, group_search.take_gradient_control
     group_search.prepare = lambda: None if peer.optimizer.local_epoch == epoch else prepare()
-    group_search.gradients = lambda now: None if now == epoch else gradients(now)
+    group_search.take_gradient_control = lambda now: None if now == epoch else gradients(now)
 
 
 def until_equal(peers, deadline_s=3 * PATIENCE):
