@@ -102,7 +102,7 @@ class Kernels:
         return Stage(_hivemind_c.cuda_stage(self._gpu, _hivemind_c.CODECS.index(codec), _DTYPES[arrays.dtype_name(dtype)], chunk_values, slots, pinned_most))
 
 
-class Ferry:
+class Transfers:
     """How tensors of one GPU take part in rounds where they lie: what averagers give the core beside them. slots: chunks under way at once."""
 
     def __init__(self, kernels: Kernels, chunk_values: int, slots: int = 4, pinned_most: int = 1 << 28):
@@ -189,9 +189,9 @@ def give_up(tensor: Any, error: HivemindError) -> None:
         logger.warning("stopped using the kernels on %s, tensors now go through the host's memory: %s", tensor.device, error)
 
 
-def transfers_for(tensor: Any, chunk_values: int) -> Optional[Ferry]:
+def transfers_for(tensor: Any, chunk_values: int) -> Optional[Transfers]:
     """One for tensors like this one, if it is a GPU's and has the kernels."""
-    return attempt(tensor, lambda kernels: Ferry(kernels, chunk_values))
+    return attempt(tensor, lambda kernels: Transfers(kernels, chunk_values))
 
 
 def averages(tensors: Sequence[Any]) -> bool:

@@ -15,9 +15,9 @@ from _hivemind_c import Future, HivemindError, HivemindValueError
 from hivemind_c import _notebook
 from hivemind_c.averaging.checks import epoch_bytes, epoch_number, ms, packed, seconds, stall_of, vector_size
 from hivemind_c.averaging.control import Gathered, StepControl
-from hivemind_c.averaging.settings import TellsSettings
-from hivemind_c.averaging.sharing import SharesState
+from hivemind_c.averaging.settings import AveragerSettings
 from hivemind_c.averaging.staging import Staging
+from hivemind_c.averaging.state_exchange import StateExchange
 from hivemind_c.averaging.tensors import CHUNK_VALUES_MAX, LentTensors
 from hivemind_c.compression.base import CompressionBase, CompressionInfo
 from hivemind_c.compression.codecs import NoCompression
@@ -41,7 +41,7 @@ def made_apart(apart: bool = True) -> Iterator[None]:
         _apart.reset(token)
 
 
-class DecentralizedAverager(TellsSettings, SharesState):
+class DecentralizedAverager(AveragerSettings, StateExchange):
     """Averages its tensors with those of all peers that have the same prefix, and the same shapes and dtypes. Usable from any thread.
 
     averaged_tensors: floating tensors of torch, or NumPy arrays, each memory once; those in plain memory are averaged where they lie. dht: a DHT that runs; the
@@ -115,7 +115,7 @@ class DecentralizedAverager(TellsSettings, SharesState):
             auxiliary=int(auxiliary),
             apart=int(_apart.get()),
         )
-        self._given = dict(
+        self._arguments = dict(
             bandwidth=bandwidth,
             request_timeout=request_timeout,
             allreduce_timeout=allreduce_timeout,

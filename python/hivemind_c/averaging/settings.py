@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from hivemind_c.averaging.averager import DecentralizedAverager
 
 
-class TellsSettings:
+class AveragerSettings:
     """The part of DecentralizedAverager that tells with which settings it was made."""
 
-    _given: Dict[str, Any]
+    _arguments: Dict[str, Any]
     last_updated: float = -float("inf")  #: when the last step went well, in get_dht_time()
 
     @property
@@ -24,28 +24,28 @@ class TellsSettings:
 
     @property
     def bandwidth(self) -> Optional[float]:
-        return self._given["bandwidth"]
+        return self._arguments["bandwidth"]
 
     @property
     def request_timeout(self) -> float:
-        return self._given["request_timeout"]
+        return self._arguments["request_timeout"]
 
     @property
     def allreduce_timeout(self) -> Optional[float]:
-        return self._given["allreduce_timeout"]
+        return self._arguments["allreduce_timeout"]
 
     @property
     def next_chunk_timeout(self) -> float:
         """Seconds that a member may stall a round before the round continues without it."""
-        return self._given["stall"]
+        return self._arguments["stall"]
 
     @property
     def matchmaking_kwargs(self) -> Dict[str, Any]:
-        return {name: self._given[name] for name in ("target_group_size", "min_group_size", "min_matchmaking_time", "request_timeout", "initial_group_bits")}
+        return {name: self._arguments[name] for name in ("target_group_size", "min_group_size", "min_matchmaking_time", "request_timeout", "initial_group_bits")}
 
     @property
     def allreduce_kwargs(self) -> Dict[str, Any]:
-        return {name: self._given[name] for name in ("compression", "part_size_bytes", "min_vector_size", "averaging_alpha")}
+        return {name: self._arguments[name] for name in ("compression", "part_size_bytes", "min_vector_size", "averaging_alpha")}
 
     @property
     def tensor_infos(self: "DecentralizedAverager") -> Sequence[Any]:

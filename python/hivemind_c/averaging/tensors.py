@@ -74,11 +74,11 @@ class LentTensors:
         self.infos = tuple(infos) if infos is not None else tuple(CompressionInfo.from_tensor(one, key=i) for i, one in enumerate(self.tensors))
         self._codecs = [codec_of(compression, info) for info in self.infos]
         self._chunk_values = chunk_values
-        self._ferries: Dict[Any, Optional[cuda.Ferry]] = {}  # by device
+        self._transfers_by_device: Dict[Any, Optional[cuda.Transfers]] = {}
         self._holds: List[Any] = []
         self._lend_all()
         check_apart(self.tensors)
-        self._places = [self._place(tensor) for tensor in self.tensors]
+        self._addresses = [self._address(tensor) for tensor in self.tensors]
 
     @property
     def as_they_are(self) -> bool:
@@ -89,12 +89,12 @@ class LentTensors:
         self._by = [self._transfers(tensor) for tensor in self.tensors]
         self._lent = [self._lend(i, tensor) for i, tensor in enumerate(self.tensors)]
 
-    def _transfers(self, tensor: Any) -> Optional[cuda.Ferry]:
+    def _transfers(self, tensor: Any) -> Optional[cuda.Transfers]:
         if not self._chunk_values or not arrays.is_tensor(tensor) or not cuda.averages([tensor]):
             return None
-        if tensor.device not in self._ferries:
-            self._ferries[tensor.device] = cuda.transfers_for(tensor, self._chunk_values)
-        return self._ferries[tensor.device]
+        if tensor.device not in self._transfers_by_device:
+            self._transfers_by_device[tensor.device] = cuda.transfers_for(tensor, self._chunk_values)
+        return self._transfers_by_device[tensor.device]
 
     def _lend(self, i: int, tensor: Any) -> Any:
         if not arrays.is_tensor(tensor):
@@ -127,12 +127,12 @@ class LentTensors:
         failed = [(tensor, why) for tensor, transfers in self._on_gpus() for why in [transfers.why()] if why]
         for tensor, why in failed:
             cuda.give_up(tensor, HivemindError(why))
-            self._ferries[tensor.device] = None
+            self._transfers_by_device[tensor.device] = None
         if failed:
             self._lend_all()
         return bool(failed)
 
-    def _on_gpus(self) -> List[Tuple[Any, cuda.Ferry]]:
+    def _on_gpus(self) -> List[Tuple[Any, cuda.Transfers]]:
         """One tensor of each."""
         some = {tensor.device: (tensor, transfers) for tensor, transfers in zip(self.tensors, self._by) if transfers is not None}
         return list(some.values())
@@ -161,14 +161,14 @@ class LentTensors:
             _wait_for(device)
 
     @staticmethod
-    def _place(tensor: Any) -> Tuple[int, Tuple[int, ...]]:
+    def _address(tensor: Any) -> Tuple[int, Tuple[int, ...]]:
         where = tensor.data_ptr() if arrays.is_tensor(tensor) else tensor.__array_interface__["data"][0]
         return where, tuple(tensor.shape)
 
     def exchanged(self) -> Optional[HivemindValueError]:
         """What is wrong if a tensor is not any more the one that was lent: rounds write where it lay."""
-        for i, (tensor, place) in enumerate(zip(self.tensors, self._places)):
-            if self._place(tensor) != place:
+        for i, (tensor, address) in enumerate(zip(self.tensors, self._addresses)):
+            if self._address(tensor) != address:
                 return HivemindValueError(
                     f"averaged_tensors[{i}] has been resized, or its memory exchanged, since the averager was made: change tensors in place, or make a new averager"
                 )

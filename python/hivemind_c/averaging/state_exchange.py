@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
 from _hivemind_c import HivemindError, HivemindLookupError
 
 from hivemind_c._log import aside
-from hivemind_c.averaging.wanted import ANSWER_S, OnDemand, ask, has_company
+from hivemind_c.averaging.on_demand import ANSWER_S, OnDemandDonor, has_company, request_state
 from hivemind_c.compression import arrays
 from hivemind_c.compression.base import CompressionBase, CompressionInfo
 
@@ -22,7 +22,7 @@ logger = logging.getLogger("hivemind_c.averaging")
 State = Tuple[Any, List[Any]]
 
 
-class SharesState:
+class StateExchange:
     """The part of DecentralizedAverager that shares state. A subclass that has more to share than its tensors overrides get_current_state."""
 
     _state_compression: CompressionBase
@@ -31,7 +31,7 @@ class SharesState:
     _sharing: Optional["StateSharing"] = None
     _on_demand = True  # a class that says when its state may be offered has False
     _by_hand = False  # the program says so
-    _answers: Optional[OnDemand] = None
+    _answers: Optional[OnDemandDonor] = None
 
     def get_current_state(self: "DecentralizedAverager") -> Tuple[Any, Sequence[Any], Sequence[CompressionInfo]]:
         """(metadata, tensors, infos): all that a joiner needs. Metadata is what MessagePack can say, the same at all peers whose state is the same."""
@@ -85,7 +85,7 @@ class SharesState:
         """The state that a peer offers on request; None: no peer does."""
         if not has_company(self.dht):
             return None
-        number, begin = ask(self), time.monotonic()
+        number, begin = request_state(self), time.monotonic()
         while time.monotonic() - begin < (ANSWER_S if timeout is None else min(ANSWER_S, timeout / 2)):
             try:
                 return sharing.load(timeout, epoch_least=number)
@@ -130,7 +130,7 @@ class SharesState:
     def _answer_joiners(self: "DecentralizedAverager") -> None:
         """From now on, where the class leaves it to this one."""
         if self._on_demand and self._allow_state_sharing and self._answers is None:
-            self._answers = OnDemand(self)
+            self._answers = OnDemandDonor(self)
 
     def _stop_sharing(self) -> None:
         if self._sharing is not None:

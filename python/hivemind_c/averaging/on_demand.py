@@ -41,7 +41,7 @@ def has_company(dht: "DHT") -> bool:
     return dht.state()["peers"] > 0
 
 
-def ask(averager: "DecentralizedAverager") -> int:
+def request_state(averager: "DecentralizedAverager") -> int:
     """Says that this peer wants the state; returns the number that states offered for it have, or a higher one, as their epoch."""
     number = int(get_dht_time() * 1000)
     node = averager.dht._node._started()
@@ -49,7 +49,7 @@ def ask(averager: "DecentralizedAverager") -> int:
     return number
 
 
-def _asked(averager: "DecentralizedAverager", above: int) -> int:
+def _latest_request(averager: "DecentralizedAverager", above: int) -> int:
     """The highest number that another peer asks with, if it is above that one; else 0."""
     try:
         records = averager.dht._node._started().dht_get(_key(averager.prefix), True).result(10)
@@ -66,14 +66,14 @@ def _asked(averager: "DecentralizedAverager", above: int) -> int:
     return most
 
 
-class OnDemand:
+class OnDemandDonor:
     """Answers joiners for one averager until it is shut down or dropped."""
 
     def __init__(self, averager: "DecentralizedAverager"):
         self._averager = weakref.ref(averager)
         self._ended = threading.Event()
         self._number, self._until = 0, 0.0
-        begin("hivemind_c-wanted", self._run, self._ended.set)
+        begin("hivemind_c-on-demand", self._run, self._ended.set)
 
     def end(self) -> None:
         self._ended.set()
@@ -93,7 +93,7 @@ class OnDemand:
     def _look(self, averager: "DecentralizedAverager") -> None:
         if not averager.shares_on_demand or not has_company(averager.dht):
             return
-        number = _asked(averager, self._number)
+        number = _latest_request(averager, self._number)
         if number:
             self._number, self._until = number, time.monotonic() + LINGER_S
             averager._offer_state(number, wait=True, lineage=lineage_of(averager.prefix))
