@@ -14,10 +14,19 @@ _needs.demand("hivemind_c.HivemindStrategy", "torch", "numpy")  # before a modul
 
 import torch
 
-from hivemind_c._lightning import demands, joining, namespaces, optimizers, registry, schedulers, stepping, writing
-from hivemind_c._lightning.changes import SET_HERE, Changes, change_seeds, copy_scale, known_options, swarm_scaler
-from hivemind_c._lightning.counting import Counter, CountingIterator, is_dataloader_iter
+from hivemind_c._lightning import (
+    bootstrap,
+    checkpoint_files,
+    global_steps,
+    namespaces,
+    optimizers,
+    registry,
+    requirements,
+    schedulers,
+)
 from hivemind_c._lightning.election import Election
+from hivemind_c._lightning.patches import SET_HERE, Patches, change_seeds, copy_scale, known_options, swarm_scaler
+from hivemind_c._lightning.sample_counter import CountingIterator, SampleCounter, is_dataloader_iter
 from hivemind_c._lightning.schedulers import HiveMindScheduler
 from hivemind_c._lightning.swarm import Speed, SwarmProgressBar, figures
 from hivemind_c._signature import shows_options_of
@@ -30,7 +39,7 @@ __all__ = ["CollaborativeStrategy", "HiveMindScheduler", "HivemindStrategy", "Sw
 logger = logging.getLogger("hivemind_c.strategy")
 
 
-class HivemindStrategy(writing.WritesCheckpoints):
+class HivemindStrategy(checkpoint_files.CheckpointWriter):
     """Makes a Lightning Trainer one peer of a swarm.
 
     Trainer(strategy=HivemindStrategy(target_batch_size=4096), devices=1)
@@ -100,7 +109,7 @@ class HivemindStrategy(writing.WritesCheckpoints):
         announce_maddrs: Addresses = None,
         client_mode: bool = False,
         dht: Optional[DHT] = None,
-        checkpoints: str = writing.OWN,
+        checkpoints: str = checkpoint_files.OWN,
         reseed: bool = True,
         checkpoint_io: Any = None,
         **optimizer_kwargs: Any,
@@ -112,7 +121,7 @@ class HivemindStrategy(writing.WritesCheckpoints):
         self._offload = bool(delayed if offload_optimizer is None else offload_optimizer)
         self._scheduler_fn, self._reuse_grad_buffers = scheduler_fn, reuse_grad_buffers
         self._run_id, self._batch_size, self._reseed = run_id, batch_size, reseed
-        self._checkpoints = writing.known(checkpoints)
+        self._checkpoints = checkpoint_files.known(checkpoints)
         self._optimizer_options = dict(
             target_batch_size=target_batch_size,
             run_id=run_id,
@@ -130,7 +139,7 @@ class HivemindStrategy(writing.WritesCheckpoints):
         if client_mode:
             self._optimizer_options["client_mode"] = True
         self._patience = wait_timeout if bootstrap_timeout is None else bootstrap_timeout
-        self._peers = joining.initial_peers(initial_peers)
+        self._peers = bootstrap.initial_peers(initial_peers)
         self._dht_options = dict(
             host_maddrs=host_maddrs,
             announce_maddrs=announce_maddrs,
@@ -143,13 +152,13 @@ class HivemindStrategy(writing.WritesCheckpoints):
         self._dht, self._own_dht = dht, dht is None
         self._hive: Optional[Optimizer] = None
         self._election: Optional[Election] = None
-        self._places: Optional[writing.Places] = None
+        self._checkpoint_folders: Optional[checkpoint_files.CheckpointFolders] = None
         self._written = set()
         self._last_progress: Any = None
         self._last_epoch = self._samples = 0
         self.first_epoch = 0  #: where this peer was before the first batch of fit
         self._batch: Optional[int] = batch_size
-        self._changes = Changes()
+        self._patches = Patches()
 
     # ---- what users ask ----
 
@@ -157,9 +166,9 @@ class HivemindStrategy(writing.WritesCheckpoints):
     def dht(self) -> DHT:
         """This peer in the DHT; it starts with fit, or when it is asked for."""
         if self._dht is None:
-            self._dht = joining.start(self._peers, self._patience, **self._dht_options)
+            self._dht = bootstrap.start(self._peers, self._patience, **self._dht_options)
             if not self._peers and not self._dht.client_mode:
-                joining.invite(self._dht)
+                bootstrap.invite(self._dht)
         return self._dht
 
     @property
@@ -209,14 +218,14 @@ class HivemindStrategy(writing.WritesCheckpoints):
         super().connect(model)  # type: ignore[misc]
         trainer = model.trainer
         if trainer.state.fn == "fit":
-            self._changes.put_class(trainer, stepping.estimates_global_steps(self, trainer, self._target, self._batch_size))
+            self._patches.put_class(trainer, global_steps.estimates_global_steps(self, trainer, self._target, self._batch_size))
 
     def setup(self, trainer: Any) -> None:
         fitting = trainer.state.fn == "fit"
         if fitting:
-            demands.check_training(self, trainer, self._target)
+            requirements.check_training(self, trainer, self._target)
             apart = self._offload or self._reuse_grad_buffers or bool(self._optimizer_options.get("use_local_updates"))
-            demands.check_rate_finder(self, trainer, self._target, apart)
+            requirements.check_rate_finder(self, trainer, self._target, apart)
         super().setup(trainer)  # type: ignore[misc]
         if fitting:
             try:
@@ -226,40 +235,40 @@ class HivemindStrategy(writing.WritesCheckpoints):
                 raise
 
     def _join(self, trainer: Any) -> None:
-        arguments = demands.optimizer_and_scheduler(self, self._offload, self._scheduler_fn)
+        arguments = requirements.optimizer_and_scheduler(self, self._offload, self._scheduler_fn)
         dht = self.dht
         self._election = Election(dht, self._run_id)
         hive = self._hive = Optimizer(dht=dht, averaged_grad_hook=self._clip_averaged, **arguments, **self._optimizer_options)
         optimizers.pass_for_inner(hive)
         self.optimizers = [hive]
-        self._speed, self._counter, self._samples = Speed(), Counter(self), 0
-        self._finder = stepping.RateFinder(trainer, self._target, self._changes)
-        self._densely = optimizers.Densely(self.lightning_module)
+        self._speed, self._counter, self._samples = Speed(), SampleCounter(self), 0
+        self._finder = global_steps.RateFinder(trainer, self._target, self._patches)
+        self._dense_gradients = optimizers.DenseGradients(self.lightning_module)
         self._prepare(trainer)
         if self._reseed and not self.is_elected:
             change_seeds(self.dht.peer_id)
 
     def _prepare(self, trainer: Any) -> None:
         """Changes in the module, the precision plugin and the callbacks that last as long as fit does."""
-        plugin, module, changes = self.precision_plugin, self.lightning_module, self._changes
-        changes.put(plugin, "_after_closure", self._after_closure)
-        changes.put(module, "lr_scheduler_step", schedulers.lr_scheduler_step(self, self.lr_scheduler_configs))
+        plugin, module, patches = self.precision_plugin, self.lightning_module, self._patches
+        patches.put(plugin, "_after_closure", self._after_closure)
+        patches.put(module, "lr_scheduler_step", schedulers.lr_scheduler_step(self, self.lr_scheduler_configs))
         for callback in trainer.callbacks:
-            if stepping.is_kind(callback, "WeightAveraging"):
-                changes.put(callback, "on_train_batch_end", stepping.after_global_steps(self, callback))
+            if global_steps.is_kind(callback, "WeightAveraging"):
+                patches.put(callback, "on_train_batch_end", global_steps.after_global_steps(self, callback))
         scaler = getattr(plugin, "scaler", None)
         if isinstance(scaler, torch.amp.GradScaler) and not isinstance(scaler, GradScaler):
             swarms = swarm_scaler(scaler)
-            changes.put(plugin, "scaler", swarms)
-            changes.at_end(partial(copy_scale, swarms, scaler))
+            patches.put(plugin, "scaler", swarms)
+            patches.at_end(partial(copy_scale, swarms, scaler))
         if self._reuse_grad_buffers:
             if type(module).optimizer_zero_grad is not namespaces.part(self._names[0], "LightningModule").optimizer_zero_grad:
                 logger.warning("reuse_grad_buffers: the module's own optimizer_zero_grad is not called while the swarm sums gradients up in .grad")
             for name in ("optimizer_zero_grad", "zero_grad"):  # the Trainer calls the second before it begins, and before validation
-                changes.put(module, name, changes.nothing)
-        if self._checkpoints == writing.OWN:
-            self._places = writing.Places(trainer, self.dht.peer_id)
-            self._places.choose(self.is_elected)
+                patches.put(module, name, patches.nothing)
+        if self._checkpoints == checkpoint_files.OWN:
+            self._checkpoint_folders = checkpoint_files.CheckpointFolders(trainer, self.dht.peer_id)
+            self._checkpoint_folders.choose(self.is_elected)
 
     # ---- a step ----
 
@@ -293,15 +302,15 @@ class HivemindStrategy(writing.WritesCheckpoints):
             return None  # training_step gave none: this batch has no gradients, and does not count
         if self._finder.at_work:
             return super().optimizer_step(self._hive.opt, lambda: loss, model, **kwargs)  # type: ignore[misc]
-        self._densely.make()
+        self._dense_gradients.convert()
         self._hive.report_loss(loss)
         epoch = self.global_epoch
         if not self._samples:
             self.first_epoch = epoch
         self._samples += self._batch
         result = super().optimizer_step(optimizer, lambda: loss, model, batch_size=self._batch, **kwargs)  # type: ignore[misc]
-        if self._places is not None and self.global_epoch != epoch:
-            self._places.choose(self.is_elected)
+        if self._checkpoint_folders is not None and self.global_epoch != epoch:
+            self._checkpoint_folders.choose(self.is_elected)
         return result
 
     def _after_closure(self, model: Any, optimizer: Any) -> None:
@@ -348,10 +357,10 @@ class HivemindStrategy(writing.WritesCheckpoints):
         if self._dht is not None and self._own_dht:
             self._dht.shutdown()
             self._dht = None
-        if self._places is not None:
-            self._places.restore()
-            self._places = None
-        self._changes.undo()
+        if self._checkpoint_folders is not None:
+            self._checkpoint_folders.restore()
+            self._checkpoint_folders = None
+        self._patches.undo()
 
     def _say_if_nothing_was_stepped(self) -> None:
         stepped = self._last_epoch != self.first_epoch or self._optimizer_options.get("use_local_updates")
@@ -369,8 +378,8 @@ class HivemindStrategy(writing.WritesCheckpoints):
         if self._hive is not None or self._dht is not None and self._own_dht:
             raise TypeError("HivemindStrategy cannot be pickled or copied: it is a running peer of a swarm; do it before fit, or after fit has returned")
         inner = [getattr(optimizer, "opt", optimizer) for optimizer in self.optimizers]
-        own = dict(_of_trainer=dict(self._of_trainer), _written=set(self._written), _changes=Changes())  # not shared by copies
-        there = {name: value for name, value in vars(self).items() if name not in ("_counter", "_finder", "_densely")}  # of the last fit
+        own = dict(_of_trainer=dict(self._of_trainer), _written=set(self._written), _patches=Patches())  # not shared by copies
+        there = {name: value for name, value in vars(self).items() if name not in ("_counter", "_finder", "_dense_gradients")}  # of the last fit
         return {**there, **own, "_optimizers": inner, "_lightning_optimizers": [], "lr_scheduler_configs": []}
 
 

@@ -44,14 +44,14 @@ def from_trainer(name: str) -> Any:
     return property(get, put)
 
 
-class OneDevice(namespaces.OfEitherLightning, Base):
+class OneDevice(namespaces.EitherLightning, Base):
     _base = "strategies.SingleDeviceStrategy"
     accelerator = from_trainer("accelerator")
     precision_plugin = from_trainer("precision_plugin")
     checkpoint_io = from_trainer("checkpoint_io")
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        made = namespaces.OfEitherLightning.__new__(cls)
+        made = namespaces.EitherLightning.__new__(cls)
         made._of_trainer, made.devices = {}, []
         return made
 

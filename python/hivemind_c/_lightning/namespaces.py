@@ -61,7 +61,7 @@ def _again(cls: type, base: str, names: Tuple[str, ...]) -> Any:
     return object.__new__(make(cls, base, names or tuple(imported())))
 
 
-class OfEitherLightning:
+class EitherLightning:
     """The mixin of a class whose base class `_base` is chosen when an object is made.
 
     `__new__` is defined here and not beside the `__init__` of such a class: tools that show or parse arguments then find those of `__init__`."""

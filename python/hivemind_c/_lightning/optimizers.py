@@ -104,14 +104,14 @@ def pass_for_inner(hive: Any) -> None:
     hive.__class__ = type(kind.__name__, (own, kind), {**shown, "__getattr__": unknown, "__eq__": is_same, "__hash__": object.__hash__})
 
 
-class Densely:
+class DenseGradients:
     """Makes sparse gradients dense, with one warning: a swarm averages dense ones."""
 
     def __init__(self, module: torch.nn.Module):
         self._module, self._said = module, False
         self._may_be = any(getattr(part, "sparse", False) is True for part in module.modules())
 
-    def make(self) -> None:
+    def convert(self) -> None:
         if not self._may_be:
             return
         for name, p in self._module.named_parameters():

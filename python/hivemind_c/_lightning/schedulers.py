@@ -8,12 +8,12 @@ from typing import Any, Dict, List, Sequence
 
 from torch.optim.lr_scheduler import OneCycleLR, ReduceLROnPlateau
 
-from hivemind_c._lightning.counting import say
+from hivemind_c._lightning.sample_counter import say
 
 logger = logging.getLogger("hivemind_c.strategy")
 
 
-class StepsWithSwarm:
+class SwarmScheduler:
     """The module's schedulers as one of the swarm's optimizer. A step is that of the module's lr_scheduler_step, so an override of it is called, and anything with step() and
     state_dict() will do. If a callback has put another scheduler in its place, as SWA does, nothing is stepped."""
 
@@ -98,7 +98,7 @@ def of_swarm(strategy: Any, configs: Sequence[Any]) -> Any:
         if len(configs) > 1:
             raise ValueError("ReduceLROnPlateau cannot be used together with another scheduler here: return one of them from configure_optimizers")
         return configs[0].scheduler
-    scheduler = StepsWithSwarm(strategy, configs)
+    scheduler = SwarmScheduler(strategy, configs)
     return lambda optimizer: scheduler
 
 

@@ -28,7 +28,7 @@ def gathered(samples: int, target: int) -> str:
     return f"{min(samples, target)}/{target} samples"
 
 
-class SwarmProgressBar(namespaces.OfEitherLightning, Base):
+class SwarmProgressBar(namespaces.EitherLightning, Base):
     """Lightning's progress bar with four figures of the swarm.
 
     Trainer(strategy=HivemindStrategy(...), callbacks=[SwarmProgressBar()])

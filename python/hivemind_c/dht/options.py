@@ -20,7 +20,7 @@ WITHOUT_MEANING: Dict[str, str] = {
 }
 EFFORT = {"await_all_replicas", "beam_size", "exclude_self", "num_workers", "sufficient_expiration_time"}  #: of get and store
 
-_told: Set[str] = set()
+_warned_options: Set[str] = set()
 
 
 def unknown(where: str, option: str, known: Iterable[str]) -> TypeError:
@@ -38,8 +38,8 @@ def check(given: Dict[str, Any], known: Iterable[str]) -> bool:
                 raise TypeError("DHT: p2p cannot be used, because there is no libp2p daemon to share: leave it out, and share the DHT itself")
         elif option not in WITHOUT_MEANING and option != "no_listen":
             raise unknown("DHT", option, {*known, *WITHOUT_MEANING, "no_listen"})
-    new = [option for option in given if option in WITHOUT_MEANING and given[option] is not None and option not in _told]
-    _told.update(new)
+    new = [option for option in given if option in WITHOUT_MEANING and given[option] is not None and option not in _warned_options]
+    _warned_options.update(new)
     if new:
         reasons = "; ".join(dict.fromkeys(WITHOUT_MEANING[option] for option in new))
         logger.warning("DHT: no effect of %s, because %s", ", ".join(new), reasons)

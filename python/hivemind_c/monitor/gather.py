@@ -11,7 +11,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from hivemind_c.dht import get_dht_time
 from hivemind_c.dht.news import News
-from hivemind_c.monitor.heard import Heard
+from hivemind_c.monitor.news_cache import NewsCache
 from hivemind_c.optim.progress_tracker import ProgressTracker
 from hivemind_c.optim.speed import Speed
 
@@ -87,15 +87,15 @@ class Gatherer:
         self._dht, self.run_id, self._target = dht, run_id, target
         self._tracker = ProgressTracker(dht, run_id, target or TARGET, start=True)
         self._next: Optional[ProgressTracker] = None  # of another target, until it has heard the swarm
-        self._heard, self._speed = Heard(dht, run_id), Speed()
+        self._news, self._speed = NewsCache(dht, run_id), Speed()
         self._begun = time.monotonic()
         self._failures: "OrderedDict[Tuple[str, int, str], Failure]" = OrderedDict()
-        self._told: Dict[str, Tuple[Tuple[int, str], ...]] = {}  # of each peer the failures that it told last time
+        self._last_errors: Dict[str, Tuple[Tuple[int, str], ...]] = {}  # of each peer the failures that it told last time
 
     def look(self, asking: bool = True) -> Snapshot:
         """Waits for no longer than a part of a second. Not asking: what peers tell of themselves is as it was, which costs less."""
-        heard = self._heard.look(time.monotonic(), asking)
-        if self._target is None and heard and self._heard.whole:
+        heard = self._news.look(time.monotonic(), asking)
+        if self._target is None and heard and self._news.whole:
             self._follow(statistics.mode(news.target for _, news, _ in heard))
         return self._snapshot(heard, self._tracker.global_progress, time.time())
 
@@ -131,7 +131,7 @@ class Gatherer:
             loss=statistics.median(losses) if losses else None,
             peers=tuple(peers),
             failures=tuple(reversed(self._failures.values())),
-            whole=self._heard.whole and self._has_fetched and not begins,
+            whole=self._news.whole and self._has_fetched and not begins,
         )
 
     @property
@@ -140,16 +140,16 @@ class Gatherer:
 
     def _note_failures(self, heard: List[Tuple[str, News, float]], now: float) -> None:
         for peer, news, _ in heard:
-            if news.errors == self._told.get(peer, ()):
+            if news.errors == self._last_errors.get(peer, ()):
                 continue
-            new = [error for error in news.errors if error not in self._told.get(peer, ())]
+            new = [error for error in news.errors if error not in self._last_errors.get(peer, ())]
             for epoch, text in new:
                 self._failures.setdefault((peer, epoch, text), Failure(now, peer, epoch, text))
             if new:
                 mine = [known for known in self._failures if known[0] == peer]
                 for known in mine[:-PEERS_FAILURES_MAX]:
                     del self._failures[known]
-        self._told = {peer: news.errors for peer, news, _ in heard}
+        self._last_errors = {peer: news.errors for peer, news, _ in heard}
         while len(self._failures) > FAILURES_MAX:
             self._failures.popitem(last=False)
 

@@ -24,7 +24,7 @@ class Listener(Protocol):
     def close(self) -> None: ...
 
 
-class Purse:
+class LookBudget:
     """How often a look may be taken, and whether it may ask: the first one asks for all peers at once, which is dear, and must not keep the page old."""
 
     def __init__(self, period: float):
@@ -64,15 +64,15 @@ class Watch:
 
     def run(self, ended: threading.Event) -> None:
         """Until ended is set."""
-        purse, whole = Purse(self._period), False
+        budget, whole = LookBudget(self._period), False
         while not ended.is_set():
             began, cpu = time.monotonic(), time.process_time()
-            asking = purse.asking or not whole
+            asking = budget.asking or not whole
             try:
                 whole = self.look(asking).whole
             except (HivemindError, sqlite3.Error, OverflowError, ValueError) as error:  # the network is away, the disk is full, a stranger's words do not fit: it looks again
                 logger.warning("could not look at the run, will retry: %s", error)
-            pause = purse.pause(time.process_time() - cpu, asking)  # the node's threads too: they check the signatures
+            pause = budget.pause(time.process_time() - cpu, asking)  # the node's threads too: they check the signatures
             ended.wait(max(0.05, began + (pause if whole else self._period) - time.monotonic()))
 
     def look(self, asking: bool = True) -> Snapshot:

@@ -7,8 +7,8 @@ from typing import Any, Callable, Dict, Optional
 import torch
 
 from hivemind_c._lightning import optimizers, schedulers
+from hivemind_c._lightning.global_steps import is_kind
 from hivemind_c._lightning.namespaces import misconfigured
-from hivemind_c._lightning.stepping import is_kind
 
 
 def check_training(strategy: Any, trainer: Any, target: int) -> None:

@@ -30,7 +30,7 @@ def say(strategy: Any, text: str) -> None:
         part(strategy._names[0], "utilities.rank_zero.rank_zero_info")(text)
 
 
-class Counter:
+class SampleCounter:
     """Counts each batch in the element that the first batch was counted in, and says once which that is."""
 
     def __init__(self, strategy: Any):
@@ -114,7 +114,7 @@ def _length(thing: Any) -> int:
 class CountingIterator(Iterator):
     """Lightning's `dataloader_iter`, each batch of which is counted when training_step takes it."""
 
-    def __init__(self, inner: Any, counter: Counter):
+    def __init__(self, inner: Any, counter: SampleCounter):
         self._inner, self._counter, self.samples = inner, counter, 0
 
     def __next__(self) -> Any:

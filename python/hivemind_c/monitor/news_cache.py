@@ -15,7 +15,7 @@ GIVE_UP_S = 15.0  #: after so long an answer is waited for no more
 Told = List[Tuple[str, News, float]]
 
 
-class Heard:
+class NewsCache:
     """All peers' news, at most a third of their own period late. Who is not in its key's answer any more is gone; who could not be asked for, and the
     monitor may not ask for some seconds, stays for so long beyond its lease as an answer is waited for."""
 

@@ -21,7 +21,7 @@ def known(checkpoints: str) -> str:
     return checkpoints
 
 
-class Places:
+class CheckpointFolders:
     """Where the ModelCheckpoints of a Trainer write. The elected peer writes where its program says; the others into folders of their own beside it."""
 
     def __init__(self, trainer: Any, peer_id: str):
@@ -41,7 +41,7 @@ def preemption_path(trainer: Any, run_id: str) -> str:
     return os.path.join(folders[0] if folders else trainer.default_root_dir, f"{run_id}-preempted.ckpt")
 
 
-class WritesCheckpoints(OneDevice):
+class CheckpointWriter(OneDevice):
     """The part of HivemindStrategy that writes and reads checkpoints."""
 
     _checkpoints: str

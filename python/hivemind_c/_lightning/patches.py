@@ -15,7 +15,7 @@ SET_HERE = {"dht", "run_id", "optimizer", "params", "scheduler", "batch_size_per
 _MISSING = object()
 
 
-class Changes:
+class Patches:
     """Attributes of other people's objects, replaced for a while."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Optional
 
-from hivemind_c._lightning.counting import say
+from hivemind_c._lightning.sample_counter import say
 
 
 def is_kind(thing: Any, name: str) -> bool:
@@ -49,7 +49,7 @@ def estimates_global_steps(strategy: Any, trainer: Any, target: int, given: Opti
     return type(kind.__name__, (kind,), {"estimated_stepping_batches": property(estimated), "__module__": kind.__module__})
 
 
-class _CountsGlobalSteps:
+class _GlobalStepTrainer:
     """A Trainer whose global_step is that of the swarm."""
 
     def __init__(self, trainer: Any, global_step: int):
@@ -67,7 +67,7 @@ def after_global_steps(strategy: Any, callback: Any) -> Any:
     def on_train_batch_end(trainer: Any, *args: Any, **kwargs: Any) -> None:
         if not base:  # after a checkpoint of Lightning alone, steps are counted on from it
             base.append(max(0, callback._latest_update_step - strategy.first_epoch))
-        original(_CountsGlobalSteps(trainer, base[0] + strategy.global_epoch), *args, **kwargs)
+        original(_GlobalStepTrainer(trainer, base[0] + strategy.global_epoch), *args, **kwargs)
 
     return on_train_batch_end
 
@@ -76,8 +76,8 @@ class RateFinder:
     """Lightning's learning-rate finder, which steps the optimizer of this peer alone with gradients of target_batch_size samples. No other peer sees its steps, and
     the finder puts the weights back."""
 
-    def __init__(self, trainer: Any, target: int, changes: Any):
-        self._trainer, self._target, self._changes = trainer, target, changes
+    def __init__(self, trainer: Any, target: int, patches: Any):
+        self._trainer, self._target, self._patches = trainer, target, patches
         self._was: Optional[int] = None
 
     @property
@@ -89,7 +89,7 @@ class RateFinder:
         if self._was is None and self.at_work:
             needed = batches_per_step(self._target, samples())
             self._was, self._trainer.accumulate_grad_batches = self._trainer.accumulate_grad_batches, needed
-            self._changes.at_end(self.end)
+            self._patches.at_end(self.end)
         elif self._was is not None and not self.at_work:
             self.end()
 
