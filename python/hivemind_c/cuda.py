@@ -28,7 +28,12 @@ _opened: Dict[int, Tuple[Optional["Kernels"], Optional[HivemindError]]] = {}
 
 
 class Kernels:
-    """The kernels of one GPU. Everything is put on the current stream of the tensors' device, and nothing waits for it."""
+    """The kernels of one GPU. They run on the current stream of the tensors' device, and nothing waits for them.
+
+    Args:
+        index: Index of the GPU.
+        library: File of the library with the kernels.
+    """
 
     def __init__(self, index: int = 0, library: str = _LIBRARY):
         if not os.path.exists(library):
@@ -103,7 +108,14 @@ class Kernels:
 
 
 class Transfers:
-    """How tensors of one GPU take part in rounds where they lie: what averagers give the core beside them. slots: chunks under way at once."""
+    """The way in which tensors of one GPU take part in rounds in place. Averagers give it to C beside the tensors.
+
+    Args:
+        kernels: Kernels of the GPU.
+        chunk_values: Values in one chunk.
+        slots: Chunks under way at once.
+        pinned_most: Most bytes of page-locked memory.
+    """
 
     def __init__(self, kernels: Kernels, chunk_values: int, slots: int = 4, pinned_most: int = 1 << 28):
         self.inner = _hivemind_c.cuda_transfers(kernels._gpu, chunk_values, slots, pinned_most)
@@ -118,7 +130,11 @@ class Transfers:
 
 
 class Stage:
-    """A ring of chunks between one GPU and page-locked memory: one is encoded while the one before is copied and another is sent."""
+    """A ring of chunks between one GPU and page-locked memory: one is encoded, one is copied, and one is sent.
+
+    Args:
+        inner: The ring in C.
+    """
 
     def __init__(self, inner: Any):
         self._inner = inner

@@ -164,7 +164,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
 
     @property
     def dht(self) -> DHT:
-        """This peer in the DHT; it starts with fit, or when it is asked for."""
+        """This peer in the DHT. It starts with fit, or when this property is read."""
         if self._dht is None:
             self._dht = bootstrap.start(self._peers, self._patience, **self._dht_options)
             if not self._peers and not self._dht.client_mode:
@@ -178,20 +178,20 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
 
     @property
     def global_progress(self) -> Any:
-        """What the swarm has gathered for the next step: epoch, samples_accumulated, num_peers, eta_next_epoch ...; None before the first fit."""
+        """The progress of the swarm as a GlobalTrainingProgress. None: before the first fit."""
         if self._hive is not None:
             self._last_progress = self._hive.tracker.global_progress
         return self._last_progress
 
     @property
     def num_peers(self) -> int:
-        """Peers of this run, this one among them."""
+        """The number of peers of this run, with this one."""
         progress = self.global_progress
         return progress.num_peers if progress is not None else 1
 
     @property
     def global_epoch(self) -> int:
-        """How often the optimizer has stepped, counted by the swarm; where this peer is."""
+        """The number of optimizer steps of the swarm, as far as this peer has taken part."""
         if self._hive is not None:
             self._last_epoch = self._hive.local_epoch
         return self._last_epoch
@@ -204,6 +204,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
 
     @property
     def optimizers(self) -> Any:
+        """The optimizers of the Trainer: the swarm's optimizer while fit runs."""
         return super().optimizers
 
     @optimizers.setter
@@ -215,12 +216,22 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         super(HivemindStrategy, type(self)).optimizers.fset(self, given)  # type: ignore[attr-defined]
 
     def connect(self, model: Any) -> None:
+        """Called by Lightning when the Trainer gets its module.
+
+        Args:
+            model: The module.
+        """
         super().connect(model)  # type: ignore[misc]
         trainer = model.trainer
         if trainer.state.fn == "fit":
             self._patches.put_class(trainer, global_steps.estimates_global_steps(self, trainer, self._target, self._batch_size))
 
     def setup(self, trainer: Any) -> None:
+        """Called by Lightning before training: checks the Trainer and joins the swarm.
+
+        Args:
+            trainer: The Trainer.
+        """
         fitting = trainer.state.fn == "fit"
         if fitting:
             requirements.check_training(self, trainer, self._target)
@@ -273,6 +284,12 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
     # ---- a step ----
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Called by Lightning for each batch: counts its samples, and logs figures of the swarm.
+
+        Args:
+            *args: Arguments of the module's training_step.
+            **kwargs: Named arguments of the module's training_step.
+        """
         given = [*args, *kwargs.values()]
         taken = CountingIterator(given[0], self._counter) if given and is_dataloader_iter(given[0]) else None
         if taken is not None:
@@ -291,12 +308,27 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         return output
 
     def batch_to_device(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        """Called by Lightning for each batch before training_step.
+
+        Args:
+            batch: The batch.
+            *args: Further arguments of Lightning.
+            **kwargs: Further named arguments of Lightning.
+        """
         batch = super().batch_to_device(batch, *args, **kwargs)  # type: ignore[misc]
         if self._hive is not None and self.lightning_module.trainer.training:
             self._finder.gather(lambda: self._batch_size or self._counter.count(batch))
         return batch
 
     def optimizer_step(self, optimizer: Any, closure: Callable[[], Any], model: Any = None, **kwargs: Any) -> Any:
+        """Called by Lightning after each batch: counts the batch, and steps when the swarm has enough samples.
+
+        Args:
+            optimizer: The optimizer.
+            closure: A function that runs training_step and backward.
+            model: The module.
+            **kwargs: Further arguments of Lightning.
+        """
         loss = closure()
         if loss is None:
             return None  # training_step gave none: this batch has no gradients, and does not count
@@ -338,6 +370,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
     # ---- a run's end ----
 
     def teardown(self) -> None:
+        """Called by Lightning after training: leaves the swarm, and undoes changes to the Trainer."""
         self._leave()
         super().teardown()  # type: ignore[misc]
 
@@ -384,7 +417,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
 
 
 class CollaborativeStrategy(HivemindStrategy):
-    """HivemindStrategy's older name."""
+    """The HivemindStrategy under its older name."""
 
 
 def _register() -> None:

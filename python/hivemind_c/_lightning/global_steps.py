@@ -73,8 +73,15 @@ def after_global_steps(strategy: Any, callback: Any) -> Any:
 
 
 class RateFinder:
-    """Lightning's learning-rate finder, which steps the optimizer of this peer alone with gradients of target_batch_size samples. No other peer sees its steps, and
-    the finder puts the weights back."""
+    """The learning-rate finder of Lightning, which steps the optimizer of this peer alone.
+
+    Its steps use gradients of target_batch_size samples. No other peer sees them, and the finder restores the weights.
+
+    Args:
+        trainer: The Trainer.
+        target: Samples of one step.
+        patches: Undoes changes when fit ends.
+    """
 
     def __init__(self, trainer: Any, target: int, patches: Any):
         self._trainer, self._target, self._patches = trainer, target, patches
@@ -85,7 +92,11 @@ class RateFinder:
         return any(type(callback).__name__ == "_LRCallback" for callback in self._trainer.callbacks)
 
     def gather(self, samples: Callable[[], int]) -> None:
-        """Before each batch: while the finder is at work, Lightning adds up as many batches as a step needs. samples: counts those of this batch."""
+        """Called before each batch: lets Lightning add up as many batches as a step needs while the finder is at work.
+
+        Args:
+            samples: A function that counts the samples of this batch.
+        """
         if self._was is None and self.at_work:
             needed = batches_per_step(self._target, samples())
             self._was, self._trainer.accumulate_grad_batches = self._trainer.accumulate_grad_batches, needed

@@ -105,7 +105,11 @@ def pass_for_inner(hive: Any) -> None:
 
 
 class DenseGradients:
-    """Makes sparse gradients dense, with one warning: a swarm averages dense ones."""
+    """Makes sparse gradients dense, with one warning, because a swarm averages dense ones.
+
+    Args:
+        module: The module whose gradients are meant.
+    """
 
     def __init__(self, module: torch.nn.Module):
         self._module, self._said = module, False

@@ -16,7 +16,7 @@ _MISSING = object()
 
 
 class Patches:
-    """Attributes of other people's objects, replaced for a while."""
+    """Attributes of other objects that are replaced for a while."""
 
     def __init__(self) -> None:
         self._before: List[Any] = []
@@ -26,18 +26,36 @@ class Patches:
         pass
 
     def put(self, thing: Any, name: str, value: Any) -> None:
+        """Replaces an attribute.
+
+        Args:
+            thing: The object.
+            name: Name of the attribute.
+            value: Its value until undo().
+        """
         self._before.append((thing, name, thing.__dict__.get(name, _MISSING)))
         thing.__dict__[name] = value  # not setattr: a module would take some of these for its parts
 
     def put_class(self, thing: Any, kind: type) -> None:
+        """Replaces the class of an object.
+
+        Args:
+            thing: The object.
+            kind: Its class until undo().
+        """
         before, thing.__class__ = type(thing), kind
         self.at_end(lambda: setattr(thing, "__class__", before))
 
     def at_end(self, call: Callable[[], None]) -> None:
-        """Has something called when changes are undone."""
+        """Calls a function in undo().
+
+        Args:
+            call: The function.
+        """
         self._before.append((None, "", call))
 
     def undo(self) -> None:
+        """Puts all attributes back, the latest first."""
         while self._before:
             thing, name, value = self._before.pop()
             if thing is None:

@@ -17,6 +17,8 @@ REMEDY = "if that is wrong, give HivemindStrategy(batch_size=...)"
 
 
 class Size(NamedTuple):
+    """A number of samples, and the element of the batch in which they were counted."""
+
     samples: int
     where: str  #: the element, as Python would write it
     how: str  #: of what the samples are counted
@@ -31,7 +33,11 @@ def say(strategy: Any, text: str) -> None:
 
 
 class SampleCounter:
-    """Counts each batch in the element that the first batch was counted in, and says once which that is."""
+    """Counts the samples of each batch in the element in which it counted the first, and logs once which that is.
+
+    Args:
+        strategy: The HivemindStrategy.
+    """
 
     def __init__(self, strategy: Any):
         self._strategy = strategy
@@ -39,7 +45,11 @@ class SampleCounter:
         self._list: Optional[str] = None  # the list that has one element for each sample, if the samples are counted so
 
     def count(self, batch: Any) -> int:
-        """The samples in a batch. MisconfigurationException: they cannot be seen in it."""
+        """Returns the number of samples in a batch. Raises MisconfigurationException if the batch does not show it.
+
+        Args:
+            batch: The batch.
+        """
         try:
             sizes = self._sizes(batch, "batch", set())
             found = [next(sizes, None)] if self._said else list(sizes)
@@ -112,7 +122,12 @@ def _length(thing: Any) -> int:
 
 
 class CountingIterator(Iterator):
-    """Lightning's `dataloader_iter`, each batch of which is counted when training_step takes it."""
+    """An iterator over batches that counts their samples.
+
+    Args:
+        inner: The iterator.
+        counter: Counts the samples of one batch.
+    """
 
     def __init__(self, inner: Any, counter: SampleCounter):
         self._inner, self._counter, self.samples = inner, counter, 0

@@ -14,8 +14,15 @@ logger = logging.getLogger("hivemind_c.strategy")
 
 
 class SwarmScheduler:
-    """The module's schedulers as one of the swarm's optimizer. A step is that of the module's lr_scheduler_step, so an override of it is called, and anything with step() and
-    state_dict() will do. If a callback has put another scheduler in its place, as SWA does, nothing is stepped."""
+    """The schedulers of the module as one scheduler of the swarm's optimizer.
+
+    A step calls the module's lr_scheduler_step, so its override is called, and any object with step() and state_dict()
+    will do. If a callback such as SWA has replaced the scheduler, nothing is stepped.
+
+    Args:
+        strategy: The HivemindStrategy.
+        configs: Scheduler configurations of Lightning.
+    """
 
     def __init__(self, strategy: Any, configs: Sequence[Any]):
         self._strategy, self._configs, self._said = strategy, list(configs), False
@@ -73,6 +80,11 @@ class HiveMindScheduler:
         return getattr(self._scheduler, name)
 
     def step(self, metric: Any = None) -> None:
+        """Steps the scheduler once for each global epoch since the last call.
+
+        Args:
+            metric: Value for ReduceLROnPlateau, which is not stepped without one.
+        """
         while self.current_step < self.optimizer.local_epoch:
             self.current_step += 1
             if not isinstance(self._scheduler, ReduceLROnPlateau):

@@ -1,6 +1,7 @@
-"""State on demand: until its program calls share_state(), an averager offers its state when a joiner asks for it.
+"""State on demand: until its program calls share_state(), an averager offers its state when a joining peer asks.
 
-Thread: one daemon thread for each such averager, which looks into the DHT. Limits: one offer for each look, dropped when nobody has asked for LINGER_S.
+Thread: one daemon thread for each such averager, which looks into the DHT. Limits: one offer for each look, dropped
+when nobody has asked for LINGER_S.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ def has_company(dht: "DHT") -> bool:
 
 
 def request_state(averager: "DecentralizedAverager") -> int:
-    """Says that this peer wants the state; returns the number that states offered for it have, or a higher one, as their epoch."""
+    """Announces that this peer wants a state, and returns the least epoch number of the states offered in answer.
+
+    Args:
+        averager: The averager of this peer.
+    """
     number = int(get_dht_time() * 1000)
     node = averager.dht._node._started()
     node.dht_store(_key(averager.prefix), pack(str(averager.peer_id)), pack(number), round(LINGER_S * 1000)).result(10)
@@ -67,7 +72,11 @@ def _latest_request(averager: "DecentralizedAverager", above: int) -> int:
 
 
 class OnDemandDonor:
-    """Answers joiners for one averager until it is shut down or dropped."""
+    """Answers joining peers for one averager until the averager is shut down or dropped.
+
+    Args:
+        averager: The averager. It is not kept alive by this object.
+    """
 
     def __init__(self, averager: "DecentralizedAverager"):
         self._averager = weakref.ref(averager)

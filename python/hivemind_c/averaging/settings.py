@@ -13,25 +13,29 @@ if TYPE_CHECKING:
 
 
 class AveragerSettings:
-    """The part of DecentralizedAverager that tells with which settings it was made."""
+    """The part of DecentralizedAverager that shows the options it was made with."""
 
     _arguments: Dict[str, Any]
     last_updated: float = -float("inf")  #: when the last step went well, in get_dht_time()
 
     @property
     def mode(self: "DecentralizedAverager") -> AveragingMode:
+        """The role of this peer, as an AveragingMode."""
         return AveragingMode.AUX if self.auxiliary else AveragingMode.CLIENT if self.client_mode else AveragingMode.NODE
 
     @property
     def bandwidth(self) -> Optional[float]:
+        """The option bandwidth, in bytes per second."""
         return self._arguments["bandwidth"]
 
     @property
     def request_timeout(self) -> float:
+        """The option request_timeout, in seconds."""
         return self._arguments["request_timeout"]
 
     @property
     def allreduce_timeout(self) -> Optional[float]:
+        """The option allreduce_timeout, in seconds."""
         return self._arguments["allreduce_timeout"]
 
     @property
@@ -41,23 +45,26 @@ class AveragerSettings:
 
     @property
     def matchmaking_kwargs(self) -> Dict[str, Any]:
+        """The options for the search for a group, by name."""
         return {name: self._arguments[name] for name in ("target_group_size", "min_group_size", "min_matchmaking_time", "request_timeout", "initial_group_bits")}
 
     @property
     def allreduce_kwargs(self) -> Dict[str, Any]:
+        """The options for the round itself, by name."""
         return {name: self._arguments[name] for name in ("compression", "part_size_bytes", "min_vector_size", "averaging_alpha")}
 
     @property
     def tensor_infos(self: "DecentralizedAverager") -> Sequence[Any]:
+        """One CompressionInfo for each tensor."""
         return self._tensors.infos
 
     @property
     def total_size(self: "DecentralizedAverager") -> int:
-        """Values in all tensors."""
+        """The number of values in all tensors."""
         return sum(tensor.numel() if arrays.is_tensor(tensor) else tensor.size for tensor in self._tensors.tensors)
 
     @property
     def schema_hash(self: "DecentralizedAverager") -> str:
-        """Equal in averagers whose tensors have the same shapes and dtypes in the same order."""
+        """A digest that is equal in averagers whose tensors have the same shapes and dtypes in the same order."""
         schema = [(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for tensor in self._tensors.tensors]
         return hashlib.sha256(repr(schema).encode()).hexdigest()

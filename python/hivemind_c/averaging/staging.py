@@ -14,8 +14,14 @@ if TYPE_CHECKING:
 
 
 class Staging:
-    """The core's lock on the tensors ends with the round, and the averages come back a little later; so whoever has the lock, or begins a round, sees to
-    it that they are back. Where all tensors are lent as they are there is nothing to do."""
+    """Copies between tensors on other devices and their copies in host memory, around rounds and locks.
+
+    The lock of C ends with the round, and averages are copied back a little later. So each holder of the lock, and each
+    new round, first makes sure that they are back. Tensors that are lent in place need none of this.
+
+    Args:
+        tensors: The tensors of the averager.
+    """
 
     def __init__(self, tensors: LentTensors):
         self._tensors = tensors

@@ -23,7 +23,10 @@ State = Tuple[Any, List[Any]]
 
 
 class StateExchange:
-    """The part of DecentralizedAverager that shares state. A subclass that has more to share than its tensors overrides get_current_state."""
+    """The part of DecentralizedAverager that offers a state to joining peers, and loads one when it joins itself.
+
+    A subclass that shares more than its tensors overrides get_current_state().
+    """
 
     _state_compression: CompressionBase
     _declare_state_period: float
@@ -34,7 +37,10 @@ class StateExchange:
     _answers: Optional[OnDemandDonor] = None
 
     def get_current_state(self: "DecentralizedAverager") -> Tuple[Any, Sequence[Any], Sequence[CompressionInfo]]:
-        """(metadata, tensors, infos): all that a joiner needs. Metadata is what MessagePack can say, the same at all peers whose state is the same."""
+        """Returns (metadata, tensors, infos) for a joining peer.
+
+        Metadata has types of MessagePack, and is the same at all peers whose state is the same.
+        """
         with self.get_tensors() as tensors:
             copies = [tensor.detach().clone() if arrays.is_tensor(tensor) else _as_tensor(tensor) for tensor in tensors]
         return {"group_key": self.prefix}, copies, self._tensors.infos
@@ -44,9 +50,15 @@ class StateExchange:
         return b""
 
     def share_state(self: "DecentralizedAverager", epoch: int = 0, wait: bool = True) -> None:
-        """Offers what get_current_state gives, in place of what was offered before. epoch: peers of the same epoch have the same state; joiners take
-        the newest that a majority of them names. Nothing happens while allow_state_sharing is False. Before the first call get_current_state is asked when a
-        joiner wants the state."""
+        """Offers the result of get_current_state() to joining peers, in place of an earlier offer.
+
+        Nothing happens while allow_state_sharing is False. Before the first call the averager offers its state whenever
+        a joining peer asks for it.
+
+        Args:
+            epoch: Number of the state. Joining peers take the newest one that a majority of the peers names.
+            wait: Return once the offer is made.
+        """
         self._by_hand = True
         if self._allow_state_sharing:
             self._offer_state(epoch, wait, self._state_lineage())
@@ -58,14 +70,21 @@ class StateExchange:
 
     @property
     def shares_on_demand(self) -> bool:
-        """Whether joiners get the state as it is when they ask: until the program calls share_state()."""
+        """True while joining peers get the state as it is when they ask, which ends with the first share_state()."""
         return self._on_demand and self._allow_state_sharing and not self._by_hand
 
     def load_state_from_peers(
         self: "DecentralizedAverager", wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0
     ) -> Union[None, State, "Future[Optional[State]]"]:
-        """The state that the swarm has: (metadata, tensors), or None if nobody offers one, or no donor could be reached (the log tells). It changes nothing
-        here. epoch_least: older ones are not wanted. With wait=False a concurrent.futures.Future of it."""
+        """Returns the state of the swarm as (metadata, tensors), and changes nothing here.
+
+        None means that no peer offers a state or that no donor could be reached, which the log reports.
+
+        Args:
+            wait: False: return a concurrent.futures.Future at once.
+            timeout: Longest time in seconds to download it. None: no limit.
+            epoch_least: Oldest epoch whose state is accepted.
+        """
         sharing = self._shared()
         if wait:
             return self._load(sharing, timeout, epoch_least)
@@ -95,7 +114,7 @@ class StateExchange:
 
     @property
     def allow_state_sharing(self) -> bool:
-        """Whether others may download this peer's state."""
+        """True if joining peers may download the state of this peer."""
         return self._allow_state_sharing
 
     @allow_state_sharing.setter
@@ -110,7 +129,7 @@ class StateExchange:
 
     @property
     def state_sharing_priority(self: "DecentralizedAverager") -> float:
-        """Donors with more are asked first."""
+        """Priority of this donor. Joining peers ask donors with a higher one first."""
         return self._shared().priority
 
     @state_sharing_priority.setter

@@ -63,9 +63,14 @@ def check_apart(tensors: Sequence[Any]) -> None:
 
 
 class LentTensors:
-    """The tensors of one averager, and what the core has of each: its memory, on the host or on a GPU, or that of a copy on the host.
+    """The tensors of one averager, and the memory of each that C uses: on the host, on a GPU, or a copy on the host.
 
-    chunk_values: of the largest chunk of a round, for tensors on GPUs; 0: those are copied to the host."""
+    Args:
+        tensors: The tensors.
+        compression: Compression on the network.
+        infos: One CompressionInfo for each tensor. None: made from the tensors.
+        chunk_values: Values in the largest chunk of a round, for tensors on GPUs. 0: those are copied to the host.
+    """
 
     def __init__(self, tensors: Sequence[Any], compression: CompressionBase, infos: Optional[Sequence[CompressionInfo]] = None, chunk_values: int = 0):
         self.tensors: Tuple[Any, ...] = tuple(tensors)

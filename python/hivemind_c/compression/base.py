@@ -17,7 +17,7 @@ Key = Hashable
 
 
 class TensorRole(Enum):
-    """What a tensor is to the model."""
+    """The role of a tensor in the model."""
 
     ACTIVATION = auto()
     PARAMETER = auto()
@@ -27,7 +27,7 @@ class TensorRole(Enum):
 
 
 class CompressionType(IntEnum):
-    """The numbers of the compressions that come with hivemind_c. Those from USER_FIRST to USER_LAST are for compressions of users."""
+    """The numbers of the built-in compressions. USER_FIRST to USER_LAST are for those of users."""
 
     NONE = 0
     MEANSTD_16BIT = 1
@@ -41,10 +41,20 @@ class CompressionType(IntEnum):
 
     @classmethod
     def Name(cls, number: int) -> str:
+        """Returns the name of a number.
+
+        Args:
+            number: A number of this enum.
+        """
         return cls(number).name
 
     @classmethod
     def Value(cls, name: str) -> int:
+        """Returns the number of a name.
+
+        Args:
+            name: A name of this enum.
+        """
         return cls[name].value
 
 
@@ -53,7 +63,7 @@ USER_FIRST, USER_LAST = 128, 255
 
 @dataclasses.dataclass(frozen=True)
 class TensorDescriptor:
-    """A tensor without its numbers."""
+    """The properties of a tensor without its values."""
 
     size: Tuple[int, ...]
     dtype: Any = None
@@ -65,19 +75,31 @@ class TensorDescriptor:
 
     @property
     def shape(self) -> Tuple[int, ...]:
+        """The shape of the tensor."""
         return self.size
 
     def numel(self) -> int:
+        """Returns the number of elements."""
         return math.prod(self.size)
 
     @classmethod
     def from_tensor(cls, tensor: Any) -> TensorDescriptor:
+        """Returns the descriptor of a tensor.
+
+        Args:
+            tensor: A tensor or a NumPy array.
+        """
         if not arrays.is_tensor(tensor):
             return cls(tuple(tensor.shape), tensor.dtype)
         pinned = tensor.device.type == "cpu" and tensor.is_pinned()
         return cls(tuple(tensor.shape), tensor.dtype, tensor.layout, tensor.device, tensor.requires_grad, pinned)
 
     def make_zeros(self, **kwargs: Any) -> Any:
+        """Returns a tensor of zeros with these properties.
+
+        Args:
+            **kwargs: Arguments of torch.zeros that replace properties.
+        """
         import torch
 
         properties = {name: getattr(self, name) for name in ("dtype", "layout", "device", "requires_grad", "pin_memory")}
@@ -86,7 +108,7 @@ class TensorDescriptor:
 
 @dataclasses.dataclass(frozen=True)
 class CompressionInfo:
-    """What a compression may know about a tensor beside its numbers."""
+    """The properties of a tensor by which a compression may choose."""
 
     key: Any  #: its name or index among the parameters, optimizer states, inputs or outputs
     descriptor: TensorDescriptor
@@ -96,18 +118,43 @@ class CompressionInfo:
 
     @classmethod
     def from_tensor(cls, tensor: Any, key: Any = None, descriptor: Optional[TensorDescriptor] = None, **kwargs: Any) -> CompressionInfo:
+        """Returns the properties of a tensor.
+
+        Args:
+            tensor: A tensor or a NumPy array.
+            key: Name or index of the tensor.
+            descriptor: Its descriptor. None: made from the tensor.
+            **kwargs: Further fields, such as role.
+        """
         return cls(key, descriptor or TensorDescriptor.from_tensor(tensor), **kwargs)
 
     def get_part(self, part_index: int, part_size: Optional[int]) -> CompressionInfo:
+        """Returns the properties of one part of the tensor.
+
+        Args:
+            part_index: Index of the part.
+            part_size: Most elements in a part. None: the tensor is whole.
+        """
         return dataclasses.replace(self, part_index=part_index, part_size=part_size)
 
 
 class SerializedTensor:
-    """A compressed tensor, and its bytes.
+    """A compressed tensor and its bytes.
 
-    Bytes, little-endian: "HVt1", u8 version 1, u8 flags (1: requires_grad, 2: a NumPy array), u16 compression, u8 dimensions, u8 and
-    u8 lengths of two names, u8 0, u32 chunks, u64 length of the buffer; then a u64 for each dimension, the name of the dtype, the
-    name of a compression of a user, and the buffer. What is compressed by hivemind_c has one chunk of csrc/kern/codec.h as its buffer.
+    Bytes, little-endian: "HVt1", u8 version 1, u8 flags (1: requires_grad, 2: a NumPy array), u16 compression, u8
+    dimensions, u8 and u8 lengths of two names, u8 0, u32 chunks, u64 length of the buffer. Then follow a u64 for each
+    dimension, the name of the dtype, the name of a user's compression, and the buffer. A buffer from a built-in
+    compression is one chunk of csrc/kern/codec.h.
+
+    Args:
+        buffer: The compressed values.
+        size: Shape of the tensor.
+        requires_grad: True if the tensor requires a gradient.
+        dtype: Name of its dtype, such as "float32".
+        compression: Number of the compression, as in CompressionType.
+        chunks: Number of parts, in the first part of a tensor that is split.
+        numpy: True for a NumPy array.
+        name: Name of the class, for a user's compression.
     """
 
     __slots__ = ("buffer", "size", "requires_grad", "dtype", "compression", "chunks", "numpy", "name")
@@ -139,9 +186,11 @@ class SerializedTensor:
         return f"SerializedTensor({len(self.buffer)} bytes, compression={self.compression}, size={self.size}, dtype={self.dtype!r})"
 
     def numel(self) -> int:
+        """Returns the number of elements."""
         return math.prod(self.size)
 
     def SerializeToString(self) -> bytes:
+        """Returns the bytes."""
         dtype, name = self.dtype.encode(), self.name.encode()
         flags = self.requires_grad | self.numpy << 1
         try:
@@ -153,10 +202,16 @@ class SerializedTensor:
             raise HivemindValueError(f"this tensor cannot be written as bytes: {error}") from None
 
     def ByteSize(self) -> int:
+        """Returns the number of bytes that SerializeToString() would make."""
         return self._HEAD.size + 8 * len(self.size) + len(self.dtype.encode()) + len(self.name.encode()) + len(self.buffer)
 
     @classmethod
     def FromString(cls, data: Any) -> SerializedTensor:
+        """Returns the tensor that bytes describe. Raises HivemindValueError if they are invalid.
+
+        Args:
+            data: Result of SerializeToString().
+        """
         view = memoryview(data).cast("B")
         if len(view) < cls._HEAD.size:
             raise HivemindValueError("these bytes are not a serialized tensor: they are too short")
@@ -177,6 +232,11 @@ class SerializedTensor:
         return cls(buffer, size, bool(flags & 1), dtype, compression, chunks, numpy=bool(flags & 2), name=name)
 
     def ParseFromString(self, data: Any) -> int:
+        """Replaces this tensor by the one that bytes describe, and returns their number.
+
+        Args:
+            data: Result of SerializeToString().
+        """
         other = type(self).FromString(data)
         for field in self.__slots__:
             setattr(self, field, getattr(other, field))
@@ -184,27 +244,51 @@ class SerializedTensor:
 
 
 class CompressionBase(ABC):
-    """A compression. For one of your own, give it a ``compression_type`` between 128 and 255, write ``encode`` and ``decode`` (or
-    ``compress`` and ``extract``), and call ``register_compression`` with an instance on every peer."""
+    """A compression. A subclass makes one of your own.
+
+    Give it a compression_type from 128 to 255. Write encode and decode, or compress and extract. Call
+    register_compression with an instance on every peer.
+    """
 
     compression_type: int
 
     def encode(self, tensor: Any, info: CompressionInfo) -> bytes:
-        """The bytes for a tensor (dense, contiguous, on the CPU, detached)."""
+        """Returns the bytes of a tensor.
+
+        Args:
+            tensor: A dense, contiguous, detached tensor on the CPU.
+            info: Key, shape and role of the tensor.
+        """
         raise NotImplementedError(f"{type(self).__name__} has neither encode nor compress")
 
     def decode(self, buffer: bytes, shape: Tuple[int, ...], dtype: Any) -> Any:
-        """A tensor of this shape and dtype from bytes that encode made, or that a peer says it made: do not trust them."""
+        """Returns a tensor from bytes. Do not trust them: a peer may send any.
+
+        Args:
+            buffer: Bytes that encode() made, or that a peer claims it made.
+            shape: Shape of the tensor.
+            dtype: Its dtype.
+        """
         raise NotImplementedError(f"{type(self).__name__} has neither decode nor extract")
 
     def compress(self, tensor: Any, info: Optional[CompressionInfo] = None, allow_inplace: bool = False) -> SerializedTensor:
-        """The tensor, compressed. The tensor itself never changes, also where ``allow_inplace`` would let it."""
+        """Compresses a tensor.
+
+        Args:
+            tensor: A tensor or a NumPy array.
+            info: Key, shape and role of the tensor. None: those that the tensor shows.
+            allow_inplace: Accepted without effect: the tensor never changes.
+        """
         info = info or CompressionInfo.from_tensor(tensor)
         plain, dtype = arrays.flat(tensor)
         return self._serialized(tensor, dtype, self.encode(plain.reshape(tuple(tensor.shape)), info))
 
     def extract(self, serialized_tensor: SerializedTensor) -> Any:
-        """The tensor back. HivemindValueError for bytes that hold none; nothing larger than they warrant is allocated."""
+        """Returns the tensor. Raises HivemindValueError for invalid bytes, and allocates no more than they justify.
+
+        Args:
+            serialized_tensor: Result of compress().
+        """
         dtype = serialized_tensor.dtype
         if dtype not in arrays.FLOATS and dtype not in arrays.PLAIN:
             raise HivemindValueError(f"these bytes are not a valid tensor: they name the unknown dtype {dtype[:40]!r}")
@@ -217,7 +301,11 @@ class CompressionBase(ABC):
         return with_grad(tensor, serialized_tensor)
 
     def estimate_compression_ratio(self, info: CompressionInfo) -> float:
-        """Compressed size over size, without compressing; lower is better."""
+        """Returns the compressed size divided by the size, without compressing. Lower is better.
+
+        Args:
+            info: Key, shape and role of the tensor.
+        """
         return 1.0
 
     def _serialized(self, tensor: Any, dtype: str, buffer: bytes) -> SerializedTensor:
@@ -240,8 +328,13 @@ _registered: Dict[int, CompressionBase] = {}
 
 
 def register_compression(compression: CompressionBase) -> None:
-    """Makes a compression known for decoding: what peers compress with it can be read from now on. The same class may be
-    registered again; another one under the same number is refused."""
+    """Makes a compression known, so that this peer can read tensors compressed by it.
+
+    The same class may be registered again. Another class under the same number is an error.
+
+    Args:
+        compression: Instance of a class derived from CompressionBase.
+    """
     if not isinstance(compression, CompressionBase):
         raise TypeError(f"register_compression needs an instance of CompressionBase, not {compression!r}")
     number = getattr(compression, "compression_type", None)

@@ -160,10 +160,13 @@ for _class in BUILT_IN:
 
 
 class ErrorFeedback(CompressionBase):
-    """What a lossy compression loses of a tensor is kept, and added to the next one of the same key.
+    """Keeps the error of a lossy compression, and adds it to the next tensor of the same key.
 
-    ``compress`` may be repeated within a round (a retry): it starts from what was kept when the round began. ``commit`` ends a
-    round whose bytes were used; ``rollback`` one whose bytes were not.
+    compress() may be repeated within a round, as a retry does: it starts from the error at the beginning of the round.
+    commit() ends a round whose bytes were used, rollback() one whose bytes were not.
+
+    Args:
+        compression: A built-in compression that is lossy.
     """
 
     def __init__(self, compression: _Codec):
@@ -175,6 +178,13 @@ class ErrorFeedback(CompressionBase):
         self._open: Dict[Hashable, Any] = {}
 
     def compress(self, tensor: Any, info: Optional[CompressionInfo] = None, allow_inplace: bool = False) -> SerializedTensor:
+        """Compresses a tensor with the kept error added to it.
+
+        Args:
+            tensor: A tensor or a NumPy array.
+            info: Key of the tensor, by which errors are kept. None: one key for all.
+            allow_inplace: Accepted without effect: the tensor never changes.
+        """
         key = (info.key, info.part_index) if info else (None, 0)
         kept = self._kept.get(key)
         count = math.prod(tensor.shape)
@@ -187,16 +197,28 @@ class ErrorFeedback(CompressionBase):
         return serialized
 
     def commit(self) -> None:
+        """Keeps the errors of this round, whose bytes were used."""
         self._kept.update(self._open)
         self._open.clear()
 
     def rollback(self) -> None:
+        """Drops the errors of this round, whose bytes were not used."""
         self._open.clear()
 
     def extract(self, serialized_tensor: SerializedTensor) -> Any:
+        """Returns the tensor.
+
+        Args:
+            serialized_tensor: Result of compress().
+        """
         return self.compression.extract(serialized_tensor)
 
     def estimate_compression_ratio(self, info: CompressionInfo) -> float:
+        """Returns the compressed size divided by the size, without compressing.
+
+        Args:
+            info: Key, shape and role of the tensor.
+        """
         return self.compression.estimate_compression_ratio(info)
 
     def __repr__(self) -> str:

@@ -8,7 +8,11 @@ from hivemind_c.dht.validation import SignatureValidator
 
 
 class RSASignatureValidator(SignatureValidator):
-    """A SignatureValidator: records are signed with the node's own Ed25519 key, and no other."""
+    """A SignatureValidator under the name of hivemind. Records are signed with the Ed25519 key of the node.
+
+    Args:
+        private_key: Must be None: the key is that of the node.
+    """
 
     def __init__(self, private_key: Any = None) -> None:
         if private_key is not None:

@@ -81,7 +81,13 @@ def reference(values: Sequence[float]) -> float:
 
 
 class Gatherer:
-    """Looks at a run through a DHT node. target: samples of an epoch; None: what most peers say."""
+    """Looks at a run through a node of the DHT.
+
+    Args:
+        dht: A DHT that runs.
+        run_id: Name of the run.
+        target: Samples of an epoch. None: the number that most peers report.
+    """
 
     def __init__(self, dht: Any, run_id: str, target: Optional[int] = None):
         self._dht, self.run_id, self._target = dht, run_id, target
@@ -93,7 +99,11 @@ class Gatherer:
         self._last_errors: Dict[str, Tuple[Tuple[int, str], ...]] = {}  # of each peer the failures that it told last time
 
     def look(self, asking: bool = True) -> Snapshot:
-        """Waits for no longer than a part of a second. Not asking: what peers tell of themselves is as it was, which costs less."""
+        """Returns a Snapshot. It waits for a part of a second at most.
+
+        Args:
+            asking: Ask the swarm for news. False: use those that are known, which costs less.
+        """
         heard = self._news.look(time.monotonic(), asking)
         if self._target is None and heard and self._news.whole:
             self._follow(statistics.mode(news.target for _, news, _ in heard))

@@ -1,5 +1,8 @@
-"""What a run's peers have told, asked for no more often than they tell it: a large swarm's peers tell seldom, so a look asks for some of them only.
-No look waits long: it takes what has come, and a later one the rest."""
+"""A cache of the news that the peers of a run publish, asked for no more often than they publish it.
+
+Peers of a large swarm publish seldom, so a look asks for some of them only. No look waits long: it takes the answers
+that have come, and a later one takes the rest.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,15 @@ Told = List[Tuple[str, News, float]]
 
 
 class NewsCache:
-    """All peers' news, at most a third of their own period late. Who is not in its key's answer any more is gone; who could not be asked for, and the
-    monitor may not ask for some seconds, stays for so long beyond its lease as an answer is waited for."""
+    """The news of all peers, at most a third of their own period late.
+
+    A peer that is missing in the answer for its key has left. A peer that could not be asked for stays for GIVE_UP_S
+    beyond its lease, because the network of the monitor may fail for some seconds.
+
+    Args:
+        dht: A DHT that runs.
+        run_id: Name of the run.
+    """
 
     def __init__(self, dht: Any, run_id: str):
         self._dht, self._run_id = dht, run_id

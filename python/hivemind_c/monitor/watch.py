@@ -1,4 +1,4 @@
-"""The monitor at work: looks at the run again and again, keeps what it saw, and hands it to whoever shows it."""
+"""The watching thread of the monitor: looks at the run again and again, keeps the results, and hands them on."""
 
 from __future__ import annotations
 
@@ -19,13 +19,21 @@ OWED_S = 10.0  #: the longest time that what it has spent keeps it from asking
 
 
 class Listener(Protocol):
+    """A receiver of snapshots."""
+
     def look(self, now: Snapshot) -> None: ...
 
     def close(self) -> None: ...
 
 
 class LookBudget:
-    """How often a look may be taken, and whether it may ask: the first one asks for all peers at once, which is dear, and must not keep the page old."""
+    """A limit on the processor time of looks, and on the looks that may ask the swarm.
+
+    The first look asks for all peers at once, which is expensive, and must not keep the page old.
+
+    Args:
+        period: Seconds between two looks.
+    """
 
     def __init__(self, period: float):
         self._period = period
@@ -47,7 +55,13 @@ class LookBudget:
 
 
 class Watch:
-    """period: seconds between two looks. latest and points may be read by any thread."""
+    """The thread that looks. latest and points may be read by any thread.
+
+    Args:
+        gatherer: Looks at the run once.
+        history: Keeps the points.
+        period: Seconds between two looks.
+    """
 
     def __init__(self, gatherer: Gatherer, history: History, period: float = 1.0):
         self._gatherer, self._history, self._period = gatherer, history, period

@@ -1,4 +1,4 @@
-"""What a user gives as optimizer and scheduler: an object of torch's, or a function that makes one."""
+"""The optimizer and scheduler from a user's argument: an object of torch, or a function that makes one."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
 
 
 def make_optimizer(optimizer: Any, params: Optional[Iterable[Any]], offload: bool) -> Tuple[Parameters, torch.optim.Optimizer]:
+    """Returns the parameters and the optimizer that a user's arguments describe.
+
+    Args:
+        optimizer: An optimizer of torch, or a function that makes one of parameter groups.
+        params: Parameters or parameter groups for that function.
+        offload: Let the optimizer, then a function, work on float32 copies in host memory.
+    """
     if isinstance(optimizer, torch.optim.Optimizer):
         if params is not None:
             raise ValueError("params cannot be combined with an optimizer object, which already has its parameters: remove params, or give optimizer=lambda params: ...")
@@ -38,6 +45,13 @@ def make_optimizer(optimizer: Any, params: Optional[Iterable[Any]], offload: boo
 
 
 def make_scheduler(scheduler: Any, optimizer: torch.optim.Optimizer, offload: bool) -> Any:
+    """Returns the scheduler that a user's argument describes, or None.
+
+    Args:
+        scheduler: A scheduler of torch, or a function that makes one of the optimizer.
+        optimizer: The optimizer that it belongs to.
+        offload: True if the optimizer works on copies.
+    """
     if scheduler is None or isinstance(scheduler, (LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)):
         if scheduler is not None and scheduler.optimizer is not optimizer:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""What an Optimizer says of the swarm's progress, and of a target that is out of its reach."""
+"""Log lines on the progress of the swarm, and the warning about a target_batch_size that is out of reach."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ SURE_AFTER_S = 60.0  #: newcomers and the first batches make speeds that mean no
 
 
 def reachable(target: int, speed: float) -> Optional[int]:
-    """None: at this speed (samples per second) the target is reached in a sensible time. Otherwise a target that would be, of two digits."""
+    """Returns a reachable target of two digits, or None if this target is reached in a sensible time.
+
+    Args:
+        target: Samples of an epoch.
+        speed: Samples per second of the swarm.
+    """
     if not 0 < speed < math.inf or target / speed <= TOO_LONG_S:
         return None
     better = max(1.0, speed * SENSIBLE_S)
@@ -27,7 +32,11 @@ def reachable(target: int, speed: float) -> Optional[int]:
 
 
 class Forecast:
-    """Looks whenever there is news of the swarm; no look takes more than microseconds."""
+    """Logs the progress of the swarm, and warns once if the target is out of reach.
+
+    Args:
+        optimizer: The Optimizer.
+    """
 
     def __init__(self, optimizer: "Optimizer"):
         self._optimizer = optimizer
@@ -36,6 +45,11 @@ class Forecast:
         self._warned = False
 
     def update(self, progress: "Figures") -> None:
+        """Logs the progress if it is new. It takes microseconds.
+
+        Args:
+            progress: The progress of the swarm.
+        """
         next_fetch_time = get_dht_time() + progress.next_fetch
         if abs(next_fetch_time - self._last_fetch_time) <= 0.05:
             return

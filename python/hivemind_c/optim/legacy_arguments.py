@@ -23,7 +23,13 @@ def _options(taker: Callable[..., Any]) -> Set[str]:
 
 
 def translate(opt: Any, given: Dict[str, Any], taker: Callable[..., Any]) -> Dict[str, Any]:
-    """As Optimizer takes them. TypeError: an argument that neither of them knows."""
+    """Returns the arguments of CollaborativeOptimizer as those of Optimizer. Raises TypeError for unknown ones.
+
+    Args:
+        opt: The optimizer, or None.
+        given: The arguments by name.
+        taker: Optimizer.__init__.
+    """
     known, of_averagers, of_tracker = map(_options, (taker, DecentralizedAverager.__init__, ProgressTracker.__init__))
     averagers, tracker = dict(given.get("averager_opts") or {}), dict(given.get("tracker_opts") or {})
     made: Dict[str, Any] = {} if opt is None else {"optimizer": opt}

@@ -19,13 +19,13 @@ LEAP = 1 << 16  #: epochs ahead that are believed: a scheduler is stepped throug
 
 
 class ManualSteps:
-    """The part of TrainingStateAverager that an Optimizer has no use for."""
+    """The part of TrainingStateAverager for programs that have no Optimizer."""
 
     _late_step = False  # what is in the background steps the optimizer, too
 
     @property
     def averaging_in_progress(self: "TrainingStateAverager") -> bool:
-        """Whether an earlier call of step() is still at work in the background."""
+        """True while an earlier call of step() works in the background."""
         return self.background.busy
 
     def step(  # type: ignore[override]
@@ -44,16 +44,26 @@ class ManualSteps:
         set_to_none: bool = True,
         averaging_opts: Optional[Dict[str, Any]] = None,
     ) -> Optional["Gathered"]:
-        """Does what is asked for, in this order, and returns what the members of an averaging gave to be gathered (None: none was made, or it is delayed, or failed, as the log tells).
+        """Does the requested actions in the order of its arguments.
 
-        wait_for_delayed_updates: first waits for what earlier calls left in the background; by default where this call changes anything. apply_delayed_updates: takes its
-        outcome over, if it is there. What went wrong in it is raised then.
-        increment_epoch: counts an epoch, and steps the scheduler (after the optimizer). optimizer_step: with the model's gradients, or (custom_gradients) those that lie in the
-        optimizer's parameters; after wait_for_trigger(), if that is given; with a grad_scaler its way. zero_grad: forgets gradients after it (set_to_none=False:
-        makes them zeros).
-        averaging_round: parameters, statistics and extra_tensors, in a group that is looked for now, with averaging_opts of DecentralizedAverager.step, or that schedule_step
-        was asked for before (averaging_control). delay_optimizer_step (which needs offload_optimizer), delay_averaging (by default the same): in the background, to be applied by a
-        later call."""
+        Returns {peer_id: value} of the members of an averaging. None means that there was none, that it is delayed, or
+        that it failed, which the log reports. Errors of delayed work are raised by a later call.
+
+        Args:
+            wait_for_delayed_updates: Wait for work that earlier calls delayed. None: if this call changes anything.
+            apply_delayed_updates: Apply the result of that work, if it is done.
+            increment_epoch: Count an epoch, and step the scheduler after the optimizer.
+            optimizer_step: Step the optimizer with the gradients of the model, or with custom_gradients its own.
+            zero_grad: Drop the gradients afterwards.
+            delay_optimizer_step: Step the optimizer in the background. Needs offload_optimizer.
+            averaging_round: Average parameters, statistics and extra_tensors.
+            delay_averaging: Average in the background. None: as delay_optimizer_step.
+            averaging_control: Control from schedule_step(). None: look for a group now.
+            wait_for_trigger: A function to call before the step of the optimizer.
+            grad_scaler: GradScaler that unscales the gradients and steps the optimizer.
+            set_to_none: With zero_grad: set gradients to None. False: set them to zero.
+            averaging_opts: Options of DecentralizedAverager.step, as a dict.
+        """
         late = delay_optimizer_step if delay_averaging is None else delay_averaging
         self._check_step(optimizer_step, delay_optimizer_step, averaging_round, late, averaging_control, wait_for_trigger, grad_scaler, averaging_opts)
         changes = optimizer_step or zero_grad or averaging_round or increment_epoch

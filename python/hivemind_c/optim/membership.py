@@ -21,6 +21,8 @@ AHEAD_S = 1.0  #: groups form so long before an epoch's end, or when half of its
 
 
 class Membership:
+    """The part of Optimizer that joins the swarm, keeps up with it, and loads its state."""
+
     missed = False  # the swarm has made a step without this peer, or holds another state than its
     _wanted = 0  # older states than of this epoch are of no use
     _load_s = math.inf  # what the quickest load took
@@ -87,15 +89,19 @@ class Membership:
         return self.grad_averager is not None and not (counted_at_once or self.auxiliary or self.group_search.has_begun())
 
     def is_left_behind(self: "Optimizer", epoch: int) -> None:
-        """The others have ended this epoch without this peer."""
+        """Records that the other peers have ended an epoch without this one.
+
+        Args:
+            epoch: Number of that epoch.
+        """
         self.missed, self._wanted = True, epoch + 1
 
     def is_synchronized_with_peers(self: "Optimizer") -> bool:
-        """Whether this peer is in the swarm's epoch, or at its very end."""
+        """True if this peer is in the epoch of the swarm, or at its very end."""
         return not self._must_catch_up()
 
     def catch_up(self: "Optimizer") -> bool:
-        """Loads the swarm's state, if it is time for another attempt; True if this peer has it now."""
+        """Loads the state of the swarm, if it is time for another attempt. True if this peer has it now."""
         offers, loaded = self.state_averager.offers, False
         if offers.may_try():
             logger.info("this peer is in epoch %d and the swarm in %d: it loads the swarm's state", self.local_epoch, self.tracker.global_epoch)
@@ -112,8 +118,14 @@ class Membership:
         return loaded
 
     def load_state_from_peers(self: "Optimizer", **kwargs: Any) -> bool:
-        """Takes over the swarm's state. False: there is none to be had; model, optimizer, scheduler and epoch are as they were. What this peer had summed up of its own
-        is dropped either way, and so is an outcome in the background that the model has not taken over yet."""
+        """Replaces model, optimizer, scheduler and epoch by the state of the swarm. False: there is none.
+
+        Without a state they stay as they were. Samples of this epoch and unfinished background work are dropped either
+        way.
+
+        Args:
+            **kwargs: Arguments of TrainingStateAverager.load_state_from_peers.
+        """
         return self._load(**kwargs)
 
     def _load(self: "Optimizer", chase: bool = False, **kwargs: Any) -> bool:

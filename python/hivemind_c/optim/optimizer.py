@@ -173,9 +173,15 @@ class Optimizer(TorchInterface, MetricReports, Membership):
     def step(
         self, closure: Optional[Callable[[], Any]] = None, batch_size: Optional[int] = None, grad_scaler: Optional[GradScaler] = None
     ) -> Any:
-        """Counts a batch whose gradients are there (or made by closure); if with it the swarm has enough, an epoch ends.
+        """Counts a batch, and ends the epoch if the swarm has enough samples. Returns the loss of the closure.
 
-        Raises what went wrong in the background since the last call."""
+        Raises errors of background work since the last call.
+
+        Args:
+            closure: A function that computes the loss and its gradients. None: the gradients are there already.
+            batch_size: Samples in this batch. None: batch_size_per_step.
+            grad_scaler: A hivemind_c.GradScaler, for half precision. Its step() gives it.
+        """
         loss, given = None, batch_size is not None
         if closure is not None and (self.auxiliary or grad_scaler is not None):
             raise ValueError("step() cannot take a closure here: a closure makes its own gradients; " + ("an auxiliary peer has none" if self.auxiliary else "remove grad_scaler"))
@@ -197,7 +203,11 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         return loss
 
     def expect_batch(self, batch_size: int) -> None:
-        """The next backward is of so many samples. Saves memory with reuse_grad_buffers where batches differ in size; else it has no effect."""
+        """Announces the size of the next batch before its backward. It saves memory with reuse_grad_buffers.
+
+        Args:
+            batch_size: Number of samples.
+        """
         if self.grad_averager is not None:
             self.grad_averager.expect_batch(batch_size)
 
@@ -252,11 +262,15 @@ class Optimizer(TorchInterface, MetricReports, Membership):
 
     @property
     def local_samples(self) -> int:
-        """Samples that this peer has done in this epoch."""
+        """Samples of this peer in this epoch."""
         return self.grad_averager.local_samples_accumulated if self.grad_averager is not None else self._local_samples
 
     def skip_overflown_batch(self, grad_scaler: GradScaler) -> bool:
-        """Whether the gradients are finite; if not they count for nothing."""
+        """True if the gradients are finite. If they are not, they count for nothing.
+
+        Args:
+            grad_scaler: A hivemind_c.GradScaler.
+        """
         if self._are_grads_finite(grad_scaler):
             if self.grad_averager is not None and self.reuse_grad_buffers:
                 self.grad_averager.scale = grad_scaler.get_scale()
@@ -273,11 +287,16 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         return grad_scaler.are_grads_finite(self)
 
     def rescale_sums(self, factor: float) -> None:
-        """The GradScaler's scale has changed by this factor: so do the sums that are kept scaled."""
+        """Multiplies sums that are kept scaled, as a GradScaler does when its scale changes.
+
+        Args:
+            factor: New scale divided by the old one.
+        """
         if self.grad_averager is not None:
             self.grad_averager.rescale_(factor)
 
     def clip_averaged_gradients(self) -> None:
+        """Clips the averaged gradients to max_grad_norm, and calls averaged_grad_hook."""
         parameters = [p for p in self.state_averager.parameters.main if p.grad is not None]
         if self.max_grad_norm is not None:
             torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
@@ -320,65 +339,84 @@ class Optimizer(TorchInterface, MetricReports, Membership):
 
     @property
     def local_epoch(self) -> int:
+        """The epoch of this peer."""
         return self.state_averager.local_epoch
 
     @property
     def local_progress(self) -> Any:
+        """The latest report of this peer, as a LocalTrainingProgress."""
         return self.tracker.local_progress
 
     @property
     def scheduled_grads(self) -> Any:
-        """The control of the averaging of gradients that a group is looked for; None: there is none."""
+        """The control of the gradient averaging for which a group is looked for, or None."""
         return self.group_search.controls[0]
 
     @property
     def scheduled_state(self) -> Any:
-        """The same for the state."""
+        """The control of the state averaging for which a group is looked for, or None."""
         return self.group_search.controls[1]
 
     @property
     def status_loglevel(self) -> int:
+        """Level of lines about progress: INFO with verbose, else DEBUG."""
         return logging.INFO if self.verbose else logging.DEBUG
 
     def say(self, text: str, *args: Any) -> None:
+        """Logs a line about progress at status_loglevel.
+
+        Args:
+            text: Format of the line.
+            *args: Values for the format.
+        """
         logger.log(self.status_loglevel, text, *args)
 
     @property
     def offload_optimizer(self) -> bool:
+        """The option offload_optimizer."""
         return self.schedule.offload_optimizer
 
     @property
     def delay_optimizer_step(self) -> bool:
+        """The option delay_optimizer_step."""
         return self.schedule.delay_optimizer_step
 
     @property
     def delay_grad_averaging(self) -> bool:
+        """The option delay_grad_averaging."""
         return self.schedule.delay_grad_averaging
 
     @property
     def delay_state_averaging(self) -> bool:
+        """The option delay_state_averaging."""
         return self.schedule.delay_state_averaging
 
     @property
     def average_state_every(self) -> int:
+        """The option average_state_every."""
         return self.schedule.average_state_every
 
     @property
     def use_local_updates(self) -> bool:
+        """The option use_local_updates."""
         return self.schedule.use_local_updates
 
     @property
     def use_gradient_averaging(self) -> bool:
+        """True unless use_local_updates is set."""
         return self.grad_averager is not None
 
     # ---- its end ----
 
     def is_alive(self) -> bool:
-        """Whether it has not been shut down."""
+        """True if the Optimizer has not been shut down."""
         return self.state_averager.is_alive()
 
     def shutdown(self) -> None:
-        """Takes over what is under way in the background, if it comes within shutdown_timeout, and leaves the run; the DHT stays. May be called twice."""
+        """Leaves the run. The DHT stays. May be called twice.
+
+        The result of background work reaches the model if it comes within shutdown_timeout.
+        """
         self.state_averager.background.end(self.shutdown_timeout)
         self.group_search.cancel()
         self.reporter.shutdown()
@@ -389,9 +427,13 @@ class Optimizer(TorchInterface, MetricReports, Membership):
 
 
 class CollaborativeOptimizer(Optimizer):
-    """Optimizer under its older name and with the names that its arguments had: opt, prefix, averaging_expiration; the rest as in Optimizer.
+    """The Optimizer under its older name, with the names that its arguments had: opt, prefix, averaging_expiration.
 
-    Arguments of that time without a counterpart are named in one error with what to write instead.
+    Arguments of that time without a counterpart are named in one error, with the replacement.
+
+    Args:
+        opt: As optimizer in Optimizer.
+        **kwargs: Options of Optimizer, under their older or newer names.
     """
 
     @shows_options_of(Optimizer, but=("optimizer",))

@@ -223,7 +223,12 @@ class Parameters:
 
 
 class Group(dict):
-    """A parameter group of the optimizer's with the model's parameters in it; what is written here reaches the optimizer."""
+    """A parameter group of the inner optimizer that shows the parameters of the model.
+
+    Args:
+        group: The group.
+        params: The parameters to show.
+    """
 
     def __init__(self, group: Dict[str, Any], params: List[torch.Tensor]):
         super().__init__(group, params=params)

@@ -1,4 +1,4 @@
-"""The training state: parameters, the optimizer and what it remembers, the scheduler, the epoch; kept in step with the swarm."""
+"""TrainingStateAverager: parameters, optimizer, scheduler and epoch, averaged and shared with the swarm."""
 
 from __future__ import annotations
 
@@ -29,7 +29,13 @@ LRSchedulerBase = LRScheduler  #: hivemind's name for it
 
 
 class UncompressedStatistics(AdaptiveCompressionBase):
-    """What the user chose, but for what the optimizer remembers: second moments are often too small for float16, and a zero there is an enormous step."""
+    """The compression that the user chose, but none for optimizer statistics.
+
+    Second moments are often too small for float16, and a zero among them makes an enormous step.
+
+    Args:
+        rest: Compression of all other tensors.
+    """
 
     def __init__(self, rest: CompressionBase):
         self.rest, self.exact = rest, NoCompression()
@@ -39,18 +45,36 @@ class UncompressedStatistics(AdaptiveCompressionBase):
 
 
 def uncompressed_statistics(chosen: CompressionBase) -> CompressionBase:
+    """Returns a compression like the chosen one that leaves optimizer statistics as they are.
+
+    Args:
+        chosen: Compression from the user. An adaptive one, or none at all, is returned unchanged.
+    """
     return chosen if isinstance(chosen, (AdaptiveCompressionBase, NoCompression)) else UncompressedStatistics(chosen)
 
 
 class TrainingStateAverager(ManualSteps, DecentralizedAverager):
-    """Steps the optimizer and the scheduler, averages their state with other peers, gives it to joiners and takes it from others.
+    """Steps optimizer and scheduler, averages their state with other peers, and shares it with joining peers.
 
-    optimizer, scheduler: an object, or a function that makes one (of parameter groups; of the optimizer). offload_optimizer: the optimizer works on
-    float32 copies in the host's memory; it is a function then. extra_tensors: averaged and shared too, floating-point (a batch norm's statistics).
-    average_opt_statistics: names of what the optimizer remembers, to be averaged as well. delta_rule_averaging: averages are added as a
-    difference, because training goes on while they are made. reuse_tensors: parameters are averaged where they are.
-    custom_gradients: step() takes gradients from the optimizer's parameters, where the program has put them. sync_epoch_when_averaging: an averaging by step() brings
-    local_epoch to that of the others. initialize_optimizer, performance_ema_alpha, status_loglevel: accepted as hivemind has them, without effect.
+    An Optimizer has one. A program that has no Optimizer calls step() itself.
+
+    Args:
+        dht: A DHT that runs.
+        optimizer: An optimizer of torch, or a function that makes one of parameter groups.
+        params: Parameters or parameter groups for that function.
+        scheduler: A scheduler of torch, or a function that makes one of the optimizer.
+        initialize_optimizer: Accepted without effect.
+        offload_optimizer: Let the optimizer, then a function, work on float32 copies in host memory.
+        custom_gradients: Take gradients from the parameters of the optimizer, where the program has put them.
+        reuse_tensors: Average parameters in place, without a copy. None: as offload_optimizer.
+        delta_rule_averaging: Add the difference that averaging made, so that training can continue meanwhile.
+        performance_ema_alpha: Accepted without effect.
+        sync_epoch_when_averaging: Let each averaging by step() bring local_epoch to that of the other members.
+        parameter_names: Names of the parameters, by which an adaptive compression chooses. None: their indices.
+        average_opt_statistics: Names of optimizer statistics to average, such as ("exp_avg_sq",).
+        extra_tensors: Floating-point tensors to average and share, such as the statistics of batch norm.
+        status_loglevel: Accepted without effect.
+        **kwargs: Options of DecentralizedAverager, such as prefix and start.
     """
 
     _on_demand = False  # StateOffers decides when
@@ -131,16 +155,17 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
 
     @property
     def pending_updates(self) -> bool:
-        """Whether a step is under way in the background."""
+        """True while a step runs in the background."""
         return self.background.busy
 
     @property
     def main_parameters(self) -> List[torch.Tensor]:
+        """The parameters of the model."""
         return self.parameters.model
 
     @property
     def param_groups(self) -> List[Dict[str, Any]]:
-        """The optimizer's groups, with the model's parameters."""
+        """The groups of the optimizer, with the parameters of the model."""
         if not self.parameters.offload:
             return self.optimizer.param_groups
         rest = iter(self.parameters.model)
@@ -149,7 +174,11 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
     # ---- one thing each; the Optimizer decides when ----
 
     def step_optimizer(self, grad_scaler: Any = None) -> None:
-        """Steps the optimizer with the gradients that lie in its parameters."""
+        """Steps the optimizer with the gradients in its parameters.
+
+        Args:
+            grad_scaler: GradScaler that unscales the gradients, and skips the step if one overflowed.
+        """
         with self.state_lock:
             self.parameters.pull()
             self.parameters.settle()
@@ -159,7 +188,11 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
                 self.optimizer.step()
 
     def step_scheduler(self, metric: Optional[float] = None) -> None:
-        """Steps the scheduler by one epoch; metric: what ReduceLROnPlateau looks at, without which it is not stepped."""
+        """Steps the scheduler by one epoch.
+
+        Args:
+            metric: Value for ReduceLROnPlateau, which is not stepped without one.
+        """
         if self.scheduler is None:
             return
         with self.state_lock:
@@ -173,8 +206,11 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
 
     @torch.no_grad()
     def load_state_into_averager_(self) -> bool:
-        """Takes copies of what is to be averaged. False: the optimizer remembers nothing yet that should be. A statistic that it does not have (of a layer that this peer
-        has not used yet) counts as zeros, as torch begins it, and after the first average as that: zeros in each round would draw the others' down again and again."""
+        """Copies the state that is to be averaged. False: the optimizer has none of the statistics yet.
+
+        A statistic that this peer lacks, of a layer that it has not used yet, counts as zeros, as torch begins it.
+        After the first average it counts as that average: zeros in each round would draw those of other peers down.
+        """
         live = self._live()
         if live is None:
             return False
@@ -190,7 +226,11 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
 
     @torch.no_grad()
     def apply_averaged_state_(self) -> None:
-        """Writes averages where they belong (with delta_rule_averaging: adds what they changed), but for what this peer did not have: torch begins a state as a whole."""
+        """Writes averages into parameters and statistics, but not into statistics that this peer lacks.
+
+        With delta_rule_averaging it adds the difference that averaging made. torch begins a statistic as a whole, so a
+        part of one is not written.
+        """
         with self.state_lock:
             live = self._live() if self.loaded else None
             self.loaded = False
@@ -219,7 +259,7 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
         return found
 
     def update_model(self) -> None:
-        """Brings what is there to where the model reads it; in the thread that trains."""
+        """Copies averages and the result of the optimizer into the model. Call it in the thread that trains."""
         self.apply_averaged_state_()
         with self.state_lock:
             self.parameters.push()
@@ -234,13 +274,25 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
     # ---- with others ----
 
     def schedule_step(self, scheduled_time: Optional[float] = None, **kwargs: Any) -> Any:
-        """Begins to look for a group now, so that it stands at scheduled_time; hand the outcome to step(averaging_control=...), or to average_loaded."""
+        """Begins to look for a group, and returns a control for step(averaging_control=...) or average_loaded().
+
+        Args:
+            scheduled_time: Moment in get_dht_time() by which the group is to be complete.
+            **kwargs: Options of DecentralizedAverager.step.
+        """
         if self.sync_epoch_when_averaging and kwargs.setdefault("gather", self.local_epoch) != self.local_epoch:
             raise ValueError("gather cannot be combined with sync_epoch_when_averaging: members exchange their epochs there; remove gather")
         return DecentralizedAverager.step(self, scheduled_time=scheduled_time, wait=False, require_trigger=True, **kwargs)
 
     def average_loaded(self, control: Any, timeout: Optional[float] = None) -> Dict[str, Any]:
-        """Averages what load_state_into_averager_ took. HivemindError: it failed, and apply_averaged_state_ will write nothing."""
+        """Averages the copies that load_state_into_averager_() took, and returns {peer_id: value} of the members.
+
+        Raises HivemindError if the round failed. apply_averaged_state_() then writes nothing.
+
+        Args:
+            control: Control from schedule_step().
+            timeout: Longest time in seconds to wait. None: no limit.
+        """
         control.check_unused(self)
         control.allow_allreduce()
         try:
@@ -260,7 +312,7 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
     # ---- giving it to others and taking it from them ----
 
     def get_current_state(self) -> Tuple[Dict[str, Any], List[torch.Tensor], List[CompressionInfo]]:
-        """(what is plain, tensors, what they are): all that a joiner needs. The tensors are copies."""
+        """Returns (metadata, tensors, infos) for a joining peer. The tensors are copies."""
         with self.state_lock:
             described = describe(self.optimizer)
             if self.share_averages:  # of what the optimizer remembers only what is averaged is equal on all peers
@@ -285,7 +337,14 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
 
     @torch.no_grad()
     def set_current_state(self, metadata: Dict[str, Any], tensors: Sequence[torch.Tensor]) -> None:
-        """Takes over what a peer gave. ValueError, and nothing has changed: it is not the state of such a training."""
+        """Replaces the state by one from a peer.
+
+        Raises ValueError, and changes nothing, if it is not a state of this training.
+
+        Args:
+            metadata: Metadata from get_current_state() of the peer.
+            tensors: Tensors from get_current_state() of the peer.
+        """
         main, extra = [p.detach() for p in self.parameters.main], [t.detach() for t in self.extra_tensors]
         n = len(main)
         if not isinstance(metadata, dict) or metadata.get("parameters") != n or len(tensors) < n + len(extra):
@@ -307,7 +366,13 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
             self.parameters.push(force=True)
 
     def load_state_from_peers(self, wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0) -> bool:  # type: ignore[override]
-        """Takes over the state that a majority of the swarm offers, of epoch_least or later; False if there is none to be had, and nothing has changed then."""
+        """Replaces the state by the one that a majority of the swarm offers. False: there is none, and nothing changed.
+
+        Args:
+            wait: Must be True, because nothing may train while parameters change.
+            timeout: Longest time in seconds to download it. None: no limit.
+            epoch_least: Oldest epoch whose state is accepted.
+        """
         if not wait:
             raise ValueError("load_state_from_peers does not support wait=False: it changes parameters, so nothing may train meanwhile; remove wait=False")
         self.background.settle()
@@ -320,7 +385,10 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
     # ---- checkpoints ----
 
     def state_dict(self) -> Dict[str, Any]:
-        """All of it but the model, for torch.save: torch's own state_dict of the optimizer, and beside it what else there is."""
+        """Returns the state without the model, for torch.save.
+
+        It is the state_dict of the optimizer, with the scheduler, the epoch and, with offload, the exact parameters.
+        """
         self.background.take(wait=True)
         with self.state_lock:
             self.parameters.pull()
@@ -333,7 +401,11 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Restores what state_dict gave, or what torch's optimizer did. The model is restored by itself, before or after."""
+        """Restores the result of state_dict(), or that of an optimizer of torch. The model is restored separately.
+
+        Args:
+            state_dict: Result of state_dict().
+        """
         self.background.drop()
         more = state_dict.get("hivemind_c", {})
         old_epoch = state_dict.get("state", {}).get("local_epoch")  # where hivemind keeps it

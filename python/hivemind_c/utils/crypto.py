@@ -10,22 +10,42 @@ from typing import Any, Optional, Tuple
 
 class PrivateKey(ABC):
     @abstractmethod
-    def sign(self, data: bytes) -> bytes: ...
+    def sign(self, data: bytes) -> bytes:
+        """Returns the signature of bytes.
+
+        Args:
+            data: The bytes.
+        """
+    """Base of private keys."""
 
     @abstractmethod
-    def get_public_key(self) -> "PublicKey": ...
+    def get_public_key(self) -> "PublicKey":
+        """Returns the public key of this key."""
 
 
 class PublicKey(ABC):
     @abstractmethod
-    def verify(self, data: bytes, signature: bytes) -> bool: ...
+    def verify(self, data: bytes, signature: bytes) -> bool:
+        """True if the private key has signed these bytes.
+
+        Args:
+            data: The bytes.
+            signature: Result of sign().
+        """
+    """Base of public keys."""
 
     @abstractmethod
-    def to_bytes(self) -> bytes: ...
+    def to_bytes(self) -> bytes:
+        """Returns the key as bytes."""
 
     @classmethod
     @abstractmethod
-    def from_bytes(cls, key: bytes) -> "PublicKey": ...
+    def from_bytes(cls, key: bytes) -> "PublicKey":
+        """Returns the key that bytes hold.
+
+        Args:
+            key: Result of to_bytes().
+        """
 
 
 def _parts() -> Tuple[Any, Any]:
@@ -58,11 +78,16 @@ class RSAPrivateKey(PrivateKey):
             return cls._process_wide_key
 
     def sign(self, data: bytes) -> bytes:
-        """The signature (RSA-PSS with SHA-256) in base64."""
+        """Returns the signature of bytes (RSA-PSS with SHA-256) in base64.
+
+        Args:
+            data: The bytes.
+        """
         _, pss = _parts()
         return base64.b64encode(self._private_key.sign(data, *pss))
 
     def get_public_key(self) -> "RSAPublicKey":
+        """Returns the public key of this key."""
         return RSAPublicKey(self._private_key.public_key())
 
     def to_bytes(self) -> bytes:
@@ -72,13 +97,22 @@ class RSAPrivateKey(PrivateKey):
 
 
 class RSAPublicKey(PublicKey):
-    """The public half: as bytes it is a line of OpenSSH."""
+    """An RSA public key. Its bytes are a line of OpenSSH.
+
+    Args:
+        public_key: A public key of the package cryptography.
+    """
 
     def __init__(self, public_key: Any):
         self._public_key = public_key
 
     def verify(self, data: bytes, signature: bytes) -> bool:
-        """True if the private half has signed these bytes."""
+        """True if the private key has signed these bytes.
+
+        Args:
+            data: The bytes.
+            signature: Result of RSAPrivateKey.sign().
+        """
         from cryptography.exceptions import InvalidSignature
 
         _, pss = _parts()
@@ -89,11 +123,17 @@ class RSAPublicKey(PublicKey):
             return False
 
     def to_bytes(self) -> bytes:
+        """Returns the key as a line of OpenSSH."""
         (_, serialization), _ = _parts()
         return self._public_key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
 
     @classmethod
     def from_bytes(cls, key: bytes) -> "RSAPublicKey":
+        """Returns the key that a line of OpenSSH holds.
+
+        Args:
+            key: Result of to_bytes().
+        """
         (rsa, serialization), _ = _parts()
         found = serialization.load_ssh_public_key(key)
         if not isinstance(found, rsa.RSAPublicKey):

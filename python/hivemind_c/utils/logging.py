@@ -12,18 +12,30 @@ FORMAT = _stderr.FORMAT
 
 
 class HandlerMode(Enum):
+    """Where use_hivemind_log_handler() writes lines."""
+
     NOWHERE = auto()
     IN_HIVEMIND = auto()  #: what hivemind_c says
     IN_ROOT_LOGGER = auto()  #: what anybody says
 
 
 def get_logger(name: Optional[str] = None) -> logging.Logger:
+    """Returns a logger, as logging.getLogger does.
+
+    Args:
+        name: Name of the logger. None: the root logger.
+    """
     return logging.getLogger(name)
 
 
 def use_hivemind_log_handler(where: Union[HandlerMode, str]) -> None:
-    """Where lines are written from now on: "nowhere", "in_hivemind" or "in_root_logger", in place of what an earlier call chose. HIVEMIND_LOGLEVEL: from which level on, INFO by
-    default."""
+    """Chooses where lines are written to stderr, in place of an earlier choice.
+
+    The level is INFO, or that of the variable HIVEMIND_LOGLEVEL.
+
+    Args:
+        where: "nowhere", "in_hivemind" for lines of hivemind_c, or "in_root_logger" for all lines.
+    """
     if isinstance(where, str):
         try:
             where = HandlerMode[where.upper()]

@@ -104,7 +104,8 @@ def test_12_the_line_is_a_shells_and_in_a_notebook_a_cells():
         bootstrap.join_line(["/a", "/b"], ["python", "train it.py", "--lr", "1"])
         == "INITIAL_PEERS=/a,/b python 'train it.py' --lr 1"
     )
-    assert bootstrap.join_line(["/a"], ["python", "-m", "ipykernel_launcher", "-f", "x.json"]) == "%env INITIAL_PEERS=/a"
+    line = bootstrap.join_line(["/a"], ["python", "-m", "ipykernel_launcher", "-f", "x.json"])
+    assert line == "%env INITIAL_PEERS=/a"
 
 
 TRAIN = f"""
