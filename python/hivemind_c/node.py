@@ -78,7 +78,7 @@ class Node:
             self.start()
 
     def start(self) -> "Node":
-        """Starts it, unless it was started already: when this returns its ports are open."""
+        """Starts the node, unless it was started. Its ports are open when this returns."""
         with self._starting:
             if self._node is None:
                 _notebook.replace(self._is_in_the_way, "the node")
@@ -92,11 +92,16 @@ class Node:
         if not isinstance(other, Node) or other is self or other._ended:
             return False
         mine, its = self._config, other._config
-        ports = {address for address in map(str, mine["listen"]) if not address.endswith(("/tcp/0", ":0", ":*"))} & set(map(str, its["listen"]))
+        ports = {address for address in map(str, mine["listen"]) if not address.endswith(("/tcp/0", ":0", ":*"))} & set(
+            map(str, its["listen"])
+        )
         return bool(ports) or mine["identity_path"] is not None and mine["identity_path"] == its["identity_path"]
 
     def shutdown(self) -> None:
-        """Says goodbye and stops, within two seconds; what is under way ends with an error that says so. May be called twice."""
+        """Leaves the swarm and stops the node within two seconds. May be called twice.
+
+        Unfinished calls raise an error that says so.
+        """
         self._ended = True
         if self._node is not None:
             self._node.shutdown()
@@ -110,16 +115,16 @@ class Node:
 
     @property
     def peer_id(self) -> str:
-        """Who this node is, in libp2p's text form."""
+        """The ID of this peer in the text form of libp2p."""
         return self._started().peer_id
 
     @property
     def addresses(self) -> list[str]:
-        """Where this node can be reached, best first; any of them serves as another's initial peer."""
+        """The addresses under which other peers reach this node, the best one first."""
         return self._started().addresses
 
     def peers(self) -> list[Peer]:
-        """The peers that are alive."""
+        """Returns the peers that are alive."""
         return [Peer(*peer) for peer in self._started().peers().result()]
 
     def wait_for_peers(self, n: int = 1, timeout: Optional[float] = None) -> list[Peer]:
@@ -192,7 +197,9 @@ class Node:
 
     def _started(self) -> _hivemind_c.Node:
         if self._node is None:
-            raise _hivemind_c.HivemindError("cannot use this node: it has not been started; call start(), or use it in a with block")
+            raise _hivemind_c.HivemindError(
+                "cannot use this node: it has not been started; call start(), or use it in a with block"
+            )
         return self._node
 
 

@@ -120,7 +120,8 @@ class Multiaddr(str):
                 name = "p2p"
             if name not in _CODES:
                 raise ValueError(
-                    f"{str(self)!r} is not a multiaddr: the protocol {name!r} is not known, use one of {', '.join(_CODES)}"
+                    f"{str(self)!r} is not a multiaddr: the protocol {name!r} is not known, use one of "
+                    f"{', '.join(_CODES)}"
                 )
             value = None if name in _BARE else next(rest, None)
             if value is None and name not in _BARE:

@@ -116,7 +116,11 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
     ):
         super().__init__(checkpoint_io=checkpoint_io)
         if optimizer_kwargs.get("auxiliary"):
-            raise namespaces.misconfigured(self, "an auxiliary peer trains nothing, and a Trainer trains: call step() of hivemind_c.Optimizer(auxiliary=True) again and again instead (docs/OPTIMIZER.md)")
+            raise namespaces.misconfigured(
+                self,
+                "an auxiliary peer trains nothing, and a Trainer trains: call step() of "
+                "hivemind_c.Optimizer(auxiliary=True) again and again instead (docs/OPTIMIZER.md)",
+            )
         delayed = delay_grad_averaging if delay_optimizer_step is None else delay_optimizer_step
         self._offload = bool(delayed if offload_optimizer is None else offload_optimizer)
         self._scheduler_fn, self._reuse_grad_buffers = scheduler_fn, reuse_grad_buffers
@@ -211,7 +215,9 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
     def optimizers(self, given: Any) -> None:
         if self._hive is not None and any(optimizer is not self._hive for optimizer in given):
             raise namespaces.misconfigured(
-                self, "trainer.optimizers cannot be replaced while the swarm trains with the one of configure_optimizers: return the other one from configure_optimizers"
+                self,
+                "trainer.optimizers cannot be replaced while the swarm trains with the one of configure_optimizers: "
+                "return the other one from configure_optimizers",
             )
         super(HivemindStrategy, type(self)).optimizers.fset(self, given)  # type: ignore[attr-defined]
 
@@ -224,7 +230,9 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         super().connect(model)  # type: ignore[misc]
         trainer = model.trainer
         if trainer.state.fn == "fit":
-            self._patches.put_class(trainer, global_steps.estimates_global_steps(self, trainer, self._target, self._batch_size))
+            self._patches.put_class(
+                trainer, global_steps.estimates_global_steps(self, trainer, self._target, self._batch_size)
+            )
 
     def setup(self, trainer: Any) -> None:
         """Called by Lightning before training: checks the Trainer and joins the swarm.
@@ -249,7 +257,9 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         arguments = requirements.optimizer_and_scheduler(self, self._offload, self._scheduler_fn)
         dht = self.dht
         self._election = Election(dht, self._run_id)
-        hive = self._hive = Optimizer(dht=dht, averaged_grad_hook=self._clip_averaged, **arguments, **self._optimizer_options)
+        hive = self._hive = Optimizer(
+            dht=dht, averaged_grad_hook=self._clip_averaged, **arguments, **self._optimizer_options
+        )
         optimizers.pass_for_inner(hive)
         self.optimizers = [hive]
         self._speed, self._counter, self._samples = Speed(), SampleCounter(self), 0
@@ -273,9 +283,16 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
             patches.put(plugin, "scaler", swarms)
             patches.at_end(partial(copy_scale, swarms, scaler))
         if self._reuse_grad_buffers:
-            if type(module).optimizer_zero_grad is not namespaces.part(self._names[0], "LightningModule").optimizer_zero_grad:
-                logger.warning("reuse_grad_buffers: the module's own optimizer_zero_grad is not called while the swarm sums gradients up in .grad")
-            for name in ("optimizer_zero_grad", "zero_grad"):  # the Trainer calls the second before it begins, and before validation
+            if (
+                type(module).optimizer_zero_grad
+                is not namespaces.part(self._names[0], "LightningModule").optimizer_zero_grad
+            ):
+                logger.warning(
+                    "reuse_grad_buffers: the module's own optimizer_zero_grad is not called while the swarm sums "
+                    "gradients up in .grad"
+                )
+            # the Trainer calls the second before it begins, and before validation
+            for name in ("optimizer_zero_grad", "zero_grad"):
                 patches.put(module, name, patches.nothing)
         if self._checkpoints == checkpoint_files.OWN:
             self._checkpoint_folders = checkpoint_files.CheckpointFolders(trainer, self.dht.peer_id)
@@ -340,13 +357,16 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         if not self._samples:
             self.first_epoch = epoch
         self._samples += self._batch
-        result = super().optimizer_step(optimizer, lambda: loss, model, batch_size=self._batch, **kwargs)  # type: ignore[misc]
+        kwargs["batch_size"] = self._batch
+        result = super().optimizer_step(optimizer, lambda: loss, model, **kwargs)  # type: ignore[misc]
         if self._checkpoint_folders is not None and self.global_epoch != epoch:
             self._checkpoint_folders.choose(self.is_elected)
         return result
 
     def _after_closure(self, model: Any, optimizer: Any) -> None:
-        """In the precision plugin: what Lightning does before a step of the optimizer is done before the swarm's, by _clip_averaged."""
+        """In the precision plugin: what Lightning does before a step of the optimizer is done before the swarm's, by
+        _clip_averaged.
+        """
         plugin = self.precision_plugin
         if self._finder.at_work:
             type(plugin)._after_closure(plugin, model, optimizer)
@@ -356,7 +376,9 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
     def _call_hooks(self) -> None:
         module = self.lightning_module
         for call in ("_call_callback_hooks", "_call_lightning_module_hook"):
-            namespaces.part(self._names[0], f"trainer.call.{call}")(module.trainer, "on_before_optimizer_step", self._hive)
+            namespaces.part(self._names[0], f"trainer.call.{call}")(
+                module.trainer, "on_before_optimizer_step", self._hive
+            )
 
     def _clip_averaged(self, parameters: Any) -> None:
         """Lightning's hook and its gradient clipping, with the averaged gradient instead of each batch's."""
@@ -364,7 +386,9 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         if not self._offload:
             self._call_hooks()
         module.configure_gradient_clipping(
-            self._hive.opt, gradient_clip_val=trainer.gradient_clip_val, gradient_clip_algorithm=trainer.gradient_clip_algorithm
+            self._hive.opt,
+            gradient_clip_val=trainer.gradient_clip_val,
+            gradient_clip_algorithm=trainer.gradient_clip_algorithm,
         )
 
     # ---- a run's end ----
@@ -378,7 +402,8 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         """Says goodbye, and puts back what was changed for the run."""
         hive = self._hive
         if hive is not None:
-            hive.state_averager.background.settle()  # a delayed step clips by _clip_averaged, and so needs _hive until it is over
+            # a delayed step clips by _clip_averaged, and so needs _hive until it is over
+            hive.state_averager.background.settle()
             self._last_progress = hive.tracker.global_progress
             self._hive = None
             hive.shutdown()  # takes its outcome over, and tells what went wrong in it
@@ -399,7 +424,8 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         stepped = self._last_epoch != self.first_epoch or self._optimizer_options.get("use_local_updates")
         if self._samples and not stepped and self.lightning_module.trainer.state.status != "interrupted":
             logger.warning(
-                "fit has ended before the swarm's next step, so the weights are those from before fit: this peer has gathered %d samples, and target_batch_size is %d; train longer, "
+                "fit has ended before the swarm's next step, so the weights are those from before fit: this peer has "
+                "gathered %d samples, and target_batch_size is %d; train longer, "
                 "or choose a smaller target_batch_size",
                 self._samples,
                 self._target,
@@ -409,10 +435,17 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
 
     def __getstate__(self) -> Dict[str, Any]:
         if self._hive is not None or self._dht is not None and self._own_dht:
-            raise TypeError("HivemindStrategy cannot be pickled or copied: it is a running peer of a swarm; do it before fit, or after fit has returned")
+            raise TypeError(
+                "HivemindStrategy cannot be pickled or copied: it is a running peer of a swarm; do it before fit, or "
+                "after fit has returned"
+            )
         inner = [getattr(optimizer, "opt", optimizer) for optimizer in self.optimizers]
-        own = dict(_of_trainer=dict(self._of_trainer), _written=set(self._written), _patches=Patches())  # not shared by copies
-        there = {name: value for name, value in vars(self).items() if name not in ("_counter", "_finder", "_dense_gradients")}  # of the last fit
+        # not shared by copies
+        own = dict(_of_trainer=dict(self._of_trainer), _written=set(self._written), _patches=Patches())
+        # of the last fit
+        there = {
+            name: value for name, value in vars(self).items() if name not in ("_counter", "_finder", "_dense_gradients")
+        }
         return {**there, **own, "_optimizers": inner, "_lightning_optimizers": [], "lr_scheduler_configs": []}
 
 
@@ -421,7 +454,9 @@ class CollaborativeStrategy(HivemindStrategy):
 
 
 def _register() -> None:
-    """LightningCLI's class_path, and isinstance, in every Lightning that the program has; registry.py does the same for those imported later."""
+    """LightningCLI's class_path, and isinstance, in every Lightning that the program has; registry.py does the same for
+    those imported later.
+    """
     for name in namespaces.imported():
         registry.register(importlib.import_module(f"{name}.strategies"))
 

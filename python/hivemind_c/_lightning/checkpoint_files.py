@@ -33,7 +33,11 @@ class CheckpointFolders:
 
     def __init__(self, trainer: Any, peer_id: str):
         self._own = f"peer-{peer_id[-8:]}"
-        self._said: Dict[Any, str] = {callback: callback.dirpath for callback in trainer.checkpoint_callbacks if getattr(callback, "dirpath", None)}
+        self._said: Dict[Any, str] = {
+            callback: callback.dirpath
+            for callback in trainer.checkpoint_callbacks
+            if getattr(callback, "dirpath", None)
+        }
 
     def choose(self, elected: bool) -> None:
         for callback, dirpath in self._said.items():
@@ -44,7 +48,9 @@ class CheckpointFolders:
 
 
 def preemption_path(trainer: Any, run_id: str) -> str:
-    folders: List[str] = [callback.dirpath for callback in trainer.checkpoint_callbacks if getattr(callback, "dirpath", None)]
+    folders: List[str] = [
+        callback.dirpath for callback in trainer.checkpoint_callbacks if getattr(callback, "dirpath", None)
+    ]
     return os.path.join(folders[0] if folders else trainer.default_root_dir, f"{run_id}-preempted.ckpt")
 
 
@@ -89,7 +95,8 @@ class CheckpointWriter(OneDevice):
             filepath: File to write.
             storage_options: As in Lightning.
         """
-        if self._writes_all or self.is_elected or os.path.basename(filepath).startswith(".lr_find_"):  # which this peer's finder loads again
+        # which this peer's finder loads again
+        if self._writes_all or self.is_elected or os.path.basename(filepath).startswith(".lr_find_"):
             super().save_checkpoint(checkpoint, filepath, storage_options)  # type: ignore[misc]
             self._written.add(str(filepath))
 
@@ -99,7 +106,8 @@ class CheckpointWriter(OneDevice):
         Args:
             filepath: File to remove.
         """
-        if self._writes_all or str(filepath) in self._written:  # of the same name may be what the elected peer wrote on a disk that both see
+        # of the same name may be what the elected peer wrote on a disk that both see
+        if self._writes_all or str(filepath) in self._written:
             super().remove_checkpoint(filepath)  # type: ignore[misc]
             self._written.discard(str(filepath))
 
@@ -115,9 +123,14 @@ class CheckpointWriter(OneDevice):
         """
         if type(exception).__name__ == "SIGTERMException" and self._hive is not None:
             if not (self._writes_all or self.is_elected):
-                logger.warning("preempted: nothing was written here, because checkpoints='elected' leaves that to another peer; start again, and this one takes over the swarm's state")
+                logger.warning(
+                    "preempted: nothing was written here, because checkpoints='elected' leaves that to another peer; "
+                    "start again, and this one takes over the swarm's state"
+                )
                 return
             trainer = self.lightning_module.trainer
             path = preemption_path(trainer, self._run_id)
             trainer.save_checkpoint(path)
-            logger.warning("preempted: where training stood is in %s; go on with trainer.fit(model, ckpt_path=%r)", path, path)
+            logger.warning(
+                "preempted: where training stood is in %s; go on with trainer.fit(model, ckpt_path=%r)", path, path
+            )

@@ -8,11 +8,14 @@ import torch
 
 from hivemind_c._lightning import namespaces
 
-if TYPE_CHECKING:  # for type checkers both base classes at once, so that the Trainer of either Lightning accepts a strategy
+# for type checkers both base classes at once, so that the Trainer of either Lightning accepts a strategy
+if TYPE_CHECKING:
     import lightning.pytorch.strategies
     import pytorch_lightning.strategies
 
-    class Base(lightning.pytorch.strategies.SingleDeviceStrategy, pytorch_lightning.strategies.SingleDeviceStrategy):  # type: ignore[misc]
+    class Base(  # type: ignore[misc]
+        lightning.pytorch.strategies.SingleDeviceStrategy, pytorch_lightning.strategies.SingleDeviceStrategy
+    ):
         pass
 
 else:
@@ -81,5 +84,6 @@ class OneDevice(namespaces.EitherLightning, Base):
         device = self.devices[0] if self.devices else "cpu"
         return device if isinstance(device, torch.device) else torch.device(device)
 
-    global_rank = local_rank = node_rank = 0  # each peer has its own bars, logs and metrics; checkpoints: checkpoint_files.py
+    # each peer has its own bars, logs and metrics; checkpoints: checkpoint_files.py
+    global_rank = local_rank = node_rank = 0
     world_size = 1

@@ -1,4 +1,6 @@
-"""Lightning's features that count steps of the optimizer, where the Trainer counts this peer's batches: their steps are global epochs here."""
+"""Lightning's features that count steps of the optimizer, where the Trainer counts this peer's batches: their steps are
+global epochs here.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,18 @@ def batches_per_step(target: int, samples: int) -> int:
 def samples_per_batch(trainer: Any, given: Optional[int]) -> Optional[int]:
     """As the strategy's option or the data loader says it; None: neither does."""
     loader = trainer.train_dataloader
-    for size in (given, getattr(loader, "batch_size", None), getattr(getattr(loader, "batch_sampler", None), "batch_size", None)):
+    for size in (
+        given,
+        getattr(loader, "batch_size", None),
+        getattr(getattr(loader, "batch_sampler", None), "batch_size", None),
+    ):
         if isinstance(size, int) and size > 0:
             return size
     return None
 
 
 def estimates_global_steps(strategy: Any, trainer: Any, target: int, given: Optional[int]) -> type:
-    """The Trainer's class, whose estimated_stepping_batches counts global steps of this peer alone, and says so once."""
+    """The Trainer's class, but its estimated_stepping_batches counts global steps of this peer alone."""
     kind = type(trainer)
     said = []
 
@@ -39,14 +45,21 @@ def estimates_global_steps(strategy: Any, trainer: Any, target: int, given: Opti
         steps = max(1, batches // batches_per_step(target, samples)) if known and samples is not None else batches
         if not said:
             said.append(True)
-            number = f"{steps} global steps, as many as this peer makes alone" if known else "this peer's batches, because the samples in one are not known"
+            number = (
+                f"{steps} global steps, as many as this peer makes alone"
+                if known
+                else "this peer's batches, because the samples in one are not known"
+            )
             say(
                 strategy,
-                f"trainer.estimated_stepping_batches gives {number}: other peers' samples bring more steps in the same time, so give schedulers a number that all peers agree on",
+                f"trainer.estimated_stepping_batches gives {number}: other peers' samples bring more steps in the "
+                "same time, so give schedulers a number that all peers agree on",
             )
         return steps
 
-    return type(kind.__name__, (kind,), {"estimated_stepping_batches": property(estimated), "__module__": kind.__module__})
+    return type(
+        kind.__name__, (kind,), {"estimated_stepping_batches": property(estimated), "__module__": kind.__module__}
+    )
 
 
 class _GlobalStepTrainer:
@@ -60,7 +73,9 @@ class _GlobalStepTrainer:
 
 
 def after_global_steps(strategy: Any, callback: Any) -> Any:
-    """on_train_batch_end of a WeightAveraging callback, which looks for a new step of the optimizer: it sees the swarm's."""
+    """on_train_batch_end of a WeightAveraging callback, which looks for a new step of the optimizer: it sees the
+    swarm's.
+    """
     original = callback.on_train_batch_end
     base: "list[int]" = []
 

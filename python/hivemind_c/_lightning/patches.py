@@ -11,7 +11,8 @@ import torch
 
 from hivemind_c.optim import GradScaler
 
-SET_HERE = {"dht", "run_id", "optimizer", "params", "scheduler", "batch_size_per_step", "averaged_grad_hook"}  # Optimizer's, but the strategy's to set
+# Optimizer's, but the strategy's to set
+SET_HERE = {"dht", "run_id", "optimizer", "params", "scheduler", "batch_size_per_step", "averaged_grad_hook"}
 _MISSING = object()
 
 
@@ -72,7 +73,11 @@ def known_options(taker: Callable[..., Any], options: Dict[str, Any]) -> Dict[st
     for name in options:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
-            there = f"; did you mean {near[0]!r}?" if near else f": it has its own and Optimizer's {', '.join(sorted(known))}"
+            there = (
+                f"; did you mean {near[0]!r}?"
+                if near
+                else f": it has its own and Optimizer's {', '.join(sorted(known))}"
+            )
             raise TypeError(f"HivemindStrategy has no option {name!r}{there}")
     return options
 

@@ -58,7 +58,8 @@ class SampleCounter:
         if not found or found[0] is None:
             raise misconfigured(
                 self._strategy,
-                f"how many samples are in a batch? It cannot be seen in {type(batch).__name__}, which holds no tensor with a dimension: write HivemindStrategy(batch_size=...)",
+                f"how many samples are in a batch? It cannot be seen in {type(batch).__name__}, which holds no tensor "
+                "with a dimension: write HivemindStrategy(batch_size=...)",
             )
         if not self._said:
             self._say(found)
@@ -91,7 +92,9 @@ class SampleCounter:
         elif isinstance(thing, Iterable):
             yield from self._of_parts({f"{name}[{i}]": value for i, value in enumerate(thing)})
         elif dataclasses.is_dataclass(thing) and not isinstance(thing, type):
-            yield from self._of_parts({f"{name}.{field.name}": getattr(thing, field.name) for field in dataclasses.fields(thing)})
+            yield from self._of_parts(
+                {f"{name}.{field.name}": getattr(thing, field.name) for field in dataclasses.fields(thing)}
+            )
 
     def _of_parts(self, parts: "dict[str, Any]") -> Iterator[Size]:
         for name, value in parts.items():

@@ -35,7 +35,10 @@ class SwarmScheduler:
     def step(self) -> None:
         there = self._strategy.lr_scheduler_configs
         if any(all(config is not other for other in there) for config in self._configs):
-            self._say("the scheduler of configure_optimizers is no longer stepped, because a callback has put another one in its place, which follows this peer's data alone")
+            self._say(
+                "the scheduler of configure_optimizers is no longer stepped, because a callback has put another one "
+                "in its place, which follows this peer's data alone"
+            )
             return
         for scheduler in self.schedulers:
             try:
@@ -43,7 +46,10 @@ class SwarmScheduler:
             except ValueError as error:
                 if not isinstance(scheduler, OneCycleLR):
                     raise
-                self._say(f"OneCycleLR has ended, so the learning rate stays as it is: {error}; give it as many total_steps as there are global epochs")
+                self._say(
+                    f"OneCycleLR has ended, so the learning rate stays as it is: {error}; give it as many total_steps "
+                    "as there are global epochs"
+                )
 
     def _say(self, text: str) -> None:
         if not self._said:
@@ -99,23 +105,33 @@ def of_swarm(strategy: Any, configs: Sequence[Any]) -> Any:
         return None
     for config in configs:
         if config.frequency != 1:
-            logger.warning("the scheduler's frequency %s is left aside: with a swarm a scheduler is stepped once in each global epoch", config.frequency)
+            logger.warning(
+                "the scheduler's frequency %s is left aside: with a swarm a scheduler is stepped once in each global "
+                "epoch",
+                config.frequency,
+            )
         if config.interval == "epoch" and not isinstance(config.scheduler, ReduceLROnPlateau):
             say(
                 strategy,
-                f"{type(config.scheduler).__name__} steps once in each global epoch, which is one step of the optimizer, and not once in each pass over the data: count its "
+                f"{type(config.scheduler).__name__} steps once in each global epoch, which is one step of the "
+                "optimizer, and not once in each pass over the data: count its "
                 "arguments in global epochs, and return {'scheduler': ..., 'interval': 'step'} to say that you do",
             )
     if any(isinstance(config.scheduler, ReduceLROnPlateau) for config in configs):
         if len(configs) > 1:
-            raise ValueError("ReduceLROnPlateau cannot be used together with another scheduler here: return one of them from configure_optimizers")
+            raise ValueError(
+                "ReduceLROnPlateau cannot be used together with another scheduler here: return one of them from "
+                "configure_optimizers"
+            )
         return configs[0].scheduler
     scheduler = SwarmScheduler(strategy, configs)
     return lambda optimizer: scheduler
 
 
 def lr_scheduler_step(strategy: Any, configs: Sequence[Any]) -> Any:
-    """What Lightning calls in place of the module's lr_scheduler_step: the swarm steps its schedulers, and Lightning only brings what ReduceLROnPlateau looks at."""
+    """What Lightning calls in place of the module's lr_scheduler_step: the swarm steps its schedulers, and Lightning
+    only brings what ReduceLROnPlateau looks at.
+    """
     original, swarms = strategy.lightning_module.lr_scheduler_step, [config.scheduler for config in configs]
 
     def step(scheduler: Any, metric: Any) -> None:

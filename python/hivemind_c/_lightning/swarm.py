@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any, Dict
 from hivemind_c._lightning import namespaces
 from hivemind_c.optim.speed import Speed
 
-if TYPE_CHECKING:  # for type checkers both base classes at once, so that the Trainer of either Lightning accepts the callback
+# for type checkers both base classes at once, so that the Trainer of either Lightning accepts the callback
+if TYPE_CHECKING:
     import lightning.pytorch.callbacks
     import pytorch_lightning.callbacks
 
-    class Base(lightning.pytorch.callbacks.TQDMProgressBar, pytorch_lightning.callbacks.TQDMProgressBar):  # type: ignore[misc]
+    class Base(  # type: ignore[misc]
+        lightning.pytorch.callbacks.TQDMProgressBar, pytorch_lightning.callbacks.TQDMProgressBar
+    ):
         pass
 
 else:
@@ -20,7 +23,11 @@ else:
 
 
 def figures(progress: Any, speed: Speed) -> Dict[str, float]:
-    return {"num_peers": float(progress.num_peers), "global_epoch": float(progress.epoch), "swarm_samples_per_second": speed.look(progress)}
+    return {
+        "num_peers": float(progress.num_peers),
+        "global_epoch": float(progress.epoch),
+        "swarm_samples_per_second": speed.look(progress),
+    }
 
 
 def gathered(samples: int, target: int) -> str:

@@ -114,16 +114,31 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
         self._dht, self._prefix, self._auxiliary = dht, prefix, bool(auxiliary)
         self._client_mode = dht.client_mode if client_mode is None else bool(client_mode)
         if dht.client_mode and not self._client_mode:
-            raise HivemindValueError("client_mode=False is not possible: the DHT's node only dials out; make the DHT with client_mode=False, or remove client_mode")
+            raise HivemindValueError(
+                "client_mode=False is not possible: the DHT's node only dials out; make the DHT with "
+                "client_mode=False, or remove client_mode"
+            )
         if self._client_mode and auxiliary:
-            raise HivemindValueError("an auxiliary peer cannot be in client mode: it reduces data that others send to it; remove auxiliary or client_mode")
+            raise HivemindValueError(
+                "an auxiliary peer cannot be in client mode: it reduces data that others send to it; remove auxiliary "
+                "or client_mode"
+            )
         stall = stall_of(next_chunk_timeout, sender_timeout, reducer_timeout, allreduce_timeout)
         self._state_compression, self._declare_state_period = state_compression, declare_state_period
-        self._allow_state_sharing = not (self._client_mode or auxiliary) if allow_state_sharing is None else bool(allow_state_sharing)
-        self._min_matchmaking_time = 5.0 if min_matchmaking_time is None else seconds(min_matchmaking_time, "min_matchmaking_time")
+        self._allow_state_sharing = (
+            not (self._client_mode or auxiliary) if allow_state_sharing is None else bool(allow_state_sharing)
+        )
+        self._min_matchmaking_time = (
+            5.0 if min_matchmaking_time is None else seconds(min_matchmaking_time, "min_matchmaking_time")
+        )
         if target_group_size is not None and min_group_size == MIN_GROUP_SIZE:
             min_group_size = min(min_group_size, target_group_size)  # a smaller target was chosen, and this was not
-        self._tensors = LentTensors(averaged_tensors, compression, tensor_infos, min(part_size_bytes // 4, CHUNK_VALUES_MAX) if averaging_alpha == 1 and not auxiliary else 0)
+        self._tensors = LentTensors(
+            averaged_tensors,
+            compression,
+            tensor_infos,
+            min(part_size_bytes // 4, CHUNK_VALUES_MAX) if averaging_alpha == 1 and not auxiliary else 0,
+        )
         self._staging = Staging(self._tensors)
         self._bits = initial_group_bits
         self._settings: Dict[str, Union[int, float]] = dict(
@@ -175,7 +190,9 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
                 _notebook.replace(self._is_in_the_way, f"the averager {self._prefix!r}")
                 if self._client_mode and not self._dht.client_mode:  # a node of its own, which only dials out
                     self._own_node = Node(initial_peers=self._dht.get_visible_maddrs(), client_mode=True)
-                self._averager = _hivemind_c.Averager(self._node._started(), self._prefix, self._tensors.loans, self._bits, self._settings)
+                self._averager = _hivemind_c.Averager(
+                    self._node._started(), self._prefix, self._tensors.loans, self._bits, self._settings
+                )
                 self._answer_joiners()
                 _notebook.made_here(self)
 
@@ -183,7 +200,11 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
 
     def _is_in_the_way(self, other: Any) -> bool:
         """True if the other averages under this prefix on this DHT."""
-        return isinstance(other, DecentralizedAverager) and other is not self and (other._dht, other._prefix) == (self._dht, self._prefix)
+        return (
+            isinstance(other, DecentralizedAverager)
+            and other is not self
+            and (other._dht, other._prefix) == (self._dht, self._prefix)
+        )
 
     def wait_until_ready(self, timeout: Optional[float] = None) -> None:
         """Raises an error if the averager does not run. It is ready as soon as it was started.
@@ -251,9 +272,13 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
         """
         self._running()
         if wait and require_trigger:
-            raise HivemindValueError("require_trigger needs wait=False: a program that waits here cannot call allow_allreduce()")
+            raise HivemindValueError(
+                "require_trigger needs wait=False: a program that waits here cannot call allow_allreduce()"
+            )
         if wait and self._holder == threading.get_ident():
-            raise HivemindValueError("step() within get_tensors() would wait for itself: leave the context first, or give wait=False")
+            raise HivemindValueError(
+                "step() within get_tensors() would wait for itself: leave the context first, or give wait=False"
+            )
         self._tensors.check()
         now = get_dht_time()
         if timeout is not None and not timeout > 0:
@@ -263,7 +288,10 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
         else:
             looking = max(scheduled_time - now, 0.001)
             if timeout is not None and looking > timeout:
-                raise HivemindValueError(f"scheduled_time is {looking:.3g} s from now, and the step ends after {timeout:g} s: make the timeout longer")
+                raise HivemindValueError(
+                    f"scheduled_time is {looking:.3g} s from now, and the step ends after {timeout:g} s: make the "
+                    "timeout longer"
+                )
         weight = self._weight(weight)
         averager, told = self._mended(), packed(gather)
         try:
@@ -271,8 +299,19 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
                 self._staging.check_free(averager)
                 if not require_trigger:
                     self._staging.make_ready()
-                future = averager.step(told, epoch_bytes(epoch), weight, looking, timeout, expected, require_trigger, allow_retries)
-                control = StepControl(self, future, weight, now + looking, None if timeout is None else now + timeout, not require_trigger, allow_retries, told)
+                future = averager.step(
+                    told, epoch_bytes(epoch), weight, looking, timeout, expected, require_trigger, allow_retries
+                )
+                control = StepControl(
+                    self,
+                    future,
+                    weight,
+                    now + looking,
+                    None if timeout is None else now + timeout,
+                    not require_trigger,
+                    allow_retries,
+                    told,
+                )
                 watched = self._staging.begun(control)
         except HivemindError as error:
             if error.status != "BUSY" or not wait:
@@ -353,7 +392,9 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
                 bits = averager.bits()
                 averager.close()
                 if not self._ended:
-                    self._averager = _hivemind_c.Averager(self._node._started(), self._prefix, self._tensors.loans, bits, self._settings)
+                    self._averager = _hivemind_c.Averager(
+                        self._node._started(), self._prefix, self._tensors.loans, bits, self._settings
+                    )
         return self._running()
 
     def _weigh(self, step: Future, weight: float) -> None:
@@ -369,12 +410,15 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
         members wait with it, so keep it short.
         """
         if self._holder == threading.get_ident():
-            raise HivemindValueError("get_tensors() within get_tensors() would wait for itself: leave the first context before the second")
+            raise HivemindValueError(
+                "get_tensors() within get_tensors() would wait for itself: leave the first context before the second"
+            )
         averager = self._averager if not self._ended else None
         locked: List[bool] = []
         try:
             while averager is not None and True not in locked:
-                locked[:] = map(averager.lock, (None,))  # in one go: Ctrl-C comes before or behind it, never between the lock and the list
+                # in one go: Ctrl-C comes before or behind it, never between the lock and the list
+                locked[:] = map(averager.lock, (None,))
                 if self._ended and True not in locked:
                     averager = None
             self._holder = threading.get_ident()
@@ -444,7 +488,9 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
         if self._ended:
             raise HivemindError("cannot use this averager: it was shut down")
         if self._averager is None:
-            raise HivemindError("cannot use this averager: it has not been started; call run_in_background(), or give start=True")
+            raise HivemindError(
+                "cannot use this averager: it has not been started; call run_in_background(), or give start=True"
+            )
         return self._averager
 
     def __repr__(self) -> str:

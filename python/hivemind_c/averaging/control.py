@@ -23,7 +23,11 @@ Gathered = Dict[str, Any]
 
 
 class AveragingStage(Enum):
-    """Where a step is, as far as the program decides it. IDLE and LOOKING_FOR_GROUP are hivemind's: a step here is never in them, as it may be triggered before it has a group."""
+    """The stage of a step, as far as the program decides it.
+
+    IDLE and LOOKING_FOR_GROUP exist for programs of hivemind. A step here is never in them, because it may be triggered
+    before it has a group.
+    """
 
     IDLE = 1
     LOOKING_FOR_GROUP = 2
@@ -130,7 +134,11 @@ class StepControl:
     def group(self) -> GroupInfo:
         """Of a step that is done well: its members, and what they gave to be gathered."""
         members, *_, stamp = self.details(0)
-        return GroupInfo(str(stamp).encode(), tuple(PeerID(member[0]) for member in members), tuple(_value(member) for member in members))
+        return GroupInfo(
+            str(stamp).encode(),
+            tuple(PeerID(member[0]) for member in members),
+            tuple(_value(member) for member in members),
+        )
 
     @property
     def stage(self) -> AveragingStage:
@@ -166,7 +174,9 @@ class StepControl:
     # ---- its end ----
 
     def _settle(self) -> bool:
-        """Once over: what a round on host copies brought goes back to where the tensors live. Whoever comes first does it."""
+        """Once over: what a round on host copies brought goes back to where the tensors live. Whoever comes first does
+        it.
+        """
         if not self._settled.is_set():
             with self._settling:
                 if not self._settled.is_set():
@@ -239,15 +249,23 @@ class StepControl:
             averager: The averager that is about to use it.
         """
         if self._averager is not averager:
-            raise ValueError(f"the control belongs to another averager, of {self._averager.prefix!r}: give one from this averager's schedule_step()")
+            raise ValueError(
+                f"the control belongs to another averager, of {self._averager.prefix!r}: give one from this "
+                "averager's schedule_step()"
+            )
         if self._triggered:
-            raise ValueError("the control was already used, and its averaging has begun or is over: make a new one with schedule_step()")
+            raise ValueError(
+                "the control was already used, and its averaging has begun or is over: make a new one with "
+                "schedule_step()"
+            )
 
     def check_begun(self) -> None:
         """Raises why it could not begin: a step is under way, for one. Not why it has found no group since."""
         self._averager.get_group_bits()  # answered behind what the core does with the step
         error = self.exception(0) if self.done() else None
-        if error is not None and (isinstance(error, HivemindValueError) or getattr(error, "status", "") in ("BUSY", "CLOSED")):
+        if error is not None and (
+            isinstance(error, HivemindValueError) or getattr(error, "status", "") in ("BUSY", "CLOSED")
+        ):
             raise error
 
     def _watch(self) -> None:

@@ -46,12 +46,24 @@ class AveragerSettings:
     @property
     def matchmaking_kwargs(self) -> Dict[str, Any]:
         """The options for the search for a group, by name."""
-        return {name: self._arguments[name] for name in ("target_group_size", "min_group_size", "min_matchmaking_time", "request_timeout", "initial_group_bits")}
+        return {
+            name: self._arguments[name]
+            for name in (
+                "target_group_size",
+                "min_group_size",
+                "min_matchmaking_time",
+                "request_timeout",
+                "initial_group_bits",
+            )
+        }
 
     @property
     def allreduce_kwargs(self) -> Dict[str, Any]:
         """The options for the round itself, by name."""
-        return {name: self._arguments[name] for name in ("compression", "part_size_bytes", "min_vector_size", "averaging_alpha")}
+        return {
+            name: self._arguments[name]
+            for name in ("compression", "part_size_bytes", "min_vector_size", "averaging_alpha")
+        }
 
     @property
     def tensor_infos(self: "DecentralizedAverager") -> Sequence[Any]:

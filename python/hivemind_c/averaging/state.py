@@ -1,5 +1,6 @@
-"""The swarm's state, for who joins: offered by those who have it, loaded whole from several of them at once. The rules are the core's
-(csrc/core/state/state.h); here tensors become buffers, and buffers tensors. Nothing that comes from the network is ever run as code."""
+"""The swarm's state, for who joins: offered by those who have it, loaded whole from several of them at once. The rules
+are the core's (csrc/core/state/state.h); here tensors become buffers, and buffers tensors. Nothing that comes from the
+network is ever run as code."""
 
 from __future__ import annotations
 
@@ -41,12 +42,18 @@ class StateSharing:
         declare_period: Seconds between two announcements of an offer.
     """
 
-    def __init__(self, node: Any, prefix: str, *, compression: CompressionBase = NoCompression(), declare_period: float = 30):
+    def __init__(
+        self, node: Any, prefix: str, *, compression: CompressionBase = NoCompression(), declare_period: float = 30
+    ):
         if not declare_period > 0:
             raise ValueError(f"declare_period must be more than 0 seconds, not {declare_period!r}")
         self._node = getattr(node, "_node", node)._started() if not hasattr(node, "_started") else node._started()
         self.prefix, self.compression = prefix, compression
-        self._key, self._declare_ms, self._priority = prefix.encode(), min(round(declare_period * 1000), 1 << 30) or 1, 0.0
+        self._key, self._declare_ms, self._priority = (
+            prefix.encode(),
+            min(round(declare_period * 1000), 1 << 30) or 1,
+            0.0,
+        )
 
     def offer(
         self,
@@ -81,8 +88,14 @@ class StateSharing:
         schema = [[_dtype_name(tensor), list(tensor.shape)] for tensor in tensors]
         packed = _pack({"version": _VERSION, "tensors": schema, "metadata": metadata}, 0)
         if len(packed) > METADATA_MAX:
-            raise ValueError(f"the state's metadata has {len(packed)} bytes when packed, and the limit is {METADATA_MAX}: share large values as tensors")
-        parts = tuple((_buffer(tensor), _codec(self.compression, info, name), _FLOATS.get(name, 0)) for tensor, info, (name, _) in zip(tensors, infos, schema))
+            raise ValueError(
+                f"the state's metadata has {len(packed)} bytes when packed, and the limit is {METADATA_MAX}: share "
+                "large values as tensors"
+            )
+        parts = tuple(
+            (_buffer(tensor), _codec(self.compression, info, name), _FLOATS.get(name, 0))
+            for tensor, info, (name, _) in zip(tensors, infos, schema)
+        )
         future = self._node.state_offer(self._key, epoch, packed, parts, self._priority, self._declare_ms, lineage)
         return future.result() if wait else future
 
@@ -110,7 +123,14 @@ class StateSharing:
         if error is not None and error.status != "NOT_FOUND":
             raise error
 
-    def load(self, timeout: Optional[float] = None, *, like: Optional[Sequence[Any]] = None, epoch_least: int = 0, size_max: int = 0) -> LoadedState:
+    def load(
+        self,
+        timeout: Optional[float] = None,
+        *,
+        like: Optional[Sequence[Any]] = None,
+        epoch_least: int = 0,
+        size_max: int = 0,
+    ) -> LoadedState:
         """Returns the state that a majority of the swarm names, as a LoadedState.
 
         Raises HivemindLookupError if no peer offers a state, and HivemindConnectionError if no donor answers.
@@ -136,7 +156,9 @@ class StateSharing:
 def _dtype_name(tensor: Any) -> str:
     name = str(tensor.dtype).replace("torch.", "")
     if name not in _FLOATS and name not in _OTHERS:
-        raise HivemindValueError(f"a tensor of {tensor.dtype} cannot be shared: convert it to one of {', '.join((*_FLOATS, *_OTHERS))}")
+        raise HivemindValueError(
+            f"a tensor of {tensor.dtype} cannot be shared: convert it to one of {', '.join((*_FLOATS, *_OTHERS))}"
+        )
     return name
 
 
@@ -152,7 +174,10 @@ def _codec(compression: Any, info: CompressionInfo, dtype: str) -> int:
         compression = compression.choose_compression(info)
     name = getattr(compression, "_name", None)
     if name not in CODECS:
-        raise HivemindValueError(f"cannot share a state with {type(compression).__name__}: use a compression of hivemind_c, or NoCompression()")
+        raise HivemindValueError(
+            f"cannot share a state with {type(compression).__name__}: use a compression of hivemind_c, or "
+            "NoCompression()"
+        )
     return CODECS.index(name) if dtype in _FLOATS else 0
 
 
@@ -179,10 +204,15 @@ def _read(packed: bytes, n: int) -> Tuple[List[Tuple[str, Tuple[int, ...]]], Any
 def _compare(schema: Sequence[Tuple[str, Tuple[int, ...]]], like: Sequence[Any]) -> None:
     wanted = [(str(tensor.dtype).replace("torch.", ""), tuple(tensor.shape)) for tensor in like]
     if len(wanted) != len(schema):
-        raise HivemindValueError(f"the swarm's state has {len(schema)} tensors, and this peer's {len(wanted)}: train the same model on both")
+        raise HivemindValueError(
+            f"the swarm's state has {len(schema)} tensors, and this peer's {len(wanted)}: train the same model on both"
+        )
     for i, (theirs, ours) in enumerate(zip(schema, wanted)):
         if theirs != ours:
-            raise HivemindValueError(f"tensor {i} of the swarm's state is {theirs[0]} of shape {theirs[1]}, and this peer's {ours[0]} of shape {ours[1]}")
+            raise HivemindValueError(
+                f"tensor {i} of the swarm's state is {theirs[0]} of shape {theirs[1]}, and this peer's {ours[0]} of "
+                f"shape {ours[1]}"
+            )
 
 
 def _tensor(buffer: memoryview, name: str, shape: Tuple[int, ...]) -> Any:
@@ -191,5 +221,7 @@ def _tensor(buffer: memoryview, name: str, shape: Tuple[int, ...]) -> Any:
     dtype = getattr(torch, name)
     size = math.prod(shape) * dtype.itemsize
     if size != buffer.nbytes:
-        raise HivemindValueError(f"a tensor of the swarm's state has {buffer.nbytes} bytes, and its shape asks for {size}")
+        raise HivemindValueError(
+            f"a tensor of the swarm's state has {buffer.nbytes} bytes, and its shape asks for {size}"
+        )
     return torch.frombuffer(buffer, dtype=dtype).reshape(shape) if size else torch.empty(shape, dtype=dtype)

@@ -90,7 +90,9 @@ class StateExchange:
             return self._load(sharing, timeout, epoch_least)
         return aside("hivemind_c-load", lambda: self._load(sharing, timeout, epoch_least))
 
-    def _load(self: "DecentralizedAverager", sharing: "StateSharing", timeout: Optional[float], epoch_least: int) -> Optional[State]:
+    def _load(
+        self: "DecentralizedAverager", sharing: "StateSharing", timeout: Optional[float], epoch_least: int
+    ) -> Optional[State]:
         try:
             loaded = self._load_on_demand(sharing, timeout) if self._on_demand and not epoch_least else None
             if loaded is None:
@@ -120,7 +122,10 @@ class StateExchange:
     @allow_state_sharing.setter
     def allow_state_sharing(self: "DecentralizedAverager", value: bool) -> None:
         if value and (self.client_mode or self.auxiliary):
-            raise ValueError("this peer cannot share its state: it is in client mode, where no peer can ask it, or auxiliary, where it has none")
+            raise ValueError(
+                "this peer cannot share its state: it is in client mode, where no peer can ask it, or auxiliary, "
+                "where it has none"
+            )
         self._allow_state_sharing = bool(value)
         if value and self.is_alive():
             self._answer_joiners()

@@ -25,7 +25,10 @@ def codec_of(compression: Any, info: CompressionInfo) -> int:
         raise TypeError(f"compression must be an instance, for example Float16Compression(), not {chosen!r}")
     if not isinstance(chosen, _Codec):
         names = ", ".join(one.__name__ for one in BUILT_IN)
-        raise HivemindValueError(f"{type(chosen).__name__} cannot be used for averaging: rounds run without Python; choose one of {names}, or an adaptive compression made of them")
+        raise HivemindValueError(
+            f"{type(chosen).__name__} cannot be used for averaging: rounds run without Python; choose one of {names}, "
+            "or an adaptive compression made of them"
+        )
     return _hivemind_c.CODECS.index(chosen._name)
 
 
@@ -51,14 +54,17 @@ def _span(tensor: Any) -> Optional[Tuple[str, int, int]]:
 
 
 def check_apart(tensors: Sequence[Any]) -> None:
-    """That no memory is given twice: each of its averages would be written over the other's, in another order at each member."""
+    """That no memory is given twice: each of its averages would be written over the other's, in another order at each
+    member.
+    """
     found = ((_span(tensor), i) for i, tensor in enumerate(tensors))
     spans = sorted((span, i) for span, i in found if span is not None)
     for ((device, _, end), i), ((next_device, begin, _), j) in zip(spans, spans[1:]):
         if device == next_device and begin < end:
             first, second = sorted((i, j))
             raise HivemindValueError(
-                f"averaged_tensors[{first}] and averaged_tensors[{second}] lie in the same memory, as tied weights do: give each tensor once, and the whole tensor instead of overlapping views"
+                f"averaged_tensors[{first}] and averaged_tensors[{second}] lie in the same memory, as tied weights "
+                "do: give each tensor once, and the whole tensor instead of overlapping views"
             )
 
 
@@ -72,11 +78,23 @@ class LentTensors:
         chunk_values: Values in the largest chunk of a round, for tensors on GPUs. 0: those are copied to the host.
     """
 
-    def __init__(self, tensors: Sequence[Any], compression: CompressionBase, infos: Optional[Sequence[CompressionInfo]] = None, chunk_values: int = 0):
+    def __init__(
+        self,
+        tensors: Sequence[Any],
+        compression: CompressionBase,
+        infos: Optional[Sequence[CompressionInfo]] = None,
+        chunk_values: int = 0,
+    ):
         self.tensors: Tuple[Any, ...] = tuple(tensors)
         if infos is not None and len(infos) != len(self.tensors):
-            raise HivemindValueError(f"tensor_infos has {len(infos)} entries for {len(self.tensors)} tensors: give one for each tensor")
-        self.infos = tuple(infos) if infos is not None else tuple(CompressionInfo.from_tensor(one, key=i) for i, one in enumerate(self.tensors))
+            raise HivemindValueError(
+                f"tensor_infos has {len(infos)} entries for {len(self.tensors)} tensors: give one for each tensor"
+            )
+        self.infos = (
+            tuple(infos)
+            if infos is not None
+            else tuple(CompressionInfo.from_tensor(one, key=i) for i, one in enumerate(self.tensors))
+        )
         self._codecs = [codec_of(compression, info) for info in self.infos]
         self._chunk_values = chunk_values
         self._transfers_by_device: Dict[Any, Optional[cuda.Transfers]] = {}
@@ -105,7 +123,10 @@ class LentTensors:
         if not arrays.is_tensor(tensor):
             return tensor
         if tensor.layout != _strided() or not tensor.is_floating_point():
-            raise HivemindValueError(f"averaged_tensors[{i}] is a {tensor.layout} tensor of {tensor.dtype}: only dense floating tensors can be averaged")
+            raise HivemindValueError(
+                f"averaged_tensors[{i}] is a {tensor.layout} tensor of {tensor.dtype}: only dense floating tensors "
+                "can be averaged"
+            )
         if self._by[i] is not None:
             return tensor.detach()
         if tensor.device.type != "cpu":
@@ -117,7 +138,10 @@ class LentTensors:
     @property
     def loans(self) -> List[Tuple[Any, int, Any]]:
         """(memory, codec, how it is reached when it is a GPU's)"""
-        return [(lent, codec, transfers and transfers.inner) for lent, codec, transfers in zip(self._lent, self._codecs, self._by)]
+        return [
+            (lent, codec, transfers and transfers.inner)
+            for lent, codec, transfers in zip(self._lent, self._codecs, self._by)
+        ]
 
     def ready(self) -> None:
         """What the program has put on its streams comes before the next round."""
@@ -128,7 +152,9 @@ class LentTensors:
                 pass  # the GPU has failed, and its transfers says so in the round
 
     def broken(self) -> bool:
-        """Whether a GPU has failed in a round: then its tensors are lent as copies on the host from now on. Told in one warning."""
+        """Whether a GPU has failed in a round: then its tensors are lent as copies on the host from now on. Told in one
+        warning.
+        """
         failed = [(tensor, why) for tensor, transfers in self._on_gpus() for why in [transfers.why()] if why]
         for tensor, why in failed:
             cuda.give_up(tensor, HivemindError(why))
@@ -139,7 +165,11 @@ class LentTensors:
 
     def _on_gpus(self) -> List[Tuple[Any, cuda.Transfers]]:
         """One tensor of each."""
-        some = {tensor.device: (tensor, transfers) for tensor, transfers in zip(self.tensors, self._by) if transfers is not None}
+        some = {
+            tensor.device: (tensor, transfers)
+            for tensor, transfers in zip(self.tensors, self._by)
+            if transfers is not None
+        }
         return list(some.values())
 
     @property
@@ -175,7 +205,8 @@ class LentTensors:
         for i, (tensor, address) in enumerate(zip(self.tensors, self._addresses)):
             if self._address(tensor) != address:
                 return HivemindValueError(
-                    f"averaged_tensors[{i}] has been resized, or its memory exchanged, since the averager was made: change tensors in place, or make a new averager"
+                    f"averaged_tensors[{i}] has been resized, or its memory exchanged, since the averager was made: "
+                    "change tensors in place, or make a new averager"
                 )
         return None
 

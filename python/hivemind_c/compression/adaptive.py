@@ -28,7 +28,9 @@ class AdaptiveCompressionBase(CompressionBase):
             info: Key, shape and role of the tensor.
         """
 
-    def compress(self, tensor: Any, info: Optional[CompressionInfo] = None, allow_inplace: bool = False) -> SerializedTensor:
+    def compress(
+        self, tensor: Any, info: Optional[CompressionInfo] = None, allow_inplace: bool = False
+    ) -> SerializedTensor:
         """Compresses a tensor by the compression chosen for it.
 
         Args:
@@ -66,7 +68,11 @@ class SizeAdaptiveCompression(AdaptiveCompressionBase):
     """
 
     def __init__(self, threshold: int, less: CompressionBase, greater_equal: CompressionBase):
-        self.threshold, self.less, self.greater_equal = threshold, _instance(less, "less"), _instance(greater_equal, "greater_equal")
+        self.threshold, self.less, self.greater_equal = (
+            threshold,
+            _instance(less, "less"),
+            _instance(greater_equal, "greater_equal"),
+        )
 
     def choose_compression(self, info: CompressionInfo) -> CompressionBase:
         """Returns the compression for a tensor.
@@ -123,7 +129,9 @@ class PerTensorCompression(AdaptiveCompressionBase):
     """
 
     def __init__(self, tensor_compressions: Union[Sequence[CompressionBase], Mapping[Any, CompressionBase]]):
-        by_key = tensor_compressions.items() if isinstance(tensor_compressions, Mapping) else enumerate(tensor_compressions)
+        by_key = (
+            tensor_compressions.items() if isinstance(tensor_compressions, Mapping) else enumerate(tensor_compressions)
+        )
         for key, one in by_key:
             _instance(one, f"the compression of {key!r}")
         self.tensor_compressions = tensor_compressions

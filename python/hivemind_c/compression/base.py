@@ -102,8 +102,12 @@ class TensorDescriptor:
         """
         import torch
 
-        properties = {name: getattr(self, name) for name in ("dtype", "layout", "device", "requires_grad", "pin_memory")}
-        return torch.zeros(self.size, **{**{name: value for name, value in properties.items() if value is not None}, **kwargs})
+        properties = {
+            name: getattr(self, name) for name in ("dtype", "layout", "device", "requires_grad", "pin_memory")
+        }
+        return torch.zeros(
+            self.size, **{**{name: value for name, value in properties.items() if value is not None}, **kwargs}
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +121,9 @@ class CompressionInfo:
     part_size: Optional[int] = None  #: elements in a part at most; None: the tensor is whole
 
     @classmethod
-    def from_tensor(cls, tensor: Any, key: Any = None, descriptor: Optional[TensorDescriptor] = None, **kwargs: Any) -> CompressionInfo:
+    def from_tensor(
+        cls, tensor: Any, key: Any = None, descriptor: Optional[TensorDescriptor] = None, **kwargs: Any
+    ) -> CompressionInfo:
         """Returns the properties of a tensor.
 
         Args:
@@ -173,7 +179,12 @@ class SerializedTensor:
         numpy: bool = False,
         name: str = "",
     ):
-        self.buffer, self.size, self.requires_grad, self.dtype = buffer, tuple(map(int, size)), bool(requires_grad), str(dtype)
+        self.buffer, self.size, self.requires_grad, self.dtype = (
+            buffer,
+            tuple(map(int, size)),
+            bool(requires_grad),
+            str(dtype),
+        )
         self.compression, self.chunks, self.numpy, self.name = int(compression), int(chunks), bool(numpy), str(name)
 
     def _fields(self) -> Tuple[Any, ...]:
@@ -183,7 +194,8 @@ class SerializedTensor:
         return isinstance(other, SerializedTensor) and self._fields() == other._fields()
 
     def __repr__(self) -> str:
-        return f"SerializedTensor({len(self.buffer)} bytes, compression={self.compression}, size={self.size}, dtype={self.dtype!r})"
+        form = f"compression={self.compression}, size={self.size}, dtype={self.dtype!r}"
+        return f"SerializedTensor({len(self.buffer)} bytes, {form})"
 
     def numel(self) -> int:
         """Returns the number of elements."""
@@ -195,7 +207,16 @@ class SerializedTensor:
         flags = self.requires_grad | self.numpy << 1
         try:
             head = self._HEAD.pack(
-                b"HVt1", 1, flags, self.compression, len(self.size), len(dtype), len(name), 0, self.chunks, len(self.buffer)
+                b"HVt1",
+                1,
+                flags,
+                self.compression,
+                len(self.size),
+                len(dtype),
+                len(name),
+                0,
+                self.chunks,
+                len(self.buffer),
             )
             return b"".join([head, struct.pack(f"<{len(self.size)}Q", *self.size), dtype, name, self.buffer])
         except struct.error as error:
@@ -203,7 +224,9 @@ class SerializedTensor:
 
     def ByteSize(self) -> int:
         """Returns the number of bytes that SerializeToString() would make."""
-        return self._HEAD.size + 8 * len(self.size) + len(self.dtype.encode()) + len(self.name.encode()) + len(self.buffer)
+        return (
+            self._HEAD.size + 8 * len(self.size) + len(self.dtype.encode()) + len(self.name.encode()) + len(self.buffer)
+        )
 
     @classmethod
     def FromString(cls, data: Any) -> SerializedTensor:
@@ -217,14 +240,23 @@ class SerializedTensor:
             raise HivemindValueError("these bytes are not a serialized tensor: they are too short")
         magic, version, flags, compression, dims, n_dtype, n_name, zero, chunks, length = cls._HEAD.unpack_from(view)
         if magic != b"HVt1" or zero or flags > 3:
-            raise HivemindValueError("these bytes are not a serialized tensor: they were damaged, or written by another program")
+            raise HivemindValueError(
+                "these bytes are not a serialized tensor: they were damaged, or written by another program"
+            )
         if version != 1:
-            raise HivemindValueError("this tensor was serialized by another version of hivemind_c: use the same one on both sides")
+            raise HivemindValueError(
+                "this tensor was serialized by another version of hivemind_c: use the same one on both sides"
+            )
         start = cls._HEAD.size + 8 * dims
         if dims > cls.DIMS_MAX or len(view) != start + n_dtype + n_name + length:
-            raise HivemindValueError("these bytes are not a complete serialized tensor: their length differs from the one in their header")
+            raise HivemindValueError(
+                "these bytes are not a complete serialized tensor: their length differs from the one in their header"
+            )
         try:
-            dtype, name = (bytes(view[a:b]).decode() for a, b in ((start, start + n_dtype), (start + n_dtype, start + n_dtype + n_name)))
+            dtype, name = (
+                bytes(view[a:b]).decode()
+                for a, b in ((start, start + n_dtype), (start + n_dtype, start + n_dtype + n_name))
+            )
         except UnicodeDecodeError:
             raise HivemindValueError("these bytes are not a serialized tensor: a name in them is not text") from None
         size = struct.unpack_from(f"<{dims}Q", view, cls._HEAD.size)
@@ -271,7 +303,9 @@ class CompressionBase(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has neither decode nor extract")
 
-    def compress(self, tensor: Any, info: Optional[CompressionInfo] = None, allow_inplace: bool = False) -> SerializedTensor:
+    def compress(
+        self, tensor: Any, info: Optional[CompressionInfo] = None, allow_inplace: bool = False
+    ) -> SerializedTensor:
         """Compresses a tensor.
 
         Args:
@@ -297,7 +331,9 @@ class CompressionBase(ABC):
         wanted = arrays.dtype_of(dtype, serialized_tensor.numpy)
         tensor = self.decode(serialized_tensor.buffer, serialized_tensor.size, wanted)
         if tuple(tensor.shape) != serialized_tensor.size:
-            raise HivemindValueError(f"{type(self).__name__} gave a tensor of shape {tuple(tensor.shape)} for {serialized_tensor.size}")
+            raise HivemindValueError(
+                f"{type(self).__name__} gave a tensor of shape {tuple(tensor.shape)} for {serialized_tensor.size}"
+            )
         return with_grad(tensor, serialized_tensor)
 
     def estimate_compression_ratio(self, info: CompressionInfo) -> float:
@@ -312,7 +348,9 @@ class CompressionBase(ABC):
         is_array = not arrays.is_tensor(tensor)
         name = type(self).__name__ if self.compression_type >= USER_FIRST else ""
         requires_grad = not is_array and tensor.requires_grad
-        return SerializedTensor(buffer, tensor.shape, requires_grad, dtype, self.compression_type, numpy=is_array, name=name)
+        return SerializedTensor(
+            buffer, tensor.shape, requires_grad, dtype, self.compression_type, numpy=is_array, name=name
+        )
 
     def __repr__(self) -> str:
         return f"hivemind_c.{type(self).__name__}()"
@@ -343,7 +381,10 @@ def register_compression(compression: CompressionBase) -> None:
         raise HivemindValueError(f"compression_type must be a number from {USER_FIRST} to {USER_LAST}, not {number!r}")
     there = _registered.get(int(number))
     if there is not None and type(there).__qualname__ != type(compression).__qualname__:
-        raise HivemindValueError(f"compression_type {number} is {type(there).__name__}'s already: choose another number for {type(compression).__name__}")
+        raise HivemindValueError(
+            f"compression_type {number} is {type(there).__name__}'s already: choose another number for "
+            f"{type(compression).__name__}"
+        )
     _registered[int(number)] = compression
 
 
@@ -353,11 +394,13 @@ def compression_of(serialized: SerializedTensor) -> CompressionBase:
     if found is None:
         name = f" ({serialized.name[:40]!r})" if serialized.name else ""
         raise HivemindLookupError(
-            f"the tensor was compressed by number {serialized.compression}{name}, which is not known here: call register_compression on each peer"
+            f"the tensor was compressed by number {serialized.compression}{name}, which is not known here: call "
+            "register_compression on each peer"
         )
     if serialized.name and serialized.name != type(found).__name__:
         raise HivemindLookupError(
-            f"the tensor was compressed by {serialized.name[:40]!r}, but number {serialized.compression} is {type(found).__name__} here: "
+            f"the tensor was compressed by {serialized.name[:40]!r}, but number {serialized.compression} is "
+            f"{type(found).__name__} here: "
             "register the same compressions on every peer"
         )
     return found

@@ -38,7 +38,11 @@ def serialize_torch_tensor(
         **kwargs: Arguments of CompressionInfo.from_tensor, if info is None.
     """
     info = info or CompressionInfo.from_tensor(tensor, **kwargs)
-    chosen = compression_type if isinstance(compression_type, CompressionBase) else compression_of(SerializedTensor(compression=compression_type))
+    chosen = (
+        compression_type
+        if isinstance(compression_type, CompressionBase)
+        else compression_of(SerializedTensor(compression=compression_type))
+    )
     return chosen.compress(tensor, info, allow_inplace)
 
 
@@ -53,7 +57,9 @@ def deserialize_torch_tensor(serialized_tensor: Union[SerializedTensor, bytes]) 
     return with_grad(compression_of(serialized_tensor).extract(serialized_tensor), serialized_tensor)
 
 
-def split_for_streaming(serialized_tensor: SerializedTensor, chunk_size_bytes: int = STREAMING_CHUNK_SIZE_BYTES) -> Iterator[SerializedTensor]:
+def split_for_streaming(
+    serialized_tensor: SerializedTensor, chunk_size_bytes: int = STREAMING_CHUNK_SIZE_BYTES
+) -> Iterator[SerializedTensor]:
     """Yields a compressed tensor in parts. The first part holds the header.
 
     Args:
@@ -86,7 +92,10 @@ def combine_from_streaming(stream: Iterable[SerializedTensor]) -> SerializedTens
     """
     parts = list(stream)
     if not parts or max(parts[0].chunks, 1) != len(parts):
-        raise HivemindValueError(f"{len(parts)} parts of a tensor came, and the number expected is {parts[0].chunks if parts else 'at least 1'}")
+        raise HivemindValueError(
+            f"{len(parts)} parts of a tensor came, and the number expected is "
+            f"{parts[0].chunks if parts else 'at least 1'}"
+        )
     first = parts[0]
     buffer = b"".join(part.buffer for part in parts)
     return SerializedTensor(

@@ -16,5 +16,7 @@ class RSASignatureValidator(SignatureValidator):
 
     def __init__(self, private_key: Any = None) -> None:
         if private_key is not None:
-            raise ValueError("private_key: records are signed with the node's own key, which DHT(identity_path=...) keeps in a file")
+            raise ValueError(
+                "private_key: records are signed with the node's own key, which DHT(identity_path=...) keeps in a file"
+            )
         super().__init__()

@@ -34,7 +34,8 @@ logger = logging.getLogger("hivemind_c.dht")
 Result = TypeVar("Result")
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
-_MISSED = {"UNREACHABLE", "TIMEOUT"}  # the network's doing: told in the log when it begins, and answered with False or None
+# the network's doing: told in the log when it begins, and answered with False or None
+_MISSED = {"UNREACHABLE", "TIMEOUT"}
 
 
 class DHT:
@@ -111,17 +112,27 @@ class DHT:
         client_mode = options_of.check(options, OPTIONS) or client_mode
         self.num_workers, self.kwargs = num_workers, options
         if authorizer is not None:
-            raise NotImplementedError("authorizer is not supported: a swarm here is open to each peer that reaches it; remove authorizer, and restrict access in the network")
+            raise NotImplementedError(
+                "authorizer is not supported: a swarm here is open to each peer that reaches it; remove authorizer, "
+                "and restrict access in the network"
+            )
         if use_ipfs:
             logger.warning("ignoring use_ipfs: this DHT finds peers through initial_peers, not through IPFS")
         if use_relay or use_auto_relay:
-            logger.warning("ignoring use_relay: peers connect to each other directly; a peer that others cannot reach uses client_mode=True")
+            logger.warning(
+                "ignoring use_relay: peers connect to each other directly; a peer that others cannot reach uses "
+                "client_mode=True"
+            )
         self._troubled = False
         self._pending = check_validators(record_validators)
         self._validators, self._runner = Validators(), Runner()
         self._client_mode = bool(client_mode)
         self._initial_peers = _texts(initial_peers, "initial_peers")
-        self._ensure, self._shutdown_timeout, self._startup_timeout = ensure_bootstrap_success, shutdown_timeout, startup_timeout
+        self._ensure, self._shutdown_timeout, self._startup_timeout = (
+            ensure_bootstrap_success,
+            shutdown_timeout,
+            startup_timeout,
+        )
         self._bootstrap_timeout = wait_timeout if bootstrap_timeout is None else bootstrap_timeout
         self._node = Node(
             None if client_mode else host_maddrs,
@@ -187,7 +198,9 @@ class DHT:
                 if self.state()["is_initial"]:
                     return  # the list names this node itself: it is the one that others come to
                 if left <= 0:
-                    raise HivemindTimeoutError(f"no initial peer has answered within {timeout:g} s: {', '.join(self._initial_peers)}") from None
+                    raise HivemindTimeoutError(
+                        f"no initial peer has answered within {timeout:g} s: {', '.join(self._initial_peers)}"
+                    ) from None
             except HivemindConnectionError:  # each has been tried: a swarm that starts all at once deserves another try
                 if time.monotonic() - begin >= min(self._bootstrap_timeout, timeout):
                     raise
@@ -251,7 +264,13 @@ class DHT:
     # ---- store and get ----
 
     def store(
-        self, key: DHTKey, value: DHTValue, expiration_time: DHTExpiration, subkey: Optional[Subkey] = None, return_future: bool = False, **effort: Any
+        self,
+        key: DHTKey,
+        value: DHTValue,
+        expiration_time: DHTExpiration,
+        subkey: Optional[Subkey] = None,
+        return_future: bool = False,
+        **effort: Any,
     ) -> Union[bool, DHTFuture[bool]]:
         """Stores a value under a key, or in the dictionary under the key if a subkey is given.
 
@@ -278,7 +297,9 @@ class DHT:
         reply = DHTFuture(future, lambda future, timeout: self._stored(future, timeout, key))
         return reply if return_future else _wait(reply)
 
-    def get(self, key: DHTKey, latest: bool = False, return_future: bool = False, **effort: Any) -> Union[None, ValueWithExpiration, DHTFuture[Optional[ValueWithExpiration]]]:
+    def get(
+        self, key: DHTKey, latest: bool = False, return_future: bool = False, **effort: Any
+    ) -> Union[None, ValueWithExpiration, DHTFuture[Optional[ValueWithExpiration]]]:
         """Returns the value under a key and its expiration time, or None.
 
         The value of a key with subkeys is a dict {subkey: (value, expiration_time)}. None means that there is no

@@ -70,7 +70,14 @@ class DHTNode:
         """
         return self._dht.get_visible_maddrs(latest)
 
-    async def store(self, key: DHTKey, value: DHTValue, expiration_time: DHTExpiration, subkey: Optional[Subkey] = None, **effort: Any) -> bool:
+    async def store(
+        self,
+        key: DHTKey,
+        value: DHTValue,
+        expiration_time: DHTExpiration,
+        subkey: Optional[Subkey] = None,
+        **effort: Any,
+    ) -> bool:
         """Stores a value, as DHT.store does.
 
         Args:
@@ -93,7 +100,12 @@ class DHTNode:
         return await self._dht.get(key, latest, return_future=True, **effort)
 
     async def get_many(
-        self, keys: Iterable[DHTKey], sufficient_expiration_time: Optional[DHTExpiration] = None, *, latest: bool = False, **effort: Any
+        self,
+        keys: Iterable[DHTKey],
+        sufficient_expiration_time: Optional[DHTExpiration] = None,
+        *,
+        latest: bool = False,
+        **effort: Any,
     ) -> dict[DHTKey, Optional[ValueWithExpiration]]:
         """Gets several keys at once, and returns {key: (value, expiration_time) or None}.
 
@@ -128,6 +140,14 @@ class DHTNode:
         until = [expiration_time] * len(keys) if isinstance(expiration_time, (int, float)) else list(expiration_time)
         inside = [None] * len(keys) if subkeys is None else list(subkeys)
         if not len(keys) == len(values) == len(until) == len(inside):
-            raise ValueError(f"{len(keys)} keys, {len(values)} values, {len(until)} expiration times and {len(inside)} subkeys: give the same number of each")
-        replies = [self._dht.store(key, value, end, subkey, return_future=True, **effort) for key, value, end, subkey in zip(keys, values, until, inside)]
-        return {key if subkey is None else (key, subkey): await reply for key, subkey, reply in zip(keys, inside, replies)}
+            raise ValueError(
+                f"{len(keys)} keys, {len(values)} values, {len(until)} expiration times and {len(inside)} subkeys: "
+                "give the same number of each"
+            )
+        replies = [
+            self._dht.store(key, value, end, subkey, return_future=True, **effort)
+            for key, value, end, subkey in zip(keys, values, until, inside)
+        ]
+        return {
+            key if subkey is None else (key, subkey): await reply for key, subkey, reply in zip(keys, inside, replies)
+        }

@@ -28,7 +28,9 @@ class DHTID(int):
             nbits: Bits of the random key.
         """
         if source is None:
-            source = (int.from_bytes(os.urandom((nbits + 7) // 8), "big") >> (-nbits % 8)).to_bytes((nbits + 7) // 8, "big")
+            source = (int.from_bytes(os.urandom((nbits + 7) // 8), "big") >> (-nbits % 8)).to_bytes(
+                (nbits + 7) // 8, "big"
+            )
         return cls.from_bytes(hashlib.sha1(source if isinstance(source, bytes) else pack(source)).digest())
 
     def xor_distance(self, other: Union["DHTID", Sequence["DHTID"]]) -> Union[int, List[int]]:
@@ -51,7 +53,9 @@ class DHTID(int):
         spread = max(int(ids[0]) ^ int(one) for one in ids)
         return 8 * cls.HASH_NBYTES - spread.bit_length()
 
-    def to_bytes(self, length: int = HASH_NBYTES, byteorder: str = "big", *, signed: bool = False) -> bytes:  # type: ignore[override]
+    def to_bytes(  # type: ignore[override]
+        self, length: int = HASH_NBYTES, byteorder: str = "big", *, signed: bool = False
+    ) -> bytes:
         """Returns the number as bytes.
 
         Args:
@@ -62,7 +66,9 @@ class DHTID(int):
         return super().to_bytes(length, byteorder, signed=signed)  # type: ignore[arg-type]
 
     @classmethod
-    def from_bytes(cls, raw: bytes, byteorder: str = "big", *, signed: bool = False) -> "DHTID":  # type: ignore[override]
+    def from_bytes(  # type: ignore[override]
+        cls, raw: bytes, byteorder: str = "big", *, signed: bool = False
+    ) -> "DHTID":
         """Returns the number that bytes hold.
 
         Args:

@@ -124,7 +124,9 @@ class Runner:
                 raise _hivemind_c.HivemindConnectionError("cannot use this DHT: it was shut down")
             if self.loop is None:
                 self.loop = asyncio.new_event_loop()
-                self.thread = threading.Thread(target=self._serve, args=(self.loop,), name="hivemind_c-dht", daemon=True)
+                self.thread = threading.Thread(
+                    target=self._serve, args=(self.loop,), name="hivemind_c-dht", daemon=True
+                )
                 self.thread.start()
             return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 

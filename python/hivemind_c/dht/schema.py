@@ -51,7 +51,8 @@ class SchemaValidator(RecordValidatorBase):
         self._extra = bool(allow_extra_keys)
         before = "" if prefix is None else f"{prefix}_"
         self._fields = {
-            (before + name).encode(): pydantic.TypeAdapter(field.rebuild_annotation()) for name, field in schema.model_fields.items()
+            (before + name).encode(): pydantic.TypeAdapter(field.rebuild_annotation())
+            for name, field in schema.model_fields.items()
         }
 
     def validate(self, record: DHTRecord) -> bool:

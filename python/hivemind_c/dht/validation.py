@@ -80,7 +80,9 @@ class SignatureValidator(RecordValidatorBase):
     def local_public_key(self) -> bytes:
         """The mark b"[owner:PEERID]". Only this peer can store under a key or subkey that contains it."""
         if self._mark is None:
-            raise ValueError("this validator has no mark yet: the mark holds the DHT's peer ID; give the validator to a DHT first")
+            raise ValueError(
+                "this validator has no mark yet: the mark holds the DHT's peer ID; give the validator to a DHT first"
+            )
         return self._mark
 
     def validate(self, record: DHTRecord) -> bool:

@@ -96,7 +96,8 @@ class Gatherer:
         self._news, self._speed = NewsCache(dht, run_id), Speed()
         self._begun = time.monotonic()
         self._failures: "OrderedDict[Tuple[str, int, str], Failure]" = OrderedDict()
-        self._last_errors: Dict[str, Tuple[Tuple[int, str], ...]] = {}  # of each peer the failures that it told last time
+        # of each peer the failures that it told last time
+        self._last_errors: Dict[str, Tuple[Tuple[int, str], ...]] = {}
 
     def look(self, asking: bool = True) -> Snapshot:
         """Returns a Snapshot. It waits for a part of a second at most.
@@ -120,7 +121,8 @@ class Gatherer:
 
     def _snapshot(self, heard: List[Tuple[str, News, float]], progress: Any, now: float) -> Snapshot:
         told = int(reference([news.epoch for _, news, _ in heard]))
-        counted = not heard or progress.num_peers > 0 and told <= progress.epoch + AHEAD  # at first the count is of records of some epochs ago
+        # at first the count is of records of some epochs ago
+        counted = not heard or progress.num_peers > 0 and told <= progress.epoch + AHEAD
         begins = not counted and time.monotonic() - self._begun <= BEGINS_S
         if begins:
             self._speed = Speed()  # what comes into the count now was not done now
@@ -181,7 +183,8 @@ def views(heard: Sequence[Tuple[str, News, float]], epoch: int) -> List[PeerView
     counted = sum(min(news.samples, much) for _, news, _ in heard) or 1.0
     found = [
         PeerView(
-            peer, news.name, news.version, news.role, news.epoch, news.samples, min(news.samples, much) / counted, float(news.speed), news.loss, news.rounds, news.failures, age, doubt
+            peer, news.name, news.version, news.role, news.epoch, news.samples, min(news.samples, much) / counted,
+            float(news.speed), news.loss, news.rounds, news.failures, age, doubt
         )
         for (peer, news, age), doubt in zip(heard, doubts)
     ]  # fmt: skip

@@ -31,7 +31,8 @@ class NewsCache:
 
     def __init__(self, dht: Any, run_id: str):
         self._dht, self._run_id = dht, run_id
-        self._of: Dict[str, Tuple[float, Told]] = {key: (-math.inf, []) for key in keys(run_id)}  # when it was answered; what, and when that was said
+        # when it was answered; what, and when that was said
+        self._of: Dict[str, Tuple[float, Told]] = {key: (-math.inf, []) for key in keys(run_id)}
         self._under_way: Dict[str, Tuple[float, Any]] = {}
         self._looked = -math.inf
 
@@ -41,7 +42,9 @@ class NewsCache:
         return all(answered > -math.inf for answered, _ in self._of.values())
 
     def look(self, now: float, asking: bool = True) -> Told:
-        """(peer ID, news, seconds since they were said) of each. now: seconds of a clock that only goes on. Not asking: what is known."""
+        """(peer ID, news, seconds since they were said) of each. now: seconds of a clock that only goes on. Not asking:
+        what is known.
+        """
         if asking:
             for key in self._due(now):
                 self._under_way[key] = now, ask(self._dht, key)
@@ -73,5 +76,9 @@ class NewsCache:
         after = period_s(sum(len(told) for _, told in self._of.values())) / ASKED
         share = (now - self._looked) / after
         most = len(self._of) if share >= 1 else max(1, math.ceil(share * len(self._of)))
-        due = sorted((answered, key) for key, (answered, _) in self._of.items() if now - answered >= after and key not in self._under_way)
+        due = sorted(
+            (answered, key)
+            for key, (answered, _) in self._of.items()
+            if now - answered >= after and key not in self._under_way
+        )
         return [key for _, key in due[:most]]

@@ -13,7 +13,9 @@ from hivemind_c.monitor.gather import Gatherer, Snapshot
 from hivemind_c.monitor.history import History, Point
 
 logger = logging.getLogger("hivemind_c.monitor")
-BUSY = 0.025  #: of a core that looking may take (the page, and what else the process does, come on top); in a large swarm it asks less often
+#: of a core that looking may take (the page, and what else the process does, come on top); in a large swarm it asks
+#: less often
+BUSY = 0.025
 LIVE_S = 1.0  #: and yet what it shows is no older, unless showing alone costs half of that
 OWED_S = 10.0  #: the longest time that what it has spent keeps it from asking
 
@@ -84,7 +86,8 @@ class Watch:
             asking = budget.asking or not whole
             try:
                 whole = self.look(asking).whole
-            except (HivemindError, sqlite3.Error, OverflowError, ValueError) as error:  # the network is away, the disk is full, a stranger's words do not fit: it looks again
+            except (HivemindError, sqlite3.Error, OverflowError, ValueError) as error:
+                # the network is away, the disk is full, a stranger's words do not fit
                 logger.warning("could not look at the run, will retry: %s", error)
             pause = budget.pause(time.process_time() - cpu, asking)  # the node's threads too: they check the signatures
             ended.wait(max(0.05, began + (pause if whole else self._period) - time.monotonic()))
@@ -92,7 +95,8 @@ class Watch:
     def look(self, asking: bool = True) -> Snapshot:
         now = self.latest = self._gatherer.look(asking)
         self.looks += 1
-        if now.whole and (now.num_peers or now.peers):  # before anybody trains there is nothing to remember, and what a few have said is not the run's loss
+        # before anybody trains there is nothing to remember, and what a few have said is not the run's loss
+        if now.whole and (now.num_peers or now.peers):
             self._history.add(now)
         for listener in self._listeners:
             try:

@@ -103,12 +103,18 @@ class Background:
             timeout: Longest time in seconds to wait.
         """
         if not self.settle(timeout):
-            logger.warning("the last delayed step did not end within shutdown_timeout=%g s, so its result is not in the model: make shutdown_timeout longer", timeout)
+            logger.warning(
+                "the last delayed step did not end within shutdown_timeout=%g s, so its result is not in the model: "
+                "make shutdown_timeout longer",
+                timeout,
+            )
             return
         try:
             self.take()
         except (Exception, SystemExit) as error:  # the latter is a node's word to other threads that the program ends
-            logger.warning("the last delayed step failed, so its result is not in the model: %s: %s", type(error).__name__, error)
+            logger.warning(
+                "the last delayed step failed, so its result is not in the model: %s: %s", type(error).__name__, error
+            )
 
     def _run(self, job: Callable[[], None]) -> None:
         try:

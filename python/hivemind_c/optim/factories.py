@@ -13,7 +13,9 @@ OptimizerFactory = Callable[[List[Dict[str, Any]]], torch.optim.Optimizer]
 SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
 
 
-def make_optimizer(optimizer: Any, params: Optional[Iterable[Any]], offload: bool) -> Tuple[Parameters, torch.optim.Optimizer]:
+def make_optimizer(
+    optimizer: Any, params: Optional[Iterable[Any]], offload: bool
+) -> Tuple[Parameters, torch.optim.Optimizer]:
     """Returns the parameters and the optimizer that a user's arguments describe.
 
     Args:
@@ -23,24 +25,36 @@ def make_optimizer(optimizer: Any, params: Optional[Iterable[Any]], offload: boo
     """
     if isinstance(optimizer, torch.optim.Optimizer):
         if params is not None:
-            raise ValueError("params cannot be combined with an optimizer object, which already has its parameters: remove params, or give optimizer=lambda params: ...")
+            raise ValueError(
+                "params cannot be combined with an optimizer object, which already has its parameters: remove params, "
+                "or give optimizer=lambda params: ..."
+            )
         if offload:
             raise ValueError(
-                "offload_optimizer needs a function that makes the optimizer: it works on copies of the parameters; give "
-                f"params=model.parameters() and optimizer=lambda params: torch.optim.{type(optimizer).__name__}(params, ...)"
+                "offload_optimizer needs a function that makes the optimizer: it works on copies of the parameters; "
+                "give "
+                "params=model.parameters() and optimizer=lambda params: "
+                f"torch.optim.{type(optimizer).__name__}(params, ...)"
             )
         return Parameters(optimizer.param_groups, False), optimizer
     if not callable(optimizer):
-        raise TypeError(f"optimizer must be one of torch's, or a function that makes one from parameters, not {optimizer!r}")
+        raise TypeError(
+            f"optimizer must be one of torch's, or a function that makes one from parameters, not {optimizer!r}"
+        )
     if params is None:
-        raise ValueError("params is missing: an optimizer that is a function needs the parameters; give params=model.parameters()")
+        raise ValueError(
+            "params is missing: an optimizer that is a function needs the parameters; give params=model.parameters()"
+        )
     parameters = Parameters(param_groups(params), offload)
     made = optimizer(parameters.groups)
     if not isinstance(made, torch.optim.Optimizer):
         raise TypeError(f"the function given as optimizer must return one of torch's, not {made!r}")
     inside = [id(p) for group in made.param_groups for p in group["params"]]
     if inside != [id(p) for p in parameters.main]:
-        raise ValueError("the function given as optimizer must use all parameters that it receives, in their order: lambda params: torch.optim.SGD(params, ...)")
+        raise ValueError(
+            "the function given as optimizer must use all parameters that it receives, in their order: lambda params: "
+            "torch.optim.SGD(params, ...)"
+        )
     return parameters, made
 
 
@@ -55,12 +69,16 @@ def make_scheduler(scheduler: Any, optimizer: torch.optim.Optimizer, offload: bo
     if scheduler is None or isinstance(scheduler, (LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)):
         if scheduler is not None and scheduler.optimizer is not optimizer:
             raise ValueError(
-                "the scheduler belongs to another optimizer" + (", because offload_optimizer makes its own" if offload else "")
-                + f": give scheduler=lambda optimizer: torch.optim.lr_scheduler.{type(scheduler).__name__}(optimizer, ...)"
+                "the scheduler belongs to another optimizer"
+                + (", because offload_optimizer makes its own" if offload else "")
+                + f": give scheduler=lambda optimizer: torch.optim.lr_scheduler.{type(scheduler).__name__}(optimizer, "
+                "...)"
             )
         return scheduler
     if not callable(scheduler):
-        raise TypeError(f"scheduler must be one of torch's, or a function that makes one from an optimizer, not {scheduler!r}")
+        raise TypeError(
+            f"scheduler must be one of torch's, or a function that makes one from an optimizer, not {scheduler!r}"
+        )
     made = scheduler(optimizer)
     if not hasattr(made, "step") or not hasattr(made, "state_dict"):
         raise TypeError(f"the function given as scheduler must return one of torch's, not {made!r}")

@@ -77,7 +77,8 @@ class Forecast:
         elif now - self._slow_since >= SURE_AFTER_S:
             self._warned = True
             logger.warning(
-                "target_batch_size=%d takes %.1f hours with the current %d peers (%.3g samples/s together): add peers, or use a target_batch_size of about %d "
+                "target_batch_size=%d takes %.1f hours with the current %d peers (%.3g samples/s together): add "
+                "peers, or use a target_batch_size of about %d "
                 "(some %d minutes for an epoch)",
                 target,
                 target / speed / 3600,

@@ -83,7 +83,9 @@ class GradientAverager(DecentralizedAverager):
         **kwargs: Any,
     ):
         if reuse_grad_buffers and accumulate_grads_on is not None:
-            raise ValueError("with reuse_grad_buffers the sums are where the gradients are: leave accumulate_grads_on out")
+            raise ValueError(
+                "with reuse_grad_buffers the sums are where the gradients are: leave accumulate_grads_on out"
+            )
         self.parameters = list(parameters)
         if not self.parameters or not all(isinstance(p, torch.Tensor) for p in self.parameters):
             raise ValueError("parameters must be a list of at least one tensor")
@@ -92,11 +94,22 @@ class GradientAverager(DecentralizedAverager):
         self._reused = ReusedBuffers(self.parameters if reuse_grad_buffers else ())
         if reuse_grad_buffers:
             self._lend()
-        on_gpus = self.works_on_gpus and not averaged_grads and all(v.dtype is torch.float32 for v in self._views) and cuda.averages(self._views)
-        in_place = in_place and (on_gpus or all(v.device.type == "cpu" and v.dtype in (torch.float32, torch.float64) for v in self._views))
+        on_gpus = (
+            self.works_on_gpus
+            and not averaged_grads
+            and all(v.dtype is torch.float32 for v in self._views)
+            and cuda.averages(self._views)
+        )
+        in_place = in_place and (
+            on_gpus or all(v.device.type == "cpu" and v.dtype in (torch.float32, torch.float64) for v in self._views)
+        )
         if averaged_grads:
             self._averaged = list(averaged_grads)
-            if in_place and not reuse_grad_buffers and all(a.dtype == v.dtype for a, v in zip(self._averaged, self._views)):
+            if (
+                in_place
+                and not reuse_grad_buffers
+                and all(a.dtype == v.dtype for a, v in zip(self._averaged, self._views))
+            ):
                 self._views = self._averaged
         elif in_place:
             self._averaged = self._views
@@ -109,16 +122,25 @@ class GradientAverager(DecentralizedAverager):
         self._weights = 0.0  # of the batches in the sums, where one of the anchor's size has 1
         self.scale = 1.0  #: of a GradScaler, by which sums kept in .grad are too large
         self._touched = [False] * len(self.parameters)
-        self._new_averaged_grads = self._averaged_sums = False  # what step() made and nobody has used; what it has averaged and not reset
+        # what step() made and nobody has used; what it has averaged and not reset
+        self._new_averaged_grads = self._averaged_sums = False
         self._to_zero = False  # sums in .grad that step() has reset, but for the averages in them
         self._metric = torch.zeros(2)  # the metric if there is one, and whether there is
         self._join(dht, self._averaged, prefix=prefix, client_mode=client_mode, start=start, **kwargs)
 
-    def _join(self, dht: Any, tensors: List[torch.Tensor], *, compression: CompressionBase = NoCompression(), **kwargs: Any) -> None:
+    def _join(
+        self, dht: Any, tensors: List[torch.Tensor], *, compression: CompressionBase = NoCompression(), **kwargs: Any
+    ) -> None:
         """Becomes a DecentralizedAverager of these tensors and the metric."""
         infos = [CompressionInfo.from_tensor(t, key=i, role=TensorRole.GRADIENT) for i, t in enumerate(tensors)]
         infos.append(CompressionInfo.from_tensor(self._metric, key="metric"))
-        super().__init__([*tensors, self._metric], dht, tensor_infos=infos, compression=UncompressedKey("metric", compression), **kwargs)
+        super().__init__(
+            [*tensors, self._metric],
+            dht,
+            tensor_infos=infos,
+            compression=UncompressedKey("metric", compression),
+            **kwargs,
+        )
 
     @classmethod
     def get_factory(cls, **kwargs: Any) -> GradientAveragerFactory:
@@ -143,7 +165,10 @@ class GradientAverager(DecentralizedAverager):
         """
         if self._averaged_sums:
             self._averaged_sums = False
-            self._warn("gradients are added to sums that were averaged already: call reset_accumulated_grads_() after it, or step() without reset_accumulators=False")
+            self._warn(
+                "gradients are added to sums that were averaged already: call reset_accumulated_grads_() after it, or "
+                "step() without reset_accumulators=False"
+            )
         grads = [p.grad for p in self.parameters]
         if self.reuse_grad_buffers:
             self._count_reused(grads, batch_size)
@@ -155,13 +180,16 @@ class GradientAverager(DecentralizedAverager):
     def _count_reused(self, grads: List[Optional[torch.Tensor]], batch_size: int) -> None:
         if self._to_zero:
             raise ValueError(
-                "with reuse_grad_buffers the averages of the last step() lie in .grad, and a batch was added to them there: before the next backward, step with them "
-                "within use_averaged_gradients(), or call notify_used_averaged_gradients() when they are used or not wanted"
+                "with reuse_grad_buffers the averages of the last step() lie in .grad, and a batch was added to them "
+                "there: before the next backward, step with them "
+                "within use_averaged_gradients(), or call notify_used_averaged_gradients() when they are used or not "
+                "wanted"
             )
         for grad, view in zip(grads, self._views):
             if grad is not view:
                 raise ValueError(
-                    "with reuse_grad_buffers gradients are added up in .grad, and somebody has replaced them there: do not call zero_grad(), "
+                    "with reuse_grad_buffers gradients are added up in .grad, and somebody has replaced them there: "
+                    "do not call zero_grad(), "
                     "of the optimizer or of the model, or remove reuse_grad_buffers"
                 )
         self._reused.anchor = self._anchor
@@ -169,7 +197,8 @@ class GradientAverager(DecentralizedAverager):
         self._anchor = self._reused.anchor
         if weight * self._anchor != batch_size:
             self._warn(
-                f"a batch of {batch_size} samples weighs as much as the first one of {self._anchor}, because its size was not known when it was added up in .grad: "
+                f"a batch of {batch_size} samples weighs as much as the first one of {self._anchor}, because its size "
+                "was not known when it was added up in .grad: "
                 "call expect_batch() before the backward of each batch, or remove reuse_grad_buffers"
             )
         self._weights += weight
@@ -217,7 +246,9 @@ class GradientAverager(DecentralizedAverager):
             torch._foreach_copy_(views, grads)
             self._anchor = batch_size
         elif any(grad.device != view.device for grad, view in zip(grads, views)):
-            torch._foreach_add_(views, [grad.to(view.device) for grad, view in zip(grads, views)], alpha=batch_size / self._anchor)
+            torch._foreach_add_(
+                views, [grad.to(view.device) for grad, view in zip(grads, views)], alpha=batch_size / self._anchor
+            )
         else:
             add_up(views, grads, batch_size / self._anchor)
 
@@ -240,7 +271,7 @@ class GradientAverager(DecentralizedAverager):
             self._lend()
 
     def _begin_anew(self) -> None:
-        """The next gradients are the first: they are copied over what is in the sums, unless those are kept in .grad."""
+        """Begins new sums: the next gradients are copied over the sums, unless those are kept in .grad."""
         self.local_samples_accumulated = self.local_times_accumulated = 0
         self._anchor, self.scale, self._weights = None, 1.0, 0.0
         self._reused.reset()
@@ -261,7 +292,9 @@ class GradientAverager(DecentralizedAverager):
             scheduled_time: Moment in get_dht_time() by which the group is to be complete.
             **kwargs: Options of DecentralizedAverager.step.
         """
-        return DecentralizedAverager.step(self, scheduled_time=scheduled_time, wait=False, require_trigger=True, **kwargs)
+        return DecentralizedAverager.step(
+            self, scheduled_time=scheduled_time, wait=False, require_trigger=True, **kwargs
+        )
 
     def step(
         self,
@@ -289,7 +322,10 @@ class GradientAverager(DecentralizedAverager):
             weight = self.local_samples_accumulated
         control = self._begun(weight, control, timeout, wait, kwargs)
         if self._new_averaged_grads:
-            self._warn("the averages of the last step() were not used: step with them within use_averaged_gradients(), or call notify_used_averaged_gradients()")
+            self._warn(
+                "the averages of the last step() were not used: step with them within use_averaged_gradients(), or "
+                "call notify_used_averaged_gradients()"
+            )
         try:
             self.load_accumulators_into_averager_()
             self._new_averaged_grads = self._averaged_sums = True
@@ -304,7 +340,9 @@ class GradientAverager(DecentralizedAverager):
             raise
 
     def _begun(self, weight: float, control: Any, timeout: Optional[float], wait: bool, options: Dict[str, Any]) -> Any:
-        """The control of a step that looks for its group: the given one, or a new one. What speaks against it is raised, and nothing has been touched then."""
+        """The control of a step that looks for its group: the given one, or a new one. What speaks against it is
+        raised, and nothing has been touched then.
+        """
         weight = 0.0 if self.auxiliary else float(weight)
         if control is None:
             control = self.schedule_step(weight=weight, timeout=timeout, **options)
@@ -316,7 +354,9 @@ class GradientAverager(DecentralizedAverager):
         control.check_begun()
         return control
 
-    def average_loaded(self, weight: float, *, control: Any = None, timeout: Optional[float] = None, wait: bool = True, **kwargs: Any) -> Any:
+    def average_loaded(
+        self, weight: float, *, control: Any = None, timeout: Optional[float] = None, wait: bool = True, **kwargs: Any
+    ) -> Any:
         """Averages the mean that load_accumulators_into_averager_() prepared. Arguments as in step().
 
         Args:
@@ -347,11 +387,18 @@ class GradientAverager(DecentralizedAverager):
         if self.local_samples_accumulated == 0:
             torch._foreach_zero_(self._averaged)
             return
-        anchors = (self._weights if self.reuse_grad_buffers else self.local_samples_accumulated / self._anchor) * self.scale
+        anchors = (
+            self._weights if self.reuse_grad_buffers else self.local_samples_accumulated / self._anchor
+        ) * self.scale
         if anchors != 1:
             torch._foreach_mul_(self._averaged, 1 / anchors)
         if self._averaged is self._views:  # they hold a mean from now on
-            self.local_times_accumulated, self._anchor, self.scale, self._weights = 1, self.local_samples_accumulated, 1.0, 1.0
+            self.local_times_accumulated, self._anchor, self.scale, self._weights = (
+                1,
+                self.local_samples_accumulated,
+                1.0,
+                1.0,
+            )
 
     def was_alone(self) -> bool:
         """True if the last averages are this peer's own, as with min_group_size=1 in a round without others."""
@@ -380,7 +427,10 @@ class GradientAverager(DecentralizedAverager):
 
     @contextlib.contextmanager
     def use_averaged_gradients(
-        self, only: Optional[Sequence[bool]] = None, of: Optional[Sequence[torch.Tensor]] = None, without: Sequence[torch.Tensor] = ()
+        self,
+        only: Optional[Sequence[bool]] = None,
+        of: Optional[Sequence[torch.Tensor]] = None,
+        without: Sequence[torch.Tensor] = (),
     ) -> Iterator[None]:
         """A context in which the .grad of the parameters are the averages. Afterwards they are as before.
 
@@ -396,7 +446,13 @@ class GradientAverager(DecentralizedAverager):
                 p.grad = None
             for i, (p, averaged) in enumerate(zip(parameters, self._averaged)):
                 same = averaged.dtype == p.dtype and averaged.device == p.device
-                p.grad = None if only is not None and not only[i] else averaged if same else averaged.to(device=p.device, dtype=p.dtype)
+                p.grad = (
+                    None
+                    if only is not None and not only[i]
+                    else averaged
+                    if same
+                    else averaged.to(device=p.device, dtype=p.dtype)
+                )
             yield
         finally:
             for p, grad in before:

@@ -13,7 +13,9 @@ from torch.amp.grad_scaler import OptState
 def _signature() -> inspect.Signature:
     """torch's, but for the device, which is chosen if none is given."""
     torchs = inspect.signature(torch.amp.GradScaler.__init__)
-    return torchs.replace(parameters=[p.replace(default=None) if p.name == "device" else p for p in torchs.parameters.values()])
+    return torchs.replace(
+        parameters=[p.replace(default=None) if p.name == "device" else p for p in torchs.parameters.values()]
+    )
 
 
 class GradScaler(torch.amp.GradScaler):
@@ -55,7 +57,10 @@ class GradScaler(torch.amp.GradScaler):
         if not self.is_enabled():
             return optimizer.step(*args, **kwargs)
         if args or "closure" in kwargs:
-            raise RuntimeError("a closure cannot be used with a GradScaler: call scaler.scale(loss).backward() before scaler.step(optimizer)")
+            raise RuntimeError(
+                "a closure cannot be used with a GradScaler: call scaler.scale(loss).backward() before "
+                "scaler.step(optimizer)"
+            )
         return optimizer.step(grad_scaler=self, **kwargs)
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:

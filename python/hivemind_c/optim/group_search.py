@@ -107,7 +107,9 @@ class GroupSearch:
         self._optimizer.state_averager.step_aside()
 
     def _begin(self, averager: Any, epoch: int, left: float, **more: Any) -> Any:
-        """left: seconds until it is needed; none, when the epoch has ended (the tracker tells of the next one's end then)."""
+        """left: seconds until it is needed; none, when the epoch has ended (the tracker tells of the next one's end
+        then).
+        """
         optimizer = self._optimizer
         try:
             return averager.schedule_step(

@@ -15,11 +15,22 @@ logger = logging.getLogger("hivemind_c.optim")
 
 RENAMED = {"prefix": "run_id", "averaging_expiration": "matchmaking_time", "throughput": "bandwidth"}
 COMPRESSIONS = ("compression", "compression_type")  #: one for gradients and parameters
-NO_EFFECT = ("step_tolerance", "averaging_step_duration", "statistics_expiration", "start", "average_gradients", "average_parameters")
+NO_EFFECT = (
+    "step_tolerance",
+    "averaging_step_duration",
+    "statistics_expiration",
+    "start",
+    "average_gradients",
+    "average_parameters",
+)
 
 
 def _options(taker: Callable[..., Any]) -> Set[str]:
-    return {name for name, p in inspect.signature(taker).parameters.items() if name != "self" and p.kind is not p.VAR_KEYWORD}
+    return {
+        name
+        for name, p in inspect.signature(taker).parameters.items()
+        if name != "self" and p.kind is not p.VAR_KEYWORD
+    }
 
 
 def translate(opt: Any, given: Dict[str, Any], taker: Callable[..., Any]) -> Dict[str, Any]:
@@ -40,7 +51,11 @@ def translate(opt: Any, given: Dict[str, Any], taker: Callable[..., Any]) -> Dic
         if name in COMPRESSIONS:
             made.update(grad_compression=value, state_averaging_compression=value)
         elif name == "accumulate_grads_on":
-            made.update({} if value is None else {"grad_averager_factory": GradientAverager.get_factory(accumulate_grads_on=value)})
+            made.update(
+                {}
+                if value is None
+                else {"grad_averager_factory": GradientAverager.get_factory(accumulate_grads_on=value)}
+            )
         elif name in NO_EFFECT:
             logger.warning("CollaborativeOptimizer: no effect of %s; leave it out", name)
         elif name in known:
@@ -50,7 +65,12 @@ def translate(opt: Any, given: Dict[str, Any], taker: Callable[..., Any]) -> Dic
         elif name in of_averagers:
             averagers[name] = value
         else:
-            near = difflib.get_close_matches(name, {*known, *RENAMED, *of_averagers, *of_tracker, *COMPRESSIONS, "opt"}, 1)
-            raise TypeError(f"CollaborativeOptimizer: there is no option {name!r}; " + (f"did you mean {near[0]!r}?" if near else "docs/OPTIONS.md lists those of Optimizer"))
+            near = difflib.get_close_matches(
+                name, {*known, *RENAMED, *of_averagers, *of_tracker, *COMPRESSIONS, "opt"}, 1
+            )
+            raise TypeError(
+                f"CollaborativeOptimizer: there is no option {name!r}; "
+                + (f"did you mean {near[0]!r}?" if near else "docs/OPTIONS.md lists those of Optimizer")
+            )
     made.update({name: value for name, value in (("averager_opts", averagers), ("tracker_opts", tracker)) if value})
     return made

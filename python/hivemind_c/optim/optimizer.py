@@ -47,10 +47,10 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         matchmaking_time: Seconds before the end of an epoch at which this peer begins to look for a group.
         averaging_timeout: Longest time in seconds for one averaging, the search for a group included.
         allreduce_timeout: Longest time in seconds for the exchange itself. None: only averaging_timeout limits it.
-        next_chunk_timeout: Seconds that a member may stall a round before the round continues without it. None: matchmaking_time, 5 or more.
+        next_chunk_timeout: Seconds that one member may stall a round. None: matchmaking_time, 5 or more.
         load_state_timeout: Longest time in seconds to download the state of the swarm.
-        reuse_grad_buffers: Add gradients up in .grad, without a second copy if sizes are known before. Do not call zero_grad().
-        offload_optimizer: Keep what the optimizer works on in host memory, in float32. None: True with params, without local updates.
+        reuse_grad_buffers: Add gradients up in .grad, without a copy if sizes are known before. Call no zero_grad().
+        offload_optimizer: Keep the optimizer in host memory, in float32. None: True with params, without local updates.
         delay_optimizer_step: Run the step of the optimizer in the background. None: as delay_grad_averaging.
         delay_grad_averaging: Average gradients in the background. They are applied one epoch late.
         delay_state_averaging: Average parameters in the background.
@@ -119,13 +119,15 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         self.load_state_timeout = options.seconds(load_state_timeout, "load_state_timeout", default=600.0)
         if self.averaging_timeout <= self.matchmaking_time:
             raise ValueError(
-                f"averaging_timeout={self.averaging_timeout:g} leaves no time for averaging after matchmaking_time={self.matchmaking_time:g}: make averaging_timeout larger"
+                f"averaging_timeout={self.averaging_timeout:g} leaves no time for averaging after "
+                f"matchmaking_time={self.matchmaking_time:g}: make averaging_timeout larger"
             )
         if max_grad_norm is not None and not max_grad_norm > 0:
             raise ValueError(f"max_grad_norm must be more than 0, not {max_grad_norm!r}")
         self.client_mode, self.auxiliary = options.check_peer(client_mode, auxiliary, dht), bool(auxiliary)
         if offload_optimizer is None:  # local updates step in each batch, so they work on a copy only if they must
-            offload_optimizer = params is not None and not isinstance(optimizer, torch.optim.Optimizer) and (not use_local_updates or delay_optimizer_step)
+            made_by_function = params is not None and not isinstance(optimizer, torch.optim.Optimizer)
+            offload_optimizer = made_by_function and (not use_local_updates or delay_optimizer_step)
         self.schedule = Schedule(
             use_local_updates=bool(use_local_updates),
             delay_grad_averaging=bool(delay_grad_averaging),
@@ -136,11 +138,15 @@ class Optimizer(TorchInterface, MetricReports, Membership):
             average_state_every=average_state_every,
         )
         options.check_gradients(self.schedule, reuse_grad_buffers, grad_averager_factory, batch_size_per_step)
-        self.reuse_grad_buffers, self.max_grad_norm, self.averaged_grad_hook = bool(reuse_grad_buffers), max_grad_norm, averaged_grad_hook
+        self.reuse_grad_buffers = bool(reuse_grad_buffers)
+        self.max_grad_norm, self.averaged_grad_hook = max_grad_norm, averaged_grad_hook
         self.verbose, self.shutdown_timeout = verbose, shutdown_timeout
         if verbose:
             _stderr.show(logging.INFO)
-        _notebook.replace(lambda other: isinstance(other, Optimizer) and (other.dht, other.run_id) == (dht, run_id), f"the optimizer of {run_id!r}")
+        _notebook.replace(
+            lambda other: isinstance(other, Optimizer) and (other.dht, other.run_id) == (dht, run_id),
+            f"the optimizer of {run_id!r}",
+        )
         self.allreduce_timeout, self.next_chunk_timeout = allreduce_timeout, next_chunk_timeout
         build(
             self,
@@ -171,7 +177,10 @@ class Optimizer(TorchInterface, MetricReports, Membership):
 
     @hooked_if_watched
     def step(
-        self, closure: Optional[Callable[[], Any]] = None, batch_size: Optional[int] = None, grad_scaler: Optional[GradScaler] = None
+        self,
+        closure: Optional[Callable[[], Any]] = None,
+        batch_size: Optional[int] = None,
+        grad_scaler: Optional[GradScaler] = None,
     ) -> Any:
         """Counts a batch, and ends the epoch if the swarm has enough samples. Returns the loss of the closure.
 
@@ -184,7 +193,10 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         """
         loss, given = None, batch_size is not None
         if closure is not None and (self.auxiliary or grad_scaler is not None):
-            raise ValueError("step() cannot take a closure here: a closure makes its own gradients; " + ("an auxiliary peer has none" if self.auxiliary else "remove grad_scaler"))
+            raise ValueError(
+                "step() cannot take a closure here: a closure makes its own gradients; "
+                + ("an auxiliary peer has none" if self.auxiliary else "remove grad_scaler")
+            )
         batch_size = self._checked_batch_size(batch_size)
         if closure is not None:
             self.expect_batch(batch_size)
@@ -197,7 +209,8 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         if self._joined:
             self._take_step(batch_size, grad_scaler)
         else:
-            with self.tracker.pause_updates():  # what the first batch took nobody measured: it tells nothing of this peer's speed
+            # what the first batch took nobody measured: it tells nothing of this peer's speed
+            with self.tracker.pause_updates():
                 self._join()
                 self._take_step(batch_size, grad_scaler)
         return loss
@@ -214,7 +227,8 @@ class Optimizer(TorchInterface, MetricReports, Membership):
     def _take_step(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> None:
         if self._must_catch_up():
             if grad_scaler is not None and not self.auxiliary:
-                self._are_grads_finite(grad_scaler)  # the batch counts for nothing, but the scaler's update() asks whether it was looked at
+                # the batch counts for nothing, but the scaler's update() asks whether it was looked at
+                self._are_grads_finite(grad_scaler)
             if self.catch_up():
                 self._look_around()  # the others may be about to average
             return
@@ -236,7 +250,10 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         elif type(batch_size) is not int:
             batch_size = options.positive_int(batch_size, "batch_size")
         if batch_size is None:
-            raise ValueError("the number of samples of this step is unknown: give batch_size_per_step to Optimizer, or batch_size to step()")
+            raise ValueError(
+                "the number of samples of this step is unknown: give batch_size_per_step to Optimizer, or batch_size "
+                "to step()"
+            )
         if batch_size < 1:
             raise ValueError(f"batch_size must be 1 or more, not {batch_size}")
         return batch_size
@@ -276,14 +293,19 @@ class Optimizer(TorchInterface, MetricReports, Membership):
                 self.grad_averager.scale = grad_scaler.get_scale()
             return True
         if self.reuse_grad_buffers:
-            logger.info("a gradient overflowed: the %d samples that this peer had summed up in .grad are left out", self.local_samples)
+            logger.info(
+                "a gradient overflowed: the %d samples that this peer had summed up in .grad are left out",
+                self.local_samples,
+            )
             self.grad_averager.reset_accumulated_grads_()
             self.tracker.report_local_progress(self.local_epoch, 0)
         return False
 
     def _are_grads_finite(self, grad_scaler: GradScaler) -> bool:
         if not isinstance(grad_scaler, GradScaler):
-            raise TypeError(f"grad_scaler must be a hivemind_c.GradScaler, which knows of swarms, not {type(grad_scaler).__name__}")
+            raise TypeError(
+                f"grad_scaler must be a hivemind_c.GradScaler, which knows of swarms, not {type(grad_scaler).__name__}"
+            )
         return grad_scaler.are_grads_finite(self)
 
     def rescale_sums(self, factor: float) -> None:

@@ -20,7 +20,10 @@ Q_SECONDS = 5.0  #: to find those who have the same P again; they are all on the
 
 def _check_waits(wait: bool) -> None:
     if not wait:
-        raise ValueError("PowerSGD does not support wait=False: its second round waits for the first; remove wait=False, or call it in a thread")
+        raise ValueError(
+            "PowerSGD does not support wait=False: its second round waits for the first; remove wait=False, or call "
+            "it in a thread"
+        )
 
 
 class PowerSGDGradientAverager(GradientAverager):
@@ -60,18 +63,41 @@ class PowerSGDGradientAverager(GradientAverager):
         self._qs: Optional[DecentralizedAverager] = None
         super().__init__(parameters, dht=dht, prefix=prefix, averaged_grads=averaged_grads or (), **kwargs)
 
-    def _join(self, dht: Any, tensors: List[torch.Tensor], *, prefix: str, compression: CompressionBase = NoCompression(), **kwargs: Any) -> None:
+    def _join(
+        self,
+        dht: Any,
+        tensors: List[torch.Tensor],
+        *,
+        prefix: str,
+        compression: CompressionBase = NoCompression(),
+        **kwargs: Any,
+    ) -> None:
         if any(t.dtype is not torch.float32 for t in tensors):
             raise ValueError("PowerSGD works in float32: use another gradient averager for parameters in float64")
         self._low = LowRank(tensors, self.rank, self.min_compression_ratio)
         ps, qs = self._low.buffers
-        super()._join(dht, ps + [t for i, t in enumerate(tensors) if i not in self._low.indices], prefix=prefix, compression=compression, **kwargs)
+        super()._join(
+            dht,
+            ps + [t for i, t in enumerate(tensors) if i not in self._low.indices],
+            prefix=prefix,
+            compression=compression,
+            **kwargs,
+        )
         if qs and not self.auxiliary:
             infos = [CompressionInfo.from_tensor(t, key=i, role=TensorRole.GRADIENT) for i, t in enumerate(qs)]
             with made_apart(False):  # who takes part in its rounds is known from the first round's group
-                self._qs = DecentralizedAverager(qs, dht, prefix=f"{prefix}_q", compression=compression, tensor_infos=infos, **{**kwargs, "allow_state_sharing": False})
+                self._qs = DecentralizedAverager(
+                    qs,
+                    dht,
+                    prefix=f"{prefix}_q",
+                    compression=compression,
+                    tensor_infos=infos,
+                    **{**kwargs, "allow_state_sharing": False},
+                )
 
-    def schedule_step(self, scheduled_time: Optional[float] = None, *, epoch: Optional[int] = None, **kwargs: Any) -> Any:
+    def schedule_step(
+        self, scheduled_time: Optional[float] = None, *, epoch: Optional[int] = None, **kwargs: Any
+    ) -> Any:
         """Begins to look for a group, and returns a control for step(control=...).
 
         Args:
@@ -86,7 +112,9 @@ class PowerSGDGradientAverager(GradientAverager):
         _check_waits(wait)
         return super()._begun(weight, control, timeout, wait, options)
 
-    def average_loaded(self, weight: float, *, control: Any = None, timeout: Optional[float] = None, wait: bool = True, **kwargs: Any) -> Any:
+    def average_loaded(
+        self, weight: float, *, control: Any = None, timeout: Optional[float] = None, wait: bool = True, **kwargs: Any
+    ) -> Any:
         """Runs both averagings of the mean that load_accumulators_into_averager_() prepared.
 
         Args:
@@ -124,7 +152,12 @@ class PowerSGDGradientAverager(GradientAverager):
         qs = self._low.middle(number, ps)
         left = control.get_timeout()
         step = DecentralizedAverager.step(
-            self._qs, weight=weight, wait=False, epoch=f"{number}/{same.hexdigest()}", scheduled_time=get_dht_time() + min(Q_SECONDS, left or Q_SECONDS), timeout=left
+            self._qs,
+            weight=weight,
+            wait=False,
+            epoch=f"{number}/{same.hexdigest()}",
+            scheduled_time=get_dht_time() + min(Q_SECONDS, left or Q_SECONDS),
+            timeout=left,
         )
         outcome_of(step)
         self.stamp = (self.stamp, step.stamp)

@@ -154,7 +154,11 @@ class ProgressTracker:
         daemon: bool = True,
         start: bool,
     ):
-        self.dht, self.prefix, self.client_mode = dht, prefix, dht.client_mode if client_mode is None else bool(client_mode)
+        self.dht, self.prefix, self.client_mode = (
+            dht,
+            prefix,
+            dht.client_mode if client_mode is None else bool(client_mode),
+        )
         self._options = dict(
             client_mode=self.client_mode,
             batch_size_lead=batch_size_lead,
@@ -169,7 +173,11 @@ class ProgressTracker:
             fast=fast,
         )
         self.target_batch_size = target_batch_size
-        self.min_refresh_period, self.max_refresh_period, self.default_refresh_period = min_refresh_period, max_refresh_period, default_refresh_period
+        self.min_refresh_period, self.max_refresh_period, self.default_refresh_period = (
+            min_refresh_period,
+            max_refresh_period,
+            default_refresh_period,
+        )
         self.expected_drift_peers, self.expected_drift_rate = expected_drift_peers, expected_drift_rate
         self.metadata_expiration, self.performance_ema = metadata_expiration, MeasuredSpeed(self, performance_ema_alpha)
         self._progress: Optional[_hivemind_c.Progress] = None
@@ -189,13 +197,17 @@ class ProgressTracker:
             timeout: Accepted without effect.
         """
         if self._progress is None:
-            self._progress = _hivemind_c.Progress(self.dht._node._started(), self.prefix, self.target_batch_size, **self._options)
+            self._progress = _hivemind_c.Progress(
+                self.dht._node._started(), self.prefix, self.target_batch_size, **self._options
+            )
 
     start = run_in_background
 
     # ---- this contributor ----
 
-    def report_local_progress(self, local_epoch: int, samples_accumulated: int, update_global_samples: bool = True) -> None:
+    def report_local_progress(
+        self, local_epoch: int, samples_accumulated: int, update_global_samples: bool = True
+    ) -> None:
         """Reports the progress of this contributor. The latest report counts.
 
         Args:
@@ -286,7 +298,7 @@ class ProgressTracker:
 
     @property
     def standing(self) -> str:
-        """"in step", "late" by one epoch (whose step may still run), "behind" by more, or "ahead"."""
+        """ "in step", "late" by one epoch (whose step may still run), "behind" by more, or "ahead"."""
         return STANDINGS[self.figures().standing]
 
     @property
@@ -324,7 +336,9 @@ class ProgressTracker:
 
     def _started(self) -> _hivemind_c.Progress:
         if self._progress is None:
-            raise _hivemind_c.HivemindError("cannot use this tracker: it has not been started; call run_in_background()")
+            raise _hivemind_c.HivemindError(
+                "cannot use this tracker: it has not been started; call run_in_background()"
+            )
         return self._progress
 
 

@@ -38,7 +38,8 @@ class Reporter:
     """
 
     def __init__(self, optimizer: "Optimizer"):
-        self._optimizer = weakref.ref(optimizer)  # its thread keeps no optimizer in the swarm that the program has dropped
+        # its thread keeps no optimizer in the swarm that the program has dropped
+        self._optimizer = weakref.ref(optimizer)
         self._ended = threading.Event()
         self._thread: Optional[threading.Thread] = None
         self._losses: Deque[Any] = collections.deque(maxlen=BATCHES)
@@ -85,7 +86,11 @@ class Reporter:
         """
         if samples:
             self.samples_lost += samples
-            logger.warning("epoch %d: discarding %d samples of this peer: they belong to a state that is not the swarm's", epoch, samples)
+            logger.warning(
+                "epoch %d: discarding %d samples of this peer: they belong to a state that is not the swarm's",
+                epoch,
+                samples,
+            )
 
     def add_failure(self, epoch: int, why: Any) -> None:
         """Counts a failed round.

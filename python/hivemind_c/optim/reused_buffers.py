@@ -24,7 +24,9 @@ class ReusedBuffers:
         self._expected: Optional[int] = None
         self._factor = 1.0
         self._fresh: Dict[int, List[torch.Tensor]] = {}
-        self._hooks = [p.register_hook(_hook(weakref.ref(self), i)) for i, p in enumerate(parameters) if p.requires_grad]
+        self._hooks = [
+            p.register_hook(_hook(weakref.ref(self), i)) for i, p in enumerate(parameters) if p.requires_grad
+        ]
 
     def expect(self, batch_size: int) -> None:
         """Announces the size of the next batch.

@@ -19,7 +19,13 @@ from hivemind_c.optim.factories import LRScheduler, OptimizerFactory, SchedulerF
 from hivemind_c.optim.grad_averager import UncompressedKey, outcome_of
 from hivemind_c.optim.lineage import DIGITS, Lineage, digits_of
 from hivemind_c.optim.manual_steps import ManualSteps
-from hivemind_c.optim.optimizer_state import dump_optimizer_state, initialize_optimizer_state_, load_optimizer_state  # noqa: F401  # hivemind has them here
+
+# hivemind has them here
+from hivemind_c.optim.optimizer_state import (  # noqa: F401
+    dump_optimizer_state,
+    initialize_optimizer_state_,
+    load_optimizer_state,
+)
 from hivemind_c.optim.parameters import Group, copy_all, flat_views
 from hivemind_c.optim.state_offers import StateOffers
 from hivemind_c.optim.statistics import describe, describe_scheduler, probe, restore, restore_scheduler, statistics_of
@@ -108,43 +114,72 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
         self.extra_tensors = list(extra_tensors)
         for tensor in self.extra_tensors:
             if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
-                raise ValueError("extra_tensors must be floating-point tensors, like a batch norm's running_mean; others cannot be averaged")
-        self.parameter_names, self.reuse_tensors, self.performance_ema_alpha = parameter_names, bool(offload_optimizer if reuse_tensors is None else reuse_tensors), performance_ema_alpha
+                raise ValueError(
+                    "extra_tensors must be floating-point tensors, like a batch norm's running_mean; others cannot be "
+                    "averaged"
+                )
+        self.parameter_names, self.performance_ema_alpha = parameter_names, performance_ema_alpha
+        self.reuse_tensors = bool(offload_optimizer if reuse_tensors is None else reuse_tensors)
         names = (average_opt_statistics,) if isinstance(average_opt_statistics, str) else tuple(average_opt_statistics)
         self.opt_keys_for_averaging, self.status_loglevel = names, status_loglevel
         probed, self._whole = probe(self.optimizer, names)
         self._statistics = [(index, name) for index, name, _ in probed]
         self.background = Background("hivemind_c optimizer")
-        self.state_lock = self.lock_optimizer = threading.RLock()  # held while the state is changed or read; the second name is hivemind's
+        # held while the state is changed or read; the second name is hivemind's
+        self.state_lock = self.lock_optimizer = threading.RLock()
         self.local_epoch = 0
-        self.lineage = Lineage(lambda: (*self.parameters.main, *(statistic.tensor for statistic in statistics_of(self.optimizer))))
-        self.tensors_to_average, infos = self._buffers(probed, offload_optimizer if reuse_tensors is None else reuse_tensors, parameter_names)
+        self.lineage = Lineage(
+            lambda: (*self.parameters.main, *(statistic.tensor for statistic in statistics_of(self.optimizer)))
+        )
+        self.tensors_to_average, infos = self._buffers(
+            probed, offload_optimizer if reuse_tensors is None else reuse_tensors, parameter_names
+        )
         self._before: List[torch.Tensor] = []
         self._taken: List[bool] = []  # of tensors_to_average, whether this peer had it when it was loaded
         self.loaded = False  # what is to be averaged, or has been, is in the averager's tensors
         self.offers = StateOffers(self)
         self.share_averages = False  # what is offered to joiners is the last average instead of the state in use
-        chosen = {name: uncompressed_statistics(kwargs[name]) for name in ("compression", "state_compression") if name in kwargs}
+        chosen = {
+            name: uncompressed_statistics(kwargs[name])
+            for name in ("compression", "state_compression")
+            if name in kwargs
+        }
         self._mark_digits = torch.zeros(DIGITS)  # which replica is averaged, and so whether all were alike
         infos.append(CompressionInfo.from_tensor(self._mark_digits, key="lineage"))
         chosen["compression"] = UncompressedKey("lineage", chosen.get("compression", NoCompression()))
         super().__init__([*self.tensors_to_average, self._mark_digits], dht, tensor_infos=infos, **{**kwargs, **chosen})
         own = bool(self.extra_tensors)  # which differ where replicas are alike
-        self._exact = not own and self._tensors.as_they_are and all(t.dtype is not torch.float64 for t in self.tensors_to_average)
+        self._exact = (
+            not own and self._tensors.as_they_are and all(t.dtype is not torch.float64 for t in self.tensors_to_average)
+        )
 
-    def _buffers(self, probed: Sequence[Tuple[int, str, torch.Tensor]], reuse: bool, names: Optional[Sequence[str]]) -> Tuple[List[torch.Tensor], list]:
+    def _buffers(
+        self, probed: Sequence[Tuple[int, str, torch.Tensor]], reuse: bool, names: Optional[Sequence[str]]
+    ) -> Tuple[List[torch.Tensor], list]:
         main = self._trained()
         self._n_trained = len(main)
         plain = all(p.device.type == "cpu" and p.dtype in (torch.float32, torch.float64) for p in main)
-        reuse = reuse and not self.delta_rule_averaging and (plain or all(p.dtype is torch.float32 for p in main) and cuda.averages(main))
+        reuse = (
+            reuse
+            and not self.delta_rule_averaging
+            and (plain or all(p.dtype is torch.float32 for p in main) and cuda.averages(main))
+        )
         self._averages_the_model_in_place = reuse and not self.offload_optimizer
         pin = any(p.device.type == "cuda" for p in (*self.parameters.model, *self.extra_tensors))
         tensors = (main if reuse else flat_views(main, device="cpu", pin=pin)) + flat_views(
             [tensor for _, _, tensor in probed] + self.extra_tensors, device="cpu", pin=pin
         )
-        keys = list(names or range(len(main))) + [f"{name} of {index}" for index, name, _ in probed] + [f"extra {i}" for i in range(len(self.extra_tensors))]
-        roles = self._roles() + [TensorRole.OPTIMIZER] * len(probed) + [TensorRole.UNSPECIFIED] * len(self.extra_tensors)
-        return tensors, [CompressionInfo.from_tensor(tensor, key=key, role=role) for tensor, key, role in zip(tensors, keys, roles)]
+        keys = (
+            list(names or range(len(main)))
+            + [f"{name} of {index}" for index, name, _ in probed]
+            + [f"extra {i}" for i in range(len(self.extra_tensors))]
+        )
+        roles = (
+            self._roles() + [TensorRole.OPTIMIZER] * len(probed) + [TensorRole.UNSPECIFIED] * len(self.extra_tensors)
+        )
+        return tensors, [
+            CompressionInfo.from_tensor(tensor, key=key, role=role) for tensor, key, role in zip(tensors, keys, roles)
+        ]
 
     def _trained(self) -> List[torch.Tensor]:
         """What is averaged of what is trained: the parameters."""
@@ -202,7 +237,9 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
                 self.scheduler.step(metric)
             elif not self._told_of_no_metric:
                 self._told_of_no_metric = True
-                logger.warning("skipping a step of ReduceLROnPlateau: this epoch has no metric; call optimizer.report_metric(loss)")
+                logger.warning(
+                    "skipping a step of ReduceLROnPlateau: this epoch has no metric; call optimizer.report_metric(loss)"
+                )
 
     @torch.no_grad()
     def load_state_into_averager_(self) -> bool:
@@ -215,7 +252,11 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
         if live is None:
             return False
         self._taken = [tensor is not None for tensor in live]
-        pairs = [(averaged, tensor) for averaged, tensor in zip(self.tensors_to_average, live) if tensor is not None and averaged.data_ptr() != tensor.data_ptr()]
+        pairs = [
+            (averaged, tensor)
+            for averaged, tensor in zip(self.tensors_to_average, live)
+            if tensor is not None and averaged.data_ptr() != tensor.data_ptr()
+        ]
         copy_all([averaged for averaged, _ in pairs], [tensor for _, tensor in pairs])
         self._mark_digits.copy_(torch.tensor(digits_of(self.lineage.mark)))
         if self.delta_rule_averaging:
@@ -237,20 +278,29 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
             if live is None:
                 return
             self.parameters.settle()
-            there = [(i, tensor) for i, (tensor, taken) in enumerate(zip(live, self._taken)) if taken and tensor is not None]
+            there = [
+                (i, tensor) for i, (tensor, taken) in enumerate(zip(live, self._taken)) if taken and tensor is not None
+            ]
             if self.delta_rule_averaging:
                 floors = self._floors(there)
-                torch._foreach_sub_(self._before, self.tensors_to_average)  # what averages are stays as it is, for joiners
-                torch._foreach_sub_([tensor for _, tensor in there], [self._before[i].to(tensor.device) for i, tensor in there])
+                # what averages are stays as it is, for joiners
+                torch._foreach_sub_(self._before, self.tensors_to_average)
+                torch._foreach_sub_(
+                    [tensor for _, tensor in there], [self._before[i].to(tensor.device) for i, tensor in there]
+                )
                 for tensor, floor in floors:
                     torch.maximum(tensor, floor, out=tensor)
                 return
-            pairs = [(self.tensors_to_average[i], tensor) for i, tensor in there if self.tensors_to_average[i].data_ptr() != tensor.data_ptr()]
+            pairs = [
+                (self.tensors_to_average[i], tensor)
+                for i, tensor in there
+                if self.tensors_to_average[i].data_ptr() != tensor.data_ptr()
+            ]
             copy_all([tensor for _, tensor in pairs], [averaged for averaged, _ in pairs])
 
     def _floors(self, there: Sequence[Tuple[int, torch.Tensor]]) -> List[Tuple[torch.Tensor, torch.Tensor]]:
-        """Variances (of gradients, of a batch norm) fade while they are averaged, and with the difference added would become less than nothing: none becomes less than both what it
-        is here and the average."""
+        """Variances (of gradients, of a batch norm) fade while they are averaged, and with the difference added would
+        become less than nothing: none becomes less than both what it is here and the average."""
         found = []
         for i, tensor in there:
             averaged, before = self.tensors_to_average[i], self._before[i]
@@ -265,8 +315,12 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
             self.parameters.push()
 
     def _live(self) -> Optional[List[Optional[torch.Tensor]]]:
-        """What tensors_to_average are averages of; None where the optimizer has not begun that state, and None for all if it has begun none."""
-        states = [self.optimizer.state.get(self.parameters.main[index], {}).get(name) for index, name in self._statistics]
+        """What tensors_to_average are averages of; None where the optimizer has not begun that state, and None for all
+        if it has begun none.
+        """
+        states = [
+            self.optimizer.state.get(self.parameters.main[index], {}).get(name) for index, name in self._statistics
+        ]
         if states and all(state is None for state in states):
             return None
         return [*self._trained(), *states, *(t.detach() for t in self.extra_tensors)]
@@ -281,8 +335,13 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
             **kwargs: Options of DecentralizedAverager.step.
         """
         if self.sync_epoch_when_averaging and kwargs.setdefault("gather", self.local_epoch) != self.local_epoch:
-            raise ValueError("gather cannot be combined with sync_epoch_when_averaging: members exchange their epochs there; remove gather")
-        return DecentralizedAverager.step(self, scheduled_time=scheduled_time, wait=False, require_trigger=True, **kwargs)
+            raise ValueError(
+                "gather cannot be combined with sync_epoch_when_averaging: members exchange their epochs there; "
+                "remove gather"
+            )
+        return DecentralizedAverager.step(
+            self, scheduled_time=scheduled_time, wait=False, require_trigger=True, **kwargs
+        )
 
     def average_loaded(self, control: Any, timeout: Optional[float] = None) -> Dict[str, Any]:
         """Averages the copies that load_state_into_averager_() took, and returns {peer_id: value} of the members.
@@ -305,7 +364,9 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
         return members
 
     def _were_alike(self, control: Any) -> bool:
-        """Whether all that was averaged was this replica: then it is what it was, to the bit (csrc/core/round/run.h), and that of those who missed the round."""
+        """Whether all that was averaged was this replica: then it is what it was, to the bit (csrc/core/round/run.h),
+        and that of those who missed the round.
+        """
         whole = all(share in (0, 1) and not auxiliary for _, _, _, auxiliary, _, share in control.details(0)[0])
         return self._exact and whole and self._mark_digits.round().tolist() == digits_of(self.lineage.mark)
 
@@ -322,9 +383,20 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
                 statistics = statistics_of(self.optimizer)
                 main = [p.detach() for p in self.parameters.main]
                 tensors = main + [s.tensor for s in statistics] + self.extra_tensors
-                roles = [TensorRole.PARAMETER] * len(main) + [TensorRole.OPTIMIZER] * len(statistics) + [TensorRole.UNSPECIFIED] * len(self.extra_tensors)
-                infos = [CompressionInfo.from_tensor(t, key=i, role=role) for i, (t, role) in enumerate(zip(tensors, roles))]
-            metadata = {"epoch": self.local_epoch, "parameters": len(self.parameters.main), "optimizer": described, "scheduler": describe_scheduler(self.scheduler)}
+                roles = (
+                    [TensorRole.PARAMETER] * len(main)
+                    + [TensorRole.OPTIMIZER] * len(statistics)
+                    + [TensorRole.UNSPECIFIED] * len(self.extra_tensors)
+                )
+                infos = [
+                    CompressionInfo.from_tensor(t, key=i, role=role) for i, (t, role) in enumerate(zip(tensors, roles))
+                ]
+            metadata = {
+                "epoch": self.local_epoch,
+                "parameters": len(self.parameters.main),
+                "optimizer": described,
+                "scheduler": describe_scheduler(self.scheduler),
+            }
             metadata["lineage"] = self._state_lineage()
             return metadata, [tensor.detach().clone() for tensor in tensors], infos
 
@@ -352,7 +424,10 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
         middle, last = tensors[n : len(tensors) - len(extra)], tensors[len(tensors) - len(extra) :]
         for own, given in zip((*main, *extra), (*tensors[:n], *last)):
             if tuple(own.shape) != tuple(given.shape):
-                raise ValueError(f"the state from a peer is of another model: a tensor in it is {tuple(given.shape)}, and {tuple(own.shape)} here")
+                raise ValueError(
+                    f"the state from a peer is of another model: a tensor in it is {tuple(given.shape)}, and "
+                    f"{tuple(own.shape)} here"
+                )
         epoch = metadata.get("epoch")
         if not isinstance(epoch, int) or isinstance(epoch, bool) or not 0 <= epoch < 1 << 48:
             raise ValueError("the state from a peer is damaged: it has no epoch")
@@ -365,7 +440,9 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
             self.lineage.restart(metadata.get("lineage"))
             self.parameters.push(force=True)
 
-    def load_state_from_peers(self, wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0) -> bool:  # type: ignore[override]
+    def load_state_from_peers(  # type: ignore[override]
+        self, wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0
+    ) -> bool:
         """Replaces the state by the one that a majority of the swarm offers. False: there is none, and nothing changed.
 
         Args:
@@ -374,10 +451,15 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
             epoch_least: Oldest epoch whose state is accepted.
         """
         if not wait:
-            raise ValueError("load_state_from_peers does not support wait=False: it changes parameters, so nothing may train meanwhile; remove wait=False")
+            raise ValueError(
+                "load_state_from_peers does not support wait=False: it changes parameters, so nothing may train "
+                "meanwhile; remove wait=False"
+            )
         self.background.settle()
         begin = time.monotonic()
-        taken = self.offers.apply_loaded(super().load_state_from_peers(timeout=timeout, epoch_least=epoch_least), time.monotonic() - begin)
+        taken = self.offers.apply_loaded(
+            super().load_state_from_peers(timeout=timeout, epoch_least=epoch_least), time.monotonic() - begin
+        )
         if taken:
             self.background.drop()  # what it made is of the state before
         return taken

@@ -21,10 +21,12 @@ COST = 0.02  #: of the time that offering may take
 
 
 class StateOffers:
-    """Offers a snapshot of the state at epochs that all peers choose alike, so that a majority names the same; one copy of the state is kept for it.
+    """Offers a snapshot of the state at epochs that all peers choose alike, so that a majority names the same; one copy
+    of the state is kept for it.
 
-    Every epoch is offered while epochs are long; where they are short every second, fourth, eighth ..., as fits the time that they take. One that lasts
-    longer than was thought (the others have died, and no group comes together) is offered after all, so that who joins then finds a state.
+    Every epoch is offered while epochs are long; where they are short every second, fourth, eighth ..., as fits the
+    time that they take. One that lasts longer than was thought (the others have died, and no group comes together) is
+    offered after all, so that who joins then finds a state.
     """
 
     def __init__(self, averager: "TrainingStateAverager"):
@@ -37,8 +39,8 @@ class StateOffers:
         self.loads = 0  # since an epoch was made together with others
 
     def begin_epoch(self, epoch: int, wanted: bool = False, changed: bool = True) -> None:
-        """The state of this epoch's beginning is there, and the same as the others': offers it, if it is its turn, or known to be wanted, or another one than
-        (changed) was offered before."""
+        """The state of this epoch's beginning is there, and the same as the others': offers it, if it is its turn, or
+        known to be wanted, or another one than (changed) was offered before."""
         now = time.monotonic()
         if self._last is not None:
             took = now - self._last
@@ -60,8 +62,14 @@ class StateOffers:
         self._cost_s = time.monotonic() - now
 
     def offer_if_overdue(self, epoch: int) -> None:
-        """This peer is in that epoch, and no step has been made in it: whether it has lasted so long that it is to be offered after all."""
-        if self._begun_epoch == epoch != self._offered and self._last is not None and time.monotonic() - self._last >= self._period():
+        """This peer is in that epoch, and no step has been made in it: whether it has lasted so long that it is to be
+        offered after all.
+        """
+        if (
+            self._begun_epoch == epoch != self._offered
+            and self._last is not None
+            and time.monotonic() - self._last >= self._period()
+        ):
             self.offer(epoch)
 
     @contextmanager
@@ -75,7 +83,9 @@ class StateOffers:
 
     @contextmanager
     def late_timer(self, epoch: int) -> Iterator[None]:
-        """This epoch's state is there, and nothing but its average is waited for: offers it if that takes long (a member has died), so that who joins finds one."""
+        """This epoch's state is there, and nothing but its average is waited for: offers it if that takes long (a
+        member has died), so that who joins finds one.
+        """
         with self._later(self._period(), self.offer, epoch):
             yield
 
@@ -105,8 +115,9 @@ class StateOffers:
         return time.monotonic() >= self._again
 
     def withdraw(self) -> None:
-        """Offers nothing while this peer is behind: it must not speak for a state that is out of date, or no majority can be found. If it turns out that it is not
-        (who was ahead has gone, and nobody has such a state), offer_if_overdue() offers it again."""
+        """Offers nothing while this peer is behind: it must not speak for a state that is out of date, or no majority
+        can be found. If it turns out that it is not (who was ahead has gone, and nobody has such a state),
+        offer_if_overdue() offers it again."""
         self._offered = None
         self._averager._stop_sharing()
 
@@ -115,7 +126,9 @@ class StateOffers:
         self._begun_epoch = None
 
     def apply_loaded(self, loaded: Any, seconds: float) -> bool:
-        """Takes over what was loaded: (metadata, tensors), or None. False: it was nothing, or does not fit; then nothing has changed."""
+        """Takes over what was loaded: (metadata, tensors), or None. False: it was nothing, or does not fit; then
+        nothing has changed.
+        """
         try:
             if loaded is not None:
                 self._averager.set_current_state(*loaded)
@@ -132,7 +145,8 @@ class StateOffers:
         logger.info("loaded the swarm's state of epoch %d within %.1f s", self._averager.local_epoch, seconds)
         if self.loads >= 3:
             logger.warning(
-                "this peer has loaded the state %d times and has not finished an epoch with the others: it is slower than the swarm. A larger target_batch_size gives it "
+                "this peer has loaded the state %d times and has not finished an epoch with the others: it is slower "
+                "than the swarm. A larger target_batch_size gives it "
                 "more time, load_state_compression or a faster link a quicker download",
                 self.loads,
             )

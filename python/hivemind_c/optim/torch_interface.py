@@ -25,7 +25,12 @@ def hooked_if_watched(step: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(step)
     def quick(self: Any, *args: Any, **kwargs: Any) -> Any:
-        hooks = self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or torchs._global_optimizer_pre_hooks or torchs._global_optimizer_post_hooks
+        hooks = (
+            self._optimizer_step_pre_hooks
+            or self._optimizer_step_post_hooks
+            or torchs._global_optimizer_pre_hooks
+            or torchs._global_optimizer_post_hooks
+        )
         return (watched if hooks or torch.autograd._profiler_enabled() else step)(self, *args, **kwargs)
 
     quick.hooked = True  # type: ignore[attr-defined]  # so that torch does not wrap it once more
@@ -67,7 +72,10 @@ class TorchInterface(torch.optim.Optimizer):
         Args:
             param_group: Not used.
         """
-        raise ValueError("all peers must have the same parameters from the start: give all groups to the optimizer before it is given to Optimizer")
+        raise ValueError(
+            "all peers must have the same parameters from the start: give all groups to the optimizer before it is "
+            "given to Optimizer"
+        )
 
     def state_dict(self) -> Dict[str, Any]:
         """Returns the state_dict of the inner optimizer, with scheduler, epoch and, if offloaded, exact parameters."""
@@ -99,7 +107,8 @@ class TorchInterface(torch.optim.Optimizer):
         """
         if self.reuse_grad_buffers:
             raise ValueError(
-                "zero_grad() cannot be used with reuse_grad_buffers: gradients are added up in .grad until the epoch ends; do not call zero_grad(), "
+                "zero_grad() cannot be used with reuse_grad_buffers: gradients are added up in .grad until the epoch "
+                "ends; do not call zero_grad(), "
                 "or remove reuse_grad_buffers"
             )
         grads = [p.grad for p in self.state_averager.parameters.model if p.grad is not None]

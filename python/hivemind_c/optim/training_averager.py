@@ -14,7 +14,13 @@ from hivemind_c._log import aside
 from hivemind_c._signature import shows_options_of
 from hivemind_c.averaging.control import Gathered
 from hivemind_c.compression import CompressionInfo, TensorRole
-from hivemind_c.optim.optimizer_state import dump_optimizer_state, initialize_optimizer_state, load_optimizer_state  # noqa: F401  # hivemind has them here
+
+# hivemind has them here
+from hivemind_c.optim.optimizer_state import (  # noqa: F401
+    dump_optimizer_state,
+    initialize_optimizer_state,
+    load_optimizer_state,
+)
 from hivemind_c.optim.state_averager import TrainingStateAverager
 
 logger = logging.getLogger("hivemind_c.optim")
@@ -37,7 +43,9 @@ class TrainingAverager(TrainingStateAverager):
         **kwargs: Further options of TrainingStateAverager and DecentralizedAverager.
     """
 
-    @shows_options_of(TrainingStateAverager, but=("optimizer", "params", "delta_rule_averaging", "sync_epoch_when_averaging"))
+    @shows_options_of(
+        TrainingStateAverager, but=("optimizer", "params", "delta_rule_averaging", "sync_epoch_when_averaging")
+    )
     def __init__(
         self,
         opt: torch.optim.Optimizer,
@@ -51,13 +59,23 @@ class TrainingAverager(TrainingStateAverager):
         **kwargs: Any,
     ):
         if not (average_parameters or average_gradients or average_opt_statistics or extra_tensors):
-            raise ValueError("this averager has nothing to average: give average_parameters=True or average_gradients=True")
+            raise ValueError(
+                "this averager has nothing to average: give average_parameters=True or average_gradients=True"
+            )
         if kwargs.get("sync_epoch_when_averaging"):
-            raise ValueError("sync_epoch_when_averaging is not supported here: members always bring their counts together; remove it")
+            raise ValueError(
+                "sync_epoch_when_averaging is not supported here: members always bring their counts together; remove it"
+            )
         self._averages_parameters, self._averages_gradients = bool(average_parameters), bool(average_gradients)
-        self._kinds = [TensorRole.PARAMETER] * self._averages_parameters + [TensorRole.GRADIENT] * self._averages_gradients
+        self._kinds = [TensorRole.PARAMETER] * self._averages_parameters + [
+            TensorRole.GRADIENT
+        ] * self._averages_gradients
         self._one_at_a_time = threading.Lock()
-        names = [f"{kind.name.lower()} {name}" for kind in self._kinds for name in parameter_names] if parameter_names else None
+        names = (
+            [f"{kind.name.lower()} {name}" for kind in self._kinds for name in parameter_names]
+            if parameter_names
+            else None
+        )
         super().__init__(
             optimizer=opt,
             average_opt_statistics=average_opt_statistics,
@@ -72,7 +90,11 @@ class TrainingAverager(TrainingStateAverager):
     def _trained(self) -> List[torch.Tensor]:
         main = self.parameters.main
         parameters = [p.detach() for p in main] if self._averages_parameters else []
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad.detach() for p in main] if self._averages_gradients else []
+        gradients = (
+            [torch.zeros_like(p) if p.grad is None else p.grad.detach() for p in main]
+            if self._averages_gradients
+            else []
+        )
         return parameters + gradients
 
     def _roles(self) -> List[TensorRole]:
@@ -82,7 +104,11 @@ class TrainingAverager(TrainingStateAverager):
         """Without the gradients, which are no state."""
         tensors, infos = super()._averages()
         n = len(self.parameters.main)
-        return (tensors, infos) if not self._averages_gradients else (tensors[:n] + tensors[2 * n :], infos[:n] + infos[2 * n :])
+        return (
+            (tensors, infos)
+            if not self._averages_gradients
+            else (tensors[:n] + tensors[2 * n :], infos[:n] + infos[2 * n :])
+        )
 
     def get_current_state(self) -> Tuple[Dict[str, Any], List[torch.Tensor], List[CompressionInfo]]:
         """Returns (metadata, tensors, infos) for a joining peer, without the options of the optimizer's groups.
@@ -93,7 +119,9 @@ class TrainingAverager(TrainingStateAverager):
         metadata["optimizer"]["groups"] = [{} for _ in metadata["optimizer"]["groups"]]
         return metadata, tensors, infos
 
-    def load_state_from_peers(self, wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0) -> bool:  # type: ignore[override]
+    def load_state_from_peers(  # type: ignore[override]
+        self, wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0
+    ) -> bool:
         """Replaces the state by the one that a majority of the swarm offers. False: there is none, and nothing changed.
 
         Args:
@@ -115,7 +143,9 @@ class TrainingAverager(TrainingStateAverager):
         Args:
             replace_none: Yield zeros for missing gradients. False: skip them.
         """
-        missing = [] if replace_none or not self._averages_gradients else [p for p in self.parameters.main if p.grad is None]
+        missing = (
+            [] if replace_none or not self._averages_gradients else [p for p in self.parameters.main if p.grad is None]
+        )
         live = self._live()
         tensors = [*self._trained(), *(t.detach() for t in self.extra_tensors)] if live is None else live
         first = len(self.parameters.main) if self._averages_parameters else 0
@@ -140,7 +170,11 @@ class TrainingAverager(TrainingStateAverager):
             wait: False: return a concurrent.futures.Future at once.
             **kwargs: Options of DecentralizedAverager.step.
         """
-        return self._averaged(data_lock, **kwargs) if wait else aside("hivemind_c-training", lambda: self._averaged(data_lock, **kwargs))
+        return (
+            self._averaged(data_lock, **kwargs)
+            if wait
+            else aside("hivemind_c-training", lambda: self._averaged(data_lock, **kwargs))
+        )
 
     def _averaged(self, data_lock: Any, gather: Any = None, **options: Any) -> Optional[Gathered]:
         with self._one_at_a_time:
@@ -157,7 +191,11 @@ class TrainingAverager(TrainingStateAverager):
             except BaseException:
                 control.cancel()
                 raise
-            told = {peer: value if isinstance(value, (list, tuple)) and len(value) == 2 else (0, None) for peer, value in members.items()}  # a stranger's
+            # a stranger's
+            told = {
+                peer: value if isinstance(value, (list, tuple)) and len(value) == 2 else (0, None)
+                for peer, value in members.items()
+            }
             with held:
                 self._give_gradients()
                 self.update_model()

@@ -60,10 +60,13 @@ class Transition:
         if self.alone or self.gradients is None:  # these samples wait for nobody
             self.optimizer.reporter.add_samples(self.samples)
         if plan.background:
-            if plan.background[0] is Action.AVERAGE_STATE:  # while the model trains on: what is averaged is taken before
+            # while the model trains on: what is averaged is taken before
+            if plan.background[0] is Action.AVERAGE_STATE:
                 self.state.load_state_into_averager_()
             *job, last = plan.background
-            assert last is Action.UPDATE_MODEL, "what is done in the background reaches the model in the thread that trains"
+            assert last is Action.UPDATE_MODEL, (
+                "what is done in the background reaches the model in the thread that trains"
+            )
             self.state.background.start(lambda: self._in_background(tuple(job)), self._finish)
         else:
             self._settle()
@@ -97,7 +100,12 @@ class Transition:
         if self.optimizer.missed:  # a state of its own, that nobody should take
             self.state.offers.withdraw()
             return
-        if self.optimizer.auxiliary or not self.alone and not self.state_averaged and (self.state.extra_tensors or self.gradients is None):
+        if (
+            self.optimizer.auxiliary
+            or not self.alone
+            and not self.state_averaged
+            and (self.state.extra_tensors or self.gradients is None)
+        ):
             return  # it has none, or one of its own
         self.state.share_averages = self.gradients is None and not self.alone
         wanted = self.meets_another or self.gradients is not None and self.gradients.awaits(self.next_epoch)
@@ -106,7 +114,9 @@ class Transition:
     # ---- gradients ----
 
     def _look_at_parameters(self) -> None:
-        """Now, while the program does not change what requires gradients: as it does at the end of the same epoch in all peers."""
+        """Now, while the program does not change what requires gradients: as it does at the end of the same epoch in
+        all peers.
+        """
         averaged = self.gradients.parameters
         self.main, self.beside = self.state.parameters.split(averaged)
         self.takes = [p.requires_grad for p in averaged]
@@ -118,20 +128,32 @@ class Transition:
         if control is None:
             return
         if self.gradients.drop_if_not_finite():
-            logger.warning("epoch %d: this peer's gradient is not finite, so its %d samples do not count; it takes the others' average", self.epoch, self.samples)
+            logger.warning(
+                "epoch %d: this peer's gradient is not finite, so its %d samples do not count; it takes the others' "
+                "average",
+                self.epoch,
+                self.samples,
+            )
             self.samples = 0
         try:
-            with self.state.offers.overdue_timer(self.state.local_epoch):  # which may be the next one already: then the state is not there yet
+            # which may be the next one already: then the state is not there yet
+            with self.state.offers.overdue_timer(self.state.local_epoch):
                 members = self.gradients.average_loaded(float(self.samples), control=control)
         except HivemindError as error:
             optimizer.reporter.add_failure(self.epoch, f"gradients: {error}")
             if error.status == "EXISTS" and not optimizer.auxiliary:
-                logger.warning("epoch %d: the others made this step without this peer: it loads their state", self.epoch)
+                logger.warning(
+                    "epoch %d: the others made this step without this peer: it loads their state", self.epoch
+                )
                 self.state.local_epoch, self.left_out = self.epoch, True
                 optimizer.is_left_behind(self.epoch)
                 return
             self.nobody_came = error.status == "TIMEOUT"
-            own = f"steps with its own {self.samples} samples' gradient" if self.samples else "has no gradient of its own to step with"
+            own = (
+                f"steps with its own {self.samples} samples' gradient"
+                if self.samples
+                else "has no gradient of its own to step with"
+            )
             logger.warning("epoch %d: averaging gradients failed, so this peer %s: %s", self.epoch, own, error)
             return
         self.averaged = not self.gradients.was_alone()
@@ -145,27 +167,38 @@ class Transition:
         mine, alike = self.state.lineage.compare(words)
         self.meets_another = not alike
         if not mine and not self.optimizer.auxiliary:
-            logger.warning("epoch %d: this peer's state is not the swarm's (an averaging failed here, or it started with another): it loads the swarm's", self.epoch)
+            logger.warning(
+                "epoch %d: this peer's state is not the swarm's (an averaging failed here, or it started with "
+                "another): it loads the swarm's",
+                self.epoch,
+            )
             self.optimizer.missed = True
 
     @torch.no_grad()
     def _optimizer_step(self) -> None:
         optimizer = self.optimizer
         if not self.averaged and self.samples == 0:
-            logger.warning("epoch %d: skipping the step: this peer has no gradients of its own, and averaging gave none", self.epoch)
+            logger.warning(
+                "epoch %d: skipping the step: this peer has no gradients of its own, and averaging gave none",
+                self.epoch,
+            )
             self._mark_step()
         else:
             with self.gradients.use_averaged_gradients(self.takes, self.main, self.beside):
                 optimizer.clip_averaged_gradients()
                 self.state.step_optimizer()
             self._mark_step()
-            optimizer.say("Optimizer step: done! This peer contributed %d samples to epoch %d", self.samples, self.epoch)
+            optimizer.say(
+                "Optimizer step: done! This peer contributed %d samples to epoch %d", self.samples, self.epoch
+            )
         self.stepped = True
 
     def _mark_step(self) -> None:
         if self.averaged:
             frozen = [i for i, takes in enumerate(self.takes) if not takes]  # who froze others has stepped otherwise
-            self.state.lineage.became("stepped", self.gradients.stamp, *frozen, samples=self.optimizer.target_batch_size)
+            self.state.lineage.became(
+                "stepped", self.gradients.stamp, *frozen, samples=self.optimizer.target_batch_size
+            )
         else:
             self.state.lineage.became("stepped alone", self.optimizer.dht.peer_id, self.epoch, samples=self.samples)
 
@@ -179,8 +212,12 @@ class Transition:
     # ---- state ----
 
     def _offer_own_step(self) -> None:
-        """If this peer stepped by itself: nobody came, it may be long until nobody has come for the state, and joiners need one meanwhile."""
-        if self.gradients is not None and not (self.averaged or self.optimizer.auxiliary or self.optimizer.missed or self.state.extra_tensors):
+        """If this peer stepped by itself: nobody came, it may be long until nobody has come for the state, and joiners
+        need one meanwhile.
+        """
+        if self.gradients is not None and not (
+            self.averaged or self.optimizer.auxiliary or self.optimizer.missed or self.state.extra_tensors
+        ):
             self.state.offers.offer(self.next_epoch)
 
     def _others_have_left(self) -> bool:
@@ -196,21 +233,33 @@ class Transition:
         if control is None:
             return
         if not (ready or self.state.load_state_into_averager_()):
-            logger.warning("epoch %d: the optimizer has not stepped yet and has no average_opt_statistics: this peer's state is averaged after its first step", self.next_epoch)
+            logger.warning(
+                "epoch %d: the optimizer has not stepped yet and has no average_opt_statistics: this peer's state is "
+                "averaged after its first step",
+                self.next_epoch,
+            )
             control.cancel()  # the others need not wait for it
             return
         if not self.optimizer.auxiliary and not all_finite(self.state.tensors_to_average):
-            logger.warning("epoch %d: the state of this peer is not finite, so it is not averaged but loaded from others", self.next_epoch)
+            logger.warning(
+                "epoch %d: the state of this peer is not finite, so it is not averaged but loaded from others",
+                self.next_epoch,
+            )
             control.cancel()
             self.state.loaded, self.optimizer.missed = False, True
             return
         self._offer_own_step()
-        same = self.averaged and not (self.optimizer.auxiliary or self.optimizer.missed or self.meets_another or self.state.extra_tensors)
+        same = self.averaged and not (
+            self.optimizer.auxiliary or self.optimizer.missed or self.meets_another or self.state.extra_tensors
+        )
         try:
-            with self.state.offers.late_timer(self.next_epoch) if same else nullcontext():  # equal to the others' already: its average changes nothing
+            # equal to the others' already: its average changes nothing
+            with self.state.offers.late_timer(self.next_epoch) if same else nullcontext():
                 members = self.state.average_loaded(control)
         except HivemindError as error:
-            logger.warning("epoch %d: averaging the state failed, so this peer keeps its own: %s", self.next_epoch, error)
+            logger.warning(
+                "epoch %d: averaging the state failed, so this peer keeps its own: %s", self.next_epoch, error
+            )
             self.optimizer.reporter.add_failure(self.next_epoch, f"state: {error}")
             return
         self.state_averaged = True

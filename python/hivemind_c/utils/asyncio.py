@@ -121,7 +121,10 @@ def cancel_task_if_running(task: Optional["asyncio.Task[Any]"]) -> None:
 
 
 async def amap_in_executor(
-    func: Callable[..., T], *iterables: AsyncIterable[Any], max_prefetch: int = 1, executor: Optional[concurrent.futures.Executor] = None
+    func: Callable[..., T],
+    *iterables: AsyncIterable[Any],
+    max_prefetch: int = 1,
+    executor: Optional[concurrent.futures.Executor] = None,
 ) -> AsyncIterator[T]:
     """Calls a function in threads for each value, and yields the results in order.
 

@@ -1,4 +1,6 @@
-"""RSA keys for a program's own signatures; hivemind_c itself signs with the node's Ed25519 key, which never leaves the node."""
+"""RSA keys for a program's own signatures; hivemind_c itself signs with the node's Ed25519 key, which never leaves the
+node.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,7 @@ class PrivateKey(ABC):
         Args:
             data: The bytes.
         """
+
     """Base of private keys."""
 
     @abstractmethod
@@ -32,6 +35,7 @@ class PublicKey(ABC):
             data: The bytes.
             signature: Result of sign().
         """
+
     """Base of public keys."""
 
     @abstractmethod
@@ -54,7 +58,10 @@ def _parts() -> Tuple[Any, Any]:
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import padding, rsa
     except ImportError as error:
-        raise ImportError(f"RSA keys cannot be used: {error}; pip install cryptography, or use the node's own key (hivemind_c.dht.SignatureValidator)") from None
+        raise ImportError(
+            f"RSA keys cannot be used: {error}; pip install cryptography, or use the node's own key "
+            "(hivemind_c.dht.SignatureValidator)"
+        ) from None
     pss = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.MAX_LENGTH), hashes.SHA256()
     return (rsa, serialization), pss
 
@@ -93,7 +100,9 @@ class RSAPrivateKey(PrivateKey):
     def to_bytes(self) -> bytes:
         """The secret key in DER, without a password."""
         (_, serialization), _ = _parts()
-        return self._private_key.private_bytes(serialization.Encoding.DER, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
+        return self._private_key.private_bytes(
+            serialization.Encoding.DER, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+        )
 
 
 class RSAPublicKey(PublicKey):
@@ -137,7 +146,9 @@ class RSAPublicKey(PublicKey):
         (rsa, serialization), _ = _parts()
         found = serialization.load_ssh_public_key(key)
         if not isinstance(found, rsa.RSAPublicKey):
-            raise ValueError(f"an RSA key is needed, not {type(found).__name__}: give what RSAPublicKey.to_bytes() returned")
+            raise ValueError(
+                f"an RSA key is needed, not {type(found).__name__}: give what RSAPublicKey.to_bytes() returned"
+            )
         return cls(found)
 
     def __eq__(self, other: object) -> bool:

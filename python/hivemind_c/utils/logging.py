@@ -1,4 +1,6 @@
-"""A log on stderr for programs that set up none. Those that use logging by themselves need nothing of this: all is said below the logger "hivemind_c"."""
+"""A log on stderr for programs that set up none. Those that use logging by themselves need nothing of this: all is said
+below the logger "hivemind_c".
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ def use_hivemind_log_handler(where: Union[HandlerMode, str]) -> None:
         except KeyError:
             raise ValueError(f"where must be 'nowhere', 'in_hivemind' or 'in_root_logger', not {where!r}") from None
     level = _stderr.wanted_level()
-    loggers = {HandlerMode.IN_HIVEMIND: logging.getLogger("hivemind_c"), HandlerMode.IN_ROOT_LOGGER: logging.getLogger()}
+    loggers = {
+        HandlerMode.IN_HIVEMIND: logging.getLogger("hivemind_c"),
+        HandlerMode.IN_ROOT_LOGGER: logging.getLogger(),
+    }
     for logger in loggers.values():
         logger.handlers[:] = [handler for handler in logger.handlers if not isinstance(handler, _stderr.Handler)]
     loggers[HandlerMode.IN_HIVEMIND].propagate = where is not HandlerMode.IN_HIVEMIND

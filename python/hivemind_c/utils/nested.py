@@ -83,7 +83,9 @@ def nested_map(function: Callable[..., Any], *structures: Any) -> Any:
     if not structures:
         raise ValueError("nested_map got no structure: give at least one behind the function")
     if not all(nested_compare(structures[0], other) for other in structures[1:]):
-        raise ValueError("nested_map got structures that differ: give lists, tuples and dicts of the same kinds, lengths and keys")
+        raise ValueError(
+            "nested_map got structures that differ: give lists, tuples and dicts of the same kinds, lengths and keys"
+        )
     return nested_pack(map(function, *map(nested_flatten, structures)), structures[0])
 
 

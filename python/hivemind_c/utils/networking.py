@@ -23,7 +23,9 @@ def reachable(addresses: Sequence[str]) -> List[str]:
     return others or list(addresses)
 
 
-def choose_ip_address(maddrs: Sequence[str], prefer_global: bool = True, protocol_priority: Sequence[str] = ("ip4", "ip6")) -> str:
+def choose_ip_address(
+    maddrs: Sequence[str], prefer_global: bool = True, protocol_priority: Sequence[str] = ("ip4", "ip6")
+) -> str:
     """Returns the best IP address in a list of multiaddrs.
 
     Args:
@@ -38,7 +40,10 @@ def choose_ip_address(maddrs: Sequence[str], prefer_global: bool = True, protoco
                 everywhere = ipaddress.ip_address(value).is_global
                 found.append((prefer_global and not everywhere, protocol_priority.index(protocol), len(found), value))
     if not found:
-        raise ValueError(f"no address has one of {', '.join(protocol_priority)}: {', '.join(maddrs) or 'the list is empty'}; give what get_visible_maddrs() returns")
+        raise ValueError(
+            f"no address has one of {', '.join(protocol_priority)}: {', '.join(maddrs) or 'the list is empty'}; give "
+            "what get_visible_maddrs() returns"
+        )
     return min(found)[-1]
 
 
@@ -49,4 +54,7 @@ def log_visible_maddrs(visible_maddrs: Sequence[str], only_p2p: bool = False) ->
         visible_maddrs: Multiaddrs of this peer.
         only_p2p: Accepted without effect.
     """
-    logger.info("others join this peer with --initial_peers %s", " ".join(reachable([str(address) for address in visible_maddrs])))
+    logger.info(
+        "others join this peer with --initial_peers %s",
+        " ".join(reachable([str(address) for address in visible_maddrs])),
+    )

@@ -76,7 +76,8 @@ class PerformanceEMA:
             self.timestamp = now
 
     def __repr__(self) -> str:
-        return f"PerformanceEMA(alpha={self.alpha}, samples_per_second={self.samples_per_second:.3g}, num_updates={self.num_updates})"
+        speed = f"samples_per_second={self.samples_per_second:.3g}, num_updates={self.num_updates}"
+        return f"PerformanceEMA(alpha={self.alpha}, {speed})"
 
 
 __all__ = ["PerformanceEMA"]

@@ -49,15 +49,25 @@ class MSGPackSerializer(SerializerBase):
         Args:
             type_code: Number of the class, from 0 to 127 but not 64.
         """
-        if isinstance(type_code, bool) or not isinstance(type_code, int) or not 0 <= type_code <= 127 or type_code == cls._TUPLE:
-            raise ValueError(f"type_code must be an int from 0 to 127 and not {cls._TUPLE}, which tuples have: {type_code!r}")
+        if (
+            isinstance(type_code, bool)
+            or not isinstance(type_code, int)
+            or not 0 <= type_code <= 127
+            or type_code == cls._TUPLE
+        ):
+            raise ValueError(
+                f"type_code must be an int from 0 to 127 and not {cls._TUPLE}, which tuples have: {type_code!r}"
+            )
 
         def wrap(kind: Class) -> Class:
             missing = [name for name in ("packb", "unpackb") if not callable(getattr(kind, name, None))]
             if missing:
                 raise TypeError(f"{kind.__name__} cannot be packed: it has no method {' and no '.join(missing)}")
             if type_code in cls._by_code:
-                raise ValueError(f"type_code {type_code} belongs to {cls._by_code[type_code].__name__}: choose another for {kind.__name__}")
+                raise ValueError(
+                    f"type_code {type_code} belongs to {cls._by_code[type_code].__name__}: choose another for "
+                    f"{kind.__name__}"
+                )
             cls._by_code[type_code], cls._codes[kind] = kind, type_code
             return kind
 
@@ -73,14 +83,20 @@ class MSGPackSerializer(SerializerBase):
         for kind in (bool, int, float, str, bytes, list, dict):
             if isinstance(value, kind):
                 return kind(value)
-        raise TypeError(f"a {type(value).__name__} cannot be packed: convert it, or decorate its class with MSGPackSerializer.ext_serializable")
+        raise TypeError(
+            f"a {type(value).__name__} cannot be packed: convert it, or decorate its class with "
+            "MSGPackSerializer.ext_serializable"
+        )
 
     @classmethod
     def _decode(cls, code: int, data: bytes) -> Any:
         if code == cls._TUPLE:
             return tuple(cls.loads(data))  # type: ignore[arg-type]
         if code not in cls._by_code:
-            raise ValueError(f"these bytes hold a class of type_code {code}, which is not known here: import the module that defines it")
+            raise ValueError(
+                f"these bytes hold a class of type_code {code}, which is not known here: import the module that "
+                "defines it"
+            )
         return cls._by_code[code].unpackb(data)
 
     @classmethod
