@@ -174,9 +174,7 @@ class StepControl:
     # ---- its end ----
 
     def _settle(self) -> bool:
-        """Once over: what a round on host copies brought goes back to where the tensors live. Whoever comes first does
-        it.
-        """
+        """Copies the averages of a finished step from the host to the tensors, once. The first caller does it."""
         if not self._settled.is_set():
             with self._settling:
                 if not self._settled.is_set():

@@ -131,7 +131,7 @@ class Membership:
             loaded = self._load(chase=True)
             if loaded or not behind:
                 self._enter()
-                # who only missed a round, and finds no state, sees in the next one whether it still lacks it
+                # a peer that only missed a round and finds no state sees in the next one whether it still lacks it
                 self.missed = False
             if not loaded and not behind and self._wanted > self.local_epoch and self.grad_averager is not None:
                 # those who made the step have gone: this may be the newest state that there is
