@@ -375,10 +375,24 @@ def a_file_is_read_in_one_sitting(tree):
     return [f"{path}: {n} lines, at most {FILE_LINES}" for path, text in tree.items() if (n := text.count("\n")) > FILE_LINES]
 
 
-@wall(bad=[{"python/hivemind_c/a.py": "x\n" * 401}], good=[{"python/hivemind_c/a.py": "x\n" * 400}, {"benchmarks/a.py": "x\n" * 500}])
+def docstring_lines(text):
+    places = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    documented = (node for node in ast.walk(ast.parse(text)) if isinstance(node, places) and ast.get_docstring(node) is not None)
+    return sum(node.body[0].end_lineno - node.body[0].lineno + 1 for node in documented)
+
+
+@wall(
+    bad=[{"python/hivemind_c/a.py": "x\n" * 401}, {"python/hivemind_c/a.py": '"""A\nB."""\n' + "x\n" * 401}],
+    good=[{"python/hivemind_c/a.py": '"""A\nB."""\n' + "x\n" * 400}, {"benchmarks/a.py": "x\n" * 500}],
+)
 def the_shim_stays_thin(tree):
-    return [f"{path}: {n} lines, at most {SHIM_LINES}: a decision belongs to the core" for path, text in tree.items()
-            if path.startswith("python/") and path.endswith(".py") and (n := text.count("\n")) > SHIM_LINES]  # fmt: skip
+    """Docstrings do not count: they are the reference of the options."""
+    shim = {path: text for path, text in tree.items() if path.startswith("python/") and path.endswith(".py")}
+    return [
+        f"{path}: {n} lines without docstrings, at most {SHIM_LINES}: a decision belongs to the core"
+        for path, text in shim.items()
+        if (n := text.count("\n") - docstring_lines(text)) > SHIM_LINES
+    ]
 
 
 def c_functions(text):

@@ -84,7 +84,7 @@ begin, from_epoch = time.perf_counter(), optimizer.local_epoch
 for _ in range({EPOCHS}):
     epoch()
 seconds, epochs = time.perf_counter() - begin, optimizer.local_epoch - from_epoch
-failed = optimizer.telling._failures
+failed = optimizer.reporter._failures
 (folder / ("done%d" % peer)).touch()
 until = time.monotonic() + 60
 while not (folder / ("done%d" % (1 - peer))).exists() and time.monotonic() < until:

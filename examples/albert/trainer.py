@@ -102,7 +102,7 @@ class WithSwarm(TrainerCallback):
         epoch = self.optimizer.local_epoch
         if epoch != self.told:
             self.told = epoch
-            loss = self.optimizer.telling.news(60.0).loss
+            loss = self.optimizer.reporter.news(60.0).loss
             print(f"epoch {epoch}: {self.optimizer.tracker.global_progress.num_peers} peers, loss {loss or float('nan'):.3f}", flush=True)
         if epoch >= self.epochs:
             control.should_training_stop = True  # or --max_steps has said so already

@@ -1,7 +1,7 @@
 """The codecs on a GPU, where one is: tensors are encoded where they lie, and only encoded bytes cross the bus.
 
-Nothing here has to be called: what takes CUDA tensors asks for these kernels and goes by the host's memory where they are not.
-``why_not()`` tells why that is.
+Nothing here has to be called: what takes CUDA tensors asks for these kernels and goes by the host's memory where they
+are not. ``why_not()`` tells why that is.
 """
 
 from __future__ import annotations
@@ -28,12 +28,18 @@ _opened: Dict[int, Tuple[Optional["Kernels"], Optional[HivemindError]]] = {}
 
 
 class Kernels:
-    """The kernels of one GPU. Everything is put on the current stream of the tensors' device, and nothing waits for it."""
+    """The kernels of one GPU. They run on the current stream of the tensors' device, and nothing waits for them.
+
+    Args:
+        index: Index of the GPU.
+        library: File of the library with the kernels.
+    """
 
     def __init__(self, index: int = 0, library: str = _LIBRARY):
         if not os.path.exists(library):
             raise HivemindUnsupportedError(
-                f"no GPU can be used: {os.path.basename(library)} is missing from this installation; install hivemind_c again"
+                f"no GPU can be used: {os.path.basename(library)} is missing from this installation; install "
+                "hivemind_c again"
             )
         self._gpu, note, is_warning = _hivemind_c.cuda_open(library, index, _nvrtc.compilers(), _nvrtc.cache())
         if note:
@@ -47,7 +53,9 @@ class Kernels:
         return tensor.dtype in (torch.float32, torch.float16, torch.bfloat16) and tensor.layout is torch.strided
 
     def encode(self, codec: str, tensor: Any, residual: Any = None) -> Any:
-        """The chunk of a tensor, as bytes on its device; the same bytes that the CPU makes of it. residual: float32 there, as in compress()."""
+        """The chunk of a tensor, as bytes on its device; the same bytes that the CPU makes of it. residual: float32
+        there, as in compress().
+        """
         import torch
 
         plain = tensor.detach().contiguous()
@@ -71,13 +79,26 @@ class Kernels:
         return verdict.view(torch.int32)
 
     def decode(self, chunk: Any, codec: str, dtype: Any, out: Any, verdict: Any = None) -> None:
-        """Into out, contiguous on the device; not at all where the verdict is not 0. Without a verdict the chunk must be known to be whole."""
+        """Into out, contiguous on the device; not at all where the verdict is not 0. Without a verdict the chunk must
+        be known to be whole.
+        """
         number, kind = _hivemind_c.CODECS.index(codec), _DTYPES[arrays.dtype_name(dtype)]
-        _hivemind_c.cuda_decode(self._gpu, chunk, number, kind, out.numel(), out.detach(), None if verdict is None else verdict.view(chunk.dtype))
+        _hivemind_c.cuda_decode(
+            self._gpu,
+            chunk,
+            number,
+            kind,
+            out.numel(),
+            out.detach(),
+            None if verdict is None else verdict.view(chunk.dtype),
+        )
 
     def add(self, total: Any, chunks: Sequence[Tuple[Any, str, Any, float]]) -> None:
-        """total += weight * values, for up to 16 (chunk, codec, dtype, weight) that are known to be whole, in one pass."""
-        inputs = [(chunk, _hivemind_c.CODECS.index(codec), _DTYPES[arrays.dtype_name(dtype)], weight) for chunk, codec, dtype, weight in chunks]
+        """total += weight * values, in one pass for up to 16 checked (chunk, codec, dtype, weight)."""
+        inputs = [
+            (chunk, _hivemind_c.CODECS.index(codec), _DTYPES[arrays.dtype_name(dtype)], weight)
+            for chunk, codec, dtype, weight in chunks
+        ]
         _hivemind_c.cuda_add(self._gpu, total, inputs)
 
     def all_finite(self, tensor: Any) -> Any:
@@ -89,7 +110,9 @@ class Kernels:
         return flag.view(torch.int32)[0] == 0
 
     def accumulate(self, weight: float, tensors: Sequence[Any], sums: Sequence[Any]) -> None:
-        """sums[i] += weight * tensors[i] for any number of contiguous tensors: one launch for each thousand of a dtype. Sums are float32."""
+        """sums[i] += weight * tensors[i] for any number of contiguous tensors: one launch for each thousand of a dtype.
+        Sums are float32.
+        """
         kinds: Dict[Any, Tuple[List[Any], List[Any]]] = {}
         for tensor, total in zip(tensors, sums):
             of_kind = kinds.setdefault(tensor.dtype, ([], []))
@@ -99,11 +122,27 @@ class Kernels:
             _hivemind_c.cuda_accumulate(self._gpu, weight, some, totals)
 
     def stage(self, codec: str, dtype: Any, chunk_values: int, slots: int = 3, pinned_most: int = 1 << 28) -> "Stage":
-        return Stage(_hivemind_c.cuda_stage(self._gpu, _hivemind_c.CODECS.index(codec), _DTYPES[arrays.dtype_name(dtype)], chunk_values, slots, pinned_most))
+        return Stage(
+            _hivemind_c.cuda_stage(
+                self._gpu,
+                _hivemind_c.CODECS.index(codec),
+                _DTYPES[arrays.dtype_name(dtype)],
+                chunk_values,
+                slots,
+                pinned_most,
+            )
+        )
 
 
-class Ferry:
-    """How tensors of one GPU take part in rounds where they lie: what averagers give the core beside them. slots: chunks under way at once."""
+class Transfers:
+    """The way in which tensors of one GPU take part in rounds in place. Averagers give it to C beside the tensors.
+
+    Args:
+        kernels: Kernels of the GPU.
+        chunk_values: Values in one chunk.
+        slots: Chunks under way at once.
+        pinned_most: Most bytes of page-locked memory.
+    """
 
     def __init__(self, kernels: Kernels, chunk_values: int, slots: int = 4, pinned_most: int = 1 << 28):
         self.inner = _hivemind_c.cuda_transfers(kernels._gpu, chunk_values, slots, pinned_most)
@@ -118,7 +157,11 @@ class Ferry:
 
 
 class Stage:
-    """A ring of chunks between one GPU and page-locked memory: one is encoded while the one before is copied and another is sent."""
+    """A ring of chunks between one GPU and page-locked memory: one is encoded, one is copied, and one is sent.
+
+    Args:
+        inner: The ring in C.
+    """
 
     def __init__(self, inner: Any):
         self._inner = inner
@@ -165,8 +208,8 @@ def kernels_for(tensor: Any) -> Optional[Kernels]:
 
 
 def attempt(tensor: Any, work: Callable[[Kernels], T]) -> Optional[T]:
-    """What work makes with the kernels for the tensor; None where there are none. An error of CUDA's is told once, in a warning, and
-    ends their use on that GPU: the caller goes by the host's memory."""
+    """What work makes with the kernels for the tensor; None where there are none. An error of CUDA's is told once, in a
+    warning, and ends their use on that GPU: the caller goes by the host's memory."""
     kernels = kernels_for(tensor)
     if kernels is None:
         return None
@@ -186,16 +229,20 @@ def give_up(tensor: Any, error: HivemindError) -> None:
         first = _opened.get(index, (None, None))[1] is None
         _opened[index] = None, error
     if first:
-        logger.warning("stopped using the kernels on %s, tensors now go through the host's memory: %s", tensor.device, error)
+        logger.warning(
+            "stopped using the kernels on %s, tensors now go through the host's memory: %s", tensor.device, error
+        )
 
 
-def transfers_for(tensor: Any, chunk_values: int) -> Optional[Ferry]:
+def transfers_for(tensor: Any, chunk_values: int) -> Optional[Transfers]:
     """One for tensors like this one, if it is a GPU's and has the kernels."""
-    return attempt(tensor, lambda kernels: Ferry(kernels, chunk_values))
+    return attempt(tensor, lambda kernels: Transfers(kernels, chunk_values))
 
 
 def averages(tensors: Sequence[Any]) -> bool:
-    """Whether rounds can work on all of these where they lie, on GPUs. Asked of the gradients at every batch: each device is looked up once."""
+    """Whether rounds can work on all of these where they lie, on GPUs. Asked of the gradients at every batch: each
+    device is looked up once.
+    """
     have: Dict[Any, bool] = {}
     for tensor in tensors:
         if not Kernels.takes(tensor) or not tensor.is_contiguous():

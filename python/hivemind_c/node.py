@@ -25,18 +25,23 @@ class Peer(NamedTuple):
 
 
 class Node:
-    """One peer: its identity, its ports, its connections. Usable from any thread.
+    """One peer: its identity, its ports and its connections. It can be used from any thread.
 
-    listen: where to listen, as multiaddrs ("/ip4/0.0.0.0/tcp/31337") or HOST:PORT ("[::]:*"); by default every interface, at a free port.
-    initial_peers: addresses of peers to find the others through. Lists of addresses may also be one string with commas.
-    announce: what others are told instead of the addresses found out. identity_path: the file with this peer's key, made if missing.
-    client_mode: only dial out. insecure: no TLS (benchmarks and closed networks only). pool_threads: 0 chooses.
-    memory_limit: bytes the node may take, 0 for no limit. log_level: as in logging; lines go to the loggers below "hivemind_c".
-    At "info" a node says more if HIVEMIND_LOGLEVEL asks for it.
+    A node stops by shutdown(), at the end of its `with` block, when it is dropped, or when the program ends. At log
+    level "info" it logs more if HIVEMIND_LOGLEVEL asks for it.
 
-    dht: settings of its place in the DHT, as hivemind_c.DHT makes them.
-
-    A node stops with shutdown(), at the end of its `with` block, when it is dropped, or when the program ends.
+    Args:
+        listen: Multiaddrs or HOST:PORT to listen on, as a list or a string with commas. None: a free port everywhere.
+        initial_peers: Addresses of running peers, as a list or a string with commas.
+        announce: Addresses that other peers are given instead of those found out.
+        identity_path: File with the key of this peer. It is made if it is missing.
+        client_mode: Only dial out.
+        insecure: Use no TLS, for benchmarks and closed networks only.
+        pool_threads: Worker threads of the node. 0: chosen automatically.
+        memory_limit: Most bytes of memory that the node may use. 0: no limit.
+        log_level: Lowest level of lines for the loggers below "hivemind_c", as in logging.
+        start: Start at once. False: start() or the `with` block starts it.
+        dht: Settings of the DHT, as hivemind_c.DHT makes them.
     """
 
     def __init__(
@@ -73,7 +78,7 @@ class Node:
             self.start()
 
     def start(self) -> "Node":
-        """Starts it, unless it was started already: when this returns its ports are open."""
+        """Starts the node, unless it was started. Its ports are open when this returns."""
         with self._starting:
             if self._node is None:
                 _notebook.replace(self._is_in_the_way, "the node")
@@ -87,11 +92,16 @@ class Node:
         if not isinstance(other, Node) or other is self or other._ended:
             return False
         mine, its = self._config, other._config
-        ports = {address for address in map(str, mine["listen"]) if not address.endswith(("/tcp/0", ":0", ":*"))} & set(map(str, its["listen"]))
+        ports = {address for address in map(str, mine["listen"]) if not address.endswith(("/tcp/0", ":0", ":*"))} & set(
+            map(str, its["listen"])
+        )
         return bool(ports) or mine["identity_path"] is not None and mine["identity_path"] == its["identity_path"]
 
     def shutdown(self) -> None:
-        """Says goodbye and stops, within two seconds; what is under way ends with an error that says so. May be called twice."""
+        """Leaves the swarm and stops the node within two seconds. May be called twice.
+
+        Unfinished calls raise an error that says so.
+        """
         self._ended = True
         if self._node is not None:
             self._node.shutdown()
@@ -105,20 +115,25 @@ class Node:
 
     @property
     def peer_id(self) -> str:
-        """Who this node is, in libp2p's text form."""
+        """The ID of this peer in the text form of libp2p."""
         return self._started().peer_id
 
     @property
     def addresses(self) -> list[str]:
-        """Where this node can be reached, best first; any of them serves as another's initial peer."""
+        """The addresses under which other peers reach this node, the best one first."""
         return self._started().addresses
 
     def peers(self) -> list[Peer]:
-        """The peers that are alive."""
+        """Returns the peers that are alive."""
         return [Peer(*peer) for peer in self._started().peers().result()]
 
     def wait_for_peers(self, n: int = 1, timeout: Optional[float] = None) -> list[Peer]:
-        """Waits until n peers are alive and returns them."""
+        """Waits until a number of peers are alive, and returns them.
+
+        Args:
+            n: Number of peers.
+            timeout: Longest time in seconds to wait before HivemindTimeoutError. None: no limit.
+        """
         future = self._started().wait_for_peers(n)
         try:
             future.result(timeout)
@@ -131,19 +146,35 @@ class Node:
         return self.peers()
 
     def echo(self, peer: Union[str, Peer], data, timeout: Optional[float] = 3, wait: bool = True):
-        """Sends up to 1 MiB there and back; returns the bytes, or with wait=False a future of them."""
+        """Sends bytes to a peer and back, and returns them.
+
+        Args:
+            peer: A Peer or a peer ID.
+            data: Up to 1 MiB.
+            timeout: Longest time in seconds. None: no limit.
+            wait: False: return a future at once.
+        """
         future = self._started().echo(_peer_id(peer), data, timeout)
         return future.result() if wait else future
 
     def send(self, peer: Union[str, Peer], data, timeout: Optional[float] = None, wait: bool = True):
-        """Sends any C-contiguous buffer without copying it; it has arrived whole when this returns.
+        """Sends a buffer to a peer without copying it. It has arrived when this returns.
 
-        With wait=False a future comes back at once, and the buffer must not be changed until that is done."""
+        Args:
+            peer: A Peer or a peer ID.
+            data: Any C-contiguous buffer. With wait=False it must not change before the future is done.
+            timeout: Longest time in seconds. None: no limit.
+            wait: False: return a future at once.
+        """
         future = self._started().send(_peer_id(peer), data, timeout)
         return future.result() if wait else future
 
     def receive(self, timeout: Optional[float] = None) -> Tuple[str, memoryview]:
-        """The next parcel that a peer sent here: (its peer ID, the bytes where they arrived)."""
+        """Waits for the next buffer that a peer sent, and returns (peer ID, bytes where they arrived).
+
+        Args:
+            timeout: Longest time in seconds to wait before HivemindTimeoutError. None: no limit.
+        """
         future = self._started().receive()
         try:
             return future.result(timeout)
@@ -166,7 +197,9 @@ class Node:
 
     def _started(self) -> _hivemind_c.Node:
         if self._node is None:
-            raise _hivemind_c.HivemindError("cannot use this node: it has not been started; call start(), or use it in a with block")
+            raise _hivemind_c.HivemindError(
+                "cannot use this node: it has not been started; call start(), or use it in a with block"
+            )
         return self._node
 
 

@@ -26,6 +26,11 @@ _BARE = {"quic", "quic-v1", "ws", "wss", "tls", "p2p-circuit"}  #: protocols wit
 
 
 def to_base58(data: bytes) -> str:
+    """Returns bytes as base58 text.
+
+    Args:
+        data: The bytes.
+    """
     number, text = int.from_bytes(data, "big"), ""
     while number:
         number, digit = divmod(number, 58)
@@ -34,7 +39,11 @@ def to_base58(data: bytes) -> str:
 
 
 def from_base58(text: str) -> bytes:
-    """ValueError for what is no base58."""
+    """Returns the bytes of base58 text. Raises ValueError for other text.
+
+    Args:
+        text: The text.
+    """
     number = 0
     for letter in text:
         digit = _BASE58.find(letter)
@@ -46,7 +55,7 @@ def from_base58(text: str) -> bytes:
 
 
 class PeerID(str):
-    """The name of a peer in libp2p's text form. Made of that text, or of the bytes that it stands for."""
+    """The name of a peer in the text form of libp2p. It is made from that text or from its bytes."""
 
     __slots__ = ()
 
@@ -55,20 +64,28 @@ class PeerID(str):
 
     @classmethod
     def from_base58(cls, base58_id: str) -> "PeerID":
-        """ValueError for what is no base58."""
+        """Returns the PeerID of base58 text. Raises ValueError for other text.
+
+        Args:
+            base58_id: The text.
+        """
         from_base58(base58_id)
         return cls(base58_id)
 
     def to_base58(self) -> str:
+        """Returns the text."""
         return str(self)
 
     def to_string(self) -> str:
+        """Returns the text."""
         return str(self)
 
     def pretty(self) -> str:
+        """Returns the text."""
         return str(self)
 
     def to_bytes(self) -> bytes:
+        """Returns the bytes that the text stands for."""
         return from_base58(self)
 
 
@@ -80,8 +97,10 @@ class Protocol(NamedTuple):
 
 
 class Multiaddr(str):
-    """An address such as /ip4/10.0.0.7/tcp/31337/p2p/12D3KooW... As a string it is that text; by the name of a
-    protocol it gives the value behind it."""
+    """An address such as /ip4/10.0.0.7/tcp/31337/p2p/12D3KooW...
+
+    As a string it is that text. Indexed by the name of a protocol it gives the value of the protocol.
+    """
 
     __slots__ = ()
 
@@ -101,7 +120,8 @@ class Multiaddr(str):
                 name = "p2p"
             if name not in _CODES:
                 raise ValueError(
-                    f"{str(self)!r} is not a multiaddr: the protocol {name!r} is not known, use one of {', '.join(_CODES)}"
+                    f"{str(self)!r} is not a multiaddr: the protocol {name!r} is not known, use one of "
+                    f"{', '.join(_CODES)}"
                 )
             value = None if name in _BARE else next(rest, None)
             if value is None and name not in _BARE:
@@ -110,24 +130,37 @@ class Multiaddr(str):
         return parts
 
     def protocols(self) -> List[Protocol]:
+        """Returns the protocols of the address in their order."""
         return [Protocol(_CODES[name], name) for name, _ in self._parts()]
 
     keys = protocols
 
     def values(self) -> List[Optional[str]]:
+        """Returns the value of each protocol, or None where it has none."""
         return [value for _, value in self._parts()]
 
     def items(self) -> List[Tuple[Protocol, Optional[str]]]:
+        """Returns (protocol, value) pairs in their order."""
         return list(zip(self.protocols(), self.values()))
 
     def value_for_protocol(self, proto: Union[str, int]) -> Optional[str]:
-        """LookupError: the address has no such protocol."""
+        """Returns the value of a protocol. Raises LookupError if the address has no such protocol.
+
+        Args:
+            proto: Name or code of the protocol.
+        """
         for protocol, value in self.items():
             if proto in (protocol.name, protocol.code):
                 return value
         raise LookupError(f"{str(self)!r} has no {proto}: it has {', '.join(name for name, _ in self._parts())}")
 
     def get(self, key: Union[str, int], default: Any = None) -> Any:
+        """Returns the value of a protocol, or a default.
+
+        Args:
+            key: Name or code of the protocol.
+            default: Result if the address has no such protocol.
+        """
         try:
             return self.value_for_protocol(key)
         except LookupError:
@@ -137,17 +170,31 @@ class Multiaddr(str):
         return self.value_for_protocol(key) if isinstance(key, str) else str(self)[key]
 
     def encapsulate(self, other: str) -> "Multiaddr":
+        """Returns this address followed by another.
+
+        Args:
+            other: The other address.
+        """
         return Multiaddr(str(self).rstrip("/") + str(Multiaddr(other)))
 
     def decapsulate(self, other: str) -> "Multiaddr":
-        """The text before the last occurrence of other."""
+        """Returns the address before the last occurrence of another.
+
+        Args:
+            other: The other address.
+        """
         before, found, _ = str(self).rpartition(str(other))
         if not found or not before:
             raise ValueError(f"{str(self)!r} cannot be cut at {str(other)!r}, which is not in it behind its beginning")
         return Multiaddr(before)
 
     def split(self, sep: Union[None, str, int] = None, maxsplit: int = -1) -> List[Any]:
-        """Its components, each an address; with a separator what str.split gives."""
+        """Returns the components, each as an address. With a separator it does the same as str.split.
+
+        Args:
+            sep: None, a separator, or the largest number of splits.
+            maxsplit: Largest number of splits. -1: no limit.
+        """
         if isinstance(sep, str):
             return str.split(self, sep, maxsplit)
         limit = maxsplit if sep is None else sep

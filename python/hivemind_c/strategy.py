@@ -14,10 +14,19 @@ _needs.demand("hivemind_c.HivemindStrategy", "torch", "numpy")  # before a modul
 
 import torch
 
-from hivemind_c._lightning import demands, joining, namespaces, optimizers, registry, schedulers, stepping, writing
-from hivemind_c._lightning.changes import SET_HERE, Changes, change_seeds, copy_scale, known_options, swarm_scaler
-from hivemind_c._lightning.counting import Counter, CountingIterator, is_dataloader_iter
+from hivemind_c._lightning import (
+    bootstrap,
+    checkpoint_files,
+    global_steps,
+    namespaces,
+    optimizers,
+    registry,
+    requirements,
+    schedulers,
+)
 from hivemind_c._lightning.election import Election
+from hivemind_c._lightning.patches import SET_HERE, Patches, change_seeds, copy_scale, known_options, swarm_scaler
+from hivemind_c._lightning.sample_counter import CountingIterator, SampleCounter, is_dataloader_iter
 from hivemind_c._lightning.schedulers import HiveMindScheduler
 from hivemind_c._lightning.swarm import Speed, SwarmProgressBar, figures
 from hivemind_c._signature import shows_options_of
@@ -30,7 +39,7 @@ __all__ = ["CollaborativeStrategy", "HiveMindScheduler", "HivemindStrategy", "Sw
 logger = logging.getLogger("hivemind_c.strategy")
 
 
-class HivemindStrategy(writing.WritesCheckpoints):
+class HivemindStrategy(checkpoint_files.CheckpointWriter):
     """Makes a Lightning Trainer one peer of a swarm.
 
     Trainer(strategy=HivemindStrategy(target_batch_size=4096), devices=1)
@@ -100,19 +109,23 @@ class HivemindStrategy(writing.WritesCheckpoints):
         announce_maddrs: Addresses = None,
         client_mode: bool = False,
         dht: Optional[DHT] = None,
-        checkpoints: str = writing.OWN,
+        checkpoints: str = checkpoint_files.OWN,
         reseed: bool = True,
         checkpoint_io: Any = None,
         **optimizer_kwargs: Any,
     ):
         super().__init__(checkpoint_io=checkpoint_io)
         if optimizer_kwargs.get("auxiliary"):
-            raise namespaces.misconfigured(self, "an auxiliary peer trains nothing, and a Trainer trains: call step() of hivemind_c.Optimizer(auxiliary=True) again and again instead (docs/OPTIMIZER.md)")
+            raise namespaces.misconfigured(
+                self,
+                "an auxiliary peer trains nothing, and a Trainer trains: call step() of "
+                "hivemind_c.Optimizer(auxiliary=True) again and again instead (docs/OPTIMIZER.md)",
+            )
         delayed = delay_grad_averaging if delay_optimizer_step is None else delay_optimizer_step
         self._offload = bool(delayed if offload_optimizer is None else offload_optimizer)
         self._scheduler_fn, self._reuse_grad_buffers = scheduler_fn, reuse_grad_buffers
         self._run_id, self._batch_size, self._reseed = run_id, batch_size, reseed
-        self._checkpoints = writing.known(checkpoints)
+        self._checkpoints = checkpoint_files.known(checkpoints)
         self._optimizer_options = dict(
             target_batch_size=target_batch_size,
             run_id=run_id,
@@ -130,7 +143,7 @@ class HivemindStrategy(writing.WritesCheckpoints):
         if client_mode:
             self._optimizer_options["client_mode"] = True
         self._patience = wait_timeout if bootstrap_timeout is None else bootstrap_timeout
-        self._peers = joining.initial_peers(initial_peers)
+        self._peers = bootstrap.initial_peers(initial_peers)
         self._dht_options = dict(
             host_maddrs=host_maddrs,
             announce_maddrs=announce_maddrs,
@@ -143,23 +156,23 @@ class HivemindStrategy(writing.WritesCheckpoints):
         self._dht, self._own_dht = dht, dht is None
         self._hive: Optional[Optimizer] = None
         self._election: Optional[Election] = None
-        self._places: Optional[writing.Places] = None
+        self._checkpoint_folders: Optional[checkpoint_files.CheckpointFolders] = None
         self._written = set()
         self._last_progress: Any = None
         self._last_epoch = self._samples = 0
         self.first_epoch = 0  #: where this peer was before the first batch of fit
         self._batch: Optional[int] = batch_size
-        self._changes = Changes()
+        self._patches = Patches()
 
     # ---- what users ask ----
 
     @property
     def dht(self) -> DHT:
-        """This peer in the DHT; it starts with fit, or when it is asked for."""
+        """This peer in the DHT. It starts with fit, or when this property is read."""
         if self._dht is None:
-            self._dht = joining.start(self._peers, self._patience, **self._dht_options)
+            self._dht = bootstrap.start(self._peers, self._patience, **self._dht_options)
             if not self._peers and not self._dht.client_mode:
-                joining.invite(self._dht)
+                bootstrap.invite(self._dht)
         return self._dht
 
     @property
@@ -169,20 +182,20 @@ class HivemindStrategy(writing.WritesCheckpoints):
 
     @property
     def global_progress(self) -> Any:
-        """What the swarm has gathered for the next step: epoch, samples_accumulated, num_peers, eta_next_epoch ...; None before the first fit."""
+        """The progress of the swarm as a GlobalTrainingProgress. None: before the first fit."""
         if self._hive is not None:
             self._last_progress = self._hive.tracker.global_progress
         return self._last_progress
 
     @property
     def num_peers(self) -> int:
-        """Peers of this run, this one among them."""
+        """The number of peers of this run, with this one."""
         progress = self.global_progress
         return progress.num_peers if progress is not None else 1
 
     @property
     def global_epoch(self) -> int:
-        """How often the optimizer has stepped, counted by the swarm; where this peer is."""
+        """The number of optimizer steps of the swarm, as far as this peer has taken part."""
         if self._hive is not None:
             self._last_epoch = self._hive.local_epoch
         return self._last_epoch
@@ -195,28 +208,43 @@ class HivemindStrategy(writing.WritesCheckpoints):
 
     @property
     def optimizers(self) -> Any:
+        """The optimizers of the Trainer: the swarm's optimizer while fit runs."""
         return super().optimizers
 
     @optimizers.setter
     def optimizers(self, given: Any) -> None:
         if self._hive is not None and any(optimizer is not self._hive for optimizer in given):
             raise namespaces.misconfigured(
-                self, "trainer.optimizers cannot be replaced while the swarm trains with the one of configure_optimizers: return the other one from configure_optimizers"
+                self,
+                "trainer.optimizers cannot be replaced while the swarm trains with the one of configure_optimizers: "
+                "return the other one from configure_optimizers",
             )
         super(HivemindStrategy, type(self)).optimizers.fset(self, given)  # type: ignore[attr-defined]
 
     def connect(self, model: Any) -> None:
+        """Called by Lightning when the Trainer gets its module.
+
+        Args:
+            model: The module.
+        """
         super().connect(model)  # type: ignore[misc]
         trainer = model.trainer
         if trainer.state.fn == "fit":
-            self._changes.put_class(trainer, stepping.estimates_global_steps(self, trainer, self._target, self._batch_size))
+            self._patches.put_class(
+                trainer, global_steps.estimates_global_steps(self, trainer, self._target, self._batch_size)
+            )
 
     def setup(self, trainer: Any) -> None:
+        """Called by Lightning before training: checks the Trainer and joins the swarm.
+
+        Args:
+            trainer: The Trainer.
+        """
         fitting = trainer.state.fn == "fit"
         if fitting:
-            demands.check_training(self, trainer, self._target)
+            requirements.check_training(self, trainer, self._target)
             apart = self._offload or self._reuse_grad_buffers or bool(self._optimizer_options.get("use_local_updates"))
-            demands.check_rate_finder(self, trainer, self._target, apart)
+            requirements.check_rate_finder(self, trainer, self._target, apart)
         super().setup(trainer)  # type: ignore[misc]
         if fitting:
             try:
@@ -226,44 +254,59 @@ class HivemindStrategy(writing.WritesCheckpoints):
                 raise
 
     def _join(self, trainer: Any) -> None:
-        arguments = demands.optimizer_and_scheduler(self, self._offload, self._scheduler_fn)
+        arguments = requirements.optimizer_and_scheduler(self, self._offload, self._scheduler_fn)
         dht = self.dht
         self._election = Election(dht, self._run_id)
-        hive = self._hive = Optimizer(dht=dht, averaged_grad_hook=self._clip_averaged, **arguments, **self._optimizer_options)
+        hive = self._hive = Optimizer(
+            dht=dht, averaged_grad_hook=self._clip_averaged, **arguments, **self._optimizer_options
+        )
         optimizers.pass_for_inner(hive)
         self.optimizers = [hive]
-        self._speed, self._counter, self._samples = Speed(), Counter(self), 0
-        self._finder = stepping.RateFinder(trainer, self._target, self._changes)
-        self._densely = optimizers.Densely(self.lightning_module)
+        self._speed, self._counter, self._samples = Speed(), SampleCounter(self), 0
+        self._finder = global_steps.RateFinder(trainer, self._target, self._patches)
+        self._dense_gradients = optimizers.DenseGradients(self.lightning_module)
         self._prepare(trainer)
         if self._reseed and not self.is_elected:
             change_seeds(self.dht.peer_id)
 
     def _prepare(self, trainer: Any) -> None:
         """Changes in the module, the precision plugin and the callbacks that last as long as fit does."""
-        plugin, module, changes = self.precision_plugin, self.lightning_module, self._changes
-        changes.put(plugin, "_after_closure", self._after_closure)
-        changes.put(module, "lr_scheduler_step", schedulers.lr_scheduler_step(self, self.lr_scheduler_configs))
+        plugin, module, patches = self.precision_plugin, self.lightning_module, self._patches
+        patches.put(plugin, "_after_closure", self._after_closure)
+        patches.put(module, "lr_scheduler_step", schedulers.lr_scheduler_step(self, self.lr_scheduler_configs))
         for callback in trainer.callbacks:
-            if stepping.is_kind(callback, "WeightAveraging"):
-                changes.put(callback, "on_train_batch_end", stepping.after_global_steps(self, callback))
+            if global_steps.is_kind(callback, "WeightAveraging"):
+                patches.put(callback, "on_train_batch_end", global_steps.after_global_steps(self, callback))
         scaler = getattr(plugin, "scaler", None)
         if isinstance(scaler, torch.amp.GradScaler) and not isinstance(scaler, GradScaler):
             swarms = swarm_scaler(scaler)
-            changes.put(plugin, "scaler", swarms)
-            changes.at_end(partial(copy_scale, swarms, scaler))
+            patches.put(plugin, "scaler", swarms)
+            patches.at_end(partial(copy_scale, swarms, scaler))
         if self._reuse_grad_buffers:
-            if type(module).optimizer_zero_grad is not namespaces.part(self._names[0], "LightningModule").optimizer_zero_grad:
-                logger.warning("reuse_grad_buffers: the module's own optimizer_zero_grad is not called while the swarm sums gradients up in .grad")
-            for name in ("optimizer_zero_grad", "zero_grad"):  # the Trainer calls the second before it begins, and before validation
-                changes.put(module, name, changes.nothing)
-        if self._checkpoints == writing.OWN:
-            self._places = writing.Places(trainer, self.dht.peer_id)
-            self._places.choose(self.is_elected)
+            if (
+                type(module).optimizer_zero_grad
+                is not namespaces.part(self._names[0], "LightningModule").optimizer_zero_grad
+            ):
+                logger.warning(
+                    "reuse_grad_buffers: the module's own optimizer_zero_grad is not called while the swarm sums "
+                    "gradients up in .grad"
+                )
+            # the Trainer calls the second before it begins, and before validation
+            for name in ("optimizer_zero_grad", "zero_grad"):
+                patches.put(module, name, patches.nothing)
+        if self._checkpoints == checkpoint_files.OWN:
+            self._checkpoint_folders = checkpoint_files.CheckpointFolders(trainer, self.dht.peer_id)
+            self._checkpoint_folders.choose(self.is_elected)
 
     # ---- a step ----
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Called by Lightning for each batch: counts its samples, and logs figures of the swarm.
+
+        Args:
+            *args: Arguments of the module's training_step.
+            **kwargs: Named arguments of the module's training_step.
+        """
         given = [*args, *kwargs.values()]
         taken = CountingIterator(given[0], self._counter) if given and is_dataloader_iter(given[0]) else None
         if taken is not None:
@@ -282,30 +325,48 @@ class HivemindStrategy(writing.WritesCheckpoints):
         return output
 
     def batch_to_device(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        """Called by Lightning for each batch before training_step.
+
+        Args:
+            batch: The batch.
+            *args: Further arguments of Lightning.
+            **kwargs: Further named arguments of Lightning.
+        """
         batch = super().batch_to_device(batch, *args, **kwargs)  # type: ignore[misc]
         if self._hive is not None and self.lightning_module.trainer.training:
             self._finder.gather(lambda: self._batch_size or self._counter.count(batch))
         return batch
 
     def optimizer_step(self, optimizer: Any, closure: Callable[[], Any], model: Any = None, **kwargs: Any) -> Any:
+        """Called by Lightning after each batch: counts the batch, and steps when the swarm has enough samples.
+
+        Args:
+            optimizer: The optimizer.
+            closure: A function that runs training_step and backward.
+            model: The module.
+            **kwargs: Further arguments of Lightning.
+        """
         loss = closure()
         if loss is None:
             return None  # training_step gave none: this batch has no gradients, and does not count
         if self._finder.at_work:
             return super().optimizer_step(self._hive.opt, lambda: loss, model, **kwargs)  # type: ignore[misc]
-        self._densely.make()
+        self._dense_gradients.convert()
         self._hive.report_loss(loss)
         epoch = self.global_epoch
         if not self._samples:
             self.first_epoch = epoch
         self._samples += self._batch
-        result = super().optimizer_step(optimizer, lambda: loss, model, batch_size=self._batch, **kwargs)  # type: ignore[misc]
-        if self._places is not None and self.global_epoch != epoch:
-            self._places.choose(self.is_elected)
+        kwargs["batch_size"] = self._batch
+        result = super().optimizer_step(optimizer, lambda: loss, model, **kwargs)  # type: ignore[misc]
+        if self._checkpoint_folders is not None and self.global_epoch != epoch:
+            self._checkpoint_folders.choose(self.is_elected)
         return result
 
     def _after_closure(self, model: Any, optimizer: Any) -> None:
-        """In the precision plugin: what Lightning does before a step of the optimizer is done before the swarm's, by _clip_averaged."""
+        """In the precision plugin: what Lightning does before a step of the optimizer is done before the swarm's, by
+        _clip_averaged.
+        """
         plugin = self.precision_plugin
         if self._finder.at_work:
             type(plugin)._after_closure(plugin, model, optimizer)
@@ -315,7 +376,9 @@ class HivemindStrategy(writing.WritesCheckpoints):
     def _call_hooks(self) -> None:
         module = self.lightning_module
         for call in ("_call_callback_hooks", "_call_lightning_module_hook"):
-            namespaces.part(self._names[0], f"trainer.call.{call}")(module.trainer, "on_before_optimizer_step", self._hive)
+            namespaces.part(self._names[0], f"trainer.call.{call}")(
+                module.trainer, "on_before_optimizer_step", self._hive
+            )
 
     def _clip_averaged(self, parameters: Any) -> None:
         """Lightning's hook and its gradient clipping, with the averaged gradient instead of each batch's."""
@@ -323,12 +386,15 @@ class HivemindStrategy(writing.WritesCheckpoints):
         if not self._offload:
             self._call_hooks()
         module.configure_gradient_clipping(
-            self._hive.opt, gradient_clip_val=trainer.gradient_clip_val, gradient_clip_algorithm=trainer.gradient_clip_algorithm
+            self._hive.opt,
+            gradient_clip_val=trainer.gradient_clip_val,
+            gradient_clip_algorithm=trainer.gradient_clip_algorithm,
         )
 
     # ---- a run's end ----
 
     def teardown(self) -> None:
+        """Called by Lightning after training: leaves the swarm, and undoes changes to the Trainer."""
         self._leave()
         super().teardown()  # type: ignore[misc]
 
@@ -336,7 +402,8 @@ class HivemindStrategy(writing.WritesCheckpoints):
         """Says goodbye, and puts back what was changed for the run."""
         hive = self._hive
         if hive is not None:
-            hive.state_averager.background.settle()  # a delayed step clips by _clip_averaged, and so needs _hive until it is over
+            # a delayed step clips by _clip_averaged, and so needs _hive until it is over
+            hive.state_averager.background.settle()
             self._last_progress = hive.tracker.global_progress
             self._hive = None
             hive.shutdown()  # takes its outcome over, and tells what went wrong in it
@@ -348,16 +415,17 @@ class HivemindStrategy(writing.WritesCheckpoints):
         if self._dht is not None and self._own_dht:
             self._dht.shutdown()
             self._dht = None
-        if self._places is not None:
-            self._places.restore()
-            self._places = None
-        self._changes.undo()
+        if self._checkpoint_folders is not None:
+            self._checkpoint_folders.restore()
+            self._checkpoint_folders = None
+        self._patches.undo()
 
     def _say_if_nothing_was_stepped(self) -> None:
         stepped = self._last_epoch != self.first_epoch or self._optimizer_options.get("use_local_updates")
         if self._samples and not stepped and self.lightning_module.trainer.state.status != "interrupted":
             logger.warning(
-                "fit has ended before the swarm's next step, so the weights are those from before fit: this peer has gathered %d samples, and target_batch_size is %d; train longer, "
+                "fit has ended before the swarm's next step, so the weights are those from before fit: this peer has "
+                "gathered %d samples, and target_batch_size is %d; train longer, "
                 "or choose a smaller target_batch_size",
                 self._samples,
                 self._target,
@@ -367,19 +435,28 @@ class HivemindStrategy(writing.WritesCheckpoints):
 
     def __getstate__(self) -> Dict[str, Any]:
         if self._hive is not None or self._dht is not None and self._own_dht:
-            raise TypeError("HivemindStrategy cannot be pickled or copied: it is a running peer of a swarm; do it before fit, or after fit has returned")
+            raise TypeError(
+                "HivemindStrategy cannot be pickled or copied: it is a running peer of a swarm; do it before fit, or "
+                "after fit has returned"
+            )
         inner = [getattr(optimizer, "opt", optimizer) for optimizer in self.optimizers]
-        own = dict(_of_trainer=dict(self._of_trainer), _written=set(self._written), _changes=Changes())  # not shared by copies
-        there = {name: value for name, value in vars(self).items() if name not in ("_counter", "_finder", "_densely")}  # of the last fit
+        # not shared by copies
+        own = dict(_of_trainer=dict(self._of_trainer), _written=set(self._written), _patches=Patches())
+        # of the last fit
+        there = {
+            name: value for name, value in vars(self).items() if name not in ("_counter", "_finder", "_dense_gradients")
+        }
         return {**there, **own, "_optimizers": inner, "_lightning_optimizers": [], "lr_scheduler_configs": []}
 
 
 class CollaborativeStrategy(HivemindStrategy):
-    """HivemindStrategy's older name."""
+    """The HivemindStrategy under its older name."""
 
 
 def _register() -> None:
-    """LightningCLI's class_path, and isinstance, in every Lightning that the program has; registry.py does the same for those imported later."""
+    """LightningCLI's class_path, and isinstance, in every Lightning that the program has; registry.py does the same for
+    those imported later.
+    """
     for name in namespaces.imported():
         registry.register(importlib.import_module(f"{name}.strategies"))
 

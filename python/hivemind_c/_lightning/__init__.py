@@ -1,1 +1,1 @@
-"""What HivemindStrategy is made of; hivemind_c.strategy is the door."""
+"""What HivemindStrategy is made of; the public classes are in hivemind_c.strategy."""

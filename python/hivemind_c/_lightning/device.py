@@ -8,11 +8,14 @@ import torch
 
 from hivemind_c._lightning import namespaces
 
-if TYPE_CHECKING:  # for type checkers both base classes at once, so that the Trainer of either Lightning accepts a strategy
+# for type checkers both base classes at once, so that the Trainer of either Lightning accepts a strategy
+if TYPE_CHECKING:
     import lightning.pytorch.strategies
     import pytorch_lightning.strategies
 
-    class Base(lightning.pytorch.strategies.SingleDeviceStrategy, pytorch_lightning.strategies.SingleDeviceStrategy):  # type: ignore[misc]
+    class Base(  # type: ignore[misc]
+        lightning.pytorch.strategies.SingleDeviceStrategy, pytorch_lightning.strategies.SingleDeviceStrategy
+    ):
         pass
 
 else:
@@ -20,8 +23,14 @@ else:
 
 
 def from_trainer(name: str) -> Any:
-    """A property that a Trainer sets. Lightning would keep the value in `_NAME`, and a second Trainer would take it for one that the program gave. So here `_NAME`
-    keeps the program's value, and the Trainer's is kept beside it."""
+    """Returns a property that a Trainer sets, without the loss of a value that the program gave.
+
+    Lightning keeps the value in `_NAME`, where a second Trainer would take it for one that the program gave. Here
+    `_NAME` keeps the value of the program, and that of the Trainer is kept beside it.
+
+    Args:
+        name: Name of the property.
+    """
 
     def get(self: "OneDevice") -> Any:
         given = self.__dict__[f"_{name}"]
@@ -41,17 +50,19 @@ def from_trainer(name: str) -> Any:
         if value is not None:
             self._of_trainer[name] = value
 
-    return property(get, put)
+    return property(get, put, doc=f"The {name} of the Trainer, or the one that the program gave.")
 
 
-class OneDevice(namespaces.OfEitherLightning, Base):
+class OneDevice(namespaces.EitherLightning, Base):
+    """The part of HivemindStrategy that makes it one process on one device for Lightning, with rank zero of one."""
+
     _base = "strategies.SingleDeviceStrategy"
     accelerator = from_trainer("accelerator")
     precision_plugin = from_trainer("precision_plugin")
     checkpoint_io = from_trainer("checkpoint_io")
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        made = namespaces.OfEitherLightning.__new__(cls)
+        made = namespaces.EitherLightning.__new__(cls)
         made._of_trainer, made.devices = {}, []
         return made
 
@@ -60,7 +71,7 @@ class OneDevice(namespaces.OfEitherLightning, Base):
 
     @property
     def parallel_devices(self) -> Any:
-        """None: the program gives none to a strategy, and each Trainer sets its own."""
+        """None: the program gives no devices to a strategy, and each Trainer sets its own."""
         return None
 
     @parallel_devices.setter
@@ -69,8 +80,10 @@ class OneDevice(namespaces.OfEitherLightning, Base):
 
     @property
     def root_device(self) -> torch.device:
+        """The device of this peer."""
         device = self.devices[0] if self.devices else "cpu"
         return device if isinstance(device, torch.device) else torch.device(device)
 
-    global_rank = local_rank = node_rank = 0  # each peer has its own bars, logs and metrics; checkpoints: writing.py
+    # each peer has its own bars, logs and metrics; checkpoints: checkpoint_files.py
+    global_rank = local_rank = node_rank = 0
     world_size = 1

@@ -1,4 +1,4 @@
-"""Which peer writes what all share? One at a time: the holder of a lease in the DHT, which another takes over when it runs out."""
+"""The election of the peer that writes shared files: the holder of a lease in the DHT."""
 
 from __future__ import annotations
 
@@ -15,9 +15,15 @@ logger = logging.getLogger("hivemind_c.strategy")
 
 
 class Election:
-    """elected is true in one peer of a run at a time; for some seconds in two, when two swarms become one.
+    """A lease in the DHT: `elected` is true in one peer of a run at a time.
 
-    lease: seconds after which the place of a peer that died is free; the holder renews it three times as often."""
+    For some seconds it is true in two peers if two swarms become one.
+
+    Args:
+        dht: A DHT that runs.
+        run_id: Name of the run.
+        lease: Seconds after which the place of a dead peer is free. Its holder renews it three times as often.
+    """
 
     def __init__(self, dht: Any, run_id: str, lease: float = 15.0):
         self._dht, self._key, self._me, self._lease = dht, f"{run_id}.writer", dht.peer_id, lease

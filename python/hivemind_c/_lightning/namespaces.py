@@ -1,7 +1,9 @@
-"""Which Lightning: `lightning.pytorch` or `pytorch_lightning`, the same code under two names whose classes do not know each other.
+"""Which Lightning: `lightning.pytorch` or `pytorch_lightning`, the same code under two names whose classes do not know
+each other.
 
-A class of ours is written once, as a mixin. An object of it gets the base class of the Lightning that the program has imported; where it has
-imported both, it has both bases until a Trainer takes it (settle), and from then on that Trainer's alone.
+A class of ours is written once, as a mixin. An object of it gets the base class of the Lightning that the program has
+imported; where it has imported both, it has both bases until a Trainer takes it (settle), and from then on that
+Trainer's alone.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ def make(cls: type, base: str, names: Tuple[str, ...]) -> type:
     key = cls, names, base
     if key not in _made:
         bases = (cls, *(part(name, base) for name in names))
-        _made[key] = type(cls.__name__, bases, {"__module__": cls.__module__, "__doc__": cls.__doc__, "_mixin": cls, "_names": names})
+        _made[key] = type(
+            cls.__name__, bases, {"__module__": cls.__module__, "__doc__": cls.__doc__, "_mixin": cls, "_names": names}
+        )
     return _made[key]
 
 
@@ -57,14 +61,17 @@ def new(cls: type, base: str) -> Any:
 
 
 def _again(cls: type, base: str, names: Tuple[str, ...]) -> Any:
-    """An object, not yet filled, for pickle and copy: of these namespaces, or of those at hand if no Trainer had settled it."""
+    """An object, not yet filled, for pickle and copy: of these namespaces, or of those at hand if no Trainer had
+    settled it.
+    """
     return object.__new__(make(cls, base, names or tuple(imported())))
 
 
-class OfEitherLightning:
+class EitherLightning:
     """The mixin of a class whose base class `_base` is chosen when an object is made.
 
-    `__new__` is defined here and not beside the `__init__` of such a class: tools that show or parse arguments then find those of `__init__`."""
+    `__new__` is defined here and not beside the `__init__` of such a class: tools that show or parse arguments then
+    find those of `__init__`."""
 
     _base: str
     _mixin: type

@@ -1,4 +1,6 @@
-"""The optimizer of configure_optimizers: whether a swarm can step it, how it is made again, and how the swarm's optimizer passes for it."""
+"""The optimizer of configure_optimizers: whether a swarm can step it, how it is made again, and how the swarm's
+optimizer passes for it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ import torch
 from hivemind_c._lightning.namespaces import misconfigured
 
 logger = logging.getLogger("hivemind_c.strategy")
-HOOKS = "_optimizer_step_pre_hooks _optimizer_step_post_hooks _optimizer_state_dict_pre_hooks _optimizer_state_dict_post_hooks _optimizer_load_state_dict_pre_hooks _optimizer_load_state_dict_post_hooks".split()
+HOOKED = "step", "state_dict", "load_state_dict"
+HOOKS = [f"_optimizer_{name}_{when}_hooks" for name in HOOKED for when in ("pre", "post")]
 
 
 def check(strategy: Any, optimizer: torch.optim.Optimizer) -> None:
@@ -22,17 +25,33 @@ def check(strategy: Any, optimizer: torch.optim.Optimizer) -> None:
     for p in parameters:
         if not p.is_floating_point():
             kind = str(p.dtype).split(".")[-1]
-            remedy = "keep its real and its imaginary part as two parameters" if p.is_complex() else "make it a buffer (register_buffer), or keep it out of the optimizer"
-            raise misconfigured(strategy, f"the parameter {names.get(id(p), '?')!r} is {kind}, and a swarm averages real numbers only: {remedy}")
+            remedy = (
+                "keep its real and its imaginary part as two parameters"
+                if p.is_complex()
+                else "make it a buffer (register_buffer), or keep it out of the optimizer"
+            )
+            raise misconfigured(
+                strategy,
+                f"the parameter {names.get(id(p), '?')!r} is {kind}, and a swarm averages real numbers only: {remedy}",
+            )
     if not any(p.requires_grad for p in parameters):
-        raise misconfigured(strategy, "no parameter in the optimizer requires a gradient, so there is nothing to train: call requires_grad_(True) before fit on those to be trained")
+        raise misconfigured(
+            strategy,
+            "no parameter in the optimizer requires a gradient, so there is nothing to train: call "
+            "requires_grad_(True) before fit on those to be trained",
+        )
     kind = type(optimizer).__name__
     if isinstance(optimizer, torch.optim.SparseAdam):
-        raise misconfigured(strategy, "SparseAdam steps with sparse gradients only, and a swarm averages dense ones: return torch.optim.Adam from configure_optimizers instead")
+        raise misconfigured(
+            strategy,
+            "SparseAdam steps with sparse gradients only, and a swarm averages dense ones: return torch.optim.Adam "
+            "from configure_optimizers instead",
+        )
     if isinstance(optimizer, torch.optim.LBFGS) or _needs_closure(optimizer):
         raise misconfigured(
             strategy,
-            f"{kind} computes the loss again within its step, and a swarm steps with gradients that all peers have averaged: return an optimizer from configure_optimizers "
+            f"{kind} computes the loss again within its step, and a swarm steps with gradients that all peers have "
+            "averaged: return an optimizer from configure_optimizers "
             "that steps with the gradients it has, such as torch.optim.AdamW",
         )
 
@@ -66,11 +85,16 @@ def factory(strategy: Any, optimizer: torch.optim.Optimizer) -> Callable[[List[D
     kind = type(optimizer)
     known = inspect.signature(kind.__init__).parameters
     defaults = {name: value for name, value in optimizer.defaults.items() if name in known}
-    missing = [p.name for p in list(known.values())[2:] if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.name not in defaults]
+    missing = [
+        p.name
+        for p in list(known.values())[2:]
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.name not in defaults
+    ]
     if missing:
         raise misconfigured(
             strategy,
-            f"offload_optimizer makes the optimizer again, and {kind.__name__} does not keep its argument {missing[0]!r}: put it into the optimizer's defaults "
+            f"offload_optimizer makes the optimizer again, and {kind.__name__} does not keep its argument "
+            f"{missing[0]!r}: put it into the optimizer's defaults "
             "(super().__init__(params, defaults)), or give offload_optimizer=False without delays",
         )
 
@@ -85,8 +109,9 @@ def factory(strategy: Any, optimizer: torch.optim.Optimizer) -> Callable[[List[D
 
 
 def pass_for_inner(hive: Any) -> None:
-    """Makes the swarm's optimizer an instance of the class of the optimizer inside, as Lightning does with its own wrapper. LearningRateMonitor and others log under
-    its name, and find it where they look for the optimizer that a scheduler has. Public names that are unknown here, such as methods of its own, are the inner optimizer's."""
+    """Makes the swarm's optimizer an instance of the class of the optimizer inside, as Lightning does with its own
+    wrapper. LearningRateMonitor and others log under its name, and find it where they look for the optimizer that a
+    scheduler has. Public names that are unknown here, such as methods of its own, are the inner optimizer's."""
     kind, own = type(hive.opt), type(hive)
 
     def of_inner(name: str) -> property:
@@ -101,17 +126,23 @@ def pass_for_inner(hive: Any) -> None:
         return other is self or other is self.__dict__["state_averager"].optimizer
 
     shown = {name: of_inner(name) for name in dir(kind) if not name.startswith("_") and not hasattr(own, name)}
-    hive.__class__ = type(kind.__name__, (own, kind), {**shown, "__getattr__": unknown, "__eq__": is_same, "__hash__": object.__hash__})
+    hive.__class__ = type(
+        kind.__name__, (own, kind), {**shown, "__getattr__": unknown, "__eq__": is_same, "__hash__": object.__hash__}
+    )
 
 
-class Densely:
-    """Makes sparse gradients dense, with one warning: a swarm averages dense ones."""
+class DenseGradients:
+    """Makes sparse gradients dense, with one warning, because a swarm averages dense ones.
+
+    Args:
+        module: The module whose gradients are meant.
+    """
 
     def __init__(self, module: torch.nn.Module):
         self._module, self._said = module, False
         self._may_be = any(getattr(part, "sparse", False) is True for part in module.modules())
 
-    def make(self) -> None:
+    def convert(self) -> None:
         if not self._may_be:
             return
         for name, p in self._module.named_parameters():
@@ -119,4 +150,8 @@ class Densely:
                 p.grad = p.grad.to_dense()
                 if not self._said:
                     self._said = True
-                    logger.warning("the gradient of %r is sparse and is made dense, because a swarm averages dense ones: give sparse=False to the layer", name)
+                    logger.warning(
+                        "the gradient of %r is sparse and is made dense, because a swarm averages dense ones: give "
+                        "sparse=False to the layer",
+                        name,
+                    )

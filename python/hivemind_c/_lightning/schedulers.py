@@ -8,14 +8,21 @@ from typing import Any, Dict, List, Sequence
 
 from torch.optim.lr_scheduler import OneCycleLR, ReduceLROnPlateau
 
-from hivemind_c._lightning.counting import say
+from hivemind_c._lightning.sample_counter import say
 
 logger = logging.getLogger("hivemind_c.strategy")
 
 
-class StepsWithSwarm:
-    """The module's schedulers as one of the swarm's optimizer. A step is that of the module's lr_scheduler_step, so an override of it is called, and anything with step() and
-    state_dict() will do. If a callback has put another scheduler in its place, as SWA does, nothing is stepped."""
+class SwarmScheduler:
+    """The schedulers of the module as one scheduler of the swarm's optimizer.
+
+    A step calls the module's lr_scheduler_step, so its override is called, and any object with step() and state_dict()
+    will do. If a callback such as SWA has replaced the scheduler, nothing is stepped.
+
+    Args:
+        strategy: The HivemindStrategy.
+        configs: Scheduler configurations of Lightning.
+    """
 
     def __init__(self, strategy: Any, configs: Sequence[Any]):
         self._strategy, self._configs, self._said = strategy, list(configs), False
@@ -28,7 +35,10 @@ class StepsWithSwarm:
     def step(self) -> None:
         there = self._strategy.lr_scheduler_configs
         if any(all(config is not other for other in there) for config in self._configs):
-            self._say("the scheduler of configure_optimizers is no longer stepped, because a callback has put another one in its place, which follows this peer's data alone")
+            self._say(
+                "the scheduler of configure_optimizers is no longer stepped, because a callback has put another one "
+                "in its place, which follows this peer's data alone"
+            )
             return
         for scheduler in self.schedulers:
             try:
@@ -36,7 +46,10 @@ class StepsWithSwarm:
             except ValueError as error:
                 if not isinstance(scheduler, OneCycleLR):
                     raise
-                self._say(f"OneCycleLR has ended, so the learning rate stays as it is: {error}; give it as many total_steps as there are global epochs")
+                self._say(
+                    f"OneCycleLR has ended, so the learning rate stays as it is: {error}; give it as many total_steps "
+                    "as there are global epochs"
+                )
 
     def _say(self, text: str) -> None:
         if not self._said:
@@ -73,6 +86,11 @@ class HiveMindScheduler:
         return getattr(self._scheduler, name)
 
     def step(self, metric: Any = None) -> None:
+        """Steps the scheduler once for each global epoch since the last call.
+
+        Args:
+            metric: Value for ReduceLROnPlateau, which is not stepped without one.
+        """
         while self.current_step < self.optimizer.local_epoch:
             self.current_step += 1
             if not isinstance(self._scheduler, ReduceLROnPlateau):
@@ -87,23 +105,33 @@ def of_swarm(strategy: Any, configs: Sequence[Any]) -> Any:
         return None
     for config in configs:
         if config.frequency != 1:
-            logger.warning("the scheduler's frequency %s is left aside: with a swarm a scheduler is stepped once in each global epoch", config.frequency)
+            logger.warning(
+                "the scheduler's frequency %s is left aside: with a swarm a scheduler is stepped once in each global "
+                "epoch",
+                config.frequency,
+            )
         if config.interval == "epoch" and not isinstance(config.scheduler, ReduceLROnPlateau):
             say(
                 strategy,
-                f"{type(config.scheduler).__name__} steps once in each global epoch, which is one step of the optimizer, and not once in each pass over the data: count its "
+                f"{type(config.scheduler).__name__} steps once in each global epoch, which is one step of the "
+                "optimizer, and not once in each pass over the data: count its "
                 "arguments in global epochs, and return {'scheduler': ..., 'interval': 'step'} to say that you do",
             )
     if any(isinstance(config.scheduler, ReduceLROnPlateau) for config in configs):
         if len(configs) > 1:
-            raise ValueError("ReduceLROnPlateau cannot be used together with another scheduler here: return one of them from configure_optimizers")
+            raise ValueError(
+                "ReduceLROnPlateau cannot be used together with another scheduler here: return one of them from "
+                "configure_optimizers"
+            )
         return configs[0].scheduler
-    scheduler = StepsWithSwarm(strategy, configs)
+    scheduler = SwarmScheduler(strategy, configs)
     return lambda optimizer: scheduler
 
 
 def lr_scheduler_step(strategy: Any, configs: Sequence[Any]) -> Any:
-    """What Lightning calls in place of the module's lr_scheduler_step: the swarm steps its schedulers, and Lightning only brings what ReduceLROnPlateau looks at."""
+    """What Lightning calls in place of the module's lr_scheduler_step: the swarm steps its schedulers, and Lightning
+    only brings what ReduceLROnPlateau looks at.
+    """
     original, swarms = strategy.lightning_module.lr_scheduler_step, [config.scheduler for config in configs]
 
     def step(scheduler: Any, metric: Any) -> None:

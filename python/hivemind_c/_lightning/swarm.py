@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any, Dict
 from hivemind_c._lightning import namespaces
 from hivemind_c.optim.speed import Speed
 
-if TYPE_CHECKING:  # for type checkers both base classes at once, so that the Trainer of either Lightning accepts the callback
+# for type checkers both base classes at once, so that the Trainer of either Lightning accepts the callback
+if TYPE_CHECKING:
     import lightning.pytorch.callbacks
     import pytorch_lightning.callbacks
 
-    class Base(lightning.pytorch.callbacks.TQDMProgressBar, pytorch_lightning.callbacks.TQDMProgressBar):  # type: ignore[misc]
+    class Base(  # type: ignore[misc]
+        lightning.pytorch.callbacks.TQDMProgressBar, pytorch_lightning.callbacks.TQDMProgressBar
+    ):
         pass
 
 else:
@@ -20,7 +23,11 @@ else:
 
 
 def figures(progress: Any, speed: Speed) -> Dict[str, float]:
-    return {"num_peers": float(progress.num_peers), "global_epoch": float(progress.epoch), "swarm_samples_per_second": speed.look(progress)}
+    return {
+        "num_peers": float(progress.num_peers),
+        "global_epoch": float(progress.epoch),
+        "swarm_samples_per_second": speed.look(progress),
+    }
 
 
 def gathered(samples: int, target: int) -> str:
@@ -28,15 +35,19 @@ def gathered(samples: int, target: int) -> str:
     return f"{min(samples, target)}/{target} samples"
 
 
-class SwarmProgressBar(namespaces.OfEitherLightning, Base):
-    """Lightning's progress bar with four figures of the swarm.
+class SwarmProgressBar(namespaces.EitherLightning, Base):
+    """The progress bar of Lightning with four figures of the swarm.
 
-    Trainer(strategy=HivemindStrategy(...), callbacks=[SwarmProgressBar()])
+    Use it as Trainer(strategy=HivemindStrategy(...), callbacks=[SwarmProgressBar()]). It shows
+    - swarm: samples of all peers for the next step, and the samples that a step needs
+    - global_epoch: steps so far
+    - peers: peers of the run, with this one
+    - eta: seconds to the next step
 
-    swarm: samples that all peers have gathered for the next step, of those that it takes
-    global_epoch: steps so far
-    peers: peers of the run, with this peer
-    eta: seconds to the next step
+    Args:
+        refresh_rate: Batches between two updates of the bar. 0: no bar.
+        process_position: Lines by which the bar is moved down.
+        leave: Leave the bar of each epoch on the screen.
     """
 
     _base = "callbacks.TQDMProgressBar"
@@ -46,10 +57,23 @@ class SwarmProgressBar(namespaces.OfEitherLightning, Base):
         super().__init__(refresh_rate, process_position, **options)
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Called by Lightning before training.
+
+        Args:
+            trainer: The Trainer.
+            pl_module: The module.
+            stage: Name of the stage, such as "fit".
+        """
         namespaces.settle(self, self._base, trainer)
         super().setup(trainer, pl_module, stage)  # type: ignore[misc]
 
     def get_metrics(self, trainer: Any, pl_module: Any) -> Dict[str, Any]:
+        """Returns the figures to show, by name.
+
+        Args:
+            trainer: The Trainer.
+            pl_module: The module.
+        """
         items = super().get_metrics(trainer, pl_module)  # type: ignore[misc]
         progress = getattr(trainer.strategy, "global_progress", None)
         if progress is not None:

@@ -1,9 +1,11 @@
-"""The door for programs that say `import hivemind`.
+"""The import hook for programs that say `import hivemind`.
 
-Importing this package makes `hivemind`, `hivemind.*` and `lightning_hivemind.strategy` mean hivemind_c in this process and in the Python processes that it starts.
-`python -m hivemind_c.as_hivemind train.py ARGUMENTS` runs a program that way, without a change in it. docs/MIGRATING.md lists the differences.
+Importing this package makes `hivemind`, `hivemind.*` and `lightning_hivemind.strategy` mean hivemind_c.
+That holds in this process and in the Python processes that it starts.
+`python -m hivemind_c.as_hivemind train.py ARGUMENTS` runs a program that way, without a change in it.
+docs/MIGRATING.md lists the differences.
 """
 
-from hivemind_c.as_hivemind.door import open_door
+from hivemind_c.as_hivemind.import_hook import install
 
-open_door()
+install()

@@ -9,7 +9,7 @@ import runpy
 import sys
 from typing import List
 
-from hivemind_c.as_hivemind.door import FOLDER
+from hivemind_c.as_hivemind.import_hook import FOLDER
 
 USAGE = """usage: python -m hivemind_c.as_hivemind PROGRAM.py [ARGUMENTS]
        python -m hivemind_c.as_hivemind -m MODULE [ARGUMENTS]
@@ -18,7 +18,7 @@ Runs a program that was written for hivemind or lightning-hivemind; its imports 
 
 
 def _first_on_path(folder: str) -> None:
-    """As Python does for a program: where it lies is where its own modules are looked for, behind the door."""
+    """Puts the program's folder on the path, as Python does for a program, but after FOLDER."""
     if getattr(sys.flags, "safe_path", False):
         return
     rest = [entry for entry in sys.path if entry != FOLDER]

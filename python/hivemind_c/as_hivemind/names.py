@@ -89,7 +89,10 @@ ALIASES: Dict[str, Dict[str, str]] = {
 
 PROGRAMS = {"hivemind.hivemind_cli.run_dht"}  #: modules for python -m
 
-_ROUNDS = "rounds of averaging run in C and have no parts in Python to replace; DecentralizedAverager has all that programs call"
+_ROUNDS = (
+    "rounds of averaging run in C and have no parts in Python to replace; "
+    "DecentralizedAverager has all that programs call"
+)
 _NODE = "the DHT runs in C; hivemind_c.DHT and DHTNode have all that programs call"
 _DAEMON = "there is no libp2p daemon and no RPC for programs; peers talk through DHT and the averagers"
 _EXPERTS = "Mixture of Experts is out of its scope"

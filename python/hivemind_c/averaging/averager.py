@@ -1,4 +1,4 @@
-"""Tensors that are averaged with those of other peers, under the names that hivemind's users know."""
+"""DecentralizedAverager: tensors that are averaged with those of other peers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from _hivemind_c import Future, HivemindError, HivemindValueError
 from hivemind_c import _notebook
 from hivemind_c.averaging.checks import epoch_bytes, epoch_number, ms, packed, seconds, stall_of, vector_size
 from hivemind_c.averaging.control import Gathered, StepControl
-from hivemind_c.averaging.settings import TellsSettings
-from hivemind_c.averaging.sharing import SharesState
+from hivemind_c.averaging.settings import AveragerSettings
 from hivemind_c.averaging.staging import Staging
+from hivemind_c.averaging.state_exchange import StateExchange
 from hivemind_c.averaging.tensors import CHUNK_VALUES_MAX, LentTensors
 from hivemind_c.compression.base import CompressionBase, CompressionInfo
 from hivemind_c.compression.codecs import NoCompression
@@ -33,7 +33,13 @@ _apart: "contextvars.ContextVar[bool]" = contextvars.ContextVar("hivemind_c aver
 
 @contextmanager
 def made_apart(apart: bool = True) -> Iterator[None]:
-    """Averagers made within this context are unknown to others, who so do not wait for them, until their first step or `reached`."""
+    """A context in which new averagers are unknown to other peers until their first step or `reached`.
+
+    Other peers do not wait for such an averager.
+
+    Args:
+        apart: False: averagers made in the context are known at once.
+    """
     token = _apart.set(apart)
     try:
         yield
@@ -41,20 +47,38 @@ def made_apart(apart: bool = True) -> Iterator[None]:
         _apart.reset(token)
 
 
-class DecentralizedAverager(TellsSettings, SharesState):
-    """Averages its tensors with those of all peers that have the same prefix, and the same shapes and dtypes. Usable from any thread.
+class DecentralizedAverager(AveragerSettings, StateExchange):
+    """Averages tensors with those of all peers that have the same prefix, shapes and dtypes.
 
-    averaged_tensors: floating tensors of torch, or NumPy arrays, each memory once; those in plain memory are averaged where they lie. dht: a DHT that runs; the
-    averager uses its node. client_mode: only dial out, by a node of its own if the DHT's is open. prefix: peers with the same prefix average together.
-    target_group_size: a larger swarm averages in groups of so many, by group bits. min_group_size: fewer make no group; with 1 a
-    step that finds nobody succeeds alone, and changes nothing. min_matchmaking_time: how long a group may take to form when no time is
-    scheduled; it begins as soon as everybody is there. averaging_alpha: tensor + alpha * (average - tensor); other than 1 it needs a float32
-    copy of the tensors during a round. part_size_bytes: what is encoded and sent at a time, at most (less if the tensors are small). bandwidth: bytes per second, if known; rounds measure it from then on. min_vector_size: who would reduce
-    fewer values reduces none (of groups that this peer hosts). request_timeout: how long a question to one peer may take while a group is looked for, but half of that
-    time at most. auxiliary: helps, and contributes
-    nothing. allreduce_timeout: of a round. sender_timeout (or next_chunk_timeout): who holds the others up for longer is left out; an
-    owner of a span is given twice as long (reducer_timeout, given alone, sets both). compression: what travels; for each tensor by an adaptive one. allow_state_sharing: whether
-    joiners get this peer's state; True unless it is a client or auxiliary. docs/AVERAGING.md tells more.
+    It can be used from any thread. docs/AVERAGING.md explains groups, rounds and failures.
+
+    Args:
+        averaged_tensors: Floating-point tensors or NumPy arrays, each memory once. Host memory changes in place.
+        dht: A DHT that runs. The averager uses its node.
+        start: Start at once. False: run_in_background() starts it.
+        prefix: Name of the averaging. Peers with the same prefix average together.
+        target_group_size: Members of one group. A larger swarm averages in several groups, by group bits.
+        min_group_size: Fewest members of a group. With 1, a step that finds nobody succeeds alone and changes nothing.
+        initial_group_bits: Bits of the first group, as text, if a large swarm averages in several groups.
+        min_matchmaking_time: Longest time in seconds to form a group, if step() has no scheduled_time.
+        request_timeout: Seconds for one question to one peer during the search for a group, at most half of the search.
+        averaging_alpha: Step towards the average: tensor + alpha * (average - tensor). Other than 1 it needs a copy.
+        part_size_bytes: Most bytes that are encoded and sent as one part. Small tensors are sent in smaller parts.
+        allreduce_timeout: Longest time in seconds for a round. None: only the timeout of step() limits it.
+        next_chunk_timeout: Older name of sender_timeout, which applies if both are given.
+        sender_timeout: Seconds that a member may stall a round before the round continues without it. None: 10.
+        reducer_timeout: The same for a member that reduces, always twice sender_timeout. Given alone, it sets both.
+        compression: Compression of the tensors on the network. An adaptive one chooses for each tensor.
+        state_compression: Compression of the state that joining peers download.
+        tensor_infos: One CompressionInfo for each tensor, by which an adaptive compression chooses.
+        bandwidth: Bandwidth of this peer in bytes per second, if known. Rounds measure it later. None: unknown.
+        min_vector_size: Fewest values that a member reduces, in groups hosted by this peer. A smaller part becomes 0.
+        auxiliary: Help other peers to average, and contribute nothing.
+        allow_state_sharing: Let joining peers download the state. None: True unless in client mode or auxiliary.
+        declare_state_period: Seconds between two announcements of an offered state.
+        client_mode: Only dial out, through a node of its own if that of the DHT listens. None: as the DHT.
+        daemon: Accepted without effect.
+        shutdown_timeout: Accepted without effect.
     """
 
     def __init__(
@@ -90,16 +114,31 @@ class DecentralizedAverager(TellsSettings, SharesState):
         self._dht, self._prefix, self._auxiliary = dht, prefix, bool(auxiliary)
         self._client_mode = dht.client_mode if client_mode is None else bool(client_mode)
         if dht.client_mode and not self._client_mode:
-            raise HivemindValueError("client_mode=False is not possible: the DHT's node only dials out; make the DHT with client_mode=False, or remove client_mode")
+            raise HivemindValueError(
+                "client_mode=False is not possible: the DHT's node only dials out; make the DHT with "
+                "client_mode=False, or remove client_mode"
+            )
         if self._client_mode and auxiliary:
-            raise HivemindValueError("an auxiliary peer cannot be in client mode: it reduces data that others send to it; remove auxiliary or client_mode")
+            raise HivemindValueError(
+                "an auxiliary peer cannot be in client mode: it reduces data that others send to it; remove auxiliary "
+                "or client_mode"
+            )
         stall = stall_of(next_chunk_timeout, sender_timeout, reducer_timeout, allreduce_timeout)
         self._state_compression, self._declare_state_period = state_compression, declare_state_period
-        self._allow_state_sharing = not (self._client_mode or auxiliary) if allow_state_sharing is None else bool(allow_state_sharing)
-        self._min_matchmaking_time = 5.0 if min_matchmaking_time is None else seconds(min_matchmaking_time, "min_matchmaking_time")
+        self._allow_state_sharing = (
+            not (self._client_mode or auxiliary) if allow_state_sharing is None else bool(allow_state_sharing)
+        )
+        self._min_matchmaking_time = (
+            5.0 if min_matchmaking_time is None else seconds(min_matchmaking_time, "min_matchmaking_time")
+        )
         if target_group_size is not None and min_group_size == MIN_GROUP_SIZE:
             min_group_size = min(min_group_size, target_group_size)  # a smaller target was chosen, and this was not
-        self._tensors = LentTensors(averaged_tensors, compression, tensor_infos, min(part_size_bytes // 4, CHUNK_VALUES_MAX) if averaging_alpha == 1 and not auxiliary else 0)
+        self._tensors = LentTensors(
+            averaged_tensors,
+            compression,
+            tensor_infos,
+            min(part_size_bytes // 4, CHUNK_VALUES_MAX) if averaging_alpha == 1 and not auxiliary else 0,
+        )
         self._staging = Staging(self._tensors)
         self._bits = initial_group_bits
         self._settings: Dict[str, Union[int, float]] = dict(
@@ -115,7 +154,7 @@ class DecentralizedAverager(TellsSettings, SharesState):
             auxiliary=int(auxiliary),
             apart=int(_apart.get()),
         )
-        self._given = dict(
+        self._arguments = dict(
             bandwidth=bandwidth,
             request_timeout=request_timeout,
             allreduce_timeout=allreduce_timeout,
@@ -140,13 +179,20 @@ class DecentralizedAverager(TellsSettings, SharesState):
     # ---- life ----
 
     def run_in_background(self, await_ready: bool = True, timeout: Optional[float] = None) -> None:
-        """Starts it, unless it runs."""
+        """Starts the averager, unless it runs.
+
+        Args:
+            await_ready: Accepted without effect: the averager is ready when this returns.
+            timeout: Accepted without effect.
+        """
         with self._starting:
             if self._averager is None and not self._ended:
                 _notebook.replace(self._is_in_the_way, f"the averager {self._prefix!r}")
                 if self._client_mode and not self._dht.client_mode:  # a node of its own, which only dials out
                     self._own_node = Node(initial_peers=self._dht.get_visible_maddrs(), client_mode=True)
-                self._averager = _hivemind_c.Averager(self._node._started(), self._prefix, self._tensors.loans, self._bits, self._settings)
+                self._averager = _hivemind_c.Averager(
+                    self._node._started(), self._prefix, self._tensors.loans, self._bits, self._settings
+                )
                 self._answer_joiners()
                 _notebook.made_here(self)
 
@@ -154,14 +200,22 @@ class DecentralizedAverager(TellsSettings, SharesState):
 
     def _is_in_the_way(self, other: Any) -> bool:
         """True if the other averages under this prefix on this DHT."""
-        return isinstance(other, DecentralizedAverager) and other is not self and (other._dht, other._prefix) == (self._dht, self._prefix)
+        return (
+            isinstance(other, DecentralizedAverager)
+            and other is not self
+            and (other._dht, other._prefix) == (self._dht, self._prefix)
+        )
 
     def wait_until_ready(self, timeout: Optional[float] = None) -> None:
-        """It is, as soon as it has been started."""
+        """Raises an error if the averager does not run. It is ready as soon as it was started.
+
+        Args:
+            timeout: Accepted without effect.
+        """
         self._running()
 
     def shutdown(self) -> None:
-        """Ends its steps, within two seconds; the tensors are the program's alone from then on. May be called twice."""
+        """Ends unfinished steps within two seconds. No round uses the tensors afterwards. May be called twice."""
         with self._starting:
             self._ended = True
             averager = self._averager
@@ -174,6 +228,7 @@ class DecentralizedAverager(TellsSettings, SharesState):
             self._own_node.shutdown()
 
     def is_alive(self) -> bool:
+        """True if the averager was started and has not been shut down."""
         return self._averager is not None and not self._ended
 
     def __enter__(self) -> "DecentralizedAverager":
@@ -198,18 +253,32 @@ class DecentralizedAverager(TellsSettings, SharesState):
         expected: int = 0,
         epoch: Union[str, int, None] = None,
     ) -> Union[None, Gathered, StepControl]:
-        """One round. Returns what its members gave to be gathered, {peer_id: value}, or None if it failed (the log tells why, and every
-        element holds the average or what was there). With wait=False a StepControl at once.
+        """Runs one round: finds a group and averages the tensors with it.
 
-        gather: told to all members; anything that MessagePack takes. scheduled_time: when the round should begin, in get_dht_time(); a group is looked for
-        until then, and begins as soon as all are there. weight: how much these tensors count, 1 by default. timeout: seconds for all
-        of it. allow_retries: look for another group as long as time is left, if none was found. require_trigger: the group forms, and
-        waits for control.allow_allreduce(). expected: how many peers make a whole group, if known. epoch: members must agree on it."""
+        Returns {peer_id: value} of what the members gave to gather, or None if the round failed, which the log reports.
+        After a failure each element holds its old value or the average. With wait=False it returns a StepControl at
+        once.
+
+        Args:
+            gather: Value for all members, of types that MessagePack has.
+            scheduled_time: Latest moment in get_dht_time() for the round to begin. It begins when all members are in.
+            weight: Weight of these tensors in the average, 0 or more. None: 1.
+            timeout: Longest time in seconds for the step as a whole. None: no limit.
+            allow_retries: Look for another group while time is left, if none was found.
+            require_trigger: Let the group wait for control.allow_allreduce() before the round. Needs wait=False.
+            wait: Return when the round is over.
+            expected: Number of peers that make a whole group. 0: as many as are known under the prefix.
+            epoch: Value that the members must agree on. None: no condition.
+        """
         self._running()
         if wait and require_trigger:
-            raise HivemindValueError("require_trigger needs wait=False: a program that waits here cannot call allow_allreduce()")
+            raise HivemindValueError(
+                "require_trigger needs wait=False: a program that waits here cannot call allow_allreduce()"
+            )
         if wait and self._holder == threading.get_ident():
-            raise HivemindValueError("step() within get_tensors() would wait for itself: leave the context first, or give wait=False")
+            raise HivemindValueError(
+                "step() within get_tensors() would wait for itself: leave the context first, or give wait=False"
+            )
         self._tensors.check()
         now = get_dht_time()
         if timeout is not None and not timeout > 0:
@@ -219,7 +288,10 @@ class DecentralizedAverager(TellsSettings, SharesState):
         else:
             looking = max(scheduled_time - now, 0.001)
             if timeout is not None and looking > timeout:
-                raise HivemindValueError(f"scheduled_time is {looking:.3g} s from now, and the step ends after {timeout:g} s: make the timeout longer")
+                raise HivemindValueError(
+                    f"scheduled_time is {looking:.3g} s from now, and the step ends after {timeout:g} s: make the "
+                    "timeout longer"
+                )
         weight = self._weight(weight)
         averager, told = self._mended(), packed(gather)
         try:
@@ -227,8 +299,19 @@ class DecentralizedAverager(TellsSettings, SharesState):
                 self._staging.check_free(averager)
                 if not require_trigger:
                     self._staging.make_ready()
-                future = averager.step(told, epoch_bytes(epoch), weight, looking, timeout, expected, require_trigger, allow_retries)
-                control = StepControl(self, future, weight, now + looking, None if timeout is None else now + timeout, not require_trigger, allow_retries, told)
+                future = averager.step(
+                    told, epoch_bytes(epoch), weight, looking, timeout, expected, require_trigger, allow_retries
+                )
+                control = StepControl(
+                    self,
+                    future,
+                    weight,
+                    now + looking,
+                    None if timeout is None else now + timeout,
+                    not require_trigger,
+                    allow_retries,
+                    told,
+                )
                 watched = self._staging.begun(control)
         except HivemindError as error:
             if error.status != "BUSY" or not wait:
@@ -239,20 +322,34 @@ class DecentralizedAverager(TellsSettings, SharesState):
         return self._wait_for(control) if wait else control
 
     def reached(self, epoch: int) -> None:
-        """This peer is in that epoch, and will not step for an earlier one: others that look for a group there hear at once that they are behind. A step whose
-        epoch is a number says the same; say it where an epoch is passed without one."""
+        """Announces that this peer is in an epoch and will not step for an earlier one.
+
+        Peers that look for a group of an earlier epoch learn at once that they are behind. A step with a number as its
+        epoch announces the same.
+
+        Args:
+            epoch: Number of the epoch, 0 or more.
+        """
         self._running().reached(epoch_number(epoch))
 
     def comes(self, epoch: int) -> None:
-        """This peer missed a step, and comes to that epoch with the swarm's state, not sooner: there others wait for it, for a moment."""
+        """Announces that this peer missed a step and will join at an epoch, where members wait for it for a moment.
+
+        Args:
+            epoch: Number of the first epoch that this peer takes part in.
+        """
         self._running().comes(epoch_number(epoch))
 
     def awaits(self, epoch: int) -> bool:
-        """Whether another peer comes to that epoch with a state that it has yet to load (`comes`)."""
+        """True if another peer has announced by `comes` that it will join at an epoch.
+
+        Args:
+            epoch: Number of the epoch.
+        """
         return self._running().awaits(epoch_number(epoch))
 
     def step_aside(self) -> None:
-        """Until its next step, or `reached`, others do not wait for this peer: it is about to load a state, say."""
+        """Asks other peers not to wait for this one until its next step or `reached`."""
         self._running().step_aside()
 
     def _wait_for(self, control: StepControl) -> Optional[Gathered]:
@@ -295,7 +392,9 @@ class DecentralizedAverager(TellsSettings, SharesState):
                 bits = averager.bits()
                 averager.close()
                 if not self._ended:
-                    self._averager = _hivemind_c.Averager(self._node._started(), self._prefix, self._tensors.loans, bits, self._settings)
+                    self._averager = _hivemind_c.Averager(
+                        self._node._started(), self._prefix, self._tensors.loans, bits, self._settings
+                    )
         return self._running()
 
     def _weigh(self, step: Future, weight: float) -> None:
@@ -305,15 +404,21 @@ class DecentralizedAverager(TellsSettings, SharesState):
 
     @contextmanager
     def get_tensors(self) -> Iterator[Tuple[Any, ...]]:
-        """The tensors, to read or change: within this context no round touches them. Waits while a round does; a round that is to begin waits for the
-        end of the context, and so do the other members: keep it short."""
+        """A context in which no round reads or writes the tensors; it yields them.
+
+        It waits while a round uses them. A round that is about to begin waits for the end of the context, and the other
+        members wait with it, so keep it short.
+        """
         if self._holder == threading.get_ident():
-            raise HivemindValueError("get_tensors() within get_tensors() would wait for itself: leave the first context before the second")
+            raise HivemindValueError(
+                "get_tensors() within get_tensors() would wait for itself: leave the first context before the second"
+            )
         averager = self._averager if not self._ended else None
         locked: List[bool] = []
         try:
             while averager is not None and True not in locked:
-                locked[:] = map(averager.lock, (None,))  # in one go: Ctrl-C comes before or behind it, never between the lock and the list
+                # in one go: Ctrl-C comes before or behind it, never between the lock and the list
+                locked[:] = map(averager.lock, (None,))
                 if self._ended and True not in locked:
                     averager = None
             self._holder = threading.get_ident()
@@ -332,16 +437,27 @@ class DecentralizedAverager(TellsSettings, SharesState):
     # ---- groups ----
 
     def get_group_bits(self, wait: bool = True) -> Union[str, "concurrent.futures.Future[str]"]:
-        """Which of the groups of a large swarm this peer averages in next. It is known at once: wait=False gives a Future that is done."""
+        """Returns the bits of the group in which this peer averages next, in a swarm that averages in several groups.
+
+        Args:
+            wait: False: return a Future, which is done at once.
+        """
         bits = self._running().bits()
         return bits if wait else _done(bits)
 
     def set_group_bits(self, group_bits: str, wait: bool = True) -> Optional["concurrent.futures.Future[None]"]:
+        """Sets the bits of the group in which this peer averages next.
+
+        Args:
+            group_bits: Characters 0 and 1.
+            wait: False: return a Future, which is done at once.
+        """
         self._running().set_bits(group_bits)
         return None if wait else _done(None)
 
     @property
     def peer_id(self) -> PeerID:
+        """The ID of this peer in the group: that of its own node if it has one, else that of the DHT."""
         return PeerID(self._node.peer_id)
 
     @property
@@ -350,25 +466,31 @@ class DecentralizedAverager(TellsSettings, SharesState):
 
     @property
     def dht(self) -> DHT:
+        """The DHT that was given."""
         return self._dht
 
     @property
     def prefix(self) -> str:
+        """The prefix that was given."""
         return self._prefix
 
     @property
     def client_mode(self) -> bool:
+        """True if this peer only dials out."""
         return self._client_mode
 
     @property
     def auxiliary(self) -> bool:
+        """True if this peer helps and contributes nothing."""
         return self._auxiliary
 
     def _running(self) -> _hivemind_c.Averager:
         if self._ended:
             raise HivemindError("cannot use this averager: it was shut down")
         if self._averager is None:
-            raise HivemindError("cannot use this averager: it has not been started; call run_in_background(), or give start=True")
+            raise HivemindError(
+                "cannot use this averager: it has not been started; call run_in_background(), or give start=True"
+            )
         return self._averager
 
     def __repr__(self) -> str:

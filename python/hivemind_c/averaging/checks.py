@@ -1,4 +1,6 @@
-"""What a program gives an averager, looked at before anything happens: an error says what is wrong with it, and what would be right."""
+"""What a program gives an averager, looked at before anything happens: an error says what is wrong with it, and what
+would be right.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def epoch_number(epoch: int) -> int:
 
 def vector_size(number: int) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 2**32 - 1:
-        raise HivemindValueError(f"min_vector_size must be a number of values, 0 or more and below 2**32 - 1, not {number!r}")
+        raise HivemindValueError(
+            f"min_vector_size must be a number of values, 0 or more and below 2**32 - 1, not {number!r}"
+        )
     return number
 
 
@@ -48,19 +52,37 @@ def ms(value: Optional[float], name: str) -> int:
     return 0 if value is None else max(1, round(seconds(value, name) * 1000))
 
 
-def stall_of(next_chunk: Optional[float], sender: Optional[float], reducer: Optional[float], allreduce: Optional[float]) -> float:
+def stall_of(
+    next_chunk: Optional[float], sender: Optional[float], reducer: Optional[float], allreduce: Optional[float]
+) -> float:
     """How long one member may hold the others up. A warning tells of what was given and has no effect."""
     stall = sender if sender is not None else next_chunk
     if stall is None:
         stall = STALL if reducer is None else reducer / 2
     if next_chunk is not None and next_chunk > stall:
-        raise HivemindValueError(f"next_chunk_timeout of {next_chunk:g} s is longer than sender_timeout of {stall:g} s: make it shorter, or remove it")
+        raise HivemindValueError(
+            f"next_chunk_timeout of {next_chunk:g} s is longer than sender_timeout of {stall:g} s: make it shorter, "
+            "or remove it"
+        )
     if reducer is not None and reducer < stall:
-        raise HivemindValueError(f"reducer_timeout of {reducer:g} s is shorter than sender_timeout of {stall:g} s, for which an owner waits: make it longer")
+        raise HivemindValueError(
+            f"reducer_timeout of {reducer:g} s is shorter than sender_timeout of {stall:g} s, for which an owner "
+            "waits: make it longer"
+        )
     if allreduce is not None and allreduce < stall and (next_chunk, sender, reducer) != (None, None, None):
-        raise HivemindValueError(f"allreduce_timeout of {allreduce:g} s is shorter than sender_timeout of {stall:g} s: make it longer")
+        raise HivemindValueError(
+            f"allreduce_timeout of {allreduce:g} s is shorter than sender_timeout of {stall:g} s: make it longer"
+        )
     if next_chunk is not None and next_chunk < stall:
-        logger.warning("ignoring next_chunk_timeout of %g s: sender_timeout of %g s applies; remove next_chunk_timeout", next_chunk, stall)
+        logger.warning(
+            "ignoring next_chunk_timeout of %g s: sender_timeout of %g s applies; remove next_chunk_timeout",
+            next_chunk,
+            stall,
+        )
     if reducer is not None and reducer != 2 * stall:
-        logger.warning("ignoring reducer_timeout of %g s: twice the sender_timeout of %g s applies; remove reducer_timeout", reducer, stall)
+        logger.warning(
+            "ignoring reducer_timeout of %g s: twice the sender_timeout of %g s applies; remove reducer_timeout",
+            reducer,
+            stall,
+        )
     return seconds(stall, "sender_timeout")

@@ -23,7 +23,11 @@ Gathered = Dict[str, Any]
 
 
 class AveragingStage(Enum):
-    """Where a step is, as far as the program decides it. IDLE and LOOKING_FOR_GROUP are hivemind's: a step here is never in them, as it may be triggered before it has a group."""
+    """The stage of a step, as far as the program decides it.
+
+    IDLE and LOOKING_FOR_GROUP exist for programs of hivemind. A step here is never in them, because it may be triggered
+    before it has a group.
+    """
 
     IDLE = 1
     LOOKING_FOR_GROUP = 2
@@ -50,9 +54,20 @@ def _value(member: tuple) -> Any:
 
 
 class StepControl:
-    """What DecentralizedAverager.step(wait=False) returns. Usable from any thread, and awaitable.
+    """A step under way, as DecentralizedAverager.step(wait=False) returns it.
 
-    result() gives what was gathered, {peer_id: value}, or raises what went wrong.
+    It can be used from any thread, and awaited. result() returns {peer_id: value} of what the members gave to gather,
+    or raises the cause of the failure. Programs do not make one themselves.
+
+    Args:
+        averager: The averager of the step.
+        future: Future of the step in C.
+        weight: Weight of the tensors in the average, 0 or more.
+        scheduled_time: Moment in get_dht_time() at which the round should begin.
+        deadline: Moment in get_dht_time() at which the step ends. None: no limit.
+        triggered: True if the round may begin without allow_allreduce().
+        allow_retries: True if the step looks for another group when none was found.
+        data_for_gather: Packed value for all members.
     """
 
     def __init__(
@@ -102,6 +117,7 @@ class StepControl:
 
     @property
     def triggered(self) -> bool:
+        """True if the round may begin."""
         return self._triggered
 
     @property
@@ -118,10 +134,15 @@ class StepControl:
     def group(self) -> GroupInfo:
         """Of a step that is done well: its members, and what they gave to be gathered."""
         members, *_, stamp = self.details(0)
-        return GroupInfo(str(stamp).encode(), tuple(PeerID(member[0]) for member in members), tuple(_value(member) for member in members))
+        return GroupInfo(
+            str(stamp).encode(),
+            tuple(PeerID(member[0]) for member in members),
+            tuple(_value(member) for member in members),
+        )
 
     @property
     def stage(self) -> AveragingStage:
+        """How far the step is, as an AveragingStage."""
         if self.done():
             return AveragingStage.FINISHED
         return AveragingStage.RUNNING if self._triggered else AveragingStage.AWAITING_TRIGGER
@@ -131,6 +152,7 @@ class StepControl:
         return None if self.deadline is None else max(0.0, self.deadline - get_dht_time())
 
     def done(self) -> bool:
+        """True if the step is over."""
         return self._future.done() and self._settle()
 
     def running(self) -> bool:
@@ -138,16 +160,21 @@ class StepControl:
         return self._triggered and not self.done()
 
     def add_done_callback(self, callback: Callable[["StepControl"], Any]) -> None:
-        """callback(this) once it is over: in a thread of its own, or at once and here if it is already."""
+        """Calls a function once the step is over: in a thread of its own, or at once if the step is over already.
+
+        Args:
+            callback: A function of this control.
+        """
         when_done(self, callback)
 
     def cancelled(self) -> bool:
+        """True if the step ended because it was cancelled."""
         return self.done() and isinstance(self.exception(), HivemindCancelledError)
 
     # ---- its end ----
 
     def _settle(self) -> bool:
-        """Once over: what a round on host copies brought goes back to where the tensors live. Whoever comes first does it."""
+        """Copies the averages of a finished step from the host to the tensors, once. The first caller does it."""
         if not self._settled.is_set():
             with self._settling:
                 if not self._settled.is_set():
@@ -159,13 +186,23 @@ class StepControl:
         return True
 
     def result(self, timeout: Optional[float] = None) -> Gathered:
-        """Waits; what each member of the group gave to be gathered. HivemindTimeoutError if it is not over in this time."""
+        """Waits for the end of the step, and returns {peer_id: value} of what the members gave to gather.
+
+        Args:
+            timeout: Longest time in seconds to wait before HivemindTimeoutError. None: no limit.
+        """
         return {PeerID(member[0]): _value(member) for member in self.details(timeout)[0]}
 
     def details(self, timeout: Optional[float] = None) -> tuple:
-        """Waits; (members, parts, parts averaged, bytes, seconds of matchmaking, of waiting, of the all-reduce, tries, stamp): members are tuples
-        (peer_id, is this one, client mode, auxiliary, packed value, which part of its values was counted). stamp: a number, alike in members that hold
-        the same averages to the bit; 0 when alone."""
+        """Waits for the end of the step, and returns its figures as a tuple.
+
+        It holds the members, the parts, the parts averaged, bytes, seconds of matchmaking, of waiting and of the round,
+        the number of tries, and the stamp. A member is (peer_id, is this one, client mode, auxiliary, packed value,
+        fraction of its values that was averaged).
+
+        Args:
+            timeout: Longest time in seconds to wait before HivemindTimeoutError. None: no limit.
+        """
         try:
             details = self._future.result(timeout)
         except HivemindError:
@@ -179,11 +216,15 @@ class StepControl:
 
     @property
     def stamp(self) -> int:
-        """Of a step that is done well: a number that is alike in members that hold the same averages, to the bit; 0 when alone."""
+        """A number that members have in common if they hold the same averages to the bit. 0: alone."""
         return self.details(0)[-1]
 
     def exception(self, timeout: Optional[float] = None) -> Optional[BaseException]:
-        """Waits; what went wrong, or None."""
+        """Waits for the end of the step, and returns the cause of its failure, or None.
+
+        Args:
+            timeout: Longest time in seconds to wait before HivemindTimeoutError. None: no limit.
+        """
         error = self._future.exception(timeout)
         self._settle()
         return error or self._lost
@@ -192,20 +233,37 @@ class StepControl:
         return self._wait().__await__()
 
     def is_of(self, future: Future) -> bool:
+        """True if this control belongs to a future of C.
+
+        Args:
+            future: Future of a step.
+        """
         return self._future is future
 
     def check_unused(self, averager: "DecentralizedAverager") -> None:
-        """That it may be handed to this averager, which is to trigger it."""
+        """Raises ValueError if this control was used already, or belongs to another averager.
+
+        Args:
+            averager: The averager that is about to use it.
+        """
         if self._averager is not averager:
-            raise ValueError(f"the control belongs to another averager, of {self._averager.prefix!r}: give one from this averager's schedule_step()")
+            raise ValueError(
+                f"the control belongs to another averager, of {self._averager.prefix!r}: give one from this "
+                "averager's schedule_step()"
+            )
         if self._triggered:
-            raise ValueError("the control was already used, and its averaging has begun or is over: make a new one with schedule_step()")
+            raise ValueError(
+                "the control was already used, and its averaging has begun or is over: make a new one with "
+                "schedule_step()"
+            )
 
     def check_begun(self) -> None:
         """Raises why it could not begin: a step is under way, for one. Not why it has found no group since."""
         self._averager.get_group_bits()  # answered behind what the core does with the step
         error = self.exception(0) if self.done() else None
-        if error is not None and (isinstance(error, HivemindValueError) or getattr(error, "status", "") in ("BUSY", "CLOSED")):
+        if error is not None and (
+            isinstance(error, HivemindValueError) or getattr(error, "status", "") in ("BUSY", "CLOSED")
+        ):
             raise error
 
     def _watch(self) -> None:

@@ -12,52 +12,71 @@ if TYPE_CHECKING:
     from hivemind_c.averaging.averager import DecentralizedAverager
 
 
-class TellsSettings:
-    """The part of DecentralizedAverager that tells with which settings it was made."""
+class AveragerSettings:
+    """The part of DecentralizedAverager that shows the options it was made with."""
 
-    _given: Dict[str, Any]
+    _arguments: Dict[str, Any]
     last_updated: float = -float("inf")  #: when the last step went well, in get_dht_time()
 
     @property
     def mode(self: "DecentralizedAverager") -> AveragingMode:
+        """The role of this peer, as an AveragingMode."""
         return AveragingMode.AUX if self.auxiliary else AveragingMode.CLIENT if self.client_mode else AveragingMode.NODE
 
     @property
     def bandwidth(self) -> Optional[float]:
-        return self._given["bandwidth"]
+        """The option bandwidth, in bytes per second."""
+        return self._arguments["bandwidth"]
 
     @property
     def request_timeout(self) -> float:
-        return self._given["request_timeout"]
+        """The option request_timeout, in seconds."""
+        return self._arguments["request_timeout"]
 
     @property
     def allreduce_timeout(self) -> Optional[float]:
-        return self._given["allreduce_timeout"]
+        """The option allreduce_timeout, in seconds."""
+        return self._arguments["allreduce_timeout"]
 
     @property
     def next_chunk_timeout(self) -> float:
         """Seconds that a member may stall a round before the round continues without it."""
-        return self._given["stall"]
+        return self._arguments["stall"]
 
     @property
     def matchmaking_kwargs(self) -> Dict[str, Any]:
-        return {name: self._given[name] for name in ("target_group_size", "min_group_size", "min_matchmaking_time", "request_timeout", "initial_group_bits")}
+        """The options for the search for a group, by name."""
+        return {
+            name: self._arguments[name]
+            for name in (
+                "target_group_size",
+                "min_group_size",
+                "min_matchmaking_time",
+                "request_timeout",
+                "initial_group_bits",
+            )
+        }
 
     @property
     def allreduce_kwargs(self) -> Dict[str, Any]:
-        return {name: self._given[name] for name in ("compression", "part_size_bytes", "min_vector_size", "averaging_alpha")}
+        """The options for the round itself, by name."""
+        return {
+            name: self._arguments[name]
+            for name in ("compression", "part_size_bytes", "min_vector_size", "averaging_alpha")
+        }
 
     @property
     def tensor_infos(self: "DecentralizedAverager") -> Sequence[Any]:
+        """One CompressionInfo for each tensor."""
         return self._tensors.infos
 
     @property
     def total_size(self: "DecentralizedAverager") -> int:
-        """Values in all tensors."""
+        """The number of values in all tensors."""
         return sum(tensor.numel() if arrays.is_tensor(tensor) else tensor.size for tensor in self._tensors.tensors)
 
     @property
     def schema_hash(self: "DecentralizedAverager") -> str:
-        """Equal in averagers whose tensors have the same shapes and dtypes in the same order."""
+        """A digest that is equal in averagers whose tensors have the same shapes and dtypes in the same order."""
         schema = [(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for tensor in self._tensors.tensors]
         return hashlib.sha256(repr(schema).encode()).hexdigest()

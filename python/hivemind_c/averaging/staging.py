@@ -14,8 +14,14 @@ if TYPE_CHECKING:
 
 
 class Staging:
-    """The core's lock on the tensors ends with the round, and the averages come back a little later; so whoever has the lock, or begins a round, sees to
-    it that they are back. Where all tensors are lent as they are there is nothing to do."""
+    """Copies between tensors on other devices and their copies in host memory, around rounds and locks.
+
+    The lock of C ends with the round, and averages are copied back a little later. So each holder of the lock, and each
+    new round, first makes sure that they are back. Tensors that are lent in place need none of this.
+
+    Args:
+        tensors: The tensors of the averager.
+    """
 
     def __init__(self, tensors: LentTensors):
         self._tensors = tensors
@@ -23,9 +29,13 @@ class Staging:
         self.turn = threading.Lock()  # who has it begins a round, and nobody else copies to the host
 
     def check_free(self, core: Any) -> None:
-        """HivemindError, BUSY: a step is under way. The core would say so too, but only when its copies have been overwritten."""
+        """HivemindError, BUSY: a step is under way. The core would say so too, but only when its copies have been
+        overwritten.
+        """
         if self._under_way(core):
-            error = HivemindError("cannot start a step: another step of this averager is under way; wait for it, or cancel it first")
+            error = HivemindError(
+                "cannot start a step: another step of this averager is under way; wait for it, or cancel it first"
+            )
             error.status = "BUSY"
             raise error
 
@@ -67,7 +77,9 @@ class Staging:
         if latest is None or latest.done():
             return False
         try:
-            core.bits()  # answered behind what the core does just now: it gives the lock back a moment before it says that the step is over
+            # answered behind what the core does just now: it gives the lock back a moment before it says that the step
+            # is over
+            core.bits()
         except HivemindError:  # the averager or its node is being shut down
             return False
         return not latest.done()

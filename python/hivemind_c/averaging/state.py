@@ -1,5 +1,6 @@
-"""The swarm's state, for who joins: offered by those who have it, loaded whole from several of them at once. The rules are the core's
-(csrc/core/state/state.h); here tensors become buffers, and buffers tensors. Nothing that comes from the network is ever run as code."""
+"""The swarm's state, for who joins: offered by those who have it, loaded whole from several of them at once. The rules
+are the core's (csrc/core/state/state.h); here tensors become buffers, and buffers tensors. Nothing that comes from the
+network is ever run as code."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _VERSION = 1
 
 
 class LoadedState(NamedTuple):
-    """A state that came from the swarm. Its tensors are nobody else's: they may be changed in place."""
+    """A state from the swarm. The caller owns its tensors and may change them."""
 
     epoch: int
     metadata: Any
@@ -29,21 +30,30 @@ class LoadedState(NamedTuple):
 
 
 class StateSharing:
-    """Offers this peer's state under a prefix, and loads the swarm's.
+    """Offers the state of this peer under a prefix, and loads that of the swarm.
 
-    node: a Node or a DHT that runs. compression: of the floating tensors on their way, the same at all peers of a run. declare_period:
-    how often an offer is announced anew, in seconds.
+    Peers with equal states must announce equal bytes. So metadata holds only values that all of them share, such as the
+    learning rate of the epoch, and no times, names or speeds.
 
-    What peers announce must be equal to the bit where their states are: so metadata holds only what all of them share (the epoch's
-    learning rate, say), and no times, names or speeds.
+    Args:
+        node: A Node or a DHT that runs.
+        prefix: Name under which states are offered.
+        compression: Compression of floating-point tensors. All peers of a run need the same.
+        declare_period: Seconds between two announcements of an offer.
     """
 
-    def __init__(self, node: Any, prefix: str, *, compression: CompressionBase = NoCompression(), declare_period: float = 30):
+    def __init__(
+        self, node: Any, prefix: str, *, compression: CompressionBase = NoCompression(), declare_period: float = 30
+    ):
         if not declare_period > 0:
             raise ValueError(f"declare_period must be more than 0 seconds, not {declare_period!r}")
         self._node = getattr(node, "_node", node)._started() if not hasattr(node, "_started") else node._started()
         self.prefix, self.compression = prefix, compression
-        self._key, self._declare_ms, self._priority = prefix.encode(), min(round(declare_period * 1000), 1 << 30) or 1, 0.0
+        self._key, self._declare_ms, self._priority = (
+            prefix.encode(),
+            min(round(declare_period * 1000), 1 << 30) or 1,
+            0.0,
+        )
 
     def offer(
         self,
@@ -55,12 +65,19 @@ class StateSharing:
         wait: bool = True,
         lineage: bytes = b"",
     ) -> Union[bytes, Future]:
-        """Offers these tensors in place of those before; gives the digest that names them, or with wait=False a future of it.
+        """Offers tensors in place of an earlier offer, and returns the digest that names them.
 
-        CPU memory is borrowed, not copied: it must not be changed until a newer offer or a withdrawal has taken the place of this one and
-        nobody downloads it any more (then the tensors are let go of). What is not contiguous or not on the CPU is copied once.
-        metadata: anything that MessagePack can say, up to 1 MiB. lineage: 16 bytes that say how the state came about; where no manifest has a
-        majority, because states of one history differ by rounding, a joiner takes one of the lineage that more than two thirds name."""
+        Memory of the CPU is lent without a copy. It must not change before another offer or a withdrawal, and before
+        all downloads are over. Other tensors are copied once.
+
+        Args:
+            epoch: Number of the state, 0 or more.
+            tensors: Tensors of the state.
+            metadata: Value of types that MessagePack has, up to 1 MiB.
+            infos: One CompressionInfo for each tensor, by which an adaptive compression chooses.
+            wait: False: return a future of the digest at once.
+            lineage: 16 bytes that name the history of the state. Without a majority for one state, a lineage decides.
+        """
         if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < 1 << 64:
             raise ValueError(f"an epoch must be an int from 0 up, not {epoch!r}")
         if len(lineage) not in (0, 16):
@@ -71,20 +88,30 @@ class StateSharing:
         schema = [[_dtype_name(tensor), list(tensor.shape)] for tensor in tensors]
         packed = _pack({"version": _VERSION, "tensors": schema, "metadata": metadata}, 0)
         if len(packed) > METADATA_MAX:
-            raise ValueError(f"the state's metadata has {len(packed)} bytes when packed, and the limit is {METADATA_MAX}: share large values as tensors")
-        parts = tuple((_buffer(tensor), _codec(self.compression, info, name), _FLOATS.get(name, 0)) for tensor, info, (name, _) in zip(tensors, infos, schema))
+            raise ValueError(
+                f"the state's metadata has {len(packed)} bytes when packed, and the limit is {METADATA_MAX}: share "
+                "large values as tensors"
+            )
+        parts = tuple(
+            (_buffer(tensor), _codec(self.compression, info, name), _FLOATS.get(name, 0))
+            for tensor, info, (name, _) in zip(tensors, infos, schema)
+        )
         future = self._node.state_offer(self._key, epoch, packed, parts, self._priority, self._declare_ms, lineage)
         return future.result() if wait else future
 
     def withdraw(self, at_once: bool = False) -> None:
-        """Offers nothing any more; at_once breaks off those who are downloading. Fine when nothing was offered."""
+        """Offers nothing any more. It has no effect if nothing was offered.
+
+        Args:
+            at_once: Also break off downloads under way.
+        """
         error = self._node.state_withdraw(self._key, at_once).exception()
         if error is not None and error.status != "NOT_FOUND":
             raise error
 
     @property
     def priority(self) -> float:
-        """Donors with more are asked first."""
+        """Priority of this donor. Joining peers ask donors with a higher one first."""
         return self._priority
 
     @priority.setter
@@ -96,11 +123,24 @@ class StateSharing:
         if error is not None and error.status != "NOT_FOUND":
             raise error
 
-    def load(self, timeout: Optional[float] = None, *, like: Optional[Sequence[Any]] = None, epoch_least: int = 0, size_max: int = 0) -> LoadedState:
-        """The state that a majority of the swarm names, whole, or an error that says why not; nothing else is touched.
+    def load(
+        self,
+        timeout: Optional[float] = None,
+        *,
+        like: Optional[Sequence[Any]] = None,
+        epoch_least: int = 0,
+        size_max: int = 0,
+    ) -> LoadedState:
+        """Returns the state that a majority of the swarm names, as a LoadedState.
 
-        like: tensors (or anything with shape and dtype) that it must agree with. epoch_least: older ones are not wanted. size_max: bytes
-        that it may take, 0 for no limit. HivemindLookupError: nobody offers one. HivemindConnectionError: no donor answers."""
+        Raises HivemindLookupError if no peer offers a state, and HivemindConnectionError if no donor answers.
+
+        Args:
+            timeout: Longest time in seconds. None: no limit.
+            like: Tensors, or objects with shape and dtype, that the state must match.
+            epoch_least: Oldest epoch that is accepted.
+            size_max: Most bytes that it may take. 0: no limit.
+        """
         future = self._node.state_load(self._key, timeout, size_max, epoch_least)
         try:
             epoch, packed, donor, buffers = future.result()
@@ -116,7 +156,9 @@ class StateSharing:
 def _dtype_name(tensor: Any) -> str:
     name = str(tensor.dtype).replace("torch.", "")
     if name not in _FLOATS and name not in _OTHERS:
-        raise HivemindValueError(f"a tensor of {tensor.dtype} cannot be shared: convert it to one of {', '.join((*_FLOATS, *_OTHERS))}")
+        raise HivemindValueError(
+            f"a tensor of {tensor.dtype} cannot be shared: convert it to one of {', '.join((*_FLOATS, *_OTHERS))}"
+        )
     return name
 
 
@@ -132,7 +174,10 @@ def _codec(compression: Any, info: CompressionInfo, dtype: str) -> int:
         compression = compression.choose_compression(info)
     name = getattr(compression, "_name", None)
     if name not in CODECS:
-        raise HivemindValueError(f"cannot share a state with {type(compression).__name__}: use a compression of hivemind_c, or NoCompression()")
+        raise HivemindValueError(
+            f"cannot share a state with {type(compression).__name__}: use a compression of hivemind_c, or "
+            "NoCompression()"
+        )
     return CODECS.index(name) if dtype in _FLOATS else 0
 
 
@@ -159,10 +204,15 @@ def _read(packed: bytes, n: int) -> Tuple[List[Tuple[str, Tuple[int, ...]]], Any
 def _compare(schema: Sequence[Tuple[str, Tuple[int, ...]]], like: Sequence[Any]) -> None:
     wanted = [(str(tensor.dtype).replace("torch.", ""), tuple(tensor.shape)) for tensor in like]
     if len(wanted) != len(schema):
-        raise HivemindValueError(f"the swarm's state has {len(schema)} tensors, and this peer's {len(wanted)}: train the same model on both")
+        raise HivemindValueError(
+            f"the swarm's state has {len(schema)} tensors, and this peer's {len(wanted)}: train the same model on both"
+        )
     for i, (theirs, ours) in enumerate(zip(schema, wanted)):
         if theirs != ours:
-            raise HivemindValueError(f"tensor {i} of the swarm's state is {theirs[0]} of shape {theirs[1]}, and this peer's {ours[0]} of shape {ours[1]}")
+            raise HivemindValueError(
+                f"tensor {i} of the swarm's state is {theirs[0]} of shape {theirs[1]}, and this peer's {ours[0]} of "
+                f"shape {ours[1]}"
+            )
 
 
 def _tensor(buffer: memoryview, name: str, shape: Tuple[int, ...]) -> Any:
@@ -171,5 +221,7 @@ def _tensor(buffer: memoryview, name: str, shape: Tuple[int, ...]) -> Any:
     dtype = getattr(torch, name)
     size = math.prod(shape) * dtype.itemsize
     if size != buffer.nbytes:
-        raise HivemindValueError(f"a tensor of the swarm's state has {buffer.nbytes} bytes, and its shape asks for {size}")
+        raise HivemindValueError(
+            f"a tensor of the swarm's state has {buffer.nbytes} bytes, and its shape asks for {size}"
+        )
     return torch.frombuffer(buffer, dtype=dtype).reshape(shape) if size else torch.empty(shape, dtype=dtype)

@@ -25,7 +25,10 @@ def codec_of(compression: Any, info: CompressionInfo) -> int:
         raise TypeError(f"compression must be an instance, for example Float16Compression(), not {chosen!r}")
     if not isinstance(chosen, _Codec):
         names = ", ".join(one.__name__ for one in BUILT_IN)
-        raise HivemindValueError(f"{type(chosen).__name__} cannot be used for averaging: rounds run without Python; choose one of {names}, or an adaptive compression made of them")
+        raise HivemindValueError(
+            f"{type(chosen).__name__} cannot be used for averaging: rounds run without Python; choose one of {names}, "
+            "or an adaptive compression made of them"
+        )
     return _hivemind_c.CODECS.index(chosen._name)
 
 
@@ -51,34 +54,54 @@ def _span(tensor: Any) -> Optional[Tuple[str, int, int]]:
 
 
 def check_apart(tensors: Sequence[Any]) -> None:
-    """That no memory is given twice: each of its averages would be written over the other's, in another order at each member."""
+    """That no memory is given twice: each of its averages would be written over the other's, in another order at each
+    member.
+    """
     found = ((_span(tensor), i) for i, tensor in enumerate(tensors))
     spans = sorted((span, i) for span, i in found if span is not None)
     for ((device, _, end), i), ((next_device, begin, _), j) in zip(spans, spans[1:]):
         if device == next_device and begin < end:
             first, second = sorted((i, j))
             raise HivemindValueError(
-                f"averaged_tensors[{first}] and averaged_tensors[{second}] lie in the same memory, as tied weights do: give each tensor once, and the whole tensor instead of overlapping views"
+                f"averaged_tensors[{first}] and averaged_tensors[{second}] lie in the same memory, as tied weights "
+                "do: give each tensor once, and the whole tensor instead of overlapping views"
             )
 
 
 class LentTensors:
-    """The tensors of one averager, and what the core has of each: its memory, on the host or on a GPU, or that of a copy on the host.
+    """The tensors of one averager, and the memory of each that C uses: on the host, on a GPU, or a copy on the host.
 
-    chunk_values: of the largest chunk of a round, for tensors on GPUs; 0: those are copied to the host."""
+    Args:
+        tensors: The tensors.
+        compression: Compression on the network.
+        infos: One CompressionInfo for each tensor. None: made from the tensors.
+        chunk_values: Values in the largest chunk of a round, for tensors on GPUs. 0: those are copied to the host.
+    """
 
-    def __init__(self, tensors: Sequence[Any], compression: CompressionBase, infos: Optional[Sequence[CompressionInfo]] = None, chunk_values: int = 0):
+    def __init__(
+        self,
+        tensors: Sequence[Any],
+        compression: CompressionBase,
+        infos: Optional[Sequence[CompressionInfo]] = None,
+        chunk_values: int = 0,
+    ):
         self.tensors: Tuple[Any, ...] = tuple(tensors)
         if infos is not None and len(infos) != len(self.tensors):
-            raise HivemindValueError(f"tensor_infos has {len(infos)} entries for {len(self.tensors)} tensors: give one for each tensor")
-        self.infos = tuple(infos) if infos is not None else tuple(CompressionInfo.from_tensor(one, key=i) for i, one in enumerate(self.tensors))
+            raise HivemindValueError(
+                f"tensor_infos has {len(infos)} entries for {len(self.tensors)} tensors: give one for each tensor"
+            )
+        self.infos = (
+            tuple(infos)
+            if infos is not None
+            else tuple(CompressionInfo.from_tensor(one, key=i) for i, one in enumerate(self.tensors))
+        )
         self._codecs = [codec_of(compression, info) for info in self.infos]
         self._chunk_values = chunk_values
-        self._ferries: Dict[Any, Optional[cuda.Ferry]] = {}  # by device
+        self._transfers_by_device: Dict[Any, Optional[cuda.Transfers]] = {}
         self._holds: List[Any] = []
         self._lend_all()
         check_apart(self.tensors)
-        self._places = [self._place(tensor) for tensor in self.tensors]
+        self._addresses = [self._address(tensor) for tensor in self.tensors]
 
     @property
     def as_they_are(self) -> bool:
@@ -89,18 +112,21 @@ class LentTensors:
         self._by = [self._transfers(tensor) for tensor in self.tensors]
         self._lent = [self._lend(i, tensor) for i, tensor in enumerate(self.tensors)]
 
-    def _transfers(self, tensor: Any) -> Optional[cuda.Ferry]:
+    def _transfers(self, tensor: Any) -> Optional[cuda.Transfers]:
         if not self._chunk_values or not arrays.is_tensor(tensor) or not cuda.averages([tensor]):
             return None
-        if tensor.device not in self._ferries:
-            self._ferries[tensor.device] = cuda.transfers_for(tensor, self._chunk_values)
-        return self._ferries[tensor.device]
+        if tensor.device not in self._transfers_by_device:
+            self._transfers_by_device[tensor.device] = cuda.transfers_for(tensor, self._chunk_values)
+        return self._transfers_by_device[tensor.device]
 
     def _lend(self, i: int, tensor: Any) -> Any:
         if not arrays.is_tensor(tensor):
             return tensor
         if tensor.layout != _strided() or not tensor.is_floating_point():
-            raise HivemindValueError(f"averaged_tensors[{i}] is a {tensor.layout} tensor of {tensor.dtype}: only dense floating tensors can be averaged")
+            raise HivemindValueError(
+                f"averaged_tensors[{i}] is a {tensor.layout} tensor of {tensor.dtype}: only dense floating tensors "
+                "can be averaged"
+            )
         if self._by[i] is not None:
             return tensor.detach()
         if tensor.device.type != "cpu":
@@ -112,7 +138,10 @@ class LentTensors:
     @property
     def loans(self) -> List[Tuple[Any, int, Any]]:
         """(memory, codec, how it is reached when it is a GPU's)"""
-        return [(lent, codec, transfers and transfers.inner) for lent, codec, transfers in zip(self._lent, self._codecs, self._by)]
+        return [
+            (lent, codec, transfers and transfers.inner)
+            for lent, codec, transfers in zip(self._lent, self._codecs, self._by)
+        ]
 
     def ready(self) -> None:
         """What the program has put on its streams comes before the next round."""
@@ -123,18 +152,24 @@ class LentTensors:
                 pass  # the GPU has failed, and its transfers says so in the round
 
     def broken(self) -> bool:
-        """Whether a GPU has failed in a round: then its tensors are lent as copies on the host from now on. Told in one warning."""
+        """Whether a GPU has failed in a round: then its tensors are lent as copies on the host from now on. Told in one
+        warning.
+        """
         failed = [(tensor, why) for tensor, transfers in self._on_gpus() for why in [transfers.why()] if why]
         for tensor, why in failed:
             cuda.give_up(tensor, HivemindError(why))
-            self._ferries[tensor.device] = None
+            self._transfers_by_device[tensor.device] = None
         if failed:
             self._lend_all()
         return bool(failed)
 
-    def _on_gpus(self) -> List[Tuple[Any, cuda.Ferry]]:
+    def _on_gpus(self) -> List[Tuple[Any, cuda.Transfers]]:
         """One tensor of each."""
-        some = {tensor.device: (tensor, transfers) for tensor, transfers in zip(self.tensors, self._by) if transfers is not None}
+        some = {
+            tensor.device: (tensor, transfers)
+            for tensor, transfers in zip(self.tensors, self._by)
+            if transfers is not None
+        }
         return list(some.values())
 
     @property
@@ -161,16 +196,17 @@ class LentTensors:
             _wait_for(device)
 
     @staticmethod
-    def _place(tensor: Any) -> Tuple[int, Tuple[int, ...]]:
+    def _address(tensor: Any) -> Tuple[int, Tuple[int, ...]]:
         where = tensor.data_ptr() if arrays.is_tensor(tensor) else tensor.__array_interface__["data"][0]
         return where, tuple(tensor.shape)
 
     def exchanged(self) -> Optional[HivemindValueError]:
         """What is wrong if a tensor is not any more the one that was lent: rounds write where it lay."""
-        for i, (tensor, place) in enumerate(zip(self.tensors, self._places)):
-            if self._place(tensor) != place:
+        for i, (tensor, address) in enumerate(zip(self.tensors, self._addresses)):
+            if self._address(tensor) != address:
                 return HivemindValueError(
-                    f"averaged_tensors[{i}] has been resized, or its memory exchanged, since the averager was made: change tensors in place, or make a new averager"
+                    f"averaged_tensors[{i}] has been resized, or its memory exchanged, since the averager was made: "
+                    "change tensors in place, or make a new averager"
                 )
         return None
 

@@ -18,34 +18,81 @@ def _instance(compression: Any, where: str) -> CompressionBase:
 
 
 class AdaptiveCompressionBase(CompressionBase):
-    """Chooses a compression for each tensor; the bytes tell which one it was."""
+    """Chooses a compression for each tensor. The bytes name the one that was chosen."""
 
     @abstractmethod
-    def choose_compression(self, info: CompressionInfo) -> CompressionBase: ...
+    def choose_compression(self, info: CompressionInfo) -> CompressionBase:
+        """Returns the compression for a tensor.
 
-    def compress(self, tensor: Any, info: Optional[CompressionInfo] = None, allow_inplace: bool = False) -> SerializedTensor:
+        Args:
+            info: Key, shape and role of the tensor.
+        """
+
+    def compress(
+        self, tensor: Any, info: Optional[CompressionInfo] = None, allow_inplace: bool = False
+    ) -> SerializedTensor:
+        """Compresses a tensor by the compression chosen for it.
+
+        Args:
+            tensor: A tensor or a NumPy array.
+            info: Key, shape and role of the tensor. None: those that the tensor shows.
+            allow_inplace: Accepted without effect: the tensor never changes.
+        """
         info = info or CompressionInfo.from_tensor(tensor)
         return self.choose_compression(info).compress(tensor, info=info, allow_inplace=allow_inplace)
 
     def extract(self, serialized_tensor: SerializedTensor) -> Any:
+        """Returns the tensor, by the compression that the bytes name.
+
+        Args:
+            serialized_tensor: Result of compress().
+        """
         return compression_of(serialized_tensor).extract(serialized_tensor)
 
     def estimate_compression_ratio(self, info: CompressionInfo) -> float:
+        """Returns the compressed size divided by the size, without compressing.
+
+        Args:
+            info: Key, shape and role of the tensor.
+        """
         return self.choose_compression(info).estimate_compression_ratio(info)
 
 
 class SizeAdaptiveCompression(AdaptiveCompressionBase):
-    """``less`` for tensors with fewer elements than ``threshold``, ``greater_equal`` for the others."""
+    """Chooses one of two compressions by the size of a tensor.
+
+    Args:
+        threshold: Number of elements from which a tensor is large.
+        less: Compression of smaller tensors.
+        greater_equal: Compression of large tensors.
+    """
 
     def __init__(self, threshold: int, less: CompressionBase, greater_equal: CompressionBase):
-        self.threshold, self.less, self.greater_equal = threshold, _instance(less, "less"), _instance(greater_equal, "greater_equal")
+        self.threshold, self.less, self.greater_equal = (
+            threshold,
+            _instance(less, "less"),
+            _instance(greater_equal, "greater_equal"),
+        )
 
     def choose_compression(self, info: CompressionInfo) -> CompressionBase:
+        """Returns the compression for a tensor.
+
+        Args:
+            info: Key, shape and role of the tensor.
+        """
         return self.greater_equal if info.descriptor.numel() >= self.threshold else self.less
 
 
 class RoleAdaptiveCompression(AdaptiveCompressionBase):
-    """One compression for each role; ``default`` for the roles that have none and for tensors without a role."""
+    """Chooses a compression by the role of a tensor.
+
+    Args:
+        activation: Compression of activations. None: default.
+        parameter: Compression of parameters. None: default.
+        gradient: Compression of gradients. None: default.
+        optimizer: Compression of optimizer statistics. None: default.
+        default: Compression of all other tensors.
+    """
 
     def __init__(
         self,
@@ -66,19 +113,35 @@ class RoleAdaptiveCompression(AdaptiveCompressionBase):
         self.role_compressions = {role: _instance(one or default, role.name.lower()) for role, one in given.items()}
 
     def choose_compression(self, info: CompressionInfo) -> CompressionBase:
+        """Returns the compression for a tensor.
+
+        Args:
+            info: Key, shape and role of the tensor.
+        """
         return self.role_compressions[info.role]
 
 
 class PerTensorCompression(AdaptiveCompressionBase):
-    """One compression for each tensor, by its key: its name in a mapping, its index in a sequence."""
+    """Chooses a compression by the key of a tensor.
+
+    Args:
+        tensor_compressions: A mapping from the names of tensors, or a sequence in their order.
+    """
 
     def __init__(self, tensor_compressions: Union[Sequence[CompressionBase], Mapping[Any, CompressionBase]]):
-        by_key = tensor_compressions.items() if isinstance(tensor_compressions, Mapping) else enumerate(tensor_compressions)
+        by_key = (
+            tensor_compressions.items() if isinstance(tensor_compressions, Mapping) else enumerate(tensor_compressions)
+        )
         for key, one in by_key:
             _instance(one, f"the compression of {key!r}")
         self.tensor_compressions = tensor_compressions
 
     def choose_compression(self, info: CompressionInfo) -> CompressionBase:
+        """Returns the compression for a tensor.
+
+        Args:
+            info: Key, shape and role of the tensor.
+        """
         try:
             return self.tensor_compressions[info.key]
         except (LookupError, TypeError):

@@ -1,5 +1,5 @@
-"""What torch tensors and NumPy arrays have in common: as flat, contiguous numbers in, as new ones out. Neither library is imported
-before one of its arrays is seen."""
+"""What torch tensors and NumPy arrays have in common: as flat, contiguous numbers in, as new ones out. Neither library
+is imported before one of its arrays is seen."""
 
 from __future__ import annotations
 
@@ -45,15 +45,23 @@ def bits_of(dtype: Any) -> int:
 
 
 def fits(shape: Tuple[int, ...]) -> bool:
-    """Whether there may be a tensor of this shape: also where a dimension of 0 makes it empty, the others are not beyond all bounds."""
-    return min(shape, default=0) >= 0 and math.prod(shape) <= COUNT_MAX and math.prod(max(n, 1) for n in shape) < 1 << 60
+    """Whether there may be a tensor of this shape: also where a dimension of 0 makes it empty, the others are not
+    beyond all bounds.
+    """
+    return (
+        min(shape, default=0) >= 0 and math.prod(shape) <= COUNT_MAX and math.prod(max(n, 1) for n in shape) < 1 << 60
+    )
 
 
 def flat(array: Any) -> Tuple[Any, str]:
-    """The numbers in their order, contiguous, aligned and on the CPU (a copy only where they are not), and the dtype's name."""
+    """The numbers in their order, contiguous, aligned and on the CPU (a copy only where they are not), and the dtype's
+    name.
+    """
     if is_tensor(array):
         if array.layout is not sys.modules["torch"].strided:
-            raise HivemindValueError(f"only dense tensors can be compressed, not {array.layout}: call .to_dense() first")
+            raise HivemindValueError(
+                f"only dense tensors can be compressed, not {array.layout}: call .to_dense() first"
+            )
         plain = array.detach().resolve_conj().resolve_neg().cpu().contiguous()
         plain = plain.clone() if plain.numel() and plain.data_ptr() % plain.element_size() else plain
         return plain.reshape(-1), dtype_name(array.dtype)
@@ -86,7 +94,9 @@ def empty(shape: Tuple[int, ...], dtype: str, numpy_array: bool) -> Any:
 
 
 def as_carrier(numbers: Any, dtype: str) -> Any:
-    """Flat numbers of a plain dtype as floats with the same bytes (and a zero byte if those are odd), for the codec that keeps bits."""
+    """Flat numbers of a plain dtype as floats with the same bytes (and a zero byte if those are odd), for the codec
+    that keeps bits.
+    """
     size = PLAIN[dtype]
     library = sys.modules["torch" if is_tensor(numbers) else "numpy"]
     if size > 1:

@@ -34,8 +34,8 @@ class _Codec(CompressionBase):
         *,
         residual: Any = None,
     ) -> SerializedTensor:
-        """``residual``: float32, as many elements as the tensor, contiguous; what earlier calls lost is added from it, and what
-        this one loses is left in it."""
+        """``residual``: float32, as many elements as the tensor, contiguous; what earlier calls lost is added from it,
+        and what this one loses is left in it."""
         at_home = cuda.compressed(self._name, tensor) if residual is None else None
         if at_home is not None:
             return self._serialized(tensor, arrays.dtype_name(tensor.dtype), at_home)
@@ -47,7 +47,9 @@ class _Codec(CompressionBase):
 
     def extract(self, serialized_tensor: SerializedTensor) -> Any:
         shape, dtype = self._shape(serialized_tensor)
-        carrier, count = (dtype, serialized_tensor.numel()) if dtype in arrays.FLOATS else arrays.carrier_of(shape, dtype)
+        carrier, count = (
+            (dtype, serialized_tensor.numel()) if dtype in arrays.FLOATS else arrays.carrier_of(shape, dtype)
+        )
         self._expect(serialized_tensor.buffer, carrier, count)
         out = arrays.empty((count,), carrier, serialized_tensor.numpy)
         _hivemind_c.codec_decode(serialized_tensor.buffer, out)
@@ -55,8 +57,8 @@ class _Codec(CompressionBase):
         return with_grad(out, serialized_tensor)
 
     def accumulate(self, serialized_tensor: SerializedTensor, weight: float, out: Any) -> None:
-        """``out += weight * tensor`` in one pass: ``out`` is contiguous float32 with as many elements. On any error, NaN or Inf among
-        the values included, it stays as it was."""
+        """``out += weight * tensor`` in one pass: ``out`` is contiguous float32 with as many elements. On any error,
+        NaN or Inf among the values included, it stays as it was."""
         _, dtype = self._shape(serialized_tensor)
         if dtype not in arrays.FLOATS:
             raise HivemindValueError(f"only floating tensors can be added up, not {dtype}")
@@ -72,17 +74,24 @@ class _Codec(CompressionBase):
 
     def _shape(self, serialized: SerializedTensor) -> Tuple[Tuple[int, ...], str]:
         if serialized.compression != self.compression_type:
-            raise HivemindValueError(f"the tensor was compressed by number {serialized.compression}, not by {type(self).__name__}")
+            raise HivemindValueError(
+                f"the tensor was compressed by number {serialized.compression}, not by {type(self).__name__}"
+            )
         known = serialized.dtype in arrays.FLOATS or serialized.dtype in arrays.PLAIN and type(self) is NoCompression
         if not known or not arrays.fits(serialized.size):
-            raise HivemindValueError("these bytes are invalid: they name a shape or a dtype that this compression does not write")
+            raise HivemindValueError(
+                "these bytes are invalid: they name a shape or a dtype that this compression does not write"
+            )
         return serialized.size, serialized.dtype
 
     def _expect(self, chunk: bytes, dtype: str, count: int) -> None:
         """Before anything is allocated: the chunk is of this codec, and large enough for what it is said to hold."""
         found = _hivemind_c.codec_peek(chunk)
         if found != (_hivemind_c.CODECS.index(self._name), arrays.FLOATS[dtype], count):
-            raise HivemindValueError("these bytes contradict themselves: the chunk holds another codec, dtype or number of elements than its header")
+            raise HivemindValueError(
+                "these bytes contradict themselves: the chunk holds another codec, dtype or number of elements than "
+                "its header"
+            )
 
 
 class NoCompression(_Codec):
@@ -160,21 +169,35 @@ for _class in BUILT_IN:
 
 
 class ErrorFeedback(CompressionBase):
-    """What a lossy compression loses of a tensor is kept, and added to the next one of the same key.
+    """Keeps the error of a lossy compression, and adds it to the next tensor of the same key.
 
-    ``compress`` may be repeated within a round (a retry): it starts from what was kept when the round began. ``commit`` ends a
-    round whose bytes were used; ``rollback`` one whose bytes were not.
+    compress() may be repeated within a round, as a retry does: it starts from the error at the beginning of the round.
+    commit() ends a round whose bytes were used, rollback() one whose bytes were not.
+
+    Args:
+        compression: A built-in compression that is lossy.
     """
 
     def __init__(self, compression: _Codec):
         if not isinstance(compression, _Codec) or isinstance(compression, NoCompression):
-            raise TypeError(f"ErrorFeedback needs a compression of hivemind_c that loses something, not {compression!r}")
+            raise TypeError(
+                f"ErrorFeedback needs a compression of hivemind_c that loses something, not {compression!r}"
+            )
         self.compression = compression
         self.compression_type = compression.compression_type
         self._kept: Dict[Hashable, Any] = {}
         self._open: Dict[Hashable, Any] = {}
 
-    def compress(self, tensor: Any, info: Optional[CompressionInfo] = None, allow_inplace: bool = False) -> SerializedTensor:
+    def compress(
+        self, tensor: Any, info: Optional[CompressionInfo] = None, allow_inplace: bool = False
+    ) -> SerializedTensor:
+        """Compresses a tensor with the kept error added to it.
+
+        Args:
+            tensor: A tensor or a NumPy array.
+            info: Key of the tensor, by which errors are kept. None: one key for all.
+            allow_inplace: Accepted without effect: the tensor never changes.
+        """
         key = (info.key, info.part_index) if info else (None, 0)
         kept = self._kept.get(key)
         count = math.prod(tensor.shape)
@@ -187,16 +210,28 @@ class ErrorFeedback(CompressionBase):
         return serialized
 
     def commit(self) -> None:
+        """Keeps the errors of this round, whose bytes were used."""
         self._kept.update(self._open)
         self._open.clear()
 
     def rollback(self) -> None:
+        """Drops the errors of this round, whose bytes were not used."""
         self._open.clear()
 
     def extract(self, serialized_tensor: SerializedTensor) -> Any:
+        """Returns the tensor.
+
+        Args:
+            serialized_tensor: Result of compress().
+        """
         return self.compression.extract(serialized_tensor)
 
     def estimate_compression_ratio(self, info: CompressionInfo) -> float:
+        """Returns the compressed size divided by the size, without compressing.
+
+        Args:
+            info: Key, shape and role of the tensor.
+        """
         return self.compression.estimate_compression_ratio(info)
 
     def __repr__(self) -> str:

@@ -28,22 +28,44 @@ def serialize_torch_tensor(
     allow_inplace: bool = False,
     **kwargs: Any,
 ) -> SerializedTensor:
-    """Compresses a tensor (or a NumPy array). ``compression_type``: a CompressionType, the number of a registered compression, or a
-    compression itself. ``kwargs`` go to CompressionInfo.from_tensor when there is no info."""
+    """Compresses a tensor.
+
+    Args:
+        tensor: A tensor or a NumPy array.
+        compression_type: A CompressionType, the number of a registered compression, or a compression.
+        info: Key, shape and role of the tensor. None: made from the tensor.
+        allow_inplace: Accepted without effect: the tensor never changes.
+        **kwargs: Arguments of CompressionInfo.from_tensor, if info is None.
+    """
     info = info or CompressionInfo.from_tensor(tensor, **kwargs)
-    chosen = compression_type if isinstance(compression_type, CompressionBase) else compression_of(SerializedTensor(compression=compression_type))
+    chosen = (
+        compression_type
+        if isinstance(compression_type, CompressionBase)
+        else compression_of(SerializedTensor(compression=compression_type))
+    )
     return chosen.compress(tensor, info, allow_inplace)
 
 
 def deserialize_torch_tensor(serialized_tensor: Union[SerializedTensor, bytes]) -> Any:
-    """The tensor back, by the compression it names; ``requires_grad`` as it was."""
+    """Returns the tensor, by the compression that the bytes name.
+
+    Args:
+        serialized_tensor: A SerializedTensor or its bytes.
+    """
     if not isinstance(serialized_tensor, SerializedTensor):
         serialized_tensor = SerializedTensor.FromString(serialized_tensor)
     return with_grad(compression_of(serialized_tensor).extract(serialized_tensor), serialized_tensor)
 
 
-def split_for_streaming(serialized_tensor: SerializedTensor, chunk_size_bytes: int = STREAMING_CHUNK_SIZE_BYTES) -> Iterator[SerializedTensor]:
-    """The tensor in parts with at most that many bytes of its buffer; the first part has all that is said about it."""
+def split_for_streaming(
+    serialized_tensor: SerializedTensor, chunk_size_bytes: int = STREAMING_CHUNK_SIZE_BYTES
+) -> Iterator[SerializedTensor]:
+    """Yields a compressed tensor in parts. The first part holds the header.
+
+    Args:
+        serialized_tensor: The compressed tensor.
+        chunk_size_bytes: Most bytes of the buffer in one part, 1 or more.
+    """
     if chunk_size_bytes < 1:
         raise HivemindValueError(f"chunk_size_bytes must be at least 1, not {chunk_size_bytes}")
     first, buffer = serialized_tensor, memoryview(serialized_tensor.buffer)
@@ -63,10 +85,17 @@ def split_for_streaming(serialized_tensor: SerializedTensor, chunk_size_bytes: i
 
 
 def combine_from_streaming(stream: Iterable[SerializedTensor]) -> SerializedTensor:
-    """A tensor from all of its parts, in their order."""
+    """Returns the compressed tensor from all of its parts.
+
+    Args:
+        stream: The parts in their order.
+    """
     parts = list(stream)
     if not parts or max(parts[0].chunks, 1) != len(parts):
-        raise HivemindValueError(f"{len(parts)} parts of a tensor came, and the number expected is {parts[0].chunks if parts else 'at least 1'}")
+        raise HivemindValueError(
+            f"{len(parts)} parts of a tensor came, and the number expected is "
+            f"{parts[0].chunks if parts else 'at least 1'}"
+        )
     first = parts[0]
     buffer = b"".join(part.buffer for part in parts)
     return SerializedTensor(
@@ -75,7 +104,11 @@ def combine_from_streaming(stream: Iterable[SerializedTensor]) -> SerializedTens
 
 
 async def deserialize_tensor_stream(stream: AsyncIterator[Iterable[SerializedTensor]]) -> List[Any]:
-    """All tensors of a stream of parts; a part that names a dtype begins the next tensor."""
+    """Returns all tensors of a stream of parts. A part with a dtype begins the next tensor.
+
+    Args:
+        stream: Asynchronous iterator of lists of parts.
+    """
     tensors: List[Any] = []
     parts: List[SerializedTensor] = []
     async for several in stream:

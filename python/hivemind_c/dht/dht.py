@@ -1,4 +1,4 @@
-"""A node of the DHT in this process, under the names that hivemind's users know."""
+"""The DHT class: one node of the DHT in this process, under the names of hivemind."""
 
 from __future__ import annotations
 
@@ -34,17 +34,45 @@ logger = logging.getLogger("hivemind_c.dht")
 Result = TypeVar("Result")
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
-_MISSED = {"UNREACHABLE", "TIMEOUT"}  # the network's doing: told in the log when it begins, and answered with False or None
+# the network's doing: told in the log when it begins, and answered with False or None
+_MISSED = {"UNREACHABLE", "TIMEOUT"}
 
 
 class DHT:
-    """One node of the DHT. Usable from any thread; it runs in this process, so daemon, num_workers and await_ready's fork are nothing here.
+    """One node of the DHT, which runs in this process and can be used from any thread.
 
-    initial_peers: where others are, as a list or a string with commas, of multiaddrs or HOST:PORT; one that answers is enough. With none, a
-    new swarm begins here. If none answers within bootstrap_timeout (wait_timeout by default) an error names each with its cause, unless
-    ensure_bootstrap_success=False: then it goes on trying. host_maddrs: where to listen; announce_maddrs: what others are told instead.
-    identity_path: the file with this peer's key, so that its address can be known beforehand. client_mode: ask, but do not serve.
-    record_validators: see RecordValidatorBase. **options: hivemind's other options, most of them without effect (docs/MIGRATING.md). The rest are limits of the DHT itself (docs/DHT_USE.md); 0 or None is the default.
+    docs/DHT_USE.md shows how to store, get and sign records. 0 or None for a limit is its default.
+
+    Args:
+        initial_peers: Multiaddrs or HOST:PORT of peers, as a list or a string with commas. None: begin a swarm.
+        start: Start at once. False: run_in_background() starts it.
+        daemon: Accepted without effect, because the node runs in this process.
+        num_workers: Accepted without effect.
+        record_validators: Checks for each record that this program stores or gets; see RecordValidatorBase.
+        shutdown_timeout: Seconds that shutdown() waits for coroutines of run_coroutine().
+        await_ready: Return from the start once an initial peer has answered.
+        host_maddrs: Addresses to listen on. The default can be reached from this machine only.
+        announce_maddrs: Addresses that other peers are given instead of those found out.
+        identity_path: File with the key of this peer, so that its peer ID lasts. It is made if it is missing.
+        client_mode: Only dial out: ask other nodes, and serve none.
+        wait_timeout: Seconds to wait for the answer of one node.
+        bootstrap_timeout: Seconds for an initial peer to answer. None: as wait_timeout.
+        ensure_bootstrap_success: Raise an error if no initial peer answers. False: keep trying in the background.
+        use_ipfs: Accepted with a warning: peers are found through initial_peers.
+        use_relay: Accepted with a warning: peers connect to each other directly.
+        use_auto_relay: Accepted with a warning, as use_relay.
+        bucket_size: Nodes at one distance that this node remembers.
+        num_replicas: Nodes that keep each record, at most 20.
+        parallel_rpc: Questions that one lookup asks at a time. None: 4.
+        cache_size: Records that this node remembers after it got them. None: 4,096.
+        cache_locally: Remember each record that this node got for some seconds.
+        cache_nearest: Nodes near a key that are given a copy after a get, if they had none.
+        refresh_timeout: Seconds without a lookup after which a bucket is refreshed. None: 600.
+        blacklist_time: Seconds for which a node that did not answer is not asked.
+        backoff_rate: Factor by which that time grows with each further failure.
+        startup_timeout: Seconds that the start waits for an initial peer in all.
+        authorizer: Not supported: a value other than None is an error.
+        **options: Other options of hivemind. no_listen is client_mode, the rest has no effect (docs/MIGRATING.md).
     """
 
     @hides_options
@@ -84,17 +112,27 @@ class DHT:
         client_mode = options_of.check(options, OPTIONS) or client_mode
         self.num_workers, self.kwargs = num_workers, options
         if authorizer is not None:
-            raise NotImplementedError("authorizer is not supported: a swarm here is open to each peer that reaches it; remove authorizer, and restrict access in the network")
+            raise NotImplementedError(
+                "authorizer is not supported: a swarm here is open to each peer that reaches it; remove authorizer, "
+                "and restrict access in the network"
+            )
         if use_ipfs:
             logger.warning("ignoring use_ipfs: this DHT finds peers through initial_peers, not through IPFS")
         if use_relay or use_auto_relay:
-            logger.warning("ignoring use_relay: peers connect to each other directly; a peer that others cannot reach uses client_mode=True")
+            logger.warning(
+                "ignoring use_relay: peers connect to each other directly; a peer that others cannot reach uses "
+                "client_mode=True"
+            )
         self._troubled = False
         self._pending = check_validators(record_validators)
         self._validators, self._runner = Validators(), Runner()
         self._client_mode = bool(client_mode)
         self._initial_peers = _texts(initial_peers, "initial_peers")
-        self._ensure, self._shutdown_timeout, self._startup_timeout = ensure_bootstrap_success, shutdown_timeout, startup_timeout
+        self._ensure, self._shutdown_timeout, self._startup_timeout = (
+            ensure_bootstrap_success,
+            shutdown_timeout,
+            startup_timeout,
+        )
         self._bootstrap_timeout = wait_timeout if bootstrap_timeout is None else bootstrap_timeout
         self._node = Node(
             None if client_mode else host_maddrs,
@@ -122,7 +160,12 @@ class DHT:
     # ---- life ----
 
     def run_in_background(self, await_ready: bool = True, timeout: Optional[float] = None) -> None:
-        """Starts it, unless it runs; with await_ready it has found others (if it was told of any) when this returns."""
+        """Starts the node, unless it runs.
+
+        Args:
+            await_ready: Return once an initial peer has answered, if there are initial peers.
+            timeout: Longest time in seconds to wait for it. None: startup_timeout.
+        """
         self._node.start()
         try:
             self.add_validators(self._pending)
@@ -135,7 +178,11 @@ class DHT:
     start = run_in_background
 
     def wait_until_ready(self, timeout: Optional[float] = None) -> None:
-        """Waits until it has found others, if it was told of any and must find them; startup_timeout by default."""
+        """Waits until an initial peer has answered, if there are any and ensure_bootstrap_success holds.
+
+        Args:
+            timeout: Longest time in seconds to wait. None: startup_timeout.
+        """
         if self._initial_peers and self._ensure:
             self._wait_for_others(self._startup_timeout if timeout is None else timeout)
 
@@ -151,7 +198,9 @@ class DHT:
                 if self.state()["is_initial"]:
                     return  # the list names this node itself: it is the one that others come to
                 if left <= 0:
-                    raise HivemindTimeoutError(f"no initial peer has answered within {timeout:g} s: {', '.join(self._initial_peers)}") from None
+                    raise HivemindTimeoutError(
+                        f"no initial peer has answered within {timeout:g} s: {', '.join(self._initial_peers)}"
+                    ) from None
             except HivemindConnectionError:  # each has been tried: a swarm that starts all at once deserves another try
                 if time.monotonic() - begin >= min(self._bootstrap_timeout, timeout):
                     raise
@@ -159,12 +208,12 @@ class DHT:
             pause = min(2 * pause, 0.5)
 
     def shutdown(self) -> None:
-        """Says goodbye and stops; what is under way ends with an error that says so. May be called twice."""
+        """Leaves the swarm and stops the node. Unfinished calls raise an error. May be called twice."""
         self._node.shutdown()
         self._runner.stop(self._shutdown_timeout)
 
     def is_alive(self) -> bool:
-        """Whether it has been started and not shut down."""
+        """True if the node was started and has not been shut down."""
         try:
             return bool(self._node.peer_id and self.state())
         except HivemindError:
@@ -181,35 +230,62 @@ class DHT:
 
     @property
     def peer_id(self) -> PeerID:
+        """The ID of this peer, a digest of its public key."""
         return PeerID(self._node.peer_id)
 
     @property
     def initial_peers(self) -> Tuple[str, ...]:
-        """Where others were looked for, as it was given."""
+        """The addresses of initial_peers, as they were given."""
         return self._initial_peers
 
     @property
     def client_mode(self) -> bool:
+        """True if this node only dials out."""
         return self._client_mode
 
     def get_visible_maddrs(self, latest: bool = False) -> list[Multiaddr]:
-        """Where others can reach this node, best first: what they give as initial_peers. They are the latest ones always."""
+        """Returns the addresses under which other peers reach this node, the best one first.
+
+        Other peers give them as initial_peers.
+
+        Args:
+            latest: Accepted without effect: the addresses are always the latest.
+        """
         return [Multiaddr(address) for address in self._node.addresses]
 
     def state(self) -> dict[str, int]:
-        """Numbers: peers alive, contacts in the DHT, records kept here and their bytes, how many of its own it renews (published),
-        how many calls to others it has made, how many questions were asked in them, and the bytes that this node holds, all told (memory)."""
+        """Returns counters of this node by name.
+
+        They are live peers, contacts, records kept and their bytes, own records that it renews (published), calls made,
+        questions asked in them, and bytes of memory in use (memory).
+        """
         return self._node._started().dht_look().result()
 
     # ---- store and get ----
 
     def store(
-        self, key: DHTKey, value: DHTValue, expiration_time: DHTExpiration, subkey: Optional[Subkey] = None, return_future: bool = False, **effort: Any
+        self,
+        key: DHTKey,
+        value: DHTValue,
+        expiration_time: DHTExpiration,
+        subkey: Optional[Subkey] = None,
+        return_future: bool = False,
+        **effort: Any,
     ) -> Union[bool, DHTFuture[bool]]:
-        """Keeps a value until expiration_time (in get_dht_time()), in the dictionary under key if there is a subkey.
+        """Stores a value under a key, or in the dictionary under the key if a subkey is given.
 
-        True: nodes keep it. False: something that lives longer is there, that time has passed, or the network failed (the log tells). Wrong arguments and
-        keys of other owners are exceptions. effort: what hivemind takes to say how hard to try, without effect."""
+        Returns True if nodes keep the value. Returns False if a record that lives longer is there, if expiration_time
+        has passed, or if the network failed, which the log reports. Invalid arguments and keys of other owners raise an
+        error.
+
+        Args:
+            key: Text or bytes, at most 1,024 bytes.
+            value: Numbers, text, bytes, and lists, tuples and dicts of them, at most 65,536 bytes when packed.
+            expiration_time: Moment in get_dht_time() at which the record ends.
+            subkey: Name of an entry in the dictionary under the key. None: the key has one value.
+            return_future: Return a DHTFuture at once instead of the result.
+            **effort: Names that hivemind has for how hard to try. They have no effect.
+        """
         options_of.check_effort("store", effort, ("key", "value", "expiration_time", "subkey", "return_future"))
         left = ttl_ms(expiration_time)
         key_, subkey_ = key_bytes(key), None if subkey is None else pack(subkey)
@@ -221,11 +297,20 @@ class DHT:
         reply = DHTFuture(future, lambda future, timeout: self._stored(future, timeout, key))
         return reply if return_future else _wait(reply)
 
-    def get(self, key: DHTKey, latest: bool = False, return_future: bool = False, **effort: Any) -> Union[None, ValueWithExpiration, DHTFuture[Optional[ValueWithExpiration]]]:
-        """The value under a key, and when it ends. Of a key with subkeys the value is a dict {subkey: (value, expiration_time)}.
+    def get(
+        self, key: DHTKey, latest: bool = False, return_future: bool = False, **effort: Any
+    ) -> Union[None, ValueWithExpiration, DHTFuture[Optional[ValueWithExpiration]]]:
+        """Returns the value under a key and its expiration time, or None.
 
-        latest: ask all who may have it for the newest, instead of believing the first that agree. None: there is none, or the network
-        failed (the log tells). effort: what hivemind takes to say how hard to try; sufficient_expiration_time means latest."""
+        The value of a key with subkeys is a dict {subkey: (value, expiration_time)}. None means that there is no
+        record, or that the network failed, which the log reports.
+
+        Args:
+            key: Text or bytes.
+            latest: Ask all nodes that may have the record for the newest. False: believe the first that agree.
+            return_future: Return a DHTFuture at once instead of the result.
+            **effort: Names that hivemind has for how hard to try. sufficient_expiration_time means latest.
+        """
         options_of.check_effort("get", effort, ("key", "latest", "return_future"))
         latest = bool(latest or effort.get("sufficient_expiration_time"))
         future = self._node._started().dht_get(key_bytes(key), latest)
@@ -279,10 +364,20 @@ class DHT:
     # ---- extensions ----
 
     def add_validators(self, record_validators: Iterable[RecordValidatorBase]) -> None:
+        """Adds checks for the records that this program stores or gets.
+
+        Args:
+            record_validators: Objects of classes derived from RecordValidatorBase.
+        """
         self._validators.add(check_validators(record_validators), self)
 
     def run_coroutine(self, coro: Callable[["DHT", "DHTNode"], Awaitable[Result]], return_future: bool = False):
-        """Runs coro(dht, node) in a thread of the DHT's own; returns what it returns, or a concurrent.futures.Future of it."""
+        """Runs a coroutine in a thread of the DHT, and returns its result.
+
+        Args:
+            coro: An async function of (dht, node), where node is a DHTNode.
+            return_future: Return a concurrent.futures.Future at once instead of the result.
+        """
         self._node._started()
         future = self._runner.run(_as_coroutine(coro, self))
         if return_future:

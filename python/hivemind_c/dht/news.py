@@ -1,7 +1,8 @@
-"""What a peer of a run tells of itself to whoever watches: a small record in the DHT, signed by the peer, that lives for some seconds.
+"""What a peer of a run tells of itself to whoever watches: a small record in the DHT, signed by the peer, that lives
+for some seconds.
 
-The swarm's own decisions never use it: those follow the core's reports (docs/PROGRESS.md). A watcher takes it as a claim: read_news checks
-each field against its bounds, and a record that breaks one is nobody's news.
+The swarm's own decisions never use it: those follow the core's reports (docs/PROGRESS.md). A watcher takes it as a
+claim: read_news checks each field against its bounds, and a record that breaks one is nobody's news.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 from hivemind_c.dht.values import ValueWithExpiration, get_dht_time, pack
 
 SHARDS = 8  #: keys of a run, among which the peers' records are spread: one key keeps 2,048 of them
-LEAST_S, MOST_S, PEERS_A_SECOND = 1.0, 30.0, 20  #: a record each second in small swarms; in large ones 20 peers a second, all together
+#: a record each second in small swarms; in large ones 20 peers a second, all together
+LEAST_S, MOST_S, PEERS_A_SECOND = 1.0, 30.0, 20
 TEXT_MAX, ERRORS_MAX, COUNT_MAX, SPEED_MAX, LEASE_MAX = 200, 4, 1 << 48, 1e12, 600.0
 
 
@@ -97,7 +99,10 @@ def read_news(value: Any) -> News:
         "failures": _count(value["failures"]),
         "errors": isinstance(value["errors"], list)
         and len(value["errors"]) <= ERRORS_MAX
-        and all(isinstance(error, list) and len(error) == 2 and _count(error[0]) and _text(error[1]) for error in value["errors"]),
+        and all(
+            isinstance(error, list) and len(error) == 2 and _count(error[0]) and _text(error[1])
+            for error in value["errors"]
+        ),
     }
     if wrong := [name for name, fine in good.items() if not fine]:
         raise ValueError(f"{wrong[0]} is out of its bounds")
@@ -122,7 +127,9 @@ def ask(dht: Any, key: str) -> Any:
 
 
 def read_all(run_id: str, key: str, found: Any) -> Iterator[Tuple[str, News, float]]:
-    """Of each peer that told under one of the run's keys: (its ID, its news, how many seconds old they are). What does not fit is left out."""
+    """Of each peer that told under one of the run's keys: (its ID, its news, how many seconds old they are). What does
+    not fit is left out.
+    """
     if found is None or not isinstance(found.value, dict):
         return
     now = get_dht_time()

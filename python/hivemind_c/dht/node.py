@@ -14,14 +14,23 @@ if TYPE_CHECKING:
 
 
 class DHTNode:
-    """What coroutines have of a DHT: the same, to await."""
+    """The methods of a DHT for coroutines, which await them.
+
+    Args:
+        dht: The DHT.
+    """
 
     def __init__(self, dht: "DHT"):
         self._dht = dht
 
     @classmethod
     async def create(cls, initial_peers: Any = None, **options: Any) -> "DHTNode":
-        """A DHT of its own, with DHT's options; end it with shutdown()."""
+        """Starts a DHT and returns its DHTNode. shutdown() ends it.
+
+        Args:
+            initial_peers: As in DHT.
+            **options: Other options of DHT.
+        """
         from hivemind_c.dht.dht import DHT
 
         options.setdefault("start", True)
@@ -30,38 +39,82 @@ class DHTNode:
         return cls(await asyncio.to_thread(DHT, initial_peers, **options))
 
     async def shutdown(self) -> None:
+        """Leaves the swarm and stops the DHT."""
         await asyncio.to_thread(self._dht.shutdown)
 
     @property
     def peer_id(self) -> PeerID:
+        """The ID of this peer."""
         return self._dht.peer_id
 
     @property
     def node_id(self) -> DHTID:
-        """A place for this node among those of keys."""
+        """The place of this node among those of keys."""
         return DHTID.generate(self.peer_id.to_bytes())
 
     @property
     def is_alive(self) -> bool:
+        """True if the DHT was started and has not been shut down."""
         return self._dht.is_alive()
 
     @property
     def client_mode(self) -> bool:
+        """True if this node only dials out."""
         return self._dht.client_mode
 
     async def get_visible_maddrs(self, latest: bool = False) -> list[Multiaddr]:
+        """Returns the addresses under which other peers reach this node, the best one first.
+
+        Args:
+            latest: Accepted without effect: the addresses are always the latest.
+        """
         return self._dht.get_visible_maddrs(latest)
 
-    async def store(self, key: DHTKey, value: DHTValue, expiration_time: DHTExpiration, subkey: Optional[Subkey] = None, **effort: Any) -> bool:
+    async def store(
+        self,
+        key: DHTKey,
+        value: DHTValue,
+        expiration_time: DHTExpiration,
+        subkey: Optional[Subkey] = None,
+        **effort: Any,
+    ) -> bool:
+        """Stores a value, as DHT.store does.
+
+        Args:
+            key: Text or bytes, at most 1,024 bytes.
+            value: Value of types that MessagePack has.
+            expiration_time: Moment in get_dht_time() at which the record ends.
+            subkey: Name of an entry in the dictionary under the key. None: the key has one value.
+            **effort: Names that hivemind has for how hard to try. They have no effect.
+        """
         return await self._dht.store(key, value, expiration_time, subkey, return_future=True, **effort)
 
     async def get(self, key: DHTKey, latest: bool = False, **effort: Any) -> Optional[ValueWithExpiration]:
+        """Returns the value under a key and its expiration time, or None, as DHT.get does.
+
+        Args:
+            key: Text or bytes.
+            latest: Ask all nodes that may have the record for the newest.
+            **effort: Names that hivemind has for how hard to try. sufficient_expiration_time means latest.
+        """
         return await self._dht.get(key, latest, return_future=True, **effort)
 
     async def get_many(
-        self, keys: Iterable[DHTKey], sufficient_expiration_time: Optional[DHTExpiration] = None, *, latest: bool = False, **effort: Any
+        self,
+        keys: Iterable[DHTKey],
+        sufficient_expiration_time: Optional[DHTExpiration] = None,
+        *,
+        latest: bool = False,
+        **effort: Any,
     ) -> dict[DHTKey, Optional[ValueWithExpiration]]:
-        """All at once. sufficient_expiration_time: accepted for the latest: what is asked of the swarm and not of what is kept here."""
+        """Gets several keys at once, and returns {key: (value, expiration_time) or None}.
+
+        Args:
+            keys: The keys.
+            sufficient_expiration_time: A value means latest.
+            latest: Ask all nodes that may have the records for the newest.
+            **effort: Names that hivemind has for how hard to try. They have no effect.
+        """
         latest = latest or bool(sufficient_expiration_time)
         replies = {key: self._dht.get(key, latest, return_future=True, **effort) for key in keys}
         return {key: await reply for key, reply in replies.items()}
@@ -74,11 +127,27 @@ class DHTNode:
         subkeys: Optional[Sequence[Optional[Subkey]]] = None,
         **effort: Any,
     ) -> dict[Any, bool]:
-        """All at once; whether each was stored, by its key, or (key, subkey) where it has one."""
+        """Stores several values at once, and returns {key: stored}, or {(key, subkey): stored} where there is a subkey.
+
+        Args:
+            keys: The keys.
+            values: One value for each key.
+            expiration_time: One moment in get_dht_time() for all, or one for each key.
+            subkeys: One subkey or None for each key. None: no subkeys.
+            **effort: Names that hivemind has for how hard to try. They have no effect.
+        """
         keys = list(keys)
         until = [expiration_time] * len(keys) if isinstance(expiration_time, (int, float)) else list(expiration_time)
         inside = [None] * len(keys) if subkeys is None else list(subkeys)
         if not len(keys) == len(values) == len(until) == len(inside):
-            raise ValueError(f"{len(keys)} keys, {len(values)} values, {len(until)} expiration times and {len(inside)} subkeys: give the same number of each")
-        replies = [self._dht.store(key, value, end, subkey, return_future=True, **effort) for key, value, end, subkey in zip(keys, values, until, inside)]
-        return {key if subkey is None else (key, subkey): await reply for key, subkey, reply in zip(keys, inside, replies)}
+            raise ValueError(
+                f"{len(keys)} keys, {len(values)} values, {len(until)} expiration times and {len(inside)} subkeys: "
+                "give the same number of each"
+            )
+        replies = [
+            self._dht.store(key, value, end, subkey, return_future=True, **effort)
+            for key, value, end, subkey in zip(keys, values, until, inside)
+        ]
+        return {
+            key if subkey is None else (key, subkey): await reply for key, subkey, reply in zip(keys, inside, replies)
+        }

@@ -1,4 +1,4 @@
-"""Options of hivemind's DHT and its libp2p daemon that have no meaning here, taken so that programs that give them run."""
+"""Options of hivemind's DHT and its libp2p daemon that have no effect here, accepted so that programs run unchanged."""
 
 from __future__ import annotations
 
@@ -13,33 +13,69 @@ _TABLE = "the DHT in C decides that by itself"
 
 #: what an option would do, as the reason why it does nothing
 WITHOUT_MEANING: Dict[str, str] = {
-    **dict.fromkeys(("auto_nat", "conn_manager", "dht_mode", "force_reachability", "idle_timeout", "nat_port_map", "quic"), _ROUTES),
-    **dict.fromkeys(("relay_hop_limit", "tls", "trusted_relays", "use_relay_discovery", "use_relay_hop", "persistent_conn_max_msg_size"), _ROUTES),
-    **dict.fromkeys(("cache_on_store", "cache_refresh_before_expiry", "chunk_size", "depth_modulo", "node_id", "reuse_get_requests", "strict"), _TABLE),
+    **dict.fromkeys(
+        ("auto_nat", "conn_manager", "dht_mode", "force_reachability", "idle_timeout", "nat_port_map", "quic"), _ROUTES
+    ),
+    **dict.fromkeys(
+        (
+            "relay_hop_limit",
+            "tls",
+            "trusted_relays",
+            "use_relay_discovery",
+            "use_relay_hop",
+            "persistent_conn_max_msg_size",
+        ),
+        _ROUTES,
+    ),
+    **dict.fromkeys(
+        (
+            "cache_on_store",
+            "cache_refresh_before_expiry",
+            "chunk_size",
+            "depth_modulo",
+            "node_id",
+            "reuse_get_requests",
+            "strict",
+        ),
+        _TABLE,
+    ),
     "check_if_identity_free": "two peers with one identity are noticed when they meet",
 }
-EFFORT = {"await_all_replicas", "beam_size", "exclude_self", "num_workers", "sufficient_expiration_time"}  #: of get and store
+#: of get and store
+EFFORT = {"await_all_replicas", "beam_size", "exclude_self", "num_workers", "sufficient_expiration_time"}
 
-_told: Set[str] = set()
+_warned_options: Set[str] = set()
 
 
 def unknown(where: str, option: str, known: Iterable[str]) -> TypeError:
     """The error for an option that is not there, with the name that is most like it."""
     names = sorted(known)
     near = difflib.get_close_matches(option, names, 1)
-    return TypeError(f"{where}: there is no option {option!r}; " + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"))
+    return TypeError(
+        f"{where}: there is no option {option!r}; "
+        + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}")
+    )
 
 
 def check(given: Dict[str, Any], known: Iterable[str]) -> bool:
-    """Accepts what hivemind's DHT accepts and says once in this process which of it has no effect. Returns whether it asks for a peer that only dials out."""
+    """Accepts what hivemind's DHT accepts and says once in this process which of it has no effect. Returns whether it
+    asks for a peer that only dials out.
+    """
     for option, value in given.items():
         if option == "p2p":
             if value is not None:
-                raise TypeError("DHT: p2p cannot be used, because there is no libp2p daemon to share: leave it out, and share the DHT itself")
+                raise TypeError(
+                    "DHT: p2p cannot be used, because there is no libp2p daemon to share: leave it out, and share the "
+                    "DHT itself"
+                )
         elif option not in WITHOUT_MEANING and option != "no_listen":
             raise unknown("DHT", option, {*known, *WITHOUT_MEANING, "no_listen"})
-    new = [option for option in given if option in WITHOUT_MEANING and given[option] is not None and option not in _told]
-    _told.update(new)
+    new = [
+        option
+        for option in given
+        if option in WITHOUT_MEANING and given[option] is not None and option not in _warned_options
+    ]
+    _warned_options.update(new)
     if new:
         reasons = "; ".join(dict.fromkeys(WITHOUT_MEANING[option] for option in new))
         logger.warning("DHT: no effect of %s, because %s", ", ".join(new), reasons)

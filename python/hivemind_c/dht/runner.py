@@ -28,20 +28,39 @@ class _Over:
 
 
 class DHTFuture(Generic[Result]):
-    """What a store or get will have led to: result() waits from any thread, `await` from any event loop."""
+    """The result of a store or get that is under way. result() waits in any thread, `await` in any event loop.
+
+    Args:
+        future: Future in C.
+        settle: A function of the future and a timeout that returns the result.
+    """
 
     def __init__(self, future: Any, settle: Callable[[Any, Optional[float]], Result]):
         self._future, self._settle = future, settle
 
     @classmethod
     def of(cls, result: Result) -> "DHTFuture[Result]":
-        """One that is over."""
+        """Returns a future that is done.
+
+        Args:
+            result: Its result.
+        """
         return cls(_Over(), lambda future, timeout: result)
 
     def result(self, timeout: Optional[float] = None) -> Result:
+        """Waits for the result, and returns it.
+
+        Args:
+            timeout: Longest time in seconds to wait before HivemindTimeoutError. None: no limit.
+        """
         return self._settle(self._future, timeout)
 
     def exception(self, timeout: Optional[float] = None) -> Optional[BaseException]:
+        """Waits for the end, and returns the error, or None.
+
+        Args:
+            timeout: Longest time in seconds to wait before HivemindTimeoutError. None: no limit.
+        """
         try:
             self.result(timeout)
         except Exception as error:
@@ -51,19 +70,27 @@ class DHTFuture(Generic[Result]):
         return None
 
     def done(self) -> bool:
+        """True if the call is over."""
         return self._future.done()
 
     def cancel(self) -> bool:
+        """Asks for the end of the call. False: it is over already."""
         return self._future.cancel()
 
     def cancelled(self) -> bool:
+        """True if the call ended because it was cancelled."""
         return self.done() and isinstance(self._future.exception(0), _hivemind_c.HivemindCancelledError)
 
     def running(self) -> bool:
+        """True if the call is not over."""
         return not self.done()
 
     def add_done_callback(self, callback: Callable[["DHTFuture[Result]"], Any]) -> None:
-        """callback(this) once it is over: in a thread of its own, or at once and here if it is already."""
+        """Calls a function once the call is over: in a thread of its own, or at once if it is over already.
+
+        Args:
+            callback: A function of this future.
+        """
         when_done(self, callback)
 
     def __await__(self):
@@ -97,7 +124,9 @@ class Runner:
                 raise _hivemind_c.HivemindConnectionError("cannot use this DHT: it was shut down")
             if self.loop is None:
                 self.loop = asyncio.new_event_loop()
-                self.thread = threading.Thread(target=self._serve, args=(self.loop,), name="hivemind_c-dht", daemon=True)
+                self.thread = threading.Thread(
+                    target=self._serve, args=(self.loop,), name="hivemind_c-dht", daemon=True
+                )
                 self.thread.start()
             return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 

@@ -18,7 +18,10 @@ _OWNER = re.compile(rb"\[owner:[0-9A-Za-z]{40,64}\]")
 
 
 class BytesWithPublicKey(bytes):
-    """In a schema: bytes with the mark of an owner, as in ``Dict[BytesWithPublicKey, float]``, so that each peer has one subkey."""
+    """In a schema: bytes with the mark of an owner.
+
+    In `Dict[BytesWithPublicKey, float]` each peer has one subkey.
+    """
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
@@ -32,10 +35,15 @@ class BytesWithPublicKey(bytes):
 
 
 class SchemaValidator(RecordValidatorBase):
-    """Accepts a record only if it fits ``schema``, a pydantic model whose fields are keys: ``prefix`` + "_" + field, or the field alone.
+    """Accepts a record only if it fits a pydantic model whose fields are keys.
 
-    A field of type ``Dict[K, V]`` is a key with subkeys. Types are strict: the text "1" is no int. allow_extra_keys: keys that are no
-    field are nobody's business here; else they are refused."""
+    A field of type `Dict[K, V]` is a key with subkeys. Types are strict: the text "1" is no int.
+
+    Args:
+        schema: The model, a class derived from pydantic.BaseModel.
+        allow_extra_keys: Accept keys that are no field.
+        prefix: Text before each field, with "_" between them. None: the field alone is the key.
+    """
 
     def __init__(self, schema: Type["pydantic.BaseModel"], allow_extra_keys: bool = True, prefix: Optional[str] = None):
         if not (isinstance(schema, type) and issubclass(schema, pydantic.BaseModel)):
@@ -43,10 +51,16 @@ class SchemaValidator(RecordValidatorBase):
         self._extra = bool(allow_extra_keys)
         before = "" if prefix is None else f"{prefix}_"
         self._fields = {
-            (before + name).encode(): pydantic.TypeAdapter(field.rebuild_annotation()) for name, field in schema.model_fields.items()
+            (before + name).encode(): pydantic.TypeAdapter(field.rebuild_annotation())
+            for name, field in schema.model_fields.items()
         }
 
     def validate(self, record: DHTRecord) -> bool:
+        """True if the record fits the model. Raises the error of pydantic if it does not.
+
+        Args:
+            record: The record.
+        """
         adapter = self._fields.get(record.key)
         if adapter is None:
             return self._extra
@@ -57,6 +71,11 @@ class SchemaValidator(RecordValidatorBase):
         return True
 
     def merge_with(self, other: RecordValidatorBase) -> bool:
+        """Takes over the fields of another SchemaValidator, unless they contradict these. True if it did.
+
+        Args:
+            other: The other validator.
+        """
         if type(other) is not SchemaValidator or other._extra != self._extra:
             return False
         if any(self._fields.get(key, adapter) is not adapter for key, adapter in other._fields.items()):

@@ -8,7 +8,7 @@ from typing import Iterable, Optional
 
 @dataclass(frozen=True)
 class DHTRecord:
-    """A record as validators see it: key, subkey and value as the bytes that travel."""
+    """A record as validators see it. Key, subkey and value are the bytes that are sent."""
 
     key: bytes
     subkey: Optional[bytes]
@@ -17,53 +17,96 @@ class DHTRecord:
 
 
 class RecordValidatorBase:
-    """Derive from it and give it to DHT(record_validators=[...]): what is stored goes through sign_value, what is got through validate and
-    strip_value. It runs in this program, for what this program stores and gets; nodes that keep records for others do not ask it."""
+    """Base of checks for the records that this program stores or gets, for DHT(record_validators=[...]).
+
+    A value that is stored passes sign_value(), one that was got passes validate() and strip_value(). Nodes that keep
+    records for others do not run it.
+    """
 
     #: who has the higher number is the first to sign, and the last to validate
     priority = 0
 
     def validate(self, record: DHTRecord) -> bool:
-        """Whether the record, as it travels, is to be believed."""
+        """True if the record is to be believed.
+
+        Args:
+            record: The record as it was sent.
+        """
         raise NotImplementedError
 
     def sign_value(self, record: DHTRecord) -> bytes:
-        """The value as it is to travel."""
+        """Returns the value to send.
+
+        Args:
+            record: The record before it is sent.
+        """
         return record.value
 
     def strip_value(self, record: DHTRecord) -> bytes:
-        """The value again without what sign_value added."""
+        """Returns the value without the part that sign_value() added.
+
+        Args:
+            record: The record as it was sent.
+        """
         return record.value
 
     def merge_with(self, other: "RecordValidatorBase") -> bool:
-        """True if this validator has taken over what the other does, which then is not added."""
+        """True if this validator has taken over the work of another one, which is then not added.
+
+        Args:
+            other: The other validator.
+        """
         return False
 
     def bind(self, dht) -> None:
-        """Called when the validator is added to a DHT that runs."""
+        """Called when the validator is added to a running DHT.
+
+        Args:
+            dht: The DHT.
+        """
 
 
 class SignatureValidator(RecordValidatorBase):
-    """Names the mark by which keys and subkeys are this peer's own. Records with such a mark are signed with the peer's Ed25519 key and
-    checked by every node, with or without this validator."""
+    """Names the mark by which keys and subkeys belong to this peer.
+
+    Records with such a mark are signed with the Ed25519 key of the peer. Every node checks them, with or without this
+    validator.
+    """
 
     def __init__(self) -> None:
         self._mark: Optional[bytes] = None
 
     @property
     def local_public_key(self) -> bytes:
-        """b"[owner:PEERID]": put it into a key or a subkey, and only this peer can store there."""
+        """The mark b"[owner:PEERID]". Only this peer can store under a key or subkey that contains it."""
         if self._mark is None:
-            raise ValueError("this validator has no mark yet: the mark holds the DHT's peer ID; give the validator to a DHT first")
+            raise ValueError(
+                "this validator has no mark yet: the mark holds the DHT's peer ID; give the validator to a DHT first"
+            )
         return self._mark
 
     def validate(self, record: DHTRecord) -> bool:
+        """True: C has checked the signature already.
+
+        Args:
+            record: The record as it was sent.
+        """
         return True  # the core has checked the signature, or the record would not have come so far
 
     def merge_with(self, other: RecordValidatorBase) -> bool:
+        """True if another SignatureValidator is of the same peer.
+
+        Args:
+            other: The other validator.
+        """
         return type(other) is type(self) and other._mark in (None, self._mark)
 
     def bind(self, dht) -> None:
+        """Takes the mark from the peer ID of a DHT.
+
+        Args:
+            dht: The DHT.
+        """
         mark = f"[owner:{dht.peer_id}]".encode()
         if self._mark not in (None, mark):
             raise ValueError("this SignatureValidator belongs to another DHT: make one for each")

@@ -1,4 +1,6 @@
-"""What values look like on the wire: MessagePack, with tuples kept as tuples. Bytes from others are bounded, and never become code."""
+"""What values look like on the wire: MessagePack, with tuples kept as tuples. Bytes from others are bounded, and never
+become code.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def get_dht_time() -> DHTExpiration:
 def ttl_ms(expiration_time: DHTExpiration) -> int:
     """How much longer a record lives that ends then; 0 or less: its time has passed."""
     if isinstance(expiration_time, bool) or not isinstance(expiration_time, (int, float)):
-        raise TypeError(f"expiration_time must be a number of seconds, such as get_dht_time() + 60, not {expiration_time!r}")
+        raise TypeError(
+            f"expiration_time must be a number of seconds, such as get_dht_time() + 60, not {expiration_time!r}"
+        )
     left = expiration_time - get_dht_time()
     if math.isnan(left):
         raise ValueError("expiration_time is not a number (NaN): give for example get_dht_time() + 60")
@@ -62,7 +66,9 @@ def pack(value: Any) -> bytes:
     """TypeError for what cannot travel, ValueError for what is too deep, too large a number, or too large."""
     packed = _pack(value, 0)
     if len(packed) > SIZE_MAX:
-        raise ValueError(f"the value has {len(packed)} bytes when packed, and the limit is {SIZE_MAX}: store it in parts")
+        raise ValueError(
+            f"the value has {len(packed)} bytes when packed, and the limit is {SIZE_MAX}: store it in parts"
+        )
     return packed
 
 
@@ -90,7 +96,10 @@ def _plain(value: Any, depth: int) -> Any:
     for kind in (int, float, str, bytes):
         if isinstance(value, kind):
             return kind(value)
-    raise TypeError(f"the DHT keeps {_KINDS}, and values made of them, not {type(value).__module__}.{type(value).__qualname__}: convert it first")
+    raise TypeError(
+        f"the DHT keeps {_KINDS}, and values made of them, not {type(value).__module__}.{type(value).__qualname__}: "
+        "convert it first"
+    )
 
 
 def unpack(packed: bytes) -> Any:

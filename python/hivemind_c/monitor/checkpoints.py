@@ -1,4 +1,6 @@
-"""The swarm's state, saved at intervals by whoever watches: the same that joiners get, so it is one that a majority of the peers names."""
+"""The swarm's state, saved at intervals by whoever watches: the same that joiners get, so it is one that a majority of
+the peers names.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ PATIENCE_S = 600.0
 
 
 def save(dht: Any, run_id: str, folder: pathlib.Path) -> pathlib.Path:
-    """Loads the state and writes it into folder, whole or not at all. HivemindError: nobody offers one, or none came."""
+    """Loads the state and writes it into folder, whole or not at all. Raises HivemindError if no state came."""
     import torch
 
     from hivemind_c.averaging.state import StateSharing
@@ -32,8 +34,9 @@ def save(dht: Any, run_id: str, folder: pathlib.Path) -> pathlib.Path:
 
 
 def load_checkpoint(saved: Any, model: Any) -> int:
-    """Puts a saved state, torch.load(path, weights_only=True), into a model: its parameters in the order of model.parameters(), as the optimizer got
-    them. Returns the epoch. ValueError, and nothing has changed: it is another model's."""
+    """Puts a saved state, torch.load(path, weights_only=True), into a model: its parameters in the order of
+    model.parameters(), as the optimizer got them. Returns the epoch. ValueError, and nothing has changed: it is another
+    model's."""
     import torch
 
     parameters = list(model.parameters())

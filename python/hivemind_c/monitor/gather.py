@@ -11,7 +11,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from hivemind_c.dht import get_dht_time
 from hivemind_c.dht.news import News
-from hivemind_c.monitor.heard import Heard
+from hivemind_c.monitor.news_cache import NewsCache
 from hivemind_c.optim.progress_tracker import ProgressTracker
 from hivemind_c.optim.speed import Speed
 
@@ -81,21 +81,32 @@ def reference(values: Sequence[float]) -> float:
 
 
 class Gatherer:
-    """Looks at a run through a DHT node. target: samples of an epoch; None: what most peers say."""
+    """Looks at a run through a node of the DHT.
+
+    Args:
+        dht: A DHT that runs.
+        run_id: Name of the run.
+        target: Samples of an epoch. None: the number that most peers report.
+    """
 
     def __init__(self, dht: Any, run_id: str, target: Optional[int] = None):
         self._dht, self.run_id, self._target = dht, run_id, target
         self._tracker = ProgressTracker(dht, run_id, target or TARGET, start=True)
         self._next: Optional[ProgressTracker] = None  # of another target, until it has heard the swarm
-        self._heard, self._speed = Heard(dht, run_id), Speed()
+        self._news, self._speed = NewsCache(dht, run_id), Speed()
         self._begun = time.monotonic()
         self._failures: "OrderedDict[Tuple[str, int, str], Failure]" = OrderedDict()
-        self._told: Dict[str, Tuple[Tuple[int, str], ...]] = {}  # of each peer the failures that it told last time
+        # of each peer the failures that it told last time
+        self._last_errors: Dict[str, Tuple[Tuple[int, str], ...]] = {}
 
     def look(self, asking: bool = True) -> Snapshot:
-        """Waits for no longer than a part of a second. Not asking: what peers tell of themselves is as it was, which costs less."""
-        heard = self._heard.look(time.monotonic(), asking)
-        if self._target is None and heard and self._heard.whole:
+        """Returns a Snapshot. It waits for a part of a second at most.
+
+        Args:
+            asking: Ask the swarm for news. False: use those that are known, which costs less.
+        """
+        heard = self._news.look(time.monotonic(), asking)
+        if self._target is None and heard and self._news.whole:
             self._follow(statistics.mode(news.target for _, news, _ in heard))
         return self._snapshot(heard, self._tracker.global_progress, time.time())
 
@@ -110,7 +121,8 @@ class Gatherer:
 
     def _snapshot(self, heard: List[Tuple[str, News, float]], progress: Any, now: float) -> Snapshot:
         told = int(reference([news.epoch for _, news, _ in heard]))
-        counted = not heard or progress.num_peers > 0 and told <= progress.epoch + AHEAD  # at first the count is of records of some epochs ago
+        # at first the count is of records of some epochs ago
+        counted = not heard or progress.num_peers > 0 and told <= progress.epoch + AHEAD
         begins = not counted and time.monotonic() - self._begun <= BEGINS_S
         if begins:
             self._speed = Speed()  # what comes into the count now was not done now
@@ -131,7 +143,7 @@ class Gatherer:
             loss=statistics.median(losses) if losses else None,
             peers=tuple(peers),
             failures=tuple(reversed(self._failures.values())),
-            whole=self._heard.whole and self._has_fetched and not begins,
+            whole=self._news.whole and self._has_fetched and not begins,
         )
 
     @property
@@ -140,16 +152,16 @@ class Gatherer:
 
     def _note_failures(self, heard: List[Tuple[str, News, float]], now: float) -> None:
         for peer, news, _ in heard:
-            if news.errors == self._told.get(peer, ()):
+            if news.errors == self._last_errors.get(peer, ()):
                 continue
-            new = [error for error in news.errors if error not in self._told.get(peer, ())]
+            new = [error for error in news.errors if error not in self._last_errors.get(peer, ())]
             for epoch, text in new:
                 self._failures.setdefault((peer, epoch, text), Failure(now, peer, epoch, text))
             if new:
                 mine = [known for known in self._failures if known[0] == peer]
                 for known in mine[:-PEERS_FAILURES_MAX]:
                     del self._failures[known]
-        self._told = {peer: news.errors for peer, news, _ in heard}
+        self._last_errors = {peer: news.errors for peer, news, _ in heard}
         while len(self._failures) > FAILURES_MAX:
             self._failures.popitem(last=False)
 
@@ -171,7 +183,8 @@ def views(heard: Sequence[Tuple[str, News, float]], epoch: int) -> List[PeerView
     counted = sum(min(news.samples, much) for _, news, _ in heard) or 1.0
     found = [
         PeerView(
-            peer, news.name, news.version, news.role, news.epoch, news.samples, min(news.samples, much) / counted, float(news.speed), news.loss, news.rounds, news.failures, age, doubt
+            peer, news.name, news.version, news.role, news.epoch, news.samples, min(news.samples, much) / counted,
+            float(news.speed), news.loss, news.rounds, news.failures, age, doubt
         )
         for (peer, news, age), doubt in zip(heard, doubts)
     ]  # fmt: skip

@@ -1,4 +1,6 @@
-"""What was seen of a run, kept over restarts: a small SQLite file whose size is bounded, and as much of it in memory as a chart can show."""
+"""What was seen of a run, kept over restarts: a small SQLite file whose size is bounded, and as much of it in memory as
+a chart can show.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def state_folder() -> pathlib.Path:
 
 
 def own_key() -> Tuple[str, Any]:
-    """(the key file of this monitor, what holds it while it runs): the first one of this machine that no other monitor uses."""
+    """(the key file of this monitor, what holds it while it runs): the first one of this machine that no other monitor
+    uses.
+    """
     folder = state_folder()
     for number in range(1, 65):
         path = folder / ("monitor.key" if number == 1 else f"monitor-{number}.key")
@@ -42,7 +46,9 @@ def own_key() -> Tuple[str, Any]:
             return str(path), lock
         except OSError:
             lock.close()
-    raise OSError(f"cannot choose a key: 64 monitors on this machine use the keys in {folder}; give this monitor --identity_path")
+    raise OSError(
+        f"cannot choose a key: 64 monitors on this machine use the keys in {folder}; give this monitor --identity_path"
+    )
 
 
 def thinned(points: List[Point], most: int) -> List[Point]:
@@ -62,17 +68,28 @@ class History:
         if path is not None:
             self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")
-        self._db.execute("CREATE TABLE IF NOT EXISTS points (run TEXT, time REAL, epoch INTEGER, total INTEGER, speed REAL, loss REAL, peers INTEGER)")
-        self._db.execute("CREATE TABLE IF NOT EXISTS failures (run TEXT, time REAL, peer TEXT, epoch INTEGER, text TEXT, UNIQUE (run, peer, epoch, text))")
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS points (run TEXT, time REAL, epoch INTEGER, total INTEGER, speed REAL, loss "
+            "REAL, peers INTEGER)"
+        )
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS failures (run TEXT, time REAL, peer TEXT, epoch INTEGER, text TEXT, UNIQUE "
+            "(run, peer, epoch, text))"
+        )
         self._db.commit()
-        rows = self._db.execute("SELECT time, epoch, total, speed, loss, peers FROM points WHERE run = ? ORDER BY time", (run_id,))
+        rows = self._db.execute(
+            "SELECT time, epoch, total, speed, loss, peers FROM points WHERE run = ? ORDER BY time", (run_id,)
+        )
         self.points = thinned([Point(*row) for row in rows], SHOWN_MAX)
         self._noted: Set[Failure] = set()  #: failures of the latest snapshot, which are in the file
         self._kept = self._failed = 0  #: rows of this run: points, and failures
         self._count()
 
     def failures(self) -> Sequence[Failure]:
-        rows = self._db.execute("SELECT time, peer, epoch, text FROM failures WHERE run = ? ORDER BY time DESC LIMIT ?", (self._run, FAILURES_MAX)).fetchall()
+        rows = self._db.execute(
+            "SELECT time, peer, epoch, text FROM failures WHERE run = ? ORDER BY time DESC LIMIT ?",
+            (self._run, FAILURES_MAX),
+        ).fetchall()
         return [Failure(*row) for row in reversed(rows)]
 
     def add(self, snapshot: Snapshot) -> None:
@@ -93,14 +110,19 @@ class History:
     def _thin(self) -> None:
         with self._db:
             if self._kept > KEPT_MAX:
-                (middle,) = self._db.execute("SELECT time FROM points WHERE run = ? ORDER BY time LIMIT 1 OFFSET ?", (self._run, self._kept // 2)).fetchone()
+                (middle,) = self._db.execute(
+                    "SELECT time FROM points WHERE run = ? ORDER BY time LIMIT 1 OFFSET ?", (self._run, self._kept // 2)
+                ).fetchone()
                 self._db.execute(
-                    "DELETE FROM points WHERE run = ? AND time < ? AND rowid IN (SELECT id FROM (SELECT rowid AS id, ROW_NUMBER() OVER (ORDER BY time) AS n "
+                    "DELETE FROM points WHERE run = ? AND time < ? AND rowid IN (SELECT id FROM (SELECT rowid AS id, "
+                    "ROW_NUMBER() OVER (ORDER BY time) AS n "
                     "FROM points WHERE run = ? AND time < ?) WHERE n % 2 = 0)",
                     (self._run, middle, self._run, middle),
                 )
             keep = "SELECT rowid FROM failures WHERE run = ? ORDER BY time DESC LIMIT ?"
-            self._db.execute(f"DELETE FROM failures WHERE run = ? AND rowid NOT IN ({keep})", (self._run, self._run, FAILURES_MAX))
+            self._db.execute(
+                f"DELETE FROM failures WHERE run = ? AND rowid NOT IN ({keep})", (self._run, self._run, FAILURES_MAX)
+            )
         self._count()
 
     def _count(self) -> None:

@@ -40,11 +40,25 @@ def exposition(now: Snapshot) -> str:
         ):
             yield from _family(name, about, [(run, value)])
         peers = [({**run, "peer": view.peer_id, "name": view.name}, view) for view in now.peers]
-        yield from _family("peer_samples", "Contributed, as the peer says.", [(labels, view.samples) for labels, view in peers])
-        yield from _family("peer_samples_per_second", "As the peer says.", [(labels, view.speed) for labels, view in peers])
+        yield from _family(
+            "peer_samples", "Contributed, as the peer says.", [(labels, view.samples) for labels, view in peers]
+        )
+        yield from _family(
+            "peer_samples_per_second", "As the peer says.", [(labels, view.speed) for labels, view in peers]
+        )
         yield from _family("peer_loss", "As the peer says.", [(labels, view.loss) for labels, view in peers])
-        yield from _family("peer_rounds", "Of averaging that worked, as the peer says.", [(labels, view.rounds) for labels, view in peers])
-        yield from _family("peer_rounds_failed", "As the peer says.", [(labels, view.failures) for labels, view in peers])
-        yield from _family("peer_doubtful", "1: its figures cannot be right.", [(labels, int(bool(view.doubt))) for labels, view in peers])
+        yield from _family(
+            "peer_rounds",
+            "Of averaging that worked, as the peer says.",
+            [(labels, view.rounds) for labels, view in peers],
+        )
+        yield from _family(
+            "peer_rounds_failed", "As the peer says.", [(labels, view.failures) for labels, view in peers]
+        )
+        yield from _family(
+            "peer_doubtful",
+            "1: its figures cannot be right.",
+            [(labels, int(bool(view.doubt))) for labels, view in peers],
+        )
 
     return "\n".join(lines()) + "\n"

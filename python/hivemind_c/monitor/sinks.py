@@ -15,7 +15,12 @@ class Missing(ImportError):
 
 
 def figures(now: Snapshot) -> Dict[str, float]:
-    known: Dict[str, Optional[float]] = {"loss": now.loss, "samples_per_second": now.speed, "peers": now.num_peers, "total_samples": now.total}
+    known: Dict[str, Optional[float]] = {
+        "loss": now.loss,
+        "samples_per_second": now.speed,
+        "peers": now.num_peers,
+        "total_samples": now.total,
+    }
     return {name: float(value) for name, value in known.items() if value is not None}
 
 
@@ -35,7 +40,9 @@ class Sinks:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise Missing(f"--tensorboard needs torch and tensorboard ({error}): pip install torch tensorboard") from None
+            raise Missing(
+                f"--tensorboard needs torch and tensorboard ({error}): pip install torch tensorboard"
+            ) from None
         writer = SummaryWriter(folder)
 
         def write(epoch: int, known: Dict[str, float]) -> None:
@@ -50,7 +57,9 @@ class Sinks:
             try:
                 wandb = importlib.import_module("wandb")
             except ImportError:
-                raise Missing("--wandb_project needs wandb, which is not installed: pip install wandb, then wandb login") from None
+                raise Missing(
+                    "--wandb_project needs wandb, which is not installed: pip install wandb, then wandb login"
+                ) from None
         run = wandb.init(project=project, name=run_id)
         self.add(lambda epoch, known: run.log(known, step=epoch), run.finish)
 

@@ -69,6 +69,9 @@ def draw(now: Optional[Snapshot], join: str) -> RenderableType:
     if not now.whole:
         parts.append(Text("more peers are coming in …", style="dim"))
     parts += [Text(f"{view.peer_id[-8:]} {view.doubt}", style="yellow") for view in now.peers if view.doubt][:3]
-    parts += [Text(f"epoch {failure.epoch}: {failure.peer_id[-8:]}: {plain(failure.text, 160)}", style="red") for failure in now.failures[:5]]
+    parts += [
+        Text(f"epoch {failure.epoch}: {failure.peer_id[-8:]}: {plain(failure.text, 160)}", style="red")
+        for failure in now.failures[:5]
+    ]
     parts.append(Text(f"join: {join}", style="dim"))
     return Group(*parts)

@@ -1,4 +1,4 @@
-"""The monitor at work: looks at the run again and again, keeps what it saw, and hands it to whoever shows it."""
+"""The watching thread of the monitor: looks at the run again and again, keeps the results, and hands them on."""
 
 from __future__ import annotations
 
@@ -13,19 +13,29 @@ from hivemind_c.monitor.gather import Gatherer, Snapshot
 from hivemind_c.monitor.history import History, Point
 
 logger = logging.getLogger("hivemind_c.monitor")
-BUSY = 0.025  #: of a core that looking may take (the page, and what else the process does, come on top); in a large swarm it asks less often
+#: of a core that looking may take (the page, and what else the process does, come on top); in a large swarm it asks
+#: less often
+BUSY = 0.025
 LIVE_S = 1.0  #: and yet what it shows is no older, unless showing alone costs half of that
 OWED_S = 10.0  #: the longest time that what it has spent keeps it from asking
 
 
 class Listener(Protocol):
+    """A receiver of snapshots."""
+
     def look(self, now: Snapshot) -> None: ...
 
     def close(self) -> None: ...
 
 
-class Purse:
-    """How often a look may be taken, and whether it may ask: the first one asks for all peers at once, which is dear, and must not keep the page old."""
+class LookBudget:
+    """A limit on the processor time of looks, and on the looks that may ask the swarm.
+
+    The first look asks for all peers at once, which is expensive, and must not keep the page old.
+
+    Args:
+        period: Seconds between two looks.
+    """
 
     def __init__(self, period: float):
         self._period = period
@@ -47,7 +57,13 @@ class Purse:
 
 
 class Watch:
-    """period: seconds between two looks. latest and points may be read by any thread."""
+    """The thread that looks. latest and points may be read by any thread.
+
+    Args:
+        gatherer: Looks at the run once.
+        history: Keeps the points.
+        period: Seconds between two looks.
+    """
 
     def __init__(self, gatherer: Gatherer, history: History, period: float = 1.0):
         self._gatherer, self._history, self._period = gatherer, history, period
@@ -64,21 +80,23 @@ class Watch:
 
     def run(self, ended: threading.Event) -> None:
         """Until ended is set."""
-        purse, whole = Purse(self._period), False
+        budget, whole = LookBudget(self._period), False
         while not ended.is_set():
             began, cpu = time.monotonic(), time.process_time()
-            asking = purse.asking or not whole
+            asking = budget.asking or not whole
             try:
                 whole = self.look(asking).whole
-            except (HivemindError, sqlite3.Error, OverflowError, ValueError) as error:  # the network is away, the disk is full, a stranger's words do not fit: it looks again
+            except (HivemindError, sqlite3.Error, OverflowError, ValueError) as error:
+                # the network is away, the disk is full, a stranger's words do not fit
                 logger.warning("could not look at the run, will retry: %s", error)
-            pause = purse.pause(time.process_time() - cpu, asking)  # the node's threads too: they check the signatures
+            pause = budget.pause(time.process_time() - cpu, asking)  # the node's threads too: they check the signatures
             ended.wait(max(0.05, began + (pause if whole else self._period) - time.monotonic()))
 
     def look(self, asking: bool = True) -> Snapshot:
         now = self.latest = self._gatherer.look(asking)
         self.looks += 1
-        if now.whole and (now.num_peers or now.peers):  # before anybody trains there is nothing to remember, and what a few have said is not the run's loss
+        # before anybody trains there is nothing to remember, and what a few have said is not the run's loss
+        if now.whole and (now.num_peers or now.peers):
             self._history.add(now)
         for listener in self._listeners:
             try:

@@ -1,4 +1,6 @@
-"""The page: what the monitor sees, as JSON and as a page that draws it; and /metrics. Nothing that a peer says is ever markup."""
+"""The page: what the monitor sees, as JSON and as a page that draws it; and /metrics. Nothing that a peer says is ever
+markup.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ PAGE = pathlib.Path(__file__).with_name("page")
 ROWS, FAILURES = 200, 50
 TYPES = {"index.html": "text/html", "page.js": "text/javascript", "page.css": "text/css"}
 HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src "
+    "'self'; base-uri 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cache-control": "no-store",
@@ -39,7 +42,9 @@ def as_json(now: Snapshot) -> Dict[str, Any]:
     return {**said, "peers": [view._asdict() for view in now.peers[:ROWS]], "more_peers": max(0, len(now.peers) - ROWS)}
 
 
-def application(look: Callable[[], Optional[Snapshot]], points: Callable[[], Sequence[Point]], join: str, hosts: Sequence[str]) -> Starlette:
+def application(
+    look: Callable[[], Optional[Snapshot]], points: Callable[[], Sequence[Point]], join: str, hosts: Sequence[str]
+) -> Starlette:
     def page(name: str) -> Any:
         async def answer(request: Request) -> Response:
             return Response((PAGE / name).read_bytes(), media_type=TYPES[name], headers=HEADERS)
@@ -54,7 +59,8 @@ def application(look: Callable[[], Optional[Snapshot]], points: Callable[[], Seq
             return JSONResponse({"join": join, "waiting": True}, headers=HEADERS)
         if latest[0] is not now:  # who asks more often than the monitor looks costs nothing more
             latest[:] = now, JSONResponse({**as_json(now), "join": join, "waiting": False}).body
-        age = b'{"look_age":%.3f,' % max(0.0, time.time() - now.time)  # by this machine's clock: the reader's may be another
+        # by this machine's clock: the reader's may be another
+        age = b'{"look_age":%.3f,' % max(0.0, time.time() - now.time)
         return Response(age + latest[1][1:], media_type="application/json", headers=HEADERS)
 
     async def history(request: Request) -> Response:
@@ -66,7 +72,9 @@ def application(look: Callable[[], Optional[Snapshot]], points: Callable[[], Seq
 
     async def metrics(request: Request) -> Response:
         now = look()
-        return PlainTextResponse(exposition(now) if now else "", media_type="text/plain; version=0.0.4", headers=HEADERS)
+        return PlainTextResponse(
+            exposition(now) if now else "", media_type="text/plain; version=0.0.4", headers=HEADERS
+        )
 
     routes = [
         Route("/", page("index.html")),
@@ -82,9 +90,17 @@ def application(look: Callable[[], Optional[Snapshot]], points: Callable[[], Seq
 class Server:
     """Serves the page from a thread of its own. OSError: the port is taken."""
 
-    def __init__(self, look: Callable[[], Optional[Snapshot]], points: Callable[[], Sequence[Point]], join: str, host: str, port: int):
+    def __init__(
+        self,
+        look: Callable[[], Optional[Snapshot]],
+        points: Callable[[], Sequence[Point]],
+        join: str,
+        host: str,
+        port: int,
+    ):
         loopback = host in ("127.0.0.1", "::1", "localhost")
-        hosts: List[str] = ["localhost", "127.0.0.1", "[::1]"] if loopback else ["*"]  # a foreign page cannot read this one by a name that points here
+        # a foreign page cannot read this one by a name that points here
+        hosts: List[str] = ["localhost", "127.0.0.1", "[::1]"] if loopback else ["*"]
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -93,13 +109,23 @@ class Server:
             self._socket.listen(64)  # who comes before the thread has begun waits
         except OSError as error:
             self._socket.close()
-            raise OSError(error.errno, f"cannot serve the page at {host} port {port}: {error.strerror}; choose another --web") from None
+            raise OSError(
+                error.errno, f"cannot serve the page at {host} port {port}: {error.strerror}; choose another --web"
+            ) from None
         self.port = int(self._socket.getsockname()[1])
         shown = f"[{host}]" if ":" in host else "localhost" if host in ("127.0.0.1", "0.0.0.0") else host
         self.address = f"http://{shown}:{self.port}/"
-        config = uvicorn.Config(application(look, points, join, hosts), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(
+            application(look, points, join, hosts),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=1,
+        )
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve(sockets=[self._socket])), name="hivemind_c page", daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._server.serve(sockets=[self._socket])), name="hivemind_c page", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:

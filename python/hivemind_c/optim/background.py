@@ -1,4 +1,4 @@
-"""One thing at a time, beside the training loop; what goes wrong in it is raised where its outcome is asked for."""
+"""One job in the background of the training loop. Its errors are raised when its result is taken."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ logger = logging.getLogger("hivemind_c.optim")
 
 
 class Background:
+    """Runs one job at a time in a thread.
+
+    Args:
+        name: Name of the thread.
+    """
+
     def __init__(self, name: str):
         self._name = name
         self._thread: Optional[threading.Thread] = None
@@ -21,15 +27,22 @@ class Background:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is a job, under way or finished, whose outcome has not been taken."""
+        """True if a job runs, or its result has not been taken."""
         return self._thread is not None
 
     @property
     def busy(self) -> bool:
+        """True while a job runs."""
         return self._thread is not None and self._thread.is_alive()
 
     def start(self, job: Callable[[], None], finish: Callable[[], None] = lambda: None, at_end: bool = True) -> None:
-        """Runs job in a thread; finish runs in the thread that takes the outcome. The job before must have been taken. at_end: the program's end waits for it."""
+        """Runs a job in a thread. The result of the job before must have been taken.
+
+        Args:
+            job: The function to run.
+            finish: A function for the thread that takes the result.
+            at_end: Let the end of the program wait for the job.
+        """
         if self._thread is not None:
             raise RuntimeError("the job before has not been taken")
         self._error, self._finish = None, finish
@@ -39,7 +52,12 @@ class Background:
         self._thread.start()
 
     def take(self, wait: bool = False, timeout: Optional[float] = None) -> bool:
-        """Takes the outcome if it is there (wait: when it is there) and finishes it. Raises what the job raised. False: nothing taken."""
+        """Takes the result, if the job is over, and calls its finish. False: nothing was taken. Raises the job's error.
+
+        Args:
+            wait: Wait until the job is over.
+            timeout: Longest time in seconds to wait. None: no limit.
+        """
         thread = self._thread
         if thread is None or not wait and thread.is_alive():
             return False
@@ -58,7 +76,11 @@ class Background:
         return True
 
     def settle(self, timeout: Optional[float] = None) -> bool:
-        """Waits until the job is over, from any thread, and takes nothing. False: it is not over yet."""
+        """Waits, in any thread, until the job is over, and takes nothing. False: it is not over yet.
+
+        Args:
+            timeout: Longest time in seconds to wait. None: no limit.
+        """
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return True
@@ -66,19 +88,33 @@ class Background:
         return not thread.is_alive()
 
     def drop(self, timeout: Optional[float] = None) -> None:
-        """Forgets the outcome, an error included, once the job is over."""
+        """Drops the result, an error included, once the job is over.
+
+        Args:
+            timeout: Longest time in seconds to wait. None: no limit.
+        """
         self.settle(timeout)
         self._thread = self._error = self._finish = None
 
     def end(self, timeout: float) -> None:
-        """Takes the last outcome, if it comes in this time; what goes wrong has nobody left to be raised to, and is a warning."""
+        """Takes the last result, if it comes in time. An error becomes a warning, because no caller is left.
+
+        Args:
+            timeout: Longest time in seconds to wait.
+        """
         if not self.settle(timeout):
-            logger.warning("the last delayed step did not end within shutdown_timeout=%g s, so its result is not in the model: make shutdown_timeout longer", timeout)
+            logger.warning(
+                "the last delayed step did not end within shutdown_timeout=%g s, so its result is not in the model: "
+                "make shutdown_timeout longer",
+                timeout,
+            )
             return
         try:
             self.take()
         except (Exception, SystemExit) as error:  # the latter is a node's word to other threads that the program ends
-            logger.warning("the last delayed step failed, so its result is not in the model: %s: %s", type(error).__name__, error)
+            logger.warning(
+                "the last delayed step failed, so its result is not in the model: %s: %s", type(error).__name__, error
+            )
 
     def _run(self, job: Callable[[], None]) -> None:
         try:

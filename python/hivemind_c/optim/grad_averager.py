@@ -1,4 +1,4 @@
-"""The gradients of an epoch: what this peer adds up, and their average over the swarm."""
+"""GradientAverager: the gradients that this peer adds up in an epoch, and their average over the swarm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hivemind_c._signature import shows_options_of
 from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.compression import AdaptiveCompressionBase, CompressionBase, CompressionInfo, NoCompression, TensorRole
 from hivemind_c.optim.parameters import add_up, all_finite, copy_all, flat_views
-from hivemind_c.optim.reused import ReusedBuffers
+from hivemind_c.optim.reused_buffers import ReusedBuffers
 
 logger = logging.getLogger("hivemind_c.optim")
 
@@ -27,8 +27,13 @@ def outcome_of(control: Any, timeout: Optional[float] = None) -> Any:
         raise
 
 
-class AllBut(AdaptiveCompressionBase):
-    """What the user chose, but for one tensor that travels beside the others and is to arrive exactly."""
+class UncompressedKey(AdaptiveCompressionBase):
+    """The compression that the user chose, but none for one tensor that must arrive exactly.
+
+    Args:
+        key: Key of that tensor.
+        rest: Compression of all other tensors.
+    """
 
     def __init__(self, key: str, rest: CompressionBase):
         self.key, self.rest, self.exact = key, rest, NoCompression()
@@ -38,17 +43,23 @@ class AllBut(AdaptiveCompressionBase):
 
 
 class GradientAverager(DecentralizedAverager):
-    """Adds up gradients batch by batch, weighted by their batch sizes, and averages their mean with other peers.
+    """Adds up gradients batch by batch, weighted by batch size, and averages their mean with other peers.
 
-    ``accumulate_grads_(batch_size)`` after each backward; at the end of an epoch ``step()``, then either
-    ``with use_averaged_gradients(): optimizer.step()`` or the tensors given as ``averaged_grads``.
+    Call accumulate_grads_(batch_size) after each backward, and step() at the end of an epoch. Then use the averages by
+    `with use_averaged_gradients(): optimizer.step()`, or from the tensors given as averaged_grads.
 
-    reuse_grad_buffers: the sum is kept in the parameters' own ``.grad``, which nobody may set to zero then. Batches of different size need expect_batch() before
-    their backward, or else the memory of one more gradient until accumulate_grads_ (sizes_are_equal: nothing is kept). accumulate_grads_on: the
-    device for the sums, by default the parameters'. averaged_grads: where averages are to be, in the host's memory.
-    in_place: sums may be averaged where they are, in the host's memory or on a GPU that has the kernels (docs/CUDA.md); otherwise a copy is averaged
-    in the host's memory, and the sums stay. In place, nothing may be added up while a step(wait=False) is under way.
-    warn: a warning where step() finds that the averages before were not used, or accumulate_grads_ that sums already averaged were not reset; each once.
+    Args:
+        parameters: Parameters whose gradients are averaged.
+        dht: A DHT that runs.
+        prefix: Name of the averaging. Peers with the same prefix average together.
+        reuse_grad_buffers: Keep the sum in .grad, so do not set it to zero. Call expect_batch() if batch sizes differ.
+        accumulate_grads_on: Device for the sums. None: that of the parameters.
+        client_mode: Only dial out. None: as the DHT.
+        warn: Warn once if step() finds unused averages, or if gradients are added to sums already averaged.
+        averaged_grads: Tensors in host memory that receive the averages.
+        in_place: Average the sums where they are, if the device allows it. Add no gradients during step(wait=False).
+        start: Start at once. False: run_in_background() starts it.
+        **kwargs: Further options of DecentralizedAverager.
     """
 
     _on_demand = False  # gradients are no state
@@ -72,7 +83,9 @@ class GradientAverager(DecentralizedAverager):
         **kwargs: Any,
     ):
         if reuse_grad_buffers and accumulate_grads_on is not None:
-            raise ValueError("with reuse_grad_buffers the sums are where the gradients are: leave accumulate_grads_on out")
+            raise ValueError(
+                "with reuse_grad_buffers the sums are where the gradients are: leave accumulate_grads_on out"
+            )
         self.parameters = list(parameters)
         if not self.parameters or not all(isinstance(p, torch.Tensor) for p in self.parameters):
             raise ValueError("parameters must be a list of at least one tensor")
@@ -81,11 +94,22 @@ class GradientAverager(DecentralizedAverager):
         self._reused = ReusedBuffers(self.parameters if reuse_grad_buffers else ())
         if reuse_grad_buffers:
             self._lend()
-        on_gpus = self.works_on_gpus and not averaged_grads and all(v.dtype is torch.float32 for v in self._views) and cuda.averages(self._views)
-        in_place = in_place and (on_gpus or all(v.device.type == "cpu" and v.dtype in (torch.float32, torch.float64) for v in self._views))
+        on_gpus = (
+            self.works_on_gpus
+            and not averaged_grads
+            and all(v.dtype is torch.float32 for v in self._views)
+            and cuda.averages(self._views)
+        )
+        in_place = in_place and (
+            on_gpus or all(v.device.type == "cpu" and v.dtype in (torch.float32, torch.float64) for v in self._views)
+        )
         if averaged_grads:
             self._averaged = list(averaged_grads)
-            if in_place and not reuse_grad_buffers and all(a.dtype == v.dtype for a, v in zip(self._averaged, self._views)):
+            if (
+                in_place
+                and not reuse_grad_buffers
+                and all(a.dtype == v.dtype for a, v in zip(self._averaged, self._views))
+            ):
                 self._views = self._averaged
         elif in_place:
             self._averaged = self._views
@@ -98,20 +122,33 @@ class GradientAverager(DecentralizedAverager):
         self._weights = 0.0  # of the batches in the sums, where one of the anchor's size has 1
         self.scale = 1.0  #: of a GradScaler, by which sums kept in .grad are too large
         self._touched = [False] * len(self.parameters)
-        self._new_averaged_grads = self._averaged_sums = False  # what step() made and nobody has used; what it has averaged and not reset
+        # what step() made and nobody has used; what it has averaged and not reset
+        self._new_averaged_grads = self._averaged_sums = False
         self._to_zero = False  # sums in .grad that step() has reset, but for the averages in them
         self._metric = torch.zeros(2)  # the metric if there is one, and whether there is
         self._join(dht, self._averaged, prefix=prefix, client_mode=client_mode, start=start, **kwargs)
 
-    def _join(self, dht: Any, tensors: List[torch.Tensor], *, compression: CompressionBase = NoCompression(), **kwargs: Any) -> None:
+    def _join(
+        self, dht: Any, tensors: List[torch.Tensor], *, compression: CompressionBase = NoCompression(), **kwargs: Any
+    ) -> None:
         """Becomes a DecentralizedAverager of these tensors and the metric."""
         infos = [CompressionInfo.from_tensor(t, key=i, role=TensorRole.GRADIENT) for i, t in enumerate(tensors)]
         infos.append(CompressionInfo.from_tensor(self._metric, key="metric"))
-        super().__init__([*tensors, self._metric], dht, tensor_infos=infos, compression=AllBut("metric", compression), **kwargs)
+        super().__init__(
+            [*tensors, self._metric],
+            dht,
+            tensor_infos=infos,
+            compression=UncompressedKey("metric", compression),
+            **kwargs,
+        )
 
     @classmethod
     def get_factory(cls, **kwargs: Any) -> GradientAveragerFactory:
-        """A factory with these options, for Optimizer(grad_averager_factory=...)."""
+        """Returns a function that makes an averager with these options, for Optimizer(grad_averager_factory=...).
+
+        Args:
+            **kwargs: Options of this class.
+        """
         return lambda *args, **more: cls(*args, **{**kwargs, **more})
 
     # ---- adding up ----
@@ -121,10 +158,17 @@ class GradientAverager(DecentralizedAverager):
             p.grad = view
 
     def accumulate_grads_(self, batch_size: int) -> None:
-        """Adds the gradients that lie in the parameters, as the mean over batch_size samples."""
+        """Adds the gradients in the parameters to the sums.
+
+        Args:
+            batch_size: Number of samples of which the gradients are the mean.
+        """
         if self._averaged_sums:
             self._averaged_sums = False
-            self._warn("gradients are added to sums that were averaged already: call reset_accumulated_grads_() after it, or step() without reset_accumulators=False")
+            self._warn(
+                "gradients are added to sums that were averaged already: call reset_accumulated_grads_() after it, or "
+                "step() without reset_accumulators=False"
+            )
         grads = [p.grad for p in self.parameters]
         if self.reuse_grad_buffers:
             self._count_reused(grads, batch_size)
@@ -136,13 +180,16 @@ class GradientAverager(DecentralizedAverager):
     def _count_reused(self, grads: List[Optional[torch.Tensor]], batch_size: int) -> None:
         if self._to_zero:
             raise ValueError(
-                "with reuse_grad_buffers the averages of the last step() lie in .grad, and a batch was added to them there: before the next backward, step with them "
-                "within use_averaged_gradients(), or call notify_used_averaged_gradients() when they are used or not wanted"
+                "with reuse_grad_buffers the averages of the last step() lie in .grad, and a batch was added to them "
+                "there: before the next backward, step with them "
+                "within use_averaged_gradients(), or call notify_used_averaged_gradients() when they are used or not "
+                "wanted"
             )
         for grad, view in zip(grads, self._views):
             if grad is not view:
                 raise ValueError(
-                    "with reuse_grad_buffers gradients are added up in .grad, and somebody has replaced them there: do not call zero_grad(), "
+                    "with reuse_grad_buffers gradients are added up in .grad, and somebody has replaced them there: "
+                    "do not call zero_grad(), "
                     "of the optimizer or of the model, or remove reuse_grad_buffers"
                 )
         self._reused.anchor = self._anchor
@@ -150,23 +197,36 @@ class GradientAverager(DecentralizedAverager):
         self._anchor = self._reused.anchor
         if weight * self._anchor != batch_size:
             self._warn(
-                f"a batch of {batch_size} samples weighs as much as the first one of {self._anchor}, because its size was not known when it was added up in .grad: "
+                f"a batch of {batch_size} samples weighs as much as the first one of {self._anchor}, because its size "
+                "was not known when it was added up in .grad: "
                 "call expect_batch() before the backward of each batch, or remove reuse_grad_buffers"
             )
         self._weights += weight
 
     def expect_batch(self, batch_size: int) -> None:
-        """The next backward is of so many samples. With reuse_grad_buffers it then needs no further memory where batches differ in size."""
+        """Announces the size of the next batch before its backward.
+
+        With reuse_grad_buffers this saves the memory of one more gradient if batches differ in size.
+
+        Args:
+            batch_size: Number of samples.
+        """
         self._reused.anchor = self._anchor
         self._reused.expect(batch_size)
 
     def sizes_vary(self, batch_size: Optional[int] = None) -> None:
-        """Sizes of batches become known after their backward, unless this one was expected: with reuse_grad_buffers what a backward adds is kept until then."""
+        """Prepares for batches whose size is known only after their backward.
+
+        With reuse_grad_buffers the averager then keeps what a backward adds until the size is known.
+
+        Args:
+            batch_size: Size of a batch. If expect_batch() announced it, nothing changes.
+        """
         if batch_size is None or not self._reused.is_expected(batch_size):
             self._reused.sizes_vary = True
 
     def sizes_are_equal(self) -> None:
-        """All batches are equally large, until sizes_vary() says otherwise: with reuse_grad_buffers nothing is kept."""
+        """Announces that all batches have one size, so that reuse_grad_buffers needs no further memory."""
         self._reused.sizes_vary = False
 
     @torch.no_grad()
@@ -186,41 +246,55 @@ class GradientAverager(DecentralizedAverager):
             torch._foreach_copy_(views, grads)
             self._anchor = batch_size
         elif any(grad.device != view.device for grad, view in zip(grads, views)):
-            torch._foreach_add_(views, [grad.to(view.device) for grad, view in zip(grads, views)], alpha=batch_size / self._anchor)
+            torch._foreach_add_(
+                views, [grad.to(view.device) for grad, view in zip(grads, views)], alpha=batch_size / self._anchor
+            )
         else:
             add_up(views, grads, batch_size / self._anchor)
 
     @torch.no_grad()
     def rescale_(self, factor: float) -> None:
-        """Multiplies the sums: what a GradScaler that keeps scaled sums in .grad does when its scale changes."""
+        """Multiplies the sums, as a GradScaler does when its scale changes.
+
+        Args:
+            factor: New scale divided by the old one.
+        """
         torch._foreach_mul_(self._views, factor)
         self.scale *= factor
 
     @torch.no_grad()
     def reset_accumulated_grads_(self) -> None:
-        """Forgets the sums, and the samples behind them."""
+        """Drops the sums and the number of samples in them."""
         self._begin_anew()
         if self.reuse_grad_buffers:
             torch._foreach_zero_(self._views)
             self._lend()
 
     def _begin_anew(self) -> None:
-        """The next gradients are the first: they are copied over what is in the sums, unless those are kept in .grad."""
+        """Begins new sums: the next gradients are copied over the sums, unless those are kept in .grad."""
         self.local_samples_accumulated = self.local_times_accumulated = 0
         self._anchor, self.scale, self._weights = None, 1.0, 0.0
-        self._reused.begin_anew()
+        self._reused.reset()
         self._touched = [False] * len(self.parameters)
         self._averaged_sums = self._to_zero = False
 
     def shutdown(self) -> None:
+        """Stops the averager and removes its hooks from the parameters. May be called twice."""
         self._reused.remove()
         super().shutdown()
 
     # ---- averaging ----
 
     def schedule_step(self, scheduled_time: Optional[float] = None, **kwargs: Any) -> Any:
-        """Begins to look for a group now, so that it stands at scheduled_time; hand the outcome to step(control=...)."""
-        return DecentralizedAverager.step(self, scheduled_time=scheduled_time, wait=False, require_trigger=True, **kwargs)
+        """Begins to look for a group, and returns a control for step(control=...).
+
+        Args:
+            scheduled_time: Moment in get_dht_time() by which the group is to be complete.
+            **kwargs: Options of DecentralizedAverager.step.
+        """
+        return DecentralizedAverager.step(
+            self, scheduled_time=scheduled_time, wait=False, require_trigger=True, **kwargs
+        )
 
     def step(
         self,
@@ -231,14 +305,27 @@ class GradientAverager(DecentralizedAverager):
         wait: bool = True,
         **kwargs: Any,
     ) -> Any:
-        """Averages the mean of what was added up, weighted by its samples, and begins a new sum. Returns what the members gave to be gathered, by peer ID; raises
-        HivemindError if it failed. wait=False: the control, whose result() is that. A step that is refused (its arguments, or BUSY) leaves
-        the sums as they are; after one that has failed, what was not averaged is this peer's own mean."""
+        """Averages the mean of the added gradients, and begins a new sum. Returns {peer_id: value} of the members.
+
+        Raises HivemindError if the round failed. Values that were not averaged are then the mean of this peer. A step
+        that is refused at once leaves the sums as they are.
+
+        Args:
+            weight: Weight of this peer. None: the number of its samples.
+            reset_accumulators: Begin a new sum after the averages were taken.
+            control: Control from schedule_step(). None: look for a group now.
+            timeout: Longest time in seconds for the step. None: no limit.
+            wait: False: return the control at once.
+            **kwargs: Options of schedule_step(), if no control is given.
+        """
         if weight is None:
             weight = self.local_samples_accumulated
         control = self._begun(weight, control, timeout, wait, kwargs)
         if self._new_averaged_grads:
-            self._warn("the averages of the last step() were not used: step with them within use_averaged_gradients(), or call notify_used_averaged_gradients()")
+            self._warn(
+                "the averages of the last step() were not used: step with them within use_averaged_gradients(), or "
+                "call notify_used_averaged_gradients()"
+            )
         try:
             self.load_accumulators_into_averager_()
             self._new_averaged_grads = self._averaged_sums = True
@@ -253,7 +340,9 @@ class GradientAverager(DecentralizedAverager):
             raise
 
     def _begun(self, weight: float, control: Any, timeout: Optional[float], wait: bool, options: Dict[str, Any]) -> Any:
-        """The control of a step that looks for its group: the given one, or a new one. What speaks against it is raised, and nothing has been touched then."""
+        """The control of a step that looks for its group: the given one, or a new one. What speaks against it is
+        raised, and nothing has been touched then.
+        """
         weight = 0.0 if self.auxiliary else float(weight)
         if control is None:
             control = self.schedule_step(weight=weight, timeout=timeout, **options)
@@ -265,8 +354,18 @@ class GradientAverager(DecentralizedAverager):
         control.check_begun()
         return control
 
-    def average_loaded(self, weight: float, *, control: Any = None, timeout: Optional[float] = None, wait: bool = True, **kwargs: Any) -> Any:
-        """Averages what load_accumulators_into_averager_ made ready."""
+    def average_loaded(
+        self, weight: float, *, control: Any = None, timeout: Optional[float] = None, wait: bool = True, **kwargs: Any
+    ) -> Any:
+        """Averages the mean that load_accumulators_into_averager_() prepared. Arguments as in step().
+
+        Args:
+            weight: Weight of this peer.
+            control: Control from schedule_step(). None: look for a group now.
+            timeout: Longest time in seconds. None: no limit.
+            wait: False: return the control at once.
+            **kwargs: Options of schedule_step(), if no control is given.
+        """
         control = self._begun(weight, control, timeout, wait, kwargs)
         control.allow_allreduce()
         if not wait:
@@ -277,49 +376,69 @@ class GradientAverager(DecentralizedAverager):
 
     @torch.no_grad()
     def load_accumulators_into_averager_(self, metric: Optional[float] = None) -> None:
-        """Makes the mean of what was added up ready for averaging (the sums themselves where they are averaged in place), and a metric."""
+        """Prepares the mean of the added gradients for averaging.
+
+        Args:
+            metric: Value to average beside them, such as the loss. None: this peer has none.
+        """
         self._metric[0], self._metric[1] = metric or 0.0, float(metric is not None)
         if self._averaged is not self._views:
             copy_all(self._averaged, self._views)
         if self.local_samples_accumulated == 0:
             torch._foreach_zero_(self._averaged)
             return
-        anchors = (self._weights if self.reuse_grad_buffers else self.local_samples_accumulated / self._anchor) * self.scale
+        anchors = (
+            self._weights if self.reuse_grad_buffers else self.local_samples_accumulated / self._anchor
+        ) * self.scale
         if anchors != 1:
             torch._foreach_mul_(self._averaged, 1 / anchors)
         if self._averaged is self._views:  # they hold a mean from now on
-            self.local_times_accumulated, self._anchor, self.scale, self._weights = 1, self.local_samples_accumulated, 1.0, 1.0
+            self.local_times_accumulated, self._anchor, self.scale, self._weights = (
+                1,
+                self.local_samples_accumulated,
+                1.0,
+                1.0,
+            )
 
     def was_alone(self) -> bool:
-        """Whether the last averages are this peer's own: with min_group_size=1 a round in which nobody else is goes well."""
+        """True if the last averages are this peer's own, as with min_group_size=1 in a round without others."""
         return not all(self.stamp) if isinstance(self.stamp, tuple) else not self.stamp
 
     def drop_if_not_finite(self) -> bool:
-        """Sets what is ready for averaging to zero if there is a NaN or Inf in it, and tells whether it did."""
+        """Sets the prepared mean to zero if it holds a NaN or Inf. True if it did."""
         if all_finite(self._averaged):
             return False
         torch._foreach_zero_(self._averaged)
         return True
 
     def averaged_metric(self) -> Optional[float]:
-        """The mean of the metrics of those members that had one."""
+        """Returns the mean of the metrics of those members that had one, or None."""
         value, there = self._metric.tolist()
         return value / there if there > 0 else None
 
     @property
     def averaged_grads(self) -> List[torch.Tensor]:
+        """The tensors that receive the averages."""
         return self._averaged
 
     def touched(self) -> List[bool]:
-        """For each parameter whether a gradient came since the reset."""
+        """Returns for each parameter whether it had a gradient since the last reset."""
         return [True] * len(self._touched) if self.reuse_grad_buffers else list(self._touched)
 
     @contextlib.contextmanager
     def use_averaged_gradients(
-        self, only: Optional[Sequence[bool]] = None, of: Optional[Sequence[torch.Tensor]] = None, without: Sequence[torch.Tensor] = ()
+        self,
+        only: Optional[Sequence[bool]] = None,
+        of: Optional[Sequence[torch.Tensor]] = None,
+        without: Sequence[torch.Tensor] = (),
     ) -> Iterator[None]:
-        """Within it the .grad of the parameters, or of their copies `of`, are the averages (None where `only` is false), and those of `without` None. Then they are what
-        they were."""
+        """A context in which the .grad of the parameters are the averages. Afterwards they are as before.
+
+        Args:
+            only: One bool for each parameter: .grad is None where it is False. None: all.
+            of: Copies of the parameters that receive the averages instead of the parameters.
+            without: Further parameters whose .grad is None in the context.
+        """
         parameters = self.parameters if of is None else of
         before = [(p, p.grad) for p in (*parameters, *without)]
         try:
@@ -327,7 +446,13 @@ class GradientAverager(DecentralizedAverager):
                 p.grad = None
             for i, (p, averaged) in enumerate(zip(parameters, self._averaged)):
                 same = averaged.dtype == p.dtype and averaged.device == p.device
-                p.grad = None if only is not None and not only[i] else averaged if same else averaged.to(device=p.device, dtype=p.dtype)
+                p.grad = (
+                    None
+                    if only is not None and not only[i]
+                    else averaged
+                    if same
+                    else averaged.to(device=p.device, dtype=p.dtype)
+                )
             yield
         finally:
             for p, grad in before:
@@ -335,7 +460,7 @@ class GradientAverager(DecentralizedAverager):
         self.notify_used_averaged_gradients()
 
     def notify_used_averaged_gradients(self) -> None:
-        """Tells that the last averages were used; sums kept in .grad begin at zero from then on."""
+        """Records that the last averages were used. Sums kept in .grad are set to zero."""
         self._new_averaged_grads = False
         if self._to_zero:
             self.reset_accumulated_grads_()

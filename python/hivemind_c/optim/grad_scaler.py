@@ -13,14 +13,21 @@ from torch.amp.grad_scaler import OptState
 def _signature() -> inspect.Signature:
     """torch's, but for the device, which is chosen if none is given."""
     torchs = inspect.signature(torch.amp.GradScaler.__init__)
-    return torchs.replace(parameters=[p.replace(default=None) if p.name == "device" else p for p in torchs.parameters.values()])
+    return torchs.replace(
+        parameters=[p.replace(default=None) if p.name == "device" else p for p in torchs.parameters.values()]
+    )
 
 
 class GradScaler(torch.amp.GradScaler):
-    """torch's GradScaler for an Optimizer: scale(loss).backward(), perhaps unscale_(optimizer), step(optimizer), update().
+    """The GradScaler of torch for an Optimizer.
 
-    Its arguments are torch's, those of torch.amp.GradScaler or of the older torch.cuda.amp.GradScaler. A batch whose gradients are not finite is
-    left out of this peer's sum, and the scale goes down as in torch; what the other peers and other batches contribute is stepped with.
+    Call scale(loss).backward(), unscale_(optimizer) if needed, step(optimizer) and update(). A batch whose gradients
+    overflow is left out of this peer's sum, and the scale falls as in torch. The step uses all other batches and those
+    of other peers.
+
+    Args:
+        *args: Positional arguments of torch.amp.GradScaler, or of the older torch.cuda.amp.GradScaler.
+        **kwargs: Named arguments of torch.amp.GradScaler. The device is chosen if none is given.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -38,16 +45,30 @@ class GradScaler(torch.amp.GradScaler):
     __init__.__signature__ = _signature()  # type: ignore[attr-defined]
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Optional[Any]:
+        """Steps the optimizer, unless the gradients overflowed.
+
+        Args:
+            optimizer: A hivemind_c.Optimizer, or one of torch.
+            *args: Further arguments of its step(). An Optimizer takes none here.
+            **kwargs: Further arguments of its step(), such as batch_size.
+        """
         if not hasattr(optimizer, "skip_overflown_batch"):  # one of torch's
             return super().step(optimizer, *args, **kwargs)
         if not self.is_enabled():
             return optimizer.step(*args, **kwargs)
         if args or "closure" in kwargs:
-            raise RuntimeError("a closure cannot be used with a GradScaler: call scaler.scale(loss).backward() before scaler.step(optimizer)")
+            raise RuntimeError(
+                "a closure cannot be used with a GradScaler: call scaler.scale(loss).backward() before "
+                "scaler.step(optimizer)"
+            )
         return optimizer.step(grad_scaler=self, **kwargs)
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
-        """Divides the gradients by the scale; where sums are kept in .grad, those stay scaled and are only looked at."""
+        """Divides the gradients by the scale. Sums kept in .grad stay scaled, and are only checked.
+
+        Args:
+            optimizer: The optimizer whose gradients are meant.
+        """
         if not getattr(optimizer, "reuse_grad_buffers", False) or not self.is_enabled():
             super().unscale_(optimizer)
             return
@@ -61,7 +82,12 @@ class GradScaler(torch.amp.GradScaler):
         self._keep_sums.add(optimizer)
 
     def are_grads_finite(self, optimizer: torch.optim.Optimizer, use_cached: bool = False) -> bool:
-        """use_cached: the answer of an earlier call in this step, if there was one. Called by an Optimizer within its step: unscales its gradients, unless that was done, and tells whether they are finite."""
+        """Unscales the gradients if necessary, and returns True if they are finite. An Optimizer calls it in its step.
+
+        Args:
+            optimizer: The optimizer whose gradients are meant.
+            use_cached: Return the result of an earlier call in this step, if there was one.
+        """
         state = self._per_optimizer_states[id(optimizer)]
         if state["stage"] is OptState.STEPPED and use_cached:
             return not sum(found.item() for found in state["found_inf_per_device"].values())
@@ -73,6 +99,11 @@ class GradScaler(torch.amp.GradScaler):
         return not sum(found.item() for found in state["found_inf_per_device"].values())
 
     def update(self, new_scale: Any = None) -> None:
+        """Adjusts the scale after a step, and the sums that optimizers keep scaled.
+
+        Args:
+            new_scale: The new scale. None: torch chooses it.
+        """
         keepers = list(self._keep_sums)
         before = self.get_scale() if keepers else 1.0
         super().update(new_scale)

@@ -1,8 +1,10 @@
-"""Whose replica is the swarm's? Each peer's carries a mark that says how it came about, so that those who drifted apart notice it when they meet.
+"""Whose replica is the swarm's? Each peer's carries a mark that says how it came about, so that those who drifted apart
+notice it when they meet.
 
-Equal marks: equal states, to the bit (where the optimizer's arithmetic is the same). A mark begins as a digest of the state, and moves on with whatever changes
-it: an average, by what it is made of; a step with one's own gradient, by whose it was. An average of what is alike changes nothing, and so moves no mark. So it costs
-nothing to keep, and nothing is hashed twice.
+Equal marks: equal states, to the bit (where the optimizer's arithmetic is the same). A mark begins as a digest of the
+state, and moves on with whatever changes it: an average, by what it is made of; a step with one's own gradient, by
+whose it was. An average of what is alike changes nothing, and so moves no mark. So it costs nothing to keep, and
+nothing is hashed twice.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 import torch
 
 SIZE = 16
-DIGITS, BITS = 11, 12  #: of a mark as numbers that can be averaged: small ones, so that the mean of equal ones is not rounded away from them
+#: of a mark as numbers that can be averaged: small ones, so that the mean of equal ones is not rounded away from them
+DIGITS, BITS = 11, 12
 Word = List[Any]  #: what peers tell each other: [mark, samples behind the last step]
 
 
@@ -52,7 +55,9 @@ class Lineage:
         return [self.mark, self._samples]
 
     def compare(self, words: Iterable[Any]) -> Tuple[bool, bool]:
-        """By the words of all members of a group, this one's among them: whether who has this replica may keep it; whether all have the same."""
+        """By the words of all members of a group, this one's among them: whether who has this replica may keep it;
+        whether all have the same.
+        """
         told = [(word[0], word[1]) for word in words if is_word(word)]
         return not told or most_common(told) == self.mark, len({mark for mark, _ in told}) < 2
 
@@ -73,8 +78,8 @@ def is_word(word: Any) -> bool:
 
 
 def most_common(words: Iterable[Tuple[bytes, int]]) -> bytes:
-    """The mark that the most members have; among equals the one with more samples behind its last step, and after that by the marks: all who heard the
-    same words say the same."""
+    """The mark that the most members have; among equals the one with more samples behind its last step, and after that
+    by the marks: all who heard the same words say the same."""
     told: Dict[bytes, Tuple[int, int]] = {}
     for mark, samples in words:
         count, most = told.get(mark, (0, 0))

@@ -11,17 +11,17 @@ from hivemind_c import _notebook, _stderr
 from hivemind_c._signature import shows_options_of
 from hivemind_c.compression import CompressionBase, NoCompression
 from hivemind_c.dht import get_dht_time
-from hivemind_c.optim import older, options
-from hivemind_c.optim.as_torch import AsTorch, hooked_if_watched
-from hivemind_c.optim.building import averager_options, build, tracker_options
-from hivemind_c.optim.given import LRScheduler, OptimizerFactory, SchedulerFactory
+from hivemind_c.optim import legacy_arguments, options
+from hivemind_c.optim.builder import averager_options, build, tracker_options
+from hivemind_c.optim.factories import LRScheduler, OptimizerFactory, SchedulerFactory
+from hivemind_c.optim.forecast import Forecast
 from hivemind_c.optim.grad_averager import GradientAveragerFactory
 from hivemind_c.optim.grad_scaler import GradScaler
-from hivemind_c.optim.joining import KeepsUp
-from hivemind_c.optim.meeting import Meeting
-from hivemind_c.optim.outlook import Outlook
+from hivemind_c.optim.group_search import GroupSearch
+from hivemind_c.optim.membership import Membership
+from hivemind_c.optim.reporter import MetricReports, Reporter
 from hivemind_c.optim.schedule import Action, Schedule
-from hivemind_c.optim.telling import Telling, Tells
+from hivemind_c.optim.torch_interface import TorchInterface, hooked_if_watched
 from hivemind_c.optim.transition import Transition
 
 logger = logging.getLogger("hivemind_c.optim")
@@ -29,7 +29,7 @@ logger = logging.getLogger("hivemind_c.optim")
 GradHook = Callable[[List[torch.Tensor]], None]
 
 
-class Optimizer(AsTorch, Tells, KeepsUp):
+class Optimizer(TorchInterface, MetricReports, Membership):
     """Trains one model with a swarm: steps when all peers together have gathered target_batch_size samples.
 
     Use it in place of the optimizer that it wraps: loss.backward(), step(), zero_grad().
@@ -47,10 +47,10 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         matchmaking_time: Seconds before the end of an epoch at which this peer begins to look for a group.
         averaging_timeout: Longest time in seconds for one averaging, the search for a group included.
         allreduce_timeout: Longest time in seconds for the exchange itself. None: only averaging_timeout limits it.
-        next_chunk_timeout: Seconds that a member may stall a round before the round continues without it. None: matchmaking_time, 5 or more.
+        next_chunk_timeout: Seconds that one member may stall a round. None: matchmaking_time, 5 or more.
         load_state_timeout: Longest time in seconds to download the state of the swarm.
-        reuse_grad_buffers: Add gradients up in .grad, without a second copy if sizes are known before. Do not call zero_grad().
-        offload_optimizer: Keep what the optimizer works on in host memory, in float32. None: True with params, without local updates.
+        reuse_grad_buffers: Add gradients up in .grad, without a copy if sizes are known before. Call no zero_grad().
+        offload_optimizer: Keep the optimizer in host memory, in float32. None: True with params, without local updates.
         delay_optimizer_step: Run the step of the optimizer in the background. None: as delay_grad_averaging.
         delay_grad_averaging: Average gradients in the background. They are applied one epoch late.
         delay_state_averaging: Average parameters in the background.
@@ -119,13 +119,15 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         self.load_state_timeout = options.seconds(load_state_timeout, "load_state_timeout", default=600.0)
         if self.averaging_timeout <= self.matchmaking_time:
             raise ValueError(
-                f"averaging_timeout={self.averaging_timeout:g} leaves no time for averaging after matchmaking_time={self.matchmaking_time:g}: make averaging_timeout larger"
+                f"averaging_timeout={self.averaging_timeout:g} leaves no time for averaging after "
+                f"matchmaking_time={self.matchmaking_time:g}: make averaging_timeout larger"
             )
         if max_grad_norm is not None and not max_grad_norm > 0:
             raise ValueError(f"max_grad_norm must be more than 0, not {max_grad_norm!r}")
         self.client_mode, self.auxiliary = options.check_peer(client_mode, auxiliary, dht), bool(auxiliary)
         if offload_optimizer is None:  # local updates step in each batch, so they work on a copy only if they must
-            offload_optimizer = params is not None and not isinstance(optimizer, torch.optim.Optimizer) and (not use_local_updates or delay_optimizer_step)
+            made_by_function = params is not None and not isinstance(optimizer, torch.optim.Optimizer)
+            offload_optimizer = made_by_function and (not use_local_updates or delay_optimizer_step)
         self.schedule = Schedule(
             use_local_updates=bool(use_local_updates),
             delay_grad_averaging=bool(delay_grad_averaging),
@@ -136,11 +138,15 @@ class Optimizer(AsTorch, Tells, KeepsUp):
             average_state_every=average_state_every,
         )
         options.check_gradients(self.schedule, reuse_grad_buffers, grad_averager_factory, batch_size_per_step)
-        self.reuse_grad_buffers, self.max_grad_norm, self.averaged_grad_hook = bool(reuse_grad_buffers), max_grad_norm, averaged_grad_hook
+        self.reuse_grad_buffers = bool(reuse_grad_buffers)
+        self.max_grad_norm, self.averaged_grad_hook = max_grad_norm, averaged_grad_hook
         self.verbose, self.shutdown_timeout = verbose, shutdown_timeout
         if verbose:
             _stderr.show(logging.INFO)
-        _notebook.replace(lambda other: isinstance(other, Optimizer) and (other.dht, other.run_id) == (dht, run_id), f"the optimizer of {run_id!r}")
+        _notebook.replace(
+            lambda other: isinstance(other, Optimizer) and (other.dht, other.run_id) == (dht, run_id),
+            f"the optimizer of {run_id!r}",
+        )
         self.allreduce_timeout, self.next_chunk_timeout = allreduce_timeout, next_chunk_timeout
         build(
             self,
@@ -160,25 +166,37 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         )
         if self.grad_averager is not None and batch_size_per_step is not None:
             self.grad_averager.sizes_are_equal()
-        self.meeting = Meeting(self)
+        self.group_search = GroupSearch(self)
         self._local_samples, self._joined = 0, False
         self._metric: List[Any] = []
-        self.telling, self._outlook = Telling(self), Outlook(self)
-        self._become()
+        self.reporter, self._forecast = Reporter(self), Forecast(self)
+        self._init_as_torch()
         _notebook.made_here(self)
 
     # ---- training ----
 
     @hooked_if_watched
     def step(
-        self, closure: Optional[Callable[[], Any]] = None, batch_size: Optional[int] = None, grad_scaler: Optional[GradScaler] = None
+        self,
+        closure: Optional[Callable[[], Any]] = None,
+        batch_size: Optional[int] = None,
+        grad_scaler: Optional[GradScaler] = None,
     ) -> Any:
-        """Counts a batch whose gradients are there (or made by closure); if with it the swarm has enough, an epoch ends.
+        """Counts a batch, and ends the epoch if the swarm has enough samples. Returns the loss of the closure.
 
-        Raises what went wrong in the background since the last call."""
+        Raises errors of background work since the last call.
+
+        Args:
+            closure: A function that computes the loss and its gradients. None: the gradients are there already.
+            batch_size: Samples in this batch. None: batch_size_per_step.
+            grad_scaler: A hivemind_c.GradScaler, for half precision. Its step() gives it.
+        """
         loss, given = None, batch_size is not None
         if closure is not None and (self.auxiliary or grad_scaler is not None):
-            raise ValueError("step() cannot take a closure here: a closure makes its own gradients; " + ("an auxiliary peer has none" if self.auxiliary else "remove grad_scaler"))
+            raise ValueError(
+                "step() cannot take a closure here: a closure makes its own gradients; "
+                + ("an auxiliary peer has none" if self.auxiliary else "remove grad_scaler")
+            )
         batch_size = self._checked_batch_size(batch_size)
         if closure is not None:
             self.expect_batch(batch_size)
@@ -191,26 +209,32 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         if self._joined:
             self._take_step(batch_size, grad_scaler)
         else:
-            with self.tracker.pause_updates():  # what the first batch took nobody measured: it tells nothing of this peer's speed
+            # what the first batch took nobody measured: it tells nothing of this peer's speed
+            with self.tracker.pause_updates():
                 self._join()
                 self._take_step(batch_size, grad_scaler)
         return loss
 
     def expect_batch(self, batch_size: int) -> None:
-        """The next backward is of so many samples. Saves memory with reuse_grad_buffers where batches differ in size; else it has no effect."""
+        """Announces the size of the next batch before its backward. It saves memory with reuse_grad_buffers.
+
+        Args:
+            batch_size: Number of samples.
+        """
         if self.grad_averager is not None:
             self.grad_averager.expect_batch(batch_size)
 
     def _take_step(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> None:
         if self._must_catch_up():
             if grad_scaler is not None and not self.auxiliary:
-                self._are_grads_finite(grad_scaler)  # the batch counts for nothing, but the scaler's update() asks whether it was looked at
+                # the batch counts for nothing, but the scaler's update() asks whether it was looked at
+                self._are_grads_finite(grad_scaler)
             if self.catch_up():
                 self._look_around()  # the others may be about to average
             return
         self._enter()
         if self.grad_averager is not None:
-            self.state_averager.shared.look(self.local_epoch)
+            self.state_averager.offers.offer_if_overdue(self.local_epoch)
         if not self.auxiliary and (grad_scaler is None or self.skip_overflown_batch(grad_scaler)):
             self._count_batch(batch_size)
             self.tracker.report_local_progress(self.local_epoch, self.local_samples)
@@ -226,7 +250,10 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         elif type(batch_size) is not int:
             batch_size = options.positive_int(batch_size, "batch_size")
         if batch_size is None:
-            raise ValueError("the number of samples of this step is unknown: give batch_size_per_step to Optimizer, or batch_size to step()")
+            raise ValueError(
+                "the number of samples of this step is unknown: give batch_size_per_step to Optimizer, or batch_size "
+                "to step()"
+            )
         if batch_size < 1:
             raise ValueError(f"batch_size must be 1 or more, not {batch_size}")
         return batch_size
@@ -252,32 +279,46 @@ class Optimizer(AsTorch, Tells, KeepsUp):
 
     @property
     def local_samples(self) -> int:
-        """Samples that this peer has done in this epoch."""
+        """Samples of this peer in this epoch."""
         return self.grad_averager.local_samples_accumulated if self.grad_averager is not None else self._local_samples
 
     def skip_overflown_batch(self, grad_scaler: GradScaler) -> bool:
-        """Whether the gradients are finite; if not they count for nothing."""
+        """True if the gradients are finite. If they are not, they count for nothing.
+
+        Args:
+            grad_scaler: A hivemind_c.GradScaler.
+        """
         if self._are_grads_finite(grad_scaler):
             if self.grad_averager is not None and self.reuse_grad_buffers:
                 self.grad_averager.scale = grad_scaler.get_scale()
             return True
         if self.reuse_grad_buffers:
-            logger.info("a gradient overflowed: the %d samples that this peer had summed up in .grad are left out", self.local_samples)
+            logger.info(
+                "a gradient overflowed: the %d samples that this peer had summed up in .grad are left out",
+                self.local_samples,
+            )
             self.grad_averager.reset_accumulated_grads_()
             self.tracker.report_local_progress(self.local_epoch, 0)
         return False
 
     def _are_grads_finite(self, grad_scaler: GradScaler) -> bool:
         if not isinstance(grad_scaler, GradScaler):
-            raise TypeError(f"grad_scaler must be a hivemind_c.GradScaler, which knows of swarms, not {type(grad_scaler).__name__}")
+            raise TypeError(
+                f"grad_scaler must be a hivemind_c.GradScaler, which knows of swarms, not {type(grad_scaler).__name__}"
+            )
         return grad_scaler.are_grads_finite(self)
 
     def rescale_sums(self, factor: float) -> None:
-        """The GradScaler's scale has changed by this factor: so do the sums that are kept scaled."""
+        """Multiplies sums that are kept scaled, as a GradScaler does when its scale changes.
+
+        Args:
+            factor: New scale divided by the old one.
+        """
         if self.grad_averager is not None:
             self.grad_averager.rescale_(factor)
 
     def clip_averaged_gradients(self) -> None:
+        """Clips the averaged gradients to max_grad_norm, and calls averaged_grad_hook."""
         parameters = [p for p in self.state_averager.parameters.main if p.grad is not None]
         if self.max_grad_norm is not None:
             torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
@@ -289,10 +330,10 @@ class Optimizer(AsTorch, Tells, KeepsUp):
     def _look_around(self) -> None:
         """Looks for a group when the end of an epoch is near, and ends it when it is there."""
         now = self.tracker.figures()
-        self._outlook.look(now)
+        self._forecast.update(now)
         near, there = self._assist() if self.auxiliary else (now.match, now.ready)
         if near and now.peers > 1 and self._forms_groups(now):
-            self.meeting.prepare()
+            self.group_search.prepare()
         if there:
             self._end_epoch()
 
@@ -301,8 +342,8 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         progress = self.tracker.global_progress
         if progress.epoch > self.local_epoch:
             self.state_averager.local_epoch = progress.epoch
-            self.meeting.cancel()
-            self.meeting.passed(progress.epoch)
+            self.group_search.cancel()
+            self.group_search.enter_epoch(progress.epoch)
         near = progress.epoch == self.local_epoch and progress.eta_next_epoch - get_dht_time() <= self.matchmaking_time
         return near, near and progress.num_peers > 1
 
@@ -314,74 +355,93 @@ class Optimizer(AsTorch, Tells, KeepsUp):
         next_epoch = max(self.local_epoch + 1, self.tracker.global_epoch)
         alone = self.tracker.global_progress.num_peers <= 1
         if alone:
-            self.meeting.cancel()
+            self.group_search.cancel()
         Transition(self, next_epoch, alone).run(self.schedule.epoch(next_epoch, alone))
         self._local_samples = 0
 
     @property
     def local_epoch(self) -> int:
+        """The epoch of this peer."""
         return self.state_averager.local_epoch
 
     @property
     def local_progress(self) -> Any:
+        """The latest report of this peer, as a LocalTrainingProgress."""
         return self.tracker.local_progress
 
     @property
     def scheduled_grads(self) -> Any:
-        """The control of the averaging of gradients that a group is looked for; None: there is none."""
-        return self.meeting.waiting[0]
+        """The control of the gradient averaging for which a group is looked for, or None."""
+        return self.group_search.controls[0]
 
     @property
     def scheduled_state(self) -> Any:
-        """The same for the state."""
-        return self.meeting.waiting[1]
+        """The control of the state averaging for which a group is looked for, or None."""
+        return self.group_search.controls[1]
 
     @property
     def status_loglevel(self) -> int:
+        """Level of lines about progress: INFO with verbose, else DEBUG."""
         return logging.INFO if self.verbose else logging.DEBUG
 
     def say(self, text: str, *args: Any) -> None:
+        """Logs a line about progress at status_loglevel.
+
+        Args:
+            text: Format of the line.
+            *args: Values for the format.
+        """
         logger.log(self.status_loglevel, text, *args)
 
     @property
     def offload_optimizer(self) -> bool:
+        """The option offload_optimizer."""
         return self.schedule.offload_optimizer
 
     @property
     def delay_optimizer_step(self) -> bool:
+        """The option delay_optimizer_step."""
         return self.schedule.delay_optimizer_step
 
     @property
     def delay_grad_averaging(self) -> bool:
+        """The option delay_grad_averaging."""
         return self.schedule.delay_grad_averaging
 
     @property
     def delay_state_averaging(self) -> bool:
+        """The option delay_state_averaging."""
         return self.schedule.delay_state_averaging
 
     @property
     def average_state_every(self) -> int:
+        """The option average_state_every."""
         return self.schedule.average_state_every
 
     @property
     def use_local_updates(self) -> bool:
+        """The option use_local_updates."""
         return self.schedule.use_local_updates
 
     @property
     def use_gradient_averaging(self) -> bool:
+        """True unless use_local_updates is set."""
         return self.grad_averager is not None
 
     # ---- its end ----
 
     def is_alive(self) -> bool:
-        """Whether it has not been shut down."""
+        """True if the Optimizer has not been shut down."""
         return self.state_averager.is_alive()
 
     def shutdown(self) -> None:
-        """Takes over what is under way in the background, if it comes within shutdown_timeout, and leaves the run; the DHT stays. May be called twice."""
+        """Leaves the run. The DHT stays. May be called twice.
+
+        The result of background work reaches the model if it comes within shutdown_timeout.
+        """
         self.state_averager.background.end(self.shutdown_timeout)
-        self.meeting.cancel()
-        self.telling.shutdown()
+        self.group_search.cancel()
+        self.reporter.shutdown()
         self.tracker.shutdown()
         self.state_averager.shutdown()
         if self.grad_averager is not None:
@@ -389,11 +449,15 @@ class Optimizer(AsTorch, Tells, KeepsUp):
 
 
 class CollaborativeOptimizer(Optimizer):
-    """Optimizer under its older name and with the names that its arguments had: opt, prefix, averaging_expiration; the rest as in Optimizer.
+    """The Optimizer under its older name, with the names that its arguments had: opt, prefix, averaging_expiration.
 
-    Arguments of that time without a counterpart are named in one error with what to write instead.
+    Arguments of that time without a counterpart are named in one error, with the replacement.
+
+    Args:
+        opt: As optimizer in Optimizer.
+        **kwargs: Options of Optimizer, under their older or newer names.
     """
 
     @shows_options_of(Optimizer, but=("optimizer",))
     def __init__(self, opt: Union[None, torch.optim.Optimizer, OptimizerFactory] = None, **kwargs: Any):
-        super().__init__(**older.arguments(opt, kwargs, Optimizer.__init__))
+        super().__init__(**legacy_arguments.translate(opt, kwargs, Optimizer.__init__))

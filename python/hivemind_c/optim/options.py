@@ -57,21 +57,35 @@ def compression(value: Any, name: str) -> CompressionBase:
 
 
 def known_options(
-    given: Optional[Dict[str, Any]], name: str, takers: Iterable[Callable[..., Any]], own: Iterable[str], also: Iterable[str] = ()
+    given: Optional[Dict[str, Any]],
+    name: str,
+    takers: Iterable[Callable[..., Any]],
+    own: Iterable[str],
+    also: Iterable[str] = (),
 ) -> Dict[str, Any]:
-    """given as a dict of its own. TypeError: it has an option that no taker knows and that is not in also; ValueError: one that the Optimizer sets itself (own)."""
+    """given as a dict of its own. TypeError: it has an option that no taker knows and that is not in also; ValueError:
+    one that the Optimizer sets itself (own).
+    """
     if given is None:
         return {}
     if not isinstance(given, dict):
         raise TypeError(f"{name} must be a dict of options, not {given!r}")
-    known = {option for taker in takers for option, p in inspect.signature(taker).parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+    known = {
+        option
+        for taker in takers
+        for option, p in inspect.signature(taker).parameters.items()
+        if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)
+    }
     known = known - {"self", *own} | set(also)
     for option in given:
         if option in own:
             raise ValueError(f"{name}: {option!r} is set by the Optimizer's own options; give it there")
         if option not in known:
             near = difflib.get_close_matches(str(option), known, 1)
-            raise TypeError(f"{name}: there is no option {option!r}; " + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"))
+            raise TypeError(
+                f"{name}: there is no option {option!r}; "
+                + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}")
+            )
     return dict(given)
 
 
@@ -81,9 +95,15 @@ def check_peer(client_mode: Optional[bool], auxiliary: bool, dht: Any) -> bool:
     if client_mode is None:
         client_mode = dht_client
     if client_mode and auxiliary:
-        raise ValueError("an auxiliary peer cannot be in client mode: others must reach it to send their data; remove auxiliary or client_mode")
+        raise ValueError(
+            "an auxiliary peer cannot be in client mode: others must reach it to send their data; remove auxiliary or "
+            "client_mode"
+        )
     if bool(client_mode) != dht_client:
-        raise ValueError(f"client_mode={client_mode} differs from the DHT's client_mode={dht_client}: remove client_mode here, and give it to the DHT")
+        raise ValueError(
+            f"client_mode={client_mode} differs from the DHT's client_mode={dht_client}: remove client_mode here, and "
+            "give it to the DHT"
+        )
     return bool(client_mode)
 
 
@@ -95,28 +115,41 @@ def one_of_a_run(run_id: str) -> Iterator[None]:
         if error.status != "EXISTS":
             raise
         raise ValueError(
-            f"no second optimizer can be made for {run_id!r} on this DHT: the first one is still running; call shutdown() on the first one, or give the second one "
+            f"no second optimizer can be made for {run_id!r} on this DHT: the first one is still running; call "
+            "shutdown() on the first one, or give the second one "
             "a DHT of its own (another peer of the same run) or another run_id (another model)"
         ) from error
 
 
-def check_gradients(schedule: Any, reuse_grad_buffers: bool, grad_averager_factory: Any, batch_size_per_step: Optional[int]) -> None:
+def check_gradients(
+    schedule: Any, reuse_grad_buffers: bool, grad_averager_factory: Any, batch_size_per_step: Optional[int]
+) -> None:
     if schedule.use_local_updates and reuse_grad_buffers:
-        raise ValueError("reuse_grad_buffers cannot be combined with use_local_updates: no gradients are added up then; remove reuse_grad_buffers")
+        raise ValueError(
+            "reuse_grad_buffers cannot be combined with use_local_updates: no gradients are added up then; remove "
+            "reuse_grad_buffers"
+        )
     if schedule.use_local_updates and grad_averager_factory is not None:
-        raise ValueError("grad_averager_factory cannot be combined with use_local_updates: no gradients are averaged then; remove grad_averager_factory")
+        raise ValueError(
+            "grad_averager_factory cannot be combined with use_local_updates: no gradients are averaged then; remove "
+            "grad_averager_factory"
+        )
     if grad_averager_factory is not None and not callable(grad_averager_factory):
         raise TypeError(
-            "grad_averager_factory must be a function that makes a GradientAverager, like functools.partial(PowerSGDGradientAverager, averager_rank=32), "
+            "grad_averager_factory must be a function that makes a GradientAverager, like "
+            "functools.partial(PowerSGDGradientAverager, averager_rank=32), "
             f"not {grad_averager_factory!r}"
         )
     if schedule.auxiliary and batch_size_per_step is not None:
-        raise ValueError("an auxiliary peer has no batch size: it trains nothing; remove batch_size_per_step or auxiliary")
+        raise ValueError(
+            "an auxiliary peer has no batch size: it trains nothing; remove batch_size_per_step or auxiliary"
+        )
 
 
 def check_scheduler(schedule: Any, scheduler: Any) -> None:
     if schedule.use_local_updates and isinstance(scheduler, ReduceLROnPlateau):
         raise ValueError(
-            "ReduceLROnPlateau would follow each peer's own metric with use_local_updates, because metrics are averaged with the gradients, and there none are: "
+            "ReduceLROnPlateau would follow each peer's own metric with use_local_updates, because metrics are "
+            "averaged with the gradients, and there none are: "
             "remove use_local_updates, or use a scheduler that needs no metric"
         )

@@ -17,15 +17,26 @@ APART = 16  # elements: each view begins at a multiple, so that kernels read it 
 LANDING = 1 << 25  # elements that are brought from CUDA in another dtype at once: page-locked memory
 
 
-def flat_views(like: Sequence[torch.Tensor], device: Any = None, halves: bool = False, pin: bool = False) -> List[torch.Tensor]:
-    """Zeros in the shapes of `like`, lying one after the other, with small gaps, in one piece of memory for each dtype and device.
+def flat_views(
+    like: Sequence[torch.Tensor], device: Any = None, halves: bool = False, pin: bool = False
+) -> List[torch.Tensor]:
+    """Zeros in the shapes of `like`, lying one after the other, with small gaps, in one piece of memory for each dtype
+    and device.
 
     Half-precision tensors become float32 unless halves is true. pin: page-locked, for copies to and from CUDA."""
-    kinds = [(torch.float32 if t.dtype in HALVES and not halves else t.dtype, t.device if device is None else torch.device(device)) for t in like]
+    kinds = [
+        (
+            torch.float32 if t.dtype in HALVES and not halves else t.dtype,
+            t.device if device is None else torch.device(device),
+        )
+        for t in like
+    ]
     flats, used = {}, {}
     for kind in dict.fromkeys(kinds):
         size = sum(_room(t) for t, k in zip(like, kinds) if k == kind)
-        flats[kind] = torch.zeros(size, dtype=kind[0], device=kind[1], pin_memory=pin and kind[1].type == "cpu" and torch.cuda.is_available())
+        flats[kind] = torch.zeros(
+            size, dtype=kind[0], device=kind[1], pin_memory=pin and kind[1].type == "cpu" and torch.cuda.is_available()
+        )
         used[kind] = 0
     views = []
     for t, kind in zip(like, kinds):
@@ -43,7 +54,9 @@ def copy_all(to: Sequence[torch.Tensor], source: Sequence[torch.Tensor]) -> None
     """to[i] = source[i]; between the host and a CUDA device all at once, and done when this returns."""
     straight, landing = [], []
     for t, s in zip(to, source):
-        (landing if t.device.type == "cpu" and s.device.type == "cuda" and t.dtype != s.dtype else straight).append((t, s))
+        (landing if t.device.type == "cpu" and s.device.type == "cuda" and t.dtype != s.dtype else straight).append(
+            (t, s)
+        )
     for copied in copy_soon(*_unzipped(straight)):
         copied.synchronize()
     while landing:
@@ -55,7 +68,9 @@ def _unzipped(pairs: Sequence[Tuple[torch.Tensor, torch.Tensor]]) -> Tuple[List[
 
 
 def _land_some(pairs: List[Tuple[torch.Tensor, torch.Tensor]]) -> List[Tuple[torch.Tensor, torch.Tensor]]:
-    """Brings the first ones from CUDA as they are and converts them here, where torch would take memory of the GPU for that; what is left."""
+    """Brings the first ones from CUDA as they are and converts them here, where torch would take memory of the GPU for
+    that; what is left.
+    """
     n, size = 0, 0
     while n < len(pairs) and (n == 0 or size + pairs[n][1].numel() <= LANDING):
         size += pairs[n][1].numel()
@@ -70,7 +85,9 @@ def _land_some(pairs: List[Tuple[torch.Tensor, torch.Tensor]]) -> List[Tuple[tor
 
 @torch.no_grad()
 def copy_soon(to: Sequence[torch.Tensor], source: Sequence[torch.Tensor]) -> List[Any]:
-    """The same without waiting for CUDA: what has to be waited for before either side is touched outside the current stream."""
+    """The same without waiting for CUDA: what has to be waited for before either side is touched outside the current
+    stream.
+    """
     if to:
         torch._foreach_copy_(list(to), [_as_it_crosses(t, s) for t, s in zip(to, source)], non_blocking=True)
     devices = {t.device for t in (*to, *source) if t.device.type == "cuda"}
@@ -78,16 +95,23 @@ def copy_soon(to: Sequence[torch.Tensor], source: Sequence[torch.Tensor]) -> Lis
 
 
 def _as_it_crosses(to: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-    """What goes to CUDA in another dtype is rounded on the host, into page-locked memory: torch would take memory that is not, and wait for the copy."""
+    """What goes to CUDA in another dtype is rounded on the host, into page-locked memory: torch would take memory that
+    is not, and wait for the copy.
+    """
     if to.device.type != "cuda" or source.device.type != "cpu" or to.dtype == source.dtype:
         return source
     return torch.empty(source.shape, dtype=to.dtype, pin_memory=True).copy_(source)
 
 
 def add_up(sums: List[torch.Tensor], grads: List[torch.Tensor], weight: float) -> None:
-    """sums += weight * grads. Where dtypes differ, torch does it tensor by tensor; the kernels for GPUs in one launch."""
+    """sums += weight * grads. Where dtypes differ, torch adds tensor by tensor, and kernels in one launch."""
     mixed = any(grad.dtype != total.dtype for grad, total in zip(grads, sums))
-    if mixed and all(total.dtype is torch.float32 for total in sums) and cuda.averages(grads) and len({grad.device for grad in grads}) == 1:
+    if (
+        mixed
+        and all(total.dtype is torch.float32 for total in sums)
+        and cuda.averages(grads)
+        and len({grad.device for grad in grads}) == 1
+    ):
         if cuda.attempt(grads[0], lambda kernels: kernels.accumulate(weight, grads, sums) or True):
             return
     torch._foreach_add_(sums, grads, alpha=weight)
@@ -107,7 +131,9 @@ def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
 
 
 def _sum(tensor: torch.Tensor) -> float:
-    """Of values that are not all finite it is not finite either; the converse need not hold. On a processor it is what torch does fastest: 20 times faster than their norm."""
+    """Of values that are not all finite it is not finite either; the converse need not hold. On a processor it is what
+    torch does fastest: 20 times faster than their norm.
+    """
     return float(tensor.sum(dtype=torch.float32 if tensor.dtype in HALVES else None))
 
 
@@ -117,7 +143,10 @@ def param_groups(params: Iterable[Any]) -> List[Dict[str, Any]]:
         raise TypeError("params must be a list of parameters, not one parameter: write params=[parameter]")
     given = list(params)
     if not given:
-        raise ValueError("params is empty: model.parameters() is a generator and can be read only once; call model.parameters() again")
+        raise ValueError(
+            "params is empty: model.parameters() is a generator and can be read only once; call model.parameters() "
+            "again"
+        )
     groups = given if isinstance(given[0], dict) else [{"params": given}]
     result = []
     for group in groups:
@@ -127,7 +156,10 @@ def param_groups(params: Iterable[Any]) -> List[Dict[str, Any]]:
         tensors = [entry[1] if isinstance(entry, tuple) else entry for entry in inside]
         for tensor in tensors:
             if not isinstance(tensor, torch.Tensor):
-                raise TypeError(f"params holds {type(tensor).__name__} where parameters are expected: give model.parameters() or parameter groups")
+                raise TypeError(
+                    f"params holds {type(tensor).__name__} where parameters are expected: give model.parameters() or "
+                    "parameter groups"
+                )
         result.append({**group, "params": tensors})
     return result
 
@@ -137,8 +169,8 @@ def count(tensors: Iterable[torch.Tensor]) -> int:
 
 
 class Parameters:
-    """model: the user's parameters. main: what the optimizer changes, the same tensors unless offload is true; then they are float32 (float64
-    for float64) in the host's memory, and `groups` refers to them."""
+    """model: the user's parameters. main: what the optimizer changes, the same tensors unless offload is true; then
+    they are float32 (float64 for float64) in the host's memory, and `groups` refers to them."""
 
     def __init__(self, groups: List[Dict[str, Any]], offload: bool):
         self.model: List[torch.Tensor] = [p for group in groups for p in group["params"]]
@@ -159,18 +191,22 @@ class Parameters:
 
     def trainable(self) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
         """Those that get gradients: the model's, and the optimizer's."""
-        return [p for p in self.model if p.requires_grad], [main for p, main in zip(self.model, self.main) if p.requires_grad]
+        return [p for p in self.model if p.requires_grad], [
+            main for p, main in zip(self.model, self.main) if p.requires_grad
+        ]
 
     def split(self, averaged: Sequence[torch.Tensor]) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
-        """What the optimizer works on for these of the model's parameters, one for each; and for all others, whose gradients nobody averages. By identity: which ones
-        require gradients may have changed since the averager was made, and its list has not."""
+        """What the optimizer works on for these of the model's parameters, one for each; and for all others, whose
+        gradients nobody averages. By identity: which ones require gradients may have changed since the averager was
+        made, and its list has not."""
         rest = {id(p): main for p, main in zip(self.model, self.main)}
         own = [rest.pop(id(p)) for p in averaged]
         late = sum(p.requires_grad and id(p) in rest for p in self.model)
         if late and not self._told_of_late_ones:
             self._told_of_late_ones = True
             logger.warning(
-                "%d parameters did not require gradients when the Optimizer was made and do now: their gradients are not averaged, so they are not trained. Let all parameters "
+                "%d parameters did not require gradients when the Optimizer was made and do now: their gradients are "
+                "not averaged, so they are not trained. Let all parameters "
                 "require gradients when the Optimizer is made, and freeze some afterwards with requires_grad_(False)",
                 late,
             )
@@ -183,7 +219,10 @@ class Parameters:
             return
         wanted = [(p, main) for p, main in zip(self.model, self.main) if p.grad is not None]
         missing = [main for _, main in wanted if main.grad is None]
-        for main, grad in zip(missing, flat_views([main.detach() for main in missing], pin=any(p.device.type == "cuda" for p in self.model))):
+        for main, grad in zip(
+            missing,
+            flat_views([main.detach() for main in missing], pin=any(p.device.type == "cuda" for p in self.model)),
+        ):
             main.grad = grad
         for p, main in zip(self.model, self.main):
             if p.grad is None:
@@ -195,7 +234,9 @@ class Parameters:
 
     @torch.no_grad()
     def pull(self) -> bool:
-        """Takes over what somebody else wrote into the model, like model.load_state_dict(); a copy that is only more exact stays."""
+        """Takes over what somebody else wrote into the model, like model.load_state_dict(); a copy that is only more
+        exact stays.
+        """
         if not self.offload or self._versions == self._seen():
             return False
         for p, main, version in zip(self.model, self.main, self._versions):
@@ -207,7 +248,9 @@ class Parameters:
         return True
 
     def push(self, force: bool = False) -> bool:
-        """Writes what the optimizer made into the model, unless somebody else has written there and it is not forced: then that counts (False)."""
+        """Writes what the optimizer made into the model, unless somebody else has written there and it is not forced:
+        then that counts (False).
+        """
         if not self.offload:
             return True
         if not force and self.pull():
@@ -223,7 +266,12 @@ class Parameters:
 
 
 class Group(dict):
-    """A parameter group of the optimizer's with the model's parameters in it; what is written here reaches the optimizer."""
+    """A parameter group of the inner optimizer that shows the parameters of the model.
+
+    Args:
+        group: The group.
+        params: The parameters to show.
+    """
 
     def __init__(self, group: Dict[str, Any], params: List[torch.Tensor]):
         super().__init__(group, params=params)

@@ -20,18 +20,29 @@ Q_SECONDS = 5.0  #: to find those who have the same P again; they are all on the
 
 def _check_waits(wait: bool) -> None:
     if not wait:
-        raise ValueError("PowerSGD does not support wait=False: its second round waits for the first; remove wait=False, or call it in a thread")
+        raise ValueError(
+            "PowerSGD does not support wait=False: its second round waits for the first; remove wait=False, or call "
+            "it in a thread"
+        )
 
 
 class PowerSGDGradientAverager(GradientAverager):
-    """A GradientAverager that sends rank-r factors in place of each large gradient, and keeps what they miss for the next round.
+    """A GradientAverager that sends low-rank factors of large gradients, and keeps the error for the next round.
 
-    averager_rank: more is more exact. min_compression_ratio: tensors that would not shrink by at least so much travel as they are.
-    All peers of a run give the same. on_device: gradients on a GPU are factored there, which leaves their replicas equal to the bit only where all peers'
-    GPUs and libraries round alike; by default they are copied to the host, where every machine makes the same of them. For Optimizer(grad_averager_factory=functools.partial(PowerSGDGradientAverager, averager_rank=32)).
+    A round has two averagings: first the factor P and all tensors that are not factored, then the factor Q among
+    members that hold the same average of P. docs/COMPRESSION.md explains them. For an Optimizer write
+    `grad_averager_factory=functools.partial(PowerSGDGradientAverager, averager_rank=32)`. All peers of a run give the
+    same averager_rank and min_compression_ratio.
 
-    A round: P of all members is averaged, with whatever travels as it is; then Q among those who hold the same average of P, to the bit.
-    Peers need the same random numbers for it, which follow from the epoch. What is kept for the next round changes at the end of a whole round alone.
+    Args:
+        parameters: Parameters whose gradients are averaged, in float32.
+        averager_rank: Rank of the factors, 1 or more. A higher rank is more exact and sends more.
+        dht: A DHT that runs.
+        prefix: Name of the averaging. Peers with the same prefix average together.
+        min_compression_ratio: Least part by which a tensor must shrink to be factored, from 0 to 1.
+        on_device: Factor gradients on their GPU. Replicas are equal to the bit only if all GPUs round alike.
+        averaged_grads: Tensors in host memory that receive the averages.
+        **kwargs: Further options of GradientAverager.
     """
 
     @shows_options_of(GradientAverager)
@@ -52,18 +63,48 @@ class PowerSGDGradientAverager(GradientAverager):
         self._qs: Optional[DecentralizedAverager] = None
         super().__init__(parameters, dht=dht, prefix=prefix, averaged_grads=averaged_grads or (), **kwargs)
 
-    def _join(self, dht: Any, tensors: List[torch.Tensor], *, prefix: str, compression: CompressionBase = NoCompression(), **kwargs: Any) -> None:
+    def _join(
+        self,
+        dht: Any,
+        tensors: List[torch.Tensor],
+        *,
+        prefix: str,
+        compression: CompressionBase = NoCompression(),
+        **kwargs: Any,
+    ) -> None:
         if any(t.dtype is not torch.float32 for t in tensors):
             raise ValueError("PowerSGD works in float32: use another gradient averager for parameters in float64")
         self._low = LowRank(tensors, self.rank, self.min_compression_ratio)
         ps, qs = self._low.buffers
-        super()._join(dht, ps + [t for i, t in enumerate(tensors) if i not in self._low.indices], prefix=prefix, compression=compression, **kwargs)
+        super()._join(
+            dht,
+            ps + [t for i, t in enumerate(tensors) if i not in self._low.indices],
+            prefix=prefix,
+            compression=compression,
+            **kwargs,
+        )
         if qs and not self.auxiliary:
             infos = [CompressionInfo.from_tensor(t, key=i, role=TensorRole.GRADIENT) for i, t in enumerate(qs)]
             with made_apart(False):  # who takes part in its rounds is known from the first round's group
-                self._qs = DecentralizedAverager(qs, dht, prefix=f"{prefix}_q", compression=compression, tensor_infos=infos, **{**kwargs, "allow_state_sharing": False})
+                self._qs = DecentralizedAverager(
+                    qs,
+                    dht,
+                    prefix=f"{prefix}_q",
+                    compression=compression,
+                    tensor_infos=infos,
+                    **{**kwargs, "allow_state_sharing": False},
+                )
 
-    def schedule_step(self, scheduled_time: Optional[float] = None, *, epoch: Optional[int] = None, **kwargs: Any) -> Any:
+    def schedule_step(
+        self, scheduled_time: Optional[float] = None, *, epoch: Optional[int] = None, **kwargs: Any
+    ) -> Any:
+        """Begins to look for a group, and returns a control for step(control=...).
+
+        Args:
+            scheduled_time: Moment in get_dht_time() by which the group is to be complete.
+            epoch: Number of the round, from which all members derive the same random numbers. None: the next one.
+            **kwargs: Options of DecentralizedAverager.step.
+        """
         self._round = self._next if epoch is None else epoch
         return super().schedule_step(scheduled_time, epoch=self._round, **kwargs)
 
@@ -71,8 +112,18 @@ class PowerSGDGradientAverager(GradientAverager):
         _check_waits(wait)
         return super()._begun(weight, control, timeout, wait, options)
 
-    def average_loaded(self, weight: float, *, control: Any = None, timeout: Optional[float] = None, wait: bool = True, **kwargs: Any) -> Any:
-        """Averages what load_accumulators_into_averager_ made ready: both rounds, so wait=False is not to be had."""
+    def average_loaded(
+        self, weight: float, *, control: Any = None, timeout: Optional[float] = None, wait: bool = True, **kwargs: Any
+    ) -> Any:
+        """Runs both averagings of the mean that load_accumulators_into_averager_() prepared.
+
+        Args:
+            weight: Weight of this peer.
+            control: Control from schedule_step(). None: look for a group now.
+            timeout: Longest time in seconds. None: no limit.
+            wait: Must be True, because the second averaging waits for the first.
+            **kwargs: Options of schedule_step(), if no control is given.
+        """
         _check_waits(wait)
         if control is None:
             control = self.schedule_step(timeout=timeout, **kwargs)
@@ -101,20 +152,31 @@ class PowerSGDGradientAverager(GradientAverager):
         qs = self._low.middle(number, ps)
         left = control.get_timeout()
         step = DecentralizedAverager.step(
-            self._qs, weight=weight, wait=False, epoch=f"{number}/{same.hexdigest()}", scheduled_time=get_dht_time() + min(Q_SECONDS, left or Q_SECONDS), timeout=left
+            self._qs,
+            weight=weight,
+            wait=False,
+            epoch=f"{number}/{same.hexdigest()}",
+            scheduled_time=get_dht_time() + min(Q_SECONDS, left or Q_SECONDS),
+            timeout=left,
         )
         outcome_of(step)
         self.stamp = (self.stamp, step.stamp)
         self._low.decode(number, qs)
 
     def shutdown(self) -> None:
+        """Stops both averagers. May be called twice."""
         if self._qs is not None:
             self._qs.shutdown()
         super().shutdown()
 
     def state_dict(self) -> Dict[str, Any]:
-        """What the gradients so far have left over; part of an Optimizer's checkpoint."""
+        """Returns the errors kept for the next round. They are part of the checkpoint of an Optimizer."""
         return self._low.state_dict()
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Restores the result of state_dict().
+
+        Args:
+            state: Result of state_dict().
+        """
         self._low.load_state_dict(state)

@@ -21,6 +21,8 @@ class ProgressRecord(pydantic.BaseModel):
 
 
 class TrainingProgressSchema(pydantic.BaseModel):
-    """Under PREFIX_progress each peer stores its own record. ProgressTracker keeps to these bounds by itself and stores nothing under that key."""
+    """Under PREFIX_progress each peer stores its own record. ProgressTracker keeps to these bounds by itself and stores
+    nothing under that key.
+    """
 
     progress: Dict[BytesWithPublicKey, Optional[ProgressRecord]]

@@ -1,4 +1,4 @@
-"""How far is the swarm? One contributor's view, under the names that hivemind's users know; the rules are the core's (docs/PROGRESS.md)."""
+"""ProgressTracker: progress of the swarm and of this contributor. docs/PROGRESS.md has the rules, which C applies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STANDINGS = "in step", "late", "behind", "ahead"
 
 
 class Figures(NamedTuple):
-    """What the core tells at once, in its order; times are seconds from now."""
+    """All values that C reports at once, in its order. Times are seconds from now."""
 
     reported: bool
     local_epoch: int
@@ -41,7 +41,7 @@ _named = partial(tuple.__new__, Figures)  # without a frame for seventeen argume
 
 @dataclass(frozen=True)
 class GlobalTrainingProgress:
-    """How far the swarm is; times are in get_dht_time()."""
+    """Progress of the swarm. Times are moments in get_dht_time()."""
 
     epoch: int  #: what a third of the peers have reached: no smaller number of liars moves it
     samples_accumulated: int  #: of all peers in this epoch; others' are carried on to now by their speed
@@ -54,7 +54,7 @@ class GlobalTrainingProgress:
 
 @dataclass(frozen=True)
 class LocalTrainingProgress:
-    """How far this contributor is, as it reported."""
+    """Progress of this contributor, as it reported it."""
 
     peer_id: str
     epoch: int
@@ -78,35 +78,58 @@ class _Fetched:
 
 
 class MeasuredSpeed:
-    """How fast this contributor is, as its tracker measures it."""
+    """Speed of this contributor, as its tracker measures it.
+
+    Args:
+        tracker: The ProgressTracker.
+        alpha: Weight of the newest measurement, from 0 to 1.
+    """
 
     def __init__(self, tracker: "ProgressTracker", alpha: float):
         self._tracker, self.alpha = tracker, alpha
 
     @property
     def samples_per_second(self) -> float:
+        """Samples per second. 0: not known."""
         return self._tracker.figures().local_speed
 
     @property
     def ema_seconds_per_sample(self) -> float:
+        """Seconds per sample. 0: not known."""
         speed = self.samples_per_second
         return 1 / speed if speed > 0 else 0.0
 
     def pause(self) -> Any:
-        """A context whose time does not count."""
+        """A context whose time is not counted."""
         return self._tracker.pause_updates()
 
 
 class ProgressTracker:
-    """Says how far this contributor is, and tells how far the swarm is. Usable from any thread; no call but `wait` waits for anything.
+    """Reports the progress of this contributor, and shows that of the swarm.
 
-    dht: the node through which it is told; prefix: the run's name; target_batch_size: samples of one epoch.
-    The swarm is asked at the time when the target would be reached if expected_drift_peers more peers (or expected_drift_rate of all) came, but
-    between min_refresh_period and max_refresh_period, and every default_refresh_period while nobody's speed is known (seconds).
-    performance_ema_alpha: how fast the measured speed follows. metadata_expiration: after so many seconds a peer that is not heard is forgotten.
-    matchmaking_time, batch_size_lead: a group is looked for (should_begin_matchmaking) so long, or so many samples, before the target.
-    fast: a peer counts for at most so many times what all but a third of the peers stay below, so that nobody's claims weigh too much.
-    private_key and status_loglevel have no effect: reports are signed with the node's key. Several trackers of a node are several contributors (8 of one prefix).
+    It can be used from any thread, and only fetched_global_progress_this_epoch.wait() waits. Several trackers on one
+    node are several contributors, at most 8 of one prefix. The tracker asks the swarm when the samples of peers that
+    may have joined meanwhile could reach the target.
+
+    Args:
+        dht: A DHT that runs.
+        prefix: Name of the run.
+        target_batch_size: Samples from all peers for one epoch.
+        client_mode: Report that this peer only dials out. None: as the DHT.
+        min_refresh_period: Least seconds between two questions to the swarm.
+        max_refresh_period: Most seconds between two questions to the swarm.
+        default_refresh_period: Seconds between two questions while no speed is known.
+        expected_drift_peers: Number of peers that may join before the next question.
+        expected_drift_rate: The same as a fraction of all peers. The larger number applies.
+        performance_ema_alpha: Weight of the newest measurement in the moving average of the speed, from 0 to 1.
+        metadata_expiration: Seconds after which a silent peer is no longer counted.
+        private_key: Accepted without effect: reports are signed with the key of the node.
+        matchmaking_time: Seconds before the target at which should_begin_matchmaking becomes true.
+        batch_size_lead: Samples before the target at which should_begin_matchmaking becomes true.
+        fast: Limit on the claim of one peer, as a multiple of the value that all but a third of the peers stay below.
+        status_loglevel: Accepted without effect.
+        daemon: Accepted without effect.
+        start: Start at once. False: run_in_background() starts it.
     """
 
     def __init__(
@@ -131,7 +154,11 @@ class ProgressTracker:
         daemon: bool = True,
         start: bool,
     ):
-        self.dht, self.prefix, self.client_mode = dht, prefix, dht.client_mode if client_mode is None else bool(client_mode)
+        self.dht, self.prefix, self.client_mode = (
+            dht,
+            prefix,
+            dht.client_mode if client_mode is None else bool(client_mode),
+        )
         self._options = dict(
             client_mode=self.client_mode,
             batch_size_lead=batch_size_lead,
@@ -146,7 +173,11 @@ class ProgressTracker:
             fast=fast,
         )
         self.target_batch_size = target_batch_size
-        self.min_refresh_period, self.max_refresh_period, self.default_refresh_period = min_refresh_period, max_refresh_period, default_refresh_period
+        self.min_refresh_period, self.max_refresh_period, self.default_refresh_period = (
+            min_refresh_period,
+            max_refresh_period,
+            default_refresh_period,
+        )
         self.expected_drift_peers, self.expected_drift_rate = expected_drift_peers, expected_drift_rate
         self.metadata_expiration, self.performance_ema = metadata_expiration, MeasuredSpeed(self, performance_ema_alpha)
         self._progress: Optional[_hivemind_c.Progress] = None
@@ -155,29 +186,47 @@ class ProgressTracker:
 
     @property
     def training_progress_key(self) -> str:
-        """Where hivemind keeps records of progress; here the core tells of it by itself."""
+        """The key under which hivemind keeps progress records. C does not use it."""
         return f"{self.prefix}_progress"
 
     def run_in_background(self, await_ready: bool = True, timeout: Optional[float] = None) -> None:
-        """Starts it, unless it runs."""
+        """Starts the tracker, unless it runs.
+
+        Args:
+            await_ready: Accepted without effect.
+            timeout: Accepted without effect.
+        """
         if self._progress is None:
-            self._progress = _hivemind_c.Progress(self.dht._node._started(), self.prefix, self.target_batch_size, **self._options)
+            self._progress = _hivemind_c.Progress(
+                self.dht._node._started(), self.prefix, self.target_batch_size, **self._options
+            )
 
     start = run_in_background
 
     # ---- this contributor ----
 
-    def report_local_progress(self, local_epoch: int, samples_accumulated: int, update_global_samples: bool = True) -> None:
-        """This contributor has so many samples in that epoch. The latest counts; it costs a microsecond. update_global_samples: they are counted in
-        global_progress at once, always."""
+    def report_local_progress(
+        self, local_epoch: int, samples_accumulated: int, update_global_samples: bool = True
+    ) -> None:
+        """Reports the progress of this contributor. The latest report counts.
+
+        Args:
+            local_epoch: Epoch of this contributor.
+            samples_accumulated: Its samples in that epoch.
+            update_global_samples: Accepted without effect: global_progress counts them at once.
+        """
         self._started().report(local_epoch, samples_accumulated)
 
     def withdraw(self) -> None:
-        """This contributor is not counted until it reports again."""
+        """Takes this contributor out of the count until it reports again."""
         self._started().withdraw()
 
     def update_epoch(self, new_epoch: Optional[int] = None) -> int:
-        """This contributor begins an epoch (the next one by default) with no samples; returns it."""
+        """Begins an epoch without samples, and returns its number.
+
+        Args:
+            new_epoch: Number of the epoch. None: the next one.
+        """
         if new_epoch is None:
             new_epoch = self.figures().local_epoch + 1
         self._started().report(new_epoch, 0)
@@ -185,7 +234,7 @@ class ProgressTracker:
 
     @contextmanager
     def pause_updates(self) -> Iterator[None]:
-        """What happens meanwhile (averaging, say) does not count as slowness."""
+        """A context whose time is not counted in the speed, for example that of an averaging."""
         self._started().pause(True)
         try:
             yield
@@ -195,6 +244,7 @@ class ProgressTracker:
 
     @property
     def local_progress(self) -> LocalTrainingProgress:
+        """The latest report of this contributor."""
         now = self.figures()
         return LocalTrainingProgress(
             peer_id=self.dht.peer_id,
@@ -208,11 +258,12 @@ class ProgressTracker:
     # ---- the swarm ----
 
     def figures(self) -> Figures:
-        """All there is to say now, at once: what the properties below are taken from."""
+        """Returns all values at once. The properties are taken from them."""
         return _named(self._started().read())
 
     @property
     def global_progress(self) -> GlobalTrainingProgress:
+        """The progress of the swarm now."""
         now = self.figures()
         return GlobalTrainingProgress(
             epoch=now.epoch,
@@ -226,44 +277,51 @@ class ProgressTracker:
 
     @property
     def global_epoch(self) -> int:
+        """The epoch of the swarm."""
         return self.figures().epoch
 
     @property
     def ready_to_update_epoch(self) -> bool:
-        """Whether it is time for this contributor's step: the swarm is further, or its samples are enough."""
+        """True if it is time for the step of this contributor: the swarm is ahead, or its samples reach the target."""
         return self.figures().ready
 
     @property
     def should_begin_matchmaking(self) -> bool:
-        """Whether it is time to form a group for that step: matchmaking_time or batch_size_lead before it."""
+        """True if it is time to form a group for that step, by matchmaking_time or batch_size_lead."""
         return self.figures().match
 
     @property
     def estimated_next_update_time(self) -> float:
-        """In get_dht_time(); now, if the swarm is ready."""
+        """The moment of the next step in get_dht_time(). It is now if the swarm is ready."""
         now = self.figures()
         return get_dht_time() + (0 if now.ready else now.eta)
 
     @property
     def standing(self) -> str:
-        """Where this contributor stands: "in step", "late" by one epoch (whose step may be under way), "behind" by more, or "ahead"."""
+        """ "in step", "late" by one epoch (whose step may still run), "behind" by more, or "ahead"."""
         return STANDINGS[self.figures().standing]
 
     @property
     def fetched_global_progress_this_epoch(self) -> _Fetched:
+        """An event that is set once an answer of the swarm came in this epoch."""
         return _Fetched(self._started())
 
     def fetch_global_progress(self) -> None:
-        """Asks the swarm now instead of when it is due; fetched_global_progress_this_epoch tells when an answer came."""
+        """Asks the swarm at once. fetched_global_progress_this_epoch shows when an answer came."""
         self._started().refresh()
 
     # ---- life ----
 
     def is_alive(self) -> bool:
+        """True if the tracker was started and has not been shut down."""
         return self._progress is not None and self.figures().alive
 
     def shutdown(self, timeout: Optional[float] = None) -> None:
-        """Says that this contributor has gone. May be called twice."""
+        """Reports that this contributor has left. May be called twice.
+
+        Args:
+            timeout: Accepted without effect.
+        """
         if self._progress is not None:
             self._progress.close()
 
@@ -278,7 +336,9 @@ class ProgressTracker:
 
     def _started(self) -> _hivemind_c.Progress:
         if self._progress is None:
-            raise _hivemind_c.HivemindError("cannot use this tracker: it has not been started; call run_in_background()")
+            raise _hivemind_c.HivemindError(
+                "cannot use this tracker: it has not been started; call run_in_background()"
+            )
         return self._progress
 
 

@@ -1,6 +1,7 @@
 """What is done when: which part of an epoch's end happens before step() returns, and which in the background.
 
-Pure: options in, a plan out. docs/OPTIMIZER.md shows the same as a table and as timelines, and tests hold the two together.
+Pure: options in, a plan out. docs/OPTIMIZER.md shows the same as a table and as timelines, and tests hold the two
+together.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ Actions = Tuple[Action, ...]
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """now: in this order before step() returns. background: in this order after it, in a thread; then the outcome waits
-    until a later call of step() takes it over: the first after it is there, at the latest the one that ends the next epoch."""
+    until a later call of step() takes it over: the first after it is there, at the latest the one that ends the next
+    epoch."""
 
     now: Actions
     background: Actions = ()
@@ -46,19 +48,24 @@ class Schedule:
     def __post_init__(self) -> None:
         if self.delay_grad_averaging and self.use_local_updates:
             raise ValueError(
-                "delay_grad_averaging cannot be combined with use_local_updates: no gradients are averaged then; remove delay_grad_averaging"
+                "delay_grad_averaging cannot be combined with use_local_updates: no gradients are averaged then; "
+                "remove delay_grad_averaging"
             )
         if self.delay_grad_averaging and not self.delay_optimizer_step:
             raise ValueError(
-                "delay_grad_averaging=True needs delay_optimizer_step=True: a step cannot come before its gradients; remove delay_optimizer_step"
+                "delay_grad_averaging=True needs delay_optimizer_step=True: a step cannot come before its gradients; "
+                "remove delay_optimizer_step"
             )
         if self.delay_optimizer_step and not self.offload_optimizer:
             raise ValueError(
-                "a delayed optimizer step works on a copy of the parameters while the model trains on: write offload_optimizer=True, "
+                "a delayed optimizer step works on a copy of the parameters while the model trains on: write "
+                "offload_optimizer=True, "
                 "optimizer=lambda params: torch.optim.AdamW(params), params=model.parameters()"
             )
         if self.auxiliary and self.use_local_updates:
-            raise ValueError("an auxiliary peer has no local updates: it trains nothing; remove auxiliary or use_local_updates")
+            raise ValueError(
+                "an auxiliary peer has no local updates: it trains nothing; remove auxiliary or use_local_updates"
+            )
         every = self.average_state_every
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ValueError(f"average_state_every must be a number of epochs, 1 or more, not {every!r}")
@@ -92,7 +99,9 @@ class Schedule:
             now: Actions = (Action.SCHEDULER_STEP, Action.NEXT_EPOCH)
             if not average_state:
                 return Plan(now)
-            return Plan(now, average_state + update) if self.delay_state_averaging else Plan(now + average_state + update)
+            return (
+                Plan(now, average_state + update) if self.delay_state_averaging else Plan(now + average_state + update)
+            )
         gradients = () if alone else (Action.AVERAGE_GRADIENTS,)
         step = (Action.OPTIMIZER_STEP, Action.SCHEDULER_STEP)
         if self.delay_grad_averaging:

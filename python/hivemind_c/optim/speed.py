@@ -1,4 +1,4 @@
-"""How fast is a swarm? From how far it is, looked at now and then."""
+"""The speed of a swarm, from its progress at several moments."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ class Speed:
         self._at = self._total = self._speed = 0.0
 
     def look(self, progress: Any) -> float:
+        """Returns the speed after a look at the progress.
+
+        Args:
+            progress: A GlobalTrainingProgress.
+        """
         now, total = time.monotonic(), float(progress.epoch * progress.target_batch_size + progress.samples_accumulated)
         passed = now - self._at
         if not progress.num_peers:  # nobody has been heard yet: what they have done before is not what they do now

@@ -1,4 +1,4 @@
-"""The training state: parameters, the optimizer and what it remembers, the scheduler, the epoch; kept in step with the swarm."""
+"""TrainingStateAverager: parameters, optimizer, scheduler and epoch, averaged and shared with the swarm."""
 
 from __future__ import annotations
 
@@ -15,21 +15,33 @@ from hivemind_c._signature import shows_options_of
 from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.compression import AdaptiveCompressionBase, CompressionBase, CompressionInfo, NoCompression, TensorRole
 from hivemind_c.optim.background import Background
-from hivemind_c.optim.given import LRScheduler, OptimizerFactory, SchedulerFactory, make_optimizer, make_scheduler
-from hivemind_c.optim.grad_averager import AllBut, outcome_of
+from hivemind_c.optim.factories import LRScheduler, OptimizerFactory, SchedulerFactory, make_optimizer, make_scheduler
+from hivemind_c.optim.grad_averager import UncompressedKey, outcome_of
 from hivemind_c.optim.lineage import DIGITS, Lineage, digits_of
-from hivemind_c.optim.optimizer_state import dump_optimizer_state, initialize_optimizer_state_, load_optimizer_state  # noqa: F401  # hivemind has them here
+from hivemind_c.optim.manual_steps import ManualSteps
+
+# hivemind has them here
+from hivemind_c.optim.optimizer_state import (  # noqa: F401
+    dump_optimizer_state,
+    initialize_optimizer_state_,
+    load_optimizer_state,
+)
 from hivemind_c.optim.parameters import Group, copy_all, flat_views
-from hivemind_c.optim.sharing import SharedState
+from hivemind_c.optim.state_offers import StateOffers
 from hivemind_c.optim.statistics import describe, describe_scheduler, probe, restore, restore_scheduler, statistics_of
-from hivemind_c.optim.stepping import Steps
 
 logger = logging.getLogger("hivemind_c.optim")
 LRSchedulerBase = LRScheduler  #: hivemind's name for it
 
 
-class StatisticsAsTheyAre(AdaptiveCompressionBase):
-    """What the user chose, but for what the optimizer remembers: second moments are often too small for float16, and a zero there is an enormous step."""
+class UncompressedStatistics(AdaptiveCompressionBase):
+    """The compression that the user chose, but none for optimizer statistics.
+
+    Second moments are often too small for float16, and a zero among them makes an enormous step.
+
+    Args:
+        rest: Compression of all other tensors.
+    """
 
     def __init__(self, rest: CompressionBase):
         self.rest, self.exact = rest, NoCompression()
@@ -38,22 +50,40 @@ class StatisticsAsTheyAre(AdaptiveCompressionBase):
         return self.exact if info.role is TensorRole.OPTIMIZER else self.rest
 
 
-def but_statistics(chosen: CompressionBase) -> CompressionBase:
-    return chosen if isinstance(chosen, (AdaptiveCompressionBase, NoCompression)) else StatisticsAsTheyAre(chosen)
+def uncompressed_statistics(chosen: CompressionBase) -> CompressionBase:
+    """Returns a compression like the chosen one that leaves optimizer statistics as they are.
+
+    Args:
+        chosen: Compression from the user. An adaptive one, or none at all, is returned unchanged.
+    """
+    return chosen if isinstance(chosen, (AdaptiveCompressionBase, NoCompression)) else UncompressedStatistics(chosen)
 
 
-class TrainingStateAverager(Steps, DecentralizedAverager):
-    """Steps the optimizer and the scheduler, averages their state with other peers, gives it to joiners and takes it from others.
+class TrainingStateAverager(ManualSteps, DecentralizedAverager):
+    """Steps optimizer and scheduler, averages their state with other peers, and shares it with joining peers.
 
-    optimizer, scheduler: an object, or a function that makes one (of parameter groups; of the optimizer). offload_optimizer: the optimizer works on
-    float32 copies in the host's memory; it is a function then. extra_tensors: averaged and shared too, floating-point (a batch norm's statistics).
-    average_opt_statistics: names of what the optimizer remembers, to be averaged as well. delta_rule_averaging: averages are added as a
-    difference, because training goes on while they are made. reuse_tensors: parameters are averaged where they are.
-    custom_gradients: step() takes gradients from the optimizer's parameters, where the program has put them. sync_epoch_when_averaging: an averaging by step() brings
-    local_epoch to that of the others. initialize_optimizer, performance_ema_alpha, status_loglevel: accepted as hivemind has them, without effect.
+    An Optimizer has one. A program that has no Optimizer calls step() itself.
+
+    Args:
+        dht: A DHT that runs.
+        optimizer: An optimizer of torch, or a function that makes one of parameter groups.
+        params: Parameters or parameter groups for that function.
+        scheduler: A scheduler of torch, or a function that makes one of the optimizer.
+        initialize_optimizer: Accepted without effect.
+        offload_optimizer: Let the optimizer, then a function, work on float32 copies in host memory.
+        custom_gradients: Take gradients from the parameters of the optimizer, where the program has put them.
+        reuse_tensors: Average parameters in place, without a copy. None: as offload_optimizer.
+        delta_rule_averaging: Add the difference that averaging made, so that training can continue meanwhile.
+        performance_ema_alpha: Accepted without effect.
+        sync_epoch_when_averaging: Let each averaging by step() bring local_epoch to that of the other members.
+        parameter_names: Names of the parameters, by which an adaptive compression chooses. None: their indices.
+        average_opt_statistics: Names of optimizer statistics to average, such as ("exp_avg_sq",).
+        extra_tensors: Floating-point tensors to average and share, such as the statistics of batch norm.
+        status_loglevel: Accepted without effect.
+        **kwargs: Options of DecentralizedAverager, such as prefix and start.
     """
 
-    _on_demand = False  # SharedState decides when
+    _on_demand = False  # StateOffers decides when
     _told_of_no_metric = False  # a metric may come less often than epochs end
 
     @shows_options_of(DecentralizedAverager, but=("averaged_tensors", "tensor_infos"))
@@ -84,43 +114,72 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
         self.extra_tensors = list(extra_tensors)
         for tensor in self.extra_tensors:
             if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
-                raise ValueError("extra_tensors must be floating-point tensors, like a batch norm's running_mean; others cannot be averaged")
-        self.parameter_names, self.reuse_tensors, self.performance_ema_alpha = parameter_names, bool(offload_optimizer if reuse_tensors is None else reuse_tensors), performance_ema_alpha
+                raise ValueError(
+                    "extra_tensors must be floating-point tensors, like a batch norm's running_mean; others cannot be "
+                    "averaged"
+                )
+        self.parameter_names, self.performance_ema_alpha = parameter_names, performance_ema_alpha
+        self.reuse_tensors = bool(offload_optimizer if reuse_tensors is None else reuse_tensors)
         names = (average_opt_statistics,) if isinstance(average_opt_statistics, str) else tuple(average_opt_statistics)
         self.opt_keys_for_averaging, self.status_loglevel = names, status_loglevel
         probed, self._whole = probe(self.optimizer, names)
         self._statistics = [(index, name) for index, name, _ in probed]
         self.background = Background("hivemind_c optimizer")
-        self.state_lock = self.lock_optimizer = threading.RLock()  # held while the state is changed or read; the second name is hivemind's
+        # held while the state is changed or read; the second name is hivemind's
+        self.state_lock = self.lock_optimizer = threading.RLock()
         self.local_epoch = 0
-        self.lineage = Lineage(lambda: (*self.parameters.main, *(statistic.tensor for statistic in statistics_of(self.optimizer))))
-        self.tensors_to_average, infos = self._buffers(probed, offload_optimizer if reuse_tensors is None else reuse_tensors, parameter_names)
+        self.lineage = Lineage(
+            lambda: (*self.parameters.main, *(statistic.tensor for statistic in statistics_of(self.optimizer)))
+        )
+        self.tensors_to_average, infos = self._buffers(
+            probed, offload_optimizer if reuse_tensors is None else reuse_tensors, parameter_names
+        )
         self._before: List[torch.Tensor] = []
         self._taken: List[bool] = []  # of tensors_to_average, whether this peer had it when it was loaded
         self.loaded = False  # what is to be averaged, or has been, is in the averager's tensors
-        self.shared = SharedState(self)
+        self.offers = StateOffers(self)
         self.share_averages = False  # what is offered to joiners is the last average instead of the state in use
-        chosen = {name: but_statistics(kwargs[name]) for name in ("compression", "state_compression") if name in kwargs}
-        self._told = torch.zeros(DIGITS)  # which replica is averaged, and so whether all were alike
-        infos.append(CompressionInfo.from_tensor(self._told, key="lineage"))
-        chosen["compression"] = AllBut("lineage", chosen.get("compression", NoCompression()))
-        super().__init__([*self.tensors_to_average, self._told], dht, tensor_infos=infos, **{**kwargs, **chosen})
+        chosen = {
+            name: uncompressed_statistics(kwargs[name])
+            for name in ("compression", "state_compression")
+            if name in kwargs
+        }
+        self._mark_digits = torch.zeros(DIGITS)  # which replica is averaged, and so whether all were alike
+        infos.append(CompressionInfo.from_tensor(self._mark_digits, key="lineage"))
+        chosen["compression"] = UncompressedKey("lineage", chosen.get("compression", NoCompression()))
+        super().__init__([*self.tensors_to_average, self._mark_digits], dht, tensor_infos=infos, **{**kwargs, **chosen})
         own = bool(self.extra_tensors)  # which differ where replicas are alike
-        self._exact = not own and self._tensors.as_they_are and all(t.dtype is not torch.float64 for t in self.tensors_to_average)
+        self._exact = (
+            not own and self._tensors.as_they_are and all(t.dtype is not torch.float64 for t in self.tensors_to_average)
+        )
 
-    def _buffers(self, probed: Sequence[Tuple[int, str, torch.Tensor]], reuse: bool, names: Optional[Sequence[str]]) -> Tuple[List[torch.Tensor], list]:
+    def _buffers(
+        self, probed: Sequence[Tuple[int, str, torch.Tensor]], reuse: bool, names: Optional[Sequence[str]]
+    ) -> Tuple[List[torch.Tensor], list]:
         main = self._trained()
         self._n_trained = len(main)
         plain = all(p.device.type == "cpu" and p.dtype in (torch.float32, torch.float64) for p in main)
-        reuse = reuse and not self.delta_rule_averaging and (plain or all(p.dtype is torch.float32 for p in main) and cuda.averages(main))
+        reuse = (
+            reuse
+            and not self.delta_rule_averaging
+            and (plain or all(p.dtype is torch.float32 for p in main) and cuda.averages(main))
+        )
         self._averages_the_model_in_place = reuse and not self.offload_optimizer
         pin = any(p.device.type == "cuda" for p in (*self.parameters.model, *self.extra_tensors))
         tensors = (main if reuse else flat_views(main, device="cpu", pin=pin)) + flat_views(
             [tensor for _, _, tensor in probed] + self.extra_tensors, device="cpu", pin=pin
         )
-        keys = list(names or range(len(main))) + [f"{name} of {index}" for index, name, _ in probed] + [f"extra {i}" for i in range(len(self.extra_tensors))]
-        roles = self._roles() + [TensorRole.OPTIMIZER] * len(probed) + [TensorRole.UNSPECIFIED] * len(self.extra_tensors)
-        return tensors, [CompressionInfo.from_tensor(tensor, key=key, role=role) for tensor, key, role in zip(tensors, keys, roles)]
+        keys = (
+            list(names or range(len(main)))
+            + [f"{name} of {index}" for index, name, _ in probed]
+            + [f"extra {i}" for i in range(len(self.extra_tensors))]
+        )
+        roles = (
+            self._roles() + [TensorRole.OPTIMIZER] * len(probed) + [TensorRole.UNSPECIFIED] * len(self.extra_tensors)
+        )
+        return tensors, [
+            CompressionInfo.from_tensor(tensor, key=key, role=role) for tensor, key, role in zip(tensors, keys, roles)
+        ]
 
     def _trained(self) -> List[torch.Tensor]:
         """What is averaged of what is trained: the parameters."""
@@ -131,16 +190,17 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
 
     @property
     def pending_updates(self) -> bool:
-        """Whether a step is under way in the background."""
+        """True while a step runs in the background."""
         return self.background.busy
 
     @property
     def main_parameters(self) -> List[torch.Tensor]:
+        """The parameters of the model."""
         return self.parameters.model
 
     @property
     def param_groups(self) -> List[Dict[str, Any]]:
-        """The optimizer's groups, with the model's parameters."""
+        """The groups of the optimizer, with the parameters of the model."""
         if not self.parameters.offload:
             return self.optimizer.param_groups
         rest = iter(self.parameters.model)
@@ -149,7 +209,11 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
     # ---- one thing each; the Optimizer decides when ----
 
     def step_optimizer(self, grad_scaler: Any = None) -> None:
-        """Steps the optimizer with the gradients that lie in its parameters."""
+        """Steps the optimizer with the gradients in its parameters.
+
+        Args:
+            grad_scaler: GradScaler that unscales the gradients, and skips the step if one overflowed.
+        """
         with self.state_lock:
             self.parameters.pull()
             self.parameters.settle()
@@ -159,7 +223,11 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
                 self.optimizer.step()
 
     def step_scheduler(self, metric: Optional[float] = None) -> None:
-        """Steps the scheduler by one epoch; metric: what ReduceLROnPlateau looks at, without which it is not stepped."""
+        """Steps the scheduler by one epoch.
+
+        Args:
+            metric: Value for ReduceLROnPlateau, which is not stepped without one.
+        """
         if self.scheduler is None:
             return
         with self.state_lock:
@@ -169,19 +237,28 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
                 self.scheduler.step(metric)
             elif not self._told_of_no_metric:
                 self._told_of_no_metric = True
-                logger.warning("skipping a step of ReduceLROnPlateau: this epoch has no metric; call optimizer.report_metric(loss)")
+                logger.warning(
+                    "skipping a step of ReduceLROnPlateau: this epoch has no metric; call optimizer.report_metric(loss)"
+                )
 
     @torch.no_grad()
     def load_state_into_averager_(self) -> bool:
-        """Takes copies of what is to be averaged. False: the optimizer remembers nothing yet that should be. A statistic that it does not have (of a layer that this peer
-        has not used yet) counts as zeros, as torch begins it, and after the first average as that: zeros in each round would draw the others' down again and again."""
+        """Copies the state that is to be averaged. False: the optimizer has none of the statistics yet.
+
+        A statistic that this peer lacks, of a layer that it has not used yet, counts as zeros, as torch begins it.
+        After the first average it counts as that average: zeros in each round would draw those of other peers down.
+        """
         live = self._live()
         if live is None:
             return False
         self._taken = [tensor is not None for tensor in live]
-        pairs = [(averaged, tensor) for averaged, tensor in zip(self.tensors_to_average, live) if tensor is not None and averaged.data_ptr() != tensor.data_ptr()]
+        pairs = [
+            (averaged, tensor)
+            for averaged, tensor in zip(self.tensors_to_average, live)
+            if tensor is not None and averaged.data_ptr() != tensor.data_ptr()
+        ]
         copy_all([averaged for averaged, _ in pairs], [tensor for _, tensor in pairs])
-        self._told.copy_(torch.tensor(digits_of(self.lineage.mark)))
+        self._mark_digits.copy_(torch.tensor(digits_of(self.lineage.mark)))
         if self.delta_rule_averaging:
             self._before = self._before or [torch.empty_like(averaged) for averaged in self.tensors_to_average]
             copy_all(self._before, self.tensors_to_average)
@@ -190,27 +267,40 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
 
     @torch.no_grad()
     def apply_averaged_state_(self) -> None:
-        """Writes averages where they belong (with delta_rule_averaging: adds what they changed), but for what this peer did not have: torch begins a state as a whole."""
+        """Writes averages into parameters and statistics, but not into statistics that this peer lacks.
+
+        With delta_rule_averaging it adds the difference that averaging made. torch begins a statistic as a whole, so a
+        part of one is not written.
+        """
         with self.state_lock:
             live = self._live() if self.loaded else None
             self.loaded = False
             if live is None:
                 return
             self.parameters.settle()
-            there = [(i, tensor) for i, (tensor, taken) in enumerate(zip(live, self._taken)) if taken and tensor is not None]
+            there = [
+                (i, tensor) for i, (tensor, taken) in enumerate(zip(live, self._taken)) if taken and tensor is not None
+            ]
             if self.delta_rule_averaging:
                 floors = self._floors(there)
-                torch._foreach_sub_(self._before, self.tensors_to_average)  # what averages are stays as it is, for joiners
-                torch._foreach_sub_([tensor for _, tensor in there], [self._before[i].to(tensor.device) for i, tensor in there])
+                # what averages are stays as it is, for joiners
+                torch._foreach_sub_(self._before, self.tensors_to_average)
+                torch._foreach_sub_(
+                    [tensor for _, tensor in there], [self._before[i].to(tensor.device) for i, tensor in there]
+                )
                 for tensor, floor in floors:
                     torch.maximum(tensor, floor, out=tensor)
                 return
-            pairs = [(self.tensors_to_average[i], tensor) for i, tensor in there if self.tensors_to_average[i].data_ptr() != tensor.data_ptr()]
+            pairs = [
+                (self.tensors_to_average[i], tensor)
+                for i, tensor in there
+                if self.tensors_to_average[i].data_ptr() != tensor.data_ptr()
+            ]
             copy_all([tensor for _, tensor in pairs], [averaged for averaged, _ in pairs])
 
     def _floors(self, there: Sequence[Tuple[int, torch.Tensor]]) -> List[Tuple[torch.Tensor, torch.Tensor]]:
-        """Variances (of gradients, of a batch norm) fade while they are averaged, and with the difference added would become less than nothing: none becomes less than both what it
-        is here and the average."""
+        """Variances (of gradients, of a batch norm) fade while they are averaged, and with the difference added would
+        become less than nothing: none becomes less than both what it is here and the average."""
         found = []
         for i, tensor in there:
             averaged, before = self.tensors_to_average[i], self._before[i]
@@ -219,14 +309,18 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
         return found
 
     def update_model(self) -> None:
-        """Brings what is there to where the model reads it; in the thread that trains."""
+        """Copies averages and the result of the optimizer into the model. Call it in the thread that trains."""
         self.apply_averaged_state_()
         with self.state_lock:
             self.parameters.push()
 
     def _live(self) -> Optional[List[Optional[torch.Tensor]]]:
-        """What tensors_to_average are averages of; None where the optimizer has not begun that state, and None for all if it has begun none."""
-        states = [self.optimizer.state.get(self.parameters.main[index], {}).get(name) for index, name in self._statistics]
+        """What tensors_to_average are averages of; None where the optimizer has not begun that state, and None for all
+        if it has begun none.
+        """
+        states = [
+            self.optimizer.state.get(self.parameters.main[index], {}).get(name) for index, name in self._statistics
+        ]
         if states and all(state is None for state in states):
             return None
         return [*self._trained(), *states, *(t.detach() for t in self.extra_tensors)]
@@ -234,13 +328,30 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
     # ---- with others ----
 
     def schedule_step(self, scheduled_time: Optional[float] = None, **kwargs: Any) -> Any:
-        """Begins to look for a group now, so that it stands at scheduled_time; hand the outcome to step(averaging_control=...), or to average_loaded."""
+        """Begins to look for a group, and returns a control for step(averaging_control=...) or average_loaded().
+
+        Args:
+            scheduled_time: Moment in get_dht_time() by which the group is to be complete.
+            **kwargs: Options of DecentralizedAverager.step.
+        """
         if self.sync_epoch_when_averaging and kwargs.setdefault("gather", self.local_epoch) != self.local_epoch:
-            raise ValueError("gather cannot be combined with sync_epoch_when_averaging: members exchange their epochs there; remove gather")
-        return DecentralizedAverager.step(self, scheduled_time=scheduled_time, wait=False, require_trigger=True, **kwargs)
+            raise ValueError(
+                "gather cannot be combined with sync_epoch_when_averaging: members exchange their epochs there; "
+                "remove gather"
+            )
+        return DecentralizedAverager.step(
+            self, scheduled_time=scheduled_time, wait=False, require_trigger=True, **kwargs
+        )
 
     def average_loaded(self, control: Any, timeout: Optional[float] = None) -> Dict[str, Any]:
-        """Averages what load_state_into_averager_ took. HivemindError: it failed, and apply_averaged_state_ will write nothing."""
+        """Averages the copies that load_state_into_averager_() took, and returns {peer_id: value} of the members.
+
+        Raises HivemindError if the round failed. apply_averaged_state_() then writes nothing.
+
+        Args:
+            control: Control from schedule_step().
+            timeout: Longest time in seconds to wait. None: no limit.
+        """
         control.check_unused(self)
         control.allow_allreduce()
         try:
@@ -253,14 +364,16 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
         return members
 
     def _were_alike(self, control: Any) -> bool:
-        """Whether all that was averaged was this replica: then it is what it was, to the bit (csrc/core/round/run.h), and that of those who missed the round."""
+        """Whether all that was averaged was this replica: then it is what it was, to the bit (csrc/core/round/run.h),
+        and that of those who missed the round.
+        """
         whole = all(share in (0, 1) and not auxiliary for _, _, _, auxiliary, _, share in control.details(0)[0])
-        return self._exact and whole and self._told.round().tolist() == digits_of(self.lineage.mark)
+        return self._exact and whole and self._mark_digits.round().tolist() == digits_of(self.lineage.mark)
 
     # ---- giving it to others and taking it from them ----
 
     def get_current_state(self) -> Tuple[Dict[str, Any], List[torch.Tensor], List[CompressionInfo]]:
-        """(what is plain, tensors, what they are): all that a joiner needs. The tensors are copies."""
+        """Returns (metadata, tensors, infos) for a joining peer. The tensors are copies."""
         with self.state_lock:
             described = describe(self.optimizer)
             if self.share_averages:  # of what the optimizer remembers only what is averaged is equal on all peers
@@ -270,9 +383,20 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
                 statistics = statistics_of(self.optimizer)
                 main = [p.detach() for p in self.parameters.main]
                 tensors = main + [s.tensor for s in statistics] + self.extra_tensors
-                roles = [TensorRole.PARAMETER] * len(main) + [TensorRole.OPTIMIZER] * len(statistics) + [TensorRole.UNSPECIFIED] * len(self.extra_tensors)
-                infos = [CompressionInfo.from_tensor(t, key=i, role=role) for i, (t, role) in enumerate(zip(tensors, roles))]
-            metadata = {"epoch": self.local_epoch, "parameters": len(self.parameters.main), "optimizer": described, "scheduler": describe_scheduler(self.scheduler)}
+                roles = (
+                    [TensorRole.PARAMETER] * len(main)
+                    + [TensorRole.OPTIMIZER] * len(statistics)
+                    + [TensorRole.UNSPECIFIED] * len(self.extra_tensors)
+                )
+                infos = [
+                    CompressionInfo.from_tensor(t, key=i, role=role) for i, (t, role) in enumerate(zip(tensors, roles))
+                ]
+            metadata = {
+                "epoch": self.local_epoch,
+                "parameters": len(self.parameters.main),
+                "optimizer": described,
+                "scheduler": describe_scheduler(self.scheduler),
+            }
             metadata["lineage"] = self._state_lineage()
             return metadata, [tensor.detach().clone() for tensor in tensors], infos
 
@@ -285,7 +409,14 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
 
     @torch.no_grad()
     def set_current_state(self, metadata: Dict[str, Any], tensors: Sequence[torch.Tensor]) -> None:
-        """Takes over what a peer gave. ValueError, and nothing has changed: it is not the state of such a training."""
+        """Replaces the state by one from a peer.
+
+        Raises ValueError, and changes nothing, if it is not a state of this training.
+
+        Args:
+            metadata: Metadata from get_current_state() of the peer.
+            tensors: Tensors from get_current_state() of the peer.
+        """
         main, extra = [p.detach() for p in self.parameters.main], [t.detach() for t in self.extra_tensors]
         n = len(main)
         if not isinstance(metadata, dict) or metadata.get("parameters") != n or len(tensors) < n + len(extra):
@@ -293,7 +424,10 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
         middle, last = tensors[n : len(tensors) - len(extra)], tensors[len(tensors) - len(extra) :]
         for own, given in zip((*main, *extra), (*tensors[:n], *last)):
             if tuple(own.shape) != tuple(given.shape):
-                raise ValueError(f"the state from a peer is of another model: a tensor in it is {tuple(given.shape)}, and {tuple(own.shape)} here")
+                raise ValueError(
+                    f"the state from a peer is of another model: a tensor in it is {tuple(given.shape)}, and "
+                    f"{tuple(own.shape)} here"
+                )
         epoch = metadata.get("epoch")
         if not isinstance(epoch, int) or isinstance(epoch, bool) or not 0 <= epoch < 1 << 48:
             raise ValueError("the state from a peer is damaged: it has no epoch")
@@ -306,13 +440,26 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
             self.lineage.restart(metadata.get("lineage"))
             self.parameters.push(force=True)
 
-    def load_state_from_peers(self, wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0) -> bool:  # type: ignore[override]
-        """Takes over the state that a majority of the swarm offers, of epoch_least or later; False if there is none to be had, and nothing has changed then."""
+    def load_state_from_peers(  # type: ignore[override]
+        self, wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0
+    ) -> bool:
+        """Replaces the state by the one that a majority of the swarm offers. False: there is none, and nothing changed.
+
+        Args:
+            wait: Must be True, because nothing may train while parameters change.
+            timeout: Longest time in seconds to download it. None: no limit.
+            epoch_least: Oldest epoch whose state is accepted.
+        """
         if not wait:
-            raise ValueError("load_state_from_peers does not support wait=False: it changes parameters, so nothing may train meanwhile; remove wait=False")
+            raise ValueError(
+                "load_state_from_peers does not support wait=False: it changes parameters, so nothing may train "
+                "meanwhile; remove wait=False"
+            )
         self.background.settle()
         begin = time.monotonic()
-        taken = self.shared.taken(super().load_state_from_peers(timeout=timeout, epoch_least=epoch_least), time.monotonic() - begin)
+        taken = self.offers.apply_loaded(
+            super().load_state_from_peers(timeout=timeout, epoch_least=epoch_least), time.monotonic() - begin
+        )
         if taken:
             self.background.drop()  # what it made is of the state before
         return taken
@@ -320,7 +467,10 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
     # ---- checkpoints ----
 
     def state_dict(self) -> Dict[str, Any]:
-        """All of it but the model, for torch.save: torch's own state_dict of the optimizer, and beside it what else there is."""
+        """Returns the state without the model, for torch.save.
+
+        It is the state_dict of the optimizer, with the scheduler, the epoch and, with offload, the exact parameters.
+        """
         self.background.take(wait=True)
         with self.state_lock:
             self.parameters.pull()
@@ -333,7 +483,11 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Restores what state_dict gave, or what torch's optimizer did. The model is restored by itself, before or after."""
+        """Restores the result of state_dict(), or that of an optimizer of torch. The model is restored separately.
+
+        Args:
+            state_dict: Result of state_dict().
+        """
         self.background.drop()
         more = state_dict.get("hivemind_c", {})
         old_epoch = state_dict.get("state", {}).get("local_epoch")  # where hivemind keeps it
@@ -348,5 +502,5 @@ class TrainingStateAverager(Steps, DecentralizedAverager):
                 copy_all([p.detach() for p in self.parameters.main], more["parameters"])
                 self.parameters.push(force=True)
             self.local_epoch, self.loaded = int(more.get("local_epoch", old_epoch or 0)), False
-            self.shared.replaced()
+            self.offers.invalidate()
             self.lineage.restart()

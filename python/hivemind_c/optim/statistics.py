@@ -1,4 +1,4 @@
-"""What an optimizer and a scheduler remember, as numbers and tensors that can be sent to a stranger and taken from one."""
+"""The state of an optimizer and a scheduler as plain numbers and tensors, which are safe to take from a stranger."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 
 Plain = Any  # None, bool, int, float, str, and lists and dicts of them
 NAME_MAX, DEPTH_MAX = 128, 8
-HOW = {"capturable", "differentiable", "foreach", "fused"}  #: options that say how a device steps, and not what comes out: each peer has its own
+#: options that say how a device steps, and not what comes out: each peer has its own
+HOW = {"capturable", "differentiable", "foreach", "fused"}
 
 
 class Statistic(NamedTuple):
@@ -30,7 +31,11 @@ def statistics_of(optimizer: torch.optim.Optimizer) -> List[Statistic]:
     found = []
     for index, p in enumerate(parameters_of(optimizer)):
         state = optimizer.state.get(p, {})
-        found += [Statistic(index, str(name), state[name]) for name in sorted(state, key=str) if isinstance(state[name], torch.Tensor)]
+        found += [
+            Statistic(index, str(name), state[name])
+            for name in sorted(state, key=str)
+            if isinstance(state[name], torch.Tensor)
+        ]
     return found
 
 
@@ -41,12 +46,19 @@ def is_plain(value: Any, depth: int = 0) -> bool:
         return False
     if isinstance(value, (list, tuple)):
         return all(is_plain(item, depth + 1) for item in value)
-    return isinstance(value, dict) and all(isinstance(key, (str, int)) and is_plain(item, depth + 1) for key, item in value.items())
+    return isinstance(value, dict) and all(
+        isinstance(key, (str, int)) and is_plain(item, depth + 1) for key, item in value.items()
+    )
 
 
 def describe(optimizer: torch.optim.Optimizer) -> Dict[str, Plain]:
-    """Whatever of it is no tensor: the options of its groups, and the plain numbers of its state. Peers of one state describe it alike."""
-    groups = [{name: value for name, value in group.items() if name not in HOW and name != "params" and is_plain(value)} for group in optimizer.param_groups]
+    """Whatever of it is no tensor: the options of its groups, and the plain numbers of its state. Peers of one state
+    describe it alike.
+    """
+    groups = [
+        {name: value for name, value in group.items() if name not in HOW and name != "params" and is_plain(value)}
+        for group in optimizer.param_groups
+    ]
     numbers = []
     for index, p in enumerate(parameters_of(optimizer)):
         for name, value in optimizer.state.get(p, {}).items():
@@ -55,17 +67,31 @@ def describe(optimizer: torch.optim.Optimizer) -> Dict[str, Plain]:
     return {"groups": groups, "numbers": numbers, "tensors": [[s.index, s.name] for s in statistics_of(optimizer)]}
 
 
-def restore(optimizer: torch.optim.Optimizer, described: Dict[str, Plain], tensors: Sequence[torch.Tensor], whole: AbstractSet[str] = frozenset()) -> None:
-    """Puts it into a described state, with copies of the tensors. whole: the names without which torch takes no parameter's state; what is given without some of them
-    joins what is there, and is left out where nothing is. ValueError, and nothing has changed: the description is not of such an optimizer."""
+def restore(
+    optimizer: torch.optim.Optimizer,
+    described: Dict[str, Plain],
+    tensors: Sequence[torch.Tensor],
+    whole: AbstractSet[str] = frozenset(),
+) -> None:
+    """Puts it into a described state, with copies of the tensors. whole: the names without which torch takes no
+    parameter's state; what is given without some of them joins what is there, and is left out where nothing is.
+    ValueError, and nothing has changed: the description is not of such an optimizer."""
     params = parameters_of(optimizer)
     names, numbers, groups = (_list(described, key) for key in ("tensors", "numbers", "groups"))
     if len(names) != len(tensors) or len(groups) != len(optimizer.param_groups):
-        raise ValueError("the optimizer's state from a peer has other groups or tensors than it names: use the same optimizer on all peers")
+        raise ValueError(
+            "the optimizer's state from a peer has other groups or tensors than it names: use the same optimizer on "
+            "all peers"
+        )
     state: Dict[int, Dict[str, Any]] = {}
-    for (index, name, *value), tensor in itertools.chain(zip(map(_entry, names), tensors), zip(map(_entry, numbers), itertools.repeat(None))):
+    for (index, name, *value), tensor in itertools.chain(
+        zip(map(_entry, names), tensors), zip(map(_entry, numbers), itertools.repeat(None))
+    ):
         if not 0 <= index < len(params):
-            raise ValueError("the optimizer's state from a peer has more parameters than there are here: train the same model on all peers")
+            raise ValueError(
+                "the optimizer's state from a peer has more parameters than there are here: train the same model on "
+                "all peers"
+            )
         state.setdefault(index, {})[name] = tensor.clone() if tensor is not None else value[0]
     for index in [index for index, given in state.items() if not whole <= given.keys()]:
         mine, given = optimizer.state.get(params[index]), state.pop(index)
@@ -76,12 +102,25 @@ def restore(optimizer: torch.optim.Optimizer, described: Dict[str, Plain], tenso
     for mine, theirs in zip(own["param_groups"], groups):
         if not isinstance(theirs, dict):
             raise ValueError("the optimizer's state from a peer is damaged: a group of it is no dictionary")
-        merged.append({**mine, **{key: value for key, value in theirs.items() if key in mine and key not in HOW and alike(mine[key], value)}})
+        merged.append(
+            {
+                **mine,
+                **{
+                    key: value
+                    for key, value in theirs.items()
+                    if key in mine and key not in HOW and alike(mine[key], value)
+                },
+            }
+        )
     optimizer.load_state_dict({"state": state, "param_groups": merged})
 
 
 def describe_scheduler(scheduler: Any) -> Dict[str, Plain]:
-    return {name: value for name, value in scheduler.state_dict().items() if is_plain(value)} if scheduler is not None else {}
+    return (
+        {name: value for name, value in scheduler.state_dict().items() if is_plain(value)}
+        if scheduler is not None
+        else {}
+    )
 
 
 def restore_scheduler(scheduler: Any, described: Any) -> None:
@@ -89,7 +128,11 @@ def restore_scheduler(scheduler: Any, described: Any) -> None:
     if scheduler is None or not isinstance(described, dict):
         return
     mine = scheduler.state_dict()
-    taken = {name: value for name, value in described.items() if name in mine and is_plain(mine[name]) and alike(mine[name], value)}
+    taken = {
+        name: value
+        for name, value in described.items()
+        if name in mine and is_plain(mine[name]) and alike(mine[name], value)
+    }
     taken.pop("lr_lambdas", None)  # the insides of functions
     scheduler.load_state_dict({**mine, **taken})
 
@@ -105,36 +148,50 @@ def alike(mine: Any, theirs: Any) -> bool:
     if isinstance(mine, (list, tuple)):
         return isinstance(theirs, (list, tuple)) and len(mine) == len(theirs) and all(map(alike, mine, theirs))
     if isinstance(mine, dict):
-        return isinstance(theirs, dict) and all(key in mine and alike(mine[key], value) for key, value in theirs.items())
+        return isinstance(theirs, dict) and all(
+            key in mine and alike(mine[key], value) for key, value in theirs.items()
+        )
     return isinstance(mine, str) and isinstance(theirs, str) and len(theirs) <= NAME_MAX
 
 
-def probe(optimizer: torch.optim.Optimizer, wanted: Sequence[str]) -> Tuple[List[Tuple[int, str, torch.Tensor]], Set[str]]:
-    """What the optimizer will remember under these names, as (index, name, an empty tensor without memory), found out by a step without numbers; and all the names that it
-    then knows."""
+def probe(
+    optimizer: torch.optim.Optimizer, wanted: Sequence[str]
+) -> Tuple[List[Tuple[int, str, torch.Tensor]], Set[str]]:
+    """What the optimizer will remember under these names, as (index, name, an empty tensor without memory), found out
+    by a step without numbers; and all the names that it then knows."""
     if not wanted:
         return [], set()
     groups = []
     for group in optimizer.param_groups:
-        params = [torch.nn.Parameter(torch.empty(p.shape, dtype=p.dtype, device="meta"), requires_grad=p.requires_grad) for p in group["params"]]
+        params = [
+            torch.nn.Parameter(torch.empty(p.shape, dtype=p.dtype, device="meta"), requires_grad=p.requires_grad)
+            for p in group["params"]
+        ]
         for p in params:
             p.grad = torch.empty_like(p) if p.requires_grad else None
         groups.append({**group, "params": params, **({"fused": None, "foreach": False} if "foreach" in group else {})})
     double = optimizer.__class__.__new__(optimizer.__class__)
-    double.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name not in ("state", "param_groups", "step")})
+    double.__dict__.update(
+        {name: value for name, value in optimizer.__dict__.items() if name not in ("state", "param_groups", "step")}
+    )
     double.__setstate__({"state": __import__("collections").defaultdict(dict), "param_groups": groups})
     try:
         optimizer.__class__.step(double)
     except Exception as error:
         raise ValueError(
-            f"average_opt_statistics: what {type(optimizer).__name__} remembers cannot be determined before its first step ({error}): remove average_opt_statistics"
+            f"average_opt_statistics: what {type(optimizer).__name__} remembers cannot be determined before its first "
+            f"step ({error}): remove average_opt_statistics"
         ) from error
     there = {s.name for s in statistics_of(double)}
     for name in wanted:
         if name not in there:
             known = ", ".join(sorted(there)) or "nothing"
-            raise ValueError(f"average_opt_statistics: {type(optimizer).__name__} does not remember {name!r}; it remembers {known}")
-    found = [(s.index, s.name, s.tensor) for s in statistics_of(double) if s.name in wanted and s.tensor.is_floating_point()]
+            raise ValueError(
+                f"average_opt_statistics: {type(optimizer).__name__} does not remember {name!r}; it remembers {known}"
+            )
+    found = [
+        (s.index, s.name, s.tensor) for s in statistics_of(double) if s.name in wanted and s.tensor.is_floating_point()
+    ]
     return found, {str(name) for state in double.state.values() for name in state}
 
 
@@ -146,6 +203,12 @@ def _list(described: Any, key: str) -> list:
 
 
 def _entry(entry: Any) -> Sequence[Any]:
-    if not isinstance(entry, (list, tuple)) or not 2 <= len(entry) <= 3 or not isinstance(entry[0], int) or not isinstance(entry[1], str) or len(entry[1]) > NAME_MAX:
+    if (
+        not isinstance(entry, (list, tuple))
+        or not 2 <= len(entry) <= 3
+        or not isinstance(entry[0], int)
+        or not isinstance(entry[1], str)
+        or len(entry[1]) > NAME_MAX
+    ):
         raise ValueError("the optimizer's state from a peer is damaged: an entry of it is not an index and a name")
     return entry

@@ -14,21 +14,38 @@ from hivemind_c._log import aside
 from hivemind_c._signature import shows_options_of
 from hivemind_c.averaging.control import Gathered
 from hivemind_c.compression import CompressionInfo, TensorRole
-from hivemind_c.optim.optimizer_state import dump_optimizer_state, initialize_optimizer_state, load_optimizer_state  # noqa: F401  # hivemind has them here
+
+# hivemind has them here
+from hivemind_c.optim.optimizer_state import (  # noqa: F401
+    dump_optimizer_state,
+    initialize_optimizer_state,
+    load_optimizer_state,
+)
 from hivemind_c.optim.state_averager import TrainingStateAverager
 
 logger = logging.getLogger("hivemind_c.optim")
 
 
 class TrainingAverager(TrainingStateAverager):
-    """Averages parameters, or gradients, or both, and what the optimizer remembers, with other peers.
+    """Averages parameters, gradients or optimizer statistics with other peers, while the program steps the optimizer.
 
-    opt: one of torch's optimizers, which the program steps itself. average_parameters, average_gradients, average_opt_statistics, extra_tensors: what is averaged.
-    What training changes while an averaging is under way stays: the difference that the averaging made is added. The rest are DecentralizedAverager's options.
-    Averagings are counted (local_step), and their members bring the counts together.
+    Changes that training makes during an averaging are kept, because only the difference that averaging made is added.
+    local_step counts averagings, and members bring their counts together.
+
+    Args:
+        opt: An optimizer of torch, which the program steps itself.
+        average_parameters: Average the parameters.
+        average_gradients: Average the gradients.
+        average_opt_statistics: Names of optimizer statistics to average, such as ("exp_avg_sq",).
+        extra_tensors: Floating-point tensors to average, such as the statistics of batch norm.
+        parameter_names: Names of the parameters, by which an adaptive compression chooses. None: their indices.
+        initialize_optimizer: Accepted without effect.
+        **kwargs: Further options of TrainingStateAverager and DecentralizedAverager.
     """
 
-    @shows_options_of(TrainingStateAverager, but=("optimizer", "params", "delta_rule_averaging", "sync_epoch_when_averaging"))
+    @shows_options_of(
+        TrainingStateAverager, but=("optimizer", "params", "delta_rule_averaging", "sync_epoch_when_averaging")
+    )
     def __init__(
         self,
         opt: torch.optim.Optimizer,
@@ -42,13 +59,23 @@ class TrainingAverager(TrainingStateAverager):
         **kwargs: Any,
     ):
         if not (average_parameters or average_gradients or average_opt_statistics or extra_tensors):
-            raise ValueError("this averager has nothing to average: give average_parameters=True or average_gradients=True")
+            raise ValueError(
+                "this averager has nothing to average: give average_parameters=True or average_gradients=True"
+            )
         if kwargs.get("sync_epoch_when_averaging"):
-            raise ValueError("sync_epoch_when_averaging is not supported here: members always bring their counts together; remove it")
+            raise ValueError(
+                "sync_epoch_when_averaging is not supported here: members always bring their counts together; remove it"
+            )
         self._averages_parameters, self._averages_gradients = bool(average_parameters), bool(average_gradients)
-        self._kinds = [TensorRole.PARAMETER] * self._averages_parameters + [TensorRole.GRADIENT] * self._averages_gradients
+        self._kinds = [TensorRole.PARAMETER] * self._averages_parameters + [
+            TensorRole.GRADIENT
+        ] * self._averages_gradients
         self._one_at_a_time = threading.Lock()
-        names = [f"{kind.name.lower()} {name}" for kind in self._kinds for name in parameter_names] if parameter_names else None
+        names = (
+            [f"{kind.name.lower()} {name}" for kind in self._kinds for name in parameter_names]
+            if parameter_names
+            else None
+        )
         super().__init__(
             optimizer=opt,
             average_opt_statistics=average_opt_statistics,
@@ -63,7 +90,11 @@ class TrainingAverager(TrainingStateAverager):
     def _trained(self) -> List[torch.Tensor]:
         main = self.parameters.main
         parameters = [p.detach() for p in main] if self._averages_parameters else []
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad.detach() for p in main] if self._averages_gradients else []
+        gradients = (
+            [torch.zeros_like(p) if p.grad is None else p.grad.detach() for p in main]
+            if self._averages_gradients
+            else []
+        )
         return parameters + gradients
 
     def _roles(self) -> List[TensorRole]:
@@ -73,25 +104,48 @@ class TrainingAverager(TrainingStateAverager):
         """Without the gradients, which are no state."""
         tensors, infos = super()._averages()
         n = len(self.parameters.main)
-        return (tensors, infos) if not self._averages_gradients else (tensors[:n] + tensors[2 * n :], infos[:n] + infos[2 * n :])
+        return (
+            (tensors, infos)
+            if not self._averages_gradients
+            else (tensors[:n] + tensors[2 * n :], infos[:n] + infos[2 * n :])
+        )
 
     def get_current_state(self) -> Tuple[Dict[str, Any], List[torch.Tensor], List[CompressionInfo]]:
-        """Without the options of the optimizer's groups, which the program sets as it likes: a joiner keeps its own."""
+        """Returns (metadata, tensors, infos) for a joining peer, without the options of the optimizer's groups.
+
+        The program sets those options itself, so a joining peer keeps its own.
+        """
         metadata, tensors, infos = super().get_current_state()
         metadata["optimizer"]["groups"] = [{} for _ in metadata["optimizer"]["groups"]]
         return metadata, tensors, infos
 
-    def load_state_from_peers(self, wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0) -> bool:  # type: ignore[override]
+    def load_state_from_peers(  # type: ignore[override]
+        self, wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0
+    ) -> bool:
+        """Replaces the state by the one that a majority of the swarm offers. False: there is none, and nothing changed.
+
+        Args:
+            wait: Must be True, because nothing may train while parameters change.
+            timeout: Longest time in seconds to download it. None: no limit.
+            epoch_least: Smallest local_step whose state is accepted.
+        """
         with self._one_at_a_time:
             return super().load_state_from_peers(wait, timeout, epoch_least)
 
     @property
     def opt(self) -> torch.optim.Optimizer:
+        """The optimizer that was given."""
         return self.optimizer
 
     def local_tensors(self, replace_none: bool = True) -> Iterator[torch.Tensor]:
-        """What is averaged, as it is here now. replace_none: gradients that are not there are given as zeros, and else left out."""
-        missing = [] if replace_none or not self._averages_gradients else [p for p in self.parameters.main if p.grad is None]
+        """Yields the tensors that are averaged, as they are now.
+
+        Args:
+            replace_none: Yield zeros for missing gradients. False: skip them.
+        """
+        missing = (
+            [] if replace_none or not self._averages_gradients else [p for p in self.parameters.main if p.grad is None]
+        )
         live = self._live()
         tensors = [*self._trained(), *(t.detach() for t in self.extra_tensors)] if live is None else live
         first = len(self.parameters.main) if self._averages_parameters else 0
@@ -100,18 +154,27 @@ class TrainingAverager(TrainingStateAverager):
 
     @property
     def averaging_in_progress(self) -> bool:
+        """True while an averaging runs."""
         return self._one_at_a_time.locked()
 
     @property
     def local_step(self) -> int:
-        """How many averagings went well here, or where the state was loaded from."""
+        """The number of successful averagings, those before a loaded state included."""
         return self.local_epoch
 
     def step(self, data_lock: Any = None, wait: bool = True, **kwargs: Any) -> Any:  # type: ignore[override]
-        """Averages; returns what the members gave to be gathered, or None if it failed (the log tells why), with wait=False a concurrent.futures.Future of that. data_lock: held
-        while tensors are read and changed; with wait=False the program holds it from a batch's forward to the optimizer's step. The rest are the options of DecentralizedAverager.step.
+        """Runs one averaging. Returns {peer_id: value} of the members, or None if it failed, which the log reports.
+
+        Args:
+            data_lock: Lock held while tensors are read and changed. With wait=False hold it from forward to step.
+            wait: False: return a concurrent.futures.Future at once.
+            **kwargs: Options of DecentralizedAverager.step.
         """
-        return self._averaged(data_lock, **kwargs) if wait else aside("hivemind_c-training", lambda: self._averaged(data_lock, **kwargs))
+        return (
+            self._averaged(data_lock, **kwargs)
+            if wait
+            else aside("hivemind_c-training", lambda: self._averaged(data_lock, **kwargs))
+        )
 
     def _averaged(self, data_lock: Any, gather: Any = None, **options: Any) -> Optional[Gathered]:
         with self._one_at_a_time:
@@ -128,14 +191,18 @@ class TrainingAverager(TrainingStateAverager):
             except BaseException:
                 control.cancel()
                 raise
-            told = {peer: value if isinstance(value, (list, tuple)) and len(value) == 2 else (0, None) for peer, value in members.items()}  # a stranger's
+            # a stranger's
+            told = {
+                peer: value if isinstance(value, (list, tuple)) and len(value) == 2 else (0, None)
+                for peer, value in members.items()
+            }
             with held:
                 self._give_gradients()
                 self.update_model()
                 self._reach(count for count, _ in told.values())
                 self.local_epoch += 1
                 self.share_averages = self._averages_parameters  # which are alike, where what each trains is not
-                self.shared.settled(self.local_epoch)
+                self.offers.begin_epoch(self.local_epoch)
             return {peer: value for peer, (_, value) in told.items()}
 
     def _give_gradients(self) -> None:

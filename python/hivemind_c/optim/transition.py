@@ -58,12 +58,15 @@ class Transition:
         if self.gradients is not None:
             self.gradients.reset_accumulated_grads_()
         if self.alone or self.gradients is None:  # these samples wait for nobody
-            self.optimizer.telling.contributed(self.samples)
+            self.optimizer.reporter.add_samples(self.samples)
         if plan.background:
-            if plan.background[0] is Action.AVERAGE_STATE:  # while the model trains on: what is averaged is taken before
+            # while the model trains on: what is averaged is taken before
+            if plan.background[0] is Action.AVERAGE_STATE:
                 self.state.load_state_into_averager_()
             *job, last = plan.background
-            assert last is Action.UPDATE_MODEL, "what is done in the background reaches the model in the thread that trains"
+            assert last is Action.UPDATE_MODEL, (
+                "what is done in the background reaches the model in the thread that trains"
+            )
             self.state.background.start(lambda: self._in_background(tuple(job)), self._finish)
         else:
             self._settle()
@@ -84,29 +87,36 @@ class Transition:
 
     def _finish(self) -> None:
         if self.left_out:
-            self.optimizer.telling.lost(self.epoch, self.samples)
+            self.optimizer.reporter.add_discarded(self.epoch, self.samples)
             return
         self.state.update_model()
         self._settle()
 
     def _settle(self) -> None:
         """The epoch has ended here. Where this peer's state is that of the others, joiners may have it."""
-        self.optimizer.meeting.passed(self.next_epoch)
+        self.optimizer.group_search.enter_epoch(self.next_epoch)
         if self.averaged:
-            self.state.shared.loads = 0
+            self.state.offers.loads = 0
         if self.optimizer.missed:  # a state of its own, that nobody should take
-            self.state.shared.withdraw()
+            self.state.offers.withdraw()
             return
-        if self.optimizer.auxiliary or not self.alone and not self.state_averaged and (self.state.extra_tensors or self.gradients is None):
+        if (
+            self.optimizer.auxiliary
+            or not self.alone
+            and not self.state_averaged
+            and (self.state.extra_tensors or self.gradients is None)
+        ):
             return  # it has none, or one of its own
         self.state.share_averages = self.gradients is None and not self.alone
         wanted = self.meets_another or self.gradients is not None and self.gradients.awaits(self.next_epoch)
-        self.state.shared.settled(self.next_epoch, wanted=wanted, changed=self.state_averaged)
+        self.state.offers.begin_epoch(self.next_epoch, wanted=wanted, changed=self.state_averaged)
 
     # ---- gradients ----
 
     def _look_at_parameters(self) -> None:
-        """Now, while the program does not change what requires gradients: as it does at the end of the same epoch in all peers."""
+        """Now, while the program does not change what requires gradients: as it does at the end of the same epoch in
+        all peers.
+        """
         averaged = self.gradients.parameters
         self.main, self.beside = self.state.parameters.split(averaged)
         self.takes = [p.requires_grad for p in averaged]
@@ -114,28 +124,40 @@ class Transition:
             self.takes = [takes and touched for takes, touched in zip(self.takes, self.gradients.touched())]
 
     def _average_gradients(self) -> None:
-        optimizer, control = self.optimizer, self.optimizer.meeting.gradients(self.epoch)
+        optimizer, control = self.optimizer, self.optimizer.group_search.take_gradient_control(self.epoch)
         if control is None:
             return
         if self.gradients.drop_if_not_finite():
-            logger.warning("epoch %d: this peer's gradient is not finite, so its %d samples do not count; it takes the others' average", self.epoch, self.samples)
+            logger.warning(
+                "epoch %d: this peer's gradient is not finite, so its %d samples do not count; it takes the others' "
+                "average",
+                self.epoch,
+                self.samples,
+            )
             self.samples = 0
         try:
-            with self.state.shared.looked_at(self.state.local_epoch):  # which may be the next one already: then the state is not there yet
+            # which may be the next one already: then the state is not there yet
+            with self.state.offers.overdue_timer(self.state.local_epoch):
                 members = self.gradients.average_loaded(float(self.samples), control=control)
         except HivemindError as error:
-            optimizer.telling.failed(self.epoch, f"gradients: {error}")
+            optimizer.reporter.add_failure(self.epoch, f"gradients: {error}")
             if error.status == "EXISTS" and not optimizer.auxiliary:
-                logger.warning("epoch %d: the others made this step without this peer: it loads their state", self.epoch)
+                logger.warning(
+                    "epoch %d: the others made this step without this peer: it loads their state", self.epoch
+                )
                 self.state.local_epoch, self.left_out = self.epoch, True
                 optimizer.is_left_behind(self.epoch)
                 return
             self.nobody_came = error.status == "TIMEOUT"
-            own = f"steps with its own {self.samples} samples' gradient" if self.samples else "has no gradient of its own to step with"
+            own = (
+                f"steps with its own {self.samples} samples' gradient"
+                if self.samples
+                else "has no gradient of its own to step with"
+            )
             logger.warning("epoch %d: averaging gradients failed, so this peer %s: %s", self.epoch, own, error)
             return
         self.averaged = not self.gradients.was_alone()
-        optimizer.telling.averaged(self.samples)
+        optimizer.reporter.add_round(self.samples)
         self._look_at(members.values())
         self.metric = self.gradients.averaged_metric()
         optimizer.say("Averaged tensors successfully with %d peers", len(members))
@@ -145,27 +167,38 @@ class Transition:
         mine, alike = self.state.lineage.compare(words)
         self.meets_another = not alike
         if not mine and not self.optimizer.auxiliary:
-            logger.warning("epoch %d: this peer's state is not the swarm's (an averaging failed here, or it started with another): it loads the swarm's", self.epoch)
+            logger.warning(
+                "epoch %d: this peer's state is not the swarm's (an averaging failed here, or it started with "
+                "another): it loads the swarm's",
+                self.epoch,
+            )
             self.optimizer.missed = True
 
     @torch.no_grad()
     def _optimizer_step(self) -> None:
         optimizer = self.optimizer
         if not self.averaged and self.samples == 0:
-            logger.warning("epoch %d: skipping the step: this peer has no gradients of its own, and averaging gave none", self.epoch)
+            logger.warning(
+                "epoch %d: skipping the step: this peer has no gradients of its own, and averaging gave none",
+                self.epoch,
+            )
             self._mark_step()
         else:
             with self.gradients.use_averaged_gradients(self.takes, self.main, self.beside):
                 optimizer.clip_averaged_gradients()
                 self.state.step_optimizer()
             self._mark_step()
-            optimizer.say("Optimizer step: done! This peer contributed %d samples to epoch %d", self.samples, self.epoch)
+            optimizer.say(
+                "Optimizer step: done! This peer contributed %d samples to epoch %d", self.samples, self.epoch
+            )
         self.stepped = True
 
     def _mark_step(self) -> None:
         if self.averaged:
             frozen = [i for i, takes in enumerate(self.takes) if not takes]  # who froze others has stepped otherwise
-            self.state.lineage.became("stepped", self.gradients.stamp, *frozen, samples=self.optimizer.target_batch_size)
+            self.state.lineage.became(
+                "stepped", self.gradients.stamp, *frozen, samples=self.optimizer.target_batch_size
+            )
         else:
             self.state.lineage.became("stepped alone", self.optimizer.dht.peer_id, self.epoch, samples=self.samples)
 
@@ -179,40 +212,56 @@ class Transition:
     # ---- state ----
 
     def _offer_own_step(self) -> None:
-        """If this peer stepped by itself: nobody came, it may be long until nobody has come for the state, and joiners need one meanwhile."""
-        if self.gradients is not None and not (self.averaged or self.optimizer.auxiliary or self.optimizer.missed or self.state.extra_tensors):
-            self.state.shared.offer(self.next_epoch)
+        """If this peer stepped by itself: nobody came, it may be long until nobody has come for the state, and joiners
+        need one meanwhile.
+        """
+        if self.gradients is not None and not (
+            self.averaged or self.optimizer.auxiliary or self.optimizer.missed or self.state.extra_tensors
+        ):
+            self.state.offers.offer(self.next_epoch)
 
     def _others_have_left(self) -> bool:
         return not self.optimizer.auxiliary and self.optimizer.tracker.global_progress.num_peers <= 1
 
     def _average_state(self) -> None:
         if self.nobody_came or self._others_have_left():  # an epoch waits once
-            self.optimizer.meeting.cancel()
+            self.optimizer.group_search.cancel()
             self._offer_own_step()
             return
-        control = self.optimizer.meeting.state(self.next_epoch)
+        control = self.optimizer.group_search.take_state_control(self.next_epoch)
         ready = self.optimizer.auxiliary or self.state.loaded
         if control is None:
             return
         if not (ready or self.state.load_state_into_averager_()):
-            logger.warning("epoch %d: the optimizer has not stepped yet and has no average_opt_statistics: this peer's state is averaged after its first step", self.next_epoch)
+            logger.warning(
+                "epoch %d: the optimizer has not stepped yet and has no average_opt_statistics: this peer's state is "
+                "averaged after its first step",
+                self.next_epoch,
+            )
             control.cancel()  # the others need not wait for it
             return
         if not self.optimizer.auxiliary and not all_finite(self.state.tensors_to_average):
-            logger.warning("epoch %d: the state of this peer is not finite, so it is not averaged but loaded from others", self.next_epoch)
+            logger.warning(
+                "epoch %d: the state of this peer is not finite, so it is not averaged but loaded from others",
+                self.next_epoch,
+            )
             control.cancel()
             self.state.loaded, self.optimizer.missed = False, True
             return
         self._offer_own_step()
-        same = self.averaged and not (self.optimizer.auxiliary or self.optimizer.missed or self.meets_another or self.state.extra_tensors)
+        same = self.averaged and not (
+            self.optimizer.auxiliary or self.optimizer.missed or self.meets_another or self.state.extra_tensors
+        )
         try:
-            with self.state.shared.waited_for(self.next_epoch) if same else nullcontext():  # equal to the others' already: its average changes nothing
+            # equal to the others' already: its average changes nothing
+            with self.state.offers.late_timer(self.next_epoch) if same else nullcontext():
                 members = self.state.average_loaded(control)
         except HivemindError as error:
-            logger.warning("epoch %d: averaging the state failed, so this peer keeps its own: %s", self.next_epoch, error)
-            self.optimizer.telling.failed(self.next_epoch, f"state: {error}")
+            logger.warning(
+                "epoch %d: averaging the state failed, so this peer keeps its own: %s", self.next_epoch, error
+            )
+            self.optimizer.reporter.add_failure(self.next_epoch, f"state: {error}")
             return
         self.state_averaged = True
-        self.optimizer.telling.averaged()
+        self.optimizer.reporter.add_round()
         self.optimizer.say("Averaged state successfully with %d peers", len(members))

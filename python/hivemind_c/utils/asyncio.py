@@ -34,6 +34,11 @@ async def iter_as_aiter(iterable: Iterable[T]) -> AsyncIterator[T]:
 
 
 async def as_aiter(*args: T) -> AsyncIterator[T]:
+    """Yields values asynchronously.
+
+    Args:
+        *args: The values.
+    """
     for value in args:
         yield value
 
@@ -116,9 +121,19 @@ def cancel_task_if_running(task: Optional["asyncio.Task[Any]"]) -> None:
 
 
 async def amap_in_executor(
-    func: Callable[..., T], *iterables: AsyncIterable[Any], max_prefetch: int = 1, executor: Optional[concurrent.futures.Executor] = None
+    func: Callable[..., T],
+    *iterables: AsyncIterable[Any],
+    max_prefetch: int = 1,
+    executor: Optional[concurrent.futures.Executor] = None,
 ) -> AsyncIterator[T]:
-    """func of their values, called in threads, in order; so many calls begin before their result is asked for."""
+    """Calls a function in threads for each value, and yields the results in order.
+
+    Args:
+        func: The function.
+        *iterables: One asynchronous iterable for each of its arguments.
+        max_prefetch: Number of calls that begin before their result is asked for.
+        executor: Executor for the calls. None: that of the event loop.
+    """
     loop, ahead = asyncio.get_running_loop(), asyncio.Semaphore(max_prefetch + 1)
     results: "asyncio.Queue[Any]" = asyncio.Queue()
 
@@ -149,7 +164,11 @@ async def amap_in_executor(
 
 @asynccontextmanager
 async def enter_asynchronously(context: AbstractContextManager) -> AsyncIterator[Any]:
-    """Enters a context, such as a lock's, in a thread, so that the event loop does not wait for it."""
+    """Enters a context, such as that of a lock, in a thread, so that the event loop does not wait for it.
+
+    Args:
+        context: The context.
+    """
     loop = asyncio.get_running_loop()
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         entered = await loop.run_in_executor(thread, context.__enter__)

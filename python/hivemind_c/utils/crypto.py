@@ -1,4 +1,6 @@
-"""RSA keys for a program's own signatures; hivemind_c itself signs with the node's Ed25519 key, which never leaves the node."""
+"""RSA keys for a program's own signatures; hivemind_c itself signs with the node's Ed25519 key, which never leaves the
+node.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +12,44 @@ from typing import Any, Optional, Tuple
 
 class PrivateKey(ABC):
     @abstractmethod
-    def sign(self, data: bytes) -> bytes: ...
+    def sign(self, data: bytes) -> bytes:
+        """Returns the signature of bytes.
+
+        Args:
+            data: The bytes.
+        """
+
+    """Base of private keys."""
 
     @abstractmethod
-    def get_public_key(self) -> "PublicKey": ...
+    def get_public_key(self) -> "PublicKey":
+        """Returns the public key of this key."""
 
 
 class PublicKey(ABC):
     @abstractmethod
-    def verify(self, data: bytes, signature: bytes) -> bool: ...
+    def verify(self, data: bytes, signature: bytes) -> bool:
+        """True if the private key has signed these bytes.
+
+        Args:
+            data: The bytes.
+            signature: Result of sign().
+        """
+
+    """Base of public keys."""
 
     @abstractmethod
-    def to_bytes(self) -> bytes: ...
+    def to_bytes(self) -> bytes:
+        """Returns the key as bytes."""
 
     @classmethod
     @abstractmethod
-    def from_bytes(cls, key: bytes) -> "PublicKey": ...
+    def from_bytes(cls, key: bytes) -> "PublicKey":
+        """Returns the key that bytes hold.
+
+        Args:
+            key: Result of to_bytes().
+        """
 
 
 def _parts() -> Tuple[Any, Any]:
@@ -34,7 +58,10 @@ def _parts() -> Tuple[Any, Any]:
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import padding, rsa
     except ImportError as error:
-        raise ImportError(f"RSA keys cannot be used: {error}; pip install cryptography, or use the node's own key (hivemind_c.dht.SignatureValidator)") from None
+        raise ImportError(
+            f"RSA keys cannot be used: {error}; pip install cryptography, or use the node's own key "
+            "(hivemind_c.dht.SignatureValidator)"
+        ) from None
     pss = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.MAX_LENGTH), hashes.SHA256()
     return (rsa, serialization), pss
 
@@ -58,27 +85,43 @@ class RSAPrivateKey(PrivateKey):
             return cls._process_wide_key
 
     def sign(self, data: bytes) -> bytes:
-        """The signature (RSA-PSS with SHA-256) in base64."""
+        """Returns the signature of bytes (RSA-PSS with SHA-256) in base64.
+
+        Args:
+            data: The bytes.
+        """
         _, pss = _parts()
         return base64.b64encode(self._private_key.sign(data, *pss))
 
     def get_public_key(self) -> "RSAPublicKey":
+        """Returns the public key of this key."""
         return RSAPublicKey(self._private_key.public_key())
 
     def to_bytes(self) -> bytes:
         """The secret key in DER, without a password."""
         (_, serialization), _ = _parts()
-        return self._private_key.private_bytes(serialization.Encoding.DER, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
+        return self._private_key.private_bytes(
+            serialization.Encoding.DER, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+        )
 
 
 class RSAPublicKey(PublicKey):
-    """The public half: as bytes it is a line of OpenSSH."""
+    """An RSA public key. Its bytes are a line of OpenSSH.
+
+    Args:
+        public_key: A public key of the package cryptography.
+    """
 
     def __init__(self, public_key: Any):
         self._public_key = public_key
 
     def verify(self, data: bytes, signature: bytes) -> bool:
-        """True if the private half has signed these bytes."""
+        """True if the private key has signed these bytes.
+
+        Args:
+            data: The bytes.
+            signature: Result of RSAPrivateKey.sign().
+        """
         from cryptography.exceptions import InvalidSignature
 
         _, pss = _parts()
@@ -89,15 +132,23 @@ class RSAPublicKey(PublicKey):
             return False
 
     def to_bytes(self) -> bytes:
+        """Returns the key as a line of OpenSSH."""
         (_, serialization), _ = _parts()
         return self._public_key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
 
     @classmethod
     def from_bytes(cls, key: bytes) -> "RSAPublicKey":
+        """Returns the key that a line of OpenSSH holds.
+
+        Args:
+            key: Result of to_bytes().
+        """
         (rsa, serialization), _ = _parts()
         found = serialization.load_ssh_public_key(key)
         if not isinstance(found, rsa.RSAPublicKey):
-            raise ValueError(f"an RSA key is needed, not {type(found).__name__}: give what RSAPublicKey.to_bytes() returned")
+            raise ValueError(
+                f"an RSA key is needed, not {type(found).__name__}: give what RSAPublicKey.to_bytes() returned"
+            )
         return cls(found)
 
     def __eq__(self, other: object) -> bool:

@@ -9,7 +9,12 @@ logger = logging.getLogger("hivemind_c.utils")
 
 
 def increase_file_limit(new_soft: int = 2**15, new_hard: int = 2**15) -> None:
-    """Allows this process so many open files, if the system does; it never lowers a limit."""
+    """Raises the limit of open files, if the system allows it. It never lowers a limit.
+
+    Args:
+        new_soft: Soft limit that is wanted.
+        new_hard: Hard limit that is wanted.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
     higher_hard = hard if hard == unlimited else max(hard, new_hard)

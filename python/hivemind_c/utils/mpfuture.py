@@ -27,7 +27,9 @@ class MPFuture(concurrent.futures.Future, Generic[ResultType]):  # type: ignore[
         return asyncio.wrap_future(self).__await__()
 
     def __reduce__(self) -> Any:
-        raise TypeError("an MPFuture cannot be sent to another process: everything runs in one here; return plain values instead")
+        raise TypeError(
+            "an MPFuture cannot be sent to another process: everything runs in one here; return plain values instead"
+        )
 
 
 __all__ = ["MPFuture"]

@@ -24,7 +24,11 @@ def _like(structure: Any, inner: list) -> Any:
 
 
 def nested_flatten(structure: Any) -> Iterator[Any]:
-    """Its values, one after another; those of a dict in the order of its sorted keys."""
+    """Yields the values of nested lists, tuples and dicts. Those of a dict come in the order of its sorted keys.
+
+    Args:
+        structure: The nested structure.
+    """
     inner = _inner(structure)
     if inner is None:
         yield structure
@@ -34,7 +38,12 @@ def nested_flatten(structure: Any) -> Iterator[Any]:
 
 
 def nested_pack(flat: Any, structure: Any) -> Any:
-    """The values of flat in a structure like that one. ValueError: there are more or fewer than have a place in it."""
+    """Returns values in a structure like another one. Raises ValueError if their numbers differ.
+
+    Args:
+        flat: The values.
+        structure: A structure with the wanted form.
+    """
     values = list(flat)
     wanted = sum(1 for _ in nested_flatten(structure))
     if len(values) != wanted:
@@ -49,7 +58,12 @@ def nested_pack(flat: Any, structure: Any) -> Any:
 
 
 def nested_compare(one: Any, other: Any) -> bool:
-    """Whether both have the same structure, whatever values it holds."""
+    """True if two structures have the same form, whatever their values.
+
+    Args:
+        one: A structure.
+        other: Another structure.
+    """
     first, second = _inner(one), _inner(other)
     if first is None or second is None:
         return first is None and second is None
@@ -60,11 +74,18 @@ def nested_compare(one: Any, other: Any) -> bool:
 
 
 def nested_map(function: Callable[..., Any], *structures: Any) -> Any:
-    """A structure like these of what function makes of their values. ValueError: they are not alike."""
+    """Returns a structure of the results of a function. Raises ValueError if the structures differ in form.
+
+    Args:
+        function: A function with one argument for each structure.
+        *structures: Structures of the same form.
+    """
     if not structures:
         raise ValueError("nested_map got no structure: give at least one behind the function")
     if not all(nested_compare(structures[0], other) for other in structures[1:]):
-        raise ValueError("nested_map got structures that differ: give lists, tuples and dicts of the same kinds, lengths and keys")
+        raise ValueError(
+            "nested_map got structures that differ: give lists, tuples and dicts of the same kinds, lengths and keys"
+        )
     return nested_pack(map(function, *map(nested_flatten, structures)), structures[0])
 
 

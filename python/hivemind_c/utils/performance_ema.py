@@ -27,7 +27,12 @@ class PerformanceEMA:
         self.lock = threading.Lock()
 
     def update(self, task_size: float, interval: Optional[float] = None) -> float:
-        """Counts so many samples since the last call, or in that many seconds; returns samples per second."""
+        """Counts samples, and returns samples per second.
+
+        Args:
+            task_size: Number of samples, above 0.
+            interval: Seconds that they took. None: the time since the last call.
+        """
         if task_size <= 0:
             raise ValueError(f"task_size must be a number of samples above 0, not {task_size!r}")
         if self.paused:
@@ -58,7 +63,11 @@ class PerformanceEMA:
 
     @contextmanager
     def update_threadsafe(self, task_size: float) -> Iterator[None]:
-        """Counts so many samples when the context ends; tasks of several threads share the time that passes."""
+        """A context at whose end samples are counted. Threads share the time that passes.
+
+        Args:
+            task_size: Number of samples, above 0.
+        """
         begin = time.perf_counter()
         yield
         with self.lock:
@@ -67,7 +76,8 @@ class PerformanceEMA:
             self.timestamp = now
 
     def __repr__(self) -> str:
-        return f"PerformanceEMA(alpha={self.alpha}, samples_per_second={self.samples_per_second:.3g}, num_updates={self.num_updates})"
+        speed = f"samples_per_second={self.samples_per_second:.3g}, num_updates={self.num_updates}"
+        return f"PerformanceEMA(alpha={self.alpha}, {speed})"
 
 
 __all__ = ["PerformanceEMA"]

@@ -36,7 +36,13 @@ class TimedStorage(Generic[KeyType, ValueType]):
                 del self.data[key]
 
     def store(self, key: KeyType, value: ValueType, expiration_time: DHTExpiration) -> bool:
-        """True: the value is there now. False: it has ended already, or one that ends later is there."""
+        """Stores a value. False: it has expired already, or a value that expires later is there.
+
+        Args:
+            key: The key.
+            value: The value.
+            expiration_time: Moment in get_dht_time() at which the value ends.
+        """
         if expiration_time < get_dht_time() and not self.frozen:
             return False
         there = self.data.get(key)
@@ -49,15 +55,21 @@ class TimedStorage(Generic[KeyType, ValueType]):
         return key in self.data
 
     def get(self, key: KeyType) -> Optional[ValueWithExpiration]:
+        """Returns (value, expiration_time) of a key, or None.
+
+        Args:
+            key: The key.
+        """
         self._drop()
         return self.data.get(key)
 
     def items(self) -> Iterator[Tuple[KeyType, ValueWithExpiration]]:
+        """Returns an iterator of (key, (value, expiration_time))."""
         self._drop()
         return iter(list(self.data.items()))
 
     def top(self) -> Tuple[Optional[KeyType], Optional[ValueWithExpiration]]:
-        """What ends first, or (None, None)."""
+        """Returns the key and value that end first, or (None, None)."""
         self._drop()
         while self._ends:
             end, _, key = self._ends[0]
@@ -68,12 +80,13 @@ class TimedStorage(Generic[KeyType, ValueType]):
         return None, None
 
     def clear(self) -> None:
+        """Drops all values."""
         self.data.clear()
         self._ends.clear()
 
     @contextmanager
     def freeze(self) -> Iterator["TimedStorage[KeyType, ValueType]"]:
-        """Within this context nothing is dropped."""
+        """A context in which no value is dropped."""
         before, self.frozen = self.frozen, True
         try:
             yield self

@@ -12,7 +12,7 @@ import torch
 
 import hivemind_c
 from hivemind_c import DHT, DecentralizedAverager, HivemindError, HivemindValueError, get_dht_time
-from hivemind_c.averaging import wanted
+from hivemind_c.averaging import on_demand
 from hivemind_c.averaging.tensors import CHUNK_VALUES_MAX, check_apart
 from hivemind_c.dht.values import pack
 from support import PATIENCE, at_best, eventually
@@ -604,7 +604,7 @@ def test_state_is_offered_on_demand_as_it_is_then(swarm):
 
 
 def test_number_from_the_future_does_not_silence_later_joiners(swarm, monkeypatch):
-    monkeypatch.setattr(wanted, "LINGER_S", 2.0)
+    monkeypatch.setattr(on_demand, "LINGER_S", 2.0)
     dhts = swarm(3)
     swarm.averager(dhts[0], [torch.full((1000,), 7.0)])
     stranger = dhts[1]._node._started()

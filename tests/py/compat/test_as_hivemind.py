@@ -1,4 +1,4 @@
-"""The door for programs that say `import hivemind` (python/hivemind_c/as_hivemind), in processes of their own: what it
+"""The import hook for programs that say `import hivemind` (python/hivemind_c/as_hivemind), each in a process: what it
 changes holds for a whole process."""
 
 import os
@@ -99,7 +99,7 @@ def test_import_opens_it_for_child_processes(folder):
     assert err == ""
 
 
-def test_child_process_finds_hivemind_c_by_the_door(folder):
+def test_child_process_finds_hivemind_c_by_the_hook(folder):
     """One whose path has nothing of hivemind_c, as that of a program that was started in the folder of the package."""
     out, _ = run(
         folder,
@@ -108,8 +108,8 @@ def test_child_process_finds_hivemind_c_by_the_door(folder):
         import os, subprocess, sys
         import msgpack
         import hivemind_c.as_hivemind
-        door = os.environ["PYTHONPATH"].split(os.pathsep)[0]
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join([door, os.path.dirname(os.path.dirname(msgpack.__file__))])}
+        hook = os.environ["PYTHONPATH"].split(os.pathsep)[0]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([hook, os.path.dirname(os.path.dirname(msgpack.__file__))])}
         program = "import sys; sys.path[:] = [one for one in sys.path if one]; import lightning_hivemind, hivemind.utils.nested as nested; print(nested.__name__, lightning_hivemind.__version__)"
         subprocess.run([sys.executable, "-S", "-c", program], env=env, check=True)
         """,

@@ -1,4 +1,4 @@
-"""Programs in the manner of hivemind's documentation (tests/py/compat/programs), through the door as they stand and
+"""Programs in the manner of hivemind's documentation (tests/py/compat/programs), through the import hook as they stand and
 with hivemind_c's name in their imports."""
 
 import json
@@ -15,10 +15,10 @@ PROGRAMS = sorted(path for path in (pathlib.Path(__file__).parent / "programs").
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory):
-    """door(path) runs a program in a process that began as python -m hivemind_c.as_hivemind; what went wrong, or
+def hook(tmp_path_factory):
+    """hook(path) runs a program in a process that began as python -m hivemind_c.as_hivemind; what went wrong, or
     None."""
-    folder = tmp_path_factory.mktemp("door")
+    folder = tmp_path_factory.mktemp("hook")
     with open(folder / "errors", "w") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "hivemind_c.as_hivemind", PROGRAMS[0].parent / "_run.py"],
@@ -43,13 +43,13 @@ def door(tmp_path_factory):
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
-def test_program_runs_through_the_door(door, path):
-    error = door(path)
+def test_program_runs_through_the_import_hook(hook, path):
+    error = hook(path)
     assert error is None, error
 
 
 def renamed(source):
-    """The one change that docs/MIGRATING.md asks for without the door."""
+    """The one change that docs/MIGRATING.md asks for without the import hook."""
     source = re.sub(r"^import hivemind$", "import hivemind_c as hivemind", source, flags=re.M)
     return re.sub(r"^from hivemind([. ])", r"from hivemind_c\1", source, flags=re.M)
 

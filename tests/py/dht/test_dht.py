@@ -197,7 +197,7 @@ def test_keys_of_any_kind_are_different_keys(dht):
 
 def test_options_of_the_peers_daemon_are_taken_and_said_once(dht, caplog):
     """Each option that has no meaning here is named in one line of the log, the first time that it is given."""
-    options._told.clear()
+    options._warned_options.clear()
     with caplog.at_level(logging.WARNING):
         one = dht(auto_nat=True, idle_timeout=3, cache_on_store=True, p2p=None)
         dht(auto_nat=False, tls=True)

@@ -17,13 +17,13 @@ from hivemind_c.dht.values import ValueWithExpiration, unpack
 from hivemind_c.monitor import Failure, Gatherer, History, Point, Snapshot, gather, history, watch
 from hivemind_c.monitor.checkpoints import Saver, load_checkpoint, save
 from hivemind_c.monitor.gather import BEGINS_S, reference, views
-from hivemind_c.monitor.heard import GIVE_UP_S, Heard
+from hivemind_c.monitor.news_cache import GIVE_UP_S, NewsCache
 from hivemind_c.monitor.prometheus import exposition
 from hivemind_c.monitor.sinks import Missing, Sinks
 from hivemind_c.monitor.view import draw
 from hivemind_c.monitor.watch import OWED_S, Watch
 from hivemind_c.optim import speed
-from hivemind_c.optim.telling import LIVES_S
+from hivemind_c.optim.reporter import LIVES_S
 from optim_support import Peer, flat, network, settle, train_together
 from support import eventually, resident
 
@@ -127,7 +127,7 @@ def test_count_of_old_records_puts_nobody_in_doubt(dht, monkeypatch):
     """Records of peers that are asked directly are as old as 20 s: a monitor that was started again showed two trainers
     of epoch 13 as liars, and no loss."""
     watcher = Gatherer(dht(), "run")
-    monkeypatch.setattr(type(watcher._heard), "whole", True)
+    monkeypatch.setattr(type(watcher._news), "whole", True)
     monkeypatch.setattr(Gatherer, "_has_fetched", True)
     heard = [
         (name, dataclasses.replace(SAID, epoch=13, loss=loss), 1.0) for name, loss in (("amber", 1.0), ("blue", 2.0))
@@ -164,7 +164,7 @@ def test_monitor_shows_the_trainers_progress(dhts):
         )
         for peer, loss in zip(peers, (1.0, 2.0)):
             peer.optimizer.report_loss(torch.tensor(loss))
-            peer.optimizer.telling.failed(2, "nobody came")
+            peer.optimizer.reporter.add_failure(2, "nobody came")
 
         looks = []
 
@@ -201,11 +201,11 @@ def test_monitor_shows_the_trainers_progress(dhts):
 
 
 def test_no_step_waits_for_its_news(dht, monkeypatch):
-    from hivemind_c.optim import telling
+    from hivemind_c.optim import reporter
 
     never, reached = threading.Event(), threading.Event()
-    monkeypatch.setattr(telling, "LEAST_S", 0.01)
-    monkeypatch.setattr(telling.Telling, "_store", lambda self, optimizer, said: (reached.set(), never.wait(60)))
+    monkeypatch.setattr(reporter, "LEAST_S", 0.01)
+    monkeypatch.setattr(reporter.Reporter, "_store", lambda self, optimizer, said: (reached.set(), never.wait(60)))
     peer = Peer(0, dht(), network(), run_id="slow")
     try:
         while not reached.is_set():
@@ -221,12 +221,12 @@ def test_no_step_waits_for_its_news(dht, monkeypatch):
 
 def test_a_loss_that_is_no_number_is_not_told(dht):
     peer = Peer(0, dht(), network(), run_id="nan")
-    telling = peer.optimizer.telling
+    reporter = peer.optimizer.reporter
     for value in (1.0, torch.tensor(3.0), torch.ones(2), "low", None):
         peer.optimizer.report_loss(value)
-    assert telling.news(6.0).loss == 2.0
+    assert reporter.news(6.0).loss == 2.0
     peer.optimizer.report_loss(torch.tensor(math.nan))
-    assert telling.news(6.0).loss == 2.0 and news.read_news(unpack(news.write_news(telling.news(6.0))))
+    assert reporter.news(6.0).loss == 2.0 and news.read_news(unpack(news.write_news(reporter.news(6.0))))
     peer.optimizer.shutdown()
 
 
@@ -358,33 +358,33 @@ class Large:
 def test_small_swarm_is_asked_each_look_and_a_large_one_less(dht):
     large = Large(dht())
     large.tell([f"12D3KooW{i:04}" for i in range(10)])
-    heard = Heard(large, "large")
+    cache = NewsCache(large, "large")
     for look in range(4):
-        assert len(heard.look(0.5 * look)) == 10
+        assert len(cache.look(0.5 * look)) == 10
     assert len(large.asked) == 4 * news.SHARDS
     names = [f"12D3KooW{i:04}" for i in range(1000)]
     large.tell(names)
-    assert len(heard.look(10.0)) == 1000
+    assert len(cache.look(10.0)) == 1000
     large.asked.clear()
     looks = 0
     while len(large.asked) < 3 * news.SHARDS:
         before = len(large.asked)
-        assert len(heard.look(11.0 + looks)) == 1000 and len(large.asked) - before <= 2, "no look has much to do"
+        assert len(cache.look(11.0 + looks)) == 1000 and len(large.asked) - before <= 2, "no look has much to do"
         looks += 1
     assert looks >= 3 * 7.5 - 2 and sorted(large.asked) == sorted(3 * news.keys("large"))
     large.tell(names[:500])
-    assert len(heard.look(100.0)) == 500, "after a while without a look all are asked"
+    assert len(cache.look(100.0)) == 500, "after a while without a look all are asked"
 
 
 def test_peer_that_cannot_be_asked_is_gone_after_its_lease(dht):
     """It stays some seconds longer than its lease, if the monitor never asks for it again."""
     large = Large(dht())
     large.tell([f"12D3KooW{i:04}" for i in range(1000)])
-    heard = Heard(large, "large")
-    assert len(heard.look(0.0)) == 1000
-    heard._due = lambda now: []  # nobody can be asked any more
-    assert len(heard.look(59.0)) == 1000 and heard.look(59.0)[0][2] >= 58.0
-    assert heard.look(76.0) == []
+    cache = NewsCache(large, "large")
+    assert len(cache.look(0.0)) == 1000
+    cache._due = lambda now: []  # nobody can be asked any more
+    assert len(cache.look(59.0)) == 1000 and cache.look(59.0)[0][2] >= 58.0
+    assert cache.look(76.0) == []
 
 
 def test_monitor_that_may_not_ask_shows_the_last_news(dht):
@@ -392,11 +392,11 @@ def test_monitor_that_may_not_ask_shows_the_last_news(dht):
     page lost everybody for a second."""
     large = Large(dht())
     large.tell([f"12D3KooW{i:04}" for i in range(10)], lease=LIVES_S)
-    heard = Heard(large, "large")
-    assert len(heard.look(0.0)) == 10
-    assert len(heard.look(LIVES_S + 1, asking=False)) == 10 and OWED_S <= LIVES_S + 1 < LIVES_S + GIVE_UP_S
+    cache = NewsCache(large, "large")
+    assert len(cache.look(0.0)) == 10
+    assert len(cache.look(LIVES_S + 1, asking=False)) == 10 and OWED_S <= LIVES_S + 1 < LIVES_S + GIVE_UP_S
     large.tell([])
-    assert heard.look(LIVES_S + 2) == [], "who tells no more is gone with the next answer"
+    assert cache.look(LIVES_S + 2) == [], "who tells no more is gone with the next answer"
 
 
 def test_slow_node_delays_no_other_news(dht, monkeypatch):
@@ -406,32 +406,32 @@ def test_slow_node_delays_no_other_news(dht, monkeypatch):
     large.tell(names)
     of = {key: len(kept) for key, kept in large.kept.items()}
     slow, lost, *quick = news.keys("large")
-    heard = Heard(large, "large")
-    assert heard.look(0.0) == [] and sorted(large.asked) == sorted(news.keys("large"))
+    cache = NewsCache(large, "large")
+    assert cache.look(0.0) == [] and sorted(large.asked) == sorted(news.keys("large"))
     for key in quick:
         large.replies[key].came = True
-    assert len(heard.look(0.1)) == 80 - of[slow] - of[lost] and not heard.whole
+    assert len(cache.look(0.1)) == 80 - of[slow] - of[lost] and not cache.whole
     assert large.asked.count(slow) == 1, "it is still asked"
     large.replies[slow].came = True
-    assert len(heard.look(0.2)) == 80 - of[lost] and not heard.whole
+    assert len(cache.look(0.2)) == 80 - of[lost] and not cache.whole
     first = large.replies[lost]
-    assert len(heard.look(16.0)) == 80 - of[lost] and heard.whole and first.given_up, "the swarm is shown without it"
-    heard.look(16.1, asking=False)
+    assert len(cache.look(16.0)) == 80 - of[lost] and cache.whole and first.given_up, "the swarm is shown without it"
+    cache.look(16.1, asking=False)
     assert large.replies[lost] is first
-    heard.look(20.0)
+    cache.look(20.0)
     large.replies[lost].came = True
-    assert len(heard.look(20.1)) == 80
+    assert len(cache.look(20.1)) == 80
 
 
 def test_peer_that_could_not_be_asked_outlives_its_lease(dht, monkeypatch):
     """The network is away: each question fails, and the peer is shown for some seconds beyond its lease."""
     large = Large(dht())
     large.tell([f"12D3KooW{i:04}" for i in range(10)])
-    heard = Heard(large, "large")
-    assert len(heard.look(0.0)) == 10
+    cache = NewsCache(large, "large")
+    assert len(cache.look(0.0)) == 10
     monkeypatch.setattr(Reply, "answered", False)  # the network is away
-    assert len(heard.look(59.0)) == 10 and min(age for _, _, age in heard.look(59.5)) >= 59.0
-    assert heard.look(76.0) == []
+    assert len(cache.look(59.0)) == 10 and min(age for _, _, age in cache.look(59.5)) >= 59.0
+    assert cache.look(76.0) == []
 
 
 @pytest.mark.parametrize("peers, every", [(20, 3), pytest.param(1000, 6, marks=pytest.mark.long)])

@@ -8,7 +8,7 @@ import torch
 import hivemind_c as hivemind
 from optim_support import OPTIMIZERS, backward, flat, network
 from support import eventually
-from test_optim_stepping import both
+from test_optim_manual_steps import both
 
 
 class Loop:

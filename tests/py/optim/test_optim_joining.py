@@ -129,8 +129,8 @@ def test_lone_stepper_offers_its_state_while_it_averages(peer, dhts):
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16, **WAITS_LONG)
     ghost = a_ghost(dhts[1], one.optimizer.run_id, 0)
     one.wait_for(2)
-    one.optimizer.meeting.prepare = lambda: None
-    one.optimizer.meeting.gradients = lambda epoch: None  # nobody came for them
+    one.optimizer.group_search.prepare = lambda: None
+    one.optimizer.group_search.take_gradient_control = lambda epoch: None  # nobody came for them
     one.train(1)
     state = offered_to(dhts[2], one, 1)
     assert one.optimizer.state_averager.background.busy, "nobody has come for the state yet"
@@ -142,9 +142,9 @@ def test_state_is_offered_while_a_dead_peer_delays_averaging(peer, dhts):
     """The peer has averaged gradients with one that died before the state was averaged, and still waits for it."""
     run = dict(run_id=f"join {next(RUNS)}", target_batch_size=32, **WAITS_LONG)
     one, dies = peer(0, **run), peer(1, **run)
-    meeting = dies.optimizer.meeting
-    meeting._begin_state = lambda *_: None
-    meeting.passed = dies.optimizer.state_averager.shared.offer = lambda epoch: None
+    group_search = dies.optimizer.group_search
+    group_search._begin_state = lambda *_: None
+    group_search.enter_epoch = dies.optimizer.state_averager.offers.offer = lambda epoch: None
     meet([one, dies])
     together(lambda: one.train(1), lambda: dies.train(1))
     state = offered_to(dhts[2], one, 1)
@@ -164,12 +164,12 @@ def test_failed_load_drops_the_sums_and_keeps_all_else(peer, offload):
     )
     one.train(2)
     settle(one.optimizer)
-    one.optimizer.state_averager.shared.withdraw()
+    one.optimizer.state_averager.offers.withdraw()
     before, memory = flat(one.model), one.optimizer.state_dict()
     counts_a_little(one)
     assert one.optimizer.local_samples == 1
     assert one.optimizer.load_state_from_peers(timeout=1) is False
-    assert one.optimizer.local_samples == 0 and one.optimizer.telling.samples_lost == 1, (
+    assert one.optimizer.local_samples == 0 and one.optimizer.reporter.samples_lost == 1, (
         "what was summed up is dropped, and said to be lost"
     )
     after = one.optimizer.state_dict()
@@ -198,8 +198,8 @@ def test_state_is_offered_while_the_epochs_end_is_awaited(peer, dhts):
     one.train(3)
     ghost = a_ghost(dhts[1], one.optimizer.run_id, 3)
     one.wait_for(2)
-    before, controls, gradients = flat(one.model), [], one.optimizer.meeting.gradients
-    one.optimizer.meeting.gradients = lambda epoch: controls.append(gradients(epoch)) or controls[-1]
+    before, controls, gradients = flat(one.model), [], one.optimizer.group_search.take_gradient_control
+    one.optimizer.group_search.take_gradient_control = lambda epoch: controls.append(gradients(epoch)) or controls[-1]
     waits = threading.Thread(target=one.train, args=(4,))
     waits.start()
     try:
@@ -235,7 +235,7 @@ def test_peer_left_behind_by_dead_peers_offers_its_state(peer, dhts):
     and begin anew."""
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
     one.train(3)
-    one.optimizer.state_averager.shared.replaced()  # it has loaded it
+    one.optimizer.state_averager.offers.invalidate()  # it has loaded it
     one.optimizer.is_left_behind(3)
     before = flat(one.model)
     assert eventually(lambda: counts_a_little(one) and not one.optimizer.missed)
@@ -256,13 +256,13 @@ def test_urgent_averaging_is_not_put_off_to_the_epochs_end(peer, monkeypatch):
         monkeypatch.setattr(
             averager, "schedule_step", lambda when, timeout, **more: asked.append((when - get_dht_time(), timeout))
         )
-    optimizer.meeting.gradients(0)
-    optimizer.meeting.state(1)
+    optimizer.group_search.take_gradient_control(0)
+    optimizer.group_search.take_state_control(1)
     assert len(asked) == 2 and all(
         when <= optimizer.matchmaking_time and timeout <= optimizer.averaging_timeout + 1 for when, timeout in asked
     )
     asked.clear()
-    optimizer.meeting.prepare()
+    optimizer.group_search.prepare()
     assert len(asked) == 2 and all(when > optimizer.matchmaking_time for when, _ in asked), (
         "ahead of the end there is time"
     )
@@ -355,11 +355,11 @@ def test_peer_slower_than_the_swarm_is_warned(peer, caplog):
     metadata, tensors, _ = averager.get_current_state()
     with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
         for _ in range(2):
-            assert averager.shared.taken((metadata, tensors), 1.0)
+            assert averager.offers.apply_loaded((metadata, tensors), 1.0)
         assert not caplog.messages
-        averager.shared.loads = 0  # it made an epoch with the others: it begins to count anew
+        averager.offers.loads = 0  # it made an epoch with the others: it begins to count anew
         for _ in range(3):
-            assert averager.shared.taken((metadata, tensors), 1.0)
+            assert averager.offers.apply_loaded((metadata, tensors), 1.0)
     assert [line for line in caplog.messages if "slower than the swarm" in line and "target_batch_size" in line]
 
 
@@ -379,7 +379,7 @@ def test_grad_scaler_can_be_updated_after_a_skipped_batch(peer, reuse):
 
     step(0)
     for overflow in (False, True):
-        one.optimizer.missed, one.optimizer.state_averager.shared._again = True, 0.0
+        one.optimizer.missed, one.optimizer.state_averager.offers._again = True, 0.0
         step(1, overflow)
         assert one.optimizer.local_samples == 0
     assert scaler.get_scale() == 128.0
@@ -396,13 +396,13 @@ def test_skipped_batches_do_not_stay_in_reused_buffers(peer):
         one.optimizer.step()
 
     step(0)
-    one.optimizer.missed, one.optimizer.state_averager.shared._again = (
+    one.optimizer.missed, one.optimizer.state_averager.offers._again = (
         True,
         math.inf,
     )  # an attempt has failed, and the next one is later
     for number in range(1, 6):
         step(number)
-    assert one.optimizer.local_samples == 0 and one.optimizer.telling.samples_lost == 16
+    assert one.optimizer.local_samples == 0 and one.optimizer.reporter.samples_lost == 16
     one.optimizer.missed = False
     step(6)
     expected = network()

@@ -138,10 +138,10 @@ def fails_once(peer, epoch):
 
 def goes_on_alone(peer, epoch):
     """It looks for no group at the end of that epoch."""
-    meeting = peer.optimizer.meeting
-    prepare, gradients = meeting.prepare, meeting.gradients
-    meeting.prepare = lambda: None if peer.optimizer.local_epoch == epoch else prepare()
-    meeting.gradients = lambda now: None if now == epoch else gradients(now)
+    group_search = peer.optimizer.group_search
+    prepare, gradients = group_search.prepare, group_search.take_gradient_control
+    group_search.prepare = lambda: None if peer.optimizer.local_epoch == epoch else prepare()
+    group_search.take_gradient_control = lambda now: None if now == epoch else gradients(now)
 
 
 def until_equal(peers, deadline_s=3 * PATIENCE):
@@ -205,8 +205,8 @@ def test_peer_left_behind_loads_the_others_state(swarm, caplog, way):
     assert left[0].startswith("epoch 2")
     counted_first = second.optimizer.schedule.delay_optimizer_step
     assert 2 + counted_first not in steps, steps
-    lost = second.optimizer.telling.samples_lost
-    assert lost >= 16 and lost % 16 == 0 and first.optimizer.telling.samples_lost == 0
+    lost = second.optimizer.reporter.samples_lost
+    assert lost >= 16 and lost % 16 == 0 and first.optimizer.reporter.samples_lost == 0
     told = [re.search(r"discarding (\d+) samples of this peer", line) for line in caplog.messages]
     assert sum(int(match[1]) for match in told if match) == lost
     until_equal(peers)
@@ -216,7 +216,7 @@ def test_peer_that_misses_an_equal_average_is_still_equal(swarm, caplog):
     """As in a swarm that is killed at: some of those who have stepped together average their states, and others come
     late."""
     peers = swarm(4, average_state_every=1)
-    peers[0].optimizer.meeting._begin_state = lambda *args: None
+    peers[0].optimizer.group_search._begin_state = lambda *args: None
     rounds = []
     for peer in peers:
         inner = peer.optimizer.state_averager.average_loaded

@@ -9,7 +9,7 @@ import torch
 
 import hivemind_c as hivemind
 from hivemind_c.compression import CompressionInfo, TensorRole
-from hivemind_c.optim.state_averager import but_statistics
+from hivemind_c.optim.state_averager import uncompressed_statistics
 from optim_support import OPTIMIZERS, flat, network, train_together, train_until
 
 RUNS = itertools.count()
@@ -112,10 +112,10 @@ def test_optimizer_statistics_travel_exactly_unless_named():
         CompressionInfo.from_tensor(tensor, key=0, role=role) for role in (TensorRole.OPTIMIZER, TensorRole.PARAMETER)
     )
     half = hivemind.Float16Compression()
-    chosen = but_statistics(half)
+    chosen = uncompressed_statistics(half)
     assert (
         isinstance(chosen.choose_compression(statistic), hivemind.NoCompression)
         and chosen.choose_compression(parameter) is half
     )
     named = hivemind.RoleAdaptiveCompression(optimizer=half, default=hivemind.NoCompression())
-    assert but_statistics(named) is named
+    assert uncompressed_statistics(named) is named

@@ -339,7 +339,7 @@ def test_joiner_takes_averaged_statistics_if_it_has_the_rest(spared, dhts, began
     peers = spared(delay_state_averaging=False, average_opt_statistics=("exp_avg_sq",))
     train_together(peers, 2)
     for peer in peers:
-        peer.optimizer.state_averager.shared.offer(2)
+        peer.optimizer.state_averager.offers.offer(2)
     late = Peer(
         2,
         dhts[2],
@@ -364,8 +364,8 @@ def test_peer_without_values_to_average_holds_no_group(dhts, caplog):
         dhts, use_local_updates=True, optimizer="adamw", average_opt_statistics="exp_avg", delay_state_averaging=False
     )
     try:
-        controls, inner = [], peer.optimizer.meeting.state
-        peer.optimizer.meeting.state = lambda epoch: controls.append(inner(epoch)) or controls[-1]
+        controls, inner = [], peer.optimizer.group_search.take_state_control
+        peer.optimizer.group_search.take_state_control = lambda epoch: controls.append(inner(epoch)) or controls[-1]
         with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
             while not controls:
                 ghost.report_local_progress(0, 16)

@@ -11,8 +11,8 @@ from trainers import BATCH, NAMESPACES, SAMPLES, data, fit, lightning, same, sma
 
 import hivemind_c
 from hivemind_c import DHT, Float16Compression
-from hivemind_c._lightning import joining
-from hivemind_c._lightning.changes import SET_HERE
+from hivemind_c._lightning import bootstrap
+from hivemind_c._lightning.patches import SET_HERE
 from hivemind_c.optim import Optimizer
 from hivemind_c.optim.power_sgd_averager import PowerSGDGradientAverager
 from hivemind_c.strategy import CollaborativeStrategy, HivemindStrategy, SwarmProgressBar
@@ -232,12 +232,12 @@ def test_client_mode_reaches_the_dht_and_the_optimizer():
 def test_the_dht_gets_its_options(monkeypatch, tmp_path, caplog):
     given = {}
 
-    class Spy(joining.DHT):
+    class Spy(bootstrap.DHT):
         def __init__(self, *peers, **options):
             given.update(options)
             super().__init__(*peers, **options)
 
-    monkeypatch.setattr(joining, "DHT", Spy)
+    monkeypatch.setattr(bootstrap, "DHT", Spy)
     options = dict(host_maddrs=HERE, announce_maddrs="/ip4/192.0.2.9/tcp/31337", identity_path=tmp_path / "key", wait_timeout=7.0, use_ipfs=True, use_auto_relay=True)
     names = []
     for _ in range(2):

@@ -15,7 +15,7 @@ from support import eventually, files, free_port, threads
 from trainers import BATCH, NAMESPACES, data, fit, lightning, same, small, trainer
 
 from hivemind_c import DHT, HivemindStrategy
-from hivemind_c._lightning import joining
+from hivemind_c._lightning import bootstrap
 from hivemind_c._lightning.election import Election
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -77,7 +77,7 @@ def files_below(folder):
     ids=["commas", "spaces", "list", "tuple"],
 )
 def test_12_initial_peers_may_be_a_string_or_a_list(given):
-    assert joining.initial_peers(given, {}) == (PEER, PEER + "x")
+    assert bootstrap.initial_peers(given, {}) == (PEER, PEER + "x")
 
 
 @pytest.mark.parametrize("variable", ["INITIAL_PEERS", "PL_INITIAL_PEERS"])
@@ -94,17 +94,18 @@ def test_12_both_variables_are_read_and_reach_the_dht(variable, monkeypatch, cap
 
 def test_12_argument_goes_before_the_variables():
     both = {"INITIAL_PEERS": "a", "PL_INITIAL_PEERS": "b"}
-    assert joining.initial_peers("c", both) == ("c",) and joining.initial_peers(None, both) == ("a",)
-    assert joining.initial_peers([], {"INITIAL_PEERS": " ", "PL_INITIAL_PEERS": "b"}) == ("b",)
-    assert joining.initial_peers(None, {}) == ()
+    assert bootstrap.initial_peers("c", both) == ("c",) and bootstrap.initial_peers(None, both) == ("a",)
+    assert bootstrap.initial_peers([], {"INITIAL_PEERS": " ", "PL_INITIAL_PEERS": "b"}) == ("b",)
+    assert bootstrap.initial_peers(None, {}) == ()
 
 
 def test_12_the_line_is_a_shells_and_in_a_notebook_a_cells():
     assert (
-        joining.join_line(["/a", "/b"], ["python", "train it.py", "--lr", "1"])
+        bootstrap.join_line(["/a", "/b"], ["python", "train it.py", "--lr", "1"])
         == "INITIAL_PEERS=/a,/b python 'train it.py' --lr 1"
     )
-    assert joining.join_line(["/a"], ["python", "-m", "ipykernel_launcher", "-f", "x.json"]) == "%env INITIAL_PEERS=/a"
+    line = bootstrap.join_line(["/a"], ["python", "-m", "ipykernel_launcher", "-f", "x.json"])
+    assert line == "%env INITIAL_PEERS=/a"
 
 
 TRAIN = f"""
@@ -157,7 +158,7 @@ def test_20_only_reachable_addresses_are_printed(capsys):
 
 def test_20_local_address_is_printed_if_there_is_no_other():
     here, there = "/ip4/127.0.0.1/tcp/1/p2p/x", "/ip4/192.0.2.1/tcp/1/p2p/x"
-    assert joining.reachable([here, there]) == [there] and joining.reachable([here]) == [here]
+    assert bootstrap.reachable([here, there]) == [there] and bootstrap.reachable([here]) == [here]
 
 
 def test_19_each_dead_initial_peer_is_named_with_its_cause(caplog):

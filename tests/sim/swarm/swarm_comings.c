@@ -24,7 +24,7 @@ enum {
   MATCHMAKING_MS = 2000,
   TIMEOUT_MS = 15000,
   STALL_MS = 10000,
-  AHEAD_US = 1000000, /* as in joining.py, as the next one */
+  AHEAD_US = 1000000, /* as in membership.py, as the next one */
   FIRST_LOOK_US = 5000000,
   OFFER_US = 250000,
   RETRY_US = 500000,
@@ -387,7 +387,7 @@ static int forms_groups(const room *r, const hv_progress_figures *now) {
   return now->eta_us <= AHEAD_US || 2 * now->samples >= (double)r->terms.target;
 }
 
-/* joining.py's _await_next_epoch. */
+/* membership.py's _await_next_epoch. */
 static void goes_to_load(trainer *t) {
   hv_progress_figures now = figures(t);
   if (now.epoch > t->wanted)

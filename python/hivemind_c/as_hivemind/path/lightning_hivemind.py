@@ -1,4 +1,6 @@
-"""`import lightning_hivemind` in a process that a program behind the door started: opens the door there, too, as
-hivemind.py beside it does."""
+"""`import lightning_hivemind` in a process that was started by a program under the import hook.
+
+It installs the hook there too, as hivemind.py beside it does.
+"""
 
 import hivemind  # noqa: F401

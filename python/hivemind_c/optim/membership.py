@@ -17,10 +17,13 @@ logger = logging.getLogger("hivemind_c.optim")
 FIRST_LOOK_S = 5.0  #: to hear of others before the first batch counts
 CHASE_S = 0.3  #: who loads a state within this time is waited for at the beginning of an epoch
 NOTICE_S = 0.1  #: the others are to know so long before the epoch begins
-AHEAD_S = 1.0  #: groups form so long before an epoch's end, or when half of its samples are there: until then a newcomer is in time
+#: groups form so long before an epoch's end, or when half of its samples are there: until then a newcomer is in time
+AHEAD_S = 1.0
 
 
-class KeepsUp:
+class Membership:
+    """The part of Optimizer that joins the swarm, keeps up with it, and loads its state."""
+
     missed = False  # the swarm has made a step without this peer, or holds another state than its
     _wanted = 0  # older states than of this epoch are of no use
     _load_s = math.inf  # what the quickest load took
@@ -31,27 +34,39 @@ class KeepsUp:
         self._joined = True
         if _notebook.cell() is not None:
             _notebook.drop_unused(lambda other: getattr(other, "run_id", None) == self.run_id)
-            self.tracker.fetch_global_progress()  # without the peer of an earlier cell, which may have left since this one was made
-        self.telling.start()
+            # without the peer of an earlier cell, which may have left since this one was made
+            self.tracker.fetch_global_progress()
+        self.reporter.start()
         if self._apart and not self.tracker.fetched_global_progress_this_epoch.wait(FIRST_LOOK_S):
-            logger.warning("the swarm did not answer within %g s: this peer starts alone and joins the others when it hears them", FIRST_LOOK_S)
+            logger.warning(
+                "the swarm did not answer within %g s: this peer starts alone and joins the others when it hears them",
+                FIRST_LOOK_S,
+            )
 
     def _step_aside(self: "Optimizer") -> None:
         """Others neither count this peer nor wait for it, until it enters again."""
-        self.meeting.step_aside()
+        self.group_search.step_aside()
         if not (self._apart or self.auxiliary):
             self.tracker.withdraw()
         self._apart = True
 
     def _forms_groups(self: "Optimizer", now: "Figures") -> bool:
-        """Whether it is time for the group that ends this epoch. Not long before it: newcomers may be loading the state."""
+        """Whether it is time for the group that ends this epoch. Not long before it: newcomers may be loading the
+        state.
+        """
         return now.eta <= AHEAD_S or 2 * now.samples >= now.target
 
     def _await_next_epoch(self: "Optimizer") -> int:
-        """Which epoch's state to load. Where the group of the swarm's epoch has formed without this peer, that of a later one, which is waited for: the others
-        know that this peer is about to come."""
+        """Which epoch's state to load. Where the group of the swarm's epoch has formed without this peer, that of a
+        later one, which is waited for: the others know that this peer is about to come."""
         now = self.tracker.figures()
-        if self.grad_averager is None or self.auxiliary or self._load_s > CHASE_S or now.peers < 1 or not self._forms_groups(now):
+        if (
+            self.grad_averager is None
+            or self.auxiliary
+            or self._load_s > CHASE_S
+            or now.peers < 1
+            or not self._forms_groups(now)
+        ):
             return now.epoch
         eta, lacks = max(now.eta, 0.0), now.target - now.samples
         epoch_s = eta * now.target / lacks if eta > 0 and lacks > 0 else NOTICE_S
@@ -67,7 +82,7 @@ class KeepsUp:
         """From now on others count this peer, and expect it in their groups."""
         if self._apart:
             self._apart = False
-            self.meeting.passed(self.local_epoch)
+            self.group_search.enter_epoch(self.local_epoch)
             self._report(0)
             self.tracker.fetch_global_progress()
 
@@ -82,38 +97,58 @@ class KeepsUp:
         return self.missed or standing == "behind" or standing == "late" and self._has_missed_it()
 
     def _has_missed_it(self: "Optimizer") -> bool:
-        """Late, the others being in the next epoch: whether no group is left with which this peer could have ended its own."""
+        """Late, the others being in the next epoch: whether no group is left with which this peer could have ended its
+        own.
+        """
         counted_at_once = self.schedule.delay_grad_averaging  # the others', before its gradients are averaged
-        return self.grad_averager is not None and not (counted_at_once or self.auxiliary or self.meeting.has_begun())
+        return self.grad_averager is not None and not (
+            counted_at_once or self.auxiliary or self.group_search.has_begun()
+        )
 
     def is_left_behind(self: "Optimizer", epoch: int) -> None:
-        """The others have ended this epoch without this peer."""
+        """Records that the other peers have ended an epoch without this one.
+
+        Args:
+            epoch: Number of that epoch.
+        """
         self.missed, self._wanted = True, epoch + 1
 
     def is_synchronized_with_peers(self: "Optimizer") -> bool:
-        """Whether this peer is in the swarm's epoch, or at its very end."""
+        """True if this peer is in the epoch of the swarm, or at its very end."""
         return not self._must_catch_up()
 
     def catch_up(self: "Optimizer") -> bool:
-        """Loads the swarm's state, if it is time for another attempt; True if this peer has it now."""
-        shared, loaded = self.state_averager.shared, False
-        if shared.may_try():
-            logger.info("this peer is in epoch %d and the swarm in %d: it loads the swarm's state", self.local_epoch, self.tracker.global_epoch)
+        """Loads the state of the swarm, if it is time for another attempt. True if this peer has it now."""
+        offers, loaded = self.state_averager.offers, False
+        if offers.may_try():
+            logger.info(
+                "this peer is in epoch %d and the swarm in %d: it loads the swarm's state",
+                self.local_epoch,
+                self.tracker.global_epoch,
+            )
             behind = self.tracker.standing == "behind" or self._apart and self.tracker.global_epoch > self.local_epoch
-            shared.withdraw()
+            offers.withdraw()
             loaded = self._load(chase=True)
             if loaded or not behind:
                 self._enter()
-                self.missed = False  # who only missed a round, and finds no state, sees in the next one whether it still lacks it
+                # a peer that only missed a round and finds no state sees in the next one whether it still lacks it
+                self.missed = False
             if not loaded and not behind and self._wanted > self.local_epoch and self.grad_averager is not None:
-                shared.offer(self.local_epoch)  # those who made the step have gone: this may be the newest state that there is
+                # those who made the step have gone: this may be the newest state that there is
+                offers.offer(self.local_epoch)
         elif self.reuse_grad_buffers:  # the batch that is not counted lies in .grad with the sums
             self._drop_sums(self.local_epoch)
         return loaded
 
     def load_state_from_peers(self: "Optimizer", **kwargs: Any) -> bool:
-        """Takes over the swarm's state. False: there is none to be had; model, optimizer, scheduler and epoch are as they were. What this peer had summed up of its own
-        is dropped either way, and so is an outcome in the background that the model has not taken over yet."""
+        """Replaces model, optimizer, scheduler and epoch by the state of the swarm. False: there is none.
+
+        Without a state they stay as they were. Samples of this epoch and unfinished background work are dropped either
+        way.
+
+        Args:
+            **kwargs: Arguments of TrainingStateAverager.load_state_from_peers.
+        """
         return self._load(**kwargs)
 
     def _load(self: "Optimizer", chase: bool = False, **kwargs: Any) -> bool:
@@ -122,11 +157,17 @@ class KeepsUp:
         self._step_aside()
         averager.background.drop()
         with self.tracker.pause_updates():
-            newest = self.local_epoch if self.grad_averager is None else max(self.local_epoch, self.tracker.global_epoch, self._wanted)
+            newest = (
+                self.local_epoch
+                if self.grad_averager is None
+                else max(self.local_epoch, self.tracker.global_epoch, self._wanted)
+            )
             if chase:
                 newest = max(newest, self._await_next_epoch())
             begun = time.monotonic()
-            loaded = averager.load_state_from_peers(**{"timeout": self.load_state_timeout, "epoch_least": newest, **kwargs})
+            loaded = averager.load_state_from_peers(
+                **{"timeout": self.load_state_timeout, "epoch_least": newest, **kwargs}
+            )
         if loaded:
             self._load_s = min(self._load_s, time.monotonic() - begun)
         self._drop_sums(before)
@@ -136,7 +177,7 @@ class KeepsUp:
 
     def _drop_sums(self: "Optimizer", epoch: int) -> None:
         """What this peer had summed up in that epoch is lost."""
-        self.telling.lost(epoch, self.local_samples)
+        self.reporter.add_discarded(epoch, self.local_samples)
         if self.grad_averager is not None:
             self.grad_averager.reset_accumulated_grads_()
         self._local_samples = 0

@@ -1,11 +1,13 @@
-"""Lightning's features that count steps of the optimizer, where the Trainer counts this peer's batches: their steps are global epochs here."""
+"""Lightning's features that count steps of the optimizer, where the Trainer counts this peer's batches: their steps are
+global epochs here.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import Any, Callable, Optional
 
-from hivemind_c._lightning.counting import say
+from hivemind_c._lightning.sample_counter import say
 
 
 def is_kind(thing: Any, name: str) -> bool:
@@ -21,14 +23,18 @@ def batches_per_step(target: int, samples: int) -> int:
 def samples_per_batch(trainer: Any, given: Optional[int]) -> Optional[int]:
     """As the strategy's option or the data loader says it; None: neither does."""
     loader = trainer.train_dataloader
-    for size in (given, getattr(loader, "batch_size", None), getattr(getattr(loader, "batch_sampler", None), "batch_size", None)):
+    for size in (
+        given,
+        getattr(loader, "batch_size", None),
+        getattr(getattr(loader, "batch_sampler", None), "batch_size", None),
+    ):
         if isinstance(size, int) and size > 0:
             return size
     return None
 
 
 def estimates_global_steps(strategy: Any, trainer: Any, target: int, given: Optional[int]) -> type:
-    """The Trainer's class, whose estimated_stepping_batches counts global steps of this peer alone, and says so once."""
+    """The Trainer's class, but its estimated_stepping_batches counts global steps of this peer alone."""
     kind = type(trainer)
     said = []
 
@@ -39,17 +45,24 @@ def estimates_global_steps(strategy: Any, trainer: Any, target: int, given: Opti
         steps = max(1, batches // batches_per_step(target, samples)) if known and samples is not None else batches
         if not said:
             said.append(True)
-            number = f"{steps} global steps, as many as this peer makes alone" if known else "this peer's batches, because the samples in one are not known"
+            number = (
+                f"{steps} global steps, as many as this peer makes alone"
+                if known
+                else "this peer's batches, because the samples in one are not known"
+            )
             say(
                 strategy,
-                f"trainer.estimated_stepping_batches gives {number}: other peers' samples bring more steps in the same time, so give schedulers a number that all peers agree on",
+                f"trainer.estimated_stepping_batches gives {number}: other peers' samples bring more steps in the "
+                "same time, so give schedulers a number that all peers agree on",
             )
         return steps
 
-    return type(kind.__name__, (kind,), {"estimated_stepping_batches": property(estimated), "__module__": kind.__module__})
+    return type(
+        kind.__name__, (kind,), {"estimated_stepping_batches": property(estimated), "__module__": kind.__module__}
+    )
 
 
-class _CountsGlobalSteps:
+class _GlobalStepTrainer:
     """A Trainer whose global_step is that of the swarm."""
 
     def __init__(self, trainer: Any, global_step: int):
@@ -60,24 +73,33 @@ class _CountsGlobalSteps:
 
 
 def after_global_steps(strategy: Any, callback: Any) -> Any:
-    """on_train_batch_end of a WeightAveraging callback, which looks for a new step of the optimizer: it sees the swarm's."""
+    """on_train_batch_end of a WeightAveraging callback, which looks for a new step of the optimizer: it sees the
+    swarm's.
+    """
     original = callback.on_train_batch_end
     base: "list[int]" = []
 
     def on_train_batch_end(trainer: Any, *args: Any, **kwargs: Any) -> None:
         if not base:  # after a checkpoint of Lightning alone, steps are counted on from it
             base.append(max(0, callback._latest_update_step - strategy.first_epoch))
-        original(_CountsGlobalSteps(trainer, base[0] + strategy.global_epoch), *args, **kwargs)
+        original(_GlobalStepTrainer(trainer, base[0] + strategy.global_epoch), *args, **kwargs)
 
     return on_train_batch_end
 
 
 class RateFinder:
-    """Lightning's learning-rate finder, which steps the optimizer of this peer alone with gradients of target_batch_size samples. No other peer sees its steps, and
-    the finder puts the weights back."""
+    """The learning-rate finder of Lightning, which steps the optimizer of this peer alone.
 
-    def __init__(self, trainer: Any, target: int, changes: Any):
-        self._trainer, self._target, self._changes = trainer, target, changes
+    Its steps use gradients of target_batch_size samples. No other peer sees them, and the finder restores the weights.
+
+    Args:
+        trainer: The Trainer.
+        target: Samples of one step.
+        patches: Undoes changes when fit ends.
+    """
+
+    def __init__(self, trainer: Any, target: int, patches: Any):
+        self._trainer, self._target, self._patches = trainer, target, patches
         self._was: Optional[int] = None
 
     @property
@@ -85,11 +107,15 @@ class RateFinder:
         return any(type(callback).__name__ == "_LRCallback" for callback in self._trainer.callbacks)
 
     def gather(self, samples: Callable[[], int]) -> None:
-        """Before each batch: while the finder is at work, Lightning adds up as many batches as a step needs. samples: counts those of this batch."""
+        """Called before each batch: lets Lightning add up as many batches as a step needs while the finder is at work.
+
+        Args:
+            samples: A function that counts the samples of this batch.
+        """
         if self._was is None and self.at_work:
             needed = batches_per_step(self._target, samples())
             self._was, self._trainer.accumulate_grad_batches = self._trainer.accumulate_grad_batches, needed
-            self._changes.at_end(self.end)
+            self._patches.at_end(self.end)
         elif self._was is not None and not self.at_work:
             self.end()
 

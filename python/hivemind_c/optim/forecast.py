@@ -1,4 +1,4 @@
-"""What an Optimizer says of the swarm's progress, and of a target that is out of its reach."""
+"""Log lines on the progress of the swarm, and the warning about a target_batch_size that is out of reach."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ SURE_AFTER_S = 60.0  #: newcomers and the first batches make speeds that mean no
 
 
 def reachable(target: int, speed: float) -> Optional[int]:
-    """None: at this speed (samples per second) the target is reached in a sensible time. Otherwise a target that would be, of two digits."""
+    """Returns a reachable target of two digits, or None if this target is reached in a sensible time.
+
+    Args:
+        target: Samples of an epoch.
+        speed: Samples per second of the swarm.
+    """
     if not 0 < speed < math.inf or target / speed <= TOO_LONG_S:
         return None
     better = max(1.0, speed * SENSIBLE_S)
@@ -26,20 +31,29 @@ def reachable(target: int, speed: float) -> Optional[int]:
     return max(1, int(better // unit * unit))
 
 
-class Outlook:
-    """Looks whenever there is news of the swarm; no look takes more than microseconds."""
+class Forecast:
+    """Logs the progress of the swarm, and warns once if the target is out of reach.
+
+    Args:
+        optimizer: The Optimizer.
+    """
 
     def __init__(self, optimizer: "Optimizer"):
         self._optimizer = optimizer
-        self._told = 0.0
+        self._last_fetch_time = 0.0
         self._slow_since: Optional[float] = None
         self._warned = False
 
-    def look(self, progress: "Figures") -> None:
+    def update(self, progress: "Figures") -> None:
+        """Logs the progress if it is new. It takes microseconds.
+
+        Args:
+            progress: The progress of the swarm.
+        """
         next_fetch_time = get_dht_time() + progress.next_fetch
-        if abs(next_fetch_time - self._told) <= 0.05:
+        if abs(next_fetch_time - self._last_fetch_time) <= 0.05:
             return
-        self._told = next_fetch_time
+        self._last_fetch_time = next_fetch_time
         optimizer, eta = self._optimizer, max(0.0, progress.eta)
         optimizer.say(
             "Collaboration accumulated %d samples from %d peers; ETA %s (this peer: %d samples of epoch %d)",
@@ -63,7 +77,8 @@ class Outlook:
         elif now - self._slow_since >= SURE_AFTER_S:
             self._warned = True
             logger.warning(
-                "target_batch_size=%d takes %.1f hours with the current %d peers (%.3g samples/s together): add peers, or use a target_batch_size of about %d "
+                "target_batch_size=%d takes %.1f hours with the current %d peers (%.3g samples/s together): add "
+                "peers, or use a target_batch_size of about %d "
                 "(some %d minutes for an epoch)",
                 target,
                 target / speed / 3600,

@@ -17,6 +17,8 @@ REMEDY = "if that is wrong, give HivemindStrategy(batch_size=...)"
 
 
 class Size(NamedTuple):
+    """A number of samples, and the element of the batch in which they were counted."""
+
     samples: int
     where: str  #: the element, as Python would write it
     how: str  #: of what the samples are counted
@@ -30,8 +32,12 @@ def say(strategy: Any, text: str) -> None:
         part(strategy._names[0], "utilities.rank_zero.rank_zero_info")(text)
 
 
-class Counter:
-    """Counts each batch in the element that the first batch was counted in, and says once which that is."""
+class SampleCounter:
+    """Counts the samples of each batch in the element in which it counted the first, and logs once which that is.
+
+    Args:
+        strategy: The HivemindStrategy.
+    """
 
     def __init__(self, strategy: Any):
         self._strategy = strategy
@@ -39,7 +45,11 @@ class Counter:
         self._list: Optional[str] = None  # the list that has one element for each sample, if the samples are counted so
 
     def count(self, batch: Any) -> int:
-        """The samples in a batch. MisconfigurationException: they cannot be seen in it."""
+        """Returns the number of samples in a batch. Raises MisconfigurationException if the batch does not show it.
+
+        Args:
+            batch: The batch.
+        """
         try:
             sizes = self._sizes(batch, "batch", set())
             found = [next(sizes, None)] if self._said else list(sizes)
@@ -48,7 +58,8 @@ class Counter:
         if not found or found[0] is None:
             raise misconfigured(
                 self._strategy,
-                f"how many samples are in a batch? It cannot be seen in {type(batch).__name__}, which holds no tensor with a dimension: write HivemindStrategy(batch_size=...)",
+                f"how many samples are in a batch? It cannot be seen in {type(batch).__name__}, which holds no tensor "
+                "with a dimension: write HivemindStrategy(batch_size=...)",
             )
         if not self._said:
             self._say(found)
@@ -81,7 +92,9 @@ class Counter:
         elif isinstance(thing, Iterable):
             yield from self._of_parts({f"{name}[{i}]": value for i, value in enumerate(thing)})
         elif dataclasses.is_dataclass(thing) and not isinstance(thing, type):
-            yield from self._of_parts({f"{name}.{field.name}": getattr(thing, field.name) for field in dataclasses.fields(thing)})
+            yield from self._of_parts(
+                {f"{name}.{field.name}": getattr(thing, field.name) for field in dataclasses.fields(thing)}
+            )
 
     def _of_parts(self, parts: "dict[str, Any]") -> Iterator[Size]:
         for name, value in parts.items():
@@ -112,9 +125,14 @@ def _length(thing: Any) -> int:
 
 
 class CountingIterator(Iterator):
-    """Lightning's `dataloader_iter`, each batch of which is counted when training_step takes it."""
+    """An iterator over batches that counts their samples.
 
-    def __init__(self, inner: Any, counter: Counter):
+    Args:
+        inner: The iterator.
+        counter: Counts the samples of one batch.
+    """
+
+    def __init__(self, inner: Any, counter: SampleCounter):
         self._inner, self._counter, self.samples = inner, counter, 0
 
     def __next__(self) -> Any:

@@ -18,15 +18,22 @@ if TYPE_CHECKING:
     from hivemind_c.optim.optimizer import Optimizer
 
 _SET_HERE = (
-    "averaged_tensors dht start prefix compression state_compression tensor_infos auxiliary client_mode min_matchmaking_time allreduce_timeout "
+    "averaged_tensors dht start prefix compression state_compression tensor_infos auxiliary client_mode "
+    "min_matchmaking_time allreduce_timeout "
     "next_chunk_timeout shutdown_timeout"
 ).split()
-_OF_STATE = "reuse_tensors sync_epoch_when_averaging status_loglevel initialize_optimizer parameter_names".split()  #: of TrainingStateAverager alone
+#: of TrainingStateAverager alone
+_OF_STATE = "reuse_tensors sync_epoch_when_averaging status_loglevel initialize_optimizer parameter_names".split()
 LEAST_STALL = 5.0  #: seconds: a shorter silence says nothing about a member
 _TRACKER_SET_HERE = "dht prefix target_batch_size client_mode matchmaking_time start".split()
 
 
-def averager_options(o: "Optimizer", given: Optional[Dict[str, Any]], allreduce_timeout: Optional[float], next_chunk_timeout: Optional[float]) -> Dict[str, Any]:
+def averager_options(
+    o: "Optimizer",
+    given: Optional[Dict[str, Any]],
+    allreduce_timeout: Optional[float],
+    next_chunk_timeout: Optional[float],
+) -> Dict[str, Any]:
     """For both averagers."""
     known = options.known_options(given, "averager_opts", [DecentralizedAverager.__init__], _SET_HERE, also=_OF_STATE)
     allreduce = options.seconds(allreduce_timeout, "allreduce_timeout", allow_none=True)
@@ -72,10 +79,23 @@ def build(
         o.grad_averager = None
         o.state_averager.lineage.kept = not o.schedule.use_local_updates
         if not o.schedule.use_local_updates:
-            o.grad_averager = make(lambda: _grad_averager(o, factory or GradientAverager, compression=compression, **{name: value for name, value in common.items() if name not in _OF_STATE}))
+            o.grad_averager = make(
+                lambda: _grad_averager(
+                    o,
+                    factory or GradientAverager,
+                    compression=compression,
+                    **{name: value for name, value in common.items() if name not in _OF_STATE},
+                )
+            )
         o.tracker = make(
             lambda: ProgressTracker(
-                o.dht, o.run_id, o.target_batch_size, start=True, client_mode=o.client_mode, matchmaking_time=o.matchmaking_time, **tracking
+                o.dht,
+                o.run_id,
+                o.target_batch_size,
+                start=True,
+                client_mode=o.client_mode,
+                matchmaking_time=o.matchmaking_time,
+                **tracking,
             )
         )
     except BaseException:

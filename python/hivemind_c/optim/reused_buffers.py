@@ -9,9 +9,13 @@ import torch
 
 
 class ReusedBuffers:
-    """Weights what backward adds to .grad: at once if the size of the batch is known by then, else afterwards, with what backward has added.
+    """Weights the gradients that backward adds to .grad by the size of their batch.
 
-    sizes_vary: keep what backward adds until the size of the batch is known. It takes the memory of one more gradient meanwhile.
+    If the size is known before, a gradient is weighted at once. Otherwise it is kept, and its sum is corrected
+    afterwards, which takes the memory of one more gradient (sizes_vary).
+
+    Args:
+        parameters: The parameters.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor]):
@@ -20,24 +24,45 @@ class ReusedBuffers:
         self._expected: Optional[int] = None
         self._factor = 1.0
         self._fresh: Dict[int, List[torch.Tensor]] = {}
-        self._hooks = [p.register_hook(_hook(weakref.ref(self), i)) for i, p in enumerate(parameters) if p.requires_grad]
+        self._hooks = [
+            p.register_hook(_hook(weakref.ref(self), i)) for i, p in enumerate(parameters) if p.requires_grad
+        ]
 
     def expect(self, batch_size: int) -> None:
-        """The next backward is of so many samples."""
+        """Announces the size of the next batch.
+
+        Args:
+            batch_size: Number of samples.
+        """
         self._expected, self._factor = batch_size, 1.0 if self.anchor is None else batch_size / self.anchor
 
     def is_expected(self, batch_size: int) -> bool:
+        """True if the next batch was announced with this size.
+
+        Args:
+            batch_size: Number of samples.
+        """
         return self._expected == batch_size
 
-    def came(self, index: int, grad: torch.Tensor) -> Optional[torch.Tensor]:
-        """A gradient on its way to .grad; returns what is added there in its place."""
+    def on_gradient(self, index: int, grad: torch.Tensor) -> Optional[torch.Tensor]:
+        """Returns the value to add to .grad in place of a gradient, or None to add the gradient itself.
+
+        Args:
+            index: Index of the parameter.
+            grad: The gradient.
+        """
         if self._expected is None and self.sizes_vary and self.anchor is not None:
             self._fresh.setdefault(index, []).append(grad)
         return None if self._factor == 1 else grad * self._factor
 
     @torch.no_grad()
     def weigh(self, batch_size: int, sums: Sequence[torch.Tensor]) -> float:
-        """A batch of that size is in the sums; returns its weight there, which is batch_size / anchor if that could be brought about."""
+        """Returns the weight of a batch that is in the sums. It is batch_size / anchor if that was possible.
+
+        Args:
+            batch_size: Number of samples.
+            sums: The sums.
+        """
         self.anchor = self.anchor or batch_size
         there, wanted, fresh = self._factor, batch_size / self.anchor, self._fresh
         self.forget()
@@ -49,15 +74,16 @@ class ReusedBuffers:
         return wanted
 
     def forget(self) -> None:
-        """What was expected, and what has been kept of a batch."""
+        """Drops the announced size, and the kept gradients of a batch."""
         self._expected, self._factor, self._fresh = None, 1.0, {}
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
+        """Begins new sums."""
         self.anchor = None
         self.forget()
 
     def remove(self) -> None:
-        """Backward is none of its business any more."""
+        """Removes the hooks from the parameters."""
         for hook in self._hooks:
             hook.remove()
         self.forget()
@@ -66,6 +92,6 @@ class ReusedBuffers:
 def _hook(owner: "weakref.ref[ReusedBuffers]", index: int) -> Callable[[torch.Tensor], Any]:
     def hook(grad: torch.Tensor) -> Optional[torch.Tensor]:
         there = owner()
-        return None if there is None else there.came(index, grad)
+        return None if there is None else there.on_gradient(index, grad)
 
     return hook

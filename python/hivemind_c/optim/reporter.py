@@ -1,5 +1,7 @@
-"""What an Optimizer tells whoever watches the run (hivemind_c/dht/news.py), beside training: a thread of its own reads a few numbers and stores
-them in the DHT. No step waits for it, and nothing that goes wrong in it is more than news that did not come."""
+"""The record of a peer that hivemind-monitor reads (hivemind_c/dht/news.py), and the thread that stores it.
+
+No step waits for the thread. An error in it means no more than a missing record.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,16 @@ LIVES, LIVES_S = 3, 10.0  #: periods that a record lives, and seconds at least
 BATCHES = 64  #: a loss is the mean over so many batches at most
 
 
-class Telling:
-    """Counts what happens to one Optimizer, and tells it."""
+class Reporter:
+    """Counts events of one Optimizer, and stores a record of them in the DHT.
+
+    Args:
+        optimizer: The Optimizer. It is not kept alive by this object.
+    """
 
     def __init__(self, optimizer: "Optimizer"):
-        self._optimizer = weakref.ref(optimizer)  # its thread keeps no optimizer in the swarm that the program has dropped
+        # its thread keeps no optimizer in the swarm that the program has dropped
+        self._optimizer = weakref.ref(optimizer)
         self._ended = threading.Event()
         self._thread: Optional[threading.Thread] = None
         self._losses: Deque[Any] = collections.deque(maxlen=BATCHES)
@@ -44,31 +51,64 @@ class Telling:
 
     # ---- what the training thread says; none of it waits ----
 
-    def loss(self, value: Any) -> None:
+    def add_loss(self, value: Any) -> None:
+        """Counts the loss of a batch. Only the latest BATCHES count.
+
+        Args:
+            value: Tensor or number. None counts for nothing.
+        """
         if value is not None:
             self._losses.append(value.detach() if hasattr(value, "detach") else value)
 
-    def contributed(self, samples: int) -> None:
+    def add_samples(self, samples: int) -> None:
+        """Counts samples of this peer.
+
+        Args:
+            samples: Number of samples.
+        """
         self._samples += samples
 
-    def averaged(self, samples: int = 0) -> None:
+    def add_round(self, samples: int = 0) -> None:
+        """Counts a successful round.
+
+        Args:
+            samples: Samples of this peer in it.
+        """
         self._rounds += 1
         self._samples += samples
 
-    def lost(self, epoch: int, samples: int) -> None:
+    def add_discarded(self, epoch: int, samples: int) -> None:
+        """Counts discarded samples, with a warning.
+
+        Args:
+            epoch: Epoch in which they were computed.
+            samples: Number of samples.
+        """
         if samples:
             self.samples_lost += samples
-            logger.warning("epoch %d: discarding %d samples of this peer: they belong to a state that is not the swarm's", epoch, samples)
+            logger.warning(
+                "epoch %d: discarding %d samples of this peer: they belong to a state that is not the swarm's",
+                epoch,
+                samples,
+            )
 
-    def failed(self, epoch: int, why: Any) -> None:
+    def add_failure(self, epoch: int, why: Any) -> None:
+        """Counts a failed round.
+
+        Args:
+            epoch: Epoch of the round.
+            why: Cause, as shown in the monitor.
+        """
         self._failures += 1
         self._errors.append((epoch, str(why)))
 
     def start(self) -> None:
+        """Starts the thread, unless it runs."""
         if self._thread is None:
-            self._thread = begin("hivemind_c telling", self._run, self._ended.set)
+            self._thread = begin("hivemind_c reporter", self._run, self._ended.set)
 
     def shutdown(self) -> None:
+        """Ends the thread, and waits for it for 2 seconds at most."""
         self._ended.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(2)
@@ -99,6 +139,11 @@ class Telling:
         return dht._node._started().dht_store(key, subkey, write_news(news), math.ceil(news.lease * 1000))
 
     def news(self, lease: float) -> News:
+        """Returns the record as it is now.
+
+        Args:
+            lease: Seconds that the record lives in the DHT.
+        """
         optimizer = self._optimizer()
         if optimizer is None:
             raise ReferenceError("the optimizer that this news would be of has been dropped")
@@ -131,21 +176,31 @@ class Telling:
         return self._loss
 
 
-class Tells:
-    """What an Optimizer is told about losses, and by whom it is asked."""
+class MetricReports:
+    """The part of Optimizer that takes losses and metrics from the program."""
 
-    telling: Telling
+    reporter: Reporter
     _metric: List[Any]
 
     def report_loss(self, value: Any) -> None:
-        """The loss of this batch, for those who watch the run (hivemind-monitor); a closure's, and Lightning's, are reported anyway. Waits for nothing."""
-        self.telling.loss(value)
+        """Reports the loss of this batch to hivemind-monitor. It waits for nothing.
+
+        A closure's loss and that of Lightning are reported anyway.
+
+        Args:
+            value: Tensor or number.
+        """
+        self.reporter.add_loss(value)
 
     def report_metric(self, value: Any) -> None:
-        """A loss or another figure of this step, for ReduceLROnPlateau: it looks at the mean over the epoch and the swarm."""
+        """Reports a metric of this step to ReduceLROnPlateau, which uses the mean over the epoch and the swarm.
+
+        Args:
+            value: Tensor or number.
+        """
         self._metric.append(value.detach() if hasattr(value, "detach") else value)
 
     def take_metric(self) -> Optional[float]:
-        """The mean of what was reported since the last time."""
+        """Returns the mean of the metrics since the last call, or None."""
         values, self._metric = self._metric, []
         return sum(float(value) for value in values) / len(values) if values else None

@@ -1,4 +1,4 @@
-"""Groups for the end of an epoch: looked for ahead of it, so that nobody waits when it comes."""
+"""The search for the groups that end an epoch. It begins ahead of the end, so that no peer waits when it comes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("hivemind_c.optim")
 
 
-class Meeting:
-    """The averaging steps of one Optimizer that wait for their epoch's end: one for gradients, one for state."""
+class GroupSearch:
+    """The averaging steps of one Optimizer that wait for the end of an epoch: one for gradients, one for state.
+
+    Args:
+        optimizer: The Optimizer.
+    """
 
     def __init__(self, optimizer: "Optimizer"):
         self._optimizer = optimizer
@@ -25,7 +29,7 @@ class Meeting:
         self._epoch: Optional[int] = None  # both are for the end of this epoch
 
     def prepare(self) -> None:
-        """It is time to look for groups: does so once in an epoch."""
+        """Begins to look for groups, once in an epoch."""
         optimizer = self._optimizer
         epoch = optimizer.local_epoch
         if self._epoch == epoch or optimizer.state_averager.background.busy:
@@ -39,22 +43,31 @@ class Meeting:
         if optimizer.schedule.averages_state_at(epoch + 1):
             self._state = self._begin_state(epoch + 1, left)
 
-    def gradients(self, epoch: int) -> Any:
-        """The control for averaging gradients now; None: there can be none, and the log tells why."""
+    def take_gradient_control(self, epoch: int) -> Any:
+        """Returns the control for averaging gradients now. None: there can be none, which the log explains.
+
+        Args:
+            epoch: The epoch that ends.
+        """
         control, self._gradients = self._gradients, None
         return self._usable(control) or self._begin_gradients(epoch)
 
-    def state(self, epoch: int) -> Any:
+    def take_state_control(self, epoch: int) -> Any:
+        """Returns the control for averaging the state now. None: there can be none, which the log explains.
+
+        Args:
+            epoch: The epoch that begins.
+        """
         control, self._state = self._state, None
         return self._usable(control) or self._begin_state(epoch)
 
     @property
-    def waiting(self) -> Tuple[Any, Any]:
-        """The controls for gradients and for state that a group is looked for."""
+    def controls(self) -> Tuple[Any, Any]:
+        """The controls for gradients and for state for which groups are looked for."""
         return self._gradients, self._state
 
     def cancel(self) -> None:
-        """Nobody waits for these groups any more."""
+        """Ends the search: no peer waits for these groups any more."""
         for control in (self._gradients, self._state):
             if control is not None:
                 control.cancel()
@@ -64,7 +77,7 @@ class Meeting:
         return control if control is not None and not control.done() else None
 
     def has_begun(self) -> bool:
-        """Whether a group for the gradients of this epoch has been looked for, and may still come."""
+        """True if a group for the gradients of this epoch has been looked for, and may still come."""
         return self._epoch == self._optimizer.local_epoch and self._usable(self._gradients) is not None
 
     def _begin_gradients(self, epoch: int, left: float = 0.0) -> Any:
@@ -75,22 +88,28 @@ class Meeting:
         """Averagings of state are counted one by one, so that who comes next is known to be about to come."""
         return self._begin(self._optimizer.state_averager, epoch // self._optimizer.schedule.average_state_every, left)
 
-    def passed(self, epoch: int) -> None:
-        """This peer begins that epoch, whatever became of the ones before: nobody need wait for it there."""
+    def enter_epoch(self, epoch: int) -> None:
+        """Announces that this peer begins an epoch, so that no peer waits for it in an earlier one.
+
+        Args:
+            epoch: The epoch.
+        """
         optimizer = self._optimizer
         if optimizer.grad_averager is not None:
             optimizer.grad_averager.reached(epoch)
         optimizer.state_averager.reached(epoch // optimizer.schedule.average_state_every + 1)
 
     def step_aside(self) -> None:
-        """Nobody waits for this peer until it has begun an epoch again."""
+        """Asks other peers not to wait for this one until it begins an epoch again."""
         self.cancel()
         if self._optimizer.grad_averager is not None:
             self._optimizer.grad_averager.step_aside()
         self._optimizer.state_averager.step_aside()
 
     def _begin(self, averager: Any, epoch: int, left: float, **more: Any) -> Any:
-        """left: seconds until it is needed; none, when the epoch has ended (the tracker tells of the next one's end then)."""
+        """left: seconds until it is needed; none, when the epoch has ended (the tracker tells of the next one's end
+        then).
+        """
         optimizer = self._optimizer
         try:
             return averager.schedule_step(

@@ -11,12 +11,13 @@ import torch
 
 from hivemind_c.optim import GradScaler
 
-SET_HERE = {"dht", "run_id", "optimizer", "params", "scheduler", "batch_size_per_step", "averaged_grad_hook"}  # Optimizer's, but the strategy's to set
+# Optimizer's, but the strategy's to set
+SET_HERE = {"dht", "run_id", "optimizer", "params", "scheduler", "batch_size_per_step", "averaged_grad_hook"}
 _MISSING = object()
 
 
-class Changes:
-    """Attributes of other people's objects, replaced for a while."""
+class Patches:
+    """Attributes of other objects that are replaced for a while."""
 
     def __init__(self) -> None:
         self._before: List[Any] = []
@@ -26,18 +27,36 @@ class Changes:
         pass
 
     def put(self, thing: Any, name: str, value: Any) -> None:
+        """Replaces an attribute.
+
+        Args:
+            thing: The object.
+            name: Name of the attribute.
+            value: Its value until undo().
+        """
         self._before.append((thing, name, thing.__dict__.get(name, _MISSING)))
         thing.__dict__[name] = value  # not setattr: a module would take some of these for its parts
 
     def put_class(self, thing: Any, kind: type) -> None:
+        """Replaces the class of an object.
+
+        Args:
+            thing: The object.
+            kind: Its class until undo().
+        """
         before, thing.__class__ = type(thing), kind
         self.at_end(lambda: setattr(thing, "__class__", before))
 
     def at_end(self, call: Callable[[], None]) -> None:
-        """Has something called when changes are undone."""
+        """Calls a function in undo().
+
+        Args:
+            call: The function.
+        """
         self._before.append((None, "", call))
 
     def undo(self) -> None:
+        """Puts all attributes back, the latest first."""
         while self._before:
             thing, name, value = self._before.pop()
             if thing is None:
@@ -54,7 +73,11 @@ def known_options(taker: Callable[..., Any], options: Dict[str, Any]) -> Dict[st
     for name in options:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
-            there = f"; did you mean {near[0]!r}?" if near else f": it has its own and Optimizer's {', '.join(sorted(known))}"
+            there = (
+                f"; did you mean {near[0]!r}?"
+                if near
+                else f": it has its own and Optimizer's {', '.join(sorted(known))}"
+            )
             raise TypeError(f"HivemindStrategy has no option {name!r}{there}")
     return options
 

@@ -1,5 +1,8 @@
-"""What a run's peers have told, asked for no more often than they tell it: a large swarm's peers tell seldom, so a look asks for some of them only.
-No look waits long: it takes what has come, and a later one the rest."""
+"""A cache of the news that the peers of a run publish, asked for no more often than they publish it.
+
+Peers of a large swarm publish seldom, so a look asks for some of them only. No look waits long: it takes the answers
+that have come, and a later one takes the rest.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,21 @@ GIVE_UP_S = 15.0  #: after so long an answer is waited for no more
 Told = List[Tuple[str, News, float]]
 
 
-class Heard:
-    """All peers' news, at most a third of their own period late. Who is not in its key's answer any more is gone; who could not be asked for, and the
-    monitor may not ask for some seconds, stays for so long beyond its lease as an answer is waited for."""
+class NewsCache:
+    """The news of all peers, at most a third of their own period late.
+
+    A peer that is missing in the answer for its key has left. A peer that could not be asked for stays for GIVE_UP_S
+    beyond its lease, because the network of the monitor may fail for some seconds.
+
+    Args:
+        dht: A DHT that runs.
+        run_id: Name of the run.
+    """
 
     def __init__(self, dht: Any, run_id: str):
         self._dht, self._run_id = dht, run_id
-        self._of: Dict[str, Tuple[float, Told]] = {key: (-math.inf, []) for key in keys(run_id)}  # when it was answered; what, and when that was said
+        # when it was answered; what, and when that was said
+        self._of: Dict[str, Tuple[float, Told]] = {key: (-math.inf, []) for key in keys(run_id)}
         self._under_way: Dict[str, Tuple[float, Any]] = {}
         self._looked = -math.inf
 
@@ -31,7 +42,9 @@ class Heard:
         return all(answered > -math.inf for answered, _ in self._of.values())
 
     def look(self, now: float, asking: bool = True) -> Told:
-        """(peer ID, news, seconds since they were said) of each. now: seconds of a clock that only goes on. Not asking: what is known."""
+        """(peer ID, news, seconds since they were said) of each. now: seconds of a clock that only goes on. Not asking:
+        what is known.
+        """
         if asking:
             for key in self._due(now):
                 self._under_way[key] = now, ask(self._dht, key)
@@ -63,5 +76,9 @@ class Heard:
         after = period_s(sum(len(told) for _, told in self._of.values())) / ASKED
         share = (now - self._looked) / after
         most = len(self._of) if share >= 1 else max(1, math.ceil(share * len(self._of)))
-        due = sorted((answered, key) for key, (answered, _) in self._of.items() if now - answered >= after and key not in self._under_way)
+        due = sorted(
+            (answered, key)
+            for key, (answered, _) in self._of.items()
+            if now - answered >= after and key not in self._under_way
+        )
         return [key for _, key in due[:most]]

@@ -15,15 +15,32 @@ logger = logging.getLogger("hivemind_c.optim")
 
 RENAMED = {"prefix": "run_id", "averaging_expiration": "matchmaking_time", "throughput": "bandwidth"}
 COMPRESSIONS = ("compression", "compression_type")  #: one for gradients and parameters
-NO_EFFECT = ("step_tolerance", "averaging_step_duration", "statistics_expiration", "start", "average_gradients", "average_parameters")
+NO_EFFECT = (
+    "step_tolerance",
+    "averaging_step_duration",
+    "statistics_expiration",
+    "start",
+    "average_gradients",
+    "average_parameters",
+)
 
 
 def _options(taker: Callable[..., Any]) -> Set[str]:
-    return {name for name, p in inspect.signature(taker).parameters.items() if name != "self" and p.kind is not p.VAR_KEYWORD}
+    return {
+        name
+        for name, p in inspect.signature(taker).parameters.items()
+        if name != "self" and p.kind is not p.VAR_KEYWORD
+    }
 
 
-def arguments(opt: Any, given: Dict[str, Any], taker: Callable[..., Any]) -> Dict[str, Any]:
-    """As Optimizer takes them. TypeError: an argument that neither of them knows."""
+def translate(opt: Any, given: Dict[str, Any], taker: Callable[..., Any]) -> Dict[str, Any]:
+    """Returns the arguments of CollaborativeOptimizer as those of Optimizer. Raises TypeError for unknown ones.
+
+    Args:
+        opt: The optimizer, or None.
+        given: The arguments by name.
+        taker: Optimizer.__init__.
+    """
     known, of_averagers, of_tracker = map(_options, (taker, DecentralizedAverager.__init__, ProgressTracker.__init__))
     averagers, tracker = dict(given.get("averager_opts") or {}), dict(given.get("tracker_opts") or {})
     made: Dict[str, Any] = {} if opt is None else {"optimizer": opt}
@@ -34,7 +51,11 @@ def arguments(opt: Any, given: Dict[str, Any], taker: Callable[..., Any]) -> Dic
         if name in COMPRESSIONS:
             made.update(grad_compression=value, state_averaging_compression=value)
         elif name == "accumulate_grads_on":
-            made.update({} if value is None else {"grad_averager_factory": GradientAverager.get_factory(accumulate_grads_on=value)})
+            made.update(
+                {}
+                if value is None
+                else {"grad_averager_factory": GradientAverager.get_factory(accumulate_grads_on=value)}
+            )
         elif name in NO_EFFECT:
             logger.warning("CollaborativeOptimizer: no effect of %s; leave it out", name)
         elif name in known:
@@ -44,7 +65,12 @@ def arguments(opt: Any, given: Dict[str, Any], taker: Callable[..., Any]) -> Dic
         elif name in of_averagers:
             averagers[name] = value
         else:
-            near = difflib.get_close_matches(name, {*known, *RENAMED, *of_averagers, *of_tracker, *COMPRESSIONS, "opt"}, 1)
-            raise TypeError(f"CollaborativeOptimizer: there is no option {name!r}; " + (f"did you mean {near[0]!r}?" if near else "docs/OPTIONS.md lists those of Optimizer"))
+            near = difflib.get_close_matches(
+                name, {*known, *RENAMED, *of_averagers, *of_tracker, *COMPRESSIONS, "opt"}, 1
+            )
+            raise TypeError(
+                f"CollaborativeOptimizer: there is no option {name!r}; "
+                + (f"did you mean {near[0]!r}?" if near else "docs/OPTIONS.md lists those of Optimizer")
+            )
     made.update({name: value for name, value in (("averager_opts", averagers), ("tracker_opts", tracker)) if value})
     return made

@@ -5,8 +5,8 @@ import types
 
 import pytest
 
-from hivemind_c.optim import outlook
-from hivemind_c.optim.outlook import Outlook, reachable
+from hivemind_c.optim import forecast
+from hivemind_c.optim.forecast import Forecast, reachable
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ class Swarm:
     def __init__(self, monkeypatch, target, speed):
         self.now, self.target, self.speed, self.said = 1000.0, target, speed, []
         self.local_samples, self.local_epoch = 7, 3
-        monkeypatch.setattr(outlook, "get_dht_time", lambda: self.now)
+        monkeypatch.setattr(forecast, "get_dht_time", lambda: self.now)
 
     def figures(self):
         return types.SimpleNamespace(
@@ -44,10 +44,10 @@ class Swarm:
 
 def test_target_out_of_reach_is_logged_once(monkeypatch, caplog):
     swarm = Swarm(monkeypatch, target=1_000_000, speed=10.0)
-    one = Outlook(swarm)
+    one = Forecast(swarm)
     for _ in range(300):
-        one.look(swarm.figures())
-        if swarm.now < 1000 + outlook.SURE_AFTER_S:
+        one.update(swarm.figures())
+        if swarm.now < 1000 + forecast.SURE_AFTER_S:
             assert not caplog.messages
         swarm.now += 1
     assert len(caplog.messages) == 1 and caplog.records[0].levelno == logging.WARNING
@@ -63,17 +63,17 @@ def test_target_out_of_reach_is_logged_once(monkeypatch, caplog):
 
 def test_a_slow_beginning_alone_is_no_reason(monkeypatch, caplog):
     swarm = Swarm(monkeypatch, target=1_000_000, speed=10.0)
-    one = Outlook(swarm)
+    one = Forecast(swarm)
     for second in range(300):
         swarm.speed = 10.0 if second % 50 < 40 else 1000.0
-        one.look(swarm.figures())
+        one.update(swarm.figures())
         swarm.now += 1
     assert not caplog.messages
 
 
-def test_outlook_without_news_logs_nothing(monkeypatch):
+def test_forecast_without_news_logs_nothing(monkeypatch):
     swarm = Swarm(monkeypatch, target=1000, speed=10.0)
-    one = Outlook(swarm)
+    one = Forecast(swarm)
     for _ in range(10):
-        one.look(swarm.figures())
+        one.update(swarm.figures())
     assert len(swarm.said) == 1

@@ -1,6 +1,7 @@
-"""State on demand: until its program calls share_state(), an averager offers its state when a joiner asks for it.
+"""State on demand: until its program calls share_state(), an averager offers its state when a joining peer asks.
 
-Thread: one daemon thread for each such averager, which looks into the DHT. Limits: one offer for each look, dropped when nobody has asked for LINGER_S.
+Thread: one daemon thread for each such averager, which looks into the DHT. Limits: one offer for each look, dropped
+when nobody has asked for LINGER_S.
 """
 
 from __future__ import annotations
@@ -41,15 +42,19 @@ def has_company(dht: "DHT") -> bool:
     return dht.state()["peers"] > 0
 
 
-def ask(averager: "DecentralizedAverager") -> int:
-    """Says that this peer wants the state; returns the number that states offered for it have, or a higher one, as their epoch."""
+def request_state(averager: "DecentralizedAverager") -> int:
+    """Announces that this peer wants a state, and returns the least epoch number of the states offered in answer.
+
+    Args:
+        averager: The averager of this peer.
+    """
     number = int(get_dht_time() * 1000)
     node = averager.dht._node._started()
     node.dht_store(_key(averager.prefix), pack(str(averager.peer_id)), pack(number), round(LINGER_S * 1000)).result(10)
     return number
 
 
-def _asked(averager: "DecentralizedAverager", above: int) -> int:
+def _latest_request(averager: "DecentralizedAverager", above: int) -> int:
     """The highest number that another peer asks with, if it is above that one; else 0."""
     try:
         records = averager.dht._node._started().dht_get(_key(averager.prefix), True).result(10)
@@ -66,14 +71,18 @@ def _asked(averager: "DecentralizedAverager", above: int) -> int:
     return most
 
 
-class OnDemand:
-    """Answers joiners for one averager until it is shut down or dropped."""
+class OnDemandDonor:
+    """Answers joining peers for one averager until the averager is shut down or dropped.
+
+    Args:
+        averager: The averager. It is not kept alive by this object.
+    """
 
     def __init__(self, averager: "DecentralizedAverager"):
         self._averager = weakref.ref(averager)
         self._ended = threading.Event()
         self._number, self._until = 0, 0.0
-        begin("hivemind_c-wanted", self._run, self._ended.set)
+        begin("hivemind_c-on-demand", self._run, self._ended.set)
 
     def end(self) -> None:
         self._ended.set()
@@ -93,7 +102,7 @@ class OnDemand:
     def _look(self, averager: "DecentralizedAverager") -> None:
         if not averager.shares_on_demand or not has_company(averager.dht):
             return
-        number = _asked(averager, self._number)
+        number = _latest_request(averager, self._number)
         if number:
             self._number, self._until = number, time.monotonic() + LINGER_S
             averager._offer_state(number, wait=True, lineage=lineage_of(averager.prefix))

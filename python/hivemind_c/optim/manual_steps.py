@@ -1,4 +1,6 @@
-"""TrainingStateAverager.step: for programs that decide by themselves when to step, average and count an epoch, without an Optimizer."""
+"""TrainingStateAverager.step: for programs that decide by themselves when to step, average and count an epoch, without
+an Optimizer.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,14 @@ logger = logging.getLogger("hivemind_c.optim")
 LEAP = 1 << 16  #: epochs ahead that are believed: a scheduler is stepped through them
 
 
-class Steps:
-    """The part of TrainingStateAverager that an Optimizer has no use for."""
+class ManualSteps:
+    """The part of TrainingStateAverager for programs that have no Optimizer."""
 
     _late_step = False  # what is in the background steps the optimizer, too
 
     @property
     def averaging_in_progress(self: "TrainingStateAverager") -> bool:
-        """Whether an earlier call of step() is still at work in the background."""
+        """True while an earlier call of step() works in the background."""
         return self.background.busy
 
     def step(  # type: ignore[override]
@@ -44,23 +46,49 @@ class Steps:
         set_to_none: bool = True,
         averaging_opts: Optional[Dict[str, Any]] = None,
     ) -> Optional["Gathered"]:
-        """Does what is asked for, in this order, and returns what the members of an averaging gave to be gathered (None: none was made, or it is delayed, or failed, as the log tells).
+        """Does the requested actions in the order of its arguments.
 
-        wait_for_delayed_updates: first waits for what earlier calls left in the background; by default where this call changes anything. apply_delayed_updates: takes its
-        outcome over, if it is there. What went wrong in it is raised then.
-        increment_epoch: counts an epoch, and steps the scheduler (after the optimizer). optimizer_step: with the model's gradients, or (custom_gradients) those that lie in the
-        optimizer's parameters; after wait_for_trigger(), if that is given; with a grad_scaler its way. zero_grad: forgets gradients after it (set_to_none=False:
-        makes them zeros).
-        averaging_round: parameters, statistics and extra_tensors, in a group that is looked for now, with averaging_opts of DecentralizedAverager.step, or that schedule_step
-        was asked for before (averaging_control). delay_optimizer_step (which needs offload_optimizer), delay_averaging (by default the same): in the background, to be applied by a
-        later call."""
+        Returns {peer_id: value} of the members of an averaging. None means that there was none, that it is delayed, or
+        that it failed, which the log reports. Errors of delayed work are raised by a later call.
+
+        Args:
+            wait_for_delayed_updates: Wait for work that earlier calls delayed. None: if this call changes anything.
+            apply_delayed_updates: Apply the result of that work, if it is done.
+            increment_epoch: Count an epoch, and step the scheduler after the optimizer.
+            optimizer_step: Step the optimizer with the gradients of the model, or with custom_gradients its own.
+            zero_grad: Drop the gradients afterwards.
+            delay_optimizer_step: Step the optimizer in the background. Needs offload_optimizer.
+            averaging_round: Average parameters, statistics and extra_tensors.
+            delay_averaging: Average in the background. None: as delay_optimizer_step.
+            averaging_control: Control from schedule_step(). None: look for a group now.
+            wait_for_trigger: A function to call before the step of the optimizer.
+            grad_scaler: GradScaler that unscales the gradients and steps the optimizer.
+            set_to_none: With zero_grad: set gradients to None. False: set them to zero.
+            averaging_opts: Options of DecentralizedAverager.step, as a dict.
+        """
         late = delay_optimizer_step if delay_averaging is None else delay_averaging
-        self._check_step(optimizer_step, delay_optimizer_step, averaging_round, late, averaging_control, wait_for_trigger, grad_scaler, averaging_opts)
+        self._check_step(
+            optimizer_step,
+            delay_optimizer_step,
+            averaging_round,
+            late,
+            averaging_control,
+            wait_for_trigger,
+            grad_scaler,
+            averaging_opts,
+        )
         changes = optimizer_step or zero_grad or averaging_round or increment_epoch
-        self._take_over(changes if wait_for_delayed_updates is None else wait_for_delayed_updates, apply_delayed_updates)
-        if changes and self.background.waiting and (averaging_round or self._late_step or optimizer_step and not self.delta_rule_averaging):
+        self._take_over(
+            changes if wait_for_delayed_updates is None else wait_for_delayed_updates, apply_delayed_updates
+        )
+        if (
+            changes
+            and self.background.waiting
+            and (averaging_round or self._late_step or optimizer_step and not self.delta_rule_averaging)
+        ):
             raise ValueError(
-                "step() must wait for the result of an earlier call: remove wait_for_delayed_updates and apply_delayed_updates (with "
+                "step() must wait for the result of an earlier call: remove wait_for_delayed_updates and "
+                "apply_delayed_updates (with "
                 "delta_rule_averaging=True the optimizer may step beside an averaging)"
             )
         self.lineage.kept = False  # replicas differ as the program wants it
@@ -80,7 +108,8 @@ class Steps:
                 self._passed(increment_epoch, optimizer_step)
             if not (delay_optimizer_step or averaging_round and late):
                 return self._average_now(control) if averaging_round else None
-            if averaging_round and not delay_optimizer_step and not self._made_ready(control):  # before training goes on
+            # before training goes on
+            if averaging_round and not delay_optimizer_step and not self._made_ready(control):
                 return None
         except BaseException:
             self.local_epoch -= increment_epoch and not stepped  # an epoch that has not happened
@@ -97,22 +126,49 @@ class Steps:
         return None
 
     def _check_step(
-        self: "TrainingStateAverager", steps: bool, late_step: bool, averages: bool, late: bool, control: Any, trigger: Any, scaler: Any, opts: Optional[Dict[str, Any]]
+        self: "TrainingStateAverager",
+        steps: bool,
+        late_step: bool,
+        averages: bool,
+        late: bool,
+        control: Any,
+        trigger: Any,
+        scaler: Any,
+        opts: Optional[Dict[str, Any]],
     ) -> None:
         if late_step and not (steps and self.offload_optimizer):
-            raise ValueError("delay_optimizer_step needs optimizer_step=True, and offload_optimizer=True, or the optimizer would write into what the model trains with")
+            raise ValueError(
+                "delay_optimizer_step needs optimizer_step=True, and offload_optimizer=True, or the optimizer would "
+                "write into what the model trains with"
+            )
         if late_step and averages and not late:
-            raise ValueError("delay_averaging=False with delay_optimizer_step=True: the step comes first, so its averaging is delayed, too")
+            raise ValueError(
+                "delay_averaging=False with delay_optimizer_step=True: the step comes first, so its averaging is "
+                "delayed, too"
+            )
         if averages and late and self._averages_the_model_in_place:
-            raise ValueError("with reuse_tensors=True parameters are averaged where the model reads them, which cannot train meanwhile: leave reuse_tensors out, or delay_averaging")
+            raise ValueError(
+                "with reuse_tensors=True parameters are averaged where the model reads them, which cannot train "
+                "meanwhile: leave reuse_tensors out, or delay_averaging"
+            )
         if late_step and scaler is not None:
-            raise ValueError("a grad_scaler's scale changes before a delayed step: unscale gradients yourself and leave grad_scaler out, or leave delay_optimizer_step out")
+            raise ValueError(
+                "a grad_scaler's scale changes before a delayed step: unscale gradients yourself and leave "
+                "grad_scaler out, or leave delay_optimizer_step out"
+            )
         if (trigger is not None or scaler is not None) and not steps:
-            raise ValueError("wait_for_trigger and grad_scaler belong to a step of the optimizer: give optimizer_step=True, too")
+            raise ValueError(
+                "wait_for_trigger and grad_scaler belong to a step of the optimizer: give optimizer_step=True, too"
+            )
         if (control is not None or opts) and not averages:
-            raise ValueError("averaging_control and averaging_opts belong to an averaging: give averaging_round=True, too")
+            raise ValueError(
+                "averaging_control and averaging_opts belong to an averaging: give averaging_round=True, too"
+            )
         if control is not None and opts:
-            raise ValueError("averaging_control was made with options of its own: give averaging_opts to schedule_step(), which made it")
+            raise ValueError(
+                "averaging_control was made with options of its own: give averaging_opts to schedule_step(), which "
+                "made it"
+            )
         if control is not None:
             control.check_unused(self)
         if steps and self.auxiliary:
@@ -159,7 +215,11 @@ class Steps:
         """Takes what is to be averaged. False: there is nothing yet, and nobody need wait for it."""
         if self.auxiliary or self.load_state_into_averager_():
             return True
-        logger.warning("%s: nothing is averaged, because the optimizer has not stepped yet and has nothing of what average_opt_statistics names", self.prefix)
+        logger.warning(
+            "%s: nothing is averaged, because the optimizer has not stepped yet and has nothing of what "
+            "average_opt_statistics names",
+            self.prefix,
+        )
         control.cancel()
         return False
 
@@ -178,7 +238,12 @@ class Steps:
         return members
 
     def _in_background(
-        self: "TrainingStateAverager", outcome: Dict[str, Any], control: Optional["StepControl"], trigger: Optional[Callable[[], Any]], epoch: bool, zero_grad: bool
+        self: "TrainingStateAverager",
+        outcome: Dict[str, Any],
+        control: Optional["StepControl"],
+        trigger: Optional[Callable[[], Any]],
+        epoch: bool,
+        zero_grad: bool,
     ) -> None:
         try:
             if self._late_step:
@@ -210,11 +275,14 @@ class Steps:
         """Joiners may have the last average, which its members hold alike; until there is one, what this peer has."""
         self.share_averages |= averaged
         if not self.auxiliary and averaged == self.share_averages:
-            self.shared.settled(self.local_epoch)
+            self.offers.begin_epoch(self.local_epoch)
 
     def _reach(self: "TrainingStateAverager", epochs: Iterable[Any]) -> None:
-        """Goes on to the epoch that more than a third of the members have reached: not to whatever one of them claims."""
-        told = sorted((epoch if type(epoch) is int and 0 <= epoch <= self.local_epoch + LEAP else 0 for epoch in epochs), reverse=True)
+        """Enters the epoch that more than a third of the members have reached: one false claim moves nothing."""
+        told = sorted(
+            (epoch if type(epoch) is int and 0 <= epoch <= self.local_epoch + LEAP else 0 for epoch in epochs),
+            reverse=True,
+        )
         reached = told[len(told) // 3] if told else 0
         while self.local_epoch < reached:
             self.step_scheduler()

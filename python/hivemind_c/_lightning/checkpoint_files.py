@@ -21,12 +21,23 @@ def known(checkpoints: str) -> str:
     return checkpoints
 
 
-class Places:
-    """Where the ModelCheckpoints of a Trainer write. The elected peer writes where its program says; the others into folders of their own beside it."""
+class CheckpointFolders:
+    """The folders of a Trainer's ModelCheckpoints.
+
+    The elected peer writes where its program says. Other peers write into folders of their own beside it.
+
+    Args:
+        trainer: The Trainer.
+        peer_id: ID of this peer, which names its folder.
+    """
 
     def __init__(self, trainer: Any, peer_id: str):
         self._own = f"peer-{peer_id[-8:]}"
-        self._said: Dict[Any, str] = {callback: callback.dirpath for callback in trainer.checkpoint_callbacks if getattr(callback, "dirpath", None)}
+        self._said: Dict[Any, str] = {
+            callback: callback.dirpath
+            for callback in trainer.checkpoint_callbacks
+            if getattr(callback, "dirpath", None)
+        }
 
     def choose(self, elected: bool) -> None:
         for callback, dirpath in self._said.items():
@@ -37,11 +48,13 @@ class Places:
 
 
 def preemption_path(trainer: Any, run_id: str) -> str:
-    folders: List[str] = [callback.dirpath for callback in trainer.checkpoint_callbacks if getattr(callback, "dirpath", None)]
+    folders: List[str] = [
+        callback.dirpath for callback in trainer.checkpoint_callbacks if getattr(callback, "dirpath", None)
+    ]
     return os.path.join(folders[0] if folders else trainer.default_root_dir, f"{run_id}-preempted.ckpt")
 
 
-class WritesCheckpoints(OneDevice):
+class CheckpointWriter(OneDevice):
     """The part of HivemindStrategy that writes and reads checkpoints."""
 
     _checkpoints: str
@@ -52,7 +65,7 @@ class WritesCheckpoints(OneDevice):
 
     @property
     def is_elected(self) -> bool:
-        """Whether this is the one peer that writes what the run's peers share; another takes over when it is gone."""
+        """True if this is the one peer that writes shared files. Another peer takes over when it has left."""
         return self._election is not None and self._election.elected
 
     def _settle(self) -> None:
@@ -61,20 +74,40 @@ class WritesCheckpoints(OneDevice):
             self._hive.state_averager.background.take(wait=True)
 
     def lightning_module_state_dict(self) -> Dict[str, Any]:
+        """Returns the state of the module, with the result of a delayed step."""
         self._settle()
         return super().lightning_module_state_dict()  # type: ignore[misc]
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        """Restores the optimizers from a checkpoint.
+
+        Args:
+            checkpoint: The checkpoint.
+        """
         for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"]):
             optimizer.load_state_dict(state)
 
     def save_checkpoint(self, checkpoint: Dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
-        if self._writes_all or self.is_elected or os.path.basename(filepath).startswith(".lr_find_"):  # which this peer's finder loads again
+        """Writes a checkpoint, unless another peer is to write it.
+
+        Args:
+            checkpoint: The checkpoint.
+            filepath: File to write.
+            storage_options: As in Lightning.
+        """
+        # which this peer's finder loads again
+        if self._writes_all or self.is_elected or os.path.basename(filepath).startswith(".lr_find_"):
             super().save_checkpoint(checkpoint, filepath, storage_options)  # type: ignore[misc]
             self._written.add(str(filepath))
 
     def remove_checkpoint(self, filepath: Any) -> None:
-        if self._writes_all or str(filepath) in self._written:  # of the same name may be what the elected peer wrote on a disk that both see
+        """Removes a checkpoint, if this peer may have written it.
+
+        Args:
+            filepath: File to remove.
+        """
+        # of the same name may be what the elected peer wrote on a disk that both see
+        if self._writes_all or str(filepath) in self._written:
             super().remove_checkpoint(filepath)  # type: ignore[misc]
             self._written.discard(str(filepath))
 
@@ -83,11 +116,21 @@ class WritesCheckpoints(OneDevice):
         return self._hive is None or self._checkpoints == OWN
 
     def on_exception(self, exception: BaseException) -> None:
+        """Writes a checkpoint if the process is to end (SIGTERM), and logs where it is.
+
+        Args:
+            exception: The exception that ends training.
+        """
         if type(exception).__name__ == "SIGTERMException" and self._hive is not None:
             if not (self._writes_all or self.is_elected):
-                logger.warning("preempted: nothing was written here, because checkpoints='elected' leaves that to another peer; start again, and this one takes over the swarm's state")
+                logger.warning(
+                    "preempted: nothing was written here, because checkpoints='elected' leaves that to another peer; "
+                    "start again, and this one takes over the swarm's state"
+                )
                 return
             trainer = self.lightning_module.trainer
             path = preemption_path(trainer, self._run_id)
             trainer.save_checkpoint(path)
-            logger.warning("preempted: where training stood is in %s; go on with trainer.fit(model, ckpt_path=%r)", path, path)
+            logger.warning(
+                "preempted: where training stood is in %s; go on with trainer.fit(model, ckpt_path=%r)", path, path
+            )

@@ -1,4 +1,4 @@
-"""What makes an Optimizer one of torch's: groups, state, checkpoints, zero_grad."""
+"""The interface of torch.optim.Optimizer on an Optimizer: groups, state, checkpoints, zero_grad."""
 
 from __future__ import annotations
 
@@ -13,56 +13,83 @@ if TYPE_CHECKING:
 
 
 def hooked_if_watched(step: Callable[..., Any]) -> Callable[..., Any]:
-    """torch wraps each optimizer's step() for its profiler and for hooks, which costs as much as all else in a step that only counts a batch: here
-    it is so while somebody watches."""
+    """A decorator of step() that runs the hooks and the profiler of torch only if there are any.
+
+    torch wraps the step() of each optimizer for them, which costs as much as all else in a step that only counts a
+    batch.
+
+    Args:
+        step: The method.
+    """
     watched = torch.optim.Optimizer.profile_hook_step(step)
 
     @functools.wraps(step)
     def quick(self: Any, *args: Any, **kwargs: Any) -> Any:
-        hooks = self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or torchs._global_optimizer_pre_hooks or torchs._global_optimizer_post_hooks
+        hooks = (
+            self._optimizer_step_pre_hooks
+            or self._optimizer_step_post_hooks
+            or torchs._global_optimizer_pre_hooks
+            or torchs._global_optimizer_post_hooks
+        )
         return (watched if hooks or torch.autograd._profiler_enabled() else step)(self, *args, **kwargs)
 
     quick.hooked = True  # type: ignore[attr-defined]  # so that torch does not wrap it once more
     return quick
 
 
-class AsTorch(torch.optim.Optimizer):
+class TorchInterface(torch.optim.Optimizer):
+    """The part of Optimizer that makes it an optimizer of torch."""
+
     state_averager: "TrainingStateAverager"
     grad_averager: Any
     tracker: Any
     reuse_grad_buffers: bool
     run_id: str
 
-    def _become(self) -> None:
+    def _init_as_torch(self) -> None:
         """In place of torch's __init__, whose groups are the inner optimizer's here."""
         self.defaults = self.opt.defaults
         self.__setstate__({})  # torch's hooks
 
     @property
     def opt(self) -> torch.optim.Optimizer:
-        """The optimizer inside."""
+        """The inner optimizer."""
         return self.state_averager.optimizer
 
     @property
     def state(self) -> Any:
+        """The state of the inner optimizer."""
         return self.opt.state
 
     @property
     def param_groups(self) -> List[Dict[str, Any]]:
+        """The groups of the inner optimizer, with the parameters of the model."""
         return self.state_averager.param_groups
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
-        raise ValueError("all peers must have the same parameters from the start: give all groups to the optimizer before it is given to Optimizer")
+        """Raises ValueError: all peers have the same parameters from the start.
+
+        Args:
+            param_group: Not used.
+        """
+        raise ValueError(
+            "all peers must have the same parameters from the start: give all groups to the optimizer before it is "
+            "given to Optimizer"
+        )
 
     def state_dict(self) -> Dict[str, Any]:
-        """The inner optimizer's state_dict, and with it the scheduler, the epoch and, with offload, the exact parameters."""
+        """Returns the state_dict of the inner optimizer, with scheduler, epoch and, if offloaded, exact parameters."""
         state_dict = self.state_averager.state_dict()
         if hasattr(self.grad_averager, "state_dict"):
             state_dict["hivemind_c"]["grad_averager"] = self.grad_averager.state_dict()
         return state_dict
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Restores what state_dict gave. The model's own checkpoint may be loaded before or after it."""
+        """Restores the result of state_dict(). The checkpoint of the model may be loaded before or after it.
+
+        Args:
+            state_dict: Result of state_dict().
+        """
         self.state_averager.load_state_dict(state_dict)
         if self.grad_averager is not None:
             self.grad_averager.reset_accumulated_grads_()
@@ -73,10 +100,15 @@ class AsTorch(torch.optim.Optimizer):
         self.tracker.report_local_progress(self.local_epoch, 0)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets the model's gradients, as torch does; what has been counted stays counted."""
+        """Drops the gradients of the model. Samples that were counted stay counted.
+
+        Args:
+            set_to_none: Set gradients to None. False: set them to zero.
+        """
         if self.reuse_grad_buffers:
             raise ValueError(
-                "zero_grad() cannot be used with reuse_grad_buffers: gradients are added up in .grad until the epoch ends; do not call zero_grad(), "
+                "zero_grad() cannot be used with reuse_grad_buffers: gradients are added up in .grad until the epoch "
+                "ends; do not call zero_grad(), "
                 "or remove reuse_grad_buffers"
             )
         grads = [p.grad for p in self.state_averager.parameters.model if p.grad is not None]

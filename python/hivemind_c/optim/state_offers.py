@@ -20,30 +20,32 @@ LEAST_PERIOD = 0.25  #: seconds between two offers at least
 COST = 0.02  #: of the time that offering may take
 
 
-class SharedState:
-    """Offers a snapshot of the state at epochs that all peers choose alike, so that a majority names the same; one copy of the state is kept for it.
+class StateOffers:
+    """Offers a snapshot of the state at epochs that all peers choose alike, so that a majority names the same; one copy
+    of the state is kept for it.
 
-    Every epoch is offered while epochs are long; where they are short every second, fourth, eighth ..., as fits the time that they take. One that lasts
-    longer than was thought (the others have died, and no group comes together) is offered after all, so that who joins then finds a state.
+    Every epoch is offered while epochs are long; where they are short every second, fourth, eighth ..., as fits the
+    time that they take. One that lasts longer than was thought (the others have died, and no group comes together) is
+    offered after all, so that who joins then finds a state.
     """
 
     def __init__(self, averager: "TrainingStateAverager"):
         self._averager = averager
         self._last: Optional[float] = None  # when the latest epoch was settled
-        self._settled: Optional[int] = None  # the epoch whose beginning this peer's state is
+        self._begun_epoch: Optional[int] = None  # the epoch whose beginning this peer's state is
         self._offered: Optional[int] = None  # the epoch whose state is on offer
         self._epoch_s = self._cost_s = 0.0  # what an epoch takes; what a copy costs
         self._failures, self._again = 0, 0.0
         self.loads = 0  # since an epoch was made together with others
 
-    def settled(self, epoch: int, wanted: bool = False, changed: bool = True) -> None:
-        """The state of this epoch's beginning is there, and the same as the others': offers it, if it is its turn, or known to be wanted, or another one than
-        (changed) was offered before."""
+    def begin_epoch(self, epoch: int, wanted: bool = False, changed: bool = True) -> None:
+        """The state of this epoch's beginning is there, and the same as the others': offers it, if it is its turn, or
+        known to be wanted, or another one than (changed) was offered before."""
         now = time.monotonic()
         if self._last is not None:
             took = now - self._last
             self._epoch_s = took if not self._epoch_s else 0.8 * self._epoch_s + 0.2 * took
-        self._last, self._settled = now, epoch
+        self._last, self._begun_epoch = now, epoch
         early = self._offered == epoch
         if early and not changed or not early and not wanted and epoch % self._every():
             return
@@ -59,23 +61,31 @@ class SharedState:
             logger.warning("epoch %d: could not offer the state to others, will retry: %s", epoch, error)
         self._cost_s = time.monotonic() - now
 
-    def look(self, epoch: int) -> None:
-        """This peer is in that epoch, and no step has been made in it: whether it has lasted so long that it is to be offered after all."""
-        if self._settled == epoch != self._offered and self._last is not None and time.monotonic() - self._last >= self._period():
+    def offer_if_overdue(self, epoch: int) -> None:
+        """This peer is in that epoch, and no step has been made in it: whether it has lasted so long that it is to be
+        offered after all.
+        """
+        if (
+            self._begun_epoch == epoch != self._offered
+            and self._last is not None
+            and time.monotonic() - self._last >= self._period()
+        ):
             self.offer(epoch)
 
     @contextmanager
-    def looked_at(self, epoch: int) -> Iterator[None]:
+    def overdue_timer(self, epoch: int) -> Iterator[None]:
         """The same while the program waits, and the state so does not change."""
-        if self._settled != epoch or self._offered == epoch or self._last is None:
+        if self._begun_epoch != epoch or self._offered == epoch or self._last is None:
             yield
             return
-        with self._later(self._last + self._period() - time.monotonic(), self.look, epoch):
+        with self._later(self._last + self._period() - time.monotonic(), self.offer_if_overdue, epoch):
             yield
 
     @contextmanager
-    def waited_for(self, epoch: int) -> Iterator[None]:
-        """This epoch's state is there, and nothing but its average is waited for: offers it if that takes long (a member has died), so that who joins finds one."""
+    def late_timer(self, epoch: int) -> Iterator[None]:
+        """This epoch's state is there, and nothing but its average is waited for: offers it if that takes long (a
+        member has died), so that who joins finds one.
+        """
         with self._later(self._period(), self.offer, epoch):
             yield
 
@@ -105,17 +115,20 @@ class SharedState:
         return time.monotonic() >= self._again
 
     def withdraw(self) -> None:
-        """Offers nothing while this peer is behind: it must not speak for a state that is out of date, or no majority can be found. If it turns out that it is not
-        (who was ahead has gone, and nobody has such a state), look() offers it again."""
+        """Offers nothing while this peer is behind: it must not speak for a state that is out of date, or no majority
+        can be found. If it turns out that it is not (who was ahead has gone, and nobody has such a state),
+        offer_if_overdue() offers it again."""
         self._offered = None
         self._averager._stop_sharing()
 
-    def replaced(self) -> None:
+    def invalidate(self) -> None:
         """The state is not that of an epoch's beginning any more, as it was settled here."""
-        self._settled = None
+        self._begun_epoch = None
 
-    def taken(self, loaded: Any, seconds: float) -> bool:
-        """Takes over what was loaded: (metadata, tensors), or None. False: it was nothing, or does not fit; then nothing has changed."""
+    def apply_loaded(self, loaded: Any, seconds: float) -> bool:
+        """Takes over what was loaded: (metadata, tensors), or None. False: it was nothing, or does not fit; then
+        nothing has changed.
+        """
         try:
             if loaded is not None:
                 self._averager.set_current_state(*loaded)
@@ -127,12 +140,13 @@ class SharedState:
             self._again = time.monotonic() + min(0.25 * 2**self._failures, 5.0)
             return False
         self._failures, self._again = 0, 0.0
-        self.replaced()
+        self.invalidate()
         self.loads += 1
         logger.info("loaded the swarm's state of epoch %d within %.1f s", self._averager.local_epoch, seconds)
         if self.loads >= 3:
             logger.warning(
-                "this peer has loaded the state %d times and has not finished an epoch with the others: it is slower than the swarm. A larger target_batch_size gives it "
+                "this peer has loaded the state %d times and has not finished an epoch with the others: it is slower "
+                "than the swarm. A larger target_batch_size gives it "
                 "more time, load_state_compression or a faster link a quicker download",
                 self.loads,
             )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
 from _hivemind_c import HivemindError, HivemindLookupError
 
 from hivemind_c._log import aside
-from hivemind_c.averaging.wanted import ANSWER_S, OnDemand, ask, has_company
+from hivemind_c.averaging.on_demand import ANSWER_S, OnDemandDonor, has_company, request_state
 from hivemind_c.compression import arrays
 from hivemind_c.compression.base import CompressionBase, CompressionInfo
 
@@ -22,8 +22,11 @@ logger = logging.getLogger("hivemind_c.averaging")
 State = Tuple[Any, List[Any]]
 
 
-class SharesState:
-    """The part of DecentralizedAverager that shares state. A subclass that has more to share than its tensors overrides get_current_state."""
+class StateExchange:
+    """The part of DecentralizedAverager that offers a state to joining peers, and loads one when it joins itself.
+
+    A subclass that shares more than its tensors overrides get_current_state().
+    """
 
     _state_compression: CompressionBase
     _declare_state_period: float
@@ -31,10 +34,13 @@ class SharesState:
     _sharing: Optional["StateSharing"] = None
     _on_demand = True  # a class that says when its state may be offered has False
     _by_hand = False  # the program says so
-    _answers: Optional[OnDemand] = None
+    _answers: Optional[OnDemandDonor] = None
 
     def get_current_state(self: "DecentralizedAverager") -> Tuple[Any, Sequence[Any], Sequence[CompressionInfo]]:
-        """(metadata, tensors, infos): all that a joiner needs. Metadata is what MessagePack can say, the same at all peers whose state is the same."""
+        """Returns (metadata, tensors, infos) for a joining peer.
+
+        Metadata has types of MessagePack, and is the same at all peers whose state is the same.
+        """
         with self.get_tensors() as tensors:
             copies = [tensor.detach().clone() if arrays.is_tensor(tensor) else _as_tensor(tensor) for tensor in tensors]
         return {"group_key": self.prefix}, copies, self._tensors.infos
@@ -44,9 +50,15 @@ class SharesState:
         return b""
 
     def share_state(self: "DecentralizedAverager", epoch: int = 0, wait: bool = True) -> None:
-        """Offers what get_current_state gives, in place of what was offered before. epoch: peers of the same epoch have the same state; joiners take
-        the newest that a majority of them names. Nothing happens while allow_state_sharing is False. Before the first call get_current_state is asked when a
-        joiner wants the state."""
+        """Offers the result of get_current_state() to joining peers, in place of an earlier offer.
+
+        Nothing happens while allow_state_sharing is False. Before the first call the averager offers its state whenever
+        a joining peer asks for it.
+
+        Args:
+            epoch: Number of the state. Joining peers take the newest one that a majority of the peers names.
+            wait: Return once the offer is made.
+        """
         self._by_hand = True
         if self._allow_state_sharing:
             self._offer_state(epoch, wait, self._state_lineage())
@@ -58,20 +70,29 @@ class SharesState:
 
     @property
     def shares_on_demand(self) -> bool:
-        """Whether joiners get the state as it is when they ask: until the program calls share_state()."""
+        """True while joining peers get the state as it is when they ask, which ends with the first share_state()."""
         return self._on_demand and self._allow_state_sharing and not self._by_hand
 
     def load_state_from_peers(
         self: "DecentralizedAverager", wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0
     ) -> Union[None, State, "Future[Optional[State]]"]:
-        """The state that the swarm has: (metadata, tensors), or None if nobody offers one, or no donor could be reached (the log tells). It changes nothing
-        here. epoch_least: older ones are not wanted. With wait=False a concurrent.futures.Future of it."""
+        """Returns the state of the swarm as (metadata, tensors), and changes nothing here.
+
+        None means that no peer offers a state or that no donor could be reached, which the log reports.
+
+        Args:
+            wait: False: return a concurrent.futures.Future at once.
+            timeout: Longest time in seconds to download it. None: no limit.
+            epoch_least: Oldest epoch whose state is accepted.
+        """
         sharing = self._shared()
         if wait:
             return self._load(sharing, timeout, epoch_least)
         return aside("hivemind_c-load", lambda: self._load(sharing, timeout, epoch_least))
 
-    def _load(self: "DecentralizedAverager", sharing: "StateSharing", timeout: Optional[float], epoch_least: int) -> Optional[State]:
+    def _load(
+        self: "DecentralizedAverager", sharing: "StateSharing", timeout: Optional[float], epoch_least: int
+    ) -> Optional[State]:
         try:
             loaded = self._load_on_demand(sharing, timeout) if self._on_demand and not epoch_least else None
             if loaded is None:
@@ -85,7 +106,7 @@ class SharesState:
         """The state that a peer offers on request; None: no peer does."""
         if not has_company(self.dht):
             return None
-        number, begin = ask(self), time.monotonic()
+        number, begin = request_state(self), time.monotonic()
         while time.monotonic() - begin < (ANSWER_S if timeout is None else min(ANSWER_S, timeout / 2)):
             try:
                 return sharing.load(timeout, epoch_least=number)
@@ -95,13 +116,16 @@ class SharesState:
 
     @property
     def allow_state_sharing(self) -> bool:
-        """Whether others may download this peer's state."""
+        """True if joining peers may download the state of this peer."""
         return self._allow_state_sharing
 
     @allow_state_sharing.setter
     def allow_state_sharing(self: "DecentralizedAverager", value: bool) -> None:
         if value and (self.client_mode or self.auxiliary):
-            raise ValueError("this peer cannot share its state: it is in client mode, where no peer can ask it, or auxiliary, where it has none")
+            raise ValueError(
+                "this peer cannot share its state: it is in client mode, where no peer can ask it, or auxiliary, "
+                "where it has none"
+            )
         self._allow_state_sharing = bool(value)
         if value and self.is_alive():
             self._answer_joiners()
@@ -110,7 +134,7 @@ class SharesState:
 
     @property
     def state_sharing_priority(self: "DecentralizedAverager") -> float:
-        """Donors with more are asked first."""
+        """Priority of this donor. Joining peers ask donors with a higher one first."""
         return self._shared().priority
 
     @state_sharing_priority.setter
@@ -130,7 +154,7 @@ class SharesState:
     def _answer_joiners(self: "DecentralizedAverager") -> None:
         """From now on, where the class leaves it to this one."""
         if self._on_demand and self._allow_state_sharing and self._answers is None:
-            self._answers = OnDemand(self)
+            self._answers = OnDemandDonor(self)
 
     def _stop_sharing(self) -> None:
         if self._sharing is not None:

@@ -28,7 +28,8 @@ def initial_peers(given: Addresses, environment: Optional[Mapping[str, str]] = N
 
 
 def join_line(addresses: Sequence[str], command: Optional[Sequence[str]] = None) -> str:
-    """What to paste into a shell elsewhere (in a notebook: into a cell) to run this program as another peer of the swarm.
+    """What to paste into a shell elsewhere (in a notebook: into a cell) to run this program as another peer of the
+    swarm.
 
     HIVEMIND_COMMAND is what people call the program, where something else started it."""
     peers = ",".join(addresses)
@@ -41,7 +42,9 @@ def join_line(addresses: Sequence[str], command: Optional[Sequence[str]] = None)
 
 
 def start(peers: Sequence[str], patience: float, **options: Any) -> DHT:
-    """A DHT that has found its peers; if none answers in time it says why, each by its address, and goes on trying while training begins."""
+    """A DHT that has found its peers; if none answers in time it says why, each by its address, and goes on trying
+    while training begins.
+    """
     dht = DHT(peers, start=True, ensure_bootstrap_success=False, **options)
     try:
         if peers:

@@ -1,6 +1,6 @@
 """Answers imports of hivemind and lightning_hivemind with the modules of hivemind_c.
 
-Processes started by this one inherit PYTHONPATH, and on it FOLDER, where a module hivemind opens the door there.
+Processes started by this one inherit PYTHONPATH, and on it FOLDER: its module hivemind installs the hook there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def missing(where: str, name: str) -> str:
 
 
 def public(module: str) -> List[str]:
-    """Names that a module of the door has, submodules included."""
+    """Names of a module that the import hook answers for, submodules included."""
     found = {name for name in ALIASES.get(module, ()) if not name.startswith("_")}
     for source in MODULES[module]:
         try:
@@ -52,7 +52,7 @@ def public(module: str) -> List[str]:
     return sorted(found)
 
 
-class Behind(ModuleType):
+class AliasModule(ModuleType):
     """A module of hivemind: what is asked of it comes from modules of hivemind_c, and what is set in it is set
     there."""
 
@@ -88,7 +88,7 @@ class Behind(ModuleType):
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        source = None if isinstance(value, Behind) else self._source_of(name)
+        source = None if isinstance(value, AliasModule) else self._source_of(name)
         setattr(source, name, value) if source is not None else super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
@@ -102,7 +102,7 @@ class Behind(ModuleType):
         return sorted({*super().__dir__(), *public(self.__name__)})
 
 
-class Door(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
+class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     """Finder and loader of these modules."""
 
     def find_spec(
@@ -120,7 +120,7 @@ class Door(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         )
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        return Behind(spec.name, f"{spec.name}, as hivemind_c has it.")
+        return AliasModule(spec.name, f"{spec.name}, as hivemind_c has it.")
 
     def exec_module(self, module: ModuleType) -> None:
         for source in MODULES[module.__name__]:
@@ -138,12 +138,12 @@ class Door(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
 
 
 def _is_stub(module: Any) -> bool:
-    """True if this is the module in FOLDER that is just opening the door."""
+    """True if this is the module in FOLDER that is just installing the hook."""
     return os.path.dirname(os.path.abspath(getattr(module, "__file__", None) or "")) == FOLDER
 
 
 def _installed(name: str) -> Optional[str]:
-    """Where another package of that name lies, which the door hides."""
+    """Where another package of that name lies, which the hook hides."""
     spec = importlib.machinery.PathFinder.find_spec(
         name, [entry for entry in sys.path if os.path.abspath(entry or ".") != FOLDER]
     )
@@ -153,21 +153,23 @@ def _installed(name: str) -> Optional[str]:
     )  # without a loader it is a mere folder
 
 
-def open_door() -> None:
+def install() -> None:
     """From now on hivemind is hivemind_c here and in processes started from here. ImportError: another hivemind was
     imported before."""
-    if any(isinstance(finder, Door) for finder in sys.meta_path):
+    if any(isinstance(finder, AliasFinder) for finder in sys.meta_path):
         return
     stubs = []
     for name in TOPS:
         there = sys.modules.get(name)
         if there is not None and not _is_stub(there):
             raise ImportError(
-                f"hivemind_c cannot take the place of {name}: it was imported already, from {getattr(there, '__file__', None)}; "
-                f"import hivemind_c.as_hivemind before it (in a notebook, restart the kernel first), or run python -m hivemind_c.as_hivemind PROGRAM.py"
+                f"hivemind_c cannot take the place of {name}: it was imported already, "
+                f"from {getattr(there, '__file__', None)}; "
+                "import hivemind_c.as_hivemind before it (in a notebook, restart the kernel first), "
+                "or run python -m hivemind_c.as_hivemind PROGRAM.py"
             )
         stubs += [name] if there is not None else []
-    sys.meta_path.insert(0, Door())
+    sys.meta_path.insert(0, AliasFinder())
     for name in stubs:
         del sys.modules[name]
         importlib.import_module(name)
