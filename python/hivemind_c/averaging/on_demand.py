@@ -26,7 +26,7 @@ logger = logging.getLogger("hivemind_c.averaging")
 LOOK_S = 0.5  #: seconds between two looks
 ANSWER_S = 2.5  #: seconds in which a donor answers
 LINGER_S = 20.0  #: seconds that a request and an offer last
-AHEAD_S = 15.0  #: seconds that a joiner's clock may be ahead; less than LINGER_S, so that no number silences later joiners
+AHEAD_S = 15.0  #: seconds a joiner's clock may be ahead; below LINGER_S, so that no number silences later joiners
 
 
 def lineage_of(prefix: str) -> bytes:
