@@ -19,6 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PARTS = "correct", "rounds", "kernels", "training", "sanitizer"
 TOOLS = "memcheck", "racecheck", "initcheck", "synccheck"
 WHOLE = "the whole extension: give a wheel as WHEEL=path, or put one into dist/"
+SIMULATOR = (
+    "protobuf-c, OpenSSL and xxhash: csrc/build/gpu/cuda_rounds of make -C csrc OUT=build/gpu cuda-rounds will do"
+)
 ROWS = {"codecs": 60, "casts": 45, "powersgd": 40, "micro": 100, "blockwise": 60, "offload": 55}  # seconds
 
 
@@ -138,6 +141,18 @@ class Tree:
             return Missing("a GPU: this is a rehearsal")
         return Command([str(self.built / name), *arguments], self.env)
 
+    def simulated(self) -> Union[Command, Missing]:
+        """Rounds of the simulator. A program that another machine has built from the same tree will do, too."""
+        program, arguments, env = self.built / "cuda_rounds", ["1", "300"], dict(self.env)
+        if self.rehearse:
+            env["LD_LIBRARY_PATH"] = os.pathsep.join([str(self.built / "fake"), env["LD_LIBRARY_PATH"]])
+            arguments.append("libnvrtc-fa4e.so.12")
+        if not shutil.which("protoc-c"):
+            return Command([str(program), *arguments], env) if program.exists() else Missing(SIMULATOR)
+        script = 'program="$1"; shift; from="$1"; shift; "$@" >&2 && exec "$program" $from'
+        made = self.make("cuda-rounds").args
+        return Command(["sh", "-c", script, "sh", str(program), " ".join(arguments), *made], env)
+
     def tests(
         self, *files: str, gpu: str, stand_in: str, network: bool = False, needs: Sequence[str] = ()
     ) -> Union[Command, Missing]:
@@ -205,8 +220,9 @@ def parts(tree: Tree) -> Dict[str, List[Step]]:
             *python,
             tests("sums and copies", 60, rounds, gpu="gpu]" + here, stand_in="stand-in" + here, needs=["msgpack"]),
             tests("rounds over gRPC", 100, rounds, gpu="gpu] or [gpu", needs=["msgpack"], **networked),
+            Step("simulated rounds", 60, tree.simulated, ("build",)),
             Step("rounds", 60, lambda: tree.row("rounds"), ("libraries",)),
-            tests("trainings", 90, strategy, gpu="either_device and gpu", needs=["lightning"], **networked),
+            tests("trainings", 80, strategy, gpu="either_device and gpu", needs=["lightning"], **networked),
         ],
         "kernels": [
             about,

@@ -217,18 +217,26 @@ def test_rehearsal_runs_all_that_needs_no_gpu(tmp_path):
         f"PYTHON={sys.executable}",
         "REHEARSE=1",
         f"RESULTS={tmp_path}",
-        "PART=correct kernels",
+        "PART=correct rounds kernels",
     ]
     clean = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    clean["OMP_NUM_THREADS"] = "1"
     done = subprocess.run(line, cwd=ROOT, env=clean, capture_output=True, text=True, timeout=300)
     told = json.loads((tmp_path / "report.json").read_text())
     assert done.returncode == 0, done.stdout + done.stderr + str(told["failures"])
     steps = {step["step"]: step for step in told["steps"]}
     ran = {name for name, step in steps.items() if step["how"] == "ok"}
-    assert ran == {"machine", "build", "module", "libraries", "equal bytes", "tests of the codecs", "tests of PowerSGD"}
+    assert ran == {
+        *("machine", "build", "module", "libraries", "equal bytes", "tests of the codecs", "tests of PowerSGD"),
+        *("sums and copies", "simulated rounds"),
+    }
+    (rounds,) = [row for row in told["rows"] if row["row"] == "rounds in the simulator"]
+    assert rounds["rounds"] == 300 and rounds["failed"] == 0 and rounds["on a device"] > 300
     assert re.fullmatch(r"0 of [1-9]\d+ comparisons differ", steps["equal bytes"]["result"])
     assert re.match(r"[1-9]\d* passed", steps["tests of the codecs"]["result"])
-    assert {one["not compared"] for one in told["missing"]} == {"check", "rows", "ladder"}
+    assert {one["not compared"] for one in told["missing"]} == {
+        *("check", "rows", "ladder", "rounds over gRPC", "rounds", "trainings"),
+    }
     assert told["machine"]["torch"] and told["machine"]["CPU"] and "rehearsal" in (tmp_path / "report.md").read_text()
 
 
@@ -239,7 +247,7 @@ def test_each_measurement_runs_over_the_stand_in(tmp_path):
         "for name in row.ROWS:\n    print('BEGIN', name, row.main(name), flush=True)"
     )
     stand_in = str(ROOT / "csrc/build/rel/libhivemind_cuda_stand_in.so")
-    env = {**os.environ, "HIVEMIND_GPU_STAND_IN": stand_in, "PYTHONPATH": str(ROOT / "python")}
+    env = {**os.environ, "HIVEMIND_GPU_STAND_IN": stand_in, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
