@@ -100,39 +100,27 @@ class Tree:
     def is_whole(self) -> bool:
         """True if the whole extension can be imported: built in place, installed, or from a wheel."""
         probe = [sys.executable, "-c", "import _hivemind_c; _hivemind_c.Node"]
+        env = {**os.environ, **self.paths()}
         try:
-            return (
-                subprocess.run(probe, env={**os.environ, **self.paths()}, capture_output=True, timeout=60).returncode
-                == 0
-            )
+            return subprocess.run(probe, env=env, capture_output=True, timeout=60).returncode == 0
         except subprocess.TimeoutExpired:
             return False
 
     def module(self) -> Command:
         """The whole extension if it is there or a wheel brings it, else the part that needs no network."""
         wheels = [self.wheel] if self.wheel else sorted((ROOT / "dist").glob("hivemind_c-*.whl"))
-        tell = [sys.executable, "-c", "import _hivemind_c; print('the whole extension:', _hivemind_c.__file__)"]
+        tell = [sys.executable, "-c", "import _hivemind_c; print('the whole extension,', _hivemind_c.__version__)"]
         if self.rehearse or (not wheels and not self.is_whole()):
             return self.make("cuda-module")
         if not self.wheel and self.is_whole():
             return Command(tell, self.paths())
         site = self.results / "site"
-        install = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "-q",
-            "--no-index",
-            "--no-deps",
-            "--upgrade",
-            "--target",
-            str(site),
-        ]
+        install = "-m pip install -q --no-index --no-deps --upgrade --target".split()
         # The Python of the tree is tested, so only the extension is taken of the wheel.
-        script = '"$@" && rm -rf "$SITE/hivemind_c" && "$PYTHON" -c "import _hivemind_c; print(_hivemind_c.__file__)"'
-        env = {**self.paths(), "SITE": str(site), "PYTHON": sys.executable}
-        return Command(["sh", "-c", script, "sh", *install, str(wheels[-1])], env)
+        script = '"$@" && rm -rf "$SITE/hivemind_c" && "$PYTHON" -c "import _hivemind_c" && echo "$TELL"'
+        tell_it = {"TELL": f"the whole extension, of {wheels[-1].name}", "SITE": str(site), "PYTHON": sys.executable}
+        line = ["sh", "-c", script, "sh", sys.executable, *install, str(site), str(wheels[-1])]
+        return Command(line, {**self.paths(), **tell_it})
 
     # ---- what is run ----
 
