@@ -39,7 +39,7 @@ def shared() -> None:
 shared()
 from gpu_report import machine  # noqa: E402
 from gpu_report.report import REHEARSAL, Report  # noqa: E402
-from gpu_report.steps import Command, Missing, Runner, Step, chosen  # noqa: E402
+from gpu_report.steps import Command, Missing, Runner, Step, chosen, end_on_sigterm  # noqa: E402
 
 
 def compiler(name: str, *places: str) -> str:
@@ -253,6 +253,7 @@ def main() -> int:
         REHEARSAL if options.rehearse else "",
     )
     runner = Runner(report, ROOT)
+    end_on_sigterm()
     report.write()
     for name, steps in parts(Tree(results, options.rehearse, options.wheel)).items():
         if name in wanted:
