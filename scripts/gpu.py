@@ -19,6 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PARTS = "correct", "rounds", "kernels", "training", "sanitizer"
 TOOLS = "memcheck", "racecheck", "initcheck", "synccheck"
 WHOLE = "the whole extension: give a wheel as WHEEL=path, or put one into dist/"
+SIMULATOR = (
+    "protobuf-c, OpenSSL and xxhash: csrc/build/gpu/cuda_rounds of make -C csrc OUT=build/gpu cuda-rounds will do"
+)
 ROWS = {"codecs": 60, "casts": 45, "powersgd": 40, "micro": 100, "blockwise": 60, "offload": 55}  # seconds
 
 
@@ -36,7 +39,7 @@ def shared() -> None:
 shared()
 from gpu_report import machine  # noqa: E402
 from gpu_report.report import REHEARSAL, Report  # noqa: E402
-from gpu_report.steps import Command, Missing, Runner, Step, chosen  # noqa: E402
+from gpu_report.steps import Command, Missing, Runner, Step, chosen, end_on_sigterm  # noqa: E402
 
 
 def compiler(name: str, *places: str) -> str:
@@ -97,39 +100,27 @@ class Tree:
     def is_whole(self) -> bool:
         """True if the whole extension can be imported: built in place, installed, or from a wheel."""
         probe = [sys.executable, "-c", "import _hivemind_c; _hivemind_c.Node"]
+        env = {**os.environ, **self.paths()}
         try:
-            return (
-                subprocess.run(probe, env={**os.environ, **self.paths()}, capture_output=True, timeout=60).returncode
-                == 0
-            )
+            return subprocess.run(probe, env=env, capture_output=True, timeout=60).returncode == 0
         except subprocess.TimeoutExpired:
             return False
 
     def module(self) -> Command:
         """The whole extension if it is there or a wheel brings it, else the part that needs no network."""
         wheels = [self.wheel] if self.wheel else sorted((ROOT / "dist").glob("hivemind_c-*.whl"))
-        tell = [sys.executable, "-c", "import _hivemind_c; print('the whole extension:', _hivemind_c.__file__)"]
+        tell = [sys.executable, "-c", "import _hivemind_c; print('the whole extension,', _hivemind_c.__version__)"]
         if self.rehearse or (not wheels and not self.is_whole()):
             return self.make("cuda-module")
         if not self.wheel and self.is_whole():
             return Command(tell, self.paths())
         site = self.results / "site"
-        install = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "-q",
-            "--no-index",
-            "--no-deps",
-            "--upgrade",
-            "--target",
-            str(site),
-        ]
+        install = "-m pip install -q --no-index --no-deps --upgrade --target".split()
         # The Python of the tree is tested, so only the extension is taken of the wheel.
-        script = '"$@" && rm -rf "$SITE/hivemind_c" && "$PYTHON" -c "import _hivemind_c; print(_hivemind_c.__file__)"'
-        env = {**self.paths(), "SITE": str(site), "PYTHON": sys.executable}
-        return Command(["sh", "-c", script, "sh", *install, str(wheels[-1])], env)
+        script = '"$@" && rm -rf "$SITE/hivemind_c" && "$PYTHON" -c "import _hivemind_c" && echo "$TELL"'
+        tell_it = {"TELL": f"the whole extension, of {wheels[-1].name}", "SITE": str(site), "PYTHON": sys.executable}
+        line = ["sh", "-c", script, "sh", sys.executable, *install, str(site), str(wheels[-1])]
+        return Command(line, {**self.paths(), **tell_it})
 
     # ---- what is run ----
 
@@ -137,6 +128,18 @@ class Tree:
         if self.rehearse:
             return Missing("a GPU: this is a rehearsal")
         return Command([str(self.built / name), *arguments], self.env)
+
+    def simulated(self) -> Union[Command, Missing]:
+        """Rounds of the simulator. A program that another machine has built from the same tree will do, too."""
+        program, arguments, env = self.built / "cuda_rounds", ["1", "300"], dict(self.env)
+        if self.rehearse:
+            env["LD_LIBRARY_PATH"] = os.pathsep.join([str(self.built / "fake"), env["LD_LIBRARY_PATH"]])
+            arguments.append("libnvrtc-fa4e.so.12")
+        if not shutil.which("protoc-c"):
+            return Command([str(program), *arguments], env) if program.exists() else Missing(SIMULATOR)
+        script = 'program="$1"; shift; from="$1"; shift; "$@" >&2 && exec "$program" $from'
+        made = self.make("cuda-rounds").args
+        return Command(["sh", "-c", script, "sh", str(program), " ".join(arguments), *made], env)
 
     def tests(
         self, *files: str, gpu: str, stand_in: str, network: bool = False, needs: Sequence[str] = ()
@@ -205,8 +208,9 @@ def parts(tree: Tree) -> Dict[str, List[Step]]:
             *python,
             tests("sums and copies", 60, rounds, gpu="gpu]" + here, stand_in="stand-in" + here, needs=["msgpack"]),
             tests("rounds over gRPC", 100, rounds, gpu="gpu] or [gpu", needs=["msgpack"], **networked),
+            Step("simulated rounds", 60, tree.simulated, ("build",)),
             Step("rounds", 60, lambda: tree.row("rounds"), ("libraries",)),
-            tests("trainings", 90, strategy, gpu="either_device and gpu", needs=["lightning"], **networked),
+            tests("trainings", 80, strategy, gpu="either_device and gpu", needs=["lightning"], **networked),
         ],
         "kernels": [
             about,
@@ -249,6 +253,7 @@ def main() -> int:
         REHEARSAL if options.rehearse else "",
     )
     runner = Runner(report, ROOT)
+    end_on_sigterm()
     report.write()
     for name, steps in parts(Tree(results, options.rehearse, options.wheel)).items():
         if name in wanted:

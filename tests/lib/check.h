@@ -15,16 +15,9 @@
 
 #include "base/mem.h"
 #include "base/status.h"
+#include "lib/random.h"
 
 /* Returns how many allocations were made to fail before a run got through. */
 long check_out_of_memory(hv_status (*run)(hv_mem *mem, void *arg), void *arg);
-
-/* A small seeded generator for property tests: the same numbers on every machine. */
-typedef struct check_rng {
-  uint64_t state;
-} check_rng;
-uint64_t check_random(check_rng *rng);
-double check_uniform(check_rng *rng); /* [0, 1) */
-double check_normal(check_rng *rng);
 
 #endif

@@ -13,7 +13,7 @@ from typing import Dict, List, Optional, Sequence
 
 from . import machine
 from .report import REHEARSAL, Report
-from .steps import Command, Runner, Step, chosen
+from .steps import Command, Runner, Step, chosen, end_on_sigterm
 
 MODULE = "hivemind_c.gpu_report"
 OF_THE_TREE = "kernels in C, all tests, compute-sanitizer"
@@ -68,6 +68,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     )
     report.lacks(OF_THE_TREE, "nvcc and the source tree: there, run make gpu")
     runner = Runner(report, Path.cwd())
+    end_on_sigterm()
     report.write()
     for name in wanted:
         runner.part(name, parts()[name])

@@ -164,7 +164,7 @@ def markdown(report: Report) -> str:
     steps = [[step[name] for name in ("part", "step", "how", "seconds", "result")] for step in report.steps]
     lines += ["## Steps\n", *table(["part", "step", "how", "seconds", "result"], steps)]
     if rows:
-        lines += ["## Figures\n", "`make gpu` measures both sides of each row in turn, in the same run."]
+        lines += ["## Figures\n", "Both sides of a comparison are measured in turn, in the same run."]
         lines += [
             "A share is of a copy between two places of the device's memory.",
             "An extra is a part of the plain step's time.",

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,6 +145,11 @@ def ended_in_time(command: Command, limit: int, log: Path, cwd: Path) -> Union[i
         except ProcessLookupError:
             pass
         child.wait()
+
+
+def end_on_sigterm() -> None:
+    """Lets SIGTERM end this program by SystemExit, so that a step that runs ends with it."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 def chosen(parts: Sequence[str], words: Sequence[str]) -> List[str]:

@@ -13,6 +13,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from support import eventually
+
 ROOT = Path(__file__).resolve().parents[3]
 LADDER = ROOT / "benchmarks/cuda_ladder"
 
@@ -137,12 +139,35 @@ def test_step_that_hangs_is_ended_and_the_next_one_runs(gpu, tmp_path):
     runner.part("correct", steps)
     assert time.monotonic() - start < 30
     assert [step["step"] for step in seen[0]] == ["hangs"] and "limit of 2 s" in seen[0][0]["how"]
-    child = Path("/proc", (tmp_path / "logs/hangs.log").read_text().split()[0], "stat")
-    assert not child.exists() or child.read_text().rsplit(")", 1)[1].split()[0] == "Z", "the step's child still runs"
+    child = int((tmp_path / "logs/hangs.log").read_text().split()[0])
+    assert eventually(lambda: is_over(child)), "the step's child still runs"
     told = json.loads((tmp_path / "report.json").read_text())
     assert [step["how"] for step in told["steps"][1:]] == ["ok", "not run", "failed with status 127"]
     assert [failure["step"] for failure in told["failures"]] == ["hangs", "fourth"] and runner.failed
     assert told["rows"][0]["met"] is False and told["goals"] == {"met": 0, "all": 1}, "a missed goal is no failure"
+
+
+def is_over(pid):
+    stat = Path("/proc", str(pid), "stat")
+    return not stat.exists() or stat.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+
+
+def test_report_that_is_ended_ends_its_step(tmp_path):
+    """A machine is lent for a time: SIGTERM to the report leaves no step running."""
+    hangs = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    program = (
+        f"import pathlib, sys\nsys.path.insert(0, {str(ROOT / 'scripts')!r})\nimport gpu\n"
+        f"step = gpu.Step('hangs', 300, lambda: gpu.Command([sys.executable, '-c', {hangs!r}]))\n"
+        "gpu.end_on_sigterm()\n"
+        f"report = gpu.Report(pathlib.Path({str(tmp_path)!r}), 'make gpu')\n"
+        "gpu.Runner(report, gpu.ROOT).part('correct', [step])\n"
+    )
+    running = subprocess.Popen([sys.executable, "-c", program])
+    log = tmp_path / "logs/hangs.log"
+    assert eventually(lambda: log.exists() and log.read_text().strip())
+    running.terminate()
+    assert running.wait(30) == 143
+    assert eventually(lambda: is_over(int(log.read_text())))
 
 
 def test_pytest_that_ran_no_test_has_failed(gpu, tmp_path):
@@ -217,18 +242,26 @@ def test_rehearsal_runs_all_that_needs_no_gpu(tmp_path):
         f"PYTHON={sys.executable}",
         "REHEARSE=1",
         f"RESULTS={tmp_path}",
-        "PART=correct kernels",
+        "PART=correct rounds kernels",
     ]
     clean = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    clean["OMP_NUM_THREADS"] = "1"
     done = subprocess.run(line, cwd=ROOT, env=clean, capture_output=True, text=True, timeout=300)
     told = json.loads((tmp_path / "report.json").read_text())
     assert done.returncode == 0, done.stdout + done.stderr + str(told["failures"])
     steps = {step["step"]: step for step in told["steps"]}
     ran = {name for name, step in steps.items() if step["how"] == "ok"}
-    assert ran == {"machine", "build", "module", "libraries", "equal bytes", "tests of the codecs", "tests of PowerSGD"}
+    assert ran == {
+        *("machine", "build", "module", "libraries", "equal bytes", "tests of the codecs", "tests of PowerSGD"),
+        *("sums and copies", "simulated rounds"),
+    }
+    (rounds,) = [row for row in told["rows"] if row["row"] == "rounds in the simulator"]
+    assert rounds["rounds"] == 300 and rounds["failed"] == 0 and rounds["on a device"] > 300
     assert re.fullmatch(r"0 of [1-9]\d+ comparisons differ", steps["equal bytes"]["result"])
     assert re.match(r"[1-9]\d* passed", steps["tests of the codecs"]["result"])
-    assert {one["not compared"] for one in told["missing"]} == {"check", "rows", "ladder"}
+    assert {one["not compared"] for one in told["missing"]} == {
+        *("check", "rows", "ladder", "rounds over gRPC", "rounds", "trainings"),
+    }
     assert told["machine"]["torch"] and told["machine"]["CPU"] and "rehearsal" in (tmp_path / "report.md").read_text()
 
 
@@ -239,7 +272,7 @@ def test_each_measurement_runs_over_the_stand_in(tmp_path):
         "for name in row.ROWS:\n    print('BEGIN', name, row.main(name), flush=True)"
     )
     stand_in = str(ROOT / "csrc/build/rel/libhivemind_cuda_stand_in.so")
-    env = {**os.environ, "HIVEMIND_GPU_STAND_IN": stand_in, "PYTHONPATH": str(ROOT / "python")}
+    env = {**os.environ, "HIVEMIND_GPU_STAND_IN": stand_in, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

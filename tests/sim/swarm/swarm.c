@@ -63,67 +63,6 @@ static const struct {
 };
 enum { FAULTS = sizeof faults / sizeof *faults };
 
-void swarm_fail(swarm_run *run, const char *format, ...) {
-  if (run->failure[0])
-    return;
-  va_list args;
-  va_start(args, format);
-  vsnprintf(run->failure, sizeof run->failure, format, args);
-  va_end(args);
-  hv_sim_say(run->sim, "FAILED: %s", run->failure);
-}
-
-void swarm_figure(swarm_run *run, const char *name, double value) {
-  for (int i = 0; i < SWARM_FIGURES_MAX; i++) {
-    if (!run->figures[i].name)
-      run->figures[i].name = name;
-    if (strcmp(run->figures[i].name, name) == 0) {
-      run->figures[i].sum += value;
-      return;
-    }
-  }
-}
-
-void swarm_over(swarm_run *run) {
-  swarm_figure(run, "events", (double)hv_sim_count(run->sim).events);
-  swarm_figure(run, "messages", (double)hv_sim_count(run->sim).messages);
-  run->hash = hv_sim_hash(run->sim);
-  size_t left = hv_sim_free(run->sim);
-  run->sim = NULL;
-  if (left)
-    snprintf(run->failure, sizeof run->failure, "%zu blocks were left on the accounts of nodes", left);
-}
-
-static void print_line(void *arg, const char *line) {
-  (void)arg;
-  puts(line);
-}
-
-/* Plays one seed; the trace hash. The failure, if any, stands in run. */
-static uint64_t play(const swarm_room *room, const swarm_options *options, uint64_t seed, swarm_run *run) {
-  hv_sim_config config = hv_sim_defaults(seed);
-  config.link.delay_us = 25000;
-  config.link.jitter_us = 20000;
-  config.link.loss = options->faults & SWARM_LOSS ? 0.02 : 0;
-  config.link.duplicate = options->faults & SWARM_DUPLICATE ? 0.02 : 0;
-  config.link.reorder = options->faults & SWARM_REORDER ? 0.05 : 0;
-  config.say = options->narrate ? print_line : NULL;
-  *run = (swarm_run){.options = options, .seed = seed, .rng = {seed ^ 0x5eed}};
-  run->end_us = (uint64_t)(options->minutes * 60e6);
-  run->calm_us = run->end_us / 3 * 2;
-  hv_mem_init(&run->mem, NULL, HV_MEM_UNLIMITED);
-  run->sim = hv_sim_new(&run->mem, &config);
-  if (!run->sim) {
-    snprintf(run->failure, sizeof run->failure, "no memory for the world");
-    return 0;
-  }
-  room->play(run);
-  if (atomic_load(&run->mem.blocks) && !run->failure[0])
-    snprintf(run->failure, sizeof run->failure, "%zu blocks were left when the world had ended",
-             (size_t)atomic_load(&run->mem.blocks));
-  return run->hash;
-}
-
 static void add_up(swarm_run *sum, const swarm_run *run) {
   for (int i = 0; i < SWARM_FIGURES_MAX && run->figures[i].name; i++)
     swarm_figure(sum, run->figures[i].name, run->figures[i].sum);
@@ -147,12 +86,12 @@ static int play_all(const swarm_room *room, const swarm_options *options) {
   uint64_t hashes = 0;
   clock_gettime(CLOCK_MONOTONIC, &start);
   for (uint64_t seed = options->first_seed; seed <= options->last_seed; seed++) {
-    uint64_t hash = play(room, options, seed, &run);
+    uint64_t hash = swarm_play(room, options, seed, &run);
     add_up(&sum, &run);
     hashes = hashes * 31 + hash;
     played++;
     swarm_run again;
-    if (seed == options->first_seed && !options->narrate && play(room, options, seed, &again) != hash && !run.failure[0])
+    if (seed == options->first_seed && !options->narrate && swarm_play(room, options, seed, &again) != hash && !run.failure[0])
       snprintf(run.failure, sizeof run.failure, "the same seed gave another trace");
     if (run.failure[0]) {
       failed++;

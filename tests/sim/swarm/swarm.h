@@ -13,7 +13,11 @@
 #ifndef HV_TESTS_SWARM_H
 #define HV_TESTS_SWARM_H
 
-#include "lib/check.h"
+#include <stdarg.h>
+#include <stddef.h>
+
+#include "kern/device.h"
+#include "lib/random.h"
 #include "net/sim/sim.h"
 
 typedef enum swarm_fault {
@@ -28,12 +32,25 @@ typedef enum swarm_fault {
   SWARM_LIARS = 256     /* of `average`: members that mean harm */
 } swarm_fault;
 
+/* Memory in another place, for the values of some members of `round`: a GPU's. Each call is done when it returns. */
+typedef struct swarm_place {
+  void *self;
+  void *(*take)(void *self, size_t bytes); /* never NULL */
+  void (*give)(void *self, void *memory);  /* NULL is fine */
+  void (*put)(void *self, void *there, const void *here, size_t bytes);
+  void (*get)(void *self, void *here, const void *there, size_t bytes);
+  /* A member's way to that memory, for chunks of so many values. close gives it back, in whatever state its round ended. */
+  const hv_device *(*open)(void *self, uint32_t chunk_values, void **way);
+  void (*close)(void *self, void *way); /* NULL is fine */
+} swarm_place;
+
 typedef struct swarm_options {
   uint64_t first_seed, last_seed;
   size_t nodes;
   double minutes;
   unsigned faults;
   int narrate;
+  const swarm_place *place; /* of `round`: NULL is the plain device of lib/away.h */
 } swarm_options;
 
 #define SWARM_EPOCH_US UINT64_C(26000000) /* what --epochs counts in */
@@ -68,6 +85,8 @@ typedef struct swarm_room {
       swarm_run *run); /* makes nodes in run->sim, runs until run->end_us, checks, ends with swarm_over, frees what is its own */
 } swarm_room;
 
+/* Plays one seed of a room, and returns the hash of its trace. run->failure holds the first thing that does not hold. */
+uint64_t swarm_play(const swarm_room *room, const swarm_options *options, uint64_t seed, swarm_run *run);
 /* The skew and drift of a new node, as the faults say. */
 void swarm_seat(swarm_run *run, hv_sim_node_config *seat);
 /* Starts the faults of the options on all nodes of the sim; at calm_us all is healed and all but a few nodes live. */

@@ -27,8 +27,11 @@ typedef struct member {
   hv_run_part in_parts[PARTS_MAX], out_parts[PARTS_MAX];
   uint8_t *in, *out, *in_before, *out_before; /* bytes of all parts, one after another */
   float *values;                              /* what `in` is in float32 */
-  away_device device;                         /* where `in` and `out` lie, of some */
-  int away;
+  away_device device;                         /* a device for the values of some members */
+  int away;                                   /* 1: their values are there, in place of `in` and `out` */
+  int is_there;                               /* 1: they are there now */
+  uint8_t *there_in, *there_out;              /* the same in the place of the options; else NULL */
+  void *way;                                  /* of that place */
   hv_allreduce *allreduce;
   hv_status status;
   int begun, done, dead, lying;                    /* lying: its command is under way */
@@ -125,23 +128,77 @@ static void place_parts(play *p, hv_run_part *parts, uint8_t *bytes) {
   }
 }
 
-/* Those who have their values on a device: there, or back. */
+/* Where part i begins in the bytes of all parts. */
+static uint8_t *here_of(const play *p, uint8_t *bytes, size_t i) {
+  for (size_t k = 0; k < i; k++)
+    bytes += p->layout[k].n_values * 8;
+  return bytes;
+}
+
+static const swarm_place *place_of(const member *m) {
+  return m->p->run->options->place;
+}
+
+/* Moves a member's values between its device and `in` and `out`: there, or back. The kernels of a place have no float64. */
 static void turn(member *m) {
-  if (!m->away)
+  const swarm_place *place = place_of(m);
+  if (m->away && !place) {
+    away_turn(m->in, m->p->bytes);
+    if (m->out != m->in)
+      away_turn(m->out, m->p->bytes);
+  }
+  for (size_t i = 0; m->away && place && i < m->p->n_parts; i++) {
+    size_t size = m->in_parts[i].n_values * hv_dtype_size((int)m->in_parts[i].dtype);
+    if (!m->in_parts[i].device)
+      continue;
+    if (m->is_there) {
+      place->get(place->self, here_of(m->p, m->in, i), m->in_parts[i].data, size);
+      place->get(place->self, here_of(m->p, m->out, i), m->out_parts[i].data, size);
+    } else {
+      place->put(place->self, m->in_parts[i].data, here_of(m->p, m->in, i), size);
+      place->put(place->self, m->out_parts[i].data, here_of(m->p, m->out, i), size);
+    }
+  }
+  m->is_there = !m->is_there;
+}
+
+/* Gives a member memory in the place of the options, and says which parts lie there. */
+static void move_in(member *m, const swarm_place *place) {
+  play *p = m->p;
+  const hv_device *table = place->open(place->self, p->chunk_values, &m->way);
+  m->there_in = place->take(place->self, p->bytes);
+  m->there_out = p->in_place ? m->there_in : place->take(place->self, p->bytes);
+  for (size_t i = 0; i < p->n_parts; i++) {
+    if (p->layout[i].dtype == HV_DTYPE_FLOAT64)
+      continue;
+    m->in_parts[i].device = m->out_parts[i].device = table;
+    m->in_parts[i].data = here_of(p, m->there_in, i);
+    m->out_parts[i].data = here_of(p, m->there_out, i);
+  }
+  swarm_figure(p->run, "on a device", 1);
+}
+
+static void move_out(member *m) {
+  const swarm_place *place = place_of(m);
+  away_fini(&m->device);
+  if (!place)
     return;
-  away_turn(m->in, m->p->bytes);
-  if (m->out != m->in)
-    away_turn(m->out, m->p->bytes);
+  place->close(place->self, m->way);
+  place->give(place->self, m->there_out == m->there_in ? NULL : m->there_out);
+  place->give(place->self, m->there_in);
 }
 
 /* The choice follows from the seed, without a throw of its dice. */
 static void go_away(member *m) {
+  const swarm_place *place = place_of(m);
   uint64_t seed = m->p->run->seed + m->index;
-  m->away = m->in && seed % 3 == 0;
+  m->away = m->in && seed % (place ? 2 : 3) == 0;
   away_init(&m->device);
   m->device.plain = seed % 5 == 0;
   m->device.n_sums = (int)(seed % 7) + 2;
-  for (size_t i = 0; m->away && i < m->p->n_parts; i++)
+  if (m->away && place)
+    move_in(m, place);
+  for (size_t i = 0; m->away && !place && i < m->p->n_parts; i++)
     m->in_parts[i].device = m->out_parts[i].device = &m->device.table;
   turn(m);
 }
@@ -386,20 +443,17 @@ static size_t part_at(const play *p, uint64_t at_, uint64_t *within) {
 
 static float out_value(const member *m, uint64_t at_) {
   uint64_t within;
-  const hv_run_part *part = &m->out_parts[part_at(m->p, at_, &within)];
+  size_t i = part_at(m->p, at_, &within);
+  hv_dtype dtype = m->p->layout[i].dtype;
   float value;
-  hv_reduce_convert(m->p->kern, part->dtype, (uint8_t *)part->data + within * hv_dtype_size((int)part->dtype), HV_DTYPE_FLOAT32,
-                    &value, 1);
+  hv_reduce_convert(m->p->kern, dtype, here_of(m->p, m->out, i) + within * hv_dtype_size((int)dtype), HV_DTYPE_FLOAT32, &value, 1);
   return value;
 }
 
-static int same_bits(const member *a, const uint8_t *bytes, uint64_t at_) {
+static int same_bits(const member *a, uint8_t *bytes, uint64_t at_) {
   uint64_t within;
-  size_t i = part_at(a->p, at_, &within), size = hv_dtype_size((int)a->p->layout[i].dtype), offset = 0;
-  for (size_t k = 0; k < i; k++)
-    offset += a->p->layout[k].n_values * 8;
-  offset += within * size;
-  return memcmp(a->out + offset, bytes + offset, size) == 0;
+  size_t i = part_at(a->p, at_, &within), size = hv_dtype_size((int)a->p->layout[i].dtype);
+  return memcmp(here_of(a->p, a->out, i) + within * size, here_of(a->p, bytes, i) + within * size, size) == 0;
 }
 
 /* A chunk that a member holds is the mean of those who are said to be in it, each of whom brought something that may count. */
@@ -629,7 +683,7 @@ void swarm_round_play(swarm_run *run) {
   swarm_over(run);
   for (size_t i = 0; i < p->n; i++) {
     member *m = &p->members[i];
-    away_fini(&m->device);
+    move_out(m);
     hv_run_fini(&m->in_run), hv_run_fini(&m->out_run);
     hv_mem_free(m->out == m->in ? NULL : m->out);
     hv_mem_free(m->in);
