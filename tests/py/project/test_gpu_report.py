@@ -225,7 +225,7 @@ def test_each_measurement_prints_its_goal():
         "casts": {">= 1"},
         "powersgd": {"<= 1.3"},
         "micro": {"<= 0.02"},
-        "blockwise": {">= 1.5"},
+        "blockwise": {">= 1"},
         "report": {"<= 1.1"},
     }
 
