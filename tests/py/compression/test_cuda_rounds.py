@@ -109,7 +109,7 @@ def test_gpu_and_host_hold_the_same_average_under_every_codec(place, dhts):
         there, here = [t.to(place.device) for t in tensors_of(1)], tensors_of(2)
         before = [(a.cpu().double() + b.double()) / 2 for a, b in zip(there, here)]
         on_gpu, on_host = both(place, dhts, there, here, compression=codec(), prefix=codec.__name__)
-        assert len(on_gpu._tensors._ferries) == 1 and not on_host._tensors._ferries
+        assert len(on_gpu._tensors._transfers_by_device) == 1 and not on_host._tensors._transfers_by_device
         assert (
             sum(transfers is not None for _, _, transfers in on_gpu._tensors.loans) == 7
         )  # all but the one in float64
@@ -313,7 +313,7 @@ def test_a_gpu_and_a_host_train_to_the_same_bits(place, dhts, options):
         first = Peer(0, dhts[0], models[0], **options)
     peers = first, Peer(1, dhts[1], models[1], **options)
     if place.device == "cuda" or "offload_optimizer" not in options:
-        assert bool(first.optimizer.grad_averager._tensors._ferries) == ("offload_optimizer" not in options)
+        assert bool(first.optimizer.grad_averager._tensors._transfers_by_device) == ("offload_optimizer" not in options)
     for peer, averages in zip(peers, seen):
         peer.optimizer.averaged_grad_hook = lambda parameters, averages=averages: averages.append(
             torch.cat([p.grad.flatten().cpu() for p in parameters])
