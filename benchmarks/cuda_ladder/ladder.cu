@@ -200,7 +200,7 @@ static void uniform_set() {
   uint8_t *out = chunk[1] + 64;
   rung("uniform8", "1 a byte for each thread", 5.0 * count, [&] { uniform_1<<<blocks_of(1), 256, 0, stream>>>(a, out, count, s.mean, s.inverse); });
   rung("uniform8", "2 sixteen in a row", 5.0 * count, [&] { uniform_2<<<blocks_of(16), 256, 0, stream>>>(a, out, count, s.mean, s.inverse); });
-  rung("uniform8", "3 through shared memory, summed there", 5.0 * count, [&] { uniform_3<<<args.blocks, CU_THREADS, 0, stream>>>(args); });
+  rung("uniform8", "3 sixteen in a row, summed there", 5.0 * count, [&] { uniform_3<<<args.blocks, CU_THREADS, 0, stream>>>(args); });
 }
 
 static void add_set() {
@@ -238,7 +238,7 @@ static void quantile_set() {
   uint8_t *out = chunk[1] + 64;
   rung("quantile8", "1 the table in the caches", 5.0 * count, [&] { quantile_1<<<blocks_of(4), 256, 0, stream>>>(a, out, count, base, there); });
   rung("quantile8", "2 a search over the edges", 5.0 * count, [&] { quantile_2<<<8 * processors, 256, 0, stream>>>(a, out, count, base, lines); });
-  rung("quantile8", "3 the table in shared memory, summed there", 5.0 * count, [&] { quantile_3<<<args.blocks, CU_THREADS, 0, stream>>>(args); });
+  rung("quantile8", "3 the table in shared memory, sixteen in a row, summed there", 5.0 * count, [&] { quantile_3<<<args.blocks, CU_THREADS, 0, stream>>>(args); });
 }
 
 static void digest_set() {
