@@ -1,12 +1,17 @@
-/* The kernels of a chunk's checksum and header: BEGIN, SUM and SEAL make them, JUDGE compares a chunk with its own.
+/* The kernels of a chunk's checksum and header: BEGIN, SUM and SEAL make them, and JUDGE checks those of a chunk that arrived.
  *
- * Room: cuda (uses block). Included by kernels.cu and by the tests' stand-in for the host.
+ * Room: cuda (uses block). Included by kernels.cu and by the tests' stand-in for the host. block.h defines the macros HV_BLOCK (a
+ * function of the device), HV_EACH (code that each thread t of the block runs), HV_REG and HV_R (a value of each thread), HV_SYNC
+ * (a barrier), and cu_share (the items of a block). Its cu_piece_room, cu_pieces_begin, cu_piece, cu_pieces_join and cu_pieces_end
+ * sum pieces, of which `waiting` counts those that are not joined yet.
+ * Terms: kernel.h (job, item, piece, verdict); kern/codec.h (head, body, checksum).
  */
 #ifndef HV_CUDA_BODY_CHUNK_H
 #define HV_CUDA_BODY_CHUNK_H
 
 #include "cuda/block.h"
 
+/* BEGIN: zeroes the states of the jobs, and the last 16 bytes of each head that will be written, part of which may be padding. */
 HV_BLOCK void cu_begin_block(const cu_args *a, uint32_t block) {
   HV_EACH(t) {
     uint32_t i = block * CU_THREADS + t;
@@ -23,21 +28,23 @@ HV_BLOCK void cu_begin_block(const cu_args *a, uint32_t block) {
   }
 }
 
-/* ---- what cannot be, or is not finite, in 16 bytes ---- */
+/* ---- invalid and not finite values in 16 bytes ---- */
 
+/* 1 if one of the 16-bit words in the first n_bytes, without its sign bit, is above `most`; else 0. */
 HV_BLOCK uint32_t cu_halves_over(cu_16 v, uint32_t most, uint32_t n_bytes) {
   uint32_t over = 0;
   for (uint32_t i = 0; i < 8; i++)
     over |= 2 * i < n_bytes && (v.w[i / 2] >> i % 2 * 16 & 0x7fff) > most;
   return over;
 }
+/* 1 if one of the 32-bit words in the first n_bytes, masked, is above `most`; else 0. */
 HV_BLOCK uint32_t cu_words_over(cu_16 v, uint32_t mask, uint32_t most, uint32_t n_bytes) {
   uint32_t over = 0;
   for (uint32_t i = 0; i < 4; i++)
     over |= 4 * i < n_bytes && (v.w[i] & mask) > most;
   return over;
 }
-/* Of the body. */
+/* 1 if one of 16 bytes of a body codes a value that is not finite; else 0. Codecs after SCALED_FLOAT16 have no such codes. */
 HV_BLOCK uint32_t cu_not_finite(int codec, int dtype, cu_16 v) {
   if (codec == CU_NONE && dtype == CU_F32)
     return cu_words_over(v, 0x7fffffff, 0x7f7fffff, 16);
@@ -45,7 +52,8 @@ HV_BLOCK uint32_t cu_not_finite(int codec, int dtype, cu_16 v) {
     return cu_halves_over(v, 0x7f7f, 16);
   return codec <= CU_SCALED ? cu_halves_over(v, 0x7bff, 16) : 0;
 }
-/* Of the head, of which the first n_bytes of these are scales. */
+/* 1 if 16 bytes of a head hold a number that no encoder writes; else 0. Of these bytes the first n_bytes are scales; the rest is
+ * padding, unless the head is QUANTILE8's book. */
 HV_BLOCK uint32_t cu_misfit(int codec, cu_16 v, uint32_t n_bytes) {
   if (codec == CU_BLOCKWISE8)
     return cu_words_over(v, 0xffffffff, 0x7e800000, n_bytes);
@@ -56,7 +64,8 @@ HV_BLOCK uint32_t cu_misfit(int codec, cu_16 v, uint32_t n_bytes) {
 
 /* ---- SUM ---- */
 
-/* Sums piece `index` of the head (of the body: behind the head's pieces, unless heads alone are asked for). */
+/* Adds piece `index` of a job to the checksum, and notes invalid values in the job's state. The indices count the pieces of the
+ * head first, then those of the body. */
 HV_BLOCK void cu_sum_piece(cu_piece_room *s, uint32_t *waiting, const cu_job *job, uint64_t index) {
   uint64_t head = cu_head_bytes(job->codec, job->count), in_head = (head + CU_PIECE - 1) / CU_PIECE;
   int of_head = index < in_head;
@@ -77,6 +86,7 @@ HV_BLOCK void cu_sum_piece(cu_piece_room *s, uint32_t *waiting, const cu_job *jo
   cu_piece(s, waiting, of_head ? CU_HEAD_INDEX + index : index - in_head, bytes);
 }
 
+/* SUM: the pieces of this block. */
 HV_BLOCK void cu_sum_block(cu_piece_room *s, const cu_args *a, uint32_t block) {
   cu_range r = cu_share(a, block);
   uint32_t j = r.job, waiting = 0;
@@ -94,24 +104,29 @@ HV_BLOCK void cu_sum_block(cu_piece_room *s, const cu_args *a, uint32_t block) {
 
 /* ---- the header ---- */
 
+/* The first 24 bytes of a chunk, as three words. */
 HV_BLOCK void cu_header(uint64_t w[3], int codec, int dtype, uint64_t count) {
   w[0] = 0x31635648u | (uint64_t)1 << 32 | (uint64_t)codec << 40 | (uint64_t)dtype << 48;
   w[1] = count;
   w[2] = CU_HEADER + cu_head_bytes(codec, count);
 }
+/* The checksum, from the sum over all pieces and these three words. */
 HV_BLOCK uint64_t cu_whole_sum(uint64_t sum, const uint64_t w[3]) {
   for (uint32_t i = 0; i < 3; i++)
     sum += cu_mix(w[i] + (i + 1) * CU_G);
   return cu_mix(sum);
 }
 
+/* UNIFORM8: the value of an end code under which n values have the sum `steps`, a signed number of 1/256 steps from the mean. If n
+ * is 0, it is `usual` steps from the mean. */
 HV_BLOCK float cu_uniform_end(const cu_state *state, uint64_t n, uint64_t steps, double usual) {
   double k = n ? (double)(int64_t)steps / (256 * (double)n) : usual;
   double far = k * (double)state->step;
   return (float)((double)state->mean + far);
 }
 
-/* Block `block` is job `block`. */
+/* SEAL: writes UNIFORM8's parameters, adds a head of at most one piece to the checksum (CU_K_SUM did longer ones), and writes the
+ * header. Block `block` does job `block`. */
 HV_BLOCK void cu_seal_block(cu_piece_room *s, const cu_args *a, uint32_t block) {
   const cu_job *job = &a->job[block];
   uint64_t head = cu_head_bytes(a->codec, job->count);
@@ -148,6 +163,7 @@ HV_BLOCK void cu_seal_block(cu_piece_room *s, const cu_args *a, uint32_t block) 
 
 /* ---- JUDGE ---- */
 
+/* True if the parameters of SCALED_FLOAT16 or UNIFORM8 are ones that an encoder may write. */
 HV_BLOCK int cu_params_fit(int codec, const uint8_t *head) {
   float a = cu_head_float(head, 0), b = cu_head_float(head, 1);
   if (codec == CU_SCALED)
@@ -156,6 +172,7 @@ HV_BLOCK int cu_params_fit(int codec, const uint8_t *head) {
   return a >= -CU_TAME && a <= CU_TAME && b >= 0 && b <= 0x1p127f / 127 && c >= -most && c <= most && d >= -most && d <= most;
 }
 
+/* JUDGE: sets the verdict of each job, one thread for each. */
 HV_BLOCK void cu_judge_block(const cu_args *a, uint32_t block) {
   HV_EACH(t) {
     uint32_t i = block * CU_THREADS + t;

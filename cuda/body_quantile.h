@@ -1,26 +1,31 @@
-/* QUANTILE8 on the device: the book that kern/codec_quantile.c defines, made by one block; and its encoder.
+/* QUANTILE8 on the device: RANGE and BOOK make the book that kern/codec_quantile.c defines, and ENCODE_QUANTILE uses it.
  *
- * Room: cuda (uses block). Included by kernels.cu and by the tests' stand-in for the host. Names and steps are those of
- * codec_quantile.c; sums of floats keep that file's order; sums of integers need no order.
+ * Room: cuda (uses block, body_encode). Included by kernels.cu and by the tests' stand-in for the host. Sums of floats have the
+ * order of codec_quantile.c; sums of integers need no order. block.h explains HV_BLOCK, HV_EACH, HV_REG, HV_R, HV_SYNC and
+ * HV_FOLD_WARP.
+ * Terms: a cell is a range of floats that agree in sign, exponent and nine bits of mantissa; cells are numbered by value. `base`
+ * is the float's bits >> 14 up to which a magnitude counts as zero. A bin is CU_BIN cells. Splits are the cells at which the range
+ * of values is divided into CU_SPLITS parts of equal weight. Edges are the splits, with a code for zero alone: code c has the
+ * cells edges[c] to edges[c + 1] - 1. The table gives the code of each cell, and the book the value of each code.
  */
 #ifndef HV_CUDA_BODY_QUANTILE_H
 #define HV_CUDA_BODY_QUANTILE_H
 
 #include "cuda/body_encode.h"
 
-#define CU_ZERO (CU_CELLS / 2)
-#define CU_BIN 32
+#define CU_ZERO (CU_CELLS / 2) /* the cells CU_ZERO - 1 and CU_ZERO count as zero */
+#define CU_BIN 32              /* cells of a bin */
 #define CU_BINS (CU_CELLS / CU_BIN)
-#define CU_SPLITS 254
-#define CU_RUN 16
-#define CU_PSEUDO 0.125
+#define CU_SPLITS 254   /* parts; the two codes left are that of zero, and one more if zero divides a part */
+#define CU_RUN 16       /* neighbours in a sample of a larger tensor */
+#define CU_PSEUDO 0.125 /* added to the count of each bin, so that values outside the sample get codes, too */
 
 typedef struct cu_book_room {
-  uint32_t bins[CU_BINS];
+  uint32_t bins[CU_BINS];                       /* values of the sample in each bin */
   double weights[CU_BINS], before[CU_BINS + 1]; /* before[i]: the sum of the weights before bin i */
   int32_t split[CU_SPLITS + 1], edges[257];
-  uint32_t counts[256];
-  uint64_t sums[256]; /* signed */
+  uint32_t counts[256]; /* values of the sample under each code */
+  uint64_t sums[256];   /* their sums, signed fixed-point numbers (cu_fixed_point) */
 } cu_book_room;
 
 typedef struct cu_quantile_room {
@@ -30,6 +35,7 @@ typedef struct cu_quantile_room {
 
 /* ---- RANGE ---- */
 
+/* RANGE: widens the range of a job's state by one unit. */
 HV_BLOCK void cu_range_unit(const cu_args *a, const cu_job *job, uint64_t unit) {
   HV_REG(uint32_t, low);
   HV_REG(uint32_t, high);
@@ -68,12 +74,14 @@ HV_BLOCK void cu_range_block(const cu_args *a, uint32_t block) {
 
 /* ---- BOOK ---- */
 
+/* The value at which a cell begins. */
 HV_BLOCK double cu_edge_of(int32_t cell, int32_t base) {
   int32_t away = cell < CU_ZERO ? CU_ZERO - cell : cell - CU_ZERO;
   int64_t bits = away && base + away > 0 ? (int64_t)(base + away) << 14 : 0;
   double value = (double)cu_float((uint32_t)bits);
   return cell < CU_ZERO ? -value : value;
 }
+/* The cube root of x > 0, with the operations of codec_quantile.c. */
 HV_BLOCK double cu_root3(double x) {
   uint64_t bits;
   double y;
@@ -86,20 +94,22 @@ HV_BLOCK double cu_root3(double x) {
   }
   return y;
 }
+/* The power of 2 by which values are multiplied, so that sums of the sample are exact integers. */
 HV_BLOCK double cu_fixed_point(float most) {
   uint64_t bits = (uint64_t)(1023 + 43 + 127 - (cu_bits(most) >> 23)) << 52;
   double scale;
   memcpy(&scale, &bits, 8);
   return scale;
 }
-/* The place of sample i. */
+/* The index in the tensor of element i of the sample. */
 HV_BLOCK uint64_t cu_sample_at(uint64_t count, uint32_t i) {
   if (count <= CU_SAMPLE)
     return i;
   uint64_t stride = count / (CU_SAMPLE / CU_RUN), run = i / CU_RUN;
   return run * stride + cu_mix(run + CU_K) % (stride - CU_RUN + 1) + i % CU_RUN;
 }
-/* The last code whose edge is not above the cell: eight steps, in which searches side by side do not wait for each other. */
+/* The code of a cell: the largest c with edges[c] <= cell. It is a binary search of exactly eight steps without branches, so the
+ * threads of a warp stay together. */
 HV_BLOCK uint32_t cu_code_of(const int32_t *edges, int32_t cell) {
   uint32_t code = 0;
   HV_UNROLL
@@ -108,6 +118,7 @@ HV_BLOCK uint32_t cu_code_of(const int32_t *edges, int32_t cell) {
   return code;
 }
 
+/* Makes edges of the splits, with one code for the cells that count as zero. One thread does it. */
 HV_BLOCK void cu_place_edges(cu_book_room *s) {
   int32_t c = 0, k = 0;
   for (; k < CU_SPLITS && s->split[k] < CU_ZERO - 1; k++)
@@ -121,7 +132,8 @@ HV_BLOCK void cu_place_edges(cu_book_room *s) {
     s->edges[c] = CU_CELLS;
 }
 
-/* Weighs the bins first .. last (cells), and splits them into CU_SPLITS parts of equal weight. */
+/* Weighs the bins of the cells first to last, and divides them into CU_SPLITS parts of equal weight: sets s->split and s->edges.
+ * The weight of a bin is the cube root of its count times its squared width. */
 HV_BLOCK void cu_split_cells(cu_book_room *s, int32_t first, int32_t last, int32_t base, float most) {
   HV_EACH(t) {
     for (int32_t i = first / CU_BIN + (int32_t)t; i <= last / CU_BIN; i += CU_THREADS) {
@@ -163,6 +175,7 @@ HV_BLOCK void cu_split_cells(cu_book_room *s, int32_t first, int32_t last, int32
   HV_SYNC;
 }
 
+/* Copies n values of the sample to `sample`, and counts them in s->bins. */
 HV_BLOCK void cu_take_sample(cu_book_room *s, const cu_args *a, const cu_job *job, float *sample, uint32_t n, int32_t base) {
   HV_EACH(t) {
     for (uint32_t i = t; i < CU_BINS; i += CU_THREADS)
@@ -190,6 +203,7 @@ HV_BLOCK void cu_take_sample(cu_book_room *s, const cu_args *a, const cu_job *jo
   HV_SYNC;
 }
 
+/* The book's value of a code: the mean of the sample's values under it, or the middle of its cells if there are none. */
 HV_BLOCK float cu_entry(const cu_book_room *s, uint32_t code, int32_t base, float low, float high, double scale) {
   double value;
   if (s->counts[code])
@@ -200,7 +214,7 @@ HV_BLOCK float cu_entry(const cu_book_room *s, uint32_t code, int32_t base, floa
   return x < low ? low : x > high ? high : x;
 }
 
-/* Block `block` is job `block`. */
+/* BOOK: writes the book to the head of the chunk, and the table to job->room behind the sample. Block `block` does job `block`. */
 HV_BLOCK void cu_book_block(cu_book_room *s, const cu_args *a, uint32_t block) {
   const cu_job *job = &a->job[block];
   float *sample = (float *)(void *)job->room, *head = (float *)(void *)(job->chunk + CU_HEADER);
@@ -253,6 +267,7 @@ HV_BLOCK void cu_book_block(cu_book_room *s, const cu_args *a, uint32_t block) {
 
 /* ---- the encoder ---- */
 
+/* Copies a job's table to shared memory. */
 HV_BLOCK void cu_take_table(cu_quantile_room *s, const cu_job *job) {
   HV_SYNC; /* the table before may still be read */
   HV_EACH(t) {
@@ -262,6 +277,7 @@ HV_BLOCK void cu_take_table(cu_quantile_room *s, const cu_job *job) {
   HV_SYNC;
 }
 
+/* Encodes a piece: 16 codes by each thread. */
 HV_BLOCK void cu_make_quantile(cu_quantile_room *s, const cu_args *a, const cu_job *job, uint64_t index, uint32_t turn,
                                HV_ARG(cu_16, bytes)) {
   int32_t base = job->state->base;

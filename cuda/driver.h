@@ -1,9 +1,11 @@
 /* The functions of NVIDIA's driver that are called, as declarations of our own, found when a GPU is opened.
  *
  * Room: cuda (uses base). The driver's C interface has not changed for these names since CUDA 11, so neither its headers nor its
- * library is needed to build. HV_CUDA_DRIVER lists the 28 functions of libcuda.so.1; each is found by the name that stands there.
- * Lowest driver: 530, that of CUDA 12.1. An older one takes no launch of more than 4 KB of parameters, and a launch has up to 32
- * KB. Threads: any. The library stays loaded.
+ * library is needed to build. HV_CUDA_DRIVER lists the 28 functions of libcuda.so.1; each is looked up by its name in that list.
+ * Limits: the oldest driver is 530, that of CUDA 12.1. An older one accepts at most 4 KB of parameters for a launch, and launches
+ * here have up to 32 KB.
+ * Owner: the library, once loaded, stays loaded until the process ends.
+ * Thread: any.
  */
 #ifndef HV_CUDA_DRIVER_H
 #define HV_CUDA_DRIVER_H
@@ -22,19 +24,19 @@ enum {
   HV_CU_INVALID = 1,
   HV_CU_NO_MEMORY = 2,
   HV_CU_NO_DEVICE = 100,
-  HV_CU_BAD_IMAGE =
-      200, /* of code that is loaded: none, for another GPU, PTX that is wrong or too new, a kernel that is not in it */
-  HV_CU_NO_IMAGE = 209,
-  HV_CU_BAD_PTX = 218,
-  HV_CU_NEWER_PTX = 222,
-  HV_CU_NOT_FOUND = 500,
-  HV_CU_NOT_READY = 600,     /* an event: what comes before it is not done */
-  HV_CU_CAPTURE_FIRST = 900, /* what a stream refuses while a graph is captured: 900 to 908 */
+  HV_CU_BAD_IMAGE = 200,     /* the loaded bytes are no code */
+  HV_CU_NO_IMAGE = 209,      /* the code is for another kind of GPU */
+  HV_CU_BAD_PTX = 218,       /* the PTX does not compile */
+  HV_CU_NEWER_PTX = 222,     /* the PTX is newer than the driver */
+  HV_CU_NOT_FOUND = 500,     /* the loaded code has no kernel of that name */
+  HV_CU_NOT_READY = 600,     /* an event: the work queued before it is not done yet */
+  HV_CU_CAPTURE_FIRST = 900, /* 900 to 908: the stream refuses the call because a graph is being captured */
   HV_CU_CAPTURE_LAST = 908,
 };
 /* Attributes of a device. */
 enum { HV_CU_PROCESSORS = 16, HV_CU_MAJOR = 75, HV_CU_MINOR = 76 };
-/* Flags: a stream that does not wait for the legacy one; an event that sleeps, without a time. */
+/* Flags. NON_BLOCKING: a stream that does not synchronise with the legacy default stream. EVENT_FLAGS: a thread that waits for the
+ * event sleeps and does not spin (1), and the event records no time (2). */
 enum { HV_CU_NON_BLOCKING = 1, HV_CU_EVENT_FLAGS = 1 | 2 };
 
 typedef uint64_t hv_cu_pointer; /* into the device's memory; with unified addresses, into the host's too */

@@ -82,8 +82,9 @@ int bind_errors_init(PyObject *module, bind_state *state);
 /* A new exception for an error, with the names of its codes as .status and .cause. Without a text it gets the text of its status.
  */
 PyObject *bind_error(bind_state *state, const hv_error *error);
-/* Each raises an exception and returns NULL. bind_raise_why: for a failed call's status and the hv_error that it filled or not.
- * bind_raise: for a status and a text, which may be NULL. bind_raise_error: for an exception of bind_error, which it takes. */
+/* Each raises an exception and returns NULL. bind_raise_why describes a failed call by its status and its hv_error, which may be
+ * empty. bind_raise does so by a status and a text, which may be NULL. bind_raise_error raises an exception that bind_error made,
+ * and takes the caller's reference to it. */
 PyObject *bind_raise_why(bind_state *state, hv_status status, const hv_error *error);
 PyObject *bind_raise(bind_state *state, hv_status status, const char *text);
 PyObject *bind_raise_error(bind_state *state, PyObject *error);

@@ -52,7 +52,9 @@ void bind_tensor_return(bind_tensor *tensor);
 int hv_py_cuda_init(PyObject *module);
 
 /* py_cuda.c: borrows a contiguous, writable tensor on a device, for rounds of averaging that read and write it through a transfer
- * pool, which is the capsule of cuda_transfers. Returns the pool's functions for it, valid as long as the capsule. */
+ * pool (hv_transfers in cuda/hv_cuda.h). `transfers` is the Python capsule that holds the pool, made by the function cuda_transfers
+ * of the module. `what` names the tensor in an error. Returns the pool's table of functions, which is valid as long as the capsule
+ * lives, or NULL with an exception. */
 const struct hv_device *bind_transfers_borrow(bind_state *state, PyObject *transfers, PyObject *object, const char *what,
                                               bind_tensor *out);
 

@@ -1,9 +1,12 @@
-/* hivemind_c: train one model together, on machines that come and go. The only public C header.
+/* The only public C header of hivemind_c, with which programs on machines that come and go train one model together.
  *
- * A hive is one peer: its identity, its sockets, its hive thread and pool, and the protocol core. A program makes one
- * (or several: nothing is global), asks it for things from any thread, and gets futures.
- * Nothing here takes Python's GIL, forks, or aborts the process. After fork() every call on a hive in the child answers HV_FORKED;
- * futures and the log from before the fork are not to be touched there (their locks may be held for good).
+ * A hive is one peer of the swarm: its identity, sockets, hive thread, pool of threads, and protocol core. A program starts one
+ * hive or several, because nothing is global. It calls functions of the hive from any thread; those that take time return a future.
+ * Owner: each struct that is passed in is the caller's; text and arrays in it are borrowed during the call, unless said otherwise.
+ * Thread: any. No function here takes Python's GIL, forks, or aborts the process.
+ * Errors: a function that returns hv_status may return HV_NOMEM, HV_CLOSED (the hive has stopped) or HV_FORKED.
+ * fork(): in the child each such call on a hive returns HV_FORKED. A child must not use futures or the log of a hive of its parent,
+ * because their locks may be held for ever there.
  */
 #ifndef HIVEMIND_C_H
 #define HIVEMIND_C_H
@@ -18,311 +21,356 @@
 typedef struct hv_hive hv_hive;
 typedef struct hv_future hv_future;
 
-/* This node's place in the DHT; 0 is the default of core/dht/dht.h everywhere. */
+/* The settings of this node in the DHT. In each field 0 stands for the default of core/dht/dht.h. */
 typedef struct hv_hive_dht_config {
-  size_t bucket_size;       /* nodes of one distance that are remembered */
+  size_t bucket_size;       /* most nodes of one bucket of the routing table */
   size_t num_replicas;      /* nodes that keep each record */
-  size_t parallel_rpc;      /* questions of one lookup at once */
-  size_t cache_records;     /* how many that were got are remembered for some seconds */
-  int cache_locally;        /* < 0: none of them */
-  int cache_nearest;        /* near nodes that are given what was got and they did not have; < 0: none */
-  uint32_t wait_timeout_ms; /* of one question */
-  uint32_t refresh_ms;
-  uint32_t blacklist_ms, backoff_rate;
+  size_t parallel_rpc;      /* calls of one lookup that are under way at a time */
+  size_t cache_records;     /* most records in the cache of results of gets, which keeps them for some seconds */
+  int cache_locally;        /* < 0: there is no such cache */
+  int cache_nearest;        /* number of the nearest nodes without the record that get a copy of it after a get; < 0: none */
+  uint32_t wait_timeout_ms; /* timeout of one call */
+  uint32_t refresh_ms;      /* time without a lookup after which a bucket is refreshed */
+  uint32_t blacklist_ms;    /* time for which a node that did not answer is not asked */
+  uint32_t backoff_rate;    /* factor by which each further failure in a row lengthens that time */
 } hv_hive_dht_config;
 
 typedef struct hv_hive_config {
-  const char *const *listen; /* multiaddrs or short forms; none and not client_mode: every interface, a free port */
+  const char *const *listen; /* addresses to listen on: multiaddrs or short forms; none: a free port of every interface */
   size_t n_listen;
-  const char *const *announce; /* what others are told instead of what was found out */
+  const char *const *announce; /* addresses to announce to other peers in place of those that were detected */
   size_t n_announce;
   const char *const *initial_peers; /* multiaddrs or HOST:PORT; a comma-separated string counts as several */
   size_t n_initial_peers;
-  const char *identity_path; /* NULL: a fresh key */
-  int client_mode;           /* only dials out */
-  int insecure;              /* no TLS: for benchmarks and closed networks */
-  unsigned pool_threads;     /* 0: as many as there are processors, at most 8 */
-  size_t memory_limit;       /* 0: unlimited */
+  const char *identity_path; /* file of the private key; NULL: a new key, which is not kept */
+  int client_mode;           /* 1: this peer only dials out, listens nowhere, and cannot be dialled */
+  int insecure;              /* 1: without TLS, for benchmarks and closed networks */
+  unsigned pool_threads;     /* threads of the pool; 0: as many as there are processors, at most 8 */
+  size_t memory_limit;       /* bytes; 0: no limit */
   hv_log_level log_level;
   hv_hive_dht_config dht;
 } hv_hive_config;
 
-/* Starts a hive: when it returns HV_OK the ports are bound and addresses known. Initial peers are contacted in the background
- * (hv_hive_wait_peers waits). Every error comes with its sentence. config is borrowed. HV_FORKED: this is the child of a process
- * that had a hive, whose threads gRPC still counts on here. */
+/* Starts a hive. At HV_OK its ports are bound and its addresses are known. It contacts the initial peers in the background;
+ * hv_hive_wait_peers waits for them. On any error err has one sentence. HV_FORKED: this process was forked from one that had a
+ * hive, and gRPC needs threads that do not exist in this one. */
 hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *err);
 
-/* Says goodbye, ends what is under way with HV_CANCELLED and what waits for something to come with HV_CLOSED, stops all threads:
- * under 2 s. Afterwards every call answers HV_CLOSED and every future is done. May be called twice and from any thread. From within
- * a `done` of hv_hive_send it cannot wait: HV_STATE, and nothing has happened. In a forked child: HV_FORKED. */
+/* Stops a hive within 2 s: sends a goodbye to its peers, ends its operations, and stops its threads. Operations that wait for
+ * something to arrive end with HV_CLOSED, others with HV_CANCELLED. Afterwards every future is done, and every call returns
+ * HV_CLOSED. May be called twice, and from any thread. HV_STATE: it was called within a `done` of this hive, so it cannot wait, and
+ * nothing was stopped. HV_FORKED: in a forked child. */
 hv_status hv_hive_stop(hv_hive *hive);
-/* Stops if need be and frees. Futures of it stay valid (each is counted on its own). NULL is fine. Not HV_OK, as hv_hive_stop:
- * nothing was freed. */
+/* Frees a hive, which it stops first if it still runs. Futures of the hive stay valid, because each has its own references. NULL is
+ * fine. Any other status is that of hv_hive_stop, and nothing was freed. */
 hv_status hv_hive_free(hv_hive *hive);
 
+/* The identity of this peer, borrowed from the hive. */
 const hv_peer_id *hv_hive_peer(const hv_hive *hive);
-/* Where this peer can be reached, best first; returns how many there are, writes at most max. */
+/* Writes at most `max` addresses at which this peer can be reached, the best one first. Returns the number of addresses that it
+ * has. */
 size_t hv_hive_addrs(hv_hive *hive, hv_addr *out, size_t max);
-/* The log ring, for draining. */
+/* The ring of log records, from which the program reads; borrowed from the hive. */
 hv_log *hv_hive_log(hv_hive *hive);
+/* The account to which the memory of the hive is charged, borrowed from the hive. */
 hv_mem *hv_hive_mem(hv_hive *hive);
 
-/* A peer as hv_hive_peers tells of it. */
+/* One known peer. */
 typedef struct hv_hive_peer_info {
   hv_peer_id id;
-  hv_addr addr; /* kind HV_ADDR_NONE: it cannot be dialled */
-  int client_mode;
-  uint64_t rtt_us;
-  uint64_t seen_ago_us;
+  hv_addr addr;         /* address in use; kind HV_ADDR_NONE: the peer cannot be dialled */
+  int client_mode;      /* 1: it only dials out */
+  uint64_t rtt_us;      /* round trip of the last hello; 0: not known */
+  uint64_t seen_ago_us; /* time since its last answer or hello */
 } hv_hive_peer_info;
 
-/* The futures below resolve to HV_OK with a result, or to an error with its sentence. On HV_OK *out belongs to the caller. */
-hv_status hv_hive_peers(hv_hive *hive, hv_future **out); /* result: bytes = an array of hv_hive_peer_info */
-hv_status hv_hive_wait_peers(
-    hv_hive *hive, size_t at_least,
-    hv_future **out); /* done when that many are known; fails with a list of addresses and causes if no initial peer answers */
-hv_status hv_hive_echo(hv_hive *hive, const hv_peer_id *to, hv_span bytes, uint32_t timeout_ms,
-                       hv_future **out); /* result: the bytes */
-/* Sends bytes in bulk; they are borrowed until `done(arg)` has been called (once; never if this does not return HV_OK). It may be
- * called on the hive thread or one of gRPC's: it must not wait, nor call the hive. */
+/* A future below ends with HV_OK and a result, or with an error and one sentence. If a function returns HV_OK, *out is the caller's
+ * reference to the future; else there is no future. */
+
+/* Lists the live peers. Result: bytes, an array of hv_hive_peer_info. */
+hv_status hv_hive_peers(hv_hive *hive, hv_future **out);
+/* Waits until at_least peers are alive. If no initial peer answers, the future fails with a list of addresses and causes. */
+hv_status hv_hive_wait_peers(hv_hive *hive, size_t at_least, hv_future **out);
+/* Sends bytes to a peer, which sends them back. Result: these bytes. */
+hv_status hv_hive_echo(hv_hive *hive, const hv_peer_id *to, hv_span bytes, uint32_t timeout_ms, hv_future **out);
+/* Sends bytes in bulk, as one parcel. The bytes are borrowed until done(arg) is called, which happens once, or never if this
+ * function does not return HV_OK. done runs on the hive thread or on a thread of gRPC, so it must neither wait nor call the hive.
+ */
 hv_status hv_hive_send(hv_hive *hive, const hv_peer_id *to, hv_span bytes, void (*done)(void *arg), void *arg, uint32_t timeout_ms,
                        hv_future **out);
-/* The next whole parcel that a peer sent here. Result: bytes, and peer who sent them. */
+/* Waits for the next whole parcel that a peer sends here. Result: the bytes, and `peer`, the sender. */
 hv_status hv_hive_receive(hv_hive *hive, hv_future **out);
-/* A parcel that was received and that nobody looked at goes back, to be received again before all others. Only by the last holder
- * of the future, whose result is empty afterwards; it is still to be released. HV_NOT_FOUND: there is none. Not HV_OK: it is lost.
- */
+/* Gives back the parcel in a future of hv_hive_receive that the program has not used: the next hv_hive_receive gets it first. The
+ * caller must hold the only reference to the future, and still releases it; the future's result is empty afterwards. HV_NOT_FOUND:
+ * the future holds no parcel. After any other error the parcel may be lost. */
 hv_status hv_hive_unreceive(hv_hive *hive, hv_future *future);
 
 /* ---- the DHT: small records that the swarm keeps; their rules are in core/dht/store.h ---- */
 
 typedef struct hv_hive_record {
   hv_span subkey, value;
-  int has_subkey;
-  uint64_t ttl_ms;   /* how much longer it lives */
-  uint64_t end_us;   /* got: its end on this machine's CLOCK_MONOTONIC, as ttl_ms was true when it arrived */
-  hv_peer_id signer; /* got: whose it is; unknown: anybody's */
+  int has_subkey;    /* 1: the record is an entry of a dictionary under its key */
+  uint64_t ttl_ms;   /* remaining lifetime; in a result: at the time when the record arrived */
+  uint64_t end_us;   /* in a result: time at which the record expires, on this machine's CLOCK_MONOTONIC */
+  hv_peer_id signer; /* in a result: the peer that signed the record; unknown: it is not signed */
 } hv_hive_record;
 
-/* Keeps a record (its bytes are copied) at the nodes nearest to its key. Result: a uint32_t, how many keep it. HV_EXISTS: something
- * newer is there. HV_UNREACHABLE, HV_TIMEOUT: nobody took it. HV_DENIED: the key is another's. HV_TOO_LARGE, also from here.
- * timeout_ms 0: 30 s. */
+/* Stores a record, whose bytes are copied, at the nodes nearest to its key. Result: a uint32_t, the number of nodes that keep it.
+ * HV_EXISTS: a newer record is there. HV_UNREACHABLE, HV_TIMEOUT: no node keeps it. HV_DENIED: the key belongs to another signer.
+ * HV_TOO_LARGE: a limit of the store, also as the return value of this function. timeout_ms 0: 30 s. */
 hv_status hv_hive_dht_store(hv_hive *hive, hv_span key, const hv_hive_record *record, uint32_t timeout_ms, hv_future **out);
-/* Result: an array of hv_hive_record, whose spans borrow from the future too: one without a subkey, or some with. HV_NOT_FOUND,
- * HV_UNREACHABLE, HV_TIMEOUT. latest: 1 asks all who may have it for the newest. */
+/* Gets the records under a key. Result: an array of hv_hive_record, either one without a subkey or several with subkeys. Its spans
+ * are borrowed from the future, too. latest 1: asks all replicas and takes the newest records. HV_NOT_FOUND, HV_UNREACHABLE,
+ * HV_TIMEOUT. timeout_ms 0: 30 s. */
 hv_status hv_hive_dht_get(hv_hive *hive, hv_span key, int latest, uint32_t timeout_ms, hv_future **out);
 
 typedef struct hv_hive_dht_state {
-  size_t peers;       /* that are alive */
-  size_t contacts;    /* nodes of the DHT that are known */
-  size_t records;     /* kept here for the swarm */
-  size_t bytes;       /* of them */
-  size_t published;   /* this node's own, which it says again */
-  uint64_t calls;     /* to other nodes, so far */
-  uint64_t questions; /* asked in them */
-  size_t memory;      /* bytes that this node holds, all told */
-  int is_initial;     /* one of the initial peers is this node itself */
+  size_t peers;       /* live peers */
+  size_t contacts;    /* nodes of the DHT in the routing table */
+  size_t records;     /* records that this node keeps for the swarm */
+  size_t bytes;       /* bytes of these records */
+  size_t published;   /* own records that this node stores again and again, so that they do not expire */
+  uint64_t calls;     /* calls to other nodes so far */
+  uint64_t questions; /* questions in these calls */
+  size_t memory;      /* bytes that this node holds in total */
+  int is_initial;     /* 1: one of the initial peers is this node itself */
 } hv_hive_dht_state;
-hv_status hv_hive_dht_look(hv_hive *hive, hv_future **out); /* result: an hv_hive_dht_state */
+/* Reads the counts of the DHT. Result: an hv_hive_dht_state. */
+hv_status hv_hive_dht_look(hv_hive *hive, hv_future **out);
 
-/* ---- states: what a joiner needs; the rules are in core/state/state.h and core/state/ballot.h ---- */
+/* ---- states, which a joiner downloads; the rules are in core/state/state.h and core/state/ballot.h ---- */
 
 typedef struct hv_hive_state_part {
   hv_span bytes;
-  uint8_t codec; /* kern/codec.h; 0: travels as it is. Offered: how its floats are encoded. Loaded: how they were. */
-  uint8_t dtype; /* kern/dtype.h; 0 for what is not floats */
+  uint8_t codec; /* hv_codec of kern/codec.h under which the part is sent; 0: its bytes are sent as they are */
+  uint8_t dtype; /* hv_dtype of kern/dtype.h; 0: the part is no array of floats */
 } hv_hive_state_part;
 
 typedef struct hv_hive_snapshot {
-  hv_span prefix; /* of the run; up to HV_STATE_PREFIX_MAX bytes */
+  hv_span prefix; /* name of the run; at most HV_STATE_PREFIX_MAX bytes */
   uint64_t epoch;
-  hv_span metadata;   /* up to 1 MiB; the same at all peers whose state is the same */
-  hv_hash state_hash; /* the program's own; may be zero */
+  hv_span metadata;   /* at most 1 MiB; equal at all peers whose state is equal */
+  hv_hash state_hash; /* a hash that the program chooses; may be zeros */
   const hv_hive_state_part *parts;
   size_t n_parts;
-  float priority;      /* who has more is asked first */
-  uint32_t declare_ms; /* announced anew so often; 0: 30 s */
-  uint8_t
-      lineage[16]; /* core/state/ballot.h: how the state came about; alike where states are, but for rounding. Zeros: not told */
+  float priority;      /* a joiner asks donors of higher priority first */
+  uint32_t declare_ms; /* interval of the announcements; 0: 30 s */
+  uint8_t lineage[16]; /* the averages and steps that made the state (core/state/ballot.h); states of one lineage differ at most by
+                          rounding; zeros: not known */
 } hv_hive_snapshot;
 
-/* Offers a snapshot in place of the one before. The parts' bytes are borrowed, and must not change, until `done(arg)` has been
- * called (once; never if this does not return HV_OK): a newer offer or a withdrawal has come and nobody downloads it any more, or
- * the hive has stopped. It may be called on the hive thread or one of gRPC's: it must not wait, nor call the hive. Everything else
- * is copied. Resolves when it is being announced; result: the hv_hash of its manifest. HV_CANCELLED: a newer offer came before. */
+/* Offers a snapshot to joiners as a replacement of the earlier one under its prefix. Result, once it is announced: the hv_hash of
+ * its manifest. HV_CANCELLED: a newer offer came before that. The bytes of the parts are borrowed, and must not change, until
+ * done(arg) is called; all else is copied. done is called once, or never if this function does not return HV_OK. It is called when
+ * a newer offer or a withdrawal has replaced this one and no download uses it, or when the hive has stopped. It runs on the hive
+ * thread or on a thread of gRPC, so it must neither wait nor call the hive. */
 hv_status hv_hive_state_offer(hv_hive *hive, const hv_hive_snapshot *given, void (*done)(void *arg), void *arg, hv_future **out);
-/* No more under this prefix; at_once breaks off who is downloading, older snapshots too. HV_NOT_FOUND: there was nothing to end. */
+/* Withdraws the offer under this prefix. Downloads under way finish, unless at_once is true: then those of this snapshot and of
+ * earlier ones are broken off. HV_NOT_FOUND: there was no offer, and no download to break off. */
 hv_status hv_hive_state_withdraw(hv_hive *hive, hv_span prefix, int at_once, hv_future **out);
+/* Changes the priority that is announced. HV_NOT_FOUND: this hive offers nothing under that prefix. */
 hv_status hv_hive_state_set_priority(hv_hive *hive, hv_span prefix, float priority, hv_future **out);
 
+/* A state that was downloaded. */
 typedef struct hv_hive_state {
   uint64_t epoch;
-  hv_hash state_hash, digest;
+  hv_hash state_hash; /* the program's hash, as hv_hive_snapshot has it */
+  hv_hash digest;     /* hash of the manifest */
   hv_span metadata;
   const hv_hive_state_part *parts;
   size_t n_parts;
 } hv_hive_state;
 
-/* Gets the state that a majority of the swarm names. Result: an hv_hive_state, whose metadata and parts are the future's too (each
- * part at a multiple of 64 bytes; nobody else's, so they may be written); peer: who gave most. timeout_ms 0: 600 s; size_max 0: no
- * limit but the hive's memory. HV_NOT_FOUND: nobody offers one (of such an epoch). HV_STATE: no majority. HV_UNREACHABLE: no donor
- * answers. HV_TOO_LARGE, HV_TIMEOUT, HV_NOMEM. */
+/* Downloads the state that a majority of the announcements names. Result: an hv_hive_state, and `peer`, the donor that sent most.
+ * The metadata and parts belong to the future, too. Each part begins at a multiple of 64 bytes, and the program may write to it.
+ * timeout_ms 0: 600 s. size_max: most bytes; 0: no limit but the hive's memory. epoch_least: no older epoch is loaded.
+ * HV_NOT_FOUND: no peer offers a state of such an epoch. HV_STATE: no majority. HV_UNREACHABLE: no donor answers. HV_TOO_LARGE,
+ * HV_TIMEOUT, HV_NOMEM. */
 hv_status hv_hive_state_load(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t size_max, uint64_t epoch_least,
                              hv_future **out);
 
-/* ---- progress: how far is the swarm? Its rules are in core/progress/progress.h and core/progress/tally.h ---- */
+/* ---- progress of this program and of the swarm; the rules are in core/progress/progress.h and core/progress/tally.h ---- */
 
-/* A contributor to a run. Any thread; nobody waits for the network here, and reporting allocates nothing. */
+/* A contributor to a run: a program that trains and reports its samples. No function but hv_hive_progress_wait waits for the
+ * network, and a report allocates no memory. */
 typedef struct hv_hive_progress hv_hive_progress;
 
 typedef struct hv_hive_progress_config {
-  const char *prefix; /* the run's name */
-  uint64_t target_batch_size, batch_size_lead;
-  uint32_t matchmaking_ms;
-  uint32_t min_refresh_ms, max_refresh_ms, default_refresh_ms, expiration_ms; /* 0: core/progress/progress.h's */
-  double expected_drift_peers, expected_drift_rate;                           /* < 0: 3 and 0.2 */
-  double ema_alpha;                                                           /* 0: 0.1 */
-  double fast; /* no peer counts for more than so many times the reference of tally.h; 0: 8 */
-  int client_mode;
+  const char *prefix;          /* name of the run */
+  uint64_t target_batch_size;  /* samples of one epoch, of all contributors together */
+  uint64_t batch_size_lead;    /* missing samples at which a group is sought */
+  uint32_t matchmaking_ms;     /* time before the target at which a group is sought */
+  uint32_t min_refresh_ms;     /* shortest interval between two searches for others' reports; 0: 500 */
+  uint32_t max_refresh_ms;     /* longest interval; 0: 10,000 */
+  uint32_t default_refresh_ms; /* interval while no speed is known; 0: 3,000 */
+  uint32_t expiration_ms;      /* lease of a report in the DHT; 0: 60,000 */
+  double expected_drift_peers; /* peers that may join before the target; < 0: 3 */
+  double expected_drift_rate;  /* the same as a part of all peers; < 0: 0.2 */
+  double ema_alpha;            /* weight of the newest batch in the smoothed speed, 0 to 1; 0: 0.1 */
+  double fast;                 /* a peer counts for at most this many times the reference of tally.h; 0: 8 */
+  int client_mode;             /* 1: this peer cannot be dialled */
 } hv_hive_progress_config;
 
 typedef struct hv_hive_progress_state {
-  /* this contributor, as it reported; any: it has */
-  int any, client_mode;
+  /* this contributor, as its program reported last */
+  int any; /* 1: the program has reported something */
+  int client_mode;
   uint64_t local_epoch, local_samples;
-  double local_speed;
-  uint64_t local_us; /* when, on CLOCK_MONOTONIC */
-  /* the swarm, as of now */
-  uint64_t now_us, epoch, target;
-  double samples, speed; /* speed: per second, as counted */
-  size_t n_peers, n_clients;
-  double eta_s; /* infinite while nobody's speed is known */
-  uint64_t next_fetch_us;
-  int standing;     /* core/progress/progress.h: 0 in step, 1 late, 2 behind, 3 ahead */
-  int ready, match; /* time to make the step; time to form a group */
-  int fetched;      /* the swarm was heard since this contributor's epoch began */
-  hv_status status; /* HV_OK, or why it does not follow the swarm (any more) */
+  double local_speed; /* samples per second; 0: not known */
+  uint64_t local_us;  /* time of that report, on CLOCK_MONOTONIC */
+  /* the swarm */
+  uint64_t now_us; /* time for which the fields below hold, on CLOCK_MONOTONIC */
+  uint64_t epoch, target;
+  double samples, speed;     /* samples in this epoch, and samples per second, as tally.h counts them */
+  size_t n_peers, n_clients; /* contributors; those of them in client mode */
+  double eta_s;              /* seconds until the target is reached; infinite while no speed is known */
+  uint64_t next_fetch_us;    /* time of the next search */
+  int standing;              /* hv_progress_standing: 0 in step, 1 late, 2 behind, 3 ahead */
+  int ready;                 /* 1: it is time to make the step */
+  int match;                 /* 1: it is time to form a group */
+  int fetched;               /* 1: the swarm's reports have arrived since this contributor's epoch began */
+  hv_status status;          /* HV_OK, or the reason for which the figures of the swarm are not renewed any more */
 } hv_hive_progress_state;
 
-/* Opens it; config is borrowed. Free it before the hive is freed. HV_INVALID with a sentence, HV_NOMEM, HV_CLOSED, HV_FORKED. */
+/* Opens a contributor. The caller frees it before the hive. HV_INVALID: err has a sentence. HV_NOMEM, HV_CLOSED, HV_FORKED. */
 hv_status hv_hive_progress_open(hv_hive *hive, const hv_hive_progress_config *config, hv_hive_progress **out, hv_error *err);
-/* This contributor has gone; what it reported and what was heard last can still be read. May be called twice. */
+/* Ends a contributor: other peers learn that it has gone, and the figures are not renewed any more. hv_hive_progress_read still
+ * gives the last ones. May be called twice. */
 void hv_hive_progress_close(hv_hive_progress *progress);
-/* Closes it if need be. NULL is fine. Nobody may be in another call with it. */
+/* Frees a contributor, which it closes first if need be. No other thread may be in a call with it. NULL is fine. */
 void hv_hive_progress_free(hv_hive_progress *progress);
-/* This contributor has so many samples in so high an epoch. The latest counts; well under a microsecond but when the epoch changes.
- */
+/* Reports that this contributor has `samples` samples in this epoch, in place of its last report. It takes well under a
+ * microsecond, unless the epoch changes. HV_INVALID: a number is too large. */
 hv_status hv_hive_progress_report(hv_hive_progress *progress, uint64_t epoch, uint64_t samples);
-/* Its speed is not measured meanwhile. */
+/* Begins (on 1) or ends (on 0) a pause, during which the speed is not measured. */
 void hv_hive_progress_pause(hv_hive_progress *progress, int on);
+/* Reads the figures as of now. */
 void hv_hive_progress_read(hv_hive_progress *progress, hv_hive_progress_state *out);
-/* Asks the swarm now instead of when it is due. */
+/* Searches for the reports of the others now, and not at the time that was planned. */
 hv_status hv_hive_progress_refresh(hv_hive_progress *progress);
-/* This contributor counts no more, until it reports again. */
+/* Withdraws the report: this contributor does not count until it reports again. */
 hv_status hv_hive_progress_withdraw(hv_hive_progress *progress);
-/* Waits until the swarm was heard since this contributor's epoch began, or for timeout_ms (UINT32_MAX: for good). HV_OK,
- * HV_TIMEOUT, HV_CLOSED. */
+/* Waits until hv_hive_progress_state.fetched is 1, for at most timeout_ms; UINT32_MAX: no limit. HV_OK, HV_TIMEOUT, HV_CLOSED. */
 hv_status hv_hive_progress_wait(hv_hive_progress *progress, uint32_t timeout_ms);
 
-/* ---- averaging: rounds of tensors with whoever has the same prefix; their rules are in core/average/average.h ---- */
+/* ---- averaging of tensors with the peers that have the same prefix; the rules are in core/average/average.h ---- */
 
 typedef struct hv_hive_averager hv_hive_averager;
 
 typedef struct hv_hive_tensor {
-  void *data;           /* aligned; borrowed until hv_hive_averager_free has returned. NULL only without values */
-  int dtype, codec;     /* hv_dtype; hv_codec: how its values travel */
-  const int64_t *shape; /* members must agree on it */
+  void *data;           /* the values, aligned; borrowed until hv_hive_averager_free has returned; NULL: the tensor has no values */
+  int dtype;            /* hv_dtype of kern/dtype.h */
+  int codec;            /* hv_codec of kern/codec.h under which the values are sent */
+  const int64_t *shape; /* sizes of the dimensions, on which members must agree */
   size_t n_dims;
-  const struct hv_device *device; /* where data is (kern/device.h), borrowed likewise; NULL: in plain memory */
+  const struct hv_device *device; /* the device that holds data (kern/device.h), borrowed as long as data; NULL: plain memory */
 } hv_hive_tensor;
 
-/* 0 and NULL are the defaults of core/average/average.h. */
+/* In each field 0 or NULL stands for the default of core/average/average.h. */
 typedef struct hv_hive_averager_config {
-  const char *prefix;
+  const char *prefix;            /* the name that all members of the run share */
   const hv_hive_tensor *tensors; /* the array is copied */
   size_t n_tensors;
-  size_t part_bytes; /* of a chunk as it is, before a codec */
-  double alpha;
-  size_t target_group, min_group;
-  const char *group_bits;
-  uint32_t round_ms, stall_ms, request_ms;
-  size_t min_vector;
-  double bandwidth;
-  int auxiliary;
-  int apart; /* 1: others know of it, and may wait for it, only from its first step or hv_hive_averager_reached on */
+  size_t part_bytes;      /* most bytes of a chunk as float32, before it is encoded */
+  double alpha;           /* tensor + alpha * (average - tensor) is the new value; 0: 1 */
+  size_t target_group;    /* most members of a group; 0: no limit */
+  size_t min_group;       /* fewest members of a group; 0: 2 */
+  const char *group_bits; /* see hv_hive_averager_bits */
+  uint32_t round_ms;      /* longest time of an all-reduce; 0: that of the step */
+  uint32_t stall_ms;      /* longest time that one member may stall a round; 0: 10,000 */
+  uint32_t request_ms;    /* timeout of one question in matchmaking; 0: 2,000 */
+  size_t min_vector;      /* values: a member that would average fewer of them for the group averages none */
+  double bandwidth;       /* bytes per second of this peer's link; 0: not known, so rounds measure it */
+  int auxiliary;          /* 1: this peer averages for the others and contributes no values */
+  int apart;              /* 1: no peer knows of this one, or waits for it, before its first step or hv_hive_averager_reached */
 } hv_hive_averager_config;
 
-/* HV_INVALID with its sentence. HV_EXISTS: this hive averages under that prefix already. config is borrowed. */
+/* Opens an averager. HV_INVALID: err has a sentence. HV_EXISTS: this hive already averages under that prefix. */
 hv_status hv_hive_averager_new(hv_hive *hive, const hv_hive_averager_config *config, hv_hive_averager **out, hv_error *err);
-/* Ends its steps (HV_CANCELLED); when this returns nobody but the program touches the tensors: under 2 s. May be called after
- * hv_hive_stop, and must be called before hv_hive_free. NULL is fine. */
+/* Ends the step of an averager with HV_CANCELLED, and frees it, within 2 s. Afterwards only the program uses the tensors. May be
+ * called after hv_hive_stop, and must be called before hv_hive_free. NULL is fine. */
 void hv_hive_averager_free(hv_hive_averager *averager);
 
-/* The program's lock on the tensors: held, no round reads or writes them. Waits while a round has them. 1: locked; 0: not within
- * the time. One thread at a time holds it, any may let go. A round that comes meanwhile waits for it, and so do the other members.
- */
+/* Locks the tensors: while the program holds the lock, no round reads or writes them. Waits while a round uses them, for at most
+ * timeout_ms; UINT32_MAX: no limit. Returns 1 if they are locked. One thread at a time holds the lock, and any thread may unlock
+ * it. A round that begins meanwhile waits for the lock, and so do its other members. */
 int hv_hive_averager_lock(hv_hive_averager *averager, uint32_t timeout_ms);
 void hv_hive_averager_unlock(hv_hive_averager *averager);
 
 typedef struct hv_hive_step {
-  hv_span epoch; /* members must agree on it; none: whoever steps now. Copied */
-  float weight;
-  hv_span gather;      /* copied */
-  uint32_t wait_ms;    /* for a group to form, at most */
-  uint32_t timeout_ms; /* for all of it; UINT32_MAX: for good */
-  size_t expected;     /* so many begin at once; 0: not known */
-  int require_trigger, allow_retries;
+  hv_span epoch;       /* name of the epoch, on which members must agree; empty: any peer that steps now; copied */
+  float weight;        /* samples behind the values, which is their weight in the average; 0 or more */
+  hv_span gather;      /* bytes that each member of the group gets; copied */
+  uint32_t wait_ms;    /* longest time in which a group may form */
+  uint32_t timeout_ms; /* longest time of the whole step; UINT32_MAX: no limit */
+  size_t expected;     /* number of members with which a group begins at once; 0: not known */
+  int require_trigger; /* 1: the all-reduce begins only after hv_hive_averager_trigger */
+  int allow_retries;   /* 1: a search that finds no group is repeated while the step has time */
 } hv_hive_step;
 
 typedef struct hv_hive_member {
   hv_peer_id id;
-  int me, client, auxiliary;
-  double share; /* of its values, that is in the averages here */
-  hv_span gather;
+  int me, client, auxiliary; /* 1: this peer itself; it cannot be dialled; it contributes no values */
+  double share;              /* part of the member's values that is in the averages here, 0 to 1 */
+  hv_span gather;            /* bytes that the member sent along */
 } hv_hive_member;
 
 typedef struct hv_hive_average {
   const hv_hive_member *members; /* in the group's order */
   size_t n_members;
-  uint32_t n_chunks, averaged;
-  uint64_t stamp; /* members in whom it is alike hold the same averages, to the bit; 0 when alone */
-  uint64_t bytes;
-  double matching_s, waiting_s, reducing_s;
-  unsigned tries;
+  uint32_t n_chunks; /* chunks of the tensors */
+  uint32_t averaged; /* chunks that hold the average */
+  uint64_t stamp;    /* members with equal stamps hold the same averages, to the bit; 0: this peer was alone */
+  uint64_t bytes;    /* encoded bytes that this member sends and receives in a round without losses */
+  double matching_s; /* seconds in which it looked for a group */
+  double waiting_s;  /* seconds in which the group waited for the trigger or the lock */
+  double reducing_s; /* seconds of the all-reduce */
+  unsigned tries;    /* groups that were tried */
 } hv_hive_average;
 
-/* One step. Result: an hv_hive_average, whose arrays borrow from the future too. HV_BUSY: a step is under way already. */
+/* Averages the tensors once. Result: an hv_hive_average, whose arrays are borrowed from the future, too. HV_BUSY: a step is under
+ * way already. */
 hv_status hv_hive_averager_step(hv_hive_averager *averager, const hv_hive_step *step, hv_future **out);
-/* To the step of that future, if it is still under way: its all-reduce may begin; its weight is another (until it begins). */
+/* Lets the step of that future begin its all-reduce (require_trigger). Does nothing if the step is not under way. */
 hv_status hv_hive_averager_trigger(hv_hive_averager *averager, hv_future *step);
+/* Changes the weight of the step of that future. It has no effect once the all-reduce has begun. HV_INVALID: not a valid weight. */
 hv_status hv_hive_averager_weight(hv_hive_averager *averager, hv_future *step, float weight);
 
-/* The program is in this epoch, and will not step for an earlier one (a step whose epoch is a number says so, too): others that
- * look for a group there need not wait for it, and are told where the swarm is. Nobody waits for this. */
+/* Announces that the program is in this epoch and will not step for an earlier one. So peers that look for a group of an earlier
+ * epoch do not wait for this peer, and learn how far the swarm is. A step with a numbered epoch has the same effect. Returns at
+ * once. */
 hv_status hv_hive_averager_reached(hv_hive_averager *averager, uint64_t epoch);
-/* 1: another peer missed a step, and comes to this epoch with a state that it has yet to load. */
+/* True if another peer missed a step, loads the swarm's state, and has announced that it returns at this epoch. */
 int hv_hive_averager_awaits(hv_hive_averager *averager, uint64_t epoch);
-/* It missed a step, and comes to this epoch with the swarm's state, not sooner: there others wait for it, for a moment. */
+/* Announces that this peer missed a step, loads the swarm's state, and returns at this epoch. The others wait for it in that epoch
+ * only, for 0.3 s. */
 hv_status hv_hive_averager_comes(hv_hive_averager *averager, uint64_t epoch);
-/* Others do not wait for this peer until its next step, or hv_hive_averager_reached. Does nothing while a step looks for a group.
- */
+/* Announces that this peer takes no part for now: the others do not wait for it until its next step or hv_hive_averager_reached.
+ * Does nothing while a step looks for a group. */
 hv_status hv_hive_averager_step_aside(hv_hive_averager *averager);
 
-/* Which group of a large swarm it looks for: '0' and '1', at most HV_GROUP_BITS_MAX. */
+/* The group bits: at most HV_GROUP_BITS_MAX characters '0' and '1'. In a large swarm only peers with the same bits form a group. */
 #define HV_GROUP_BITS_MAX 64
+/* Writes the present bits and a terminator. */
 void hv_hive_averager_bits(hv_hive_averager *averager, char out[HV_GROUP_BITS_MAX + 1]);
+/* Moves the averager to the groups of other bits. HV_STATE while a step looks for a group; HV_INVALID: err has a sentence. */
 hv_status hv_hive_averager_set_bits(hv_hive_averager *averager, const char *bits, hv_error *err);
 
-/* ---- futures: counted, any thread ---- */
-/* Waits until done or for timeout_ms (UINT32_MAX: for good). 1: done. */
+/* ---- futures: reference-counted, for any thread ---- */
+
+/* Waits until a future is done, for at most timeout_ms; UINT32_MAX: no limit. True if it is done. */
 int hv_future_wait(hv_future *future, uint32_t timeout_ms);
+/* True if the future is done. */
 int hv_future_done(hv_future *future);
-/* Asks for its end: it is done soon after, with HV_CANCELLED or what it had anyway. 0: it was done already. A receive that was
- * asked so takes no parcel any more. */
+/* Requests the end of an operation: its future is done soon, with HV_CANCELLED or with the result that it already had. A cancelled
+ * hv_hive_receive takes no parcel any more. Returns 0 if the future was already done. */
 int hv_future_cancel(hv_future *future);
-/* Once done: status, sentence, bytes (borrowed from the future), peer. err may be NULL. */
+/* The status of a future. At HV_OK it sets *bytes, borrowed from the future, and *peer; else it sets *err. Each pointer may be
+ * NULL. HV_BUSY: the future is not done yet. */
 hv_status hv_future_result(hv_future *future, hv_span *bytes, hv_peer_id *peer, hv_error *err);
+/* Adds a reference; returns `future`. */
 hv_future *hv_future_keep(hv_future *future);
-void hv_future_release(hv_future *future); /* NULL is fine */
+/* Drops a reference, and frees the future with the last one. NULL is fine. */
+void hv_future_release(hv_future *future);
 
 #endif

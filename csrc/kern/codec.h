@@ -24,7 +24,7 @@
  * other size is malformed.
  *
  * ONE MEANING ON EVERY MACHINE. The same input gives the same chunk, and the same chunk the same values, bit for bit, on every
- * set of kernels (cpu.h; a CUDA twin follows). Therefore: sources other than float32 are first rounded to float32 (a float64
+ * set of kernels (cpu.h), and on a GPU (cuda/). Therefore: sources other than float32 are first rounded to float32 (a float64
  * beyond its range becomes infinite); arithmetic is IEEE float32, nearest-even, no fused multiply-add, unless float64 is named;
  * reductions are exact in any order (minimum, maximum, integer sums) or have the fixed shape named STATS; only + - * / sqrt occur.
  * Only the payload bits of a NaN may differ.
@@ -52,9 +52,11 @@
  *                   |x - v| <= |x| * 2^-8 (2^-134 below the normal range). NaN becomes 0x7fc0, Inf stays.
  *   UNIFORM8        8 bits, tame. Head: f32 mean, step, low, high. In float64 R = min(6 std, largest |x - mean|), then
  *                   step = float32(R / 127), inverse = float32(127 / R); both 0 if R < 127 * 2^-120.
- *                   code = k + 128, k = nearest-even((x - mean) * inverse) limited to +-127. v = k * step + mean, but the end
- *                   codes decode to `low` and `high`, the mean of what they hold: mean + step * (sum of nearest-even(256 * min(
- *                   |(x - mean) * inverse|, 2^21)), an integer, with its sign) / (256 * how many); +-127 steps if none.
+ *                   code = k + 128, k = nearest-even((x - mean) * inverse) limited to +-127. v = k * step + mean, but code 1
+ *                   decodes to `low` and code 255 to `high`: about the mean of the x that have this code. With n their number,
+ *                       t = min(|(x - mean) * inverse|, 2^21), with the sign of x - mean,
+ *                       low or high = mean + step * (sum over these x of nearest-even(256 * t)) / (256 * n).
+ *                   The sum is an integer. If n is 0, low = mean - 127 * step and high = mean + 127 * step.
  *                   Code 0 is not used and decodes as 1 does.
  *                   |x - v| <= step / 2 + eps where |x - mean| < 126.5 step; beyond, at most the largest |x - mean| - 126.5 step
  *                   + step / 64 + eps.

@@ -21,8 +21,8 @@
 #include <immintrin.h>
 #endif
 
-#define HV_UNIT 4096  /* elements that an encoder handles at once: STATS and BLOCKWISE8 are in these */
-#define HV_SLICE 1024 /* elements that a decoder handles at once: they stay in the first cache */
+#define HV_UNIT 4096  /* elements that an encoder handles at once; also the unit of STATS and the block of BLOCKWISE8 (codec.h) */
+#define HV_SLICE 1024 /* elements that a decoder handles at once; they fit into the first-level cache */
 #define HV_PIECE 4096 /* bytes under one digest */
 #define HV_LINEAR_BLOCK 64
 #define HV_TAME 0x1p126f
@@ -49,15 +49,16 @@ typedef struct hv_even {
   float mean, step, low, high;
 } hv_even;
 
-/* BLOCKWISE8: tables of the dynamic map. Index i of the decade of u = |x| / absmax is how many of thresholds[1..7] are <= u; then
- * the code is nearest-even(u * slope[i] + offset[i]), at most cap[i]; a positive u above HV_DYNAMIC_ONE is code 0x80. */
+/* BLOCKWISE8: tables of the dynamic map. For u = |x| / absmax, i is the number of elements of threshold[1..7] that are <= u: the
+ * index of u's decade. The code of |x| is nearest-even(u * slope[i] + offset[i]), at most cap[i]. If x is positive and u is above
+ * HV_DYNAMIC_ONE, the code is 0x80. */
 typedef struct hv_dynamic {
   float threshold[8], slope[8], offset[8], cap[8];
 } hv_dynamic;
 extern const hv_dynamic hv_dynamic_map;
 #define HV_DYNAMIC_ONE 0.99648437f
-#define HV_DYNAMIC_THRESHOLD(ten, steps)                                                                                           \
-  ((float)((ten) * (0.1 + 0.18 / (steps)))) /* of the decade that ends at `ten` in so many steps */
+/* The smallest u of the decade that ends at u = `ten` and has `steps` codes: midway between its first code and the one below. */
+#define HV_DYNAMIC_THRESHOLD(ten, steps) ((float)((ten) * (0.1 + 0.18 / (steps))))
 
 /* QUANTILE8: positions are cells of floats that share sign, exponent and nine bits of mantissa, in order of value:
  * i = max((bits(|x|) >> 14) - base, 0), position = 16384 + i, or 16383 - i below zero. */

@@ -1,8 +1,10 @@
 /* The loops of PowerSGD over a matrix (lowrank.h), written once for vectors of any width.
  *
- * Room: kern. kern/lowrank.c includes it once for each kind of vector instructions, with these macros defined: LANES (floats per
- * vector), KB (columns of P, or rows of Q, per block), NAME(x) (x with a suffix), TARGET (function attribute), FMA(a, b, c) (a * b
- * + c, rounded once or twice), FUSED(a, b, c) (a * b + c, rounded once), LEVEL (name). They are undefined at the end of this file.
+ * Room: kern. lowrank.c includes it once for each kind of vector instructions. Each time it defines these macros before, which the
+ * end of this file undefines: LANES (floats per vector), KB (columns of P, or rows of Q, per block), NAME(x) (x with a prefix),
+ * TARGET (function attribute), FMA(a, b, c) (a * b + c, rounded once or twice), FUSED(a, b, c) (the same, rounded once), LEVEL
+ * (name as a string). lowrank.c also has, once for all: PANEL_MAX (floats of a panel), WIDTH_MAX (most columns of a panel), PAD
+ * (floats between rows), panel_width, smaller, four_floats, and mix, four and GOLDEN for random numbers.
  * Thread: any; pure functions. A tile, which is a block of M = G + E, and a panel, which is a block of Q, are on the stack.
  * Errors: none. Columns that do not fill a vector are processed by scalar loops.
  * The order of additions in decode, gram and times_upper is the same for every width, so that the bytes are the same.

@@ -1,9 +1,12 @@
 /* The mapping of message fields: for each struct of msg.h, the fields of the protobuf message that encodes it.
  *
- * Room: net; included once, by wire.c, which defines the macros (PAIR, SHAPE, BYTES, LIST, ...) and uses the table to encode
- * and to decode. One row for each field, in the order of their numbers in proto/hivemind.proto, with the limits of msg.h. A
- * function `said` is called before a message is encoded and may clear fields. A function `heard` is called after all fields
- * were decoded, sees both structs, and may reject the message.
+ * Room: net; included once, by wire.c, which defines the macros and uses the table to encode and to decode.
+ * PAIR(name, ours, theirs) lists one row for each field of a struct, in the order of the numbers in proto/hivemind.proto, with the
+ * limits of msg.h. SHAPE(name) completes it. Optional functions: `said` is called before a message is encoded and may clear
+ * fields; `heard` is called after all fields were decoded, sees both structs, and may reject the message.
+ * Rows, of which the last argument is the limit: BYTES: bytes. EXACT: bytes of one size, such as a key. MAYBE: the same, or absent
+ * (then zeros). ONE: a nested message. LIST: several. ADDR: an address, or none. ADDRS: several. STATUS: a status other than HV_OK.
+ * STATUSES: several, HV_OK included. FLAG: 0 or 1. U8, U32, U64, F32: numbers.
  * Thread: any; constants only.
  */
 #ifndef HV_NET_WIRE_SHAPES_H

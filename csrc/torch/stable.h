@@ -2,9 +2,10 @@
  *
  * Room: torch (uses the C++ library alone). These are declarations of our own, so that no torch is needed to build: the functions
  * are found in the libtorch_cpu.so of the process that loads the library. All of them are in torch 2.10 and later.
- * A value that crosses is 64 bits. A number is in its low bytes. A tensor or list is a handle, which the receiver owns then. None
- * is 0. A device has its kind in the upper half and its index in the lower. An optional value is a pointer made by `new`, which
- * torch deletes. Errors: std::runtime_error; torch itself has printed its own sentence by then.
+ * Values: each argument and result of an operator is passed to torch as a uint64_t. A number is in its low bytes. A tensor or list
+ * is a handle, which the receiver then owns. None is 0. A device has its kind in the upper 32 bits and its index in the lower 32.
+ * An optional argument that is present is a pointer made by `new`, which torch deletes.
+ * Errors: std::runtime_error; torch itself has printed its own sentence by then.
  */
 #ifndef HV_TORCH_STABLE_H
 #define HV_TORCH_STABLE_H
@@ -126,9 +127,9 @@ private:
   }
 };
 
-/* ---- values that cross ---- */
+/* ---- values that are passed to torch and back, as uint64_t ---- */
 
-/* Owns a list's handle until it is handed on. */
+/* Owns a list's handle until `release`. */
 using List = std::unique_ptr<StableListOpaque, int32_t (*)(StableListOpaque *)>;
 
 inline uint64_t value(std::nullptr_t) {
@@ -156,12 +157,12 @@ template <typename T> uint64_t value(const std::vector<T> &x) {
     must(torch_list_push_back(made, value(one)), "filling a list");
   return reinterpret_cast<uint64_t>(list.release());
 }
-/* An argument that may be none, and is not. */
+/* An optional argument that is present. The pointer is torch's. */
 inline uint64_t some(uint64_t x) {
   return reinterpret_cast<uint64_t>(new uint64_t(x));
 }
 
-template <typename T> struct Take; /* what a value was; the handle in it is the caller's from then on */
+template <typename T> struct Take; /* converts a uint64_t back; a handle in it then belongs to the caller */
 template <> struct Take<bool> {
   static bool from(uint64_t x) {
     return (x & 0xff) != 0;

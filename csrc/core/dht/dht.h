@@ -78,8 +78,8 @@ struct hv_dht_op {
   const hv_record *records;
   size_t n_records;
   /* out, for both */
-  unsigned rounds;          /* number of answers in a row that led to the last node that mattered */
-  unsigned calls;           /* number of questions asked */
+  unsigned rounds; /* hops: length of the longest chain of answers to a replica (store), or to a node with the record (get) */
+  unsigned calls;  /* number of questions asked */
   struct hv_dht_work *work; /* private to dht; NULL if not under way */
 };
 

@@ -1,4 +1,4 @@
-/* The contents of BEGIN: a host's plan of a group, and a member's check of it.
+/* The contents of BEGIN (HV_MSG_BEGIN), the message that starts a group: the host's plan of it, and a member's check of that plan.
  *
  * Room: core (uses partition, gauge, contact, match). Pure, apart from env's sha256 and memory.
  * Owner: the caller, also of the group that hv_group_read makes.
@@ -24,15 +24,15 @@ typedef struct hv_group_facts {
   const hv_roster *roster; /* the addresses at which members can be dialled */
 } hv_group_facts;
 
-/* Gives each member its span of chunks by bandwidth[] (bytes per second, 0: not known; hv_gauge_settle), and sets *leader to the
- * first member that can be dialled. Of each member id, addrs, auxiliary and gather_size are set before. A member that would own
- * fewer chunks than `least` owns none, if some other member can own them. HV_STATE: no member can own a span, or none has values to
- * average. HV_NOMEM. */
+/* Plans a group: sets `first` and `count`, the span of chunks, of each member by bandwidth[] (bytes per second; 0: not known),
+ * which it changes (hv_gauge_settle). Sets *leader to the index of the first member that can be dialled. The caller sets id, addrs,
+ * auxiliary and gather_size of each member before the call. A member that would own fewer chunks than `least` owns none, if some
+ * other member can own them. HV_STATE: no member can own a span, or none has values to average. HV_NOMEM. */
 hv_status hv_group_plan(hv_env *env, hv_match_member *members, uint64_t *bandwidth, size_t n, uint32_t n_chunks, uint32_t least,
                         uint32_t *leader);
 
-/* Compares a BEGIN with this member's facts and makes the group of it; *out is the caller's, freed with hv_mem_free. HV_MALFORMED,
- * also for a BEGIN of another round: err says why. HV_NOMEM. */
+/* Compares a BEGIN with this member's facts and builds the group from it. The caller owns *out and frees it with hv_mem_free.
+ * HV_MALFORMED, also for a BEGIN of another round: err says why. HV_NOMEM. */
 hv_status hv_group_read(hv_env *env, const hv_group_facts *facts, const hv_msg_begin *begin, const hv_payload *gathers,
                         hv_match_group **out, hv_error *err);
 

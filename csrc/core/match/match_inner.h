@@ -20,19 +20,19 @@
 #define MATCH_BEGUN_MAX 16      /* epochs that began and are remembered */
 #define MATCH_GATHERINGS_MAX 16 /* epochs hosted at a time */
 #define MATCH_JOINERS_MAX (2 * HV_ROUND_MEMBERS_MAX)
-#define MATCH_PULSE_MS 1000       /* between two signs of life of a host */
-#define MATCH_SILENCE_MS 3000     /* without a sign of life, after which a host is given up */
-#define MATCH_ANSWER_MS 2000      /* timeout of an answer, unless configured otherwise; */
-#define MATCH_ANSWER_LEAST_MS 500 /* its least value, in a short seek too */
-#define MATCH_STALLED_MS 1000   /* delay of a timer after which this node itself was stalled: it first takes in what has arrived */
-#define MATCH_HEAR_MS 100       /* for this time */
-#define MATCH_DOUBTED_MAX 3     /* hosts whose verdict needs a confirmation */
-#define MATCH_RETRY_MS 500      /* after which a client that knows no host tries again */
-#define MATCH_STRANGERS_ASKED 4 /* strangers that are asked for their tensors */
-#define MATCH_SETTLE_MS 3000    /* age from which a match takes its roster for complete */
-#define MATCH_STUCK_MS 5000     /* how long a peer that found no group counts as being at that epoch */
-#define MATCH_GREETINGS 3       /* times that a new match asks the peers that this node knows otherwise: at once, */
-#define MATCH_GREET_MS 1000     /* and again after this */
+#define MATCH_PULSE_MS 1000       /* interval between two signs of life of a host */
+#define MATCH_SILENCE_MS 3000     /* time without a sign of life after which a host or a joiner is given up */
+#define MATCH_ANSWER_MS 2000      /* timeout of an answer, unless hv_match_config.request_ms is set */
+#define MATCH_ANSWER_LEAST_MS 500 /* smallest timeout of an answer in a short seek */
+#define MATCH_STALLED_MS 1000     /* a timer that fires this much too late shows that this node itself was stalled */
+#define MATCH_HEAR_MS 100         /* time that a node waits after its own stall, to receive the messages that came meanwhile */
+#define MATCH_DOUBTED_MAX 3       /* hosts whose verdict needs a confirmation */
+#define MATCH_RETRY_MS 500        /* time after which a client that knows no host tries again */
+#define MATCH_STRANGERS_ASKED 4   /* strangers that are asked for their tensors */
+#define MATCH_SETTLE_MS 3000      /* age from which a match takes its roster for complete */
+#define MATCH_STUCK_MS 5000       /* time for which a peer that found no group counts as being at that epoch */
+#define MATCH_GREETINGS 3         /* times that a new match asks the peers that this node knows from elsewhere */
+#define MATCH_GREET_MS 1000       /* interval between these times; the first is at once */
 
 typedef struct match_gathering match_gathering;
 typedef struct match_joiner match_joiner;
@@ -208,7 +208,7 @@ void match_ask_missing(match_gathering *gathering);
 void match_ask_back(hv_match *match, const hv_peer_id *id);
 /* Asks the other peers whether they seek, for a seeker whose host reports no others. */
 void match_ask_company(hv_match *match);
-/* Asks the peers that this node knows otherwise and that are not in the roster. */
+/* Asks the peers that this node knows from elsewhere and that are not in the roster. */
 void match_ask_acquaintances(hv_match *match);
 /* Asks all peers that may be there when this match enters, and so learns their places. */
 void match_ask_all(hv_match *match);
@@ -236,8 +236,8 @@ size_t match_known(const match_gathering *g);
 size_t match_expected(const match_gathering *g);
 /* When this node's roster will be complete; 0: it is. */
 uint64_t match_settled_us(const hv_match *match);
-/* The number of peers in this node's roster that come to that place, this node among them, without that host; 0: this match is too
- * young to know. */
+/* Counts this node and the peers of its roster that may come to `place`, except `host`. Returns 0 if this match is too young to
+ * know them. */
 size_t match_knows_of(const hv_match *match, uint64_t place, const hv_peer_id *host);
 /* True if a gathering will be no group: the swarm had its group of this epoch, or too few are here, or clients alone, and no other
  * peer comes. *place: of the others; 0: they are behind. */

@@ -3,7 +3,8 @@
  * Room: core (uses env, msg, peer, addr, contact).
  * Owner: node.
  * Thread: the hive thread only.
- * Limits: `room` entries. If it is full, lost and unverified peers go first; the rest is shared as the rules say.
+ * Limits: `room` entries. If the table is full, lost peers are removed first, then unverified ones. How many of the live peers may
+ * be strangers, or in one network, is in "The places of a full table" on the page below.
  * A card is a peer's ID and addresses. A hello sends this node's card to a peer and brings back the peer's card and some others.
  * Rules: docs/COMING_AND_GOING.md, "The table of peers".
  */
@@ -33,7 +34,7 @@ typedef struct hv_peers_entry {
   unsigned answers;          /* answered hellos in a row */
   unsigned spared;           /* hellos in a row that were not sent because the peer sent its own */
   uint64_t seen_us;          /* time of its last answer or hello */
-  uint64_t lost_us;          /* time at which it was last found to be lost; if silent: time of the last hello to it */
+  uint64_t lost_us;          /* time at which it was last declared lost; if it was silent: time of the last hello before that */
   uint64_t rtt_us;           /* round trip of the last hello */
   uint64_t ask_us;           /* time of the next hello; UINT64_MAX: never */
   uint64_t asked_us;         /* time of the last hello to it */

@@ -28,7 +28,7 @@ struct hv_progress_run {
   hv_progress_registry *registry;
   uint32_t id;
   size_t n, open; /* trackers; trackers that are not closing */
-  hv_zones zones;
+  hv_zones zones; /* the progress of the run's other contributors (zones.h) */
 };
 
 struct hv_progress {
@@ -44,16 +44,17 @@ struct hv_progress {
   progress_heard *heard;
   size_t n_heard, room; /* records; records that the array can hold */
   hv_progress_view view;
-  int covered;                /* all contributors that have records are heard directly */
-  uint64_t serial, serial_us; /* the own serial; since when */
-  hv_progress_own published;  /* the last record; any 0: there is none */
-  hv_progress_own to_publish; /* the record that is being stored */
+  int covered;                /* 1: `zones` reports all contributors, so records in the DHT are needed for newcomers only */
+  uint64_t serial;            /* number of times that this contributor has changed its epoch (hv_progress_own.serial) */
+  uint64_t serial_us;         /* time at which this node noticed the last of these changes; 0: it has noticed none */
+  hv_progress_own published;  /* the progress in the last record that was stored; any 0: there is none */
+  hv_progress_own to_publish; /* the progress in the record that is being stored */
   uint64_t published_us;      /* when the last store began; 0: never */
   uint64_t opened_us;
   uint64_t again_us;     /* after a failure: nothing is stored before this time */
   uint64_t asked_us;     /* when the last search began */
   uint64_t ask_us;       /* when the next one is due */
-  uint64_t asked_serial; /* the own serial when the last search began */
+  uint64_t asked_serial; /* `serial` when the last search began */
   unsigned failures;     /* of searches, in a row */
   hv_timer timer;
   hv_dht_op store, get;
@@ -74,7 +75,7 @@ static inline uint64_t progress_clock(const hv_progress *self) {
 }
 
 /* ---- progress_count.c ---- */
-/* This contributor's progress for others at now_us. */
+/* This contributor's own progress at now_us, as its program reported it and hv_progress_as_of shows it to others. */
 hv_progress_own progress_own(const hv_progress *self, uint64_t now_us);
 /* The report to publish of `own`. */
 hv_report progress_report(const hv_progress *self, const hv_progress_own *own, uint64_t now_us);

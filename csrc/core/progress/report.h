@@ -30,9 +30,9 @@ void hv_report_pack(const hv_report *report, uint8_t out[HV_REPORT_BYTES]);
 /* Reads a report. HV_MALFORMED: the size is wrong, or a number is beyond its limit. */
 hv_status hv_report_unpack(hv_span bytes, hv_report *out);
 
-/* A smoothed speed: an exponential moving average of the seconds for each sample, without the bias of its empty start. A batch of a
- * second or more counts for at most 16 times the mean, or for a second if that is more. So a standstill is soon forgotten, and a
- * contributor that became slower is known after some batches. */
+/* A smoothed speed: an exponential moving average of the seconds for each sample, without the bias of its empty start. The time of
+ * a slow batch counts for at most 16 times that of a batch at the mean speed. That limit is never below one second. So the average
+ * soon forgets a pause of the program, and follows a contributor that became slower within some batches. */
 typedef struct hv_meter {
   double alpha;       /* weight of the newest value, 0 to 1 */
   double spent;       /* smoothed seconds for each sample, before the correction by weight */

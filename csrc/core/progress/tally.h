@@ -3,7 +3,8 @@
  * Room: core (uses report, peer, sort). Pure: the same claims at the same time give every peer the same figures.
  * Owner: the caller, of all values.
  * Thread: any.
- * Terms: an owner is the peer that signed a claim. The reference of a figure is the claim that at least one honest owner reaches.
+ * Terms: a contributor is a program that trains; a peer may run several. An owner is the peer that signed a contributor's claim.
+ * The reference of a figure is the (f+1)-th highest claim, where f owners may lie; at least one honest owner claims as much.
  * Limits: HV_TALLY_INSTANCES_MAX contributors of one owner count.
  * Errors: HV_NOMEM.
  * Rules: docs/PROGRESS.md, "The rule".
@@ -22,7 +23,7 @@ typedef struct hv_claim {
   hv_report report;  /* one with `gone` set does not count */
   uint64_t at_us;    /* when its numbers were true, on this node's clock */
   uint64_t heard_us; /* the owner's last sign of life, to which stale_ms is compared */
-  uint8_t mine;      /* 1: of the contributor that counts; it is not extrapolated */
+  uint8_t mine;      /* 1: the claim of the contributor that does this counting, which is not extrapolated */
 } hv_claim;
 
 /* A claim's samples extrapolated to now_us at its speed, for at most most_us. */
@@ -30,7 +31,7 @@ double hv_claim_samples(const hv_claim *claim, uint64_t now_us, uint64_t most_us
 
 typedef struct hv_tally_rule {
   uint64_t target;     /* samples of one epoch */
-  double fast;         /* an owner counts for at most so many times the reference */
+  double fast;         /* an owner's samples and speed count for at most this many times their references */
   uint32_t horizon_ms; /* longest extrapolation of a claim */
   uint32_t stale_ms;   /* age from which a claim does not count */
 } hv_tally_rule;

@@ -4,7 +4,9 @@
  * Thread: any.
  * Limits: HV_ZONE_SUMS_MAX sums, HV_ZONE_MSG_BYTES_MAX bytes.
  * Errors: HV_MALFORMED for a stranger's bytes.
- * Rules: docs/PROGRESS.md, "Bytes of a progress message".
+ * Terms: the zone of depth d around a node is the contributors whose hash (SHA-256 of the peer ID) begins with the same d bits as
+ * the node's. The half of level i is the other part of the zone of depth i: hashes that share exactly i bits with the node's.
+ * Rules: docs/PROGRESS.md, "Zones" and "Bytes of a progress message".
  */
 #ifndef HV_CORE_ZONE_MSG_H
 #define HV_CORE_ZONE_MSG_H
@@ -12,10 +14,10 @@
 #include "core/progress/sum.h"
 
 #define HV_ZONE_SUMS_MAX 9 /* in a message */
-#define HV_ZONE_ASKED 31   /* the level that stands for the zone that was asked for */
+#define HV_ZONE_ASKED 31   /* the level that marks the sum of the zone that the question is about */
 
 typedef struct hv_zone_sum {
-  unsigned level; /* of a half: the bits of its hashes that equal the sender's; or HV_ZONE_ASKED */
+  unsigned level; /* number of leading bits that the hashes of this half share with the sender's; or HV_ZONE_ASKED */
   hv_sum sum;
 } hv_zone_sum;
 

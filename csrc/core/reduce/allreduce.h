@@ -6,6 +6,8 @@
  * Limits: HV_ALLREDUCE_REGISTRY_ROOM streams wait, 15 s each; HV_ALLREDUCE_REGISTRY_OF_PEER of them from one peer, and half of all
  * from unknown peers. Others are refused.
  * Errors: a status in done. A chunk always holds either its average or the value before.
+ * Terms: the run is all values of the round, in order, cut into chunks. The owner of a chunk is the member that averages it. A view
+ * is the list of members that take part, numbered anew when a member is lost. The coordinator is the member that decides on views.
  * Rules: docs/ROUND.md.
  */
 #ifndef HV_CORE_ALLREDUCE_H
@@ -69,8 +71,8 @@ void hv_allreduce_depart(hv_allreduce_registry *registry, const uint8_t id[HV_RO
  * senders need not wait. */
 void hv_allreduce_leave(hv_allreduce_registry *registry, const uint8_t id[HV_ROUND_ID_SIZE]);
 
-/* Begins a round. `round` and its members are copied. The values are borrowed until hv_allreduce_free, the runs (whose layout is
- * read for longer) until round.released.
+/* Begins a round. `round` and its members are copied. The values in the caller's buffers are borrowed until hv_allreduce_free. The
+ * structs round.in and round.out, whose layout is still read after that, are borrowed until round.released is called.
  * done is called once, never from within this function, at the latest after round.timeout_ms. It may free the round. After done
  * nothing is written, and no other thread reads. The averages are still forwarded to members that lost an owner, so they should
  * stay unchanged until hv_allreduce_finished, or until the buffers are needed.

@@ -1,7 +1,7 @@
 /* The inner parts of one download: voters, donors and checks, shared by the load*.c files only.
  *
  * Room: core. The contract of the whole is core/state/load.h.
- * Owner: the loader, of streams, jobs and donors. The address of a donor does not change while its manifest is wanted.
+ * Owner: the loader owns streams, jobs and donors. While its manifest is wanted, a load_donor is neither moved nor freed.
  * Thread: the hive thread; jobs of load_check.c write the image and their own memory on the pool.
  * Terms: a voter is a peer that announces a state; a donor is one that sends it.
  * Files: load.c (phases, decisions), load_voters.c (announcers that answer), load_donor.c (requests to donors), load_check.c
@@ -66,7 +66,8 @@ typedef struct load_donor {
   uint8_t addrs_size;
 } load_donor;
 
-/* The calls from voters, donors and checks back to load.c and to donors. Set once, by load.c. */
+/* Callbacks. With them load_voters.c, load_donor.c and load_check.c report to load.c; `wrong` goes from load_check.c to
+ * load_donor.c. load.c sets them once. */
 typedef struct load_reports {
   /* Ends the download with a status and one sentence. */
   void (*end)(hv_loader *l, hv_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -3,7 +3,7 @@
  * Room: net; private to net/sim. net/sim/sim.h is the contract.
  * Files, each of which calls only those before it: sim_clock.c, sim_narrate.c, sim_heap.c, sim_step.c, sim_link.c, sim_call.c,
  * sim_stream.c, sim_node.c, sim.c. sim_step.c ends a node through hv_sim.crash, because a node's end reaches all of them.
- * Owner: those of sim.h. Each struct here is charged to the account of the sim.
+ * Owner: ownership is as in sim.h. The memory of each struct here is charged to the account of the sim.
  * Thread: one.
  */
 #ifndef HV_NET_SIM_INNER_H
@@ -207,7 +207,7 @@ struct sim_call {
   uint64_t serial;     /* unique; a packet with another one belongs to an earlier call in this block; 0: block not in use */
   sim_alarm end;       /* SIM_CALL_END */
   uint64_t end_due;    /* time of `end`, in us; UINT64_MAX: not set */
-  hv_status status;    /* with which `end` ends it */
+  hv_status status;    /* the result that the call gets when `end` is due */
   const char *text;
   sim_call *next, **where;             /* in sim_node.calls of `from` */
   sim_call *next_asked, **where_asked; /* in sim_node.asked of `to` */

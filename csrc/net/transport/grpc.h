@@ -51,7 +51,7 @@ int hv_grpc_poll(hv_grpc *grpc, uint64_t until_us);
 /* Makes the poll return soon. Any thread, but not during or after hv_grpc_free. */
 void hv_grpc_wake(hv_grpc *grpc);
 
-/* Stops listening and cancels all incoming calls. Waiting accepts complete with ok 0. */
+/* Stops listening and cancels all incoming calls. Each hv_grpc_accept that still waits for a call completes with ok 0. */
 void hv_grpc_stop_serving(hv_grpc *grpc);
 
 /* Polls until no operation is under way, waits briefly for payloads that gRPC still holds, and frees. All calls and channels must
@@ -103,8 +103,9 @@ int hv_grpc_call_ask(hv_grpc_call *call, hv_grpc_message *request, hv_grpc_op *o
 int hv_grpc_call_finish(hv_grpc_call *call, hv_grpc_message *answer, hv_status status, const char *text, int with_close,
                         hv_grpc_op *op);
 
-/* One send and one receive may be under way at a time. Takes message; NULL: sends the initial metadata only. last (outgoing calls):
- * and half-closes. */
+/* hv_grpc_call_send sends a message, which it takes; if `message` is NULL, it sends the initial metadata only. If `last` is true,
+ * it also half-closes the call, which only an outgoing call may do. hv_grpc_call_recv receives the next message. One send and one
+ * receive may be under way at a time. */
 int hv_grpc_call_send(hv_grpc_call *call, hv_grpc_message *message, int last, hv_grpc_op *op);
 int hv_grpc_call_recv(hv_grpc_call *call, hv_grpc_op *op);
 /* Outgoing: completes when the initial metadata of the other side has come, or cannot come. Once per stream. */
