@@ -18,6 +18,7 @@ static hv_status summons_ask(hv_match *match, match_summons *s, hv_span epoch) {
                                  .at = match->roster.place,
                                  .seeks = (uint8_t)match_is_stuck(match),
                                  .comes = match->return_place};
+  s->asked_us = match->env->now_us(match->env);
   return match->env->call(match->env, &s->call, &msg);
 }
 
@@ -31,7 +32,8 @@ static void summoned(hv_call *call, const hv_event *event) {
     s->next->link = s->link;
   if (match && s->first)
     match->settled |= --match->unanswered == 0;
-  int known = event->status == HV_OK && event->msg->kind == HV_MSG_SUMMONED && event->msg->u.summoned.state != HV_SUMMONED_STRANGER;
+  int answered = event->status == HV_OK && event->msg->kind == HV_MSG_SUMMONED;
+  int known = answered && event->msg->u.summoned.state != HV_SUMMONED_STRANGER;
   if (match && known) {
     hv_roster_answered(&match->roster, &call->to.id, hv_span_of(s->addrs, s->addrs_size));
     if (event->msg->u.summoned.state == HV_SUMMONED_HAD)
@@ -40,7 +42,8 @@ static void summoned(hv_call *call, const hv_event *event) {
       hv_roster_set_place(&match->roster, &call->to.id, event->msg->u.summoned.at,
                           event->msg->u.summoned.state == HV_SUMMONED_SEEKS);
     hv_roster_set_return(&match->roster, &call->to.id, event->msg->u.summoned.comes);
-  } else if (match && event->status != HV_CANCELLED)
+  } else if (match && event->status != HV_CANCELLED &&
+             !(answered && hv_roster_called_since(&match->roster, &call->to.id, s->asked_us)))
     hv_roster_failed(&match->roster, &call->to.id);
   hv_mem_free(s);
 }

@@ -170,8 +170,9 @@ typedef struct hv_match_summons {
   hv_call call;
   uint8_t addrs[HV_CONTACT_ADDRS_MAX];
   uint8_t addrs_size;
-  uint8_t again; /* 1: asked a second time, because one packet may be lost */
-  uint8_t first; /* 1: one of the questions of its match's entering */
+  uint64_t asked_us; /* time of the last asking */
+  uint8_t again;     /* 1: asked a second time, because one packet may be lost */
+  uint8_t first;     /* 1: one of the questions of its match's entering */
 } match_summons;
 
 static inline hv_span match_key(const hv_match *match) {

@@ -300,6 +300,11 @@ static int is_lost(const hv_roster *roster, const hv_roster_entry *entry) {
   return peer && peer->state == HV_PEERS_LOST && entry->heard_us <= peer->lost_us;
 }
 
+int hv_roster_called_since(hv_roster *roster, const hv_peer_id *id, uint64_t since_us) {
+  const hv_roster_entry *entry = hv_roster_find(roster, id);
+  return entry && entry->met && entry->heard_us >= since_us;
+}
+
 int hv_roster_is_gone(const hv_roster *roster, const hv_roster_entry *entry) {
   return is_there(roster, entry) && !hv_roster_counts(roster, entry);
 }

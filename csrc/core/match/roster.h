@@ -130,6 +130,8 @@ void hv_roster_missed(hv_roster *roster, uint64_t place, uint64_t since_us);
 
 /* The entry of a peer; NULL: not known. */
 hv_roster_entry *hv_roster_find(hv_roster *roster, const hv_peer_id *id);
+/* True if a peer has given a sign of life under this key since since_us: an answer to an older question may be out of date. */
+int hv_roster_called_since(hv_roster *roster, const hv_peer_id *id, uint64_t since_us);
 /* True if a peer is declared, averages the same tensors, and nothing speaks against its coming. */
 int hv_roster_counts(const hv_roster *roster, const hv_roster_entry *entry);
 /* True if a peer was here, and has ended, left, or cannot be reached. */
