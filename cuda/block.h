@@ -24,7 +24,6 @@
     type other_ = __shfl_xor_sync(0xffffffffu, name, away);                                                                        \
     name = JOIN(name, other_);                                                                                                     \
   } while (0)
-#define HV_FOLD_AT(type, name, k, away, JOIN) HV_FOLD(type, name[k], away, JOIN)
 #define HV_UNROLL _Pragma("unroll")
 #else
 #ifndef HV_TURN
@@ -44,14 +43,6 @@
     memcpy(were_, name, sizeof were_);                                                                                             \
     for (uint32_t i_ = 0; i_ < CU_THREADS; i_++)                                                                                   \
       name[i_] = JOIN(were_[i_], were_[i_ ^ (away)]);                                                                              \
-  } while (0)
-#define HV_FOLD_AT(type, name, k, away, JOIN)                                                                                      \
-  do {                                                                                                                             \
-    type were_[CU_THREADS];                                                                                                        \
-    for (uint32_t i_ = 0; i_ < CU_THREADS; i_++)                                                                                   \
-      were_[i_] = name[i_][k];                                                                                                     \
-    for (uint32_t i_ = 0; i_ < CU_THREADS; i_++)                                                                                   \
-      name[i_][k] = JOIN(were_[i_], were_[i_ ^ (away)]);                                                                           \
   } while (0)
 #define HV_UNROLL
 #endif

@@ -1,7 +1,7 @@
 /* The kernels that encode a tensor as a chunk, for all codecs but QUANTILE8.
  *
  * Room: cuda (uses block). Included by kernels.cu and by the tests' stand-in for the host. A block makes whole pieces of 4,096
- * bytes, so that it can sum them while they are in shared memory; what is past the last element counts as zeros there.
+ * bytes, so that it can sum them while its threads still have them; what is past the last element counts as zeros there.
  */
 #ifndef HV_CUDA_BODY_ENCODE_H
 #define HV_CUDA_BODY_ENCODE_H

@@ -27,7 +27,10 @@ def shows_options_of(taker: type, but: Iterable[str] = ()) -> Callable[[Init], I
 
 
 def hides_options(init: Init) -> Init:
-    """A decorator of an __init__ whose **options are names that programs of hivemind give and that have no effect: its signature is without them."""
+    """A decorator of an __init__ whose **options have no effect, and are there for programs of hivemind.
+
+    Its signature is without them.
+    """
     signature = inspect.signature(init)
     shown = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     init.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]

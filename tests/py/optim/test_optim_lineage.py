@@ -275,7 +275,7 @@ def test_a_group_of_one_is_no_average_that_others_have_too(swarm, factory):
     rounds, both = [], threading.Barrier(2)
 
     def average_alone(inner, *args, **kwargs):
-        """Neither has stepped before both have averaged: who hears of the other's step first would load its state."""
+        """Neither has stepped before both have averaged: the slower one would load the other's state."""
         rounds.append(len(members := inner(*args, **kwargs)))
         both.wait(PATIENCE)
         return members
