@@ -1,6 +1,7 @@
 """Helpers of the Python tests besides fixtures."""
 
 import html
+import importlib.util
 import os
 import random
 import re
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,14 @@ HERE = "/ip4/127.0.0.1/tcp/0"
 #: seconds to wait for an event that comes at once on an idle machine: so long a wait means that something is wrong
 PATIENCE = 90.0
 PATIENT = dict(wait_timeout=30, startup_timeout=PATIENCE)  #: the same for a DHT
+
+
+def module_of(path):
+    """A program of this repository as a module."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def has_ip6():

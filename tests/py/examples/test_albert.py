@@ -20,7 +20,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from support import HERE, eventually
+from support import HERE, eventually, module_of
 
 ALBERT = pathlib.Path(__file__).resolve().parents[3] / "examples" / "albert"
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -134,10 +134,7 @@ def trainer():
 
 @pytest.fixture(scope="module")
 def prepare():
-    spec = importlib.util.spec_from_file_location("albert_prepare", ALBERT / "prepare.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of(ALBERT / "prepare.py")
 
 
 # ---- what cannot be downloaded here: that it is asked for as it is called, and has the shape that is meant ----

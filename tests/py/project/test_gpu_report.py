@@ -13,7 +13,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from support import eventually
+from support import eventually, module_of
 
 ROOT = Path(__file__).resolve().parents[3]
 LADDER = ROOT / "benchmarks/cuda_ladder"
@@ -22,10 +22,7 @@ LADDER = ROOT / "benchmarks/cuda_ladder"
 @pytest.fixture(scope="module")
 def gpu():
     """scripts/gpu.py as a module."""
-    spec = importlib.util.spec_from_file_location("scripts_gpu", ROOT / "scripts/gpu.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of(ROOT / "scripts/gpu.py")
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The tools that make the wheel; the wheel itself is tested by `make wheel-test` (tests/wheel)."""
 
 import ast
-import importlib.util
 import os
 import pathlib
 import re
@@ -11,6 +10,8 @@ import sys
 
 import _hivemind_c
 import pytest
+
+from support import module_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 STUBS = ROOT / "python/_hivemind_c-stubs/__init__.pyi"
@@ -32,10 +33,7 @@ def run(*command, **options):
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("wheel_script", ROOT / "scripts/wheel.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of(ROOT / "scripts/wheel.py")
 
 
 def unique(path):

@@ -1,6 +1,5 @@
 """The files that GitHub runs, and that the Dockerfile copies and calls, exist here by the same names."""
 
-import importlib.util
 import itertools
 import pathlib
 import re
@@ -11,6 +10,7 @@ import pytest
 import yaml
 
 from hivemind_c import _needs
+from support import module_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 WORKFLOWS = {path.stem: path for path in sorted((ROOT / ".github/workflows").glob("*.yml"))}
@@ -132,14 +132,7 @@ def test_versions_that_are_claimed_are_tested():
 @pytest.fixture(scope="module")
 def script():
     """script(name) is the module of scripts/NAME.py."""
-
-    def load(name):
-        spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / f"scripts/{name}.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-
-    return load
+    return lambda name: module_of(ROOT / f"scripts/{name}.py")
 
 
 def test_lowest_versions_are_those_that_are_checked(script):
