@@ -117,6 +117,14 @@ class Membership:
         """True if this peer is in the epoch of the swarm, or at its very end."""
         return not self._must_catch_up()
 
+    def begin_epoch_again(self: "Optimizer") -> None:
+        """Counts this epoch's samples from zero, after nobody made its step."""
+        self.group_search.cancel()
+        if self.grad_averager is not None:
+            self.grad_averager.reset_accumulated_grads_()
+        self._report(0)
+        self.tracker.fetch_global_progress()
+
     def catch_up(self: "Optimizer") -> bool:
         """Loads the state of the swarm, if it is time for another attempt. True if this peer has it now."""
         offers, loaded = self.state_averager.offers, False

@@ -30,6 +30,7 @@ class Transition:
         self.averaged = False  # the gradients are the swarm's
         self.nobody_came = False  # for the gradients, in all of their time
         self.left_out = False  # the others have made this step without this peer
+        self.is_empty = False  # nobody came, and this peer has nothing to step with: the epoch goes on
         self.meets_another = False  # not all members of the group had the same replica
         self.stepped = optimizer.schedule.use_local_updates or optimizer.auxiliary
         self.metric = optimizer.take_metric()
@@ -53,6 +54,9 @@ class Transition:
         if self.left_out:
             self.optimizer.catch_up()
             return
+        if self.is_empty:
+            self.optimizer.begin_epoch_again()
+            return
         if not self.optimizer.auxiliary:  # who reports an epoch is counted as one who trains, from then on
             self.optimizer.tracker.update_epoch(self.next_epoch)
         if self.gradients is not None:
@@ -74,7 +78,7 @@ class Transition:
     def _run(self, actions: Actions) -> None:
         for action in actions:
             self._do[action]()
-            if self.left_out:  # what is left of this epoch is the others'
+            if self.left_out or self.is_empty:  # what is left of this epoch is the others'
                 return
 
     def _in_background(self, actions: Actions) -> None:
@@ -149,9 +153,13 @@ class Transition:
                 optimizer.is_left_behind(self.epoch)
                 return
             self.nobody_came = error.status == "TIMEOUT"
+            counted = self.state.local_epoch != self.epoch
+            self.is_empty = self.nobody_came and not (self.samples or optimizer.auxiliary or counted)
             own = (
                 f"steps with its own {self.samples} samples' gradient"
                 if self.samples
+                else "stays in this epoch, having no gradient of its own to step with"
+                if self.is_empty
                 else "has no gradient of its own to step with"
             )
             logger.warning("epoch %d: averaging gradients failed, so this peer %s: %s", self.epoch, own, error)

@@ -124,6 +124,29 @@ def counts_a_little(one):
     return True
 
 
+def test_joiner_stays_in_an_epoch_that_nobody_ends(peer, dhts, caplog):
+    """The swarm seems to have all samples, as it does for a while when its trainers pause; the joiner has none."""
+    run = dict(run_id=f"join {next(RUNS)}", target_batch_size=32)
+    old = [peer(0, **run), peer(1, **run)]
+    train_together(old, 2)
+    old[0].optimizer.state_averager.share_state(2)
+    late = peer(2, network(seed=9), **run, matchmaking_time=0.5, averaging_timeout=1.0)
+    ghost = hivemind.ProgressTracker(dhts[3], run["run_id"], 32, start=True)
+    ghost.report_local_progress(2, 1000)
+    assert eventually(lambda: late.optimizer.tracker.global_progress.samples_accumulated >= 32)
+    with caplog.at_level(logging.WARNING, "hivemind_c"):
+        late.batch()
+    assert any("stays in this epoch" in line for line in caplog.messages)
+    assert late.optimizer.local_epoch == 2 and torch.equal(flat(late.model), flat(old[0].model))
+    ghost.shutdown()
+    assert eventually(lambda: late.optimizer.tracker.global_progress.samples_accumulated < 32)
+    train_until([*old, late], lambda: min(one.optimizer.local_epoch for one in [*old, late]) >= 5)
+    for epoch in (2, 3, 4):
+        assert torch.equal(old[0].after[epoch], late.after[epoch]) and torch.equal(
+            old[1].after[epoch], late.after[epoch]
+        )
+
+
 def test_lone_stepper_offers_its_state_while_it_averages(peer, dhts):
     """Nobody came for its gradients, and nobody has come yet to average its state."""
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16, **WAITS_LONG)
