@@ -46,19 +46,20 @@ static int path_or_none(PyObject *object, void *out) {
 
 typedef struct arguments {
   PyObject *listen, *announce, *initial_peers, *identity_path, *dht;
-  int client_mode, insecure;
+  int client_mode, insecure, keep_file_limit;
   Py_ssize_t pool_threads, memory_limit;
   int log_level;
 } arguments;
 
 static int parse_arguments(PyObject *args, PyObject *kwargs, arguments *out) {
-  static const char *const names[] = {"listen",       "announce",     "initial_peers", "identity_path", "client_mode", "insecure",
-                                      "pool_threads", "memory_limit", "log_level",     "dht",           NULL};
+  static const char *const names[] = {"listen",      "announce", "initial_peers",   "identity_path",
+                                      "client_mode", "insecure", "pool_threads",    "memory_limit",
+                                      "log_level",   "dht",      "keep_file_limit", NULL};
   *out = (arguments){.log_level = HV_LOG_INFO};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!|$O&ppnniO!:Node", (char **)names, &PyTuple_Type, &out->listen,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!|$O&ppnniO!p:Node", (char **)names, &PyTuple_Type, &out->listen,
                                    &PyTuple_Type, &out->announce, &PyTuple_Type, &out->initial_peers, path_or_none,
                                    &out->identity_path, &out->client_mode, &out->insecure, &out->pool_threads, &out->memory_limit,
-                                   &out->log_level, &PyDict_Type, &out->dht))
+                                   &out->log_level, &PyDict_Type, &out->dht, &out->keep_file_limit))
     return -1;
   const char *wrong = NULL;
   if (out->pool_threads < 0 || out->pool_threads > 1024)
@@ -109,6 +110,7 @@ static PyObject *node_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
                            .insecure = given.insecure,
                            .pool_threads = (unsigned)given.pool_threads,
                            .memory_limit = (size_t)given.memory_limit,
+                           .keep_file_limit = given.keep_file_limit,
                            .log_level = (hv_log_level)given.log_level,
                            .identity_path = given.identity_path ? PyBytes_AsString(given.identity_path) : NULL};
   bind_node *self = NULL;

@@ -47,6 +47,7 @@ typedef struct hv_hive_config {
   int insecure;              /* 1: without TLS, for benchmarks and closed networks */
   unsigned pool_threads;     /* threads of the pool; 0: as many as there are processors, at most 8 */
   size_t memory_limit;       /* bytes; 0: no limit */
+  int keep_file_limit;       /* 1: leave the limit on open files; 0: a hive that listens raises it, to 65,536 at most */
   hv_log_level log_level;
   hv_hive_dht_config dht;
 } hv_hive_config;

@@ -96,6 +96,7 @@ class Node:
         memory_limit: int = 0,
         log_level: int = 1,
         dht: dict[str, int] = {},
+        keep_file_limit: bool = False,
     ) -> None: ...
     @property
     def peer_id(self) -> str: ...

@@ -42,6 +42,7 @@ class Node:
         log_level: Lowest level of lines for the loggers below "hivemind_c", as in logging.
         start: Start at once. False: start() or the `with` block starts it.
         dht: Settings of the DHT, as hivemind_c.DHT makes them.
+        keep_file_limit: Leave this process's limit on open files. False: a node that listens raises it (to 65,536).
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Node:
         log_level: Union[int, str] = "info",
         start: bool = True,
         dht: Mapping[str, int] = MappingProxyType({}),
+        keep_file_limit: bool = False,
     ):
         self._starting = threading.Lock()
         self._ended = False
@@ -73,6 +75,7 @@ class Node:
             memory_limit=memory_limit,
             log_level=_level(log_level),
             dht=dict(dht),
+            keep_file_limit=keep_file_limit,
         )
         if start:
             self.start()

@@ -6,6 +6,7 @@
 #include "net/clock.h"
 #include "net/hive/hive_inner.h"
 #include "net/identity.h"
+#include "net/transport/door.h"
 #include "net/transport/grpc.h"
 #include "net/transport/loop.h"
 
@@ -595,6 +596,8 @@ static hv_status assemble(hv_hive *hive, const hv_hive_config *config, const par
   hv_status status = make_identity(hive, config, err);
   if (status != HV_OK)
     return status;
+  if (n_addrs && !config->keep_file_limit)
+    hv_door_raise_files();
   hv_loop_config loop = {
       .mem = hive->mem,
       .log = hive->log,

@@ -1,3 +1,4 @@
+#include "net/transport/guests.h"
 #include "net/transport/world.h"
 
 #include <stdio.h>
@@ -201,6 +202,14 @@ static void wait_for_one(hv_loop *loop) {
     hv_mem_free(v);
 }
 
+void hv_calls_know(hv_loop *loop, hv_caller *caller, const hv_addr *from) {
+  uint64_t connection = hv_guest_key(from);
+  if (caller->from == connection || (from->kind != HV_ADDR_IP4 && from->kind != HV_ADDR_IP6))
+    return;
+  caller->from = connection;
+  hv_door_know(loop->door, from);
+}
+
 void hv_calls_accept(hv_loop *loop) {
   while (loop->listening && loop->phase < HV_PHASE_ENDING && loop->calls_waiting < ACCEPTS) {
     size_t before = loop->calls_waiting;
@@ -303,6 +312,7 @@ static void greeted(hv_grpc_op *op, int ok) {
     return;
   }
   hv_grpc_call_from(v->rpc, &v->request.from);
+  hv_calls_know(loop, v->caller, &v->request.from);
   move(v, ASKED, &loop->asked_of_us);
   hv_event event = {.kind = HV_EVENT_REQUEST, .request = &v->request, .msg = &msg.msg, .peer = v->request.peer};
   hv_loop_deliver(loop, &event);

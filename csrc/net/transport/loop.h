@@ -40,6 +40,7 @@ typedef struct hv_loop_config {
   int insecure;                /* no TLS: identities are not verified */
   const hv_addr *listen;       /* empty: the node only dials out */
   size_t n_listen;
+  size_t connections;                        /* of peers that call, at a time; 0: HV_DOOR_KNOWN (net/transport/door.h) */
   uint32_t greeting_ms;                      /* 0: HV_LOOP_GREETING_MS */
   uint32_t answer_ms;                        /* 0: HV_LOOP_ANSWER_MS */
   unsigned lanes;                            /* connections of each heavy stream; 0: 1, or HV_LOOP_LANES over a lossy link */

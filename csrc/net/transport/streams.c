@@ -376,28 +376,37 @@ hv_status hv_streams_open(hv_env *env, const hv_target *to, const hv_msg *first,
   return HV_OK;
 }
 
-/* An incoming call: opens a stream, joins another one as a lane, or is refused. */
-static void greet(stream *s) {
-  lane *l = s->lanes[0];
+/* An incoming call of a caller that is counted: opens a stream, or joins another one as a lane. True: the lane has left `s`. */
+static int take_in(stream *s, lane *l) {
   hv_grpc_lane said;
+  hv_addr from;
+  hv_grpc_call_from(l->rpc, &from);
+  hv_calls_know(s->loop, l->caller, &from);
   hv_status status = hv_grpc_call_lane(l->rpc, &said);
-  if (hv_grpc_call_peer(l->rpc, &s->face.peer) != HV_OK) {
-    hv_stream_refuse(s, HV_DENIED, "the caller has no identity: it sent no certificate and no hv-peer header");
-  } else if (!(l->caller = hv_callers_stream(&s->loop->callers, &s->face.peer))) {
-    hv_stream_refuse(s, HV_BUSY, "too many streams at a time: try again later");
-  } else if (status == HV_MALFORMED) {
+  if (status == HV_MALFORMED) {
     hv_stream_refuse(s, status, "the header hv-lane-bin cannot be read");
   } else if (status == HV_OK && said.joins) {
-    if (hv_lane_join(l, &said)) {
-      stream_free(s);
-      return;
-    }
+    if (hv_lane_join(l, &said))
+      return 1;
     hv_stream_refuse(s, HV_NOT_FOUND, "there is no such stream");
   } else {
     s->numbered = status == HV_OK;
     if (s->numbered)
       memcpy(s->token, said.token, sizeof s->token);
     hv_lane_read_on(l);
+  }
+  return 0;
+}
+
+static void greet(stream *s) {
+  lane *l = s->lanes[0];
+  if (hv_grpc_call_peer(l->rpc, &s->face.peer) != HV_OK) {
+    hv_stream_refuse(s, HV_DENIED, "the caller has no identity: it sent no certificate and no hv-peer header");
+  } else if (!(l->caller = hv_callers_stream(&s->loop->callers, &s->face.peer))) {
+    hv_stream_refuse(s, HV_BUSY, "too many streams at a time: try again later");
+  } else if (take_in(s, l)) {
+    stream_free(s);
+    return;
   }
   close_if_done(s);
 }

@@ -11,6 +11,7 @@
 
 #include "net/clock.h"
 #include "net/transport/callers.h"
+#include "net/transport/door.h"
 #include "net/transport/grpc.h"
 #include "net/transport/inbox.h"
 #include "net/transport/loop.h"
@@ -97,6 +98,8 @@ void hv_links_tick(hv_loop *loop); /* drops unused links; called every second */
 hv_status hv_calls_ask(hv_env *env, hv_call *call, const hv_msg *request);
 void hv_calls_cancel(hv_env *env, hv_call *call);
 void hv_calls_reply(hv_env *env, hv_request *request, const hv_msg *answer);
+/* A peer called on the connection from that address: the door keeps it before those on which nobody has called. */
+void hv_calls_know(hv_loop *loop, hv_caller *caller, const hv_addr *from);
 void hv_calls_accept(hv_loop *loop); /* keeps a number of accepts waiting for callers */
 void hv_calls_tick(hv_loop *loop);   /* cancels incoming calls of slow peers; called every second */
 void hv_calls_end(hv_loop *loop);    /* frees the incoming calls that core has not answered */
@@ -122,6 +125,7 @@ struct hv_loop {
   int insecure;
   uint64_t greeting_us, answer_us; /* longest wait for the first message of a call; for an answer to be read */
   hv_grpc *grpc;
+  hv_door *door; /* NULL: the node only dials out */
   hv_pool *pool;
   hv_timers timers;    /* of core */
   hv_timers deadlines; /* of outgoing calls */

@@ -4,6 +4,7 @@
 #include "lib/raw.h"
 #include "lib/real.h"
 
+#include "net/transport/door.h"
 #include "net/transport/grpc.h"
 #include "net/transport/world.h"
 #include "net/wire.h"
@@ -404,8 +405,13 @@ static void an_answer_of_another_version_tells_both_numbers(void **state) {
   hv_addr addr = real_addr("/ip4/127.0.0.1/tcp/0");
   real_start(&a, &(real_options){.seed = 1});
   raw_start(&p, 0, NULL);
-  assert_int_equal(hv_grpc_listen(p.grpc, &addr, &port, NULL), HV_OK);
+  hv_door *door;
+  assert_int_equal(hv_grpc_make_server(p.grpc, NULL), HV_OK);
+  assert_int_equal(
+      hv_door_new(&(hv_door_config){.mem = &p.mem, .greeting_ms = 5000, .take = hv_grpc_take, .arg = p.grpc}, &door, NULL), HV_OK);
+  assert_int_equal(hv_door_listen(door, &addr, &port, NULL), HV_OK);
   hv_grpc_serve(p.grpc);
+  assert_int_equal(hv_door_open(door, NULL), HV_OK);
   raw_op came = raw_op_new(), read = raw_op_new(), gone = raw_op_new();
   hv_grpc_call *call = hv_grpc_accept(p.grpc, HV_GRPC_CALL, &came.op);
   hv_call asked = {.done = real_call_done, .owner = &a, .to = {.addr = addr}, .timeout_ms = 5000};
@@ -424,6 +430,7 @@ static void an_answer_of_another_version_tells_both_numbers(void **state) {
   assert_non_null(strstr(a.last_text, "this node 1"));
   hv_buf_fini(&buf);
   hv_grpc_call_free(call);
+  hv_door_free(door);
   hv_grpc_stop_serving(p.grpc);
   raw_stop(&p);
   real_stop(&a);
