@@ -2,7 +2,7 @@
 #   make demo    three trainers on this machine train one network; one joins late, one is killed; WEB=1 shows it in a browser, too
 #   make quickstart  a first swarm, or (with the INITIAL_PEERS that another's prints) another peer of it
 #   make test    C, C under sanitizers, Python: 25 to 30 minutes on two cores
-#   make test-long PART=slow    what takes longer, in parts of half an hour at most; docs/TESTING.md
+#   make test-long PART=slow    what takes longer, in parts of half an hour at most; docs/explanation/how-it-is-tested.md
 #   make check   the C tests alone
 #   make build   the extension, in place (python/_hivemind_c.abi3.so) with its libraries for PowerSGD and GPUs (python/hivemind_c/*.so)
 #   make deps    system packages only; make venv: .venv too; make browser: chromium, which only tests want
@@ -13,7 +13,7 @@
 #   make pictures  the terminals that the book shows, taken anew of the real programs (minutes)
 #   make churn   16 processes average 50 times; in each round a third of them is killed, and started anew (minutes)
 #   make pythons    the node's tests on every other Python found, with the extension as it is built
-#   make versions WITH=lowest    the optimizer's and the strategy's tests with other versions of torch and Lightning (minutes; docs/TESTING.md)
+#   make versions WITH=lowest    the optimizer's and the strategy's tests with other versions of torch and Lightning (minutes; docs/explanation/how-it-is-tested.md)
 #   make asan | tsan | fuzz T=wire | bench | fmt    as in csrc/Makefile
 #   make gpu     on a machine with a GPU: checks and figures in one report, gpu-results/report.md (PART=correct|rounds|kernels|training|sanitizer)
 #   make clean   everything built; .venv stays

@@ -67,7 +67,7 @@ def measure(model, trainer, seconds, epochs):
         trainer.after()
     for _ in range(30):
         batch()
-    if epochs:  # from the end of one epoch to that of another, when groups do not wait any more for peers that are not known yet (docs/MATCH.md)
+    if epochs:  # from the end of one epoch to that of another, when groups do not wait any more for peers that are not known yet (docs/design/matchmaking.md)
         begin, settled, ended = trainer.epoch, time.monotonic() + SETTLED_S, False
         while not ended or trainer.epoch < begin + 2 or time.monotonic() < settled:
             last = trainer.epoch

@@ -1,14 +1,14 @@
 /* The GPU part's entry points: the codecs of kern/codec.h as CUDA kernels.
  *
  * Room: cuda (uses kern, base). A shared object of its own, libhivemind_cuda.so, which is in every installation and which bind
- * loads where there is a GPU (its one exported symbol is hv_cuda_api_of); nothing links to it. docs/CUDA.md tells what hardware has
- * shown and what not. The bytes are the CPU's: what is encoded here equals what hv_codec_encode makes of the same values, to the
- * bit, and values decoded here equal hv_codec_decode's (but for the payload of a NaN). Sources and results are float32, float16 or
- * bfloat16. All work is put on the caller's stream (a CUstream as void *), in order, and nothing waits for the device: memory
- * that is handed in is the caller's until that work is done. Pointers are the device's unless said otherwise. Nothing is allocated.
- * Threads: any; calls with different streams and different memory may run at once. Errors: HV_INVALID for what cannot be, HV_NOMEM
- * when the device has no more, HV_IO when it fails (lost, an illegal address), with the driver's own words in err. After HV_IO the
- * device is not to be used again by this process.
+ * loads where there is a GPU (its one exported symbol is hv_cuda_api_of); nothing links to it. docs/design/gpu.md tells what
+ * hardware has shown and what not. The bytes are the CPU's: what is encoded here equals what hv_codec_encode makes of the same
+ * values, to the bit, and values decoded here equal hv_codec_decode's (but for the payload of a NaN). Sources and results are
+ * float32, float16 or bfloat16. All work is put on the caller's stream (a CUstream as void *), in order, and nothing waits for the
+ * device: memory that is handed in is the caller's until that work is done. Pointers are the device's unless said otherwise.
+ * Nothing is allocated. Threads: any; calls with different streams and different memory may run at once. Errors: HV_INVALID for
+ * what cannot be, HV_NOMEM when the device has no more, HV_IO when it fails (lost, an illegal address), with the driver's own words
+ * in err. After HV_IO the device is not to be used again by this process.
  */
 #ifndef HV_CUDA_H
 #define HV_CUDA_H

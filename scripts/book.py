@@ -10,8 +10,8 @@ import sys
 import messages
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAGES = "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "benchmarks/**/README.md", "examples/**/README.md"
-MESSAGES = pathlib.Path("docs/MESSAGES.md")  # made from the source
+PAGES = "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**/*.md", "benchmarks/**/README.md", "examples/**/README.md"
+MESSAGES = pathlib.Path("docs/reference/errors-and-logs.md")  # made from the source
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
 
 

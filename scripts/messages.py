@@ -17,7 +17,7 @@ HEAD = """# Errors and warnings
 For people who have met a message and look for its place, and for programs that tell errors apart.
 This page is made from the source: every error, and every line of the log at WARNING and ERROR.
 `...` stands for a value.
-[TROUBLESHOOTING.md](TROUBLESHOOTING.md) explains those that are met most.
+[When something is wrong](../howto/troubleshoot.md) explains those that are met most.
 """
 
 

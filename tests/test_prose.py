@@ -259,7 +259,7 @@ def test_tree_keeps_the_wall(name, tree):
     paths = exempt_of(EXEMPT.read_text()).get(name, [])
     found = list(WALLS[name][0](tree))
     if bad := [f"{path}: {words}" for path, words in found if not covers(paths, path)]:
-        pytest.fail("\n".join(["see docs/STYLE.md", *bad]), pytrace=False)
+        pytest.fail("\n".join(["see docs/design/style.md", *bad]), pytrace=False)
     assert unused(paths, found) == [], f"clean by now: run `python {EXEMPT.with_name('test_prose.py')}`"
 
 

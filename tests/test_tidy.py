@@ -462,7 +462,7 @@ def a_header_begins_with_its_contract(tree):
         if path.endswith(".h") and path.startswith(CODE):
             comment = re.match(r"/\*.*?\*/", text, re.S)
             if not comment or comment.group().count("\n") < 2 and not re.search(r"Room:|[Pp]rivate to|[Ss]hared by|[Ii]ncluded by", comment.group()):
-                found.append(f"{path}: a header begins with its contract (docs/STYLE.md)")
+                found.append(f"{path}: a header begins with its contract (docs/design/style.md)")
             elif not re.search(r"Room:|[Pp]rivate to|[Ss]hared by|[Ii]ncluded by|public", comment.group()):
                 found.append(f"{path}: the contract does not tell the room")
             elif not path.startswith(CONTRACT_NOT_YET):
@@ -635,7 +635,7 @@ def no_bytes_become_code(tree):
 def test_the_tree_keeps_to(name):
     check, _, _ = WALLS[name]
     if found := check(tree_of(ROOT)):
-        pytest.fail("\n".join(["see docs/STYLE.md and docs/ARCHITECTURE.md", *found]), pytrace=False)
+        pytest.fail("\n".join(["see docs/design/style.md and docs/design/architecture.md", *found]), pytrace=False)
 
 
 @pytest.mark.parametrize("name", WALLS)

@@ -1,4 +1,4 @@
-"""python -m benchmarks.plots.codec_error: draws the row codec-error into docs/codec_error.png"""
+"""python -m benchmarks.plots.codec_error: draws the row codec-error into docs/pictures/codec_error.png"""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def main() -> None:
     handles, labels = all_axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncol=5, fontsize=8, frameon=False)
     figure.tight_layout(rect=(0, 0.14, 1, 1))
-    figure.savefig(ROOT / "docs" / "codec_error.png", dpi=110)
+    figure.savefig(ROOT / "docs/pictures/codec_error.png", dpi=110)
 
 
 if __name__ == "__main__":

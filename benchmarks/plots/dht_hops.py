@@ -1,6 +1,6 @@
-"""python -m benchmarks.plots.dht_hops [NODES ...]: runs the simulator's room dht-hops and draws docs/dht_hops.png
+"""python -m benchmarks.plots.dht_hops [NODES ...]: runs the simulator's room dht-hops and draws docs/pictures/dht_hops.png
 
-The measurements are in docs/dht_hops.json, a line for each number of nodes; without arguments it is drawn anew from there.
+The measurements are in benchmarks/plots/dht_hops.json, a line for each number of nodes; without arguments it is drawn anew from there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from matplotlib import pyplot  # noqa: E402
 
 from benchmarks.programs import CSRC, ROOT, last_json  # noqa: E402
 
-DATA = ROOT / "docs" / "dht_hops.json"
+DATA = ROOT / "benchmarks/plots/dht_hops.json"
 BITS = 5  #: a hop of an answer with 20 contacts: log2(20) and what the first contact brings
 
 
@@ -46,7 +46,7 @@ def draw() -> None:
     axes.grid(True, alpha=0.3)
     axes.legend(frameon=False, loc="lower right")
     figure.tight_layout()
-    figure.savefig(ROOT / "docs" / "dht_hops.png", dpi=110)
+    figure.savefig(ROOT / "docs/pictures/dht_hops.png", dpi=110)
 
 
 def main() -> None:

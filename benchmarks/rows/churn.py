@@ -1,7 +1,7 @@
 """8 peers average 64 MB, and 2 are killed, or stopped, when half of a round is over: against the same round without
 
 Processes of one machine on loopback, without TLS. "Half" is half of the median of five clean rounds before. A killed process is known at once; a stopped
-one costs the time after which silence is a stop (docs/ROUND.md: 2 s at least), which `stopped_beyond_s` has in it.
+one costs the time after which silence is a stop (docs/design/round.md: 2 s at least), which `stopped_beyond_s` has in it.
 """
 
 from benchmarks.frame import column

@@ -1,7 +1,7 @@
 """what each codec loses: bits per element and relative error, against hivemind's codecs of the same name
 
 Relative error is |x - v| / |x| (Euclidean) over a million numbers: normal ones, heavy-tailed ones (Student's t with 3 degrees of freedom), and the
-gradients of a small network on made data (benchmarks/plots/codec_error.py draws them into docs/codec_error.png). No times: nothing here depends on the machine's load.
+gradients of a small network on made data (benchmarks/plots/codec_error.py draws them into docs/pictures/codec_error.png). No times: nothing here depends on the machine's load.
 """
 
 from benchmarks.frame import column

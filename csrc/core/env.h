@@ -155,7 +155,7 @@ typedef enum hv_event_kind {
 } hv_event_kind;
 
 /* When PEER_DOWN comes: at once if the peer's kernel closes the connection, within 15 s if the peer falls silent (keepalive).
- * Only the side that dialled gets it. Rules: docs/COMING_AND_GOING.md, "How the end of a peer is known". */
+ * Only the side that dialled gets it. Rules: docs/explanation/coming-and-going.md, "How the end of a peer is known". */
 
 /* A request of the program to the node, run in a step of its own. The struct is the program's until `run`, then core's. */
 typedef struct hv_command hv_command;

@@ -4,7 +4,7 @@
  * Owner: spans and arrays in a message are borrowed. A message passed to hv_env is read during that call only; a message in an
  * event lives until the end of the event's step.
  * Thread: any; types and constants.
- * Fields and their bytes: docs/WIRE.md.
+ * Fields and their bytes: docs/design/wire.md.
  */
 #ifndef HV_CORE_MSG_H
 #define HV_CORE_MSG_H

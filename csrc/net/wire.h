@@ -1,6 +1,6 @@
 /* Encoding and decoding of messages: hv_msg to and from protobuf, within a memory budget.
  *
- * Room: net (uses core/msg). The only file that includes protobuf-c. proto/hivemind.proto is the format (docs/WIRE.md).
+ * Room: net (uses core/msg). The only file that includes protobuf-c. proto/hivemind.proto is the format (docs/design/wire.md).
  * Thread: pure functions; any thread.
  * Limits: no byte that is read is trusted. Counts and sizes are checked before memory is allocated, the decoder uses one block of a
  * size known in advance, and unknown fields are dropped. A decoded message satisfies the limits of msg.h.

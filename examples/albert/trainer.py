@@ -152,7 +152,7 @@ def main(defaults=None):
     swarm, args = parser.parse_args_into_dataclasses(translated(sys.argv[1:]))
     check_data(swarm)
     if args.fp16:
-        raise SystemExit("--fp16 needs a scaler that knows of swarms, which Hugging Face's Trainer does not take: use --bf16, or Lightning with 16-mixed (docs/STRATEGY.md)")
+        raise SystemExit("--fp16 needs a scaler that knows of swarms, which Hugging Face's Trainer does not take: use --bf16, or Lightning with 16-mixed (docs/reference/strategy.md)")
     tokenizer = AutoTokenizer.from_pretrained(swarm.tokenizer or swarm.folder)
     transformers.set_seed(args.seed)
     model = make_model(swarm, tokenizer).to(args.device)

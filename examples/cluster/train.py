@@ -71,7 +71,7 @@ def main():
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    stood = options.folder / f"{options.run_id}-preempted.ckpt"  # written on SIGTERM (docs/STRATEGY.md)
+    stood = options.folder / f"{options.run_id}-preempted.ckpt"  # written on SIGTERM (docs/reference/strategy.md)
     loader = torch.utils.data.DataLoader(spirals(65536), batch_size=256, shuffle=True)
     trainer.fit(Network(), loader, ckpt_path=stood if stood.exists() else None)
     print(f"ended in global epoch {strategy.global_epoch}", flush=True)

@@ -1,6 +1,7 @@
 """The lowest versions of torch, NumPy and Lightning that are tested, and the check that refuses older ones.
 
-The extras of pyproject.toml name the same versions; docs/TESTING.md says which tests ran with them.
+The extras of pyproject.toml name the same versions.
+docs/explanation/how-it-is-tested.md says which tests ran with them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""HivemindStrategy: Lightning's Trainer as one peer of a swarm. docs/STRATEGY.md tells how to use it."""
+"""HivemindStrategy: Lightning's Trainer as one peer of a swarm. docs/reference/strategy.md tells how to use it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
     Trainer(strategy=HivemindStrategy(target_batch_size=4096), devices=1)
 
     All peers together gather target_batch_size samples, average their gradients and take one step: a global epoch.
-    docs/STRATEGY.md describes checkpoints, schedulers and the rest.
+    docs/reference/strategy.md describes checkpoints, schedulers and the rest.
 
     Args:
         target_batch_size: Samples from all peers for one step of the optimizer.
@@ -119,7 +119,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
             raise namespaces.misconfigured(
                 self,
                 "an auxiliary peer trains nothing, and a Trainer trains: call step() of "
-                "hivemind_c.Optimizer(auxiliary=True) again and again instead (docs/OPTIMIZER.md)",
+                "hivemind_c.Optimizer(auxiliary=True) again and again instead (docs/reference/optimizer.md)",
             )
         delayed = delay_grad_averaging if delay_optimizer_step is None else delay_optimizer_step
         self._offload = bool(delayed if offload_optimizer is None else offload_optimizer)

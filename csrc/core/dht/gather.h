@@ -6,7 +6,7 @@
  * Limits: HV_GATHER_ANSWERS_MAX answers, HV_GATHER_BYTES_MAX bytes; more is ignored.
  * A slot is one (key, subkey); a variant is one value (and version) of a slot. An answer supports each variant that it contains.
  * Only the answers of the `believed` nearest nodes count, because those are the nodes that should keep the record.
- * Rules: docs/DHT.md, "Which answer is right".
+ * Rules: docs/design/dht.md, "Which answer is right".
  */
 #ifndef HV_CORE_GATHER_H
 #define HV_CORE_GATHER_H

@@ -4,7 +4,7 @@
  * Owner: the caller, also of the group that hv_group_read makes.
  * Thread: the hive thread.
  * Errors: HV_STATE or HV_NOMEM for a plan; HV_MALFORMED with a reason, or HV_NOMEM, for a check.
- * Rules: docs/MATCH.md, "What a member believes".
+ * Rules: docs/design/matchmaking.md, "What a member believes".
  */
 #ifndef HV_CORE_GROUP_H
 #define HV_CORE_GROUP_H

@@ -8,7 +8,8 @@
  * Paper: Ryabinin et al., Moshpit SGD, 2021 (hv_match_next_bits).
  * Terms: the host of an epoch is the peer at which the members of a group gather. A span is the part of the run that a member
  * averages for the group. Gather data are bytes that each member sends to all others along with its request.
- * Rules: docs/MATCH.md: roster, host, group, epochs, hostile peers; docs/COMING_AND_GOING.md: peers that come and go.
+ * Rules: docs/design/matchmaking.md: roster, host, group, epochs, hostile peers; docs/explanation/coming-and-going.md: peers that
+ * come and go.
  */
 #ifndef HV_CORE_MATCH_H
 #define HV_CORE_MATCH_H
@@ -123,7 +124,7 @@ struct hv_match_seek {
    * HV_TIMEOUT: fewer than min_group_size came within wait_ms, or all others average other tensors, or all are behind and not on
    * their way.
    * HV_EXISTS: others began this epoch without this peer; or (`further`) they are in later epochs, or more than a third of them
-   * already had their group of this one, so there will be no other group (docs/MATCH.md, "Epochs have an order").
+   * already had their group of this one, so there will be no other group (docs/design/matchmaking.md, "Epochs have an order").
    * HV_CANCELLED, HV_CLOSED, HV_NOMEM. */
   void (*done)(hv_match_seek *self, hv_status status, hv_match_group *group, const char *text);
   void *owner;

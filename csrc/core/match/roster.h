@@ -5,7 +5,7 @@
  * Thread: the hive thread.
  * Limits: HV_ROSTER_MAX peers; the one that expires first makes room. A declaration counts for 60 s.
  * Errors: without memory a peer is not remembered.
- * Rules: docs/MATCH.md, "Before anybody averages: the roster" and "Epochs have an order".
+ * Rules: docs/design/matchmaking.md, "Before anybody averages: the roster" and "Epochs have an order".
  * Place: the number of an epoch plus 1; 0 stands for none, or not known.
  */
 #ifndef HV_CORE_ROSTER_H

@@ -6,7 +6,7 @@
  * Limits: `room` entries. If the table is full, lost peers are removed first, then unverified ones. How many of the live peers may
  * be strangers, or in one network, is in "The places of a full table" on the page below.
  * A card is a peer's ID and addresses. A hello sends this node's card to a peer and brings back the peer's card and some others.
- * Rules: docs/COMING_AND_GOING.md, "The table of peers".
+ * Rules: docs/explanation/coming-and-going.md, "The table of peers".
  */
 #ifndef HV_CORE_PEERS_H
 #define HV_CORE_PEERS_H

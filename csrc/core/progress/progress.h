@@ -6,7 +6,7 @@
  * Thread: the hive thread; hv_progress_now, hv_progress_as_of and hv_progress_check: any.
  * Limits: HV_PROGRESS_* below; HV_TALLY_INSTANCES_MAX trackers of one prefix in a node.
  * Errors: hv_status; if counting fails, the last figures stand.
- * Rules: docs/PROGRESS.md: the rule, standing, records, zones.
+ * Rules: docs/design/progress.md: the rule, standing, records, zones.
  */
 #ifndef HV_CORE_PROGRESS_H
 #define HV_CORE_PROGRESS_H
@@ -58,7 +58,7 @@ typedef struct hv_progress_view {
   int mine;                /* 1: the own claim is part of it */
 } hv_progress_view;
 
-/* This contributor's epoch, compared with the swarm's (docs/PROGRESS.md, "Where I stand"). */
+/* This contributor's epoch, compared with the swarm's (docs/design/progress.md, "Where I stand"). */
 typedef enum hv_progress_standing {
   HV_PROGRESS_IN_STEP, /* the same */
   HV_PROGRESS_LATE,    /* one before: a step is under way, or just done */

@@ -5,7 +5,7 @@
  * Limits: HV_PARTS_MAX parts, one for each epoch. Beyond it the parts with the fewest owners count in the totals only, so honest
  * contributors do not disappear when a liar names many epochs.
  * Terms: a contributor is a program that trains. Its owner is the peer that signs its claims; one owner may have several (tally.h).
- * Rules: docs/PROGRESS.md, "Zones"; the bytes of a sum: zone_msg.h.
+ * Rules: docs/design/progress.md, "Zones"; the bytes of a sum: zone_msg.h.
  */
 #ifndef HV_CORE_SUM_H
 #define HV_CORE_SUM_H

@@ -7,7 +7,7 @@
  * The reference of a figure is the (f+1)-th highest claim, where f owners may lie; at least one honest owner claims as much.
  * Limits: HV_TALLY_INSTANCES_MAX contributors of one owner count.
  * Errors: HV_NOMEM.
- * Rules: docs/PROGRESS.md, "The rule".
+ * Rules: docs/design/progress.md, "The rule".
  */
 #ifndef HV_CORE_TALLY_H
 #define HV_CORE_TALLY_H

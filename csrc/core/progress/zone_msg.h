@@ -6,7 +6,7 @@
  * Errors: HV_MALFORMED for a stranger's bytes.
  * Terms: the zone of depth d around a node is the contributors whose hash (SHA-256 of the peer ID) begins with the same d bits as
  * the node's. The half of level i is the other part of the zone of depth i: hashes that share exactly i bits with the node's.
- * Rules: docs/PROGRESS.md, "Zones" and "Bytes of a progress message".
+ * Rules: docs/design/progress.md, "Zones" and "Bytes of a progress message".
  */
 #ifndef HV_CORE_ZONE_MSG_H
 #define HV_CORE_ZONE_MSG_H

@@ -7,7 +7,7 @@
  * Errors: none; a peer that does not answer is asked again later.
  * Terms: a zone is the contributors whose hash begins with the same bits as this node's. The leaf is the smallest zone in use; its
  * members are asked one by one. A half is the other part of a larger zone, which is known as a sum.
- * Rules: docs/PROGRESS.md, "Zones": leaf and halves, passing on, the end of an epoch, liars.
+ * Rules: docs/design/progress.md, "Zones": leaf and halves, passing on, the end of an epoch, liars.
  */
 #ifndef HV_CORE_ZONES_H
 #define HV_CORE_ZONES_H

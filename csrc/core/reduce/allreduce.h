@@ -8,7 +8,7 @@
  * Errors: a status in done. A chunk always holds either its average or the value before.
  * Terms: the run is all values of the round, in order, cut into chunks. The owner of a chunk is the member that averages it. A view
  * is the list of members that take part, numbered anew when a member is lost. The coordinator is the member that decides on views.
- * Rules: docs/ROUND.md.
+ * Rules: docs/design/round.md.
  */
 #ifndef HV_CORE_ALLREDUCE_H
 #define HV_CORE_ALLREDUCE_H

@@ -7,7 +7,7 @@
  * Errors: hv_reducer_status.
  * Terms: a view is the set of members that work together; a round begins a new one if an owner is lost. The hold notes which
  * averages this member has. Both are in core/agree/view.h.
- * Rules: docs/ROUND.md, "An owner and its span".
+ * Rules: docs/design/round.md, "An owner and its span".
  */
 #ifndef HV_CORE_REDUCER_H
 #define HV_CORE_REDUCER_H

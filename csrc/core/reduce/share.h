@@ -8,7 +8,7 @@
  * Errors: hv_share_status.
  * Terms: a view is the set of members that work together; a round begins a new one if an owner is lost. The hold notes which
  * averages this member has. Both are in core/agree/view.h.
- * Rules: docs/ROUND.md, "A contributor and an owner".
+ * Rules: docs/design/round.md, "A contributor and an owner".
  */
 #ifndef HV_CORE_SHARE_H
 #define HV_CORE_SHARE_H

@@ -6,7 +6,7 @@
  * Thread: any; plain values.
  * Limits: one owner's measurement counts up to HV_GAUGE_TIMES the usual one, so a false one cannot inflate a span.
  * Links faster than HV_GAUGE_MOST count as equal.
- * Rules: docs/ROUND.md, "The speed of a member's link".
+ * Rules: docs/design/round.md, "The speed of a member's link".
  */
 #ifndef HV_CORE_GAUGE_H
 #define HV_CORE_GAUGE_H

@@ -5,7 +5,7 @@
  * Thread: the hive thread; plain values.
  * Limits: patience is HV_PACE_TIMES the longest wait of this round, at least HV_PACE_FLOOR_US, at most the given limit (stall_ms).
  * Until eight waits were seen, it is the limit.
- * Rules: docs/ROUND.md, "How long is too long".
+ * Rules: docs/design/round.md, "How long is too long".
  */
 #ifndef HV_CORE_PACE_H
 #define HV_CORE_PACE_H

@@ -3,7 +3,7 @@
  * Room: core (uses base). Called by a group's leader, which sends the result to the others.
  * Thread: any; pure.
  * Limits: a span differs from its exact share by less than one chunk.
- * Rules: docs/ROUND.md, "The spans".
+ * Rules: docs/design/round.md, "The spans".
  */
 #ifndef HV_CORE_PARTITION_H
 #define HV_CORE_PARTITION_H

@@ -5,7 +5,7 @@
  * Thread: any thread may read it.
  * Limits: members and chunks (HV_ROUND_*); weights and norms as in the fields below.
  * Contributions beyond a limit are refused as a whole.
- * Rules: docs/ROUND.md, "Who is left out".
+ * Rules: docs/design/round.md, "Who is left out".
  */
 #ifndef HV_CORE_ROUND_H
 #define HV_CORE_ROUND_H

@@ -6,7 +6,7 @@
  * Limits: HV_RUN_*. Encoding or decoding may take chunk_values * 4 bytes of the run's account during the call.
  * A part is one tensor. Consecutive parts of one codec are a section. Chunks are cut within sections, chunk_values values each.
  * So a chunk has one codec and may lie in many parts.
- * Rules: docs/ROUND.md, "A run and its chunks".
+ * Rules: docs/design/round.md, "A run and its chunks".
  */
 #ifndef HV_CORE_RUN_H
 #define HV_CORE_RUN_H

@@ -4,7 +4,7 @@
  * Thread: any.
  * Limits: one announcement for each signer; at most HV_BALLOT_BYTES_MAX bytes.
  * Errors: bytes of a stranger give HV_MALFORMED or HV_VERSION; a vote without a majority gives HV_STATE.
- * Rules: docs/STATE.md, "The vote" and "Bytes of an announcement".
+ * Rules: docs/design/state.md, "The vote" and "Bytes of an announcement".
  */
 #ifndef HV_CORE_BALLOT_H
 #define HV_CORE_BALLOT_H

@@ -5,7 +5,7 @@
  * Thread: the hive thread; each arrived chunk is checked and decoded in a job on the pool.
  * Limits: the constants below. Memory: the manifest, one byte for each chunk, and at most HV_LOADER_AHEAD_BYTES for each donor.
  * Errors: those of hv_state_load.done.
- * Rules: docs/STATE.md, "The download".
+ * Rules: docs/design/state.md, "The download".
  */
 #ifndef HV_CORE_LOAD_H
 #define HV_CORE_LOAD_H

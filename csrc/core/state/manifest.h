@@ -6,7 +6,7 @@
  * Limits: the constants below, checked before memory is taken. Memory is proportional to the manifest's own bytes.
  * Errors: HV_INVALID for the caller's values; HV_MALFORMED, HV_TOO_LARGE, HV_UNSUPPORTED for a stranger's bytes; HV_NOMEM.
  * Terms: a part is a tensor or a blob. The image is the layout of all parts in memory. A chunk is requested and checked as a whole.
- * Rules: docs/STATE.md, "The manifest": image, chunks, digests, bytes.
+ * Rules: docs/design/state.md, "The manifest": image, chunks, digests, bytes.
  */
 #ifndef HV_CORE_MANIFEST_H
 #define HV_CORE_MANIFEST_H

@@ -5,7 +5,7 @@
  * Thread: the hive thread; hashing and encoding run on the pool.
  * Limits: the constants below; 16 uploads at a time, 2 for each peer.
  * Errors: hv_status from each function; done of an offer or a load gets the result and one sentence.
- * Rules: docs/STATE.md: offer, uploads, download, vote.
+ * Rules: docs/design/state.md: offer, uploads, download, vote.
  */
 #ifndef HV_CORE_STATE_H
 #define HV_CORE_STATE_H

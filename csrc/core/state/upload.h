@@ -5,7 +5,7 @@
  * Thread: the hive thread; chunks are encoded on the pool, one at a time.
  * Limits: HV_UPLOAD_ASKED_MAX requested chunks, and one that the stream has not taken yet.
  * Errors: a refusal is sent to the peer, then the stream ends.
- * Rules: docs/STATE.md, "Uploads".
+ * Rules: docs/design/state.md, "Uploads".
  */
 #ifndef HV_CORE_UPLOAD_H
 #define HV_CORE_UPLOAD_H

@@ -5,7 +5,7 @@
  * Thread: that of the owner; plain values.
  * Limits: only rounds of at least HV_FLOW_LEAST_US and HV_FLOW_LEAST bytes, slower than HV_FLOW_MOST, count.
  * Spans must be equal within a quarter. The first round is never paced.
- * Rules: docs/ROUND.md, "The rate of a member's connections".
+ * Rules: docs/design/round.md, "The rate of a member's connections".
  */
 #ifndef HV_CORE_FLOW_H
 #define HV_CORE_FLOW_H

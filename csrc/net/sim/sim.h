@@ -2,7 +2,7 @@
  *
  * Room: net (uses core/env, net/wire, net/identity). Used by tests, the swarm program and benchmarks.
  * One seed replays one run exactly: the same events at the same times with the same bytes, and so the same trace hash. The rules on
- * loss, streams, payloads and the ends of nodes are in docs/TESTING.md, "What the simulator is strict about".
+ * loss, streams, payloads and the ends of nodes are in docs/explanation/how-it-is-tested.md, "What the simulator is strict about".
  * Owner: a sim owns its nodes, their cores (which it creates and frees through a node's config), and all messages on their way.
  * Thread: one. No call waits for real time. There is no global state: several sims may exist side by side.
  */

@@ -1,7 +1,7 @@
 /* A wrapper of gRPC's C core: completion queue, credentials, channels, calls, and messages without copies.
  *
  * Room: net (uses base, core/env, identity, trust, acceptor). Only grpc.c and grpc_tls.c include gRPC. Deadlines, limits and the
- * meaning of errors are decided by loop, links, calls and streams. docs/WIRE.md, "Over gRPC", names the service and methods.
+ * meaning of errors are decided by loop, links, calls and streams. docs/design/wire.md, "Over gRPC", names the service and methods.
  * Owner: the caller frees channels and calls; an operation (hv_grpc_op) is embedded in the caller's struct.
  * Thread: one thread uses an hv_grpc and all that belongs to it. Any thread: hv_grpc_wake, and the release of payloads.
  * Limits: HV_GRPC_MESSAGE_MAX bytes per message, uncompressed; HV_GRPC_STREAMS_MAX calls per connection; HV_GRPC_QUOTA bytes in the

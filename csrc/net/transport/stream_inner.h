@@ -3,7 +3,7 @@
  * Room: net (uses world, window); private to streams.c, lanes.c and stream_end.c.
  * Files, each of which calls only those before it: stream_end.c (states; how a stream is refused or broken off), lanes.c (the gRPC
  * calls: operations under way, order of messages), streams.c (what core sees: opening, sending, receiving). lanes.c reports to
- * streams.c through hv_stream_reports. docs/WIRE.md describes lanes and their frames.
+ * streams.c through hv_stream_reports. docs/design/wire.md describes lanes and their frames.
  * Owner: a stream owns its lanes, a lane its gRPC call. An incoming stream is created with the accept that waits for its caller.
  * Thread: the hive thread.
  * Limits: the constants below, and HV_LANES_MAX lanes per stream.

@@ -33,7 +33,7 @@ def check_training(strategy: Any, trainer: Any, target: int) -> None:
             "manual optimization cannot be used with HivemindStrategy, because it would step before the swarm has "
             "gathered its samples: "
             "leave automatic_optimization at True, or write the loop yourself around hivemind_c.Optimizer "
-            "(docs/STRATEGY.md)",
+            "(docs/reference/strategy.md)",
         )
     if any(is_kind(callback, "BaseFinetuning") for callback in trainer.callbacks):
         raise misconfigured(

@@ -23,7 +23,7 @@ TOPS = ("hivemind", "lightning_hivemind")
 VERSIONS = {"hivemind": "1.1.12", "lightning_hivemind": "0.1.0"}  #: the releases whose names are here
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "path")
 OPEN_ENV = "HIVEMIND_C_AS_HIVEMIND"  #: set for child processes, so that the warning comes once
-PAGE = "docs/MIGRATING.md"
+PAGE = "docs/howto/migrate-from-hivemind.md"
 
 
 def missing(where: str, name: str) -> str:

@@ -132,7 +132,9 @@ ABSENT: Dict[str, str] = {
     "hivemind.p2p.servicer": _DAEMON,
     "hivemind.proto.averaging_pb2": _ROUNDS,
     "hivemind.proto.dht_pb2": _NODE,
-    "hivemind.utils.auth": "a swarm cannot be closed by tokens; keep strangers off by the network (docs/SECURITY.md)",
+    "hivemind.utils.auth": (
+        "a swarm cannot be closed by tokens; keep strangers off by the network (docs/explanation/security-model.md)"
+    ),
 }
 
 

@@ -50,7 +50,7 @@ def made_apart(apart: bool = True) -> Iterator[None]:
 class DecentralizedAverager(AveragerSettings, StateExchange):
     """Averages tensors with those of all peers that have the same prefix, shapes and dtypes.
 
-    It can be used from any thread. docs/AVERAGING.md explains groups, rounds and failures.
+    It can be used from any thread. docs/reference/averager.md explains groups, rounds and failures.
 
     Args:
         averaged_tensors: Floating-point tensors or NumPy arrays, each memory once. Host memory changes in place.

@@ -1,4 +1,4 @@
-"""How tensors become few bytes and come back; docs/COMPRESSION.md says which to use when."""
+"""How tensors become few bytes and come back; docs/reference/compression.md says which to use when."""
 
 from hivemind_c.compression.adaptive import (
     AdaptiveCompressionBase,

@@ -41,7 +41,7 @@ _MISSED = {"UNREACHABLE", "TIMEOUT"}
 class DHT:
     """One node of the DHT, which runs in this process and can be used from any thread.
 
-    docs/DHT_USE.md shows how to store, get and sign records. 0 or None for a limit is its default.
+    docs/reference/dht.md shows how to store, get and sign records. 0 or None for a limit is its default.
 
     Args:
         initial_peers: Multiaddrs or HOST:PORT of peers, as a list or a string with commas. None: begin a swarm.
@@ -73,7 +73,7 @@ class DHT:
         startup_timeout: Seconds that the start waits for an initial peer in all.
         keep_file_limit: Leave this process's limit on open files. False: a node that listens raises it (to 65,536).
         authorizer: Not supported: a value other than None is an error.
-        **options: Other options of hivemind. no_listen is client_mode, the rest has no effect (docs/MIGRATING.md).
+        **options: Other options of hivemind: no_listen is client_mode, and the rest has no effect.
     """
 
     @hides_options

@@ -1,8 +1,8 @@
 """What a peer of a run tells of itself to whoever watches: a small record in the DHT, signed by the peer, that lives
 for some seconds.
 
-The swarm's own decisions never use it: those follow the core's reports (docs/PROGRESS.md). A watcher takes it as a
-claim: read_news checks each field against its bounds, and a record that breaks one is nobody's news.
+The swarm's own decisions never use it: those follow the core's reports (docs/design/progress.md). A watcher takes it as
+a claim: read_news checks each field against its bounds, and a record that breaks one is nobody's news.
 """
 
 from __future__ import annotations

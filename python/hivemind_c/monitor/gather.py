@@ -16,7 +16,7 @@ from hivemind_c.optim.progress_tracker import ProgressTracker
 from hivemind_c.optim.speed import Speed
 
 TARGET = 4096  #: samples of an epoch, until a peer tells the run's own
-FAST = 8.0  #: as in docs/PROGRESS.md: who claims more times the reference is doubtful
+FAST = 8.0  #: as in docs/design/progress.md: who claims more times the reference is doubtful
 FAILURES_MAX = 500
 BEGINS_S = 5.0  #: that peers may tell of the run, or of a later epoch, before its count is heard
 AHEAD = 2  #: epochs that a peer may be ahead of the count, which is of a moment ago

@@ -70,7 +70,7 @@ def translate(opt: Any, given: Dict[str, Any], taker: Callable[..., Any]) -> Dic
             )
             raise TypeError(
                 f"CollaborativeOptimizer: there is no option {name!r}; "
-                + (f"did you mean {near[0]!r}?" if near else "docs/OPTIONS.md lists those of Optimizer")
+                + (f"did you mean {near[0]!r}?" if near else "docs/reference/options.md lists those of Optimizer")
             )
     made.update({name: value for name, value in (("averager_opts", averagers), ("tracker_opts", tracker)) if value})
     return made

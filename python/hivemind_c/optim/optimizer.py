@@ -34,7 +34,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
 
     Use it in place of the optimizer that it wraps: loss.backward(), step(), zero_grad().
     The step is the one that a single machine would take with that batch.
-    docs/OPTIMIZER.md shows which option takes effect when.
+    docs/reference/optimizer.md shows which option takes effect when.
 
     Args:
         dht: Node through which peers find each other; it must be running.

@@ -30,7 +30,7 @@ class PowerSGDGradientAverager(GradientAverager):
     """A GradientAverager that sends low-rank factors of large gradients, and keeps the error for the next round.
 
     A round has two averagings: first the factor P and all tensors that are not factored, then the factor Q among
-    members that hold the same average of P. docs/COMPRESSION.md explains them. For an Optimizer write
+    members that hold the same average of P. docs/reference/compression.md explains them. For an Optimizer write
     `grad_averager_factory=functools.partial(PowerSGDGradientAverager, averager_rank=32)`. All peers of a run give the
     same averager_rank and min_compression_ratio.
 

@@ -1,4 +1,7 @@
-"""ProgressTracker: progress of the swarm and of this contributor. docs/PROGRESS.md has the rules, which C applies."""
+"""ProgressTracker: progress of the swarm and of this contributor.
+
+The rules are in docs/design/progress.md, and C applies them.
+"""
 
 from __future__ import annotations
 

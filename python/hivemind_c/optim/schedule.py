@@ -1,7 +1,7 @@
 """What is done when: which part of an epoch's end happens before step() returns, and which in the background.
 
-Pure: options in, a plan out. docs/OPTIMIZER.md shows the same as a table and as timelines, and tests hold the two
-together.
+Pure: options in, a plan out. docs/reference/optimizer.md shows the same as a table and as timelines, and tests
+hold the two together.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ def test_changes_reach_the_module_behind(folder):
         (["-m", "nowhere"], "nowhere cannot be run: there is no such module; install it, or check its spelling"),
         (
             ["-m", "hivemind.nowhere"],
-            "hivemind.nowhere cannot be run: hivemind_c has no hivemind.nowhere: no name here is like it. See docs/MIGRATING.md",
+            "hivemind.nowhere cannot be run: hivemind_c has no hivemind.nowhere: no name here is like it. See docs/howto/migrate-from-hivemind.md",
         ),
         (["-m"], "-m cannot be run: no module stands behind it"),
         (["--fast", "train.py"], "--fast cannot be run: it is no option"),
@@ -277,4 +277,4 @@ def test_imported_names_are_there_and_others_are_answered(folder):
     ]
     out, _ = run(folder, "-m", "hivemind_c.as_hivemind", written(folder, "\n".join(lines + tries)), site=False)
     for (statement, answer), printed in zip(ANSWERS.items(), out.splitlines(), strict=True):
-        assert answer in printed and printed.endswith("See docs/MIGRATING.md"), statement
+        assert answer in printed and printed.endswith("See docs/howto/migrate-from-hivemind.md"), statement

@@ -49,7 +49,7 @@ def test_program_runs_through_the_import_hook(hook, path):
 
 
 def renamed(source):
-    """The one change that docs/MIGRATING.md asks for without the import hook."""
+    """The one change that docs/howto/migrate-from-hivemind.md asks for without the import hook."""
     source = re.sub(r"^import hivemind$", "import hivemind_c as hivemind", source, flags=re.M)
     return re.sub(r"^from hivemind([. ])", r"from hivemind_c\1", source, flags=re.M)
 

@@ -1,4 +1,7 @@
-"""The names that programs written for hivemind import, beside what the other tests use anyway (docs/MIGRATING.md)."""
+"""The names that programs written for hivemind import, beside what the other tests use anyway.
+
+docs/howto/migrate-from-hivemind.md lists the differences.
+"""
 
 import logging
 import threading

@@ -178,7 +178,7 @@ def test_readme_names_existing_targets_and_files():
     assert isinstance(eval(line, {"L": L, "HivemindStrategy": HivemindStrategy}).strategy, HivemindStrategy)
 
 
-@pytest.mark.parametrize("path", ["docs/STRATEGY.md"])
+@pytest.mark.parametrize("path", ["docs/reference/strategy.md"])
 def test_the_guide_names_every_option(path):
     import inspect
 

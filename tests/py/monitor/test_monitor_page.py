@@ -320,4 +320,4 @@ def test_lists_are_taken_as_older_programs_have_them():
 def test_the_docs_show_the_page():
     picture = pathlib.Path(__file__).parents[3] / "docs/pictures/monitor.png"
     assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size < 300_000
-    assert "pictures/monitor.png" in (picture.parents[1] / "MONITOR.md").read_text()
+    assert "pictures/monitor.png" in (picture.parents[1] / "howto/monitor.md").read_text()

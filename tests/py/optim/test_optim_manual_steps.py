@@ -121,7 +121,7 @@ def test_late_average_is_added_to_later_training(make):
 
 
 def test_batches_are_stepped_beside_averagings(make):
-    """The loop of docs/OPTIMIZER.md, with fewer batches between averagings."""
+    """The loop of docs/reference/optimizer.md, with fewer batches between averagings."""
     peers = [make(i, seed=i, optimizer="sgd", delta_rule_averaging=True) for i in range(2)]
     apart = (flat(peers[0].model) - flat(peers[1].model)).norm()
 

@@ -1,4 +1,4 @@
-"""The schedule of all work: properties of all schedules, and docs/OPTIMIZER.md's table, line by line."""
+"""The schedule of all work: properties of all schedules, and docs/reference/optimizer.md's table, line by line."""
 
 import itertools
 import pathlib
@@ -8,7 +8,7 @@ import pytest
 
 from hivemind_c.optim.schedule import Action, Schedule
 
-PAGE = pathlib.Path(__file__).parents[3] / "docs" / "OPTIMIZER.md"
+PAGE = pathlib.Path(__file__).parents[3] / "docs/reference/optimizer.md"
 
 
 def schedules():

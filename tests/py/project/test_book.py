@@ -14,7 +14,7 @@ import hivemind_c
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PAGES = sorted(
     [
-        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
         ROOT / "README.md",
         ROOT / "CHANGELOG.md",
         ROOT / "CONTRIBUTING.md",
@@ -65,8 +65,8 @@ def test_a_dead_link_is_an_error(tmp_path, capsys):
     finally:
         sys.path.remove(str(ROOT / "scripts"))
     book.lay_out(tmp_path / "pages")
-    page = tmp_path / "pages" / "docs" / "HOW.md"
-    page.write_text(page.read_text() + "\n[dead](NOWHERE.md) [deader](MATCH.md#nowhere)\n")
+    page = tmp_path / "pages/docs/explanation/how-it-works.md"
+    page.write_text(page.read_text() + "\n[dead](NOWHERE.md) [deader](../design/matchmaking.md#nowhere)\n")
     config = (ROOT / "mkdocs.yml").read_text()
     (tmp_path / "mkdocs.yml").write_text(
         config.replace("build/book", str(tmp_path / "pages")).replace("build/site", str(tmp_path / "site"))
@@ -98,7 +98,7 @@ def test_front_page_pictures_are_short_and_show_a_swarm():
 
 @pytest.mark.parametrize("name", ["Optimizer", "DHT", "DecentralizedAverager", "ProgressTracker"])
 def test_the_table_of_options_is_the_codes(name):
-    text = (ROOT / "docs/OPTIONS.md").read_text()
+    text = (ROOT / "docs/reference/options.md").read_text()
     table = text[text.index(f"<!-- {name} -->") :].split("\n\n")[1]
     said = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", table, re.M))
     known = {}

@@ -1,4 +1,4 @@
-"""The examples on the pages are run: Python as it stands, commands as a person types them. Examples that cannot run here stand in docs/TESTING.md, each with the reason."""
+"""The examples on the pages are run: Python as it stands, commands as a person types them. Examples that cannot run here stand in docs/explanation/how-it-is-tested.md, each with the reason."""
 
 import json
 import os
@@ -52,43 +52,43 @@ class Small(L.LightningModule):
 #: page: (what a reader has already, what must be so after its blocks have run one after the other)
 PYTHON = {
     "README.md": ("", "assert isinstance(trainer.strategy, HivemindStrategy)"),
-    "docs/AVERAGING.md": (
+    "docs/reference/averager.md": (
         ANOTHER + "import torch\nweights, bias = torch.zeros(3), torch.zeros(1)\n"
         "partner = hivemind_c.DecentralizedAverager([torch.ones(3), torch.ones(1)], another, prefix='run1', start=True)\n"
         "control = partner.step(gather={'loss': 0.5}, weight=32, timeout=60, wait=False)",
         "assert sorted(said['loss'] for said in gathered.values()) == [0.3, 0.5] and torch.equal(weights, torch.full((3,), 0.5)) and control.result()",
     ),
-    "docs/COMPRESSION.md": (
+    "docs/reference/compression.md": (
         "import numpy, torch\nfrom hivemind_c import *\nfrom hivemind_c.compression import *\ngradient = torch.randn(64)",
         "assert 1_000_000 <= len(data) < 1_010_000 and tensor.shape == (1000, 1000)\nassert (deserialize_torch_tensor(sent) - gradient).abs().max() < 1\n"
         "assert Signs().encode(torch.tensor([1.0] + 7 * [-1.0]), None) == b'\\x80'",
     ),
-    "docs/DHT_USE.md": (
+    "docs/reference/dht.md": (
         ANOTHER + "import numpy\nfrom hivemind_c import Node as _\n"
         "there, numpy_array = _(), numpy.arange(5.0)\nADDRESS = there.addresses[0]",
         "assert value == 21.5 and expiration > get_dht_time()\n"
         "assert dht.get('progress').value[validator.local_public_key].value == 17\n"
         "sender, parcel = there.receive(timeout=60)\nassert bytes(parcel) == numpy_array.tobytes()\nthere.shutdown()",
     ),
-    "docs/MIGRATING.md": ("", "assert optimizer.local_epoch == 5 and Optimizer is hivemind.Optimizer"),
-    "docs/MONITOR.md": (
+    "docs/howto/migrate-from-hivemind.md": ("", "assert optimizer.local_epoch == 5 and Optimizer is hivemind.Optimizer"),
+    "docs/howto/monitor.md": (
         TRAINING + "import os\nos.mkdir('checkpoints')\nstate = dict(run_id='my_run', epoch=1200, metadata={'parameters': 2}, tensors=[torch.ones(2, 4), torch.ones(2), torch.ones(9)])\n"
         "torch.save(state, 'checkpoints/my_run-1200.pt')",
         "assert epoch == 1200 and all((p == 1).all() for p in model.parameters())",
     ),
-    "docs/OPTIMIZER.md": (TRAINING + ANOTHER + "batches = loader", "assert optimizer.local_samples == 8 * 32 and len(dht.get_visible_maddrs()) == 1"),
-    "docs/PROGRESS.md": (ANOTHER + "dht = another", "assert tracker.local_progress.epoch == 1 and not tracker.ready_to_update_epoch"),
-    "docs/STATE.md": (
+    "docs/reference/optimizer.md": (TRAINING + ANOTHER + "batches = loader", "assert optimizer.local_samples == 8 * 32 and len(dht.get_visible_maddrs()) == 1"),
+    "docs/design/progress.md": (ANOTHER + "dht = another", "assert tracker.local_progress.epoch == 1 and not tracker.ready_to_update_epoch"),
+    "docs/design/state.md": (
         ANOTHER + "import torch\nfrom hivemind_c import NoCompression\nfrom hivemind_c.averaging.state import StateSharing as Sharing\ndht = hivemind_c.DHT(peers, start=True)\n"
         "epoch, tensors = 3, [torch.ones(4)]\noffered = Sharing(another, 'my_run', compression=NoCompression()); offered.offer(3, [torch.ones(4)], metadata={'lr': 0.1})",
         "assert state.epoch == 3 and torch.equal(state.tensors[0], torch.ones(4)) and state.metadata == {'lr': 0.1}",
     ),
-    "docs/STRATEGY.md": (
+    "docs/reference/strategy.md": (
         TRAINING + ANOTHER + SMALL + "import transformers\nfrom transformers import TrainingArguments\nmodel = Small()",
         "from types import SimpleNamespace as Made\nstub = Made(strategy=Made(global_epoch=10_000), should_stop=False)\nStopAt().on_train_batch_end(stub)\nassert stub.should_stop\n"
         "trainer.args.max_steps, trainer.args.remove_unused_columns = 3, False  # the model is still in Fabric's wrapping\ntrainer.train()\nassert optimizer.local_samples == 24 and trainer.state.global_step == 3",
     ),
-    "docs/UNRELIABLE.md": ("", "assert optimizer.run_id == 'spot'"),
+    "docs/howto/unreliable-machines.md": ("", "assert optimizer.run_id == 'spot'"),
     "benchmarks/README.md": (
         "import sys\nsys.path.insert(0, ROOT)",
         "from benchmarks.frame import Run, as_table\nbuild_c = lambda: None\nc_program = lambda program, side: {'gb_per_s': 12.0 if side == 'ours' else 2.0}\n"
@@ -134,8 +134,8 @@ def commands():
 
 
 def elsewhere():
-    """{command: why it is not run as it stands, or which test runs what it starts}, as docs/TESTING.md tells."""
-    text = (ROOT / "docs/TESTING.md").read_text()
+    """{command: why it is not run as it stands, or which test runs what it starts}, as docs/explanation/how-it-is-tested.md tells."""
+    text = (ROOT / "docs/explanation/how-it-is-tested.md").read_text()
     return dict(re.findall(r"^\| `(.+?)` \| (.+?) \|$", text[text.index("<!-- commands -->") :].split("\n\n")[1], re.M))
 
 

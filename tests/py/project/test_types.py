@@ -1,5 +1,5 @@
 """The output of mypy on programs that use hivemind_c, with torch and Lightning at hand: of the lines that the front
-page and STRATEGY.md show."""
+page and the page of the strategy show."""
 
 import os
 import re
@@ -39,7 +39,7 @@ follow_imports = silent
 
 def shown():
     """The pages' Python, but for the block that needs transformers, whose types are no business of ours."""
-    for page in (ROOT / "README.md", ROOT / "docs/STRATEGY.md"):
+    for page in (ROOT / "README.md", ROOT / "docs/reference/strategy.md"):
         yield (
             page.name,
             [re.sub(r"import lightning as L\n", "", block) for block in blocks(page) if "transformers" not in block],

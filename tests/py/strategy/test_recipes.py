@@ -1,5 +1,5 @@
-"""The loop that docs/STRATEGY.md shows for those without Lightning's Trainer, as it stands there and in the ways that
-the text tells: it trains as plain torch does."""
+"""The loop that docs/reference/strategy.md shows for a program without the Trainer, as it stands there and in the
+ways that the text tells: it trains as plain torch does."""
 
 import pathlib
 import re
@@ -12,7 +12,7 @@ from hivemind_c import HivemindStrategy
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 HERE = "/ip4/127.0.0.1/tcp/0"
-GUIDE = (pathlib.Path(__file__).resolve().parents[3] / "docs/STRATEGY.md").read_text()
+GUIDE = (pathlib.Path(__file__).resolve().parents[3] / "docs/reference/strategy.md").read_text()
 EPOCHS = 3
 
 
