@@ -9,6 +9,7 @@
 #ifndef HV_NET_WORLD_H
 #define HV_NET_WORLD_H
 
+#include "core/peers/spoken.h"
 #include "net/clock.h"
 #include "net/transport/callers.h"
 #include "net/transport/grpc.h"
@@ -96,6 +97,8 @@ void hv_links_tick(hv_loop *loop); /* drops unused links; called every second */
 /* ---- calls.c: unary calls; the functions with hv_env fill it ---- */
 hv_status hv_calls_ask(hv_env *env, hv_call *call, const hv_msg *request);
 void hv_calls_cancel(hv_env *env, hv_call *call);
+/* Asks a peer for its versions, which go to hv_env.spoken. `done` is called outside of steps of core. */
+hv_status hv_calls_meet(hv_loop *loop, hv_call *call);
 void hv_calls_reply(hv_env *env, hv_request *request, const hv_msg *answer);
 void hv_calls_accept(hv_loop *loop); /* keeps a number of accepts waiting for callers */
 void hv_calls_tick(hv_loop *loop);   /* cancels incoming calls of slow peers; called every second */
@@ -116,6 +119,7 @@ void hv_streams_end(hv_loop *loop);  /* cancels all streams */
 /* ---- the loop ---- */
 struct hv_loop {
   hv_env env;
+  hv_spoken spoken;
   hv_mem *mem;
   hv_log *log;
   const hv_identity *identity;
