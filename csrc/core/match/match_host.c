@@ -1,6 +1,8 @@
 #include "core/match/match_inner.h"
 #include "core/peers/contact.h"
+#include "core/versions.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { SUMMON_FIRST_MS = 300, SUMMON_FACTOR = 3 };
@@ -173,8 +175,27 @@ static int begin_group(match_gathering *g, match_joiner **group, size_t n) {
   return status == HV_OK;
 }
 
+/* Sends away those present who do not speak the version that most of them speak. */
+static void part_versions(match_gathering *g) {
+  int all;
+  uint32_t version = match_common_version(g, &all);
+  if (all)
+    return;
+  char text[HV_VERSIONS_TEXT_MAX];
+  snprintf(text, sizeof text, "the group speaks version %u of the protocol, and this peer does not: upgrade the older hivemind_c",
+           version);
+  for (match_joiner *j = g->joiners, *next; j; j = next) {
+    next = j->next;
+    if (j->present && j->stream && !match_speaks(j, version))
+      send_away(j, HV_VERSION, text);
+  }
+}
+
 /* Everybody who is present, in groups of even sizes. Returns how many were taken. */
 static size_t begin_all(match_gathering *g) {
+  part_versions(g);
+  if (g->n_present < match_least(g->match))
+    return 0;
   match_joiner *line[MATCH_JOINERS_MAX], *group[HV_ROUND_MEMBERS_MAX];
   size_t n = line_up(g, line), owners = 0, taken = 0;
   while (owners < n && can_own(line[owners]))

@@ -5,9 +5,9 @@
  * Thread: the hive thread.
  * Files: match.c (life, registry; calls all others), match_seek.c (this node's way to a group), match_host.c (peers that gather at
  * this node), match_count.c (how many a group is to have, and when it begins), match_move.c (this node's way from epoch to epoch),
- * match_ask.c (questions to single peers), match_facts.c (epochs that began, limits). Each calls only files named after it;
- * match_host.c reports to the seek through hv_match.on.
- * Place: the number of an epoch plus 1; 0 stands for none (roster.h).
+ * match_ask.c (questions to single peers), match_speak.c (versions of the protocol), match_facts.c (epochs that began, limits).
+ * Each calls only files named after it; match_host.c reports to the seek through hv_match.on. Place: the number of an epoch plus 1;
+ * 0 stands for none (roster.h).
  */
 #ifndef HV_CORE_MATCH_INNER_H
 #define HV_CORE_MATCH_INNER_H
@@ -223,6 +223,13 @@ void match_ask_laggards(hv_match *match);
 void match_ask_learned(hv_match *match, const hv_peer_id *host, hv_span schema_text);
 /* Ends all questions of a match. */
 void match_ask_fini(hv_match *match);
+
+/* ---- match_speak.c ---- */
+/* The version of the protocol that most of those present speak, among equals the highest. Members talk to each other, so that a
+ * group needs a common one. *all: 1 if all present speak it. */
+uint32_t match_common_version(const match_gathering *g, int *all);
+/* True if the joiner speaks this version. */
+int match_speaks(const match_joiner *joiner, uint32_t version);
 
 /* ---- match_move.c ---- */
 /* This node is at that place from now on (0: at an epoch without a number). */

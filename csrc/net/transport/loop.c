@@ -129,6 +129,7 @@ static void fill_env(hv_loop *loop) {
       .world = loop,
       .mem = loop->mem,
       .log = loop->log,
+      .spoken = &loop->spoken,
       .now_us = env_now,
       .random = env_random,
       .timer_set = env_timer_set,
@@ -182,6 +183,9 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
   hv_status status = hv_timers_reserve(&loop->timers, SPARE_TIMERS);
   if (status != HV_OK)
     hv_fail(err, status, "cannot start a node: no memory; raise the memory limit");
+  if (status == HV_OK && (status = hv_spoken_init(&loop->spoken, loop->mem, &config->versions)) != HV_OK)
+    hv_fail(err, status, "cannot start a node: versions %u to %u of the protocol are no range; use 1 or more, the lowest first",
+            config->versions.lowest, config->versions.highest);
   if (status == HV_OK)
     status = hv_grpc_new(loop->mem, loop->identity, loop->insecure, &loop->grpc, err);
   if (status == HV_OK)
@@ -389,6 +393,7 @@ void hv_loop_free(hv_loop *loop) {
   hv_timers_fini(&loop->timers);
   hv_timers_fini(&loop->deadlines);
   hv_callers_fini(&loop->callers);
+  hv_spoken_fini(&loop->spoken);
   hv_sockets_forget(&loop->sockets);
   hv_buf_fini(&loop->scratch);
   hv_buf_fini(&loop->outgoing);

@@ -9,6 +9,7 @@
 #ifndef HV_NET_WORLD_H
 #define HV_NET_WORLD_H
 
+#include "core/peers/spoken.h"
 #include "net/clock.h"
 #include "net/transport/callers.h"
 #include "net/transport/door.h"
@@ -97,6 +98,8 @@ void hv_links_tick(hv_loop *loop); /* drops unused links; called every second */
 /* ---- calls.c: unary calls; the functions with hv_env fill it ---- */
 hv_status hv_calls_ask(hv_env *env, hv_call *call, const hv_msg *request);
 void hv_calls_cancel(hv_env *env, hv_call *call);
+/* Asks a peer for its versions, which go to hv_env.spoken. `done` is called outside of steps of core. */
+hv_status hv_calls_meet(hv_loop *loop, hv_call *call);
 void hv_calls_reply(hv_env *env, hv_request *request, const hv_msg *answer);
 /* A peer called on the connection from that address: the door keeps it before those on which nobody has called. */
 void hv_calls_know(hv_loop *loop, hv_caller *caller, const hv_addr *from);
@@ -119,6 +122,7 @@ void hv_streams_end(hv_loop *loop);  /* cancels all streams */
 /* ---- the loop ---- */
 struct hv_loop {
   hv_env env;
+  hv_spoken spoken;
   hv_mem *mem;
   hv_log *log;
   const hv_identity *identity;
