@@ -188,6 +188,9 @@ typedef struct hv_hive_state {
  * HV_TIMEOUT, HV_NOMEM. */
 hv_status hv_hive_state_load(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t size_max, uint64_t epoch_least,
                              hv_future **out);
+/* Searches once for the state that hv_hive_state_load would download, and downloads nothing. Result: 8 bytes, the epoch of that
+ * state, little endian. The future fails as that of hv_hive_state_load: HV_NOT_FOUND if nobody offers such a state. */
+hv_status hv_hive_state_look(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t epoch_least, hv_future **out);
 
 /* ---- progress of this program and of the swarm; the rules are in core/progress/progress.h and core/progress/tally.h ---- */
 
@@ -250,6 +253,10 @@ void hv_hive_progress_read(hv_hive_progress *progress, hv_hive_progress_state *o
 hv_status hv_hive_progress_refresh(hv_hive_progress *progress);
 /* Withdraws the report: this contributor does not count until it reports again. */
 hv_status hv_hive_progress_withdraw(hv_hive_progress *progress);
+/* Nobody had a state of `epoch`: the owners that claim it or a later epoch do not count with such claims for for_ms (at most an
+ * hour). Returns once the figures are without them. HV_INVALID: epoch 0, or no time. HV_TIMEOUT: the hive thread is too busy, and
+ * does it later. HV_CLOSED. */
+hv_status hv_hive_progress_disbelieve(hv_hive_progress *progress, uint64_t epoch, uint32_t for_ms);
 /* Waits until hv_hive_progress_state.fetched is 1, for at most timeout_ms; UINT32_MAX: no limit. HV_OK, HV_TIMEOUT, HV_CLOSED. */
 hv_status hv_hive_progress_wait(hv_hive_progress *progress, uint32_t timeout_ms);
 

@@ -54,10 +54,11 @@ static void load_report(hv_loader *l) {
     if (d->n_good && (!most || d->n_good > most->n_good))
       most = d;
   }
-  if (l->status == HV_OK)
+  if (l->has_manifest && l->status == HV_OK)
     hv_env_log(l->env, HV_LOG_DEBUG, "state", "state_loaded", "the swarm's state of epoch %llu came: %llu bytes from %u peers",
                (unsigned long long)l->epoch, (unsigned long long)l->manifest.image, l->seen.donors);
   load->manifest = l->has_manifest ? &l->manifest : NULL;
+  load->epoch = l->epoch;
   load->digest = l->digest;
   load->donor = most ? most->id : (hv_peer_id){{0}};
   load->seen = l->seen;
@@ -207,6 +208,10 @@ static void choose(hv_loader *l, const hv_ballot *ballots, size_t n, size_t choi
   l->epoch = b->epoch;
   l->digest = b->digest;
   l->claimed = b->size < HV_MANIFEST_IMAGE_MAX ? b->size : HV_MANIFEST_IMAGE_MAX;
+  if (l->load->only_look) {
+    load_end(l, HV_OK, "%s", "");
+    return;
+  }
   if (!gather_donors(l, ballots, n)) {
     load_end(l, HV_NOMEM, "cannot load the state: no memory; raise the memory limit");
     return;
@@ -389,7 +394,7 @@ hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht,
   l->memory = memory;
   l->over = over;
   l->arg = arg;
-  l->looks_left = l->config.looks;
+  l->looks_left = load->only_look ? 0 : l->config.looks;
   memcpy(l->key, load->prefix.data, load->prefix.size);
   memcpy(l->key + load->prefix.size, suffix, sizeof suffix - 1);
   l->key_size = load->prefix.size + sizeof suffix - 1;

@@ -152,6 +152,22 @@ class StateSharing:
             _compare(schema, like)
         return LoadedState(epoch, metadata, [_tensor(buffer, *kind) for buffer, kind in zip(buffers, schema)], donor)
 
+    def look(self, timeout: Optional[float] = None, *, epoch_least: int = 0) -> int:
+        """Returns the epoch of the state that load() would return, and downloads nothing. It searches once.
+
+        Raises HivemindLookupError if no peer offers such a state.
+
+        Args:
+            timeout: Longest time in seconds. None: no limit.
+            epoch_least: Oldest epoch that is accepted.
+        """
+        future = self._node.state_look(self._key, timeout, epoch_least)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
 
 def _dtype_name(tensor: Any) -> str:
     name = str(tensor.dtype).replace("torch.", "")

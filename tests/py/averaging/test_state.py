@@ -57,6 +57,17 @@ def test_a_state_comes_as_it_was_offered(pair):
     loaded.tensors[0].add_(1)  # they are nobody else's
 
 
+def test_look_names_the_epoch_that_load_would_give(pair):
+    donor, joiner = pair
+    with pytest.raises(HivemindLookupError):
+        StateSharing(joiner, "looked").look(30)
+    StateSharing(donor, "looked").offer(12, model())
+    looker = StateSharing(joiner, "looked")
+    assert looker.look(30) == looker.look(30, epoch_least=12) == 12
+    with pytest.raises(HivemindLookupError, match="13 or later"):
+        looker.look(30, epoch_least=13)
+
+
 def test_equal_states_have_equal_digests_and_others_do_not(pair):
     first, second = (StateSharing(node, "run") for node in pair)
     digest = first.offer(3, model(), {"lr": 0.1})

@@ -609,6 +609,29 @@ static void load_keeps_the_callers_limits(void **unused) {
   close_scene(&sc);
 }
 
+static void look_finds_the_offered_epoch_and_downloads_nothing(void **unused) {
+  (void)unused;
+  static const struct {
+    uint64_t least;
+    hv_status status;
+  } looks[] = {{0, HV_OK}, {3, HV_OK}, {4, HV_NOT_FOUND}};
+  scene sc;
+  open_scene(&sc, 244, 0);
+  nodes(&sc, 2);
+  offers(&sc, 0, 7, 3, 1000, HV_CODEC_NONE);
+  all_offered(&sc);
+  for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
+    load(&sc, 1);
+    sc.try.load.only_look = 1;
+    sc.try.load.epoch_least = looks[i].least;
+    ends(&sc, looks[i].status);
+    assert_int_equal(sc.try.epoch, looks[i].status == HV_OK ? 3 : 0);
+    assert_int_equal(sc.try.load.seen.looks, 1); /* also where nobody offers it: it does not wait for an offer */
+    assert_int_equal(sc.try.rooms, 0);
+  }
+  close_scene(&sc);
+}
+
 static void a_load_that_takes_too_long_ends(void **unused) {
   (void)unused;
   scene sc;
@@ -741,6 +764,7 @@ int main(void) {
       cmocka_unit_test(load_says_at_once_that_nobody_offers),
       cmocka_unit_test(clients_vote_on_the_state_but_serve_nobody),
       cmocka_unit_test(load_keeps_the_callers_limits),
+      cmocka_unit_test(look_finds_the_offered_epoch_and_downloads_nothing),
       cmocka_unit_test(a_load_that_takes_too_long_ends),
       cmocka_unit_test(ending_node_completes_its_loads_and_offers),
       cmocka_unit_test(node_fails_alone_at_every_allocation_and_leaks_nothing),
