@@ -26,8 +26,8 @@ static PyObject *loaded_tuple(bind_state *state, hv_future *future, hv_span byte
   }
   if (!parts)
     return NULL;
-  return Py_BuildValue("(Ky#NN)", (unsigned long long)got.epoch, (const char *)got.metadata.data, (Py_ssize_t)got.metadata.size,
-                       bind_peer_text(donor), parts);
+  return Py_BuildValue("(Ky#NNy#)", (unsigned long long)got.epoch, (const char *)got.metadata.data, (Py_ssize_t)got.metadata.size,
+                       bind_peer_text(donor), parts, (const char *)got.digest.bytes, (Py_ssize_t)sizeof got.digest.bytes);
 }
 
 static const bind_future_kind offer_kind = {.awaited = "a state to be offered", .convert = bind_future_bytes};
@@ -186,16 +186,19 @@ PyObject *bind_state_load(PyObject *object, PyObject *args) {
   Py_buffer prefix;
   PyObject *timeout = Py_None;
   unsigned long long size_max = 0, epoch_least = 0;
+  const char *refused = NULL;
+  Py_ssize_t refused_size = 0;
   uint32_t timeout_ms;
   hv_future *future = NULL;
-  if (bind_node_check(self) < 0 || !PyArg_ParseTuple(args, "y*|OKK:state_load", &prefix, &timeout, &size_max, &epoch_least))
+  if (bind_node_check(self) < 0 ||
+      !PyArg_ParseTuple(args, "y*|OKKy#:state_load", &prefix, &timeout, &size_max, &epoch_least, &refused, &refused_size))
     return NULL;
   if (load_timeout(timeout, &timeout_ms) < 0) {
     PyBuffer_Release(&prefix);
     return NULL;
   }
-  hv_status status =
-      hv_hive_state_load(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), timeout_ms, size_max, epoch_least, &future);
+  hv_status status = hv_hive_state_load(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), timeout_ms, size_max, epoch_least,
+                                        hv_span_of(refused, (size_t)refused_size), &future);
   PyBuffer_Release(&prefix);
   return bind_node_future(self, &load_kind, status, future);
 }

@@ -247,8 +247,13 @@ static hv_status begin_load(hv_hive *hive, hv_state_load load, hv_future **out) 
 }
 
 hv_status hv_hive_state_load(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t size_max, uint64_t epoch_least,
-                             hv_future **out) {
+                             hv_span refused, hv_future **out) {
   hv_state_load load = {.prefix = prefix, .timeout_ms = timeout_ms, .size_max = size_max, .epoch_least = epoch_least};
+  if (refused.size % sizeof *load.refused || refused.size > sizeof load.refused)
+    return HV_INVALID;
+  load.n_refused = refused.size / sizeof *load.refused;
+  if (refused.size)
+    memcpy(load.refused, refused.data, refused.size);
   return begin_load(hive, load, out);
 }
 

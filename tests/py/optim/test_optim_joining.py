@@ -179,6 +179,33 @@ def test_each_doubt_lasts_longer_until_a_state_is_loaded(peer, dhts, caplog):
     liar.shutdown()
 
 
+def test_joiner_refuses_a_state_that_is_nan_or_too_large(peer, dhts, caplog):
+    """The stranger's states are newer than the trainers', and it offers nothing else."""
+    run = dict(run_id=f"join {next(RUNS)}", target_batch_size=32, optimizer="adamw")
+    old = [peer(0, **run), peer(1, **run)]
+    train_together(old, 2)
+    old[1].optimizer.state_averager.offers.withdraw()
+    averager = old[0].optimizer.state_averager
+    averager.share_state(2)
+    metadata, tensors, _ = averager.get_current_state()
+    late = peer(2, network(seed=9), **run)
+    most = late.optimizer.state_averager._state_size_max()
+    own = sum(tensor.nbytes for tensor in tensors)
+    assert own < most < 4 * own, "the limit fits the state, and little more"
+    stranger = StateSharing(dhts[3], averager.prefix)
+    useless = (
+        ("values that are not finite", [torch.full_like(t, math.nan) for t in tensors]),
+        ("and the limit is", [*tensors, torch.ones(most)]),
+    )
+    for epoch, (why, given) in enumerate(useless, 5):
+        stranger.offer(epoch, given, metadata)
+        with caplog.at_level(logging.WARNING, "hivemind_c"):
+            assert late.optimizer.load_state_from_peers(timeout=PATIENCE, epoch_least=1)
+            assert eventually(lambda: any(why in line for line in caplog.messages)), caplog.messages
+        assert late.optimizer.local_epoch == 2 and torch.equal(flat(late.model), flat(old[0].model))
+    stranger.withdraw()
+
+
 # ---- there is somebody who could give it: it is to be had, whatever that one waits for ----
 
 WAITS_LONG = dict(matchmaking_time=PATIENCE, averaging_timeout=2 * PATIENCE, shutdown_timeout=0.1)
@@ -381,6 +408,8 @@ def test_strangers_state_that_does_not_fit_is_refused(peer):
         ({**metadata, "optimizer": {**metadata["optimizer"], "groups": [7]}}, tensors),
         (metadata, tensors[:-1]),
         (metadata, [tensors[0].t(), *tensors[1:]]),
+        (metadata, [torch.full_like(tensors[0], math.nan), *tensors[1:]]),
+        (metadata, [*tensors[:-1], torch.full_like(tensors[-1], math.inf)]),
         ([], tensors),
     ]
     for wrong, given in damaged:
