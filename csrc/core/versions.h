@@ -3,7 +3,7 @@
  * Room: core (uses base). Pure functions; no state.
  * Thread: any.
  * Limits: versions are 1 to HV_VERSIONS_MAX. Feature bits that this node does not know are kept and have no effect.
- * Rules: docs/WIRE.md, "Versions".
+ * Rules: docs/design/wire.md, "Versions".
  */
 #ifndef HV_CORE_VERSIONS_H
 #define HV_CORE_VERSIONS_H

@@ -185,10 +185,14 @@ typedef struct hv_hive_state {
 /* Downloads the state that a majority of the announcements names. Result: an hv_hive_state, and `peer`, the donor that sent most.
  * The metadata and parts belong to the future, too. Each part begins at a multiple of 64 bytes, and the program may write to it.
  * timeout_ms 0: 600 s. size_max: most bytes; 0: no limit but the hive's memory. epoch_least: no older epoch is loaded.
- * HV_NOT_FOUND: no peer offers a state of such an epoch. HV_STATE: no majority. HV_UNREACHABLE: no donor answers. HV_TOO_LARGE,
- * HV_TIMEOUT, HV_NOMEM. */
+ * refused: the digests of up to 16 states that are not loaded, 32 bytes each; peers that announce them have no vote.
+ * HV_INVALID: refused has another size. HV_NOT_FOUND: no peer offers a state of such an epoch. HV_STATE: no majority.
+ * HV_UNREACHABLE: no donor answers. HV_TOO_LARGE, HV_TIMEOUT, HV_NOMEM. */
 hv_status hv_hive_state_load(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t size_max, uint64_t epoch_least,
-                             hv_future **out);
+                             hv_span refused, hv_future **out);
+/* Searches once for the state that hv_hive_state_load would download, and downloads nothing. Result: 8 bytes, the epoch of that
+ * state, little endian. The future fails as that of hv_hive_state_load: HV_NOT_FOUND if nobody offers such a state. */
+hv_status hv_hive_state_look(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t epoch_least, hv_future **out);
 
 /* ---- progress of this program and of the swarm; the rules are in core/progress/progress.h and core/progress/tally.h ---- */
 
@@ -251,6 +255,10 @@ void hv_hive_progress_read(hv_hive_progress *progress, hv_hive_progress_state *o
 hv_status hv_hive_progress_refresh(hv_hive_progress *progress);
 /* Withdraws the report: this contributor does not count until it reports again. */
 hv_status hv_hive_progress_withdraw(hv_hive_progress *progress);
+/* Nobody had a state of `epoch`: the owners that claim it or a later epoch do not count with such claims for for_ms (at most an
+ * hour). Returns once the figures are without them. HV_INVALID: epoch 0, or no time. HV_TIMEOUT: the hive thread is too busy, and
+ * does it later. HV_CLOSED. */
+hv_status hv_hive_progress_disbelieve(hv_hive_progress *progress, uint64_t epoch, uint32_t for_ms);
 /* Waits until hv_hive_progress_state.fetched is 1, for at most timeout_ms; UINT32_MAX: no limit. HV_OK, HV_TIMEOUT, HV_CLOSED. */
 hv_status hv_hive_progress_wait(hv_hive_progress *progress, uint32_t timeout_ms);
 
@@ -282,6 +290,7 @@ typedef struct hv_hive_averager_config {
   uint32_t request_ms;    /* timeout of one question in matchmaking; 0: 2,000 */
   size_t min_vector;      /* values: a member that would average fewer of them for the group averages none */
   double bandwidth;       /* bytes per second of this peer's link; 0: not known, so rounds measure it */
+  double weight_max;      /* a member counts with at most this weight; the same at all members; 0: no limit */
   int auxiliary;          /* 1: this peer averages for the others and contributes no values */
   int apart;              /* 1: no peer knows of this one, or waits for it, before its first step or hv_hive_averager_reached */
 } hv_hive_averager_config;

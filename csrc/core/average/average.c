@@ -345,6 +345,19 @@ static void round_released(void *arg) {
     average_drop(self);
 }
 
+/* Names a member once, of the last HV_AVERAGE_NAMED. */
+static void weight_overstated(void *arg, const hv_peer_id *member, float stated) {
+  hv_average *self = arg;
+  char who[HV_PEER_SHORT_MAX];
+  for (size_t i = 0; i < HV_AVERAGE_NAMED; i++)
+    if (hv_peer_equal(&self->named[i], member))
+      return;
+  self->named[self->n_named++ % HV_AVERAGE_NAMED] = *member;
+  hv_env_log(self->all->env, HV_LOG_WARN, "average", "overstated",
+             "member %s states a weight of %g: it counts with %g, the most of this run, and the rest is lost",
+             hv_peer_short(member, who), (double)stated, self->config.weight_max);
+}
+
 static void reduce(work *w) {
   hv_average *a = w->average;
   const hv_match_group *group = w->group;
@@ -362,14 +375,16 @@ static void reduce(work *w) {
                     .out = a->config.auxiliary ? NULL
                            : a->copies         ? &a->staging
                                                : &a->run,
-                    .weight = w->step->weight,
+                    .weight_max = (float)a->config.weight_max,
                     .stall_ms = a->config.stall_ms,
                     .timeout_ms = round_time(w),
                     .formed_us = w->formed_us,
                     .speed = a->past.speed,
                     .kern = a->kern,
                     .released = round_released,
-                    .released_arg = a};
+                    .overstated = weight_overstated,
+                    .arg = a};
+  round.weight = hv_round_weight(&round, w->step->weight); /* this member overstates nothing */
   memcpy(round.id, group->id, sizeof round.id);
   if (status == HV_OK)
     status = hv_allreduce_begin(a->all->rounds, &round, round_done, w, &w->round, &err);

@@ -51,6 +51,7 @@ typedef struct hv_average_config {
   uint32_t request_ms;   /* timeout of one question in matchmaking, at most half of a seek's time; 0: 2,000 */
   uint64_t min_vector;   /* values: when this node hosts, a member that would own fewer owns none */
   double bandwidth;      /* bytes per second, as stated; rounds measure it later; 0: not known */
+  double weight_max;     /* a member counts with at most this weight; the same at all members; 0: no limit */
   int apart;             /* 1: no peer waits for it before its first step or hv_average_reached */
   int auxiliary;         /* 1: owns a span and contributes nothing; its tensors only give the layout */
   hv_average_gate gate;

@@ -179,6 +179,7 @@ static hv_status start_average(hv_hive_averager *a, const hv_hive_averager_confi
                              .request_ms = config->request_ms,
                              .min_vector = config->min_vector,
                              .bandwidth = config->bandwidth,
+                             .weight_max = config->weight_max,
                              .auxiliary = config->auxiliary,
                              .apart = config->apart,
                              .gate = {enter, leave, a}};

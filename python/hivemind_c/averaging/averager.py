@@ -13,7 +13,17 @@ import _hivemind_c
 from _hivemind_c import Future, HivemindError, HivemindValueError
 
 from hivemind_c import _notebook
-from hivemind_c.averaging.checks import epoch_bytes, epoch_number, ms, packed, seconds, stall_of, vector_size
+from hivemind_c.averaging.checks import (
+    epoch_bytes,
+    epoch_number,
+    most_weight,
+    ms,
+    packed,
+    seconds,
+    stall_of,
+    vector_size,
+    weight_of,
+)
 from hivemind_c.averaging.control import Gathered, StepControl
 from hivemind_c.averaging.settings import AveragerSettings
 from hivemind_c.averaging.staging import Staging
@@ -73,6 +83,7 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
         tensor_infos: One CompressionInfo for each tensor, by which an adaptive compression chooses.
         bandwidth: Bandwidth of this peer in bytes per second, if known. Rounds measure it later. None: unknown.
         min_vector_size: Fewest values that a member reduces, in groups hosted by this peer. A smaller part becomes 0.
+        weight_max: Largest weight with which a member counts. All members need the same. None: no limit.
         auxiliary: Help other peers to average, and contribute nothing.
         allow_state_sharing: Let joining peers download the state. None: True unless in client mode or auxiliary.
         declare_state_period: Seconds between two announcements of an offered state.
@@ -104,6 +115,7 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
         tensor_infos: Optional[Sequence[CompressionInfo]] = None,
         bandwidth: Optional[float] = None,
         min_vector_size: int = 0,
+        weight_max: Optional[float] = None,
         auxiliary: bool = False,
         allow_state_sharing: Optional[bool] = None,
         declare_state_period: float = 30,
@@ -151,6 +163,7 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
             request_ms=ms(request_timeout, "request_timeout"),
             min_vector=vector_size(min_vector_size),
             bandwidth=bandwidth or 0,
+            weight_max=most_weight(weight_max),
             auxiliary=int(auxiliary),
             apart=int(_apart.get()),
         )
@@ -167,6 +180,7 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
             part_size_bytes=part_size_bytes,
             min_vector_size=min_vector_size,
             averaging_alpha=averaging_alpha,
+            weight_max=weight_max,
         )
         self._own_node: Optional[Node] = None
         self._averager: Optional[_hivemind_c.Averager] = None
@@ -292,7 +306,7 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
                     f"scheduled_time is {looking:.3g} s from now, and the step ends after {timeout:g} s: make the "
                     "timeout longer"
                 )
-        weight = self._weight(weight)
+        weight = weight_of(weight, self._auxiliary)
         averager, told = self._mended(), packed(gather)
         try:
             with self._staging.turn:
@@ -366,13 +380,6 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
     def _failed(self, error: HivemindError) -> None:
         logger.warning("%s: averaging failed: %s", self._prefix, error)
 
-    def _weight(self, weight: Optional[float]) -> float:
-        if weight is None:
-            return 0.0 if self._auxiliary else 1.0
-        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < float("inf"):
-            raise HivemindValueError(f"weight must be finite and 0 or more, not {weight!r}")
-        return float(weight)
-
     def _go(self, step: Future) -> None:
         with self._staging.turn:
             if not step.done():  # else what is on the host may be another round's
@@ -398,7 +405,7 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
         return self._running()
 
     def _weigh(self, step: Future, weight: float) -> None:
-        self._running().set_weight(step, self._weight(weight))
+        self._running().set_weight(step, weight_of(weight, self._auxiliary))
 
     # ---- the tensors ----
 

@@ -4,8 +4,11 @@ network is ever run as code."""
 
 from __future__ import annotations
 
+import collections
+import logging
 import math
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+import time
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from _hivemind_c import CODECS, Future, HivemindError, HivemindValueError
 
@@ -14,10 +17,12 @@ from hivemind_c.compression.base import CompressionBase, CompressionInfo
 from hivemind_c.compression.codecs import NoCompression
 from hivemind_c.dht.values import _pack, _unpack
 
+logger = logging.getLogger("hivemind_c.averaging")
 METADATA_MAX = 1 << 20  #: bytes, packed: the core's limit
 _FLOATS = {"float32": 1, "float16": 2, "bfloat16": 3, "float64": 4}  #: as in csrc/kern/dtype.h
 _OTHERS = ("int8", "int16", "int32", "int64", "uint8", "bool")
 _VERSION = 1
+_REFUSED_MAX = 16  #: states, as in csrc/core/state/state.h
 
 
 class LoadedState(NamedTuple):
@@ -54,6 +59,7 @@ class StateSharing:
             min(round(declare_period * 1000), 1 << 30) or 1,
             0.0,
         )
+        self._refused: Deque[bytes] = collections.deque(maxlen=_REFUSED_MAX // 2)  # digests of states of no use
 
     def offer(
         self,
@@ -130,9 +136,11 @@ class StateSharing:
         like: Optional[Sequence[Any]] = None,
         epoch_least: int = 0,
         size_max: int = 0,
+        accept: Optional[Callable[[LoadedState], Any]] = None,
     ) -> LoadedState:
         """Returns the state that a majority of the swarm names, as a LoadedState.
 
+        If a state is too large, or refused, peers that announce it have no vote, and another one is loaded.
         Raises HivemindLookupError if no peer offers a state, and HivemindConnectionError if no donor answers.
 
         Args:
@@ -140,17 +148,68 @@ class StateSharing:
             like: Tensors, or objects with shape and dtype, that the state must match.
             epoch_least: Oldest epoch that is accepted.
             size_max: Most bytes that it may take. 0: no limit.
+            accept: A function that raises ValueError to refuse the state that it is given, now and in later loads.
         """
-        future = self._node.state_load(self._key, timeout, size_max, epoch_least)
+        until, here, refusal = None if timeout is None else time.monotonic() + timeout, list(self._refused), None
+        while True:
+            left = None if until is None else max(until - time.monotonic(), 0.001)
+            future = self._node.state_load(self._key, left, size_max, epoch_least, b"".join(here))
+            try:
+                epoch, packed, donor, buffers, digest = future.result()
+            except BaseException as error:
+                future.cancel()  # after Ctrl-C: nobody waits for it any more
+                if refusal is not None and isinstance(error, HivemindError):
+                    raise refusal from None
+                raise
+            try:
+                return self._made(epoch, packed, donor, buffers, digest, like, accept)
+            except ValueError as error:
+                refusal = error.with_traceback(None)  # whose frames would keep the tensors
+                logger.warning("%s: refusing the state of epoch %d that peers offer: %s", self.prefix, epoch, error)
+            del buffers
+            here.append(digest)
+            if len(here) > _REFUSED_MAX:
+                raise refusal
+
+    def _made(
+        self,
+        epoch: int,
+        packed: bytes,
+        donor: str,
+        buffers: Sequence[memoryview],
+        digest: bytes,
+        like: Optional[Sequence[Any]],
+        accept: Optional[Callable[[LoadedState], Any]],
+    ) -> LoadedState:
+        """The state that these bytes are. ValueError: it is of no use."""
         try:
-            epoch, packed, donor, buffers = future.result()
-        except BaseException:
-            future.cancel()  # after Ctrl-C: nobody waits for it any more
+            schema, metadata = _read(packed, len(buffers))
+            tensors = [_tensor(buffer, *kind) for buffer, kind in zip(buffers, schema)]
+            state = LoadedState(epoch, metadata, tensors, donor)
+            if accept is not None:
+                accept(state)
+        except ValueError:
+            self._refused.append(digest)
             raise
-        schema, metadata = _read(packed, len(buffers))
         if like is not None:
             _compare(schema, like)
-        return LoadedState(epoch, metadata, [_tensor(buffer, *kind) for buffer, kind in zip(buffers, schema)], donor)
+        return state
+
+    def look(self, timeout: Optional[float] = None, *, epoch_least: int = 0) -> int:
+        """Returns the epoch of the state that load() would return, and downloads nothing. It searches once.
+
+        Raises HivemindLookupError if no peer offers such a state.
+
+        Args:
+            timeout: Longest time in seconds. None: no limit.
+            epoch_least: Oldest epoch that is accepted.
+        """
+        future = self._node.state_look(self._key, timeout, epoch_least)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
 
 
 def _dtype_name(tensor: Any) -> str:

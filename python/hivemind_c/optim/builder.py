@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 _SET_HERE = (
     "averaged_tensors dht start prefix compression state_compression tensor_infos auxiliary client_mode "
-    "min_matchmaking_time allreduce_timeout "
+    "min_matchmaking_time allreduce_timeout weight_max "
     "next_chunk_timeout shutdown_timeout"
 ).split()
 #: of TrainingStateAverager alone
 _OF_STATE = "reuse_tensors sync_epoch_when_averaging status_loglevel initialize_optimizer parameter_names".split()
+STATE_WEIGHT = 1.0  #: of each peer's parameters in their average
 LEAST_STALL = 5.0  #: seconds: a shorter silence says nothing about a member
 _TRACKER_SET_HERE = "dht prefix target_batch_size client_mode matchmaking_time start".split()
 
@@ -110,6 +111,7 @@ def _state_averager(o: "Optimizer", **given: Any) -> TrainingStateAverager:
             prefix=f"{o.run_id}_state_averager",
             offload_optimizer=o.schedule.offload_optimizer,
             delta_rule_averaging=o.schedule.use_local_updates and o.schedule.delay_state_averaging,
+            weight_max=STATE_WEIGHT,
             start=True,
             **given,
         )
@@ -124,6 +126,7 @@ def _grad_averager(o: "Optimizer", factory: GradientAveragerFactory, **common: A
         prefix=f"{o.run_id}_grad_averager",
         reuse_grad_buffers=o.reuse_grad_buffers,
         in_place=not o.schedule.delay_optimizer_step,
+        weight_max=float(o.target_batch_size),
         start=True,
         **common,
     )

@@ -105,6 +105,18 @@ class Membership:
             counted_at_once or self.auxiliary or self.group_search.has_begun()
         )
 
+    def _must_load(self: "Optimizer") -> bool:
+        """Whether to load the swarm's state now. Before this peer steps aside for a claim that it is far behind, it
+        looks whether there is such a state: if not, it continues in its own epoch.
+        """
+        if not self._must_catch_up():
+            return False
+        sure = self.missed or self._apart or self.tracker.standing != "behind"
+        if sure or self.belief.is_offered(self.local_epoch + 1):
+            return True
+        self.belief.doubt(self.local_epoch + 2, self.local_epoch)
+        return self._must_catch_up()
+
     def is_left_behind(self: "Optimizer", epoch: int) -> None:
         """Records that the other peers have ended an epoch without this one.
 
@@ -161,7 +173,7 @@ class Membership:
 
     def _load(self: "Optimizer", chase: bool = False, **kwargs: Any) -> bool:
         averager = self.state_averager
-        before, was_apart = self.local_epoch, self._apart
+        before, was_apart, claimed = self.local_epoch, self._apart, self.tracker.global_epoch
         self._step_aside()
         averager.background.drop()
         with self.tracker.pause_updates():
@@ -178,6 +190,9 @@ class Membership:
             )
         if loaded:
             self._load_s = min(self._load_s, time.monotonic() - begun)
+            self.belief.trust()
+        elif claimed > before and not self.auxiliary:
+            self.belief.doubt(claimed, before)
         self._drop_sums(before)
         if not (loaded or was_apart):
             self._enter()

@@ -12,6 +12,7 @@ from hivemind_c._signature import shows_options_of
 from hivemind_c.compression import CompressionBase, NoCompression
 from hivemind_c.dht import get_dht_time
 from hivemind_c.optim import legacy_arguments, options
+from hivemind_c.optim.belief import Belief
 from hivemind_c.optim.builder import averager_options, build, tracker_options
 from hivemind_c.optim.factories import LRScheduler, OptimizerFactory, SchedulerFactory
 from hivemind_c.optim.forecast import Forecast
@@ -19,6 +20,7 @@ from hivemind_c.optim.grad_averager import GradientAveragerFactory
 from hivemind_c.optim.grad_scaler import GradScaler
 from hivemind_c.optim.group_search import GroupSearch
 from hivemind_c.optim.membership import Membership
+from hivemind_c.optim.progress_tracker import STANDINGS
 from hivemind_c.optim.reporter import MetricReports, Reporter
 from hivemind_c.optim.schedule import Action, Schedule
 from hivemind_c.optim.torch_interface import TorchInterface, hooked_if_watched
@@ -167,6 +169,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         if self.grad_averager is not None and batch_size_per_step is not None:
             self.grad_averager.sizes_are_equal()
         self.group_search = GroupSearch(self)
+        self.belief = Belief(self.tracker, self.state_averager)
         self._local_samples, self._joined = 0, False
         self._metric: List[Any] = []
         self.reporter, self._forecast = Reporter(self), Forecast(self)
@@ -225,7 +228,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
             self.grad_averager.expect_batch(batch_size)
 
     def _take_step(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> None:
-        if self._must_catch_up():
+        if self._must_load():
             if grad_scaler is not None and not self.auxiliary:
                 # the batch counts for nothing, but the scaler's update() asks whether it was looked at
                 self._are_grads_finite(grad_scaler)
@@ -331,7 +334,8 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         """Looks for a group when the end of an epoch is near, and ends it when it is there."""
         now = self.tracker.figures()
         self._forecast.update(now)
-        near, there = self._assist() if self.auxiliary else (now.match, now.ready)
+        behind = STANDINGS[now.standing] == "behind"  # then the next step() sees whether to load the swarm's state
+        near, there = self._assist() if self.auxiliary else (now.match and not behind, now.ready and not behind)
         if near and now.peers > 1 and self._forms_groups(now):
             self.group_search.prepare()
         if there:
@@ -352,7 +356,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         if self.missed:  # the epoch before was made without this peer
             self.catch_up()
             return
-        next_epoch = max(self.local_epoch + 1, self.tracker.global_epoch)
+        next_epoch = self.local_epoch + 1
         alone = self.tracker.global_progress.num_peers <= 1
         if alone:
             self.group_search.cancel()

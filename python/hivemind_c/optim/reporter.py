@@ -46,6 +46,7 @@ class Reporter:
         self._loss: Optional[float] = None
         self._errors: Deque[Tuple[int, str]] = collections.deque(maxlen=ERRORS_MAX)
         self._samples = self._rounds = self._failures = 0
+        self._has_cut = False  # samples beyond the most that counts
         self.samples_lost = 0  #: that were summed up and never stepped with
         self._name = os.environ.get("HIVEMIND_NAME") or platform.node() or "?"
 
@@ -91,6 +92,23 @@ class Reporter:
                 epoch,
                 samples,
             )
+
+    def add_cut(self, epoch: int, samples: int, most: int) -> None:
+        """Counts samples beyond the most with which a peer counts. The first time is a warning.
+
+        Args:
+            epoch: Epoch in which they were computed.
+            samples: Number of samples that do not count.
+            most: Number of samples that do.
+        """
+        logger.log(
+            logging.DEBUG if self._has_cut else logging.WARNING,
+            "epoch %d: %d samples of this peer do not count: a peer counts with at most target_batch_size=%d",
+            epoch,
+            samples,
+            most,
+        )
+        self.samples_lost, self._has_cut = self.samples_lost + samples, True
 
     def add_failure(self, epoch: int, why: Any) -> None:
         """Counts a failed round.

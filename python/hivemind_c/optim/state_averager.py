@@ -27,6 +27,7 @@ from hivemind_c.optim.optimizer_state import (  # noqa: F401
     load_optimizer_state,
 )
 from hivemind_c.optim.parameters import Group, copy_all, flat_views
+from hivemind_c.optim.state_checks import StateChecks
 from hivemind_c.optim.state_offers import StateOffers
 from hivemind_c.optim.statistics import describe, describe_scheduler, probe, restore, restore_scheduler, statistics_of
 
@@ -59,7 +60,7 @@ def uncompressed_statistics(chosen: CompressionBase) -> CompressionBase:
     return chosen if isinstance(chosen, (AdaptiveCompressionBase, NoCompression)) else UncompressedStatistics(chosen)
 
 
-class TrainingStateAverager(ManualSteps, DecentralizedAverager):
+class TrainingStateAverager(ManualSteps, StateChecks, DecentralizedAverager):
     """Steps optimizer and scheduler, averages their state with other peers, and shares it with joining peers.
 
     An Optimizer has one. A program that has no Optimizer calls step() itself.
@@ -417,20 +418,10 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
             metadata: Metadata from get_current_state() of the peer.
             tensors: Tensors from get_current_state() of the peer.
         """
+        self._check_state(metadata, tensors)
         main, extra = [p.detach() for p in self.parameters.main], [t.detach() for t in self.extra_tensors]
-        n = len(main)
-        if not isinstance(metadata, dict) or metadata.get("parameters") != n or len(tensors) < n + len(extra):
-            raise ValueError("the state from a peer is of another model: it has another number of tensors")
+        n, epoch = len(main), metadata["epoch"]
         middle, last = tensors[n : len(tensors) - len(extra)], tensors[len(tensors) - len(extra) :]
-        for own, given in zip((*main, *extra), (*tensors[:n], *last)):
-            if tuple(own.shape) != tuple(given.shape):
-                raise ValueError(
-                    f"the state from a peer is of another model: a tensor in it is {tuple(given.shape)}, and "
-                    f"{tuple(own.shape)} here"
-                )
-        epoch = metadata.get("epoch")
-        if not isinstance(epoch, int) or isinstance(epoch, bool) or not 0 <= epoch < 1 << 48:
-            raise ValueError("the state from a peer is damaged: it has no epoch")
         with self.state_lock:
             restore(self.optimizer, metadata.get("optimizer"), middle, self._whole)
             restore_scheduler(self.scheduler, metadata.get("scheduler"))

@@ -165,10 +165,19 @@ class Transition:
             logger.warning("epoch %d: averaging gradients failed, so this peer %s: %s", self.epoch, own, error)
             return
         self.averaged = not self.gradients.was_alone()
+        if self.averaged:
+            self._cut_samples()
         optimizer.reporter.add_round(self.samples)
         self._look_at(members.values())
         self.metric = self.gradients.averaged_metric()
         optimizer.say("Averaged tensors successfully with %d peers", len(members))
+
+    def _cut_samples(self) -> None:
+        """A peer counts with at most target_batch_size samples, and this one with no more."""
+        most = self.optimizer.target_batch_size
+        if self.samples > most:
+            self.optimizer.reporter.add_cut(self.epoch, self.samples - most, most)
+            self.samples = most
 
     def _look_at(self, words: Iterable[Any]) -> None:
         """Where members have different replicas, one of them is the swarm's, and the rest take it over."""

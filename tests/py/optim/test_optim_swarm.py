@@ -79,6 +79,20 @@ def test_peers_are_one_process_with_the_large_batch(swarm, n, way):
         torch.testing.assert_close(ours, expected, rtol=1e-4, atol=2e-6)
 
 
+def test_samples_above_the_target_do_not_count_and_are_lost(swarm, caplog):
+    peers = swarm(2, target_batch_size=30, batch_size_per_step=40)
+    with caplog.at_level(logging.WARNING, "hivemind_c"):
+        train_together(peers, 3)
+    the_same(peers, 3)
+    for peer in peers:
+        assert peer.optimizer.grad_averager.allreduce_kwargs["weight_max"] == 30
+        assert peer.optimizer.state_averager.allreduce_kwargs["weight_max"] == 1
+        above = sum(40 * len(peer.used[epoch]) - 30 for epoch in range(3) if peer.used.get(epoch))
+        assert peer.optimizer.reporter.samples_lost == above > 0
+    assert sum("do not count: a peer counts with at most" in line for line in caplog.messages) == 2, "once each"
+    assert not any("states a weight" in line for line in caplog.messages), "an honest peer overstates nothing"
+
+
 def test_peers_with_adamw_and_all_of_its_statistics_averaged(swarm):
     peers = swarm(3, optimizer="adamw", average_opt_statistics=("exp_avg", "exp_avg_sq"))
     train_together(peers, 4)
