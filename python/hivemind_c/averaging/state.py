@@ -87,6 +87,8 @@ class StateSharing:
         infos = infos or [CompressionInfo.from_tensor(tensor, key=i) for i, tensor in enumerate(tensors)]
         if len(infos) != len(tensors):
             raise ValueError(f"{len(infos)} infos were given for {len(tensors)} tensors: give one for each tensor")
+        if not 0 <= n_own <= len(tensors):
+            raise ValueError(f"n_own must be a number of tensors from 0 to {len(tensors)}, not {n_own!r}")
         schema = [[_dtype_name(tensor), list(tensor.shape)] for tensor in tensors]
         packed = _pack({"version": _VERSION, "tensors": schema, "metadata": metadata}, 0)
         if len(packed) > METADATA_MAX:

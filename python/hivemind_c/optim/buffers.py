@@ -71,9 +71,9 @@ class Buffers:
             samples: Samples that they have seen in the epoch that ends. None: not known.
             alone: True if no other peer trains, so that this peer's buffers are the swarm's.
         """
+        live = self._live()
         if not self:
             return
-        live = self._live()
         self._here = [tensor is not None for tensor in live]
         copy_all(*_pairs(self._taken, live))
         if samples is not None:

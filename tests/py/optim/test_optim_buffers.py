@@ -3,6 +3,7 @@
 import functools
 import itertools
 import logging
+import threading
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 
 import hivemind_c as hivemind
 from hivemind_c.optim.buffers import Buffers
-from optim_support import FEATURES, SHARING, Peer, batch, make, settle, train_together
+from optim_support import FEATURES, QUICK, SHARING, Peer, batch, make, settle, train_together
 
 RUNS = itertools.count()
 COUNT = "1.num_batches_tracked"
@@ -375,6 +376,16 @@ def test_late_and_resized_buffers_stay_local(caplog):
     assert sum("came after the optimizer was made" in line for line in caplog.messages) == 1
 
 
+def test_first_buffer_that_comes_late_is_named(caplog):
+    module = nn.Linear(2, 2)
+    one = Buffers(module)
+    module.register_buffer("late", torch.ones(2))
+    with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
+        one.take(4)
+        one.take(4)
+    assert [("'late'" in line, "stay this peer's own" in line) for line in caplog.messages] == [(True, True)]
+
+
 def test_buffer_in_extra_tensors_is_averaged_once():
     norm = nn.BatchNorm1d(3)
     assert Buffers(norm, but=[norm.running_mean]).offer()[0]["averaged"] == ["running_var"]
@@ -424,3 +435,59 @@ def test_values_that_do_not_fit_leave_the_module_as_it_is(caplog):
     assert norm.running_mean.tolist() == [2.0] * 3 and norm.running_var.tolist() == [1.0] * 3
     assert norm.num_batches_tracked == 0
     assert any("lacks 2 buffers" in line for line in caplog.messages) and "\x1b" not in caplog.text
+
+
+# ---- other peers, other options ----
+
+
+def test_auxiliary_and_client_peers_take_part(swarm, dhts):
+    (first,) = swarm(1, target_batch_size=32)
+    run = dict(run_id=first.optimizer.run_id, target_batch_size=32)
+    models = [normed() for _ in range(2)]
+    helper = make(
+        dhts[2], models[0], auxiliary=True, buffers=models[0], **{**run, **QUICK, "batch_size_per_step": None}
+    )
+    ended = threading.Event()
+
+    def assist():
+        while not ended.is_set():
+            helper.step()
+            ended.wait(0.01)
+
+    with hivemind.DHT(dhts[0].get_visible_maddrs(), client_mode=True, start=True) as behind:
+        client = Peer(7, behind, models[1], buffers=models[1], client_mode=True, **run)
+        thread = threading.Thread(target=assist)
+        try:
+            thread.start()
+            train_together([first, client], 4)
+            assert differing([first, client]) <= {COUNT}
+            assert torch.equal(models[0][1].running_mean, torch.zeros(8))  # it trains nothing, and changes nothing
+        finally:
+            ended.set()
+            thread.join()
+            client.optimizer.shutdown()
+            helper.shutdown()
+
+
+def test_equal_buffers_stay_exact_under_weights_and_compression(dhts):
+    half = hivemind.Float16Compression()
+    run = dict(run_id=f"buffers {next(RUNS)}", target_batch_size=64, delay_state_averaging=False)
+    tensors = [torch.full((5,), 0.1) for _ in range(2)]
+    peers = [
+        Peer(
+            i,
+            dhts[i],
+            normed(),
+            buffers=[tensors[i]],
+            batch_size_per_step=16 - 8 * i,
+            state_averaging_compression=half,
+            **run,
+        )
+        for i in range(2)
+    ]
+    try:
+        train_together(peers, 2)
+        assert all(torch.equal(tensor, torch.full((5,), 0.1)) for tensor in tensors)
+    finally:
+        for peer in peers:
+            peer.optimizer.shutdown()
