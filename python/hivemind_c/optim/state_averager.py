@@ -112,7 +112,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, DecentralizedAverager):
         self.lineage = Lineage(
             lambda: (*self.parameters.main, *(statistic.tensor for statistic in statistics_of(self.optimizer)))
         )
-        self.tensors_to_average, infos = self._averaged(
+        self.tensors_to_average, infos = self._to_average(
             probed, offload_optimizer if reuse_tensors is None else reuse_tensors, parameter_names
         )
         self._before: List[torch.Tensor] = []
@@ -140,7 +140,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, DecentralizedAverager):
             not own and self._tensors.as_they_are and all(t.dtype is not torch.float64 for t in self.tensors_to_average)
         )
 
-    def _averaged(
+    def _to_average(
         self, probed: Sequence[Tuple[int, str, torch.Tensor]], reuse: bool, names: Optional[Sequence[str]]
     ) -> Tuple[List[torch.Tensor], list]:
         main = self._trained()

@@ -53,7 +53,7 @@ class Normed(type(small())):
 torch.manual_seed(len(name))
 module = Normed()
 fixed, targets = data(shuffle=False).dataset.tensors
-strategy = HivemindStrategy(512, run_id="buffers", host_maddrs="/ip4/127.0.0.1/tcp/0", initial_peers=peers,
+strategy = HivemindStrategy(256, run_id="buffers", host_maddrs="/ip4/127.0.0.1/tcp/0", initial_peers=peers,
     matchmaking_time=15)
 trainer(strategy, max_epochs=-1, callbacks=[Tell()]).fit(module, data(shuffle=True))
 """
@@ -85,18 +85,18 @@ def test_two_trainers_evaluate_alike_after_each_epoch():
     try:
         first = running[0]
         address = first.next()["addresses"][0]
-        first.until(lambda told: told["epoch"] >= 5)  # by then its running mean is that of its data
+        first.until(lambda told: told["epoch"] >= 4)  # by then its running mean is that of its data
         running.append(Trainer("the second", address))
         second = running[1]
         second.next()
         joined = second.until(lambda told: told["peers"] == 2)
         assert abs(joined["mean"] - MEAN) < 1.5  # a joiner that begins by itself has a few batches behind it
-        last = second.until(lambda told: told["epoch"] >= joined["epoch"] + 6)["epoch"]
+        last = second.until(lambda told: told["epoch"] >= joined["epoch"] + 5)["epoch"]
         first.until(lambda told: told["epoch"] >= last)
         common = [epoch for epoch in first.told if epoch in second.told and epoch > joined["epoch"] + 1]
         pairs = [(first.told[epoch], second.told[epoch]) for epoch in common]
         alike = [one for one, other in pairs if one["buffers"] == other["buffers"]]
-        assert len(alike) >= 4 and len(alike) >= len(pairs) - 1, pairs
+        assert len(alike) >= 3 and len(alike) >= len(pairs) - 1, pairs
         for one, other in pairs:
             if one["buffers"] == other["buffers"] and one["weights"] == other["weights"]:
                 assert one["loss"] == other["loss"]
