@@ -152,7 +152,7 @@ static size_t lay_out(side *s, hv_codec codec, const hv_device *where) {
   for (int i = 0; i < TENSORS; i++) {
     uint64_t n = i % 4 ? gpu_random(&seed) % 50 : gpu_random(&seed) % LARGEST;
     at = (at + 3) / 4 * 4 + 4 * (size_t)(i % 2);
-    s->parts[i] = (hv_run_part){s->bytes + at, i % 5 < 3 ? HV_DTYPE_FLOAT32 : gpu_dtypes[i % 3], n, codec, where};
+    s->parts[i] = (hv_run_part){s->bytes + at, i % 5 < 3 ? HV_DTYPE_FLOAT32 : gpu_dtypes[i % 3], n, codec, where, 0};
     at += n * hv_dtype_size((int)s->parts[i].dtype);
   }
   return at;

@@ -106,22 +106,22 @@ static int read_settings(PyObject *dict, hv_hive_averager_config *config) {
 
 /* ---- making one ---- */
 
-/* Borrows all of (tensor, codec number, transfers or None). */
+/* Borrows all of (tensor, codec number, transfers or None, whether it is apart). */
 static int borrow_all(bind_state *state, py_averager *self, PyObject *list, hv_hive_tensor *out) {
   for (Py_ssize_t i = 0; i < PyList_Size(list); i++) {
     PyObject *tensor, *transfers = Py_None;
     const struct hv_device *device = NULL;
-    int codec;
+    int codec, apart = 0;
     char what[48];
     PyOS_snprintf(what, sizeof what, "averaged_tensors[%zd]", i);
-    if (!PyArg_ParseTuple(PyList_GetItem(list, i), "Oi|O", &tensor, &codec, &transfers))
+    if (!PyArg_ParseTuple(PyList_GetItem(list, i), "Oi|Op", &tensor, &codec, &transfers, &apart))
       return -1;
     bind_tensor *loan = &self->tensors[self->n_tensors];
     if (transfers != Py_None ? !(device = bind_transfers_borrow(state, transfers, tensor, what, loan))
                              : bind_tensor_borrow_plain(state, tensor, 1, what, loan) < 0)
       return -1;
     self->n_tensors++;
-    out[i] = (hv_hive_tensor){loan->data, loan->dtype, codec, loan->shape, (size_t)loan->n_dims, device};
+    out[i] = (hv_hive_tensor){loan->data, loan->dtype, codec, loan->shape, (size_t)loan->n_dims, device, apart};
   }
   return 0;
 }
@@ -423,7 +423,7 @@ static const PyMethodDef methods[] = {
 
 PyTypeObject *bind_averager_type(PyObject *module) {
   PyType_Slot slots[] = {{Py_tp_doc, (void *)"Averager(node, prefix, tensors, group_bits, settings): tensors is a list of (tensor, "
-                                             "codec number, transfers or None)."},
+                                             "codec number, transfers or None, apart)."},
                          {Py_tp_new, (void *)averager_new},
                          {Py_tp_finalize, (void *)averager_finalize},
                          {Py_tp_methods, (void *)methods},

@@ -61,20 +61,20 @@ static void release_all(loans *lent) {
   hv_mem_free(lent);
 }
 
-/* One (buffer, codec, dtype). 0, or -1 with an exception set. */
+/* One (buffer, codec, dtype), or with own, 1, behind them. 0, or -1 with an exception set. */
 static int lend_part(bind_node *self, PyObject *item, bind_loan **loan, hv_hive_state_part *part) {
   PyObject *buffer;
-  unsigned char codec, dtype;
+  unsigned char codec, dtype, own = 0;
   if (!PyTuple_Check(item)) {
-    PyErr_SetString(PyExc_TypeError, "state_offer: each part is a tuple (buffer, codec, dtype)");
+    PyErr_SetString(PyExc_TypeError, "state_offer: each part is a tuple (buffer, codec, dtype, own)");
     return -1;
   }
-  if (!PyArg_ParseTuple(item, "Obb:state_offer", &buffer, &codec, &dtype))
+  if (!PyArg_ParseTuple(item, "Obb|b:state_offer", &buffer, &codec, &dtype, &own))
     return -1;
   *loan = bind_loan_new(state_of(self), self->bay, buffer);
   if (!*loan)
     return -1;
-  *part = (hv_hive_state_part){hv_span_of((*loan)->view.buf, (size_t)(*loan)->view.len), codec, dtype};
+  *part = (hv_hive_state_part){hv_span_of((*loan)->view.buf, (size_t)(*loan)->view.len), codec, dtype, own};
   return 0;
 }
 

@@ -145,6 +145,7 @@ typedef struct hv_hive_state_part {
   hv_span bytes;
   uint8_t codec; /* hv_codec of kern/codec.h under which the part is sent; 0: its bytes are sent as they are */
   uint8_t dtype; /* hv_dtype of kern/dtype.h; 0: the part is no array of floats */
+  uint8_t own;   /* 1: each donor has its own bytes here, which are in no digest (core/state/manifest.h) */
 } hv_hive_state_part;
 
 typedef struct hv_hive_snapshot {
@@ -273,6 +274,7 @@ typedef struct hv_hive_tensor {
   const int64_t *shape; /* sizes of the dimensions, on which members must agree */
   size_t n_dims;
   const struct hv_device *device; /* the device that holds data (kern/device.h), borrowed as long as data; NULL: plain memory */
+  int apart;                      /* 1: no chunk holds values of this tensor and of the one before (core/round/run.h) */
 } hv_hive_tensor;
 
 /* In each field 0 or NULL stands for the default of core/average/average.h. */

@@ -117,7 +117,7 @@ class Node:
         prefix: bytes,
         epoch: int,
         metadata: bytes,
-        parts: Tuple[Tuple[Any, int, int], ...],
+        parts: Tuple[Tuple[Any, ...], ...],
         priority: float = 0.0,
         declare_ms: int = 0,
         lineage: bytes = b"",
@@ -132,7 +132,7 @@ class Node:
     def take_log(self) -> Optional[Tuple[int, str, str, str]]: ...
 
 class Averager:
-    def __init__(self, node: Node, prefix: str, tensors: list[Tuple[Any, int]], group_bits: str, settings: dict[str, Union[int, float]]) -> None: ...
+    def __init__(self, node: Node, prefix: str, tensors: list[Tuple[Any, ...]], group_bits: str, settings: dict[str, Union[int, float]]) -> None: ...
     def step(
         self, gather: bytes, epoch: bytes, weight: float, wait: float, timeout: Optional[float], expected: int, require_trigger: bool, allow_retries: bool, /
     ) -> Future[Tuple[Tuple[Tuple[str, bool, bool, bool, bytes, float], ...], int, int, int, float, float, float, int]]: ...

@@ -18,6 +18,7 @@ from hivemind_c._lightning import (
     bootstrap,
     checkpoint_files,
     global_steps,
+    module_buffers,
     namespaces,
     optimizers,
     registry,
@@ -73,6 +74,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         client_mode: Only dial out, for a machine that no peer can reach.
         dht: A hivemind_c.DHT that is running. It stays when fit ends. None: one of its own.
         checkpoints: "own": each peer writes, all but the elected one to folders of their own; "elected": it alone.
+        buffers: "average" those of the module's state_dict with its parameters, or "local": each peer keeps its own.
         reseed: Change the random seeds of peers that join, so that peers read the data in different orders.
         checkpoint_io: Lightning's CheckpointIO that writes and reads checkpoints. None: the Trainer's.
         **optimizer_kwargs: Other options of hivemind_c.Optimizer, such as grad_compression or max_grad_norm.
@@ -110,6 +112,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         client_mode: bool = False,
         dht: Optional[DHT] = None,
         checkpoints: str = checkpoint_files.OWN,
+        buffers: str = "average",
         reseed: bool = True,
         checkpoint_io: Any = None,
         **optimizer_kwargs: Any,
@@ -125,7 +128,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         self._offload = bool(delayed if offload_optimizer is None else offload_optimizer)
         self._scheduler_fn, self._reuse_grad_buffers = scheduler_fn, reuse_grad_buffers
         self._run_id, self._batch_size, self._reseed = run_id, batch_size, reseed
-        self._checkpoints = checkpoint_files.known(checkpoints)
+        self._checkpoints, self._buffers = checkpoint_files.known(checkpoints), module_buffers.known(buffers)
         self._optimizer_options = dict(
             target_batch_size=target_batch_size,
             run_id=run_id,
@@ -258,7 +261,11 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         dht = self.dht
         self._election = Election(dht, self._run_id)
         hive = self._hive = Optimizer(
-            dht=dht, averaged_grad_hook=self._clip_averaged, **arguments, **self._optimizer_options
+            dht=dht,
+            averaged_grad_hook=self._clip_averaged,
+            buffers=module_buffers.chosen(self._buffers, self.lightning_module),
+            **arguments,
+            **self._optimizer_options,
         )
         optimizers.pass_for_inner(hive)
         self.optimizers = [hive]

@@ -45,7 +45,7 @@ static hv_status add_part(hv_run *run, const hv_run_part *part, size_t index, hv
     return hv_fail(err, HV_INVALID, "tensor %zu is inconsistent with the others: either all tensors have values, or none", index);
   run->has_values = part->data != NULL;
   section *last = run->n_sections ? &run->sections[run->n_sections - 1] : NULL;
-  if (!last || last->codec != part->codec) {
+  if (!last || last->codec != part->codec || part->apart) {
     last = &run->sections[run->n_sections++];
     *last = (section){.at = run->n_values, .codec = part->codec};
   }

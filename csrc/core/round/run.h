@@ -4,8 +4,8 @@
  * Owner: its maker. A run owns its tables and borrows the tensors.
  * Thread: any. A run does not change between init and fini; calls on different chunks may run at the same time.
  * Limits: HV_RUN_*. Encoding or decoding may take chunk_values * 4 bytes of the run's account during the call.
- * A part is one tensor. Consecutive parts of one codec are a section. Chunks are cut within sections, chunk_values values each.
- * So a chunk has one codec and may lie in many parts.
+ * A part is one tensor. Consecutive parts of one codec are a section, which also ends before a part that is apart.
+ * Chunks are cut within sections, chunk_values values each. So a chunk has one codec and may lie in many parts.
  * Rules: docs/design/round.md, "A run and its chunks".
  */
 #ifndef HV_CORE_RUN_H
@@ -27,6 +27,7 @@ typedef struct hv_run_part {
   uint64_t n_values;       /* may be 0 */
   hv_codec codec;          /* codec in which these values travel */
   const hv_device *device; /* device that holds data; NULL: the host's memory. Borrowed as data is */
+  int apart;               /* 1: begins a section: no chunk holds values of this part and of the part before */
 } hv_run_part;
 
 typedef struct hv_run {

@@ -80,7 +80,7 @@ static int copy_offer(hv_hive_op *o, const hv_hive_snapshot *given) {
   hv_manifest_part *parts = (hv_manifest_part *)o->bytes;
   uint8_t *prefix = o->bytes + kinds, *metadata = prefix + given->prefix.size;
   for (size_t i = 0; i < given->n_parts; i++)
-    parts[i] = (hv_manifest_part){.codec = given->parts[i].codec, .dtype = given->parts[i].dtype};
+    parts[i] = (hv_manifest_part){.codec = given->parts[i].codec, .dtype = given->parts[i].dtype, .own = given->parts[i].own};
   if (given->prefix.size)
     memcpy(prefix, given->prefix.data, given->prefix.size);
   if (given->metadata.size)
@@ -188,7 +188,8 @@ static void fill_head(hv_hive_op *o, const hv_state_load *load) {
   for (size_t i = 0; i < m->n_parts; i++)
     parts[i] = (hv_hive_state_part){.bytes = hv_span_of(image + m->parts[i].place, (size_t)m->parts[i].size),
                                     .codec = m->parts[i].codec,
-                                    .dtype = m->parts[i].dtype};
+                                    .dtype = m->parts[i].dtype,
+                                    .own = m->parts[i].own};
   *state = (hv_hive_state){.epoch = m->epoch,
                            .state_hash = m->state_hash,
                            .digest = load->digest,

@@ -92,6 +92,8 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
         shutdown_timeout: Accepted without effect.
     """
 
+    _sections: Sequence[int] = ()  # indices of tensors that share no chunk with the tensor before
+
     def __init__(
         self,
         averaged_tensors: Sequence[Any],
@@ -150,6 +152,7 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
             compression,
             tensor_infos,
             min(part_size_bytes // 4, CHUNK_VALUES_MAX) if averaging_alpha == 1 and not auxiliary else 0,
+            self._sections,
         )
         self._staging = Staging(self._tensors)
         self._bits = initial_group_bits

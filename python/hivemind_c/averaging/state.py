@@ -70,6 +70,7 @@ class StateSharing:
         infos: Optional[Sequence[CompressionInfo]] = None,
         wait: bool = True,
         lineage: bytes = b"",
+        n_own: int = 0,
     ) -> Union[bytes, Future]:
         """Offers tensors in place of an earlier offer, and returns the digest that names them.
 
@@ -83,6 +84,7 @@ class StateSharing:
             infos: One CompressionInfo for each tensor, by which an adaptive compression chooses.
             wait: False: return a future of the digest at once.
             lineage: 16 bytes that name the history of the state. Without a majority for one state, a lineage decides.
+            n_own: Number of tensors, the last ones, whose values differ among peers of one state. No digest has them.
         """
         if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < 1 << 64:
             raise ValueError(f"an epoch must be an int from 0 up, not {epoch!r}")
@@ -91,6 +93,8 @@ class StateSharing:
         infos = infos or [CompressionInfo.from_tensor(tensor, key=i) for i, tensor in enumerate(tensors)]
         if len(infos) != len(tensors):
             raise ValueError(f"{len(infos)} infos were given for {len(tensors)} tensors: give one for each tensor")
+        if not 0 <= n_own <= len(tensors):
+            raise ValueError(f"n_own must be a number of tensors from 0 to {len(tensors)}, not {n_own!r}")
         schema = [[_dtype_name(tensor), list(tensor.shape)] for tensor in tensors]
         packed = _pack({"version": _VERSION, "tensors": schema, "metadata": metadata}, 0)
         if len(packed) > METADATA_MAX:
@@ -98,9 +102,11 @@ class StateSharing:
                 f"the state's metadata has {len(packed)} bytes when packed, and the limit is {METADATA_MAX}: share "
                 "large values as tensors"
             )
+        shared = len(tensors) - n_own
+        codecs = [_codec(self.compression, info, name) for info, (name, _) in zip(infos[:shared], schema)] + [0] * n_own
         parts = tuple(
-            (_buffer(tensor), _codec(self.compression, info, name), _FLOATS.get(name, 0))
-            for tensor, info, (name, _) in zip(tensors, infos, schema)
+            (_buffer(tensor), codec, _FLOATS.get(name, 0), i >= shared)
+            for i, (tensor, codec, (name, _)) in enumerate(zip(tensors, codecs, schema))
         )
         future = self._node.state_offer(self._key, epoch, packed, parts, self._priority, self._declare_ms, lineage)
         return future.result() if wait else future

@@ -35,6 +35,7 @@ class StateExchange:
     _sharing: Optional["StateSharing"] = None
     _on_demand = True  # a class that says when its state may be offered has False
     _by_hand = False  # the program says so
+    _n_own = 0  # of the last state of get_current_state(), the last tensors whose values are this peer's own
     _answers: Optional[OnDemandDonor] = None
 
     def get_current_state(self: "DecentralizedAverager") -> Tuple[Any, Sequence[Any], Sequence[CompressionInfo]]:
@@ -67,7 +68,9 @@ class StateExchange:
     def _offer_state(self: "DecentralizedAverager", epoch: int, wait: bool, lineage: bytes) -> None:
         metadata, tensors, *infos = self.get_current_state()
         given = list(infos[0]) if infos and infos[0] is not None else None
-        self._shared().offer(epoch, list(tensors), metadata, infos=given, wait=wait, lineage=lineage)
+        self._shared().offer(
+            epoch, list(tensors), metadata, infos=given, wait=wait, lineage=lineage, n_own=self._n_own
+        )
 
     @property
     def shares_on_demand(self) -> bool:

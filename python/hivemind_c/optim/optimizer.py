@@ -13,6 +13,7 @@ from hivemind_c.compression import CompressionBase, NoCompression
 from hivemind_c.dht import get_dht_time
 from hivemind_c.optim import legacy_arguments, options
 from hivemind_c.optim.belief import Belief
+from hivemind_c.optim.buffer_source import Given
 from hivemind_c.optim.builder import averager_options, build, tracker_options
 from hivemind_c.optim.factories import LRScheduler, OptimizerFactory, SchedulerFactory
 from hivemind_c.optim.forecast import Forecast
@@ -65,7 +66,8 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         state_averaging_compression: Compression of parameters on the network while they are averaged.
         load_state_compression: Compression of the state that joining peers download. All peers need the same.
         average_opt_statistics: Names of optimizer statistics to average with the parameters, such as ("exp_avg_sq",).
-        extra_tensors: Tensors to average with the parameters, such as the statistics of batch norm.
+        extra_tensors: Further tensors to average with the parameters, and to give to joining peers.
+        buffers: The module, or a list of its buffers, to average and give to joining peers. None or "local": neither.
         averager_opts: Further options of DecentralizedAverager, as a dict.
         tracker_opts: Further options of ProgressTracker, as a dict.
         performance_ema_alpha: Weight of the newest measurement in the moving average of this peer's speed, from 0 to 1.
@@ -105,6 +107,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         load_state_compression: CompressionBase = NoCompression(),
         average_opt_statistics: Sequence[str] = (),
         extra_tensors: Sequence[torch.Tensor] = (),
+        buffers: Given = None,
         averager_opts: Optional[Dict[str, Any]] = None,
         tracker_opts: Optional[Dict[str, Any]] = None,
         performance_ema_alpha: float = 0.1,
@@ -140,9 +143,8 @@ class Optimizer(TorchInterface, MetricReports, Membership):
             average_state_every=average_state_every,
         )
         options.check_gradients(self.schedule, reuse_grad_buffers, grad_averager_factory, batch_size_per_step)
-        self.reuse_grad_buffers = bool(reuse_grad_buffers)
-        self.max_grad_norm, self.averaged_grad_hook = max_grad_norm, averaged_grad_hook
-        self.verbose, self.shutdown_timeout = verbose, shutdown_timeout
+        self.reuse_grad_buffers, self.shutdown_timeout = bool(reuse_grad_buffers), shutdown_timeout
+        self.max_grad_norm, self.averaged_grad_hook, self.verbose = max_grad_norm, averaged_grad_hook, verbose
         if verbose:
             _stderr.show(logging.INFO)
         _notebook.replace(
@@ -159,6 +161,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
                 scheduler=scheduler,
                 average_opt_statistics=average_opt_statistics,
                 extra_tensors=extra_tensors,
+                buffers=buffers,
                 compression=options.compression(state_averaging_compression, "state_averaging_compression"),
                 state_compression=options.compression(load_state_compression, "load_state_compression"),
             ),

@@ -46,6 +46,8 @@ class Transition:
 
     def run(self, plan: Plan) -> None:
         """Does what is to be done now, and starts the rest."""
+        if not self.optimizer.auxiliary:
+            self.state.buffers.take(self.samples, self.alone)
         if self.gradients is not None:
             self._look_at_parameters()
             self.gradients.load_accumulators_into_averager_(self.metric)

@@ -109,6 +109,19 @@ def test_equal_states_have_equal_digests_and_others_do_not(pair):
         assert second.offer(*other) != digest
 
 
+def test_own_tensors_come_from_the_donor_and_are_in_no_digest(pair):
+    first, second = (StateSharing(node, "run", compression=Float16Compression()) for node in pair)
+    counts = [[torch.tensor(n), torch.full((3,), 0.1 * n)] for n in (7, 9)]
+    digest = first.offer(3, model() + counts[0], n_own=2)
+    assert second.offer(3, model() + counts[1], n_own=2) == digest
+    assert second.offer(3, model() + counts[0]) != digest  # the same tensors as the swarm's
+    second.withdraw()
+    loaded = second.load(timeout=30)
+    assert same(counts[0], loaded.tensors[-2:])  # to the bit: they are not compressed
+    with pytest.raises(ValueError, match="n_own must be"):
+        first.offer(3, model(), n_own=9)
+
+
 @pytest.mark.parametrize(
     "compression", [Float16Compression(), SizeAdaptiveCompression(100, NoCompression(), Uniform8BitQuantization())]
 )

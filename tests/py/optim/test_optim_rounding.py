@@ -9,7 +9,7 @@ import torch
 
 import hivemind_c as hivemind
 from hivemind_c.compression import CompressionInfo, TensorRole
-from hivemind_c.optim.state_averager import uncompressed_statistics
+from hivemind_c.optim.uncompressed import uncompressed_statistics
 from optim_support import OPTIMIZERS, flat, network, train_together, train_until
 
 RUNS = itertools.count()

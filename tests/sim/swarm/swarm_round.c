@@ -85,7 +85,7 @@ static void choose_layout(play *p) {
   for (size_t i = 0; i < p->n_parts; i++) {
     hv_codec codec = one >= 0 ? (hv_codec)one : (hv_codec)below(run, HV_CODEC_COUNT);
     hv_dtype dtype = plain ? HV_DTYPE_FLOAT32 : (hv_dtype)(1 + below(run, 4));
-    p->layout[i] = (hv_run_part){NULL, dtype, 1 + below(run, 1500), codec, NULL};
+    p->layout[i] = (hv_run_part){NULL, dtype, 1 + below(run, 1500), codec, NULL, 0};
     p->bytes += p->layout[i].n_values * 8;
     p->n_values += p->layout[i].n_values;
   }

@@ -26,7 +26,7 @@ static void make_sample(sample *s, check_rng *rng, int one_codec) {
   for (size_t i = 0; i < s->n; i++) {
     hv_run_part *p = &s->parts[i];
     hv_codec codec = one_codec >= 0 ? (hv_codec)one_codec : (hv_codec)(check_random(rng) % 3 * 2);
-    *p = (hv_run_part){s->bytes[i], (hv_dtype)(1 + check_random(rng) % 4), check_random(rng) % VALUES, codec, NULL};
+    *p = (hv_run_part){s->bytes[i], (hv_dtype)(1 + check_random(rng) % 4), check_random(rng) % VALUES, codec, NULL, 0};
     if (check_random(rng) % 5 == 0)
       p->n_values = check_random(rng) % 2;
     float values[VALUES];
@@ -267,8 +267,8 @@ static void bad_values_on_a_device_give_the_same_errors(void **state) {
   size_t size;
   for (int both = 0; both < 2; both++) {
     away_init(&device);
-    hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, &device.table},
-                           {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE, both ? &device.table : NULL}};
+    hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, &device.table, 0},
+                           {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE, both ? &device.table : NULL, 0}};
     hv_run run;
     assert_int_equal(hv_run_init(&run, &mem, parts, 2, 50, NULL), HV_OK);
     a[3] = NAN;
@@ -324,12 +324,35 @@ static hv_status both_refuse(hv_run *run, const float *a, const float *b, float 
   return own;
 }
 
+static void part_that_is_apart_begins_a_chunk(void **state) {
+  (void)state;
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  float a[30] = {0}, b[20] = {0}, c[7] = {0};
+  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, NULL, 0},
+                         {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE, NULL, 1},
+                         {c, HV_DTYPE_FLOAT32, 7, HV_CODEC_NONE, NULL, 0}};
+  hv_run run, joined;
+  assert_int_equal(hv_run_init(&run, &mem, parts, 3, 100, NULL), HV_OK);
+  assert_int_equal(run.n_chunks, 2);
+  assert_int_equal(hv_run_chunk_of(&run, 0).size, 30);
+  assert_int_equal(hv_run_chunk_of(&run, 1).at, 30);
+  assert_int_equal(hv_run_chunk_of(&run, 1).size, 27);
+  parts[1].apart = 0;
+  assert_int_equal(hv_run_init(&joined, &mem, parts, 3, 100, NULL), HV_OK);
+  assert_int_equal(joined.n_chunks, 1);
+  assert_false(hv_run_alike(&run, &joined));
+  hv_run_fini(&joined);
+  hv_run_fini(&run);
+  assert_int_equal(mem.blocks, 0);
+}
+
 static void values_that_would_spoil_an_average_are_refused_whole(void **state) {
   (void)state;
   hv_mem mem;
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
   float a[30] = {0}, b[20] = {0};
-  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, NULL}, {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE, NULL}};
+  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, NULL, 0}, {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE, NULL, 0}};
   hv_run run;
   assert_int_equal(hv_run_init(&run, &mem, parts, 2, 50, NULL), HV_OK);
   a[3] = 3, b[19] = -4;
@@ -360,7 +383,7 @@ static void an_average_that_is_not_finite_is_refused_and_nothing_is_torn(void **
   double b[1] = {5};
   uint8_t codes[256];
   uint64_t size;
-  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 4, HV_CODEC_NONE, NULL}, {b, HV_DTYPE_FLOAT64, 1, HV_CODEC_NONE, NULL}};
+  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 4, HV_CODEC_NONE, NULL, 0}, {b, HV_DTYPE_FLOAT64, 1, HV_CODEC_NONE, NULL, 0}};
   hv_run run;
   assert_int_equal(hv_run_init(&run, &mem, parts, 2, 5, NULL), HV_OK);
   hv_codec_encode(hv_cpu_best(), HV_CODEC_NONE, HV_DTYPE_FLOAT32, bad, 5, NULL, codes, sizeof codes, &size);
@@ -382,7 +405,7 @@ static void invalid_run_is_refused_with_a_reason(void **state) {
   hv_run run;
   hv_error err = {0};
   float value = 0;
-  hv_run_part good = {&value, HV_DTYPE_FLOAT32, 1, HV_CODEC_NONE, NULL}, bad[] = {good, good, good, good};
+  hv_run_part good = {&value, HV_DTYPE_FLOAT32, 1, HV_CODEC_NONE, NULL, 0}, bad[] = {good, good, good, good};
   bad[0].dtype = (hv_dtype)9;
   bad[1].codec = (hv_codec)99;
   bad[2].n_values = HV_RUN_VALUES_MAX + 1;
@@ -472,6 +495,7 @@ int main(void) {
       cmocka_unit_test(own_values_count_as_if_they_had_travelled_as_they_are),
       cmocka_unit_test(values_on_a_device_give_the_same_bytes_and_get_the_same_bits),
       cmocka_unit_test(bad_values_on_a_device_give_the_same_errors),
+      cmocka_unit_test(part_that_is_apart_begins_a_chunk),
       cmocka_unit_test(values_that_would_spoil_an_average_are_refused_whole),
       cmocka_unit_test(an_average_that_is_not_finite_is_refused_and_nothing_is_torn),
       cmocka_unit_test(invalid_run_is_refused_with_a_reason),

@@ -26,7 +26,7 @@ static void given_back(void *arg) {
 
 static hv_status offer(hv_hive *hive, uint64_t epoch, uint8_t codec, hv_future **out) {
   hv_hive_state_part parts[PARTS] = {
-      {hv_span_of(values, sizeof values), codec, 1}, {hv_span_of("plain", 5), 0, 0}, {hv_span_of(NULL, 0), 0, 0}};
+      {hv_span_of(values, sizeof values), codec, 1, 0}, {hv_span_of("plain", 5), 0, 0, 1}, {hv_span_of(NULL, 0), 0, 0, 0}};
   hv_hive_snapshot snapshot = {
       .prefix = hv_span_of("run", 3), .epoch = epoch, .metadata = hv_span_of("lr", 2), .parts = parts, .n_parts = PARTS};
   return hv_hive_state_offer(hive, &snapshot, given_back, NULL, out);
