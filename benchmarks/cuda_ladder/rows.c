@@ -39,11 +39,11 @@ static void copy(job *j) {
   MUST(cudaMemcpyAsync(j->b, j->a, 4 * j->count, cudaMemcpyDeviceToDevice, stream));
 }
 static void encode(job *j) {
-  hv_cuda_source s = {j->a, NULL, j->chunk[0], j->count};
+  hv_cuda_source s = {j->a, NULL, j->chunk[0], j->count, {0}};
   FINE(api->encode(cuda, stream, j->codec, HV_DTYPE_FLOAT32, &s, 1, j->scratch, j->room, &err));
 }
 static void decode(job *j) {
-  hv_cuda_target t = {j->chunk[0], j->codec, HV_DTYPE_FLOAT32, j->count, j->b, NULL};
+  hv_cuda_target t = {j->chunk[0], j->codec, HV_DTYPE_FLOAT32, j->count, j->b, NULL, {0}};
   FINE(api->decode(cuda, stream, HV_DTYPE_FLOAT32, &t, 1, &err));
 }
 static void add8(job *j) {
@@ -211,7 +211,7 @@ static void rows(uint64_t count) {
     MUST(cudaMemcpyAsync(j.a + 4 * at, host, 4 * (count - at < 1 << 20 ? count - at : 1 << 20), cudaMemcpyHostToDevice, stream));
   MUST(cudaMemsetAsync(j.b, 0, 4 * count, stream));
   for (int codec = 0; codec < HV_CODEC_COUNT; codec++) {
-    hv_cuda_source s = {j.a, NULL, j.chunk[0], count};
+    hv_cuda_source s = {j.a, NULL, j.chunk[0], count, {0}};
     j.codec = (hv_codec)codec;
     j.room = api->encode_room(j.codec, &s, 1);
     MUST(cudaMalloc((void **)&j.scratch, j.room));

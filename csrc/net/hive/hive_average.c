@@ -156,7 +156,9 @@ static hv_status tensors_of(hv_hive *hive, const hv_hive_averager_config *config
     for (size_t d = 0; d < from->n_dims; d++)
       values *= (uint64_t)from->shape[d];
     tensors[i] = (hv_average_tensor){
-        {from->data, (hv_dtype)from->dtype, values, (hv_codec)from->codec, from->device}, from->shape, from->n_dims};
+        {from->data, (hv_dtype)from->dtype, values, (hv_codec)from->codec, from->device, hv_run_row(from->shape, from->n_dims)},
+        from->shape,
+        from->n_dims};
   }
   *out = tensors;
   return HV_OK;
