@@ -32,7 +32,10 @@ static double goal_of(int codec) {
 }
 /* How often a tensor is read to be encoded: statistics of all of it come first. */
 static int passes_of(int codec) {
-  return codec == HV_CODEC_SCALED_FLOAT16 || codec == HV_CODEC_UNIFORM8 || codec == HV_CODEC_QUANTILE8 ? 2 : 1;
+  return codec == HV_CODEC_SCALED_FLOAT16 || codec == HV_CODEC_SCALED_ROWS || codec == HV_CODEC_UNIFORM8 ||
+                 codec == HV_CODEC_QUANTILE8
+             ? 2
+             : 1;
 }
 
 static void copy(job *j) {
@@ -152,13 +155,13 @@ static void *carry(void *arg) {
   size_t room = (size_t)hv_codec_bound((int)s->j->codec, HV_DTYPE_FLOAT32, s->chunk), size = 0;
   uint8_t *codes = malloc(room);
   hv_stretch first = {s->j->a, HV_DTYPE_FLOAT32, s->chunk};
-  if (s->table->encode(s->table->self, s->j->codec, &first, 1, codes, room, &size) != HV_OK)
+  if (s->table->encode(s->table->self, s->j->codec, (hv_rows){0}, &first, 1, codes, room, &size) != HV_OK)
     printf("a chunk could not be ferried\n"), exit(2);
   hv_span span = hv_span_of(codes, size);
   for (uint64_t i = s->first; (i + 1) * s->chunk <= s->j->count; i += s->step) {
     hv_stretch one = {(s->back ? s->j->b : s->j->a) + 4 * i * s->chunk, HV_DTYPE_FLOAT32, s->chunk};
     hv_status status = s->back ? s->table->decode(s->table->self, &span, 1, &one, 1)
-                               : s->table->encode(s->table->self, s->j->codec, &one, 1, codes, room, &size);
+                               : s->table->encode(s->table->self, s->j->codec, (hv_rows){0}, &one, 1, codes, room, &size);
     if (status != HV_OK)
       printf("a chunk could not be ferried\n"), exit(2);
   }

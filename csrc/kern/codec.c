@@ -430,7 +430,8 @@ static void reader_init(reader *r, const hv_span *parts, size_t n_parts, const h
   r->body = cursor_at(parts, n_parts, info->body);
 }
 
-/* The scales of the rows in the next n > 0 elements. The next slice takes those of the last row again if that goes on. */
+/* The scales of the rows in the next n > 0 elements. If the last row continues in the next slice, that
+ * slice takes its scales again. */
 static const uint8_t *take_row_scales(reader *r, size_t n) {
   uint64_t row = hv_rows_at(r->d->rows, r->at), size = (hv_rows_at(r->d->rows, r->at + n - 1) + 1 - row) * r->coder->scale;
   cursor ahead = r->scales;

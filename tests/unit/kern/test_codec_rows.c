@@ -191,7 +191,7 @@ static void rows_that_cannot_be_are_refused(void **state) {
   }
 }
 
-static void error_feedback_keeps_what_rows_lose(void **state) {
+static void error_feedback_keeps_the_loss_of_each_row(void **state) {
   (void)state;
   static float residual[MOST];
   for (size_t i = 0; i < TABLE; i++) {
@@ -215,7 +215,7 @@ int main(void) {
       cmocka_unit_test(odd_rows_come_back_as_the_contract_says),
       cmocka_unit_test(rows_may_come_in_any_parts_and_add_up),
       cmocka_unit_test(rows_that_cannot_be_are_refused),
-      cmocka_unit_test(error_feedback_keeps_what_rows_lose),
+      cmocka_unit_test(error_feedback_keeps_the_loss_of_each_row),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,7 +100,7 @@ static void row_of_a_shape_is_its_last_dimensions(void **state) {
     assert_int_equal(hv_run_row(shapes[i].shape, shapes[i].n_dims), shapes[i].row);
 }
 
-/* Rows go on over parts of one width and over the cuts of chunks; small parts travel as they are. */
+/* Rows cross from part to part of one width, and from chunk to chunk; small parts travel as they are. */
 static void rows_lie_in_chunks_where_tensors_have_them(void **state) {
   (void)state;
   static float values[1000];
