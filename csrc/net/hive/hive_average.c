@@ -155,8 +155,10 @@ static hv_status tensors_of(hv_hive *hive, const hv_hive_averager_config *config
     uint64_t values = 1;
     for (size_t d = 0; d < from->n_dims; d++)
       values *= (uint64_t)from->shape[d];
-    tensors[i] = (hv_average_tensor){
-        {from->data, (hv_dtype)from->dtype, values, (hv_codec)from->codec, from->device, from->apart}, from->shape, from->n_dims};
+    tensors[i] = (hv_average_tensor){{from->data, (hv_dtype)from->dtype, values, (hv_codec)from->codec, from->device,
+                                      hv_run_row(from->shape, from->n_dims), from->apart},
+                                     from->shape,
+                                     from->n_dims};
   }
   *out = tensors;
   return HV_OK;

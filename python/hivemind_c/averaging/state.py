@@ -237,7 +237,7 @@ def _buffer(tensor: Any) -> Any:
 def _codec(compression: Any, info: CompressionInfo, dtype: str) -> int:
     while isinstance(compression, AdaptiveCompressionBase):
         compression = compression.choose_compression(info)
-    name = getattr(compression, "_name", None)
+    name = getattr(compression, "_flat", None) or getattr(compression, "_name", None)
     if name not in CODECS:
         raise HivemindValueError(
             f"cannot share a state with {type(compression).__name__}: use a compression of hivemind_c, or "

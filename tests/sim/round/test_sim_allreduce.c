@@ -11,6 +11,7 @@ static double tolerance(hv_codec codec) {
     return 2e-6;
   case HV_CODEC_FLOAT16:
   case HV_CODEC_SCALED_FLOAT16:
+  case HV_CODEC_SCALED_ROWS:
     return 0.01;
   case HV_CODEC_BFLOAT16:
     return 0.05;
@@ -153,6 +154,38 @@ static void a_gpu_and_a_host_end_with_the_same_bits(void **unused) {
     scene_run(&s, 60);
     all_hold_the_mean(&s, how.codec);
     assert_true(gpu.launches > 12);
+    scene_close(&s);
+    hv_transfers_free(transfers);
+    stand_in_fini(&gpu);
+    assert_int_equal(atomic_load(&mem.blocks), 0);
+  }
+}
+
+/* Rows that cross chunks: of a host, of a device, and of the GPU's stand-in. */
+static void rows_end_with_the_same_bits_wherever_tensors_are(void **unused) {
+  (void)unused;
+  for (uint64_t row = 16; row <= 6000; row *= 5) {
+    stand_in gpu;
+    hv_mem mem;
+    hv_transfers *transfers;
+    scene s;
+    stand_in_init(&gpu, 2);
+    hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+    hv_transfers_shape shape = {1000, 2, 5, 1 << 20};
+    assert_int_equal(hv_transfers_new(&gpu.cuda, &mem, &shape, &transfers, NULL), HV_OK);
+    scene_setup how = {.n = 3,
+                       .n_values = 3 * 10000,
+                       .chunk_values = 1000,
+                       .codec = HV_CODEC_SCALED_ROWS,
+                       .row = row,
+                       .seed = 190 + row,
+                       .away = 2,
+                       .device = row % 80 ? NULL : hv_transfers_device(transfers)};
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 60);
+    scene_bring(&s);
+    all_hold_the_mean(&s, how.codec);
     scene_close(&s);
     hv_transfers_free(transfers);
     stand_in_fini(&gpu);
@@ -681,6 +714,7 @@ int main(void) {
       cmocka_unit_test(in_place_round_averages),
       cmocka_unit_test(a_device_and_a_host_end_with_the_same_bits),
       cmocka_unit_test(a_gpu_and_a_host_end_with_the_same_bits),
+      cmocka_unit_test(rows_end_with_the_same_bits_wherever_tensors_are),
       cmocka_unit_test(a_device_that_fails_ends_the_round_here_and_nowhere_else),
       cmocka_unit_test(gpu_that_fails_at_any_call_ends_the_round_here_only),
       cmocka_unit_test(no_memory_for_crossing_values_ends_the_round_here_only),

@@ -85,7 +85,11 @@ static void choose_layout(play *p) {
   for (size_t i = 0; i < p->n_parts; i++) {
     hv_codec codec = one >= 0 ? (hv_codec)one : (hv_codec)below(run, HV_CODEC_COUNT);
     hv_dtype dtype = plain ? HV_DTYPE_FLOAT32 : (hv_dtype)(1 + below(run, 4));
-    p->layout[i] = (hv_run_part){NULL, dtype, 1 + below(run, 1500), codec, NULL, 0};
+    p->layout[i] = (hv_run_part){NULL, dtype, 1 + below(run, 1500), codec, NULL, 0, 0};
+    if (codec == HV_CODEC_SCALED_ROWS) {
+      p->layout[i].row = 16 + below(run, 100);
+      p->layout[i].n_values = p->layout[i].row * (1 + below(run, 12));
+    }
     p->bytes += p->layout[i].n_values * 8;
     p->n_values += p->layout[i].n_values;
   }
@@ -427,7 +431,7 @@ static void choose_faults(play *p) {
 /* ---- what must hold ---- */
 
 static double tolerance(hv_codec codec, hv_dtype dtype) {
-  static const double of_codec[HV_CODEC_COUNT] = {1e-5, 0.01, 0.01, 0.06, 0.3, 0.5, 0.3, 0.15, 2.5};
+  static const double of_codec[HV_CODEC_COUNT] = {1e-5, 0.01, 0.01, 0.06, 0.3, 0.5, 0.3, 0.15, 2.5, 0.01};
   return of_codec[codec] + (dtype == HV_DTYPE_BFLOAT16 ? 0.03 : dtype == HV_DTYPE_FLOAT16 ? 0.004 : 0);
 }
 
