@@ -49,7 +49,7 @@ typedef struct hv_round {
 
 /* True if a weight may count: finite, not negative, within the limits of a sum. */
 int hv_round_takes_weight(float weight);
-/* The weight with which a member counts that states this one, which may count: at most weight_max. */
+/* The weight that counts for a member that states this valid one: at most weight_max. */
 float hv_round_weight(const hv_round *round, float stated);
 
 /* Checks a round against all limits. HV_INVALID with the reason in err. */

@@ -170,7 +170,7 @@ class StateSharing:
             try:
                 return self._made(epoch, packed, donor, buffers, digest, like, accept)
             except ValueError as error:
-                refusal = error.with_traceback(None)  # whose frames would keep the tensors
+                refusal = error.with_traceback(None)  # its frames would keep the tensors
                 logger.warning("%s: refusing the state of epoch %d that peers offer: %s", self.prefix, epoch, error)
             del buffers
             here.append(digest)

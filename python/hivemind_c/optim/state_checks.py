@@ -1,4 +1,4 @@
-"""Which states of the swarm an averager of a training's state takes: those of its model, finite, and of a size that fits."""
+"""Which states a TrainingStateAverager takes: those of its model that are finite, and of a size that fits."""
 
 from __future__ import annotations
 

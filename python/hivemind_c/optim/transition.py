@@ -175,7 +175,7 @@ class Transition:
         optimizer.say("Averaged tensors successfully with %d peers", len(members))
 
     def _cut_samples(self) -> None:
-        """A peer counts with at most target_batch_size samples, and this one with no more."""
+        """Drops the samples above target_batch_size, which is the most that a peer counts with."""
         most = self.optimizer.target_batch_size
         if self.samples > most:
             self.optimizer.reporter.add_cut(self.epoch, self.samples - most, most)

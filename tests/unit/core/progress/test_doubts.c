@@ -28,7 +28,7 @@ static void claims_ahead_of_a_doubted_owner_do_not_count(void **unused) {
   assert_true(holds(&doubts, 1, 1000, 3, 10));
   assert_true(holds(&doubts, 1, 5, 3, 10));
   assert_true(holds(&doubts, 1, 4, 3, 10));           /* another lie: it is still ahead of the one that counts */
-  assert_true(holds(&doubts, 1, 8, 7, 10));           /* also later, when that one is further */
+  assert_true(holds(&doubts, 1, 8, 7, 10));           /* also after the counting peer has moved on */
   assert_false(holds(&doubts, 1, 3, 3, 10));          /* in its epoch */
   assert_false(holds(&doubts, 1, 4, UINT64_MAX, 10)); /* of one that is in no epoch, only what was doubted */
   assert_true(holds(&doubts, 1, 5, UINT64_MAX, 10));
