@@ -327,7 +327,7 @@ static void bad_values_on_a_device_give_the_same_errors(void **state) {
   for (int both = 0; both < 2; both++) {
     away_init(&device);
     hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, &device.table, 0, 0},
-                           {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE, both ? &device.table : NULL, 0}};
+                           {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE, both ? &device.table : NULL, 0, 0}};
     hv_run run;
     assert_int_equal(hv_run_init(&run, &mem, parts, 2, 50, NULL), HV_OK);
     a[3] = NAN;
