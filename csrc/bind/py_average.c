@@ -237,8 +237,8 @@ static PyObject *step_tuple(bind_state *state, hv_future *future, hv_span bytes,
   }
   if (!members)
     return NULL;
-  return Py_BuildValue("(NIIKdddIK)", members, (unsigned)a->n_chunks, (unsigned)a->averaged, (unsigned long long)a->bytes,
-                       a->matching_s, a->waiting_s, a->reducing_s, a->tries, (unsigned long long)a->stamp);
+  return Py_BuildValue("(NIIKdddIdK)", members, (unsigned)a->n_chunks, (unsigned)a->averaged, (unsigned long long)a->bytes,
+                       a->matching_s, a->waiting_s, a->reducing_s, a->tries, a->part, (unsigned long long)a->stamp);
 }
 
 static const bind_future_kind step_kind = {.awaited = "a round of averaging", .convert = step_tuple};

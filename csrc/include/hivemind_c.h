@@ -334,6 +334,7 @@ typedef struct hv_hive_average {
   uint32_t averaged; /* chunks that hold the average */
   uint64_t stamp;    /* members with equal stamps hold the same averages, to the bit; 0: this peer was alone */
   uint64_t bytes;    /* encoded bytes that this member sends and receives in a round without losses */
+  double part;       /* part of all chunks that this member reduces, 0 to 1; a slow link has a smaller one */
   double matching_s; /* seconds in which it looked for a group */
   double waiting_s;  /* seconds in which the group waited for the trigger or the lock */
   double reducing_s; /* seconds of the all-reduce */

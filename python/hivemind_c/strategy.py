@@ -29,11 +29,11 @@ from hivemind_c._lightning.election import Election
 from hivemind_c._lightning.patches import SET_HERE, Patches, change_seeds, copy_scale, known_options, swarm_scaler
 from hivemind_c._lightning.sample_counter import CountingIterator, SampleCounter, is_dataloader_iter
 from hivemind_c._lightning.schedulers import HiveMindScheduler
-from hivemind_c._lightning.swarm import Speed, SwarmProgressBar, figures
+from hivemind_c._lightning.swarm import Speed, SwarmProgressBar, figures, log_epochs
 from hivemind_c._signature import shows_options_of
 from hivemind_c.dht import DHT
 from hivemind_c.node import Addresses
-from hivemind_c.optim import GradScaler, Optimizer
+from hivemind_c.optim import EpochRecord, GradScaler, Optimizer
 
 __all__ = ["CollaborativeStrategy", "HiveMindScheduler", "HivemindStrategy", "SwarmProgressBar"]
 
@@ -162,6 +162,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         self._checkpoint_folders: Optional[checkpoint_files.CheckpointFolders] = None
         self._written = set()
         self._last_progress: Any = None
+        self._last_record: Optional[EpochRecord] = None
         self._last_epoch = self._samples = 0
         self.first_epoch = 0  #: where this peer was before the first batch of fit
         self._batch: Optional[int] = batch_size
@@ -202,6 +203,11 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         if self._hive is not None:
             self._last_epoch = self._hive.local_epoch
         return self._last_epoch
+
+    @property
+    def last_epoch(self) -> Optional[EpochRecord]:
+        """The EpochRecord of the latest global epoch that is complete, or None. It stays after fit."""
+        return self._last_record
 
     # ---- a run's beginning ----
 
@@ -260,13 +266,10 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         arguments = requirements.optimizer_and_scheduler(self, self._offload, self._scheduler_fn)
         dht = self.dht
         self._election = Election(dht, self._run_id)
-        hive = self._hive = Optimizer(
-            dht=dht,
-            averaged_grad_hook=self._clip_averaged,
-            buffers=module_buffers.chosen(self._buffers, self.lightning_module),
-            **arguments,
-            **self._optimizer_options,
-        )
+        options = {**self._optimizer_options, "averaged_grad_hook": self._clip_averaged}
+        options["on_epoch"] = log_epochs(self, trainer, options.get("on_epoch"))
+        options["buffers"] = module_buffers.chosen(self._buffers, self.lightning_module)
+        hive = self._hive = Optimizer(dht=dht, **arguments, **options)
         optimizers.pass_for_inner(hive)
         self.optimizers = [hive]
         self._speed, self._counter, self._samples = Speed(), SampleCounter(self), 0

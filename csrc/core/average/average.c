@@ -261,6 +261,7 @@ static void average_count(work *w, const hv_allreduce *round) {
     w->outcome.averaged += hv_allreduce_averaged(round, i) != 0;
   w->outcome.view = hv_allreduce_view(round);
   w->outcome.bytes = bytes_moved(w);
+  w->outcome.part = a->run.n_chunks ? (double)w->group->members[w->group->me].count / (double)a->run.n_chunks : 0;
   for (size_t i = 0; i < w->group->n_members; i++)
     w->shares[i] = a->run.n_values ? (double)hv_allreduce_counted(round, i) / (double)a->run.n_values : 1;
 }

@@ -72,6 +72,7 @@ typedef struct hv_average_outcome {
   uint32_t view;                   /* members of one view hold the same bits; each side of a partition has its own */
   uint64_t stamp;                  /* members with the same stamp hold the same bits (hv_allreduce_stamp); 0 if alone */
   uint64_t bytes;                  /* encoded, that this member sends and receives in a round without losses */
+  double part;                     /* of all chunks, those that this member reduces, 0 to 1; the plan gives a slow link fewer */
   uint64_t matching_us, waiting_us, reducing_us; /* time in each stage */
   unsigned tries;                                /* groups that were tried */
 } hv_average_outcome;

@@ -269,6 +269,7 @@ static void give_outcome(hv_hive_op *o, const hv_average_outcome *outcome) {
                               .averaged = outcome->averaged,
                               .stamp = outcome->stamp,
                               .bytes = outcome->bytes,
+                              .part = outcome->part,
                               .matching_s = (double)outcome->matching_us / 1e6,
                               .waiting_s = (double)outcome->waiting_us / 1e6,
                               .reducing_s = (double)outcome->reducing_us / 1e6,

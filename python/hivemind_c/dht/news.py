@@ -17,6 +17,7 @@ from hivemind_c.dht.values import ValueWithExpiration, get_dht_time, pack
 SHARDS = 8  #: keys of a run, among which the peers' records are spread: one key keeps 2,048 of them
 #: a record each second in small swarms; in large ones 20 peers a second, all together
 LEAST_S, MOST_S, PEERS_A_SECOND = 1.0, 30.0, 20
+NUMBERS_MAX, NUMBER_MAX, TROUBLES_MAX, CODE_MAX = 32, 1e18, 8, 32
 TEXT_MAX, ERRORS_MAX, COUNT_MAX, SPEED_MAX, LEASE_MAX = 200, 4, 1 << 48, 1e12, 600.0
 
 
@@ -37,6 +38,8 @@ class News:
     rounds: int  #: of averaging that worked
     failures: int  #: and that did not
     errors: Tuple[Tuple[int, str], ...]  #: the latest of these: (epoch, why)
+    last: Optional[Tuple[Optional[float], ...]] = None  #: of its latest epoch: an EpochRecord's numbers, in their order
+    troubles: Tuple[str, ...] = ()  #: codes of hivemind_c/doctor/troubles.py
 
 
 _NAMES = frozenset(field.name for field in fields(News))
@@ -65,6 +68,7 @@ def write_news(news: News) -> bytes:
     for name in ("version", "name", "role"):
         value[name] = value[name][:TEXT_MAX]
     value["errors"] = [[epoch, text[:TEXT_MAX]] for epoch, text in news.errors[-ERRORS_MAX:]]
+    value["last"], value["troubles"] = news.last and list(news.last), list(news.troubles)
     return pack(value)
 
 
@@ -78,6 +82,26 @@ def _count(value: Any) -> bool:
 
 def _number(value: Any, most: float) -> bool:
     return type(value) in (int, float) and math.isfinite(value) and 0 <= value <= most
+
+
+def _numbers(value: Any) -> bool:
+    """Numbers of either sign, some of them unknown."""
+    return (
+        isinstance(value, list)
+        and len(value) <= NUMBERS_MAX
+        and all(
+            number is None or type(number) in (int, float) and math.isfinite(number) and abs(number) <= NUMBER_MAX
+            for number in value
+        )
+    )
+
+
+def _codes(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) <= TROUBLES_MAX
+        and all(_text(code) and len(code) <= CODE_MAX for code in value)
+    )
 
 
 def read_news(value: Any) -> News:
@@ -103,11 +127,15 @@ def read_news(value: Any) -> News:
             isinstance(error, list) and len(error) == 2 and _count(error[0]) and _text(error[1])
             for error in value["errors"]
         ),
+        "last": value["last"] is None or _numbers(value["last"]),
+        "troubles": _codes(value["troubles"]),
     }
     if wrong := [name for name, fine in good.items() if not fine]:
         raise ValueError(f"{wrong[0]} is out of its bounds")
     loss = None if value["loss"] is None else float(value["loss"])  # an integer may be larger than a database's
-    return News(**{**value, "loss": loss, "errors": tuple((epoch, text) for epoch, text in value["errors"])})
+    errors = tuple((epoch, text) for epoch, text in value["errors"])
+    last = None if value["last"] is None else tuple(value["last"])
+    return News(**{**value, "loss": loss, "errors": errors, "last": last, "troubles": tuple(value["troubles"])})
 
 
 def owner(subkey: Any) -> Optional[str]:

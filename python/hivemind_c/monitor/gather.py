@@ -11,7 +11,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from hivemind_c.dht import get_dht_time
 from hivemind_c.dht.news import News
+from hivemind_c.doctor.troubles import TROUBLES
 from hivemind_c.monitor.news_cache import NewsCache
+from hivemind_c.optim.epoch_record import NUMBERS
 from hivemind_c.optim.progress_tracker import ProgressTracker
 from hivemind_c.optim.speed import Speed
 
@@ -40,6 +42,8 @@ class PeerView(NamedTuple):  # of which a large swarm's look makes many
     failures: int
     age: float  #: seconds since it said so
     doubt: str  #: why its figures cannot be right; "": nothing speaks against them
+    last: Optional[Tuple[Optional[float], ...]] = None  #: of its latest epoch the numbers of an EpochRecord
+    troubles: Tuple[str, ...] = ()  #: what it says is wrong with itself: keys of TROUBLES
 
 
 @dataclass(frozen=True)
@@ -184,7 +188,9 @@ def views(heard: Sequence[Tuple[str, News, float]], epoch: int) -> List[PeerView
     found = [
         PeerView(
             peer, news.name, news.version, news.role, news.epoch, news.samples, min(news.samples, much) / counted,
-            float(news.speed), news.loss, news.rounds, news.failures, age, doubt
+            float(news.speed), news.loss, news.rounds, news.failures, age, doubt,
+            news.last if news.last is not None and len(news.last) == len(NUMBERS) else None,  # another version's differ
+            tuple(code for code in news.troubles if code in TROUBLES),
         )
         for (peer, news, age), doubt in zip(heard, doubts)
     ]  # fmt: skip

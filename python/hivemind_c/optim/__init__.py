@@ -6,6 +6,7 @@ _needs.check("torch", "numpy")  # before a module imports them
 
 TYPE_CHECKING = False  # as at the top: who wants the tracker alone needs no torch
 if TYPE_CHECKING:
+    from hivemind_c.optim.epoch_record import EpochRecord
     from hivemind_c.optim.grad_averager import GradientAverager, GradientAveragerFactory
     from hivemind_c.optim.grad_scaler import GradScaler
     from hivemind_c.optim.optimizer import CollaborativeOptimizer, Optimizer
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _LATER = {
     "CollaborativeOptimizer": "optimizer",
+    "EpochRecord": "epoch_record",
     "GlobalTrainingProgress": "progress_tracker",
     "GradScaler": "grad_scaler",
     "GradientAverager": "grad_averager",
@@ -28,10 +30,11 @@ _LATER = {
     "TrainingStateAverager": "state_averager",
 }
 
-_WITHOUT_TORCH = {name for name, module in _LATER.items() if module == "progress_tracker"}
+_WITHOUT_TORCH = {name for name, module in _LATER.items() if module in ("progress_tracker", "epoch_record")}
 
 __all__ = [
     "CollaborativeOptimizer",
+    "EpochRecord",
     "GlobalTrainingProgress",
     "GradScaler",
     "GradientAverager",

@@ -9,6 +9,7 @@ from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.averaging.averager import made_apart
 from hivemind_c.compression import CompressionBase
 from hivemind_c.optim import options
+from hivemind_c.optim.epoch_record import codec_of
 from hivemind_c.optim.grad_averager import GradientAverager, GradientAveragerFactory
 from hivemind_c.optim.parameters import flat_views
 from hivemind_c.optim.progress_tracker import ProgressTracker
@@ -76,6 +77,7 @@ def build(
 
     try:
         o.state_averager = make(lambda: _state_averager(o, **state, **common))
+        o.codec = codec_of(state["compression"] if o.schedule.use_local_updates else compression, factory)
         options.check_scheduler(o.schedule, o.state_averager.scheduler)
         o.grad_averager = None
         o.state_averager.lineage.kept = not o.schedule.use_local_updates

@@ -37,7 +37,9 @@ class Membership:
             # without the peer of an earlier cell, which may have left since this one was made
             self.tracker.fetch_global_progress()
         self.reporter.start()
-        if self._apart and not self.tracker.fetched_global_progress_this_epoch.wait(FIRST_LOOK_S):
+        with self.ledger.clock.enter("waiting"):
+            alone = self._apart and not self.tracker.fetched_global_progress_this_epoch.wait(FIRST_LOOK_S)
+        if alone:
             logger.warning(
                 "the swarm did not answer within %g s: this peer starts alone and joins the others when it hears them",
                 FIRST_LOOK_S,
@@ -173,10 +175,11 @@ class Membership:
 
     def _load(self: "Optimizer", chase: bool = False, **kwargs: Any) -> bool:
         averager = self.state_averager
-        before, was_apart, claimed = self.local_epoch, self._apart, self.tracker.global_epoch
+        before, was_apart, claimed, ledger = self.local_epoch, self._apart, self.tracker.global_epoch, self.ledger
         self._step_aside()
         averager.background.drop()
-        with self.tracker.pause_updates():
+        ledger.abandon()
+        with self.tracker.pause_updates(), ledger.clock.enter("loading"):
             newest = (
                 self.local_epoch
                 if self.grad_averager is None
@@ -194,6 +197,8 @@ class Membership:
         elif claimed > before and not self.auxiliary:
             self.belief.doubt(claimed, before)
         self._drop_sums(before)
+        if loaded and self.local_epoch != before:
+            ledger.caught_up(before, was_left_out=self._wanted > before)
         if not (loaded or was_apart):
             self._enter()
         return loaded
@@ -201,6 +206,7 @@ class Membership:
     def _drop_sums(self: "Optimizer", epoch: int) -> None:
         """What this peer had summed up in that epoch is lost."""
         self.reporter.add_discarded(epoch, self.local_samples)
+        self.ledger.notes.lose(self.local_samples, "they belong to a state that is not the swarm's")
         if self.grad_averager is not None:
             self.grad_averager.reset_accumulated_grads_()
         self._local_samples = 0

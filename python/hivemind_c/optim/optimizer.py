@@ -15,6 +15,8 @@ from hivemind_c.optim import legacy_arguments, options
 from hivemind_c.optim.belief import Belief
 from hivemind_c.optim.buffer_source import Given
 from hivemind_c.optim.builder import averager_options, build, tracker_options
+from hivemind_c.optim.epoch_ledger import EpochLedger, OnEpoch
+from hivemind_c.optim.epoch_record import EpochRecord
 from hivemind_c.optim.factories import LRScheduler, OptimizerFactory, SchedulerFactory
 from hivemind_c.optim.forecast import Forecast
 from hivemind_c.optim.grad_averager import GradientAveragerFactory
@@ -75,6 +77,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         verbose: Log the progress of the swarm and the result of each averaging.
         max_grad_norm: Clip the averaged gradient, or with use_local_updates that of each batch, to this norm.
         averaged_grad_hook: A function called with the parameters once their .grad hold the averages, before the step.
+        on_epoch: A function called with the EpochRecord of each epoch, in the thread that trains.
     """
 
     def __init__(
@@ -115,6 +118,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         verbose: bool = False,
         max_grad_norm: Optional[float] = None,
         averaged_grad_hook: Optional[GradHook] = None,
+        on_epoch: Optional[OnEpoch] = None,
     ):
         self.dht, self.run_id = dht, options.run_name(run_id)
         self.target_batch_size = options.positive_int(target_batch_size, "target_batch_size")
@@ -143,8 +147,9 @@ class Optimizer(TorchInterface, MetricReports, Membership):
             average_state_every=average_state_every,
         )
         options.check_gradients(self.schedule, reuse_grad_buffers, grad_averager_factory, batch_size_per_step)
-        self.reuse_grad_buffers, self.shutdown_timeout = bool(reuse_grad_buffers), shutdown_timeout
-        self.max_grad_norm, self.averaged_grad_hook, self.verbose = max_grad_norm, averaged_grad_hook, verbose
+        self.reuse_grad_buffers = bool(reuse_grad_buffers)
+        self.max_grad_norm, self.averaged_grad_hook = max_grad_norm, averaged_grad_hook
+        self.verbose, self.shutdown_timeout, self.on_epoch = verbose, shutdown_timeout, options.on_epoch(on_epoch)
         if verbose:
             _stderr.show(logging.INFO)
         _notebook.replace(
@@ -171,10 +176,9 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         )
         if self.grad_averager is not None and batch_size_per_step is not None:
             self.grad_averager.sizes_are_equal()
-        self.group_search = GroupSearch(self)
+        self.group_search, self.ledger = GroupSearch(self), EpochLedger(self)
         self.belief = Belief(self.tracker, self.state_averager)
-        self._local_samples, self._joined = 0, False
-        self._metric: List[Any] = []
+        self._local_samples, self._joined, self._metric = 0, False, []
         self.reporter, self._forecast = Reporter(self), Forecast(self)
         self._init_as_torch()
         _notebook.made_here(self)
@@ -219,6 +223,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
             with self.tracker.pause_updates():
                 self._join()
                 self._take_step(batch_size, grad_scaler)
+        self.ledger.deliver()
         return loss
 
     def expect_batch(self, batch_size: int) -> None:
@@ -273,15 +278,16 @@ class Optimizer(TorchInterface, MetricReports, Membership):
 
     def _step_locally(self) -> None:
         averager, late = self.state_averager, Action.LOCAL_STEP in self.schedule.batch().background
-        if late:
-            averager.background.take(wait=True)
-        averager.parameters.lend_gradients()
-        self.clip_averaged_gradients()
-        if late:
-            averager.background.start(averager.step_optimizer, averager.update_model)
-            return
-        averager.step_optimizer()
-        averager.parameters.push()
+        with self.ledger.clock.enter("stepping"):
+            if late:
+                averager.background.take(wait=True)
+            averager.parameters.lend_gradients()
+            self.clip_averaged_gradients()
+            if late:
+                averager.background.start(averager.step_optimizer, averager.update_model)
+                return
+            averager.step_optimizer()
+            averager.parameters.push()
 
     @property
     def local_samples(self) -> int:
@@ -303,6 +309,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
                 "a gradient overflowed: the %d samples that this peer had summed up in .grad are left out",
                 self.local_samples,
             )
+            self.ledger.notes.lose(self.local_samples, "a gradient overflowed")
             self.grad_averager.reset_accumulated_grads_()
             self.tracker.report_local_progress(self.local_epoch, 0)
         return False
@@ -323,13 +330,17 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         if self.grad_averager is not None:
             self.grad_averager.rescale_(factor)
 
-    def clip_averaged_gradients(self) -> None:
-        """Clips the averaged gradients to max_grad_norm, and calls averaged_grad_hook."""
-        parameters = [p for p in self.state_averager.parameters.main if p.grad is not None]
+    def clip_averaged_gradients(self) -> Optional[torch.Tensor]:
+        """Clips the averaged gradients to max_grad_norm, and calls averaged_grad_hook.
+
+        Returns the norm before clipping, or None without max_grad_norm.
+        """
+        parameters, norm = [p for p in self.state_averager.parameters.main if p.grad is not None], None
         if self.max_grad_norm is not None:
-            torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
+            norm = torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
         if self.averaged_grad_hook is not None:
             self.averaged_grad_hook(parameters)
+        return norm
 
     # ---- epochs ----
 
@@ -355,7 +366,8 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         return near, near and progress.num_peers > 1
 
     def _end_epoch(self) -> None:
-        self.state_averager.background.take(wait=True)
+        with self.ledger.clock.enter("waiting"):
+            self.state_averager.background.take(wait=True)
         if self.missed:  # the epoch before was made without this peer
             self.catch_up()
             return
@@ -363,13 +375,19 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         alone = self.tracker.global_progress.num_peers <= 1
         if alone:
             self.group_search.cancel()
-        Transition(self, next_epoch, alone).run(self.schedule.epoch(next_epoch, alone))
+        with self.ledger.clock.enter("stepping"):
+            Transition(self, next_epoch, alone).run(self.schedule.epoch(next_epoch, alone))
         self._local_samples = 0
 
     @property
     def local_epoch(self) -> int:
         """The epoch of this peer."""
         return self.state_averager.local_epoch
+
+    @property
+    def last_epoch(self) -> Optional[EpochRecord]:
+        """The EpochRecord of the latest epoch that is complete, or None."""
+        return self.ledger.last
 
     @property
     def local_progress(self) -> Any:
@@ -447,6 +465,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         The result of background work reaches the model if it comes within shutdown_timeout.
         """
         self.state_averager.background.end(self.shutdown_timeout)
+        self.ledger.deliver_last()
         self.group_search.cancel()
         self.reporter.shutdown()
         self.tracker.shutdown()

@@ -40,6 +40,12 @@ def seconds(value: Any, name: str, allow_none: bool = False, default: Optional[f
     return float(value)
 
 
+def on_epoch(value: Any) -> Any:
+    if value is not None and not callable(value):
+        raise TypeError(f"on_epoch must be a function of an EpochRecord, not {value!r}")
+    return value
+
+
 def run_name(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise TypeError(f"run_id must be the name of the run, the same on all its peers, not {value!r}")

@@ -160,7 +160,7 @@ class PowerSGDGradientAverager(GradientAverager):
             timeout=left,
         )
         outcome_of(step)
-        self.stamp = (self.stamp, step.stamp)
+        self.stamp, self.rounds = (self.stamp, step.stamp), [*self.rounds, step]
         self._low.decode(number, qs)
 
     def shutdown(self) -> None:

@@ -20,6 +20,7 @@ from hivemind_c._log import begin
 from hivemind_c.dht import get_dht_time
 from hivemind_c.dht.news import ERRORS_MAX, LEAST_S, News, key_of, period_s, subkey_of, write_news
 from hivemind_c.dht.values import pack
+from hivemind_c.optim.epoch_record import finite
 
 if TYPE_CHECKING:
     from hivemind_c.optim.optimizer import Optimizer
@@ -60,6 +61,8 @@ class Reporter:
         """
         if value is not None:
             self._losses.append(value.detach() if hasattr(value, "detach") else value)
+            if (optimizer := self._optimizer()) is not None:
+                optimizer.ledger.notes.add_loss(value)
 
     def add_samples(self, samples: int) -> None:
         """Counts samples of this peer.
@@ -143,6 +146,7 @@ class Reporter:
                 period = period_s(optimizer.tracker.global_progress.num_peers)
                 if waiting is None or waiting.done():  # else the network is slow, and what is newer waits
                     waiting = self._store(optimizer, self.news(max(LIVES_S, LIVES * period)))
+                optimizer.ledger.clock_check.look()
             except _hivemind_c.HivemindError as error:
                 logger.debug("this peer's news were not told: %s", error)
                 if error.status in ("CLOSED", "FORKED"):
@@ -165,6 +169,7 @@ class Reporter:
         optimizer = self._optimizer()
         if optimizer is None:
             raise ReferenceError("the optimizer that this news would be of has been dropped")
+        last, troubles = optimizer.ledger.news()
         role = "auxiliary" if optimizer.auxiliary else "client" if optimizer.client_mode else "trainer"
         return News(
             version=_hivemind_c.__version__,
@@ -180,6 +185,8 @@ class Reporter:
             rounds=self._rounds,
             failures=self._failures,
             errors=tuple(self._errors),
+            last=last and tuple(map(finite, last.numbers().values())),
+            troubles=troubles,
         )
 
     def _mean_loss(self) -> Optional[float]:

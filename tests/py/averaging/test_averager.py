@@ -254,6 +254,8 @@ def test_peer_with_too_little_to_reduce_reduces_nothing(swarm, least, most_by_le
     moved = [control.details(70)[3] for control in controls]
     assert all(torch.equal(own, torch.full((8192,), 2.0)) for own in tensors)
     assert abs(max(moved) / min(moved) - most_by_least) < 0.1  # who reduces it all serves two others
+    parts = sorted(control.details(0)[-2] for control in controls)
+    assert abs(sum(parts) - 1) < 1e-9 and (parts == [0, 0, 1] if most_by_least == 2 else parts[0] > 0.3)
 
 
 def test_held_tensors_receive_no_average(swarm):
