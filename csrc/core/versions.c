@@ -27,6 +27,31 @@ uint32_t hv_versions_common(const hv_versions *a, const hv_versions *b) {
   return lowest <= highest ? highest : 0;
 }
 
+static size_t count(const hv_versions *peers, size_t n, uint32_t version) {
+  size_t speak = 0;
+  for (size_t i = 0; i < n; i++)
+    speak += (size_t)hv_versions_has(&peers[i], version);
+  return speak;
+}
+
+/* Ranges overlap most at the highest version of one of them. */
+uint32_t hv_versions_of_most(const hv_versions *peers, size_t n, size_t *speak) {
+  uint32_t best = 0;
+  size_t most = 0;
+  for (size_t i = 0; i < n && most < n; i++) {
+    if (peers[i].highest == best || (i && peers[i].highest == peers[i - 1].highest))
+      continue;
+    size_t now = count(peers, n, peers[i].highest);
+    if (now > most || (now == most && peers[i].highest > best)) {
+      most = now;
+      best = peers[i].highest;
+    }
+  }
+  if (speak)
+    *speak = most;
+  return best;
+}
+
 enum { RANGE_TEXT = 36 };
 
 /* "version 1", or "versions 1 to 2". */

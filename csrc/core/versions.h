@@ -37,6 +37,10 @@ int hv_versions_has(const hv_versions *versions, uint32_t version);
 /* The highest version that both speak. 0: there is none. */
 uint32_t hv_versions_common(const hv_versions *a, const hv_versions *b);
 
+/* The version that most of these n peers speak, among equals the highest. *speak (may be NULL): how many speak it. 0: there are
+ * none. */
+uint32_t hv_versions_of_most(const hv_versions *peers, size_t n, size_t *speak);
+
 /* The sentence for two peers without a common version. `peer` speaks `theirs`, and this node `mine`. */
 void hv_versions_explain(const char *peer, const hv_versions *theirs, const hv_versions *mine, char text[HV_VERSIONS_TEXT_MAX]);
 /* The same sentence in a refusal, for the caller to read. */

@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "core/msg.h"
+#include "core/versions.h"
 
 #define HV_VERSION_TEXT "0.1.0"
 
@@ -50,6 +51,7 @@ typedef struct hv_hive_config {
   int keep_file_limit;       /* 1: leave the limit on open files; 0: a hive that listens raises it, to 65,536 at most */
   hv_log_level log_level;
   hv_hive_dht_config dht;
+  hv_versions versions; /* of the protocol that this peer speaks, for tests; zeros: those of this code */
 } hv_hive_config;
 
 /* Starts a hive. At HV_OK its ports are bound and its addresses are known. It contacts the initial peers in the background;
@@ -83,6 +85,7 @@ typedef struct hv_hive_peer_info {
   int client_mode;      /* 1: it only dials out */
   uint64_t rtt_us;      /* round trip of the last hello; 0: not known */
   uint64_t seen_ago_us; /* time since its last answer or hello */
+  uint32_t version;     /* of the protocol between this peer and that one */
 } hv_hive_peer_info;
 
 /* A future below ends with HV_OK and a result, or with an error and one sentence. If a function returns HV_OK, *out is the caller's

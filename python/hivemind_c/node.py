@@ -22,6 +22,7 @@ class Peer(NamedTuple):
     client_mode: bool
     rtt: float  #: seconds there and back, when last asked
     seen_ago: float  #: seconds since it was last heard
+    version: int = 1  #: version of the protocol that this node and the peer use
 
 
 class Node:

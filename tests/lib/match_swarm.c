@@ -97,7 +97,8 @@ size_t match_swarm_add(match_swarm *swarm) {
                                  .arg = seat,
                                  .client_mode = seat->client,
                                  .skew_us = seat->skew_us,
-                                 .drift_ppm = seat->drift_ppm};
+                                 .drift_ppm = seat->drift_ppm,
+                                 .versions = seat->versions};
   must(hv_sim_add(swarm->sim, &sim_seat, &got) == HV_OK && got == seat->number, "a node could not be added");
   return got;
 }

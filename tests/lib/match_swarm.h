@@ -34,6 +34,7 @@ typedef struct match_seat {
   int has_initial, client;
   int64_t skew_us;
   int32_t drift_ppm;
+  hv_versions versions;   /* of the protocol */
   int is_liar;            /* answers through match_swarm.lie */
   hv_match_config config; /* may be changed before the node is added */
   hv_env *env;

@@ -1,6 +1,7 @@
 #include "core/match/roster.h"
 
 #include "core/peers/contact.h"
+#include "core/peers/spoken.h"
 #include "core/util/fold.h"
 
 #include <stdio.h>
@@ -362,6 +363,23 @@ static int may_be_asked(const hv_roster *roster, const hv_roster_entry *entry) {
   return entry->retry_us <= now && entry->shunned_until_us <= now;
 }
 
+/* The version of the protocol that most peers of the roster speak, this node among them. */
+static uint32_t version_of_most(const hv_roster *roster) {
+  hv_versions all[HV_ROSTER_MAX + 1];
+  size_t n = 0;
+  all[n++] = hv_spoken_mine(roster->env);
+  for (size_t i = 0; i < roster->n && n < HV_ROSTER_MAX; i++)
+    if (hv_roster_counts(roster, &roster->entries[i]))
+      all[n++] = hv_spoken_of(roster->env, &roster->entries[i].id);
+  return hv_versions_of_most(all, n, NULL);
+}
+
+/* A host that most could not talk to would part the swarm. */
+static int is_understood(const hv_roster *roster, const hv_roster_entry *entry, uint32_t version) {
+  hv_versions its = hv_spoken_of(roster->env, &entry->id);
+  return hv_versions_has(&its, version);
+}
+
 /* Could it host, before that peer? Whether who failed and is lost is there again its hellos find out, which keep nobody waiting. */
 static int could_host(const hv_roster *roster, const hv_rank *rank, const hv_roster_entry *entry, const hv_peer_id *before) {
   return entry->addrs_size && !entry->gone_us && is_there(roster, entry) && !(entry->failures && is_lost(roster, entry)) &&
@@ -370,10 +388,11 @@ static int could_host(const hv_roster *roster, const hv_rank *rank, const hv_ros
 
 hv_roster_entry *hv_roster_first(hv_roster *roster, const hv_rank *rank, const hv_peer_id *before, hv_span avoid) {
   hv_roster_entry *first = NULL;
+  uint32_t version = version_of_most(roster);
   for (size_t i = 0; i < roster->n; i++) {
     hv_roster_entry *entry = &roster->entries[i];
-    if (may_be_asked(roster, entry) && could_host(roster, rank, entry, first ? &first->id : before) &&
-        !stands_in(avoid, &entry->id))
+    if (is_understood(roster, entry, version) && may_be_asked(roster, entry) &&
+        could_host(roster, rank, entry, first ? &first->id : before) && !stands_in(avoid, &entry->id))
       first = entry;
   }
   return first;

@@ -103,13 +103,13 @@ void hv_spoken_learn(hv_env *env, const hv_peer_id *id, const hv_versions *versi
     return; /* what it is taken to speak anyway */
   if (!entry && !(entry = make(spoken, id)))
     return; /* it is learned again with its next message */
-  int changed = !hv_versions_equal(&entry->versions, versions);
+  int first = !entry->apart_us;
   entry->versions = *versions;
   entry->learned_us = env->now_us(env);
   if (hv_versions_common(&spoken->mine, versions))
     entry->apart_us = 0;
   else
-    set_apart(env, entry, changed);
+    set_apart(env, entry, first);
 }
 
 void hv_spoken_refused(hv_env *env, const hv_peer_id *id, uint32_t version) {

@@ -79,8 +79,9 @@ hv_mem *hv_sim_mem(hv_sim *sim, size_t node);
 void hv_sim_kill(hv_sim *sim, size_t node);         /* like kill -9: its operating system resets all connections */
 void hv_sim_unplug(hv_sim *sim, size_t node);       /* the machine loses power: no other node is notified */
 hv_status hv_sim_restart(hv_sim *sim, size_t node); /* same identity and address, new core. HV_STATE: it is alive */
-void hv_sim_stop(hv_sim *sim, size_t node);         /* sends STOP, waits for the grace time, ends it */
-void hv_sim_pause(hv_sim *sim, size_t node);        /* like SIGSTOP: its events are delayed, its clock runs */
+void hv_sim_set_versions(hv_sim *sim, size_t node, hv_versions versions); /* what it speaks from its next start on */
+void hv_sim_stop(hv_sim *sim, size_t node);                               /* sends STOP, waits for the grace time, ends it */
+void hv_sim_pause(hv_sim *sim, size_t node);                              /* like SIGSTOP: its events are delayed, its clock runs */
 void hv_sim_continue(hv_sim *sim, size_t node);
 /* Kills a node right before or after the n-th event of the run, counted from 1. HV_SIM_ANY: the node that this event is for. Only
  * one kill can be planned at a time. */

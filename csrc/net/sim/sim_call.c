@@ -66,6 +66,12 @@ static void send(hv_sim *sim, sim_pair *pair, sim_packet packet, uint64_t leave)
   }
 }
 
+void sim_learn(sim_node *node, const hv_peer_id *peer, const hv_versions *speaks) {
+  hv_spoken_learn(&node->env, peer, speaks);
+  if (node->sim->config.say)
+    sim_narrate_log(node->sim, node);
+}
+
 /* ---- the caller ---- */
 
 static void unlink_call(sim_call *call) {
@@ -262,7 +268,7 @@ static void read_answer(sim_call *c, sim_packet *packet, hv_wire_msg *wire, hv_e
   event->status = hv_wire_read(hv_span_of(packet->blob->bytes, packet->blob->size), mine, node->mem, HV_WIRE_BUDGET, wire);
   int told = event->status == HV_OK || event->status == HV_VERSION, apart = 0;
   if (told) {
-    hv_spoken_learn(&node->env, &c->to->id, &wire->speaks);
+    sim_learn(node, &c->to->id, &wire->speaks);
     apart = !hv_versions_common(mine, &wire->speaks);
   }
   if (event->status != HV_OK) {
@@ -406,7 +412,7 @@ static void request_arrives(sim_node *node, sim_packet *packet) {
   hv_status status =
       hv_wire_read(hv_span_of(packet->blob->bytes, packet->blob->size), &node->spoken.mine, node->mem, HV_WIRE_BUDGET, &wire);
   if (status == HV_OK || status == HV_VERSION)
-    hv_spoken_learn(&node->env, &sim->nodes[packet->from]->id, &wire.speaks);
+    sim_learn(node, &sim->nodes[packet->from]->id, &wire.speaks);
   if (status != HV_OK) {
     refuse(node, packet, status, &wire.speaks);
     return;

@@ -254,6 +254,8 @@ void sim_call_stop(hv_env *env, hv_call *call);
 hv_status sim_call_meet(sim_node *node, hv_call *call);
 /* Frees a call that is under way, if it is; `done` is not called. */
 void sim_call_drop(hv_call *call);
+/* Puts the versions that a peer claims into hv_env.spoken. The line that this may log is narrated for the node. */
+void sim_learn(sim_node *node, const hv_peer_id *peer, const hv_versions *speaks);
 void sim_reply(hv_env *env, hv_request *request, const hv_msg *answer);
 void sim_call_ends(sim_call *call);                          /* SIM_CALL_END */
 void sim_packet_arrives(sim_node *node, sim_packet *packet); /* SIM_PACKET */

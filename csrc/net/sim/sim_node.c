@@ -251,6 +251,11 @@ hv_status hv_sim_restart(hv_sim *sim, size_t node) {
   return come_alive(sim->nodes[node]);
 }
 
+void hv_sim_set_versions(hv_sim *sim, size_t node, hv_versions versions) {
+  if (is_node(sim, node))
+    sim->nodes[node]->config.versions = versions;
+}
+
 void hv_sim_stop(hv_sim *sim, size_t node) {
   if (is_node(sim, node) && sim->nodes[node]->life == SIM_ALIVE &&
       !sim_heap_push(&sim->heap, sim->now, (uint32_t)node, SIM_STOP, NULL))

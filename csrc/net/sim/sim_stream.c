@@ -662,7 +662,7 @@ static hv_status read_header(sim_end *end, const sim_segment *segment, hv_wire_m
   hv_span bytes = hv_span_of(segment->header + 4, size);
   status = hv_wire_read(bytes, opens ? &node->spoken.mine : &of_stream, node->mem, HV_WIRE_BUDGET, wire);
   if ((status == HV_OK || status == HV_VERSION) && !end->heard)
-    hv_spoken_learn(&node->env, &other(end)->node->id, &wire->speaks);
+    sim_learn(node, &other(end)->node->id, &wire->speaks);
   end->heard = 1;
   return status;
 }

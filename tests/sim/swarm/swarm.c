@@ -24,6 +24,8 @@ static const swarm_room rooms[] = {
     {"mix", "averages in groups of 16, a tenth missing: rounds until all agree", 48, 4, 0, 1, swarm_mix_play},
     {"average", "epochs of averaging: every sample once or lost, replicas equal, nobody waits for good", 8,
      4 * SWARM_EPOCH_US / 60e6, ALL, 150, swarm_average_play},
+    {"versions", "the same where every other node also speaks the next version of the protocol", 12, 4 * SWARM_EPOCH_US / 60e6, ALL,
+     20, swarm_versions_play},
     {"dht-join", "random bootstrap lists: one swarm within ten seconds", 32, 1, 0, 16, swarm_dht_join_play},
     {"dht-half", "20 replicas, half of all nodes die at once", 40, 1, 0, 2, swarm_dht_half_play},
     {"dht-quarter", "20 replicas, three quarters die at once", 40, 1, 0, 2, swarm_dht_three_quarters_play},

@@ -134,6 +134,7 @@ void swarm_chase_play(swarm_run *run);
 void swarm_comings_play(swarm_run *run);
 void swarm_mix_play(swarm_run *run);
 void swarm_average_play(swarm_run *run);
+void swarm_versions_play(swarm_run *run);
 void swarm_dht_play(swarm_run *run);
 void swarm_dht_day_play(swarm_run *run);
 void swarm_dht_join_play(swarm_run *run);

@@ -49,6 +49,28 @@ static void ranges_outside_of_the_limits_are_invalid(void **state) {
   assert_true(hv_versions_valid(&own));
 }
 
+static void version_of_most_is_the_highest_among_equals(void **state) {
+  (void)state;
+  static const struct {
+    hv_versions peers[5];
+    size_t n, speak;
+    uint32_t version;
+  } cases[] = {
+      {{{0}}, 0, 0, 0},
+      {{{1, 1, 0}}, 1, 1, 1},
+      {{{1, 2, 0}, {1, 1, 0}, {2, 2, 0}, {1, 1, 0}}, 4, 3, 1},
+      {{{1, 2, 0}, {1, 1, 0}, {2, 2, 0}, {2, 2, 0}}, 4, 3, 2},
+      {{{1, 1, 0}, {2, 2, 0}}, 2, 1, 2},
+      {{{1, 9, 0}, {2, 5, 0}, {3, 7, 0}, {4, 6, 0}, {8, 9, 0}}, 5, 4, 5},
+      {{{1, 3, 0}, {2, 3, 0}, {1, 3, 0}}, 3, 3, 3},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    size_t speak;
+    assert_int_equal(hv_versions_of_most(cases[i].peers, cases[i].n, &speak), cases[i].version);
+    assert_int_equal(speak, cases[i].speak);
+  }
+}
+
 static void sentence_says_at_which_peer_to_upgrade(void **state) {
   (void)state;
   char text[HV_VERSIONS_TEXT_MAX];
@@ -182,6 +204,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(two_peers_speak_the_highest_version_of_both),
       cmocka_unit_test(ranges_outside_of_the_limits_are_invalid),
+      cmocka_unit_test(version_of_most_is_the_highest_among_equals),
       cmocka_unit_test(sentence_says_at_which_peer_to_upgrade),
       cmocka_unit_test(unknown_peer_gets_the_lowest_version_until_it_is_learned),
       cmocka_unit_test(peer_without_a_common_version_is_left_for_minutes),
