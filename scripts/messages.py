@@ -14,7 +14,7 @@ LEVELS = {"HV_LOG_WARN": "WARNING", "HV_LOG_ERROR": "ERROR"}
 PLACE = re.compile(r"%(?:[-+ #0]*\d*(?:\.\d+|\.\*)?(?:hh|h|ll|l|z|j)?[a-zA-Z]|%)")
 HEAD = """# Errors and warnings
 
-For people who have met a message and look for its place, and for programs that tell errors apart.
+For people who have met a message and look for its place, and for programs that distinguish errors.
 This page is made from the source: every error, and every line of the log at WARNING and ERROR.
 `...` stands for a value.
 [When something is wrong](../howto/troubleshoot.md) explains those that are met most.

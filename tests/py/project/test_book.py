@@ -76,6 +76,21 @@ def test_a_dead_link_is_an_error(tmp_path, capsys):
     assert "NOWHERE.md" in told and "#nowhere" in told
 
 
+READERS = re.compile(r"^For (?:people|everybody|contributors|programmers)\b")
+
+
+def first_sentence(page):
+    """The first line of a page below its title."""
+    title, empty, line = page.splitlines()[:3]
+    return line if title.startswith("# ") and not empty else ""
+
+
+def test_first_sentence_of_each_page_names_its_readers():
+    pages = {page: first_sentence(page.read_text()) for page in (ROOT / "docs").rglob("*.md")}
+    assert len(pages) >= 30 and not [page.name for page, line in pages.items() if not READERS.search(line)]
+    assert not READERS.search(first_sentence("# A page\n\nIt is about words.\n"))
+
+
 def test_pictures_are_all_shown_and_fetch_nothing():
     pages = "".join(page.read_text() for page in PAGES)
     pictures = list((ROOT / "docs/pictures").iterdir())

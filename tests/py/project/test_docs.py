@@ -84,9 +84,19 @@ PYTHON = {
         "assert state.epoch == 3 and torch.equal(state.tensors[0], torch.ones(4)) and state.metadata == {'lr': 0.1}",
     ),
     "docs/reference/strategy.md": (
-        TRAINING + ANOTHER + SMALL + "import transformers\nfrom transformers import TrainingArguments\nmodel = Small()",
-        "from types import SimpleNamespace as Made\nstub = Made(strategy=Made(global_epoch=10_000), should_stop=False)\nStopAt().on_train_batch_end(stub)\nassert stub.should_stop\n"
-        "trainer.args.max_steps, trainer.args.remove_unused_columns = 3, False  # the model is still in Fabric's wrapping\ntrainer.train()\nassert optimizer.local_samples == 24 and trainer.state.global_step == 3",
+        TRAINING + SMALL + "model = Small()",
+        "from types import SimpleNamespace as Made\nstub = Made(strategy=Made(global_epoch=10_000), should_stop=False)\nStopAt().on_train_batch_end(stub)\nassert stub.should_stop",
+    ),
+    "docs/howto/plain-loop.md": (TRAINING + ANOTHER, "assert optimizer.local_samples == 64 and len(dht.get_visible_maddrs()) >= 1"),
+    "docs/howto/huggingface.md": (
+        TRAINING + SMALL + "import hivemind_c, transformers\nfrom hivemind_c import Optimizer\nfrom transformers import TrainingArguments\nmodel, dht = Small(), hivemind_c.DHT(start=True)",
+        "trainer.args.max_steps, trainer.args.remove_unused_columns = 3, False\ntrainer.train()\nassert optimizer.local_samples == 24 and trainer.state.global_step == 3",
+    ),
+    "docs/howto/several-gpus.md": ("", "assert isinstance(trainer.strategy, HivemindStrategy)"),
+    "docs/howto/fewer-bytes.md": ("", "assert trainer.strategy is strategy"),
+    "docs/tutorial/own-model.md": (
+        "import lightning as L\nclass Short(L.Trainer):\n    def __init__(self, **options):\n        super().__init__(**options, max_steps=40)\nL.Trainer = Short",
+        "assert trainer.global_step == 0 and trainer.strategy.optimizer is None or trainer.strategy.global_epoch == 0",
     ),
     "docs/howto/unreliable-machines.md": ("", "assert optimizer.run_id == 'spot'"),
     "benchmarks/README.md": (

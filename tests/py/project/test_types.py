@@ -39,7 +39,8 @@ follow_imports = silent
 
 def shown():
     """The pages' Python, but for the block that needs transformers, whose types are no business of ours."""
-    for page in (ROOT / "README.md", ROOT / "docs/reference/strategy.md"):
+    for path in ("README.md", "docs/reference/strategy.md", "docs/howto/plain-loop.md"):
+        page = ROOT / path
         yield (
             page.name,
             [re.sub(r"import lightning as L\n", "", block) for block in blocks(page) if "transformers" not in block],
@@ -49,8 +50,8 @@ def shown():
 @pytest.mark.timeout(900)
 def test_mypy_accepts_the_lines_that_the_pages_show(tmp_path):
     (tmp_path / "mypy.ini").write_text(CONFIG)
-    programs = {name.split(".")[0].lower(): "\n".join(found) for name, found in shown()}
-    assert all("HivemindStrategy(target_batch_size=" in text for text in programs.values())
+    programs = {name.split(".")[0].replace("-", "_").lower(): "\n".join(found) for name, found in shown()}
+    assert sum("HivemindStrategy(target_batch_size=" in text for text in programs.values()) == 2
     for lightning in ("lightning", "pytorch_lightning"):
         for name, text in {**programs, "more": MORE, "wrong": WRONG}.items():
             (tmp_path / f"{name}_{lightning}.py").write_text(BEFORE.format(lightning=lightning) + text)

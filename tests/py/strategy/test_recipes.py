@@ -1,5 +1,5 @@
-"""The loop that docs/reference/strategy.md shows for a program without the Trainer, as it stands there and in the
-ways that the text tells: it trains as plain torch does."""
+"""The loop that the pages show for a program without the Trainer, as written there and in the ways that the text
+names: it trains as plain torch does."""
 
 import pathlib
 import re
@@ -12,14 +12,14 @@ from hivemind_c import HivemindStrategy
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 HERE = "/ip4/127.0.0.1/tcp/0"
-GUIDE = (pathlib.Path(__file__).resolve().parents[3] / "docs/reference/strategy.md").read_text()
+DOCS = pathlib.Path(__file__).resolve().parents[3] / "docs"
+LOOP, STRATEGY = (DOCS / "howto/plain-loop.md").read_text(), (DOCS / "reference/strategy.md").read_text()
 EPOCHS = 3
 
 
-def blocks(heading):
-    """The programs under a heading of the guide."""
-    section = GUIDE[GUIDE.index(f"## {heading}") :].split("\n## ")[0]
-    return re.findall(r"```python\n(.*?)```", section, re.S)
+def blocks(page):
+    """The programs of a page."""
+    return re.findall(r"```python\n(.*?)```", page, re.S)
 
 
 class Repeated:
@@ -71,14 +71,14 @@ def as_shown(program, **names):
 
 
 def test_the_loop_for_fabric_runs_as_it_is_shown():
-    (program,) = blocks("Lightning Fabric, or a plain loop")
+    (program,) = blocks(LOOP)
     made = as_shown(program, **problem())
     assert made["optimizer"].local_epoch == EPOCHS and type(made["fabric"]).__name__ == "Fabric"
     assert same(plainly(), made["model"])
 
 
 def test_the_same_loop_runs_without_fabric():
-    (program,) = blocks("Lightning Fabric, or a plain loop")
+    (program,) = blocks(LOOP)
     lines = [
         line
         for line in program.replace("fabric.backward(loss)", "loss.backward()").split("\n")
@@ -94,9 +94,9 @@ def test_accelerate_runs_the_loop_as_the_guide_says():
 
     assert (
         "`model, loader = accelerator.prepare(model, loader)`, then the loop above with `accelerator.backward(loss)`"
-        in GUIDE
+        in LOOP
     )
-    (program,) = blocks("Lightning Fabric, or a plain loop")
+    (program,) = blocks(LOOP)
     lines = program.replace("fabric.backward", "accelerator.backward").split("\n")
     lines = [
         "model, loader = accelerator.prepare(model, loader)" if "setup_module" in line else line
@@ -109,7 +109,7 @@ def test_accelerate_runs_the_loop_as_the_guide_says():
 
 
 def test_callback_on_the_page_stops_a_trainer_with_the_swarm():
-    (program,) = [block for block in blocks("What it does with Lightning") if "class StopAt" in block]
+    (program,) = [block for block in blocks(STRATEGY) if "class StopAt" in block]
     names = {"L": lightning()}
     exec(program.replace("10_000", "5"), names)
     _, made = fit(HivemindStrategy(16, host_maddrs=HERE), max_epochs=50, callbacks=[names["StopAt"]()])
