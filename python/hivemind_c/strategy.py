@@ -260,6 +260,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         hive = self._hive = Optimizer(
             dht=dht, averaged_grad_hook=self._clip_averaged, **arguments, **self._optimizer_options
         )
+        hive.check_setup()  # before training begins
         optimizers.pass_for_inner(hive)
         self.optimizers = [hive]
         self._speed, self._counter, self._samples = Speed(), SampleCounter(self), 0

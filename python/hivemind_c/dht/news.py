@@ -37,9 +37,13 @@ class News:
     rounds: int  #: of averaging that worked
     failures: int  #: and that did not
     errors: Tuple[Tuple[int, str], ...]  #: the latest of these: (epoch, why)
+    setup: bytes = b""  #: what must be alike at all peers (hivemind_c/optim/setup.py); none: it does not say
+    joined: float = 0.0  #: on the peer's own clock, when it began to train
 
 
 _NAMES = frozenset(field.name for field in fields(News))
+_LATER: Dict[str, Any] = {"setup": b"", "joined": 0.0}  # which records of older versions do not have
+SETUP_MAX = 2048  #: bytes
 
 
 def period_s(peers: int) -> float:
@@ -82,8 +86,9 @@ def _number(value: Any, most: float) -> bool:
 
 def read_news(value: Any) -> News:
     """A stranger's words. ValueError: they are not what write_news makes."""
-    if not isinstance(value, dict) or set(value) != _NAMES:
+    if not isinstance(value, dict) or {*value, *_LATER} != _NAMES:
         raise ValueError("it does not have the fields of a peer's news")
+    value = {**_LATER, **value}
     good = {
         "version": _text(value["version"]),
         "name": _text(value["name"]),
@@ -97,6 +102,8 @@ def read_news(value: Any) -> News:
         "loss": value["loss"] is None or type(value["loss"]) in (int, float) and math.isfinite(value["loss"]),
         "rounds": _count(value["rounds"]),
         "failures": _count(value["failures"]),
+        "setup": type(value["setup"]) is bytes and len(value["setup"]) <= SETUP_MAX,
+        "joined": _number(value["joined"], 1e11),
         "errors": isinstance(value["errors"], list)
         and len(value["errors"]) <= ERRORS_MAX
         and all(

@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from hivemind_c.optim.optimizer import CollaborativeOptimizer, Optimizer
     from hivemind_c.optim.power_sgd_averager import PowerSGDGradientAverager
     from hivemind_c.optim.progress_tracker import GlobalTrainingProgress, LocalTrainingProgress, ProgressTracker
+    from hivemind_c.optim.setup import ConfigMismatchError
     from hivemind_c.optim.state_averager import TrainingStateAverager
     from hivemind_c.optim.training_averager import TrainingAverager
 
 _LATER = {
     "CollaborativeOptimizer": "optimizer",
+    "ConfigMismatchError": "setup",
     "GlobalTrainingProgress": "progress_tracker",
     "GradScaler": "grad_scaler",
     "GradientAverager": "grad_averager",
@@ -28,10 +30,11 @@ _LATER = {
     "TrainingStateAverager": "state_averager",
 }
 
-_WITHOUT_TORCH = {name for name, module in _LATER.items() if module == "progress_tracker"}
+_WITHOUT_TORCH = {name for name, module in _LATER.items() if module in ("progress_tracker", "setup")}
 
 __all__ = [
     "CollaborativeOptimizer",
+    "ConfigMismatchError",
     "GlobalTrainingProgress",
     "GradScaler",
     "GradientAverager",

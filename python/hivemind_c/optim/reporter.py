@@ -162,6 +162,8 @@ class Reporter:
             rounds=self._rounds,
             failures=self._failures,
             errors=tuple(self._errors),
+            setup=optimizer.setups.published,
+            joined=optimizer.setups.joined,
         )
 
     def _mean_loss(self) -> Optional[float]:

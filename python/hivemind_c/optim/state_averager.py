@@ -397,7 +397,7 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
                 "optimizer": described,
                 "scheduler": describe_scheduler(self.scheduler),
             }
-            metadata["lineage"] = self._state_lineage()
+            metadata.update(lineage=self._state_lineage(), **({"setup": self._setup} if self._setup else {}))
             return metadata, [tensor.detach().clone() for tensor in tensors], infos
 
     def _averages(self) -> Tuple[List[torch.Tensor], List[CompressionInfo]]:
@@ -431,6 +431,7 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
         epoch = metadata.get("epoch")
         if not isinstance(epoch, int) or isinstance(epoch, bool) or not 0 <= epoch < 1 << 48:
             raise ValueError("the state from a peer is damaged: it has no epoch")
+        self.offers.check_setup(metadata.get("setup"))
         with self.state_lock:
             restore(self.optimizer, metadata.get("optimizer"), middle, self._whole)
             restore_scheduler(self.scheduler, metadata.get("scheduler"))

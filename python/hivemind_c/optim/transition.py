@@ -165,6 +165,8 @@ class Transition:
             logger.warning("epoch %d: averaging gradients failed, so this peer %s: %s", self.epoch, own, error)
             return
         self.averaged = not self.gradients.was_alone()
+        if self.averaged:
+            optimizer.setups.has_averaged()
         optimizer.reporter.add_round(self.samples)
         self._look_at(members.values())
         self.metric = self.gradients.averaged_metric()
@@ -202,6 +204,8 @@ class Transition:
         self.stepped = True
 
     def _mark_step(self) -> None:
+        if changed := self.optimizer.setups.take_change():
+            self.state.lineage.became("setup", changed)
         if self.averaged:
             frozen = [i for i, takes in enumerate(self.takes) if not takes]  # who froze others has stepped otherwise
             self.state.lineage.became(
