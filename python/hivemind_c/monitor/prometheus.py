@@ -60,5 +60,10 @@ def exposition(now: Snapshot) -> str:
             "1: its figures cannot be right.",
             [(labels, int(bool(view.doubt))) for labels, view in peers],
         )
+        yield from _family(
+            "peer_setup_differs",
+            "1: it is set up differently from most peers, as it says.",
+            [(labels, int(bool(view.differs))) for labels, view in peers],
+        )
 
     return "\n".join(lines()) + "\n"

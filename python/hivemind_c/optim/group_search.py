@@ -79,7 +79,7 @@ class GroupSearch:
     def setup_has_changed(self) -> None:
         """Leaves the group that was to average the state of the next epoch, because its members step differently.
 
-        Gradients are those of before the change, so their group remains.
+        Gradients were computed before the change, so their group remains.
         """
         if self._state is not None:
             self._state.cancel()

@@ -46,7 +46,7 @@ class Membership:
         self.reporter.start()
 
     def check_setup(self: "Optimizer") -> None:
-        """Asks the peers of the run whether this one is set up like them. The first step() does so anyway.
+        """Asks the peers of the run whether this one is set up like them. The first step() asks too.
 
         Raises ConfigMismatchError if others are there and none is set up alike, unless config_mismatch is "warn".
         """

@@ -1,4 +1,4 @@
-"""The setup of a run: peers that are set up differently are told, by name and with both values, and not averaged."""
+"""The setup of a run: a peer with another setup is not averaged, and a sentence names the setting and both values."""
 
 import itertools
 import logging
@@ -242,7 +242,7 @@ def test_joiner_that_differs_refuses_to_train(swarm, dhts, story):
 def test_joiner_with_an_equal_peer_trains_despite_liars(swarm, dhts, caplog):
     first = swarm(0)
     first.train(1)
-    for liar in range(2, 4):  # who were there before everybody
+    for liar in range(2, 4):  # they claim to have been there first
         publish(dhts[liar], first.optimizer.run_id, setup(optimizer="Adam").packed(), joined=1.0)
     wait_until_told(first, dhts[1], 3)
     joiner = swarm(1)
@@ -317,7 +317,7 @@ def test_of_two_that_begin_together_the_later_one_refuses(swarm):
             refused.append((peer, error))
 
     for peer in peers:
-        peer.optimizer.setups._others = dict  # neither hears of the other before both train
+        peer.optimizer.setups._others = dict  # neither knows of the other before both train
         peer.batch()
         del peer.optimizer.setups._others
     for peer, other in zip(peers, reversed(peers)):
@@ -352,7 +352,7 @@ def test_auxiliary_peer_follows_the_setup_of_the_run(swarm, dhts):
     assert helper.optimizer.setups.published == b""
 
 
-# ---- while a run goes on ----
+# ---- while peers train ----
 
 
 def groups_of(peer):
@@ -440,3 +440,82 @@ def test_state_of_another_setup_is_refused_or_told(swarm, caplog):
         averager.set_current_state(of(weight_decay="0.5"), tensors)
     assert any("brings other settings" in line and "weight_decay is 0.01 here" in line for line in caplog.messages)
     assert torch.equal(flat(one.model), before)
+
+
+# ---- the three stories, as real processes ----
+
+TRAINER = """
+    import logging, sys, threading, time, torch
+    import hivemind_c as hivemind
+    logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s", level=logging.WARNING)
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    peers, kind, target, samples, epochs = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+    model = torch.nn.Linear(8, 1)
+    dht = hivemind.DHT([peers] if peers else None, host_maddrs=["/ip4/127.0.0.1/tcp/0"], start=True, wait_timeout=30)
+    print(dht.get_visible_maddrs()[0], flush=True)
+    optimizer = hivemind.Optimizer(
+        dht=dht, run_id="story", target_batch_size=target, batch_size_per_step=16, matchmaking_time=3.0,
+        optimizer=getattr(torch.optim, kind)(model.parameters(), lr=0.001),
+    )
+    change = []  # the epoch in which weight decay changes
+    threading.Thread(target=lambda: change.extend(map(int, sys.stdin)), daemon=True).start()
+    company = False
+    try:
+        while optimizer.local_epoch < epochs:
+            model(torch.randn(16, 8)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            time.sleep(0.05)
+            if optimizer.tracker.global_progress.num_peers == samples and not company:
+                company = True
+                print("together", optimizer.local_epoch, flush=True)
+            if change and optimizer.local_epoch >= change[0]:
+                change.clear()
+                optimizer.param_groups[0]["weight_decay"] = 0.5
+        print("ended", flush=True)
+    except hivemind.ConfigMismatchError as error:
+        print("refused:", error, flush=True)
+    optimizer.shutdown()
+    dht.shutdown()
+"""
+
+
+def lines_until(running, *beginnings):
+    """What a program prints up to the first line that begins so."""
+    found = []
+    while not found or not found[-1].startswith(beginnings):
+        found.append(running.line())
+        assert running.process.poll() is None or found[-1], running.process.stderr.read()
+    return found
+
+
+@pytest.mark.parametrize(
+    "kind, target, sentence",
+    [
+        ("Adam", 128, "optimizer is Adam here and SGD there"),
+        ("SGD", 256, "target_batch_size is 256 here and 128 there"),
+    ],
+)
+def test_process_with_another_setup_ends_with_a_sentence(program, kind, target, sentence):
+    first = program(TRAINER, "", "SGD", 128, 1, 10000)
+    address = first.line()
+    lines_until(first, "together")
+    told = lines_until(program(TRAINER, address, kind, target, 9, 10000), "refused", "ended")
+    assert sentence in told[-1] and told[-1].startswith("refused: cannot join the run: ")
+
+
+def test_weight_decay_of_two_processes_is_told_to_all_three(program):
+    peers = [program(TRAINER, "", "SGD", 320, 3, 10000)]
+    address = peers[0].line()
+    peers += [program(TRAINER, address, "SGD", 320, 3, 10000) for _ in range(2)]
+    for one in peers[1:]:
+        one.line()
+    epoch = max(int(lines_until(one, "together")[-1].split()[1]) for one in peers) + 8
+    for one in peers[1:]:
+        one.say(str(epoch))
+    for one in peers[1:]:
+        told = lines_until(one, "WARNING the setup of this peer has changed")
+        assert "weight_decay was 0 and is 0.5; it is averaged only with peers that change alike" in told[-1]
+    while "weight_decay: 0.5 where this peer has weight_decay: 0" not in peers[0].line():
+        assert peers[0].process.poll() is None

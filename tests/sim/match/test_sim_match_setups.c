@@ -1,4 +1,4 @@
-/* Setups that differ and change: groups are alike within, and nobody waits for good. */
+/* Setups that differ and change: all members of a group have one setup, and no seek outlasts its time. */
 #include "lib/match_scene.h"
 
 #include <string.h>
@@ -40,7 +40,7 @@ static void changed_setups_part_groups_until_alike_again(void **unused) {
     }
     assert_int_equal(hv_match_strangers(c->s.seats[5].match), 4);
     assert_non_null(strstr(hv_match_difference(c->s.seats[5].match), "weight_decay: 0.1"));
-    seek_with_setups(c, 6, 0); /* who forms the first group depends on the order: nobody waits longer than it wants to */
+    seek_with_setups(c, 6, 0); /* which of them meet depends on the order */
     run(c, 20);                /* declarations are read */
     for (unsigned epoch = 7; epoch < 9; epoch++) {
       seek_with_setups(c, epoch, 0);

@@ -61,8 +61,8 @@ function show(run) {
   at("loss").textContent = number(run.loss, 4);
   at("peer-rows").replaceChildren(...run.peers.map(peer => row([
     peer.peer_id.slice(-8), peer.name, peer.role, peer.version, number(peer.epoch), number(peer.samples), share(peer.share),
-    number(peer.speed, 1), number(peer.loss, 4), number(peer.rounds), number(peer.failures), peer.doubt || `${Math.round(peer.age)} s ago`,
-  ], peer.doubt ? "doubt" : "", peer.peer_id)));
+    number(peer.speed, 1), number(peer.loss, 4), number(peer.rounds), number(peer.failures), peer.doubt || peer.differs || `${Math.round(peer.age)} s ago`,
+  ], peer.doubt ? "doubt" : peer.differs ? "differs" : "", peer.peer_id)));
   at("more").textContent = run.more_peers ? `and ${number(run.more_peers)} more` : "";
   at("failure-rows").replaceChildren(...run.failures.map(failure => row([
     new Date(1000 * failure.time).toLocaleTimeString("en-GB"), failure.peer_id.slice(-8), number(failure.epoch), failure.text,
