@@ -482,7 +482,7 @@ TRAINER = """
 
 
 def lines_until(running, *beginnings):
-    """What a program prints up to the first line that begins so."""
+    """The lines that a program prints, up to the first one that begins so."""
     found = []
     while not found or not found[-1].startswith(beginnings):
         found.append(running.line())
