@@ -132,7 +132,9 @@ class SetupWatch:
 
         Of two that differ, the one that began later is refused. Raises ConfigMismatchError as check() does.
         """
-        if self.established:
+        if self._optimizer.auxiliary:
+            self.follow()
+        if self._optimizer.auxiliary or self.established:
             return
         others, me = self._others(), str(self._optimizer.dht.peer_id)
         verdict = self._judge(others)
