@@ -403,6 +403,29 @@ static PyObject *averager_set_bits(PyObject *object, PyObject *args) {
   return status == HV_OK ? Py_NewRef(Py_None) : bind_raise_why(state_of(self), status, &err);
 }
 
+/* ---- the setup ---- */
+
+static PyObject *averager_set_setup(PyObject *object, PyObject *args) {
+  py_averager *self = (py_averager *)object;
+  Py_buffer setup;
+  hv_error err = {0};
+  hv_status status;
+  if (!PyArg_ParseTuple(args, "y*:set_setup", &setup))
+    return NULL;
+  if (check_usable(self) < 0) {
+    PyBuffer_Release(&setup);
+    return NULL;
+  }
+  hv_hive_averager *averager = self->averager;
+  come_in(self);
+  Py_BEGIN_ALLOW_THREADS
+  status = hv_hive_averager_set_setup(averager, hv_span_of(setup.buf, (size_t)setup.len), &err);
+  Py_END_ALLOW_THREADS
+  go_out(self);
+  PyBuffer_Release(&setup);
+  return status == HV_OK ? Py_NewRef(Py_None) : bind_raise_why(state_of(self), status, &err);
+}
+
 static const PyMethodDef methods[] = {
     {"step", averager_step, METH_VARARGS,
      "step(gather, epoch, weight, wait, timeout, expected, require_trigger, allow_retries): a future."},
@@ -418,6 +441,7 @@ static const PyMethodDef methods[] = {
     {"unlock", averager_unlock, METH_NOARGS, "Lets rounds go on."},
     {"bits", averager_bits, METH_NOARGS, "Its group bits."},
     {"set_bits", averager_set_bits, METH_VARARGS, "set_bits(bits)"},
+    {"set_setup", averager_set_setup, METH_VARARGS, "set_setup(setup): lines on which members of a group must agree."},
     {"close", averager_close, METH_NOARGS, "Ends its steps and gives the tensors back. May be called twice."},
     {NULL, NULL, 0, NULL}};
 

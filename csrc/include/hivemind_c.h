@@ -365,6 +365,12 @@ hv_status hv_hive_averager_comes(hv_hive_averager *averager, uint64_t epoch);
  * Does nothing while a step looks for a group. */
 hv_status hv_hive_averager_step_aside(hv_hive_averager *averager);
 
+/* Sets the setup: at most HV_SETUP_MAX bytes of text, one line for each setting on which the members of a group must agree besides
+ * the tensors. Peers with another setup are refused, and the log names the first line that differs. HV_STATE while a step looks for
+ * a group; HV_INVALID: err has a sentence. */
+#define HV_SETUP_MAX 2048
+hv_status hv_hive_averager_set_setup(hv_hive_averager *averager, hv_span setup, hv_error *err);
+
 /* The group bits: at most HV_GROUP_BITS_MAX characters '0' and '1'. In a large swarm only peers with the same bits form a group. */
 #define HV_GROUP_BITS_MAX 64
 /* Writes the present bits and a terminator. */

@@ -270,6 +270,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         options["on_epoch"] = log_epochs(self, trainer, options.get("on_epoch"))
         options["buffers"] = module_buffers.chosen(self._buffers, self.lightning_module)
         hive = self._hive = Optimizer(dht=dht, **arguments, **options)
+        hive.check_setup()  # before training begins
         optimizers.pass_for_inner(hive)
         self.optimizers = [hive]
         self._speed, self._counter, self._samples = Speed(), SampleCounter(self), 0

@@ -621,6 +621,10 @@ void hv_average_knock(hv_average *self) {
     try_gate(self->work);
 }
 
+hv_status hv_average_set_setup(hv_average *self, hv_span setup, hv_error *err) {
+  return hv_match_set_setup(self->match, setup, err);
+}
+
 hv_span hv_average_bits(const hv_average *self) {
   return hv_match_bits(self->match);
 }

@@ -144,6 +144,9 @@ int hv_average_awaits(const hv_average *self, uint64_t epoch);
 void hv_average_comes(hv_average *self, uint64_t epoch);
 /* No peer waits for this one until its next step or hv_average_reached. Does nothing while a step seeks. */
 void hv_average_step_aside(hv_average *self);
+/* Sets the setup: lines of text on which members must agree besides the tensors, at most HV_MATCH_SETUP_MAX bytes; copied. HV_STATE
+ * while a step seeks; HV_INVALID: err says why. */
+hv_status hv_average_set_setup(hv_average *self, hv_span setup, hv_error *err);
 /* The group bits, borrowed until the next set. */
 hv_span hv_average_bits(const hv_average *self);
 /* Moves the averager to the groups of other bits. HV_STATE while a step seeks; HV_INVALID: err says why. */

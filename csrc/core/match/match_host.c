@@ -507,7 +507,7 @@ static void leave_all(hv_match *match, const hv_peer_id *id, const match_gatheri
 static const char *joiner_refusal(hv_match *match, const hv_msg_join *join, match_gathering *g, hv_status *status) {
   *status = HV_INVALID;
   if (memcmp(&join->schema, &match->config.schema, sizeof join->schema) != 0 || join->n_chunks != match->config.n_chunks)
-    return "this peer averages other tensors under that prefix";
+    return "this peer has another setup, or averages other tensors under that prefix";
   *status = HV_EXISTS;
   if (!g && match_has_begun(match, join->epoch))
     return "the others have begun: next time";
@@ -531,10 +531,9 @@ void match_host_opened(hv_match *match, const hv_event *event) {
   hv_status status;
   const char *no = joiner_refusal(match, join, g, &status);
   hv_peer_id peer = stream->peer;
-  if (status == HV_INVALID)
-    hv_roster_stranger(&match->roster, &peer);
-  else
+  if (status != HV_INVALID)
     hv_roster_called(&match->roster, &peer, join->addrs);
+  hv_roster_schema(&match->roster, &peer, &join->schema);
   hv_roster_set_place(&match->roster, &peer, match_place_of(join->epoch), 1);
   hv_roster_set_return(&match->roster, &peer, 0);
   if (status != HV_INVALID)

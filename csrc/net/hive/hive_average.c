@@ -461,7 +461,7 @@ static void start_bits(hv_hive_op *o, hv_node *node) {
 static void start_set_bits(hv_hive_op *o, hv_node *node) {
   hv_error err = {0};
   (void)node;
-  hv_status status = hv_average_set_bits(o->u.average.averager->average, o->u.average.bits, &err);
+  hv_status status = hv_average_set_bits(o->u.average.averager->average, o->u.average.text, &err);
   end_op(o, status, err.text);
 }
 
@@ -481,12 +481,32 @@ void hv_hive_averager_bits(hv_hive_averager *a, char out[HV_GROUP_BITS_MAX + 1])
   hv_future_release(future);
 }
 
-hv_status hv_hive_averager_set_bits(hv_hive_averager *a, const char *bits, hv_error *err) {
-  hv_hive_op *o = hv_hive_usable(a->hive) == HV_OK ? new_op(a, start_set_bits) : NULL;
+/* Lets `start` take a text, which the caller keeps until it is answered. */
+static hv_status give_text(hv_hive_averager *a, hv_span text, void (*start)(hv_hive_op *, hv_node *), hv_error *err) {
+  hv_hive_op *o = hv_hive_usable(a->hive) == HV_OK ? new_op(a, start) : NULL;
   if (!o)
     return hv_fail(
         err, HV_FORKED,
         "cannot use this averager: it belongs to another process, or memory ran out; use it in the process that made it");
-  o->u.average.bits = hv_span_of(bits, strlen(bits));
+  o->u.average.text = text;
   return answer_of(o, err);
+}
+
+hv_status hv_hive_averager_set_bits(hv_hive_averager *a, const char *bits, hv_error *err) {
+  return give_text(a, hv_span_of(bits, strlen(bits)), start_set_bits, err);
+}
+
+/* ---- the setup ---- */
+
+_Static_assert(HV_SETUP_MAX == HV_MATCH_SETUP_MAX, "the program's limit is that of the core");
+
+static void start_set_setup(hv_hive_op *o, hv_node *node) {
+  hv_error err = {0};
+  (void)node;
+  hv_status status = hv_average_set_setup(o->u.average.averager->average, o->u.average.text, &err);
+  end_op(o, status, err.text);
+}
+
+hv_status hv_hive_averager_set_setup(hv_hive_averager *a, hv_span setup, hv_error *err) {
+  return give_text(a, setup, start_set_setup, err);
 }

@@ -185,6 +185,7 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
             averaging_alpha=averaging_alpha,
             weight_max=weight_max,
         )
+        self._setup = b""  # what members of its groups must have in common besides tensors
         self._own_node: Optional[Node] = None
         self._averager: Optional[_hivemind_c.Averager] = None
         self._holder: Optional[int] = None  # the thread within get_tensors
@@ -207,9 +208,7 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
                 _notebook.replace(self._is_in_the_way, f"the averager {self._prefix!r}")
                 if self._client_mode and not self._dht.client_mode:  # a node of its own, which only dials out
                     self._own_node = Node(initial_peers=self._dht.get_visible_maddrs(), client_mode=True)
-                self._averager = _hivemind_c.Averager(
-                    self._node._started(), self._prefix, self._tensors.loans, self._bits, self._settings
-                )
+                self._averager = self._open(self._bits)
                 self._answer_joiners()
                 _notebook.made_here(self)
 
@@ -369,6 +368,18 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
         """Asks other peers not to wait for this one until its next step or `reached`."""
         self._running().step_aside()
 
+    def present_setup(self, setup: bytes) -> None:
+        """Sets what members of a group must have in common besides their tensors. Other peers are refused.
+
+        Raises HivemindError with the status STATE while a step looks for a group.
+
+        Args:
+            setup: Lines of text, at most 2048 bytes. The log names the first line in which a refused peer differs.
+        """
+        if setup != self._setup and self._averager is not None:
+            self._running().set_setup(setup)
+        self._setup = setup
+
     def _wait_for(self, control: StepControl) -> Optional[Gathered]:
         try:
             return control.result()
@@ -402,10 +413,14 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
                 bits = averager.bits()
                 averager.close()
                 if not self._ended:
-                    self._averager = _hivemind_c.Averager(
-                        self._node._started(), self._prefix, self._tensors.loans, bits, self._settings
-                    )
+                    self._averager = self._open(bits)
         return self._running()
+
+    def _open(self, bits: str) -> _hivemind_c.Averager:
+        loans, node = self._tensors.loans, self._node._started()
+        averager = _hivemind_c.Averager(node, self._prefix, loans, bits, self._settings)
+        averager.set_setup(self._setup)
+        return averager
 
     def _weigh(self, step: Future, weight: float) -> None:
         self._running().set_weight(step, weight_of(weight, self._auxiliary))

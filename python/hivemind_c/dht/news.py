@@ -40,9 +40,13 @@ class News:
     errors: Tuple[Tuple[int, str], ...]  #: the latest of these: (epoch, why)
     last: Optional[Tuple[Optional[float], ...]] = None  #: of its latest epoch: an EpochRecord's numbers, in their order
     troubles: Tuple[str, ...] = ()  #: codes of hivemind_c/doctor/troubles.py
+    setup: bytes = b""  #: what must be alike at all peers (hivemind_c/optim/setup.py); none: it does not say
+    joined: float = 0.0  #: on the peer's own clock, when it began to train
 
 
 _NAMES = frozenset(field.name for field in fields(News))
+_LATER: Dict[str, Any] = {"setup": b"", "joined": 0.0}  # which records of older versions do not have
+SETUP_MAX = 2048  #: bytes
 
 
 def period_s(peers: int) -> float:
@@ -106,8 +110,9 @@ def _codes(value: Any) -> bool:
 
 def read_news(value: Any) -> News:
     """A stranger's words. ValueError: they are not what write_news makes."""
-    if not isinstance(value, dict) or set(value) != _NAMES:
+    if not isinstance(value, dict) or {*value, *_LATER} != _NAMES:
         raise ValueError("it does not have the fields of a peer's news")
+    value = {**_LATER, **value}
     good = {
         "version": _text(value["version"]),
         "name": _text(value["name"]),
@@ -121,6 +126,8 @@ def read_news(value: Any) -> News:
         "loss": value["loss"] is None or type(value["loss"]) in (int, float) and math.isfinite(value["loss"]),
         "rounds": _count(value["rounds"]),
         "failures": _count(value["failures"]),
+        "setup": type(value["setup"]) is bytes and len(value["setup"]) <= SETUP_MAX,
+        "joined": _number(value["joined"], 1e11),
         "errors": isinstance(value["errors"], list)
         and len(value["errors"]) <= ERRORS_MAX
         and all(

@@ -72,5 +72,10 @@ def exposition(now: Snapshot) -> str:
             "1: the peer says that it has this trouble.",
             [({**labels, "trouble": code}, 1) for labels, view in peers for code in view.troubles],
         )
+        yield from _family(
+            "peer_setup_differs",
+            "1: it is set up differently from most peers, as it says.",
+            [(labels, int(bool(view.differs))) for labels, view in peers],
+        )
 
     return "\n".join(lines()) + "\n"

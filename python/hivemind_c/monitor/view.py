@@ -62,7 +62,7 @@ def draw(now: Optional[Snapshot], join: str) -> RenderableType:
             f"{view.rounds:,}",
             f"{view.failures:,}",
             f"{view.age:.0f} s ago",
-            style="yellow" if view.doubt else None,
+            style="yellow" if view.doubt or view.differs else None,
         )
     parts: List[RenderableType] = [head, table]
     if len(now.peers) > ROWS:
@@ -70,6 +70,7 @@ def draw(now: Optional[Snapshot], join: str) -> RenderableType:
     if not now.whole:
         parts.append(Text("more peers are coming in …", style="dim"))
     parts += [Text(f"{view.peer_id[-8:]} {view.doubt}", style="yellow") for view in now.peers if view.doubt][:3]
+    parts += [Text(f"{view.peer_id[-8:]} {view.differs}", style="yellow") for view in now.peers if view.differs][:3]
     parts += [
         Text(f"{view.peer_id[-8:]} {TROUBLES[view.troubles[0]].about}", style="yellow")
         for view in now.peers

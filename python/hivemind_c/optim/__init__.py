@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from hivemind_c.optim.optimizer import CollaborativeOptimizer, Optimizer
     from hivemind_c.optim.power_sgd_averager import PowerSGDGradientAverager
     from hivemind_c.optim.progress_tracker import GlobalTrainingProgress, LocalTrainingProgress, ProgressTracker
+    from hivemind_c.optim.setup import ConfigMismatchError
     from hivemind_c.optim.state_averager import TrainingStateAverager
     from hivemind_c.optim.training_averager import TrainingAverager
 
 _LATER = {
     "CollaborativeOptimizer": "optimizer",
+    "ConfigMismatchError": "setup",
     "EpochRecord": "epoch_record",
     "GlobalTrainingProgress": "progress_tracker",
     "GradScaler": "grad_scaler",
@@ -30,10 +32,11 @@ _LATER = {
     "TrainingStateAverager": "state_averager",
 }
 
-_WITHOUT_TORCH = {name for name, module in _LATER.items() if module in ("progress_tracker", "epoch_record")}
+_WITHOUT_TORCH = {name for name, module in _LATER.items() if module in ("progress_tracker", "epoch_record", "setup")}
 
 __all__ = [
     "CollaborativeOptimizer",
+    "ConfigMismatchError",
     "EpochRecord",
     "GlobalTrainingProgress",
     "GradScaler",

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hivemind_c import _notebook
+from hivemind_c.optim.setup import ConfigMismatchError
 
 if TYPE_CHECKING:
     from hivemind_c.optim.optimizer import Optimizer
@@ -30,13 +31,11 @@ class Membership:
     _apart = True  # others neither count this peer nor wait for it: it cannot make a step with them yet
 
     def _join(self: "Optimizer") -> None:
-        """Before the first batch counts: where is the swarm?"""
-        self._joined = True
+        """Before the first batch counts: where is the swarm, and is this peer set up like it?"""
         if _notebook.cell() is not None:
             _notebook.drop_unused(lambda other: getattr(other, "run_id", None) == self.run_id)
             # without the peer of an earlier cell, which may have left since this one was made
             self.tracker.fetch_global_progress()
-        self.reporter.start()
         with self.ledger.clock.enter("waiting"):
             alone = self._apart and not self.tracker.fetched_global_progress_this_epoch.wait(FIRST_LOOK_S)
         if alone:
@@ -44,6 +43,27 @@ class Membership:
                 "the swarm did not answer within %g s: this peer starts alone and joins the others when it hears them",
                 FIRST_LOOK_S,
             )
+        self.check_setup()
+        self._joined = True
+        self.reporter.start()
+
+    def check_setup(self: "Optimizer") -> None:
+        """Asks the peers of the run whether this one is set up like them. The first step() asks too.
+
+        Raises ConfigMismatchError if others are there and none is set up alike, unless config_mismatch is "warn".
+        """
+        self.setups.check()
+        self.setups.present()
+
+    def _compare_setup(self: "Optimizer") -> None:
+        """At the end of an epoch: has this peer's setup changed, and did others begin with another one?"""
+        if self.setups.renew():
+            self.group_search.setup_has_changed()
+        try:
+            self.setups.check_again()
+        except ConfigMismatchError:
+            self._step_aside()
+            raise
 
     def _step_aside(self: "Optimizer") -> None:
         """Others neither count this peer nor wait for it, until it enters again."""
@@ -194,6 +214,8 @@ class Membership:
         if loaded:
             self._load_s = min(self._load_s, time.monotonic() - begun)
             self.belief.trust()
+            self.setups.renew()
+            self.setups.take_change()  # the state's own mark says how it came about
         elif claimed > before and not self.auxiliary:
             self.belief.doubt(claimed, before)
         self._drop_sums(before)

@@ -26,6 +26,7 @@ from hivemind_c.optim.membership import Membership
 from hivemind_c.optim.progress_tracker import STANDINGS
 from hivemind_c.optim.reporter import MetricReports, Reporter
 from hivemind_c.optim.schedule import Action, Schedule
+from hivemind_c.optim.setup_watch import SetupWatch
 from hivemind_c.optim.torch_interface import TorchInterface, hooked_if_watched
 from hivemind_c.optim.transition import Transition
 
@@ -78,6 +79,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         max_grad_norm: Clip the averaged gradient, or with use_local_updates that of each batch, to this norm.
         averaged_grad_hook: A function called with the parameters once their .grad hold the averages, before the step.
         on_epoch: A function called with the EpochRecord of each epoch, in the thread that trains.
+        config_mismatch: "error": refuse to train if no other peer is set up alike. "warn": train, with a warning.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         max_grad_norm: Optional[float] = None,
         averaged_grad_hook: Optional[GradHook] = None,
         on_epoch: Optional[OnEpoch] = None,
+        config_mismatch: str = "error",
     ):
         self.dht, self.run_id = dht, options.run_name(run_id)
         self.target_batch_size = options.positive_int(target_batch_size, "target_batch_size")
@@ -147,7 +150,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
             average_state_every=average_state_every,
         )
         options.check_gradients(self.schedule, reuse_grad_buffers, grad_averager_factory, batch_size_per_step)
-        self.reuse_grad_buffers = bool(reuse_grad_buffers)
+        self.reuse_grad_buffers, self.load_state_compression = bool(reuse_grad_buffers), load_state_compression
         self.max_grad_norm, self.averaged_grad_hook = max_grad_norm, averaged_grad_hook
         self.verbose, self.shutdown_timeout, self.on_epoch = verbose, shutdown_timeout, options.on_epoch(on_epoch)
         if verbose:
@@ -157,6 +160,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
             f"the optimizer of {run_id!r}",
         )
         self.allreduce_timeout, self.next_chunk_timeout = allreduce_timeout, next_chunk_timeout
+        self.config_mismatch = options.choice(config_mismatch, "config_mismatch", ("error", "warn"))
         build(
             self,
             averager_options(self, averager_opts, allreduce_timeout, next_chunk_timeout),
@@ -176,7 +180,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         )
         if self.grad_averager is not None and batch_size_per_step is not None:
             self.grad_averager.sizes_are_equal()
-        self.group_search, self.ledger = GroupSearch(self), EpochLedger(self)
+        self.group_search, self.ledger, self.setups = GroupSearch(self), EpochLedger(self), SetupWatch(self)
         self.belief = Belief(self.tracker, self.state_averager)
         self._local_samples, self._joined, self._metric = 0, False, []
         self.reporter, self._forecast = Reporter(self), Forecast(self)
@@ -361,6 +365,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         if progress.epoch > self.local_epoch:
             self.state_averager.local_epoch = progress.epoch
             self.group_search.cancel()
+            self.setups.follow()
             self.group_search.enter_epoch(progress.epoch)
         near = progress.epoch == self.local_epoch and progress.eta_next_epoch - get_dht_time() <= self.matchmaking_time
         return near, near and progress.num_peers > 1
@@ -375,6 +380,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         alone = self.tracker.global_progress.num_peers <= 1
         if alone:
             self.group_search.cancel()
+        self._compare_setup()
         with self.ledger.clock.enter("stepping"):
             Transition(self, next_epoch, alone).run(self.schedule.epoch(next_epoch, alone))
         self._local_samples = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import inspect
-from typing import Any, Callable, Dict, Iterable, Iterator, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence
 
 from _hivemind_c import HivemindError
 from torch.optim.lr_scheduler import ReduceLROnPlateau
@@ -52,6 +52,12 @@ def run_name(value: Any) -> str:
     if "." in value or len(value.encode()) > 200:
         raise ValueError(f'run_id must not contain "." and must have at most 200 bytes: {value[:60]!r}')
     return value
+
+
+def choice(value: Any, name: str, choices: Sequence[str]) -> str:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+    return str(value)
 
 
 def compression(value: Any, name: str) -> CompressionBase:

@@ -187,6 +187,8 @@ class Reporter:
             errors=tuple(self._errors),
             last=last and tuple(map(finite, last.numbers().values())),
             troubles=troubles,
+            setup=optimizer.setups.published,
+            joined=optimizer.setups.joined,
         )
 
     def _mean_loss(self) -> Optional[float]:

@@ -392,7 +392,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, Decentralized
                 "optimizer": described,
                 "scheduler": describe_scheduler(self.scheduler),
             }
-            metadata["lineage"] = self._state_lineage()
+            metadata.update(lineage=self._state_lineage(), **({"setup": self._setup} if self._setup else {}))
             described, averaged, carried = self.buffers.offer()
             if described is not None:
                 metadata["buffers"] = described
@@ -422,6 +422,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, Decentralized
         main, extra = [p.detach() for p in self.parameters.main], [t.detach() for t in self.extra_tensors]
         n, epoch = len(main), metadata["epoch"]
         middle, last = tensors[n : len(tensors) - len(extra)], tensors[len(tensors) - len(extra) :]
+        self.offers.check_setup(metadata.get("setup"))
         with self.state_lock:
             restore(self.optimizer, metadata.get("optimizer"), middle, self._whole)
             restore_scheduler(self.scheduler, metadata.get("scheduler"))

@@ -202,6 +202,7 @@ class Transition:
         self.was_group_of_one = self.gradients.was_alone()
         self.averaged = not self.was_group_of_one
         if self.averaged:
+            optimizer.setups.has_averaged()
             self._cut_samples()
         optimizer.reporter.add_round(self.samples)
         self.notes.add_rounds(self.gradients.rounds, self.clock, called)
@@ -257,6 +258,8 @@ class Transition:
         self.stepped = True
 
     def _mark_step(self) -> None:
+        if changed := self.optimizer.setups.take_change():
+            self.state.lineage.became("setup", changed)
         if self.averaged:
             frozen = [i for i, takes in enumerate(self.takes) if not takes]  # who froze others has stepped otherwise
             self.state.lineage.became(

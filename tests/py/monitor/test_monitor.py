@@ -130,6 +130,20 @@ def test_a_liar_is_in_doubt_and_moves_neither_epoch_nor_loss():
     assert reference([1, 1, 1, 9, 9]) == 9 and reference([1, 1, 1, 1, 9, 9]) == 1 and reference([]) == 0
 
 
+def test_peer_with_another_setup_is_marked_with_both_values():
+    usual, other = b"optimizer: SGD\nweight_decay: 0\n", b"optimizer: SGD\nweight_decay: 0.1\n"
+    told = [usual, usual, other, b"", b"optimizer: \x1b[2J\n", b"no setup"]
+    heard = [(f"peer{i}", dataclasses.replace(SAID, setup=setup), 1.0) for i, setup in enumerate(told)]
+    found = views(heard, 3)
+    assert [view.differs for view in sorted(found, key=lambda view: view.peer_id)] == [
+        "", "", "differs in weight_decay (0.1, most have 0)", "", "", ""
+    ]  # fmt: skip
+    shown = exposition(snapshot(peers=tuple(found)))
+    assert 'hivemind_peer_setup_differs{run="run",peer="peer2",name="' in shown
+    values = [line.split()[-1] for line in shown.splitlines() if line.startswith("hivemind_peer_setup_differs{")]
+    assert values.count("1") == 1 and len(values) == 6
+
+
 def test_count_of_old_records_puts_nobody_in_doubt(dht, monkeypatch):
     """Records of peers that are asked directly are as old as 20 s: a monitor that was started again showed two trainers
     of epoch 13 as liars, and no loss."""

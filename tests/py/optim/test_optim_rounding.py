@@ -27,6 +27,7 @@ class Elsewhere(torch.optim.AdamW):
                     tensor.copy_(torch.nextafter(tensor, torch.full_like(tensor, torch.inf)))
 
 
+Elsewhere.__name__ = "AdamW"  # as on other hardware: the setups are alike
 OPTIMIZERS["adamw elsewhere"] = lambda params: Elsewhere(params, lr=0.01, weight_decay=0.1)
 
 

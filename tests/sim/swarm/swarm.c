@@ -18,6 +18,8 @@ static const swarm_room rooms[] = {
     {"house", "peers find each other, echo, and send parcels", 24, 5, ALL, 2, swarm_house_play},
     {"dht-trouble", "stores and gets while everything goes wrong", 24, 3, ALL, 2, swarm_dht_play},
     {"match", "groups form, epoch after epoch, while everything goes wrong", 16, 6, ALL, 8, swarm_match_play},
+    {"setups", "the same with two setups that change: a group has one setup, and no seek outlasts its time", 12, 6, ALL, 8,
+     swarm_setups_play},
     {"epochs", "programs train: who falls behind catches up, and nobody waits in vain", 8, 6, ALL, 12, swarm_epochs_play},
     {"chase", "the same where only what is offered can be loaded: who loads becomes one of them", 2, 6, ALL, 12, swarm_chase_play},
     {"comings", "small swarms: one after another goes and comes again, and nobody waits for it", 4, 1, 0, 40, swarm_comings_play},

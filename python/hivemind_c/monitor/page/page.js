@@ -70,8 +70,8 @@ function show(run) {
   at("peer-rows").replaceChildren(...run.peers.map(peer => row([
     peer.peer_id.slice(-8), peer.name, peer.role, peer.version, number(peer.epoch), number(peer.samples), share(peer.share),
     number(peer.speed, 1), number(peer.loss, 4), number(peer.rounds), number(peer.failures), epochOf(peer, run.numbers),
-    peer.doubt || peer.troubles[0] || `${Math.round(peer.age)} s ago`,
-  ], peer.doubt ? "doubt" : peer.troubles.length ? "trouble" : "", peer.peer_id)));
+    peer.doubt || peer.differs || peer.troubles[0] || `${Math.round(peer.age)} s ago`,
+  ], peer.doubt ? "doubt" : peer.differs ? "differs" : peer.troubles.length ? "trouble" : "", peer.peer_id)));
   at("more").textContent = run.more_peers ? `and ${number(run.more_peers)} more` : "";
   at("failure-rows").replaceChildren(...run.failures.map(failure => row([
     new Date(1000 * failure.time).toLocaleTimeString("en-GB"), failure.peer_id.slice(-8), number(failure.epoch), failure.text,
