@@ -53,9 +53,9 @@ typedef struct arguments {
 } arguments;
 
 static int parse_arguments(PyObject *args, PyObject *kwargs, arguments *out) {
-  static const char *const names[] = {"listen",      "announce", "initial_peers",   "identity_path",
-                                      "client_mode", "insecure", "pool_threads",    "memory_limit",
-                                      "log_level",   "dht",      "keep_file_limit", "versions", NULL};
+  static const char *const names[] = {
+      "listen",       "announce",  "initial_peers", "identity_path",   "client_mode", "insecure", "pool_threads",
+      "memory_limit", "log_level", "dht",           "keep_file_limit", "versions",    NULL};
   *out = (arguments){.log_level = HV_LOG_INFO};
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!|$O&ppnniO!p(II):Node", (char **)names, &PyTuple_Type, &out->listen,
                                    &PyTuple_Type, &out->announce, &PyTuple_Type, &out->initial_peers, path_or_none,

@@ -13,6 +13,7 @@ import _hivemind_c
 from _hivemind_c import Future, HivemindError, HivemindValueError
 
 from hivemind_c import _notebook
+from hivemind_c.averaging.announcements import Announcements
 from hivemind_c.averaging.checks import (
     epoch_bytes,
     epoch_number,
@@ -57,7 +58,7 @@ def made_apart(apart: bool = True) -> Iterator[None]:
         _apart.reset(token)
 
 
-class DecentralizedAverager(AveragerSettings, StateExchange):
+class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
     """Averages tensors with those of all peers that have the same prefix, shapes and dtypes.
 
     It can be used from any thread. docs/reference/averager.md explains groups, rounds and failures.
@@ -336,49 +337,6 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
         if watched:
             control._watch()
         return self._wait_for(control) if wait else control
-
-    def reached(self, epoch: int) -> None:
-        """Announces that this peer is in an epoch and will not step for an earlier one.
-
-        Peers that look for a group of an earlier epoch learn at once that they are behind. A step with a number as its
-        epoch announces the same.
-
-        Args:
-            epoch: Number of the epoch, 0 or more.
-        """
-        self._running().reached(epoch_number(epoch))
-
-    def comes(self, epoch: int) -> None:
-        """Announces that this peer missed a step and will join at an epoch, where members wait for it for a moment.
-
-        Args:
-            epoch: Number of the first epoch that this peer takes part in.
-        """
-        self._running().comes(epoch_number(epoch))
-
-    def awaits(self, epoch: int) -> bool:
-        """True if another peer has announced by `comes` that it will join at an epoch.
-
-        Args:
-            epoch: Number of the epoch.
-        """
-        return self._running().awaits(epoch_number(epoch))
-
-    def step_aside(self) -> None:
-        """Asks other peers not to wait for this one until its next step or `reached`."""
-        self._running().step_aside()
-
-    def present_setup(self, setup: bytes) -> None:
-        """Sets what members of a group must have in common besides their tensors. Other peers are refused.
-
-        Raises HivemindError with the status STATE while a step looks for a group.
-
-        Args:
-            setup: Lines of text, at most 2048 bytes. The log names the first line in which a refused peer differs.
-        """
-        if setup != self._setup and self._averager is not None:
-            self._running().set_setup(setup)
-        self._setup = setup
 
     def _wait_for(self, control: StepControl) -> Optional[Gathered]:
         try:

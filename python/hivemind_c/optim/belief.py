@@ -1,4 +1,7 @@
-"""Which epochs of the swarm this peer believes: not one of which no peer has a state. docs/design/progress.md has the rule."""
+"""Which epochs of the swarm this peer believes: not one of which no peer has a state.
+
+docs/design/progress.md has the rule.
+"""
 
 from __future__ import annotations
 

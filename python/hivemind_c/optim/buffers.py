@@ -69,6 +69,10 @@ class Buffers:
         """
         return sum(t.numel() * max(t.element_size(), 4) + align for t in (*self._last, *self._carried.values()))
 
+    def summary(self) -> str:
+        """Returns the number of averaged buffers and of their values, as text."""
+        return f"{len(self._names)} with {sum(t.numel() for t in self._last)} values" if self._names else "none"
+
     # ---- averaging ----
 
     @torch.no_grad()

@@ -134,12 +134,11 @@ class Optimizer(TorchInterface, MetricReports, Membership):
                 f"averaging_timeout={self.averaging_timeout:g} leaves no time for averaging after "
                 f"matchmaking_time={self.matchmaking_time:g}: make averaging_timeout larger"
             )
-        if max_grad_norm is not None and not max_grad_norm > 0:
-            raise ValueError(f"max_grad_norm must be more than 0, not {max_grad_norm!r}")
+        options.check_norm(max_grad_norm)
         self.client_mode, self.auxiliary = options.check_peer(client_mode, auxiliary, dht), bool(auxiliary)
         if offload_optimizer is None:  # local updates step in each batch, so they work on a copy only if they must
-            made_by_function = params is not None and not isinstance(optimizer, torch.optim.Optimizer)
-            offload_optimizer = made_by_function and (not use_local_updates or delay_optimizer_step)
+            is_made_here = params is not None and not isinstance(optimizer, torch.optim.Optimizer)
+            offload_optimizer = is_made_here and (not use_local_updates or delay_optimizer_step)
         self.schedule = Schedule(
             use_local_updates=bool(use_local_updates),
             delay_grad_averaging=bool(delay_grad_averaging),
@@ -155,10 +154,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         self.verbose, self.shutdown_timeout, self.on_epoch = verbose, shutdown_timeout, options.on_epoch(on_epoch)
         if verbose:
             _stderr.show(logging.INFO)
-        _notebook.replace(
-            lambda other: isinstance(other, Optimizer) and (other.dht, other.run_id) == (dht, run_id),
-            f"the optimizer of {run_id!r}",
-        )
+        _notebook.replace(self._is_in_the_way, f"the optimizer of {run_id!r}")
         self.allreduce_timeout, self.next_chunk_timeout = allreduce_timeout, next_chunk_timeout
         self.config_mismatch = options.choice(config_mismatch, "config_mismatch", ("error", "warn"))
         build(
@@ -186,6 +182,10 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         self.reporter, self._forecast = Reporter(self), Forecast(self)
         self._init_as_torch()
         _notebook.made_here(self)
+
+    def _is_in_the_way(self, other: Any) -> bool:
+        """True if the other one trains this run on this DHT."""
+        return isinstance(other, Optimizer) and (other.dht, other.run_id) == (self.dht, self.run_id)
 
     # ---- training ----
 

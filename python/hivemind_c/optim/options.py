@@ -60,6 +60,12 @@ def choice(value: Any, name: str, choices: Sequence[str]) -> str:
     return str(value)
 
 
+def check_norm(max_grad_norm: Optional[float]) -> None:
+    """Raises ValueError if a norm to clip to is not more than 0."""
+    if max_grad_norm is not None and not max_grad_norm > 0:
+        raise ValueError(f"max_grad_norm must be more than 0, not {max_grad_norm!r}")
+
+
 def compression(value: Any, name: str) -> CompressionBase:
     if isinstance(value, type) and issubclass(value, CompressionBase):
         raise TypeError(f"{name} must be an instance: write {value.__name__}()")
