@@ -88,7 +88,12 @@ static void tell(hv_env *env, const hv_spoken_entry *entry) {
 }
 
 static void set_apart(hv_env *env, hv_spoken_entry *entry, int first) {
-  entry->apart_us = entry->learned_us + HV_SPOKEN_APART_US;
+  enum { LONGER_BITS = 4, TIMES_MAX = 3 }; /* more would be beyond the limit */
+  if (entry->learned_us >= entry->apart_us) {
+    uint64_t time = HV_SPOKEN_APART_LEAST_US << LONGER_BITS * entry->times;
+    entry->apart_us = entry->learned_us + (time < HV_SPOKEN_APART_US ? time : HV_SPOKEN_APART_US);
+    entry->times += entry->times < TIMES_MAX;
+  }
   if (first)
     tell(env, entry);
 }
@@ -107,7 +112,7 @@ void hv_spoken_learn(hv_env *env, const hv_peer_id *id, const hv_versions *versi
   entry->versions = *versions;
   entry->learned_us = env->now_us(env);
   if (hv_versions_common(&spoken->mine, versions))
-    entry->apart_us = 0;
+    entry->apart_us = entry->times = 0;
   else
     set_apart(env, entry, first);
 }

@@ -4,8 +4,8 @@
  * before it sends; core asks through hv_peers_version_of.
  * Thread: the hive thread.
  * Limits: HV_SPOKEN_ROOM peers; a new one replaces the least recently learned of its bucket. A peer without a common version is not
- * dialled for HV_SPOKEN_APART_US. At most HV_SPOKEN_TOLD_MAX such peers are logged in that time.
- * A peer that is not in the table is taken to speak this node's lowest version, without features.
+ * dialled for a second, then, as long as it has none, for 16 times as long, to HV_SPOKEN_APART_US. At most HV_SPOKEN_TOLD_MAX such
+ * peers are logged in that time. A peer that is not in the table is taken to speak this node's lowest version, without features.
  */
 #ifndef HV_CORE_SPOKEN_H
 #define HV_CORE_SPOKEN_H
@@ -14,6 +14,7 @@
 #include "core/versions.h"
 
 enum { HV_SPOKEN_BUCKETS = 256, HV_SPOKEN_WAYS = 4, HV_SPOKEN_ROOM = HV_SPOKEN_BUCKETS * HV_SPOKEN_WAYS, HV_SPOKEN_TOLD_MAX = 16 };
+#define HV_SPOKEN_APART_LEAST_US 1000000ull
 #define HV_SPOKEN_APART_US (300 * 1000000ull)
 
 /* One peer. */
@@ -22,6 +23,7 @@ typedef struct hv_spoken_entry {
   hv_versions versions; /* lowest 0: it refused and named none */
   uint64_t learned_us;
   uint64_t apart_us; /* until then it is not dialled; 0: there is a common version */
+  unsigned times;    /* that it was found apart, one after the other */
 } hv_spoken_entry;
 
 struct hv_spoken {
